@@ -1,0 +1,384 @@
+//! The numbers that block pointers and dnodes store for checksum and compression algorithms and
+//! object types (docs/on-disk/12-block-pointers.md, section 9).
+
+use crate::DecodeError;
+use std::fmt;
+
+macro_rules! ids {
+    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $var:ident = $n:literal $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$vdoc])* $var = $n,)* }
+        impl $name {
+            /// The algorithm with this number.
+            pub fn from_id(id: u8) -> Result<$name, DecodeError> {
+                match id {
+                    $($n => Ok($name::$var),)*
+                    _ => Err(DecodeError::field($what, "id", id)),
+                }
+            }
+            /// The number stored on disk.
+            pub fn id(self) -> u8 { self as u8 }
+            /// The name that the tools print.
+            pub fn name(self) -> &'static str { match self { $($name::$var => $text,)* } }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str(self.name()) }
+        }
+    };
+}
+
+ids! {
+    /// A checksum algorithm.
+    ChecksumId, "checksum" {
+        /// Take the parent's; never in a written block.
+        Inherit = 0 "inherit",
+        /// The default; never in a written block.
+        On = 1 "on",
+        /// None.
+        Off = 2 "off",
+        /// SHA-256 in a label's trailer.
+        Label = 3 "label",
+        /// SHA-256 in a gang header's trailer.
+        GangHeader = 4 "gang_header",
+        /// Fletcher-2 at the end of an old intent-log block.
+        Zilog = 5 "zilog",
+        /// Fletcher-2.
+        Fletcher2 = 6 "fletcher2",
+        /// Fletcher-4, the default.
+        Fletcher4 = 7 "fletcher4",
+        /// SHA-256.
+        Sha256 = 8 "sha256",
+        /// Fletcher-4 in the header of an intent-log block.
+        Zilog2 = 9 "zilog2",
+        /// None.
+        NoParity = 10 "noparity",
+        /// SHA-512/256.
+        Sha512 = 11 "sha512",
+        /// Skein-512, 256 bits, keyed with the pool's salt.
+        Skein = 12 "skein",
+        /// Edon-R-512, keyed with the pool's salt.
+        Edonr = 13 "edonr",
+        /// BLAKE3 keyed with the pool's salt.
+        Blake3 = 14 "blake3",
+    }
+}
+
+impl ChecksumId {
+    /// Strong enough to stand for the data in deduplication. Decides how the checksum of an
+    /// encrypted block is shortened (docs/on-disk/31-encryption.md, section 4).
+    pub fn is_dedup_strength(self) -> bool {
+        matches!(self, ChecksumId::Sha256 | ChecksumId::Sha512 | ChecksumId::Skein | ChecksumId::Blake3)
+    }
+
+    /// Needs the pool's salt.
+    pub fn is_salted(self) -> bool {
+        matches!(self, ChecksumId::Skein | ChecksumId::Edonr | ChecksumId::Blake3)
+    }
+
+    /// No checksum at all.
+    pub fn is_none(self) -> bool {
+        matches!(self, ChecksumId::Off | ChecksumId::NoParity)
+    }
+
+    /// May stand in the pointer of a block of the tree (not of the intent log).
+    pub fn is_for_tree(self) -> bool {
+        self.is_none()
+            || matches!(self, ChecksumId::Fletcher2 | ChecksumId::Fletcher4)
+            || self.id() == 8
+            || self.id() >= 11
+    }
+}
+
+ids! {
+    /// A compression algorithm.
+    CompressionId, "compression" {
+        /// Take the parent's; never in a written block.
+        Inherit = 0 "inherit",
+        /// The default; never in a written block.
+        On = 1 "on",
+        /// Stored as is.
+        Off = 2 "uncompressed",
+        /// LZJB.
+        Lzjb = 3 "lzjb",
+        /// Only blocks of zeros are found.
+        Empty = 4 "empty",
+        /// zlib level 1.
+        Gzip1 = 5 "gzip-1",
+        /// zlib level 2.
+        Gzip2 = 6 "gzip-2",
+        /// zlib level 3.
+        Gzip3 = 7 "gzip-3",
+        /// zlib level 4.
+        Gzip4 = 8 "gzip-4",
+        /// zlib level 5.
+        Gzip5 = 9 "gzip-5",
+        /// zlib level 6.
+        Gzip6 = 10 "gzip-6",
+        /// zlib level 7.
+        Gzip7 = 11 "gzip-7",
+        /// zlib level 8.
+        Gzip8 = 12 "gzip-8",
+        /// zlib level 9.
+        Gzip9 = 13 "gzip-9",
+        /// Runs of zeros.
+        Zle = 14 "zle",
+        /// LZ4, the default.
+        Lz4 = 15 "lz4",
+        /// Zstandard.
+        Zstd = 16 "zstd",
+    }
+}
+
+/// How the contents of a block are laid out in words: decides how they are swapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SwapClass {
+    /// Bytes: never swapped.
+    U8,
+    /// 16-bit words.
+    U16,
+    /// 32-bit words.
+    U32,
+    /// 64-bit words.
+    U64,
+    /// A ZAP.
+    Zap,
+    /// An array of dnodes.
+    Dnode,
+    /// An object set.
+    Objset,
+    /// A legacy znode.
+    Znode,
+    /// A version 0 ACL.
+    OldAcl,
+    /// A version 1 ACL.
+    Acl,
+}
+
+/// The type of an object: one of the fixed table, or self-describing (bit 7 set).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct ObjType(u8);
+
+struct TypeInfo(&'static str, SwapClass, bool, bool);
+
+use SwapClass as S;
+/// Name as zdb prints it, swap class, metadata, encrypted; by number.
+const TYPES: [TypeInfo; 54] = [
+    TypeInfo("unallocated", S::U8, true, false),
+    TypeInfo("object directory", S::Zap, true, false),
+    TypeInfo("object array", S::U64, true, false),
+    TypeInfo("packed nvlist", S::U8, true, false),
+    TypeInfo("packed nvlist size", S::U64, true, false),
+    TypeInfo("bpobj", S::U64, true, false),
+    TypeInfo("bpobj header", S::U64, true, false),
+    TypeInfo("SPA space map header", S::U64, true, false),
+    TypeInfo("SPA space map", S::U64, true, false),
+    TypeInfo("ZIL intent log", S::U64, true, true),
+    TypeInfo("DMU dnode", S::Dnode, true, true),
+    TypeInfo("DMU objset", S::Objset, true, false),
+    TypeInfo("DSL directory", S::U64, true, false),
+    TypeInfo("DSL directory child map", S::Zap, true, false),
+    TypeInfo("DSL dataset snap map", S::Zap, true, false),
+    TypeInfo("DSL props", S::Zap, true, false),
+    TypeInfo("DSL dataset", S::U64, true, false),
+    TypeInfo("ZFS znode", S::Znode, true, false),
+    TypeInfo("ZFS V0 ACL", S::OldAcl, true, true),
+    TypeInfo("ZFS plain file", S::U8, false, true),
+    TypeInfo("ZFS directory", S::Zap, true, true),
+    TypeInfo("ZFS master node", S::Zap, true, false),
+    TypeInfo("ZFS delete queue", S::Zap, true, true),
+    TypeInfo("zvol object", S::U8, false, true),
+    TypeInfo("zvol prop", S::Zap, true, false),
+    TypeInfo("other uint8[]", S::U8, false, true),
+    TypeInfo("other uint64[]", S::U64, false, true),
+    TypeInfo("other ZAP", S::Zap, true, false),
+    TypeInfo("persistent error log", S::Zap, true, false),
+    TypeInfo("SPA history", S::U8, true, false),
+    TypeInfo("SPA history offsets", S::U64, true, false),
+    TypeInfo("Pool properties", S::Zap, true, false),
+    TypeInfo("DSL permissions", S::Zap, true, false),
+    TypeInfo("ZFS ACL", S::Acl, true, true),
+    TypeInfo("ZFS SYSACL", S::U8, true, true),
+    TypeInfo("FUID table", S::U8, true, true),
+    TypeInfo("FUID table size", S::U64, true, false),
+    TypeInfo("DSL dataset next clones", S::Zap, true, false),
+    TypeInfo("scan work queue", S::Zap, true, false),
+    TypeInfo("ZFS user/group/project used", S::Zap, true, true),
+    TypeInfo("ZFS user/group/project quota", S::Zap, true, true),
+    TypeInfo("snapshot refcount tags", S::Zap, true, false),
+    TypeInfo("DDT ZAP algorithm", S::Zap, true, false),
+    TypeInfo("DDT statistics", S::Zap, true, false),
+    TypeInfo("System attributes", S::U8, true, true),
+    TypeInfo("SA master node", S::Zap, true, true),
+    TypeInfo("SA attr registration", S::Zap, true, true),
+    TypeInfo("SA attr layouts", S::Zap, true, true),
+    TypeInfo("scan translations", S::Zap, true, false),
+    TypeInfo("deduplicated block", S::U8, false, true),
+    TypeInfo("DSL deadlist map", S::Zap, true, false),
+    TypeInfo("DSL deadlist map hdr", S::U64, true, false),
+    TypeInfo("DSL dir clones", S::Zap, true, false),
+    TypeInfo("bpobj subobj", S::U64, true, false),
+];
+
+const CLASSES: [S; 10] =
+    [S::U8, S::U16, S::U32, S::U64, S::Zap, S::Dnode, S::Objset, S::Znode, S::OldAcl, S::Acl];
+
+macro_rules! type_consts {
+    ($($(#[$doc:meta])* $name:ident = $n:literal;)*) => {
+        impl ObjType { $($(#[$doc])* pub const $name: ObjType = ObjType($n);)* }
+    };
+}
+type_consts! {
+    /// A free dnode slot.
+    NONE = 0;
+    /// The pool's directory.
+    OBJECT_DIRECTORY = 1;
+    /// An array of object numbers.
+    OBJECT_ARRAY = 2;
+    /// A packed name-value list.
+    PACKED_NVLIST = 3;
+    /// Bonus of a packed list: its length.
+    PACKED_NVLIST_SIZE = 4;
+    /// A list of block pointers.
+    BPOBJ = 5;
+    /// Bonus of a bpobj.
+    BPOBJ_HDR = 6;
+    /// Bonus of a space map.
+    SPACE_MAP_HEADER = 7;
+    /// A space map.
+    SPACE_MAP = 8;
+    /// Intent log blocks.
+    INTENT_LOG = 9;
+    /// Blocks of dnodes.
+    DNODE = 10;
+    /// An object set.
+    OBJSET = 11;
+    /// A DSL directory.
+    DSL_DIR = 12;
+    /// Children of a DSL directory.
+    DSL_DIR_CHILD_MAP = 13;
+    /// Snapshots of a dataset.
+    DSL_DS_SNAP_MAP = 14;
+    /// Properties.
+    DSL_PROPS = 15;
+    /// A DSL dataset.
+    DSL_DATASET = 16;
+    /// Bonus of a legacy file.
+    ZNODE = 17;
+    /// A version 0 ACL.
+    OLD_ACL = 18;
+    /// Contents of a file.
+    PLAIN_FILE = 19;
+    /// A directory.
+    DIRECTORY = 20;
+    /// Object 1 of a file system.
+    MASTER_NODE = 21;
+    /// The unlinked set.
+    UNLINKED_SET = 22;
+    /// A volume's contents.
+    ZVOL = 23;
+    /// A volume's properties.
+    ZVOL_PROP = 24;
+    /// The pool's history.
+    SPA_HISTORY = 29;
+    /// An external ACL.
+    ACL = 33;
+    /// The FUID domain table.
+    FUID = 35;
+    /// Space used by user, group, project.
+    USERGROUP_USED = 39;
+    /// Quotas.
+    USERGROUP_QUOTA = 40;
+    /// A dedup table.
+    DDT_ZAP = 42;
+    /// System attributes.
+    SA = 44;
+    /// Where the registry and the layouts are.
+    SA_MASTER_NODE = 45;
+    /// Names and sizes of attributes.
+    SA_ATTR_REGISTRATION = 46;
+    /// Orders of attributes.
+    SA_ATTR_LAYOUTS = 47;
+    /// A deadlist.
+    DEADLIST = 50;
+    /// Bonus of a deadlist.
+    DEADLIST_HDR = 51;
+    /// Clones of a DSL directory.
+    DSL_CLONES = 52;
+    /// Sub-objects of a bpobj.
+    BPOBJ_SUBOBJ = 53;
+    /// Self-describing array of `u64`, metadata.
+    U64_METADATA = 0xC3;
+    /// Self-describing ZAP, metadata.
+    ZAP_METADATA = 0xC4;
+}
+
+impl ObjType {
+    /// The type with this number, if it is one.
+    pub fn from_id(id: u8) -> Result<ObjType, DecodeError> {
+        let known = if id & 0x80 != 0 {
+            usize::from(id & 0x1f) < CLASSES.len()
+        } else {
+            usize::from(id) < TYPES.len()
+        };
+        if known { Ok(ObjType(id)) } else { Err(DecodeError::field("object type", "id", id)) }
+    }
+
+    /// The number without a check: for printing what a damaged pointer says.
+    pub fn from_id_unchecked(id: u8) -> ObjType {
+        ObjType(id)
+    }
+
+    /// The number stored on disk.
+    pub fn id(self) -> u8 {
+        self.0
+    }
+
+    fn info(self) -> Option<&'static TypeInfo> {
+        TYPES.get(usize::from(self.0))
+    }
+
+    /// Metadata: kept in more copies, always checksummed.
+    pub fn is_metadata(self) -> bool {
+        if self.0 & 0x80 != 0 { self.0 & 0x40 != 0 } else { self.info().is_some_and(|i| i.2) }
+    }
+
+    /// Encrypted (not only authenticated) in an encrypted object set.
+    pub fn is_encrypted(self) -> bool {
+        if self.0 & 0x80 != 0 { self.0 & 0x20 != 0 } else { self.info().is_some_and(|i| i.3) }
+    }
+
+    /// How the contents are swapped.
+    pub fn swap_class(self) -> SwapClass {
+        if self.0 & 0x80 != 0 {
+            CLASSES.get(usize::from(self.0 & 0x1f)).copied().unwrap_or(SwapClass::U8)
+        } else {
+            self.info().map_or(SwapClass::U8, |i| i.1)
+        }
+    }
+
+    /// Is a ZAP.
+    pub fn is_zap(self) -> bool {
+        self.swap_class() == SwapClass::Zap
+    }
+}
+
+impl fmt::Display for ObjType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 & 0x80 == 0 {
+            return f.write_str(self.info().map_or("unknown", |i| i.0));
+        }
+        let class = match self.swap_class() {
+            SwapClass::U8 => "uint8",
+            SwapClass::U16 => "uint16",
+            SwapClass::U32 => "uint32",
+            SwapClass::U64 => "uint64",
+            SwapClass::Zap => "zap",
+            _ => "other",
+        };
+        let kind = if self.is_metadata() { "metadata" } else { "data" };
+        let crypt = if self.is_encrypted() { " encrypted" } else { "" };
+        write!(f, "bswap {class}{crypt} {kind}")
+    }
+}

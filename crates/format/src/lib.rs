@@ -1,0 +1,32 @@
+//! Bytes to types and back: every on-disk structure of a ZFS pool as an ordinary Rust type.
+//!
+//! This crate does no I/O and knows no algorithm heavier than a bit field. A structure is
+//! decoded once, here, with the byte order of the block it came from; nothing above sees raw
+//! bytes, shifts or byte order.
+//!
+//! # What always holds
+//! - A decoder returns an error on bad input. It never panics, never loops without a bound and
+//!   never allocates more than a small multiple of its input.
+//! - `encode(decode(x)) == x` for every structure that Cenote writes, unknown bits included.
+//!
+//! Source of the layouts: `docs/on-disk`. Tests: unit tests beside the code, `tests/fuzz.rs`.
+#![forbid(unsafe_code)]
+
+pub mod blkptr;
+pub mod dnode;
+pub mod dva;
+pub mod endian;
+mod error;
+pub mod ids;
+pub mod objset;
+pub mod units;
+
+pub use blkptr::{BlockPtr, BpKind};
+pub use dva::Dva;
+pub use endian::Endian;
+pub use error::DecodeError;
+pub use ids::{ChecksumId, CompressionId, ObjType};
+pub use units::{
+    AllocOffset, Ashift, Asize, BlockId, Checksum, DeviceOffset, Level, Lsize, ObjectId, PoolGuid, Psize,
+    Txg, VdevGuid, VdevId,
+};

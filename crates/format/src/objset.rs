@@ -1,0 +1,132 @@
+//! Object sets: the block at the root of a dataset, and of the pool
+//! (docs/on-disk/20-dmu.md, section 1).
+
+use crate::dnode::{Dnode, SLOT_SIZE};
+use crate::{BlockPtr, DecodeError, Endian, ObjectId, Txg};
+
+/// What an object set holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ObjsetType {
+    /// Nothing yet.
+    None,
+    /// The pool's own objects.
+    Meta,
+    /// A file system.
+    Zfs,
+    /// A volume.
+    Zvol,
+    /// Something else (tests of other implementations).
+    Other,
+}
+
+impl ObjsetType {
+    fn from_id(id: u64) -> Result<ObjsetType, DecodeError> {
+        Ok(match id {
+            0 => ObjsetType::None,
+            1 => ObjsetType::Meta,
+            2 => ObjsetType::Zfs,
+            3 => ObjsetType::Zvol,
+            4 => ObjsetType::Other,
+            _ => return Err(DecodeError::field("objset", "type", id)),
+        })
+    }
+
+    /// The number stored on disk.
+    pub fn id(self) -> u64 {
+        self as u64
+    }
+}
+
+/// The head of a dataset's intent log (docs/on-disk/24-zil.md, section 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ZilHeader {
+    /// Txg in which the chain was claimed, 0 if it was not.
+    pub claim_txg: Txg,
+    /// Highest record number replayed.
+    pub replay_seq: u64,
+    /// First block of the chain.
+    pub log: BlockPtr,
+    /// Highest block number claimed.
+    pub claim_blk_seq: u64,
+    /// 1: replay needed; 2: `claim_lr_seq` is valid.
+    pub flags: u64,
+    /// Highest record number seen at the claim.
+    pub claim_lr_seq: u64,
+}
+
+/// User accounting covers every object.
+pub const FLAG_USERACCOUNTING_COMPLETE: u64 = 1;
+
+/// An object set block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjsetPhys {
+    /// The dnode whose data are all other dnodes.
+    pub meta_dnode: Dnode,
+    /// Head of the intent log.
+    pub zil: ZilHeader,
+    /// What it holds.
+    pub kind: ObjsetType,
+    /// Accounting flags.
+    pub flags: u64,
+    /// Encryption: covers what can be sent.
+    pub portable_mac: [u8; 32],
+    /// Encryption: covers what is local to the pool.
+    pub local_mac: [u8; 32],
+    /// Space by user, group, project; absent in old or fresh sets.
+    pub accounting: [Option<Dnode>; 3],
+    /// Bytes of the block: 1024, 2048 or 4096.
+    pub size: usize,
+    /// Byte order of the block.
+    pub order: Endian,
+}
+
+impl ObjsetPhys {
+    /// Reads an object set block.
+    pub fn decode(bytes: &[u8], order: Endian) -> Result<ObjsetPhys, DecodeError> {
+        const WHAT: &str = "objset";
+        if !matches!(bytes.len(), 1024 | 2048 | 4096) {
+            return Err(DecodeError::field(WHAT, "size", bytes.len() as u64));
+        }
+        let meta_dnode = Dnode::decode(&bytes[..SLOT_SIZE], order)?
+            .ok_or(DecodeError::invalid(WHAT, "the meta-dnode is free"))?;
+        if meta_dnode.obj_type != crate::ObjType::DNODE {
+            return Err(DecodeError::field(WHAT, "type of the meta-dnode", meta_dnode.obj_type.id()));
+        }
+        let mac = |at: usize| -> Result<[u8; 32], DecodeError> {
+            bytes.get(at..at + 32).and_then(|b| b.try_into().ok()).ok_or(DecodeError::invalid(WHAT, "short"))
+        };
+        let accounting_at = |at: usize| match bytes.get(at..at + SLOT_SIZE) {
+            Some(slot) => Dnode::decode(slot, order),
+            None => Ok(None),
+        };
+        Ok(ObjsetPhys {
+            meta_dnode,
+            zil: ZilHeader {
+                claim_txg: Txg(order.u64(WHAT, bytes, 512)?),
+                replay_seq: order.u64(WHAT, bytes, 520)?,
+                log: BlockPtr::decode(&bytes[528..656], order)?,
+                claim_blk_seq: order.u64(WHAT, bytes, 656)?,
+                flags: order.u64(WHAT, bytes, 664)?,
+                claim_lr_seq: order.u64(WHAT, bytes, 672)?,
+            },
+            kind: ObjsetType::from_id(order.u64(WHAT, bytes, 704)?)?,
+            flags: order.u64(WHAT, bytes, 712)?,
+            portable_mac: mac(720)?,
+            local_mac: mac(752)?,
+            accounting: [accounting_at(1024)?, accounting_at(1536)?, accounting_at(2048)?],
+            size: bytes.len(),
+            order,
+        })
+    }
+
+    /// The dnode of an accounting object.
+    pub fn accounting_dnode(&self, object: ObjectId) -> Option<&Dnode> {
+        let i = match object {
+            ObjectId::USER_USED => 0,
+            ObjectId::GROUP_USED => 1,
+            ObjectId::PROJECT_USED => 2,
+            _ => return None,
+        };
+        self.accounting[i].as_ref()
+    }
+}
