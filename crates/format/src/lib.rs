@@ -14,9 +14,11 @@
 
 pub mod blkptr;
 pub mod dnode;
+pub mod dsl;
 pub mod dva;
 pub mod endian;
 mod error;
+pub mod feature;
 pub mod ids;
 pub mod objset;
 pub mod units;
