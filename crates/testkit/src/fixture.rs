@@ -1,0 +1,329 @@
+//! A golden pool on this machine: found, unpacked once, shared by all tests.
+//!
+//! # Order
+//! lock `target/fixtures/NAME.lock` -> unpack into a temporary folder -> check sizes -> rename to
+//! `target/fixtures/NAME` -> write `NAME.stamp`. Whoever comes second finds the stamp. A run
+//! that is killed leaves a temporary folder at worst, never a half pool under the name.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::entries::Entries;
+use crate::manifest::Manifest;
+use crate::unpack::{sha256_of_file, sparse_copy, unpack};
+
+/// Why a fixture cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FixtureError {
+    /// No folder of that name.
+    #[error("no fixture {name} in {root}")]
+    Unknown {
+        /// Name asked for.
+        name: String,
+        /// Where fixtures are looked for.
+        root: PathBuf,
+    },
+    /// Reading or writing failed.
+    #[error("{path}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        source: io::Error,
+    },
+    /// `manifest.json` cannot be understood.
+    #[error("{path}")]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// An unpacked image is not what the manifest says.
+    #[error("{path}: {what} {actual}, expected {expected}")]
+    Image {
+        /// The image.
+        path: PathBuf,
+        /// `size` or `sha256`.
+        what: &'static str,
+        /// As the manifest says.
+        expected: String,
+        /// As found.
+        actual: String,
+    },
+}
+
+/// The root of the project.
+#[must_use]
+pub fn workspace_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+/// The folder of the packed fixtures.
+#[must_use]
+pub fn fixtures_root() -> PathBuf {
+    workspace_root().join("fixtures/openzfs-2.3.2")
+}
+
+/// Where fixtures are unpacked: `fixtures` in cargo's target folder.
+fn unpacked_root() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    workspace_root().join(target).join("fixtures")
+}
+
+/// A golden pool, unpacked.
+#[derive(Debug, Clone)]
+pub struct Fixture {
+    source: PathBuf,
+    dir: PathBuf,
+    manifest: Manifest,
+}
+
+impl Fixture {
+    /// The fixture of that name, unpacked if it is not yet.
+    ///
+    /// # Panics
+    /// When it cannot be had; [`Fixture::try_open`] gives the reason as a value.
+    #[must_use]
+    pub fn open(name: &str) -> Fixture {
+        Fixture::try_open(name).unwrap_or_else(|error| {
+            let cause =
+                std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
+            panic!("fixture {name}: {error}{cause}")
+        })
+    }
+
+    /// As [`Fixture::open`].
+    ///
+    /// # Errors
+    /// When there is no such fixture or it cannot be unpacked.
+    pub fn try_open(name: &str) -> Result<Fixture, FixtureError> {
+        let source = fixtures_root().join(name);
+        let path = source.join("manifest.json");
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(FixtureError::Unknown { name: name.to_owned(), root: fixtures_root() });
+            }
+            Err(source) => return Err(FixtureError::Io { path, source }),
+        };
+        let manifest =
+            serde_json::from_slice(&text).map_err(|source| FixtureError::Manifest { path, source })?;
+        let fixture = Fixture { source, dir: unpacked_root().join(name), manifest };
+        fixture.ensure_unpacked()?;
+        Ok(fixture)
+    }
+
+    /// Names of all fixtures, sorted.
+    ///
+    /// # Panics
+    /// When the folder of fixtures cannot be listed.
+    #[must_use]
+    pub fn names() -> Vec<String> {
+        let root = fixtures_root();
+        let listing = fs::read_dir(&root).unwrap_or_else(|error| panic!("{}: {error}", root.display()));
+        let mut names: Vec<String> = listing
+            .filter_map(Result::ok)
+            .filter(|entry| entry.path().join("manifest.json").is_file())
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// All fixtures, in the order of their names, each unpacked when its turn comes.
+    pub fn all() -> impl Iterator<Item = Fixture> {
+        Fixture::names().into_iter().map(|name| Fixture::open(&name))
+    }
+
+    /// The fixture's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.manifest.fixture
+    }
+
+    /// The folder with the images, and nothing else: what `-d` of the commands takes. Read only.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The images' paths, in the order of the manifest.
+    #[must_use]
+    pub fn images(&self) -> Vec<PathBuf> {
+        self.manifest.images.iter().map(|image| self.dir.join(&image.name)).collect()
+    }
+
+    /// What the other implementation said about the pool.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The files of all its datasets.
+    ///
+    /// # Panics
+    /// When the list cannot be opened.
+    #[must_use]
+    pub fn entries(&self) -> Entries {
+        Entries::open(&self.source, self.name()).unwrap_or_else(|error| panic!("{}: {error}", self.name()))
+    }
+
+    /// The text of a file beside the manifest, such as `state.txt`, `damage.txt` or `zil.txt`.
+    ///
+    /// # Panics
+    /// When there is none of that name.
+    #[must_use]
+    pub fn text(&self, file: &str) -> String {
+        let path = self.source.join(file);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// A private copy of all images, which a test may change. It goes away when dropped.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn scratch(&self) -> Scratch {
+        let names: Vec<&str> = self.manifest.images.iter().map(|image| image.name.as_str()).collect();
+        self.scratch_of(&names)
+    }
+
+    /// A private copy of the images named only: a pool with devices missing.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn scratch_of(&self, images: &[&str]) -> Scratch {
+        let copy = || -> io::Result<TempDir> {
+            let folder = tempfile::Builder::new().prefix("scratch-").tempdir_in(unpacked_root())?;
+            for image in images {
+                let mut from = File::open(self.dir.join(image))?;
+                let size = from.metadata()?.len();
+                sparse_copy(&mut from, size, &folder.path().join(image))?;
+            }
+            Ok(folder)
+        };
+        let folder = copy().unwrap_or_else(|error| panic!("copy of {}: {error}", self.name()));
+        Scratch { folder }
+    }
+
+    /// Compares each image with its SHA-256 in the manifest: slow, for doubts.
+    ///
+    /// # Errors
+    /// When an image differs or cannot be read.
+    pub fn check_sha256(&self) -> Result<(), FixtureError> {
+        for image in &self.manifest.images {
+            let path = self.dir.join(&image.name);
+            let actual =
+                sha256_of_file(&path).map_err(|source| FixtureError::Io { path: path.clone(), source })?;
+            if actual != image.sha256 {
+                let expected = image.sha256.clone();
+                return Err(FixtureError::Image { path, what: "sha256", expected, actual });
+            }
+        }
+        Ok(())
+    }
+
+    fn beside(&self, extension: &str) -> PathBuf {
+        unpacked_root().join(format!("{}.{extension}", self.name()))
+    }
+
+    /// What the stamp must say for the unpacked images to be those of this manifest.
+    fn fingerprint(&self) -> String {
+        let rows = self
+            .manifest
+            .images
+            .iter()
+            .map(|image| format!("{} {} {}\n", image.name, image.size, image.sha256));
+        rows.collect()
+    }
+
+    fn ensure_unpacked(&self) -> Result<(), FixtureError> {
+        if self.is_unpacked() {
+            return Ok(());
+        }
+        let io = |source| FixtureError::Io { path: self.dir.clone(), source };
+        fs::create_dir_all(unpacked_root()).map_err(io)?;
+        let lock = File::create(self.beside("lock")).map_err(io)?;
+        lock.lock().map_err(io)?;
+        // Another process may have done it while this one waited.
+        if self.is_unpacked() { Ok(()) } else { self.unpack() }
+    }
+
+    fn is_unpacked(&self) -> bool {
+        let stamped = fs::read_to_string(self.beside("stamp")).is_ok_and(|stamp| stamp == self.fingerprint());
+        stamped && self.check_sizes(&self.dir).is_ok()
+    }
+
+    fn check_sizes(&self, folder: &Path) -> Result<(), FixtureError> {
+        for image in &self.manifest.images {
+            let path = folder.join(&image.name);
+            let actual =
+                fs::metadata(&path).map_err(|source| FixtureError::Io { path: path.clone(), source })?.len();
+            if actual != image.size {
+                let (expected, actual) = (image.size.to_string(), actual.to_string());
+                return Err(FixtureError::Image { path, what: "size", expected, actual });
+            }
+        }
+        Ok(())
+    }
+
+    /// Unpacks; the lock is held.
+    fn unpack(&self) -> Result<(), FixtureError> {
+        let io = |source| FixtureError::Io { path: self.dir.clone(), source };
+        let fresh = tempfile::Builder::new().prefix("unpacking-").tempdir_in(unpacked_root()).map_err(io)?;
+        let packed = self.source.join("images.zst");
+        unpack(&packed, &self.manifest.images, fresh.path())
+            .map_err(|source| FixtureError::Io { path: packed, source })?;
+        self.check_sizes(fresh.path())?;
+        for image in &self.manifest.images {
+            make_read_only(&fresh.path().join(&image.name)).map_err(io)?;
+        }
+        make_searchable(fresh.path()).map_err(io)?;
+        if self.dir.exists() {
+            fs::remove_dir_all(&self.dir).map_err(io)?;
+        }
+        fs::rename(fresh.path(), &self.dir).map_err(io)?;
+        fs::write(self.beside("stamp"), self.fingerprint()).map_err(io)
+    }
+}
+
+/// Shared images are not to be written by a test, even by accident.
+fn make_read_only(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o444))
+}
+
+/// A temporary folder is private to its maker; the finished one is for every user who may build.
+fn make_searchable(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+}
+
+/// A private, writable copy of a fixture's images.
+#[derive(Debug)]
+pub struct Scratch {
+    folder: TempDir,
+}
+
+impl Scratch {
+    /// The folder with the images.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The path of one image.
+    #[must_use]
+    pub fn image(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
