@@ -20,7 +20,10 @@ pub mod endian;
 mod error;
 pub mod feature;
 pub mod ids;
+pub mod nvlist;
+pub mod nicenum;
 pub mod objset;
+pub mod prop;
 pub mod units;
 
 pub use blkptr::{BlockPtr, BpKind};
@@ -28,6 +31,7 @@ pub use dva::Dva;
 pub use endian::Endian;
 pub use error::DecodeError;
 pub use ids::{ChecksumId, CompressionId, ObjType};
+pub use nvlist::{NvList, NvValue};
 pub use units::{
     AllocOffset, Ashift, Asize, BlockId, Checksum, DeviceOffset, Level, Lsize, ObjectId, PoolGuid, Psize,
     Txg, VdevGuid, VdevId,
