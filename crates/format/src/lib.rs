@@ -12,6 +12,7 @@
 //! Source of the layouts: `docs/on-disk`. Tests: unit tests beside the code, `tests/fuzz.rs`.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod blkptr;
 pub mod dnode;
 pub mod dsl;
@@ -24,7 +25,10 @@ pub mod nicenum;
 pub mod nvlist;
 pub mod objset;
 pub mod prop;
+pub mod sa;
 pub mod units;
+pub mod zap;
+pub mod znode;
 
 pub use blkptr::{BlockPtr, BpKind};
 pub use dva::Dva;

@@ -1,0 +1,244 @@
+//! Access control lists: NFSv4 ACEs as file systems store them, and POSIX ACLs as Linux passes them
+//! in extended attributes (docs/on-disk/23-zpl.md, sections 4 and 8).
+
+use crate::{DecodeError, Endian};
+
+/// Most ACEs that a file may have.
+pub const MAX_ACES: usize = 1024;
+
+/// The ACE is for the owner.
+pub const ACE_OWNER: u16 = 0x1000;
+/// The ACE is for the owning group (together with [`ACE_IDENTIFIER_GROUP`]).
+pub const ACE_GROUP: u16 = 0x2000;
+/// The ACE is for everyone.
+pub const ACE_EVERYONE: u16 = 0x4000;
+/// The id of the ACE is a group's.
+pub const ACE_IDENTIFIER_GROUP: u16 = 0x40;
+/// The flags that tell whom an ACE is for.
+const ACE_TYPE_FLAGS: u16 = ACE_OWNER | ACE_GROUP | ACE_EVERYONE | ACE_IDENTIFIER_GROUP;
+
+/// How the ACEs of a list are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AclVersion {
+    /// 12 bytes each, ids of 32 bits: file systems before FUIDs.
+    V0,
+    /// 8 bytes, a FUID only where somebody is named, two GUIDs in object ACEs.
+    Fuid,
+}
+
+impl AclVersion {
+    /// From the number in a legacy ACL.
+    pub fn from_id(id: u16) -> Result<AclVersion, DecodeError> {
+        match id {
+            0 => Ok(AclVersion::V0),
+            1 => Ok(AclVersion::Fuid),
+            other => Err(DecodeError::field("ACL", "version", other)),
+        }
+    }
+}
+
+/// Whom an ACE is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// The owner of the file.
+    Owner,
+    /// The group of the file.
+    Group,
+    /// Everyone.
+    Everyone,
+    /// A user, as FUID.
+    User(u64),
+    /// A group, as FUID.
+    NamedGroup(u64),
+}
+
+/// An access control entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ace {
+    /// 0 allow, 1 deny, 2 audit, 3 alarm, 5 to 8 the same for object types.
+    pub kind: u16,
+    /// Inheritance flags and `ACE_…`.
+    pub flags: u16,
+    /// The rights.
+    pub mask: u32,
+    /// Whom it is for.
+    pub who: Who,
+    /// Type and inherited type of an object ACE.
+    pub guids: Option<[[u8; 16]; 2]>,
+}
+
+fn who(flags: u16, id: u64) -> Who {
+    match flags & ACE_TYPE_FLAGS {
+        ACE_OWNER => Who::Owner,
+        x if x == ACE_GROUP | ACE_IDENTIFIER_GROUP => Who::Group,
+        ACE_EVERYONE => Who::Everyone,
+        x if x & ACE_IDENTIFIER_GROUP != 0 => Who::NamedGroup(id),
+        _ => Who::User(id),
+    }
+}
+
+/// Reads up to `count` ACEs. Fewer bytes than that many need is an error.
+pub fn decode_aces(
+    bytes: &[u8],
+    count: u64,
+    version: AclVersion,
+    order: Endian,
+) -> Result<Vec<Ace>, DecodeError> {
+    if count > MAX_ACES as u64 {
+        return Err(DecodeError::field("ACL", "entries", count));
+    }
+    let mut aces = Vec::new();
+    let mut at = 0;
+    for _ in 0..count {
+        let rest = bytes.get(at..).unwrap_or(&[]);
+        let (ace, len) = match version {
+            AclVersion::V0 => decode_v0(rest, order)?,
+            AclVersion::Fuid => decode_fuid(rest, order)?,
+        };
+        aces.push(ace);
+        at += len;
+    }
+    Ok(aces)
+}
+
+fn decode_v0(raw: &[u8], order: Endian) -> Result<(Ace, usize), DecodeError> {
+    const WHAT: &str = "ACE";
+    let flags = order.u16(WHAT, raw, 8)?;
+    let id = order.u32(WHAT, raw, 0)?;
+    let ace = Ace {
+        kind: order.u16(WHAT, raw, 10)?,
+        flags,
+        mask: order.u32(WHAT, raw, 4)?,
+        who: who(flags, id.into()),
+        guids: None,
+    };
+    Ok((ace, 12))
+}
+
+fn decode_fuid(raw: &[u8], order: Endian) -> Result<(Ace, usize), DecodeError> {
+    const WHAT: &str = "ACE";
+    let kind = order.u16(WHAT, raw, 0)?;
+    let flags = order.u16(WHAT, raw, 2)?;
+    let mask = order.u32(WHAT, raw, 4)?;
+    let object = (5..=8).contains(&kind);
+    let named = !matches!(who(flags, 0), Who::Owner | Who::Group | Who::Everyone);
+    let id = if named || object { order.u64(WHAT, raw, 8)? } else { 0 };
+    let guids = if object {
+        let guid = |at: usize| raw.get(at..at + 16).and_then(|guid| guid.try_into().ok());
+        let short = DecodeError::Short { what: WHAT, needed: 48, have: raw.len() };
+        Some([guid(16).ok_or(short.clone())?, guid(32).ok_or(short)?])
+    } else {
+        None
+    };
+    let len = match (object, named) {
+        (true, _) => 48,
+        (false, true) => 16,
+        (false, false) => 8,
+    };
+    Ok((Ace { kind, flags, mask, who: who(flags, id), guids }, len))
+}
+
+/// Name of the extended attribute with the POSIX ACL that rules access.
+pub const POSIX_ACCESS: &str = "system.posix_acl_access";
+/// Name of the extended attribute with the POSIX ACL that new files inherit.
+pub const POSIX_DEFAULT: &str = "system.posix_acl_default";
+
+/// Whom an entry of a POSIX ACL is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PosixWho {
+    /// The owner.
+    UserObj,
+    /// A user.
+    User(u32),
+    /// The owning group.
+    GroupObj,
+    /// A group.
+    Group(u32),
+    /// Upper bound for all but owner and others.
+    Mask,
+    /// Everybody else.
+    Other,
+}
+
+/// An entry of a POSIX ACL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PosixEntry {
+    /// Whom it is for.
+    pub who: PosixWho,
+    /// 4 read, 2 write, 1 execute.
+    pub perm: u16,
+}
+
+/// Reads a POSIX ACL in the form that Linux gives to file systems.
+pub fn decode_posix(bytes: &[u8]) -> Result<Vec<PosixEntry>, DecodeError> {
+    const WHAT: &str = "POSIX ACL";
+    let order = Endian::Little;
+    let version = order.u32(WHAT, bytes, 0)?;
+    if version != 2 {
+        return Err(DecodeError::field(WHAT, "version", version));
+    }
+    let (raw, rest) = bytes.get(4..).unwrap_or(&[]).as_chunks::<8>();
+    if !rest.is_empty() || raw.len() > MAX_ACES {
+        return Err(DecodeError::field(WHAT, "length", bytes.len() as u64));
+    }
+    raw.iter().map(|entry| posix_entry(entry, order)).collect()
+}
+
+fn posix_entry(raw: &[u8; 8], order: Endian) -> Result<PosixEntry, DecodeError> {
+    const WHAT: &str = "POSIX ACL";
+    let id = order.u32(WHAT, raw, 4)?;
+    let who = match order.u16(WHAT, raw, 0)? {
+        0x01 => PosixWho::UserObj,
+        0x02 => PosixWho::User(id),
+        0x04 => PosixWho::GroupObj,
+        0x08 => PosixWho::Group(id),
+        0x10 => PosixWho::Mask,
+        0x20 => PosixWho::Other,
+        tag => return Err(DecodeError::field(WHAT, "tag", tag)),
+    };
+    Ok(PosixEntry { who, perm: order.u16(WHAT, raw, 2)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trivial_acl_of_a_directory() {
+        let order = Endian::Big;
+        let mut raw = Vec::new();
+        for (flags, mask) in [(0x1000_u16, 0x1E_01FF_u32), (0x2040, 0x12_00A9), (0x4000, 0x12_00A9)] {
+            raw.extend(order.put_u16(0));
+            raw.extend(order.put_u16(flags));
+            raw.extend(order.put_u32(mask));
+        }
+        let aces = decode_aces(&raw, 3, AclVersion::Fuid, order).unwrap();
+        assert_eq!(aces.iter().map(|ace| ace.who).collect::<Vec<_>>(), [Who::Owner, Who::Group, Who::Everyone]);
+        assert_eq!(aces[2].mask, 0x12_00A9);
+        assert!(decode_aces(&raw, 4, AclVersion::Fuid, order).is_err());
+        assert!(decode_aces(&raw, u64::MAX, AclVersion::Fuid, order).is_err());
+    }
+
+    #[test]
+    fn named_and_object_aces_are_longer() {
+        let order = Endian::Little;
+        let mut raw = Vec::new();
+        raw.extend([0, 0, 0x40, 0, 1, 0, 0, 0]);
+        raw.extend(order.put_u64(7));
+        raw.extend([5, 0, 0, 0, 1, 0, 0, 0]);
+        raw.extend(order.put_u64(9));
+        raw.extend([0xAB; 32]);
+        let aces = decode_aces(&raw, 2, AclVersion::Fuid, order).unwrap();
+        assert_eq!((aces[0].who, aces[1].who), (Who::NamedGroup(7), Who::User(9)));
+        assert_eq!(aces[1].guids, Some([[0xAB; 16]; 2]));
+    }
+
+    #[test]
+    fn posix_acl_of_linux() {
+        let raw = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x07\0\xe9\x03\0\0\x20\0\x04\0\xff\xff\xff\xff";
+        let acl = decode_posix(raw).unwrap();
+        assert_eq!(acl[1], PosixEntry { who: PosixWho::User(1001), perm: 7 });
+        assert_eq!(acl[2].who, PosixWho::Other);
+        assert!(decode_posix(&raw[..10]).is_err());
+    }
+}

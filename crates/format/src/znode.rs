@@ -1,0 +1,225 @@
+//! Legacy znodes: the 264-byte bonus of files made before system attributes; and what file flags
+//! and directory entries mean in every version (docs/on-disk/23-zpl.md, sections 3 and 8).
+
+use crate::acl::AclVersion;
+use crate::endian::bits;
+use crate::{DecodeError, Endian, ObjectId};
+
+/// Bytes of a legacy znode.
+pub const ZNODE_SIZE: usize = 264;
+/// Bytes for ACEs inside it.
+pub const INLINE_ACES: usize = 72;
+
+/// Flag: an attribute directory, or a file in one.
+pub const FLAG_XATTR: u64 = 0x1;
+/// Flag: the ACL says no more than the mode.
+pub const FLAG_ACL_TRIVIAL: u64 = 0x4;
+/// Flag: a scan stamp follows the legacy znode.
+pub const FLAG_BONUS_SCANSTAMP: u64 = 0x80;
+/// Flag: cannot be changed.
+pub const FLAG_IMMUTABLE: u64 = 1 << 36;
+/// Flag: can only grow.
+pub const FLAG_APPENDONLY: u64 = 1 << 38;
+/// Flag: not to be backed up.
+pub const FLAG_NODUMP: u64 = 1 << 39;
+/// Flag: new files take the directory's project.
+pub const FLAG_PROJINHERIT: u64 = 1 << 46;
+/// Flag: a project is stored.
+pub const FLAG_PROJID: u64 = 1 << 47;
+
+/// The flags as Linux inode flags (`FS_…_FL`).
+pub fn linux_flags(flags: u64) -> u32 {
+    let map = [
+        (FLAG_IMMUTABLE, 0x10),
+        (FLAG_APPENDONLY, 0x20),
+        (FLAG_NODUMP, 0x40),
+        (FLAG_PROJINHERIT, 0x2000_0000),
+    ];
+    map.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, linux)| linux).sum()
+}
+
+/// A point in time, relative to the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time {
+    /// Seconds, negative before 1970.
+    pub secs: i64,
+    /// Nanoseconds, less than 10⁹.
+    pub nanos: u32,
+}
+
+impl Time {
+    /// From the two stored words. Nanoseconds that make no sense are cut to the last of the second.
+    pub fn from_words([secs, nanos]: [u64; 2]) -> Time {
+        Time { secs: secs as i64, nanos: nanos.min(999_999_999) as u32 }
+    }
+}
+
+/// The value of a directory entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirentValue {
+    /// The object; `None` if the number is not one a file can have.
+    pub object: Option<ObjectId>,
+    /// `(mode & S_IFMT) >> 12`, 0 if not known.
+    pub kind: u8,
+}
+
+impl DirentValue {
+    /// From the first word of the value.
+    pub fn decode(value: u64) -> DirentValue {
+        let object = bits(value, 0, 48);
+        DirentValue { object: (object != 0).then_some(ObjectId(object)), kind: bits(value, 60, 4) as u8 }
+    }
+}
+
+/// The ACL inside a legacy znode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LegacyAcl {
+    /// The object with the ACEs when they did not fit; 0 if they are inline.
+    pub external: ObjectId,
+    /// Bytes of ACEs in an external object (version 1), as stored.
+    pub size: u32,
+    /// How ACEs are stored.
+    pub version: AclVersion,
+    /// Number of ACEs.
+    pub count: u32,
+    /// Room for ACEs.
+    pub inline: [u8; INLINE_ACES],
+    /// Byte order of the ACEs.
+    pub order: Endian,
+}
+
+impl LegacyAcl {
+    /// Reads the 88 bytes.
+    pub fn decode(bytes: &[u8], order: Endian) -> Result<LegacyAcl, DecodeError> {
+        const WHAT: &str = "legacy ACL";
+        let version = AclVersion::from_id(order.u16(WHAT, bytes, 12)?)?;
+        let size = order.u32(WHAT, bytes, 8)?;
+        let count = match version {
+            // The word that later holds the bytes counted the entries at first.
+            AclVersion::V0 => size,
+            AclVersion::Fuid => order.u16(WHAT, bytes, 14)?.into(),
+        };
+        let inline = bytes.get(16..16 + INLINE_ACES).and_then(|raw| raw.try_into().ok());
+        Ok(LegacyAcl {
+            external: ObjectId(order.u64(WHAT, bytes, 0)?),
+            size,
+            version,
+            count,
+            inline: inline.ok_or(DecodeError::Short { what: WHAT, needed: 88, have: bytes.len() })?,
+            order,
+        })
+    }
+}
+
+/// A legacy znode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LegacyZnode {
+    /// Last access.
+    pub atime: Time,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of any kind.
+    pub ctime: Time,
+    /// Creation.
+    pub crtime: Time,
+    /// Transaction group of creation.
+    pub generation: u64,
+    /// Type and permissions.
+    pub mode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// The directory it is in.
+    pub parent: ObjectId,
+    /// Names.
+    pub links: u64,
+    /// Attribute directory, 0 if none.
+    pub xattr: ObjectId,
+    /// Device number, major in the high half.
+    pub rdev: u64,
+    /// `FLAG_…`
+    pub flags: u64,
+    /// Owner (FUID).
+    pub uid: u64,
+    /// Group (FUID).
+    pub gid: u64,
+    /// The ACL, undecoded.
+    pub acl: [u8; 88],
+    /// Byte order of the znode.
+    pub order: Endian,
+}
+
+impl LegacyZnode {
+    /// Reads the bonus.
+    pub fn decode(bytes: &[u8], order: Endian) -> Result<LegacyZnode, DecodeError> {
+        const WHAT: &str = "znode";
+        DecodeError::need(WHAT, ZNODE_SIZE, bytes.len())?;
+        let time = |at| order.words(WHAT, bytes, at).map(Time::from_words);
+        let [generation, mode, size, parent, links, xattr, rdev, flags, uid, gid] =
+            order.words(WHAT, bytes, 64)?;
+        let short = DecodeError::Short { what: WHAT, needed: ZNODE_SIZE, have: bytes.len() };
+        Ok(LegacyZnode {
+            atime: time(0)?,
+            mtime: time(16)?,
+            ctime: time(32)?,
+            crtime: time(48)?,
+            generation,
+            mode,
+            size,
+            parent: ObjectId(parent),
+            links,
+            xattr: ObjectId(xattr),
+            rdev,
+            flags,
+            uid,
+            gid,
+            acl: bytes.get(176..ZNODE_SIZE).and_then(|acl| acl.try_into().ok()).ok_or(short)?,
+            order,
+        })
+    }
+
+    /// The ACL.
+    pub fn decode_acl(&self) -> Result<LegacyAcl, DecodeError> {
+        LegacyAcl::decode(&self.acl, self.order)
+    }
+
+    /// The target of a symbolic link that is kept in the bonus; `None`: it is in block 0.
+    pub fn inline_target<'a>(&self, bonus: &'a [u8]) -> Option<&'a [u8]> {
+        let stamp = if self.flags & FLAG_BONUS_SCANSTAMP != 0 { 32 } else { 0 };
+        let start = ZNODE_SIZE + stamp;
+        let len = usize::try_from(self.size).ok()?;
+        bonus.get(start..start.checked_add(len)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_orders() {
+        for order in [Endian::Little, Endian::Big] {
+            let mut raw = vec![0; ZNODE_SIZE];
+            for (at, value) in [(16, -5_i64 as u64), (24, 7), (72, 0o120_777), (80, 4), (128, 1000)] {
+                raw[at..at + 8].copy_from_slice(&order.put_u64(value));
+            }
+            raw[184..188].copy_from_slice(&order.put_u32(3));
+            raw.extend(b"link");
+            let znode = LegacyZnode::decode(&raw, order).unwrap();
+            assert_eq!(znode.mtime, Time { secs: -5, nanos: 7 });
+            assert_eq!((znode.mode, znode.uid), (0o120_777, 1000));
+            assert_eq!(znode.inline_target(&raw), Some(&b"link"[..]));
+            assert_eq!(znode.inline_target(&raw[..ZNODE_SIZE]), None);
+            let acl = znode.decode_acl().unwrap();
+            assert_eq!((acl.version, acl.count), (AclVersion::V0, 3));
+        }
+        assert!(LegacyZnode::decode(&[0; 263], Endian::Little).is_err());
+    }
+
+    #[test]
+    fn entries_and_flags() {
+        assert_eq!(DirentValue::decode(0x4000_0000_0000_0022).object, Some(ObjectId(34)));
+        assert_eq!(DirentValue::decode(0x4000_0000_0000_0022).kind, 4);
+        assert_eq!(DirentValue::decode(8 << 60).object, None);
+        assert_eq!(linux_flags(FLAG_IMMUTABLE | FLAG_PROJINHERIT | FLAG_PROJID), 0x2000_0010);
+    }
+}
