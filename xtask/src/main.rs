@@ -1,2 +1,97 @@
-//! Project tasks.
-fn main() {}
+//! The project's tasks: `cargo xtask TASK`.
+//!
+//! Everything a reviewer would run is here, so that people, `.ci/run` and release machines run
+//! the same thing.
+#![forbid(unsafe_code)]
+// Not part of the house: tasks write reports and sources, no devices.
+#![allow(clippy::disallowed_types)]
+
+mod apt;
+mod bench;
+mod check;
+mod judges;
+mod layers;
+mod outside;
+mod suite;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  test [NAME…]   all tests, after setting up the judges that this machine lacks (as root on
+                 Debian 12); NAME… are handed to `cargo test` instead of --workspace
+  check          fmt, clippy, docs, deny, layers, then test
+  layers         each crate uses only crates above it in the house
+  fixtures       unpack all golden pools into target/fixtures
+  judges         install the other implementation's tools, or say what is missing
+  bench [WHAT…]  measure ourselves against the other implementation, as ratios of one run
+  kernel-peer    run a script under a kernel with real OpenZFS (needs the peer tooling)
+  zts            run OpenZFS's own test suite on our commands (needs the suite's runner)
+";
+
+/// Why a task failed, in words.
+type Outcome = Result<(), String>;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let task = arguments.next().unwrap_or_default();
+    let rest: Vec<String> = arguments.collect();
+    let outcome = match task.as_str() {
+        "test" => suite::run(&rest),
+        "check" => check::run(),
+        "layers" => layers::run(),
+        "fixtures" => fixtures(),
+        "judges" => judges::run(),
+        "bench" => bench::run(&rest),
+        "kernel-peer" => outside::kernel_peer(&rest),
+        "zts" => outside::zts(&rest),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            if !reason.is_empty() {
+                eprintln!("xtask {task}: {reason}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn fixtures() -> Outcome {
+    let names = testkit::Fixture::names();
+    for name in &names {
+        testkit::Fixture::try_open(name).map_err(|error| format!("{name}: {error}"))?;
+    }
+    println!("{} pools in target/fixtures", names.len());
+    Ok(())
+}
+
+/// The root of the project.
+fn root() -> PathBuf {
+    testkit::workspace_root()
+}
+
+/// The cargo that runs us, so that a toolchain chosen with `+` stays chosen.
+fn cargo(arguments: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Runs a command and turns a bad end into words.
+fn must(command: &mut Command) -> Outcome {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name} {}: {status}", words.join(" "))),
+        Err(error) => Err(format!("{name}: {error}")),
+    }
+}

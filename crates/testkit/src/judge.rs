@@ -56,9 +56,7 @@ pub fn need_root() -> bool {
 /// The line goes to standard error and, when `CENOTE_SKIP_LOG` names a file, behind that file's
 /// end, which is how `cargo xtask test` counts: cargo swallows what a passing test prints.
 pub fn skip(reason: &str) {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    let line = format!("SKIPPED: {test}: {reason}\n");
+    let line = format!("SKIPPED: {}: {reason}\n", running_test());
     eprint!("{line}");
     if let Some(log) = std::env::var_os("CENOTE_SKIP_LOG") {
         let opened = OpenOptions::new().create(true).append(true).open(&log);
@@ -66,6 +64,17 @@ pub fn skip(reason: &str) {
         let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
         assert!(written.is_ok(), "{} cannot be written", Path::new(&log).display());
     }
+}
+
+/// `program/test`: cargo runs a test in a thread of its name, in a program of its file's name
+/// and a hash.
+fn running_test() -> String {
+    let thread = std::thread::current();
+    let program = std::env::current_exe().ok();
+    let stem = program.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy());
+    let stem = stem.unwrap_or_default();
+    let file = stem.rsplit_once('-').map_or(stem.as_ref(), |(file, _)| file);
+    format!("{file}/{}", thread.name().unwrap_or("?"))
 }
 
 #[cfg(test)]

@@ -1,0 +1,143 @@
+//! The other implementation's tools: which there are, and how a Debian 12 gets them.
+//!
+//! Only user-space tools are installed, never a kernel module: the tests of this project read and
+//! write pools in ordinary files.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::{Outcome, apt, must};
+
+/// A tool that some tests need, and what is not tested without it.
+struct Judge {
+    tool: &'static str,
+    package: &'static str,
+    settles: &'static str,
+}
+
+const JUDGES: [Judge; 5] = [
+    Judge {
+        tool: "zdb",
+        package: "zfsutils-linux",
+        settles: "comparisons of every block and object with zdb",
+    },
+    Judge { tool: "zstream", package: "zfsutils-linux", settles: "comparisons of send streams" },
+    Judge { tool: "ztest", package: "zfs-test", settles: "pools made by random OpenZFS activity" },
+    Judge { tool: "raidz_test", package: "zfs-test", settles: "RAID-Z arithmetic against OpenZFS's" },
+    Judge { tool: "fusermount3", package: "fuse3", settles: "mounts" },
+];
+
+/// The distribution whose packages are known to be the right ones.
+const CODENAME: &str = "bookworm";
+const SUITE: &str = "bookworm-backports";
+const SOURCES_FILE: &str = "/etc/apt/sources.list.d/cenote-judges.sources";
+
+/// `cargo xtask judges`.
+pub(crate) fn run() -> Outcome {
+    match set_up() {
+        missing if missing.is_empty() => {
+            println!("all judges are here");
+            Ok(())
+        }
+        missing => Err(format!("missing: {}", missing.join(", "))),
+    }
+}
+
+/// Installs what is missing where that is possible, says loudly what is still missing, and returns its names.
+pub(crate) fn set_up() -> Vec<&'static str> {
+    if missing().is_empty() {
+        return Vec::new();
+    }
+    if let Err(reason) = install() {
+        eprintln!("judges are not installed: {reason}");
+    }
+    let missing = missing();
+    if !missing.is_empty() {
+        announce(&missing);
+    }
+    missing.iter().map(|judge| judge.tool).collect()
+}
+
+fn missing() -> Vec<&'static Judge> {
+    JUDGES.iter().filter(|judge| testkit::tool(judge.tool).is_none()).collect()
+}
+
+fn announce(missing: &[&Judge]) {
+    let rule = "!".repeat(78);
+    eprintln!("{rule}\nTESTS WILL BE SKIPPED, for want of:");
+    for judge in missing {
+        eprintln!("  {:<12} (package {}): {}", judge.tool, judge.package, judge.settles);
+    }
+    eprintln!("On Debian 12, `cargo xtask test` as root installs them (contrib of {SUITE}).\n{rule}");
+}
+
+fn install() -> Outcome {
+    let os = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if !os.lines().any(|line| line == format!("VERSION_CODENAME={CODENAME}")) {
+        return Err("this is not Debian 12".to_owned());
+    }
+    if !is_root() {
+        return Err("this needs root".to_owned());
+    }
+    enable_backports()?;
+    // A source of somebody else that does not answer is no reason to stop; a missing package is.
+    if let Err(reason) = must(apt_get().arg("update")) {
+        eprintln!("{reason} (going on)");
+    }
+    let mut packages: Vec<&str> = missing().iter().map(|judge| judge.package).collect();
+    packages.dedup();
+    println!("installing {}", packages.join(" "));
+    // One by one: what can be had is better than nothing.
+    let results: Vec<Outcome> = packages.iter().map(|package| install_package(package)).collect();
+    results.into_iter().collect()
+}
+
+fn install_package(package: &str) -> Outcome {
+    let mut command = apt_get();
+    command.args(["install", "-y", "--no-install-recommends"]);
+    if package.starts_with("zfs") {
+        command.args(["-t", SUITE]);
+    }
+    must(command.arg(package))
+}
+
+/// Adds the suite and component of the judges to the machine's own mirror.
+fn enable_backports() -> Outcome {
+    let sources = apt::sources(Path::new("/etc/apt"));
+    if apt::offers(&sources, SUITE, "contrib") {
+        return Ok(());
+    }
+    let debian = apt::of_distribution(&sources, CODENAME)
+        .ok_or_else(|| format!("no source of this machine offers {CODENAME} main"))?;
+    // `main` too: judges depend on packages there, in the suite's own versions.
+    let text = debian.rendered(SUITE, "main contrib");
+    fs::write(
+        SOURCES_FILE,
+        format!("# Written by `cargo xtask test` of Cenote for its judges; delete at will.\n{text}"),
+    )
+    .map_err(|error| format!("{SOURCES_FILE}: {error}"))?;
+    println!("{SUITE} enabled in {SOURCES_FILE}");
+    Ok(())
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
+    command.args([
+        "-q",
+        "-o",
+        "DPkg::Lock::Timeout=300",
+        "-o",
+        "Acquire::Retries=3",
+        "-o",
+        "Dpkg::Use-Pty=0",
+    ]);
+    command
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // The owner of our own entry in /proc is who we are.
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
