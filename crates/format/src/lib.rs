@@ -21,11 +21,13 @@ pub mod endian;
 mod error;
 pub mod feature;
 pub mod ids;
+pub mod label;
 pub mod nicenum;
 pub mod nvlist;
 pub mod objset;
 pub mod prop;
 pub mod sa;
+pub mod uberblock;
 pub mod units;
 pub mod zap;
 pub mod znode;
@@ -36,6 +38,7 @@ pub use endian::Endian;
 pub use error::DecodeError;
 pub use ids::{ChecksumId, CompressionId, ObjType};
 pub use nvlist::{NvList, NvValue};
+pub use uberblock::Uberblock;
 pub use units::{
     AllocOffset, Ashift, Asize, BlockId, Checksum, DeviceOffset, Level, Lsize, ObjectId, PoolGuid, Psize,
     Txg, VdevGuid, VdevId,
