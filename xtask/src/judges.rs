@@ -1,7 +1,8 @@
 //! The other implementation's tools: which there are, and how a Debian 12 gets them.
 //!
 //! Only user-space tools are installed, never a kernel module: the tests of this project read and
-//! write pools in ordinary files.
+//! write pools in ordinary files. `zfs-test` depends on the module, or on its sources; so where
+//! neither is installed, a package of one file takes that place (`apt-get purge cenote-judges` ends it).
 
 use std::fs;
 use std::path::Path;
@@ -85,6 +86,7 @@ fn install() -> Outcome {
     if let Err(reason) = must(apt_get().arg("update")) {
         eprintln!("{reason} (going on)");
     }
+    stand_in_for_kernel_module()?;
     let mut packages: Vec<&str> = missing().iter().map(|judge| judge.package).collect();
     packages.dedup();
     println!("installing {}", packages.join(" "));
@@ -94,12 +96,46 @@ fn install() -> Outcome {
 }
 
 fn install_package(package: &str) -> Outcome {
-    let mut command = apt_get();
-    command.args(["install", "-y", "--no-install-recommends"]);
-    if package.starts_with("zfs") {
-        command.args(["-t", SUITE]);
+    let install =
+        |words: &[&str]| must(apt_get().args(["install", "-y", "--no-install-recommends"]).args(words));
+    if !package.starts_with("zfs") {
+        return install(&[package]);
     }
-    must(command.arg(package))
+    // Only the judge from that suite; what it needs too, only where the stable release will not do.
+    install(&[&format!("{package}/{SUITE}")]).or_else(|_| install(&["-t", SUITE, package]))
+}
+
+/// Control file of the package that takes the kernel module's place.
+const STAND_IN: &str = "\
+Package: cenote-judges
+Version: 1
+Architecture: all
+Maintainer: Cenote <cenote@localhost>
+Provides: zfs-modules
+Description: takes the place of the ZFS kernel module for zfs-test
+ Tests of Cenote use ztest and raidz_test of zfs-test, which need no kernel module.
+ This package is empty. Remove it before you install a real one.
+";
+
+/// Keeps apt from fetching and building the kernel module for `zfs-test`'s sake.
+fn stand_in_for_kernel_module() -> Outcome {
+    let plan =
+        apt_get().args(["install", "-s", "--no-install-recommends", &format!("zfs-test/{SUITE}")]).output();
+    let plan = plan.map_err(|error| format!("apt-get: {error}"))?;
+    let wants_module =
+        String::from_utf8_lossy(&plan.stdout).lines().any(|line| line.starts_with("Inst zfs-dkms "));
+    if !wants_module {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    let (tree, package) = (folder.path().join("tree"), folder.path().join("cenote-judges.deb"));
+    let write = || {
+        fs::create_dir_all(tree.join("DEBIAN"))?;
+        fs::write(tree.join("DEBIAN/control"), STAND_IN)
+    };
+    write().map_err(|error| format!("{}: {error}", tree.display()))?;
+    must(Command::new("dpkg-deb").args(["--build", "--root-owner-group"]).arg(&tree).arg(&package))?;
+    must(Command::new("dpkg").arg("--install").arg(&package))
 }
 
 /// Adds the suite and component of the judges to the machine's own mirror.
