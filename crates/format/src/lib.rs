@@ -14,6 +14,7 @@
 
 pub mod acl;
 pub mod blkptr;
+pub mod config;
 pub mod dnode;
 pub mod dsl;
 pub mod dva;

@@ -1,0 +1,196 @@
+//! Pool and vdev configurations: the typed form of the nvlists in labels, in the MOS and in the
+//! cache file (docs/on-disk/11-labels-config.md, sections 3 and 9).
+//!
+//! Three kinds of list give a [`PoolConfig`]: a leaf's label (its tree is one top-level vdev), the
+//! MOS or cache file (its tree is the root), and the short label of a spare or cache device (its
+//! tree is a leaf made up from the few keys that are there).
+//!
+//! # What always holds
+//! - Every node of a tree has been checked: known type, guid present and unique, children numbered
+//!   in order, parity and ashift possible, dRAID shape consistent. Whether devices are large enough
+//!   is checked in `vdev`, which knows them.
+//! - The list itself is kept in [`PoolConfig::raw`], unknown keys included.
+
+mod vdev_node;
+
+pub use vdev_node::{DraidShape, VDEV_DEPTH_MAX, VdevKind, VdevNode};
+
+use crate::{DecodeError, NvList, PoolGuid, Txg, VdevGuid, VdevId};
+
+const WHAT: &str = "pool config";
+
+/// State of a pool, or of a device that is not part of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PoolState {
+    /// In use, or not exported before the machine stopped.
+    Active,
+    /// Exported.
+    Exported,
+    /// Destroyed.
+    Destroyed,
+    /// The label of a spare device.
+    Spare,
+    /// The label of a cache device.
+    L2cache,
+}
+
+impl PoolState {
+    /// From the number stored on disk.
+    pub fn from_id(id: u64) -> Result<PoolState, DecodeError> {
+        Ok(match id {
+            0 => PoolState::Active,
+            1 => PoolState::Exported,
+            2 => PoolState::Destroyed,
+            3 => PoolState::Spare,
+            4 => PoolState::L2cache,
+            _ => return Err(DecodeError::field(WHAT, "state", id)),
+        })
+    }
+
+    /// The number stored on disk.
+    pub fn id(self) -> u64 {
+        self as u64
+    }
+}
+
+/// The configuration of a pool as one label, the MOS or the cache file tells it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolConfig {
+    /// Format version: 5000, or 1 to 28.
+    pub version: u64,
+    /// Name of the pool; empty in the label of a spare or cache device.
+    pub name: String,
+    /// State when this was written.
+    pub state: PoolState,
+    /// Txg in which this was written; 0: the label was never part of a synced txg.
+    pub txg: Txg,
+    /// Identity of the pool; 0 in the label of a spare or cache device.
+    pub pool_guid: PoolGuid,
+    /// Number of a known erratum of the pool's format, 0 if none.
+    pub errata: u64,
+    /// Host that wrote it; 0: none recorded.
+    pub hostid: u64,
+    /// Name of that host.
+    pub hostname: Option<String>,
+    /// The pool's comment.
+    pub comment: Option<String>,
+    /// Names of the feature sets that the pool keeps to.
+    pub compatibility: Option<String>,
+    /// Guid of the top-level vdev that the label is part of.
+    pub top_guid: Option<VdevGuid>,
+    /// Guid of the leaf on which the label is.
+    pub guid: Option<VdevGuid>,
+    /// Top-level slots, holes included.
+    pub vdev_children: Option<u32>,
+    /// Top-level slots that are holes.
+    pub hole_array: Vec<VdevId>,
+    /// Active features without which the MOS cannot be read.
+    pub features_for_read: Vec<String>,
+    /// The tree: root, or in a label one top-level vdev, or one made-up leaf (spare, cache).
+    pub vdev_tree: VdevNode,
+    /// The label is that of an active spare.
+    pub is_spare: bool,
+    /// The label is that of a log device.
+    pub is_log: bool,
+    /// Guid of the pool from which this one is being split off.
+    pub split_guid: Option<PoolGuid>,
+    /// The vdev ZAPs named in the tree can be relied on.
+    pub has_vdev_zaps: bool,
+    /// The list all this was read from.
+    pub raw: NvList,
+}
+
+impl PoolConfig {
+    /// Reads and checks a configuration.
+    pub fn from_nvlist(list: &NvList) -> Result<PoolConfig, DecodeError> {
+        let state = PoolState::from_id(list.u64("state").unwrap_or(0))?;
+        let is_aux = matches!(state, PoolState::Spare | PoolState::L2cache);
+        let version = required(list.u64("version"), "no version")?;
+        if !matches!(version, 1..=28 | 5000) {
+            return Err(DecodeError::field(WHAT, "version", version));
+        }
+        let vdev_tree = match list.list("vdev_tree") {
+            Some(tree) => VdevNode::from_nvlist(tree)?,
+            None if is_aux => VdevNode::from_aux_label(list)?,
+            None => return Err(DecodeError::invalid(WHAT, "no vdev_tree")),
+        };
+        let config = PoolConfig {
+            version,
+            name: list.str("name").unwrap_or_default().to_owned(),
+            state,
+            txg: Txg(list.u64("txg").unwrap_or(0)),
+            pool_guid: PoolGuid(list.u64("pool_guid").unwrap_or(0)),
+            errata: list.u64("errata").unwrap_or(0),
+            hostid: list.u64("hostid").unwrap_or(0),
+            hostname: owned(list, "hostname"),
+            comment: owned(list, "comment"),
+            compatibility: owned(list, "compatibility"),
+            top_guid: list.u64("top_guid").map(VdevGuid),
+            guid: list.u64("guid").map(VdevGuid),
+            vdev_children: list.u64("vdev_children").map(|n| small("vdev_children", n)).transpose()?,
+            hole_array: holes(list)?,
+            features_for_read: names(list.list("features_for_read")),
+            vdev_tree,
+            is_spare: list.u64("is_spare") == Some(1),
+            is_log: list.u64("is_log") == Some(1),
+            split_guid: list.u64("split_guid").map(PoolGuid),
+            has_vdev_zaps: list.flag("com.delphix:has_per_vdev_zaps"),
+            raw: list.clone(),
+        };
+        if !is_aux {
+            config.check()?;
+        }
+        Ok(config)
+    }
+
+    /// The label of a spare or cache device, which belongs to no pool in particular.
+    pub fn is_aux(&self) -> bool {
+        matches!(self.state, PoolState::Spare | PoolState::L2cache)
+    }
+
+    fn check(&self) -> Result<(), DecodeError> {
+        if self.name.is_empty() {
+            return Err(DecodeError::invalid(WHAT, "no name"));
+        }
+        if self.pool_guid.0 == 0 {
+            return Err(DecodeError::field(WHAT, "pool_guid", 0u64));
+        }
+        let Some(slots) = self.vdev_children else { return Ok(()) };
+        let beyond = |id: u32| Err(DecodeError::field(WHAT, "vdev id beyond vdev_children", id));
+        if let Some(hole) = self.hole_array.iter().find(|hole| hole.0 >= slots) {
+            return beyond(hole.0);
+        }
+        match self.vdev_tree.kind {
+            VdevKind::Root if self.vdev_tree.children.len() as u64 > u64::from(slots) => {
+                beyond(self.vdev_tree.children.len() as u32 - 1)
+            }
+            VdevKind::Root => Ok(()),
+            _ if self.vdev_tree.id >= slots => beyond(self.vdev_tree.id),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn required<T>(value: Option<T>, why: &'static str) -> Result<T, DecodeError> {
+    value.ok_or(DecodeError::invalid(WHAT, why))
+}
+
+fn small(field: &'static str, value: u64) -> Result<u32, DecodeError> {
+    // A DVA names a vdev in 24 bits.
+    if value < 1 << 24 { Ok(value as u32) } else { Err(DecodeError::field(WHAT, field, value)) }
+}
+
+fn owned(list: &NvList, key: &str) -> Option<String> {
+    list.string_bytes(key).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn holes(list: &NvList) -> Result<Vec<VdevId>, DecodeError> {
+    list.u64s("hole_array").unwrap_or(&[]).iter().map(|id| small("hole_array", *id).map(VdevId)).collect()
+}
+
+fn names(list: Option<&NvList>) -> Vec<String> {
+    list.into_iter().flat_map(NvList::iter).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,414 @@
+//! One vdev in a configuration, with everything below it.
+
+use super::{WHAT, owned, required, small};
+use crate::{Ashift, DecodeError, NvList, ObjectId, Txg, VdevGuid, VdevId};
+
+/// Levels of a vdev tree, root included. Real trees have at most five; a label cannot hold more
+/// than its list may nest.
+pub const VDEV_DEPTH_MAX: usize = 16;
+
+/// Kind of a vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum VdevKind {
+    /// Top of the tree.
+    Root,
+    /// Every child holds the same bytes.
+    Mirror,
+    /// A device and its replacement, while that resilvers.
+    Replacing,
+    /// Columns of data and parity.
+    Raidz,
+    /// Columns of data and parity, spread over all children by a permutation.
+    Draid,
+    /// The spare space of a dRAID, used as a device.
+    DistributedSpare,
+    /// A block device.
+    Disk,
+    /// A regular file.
+    File,
+    /// Stands in for a device that was not found.
+    Missing,
+    /// Slot of a removed top-level vdev, nothing behind it.
+    Hole,
+    /// A failed device and an active hot spare.
+    Spare,
+    /// A removed top-level vdev whose contents live elsewhere.
+    Indirect,
+    /// A cache device (old configurations; now its own list).
+    L2cache,
+    /// A log device (old configurations; now a flag).
+    Log,
+}
+
+const KIND_NAMES: [(VdevKind, &str); 14] = [
+    (VdevKind::Root, "root"),
+    (VdevKind::Mirror, "mirror"),
+    (VdevKind::Replacing, "replacing"),
+    (VdevKind::Raidz, "raidz"),
+    (VdevKind::Draid, "draid"),
+    (VdevKind::DistributedSpare, "dspare"),
+    (VdevKind::Disk, "disk"),
+    (VdevKind::File, "file"),
+    (VdevKind::Missing, "missing"),
+    (VdevKind::Hole, "hole"),
+    (VdevKind::Spare, "spare"),
+    (VdevKind::Indirect, "indirect"),
+    (VdevKind::L2cache, "l2cache"),
+    (VdevKind::Log, "log"),
+];
+
+impl VdevKind {
+    /// The kind with this name in configurations.
+    pub fn from_name(name: &str) -> Option<VdevKind> {
+        KIND_NAMES.iter().find(|(_, text)| *text == name).map(|(kind, _)| *kind)
+    }
+
+    /// Its name in configurations.
+    pub fn name(self) -> &'static str {
+        KIND_NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, text)| text)
+    }
+
+    /// Has devices or files behind it, not other vdevs.
+    pub fn is_leaf(self) -> bool {
+        matches!(
+            self,
+            VdevKind::Disk | VdevKind::File | VdevKind::Missing | VdevKind::Hole | VdevKind::DistributedSpare
+        )
+    }
+
+    /// Every child holds the same bytes at the same offsets.
+    pub fn is_mirror_like(self) -> bool {
+        matches!(self, VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare)
+    }
+}
+
+/// The numbers that a dRAID was made with, besides its children and parity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DraidShape {
+    /// Data columns of a group.
+    pub ndata: u8,
+    /// Distributed spares.
+    pub nspares: u8,
+    /// Groups of a permutation.
+    pub ngroups: u32,
+}
+
+/// A vdev of a configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VdevNode {
+    /// What it is.
+    pub kind: VdevKind,
+    /// Its index among its parent's children; of a top-level vdev, what a DVA names.
+    pub id: u32,
+    /// Its identity; 0 only in a hole.
+    pub guid: VdevGuid,
+    /// Where the device was last seen.
+    pub path: Option<String>,
+    /// A name of the device that the system gave it.
+    pub devid: Option<String>,
+    /// The place where the device is plugged in.
+    pub phys_path: Option<String>,
+    /// The sysfs path of its slot in an enclosure.
+    pub enc_path: Option<String>,
+    /// The partition table is the pool's own.
+    pub whole_disk: bool,
+    /// Parity columns of raidz and dRAID; 0 elsewhere.
+    pub nparity: u8,
+    /// log2 of the allocation sector of a top-level vdev.
+    pub ashift: Option<Ashift>,
+    /// Allocatable bytes of a top-level vdev, 0 elsewhere.
+    pub asize: u64,
+    /// Smallest allocation in bytes, if recorded.
+    pub min_alloc: Option<u64>,
+    /// Object that maps metaslabs to space maps; 0: not allocating yet.
+    pub metaslab_array: ObjectId,
+    /// log2 of the size of a metaslab.
+    pub metaslab_shift: u32,
+    /// A separate intent log.
+    pub is_log: bool,
+    /// A spare.
+    pub is_spare: bool,
+    /// Being removed.
+    pub removing: bool,
+    /// New blocks may not go here.
+    pub non_allocating: bool,
+    /// Taken offline by hand.
+    pub offline: bool,
+    /// Faulted, and to stay so.
+    pub faulted: bool,
+    /// Degraded, and to stay so.
+    pub degraded: bool,
+    /// The device was pulled.
+    pub removed: bool,
+    /// The spare goes back once the original is resilvered.
+    pub unspare: bool,
+    /// Was not there when the configuration was written.
+    pub not_present: bool,
+    /// The slot is empty.
+    pub is_hole: bool,
+    /// Object with the space map of txgs that this leaf missed; 0 if none.
+    pub dtl: ObjectId,
+    /// Txg in which it was added.
+    pub create_txg: Txg,
+    /// Not 0: resilvering since this txg; older contents cannot be relied on.
+    pub resilver_txg: Txg,
+    /// Not 0: rebuilding since this txg; older contents cannot be relied on.
+    pub rebuild_txg: Txg,
+    /// Its resilver waits for the running one.
+    pub resilver_defer: bool,
+    /// A raidz expansion is running.
+    pub raidz_expanding: bool,
+    /// From which births on each finished raidz expansion counts, ascending.
+    pub expand_txgs: Vec<Txg>,
+    /// Shape of a dRAID.
+    pub draid: Option<DraidShape>,
+    /// Index of a distributed spare in its dRAID.
+    pub spareid: Option<u32>,
+    /// Of a distributed spare, the dRAID; in configurations of newer software, of every node.
+    pub top_guid: Option<VdevGuid>,
+    /// Object with the mapping of a removed vdev; 0 if none.
+    pub indirect_object: ObjectId,
+    /// Object with the births of a removed vdev; 0 if none.
+    pub indirect_births: ObjectId,
+    /// The vdev removed before this one.
+    pub prev_indirect_vdev: Option<VdevId>,
+    /// ZAP of a top-level vdev; 0 if none.
+    pub zap_top: ObjectId,
+    /// ZAP of a leaf; 0 if none.
+    pub zap_leaf: ObjectId,
+    /// ZAP of the root; 0 if none.
+    pub zap_root: ObjectId,
+    /// Why a leaf is faulted for good: `external` or `err_exceeded`.
+    pub aux_state: Option<String>,
+    /// Guid before a split, while that runs.
+    pub orig_guid: Option<VdevGuid>,
+    /// The vdevs below, in order.
+    pub children: Vec<VdevNode>,
+}
+
+impl VdevNode {
+    /// Reads and checks a tree. Its top may be a root, a top-level vdev or an entry of the lists of
+    /// spares and cache devices.
+    pub fn from_nvlist(list: &NvList) -> Result<VdevNode, DecodeError> {
+        let tree = VdevNode::read(list, 1)?;
+        let mut guids: Vec<u64> = tree.walk().map(|node| node.guid.0).filter(|guid| *guid != 0).collect();
+        guids.sort_unstable();
+        match guids.windows(2).find(|pair| pair.first() == pair.last()) {
+            Some(twice) => {
+                Err(DecodeError::field(WHAT, "guid of two vdevs", twice.first().copied().unwrap_or(0)))
+            }
+            None => Ok(tree),
+        }
+    }
+
+    /// A leaf from the label of a spare or cache device, which has no tree. Whether it is a disk or
+    /// a file is a guess from its path.
+    pub(super) fn from_aux_label(list: &NvList) -> Result<VdevNode, DecodeError> {
+        let is_disk = list.string_bytes("path").is_some_and(|path| path.starts_with(b"/dev/"));
+        let mut leaf = list.clone();
+        leaf.set("type", if is_disk { "disk" } else { "file" });
+        VdevNode::read(&leaf, 1)
+    }
+
+    fn read(list: &NvList, depth: usize) -> Result<VdevNode, DecodeError> {
+        if depth > VDEV_DEPTH_MAX {
+            return Err(DecodeError::field(WHAT, "depth", depth as u64));
+        }
+        let kind = required(list.str("type").and_then(VdevKind::from_name), "vdev of no known type")?;
+        let node = VdevNode::read_fields(list, kind, read_children(list, depth)?)?;
+        node.check()?;
+        Ok(node)
+    }
+
+    fn read_fields(list: &NvList, kind: VdevKind, children: Vec<VdevNode>) -> Result<VdevNode, DecodeError> {
+        let number = |key: &str| list.u64(key).unwrap_or(0);
+        let flag = |key: &str| number(key) != 0;
+        let object = |key: &str| ObjectId(number(key));
+        Ok(VdevNode {
+            kind,
+            id: small("id", number("id"))?,
+            guid: VdevGuid(number("guid")),
+            path: owned(list, "path"),
+            devid: owned(list, "devid"),
+            phys_path: owned(list, "phys_path"),
+            enc_path: owned(list, "vdev_enc_sysfs_path"),
+            whole_disk: flag("whole_disk"),
+            nparity: read_parity(list, kind)?,
+            ashift: read_ashift(number("ashift"))?,
+            asize: number("asize"),
+            min_alloc: list.u64("min_alloc"),
+            metaslab_array: object("metaslab_array"),
+            metaslab_shift: read_metaslab_shift(number("metaslab_shift"))?,
+            is_log: flag("is_log"),
+            is_spare: flag("is_spare"),
+            removing: flag("removing"),
+            non_allocating: flag("non_allocating"),
+            offline: flag("offline"),
+            faulted: flag("faulted"),
+            degraded: flag("degraded"),
+            removed: flag("removed"),
+            unspare: flag("unspare"),
+            not_present: flag("not_present"),
+            is_hole: flag("is_hole"),
+            dtl: object("DTL"),
+            create_txg: Txg(number("create_txg")),
+            resilver_txg: Txg(number("resilver_txg")),
+            rebuild_txg: Txg(number("rebuild_txg")),
+            resilver_defer: list.flag("com.datto:resilver_defer"),
+            raidz_expanding: list.flag("raidz_expanding"),
+            expand_txgs: list.u64s("raidz_expand_txgs").unwrap_or(&[]).iter().map(|t| Txg(*t)).collect(),
+            draid: if kind == VdevKind::Draid { Some(read_draid(list)?) } else { None },
+            spareid: list.u64("spareid").map(|n| small("spareid", n)).transpose()?,
+            top_guid: list.u64("top_guid").map(VdevGuid),
+            indirect_object: object("com.delphix:indirect_object"),
+            indirect_births: object("com.delphix:indirect_births"),
+            prev_indirect_vdev: read_previous(list)?,
+            zap_top: object("com.delphix:vdev_zap_top"),
+            zap_leaf: object("com.delphix:vdev_zap_leaf"),
+            zap_root: object("com.klarasystems:vdev_zap_root"),
+            aux_state: owned(list, "aux_state"),
+            orig_guid: list.u64("orig_guid").map(VdevGuid),
+            children,
+        })
+    }
+
+    fn check(&self) -> Result<(), DecodeError> {
+        if self.guid.0 == 0 && self.kind != VdevKind::Hole {
+            return Err(DecodeError::field(WHAT, "guid", 0u64));
+        }
+        if self.kind.is_leaf() && !self.children.is_empty() {
+            return Err(DecodeError::invalid(WHAT, "a leaf has children"));
+        }
+        if self.kind.is_mirror_like() && self.children.is_empty() {
+            return Err(DecodeError::invalid(WHAT, "a mirror has no children"));
+        }
+        for (index, child) in self.children.iter().enumerate() {
+            if child.id as usize != index {
+                return Err(DecodeError::field(WHAT, "id of a vdev at another place", child.id));
+            }
+        }
+        match self.kind {
+            VdevKind::Raidz => self.check_raidz(),
+            VdevKind::Draid => self.check_draid(),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_raidz(&self) -> Result<(), DecodeError> {
+        // The width before all expansions must still have held a column of data.
+        let grown = self.expand_txgs.len() + usize::from(self.raidz_expanding);
+        if self.children.len() > 255 || self.children.len() <= usize::from(self.nparity) + grown {
+            return Err(DecodeError::field(WHAT, "children of a raidz", self.children.len() as u64));
+        }
+        if self.expand_txgs.windows(2).any(|pair| pair.first() >= pair.last()) {
+            return Err(DecodeError::invalid(WHAT, "raidz_expand_txgs do not ascend"));
+        }
+        Ok(())
+    }
+
+    fn check_draid(&self) -> Result<(), DecodeError> {
+        let Some(shape) = self.draid else { return Ok(()) };
+        let bad = |field, value: u64| Err(DecodeError::field(WHAT, field, value));
+        let children = self.children.len();
+        if !(2..=255).contains(&children) {
+            return bad("children of a draid", children as u64);
+        }
+        let width = usize::from(shape.ndata) + usize::from(self.nparity);
+        let disks = children.saturating_sub(usize::from(shape.nspares));
+        if shape.ndata == 0 || width > disks {
+            return bad("draid_ndata", shape.ndata.into());
+        }
+        if shape.nspares > 100 {
+            return bad("draid_nspares", shape.nspares.into());
+        }
+        if shape.ngroups == 0 || !(u64::from(shape.ngroups) * width as u64).is_multiple_of(disks as u64) {
+            return bad("draid_ngroups", shape.ngroups.into());
+        }
+        Ok(())
+    }
+
+    /// This node and all below, parents first.
+    pub fn walk(&self) -> impl Iterator<Item = &VdevNode> {
+        let mut stack = vec![self];
+        std::iter::from_fn(move || {
+            let node = stack.pop()?;
+            stack.extend(node.children.iter().rev());
+            Some(node)
+        })
+    }
+
+    /// The leaves, in order; holes and stand-ins included.
+    pub fn leaves(&self) -> impl Iterator<Item = &VdevNode> {
+        self.walk().filter(|node| node.children.is_empty())
+    }
+
+    /// The node with this guid.
+    pub fn find(&self, guid: VdevGuid) -> Option<&VdevNode> {
+        self.walk().find(|node| node.guid == guid)
+    }
+
+    /// Sum of the guids of this node and all below: what an uberblock records for the root.
+    pub fn guid_sum(&self) -> u64 {
+        self.walk().fold(0, |sum, node| sum.wrapping_add(node.guid.0))
+    }
+
+    /// Metaslabs of a top-level vdev.
+    pub fn metaslabs(&self) -> u64 {
+        if self.metaslab_shift == 0 { 0 } else { self.asize >> self.metaslab_shift }
+    }
+}
+
+fn read_children(list: &NvList, depth: usize) -> Result<Vec<VdevNode>, DecodeError> {
+    list.lists("children").unwrap_or(&[]).iter().map(|child| VdevNode::read(child, depth + 1)).collect()
+}
+
+fn read_ashift(value: u64) -> Result<Option<Ashift>, DecodeError> {
+    match value {
+        0 => Ok(None),
+        9..=16 => Ok(Some(Ashift(value as u8))),
+        _ => Err(DecodeError::field(WHAT, "ashift", value)),
+    }
+}
+
+fn read_metaslab_shift(value: u64) -> Result<u32, DecodeError> {
+    match value {
+        0 | 9..=63 => Ok(value as u32),
+        _ => Err(DecodeError::field(WHAT, "metaslab_shift", value)),
+    }
+}
+
+fn read_parity(list: &NvList, kind: VdevKind) -> Result<u8, DecodeError> {
+    if !matches!(kind, VdevKind::Raidz | VdevKind::Draid) {
+        return Ok(0);
+    }
+    // The first pools had only single parity and did not say so.
+    let parity = list.u64("nparity").unwrap_or(1);
+    if (1..=3).contains(&parity) {
+        Ok(parity as u8)
+    } else {
+        Err(DecodeError::field(WHAT, "nparity", parity))
+    }
+}
+
+fn read_draid(list: &NvList) -> Result<DraidShape, DecodeError> {
+    if let Some(n) = list.u64("draid_nchildren") {
+        // Failure domains: a later format whose addresses are computed in another way.
+        return Err(DecodeError::field(WHAT, "draid_nchildren", n));
+    }
+    let byte = |key: &'static str, why| {
+        let value = required(list.u64(key), why)?;
+        u8::try_from(value).map_err(|_| DecodeError::field(WHAT, key, value))
+    };
+    Ok(DraidShape {
+        ndata: byte("draid_ndata", "no draid_ndata")?,
+        nspares: byte("draid_nspares", "no draid_nspares")?,
+        ngroups: small("draid_ngroups", required(list.u64("draid_ngroups"), "no draid_ngroups")?)?,
+    })
+}
+
+fn read_previous(list: &NvList) -> Result<Option<VdevId>, DecodeError> {
+    match list.u64("com.delphix:prev_indirect_vdev") {
+        None | Some(u64::MAX) => Ok(None),
+        Some(id) => Ok(Some(VdevId(small("prev_indirect_vdev", id)?))),
+    }
+}
