@@ -1,0 +1,182 @@
+//! Checksums of blocks, labels, gang headers and intent-log blocks
+//! (docs/on-disk/13-checksums-compression.md, section 1; 12-block-pointers.md, sections 5, 7 and 9).
+//!
+//! Called by `zio` for every block read or written and by `vdev::label` for labels and uberblocks.
+//!
+//! # What always holds
+//! - Verification runs on the bytes as they are on disk, before decryption and decompression.
+//! - A salted checksum without the salt is an error, never computed with a salt of zeros.
+//! - Of a protected block (crypt bit, not an object set) only the first two words are a checksum; the
+//!   other two are a MAC, which `crypt` checks.
+
+mod edonr;
+pub(crate) mod fletcher;
+mod skein;
+mod trailer;
+mod zil;
+
+pub use trailer::{
+    TRAILER_MAGIC, TRAILER_SIZE, gang_verifier, verify_gang_header, verify_trailer, write_gang_header,
+    write_trailer,
+};
+pub use zil::{CHAIN_SIZE, verify_zil, write_zil};
+
+use aws_lc_rs::digest;
+use format::{BlockPtr, BpKind, Checksum, ChecksumId, Endian, ObjType};
+use std::fmt;
+
+/// The pool's 32 random bytes that key the salted checksums.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Salt(pub [u8; 32]);
+
+impl fmt::Debug for Salt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Salt(..)")
+    }
+}
+
+/// Why a checksum cannot be computed. A checksum that differs is not an error of this kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChecksumError {
+    /// The pointer names no algorithm, or one that is not for blocks of the tree.
+    #[error("checksum algorithm {id} is not one of a block")]
+    Algorithm {
+        /// The number stored.
+        id: u8,
+    },
+    /// The algorithm is keyed with the pool's salt, and the pool has none.
+    #[error("{id} needs the pool's checksum salt, which is missing")]
+    NoSalt {
+        /// The algorithm.
+        id: ChecksumId,
+    },
+    /// The data is not a whole number of the algorithm's words.
+    #[error("{id} of {len} bytes: not a multiple of {word}")]
+    Length {
+        /// The algorithm.
+        id: ChecksumId,
+        /// Bytes given.
+        len: usize,
+        /// Bytes of its word.
+        word: usize,
+    },
+    /// A region is too short to have the trailer at its end.
+    #[error("{len} bytes cannot hold a checksum trailer of {TRAILER_SIZE}")]
+    NoRoom {
+        /// Bytes given.
+        len: usize,
+    },
+    /// The pointer has no address, so that its gang header has no identity.
+    #[error("a block pointer without an address")]
+    NoAddress,
+}
+
+/// The checksum of `data`: the four words for a block pointer, before they are shortened for a
+/// protected block. `order` is the byte order of the block. Of `off` and `noparity`: zeros.
+pub fn compute(
+    id: ChecksumId,
+    data: &[u8],
+    order: Endian,
+    salt: Option<&Salt>,
+) -> Result<Checksum, ChecksumError> {
+    let salt = || salt.map(|salt| &salt.0).ok_or(ChecksumError::NoSalt { id });
+    let whole = |word: usize| {
+        let len = data.len();
+        if len.is_multiple_of(word) { Ok(()) } else { Err(ChecksumError::Length { id, len, word }) }
+    };
+    Ok(Checksum(match id {
+        ChecksumId::Off | ChecksumId::NoParity => [0; 4],
+        ChecksumId::Fletcher2 => {
+            whole(16)?;
+            fletcher::fletcher2(data, order)
+        }
+        ChecksumId::Fletcher4 => {
+            whole(4)?;
+            fletcher::fletcher4(data, order)
+        }
+        ChecksumId::Sha256 => sha256(&[data]),
+        ChecksumId::Sha512 => words(order, digest::digest(&digest::SHA512_256, data).as_ref()),
+        ChecksumId::Skein => words(order, &skein::Keyed::new(salt()?).mac(data)),
+        ChecksumId::Edonr => words(order, &edonr::Keyed::new(salt()?).mac(data)),
+        ChecksumId::Blake3 => words(order, blake3::keyed_hash(salt()?, data).as_bytes()),
+        ChecksumId::Inherit
+        | ChecksumId::On
+        | ChecksumId::Label
+        | ChecksumId::GangHeader
+        | ChecksumId::Zilog
+        | ChecksumId::Zilog2 => return Err(ChecksumError::Algorithm { id: id.id() }),
+    }))
+}
+
+/// Whether `data`, the bytes of the block on disk, has the checksum that its pointer states.
+///
+/// True for `off` and `noparity`, and for pointers that have no checksum (holes, embedded data).
+/// A log block is verified with its chain header; of a gang block `data` is the reassembled block.
+pub fn verify(bp: &BlockPtr, data: &[u8], salt: Option<&Salt>) -> Result<bool, ChecksumError> {
+    if !matches!(bp.kind(), BpKind::Normal | BpKind::Gang) {
+        return Ok(true);
+    }
+    let id = bp.checksum_kind().map_err(|_| ChecksumError::Algorithm { id: bp.checksum_id() })?;
+    if id.is_none() {
+        return Ok(true);
+    }
+    if matches!(id, ChecksumId::Zilog | ChecksumId::Zilog2) {
+        return Ok(verify_zil(bp, data).is_some());
+    }
+    let actual = compute(id, data, bp.byte_order(), salt)?;
+    if is_shortened(bp) {
+        let [stored0, stored1, ..] = bp.checksum().0;
+        return Ok(shorten(id, actual) == [stored0, stored1]);
+    }
+    Ok(actual == bp.checksum())
+}
+
+/// The checksum words of the pointer share their place with a MAC.
+pub fn is_shortened(bp: &BlockPtr) -> bool {
+    bp.uses_crypt() && bp.obj_type() != ObjType::OBJSET
+}
+
+/// The two words that a protected block keeps of its checksum: weak algorithms are folded first.
+pub fn shorten(id: ChecksumId, full: Checksum) -> [u64; 2] {
+    let [a, b, c, d] = full.0;
+    if id.is_dedup_strength() { [a, b] } else { [a ^ c, b ^ d] }
+}
+
+/// The checksum words of a protected block: the shortened checksum and the MAC.
+pub fn with_mac(id: ChecksumId, full: Checksum, mac: &[u8; 16]) -> Checksum {
+    let [a, b] = shorten(id, full);
+    let [c, d] = mac_words(mac);
+    Checksum([a, b, c, d])
+}
+
+/// A MAC as the words of a block pointer.
+fn mac_words(mac: &[u8; 16]) -> [u64; 2] {
+    let (words, _) = mac.as_chunks::<8>();
+    let mut out = [0; 2];
+    for (word, raw) in out.iter_mut().zip(words) {
+        *word = u64::from_le_bytes(*raw);
+    }
+    out
+}
+
+/// SHA-256 of `parts`, as words read big-endian.
+fn sha256(parts: &[&[u8]]) -> [u64; 4] {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for part in parts {
+        context.update(part);
+    }
+    words(Endian::Big, context.finish().as_ref())
+}
+
+/// The first 32 bytes of a digest as words.
+fn words(order: Endian, bytes: &[u8]) -> [u64; 4] {
+    let mut out = [0; 4];
+    for (word, value) in out.iter_mut().zip(order.all_words(bytes)) {
+        *word = value;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

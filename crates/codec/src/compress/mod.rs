@@ -1,0 +1,124 @@
+//! Compression of blocks (docs/on-disk/13-checksums-compression.md, section 2).
+//!
+//! An *image* is what stands on disk or in an embedded pointer: the compressor's output with the
+//! framing of the format (a length for lz4 and zstd) and, on disk, zeros up to the block's physical size.
+//!
+//! # What always holds
+//! - Decompression gives exactly the block's logical size or an error. It reads no byte beyond the
+//!   image and writes none beyond the output; what the output holds after an error is unspecified.
+//! - Memory used beyond the output is a constant per algorithm and thread: zstd decodes straight into
+//!   the output, so that no window is allocated whatever a frame asks for.
+//! - Bytes after the end of a stream are padding and ignored, in every algorithm that knows its end.
+
+mod gzip;
+mod lz4;
+mod lzjb;
+mod zle;
+mod zstd;
+
+pub use self::zstd::{ZSTD_HEADER, level_from_byte as zstd_level_from_byte, level_to_byte as zstd_level_to_byte};
+
+use format::CompressionId;
+
+/// Why an image is not the block that it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecompressError {
+    /// The pointer names an algorithm that never stands in a written block.
+    #[error("blocks are not stored with compression {id}")]
+    Algorithm {
+        /// The algorithm.
+        id: CompressionId,
+    },
+    /// The image ends, or says that it ends, before the block is complete.
+    #[error("{id}: the image of {have} bytes ends too early")]
+    Truncated {
+        /// The algorithm.
+        id: CompressionId,
+        /// Bytes of the image.
+        have: usize,
+    },
+    /// The stream breaks the rules of the algorithm at some place.
+    #[error("{id}: invalid stream")]
+    Corrupt {
+        /// The algorithm.
+        id: CompressionId,
+    },
+    /// The stream is whole but is not of the block's size.
+    #[error("{id}: the block is not of {expected} bytes")]
+    Size {
+        /// The algorithm.
+        id: CompressionId,
+        /// The logical size that the pointer states.
+        expected: usize,
+    },
+    /// No memory for the scratch space of the algorithm.
+    #[error("{id}: out of memory")]
+    Memory {
+        /// The algorithm.
+        id: CompressionId,
+    },
+}
+
+/// Decompresses the image `src` into `dst`, which has the block's logical size.
+pub fn decompress(id: CompressionId, src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
+    match id {
+        CompressionId::Off => {
+            if src.len() != dst.len() {
+                return Err(DecompressError::Size { id, expected: dst.len() });
+            }
+            dst.copy_from_slice(src);
+            Ok(())
+        }
+        CompressionId::Lzjb => lzjb::decompress(src, dst),
+        CompressionId::Zle => zle::decompress(src, dst),
+        CompressionId::Lz4 => lz4::decompress(src, dst),
+        CompressionId::Zstd => zstd::decompress(src, dst),
+        CompressionId::Gzip1
+        | CompressionId::Gzip2
+        | CompressionId::Gzip3
+        | CompressionId::Gzip4
+        | CompressionId::Gzip5
+        | CompressionId::Gzip6
+        | CompressionId::Gzip7
+        | CompressionId::Gzip8
+        | CompressionId::Gzip9 => gzip::decompress(id, src, dst),
+        CompressionId::Inherit | CompressionId::On | CompressionId::Empty => {
+            Err(DecompressError::Algorithm { id })
+        }
+    }
+}
+
+/// Compresses `src` to an image of at most `limit` bytes; `None` when it does not fit, or when `id`
+/// compresses nothing.
+///
+/// `level` counts only for zstd, in zstd's own numbers: 1 to 19, negative for the fast ones, 0 for the
+/// default. Any other value is taken as the nearest one that the format can name.
+pub fn compress(id: CompressionId, level: i32, src: &[u8], limit: usize) -> Option<Vec<u8>> {
+    match id {
+        CompressionId::Lzjb => lzjb::compress(src, limit),
+        CompressionId::Zle => zle::compress(src, limit),
+        CompressionId::Lz4 => lz4::compress(src, limit),
+        CompressionId::Zstd => zstd::compress(level, src, limit),
+        CompressionId::Gzip1
+        | CompressionId::Gzip2
+        | CompressionId::Gzip3
+        | CompressionId::Gzip4
+        | CompressionId::Gzip5
+        | CompressionId::Gzip6
+        | CompressionId::Gzip7
+        | CompressionId::Gzip8
+        | CompressionId::Gzip9 => gzip::compress(id, src, limit),
+        CompressionId::Inherit | CompressionId::On | CompressionId::Off | CompressionId::Empty => None,
+    }
+}
+
+/// Every byte is zero: such a block becomes a hole.
+pub fn is_zero(data: &[u8]) -> bool {
+    let (chunks, tail) = data.as_chunks::<64>();
+    chunks.iter().all(|chunk| chunk.iter().fold(0, |acc, byte| acc | byte) == 0)
+        && tail.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests;
