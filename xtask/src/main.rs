@@ -22,7 +22,7 @@ usage: cargo xtask TASK
 
   test [NAME…]   all tests, after setting up the judges that this machine lacks (as root on
                  Debian 12); NAME… are handed to `cargo test` instead of --workspace
-  check          fmt, clippy, docs, deny, layers, then test
+  check          fmt, layers, clippy, docs, deny, then test: what .ci/run runs
   layers         each crate uses only crates above it in the house
   fixtures       unpack all golden pools into target/fixtures
   judges         install the other implementation's tools, or say what is missing
