@@ -1,1 +1,22 @@
-//! Under construction.
+//! Devices and redundancy: leaves, their labels, and the tree of mirrors and RAID-Z above them.
+//!
+//! The only crate that opens disks. Above it, `zio` knows places on top-level vdevs and whether
+//! bytes are right; here is known which leaves hold them, and how to find right bytes when some
+//! leaves lie, fail or are missing.
+//!
+//! - [`device`]: random access to one leaf's bytes; files, block devices, memory, simulated disks.
+//! - [`geometry`]: where the columns of a block are: pure functions of numbers.
+//! - [`gpt`]: finding the ZFS partition of a whole disk.
+//!
+//! # What always holds
+//! - Bytes from a disk are checked before they are used as numbers; nothing here panics on them.
+//! - Memory is bounded by the block size limit of 16 MiB, whatever a pointer claims.
+//! - No block is called right that the caller's `verify` has not accepted.
+
+pub mod device;
+pub mod env;
+pub mod geometry;
+pub mod gpt;
+
+pub use device::{Device, DeviceError};
+pub use env::Env;

@@ -1,0 +1,619 @@
+//! A simulated disk: what real ones do to data, reproduced from a seed.
+//!
+//! # Fault model
+//! - **Write cache.** A write is seen by reads at once and is durable only after a flush. At a
+//!   power cut each unflushed write is kept, lost or torn (some of its sectors are kept), each
+//!   for itself: a later write may survive an earlier one. A sector is old or new, never mixed.
+//! - **Damage on the medium.** Flipped bits and garbage sit on top of the true contents, which
+//!   stay known; unreadable ranges give errors. Writing a range heals it, as a disk remaps.
+//! - **Wrong places.** A misdirected write lands elsewhere and leaves its own place as it was; a
+//!   lost write is reported as done and never happens; a lying flush makes nothing durable.
+//! - **Failing operations.** The n-th operation from now fails, reads or writes fail at random,
+//!   the disk vanishes and returns, or is slow.
+//! - **Power.** Disks share a [`Power`]; it counts writes, flushes and discards of all of them and
+//!   goes off at a chosen one, in the middle of it. [`SimDisk::power_on`] gives the disk as it is
+//!   found afterwards.
+//!
+//! # What always holds
+//! - The same seed and the same sequence of calls give the same results.
+//! - What was written before a flush that succeeded (and did not lie) is there after a cut.
+//!
+//! Lock order: a disk's state, then its `Power`.
+
+use super::pages::Pages;
+use super::{Device, DeviceError, check_range};
+use crate::env::Random;
+use format::DeviceOffset;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes that are written whole or not at all.
+const SECTOR: u64 = 512;
+
+/// The power supply of a set of simulated disks.
+#[derive(Debug, Default)]
+pub struct Power {
+    state: Mutex<PowerState>,
+}
+
+#[derive(Debug, Default)]
+struct PowerState {
+    off: bool,
+    operations: u64,
+    cut_at: Option<u64>,
+}
+
+/// What the supply says about one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Supply {
+    On,
+    /// The power fails during this operation.
+    CutNow,
+    Off,
+}
+
+impl Power {
+    /// A supply that stays on.
+    pub fn new() -> Arc<Power> {
+        Arc::default()
+    }
+
+    /// Goes off during the `n`-th write, flush or discard from now, counted from 0 over all disks.
+    pub fn cut_after(&self, n: u64) {
+        let mut state = self.lock();
+        state.cut_at = Some(state.operations.saturating_add(n));
+    }
+
+    /// Goes off now.
+    pub fn cut(&self) {
+        self.lock().off = true;
+    }
+
+    /// Whether it is off.
+    pub fn is_off(&self) -> bool {
+        self.lock().off
+    }
+
+    /// Writes, flushes and discards so far.
+    pub fn operations(&self) -> u64 {
+        self.lock().operations
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PowerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self) -> Supply {
+        let mut state = self.lock();
+        if state.off {
+            return Supply::Off;
+        }
+        let this = state.operations;
+        state.operations += 1;
+        if state.cut_at == Some(this) {
+            state.off = true;
+            return Supply::CutNow;
+        }
+        Supply::On
+    }
+}
+
+/// Which operations a fault is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpKind {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Flushes.
+    Flush,
+    /// Discards.
+    Discard,
+}
+
+/// One operation, as recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Op {
+    /// What was done.
+    pub kind: OpKind,
+    /// First byte.
+    pub at: DeviceOffset,
+    /// Bytes.
+    pub len: u64,
+    /// What was written, if [`SimDisk::record`] was asked to keep it.
+    pub data: Option<Vec<u8>>,
+    /// Whether the caller was told that it succeeded.
+    pub ok: bool,
+}
+
+/// Faults that strike at random, each once in so many operations; 0 is never.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// A read fails, though the data is there.
+    pub read_error: u64,
+    /// A write fails and may or may not have happened.
+    pub write_error: u64,
+    /// A write is reported as done and did not happen.
+    pub lost_write: u64,
+    /// A write lands in another place.
+    pub misdirected_write: u64,
+    /// A flush makes nothing durable.
+    pub lying_flush: u64,
+}
+
+/// Damage on the medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    /// Every byte is xored with this.
+    Xor(u8),
+    /// Random bytes of this seed.
+    Garbage(u64),
+    /// Reads fail.
+    Unreadable,
+}
+
+/// What happens to the next write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NextWrite {
+    Lose,
+    Misdirect(u64),
+    /// Only the first so many sectors are written, yet it is reported as done.
+    Tear(u64),
+}
+
+#[derive(Debug)]
+struct State {
+    /// What is on the medium, damage left out.
+    durable: Pages,
+    /// Unflushed writes in order.
+    cache: Vec<(u64, Vec<u8>)>,
+    /// By first byte; ranges do not overlap.
+    damage: BTreeMap<u64, (u64, Damage)>,
+    random: Random,
+    rates: Rates,
+    fail_next: Vec<(OpKind, u64)>,
+    next_write: Option<NextWrite>,
+    gone: bool,
+    read_delay: Duration,
+    recording: Option<(Vec<Op>, bool)>,
+}
+
+/// A simulated disk.
+#[derive(Debug)]
+pub struct SimDisk {
+    size: u64,
+    base: Option<Arc<dyn Device>>,
+    power: Arc<Power>,
+    state: Mutex<State>,
+}
+
+impl SimDisk {
+    /// An empty disk of `size` bytes on its own power supply.
+    pub fn new(size: u64, seed: u64) -> SimDisk {
+        SimDisk::powered(size, seed, Power::new())
+    }
+
+    /// An empty disk on a supply that it shares with others.
+    pub fn powered(size: u64, seed: u64, power: Arc<Power>) -> SimDisk {
+        let state = State {
+            durable: Pages::default(),
+            cache: Vec::new(),
+            damage: BTreeMap::new(),
+            random: Random::from_seed(seed),
+            rates: Rates::default(),
+            fail_next: Vec::new(),
+            next_write: None,
+            gone: false,
+            read_delay: Duration::ZERO,
+            recording: None,
+        };
+        SimDisk { size, base: None, power, state: Mutex::new(state) }
+    }
+
+    /// A disk that starts with the contents of another device, which is never written.
+    pub fn over(base: Arc<dyn Device>, seed: u64, power: Arc<Power>) -> SimDisk {
+        let mut disk = SimDisk::powered(base.size(), seed, power);
+        disk.base = Some(base);
+        disk
+    }
+
+    /// The power supply.
+    pub fn power(&self) -> &Arc<Power> {
+        &self.power
+    }
+
+    /// Flips the bits of `mask` in `len` bytes from `at` on.
+    pub fn flip(&self, at: DeviceOffset, len: u64, mask: u8) {
+        self.damage(at, len, Damage::Xor(mask));
+    }
+
+    /// Turns a range into garbage.
+    pub fn garble(&self, at: DeviceOffset, len: u64) {
+        let seed = self.lock().random.next();
+        self.damage(at, len, Damage::Garbage(seed));
+    }
+
+    /// Makes reads of a range fail until it is written.
+    pub fn make_unreadable(&self, at: DeviceOffset, len: u64) {
+        self.damage(at, len, Damage::Unreadable);
+    }
+
+    /// Removes all damage: the true contents are back.
+    pub fn repair(&self) {
+        self.lock().damage.clear();
+    }
+
+    /// Faults that strike at random from now on.
+    pub fn set_rates(&self, rates: Rates) {
+        self.lock().rates = rates;
+    }
+
+    /// The `n`-th operation of this kind from now fails, counted from 0. A write that fails so
+    /// may or may not have happened.
+    pub fn fail_nth(&self, kind: OpKind, n: u64) {
+        self.lock().fail_next.push((kind, n));
+    }
+
+    /// The next write is reported as done and does not happen.
+    pub fn lose_next_write(&self) {
+        self.lock().next_write = Some(NextWrite::Lose);
+    }
+
+    /// The next write lands at `to` instead of its place.
+    pub fn misdirect_next_write(&self, to: DeviceOffset) {
+        self.lock().next_write = Some(NextWrite::Misdirect(to.0));
+    }
+
+    /// Of the next write only the first `sectors` sectors happen; it is reported as done.
+    pub fn tear_next_write(&self, sectors: u64) {
+        self.lock().next_write = Some(NextWrite::Tear(sectors));
+    }
+
+    /// Unplugs the disk: everything fails with [`DeviceError::Gone`]. The cache is kept.
+    pub fn vanish(&self) {
+        self.lock().gone = true;
+    }
+
+    /// Plugs it in again.
+    pub fn come_back(&self) {
+        self.lock().gone = false;
+    }
+
+    /// Every read takes this much longer.
+    pub fn slow_down(&self, by: Duration) {
+        self.lock().read_delay = by;
+    }
+
+    /// Starts recording operations, with the data of writes if wanted.
+    pub fn record(&self, with_data: bool) {
+        self.lock().recording = Some((Vec::new(), with_data));
+    }
+
+    /// The operations since recording started or they were last taken.
+    pub fn take_record(&self) -> Vec<Op> {
+        self.lock().recording.as_mut().map(|(ops, _)| std::mem::take(ops)).unwrap_or_default()
+    }
+
+    /// How many writes are not durable yet.
+    pub fn unflushed(&self) -> usize {
+        self.lock().cache.len()
+    }
+
+    /// The disk as it is found when the power is back: each unflushed write was kept, torn or lost.
+    /// It hangs on `power`; the old disk stays as it is, so that one run can have many ends.
+    pub fn power_on(&self, seed: u64, power: Arc<Power>) -> SimDisk {
+        let state = self.lock();
+        let mut disk = SimDisk::powered(self.size, seed, power);
+        disk.base.clone_from(&self.base);
+        {
+            let mut after = disk.lock();
+            after.durable = state.durable.clone();
+            after.damage.clone_from(&state.damage);
+            for (at, data) in &state.cache {
+                disk.settle(&mut after, *at, data);
+            }
+        }
+        disk
+    }
+
+    /// One unflushed write after a cut: half of them whole, a quarter torn, a quarter lost.
+    fn settle(&self, after: &mut State, at: u64, data: &[u8]) {
+        match after.random.below(4) {
+            0 | 1 => self.store(after, at, data),
+            2 => {
+                let sectors = (data.len() as u64).div_ceil(SECTOR);
+                let scattered = after.random.one_in(2);
+                let prefix = after.random.below(sectors + 1);
+                for sector in 0..sectors {
+                    let keep = if scattered { after.random.one_in(2) } else { sector < prefix };
+                    if keep {
+                        let from = (sector * SECTOR) as usize;
+                        let to = data.len().min(from + SECTOR as usize);
+                        self.store(after, at + from as u64, &data[from..to]);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts bytes on the medium; what was damaged there is healed.
+    fn store(&self, state: &mut State, at: u64, data: &[u8]) {
+        heal(&mut state.damage, at..at + data.len() as u64);
+        let base = self.base.as_deref();
+        let stored: Result<(), std::convert::Infallible> = state.durable.write(data, at, |page, pos| {
+            read_base(base, page, pos);
+            Ok(())
+        });
+        let Ok(()) = stored;
+    }
+
+    fn damage(&self, at: DeviceOffset, len: u64, damage: Damage) {
+        let mut state = self.lock();
+        let range = at.0.min(self.size)..at.0.saturating_add(len).min(self.size);
+        heal(&mut state.damage, range.clone());
+        if !range.is_empty() {
+            state.damage.insert(range.start, (range.end, damage));
+        }
+    }
+
+    /// Decides about one operation before it is done.
+    fn start(&self, state: &mut State, kind: OpKind) -> Result<Supply, DeviceError> {
+        if state.gone {
+            return Err(DeviceError::Gone);
+        }
+        let supply = match kind {
+            OpKind::Read if self.power.is_off() => Supply::Off,
+            OpKind::Read => Supply::On,
+            _ => self.power.count(),
+        };
+        if supply == Supply::Off { Err(DeviceError::PowerOff) } else { Ok(supply) }
+    }
+
+    fn note(state: &mut State, kind: OpKind, at: DeviceOffset, len: u64, data: Option<&[u8]>, ok: bool) {
+        if let Some((ops, with_data)) = &mut state.recording {
+            let data = data.filter(|_| *with_data).map(<[u8]>::to_vec);
+            ops.push(Op { kind, at, len, data, ok });
+        }
+    }
+
+    fn read_now(&self, state: &mut State, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        self.start(state, OpKind::Read)?;
+        let rate = state.rates.read_error;
+        if fails_now(state, OpKind::Read) || state.random.one_in(rate) {
+            return Err(io(at, buf.len()));
+        }
+        let base = self.base.as_deref();
+        let read: Result<(), std::convert::Infallible> = state.durable.read(buf, at.0, |out, pos| {
+            read_base(base, out, pos);
+            Ok(())
+        });
+        let Ok(()) = read;
+        apply_damage(&state.damage, buf, at)?;
+        for (pos, data) in &state.cache {
+            overlap(buf, at.0, data, *pos);
+        }
+        Ok(())
+    }
+
+    fn write_now(&self, state: &mut State, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        let supply = self.start(state, OpKind::Write)?;
+        let rates = state.rates;
+        if fails_now(state, OpKind::Write) || state.random.one_in(rates.write_error) {
+            if state.random.one_in(2) {
+                state.cache.push((at.0, buf.to_vec()));
+            }
+            return Err(io(at, buf.len()));
+        }
+        let fate = state.next_write.take().or_else(|| {
+            if state.random.one_in(rates.lost_write) {
+                return Some(NextWrite::Lose);
+            }
+            state.random.one_in(rates.misdirected_write).then(|| {
+                let places = (self.size.saturating_sub(buf.len() as u64)) / SECTOR + 1;
+                NextWrite::Misdirect(state.random.below(places) * SECTOR)
+            })
+        });
+        let (at, data) = match fate {
+            None => (at.0, buf),
+            Some(NextWrite::Lose) => (at.0, &buf[..0]),
+            Some(NextWrite::Misdirect(to)) => (to.min(self.size.saturating_sub(buf.len() as u64)), buf),
+            Some(NextWrite::Tear(sectors)) => {
+                let keep = sectors.saturating_mul(SECTOR).min(buf.len() as u64) as usize;
+                (at.0, &buf[..keep])
+            }
+        };
+        if !data.is_empty() {
+            state.cache.push((at, data.to_vec()));
+        }
+        if supply == Supply::CutNow { Err(DeviceError::PowerOff) } else { Ok(()) }
+    }
+
+    fn flush_now(&self, state: &mut State) -> Result<(), DeviceError> {
+        let supply = self.start(state, OpKind::Flush)?;
+        if fails_now(state, OpKind::Flush) {
+            return Err(io(DeviceOffset(0), 0));
+        }
+        if supply == Supply::CutNow {
+            return Err(DeviceError::PowerOff); // `power_on` decides what of the cache was written
+        }
+        let rate = state.rates.lying_flush;
+        if !state.random.one_in(rate) {
+            for (at, data) in std::mem::take(&mut state.cache) {
+                self.store(state, at, &data);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn io(at: DeviceOffset, len: usize) -> DeviceError {
+    DeviceError::Io { at, len, cause: Errno::IO }
+}
+
+/// Counts down to the failures that were asked for.
+fn fails_now(state: &mut State, kind: OpKind) -> bool {
+    let mut fails = false;
+    state.fail_next.retain_mut(|(which, left)| {
+        if *which != kind {
+            return true;
+        }
+        let now = *left == 0;
+        fails |= now;
+        *left = left.saturating_sub(1);
+        !now
+    });
+    fails
+}
+
+/// What is left of the cached writes outside of a range.
+fn cut_out(cache: Vec<(u64, Vec<u8>)>, range: Range<u64>) -> Vec<(u64, Vec<u8>)> {
+    let mut left = Vec::with_capacity(cache.len());
+    for (at, data) in cache {
+        let end = at + data.len() as u64;
+        if end <= range.start || at >= range.end {
+            left.push((at, data));
+            continue;
+        }
+        if at < range.start {
+            left.push((at, data[..(range.start - at) as usize].to_vec()));
+        }
+        if end > range.end {
+            left.push((range.end, data[(range.end - at) as usize..].to_vec()));
+        }
+    }
+    left
+}
+
+/// Takes a range out of the damaged ones.
+fn heal(damage: &mut BTreeMap<u64, (u64, Damage)>, range: Range<u64>) {
+    let touched: Vec<(u64, (u64, Damage))> = damage
+        .range(..range.end)
+        .filter(|(_, (end, _))| *end > range.start)
+        .map(|(start, rest)| (*start, *rest))
+        .collect();
+    for (start, (end, kind)) in touched {
+        damage.remove(&start);
+        if start < range.start {
+            damage.insert(start, (range.start, kind));
+        }
+        if end > range.end {
+            damage.insert(range.end, (end, kind));
+        }
+    }
+}
+
+/// Damages what was read from the medium.
+fn apply_damage(
+    damage: &BTreeMap<u64, (u64, Damage)>,
+    buf: &mut [u8],
+    at: DeviceOffset,
+) -> Result<(), DeviceError> {
+    let end = at.0 + buf.len() as u64;
+    for (start, (stop, kind)) in damage.range(..end) {
+        let (from, to) = ((*start).max(at.0), (*stop).min(end));
+        if from >= to {
+            continue;
+        }
+        let len = buf.len();
+        let hit = &mut buf[(from - at.0) as usize..(to - at.0) as usize];
+        match kind {
+            Damage::Xor(mask) => hit.iter_mut().for_each(|byte| *byte ^= mask),
+            Damage::Garbage(seed) => garbage(hit, from, *seed),
+            Damage::Unreadable => return Err(io(at, len)),
+        }
+    }
+    Ok(())
+}
+
+/// Garbage that depends on the place only, so that reading twice gives the same.
+fn garbage(bytes: &mut [u8], at: u64, seed: u64) {
+    for (pos, byte) in (at..).zip(bytes.iter_mut()) {
+        let word = Random::from_seed(seed ^ (pos / 8)).next();
+        *byte = word.to_le_bytes()[(pos % 8) as usize];
+    }
+}
+
+/// Copies the part of `data` (at `pos`) that lies in `buf` (at `at`).
+fn overlap(buf: &mut [u8], at: u64, data: &[u8], pos: u64) {
+    let from = at.max(pos);
+    let to = (at + buf.len() as u64).min(pos + data.len() as u64);
+    if from < to {
+        buf[(from - at) as usize..(to - at) as usize]
+            .copy_from_slice(&data[(from - pos) as usize..(to - pos) as usize]);
+    }
+}
+
+/// The contents below everything written; zeros where there is nothing.
+fn read_base(base: Option<&dyn Device>, buf: &mut [u8], at: u64) {
+    let Some(base) = base else { return buf.fill(0) };
+    let there = base.size().saturating_sub(at).min(buf.len() as u64) as usize;
+    let (head, tail) = buf.split_at_mut(there);
+    tail.fill(0);
+    if base.read_at(head, DeviceOffset(at)).is_err() {
+        head.fill(0);
+    }
+}
+
+impl Device for SimDisk {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        check_range(at, buf.len() as u64, self.size)?;
+        let delay = self.lock().read_delay;
+        if !delay.is_zero() {
+            std::thread::sleep(delay);
+        }
+        let mut state = self.lock();
+        let result = self.read_now(&mut state, buf, at);
+        SimDisk::note(&mut state, OpKind::Read, at, buf.len() as u64, None, result.is_ok());
+        result
+    }
+
+    fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        check_range(at, buf.len() as u64, self.size)?;
+        let mut state = self.lock();
+        let result = self.write_now(&mut state, buf, at);
+        SimDisk::note(&mut state, OpKind::Write, at, buf.len() as u64, Some(buf), result.is_ok());
+        result
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let mut state = self.lock();
+        let result = self.flush_now(&mut state);
+        SimDisk::note(&mut state, OpKind::Flush, DeviceOffset(0), 0, None, result.is_ok());
+        result
+    }
+
+    fn discard(&self, at: DeviceOffset, len: u64) -> Result<(), DeviceError> {
+        check_range(at, len, self.size)?;
+        let mut state = self.lock();
+        let result = self.start(&mut state, OpKind::Discard).and_then(|supply| {
+            if fails_now(&mut state, OpKind::Discard) {
+                return Err(io(at, 0));
+            }
+            // Undefined contents: garbage shows who relies on them.
+            let seed = state.random.next();
+            state.cache = cut_out(std::mem::take(&mut state.cache), at.0..at.0 + len);
+            let mut pos = at.0;
+            while pos < at.0 + len {
+                let mut bytes = vec![0; (at.0 + len - pos).min(super::pages::PAGE) as usize];
+                garbage(&mut bytes, pos, seed);
+                self.store(&mut state, pos, &bytes);
+                pos += bytes.len() as u64;
+            }
+            if supply == Supply::CutNow { Err(DeviceError::PowerOff) } else { Ok(()) }
+        });
+        SimDisk::note(&mut state, OpKind::Discard, at, len, None, result.is_ok());
+        result
+    }
+}

@@ -1,0 +1,84 @@
+//! A part of another device, such as the ZFS partition of a whole disk.
+
+use super::{Device, DeviceError, RawTarget, ReadRequest, check_range};
+use format::DeviceOffset;
+use std::path::Path;
+use std::sync::Arc;
+
+/// `len` bytes of a device, from `start` on.
+#[derive(Debug)]
+pub struct WindowDevice {
+    base: Arc<dyn Device>,
+    start: u64,
+    len: u64,
+}
+
+impl WindowDevice {
+    /// Fails with [`DeviceError::OutOfRange`] unless the window lies within the device.
+    pub fn new(base: Arc<dyn Device>, start: DeviceOffset, len: u64) -> Result<WindowDevice, DeviceError> {
+        check_range(start, len, base.size())?;
+        Ok(WindowDevice { base, start: start.0, len })
+    }
+
+    /// The place on the base of `len` bytes at `at`.
+    fn place(&self, at: DeviceOffset, len: u64) -> Result<DeviceOffset, DeviceError> {
+        check_range(at, len, self.len)?;
+        Ok(DeviceOffset(self.start + at.0))
+    }
+}
+
+impl Device for WindowDevice {
+    fn size(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        self.base.read_at(buf, self.place(at, buf.len() as u64)?)
+    }
+
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
+        let mut moved: Vec<ReadRequest<'_>> = Vec::with_capacity(requests.len());
+        let mut which = Vec::with_capacity(requests.len());
+        for (i, request) in requests.iter_mut().enumerate() {
+            match self.place(request.at, request.buf.len() as u64) {
+                Ok(at) => {
+                    moved.push(ReadRequest::new(at, request.buf));
+                    which.push(i);
+                }
+                Err(error) => request.result = Err(error),
+            }
+        }
+        self.base.read_many(&mut moved);
+        let results: Vec<_> = moved.into_iter().map(|request| request.result).collect();
+        for (i, result) in which.into_iter().zip(results) {
+            if let Some(request) = requests.get_mut(i) {
+                request.result = result;
+            }
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        self.base.write_at(buf, self.place(at, buf.len() as u64)?)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.base.flush()
+    }
+
+    fn discard(&self, at: DeviceOffset, len: u64) -> Result<(), DeviceError> {
+        self.base.discard(self.place(at, len)?, len)
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.base.path()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.base.is_read_only()
+    }
+
+    fn raw_target(&self) -> Option<RawTarget<'_>> {
+        let target = self.base.raw_target()?;
+        Some(RawTarget { base: target.base.checked_add(self.start)?, ..target })
+    }
+}

@@ -1,0 +1,207 @@
+//! Finding the ZFS partition of a whole disk.
+//!
+//! A small reader of GUID partition tables: enough for a disk image whose partitions the kernel
+//! does not show. The primary table is used if its checksums are right, else the backup at the
+//! end of the disk; sectors of 512 and 4096 bytes are tried.
+//!
+//! # What always holds
+//! - Nothing is believed before both checksums (header, entries) verify.
+//! - At most 1 MiB of entries is read, whatever the header says.
+//! - A partition that is returned lies within the disk.
+
+use crate::device::{Device, DeviceError};
+use format::{DeviceOffset, Endian};
+
+/// Type GUID of ZFS partitions, as stored: 6A898CC3-1DD2-11B2-99A6-080020736631.
+pub const ZFS_TYPE: [u8; 16] =
+    [0xc3, 0x8c, 0x89, 0x6a, 0xd2, 0x1d, 0xb2, 0x11, 0x99, 0xa6, 0x08, 0x00, 0x20, 0x73, 0x66, 0x31];
+
+const SIGNATURE: &[u8] = b"EFI PART";
+const HEADER_MIN: usize = 92;
+const ENTRY_MIN: u64 = 128;
+const ENTRIES_MAX: u64 = 1 << 20;
+const SECTORS: [u64; 2] = [512, 4096];
+
+/// A partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Partition {
+    /// Number in the table, from 1.
+    pub number: usize,
+    /// Type GUID as stored.
+    pub kind: [u8; 16],
+    /// First byte on the disk.
+    pub start: DeviceOffset,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// The partitions of a disk, in the order of the table; `None` if there is no valid table.
+pub fn partitions(disk: &dyn Device) -> Result<Option<Vec<Partition>>, DeviceError> {
+    for sector in SECTORS {
+        let Some(backup) = (disk.size() / sector).checked_sub(1) else { continue };
+        for place in [1, backup] {
+            if let Some(table) = read_table(disk, sector, place)? {
+                return Ok(Some(table));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The partition that holds a ZFS leaf: the first of its type.
+pub fn zfs_partition(disk: &dyn Device) -> Result<Option<Partition>, DeviceError> {
+    let all = partitions(disk)?.unwrap_or_default();
+    Ok(all.into_iter().find(|partition| partition.kind == ZFS_TYPE))
+}
+
+/// What the header says of the table, checked.
+struct Header {
+    entries_at: u64,
+    count: u64,
+    entry_size: u64,
+    entries_crc: u32,
+}
+
+/// Reads the table whose header is in sector `place`; `None` if there is none.
+fn read_table(disk: &dyn Device, sector: u64, place: u64) -> Result<Option<Vec<Partition>>, DeviceError> {
+    let Some(at) = place.checked_mul(sector) else { return Ok(None) };
+    if at.checked_add(sector).is_none_or(|end| end > disk.size()) {
+        return Ok(None);
+    }
+    let mut block = vec![0; sector as usize];
+    disk.read_at(&mut block, DeviceOffset(at))?;
+    let Some(header) = decode_header(&block, sector, place, disk.size()) else { return Ok(None) };
+    let mut entries = vec![0; (header.count * header.entry_size) as usize];
+    disk.read_at(&mut entries, DeviceOffset(header.entries_at))?;
+    if crc32(&entries) != header.entries_crc {
+        return Ok(None);
+    }
+    let table = entries
+        .chunks_exact(header.entry_size as usize)
+        .enumerate()
+        .filter_map(|(i, entry)| decode_entry(i + 1, entry, sector, disk.size()))
+        .collect();
+    Ok(Some(table))
+}
+
+/// `None` unless the header is a valid one for this place on this disk.
+fn decode_header(block: &[u8], sector: u64, place: u64, disk_size: u64) -> Option<Header> {
+    let le = Endian::Little;
+    if block.get(..8)? != SIGNATURE {
+        return None;
+    }
+    let len = le.get_u32(block, 12)? as usize;
+    if len < HEADER_MIN || le.get_u64(block, 24)? != place {
+        return None;
+    }
+    let mut header = block.get(..len)?.to_vec();
+    let crc = le.get_u32(&header, 16)?;
+    header.get_mut(16..20)?.fill(0);
+    if crc32(&header) != crc {
+        return None;
+    }
+    let entries_at = le.get_u64(block, 72)?.checked_mul(sector)?;
+    let (count, entry_size) = (u64::from(le.get_u32(block, 80)?), u64::from(le.get_u32(block, 84)?));
+    let total = count.checked_mul(entry_size)?;
+    let fits = entries_at.checked_add(total)? <= disk_size && total <= ENTRIES_MAX;
+    let sane = entry_size >= ENTRY_MIN && entry_size.is_multiple_of(8) && fits;
+    sane.then_some(Header { entries_at, count, entry_size, entries_crc: le.get_u32(block, 88)? })
+}
+
+/// `None` for an unused entry or one that is not on the disk.
+fn decode_entry(number: usize, entry: &[u8], sector: u64, disk_size: u64) -> Option<Partition> {
+    let kind: [u8; 16] = entry.get(..16)?.try_into().ok()?;
+    let (first, last) = (Endian::Little.get_u64(entry, 32)?, Endian::Little.get_u64(entry, 40)?);
+    let start = first.checked_mul(sector)?;
+    let end = last.checked_add(1)?.checked_mul(sector)?;
+    let there = kind != [0; 16] && first > 0 && start < end && end <= disk_size;
+    there.then_some(Partition { number, kind, start: DeviceOffset(start), len: end - start })
+}
+
+/// CRC-32 as in Ethernet and GPT.
+fn crc32(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut i = 0;
+        while i < 256 {
+            let mut crc = i as u32;
+            let mut bit = 0;
+            while bit < 8 {
+                crc = if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
+                bit += 1;
+            }
+            table[i] = crc;
+            i += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(!0, |crc, byte| (crc >> 8) ^ TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::memory::MemoryDevice;
+
+    /// A disk with one ZFS partition from 1 MiB on and the usual reserved one behind it.
+    pub(crate) fn disk(sector: u64, size: u64) -> MemoryDevice {
+        let disk = MemoryDevice::new(size);
+        let last = size / sector - 1;
+        let mut entries = vec![0; 128 * 128];
+        let mut entry = |i: usize, kind: [u8; 16], start: u64, end: u64| {
+            let e = &mut entries[i * 128..(i + 1) * 128];
+            e[..16].copy_from_slice(&kind);
+            e[32..40].copy_from_slice(&start.to_le_bytes());
+            e[40..48].copy_from_slice(&end.to_le_bytes());
+        };
+        entry(0, ZFS_TYPE, (1 << 20) / sector, last - (9 << 20) / sector);
+        entry(8, [7; 16], last - (8 << 20) / sector, last - (1 << 20) / sector);
+        for (place, table) in [(1, 2), (last, last - 32)] {
+            let mut header = vec![0; 92];
+            header[..8].copy_from_slice(SIGNATURE);
+            header[12..16].copy_from_slice(&92u32.to_le_bytes());
+            header[24..32].copy_from_slice(&u64::to_le_bytes(place));
+            header[72..80].copy_from_slice(&u64::to_le_bytes(table));
+            header[80..84].copy_from_slice(&128u32.to_le_bytes());
+            header[84..88].copy_from_slice(&128u32.to_le_bytes());
+            header[88..92].copy_from_slice(&crc32(&entries).to_le_bytes());
+            let crc = crc32(&header);
+            header[16..20].copy_from_slice(&crc.to_le_bytes());
+            disk.write_at(&header, DeviceOffset(place * sector)).unwrap();
+            disk.write_at(&entries, DeviceOffset(table * sector)).unwrap();
+        }
+        disk
+    }
+
+    #[test]
+    fn crc_of_the_check_string() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn finds_the_zfs_partition() {
+        for sector in SECTORS {
+            let found = zfs_partition(&disk(sector, 128 << 20)).unwrap().unwrap();
+            assert_eq!((found.number, found.start), (1, DeviceOffset(1 << 20)));
+            assert_eq!(found.len, (128 << 20) - (10 << 20));
+        }
+    }
+
+    #[test]
+    fn the_backup_serves_when_the_primary_is_broken() {
+        for at in [512 + 9, 512 + 60, 1024 + 33] {
+            let disk = disk(512, 64 << 20);
+            disk.write_at(&[0xff], DeviceOffset(at)).unwrap();
+            assert!(zfs_partition(&disk).unwrap().is_some(), "byte {at} broken");
+            disk.write_at(&[0xff], DeviceOffset((64 << 20) - 512 + 20)).unwrap();
+            assert_eq!(partitions(&disk).unwrap(), None, "both broken");
+        }
+    }
+
+    #[test]
+    fn no_table_on_an_empty_or_tiny_disk() {
+        for size in [0, 100, 512, 1024, 4096, 1 << 20] {
+            assert_eq!(partitions(&MemoryDevice::new(size)).unwrap(), None);
+        }
+    }
+}
