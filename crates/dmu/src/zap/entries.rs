@@ -1,0 +1,229 @@
+//! Walking a ZAP in the order of its cursor.
+
+use super::{Form, Zap, ZapEntry, cursor_position};
+use crate::DmuError;
+use format::zap::{CHAIN_END, FatHeader, Leaf, LeafEntry};
+use format::{BlockId, DecodeError};
+use zio::Block;
+
+/// The entries of a ZAP in order. After an error it goes on behind the damage; it ends in any case.
+pub struct Entries {
+    zap: Zap,
+    /// The first position that is wanted.
+    from: (u64, u32),
+    state: State,
+}
+
+enum State {
+    /// Not read yet.
+    Start,
+    /// Slots of the only block, in order.
+    Micro(std::vec::IntoIter<usize>),
+    /// In the middle of a fat ZAP.
+    Fat {
+        /// The leaf, its entries still to come, and what is damaged in it.
+        leaf: Option<(Block, std::vec::IntoIter<LeafEntry>)>,
+        damage: Option<DmuError>,
+        table: Table,
+        /// The next slot of the pointer table.
+        next: u64,
+    },
+    End,
+}
+
+impl Entries {
+    pub(super) fn new(zap: Zap, cursor: u64) -> Entries {
+        let (from, state) = match cursor_position(zap.flags(), cursor) {
+            Some(from) => (from, State::Start),
+            None => ((0, 0), State::End),
+        };
+        Entries { zap, from, state }
+    }
+
+    fn start(&self) -> Result<State, DmuError> {
+        Ok(match &self.zap.form {
+            Form::Micro { .. } => {
+                let micro = self.zap.micro()?;
+                let position = |name| self.zap.micro_hash(name);
+                let mut slots: Vec<_> = micro.entries().map(|e| (position(e.name), e.cd, e.slot)).collect();
+                slots.retain(|(hash, cd, _)| (*hash, *cd) >= self.from);
+                slots.sort_unstable();
+                State::Micro(slots.into_iter().map(|(_, _, slot)| slot).collect::<Vec<_>>().into_iter())
+            }
+            Form::Fat(header) => {
+                let next = header.table_index(self.from.0);
+                State::Fat { leaf: None, damage: None, table: Table::new(), next }
+            }
+        })
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<ZapEntry, DmuError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if matches!(self.state, State::Start) {
+            match self.start() {
+                Ok(state) => self.state = state,
+                Err(error) => {
+                    self.state = State::End;
+                    return Some(Err(error));
+                }
+            }
+        }
+        let zap = &self.zap;
+        match (&mut self.state, &zap.form) {
+            (State::Micro(slots), Form::Micro { .. }) => {
+                let slot = slots.next()?;
+                let micro = match zap.micro() {
+                    Ok(micro) => micro,
+                    Err(error) => return Some(Err(error)),
+                };
+                micro.entry(slot).map(|entry| Ok(zap.micro_entry(&entry)))
+            }
+            (State::Fat { leaf, damage, table, next }, Form::Fat(header)) => loop {
+                if let Some((block, entries)) = leaf {
+                    if let Some(entry) = entries.next() {
+                        let decoded = Leaf::decode(block.bytes(), block.order());
+                        let decoded = decoded.map_err(|e| zap.decode_error(e));
+                        return Some(decoded.and_then(|leaf| zap.read_entry(header, &leaf, &entry)));
+                    }
+                    *leaf = None;
+                }
+                if let Some(damage) = damage.take() {
+                    return Some(Err(damage));
+                }
+                if *next >= header.table_len() {
+                    return None;
+                }
+                let step = step(zap, header, table, *next);
+                *next = step.next;
+                *damage = step.damage;
+                *leaf = step.leaf.map(|(block, mut entries)| {
+                    entries.retain(|entry| (entry.hash, entry.cd) >= self.from);
+                    (block, entries.into_iter())
+                });
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The pointer table, read from front to back: keeps the block it is in.
+pub(super) struct Table {
+    at: Option<(BlockId, Block)>,
+}
+
+impl Table {
+    pub(super) fn new() -> Table {
+        Table { at: None }
+    }
+
+    /// The leaf behind a slot.
+    fn get(&mut self, zap: &Zap, header: &FatHeader, index: u64) -> Result<BlockId, DmuError> {
+        let (id, at) = header.table_slot(index);
+        let block = match &self.at {
+            Some((held, block)) if *held == id => block,
+            _ => {
+                let block = zap.table_block(header, id)?;
+                &self.at.insert((id, block)).1
+            }
+        };
+        zap.check_pointer(header, block, at)
+    }
+
+    /// The first slot after `index` that does not lead to `id`.
+    fn run_end(&mut self, zap: &Zap, header: &FatHeader, index: u64, id: BlockId) -> u64 {
+        let mut next = index + 1;
+        while next < header.table_len() && self.get(zap, header, next).is_ok_and(|other| other == id) {
+            next += 1;
+        }
+        next
+    }
+
+    /// Where to go on after a slot that leads nowhere: after its neighbours of the same kind in the
+    /// same block, so that a table of zeros is one error for each of its blocks.
+    fn after_bad(&mut self, zap: &Zap, header: &FatHeader, index: u64) -> u64 {
+        let (block, _) = header.table_slot(index);
+        if self.at.as_ref().is_none_or(|(held, _)| *held != block) {
+            // Not read: then none of its slots can be.
+            let per_block = 1 << (header.block_shift - 3);
+            return (index | (per_block - 1)).saturating_add(1);
+        }
+        let mut next = index + 1;
+        while next < header.table_len() && header.table_slot(next).0 == block {
+            if self.get(zap, header, next).is_ok() {
+                break;
+            }
+            next += 1;
+        }
+        next
+    }
+}
+
+/// What one slot of the pointer table led to.
+pub(super) struct Step {
+    pub(super) leaf: Option<(Block, Vec<LeafEntry>)>,
+    /// What is wrong there.
+    pub(super) damage: Option<DmuError>,
+    /// The first slot that does not belong to it, always further on.
+    pub(super) next: u64,
+}
+
+/// Reads the leaf behind slot `index`, its entries in order.
+pub(super) fn step(zap: &Zap, header: &FatHeader, table: &mut Table, index: u64) -> Step {
+    let id = match table.get(zap, header, index) {
+        Ok(id) => id,
+        Err(error) => {
+            return Step { leaf: None, damage: Some(error), next: table.after_bad(zap, header, index) };
+        }
+    };
+    let next = table.run_end(zap, header, index, id);
+    let block = match zap.leaf_block(id) {
+        Ok(Some(block)) => block,
+        Ok(None) => return Step { leaf: None, damage: None, next },
+        Err(error) => return Step { leaf: None, damage: Some(error), next },
+    };
+    let hash = index.checked_shl(64 - header.table_shift).unwrap_or(0);
+    let leaf = match zap.decode_leaf(header, hash, &block) {
+        Ok(leaf) => leaf,
+        Err(error) => return Step { leaf: None, damage: Some(error), next },
+    };
+    let (entries, error) = sorted_entries(&leaf);
+    let mut damage = error.map(|error| zap.decode_error(error));
+    // The leaf says how many slots lead to it; where the table disagrees, an entry is out of reach.
+    if (leaf.prefix + 1) << (header.table_shift - leaf.prefix_len) != next {
+        damage = Some(zap.corrupt("a ZAP's pointer table and a leaf contradict each other"));
+    }
+    Step { leaf: Some((block, entries)), damage, next }
+}
+
+/// All entries that the buckets lead to, in order, and the first thing found wrong. Each chunk counts
+/// once, whatever the chains say.
+pub(super) fn sorted_entries(leaf: &Leaf<'_>) -> (Vec<LeafEntry>, Option<DecodeError>) {
+    let mut seen = vec![false; leaf.chunks];
+    let mut entries = Vec::new();
+    let mut error = None;
+    for bucket in 0..leaf.buckets {
+        if leaf.bucket_head(bucket) == CHAIN_END {
+            continue;
+        }
+        for entry in leaf.chain(bucket) {
+            match entry {
+                Ok(entry) => match seen.get_mut(usize::from(entry.chunk)) {
+                    Some(seen) if !*seen => {
+                        *seen = true;
+                        entries.push(entry);
+                    }
+                    _ => {
+                        error = Some(DecodeError::invalid("ZAP leaf", "two chains meet"));
+                        break;
+                    }
+                },
+                Err(e) => error = Some(e),
+            }
+        }
+    }
+    entries.sort_by_key(|entry| (entry.hash, entry.cd));
+    (entries, error)
+}
