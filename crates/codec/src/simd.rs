@@ -64,3 +64,19 @@ versions! {
     /// Sums of whole groups of words in the big order.
     fletcher2_big(groups: &[[[u8; 8]; fletcher::LANES2]]) -> fletcher::Lanes2 = fletcher::lanes2::<true>
 }
+versions! {
+    /// The parity P.
+    parity1(data: &[&[u8]], parity: &mut [&mut [u8]; 1]) = kernels::parity::<1>
+}
+versions! {
+    /// The parities P and Q.
+    parity2(data: &[&[u8]], parity: &mut [&mut [u8]; 2]) = kernels::parity::<2>
+}
+versions! {
+    /// The parities P, Q and R.
+    parity3(data: &[&[u8]], parity: &mut [&mut [u8]; 3]) = kernels::parity::<3>
+}
+versions! {
+    /// Adds a multiple of one column to another.
+    multiply_add(factor: u8, from: &[u8], out: &mut [u8]) = kernels::multiply_add
+}

@@ -1,2 +1,235 @@
-//! x
-pub(crate) mod kernels {}
+//! RAID-Z parity: the field of 256 elements with polynomial 0x11D and generator 2
+//! (docs/on-disk/14-vdevs.md, section 3).
+//!
+//! With data columns `D[0]` to `D[N-1]`, bytewise: `P` is their sum, `Q` the sum of `2^(N-1-i) D[i]`, `R` of
+//! `4^(N-1-i) D[i]`. Columns are given as they are read: those shorter than the parity count as
+//! continued with zeros.
+//!
+//! # What always holds
+//! - Any set of missing columns, data and parity, not larger than the parity is reconstructed: each
+//!   square part of the three rows of factors has an inverse as long as there are at most 255 columns.
+//! - Reconstruction reads only the columns that are not missing.
+
+pub(crate) mod kernels;
+
+use crate::simd;
+
+/// Most parity columns.
+pub const PARITY_MAX: usize = 3;
+/// Most data columns: powers of the generator repeat after 255.
+pub const DATA_MAX: usize = 255;
+
+/// Columns that no RAID-Z map has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParityError {
+    /// Not one to three parity columns and one to 255 data columns.
+    #[error("{data} data and {parity} parity columns")]
+    Shape {
+        /// Data columns.
+        data: usize,
+        /// Parity columns.
+        parity: usize,
+    },
+    /// Parity columns differ in length, or a data column is longer than them.
+    #[error("column {column} has {len} bytes, parity has {parity}")]
+    Length {
+        /// The column, parity first.
+        column: usize,
+        /// Its bytes.
+        len: usize,
+        /// Bytes of the first parity column.
+        parity: usize,
+    },
+    /// More columns are missing than there is parity, or one that does not exist, or one twice.
+    #[error("{missing} missing columns cannot be reconstructed from {parity} parity columns")]
+    Missing {
+        /// Missing columns.
+        missing: usize,
+        /// Parity columns.
+        parity: usize,
+    },
+}
+
+/// Computes the one to three `parity` columns (P, Q, R) of `data`.
+pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), ParityError> {
+    check_shape(data.len(), parity.len())?;
+    let lens = parity.iter().map(|column| column.len()).chain(data.iter().map(|column| column.len()));
+    check_lengths(lens, parity.len())?;
+    fill(data, parity);
+    Ok(())
+}
+
+/// Fills in the `missing` ones of `columns`: first the `nparity` parity columns, then the data, as in a
+/// RAID-Z map. What missing columns hold before is ignored; each has its full length.
+pub fn reconstruct(columns: &mut [&mut [u8]], nparity: usize, missing: &[usize]) -> Result<(), ParityError> {
+    check_shape(columns.len().saturating_sub(nparity), nparity)?;
+    check_lengths(columns.iter().map(|column| column.len()), nparity)?;
+    let is_missing = |column: usize| missing.contains(&column);
+    let distinct = missing.iter().enumerate().all(|(i, column)| !missing[..i].contains(column));
+    if missing.len() > nparity || !distinct || missing.iter().any(|column| *column >= columns.len()) {
+        return Err(ParityError::Missing { missing: missing.len(), parity: nparity });
+    }
+    let (parity, data) = columns.split_at_mut(nparity);
+    let lost: Vec<usize> = (0..data.len()).filter(|i| is_missing(nparity + i)).collect();
+    if !lost.is_empty() {
+        let rows: Vec<usize> = (0..nparity).filter(|row| !is_missing(*row)).take(lost.len()).collect();
+        solve(parity, data, &rows, &lost);
+    }
+    recompute(parity, data, &is_missing);
+    Ok(())
+}
+
+fn check_shape(data: usize, parity: usize) -> Result<(), ParityError> {
+    if (1..=PARITY_MAX).contains(&parity) && (1..=DATA_MAX).contains(&data) {
+        Ok(())
+    } else {
+        Err(ParityError::Shape { data, parity })
+    }
+}
+
+fn check_lengths(lens: impl Iterator<Item = usize>, nparity: usize) -> Result<(), ParityError> {
+    let mut parity = 0;
+    for (column, len) in lens.enumerate() {
+        if column == 0 {
+            parity = len;
+        }
+        if len > parity || (column < nparity && len != parity) {
+            return Err(ParityError::Length { column, len, parity });
+        }
+    }
+    Ok(())
+}
+
+/// Runs the kernel for the number of parity columns.
+fn fill(data: &[&[u8]], parity: &mut [&mut [u8]]) {
+    match parity {
+        [p] => simd::parity1(data, &mut [p]),
+        [p, q] => simd::parity2(data, &mut [p, q]),
+        [p, q, r] => simd::parity3(data, &mut [p, q, r]),
+        _ => {}
+    }
+}
+
+/// Reconstructs the `lost` data columns from the parity `rows`, one for each.
+fn solve(parity: &[&mut [u8]], data: &mut [&mut [u8]], rows: &[usize], lost: &[usize]) {
+    let count = data.len();
+    let len = parity.first().map_or(0, |column| column.len());
+    // The parity that the columns at hand have: it differs from the stored by what the lost ones add.
+    let highest = rows.iter().max().map_or(0, |row| row + 1);
+    let mut sums = vec![0; highest * len];
+    {
+        let known: Vec<&[u8]> =
+            data.iter().enumerate().map(|(i, column)| if lost.contains(&i) { &[][..] } else { &**column }).collect();
+        let mut sums: Vec<&mut [u8]> = sums.chunks_exact_mut(len.max(1)).collect();
+        fill(&known, &mut sums);
+    }
+    let mut factors = [[0; PARITY_MAX]; PARITY_MAX];
+    for (line, row) in factors.iter_mut().zip(rows) {
+        for (factor, column) in line.iter_mut().zip(lost) {
+            *factor = power(*row, count - 1 - column);
+        }
+    }
+    let inverse = invert(factors, lost.len());
+    for row in rows {
+        if let Some(sum) = sums.get_mut(row * len..(row + 1) * len) {
+            simd::multiply_add(1, parity[*row], sum);
+        }
+    }
+    for (line, column) in inverse.iter().zip(lost) {
+        let out = &mut *data[*column];
+        out.fill(0);
+        for (factor, row) in line.iter().zip(rows) {
+            if let Some(sum) = sums.get(row * len..(row + 1) * len) {
+                simd::multiply_add(*factor, sum, out);
+            }
+        }
+    }
+}
+
+/// Computes the missing parity columns, all data being there.
+fn recompute(parity: &mut [&mut [u8]], data: &[&mut [u8]], is_missing: &dyn Fn(usize) -> bool) {
+    let Some(highest) = (0..parity.len()).rev().find(|row| is_missing(*row)) else { return };
+    let data: Vec<&[u8]> = data.iter().map(|column| &**column).collect();
+    // Kernels compute P to the highest one asked for; those that are there go to scratch.
+    let mut scratch: Vec<Vec<u8>> = (0..=highest)
+        .map(|row| if is_missing(row) { Vec::new() } else { vec![0; parity[row].len()] })
+        .collect();
+    let mut targets: Vec<&mut [u8]> = parity
+        .iter_mut()
+        .zip(&mut scratch)
+        .enumerate()
+        .map(|(row, (column, scratch))| if is_missing(row) { &mut **column } else { scratch.as_mut_slice() })
+        .collect();
+    fill(&data, &mut targets);
+}
+
+/// `(2^row)^exponent`: the factor of the data column with that many columns after it.
+fn power(row: usize, exponent: usize) -> u8 {
+    EXP[(row * exponent) % 255]
+}
+
+/// Powers of the generator.
+const EXP: [u8; 255] = {
+    let mut table = [0; 255];
+    let mut x: u8 = 1;
+    let mut i = 0;
+    while i < 255 {
+        table[i] = x;
+        x = kernels::double(x);
+        i += 1;
+    }
+    table
+};
+
+/// Exponents of the elements; of zero there is none.
+const LOG: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 255 {
+        table[EXP[i] as usize] = i as u8;
+        i += 1;
+    }
+    table
+};
+
+fn multiply(a: u8, b: u8) -> u8 {
+    if a == 0 || b == 0 {
+        return 0;
+    }
+    EXP[(usize::from(LOG[usize::from(a)]) + usize::from(LOG[usize::from(b)])) % 255]
+}
+
+/// The inverse of an element that is not zero.
+fn reciprocal(a: u8) -> u8 {
+    EXP[(255 - usize::from(LOG[usize::from(a)])) % 255]
+}
+
+type Matrix = [[u8; PARITY_MAX]; PARITY_MAX];
+
+/// Inverse of the upper left `n` by `n` part, by elimination. Every matrix made in [`solve`] has one.
+fn invert(mut matrix: Matrix, n: usize) -> Matrix {
+    let mut inverse: Matrix = std::array::from_fn(|i| std::array::from_fn(|j| u8::from(i == j)));
+    for column in 0..n {
+        let pivot = (column..n).find(|row| matrix[*row][column] != 0);
+        let pivot = pivot.expect("factors of distinct columns are independent");
+        matrix.swap(column, pivot);
+        inverse.swap(column, pivot);
+        let scale = reciprocal(matrix[column][column]);
+        for j in 0..n {
+            matrix[column][j] = multiply(matrix[column][j], scale);
+            inverse[column][j] = multiply(inverse[column][j], scale);
+        }
+        for row in (0..n).filter(|row| *row != column) {
+            let factor = matrix[row][column];
+            for j in 0..n {
+                matrix[row][j] ^= multiply(factor, matrix[column][j]);
+                inverse[row][j] ^= multiply(factor, inverse[column][j]);
+            }
+        }
+    }
+    inverse
+}
+
+#[cfg(test)]
+mod tests;
