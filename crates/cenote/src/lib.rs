@@ -1,1 +1,43 @@
-//! Under construction.
+//! ZFS as a library: open pools that OpenZFS made, and get every byte out, checked.
+//!
+//! No kernel module, no root, no process-wide state; nothing is printed. Everything starts with
+//! [`Pool::open`]:
+//!
+//! ```no_run
+//! use cenote::{OpenOptions, Pool};
+//!
+//! # fn main() -> Result<(), cenote::Error> {
+//! let pool = Pool::open("tank", &OpenOptions::new().search("/images"))?;
+//! let fs = pool.dataset("tank/home@monday")?.filesystem()?;
+//! let file = fs.open(b"/notes/today.txt")?;
+//! let mut head = vec![0; 4096];
+//! let n = file.read_at(0, &mut head)?;
+//! head.truncate(n);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What always holds
+//! - Every byte returned was verified against the pool's checksums, and came from another copy or
+//!   from parity where a device failed or lied. What cannot be had is an error that says where.
+//! - Opening reads only what it needs; memory is bounded by [`OpenOptions::cache_bytes`] and a few
+//!   blocks per thread.
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod copy;
+mod dataset;
+mod error;
+pub mod inspect;
+mod open;
+mod target;
+pub mod verify;
+
+pub use dataset::{Dataset, DatasetKind};
+pub use error::Error;
+pub use open::{KeySource, OpenOptions, Pool};
+pub use target::Target;
+pub use zpl::{Filesystem, Node, Volume};
+
+/// An open file: a [`Node`] of a file system.
+pub type File = Node;

@@ -1,1 +1,27 @@
-//! Under construction.
+//! Objects: numbered arrays of bytes in object sets, made of trees of blocks.
+//!
+//! Above this crate nobody sees a block pointer's checksum or a device; below it nobody knows that
+//! dnodes exist. [`ObjSet`] opens the root block of a dataset, [`Object`] reads one object of it,
+//! [`zap`] reads name-value objects, [`traverse`] visits every block.
+//!
+//! # What always holds
+//! - A pointer is followed only if it says what its place in the tree demands: level, type and
+//!   size. So a walk of a hostile pool ends, and never allocates more than a block at a time.
+//! - Blocks are cached by place and birth ([`arc`]), so snapshots and clones share the cache.
+//!
+//! Source: `docs/on-disk/20-dmu.md`, `21-zap.md`.
+#![forbid(unsafe_code)]
+
+pub mod arc;
+mod error;
+mod object;
+mod objset;
+mod store;
+pub mod traverse;
+pub mod zap;
+pub mod zil;
+
+pub use error::DmuError;
+pub use object::Object;
+pub use objset::{KeyState, ObjSet};
+pub use store::Store;

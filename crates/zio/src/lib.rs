@@ -1,1 +1,29 @@
-//! Under construction.
+//! Block pointers to bytes.
+//!
+//! The layer between object sets, which know block pointers, and vdevs, which know places.
+//! Reading a block is: choose a copy, read it, verify its checksum, else the next copy or a
+//! reconstruction; reassemble a gang; decrypt; decompress. The five steps are the five calls in
+//! [`Zio::read`].
+//!
+//! # What always holds
+//! - No byte leaves this crate unverified: the checksum in the pointer covers the stored bytes, and
+//!   is checked before anything decrypts or decompresses them.
+//! - Sizes are checked before they are allocated: a block is at most 16 MiB on either side of
+//!   compression, whatever its pointer says.
+//! - A pointer is validated before it is followed, so a hostile pool costs an error, not a panic.
+//!
+//! Source: `docs/on-disk/12-block-pointers.md`, section 12. Tests: `tests/`.
+#![forbid(unsafe_code)]
+
+mod block;
+mod error;
+mod gang;
+mod log_blocks;
+mod read;
+
+pub use block::Block;
+pub use error::ZioError;
+pub use log_blocks::LogBlock;
+#[cfg(feature = "testing")]
+pub use read::Mutator;
+pub use read::{Checked, ReadPolicy, Zio};

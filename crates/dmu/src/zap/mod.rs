@@ -108,8 +108,7 @@ impl ZapEntry {
 
     /// The value as a string: integers of one byte, up to the first NUL.
     pub fn string(&self) -> Option<Vec<u8>> {
-        (self.int_size == 1)
-            .then(|| self.value.iter().copied().take_while(|byte| *byte != 0).collect())
+        (self.int_size == 1).then(|| self.value.iter().copied().take_while(|byte| *byte != 0).collect())
     }
 }
 
@@ -262,7 +261,8 @@ impl Zap {
     }
 
     fn lookup_micro(&self, matcher: &Matcher<'_>) -> Result<Option<ZapEntry>, DmuError> {
-        let found = self.micro()?.entries().filter(|entry| matcher.accepts(entry.name)).min_by_key(|entry| entry.cd);
+        let found =
+            self.micro()?.entries().filter(|entry| matcher.accepts(entry.name)).min_by_key(|entry| entry.cd);
         Ok(found.map(|entry| self.micro_entry(&entry)))
     }
 
@@ -318,7 +318,12 @@ impl Zap {
         verdict.map_err(|e| self.decode_error(e))
     }
 
-    fn read_entry(&self, header: &FatHeader, leaf: &Leaf<'_>, entry: &LeafEntry) -> Result<ZapEntry, DmuError> {
+    fn read_entry(
+        &self,
+        header: &FatHeader,
+        leaf: &Leaf<'_>,
+        entry: &LeafEntry,
+    ) -> Result<ZapEntry, DmuError> {
         let key = if header.has_word_keys() {
             leaf.words(entry).map(ZapKey::Words)
         } else {

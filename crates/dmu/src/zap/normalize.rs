@@ -165,7 +165,10 @@ mod tests {
             ("\u{3C2}", "\u{3A3}"),
             ("\u{24D0}", "\u{24B6}"),
             // Given upper case only after 5.0.
-            ("\u{10D0}\u{250}\u{23F}\u{3F3}\u{13F8}\u{1EFB}\u{A641}", "\u{10D0}\u{250}\u{23F}\u{3F3}\u{13F8}\u{1EFB}\u{A641}"),
+            (
+                "\u{10D0}\u{250}\u{23F}\u{3F3}\u{13F8}\u{1EFB}\u{A641}",
+                "\u{10D0}\u{250}\u{23F}\u{3F3}\u{13F8}\u{1EFB}\u{A641}",
+            ),
             ("ĳŋÿž", "ĲŊŸŽ"),
         ] {
             assert_eq!(text(from, NORM_UPPER), to);

@@ -98,8 +98,17 @@ fn fat(
     let first_leaf = 1 + table_blocks;
     let salt = 0xABCD_EF01;
     let mut header = Pen::new(size, order);
-    let words =
-        [FAT_TYPE, FAT_MAGIC, table_block, table_blocks, table_shift.into(), 0, 0, first_leaf + leaves, leaves];
+    let words = [
+        FAT_TYPE,
+        FAT_MAGIC,
+        table_block,
+        table_blocks,
+        table_shift.into(),
+        0,
+        0,
+        first_leaf + leaves,
+        leaves,
+    ];
     for (i, word) in words.into_iter().enumerate() {
         header.u64(8 * i, word);
     }
@@ -267,7 +276,8 @@ fn a_name_under_a_hash_of_its_own_is_found_by_scan() {
 
 #[test]
 fn of_equal_hashes_all_are_listed() {
-    let zap = fat(&[("A", &[1]), ("a", &[2]), ("b", &[3])], NORM_UPPER, 0, false, Endian::Little).open().unwrap();
+    let zap =
+        fat(&[("A", &[1]), ("a", &[2]), ("b", &[3])], NORM_UPPER, 0, false, Endian::Little).open().unwrap();
     check_cursors(&zap);
     assert_eq!(zap.lookup_matching(b"a", Match::Normalized).unwrap().unwrap().u64(), Some(1));
     assert_eq!(zap.lookup_matching(b"a", Match::NormalizedMatchCase).unwrap().unwrap().u64(), Some(2));

@@ -1,0 +1,224 @@
+//! Reading one object: its block tree, its bonus, its spill block, its holes.
+
+use crate::zap::ZapBlocks;
+use crate::{DmuError, ObjSet};
+use format::dnode::Dnode;
+use format::{BlockId, BlockPtr, Endian, Level, ObjectId};
+use std::sync::Arc;
+use zio::{Block, ZioError};
+
+/// An object of an object set. Cloning is cheap.
+#[derive(Clone)]
+pub struct Object {
+    objset: Arc<ObjSet>,
+    id: ObjectId,
+    dnode: Arc<Dnode>,
+}
+
+impl Object {
+    pub(crate) fn new(objset: Arc<ObjSet>, id: ObjectId, dnode: Arc<Dnode>) -> Object {
+        Object { objset, id, dnode }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    /// Its dnode.
+    pub fn dnode(&self) -> &Dnode {
+        &self.dnode
+    }
+
+    /// The object set it belongs to.
+    pub fn objset(&self) -> &Arc<ObjSet> {
+        &self.objset
+    }
+
+    /// The byte order of its dnode and bonus.
+    pub fn order(&self) -> Endian {
+        self.dnode.order
+    }
+
+    /// The valid bytes of its bonus; none if the bonus is encrypted and the key is not loaded, because
+    /// what is there then is ciphertext.
+    pub fn bonus(&self) -> &[u8] {
+        if self.objset.is_locked() && self.dnode.bonus_type.is_encrypted() {
+            &[]
+        } else {
+            self.dnode.valid_bonus()
+        }
+    }
+
+    /// Bytes of a data block.
+    pub fn block_size(&self) -> u64 {
+        self.dnode.data_block_size()
+    }
+
+    /// One past the last byte that the tree can hold: blocks up to the highest number.
+    pub fn logical_end(&self) -> u64 {
+        self.dnode.maxblkid.0.saturating_add(1).saturating_mul(self.block_size())
+    }
+
+    /// An error about this object's structure.
+    pub fn corrupt(&self, why: &'static str) -> DmuError {
+        DmuError::Corrupt { objset: self.objset.number(), object: self.id, why }
+    }
+
+    fn zio_error(&self, source: ZioError) -> DmuError {
+        match source {
+            ZioError::Locked { .. } => DmuError::Locked { objset: self.objset.number() },
+            source => DmuError::Zio { objset: self.objset.number(), object: self.id, source },
+        }
+    }
+
+    /// Reads the block behind a pointer of this object, checking that the pointer is what its place
+    /// in the tree demands.
+    fn read(&self, bp: &BlockPtr, level: Level) -> Result<Block, DmuError> {
+        let size = if level.0 == 0 { self.block_size() } else { self.dnode.indirect_size() };
+        self.check_pointer(bp, level, size)?;
+        self.objset.store().read(bp, self.objset.key().key()).map_err(|e| self.zio_error(e))
+    }
+
+    fn check_pointer(&self, bp: &BlockPtr, level: Level, size: u64) -> Result<(), DmuError> {
+        if bp.level() != level {
+            return Err(self.corrupt("a block pointer of the wrong level"));
+        }
+        if bp.obj_type() != self.dnode.obj_type {
+            return Err(self.corrupt("a block pointer of the wrong type"));
+        }
+        if bp.lsize().0 != size {
+            return Err(self.corrupt("a block of the wrong size"));
+        }
+        Ok(())
+    }
+
+    /// The pointer to block `blkid` of `level`, a hole if nothing is there. Costs a cached look-up per
+    /// level.
+    pub fn block_ptr(&self, level: Level, blkid: BlockId) -> Result<BlockPtr, DmuError> {
+        Ok(self.descend(level, blkid)?.0)
+    }
+
+    /// Walks from the top towards block `blkid` of `level`; stops early at a hole. Returns the pointer
+    /// and the level at which it was found.
+    fn descend(&self, level: Level, blkid: BlockId) -> Result<(BlockPtr, Level), DmuError> {
+        let epbs = self.dnode.epbs();
+        let top = Level(self.dnode.nlevels - 1);
+        let Some(up) = top.0.checked_sub(level.0) else { return Ok((BlockPtr::HOLE, top)) };
+        let index = shift_right(blkid.0, epbs * u32::from(up));
+        let Some(mut bp) = usize::try_from(index).ok().and_then(|i| self.dnode.blkptrs.get(i)).copied()
+        else {
+            return Ok((BlockPtr::HOLE, top));
+        };
+        let mut at = top;
+        while at > level && !bp.is_hole() {
+            let block = self.read(&bp, at)?;
+            at = Level(at.0 - 1);
+            let index = shift_right(blkid.0, epbs * u32::from(at.0 - level.0)) & ((1 << epbs) - 1);
+            let start = index as usize * format::blkptr::BLKPTR_SIZE;
+            let bytes = block.bytes().get(start..).unwrap_or(&[]);
+            bp = BlockPtr::decode(bytes, block.order()).map_err(|source| DmuError::Decode {
+                objset: self.objset.number(),
+                object: self.id,
+                source,
+            })?;
+        }
+        Ok((bp, at))
+    }
+
+    /// The data block with this number; `None` for a hole.
+    pub fn block(&self, blkid: BlockId) -> Result<Option<Block>, DmuError> {
+        if blkid > self.dnode.maxblkid {
+            return Ok(None);
+        }
+        let bp = self.block_ptr(Level(0), blkid)?;
+        if bp.is_hole() { Ok(None) } else { self.read(&bp, Level(0)).map(Some) }
+    }
+
+    /// The spill block, if the object has one.
+    pub fn spill(&self) -> Result<Option<Block>, DmuError> {
+        let Some(bp) = self.dnode.spill.filter(|bp| !bp.is_hole()) else { return Ok(None) };
+        if bp.level().0 != 0 || bp.obj_type() != self.dnode.bonus_type {
+            return Err(self.corrupt("a spill pointer of the wrong type"));
+        }
+        self.objset.store().read(&bp, self.objset.key().key()).map(Some).map_err(|e| self.zio_error(e))
+    }
+
+    /// Fills `buf` with the bytes from `offset` on; holes and what lies beyond the end are zeros.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DmuError> {
+        let size = self.block_size();
+        let mut rest = buf;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let within = (at % size) as usize;
+            let len = rest.len().min(size as usize - within);
+            let (part, after) = rest.split_at_mut(len);
+            match self.block(BlockId(at / size))? {
+                Some(block) => {
+                    let bytes = block.bytes().get(within..within + len);
+                    part.copy_from_slice(bytes.ok_or_else(|| self.corrupt("a short block"))?);
+                }
+                None => part.fill(0),
+            }
+            rest = after;
+            at = at.saturating_add(len as u64);
+        }
+        Ok(())
+    }
+
+    /// The first offset at or after `offset` that is in a block, not a hole; `None` if there is none.
+    pub fn next_data(&self, offset: u64) -> Result<Option<u64>, DmuError> {
+        let size = self.block_size();
+        let mut blkid = offset / size;
+        while blkid <= self.dnode.maxblkid.0 {
+            let (bp, level) = self.descend(Level(0), BlockId(blkid))?;
+            if !bp.is_hole() {
+                return Ok(Some(offset.max(blkid.saturating_mul(size))));
+            }
+            // A hole at a higher level covers all blocks below it.
+            let Some(next) = next_sibling(blkid, self.dnode.epbs() * u32::from(level.0)) else { break };
+            blkid = next;
+        }
+        Ok(None)
+    }
+
+    /// The first offset at or after `offset` that is in a hole; [`Object::logical_end`] or `offset`,
+    /// whichever is greater, if no hole comes before.
+    pub fn next_hole(&self, offset: u64) -> Result<u64, DmuError> {
+        let size = self.block_size();
+        let mut blkid = offset / size;
+        while blkid <= self.dnode.maxblkid.0 {
+            if self.descend(Level(0), BlockId(blkid))?.0.is_hole() {
+                return Ok(offset.max(blkid.saturating_mul(size)));
+            }
+            blkid += 1;
+        }
+        Ok(offset.max(self.logical_end()))
+    }
+}
+
+impl ZapBlocks for Object {
+    fn block_size(&self) -> u64 {
+        Object::block_size(self)
+    }
+
+    fn max_block(&self) -> BlockId {
+        self.dnode.maxblkid
+    }
+
+    fn block(&self, id: BlockId) -> Result<Option<Block>, DmuError> {
+        Object::block(self, id)
+    }
+}
+
+/// `value >> by`, also where `by` is 64 or more.
+fn shift_right(value: u64, by: u32) -> u64 {
+    value.checked_shr(by).unwrap_or(0)
+}
+
+/// The first block after the group of `1 << shift` blocks that `blkid` is in.
+fn next_sibling(blkid: u64, shift: u32) -> Option<u64> {
+    let group = shift_right(blkid, shift).checked_add(1)?;
+    let next = group.checked_shl(shift)?;
+    (next.checked_shr(shift) == Some(group)).then_some(next)
+}

@@ -1,0 +1,208 @@
+//! An open object set: from the pointer in a dataset to objects by number.
+
+use crate::{DmuError, Object, Store};
+use codec::crypt::{DataKey, block as crypt_block};
+use format::dnode::{Dnode, SLOT_SIZE};
+use format::objset::{FLAG_USERACCOUNTING_COMPLETE, ObjsetPhys, ObjsetType};
+use format::{BlockId, BlockPtr, ObjType, ObjectId};
+use std::sync::Arc;
+use zio::ZioError;
+
+/// What is known about the key of an object set.
+#[derive(Clone, Default)]
+pub enum KeyState {
+    /// Not encrypted.
+    #[default]
+    None,
+    /// Encrypted, and the key is not loaded: what is only authenticated can be read, unchecked.
+    Locked,
+    /// Encrypted, with its key.
+    Key(Arc<DataKey>),
+}
+
+impl KeyState {
+    /// The key, if there is one.
+    pub fn key(&self) -> Option<&DataKey> {
+        match self {
+            KeyState::Key(key) => Some(key),
+            KeyState::None | KeyState::Locked => None,
+        }
+    }
+}
+
+/// An open object set.
+pub struct ObjSet {
+    store: Arc<Store>,
+    root: BlockPtr,
+    number: u64,
+    phys: ObjsetPhys,
+    key: KeyState,
+}
+
+impl ObjSet {
+    /// Opens the object set at `root`; `number` is the dataset's object in the pool's own set (0 for
+    /// that set itself), used to say where something is wrong. With a key, its MACs are verified.
+    ///
+    /// # Errors
+    /// [`DmuError::Empty`] if it was never written; otherwise why its block cannot be read.
+    pub fn open(
+        store: &Arc<Store>,
+        root: &BlockPtr,
+        number: u64,
+        key: KeyState,
+    ) -> Result<Arc<ObjSet>, DmuError> {
+        if root.is_hole() {
+            return Err(DmuError::Empty { objset: number });
+        }
+        let at_root = |source| DmuError::Zio { objset: number, object: ObjectId(0), source };
+        if root.obj_type() != ObjType::OBJSET {
+            return Err(DmuError::Corrupt {
+                objset: number,
+                object: ObjectId(0),
+                why: "the root is not an object set",
+            });
+        }
+        let block = store.read(root, key.key()).map_err(at_root)?;
+        let phys = ObjsetPhys::decode(block.bytes(), block.order()).map_err(|source| DmuError::Decode {
+            objset: number,
+            object: ObjectId(0),
+            source,
+        })?;
+        if let (Some(key), true) = (key.key(), root.uses_crypt()) {
+            let (portable, local) = crypt_block::objset_macs(key, block.bytes(), block.order())
+                .map_err(|source| at_root(ZioError::Crypt { bp: *root, source }))?;
+            let local_applies = phys.flags & FLAG_USERACCOUNTING_COMPLETE != 0 && phys.local_mac != [0; 32];
+            if portable != phys.portable_mac || (local_applies && local != phys.local_mac) {
+                let source = codec::crypt::CryptError::Authentication;
+                return Err(at_root(ZioError::Crypt { bp: *root, source }));
+            }
+        }
+        Ok(Arc::new(ObjSet { store: Arc::clone(store), root: *root, number, phys, key }))
+    }
+
+    /// The root block.
+    pub fn phys(&self) -> &ObjsetPhys {
+        &self.phys
+    }
+
+    /// What it holds.
+    pub fn kind(&self) -> ObjsetType {
+        self.phys.kind
+    }
+
+    /// The dataset's object in the pool's own set; 0 for that set.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Where its blocks come from.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// The pointer to its root block.
+    pub fn root(&self) -> &BlockPtr {
+        &self.root
+    }
+
+    /// The state of its key.
+    pub fn key(&self) -> &KeyState {
+        &self.key
+    }
+
+    /// Is encrypted, and cannot be read beyond what is only authenticated.
+    pub fn is_locked(&self) -> bool {
+        matches!(self.key, KeyState::Locked)
+    }
+
+    /// The object whose data are the dnodes.
+    pub fn meta_object(self: &Arc<Self>) -> Object {
+        Object::new(Arc::clone(self), ObjectId(0), Arc::new(self.phys.meta_dnode.clone()))
+    }
+
+    /// The object with this number.
+    ///
+    /// # Errors
+    /// [`DmuError::NoObject`] if the number is free, inside a larger dnode, or out of range.
+    pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<Object, DmuError> {
+        let none = DmuError::NoObject { objset: self.number, object: id };
+        if let Some(dnode) = self.phys.accounting_dnode(id) {
+            return Ok(Object::new(Arc::clone(self), id, Arc::new(dnode.clone())));
+        }
+        if id.0 == 0 || id.0 >= ObjectId::LIMIT {
+            return Err(none);
+        }
+        let per_block = self.slots_per_block();
+        let Some(block) = self.meta_object().block(BlockId(id.0 / per_block))? else { return Err(none) };
+        let wanted = (id.0 % per_block) as usize;
+        for (slot, bytes) in DnodeSlots::new(block.bytes()) {
+            if slot == wanted {
+                let dnode = self.decode(id, bytes, &block)?.ok_or(none)?;
+                return Ok(Object::new(Arc::clone(self), id, Arc::new(dnode)));
+            }
+        }
+        Err(none)
+    }
+
+    /// The first object with a number of at least `from`, in order of numbers.
+    pub fn next_object(self: &Arc<Self>, from: ObjectId) -> Result<Option<Object>, DmuError> {
+        let per_block = self.slots_per_block();
+        let meta = self.meta_object();
+        let mut next = from.0.max(1);
+        while let Some(offset) = meta.next_data(next.saturating_mul(SLOT_SIZE as u64))? {
+            next = next.max(offset / SLOT_SIZE as u64);
+            if next >= ObjectId::LIMIT {
+                break;
+            }
+            let blkid = next / per_block;
+            if let Some(block) = meta.block(BlockId(blkid))? {
+                for (slot, bytes) in DnodeSlots::new(block.bytes()) {
+                    let id = ObjectId(blkid * per_block + slot as u64);
+                    if id.0 >= next && id.0 != 0 && bytes.first().is_some_and(|kind| *kind != 0) {
+                        if let Some(dnode) = self.decode(id, bytes, &block)? {
+                            return Ok(Some(Object::new(Arc::clone(self), id, Arc::new(dnode))));
+                        }
+                    }
+                }
+            }
+            next = (blkid + 1) * per_block;
+        }
+        Ok(None)
+    }
+
+    fn slots_per_block(&self) -> u64 {
+        (self.phys.meta_dnode.data_block_size() / SLOT_SIZE as u64).max(1)
+    }
+
+    fn decode(&self, id: ObjectId, bytes: &[u8], block: &zio::Block) -> Result<Option<Dnode>, DmuError> {
+        Dnode::decode(bytes, block.order()).map_err(|source| DmuError::Decode {
+            objset: self.number,
+            object: id,
+            source,
+        })
+    }
+}
+
+/// The dnodes of a block, each with the number of its first slot and the bytes from there on. Slots
+/// inside a larger dnode are passed over.
+pub(crate) struct DnodeSlots<'a> {
+    bytes: &'a [u8],
+    slot: usize,
+}
+
+impl<'a> DnodeSlots<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> DnodeSlots<'a> {
+        DnodeSlots { bytes, slot: 0 }
+    }
+}
+
+impl<'a> Iterator for DnodeSlots<'a> {
+    type Item = (usize, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.bytes.get(self.slot * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE)?;
+        let slot = self.slot;
+        self.slot += Dnode::slots_at(rest);
+        Some((slot, rest))
+    }
+}

@@ -1,0 +1,207 @@
+//! Visiting every block of an object set.
+//!
+//! The order is that of the tree: root block, dnodes, each object's blocks depth first. A subtree
+//! whose pointer is not newer than `newer_than` is passed over with everything below: it belongs
+//! to an older snapshot, and every block below is at least as old.
+//!
+//! # What always holds
+//! - Memory is bounded by one block per level of the tree being visited.
+//! - An unreadable block ends the visit of its subtree, not of the object set.
+
+use crate::objset::DnodeSlots;
+use crate::{DmuError, ObjSet};
+use format::dnode::{Dnode, SLOT_SIZE};
+use format::{BlockId, BlockPtr, Level, ObjType, ObjectId, Txg};
+use std::fmt;
+use std::sync::Arc;
+use zio::{Block, ZioError};
+
+/// The place of a block in a pool: what error logs and scrubs name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bookmark {
+    /// The dataset's object, 0 for the pool's own set.
+    pub objset: u64,
+    /// The object; 0 for the blocks of dnodes.
+    pub object: ObjectId,
+    /// Height in the tree; -1 for the root block, -2 for intent log blocks.
+    pub level: i64,
+    /// Number of the block at its level; [`Bookmark::SPILL`] for the spill block.
+    pub blkid: u64,
+}
+
+impl Bookmark {
+    /// The block number of a spill block.
+    pub const SPILL: u64 = u64::MAX - 1;
+}
+
+impl fmt::Display for Bookmark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{}, {}, {}, {}>", self.objset, self.object, self.level, self.blkid)
+    }
+}
+
+/// What to do after a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Visit what is below it.
+    Into,
+    /// Go on beside it.
+    Over,
+    /// End the walk.
+    Stop,
+}
+
+/// Receives the blocks of a walk.
+pub trait Visitor {
+    /// A pointer that is not a hole, before what is below it. `dnode` is the object it belongs to;
+    /// `None` for the root block.
+    fn block(&mut self, at: &Bookmark, bp: &BlockPtr, dnode: Option<&Dnode>) -> Step;
+
+    /// A block that was to be descended into could not be read; what is below it is lost. Returning
+    /// [`Step::Stop`] ends the walk.
+    fn unreadable(&mut self, at: &Bookmark, bp: &BlockPtr, error: DmuError) -> Step;
+}
+
+/// Visits the blocks of `objset` that are newer than `newer_than`.
+pub fn walk(objset: &Arc<ObjSet>, newer_than: Txg, visitor: &mut dyn Visitor) {
+    let mut walk = Walk { objset, newer_than, visitor };
+    let root = *objset.root();
+    let at = Bookmark { objset: objset.number(), object: ObjectId(0), level: -1, blkid: 0 };
+    if root.logical_birth() <= newer_than || walk.visitor.block(&at, &root, None) != Step::Into {
+        return;
+    }
+    // Every `visit` below returns `Err(Stopped)` once the visitor has had enough.
+    let _ = walk.root_dnodes();
+}
+
+/// Visits the blocks of one object that are newer than `newer_than`.
+pub fn walk_object(object: &crate::Object, newer_than: Txg, visitor: &mut dyn Visitor) {
+    let mut walk = Walk { objset: object.objset(), newer_than, visitor };
+    let _ = walk.dnode(object.id(), object.dnode());
+}
+
+struct Stopped;
+
+struct Walk<'a> {
+    objset: &'a Arc<ObjSet>,
+    newer_than: Txg,
+    visitor: &'a mut dyn Visitor,
+}
+
+impl Walk<'_> {
+    fn root_dnodes(&mut self) -> Result<(), Stopped> {
+        let phys = self.objset.phys();
+        self.dnode(ObjectId(0), &phys.meta_dnode)?;
+        for (id, dnode) in [ObjectId::USER_USED, ObjectId::GROUP_USED, ObjectId::PROJECT_USED]
+            .into_iter()
+            .zip(&phys.accounting)
+        {
+            if let Some(dnode) = dnode {
+                self.dnode(id, dnode)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn dnode(&mut self, object: ObjectId, dnode: &Dnode) -> Result<(), Stopped> {
+        let top = Level(dnode.nlevels - 1);
+        for (i, bp) in dnode.blkptrs.iter().enumerate() {
+            self.pointer(object, dnode, top, i as u64, bp)?;
+        }
+        if let Some(bp) = &dnode.spill {
+            let at = self.bookmark(object, Level(0), Bookmark::SPILL);
+            if self.is_wanted(bp) && self.visitor.block(&at, bp, Some(dnode)) == Step::Stop {
+                return Err(Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    fn bookmark(&self, object: ObjectId, level: Level, blkid: u64) -> Bookmark {
+        Bookmark { objset: self.objset.number(), object, level: i64::from(level.0), blkid }
+    }
+
+    fn is_wanted(&self, bp: &BlockPtr) -> bool {
+        !bp.is_hole() && bp.logical_birth() > self.newer_than
+    }
+
+    fn pointer(
+        &mut self,
+        object: ObjectId,
+        dnode: &Dnode,
+        level: Level,
+        blkid: u64,
+        bp: &BlockPtr,
+    ) -> Result<(), Stopped> {
+        if !self.is_wanted(bp) {
+            return Ok(());
+        }
+        let at = self.bookmark(object, level, blkid);
+        match self.visitor.block(&at, bp, Some(dnode)) {
+            Step::Stop => return Err(Stopped),
+            Step::Over => return Ok(()),
+            Step::Into => {}
+        }
+        let is_dnodes = dnode.obj_type == ObjType::DNODE && object == ObjectId(0);
+        if level.0 == 0 && !is_dnodes {
+            return Ok(());
+        }
+        match self.read(object, dnode, level, bp) {
+            Ok(block) if level.0 > 0 => self.indirect(object, dnode, level, blkid, &block),
+            Ok(block) => self.dnodes(BlockId(blkid), &at, bp, &block),
+            Err(error) => self.unreadable(&at, bp, error),
+        }
+    }
+
+    fn unreadable(&mut self, at: &Bookmark, bp: &BlockPtr, error: DmuError) -> Result<(), Stopped> {
+        if self.visitor.unreadable(at, bp, error) == Step::Stop { Err(Stopped) } else { Ok(()) }
+    }
+
+    fn read(&self, object: ObjectId, dnode: &Dnode, level: Level, bp: &BlockPtr) -> Result<Block, DmuError> {
+        let objset = self.objset.number();
+        let size = if level.0 == 0 { dnode.data_block_size() } else { dnode.indirect_size() };
+        if bp.level() != level || bp.lsize().0 != size || bp.obj_type() != dnode.obj_type {
+            return Err(DmuError::Corrupt {
+                objset,
+                object,
+                why: "a block pointer that does not fit its place",
+            });
+        }
+        self.objset.store().read(bp, self.objset.key().key()).map_err(|source| match source {
+            ZioError::Locked { .. } => DmuError::Locked { objset },
+            source => DmuError::Zio { objset, object, source },
+        })
+    }
+
+    fn indirect(
+        &mut self,
+        object: ObjectId,
+        dnode: &Dnode,
+        level: Level,
+        blkid: u64,
+        block: &Block,
+    ) -> Result<(), Stopped> {
+        let epbs = dnode.epbs();
+        for (i, child) in BlockPtr::decode_all(block.bytes(), block.order()).enumerate() {
+            let Some(first) = blkid.checked_mul(1 << epbs) else { break };
+            self.pointer(object, dnode, Level(level.0 - 1), first.saturating_add(i as u64), &child)?;
+        }
+        Ok(())
+    }
+
+    fn dnodes(&mut self, blkid: BlockId, at: &Bookmark, bp: &BlockPtr, block: &Block) -> Result<(), Stopped> {
+        let per_block = (block.bytes().len() / SLOT_SIZE) as u64;
+        for (slot, bytes) in DnodeSlots::new(block.bytes()) {
+            let id = ObjectId(blkid.0.saturating_mul(per_block).saturating_add(slot as u64));
+            match Dnode::decode(bytes, block.order()) {
+                Ok(Some(dnode)) => self.dnode(id, &dnode)?,
+                Ok(None) => {}
+                Err(source) => {
+                    let error = DmuError::Decode { objset: self.objset.number(), object: id, source };
+                    self.unreadable(at, bp, error)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

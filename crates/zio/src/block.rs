@@ -1,0 +1,35 @@
+//! A block's contents, shared between everyone who reads it.
+
+use format::Endian;
+use std::fmt;
+use std::sync::Arc;
+
+/// The contents of a block: verified, decrypted, decompressed. Cloning shares the bytes.
+#[derive(Clone)]
+pub struct Block {
+    bytes: Arc<Vec<u8>>,
+    order: Endian,
+}
+
+impl Block {
+    /// A block of these bytes, whose integers are in `order`.
+    pub fn new(bytes: Vec<u8>, order: Endian) -> Block {
+        Block { bytes: Arc::new(bytes), order }
+    }
+
+    /// The contents.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The byte order of the contents.
+    pub fn order(&self) -> Endian {
+        self.order
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} bytes, {:?})", self.bytes.len(), self.order)
+    }
+}

@@ -1,0 +1,51 @@
+//! Blocks of the intent log: their pointer holds not a checksum but the block's identity, and the
+//! checksum is inside the block (docs/on-disk/24-zil.md, section 3).
+
+use crate::{Zio, ZioError};
+use codec::checksum;
+use codec::crypt::{DataKey, block as crypt_block};
+use format::blkptr::Protection;
+use format::{BlockPtr, BpKind, Endian};
+use vdev::tree::{Extent, VdevError};
+
+/// A valid block of an intent log.
+pub struct LogBlock {
+    /// The whole block; what lies beyond `used` is not covered by the checksum.
+    pub bytes: Vec<u8>,
+    /// Bytes in use, in the meaning of the block's kind (with or without the chain header).
+    pub used: usize,
+    /// Byte order in which it was written.
+    pub order: Endian,
+}
+
+impl Zio {
+    /// Reads a block of the intent log. `Ok(None)`: what is there is not this block, the ordinary end
+    /// of a chain. With a key, records of an encrypted log are decrypted; without one only their
+    /// headers are readable.
+    pub fn read_log_block(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Option<LogBlock>, ZioError> {
+        if bp.validate().is_err() || bp.kind() != BpKind::Normal {
+            return Ok(None);
+        }
+        let verify = |data: &[u8]| checksum::verify_zil(bp, data).is_some();
+        for dva in bp.dvas() {
+            if self.tree().check(&dva, bp.psize()).is_err() {
+                continue;
+            }
+            let at =
+                Extent { vdev: dva.vdev, offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth() };
+            match self.tree().read_quietly(&at, &verify) {
+                Ok(mut bytes) => {
+                    let Some((order, used)) = checksum::verify_zil(bp, &bytes) else { return Ok(None) };
+                    if let (Some(key), Protection::Encrypted) = (key, bp.protection()) {
+                        crypt_block::decrypt_zil_block(key, bp, &mut bytes)
+                            .map_err(|source| ZioError::Crypt { bp: *bp, source })?;
+                    }
+                    return Ok(Some(LogBlock { bytes, used, order }));
+                }
+                Err(VdevError::WrongChecksum) => return Ok(None),
+                Err(source) => return Err(ZioError::Unreadable { bp: *bp, faults: Vec::new(), source }),
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,204 @@
+//! Reading one block.
+
+use crate::{Block, ZioError, gang};
+use codec::checksum::{self, Salt};
+use codec::compress::decompress;
+use codec::crypt::{DataKey, block as crypt_block};
+use format::blkptr::Protection;
+use format::{BlockPtr, BpKind, CompressionId, Endian, Level, ObjType};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use vdev::VdevTree;
+use vdev::tree::{Extent, Fault, Read, VdevError};
+
+/// How a block is to be read.
+#[derive(Clone, Copy, Default)]
+pub struct ReadPolicy<'a> {
+    /// The key of an encrypted dataset. Without it, encrypted blocks are [`ZioError::Locked`], except
+    /// that dnode blocks come with their bonus areas still encrypted, and MACs are not checked.
+    pub key: Option<&'a DataKey>,
+    /// Read and check every copy, parity included, as a scrub does.
+    pub every_copy: bool,
+}
+
+/// A block that was checked, and what its devices did wrong on the way.
+pub struct Checked {
+    /// The stored bytes, `psize` of them, or why there are none.
+    pub data: Result<Vec<u8>, ZioError>,
+    /// Every device that failed or lied, also when the block could be read all the same.
+    pub faults: Vec<Fault>,
+}
+
+/// The block layer of one pool.
+pub struct Zio {
+    tree: Arc<VdevTree>,
+    salt: OnceLock<Salt>,
+    dynamic_gang: AtomicBool,
+    #[cfg(feature = "testing")]
+    mutator: OnceLock<Mutator>,
+}
+
+/// Changes the contents of a block that was read, given the pointer that led to it.
+#[cfg(feature = "testing")]
+pub type Mutator = Box<dyn Fn(&BlockPtr, &mut Vec<u8>) + Send + Sync>;
+
+impl Zio {
+    /// The block layer over these vdevs.
+    pub fn new(tree: Arc<VdevTree>) -> Zio {
+        Zio {
+            tree,
+            salt: OnceLock::new(),
+            dynamic_gang: AtomicBool::new(false),
+            #[cfg(feature = "testing")]
+            mutator: OnceLock::new(),
+        }
+    }
+
+    /// From now on every block is changed by `mutator` after it was verified: what a hostile pool with
+    /// right checksums looks like to the layers above.
+    #[cfg(feature = "testing")]
+    pub fn set_mutator(&self, mutator: Mutator) {
+        let _ = self.mutator.set(mutator);
+    }
+
+    /// The vdevs.
+    pub fn tree(&self) -> &Arc<VdevTree> {
+        &self.tree
+    }
+
+    /// Tells the pool's salt, which is itself read from the pool. A second call changes nothing.
+    pub fn set_salt(&self, salt: Salt) {
+        let _ = self.salt.set(salt);
+    }
+
+    /// The pool's checksum salt, if it is known.
+    pub(crate) fn salt(&self) -> Option<&Salt> {
+        self.salt.get()
+    }
+
+    /// Tells that feature `dynamic_gang_header` is active: gang headers may be larger than 512 bytes.
+    pub fn set_dynamic_gang_headers(&self, active: bool) {
+        self.dynamic_gang.store(active, Ordering::Relaxed);
+    }
+
+    pub(crate) fn dynamic_gang_headers(&self) -> bool {
+        self.dynamic_gang.load(Ordering::Relaxed)
+    }
+
+    /// The contents of a block: verified, decrypted, decompressed. A hole reads as zeros.
+    pub fn read(&self, bp: &BlockPtr, how: &ReadPolicy<'_>) -> Result<Block, ZioError> {
+        bp.validate().map_err(|source| ZioError::BadPointer { bp: *bp, source })?;
+        let stored = match bp.kind() {
+            BpKind::Hole => return Ok(Block::new(vec![0; bp.lsize().0 as usize], Endian::Little)),
+            BpKind::Redacted => return Err(ZioError::Redacted { bp: *bp }),
+            BpKind::Embedded => bp.embedded_payload().unwrap_or_default(),
+            BpKind::Normal | BpKind::Gang => self.check(bp, how).data?,
+        };
+        self.open(bp, stored, how.key)
+    }
+
+    /// The stored bytes of a block (`psize` of them), verified but neither decrypted nor decompressed.
+    pub fn read_physical(&self, bp: &BlockPtr, how: &ReadPolicy<'_>) -> Result<Vec<u8>, ZioError> {
+        self.check(bp, how).data
+    }
+
+    /// Decrypts or authenticates, then decompresses, the stored bytes of `bp`.
+    pub fn open(&self, bp: &BlockPtr, stored: Vec<u8>, key: Option<&DataKey>) -> Result<Block, ZioError> {
+        let stored = decrypt(bp, stored, key)?;
+        let plain = decompress_block(bp, stored)?;
+        if key.is_some() && bp.protection() == Protection::Authenticated && bp.level() > Level(0) {
+            crypt_block::verify_indirect_mac(bp, &plain)
+                .map_err(|source| ZioError::Crypt { bp: *bp, source })?;
+        }
+        #[cfg(feature = "testing")]
+        let plain = {
+            let mut plain = plain;
+            if let Some(mutator) = self.mutator.get() {
+                mutator(bp, &mut plain);
+            }
+            plain
+        };
+        Ok(Block::new(plain, bp.byte_order()))
+    }
+
+    /// Reads and verifies a block, and tells what every device did wrong.
+    pub fn check(&self, bp: &BlockPtr, how: &ReadPolicy<'_>) -> Checked {
+        let mut faults = Vec::new();
+        let data = self.physical(bp, how, &mut faults, 0);
+        Checked { data, faults }
+    }
+
+    /// The stored bytes of a block or of a piece of a gang block, `depth` gangs deep.
+    pub(crate) fn physical(
+        &self,
+        bp: &BlockPtr,
+        how: &ReadPolicy<'_>,
+        faults: &mut Vec<Fault>,
+        depth: usize,
+    ) -> Result<Vec<u8>, ZioError> {
+        bp.validate().map_err(|source| ZioError::BadPointer { bp: *bp, source })?;
+        match bp.kind() {
+            BpKind::Embedded => return Ok(bp.embedded_payload().unwrap_or_default()),
+            BpKind::Redacted => return Err(ZioError::Redacted { bp: *bp }),
+            BpKind::Hole => return Ok(vec![0; bp.psize().0 as usize]),
+            BpKind::Gang => return gang::read(self, bp, how, faults, depth),
+            BpKind::Normal => {}
+        }
+        // An unusable checksum is the same for every copy, so it is found before any is read.
+        checksum::verify(bp, &[], self.salt()).map_err(|source| ZioError::Checksum { bp: *bp, source })?;
+        let verify = |data: &[u8]| checksum::verify(bp, data, self.salt()).unwrap_or(false);
+        let mut best: Option<Vec<u8>> = None;
+        let mut last = VdevError::NoCopies;
+        for dva in bp.dvas() {
+            if let Err(error) = self.tree.check(&dva, bp.psize()) {
+                last = error;
+                continue;
+            }
+            let at =
+                Extent { vdev: dva.vdev, offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth() };
+            let Read { data, faults: more } = if how.every_copy {
+                self.tree.check_every_copy(&at, &verify)
+            } else {
+                self.tree.read(&at, &verify)
+            };
+            faults.extend(more);
+            match data {
+                Ok(data) if !how.every_copy => return Ok(data),
+                Ok(data) => best = Some(data),
+                Err(error) => last = error,
+            }
+        }
+        best.ok_or_else(|| ZioError::Unreadable { bp: *bp, faults: faults.clone(), source: last })
+    }
+}
+
+/// Decrypts what is encrypted and authenticates what is not, on the stored bytes.
+fn decrypt(bp: &BlockPtr, mut stored: Vec<u8>, key: Option<&DataKey>) -> Result<Vec<u8>, ZioError> {
+    let is_dnode = bp.obj_type() == ObjType::DNODE;
+    let Some(key) = key else {
+        let readable = bp.protection() != Protection::Encrypted || is_dnode;
+        return if readable { Ok(stored) } else { Err(ZioError::Locked { bp: *bp }) };
+    };
+    let opened = match bp.protection() {
+        Protection::Encrypted if is_dnode => crypt_block::decrypt_dnode_block(key, bp, &mut stored),
+        Protection::Encrypted => crypt_block::decrypt_block(key, bp, &mut stored),
+        // Objset MACs are inside the block, indirect MACs cover the decompressed block.
+        Protection::Authenticated if bp.level() == Level(0) && bp.obj_type() != ObjType::OBJSET => {
+            crypt_block::verify_auth(key, bp, &stored)
+        }
+        Protection::Authenticated | Protection::None => Ok(()),
+    };
+    opened.map_err(|source| ZioError::Crypt { bp: *bp, source })?;
+    Ok(stored)
+}
+
+fn decompress_block(bp: &BlockPtr, stored: Vec<u8>) -> Result<Vec<u8>, ZioError> {
+    let id = bp.compression().map_err(|source| ZioError::BadPointer { bp: *bp, source })?;
+    let lsize = bp.lsize().0 as usize;
+    if matches!(id, CompressionId::Off | CompressionId::Empty) && stored.len() == lsize {
+        return Ok(stored);
+    }
+    let mut plain = vec![0; lsize];
+    decompress(id, &stored, &mut plain).map_err(|source| ZioError::Decompress { bp: *bp, source })?;
+    Ok(plain)
+}
