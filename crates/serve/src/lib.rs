@@ -1,1 +1,14 @@
-//! Under construction.
+//! The doors through which other programs reach a pool: today a read-only FUSE mount.
+//!
+//! [`fuse`] speaks the kernel's protocol and knows nothing of pools: it serves any [`FsView`].
+//! Errors become numbers of the system in one place, [`errno`].
+//!
+//! Threads start here and nowhere else above the engine: one per descriptor of the mount.
+#![forbid(unsafe_code)]
+
+mod errno;
+pub mod fuse;
+pub mod view;
+
+pub use fuse::{MountError, MountOptions, Mounted, Unmounter};
+pub use view::{Attr, DirItem, Entry, FsView, Seek, SpaceInfo, Time, ViewError};

@@ -1,0 +1,554 @@
+//! Writes files into a folder of the host, and never outside it.
+//!
+//! # What always holds
+//! - Folders are opened one component at a time, beneath the target and through no symbolic link
+//!   (`openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`; plain `O_NOFOLLOW` on a kernel without it).
+//! - A file appears under its name when it is whole, with its attributes: it is written beside it under
+//!   a temporary name and renamed. What was there under that name before is replaced, never followed.
+//! - A set-id bit is kept only on a file that got its owner: otherwise it would give away the
+//!   rights of someone else.
+//! - A folder is closed to others while it is being filled, and gets its mode and times at the end.
+//!
+//! # Order of attributes
+//! Owner (the kernel drops set-id bits and capabilities then), mode, extended attributes and ACLs
+//! (an ACL's mask is the mode's group bits), times.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use super::meta::{Content, Kind, Meta, Segment, Stamp};
+use super::tar::{BadRange, Piece, read_in_blocks};
+
+/// Folders held open along the present path; those further up are opened again when needed.
+const OPEN_MAX: usize = 128;
+
+/// What could not be carried over to the host although the file itself was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lost {
+    /// Owner and group: only root may give files away.
+    Owner,
+    /// An extended attribute, by name, and the system's reason.
+    Xattr(Vec<u8>, String),
+    /// The permission bits, and the system's reason.
+    Mode(String),
+    /// The times, and the system's reason.
+    Times(String),
+}
+
+/// How one file went.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Attributes that the host did not take.
+    pub lost: Vec<Lost>,
+    /// Ranges that could not be read; zeros in the copy if it was kept.
+    pub bad: Vec<BadRange>,
+    /// The file was left out because of them.
+    pub left_out: bool,
+}
+
+/// What to do with a file that cannot be read whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Damaged {
+    /// Leave it out.
+    #[default]
+    LeaveOut,
+    /// Keep what there is, with zeros in place of what is lost.
+    ZeroFill,
+}
+
+#[derive(Debug)]
+struct Level {
+    name: Vec<u8>,
+    /// Closed when the path is deep.
+    dir: Option<OwnedFd>,
+}
+
+/// A folder of the host that is being filled, and where in it we are.
+#[derive(Debug)]
+pub struct HostTree {
+    root: OwnedFd,
+    path: Vec<Level>,
+    set_owner: bool,
+    temporary: u64,
+}
+
+impl HostTree {
+    /// Fills the folder at `target`, which the caller trusts. With `set_owner`, files get their owners.
+    ///
+    /// # Errors
+    /// The folder cannot be opened.
+    pub fn open(target: &Path, set_owner: bool) -> io::Result<HostTree> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = fs::open(target, flags, Mode::empty())?;
+        Ok(HostTree { root, path: Vec::new(), set_owner, temporary: 0 })
+    }
+
+    /// How many folders deep we are.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.path.len()
+    }
+
+    /// Goes into the folder `name`, made if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be made, or is there and is no folder.
+    pub fn enter(&mut self, name: &[u8]) -> io::Result<()> {
+        check_name(name)?;
+        let here = self.here()?;
+        match fs::mkdirat(here, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let dir = open_dir(here, name)?;
+        self.path.push(Level { name: name.to_vec(), dir: Some(dir) });
+        if self.path.len() > OPEN_MAX {
+            let far = self.path.len() - OPEN_MAX - 1;
+            self.path[far].dir = None;
+        }
+        Ok(())
+    }
+
+    /// Leaves the present folder, giving it its attributes.
+    ///
+    /// # Errors
+    /// The folder above cannot be opened again.
+    pub fn leave(&mut self, meta: &Meta) -> io::Result<Vec<Lost>> {
+        let mut lost = Vec::new();
+        if let Some(Level { dir: Some(dir), .. }) = self.path.last() {
+            self.attributes(dir.as_fd(), meta, &mut lost);
+        }
+        self.path.pop();
+        self.reopen()?;
+        Ok(lost)
+    }
+
+    /// Writes a regular file.
+    ///
+    /// # Errors
+    /// Writing failed: nothing is left behind.
+    pub fn file(
+        &mut self,
+        name: &[u8],
+        meta: &Meta,
+        content: &dyn Content,
+        segments: &[Segment],
+        damaged: Damaged,
+    ) -> io::Result<Outcome> {
+        check_name(name)?;
+        let temporary = self.temporary_name();
+        let here = self.here()?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(here, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+        let guard = Temporary { dir: here, name: &temporary };
+        let mut outcome = Outcome::default();
+        write_content(file.as_fd(), content, segments, &mut outcome.bad)?;
+        if !outcome.bad.is_empty() && damaged == Damaged::LeaveOut {
+            outcome.left_out = true;
+            return Ok(outcome);
+        }
+        self.attributes(file.as_fd(), meta, &mut outcome.lost);
+        guard.becomes(name)?;
+        Ok(outcome)
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn symlink(&mut self, name: &[u8], meta: &Meta, target: &[u8]) -> io::Result<Vec<Lost>> {
+        check_name(name)?;
+        let temporary = self.temporary_name();
+        let here = self.here()?;
+        fs::symlinkat(target, here, &temporary)?;
+        let guard = Temporary { dir: here, name: &temporary };
+        let mut lost = Vec::new();
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        if self.set_owner {
+            let (uid, gid) = owner(meta);
+            if fs::chownat(here, &temporary, uid, gid, flags).is_err() {
+                lost.push(Lost::Owner);
+            }
+        }
+        for (key, value) in &meta.xattrs {
+            let path = [format!("/proc/self/fd/{}/", here.as_raw_fd()).as_bytes(), &temporary].concat();
+            note_xattr(key, fs::lsetxattr(path, key.as_slice(), value, XattrFlags::empty()), &mut lost);
+        }
+        if let Err(error) = fs::utimensat(here, &temporary, &times(meta), flags) {
+            lost.push(Lost::Times(io::Error::from(error).to_string()));
+        }
+        guard.becomes(name)?;
+        Ok(lost)
+    }
+
+    /// Makes a device, pipe or socket.
+    ///
+    /// # Errors
+    /// It cannot be made: devices need root.
+    pub fn special(&mut self, name: &[u8], meta: &Meta) -> io::Result<Vec<Lost>> {
+        check_name(name)?;
+        let kind = match meta.kind {
+            Kind::CharDevice => FileType::CharacterDevice,
+            Kind::BlockDevice => FileType::BlockDevice,
+            Kind::Fifo => FileType::Fifo,
+            Kind::Socket => FileType::Socket,
+            Kind::File | Kind::Dir | Kind::Symlink => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a special file"));
+            }
+        };
+        let device = match meta.kind {
+            Kind::CharDevice | Kind::BlockDevice => fs::makedev(meta.rdev.0, meta.rdev.1),
+            _ => 0,
+        };
+        let temporary = self.temporary_name();
+        let here = self.here()?;
+        fs::mknodat(here, &temporary, kind, Mode::RUSR | Mode::WUSR, device)?;
+        let guard = Temporary { dir: here, name: &temporary };
+        // A handle that opens nothing: a device's driver and a pipe's other end must not notice.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = fs::openat(here, &temporary, flags, Mode::empty())?;
+        let mut lost = Vec::new();
+        self.attributes_by_path(handle.as_fd(), meta, &mut lost);
+        guard.becomes(name)?;
+        Ok(lost)
+    }
+
+    /// Makes `name` one more name of the file at `existing`, a path from the target's top.
+    ///
+    /// # Errors
+    /// The file is not there any more, or the host cannot link.
+    pub fn hard_link(&mut self, name: &[u8], existing: &[Vec<u8>]) -> io::Result<()> {
+        check_name(name)?;
+        let (old, dirs) = existing.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        check_name(old)?;
+        let temporary = self.temporary_name();
+        let above = self.walk(dirs.iter().map(Vec::as_slice))?;
+        let from = above.as_ref().map_or(self.root.as_fd(), AsFd::as_fd);
+        let here = self.here()?;
+        fs::linkat(from, old.as_slice(), here, &temporary, AtFlags::empty())?;
+        let guard = Temporary { dir: here, name: &temporary };
+        // Renaming over a name of the same file does nothing and leaves the temporary name:
+        // the guard's removal is skipped only when it is gone.
+        fs::renameat(here, &temporary, here, name)?;
+        drop(guard);
+        Ok(())
+    }
+
+    /// The folders from the target's top to here.
+    pub fn path(&self) -> impl Iterator<Item = &[u8]> {
+        self.path.iter().map(|level| level.name.as_slice())
+    }
+
+    fn here(&self) -> io::Result<BorrowedFd<'_>> {
+        match self.path.last() {
+            None => Ok(self.root.as_fd()),
+            Some(Level { dir: Some(dir), .. }) => Ok(dir.as_fd()),
+            Some(Level { dir: None, .. }) => Err(io::Error::from(Errno::BADF)),
+        }
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        if self.path.last().is_some_and(|level| level.dir.is_none()) {
+            let dir = self.walk(self.path.iter().map(|level| level.name.as_slice()))?;
+            if let Some(level) = self.path.last_mut() {
+                level.dir = dir;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens folder after folder from the top; `None`: the top itself.
+    fn walk<'a>(&self, dirs: impl Iterator<Item = &'a [u8]>) -> io::Result<Option<OwnedFd>> {
+        let mut at: Option<OwnedFd> = None;
+        for name in dirs {
+            check_name(name)?;
+            at = Some(open_dir(at.as_ref().map_or(self.root.as_fd(), AsFd::as_fd), name)?);
+        }
+        Ok(at)
+    }
+
+    fn temporary_name(&mut self) -> Vec<u8> {
+        self.temporary += 1;
+        format!(".cenote.{}.{}", rustix::process::getpid().as_raw_nonzero(), self.temporary).into_bytes()
+    }
+
+    /// Owner, mode, extended attributes and times of an open file or folder.
+    fn attributes(&self, file: BorrowedFd<'_>, meta: &Meta, lost: &mut Vec<Lost>) {
+        let owned = self.chown(lost, meta, |uid, gid| fs::fchown(file, uid, gid));
+        note_mode(fs::fchmod(file, mode(meta, owned)), lost);
+        for (key, value) in &meta.xattrs {
+            note_xattr(key, fs::fsetxattr(file, key.as_slice(), value, XattrFlags::empty()), lost);
+        }
+        if let Err(error) = fs::futimens(file, &times(meta)) {
+            lost.push(Lost::Times(io::Error::from(error).to_string()));
+        }
+    }
+
+    /// The same through a handle that only names the file.
+    fn attributes_by_path(&self, handle: BorrowedFd<'_>, meta: &Meta, lost: &mut Vec<Lost>) {
+        let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        let owned = self.chown(lost, meta, |uid, gid| fs::chownat(handle, "", uid, gid, AtFlags::EMPTY_PATH));
+        note_mode(fs::chmod(&path, mode(meta, owned)), lost);
+        for (key, value) in &meta.xattrs {
+            note_xattr(key, fs::setxattr(&path, key.as_slice(), value, XattrFlags::empty()), lost);
+        }
+        if let Err(error) = fs::utimensat(fs::CWD, &path, &times(meta), AtFlags::empty()) {
+            lost.push(Lost::Times(io::Error::from(error).to_string()));
+        }
+    }
+
+    /// True if the file has its owner now.
+    fn chown(
+        &self,
+        lost: &mut Vec<Lost>,
+        meta: &Meta,
+        call: impl FnOnce(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
+    ) -> bool {
+        let (uid, gid) = owner(meta);
+        let done = self.set_owner && call(uid, gid).is_ok();
+        if self.set_owner && !done {
+            lost.push(Lost::Owner);
+        }
+        done
+    }
+}
+
+/// A temporary name that goes away unless it [becomes](Temporary::becomes) the real one.
+struct Temporary<'a> {
+    dir: BorrowedFd<'a>,
+    name: &'a [u8],
+}
+
+impl Temporary<'_> {
+    fn becomes(self, name: &[u8]) -> io::Result<()> {
+        fs::renameat(self.dir, self.name, self.dir, name)?;
+        std::mem::forget(self);
+        Ok(())
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        // Best effort, on the way out with an error that matters more.
+        let _ = fs::unlinkat(self.dir, self.name, AtFlags::empty());
+    }
+}
+
+/// A name from a pool that is no name must not become a path of the host.
+fn check_name(name: &[u8]) -> io::Result<()> {
+    let bad = name.is_empty() || name == b"." || name == b".." || name.iter().any(|&b| b == b'/' || b == 0);
+    if bad { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file name")) } else { Ok(()) }
+}
+
+fn open_dir(above: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match fs::openat2(above, name, flags, Mode::empty(), resolve) {
+        // An old kernel, or a sandbox that does not know the call. One component and no links: the same.
+        Err(Errno::NOSYS | Errno::PERM) => Ok(fs::openat(above, name, flags, Mode::empty())?),
+        other => Ok(other?),
+    }
+}
+
+fn write_content(
+    file: BorrowedFd<'_>,
+    content: &dyn Content,
+    segments: &[Segment],
+    bad: &mut Vec<BadRange>,
+) -> io::Result<()> {
+    fs::ftruncate(file, content.size())?;
+    for segment in segments {
+        read_in_blocks(content, *segment, &mut |piece| match piece {
+            Piece::Data(offset, bytes) => write_all_at(file, bytes, offset),
+            Piece::Bad(range) => {
+                bad.push(range);
+                Ok(())
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn write_all_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(file, bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                bytes = &bytes[n..];
+                offset += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn owner(meta: &Meta) -> (Option<Uid>, Option<Gid>) {
+    // The number that means "leave it as it is" can be nobody's.
+    let real = |id: u32| (id != u32::MAX).then_some(id);
+    (real(meta.uid).map(Uid::from_raw), real(meta.gid).map(Gid::from_raw))
+}
+
+fn mode(meta: &Meta, owned: bool) -> Mode {
+    let set_id = 0o6000;
+    Mode::from_raw_mode(if owned || meta.kind == Kind::Dir { meta.perm } else { meta.perm & !set_id })
+}
+
+fn times(meta: &Meta) -> Timestamps {
+    let spec = |time: Stamp| Timespec { tv_sec: time.secs, tv_nsec: time.nanos.min(999_999_999).into() };
+    Timestamps { last_access: spec(meta.atime), last_modification: spec(meta.mtime) }
+}
+
+fn note_mode(result: Result<(), Errno>, lost: &mut Vec<Lost>) {
+    if let Err(error) = result {
+        lost.push(Lost::Mode(io::Error::from(error).to_string()));
+    }
+}
+
+fn note_xattr(key: &[u8], result: Result<(), Errno>, lost: &mut Vec<Lost>) {
+    if let Err(error) = result {
+        lost.push(Lost::Xattr(key.to_vec(), io::Error::from(error).to_string()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::meta::segments;
+    use super::super::meta::tests::Bytes;
+    use super::*;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+    fn meta(kind: Kind) -> Meta {
+        let time = |secs, nanos| Stamp { secs, nanos };
+        Meta {
+            kind,
+            perm: 0o4750,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            size: 0,
+            atime: time(-5, 7),
+            mtime: time(1_700_000_000, 123_456_789),
+            ctime: time(7, 0),
+            rdev: (1, 3),
+            xattrs: vec![(b"user.colour".to_vec(), b"blue".to_vec())],
+        }
+    }
+
+    fn tree() -> (tempfile::TempDir, HostTree) {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = HostTree::open(dir.path(), true).unwrap();
+        (dir, tree)
+    }
+
+    fn put(tree: &mut HostTree, name: &[u8], content: &Bytes, damaged: Damaged) -> Outcome {
+        let map = segments(content).unwrap();
+        tree.file(name, &meta(Kind::File), content, &map, damaged).unwrap()
+    }
+
+    #[test]
+    fn a_file_with_holes_and_attributes() {
+        let (dir, mut tree) = tree();
+        let mut data = vec![0u8; 1 << 20];
+        data[700_000] = 5;
+        tree.enter(b"d").unwrap();
+        let content = Bytes { block: 4096, ..Bytes::new(data.clone()) };
+        assert_eq!(put(&mut tree, b"f", &content, Damaged::LeaveOut).lost, []);
+        tree.hard_link(b"g", &[b"d".to_vec(), b"f".to_vec()]).unwrap();
+        tree.hard_link(b"g", &[b"d".to_vec(), b"f".to_vec()]).unwrap();
+        assert_eq!(tree.leave(&meta(Kind::Dir)).unwrap(), []);
+        let path = dir.path().join("d/f");
+        // Before reading, which moves the time of access.
+        let stat = std::fs::metadata(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), data);
+        assert!(stat.blocks() * 512 <= 64 << 10, "holes are kept");
+        assert_eq!((stat.mode() & 0o7777, stat.nlink()), (0o4750, 2));
+        assert_eq!((stat.mtime(), stat.mtime_nsec(), stat.atime()), (1_700_000_000, 123_456_789, -5));
+        assert_eq!(std::fs::metadata(dir.path().join("d")).unwrap().mtime_nsec(), 123_456_789);
+        let mut value = [0u8; 16];
+        let n = fs::getxattr(&path, "user.colour", &mut value).unwrap();
+        assert_eq!(&value[..n], b"blue");
+        let names: Vec<_> = std::fs::read_dir(dir.path().join("d")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 2, "no temporary names are left: {names:?}");
+    }
+
+    #[test]
+    fn links_of_the_host_are_not_followed() {
+        let (dir, mut tree) = tree();
+        let outside = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("trap")).unwrap();
+        assert!(tree.enter(b"trap").is_err());
+        let secret = outside.path().join("secret");
+        std::fs::write(&secret, "old").unwrap();
+        std::os::unix::fs::symlink(&secret, dir.path().join("f")).unwrap();
+        put(&mut tree, b"f", &Bytes::new(*b"new"), Damaged::LeaveOut);
+        assert_eq!(std::fs::read_to_string(&secret).unwrap(), "old");
+        assert!(!dir.path().join("f").is_symlink());
+        for name in [&b""[..], b".", b"..", b"a/b", b"/etc", b"a\0b"] {
+            assert!(tree.enter(name).is_err());
+            assert!(tree.symlink(name, &meta(Kind::Symlink), b"x").is_err());
+        }
+        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_in_the_pool_does_not_lead_out() {
+        let (_dir, mut tree) = tree();
+        let outside = tempfile::tempdir().unwrap();
+        tree.symlink(b"way", &meta(Kind::Symlink), outside.path().as_os_str().as_encoded_bytes()).unwrap();
+        assert!(tree.enter(b"way").is_err());
+        assert!(tree.hard_link(b"x", &[b"way".to_vec(), b"y".to_vec()]).is_err());
+    }
+
+    #[test]
+    fn damaged_files_are_left_out_or_filled() {
+        let (dir, mut tree) = tree();
+        let bad = Bytes { bad: Some(600), ..Bytes::new(vec![3u8; 2000]) };
+        let outcome = put(&mut tree, b"f", &bad, Damaged::LeaveOut);
+        assert!(outcome.left_out);
+        assert_eq!(outcome.bad.iter().map(|b| (b.offset, b.len)).collect::<Vec<_>>(), [(512, 512)]);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let outcome = put(&mut tree, b"f", &bad, Damaged::ZeroFill);
+        assert!(!outcome.left_out && outcome.bad.len() == 1);
+        let data = std::fs::read(dir.path().join("f")).unwrap();
+        assert!(data[512..1024].iter().all(|&b| b == 0) && data[1024..].iter().all(|&b| b == 3));
+    }
+
+    #[test]
+    fn deep_trees_need_few_descriptors() {
+        let (dir, mut tree) = tree();
+        for _ in 0..OPEN_MAX * 2 {
+            tree.enter(b"d").unwrap();
+        }
+        assert_eq!(tree.path.iter().filter(|level| level.dir.is_some()).count(), OPEN_MAX);
+        put(&mut tree, b"f", &Bytes::new(*b"x"), Damaged::LeaveOut);
+        while tree.depth() > 0 {
+            tree.leave(&meta(Kind::Dir)).unwrap();
+        }
+        put(&mut tree, b"top", &Bytes::new(*b"x"), Damaged::LeaveOut);
+        assert!(dir.path().join(format!("{}f", "d/".repeat(OPEN_MAX * 2))).is_file());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn pipes_and_devices() {
+        let (dir, mut tree) = tree();
+        let plain = Meta { xattrs: Vec::new(), perm: 0o640, ..meta(Kind::Fifo) };
+        assert_eq!(tree.special(b"pipe", &plain).unwrap(), []);
+        let stat = std::fs::symlink_metadata(dir.path().join("pipe")).unwrap();
+        assert!(stat.file_type().is_fifo());
+        assert_eq!((stat.mode() & 0o7777, stat.mtime_nsec()), (0o640, 123_456_789));
+        if rustix::process::geteuid().is_root() {
+            // In a container the system may refuse devices all the same.
+            if tree.special(b"null", &Meta { kind: Kind::CharDevice, ..plain }).is_ok() {
+                let stat = std::fs::symlink_metadata(dir.path().join("null")).unwrap();
+                assert_eq!((fs::major(stat.rdev()), fs::minor(stat.rdev())), (1, 3));
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What is copied, as plain data: the same for a tar archive and for a folder of the host.
+
+use std::io;
+
+/// Kind of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Dir,
+    /// Symbolic link.
+    Symlink,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+impl Kind {
+    /// The kind in the type bits of a mode; `None` when they name none.
+    #[must_use]
+    pub fn of_mode(mode: u32) -> Option<Kind> {
+        Some(match mode & 0o170_000 {
+            0o010_000 => Kind::Fifo,
+            0o020_000 => Kind::CharDevice,
+            0o040_000 => Kind::Dir,
+            0o060_000 => Kind::BlockDevice,
+            0o100_000 => Kind::File,
+            0o120_000 => Kind::Symlink,
+            0o140_000 => Kind::Socket,
+            _ => return None,
+        })
+    }
+}
+
+/// A time as stored: seconds since 1970, which may be negative, and nanoseconds after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Stamp {
+    /// Whole seconds, rounded down.
+    pub secs: i64,
+    /// Nanoseconds, below 10^9.
+    pub nanos: u32,
+}
+
+/// Attributes of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meta {
+    /// Kind.
+    pub kind: Kind,
+    /// Permission bits with set-id and sticky, without the type.
+    pub perm: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Last access.
+    pub atime: Stamp,
+    /// Last change of the data.
+    pub mtime: Stamp,
+    /// Last change of the attributes.
+    pub ctime: Stamp,
+    /// Major and minor number of a device.
+    pub rdev: (u32, u32),
+    /// Extended attributes with their full names, POSIX ACLs among them.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// The bytes of a file or volume and where its holes are.
+pub trait Content {
+    /// Bytes.
+    fn size(&self) -> u64;
+
+    /// Reads all of `buf` from `offset`; the range lies below [`Content::size`].
+    ///
+    /// # Errors
+    /// What kept the bytes from being read, with the layers' own error inside.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// First byte of data at or after `offset`; `None`: only a hole up to the end.
+    ///
+    /// # Errors
+    /// The pointers to the data cannot be read.
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>>;
+
+    /// First byte of a hole at or after `offset`; the end counts as one.
+    ///
+    /// # Errors
+    /// The pointers to the data cannot be read.
+    fn next_hole(&self, offset: u64) -> io::Result<u64>;
+
+    /// How much to read at a time so that each block is read once: the block size.
+    fn block_size(&self) -> u64;
+}
+
+/// A range of bytes that holds data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes, not 0.
+    pub len: u64,
+}
+
+/// Most ranges that are kept apart: beyond it, small holes are written as zeros.
+const SEGMENTS_MAX: usize = 1 << 20;
+
+/// The ranges with data, in order and apart from each other; everything else is zeros.
+///
+/// # Errors
+/// As [`Content::next_data`].
+pub fn segments(content: &dyn Content) -> io::Result<Vec<Segment>> {
+    let size = content.size();
+    let mut found: Vec<Segment> = Vec::new();
+    let mut hole_min = 1;
+    let mut at = 0;
+    while at < size {
+        let Some(start) = content.next_data(at)?.filter(|&start| start < size) else { break };
+        let end = content.next_hole(start)?.clamp(start, size);
+        if end == start {
+            return Err(io::Error::other("a range of data without length"));
+        }
+        match found.last_mut() {
+            Some(last) if start - (last.offset + last.len) < hole_min => last.len = end - last.offset,
+            _ => found.push(Segment { offset: start, len: end - start }),
+        }
+        if found.len() > SEGMENTS_MAX {
+            hole_min = widen(&mut found, hole_min);
+        }
+        at = end;
+    }
+    Ok(found)
+}
+
+/// Joins ranges over small holes until a quarter of the bound is left. Returns the least hole kept.
+fn widen(found: &mut Vec<Segment>, mut hole_min: u64) -> u64 {
+    while found.len() > SEGMENTS_MAX / 4 {
+        hole_min = hole_min.saturating_mul(2);
+        found.dedup_by(|next, last| {
+            let near = next.offset - (last.offset + last.len) < hole_min;
+            if near {
+                last.len = next.offset + next.len - last.offset;
+            }
+            near
+        });
+    }
+    hole_min
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Bytes in memory; runs of zeros of at least `block` are its holes.
+    pub(crate) struct Bytes {
+        pub(crate) data: Vec<u8>,
+        pub(crate) block: usize,
+        /// Reading this byte fails.
+        pub(crate) bad: Option<u64>,
+    }
+
+    impl Bytes {
+        pub(crate) fn new(data: impl Into<Vec<u8>>) -> Bytes {
+            Bytes { data: data.into(), block: 512, bad: None }
+        }
+
+        fn is_hole(&self, at: usize) -> bool {
+            let start = at / self.block * self.block;
+            let end = (start + self.block).min(self.data.len());
+            self.data[start..end].iter().all(|&b| b == 0)
+        }
+    }
+
+    impl Content for Bytes {
+        fn size(&self) -> u64 {
+            self.data.len() as u64
+        }
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+            let end = offset + buf.len() as u64;
+            if self.bad.is_some_and(|bad| (offset..end).contains(&bad)) {
+                return Err(io::Error::other("bad block"));
+            }
+            buf.copy_from_slice(&self.data[offset as usize..end as usize]);
+            Ok(())
+        }
+        fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+            Ok((offset..self.size()).find(|&at| !self.is_hole(at as usize)))
+        }
+        fn next_hole(&self, offset: u64) -> io::Result<u64> {
+            Ok((offset..self.size()).find(|&at| self.is_hole(at as usize)).unwrap_or(self.size()))
+        }
+        fn block_size(&self) -> u64 {
+            self.block as u64
+        }
+    }
+
+    #[test]
+    fn segments_of_holes_and_data() {
+        let mut data = vec![0u8; 512 * 7 + 10];
+        data[512] = 1;
+        data[1024] = 1;
+        data[512 * 5] = 1;
+        data[512 * 7] = 1;
+        let seg = |offset, len| Segment { offset, len };
+        assert_eq!(segments(&Bytes::new(data)).unwrap(), [seg(512, 1024), seg(2560, 512), seg(3584, 10)]);
+        assert_eq!(segments(&Bytes::new(vec![0; 600])).unwrap(), []);
+        assert_eq!(segments(&Bytes::new(vec![])).unwrap(), []);
+    }
+
+    #[test]
+    fn too_many_segments_are_joined() {
+        struct Comb;
+        impl Content for Comb {
+            fn size(&self) -> u64 {
+                (SEGMENTS_MAX as u64 + 5) * 1024
+            }
+            fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+                Ok(())
+            }
+            fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+                Ok(Some(offset.next_multiple_of(1024)))
+            }
+            fn next_hole(&self, offset: u64) -> io::Result<u64> {
+                Ok(offset / 1024 * 1024 + 512)
+            }
+            fn block_size(&self) -> u64 {
+                512
+            }
+        }
+        let found = segments(&Comb).unwrap();
+        assert_eq!(found, [Segment { offset: 0, len: Comb.size() - 512 }]);
+    }
+}

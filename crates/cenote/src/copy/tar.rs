@@ -1,0 +1,600 @@
+//! Writes tar archives in the pax format (POSIX.1-2001), as GNU tar, libarchive and Python read them.
+//!
+//! A member is an ustar header. What does not fit there, or does not fit exactly, goes into a pax
+//! header before it: long names, sizes above 8 GiB, ids above 2^21, times with nanoseconds,
+//! extended attributes as `SCHILY.xattr.NAME`, POSIX ACLs also as `SCHILY.acl.access` and
+//! `SCHILY.acl.default`. Files with holes are stored in GNU's sparse format 1.0: a map of the
+//! data at the front, then the data.
+//!
+//! # What always holds
+//! - Each member's header says how many bytes follow, and that many follow, also when reading
+//!   the file fails: then zeros follow and the caller hears of it.
+//! - Names are those of the pool, byte for byte; a name that is no UTF-8 is marked with
+//!   `hdrcharset=BINARY`.
+
+use std::io::{self, Write};
+
+use super::meta::{Content, Kind, Meta, Segment, Stamp};
+
+const BLOCK: usize = 512;
+/// Archives end on a multiple of this, as tapes want it.
+const RECORD: u64 = 20 * 512;
+/// Largest number in eleven octal digits.
+const OCTAL_MAX: u64 = 0o77_777_777_777;
+/// Largest number in seven octal digits.
+const ID_MAX: u32 = 0o7_777_777;
+/// Bytes read from a file at a time, when its blocks are smaller.
+const CHUNK_MIN: u64 = 1 << 20;
+
+/// What a member's data are.
+pub enum Body<'a> {
+    /// None: everything but regular files.
+    None,
+    /// An earlier member of that name is the same file.
+    HardLink(&'a [u8]),
+    /// A symbolic link to this.
+    Target(&'a [u8]),
+    /// A regular file whose data are in these ranges; everything else of it is zeros.
+    Data {
+        /// Where the bytes come from.
+        content: &'a dyn Content,
+        /// Ranges with data.
+        segments: &'a [Segment],
+    },
+}
+
+/// A range that could not be read and holds zeros in the archive.
+#[derive(Debug)]
+pub struct BadRange {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Why.
+    pub error: io::Error,
+}
+
+/// Writes an archive to `out`.
+#[derive(Debug)]
+pub struct TarWriter<W: Write> {
+    out: W,
+    written: u64,
+    sparse: bool,
+}
+
+impl<W: Write> TarWriter<W> {
+    /// An archive; with `sparse`, holes stay holes.
+    pub fn new(out: W, sparse: bool) -> TarWriter<W> {
+        TarWriter { out, written: 0, sparse }
+    }
+
+    /// Adds a member. `name` has no leading slash; a directory's needs none at the end.
+    /// Returns the ranges that could not be read.
+    ///
+    /// # Errors
+    /// Writing to the archive failed: it is of no use any more.
+    pub fn member(&mut self, name: &[u8], meta: &Meta, body: &Body<'_>) -> io::Result<Vec<BadRange>> {
+        let Body::Data { content, segments } = body else {
+            self.headers(name, meta, body, 0, &[])?;
+            return Ok(Vec::new());
+        };
+        let whole = Segment { offset: 0, len: content.size() };
+        if !self.sparse || **segments == [whole] || content.size() == 0 {
+            self.headers(name, meta, body, content.size(), &[])?;
+            return self.zero_filled(*content, segments);
+        }
+        let map = sparse_map(content.size(), segments);
+        let data: u64 = segments.iter().map(|segment| segment.len).sum();
+        let stored = map.len() as u64 + data;
+        let mut sparse = Vec::new();
+        record(&mut sparse, b"GNU.sparse.major", b"1");
+        record(&mut sparse, b"GNU.sparse.minor", b"0");
+        record(&mut sparse, b"GNU.sparse.name", name);
+        record(&mut sparse, b"GNU.sparse.realsize", content.size().to_string().as_bytes());
+        self.headers(&sparse_name(name), meta, body, stored, &sparse)?;
+        self.put(&map)?;
+        let mut bad = Vec::new();
+        for segment in *segments {
+            self.data(*content, *segment, &mut bad)?;
+        }
+        self.pad(stored)?;
+        Ok(bad)
+    }
+
+    /// Ends the archive and gives the output back.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.zeros(2 * BLOCK as u64)?;
+        let rest = self.written.next_multiple_of(RECORD) - self.written;
+        self.zeros(rest)?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    fn zero_filled(&mut self, content: &dyn Content, segments: &[Segment]) -> io::Result<Vec<BadRange>> {
+        let mut bad = Vec::new();
+        let mut at = 0;
+        for segment in segments {
+            self.zeros(segment.offset - at)?;
+            self.data(content, *segment, &mut bad)?;
+            at = segment.offset + segment.len;
+        }
+        self.zeros(content.size() - at)?;
+        self.pad(content.size())?;
+        Ok(bad)
+    }
+
+    fn data(&mut self, content: &dyn Content, segment: Segment, bad: &mut Vec<BadRange>) -> io::Result<()> {
+        read_in_blocks(content, segment, &mut |piece| match piece {
+            Piece::Data(_, bytes) => self.put(bytes),
+            Piece::Bad(range) => {
+                let len = range.len;
+                bad.push(range);
+                self.zeros(len)
+            }
+        })
+    }
+
+    /// The pax header if one is needed, then the ustar header.
+    fn headers(&mut self, name: &[u8], meta: &Meta, body: &Body<'_>, stored: u64, more: &[u8]) -> io::Result<()> {
+        let mut name = name.to_vec();
+        if meta.kind == Kind::Dir && !name.ends_with(b"/") {
+            name.push(b'/');
+        }
+        let link: &[u8] = match body {
+            Body::HardLink(target) | Body::Target(target) => target,
+            _ => b"",
+        };
+        let mut pax = Vec::new();
+        if std::str::from_utf8(&name).is_err() || std::str::from_utf8(link).is_err() {
+            record(&mut pax, b"hdrcharset", b"BINARY");
+        }
+        let (prefix, short) = split_name(&name).unwrap_or_else(|| {
+            record(&mut pax, b"path", &name);
+            (&[], &name[..name.len().min(100)])
+        });
+        if link.len() > 100 || !link.is_ascii() {
+            record(&mut pax, b"linkpath", link);
+        }
+        if stored > OCTAL_MAX {
+            record(&mut pax, b"size", stored.to_string().as_bytes());
+        }
+        if meta.uid > ID_MAX {
+            record(&mut pax, b"uid", meta.uid.to_string().as_bytes());
+        }
+        if meta.gid > ID_MAX {
+            record(&mut pax, b"gid", meta.gid.to_string().as_bytes());
+        }
+        if meta.mtime.nanos != 0 || !(0..=OCTAL_MAX as i64).contains(&meta.mtime.secs) {
+            record(&mut pax, b"mtime", decimal(meta.mtime).as_bytes());
+        }
+        record(&mut pax, b"atime", decimal(meta.atime).as_bytes());
+        record(&mut pax, b"ctime", decimal(meta.ctime).as_bytes());
+        pax.extend_from_slice(more);
+        if !matches!(body, Body::HardLink(_)) {
+            xattr_records(&mut pax, &meta.xattrs);
+        }
+        let header = Ustar {
+            name: short,
+            prefix,
+            mode: meta.perm & 0o7777,
+            uid: meta.uid.min(ID_MAX),
+            gid: meta.gid.min(ID_MAX),
+            size: stored.min(OCTAL_MAX),
+            mtime: u64::try_from(meta.mtime.secs).unwrap_or(0).min(OCTAL_MAX),
+            flag: type_flag(meta.kind, body),
+            link: &link[..link.len().min(100)],
+            device: meta.rdev,
+        };
+        let extended = Ustar {
+            name: &pax_name(&name),
+            prefix: b"",
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            size: pax.len() as u64,
+            mtime: header.mtime,
+            flag: b'x',
+            link: b"",
+            device: (0, 0),
+        };
+        self.put(&extended.encode())?;
+        self.put(&pax)?;
+        self.pad(pax.len() as u64)?;
+        self.put(&header.encode())
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)?;
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn zeros(&mut self, mut len: u64) -> io::Result<()> {
+        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        while len > 0 {
+            let n = len.min(ZEROS.len() as u64);
+            self.put(&ZEROS[..n as usize])?;
+            len -= n;
+        }
+        Ok(())
+    }
+
+    fn pad(&mut self, len: u64) -> io::Result<()> {
+        self.zeros(len.next_multiple_of(BLOCK as u64) - len)
+    }
+}
+
+/// A piece of a file as [`read_in_blocks`] yields it.
+pub(crate) enum Piece<'a> {
+    /// Offset and bytes.
+    Data(u64, &'a [u8]),
+    /// Not readable.
+    Bad(BadRange),
+}
+
+/// Reads a range in pieces of whole blocks. A piece that fails is read again block by block, so
+/// that only what is lost counts as lost.
+pub(crate) fn read_in_blocks(
+    content: &dyn Content,
+    segment: Segment,
+    sink: &mut dyn FnMut(Piece<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    let block = content.block_size().max(512);
+    let chunk = CHUNK_MIN.next_multiple_of(block);
+    let end = segment.offset + segment.len;
+    let mut buf = vec![0u8; chunk.min(segment.len) as usize];
+    let mut at = segment.offset;
+    while at < end {
+        // Up to the next multiple of the chunk, so that pieces begin with a block.
+        let len = (chunk - at % chunk).min(end - at);
+        let whole = &mut buf[..len as usize];
+        if content.read_at(at, whole).is_ok() {
+            sink(Piece::Data(at, whole))?;
+        } else {
+            let mut inner = at;
+            while inner < at + len {
+                let len = (block - inner % block).min(at + len - inner);
+                let piece = &mut buf[..len as usize];
+                match content.read_at(inner, piece) {
+                    Ok(()) => sink(Piece::Data(inner, piece))?,
+                    Err(error) => sink(Piece::Bad(BadRange { offset: inner, len, error }))?,
+                }
+                inner += len;
+            }
+        }
+        at += len;
+    }
+    Ok(())
+}
+
+/// Fields of the 512-byte header.
+struct Ustar<'a> {
+    name: &'a [u8],
+    prefix: &'a [u8],
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    size: u64,
+    mtime: u64,
+    flag: u8,
+    link: &'a [u8],
+    device: (u32, u32),
+}
+
+impl Ustar<'_> {
+    fn encode(&self) -> [u8; BLOCK] {
+        let mut out = [0u8; BLOCK];
+        let mut text = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+        text(0, self.name);
+        text(100, &octal::<8>(self.mode.into()));
+        text(108, &octal::<8>(self.uid.into()));
+        text(116, &octal::<8>(self.gid.into()));
+        text(124, &octal::<12>(self.size));
+        text(136, &octal::<12>(self.mtime));
+        text(148, b"        ");
+        text(156, &[self.flag]);
+        text(157, self.link);
+        text(257, b"ustar\x0000");
+        text(329, &octal::<8>(u64::from(self.device.0.min(ID_MAX))));
+        text(337, &octal::<8>(u64::from(self.device.1.min(ID_MAX))));
+        text(345, self.prefix);
+        let sum: u64 = out.iter().map(|&byte| u64::from(byte)).sum();
+        out[148..156].copy_from_slice(&octal::<8>(sum));
+        // The checksum's field ends in NUL and space, for readers of the first tar.
+        out[148..154].copy_from_slice(format!("{sum:06o}").as_bytes());
+        out[154..156].copy_from_slice(b"\0 ");
+        out
+    }
+}
+
+/// Octal digits filling all but the last byte, which is NUL.
+fn octal<const N: usize>(value: u64) -> [u8; N] {
+    let mut out = [0u8; N];
+    let mut rest = value;
+    for digit in out[..N - 1].iter_mut().rev() {
+        *digit = b'0' + (rest & 7) as u8;
+        rest >>= 3;
+    }
+    out
+}
+
+fn type_flag(kind: Kind, body: &Body<'_>) -> u8 {
+    match (body, kind) {
+        (Body::HardLink(_), _) => b'1',
+        (_, Kind::Symlink) => b'2',
+        (_, Kind::CharDevice) => b'3',
+        (_, Kind::BlockDevice) => b'4',
+        (_, Kind::Dir) => b'5',
+        (_, Kind::Fifo | Kind::Socket) => b'6',
+        (_, Kind::File) => b'0',
+    }
+}
+
+/// Prefix and name as the ustar header can hold them; `None`: the name needs a pax record.
+fn split_name(name: &[u8]) -> Option<(&[u8], &[u8])> {
+    if !name.is_ascii() {
+        return None;
+    }
+    if name.len() <= 100 {
+        return Some((&[], name));
+    }
+    // The slash between the two is not stored; a directory's own last slash cannot be it.
+    let cut = (1..name.len() - 1).find(|&i| name[i] == b'/' && name.len() - i - 1 <= 100)?;
+    (cut <= 155).then(|| (&name[..cut], &name[cut + 1..]))
+}
+
+fn base_name(name: &[u8]) -> &[u8] {
+    let name = name.strip_suffix(b"/").unwrap_or(name);
+    name.rsplit(|&byte| byte == b'/').next().unwrap_or(name)
+}
+
+/// Cut so that the whole fits a header's name field.
+fn pax_name(name: &[u8]) -> Vec<u8> {
+    let base = base_name(name);
+    [b"./PaxHeaders/", &base[..base.len().min(86)]].concat()
+}
+
+fn sparse_name(name: &[u8]) -> Vec<u8> {
+    let base = base_name(name);
+    let dir = &name[..name.len() - base.len()];
+    [dir, b"GNUSparseFile.0/", base].concat()
+}
+
+/// The map at the front of a sparse member: count, then offset and length of each range, one
+/// number a line, filled to a whole block. A file that ends in a hole ends in an empty range.
+fn sparse_map(size: u64, segments: &[Segment]) -> Vec<u8> {
+    let end = segments.last().map_or(0, |last| last.offset + last.len);
+    let closing = (end < size).then_some(Segment { offset: size, len: 0 });
+    let mut text = format!("{}\n", segments.len() + usize::from(closing.is_some())).into_bytes();
+    for segment in segments.iter().chain(closing.as_ref()) {
+        text.extend_from_slice(format!("{}\n{}\n", segment.offset, segment.len).as_bytes());
+    }
+    text.resize(text.len().next_multiple_of(BLOCK), 0);
+    text
+}
+
+/// One pax record: its own length in decimal, a space, `key=value`, newline.
+fn record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    let body = key.len() + value.len() + 3;
+    let mut len = body + 1;
+    while len != body + len.to_string().len() {
+        len = body + len.to_string().len();
+    }
+    out.extend_from_slice(len.to_string().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(key);
+    out.push(b'=');
+    out.extend_from_slice(value);
+    out.push(b'\n');
+}
+
+/// Decimal seconds, without trailing zeros. A time before 1970 has its fraction counted backwards.
+fn decimal(time: Stamp) -> String {
+    let (sign, secs, nanos) = match (time.secs < 0, time.nanos) {
+        (true, 0) => ("-", time.secs.unsigned_abs(), 0),
+        (true, nanos) => ("-", time.secs.unsigned_abs() - 1, 1_000_000_000 - nanos),
+        (false, nanos) => ("", time.secs.unsigned_abs(), nanos),
+    };
+    if nanos == 0 {
+        return format!("{sign}{secs}");
+    }
+    let fraction = format!("{nanos:09}");
+    format!("{sign}{secs}.{}", fraction.trim_end_matches('0'))
+}
+
+fn xattr_records(pax: &mut Vec<u8>, xattrs: &[(Vec<u8>, Vec<u8>)]) {
+    for (name, value) in xattrs {
+        let acl = match name.as_slice() {
+            b"system.posix_acl_access" => acl_text(value).map(|text| (&b"SCHILY.acl.access"[..], text)),
+            b"system.posix_acl_default" => acl_text(value).map(|text| (&b"SCHILY.acl.default"[..], text)),
+            _ => None,
+        };
+        if let Some((key, text)) = acl {
+            record(pax, key, text.as_bytes());
+        }
+        // A key ends at its first `=`: GNU tar writes that character, and the escape, as %XX.
+        let mut key = b"SCHILY.xattr.".to_vec();
+        for &byte in name {
+            match byte {
+                b'%' => key.extend_from_slice(b"%25"),
+                b'=' => key.extend_from_slice(b"%3D"),
+                _ => key.push(byte),
+            }
+        }
+        record(pax, &key, value);
+    }
+}
+
+/// A POSIX ACL of Linux's attribute form (docs/on-disk/23-zpl.md, section 4) as text, ids as numbers.
+fn acl_text(value: &[u8]) -> Option<String> {
+    let entries = value.strip_prefix(&2u32.to_le_bytes())?;
+    let mut lines = Vec::new();
+    for entry in entries.chunks(8) {
+        let [t0, t1, p0, p1, i0, i1, i2, i3] = *entry else { return None };
+        let id = u32::from_le_bytes([i0, i1, i2, i3]);
+        let perm = u16::from_le_bytes([p0, p1]);
+        let who = match u16::from_le_bytes([t0, t1]) {
+            0x01 => "user:".to_owned(),
+            0x02 => format!("user:{id}"),
+            0x04 => "group:".to_owned(),
+            0x08 => format!("group:{id}"),
+            0x10 => "mask:".to_owned(),
+            0x20 => "other:".to_owned(),
+            _ => return None,
+        };
+        let bit = |mask, letter| if perm & mask != 0 { letter } else { '-' };
+        lines.push(format!("{who}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x')));
+    }
+    Some(lines.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::meta::segments;
+    use super::super::meta::tests::Bytes;
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    fn meta(kind: Kind, size: u64) -> Meta {
+        let time = |secs, nanos| Stamp { secs, nanos };
+        Meta {
+            kind,
+            perm: 0o640,
+            uid: 12,
+            gid: 4_000_000_000,
+            size,
+            atime: time(5, 0),
+            mtime: time(1_700_000_000, 123_456_789),
+            ctime: time(7, 0),
+            rdev: (5, 1),
+            xattrs: vec![(b"user.a=b".to_vec(), vec![0, 10, 255])],
+        }
+    }
+
+    #[test]
+    fn a_record_counts_its_own_digits() {
+        let rec = |value: &[u8]| {
+            let mut out = Vec::new();
+            record(&mut out, b"k", value);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(rec(b"v"), "6 k=v\n");
+        for len in 0..2000 {
+            let text = rec(&vec![b'x'; len]);
+            assert_eq!(text.split(' ').next().unwrap(), text.len().to_string());
+        }
+    }
+
+    #[test]
+    fn times_before_1970() {
+        let text = |secs, nanos| decimal(Stamp { secs, nanos });
+        assert_eq!(text(-2, 800_000_000), "-1.2");
+        assert_eq!(text(-1, 999_999_999), "-0.000000001");
+        assert_eq!(text(-3, 0), "-3");
+        assert_eq!(text(3, 10), "3.00000001");
+    }
+
+    #[test]
+    fn long_names_are_split_at_a_slash() {
+        let dir = [vec![b'd'; 120], b"/".to_vec(), vec![b'f'; 90]].concat();
+        assert_eq!(split_name(&dir).map(|(p, n)| (p.len(), n.len())), Some((120, 90)));
+        assert_eq!(split_name(&[b'x'; 101]), None);
+        assert_eq!(split_name(&[vec![b'd'; 160], b"/f".to_vec()].concat()), None);
+        assert_eq!(split_name("ä".as_bytes()), None);
+    }
+
+    #[test]
+    fn acl_as_text() {
+        let entry = |tag: u16, perm: u16, id: u32| {
+            [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let acl = [
+            2u32.to_le_bytes().to_vec(),
+            entry(1, 7, u32::MAX),
+            entry(2, 5, 1000),
+            entry(4, 4, u32::MAX),
+            entry(0x10, 5, u32::MAX),
+            entry(0x20, 0, u32::MAX),
+        ]
+        .concat();
+        assert_eq!(acl_text(&acl).unwrap(), "user::rwx,user:1000:r-x,group::r--,mask::r-x,other::---");
+        assert_eq!(acl_text(&acl[..acl.len() - 1]), None);
+        assert_eq!(acl_text(b""), None);
+    }
+
+    /// An archive with one of everything, and what the host's tar makes of it.
+    fn sample(sparse: bool) -> Vec<u8> {
+        let mut tar = TarWriter::new(Vec::new(), sparse);
+        let mut add = |name: &[u8], kind, size, body: Body<'_>| tar.member(name, &meta(kind, size), &body).unwrap();
+        add(b"dir", Kind::Dir, 0, Body::None);
+        let full = Bytes::new(vec![7u8; 1000]);
+        let map = segments(&full).unwrap();
+        add(b"dir/full", Kind::File, 1000, Body::Data { content: &full, segments: &map });
+        add(b"dir/again", Kind::File, 1000, Body::HardLink(b"dir/full"));
+        let mut holes = vec![0u8; 100_000];
+        holes[5000] = 1;
+        holes[50_000] = 2;
+        let holes = Bytes::new(holes);
+        let map = segments(&holes).unwrap();
+        add(&[b'l'; 300], Kind::File, 100_000, Body::Data { content: &holes, segments: &map });
+        add(b"link", Kind::Symlink, 0, Body::Target(&[b't'; 200]));
+        add(b"fifo", Kind::Fifo, 0, Body::None);
+        assert_eq!(tar.written() % BLOCK as u64, 0);
+        tar.finish().unwrap()
+    }
+
+    fn host_tar(args: &[&str], archive: Vec<u8>) -> Vec<u8> {
+        let mut child = Command::new("tar")
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let feed = std::thread::spawn(move || stdin.write_all(&archive));
+        let output = child.wait_with_output().unwrap();
+        let _ = feed.join();
+        assert!(output.status.success());
+        output.stdout
+    }
+
+    #[test]
+    fn the_hosts_tar_reads_it() {
+        for sparse in [true, false] {
+            let archive = sample(sparse);
+            assert_eq!(archive.len() as u64 % RECORD, 0);
+            let long = "l".repeat(300);
+            let listing = String::from_utf8(host_tar(&["-tf", "-"], archive.clone())).unwrap();
+            assert_eq!(listing.lines().collect::<Vec<_>>(), ["dir/", "dir/full", "dir/again", &long, "link", "fifo"]);
+            let content = host_tar(&["-xOf", "-", &long], archive.clone());
+            assert_eq!(content.len(), 100_000);
+            assert_eq!((content[5000], content[50_000]), (1, 2));
+            assert_eq!(content.iter().filter(|&&b| b != 0).count(), 2);
+            assert_eq!(archive.len() < 50_000, sparse);
+        }
+    }
+
+    #[test]
+    fn a_bad_block_is_zeros_and_told() {
+        let mut data = vec![9u8; 5000];
+        data[1024..1536].fill(8);
+        let content = Bytes { bad: Some(1100), ..Bytes::new(data) };
+        let map = segments(&content).unwrap();
+        let mut tar = TarWriter::new(Vec::new(), true);
+        let body = Body::Data { content: &content, segments: &map };
+        let bad = tar.member(b"f", &meta(Kind::File, 5000), &body).unwrap();
+        assert_eq!(bad.iter().map(|b| (b.offset, b.len)).collect::<Vec<_>>(), [(1024, 512)]);
+        let content = host_tar(&["-xOf", "-", "f"], tar.finish().unwrap());
+        assert!(content[1024..1536].iter().all(|&b| b == 0));
+        assert_eq!(content.iter().filter(|&&b| b == 9).count(), 5000 - 512);
+    }
+}
