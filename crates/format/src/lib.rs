@@ -14,13 +14,17 @@
 
 pub mod acl;
 pub mod blkptr;
+pub mod boot_env;
+pub mod bpobj;
 pub mod config;
 pub mod dnode;
 pub mod dsl;
 pub mod dva;
 pub mod endian;
+pub mod errlog;
 mod error;
 pub mod feature;
+pub mod history;
 pub mod ids;
 pub mod label;
 pub mod nicenum;
@@ -28,6 +32,7 @@ pub mod nvlist;
 pub mod objset;
 pub mod prop;
 pub mod sa;
+pub mod space_map;
 pub mod uberblock;
 pub mod units;
 pub mod zap;

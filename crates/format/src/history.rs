@@ -1,0 +1,180 @@
+//! The pool's history: a ring of records that never loses the pool's creation
+//! (docs/on-disk/22-mos-dsl.md, section 10).
+//!
+//! Positions are logical: they only grow. Below [`HistoryPhys::create_len`] they are the offset in
+//! the object; above, they wrap around in what is left of it.
+
+use crate::{DecodeError, Endian, NvList};
+use std::ops::Range;
+
+const WHAT: &str = "history";
+/// Bytes of the length before each record.
+const LENGTH: usize = 8;
+/// Longest record that is believed; real ones are a few KiB.
+pub const RECORD_MAX: u64 = 16 << 20;
+
+/// Bonus of the history object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistoryPhys {
+    /// Bytes at the front, the records of the creation, that are never overwritten.
+    pub create_len: u64,
+    /// Bytes of the object that are used before wrapping.
+    pub end_of_ring: u64,
+    /// Position of the oldest record that is still there.
+    pub begin: u64,
+    /// Position behind the newest record.
+    pub end: u64,
+    /// Records overwritten so far.
+    pub records_lost: u64,
+}
+
+impl HistoryPhys {
+    /// Reads the bonus, 40 bytes.
+    pub fn decode(bytes: &[u8], order: Endian) -> Result<HistoryPhys, DecodeError> {
+        let [create_len, end_of_ring, begin, end, records_lost] = order.words(WHAT, bytes, 0)?;
+        if create_len >= end_of_ring {
+            return Err(DecodeError::field(WHAT, "pool_create_len", create_len));
+        }
+        if begin > end || end - begin > end_of_ring {
+            return Err(DecodeError::field(WHAT, "bof", begin));
+        }
+        Ok(HistoryPhys { create_len, end_of_ring, begin, end, records_lost })
+    }
+
+    /// The bonus in 40 bytes.
+    pub fn encode(&self, order: Endian) -> Vec<u8> {
+        [self.create_len, self.end_of_ring, self.begin, self.end, self.records_lost]
+            .into_iter()
+            .flat_map(|word| order.put_u64(word))
+            .collect()
+    }
+
+    /// The logical positions to read, in order: the creation, then what the ring holds.
+    pub fn stretches(&self) -> [Range<u64>; 2] {
+        let begin = self.begin.max(self.create_len);
+        [0..self.create_len, begin..self.end.max(begin)]
+    }
+
+    /// Where logical positions are in the object: at most `end_of_ring` bytes in up to three pieces.
+    pub fn pieces(&self, positions: Range<u64>) -> Vec<Range<u64>> {
+        let mut pieces = Vec::new();
+        let mut at = positions.start;
+        let end = positions.end.min(at.saturating_add(self.end_of_ring));
+        let ring = self.end_of_ring.saturating_sub(self.create_len).max(1);
+        while at < end && pieces.len() < 3 {
+            let (start, room) = if at < self.create_len {
+                (at, self.create_len - at)
+            } else {
+                let in_ring = (at - self.create_len) % ring;
+                (self.create_len + in_ring, ring - in_ring)
+            };
+            let len = room.min(end - at);
+            pieces.push(start..start + len);
+            at += len;
+        }
+        pieces
+    }
+}
+
+/// Iterator over the records of a stretch that has been read. Ends after an error.
+#[derive(Debug, Clone)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+}
+
+/// The records in `bytes`, whose first byte starts a record.
+pub fn records(bytes: &[u8]) -> Records<'_> {
+    Records { rest: bytes }
+}
+
+impl Iterator for Records<'_> {
+    type Item = Result<NvList, DecodeError>;
+
+    fn next(&mut self) -> Option<Result<NvList, DecodeError>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        match split_record(self.rest) {
+            Ok((record, rest)) => {
+                self.rest = rest;
+                // One record that does not decode does not hide those after it.
+                Some(NvList::decode(record))
+            }
+            Err(error) => {
+                self.rest = &[];
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+fn split_record(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
+    // The length is little-endian on every host.
+    let length = Endian::Little.u64(WHAT, bytes, 0)?;
+    if length == 0 || length > RECORD_MAX {
+        return Err(DecodeError::field(WHAT, "record length", length));
+    }
+    let body = bytes.get(LENGTH..).unwrap_or(&[]);
+    body.split_at_checked(length as usize).ok_or(DecodeError::Short {
+        what: WHAT,
+        needed: length as usize,
+        have: body.len(),
+    })
+}
+
+/// A record as it is appended: length and list in native encoding.
+pub fn encode_record(list: &NvList) -> Vec<u8> {
+    let packed = list.encode_native();
+    let mut out = (packed.len() as u64).to_le_bytes().to_vec();
+    out.extend(packed);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_creation_stays_and_the_rest_wraps() {
+        let phys =
+            HistoryPhys { create_len: 100, end_of_ring: 1000, begin: 1500, end: 2300, records_lost: 9 };
+        assert_eq!(phys.stretches(), [0..100, 1500..2300]);
+        assert_eq!(phys.pieces(0..100), vec![0..100]);
+        // 1500 is 1400 behind the creation: 500 into the second round of 900.
+        assert_eq!(phys.pieces(1500..2300), vec![600..1000, 100..500]);
+        for order in [Endian::Little, Endian::Big] {
+            assert_eq!(HistoryPhys::decode(&phys.encode(order), order), Ok(phys));
+        }
+    }
+
+    #[test]
+    fn a_fresh_history_has_two_stretches_without_a_gap() {
+        let phys = HistoryPhys { create_len: 100, end_of_ring: 1000, begin: 100, end: 250, records_lost: 0 };
+        assert_eq!(phys.stretches(), [0..100, 100..250]);
+        assert_eq!(phys.pieces(50..250), vec![50..100, 100..250]);
+    }
+
+    #[test]
+    fn impossible_positions_are_refused() {
+        let decode = |words: [u64; 5]| {
+            let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+            HistoryPhys::decode(&bytes, Endian::Little)
+        };
+        assert!(decode([100, 100, 100, 100, 0]).is_err());
+        assert!(decode([0, 100, 50, 49, 0]).is_err());
+        assert!(decode([0, 100, 0, 101, 0]).is_err());
+        assert!(decode([0, 100, 0, 100, 0]).is_ok());
+    }
+
+    #[test]
+    fn records_follow_one_another() {
+        let list = |n: u64| -> NvList { [("history time", n)].into_iter().collect() };
+        let mut stream = encode_record(&list(1));
+        stream.extend(encode_record(&list(2)));
+        let read: Vec<NvList> = records(&stream).map(Result::unwrap).collect();
+        assert_eq!(read, [list(1), list(2)]);
+        let cut = records(&stream[..stream.len() - 1]).last().unwrap();
+        assert!(cut.is_err());
+        assert_eq!(records(&[0; 64]).count(), 1);
+    }
+}
