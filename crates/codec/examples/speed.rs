@@ -1,6 +1,5 @@
 use cenote_codec as codec;
 use aws_lc_rs::digest as aws;
-use sha2::Digest;
 use std::hint::black_box;
 use std::time::Instant;
 fn rate(name: &str, len: usize, mut f: impl FnMut()) {
@@ -37,9 +36,7 @@ fn main() {
     println!("-- {len}");
     let data: Vec<u8> = (0..len as u32).map(|i| (i.wrapping_mul(i) >> 3) as u8).collect();
     rate("sha256 aws", len, || { black_box(aws::digest(&aws::SHA256, black_box(&data))); });
-    rate("sha256 sha2", len, || { black_box(sha2::Sha256::digest(black_box(&data))); });
     rate("sha512-256 aws", len, || { black_box(aws::digest(&aws::SHA512_256, black_box(&data))); });
-    rate("sha512-256 sha2", len, || { black_box(sha2::Sha512_256::digest(black_box(&data))); });
     let salt = codec::checksum::Salt([3; 32]);
     use format::{ChecksumId as C, Endian as E};
     for id in [C::Fletcher2, C::Fletcher4, C::Sha256, C::Sha512, C::Skein, C::Edonr, C::Blake3] {

@@ -1,1 +1,281 @@
-//! x
+//! Native encryption: keys and what they protect (docs/on-disk/31-encryption.md, sections 1 to 9).
+//!
+//! From the user to a block: key material makes a [`WrappingKey`], which unwraps the [`KeyObject`] of a
+//! dataset to a [`DataKey`], from which a key per salt is derived; [`block`] knows what of each kind of
+//! block is encrypted, authenticated, or both.
+//!
+//! # What always holds
+//! - Nothing decrypted is given out unless its tag was right; on failure the buffer is wiped.
+//! - Tags and MACs are compared in constant time.
+//! - Keys are wiped when dropped and have no printable form.
+//! - The work that a key object may ask for is bounded ([`ITERATIONS_MAX`]).
+
+mod aead;
+pub mod block;
+mod ccm;
+mod data_key;
+
+pub use data_key::DataKey;
+
+use aead::Aead;
+use aws_lc_rs::pbkdf2;
+use std::fmt;
+use std::num::NonZeroU32;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+/// Bytes of a wrapping key, and of the slot of a master key.
+pub const KEY_LEN: usize = 32;
+/// Bytes of the key of all HMACs.
+pub const HMAC_KEY_LEN: usize = 64;
+/// Bytes of a nonce.
+pub const IV_LEN: usize = 12;
+/// Bytes of an AEAD's tag.
+pub const MAC_LEN: usize = 16;
+/// Bytes that choose a block key.
+pub const SALT_LEN: usize = 8;
+/// The newest version of a key object.
+pub const KEY_VERSION: u64 = 1;
+/// Most rounds of a passphrase that are computed: some tens of seconds. The default is 350 000.
+pub const ITERATIONS_MAX: u64 = 100_000_000;
+
+/// Why something cannot be decrypted or authenticated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CryptError {
+    /// A tag or MAC is wrong: another key, or damaged data.
+    #[error("authentication failed")]
+    Authentication,
+    /// Passphrases are stretched with at least one round, and not with absurdly many.
+    #[error("{iterations} rounds of PBKDF2 are not between 1 and {ITERATIONS_MAX}")]
+    Iterations {
+        /// The rounds that the key object states.
+        iterations: u64,
+    },
+    /// The key object is of a version that is not known.
+    #[error("key object of version {version}")]
+    KeyVersion {
+        /// Its version.
+        version: u64,
+    },
+    /// The block pointer has no salt, IV and MAC.
+    #[error("the block pointer is not of an encrypted block")]
+    NotEncrypted,
+    /// A block of dnodes, an object set or a log block whose structure does not hold together.
+    #[error("{what}: {why} at byte {at}")]
+    Structure {
+        /// The structure.
+        what: &'static str,
+        /// What is wrong with it.
+        why: &'static str,
+        /// Where in the block.
+        at: usize,
+    },
+    /// More bytes than the mode can encrypt at once.
+    #[error("{len} bytes are too many for one block of {suite}")]
+    TooLong {
+        /// The suite.
+        suite: Suite,
+        /// Bytes given.
+        len: usize,
+    },
+}
+
+/// Cipher, key length and mode: the value of the property `encryption`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Suite {
+    /// AES-128, CCM.
+    Aes128Ccm = 3,
+    /// AES-192, CCM.
+    Aes192Ccm = 4,
+    /// AES-256, CCM.
+    Aes256Ccm = 5,
+    /// AES-128, GCM.
+    Aes128Gcm = 6,
+    /// AES-192, GCM.
+    Aes192Gcm = 7,
+    /// AES-256, GCM: the default.
+    Aes256Gcm = 8,
+}
+
+impl Suite {
+    /// All suites, by number.
+    pub const ALL: [Suite; 6] = [
+        Suite::Aes128Ccm,
+        Suite::Aes192Ccm,
+        Suite::Aes256Ccm,
+        Suite::Aes128Gcm,
+        Suite::Aes192Gcm,
+        Suite::Aes256Gcm,
+    ];
+
+    /// The suite with this number; `None` for those that stand for no encryption, and for unknown ones.
+    pub fn from_id(id: u64) -> Option<Suite> {
+        Suite::ALL.into_iter().find(|suite| suite.id() == id)
+    }
+
+    /// The number stored in key objects.
+    pub fn id(self) -> u64 {
+        self as u64
+    }
+
+    /// Bytes of its keys.
+    pub fn key_len(self) -> usize {
+        match self {
+            Suite::Aes128Ccm | Suite::Aes128Gcm => 16,
+            Suite::Aes192Ccm | Suite::Aes192Gcm => 24,
+            Suite::Aes256Ccm | Suite::Aes256Gcm => 32,
+        }
+    }
+
+    /// The value of the property `encryption`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Suite::Aes128Ccm => "aes-128-ccm",
+            Suite::Aes192Ccm => "aes-192-ccm",
+            Suite::Aes256Ccm => "aes-256-ccm",
+            Suite::Aes128Gcm => "aes-128-gcm",
+            Suite::Aes192Gcm => "aes-192-gcm",
+            Suite::Aes256Gcm => "aes-256-gcm",
+        }
+    }
+
+    /// The suite of the same mode that keys are wrapped with: always of 256 bits.
+    fn wrapping(self) -> Suite {
+        match self {
+            Suite::Aes128Ccm | Suite::Aes192Ccm | Suite::Aes256Ccm => Suite::Aes256Ccm,
+            Suite::Aes128Gcm | Suite::Aes192Gcm | Suite::Aes256Gcm => Suite::Aes256Gcm,
+        }
+    }
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The key that the user's key material makes; never on disk.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct WrappingKey([u8; KEY_LEN]);
+
+impl WrappingKey {
+    /// A raw key, or a hex key after decoding.
+    pub fn new(key: [u8; KEY_LEN]) -> WrappingKey {
+        WrappingKey(key)
+    }
+
+    /// Stretches a passphrase (without its newline) with PBKDF2-HMAC-SHA1. Fails when `iterations` is 0
+    /// or beyond [`ITERATIONS_MAX`].
+    pub fn from_passphrase(
+        passphrase: &[u8],
+        salt: u64,
+        iterations: u64,
+    ) -> Result<WrappingKey, CryptError> {
+        let rounds = Some(iterations)
+            .filter(|n| *n <= ITERATIONS_MAX)
+            .and_then(|n| NonZeroU32::new(u32::try_from(n).ok()?))
+            .ok_or(CryptError::Iterations { iterations })?;
+        let mut key = WrappingKey([0; KEY_LEN]);
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA1, rounds, &salt.to_le_bytes(), passphrase, &mut key.0);
+        Ok(key)
+    }
+}
+
+impl fmt::Debug for WrappingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WrappingKey(..)")
+    }
+}
+
+/// The wrapped keys of a dataset, as its key object in the MOS has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyObject {
+    /// Cipher and mode.
+    pub suite: Suite,
+    /// Identity of the master key.
+    pub guid: u64,
+    /// Version of the object: 1, or 0 of pools made before the format was final.
+    pub version: u64,
+    /// Nonce of the wrapping.
+    pub iv: [u8; IV_LEN],
+    /// Tag of the wrapping.
+    pub mac: [u8; MAC_LEN],
+    /// The master key; only as many bytes as the suite's keys have count.
+    pub master: [u8; KEY_LEN],
+    /// The key of all HMACs.
+    pub hmac: [u8; HMAC_KEY_LEN],
+}
+
+impl KeyObject {
+    /// The keys in clear. A wrong wrapping key gives [`CryptError::Authentication`].
+    pub fn unwrap_key(&self, wrapping: &WrappingKey) -> Result<DataKey, CryptError> {
+        let aead = Aead::new(self.suite.wrapping(), &wrapping.0);
+        let aad = self.aad()?;
+        let len = self.suite.key_len();
+        let mut keys = Zeroizing::new([0; KEY_LEN + HMAC_KEY_LEN]);
+        let keys = &mut keys[..len + HMAC_KEY_LEN];
+        keys[..len].copy_from_slice(&self.master[..len]);
+        keys[len..].copy_from_slice(&self.hmac);
+        aead.open(&self.iv, &self.mac, &aad, keys)?;
+        let (master, hmac) = keys.split_at(len);
+        DataKey::new(self.suite, self.guid, self.version, master, hmac)
+    }
+
+    /// Wraps `key` with a nonce that was never used with this wrapping key.
+    pub fn wrap(key: &DataKey, wrapping: &WrappingKey, iv: [u8; IV_LEN]) -> Result<KeyObject, CryptError> {
+        let mut object = KeyObject {
+            suite: key.suite(),
+            guid: key.guid(),
+            version: key.version(),
+            iv,
+            mac: [0; MAC_LEN],
+            master: [0; KEY_LEN],
+            hmac: [0; HMAC_KEY_LEN],
+        };
+        let len = object.suite.key_len();
+        let mut keys = Zeroizing::new([0; KEY_LEN + HMAC_KEY_LEN]);
+        let keys = &mut keys[..len + HMAC_KEY_LEN];
+        keys[..len].copy_from_slice(key.master());
+        keys[len..].copy_from_slice(key.hmac_key());
+        object.mac = Aead::new(object.suite.wrapping(), &wrapping.0).seal(&iv, &object.aad()?, keys)?;
+        object.master[..len].copy_from_slice(&keys[..len]);
+        object.hmac.copy_from_slice(&keys[len..]);
+        Ok(object)
+    }
+
+    /// What is authenticated besides the keys.
+    fn aad(&self) -> Result<Vec<u8>, CryptError> {
+        let words: &[u64] = match self.version {
+            0 => &[self.guid],
+            KEY_VERSION => &[self.guid, self.suite.id(), self.version],
+            version => return Err(CryptError::KeyVersion { version }),
+        };
+        Ok(words.iter().flat_map(|word| word.to_le_bytes()).collect())
+    }
+}
+
+/// SHA-512 of `parts`, one after the other.
+pub fn sha512(parts: &[&[u8]]) -> [u8; 64] {
+    let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA512);
+    for part in parts {
+        context.update(part);
+    }
+    to_array(context.finish().as_ref())
+}
+
+/// The 64 bytes of a SHA-512 or of its HMAC.
+fn to_array(digest: &[u8]) -> [u8; 64] {
+    let mut out = [0; 64];
+    for (to, from) in out.iter_mut().zip(digest) {
+        *to = *from;
+    }
+    out
+}
+
+/// Compares MACs without telling by the time where they differ.
+fn check_mac(actual: &[u8], stored: &[u8]) -> Result<(), CryptError> {
+    aws_lc_rs::constant_time::verify_slices_are_equal(actual, stored).map_err(|_| CryptError::Authentication)
+}
+
+#[cfg(test)]
+mod tests;

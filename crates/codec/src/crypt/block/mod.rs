@@ -1,0 +1,117 @@
+//! What of a block is encrypted and what authenticated
+//! (docs/on-disk/31-encryption.md, sections 4 to 9).
+//!
+//! | block | function |
+//! | --- | --- |
+//! | level 0 of an encrypted type | [`decrypt_block`] |
+//! | dnodes: only bonus areas are encrypted | [`decrypt_dnode_block`] |
+//! | level 0 of any other type | [`verify_auth`] |
+//! | level 1 and above | [`verify_indirect_mac`], on the decompressed block |
+//! | object set | [`objset_macs`], to be compared with those in the block |
+//! | intent log | [`decrypt_zil_block`] |
+//!
+//! All but the last two work on the bytes as they are on disk, after the checksum was verified.
+
+mod dnode;
+mod objset;
+mod record;
+mod zil;
+
+pub use dnode::{decrypt_dnode_block, encrypt_dnode_block};
+pub use objset::objset_macs;
+pub use zil::{decrypt_zil_block, encrypt_zil_block};
+
+use super::{CryptError, DataKey, KEY_VERSION, MAC_LEN, check_mac, sha512};
+use format::blkptr::CryptParams;
+use format::{BlockPtr, Endian};
+use std::ops::Range;
+
+/// Decrypts the block that `bp` points to, `psize` bytes as they are on disk.
+pub fn decrypt_block(key: &DataKey, bp: &BlockPtr, data: &mut [u8]) -> Result<(), CryptError> {
+    let CryptParams { salt, iv, mac } = bp.crypt_params().ok_or(CryptError::NotEncrypted)?;
+    key.decrypt(&salt, &iv, &mac, &[], data)
+}
+
+/// Checks the MAC of a block at level 0 that is authenticated only, `psize` bytes as on disk.
+pub fn verify_auth(key: &DataKey, bp: &BlockPtr, data: &[u8]) -> Result<(), CryptError> {
+    check_mac(&auth_mac(key, data), &bp.mac_bytes())
+}
+
+/// The MAC of a block at level 0 that is authenticated only.
+pub fn auth_mac(key: &DataKey, data: &[u8]) -> [u8; MAC_LEN] {
+    head(&key.hmac(&[data]))
+}
+
+/// Checks the MAC of an indirect block; `data` is the block decompressed. No key is needed: it is a
+/// plain hash of the MACs below, in the form of either version of key objects.
+pub fn verify_indirect_mac(bp: &BlockPtr, data: &[u8]) -> Result<(), CryptError> {
+    let order = bp.byte_order();
+    let stored = bp.mac_bytes();
+    [KEY_VERSION, 0]
+        .into_iter()
+        .find_map(|version| check_mac(&indirect_mac(version, data, order), &stored).ok())
+        .ok_or(CryptError::Authentication)
+}
+
+/// The MAC of an indirect block, decompressed, in the form of a version of key objects.
+pub fn indirect_mac(version: u64, data: &[u8], order: Endian) -> [u8; MAC_LEN] {
+    let mut records = Vec::with_capacity(data.len() / 4);
+    for bp in BlockPtr::decode_all(data, order) {
+        record::push_pointer(version, &bp, &mut records);
+    }
+    head(&sha512(&[&records]))
+}
+
+fn head(digest: &[u8; 64]) -> [u8; MAC_LEN] {
+    let mut mac = [0; MAC_LEN];
+    mac.copy_from_slice(&digest[..MAC_LEN]);
+    mac
+}
+
+/// The parts of a structured block: what is authenticated in clear, and which bytes are encrypted.
+struct Plan {
+    aad: Vec<u8>,
+    /// In ascending order, without overlaps, within the block.
+    secret: Vec<Range<usize>>,
+}
+
+impl Plan {
+    /// The encrypted bytes of the block, one range after the other.
+    fn gather(&self, block: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.secret.iter().map(ExactSizeIterator::len).sum());
+        for range in &self.secret {
+            out.extend_from_slice(block.get(range.clone()).unwrap_or(&[]));
+        }
+        out
+    }
+
+    /// Puts them back.
+    fn scatter(&self, mut bytes: &[u8], block: &mut [u8]) {
+        for range in &self.secret {
+            let Some(place) = block.get_mut(range.clone()) else { return };
+            let Some((head, rest)) = bytes.split_at_checked(place.len()) else { return };
+            place.copy_from_slice(head);
+            bytes = rest;
+        }
+    }
+
+    fn decrypt(&self, key: &DataKey, params: &CryptParams, block: &mut [u8]) -> Result<(), CryptError> {
+        let mut bytes = self.gather(block);
+        let opened = key.decrypt(&params.salt, &params.iv, &params.mac, &self.aad, &mut bytes);
+        self.scatter(&bytes, block);
+        opened
+    }
+
+    /// The MAC in `params` is not looked at.
+    fn encrypt(
+        &self,
+        key: &DataKey,
+        params: &CryptParams,
+        block: &mut [u8],
+    ) -> Result<[u8; MAC_LEN], CryptError> {
+        let mut bytes = self.gather(block);
+        let mac = key.encrypt(&params.salt, &params.iv, &self.aad, &mut bytes)?;
+        self.scatter(&bytes, block);
+        Ok(mac)
+    }
+}

@@ -1,0 +1,67 @@
+//! The two MACs of an object set (docs/on-disk/31-encryption.md, section 8).
+
+use super::DataKey;
+use super::record::{DnodeParts, bad_dnode};
+use crate::crypt::CryptError;
+use format::Endian;
+use format::dnode::SLOT_SIZE;
+use format::objset::FLAG_USERACCOUNTING_COMPLETE;
+
+const WHAT: &str = "objset";
+const KIND: usize = 704;
+const FLAGS: usize = 712;
+/// The flags that travel with a raw stream: none.
+const PORTABLE_FLAGS: u64 = 0;
+/// Where the dnodes of user, group and project accounting are, in objects sets that have them.
+const ACCOUNTING: [usize; 3] = [1024, 1536, 2048];
+/// Object sets of this size have project accounting too; from the other one on, user and group.
+const WITH_PROJECTS: usize = 4096;
+
+/// The portable and the local MAC that the object set should have. The local one is zeros when space
+/// accounting is not complete; so it is on disk, too, after a raw receive, whatever the flags say.
+pub fn objset_macs(
+    key: &DataKey,
+    objset: &[u8],
+    order: Endian,
+) -> Result<([u8; 32], [u8; 32]), CryptError> {
+    let short = CryptError::Structure { what: WHAT, why: "ends too early", at: objset.len() };
+    let kind = order.get_u64(objset, KIND).ok_or(short.clone())?;
+    let flags = order.get_u64(objset, FLAGS).ok_or(short)?;
+    let mut meta = Vec::new();
+    push_dnode(key, objset, 0, order, &mut meta)?;
+    // The type in the big order is an accident that became the format.
+    let portable = key.hmac(&[&kind.to_be_bytes(), &PORTABLE_FLAGS.to_le_bytes(), &meta]);
+
+    let mut accounting = Vec::new();
+    let present = if objset.len() >= WITH_PROJECTS { 3 } else { 2 };
+    for at in ACCOUNTING.into_iter().take(present) {
+        if objset.get(at).is_some_and(|kind| *kind != 0) {
+            push_dnode(key, objset, at, order, &mut accounting)?;
+        }
+    }
+    let local = if flags & FLAG_USERACCOUNTING_COMPLETE == 0 || accounting.is_empty() {
+        [0; 32]
+    } else {
+        head(&key.hmac(&[&flags.to_le_bytes(), &accounting]))
+    };
+    Ok((head(&portable), local))
+}
+
+fn push_dnode(
+    key: &DataKey,
+    objset: &[u8],
+    at: usize,
+    order: Endian,
+    out: &mut Vec<u8>,
+) -> Result<(), CryptError> {
+    let slot = objset.get(at..at + SLOT_SIZE).ok_or(bad_dnode(WHAT, at))?;
+    let parts = DnodeParts::of(slot).ok_or(bad_dnode(WHAT, at))?;
+    parts.push_record(key.version(), slot, order, out);
+    Ok(())
+}
+
+fn head(digest: &[u8; 64]) -> [u8; 32] {
+    let mut mac = [0; 32];
+    mac.copy_from_slice(&digest[..32]);
+    mac
+}

@@ -1,0 +1,177 @@
+//! The keys of a dataset in clear, and the keys derived from them.
+//!
+//! # Locks
+//! One per shard of the cache, held for a look-up or an insertion, never while deriving a key.
+
+use super::aead::Aead;
+use super::{
+    CryptError, HMAC_KEY_LEN, IV_LEN, KEY_LEN, KEY_VERSION, MAC_LEN, SALT_LEN, Suite, sha512, to_array,
+};
+use aws_lc_rs::hmac;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use zeroize::Zeroizing;
+
+/// Shards of the cache, chosen by the salt.
+const SHARDS: usize = 8;
+/// Keys in a shard. Ordinary blocks share one salt per load of the key, so few are alive; only
+/// deduplicated blocks have one each, and those cost a derivation each.
+const SHARD_KEYS: usize = 8;
+
+type Shard = RwLock<Vec<([u8; SALT_LEN], Arc<Aead>)>>;
+
+/// The master key and the HMAC key of a dataset and its clones.
+pub struct DataKey {
+    suite: Suite,
+    guid: u64,
+    version: u64,
+    master: Zeroizing<[u8; KEY_LEN]>,
+    hmac_bytes: Zeroizing<[u8; HMAC_KEY_LEN]>,
+    hmac: hmac::Key,
+    /// Keyed with what HKDF extracts from the master key.
+    derive: hmac::Key,
+    cache: [Shard; SHARDS],
+}
+
+impl DataKey {
+    /// From keys in clear: `master` has the suite's length, `hmac` 64 bytes.
+    pub fn new(
+        suite: Suite,
+        guid: u64,
+        version: u64,
+        master: &[u8],
+        hmac: &[u8],
+    ) -> Result<DataKey, CryptError> {
+        if version > KEY_VERSION {
+            return Err(CryptError::KeyVersion { version });
+        }
+        let wrong = |why, at| CryptError::Structure { what: "key", why, at };
+        if master.len() != suite.key_len() {
+            return Err(wrong("master key of another suite", master.len()));
+        }
+        let mut slot = Zeroizing::new([0; KEY_LEN]);
+        slot[..master.len()].copy_from_slice(master);
+        let hmac_bytes: [u8; HMAC_KEY_LEN] =
+            hmac.try_into().map_err(|_| wrong("HMAC key of another length", hmac.len()))?;
+        let extract = hmac::Key::new(hmac::HMAC_SHA512, &[]);
+        let pseudorandom = Zeroizing::new(to_array(hmac::sign(&extract, master).as_ref()));
+        Ok(DataKey {
+            suite,
+            guid,
+            version,
+            master: slot,
+            hmac: hmac::Key::new(hmac::HMAC_SHA512, hmac),
+            hmac_bytes: Zeroizing::new(hmac_bytes),
+            derive: hmac::Key::new(hmac::HMAC_SHA512, &*pseudorandom),
+            cache: Default::default(),
+        })
+    }
+
+    /// Cipher and mode.
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// Identity of the master key.
+    pub fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// Version of the key object: decides the form of what is authenticated.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(super) fn master(&self) -> &[u8] {
+        &self.master[..self.suite.key_len()]
+    }
+
+    pub(super) fn hmac_key(&self) -> &[u8; HMAC_KEY_LEN] {
+        &self.hmac_bytes
+    }
+
+    /// Decrypts `data` in place. When the tag is wrong, `data` is wiped and the error is
+    /// [`CryptError::Authentication`].
+    pub fn decrypt(
+        &self,
+        salt: &[u8; SALT_LEN],
+        iv: &[u8; IV_LEN],
+        mac: &[u8; MAC_LEN],
+        aad: &[u8],
+        data: &mut [u8],
+    ) -> Result<(), CryptError> {
+        self.block_key(salt).open(iv, mac, aad, data)
+    }
+
+    /// Encrypts `data` in place and gives the tag. Salt and IV together must not have been used with
+    /// this key for other data.
+    pub fn encrypt(
+        &self,
+        salt: &[u8; SALT_LEN],
+        iv: &[u8; IV_LEN],
+        aad: &[u8],
+        data: &mut [u8],
+    ) -> Result<[u8; MAC_LEN], CryptError> {
+        self.block_key(salt).seal(iv, aad, data)
+    }
+
+    /// HMAC-SHA512 of `parts`, one after the other.
+    pub fn hmac(&self, parts: &[&[u8]]) -> [u8; 64] {
+        let mut context = hmac::Context::with_key(&self.hmac);
+        for part in parts {
+            context.update(part);
+        }
+        to_array(context.sign().as_ref())
+    }
+
+    /// SHA-512 of `parts`, one after the other: no key is involved.
+    pub fn sha512(parts: &[&[u8]]) -> [u8; 64] {
+        sha512(parts)
+    }
+
+    /// Salt and IV of a block that is to be deduplicated: equal data gets equal ones.
+    pub fn dedup_params(&self, plain: &[u8]) -> ([u8; SALT_LEN], [u8; IV_LEN]) {
+        let digest = self.hmac(&[plain]);
+        let mut salt = [0; SALT_LEN];
+        salt.copy_from_slice(&digest[..SALT_LEN]);
+        let mut iv = [0; IV_LEN];
+        iv.copy_from_slice(&digest[SALT_LEN..SALT_LEN + IV_LEN]);
+        (salt, iv)
+    }
+
+    /// The key of all blocks with this salt, derived on first use.
+    fn block_key(&self, salt: &[u8; SALT_LEN]) -> Arc<Aead> {
+        let shard = &self.cache[usize::from(salt[0]) % SHARDS];
+        let found = |keys: &[([u8; SALT_LEN], Arc<Aead>)]| {
+            keys.iter().find(|(known, _)| known == salt).map(|(_, key)| Arc::clone(key))
+        };
+        if let Some(key) = found(&shard.read().unwrap_or_else(PoisonError::into_inner)) {
+            return key;
+        }
+        let key = Arc::new(self.derive(salt));
+        let mut keys = shard.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = found(&keys) {
+            return key;
+        }
+        if keys.len() >= SHARD_KEYS {
+            keys.remove(0);
+        }
+        keys.push((*salt, Arc::clone(&key)));
+        key
+    }
+
+    /// The one step of HKDF's expansion that is ever needed.
+    fn derive(&self, salt: &[u8; SALT_LEN]) -> Aead {
+        let mut context = hmac::Context::with_key(&self.derive);
+        context.update(salt);
+        context.update(&[1]);
+        let okm = Zeroizing::new(to_array(context.sign().as_ref()));
+        Aead::new(self.suite, &okm[..self.suite.key_len()])
+    }
+}
+
+impl fmt::Debug for DataKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataKey").field("suite", &self.suite).field("guid", &self.guid).finish_non_exhaustive()
+    }
+}
