@@ -1,0 +1,270 @@
+//! Cache devices: the header and log blocks that let a cache survive a restart
+//! (docs/on-disk/14-vdevs.md, section 12).
+//!
+//! Nothing on a cache device is needed to read a pool. Header and log blocks are in the byte order
+//! of their writer, which their magic tells.
+
+use crate::endian::bits;
+use crate::{CompressionId, DecodeError, DeviceOffset, Dva, Endian, Lsize, PoolGuid, Psize, Txg, VdevGuid};
+
+/// Marks a header: "ZFSCACHE".
+pub const HEADER_MAGIC: u64 = 0x5a46_5343_4143_4845;
+/// Marks a log block: "LOGBLKHD".
+pub const LOG_BLOCK_MAGIC: u64 = 0x4c4f_4742_4c4b_4844;
+/// Bytes of a header that are decoded; it is followed by zeros up to its trailer.
+pub const HEADER_SIZE: usize = 232;
+/// Bytes of an unpacked log block.
+pub const LOG_BLOCK_SIZE: usize = 64 << 10;
+/// Entries of a log block.
+pub const LOG_ENTRIES: usize = 1022;
+
+const WHAT: &str = "cache device";
+const POINTER_SIZE: usize = 64;
+const ENTRIES_AT: usize = 128;
+
+fn order_by_magic(bytes: &[u8], expected: u64) -> Result<Endian, DecodeError> {
+    let found = Endian::Little.u64(WHAT, bytes, 0)?;
+    match found {
+        _ if found == expected => Ok(Endian::Little),
+        _ if found.swap_bytes() == expected => Ok(Endian::Big),
+        _ => Err(DecodeError::Magic { what: WHAT, found, expected }),
+    }
+}
+
+/// Where a log block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogBlockPtr {
+    /// Where it starts.
+    pub address: DeviceOffset,
+    /// Bytes of the cached blocks that it describes.
+    pub payload_asize: u64,
+    /// Where the first of these starts.
+    pub payload_start: DeviceOffset,
+    /// Sizes, compression and checksum, packed.
+    pub prop: u64,
+    /// Fletcher-4 of the stored bytes.
+    pub checksum: [u64; 4],
+}
+
+impl LogBlockPtr {
+    fn decode(bytes: &[u8], at: usize, order: Endian) -> Result<LogBlockPtr, DecodeError> {
+        let [address, payload_asize, payload_start, prop, checksum @ ..] =
+            order.words::<8>(WHAT, bytes, at)?;
+        Ok(LogBlockPtr {
+            address: DeviceOffset(address),
+            payload_asize,
+            payload_start: DeviceOffset(payload_start),
+            prop,
+            checksum,
+        })
+    }
+
+    /// Points to nothing.
+    pub fn is_empty(&self) -> bool {
+        self.address.0 == 0
+    }
+
+    /// Bytes before compression.
+    pub fn lsize(&self) -> Lsize {
+        Lsize((bits(self.prop, 0, 16) + 1) << 9)
+    }
+
+    /// Bytes stored.
+    pub fn psize(&self) -> Psize {
+        Psize((bits(self.prop, 16, 16) + 1) << 9)
+    }
+
+    /// The compression algorithm.
+    pub fn compression(&self) -> Result<CompressionId, DecodeError> {
+        CompressionId::from_id(bits(self.prop, 32, 7) as u8)
+    }
+
+    /// The number of the checksum algorithm: always Fletcher-4.
+    pub fn checksum_id(&self) -> u8 {
+        bits(self.prop, 40, 8) as u8
+    }
+}
+
+/// The header of a cache device, at the start of its allocatable space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheHeader {
+    /// Version of the format: 1.
+    pub version: u64,
+    /// The pool it caches.
+    pub pool_guid: PoolGuid,
+    /// The device.
+    pub vdev_guid: VdevGuid,
+    /// Entries per log block; 0: no log, the device is too small.
+    pub log_entries: u64,
+    /// Blocks below this place, up to where writing goes on, have been evicted.
+    pub evict: DeviceOffset,
+    /// Bit 0: the device has not been filled once yet.
+    pub flags: u64,
+    /// First byte that is used.
+    pub start: DeviceOffset,
+    /// One past the last byte that is used.
+    pub end: DeviceOffset,
+    /// The newest log block, and the one before it.
+    pub newest: [LogBlockPtr; 2],
+    /// Bytes taken by log blocks.
+    pub log_asize: u64,
+    /// Number of log blocks.
+    pub log_count: u64,
+    /// Seconds since 1970 of the last change of the trim state.
+    pub trim_time: u64,
+    /// State of trimming.
+    pub trim_state: u64,
+    /// Byte order of the writer.
+    pub order: Endian,
+}
+
+impl CacheHeader {
+    /// Reads a header; its trailer is checked elsewhere.
+    pub fn decode(bytes: &[u8]) -> Result<CacheHeader, DecodeError> {
+        DecodeError::need(WHAT, HEADER_SIZE, bytes.len())?;
+        let order = order_by_magic(bytes, HEADER_MAGIC)?;
+        let [_, version, pool, vdev, log_entries, evict, flags, start, end] =
+            order.words::<9>(WHAT, bytes, 0)?;
+        if version != 1 {
+            return Err(DecodeError::field(WHAT, "version", version));
+        }
+        if log_entries > LOG_ENTRIES as u64 {
+            return Err(DecodeError::field(WHAT, "log entries per block", log_entries));
+        }
+        let [log_asize, log_count, trim_time, trim_state] =
+            order.words(WHAT, bytes, 72 + 2 * POINTER_SIZE)?;
+        Ok(CacheHeader {
+            version,
+            pool_guid: PoolGuid(pool),
+            vdev_guid: VdevGuid(vdev),
+            log_entries,
+            evict: DeviceOffset(evict),
+            flags,
+            start: DeviceOffset(start),
+            end: DeviceOffset(end),
+            newest: [
+                LogBlockPtr::decode(bytes, 72, order)?,
+                LogBlockPtr::decode(bytes, 72 + POINTER_SIZE, order)?,
+            ],
+            log_asize,
+            log_count,
+            trim_time,
+            trim_state,
+            order,
+        })
+    }
+}
+
+/// A cached block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheEntry {
+    /// The block's address in the pool.
+    pub dva: Dva,
+    /// Its physical birth.
+    pub birth: Txg,
+    /// Sizes, compression and state, packed.
+    pub prop: u64,
+    /// Where it is on the cache device.
+    pub address: DeviceOffset,
+    /// Level of its compression.
+    pub complevel: u64,
+}
+
+impl CacheEntry {
+    /// Bytes before compression.
+    pub fn lsize(&self) -> Lsize {
+        Lsize((bits(self.prop, 0, 16) + 1) << 9)
+    }
+
+    /// Bytes after compression.
+    pub fn psize(&self) -> Psize {
+        Psize((bits(self.prop, 16, 16) + 1) << 9)
+    }
+
+    /// The number of the compression algorithm.
+    pub fn compression_id(&self) -> u8 {
+        bits(self.prop, 32, 7) as u8
+    }
+
+    /// Is metadata.
+    pub fn is_metadata(&self) -> bool {
+        bits(self.prop, 48, 8) == 2
+    }
+
+    /// Is encrypted or authenticated.
+    pub fn is_protected(&self) -> bool {
+        bits(self.prop, 56, 1) == 1
+    }
+}
+
+/// A log block: what is cached, and the log block before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogBlock {
+    /// The block before, in one of two interleaved chains.
+    pub previous: LogBlockPtr,
+    /// The cached blocks.
+    pub entries: Vec<CacheEntry>,
+}
+
+impl LogBlock {
+    /// Reads the first `count` entries of an unpacked log block, [`CacheHeader::log_entries`]; those
+    /// without an address are left out.
+    pub fn decode(bytes: &[u8], count: u64) -> Result<LogBlock, DecodeError> {
+        let order = order_by_magic(bytes, LOG_BLOCK_MAGIC)?;
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(LOG_ENTRIES);
+        let body = bytes.get(ENTRIES_AT..).unwrap_or(&[]);
+        DecodeError::need(WHAT, count * POINTER_SIZE, body.len())?;
+        let mut entries = Vec::with_capacity(count);
+        for raw in body.chunks_exact(POINTER_SIZE).take(count) {
+            let [place, position, birth, prop, address, complevel] = order.words::<6>(WHAT, raw, 0)?;
+            let Some(dva) = Dva::from_words(place, position) else { continue };
+            let address = DeviceOffset(address);
+            entries.push(CacheEntry { dva, birth: Txg(birth), prop, address, complevel });
+        }
+        Ok(LogBlock { previous: LogBlockPtr::decode(bytes, 8, order)?, entries })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Header of a cache device of OpenZFS 2.3.2.
+    const HEADER: &[u8] = include_bytes!("../testdata/l2arc-header.bin");
+
+    #[test]
+    fn a_real_header() {
+        let header = CacheHeader::decode(HEADER).unwrap();
+        assert_eq!((header.version, header.order), (1, Endian::Little));
+        assert_eq!(header.start, DeviceOffset(0x40_0000 + HEADER.len() as u64));
+        assert!(header.start < header.end && header.log_entries <= LOG_ENTRIES as u64);
+    }
+
+    #[test]
+    fn headers_of_either_order_but_no_other_magic() {
+        let mut swapped = HEADER.to_vec();
+        swapped.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+        let (a, b) = (CacheHeader::decode(HEADER).unwrap(), CacheHeader::decode(&swapped).unwrap());
+        assert_eq!(CacheHeader { order: Endian::Little, ..b }, a);
+        assert!(CacheHeader::decode(&[0; 512]).is_err());
+        assert!(CacheHeader::decode(&HEADER[..200]).is_err());
+    }
+
+    #[test]
+    fn log_blocks_skip_empty_entries() {
+        let mut block = vec![0; LOG_BLOCK_SIZE];
+        block[..8].copy_from_slice(&LOG_BLOCK_MAGIC.to_le_bytes());
+        block[8..16].copy_from_slice(&4096u64.to_le_bytes());
+        let words = [8u64, 16, 77, 0x0102_000f_0001_0003, 8192, 0];
+        for (i, word) in words.iter().enumerate() {
+            block[128 + 64 + 8 * i..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        let log = LogBlock::decode(&block, 10).unwrap();
+        assert_eq!((log.previous.address, log.entries.len()), (DeviceOffset(4096), 1));
+        let entry = log.entries[0];
+        assert_eq!((entry.lsize(), entry.psize(), entry.birth), (Lsize(2048), Psize(1024), Txg(77)));
+        assert!(entry.is_metadata() && entry.is_protected());
+        assert!(LogBlock::decode(&block[..200], 10).is_err());
+        assert!(LogBlock::decode(&[0; 256], 1).is_err());
+    }
+}

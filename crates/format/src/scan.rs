@@ -1,0 +1,398 @@
+//! Progress of long-running work, kept as arrays of numbers in the MOS and in vdev ZAPs: scrub and
+//! resilver, error scrub, sequential rebuild, device removal
+//! (docs/on-disk/14-vdevs.md, sections 6 and 9).
+//!
+//! Older software wrote shorter arrays: what is missing counts as zero. Longer ones are refused.
+
+use crate::{DecodeError, ObjectId, Txg, VdevId};
+
+/// What a scan does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ScanFunc {
+    /// Nothing was ever started.
+    None,
+    /// Checks every block.
+    Scrub,
+    /// Brings devices up to date.
+    Resilver,
+    /// Checks the blocks in the error log.
+    ErrorScrub,
+}
+
+/// How far it got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ScanState {
+    /// Never started.
+    None,
+    /// Running, or to be resumed.
+    Scanning,
+    /// Ended.
+    Finished,
+    /// Stopped before its end.
+    Canceled,
+    /// An error scrub is running.
+    ErrorScrubbing,
+}
+
+/// The scan goes over the dataset again.
+pub const SCAN_FLAG_VISIT_AGAIN: u64 = 1;
+/// Paused.
+pub const SCAN_FLAG_PAUSED: u64 = 2;
+/// Every block is read, whatever its dataset says.
+pub const SCAN_FLAG_THOROUGH: u64 = 4;
+
+fn func(id: u64) -> Result<ScanFunc, DecodeError> {
+    Ok(match id {
+        0 => ScanFunc::None,
+        1 => ScanFunc::Scrub,
+        2 => ScanFunc::Resilver,
+        3 => ScanFunc::ErrorScrub,
+        _ => return Err(DecodeError::field("scan", "function", id)),
+    })
+}
+
+fn state(id: u64) -> Result<ScanState, DecodeError> {
+    Ok(match id {
+        0 => ScanState::None,
+        1 => ScanState::Scanning,
+        2 => ScanState::Finished,
+        3 => ScanState::Canceled,
+        4 => ScanState::ErrorScrubbing,
+        _ => return Err(DecodeError::field("scan", "state", id)),
+    })
+}
+
+/// The words, filled up with zeros.
+fn extend<const N: usize>(what: &'static str, words: &[u64]) -> Result<[u64; N], DecodeError> {
+    if words.len() > N {
+        return Err(DecodeError::field(what, "length", words.len() as u64));
+    }
+    let mut out = [0; N];
+    for (slot, word) in out.iter_mut().zip(words) {
+        *slot = *word;
+    }
+    Ok(out)
+}
+
+/// State of the scrub or resilver: `scan` in the MOS directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanPhys {
+    /// What it does.
+    pub func: ScanFunc,
+    /// How far it got.
+    pub state: ScanState,
+    /// ZAP of the datasets still to be visited.
+    pub queue: ObjectId,
+    /// Blocks born after this txg matter.
+    pub min_txg: Txg,
+    /// Blocks born up to this txg matter.
+    pub max_txg: Txg,
+    /// The same for the dataset being visited.
+    pub current_min_txg: Txg,
+    /// The same for the dataset being visited.
+    pub current_max_txg: Txg,
+    /// Seconds since 1970 of its start.
+    pub start_time: u64,
+    /// Seconds since 1970 of its end.
+    pub end_time: u64,
+    /// Bytes to look at.
+    pub to_examine: u64,
+    /// Bytes looked at.
+    pub examined: u64,
+    /// Bytes left out.
+    pub skipped: u64,
+    /// Bytes repaired or resilvered.
+    pub processed: u64,
+    /// Errors found.
+    pub errors: u64,
+    /// Classes of the dedup tables that are walked first.
+    pub ddt_class_max: u64,
+    /// Where the walk of the dedup tables is: class, type, checksum, cursor.
+    pub ddt_bookmark: [u64; 4],
+    /// Where the walk is: object set, object, level, block.
+    pub bookmark: [u64; 4],
+    /// `SCAN_FLAG_…`
+    pub flags: u64,
+}
+
+impl ScanPhys {
+    /// Words of the array.
+    pub const WORDS: usize = 24;
+
+    /// From the array.
+    pub fn from_words(words: &[u64]) -> Result<ScanPhys, DecodeError> {
+        let w: [u64; ScanPhys::WORDS] = extend("scan", words)?;
+        Ok(ScanPhys {
+            func: func(w[0])?,
+            state: state(w[1])?,
+            queue: ObjectId(w[2]),
+            min_txg: Txg(w[3]),
+            max_txg: Txg(w[4]),
+            current_min_txg: Txg(w[5]),
+            current_max_txg: Txg(w[6]),
+            start_time: w[7],
+            end_time: w[8],
+            to_examine: w[9],
+            examined: w[10],
+            skipped: w[11],
+            processed: w[12],
+            errors: w[13],
+            ddt_class_max: w[14],
+            ddt_bookmark: [w[15], w[16], w[17], w[18]],
+            bookmark: [w[19], w[20], w[21], w[22]],
+            flags: w[23],
+        })
+    }
+
+    /// The array.
+    pub fn to_words(&self) -> [u64; ScanPhys::WORDS] {
+        let [d0, d1, d2, d3] = self.ddt_bookmark;
+        let [b0, b1, b2, b3] = self.bookmark;
+        [
+            self.func as u64,
+            self.state as u64,
+            self.queue.0,
+            self.min_txg.0,
+            self.max_txg.0,
+            self.current_min_txg.0,
+            self.current_max_txg.0,
+            self.start_time,
+            self.end_time,
+            self.to_examine,
+            self.examined,
+            self.skipped,
+            self.processed,
+            self.errors,
+            self.ddt_class_max,
+            d0,
+            d1,
+            d2,
+            d3,
+            b0,
+            b1,
+            b2,
+            b3,
+            self.flags,
+        ]
+    }
+
+    /// Paused by hand.
+    pub fn is_paused(&self) -> bool {
+        self.flags & SCAN_FLAG_PAUSED != 0
+    }
+}
+
+/// State of the error scrub: `error_scrub` in the MOS directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorScrubPhys {
+    /// What it does.
+    pub func: ScanFunc,
+    /// How far it got.
+    pub state: ScanState,
+    /// Cursor in the error log.
+    pub cursor: u64,
+    /// Seconds since 1970 of its start.
+    pub start_time: u64,
+    /// Seconds since 1970 of its end.
+    pub end_time: u64,
+    /// Blocks to look at.
+    pub to_examine: u64,
+    /// Blocks looked at.
+    pub examined: u64,
+    /// Errors found.
+    pub errors: u64,
+    /// Not 0: paused.
+    pub paused_flags: u64,
+}
+
+impl ErrorScrubPhys {
+    /// From the array of nine.
+    pub fn from_words(words: &[u64]) -> Result<ErrorScrubPhys, DecodeError> {
+        let [f, s, cursor, start_time, end_time, to_examine, examined, errors, paused_flags] =
+            extend("error scrub", words)?;
+        Ok(ErrorScrubPhys {
+            func: func(f)?,
+            state: state(s)?,
+            cursor,
+            start_time,
+            end_time,
+            to_examine,
+            examined,
+            errors,
+            paused_flags,
+        })
+    }
+}
+
+/// State of a sequential rebuild: `org.openzfs:vdev_rebuild` in the ZAP of a top-level vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RebuildPhys {
+    /// How far it got.
+    pub state: RebuildState,
+    /// Everything below has been copied.
+    pub last_offset: u64,
+    /// Blocks born after this txg were missing.
+    pub min_txg: Txg,
+    /// Blocks born up to this txg were missing.
+    pub max_txg: Txg,
+    /// Seconds since 1970 of its start.
+    pub start_time: u64,
+    /// Seconds since 1970 of its end.
+    pub end_time: u64,
+    /// Milliseconds spent.
+    pub scan_time_ms: u64,
+    /// Bytes of allocated segments passed.
+    pub bytes_scanned: u64,
+    /// Bytes of repairs started.
+    pub bytes_issued: u64,
+    /// Bytes repaired.
+    pub bytes_rebuilt: u64,
+    /// Bytes to do in all.
+    pub bytes_est: u64,
+    /// Errors met.
+    pub errors: u64,
+}
+
+/// How far a rebuild got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RebuildState {
+    /// Never started.
+    None,
+    /// Running, or to be resumed.
+    Active,
+    /// Stopped before its end.
+    Canceled,
+    /// Ended.
+    Complete,
+}
+
+impl RebuildPhys {
+    /// From the array of twelve.
+    pub fn from_words(words: &[u64]) -> Result<RebuildPhys, DecodeError> {
+        let w: [u64; 12] = extend("rebuild", words)?;
+        let state = match w[0] {
+            0 => RebuildState::None,
+            1 => RebuildState::Active,
+            2 => RebuildState::Canceled,
+            3 => RebuildState::Complete,
+            other => return Err(DecodeError::field("rebuild", "state", other)),
+        };
+        Ok(RebuildPhys {
+            state,
+            last_offset: w[1],
+            min_txg: Txg(w[2]),
+            max_txg: Txg(w[3]),
+            start_time: w[4],
+            end_time: w[5],
+            scan_time_ms: w[6],
+            bytes_scanned: w[7],
+            bytes_issued: w[8],
+            bytes_rebuilt: w[9],
+            bytes_est: w[10],
+            errors: w[11],
+        })
+    }
+}
+
+/// State of the newest device removal: `com.delphix:removing` in the MOS directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemovalPhys {
+    /// How far it got.
+    pub state: ScanState,
+    /// The vdev being removed.
+    pub vdev: Option<VdevId>,
+    /// The vdev removed before it: start of the chain through `prev_indirect_vdev`.
+    pub prev_indirect_vdev: Option<VdevId>,
+    /// Seconds since 1970 of its start.
+    pub start_time: u64,
+    /// Seconds since 1970 of its end.
+    pub end_time: u64,
+    /// Bytes to copy.
+    pub to_copy: u64,
+    /// Bytes copied.
+    pub copied: u64,
+}
+
+impl RemovalPhys {
+    /// From the array of seven.
+    pub fn from_words(words: &[u64]) -> Result<RemovalPhys, DecodeError> {
+        let [s, vdev, prev, start_time, end_time, to_copy, copied] = extend("removal", words)?;
+        Ok(RemovalPhys {
+            state: state(s)?,
+            vdev: vdev_id(vdev)?,
+            prev_indirect_vdev: vdev_id(prev)?,
+            start_time,
+            end_time,
+            to_copy,
+            copied,
+        })
+    }
+}
+
+/// A mapping being rewritten without its obsolete parts: `com.delphix:condensing_indirect`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CondensingPhys {
+    /// The removed vdev.
+    pub vdev: VdevId,
+    /// Space map of what was obsolete at the start.
+    pub previous_obsolete: ObjectId,
+    /// The mapping being written.
+    pub next_mapping: ObjectId,
+}
+
+impl CondensingPhys {
+    /// From the array of three.
+    pub fn from_words(words: &[u64]) -> Result<CondensingPhys, DecodeError> {
+        let [vdev, previous, next] = extend("condensing", words)?;
+        Ok(CondensingPhys {
+            vdev: vdev_id(vdev)?.ok_or(DecodeError::field("condensing", "vdev", vdev))?,
+            previous_obsolete: ObjectId(previous),
+            next_mapping: ObjectId(next),
+        })
+    }
+}
+
+/// All ones stand for none.
+fn vdev_id(id: u64) -> Result<Option<VdevId>, DecodeError> {
+    match id {
+        u64::MAX => Ok(None),
+        id if id < 1 << 24 => Ok(Some(VdevId(id as u32))),
+        id => Err(DecodeError::field("removal", "vdev", id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scans_round_trip_and_short_arrays_are_filled_up() {
+        let mut words: [u64; 24] = std::array::from_fn(|i| i as u64);
+        words[0] = 2;
+        words[1] = 1;
+        let scan = ScanPhys::from_words(&words).unwrap();
+        assert_eq!((scan.func, scan.state), (ScanFunc::Resilver, ScanState::Scanning));
+        assert_eq!((scan.bookmark, scan.flags), ([19, 20, 21, 22], 23));
+        assert_eq!(scan.to_words(), words);
+        let short = ScanPhys::from_words(&words[..20]).unwrap();
+        assert_eq!((short.bookmark, short.is_paused()), ([19, 0, 0, 0], false));
+    }
+
+    #[test]
+    fn longer_arrays_and_unknown_numbers_are_refused() {
+        assert!(ScanPhys::from_words(&[0; 25]).is_err());
+        assert!(ScanPhys::from_words(&[4]).is_err());
+        assert!(ScanPhys::from_words(&[0, 5]).is_err());
+        assert!(ErrorScrubPhys::from_words(&[0; 10]).is_err());
+        assert!(RebuildPhys::from_words(&[4]).is_err());
+        assert!(RemovalPhys::from_words(&[0, 1 << 24]).is_err());
+    }
+
+    #[test]
+    fn removals_end_their_chain_with_all_ones() {
+        let removal = RemovalPhys::from_words(&[2, u64::MAX, 1, 5, 6, 7, 8]).unwrap();
+        assert_eq!((removal.vdev, removal.prev_indirect_vdev), (None, Some(VdevId(1))));
+        assert_eq!((removal.state, removal.copied), (ScanState::Finished, 8));
+        assert!(CondensingPhys::from_words(&[u64::MAX, 1, 2]).is_err());
+    }
+}
