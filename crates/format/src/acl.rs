@@ -213,7 +213,10 @@ mod tests {
             raw.extend(order.put_u32(mask));
         }
         let aces = decode_aces(&raw, 3, AclVersion::Fuid, order).unwrap();
-        assert_eq!(aces.iter().map(|ace| ace.who).collect::<Vec<_>>(), [Who::Owner, Who::Group, Who::Everyone]);
+        assert_eq!(
+            aces.iter().map(|ace| ace.who).collect::<Vec<_>>(),
+            [Who::Owner, Who::Group, Who::Everyone]
+        );
         assert_eq!(aces[2].mask, 0x12_00A9);
         assert!(decode_aces(&raw, 4, AclVersion::Fuid, order).is_err());
         assert!(decode_aces(&raw, u64::MAX, AclVersion::Fuid, order).is_err());
@@ -235,7 +238,8 @@ mod tests {
 
     #[test]
     fn posix_acl_of_linux() {
-        let raw = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x07\0\xe9\x03\0\0\x20\0\x04\0\xff\xff\xff\xff";
+        let raw =
+            b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x07\0\xe9\x03\0\0\x20\0\x04\0\xff\xff\xff\xff";
         let acl = decode_posix(raw).unwrap();
         assert_eq!(acl[1], PosixEntry { who: PosixWho::User(1001), perm: 7 });
         assert_eq!(acl[2].who, PosixWho::Other);

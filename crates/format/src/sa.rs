@@ -293,7 +293,11 @@ impl SaHeader {
             SA_MAGIC => Endian::Little,
             _ if magic == SA_MAGIC.swap_bytes() => Endian::Big,
             found => {
-                return Err(DecodeError::Magic { what: WHAT, found: found.into(), expected: SA_MAGIC.into() });
+                return Err(DecodeError::Magic {
+                    what: WHAT,
+                    found: found.into(),
+                    expected: SA_MAGIC.into(),
+                });
             }
         };
         let info = u64::from(order.u16(WHAT, bytes, 4)?);

@@ -1,0 +1,135 @@
+//! Extended attributes: a packed list among the system attributes, and a hidden directory of files
+//! (docs/on-disk/23-zpl.md, section 5).
+
+use crate::attrs::{Spill, Stored, with_stored};
+use crate::{Node, ZplError};
+use dmu::zap::Match;
+use format::sa::Attr;
+use format::{NvList, NvValue};
+
+/// Largest value that is read. Linux stops at 64 KiB; other systems do not.
+const VALUE_MAX: u64 = 1 << 24;
+/// The namespaces of Linux. A name outside them was made by another system.
+const NAMESPACES: [&[u8]; 4] = [b"user.", b"system.", b"security.", b"trusted."];
+const USER: &[u8] = b"user.";
+
+/// The name under which a stored name is shown.
+fn shown(stored: &[u8]) -> Vec<u8> {
+    if NAMESPACES.iter().any(|space| stored.starts_with(space)) {
+        return stored.to_vec();
+    }
+    [USER, stored].concat()
+}
+
+/// The names under which a shown name may be stored.
+fn stored_names(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let foreign = name.strip_prefix(USER).filter(|foreign| !foreign.is_empty() && shown(foreign) == name);
+    std::iter::once(name).chain(foreign)
+}
+
+fn bytes(value: &NvValue) -> Option<&[u8]> {
+    match value {
+        NvValue::ByteArray(bytes) | NvValue::Uint8Array(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+impl Node {
+    /// The packed list.
+    fn xattr_list(&self) -> Result<NvList, ZplError> {
+        let packed = with_stored(&self.fs, &self.object, Spill::Needed, |stored| match stored {
+            Stored::Sa(sa) => Ok(sa.find(Attr::Dxattr)?.map(|(_, packed)| packed.to_vec())),
+            Stored::Legacy(_) => Ok(None),
+        })?;
+        match packed {
+            Some(packed) if !packed.is_empty() => NvList::decode(&packed).map_err(|e| self.decode_error(e)),
+            _ => Ok(NvList::new()),
+        }
+    }
+
+    /// The hidden directory.
+    pub fn xattr_directory(&self) -> Result<Option<Node>, ZplError> {
+        match self.attrs().xattr_dir {
+            Some(id) => {
+                let dir = self.fs.node(id)?;
+                dir.expect(crate::FileKind::Directory, "directory of attributes")?;
+                Ok(Some(dir))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// The names of its extended attributes, each once, as Linux shows them.
+    pub fn xattrs(&self) -> Result<Vec<Vec<u8>>, ZplError> {
+        let list = self.xattr_list()?;
+        let mut names: Vec<Vec<u8>> = list
+            .iter_bytes()
+            .filter(|(_, value)| bytes(value).is_some())
+            .map(|(name, _)| shown(name))
+            .collect();
+        if let Some(dir) = self.xattr_directory()? {
+            for entry in dir.entries()? {
+                names.push(shown(&entry?.name));
+            }
+        }
+        let mut seen = std::collections::HashSet::new();
+        names.retain(|name| seen.insert(name.clone()));
+        Ok(names)
+    }
+
+    /// The value of an extended attribute: from the list first, then from the directory.
+    pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
+        let list = self.xattr_list()?;
+        for stored in stored_names(name) {
+            if let Some(value) = list.get(stored).and_then(bytes) {
+                return Ok(Some(value.to_vec()));
+            }
+        }
+        let Some(dir) = self.xattr_directory()? else { return Ok(None) };
+        for stored in stored_names(name) {
+            if let Some(id) = dir.lookup_entry(stored, Match::Exact)? {
+                return self.fs.node(id)?.xattr_content().map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// All extended attributes, names as Linux shows them, in the order of [`Node::xattrs`].
+    pub fn xattr_values(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ZplError> {
+        let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for name in self.xattrs()? {
+            if let Some(value) = self.xattr(&name)? {
+                found.push((name, value));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The whole content of a file of the hidden directory.
+    fn xattr_content(&self) -> Result<Vec<u8>, ZplError> {
+        let size = self.attrs().size;
+        if size > VALUE_MAX {
+            return Err(ZplError::TooLarge { object: self.id(), what: "an extended attribute", size });
+        }
+        let mut value = vec![0; size as usize];
+        let len = self.read_at(0, &mut value)?;
+        value.truncate(len);
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_names_are_shown_as_users() {
+        assert_eq!(shown(b"user.a"), b"user.a");
+        assert_eq!(shown(b"SUNWattr_ro"), b"user.SUNWattr_ro");
+        assert_eq!(stored_names(b"user.a").collect::<Vec<_>>(), [&b"user.a"[..], b"a"]);
+        assert_eq!(stored_names(b"security.x").collect::<Vec<_>>(), [b"security.x"]);
+        assert_eq!(stored_names(b"user.").collect::<Vec<_>>(), [b"user."]);
+        // What is stored as `trusted.x` is not shown as `user.trusted.x`.
+        assert_eq!(stored_names(b"user.trusted.x").collect::<Vec<_>>(), [b"user.trusted.x"]);
+    }
+}
