@@ -1,2 +1,119 @@
-//! The commands.
-fn main() {}
+//! The commands: one binary that is `zpool`, `zfs`, `zdb` or `cenote` by the name it is called with.
+//! `cenote zpool …` is `zpool …`, so that no link is needed.
+//!
+//! The drop-in commands have the options, output, messages and exit codes of OpenZFS 2.3.2
+//! (docs/on-disk/33-cli.md; fixtures/cli-transcripts), as far as they go: what reads is here, what
+//! changes a pool is refused by name. This is the only crate that prints.
+//!
+//! # What always holds
+//! - Data goes to standard output, messages to standard error.
+//! - Exit codes: 0 done, 1 failed (in part or whole), 2 wrong usage.
+//! - Bytes from a pool reach a terminal with their control characters made visible.
+#![forbid(unsafe_code)]
+
+mod getopt;
+mod out;
+mod stop;
+mod table;
+mod time;
+mod usage;
+mod usage_texts;
+mod values;
+mod vdevs;
+mod version;
+mod zfs;
+mod zpool;
+
+use out::Out;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+use stop::{Outcome, Stop};
+use usage::Tool;
+
+fn main() -> ExitCode {
+    let mut args: Vec<OsString> = std::env::args_os().collect();
+    let called = if args.is_empty() { OsString::new() } else { args.remove(0) };
+    let mut name = Path::new(&called).file_name().unwrap_or_default().to_owned();
+    if !is_tool(&name) && args.first().is_some_and(|first| is_tool(first)) {
+        name = args.remove(0);
+    }
+    match name.to_str() {
+        Some("zpool") => ExitCode::from(run(Tool::Zpool, args)),
+        Some("zfs") => ExitCode::from(run(Tool::Zfs, args)),
+        _ => ExitCode::from(2),
+    }
+}
+
+/// A name under which this binary is another tool than `cenote`.
+fn is_tool(name: &OsStr) -> bool {
+    matches!(name.to_str(), Some("zpool" | "zfs" | "zdb"))
+}
+
+/// Runs one of the tools; its exit code.
+fn run(tool: Tool, mut args: Vec<OsString>) -> u8 {
+    let out = Out::new();
+    if args.is_empty() {
+        eprint!("missing command\n{}", tool.summary());
+        return 2;
+    }
+    let word = args.remove(0).to_string_lossy().into_owned();
+    let word = match word.as_str() {
+        "-?" | "--help" | "help" => {
+            out.print(&tool.summary());
+            return 0;
+        }
+        "-V" | "--version" => "version",
+        other => other,
+    };
+    let Some(subcommand) = tool.subcommand(word) else {
+        eprint!("unrecognized command '{}'\n{}", out::visible(word), tool.summary());
+        return 2;
+    };
+    let outcome = match tool {
+        _ if asks_for_usage(&args) => Err(Stop::usage(no_such_option(subcommand))),
+        Tool::Zpool => zpool::run(subcommand, args, &out),
+        Tool::Zfs => zfs::run(subcommand, args, &out),
+    };
+    finish(tool, subcommand, outcome)
+}
+
+/// Says why a command ended, if it did not end well; its exit code.
+fn finish(tool: Tool, subcommand: &str, outcome: Outcome) -> u8 {
+    match outcome {
+        Ok(code) => code,
+        Err(Stop::Usage(message)) => {
+            if !message.is_empty() {
+                eprintln!("{}", out::visible(&message));
+            }
+            eprint!("{}", tool.of(subcommand));
+            2
+        }
+        Err(Stop::Failed(message)) => {
+            if let Some(message) = message {
+                // Messages may have several lines; each is made safe by itself.
+                message.lines().for_each(|line| eprintln!("{}", out::visible(line)));
+            }
+            1
+        }
+    }
+}
+
+/// `-?` is an option of no subcommand: asking for it is how one asks for the usage.
+fn asks_for_usage(args: &[OsString]) -> bool {
+    args.first().is_some_and(|first| first == "-?" || first == "--help")
+}
+
+/// What the tools say to `-?`; a few look at their operands first.
+fn no_such_option(subcommand: &str) -> &'static str {
+    match subcommand {
+        "redact" => "too few arguments",
+        "zone" | "unzone" => "missing argument(s)",
+        _ => "invalid option '?'",
+    }
+}
+
+/// What is said for a subcommand that the real tool has and this version has not.
+fn unsupported(tool: Tool, subcommand: &str) -> Stop {
+    Stop::failed(format!("{} {subcommand}: not supported by this version of Cenote", tool.name()))
+}

@@ -1,0 +1,682 @@
+//! What the verbs return: plain data, in the units that are stored, with nothing formatted.
+
+use serde::Serialize;
+
+/// A property's value, before anyone formats it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Value {
+    /// A number: bytes, a count, seconds since 1970, a ratio in hundredths, or an index's number.
+    Number(u64),
+    /// A string.
+    Text(String),
+    /// It has none.
+    Absent,
+}
+
+impl Value {
+    /// The number, if it is one.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Value::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The string, if it is one.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Value {
+        Value::Number(number)
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+}
+
+/// Where a property's value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Source {
+    /// Nowhere: it is computed.
+    None,
+    /// Set nowhere.
+    Default,
+    /// Set here.
+    Local,
+    /// Set for this import or mount only.
+    Temporary,
+    /// Set on this dataset above.
+    Inherited(String),
+    /// Came with a received stream.
+    Received,
+}
+
+/// A property as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Property {
+    /// The value in force.
+    pub value: Value,
+    /// Where it comes from.
+    pub source: Source,
+    /// The value that a stream brought, in force or not.
+    pub received: Option<Value>,
+}
+
+impl Property {
+    /// A computed value.
+    pub fn computed(value: impl Into<Value>) -> Property {
+        Property { value: value.into(), source: Source::None, received: None }
+    }
+
+    /// A value set nowhere.
+    pub fn default(value: impl Into<Value>) -> Property {
+        Property { value: value.into(), source: Source::Default, received: None }
+    }
+
+    /// A value set here.
+    pub fn local(value: impl Into<Value>) -> Property {
+        Property { value: value.into(), source: Source::Local, received: None }
+    }
+}
+
+/// State of a vdev or a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Health {
+    /// All is well.
+    Online,
+    /// Works, with less redundancy than it should have.
+    Degraded,
+    /// Too damaged to be used, or declared so.
+    Faulted,
+    /// Taken out by the administrator.
+    Offline,
+    /// Cannot be opened.
+    Unavail,
+    /// Taken out of the machine.
+    Removed,
+}
+
+impl Health {
+    /// The word in lists.
+    pub fn word(self) -> &'static str {
+        match self {
+            Health::Online => "ONLINE",
+            Health::Degraded => "DEGRADED",
+            Health::Faulted => "FAULTED",
+            Health::Offline => "OFFLINE",
+            Health::Unavail => "UNAVAIL",
+            Health::Removed => "REMOVED",
+        }
+    }
+
+    /// The word in JSON, where states of the library are not renamed for people.
+    pub fn state_word(self) -> &'static str {
+        match self {
+            Health::Unavail => "CANT_OPEN",
+            other => other.word(),
+        }
+    }
+
+    /// The number of the state in `zpool get -p state`.
+    pub fn number(self) -> u64 {
+        match self {
+            Health::Offline => 2,
+            Health::Removed => 3,
+            Health::Unavail => 4,
+            Health::Faulted => 5,
+            Health::Degraded => 6,
+            Health::Online => 7,
+        }
+    }
+}
+
+/// Why a vdev is in its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Aux {
+    /// No reason to tell.
+    None,
+    /// It could not be opened.
+    OpenFailed,
+    /// It holds something else than it should, or nothing readable.
+    CorruptData,
+    /// Too few of its children work.
+    NoReplicas,
+    /// The guids of the tree do not add up: a device is missing.
+    BadGuidSum,
+    /// The device is smaller than it was.
+    TooSmall,
+    /// No valid label.
+    BadLabel,
+    /// Made by newer software.
+    VersionNewer,
+    /// Features that are not supported.
+    UnsupportedFeature,
+    /// Too many errors.
+    ErrExceeded,
+    /// Declared faulted from outside.
+    External,
+    /// A spare that serves in this or another pool.
+    SpareInUse,
+    /// The intent log could not be read.
+    BadLog,
+    /// Split off into another pool.
+    SplitPool,
+    /// All its children are offline.
+    ChildrenOffline,
+    /// Its sectors are larger than the pool's.
+    AshiftTooBig,
+    /// In use by another host.
+    Active,
+}
+
+impl Aux {
+    /// The words behind the state in `zpool status` and `zpool import`.
+    pub fn words(self) -> &'static str {
+        match self {
+            Aux::None => "",
+            Aux::OpenFailed => "cannot open",
+            Aux::CorruptData => "corrupted data",
+            Aux::NoReplicas => "insufficient replicas",
+            Aux::BadGuidSum => "missing device",
+            Aux::TooSmall => "corrupted data",
+            Aux::BadLabel => "invalid label",
+            Aux::VersionNewer => "newer version",
+            Aux::UnsupportedFeature => "unsupported feature(s)",
+            Aux::ErrExceeded => "too many errors",
+            Aux::External => "external device fault",
+            Aux::SpareInUse | Aux::Active => "currently in use",
+            Aux::BadLog => "bad intent log",
+            Aux::SplitPool => "split into new pool",
+            Aux::ChildrenOffline => "all children offline",
+            Aux::AshiftTooBig => "unsupported minimum blocksize",
+        }
+    }
+}
+
+/// What a vdev is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Class {
+    /// Data.
+    Normal,
+    /// Intent log.
+    Log,
+    /// Metadata and small blocks.
+    Special,
+    /// Dedup tables.
+    Dedup,
+    /// Second-level cache.
+    Cache,
+    /// Hot spare.
+    Spare,
+}
+
+impl Class {
+    /// The name in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Class::Normal => "normal",
+            Class::Log => "log",
+            Class::Special => "special",
+            Class::Dedup => "dedup",
+            Class::Cache => "l2cache",
+            Class::Spare => "spare",
+        }
+    }
+}
+
+/// Progress of initializing or trimming a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Activity {
+    /// 1 active, 2 canceled, 3 suspended, 4 complete (docs/on-disk/14-vdevs.md, section 10).
+    pub state: u64,
+    /// Bytes done.
+    pub done: u64,
+    /// Bytes to do in all.
+    pub total: u64,
+    /// When it got into this state, seconds since 1970.
+    pub since: u64,
+}
+
+/// A vdev and its children.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Vdev {
+    /// Type as stored: `root`, `mirror`, `raidz`, `draid`, `file`, `disk`, `replacing`, `spare`, `dspare`,
+    /// `indirect`, `hole`, `missing`.
+    pub kind: String,
+    /// Place among its siblings: top-level vdevs are named by it.
+    pub id: u64,
+    /// Guid.
+    pub guid: u64,
+    /// Name of the pool for the root, nothing else.
+    pub pool_name: Option<String>,
+    /// Path of a leaf: where it was found, or where it was when it is missing.
+    pub path: Option<String>,
+    /// Device id of a leaf.
+    pub devid: Option<String>,
+    /// Physical path of a leaf.
+    pub phys_path: Option<String>,
+    /// A disk that is ZFS's as a whole: its partition is not shown.
+    pub whole_disk: bool,
+    /// Parity of raidz and draid.
+    pub nparity: u64,
+    /// Data disks per group, children and spares of a draid.
+    pub draid: Option<(u64, u64, u64)>,
+    /// What it is for.
+    pub class: Class,
+    /// State.
+    pub health: Health,
+    /// Why.
+    pub aux: Aux,
+    /// It was missing when the pool was opened: shown by its guid and `was PATH`.
+    pub not_present: bool,
+    /// Log, special and dedup vdevs, at top level only: asks for a heading of its own.
+    pub is_log: bool,
+    /// log2 of its sector.
+    pub ashift: u64,
+    /// Bytes allocated; top-level vdevs and the root.
+    pub alloc: u64,
+    /// Bytes that can be allocated; top-level vdevs and the root, else 0.
+    pub space: u64,
+    /// The same, less parity.
+    pub deflated: u64,
+    /// Bytes that a checkpoint holds.
+    pub checkpoint: u64,
+    /// Bytes that it could grow by.
+    pub expandsize: u64,
+    /// Fragmentation in percent, `None` if unknown.
+    pub fragmentation: Option<u64>,
+    /// Bytes of its allocatable part as configured.
+    pub asize: u64,
+    /// Bytes that a replacement must have at least.
+    pub replace_size: u64,
+    /// Bytes of the device itself; leaves.
+    pub psize: u64,
+    /// Read errors.
+    pub read_errors: u64,
+    /// Write errors.
+    pub write_errors: u64,
+    /// Checksum errors.
+    pub checksum_errors: u64,
+    /// Slow reads and writes.
+    pub slow_ios: u64,
+    /// A resilver is bringing it up to date.
+    pub resilvering: bool,
+    /// A resilver waits for the running one.
+    pub resilver_deferred: bool,
+    /// Being removed.
+    pub removing: bool,
+    /// Nothing is allocated on it.
+    pub non_allocating: bool,
+    /// Being expanded.
+    pub expanding: bool,
+    /// Initializing of a leaf.
+    pub initialize: Option<Activity>,
+    /// Trimming of a leaf.
+    pub trim: Option<Activity>,
+    /// Children, in order.
+    pub children: Vec<Vdev>,
+}
+
+impl Vdev {
+    /// It is a device and not made of others.
+    pub fn is_leaf(&self) -> bool {
+        self.children.is_empty()
+            && !matches!(self.kind.as_str(), "root" | "indirect" | "hole" | "missing" | "mirror" | "raidz")
+    }
+
+    /// This vdev and all below it, parents first.
+    pub fn walk(&self) -> Vec<&Vdev> {
+        let mut all = vec![self];
+        let mut next = 0;
+        while let Some(vdev) = all.get(next).copied() {
+            all.extend(&vdev.children);
+            next += 1;
+        }
+        all
+    }
+}
+
+/// What ails a pool, in the order in which one diagnosis hides the next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Diagnosis {
+    /// Nothing.
+    Healthy,
+    /// A resilver runs.
+    Resilvering,
+    /// Last used by another host that did not export it.
+    HostidMismatch,
+    /// In use by another host (multihost).
+    ActiveElsewhere,
+    /// Made by newer software.
+    VersionNewer,
+    /// Features needed to read it are not supported.
+    UnsupportedForRead(Vec<String>),
+    /// Features needed to write it are not supported.
+    UnsupportedForWrite(Vec<String>),
+    /// The guids do not add up: top-level vdevs are missing.
+    BadGuidSum,
+    /// The intent log is damaged.
+    BadLog,
+    /// A device is faulted, and no others stand in for it.
+    FaultedNoReplicas,
+    /// A device is missing, and no others stand in for it.
+    MissingNoReplicas,
+    /// A device's label is gone, and no others stand in for it.
+    CorruptLabelNoReplicas,
+    /// The pool's metadata is damaged.
+    CorruptPool,
+    /// Data is lost.
+    CorruptData,
+    /// A device is faulted; others stand in for it.
+    Faulted,
+    /// A device is missing; others stand in for it.
+    Missing,
+    /// A device's label is gone; others stand in for it.
+    CorruptLabel,
+    /// Errors were counted, and corrected.
+    Failing,
+    /// Taken offline by the administrator.
+    Offline,
+    /// A device was taken out of the machine.
+    Removed,
+    /// An old version of the format.
+    OldVersion,
+    /// Supported features are not enabled.
+    FeaturesDisabled,
+    /// Features outside of the `compatibility` property are enabled.
+    Incompatible,
+}
+
+/// A scrub or resilver, running or past.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Scan {
+    /// 1 scrub, 2 resilver.
+    pub function: u64,
+    /// 1 scanning, 2 finished, 3 canceled.
+    pub state: u64,
+    /// Start, seconds since 1970.
+    pub start: u64,
+    /// End, seconds since 1970.
+    pub end: u64,
+    /// Bytes to look at.
+    pub to_examine: u64,
+    /// Bytes looked at.
+    pub examined: u64,
+    /// Bytes passed over.
+    pub skipped: u64,
+    /// Bytes repaired.
+    pub processed: u64,
+    /// Errors found.
+    pub errors: u64,
+    /// Paused.
+    pub paused: bool,
+}
+
+/// A scrub of known errors only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ErrorScrub {
+    /// 1 scanning, 2 finished, 3 canceled.
+    pub state: u64,
+    /// Start, seconds since 1970.
+    pub start: u64,
+    /// End, seconds since 1970.
+    pub end: u64,
+    /// Error blocks to look at.
+    pub to_examine: u64,
+    /// Error blocks looked at.
+    pub examined: u64,
+    /// Errors left.
+    pub errors: u64,
+    /// Paused.
+    pub paused: bool,
+}
+
+/// The removal of a top-level vdev, running or past.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Removal {
+    /// 1 copying, 2 finished, 3 canceled.
+    pub state: u64,
+    /// Id of the vdev.
+    pub vdev: u64,
+    /// Start, seconds since 1970.
+    pub start: u64,
+    /// End, seconds since 1970.
+    pub end: u64,
+    /// Bytes to copy.
+    pub to_copy: u64,
+    /// Bytes copied.
+    pub copied: u64,
+    /// Memory that mappings of removed vdevs take when loaded, in bytes.
+    pub mapping_memory: u64,
+}
+
+/// The expansion of a raidz vdev, running or past.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Expansion {
+    /// 1 running, 2 finished.
+    pub state: u64,
+    /// Id of the vdev.
+    pub vdev: u64,
+    /// Start, seconds since 1970.
+    pub start: u64,
+    /// End, seconds since 1970.
+    pub end: u64,
+    /// Bytes to copy.
+    pub to_copy: u64,
+    /// Bytes copied.
+    pub copied: u64,
+}
+
+/// A pool checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Checkpoint {
+    /// When it was made, seconds since 1970.
+    pub time: u64,
+    /// Bytes that only it holds.
+    pub space: u64,
+    /// It is being discarded.
+    pub discarding: bool,
+}
+
+/// One line of the dedup histogram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct DedupBucket {
+    /// Blocks.
+    pub blocks: u64,
+    /// Bytes before compression.
+    pub lsize: u64,
+    /// Bytes after compression.
+    pub psize: u64,
+    /// Bytes on disk.
+    pub dsize: u64,
+    /// Blocks times references.
+    pub ref_blocks: u64,
+    /// Bytes before compression, times references.
+    pub ref_lsize: u64,
+    /// Bytes after compression, times references.
+    pub ref_psize: u64,
+    /// Bytes on disk, times references.
+    pub ref_dsize: u64,
+}
+
+/// The dedup tables.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Dedup {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of the tables on disk.
+    pub on_disk: u64,
+    /// Bytes of the tables in memory if all were loaded.
+    pub in_core: u64,
+    /// Bytes of the tables that are cached.
+    pub cached: u64,
+    /// By power of two of the reference count.
+    pub histogram: Vec<DedupBucket>,
+}
+
+/// Facts of a pool that every listing shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PoolFacts {
+    /// Name.
+    pub name: String,
+    /// Guid.
+    pub guid: u64,
+    /// State.
+    pub health: Health,
+    /// Txg of its configuration.
+    pub config_txg: u64,
+    /// Version of the format: 1 to 28, or 5000.
+    pub version: u64,
+    /// Version of the file system that the root dataset could have.
+    pub zpl_version: u64,
+}
+
+/// The vdevs of a pool: the tree, and what hangs beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Vdevs {
+    /// The root; log, special and dedup vdevs are among its children.
+    pub root: Vdev,
+    /// Cache devices.
+    pub cache: Vec<Vdev>,
+    /// Hot spares.
+    pub spares: Vec<Vdev>,
+}
+
+/// The whole of `zpool status` for one pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PoolStatus {
+    /// Name, guid, state.
+    pub facts: PoolFacts,
+    /// What is wrong.
+    pub diagnosis: Diagnosis,
+    /// Last scrub or resilver.
+    pub scan: Option<Scan>,
+    /// Last scrub of errors.
+    pub error_scrub: Option<ErrorScrub>,
+    /// Last removal.
+    pub removal: Option<Removal>,
+    /// Last expansion.
+    pub expansion: Option<Expansion>,
+    /// Checkpoint.
+    pub checkpoint: Option<Checkpoint>,
+    /// Vdevs.
+    pub vdevs: Vdevs,
+    /// How many data errors the pool has recorded.
+    pub error_count: u64,
+    /// Which files they are in, sorted, each once.
+    pub errors: Vec<String>,
+    /// Dedup tables, if any.
+    pub dedup: Option<Dedup>,
+}
+
+/// A pool that could be imported.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Importable {
+    /// Name.
+    pub name: String,
+    /// Guid.
+    pub guid: u64,
+    /// State of its tree.
+    pub health: Health,
+    /// It was destroyed.
+    pub destroyed: bool,
+    /// What is wrong.
+    pub diagnosis: Diagnosis,
+    /// Name and id of the host that used it last.
+    pub host: Option<(String, u64)>,
+    /// Its `comment`.
+    pub comment: Option<String>,
+    /// Why the root is in its state.
+    pub vdevs: Vdevs,
+}
+
+/// What a dataset is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum Kind {
+    /// A file system.
+    Filesystem,
+    /// A volume.
+    Volume,
+    /// A snapshot.
+    Snapshot,
+    /// A bookmark.
+    Bookmark,
+}
+
+impl Kind {
+    /// The word of the `type` property.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Filesystem => "filesystem",
+            Kind::Volume => "volume",
+            Kind::Snapshot => "snapshot",
+            Kind::Bookmark => "bookmark",
+        }
+    }
+
+    /// Its bit in `format::prop`.
+    pub fn bit(self) -> u8 {
+        match self {
+            Kind::Filesystem => format::prop::FS,
+            Kind::Volume => format::prop::VOL,
+            Kind::Snapshot => format::prop::SNAP,
+            Kind::Bookmark => format::prop::MARK,
+        }
+    }
+}
+
+/// A hold on a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Hold {
+    /// The snapshot.
+    pub snapshot: String,
+    /// The tag.
+    pub tag: String,
+    /// When, seconds since 1970.
+    pub time: u64,
+}
+
+/// Whose space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum Owner {
+    /// A user.
+    User,
+    /// A group.
+    Group,
+    /// A project.
+    Project,
+}
+
+/// What one owner uses and may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SpaceRow {
+    /// Whose.
+    pub owner: Owner,
+    /// Domain of a Windows identity (`S-1-5-…`), `None` for POSIX ids and projects.
+    pub domain: Option<String>,
+    /// Number within the domain, or POSIX id, or project.
+    pub id: u64,
+    /// Bytes used; `None` together with `quota` if only objects are known.
+    pub used: Option<u64>,
+    /// Bytes allowed, 0: no limit.
+    pub quota: Option<u64>,
+    /// Objects used; `None` together with `object_quota` if the pool does not count them.
+    pub objects: Option<u64>,
+    /// Objects allowed, 0: no limit.
+    pub object_quota: Option<u64>,
+}

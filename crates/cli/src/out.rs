@@ -1,0 +1,67 @@
+//! Standard output: the only place that writes to it.
+//!
+//! # What always holds
+//! - Bytes from a pool never reach a terminal as control characters: [`Out::cell`] makes them
+//!   visible when standard output is a terminal, and leaves them alone in pipes and files.
+//! - A reader that went away ends the command, silently, as SIGPIPE would.
+
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write};
+
+/// Standard output, and what is known of it.
+pub(crate) struct Out {
+    terminal: bool,
+}
+
+impl Out {
+    /// The process's.
+    pub(crate) fn new() -> Out {
+        Out { terminal: std::io::stdout().is_terminal() }
+    }
+
+    /// Writes text that holds nothing unchecked.
+    pub(crate) fn print(&self, text: &str) {
+        let mut stdout = std::io::stdout().lock();
+        if let Err(e) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            // The exit code of a process that a closed pipe ended.
+            let code = if e.kind() == std::io::ErrorKind::BrokenPipe { 141 } else { 1 };
+            if code == 1 {
+                eprintln!("cannot write to standard output: {e}");
+            }
+            std::process::exit(code);
+        }
+    }
+
+    /// Text from a pool, safe to print here.
+    pub(crate) fn cell<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.terminal { visible(text) } else { Cow::Borrowed(text) }
+    }
+}
+
+/// Control characters as `\ooo`, everything else as it is.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if c.is_control() {
+            let mut bytes = [0; 4];
+            for b in c.encode_utf8(&mut bytes).bytes() {
+                safe.push_str(&format!("\\{b:03o}"));
+            }
+        } else {
+            safe.push(c);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn escape_sequences_are_made_visible() {
+        assert_eq!(super::visible("a\x1b[2Jb\n"), "a\\033[2Jb\\012");
+        assert_eq!(super::visible("tank/ü x"), "tank/ü x");
+    }
+}

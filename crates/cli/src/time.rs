@@ -1,0 +1,128 @@
+//! Points in time as the tools print them: local time, in the layouts of docs/on-disk/33-cli.md,
+//! section 1.2. The zone is that of `TZ` or `/etc/localtime`; without either, UTC.
+
+use std::sync::OnceLock;
+use tz::{DateTime, TimeZone};
+
+const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+fn zone() -> &'static TimeZone {
+    static ZONE: OnceLock<TimeZone> = OnceLock::new();
+    ZONE.get_or_init(|| {
+        let named = std::env::var("TZ").ok().filter(|tz| !tz.is_empty());
+        let found = match named {
+            Some(tz) => TimeZone::from_posix_tz(&tz),
+            None => TimeZone::local(),
+        };
+        found.unwrap_or_else(|_| TimeZone::utc())
+    })
+}
+
+/// The parts of a date that the layouts need.
+struct Parts {
+    weekday: &'static str,
+    month: &'static str,
+    day: u8,
+    hour: u8,
+    minute: u8,
+    second: u8,
+    year: i32,
+    zone: String,
+}
+
+/// `None` for times so far off that the calendar does not reach them.
+fn parts(seconds: u64) -> Option<Parts> {
+    let date = DateTime::from_timespec(i64::try_from(seconds).ok()?, 0, zone().as_ref()).ok()?;
+    Some(Parts {
+        weekday: DAYS.get(usize::from(date.week_day())).copied()?,
+        month: MONTHS.get(usize::from(date.month()).checked_sub(1)?).copied()?,
+        day: date.month_day(),
+        hour: date.hour(),
+        minute: date.minute(),
+        second: date.second(),
+        year: date.year(),
+        zone: date.local_time_type().time_zone_designation().to_owned(),
+    })
+}
+
+fn laid_out(seconds: u64, layout: impl Fn(&Parts) -> String) -> String {
+    parts(seconds).map_or_else(|| seconds.to_string(), |p| layout(&p))
+}
+
+/// `Fri Nov 20  8:35 2026`: creation times.
+pub(crate) fn creation(seconds: u64) -> String {
+    laid_out(seconds, |p| {
+        format!("{} {} {:>2} {:>2}:{:02} {}", p.weekday, p.month, p.day, p.hour, p.minute, p.year)
+    })
+}
+
+/// `Fri Nov 20  8:35:07 2026`: when snapshots changed.
+pub(crate) fn creation_seconds(seconds: u64) -> String {
+    laid_out(seconds, |p| {
+        let clock = format!("{:>2}:{:02}:{:02}", p.hour, p.minute, p.second);
+        format!("{} {} {:>2} {clock} {}", p.weekday, p.month, p.day, p.year)
+    })
+}
+
+/// `Fri Nov 20 08:35 2026`: holds.
+pub(crate) fn hold(seconds: u64) -> String {
+    laid_out(seconds, |p| {
+        format!("{} {} {:>2} {:02}:{:02} {}", p.weekday, p.month, p.day, p.hour, p.minute, p.year)
+    })
+}
+
+/// `Fri Nov 20 08:35:07 2026`: scans, as C's `ctime`.
+pub(crate) fn ctime(seconds: u64) -> String {
+    laid_out(seconds, |p| format!("{} {} {:>2} {} {}", p.weekday, p.month, p.day, clock(p), p.year))
+}
+
+/// `Fri Nov 20 08:35:07 UTC 2026`: date lines and times in JSON.
+pub(crate) fn dated(seconds: u64) -> String {
+    laid_out(seconds, |p| {
+        format!("{} {} {:>2} {} {} {}", p.weekday, p.month, p.day, clock(p), p.zone, p.year)
+    })
+}
+
+fn clock(p: &Parts) -> String {
+    format!("{:02}:{:02}:{:02}", p.hour, p.minute, p.second)
+}
+
+/// `01:02:03`, with `4 days ` in front when there are any.
+pub(crate) fn duration(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86400, seconds % 86400);
+    let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);
+    if days == 0 { clock } else { format!("{days} days {clock}") }
+}
+
+/// Seconds since 1970, now.
+pub(crate) fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // No test sets TZ: the zone is read once for the process. They hold in any zone.
+    #[test]
+    fn layouts_keep_their_width() {
+        let t = 1_795_168_408;
+        assert_eq!(creation(t).len(), 21);
+        assert_eq!(creation_seconds(t).len(), 24);
+        assert_eq!(ctime(t).len(), 24);
+        assert!(hold(t).len() == 21 && ctime(t).ends_with("2026"));
+    }
+
+    #[test]
+    fn times_beyond_the_calendar_are_numbers() {
+        assert_eq!(ctime(u64::MAX), u64::MAX.to_string());
+    }
+
+    #[test]
+    fn durations_count_days() {
+        assert_eq!(duration(3), "00:00:03");
+        assert_eq!(duration(90_061), "1 days 01:01:01");
+    }
+}

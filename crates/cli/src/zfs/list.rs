@@ -1,0 +1,203 @@
+//! `zfs list`.
+
+use super::{ALL_KINDS, Depth, JSON_INT, JSON_LONG, Selection, json_entry, known_property, order, select};
+use crate::getopt::Getopt;
+use crate::out::Out;
+use crate::stop::{Outcome, Stop};
+use crate::table::{self, Column};
+use crate::values;
+use cenote::admin::{Entry, Kind, Property, Source, Value};
+use format::prop;
+use serde_json::{Map, Value as Json};
+use std::cmp::Ordering;
+use std::ffi::OsString;
+
+const DEFAULT: &str = "name,used,available,referenced,mountpoint";
+const SPACE: &str = "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";
+
+struct Options {
+    scripted: bool,
+    exact: bool,
+    json: bool,
+    int: bool,
+    columns: Vec<String>,
+    sort: Vec<(String, bool)>,
+}
+
+pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args, "jHS:d:o:prs:t:", JSON_LONG);
+    let mut options = Options {
+        scripted: false,
+        exact: false,
+        json: false,
+        int: false,
+        columns: Vec::new(),
+        sort: Vec::new(),
+    };
+    let mut list = DEFAULT.to_owned();
+    let mut depth = Depth::Own;
+    let mut kinds = None;
+    while let Some((letter, value)) = walk.next()? {
+        match letter {
+            'H' => options.scripted = true,
+            'p' => options.exact = true,
+            'j' => options.json = true,
+            JSON_INT => options.int = true,
+            'r' if depth == Depth::Own => depth = Depth::All,
+            'd' => depth = super::depth(value)?,
+            'o' => list = value.unwrap_or_default().to_string_lossy().into_owned(),
+            's' | 'S' => {
+                let name = value.unwrap_or_default().to_string_lossy().into_owned();
+                let known =
+                    known_property(&name).ok_or_else(|| Stop::usage(format!("invalid property '{name}'")))?;
+                options.sort.push((known, letter == 'S'));
+            }
+            't' => kinds = Some(super::kinds(value)?),
+            _ => {}
+        }
+    }
+    if options.int && !options.json {
+        return Err(Stop::usage("'--json-int' only works with '-j' option"));
+    }
+    options.exact |= options.int;
+    options.columns = columns(&list)?;
+    let operands = crate::zpool::texts(walk.operands());
+    let given = kinds.is_some();
+    let default = if operands.is_empty() || depth != Depth::Own {
+        vec![Kind::Filesystem, Kind::Volume]
+    } else {
+        ALL_KINDS.to_vec()
+    };
+    let kinds = kinds.unwrap_or(default);
+    let selected = select(&Selection {
+        operands: &operands,
+        kinds: &kinds,
+        depth,
+        kinds_given: given,
+        listsnapshots: operands.is_empty() || depth != Depth::Own,
+        any_operand: false,
+    })?;
+    let rows = sorted(&options, selected.entries)?;
+    if options.json {
+        out.print(&json(&options, &rows)?);
+    } else if rows.is_empty() {
+        if selected.code == 0 && !options.scripted {
+            eprintln!("no datasets available");
+        }
+    } else {
+        out.print(&text(&options, &rows, out)?);
+    }
+    Ok(selected.code)
+}
+
+/// The columns that `-o` names.
+fn columns(list: &str) -> Result<Vec<String>, Stop> {
+    let list = if list == "space" { SPACE } else { list };
+    let mut columns = Vec::new();
+    for name in list.split(',') {
+        match name {
+            "all" => {
+                columns.push("name".to_owned());
+                columns.extend(prop::DATASET.iter().filter(|p| p.visible).map(|p| p.name.to_owned()));
+            }
+            // Only as the whole list does this name a set of columns.
+            "space" => return Err(bad(name)),
+            _ => columns.push(known_property(name).ok_or_else(|| bad(name))?),
+        }
+    }
+    Ok(columns)
+}
+
+fn bad(name: &str) -> Stop {
+    Stop::usage(format!("bad property list: invalid property '{name}'"))
+}
+
+/// The property, or nothing where it does not apply.
+pub(super) fn property(entry: &Entry, name: &str) -> Result<Property, Stop> {
+    if name == "name" {
+        return Ok(Property::computed(entry.name()));
+    }
+    let found = entry.property(name).map_err(|e| Stop::failed(format!("{}: {e}", entry.name())))?;
+    Ok(found.unwrap_or(Property { value: Value::Absent, source: Source::None, received: None }))
+}
+
+/// Sorts by the keys asked for, then by name.
+fn sorted(options: &Options, entries: Vec<Entry>) -> Result<Vec<Entry>, Stop> {
+    let mut keyed = Vec::new();
+    for entry in entries {
+        let mut keys = Vec::new();
+        for (name, _) in &options.sort {
+            keys.push(match name.as_str() {
+                "name" => Value::Absent,
+                _ => property(&entry, name)?.value,
+            });
+        }
+        keyed.push((keys, entry));
+    }
+    keyed.sort_by(|(a_keys, a), (b_keys, b)| {
+        for (((name, reverse), x), y) in options.sort.iter().zip(a_keys).zip(b_keys) {
+            let by = if name == "name" { order(a, b) } else { compare(name, x, y) };
+            let by = if *reverse { by.reverse() } else { by };
+            if by != Ordering::Equal {
+                return by;
+            }
+        }
+        order(a, b)
+    });
+    Ok(keyed.into_iter().map(|(_, entry)| entry).collect())
+}
+
+/// Values before missing ones; numbers by size, everything else by its text.
+fn compare(name: &str, a: &Value, b: &Value) -> Ordering {
+    match (a, b) {
+        (Value::Absent, Value::Absent) => Ordering::Equal,
+        (Value::Absent, _) => Ordering::Greater,
+        (_, Value::Absent) => Ordering::Less,
+        (Value::Number(x), Value::Number(y))
+            if prop::dataset(name).is_none_or(|p| p.kind != prop::Kind::Index) =>
+        {
+            x.cmp(y)
+        }
+        _ => values::dataset(name, a, true).cmp(&values::dataset(name, b, true)),
+    }
+}
+
+fn text(options: &Options, entries: &[Entry], out: &Out) -> Result<String, Stop> {
+    let mut columns = Vec::new();
+    for name in &options.columns {
+        columns.push(match prop::dataset(name) {
+            Some(p) => {
+                let mut column = Column::new(p.column, p.right_aligned);
+                column.width = p.width();
+                column
+            }
+            // A user property is headed by its name, and so is one per owner; the latter are numbers.
+            None => Column::new(name.to_uppercase(), !prop::is_user(name)),
+        });
+    }
+    let mut rows = Vec::new();
+    for entry in entries {
+        let mut row = Vec::new();
+        for name in &options.columns {
+            row.push(values::dataset(name, &property(entry, name)?.value, options.exact));
+        }
+        rows.push(row);
+    }
+    Ok(table::whole(out, columns, &rows, options.scripted))
+}
+
+fn json(options: &Options, entries: &[Entry]) -> Result<String, Stop> {
+    let mut all = Map::new();
+    for entry in entries {
+        let mut map = json_entry(entry, options.int);
+        let mut properties = Map::new();
+        for name in options.columns.iter().filter(|n| *n != "name") {
+            let property = property(entry, name)?;
+            let text = values::dataset(name, &property.value, options.exact);
+            properties.insert(name.clone(), values::json(&text, &property, options.int));
+        }
+        map.insert("properties".into(), Json::Object(properties));
+        all.insert(entry.name().to_owned(), Json::Object(map));
+    }
+    Ok(crate::zpool::json_answer("zfs list", "datasets", all))
+}

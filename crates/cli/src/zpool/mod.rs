@@ -1,0 +1,280 @@
+//! `zpool`: what its listing verbs have in common.
+
+mod get;
+pub(crate) use get::fields as get_fields;
+mod import;
+mod list;
+mod status;
+mod status_json;
+mod status_text;
+
+use crate::getopt::{Getopt, Long};
+use crate::out::Out;
+use crate::stop::{Outcome, Stop};
+use crate::time;
+use crate::usage::Tool;
+use cenote::admin::{self, OpenPool, PoolFacts, Search};
+use format::nicenum;
+use serde_json::{Map, Value as Json, json};
+use std::ffi::OsString;
+
+/// Runs a subcommand, given by its canonical name.
+pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
+    match subcommand {
+        "list" => list::run(args, out),
+        "status" => status::run(args, out),
+        "get" => get::run(args, out),
+        "import" => import::run(args, out),
+        "version" => crate::version::run(Tool::Zpool, args, out),
+        other => Err(crate::unsupported(Tool::Zpool, other)),
+    }
+}
+
+/// `--json` and what goes with it, for every verb that has it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct JsonOptions {
+    /// JSON at all.
+    pub(crate) on: bool,
+    /// Numbers as integers.
+    pub(crate) int: bool,
+    /// Pools keyed by guid.
+    pub(crate) by_guid: bool,
+    /// Vdevs in one flat map.
+    pub(crate) flat: bool,
+}
+
+/// Letters that stand for long options without one.
+pub(crate) const JSON_INT: char = '\u{1}';
+/// `--json-pool-key-guid`.
+pub(crate) const JSON_BY_GUID: char = '\u{2}';
+/// `--json-flat-vdevs`.
+pub(crate) const JSON_FLAT: char = '\u{3}';
+/// `--power`.
+pub(crate) const POWER: char = '\u{4}';
+
+/// Long options of `list` and `get`.
+pub(crate) const JSON_LONG: &[Long] = &[
+    Long::flag("json", 'j'),
+    Long::flag("json-int", JSON_INT),
+    Long::flag("json-pool-key-guid", JSON_BY_GUID),
+];
+
+impl JsonOptions {
+    /// Takes an option if it is one of these.
+    pub(crate) fn take(&mut self, letter: char) -> bool {
+        match letter {
+            'j' => self.on = true,
+            JSON_INT => self.int = true,
+            JSON_BY_GUID => self.by_guid = true,
+            JSON_FLAT => self.flat = true,
+            _ => return false,
+        }
+        true
+    }
+
+    /// The qualifying options need `-j`.
+    pub(crate) fn check(self) -> Result<(), Stop> {
+        for (set, name) in [
+            (self.int, "--json-int"),
+            (self.by_guid, "--json-pool-key-guid"),
+            (self.flat, "--json-flat-vdevs"),
+        ] {
+            if set && !self.on {
+                return Err(Stop::usage(format!("'{name}' only works with '-j' option")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The key of a pool.
+    pub(crate) fn key(self, facts: &PoolFacts) -> String {
+        if self.by_guid { facts.guid.to_string() } else { facts.name.clone() }
+    }
+}
+
+/// The frame of every JSON answer.
+pub(crate) fn json_answer(command: &str, name: &str, body: Map<String, Json>) -> String {
+    let version = json!({"command": command, "vers_major": 0, "vers_minor": 1});
+    format!("{}\n", json!({"output_version": version, name: body}))
+}
+
+/// The facts that open every pool object; `typed` adds its type, as `list` and `get` do.
+pub(crate) fn json_facts(facts: &PoolFacts, typed: bool, int: bool) -> Map<String, Json> {
+    let mut map = Map::new();
+    let number = |n: u64| crate::values::number(n, int, |n| n.to_string());
+    map.insert("name".into(), json!(facts.name));
+    if typed {
+        map.insert("type".into(), json!("POOL"));
+    }
+    map.insert("state".into(), json!(facts.health.word()));
+    map.insert("pool_guid".into(), number(facts.guid));
+    map.insert("txg".into(), number(facts.config_txg));
+    map.insert("spa_version".into(), number(facts.version));
+    map.insert("zpl_version".into(), number(facts.zpl_version));
+    map
+}
+
+/// Pool names, then `interval [count]`.
+pub(crate) struct Operands {
+    /// Names.
+    pub(crate) pools: Vec<String>,
+    /// Seconds between samples; none: one sample.
+    pub(crate) interval: Option<f64>,
+    /// How many samples; none: for ever.
+    pub(crate) count: Option<u64>,
+}
+
+/// The stamp before each sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stamp {
+    /// None.
+    Off,
+    /// `-T u`: seconds since 1970.
+    Seconds,
+    /// `-T d`: a date.
+    Date,
+}
+
+impl Stamp {
+    /// The value of `-T`.
+    pub(crate) fn parse(value: Option<OsString>) -> Result<Stamp, Stop> {
+        match value.as_ref().and_then(|v| v.to_str()) {
+            Some("u") => Ok(Stamp::Seconds),
+            Some("d") => Ok(Stamp::Date),
+            _ => Err(Stop::usage("")),
+        }
+    }
+
+    /// The line, if any.
+    pub(crate) fn line(self) -> String {
+        match self {
+            Stamp::Off => String::new(),
+            Stamp::Seconds => format!("{}\n", time::now()),
+            Stamp::Date => format!("{}\n", time::dated(time::now())),
+        }
+    }
+}
+
+/// Splits trailing numbers from names: no pool's name begins with a digit.
+pub(crate) fn operands(walk: Getopt) -> Result<Operands, Stop> {
+    let mut pools: Vec<String> = texts(walk.operands());
+    let last_number = |pools: &mut Vec<String>| {
+        let number: f64 = pools.last()?.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0)?;
+        pools.pop();
+        Some(number)
+    };
+    let last = last_number(&mut pools);
+    let before = if last.is_some() { last_number(&mut pools) } else { None };
+    let (interval, count) = match (before, last) {
+        (Some(interval), Some(count)) => (Some(interval), Some(count as u64)),
+        (None, interval) => (interval, None),
+        (Some(_), None) => (None, None),
+    };
+    if interval == Some(0.0) {
+        return Err(Stop::usage("interval cannot be zero"));
+    }
+    if count == Some(0) {
+        return Err(Stop::usage("count cannot be zero"));
+    }
+    Ok(Operands { pools, interval, count })
+}
+
+/// Operands as text.
+pub(crate) fn texts(args: Vec<OsString>) -> Vec<String> {
+    args.iter().map(|a| a.to_string_lossy().into_owned()).collect()
+}
+
+/// Repeats a listing as `interval` and `count` say. The exit code is that of the last sample.
+pub(crate) fn repeat(
+    operands: &Operands,
+    stamp: Stamp,
+    out: &Out,
+    mut sample: impl FnMut(&[String]) -> Outcome,
+) -> Outcome {
+    let mut left = operands.count.unwrap_or(u64::MAX);
+    loop {
+        out.print(&stamp.line());
+        let code = sample(&operands.pools)?;
+        left -= 1;
+        match operands.interval {
+            Some(seconds) if left > 0 => {
+                // Longer pauses than a year are one.
+                std::thread::sleep(std::time::Duration::from_secs_f64(seconds.min(3.2e7)));
+            }
+            _ => return Ok(code),
+        }
+    }
+}
+
+/// The pools that a listing is about, and its exit code so far.
+pub(crate) struct Opened {
+    /// Pools, by name.
+    pub(crate) pools: Vec<OpenPool>,
+    /// 1 if something could not be opened.
+    pub(crate) code: u8,
+}
+
+/// Opens pools: all that are found, or those named. What is wrong is said on standard error.
+pub(crate) fn open(names: &[String]) -> Opened {
+    let (pools, problems) = admin::open_pools(&Search::from_env(), names);
+    let mut code = 0;
+    for problem in problems {
+        eprintln!("{}", crate::out::visible(&problem.to_string()));
+        code = 1;
+    }
+    Opened { pools, code }
+}
+
+/// A number with its unit, or exact.
+pub(crate) fn nice(number: u64, exact: bool) -> String {
+    if exact { number.to_string() } else { nicenum::nicenum(number) }
+}
+
+/// The dedup histogram, with the blank lines around it.
+fn dedup_table(histogram: &[admin::DedupBucket], text: &mut String) {
+    use std::fmt::Write as _;
+    text.push_str("\nbucket              allocated                       referenced          \n");
+    text.push_str("______   ______________________________   ______________________________\n");
+    let mut row = |name: &str, cells: [&str; 8]| {
+        let [b, l, p, d, rb, rl, rp, rd] = cells;
+        let _ = writeln!(
+            text,
+            "{name:>6}   {b:>6}   {l:>5}   {p:>5}   {d:>5}   {rb:>6}   {rl:>5}   {rp:>5}   {rd:>5}"
+        );
+    };
+    let heads = ["blocks", "LSIZE", "PSIZE", "DSIZE"];
+    let dashes = ["------", "-----", "-----", "-----"];
+    let twice = |[a, b, c, d]: [&'static str; 4]| [a, b, c, d, a, b, c, d];
+    row("refcnt", twice(heads));
+    row("------", twice(dashes));
+    let mut total = admin::DedupBucket::default();
+    for (power, bucket) in histogram.iter().enumerate().filter(|(_, b)| b.blocks > 0) {
+        let cells = numbers(bucket).map(nicenum::nicenum);
+        let name = u32::try_from(power).ok().and_then(|p| 1u64.checked_shl(p)).unwrap_or(u64::MAX);
+        row(&nicenum::nicenum(name), cells.each_ref().map(String::as_str));
+        add(&mut total, bucket);
+    }
+    let cells = numbers(&total).map(nicenum::nicenum);
+    row("Total", cells.each_ref().map(String::as_str));
+    text.push('\n');
+}
+
+fn numbers(b: &admin::DedupBucket) -> [u64; 8] {
+    [b.blocks, b.lsize, b.psize, b.dsize, b.ref_blocks, b.ref_lsize, b.ref_psize, b.ref_dsize]
+}
+
+fn add(total: &mut admin::DedupBucket, b: &admin::DedupBucket) {
+    let pairs = [
+        (&mut total.blocks, b.blocks),
+        (&mut total.lsize, b.lsize),
+        (&mut total.psize, b.psize),
+        (&mut total.dsize, b.dsize),
+        (&mut total.ref_blocks, b.ref_blocks),
+        (&mut total.ref_lsize, b.ref_lsize),
+        (&mut total.ref_psize, b.ref_psize),
+        (&mut total.ref_dsize, b.ref_dsize),
+    ];
+    for (sum, part) in pairs {
+        *sum = sum.saturating_add(part);
+    }
+}

@@ -1,0 +1,509 @@
+//! `zpool status`.
+
+use super::list::spare_word;
+use super::status_text::{self, Advice};
+use super::{
+    JSON_BY_GUID, JSON_FLAT, JSON_INT, JsonOptions, POWER, Stamp, nice, open, operands, repeat, status_json,
+};
+use crate::getopt::{Getopt, Long};
+use crate::out::Out;
+use crate::stop::{Outcome, Stop};
+use crate::time;
+use crate::vdevs::{GROUPS, Names, tops};
+use cenote::admin::{
+    self, Activity, Class, Diagnosis, ErrorScrub, Expansion, Health, PoolStatus, Removal, Scan, Vdev,
+};
+use format::nicenum::{nicebytes, nicenum};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+const LONG: &[Long] = &[
+    Long::flag("json", 'j'),
+    Long::flag("json-int", JSON_INT),
+    Long::flag("json-flat-vdevs", JSON_FLAT),
+    Long::flag("json-pool-key-guid", JSON_BY_GUID),
+    Long::flag("power", POWER),
+];
+
+/// What a status shows.
+pub(super) struct Options {
+    /// How vdevs are named.
+    pub(super) names: Names,
+    /// JSON and its variants.
+    pub(super) json: JsonOptions,
+    /// `-p`.
+    pub(super) exact: bool,
+    /// `-v`: the files with errors.
+    pub(super) verbose: bool,
+    /// `-s`: slow I/Os.
+    pub(super) slow: bool,
+    direct: bool,
+    dedup: u32,
+    unhealthy_only: bool,
+    initialize: bool,
+    trim: bool,
+    sick_only: bool,
+    power: bool,
+}
+
+impl Options {
+    /// How often `-D` was given.
+    pub(super) fn dedup(&self) -> u32 {
+        self.dedup
+    }
+}
+
+pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args, "c:jdDegiLpPstT:vx", LONG);
+    let mut stamp = Stamp::Off;
+    let mut options = Options {
+        names: Names::from_env(),
+        json: JsonOptions::default(),
+        exact: false,
+        verbose: false,
+        slow: false,
+        direct: false,
+        dedup: 0,
+        unhealthy_only: false,
+        initialize: false,
+        trim: false,
+        sick_only: false,
+        power: false,
+    };
+    while let Some((letter, value)) = walk.next()? {
+        match letter {
+            'c' => {
+                return Err(Stop::failed(
+                    "zpool status -c: scripts are not supported by this version of Cenote",
+                ));
+            }
+            'd' => options.direct = true,
+            'D' => options.dedup += 1,
+            'e' => options.unhealthy_only = true,
+            'g' => options.names.guid = true,
+            'i' => options.initialize = true,
+            'L' => options.names.follow = true,
+            'p' => options.exact = true,
+            'P' => options.names.path = true,
+            's' => options.slow = true,
+            't' => options.trim = true,
+            'T' => stamp = Stamp::parse(value)?,
+            'v' => options.verbose = true,
+            'x' => options.sick_only = true,
+            POWER => options.power = true,
+            other => {
+                options.json.take(other);
+            }
+        }
+    }
+    options.json.check()?;
+    options.exact |= options.json.int;
+    let operands = operands(walk)?;
+    repeat(&operands, stamp, out, |pools| sample(&options, pools, out))
+}
+
+fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
+    let opened = open(names);
+    let mut statuses = Vec::new();
+    for pool in &opened.pools {
+        let status = admin::pool_status(pool).map_err(Stop::failed)?;
+        // A pool that is only old is not sick.
+        let well = matches!(
+            status.diagnosis,
+            Diagnosis::Healthy
+                | Diagnosis::OldVersion
+                | Diagnosis::FeaturesDisabled
+                | Diagnosis::Incompatible
+        );
+        if !(options.sick_only && well) {
+            statuses.push(status);
+        }
+    }
+    if options.json.on {
+        out.print(&status_json::answer(options, &statuses));
+    } else if opened.pools.is_empty() {
+        if names.is_empty() && opened.code == 0 {
+            eprintln!("no pools available");
+        }
+    } else if statuses.is_empty() && options.sick_only {
+        match names {
+            [one] => out.print(&format!("pool '{}' is healthy\n", out.cell(one))),
+            _ => out.print("all pools are healthy\n"),
+        }
+    }
+    if !options.json.on {
+        for (i, status) in statuses.iter().enumerate() {
+            let gap = if i > 0 { "\n" } else { "" };
+            out.print(&format!("{gap}{}", text(options, status, out)));
+        }
+    }
+    Ok(opened.code)
+}
+
+/// The whole text of one pool.
+fn text(options: &Options, status: &PoolStatus, out: &Out) -> String {
+    let mut text = String::new();
+    let name = out.cell(&status.facts.name).into_owned();
+    let _ = writeln!(text, "  pool: {name}\n state: {}", status.facts.health.word());
+    header(&status_text::of_status(&status.diagnosis), &mut text);
+    if let Some(scan) = status.scan.as_ref().filter(|s| newest_is_scan(s, status.error_scrub.as_ref())) {
+        scan_lines(scan, &mut text);
+    } else if let Some(scrub) = &status.error_scrub {
+        error_scrub_lines(scrub, &mut text);
+    }
+    if let Some(removal) = &status.removal {
+        removal_lines(removal, &mut text);
+    }
+    if let Some(expansion) = &status.expansion {
+        let vdev = status.vdevs.root.children.iter().find(|v| v.id == expansion.vdev);
+        expansion_lines(expansion, vdev.map(|v| options.names.of(v)), &mut text);
+    }
+    if let Some(checkpoint) = &status.checkpoint {
+        let (when, space) = (time::ctime(checkpoint.time), nicebytes(checkpoint.space));
+        if checkpoint.discarding {
+            let _ = writeln!(text, "checkpoint: discarding, {space} remaining.");
+        } else {
+            let _ = writeln!(text, "checkpoint: created {when}, consumes {space}");
+        }
+    }
+    text.push_str("config:\n\n");
+    Config { options, out, text: &mut text, width: 0 }.all(status);
+    errors(options, status, out, &mut text);
+    if options.dedup > 0 {
+        dedup(options, status, &mut text);
+    }
+    text
+}
+
+fn header(advice: &Advice, text: &mut String) {
+    if let Some(status) = &advice.status {
+        let _ = writeln!(text, "status: {status}");
+    }
+    if let Some(action) = &advice.action {
+        let _ = writeln!(text, "action: {action}");
+    }
+    if let Some(msgid) = advice.msgid {
+        let _ = writeln!(text, "   see: {}", status_text::page(msgid));
+    }
+}
+
+/// Which of the two kinds of scrub ran last.
+fn newest_is_scan(scan: &Scan, errors: Option<&ErrorScrub>) -> bool {
+    errors.is_none_or(|e| scan.start.max(scan.end) > e.start.max(e.end))
+}
+
+fn scan_lines(scan: &Scan, text: &mut String) {
+    let (verb, noun) = if scan.function == 2 { ("resilvered", "resilver") } else { ("repaired", "scrub") };
+    let _ = match scan.state {
+        2 => {
+            let done = if scan.function == 2 { "resilvered" } else { "scrub repaired" };
+            let took = time::duration(scan.end.saturating_sub(scan.start));
+            let (size, ended) = (nicebytes(scan.processed), time::ctime(scan.end));
+            writeln!(text, "  scan: {done} {size} in {took} with {} errors on {ended}", scan.errors)
+        }
+        3 => writeln!(text, "  scan: {noun} canceled on {}", time::ctime(scan.end)),
+        1 => {
+            let started = time::ctime(scan.start);
+            // No I/O is going on in a pool that is only read: no rate, and no end in sight.
+            if scan.paused {
+                let _ =
+                    writeln!(text, "  scan: {noun} paused since {}", time::ctime(scan.end.max(scan.start)));
+                let _ = writeln!(text, "\t{noun} started on {started}");
+            } else {
+                let _ = writeln!(text, "  scan: {noun} in progress since {started}");
+            }
+            let (examined, total) = (nicebytes(scan.examined), nicebytes(scan.to_examine));
+            let issued = nicebytes(scan.examined.saturating_sub(scan.skipped));
+            let _ = writeln!(text, "\t{examined} / {total} scanned, {issued} / {total} issued");
+            let share = scan.examined as f64 * 100.0 / (scan.to_examine.max(1)) as f64;
+            let _ = write!(text, "\t{} {verb}, {share:.2}% done", nicebytes(scan.processed));
+            text.push_str(if scan.paused { "\n" } else { ", no estimated completion time\n" });
+            Ok(())
+        }
+        _ => Ok(()),
+    };
+}
+
+fn error_scrub_lines(scrub: &ErrorScrub, text: &mut String) {
+    let _ = match scrub.state {
+        2 => {
+            let seconds = scrub.end.saturating_sub(scrub.start);
+            let took = time::duration(seconds % 86400);
+            let (days, ended) = (seconds / 86400, time::ctime(scrub.end));
+            writeln!(
+                text,
+                " scrub: scrubbed {} error blocks in {days} days {took} on {ended}",
+                scrub.examined
+            )
+        }
+        3 => writeln!(text, " scrub: error scrub canceled on {}", time::ctime(scrub.end)),
+        1 => {
+            let word = if scrub.paused { "paused" } else { "in progress" };
+            let _ = writeln!(text, " scrub: error scrub {word} since {}", time::ctime(scrub.start));
+            writeln!(text, "\t{}/{} error blocks scrubbed", scrub.examined, scrub.to_examine)
+        }
+        _ => Ok(()),
+    };
+}
+
+fn removal_lines(removal: &Removal, text: &mut String) {
+    let copied = nicenum(removal.copied);
+    let _ = match removal.state {
+        2 => {
+            let seconds = removal.end.saturating_sub(removal.start);
+            let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+            writeln!(
+                text,
+                "remove: Removal of vdev {} copied {copied} in {hours}h{minutes}m, completed on {}",
+                removal.vdev,
+                time::ctime(removal.end)
+            )
+        }
+        3 => writeln!(
+            text,
+            "remove: Removal of vdev {} canceled on {}",
+            removal.vdev,
+            time::ctime(removal.end)
+        ),
+        1 => {
+            let started = time::ctime(removal.start);
+            let _ = writeln!(text, "remove: Evacuation of vdev {} in progress since {started}", removal.vdev);
+            let share = removal.copied as f64 * 100.0 / removal.to_copy.max(1) as f64;
+            writeln!(text, "\t{copied} copied out of {}, {share:.2}% done", nicenum(removal.to_copy))
+        }
+        _ => Ok(()),
+    };
+    if removal.mapping_memory > 0 {
+        let _ =
+            writeln!(text, "\t{} memory used for removed device mappings", nicenum(removal.mapping_memory));
+    }
+}
+
+fn expansion_lines(expansion: &Expansion, vdev: Option<String>, text: &mut String) {
+    let name = vdev.unwrap_or_else(|| format!("vdev {}", expansion.vdev));
+    let copied = nicebytes(expansion.copied);
+    let _ = match expansion.state {
+        2 => {
+            let took = time::duration(expansion.end.saturating_sub(expansion.start));
+            writeln!(
+                text,
+                "expand: expanded {name} copied {copied} in {took}, on {}",
+                time::ctime(expansion.end)
+            )
+        }
+        1 => {
+            let _ = writeln!(
+                text,
+                "expand: expansion of {name} in progress since {}",
+                time::ctime(expansion.start)
+            );
+            let share = expansion.copied as f64 * 100.0 / expansion.to_copy.max(1) as f64;
+            let total = nicebytes(expansion.to_copy);
+            writeln!(
+                text,
+                "\t{copied} / {total} copied, {share:.2}% done, (copy is paused while the pool is only read)"
+            )
+        }
+        _ => Ok(()),
+    };
+}
+
+/// The table of vdevs.
+struct Config<'a> {
+    options: &'a Options,
+    out: &'a Out,
+    text: &'a mut String,
+    width: usize,
+}
+
+impl Config<'_> {
+    fn all(&mut self, status: &PoolStatus) {
+        let vdevs = &status.vdevs;
+        let spares_and_cache = vdevs.cache.iter().chain(&vdevs.spares);
+        self.width = self.widest(&vdevs.root, 0).max(10);
+        for vdev in spares_and_cache {
+            self.width = self.width.max(self.widest(vdev, 1));
+        }
+        let _ = write!(
+            self.text,
+            "\t{:<w$}  {:<8} {:>5} {:>5} {:>5}",
+            "NAME",
+            "STATE",
+            "READ",
+            "WRITE",
+            "CKSUM",
+            w = self.width
+        );
+        if self.options.slow {
+            let _ = write!(self.text, " {:>5}", "SLOW");
+        }
+        if self.options.power {
+            let _ = write!(self.text, " {:>5}", "POWER");
+        }
+        if self.options.direct {
+            let _ = write!(self.text, " {:>5}", "DIO");
+        }
+        self.text.push('\n');
+        self.line(&vdevs.root, 0, false);
+        for vdev in tops(&vdevs.root, Class::Normal) {
+            self.tree(vdev, 1);
+        }
+        for (class, heading) in GROUPS {
+            let members: Vec<&Vdev> = tops(&vdevs.root, class).collect();
+            if !members.is_empty() {
+                // The tab behind the heading is the tool's own.
+                let _ = writeln!(self.text, "\t{heading}\t");
+                members.iter().for_each(|v| self.tree(v, 1));
+            }
+        }
+        if !vdevs.cache.is_empty() {
+            self.text.push_str("\tcache\n");
+            vdevs.cache.iter().for_each(|v| self.tree(v, 1));
+        }
+        if !vdevs.spares.is_empty() {
+            self.text.push_str("\tspares\n");
+            vdevs.spares.iter().for_each(|v| self.line(v, 1, true));
+        }
+    }
+
+    fn name(&self, vdev: &Vdev) -> String {
+        self.out.cell(&self.options.names.of(vdev)).into_owned()
+    }
+
+    fn widest(&self, vdev: &Vdev, depth: usize) -> usize {
+        let own = 2 * depth + self.name(vdev).chars().count();
+        let shown = vdev.children.iter().filter(|c| !hidden(c));
+        shown.map(|c| self.widest(c, depth + 1)).fold(own, usize::max)
+    }
+
+    fn tree(&mut self, vdev: &Vdev, depth: usize) {
+        if hidden(vdev) || (self.options.unhealthy_only && !has_trouble(vdev)) {
+            return;
+        }
+        self.line(vdev, depth, false);
+        for child in &vdev.children {
+            self.tree(child, depth + 1);
+        }
+    }
+
+    fn line(&mut self, vdev: &Vdev, depth: usize, spare: bool) {
+        let name = format!("{}{}", "  ".repeat(depth), self.name(vdev));
+        let state = if spare { spare_word(vdev) } else { vdev.health.word() };
+        let _ = write!(self.text, "\t{name:<w$}  {state:<8}", w = self.width);
+        if !spare {
+            let exact = self.options.exact;
+            for count in [vdev.read_errors, vdev.write_errors, vdev.checksum_errors] {
+                let _ = write!(self.text, " {:>5}", nice(count, exact));
+            }
+            if self.options.slow {
+                let slow = if vdev.is_leaf() { nice(vdev.slow_ios, exact) } else { "-".into() };
+                let _ = write!(self.text, " {slow:>5}");
+            }
+            if self.options.power {
+                let _ = write!(self.text, " {:>5}", "-");
+            }
+            if self.options.direct {
+                let _ = write!(self.text, " {:>5}", nice(0, exact));
+            }
+        }
+        self.notes(vdev, spare);
+        self.text.push('\n');
+    }
+
+    /// What stands behind the counters.
+    fn notes(&mut self, vdev: &Vdev, spare: bool) {
+        if vdev.not_present {
+            let path = vdev.path.as_deref().unwrap_or_default();
+            let _ = write!(self.text, "  was {}", self.out.cell(path));
+        } else if !vdev.aux.words().is_empty() {
+            let _ = write!(self.text, "  {}", vdev.aux.words());
+        }
+        if vdev.resilvering {
+            self.text.push_str("  (resilvering)");
+        } else if vdev.resilver_deferred {
+            self.text.push_str("  (awaiting resilver)");
+        }
+        if vdev.removing {
+            self.text.push_str("  (removing)");
+        } else if vdev.non_allocating {
+            self.text.push_str("  (non-allocating)");
+        }
+        if spare || !vdev.is_leaf() {
+            return;
+        }
+        if self.options.initialize {
+            let note =
+                vdev.initialize.as_ref().map_or("(uninitialized)".into(), |a| activity(a, "initialized"));
+            let _ = write!(self.text, "  {note}");
+        }
+        if self.options.trim {
+            let note = vdev.trim.as_ref().map_or("(untrimmed)".into(), |a| activity(a, "trimmed"));
+            let _ = write!(self.text, "  {note}");
+        }
+    }
+}
+
+/// `(13% initialized, started at …)`.
+fn activity(activity: &Activity, done: &str) -> String {
+    let percent = match activity.total {
+        0 => 100,
+        total => u128::from(activity.done) * 100 / u128::from(total),
+    };
+    let word = match activity.state {
+        1 => "started",
+        2 | 3 => "suspended",
+        4 => "completed",
+        _ => return format!("(un{done})"),
+    };
+    format!("({percent}% {done}, {word} at {})", time::ctime(activity.since))
+}
+
+/// Vdevs that `status` does not list: removed ones and the places of removed logs.
+fn hidden(vdev: &Vdev) -> bool {
+    matches!(vdev.kind.as_str(), "hole" | "indirect")
+}
+
+/// `-e`: it or something below it is not well.
+fn has_trouble(vdev: &Vdev) -> bool {
+    vdev.health != Health::Online
+        || vdev.read_errors + vdev.write_errors + vdev.checksum_errors + vdev.slow_ios > 0
+        || vdev.children.iter().any(has_trouble)
+}
+
+fn errors(options: &Options, status: &PoolStatus, out: &Out, text: &mut String) {
+    text.push('\n');
+    if status.error_count == 0 {
+        text.push_str("errors: No known data errors\n");
+    } else if options.verbose {
+        text.push_str("errors: Permanent errors have been detected in the following files:\n\n");
+        for file in &status.errors {
+            let _ = writeln!(text, "        {}", out.cell(file));
+        }
+    } else {
+        let _ = writeln!(text, "errors: {} data errors, use '-v' for a list", status.error_count);
+    }
+}
+
+fn dedup(options: &Options, status: &PoolStatus, text: &mut String) {
+    let Some(dedup) = status.dedup.as_ref().filter(|d| d.entries > 0) else {
+        text.push_str("\n dedup: no DDT entries\n");
+        return;
+    };
+    let size = |bytes| nice_size(bytes, options.exact);
+    let share = dedup.cached as f64 * 100.0 / dedup.on_disk.max(1) as f64;
+    let _ = writeln!(
+        text,
+        "\n dedup: DDT entries {}, size {} on disk, {} in core, {} cached ({share:.2}%)",
+        dedup.entries,
+        size(dedup.on_disk),
+        size(dedup.in_core),
+        nicenum(dedup.cached),
+    );
+    if options.dedup > 1 {
+        super::dedup_table(&dedup.histogram, text);
+    }
+}
+
+fn nice_size(bytes: u64, exact: bool) -> String {
+    if exact { bytes.to_string() } else { nicebytes(bytes) }
+}
