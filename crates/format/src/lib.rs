@@ -41,6 +41,7 @@ pub mod space_map;
 pub mod uberblock;
 pub mod units;
 pub mod zap;
+pub mod zil;
 pub mod znode;
 
 pub use blkptr::{BlockPtr, BpKind};

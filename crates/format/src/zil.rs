@@ -1,0 +1,319 @@
+//! The intent log: chain structure of its blocks, and its records
+//! (docs/on-disk/24-zil.md, sections 3 and 4). The head of a chain is `objset::ZilHeader`.
+//!
+//! Reading a log takes three steps. [`Chain::decode`] finds the chain structure of a block and which
+//! bytes are records; `codec::checksum::verify_zil` says whether the block is genuine. [`records`]
+//! walks over the records without looking into them, which is all that an encrypted log allows
+//! without its key. [`RawRecord::decode`] then gives the change itself.
+//!
+//! # What always holds
+//! - Names in a decoded record are not empty, hold no NUL and no slash, and are at most
+//!   [`NAME_MAX`] bytes; ranges end below 2^63; what the counts of a record promise is there.
+//! - Encoding a decoded record and decoding it again gives the same record.
+
+mod body;
+mod encode;
+
+pub use body::{
+    Body, CloneRange, Create, CreateKind, LogTime, LoggedAcl, Record, Rename, SetAttr, Xvattr, xat,
+};
+
+use crate::blkptr::BLKPTR_SIZE;
+use crate::{BlockPtr, Checksum, ChecksumId, DecodeError, Endian, ObjectId, Txg};
+use std::ops::Range;
+
+/// Bytes of the chain structure.
+pub const CHAIN_SIZE: usize = 184;
+/// Marks the chain structure; the same number marks the trailers of labels.
+pub const CHAIN_MAGIC: u64 = crate::label::TRAILER_MAGIC;
+/// Unit in which blocks of the newer kind are written.
+pub const WRITE_UNIT: usize = 4096;
+/// Bytes of a record's header.
+pub const RECORD_HEADER: usize = 32;
+/// Longest name, with the feature `longname`.
+pub const NAME_MAX: usize = 1023;
+/// Set in the type of a record whose names are to be looked up without case.
+const TX_CI: u64 = 1 << 63;
+
+const WHAT: &str = "intent log";
+
+/// The chain structure of a log block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chain {
+    /// The next block: preallocated, perhaps not written.
+    pub next: BlockPtr,
+    /// Bytes used; counted from the start of the block in the newer kind, without the chain
+    /// structure in the older.
+    pub nused: u64,
+    /// Checksum of the block, as stored.
+    pub checksum: Checksum,
+    /// Byte order of the writer.
+    pub order: Endian,
+}
+
+impl Chain {
+    /// Reads the chain structure of a block, given the checksum algorithm of its pointer, and finds
+    /// the bytes that are records. The checksum is not verified here.
+    pub fn decode(block: &[u8], kind: ChecksumId) -> Result<(Chain, Range<usize>), DecodeError> {
+        DecodeError::need(WHAT, CHAIN_SIZE, block.len())?;
+        let room = block.len() - CHAIN_SIZE;
+        let start = match kind {
+            ChecksumId::Zilog2 => 0,
+            ChecksumId::Zilog => room,
+            _ => return Err(DecodeError::field(WHAT, "checksum algorithm", kind.id())),
+        };
+        let found = Endian::Little.u64(WHAT, block, start + 144)?;
+        let order = match found {
+            CHAIN_MAGIC => Endian::Little,
+            _ if found.swap_bytes() == CHAIN_MAGIC => Endian::Big,
+            _ => return Err(DecodeError::Magic { what: WHAT, found, expected: CHAIN_MAGIC }),
+        };
+        let nused = order.u64(WHAT, block, start + 136)?;
+        let range = match kind {
+            ChecksumId::Zilog2 => CHAIN_SIZE as u64..nused,
+            _ => 0..nused,
+        };
+        let limit = if start == 0 { block.len() } else { room } as u64;
+        if range.start > range.end || range.end > limit {
+            return Err(DecodeError::field(WHAT, "nused", nused));
+        }
+        let chain = Chain {
+            next: BlockPtr::decode(block.get(start + 8..).unwrap_or(&[]), order)?,
+            nused,
+            checksum: Checksum(order.words(WHAT, block, start + 152)?),
+            order,
+        };
+        Ok((chain, range.start as usize..range.end as usize))
+    }
+
+    /// The 184 bytes.
+    pub fn encode(&self) -> [u8; CHAIN_SIZE] {
+        let mut out = [0; CHAIN_SIZE];
+        let [a, b, c, d] = self.checksum.0;
+        let tail = [self.nused, CHAIN_MAGIC, a, b, c, d];
+        let words = std::iter::once(0).chain(*self.next.words()).chain(tail);
+        for (chunk, word) in out.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&self.order.put_u64(word));
+        }
+        out
+    }
+
+    /// The next pointer carries on the identity of `bp`, the pointer to this block. If not, the block
+    /// does not belong to the chain and its records do not count.
+    pub fn follows(&self, bp: &BlockPtr) -> bool {
+        let [guid0, guid1, objset, seq] = bp.checksum().0;
+        self.next.checksum() == Checksum([guid0, guid1, objset, seq.wrapping_add(1)])
+    }
+}
+
+/// The number of a log block in its chain, the first being 1.
+pub fn block_seq(bp: &BlockPtr) -> u64 {
+    let [.., seq] = bp.checksum().0;
+    seq
+}
+
+/// The dataset that a log block belongs to.
+pub fn block_objset(bp: &BlockPtr) -> ObjectId {
+    let [_, _, objset, _] = bp.checksum().0;
+    ObjectId(objset)
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $var:ident = $n:literal $text:literal $min:literal,)*) => {
+        /// What a record says happened.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum RecordKind { $($(#[$doc])* $var = $n,)* }
+
+        impl RecordKind {
+            /// The kind with this number.
+            pub fn from_id(id: u64) -> Result<RecordKind, DecodeError> {
+                match id {
+                    $($n => Ok(RecordKind::$var),)*
+                    _ => Err(DecodeError::field(WHAT, "record type", id)),
+                }
+            }
+
+            /// The name that zdb prints.
+            pub fn name(self) -> &'static str { match self { $(RecordKind::$var => $text,)* } }
+
+            /// Bytes of its fixed part, header included.
+            fn fixed_size(self) -> usize { match self { $(RecordKind::$var => $min,)* } }
+        }
+    };
+}
+
+kinds! {
+    /// A file was made.
+    Create = 1 "TX_CREATE" 104,
+    /// A directory was made.
+    Mkdir = 2 "TX_MKDIR" 104,
+    /// The directory of a file's extended attributes was made.
+    MkXattrDir = 3 "TX_MKXATTR" 104,
+    /// A symbolic link was made.
+    Symlink = 4 "TX_SYMLINK" 104,
+    /// A name that is not a directory was removed.
+    Remove = 5 "TX_REMOVE" 40,
+    /// A directory was removed.
+    Rmdir = 6 "TX_RMDIR" 40,
+    /// A further name was made.
+    Link = 7 "TX_LINK" 48,
+    /// A name was moved.
+    Rename = 8 "TX_RENAME" 48,
+    /// Data was written.
+    Write = 9 "TX_WRITE" 192,
+    /// A range was freed, or the file cut.
+    Truncate = 10 "TX_TRUNCATE" 56,
+    /// Attributes were set.
+    SetAttr = 11 "TX_SETATTR" 112,
+    /// An ACL of the old form was set.
+    AclV0 = 12 "TX_ACL_V0" 48,
+    /// An ACL was set.
+    Acl = 13 "TX_ACL_ACL" 80,
+    /// A file was made with an ACL.
+    CreateAcl = 14 "TX_CREATE_ACL" 144,
+    /// A file was made with attributes.
+    CreateAttr = 15 "TX_CREATE_ATTR" 104,
+    /// A file was made with an ACL and attributes.
+    CreateAclAttr = 16 "TX_CREATE_ACL_ATTR" 144,
+    /// A directory was made with an ACL.
+    MkdirAcl = 17 "TX_MKDIR_ACL" 144,
+    /// A directory was made with attributes.
+    MkdirAttr = 18 "TX_MKDIR_ATTR" 104,
+    /// A directory was made with an ACL and attributes.
+    MkdirAclAttr = 19 "TX_MKDIR_ACL_ATTR" 144,
+    /// Data was written that an earlier record has.
+    Write2 = 20 "TX_WRITE2" 192,
+    /// An extended attribute in the system attributes was set or removed.
+    SetSaXattr = 21 "TX_SETSAXATTR" 48,
+    /// Two names were exchanged.
+    RenameExchange = 22 "TX_RENAME_EXCHANGE" 48,
+    /// A name was moved and left a whiteout behind.
+    RenameWhiteout = 23 "TX_RENAME_WHITEOUT" 112,
+    /// Blocks of another file were cloned.
+    CloneRange = 24 "TX_CLONE_RANGE" 72,
+}
+
+impl RecordKind {
+    /// The number stored on disk.
+    pub fn id(self) -> u64 {
+        self as u64
+    }
+
+    /// Concerns one object, whose number is the first field, and may come out of order with changes of
+    /// names.
+    pub fn is_per_object(self) -> bool {
+        use RecordKind as K;
+        matches!(
+            self,
+            K::Write
+                | K::Truncate
+                | K::SetAttr
+                | K::AclV0
+                | K::Acl
+                | K::Write2
+                | K::SetSaXattr
+                | K::CloneRange
+        )
+    }
+}
+
+/// A record whose contents have not been looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawRecord<'a> {
+    /// Type number without the flag for case.
+    pub txtype: u64,
+    /// Names are to be looked up without case.
+    pub case_insensitive: bool,
+    /// Txg in which the change was made.
+    pub txg: Txg,
+    /// Number of the record in its chain.
+    pub seq: u64,
+    /// The whole record.
+    pub bytes: &'a [u8],
+    /// Byte order of the writer.
+    pub order: Endian,
+}
+
+impl<'a> RawRecord<'a> {
+    /// Splits the first record off `bytes`.
+    fn split(bytes: &'a [u8], order: Endian) -> Result<(RawRecord<'a>, &'a [u8]), DecodeError> {
+        let [txtype, len, txg, seq] = order.words(WHAT, bytes, 0)?;
+        let bad_length = DecodeError::field(WHAT, "record length", len);
+        if len < RECORD_HEADER as u64 || !len.is_multiple_of(8) {
+            return Err(bad_length);
+        }
+        let len = usize::try_from(len).map_err(|_| bad_length.clone())?;
+        let (bytes, rest) = bytes.split_at_checked(len).ok_or(bad_length)?;
+        let record = RawRecord {
+            txtype: txtype & !TX_CI,
+            case_insensitive: txtype & TX_CI != 0,
+            txg: Txg(txg),
+            seq,
+            bytes,
+            order,
+        };
+        Ok((record, rest))
+    }
+
+    /// What it says happened.
+    pub fn kind(&self) -> Result<RecordKind, DecodeError> {
+        RecordKind::from_id(self.txtype)
+    }
+
+    /// The object of a record that concerns one.
+    pub fn object(&self) -> Option<ObjectId> {
+        let kind = self.kind().ok().filter(|kind| kind.is_per_object());
+        kind.and_then(|_| self.order.get_u64(self.bytes, RECORD_HEADER)).map(ObjectId)
+    }
+
+    /// The block pointers of a write or clone record, which are in clear even in an encrypted log.
+    /// What a claim needs; zero pointers of immediate writes are left out.
+    pub fn pointers(&self) -> Result<Vec<BlockPtr>, DecodeError> {
+        let (at, count) = match self.kind() {
+            Ok(RecordKind::Write) => (64, 1),
+            Ok(RecordKind::CloneRange) => (72, self.order.u64(WHAT, self.bytes, 64)?),
+            _ => return Ok(Vec::new()),
+        };
+        let area = self.bytes.get(at..).unwrap_or(&[]);
+        let size = usize::try_from(count).ok().and_then(|n| n.checked_mul(BLKPTR_SIZE));
+        let size = size.ok_or(DecodeError::field(WHAT, "number of pointers", count))?;
+        let area = area.get(..size).ok_or(DecodeError::field(WHAT, "number of pointers", count))?;
+        Ok(BlockPtr::decode_all(area, self.order).filter(|bp| *bp != BlockPtr::HOLE).collect())
+    }
+}
+
+/// Iterator over the records of a block. Ends after an error.
+#[derive(Debug, Clone)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+    order: Endian,
+}
+
+/// The records in the range that [`Chain::decode`] gave, in the writer's byte order.
+pub fn records(bytes: &[u8], order: Endian) -> Records<'_> {
+    Records { rest: bytes, order }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<RawRecord<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Result<RawRecord<'a>, DecodeError>> {
+        if self.rest.len() < RECORD_HEADER {
+            return None;
+        }
+        match RawRecord::split(self.rest, self.order) {
+            Ok((record, rest)) => {
+                self.rest = rest;
+                Some(Ok(record))
+            }
+            Err(error) => {
+                self.rest = &[];
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
