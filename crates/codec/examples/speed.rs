@@ -1,48 +1,136 @@
-use cenote_codec as codec;
-use aws_lc_rs::digest as aws;
+//! How fast this crate is on this machine: MB/s of block data per algorithm.
+//!
+//! `cargo run --release -p cenote-codec --example speed [FILTER]`
+
+use cenote_codec::checksum::{self, Salt};
+use cenote_codec::compress::{compress, decompress};
+use cenote_codec::crypt::{DataKey, Suite, WrappingKey};
+use cenote_codec::gf256;
+use format::{ChecksumId, CompressionId, Endian};
 use std::hint::black_box;
-use std::time::Instant;
-fn rate(name: &str, len: usize, mut f: impl FnMut()) {
-    f();
-    let mut n = 0u32;
-    let t = Instant::now();
-    while t.elapsed().as_millis() < 300 {
-        f();
-        n += 1;
-    }
-    println!("{name:28} {:9.1} MB/s", len as f64 * f64::from(n) / t.elapsed().as_secs_f64() / 1e6);
+use std::time::{Duration, Instant};
+
+const BLOCK: usize = 131_072;
+
+struct Bench {
+    filter: String,
 }
-fn main() {
-    for ndata in [4usize, 8] {
-        let cols: Vec<Vec<u8>> = (0..ndata).map(|c| (0..131072u32 / ndata as u32).map(|i| (i * 7 + c as u32) as u8).collect()).collect();
-        let data: Vec<&[u8]> = cols.iter().map(|c| &c[..]).collect();
-        for np in 1..=3 {
-            let mut par = vec![vec![0u8; 131072 / ndata]; np];
-            rate(&format!("gen {np} + {ndata}"), 131072, || {
-                let mut p: Vec<&mut [u8]> = par.iter_mut().map(|p| &mut p[..]).collect();
-                codec::gf256::generate(black_box(&data), &mut p).unwrap();
+
+impl Bench {
+    /// Runs `work` on `len` bytes for a while and prints the rate.
+    fn rate(&self, name: &str, len: usize, mut work: impl FnMut()) {
+        if !name.contains(&self.filter) {
+            return;
+        }
+        work();
+        let (start, mut runs) = (Instant::now(), 0u32);
+        while start.elapsed() < Duration::from_millis(200) {
+            work();
+            runs += 1;
+        }
+        println!("{name:32} {:9.0} MB/s", len as f64 * f64::from(runs) / start.elapsed().as_secs_f64() / 1e6);
+    }
+
+    fn checksums(&self) {
+        let salt = Salt([3; 32]);
+        for len in [4096, BLOCK] {
+            let data = text(len);
+            for id in (6..=14).filter_map(|id| ChecksumId::from_id(id).ok()) {
+                let sum = |order| checksum::compute(id, black_box(&data), order, Some(&salt));
+                if id.is_none() || sum(Endian::Little).is_err() {
+                    continue;
+                }
+                self.rate(&format!("{id} of {len}"), len, || {
+                    black_box(sum(Endian::Little).expect("a checksum"));
+                });
+            }
+            self.rate(&format!("fletcher4 of {len}, big order"), len, || {
+                let _ = black_box(checksum::compute(ChecksumId::Fletcher4, black_box(&data), Endian::Big, None));
             });
-            let mut all: Vec<Vec<u8>> = par.iter().cloned().chain(cols.iter().cloned()).collect();
-            for m in 1..=np {
-            let missing: Vec<usize> = (np..np + m).collect();
-            rate(&format!("rec {m} of {np} + {ndata}"), 131072, || {
-                let mut p: Vec<&mut [u8]> = all.iter_mut().map(|p| &mut p[..]).collect();
-                codec::gf256::reconstruct(&mut p, np, &missing).unwrap();
+        }
+    }
+
+    fn compression(&self) {
+        let data = text(BLOCK);
+        for id in [3, 5, 10, 13, 14, 15, 16].into_iter().filter_map(|id| CompressionId::from_id(id).ok()) {
+            let image = compress(id, 3, &data, 2 * BLOCK).expect("room");
+            let mut block = vec![0; BLOCK];
+            self.rate(&format!("{id} compress"), BLOCK, || {
+                black_box(compress(id, 3, black_box(&data), 2 * BLOCK));
             });
+            self.rate(&format!("{id} decompress"), BLOCK, || {
+                decompress(id, black_box(&image), &mut block).expect("valid");
+            });
+        }
+    }
+
+    fn encryption(&self) {
+        for suite in Suite::ALL {
+            let key = DataKey::new(suite, 1, 1, &[5; 32][..suite.key_len()], &[6; 64]).expect("lengths");
+            let mut data = text(BLOCK);
+            self.rate(&format!("{suite} encrypt"), BLOCK, || {
+                black_box(key.encrypt(&[1; 8], &[2; 12], &[], &mut data).expect("short enough"));
+            });
+            let plain = data.clone();
+            let mac = key.encrypt(&[1; 8], &[2; 12], &[], &mut data).expect("short enough");
+            let sealed = data.clone();
+            self.rate(&format!("{suite} copy and decrypt"), BLOCK, || {
+                data.copy_from_slice(&sealed);
+                key.decrypt(&[1; 8], &[2; 12], &mac, &[], &mut data).expect("the right key");
+            });
+            assert!(data == plain || !suite.name().contains(&self.filter));
+        }
+        self.rate("pbkdf2 rounds (MB: millions)", 350_000, || {
+            black_box(WrappingKey::from_passphrase(b"password", 1, 350_000).expect("rounds"));
+        });
+    }
+
+    fn raidz(&self) {
+        for ndata in [4, 8] {
+            let len = BLOCK / ndata;
+            let data: Vec<Vec<u8>> = (0..ndata).map(|i| text(len + i)[i..].to_vec()).collect();
+            for nparity in 1..=3 {
+                let mut parity = vec![vec![0; len]; nparity];
+                let sources: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+                self.rate(&format!("raidz{nparity} of {ndata}: generate"), BLOCK, || {
+                    let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+                    gf256::generate(black_box(&sources), &mut targets).expect("a shape");
+                });
+                let mut columns: Vec<Vec<u8>> = parity.iter().chain(&data).cloned().collect();
+                for missing in 1..=nparity {
+                    let lost: Vec<usize> = (nparity..nparity + missing).collect();
+                    self.rate(&format!("raidz{nparity} of {ndata}: reconstruct {missing}"), BLOCK, || {
+                        let mut all: Vec<&mut [u8]> = columns.iter_mut().map(Vec::as_mut_slice).collect();
+                        gf256::reconstruct(&mut all, nparity, &lost).expect("a shape");
+                    });
+                }
             }
         }
     }
-    for len in [4096usize, 131072] {
-    println!("-- {len}");
-    let data: Vec<u8> = (0..len as u32).map(|i| (i.wrapping_mul(i) >> 3) as u8).collect();
-    rate("sha256 aws", len, || { black_box(aws::digest(&aws::SHA256, black_box(&data))); });
-    rate("sha512-256 aws", len, || { black_box(aws::digest(&aws::SHA512_256, black_box(&data))); });
-    let salt = codec::checksum::Salt([3; 32]);
-    use format::{ChecksumId as C, Endian as E};
-    for id in [C::Fletcher2, C::Fletcher4, C::Sha256, C::Sha512, C::Skein, C::Edonr, C::Blake3] {
-        for o in [E::Little, E::Big] {
-        rate(&format!("{id} {o:?}"), len, || { black_box(codec::checksum::compute(id, black_box(&data), o, Some(&salt)).unwrap()); });
+}
+
+/// Something that compresses to about half.
+fn text(len: usize) -> Vec<u8> {
+    let mut x = 0x9e37_79b9_7f4a_7c15u64;
+    let mut out = Vec::with_capacity(len + 16);
+    while out.len() < len {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        let back = (x >> 40) as usize % 4000 + 8;
+        match out.len().checked_sub(back) {
+            Some(from) if x & 3 != 0 => out.extend_from_within(from..from + 8),
+            _ => out.extend_from_slice(&x.to_le_bytes()),
         }
     }
-    }
+    out.truncate(len);
+    out
+}
+
+fn main() {
+    let bench = Bench { filter: std::env::args().nth(1).unwrap_or_default() };
+    bench.checksums();
+    bench.compression();
+    bench.encryption();
+    bench.raidz();
 }

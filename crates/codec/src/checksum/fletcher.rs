@@ -166,7 +166,8 @@ mod tests {
 
     #[test]
     fn lanes_give_the_same_sums_as_one_chain() {
-        let data: Vec<u8> = (0..70_000u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
+        let data: Vec<u8> =
+            (0..70_000u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
         for len in (0..1200).chain([4096, 65_536, 69_999]) {
             for order in [Endian::Little, Endian::Big] {
                 let data = &data[..len];

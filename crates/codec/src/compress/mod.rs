@@ -16,7 +16,9 @@ mod lzjb;
 mod zle;
 mod zstd;
 
-pub use self::zstd::{ZSTD_HEADER, level_from_byte as zstd_level_from_byte, level_to_byte as zstd_level_to_byte};
+pub use self::zstd::{
+    ZSTD_HEADER, level_from_byte as zstd_level_from_byte, level_to_byte as zstd_level_to_byte,
+};
 
 use format::CompressionId;
 

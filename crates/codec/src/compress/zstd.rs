@@ -119,7 +119,8 @@ pub(super) fn compress(level: i32, src: &[u8], limit: usize) -> Option<Vec<u8>> 
         encoder.compress2(frame, src).ok()
     })?;
     let version = zstd_safe::version_number() & 0xff_ffff;
-    *header = (u64::from(u32::try_from(len).ok()?) << 32 | u64::from(byte) << 24 | u64::from(version)).to_be_bytes();
+    *header = (u64::from(u32::try_from(len).ok()?) << 32 | u64::from(byte) << 24 | u64::from(version))
+        .to_be_bytes();
     out.truncate(ZSTD_HEADER + len);
     Some(out)
 }

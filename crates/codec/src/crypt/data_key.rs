@@ -172,6 +172,9 @@ impl DataKey {
 
 impl fmt::Debug for DataKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DataKey").field("suite", &self.suite).field("guid", &self.guid).finish_non_exhaustive()
+        f.debug_struct("DataKey")
+            .field("suite", &self.suite)
+            .field("guid", &self.guid)
+            .finish_non_exhaustive()
     }
 }

@@ -166,11 +166,7 @@ impl WrappingKey {
 
     /// Stretches a passphrase (without its newline) with PBKDF2-HMAC-SHA1. Fails when `iterations` is 0
     /// or beyond [`ITERATIONS_MAX`].
-    pub fn from_passphrase(
-        passphrase: &[u8],
-        salt: u64,
-        iterations: u64,
-    ) -> Result<WrappingKey, CryptError> {
+    pub fn from_passphrase(passphrase: &[u8], salt: u64, iterations: u64) -> Result<WrappingKey, CryptError> {
         let rounds = Some(iterations)
             .filter(|n| *n <= ITERATIONS_MAX)
             .and_then(|n| NonZeroU32::new(u32::try_from(n).ok()?))

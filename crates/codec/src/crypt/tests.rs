@@ -201,7 +201,8 @@ mod blocks {
         let mut block = vec![0; 16384];
         let mut put = |slot: usize, kind: u8, bonus_kind: u8, flags: u8, extra: u8| {
             let at = slot * 512;
-            block[at..at + 13].copy_from_slice(&[kind, 14, 1, 1, bonus_kind, 0, 0, flags, 1, 0, 64, 0, extra]);
+            block[at..at + 13]
+                .copy_from_slice(&[kind, 14, 1, 1, bonus_kind, 0, 0, flags, 1, 0, 64, 0, extra]);
             let end = at + 512 * (usize::from(extra) + 1);
             for (i, byte) in block[at + 64..end].iter_mut().enumerate() {
                 *byte = (i * 7) as u8;
@@ -344,7 +345,9 @@ mod blocks {
     #[test]
     fn log_records_of_wrong_lengths_are_errors() {
         let key = data_key(Suite::Aes256Gcm);
-        for (len, used) in [(0u64, 400u64), (31, 400), (217, 400), (u64::MAX, 400), (32, 190), (32, 5000), (32, 10)] {
+        for (len, used) in
+            [(0u64, 400u64), (31, 400), (217, 400), (u64::MAX, 400), (32, 190), (32, 5000), (32, 10)]
+        {
             let mut block = vec![0u8; 4096];
             block[184] = 9;
             block[192..200].copy_from_slice(&len.to_le_bytes());

@@ -119,8 +119,11 @@ fn solve(parity: &[&mut [u8]], data: &mut [&mut [u8]], rows: &[usize], lost: &[u
     let highest = rows.iter().max().map_or(0, |row| row + 1);
     let mut sums = vec![0; highest * len];
     {
-        let known: Vec<&[u8]> =
-            data.iter().enumerate().map(|(i, column)| if lost.contains(&i) { &[][..] } else { &**column }).collect();
+        let known: Vec<&[u8]> = data
+            .iter()
+            .enumerate()
+            .map(|(i, column)| if lost.contains(&i) { &[][..] } else { &**column })
+            .collect();
         let mut sums: Vec<&mut [u8]> = sums.chunks_exact_mut(len.max(1)).collect();
         fill(&known, &mut sums);
     }

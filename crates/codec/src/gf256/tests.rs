@@ -64,9 +64,14 @@ fn tables_agree_with_the_definition() {
 #[test]
 fn parity_is_that_of_the_definition() {
     for nparity in 1..=3 {
-        for (ndata, long, len, short) in
-            [(1, 1, 512, 0), (2, 1, 1024, 512), (5, 3, 4096, 3584), (17, 0, 512, 512), (4, 4, 777, 1), (255, 9, 600, 88)]
-        {
+        for (ndata, long, len, short) in [
+            (1, 1, 512, 0),
+            (2, 1, 1024, 512),
+            (5, 3, 4096, 3584),
+            (17, 0, 512, 512),
+            (4, 4, 777, 1),
+            (255, 9, 600, 88),
+        ] {
             let whole = columns(nparity, ndata, long, len, short);
             let mut made = vec![vec![0xee; len]; nparity];
             let data: Vec<&[u8]> = whole[nparity..].iter().map(Vec::as_slice).collect();

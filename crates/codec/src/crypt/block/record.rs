@@ -51,7 +51,8 @@ impl DnodeParts {
     /// The parts of the dnode at the start of `bytes`, which may be longer; `None` when its sizes
     /// contradict each other or the length of `bytes`.
     pub(super) fn of(bytes: &[u8]) -> Option<DnodeParts> {
-        let &[_, _, _, nblkptr, _, _, _, flags, _, _, _, _, extra_slots, ..] = bytes.first_chunk::<CORE_SIZE>()?;
+        let &[_, _, _, nblkptr, _, _, _, flags, _, _, _, _, extra_slots, ..] =
+            bytes.first_chunk::<CORE_SIZE>()?;
         let len = SLOT_SIZE * (usize::from(extra_slots) + 1);
         bytes.get(..len)?;
         let bonus_start = CORE_SIZE + BP * usize::from(nblkptr);
