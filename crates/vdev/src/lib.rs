@@ -6,6 +6,8 @@
 //!
 //! - [`device`]: random access to one leaf's bytes; files, block devices, memory, simulated disks.
 //! - [`geometry`]: where the columns of a block are: pure functions of numbers.
+//! - [`label`]: the four labels of a leaf; [`scan`]: finding leaves.
+//! - [`tree`]: the vdevs of a pool, and reading blocks from them.
 //! - [`gpt`]: finding the ZFS partition of a whole disk.
 //!
 //! # What always holds
@@ -17,6 +19,10 @@ pub mod device;
 pub mod env;
 pub mod geometry;
 pub mod gpt;
+pub mod label;
+pub mod scan;
+pub mod tree;
 
 pub use device::{Device, DeviceError};
 pub use env::Env;
+pub use tree::VdevTree;

@@ -1,0 +1,252 @@
+//! What the four labels of a device say: configurations and uberblocks
+//! (docs/on-disk/11-labels-config.md).
+//!
+//! # What always holds
+//! - Nothing is decoded before its checksum was verified: magic numbers alone prove nothing.
+//! - Labels are read independently; damage to one never hides another.
+//! - Both byte orders are understood. The configuration itself is always big-endian.
+//!
+//! # Order
+//! Configurations first, because the size of an uberblock slot follows from the ashift that they
+//! record. A label without one takes the ashift of the others; if there is none at all, every slot
+//! size is tried.
+//!
+//! Tests: `tests/labels.rs` (golden pools), `tests/fuzz.rs`.
+
+use crate::device::{Device, DeviceError};
+use codec::checksum::verify_trailer;
+use format::config::{PoolConfig, VdevNode};
+use format::label::{
+    BOOT_ENV_OFFSET, BOOT_ENV_SIZE, CONFIG_NVLIST_MAX, CONFIG_OFFSET, CONFIG_SIZE, DEVICE_MIN, LABELS,
+    RING_OFFSET, RING_SIZE, Trailer, label_offset, ring_slot_size, verifier,
+};
+use format::uberblock::Uberblock;
+use format::{Ashift, DecodeError, DeviceOffset, Endian, NvList, Txg, VdevGuid};
+
+/// Ashifts with different slot sizes.
+const SLOT_ASHIFTS: [Ashift; 4] = [Ashift(10), Ashift(11), Ashift(12), Ashift(13)];
+
+/// What is wrong with a label.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabelProblem {
+    /// The device is too small to hold four labels.
+    #[error("the device has {size} bytes, a leaf needs 64 MiB")]
+    TooSmall {
+        /// Bytes of the device.
+        size: u64,
+    },
+    /// Reading failed.
+    #[error("label {label}: {cause}")]
+    Read {
+        /// Number of the label.
+        label: usize,
+        /// Why.
+        cause: DeviceError,
+    },
+    /// There is no trailer: the label was never written or is gone.
+    #[error("label {label}: no configuration")]
+    Absent {
+        /// Number of the label.
+        label: usize,
+    },
+    /// The configuration's checksum is wrong.
+    #[error("label {label}: wrong checksum")]
+    Checksum {
+        /// Number of the label.
+        label: usize,
+    },
+    /// The configuration cannot be understood, though its checksum is right.
+    #[error("label {label}: {cause}")]
+    Config {
+        /// Number of the label.
+        label: usize,
+        /// Why.
+        cause: DecodeError,
+    },
+    /// An uberblock cannot be understood, though its checksum is right.
+    #[error("label {label}, uberblock slot {slot}: {cause}")]
+    Uberblock {
+        /// Number of the label.
+        label: usize,
+        /// Number of the slot.
+        slot: usize,
+        /// Why.
+        cause: DecodeError,
+    },
+}
+
+/// An uberblock and where it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundUberblock {
+    /// Number of the label.
+    pub label: usize,
+    /// Number of the slot in the ring.
+    pub slot: usize,
+    /// First byte on the device.
+    pub offset: DeviceOffset,
+    /// The uberblock.
+    pub uberblock: Uberblock,
+}
+
+/// A configuration and the label that holds it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundConfig {
+    /// Number of the label.
+    pub label: usize,
+    /// The configuration; its list is in [`PoolConfig::raw`].
+    pub config: PoolConfig,
+}
+
+/// Everything valid that the labels of a device hold.
+#[derive(Debug, Clone, Default)]
+pub struct Probe {
+    /// Valid configurations, by label.
+    pub configs: Vec<FoundConfig>,
+    /// Valid uberblocks, by label and slot.
+    pub uberblocks: Vec<FoundUberblock>,
+    /// What is wrong.
+    pub problems: Vec<LabelProblem>,
+    /// Bytes of the device.
+    pub device_size: u64,
+}
+
+impl Probe {
+    /// Whether there is nothing of ZFS on the device.
+    pub fn is_empty(&self) -> bool {
+        self.configs.is_empty() && self.uberblocks.is_empty()
+    }
+
+    /// The newest configuration.
+    pub fn newest_config(&self) -> Option<&PoolConfig> {
+        self.config_at_most(Txg(u64::MAX))
+    }
+
+    /// The newest configuration that is not newer than `txg`; of equal ones that of the first label.
+    pub fn config_at_most(&self, txg: Txg) -> Option<&PoolConfig> {
+        let fitting = self.configs.iter().map(|found| &found.config).filter(|config| config.txg <= txg);
+        fitting.rev().max_by_key(|config| config.txg)
+    }
+
+    /// The guid of the leaf, by its newest configuration.
+    pub fn guid(&self) -> Option<VdevGuid> {
+        self.newest_config()?.guid
+    }
+
+    /// The uberblock with the highest rank. Leftovers of an older pool may be among them: compare
+    /// [`Uberblock::guid_sum`] where that matters.
+    pub fn newest_uberblock(&self) -> Option<&FoundUberblock> {
+        self.uberblocks.iter().max_by_key(|found| found.uberblock.rank())
+    }
+
+    /// The configuration of one label.
+    pub fn config_of_label(&self, label: usize) -> Option<&PoolConfig> {
+        self.configs.iter().find(|found| found.label == label).map(|found| &found.config)
+    }
+}
+
+/// Reads the four labels of a device.
+pub fn probe(device: &dyn Device) -> Probe {
+    let size = device.size();
+    let mut probe = Probe { device_size: size, ..Probe::default() };
+    if size < DEVICE_MIN {
+        probe.problems.push(LabelProblem::TooSmall { size });
+        return probe;
+    }
+    let mut ashifts = [None; LABELS];
+    for (label, ashift) in ashifts.iter_mut().enumerate() {
+        match read_config(device, label) {
+            Ok(config) => {
+                *ashift = ashift_of(&config.vdev_tree);
+                probe.configs.push(FoundConfig { label, config });
+            }
+            Err(problem) => probe.problems.push(problem),
+        }
+    }
+    let any = ashifts.iter().flatten().next().copied();
+    for (label, ashift) in ashifts.iter().enumerate() {
+        match ashift.or(any) {
+            Some(ashift) => read_ring(device, label, &[ashift], &mut probe),
+            None => read_ring(device, label, &SLOT_ASHIFTS, &mut probe),
+        }
+    }
+    probe
+}
+
+/// Whether a device may be a leaf: a quick look for the trailer of a configuration at its labels.
+pub fn looks_like_leaf(device: &dyn Device) -> bool {
+    if device.size() < DEVICE_MIN {
+        return false;
+    }
+    let mut end = vec![0; 512];
+    (0..LABELS).any(|label| {
+        let base = label_offset(label, device.size()).0;
+        // The trailer of the configuration and that of the last slot of the ring.
+        [CONFIG_OFFSET + CONFIG_SIZE as u64, RING_OFFSET + RING_SIZE as u64].iter().any(|region_end| {
+            let at = DeviceOffset(base + region_end - end.len() as u64);
+            device.read_at(&mut end, at).is_ok() && Trailer::decode(&end).is_ok()
+        })
+    })
+}
+
+/// The configuration in one label.
+fn read_config(device: &dyn Device, label: usize) -> Result<PoolConfig, LabelProblem> {
+    let at = DeviceOffset(label_offset(label, device.size()).0 + CONFIG_OFFSET);
+    let mut region = vec![0; CONFIG_SIZE];
+    device.read_at(&mut region, at).map_err(|cause| LabelProblem::Read { label, cause })?;
+    if Trailer::decode(&region).is_err() {
+        return Err(LabelProblem::Absent { label });
+    }
+    if !is_valid(&region, at) {
+        return Err(LabelProblem::Checksum { label });
+    }
+    let packed = region.get(..CONFIG_NVLIST_MAX).unwrap_or(&region);
+    let list = NvList::decode(packed).map_err(|cause| LabelProblem::Config { label, cause })?;
+    PoolConfig::from_nvlist(&list).map_err(|cause| LabelProblem::Config { label, cause })
+}
+
+/// The valid uberblocks in one label.
+fn read_ring(device: &dyn Device, label: usize, ashifts: &[Ashift], probe: &mut Probe) {
+    let at = label_offset(label, device.size()).0 + RING_OFFSET;
+    let mut ring = vec![0; RING_SIZE];
+    if let Err(cause) = device.read_at(&mut ring, DeviceOffset(at)) {
+        probe.problems.push(LabelProblem::Read { label, cause });
+        return;
+    }
+    for ashift in ashifts {
+        let slot_size = ring_slot_size(*ashift);
+        for (slot, bytes) in ring.chunks_exact(slot_size).enumerate() {
+            let offset = DeviceOffset(at + (slot * slot_size) as u64);
+            if !is_valid(bytes, offset) {
+                continue;
+            }
+            match Uberblock::decode(bytes) {
+                Ok(uberblock) => {
+                    probe.uberblocks.push(FoundUberblock { label, slot, offset, uberblock });
+                }
+                Err(cause) => probe.problems.push(LabelProblem::Uberblock { label, slot, cause }),
+            }
+        }
+    }
+}
+
+/// The boot environment in a label: its payload without the trailer, and the order of its writer.
+/// `None` if there is none or its checksum is wrong.
+pub fn boot_env(device: &dyn Device, label: usize) -> Result<Option<(Vec<u8>, Endian)>, DeviceError> {
+    let at = DeviceOffset(label_offset(label, device.size()).0 + BOOT_ENV_OFFSET);
+    let mut region = vec![0; BOOT_ENV_SIZE];
+    device.read_at(&mut region, at)?;
+    let order = verify_trailer(&region, verifier(at)).ok().flatten();
+    region.truncate(BOOT_ENV_SIZE - format::label::TRAILER_SIZE);
+    Ok(order.map(|order| (region, order)))
+}
+
+/// Whether a region ends in a trailer with the right checksum for its place.
+fn is_valid(region: &[u8], at: DeviceOffset) -> bool {
+    matches!(verify_trailer(region, verifier(at)), Ok(Some(_)))
+}
+
+/// The ashift of the top-level vdev that a label describes.
+fn ashift_of(tree: &VdevNode) -> Option<Ashift> {
+    tree.walk().find_map(|node| node.ashift)
+}

@@ -1,0 +1,257 @@
+//! Finding leaves: looking at the labels of files and block devices.
+//!
+//! Folders are searched one level deep (as `zpool import -d` does), files and devices named
+//! directly are looked at themselves. A whole disk whose labels are inside its ZFS partition is
+//! opened through a window on that partition.
+//!
+//! # What always holds
+//! - Devices are opened for reading only and none is kept open that holds no label.
+//! - What is not a leaf is passed over after a few small reads; what is one and damaged, or cannot be
+//!   opened, is listed as a problem.
+//! - The result does not depend on the timing of the threads: leaves are in the order of the search.
+
+use crate::device::file::{Access, FileDevice};
+use crate::device::window::WindowDevice;
+use crate::device::{Device, DeviceError};
+use crate::env::Env;
+use crate::gpt;
+use crate::label::{self, Probe};
+use format::VdevGuid;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the kernel lists block devices.
+const SYS_BLOCK: &str = "/sys/class/block";
+/// Threads that wait for slow devices.
+const THREADS: usize = 16;
+
+/// A device with labels.
+#[derive(Debug, Clone)]
+pub struct Leaf {
+    /// The file or block device.
+    pub path: PathBuf,
+    /// Its contents, from the first label on.
+    pub device: Arc<dyn Device>,
+    /// What the labels say.
+    pub probe: Probe,
+    /// The device is the ZFS partition inside of `path`.
+    pub in_partition: bool,
+}
+
+/// The outcome of a search.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// Devices with labels.
+    pub leaves: Vec<Leaf>,
+    /// What could not be looked at, or is damaged, and why.
+    pub problems: Vec<(PathBuf, String)>,
+}
+
+impl Found {
+    /// The device of each leaf by guid, for [`crate::VdevTree::open`]. Of several copies of a leaf the
+    /// one with the newest label counts, of equal ones the first.
+    pub fn devices(&self) -> HashMap<VdevGuid, Arc<dyn Device>> {
+        let mut best: HashMap<VdevGuid, &Leaf> = HashMap::new();
+        for leaf in &self.leaves {
+            let Some(config) = leaf.probe.newest_config() else { continue };
+            let Some(guid) = config.guid else { continue };
+            let newer = |other: &&Leaf| other.probe.newest_config().is_none_or(|c| config.txg > c.txg);
+            if best.get(&guid).is_none_or(newer) {
+                best.insert(guid, leaf);
+            }
+        }
+        best.into_iter().map(|(guid, leaf)| (guid, Arc::clone(&leaf.device))).collect()
+    }
+}
+
+/// A search for leaves.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    /// Folders, files and block devices; if there are none, all block devices of the machine.
+    pub paths: Vec<PathBuf>,
+    /// How to read what is found.
+    pub access: Access,
+    /// Threads to use.
+    pub env: Env,
+}
+
+impl Search {
+    /// A search in these places.
+    pub fn in_paths(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Search {
+        Search { paths: paths.into_iter().map(Into::into).collect(), ..Search::default() }
+    }
+
+    /// The places that the environment names: `CENOTE_DEVICES` (one a line), else
+    /// `ZPOOL_IMPORT_PATH` (separated by colons), else every block device.
+    pub fn from_environment() -> Search {
+        let split = |list: OsString, separator: u8| -> Vec<PathBuf> {
+            let parts = list.as_bytes().split(|byte| *byte == separator).filter(|part| !part.is_empty());
+            parts.map(|part| PathBuf::from(OsString::from_vec(part.to_vec()))).collect()
+        };
+        let ours = std::env::var_os("CENOTE_DEVICES").map(|list| split(list, b'\n'));
+        let theirs = || std::env::var_os("ZPOOL_IMPORT_PATH").map(|list| split(list, b':'));
+        Search { paths: ours.or_else(theirs).unwrap_or_default(), ..Search::default() }
+    }
+
+    /// Looks at everything. Does not fail: what cannot be looked at is among the problems.
+    pub fn run(&self) -> Found {
+        let mut found = Found::default();
+        let candidates = self.candidates(&mut found.problems);
+        // More threads than processors: they wait for disks.
+        let env = self.env.clone().with_workers(THREADS);
+        let looked = env.map(&candidates, |candidate| look(candidate, self.access));
+        for (candidate, outcome) in candidates.iter().zip(looked) {
+            match outcome {
+                Ok(Some(leaf)) => {
+                    let damage = leaf.probe.problems.iter();
+                    found
+                        .problems
+                        .extend(damage.map(|problem| (candidate.path.clone(), problem.to_string())));
+                    found.leaves.push(leaf);
+                }
+                Ok(None) => {}
+                Err(error) => found.problems.push((candidate.path.clone(), error.to_string())),
+            }
+        }
+        drop_twins(&mut found.leaves);
+        found
+    }
+
+    fn candidates(&self, problems: &mut Vec<(PathBuf, String)>) -> Vec<Candidate> {
+        let mut all = Vec::new();
+        if self.paths.is_empty() {
+            all = block_devices();
+        }
+        for path in &self.paths {
+            match std::fs::metadata(path) {
+                Ok(meta) if meta.is_dir() => match list(path) {
+                    Ok(inside) => all.extend(inside.into_iter().map(|path| Candidate { path, named: false })),
+                    Err(error) => problems.push((path.clone(), error.to_string())),
+                },
+                Ok(_) => all.push(Candidate { path: path.clone(), named: true }),
+                Err(error) => problems.push((path.clone(), error.to_string())),
+            }
+        }
+        let mut seen = std::collections::HashSet::new();
+        all.retain(|candidate| {
+            let real = std::fs::canonicalize(&candidate.path).unwrap_or_else(|_| candidate.path.clone());
+            seen.insert(real)
+        });
+        all
+    }
+}
+
+/// Something to look at.
+#[derive(Debug)]
+struct Candidate {
+    path: PathBuf,
+    /// Named by the user: it is a problem if it cannot be opened.
+    named: bool,
+}
+
+/// What a folder holds that could be a leaf, sorted.
+fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        // Links are followed: /dev/disk/by-id is made of them.
+        let Ok(meta) = std::fs::metadata(&path) else { continue };
+        let big_file = meta.is_file() && meta.len() >= format::label::DEVICE_MIN;
+        if big_file || meta.file_type().is_block_device() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// All block devices of the machine, partitions before their disks.
+fn block_devices() -> Vec<Candidate> {
+    let Ok(entries) = std::fs::read_dir(SYS_BLOCK) else { return Vec::new() };
+    let mut devices: Vec<(bool, PathBuf)> = entries
+        .filter_map(Result::ok)
+        .map(|entry| {
+            let is_disk = !entry.path().join("partition").exists();
+            (is_disk, Path::new("/dev").join(entry.file_name()))
+        })
+        .collect();
+    devices.sort();
+    devices.into_iter().map(|(_, path)| Candidate { path, named: false }).collect()
+}
+
+/// Looks at one candidate. `None`: not a leaf.
+fn look(candidate: &Candidate, access: Access) -> Result<Option<Leaf>, DeviceError> {
+    let device = match FileDevice::open(&candidate.path, access) {
+        Ok(device) => Arc::new(device),
+        Err(error) if candidate.named || !is_ordinary(&error) => return Err(error),
+        Err(_) => return Ok(None),
+    };
+    if device.size() < format::label::DEVICE_MIN {
+        return Ok(None);
+    }
+    let path = candidate.path.clone();
+    let direct = label::looks_like_leaf(&*device)
+        .then(|| label::probe(&*device))
+        .filter(|probe| !probe.is_empty())
+        .map(|probe| Leaf {
+            path,
+            device: Arc::clone(&device) as Arc<dyn Device>,
+            probe,
+            in_partition: false,
+        });
+    // Back labels alone may be left over from before the disk was partitioned.
+    if direct.as_ref().is_some_and(|leaf| leaf.probe.configs.iter().any(|found| found.label < 2)) {
+        return Ok(direct);
+    }
+    match look_inside(device, &candidate.path) {
+        Ok(None) => Ok(direct),
+        Err(error) if direct.is_none() => Err(error),
+        Err(_) => Ok(direct),
+        inside => inside,
+    }
+}
+
+/// Looks into the ZFS partition of a disk that shows only as a whole.
+fn look_inside(disk: Arc<FileDevice>, path: &Path) -> Result<Option<Leaf>, DeviceError> {
+    let Some(partition) = gpt::zfs_partition(&*disk)? else { return Ok(None) };
+    let window = Arc::new(WindowDevice::new(disk, partition.start, partition.len)?);
+    if !label::looks_like_leaf(&*window) {
+        return Ok(None);
+    }
+    let probe = label::probe(&*window);
+    let leaf = Leaf { path: path.to_owned(), device: window, probe, in_partition: true };
+    Ok((!leaf.probe.is_empty()).then_some(leaf))
+}
+
+/// Failures that are no news when a whole folder is searched: no medium, no permission, no device.
+fn is_ordinary(error: &DeviceError) -> bool {
+    use rustix::io::Errno;
+    match error {
+        DeviceError::Io { cause, .. } => matches!(
+            *cause,
+            Errno::NOENT
+                | Errno::NOMEDIUM
+                | Errno::NXIO
+                | Errno::NODEV
+                | Errno::ACCESS
+                | Errno::PERM
+                | Errno::NOTBLK
+        ),
+        DeviceError::Gone | DeviceError::Busy => true,
+        _ => false,
+    }
+}
+
+/// Drops leaves that were seen twice, as a partition and through the table of its disk.
+fn drop_twins(leaves: &mut Vec<Leaf>) {
+    let direct: Vec<(Option<VdevGuid>, u64)> = leaves
+        .iter()
+        .filter(|leaf| !leaf.in_partition)
+        .map(|leaf| (leaf.probe.guid(), leaf.device.size()))
+        .collect();
+    leaves.retain(|leaf| !leaf.in_partition || !direct.contains(&(leaf.probe.guid(), leaf.device.size())));
+}

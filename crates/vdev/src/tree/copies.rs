@@ -1,0 +1,212 @@
+//! Reading where every leaf holds the same bytes: mirrors, replacements, spares, single leaves.
+//!
+//! A [`Source`] is a leaf and a place on it. Everything else in this tree ends in sources: a column
+//! of a RAID-Z has one, or several when its child is being replaced.
+
+use super::leaf::{Leaf, Trust};
+use super::{Body, DEPTH_MAX, Extent, Fault, FaultKind, How, Read, Vdev, VdevError, VdevTree, on_device};
+use crate::device::{Device, DeviceError, ReadRequest, read_across};
+use format::{DeviceOffset, Txg};
+use std::time::Instant;
+
+/// Equally good sides of a mirror take turns by this many bytes.
+const TURN_SHIFT: u32 = 20;
+
+/// A leaf and a place on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'t> {
+    pub(super) leaf: &'t Leaf,
+    pub(super) at: DeviceOffset,
+    pub(super) trust: Trust,
+}
+
+impl Source<'_> {
+    /// What to report about it. Leaves that are not expected to be right are not blamed.
+    pub(super) fn fault(&self, kind: FaultKind) -> Option<Fault> {
+        let kind = match self.trust {
+            Trust::Good => kind,
+            Trust::Missing | Trust::OutOfService => FaultKind::Missing,
+            Trust::Stale if kind == FaultKind::Io => kind,
+            Trust::Stale => return None,
+        };
+        Some(Fault { leaf: self.leaf.guid, offset: self.at, kind })
+    }
+}
+
+/// A read of one source; `result` tells how it went.
+pub(super) struct Pull<'t, 'b> {
+    pub(super) source: Source<'t>,
+    pub(super) buf: &'b mut [u8],
+    pub(super) result: Result<(), DeviceError>,
+}
+
+impl<'t, 'b> Pull<'t, 'b> {
+    pub(super) fn new(source: Source<'t>, buf: &'b mut [u8]) -> Pull<'t, 'b> {
+        Pull { source, buf, result: Err(DeviceError::NotRead) }
+    }
+}
+
+/// Reads all at once, each from its leaf.
+pub(super) fn pull_all(pulls: &mut [Pull<'_, '_>]) {
+    let mut batch: Vec<(&dyn Device, ReadRequest<'_>)> = Vec::with_capacity(pulls.len());
+    let mut which = Vec::with_capacity(pulls.len());
+    for (i, pull) in pulls.iter_mut().enumerate() {
+        match pull.source.leaf.readable(pull.source.at, pull.buf.len() as u64) {
+            Ok(device) => {
+                batch.push((device, ReadRequest::new(pull.source.at, pull.buf)));
+                which.push(i);
+            }
+            Err(error) => pull.result = Err(error),
+        }
+    }
+    let start = Instant::now();
+    read_across(&mut batch);
+    let took = start.elapsed();
+    let results: Vec<_> = batch.into_iter().map(|(_, request)| request.result).collect();
+    for (i, result) in which.into_iter().zip(results) {
+        if let Some(pull) = pulls.get_mut(i) {
+            pull.source.leaf.note_read(pull.buf.len() as u64, took);
+            pull.result = result;
+        }
+    }
+}
+
+impl VdevTree {
+    /// Where the bytes at `at` of `vdev` are, best source first. Empty for anything but leaves and
+    /// mirrors of leaves.
+    pub(super) fn sources<'t>(&'t self, vdev: &'t Vdev, at: i64, len: u64, birth: Txg) -> Vec<Source<'t>> {
+        let mut sources = Vec::with_capacity(1);
+        self.collect_sources(vdev, at, len, birth, 0, &mut sources);
+        if sources.len() > 1 {
+            let turn = (at >> TURN_SHIFT).rem_euclid(sources.len() as i64) as usize;
+            sources.rotate_left(turn);
+            sources.sort_by_key(|source| (source.trust, source.leaf.error_count()));
+        }
+        sources
+    }
+
+    fn collect_sources<'t>(
+        &'t self,
+        vdev: &'t Vdev,
+        at: i64,
+        len: u64,
+        birth: Txg,
+        depth: usize,
+        out: &mut Vec<Source<'t>>,
+    ) {
+        if depth > DEPTH_MAX {
+            return;
+        }
+        match &vdev.body {
+            Body::Leaf(leaf) => {
+                if let Some(at) = on_device(at) {
+                    out.push(Source { leaf, at, trust: leaf.trust(birth) });
+                }
+            }
+            Body::Mirror(children) => {
+                children.iter().for_each(|child| self.collect_sources(child, at, len, birth, depth + 1, out));
+            }
+            Body::DistributedSpare { draid, index } => {
+                if let Some(child) = self.spare_child(*draid, *index, at, len) {
+                    self.collect_sources(child, at, len, birth, depth + 1, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The child of a dRAID that serves as its distributed spare in a range.
+    fn spare_child(&self, draid: format::VdevGuid, index: usize, at: i64, len: u64) -> Option<&Vdev> {
+        let top = self.tops.get(*self.draids.get(&draid)?)?;
+        let Body::Draid(draid, children) = &top.vdev.body else { return None };
+        let at = u64::try_from(at).ok()?;
+        let within_slice = at.checked_add(len)? <= draid.spare_end(at);
+        children.get(draid.spare_child(index, at).filter(|_| within_slice)?)
+    }
+
+    /// Reads a block of which each source has all.
+    pub(super) fn read_copies(&self, vdev: &Vdev, at: &Extent, how: How<'_>) -> Read {
+        let len = at.psize.0 as usize;
+        let place = i64::try_from(at.offset.0).unwrap_or(i64::MAX);
+        let sources = self.sources(vdev, place, at.psize.0, at.birth);
+        if how.every_copy { check_copies(&sources, len, how) } else { first_copy(&sources, len, how) }
+    }
+
+    /// Reads a block from a mirror of RAID-Zs (test pools have such): each side is read for itself.
+    pub(super) fn read_sides(&self, sides: &[Vdev], at: &Extent, how: How<'_>, depth: usize) -> Read {
+        let mut all = Read { data: Err(VdevError::NoCopies), faults: Vec::new() };
+        for side in sides {
+            let read = self.read_vdev(side, at, how, depth + 1);
+            all.faults.extend(read.faults);
+            match (read.data, &all.data) {
+                (Ok(data), Err(_)) => all.data = Ok(data),
+                (Err(VdevError::WrongChecksum), Err(_)) => all.data = Err(VdevError::WrongChecksum),
+                _ => {}
+            }
+            if all.data.is_ok() && !how.every_copy {
+                break;
+            }
+        }
+        all
+    }
+}
+
+/// Tries the sources in turn until one is right.
+fn first_copy(sources: &[Source<'_>], len: usize, how: How<'_>) -> Read {
+    let mut faults = Vec::new();
+    let mut error = VdevError::NoCopies;
+    let mut data = vec![0; len];
+    for source in sources {
+        let mut pull = [Pull::new(*source, &mut data)];
+        pull_all(&mut pull);
+        let [Pull { result, .. }] = pull;
+        let kind = match result {
+            Ok(()) if (how.verify)(&data) => return Read { data: Ok(data), faults },
+            Ok(()) => {
+                error = VdevError::WrongChecksum;
+                FaultKind::Checksum
+            }
+            Err(_) => FaultKind::Io,
+        };
+        faults.extend(source.fault(kind));
+    }
+    Read { data: Err(error), faults }
+}
+
+/// Reads all sources that should be right, and the others if none is.
+fn check_copies(sources: &[Source<'_>], len: usize, how: How<'_>) -> Read {
+    let good = sources.partition_point(|source| source.trust == Trust::Good);
+    let (good, rest) = sources.split_at(good);
+    let mut copies: Vec<Vec<u8>> = good.iter().map(|_| vec![0; len]).collect();
+    let mut pulls: Vec<_> =
+        good.iter().zip(&mut copies).map(|(source, buf)| Pull::new(*source, buf)).collect();
+    pull_all(&mut pulls);
+    let mut read = Read { data: Err(VdevError::NoCopies), faults: Vec::new() };
+    let results: Vec<_> = pulls.into_iter().map(|pull| pull.result).collect();
+    for ((source, copy), result) in good.iter().zip(copies).zip(results) {
+        match result {
+            Ok(()) if (how.verify)(&copy) => {
+                if read.data.is_err() {
+                    read.data = Ok(copy);
+                }
+            }
+            Ok(()) => {
+                read.faults.extend(source.fault(FaultKind::Checksum));
+                if read.data.is_err() {
+                    read.data = Err(VdevError::WrongChecksum);
+                }
+            }
+            Err(_) => read.faults.extend(source.fault(FaultKind::Io)),
+        }
+    }
+    if read.data.is_ok() {
+        read.faults.extend(rest.iter().filter_map(|source| source.fault(FaultKind::Checksum)));
+    } else {
+        let last = first_copy(rest, len, how);
+        read.faults.extend(last.faults);
+        if last.data.is_ok() || last.data == Err(VdevError::WrongChecksum) {
+            read.data = last.data;
+        }
+    }
+    read
+}

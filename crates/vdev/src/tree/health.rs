@@ -1,0 +1,240 @@
+//! States of vdevs as people see them: what works, what does not, and why.
+
+use super::{Body, Leaf, Vdev, VdevTree};
+use format::config::{DraidShape, VdevKind, VdevNode};
+use format::{VdevGuid, VdevId};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+/// State of a vdev, from worst to best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VdevState {
+    /// Taken out by the administrator.
+    Offline,
+    /// The device was pulled.
+    Removed,
+    /// Cannot be opened, or too few of its children can.
+    Unavail,
+    /// Declared faulted.
+    Faulted,
+    /// Works with less redundancy or more errors than it should.
+    Degraded,
+    /// Works.
+    Online,
+}
+
+/// Why a vdev is in its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Aux {
+    /// No reason to tell.
+    None,
+    /// There is no device.
+    OpenFailed,
+    /// Too few children work.
+    NoReplicas,
+    /// The device is smaller than the vdev.
+    TooSmall,
+    /// Too many errors, recorded in the configuration.
+    ErrExceeded,
+    /// Declared faulted by the administrator.
+    External,
+    /// All its children are offline.
+    ChildrenOffline,
+    /// A removed vdev whose mapping was not read.
+    CorruptData,
+}
+
+impl Aux {
+    /// The words behind the state in `zpool status`.
+    pub fn words(self) -> &'static str {
+        match self {
+            Aux::None => "",
+            Aux::OpenFailed => "cannot open",
+            Aux::NoReplicas => "insufficient replicas",
+            Aux::TooSmall | Aux::CorruptData => "corrupted data",
+            Aux::ErrExceeded => "too many errors",
+            Aux::External => "external device fault",
+            Aux::ChildrenOffline => "all children offline",
+        }
+    }
+}
+
+/// A vdev and those below it, as `zpool status` shows them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VdevStatus {
+    /// What it is.
+    pub kind: VdevKind,
+    /// Index among its parent's children.
+    pub id: u32,
+    /// Its identity.
+    pub guid: VdevGuid,
+    /// State.
+    pub state: VdevState,
+    /// Why.
+    pub aux: Aux,
+    /// The device, or where it was last seen according to the configuration.
+    pub path: Option<PathBuf>,
+    /// Whether the device is open.
+    pub is_open: bool,
+    /// Was not there when the configuration was written.
+    pub not_present: bool,
+    /// Parity columns.
+    pub nparity: u8,
+    /// Shape of a dRAID.
+    pub draid: Option<DraidShape>,
+    /// A log device.
+    pub is_log: bool,
+    /// A spare.
+    pub is_spare: bool,
+    /// The partition table is the pool's own.
+    pub whole_disk: bool,
+    /// Being removed.
+    pub removing: bool,
+    /// New blocks may not go here.
+    pub non_allocating: bool,
+    /// Resilvering or rebuilding.
+    pub is_resilvering: bool,
+    /// Allocatable bytes that the devices offer, 0 if unknown.
+    pub offered: u64,
+    /// Bytes of the device of a leaf.
+    pub device_size: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Reads that gave wrong bytes.
+    pub checksum_errors: u64,
+    /// Reads and writes that took very long.
+    pub slow_ios: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// The vdevs below.
+    pub children: Vec<VdevStatus>,
+}
+
+impl VdevStatus {
+    /// This vdev and all below, parents first.
+    pub fn walk(&self) -> Vec<&VdevStatus> {
+        let mut all = vec![self];
+        for child in &self.children {
+            all.extend(child.walk());
+        }
+        all
+    }
+
+    /// The vdev with this guid.
+    pub fn find(&self, guid: VdevGuid) -> Option<&VdevStatus> {
+        self.walk().into_iter().find(|vdev| vdev.guid == guid)
+    }
+}
+
+impl VdevTree {
+    /// States and error counters of all vdevs.
+    pub fn status(&self) -> VdevStatus {
+        let mut root = blank(&self.config);
+        for (top, node) in self.tops.iter().zip(&self.config.children) {
+            let mut status = top.vdev.status(node, self);
+            if matches!(top.vdev.body, Body::Indirect) && self.mapping_is_missing(top.id, node) {
+                (status.state, status.aux) = (VdevState::Unavail, Aux::CorruptData);
+            }
+            root.children.push(status);
+        }
+        // A lost log device loses only what was not yet in the pool proper, but counts all the same.
+        (root.state, root.aux) = interior(&root.children, 0, false);
+        root
+    }
+
+    fn mapping_is_missing(&self, id: VdevId, node: &VdevNode) -> bool {
+        node.indirect_object.0 != 0 && self.indirect(id).is_none()
+    }
+}
+
+impl Vdev {
+    fn status(&self, node: &VdevNode, tree: &VdevTree) -> VdevStatus {
+        let mut status = blank(node);
+        status.children = self
+            .children()
+            .iter()
+            .zip(&node.children)
+            .map(|(child, node)| child.status(node, tree))
+            .collect();
+        status.offered = self.offered();
+        let of_children = &status.children;
+        (status.state, status.aux) = match &self.body {
+            Body::Leaf(leaf) => leaf.state(),
+            Body::Mirror(children) => interior(of_children, children.len().saturating_sub(1), true),
+            Body::Raidz(raidz, _) => interior(of_children, raidz.nparity(), false),
+            Body::Draid(draid, _) => interior(of_children, usize::from(draid.params().nparity), false),
+            Body::DistributedSpare { draid, .. } if !tree.draids.contains_key(draid) => {
+                (VdevState::Unavail, Aux::OpenFailed)
+            }
+            Body::DistributedSpare { .. } | Body::Indirect | Body::Hole => (VdevState::Online, Aux::None),
+        };
+        if let Body::Leaf(leaf) = &self.body {
+            leaf_numbers(&mut status, leaf);
+        }
+        status
+    }
+}
+
+/// What the configuration alone tells.
+fn blank(node: &VdevNode) -> VdevStatus {
+    VdevStatus {
+        kind: node.kind,
+        id: node.id,
+        guid: node.guid,
+        state: VdevState::Online,
+        aux: Aux::None,
+        path: node.path.as_ref().map(PathBuf::from),
+        is_open: false,
+        not_present: node.not_present,
+        nparity: node.nparity,
+        draid: node.draid,
+        is_log: node.is_log,
+        is_spare: node.is_spare,
+        whole_disk: node.whole_disk,
+        removing: node.removing,
+        non_allocating: node.non_allocating,
+        is_resilvering: node.resilver_txg.0 != 0 || node.rebuild_txg.0 != 0,
+        offered: 0,
+        device_size: 0,
+        read_errors: 0,
+        write_errors: 0,
+        checksum_errors: 0,
+        slow_ios: 0,
+        reads: 0,
+        read_bytes: 0,
+        children: Vec::new(),
+    }
+}
+
+fn leaf_numbers(status: &mut VdevStatus, leaf: &Leaf) {
+    let c = &leaf.counters;
+    status.is_open = leaf.device().is_some();
+    status.device_size = leaf.device().map_or(0, |device| device.size());
+    if let Some(path) = leaf.path() {
+        status.path = Some(Path::to_path_buf(path));
+    }
+    status.read_errors = c.read_errors.load(Ordering::Relaxed);
+    status.write_errors = c.write_errors.load(Ordering::Relaxed);
+    status.checksum_errors = c.checksum_errors.load(Ordering::Relaxed);
+    status.slow_ios = c.slow_ios.load(Ordering::Relaxed);
+    status.reads = c.reads.load(Ordering::Relaxed);
+    status.read_bytes = c.read_bytes.load(Ordering::Relaxed);
+}
+
+/// State of a vdev that works as long as at most `spare` of its children do not.
+fn interior(children: &[VdevStatus], spare: usize, is_mirror: bool) -> (VdevState, Aux) {
+    let lost = children.iter().filter(|child| child.state < VdevState::Degraded).count();
+    let degraded = children.iter().any(|child| child.state == VdevState::Degraded);
+    if lost > spare {
+        let offline = |child: &VdevStatus| child.state == VdevState::Offline;
+        if is_mirror && !children.is_empty() && children.iter().all(offline) {
+            return (VdevState::Offline, Aux::ChildrenOffline);
+        }
+        return (VdevState::Unavail, Aux::NoReplicas);
+    }
+    (if lost > 0 || degraded { VdevState::Degraded } else { VdevState::Online }, Aux::None)
+}

@@ -1,0 +1,269 @@
+//! Removed top-level vdevs: their contents were copied to others, and a mapping tells where
+//! (docs/on-disk/14-vdevs.md, section 6).
+//!
+//! A block may have been copied in several pieces, without its checksum being known then: the
+//! copies of a piece on a mirror may differ. A block in one piece is read like any other; of several
+//! pieces the distinct copies of each are collected and their combinations verified.
+
+use super::copies::{Pull, Source, pull_all};
+use super::leaf::Trust;
+use super::search::Budget;
+use super::{Body, DEPTH_MAX, Extent, Fault, FaultKind, How, Read, VdevError, VdevTree};
+use format::{AllocOffset, DeviceOffset, Dva, Psize, Txg, VdevId};
+
+/// One entry of a mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapEntry {
+    /// First byte on the removed vdev.
+    pub src: AllocOffset,
+    /// Bytes.
+    pub len: u64,
+    /// Where they are now.
+    pub dst: Dva,
+}
+
+/// In which txg a part of a removed vdev was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Birth {
+    /// End of the part; it starts where the one before ends.
+    pub end: AllocOffset,
+    /// The txg.
+    pub txg: Txg,
+}
+
+/// Where the contents of a removed vdev are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IndirectMapping {
+    entries: Vec<MapEntry>,
+    births: Vec<Birth>,
+}
+
+impl IndirectMapping {
+    /// Checks that entries and births ascend, entries do not overlap and none leads back to `vdev`.
+    pub fn new(
+        vdev: VdevId,
+        entries: Vec<MapEntry>,
+        births: Vec<Birth>,
+    ) -> Result<IndirectMapping, VdevError> {
+        let bad = |why| Err(VdevError::BadMapping { vdev, why });
+        let mut end = 0;
+        for entry in &entries {
+            if entry.src.0 < end || entry.len == 0 {
+                return bad("entries overlap or do not ascend");
+            }
+            let (Some(next), Some(_)) =
+                (entry.src.0.checked_add(entry.len), entry.dst.offset.0.checked_add(entry.len))
+            else {
+                return bad("an entry has no end");
+            };
+            if entry.dst.vdev == vdev {
+                return bad("an entry leads to the vdev itself");
+            }
+            end = next;
+        }
+        if births.windows(2).any(|pair| pair[0].end >= pair[1].end) {
+            return bad("births do not ascend");
+        }
+        Ok(IndirectMapping { entries, births })
+    }
+
+    /// The entries, ascending.
+    pub fn entries(&self) -> &[MapEntry] {
+        &self.entries
+    }
+
+    /// The births, ascending.
+    pub fn births(&self) -> &[Birth] {
+        &self.births
+    }
+
+    /// The entry that covers a byte.
+    pub fn find(&self, at: AllocOffset) -> Option<&MapEntry> {
+        let after = self.entries.partition_point(|entry| entry.src <= at);
+        let entry = self.entries.get(after.checked_sub(1)?)?;
+        (at.0 - entry.src.0 < entry.len).then_some(entry)
+    }
+
+    /// The txg in which a byte was copied.
+    pub fn birth(&self, at: AllocOffset) -> Option<Txg> {
+        let part = self.births.partition_point(|birth| birth.end <= at);
+        Some(self.births.get(part)?.txg)
+    }
+}
+
+/// A piece of a block on a vdev that is there.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    at: Extent,
+    /// First byte in the block.
+    start: usize,
+}
+
+impl VdevTree {
+    /// Reads a block of a removed vdev.
+    pub(super) fn read_indirect(&self, at: &Extent, how: How<'_>, depth: usize) -> Read {
+        let mut segments = Vec::new();
+        let failed = |error| Read { data: Err(error), faults: Vec::new() };
+        if let Err(error) = self.resolve(at, 0, depth, &mut segments) {
+            return failed(error);
+        }
+        if let [only] = segments.as_slice() {
+            return self.read_extent(&only.at, how, depth + 1);
+        }
+        match self.load_segments(&segments) {
+            Ok(loaded) => loaded.combine(at.psize.0 as usize, how),
+            Err(error) => failed(error),
+        }
+    }
+
+    /// Where a range of a removed vdev is, through any number of removals.
+    fn resolve(
+        &self,
+        at: &Extent,
+        start: usize,
+        depth: usize,
+        out: &mut Vec<Segment>,
+    ) -> Result<(), VdevError> {
+        let no_mapping = |offset| VdevError::NoMapping { vdev: at.vdev, offset };
+        if depth > DEPTH_MAX {
+            return Err(VdevError::BadMapping {
+                vdev: at.vdev,
+                why: "removals refer to each other in a circle",
+            });
+        }
+        let top = self.find_top(at.vdev)?;
+        if !matches!(top.vdev.body, Body::Indirect) {
+            out.push(Segment { at: *at, start });
+            return Ok(());
+        }
+        let mapping = self.indirect(at.vdev).ok_or(no_mapping(at.offset))?;
+        let mut done = 0;
+        while done < at.psize.0 {
+            let offset = AllocOffset(at.offset.0.checked_add(done).ok_or(no_mapping(at.offset))?);
+            let entry = mapping.find(offset).ok_or(no_mapping(offset))?;
+            let within = offset.0 - entry.src.0;
+            let len = (entry.len - within).min(at.psize.0 - done);
+            let piece = Extent {
+                vdev: entry.dst.vdev,
+                offset: AllocOffset(entry.dst.offset.0 + within),
+                psize: Psize(len),
+                birth: mapping.birth(offset).unwrap_or(at.birth),
+            };
+            self.resolve(&piece, start + done as usize, depth + 1, out)?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Reads every copy of every segment.
+    fn load_segments(&self, segments: &[Segment]) -> Result<Segments<'_>, VdevError> {
+        let mut jobs: Vec<(usize, Source<'_>, Vec<u8>)> = Vec::new();
+        for (i, segment) in segments.iter().enumerate() {
+            let top = self.find_top(segment.at.vdev)?;
+            if top.vdev.has_parity() {
+                return Err(VdevError::BadMapping { vdev: segment.at.vdev, why: "a piece is on RAID-Z" });
+            }
+            let place = i64::try_from(segment.at.offset.0).unwrap_or(i64::MAX);
+            for source in self.sources(&top.vdev, place, segment.at.psize.0, segment.at.birth) {
+                jobs.push((i, source, vec![0; segment.at.psize.0 as usize]));
+            }
+        }
+        let mut pulls: Vec<_> = jobs.iter_mut().map(|(_, source, buf)| Pull::new(*source, buf)).collect();
+        pull_all(&mut pulls);
+        let results: Vec<_> = pulls.into_iter().map(|pull| pull.result).collect();
+        let mut loaded = Segments {
+            segments: segments.to_vec(),
+            copies: vec![Vec::new(); segments.len()],
+            faults: Vec::new(),
+        };
+        for ((i, source, bytes), result) in jobs.into_iter().zip(results) {
+            match (result, loaded.copies.get_mut(i)) {
+                (Ok(()), Some(copies)) => copies.push((source, bytes)),
+                _ => loaded.faults.extend(source.fault(FaultKind::Io)),
+            }
+        }
+        Ok(loaded)
+    }
+}
+
+/// The copies of each segment of a block.
+struct Segments<'t> {
+    segments: Vec<Segment>,
+    copies: Vec<Vec<(Source<'t>, Vec<u8>)>>,
+    faults: Vec<Fault>,
+}
+
+impl Segments<'_> {
+    /// Tries the combinations of distinct copies.
+    fn combine(mut self, psize: usize, how: How<'_>) -> Read {
+        let distinct: Vec<Vec<usize>> = self.copies.iter().map(|copies| distinct(copies)).collect();
+        if distinct.iter().any(Vec::is_empty) {
+            return Read { data: Err(VdevError::NoCopies), faults: self.faults };
+        }
+        let mut budget = Budget::new(psize);
+        let mut block = vec![0; psize];
+        let mut choice = vec![0; distinct.len()];
+        (0..choice.len()).for_each(|i| self.put(i, &distinct, &choice, &mut block));
+        while budget.take() {
+            if (how.verify)(&block) {
+                self.judge(&block);
+                return Read { data: Ok(block), faults: self.faults };
+            }
+            // The next combination, the first segment changing fastest.
+            let mut carried = false;
+            for i in 0..choice.len() {
+                let (Some(now), Some(copies)) = (choice.get_mut(i), distinct.get(i)) else { break };
+                *now = if *now + 1 < copies.len() { *now + 1 } else { 0 };
+                carried = *now == 0;
+                self.put(i, &distinct, &choice, &mut block);
+                if !carried {
+                    break;
+                }
+            }
+            if carried {
+                break;
+            }
+        }
+        let all = self.copies.iter().flatten().filter_map(|(source, _)| source.fault(FaultKind::Checksum));
+        self.faults.extend(all.collect::<Vec<_>>());
+        Read { data: Err(VdevError::WrongChecksum), faults: self.faults }
+    }
+
+    /// Puts the chosen copy of segment `i` into the block.
+    fn put(&self, i: usize, distinct: &[Vec<usize>], choice: &[usize], block: &mut [u8]) {
+        let copy = choice.get(i).and_then(|now| distinct.get(i)?.get(*now));
+        let bytes = copy.and_then(|copy| self.copies.get(i)?.get(*copy)).map(|(_, bytes)| bytes);
+        if let (Some(bytes), Some(segment)) = (bytes, self.segments.get(i))
+            && let Some(part) = block.get_mut(segment.start..segment.start + bytes.len())
+        {
+            part.copy_from_slice(bytes);
+        }
+    }
+
+    /// Reports the copies that differ from the right block.
+    fn judge(&mut self, block: &[u8]) {
+        for (segment, copies) in self.segments.iter().zip(&self.copies) {
+            for (source, bytes) in copies {
+                let right = block.get(segment.start..segment.start + bytes.len()).unwrap_or_default();
+                if let Some(at) = bytes.iter().zip(right).position(|(a, b)| a != b) {
+                    let at = DeviceOffset(source.at.0 + (at as u64 & !511));
+                    self.faults.extend(Source { at, ..*source }.fault(FaultKind::Checksum));
+                }
+            }
+        }
+    }
+}
+
+/// The first copy of each content, trusted leaves first.
+fn distinct(copies: &[(Source<'_>, Vec<u8>)]) -> Vec<usize> {
+    let mut found: Vec<usize> = Vec::new();
+    let mut order: Vec<usize> = (0..copies.len()).collect();
+    order.sort_by_key(|i| copies.get(*i).map_or(Trust::Missing, |(source, _)| source.trust));
+    for i in order {
+        let Some((_, bytes)) = copies.get(i) else { continue };
+        if !found.iter().any(|known| copies.get(*known).is_some_and(|(_, same)| same == bytes)) {
+            found.push(i);
+        }
+    }
+    found
+}

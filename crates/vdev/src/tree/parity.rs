@@ -1,0 +1,494 @@
+//! Reading the columns of RAID-Z and dRAID blocks.
+//!
+//! # Order
+//! 1. The data columns alone, straight into the block, if all their leaves should have them.
+//! 2. Otherwise data from good leaves, and as many parity columns as data is lacking.
+//! 3. If the result is not right: everything from every leaf, and a search for the columns that lie
+//!    (`search.rs`).
+//!
+//! Afterwards the block is known, so every column that was read can be judged.
+
+use super::copies::{Pull, Source, pull_all};
+use super::leaf::Trust;
+use super::{Extent, Fault, FaultKind, How, Read, Vdev, VdevError, VdevTree, search};
+use crate::geometry::{BlockMap, Column, Row};
+use codec::gf256;
+use format::Txg;
+
+/// Sectors that are read though nobody asked, if that joins two reads of one leaf.
+const GAP_SECTORS: u64 = 4;
+
+/// What to read of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// Data of good leaves, and no more parity than is needed.
+    Enough,
+    /// Everything that good leaves have, padding included.
+    Good,
+    /// Everything that any leaf has.
+    All,
+}
+
+/// Bytes that one leaf gave.
+struct Chunk<'t> {
+    source: Source<'t>,
+    bytes: Vec<u8>,
+}
+
+/// One version of a column: a part of a chunk.
+#[derive(Debug, Clone, Copy)]
+struct Version {
+    chunk: usize,
+    start: usize,
+    len: usize,
+}
+
+/// What was read of one column.
+#[derive(Debug, Default)]
+struct Loaded<'t> {
+    /// Nothing is stored: the column is known without reading.
+    known: bool,
+    /// Distinct contents, the most trusted first.
+    distinct: Vec<Version>,
+    /// All that was read, for judging.
+    all: Vec<Version>,
+    /// Sources that gave nothing.
+    failed: Vec<(Source<'t>, FaultKind)>,
+}
+
+/// Everything that was read of a block.
+pub(super) struct Columns<'m, 't> {
+    pub(super) map: &'m BlockMap,
+    chunks: Vec<Chunk<'t>>,
+    rows: Vec<Vec<Loaded<'t>>>,
+}
+
+/// A read that covers one or more columns on the same child.
+struct Span {
+    child: usize,
+    at: i64,
+    len: u64,
+    /// Row, column, first byte in the span, bytes.
+    pieces: Vec<(usize, usize, usize, usize)>,
+}
+
+impl VdevTree {
+    /// Reads a block by its map.
+    pub(super) fn read_columns(&self, children: &[Vdev], map: &BlockMap, at: &Extent, how: How<'_>) -> Read {
+        let psize = at.psize.0 as usize;
+        if !how.every_copy
+            && map.in_order
+            && let Some(data) = self.read_straight(children, map, at, how)
+        {
+            return Read { data: Ok(data), faults: Vec::new() };
+        }
+        let first =
+            self.load(children, map, at.birth, if how.every_copy { Load::Good } else { Load::Enough });
+        let mut work = Work::new(&first);
+        if work.attempt(&|row, column| first.best(row, column)) && work.is_right(psize, how) {
+            let mut faults = first.failures();
+            if how.every_copy {
+                faults.extend(first.judge(&work.block));
+            }
+            return Read { data: Ok(work.finish(psize)), faults };
+        }
+        drop(work);
+        drop(first);
+        let all = self.load(children, map, at.birth, Load::All);
+        match search::search(&all, psize, how.verify) {
+            Ok(block) => {
+                let mut faults = all.failures();
+                faults.extend(all.judge(&block));
+                Read { data: Ok(finish(block, psize)), faults }
+            }
+            Err(error) => {
+                let mut faults = all.failures();
+                if error == VdevError::WrongChecksum {
+                    faults.extend(all.blame_all());
+                }
+                Read { data: Err(error), faults }
+            }
+        }
+    }
+
+    /// The data columns, read into the place where they belong. `None` if a leaf is not good or
+    /// fails, or the bytes are wrong.
+    fn read_straight(&self, children: &[Vdev], map: &BlockMap, at: &Extent, how: How<'_>) -> Option<Vec<u8>> {
+        let mut block = vec![0; map.size as usize];
+        let mut pulls = Vec::new();
+        let mut rest = block.as_mut_slice();
+        for column in map.rows.iter().flat_map(Row::data).filter(|column| column.data > 0) {
+            let (buf, tail) = rest.split_at_mut_checked(column.data as usize)?;
+            rest = tail;
+            let sources = self.sources(children.get(column.child)?, column.at, column.data, at.birth);
+            let source = sources.first().filter(|source| source.trust == Trust::Good)?;
+            pulls.push(Pull::new(*source, buf));
+        }
+        pull_all(&mut pulls);
+        if pulls.iter().any(|pull| pull.result.is_err()) {
+            return None;
+        }
+        drop(pulls);
+        let psize = at.psize.0 as usize;
+        (how.verify)(block.get(..psize)?).then(|| finish(block, psize))
+    }
+
+    /// Reads columns, all leaves at once.
+    fn load<'m, 't>(
+        &'t self,
+        children: &'t [Vdev],
+        map: &'m BlockMap,
+        birth: Txg,
+        load: Load,
+    ) -> Columns<'m, 't> {
+        let mut loaded = Columns { map, chunks: Vec::new(), rows: Vec::with_capacity(map.rows.len()) };
+        let mut wanted = Vec::new();
+        for (r, row) in map.rows.iter().enumerate() {
+            let mut columns: Vec<Loaded<'t>> = row.columns.iter().map(|_| Loaded::default()).collect();
+            let mut lacking = row.nparity;
+            if load == Load::Enough {
+                let good = |column: &&Column| self.is_good(children, column, birth);
+                let stored = || row.data().iter().filter(|column| column.data > 0);
+                lacking = stored().count() - stored().filter(good).count();
+            }
+            for (c, column) in row.columns.iter().enumerate() {
+                let is_parity = c < row.nparity;
+                let len = if is_parity || load == Load::Good { column.stored } else { column.data };
+                if let Some(state) = columns.get_mut(c) {
+                    state.known = len == 0;
+                }
+                if len == 0 {
+                    continue;
+                }
+                if is_parity && load == Load::Enough {
+                    if lacking == 0 || !self.is_good(children, column, birth) {
+                        continue;
+                    }
+                    lacking -= 1;
+                }
+                wanted.push((column.child, column.at, len, r, c));
+            }
+            loaded.rows.push(columns);
+        }
+        let spans = join(wanted, map.sector * GAP_SECTORS);
+        self.fetch(children, &spans, birth, load, &mut loaded);
+        loaded.find_distinct();
+        loaded
+    }
+
+    fn is_good(&self, children: &[Vdev], column: &Column, birth: Txg) -> bool {
+        let Some(child) = children.get(column.child) else { return false };
+        let sources = self.sources(child, column.at, column.stored, birth);
+        sources.first().is_some_and(|source| source.trust == Trust::Good)
+    }
+
+    /// Reads the spans from their sources and files the results under their columns.
+    fn fetch<'t>(
+        &'t self,
+        children: &'t [Vdev],
+        spans: &[Span],
+        birth: Txg,
+        load: Load,
+        loaded: &mut Columns<'_, 't>,
+    ) {
+        let mut jobs: Vec<(usize, Source<'t>, Vec<u8>)> = Vec::with_capacity(spans.len());
+        for (s, span) in spans.iter().enumerate() {
+            let Some(child) = children.get(span.child) else { continue };
+            let sources = self.sources(child, span.at, span.len, birth);
+            // Of several good sources a plain read needs one; a scrub compares them all.
+            let take = if load == Load::Enough { 1 } else { sources.len() };
+            for source in sources.into_iter().take(take) {
+                if load == Load::All || source.trust == Trust::Good {
+                    jobs.push((s, source, vec![0; span.len as usize]));
+                } else {
+                    loaded.file_failure(span, source, FaultKind::Missing);
+                }
+            }
+        }
+        let mut pulls: Vec<_> = jobs.iter_mut().map(|(_, source, bytes)| Pull::new(*source, bytes)).collect();
+        pull_all(&mut pulls);
+        let results: Vec<_> = pulls.into_iter().map(|pull| pull.result).collect();
+        for ((s, source, bytes), result) in jobs.into_iter().zip(results) {
+            let Some(span) = spans.get(s) else { continue };
+            match result {
+                Ok(()) => loaded.file(span, source, bytes),
+                Err(_) => loaded.file_failure(span, source, FaultKind::Io),
+            }
+        }
+    }
+}
+
+/// Cuts off what is beyond the block.
+fn finish(mut block: Vec<u8>, psize: usize) -> Vec<u8> {
+    block.truncate(psize);
+    block
+}
+
+/// Joins neighbouring columns of a child into one read.
+fn join(mut wanted: Vec<(usize, i64, u64, usize, usize)>, gap: u64) -> Vec<Span> {
+    wanted.sort_unstable();
+    let mut spans: Vec<Span> = Vec::with_capacity(wanted.len());
+    for (child, at, len, row, column) in wanted {
+        if let Some(last) = spans.last_mut()
+            && last.child == child
+            && let Ok(start) = u64::try_from(at - last.at)
+            && start <= last.len + gap
+        {
+            last.len = last.len.max(start + len);
+            last.pieces.push((row, column, start as usize, len as usize));
+            continue;
+        }
+        spans.push(Span { child, at, len, pieces: vec![(row, column, 0, len as usize)] });
+    }
+    spans
+}
+
+impl<'t> Columns<'_, 't> {
+    fn file(&mut self, span: &Span, source: Source<'t>, bytes: Vec<u8>) {
+        let chunk = self.chunks.len();
+        self.chunks.push(Chunk { source, bytes });
+        for (row, column, start, len) in &span.pieces {
+            if let Some(state) = self.rows.get_mut(*row).and_then(|row| row.get_mut(*column)) {
+                state.all.push(Version { chunk, start: *start, len: *len });
+            }
+        }
+    }
+
+    fn file_failure(&mut self, span: &Span, source: Source<'t>, kind: FaultKind) {
+        for (row, column, start, _) in &span.pieces {
+            if let Some(state) = self.rows.get_mut(*row).and_then(|row| row.get_mut(*column)) {
+                let at = format::DeviceOffset(source.at.0 + *start as u64);
+                state.failed.push((Source { at, ..source }, kind));
+            }
+        }
+    }
+
+    /// Leaves out versions that say the same as a more trusted one.
+    fn find_distinct(&mut self) {
+        let chunks = &self.chunks;
+        for state in self.rows.iter_mut().flatten() {
+            state.all.sort_by_key(|version| chunks.get(version.chunk).map(|chunk| chunk.source.trust));
+            for version in &state.all {
+                let bytes = slice(chunks, *version);
+                if !state.distinct.iter().any(|known| slice(chunks, *known) == bytes) {
+                    state.distinct.push(*version);
+                }
+            }
+        }
+    }
+
+    /// The most trusted version of a column; `None`: to be reconstructed.
+    pub(super) fn best(&self, row: usize, column: usize) -> Option<usize> {
+        (self.versions(row, column) > 0).then_some(0)
+    }
+
+    /// The most trusted version of a column if it can be trusted.
+    pub(super) fn best_good(&self, row: usize, column: usize) -> Option<usize> {
+        let state = self.state(row, column)?;
+        if state.known {
+            return Some(0);
+        }
+        let chunk = self.chunks.get(state.distinct.first()?.chunk)?;
+        (chunk.source.trust == Trust::Good).then_some(0)
+    }
+
+    /// How many different contents were read.
+    pub(super) fn versions(&self, row: usize, column: usize) -> usize {
+        self.state(row, column).map_or(0, |state| if state.known { 1 } else { state.distinct.len() })
+    }
+
+    fn state(&self, row: usize, column: usize) -> Option<&Loaded<'t>> {
+        self.rows.get(row)?.get(column)
+    }
+
+    /// The bytes of a version; empty for a column of which nothing is stored.
+    pub(super) fn bytes(&self, row: usize, column: usize, version: usize) -> &[u8] {
+        let version = self.state(row, column).and_then(|state| state.distinct.get(version));
+        version.map_or(&[], |version| slice(&self.chunks, *version))
+    }
+
+    /// What could not be read.
+    fn failures(&self) -> Vec<Fault> {
+        let failed = self.rows.iter().flatten().flat_map(|state| &state.failed);
+        failed.filter_map(|(source, kind)| source.fault(*kind)).collect()
+    }
+
+    /// Every column that was read, as wrong: nobody knows better.
+    fn blame_all(&self) -> Vec<Fault> {
+        let versions = self.rows.iter().flatten().flat_map(|state| &state.all);
+        versions.filter_map(|version| self.fault(*version)).collect()
+    }
+
+    fn fault(&self, version: Version) -> Option<Fault> {
+        let source = self.chunks.get(version.chunk)?.source;
+        let at = format::DeviceOffset(source.at.0 + version.start as u64);
+        Source { at, ..source }.fault(FaultKind::Checksum)
+    }
+
+    /// The columns that differ from what the right block makes them.
+    fn judge(&self, block: &[u8]) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for (row, states) in self.map.rows.iter().zip(&self.rows) {
+            let data = data_slices(block, row);
+            let parity_was_read = states.iter().take(row.nparity).any(|state| !state.all.is_empty());
+            let mut parity = vec![vec![0; row.height() as usize]; row.nparity];
+            if parity_was_read {
+                let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+                if gf256::generate(&data, &mut targets).is_err() {
+                    continue;
+                }
+            }
+            let right = parity.iter().map(Vec::as_slice).chain(data.iter().copied());
+            for (state, right) in states.iter().zip(right) {
+                let wrong = state.all.iter().filter(|version| !says(slice(&self.chunks, **version), right));
+                faults.extend(wrong.filter_map(|version| self.fault(*version)));
+            }
+        }
+        faults
+    }
+}
+
+fn slice<'c>(chunks: &'c [Chunk<'_>], version: Version) -> &'c [u8] {
+    let end = version.start.saturating_add(version.len);
+    chunks.get(version.chunk).and_then(|chunk| chunk.bytes.get(version.start..end)).unwrap_or_default()
+}
+
+/// Whether stored bytes are the right ones, filled up with zeros or cut to the part that was read.
+fn says(stored: &[u8], right: &[u8]) -> bool {
+    let common = stored.len().min(right.len());
+    let (head, padding) = stored.split_at(common);
+    head == &right[..common] && padding.iter().all(|byte| *byte == 0)
+}
+
+/// The parts of a block that are the data columns of a row.
+pub(super) fn data_slices<'b>(block: &'b [u8], row: &Row) -> Vec<&'b [u8]> {
+    let part = |column: &Column| {
+        let start = column.block_at as usize;
+        block.get(start..start + column.data as usize).unwrap_or_default()
+    };
+    row.data().iter().map(part).collect()
+}
+
+/// The same, to be changed. Columns of a row follow each other in the block.
+pub(super) fn data_slices_mut<'b>(block: &'b mut [u8], row: &Row) -> Vec<&'b mut [u8]> {
+    let mut slices = Vec::with_capacity(row.columns.len());
+    let (mut rest, mut at) = (block, 0);
+    for column in row.data() {
+        if column.data == 0 {
+            slices.push(&mut [][..]);
+            continue;
+        }
+        let skip = (column.block_at as usize).saturating_sub(at).min(rest.len());
+        let (_, tail) = rest.split_at_mut(skip);
+        let take = (column.data as usize).min(tail.len());
+        let (slice, tail) = tail.split_at_mut(take);
+        slices.push(slice);
+        at += skip + take;
+        rest = tail;
+    }
+    slices
+}
+
+/// A block being put together from versions of its columns.
+pub(super) struct Work<'c, 'm, 't> {
+    columns: &'c Columns<'m, 't>,
+    pub(super) block: Vec<u8>,
+    rows: Vec<WorkRow>,
+}
+
+struct WorkRow {
+    /// Allocated when first needed.
+    parity: Vec<Vec<u8>>,
+    /// Which version is in place for each column; `None`: not a version.
+    now: Vec<Option<usize>>,
+}
+
+impl<'c, 'm, 't> Work<'c, 'm, 't> {
+    pub(super) fn new(columns: &'c Columns<'m, 't>) -> Work<'c, 'm, 't> {
+        let rows = columns
+            .map
+            .rows
+            .iter()
+            .map(|row| WorkRow { parity: vec![Vec::new(); row.nparity], now: vec![None; row.columns.len()] })
+            .collect();
+        Work { columns, block: vec![0; columns.map.size as usize], rows }
+    }
+
+    /// Puts the block together; `pick` chooses the version of each column or has it reconstructed.
+    /// False if in some row more is lacking than there is parity: then the block is undefined.
+    pub(super) fn attempt(&mut self, pick: &dyn Fn(usize, usize) -> Option<usize>) -> bool {
+        let Work { columns, block, rows } = self;
+        rows.iter_mut()
+            .zip(&columns.map.rows)
+            .enumerate()
+            .all(|(r, (state, row))| state.fill(columns, block, r, row, pick))
+    }
+
+    pub(super) fn is_right(&self, psize: usize, how: How<'_>) -> bool {
+        self.block.get(..psize).is_some_and(how.verify)
+    }
+
+    pub(super) fn finish(self, psize: usize) -> Vec<u8> {
+        finish(self.block, psize)
+    }
+}
+
+impl WorkRow {
+    fn fill(
+        &mut self,
+        columns: &Columns<'_, '_>,
+        block: &mut [u8],
+        r: usize,
+        row: &Row,
+        pick: &dyn Fn(usize, usize) -> Option<usize>,
+    ) -> bool {
+        let choice: Vec<Option<usize>> = (0..row.columns.len()).map(|c| pick(r, c)).collect();
+        let lacking = |c: &usize| choice.get(*c).is_none_or(Option::is_none);
+        let lost_data = (row.nparity..row.columns.len()).filter(lacking).count();
+        if lost_data > (0..row.nparity).filter(|c| !lacking(c)).count() {
+            return false;
+        }
+        let mut data = data_slices_mut(block, row);
+        for (c, target) in (row.nparity..).zip(&mut data) {
+            place(&mut self.now, columns, &choice, r, c, target);
+        }
+        if lost_data == 0 {
+            return true;
+        }
+        // Parity columns behind the last one at hand would only be recomputed.
+        let nparity = (0..row.nparity).rev().find(|c| !lacking(c)).map_or(0, |last| last + 1);
+        let mut all: Vec<&mut [u8]> = Vec::with_capacity(row.columns.len());
+        for (c, target) in self.parity.iter_mut().enumerate().take(nparity) {
+            target.resize(row.height() as usize, 0);
+            place(&mut self.now, columns, &choice, r, c, target);
+            all.push(target);
+        }
+        all.extend(data);
+        let behind = row.nparity - nparity;
+        let at_hand = (0..row.columns.len()).filter(lacking).filter(|c| *c < nparity || *c >= row.nparity);
+        let missing: Vec<usize> = at_hand.map(|c| if c < nparity { c } else { c - behind }).collect();
+        gf256::reconstruct(&mut all, nparity, &missing).is_ok()
+    }
+}
+
+/// Copies the chosen version of a column into place unless it is there.
+fn place(
+    now: &mut [Option<usize>],
+    columns: &Columns<'_, '_>,
+    choice: &[Option<usize>],
+    r: usize,
+    c: usize,
+    target: &mut [u8],
+) {
+    let Some(now) = now.get_mut(c) else { return };
+    let wanted = choice.get(c).copied().flatten();
+    if let Some(version) = wanted
+        && *now != wanted
+    {
+        let bytes = columns.bytes(r, c, version);
+        let common = bytes.len().min(target.len());
+        target[..common].copy_from_slice(&bytes[..common]);
+        target[common..].fill(0);
+    }
+    *now = wanted;
+}

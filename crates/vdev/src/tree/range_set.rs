@@ -1,0 +1,116 @@
+//! A set of numbers as ranges: the txgs that a leaf missed.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A set of `u64`s, kept as disjoint ranges that do not touch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RangeSet {
+    /// End by start.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl RangeSet {
+    /// The empty set.
+    pub fn new() -> RangeSet {
+        RangeSet::default()
+    }
+
+    /// Adds a range.
+    pub fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        let touched: Vec<u64> = self
+            .ranges
+            .range(..=end)
+            .rev()
+            .take_while(|(_, stop)| **stop >= start)
+            .map(|(first, _)| *first)
+            .collect();
+        for first in touched {
+            if let Some(stop) = self.ranges.remove(&first) {
+                start = start.min(first);
+                end = end.max(stop);
+            }
+        }
+        self.ranges.insert(start, end);
+    }
+
+    /// Takes a range out.
+    pub fn remove(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let touched: Vec<(u64, u64)> = self
+            .ranges
+            .range(..range.end)
+            .rev()
+            .take_while(|(_, stop)| **stop > range.start)
+            .map(|(first, stop)| (*first, *stop))
+            .collect();
+        for (first, stop) in touched {
+            self.ranges.remove(&first);
+            if first < range.start {
+                self.ranges.insert(first, range.start);
+            }
+            if stop > range.end {
+                self.ranges.insert(range.end, stop);
+            }
+        }
+    }
+
+    /// Whether it holds a number.
+    pub fn contains(&self, number: u64) -> bool {
+        self.ranges.range(..=number).next_back().is_some_and(|(_, end)| *end > number)
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The ranges, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.ranges.iter().map(|(start, end)| *start..*end)
+    }
+}
+
+impl FromIterator<Range<u64>> for RangeSet {
+    fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> RangeSet {
+        let mut set = RangeSet::new();
+        for range in ranges {
+            set.insert(range);
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Random;
+
+    #[test]
+    fn agrees_with_a_plain_set() {
+        let mut random = Random::from_seed(3);
+        let (mut set, mut model) = (RangeSet::new(), vec![false; 200]);
+        for _ in 0..5000 {
+            let start = random.below(200);
+            let range = start..start + random.below(200 - start + 1);
+            let add = random.one_in(2);
+            if add {
+                set.insert(range.clone());
+            } else {
+                set.remove(range.clone());
+            }
+            model[range.start as usize..range.end as usize].fill(add);
+            for (number, there) in model.iter().enumerate() {
+                assert_eq!(set.contains(number as u64), *there);
+            }
+            let ranges: Vec<_> = set.iter().collect();
+            assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "{ranges:?}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Finding the columns that lie: every combination of at most as many children as there is parity
+//! is suspected in turn, its columns reconstructed from the others, and the block verified.
+//!
+//! A child whose place is taken by several leaves (replacing, spare) may have several versions of a
+//! column; these are tried as well. If no set of whole children explains the damage, each stripe is
+//! looked at for itself (`stripes.rs`).
+
+use super::parity::{Columns, Work};
+use super::{ATTEMPT_BYTES_MAX, ATTEMPTS_MAX, How, VdevError, stripes};
+
+/// Most ways to combine versions that are tried for one set of suspects.
+const VERSIONS_MAX: usize = 64;
+/// Most sets that are looked at, tried or not.
+const SETS_MAX: usize = 200_000;
+
+/// How much may still be tried for one block.
+pub(super) struct Budget(usize);
+
+impl Budget {
+    /// The allowance for a block of this size.
+    pub(super) fn new(psize: usize) -> Budget {
+        let by_bytes = ATTEMPT_BYTES_MAX / (psize as u64).max(1);
+        Budget(ATTEMPTS_MAX.min(usize::try_from(by_bytes).unwrap_or(usize::MAX)))
+    }
+
+    /// Whether one more attempt is allowed.
+    pub(super) fn take(&mut self) -> bool {
+        let allowed = self.0 > 0;
+        self.0 = self.0.saturating_sub(1);
+        allowed
+    }
+
+    /// Attempts left.
+    pub(super) fn left(&self) -> usize {
+        self.0
+    }
+}
+
+/// The right block, or why there is none: [`VdevError::NoCopies`] if no candidate could be made.
+pub(super) fn search(
+    columns: &Columns<'_, '_>,
+    psize: usize,
+    verify: &dyn Fn(&[u8]) -> bool,
+) -> Result<Vec<u8>, VdevError> {
+    let mut search = Search {
+        columns,
+        psize,
+        how: How { every_copy: false, verify },
+        budget: Budget::new(psize),
+        children: children_of(columns),
+        made_one: false,
+    };
+    // First without the leaves that are not trusted, then with them.
+    for trusting in [false, true] {
+        if let Some(block) = search.sets(trusting) {
+            return Ok(block);
+        }
+    }
+    let found = stripes::search(columns, &mut search.budget, &mut |block| {
+        search.made_one = true;
+        block.get(..psize).is_some_and(verify)
+    });
+    match found {
+        Some(block) => Ok(block),
+        None if search.made_one => Err(VdevError::WrongChecksum),
+        None => Err(VdevError::NoCopies),
+    }
+}
+
+/// A child that has columns of the block.
+struct Suspect {
+    child: usize,
+    /// Most versions of one of its columns.
+    versions: usize,
+}
+
+struct Search<'a, 'm, 't> {
+    columns: &'a Columns<'m, 't>,
+    psize: usize,
+    how: How<'a>,
+    budget: Budget,
+    children: Vec<Suspect>,
+    /// Whether there was anything to verify.
+    made_one: bool,
+}
+
+impl Search<'_, '_, '_> {
+    /// Suspects no child, then each one, then each two, and so on.
+    fn sets(&mut self, trusting: bool) -> Option<Vec<u8>> {
+        let most = self.columns.map.rows.iter().map(|row| row.nparity).max().unwrap_or(0);
+        let mut work = Work::new(self.columns);
+        let mut seen = 0;
+        for size in 0..=most.min(self.children.len()) {
+            let mut set: Vec<usize> = (0..size).collect();
+            loop {
+                seen += 1;
+                if seen > SETS_MAX || self.budget.left() == 0 {
+                    return None;
+                }
+                if self.versions(&mut work, &set, trusting) {
+                    return Some(work.block);
+                }
+                if !next_set(&mut set, self.children.len()) {
+                    break;
+                }
+            }
+        }
+        None
+    }
+
+    /// Tries one set of suspects with every choice of versions of the other columns.
+    fn versions(&mut self, work: &mut Work<'_, '_, '_>, set: &[usize], trusting: bool) -> bool {
+        let open: Vec<usize> = (0..self.children.len())
+            .filter(|i| !set.contains(i) && self.children.get(*i).is_some_and(|child| child.versions > 1))
+            .collect();
+        let mut choice = vec![0; self.children.len()];
+        for _ in 0..VERSIONS_MAX {
+            if self.attempt(work, set, &choice, trusting) {
+                return true;
+            }
+            if !self.next_choice(&mut choice, &open) {
+                return false;
+            }
+        }
+        false
+    }
+
+    fn attempt(
+        &mut self,
+        work: &mut Work<'_, '_, '_>,
+        set: &[usize],
+        choice: &[usize],
+        trusting: bool,
+    ) -> bool {
+        let pick = |r: usize, c: usize| {
+            let child = self.columns.map.rows.get(r)?.columns.get(c)?.child;
+            let index = self.children.iter().position(|suspect| suspect.child == child)?;
+            if set.contains(&index) {
+                return None;
+            }
+            let versions = self.columns.versions(r, c);
+            if !trusting {
+                self.columns.best_good(r, c)?;
+            }
+            (versions > 0).then(|| choice.get(index).copied().unwrap_or(0).min(versions - 1))
+        };
+        if !work.attempt(&pick) || !self.budget.take() {
+            return false;
+        }
+        self.made_one = true;
+        work.is_right(self.psize, self.how)
+    }
+
+    fn next_choice(&self, choice: &mut [usize], open: &[usize]) -> bool {
+        for i in open {
+            let (Some(now), Some(child)) = (choice.get_mut(*i), self.children.get(*i)) else { continue };
+            if *now + 1 < child.versions {
+                *now += 1;
+                return true;
+            }
+            *now = 0;
+        }
+        false
+    }
+}
+
+fn children_of(columns: &Columns<'_, '_>) -> Vec<Suspect> {
+    let mut children: Vec<Suspect> = Vec::new();
+    for (r, row) in columns.map.rows.iter().enumerate() {
+        for (c, column) in row.columns.iter().enumerate() {
+            let versions = columns.versions(r, c);
+            match children.iter_mut().find(|suspect| suspect.child == column.child) {
+                Some(suspect) => suspect.versions = suspect.versions.max(versions),
+                None => children.push(Suspect { child: column.child, versions }),
+            }
+        }
+    }
+    children
+}
+
+/// The next set of the same size in lexical order; false after the last.
+pub(super) fn next_set(set: &mut [usize], limit: usize) -> bool {
+    let size = set.len();
+    for i in (0..size).rev() {
+        if set[i] + (size - i) < limit {
+            set[i] += 1;
+            for j in i + 1..size {
+                set[j] = set[j - 1] + 1;
+            }
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_sets_once() {
+        for (size, limit, count) in [(0, 5, 1), (1, 5, 5), (2, 5, 10), (3, 5, 10), (3, 20, 1140)] {
+            let mut set: Vec<usize> = (0..size).collect();
+            let mut all = vec![set.clone()];
+            while next_set(&mut set, limit) {
+                all.push(set.clone());
+            }
+            assert_eq!(all.len(), count);
+            all.dedup();
+            assert_eq!(all.len(), count);
+            assert!(all.iter().flatten().all(|i| *i < limit));
+        }
+    }
+}
