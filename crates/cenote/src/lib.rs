@@ -33,9 +33,9 @@ mod open;
 mod target;
 pub mod verify;
 
-pub use dataset::{Dataset, DatasetKind};
+pub use dataset::{Dataset, DatasetFiles, DatasetKind};
 pub use error::Error;
-pub use open::{KeySource, OpenOptions, Pool};
+pub use open::{OpenOptions, Pool};
 pub use target::Target;
 pub use zpl::{Filesystem, Node, Volume};
 

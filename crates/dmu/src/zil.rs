@@ -7,47 +7,39 @@
 //! - The walk ends: block numbers of a chain rise by one, and at most [`MAX_BLOCKS`] are read.
 
 use crate::{DmuError, ObjSet};
+use format::zil::{Chain, Records, records};
 use format::{BlockPtr, ObjectId};
-use zio::LogBlock;
 
 /// Blocks of one chain. At 128 KiB each this is a terabyte of log, beyond any real one.
 pub const MAX_BLOCKS: u64 = 1 << 23;
 
-/// Visits the valid blocks of the intent log of `objset`, first to last, until `visit` says no.
-/// Returns the number of blocks visited.
+/// Visits the blocks of the intent log of `objset`, first to last, each with its records, until
+/// `visit` answers `false` or the chain ends. Records of an encrypted log whose key is not loaded have
+/// only their headers in clear. Returns the pointer at which the chain ended: allocated but not written.
 ///
 /// # Errors
 /// A device that cannot be read. A block that is not there is the ordinary end of a chain.
-pub fn walk(objset: &ObjSet, visit: &mut dyn FnMut(&BlockPtr, &LogBlock) -> Next) -> Result<u64, DmuError> {
+pub fn walk(
+    objset: &ObjSet,
+    visit: &mut dyn FnMut(&BlockPtr, Records<'_>) -> bool,
+) -> Result<Option<BlockPtr>, DmuError> {
+    let failed = |source| DmuError::Zio { objset: objset.number(), object: ObjectId(0), source };
     let mut bp = objset.phys().zil.log;
-    let mut seen = 0;
-    while !bp.is_hole() && seen < MAX_BLOCKS {
-        let zio = objset.store().zio();
-        let block = zio.read_log_block(&bp, objset.key().key()).map_err(|source| DmuError::Zio {
-            objset: objset.number(),
-            object: ObjectId(0),
-            source,
-        })?;
-        let Some(block) = block else { break };
-        match visit(&bp, &block) {
-            Next::Block(next) if follows(&bp, &next) => bp = next,
-            Next::Block(_) | Next::End => break,
+    for _ in 0..MAX_BLOCKS {
+        if bp.is_hole() {
+            return Ok(None);
         }
-        seen += 1;
+        let block = objset.store().zio().read_log_block(&bp, objset.key().key()).map_err(failed)?;
+        let Some((block, kind)) = block.zip(bp.checksum_kind().ok()) else { return Ok(Some(bp)) };
+        let Ok((chain, range)) = Chain::decode(&block.bytes, kind) else { return Ok(Some(bp)) };
+        // A block that does not carry on the chain is no part of it, and its records do not count.
+        if !chain.follows(&bp) {
+            return Ok(Some(bp));
+        }
+        if !visit(&bp, records(block.bytes.get(range).unwrap_or(&[]), chain.order)) {
+            return Ok(None);
+        }
+        bp = chain.next;
     }
-    Ok(seen)
-}
-
-/// Where a walk goes on.
-pub enum Next {
-    /// At this block, named by the chain header of the block just visited.
-    Block(BlockPtr),
-    /// Nowhere.
-    End,
-}
-
-/// The next block of a chain carries the same identity with a number one higher.
-fn follows(bp: &BlockPtr, next: &BlockPtr) -> bool {
-    let [a, b, c, seq] = bp.checksum().0;
-    Some(next.checksum().0) == seq.checked_add(1).map(|seq| [a, b, c, seq])
+    Ok(None)
 }

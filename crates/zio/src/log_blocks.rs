@@ -5,17 +5,13 @@ use crate::{Zio, ZioError};
 use codec::checksum;
 use codec::crypt::{DataKey, block as crypt_block};
 use format::blkptr::Protection;
-use format::{BlockPtr, BpKind, Endian};
+use format::{BlockPtr, BpKind};
 use vdev::tree::{Extent, VdevError};
 
 /// A valid block of an intent log.
 pub struct LogBlock {
-    /// The whole block; what lies beyond `used` is not covered by the checksum.
+    /// The whole block; what lies beyond the part in use is not covered by the checksum.
     pub bytes: Vec<u8>,
-    /// Bytes in use, in the meaning of the block's kind (with or without the chain header).
-    pub used: usize,
-    /// Byte order in which it was written.
-    pub order: Endian,
 }
 
 impl Zio {
@@ -35,12 +31,11 @@ impl Zio {
                 Extent { vdev: dva.vdev, offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth() };
             match self.tree().read_quietly(&at, &verify) {
                 Ok(mut bytes) => {
-                    let Some((order, used)) = checksum::verify_zil(bp, &bytes) else { return Ok(None) };
                     if let (Some(key), Protection::Encrypted) = (key, bp.protection()) {
                         crypt_block::decrypt_zil_block(key, bp, &mut bytes)
                             .map_err(|source| ZioError::Crypt { bp: *bp, source })?;
                     }
-                    return Ok(Some(LogBlock { bytes, used, order }));
+                    return Ok(Some(LogBlock { bytes }));
                 }
                 Err(VdevError::WrongChecksum) => return Ok(None),
                 Err(source) => return Err(ZioError::Unreadable { bp: *bp, faults: Vec::new(), source }),

@@ -2,7 +2,7 @@
 
 use super::bp::{Long, Short};
 use super::nvprint::Indented;
-use crate::dates::ctime;
+use crate::time::ctime;
 use cenote::inspect::{Filesystem, Object, Segment, Zap, ZapEntry, ZapStats, segments};
 use format::dnode::{
     FLAG_SPILL, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOTS_PER_BLOCK,
@@ -156,7 +156,7 @@ fn id(object: Option<ObjectId>) -> u64 {
 }
 
 fn print_dir(out: &mut dyn Write, dir: &DirPhys) -> io::Result<()> {
-    writeln!(out, "\t\tcreation_time = {}", ctime(dir.creation_time as i64))?;
+    writeln!(out, "\t\tcreation_time = {}", ctime(dir.creation_time))?;
     writeln!(out, "\t\thead_dataset_obj = {}", id(dir.head))?;
     writeln!(out, "\t\tparent_dir_obj = {}", id(dir.parent))?;
     writeln!(out, "\t\torigin_obj = {}", id(dir.origin))?;
@@ -190,7 +190,7 @@ fn print_dataset(out: &mut dyn Write, ds: &DatasetPhys) -> io::Result<()> {
     writeln!(out, "\t\tsnapnames_zapobj = {}", id(ds.snapshot_names))?;
     writeln!(out, "\t\tnum_children = {}", ds.num_children)?;
     writeln!(out, "\t\tuserrefs_obj = {}", id(ds.userrefs))?;
-    writeln!(out, "\t\tcreation_time = {}", ctime(ds.creation_time as i64))?;
+    writeln!(out, "\t\tcreation_time = {}", ctime(ds.creation_time))?;
     writeln!(out, "\t\tcreation_txg = {}", ds.creation_txg)?;
     writeln!(out, "\t\tdeadlist_obj = {}", id(ds.deadlist))?;
     writeln!(out, "\t\tused_bytes = {}", nicenum(ds.referenced))?;
@@ -223,7 +223,7 @@ fn print_znode(out: &mut dyn Write, object: &Object, fs: &Arc<Filesystem>) -> io
     for (name, time) in
         [("atime", attrs.atime), ("mtime", attrs.mtime), ("ctime", attrs.ctime), ("crtime", attrs.crtime)]
     {
-        writeln!(out, "\t{name}\t{}", ctime(time.secs))?;
+        writeln!(out, "\t{name}\t{}", ctime(time.secs.max(0) as u64))?;
     }
     writeln!(out, "\tgen\t{}", attrs.generation)?;
     writeln!(out, "\tmode\t{:o}", attrs.mode)?;

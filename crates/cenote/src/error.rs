@@ -1,0 +1,70 @@
+//! The one error of the library.
+
+use dmu::DmuError;
+use dsl::DslError;
+use pool::PoolError;
+use std::path::PathBuf;
+use zpl::ZplError;
+
+/// Why something could not be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The pool could not be opened, or its own objects could not be read.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// No devices of the pool were found, and some of what was looked at could not be read.
+    #[error("no pool found; {} could not be looked at: {}", problems.len(), list(problems))]
+    Search {
+        /// What could not be looked at, and why.
+        problems: Vec<(PathBuf, String)>,
+    },
+    /// A dataset could not be found or read.
+    #[error(transparent)]
+    Dsl(#[from] DslError),
+    /// An object could not be read.
+    #[error(transparent)]
+    Dmu(#[from] DmuError),
+    /// A file could not be read.
+    #[error(transparent)]
+    Zpl(#[from] ZplError),
+    /// There is no such path in the file system.
+    #[error("{dataset}:{}: no such file or directory", path.escape_ascii())]
+    NoSuchPath {
+        /// The file system.
+        dataset: String,
+        /// The path.
+        path: Vec<u8>,
+    },
+    /// The dataset is a volume where a file system is needed.
+    #[error("'{dataset}' is a volume, not a file system")]
+    NotAFilesystem {
+        /// The dataset.
+        dataset: String,
+    },
+    /// The dataset is a file system where a volume is needed.
+    #[error("'{dataset}' is a file system, not a volume")]
+    NotAVolume {
+        /// The dataset.
+        dataset: String,
+    },
+    /// The dataset is encrypted, and its key is not loaded.
+    #[error("'{dataset}' is encrypted, and the key of '{root}' is not loaded")]
+    Locked {
+        /// The dataset.
+        dataset: String,
+        /// The dataset that has the key.
+        root: String,
+    },
+    /// A key was given for a dataset that is not encrypted.
+    #[error("'{dataset}' is not encrypted")]
+    NotEncrypted {
+        /// The dataset.
+        dataset: String,
+    },
+}
+
+fn list(problems: &[(PathBuf, String)]) -> String {
+    let lines: Vec<String> = problems.iter().map(|(path, why)| format!("{}: {why}", path.display())).collect();
+    lines.join("; ")
+}

@@ -1,0 +1,190 @@
+//! Finding and opening a pool.
+
+use crate::{Dataset, Error};
+use dmu::{ObjSet, Store};
+use dsl::Dsl;
+use dsl::keys::encryption_root;
+use format::{PoolGuid, Txg};
+use pool::Which;
+use std::path::PathBuf;
+use std::sync::Arc;
+use vdev::VdevTree;
+use vdev::scan::Search;
+
+/// Bytes of block cache unless [`OpenOptions::cache_bytes`] says otherwise.
+const DEFAULT_CACHE: usize = 128 << 20;
+
+/// Where to look for a pool, and how to open it.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    search: Vec<PathBuf>,
+    pool: pool::OpenOptions,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl OpenOptions {
+    /// Looks where pools are by default: the devices of the machine.
+    pub fn new() -> OpenOptions {
+        let pool = pool::OpenOptions { cache_bytes: DEFAULT_CACHE, ..pool::OpenOptions::default() };
+        OpenOptions { search: Vec::new(), pool }
+    }
+
+    /// Looks in this folder, or at this device or image file. May be called several times; then the
+    /// default places are not looked at.
+    #[must_use]
+    pub fn search(mut self, path: impl Into<PathBuf>) -> OpenOptions {
+        self.search.push(path.into());
+        self
+    }
+
+    /// Bytes that the block cache may take; 128 MiB unless set.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: usize) -> OpenOptions {
+        self.pool.cache_bytes = bytes;
+        self
+    }
+
+    /// Opens the newest state that is not newer than `txg`.
+    #[must_use]
+    pub fn max_txg(mut self, txg: u64) -> OpenOptions {
+        self.pool.max_txg = Some(Txg(txg));
+        self
+    }
+
+    /// If the newest state of the pool cannot be read, opens the newest that can.
+    #[must_use]
+    pub fn recover(mut self, yes: bool) -> OpenOptions {
+        self.pool.recover = yes;
+        self
+    }
+
+    /// Opens the pool as it was when its checkpoint was taken.
+    #[must_use]
+    pub fn checkpoint(mut self, yes: bool) -> OpenOptions {
+        self.pool.checkpoint = yes;
+        self
+    }
+
+    /// Opens the pool even if log devices are missing: writes that were acknowledged but not yet part
+    /// of a transaction group are then not known.
+    #[must_use]
+    pub fn allow_missing_logs(mut self, yes: bool) -> OpenOptions {
+        self.pool.allow_missing_logs = yes;
+        self
+    }
+
+    /// Opens the pool even if top-level devices are missing: what had its only copies there cannot be
+    /// read.
+    #[must_use]
+    pub fn allow_missing_devices(mut self, yes: bool) -> OpenOptions {
+        self.pool.allow_missing_tops = yes;
+        self
+    }
+
+    /// Opens the pool even if it was destroyed.
+    #[must_use]
+    pub fn destroyed(mut self, yes: bool) -> OpenOptions {
+        self.pool.destroyed = yes;
+        self
+    }
+}
+
+/// An open pool. Read-only; closed when dropped. Cloning is cheap.
+#[derive(Clone)]
+pub struct Pool {
+    inner: Arc<pool::Pool>,
+}
+
+impl Pool {
+    /// Finds the pool with this name, or with this guid if `name` is a number, and opens it.
+    ///
+    /// # Errors
+    /// If there is none, or more than one of that name, or it cannot be opened; see [`Error::Pool`].
+    pub fn open(name: &str, options: &OpenOptions) -> Result<Pool, Error> {
+        let found = Search { paths: options.search.clone(), ..Search::default() }.run();
+        let which = match name.parse::<u64>() {
+            Ok(guid) => Which::Guid(PoolGuid(guid)),
+            Err(_) => Which::Name(name.to_owned()),
+        };
+        if found.leaves.is_empty() && !found.problems.is_empty() {
+            return Err(Error::Search { problems: found.problems });
+        }
+        Ok(Pool::from(pool::Pool::open(found, &which, &options.pool)?))
+    }
+
+    /// The pool's name.
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// The pool's identity.
+    pub fn guid(&self) -> PoolGuid {
+        self.inner.guid()
+    }
+
+    /// The dataset or snapshot with this full name, the pool's name first.
+    pub fn dataset(&self, name: &str) -> Result<Dataset, Error> {
+        Ok(Dataset::new(self, self.dsl().dataset(name)?))
+    }
+
+    /// All file systems and volumes, parents first, each followed by its snapshots, oldest first.
+    pub fn datasets(&self) -> Result<Vec<Dataset>, Error> {
+        let mut all = Vec::new();
+        for dir in self.dsl().dirs()? {
+            let Some(head) = dir.head()? else { continue };
+            let snapshots = head.snapshots()?;
+            all.push(Dataset::new(self, head));
+            all.extend(snapshots.into_iter().map(|snapshot| Dataset::new(self, snapshot)));
+        }
+        Ok(all)
+    }
+
+    /// Loads the key of the encryption root that `dataset` belongs to. `material` is what OpenZFS reads
+    /// from a key's location: a passphrase, 64 hex digits, or 32 raw bytes. All datasets with that
+    /// root can be read from now on.
+    ///
+    /// # Errors
+    /// If the dataset is not encrypted, the material has the wrong form, or it is not the key.
+    pub fn load_key(&self, dataset: &str, material: &[u8]) -> Result<(), Error> {
+        let found = self.dsl().dataset(dataset)?;
+        let root = encryption_root(found.dir())?
+            .ok_or_else(|| Error::NotEncrypted { dataset: dataset.to_owned() })?;
+        Ok(self.dsl().keyring().load(&root, material)?)
+    }
+
+    /// The vdevs, with what each has done wrong since the pool was opened.
+    pub fn vdevs(&self) -> &Arc<VdevTree> {
+        self.inner.tree()
+    }
+
+    /// The datasets of the pool.
+    pub fn dsl(&self) -> &Dsl {
+        self.inner.dsl()
+    }
+
+    /// The pool's own object set.
+    pub fn mos(&self) -> &Arc<ObjSet> {
+        self.inner.mos()
+    }
+
+    /// Where the blocks come from.
+    pub fn store(&self) -> &Arc<Store> {
+        self.inner.store()
+    }
+
+    /// The pool as the layers below know it.
+    pub fn spa(&self) -> &Arc<pool::Pool> {
+        &self.inner
+    }
+}
+
+impl From<Arc<pool::Pool>> for Pool {
+    fn from(inner: Arc<pool::Pool>) -> Pool {
+        Pool { inner }
+    }
+}

@@ -1,0 +1,239 @@
+//! `zdb`: what a pool is made of, for people who look inside.
+//!
+//! The pool is opened read-only, in process, whether or not `-e` is given: there is no other way
+//! here. Content and, nearly everywhere, layout are those of OpenZFS's `zdb`.
+//!
+//! # What always holds
+//! - Exit 0: all is well; 1: bad usage, or the pool cannot be opened; 2: leaked space, a wrong
+//!   feature count, or no valid label; 3: unreadable blocks.
+
+mod blocks;
+mod bp;
+mod datasets;
+mod labels;
+mod nvprint;
+mod object;
+mod uberblock;
+mod zil;
+
+use crate::getopt::{Getopt, Long};
+use cenote::{OpenOptions, Pool};
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+const SHORT: &str = "AbBcCdDeEFGhiI:kK:lLmMo:Op:PqrRsSt:TuU:vVx:XYyZ";
+const LONG: &[Long] = &[
+    Long::flag("ignore-assertions", 'A'),
+    Long::flag("block-stats", 'b'),
+    Long::flag("checksum", 'c'),
+    Long::flag("config", 'C'),
+    Long::flag("datasets", 'd'),
+    Long::flag("exported", 'e'),
+    Long::flag("history", 'h'),
+    Long::flag("intent-logs", 'i'),
+    Long { name: "key", letter: 'K', value: true },
+    Long::flag("label", 'l'),
+    Long::flag("disable-leak-tracking", 'L'),
+    Long { name: "path", letter: 'p', value: true },
+    Long::flag("parseable", 'P'),
+    Long::flag("skip-label", 'q'),
+    Long { name: "txg", letter: 't', value: true },
+    Long::flag("uberblock", 'u'),
+    Long { name: "cachefile", letter: 'U', value: true },
+    Long::flag("verbose", 'v'),
+    Long::flag("verbatim", 'V'),
+];
+
+const USAGE: &str = "\
+Usage:\tzdb [-bcCdehiLPuv] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
+\t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
+\tzdb -l [-Pqu] <device>
+\t-b --block-stats             count blocks, and compare with the space maps (-bb: by type)
+\t-c --checksum                verify the checksums of all metadata blocks (-cc: of all blocks)
+\t-C --config                  configuration of the pool
+\t-d --datasets                datasets (-dd, -dddd, -ddddd, -dddddd: more of their objects)
+\t-e --exported                the pool need not be in a cache file (always so here)
+\t-h --history                 history of the pool
+\t-i --intent-logs             intent logs (-ii: with their records)
+\t-K --key=KEY                 key of the encrypted dataset that is named
+\t-l --label                   labels of a device
+\t-L --disable-leak-tracking   do not compare with the space maps
+\t-p --path=PATH               a folder or device to look at; may be repeated
+\t-P --parseable               exact numbers
+\t-q --skip-label              do not print the label's contents
+\t-t --txg=INTEGER             newest txg to open
+\t-u --uberblock               uberblocks
+";
+
+/// How often each option was given, and the values.
+#[derive(Default)]
+pub(crate) struct Options {
+    counts: std::collections::BTreeMap<char, usize>,
+    paths: Vec<OsString>,
+    txg: Option<u64>,
+    key: Option<OsString>,
+}
+
+impl Options {
+    fn count(&self, letter: char) -> usize {
+        self.counts.get(&letter).copied().unwrap_or(0)
+    }
+
+    fn has(&self, letter: char) -> bool {
+        self.count(letter) > 0
+    }
+
+    /// Nothing was asked for in particular.
+    fn is_default(&self) -> bool {
+        !"bcCdhilu".chars().any(|c| self.has(c))
+    }
+}
+
+/// What a run found, worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    Clean,
+    Failed,
+    Inconsistent,
+    Unreadable,
+}
+
+impl From<Verdict> for ExitCode {
+    fn from(verdict: Verdict) -> ExitCode {
+        ExitCode::from(verdict as u8)
+    }
+}
+
+/// Runs `zdb` with these arguments, the command's name left out.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    let (options, operands) = match parse(args) {
+        Ok(parsed) => parsed,
+        Err(message) => {
+            eprint!("{message}{USAGE}");
+            return Verdict::Failed.into();
+        }
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let result = run(&options, &operands, &mut out);
+    match result.and_then(|verdict| out.flush().map(|()| verdict)) {
+        Ok(verdict) => verdict.into(),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(141),
+        Err(error) => {
+            eprintln!("zdb: {error}");
+            Verdict::Failed.into()
+        }
+    }
+}
+
+fn parse(args: Vec<OsString>) -> Result<(Options, Vec<String>), String> {
+    let mut options = Options::default();
+    let mut walk = Getopt::new(args, SHORT, LONG);
+    while let Some((letter, value)) = walk.next().map_err(|bad| format!("zdb: {bad}\n"))? {
+        *options.counts.entry(letter).or_default() += 1;
+        match (letter, value) {
+            ('p', Some(path)) => options.paths.push(path),
+            ('K', Some(key)) => options.key = Some(key),
+            ('t', Some(txg)) => {
+                let parsed = txg.to_str().and_then(|t| t.parse().ok());
+                options.txg = Some(parsed.ok_or("zdb: incorrect txg specified\n")?);
+            }
+            ('A' | 'e' | 'F' | 'G' | 'I' | 'o' | 'U' | 'V' | 'X' | 'Y' | 'x', _) => {}
+            ('b' | 'c' | 'C' | 'd' | 'h' | 'i' | 'l' | 'L' | 'P' | 'q' | 'u' | 'v', _) => {}
+            (other, _) => return Err(format!("zdb: option -{other} is not supported by this version of Cenote\n")),
+        }
+    }
+    let operands = walk.operands().into_iter();
+    let operands = operands.map(|o| o.into_string().map_err(|o| format!("zdb: {} is not text\n", o.display())));
+    Ok((options, operands.collect::<Result<_, _>>()?))
+}
+
+fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Result<Verdict> {
+    if options.has('l') {
+        return labels::print(options, operands, out);
+    }
+    let Some((target, objects)) = operands.split_first() else {
+        eprint!("zdb: no pool named\n{USAGE}");
+        return Ok(Verdict::Failed);
+    };
+    let name = target.split(['/', '@', '#']).next().unwrap_or(target);
+    let pool = match open(name, options) {
+        Ok(pool) => pool,
+        Err(error) => {
+            eprintln!("zdb: can't open '{target}': {}", crate::zdb::chain(&error));
+            return Ok(Verdict::Failed);
+        }
+    };
+    if let Some(key) = &options.key {
+        if let Err(error) = pool.load_key(target, key.as_encoded_bytes()) {
+            eprintln!("zdb: can't load the key of '{target}': {}", chain(&error));
+            return Ok(Verdict::Failed);
+        }
+    }
+    if target.len() > name.len() {
+        return datasets::print_one(&pool, target, objects, options, out);
+    }
+    print_pool(&pool, objects, options, out)
+}
+
+fn open(name: &str, options: &Options) -> Result<Pool, cenote::Error> {
+    let mut how = OpenOptions::new().destroyed(true).allow_missing_logs(true);
+    let places: Vec<_> = match &options.paths[..] {
+        [] => crate::zdb::default_places(),
+        paths => paths.iter().map(Into::into).collect(),
+    };
+    for place in places {
+        how = how.search(place);
+    }
+    if let Some(txg) = options.txg {
+        how = how.max_txg(txg);
+    }
+    Pool::open(name, &how)
+}
+
+/// The search paths of the environment, as for every other command.
+fn default_places() -> Vec<std::path::PathBuf> {
+    cenote::admin::Search::from_env().paths
+}
+
+fn print_pool(pool: &Pool, objects: &[String], options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
+    let all = options.is_default();
+    let mut verdict = Verdict::Clean;
+    if all || options.has('C') {
+        writeln!(out, "\nMOS Configuration:")?;
+        write!(out, "{}", nvprint::Indented { list: &pool.spa().config().raw, indent: 8 })?;
+    }
+    if all || options.has('u') {
+        writeln!(out, "\nUberblock:")?;
+        uberblock::print(out, pool.spa().uberblock())?;
+        writeln!(out)?;
+    }
+    if options.has('h') {
+        datasets::print_history(pool, out)?;
+    }
+    if !objects.is_empty() {
+        return datasets::print_one(pool, "mos", objects, options, out);
+    }
+    if all || options.has('d') || options.has('i') {
+        verdict = verdict.max(datasets::print_all(pool, options, out)?);
+    }
+    if all || options.has('b') || options.has('c') {
+        verdict = verdict.max(blocks::print(pool, options, out)?);
+    }
+    Ok(verdict)
+}
+
+/// An error and what caused it, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        next = cause.source();
+    }
+    text
+}
