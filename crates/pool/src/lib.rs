@@ -1,1 +1,163 @@
-//! Under construction.
+//! The pool as a whole: which pools there are among some devices, opening one, and what belongs to
+//! no dataset: features, properties, space, history, errors, scans, spares.
+//!
+//! Called by `cenote`. Everything here reads; nothing is ever written to a device.
+//!
+//! # What always holds
+//! - Opening reads labels, the MOS and a few small objects of it. Space maps, dedup tables and
+//!   datasets are read when somebody asks for them.
+//! - An open pool shows one state: that of the uberblock it was opened at.
+//!
+//! Source: `docs/on-disk/10-overview.md`, `11-labels-config.md`, `15-space.md`, `16-features.md`.
+//! Tests: `tests/`.
+#![forbid(unsafe_code)]
+
+mod assemble;
+mod aux;
+mod checkpoint;
+mod clones;
+pub mod dedup;
+pub mod directory;
+mod error;
+mod error_log;
+pub mod features;
+mod fragmentation;
+mod history;
+pub mod import;
+mod indirect;
+mod missing;
+mod open;
+pub mod props;
+mod scan;
+pub mod space;
+pub mod space_map;
+
+pub use aux::{AuxState, AuxVdev};
+pub use clones::CloneTable;
+pub use error::PoolError;
+pub use error_log::LoggedError;
+pub use features::{FeatureState, Features, UnknownFeature};
+pub use open::{OpenOptions, Which};
+pub use scan::Expansion;
+
+use directory::Directory;
+use dmu::{ObjSet, Store};
+use dsl::Dsl;
+use format::config::PoolConfig;
+use format::uberblock::Uberblock;
+use format::{PoolGuid, Txg, VdevGuid};
+use open::Opened;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use vdev::{Device, VdevTree};
+
+/// An open pool.
+pub struct Pool {
+    label: PoolConfig,
+    config: PoolConfig,
+    uberblock: Uberblock,
+    tree: Arc<VdevTree>,
+    mos: Arc<ObjSet>,
+    directory: Directory,
+    features: Features,
+    dsl: Dsl,
+    devices: HashSet<VdevGuid>,
+}
+
+impl Pool {
+    fn from_opened(
+        opened: Opened,
+        devices: &HashMap<VdevGuid, Arc<dyn Device>>,
+    ) -> Result<Arc<Pool>, PoolError> {
+        let Opened { label, config, uberblock, tree, mos, directory, features } = opened;
+        let dsl = open::datasets(&label.name, &mos, &directory, &tree)?;
+        let devices = devices.keys().copied().collect();
+        Ok(Arc::new(Pool { label, config, uberblock, tree, mos, directory, features, dsl, devices }))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.label.name
+    }
+
+    /// Its guid.
+    pub fn guid(&self) -> PoolGuid {
+        self.label.pool_guid
+    }
+
+    /// Version of its format: 5000, or 1 to 28.
+    pub fn version(&self) -> u64 {
+        self.uberblock.version
+    }
+
+    /// The txg whose state is shown.
+    pub fn txg(&self) -> Txg {
+        self.uberblock.txg
+    }
+
+    /// The uberblock that it was opened at.
+    pub fn uberblock(&self) -> &Uberblock {
+        &self.uberblock
+    }
+
+    /// The label that goes with the uberblock.
+    pub fn label_config(&self) -> &PoolConfig {
+        &self.label
+    }
+
+    /// The configuration in the MOS.
+    pub fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    /// Its vdevs.
+    pub fn tree(&self) -> &Arc<VdevTree> {
+        &self.tree
+    }
+
+    /// Where its blocks come from.
+    pub fn store(&self) -> &Arc<Store> {
+        self.mos.store()
+    }
+
+    /// The meta object set.
+    pub fn mos(&self) -> &Arc<ObjSet> {
+        &self.mos
+    }
+
+    /// The object directory.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Its features.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Its datasets.
+    pub fn dsl(&self) -> &Dsl {
+        &self.dsl
+    }
+
+    /// The uberblock of the checkpoint, if there is one.
+    pub fn checkpoint(&self) -> Result<Option<Uberblock>, PoolError> {
+        checkpoint::uberblock(&self.directory)
+    }
+
+    /// Bytes charged to one of the hidden directories below the root.
+    pub fn hidden_space(&self, name: &str) -> Result<u64, PoolError> {
+        Ok(self.dsl.root()?.child(name)?.map_or(0, |dir| dir.phys().used))
+    }
+
+    /// A device with this guid was found.
+    pub(crate) fn has_device(&self, guid: VdevGuid) -> bool {
+        self.devices.contains(&guid)
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({} {} at txg {})", self.name(), self.guid(), self.txg())
+    }
+}

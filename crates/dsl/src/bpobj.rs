@@ -1,0 +1,149 @@
+//! Lists of block pointers, and of further such lists
+//! (docs/on-disk/22-mos-dsl.md, section 4.2; docs/on-disk/15-space.md, section 6.1).
+
+use crate::{DslError, mos};
+use dmu::{ObjSet, Object};
+use format::blkptr::BLKPTR_SIZE;
+use format::dsl::BpobjPhys;
+use format::endian::bits;
+use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Word of a stored pointer whose lowest bit marks a free.
+const FILL_WORD: usize = 11;
+
+/// Bytes taken, after compression, before compression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Space {
+    /// Bytes taken on the vdevs, deflated.
+    pub used: u64,
+    /// Bytes after compression.
+    pub compressed: u64,
+    /// Bytes before compression.
+    pub uncompressed: u64,
+}
+
+impl Space {
+    /// The sum, clamped.
+    pub fn plus(self, other: Space) -> Space {
+        Space {
+            used: self.used.saturating_add(other.used),
+            compressed: self.compressed.saturating_add(other.compressed),
+            uncompressed: self.uncompressed.saturating_add(other.uncompressed),
+        }
+    }
+}
+
+/// An open bpobj.
+#[derive(Clone)]
+pub struct Bpobj {
+    object: Object,
+    phys: BpobjPhys,
+}
+
+impl Bpobj {
+    /// Opens the bpobj in object `id` of the MOS.
+    pub fn open(mos: &Arc<ObjSet>, id: ObjectId) -> Result<Bpobj, DslError> {
+        let object = mos::object_with_bonus(mos, id, ObjType::BPOBJ_HDR, "bpobj")?;
+        let phys = BpobjPhys::decode(object.bonus(), object.order()).map_err(DslError::decode(id))?;
+        let bpobj = Bpobj { object, phys };
+        let room = bpobj.object.logical_end() / BLKPTR_SIZE as u64;
+        if phys.num_blkptrs > room {
+            let (found, expected) = (phys.num_blkptrs, room);
+            return Err(DslError::Mismatch { what: "pointers of a bpobj", object: id, found, expected });
+        }
+        Ok(bpobj)
+    }
+
+    /// Its bonus.
+    pub fn phys(&self) -> &BpobjPhys {
+        &self.phys
+    }
+
+    /// Totals, sub-objects included.
+    pub fn space(&self) -> Space {
+        Space { used: self.phys.bytes, compressed: self.phys.comp, uncompressed: self.phys.uncomp }
+    }
+
+    /// Calls `visit` with each pointer, those of the sub-objects included, and whether it is marked
+    /// as freed (livelists). Each sub-object is visited once, however often it is named.
+    pub fn for_each(
+        &self,
+        visit: &mut dyn FnMut(&BlockPtr, bool) -> Result<(), DslError>,
+    ) -> Result<(), DslError> {
+        let mos = self.object.objset();
+        let mut seen = HashSet::from([self.object.id()]);
+        let mut stack = vec![self.clone()];
+        while let Some(bpobj) = stack.pop() {
+            bpobj.own_pointers(visit)?;
+            for id in bpobj.subobjs()? {
+                if !seen.insert(id) {
+                    let (found, expected) = (id.0, 0);
+                    let object = bpobj.object.id();
+                    return Err(DslError::Mismatch {
+                        what: "sub-object named twice",
+                        object,
+                        found,
+                        expected,
+                    });
+                }
+                stack.push(Bpobj::open(mos, id)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn own_pointers(
+        &self,
+        visit: &mut dyn FnMut(&BlockPtr, bool) -> Result<(), DslError>,
+    ) -> Result<(), DslError> {
+        for_each_piece(&self.object, self.phys.num_blkptrs, BLKPTR_SIZE, &mut |bytes, order| {
+            for bp in BlockPtr::decode_all(bytes, order) {
+                let freed = bits(bp.words()[FILL_WORD], 0, 1) == 1;
+                visit(&bp, freed)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Numbers of its sub-objects.
+    pub fn subobjs(&self) -> Result<Vec<ObjectId>, DslError> {
+        let Some(id) = self.phys.subobjs else { return Ok(Vec::new()) };
+        let list = self.object.objset().object(id)?;
+        let room = list.logical_end() / 8;
+        if self.phys.num_subobjs > room {
+            let (found, expected) = (self.phys.num_subobjs, room);
+            return Err(DslError::Mismatch { what: "sub-objects of a bpobj", object: id, found, expected });
+        }
+        let mut all = Vec::new();
+        for_each_piece(&list, self.phys.num_subobjs, 8, &mut |bytes, order| {
+            all.extend(order.all_words(bytes).map(ObjectId));
+            Ok(())
+        })?;
+        Ok(all)
+    }
+}
+
+/// Hands the first `count` items of `size` bytes to `visit`, as many at a time as a block holds. A
+/// hole hands over nothing.
+pub(crate) fn for_each_piece(
+    object: &Object,
+    count: u64,
+    size: usize,
+    visit: &mut dyn FnMut(&[u8], Endian) -> Result<(), DslError>,
+) -> Result<(), DslError> {
+    let per_block = (object.block_size() / size as u64).max(1);
+    let mut left = count;
+    let mut block = 0;
+    while left > 0 {
+        let here = left.min(per_block);
+        if let Some(data) = object.block(BlockId(block))? {
+            let len = usize::try_from(here).unwrap_or(usize::MAX).saturating_mul(size);
+            visit(data.bytes().get(..len).unwrap_or(data.bytes()), data.order())?;
+        }
+        left -= here;
+        block += 1;
+    }
+    Ok(())
+}

@@ -1,0 +1,404 @@
+//! Datasets: heads (file systems and volumes) and their snapshots
+//! (docs/on-disk/22-mos-dsl.md, sections 3, 5, 8).
+
+use crate::deadlist::Deadlist;
+use crate::dir::Dir;
+use crate::name::{is_hidden, stored};
+use crate::prop::StoredProps;
+use crate::{Bookmark, Dsl, DslError, mos};
+use dmu::zap::Zap;
+use dmu::{KeyState, ObjSet, Object};
+use format::dsl::{DS_FLAG_DEFER_DESTROY, DS_FLAG_INCONSISTENT, DatasetPhys};
+use format::feature::{self, Feature};
+use format::objset::ObjsetType;
+use format::{ObjType, ObjectId};
+use std::sync::Arc;
+
+/// Snapshots that a chain is followed over: more than a pool can hold, so only a loop gets there.
+pub(crate) const CHAIN_LIMIT: usize = 1 << 26;
+/// Key in a dataset's ZAP: the ZAP of its bookmarks.
+const BOOKMARKS: &str = "com.delphix:bookmarks";
+/// Identity of the IVs of a snapshot.
+const IVSET_GUID: &str = "com.datto:ivset_guid";
+/// Guids of the snapshots with respect to which the contents were redacted.
+const REDACTED: &str = "com.delphix:redacted_datasets";
+/// Blocks of the origin that were remapped after a device removal.
+const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
+
+/// What a dataset is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DatasetKind {
+    /// A file system.
+    Filesystem,
+    /// A volume.
+    Volume,
+    /// A snapshot of either.
+    Snapshot,
+}
+
+impl DatasetKind {
+    /// The word that the tools print.
+    pub fn name(self) -> &'static str {
+        match self {
+            DatasetKind::Filesystem => "filesystem",
+            DatasetKind::Volume => "volume",
+            DatasetKind::Snapshot => "snapshot",
+        }
+    }
+}
+
+/// A hold on a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// Its tag.
+    pub tag: String,
+    /// When it was made, seconds since 1970.
+    pub time: u64,
+}
+
+/// A head or a snapshot. Cheap to clone.
+#[derive(Clone)]
+pub struct Dataset(Arc<Inner>);
+
+struct Inner {
+    dir: Dir,
+    object: Object,
+    phys: DatasetPhys,
+    name: String,
+}
+
+pub(crate) fn read(dsl: &Dsl, id: ObjectId) -> Result<(Object, DatasetPhys), DslError> {
+    let object = mos::object_with_bonus(dsl.mos(), id, ObjType::DSL_DATASET, "DSL dataset")?;
+    let phys = DatasetPhys::decode(object.bonus(), object.order()).map_err(DslError::decode(id))?;
+    Ok((object, phys))
+}
+
+impl Dataset {
+    fn open(dir: &Dir, id: ObjectId, snapshot: Option<&str>) -> Result<Dataset, DslError> {
+        let (object, phys) = read(dir.dsl(), id)?;
+        if phys.dir != dir.id() {
+            let (found, expected) = (phys.dir.0, dir.id().0);
+            return Err(DslError::Mismatch { what: "directory of a dataset", object: id, found, expected });
+        }
+        if phys.is_snapshot() != snapshot.is_some() {
+            let (found, expected) = (phys.num_children, u64::from(snapshot.is_some()));
+            return Err(DslError::Mismatch { what: "children of a dataset", object: id, found, expected });
+        }
+        let name = match snapshot {
+            Some(snapshot) => format!("{}@{snapshot}", dir.name()),
+            None => dir.name().to_owned(),
+        };
+        Ok(Dataset(Arc::new(Inner { dir: dir.clone(), object, phys, name })))
+    }
+
+    pub(crate) fn head_of(dir: &Dir, id: ObjectId) -> Result<Dataset, DslError> {
+        Dataset::open(dir, id, None)
+    }
+
+    pub(crate) fn by_object(dsl: &Dsl, id: ObjectId) -> Result<Dataset, DslError> {
+        let (_, phys) = read(dsl, id)?;
+        let dir = dsl.dir_by_object(phys.dir)?;
+        if !phys.is_snapshot() {
+            return Dataset::open(&dir, id, None);
+        }
+        let unnamed = || DslError::Mismatch { what: "snapshot names", object: id, found: 0, expected: id.0 };
+        let map = dir.head()?.and_then(|head| head.phys().snapshot_names).ok_or_else(unnamed)?;
+        let name = mos::reverse_lookup(&mos::zap(dsl.mos(), map)?, map, id)?.ok_or_else(unnamed)?;
+        Dataset::open(&dir, id, Some(&name))
+    }
+
+    /// The pool's datasets.
+    pub fn dsl(&self) -> &Dsl {
+        self.0.dir.dsl()
+    }
+
+    /// The directory that it belongs to.
+    pub fn dir(&self) -> &Dir {
+        &self.0.dir
+    }
+
+    /// Its object number, also the number of its object set.
+    pub fn id(&self) -> ObjectId {
+        self.0.object.id()
+    }
+
+    /// Its object.
+    pub fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    /// Its bonus.
+    pub fn phys(&self) -> &DatasetPhys {
+        &self.0.phys
+    }
+
+    /// Full name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Is a snapshot.
+    pub fn is_snapshot(&self) -> bool {
+        self.0.phys.is_snapshot()
+    }
+
+    /// The part of the name behind the `@`.
+    pub fn snapshot_name(&self) -> Option<&str> {
+        self.name().get(self.0.dir.name().len() + 1..)
+    }
+
+    /// A receive or a destroy is under way, so the contents are not whole.
+    pub fn is_inconsistent(&self) -> bool {
+        self.0.phys.flags & DS_FLAG_INCONSISTENT != 0
+    }
+
+    /// Will be destroyed with its last hold or clone.
+    pub fn is_deferred(&self) -> bool {
+        self.0.phys.flags & DS_FLAG_DEFER_DESTROY != 0
+    }
+
+    /// What it is. Reads the root block of the object set.
+    pub fn kind(&self) -> Result<DatasetKind, DslError> {
+        if self.is_snapshot() {
+            return Ok(DatasetKind::Snapshot);
+        }
+        Ok(if self.is_volume()? { DatasetKind::Volume } else { DatasetKind::Filesystem })
+    }
+
+    /// Is a volume or a snapshot of one. Reads the root block of the object set.
+    pub fn is_volume(&self) -> Result<bool, DslError> {
+        Ok(self.objset(KeyState::Locked)?.kind() == ObjsetType::Zvol)
+    }
+
+    /// The object set, with the key that the keyring has for it.
+    pub fn open_objset(&self) -> Result<Arc<ObjSet>, DslError> {
+        self.objset(self.dsl().keyring().key_of(self)?)
+    }
+
+    /// The object set, with this key. Of a dataset that is not encrypted any key state will do.
+    pub fn objset(&self, key: KeyState) -> Result<Arc<ObjSet>, DslError> {
+        let key = if self.is_encrypted()? { key } else { KeyState::None };
+        let store = self.dsl().mos().store();
+        Ok(ObjSet::open(store, &self.0.phys.bp, self.id().0, key)?)
+    }
+
+    // ---- snapshots --------------------------------------------------------------------------
+
+    fn snapshot_map(&self) -> Result<Option<(ObjectId, Zap)>, DslError> {
+        match self.0.phys.snapshot_names {
+            Some(map) => Ok(Some((map, mos::zap(self.dsl().mos(), map)?))),
+            None => Ok(None),
+        }
+    }
+
+    /// The snapshot of this head with this name.
+    pub fn snapshot(&self, name: &str) -> Result<Option<Dataset>, DslError> {
+        let Some((map, zap)) = self.snapshot_map()? else { return Ok(None) };
+        let Some(id) = mos::lookup_object(&zap, map, name)? else { return Ok(None) };
+        stored(map, id, name.as_bytes())?;
+        Ok(Some(Dataset::open(&self.0.dir, id, Some(name))?))
+    }
+
+    /// Names and objects of this head's snapshots, in the order of the ZAP, without opening them.
+    pub fn snapshot_entries(&self) -> Result<Vec<(String, ObjectId)>, DslError> {
+        let Some((map, zap)) = self.snapshot_map()? else { return Ok(Vec::new()) };
+        let mut entries = Vec::new();
+        for entry in zap.entries() {
+            let entry = entry?;
+            let id = ObjectId(mos::number(map, &entry)?);
+            match stored(map, id, entry.name()) {
+                Ok(name) => entries.push((name.to_owned(), id)),
+                Err(cause) => tracing::warn!(dataset = self.name(), "{cause}"),
+            }
+        }
+        Ok(entries)
+    }
+
+    /// The snapshots of this head, oldest first.
+    pub fn snapshots(&self) -> Result<Vec<Dataset>, DslError> {
+        let mut all = Vec::new();
+        for (name, id) in self.snapshot_entries()? {
+            all.push(Dataset::open(&self.0.dir, id, Some(&name))?);
+        }
+        all.sort_by_key(|s| (s.phys().creation_txg, s.id()));
+        Ok(all)
+    }
+
+    /// The snapshot before this, which may belong to another directory: then it is the origin.
+    pub fn previous(&self) -> Result<Option<Dataset>, DslError> {
+        let Some(id) = self.0.phys.prev_snap else { return Ok(None) };
+        let previous = Dataset::by_object(self.dsl(), id)?;
+        Ok((!is_hidden(previous.dir().component())).then_some(previous))
+    }
+
+    /// Objects and structures of the snapshots before this, newest first, origins included.
+    pub fn chain(&self) -> Chain {
+        Chain { dsl: self.dsl().clone(), from: self.id(), next: self.0.phys.prev_snap, below: None, steps: 0 }
+    }
+
+    /// The heads of the clones of this snapshot.
+    pub fn clones(&self) -> Result<Vec<Dataset>, DslError> {
+        if !self.is_snapshot() || self.0.phys.num_children < 2 {
+            return Ok(Vec::new());
+        }
+        let mut clones = Vec::new();
+        if let Some(set) = self.0.phys.next_clones {
+            for id in mos::int_set(self.dsl().mos(), set)? {
+                // The set holds the oldest dataset of the clone, which may be a snapshot of it.
+                let (_, phys) = read(self.dsl(), id)?;
+                clones.extend(self.dsl().dir_by_object(phys.dir)?.head()?);
+            }
+        } else {
+            // Pools before version 11 have no such set.
+            for dir in self.dsl().dirs()? {
+                if dir.phys().origin == Some(self.id()) {
+                    clones.extend(dir.head()?);
+                }
+            }
+        }
+        clones.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(clones)
+    }
+
+    // ---- what hangs off a dataset -----------------------------------------------------------
+
+    fn bookmark_map(&self) -> Result<Option<(ObjectId, Zap)>, DslError> {
+        let Some(own) = self.zap()? else { return Ok(None) };
+        match mos::lookup_object(&own, self.id(), BOOKMARKS)? {
+            Some(map) => Ok(Some((map, mos::zap(self.dsl().mos(), map)?))),
+            None => Ok(None),
+        }
+    }
+
+    /// The bookmark of this head with this name.
+    pub fn bookmark(&self, name: &str) -> Result<Option<Bookmark>, DslError> {
+        let Some((map, zap)) = self.bookmark_map()? else { return Ok(None) };
+        let Some(entry) = zap.lookup(name.as_bytes())? else { return Ok(None) };
+        Ok(Some(Bookmark::from_entry(self, map, &entry)?))
+    }
+
+    /// The bookmarks of this head, by name.
+    pub fn bookmarks(&self) -> Result<Vec<Bookmark>, DslError> {
+        let Some((map, zap)) = self.bookmark_map()? else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
+        for entry in zap.entries() {
+            all.push(Bookmark::from_entry(self, map, &entry?)?);
+        }
+        all.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(all)
+    }
+
+    /// The holds on this snapshot, by tag.
+    pub fn holds(&self) -> Result<Vec<Hold>, DslError> {
+        let Some(refs) = self.0.phys.userrefs else { return Ok(Vec::new()) };
+        let mut holds = Vec::new();
+        for entry in mos::zap(self.dsl().mos(), refs)?.entries() {
+            let entry = entry?;
+            let tag = String::from_utf8_lossy(entry.name()).into_owned();
+            holds.push(Hold { tag, time: mos::number(refs, &entry)? });
+        }
+        holds.sort_by(|a, b| a.tag.cmp(&b.tag));
+        Ok(holds)
+    }
+
+    /// Blocks of the previous snapshot that are not in this dataset.
+    pub fn deadlist(&self) -> Result<Option<Deadlist>, DslError> {
+        self.0.phys.deadlist.map(|id| Deadlist::open(self.dsl().mos(), id)).transpose()
+    }
+
+    /// The same for blocks that were remapped after a device removal.
+    pub fn remap_deadlist(&self) -> Result<Option<Deadlist>, DslError> {
+        let Some(own) = self.zap()? else { return Ok(None) };
+        let id = mos::lookup_object(&own, self.id(), REMAP_DEADLIST)?;
+        id.map(|id| Deadlist::open(self.dsl().mos(), id)).transpose()
+    }
+
+    /// A snapshot's own property ZAP.
+    pub fn stored_props(&self) -> Result<Arc<StoredProps>, DslError> {
+        Ok(Arc::new(StoredProps::read(self.dsl().mos(), self.0.phys.props)?))
+    }
+
+    /// The dataset's own ZAP, once it has needed one.
+    pub fn zap(&self) -> Result<Option<Zap>, DslError> {
+        mos::own_zap(&self.0.object)
+    }
+
+    /// The per-dataset features in use.
+    pub fn features(&self) -> Result<Vec<&'static Feature>, DslError> {
+        let Some(own) = self.zap()? else { return Ok(Vec::new()) };
+        let mut used = Vec::new();
+        for feature in feature::FEATURES.iter().filter(|f| f.per_dataset) {
+            if own.lookup(feature.guid.as_bytes())?.is_some() {
+                used.push(feature);
+            }
+        }
+        Ok(used)
+    }
+
+    /// Uses this per-dataset feature.
+    pub fn has_feature(&self, name: &str) -> Result<bool, DslError> {
+        let (Some(own), Some(feature)) = (self.zap()?, feature::by_name(name)) else { return Ok(false) };
+        Ok(own.lookup(feature.guid.as_bytes())?.is_some())
+    }
+
+    /// Guids of the snapshots with respect to which it was redacted; `None`: it was not.
+    pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
+        let Some(own) = self.zap()? else { return Ok(None) };
+        Ok(own.lookup(REDACTED.as_bytes())?.map(|entry| entry.u64s()))
+    }
+
+    /// Is encrypted: its directory has a key object.
+    pub fn is_encrypted(&self) -> Result<bool, DslError> {
+        Ok(crate::keys::key_object_of(&self.0.dir)?.is_some())
+    }
+
+    /// Identity of the IVs of an encrypted snapshot.
+    pub fn ivset_guid(&self) -> Result<Option<u64>, DslError> {
+        let Some(own) = self.zap()? else { return Ok(None) };
+        mos::lookup_number(&own, self.id(), IVSET_GUID)
+    }
+}
+
+impl std::fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Dataset({} = object {})", self.name(), self.id())
+    }
+}
+
+/// Iterator of [`Dataset::chain`].
+pub struct Chain {
+    dsl: Dsl,
+    from: ObjectId,
+    next: Option<ObjectId>,
+    /// Creation txg of the one before: txgs must descend, which also rules out loops.
+    below: Option<u64>,
+    steps: usize,
+}
+
+impl Chain {
+    fn step(&mut self, id: ObjectId) -> Result<(ObjectId, DatasetPhys), DslError> {
+        self.steps += 1;
+        if self.steps > CHAIN_LIMIT {
+            return Err(DslError::Endless { what: "snapshots", object: self.from, limit: CHAIN_LIMIT });
+        }
+        let (_, phys) = read(&self.dsl, id)?;
+        if let Some(expected) = self.below
+            && phys.creation_txg.0 >= expected
+        {
+            let found = phys.creation_txg.0;
+            return Err(DslError::Mismatch { what: "order of snapshots", object: id, found, expected });
+        }
+        self.below = Some(phys.creation_txg.0);
+        self.next = phys.prev_snap;
+        Ok((id, phys))
+    }
+}
+
+impl Iterator for Chain {
+    type Item = Result<(ObjectId, DatasetPhys), DslError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let id = self.next.take()?;
+        Some(self.step(id))
+    }
+}

@@ -1,0 +1,269 @@
+//! Directories: the nodes of the tree of names. Space, quotas and properties are theirs; contents
+//! are their head dataset's
+//! (docs/on-disk/22-mos-dsl.md, section 2).
+
+use crate::dataset::Dataset;
+use crate::name::{DEPTH_LIMIT, is_hidden, stored};
+use crate::prop::StoredProps;
+use crate::{Dsl, DslError, mos};
+use dmu::Object;
+use dmu::zap::Zap;
+use format::dsl::DirPhys;
+use format::{ObjType, ObjectId};
+use std::sync::{Arc, OnceLock};
+
+/// Key in a directory's ZAP: number of file systems below, kept while a limit is set above.
+const FILESYSTEM_COUNT: &str = "com.joyent:filesystem_count";
+/// The same for snapshots.
+const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
+/// When snapshots were last made or destroyed.
+const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
+/// Blocks that a clone has written.
+const LIVELIST: &str = "com.delphix:livelist";
+
+/// A directory, with the path by which it was reached. Cheap to clone.
+#[derive(Clone)]
+pub struct Dir(Arc<Inner>);
+
+struct Inner {
+    dsl: Dsl,
+    object: Object,
+    phys: DirPhys,
+    name: String,
+    parent: Option<Dir>,
+    depth: usize,
+    props: OnceLock<StoredProps>,
+}
+
+fn read(dsl: &Dsl, id: ObjectId) -> Result<(Object, DirPhys), DslError> {
+    let object = mos::object_with_bonus(dsl.mos(), id, ObjType::DSL_DIR, "DSL directory")?;
+    let phys = DirPhys::decode(object.bonus(), object.order()).map_err(DslError::decode(id))?;
+    Ok((object, phys))
+}
+
+impl Dir {
+    pub(crate) fn root(dsl: &Dsl, id: ObjectId) -> Result<Dir, DslError> {
+        let (object, phys) = read(dsl, id)?;
+        let name = dsl.pool_name().to_owned();
+        Ok(Dir(Arc::new(Inner {
+            dsl: dsl.clone(),
+            object,
+            phys,
+            name,
+            parent: None,
+            depth: 0,
+            props: OnceLock::new(),
+        })))
+    }
+
+    fn open_child(&self, component: &str, id: ObjectId) -> Result<Dir, DslError> {
+        let (object, phys) = read(self.dsl(), id)?;
+        let expected = self.id().0;
+        match phys.parent {
+            Some(parent) if parent == self.id() => {}
+            other => {
+                let found = other.map_or(0, u64::from);
+                return Err(DslError::Mismatch {
+                    what: "parent of a directory",
+                    object: id,
+                    found,
+                    expected,
+                });
+            }
+        }
+        let depth = self.0.depth + 1;
+        if depth > DEPTH_LIMIT {
+            return Err(DslError::Endless { what: "descent", object: id, limit: DEPTH_LIMIT });
+        }
+        let name = format!("{}/{component}", self.name());
+        let (dsl, parent) = (self.dsl().clone(), Some(self.clone()));
+        Ok(Dir(Arc::new(Inner { dsl, object, phys, name, parent, depth, props: OnceLock::new() })))
+    }
+
+    pub(crate) fn by_object(dsl: &Dsl, root: ObjectId, id: ObjectId) -> Result<Dir, DslError> {
+        let mut below = Vec::new();
+        let mut at = id;
+        while at != root {
+            if below.len() > DEPTH_LIMIT {
+                return Err(DslError::Endless { what: "parents", object: id, limit: DEPTH_LIMIT });
+            }
+            let (_, phys) = read(dsl, at)?;
+            below.push(at);
+            let root_named =
+                DslError::Mismatch { what: "root directory", object: at, found: 0, expected: root.0 };
+            at = phys.parent.ok_or(root_named)?;
+        }
+        let mut dir = dsl.root()?;
+        for child in below.into_iter().rev() {
+            dir = dir.child_by_object(child)?;
+        }
+        Ok(dir)
+    }
+
+    fn child_by_object(&self, child: ObjectId) -> Result<Dir, DslError> {
+        let unnamed =
+            || DslError::Mismatch { what: "child map", object: self.id(), found: 0, expected: child.0 };
+        let map = self.0.phys.children.ok_or_else(unnamed)?;
+        let zap = mos::zap(self.dsl().mos(), map)?;
+        let name = mos::reverse_lookup(&zap, map, child)?.ok_or_else(unnamed)?;
+        self.open_child(&name, child)
+    }
+
+    /// The pool's datasets.
+    pub fn dsl(&self) -> &Dsl {
+        &self.0.dsl
+    }
+
+    /// Its object number.
+    pub fn id(&self) -> ObjectId {
+        self.0.object.id()
+    }
+
+    /// Its object.
+    pub fn object(&self) -> &Object {
+        &self.0.object
+    }
+
+    /// Its bonus.
+    pub fn phys(&self) -> &DirPhys {
+        &self.0.phys
+    }
+
+    /// Full name, pool included.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Last component of the name.
+    pub fn component(&self) -> &str {
+        self.name().rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The directory above; none of the root.
+    pub fn parent(&self) -> Option<&Dir> {
+        self.0.parent.as_ref()
+    }
+
+    /// Itself, its parent, and so on up to the root.
+    pub fn ancestry(&self) -> impl Iterator<Item = &Dir> {
+        std::iter::successors(Some(self), |dir| dir.parent())
+    }
+
+    /// Its head dataset; none of `$MOS` and `$FREE`.
+    pub fn head(&self) -> Result<Option<Dataset>, DslError> {
+        self.0.phys.head.map(|id| Dataset::head_of(self, id)).transpose()
+    }
+
+    /// The child with this name.
+    pub fn child(&self, component: &str) -> Result<Option<Dir>, DslError> {
+        let Some(map) = self.0.phys.children else { return Ok(None) };
+        let zap = mos::zap(self.dsl().mos(), map)?;
+        match mos::lookup_object(&zap, map, component)? {
+            Some(id) => {
+                stored(map, id, component.as_bytes())?;
+                Ok(Some(self.open_child(component, id)?))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Names and objects of all children, hidden ones included; an error stands for a damaged name.
+    pub fn child_entries(&self) -> Result<Vec<Result<(String, ObjectId), DslError>>, DslError> {
+        let Some(map) = self.0.phys.children else { return Ok(Vec::new()) };
+        let zap = mos::zap(self.dsl().mos(), map)?;
+        let mut entries = Vec::new();
+        for entry in zap.entries() {
+            let entry = entry?;
+            let id = ObjectId(mos::number(map, &entry)?);
+            entries.push(stored(map, id, entry.name()).map(|name| (name.to_owned(), id)));
+        }
+        Ok(entries)
+    }
+
+    fn children_where(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<Dir>, DslError> {
+        let mut found = Vec::new();
+        for entry in self.child_entries()? {
+            match entry {
+                Ok((name, id)) if wanted(&name) => found.push(self.open_child(&name, id)?),
+                Ok(_) => {}
+                // A name that nobody can type must not hide its siblings.
+                Err(cause) => tracing::warn!(dir = self.name(), "{cause}"),
+            }
+        }
+        found.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(found)
+    }
+
+    /// The children that have a name for users, by name.
+    pub fn children(&self) -> Result<Vec<Dir>, DslError> {
+        self.children_where(|name| !is_hidden(name))
+    }
+
+    /// The children of the implementation: `$ORIGIN`, `%recv` and the like.
+    pub fn hidden_children(&self) -> Result<Vec<Dir>, DslError> {
+        self.children_where(is_hidden)
+    }
+
+    /// The snapshot that this is a clone of; none if it is no clone.
+    pub fn origin(&self) -> Result<Option<Dataset>, DslError> {
+        let Some(id) = self.0.phys.origin else { return Ok(None) };
+        let origin = Dataset::by_object(self.dsl(), id)?;
+        // Ordinary file systems are clones of the empty snapshot of a hidden directory.
+        Ok((!is_hidden(origin.dir().component())).then_some(origin))
+    }
+
+    /// Creation txg of the snapshot it comes from: blocks born up to it are charged there.
+    pub fn origin_txg(&self) -> Result<format::Txg, DslError> {
+        match self.0.phys.origin {
+            Some(id) => Ok(crate::dataset::read(self.dsl(), id)?.1.creation_txg),
+            None => Ok(format::Txg(0)),
+        }
+    }
+
+    /// Its property ZAP, read at the first call.
+    pub fn stored_props(&self) -> Result<&StoredProps, DslError> {
+        if let Some(props) = self.0.props.get() {
+            return Ok(props);
+        }
+        let props = StoredProps::read(self.dsl().mos(), self.phys().props)?;
+        Ok(self.0.props.get_or_init(|| props))
+    }
+
+    /// The directory's own ZAP, once it has needed one.
+    pub fn zap(&self) -> Result<Option<Zap>, DslError> {
+        mos::own_zap(&self.0.object)
+    }
+
+    fn own_numbers(&self, key: &str) -> Result<Vec<u64>, DslError> {
+        let Some(zap) = self.zap()? else { return Ok(Vec::new()) };
+        Ok(zap.lookup(key.as_bytes())?.map(|entry| entry.u64s()).unwrap_or_default())
+    }
+
+    /// File systems below, while they are counted.
+    pub fn filesystem_count(&self) -> Result<Option<u64>, DslError> {
+        Ok(self.own_numbers(FILESYSTEM_COUNT)?.first().copied())
+    }
+
+    /// Snapshots of this and of everything below, while they are counted.
+    pub fn snapshot_count(&self) -> Result<Option<u64>, DslError> {
+        Ok(self.own_numbers(SNAPSHOT_COUNT)?.first().copied())
+    }
+
+    /// When a snapshot was last made or destroyed: seconds since 1970 and nanoseconds (0 if the
+    /// pool is of an older release).
+    pub fn snapshots_changed(&self) -> Result<Option<(u64, u64)>, DslError> {
+        let words = self.own_numbers(SNAPSHOTS_CHANGED)?;
+        Ok(words.first().map(|secs| (*secs, words.get(1).copied().unwrap_or(0))))
+    }
+
+    /// The list of blocks that this clone has written, if it keeps one.
+    pub fn livelist(&self) -> Result<Option<ObjectId>, DslError> {
+        Ok(self.own_numbers(LIVELIST)?.first().filter(|id| **id != 0).map(|id| ObjectId(*id)))
+    }
+}
+
+impl std::fmt::Debug for Dir {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Dir({} = object {})", self.name(), self.id())
+    }
+}

@@ -1,0 +1,228 @@
+//! Space as it is shown: used and by what, available, written since a point in history
+//! (docs/on-disk/22-mos-dsl.md, section 4).
+//!
+//! # What always holds
+//! - Nothing here wraps: counters that contradict each other are clamped at 0 or at the largest
+//!   number.
+//! - Only stored counters are read, never the blocks themselves, except for the deadlists of
+//!   pools before version 26.
+
+use crate::bookmark::Bookmark;
+use crate::bpobj::Space;
+use crate::dataset::Dataset;
+use crate::dir::Dir;
+use crate::prop;
+use crate::{DslError, mos};
+use dmu::ObjSet;
+use format::dsl::BOOKMARK_FLAG_HAS_FBN;
+use format::{BlockPtr, ObjectId, Txg};
+use std::sync::Arc;
+use zio::Zio;
+
+/// How much room the root directory has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolSpace {
+    /// Deflated bytes of the pool, what a checkpoint and deferred frees hold taken off.
+    pub size: u64,
+    /// Bytes of that which stay reserved.
+    pub slop: u64,
+}
+
+/// Space used, by what it is used for. All in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UsedBy {
+    /// The head itself.
+    pub dataset: u64,
+    /// Blocks that only snapshots hold.
+    pub snapshots: u64,
+    /// Children, with what they have reserved.
+    pub children: u64,
+    /// What the refreservation adds.
+    pub refreservation: u64,
+}
+
+/// A ratio in hundredths: 100 if nothing is stored.
+fn ratio(uncompressed: u64, compressed: u64) -> u64 {
+    match compressed {
+        0 => 100,
+        _ => u64::try_from(u128::from(uncompressed) * 100 / u128::from(compressed)).unwrap_or(u64::MAX),
+    }
+}
+
+impl Dir {
+    /// Bytes that this and everything below may still take.
+    pub fn available(&self) -> Result<u64, DslError> {
+        let mut available = u64::MAX;
+        let chain: Vec<&Dir> = self.ancestry().collect();
+        for dir in chain.into_iter().rev() {
+            let phys = dir.phys();
+            let mut limit = if phys.quota == 0 { u64::MAX } else { phys.quota };
+            if dir.parent().is_none()
+                && let Some(pool) = self.dsl().pool_space()
+            {
+                limit = limit.min(pool.size.saturating_sub(pool.slop));
+            }
+            let own_reservation = phys.reserved.saturating_sub(phys.used);
+            let from_above = available.saturating_add(own_reservation);
+            available = if phys.used > limit { 0 } else { from_above.min(limit - phys.used) };
+        }
+        Ok(available)
+    }
+}
+
+impl Dataset {
+    /// Bytes charged: of a head, its directory's; of a snapshot, those that it alone holds.
+    pub fn used(&self) -> u64 {
+        if self.is_snapshot() { self.unique() } else { self.dir().phys().used }
+    }
+
+    /// Bytes that nothing else holds.
+    pub fn unique(&self) -> u64 {
+        self.phys().unique
+    }
+
+    /// Bytes that can be reached.
+    pub fn referenced(&self) -> u64 {
+        self.phys().referenced
+    }
+
+    /// Bytes that can be reached, before compression.
+    pub fn logical_referenced(&self) -> u64 {
+        self.phys().uncompressed
+    }
+
+    /// Bytes of a head's directory before compression; of a snapshot, those that can be reached.
+    pub fn logical_used(&self) -> u64 {
+        if self.is_snapshot() { self.phys().uncompressed } else { self.dir().phys().uncompressed }
+    }
+
+    /// Compression ratio in hundredths of everything charged here; of a snapshot, of what it holds.
+    pub fn compress_ratio(&self) -> u64 {
+        if self.is_snapshot() {
+            return self.ref_compress_ratio();
+        }
+        ratio(self.dir().phys().uncompressed, self.dir().phys().compressed)
+    }
+
+    /// Compression ratio in hundredths of what can be reached.
+    pub fn ref_compress_ratio(&self) -> u64 {
+        ratio(self.phys().uncompressed, self.phys().compressed)
+    }
+
+    /// What the space of a head's directory is used for; `None` of a snapshot.
+    pub fn used_by(&self) -> Option<UsedBy> {
+        let parts = self.dir().phys().breakdown;
+        (!self.is_snapshot() && self.dir().phys().has_breakdown()).then(|| UsedBy {
+            dataset: parts.head,
+            snapshots: parts.snap,
+            children: parts.child.saturating_add(parts.child_reservation),
+            refreservation: parts.ref_reservation,
+        })
+    }
+
+    /// Bytes that may still be written here: what the tree of quotas and reservations leaves,
+    /// this dataset's own refreservation and refquota included.
+    pub fn available(&self) -> Result<u64, DslError> {
+        let tree = self.dir().available()?;
+        let reserved = prop::own_number(self, "refreservation")?.unwrap_or(0);
+        let available = tree.saturating_add(reserved.saturating_sub(self.unique()));
+        Ok(match prop::own_number(self, "refquota")? {
+            None | Some(0) => available,
+            Some(quota) => available.min(quota.saturating_sub(self.referenced())),
+        })
+    }
+
+    /// Bytes born since the previous snapshot.
+    pub fn written(&self) -> Result<u64, DslError> {
+        let Some(previous) = self.phys().prev_snap else { return Ok(self.referenced()) };
+        let (_, before) = crate::dataset::read(self.dsl(), previous)?;
+        let gone = self.deadlist()?.map_or(0, |list| list.space().used);
+        Ok(self.referenced().saturating_add(gone).saturating_sub(before.referenced))
+    }
+
+    /// Bytes born since this earlier snapshot in its history.
+    pub fn written_since(&self, snapshot: &Dataset) -> Result<u64, DslError> {
+        let txg = snapshot.phys().creation_txg;
+        let mut gone = 0;
+        let mut at = (self.id(), self.phys().deadlist);
+        let mut chain = self.chain();
+        while at.0 != snapshot.id() {
+            gone += killed(self.dsl().mos(), at.1, txg)?;
+            let Some(before) = chain.next() else {
+                let (name, since) = (self.name().to_owned(), snapshot.name().to_owned());
+                return Err(DslError::NotAncestor { name, since });
+            };
+            let (id, phys) = before?;
+            at = (id, phys.deadlist);
+        }
+        Ok(self.referenced().saturating_add(gone).saturating_sub(snapshot.referenced()))
+    }
+
+    /// Bytes born since this bookmark in its history; `None` if the bookmark does not tell what was
+    /// freed since.
+    pub fn written_since_bookmark(&self, mark: &Bookmark) -> Result<Option<u64>, DslError> {
+        let Some(v2) = mark.phys().v2.filter(|v2| v2.flags & BOOKMARK_FLAG_HAS_FBN != 0) else {
+            return Ok(None);
+        };
+        let txg = mark.phys().creation_txg;
+        if txg > self.phys().creation_txg && self.is_snapshot() {
+            let (name, since) = (self.name().to_owned(), mark.name().to_owned());
+            return Err(DslError::NotAncestor { name, since });
+        }
+        // What went before the next snapshot is in the bookmark itself; what went from later
+        // datasets of the chain is in their deadlists.
+        let mut gone = v2.freed_before_next[0];
+        let mut here = (self.phys().deadlist, self.phys().prev_snap_txg);
+        for before in self.chain() {
+            if here.1 <= txg {
+                break;
+            }
+            gone = gone.saturating_add(killed(self.dsl().mos(), here.0, txg)?);
+            let (_, phys) = before?;
+            here = (phys.deadlist, phys.prev_snap_txg);
+        }
+        Ok(Some(self.referenced().saturating_add(gone).saturating_sub(v2.referenced)))
+    }
+}
+
+/// Bytes in a deadlist that were born up to `until`.
+fn killed(mos: &Arc<ObjSet>, deadlist: Option<ObjectId>, until: Txg) -> Result<u64, DslError> {
+    match deadlist {
+        Some(id) => Ok(crate::deadlist::Deadlist::open(mos, id)?.space_between(Txg(0), until)?.used),
+        None => Ok(0),
+    }
+}
+
+/// Whether the pool counts deflated bytes: all but the very first versions do.
+pub(crate) fn deflates(mos: &Arc<ObjSet>) -> Result<bool, DslError> {
+    let directory = ObjectId(1);
+    Ok(mos::lookup_number(&mos::zap(mos, directory)?, directory, "deflate")?.unwrap_or(0) != 0)
+}
+
+/// What a block is charged: bytes taken (deflated if the pool deflates), compressed, uncompressed.
+pub fn of_pointer(zio: &Zio, deflate: bool, bp: &BlockPtr) -> Space {
+    let taken = |dva: format::Dva| {
+        let ratio = if deflate { zio.tree().deflate_ratio(dva.vdev) } else { 512 };
+        (dva.asize.0 / 512).saturating_mul(ratio)
+    };
+    let used = bp.dvas().map(taken).fold(0_u64, u64::saturating_add);
+    let metadata = bp.level().0 > 0 || bp.obj_type().is_metadata();
+    let compressed = if bp.is_hole() || bp.is_embedded() { 0 } else { bp.psize().0 };
+    let uncompressed = match (bp.is_hole(), metadata) {
+        (true, _) => 0,
+        (false, true) => compressed,
+        (false, false) => bp.lsize().0,
+    };
+    Space { used, compressed, uncompressed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ratio;
+
+    #[test]
+    fn ratios_are_in_hundredths_and_round_down() {
+        assert_eq!((ratio(0, 0), ratio(300, 200), ratio(2, 3)), (100, 150, 66));
+        assert_eq!(ratio(u64::MAX, 1), u64::MAX);
+    }
+}

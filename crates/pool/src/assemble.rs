@@ -1,0 +1,158 @@
+//! From labels to pools: which devices belong together, and the tree that their labels describe
+//! (docs/on-disk/10-overview.md, section 4, steps 1 and 2).
+//!
+//! # What always holds
+//! - Only labels with a valid checksum count; labels of txg 0 belong to no pool yet.
+//! - For every top-level vdev the newest label decides; the newest label of all decides about the
+//!   pool.
+//! - The tree made here is not trusted: it is good for finding the MOS, which has the true one.
+
+use crate::PoolError;
+use format::config::{PoolConfig, PoolState, VdevNode};
+use format::nvlist::{NvList, NvValue};
+use format::uberblock::Uberblock;
+use format::{PoolGuid, Txg, VdevGuid};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use vdev::Device;
+use vdev::scan::{Found, Leaf};
+
+/// Devices whose labels name the same pool.
+pub(crate) struct Group<'a> {
+    /// The pool.
+    pub(crate) guid: PoolGuid,
+    /// Its devices, with their newest label.
+    pub(crate) members: Vec<Member<'a>>,
+}
+
+/// A device and the newest of its labels.
+#[derive(Clone, Copy)]
+pub(crate) struct Member<'a> {
+    pub(crate) leaf: &'a Leaf,
+    pub(crate) config: &'a PoolConfig,
+}
+
+/// A spare or cache device that no pool uses at the moment.
+pub(crate) struct AuxDevice<'a> {
+    pub(crate) guid: VdevGuid,
+    pub(crate) leaf: &'a Leaf,
+}
+
+fn newest_label(leaf: &Leaf) -> Option<&PoolConfig> {
+    leaf.probe.configs.iter().map(|found| &found.config).max_by_key(|config| config.txg)
+}
+
+/// Sorts the devices by pool.
+pub(crate) fn groups(found: &Found) -> Vec<Group<'_>> {
+    let mut by_guid: BTreeMap<PoolGuid, Vec<Member<'_>>> = BTreeMap::new();
+    for leaf in &found.leaves {
+        if let Some(config) = newest_label(leaf)
+            && !config.is_aux()
+            && config.txg != Txg(0)
+        {
+            by_guid.entry(config.pool_guid).or_default().push(Member { leaf, config });
+        }
+    }
+    by_guid.into_iter().map(|(guid, members)| Group { guid, members }).collect()
+}
+
+/// The spares and cache devices, by guid.
+pub(crate) fn aux_devices(found: &Found) -> Vec<AuxDevice<'_>> {
+    let aux = |leaf| {
+        let config = newest_label(leaf).filter(|config| config.is_aux())?;
+        Some(AuxDevice { guid: config.guid.unwrap_or(config.vdev_tree.guid), leaf })
+    };
+    found.leaves.iter().filter_map(aux).collect()
+}
+
+impl<'a> Group<'a> {
+    /// The newest label of all.
+    pub(crate) fn newest(&self) -> &'a PoolConfig {
+        let newest = self.members.iter().map(|m| m.config).max_by_key(|config| config.txg);
+        newest.unwrap_or_else(|| unreachable!("a group has at least one member"))
+    }
+
+    pub(crate) fn name(&self) -> &'a str {
+        &self.newest().name
+    }
+
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.newest().state == PoolState::Destroyed
+    }
+
+    /// Devices by the guid in their labels; of two with one guid, the one written last.
+    pub(crate) fn devices(&self, aux: &[AuxDevice<'_>]) -> HashMap<VdevGuid, Arc<dyn Device>> {
+        let mut devices: HashMap<VdevGuid, (Txg, Arc<dyn Device>)> = HashMap::new();
+        let pool = self.members.iter().filter_map(|m| Some((m.config.guid?, m.config.txg, m.leaf)));
+        for (guid, txg, leaf) in aux.iter().map(|a| (a.guid, Txg(0), a.leaf)).chain(pool) {
+            match devices.get(&guid) {
+                Some((other, _)) if *other > txg => {}
+                _ => drop(devices.insert(guid, (txg, leaf.device.clone()))),
+            }
+        }
+        devices.into_iter().map(|(guid, (_, device))| (guid, device)).collect()
+    }
+
+    /// The tree that the labels describe, stand-ins for what no label describes included.
+    pub(crate) fn tree(&self) -> Result<VdevNode, PoolError> {
+        let newest = self.newest();
+        let mut tops: BTreeMap<u32, &PoolConfig> = BTreeMap::new();
+        for Member { config, .. } in &self.members {
+            let top = tops.entry(config.vdev_tree.id).or_insert(config);
+            if config.txg > top.txg {
+                *top = config;
+            }
+        }
+        let known = tops.keys().last().map_or(0, |last| last + 1);
+        let slots = newest.vdev_children.unwrap_or(known);
+        // Ids below the count come from labels, so there are no more slots than a DVA can name; but
+        // only as many stand-ins are made as there are vdevs a pool could sensibly have.
+        if slots > MAX_TOPS {
+            let cause = format::DecodeError::field("pool config", "vdev_children", slots);
+            return Err(PoolError::Labels(cause));
+        }
+        let children = (0..slots)
+            .map(|id| match tops.get(&id) {
+                _ if newest.hole_array.iter().any(|hole| hole.0 == id) => stand_in("hole", id, 0),
+                Some(config) => config.raw.list("vdev_tree").cloned().unwrap_or_default(),
+                None => stand_in("missing", id, self.missing_guid(id)),
+            })
+            .collect();
+        let mut root = stand_in("root", 0, self.guid.0);
+        root.push("children", NvValue::ListArray(children));
+        VdevNode::from_nvlist(&root).map_err(PoolError::Labels)
+    }
+
+    /// Nobody knows the guid of a vdev without a label; any that is unique will do.
+    fn missing_guid(&self, id: u32) -> u64 {
+        let mixed = self.guid.0.rotate_left(32) ^ (u64::from(id) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed.max(1)
+    }
+
+    /// All uberblocks of the group's devices, best first, each with the device it is on.
+    pub(crate) fn uberblocks(&self) -> Vec<(&'a Uberblock, Member<'a>)> {
+        let mut all: Vec<(&Uberblock, Member<'_>)> = Vec::new();
+        for member in &self.members {
+            all.extend(member.leaf.probe.uberblocks.iter().map(|found| (&found.uberblock, *member)));
+        }
+        all.sort_by_key(|(ub, _)| std::cmp::Reverse(ub.rank()));
+        all
+    }
+}
+
+/// Top-level slots that a pool is believed to have.
+const MAX_TOPS: u32 = 1 << 16;
+
+fn stand_in(kind: &str, id: u32, guid: u64) -> NvList {
+    let mut list = NvList::new();
+    list.push("type", kind);
+    list.push("id", u64::from(id));
+    list.push("guid", guid);
+    list
+}
+
+/// The label on a device that was valid when an uberblock was written.
+pub(crate) fn label_of(member: Member<'_>, txg: Txg) -> &PoolConfig {
+    let upto = member.leaf.probe.configs.iter().map(|found| &found.config).filter(|c| c.txg <= txg);
+    upto.max_by_key(|config| config.txg).unwrap_or(member.config)
+}

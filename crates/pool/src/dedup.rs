@@ -1,0 +1,157 @@
+//! Dedup tables: which there are, how large, and how much they save
+//! (docs/on-disk/32-dedup-cloning.md, section 2).
+
+use crate::directory::Directory;
+use crate::{Pool, PoolError};
+use dmu::ObjSet;
+use dmu::zap::Zap;
+use format::ddt::{ALGORITHMS, DdtClass, DdtHistogram, DdtStat, directory_name, log_name, zap_name};
+use format::{ChecksumId, ObjectId};
+use std::sync::Arc;
+
+/// Directory entry of the histograms.
+const STATISTICS: &str = "DDT-statistics";
+
+/// The table of one checksum algorithm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DedupTable {
+    /// The algorithm.
+    pub checksum: ChecksumId,
+    /// Version and flags of a table with a log (`fast_dedup`); `None`: of the classic form.
+    pub fast: Option<(u64, u64)>,
+    /// ZAPs of the entries.
+    pub classes: Vec<(DdtClass, ObjectId)>,
+    /// Log objects.
+    pub logs: Vec<ObjectId>,
+}
+
+/// Bytes that sharing saves.
+pub fn saved(stat: &DdtStat) -> u64 {
+    stat.ref_dsize.saturating_sub(stat.dsize)
+}
+
+/// Dedup ratio in hundredths.
+pub fn ratio(stat: &DdtStat) -> u64 {
+    match (stat.ref_dsize, stat.dsize) {
+        (0, _) | (_, 0) => 100,
+        (referenced, taken) => {
+            u64::try_from(u128::from(referenced) * 100 / u128::from(taken)).unwrap_or(u64::MAX)
+        }
+    }
+}
+
+type Find<'a> = dyn Fn(&str) -> Result<Option<ObjectId>, PoolError> + 'a;
+
+fn classes(find: &Find<'_>, checksum: ChecksumId) -> Result<Vec<(DdtClass, ObjectId)>, PoolError> {
+    let mut found = Vec::new();
+    for class in DdtClass::ALL {
+        if let Some(id) = find(&zap_name(checksum, class))? {
+            found.push((class, id));
+        }
+    }
+    Ok(found)
+}
+
+pub(crate) fn tables(directory: &Directory) -> Result<Vec<DedupTable>, PoolError> {
+    let mut tables = Vec::new();
+    for checksum in ALGORITHMS {
+        if let Some((_, zap)) = directory.zap(&directory_name(checksum))? {
+            let number = |name: &str| -> Result<Option<u64>, PoolError> {
+                Ok(zap.lookup(name.as_bytes())?.and_then(|entry| entry.u64()))
+            };
+            let object = |name: &str| Ok(number(name)?.filter(|id| *id != 0).map(ObjectId));
+            let mut logs = Vec::new();
+            for which in 0..2 {
+                logs.extend(object(&log_name(checksum, which))?);
+            }
+            let fast = Some((number("version")?.unwrap_or(0), number("flags")?.unwrap_or(0)));
+            tables.push(DedupTable { checksum, fast, classes: classes(&object, checksum)?, logs });
+        } else {
+            let classes = classes(&|name| directory.object(name), checksum)?;
+            if !classes.is_empty() {
+                tables.push(DedupTable { checksum, fast: None, classes, logs: Vec::new() });
+            }
+        }
+    }
+    Ok(tables)
+}
+
+fn histogram_of(
+    directory: &Directory,
+    checksum: ChecksumId,
+    class: DdtClass,
+) -> Result<DdtHistogram, PoolError> {
+    let Some((id, zap)) = directory.zap(STATISTICS)? else { return Ok(DdtHistogram::default()) };
+    match zap.lookup(zap_name(checksum, class).as_bytes())? {
+        Some(entry) => DdtHistogram::from_words(&entry.u64s()).map_err(PoolError::decode(id)),
+        None => Ok(DdtHistogram::default()),
+    }
+}
+
+/// The histograms of all tables together.
+pub(crate) fn histogram(directory: &Directory) -> Result<DdtHistogram, PoolError> {
+    let mut sum = DdtHistogram::default();
+    for table in tables(directory)? {
+        for (class, _) in &table.classes {
+            let one = histogram_of(directory, table.checksum, *class)?;
+            for (bucket, other) in sum.buckets.iter_mut().zip(&one.buckets) {
+                *bucket = bucket.plus(other);
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// Bytes that the tables themselves take.
+fn table_size(mos: &Arc<ObjSet>, tables: &[DedupTable]) -> Result<u64, PoolError> {
+    let mut bytes = 0_u64;
+    for table in tables {
+        for id in table.classes.iter().map(|(_, id)| id).chain(&table.logs) {
+            bytes = bytes.saturating_add(mos.object(*id)?.dnode().used_bytes());
+        }
+    }
+    Ok(bytes)
+}
+
+impl Pool {
+    /// The dedup tables.
+    pub fn dedup_tables(&self) -> Result<Vec<DedupTable>, PoolError> {
+        tables(self.directory())
+    }
+
+    /// The histogram of one class of a table, as last stored.
+    pub fn dedup_class_histogram(
+        &self,
+        checksum: ChecksumId,
+        class: DdtClass,
+    ) -> Result<DdtHistogram, PoolError> {
+        histogram_of(self.directory(), checksum, class)
+    }
+
+    /// The histogram of all tables together.
+    pub fn dedup_histogram(&self) -> Result<DdtHistogram, PoolError> {
+        histogram(self.directory())
+    }
+
+    /// Bytes that the tables and their logs take.
+    pub fn dedup_table_size(&self) -> Result<u64, PoolError> {
+        table_size(self.mos(), &self.dedup_tables()?)
+    }
+
+    /// Entries in the ZAP of a class of a table.
+    pub fn dedup_entries(&self, zap: ObjectId) -> Result<u64, PoolError> {
+        Ok(Zap::open(&self.mos().object(zap)?)?.count()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratio_and_savings() {
+        let stat = DdtStat { dsize: 512, ref_dsize: 1792, ..DdtStat::default() };
+        assert_eq!((saved(&stat), ratio(&stat)), (1280, 350));
+        assert_eq!(ratio(&DdtStat::default()), 100);
+    }
+}

@@ -1,0 +1,90 @@
+//! The object directory, object 1 of the MOS, and the packed lists it leads to
+//! (docs/on-disk/11-labels-config.md, section 3.2).
+
+use crate::PoolError;
+use dmu::ObjSet;
+use dmu::zap::{Zap, ZapEntry};
+use format::nvlist::NvList;
+use format::{ObjType, ObjectId};
+use std::sync::Arc;
+
+/// The directory's object number.
+pub const OBJECT: ObjectId = ObjectId(1);
+/// Bytes of a packed list: configurations of thousands of devices are a few MiB.
+const PACKED_MAX: u64 = 256 << 20;
+
+/// The object directory.
+#[derive(Clone)]
+pub struct Directory {
+    mos: Arc<ObjSet>,
+    zap: Zap,
+}
+
+impl Directory {
+    pub(crate) fn open(mos: &Arc<ObjSet>) -> Result<Directory, PoolError> {
+        Ok(Directory { mos: mos.clone(), zap: Zap::open(&mos.object(OBJECT)?)? })
+    }
+
+    /// The entry with this name.
+    pub fn entry(&self, name: &str) -> Result<Option<ZapEntry>, PoolError> {
+        Ok(self.zap.lookup(name.as_bytes())?)
+    }
+
+    /// All entries, in the order of the ZAP.
+    pub fn entries(&self) -> impl Iterator<Item = Result<ZapEntry, PoolError>> {
+        self.zap.entries().map(|entry| entry.map_err(PoolError::from))
+    }
+
+    /// The words of an entry; empty if there is none.
+    pub fn words(&self, name: &str) -> Result<Vec<u64>, PoolError> {
+        match self.entry(name)? {
+            None => Ok(Vec::new()),
+            Some(entry) if entry.int_size == 8 => Ok(entry.u64s()),
+            Some(_) => Err(PoolError::Directory { entry: name.to_owned() }),
+        }
+    }
+
+    /// A number.
+    pub fn number(&self, name: &str) -> Result<Option<u64>, PoolError> {
+        Ok(self.words(name)?.first().copied())
+    }
+
+    /// An object number; `None` if there is no entry or it is 0.
+    pub fn object(&self, name: &str) -> Result<Option<ObjectId>, PoolError> {
+        Ok(self.number(name)?.filter(|id| *id != 0).map(ObjectId))
+    }
+
+    /// An object number that every pool has.
+    pub fn required(&self, name: &str) -> Result<ObjectId, PoolError> {
+        self.object(name)?.ok_or_else(|| PoolError::Directory { entry: name.to_owned() })
+    }
+
+    /// The ZAP that an entry names.
+    pub fn zap(&self, name: &str) -> Result<Option<(ObjectId, Zap)>, PoolError> {
+        match self.object(name)? {
+            Some(id) => Ok(Some((id, Zap::open(&self.mos.object(id)?)?))),
+            None => Ok(None),
+        }
+    }
+
+    /// The packed list that an entry names.
+    pub fn packed_list(&self, name: &str) -> Result<Option<NvList>, PoolError> {
+        self.object(name)?.map(|id| packed_list(&self.mos, id)).transpose()
+    }
+}
+
+/// Unpacks the list in an object, whose bonus tells its length.
+pub(crate) fn packed_list(mos: &Arc<ObjSet>, id: ObjectId) -> Result<NvList, PoolError> {
+    let object = mos.object(id)?;
+    if object.dnode().bonus_type != ObjType::PACKED_NVLIST_SIZE {
+        return Err(PoolError::Corrupt { object: id, why: "not a packed list" });
+    }
+    let len = object.order().u64("packed list", object.bonus(), 0).map_err(PoolError::decode(id))?;
+    if len > PACKED_MAX || len > object.logical_end() {
+        return Err(PoolError::Corrupt { object: id, why: "a packed list is longer than its object" });
+    }
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let mut packed = vec![0; len];
+    object.read_at(0, &mut packed)?;
+    NvList::decode(&packed).map_err(PoolError::decode(id))
+}

@@ -1,0 +1,175 @@
+//! Why a pool cannot be opened, or something pool-wide cannot be read.
+
+use dmu::DmuError;
+use dsl::DslError;
+use format::{DecodeError, ObjectId, PoolGuid, Txg, VdevId};
+use vdev::tree::VdevError;
+
+/// An error of the pool layer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// None of the devices belongs to such a pool.
+    #[error("no such pool available: {wanted}")]
+    NoSuchPool {
+        /// Name or guid that was asked for.
+        wanted: String,
+    },
+    /// Several pools have the name.
+    #[error("more than one pool is named '{name}': {}; open it by guid", list(guids))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// Their guids.
+        guids: Vec<PoolGuid>,
+    },
+    /// The pool was destroyed.
+    #[error("pool '{name}' ({guid}) was destroyed; OpenOptions::destroyed (import -D) opens it")]
+    Destroyed {
+        /// Its name.
+        name: String,
+        /// Its guid.
+        guid: PoolGuid,
+    },
+    /// No device of the pool has a usable uberblock.
+    #[error("pool '{name}' has no valid uberblock{}", limit.map(|t| format!(" up to txg {t}")).unwrap_or_default())]
+    NoUberblock {
+        /// The pool.
+        name: String,
+        /// The limit that was asked for.
+        limit: Option<Txg>,
+    },
+    /// The newest state of the pool cannot be read.
+    #[error("pool '{name}' cannot be read as of txg {txg}{}", recovery_hint(older))]
+    Unreadable {
+        /// The pool.
+        name: String,
+        /// Its newest txg.
+        txg: Txg,
+        /// Older txgs whose uberblocks are valid, newest first.
+        older: Vec<Txg>,
+        /// Why.
+        #[source]
+        cause: Box<PoolError>,
+    },
+    /// A later uberblock has moved data that an earlier one still looks for in the old place.
+    #[error("txg {chosen} cannot be opened: the raidz expansion has moved data up to txg {newest}")]
+    Reflowed {
+        /// The txg that was chosen.
+        chosen: Txg,
+        /// The newest txg.
+        newest: Txg,
+    },
+    /// A format version that Cenote does not know.
+    #[error("the pool is of version {version}")]
+    Version {
+        /// The version.
+        version: u64,
+    },
+    /// Features are in use that Cenote cannot read.
+    #[error("the pool uses features that are not supported: {}", features.join(", "))]
+    UnsupportedFeatures {
+        /// Their guids.
+        features: Vec<String>,
+    },
+    /// The configuration names other devices than the uberblock counted.
+    #[error(
+        "the guids of the pool's devices add up to {found:#x}, the uberblock says {expected:#x}: a device is missing"
+    )]
+    GuidSum {
+        /// Sum over the tree.
+        found: u64,
+        /// Sum in the uberblock.
+        expected: u64,
+    },
+    /// The configuration in the pool is that of another pool.
+    #[error("the configuration belongs to pool {found}, the labels to pool {expected}")]
+    OtherPool {
+        /// Guid in the MOS.
+        found: PoolGuid,
+        /// Guid in the labels.
+        expected: PoolGuid,
+    },
+    /// Top-level vdevs that hold data cannot be opened.
+    #[error(
+        "pool '{name}': {} cannot be opened; OpenOptions::allow_missing_tops reads what is left",
+        list(vdevs)
+    )]
+    MissingTops {
+        /// The pool.
+        name: String,
+        /// Their indices.
+        vdevs: Vec<VdevId>,
+    },
+    /// Log devices cannot be opened, so the last synchronous writes may be lost.
+    #[error(
+        "pool '{name}': log device {} is missing; OpenOptions::allow_missing_logs (import -m) ignores it",
+        list(vdevs)
+    )]
+    MissingLogs {
+        /// The pool.
+        name: String,
+        /// Their indices.
+        vdevs: Vec<VdevId>,
+    },
+    /// The pool has no checkpoint.
+    #[error("pool '{name}' has no checkpoint")]
+    NoCheckpoint {
+        /// The pool.
+        name: String,
+    },
+    /// An entry of the object directory is missing or malformed.
+    #[error("entry '{entry}' of the object directory is missing or malformed")]
+    Directory {
+        /// The entry.
+        entry: String,
+    },
+    /// A structure in the MOS is not what it should be.
+    #[error("object {object} of the MOS")]
+    Decode {
+        /// The object.
+        object: ObjectId,
+        /// What is wrong.
+        #[source]
+        cause: DecodeError,
+    },
+    /// A structure in the MOS contradicts itself or another.
+    #[error("object {object} of the MOS: {why}")]
+    Corrupt {
+        /// The object.
+        object: ObjectId,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The configuration in the labels is not usable.
+    #[error("the labels' configuration is not usable")]
+    Labels(#[source] DecodeError),
+    /// The tree of vdevs cannot be opened.
+    #[error(transparent)]
+    Vdev(#[from] VdevError),
+    /// An object of the MOS cannot be read.
+    #[error(transparent)]
+    Dmu(#[from] DmuError),
+    /// Something of the dataset layer.
+    #[error(transparent)]
+    Dsl(#[from] DslError),
+}
+
+fn list(items: &[impl ToString]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn recovery_hint(older: &[Txg]) -> String {
+    match older {
+        [] => ", and there is no older uberblock".to_owned(),
+        [newest, ..] => format!(
+            "; OpenOptions::recover (import -F) falls back to an older txg ({newest} is the newest), losing what is later"
+        ),
+    }
+}
+
+impl PoolError {
+    pub(crate) fn decode(object: ObjectId) -> impl FnOnce(DecodeError) -> PoolError {
+        move |cause| PoolError::Decode { object, cause }
+    }
+}

@@ -1,0 +1,143 @@
+//! The pool's features: which are enabled, which are in use, and which are unknown
+//! (docs/on-disk/16-features.md, sections 1 and 2).
+
+use crate::PoolError;
+use crate::directory::Directory;
+use format::Txg;
+use format::feature::{self, FEATURES, Feature};
+use std::collections::BTreeMap;
+
+/// Name of the ZAP of features without which nothing can be read.
+const FOR_READ: &str = "features_for_read";
+/// Name of the ZAP of features without which nothing can be written.
+const FOR_WRITE: &str = "features_for_write";
+
+/// State of a feature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FeatureState {
+    /// Unknown to the pool.
+    Disabled,
+    /// May be used, but is not.
+    Enabled,
+    /// In use this many times.
+    Active(u64),
+}
+
+impl FeatureState {
+    /// The word that the tools print.
+    pub fn name(self) -> &'static str {
+        match self {
+            FeatureState::Disabled => "disabled",
+            FeatureState::Enabled => "enabled",
+            FeatureState::Active(_) => "active",
+        }
+    }
+}
+
+/// A feature that Cenote does not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownFeature {
+    /// Its guid.
+    pub guid: String,
+    /// What the pool says about it.
+    pub description: String,
+    /// How often it is in use.
+    pub refcount: u64,
+    /// Reading does not need it.
+    pub read_only_compatible: bool,
+}
+
+/// The features of an open pool.
+#[derive(Debug, Clone, Default)]
+pub struct Features {
+    counts: BTreeMap<String, u64>,
+    enabled_txgs: BTreeMap<String, u64>,
+    unknown: Vec<UnknownFeature>,
+}
+
+impl Features {
+    pub(crate) fn load(directory: &Directory) -> Result<Features, PoolError> {
+        let mut features = Features::default();
+        for (name, read_only_compatible) in [(FOR_READ, false), (FOR_WRITE, true)] {
+            for (guid, refcount) in numbers(directory, name)? {
+                if feature::by_guid(&guid).is_none_or(|f| !f.is_supported()) {
+                    let (guid, description) = (guid.clone(), describe(directory, &guid)?);
+                    features.unknown.push(UnknownFeature {
+                        guid,
+                        description,
+                        refcount,
+                        read_only_compatible,
+                    });
+                }
+                features.counts.insert(guid, refcount);
+            }
+        }
+        features.enabled_txgs = numbers(directory, "feature_enabled_txg")?;
+        Ok(features)
+    }
+
+    /// State of a feature.
+    pub fn state(&self, feature: &Feature) -> FeatureState {
+        match self.counts.get(feature.guid) {
+            None => FeatureState::Disabled,
+            Some(0) => FeatureState::Enabled,
+            Some(n) => FeatureState::Active(*n),
+        }
+    }
+
+    /// State of the feature with this short name.
+    pub fn state_of(&self, name: &str) -> FeatureState {
+        feature::by_name(name).map_or(FeatureState::Disabled, |f| self.state(f))
+    }
+
+    /// Is in use.
+    pub fn is_active(&self, name: &str) -> bool {
+        matches!(self.state_of(name), FeatureState::Active(_))
+    }
+
+    /// Txg in which a feature was enabled, if the pool has recorded it.
+    pub fn enabled_txg(&self, feature: &Feature) -> Option<Txg> {
+        self.enabled_txgs.get(feature.guid).map(|txg| Txg(*txg))
+    }
+
+    /// Every known feature and its state, in the order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Feature, FeatureState)> {
+        FEATURES.iter().filter(|f| f.is_supported()).map(|f| (f, self.state(f)))
+    }
+
+    /// Guid and count of everything in the pool's ZAPs.
+    pub fn counts(&self) -> &BTreeMap<String, u64> {
+        &self.counts
+    }
+
+    /// Features that Cenote does not know.
+    pub fn unknown(&self) -> &[UnknownFeature] {
+        &self.unknown
+    }
+
+    /// Guids of the unknown features in use: those without which nothing can be read
+    /// (`for_write` false), or nothing can be written.
+    pub fn unsupported(&self, for_write: bool) -> Vec<String> {
+        let wanted = |f: &&UnknownFeature| f.refcount > 0 && f.read_only_compatible == for_write;
+        self.unknown.iter().filter(wanted).map(|f| f.guid.clone()).collect()
+    }
+}
+
+fn numbers(directory: &Directory, name: &str) -> Result<BTreeMap<String, u64>, PoolError> {
+    let mut all = BTreeMap::new();
+    let Some((object, zap)) = directory.zap(name)? else { return Ok(all) };
+    for entry in zap.entries() {
+        let entry = entry?;
+        if entry.int_size != 8 || entry.value.len() != 8 {
+            return Err(PoolError::Corrupt { object, why: "a feature count is not one number" });
+        }
+        all.insert(String::from_utf8_lossy(entry.name()).into_owned(), entry.u64().unwrap_or(0));
+    }
+    Ok(all)
+}
+
+fn describe(directory: &Directory, guid: &str) -> Result<String, PoolError> {
+    let Some((_, zap)) = directory.zap("feature_descriptions")? else { return Ok(String::new()) };
+    let text = zap.lookup(guid.as_bytes())?.and_then(|entry| entry.string()).unwrap_or_default();
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}

@@ -1,0 +1,1 @@
+//! Which pools there are among some devices.

@@ -1,0 +1,333 @@
+//! Opening a pool, step by step
+//! (docs/on-disk/10-overview.md, section 4).
+//!
+//! # What always holds
+//! - An uberblock counts only if its slot's checksum holds: a torn one does not exist.
+//! - The newest uberblock is the state of the pool. If what it leads to cannot be read, that is an
+//!   error; an older one is tried only if the caller has asked for it.
+//! - Nothing that needs a removed vdev is read before its mapping is known.
+//! - No space map is read: files can be read long before anyone knows how full the pool is.
+//!
+//! # Order
+//! labels -> untrusted tree -> uberblock -> MOS -> trusted tree, sum of guids -> MOS again -> salt,
+//! features -> mappings of removed vdevs -> DTLs -> datasets.
+
+use crate::assemble::{Group, Member, aux_devices, groups, label_of};
+use crate::directory::{Directory, packed_list};
+use crate::features::Features;
+use crate::{Pool, PoolError, checkpoint, indirect, missing, space};
+use codec::checksum::Salt;
+use dmu::{KeyState, ObjSet, Store};
+use dsl::Dsl;
+use format::config::{PoolConfig, VdevKind, VdevNode};
+use format::uberblock::Uberblock;
+use format::{PoolGuid, Txg, VdevGuid, VdevId, feature};
+use std::collections::HashMap;
+use std::sync::Arc;
+use vdev::scan::Found;
+use vdev::tree::{VdevState, VdevStatus};
+use vdev::{Device, VdevTree};
+use zio::Zio;
+
+/// Version of pools with feature flags.
+const VERSION_FEATURES: u64 = 5000;
+/// Bytes of cache for reading the MOS before the tree is trusted.
+const BOOT_CACHE: usize = 4 << 20;
+
+/// Which of the pools that were found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// The one with this name.
+    Name(String),
+    /// The one with this guid.
+    Guid(PoolGuid),
+}
+
+impl Which {
+    fn wants(&self, group: &Group<'_>) -> bool {
+        match self {
+            Which::Name(name) => group.name() == name,
+            Which::Guid(guid) => group.guid == *guid,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Which::Name(name) => format!("'{name}'"),
+            Which::Guid(guid) => guid.to_string(),
+        }
+    }
+}
+
+/// How to open a pool.
+#[derive(Debug, Clone)]
+pub struct OpenOptions {
+    /// Bytes that the block cache may take.
+    pub cache_bytes: usize,
+    /// Only states up to this txg count (`-T`).
+    pub max_txg: Option<Txg>,
+    /// If the newest state cannot be read, try older ones (`-F`).
+    pub recover: bool,
+    /// Open as it was when the checkpoint was taken.
+    pub checkpoint: bool,
+    /// Open even if log devices are missing (`-m`).
+    pub allow_missing_logs: bool,
+    /// Open even if top-level vdevs with data are missing.
+    pub allow_missing_tops: bool,
+    /// Destroyed pools count too (`-D`).
+    pub destroyed: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            cache_bytes: 64 << 20,
+            max_txg: None,
+            recover: false,
+            checkpoint: false,
+            allow_missing_logs: false,
+            allow_missing_tops: false,
+            destroyed: false,
+        }
+    }
+}
+
+/// A state of the pool that may be opened.
+struct State<'a> {
+    uberblock: Uberblock,
+    label: &'a PoolConfig,
+}
+
+/// What was learnt about a pool on the way, whether or not all of it could be opened.
+pub(crate) struct Opened {
+    pub(crate) label: PoolConfig,
+    pub(crate) config: PoolConfig,
+    pub(crate) uberblock: Uberblock,
+    pub(crate) tree: Arc<VdevTree>,
+    pub(crate) mos: Arc<ObjSet>,
+    pub(crate) directory: Directory,
+    pub(crate) features: Features,
+}
+
+impl Pool {
+    /// Opens one of the pools among the devices that were found.
+    ///
+    /// # Errors
+    /// If it is not among them, not the only one of its name, cannot be read as of its newest txg
+    /// (unless `opts` allow an older one), misses devices, or uses what Cenote does not know.
+    pub fn open(found: Found, which: &Which, opts: &OpenOptions) -> Result<Arc<Pool>, PoolError> {
+        let all = groups(&found);
+        let group = choose(&all, which, opts)?;
+        let aux = aux_devices(&found);
+        let opener = Opener { group, devices: group.devices(&aux), opts };
+        let opened = opener.open()?;
+        opener.check_missing(&opened)?;
+        Pool::from_opened(opened, &opener.devices)
+    }
+}
+
+fn choose<'a>(all: &'a [Group<'a>], which: &Which, opts: &OpenOptions) -> Result<&'a Group<'a>, PoolError> {
+    let named: Vec<&Group<'_>> = all.iter().filter(|g| which.wants(g)).collect();
+    let usable: Vec<&Group<'_>> =
+        named.iter().copied().filter(|g| opts.destroyed || !g.is_destroyed()).collect();
+    match (&usable[..], &named[..]) {
+        ([one], _) => Ok(one),
+        ([], []) => Err(PoolError::NoSuchPool { wanted: which.text() }),
+        ([], [gone, ..]) => Err(PoolError::Destroyed { name: gone.name().to_owned(), guid: gone.guid }),
+        (several, _) => Err(PoolError::Ambiguous {
+            name: several.first().map_or_else(String::new, |g| g.name().to_owned()),
+            guids: several.iter().map(|g| g.guid).collect(),
+        }),
+    }
+}
+
+/// Everything that the steps of opening need.
+pub(crate) struct Opener<'a> {
+    pub(crate) group: &'a Group<'a>,
+    pub(crate) devices: HashMap<VdevGuid, Arc<dyn Device>>,
+    pub(crate) opts: &'a OpenOptions,
+}
+
+impl Opener<'_> {
+    /// Opens the newest state, or, if that was asked for, the newest that can be opened.
+    pub(crate) fn open(&self) -> Result<Opened, PoolError> {
+        let mut states = self.states()?.into_iter();
+        let Some(newest) = states.next() else {
+            return Err(PoolError::NoUberblock { name: self.name(), limit: self.opts.max_txg });
+        };
+        let cause = match self.open_state(&newest) {
+            Ok(opened) => return Ok(opened),
+            // These would be the same at any txg.
+            Err(
+                error @ (PoolError::UnsupportedFeatures { .. }
+                | PoolError::Version { .. }
+                | PoolError::NoCheckpoint { .. }
+                | PoolError::Reflowed { .. }),
+            ) => return Err(error),
+            Err(cause) => cause,
+        };
+        let txg = newest.uberblock.txg;
+        let older: Vec<State<'_>> = states.filter(|state| state.uberblock.txg < txg).collect();
+        if self.opts.recover {
+            for state in &older {
+                tracing::warn!(pool = self.group.name(), txg = state.uberblock.txg.0, "falling back");
+                if let Ok(opened) = self.open_state(state) {
+                    return Ok(opened);
+                }
+            }
+        }
+        let older = older.iter().map(|state| state.uberblock.txg).collect();
+        Err(PoolError::Unreadable { name: self.name(), txg, older, cause: Box::new(cause) })
+    }
+
+    fn name(&self) -> String {
+        self.group.name().to_owned()
+    }
+
+    /// The states that could be opened, best first, one for each txg.
+    fn states(&self) -> Result<Vec<State<'_>>, PoolError> {
+        let all = self.group.uberblocks();
+        let Some((newest, _)) = all.first() else { return Ok(Vec::new()) };
+        let newest = (*newest).clone();
+        let mut states: Vec<State<'_>> = Vec::new();
+        for (uberblock, member) in all {
+            let in_reach = self.opts.max_txg.is_none_or(|limit| uberblock.txg <= limit);
+            let is_new = states.last().is_none_or(|last| last.uberblock.txg != uberblock.txg);
+            if in_reach && is_new && uberblock.txg != Txg(0) {
+                states.push(state(uberblock, member));
+            }
+        }
+        match states.first() {
+            // Rows that a reflow has moved since are no longer where this state looks for them.
+            Some(first) if first.uberblock.reflow != newest.reflow => {
+                Err(PoolError::Reflowed { chosen: first.uberblock.txg, newest: newest.txg })
+            }
+            _ => {
+                states.retain(|state| state.uberblock.reflow == newest.reflow);
+                Ok(states)
+            }
+        }
+    }
+
+    fn open_state(&self, state: &State<'_>) -> Result<Opened, PoolError> {
+        check_version(state.uberblock.version)?;
+        check_label_features(state.label)?;
+        let tree = VdevTree::open(&self.group.tree()?, &self.devices, state.uberblock.reflow)?;
+        let config = read_config(&tree, &state.uberblock)?;
+        let opened = self.open_trusted(state, config)?;
+        if !self.opts.checkpoint {
+            return Ok(opened);
+        }
+        let uberblock = checkpoint::uberblock(&opened.directory)?
+            .ok_or_else(|| PoolError::NoCheckpoint { name: self.name() })?;
+        let config = read_config(&opened.tree, &uberblock)?;
+        self.open_trusted(&State { uberblock, label: state.label }, config)
+    }
+
+    /// From the true configuration on.
+    fn open_trusted(&self, state: &State<'_>, config: PoolConfig) -> Result<Opened, PoolError> {
+        // A pool that was split off has its new identity only in its labels until it is opened
+        // for writing.
+        if config.pool_guid != self.group.guid && state.label.split_guid != Some(config.pool_guid) {
+            let (found, expected) = (config.pool_guid, self.group.guid);
+            return Err(PoolError::OtherPool { found, expected });
+        }
+        check_guid_sum(&config.vdev_tree, state.uberblock.guid_sum)?;
+        let tree = VdevTree::open(&config.vdev_tree, &self.devices, state.uberblock.reflow)?;
+        let zio = Arc::new(Zio::new(tree.clone()));
+        let store = Store::new(zio.clone(), self.opts.cache_bytes);
+        let mos = ObjSet::open(&store, &state.uberblock.root, 0, KeyState::None)?;
+        let directory = Directory::open(&mos)?;
+        if let Some(salt) = salt(&directory)? {
+            zio.set_salt(salt);
+        }
+        let features = Features::load(&directory)?;
+        let unsupported = features.unsupported(false);
+        if !unsupported.is_empty() {
+            return Err(PoolError::UnsupportedFeatures { features: unsupported });
+        }
+        zio.set_dynamic_gang_headers(features.is_active("dynamic_gang_header"));
+        indirect::load(&mos, &directory, &tree)?;
+        missing::load(&mos, &tree);
+        let (label, uberblock) = (state.label.clone(), state.uberblock.clone());
+        Ok(Opened { label, config, uberblock, tree, mos, directory, features })
+    }
+
+    /// Refuses a pool that misses what it cannot do without.
+    fn check_missing(&self, opened: &Opened) -> Result<(), PoolError> {
+        let lost = |log: bool| -> Vec<VdevId> {
+            let unusable = |v: &&VdevStatus| v.state < VdevState::Degraded && v.is_log == log;
+            opened.tree.status().children.iter().filter(unusable).map(|v| VdevId(v.id)).collect()
+        };
+        let (tops, logs) = (lost(false), lost(true));
+        if !tops.is_empty() && !self.opts.allow_missing_tops {
+            return Err(PoolError::MissingTops { name: self.name(), vdevs: tops });
+        }
+        if !logs.is_empty() && !self.opts.allow_missing_logs {
+            return Err(PoolError::MissingLogs { name: self.name(), vdevs: logs });
+        }
+        Ok(())
+    }
+}
+
+fn state<'a>(uberblock: &Uberblock, member: Member<'a>) -> State<'a> {
+    State { uberblock: uberblock.clone(), label: label_of(member, uberblock.txg) }
+}
+
+fn check_version(version: u64) -> Result<(), PoolError> {
+    if matches!(version, 1..=28 | VERSION_FEATURES) { Ok(()) } else { Err(PoolError::Version { version }) }
+}
+
+/// Features without which not even the MOS can be read.
+fn check_label_features(label: &PoolConfig) -> Result<(), PoolError> {
+    let known = |guid: &&String| feature::by_guid(guid).is_some_and(feature::Feature::is_supported);
+    let features: Vec<String> = label.features_for_read.iter().filter(|g| !known(g)).cloned().collect();
+    if features.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features }) }
+}
+
+fn check_guid_sum(root: &VdevNode, expected: u64) -> Result<(), PoolError> {
+    let found = root.guid_sum();
+    if found == expected { Ok(()) } else { Err(PoolError::GuidSum { found, expected }) }
+}
+
+/// Reads the configuration in the MOS through a tree that need not be trusted.
+fn read_config(tree: &Arc<VdevTree>, uberblock: &Uberblock) -> Result<PoolConfig, PoolError> {
+    let store = Store::new(Arc::new(Zio::new(tree.clone())), BOOT_CACHE);
+    let mos = ObjSet::open(&store, &uberblock.root, 0, KeyState::None)?;
+    let id = Directory::open(&mos)?.required("config")?;
+    let list = packed_list(&mos, id)?;
+    let config = PoolConfig::from_nvlist(&list).map_err(PoolError::decode(id))?;
+    match config.vdev_tree.kind {
+        VdevKind::Root => Ok(config),
+        _ => Err(PoolError::Corrupt { object: id, why: "the tree of the configuration has no root" }),
+    }
+}
+
+fn salt(directory: &Directory) -> Result<Option<Salt>, PoolError> {
+    let name = "org.illumos:checksum_salt";
+    let Some(entry) = directory.entry(name)? else { return Ok(None) };
+    let bytes: Result<[u8; 32], _> = entry.value[..].try_into();
+    match bytes {
+        Ok(bytes) if entry.int_size == 1 => Ok(Some(Salt(bytes))),
+        _ => Err(PoolError::Directory { entry: name.to_owned() }),
+    }
+}
+
+/// The datasets of a pool that has just been opened.
+pub(crate) fn datasets(
+    name: &str,
+    mos: &Arc<ObjSet>,
+    directory: &Directory,
+    tree: &Arc<VdevTree>,
+) -> Result<Dsl, PoolError> {
+    let dsl = Dsl::open(mos.clone(), directory.required("root_dataset")?, name);
+    let (mos, directory, tree) = (mos.clone(), directory.clone(), tree.clone());
+    dsl.set_pool_space(move || match space::root_space(&mos, &directory, &tree) {
+        Ok(space) => Some(space),
+        Err(cause) => {
+            tracing::warn!("size of the pool: {cause}");
+            None
+        }
+    });
+    Ok(dsl)
+}

@@ -1,0 +1,392 @@
+//! Space: how large the pool is, how much is allocated, how fragmented the rest
+//! (docs/on-disk/15-space.md; docs/on-disk/22-mos-dsl.md, section 4).
+//!
+//! Sizes come from the configuration alone. What is allocated comes from the headers of the space
+//! maps and, where a pool was not exported, from its log space maps; both are read when somebody
+//! asks.
+
+use crate::directory::Directory;
+use crate::space_map::SpaceMap;
+use crate::{Pool, PoolError, clones, dedup};
+use dmu::ObjSet;
+use dmu::zap::Zap;
+use dsl::PoolSpace;
+use format::config::{VdevKind, VdevNode};
+use format::space_map::{BUCKETS, MapBounds, MapType};
+use format::{ObjectId, Txg, VdevId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vdev::VdevTree;
+
+/// Vdev ZAP: the allocation class of a top-level vdev.
+const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
+/// Vdev ZAP: txgs before which each metaslab's own map is complete.
+const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
+/// Vdev ZAP: space that only the checkpoint needs.
+const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
+/// Directory: ZAP of the log space maps.
+const LOG_MAPS: &str = "com.delphix:log_spacemap_zap";
+/// More metaslabs than this, and one of a vdev is set aside for the intent log.
+const EMBEDDED_LOG_METASLABS: u64 = 64;
+/// Metaslabs of a vdev, at most.
+const METASLABS_MAX: u64 = 1 << 24;
+/// Slop: 1/32 of the pool,
+const SLOP_SHIFT: u32 = 5;
+/// but at most this,
+const SLOP_MAX: u64 = 128 << 30;
+/// and, as far as half the pool allows, at least this.
+const SLOP_MIN: u64 = 128 << 20;
+
+/// What a top-level vdev is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Everything.
+    Normal,
+    /// The intent log.
+    Log,
+    /// Metadata and small blocks.
+    Special,
+    /// Dedup tables.
+    Dedup,
+}
+
+impl Class {
+    /// The word that the tools print.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Normal => "normal",
+            Class::Log => "log",
+            Class::Special => "special",
+            Class::Dedup => "dedup",
+        }
+    }
+}
+
+/// Space of a metaslab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetaslabSpace {
+    /// First byte in the vdev.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Its space map; `None`: never written to, so all is free.
+    pub space_map: Option<ObjectId>,
+    /// Bytes allocated.
+    pub allocated: u64,
+    /// Its own map is complete up to this txg (not included), later changes are in the logs.
+    pub unflushed_txg: Txg,
+    /// Numbers of free segments by the power of two of their length; `None`: not recorded.
+    pub histogram: Option<[u64; BUCKETS]>,
+}
+
+/// Space of a top-level vdev.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VdevSpace {
+    /// The vdev.
+    pub vdev: VdevId,
+    /// What it is for.
+    pub class: Class,
+    /// Bytes, parity included, that can be allocated at all.
+    pub size: u64,
+    /// Bytes allocated.
+    pub allocated: u64,
+    /// Bytes of that which only the checkpoint needs.
+    pub checkpoint: u64,
+    /// Fragmentation of what is free, in percent; `None`: not known.
+    pub fragmentation: Option<u64>,
+    /// Bytes by which it could grow, as its devices have grown; 0: none.
+    pub expandable: u64,
+    /// log2 of its sector.
+    pub ashift: u32,
+    /// Its metaslabs.
+    pub metaslabs: Vec<MetaslabSpace>,
+}
+
+/// Space of the pool as `zpool list` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpaceTotals {
+    /// Bytes of the classes that hold data: all but log devices.
+    pub size: u64,
+    /// Bytes allocated.
+    pub allocated: u64,
+    /// Bytes free.
+    pub free: u64,
+    /// Percent allocated.
+    pub capacity: u64,
+    /// Bytes that only the checkpoint needs.
+    pub checkpoint: u64,
+    /// Bytes by which the pool could grow.
+    pub expandable: u64,
+    /// Fragmentation of the normal class, in percent.
+    pub fragmentation: Option<u64>,
+}
+
+// ---- sizes, without reading a space map --------------------------------------------------------
+
+/// The start and the size of a metaslab. On a dRAID both keep to whole stripes.
+fn metaslab_bounds(node: &VdevNode, alignment: u64, index: u64) -> (u64, u64) {
+    let nominal = 1_u64.checked_shl(node.metaslab_shift).unwrap_or(0);
+    let from = nominal.saturating_mul(index);
+    let start = from.next_multiple_of(alignment.max(1));
+    let room = from.saturating_add(nominal).saturating_sub(start);
+    (start, room - room % alignment.max(1))
+}
+
+fn holds_data(node: &VdevNode) -> bool {
+    !matches!(node.kind, VdevKind::Hole | VdevKind::Indirect | VdevKind::Missing)
+}
+
+/// Bytes of a top-level vdev that its metaslabs cover.
+fn size_of(tree: &VdevTree, vdev: VdevId, node: &VdevNode) -> u64 {
+    if !holds_data(node) {
+        return 0;
+    }
+    let count = node.metaslabs().min(METASLABS_MAX);
+    let alignment = tree.alignment(vdev).unwrap_or(1);
+    if node.kind != VdevKind::Draid {
+        return count.saturating_mul(1_u64.checked_shl(node.metaslab_shift).unwrap_or(0));
+    }
+    (0..count).map(|m| metaslab_bounds(node, alignment, m).1).fold(0, u64::saturating_add)
+}
+
+/// What a top-level vdev is for.
+pub(crate) fn class_of(mos: &Arc<ObjSet>, node: &VdevNode) -> Result<Class, PoolError> {
+    if node.is_log {
+        return Ok(Class::Log);
+    }
+    let Some(zap) = vdev_zap(mos, node.zap_top)? else { return Ok(Class::Normal) };
+    let bias = zap.lookup(ALLOCATION_BIAS.as_bytes())?.and_then(|entry| entry.string());
+    Ok(match bias.as_deref() {
+        Some(b"log") => Class::Log,
+        Some(b"special") => Class::Special,
+        Some(b"dedup") => Class::Dedup,
+        _ => Class::Normal,
+    })
+}
+
+fn vdev_zap(mos: &Arc<ObjSet>, id: ObjectId) -> Result<Option<Zap>, PoolError> {
+    if id == ObjectId(0) { Ok(None) } else { Ok(Some(Zap::open(&mos.object(id)?)?)) }
+}
+
+fn deflated(tree: &VdevTree, vdev: VdevId, bytes: u64) -> u64 {
+    (bytes >> 9).saturating_mul(tree.deflate_ratio(vdev))
+}
+
+/// Bytes of a pool of `size` bytes that stay reserved, of which `embedded_log` are set aside
+/// already.
+fn slop(size: u64, embedded_log: u64) -> u64 {
+    let slop = (size >> SLOP_SHIFT).min(SLOP_MAX);
+    let slop = slop - embedded_log.min(slop / 2);
+    slop.max(SLOP_MIN.min(size / 2))
+}
+
+/// How much room the root directory has: the deflated size of the normal class, what sharing saves
+/// added, what the checkpoint holds taken off.
+///
+/// That the slop is that of the bare size, and that savings and checkpoint count in full, was
+/// measured: `available` and `used` of the root of pools with dedup, clones and a checkpoint.
+pub(crate) fn root_space(
+    mos: &Arc<ObjSet>,
+    directory: &Directory,
+    tree: &VdevTree,
+) -> Result<PoolSpace, PoolError> {
+    let (mut size, mut embedded, mut checkpoint) = (0_u64, 0_u64, 0_u64);
+    for (vdev, node) in tree.tops() {
+        if class_of(mos, node)? != Class::Normal || !holds_data(node) {
+            continue;
+        }
+        size = size.saturating_add(deflated(tree, vdev, size_of(tree, vdev, node)));
+        if node.metaslabs() > EMBEDDED_LOG_METASLABS {
+            let metaslab = 1_u64.checked_shl(node.metaslab_shift).unwrap_or(0);
+            embedded = embedded.saturating_add(deflated(tree, vdev, metaslab));
+        }
+    }
+    for (_, node) in tree.tops() {
+        checkpoint = checkpoint.saturating_add(checkpoint_bytes(mos, node)?);
+    }
+    let slop = slop(size, embedded);
+    let shared = dedup::saved(&dedup::histogram(directory)?.total());
+    let cloned: u64 = clones::tables(mos, directory, tree.top_count())?
+        .iter()
+        .fold(0, |sum, table| sum.saturating_add(table.phys.saved));
+    let whole = size.saturating_sub(embedded).saturating_add(shared).saturating_add(cloned);
+    Ok(PoolSpace { size: whole.saturating_sub(checkpoint), slop })
+}
+
+/// Bytes of a top-level vdev that only the checkpoint needs: its map counts them as negative.
+fn checkpoint_bytes(mos: &Arc<ObjSet>, node: &VdevNode) -> Result<u64, PoolError> {
+    let Some(zap) = vdev_zap(mos, node.zap_top)? else { return Ok(0) };
+    let Some(id) = zap.lookup(CHECKPOINT_MAP.as_bytes())?.and_then(|entry| entry.u64()) else { return Ok(0) };
+    Ok(SpaceMap::open(mos, ObjectId(id))?.phys().allocated.min(0).unsigned_abs())
+}
+
+// ---- what is allocated -------------------------------------------------------------------------
+
+/// Reads a `u64` array in an object.
+fn array(mos: &Arc<ObjSet>, id: ObjectId, count: u64) -> Result<Vec<u64>, PoolError> {
+    let object = mos.object(id)?;
+    let count = count.min(object.logical_end() / 8);
+    let len = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(8);
+    let mut bytes = vec![0; len];
+    object.read_at(0, &mut bytes)?;
+    // Every block of an object is of one order; so is the dnode that describes it.
+    let order = object.block(format::BlockId(0))?.map_or(object.order(), |block| block.order());
+    Ok(order.all_words(&bytes).collect())
+}
+
+/// Net change of each metaslab in the log space maps: vdev, metaslab, bytes allocated less freed.
+type Unflushed = BTreeMap<(VdevId, u64), i128>;
+
+impl Pool {
+    /// What a top-level vdev is for.
+    pub fn class_of(&self, vdev: VdevId) -> Result<Class, PoolError> {
+        self.tree().top(vdev).map_or(Ok(Class::Normal), |node| class_of(self.mos(), node))
+    }
+
+    /// Log space maps: txg and object, oldest first.
+    pub fn log_space_maps(&self) -> Result<Vec<(Txg, ObjectId)>, PoolError> {
+        let Some((id, zap)) = self.directory().zap(LOG_MAPS)? else { return Ok(Vec::new()) };
+        let mut maps = Vec::new();
+        for entry in zap.entries() {
+            let entry = entry?;
+            let name = std::str::from_utf8(entry.name()).ok();
+            let txg = name.and_then(|n| u64::from_str_radix(n, 16).ok());
+            let (Some(txg), Some(map)) = (txg, entry.u64()) else {
+                return Err(PoolError::Corrupt { object: id, why: "an entry of the log space maps" });
+            };
+            maps.push((Txg(txg), ObjectId(map)));
+        }
+        maps.sort_unstable();
+        Ok(maps)
+    }
+
+    fn metaslabs(&self, vdev: VdevId, node: &VdevNode) -> Result<Vec<MetaslabSpace>, PoolError> {
+        let count = node.metaslabs().min(METASLABS_MAX);
+        if !holds_data(node) || node.metaslab_array == ObjectId(0) {
+            return Ok(Vec::new());
+        }
+        let maps = array(self.mos(), node.metaslab_array, count)?;
+        let flushed = match vdev_zap(self.mos(), node.zap_top)? {
+            Some(zap) => match zap.lookup(UNFLUSHED_TXGS.as_bytes())?.and_then(|entry| entry.u64()) {
+                Some(id) => array(self.mos(), ObjectId(id), count)?,
+                None => Vec::new(),
+            },
+            None => Vec::new(),
+        };
+        let alignment = self.tree().alignment(vdev).unwrap_or(1);
+        let mut all = Vec::new();
+        for index in 0..count {
+            let at = usize::try_from(index).unwrap_or(usize::MAX);
+            let (start, size) = metaslab_bounds(node, alignment, index);
+            let space_map = maps.get(at).copied().filter(|id| *id != 0).map(ObjectId);
+            let phys = match space_map {
+                Some(id) => Some(*SpaceMap::open(self.mos(), id)?.phys()),
+                None => None,
+            };
+            all.push(MetaslabSpace {
+                start,
+                size,
+                space_map,
+                allocated: phys.map_or(0, |p| u64::try_from(p.allocated).unwrap_or(0)).min(size),
+                unflushed_txg: Txg(flushed.get(at).copied().unwrap_or(0)),
+                histogram: phys.and_then(|p| p.histogram),
+            });
+        }
+        Ok(all)
+    }
+
+    /// Sums up the log space maps.
+    fn unflushed(&self, tops: &BTreeMap<VdevId, Vec<MetaslabSpace>>) -> Result<Unflushed, PoolError> {
+        let mut changes = Unflushed::new();
+        for (txg, id) in self.log_space_maps()? {
+            SpaceMap::open(self.mos(), id)?.for_each(MapBounds::LOG, &mut |segment| {
+                let unnamed = || PoolError::Corrupt { object: id, why: "an entry without a vdev" };
+                let vdev = segment.vdev.ok_or_else(unnamed)?;
+                let Some(metaslabs) = tops.get(&vdev) else { return Ok(()) };
+                let index = metaslabs.partition_point(|m| m.start <= segment.start).saturating_sub(1);
+                if let Some(metaslab) = metaslabs.get(index)
+                    && txg >= metaslab.unflushed_txg
+                {
+                    let change = changes.entry((vdev, index as u64)).or_default();
+                    match segment.kind {
+                        MapType::Alloc => *change += i128::from(segment.len),
+                        MapType::Free => *change -= i128::from(segment.len),
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(changes)
+    }
+
+    /// Space of every top-level vdev that holds data. Reads the header of every space map, and the
+    /// log space maps.
+    pub fn vdev_spaces(&self) -> Result<Vec<VdevSpace>, PoolError> {
+        let mut tops = BTreeMap::new();
+        for (vdev, node) in self.tree().tops().filter(|(_, node)| holds_data(node)) {
+            tops.insert(vdev, self.metaslabs(vdev, node)?);
+        }
+        for ((vdev, index), change) in self.unflushed(&tops)? {
+            let metaslabs = tops.get_mut(&vdev);
+            if let Some(m) = metaslabs.and_then(|all| all.get_mut(usize::try_from(index).ok()?)) {
+                let allocated = i128::from(m.allocated) + change;
+                m.allocated = u64::try_from(allocated.max(0)).unwrap_or(u64::MAX).min(m.size);
+            }
+        }
+        let status = self.tree().status();
+        let mut all = Vec::new();
+        for (vdev, metaslabs) in tops {
+            let Some(node) = self.tree().top(vdev) else { continue };
+            let ashift = self.tree().ashift(vdev).map_or(9, |a| u32::from(a.0));
+            let offered = status.children.iter().find(|v| v.id == vdev.0).map_or(0, |v| v.offered);
+            let metaslab = 1_u64.checked_shl(node.metaslab_shift).unwrap_or(0);
+            let growth = offered.saturating_sub(node.asize);
+            all.push(VdevSpace {
+                vdev,
+                class: self.class_of(vdev)?,
+                size: size_of(self.tree(), vdev, node),
+                allocated: metaslabs.iter().fold(0, |sum, m| sum.saturating_add(m.allocated)),
+                checkpoint: checkpoint_bytes(self.mos(), node)?,
+                fragmentation: crate::fragmentation::of_vdev(&metaslabs, ashift),
+                expandable: growth.checked_div(metaslab).unwrap_or(0) * metaslab,
+                ashift,
+                metaslabs,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Space of the pool as `zpool list` shows it.
+    pub fn space(&self) -> Result<SpaceTotals, PoolError> {
+        let vdevs = self.vdev_spaces()?;
+        let sum = |of: &dyn Fn(&VdevSpace) -> u64| {
+            vdevs.iter().filter(|v| v.class != Class::Log).map(of).fold(0, u64::saturating_add)
+        };
+        let (size, allocated) = (sum(&|v| v.size), sum(&|v| v.allocated));
+        Ok(SpaceTotals {
+            size,
+            allocated,
+            free: size.saturating_sub(allocated),
+            capacity: u64::try_from(u128::from(allocated) * 100 / u128::from(size.max(1))).unwrap_or(0),
+            checkpoint: vdevs.iter().fold(0, |sum, v| sum.saturating_add(v.checkpoint)),
+            expandable: sum(&|v| v.expandable),
+            fragmentation: crate::fragmentation::of_class(&vdevs, Class::Normal),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slop_is_a_share_within_bounds() {
+        let (m, g, t) = (1 << 20, 1 << 30, 1 << 40);
+        assert_eq!(slop(48 * m, 0), 24 * m);
+        assert_eq!(slop(g, 0), 128 * m);
+        assert_eq!(slop(32 * g, 0), g);
+        assert_eq!(slop(32 * g, 300 * m), g - 300 * m);
+        assert_eq!(slop(32 * g, 10 * g), g / 2);
+        assert_eq!(slop(100 * t, 0), 128 * g);
+    }
+}

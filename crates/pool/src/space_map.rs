@@ -1,0 +1,71 @@
+//! Space map objects: their headers, and their entries one after the other
+//! (docs/on-disk/15-space.md, section 2).
+
+use crate::PoolError;
+use dmu::{ObjSet, Object};
+use format::space_map::{Entry, MapBounds, Segment, SpaceMapPhys, entries};
+use format::{BlockId, ObjType, ObjectId};
+use std::sync::Arc;
+
+/// An open space map.
+pub struct SpaceMap {
+    object: Object,
+    phys: SpaceMapPhys,
+}
+
+impl SpaceMap {
+    /// Opens the space map in object `id` of the MOS.
+    pub fn open(mos: &Arc<ObjSet>, id: ObjectId) -> Result<SpaceMap, PoolError> {
+        let object = mos.object(id)?;
+        if object.dnode().bonus_type != ObjType::SPACE_MAP_HEADER {
+            return Err(PoolError::Corrupt { object: id, why: "not a space map" });
+        }
+        let phys = SpaceMapPhys::decode(object.bonus(), object.order()).map_err(PoolError::decode(id))?;
+        if phys.length > object.logical_end() || !phys.length.is_multiple_of(8) {
+            return Err(PoolError::Corrupt { object: id, why: "a space map is longer than its object" });
+        }
+        Ok(SpaceMap { object, phys })
+    }
+
+    /// Its bonus.
+    pub fn phys(&self) -> &SpaceMapPhys {
+        &self.phys
+    }
+
+    /// Its object.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// Calls `visit` with every entry, debug entries included, in order.
+    pub fn for_each_entry(
+        &self,
+        visit: &mut dyn FnMut(Entry) -> Result<(), PoolError>,
+    ) -> Result<(), PoolError> {
+        let id = self.object.id();
+        let size = self.object.block_size().max(1);
+        for block in 0..self.phys.length.div_ceil(size) {
+            let hole = PoolError::Corrupt { object: id, why: "a space map has a hole" };
+            let data = self.object.block(BlockId(block))?.ok_or(hole)?;
+            let left = usize::try_from(self.phys.length - block * size).unwrap_or(usize::MAX);
+            let bytes = data.bytes().get(..left).unwrap_or(data.bytes());
+            for entry in entries(bytes, data.order()) {
+                visit(entry.map_err(PoolError::decode(id))?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with every range, in order.
+    pub fn for_each(
+        &self,
+        bounds: MapBounds,
+        visit: &mut dyn FnMut(Segment) -> Result<(), PoolError>,
+    ) -> Result<(), PoolError> {
+        let id = self.object.id();
+        self.for_each_entry(&mut |entry| match bounds.segment(&entry).map_err(PoolError::decode(id))? {
+            Some(segment) => visit(segment),
+            None => Ok(()),
+        })
+    }
+}
