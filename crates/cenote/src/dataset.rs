@@ -1,7 +1,7 @@
 //! A dataset of an open pool.
 
 use crate::{Error, Pool};
-pub use dsl::DatasetKind;
+pub use dsl::dataset::DatasetKind;
 use dsl::keys::encryption_root;
 use dmu::ObjSet;
 use format::objset::ObjsetType;

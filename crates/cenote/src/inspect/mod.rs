@@ -3,10 +3,24 @@
 //! Most of it is the lower layers themselves, made visible here for tools that look inside a pool
 //! rather than use it.
 
+mod blocks;
+mod census;
 mod objects;
 
+pub use blocks::{BlockCounts, BlockReport, Check, Damaged, Space, blocks};
+pub use census::{FeatureCount, census};
 pub use dmu::traverse::Bookmark;
 pub use dmu::zap::{Zap, ZapEntry, ZapKey, ZapStats};
 pub use dmu::{DmuError, KeyState, ObjSet, Object, zil};
 pub use objects::{Segment, each_block, segments};
+pub use vdev::label::{FoundConfig, FoundUberblock, Probe, probe};
 pub use zpl::Filesystem;
+
+use std::path::Path;
+use vdev::DeviceError;
+use vdev::device::file::{Access, FileDevice};
+
+/// The labels and uberblocks of a device or image file.
+pub fn labels(path: &Path) -> Result<Probe, DeviceError> {
+    Ok(probe(&FileDevice::open(path, Access::Auto)?))
+}
