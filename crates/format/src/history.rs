@@ -35,7 +35,8 @@ impl HistoryPhys {
         if create_len >= end_of_ring {
             return Err(DecodeError::field(WHAT, "pool_create_len", create_len));
         }
-        if begin > end || end - begin > end_of_ring {
+        let ring = end_of_ring - create_len;
+        if begin > end || end.saturating_sub(begin.max(create_len)) > ring {
             return Err(DecodeError::field(WHAT, "bof", begin));
         }
         Ok(HistoryPhys { create_len, end_of_ring, begin, end, records_lost })
@@ -55,7 +56,8 @@ impl HistoryPhys {
         [0..self.create_len, begin..self.end.max(begin)]
     }
 
-    /// Where logical positions are in the object: at most `end_of_ring` bytes in up to three pieces.
+    /// Where logical positions are in the object. A stretch gives one or two pieces; of a longer range,
+    /// only the first three are given.
     pub fn pieces(&self, positions: Range<u64>) -> Vec<Range<u64>> {
         let mut pieces = Vec::new();
         let mut at = positions.start;
