@@ -110,9 +110,13 @@ impl Attrs {
     }
 }
 
-/// Major in the high half, minor in the low.
+/// Major and minor number. Linux stores its 32-bit form, 12 and 20 bits; others a half word each. A
+/// number that has nothing in its high half is of the first kind: there is no device of major 0.
 fn device(rdev: u64) -> (u32, u32) {
-    ((rdev >> 32) as u32, rdev as u32)
+    match (rdev >> 32) as u32 {
+        0 => ((rdev >> 20) as u32, (rdev & 0xF_FFFF) as u32),
+        major => (major, rdev as u32),
+    }
 }
 
 /// The attributes of a file: those in its bonus, then those in its spill block.
@@ -207,4 +211,17 @@ pub(crate) fn read(fs: &Filesystem, object: &Object) -> Result<Attrs, ZplError> 
         Stored::Sa(sa) => Attrs::from_sa(sa),
         Stored::Legacy(znode) => Ok(Attrs::from_legacy(znode)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::device;
+
+    #[test]
+    fn device_numbers_of_linux_and_of_others() {
+        assert_eq!(device(0x10_0003), (1, 3));
+        assert_eq!(device(259 << 20 | 70000), (259, 70000));
+        assert_eq!(device(0x5_0000_0001), (5, 1));
+        assert_eq!(device(0), (0, 0));
+    }
 }

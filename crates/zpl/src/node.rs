@@ -110,9 +110,10 @@ impl Node {
         self.kind == FileKind::Directory
     }
 
-    /// Space taken, in units of 512 bytes: `st_blocks`.
+    /// Space taken, its own dnode included, in units of 512 bytes: `st_blocks`.
     pub fn blocks_512(&self) -> u64 {
-        self.object.dnode().used_bytes().div_ceil(512)
+        let dnode = self.object.dnode();
+        dnode.used_bytes().div_ceil(512).saturating_add(dnode.slots() as u64)
     }
 
     /// Bytes of a block: `st_blksize`.

@@ -23,7 +23,7 @@ mod unicode5;
 
 pub use entries::Entries;
 pub use normalize::prepare;
-pub use stats::ZapStats;
+pub use stats::{HISTOGRAM_ROWS, ZapStats};
 
 use crate::{DmuError, Object};
 use format::zap::{
