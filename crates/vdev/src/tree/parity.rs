@@ -196,7 +196,8 @@ impl VdevTree {
             let Some(child) = children.get(span.child) else { continue };
             let sources = self.sources(child, span.at, span.len, birth);
             // Of several good sources a plain read needs one; a scrub compares them all.
-            let take = if load == Load::Enough { 1 } else { sources.len() };
+            let has_good = sources.first().is_some_and(|source| source.trust == Trust::Good);
+            let take = if load == Load::Enough && has_good { 1 } else { sources.len() };
             for source in sources.into_iter().take(take) {
                 if load == Load::All || source.trust == Trust::Good {
                     jobs.push((s, source, vec![0; span.len as usize]));
