@@ -32,8 +32,8 @@ macro_rules! attrs {
                 match self { $(Attr::$variant => $name,)* }
             }
 
-            /// The size in bytes, 0 if it varies.
-            pub fn len(self) -> u16 {
+            /// Its size in bytes, 0 if it varies.
+            pub fn size(self) -> u16 {
                 match self { $(Attr::$variant => $len,)* }
             }
         }
@@ -115,6 +115,8 @@ pub enum SaSwap {
     Bytes,
     /// A list of ACEs.
     Acl,
+    /// A class that we do not know.
+    Unknown(u8),
 }
 
 /// What the registry says of one attribute.
@@ -134,22 +136,22 @@ pub struct Registration {
 
 impl Registration {
     /// From an entry of the registry.
-    pub fn decode(name: &[u8], value: u64) -> Result<Registration, DecodeError> {
-        let swap = match bits(value, 16, 8) {
+    pub fn decode(name: &[u8], value: u64) -> Registration {
+        let swap = match bits(value, 16, 8) as u8 {
             0 => SaSwap::U64,
             1 => SaSwap::U32,
             2 => SaSwap::U16,
             3 => SaSwap::Bytes,
             4 => SaSwap::Acl,
-            other => return Err(DecodeError::field("SA registry", "swap class", other)),
+            other => SaSwap::Unknown(other),
         };
-        Ok(Registration {
+        Registration {
             name: name.to_vec(),
             attr: Attr::from_name(name),
             number: bits(value, 0, 16) as u16,
             len: bits(value, 24, 16) as u16,
             swap,
-        })
+        }
     }
 }
 
@@ -167,7 +169,7 @@ impl Registry {
             if !entries.iter().any(|entry| entry.attr == Some(*attr)) {
                 let swap = if *attr == Attr::ZnodeAcl { SaSwap::Bytes } else { SaSwap::U64 };
                 let name = attr.name().as_bytes().to_vec();
-                entries.push(Registration { name, attr: Some(*attr), number, len: attr.len(), swap });
+                entries.push(Registration { name, attr: Some(*attr), number, len: attr.size(), swap });
             }
         }
         entries.sort_by_key(|entry| entry.number);
@@ -410,8 +412,8 @@ mod tests {
     fn registry() -> Registry {
         let mut entries = Vec::new();
         for (number, attr) in Attr::ALL.iter().enumerate() {
-            let value = number as u64 | u64::from(attr.len()) << 24;
-            entries.push(Registration::decode(attr.name().as_bytes(), value).unwrap());
+            let value = number as u64 | u64::from(attr.size()) << 24;
+            entries.push(Registration::decode(attr.name().as_bytes(), value));
         }
         Registry::new(entries)
     }

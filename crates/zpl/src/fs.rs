@@ -9,6 +9,7 @@ use format::objset::ObjsetType;
 use format::sa::{Layout, Registration, Registry, SaBuffer, SaHeader};
 use format::zap::{NORM_CANONICAL, NORM_COMPATIBLE, NORM_COMPOSE, NORM_UPPER};
 use format::{DecodeError, ObjectId};
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 /// The object that tells where everything is.
@@ -214,9 +215,10 @@ impl Filesystem {
     /// Reads every directory on the way up to the entry that leads down.
     pub fn path_of(self: &Arc<Self>, id: ObjectId) -> Result<Option<Vec<u8>>, ZplError> {
         let mut parts: Vec<Vec<u8>> = Vec::new();
+        let mut seen = HashSet::new();
         let mut at = self.node(id)?;
         while at.id() != self.root {
-            if parts.len() >= DEPTH_MAX || at.attrs().parent == at.id() {
+            if seen.len() >= DEPTH_MAX || !seen.insert(at.id()) {
                 return Ok(None);
             }
             let parent = match self.node(at.attrs().parent) {
@@ -261,6 +263,7 @@ impl Filesystem {
 fn open_tables(objset: &Arc<ObjSet>, id: ObjectId) -> Result<SaTables, ZplError> {
     let number = objset.number();
     let decode = |object| move |source| ZplError::Decode { objset: number, object, source };
+    let corrupt = |object, why| ZplError::Corrupt { objset: number, object, why };
     let master = Zap::open(&objset.object(id)?)?;
     let table = |name: &str| master.lookup_u64(name.as_bytes());
     let mut registrations = Vec::new();
@@ -269,7 +272,10 @@ fn open_tables(objset: &Arc<ObjSet>, id: ObjectId) -> Result<SaTables, ZplError>
         for entry in Zap::open(&objset.object(registry)?)?.entries() {
             let entry = entry?;
             let value = entry.u64().unwrap_or(0);
-            registrations.push(Registration::decode(entry.name(), value).map_err(decode(registry))?);
+            if registrations.len() > usize::from(u16::MAX) {
+                return Err(corrupt(registry, "more attributes than numbers for them"));
+            }
+            registrations.push(Registration::decode(entry.name(), value));
         }
     }
     let registry = Registry::new(registrations);

@@ -1,11 +1,12 @@
 //! Extended attributes: a packed list among the system attributes, and a hidden directory of files
 //! (docs/on-disk/23-zpl.md, section 5).
 
-use crate::attrs::{Spill, Stored, with_stored};
+use crate::attrs::{self, Spill, with_stored};
 use crate::{Node, ZplError};
 use dmu::zap::Match;
 use format::sa::Attr;
-use format::{NvList, NvValue};
+use format::{NvList, NvValue, ObjectId};
+use std::collections::HashSet;
 
 /// Largest value that is read. Linux stops at 64 KiB; other systems do not.
 const VALUE_MAX: u64 = 1 << 24;
@@ -34,12 +35,20 @@ fn bytes(value: &NvValue) -> Option<&[u8]> {
     }
 }
 
+/// Where a value is.
+enum Stored<'a> {
+    /// In the list.
+    Packed(&'a [u8]),
+    /// In a file of the hidden directory.
+    File(ObjectId),
+}
+
 impl Node {
     /// The packed list.
     fn xattr_list(&self) -> Result<NvList, ZplError> {
         let packed = with_stored(&self.fs, &self.object, Spill::Needed, |stored| match stored {
-            Stored::Sa(sa) => Ok(sa.find(Attr::Dxattr)?.map(|(_, packed)| packed.to_vec())),
-            Stored::Legacy(_) => Ok(None),
+            attrs::Stored::Sa(sa) => Ok(sa.find(Attr::Dxattr)?.map(|(_, packed)| packed.to_vec())),
+            attrs::Stored::Legacy(_) => Ok(None),
         })?;
         match packed {
             Some(packed) if !packed.is_empty() => NvList::decode(&packed).map_err(|e| self.decode_error(e)),
@@ -61,20 +70,50 @@ impl Node {
 
     /// The names of its extended attributes, each once, as Linux shows them.
     pub fn xattrs(&self) -> Result<Vec<Vec<u8>>, ZplError> {
+        let mut names = Vec::new();
+        self.each_xattr(&mut |name, _| {
+            names.push(name);
+            Ok(())
+        })?;
+        Ok(names)
+    }
+
+    /// Names and values of its extended attributes, in the order of [`Node::xattrs`].
+    pub fn xattr_values(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ZplError> {
+        let mut found = Vec::new();
+        self.each_xattr(&mut |name, stored| {
+            let value = match stored {
+                Stored::Packed(value) => value.to_vec(),
+                Stored::File(id) => self.fs.node(id)?.xattr_content()?,
+            };
+            found.push((name, value));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Visits each name once: those of the list come first.
+    fn each_xattr(
+        &self,
+        visit: &mut dyn FnMut(Vec<u8>, Stored<'_>) -> Result<(), ZplError>,
+    ) -> Result<(), ZplError> {
+        let mut seen = HashSet::new();
         let list = self.xattr_list()?;
-        let mut names: Vec<Vec<u8>> = list
-            .iter_bytes()
-            .filter(|(_, value)| bytes(value).is_some())
-            .map(|(name, _)| shown(name))
-            .collect();
-        if let Some(dir) = self.xattr_directory()? {
-            for entry in dir.entries()? {
-                names.push(shown(&entry?.name));
+        for (name, value) in list.iter_bytes() {
+            let name = shown(name);
+            if let (Some(value), true) = (bytes(value), seen.insert(name.clone())) {
+                visit(name, Stored::Packed(value))?;
             }
         }
-        let mut seen = std::collections::HashSet::new();
-        names.retain(|name| seen.insert(name.clone()));
-        Ok(names)
+        let Some(dir) = self.xattr_directory()? else { return Ok(()) };
+        for entry in dir.entries()? {
+            let entry = entry?;
+            let name = shown(&entry.name);
+            if seen.insert(name.clone()) {
+                visit(name, Stored::File(entry.id))?;
+            }
+        }
+        Ok(())
     }
 
     /// The value of an extended attribute: from the list first, then from the directory.
@@ -92,17 +131,6 @@ impl Node {
             }
         }
         Ok(None)
-    }
-
-    /// All extended attributes, names as Linux shows them, in the order of [`Node::xattrs`].
-    pub fn xattr_values(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ZplError> {
-        let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        for name in self.xattrs()? {
-            if let Some(value) = self.xattr(&name)? {
-                found.push((name, value));
-            }
-        }
-        Ok(found)
     }
 
     /// The whole content of a file of the hidden directory.

@@ -23,7 +23,7 @@ enum State {
     Fat {
         /// The leaf, its entries still to come, and what is damaged in it.
         leaf: Option<(Block, std::vec::IntoIter<LeafEntry>)>,
-        damage: Option<DmuError>,
+        damage: Option<Box<DmuError>>,
         table: Table,
         /// The next slot of the pointer table.
         next: u64,
@@ -91,14 +91,14 @@ impl Iterator for Entries {
                     *leaf = None;
                 }
                 if let Some(damage) = damage.take() {
-                    return Some(Err(damage));
+                    return Some(Err(*damage));
                 }
                 if *next >= header.table_len() {
                     return None;
                 }
                 let step = step(zap, header, table, *next);
                 *next = step.next;
-                *damage = step.damage;
+                *damage = step.damage.map(Box::new);
                 *leaf = step.leaf.map(|(block, mut entries)| {
                     entries.retain(|entry| (entry.hash, entry.cd) >= self.from);
                     (block, entries.into_iter())
