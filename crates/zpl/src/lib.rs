@@ -37,3 +37,4 @@ pub use fuid::NOBODY;
 pub use node::{FileKind, Node};
 pub use space::{SpaceKind, SpaceRow};
 pub use volume::Volume;
+pub use xattr::NameAndValue;

@@ -35,6 +35,11 @@ fn bytes(value: &NvValue) -> Option<&[u8]> {
     }
 }
 
+/// A name and a value.
+pub type NameAndValue = (Vec<u8>, Vec<u8>);
+/// What is called with each name and the place of its value.
+type Visit<'v> = &'v mut dyn FnMut(Vec<u8>, Stored<'_>) -> Result<(), ZplError>;
+
 /// Where a value is.
 enum Stored<'a> {
     /// In the list.
@@ -79,7 +84,7 @@ impl Node {
     }
 
     /// Names and values of its extended attributes, in the order of [`Node::xattrs`].
-    pub fn xattr_values(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ZplError> {
+    pub fn xattr_values(&self) -> Result<Vec<NameAndValue>, ZplError> {
         let mut found = Vec::new();
         self.each_xattr(&mut |name, stored| {
             let value = match stored {
@@ -93,10 +98,7 @@ impl Node {
     }
 
     /// Visits each name once: those of the list come first.
-    fn each_xattr(
-        &self,
-        visit: &mut dyn FnMut(Vec<u8>, Stored<'_>) -> Result<(), ZplError>,
-    ) -> Result<(), ZplError> {
+    fn each_xattr(&self, visit: Visit<'_>) -> Result<(), ZplError> {
         let mut seen = HashSet::new();
         let list = self.xattr_list()?;
         for (name, value) in list.iter_bytes() {

@@ -122,12 +122,12 @@ fn recompose(text: &[Marked]) -> Vec<Marked> {
         let adjacent = starter.is_some_and(|at| at + 1 == out.len());
         let free = adjacent || (class != 0 && (merged || last_class < class));
         let slot = starter.filter(|_| free).and_then(|at| out.get_mut(at));
-        if let Some(slot) = slot {
-            if let Some(whole) = compose(slot.0, c).filter(|whole| is_old(*whole) && is_old(c)) {
-                slot.0 = whole;
-                merged = class != 0;
-                continue;
-            }
+        if let Some(slot) = slot
+            && let Some(whole) = compose(slot.0, c).filter(|whole| is_old(*whole) && is_old(c))
+        {
+            slot.0 = whole;
+            merged = class != 0;
+            continue;
         }
         if class == 0 {
             starter = Some(out.len());
