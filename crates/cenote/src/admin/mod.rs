@@ -1,1 +1,260 @@
-//! One function per verb of the commands: each takes an open pool and returns plain data.
+//! One function per verb of the commands: each takes open pools and returns plain data. Nothing is
+//! printed and nothing formatted; the `-j` answers of the commands are this data, dressed.
+//!
+//! # What always holds
+//! - A pool that was found and cannot be opened is told in the [`Problem`]s, never passed over.
+//! - Numbers are as stored: bytes, seconds since 1970, hundredths of a ratio, numbers of an index.
+//!
+//! Layouts and texts: docs/on-disk/33-cli.md. Tests: `crates/cli/tests`, against what OpenZFS prints.
+
+mod data;
+mod datasets;
+mod diagnosis;
+mod identity;
+mod import;
+mod pool_props;
+mod status;
+mod tree;
+mod vdev_props;
+
+pub use data::*;
+pub use datasets::{Entry, Walk, find, points, walk};
+pub use identity::names as owner_names;
+pub use import::import_list;
+pub use pool_props::{is_feature_property, pool_property, pool_property_names};
+pub use status::pool_status;
+pub use tree::{find_vdev, vdevs};
+pub use vdev_props::{vdev_property, vdev_property_names};
+
+use crate::{Error, Pool};
+use ::pool::{OpenOptions, Which};
+use format::PoolGuid;
+use format::config::PoolState;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use vdev::scan::Found;
+
+/// Bytes of block cache for each pool that a listing opens: metadata only is read.
+const LISTING_CACHE: usize = 32 << 20;
+
+/// Where pools are looked for.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    /// Folders, devices, image files; if there are none, all block devices of the machine.
+    pub paths: Vec<PathBuf>,
+    /// Only destroyed pools (`import -D`).
+    pub destroyed: bool,
+    /// Take the pools and their devices from this cache file instead of searching.
+    pub cachefile: Option<PathBuf>,
+}
+
+impl Search {
+    /// The places that the environment names: `CENOTE_DEVICES` (one path a line), else
+    /// `ZPOOL_IMPORT_PATH` (separated by colons), else all block devices.
+    pub fn from_env() -> Search {
+        Search { paths: vdev::scan::Search::from_environment().paths, ..Search::default() }
+    }
+
+    fn run(&self) -> Found {
+        vdev::scan::Search { paths: self.paths.clone(), ..vdev::scan::Search::default() }.run()
+    }
+}
+
+/// Something that could not be opened or looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Name of the pool, or path of the device.
+    pub what: String,
+    /// Why.
+    pub why: String,
+    missing_pool: bool,
+}
+
+impl Problem {
+    fn new(what: impl Into<String>, why: impl Into<String>) -> Problem {
+        Problem { what: what.into(), why: why.into(), missing_pool: false }
+    }
+
+    /// A pool that was asked for by name was not found at all.
+    pub fn is_missing_pool(&self) -> bool {
+        self.missing_pool
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot open '{}': {}", self.what, self.why)
+    }
+}
+
+/// Why a verb fails.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdminError {
+    /// No pool of this name is open.
+    #[error("no such pool")]
+    NoPool {
+        /// The name.
+        name: String,
+    },
+    /// There is no such dataset.
+    #[error("dataset does not exist")]
+    NoDataset {
+        /// Its name.
+        name: String,
+    },
+    /// A name that no dataset can have.
+    #[error("{why}")]
+    BadName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A path below no mount point of an open pool.
+    #[error("not a ZFS filesystem")]
+    NotInPool {
+        /// The path.
+        path: String,
+    },
+    /// The verb needs a file system.
+    #[error("operation not applicable to datasets of this type")]
+    NotAFilesystem {
+        /// What it was given.
+        name: String,
+    },
+    /// A cache file that is none.
+    #[error("{path}: {why}")]
+    CacheFile {
+        /// Its path.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Something below failed; the message tells the whole chain.
+    #[error("{}", chain(.0))]
+    Cenote(#[from] Error),
+}
+
+/// An error with everything that caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let words = cause.to_string();
+        // Transparent errors repeat their cause.
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// A pool opened by a listing, with the devices that were found beside it.
+pub struct OpenPool {
+    pub(crate) pool: Pool,
+    pub(crate) found: Found,
+    /// What its labels say of its tree, as `zpool import` would.
+    pub(crate) name: String,
+}
+
+impl OpenPool {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The pool itself.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+/// Finds and opens pools, by name: those named, or, without names, all that are there and not destroyed.
+/// What could not be opened or looked at comes second.
+pub fn open_pools(search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Problem>) {
+    let found = search.run();
+    let mut problems = device_problems(&found);
+    let known = labelled(&found);
+    let mut wanted: Vec<String> = match names {
+        [] => known.iter().map(|c| c.name.clone()).collect(),
+        names => names.to_vec(),
+    };
+    wanted.sort();
+    wanted.dedup();
+    let mut pools = Vec::new();
+    for name in wanted {
+        match open_one(&found, &known, &name) {
+            Ok(pool) => pools.push(pool),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    (pools, problems)
+}
+
+/// A pool that labels tell of.
+struct Labelled {
+    guid: PoolGuid,
+    name: String,
+}
+
+/// The pools on the devices that were found, destroyed ones left out: the newest label of each decides.
+fn labelled(found: &Found) -> Vec<Labelled> {
+    let mut newest = BTreeMap::new();
+    for config in found.leaves.iter().filter_map(|leaf| leaf.probe.newest_config()) {
+        let at = newest.entry(config.pool_guid).or_insert(config);
+        if config.txg > at.txg {
+            *at = config;
+        }
+    }
+    let usable = newest.into_values().filter(|c| !c.is_aux() && c.state != PoolState::Destroyed && c.txg.0 > 0);
+    usable.map(|c| Labelled { guid: c.pool_guid, name: c.name.clone() }).collect()
+}
+
+fn open_one(found: &Found, known: &[Labelled], name: &str) -> Result<OpenPool, Problem> {
+    let same: Vec<&Labelled> = known.iter().filter(|c| c.name == name).collect();
+    let guid = match &same[..] {
+        [] => return Err(Problem { missing_pool: true, ..Problem::new(name, "no such pool") }),
+        [one] => one.guid,
+        several => {
+            let guids: Vec<String> = several.iter().map(|c| c.guid.to_string()).collect();
+            let why = format!("more than one pool has this name: {}", guids.join(", "));
+            return Err(Problem::new(name, why));
+        }
+    };
+    let options = OpenOptions { cache_bytes: LISTING_CACHE, ..OpenOptions::default() };
+    match ::pool::Pool::open(found.clone(), &Which::Guid(guid), &options) {
+        Ok(pool) => Ok(OpenPool { pool: Pool::from(pool), found: found.clone(), name: name.to_owned() }),
+        Err(e) => Err(Problem::new(name, chain(&e))),
+    }
+}
+
+fn device_problems(found: &Found) -> Vec<Problem> {
+    found.problems.iter().map(|(path, why)| Problem::new(path.display().to_string(), why.clone())).collect()
+}
+
+/// Name, guid, state and versions of a pool.
+pub fn pool_facts(pool: &OpenPool) -> Result<PoolFacts, AdminError> {
+    let config = pool.pool.spa().config();
+    Ok(PoolFacts {
+        name: pool.name.clone(),
+        guid: pool.pool.guid().0,
+        health: tree::health(pool.pool.vdevs().status().state),
+        config_txg: config.txg.0,
+        version: config.version,
+        zpl_version: zpl_version(config.version),
+    })
+}
+
+/// The newest version of the file system that a pool of this version can have
+/// (docs/on-disk/10-overview.md).
+fn zpl_version(pool_version: u64) -> u64 {
+    match pool_version {
+        0..3 => 1,
+        3..9 => 2,
+        9..15 => 3,
+        15..24 => 4,
+        _ => 5,
+    }
+}
