@@ -72,7 +72,7 @@ pub struct Entry {
     pub sha256: Option<String>,
     /// `segs` when `sha256` covers the data segments only.
     pub sha256_of: Option<String>,
-    /// Data segments by SEEK_DATA, `(start, end)`, given when the file is not one segment.
+    /// Data segments by SEEK_DATA, `(start, length)`, given when the file is not one segment.
     pub segs: Option<Vec<(u64, u64)>>,
     /// Target of a symbolic link.
     #[serde(default, deserialize_with = "optional_text_or_b64")]

@@ -121,6 +121,20 @@ impl Fixture {
         Ok(fixture)
     }
 
+    /// The same images with another manifest: what is in them when they are opened another way, in a
+    /// folder of that name inside of the fixture's.
+    ///
+    /// # Panics
+    /// When there is no such manifest.
+    #[must_use]
+    pub fn variant(&self, folder: &str) -> Fixture {
+        let source = self.source.join(folder);
+        let text = fs::read(source.join("manifest.json"));
+        let manifest = text.ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let manifest = manifest.unwrap_or_else(|| panic!("no manifest in {}", source.display()));
+        Fixture { source, dir: self.dir.clone(), manifest }
+    }
+
     /// Names of all fixtures, sorted.
     ///
     /// # Panics

@@ -20,10 +20,10 @@ mod error;
 mod gang;
 mod log_blocks;
 mod read;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use block::Block;
 pub use error::ZioError;
 pub use log_blocks::LogBlock;
-#[cfg(feature = "testing")]
-pub use read::Mutator;
 pub use read::{Checked, ReadPolicy, Zio};

@@ -34,31 +34,12 @@ pub struct Zio {
     tree: Arc<VdevTree>,
     salt: OnceLock<Salt>,
     dynamic_gang: AtomicBool,
-    #[cfg(feature = "testing")]
-    mutator: OnceLock<Mutator>,
 }
-
-/// Changes the contents of a block that was read, given the pointer that led to it.
-#[cfg(feature = "testing")]
-pub type Mutator = Box<dyn Fn(&BlockPtr, &mut Vec<u8>) + Send + Sync>;
 
 impl Zio {
     /// The block layer over these vdevs.
     pub fn new(tree: Arc<VdevTree>) -> Zio {
-        Zio {
-            tree,
-            salt: OnceLock::new(),
-            dynamic_gang: AtomicBool::new(false),
-            #[cfg(feature = "testing")]
-            mutator: OnceLock::new(),
-        }
-    }
-
-    /// From now on every block is changed by `mutator` after it was verified: what a hostile pool with
-    /// right checksums looks like to the layers above.
-    #[cfg(feature = "testing")]
-    pub fn set_mutator(&self, mutator: Mutator) {
-        let _ = self.mutator.set(mutator);
+        Zio { tree, salt: OnceLock::new(), dynamic_gang: AtomicBool::new(false) }
     }
 
     /// The vdevs.
@@ -111,13 +92,7 @@ impl Zio {
                 .map_err(|source| ZioError::Crypt { bp: *bp, source })?;
         }
         #[cfg(feature = "testing")]
-        let plain = {
-            let mut plain = plain;
-            if let Some(mutator) = self.mutator.get() {
-                mutator(bp, &mut plain);
-            }
-            plain
-        };
+        let plain = crate::testing::mutate(bp, plain);
         Ok(Block::new(plain, bp.byte_order()))
     }
 

@@ -1,0 +1,141 @@
+//! Every golden pool, read through the library: each file, attribute and byte as its manifest says.
+//!
+//! One test for each pool; its name is that of the fixture, and what it covers is said beside it.
+
+mod compare;
+mod damage;
+
+use compare::{Open, check, check_with};
+
+/// A test that compares a whole pool with its manifest.
+macro_rules! golden {
+    ($($(#[doc = $what:literal])* $test:ident = $fixture:literal;)*) => {
+        $($(#[doc = $what])* #[test] fn $test() { check($fixture); })*
+    };
+}
+
+golden! {
+    /// raidz1 of three, sectors of 4 KiB.
+    ashift12 = "ashift12";
+    /// Sectors of 512 bytes.
+    ashift9 = "ashift9";
+    /// A grown disk; a stripe of eight.
+    big_labels = "big-labels";
+    /// The live side of a pool with a checkpoint.
+    checkpoint = "checkpoint";
+    /// Every checksum algorithm.
+    checksum = "checksum";
+    /// Special and log mirrors, cache, spare; small blocks on the special class.
+    classes = "classes";
+    /// Block cloning.
+    cloned = "cloned";
+    /// Features of OpenZFS 2.0.
+    compat_2_0 = "compat-2.0";
+    /// Features that GRUB reads.
+    compat_grub2 = "compat-grub2";
+    /// Every compression algorithm.
+    compression = "compression";
+    /// Power lost during asynchronous writes: the last whole txg.
+    crash_nolog = "crash-nolog";
+    /// Deduplication with logs.
+    dedup_fast = "dedup-fast";
+    /// Classic deduplication.
+    dedup_legacy = "dedup-legacy";
+    /// Deep and wide directory trees.
+    deeptree = "deeptree";
+    /// raidz1 with one stale disk.
+    degraded = "degraded";
+    /// A file unlinked while open, another being freed.
+    deleteq = "deleteq";
+    /// Dnodes of every size, attributes in both forms and in spill blocks.
+    dnodes = "dnodes";
+    /// A distributed RAID.
+    draid1 = "draid1";
+    /// Blocks inside their pointers.
+    embedded = "embedded";
+    /// Encrypted datasets of all suites and key formats, a clone, a volume.
+    encryption = "encryption";
+    /// Inode flags and project ids.
+    fileflags = "fileflags";
+    /// Sparse files.
+    holes = "holes";
+    /// Only the labels at the front.
+    labels_back = "labels-back";
+    /// Only the labels at the end.
+    labels_front = "labels-front";
+    /// Pool version 28.
+    legacy = "legacy";
+    /// Names above 255 bytes.
+    longname = "longname";
+    /// Directories of all sizes.
+    manyfiles = "manyfiles";
+    /// A two-way mirror.
+    mirror = "mirror";
+    /// raidz2 with two disks withheld.
+    missing_disk = "missing-disk";
+    /// Case and normalisation.
+    names = "names";
+    /// An interrupted receive.
+    partial_receive = "partial-receive";
+    /// POSIX ACLs.
+    posixacl = "posixacl";
+    /// Properties and quotas of all kinds.
+    properties = "properties";
+    /// A stripe of mirrors.
+    raid10 = "raid10";
+    /// raidz1 grown from three to four, data of both widths.
+    raidz_expanded = "raidz-expanded";
+    /// raidz2 in the middle of growing.
+    raidz_expanding = "raidz-expanding";
+    /// raidz1.
+    raidz1 = "raidz1";
+    /// raidz2.
+    raidz2 = "raidz2";
+    /// raidz3.
+    raidz3 = "raidz3";
+    /// Records from 512 bytes to 16 MiB.
+    recordsize = "recordsize";
+    /// Redacted datasets.
+    redacted = "redacted";
+    /// A mirror removed from a stripe.
+    removed_mirror = "removed-mirror";
+    /// A disk removed from a stripe.
+    removed_vdev = "removed-vdev";
+    /// One disk, all defaults.
+    single = "single";
+    /// Snapshots, clones, bookmarks, rollback, promotion.
+    snapshots = "snapshots";
+    /// A mirror with an active spare.
+    spare_in_use = "spare-in-use";
+    /// A disk added later.
+    stripe_added = "stripe-added";
+    /// A mirror that lost and gained sides.
+    three_way = "three-way";
+    /// The newest uberblock is torn.
+    uberblock_torn = "uberblock-torn";
+    /// Pool version 1.
+    version1 = "version1";
+    /// Pool version 10.
+    version10 = "version10";
+    /// GPT-partitioned whole disks.
+    wholedisk = "wholedisk";
+    /// Volumes.
+    zvol = "zvol";
+}
+
+/// The pool as it was when its checkpoint was taken.
+#[test]
+fn checkpoint_rewound() {
+    check_with("checkpoint", &Open { manifest: "rewound", checkpoint: true, ..Open::default() });
+}
+
+/// Every fixture of the folder has a test here, in `damage`, or describes the state after a replay.
+#[test]
+fn no_fixture_is_left_out() {
+    let this = include_str!("main.rs");
+    let damaged = include_str!("damage.rs");
+    for name in testkit::Fixture::names() {
+        let quoted = format!("\"{name}\"");
+        assert!(this.contains(&quoted) || damaged.contains(&quoted), "{name} has no test");
+    }
+}
