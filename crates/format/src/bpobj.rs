@@ -86,4 +86,15 @@ mod tests {
         assert_eq!(StoredBlock::new(&BlockPtr::HOLE, false), None);
         assert!(StoredBlock::decode(&[0; BLKPTR_SIZE], Endian::Little).is_err());
     }
+    /// Pools with removed vdevs also list what became obsolete on these: an address and a birth, all
+    /// else zero. Such an entry would not pass for a pointer to read.
+    #[test]
+    fn obsolete_blocks_have_only_an_address_and_a_birth() {
+        let bp = BlockPtr::HOLE.with_word(0, 0x1_0000_0006).with_word(1, 0x37c).with_word(10, 0xa);
+        let stored = StoredBlock::decode(&bp.encode(Endian::Little), Endian::Little).unwrap();
+        assert_eq!(stored, StoredBlock { bp, freed: false });
+        assert_eq!(StoredBlock::new(&bp, false), Some(stored));
+        assert!(bp.validate().is_err());
+        assert_eq!(bp.dvas().count(), 1);
+    }
 }

@@ -179,4 +179,17 @@ mod tests {
         assert!(cut.is_err());
         assert_eq!(records(&[0; 64]).count(), 1);
     }
+    /// Three records of a pool of OpenZFS 2.3.2: what `zfs create` asked the kernel, the command, and
+    /// an internal event.
+    #[test]
+    fn real_records_encode_to_the_same_bytes() {
+        let stream = include_bytes!("../testdata/history.bin");
+        let read: Vec<NvList> = records(stream).map(Result::unwrap).collect();
+        assert_eq!(read[0].str("ioctl"), Some("create"));
+        assert!(read[0].list("in_nvl").is_some_and(|list| list.has("type")));
+        assert_eq!(read[1].str("history command"), Some("zfs create t_single/fs"));
+        assert_eq!((read[2].str("internal_name"), read.len()), (Some("snapshot"), 3));
+        let again: Vec<u8> = read.iter().flat_map(encode_record).collect();
+        assert_eq!(again, stream);
+    }
 }
