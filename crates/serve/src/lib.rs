@@ -1,6 +1,7 @@
 //! The doors through which other programs reach a pool: today a read-only FUSE mount.
 //!
 //! [`fuse`] speaks the kernel's protocol and knows nothing of pools: it serves any [`FsView`].
+//! [`pool_view`] is that view of a dataset, its snapshots and, when asked, its children.
 //! Errors become numbers of the system in one place, [`errno`].
 //!
 //! Threads start here and nowhere else above the engine: one per descriptor of the mount.
@@ -8,7 +9,9 @@
 
 mod errno;
 pub mod fuse;
+pub mod pool_view;
 pub mod view;
 
 pub use fuse::{MountError, MountOptions, Mounted, Unmounter};
+pub use pool_view::PoolView;
 pub use view::{Attr, DirItem, Entry, FsView, Seek, SpaceInfo, Time, ViewError};

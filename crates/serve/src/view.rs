@@ -8,33 +8,7 @@
 
 use std::error::Error;
 
-/// Kind of file, as the kernel's directories name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Regular file.
-    File,
-    /// Directory.
-    Dir,
-    /// Symbolic link.
-    Symlink,
-    /// Character device.
-    CharDevice,
-    /// Block device.
-    BlockDevice,
-    /// Named pipe.
-    Fifo,
-    /// Socket.
-    Socket,
-}
-
-/// Seconds since 1970, which may be negative, and nanoseconds after it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Time {
-    /// Whole seconds, rounded down.
-    pub secs: i64,
-    /// Nanoseconds, below 10^9.
-    pub nanos: u32,
-}
+pub use cenote::copy::meta::{Kind, Stamp as Time};
 
 /// What `stat` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

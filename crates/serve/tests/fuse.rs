@@ -66,22 +66,28 @@ impl Memory {
 
     fn sample() -> Memory {
         let mut tree = Memory::default();
-        tree.add(0, b"", 1, Kind::Dir, Vec::new()).attr.perm = 0o755;
-        tree.add(1, b"dir", 50, Kind::Dir, Vec::new()).attr.perm = 0o755;
+        tree.add(0, b"", 1, Kind::Directory, Vec::new()).attr.perm = 0o755;
+        tree.add(1, b"dir", 50, Kind::Directory, Vec::new()).attr.perm = 0o755;
         let mut data = vec![0u8; 40_000];
         data[10_000] = 1;
         data[39_999] = 2;
-        let file = tree.add(50, b"holes", 51, Kind::File, data);
+        let file = tree.add(50, b"holes", 51, Kind::Regular, data);
         file.xattrs.insert(b"user.colour".to_vec(), b"blue".to_vec());
         file.xattrs.insert(b"user.empty".to_vec(), Vec::new());
         tree.add(50, b"link", 52, Kind::Symlink, b"../somewhere".to_vec());
         tree.add(50, b"device", 53, Kind::CharDevice, Vec::new());
-        tree.add(50, b"damaged", 54, Kind::File, vec![1; 300_000]);
-        tree.add(1, b"many", 60, Kind::Dir, Vec::new()).attr.perm = 0o755;
+        tree.add(50, b"damaged", 54, Kind::Regular, vec![1; 300_000]);
+        tree.add(1, b"many", 60, Kind::Directory, Vec::new()).attr.perm = 0o755;
         for i in 0..3000 {
-            tree.add(60, format!("file-{i:05}-{}", "x".repeat(i % 200)).as_bytes(), 1000 + i as u64, Kind::File, vec![b'.'; i]);
+            tree.add(
+                60,
+                format!("file-{i:05}-{}", "x".repeat(i % 200)).as_bytes(),
+                1000 + i as u64,
+                Kind::Regular,
+                vec![b'.'; i],
+            );
         }
-        tree.add(1, &[b'n'; 255], 70, Kind::File, vec![]);
+        tree.add(1, &[b'n'; 255], 70, Kind::Regular, vec![]);
         tree.add(1, b"not\xffutf8", 71 | 9 << 48, Kind::Fifo, vec![]);
         tree
     }
@@ -157,7 +163,14 @@ impl FsView for Memory {
     }
 
     fn space(&self, _: u64) -> Result<SpaceInfo, ViewError> {
-        Ok(SpaceInfo { block_size: 131_072, blocks: 1000, free: 400, files: 90, files_free: 50, name_max: 255 })
+        Ok(SpaceInfo {
+            block_size: 131_072,
+            blocks: 1000,
+            free: 400,
+            files: 90,
+            files_free: 50,
+            name_max: 255,
+        })
     }
 }
 
@@ -200,8 +213,14 @@ fn attributes_names_links_and_bytes() {
     let at = |name: &str| dir.path().join(name);
     assert_eq!(fs::metadata(dir.path()).unwrap().ino(), ROOT_INO);
     let stat = fs::metadata(at("dir/holes")).unwrap();
-    assert_eq!((stat.ino(), stat.size(), stat.uid(), stat.gid(), stat.mode()), (51, 40_000, 12, 34, 0o100_640));
-    assert_eq!((stat.mtime(), stat.mtime_nsec(), stat.atime(), stat.atime_nsec()), (1_700_000_000, 123_456_789, -5, 123_456_789));
+    assert_eq!(
+        (stat.ino(), stat.size(), stat.uid(), stat.gid(), stat.mode()),
+        (51, 40_000, 12, 34, 0o100_640)
+    );
+    assert_eq!(
+        (stat.mtime(), stat.mtime_nsec(), stat.atime(), stat.atime_nsec()),
+        (1_700_000_000, 123_456_789, -5, 123_456_789)
+    );
     assert_eq!(fs::read(at("dir/holes")).unwrap(), view.files[&51].data);
     assert_eq!(fs::read_link(at("dir/link")).unwrap().to_str(), Some("../somewhere"));
     let device = fs::symlink_metadata(at("dir/device")).unwrap();
@@ -209,7 +228,10 @@ fn attributes_names_links_and_bytes() {
     assert_eq!((rustix::fs::major(device.rdev()), rustix::fs::minor(device.rdev())), (5, 70_000));
     assert!(fs::metadata(at(&"n".repeat(255))).is_ok());
     assert_eq!(errno(fs::metadata(at("none"))), Some(rustix::io::Errno::NOENT.raw_os_error()));
-    let fifo = fs::read_dir(dir.path()).unwrap().map(Result::unwrap).find(|entry| entry.file_type().unwrap().is_fifo());
+    let fifo = fs::read_dir(dir.path())
+        .unwrap()
+        .map(Result::unwrap)
+        .find(|entry| entry.file_type().unwrap().is_fifo());
     assert_eq!(fifo.unwrap().metadata().unwrap().ino(), 71 | 9 << 48);
     mounted.unmount().unwrap();
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

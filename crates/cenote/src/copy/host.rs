@@ -21,7 +21,7 @@ use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Times
 use rustix::io::Errno;
 
 use super::meta::{Content, Kind, Meta, Segment, Stamp};
-use super::tar::{BadRange, Piece, read_in_blocks};
+use super::tar::{BadRange, Piece, push_bad, read_in_blocks};
 
 /// Folders held open along the present path; those further up are opened again when needed.
 const OPEN_MAX: usize = 128;
@@ -114,6 +114,13 @@ impl HostTree {
         Ok(())
     }
 
+    /// Gives the target itself attributes.
+    pub fn attributes_of_top(&self, meta: &Meta) -> Vec<Lost> {
+        let mut lost = Vec::new();
+        self.attributes(self.root.as_fd(), meta, &mut lost);
+        lost
+    }
+
     /// Leaves the present folder, giving it its attributes.
     ///
     /// # Errors
@@ -143,6 +150,7 @@ impl HostTree {
         check_name(name)?;
         let temporary = self.temporary_name();
         let here = self.here()?;
+        refuse_device(here, name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = fs::openat(here, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
         let guard = Temporary { dir: here, name: &temporary };
@@ -197,7 +205,7 @@ impl HostTree {
             Kind::BlockDevice => FileType::BlockDevice,
             Kind::Fifo => FileType::Fifo,
             Kind::Socket => FileType::Socket,
-            Kind::File | Kind::Dir | Kind::Symlink => {
+            Kind::Regular | Kind::Directory | Kind::Symlink => {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a special file"));
             }
         };
@@ -355,6 +363,17 @@ fn open_dir(above: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     }
 }
 
+/// Whoever names a device to copy to means its contents, not its name.
+fn refuse_device(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    let Ok(stat) = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice | FileType::CharacterDevice => {
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "a device is there"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn write_content(
     file: BorrowedFd<'_>,
     content: &dyn Content,
@@ -366,7 +385,7 @@ fn write_content(
         read_in_blocks(content, *segment, &mut |piece| match piece {
             Piece::Data(offset, bytes) => write_all_at(file, bytes, offset),
             Piece::Bad(range) => {
-                bad.push(range);
+                push_bad(bad, range);
                 Ok(())
             }
         })?;
@@ -397,7 +416,7 @@ fn owner(meta: &Meta) -> (Option<Uid>, Option<Gid>) {
 
 fn mode(meta: &Meta, owned: bool) -> Mode {
     let set_id = 0o6000;
-    Mode::from_raw_mode(if owned || meta.kind == Kind::Dir { meta.perm } else { meta.perm & !set_id })
+    Mode::from_raw_mode(if owned || meta.kind == Kind::Directory { meta.perm } else { meta.perm & !set_id })
 }
 
 fn times(meta: &Meta) -> Timestamps {
@@ -448,7 +467,7 @@ mod tests {
 
     fn put(tree: &mut HostTree, name: &[u8], content: &Bytes, damaged: Damaged) -> Outcome {
         let map = segments(content).unwrap();
-        tree.file(name, &meta(Kind::File), content, &map, damaged).unwrap()
+        tree.file(name, &meta(Kind::Regular), content, &map, damaged).unwrap()
     }
 
     #[test]
@@ -461,7 +480,7 @@ mod tests {
         assert_eq!(put(&mut tree, b"f", &content, Damaged::LeaveOut).lost, []);
         tree.hard_link(b"g", &[b"d".to_vec(), b"f".to_vec()]).unwrap();
         tree.hard_link(b"g", &[b"d".to_vec(), b"f".to_vec()]).unwrap();
-        assert_eq!(tree.leave(&meta(Kind::Dir)).unwrap(), []);
+        assert_eq!(tree.leave(&meta(Kind::Directory)).unwrap(), []);
         let path = dir.path().join("d/f");
         // Before reading, which moves the time of access.
         let stat = std::fs::metadata(&path).unwrap();
@@ -528,7 +547,7 @@ mod tests {
         assert_eq!(tree.path.iter().filter(|level| level.dir.is_some()).count(), OPEN_MAX);
         put(&mut tree, b"f", &Bytes::new(*b"x"), Damaged::LeaveOut);
         while tree.depth() > 0 {
-            tree.leave(&meta(Kind::Dir)).unwrap();
+            tree.leave(&meta(Kind::Directory)).unwrap();
         }
         put(&mut tree, b"top", &Bytes::new(*b"x"), Damaged::LeaveOut);
         assert!(dir.path().join(format!("{}f", "d/".repeat(OPEN_MAX * 2))).is_file());

@@ -2,50 +2,7 @@
 
 use std::io;
 
-/// Kind of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Regular file.
-    File,
-    /// Directory.
-    Dir,
-    /// Symbolic link.
-    Symlink,
-    /// Character device.
-    CharDevice,
-    /// Block device.
-    BlockDevice,
-    /// Named pipe.
-    Fifo,
-    /// Socket.
-    Socket,
-}
-
-impl Kind {
-    /// The kind in the type bits of a mode; `None` when they name none.
-    #[must_use]
-    pub fn of_mode(mode: u32) -> Option<Kind> {
-        Some(match mode & 0o170_000 {
-            0o010_000 => Kind::Fifo,
-            0o020_000 => Kind::CharDevice,
-            0o040_000 => Kind::Dir,
-            0o060_000 => Kind::BlockDevice,
-            0o100_000 => Kind::File,
-            0o120_000 => Kind::Symlink,
-            0o140_000 => Kind::Socket,
-            _ => return None,
-        })
-    }
-}
-
-/// A time as stored: seconds since 1970, which may be negative, and nanoseconds after it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Stamp {
-    /// Whole seconds, rounded down.
-    pub secs: i64,
-    /// Nanoseconds, below 10^9.
-    pub nanos: u32,
-}
+pub use zpl::{FileKind as Kind, Time as Stamp};
 
 /// Attributes of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]

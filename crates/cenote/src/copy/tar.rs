@@ -136,7 +136,7 @@ impl<W: Write> TarWriter<W> {
             Piece::Data(_, bytes) => self.put(bytes),
             Piece::Bad(range) => {
                 let len = range.len;
-                bad.push(range);
+                push_bad(bad, range);
                 self.zeros(len)
             }
         })
@@ -145,7 +145,7 @@ impl<W: Write> TarWriter<W> {
     /// The pax header if one is needed, then the ustar header.
     fn headers(&mut self, name: &[u8], meta: &Meta, body: &Body<'_>, stored: u64, more: &[u8]) -> io::Result<()> {
         let mut name = name.to_vec();
-        if meta.kind == Kind::Dir && !name.ends_with(b"/") {
+        if meta.kind == Kind::Directory && !name.ends_with(b"/") {
             name.push(b'/');
         }
         let link: &[u8] = match body {
@@ -232,8 +232,16 @@ impl<W: Write> TarWriter<W> {
     }
 }
 
+/// Adds a range, joined to the one before it if they touch: a file may be lost in millions of blocks.
+pub(crate) fn push_bad(bad: &mut Vec<BadRange>, range: BadRange) {
+    match bad.last_mut() {
+        Some(last) if last.offset + last.len == range.offset => last.len += range.len,
+        _ => bad.push(range),
+    }
+}
+
 /// A piece of a file as [`read_in_blocks`] yields it.
-pub(crate) enum Piece<'a> {
+pub enum Piece<'a> {
     /// Offset and bytes.
     Data(u64, &'a [u8]),
     /// Not readable.
@@ -242,7 +250,7 @@ pub(crate) enum Piece<'a> {
 
 /// Reads a range in pieces of whole blocks. A piece that fails is read again block by block, so
 /// that only what is lost counts as lost.
-pub(crate) fn read_in_blocks(
+pub fn read_in_blocks(
     content: &dyn Content,
     segment: Segment,
     sink: &mut dyn FnMut(Piece<'_>) -> io::Result<()>,
@@ -332,9 +340,9 @@ fn type_flag(kind: Kind, body: &Body<'_>) -> u8 {
         (_, Kind::Symlink) => b'2',
         (_, Kind::CharDevice) => b'3',
         (_, Kind::BlockDevice) => b'4',
-        (_, Kind::Dir) => b'5',
+        (_, Kind::Directory) => b'5',
         (_, Kind::Fifo | Kind::Socket) => b'6',
-        (_, Kind::File) => b'0',
+        (_, Kind::Regular) => b'0',
     }
 }
 
@@ -534,17 +542,17 @@ mod tests {
     fn sample(sparse: bool) -> Vec<u8> {
         let mut tar = TarWriter::new(Vec::new(), sparse);
         let mut add = |name: &[u8], kind, size, body: Body<'_>| tar.member(name, &meta(kind, size), &body).unwrap();
-        add(b"dir", Kind::Dir, 0, Body::None);
+        add(b"dir", Kind::Directory, 0, Body::None);
         let full = Bytes::new(vec![7u8; 1000]);
         let map = segments(&full).unwrap();
-        add(b"dir/full", Kind::File, 1000, Body::Data { content: &full, segments: &map });
-        add(b"dir/again", Kind::File, 1000, Body::HardLink(b"dir/full"));
+        add(b"dir/full", Kind::Regular, 1000, Body::Data { content: &full, segments: &map });
+        add(b"dir/again", Kind::Regular, 1000, Body::HardLink(b"dir/full"));
         let mut holes = vec![0u8; 100_000];
         holes[5000] = 1;
         holes[50_000] = 2;
         let holes = Bytes::new(holes);
         let map = segments(&holes).unwrap();
-        add(&[b'l'; 300], Kind::File, 100_000, Body::Data { content: &holes, segments: &map });
+        add(&[b'l'; 300], Kind::Regular, 100_000, Body::Data { content: &holes, segments: &map });
         add(b"link", Kind::Symlink, 0, Body::Target(&[b't'; 200]));
         add(b"fifo", Kind::Fifo, 0, Body::None);
         assert_eq!(tar.written() % BLOCK as u64, 0);
@@ -591,7 +599,7 @@ mod tests {
         let map = segments(&content).unwrap();
         let mut tar = TarWriter::new(Vec::new(), true);
         let body = Body::Data { content: &content, segments: &map };
-        let bad = tar.member(b"f", &meta(Kind::File, 5000), &body).unwrap();
+        let bad = tar.member(b"f", &meta(Kind::Regular, 5000), &body).unwrap();
         assert_eq!(bad.iter().map(|b| (b.offset, b.len)).collect::<Vec<_>>(), [(1024, 512)]);
         let content = host_tar(&["-xOf", "-", "f"], tar.finish().unwrap());
         assert!(content[1024..1536].iter().all(|&b| b == 0));

@@ -101,7 +101,8 @@ pub fn mount(view: Arc<dyn FsView>, at: &Path, options: MountOptions) -> Result<
     let server = Server::new(view, options.posix_acl, options.reporter);
     let mut session = Session::new(server, &at, &config).map_err(refused)?;
     let unmounter = session.unmount_callable();
-    let thread = std::thread::Builder::new().name("fuse".into()).spawn(move || session.run()).map_err(refused)?;
+    let thread =
+        std::thread::Builder::new().name("fuse".into()).spawn(move || session.run()).map_err(refused)?;
     Ok(Mounted { thread, unmounter: Unmounter { session: unmounter, at } })
 }
 
@@ -187,7 +188,9 @@ impl Unmounter {
     /// The system refused that too.
     pub fn unmount(&mut self) -> io::Result<()> {
         match self.session.unmount() {
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) => self.detach(),
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) => {
+                self.detach()
+            }
             other => other,
         }
     }
@@ -196,8 +199,10 @@ impl Unmounter {
         use rustix::mount::{UnmountFlags, unmount};
         match unmount(&self.at, UnmountFlags::DETACH) {
             Err(rustix::io::Errno::PERM) => {
-                let status =
-                    std::process::Command::new("fusermount3").args(["-u", "-z", "--"]).arg(&self.at).status()?;
+                let status = std::process::Command::new("fusermount3")
+                    .args(["-u", "-z", "--"])
+                    .arg(&self.at)
+                    .status()?;
                 if status.success() { Ok(()) } else { Err(io::ErrorKind::ResourceBusy.into()) }
             }
             other => Ok(other?),

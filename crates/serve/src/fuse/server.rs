@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 
 use super::Reporter;
@@ -64,8 +64,8 @@ fn system_time(time: Time) -> SystemTime {
 
 fn file_type(kind: Kind) -> FileType {
     match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Dir => FileType::Directory,
+        Kind::Regular => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
         Kind::Symlink => FileType::Symlink,
         Kind::CharDevice => FileType::CharDevice,
         Kind::BlockDevice => FileType::BlockDevice,
@@ -105,7 +105,7 @@ fn absent() -> FileAttr {
     let attr = Attr {
         ino: 0,
         generation: 0,
-        kind: Kind::File,
+        kind: Kind::Regular,
         perm: 0,
         nlink: 0,
         uid: 0,
@@ -224,7 +224,14 @@ impl Filesystem for Server {
         }
     }
 
-    fn readdirplus(&self, _: &Request, node: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
         let done = self.view.read_dir(node.0, offset, &mut |item| {
             let entry = self.view.attr(item.node).map(|attr| Entry { node: item.node, attr });
             let entry = match entry {
@@ -249,7 +256,16 @@ impl Filesystem for Server {
     fn statfs(&self, _: &Request, node: INodeNo, reply: ReplyStatfs) {
         match self.view.space(node.0) {
             Ok(s) => {
-                reply.statfs(s.blocks, s.free, s.free, s.files, s.files_free, s.block_size, s.name_max, s.block_size);
+                reply.statfs(
+                    s.blocks,
+                    s.free,
+                    s.free,
+                    s.files,
+                    s.files_free,
+                    s.block_size,
+                    s.name_max,
+                    s.block_size,
+                );
             }
             Err(error) => reply.error(self.fail(node, &error)),
         }

@@ -1,0 +1,135 @@
+//! Files and volumes of a pool as what is copied.
+
+use std::io;
+use std::sync::Arc;
+
+use zpl::{Node, Volume, ZplError};
+
+use crate::{Dataset, DatasetKind, Error, Pool};
+
+use super::meta::{Content, Meta, Segment, segments};
+use super::walk::{AnyError, Child};
+
+/// Wraps a layer's error so that its text and its sources stay.
+pub(crate) fn to_io(error: ZplError) -> io::Error {
+    io::Error::other(error)
+}
+
+/// Attributes of a node without the extended ones.
+#[must_use]
+pub fn meta(node: &Node) -> Meta {
+    let attrs = node.attrs();
+    Meta {
+        kind: node.kind(),
+        perm: attrs.mode & 0o7777,
+        uid: attrs.posix_uid(),
+        gid: attrs.posix_gid(),
+        size: attrs.size,
+        atime: attrs.atime,
+        mtime: attrs.mtime,
+        ctime: attrs.ctime,
+        rdev: attrs.rdev,
+        xattrs: Vec::new(),
+    }
+}
+
+impl Content for Node {
+    fn size(&self) -> u64 {
+        self.attrs().size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        match Node::read_at(self, offset, buf) {
+            Ok(n) if n == buf.len() => Ok(()),
+            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) => Err(to_io(error)),
+        }
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        Node::next_data(self, offset).map_err(to_io)
+    }
+
+    fn next_hole(&self, offset: u64) -> io::Result<u64> {
+        Node::next_hole(self, offset).map_err(to_io).map(|hole| hole.unwrap_or(self.attrs().size))
+    }
+
+    fn block_size(&self) -> u64 {
+        Node::block_size(self)
+    }
+}
+
+impl Content for Volume {
+    fn size(&self) -> u64 {
+        Volume::size(self)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        Volume::read_at(self, offset, buf).map_err(to_io)
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        Volume::next_data(self, offset).map_err(to_io)
+    }
+
+    fn next_hole(&self, offset: u64) -> io::Result<u64> {
+        Volume::next_hole(self, offset).map_err(to_io).map(|hole| hole.unwrap_or(Volume::size(self)))
+    }
+
+    fn block_size(&self) -> u64 {
+        Volume::block_size(self)
+    }
+}
+
+/// The ranges with data. Where the map of holes itself cannot be read, all the rest counts as
+/// data: reading it tells what is lost.
+#[must_use]
+pub fn known_segments(content: &dyn Content) -> Vec<Segment> {
+    segments(content).unwrap_or_else(|_| whole(content))
+}
+
+fn whole(content: &dyn Content) -> Vec<Segment> {
+    match content.size() {
+        0 => Vec::new(),
+        len => vec![Segment { offset: 0, len }],
+    }
+}
+
+/// The file systems right below a dataset, in the order of their names. A snapshot has none.
+///
+/// # Errors
+/// The list, or one of them, cannot be read.
+pub fn child_filesystems(dataset: &Dataset) -> Result<Vec<Dataset>, Error> {
+    if dataset.dsl().is_snapshot() {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for dir in dataset.dsl().dir().children()? {
+        let child = dataset.pool().dataset(dir.name())?;
+        if child.kind()? == DatasetKind::Filesystem {
+            found.push(child);
+        }
+    }
+    found.sort_by(|a, b| a.name().cmp(b.name()));
+    Ok(found)
+}
+
+/// What [`walk`](super::walk::walk) asks for to go into child file systems of datasets of `pool`.
+///
+/// # Errors
+/// The list of children cannot be read; a child that cannot be opened is in the list with its error.
+pub fn children(pool: &Pool, dataset: &str) -> Result<Vec<Child>, AnyError> {
+    let dataset = pool.dataset(dataset)?;
+    let child = |child: Dataset| {
+        let name = child.name().rsplit('/').next().unwrap_or_default().as_bytes().to_vec();
+        let filesystem = child.filesystem().map(|files| Arc::clone(files.filesystem()));
+        Child { name, dataset: child.name().to_owned(), filesystem: filesystem.map_err(Into::into) }
+    };
+    Ok(child_filesystems(&dataset)?.into_iter().map(child).collect())
+}
+
+/// A numeric property of a dataset as it applies; `None` if there is none or it cannot be read.
+#[must_use]
+pub fn setting(dataset: &Dataset, name: &str) -> Option<u64> {
+    dsl::prop::get(dataset.dsl(), name).ok().flatten().and_then(|value| value.raw.number())
+}

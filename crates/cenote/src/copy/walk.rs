@@ -1,0 +1,325 @@
+//! Goes through a directory tree of a pool, which may be damaged or hostile, and ends.
+//!
+//! # What always holds
+//! - A directory is entered once: its entry must come from the directory that it names as its
+//!   parent, and only once from there. One that fails this (damage, or a trap of loops) is
+//!   entered once all the same, so that nothing is lost, and told.
+//! - Entries whose names are none (`zpl` leaves them out) are counted and told as damage.
+//! - Memory is bounded by the depth of the tree and a batch of entries for each level.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use zpl::{DirEntries, DirEntry, Filesystem, Node, ZplError};
+
+/// Entries read from a directory at a time.
+const BATCH: usize = 512;
+/// Deepest level entered. Linux itself takes paths of 4096 bytes; tools made deeper trees than that.
+const DEPTH_MAX: usize = 16 << 10;
+
+/// Where the walk is.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// Path from the start of the walk, which is itself the empty path.
+    pub path: &'a [u8],
+    /// Last component; empty at the start.
+    pub name: &'a [u8],
+    /// Levels below the start.
+    pub depth: usize,
+}
+
+/// How to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// On, and into the directory.
+    Into,
+    /// On, but not into the directory. It is not left either.
+    Over,
+    /// End the walk.
+    Stop,
+}
+
+/// What is wrong with a place.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// The file or directory cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] ZplError),
+    /// A child dataset cannot be opened.
+    #[error(transparent)]
+    Dataset(AnyError),
+    /// Entries that no directory can have were left out, or could not be read.
+    #[error("{missing} of {all} entries of the directory are damaged")]
+    Entries {
+        /// Entries that are not to be had.
+        missing: u64,
+        /// Entries that the directory says it has.
+        all: u64,
+    },
+    /// A directory seen before, or under a parent that is not its own.
+    #[error("a directory in a place that is not its own: damage")]
+    Misplaced,
+    /// Too many levels.
+    #[error("too many levels of directories")]
+    TooDeep,
+}
+
+/// Hears of what the walk meets, parents before what they contain.
+pub trait Visitor {
+    /// A directory, before its entries.
+    fn enter(&mut self, at: Place<'_>, dir: &Node) -> Flow;
+    /// A directory that was entered, after its entries.
+    fn leave(&mut self, at: Place<'_>, dir: &Node) -> Flow;
+    /// Anything else.
+    fn file(&mut self, at: Place<'_>, node: &Node) -> Flow;
+    /// Something that cannot be visited, or not whole.
+    fn trouble(&mut self, at: Place<'_>, trouble: Trouble) -> Flow;
+}
+
+/// An error of any layer.
+pub type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A dataset that appears as a directory in the root of the one above it.
+pub struct Child {
+    /// Last component of its name.
+    pub name: Vec<u8>,
+    /// Its full name.
+    pub dataset: String,
+    /// Its file system, or why there is none.
+    pub filesystem: Result<Arc<Filesystem>, AnyError>,
+}
+
+/// The file systems right below a dataset, by its full name.
+pub type Children<'a> = dyn Fn(&str) -> Result<Vec<Child>, AnyError> + 'a;
+
+struct Frame {
+    fs: Arc<Filesystem>,
+    node: Node,
+    /// Length of the path before this level's name was added.
+    path_len: usize,
+    batch: VecDeque<DirEntry>,
+    /// `None`: all entries were read.
+    unread: Option<DirEntries>,
+    /// Entries read, and whether an error was told for those that were not.
+    seen: u64,
+    failed: bool,
+    /// Directories entered from here.
+    entered: HashSet<u64>,
+    /// Datasets to show here, and their names, which hide entries.
+    children: VecDeque<Child>,
+    hidden: HashSet<Vec<u8>>,
+}
+
+/// A walk in progress.
+struct Walk<'a> {
+    visitor: &'a mut dyn Visitor,
+    children: Option<&'a Children<'a>>,
+    stack: Vec<Frame>,
+    path: Vec<u8>,
+    /// Directories entered although misplaced, by object set and object.
+    misplaced: HashSet<(u64, u64)>,
+}
+
+/// The visitor wants no more.
+struct Stopped;
+
+/// Walks from `start`, a node of `fs`. With `children`, the datasets below `dataset` are walked too,
+/// as directories of its root, if the walk comes by there.
+pub fn walk(
+    fs: &Arc<Filesystem>,
+    start: &Node,
+    dataset: &str,
+    children: Option<&Children<'_>>,
+    visitor: &mut dyn Visitor,
+) {
+    let mut walk =
+        Walk { visitor, children, stack: Vec::new(), path: Vec::new(), misplaced: HashSet::new() };
+    let _ = walk.run(fs, start, dataset);
+}
+
+impl Walk<'_> {
+    fn run(&mut self, fs: &Arc<Filesystem>, start: &Node, dataset: &str) -> Result<(), Stopped> {
+        if !start.is_dir() {
+            return self.told(|visitor, at| visitor.file(at, start)).map(|_| ());
+        }
+        self.enter(Arc::clone(fs), start.clone(), 0, dataset)?;
+        while !self.stack.is_empty() {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Calls the visitor with the present place.
+    fn told(&mut self, call: impl FnOnce(&mut dyn Visitor, Place<'_>) -> Flow) -> Result<Flow, Stopped> {
+        let from = self.path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+        let name = self.path.get(from..).unwrap_or(&[]);
+        match call(self.visitor, Place { path: &self.path, name, depth: self.stack.len() }) {
+            Flow::Stop => Err(Stopped),
+            flow => Ok(flow),
+        }
+    }
+
+    fn trouble(&mut self, trouble: impl Into<Trouble>) -> Result<(), Stopped> {
+        let trouble = trouble.into();
+        self.told(|visitor, at| visitor.trouble(at, trouble)).map(|_| ())
+    }
+
+    fn enter(&mut self, fs: Arc<Filesystem>, node: Node, path_len: usize, dataset: &str) -> Result<(), Stopped> {
+        if self.told(|visitor, at| visitor.enter(at, &node))? == Flow::Over {
+            self.path.truncate(path_len);
+            return Ok(());
+        }
+        let is_root = node.id() == fs.root();
+        let children = match self.children {
+            Some(children) if is_root => children(dataset),
+            _ => Ok(Vec::new()),
+        };
+        let children = match children {
+            Ok(children) => children,
+            Err(error) => {
+                self.trouble(Trouble::Dataset(error))?;
+                Vec::new()
+            }
+        };
+        let (unread, failed) = match node.entries() {
+            Ok(entries) => (Some(entries), false),
+            Err(error) => {
+                self.trouble(error)?;
+                (None, true)
+            }
+        };
+        let hidden = children.iter().map(|child| child.name.clone()).collect();
+        self.stack.push(Frame {
+            fs,
+            node,
+            path_len,
+            batch: VecDeque::new(),
+            unread,
+            seen: 0,
+            failed,
+            entered: HashSet::new(),
+            children: children.into(),
+            hidden,
+        });
+        Ok(())
+    }
+
+    /// One entry, or the end of a directory.
+    fn step(&mut self) -> Result<(), Stopped> {
+        let Some(frame) = self.stack.last_mut() else { return Ok(()) };
+        if let Some(child) = frame.children.pop_front() {
+            return self.child(child);
+        }
+        if let Some(entry) = frame.batch.pop_front() {
+            return self.entry(&entry);
+        }
+        if frame.unread.is_some() {
+            return match frame.fill() {
+                Some(trouble) => self.trouble(trouble),
+                None => Ok(()),
+            };
+        }
+        let Some(frame) = self.stack.pop() else { return Ok(()) };
+        self.told(|visitor, at| visitor.leave(at, &frame.node))?;
+        self.path.truncate(frame.path_len);
+        Ok(())
+    }
+
+    /// Appends a component; returns the length to go back to.
+    fn push(&mut self, name: &[u8]) -> usize {
+        let before = self.path.len();
+        if before > 0 {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(name);
+        before
+    }
+
+    fn child(&mut self, child: Child) -> Result<(), Stopped> {
+        let before = self.push(&child.name);
+        let opened: Result<_, Trouble> = child.filesystem.map_err(Trouble::Dataset).and_then(|fs| {
+            let root = fs.node(fs.root())?;
+            Ok((fs, root))
+        });
+        match opened {
+            Ok((fs, root)) => self.enter(fs, root, before, &child.dataset),
+            Err(trouble) => {
+                self.trouble(trouble)?;
+                self.path.truncate(before);
+                Ok(())
+            }
+        }
+    }
+
+    fn entry(&mut self, entry: &DirEntry) -> Result<(), Stopped> {
+        let Some(frame) = self.stack.last() else { return Ok(()) };
+        if frame.hidden.contains(&entry.name) {
+            return Ok(());
+        }
+        let fs = Arc::clone(&frame.fs);
+        let before = self.push(&entry.name);
+        match fs.node(entry.id) {
+            Err(error) => self.trouble(error)?,
+            Ok(node) if node.is_dir() => return self.directory(fs, node, before),
+            Ok(node) => {
+                self.told(|visitor, at| visitor.file(at, &node))?;
+            }
+        }
+        self.path.truncate(before);
+        Ok(())
+    }
+
+    fn directory(&mut self, fs: Arc<Filesystem>, node: Node, before: usize) -> Result<(), Stopped> {
+        let depth = self.stack.len();
+        let Some(frame) = self.stack.last_mut() else { return Ok(()) };
+        let id = node.id();
+        let in_place = node.attrs().parent == frame.node.id() && frame.entered.insert(id.0);
+        if !in_place {
+            let above = self.stack.iter().any(|frame| frame.node.id() == id && Arc::ptr_eq(&frame.fs, &fs));
+            let again = above || !self.misplaced.insert((fs.objset().number(), id.0));
+            self.trouble(Trouble::Misplaced)?;
+            if again {
+                self.path.truncate(before);
+                return Ok(());
+            }
+        }
+        if depth >= DEPTH_MAX {
+            self.trouble(Trouble::TooDeep)?;
+            self.path.truncate(before);
+            return Ok(());
+        }
+        self.enter(fs, node, before, "")
+    }
+}
+
+impl Frame {
+    /// Reads the next batch of entries, up to the first error, behind which the next call goes on.
+    fn fill(&mut self) -> Option<Trouble> {
+        let entries = self.unread.as_mut()?;
+        while self.batch.len() < BATCH {
+            match entries.next() {
+                Some(Ok(entry)) => {
+                    self.seen += 1;
+                    self.batch.push_back(entry);
+                }
+                Some(Err(error)) => {
+                    self.failed = true;
+                    return Some(error.into());
+                }
+                None => {
+                    self.unread = None;
+                    return self.damaged_entries();
+                }
+            }
+        }
+        None
+    }
+
+    /// What the directory counts but did not yield, if that was not told yet.
+    fn damaged_entries(&self) -> Option<Trouble> {
+        let all = self.node.entry_count().unwrap_or(self.seen);
+        let missing = all.saturating_sub(self.seen);
+        (missing > 0 && !self.failed).then_some(Trouble::Entries { missing, all })
+    }
+}

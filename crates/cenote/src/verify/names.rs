@@ -1,0 +1,314 @@
+//! From damaged blocks to the files that they belong to.
+//!
+//! A block met in a snapshot is also in the snapshots, clones and heads after it until something
+//! replaced it: each is asked, and the search ends where the block is no longer found, because a
+//! block that was let go never comes back.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use dmu::traverse::Bookmark;
+use dmu::{ObjSet, Object};
+use format::objset::ObjsetType;
+use format::{BlockId, BlockPtr, Level, ObjType, ObjectId};
+use zpl::{Filesystem, Node};
+
+use super::engine::{Found, Hit, ObjectShape};
+use super::plan::Plan;
+use super::{Damage, DatasetReport, DeviceReport, HITS_MAX, Place, Report};
+use crate::Pool;
+
+/// The object of a volume's data (docs/on-disk/25-zvol.md, section 1).
+const VOLUME_DATA: ObjectId = ObjectId(1);
+/// Directories searched for the names of files whose dnodes are lost, in one dataset.
+const SEARCH_MAX: usize = 1 << 20;
+
+pub(super) fn report(pool: &Pool, plan: &Plan, found: Found) -> Report {
+    let datasets = plan.sets.iter().zip(&found.counts).filter(|(set, _)| !set.empty).map(|(set, counts)| {
+        DatasetReport {
+            name: set.name.clone(),
+            blocks: counts.blocks.load(std::sync::atomic::Ordering::Relaxed),
+            bytes: counts.bytes.load(std::sync::atomic::Ordering::Relaxed),
+            damaged: counts.damaged.load(std::sync::atomic::Ordering::Relaxed),
+            degraded: counts.degraded.load(std::sync::atomic::Ordering::Relaxed),
+            encryption: set.encryption,
+            failed: set.objset.as_ref().err().cloned(),
+        }
+    });
+    let mut namer = Namer { plan, sets: HashMap::new(), damage: Vec::new(), index: HashMap::new() };
+    for hit in &found.hits {
+        namer.everywhere(hit);
+    }
+    namer.lost_dnodes();
+    let mut damage = namer.damage;
+    damage.iter_mut().for_each(|damage| merge(&mut damage.ranges));
+    Report {
+        datasets: datasets.collect(),
+        damage,
+        damage_untold: found.hits_untold,
+        devices: devices(pool, found.devices),
+        totals: found.totals,
+        cut_short: found.cut_short,
+    }
+}
+
+/// Adds paths, and devices that are missing although no block asked for them.
+fn devices(pool: &Pool, found: HashMap<format::VdevGuid, DeviceReport>) -> Vec<DeviceReport> {
+    let status = pool.vdevs().status();
+    let mut all: Vec<DeviceReport> = found.into_values().collect();
+    for device in &mut all {
+        let path = status.find(device.guid).and_then(|vdev| vdev.path.as_ref());
+        device.path = path.map(|path| path.display().to_string()).unwrap_or_default();
+    }
+    all.sort_by(|a, b| (&a.path, a.guid).cmp(&(&b.path, b.guid)));
+    all
+}
+
+/// Joins ranges that touch.
+fn merge(ranges: &mut Vec<Range<u64>>) {
+    ranges.sort_by_key(|range| (range.start, range.end));
+    ranges.dedup_by(|next, last| {
+        let touches = next.start <= last.end;
+        if touches {
+            last.end = last.end.max(next.end);
+        }
+        touches
+    });
+}
+
+/// What is known of an object set while names are looked for.
+struct SetState {
+    filesystem: Option<Arc<Filesystem>>,
+    /// Names found so far.
+    paths: HashMap<ObjectId, Place>,
+    /// Objects whose dnodes are lost, and why.
+    lost: Vec<(Range<u64>, String)>,
+}
+
+struct Namer<'a> {
+    plan: &'a Plan,
+    sets: HashMap<usize, SetState>,
+    damage: Vec<Damage>,
+    /// Where in `damage` a place is.
+    index: HashMap<(usize, Place), usize>,
+}
+
+impl Namer<'_> {
+    /// Reports a hit in the set where it was met and in all later ones that still hold the block.
+    fn everywhere(&mut self, hit: &Hit) {
+        let mut todo = vec![hit.set];
+        let mut seen = std::collections::HashSet::new();
+        while let Some(set) = todo.pop() {
+            if !seen.insert(set) || (set != hit.set && !self.holds(set, hit)) {
+                continue;
+            }
+            self.add_hit(set, hit);
+            if let Some(snapshot) = self.plan.sets.get(set) {
+                let after = self.plan.after.get(&ObjectId(snapshot.id));
+                todo.extend(after.into_iter().flatten().filter(|_| snapshot.id != 0));
+            }
+        }
+    }
+
+    fn objset(&self, set: usize) -> Option<&Arc<ObjSet>> {
+        self.plan.sets.get(set)?.objset.as_ref().ok()
+    }
+
+    /// The set leads to the same block from the same place.
+    fn holds(&self, set: usize, hit: &Hit) -> bool {
+        let Some(objset) = self.objset(set) else { return false };
+        pointer(objset, &hit.at).is_some_and(|bp| bp.words() == hit.bp.words())
+    }
+
+    fn state(&mut self, set: usize) -> &mut SetState {
+        let filesystem = match self.objset(set) {
+            Some(objset) if !self.sets.contains_key(&set) && objset.kind() == ObjsetType::Zfs => {
+                Filesystem::open(Arc::clone(objset)).ok()
+            }
+            _ => None,
+        };
+        self.sets.entry(set).or_insert_with(|| SetState { filesystem, paths: HashMap::new(), lost: Vec::new() })
+    }
+
+    fn add_hit(&mut self, set: usize, hit: &Hit) {
+        let Some(objset) = self.objset(set).cloned() else { return };
+        if hit.at.level < 0 {
+            let place = Place::Objects(1..u64::MAX);
+            return self.add(set, place, None, false, &hit.cause);
+        }
+        if hit.at.object == ObjectId(0) {
+            let lost = dnode_range(&hit.at, hit.object);
+            self.state(set).lost.push((lost, hit.cause.clone()));
+            return;
+        }
+        let place = self.place(set, &objset, hit.at.object, hit.object);
+        let is_attributes = hit.at.blkid == Bookmark::SPILL;
+        let range = match hit.object {
+            Some(shape) if !is_attributes && has_bytes(&place) => Some(byte_range(&hit.at, shape)),
+            _ => None,
+        };
+        let range = range.map(|range| self.clipped(set, hit.at.object, range));
+        self.add(set, place, range, is_attributes, &hit.cause);
+    }
+
+    fn add(&mut self, set: usize, place: Place, range: Option<Range<u64>>, attributes: bool, cause: &str) {
+        let key = (set, place);
+        let at = match self.index.get(&key) {
+            Some(&at) => at,
+            None if self.damage.len() >= HITS_MAX => return,
+            None => {
+                let dataset = self.plan.sets.get(set).map(|set| set.name.clone()).unwrap_or_default();
+                let (place, cause) = (key.1.clone(), cause.to_owned());
+                self.damage.push(Damage { dataset, place, ranges: Vec::new(), attributes: false, cause });
+                self.index.insert(key, self.damage.len() - 1);
+                self.damage.len() - 1
+            }
+        };
+        if let Some(damage) = self.damage.get_mut(at) {
+            damage.ranges.extend(range);
+            damage.attributes |= attributes;
+        }
+    }
+
+    /// No further than the file's end, which is known when its dnode is.
+    fn clipped(&mut self, set: usize, object: ObjectId, range: Range<u64>) -> Range<u64> {
+        let fs = self.state(set).filesystem.clone();
+        let size = fs.and_then(|fs| fs.node(object).ok()).map(|node| node.attrs().size);
+        match size {
+            Some(size) if size > range.start => range.start..range.end.min(size),
+            _ => range,
+        }
+    }
+
+    fn place(&mut self, set: usize, objset: &Arc<ObjSet>, object: ObjectId, shape: Option<ObjectShape>) -> Place {
+        let kind = shape.map_or(ObjType::NONE, |shape| shape.kind);
+        let internal = || Place::Internal(object.0, kind.to_string());
+        match objset.kind() {
+            ObjsetType::Zvol if object == VOLUME_DATA => Place::Volume,
+            ObjsetType::Zfs if is_file(kind) => {
+                let state = self.state(set);
+                if let Some(known) = state.paths.get(&object) {
+                    return known.clone();
+                }
+                let path = state.filesystem.as_ref().and_then(|fs| fs.path_of(object).ok().flatten());
+                let place = path.map_or(Place::Object(object.0), Place::File);
+                state.paths.insert(object, place.clone());
+                place
+            }
+            _ => internal(),
+        }
+    }
+
+    /// Files whose dnodes are lost still have names in their directories.
+    fn lost_dnodes(&mut self) {
+        let sets: Vec<usize> = self.sets.keys().copied().collect();
+        for set in sets {
+            let Some(state) = self.sets.get_mut(&set) else { continue };
+            let lost = std::mem::take(&mut state.lost);
+            if lost.is_empty() {
+                continue;
+            }
+            let fs = state.filesystem.clone();
+            let named = fs.map(|fs| search(&fs, &lost)).unwrap_or_default();
+            for (path, cause) in named {
+                self.add(set, Place::File(path), None, true, &cause);
+            }
+            for (range, cause) in lost {
+                self.add(set, Place::Objects(range), None, false, &cause);
+            }
+        }
+    }
+}
+
+/// The pointer at a bookmark, if the tree there can be followed.
+fn pointer(objset: &Arc<ObjSet>, at: &Bookmark) -> Option<BlockPtr> {
+    if at.level < 0 {
+        return Some(*objset.root());
+    }
+    let object: Object =
+        if at.object == ObjectId(0) { objset.meta_object() } else { objset.object(at.object).ok()? };
+    if at.blkid == Bookmark::SPILL {
+        return object.dnode().spill;
+    }
+    let level = Level(u8::try_from(at.level).ok()?);
+    object.block_ptr(level, BlockId(at.blkid)).ok()
+}
+
+fn is_file(kind: ObjType) -> bool {
+    matches!(kind, ObjType::PLAIN_FILE | ObjType::DIRECTORY) || kind == ObjType::NONE
+}
+
+fn has_bytes(place: &Place) -> bool {
+    matches!(place, Place::File(_) | Place::Object(_) | Place::Volume)
+}
+
+/// Blocks of level 0 below a bookmark.
+fn leaf_blocks(at: &Bookmark, fan_out: u32) -> Range<u64> {
+    let shift = u32::try_from(at.level).unwrap_or(0).saturating_mul(fan_out);
+    let scale = |blkid: u64| if shift >= 64 { u64::MAX } else { blkid.saturating_mul(1 << shift) };
+    scale(at.blkid)..scale(at.blkid.saturating_add(1))
+}
+
+fn byte_range(at: &Bookmark, shape: ObjectShape) -> Range<u64> {
+    let blocks = leaf_blocks(at, shape.fan_out);
+    blocks.start.saturating_mul(shape.block_size)..blocks.end.saturating_mul(shape.block_size)
+}
+
+/// Numbers of the objects in a damaged part of the array of dnodes.
+fn dnode_range(at: &Bookmark, shape: Option<ObjectShape>) -> Range<u64> {
+    let (block_size, fan_out) = shape.map_or((16 << 10, 10), |shape| (shape.block_size, shape.fan_out));
+    let per_block = (block_size / format::dnode::SLOT_SIZE as u64).max(1);
+    let blocks = leaf_blocks(at, fan_out);
+    blocks.start.saturating_mul(per_block)..blocks.end.saturating_mul(per_block)
+}
+
+/// Names in all readable directories that lead to lost objects, each with the cause of the loss.
+fn search(fs: &Arc<Filesystem>, lost: &[(Range<u64>, String)]) -> Vec<(Vec<u8>, String)> {
+    let mut named = Vec::new();
+    let mut visited = std::collections::HashSet::from([fs.root()]);
+    let mut todo: Vec<(Node, Vec<u8>)> = fs.node(fs.root()).ok().map(|root| (root, Vec::new())).into_iter().collect();
+    while let Some((dir, path)) = todo.pop() {
+        for entry in dir.entries().into_iter().flatten().filter_map(Result::ok) {
+            let full = [path.as_slice(), b"/", &entry.name].concat();
+            if let Some((_, cause)) = lost.iter().find(|(range, _)| range.contains(&entry.id.0)) {
+                if named.len() < HITS_MAX {
+                    named.push((full, cause.clone()));
+                }
+            } else if entry.kind_hint.is_none_or(|kind| kind == zpl::FileKind::Directory)
+                && visited.len() < SEARCH_MAX
+                && visited.insert(entry.id)
+            {
+                if let Some(node) = fs.node(entry.id).ok().filter(Node::is_dir) {
+                    todo.push((node, full));
+                }
+            }
+        }
+    }
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(level: i64, blkid: u64) -> Bookmark {
+        Bookmark { objset: 1, object: ObjectId(2), level, blkid }
+    }
+
+    #[test]
+    fn indirect_blocks_cover_ranges() {
+        let shape = ObjectShape { kind: ObjType::PLAIN_FILE, block_size: 131_072, fan_out: 10 };
+        assert_eq!(byte_range(&at(0, 3), shape), 393_216..524_288);
+        assert_eq!(byte_range(&at(1, 2), shape), (2048 << 17)..(3072 << 17));
+        assert_eq!(byte_range(&at(7, 0), shape), 0..u64::MAX);
+        assert_eq!(dnode_range(&at(0, 4), None), 128..160);
+    }
+
+    #[test]
+    fn touching_ranges_are_one() {
+        let mut ranges = vec![10..20, 0..5, 20..30, 4..6];
+        merge(&mut ranges);
+        assert_eq!(ranges, [0..6, 10..30]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Which object sets there are, and from when on their blocks are their own.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use dmu::{DmuError, KeyState, ObjSet};
+use dsl::{Dataset, Dir, DslError};
+use format::{ObjectId, Txg};
+use pool::Pool;
+
+use super::{Encryption, POOL_OBJECTS};
+
+/// An object set to walk.
+pub(crate) struct Set {
+    pub(crate) name: String,
+    /// The dataset's object; 0 for the pool's own.
+    pub(crate) id: u64,
+    /// Blocks up to this txg belong to the snapshot before.
+    pub(crate) newer_than: Txg,
+    /// The snapshot before, the origin for the first of a clone.
+    pub(crate) previous: Option<ObjectId>,
+    pub(crate) objset: Result<Arc<ObjSet>, String>,
+    pub(crate) encryption: Encryption,
+    /// Never written: nothing to do.
+    pub(crate) empty: bool,
+}
+
+pub(crate) struct Plan {
+    pub(crate) sets: Vec<Set>,
+    /// By the object of a snapshot: the sets that come right after it.
+    pub(crate) after: HashMap<ObjectId, Vec<usize>>,
+}
+
+impl Plan {
+    pub(crate) fn new(pool: &Arc<Pool>, only: &[String]) -> Plan {
+        let mut lister = Lister { sets: vec![pool_objects(pool)], seen: HashSet::new(), only };
+        match pool.dsl().root() {
+            Ok(root) => lister.dir(&root),
+            Err(error) => lister.failed(pool.name(), &error),
+        }
+        let mut after: HashMap<ObjectId, Vec<usize>> = HashMap::new();
+        for (index, set) in lister.sets.iter().enumerate() {
+            if let Some(previous) = set.previous {
+                after.entry(previous).or_default().push(index);
+            }
+        }
+        Plan { sets: lister.sets, after }
+    }
+}
+
+fn pool_objects(pool: &Arc<Pool>) -> Set {
+    Set {
+        name: POOL_OBJECTS.to_owned(),
+        id: 0,
+        newer_than: Txg(0),
+        previous: None,
+        objset: Ok(Arc::clone(pool.mos())),
+        encryption: Encryption::None,
+        empty: false,
+    }
+}
+
+struct Lister<'a> {
+    sets: Vec<Set>,
+    /// Directories listed: a damaged pool may have loops.
+    seen: HashSet<ObjectId>,
+    only: &'a [String],
+}
+
+impl Lister<'_> {
+    fn dir(&mut self, dir: &Dir) {
+        if !self.seen.insert(dir.id()) {
+            return;
+        }
+        if self.only.is_empty() || self.only.iter().any(|name| name == dir.name()) {
+            match dir.head() {
+                Ok(Some(head)) => self.head(&head),
+                Ok(None) => {}
+                Err(error) => self.failed(dir.name(), &error),
+            }
+        }
+        for children in [dir.children(), dir.hidden_children()] {
+            match children {
+                Ok(children) => children.iter().for_each(|child| self.dir(child)),
+                Err(error) => self.failed(dir.name(), &error),
+            }
+        }
+    }
+
+    /// The snapshots of a head, then the head itself.
+    fn head(&mut self, head: &Dataset) {
+        match head.snapshots() {
+            Ok(snapshots) => snapshots.iter().for_each(|snapshot| self.dataset(snapshot)),
+            Err(error) => self.failed(head.name(), &error),
+        }
+        self.dataset(head);
+    }
+
+    fn dataset(&mut self, dataset: &Dataset) {
+        let phys = dataset.phys();
+        let (objset, encryption, empty) = match open(dataset) {
+            Ok((objset, encryption)) => (Ok(objset), encryption, false),
+            Err(DslError::Dmu(DmuError::Empty { .. })) => (Err(String::new()), Encryption::None, true),
+            Err(error) => (Err(chain(&error)), Encryption::None, false),
+        };
+        self.sets.push(Set {
+            name: dataset.name().to_owned(),
+            id: dataset.id().0,
+            newer_than: phys.prev_snap_txg,
+            previous: phys.prev_snap,
+            objset,
+            encryption,
+            empty,
+        });
+    }
+
+    fn failed(&mut self, name: &str, error: &DslError) {
+        self.sets.push(Set {
+            name: name.to_owned(),
+            id: 0,
+            newer_than: Txg(0),
+            previous: None,
+            objset: Err(chain(error)),
+            encryption: Encryption::None,
+            empty: false,
+        });
+    }
+}
+
+/// With its key if that is loaded, else without.
+fn open(dataset: &Dataset) -> Result<(Arc<ObjSet>, Encryption), DslError> {
+    if !dataset.is_encrypted()? {
+        return Ok((dataset.objset(KeyState::None)?, Encryption::None));
+    }
+    let key = dataset.dsl().keyring().key_of(dataset)?;
+    let encryption = if key.key().is_some() { Encryption::Verified } else { Encryption::NoKey };
+    Ok((dataset.objset(key)?, encryption))
+}
+
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        // Transparent layers repeat what is below them.
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = cause.source();
+    }
+    text
+}
