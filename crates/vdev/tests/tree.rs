@@ -58,7 +58,7 @@ fn a_replacement_that_is_not_resilvered_is_asked_last_and_not_blamed() {
         disks.media.iter().enumerate().map(|(i, disk)| (guid(i), Arc::clone(disk))).collect();
     media.insert(guid(3), Arc::new(MemoryDevice::new(DISK)));
     let tree = open(&config, &media);
-    tree.set_dtl(guid(3), [1..200].into_iter().collect());
+    tree.set_dtl(guid(3), std::iter::once(1..200).collect());
     for read in [tree.read(&at, &|data| data == block), tree.check_every_copy(&at, &|data| data == block)] {
         assert!(read.data.as_ref() == Ok(&block));
         assert_eq!(read.faults, []);
@@ -66,7 +66,7 @@ fn a_replacement_that_is_not_resilvered_is_asked_last_and_not_blamed() {
     // Without the old device the stale new one must not be believed, even if nobody can verify.
     media.remove(&guid(1));
     let tree = open(&config, &media);
-    tree.set_dtl(guid(3), [1..200].into_iter().collect());
+    tree.set_dtl(guid(3), std::iter::once(1..200).collect());
     let read = tree.read(&at, &|_| true);
     assert!(read.data.as_ref() == Ok(&block), "parity is better than a stale leaf");
     assert_eq!(named(&read.faults), [(guid(1), FaultKind::Missing)]);
@@ -123,7 +123,7 @@ fn mirrors_prefer_leaves_that_have_the_block() {
     media[&guid(2)].write_at(&block, DeviceOffset(0x40_0000)).unwrap();
     let tree = open(&config, &media);
     for stale in [0, 1] {
-        tree.set_dtl(guid(stale), [40..60].into_iter().collect());
+        tree.set_dtl(guid(stale), std::iter::once(40..60).collect());
     }
     let at = extent(0, 4096, 50);
     let read = tree.read(&at, &|_| true);

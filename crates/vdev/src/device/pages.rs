@@ -1,6 +1,7 @@
 //! Bytes in memory, kept in pages that exist only where something was written.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 64 << 10;
@@ -69,14 +70,16 @@ impl Pages {
         mut missing: impl FnMut(&mut [u8], u64) -> Result<(), E>,
     ) -> Result<(), E> {
         for piece in pieces(at, buf.len()) {
-            if !self.pages.contains_key(&piece.page) {
-                let mut fresh = vec![0; PAGE as usize].into_boxed_slice();
-                if piece.len < fresh.len() {
-                    missing(&mut fresh, piece.page * PAGE)?;
+            let page = match self.pages.entry(piece.page) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(place) => {
+                    let mut fresh = vec![0; PAGE as usize].into_boxed_slice();
+                    if piece.len < fresh.len() {
+                        missing(&mut fresh, piece.page * PAGE)?;
+                    }
+                    place.insert(fresh)
                 }
-                self.pages.insert(piece.page, fresh);
-            }
-            let page = self.pages.get_mut(&piece.page).expect("inserted above");
+            };
             page[piece.within..piece.within + piece.len]
                 .copy_from_slice(&buf[piece.start..piece.start + piece.len]);
         }

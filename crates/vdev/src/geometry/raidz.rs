@@ -40,10 +40,13 @@ pub struct Raidz {
 impl Raidz {
     /// `None` if a width would leave no data column or the numbers contradict each other.
     pub fn new(children: usize, nparity: u8, ashift: Ashift, expansion: Expansion) -> Option<Raidz> {
-        let raidz = Raidz { children, nparity: usize::from(nparity), sector: ashift.sector(), expansion };
-        let ascending = raidz.expansion.txgs.windows(2).all(|pair| pair[0] < pair[1]);
+        let ascending = expansion.txgs.windows(2).all(|pair| pair[0] < pair[1]);
         let sane = (1..=3).contains(&nparity) && children <= 255 && (9..=16).contains(&ashift.0);
-        (sane && ascending && raidz.original_width()? > raidz.nparity).then_some(raidz)
+        if !sane || !ascending {
+            return None;
+        }
+        let raidz = Raidz { children, nparity: usize::from(nparity), sector: ashift.sector(), expansion };
+        (raidz.original_width()? > raidz.nparity).then_some(raidz)
     }
 
     /// Parity columns per row.

@@ -402,7 +402,7 @@ impl VdevTree {
         let map = match &vdev.body {
             Body::Raidz(raidz, _) => raidz.map(at.offset, at.psize, at.birth),
             Body::Draid(draid, _) => draid.map(at.offset, at.psize),
-            Body::Mirror(children) if children.iter().any(|child| child.has_parity()) => {
+            Body::Mirror(children) if children.iter().any(Vdev::has_parity) => {
                 return self.read_sides(children, at, how, depth);
             }
             _ => return self.read_copies(vdev, at, how),
@@ -543,7 +543,7 @@ impl Builder<'_> {
     }
 
     fn expansion(&self, node: &VdevNode) -> Expansion {
-        let running = node.raidz_expanding.then(|| ReflowState {
+        let running = node.raidz_expanding.then_some(ReflowState {
             offset: self.reflow.offset,
             in_scratch: self.reflow.state == ReflowInfo::SCRATCH_VALID,
         });
