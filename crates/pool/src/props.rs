@@ -101,6 +101,11 @@ impl<'a> Context<'a> {
             "capacity" => number(self.space()?.capacity),
             "free" => number(self.space()?.free),
             "allocated" => number(self.space()?.allocated),
+            "fragmentation"
+                if pool.features().state_of("spacemap_histogram") == crate::FeatureState::Disabled =>
+            {
+                None
+            }
             "fragmentation" => self.space()?.fragmentation.and_then(number),
             "expandsize" => some_number(self.space()?.expandable),
             "checkpoint" => match pool.checkpoint()? {

@@ -72,6 +72,8 @@ pub(super) fn value(dataset: &Dataset, kind: DatasetKind, prop: &DatasetProp) ->
         "compressratio" => number(dataset.compress_ratio()),
         "refcompressratio" => number(dataset.ref_compress_ratio()),
         "unique" => number(dataset.unique()),
+        // Without a snapshot before there is nothing to compare with (pools of the first versions).
+        "written" if phys.prev_snap.is_none() => Computed::Absent,
         "written" => number(dataset.written()?),
         "usedbydataset" => present(used_by(), |u| number(u.dataset)),
         "usedbysnapshots" => present(used_by(), |u| number(u.snapshots)),
@@ -98,8 +100,13 @@ pub(super) fn value(dataset: &Dataset, kind: DatasetKind, prop: &DatasetProp) ->
         "redact_snaps" => present(dataset.redact_snaps()?, |list| text(guids(&list))),
         "ivsetguid" => present(dataset.ivset_guid()?, number),
         "mountpoint" => mountpoint(dataset, native(dataset, prop)?),
+        // What is being received need not have these objects yet.
+        "version" | "utf8only" | "normalization" | "casesensitivity" if dataset.is_inconsistent() => {
+            Computed::Absent
+        }
         "version" => number(master_node(dataset, "VERSION")?),
         "utf8only" | "normalization" | "casesensitivity" => number(master_node(dataset, prop.name)?),
+        "volsize" | "volblocksize" if dataset.is_inconsistent() => Computed::Absent,
         "volsize" => local(PropValue::Number(volume_size(dataset)?)),
         "volblocksize" => fixed(prop, volume_block_size(dataset)?),
         "remaptxg" => Computed::Absent,

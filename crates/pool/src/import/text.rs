@@ -1,0 +1,289 @@
+//! Names of vdevs, and what to tell people about a pool that could be imported
+//! (docs/on-disk/33-cli.md, sections 3 and 5).
+
+use super::{Candidate, CandidateVdev};
+use crate::PoolError;
+use crate::features::FeatureState;
+use crate::open::Opened;
+use format::VdevGuid;
+use format::config::{PoolConfig, PoolState, VdevKind};
+use format::feature::FEATURES;
+use vdev::tree::{VdevState, VdevStatus};
+
+/// Version of pools with feature flags.
+const VERSION_FEATURES: u64 = 5000;
+
+/// What people should know about a pool, the most important first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// It uses features that are not known.
+    UnsupportedFeatures,
+    /// It uses features that are not known, but without which it can be read.
+    UnsupportedForWrite,
+    /// It is of a version that is not known.
+    NewerVersion,
+    /// Top-level vdevs are missing, and nothing is known about them.
+    MissingTops,
+    /// Devices are damaged, and the pool cannot do without them.
+    DamagedDevices,
+    /// Devices are missing, and the pool cannot do without them.
+    MissingDevices,
+    /// The MOS cannot be read.
+    CorruptPool,
+    /// Another machine had it open last and did not export it.
+    OtherHost,
+    /// Devices are faulted, but the pool can do without them.
+    FaultedRedundant,
+    /// Devices are missing, but the pool can do without them.
+    MissingRedundant,
+    /// Devices are damaged, but the pool can do without them.
+    DamagedRedundant,
+    /// A device was taken offline.
+    Offline,
+    /// The format has a known erratum.
+    Errata,
+    /// It is of a version before feature flags.
+    OlderVersion,
+    /// Features are not enabled.
+    DisabledFeatures,
+    /// Nothing.
+    Ok,
+}
+
+impl Status {
+    /// The id of the message that tells more.
+    pub fn message_id(self) -> Option<&'static str> {
+        Some(match self {
+            Status::NewerVersion => "ZFS-8000-A5",
+            Status::MissingTops => "ZFS-8000-6X",
+            Status::DamagedDevices => "ZFS-8000-5E",
+            Status::MissingDevices => "ZFS-8000-3C",
+            Status::CorruptPool => "ZFS-8000-72",
+            Status::OtherHost => "ZFS-8000-EY",
+            Status::MissingRedundant => "ZFS-8000-2Q",
+            Status::DamagedRedundant => "ZFS-8000-4J",
+            Status::Errata => "ZFS-8000-ER",
+            _ => return None,
+        })
+    }
+
+    pub(super) fn text(self, unsupported: &[String]) -> Option<String> {
+        Some(match self {
+            Status::Ok => return None,
+            Status::UnsupportedFeatures => {
+                return Some(with_list("The pool uses the following feature(s) not supported on this system:", unsupported));
+            }
+            Status::UnsupportedForWrite => {
+                return Some(with_list(
+                    "The pool can only be accessed in read-only mode on this system. It\n\tcannot be accessed in read-write mode because it uses the following\n\tfeature(s) not supported on this system:",
+                    unsupported,
+                ));
+            }
+            Status::NewerVersion => "The pool is formatted using an incompatible version.",
+            Status::MissingTops | Status::MissingDevices | Status::MissingRedundant => {
+                "One or more devices are missing from the system."
+            }
+            Status::DamagedDevices | Status::DamagedRedundant => "One or more devices contains corrupted data.",
+            Status::CorruptPool => "The pool data is corrupted.",
+            Status::OtherHost => "The pool was last accessed by another system.",
+            Status::FaultedRedundant => "One or more devices are faulted.",
+            Status::Offline => "One or more devices are offlined.",
+            Status::Errata => "Errata detected in the pool.",
+            Status::OlderVersion => "The pool is formatted using a legacy on-disk version.",
+            Status::DisabledFeatures => {
+                "Some supported features are not enabled on the pool.\n\t(Note that they may be intentionally disabled if the\n\t'compatibility' property is set.)"
+            }
+        }
+        .to_owned())
+    }
+
+    pub(super) fn action(self, health: VdevState, destroyed: bool) -> String {
+        const BY_NAME: &str = "The pool can be imported using its name or numeric identifier";
+        let importable = health >= VdevState::Degraded;
+        let mut text = match self {
+            Status::OlderVersion | Status::DisabledFeatures if importable => format!(
+                "{BY_NAME}, though\n\tsome features will not be available without an explicit 'zpool upgrade'."
+            ),
+            Status::UnsupportedForWrite if importable => {
+                "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", access the pool on a system that supports the\n\trequired feature(s), or recreate the pool from backup.".to_owned()
+            }
+            Status::OtherHost if importable => format!("{BY_NAME} and\n\tthe '-f' flag."),
+            _ if health == VdevState::Online => format!("{BY_NAME}."),
+            _ if importable => {
+                "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may be compromised if imported.".to_owned()
+            }
+            Status::NewerVersion => {
+                "The pool cannot be imported.  Access the pool on a system running newer\n\tsoftware, or recreate the pool from backup.".to_owned()
+            }
+            Status::UnsupportedFeatures => {
+                "The pool cannot be imported.  Access the pool on a system that supports\n\tthe required feature(s), or recreate the pool from backup.".to_owned()
+            }
+            Status::MissingDevices | Status::MissingTops => {
+                "The pool cannot be imported. Attach the missing\n\tdevices and try again.".to_owned()
+            }
+            _ => "The pool cannot be imported due to damaged devices or data.".to_owned(),
+        };
+        if destroyed && !importable {
+            text.push_str("\n\tThe pool was destroyed, but can be imported using the '-Df' flags.");
+        }
+        text
+    }
+}
+
+fn with_list(text: &str, features: &[String]) -> String {
+    let mut text = text.to_owned();
+    for feature in features {
+        text.push_str("\n\t");
+        text.push_str(feature);
+    }
+    text
+}
+
+fn leaves(vdevs: &[CandidateVdev]) -> Vec<&CandidateVdev> {
+    vdevs.iter().flat_map(below).collect()
+}
+
+fn below(vdev: &CandidateVdev) -> Vec<&CandidateVdev> {
+    if vdev.children.is_empty() { vec![vdev] } else { vdev.children.iter().flat_map(below).collect() }
+}
+
+/// The first of the things that can be told about a pool.
+pub(super) fn judge(
+    candidate: &Candidate,
+    status: Option<&VdevStatus>,
+    opened: &Result<Opened, PoolError>,
+    newest: &PoolConfig,
+    hostid: u64,
+) -> Status {
+    let parts = [&candidate.vdevs, &candidate.special, &candidate.dedup, &candidate.logs];
+    let leaves: Vec<&CandidateVdev> = parts.into_iter().flat_map(|list| leaves(list)).collect();
+    let any = |state: &str, reason: &str| leaves.iter().any(|l| l.state == state && l.reason == reason);
+    let (missing, damaged) = (any("UNAVAIL", "cannot open"), any("FAULTED", "corrupted data"));
+    let faulted = leaves.iter().any(|l| l.state == "FAULTED" && l.reason != "corrupted data");
+    let importable = candidate.health >= VdevState::Degraded;
+    let held = newest.state == PoolState::Active && newest.hostid != 0 && newest.hostid != hostid;
+    let all_there = status.is_some_and(|s| s.state >= VdevState::Degraded);
+    match opened {
+        Err(PoolError::UnsupportedFeatures { .. }) => return Status::UnsupportedFeatures,
+        Err(PoolError::Version { .. }) => return Status::NewerVersion,
+        Err(PoolError::GuidSum { .. }) => return Status::MissingTops,
+        _ if held && importable => return Status::OtherHost,
+        Ok(opened) if !opened.features.unsupported(true).is_empty() => return Status::UnsupportedForWrite,
+        _ if !importable && damaged => return Status::DamagedDevices,
+        _ if !importable && missing => return Status::MissingDevices,
+        Err(_) if candidate.has_unknown_vdevs => return Status::MissingTops,
+        Err(_) if all_there => return Status::CorruptPool,
+        _ if !importable => return Status::MissingTops,
+        _ => {}
+    }
+    if faulted {
+        return Status::FaultedRedundant;
+    }
+    if missing {
+        return Status::MissingRedundant;
+    }
+    if damaged {
+        return Status::DamagedRedundant;
+    }
+    if leaves.iter().any(|l| l.state == "OFFLINE") {
+        return Status::Offline;
+    }
+    judge_format(candidate, opened)
+}
+
+/// What there is to tell about a pool with which nothing is wrong.
+fn judge_format(candidate: &Candidate, opened: &Result<Opened, PoolError>) -> Status {
+    if candidate.config.errata != 0 {
+        return Status::Errata;
+    }
+    if candidate.config.version < VERSION_FEATURES {
+        // A pool that is kept at an old version on purpose is as it should be.
+        let wanted = candidate.config.compatibility.as_deref() == Some("legacy");
+        return if wanted { Status::Ok } else { Status::OlderVersion };
+    }
+    let Ok(opened) = opened else { return Status::Ok };
+    let kept_back = opened.config.compatibility.as_deref().is_some_and(|set| set != "off");
+    let disabled = FEATURES
+        .iter()
+        .filter(|f| f.is_supported() && f.since == format::feature::Since::V2_3)
+        .any(|f| opened.features.state(f) == FeatureState::Disabled);
+    if disabled && !kept_back { Status::DisabledFeatures } else { Status::Ok }
+}
+
+/// The name of a leaf: its path without `/dev/` and without the partition of a whole disk.
+pub(crate) fn leaf_name(path: Option<&str>, whole_disk: bool, guid: VdevGuid) -> String {
+    let Some(path) = path else { return guid.to_string() };
+    let Some(device) = path.strip_prefix("/dev/") else { return path.to_owned() };
+    // Folders of links by id and the like are left out too.
+    let device = device.rsplit('/').next().unwrap_or(device);
+    if whole_disk { without_partition(device).to_owned() } else { device.to_owned() }
+}
+
+/// `sda1` without its `1`, `nvme0n1p1` without its `p1`, `…-part1` without its `-part1`.
+fn without_partition(device: &str) -> &str {
+    let stem = device.trim_end_matches(|c: char| c.is_ascii_digit());
+    if stem.len() == device.len() {
+        return device;
+    }
+    if let Some(disk) = stem.strip_suffix("-part") {
+        return disk;
+    }
+    match stem.strip_suffix('p') {
+        Some(disk) if disk.ends_with(|c: char| c.is_ascii_digit()) => disk,
+        _ if ["sd", "hd", "vd", "xvd"].iter().any(|kind| device.starts_with(kind)) => stem,
+        _ => device,
+    }
+}
+
+/// The name of a vdev as the tools show it.
+pub fn display_name(status: &VdevStatus) -> String {
+    let id = status.id;
+    match status.kind {
+        VdevKind::Raidz => format!("raidz{}-{id}", status.nparity),
+        VdevKind::Draid => {
+            let shape = status.draid;
+            let (data, spares) = shape.map_or((0, 0), |s| (s.ndata, s.nspares));
+            let children = status.children.len();
+            format!("draid{}:{data}d:{children}c:{spares}s-{id}", status.nparity)
+        }
+        VdevKind::Disk | VdevKind::File | VdevKind::DistributedSpare => {
+            let path = status.path.as_ref().map(|path| path.to_string_lossy().into_owned());
+            leaf_name(path.as_deref(), status.whole_disk, status.guid)
+        }
+        kind => format!("{}-{id}", kind.name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_leaves() {
+        let name = |path, whole| leaf_name(Some(path), whole, VdevGuid(7));
+        assert_eq!(name("/disks/c0t1d0", false), "/disks/c0t1d0");
+        assert_eq!(name("/dev/sda1", true), "sda");
+        assert_eq!(name("/dev/sda1", false), "sda1");
+        assert_eq!(name("/dev/nvme0n1p1", true), "nvme0n1");
+        assert_eq!(name("/dev/disk/by-id/ata-X_1-part1", true), "ata-X_1");
+        assert_eq!(name("/dev/ubdb", true), "ubdb");
+        assert_eq!(leaf_name(None, false, VdevGuid(7)), "7");
+    }
+
+    #[test]
+    fn texts_of_the_transcripts() {
+        assert_eq!(
+            Status::Ok.action(VdevState::Online, false),
+            "The pool can be imported using its name or numeric identifier."
+        );
+        assert_eq!(
+            Status::DamagedDevices.action(VdevState::Faulted, true),
+            "The pool cannot be imported due to damaged devices or data.\n\tThe pool was destroyed, but can be imported using the '-Df' flags."
+        );
+        assert_eq!(
+            Status::MissingDevices.action(VdevState::Unavail, false),
+            "The pool cannot be imported. Attach the missing\n\tdevices and try again."
+        );
+        assert_eq!(Status::MissingRedundant.message_id(), Some("ZFS-8000-2Q"));
+    }
+}
