@@ -1,8 +1,8 @@
 //! CCM (RFC 3610) with nonces of 12 bytes and tags of 16.
 //!
-//! The whole message goes through the cipher in one closure: the check for the processor's AES
-//! instructions is made once, and while the chain of the MAC waits for its last block, the processor
-//! already works on the key stream of the next ones.
+//! The whole message goes through the cipher in one closure, so that the check for the processor's AES
+//! instructions is made once and the loops are compiled with them. The key stream is made for many
+//! blocks at a time; the chain of the MAC can only take one after the other and sets the pace.
 
 use super::{IV_LEN, MAC_LEN};
 use aes::cipher::common::array::Array;
@@ -77,7 +77,7 @@ impl BlockCipherEncClosure for Message<'_> {
     #[inline(always)]
     fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
         let mut mac = Chain { backend, state: Block::default() };
-        mac.absorb(&self.first_block());
+        mac.absorb(&[self.first_block()], &[]);
         if !self.aad.is_empty() {
             mac.absorb_aad(self.aad);
         }
@@ -85,24 +85,22 @@ impl BlockCipherEncClosure for Message<'_> {
         let mut stream = ParBlocks::<B>::default();
         for chunk in self.data.chunks_mut(BLOCK * stream.len()) {
             for block in &mut stream {
-                *block = counter_block(self.iv, counter);
+                *block = Array(counter_block(self.iv, counter));
                 counter = counter.wrapping_add(1);
             }
             backend.encrypt_par_blocks_inplace(&mut stream);
-            for (bytes, key) in chunk.chunks_mut(BLOCK).zip(&stream) {
-                if !self.is_open {
-                    mac.absorb(bytes);
-                }
-                xor(bytes, key);
-                if self.is_open {
-                    mac.absorb(bytes);
-                }
+            if !self.is_open {
+                mac.absorb_bytes(chunk);
+            }
+            xor(chunk, &stream);
+            if self.is_open {
+                mac.absorb_bytes(chunk);
             }
         }
-        let mut pad = counter_block(self.iv, 0);
+        let mut pad = Array(counter_block(self.iv, 0));
         backend.encrypt_block_inplace(&mut pad);
         *self.tag = mac.state.0;
-        xor(self.tag, &pad);
+        xor(self.tag, &[pad]);
     }
 }
 
@@ -113,24 +111,32 @@ impl Message<'_> {
         let tag_size = ((MAC_LEN as u8 - 2) / 2) << 3;
         let mut block = counter_block(self.iv, self.data.len() as u32);
         block[0] |= has_aad | tag_size;
-        block.0
+        block
     }
 }
 
 /// Flags, nonce, and three bytes of counter.
 #[inline(always)]
-fn counter_block(iv: &[u8; IV_LEN], counter: u32) -> Block {
-    let mut block = Block::default();
+fn counter_block(iv: &[u8; IV_LEN], counter: u32) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
     block[0] = LENGTH_BYTES as u8 - 1;
     block[1..=IV_LEN].copy_from_slice(iv);
-    block[1 + IV_LEN..].copy_from_slice(&counter.to_be_bytes()[4 - LENGTH_BYTES..]);
-    block
+    (u128::from_be_bytes(block) | u128::from(counter)).to_be_bytes()
 }
 
 #[inline(always)]
-fn xor(to: &mut [u8], from: &Block) {
-    for (a, b) in to.iter_mut().zip(from) {
-        *a ^= b;
+fn xor(chunk: &mut [u8], stream: &[Block]) {
+    let (blocks, tail) = chunk.as_chunks_mut::<BLOCK>();
+    let mut keys = stream.iter();
+    for (block, key) in blocks.iter_mut().zip(&mut keys) {
+        for (byte, key) in block.iter_mut().zip(key) {
+            *byte ^= key;
+        }
+    }
+    if let Some(key) = keys.next() {
+        for (byte, key) in tail.iter_mut().zip(key) {
+            *byte ^= key;
+        }
     }
 }
 
@@ -141,18 +147,36 @@ struct Chain<'a, B> {
 }
 
 impl<B: BlockCipherEncBackend<BlockSize = U16>> Chain<'_, B> {
-    /// At most a block; a shorter one counts as continued with zeros.
+    /// Whole blocks, then less than one that counts as continued with zeros.
     #[inline(always)]
-    fn absorb(&mut self, bytes: &[u8]) {
-        match bytes.first_chunk::<BLOCK>() {
-            Some(whole) => xor(&mut self.state, &Array(*whole)),
-            None => {
-                for (a, b) in self.state.iter_mut().zip(bytes) {
-                    *a ^= b;
-                }
-            }
+    fn absorb(&mut self, blocks: &[[u8; BLOCK]], tail: &[u8]) {
+        // The chain is what limits the speed: its state is to stay in a register.
+        let mut state = self.state;
+        for block in blocks {
+            state = self.step(state, block);
         }
-        self.backend.encrypt_block_inplace(&mut self.state);
+        if !tail.is_empty() {
+            let mut padded = [0; BLOCK];
+            padded[..tail.len()].copy_from_slice(tail);
+            state = self.step(state, &padded);
+        }
+        self.state = state;
+    }
+
+    #[inline(always)]
+    fn step(&self, state: Block, plain: &[u8; BLOCK]) -> Block {
+        let mut block = state;
+        for (a, b) in block.iter_mut().zip(plain) {
+            *a ^= b;
+        }
+        self.backend.encrypt_block_inplace(&mut block);
+        block
+    }
+
+    #[inline(always)]
+    fn absorb_bytes(&mut self, bytes: &[u8]) {
+        let (blocks, tail) = bytes.as_chunks();
+        self.absorb(blocks, tail);
     }
 
     /// The length in its short or long form, and the data right after it.
@@ -169,9 +193,7 @@ impl<B: BlockCipherEncBackend<BlockSize = U16>> Chain<'_, B> {
         };
         let (head, rest) = aad.split_at(aad.len().min(BLOCK - prefix));
         first[prefix..prefix + head.len()].copy_from_slice(head);
-        self.absorb(&first);
-        for chunk in rest.chunks(BLOCK) {
-            self.absorb(chunk);
-        }
+        self.absorb(&[first], &[]);
+        self.absorb_bytes(rest);
     }
 }

@@ -1,81 +1,211 @@
-//! The loops of RAID-Z arithmetic, to be compiled by `simd` for several instruction sets.
+//! The loop of RAID-Z arithmetic, for any kind of vector.
 //!
-//! A strip of all columns is taken at a time, so that the sums stay in registers while the columns
-//! stream by.
+//! A strip of two vectors of all columns is taken at a time: the sums stay in registers while the
+//! columns stream by, and so does the solution for lost columns. Nothing is read twice.
 
-/// Bytes of a strip.
-const STRIP: usize = 128;
+use super::PARITY_MAX;
+
 /// The polynomial x^8 + x^4 + x^3 + x^2 + 1 without its highest term.
-const POLYNOMIAL: u8 = 0x1d;
+pub(crate) const POLYNOMIAL: u8 = 0x1d;
+/// Why loads and stores do not fail: kernels only pass whole vectors.
+pub(crate) const WHOLE_VECTOR: &str = "kernels pass whole vectors";
+/// Vectors of a strip.
+const VECTORS: usize = 2;
+/// Most bytes of a strip.
+const STRIP_MAX: usize = VECTORS * 64;
 
-type Strip = [u8; STRIP];
-
+/// Twice an element.
 #[inline(always)]
 pub(crate) const fn double(x: u8) -> u8 {
     (x << 1) ^ (if x & 0x80 != 0 { POLYNOMIAL } else { 0 })
 }
 
-/// `strip` of `column`, zeros where the column has ended.
-#[inline(always)]
-fn strip_at<'a>(column: &'a [u8], at: usize, padded: &'a mut Strip) -> Option<&'a Strip> {
-    let rest = column.get(at..)?;
-    if let Some(strip) = rest.first_chunk() {
-        return Some(strip);
+/// Several elements, worked on at once.
+pub(crate) trait Vector: Copy {
+    /// What has to be shown before a vector can be made.
+    type Proof: Copy;
+    /// A factor, prepared.
+    type Factor: Copy;
+    /// Elements of a vector.
+    const BYTES: usize;
+
+    fn zero(proof: Self::Proof) -> Self;
+    /// From the first bytes of `from`, which has enough.
+    fn load(proof: Self::Proof, from: &[u8]) -> Self;
+    /// To the first bytes of `to`, which has enough.
+    fn store(self, to: &mut [u8]);
+    fn add(self, other: Self) -> Self;
+    fn double(self) -> Self;
+    #[inline(always)]
+    fn quadruple(self) -> Self {
+        self.double().double()
     }
-    if rest.is_empty() {
-        return None;
-    }
-    *padded = [0; STRIP];
-    padded[..rest.len()].copy_from_slice(rest);
-    Some(padded)
+    fn factor(proof: Self::Proof, factor: u8) -> Self::Factor;
+    fn times(self, factor: Self::Factor) -> Self;
 }
 
-/// `N` parity columns of `data`, by Horner's rule: P with factor 1, Q with 2, R with 4.
+/// What to compute.
+pub(crate) struct Job<'a, 'b> {
+    /// The data columns in order, an empty one for each that is lost.
+    pub(crate) data: &'a [&'a [u8]],
+    /// Bytes of the longest column.
+    pub(crate) len: usize,
+    /// Which rows (P, Q, R) are used, as bits: those that are wanted, or those that lost columns are
+    /// found with.
+    pub(crate) rows: u8,
+    /// What the sums of the used rows become.
+    pub(crate) goal: Goal<'a, 'b>,
+}
+
+/// What the sums of the rows become.
+pub(crate) enum Goal<'a, 'b> {
+    /// They are the parity: one column per row used, in their order.
+    Parity(&'a mut [&'b mut [u8]]),
+    /// Added to the parity of the same rows, they are what the lost columns contribute.
+    Lost {
+        /// The parity columns of the rows used, in their order.
+        parity: &'a [&'a [u8]],
+        /// The lost columns as combinations of the rows used.
+        inverse: [[u8; PARITY_MAX]; PARITY_MAX],
+        /// The lost columns.
+        lost: &'a mut [&'b mut [u8]],
+    },
+}
+
+/// The sums of the used rows for one strip; the others are zero.
+type Sums<V> = [[V; VECTORS]; PARITY_MAX];
+
+/// Does the job.
 #[inline(always)]
-pub(crate) fn parity<const N: usize>(data: &[&[u8]], parity: &mut [&mut [u8]; N]) {
-    let len = parity.iter().map(|column| column.len()).min().unwrap_or(0);
-    let mut padded = [0; STRIP];
-    for at in (0..len).step_by(STRIP) {
-        let mut sums = [[0u8; STRIP]; N];
-        for column in data {
-            if N > 1 {
-                for byte in &mut sums[1] {
-                    *byte = double(*byte);
+pub(crate) fn run<V: Vector>(proof: V::Proof, job: &mut Job<'_, '_>) {
+    match job.rows {
+        0b001 => run_rows::<V, 0b001>(proof, job),
+        0b010 => run_rows::<V, 0b010>(proof, job),
+        0b011 => run_rows::<V, 0b011>(proof, job),
+        0b100 => run_rows::<V, 0b100>(proof, job),
+        0b101 => run_rows::<V, 0b101>(proof, job),
+        0b110 => run_rows::<V, 0b110>(proof, job),
+        0b111 => run_rows::<V, 0b111>(proof, job),
+        _ => {}
+    }
+}
+
+#[inline(always)]
+fn run_rows<V: Vector, const ROWS: u8>(proof: V::Proof, job: &mut Job<'_, '_>) {
+    let strip = VECTORS * V::BYTES;
+    match &mut job.goal {
+        Goal::Parity(parity) => {
+            for at in (0..job.len).step_by(strip) {
+                let sums = sums::<V, ROWS>(proof, job.data, at);
+                for (column, sum) in parity.iter_mut().zip(used::<V, ROWS>(sums)) {
+                    store(sum, column, at);
                 }
             }
-            if N > 2 {
-                for byte in &mut sums[2] {
-                    *byte = double(double(*byte));
-                }
-            }
-            if let Some(strip) = strip_at(column, at, &mut padded) {
-                for sum in &mut sums {
-                    for (byte, d) in sum.iter_mut().zip(strip) {
-                        *byte ^= d;
+        }
+        Goal::Lost { parity, inverse, lost } => {
+            let inverse = inverse.map(|line| line.map(|factor| V::factor(proof, factor)));
+            for at in (0..job.len).step_by(strip) {
+                let sums = sums::<V, ROWS>(proof, job.data, at);
+                let mut parts = used::<V, ROWS>(sums);
+                for (part, column) in parts.iter_mut().zip(parity.iter()) {
+                    let stored = load::<V>(proof, column, at);
+                    for (sum, stored) in part.iter_mut().zip(stored) {
+                        *sum = sum.add(stored);
                     }
                 }
-            }
-        }
-        for (column, sum) in parity.iter_mut().zip(&sums) {
-            let rest = &mut column[at..];
-            match rest.first_chunk_mut() {
-                Some(whole) => *whole = *sum,
-                None => rest.copy_from_slice(&sum[..rest.len()]),
+                for (column, line) in lost.iter_mut().zip(inverse) {
+                    store(combine::<V, ROWS>(proof, parts, line), column, at);
+                }
             }
         }
     }
 }
 
-/// `out[i] ^= factor * from[i]`, over the shorter of both.
+/// The parity of one strip, by Horner's rule.
 #[inline(always)]
-pub(crate) fn multiply_add(factor: u8, from: &[u8], out: &mut [u8]) {
-    for (to, x) in out.iter_mut().zip(from) {
-        let mut power = *x;
-        let mut product = 0;
-        for bit in 0..8 {
-            product ^= if factor >> bit & 1 != 0 { power } else { 0 };
-            power = double(power);
+fn sums<V: Vector, const ROWS: u8>(proof: V::Proof, data: &[&[u8]], at: usize) -> Sums<V> {
+    let mut sums = [[V::zero(proof); VECTORS]; PARITY_MAX];
+    for column in data {
+        let strip = load::<V>(proof, column, at);
+        for (row, sums) in sums.iter_mut().enumerate() {
+            if ROWS >> row & 1 == 0 {
+                continue;
+            }
+            for (sum, d) in sums.iter_mut().zip(strip) {
+                let moved = match row {
+                    0 => *sum,
+                    1 => sum.double(),
+                    _ => sum.quadruple(),
+                };
+                *sum = moved.add(d);
+            }
         }
-        *to ^= product;
+    }
+    sums
+}
+
+/// The sums of the used rows, moved to the front.
+#[inline(always)]
+fn used<V: Vector, const ROWS: u8>(sums: Sums<V>) -> Sums<V> {
+    let [p, q, r] = sums;
+    match ROWS {
+        0b010 => [q, r, p],
+        0b100 => [r, q, p],
+        0b101 => [p, r, q],
+        0b110 => [q, r, p],
+        _ => [p, q, r],
+    }
+}
+
+/// A lost column from what all lost columns contribute to the used rows.
+#[inline(always)]
+fn combine<V: Vector, const ROWS: u8>(
+    proof: V::Proof,
+    parts: Sums<V>,
+    line: [V::Factor; PARITY_MAX],
+) -> [V; VECTORS] {
+    let mut out = [V::zero(proof); VECTORS];
+    for i in 0..ROWS.count_ones() as usize {
+        for (to, part) in out.iter_mut().zip(parts[i]) {
+            *to = to.add(part.times(line[i]));
+        }
+    }
+    out
+}
+
+/// The strip of `column` at `at`, zeros where the column has ended.
+#[inline(always)]
+fn load<V: Vector>(proof: V::Proof, column: &[u8], at: usize) -> [V; VECTORS] {
+    let strip = VECTORS * V::BYTES;
+    let whole = |bytes: &[u8]| [V::load(proof, bytes), V::load(proof, &bytes[V::BYTES..])];
+    if let Some(bytes) = column.get(at..at + strip) {
+        return whole(bytes);
+    }
+    match column.get(at..) {
+        None | Some([]) => [V::zero(proof); VECTORS],
+        Some(tail) => {
+            let mut padded = [0; STRIP_MAX];
+            for (to, from) in padded.iter_mut().zip(tail) {
+                *to = *from;
+            }
+            whole(&padded[..strip])
+        }
+    }
+}
+
+/// Writes a strip, as much of it as the column has.
+#[inline(always)]
+fn store<V: Vector>([first, second]: [V; VECTORS], column: &mut [u8], at: usize) {
+    let strip = VECTORS * V::BYTES;
+    if let Some(bytes) = column.get_mut(at..at + strip) {
+        first.store(bytes);
+        second.store(&mut bytes[V::BYTES..]);
+    } else if let Some(tail) = column.get_mut(at..) {
+        let mut padded = [0; STRIP_MAX];
+        first.store(&mut padded);
+        second.store(&mut padded[V::BYTES..]);
+        for (to, from) in tail.iter_mut().zip(padded) {
+            *to = from;
+        }
     }
 }

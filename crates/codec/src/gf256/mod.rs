@@ -8,11 +8,14 @@
 //! # What always holds
 //! - Any set of missing columns, data and parity, not larger than the parity is reconstructed: each
 //!   square part of the three rows of factors has an inverse as long as there are at most 255 columns.
-//! - Reconstruction reads only the columns that are not missing.
+//! - Reconstruction reads only the columns that are not missing, each once.
+//!
+//! The loop is in `kernels`, the vectors that it works with in `simd::gf`.
 
 pub(crate) mod kernels;
 
 use crate::simd;
+use kernels::{Goal, Job};
 
 /// Most parity columns.
 pub const PARITY_MAX: usize = 3;
@@ -56,7 +59,8 @@ pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), ParityEr
     check_shape(data.len(), parity.len())?;
     let lens = parity.iter().map(|column| column.len()).chain(data.iter().map(|column| column.len()));
     check_lengths(lens, parity.len())?;
-    fill(data, parity);
+    let (rows, len) = (first_rows(parity.len()), parity.first().map_or(0, |column| column.len()));
+    simd::gf::run(&mut Job { data, len, rows, goal: Goal::Parity(parity) });
     Ok(())
 }
 
@@ -101,70 +105,54 @@ fn check_lengths(lens: impl Iterator<Item = usize>, nparity: usize) -> Result<()
     Ok(())
 }
 
-/// Runs the kernel for the number of parity columns.
-fn fill(data: &[&[u8]], parity: &mut [&mut [u8]]) {
-    match parity {
-        [p] => simd::parity1(data, &mut [p]),
-        [p, q] => simd::parity2(data, &mut [p, q]),
-        [p, q, r] => simd::parity3(data, &mut [p, q, r]),
-        _ => {}
-    }
+/// The bits of the first `count` rows.
+fn first_rows(count: usize) -> u8 {
+    (0..count).fold(0, |bits, row| bits | 1 << row)
 }
 
 /// Reconstructs the `lost` data columns from the parity `rows`, one for each.
 fn solve(parity: &[&mut [u8]], data: &mut [&mut [u8]], rows: &[usize], lost: &[usize]) {
     let count = data.len();
-    let len = parity.first().map_or(0, |column| column.len());
-    // The parity that the columns at hand have: it differs from the stored by what the lost ones add.
-    let highest = rows.iter().max().map_or(0, |row| row + 1);
-    let mut sums = vec![0; highest * len];
-    {
-        let known: Vec<&[u8]> = data
-            .iter()
-            .enumerate()
-            .map(|(i, column)| if lost.contains(&i) { &[][..] } else { &**column })
-            .collect();
-        let mut sums: Vec<&mut [u8]> = sums.chunks_exact_mut(len.max(1)).collect();
-        fill(&known, &mut sums);
-    }
     let mut factors = [[0; PARITY_MAX]; PARITY_MAX];
     for (line, row) in factors.iter_mut().zip(rows) {
         for (factor, column) in line.iter_mut().zip(lost) {
             *factor = power(*row, count - 1 - column);
         }
     }
-    let inverse = invert(factors, lost.len());
-    for row in rows {
-        if let Some(sum) = sums.get_mut(row * len..(row + 1) * len) {
-            simd::multiply_add(1, parity[*row], sum);
+    let mut targets: Vec<&mut [u8]> = Vec::with_capacity(lost.len());
+    let mut known: Vec<&[u8]> = Vec::with_capacity(count);
+    for (i, column) in data.iter_mut().enumerate() {
+        if lost.contains(&i) {
+            known.push(&[]);
+            targets.push(column);
+        } else {
+            known.push(column);
         }
     }
-    for (line, column) in inverse.iter().zip(lost) {
-        let out = &mut *data[*column];
-        out.fill(0);
-        for (factor, row) in line.iter().zip(rows) {
-            if let Some(sum) = sums.get(row * len..(row + 1) * len) {
-                simd::multiply_add(*factor, sum, out);
-            }
-        }
-    }
+    let used: Vec<&[u8]> = rows.iter().map(|row| &*parity[*row]).collect();
+    simd::gf::run(&mut Job {
+        data: &known,
+        len: used.first().map_or(0, |column| column.len()),
+        rows: rows.iter().fold(0, |bits, row| bits | 1 << row),
+        goal: Goal::Lost { parity: &used, inverse: invert(factors, lost.len()), lost: &mut targets },
+    });
 }
 
 /// Computes the missing parity columns, all data being there.
 fn recompute(parity: &mut [&mut [u8]], data: &[&mut [u8]], is_missing: &dyn Fn(usize) -> bool) {
-    let Some(highest) = (0..parity.len()).rev().find(|row| is_missing(*row)) else { return };
+    let len = parity.first().map_or(0, |column| column.len());
+    let rows = (0..parity.len()).filter(|row| is_missing(*row)).fold(0, |bits, row| bits | 1 << row);
+    if rows == 0 {
+        return;
+    }
     let data: Vec<&[u8]> = data.iter().map(|column| &**column).collect();
-    // Kernels compute P to the highest one asked for; those that are there go to scratch.
-    let mut scratch: Vec<Vec<u8>> = (0..=highest)
-        .map(|row| if is_missing(row) { Vec::new() } else { vec![0; parity[row].len()] })
-        .collect();
     let mut targets: Vec<&mut [u8]> = parity
         .iter_mut()
-        .zip(&mut scratch)
         .enumerate()
-        .map(|(row, (column, scratch))| if is_missing(row) { &mut **column } else { scratch.as_mut_slice() })
+        .filter(|(row, _)| is_missing(*row))
+        .map(|(_, column)| &mut **column)
         .collect();
-    fill(&data, &mut targets);
+    simd::gf::run(&mut Job { data: &data, len, rows, goal: Goal::Parity(&mut targets) });
 }
 
 /// `(2^row)^exponent`: the factor of the data column with that many columns after it.

@@ -135,3 +135,54 @@ fn columns_of_no_bytes_are_nothing_to_do() {
     let mut empty = vec![vec![]; 4];
     assert_eq!(reconstruct(&mut slices(&mut empty), 2, &[0, 3]), Ok(()));
 }
+
+#[test]
+fn every_kind_of_vector_gives_the_same() {
+    for (ndata, long, len, short) in [(1, 1, 1, 0), (3, 2, 64, 32), (5, 2, 777, 130), (9, 9, 4096, 4096)] {
+        let whole = columns(3, ndata, long, len, short);
+        let data: Vec<&[u8]> = whole[3..].iter().map(Vec::as_slice).collect();
+        for rows in 1..8u8 {
+            let wanted: Vec<usize> = (0..3).filter(|row| rows >> row & 1 == 1).collect();
+            let mut made = vec![vec![0; len]; wanted.len()];
+            let mut targets = slices(&mut made);
+            let mut job = Job { data: &data, len, rows, goal: Goal::Parity(&mut targets) };
+            simd::gf::run_each(&mut job, |kind, job| {
+                let Goal::Parity(made) = &mut job.goal else { unreachable!() };
+                for (column, row) in made.iter_mut().zip(&wanted) {
+                    assert!(**column == whole[*row], "{kind}: rows {rows}, {ndata} columns of {len}");
+                    column.fill(0xa5);
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_vector_solves() {
+    let whole = columns(3, 5, 3, 700, 500);
+    let lost = [1, 2, 4];
+    for rows in 1..8u8 {
+        let used: Vec<usize> = (0..3).filter(|row| rows >> row & 1 == 1).collect();
+        let lost = &lost[..used.len()];
+        let mut factors = [[0; PARITY_MAX]; PARITY_MAX];
+        for (i, row) in used.iter().enumerate() {
+            for (j, column) in lost.iter().enumerate() {
+                factors[i][j] = power(*row, 4 - column);
+            }
+        }
+        let known: Vec<&[u8]> =
+            (0..5).map(|i| if lost.contains(&i) { &[][..] } else { &whole[3 + i][..] }).collect();
+        let parity: Vec<&[u8]> = used.iter().map(|row| whole[*row].as_slice()).collect();
+        let mut made: Vec<Vec<u8>> = lost.iter().map(|i| vec![0; whole[3 + i].len()]).collect();
+        let mut targets = slices(&mut made);
+        let inverse = invert(factors, lost.len());
+        let goal = Goal::Lost { parity: &parity, inverse, lost: &mut targets };
+        simd::gf::run_each(&mut Job { data: &known, len: 700, rows, goal }, |kind, job| {
+            let Goal::Lost { lost: made, .. } = &mut job.goal else { unreachable!() };
+            for (column, i) in made.iter_mut().zip(lost) {
+                assert!(**column == whole[3 + i], "{kind}: rows {rows}");
+                column.fill(0x5a);
+            }
+        });
+    }
+}

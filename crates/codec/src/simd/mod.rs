@@ -1,14 +1,17 @@
 //! The same loop for several instruction sets.
 //!
-//! A kernel is ordinary safe Rust, `#[inline(always)]`, written so that it vectorises. Here it is
-//! compiled again with wider vectors enabled, and the widest that the processor has is called.
+//! A kernel is ordinary safe Rust, `#[inline(always)]`. The sums of `checksum::fletcher` vectorise as
+//! they are; those of `gf256` would not stay in registers, so they are written with the vector types of
+//! [`gf`]. Here each kernel is compiled again with wider vectors enabled, and the widest that the
+//! processor has is called.
 //!
 //! # What always holds
 //! - A version is called only after the processor was found to have all features it was compiled for.
 //! - All versions are the same code, so they give the same result.
 
+pub(crate) mod gf;
+
 use crate::checksum::fletcher;
-use crate::gf256::kernels;
 
 macro_rules! versions {
     ($(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ) $(-> $ret:ty)? = $kernel:expr) => {
@@ -63,20 +66,4 @@ versions! {
 versions! {
     /// Sums of whole groups of words in the big order.
     fletcher2_big(groups: &[[[u8; 8]; fletcher::LANES2]]) -> fletcher::Lanes2 = fletcher::lanes2::<true>
-}
-versions! {
-    /// The parity P.
-    parity1(data: &[&[u8]], parity: &mut [&mut [u8]; 1]) = kernels::parity::<1>
-}
-versions! {
-    /// The parities P and Q.
-    parity2(data: &[&[u8]], parity: &mut [&mut [u8]; 2]) = kernels::parity::<2>
-}
-versions! {
-    /// The parities P, Q and R.
-    parity3(data: &[&[u8]], parity: &mut [&mut [u8]; 3]) = kernels::parity::<3>
-}
-versions! {
-    /// Adds a multiple of one column to another.
-    multiply_add(factor: u8, from: &[u8], out: &mut [u8]) = kernels::multiply_add
 }
