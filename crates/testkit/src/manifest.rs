@@ -31,6 +31,7 @@ pub struct Manifest {
     /// File systems, snapshots and volumes.
     pub datasets: Vec<Dataset>,
     /// What `zdb -bcc` said.
+    #[serde(default)]
     pub zdb: ZdbResult,
     /// `disk` when the vdevs are of that type (`wholedisk`); files otherwise.
     pub vdev_type: Option<String>,
@@ -136,7 +137,7 @@ impl Dataset {
 }
 
 /// The verdict of `zdb -e -p DIR -bcc POOL` on the images.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Default)]
 pub struct ZdbResult {
     /// The command.
     pub command: String,

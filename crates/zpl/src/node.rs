@@ -110,10 +110,11 @@ impl Node {
         self.kind == FileKind::Directory
     }
 
-    /// Space taken, its own dnode included, in units of 512 bytes: `st_blocks`.
+    /// Space taken, its own dnode included, in units of 512 bytes: `st_blocks`. Space on RAID-Z is
+    /// deflated and no multiple of that unit: it is rounded to the nearest.
     pub fn blocks_512(&self) -> u64 {
         let dnode = self.object.dnode();
-        dnode.used_bytes().div_ceil(512).saturating_add(dnode.slots() as u64)
+        (dnode.used_bytes().saturating_add(256) / 512).saturating_add(dnode.slots() as u64)
     }
 
     /// Bytes of a block: `st_blksize`.

@@ -2,10 +2,12 @@
 //! did wrong is counted against them; what is lost is an error that names the file.
 
 use crate::compare::{Open, check_with, faults};
+use cenote::inspect::{Check, blocks};
 
-/// Reads everything, and expects devices to have been caught lying.
+/// Reads everything, every copy of it, and expects devices to have been caught lying.
 fn heals(name: &str) {
     let pool = check_with(name, &Open::default());
+    blocks(&pool, Check::Everything, false).expect("counted");
     assert!(faults(&pool) > 0, "{name}: nobody noticed the damage");
 }
 

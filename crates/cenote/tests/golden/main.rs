@@ -4,6 +4,7 @@
 
 mod compare;
 mod damage;
+mod logs;
 
 use compare::{Open, check, check_with};
 
@@ -129,13 +130,13 @@ fn checkpoint_rewound() {
     check_with("checkpoint", &Open { manifest: "rewound", checkpoint: true, ..Open::default() });
 }
 
-/// Every fixture of the folder has a test here, in `damage`, or describes the state after a replay.
+/// Every fixture of the folder has a test here, in `damage` or in `logs`.
 #[test]
 fn no_fixture_is_left_out() {
     let this = include_str!("main.rs");
-    let damaged = include_str!("damage.rs");
+    let (damaged, logs) = (include_str!("damage.rs"), include_str!("logs.rs"));
     for name in testkit::Fixture::names() {
         let quoted = format!("\"{name}\"");
-        assert!(this.contains(&quoted) || damaged.contains(&quoted), "{name} has no test");
+        assert!(this.contains(&quoted) || damaged.contains(&quoted) || logs.contains(&quoted), "{name} has no test");
     }
 }
