@@ -49,12 +49,15 @@ pub struct Manifest {
 #[derive(Debug, Clone, Deserialize)]
 pub struct Image {
     /// File name in [`Fixture::dir`](crate::Fixture::dir).
+    #[serde(alias = "file")]
     pub name: String,
     /// Where it starts in the unpacked stream, bytes.
+    #[serde(default)]
     pub offset: u64,
     /// Length, bytes.
     pub size: u64,
     /// SHA-256 of the raw image, hexadecimal.
+    #[serde(default)]
     pub sha256: String,
 }
 
