@@ -136,7 +136,8 @@ impl Probe {
     /// The uberblock with the highest rank. Leftovers of an older pool may be among them: compare
     /// [`Uberblock::guid_sum`] where that matters.
     pub fn newest_uberblock(&self) -> Option<&FoundUberblock> {
-        self.uberblocks.iter().max_by_key(|found| found.uberblock.rank())
+        let synced = self.uberblocks.iter().filter(|found| found.uberblock.txg.0 != 0);
+        synced.max_by_key(|found| found.uberblock.rank())
     }
 
     /// The configuration of one label.

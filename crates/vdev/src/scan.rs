@@ -16,8 +16,8 @@ use crate::device::{Device, DeviceError};
 use crate::env::Env;
 use crate::gpt;
 use crate::label::{self, Probe};
-use format::VdevGuid;
-use std::collections::HashMap;
+use format::{Txg, VdevGuid};
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
@@ -53,18 +53,25 @@ pub struct Found {
 
 impl Found {
     /// The device of each leaf by guid, for [`crate::VdevTree::open`]. Of several copies of a leaf the
-    /// one with the newest label counts, of equal ones the first.
+    /// one with the newest label counts, of equal ones the first. A leaf is also found by the guid of
+    /// its top-level vdev, unless a leaf has that guid itself: when the last sibling is detached, the
+    /// leaf takes that guid over, and its label may not say so yet.
     pub fn devices(&self) -> HashMap<VdevGuid, Arc<dyn Device>> {
-        let mut best: HashMap<VdevGuid, &Leaf> = HashMap::new();
-        for leaf in &self.leaves {
-            let Some(config) = leaf.probe.newest_config() else { continue };
-            let Some(guid) = config.guid else { continue };
-            let newer = |other: &&Leaf| other.probe.newest_config().is_none_or(|c| config.txg > c.txg);
-            if best.get(&guid).is_none_or(newer) {
-                best.insert(guid, leaf);
+        let mut best: HashMap<VdevGuid, (&Leaf, Txg)> = HashMap::new();
+        let mut offer = |guid: VdevGuid, leaf, txg| {
+            if best.get(&guid).is_none_or(|(_, known)| *known < txg) {
+                best.insert(guid, (leaf, txg));
             }
+        };
+        let configs: Vec<_> =
+            self.leaves.iter().filter_map(|leaf| Some((leaf, leaf.probe.newest_config()?))).collect();
+        let own: HashSet<VdevGuid> = configs.iter().filter_map(|(_, config)| config.guid).collect();
+        for (leaf, config) in configs {
+            config.guid.into_iter().for_each(|guid| offer(guid, leaf, config.txg));
+            let top = config.top_guid.filter(|top| !own.contains(top));
+            top.into_iter().for_each(|guid| offer(guid, leaf, config.txg));
         }
-        best.into_iter().map(|(guid, leaf)| (guid, Arc::clone(&leaf.device))).collect()
+        best.into_iter().map(|(guid, (leaf, _))| (guid, Arc::clone(&leaf.device))).collect()
     }
 }
 
@@ -136,7 +143,7 @@ impl Search {
                 Err(error) => problems.push((path.clone(), error.to_string())),
             }
         }
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         all.retain(|candidate| {
             let real = std::fs::canonicalize(&candidate.path).unwrap_or_else(|_| candidate.path.clone());
             seen.insert(real)

@@ -220,6 +220,37 @@ fn distributed_spare_serves_for_a_lost_child() {
 }
 
 #[test]
+fn a_distributed_spare_that_is_not_rebuilt_is_not_believed_and_nobody_is_blamed() {
+    let params = DraidParams { children: 8, ndata: 2, nparity: 1, nspares: 2, ngroups: 2, ashift: Ashift(9) };
+    let shape = Shape::Draid(params);
+    let mut dspare = leaf(1, VdevGuid(77));
+    dspare.set("type", "dspare");
+    dspare.push("top_guid", 2u64);
+    dspare.push("spareid", 0u64);
+    let children = (0..8).map(|i| match i {
+        3 => interior("spare", 3, 60, vec![leaf(0, guid(3)), dspare.clone()]),
+        _ => leaf(i, guid(i)),
+    });
+    let config = root(vec![shape.node(Ashift(9), children.collect())]);
+    let disks = Disks::new(shape, Ashift(9));
+    let mut media: Media =
+        disks.media.iter().enumerate().map(|(i, disk)| (guid(i), Arc::clone(disk))).collect();
+    media.remove(&guid(3));
+    let tree = open(&config, &media);
+    tree.set_dtl(VdevGuid(77), std::iter::once(1..200).collect());
+    for i in 0..50u64 {
+        let at = extent(i * 3 * 512 * 1000, 2048, 5);
+        let block = disks.write(&at, i);
+        // Nobody checks here: only what is not read wrongly is right.
+        let read = tree.read(&at, &|_| true);
+        assert!(read.data.as_ref() == Ok(&block), "{at:?}");
+        assert!(read.faults.iter().all(|f| f.kind == FaultKind::Missing && f.leaf == guid(3)), "{at:?}");
+        let scrub = tree.check_every_copy(&at, &|data| data == block);
+        assert!(scrub.faults.iter().all(|f| f.kind == FaultKind::Missing && f.leaf == guid(3)), "{at:?}");
+    }
+}
+
+#[test]
 fn mirror_of_raidz() {
     let shape = Shape::raidz(3, 1);
     let side = |id: usize, first: usize| {

@@ -223,6 +223,20 @@ fn read_full(fd: &OwnedFd, buf: &mut [u8], at: u64) -> Result<(), DeviceError> {
     Ok(())
 }
 
+/// Writes the whole buffer.
+fn write_full(fd: &OwnedFd, buf: &[u8], at: u64) -> Result<(), DeviceError> {
+    let mut done = 0;
+    while done < buf.len() {
+        match rustix::io::pwrite(fd, &buf[done..], at + done as u64) {
+            Ok(0) => return Err(io_error(Errno::IO, at, buf.len())),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(cause) => return Err(io_error(cause, at, buf.len())),
+        }
+    }
+    Ok(())
+}
+
 fn io_error(cause: Errno, at: u64, len: usize) -> DeviceError {
     match cause {
         Errno::NODEV | Errno::NXIO => DeviceError::Gone,
@@ -274,20 +288,14 @@ impl Device for FileDevice {
             return Err(DeviceError::ReadOnly);
         }
         check_range(at, buf.len() as u64, self.size)?;
-        let fd = match &self.direct {
-            Some(direct) if direct.target().fits(buf, at.0) => &direct.fd,
-            _ => &self.fd,
-        };
-        let mut done = 0;
-        while done < buf.len() {
-            match rustix::io::pwrite(fd, &buf[done..], at.0 + done as u64) {
-                Ok(0) => return Err(io_error(Errno::IO, at.0, buf.len())),
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(cause) => return Err(io_error(cause, at.0, buf.len())),
-            }
+        match &self.direct {
+            Some(direct) if direct.target().fits(buf, at.0) => match write_full(&direct.fd, buf, at.0) {
+                // What O_DIRECT refuses after all is done through the page cache.
+                Err(DeviceError::Io { cause: Errno::INVAL, .. }) => write_full(&self.fd, buf, at.0),
+                result => result,
+            },
+            _ => write_full(&self.fd, buf, at.0),
         }
-        Ok(())
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

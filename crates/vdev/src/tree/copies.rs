@@ -4,7 +4,10 @@
 //! of a RAID-Z has one, or several when its child is being replaced.
 
 use super::leaf::{Leaf, Trust};
-use super::{Body, DEPTH_MAX, Extent, Fault, FaultKind, How, Read, Vdev, VdevError, VdevTree, on_device};
+use super::{
+    Body, DEPTH_MAX, DistributedSpare, Extent, Fault, FaultKind, How, Read, Vdev, VdevError, VdevTree,
+    on_device,
+};
 use crate::device::{Device, DeviceError, ReadRequest, read_across};
 use format::{DeviceOffset, Txg};
 use std::time::Instant;
@@ -106,22 +109,25 @@ impl VdevTree {
             Body::Mirror(children) => {
                 children.iter().for_each(|child| self.collect_sources(child, at, len, birth, depth + 1, out));
             }
-            Body::DistributedSpare { draid, index } => {
-                if let Some(child) = self.spare_child(*draid, *index, at, len) {
-                    self.collect_sources(child, at, len, birth, depth + 1, out);
-                }
+            Body::DistributedSpare(spare) => {
+                let Some(child) = self.spare_child(spare, at, len) else { return };
+                let before = out.len();
+                self.collect_sources(child, at, len, birth, depth + 1, out);
+                // No better than the spare itself, which may not be rebuilt yet.
+                let trust = spare.standing.trust(birth);
+                out.iter_mut().skip(before).for_each(|source| source.trust = source.trust.max(trust));
             }
             _ => {}
         }
     }
 
     /// The child of a dRAID that serves as its distributed spare in a range.
-    fn spare_child(&self, draid: format::VdevGuid, index: usize, at: i64, len: u64) -> Option<&Vdev> {
-        let top = self.tops.get(*self.draids.get(&draid)?)?;
+    fn spare_child(&self, spare: &DistributedSpare, at: i64, len: u64) -> Option<&Vdev> {
+        let top = self.tops.get(*self.draids.get(&spare.draid)?)?;
         let Body::Draid(draid, children) = &top.vdev.body else { return None };
         let at = u64::try_from(at).ok()?;
         let within_slice = at.checked_add(len)? <= draid.spare_end(at);
-        children.get(draid.spare_child(index, at).filter(|_| within_slice)?)
+        children.get(draid.spare_child(spare.index, at).filter(|_| within_slice)?)
     }
 
     /// Reads a block of which each source has all.

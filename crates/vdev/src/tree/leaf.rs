@@ -1,4 +1,7 @@
 //! A leaf: one device, what is known of its trustworthiness, and what it did wrong so far.
+//!
+//! A distributed spare has no device of its own, but a [`Standing`]: it too can miss txgs or be out
+//! of service.
 
 use super::{Aux, RangeSet, VdevState};
 use crate::device::{Device, DeviceError};
@@ -37,16 +40,51 @@ pub(super) enum Trust {
     Missing,
 }
 
+/// What is known of a leaf without reading it.
+#[derive(Debug)]
+pub(super) struct Standing {
+    pub(super) guid: VdevGuid,
+    pub(super) state: VdevState,
+    pub(super) aux: Aux,
+    /// Resilvering or rebuilding since this txg; 0: not.
+    rebuilding_since: Txg,
+    missed: RwLock<Arc<RangeSet>>,
+}
+
+impl Standing {
+    /// `usable` is the allocatable space of the device if there is one, `needed` what the vdev above
+    /// relies on.
+    pub(super) fn new(node: &VdevNode, usable: Option<u64>, needed: u64) -> Standing {
+        let (state, aux) = state(node, usable, needed);
+        Standing {
+            guid: node.guid,
+            state,
+            aux,
+            rebuilding_since: node.resilver_txg.max(node.rebuild_txg),
+            missed: RwLock::default(),
+        }
+    }
+
+    pub(super) fn set_missed(&self, txgs: RangeSet) {
+        *self.missed.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(txgs);
+    }
+
+    /// How much to believe it about a block of this birth.
+    pub(super) fn trust(&self, birth: Txg) -> Trust {
+        if !matches!(self.state, VdevState::Online | VdevState::Degraded) {
+            return Trust::OutOfService;
+        }
+        let missed = self.missed.read().unwrap_or_else(PoisonError::into_inner);
+        if missed.contains(birth.0) || birth < self.rebuilding_since { Trust::Stale } else { Trust::Good }
+    }
+}
+
 /// A leaf of the tree.
 #[derive(Debug)]
 pub(super) struct Leaf {
     pub(super) guid: VdevGuid,
     device: Option<Arc<dyn Device>>,
-    state: VdevState,
-    aux: Aux,
-    /// Resilvering or rebuilding since this txg; 0: not.
-    rebuilding_since: Txg,
-    missed: RwLock<Arc<RangeSet>>,
+    pub(super) standing: Standing,
     pub(super) counters: Counters,
 }
 
@@ -54,16 +92,8 @@ impl Leaf {
     /// `needed` is the allocatable space that the vdev above relies on.
     pub(super) fn new(node: &VdevNode, device: Option<Arc<dyn Device>>, needed: u64) -> Leaf {
         let usable = device.as_ref().map(|device| label::usable_size(device.size()));
-        let (state, aux) = state(node, usable, needed);
-        Leaf {
-            guid: node.guid,
-            device,
-            state,
-            aux,
-            rebuilding_since: node.resilver_txg.max(node.rebuild_txg),
-            missed: RwLock::default(),
-            counters: Counters::default(),
-        }
+        let standing = Standing::new(node, usable, needed);
+        Leaf { guid: node.guid, device, standing, counters: Counters::default() }
     }
 
     pub(super) fn device(&self) -> Option<&Arc<dyn Device>> {
@@ -75,27 +105,9 @@ impl Leaf {
         self.device.as_ref().map_or(0, |device| label::usable_size(device.size()))
     }
 
-    pub(super) fn state(&self) -> (VdevState, Aux) {
-        (self.state, self.aux)
-    }
-
-    pub(super) fn set_missed(&self, txgs: RangeSet) {
-        *self.missed.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(txgs);
-    }
-
     /// How much to believe it about a block of this birth.
     pub(super) fn trust(&self, birth: Txg) -> Trust {
-        if self.device.is_none() {
-            return Trust::Missing;
-        }
-        if !matches!(self.state, VdevState::Online | VdevState::Degraded) {
-            return Trust::OutOfService;
-        }
-        let missed = self.missed.read().unwrap_or_else(PoisonError::into_inner);
-        if missed.contains(birth.0) || birth < self.rebuilding_since {
-            return Trust::Stale;
-        }
-        Trust::Good
+        if self.device.is_none() { Trust::Missing } else { self.standing.trust(birth) }
     }
 
     /// Errors so far: between equals, the one with fewer is asked first.

@@ -41,7 +41,7 @@ use format::config::{VdevKind, VdevNode};
 use format::uberblock::ReflowInfo;
 use format::units::{LABEL_START, MAX_BLOCK};
 use format::{AllocOffset, Ashift, Asize, DeviceOffset, Dva, Psize, Txg, VdevGuid, VdevId};
-use leaf::Leaf;
+use leaf::{Leaf, Standing};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -139,7 +139,7 @@ pub enum FaultKind {
     Io,
     /// The bytes were wrong.
     Checksum,
-    /// The leaf is not there.
+    /// The leaf is not there, or the configuration took it out of service.
     Missing,
 }
 
@@ -185,14 +185,21 @@ enum Body {
     Raidz(Box<Raidz>, Vec<Vdev>),
     Draid(Box<Draid>, Vec<Vdev>),
     /// Spare space of a dRAID, used as a leaf.
-    DistributedSpare {
-        draid: VdevGuid,
-        index: usize,
-    },
+    DistributedSpare(Box<DistributedSpare>),
     /// A removed vdev.
     Indirect,
     /// Nothing.
     Hole,
+}
+
+/// Spare space of a dRAID in use.
+#[derive(Debug)]
+struct DistributedSpare {
+    /// The dRAID.
+    draid: VdevGuid,
+    /// Number of the spare in it.
+    index: usize,
+    standing: Standing,
 }
 
 impl Vdev {
@@ -200,6 +207,14 @@ impl Vdev {
         match &self.body {
             Body::Mirror(children) | Body::Raidz(_, children) | Body::Draid(_, children) => children,
             _ => &[],
+        }
+    }
+
+    fn standings<'a>(&'a self, out: &mut Vec<&'a Standing>) {
+        match &self.body {
+            Body::Leaf(leaf) => out.push(&leaf.standing),
+            Body::DistributedSpare(spare) => out.push(&spare.standing),
+            _ => self.children().iter().for_each(|child| child.standings(out)),
         }
     }
 
@@ -303,8 +318,10 @@ impl VdevTree {
 
     /// Tells which txgs a leaf missed: blocks born in these are read from it last.
     pub fn set_dtl(&self, leaf: VdevGuid, txgs: RangeSet) {
-        if let Some(leaf) = self.leaf(leaf) {
-            leaf.set_missed(txgs);
+        let mut standings = Vec::new();
+        self.tops.iter().for_each(|top| top.vdev.standings(&mut standings));
+        if let Some(standing) = standings.iter().find(|standing| standing.guid == leaf) {
+            standing.set_missed(txgs);
         }
     }
 
@@ -488,7 +505,7 @@ impl Vdev {
             Body::Mirror(children) => smallest(children),
             Body::Raidz(raidz, children) => smallest(children).saturating_mul(raidz.children() as u64),
             Body::Draid(draid, children) => draid.top_asize(smallest(children)),
-            Body::DistributedSpare { .. } | Body::Indirect | Body::Hole => 0,
+            Body::DistributedSpare(_) | Body::Indirect | Body::Hole => 0,
         }
     }
 }
@@ -506,17 +523,19 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn top(&self, id: VdevId, node: &VdevNode) -> Result<Top, VdevError> {
         let ashift = node.ashift.unwrap_or(Ashift(9));
-        let vdev = self.vdev(node, ashift, needed_on_leaf(node), 0)?;
+        let vdev = self.vdev(node, ashift, node.asize, 0)?;
         // Labels may be older than the vdev's last growth; what the devices offer is then more.
         let limit = node.asize.max(vdev.offered());
         Ok(Top { id, vdev, ashift, limit, indirect: RwLock::default() })
     }
 
+    /// `needed` is the allocatable space that the vdev above relies on.
     fn vdev(&self, node: &VdevNode, ashift: Ashift, needed: u64, depth: usize) -> Result<Vdev, VdevError> {
         let bad = |why| VdevError::BadConfig { guid: node.guid, why };
         if depth > DEPTH_MAX {
             return Err(bad("too deep"));
         }
+        let needed = needed_of_child(node, needed);
         let children = || -> Result<Vec<Vdev>, VdevError> {
             node.children.iter().map(|child| self.vdev(child, ashift, needed, depth + 1)).collect()
         };
@@ -527,10 +546,11 @@ impl Builder<'_> {
                 Body::Raidz(Box::new(raidz.ok_or(bad("impossible RAID-Z"))?), children()?)
             }
             VdevKind::Draid => Body::Draid(Box::new(draid(node, ashift)?), children()?),
-            VdevKind::DistributedSpare => Body::DistributedSpare {
+            VdevKind::DistributedSpare => Body::DistributedSpare(Box::new(DistributedSpare {
                 draid: node.top_guid.ok_or(bad("distributed spare of nothing"))?,
                 index: node.spareid.ok_or(bad("distributed spare without a number"))? as usize,
-            },
+                standing: Standing::new(node, Some(u64::MAX), 0),
+            })),
             VdevKind::Indirect => Body::Indirect,
             VdevKind::Hole => Body::Hole,
             VdevKind::Disk | VdevKind::File | VdevKind::Missing | VdevKind::L2cache | VdevKind::Log => {
@@ -564,19 +584,17 @@ fn draid(node: &VdevNode, ashift: Ashift) -> Result<Draid, VdevError> {
     })?)
 }
 
-/// Allocatable bytes that every leaf of a top-level vdev must have.
-fn needed_on_leaf(node: &VdevNode) -> u64 {
-    match node.kind {
-        VdevKind::Raidz => {
-            let columns = node.children.len().saturating_sub(usize::from(node.raidz_expanding));
-            node.asize.checked_div(columns as u64).unwrap_or(0)
-        }
+/// Allocatable bytes that each child of a vdev must have if the vdev itself is to have `needed`.
+fn needed_of_child(node: &VdevNode, needed: u64) -> u64 {
+    let columns = match node.kind {
+        VdevKind::Raidz => node.children.len().saturating_sub(usize::from(node.raidz_expanding)),
         VdevKind::Draid => {
             let spares = node.draid.map_or(0, |shape| usize::from(shape.nspares));
-            node.asize.checked_div(node.children.len().saturating_sub(spares) as u64).unwrap_or(0)
+            node.children.len().saturating_sub(spares)
         }
-        _ => node.asize,
-    }
+        _ => return needed,
+    };
+    needed.checked_div(columns as u64).unwrap_or(0)
 }
 
 /// The device byte of a byte of a leaf's allocatable space, which may be negative: the boot area.

@@ -29,6 +29,15 @@ enum Load {
     All,
 }
 
+/// How reading the data columns alone went.
+enum Straight {
+    Read(Vec<u8>),
+    /// A leaf failed, or the bytes are wrong.
+    Failed,
+    /// Not all data is on good leaves: nothing was read.
+    NotPossible,
+}
+
 /// Bytes that one leaf gave.
 struct Chunk<'t> {
     source: Source<'t>,
@@ -76,24 +85,20 @@ impl VdevTree {
     /// Reads a block by its map.
     pub(super) fn read_columns(&self, children: &[Vdev], map: &BlockMap, at: &Extent, how: How<'_>) -> Read {
         let psize = at.psize.0 as usize;
-        if !how.every_copy
-            && map.in_order
-            && let Some(data) = self.read_straight(children, map, at, how)
-        {
-            return Read { data: Ok(data), faults: Vec::new() };
-        }
-        let first =
-            self.load(children, map, at.birth, if how.every_copy { Load::Good } else { Load::Enough });
-        let mut work = Work::new(&first);
-        if work.attempt(&|row, column| first.best(row, column)) && work.is_right(psize, how) {
-            let mut faults = first.failures();
-            if how.every_copy {
-                faults.extend(first.judge(&work.block));
+        let straight = !how.every_copy && map.in_order;
+        let straight =
+            if straight { self.read_straight(children, map, at, how) } else { Straight::NotPossible };
+        match straight {
+            Straight::Read(data) => return Read { data: Ok(data), faults: Vec::new() },
+            Straight::Failed => {}
+            Straight::NotPossible => {
+                let load = if how.every_copy { Load::Good } else { Load::Enough };
+                let first = self.load(children, map, at.birth, load);
+                if let Some(read) = first.without_search(psize, how) {
+                    return read;
+                }
             }
-            return Read { data: Ok(work.finish(psize)), faults };
         }
-        drop(work);
-        drop(first);
         let all = self.load(children, map, at.birth, Load::All);
         match search::search(&all, psize, how.verify) {
             Ok(block) => {
@@ -111,26 +116,31 @@ impl VdevTree {
         }
     }
 
-    /// The data columns, read into the place where they belong. `None` if a leaf is not good or
-    /// fails, or the bytes are wrong.
-    fn read_straight(&self, children: &[Vdev], map: &BlockMap, at: &Extent, how: How<'_>) -> Option<Vec<u8>> {
+    /// Reads the data columns into the place where they belong.
+    fn read_straight(&self, children: &[Vdev], map: &BlockMap, at: &Extent, how: How<'_>) -> Straight {
         let mut block = vec![0; map.size as usize];
         let mut pulls = Vec::new();
         let mut rest = block.as_mut_slice();
         for column in map.rows.iter().flat_map(Row::data).filter(|column| column.data > 0) {
-            let (buf, tail) = rest.split_at_mut_checked(column.data as usize)?;
+            let Some((buf, tail)) = rest.split_at_mut_checked(column.data as usize) else {
+                return Straight::NotPossible;
+            };
             rest = tail;
-            let sources = self.sources(children.get(column.child)?, column.at, column.data, at.birth);
-            let source = sources.first().filter(|source| source.trust == Trust::Good)?;
-            pulls.push(Pull::new(*source, buf));
+            let Some(child) = children.get(column.child) else { return Straight::NotPossible };
+            match self.sources(child, column.at, column.data, at.birth).first() {
+                Some(source) if source.trust == Trust::Good => pulls.push(Pull::new(*source, buf)),
+                _ => return Straight::NotPossible,
+            }
         }
         pull_all(&mut pulls);
-        if pulls.iter().any(|pull| pull.result.is_err()) {
-            return None;
-        }
+        let complete = pulls.iter().all(|pull| pull.result.is_ok());
         drop(pulls);
         let psize = at.psize.0 as usize;
-        (how.verify)(block.get(..psize)?).then(|| finish(block, psize))
+        if complete && block.get(..psize).is_some_and(how.verify) {
+            Straight::Read(finish(block, psize))
+        } else {
+            Straight::Failed
+        }
     }
 
     /// Reads columns, all leaves at once.
@@ -276,6 +286,27 @@ impl<'t> Columns<'_, 't> {
                 }
             }
         }
+    }
+
+    /// The block from what was read and no more than that, if it is right.
+    fn without_search(&self, psize: usize, how: How<'_>) -> Option<Read> {
+        let mut work = Work::new(self);
+        if !work.attempt(&|row, column| self.best(row, column)) || !work.is_right(psize, how) {
+            return None;
+        }
+        let mut faults = self.failures();
+        if how.every_copy {
+            faults.extend(self.judge(&work.block));
+        }
+        Some(Read { data: Ok(finish(work.block, psize)), faults })
+    }
+
+    /// Whether there are columns of which only leaves that are not trusted know something.
+    pub(super) fn has_untrusted(&self) -> bool {
+        let good = |version: &Version| {
+            self.chunks.get(version.chunk).is_some_and(|chunk| chunk.source.trust == Trust::Good)
+        };
+        self.rows.iter().flatten().any(|state| state.distinct.first().is_some_and(|first| !good(first)))
     }
 
     /// The most trusted version of a column; `None`: to be reconstructed.
@@ -427,10 +458,6 @@ impl<'c, 'm, 't> Work<'c, 'm, 't> {
 
     pub(super) fn is_right(&self, psize: usize, how: How<'_>) -> bool {
         self.block.get(..psize).is_some_and(how.verify)
-    }
-
-    pub(super) fn finish(self, psize: usize) -> Vec<u8> {
-        finish(self.block, psize)
     }
 }
 

@@ -7,6 +7,7 @@
 
 use super::parity::{Columns, Work};
 use super::{ATTEMPT_BYTES_MAX, ATTEMPTS_MAX, How, VdevError, stripes};
+use crate::geometry::Row;
 
 /// Most ways to combine versions that are tried for one set of suspects.
 const VERSIONS_MAX: usize = 64;
@@ -47,12 +48,15 @@ pub(super) fn search(
         psize,
         how: How { every_copy: false, verify },
         budget: Budget::new(psize),
-        children: children_of(columns),
+        indices: Vec::new(),
+        children: Vec::new(),
         made_one: false,
     };
+    search.list_children();
     // First without the leaves that are not trusted, then with them.
-    for trusting in [false, true] {
-        if let Some(block) = search.sets(trusting) {
+    let rounds: &[bool] = if columns.has_untrusted() { &[false, true] } else { &[true] };
+    for trusting in rounds {
+        if let Some(block) = search.sets(*trusting) {
             return Ok(block);
         }
     }
@@ -80,14 +84,44 @@ struct Search<'a, 'm, 't> {
     how: How<'a>,
     budget: Budget,
     children: Vec<Suspect>,
+    /// For each column of each row, the index of its child in `children`.
+    indices: Vec<Vec<usize>>,
     /// Whether there was anything to verify.
     made_one: bool,
 }
 
 impl Search<'_, '_, '_> {
+    fn list_children(&mut self) {
+        for (r, row) in self.columns.map.rows.iter().enumerate() {
+            let mut indices = Vec::with_capacity(row.columns.len());
+            for (c, column) in row.columns.iter().enumerate() {
+                let versions = self.columns.versions(r, c);
+                let known = self.children.iter().position(|suspect| suspect.child == column.child);
+                let index = known.unwrap_or_else(|| {
+                    self.children.push(Suspect { child: column.child, versions });
+                    self.children.len() - 1
+                });
+                if let Some(suspect) = self.children.get_mut(index) {
+                    suspect.versions = suspect.versions.max(versions);
+                }
+                indices.push(index);
+            }
+            self.indices.push(indices);
+        }
+    }
+
+    /// How many children can be suspected at once: parity that is not needed for what is lost anyway.
+    fn most_suspects(&self) -> usize {
+        let left = |(r, row): (usize, &Row)| {
+            let lost = (0..row.columns.len()).filter(|c| self.columns.versions(r, *c) == 0).count();
+            row.nparity.saturating_sub(lost)
+        };
+        self.columns.map.rows.iter().enumerate().map(left).max().unwrap_or(0)
+    }
+
     /// Suspects no child, then each one, then each two, and so on.
     fn sets(&mut self, trusting: bool) -> Option<Vec<u8>> {
-        let most = self.columns.map.rows.iter().map(|row| row.nparity).max().unwrap_or(0);
+        let most = self.most_suspects();
         let mut work = Work::new(self.columns);
         let mut seen = 0;
         for size in 0..=most.min(self.children.len()) {
@@ -133,8 +167,7 @@ impl Search<'_, '_, '_> {
         trusting: bool,
     ) -> bool {
         let pick = |r: usize, c: usize| {
-            let child = self.columns.map.rows.get(r)?.columns.get(c)?.child;
-            let index = self.children.iter().position(|suspect| suspect.child == child)?;
+            let index = *self.indices.get(r)?.get(c)?;
             if set.contains(&index) {
                 return None;
             }
@@ -162,20 +195,6 @@ impl Search<'_, '_, '_> {
         }
         false
     }
-}
-
-fn children_of(columns: &Columns<'_, '_>) -> Vec<Suspect> {
-    let mut children: Vec<Suspect> = Vec::new();
-    for (r, row) in columns.map.rows.iter().enumerate() {
-        for (c, column) in row.columns.iter().enumerate() {
-            let versions = columns.versions(r, c);
-            match children.iter_mut().find(|suspect| suspect.child == column.child) {
-                Some(suspect) => suspect.versions = suspect.versions.max(versions),
-                None => children.push(Suspect { child: column.child, versions }),
-            }
-        }
-    }
-    children
 }
 
 /// The next set of the same size in lexical order; false after the last.
