@@ -1,7 +1,7 @@
 //! Devices: where the bytes of a leaf are.
 //!
 //! [`Device`] is the door of this module: everything above reads and writes leaves through it and
-//! never opens a file. Backends: [`file`] (files and block devices), [`memory`], [`overlay`] (a
+//! never opens a file. Backends: [`mod@file`] (files and block devices), [`memory`], [`overlay`] (a
 //! read-only base with writes in memory), [`sim`] (faults and power cuts from a seed) and
 //! [`window`] (a part of another device, such as a partition).
 //!
@@ -148,7 +148,7 @@ pub trait Device: Send + Sync + Debug {
         false
     }
 
-    /// The file to which reads may go directly, for [`read_across`]. Only [`file`] and wrappers
+    /// The file to which reads may go directly, for [`read_across`]. Only [`mod@file`] and wrappers
     /// that change nothing but the offset give one.
     fn raw_target(&self) -> Option<RawTarget<'_>> {
         None

@@ -184,3 +184,37 @@ fn wait(ring: &mut IoUring, chunk: &mut [Item<'_, '_, '_>], pushed: usize) -> bo
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::file::{Access, FileDevice};
+    use super::*;
+    use format::DeviceOffset;
+
+    #[test]
+    fn batches_do_not_fall_back_where_there_is_io_uring() {
+        if IoUring::new(2).is_err() {
+            return;
+        }
+        let path = std::env::current_exe().unwrap();
+        for access in [Access::Cached, Access::Direct] {
+            let device = FileDevice::open(&path, access).unwrap();
+            let mut bufs = vec![vec![0; 5000]; 100];
+            let mut batch: Vec<(&dyn Device, ReadRequest<'_>)> = bufs
+                .iter_mut()
+                .enumerate()
+                .map(|(i, buf)| -> (&dyn Device, _) {
+                    (&device, ReadRequest::new(DeviceOffset(i as u64 * 777), buf))
+                })
+                .collect();
+            read_batch(&mut batch);
+            assert!(batch.iter().all(|(_, request)| request.result == Ok(())), "{access:?}");
+            drop(batch);
+            for (i, buf) in bufs.iter().enumerate() {
+                let mut plain = vec![0; buf.len()];
+                device.read_at(&mut plain, DeviceOffset(i as u64 * 777)).unwrap();
+                assert!(*buf == plain);
+            }
+        }
+    }
+}
