@@ -125,13 +125,16 @@ impl Bpobj {
     }
 }
 
+/// What [`for_each_piece`] calls with whole items and their byte order.
+pub(crate) type Visit<'a> = dyn FnMut(&[u8], Endian) -> Result<(), DslError> + 'a;
+
 /// Hands the first `count` items of `size` bytes to `visit`, as many at a time as a block holds. A
 /// hole hands over nothing.
 pub(crate) fn for_each_piece(
     object: &Object,
     count: u64,
     size: usize,
-    visit: &mut dyn FnMut(&[u8], Endian) -> Result<(), DslError>,
+    visit: &mut Visit<'_>,
 ) -> Result<(), DslError> {
     let per_block = (object.block_size() / size as u64).max(1);
     let mut left = count;

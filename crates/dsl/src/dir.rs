@@ -21,6 +21,9 @@ const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
 /// Blocks that a clone has written.
 const LIVELIST: &str = "com.delphix:livelist";
 
+/// Name and object of a child; an error stands for a damaged name.
+pub type ChildEntry = Result<(String, ObjectId), DslError>;
+
 /// A directory, with the path by which it was reached. Cheap to clone.
 #[derive(Clone)]
 pub struct Dir(Arc<Inner>);
@@ -168,7 +171,7 @@ impl Dir {
     }
 
     /// Names and objects of all children, hidden ones included; an error stands for a damaged name.
-    pub fn child_entries(&self) -> Result<Vec<Result<(String, ObjectId), DslError>>, DslError> {
+    pub fn child_entries(&self) -> Result<Vec<ChildEntry>, DslError> {
         let Some(map) = self.0.phys.children else { return Ok(Vec::new()) };
         let zap = mos::zap(self.dsl().mos(), map)?;
         let mut entries = Vec::new();

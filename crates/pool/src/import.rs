@@ -8,12 +8,14 @@
 use crate::assemble::{Group, aux_devices, groups};
 use crate::open::{OpenOptions, Opened, Opener};
 use crate::{PoolError, aux};
-use format::PoolGuid;
-use format::config::{PoolConfig, PoolState, VdevKind};
+use format::config::{PoolConfig, PoolState, VdevKind, VdevNode};
+use format::{PoolGuid, VdevGuid};
+use std::collections::HashMap;
 use std::path::Path;
-use vdev::VdevTree;
+use std::sync::Arc;
 use vdev::scan::Found;
 use vdev::tree::{Aux, VdevState, VdevStatus};
+use vdev::{Device, VdevTree};
 
 mod text;
 
@@ -151,8 +153,7 @@ fn candidate(found: &Found, group: &Group<'_>, hostid: u64) -> Candidate {
         sort_vdevs(&mut candidate, found, status, opened.as_ref().ok());
     }
     if let Ok(opened) = &opened {
-        let sees = |guid| opener.devices.contains_key(&guid);
-        list_aux(&mut candidate, opened, &sees);
+        list_aux(&mut candidate, opened, &opener.devices);
     }
     candidate.unsupported_features = match &opened {
         Err(PoolError::UnsupportedFeatures { features }) => features.clone(),
@@ -235,19 +236,22 @@ pub(crate) fn state_of(found: &Found, status: &VdevStatus) -> (VdevState, Aux) {
 }
 
 /// Lists the spares and cache devices that the MOS names.
-fn list_aux(candidate: &mut Candidate, opened: &Opened, sees: &dyn Fn(format::VdevGuid) -> bool) {
-    let name =
-        |node: &format::config::VdevNode| text::leaf_name(node.path.as_deref(), node.whole_disk, node.guid);
-    let entry = |name, state, reason| CandidateVdev { name, state, reason, children: Vec::new() };
+fn list_aux(candidate: &mut Candidate, opened: &Opened, devices: &HashMap<VdevGuid, Arc<dyn Device>>) {
+    let entry = |node: &VdevNode, state, reason| {
+        let seen_at = devices.get(&node.guid).and_then(|device| device.path()).map(Path::to_string_lossy);
+        let path = seen_at.as_deref().or(node.path.as_deref());
+        let name = text::leaf_name(path, node.whole_disk, node.guid);
+        CandidateVdev { name, state, reason, children: Vec::new() }
+    };
     for node in aux::nodes(&opened.directory, "l2cache").unwrap_or_default() {
-        candidate.cache.push(entry(name(&node), "", ""));
+        candidate.cache.push(entry(&node, "", ""));
     }
     for node in aux::nodes(&opened.directory, "spares").unwrap_or_default() {
-        let there = sees(node.guid) || node.kind == VdevKind::DistributedSpare;
+        let there = devices.contains_key(&node.guid) || node.kind == VdevKind::DistributedSpare;
         let spare = match opened.config.vdev_tree.find(node.guid) {
-            Some(_) => entry(name(&node), "INUSE", "currently in use"),
-            None if there => entry(name(&node), "AVAIL", ""),
-            None => entry(name(&node), "UNAVAIL", "cannot open"),
+            Some(_) => entry(&node, "INUSE", "currently in use"),
+            None if there => entry(&node, "AVAIL", ""),
+            None => entry(&node, "UNAVAIL", "cannot open"),
         };
         candidate.spares.push(spare);
     }

@@ -22,6 +22,7 @@ use dsl::Dsl;
 use format::config::{PoolConfig, VdevKind, VdevNode};
 use format::uberblock::Uberblock;
 use format::{PoolGuid, Txg, VdevGuid, VdevId, feature};
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use vdev::scan::Found;
@@ -115,10 +116,15 @@ impl Pool {
     /// # Errors
     /// If it is not among them, not the only one of its name, cannot be read as of its newest txg
     /// (unless `opts` allow an older one), misses devices, or uses what Cenote does not know.
-    pub fn open(found: Found, which: &Which, opts: &OpenOptions) -> Result<Arc<Pool>, PoolError> {
-        let all = groups(&found);
+    pub fn open(
+        found: impl Borrow<Found>,
+        which: &Which,
+        opts: &OpenOptions,
+    ) -> Result<Arc<Pool>, PoolError> {
+        let found = found.borrow();
+        let all = groups(found);
         let group = choose(&all, which, opts)?;
-        let aux = aux_devices(&found);
+        let aux = aux_devices(found);
         let opener = Opener { group, devices: group.devices(&aux), opts };
         let opened = opener.open()?;
         opener.check_missing(&opened)?;
@@ -188,7 +194,7 @@ impl Opener<'_> {
     fn states(&self) -> Result<Vec<State<'_>>, PoolError> {
         let all = self.group.uberblocks();
         let Some((newest, _)) = all.first() else { return Ok(Vec::new()) };
-        let newest = (*newest).clone();
+        let newest = **newest;
         let mut states: Vec<State<'_>> = Vec::new();
         for (uberblock, member) in all {
             let in_reach = self.opts.max_txg.is_none_or(|limit| uberblock.txg <= limit);
@@ -249,7 +255,7 @@ impl Opener<'_> {
         zio.set_dynamic_gang_headers(features.is_active("dynamic_gang_header"));
         indirect::load(&mos, &directory, &tree)?;
         missing::load(&mos, &tree);
-        let (label, uberblock) = (state.label.clone(), state.uberblock.clone());
+        let (label, uberblock) = (state.label.clone(), state.uberblock);
         Ok(Opened { label, config, uberblock, tree, mos, directory, features })
     }
 
@@ -271,7 +277,7 @@ impl Opener<'_> {
 }
 
 fn state<'a>(uberblock: &Uberblock, member: Member<'a>) -> State<'a> {
-    State { uberblock: uberblock.clone(), label: label_of(member, uberblock.txg) }
+    State { uberblock: *uberblock, label: label_of(member, uberblock.txg) }
 }
 
 fn check_version(version: u64) -> Result<(), PoolError> {
