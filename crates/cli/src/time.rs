@@ -24,6 +24,7 @@ fn zone() -> &'static TimeZone {
 struct Parts {
     weekday: &'static str,
     month: &'static str,
+    month_number: u8,
     day: u8,
     hour: u8,
     minute: u8,
@@ -38,6 +39,7 @@ fn parts(seconds: u64) -> Option<Parts> {
     Some(Parts {
         weekday: DAYS.get(usize::from(date.week_day())).copied()?,
         month: MONTHS.get(usize::from(date.month()).checked_sub(1)?).copied()?,
+        month_number: date.month(),
         day: date.month_day(),
         hour: date.hour(),
         minute: date.minute(),
@@ -87,6 +89,11 @@ pub(crate) fn dated(seconds: u64) -> String {
 
 fn clock(p: &Parts) -> String {
     format!("{:02}:{:02}:{:02}", p.hour, p.minute, p.second)
+}
+
+/// `2026-11-20.08:35:07`: records of the history.
+pub(crate) fn history(seconds: u64) -> String {
+    laid_out(seconds, |p| format!("{}-{:02}-{:02}.{}", p.year, p.month_number, p.day, clock(p)))
 }
 
 /// `01:02:03`, with `4 days ` in front when there are any.

@@ -49,15 +49,19 @@ enum Stored<'a> {
 }
 
 impl Node {
-    /// The packed list.
-    fn xattr_list(&self) -> Result<NvList, ZplError> {
+    /// The packed list that holds the attributes stored with the file itself, and its bytes; empty
+    /// if there is none.
+    pub fn packed_xattrs(&self) -> Result<(NvList, usize), ZplError> {
         let packed = with_stored(&self.fs, &self.object, Spill::Needed, |stored| match stored {
             attrs::Stored::Sa(sa) => Ok(sa.find(Attr::Dxattr)?.map(|(_, packed)| packed.to_vec())),
             attrs::Stored::Legacy(_) => Ok(None),
         })?;
         match packed {
-            Some(packed) if !packed.is_empty() => NvList::decode(&packed).map_err(|e| self.decode_error(e)),
-            _ => Ok(NvList::new()),
+            Some(packed) if !packed.is_empty() => {
+                let list = NvList::decode(&packed).map_err(|e| self.decode_error(e))?;
+                Ok((list, packed.len()))
+            }
+            _ => Ok((NvList::new(), 0)),
         }
     }
 
@@ -100,7 +104,7 @@ impl Node {
     /// Visits each name once: those of the list come first.
     fn each_xattr(&self, visit: Visit<'_>) -> Result<(), ZplError> {
         let mut seen = HashSet::new();
-        let list = self.xattr_list()?;
+        let (list, _) = self.packed_xattrs()?;
         for (name, value) in list.iter_bytes() {
             let name = shown(name);
             if let (Some(value), true) = (bytes(value), seen.insert(name.clone())) {
@@ -120,7 +124,7 @@ impl Node {
 
     /// The value of an extended attribute: from the list first, then from the directory.
     pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
-        let list = self.xattr_list()?;
+        let (list, _) = self.packed_xattrs()?;
         for stored in stored_names(name) {
             if let Some(value) = list.get(stored).and_then(bytes) {
                 return Ok(Some(value.to_vec()));

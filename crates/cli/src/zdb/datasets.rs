@@ -286,20 +286,3 @@ impl Slots {
         writeln!(out, "\tPercent empty: {empty:>10.6}\n")
     }
 }
-
-/// Prints the history of the pool.
-pub(crate) fn print_history(pool: &Pool, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\nHistory:")?;
-    match pool.spa().history() {
-        Ok(records) => {
-            for record in records {
-                writeln!(out, "{}", crate::history::line(&record))?;
-            }
-            Ok(())
-        }
-        Err(error) => {
-            eprintln!("zdb: {}", chain(&error));
-            Ok(())
-        }
-    }
-}

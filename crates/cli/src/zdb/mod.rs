@@ -10,6 +10,7 @@
 mod blocks;
 mod bp;
 mod datasets;
+mod history;
 mod labels;
 mod nvprint;
 mod object;
@@ -209,7 +210,7 @@ fn print_pool(pool: &Pool, objects: &[String], options: &Options, out: &mut dyn 
         writeln!(out)?;
     }
     if options.has('h') {
-        datasets::print_history(pool, out)?;
+        verdict = verdict.max(history::print(pool, out)?);
     }
     if !objects.is_empty() {
         return datasets::print_one(pool, "mos", objects, options, out);

@@ -1,7 +1,7 @@
 //! Name-value lists as indented text, four spaces a level: labels, configurations, history.
 
 use format::nvlist::{NvList, NvValue};
-use std::fmt::{self, Write};
+use std::fmt::{self, Display, Write};
 
 /// `list`, each line indented by `indent` spaces.
 pub(crate) struct Indented<'a> {

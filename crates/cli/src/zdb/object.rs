@@ -9,10 +9,13 @@ use format::dnode::{
 };
 use format::dsl::{BpobjPhys, DatasetPhys, DirPhys};
 use format::nicenum::nicenum;
-use format::nvlist::NvList;
+use format::nvlist::{NvList, NvValue};
 use format::{BlockPtr, ObjType, ObjectId};
 use std::io::{self, Write};
 use std::sync::Arc;
+
+/// Type of the bonus of the history object.
+const HISTORY_OFFSETS: u8 = 30;
 
 /// The heading of the object table.
 pub(crate) const HEADER: &str = "    Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type";
@@ -136,7 +139,7 @@ fn print_bonus(out: &mut dyn Write, object: &Object, fs: Option<&Arc<Filesystem>
             Err(error) => writeln!(out, "\t\t{error}"),
         },
         // Bonus of the history: five numbers (docs/on-disk/22-mos-dsl.md, section 10).
-        ObjType(30) => {
+        kind if kind.id() == HISTORY_OFFSETS => {
             let names = ["pool_create_len", "phys_max_off", "bof", "eof", "records_lost"];
             for (name, value) in names.iter().zip(order.all_words(bonus)) {
                 writeln!(out, "\t\t{name} = {value}")?;
@@ -231,8 +234,8 @@ fn print_znode(out: &mut dyn Write, object: &Object, fs: &Arc<Filesystem>) -> io
     writeln!(out, "\tparent\t{}", attrs.parent)?;
     writeln!(out, "\tlinks\t{}", attrs.links)?;
     writeln!(out, "\tpflags\t{:x}", attrs.flags)?;
-    if let Some(projid) = attrs.projid {
-        writeln!(out, "\tprojid\t{projid}")?;
+    if attrs.flags & format::znode::FLAG_PROJID != 0 {
+        writeln!(out, "\tprojid\t{}", attrs.projid)?;
     }
     if let Some(xattr) = attrs.xattr_dir {
         writeln!(out, "\txattr\t{xattr}")?;
@@ -241,18 +244,23 @@ fn print_znode(out: &mut dyn Write, object: &Object, fs: &Arc<Filesystem>) -> io
         let (major, minor) = attrs.rdev;
         writeln!(out, "\trdev\t0x{:016x}", u64::from(major) << 20 | u64::from(minor))?;
     }
-    match node.sa_xattrs() {
-        Ok(list) if !list.is_empty() => {
-            let bytes: usize = list.iter().map(|(name, value)| name.len() + value.len()).sum();
-            writeln!(out, "\tSA xattrs: {bytes} bytes, {} entries\n", list.len())?;
-            for (name, value) in list {
-                writeln!(out, "\t\t{} = {}", name.escape_ascii(), value.escape_ascii())?;
-            }
-            Ok(())
-        }
-        Ok(_) => Ok(()),
+    match node.packed_xattrs() {
+        Ok((list, _)) if list.is_empty() => Ok(()),
+        Ok((list, bytes)) => print_xattrs(out, &list, bytes),
         Err(error) => writeln!(out, "\t\t{error}"),
     }
+}
+
+fn print_xattrs(out: &mut dyn Write, list: &NvList, bytes: usize) -> io::Result<()> {
+    writeln!(out, "\tSA xattrs: {bytes} bytes, {} entries\n", list.len())?;
+    for (name, value) in list.iter_bytes() {
+        let value = match value {
+            NvValue::ByteArray(bytes) | NvValue::Uint8Array(bytes) => &bytes[..],
+            _ => &[],
+        };
+        writeln!(out, "\t\t{} = {}", name.escape_ascii(), value.escape_ascii())?;
+    }
+    Ok(())
 }
 
 fn print_contents(out: &mut dyn Write, object: &Object) -> io::Result<()> {
@@ -311,7 +319,7 @@ fn print_zap_stats(out: &mut dyn Write, stats: &ZapStats) -> io::Result<()> {
     writeln!(out, "\t\t\tzt_numblks: {}", header.table_blocks)?;
     writeln!(out, "\t\t\tzt_shift: {}", header.table_shift)?;
     writeln!(out, "\t\t\tzt_blks_copied: {}", header.blocks_copied)?;
-    writeln!(out, "\t\t\tzt_nextblk: {}", header.next_table)?;
+    writeln!(out, "\t\t\tzt_nextblk: {}", header.next_block)?;
     writeln!(out, "\t\tZAP entries: {}", stats.entries)?;
     writeln!(out, "\t\tLeaf blocks: {}", stats.leaves)?;
     writeln!(out, "\t\tTotal blocks: {}", stats.blocks)?;
