@@ -56,7 +56,8 @@ impl PoolState {
 /// The configuration of a pool as one label, the MOS or the cache file tells it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolConfig {
-    /// Format version: 5000, or 1 to 28.
+    /// Format version: 5000, or 1 to 28 if this is a pool that we know. Any other is kept as it is, so
+    /// that the pool can be named when it is refused.
     pub version: u64,
     /// Name of the pool; empty in the label of a spare or cache device.
     pub name: String,
@@ -106,9 +107,6 @@ impl PoolConfig {
         let state = PoolState::from_id(list.u64("state").unwrap_or(0))?;
         let is_aux = matches!(state, PoolState::Spare | PoolState::L2cache);
         let version = required(list.u64("version"), "no version")?;
-        if !matches!(version, 1..=28 | 5000) {
-            return Err(DecodeError::field(WHAT, "version", version));
-        }
         let vdev_tree = match list.list("vdev_tree") {
             Some(tree) => VdevNode::from_nvlist(tree)?,
             None if is_aux => VdevNode::from_aux_label(list)?,

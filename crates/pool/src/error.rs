@@ -61,7 +61,9 @@ pub enum PoolError {
         newest: Txg,
     },
     /// A format version that Cenote does not know.
-    #[error("the pool is of version {version}")]
+    #[error(
+        "the pool is formatted using an unsupported ZFS version ({version}); 1 to 28 and 5000 are supported"
+    )]
     Version {
         /// The version.
         version: u64,

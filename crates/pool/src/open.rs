@@ -157,6 +157,8 @@ pub(crate) struct Opener<'a> {
 impl Opener<'_> {
     /// Opens the newest state, or, if that was asked for, the newest that can be opened.
     pub(crate) fn open(&self) -> Result<Opened, PoolError> {
+        // Before anything else is believed: an unknown version may mean anything by it.
+        check_version(self.group.newest().version)?;
         let mut states = self.states()?.into_iter();
         let Some(newest) = states.next() else {
             return Err(PoolError::NoUberblock { name: self.name(), limit: self.opts.max_txg });
