@@ -128,8 +128,8 @@ impl Bpobj {
 /// What [`for_each_piece`] calls with whole items and their byte order.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], Endian) -> Result<(), DslError> + 'a;
 
-/// Hands the first `count` items of `size` bytes to `visit`, as many at a time as a block holds. A
-/// hole hands over nothing.
+/// Hands the first `count` items of `size` bytes to `visit`, as many at a time as a block holds. Such
+/// lists have no holes: one is an error, so that a list costs no more time than it has blocks.
 pub(crate) fn for_each_piece(
     object: &Object,
     count: u64,
@@ -141,10 +141,11 @@ pub(crate) fn for_each_piece(
     let mut block = 0;
     while left > 0 {
         let here = left.min(per_block);
-        if let Some(data) = object.block(BlockId(block))? {
-            let len = usize::try_from(here).unwrap_or(usize::MAX).saturating_mul(size);
-            visit(data.bytes().get(..len).unwrap_or(data.bytes()), data.order())?;
-        }
+        let hole =
+            || DslError::Mismatch { what: "holes of a list", object: object.id(), found: 1, expected: 0 };
+        let data = object.block(BlockId(block))?.ok_or_else(hole)?;
+        let len = usize::try_from(here).unwrap_or(usize::MAX).saturating_mul(size);
+        visit(data.bytes().get(..len).unwrap_or(data.bytes()), data.order())?;
         left -= here;
         block += 1;
     }

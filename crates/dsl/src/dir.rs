@@ -10,6 +10,7 @@ use dmu::Object;
 use dmu::zap::Zap;
 use format::dsl::DirPhys;
 use format::{ObjType, ObjectId};
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 /// Key in a directory's ZAP: number of file systems below, kept while a limit is set above.
@@ -74,8 +75,9 @@ impl Dir {
                 });
             }
         }
+        // A directory that is its own ancestor would make a tree without an end.
         let depth = self.0.depth + 1;
-        if depth > DEPTH_LIMIT {
+        if depth > DEPTH_LIMIT || self.ancestry().any(|above| above.id() == id) {
             return Err(DslError::Endless { what: "descent", object: id, limit: DEPTH_LIMIT });
         }
         let name = format!("{}/{component}", self.name());
@@ -185,8 +187,19 @@ impl Dir {
 
     fn children_where(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<Dir>, DslError> {
         let mut found = Vec::new();
+        let mut seen = HashSet::new();
         for entry in self.child_entries()? {
             match entry {
+                // Two names for one child, level after level, would make a small pool a huge tree.
+                Ok((_, id)) if !seen.insert(id) => {
+                    let (found, expected) = (2, 1);
+                    return Err(DslError::Mismatch {
+                        what: "names of a directory",
+                        object: id,
+                        found,
+                        expected,
+                    });
+                }
                 Ok((name, id)) if wanted(&name) => found.push(self.open_child(&name, id)?),
                 Ok(_) => {}
                 // A name that nobody can type must not hide its siblings.

@@ -143,11 +143,11 @@ impl Dataset {
     /// Bytes born since this earlier snapshot in its history.
     pub fn written_since(&self, snapshot: &Dataset) -> Result<u64, DslError> {
         let txg = snapshot.phys().creation_txg;
-        let mut gone = 0;
+        let mut gone = 0_u64;
         let mut at = (self.id(), self.phys().deadlist);
         let mut chain = self.chain();
         while at.0 != snapshot.id() {
-            gone += killed(self.dsl().mos(), at.1, txg)?;
+            gone = gone.saturating_add(killed(self.dsl().mos(), at.1, txg)?);
             let Some(before) = chain.next() else {
                 let (name, since) = (self.name().to_owned(), snapshot.name().to_owned());
                 return Err(DslError::NotAncestor { name, since });

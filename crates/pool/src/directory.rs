@@ -2,16 +2,17 @@
 //! (docs/on-disk/11-labels-config.md, section 3.2).
 
 use crate::PoolError;
-use dmu::ObjSet;
 use dmu::zap::{Zap, ZapEntry};
+use dmu::{ObjSet, Object};
 use format::nvlist::NvList;
-use format::{ObjType, ObjectId};
+use format::{BlockId, Endian, ObjType, ObjectId};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The directory's object number.
 pub const OBJECT: ObjectId = ObjectId(1);
 /// Bytes of a packed list: configurations of thousands of devices are a few MiB.
-const PACKED_MAX: u64 = 256 << 20;
+const PACKED_MAX: u64 = 64 << 20;
 
 /// The object directory.
 #[derive(Clone)]
@@ -83,8 +84,27 @@ pub(crate) fn packed_list(mos: &Arc<ObjSet>, id: ObjectId) -> Result<NvList, Poo
     if len > PACKED_MAX || len > object.logical_end() {
         return Err(PoolError::Corrupt { object: id, why: "a packed list is longer than its object" });
     }
-    let len = usize::try_from(len).unwrap_or(usize::MAX);
-    let mut packed = vec![0; len];
-    object.read_at(0, &mut packed)?;
+    let (packed, _) = read_whole(&object, 0..len)?;
     NvList::decode(&packed).map_err(PoolError::decode(id))
+}
+
+/// Reads a range of an object that has no holes there, and its byte order. A hole is an error, so
+/// that memory grows only with what is stored.
+pub(crate) fn read_whole(object: &Object, range: Range<u64>) -> Result<(Vec<u8>, Endian), PoolError> {
+    let (mut bytes, mut order) = (Vec::new(), object.order());
+    let size = object.block_size().max(1);
+    let mut at = range.start;
+    while at < range.end {
+        let hole = PoolError::Corrupt { object: object.id(), why: "a hole where data must be" };
+        let block = object.block(BlockId(at / size))?.ok_or(hole)?;
+        let within = at % size;
+        let len = (size - within).min(range.end - at);
+        let (from, to) = (usize::try_from(within).ok(), usize::try_from(within + len).ok());
+        let piece = from.zip(to).and_then(|(from, to)| block.bytes().get(from..to));
+        let short = PoolError::Corrupt { object: object.id(), why: "a block is shorter than it must be" };
+        bytes.extend_from_slice(piece.ok_or(short)?);
+        order = block.order();
+        at += len;
+    }
+    Ok((bytes, order))
 }

@@ -34,7 +34,8 @@ fn of_metaslab(metaslab: &MetaslabSpace, ashift: u32) -> Option<u64> {
     let histogram = metaslab.histogram?;
     let (mut weighted, mut bytes) = (0_u128, 0_u128);
     for (shift, count) in (ashift..).zip(histogram) {
-        let space = u128::from(count) << shift.min(63);
+        // A count that no metaslab can have must not overflow the sums.
+        let space = u128::from(count.min(1 << 48)) << shift.min(63);
         bytes += space;
         weighted += space * u128::from(percent(shift));
     }

@@ -1,6 +1,7 @@
 //! The pool's history: every command that changed it
 //! (docs/on-disk/22-mos-dsl.md, section 10).
 
+use crate::directory::read_whole;
 use crate::{Pool, PoolError};
 use format::history::{HistoryPhys, records};
 use format::nvlist::NvList;
@@ -23,10 +24,7 @@ impl Pool {
             let mut bytes = Vec::new();
             for piece in phys.pieces(stretch) {
                 let end = piece.end.min(object.logical_end());
-                let len = usize::try_from(end.saturating_sub(piece.start)).unwrap_or(0);
-                let at = bytes.len();
-                bytes.resize(at + len, 0);
-                object.read_at(piece.start, bytes.get_mut(at..).unwrap_or_default())?;
+                bytes.append(&mut read_whole(&object, piece.start..end)?.0);
             }
             all.extend(records(&bytes).map(|record| record.map_err(PoolError::decode(id))));
         }

@@ -1,12 +1,12 @@
 //! Where the contents of removed vdevs are: reads their mappings
 //! (docs/on-disk/14-vdevs.md, section 6).
 
-use crate::directory::Directory;
+use crate::directory::{Directory, read_whole};
 use crate::{PoolError, scan};
 use dmu::{ObjSet, Object};
 use format::config::VdevKind;
 use format::indirect::{BIRTH_SIZE, Births, ENTRY_SIZE, Mapping, MappingPhys};
-use format::{BlockId, Endian, ObjectId, VdevId};
+use format::{Endian, ObjectId, VdevId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vdev::VdevTree;
@@ -73,8 +73,5 @@ fn read(object: &Object, count: u64, size: usize) -> Result<(Vec<u8>, Endian), P
     if len > object.logical_end() || len > MAPPING_MAX {
         return Err(PoolError::Corrupt { object: object.id(), why: "a mapping is longer than its object" });
     }
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    object.read_at(0, &mut bytes)?;
-    let order = object.block(BlockId(0))?.map_or(object.order(), |block| block.order());
-    Ok((bytes, order))
+    read_whole(object, 0..len)
 }

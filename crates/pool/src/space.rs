@@ -28,8 +28,8 @@ const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
 const LOG_MAPS: &str = "com.delphix:log_spacemap_zap";
 /// More metaslabs than this, and one of a vdev is set aside for the intent log.
 const EMBEDDED_LOG_METASLABS: u64 = 64;
-/// Metaslabs of a vdev, at most.
-const METASLABS_MAX: u64 = 1 << 24;
+/// Metaslabs of a vdev that are looked at: no vdev is made with more than 2^17.
+const METASLABS_MAX: u64 = 1 << 18;
 /// Slop: 1/32 of the pool,
 const SLOP_SHIFT: u32 = 5;
 /// but at most this,
@@ -127,7 +127,7 @@ pub struct SpaceTotals {
 fn metaslab_bounds(node: &VdevNode, alignment: u64, index: u64) -> (u64, u64) {
     let nominal = 1_u64.checked_shl(node.metaslab_shift).unwrap_or(0);
     let from = nominal.saturating_mul(index);
-    let start = from.next_multiple_of(alignment.max(1));
+    let start = from.checked_next_multiple_of(alignment.max(1)).unwrap_or(from);
     let room = from.saturating_add(nominal).saturating_sub(start);
     (start, room - room % alignment.max(1))
 }
