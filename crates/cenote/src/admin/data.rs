@@ -584,27 +584,6 @@ pub struct PoolStatus {
     pub dedup: Option<Dedup>,
 }
 
-/// A pool that could be imported.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Importable {
-    /// Name.
-    pub name: String,
-    /// Guid.
-    pub guid: u64,
-    /// State of its tree.
-    pub health: Health,
-    /// It was destroyed.
-    pub destroyed: bool,
-    /// What is wrong.
-    pub diagnosis: Diagnosis,
-    /// Name and id of the host that used it last.
-    pub host: Option<(String, u64)>,
-    /// Its `comment`.
-    pub comment: Option<String>,
-    /// Why the root is in its state.
-    pub vdevs: Vdevs,
-}
-
 /// What a dataset is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Kind {

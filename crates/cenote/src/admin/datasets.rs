@@ -2,12 +2,17 @@
 
 use super::{AdminError, Hold, Kind, OpenPool, Owner, Property, Source, SpaceRow, Value, identity};
 use crate::Error;
+use dmu::ObjSet;
 use dsl::prop as stored;
 use dsl::{Bookmark, Dataset, Dir, DslError};
-use dmu::ObjSet;
 use format::prop;
 use std::sync::Arc;
 use zpl::{Filesystem, SpaceKind};
+
+/// Object set flags: the objects of every user and group, and of every project, have been counted
+/// (docs/on-disk/20-dmu.md, section 8).
+const OBJECTS_COMPLETE: u64 = 2;
+const PROJECTS_COMPLETE: u64 = 4;
 
 /// A file system, volume, snapshot or bookmark of an open pool.
 #[derive(Clone)]
@@ -106,7 +111,9 @@ impl Entry {
             return match stored::get(dataset, name) {
                 Ok(found) => Ok(found.map(property_of)),
                 // Not in this dataset's history: as if it had no such property.
-                Err(DslError::NotFound { .. } | DslError::NotAncestor { .. } | DslError::BadName { .. }) => Ok(None),
+                Err(DslError::NotFound { .. } | DslError::NotAncestor { .. } | DslError::BadName { .. }) => {
+                    Ok(None)
+                }
                 Err(e) => Err(failed(e)),
             };
         }
@@ -124,7 +131,8 @@ impl Entry {
     pub fn holds(&self) -> Result<Vec<Hold>, AdminError> {
         let What::Dataset { dataset, .. } = &self.what else { return Ok(Vec::new()) };
         let holds = dataset.holds().map_err(failed)?;
-        let hold = |h: dsl::dataset::Hold| Hold { snapshot: self.name().to_owned(), tag: h.tag, time: h.time };
+        let hold =
+            |h: dsl::dataset::Hold| Hold { snapshot: self.name().to_owned(), tag: h.tag, time: h.time };
         Ok(holds.into_iter().map(hold).collect())
     }
 
@@ -140,6 +148,9 @@ impl Entry {
             Owner::Group => SpaceKind::Group,
             Owner::Project => SpaceKind::Project,
         };
+        // Until every object has been counted once, the counts mean nothing.
+        let flag = if owner == Owner::Project { PROJECTS_COMPLETE } else { OBJECTS_COMPLETE };
+        let all_counted = fs.objset().phys().flags & flag != 0;
         let mut rows = Vec::new();
         for row in fs.space(kind).map_err(failed)? {
             let domain = match owner {
@@ -147,7 +158,7 @@ impl Entry {
                 _ => fs.domain(row.id).map_err(failed)?.map(str::to_owned),
             };
             let id = if owner == Owner::Project { row.id } else { row.id & u64::from(u32::MAX) };
-            let counted = row.objects.is_some() || row.objquota != 0;
+            let counted = all_counted && (row.objects.is_some() || row.objquota != 0);
             rows.push(SpaceRow {
                 owner,
                 domain,
@@ -247,7 +258,8 @@ fn at_path(pools: &[OpenPool], path: &str) -> Result<Entry, AdminError> {
             let Some(Value::Text(mountpoint)) = mountpoint else { continue };
             let base = mountpoint.trim_end_matches('/');
             let below = path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-            if mountpoint.starts_with('/') && below && best.as_ref().is_none_or(|(len, _)| base.len() > *len) {
+            if mountpoint.starts_with('/') && below && best.as_ref().is_none_or(|(len, _)| base.len() > *len)
+            {
                 best = Some((base.len(), entry));
             }
         }

@@ -7,6 +7,7 @@
 //!
 //! Layouts and texts: docs/on-disk/33-cli.md. Tests: `crates/cli/tests`, against what OpenZFS prints.
 
+mod cachefile;
 mod data;
 mod datasets;
 mod diagnosis;
@@ -20,7 +21,7 @@ mod vdev_props;
 pub use data::*;
 pub use datasets::{Entry, Walk, find, points, walk};
 pub use identity::names as owner_names;
-pub use import::import_list;
+pub use import::{Candidate, CandidateVdev, import_list};
 pub use pool_props::{is_feature_property, pool_property, pool_property_names};
 pub use status::pool_status;
 pub use tree::{find_vdev, vdevs};
@@ -55,8 +56,15 @@ impl Search {
         Search { paths: vdev::scan::Search::from_environment().paths, ..Search::default() }
     }
 
-    fn run(&self) -> Found {
-        vdev::scan::Search { paths: self.paths.clone(), ..vdev::scan::Search::default() }.run()
+    fn run(&self) -> Result<Found, AdminError> {
+        let mut paths = self.paths.clone();
+        if let Some(file) = &self.cachefile {
+            paths.extend(cachefile::devices(file)?);
+            if paths.is_empty() {
+                return Ok(Found::default());
+            }
+        }
+        Ok(vdev::scan::Search { paths, ..vdev::scan::Search::default() }.run())
     }
 }
 
@@ -174,7 +182,10 @@ impl OpenPool {
 /// Finds and opens pools, by name: those named, or, without names, all that are there and not destroyed.
 /// What could not be opened or looked at comes second.
 pub fn open_pools(search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Problem>) {
-    let found = search.run();
+    let found = match search.run() {
+        Ok(found) => found,
+        Err(e) => return (Vec::new(), vec![Problem::new("cache file", e.to_string())]),
+    };
     let mut problems = device_problems(&found);
     let known = labelled(&found);
     let mut wanted: Vec<String> = match names {
@@ -187,7 +198,10 @@ pub fn open_pools(search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Prob
     for name in wanted {
         match open_one(&found, &known, &name) {
             Ok(pool) => pools.push(pool),
-            Err(problem) => problems.push(problem),
+            Err(problem) => {
+                problems.extend(label_damage(&found, &name));
+                problems.push(problem);
+            }
         }
     }
     (pools, problems)
@@ -208,7 +222,8 @@ fn labelled(found: &Found) -> Vec<Labelled> {
             *at = config;
         }
     }
-    let usable = newest.into_values().filter(|c| !c.is_aux() && c.state != PoolState::Destroyed && c.txg.0 > 0);
+    let usable =
+        newest.into_values().filter(|c| !c.is_aux() && c.state != PoolState::Destroyed && c.txg.0 > 0);
     usable.map(|c| Labelled { guid: c.pool_guid, name: c.name.clone() }).collect()
 }
 
@@ -230,8 +245,22 @@ fn open_one(found: &Found, known: &[Labelled], name: &str) -> Result<OpenPool, P
     }
 }
 
+/// What could not be looked at. Damage to some labels of a device that others still describe is no
+/// problem of a listing: that is what four labels are for.
 fn device_problems(found: &Found) -> Vec<Problem> {
-    found.problems.iter().map(|(path, why)| Problem::new(path.display().to_string(), why.clone())).collect()
+    let is_leaf = |path: &PathBuf| found.leaves.iter().any(|leaf| leaf.path == *path);
+    let lost = found.problems.iter().filter(|(path, _)| !is_leaf(path));
+    lost.map(|(path, why)| Problem::new(path.display().to_string(), why.clone())).collect()
+}
+
+/// Damaged labels of a pool's devices, for when it cannot be opened.
+fn label_damage(found: &Found, pool: &str) -> Vec<Problem> {
+    let belongs = |path: &PathBuf| {
+        let configs = found.leaves.iter().filter(|leaf| leaf.path == *path).map(|l| l.probe.newest_config());
+        configs.flatten().any(|config| config.name == pool)
+    };
+    let damage = found.problems.iter().filter(|(path, _)| belongs(path));
+    damage.map(|(path, why)| Problem::new(path.display().to_string(), why.clone())).collect()
 }
 
 /// Name, guid, state and versions of a pool.

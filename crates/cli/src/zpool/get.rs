@@ -1,14 +1,14 @@
 //! `zpool get`: properties of pools, and of their vdevs.
 
 use super::list::{Wanted, property, wanted};
-use super::{JSON_LONG, JsonOptions, json_answer, json_facts, open, texts};
+use super::{JSON_LONG, JsonOptions, json_answer, json_facts, open_saying, texts};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values;
 use crate::vdevs::Names;
-use cenote::admin::{self, OpenPool, Property, Source, Value, Vdev};
+use cenote::admin::{self, OpenPool, Problem, Property, Search, Source, Value, Vdev};
 use format::prop;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsString;
@@ -63,14 +63,27 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     let list = operands.remove(0);
     // The second word may be a vdev of the first: then all of them are.
-    let opened = open(operands.get(..1).unwrap_or_default());
-    if let ([pool], [_, _, ..]) = (&opened.pools[..], &operands[..])
-        && admin::find_vdev(pool, &operands[1]).map_err(Stop::failed)?.is_some()
-            | (operands[1] == "all-vdevs")
+    let for_vdevs = operands.len() > 1 && vdev_properties(&list, &Vec::new).is_ok();
+    if let Err(stop) = wanted(&list, &Vec::new)
+        && !for_vdevs
     {
-        return of_vdevs(&options, &list, pool, &operands[1..], out);
+        return Err(stop);
     }
-    let opened = if operands.len() == 1 || operands.is_empty() { opened } else { open(&operands) };
+    let words = |problem: &Problem| match problem.is_missing_pool() {
+        true => format!("Cannot get properties of {}: no such pool available.", problem.what),
+        false => problem.to_string(),
+    };
+    if let [name, vdevs @ ..] = &operands[..]
+        && let Some(first) = vdevs.first()
+    {
+        let (pools, _) = admin::open_pools(&Search::from_env(), std::slice::from_ref(name));
+        if let [pool] = &pools[..]
+            && (first == "all-vdevs" || admin::find_vdev(pool, first).map_err(Stop::failed)?.is_some())
+        {
+            return of_vdevs(&options, &list, pool, vdevs, out);
+        }
+    }
+    let opened = open_saying(&operands, &words);
     if opened.pools.is_empty() && operands.is_empty() && opened.code == 0 && !options.json.on {
         out.print("no pools available\n");
     }
@@ -93,8 +106,6 @@ pub(crate) fn fields(list: &str, received: bool) -> Result<Vec<&'static str>, St
 }
 
 fn of_pools(options: &Options, list: &str, pools: &[OpenPool], out: &Out) -> Result<(), Stop> {
-    // Checked even when there is no pool to ask.
-    wanted(list, &Vec::new)?;
     let mut lines = Vec::new();
     let mut all = Map::new();
     let mut width = 0;
@@ -173,7 +184,8 @@ fn of_vdevs(options: &Options, list: &str, pool: &OpenPool, names: &[String], ou
     for vdev in &vdevs {
         let name = if vdev.pool_name.is_some() { "root-0".to_owned() } else { Names::from_env().of(vdev) };
         let mut properties = Map::new();
-        for property_name in vdev_properties(list, pool, vdev)? {
+        let all = admin::vdev_property_names(pool, vdev).map_err(Stop::failed)?;
+        for property_name in vdev_properties(list, &|| all.clone())? {
             let found = admin::vdev_property(pool, vdev, &property_name).map_err(Stop::failed)?;
             let property =
                 found.unwrap_or(Property { value: Value::Absent, source: Source::None, received: None });
@@ -198,11 +210,12 @@ fn of_vdevs(options: &Options, list: &str, pool: &OpenPool, names: &[String], ou
     Ok(0)
 }
 
-fn vdev_properties(list: &str, pool: &OpenPool, vdev: &Vdev) -> Result<Vec<String>, Stop> {
+/// The vdev properties that a list names; `all` stands for those of this vdev.
+fn vdev_properties(list: &str, all: &dyn Fn() -> Vec<String>) -> Result<Vec<String>, Stop> {
     let mut names = Vec::new();
     for name in list.split(',') {
         if name == "all" {
-            names.extend(admin::vdev_property_names(pool, vdev).map_err(Stop::failed)?);
+            names.extend(all());
         } else if let Some(known) = prop::vdev(name) {
             names.push(known.name.to_owned());
         } else if prop::is_user(name) {

@@ -1,13 +1,11 @@
 //! `zpool import`: the list of pools that could be imported. Importing itself is for a version with
 //! a daemon; here pools are opened in process by the verbs that need them.
 
-use super::status_text;
-use super::texts;
+use super::{status_text, texts};
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use crate::vdevs::{GROUPS, Names, tops};
-use cenote::admin::{self, Class, Health, Importable, Search, Vdev};
+use cenote::admin::{self, Candidate, CandidateVdev, Search};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -68,8 +66,8 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
 }
 
 /// What is said instead of importing.
-fn named(name: &str, found: &[Importable]) -> Outcome {
-    let matches = found.iter().filter(|p| p.name == name || p.guid.to_string() == name).count();
+fn named(name: &str, found: &[Candidate]) -> Outcome {
+    let matches = found.iter().filter(|p| p.name == name || p.guid.0.to_string() == name).count();
     match matches {
         0 => Err(Stop::failed(format!("cannot import '{name}': no such pool available"))),
         1 => Err(refusal(name)),
@@ -88,101 +86,78 @@ fn refusal(what: &str) -> Stop {
     ))
 }
 
-fn text(pool: &Importable, out: &Out) -> String {
+fn text(pool: &Candidate, out: &Out) -> String {
     let mut text = String::new();
-    let state = pool.health.word();
-    let destroyed = if pool.destroyed { " (DESTROYED)" } else { "" };
+    let destroyed = if pool.is_destroyed() { " (DESTROYED)" } else { "" };
     let _ = writeln!(text, "  pool: {}", out.cell(&pool.name));
     let _ = writeln!(text, "    id: {}", pool.guid);
-    let _ = writeln!(text, " state: {state}{destroyed}");
-    let advice = status_text::of_import(&pool.diagnosis, pool.health, pool.destroyed);
-    if let Some(status) = advice.status {
-        let _ = writeln!(text, "status: {status}");
+    let _ = writeln!(text, " state: {}{destroyed}", pool.health_name());
+    if let Some(status) = pool.status_text() {
+        let _ = writeln!(text, "status: {}", status);
     }
-    if let Some(action) = advice.action {
-        let _ = writeln!(text, "action: {action}");
-    }
-    if let Some(comment) = &pool.comment {
+    let _ = writeln!(text, "action: {}", pool.action_text());
+    if let Some(comment) = pool.config.comment.as_ref().filter(|c| !c.is_empty()) {
         let _ = writeln!(text, "comment: {}", out.cell(comment));
     }
-    if let Some(id) = advice.msgid {
+    if let Some(id) = pool.message_id() {
         let _ = writeln!(text, "   see: {}", status_text::page(id));
     }
     text.push_str("config:\n\n");
-    Config::of(pool, out, &mut text);
+    config(pool, out, &mut text);
+    if pool.has_unknown_vdevs {
+        text.push_str("\n\tAdditional devices are known to be part of this pool, though their\n");
+        text.push_str("\texact configuration cannot be determined.\n");
+    }
     text
 }
 
-/// The tree without counters.
+/// The tree, without counters.
+fn config(pool: &Candidate, out: &Out, text: &mut String) {
+    let groups = [
+        (None, &pool.vdevs),
+        (Some("dedup\t"), &pool.dedup),
+        (Some("special\t"), &pool.special),
+        // The tab behind these headings is the tool's own.
+        (Some("logs\t"), &pool.logs),
+        (Some("cache"), &pool.cache),
+        (Some("spares"), &pool.spares),
+    ];
+    let members = groups.iter().flat_map(|(_, members)| members.iter());
+    let widest = members.map(|v| widest(v, 1, out)).fold(out.cell(&pool.name).chars().count(), usize::max);
+    let mut config = Config { out, text, width: widest.max(10) };
+    config.line(&pool.name, pool.health_name(), pool.reason, 0);
+    for (heading, members) in groups.iter().filter(|(_, members)| !members.is_empty()) {
+        if let Some(heading) = heading {
+            let _ = writeln!(config.text, "\t{heading}");
+        }
+        members.iter().for_each(|v| config.tree(v, 1));
+    }
+}
+
+fn widest(vdev: &CandidateVdev, depth: usize, out: &Out) -> usize {
+    let own = 2 * depth + out.cell(&vdev.name).chars().count();
+    vdev.children.iter().map(|c| widest(c, depth + 1, out)).fold(own, usize::max)
+}
+
 struct Config<'a> {
-    names: Names,
     out: &'a Out,
     text: &'a mut String,
     width: usize,
 }
 
 impl Config<'_> {
-    fn of(pool: &Importable, out: &Out, text: &mut String) {
-        let names = Names::from_env();
-        let mut config = Config { names, out, text, width: 10 };
-        let root = &pool.vdevs.root;
-        config.width = config.width.max(config.widest(root, 0));
-        for vdev in pool.vdevs.cache.iter().chain(&pool.vdevs.spares) {
-            config.width = config.width.max(config.widest(vdev, 1));
-        }
-        config.line(root, 0);
-        for vdev in tops(root, Class::Normal) {
-            config.tree(vdev, 1);
-        }
-        for (class, heading) in GROUPS {
-            let members: Vec<&Vdev> = tops(root, class).collect();
-            if !members.is_empty() {
-                // The tab behind the heading is the tool's own.
-                let _ = writeln!(config.text, "\t{heading}\t");
-                members.iter().for_each(|v| config.tree(v, 1));
-            }
-        }
-        for (heading, members) in [("cache", &pool.vdevs.cache), ("spares", &pool.vdevs.spares)] {
-            if !members.is_empty() {
-                let _ = writeln!(config.text, "\t{heading}");
-            }
-            for vdev in members {
-                let _ = writeln!(config.text, "\t  {}", config.out.cell(&config.names.of(vdev)));
-            }
-        }
-    }
-
-    /// A missing device is known by its path here: nothing has taken its place.
-    fn name(&self, vdev: &Vdev) -> String {
-        self.out.cell(&self.names.of_present(vdev)).into_owned()
-    }
-
-    fn widest(&self, vdev: &Vdev, depth: usize) -> usize {
-        let own = 2 * depth + self.name(vdev).chars().count();
-        let shown = vdev.children.iter().filter(|c| !hidden(c));
-        shown.map(|c| self.widest(c, depth + 1)).fold(own, usize::max)
-    }
-
-    fn tree(&mut self, vdev: &Vdev, depth: usize) {
-        if hidden(vdev) {
-            return;
-        }
-        self.line(vdev, depth);
+    fn tree(&mut self, vdev: &CandidateVdev, depth: usize) {
+        self.line(&vdev.name, vdev.state, vdev.reason, depth);
         for child in &vdev.children {
             self.tree(child, depth + 1);
         }
     }
 
-    fn line(&mut self, vdev: &Vdev, depth: usize) {
-        let name = format!("{}{}", "  ".repeat(depth), self.name(vdev));
-        let _ = write!(self.text, "\t{name:<w$}  {}", vdev.health.word(), w = self.width);
-        if vdev.health != Health::Online && !vdev.aux.words().is_empty() {
-            let _ = write!(self.text, "  {}", vdev.aux.words());
-        }
-        self.text.push('\n');
+    fn line(&mut self, name: &str, state: &str, reason: &str, depth: usize) {
+        let name = format!("{}{}", "  ".repeat(depth), self.out.cell(name));
+        // Cache devices have no state to show.
+        let padded = if state.is_empty() { name } else { format!("{name:<w$}  {state}", w = self.width) };
+        let gap = if reason.is_empty() { "" } else { "  " };
+        let _ = writeln!(self.text, "\t{padded}{gap}{reason}");
     }
-}
-
-fn hidden(vdev: &Vdev) -> bool {
-    matches!(vdev.kind.as_str(), "hole" | "indirect")
 }

@@ -324,7 +324,28 @@ fn json_vdev(options: &Options, vdev: &Vdev, depth: usize) -> (String, Json) {
 
 #[cfg(test)]
 mod tests {
-    use super::capacity;
+    use super::{DEFAULT, JsonOptions, Names, Options, capacity, json_vdevs, wanted};
+    use crate::zpool::samples::{LISTING, printed, tank};
+    use serde_json::Map;
+
+    #[test]
+    fn json_of_vdevs_as_in_the_transcripts() {
+        for (command, int) in
+            [("zpool list -j -v", false), ("zpool list -vj --json-int --json-pool-key-guid", true)]
+        {
+            let json = JsonOptions { on: true, int, ..JsonOptions::default() };
+            let columns = wanted(DEFAULT, &Vec::new).expect("known properties");
+            let names = Names::default();
+            let options = Options { scripted: false, exact: int, verbose: true, names, json, columns };
+            let mut map = Map::new();
+            let mut vdevs = tank().vdevs;
+            vdevs.root.children.iter_mut().for_each(|v| v.fragmentation = Some(4));
+            json_vdevs(&options, &vdevs, &mut map);
+            let text = serde_json::to_string(&map).expect("plain values");
+            let real = printed(LISTING, command, 0);
+            assert!(real.contains(text.trim_start_matches('{').trim_end_matches('}')), "{command}\n{text}");
+        }
+    }
 
     #[test]
     fn used_part_as_in_the_transcripts() {

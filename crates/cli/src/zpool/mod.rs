@@ -4,6 +4,8 @@ mod get;
 pub(crate) use get::fields as get_fields;
 mod import;
 mod list;
+#[cfg(test)]
+mod samples;
 mod status;
 mod status_json;
 mod status_text;
@@ -13,7 +15,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use crate::usage::Tool;
-use cenote::admin::{self, OpenPool, PoolFacts, Search};
+use cenote::admin::{self, OpenPool, PoolFacts, Problem, Search};
 use format::nicenum;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsString;
@@ -216,10 +218,15 @@ pub(crate) struct Opened {
 
 /// Opens pools: all that are found, or those named. What is wrong is said on standard error.
 pub(crate) fn open(names: &[String]) -> Opened {
+    open_saying(names, &Problem::to_string)
+}
+
+/// The same, with words of the verb's own for what is wrong.
+pub(crate) fn open_saying(names: &[String], words: &dyn Fn(&Problem) -> String) -> Opened {
     let (pools, problems) = admin::open_pools(&Search::from_env(), names);
     let mut code = 0;
     for problem in problems {
-        eprintln!("{}", crate::out::visible(&problem.to_string()));
+        eprintln!("{}", crate::out::visible(&words(&problem)));
         code = 1;
     }
     Opened { pools, code }

@@ -3,7 +3,8 @@
 use super::list::spare_word;
 use super::status_text::{self, Advice};
 use super::{
-    JSON_BY_GUID, JSON_FLAT, JSON_INT, JsonOptions, POWER, Stamp, nice, open, operands, repeat, status_json,
+    JSON_BY_GUID, JSON_FLAT, JSON_INT, JsonOptions, Operands, POWER, Stamp, nice, open, operands, repeat,
+    status_json,
 };
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
@@ -26,6 +27,7 @@ const LONG: &[Long] = &[
 ];
 
 /// What a status shows.
+#[derive(Default)]
 pub(super) struct Options {
     /// How vdevs are named.
     pub(super) names: Names,
@@ -53,23 +55,11 @@ impl Options {
     }
 }
 
-pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
+/// Options, operands and the stamp of a command line.
+fn parse(args: Vec<OsString>) -> Result<(Options, Operands, Stamp), Stop> {
     let mut walk = Getopt::new(args, "c:jdDegiLpPstT:vx", LONG);
     let mut stamp = Stamp::Off;
-    let mut options = Options {
-        names: Names::from_env(),
-        json: JsonOptions::default(),
-        exact: false,
-        verbose: false,
-        slow: false,
-        direct: false,
-        dedup: 0,
-        unhealthy_only: false,
-        initialize: false,
-        trim: false,
-        sick_only: false,
-        power: false,
-    };
+    let mut options = Options { names: Names::from_env(), ..Options::default() };
     while let Some((letter, value)) = walk.next()? {
         match letter {
             'c' => {
@@ -98,7 +88,11 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     options.json.check()?;
     options.exact |= options.json.int;
-    let operands = operands(walk)?;
+    Ok((options, operands(walk)?, stamp))
+}
+
+pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
+    let (options, operands, stamp) = parse(args)?;
     repeat(&operands, stamp, out, |pools| sample(&options, pools, out))
 }
 
@@ -507,3 +501,7 @@ fn dedup(options: &Options, status: &PoolStatus, text: &mut String) {
 fn nice_size(bytes: u64, exact: bool) -> String {
     if exact { bytes.to_string() } else { nicebytes(bytes) }
 }
+
+#[cfg(test)]
+#[path = "status_tests.rs"]
+mod tests;

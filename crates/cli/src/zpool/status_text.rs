@@ -1,6 +1,6 @@
-//! What `zpool status` and `zpool import` say about a diagnosis: status, action, message id.
+//! What `zpool status` says about a diagnosis: status, action, message id.
 
-use cenote::admin::{Diagnosis, Health};
+use cenote::admin::Diagnosis;
 
 /// The three texts; line breaks within them carry the tab of continuation lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ fn advice(status: &str, action: &str, msgid: Option<&'static str>) -> Advice {
     Advice { status: some(status), action: some(action), msgid }
 }
 
-/// For a pool in use.
+/// The texts for a diagnosis.
 pub(super) fn of_status(diagnosis: &Diagnosis) -> Advice {
     let id = msgid(diagnosis);
     match diagnosis {
@@ -184,101 +184,6 @@ pub(super) fn of_status(diagnosis: &Diagnosis) -> Advice {
 
 fn with_list(text: &str, features: &[String]) -> String {
     features.iter().fold(text.to_owned(), |text, feature| format!("{text}\n\t\t{feature}"))
-}
-
-/// For a pool that could be imported.
-pub(super) fn of_import(diagnosis: &Diagnosis, health: Health, destroyed: bool) -> Advice {
-    let status = match diagnosis {
-        Diagnosis::FaultedNoReplicas | Diagnosis::Faulted => {
-            "One or more devices are faulted in response to persistent errors."
-        }
-        Diagnosis::MissingNoReplicas | Diagnosis::Missing | Diagnosis::BadGuidSum => {
-            "One or more devices are missing from the system."
-        }
-        Diagnosis::CorruptLabelNoReplicas | Diagnosis::CorruptLabel => {
-            "One or more devices contains corrupted data."
-        }
-        Diagnosis::CorruptData => "The pool data is corrupted.",
-        Diagnosis::CorruptPool => "The pool metadata is corrupted.",
-        Diagnosis::Offline => "One or more devices are offlined.",
-        Diagnosis::Removed => "One or more devices are removed.",
-        Diagnosis::VersionNewer => "The pool is formatted using an incompatible version.",
-        Diagnosis::OldVersion => "The pool is formatted using a legacy on-disk version.",
-        Diagnosis::FeaturesDisabled => "Some supported features are not enabled on the pool.",
-        Diagnosis::Incompatible => {
-            "One or more features are enabled on the pool despite not being\n\
-             \trequested by the 'compatibility' property."
-        }
-        Diagnosis::HostidMismatch => "The pool was last accessed by another system.",
-        Diagnosis::ActiveElsewhere => "The pool is currently imported by another system.",
-        Diagnosis::Resilvering => "One or more devices were being resilvered.",
-        Diagnosis::BadLog => "Intent logs cannot be read.",
-        Diagnosis::Failing => "One or more devices has experienced an unrecoverable error.",
-        Diagnosis::UnsupportedForRead(_) | Diagnosis::UnsupportedForWrite(_) | Diagnosis::Healthy => "",
-    };
-    let mut status = (!status.is_empty()).then(|| status.to_owned());
-    match diagnosis {
-        Diagnosis::UnsupportedForRead(features) => {
-            status = Some(with_list(
-                "The pool uses the following feature(s) not supported on this system:",
-                features,
-            ));
-        }
-        Diagnosis::UnsupportedForWrite(features) => {
-            status = Some(with_list(
-                "The pool can only be accessed in read-only mode on this system. It\n\
-                 \tcannot be accessed in read-write mode because it uses the following\n\
-                 \tfeature(s) not supported on this system:",
-                features,
-            ));
-        }
-        _ => {}
-    }
-    let mut action = import_action(diagnosis, health).to_owned();
-    if destroyed && health != Health::Online {
-        action.push_str("\n\tThe pool was destroyed, but can be imported using the '-Df' flags.");
-    }
-    Advice { status, action: Some(action), msgid: msgid(diagnosis) }
-}
-
-fn import_action(diagnosis: &Diagnosis, health: Health) -> &'static str {
-    match (health, diagnosis) {
-        (_, Diagnosis::ActiveElsewhere) => {
-            "The pool must be exported from the other system\n\tbefore it can be safely imported."
-        }
-        (Health::Online, Diagnosis::OldVersion | Diagnosis::FeaturesDisabled | Diagnosis::Incompatible) => {
-            "The pool can be imported using its name or numeric identifier, though\n\
-             \tsome features will not be available without an explicit 'zpool upgrade'."
-        }
-        (Health::Online, Diagnosis::HostidMismatch) => {
-            "The pool can be imported using its name or numeric identifier and\n\tthe '-f' flag."
-        }
-        (Health::Online, Diagnosis::Healthy | Diagnosis::Resilvering | Diagnosis::Failing) => {
-            "The pool can be imported using its name or numeric identifier."
-        }
-        (Health::Degraded, _) => {
-            "The pool can be imported despite missing or damaged devices.  The\n\
-             \tfault tolerance of the pool may be compromised if imported."
-        }
-        (_, Diagnosis::VersionNewer) => {
-            "The pool cannot be imported.  Access the pool on a system running newer\n\
-             \tsoftware, or recreate the pool from backup."
-        }
-        (_, Diagnosis::UnsupportedForRead(_)) => {
-            "The pool cannot be imported. Access the pool on a system that supports\n\
-             \tthe required feature(s), or recreate the pool from backup."
-        }
-        (_, Diagnosis::UnsupportedForWrite(_)) => {
-            "The pool cannot be imported in read-write mode. Import the pool with\n\
-             \t\"-o readonly=on\", access the pool on a system that supports the\n\
-             \trequired feature(s), or recreate the pool from backup."
-        }
-        (_, Diagnosis::MissingNoReplicas | Diagnosis::Missing | Diagnosis::BadGuidSum) => {
-            "The pool cannot be imported. Attach the missing\n\tdevices and try again."
-        }
-        (Health::Online, _) => "The pool can be imported using its name or numeric identifier.",
-        _ => "The pool cannot be imported due to damaged devices or data.",
-    }
 }
 
 fn msgid(diagnosis: &Diagnosis) -> Option<&'static str> {

@@ -1,0 +1,217 @@
+//! `zpool status`.
+
+use super::diagnosis::{self, Facts};
+use super::{
+    AdminError, Checkpoint, Dedup, DedupBucket, ErrorScrub, Expansion, OpenPool, PoolStatus, Removal, Scan,
+    pool_facts, tree,
+};
+use crate::Error;
+use ::pool::{FeatureState, LoggedError};
+use format::ObjectId;
+use format::scan::{ScanFunc, ScanState};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use zpl::Filesystem;
+
+/// Bytes of one mapping of a removed vdev in memory.
+const MAPPING_SIZE: u64 = 24;
+
+fn failed(error: impl Into<Error>) -> AdminError {
+    AdminError::from(error.into())
+}
+
+fn state(state: ScanState) -> u64 {
+    match state {
+        ScanState::None => 0,
+        ScanState::Scanning | ScanState::ErrorScrubbing => 1,
+        ScanState::Finished => 2,
+        ScanState::Canceled => 3,
+    }
+}
+
+/// Everything that `zpool status` shows of a pool.
+pub fn pool_status(pool: &OpenPool) -> Result<PoolStatus, AdminError> {
+    let spa = pool.pool.spa();
+    let vdevs = tree::vdevs(pool)?;
+    let log = spa.error_log().map_err(failed)?;
+    let facts = pool_facts(pool)?;
+    let enabled: Vec<&str> = spa
+        .features()
+        .iter()
+        .filter(|(_, state)| *state != FeatureState::Disabled)
+        .map(|(feature, _)| feature.name)
+        .collect();
+    let compatibility = super::pool_property(pool, "compatibility")?;
+    let diagnosis = diagnosis::of_pool(&Facts {
+        root: &vdevs.root,
+        resilvering: tree::is_resilvering(pool)?,
+        errors: log.len() as u64,
+        version: facts.version,
+        unsupported_for_write: spa.features().unsupported(true),
+        compatibility: compatibility.as_ref().and_then(|p| p.value.text()).unwrap_or_default(),
+        enabled: &enabled,
+    });
+    Ok(PoolStatus {
+        facts,
+        diagnosis,
+        scan: scan(pool)?,
+        error_scrub: error_scrub(pool)?,
+        removal: removal(pool)?,
+        expansion: expansion(pool, &vdevs.root)?,
+        checkpoint: checkpoint(pool, vdevs.root.checkpoint)?,
+        error_count: log.len() as u64,
+        errors: damaged(pool, &log)?,
+        dedup: dedup(pool)?,
+        vdevs,
+    })
+}
+
+fn scan(pool: &OpenPool) -> Result<Option<Scan>, AdminError> {
+    let Some(scan) = pool.pool.spa().scan().map_err(failed)? else { return Ok(None) };
+    let function = match scan.func {
+        ScanFunc::Scrub => 1,
+        ScanFunc::Resilver => 2,
+        ScanFunc::None | ScanFunc::ErrorScrub => return Ok(None),
+    };
+    Ok(Some(Scan {
+        function,
+        state: state(scan.state),
+        start: scan.start_time,
+        end: scan.end_time,
+        to_examine: scan.to_examine,
+        examined: scan.examined,
+        skipped: scan.skipped,
+        processed: scan.processed,
+        errors: scan.errors,
+        paused: scan.is_paused(),
+    }))
+}
+
+fn error_scrub(pool: &OpenPool) -> Result<Option<ErrorScrub>, AdminError> {
+    let scrub = pool.pool.spa().error_scrub().map_err(failed)?;
+    let started = scrub.filter(|scrub| scrub.state != ScanState::None);
+    Ok(started.map(|scrub| ErrorScrub {
+        state: state(scrub.state),
+        start: scrub.start_time,
+        end: scrub.end_time,
+        to_examine: scrub.to_examine,
+        examined: scrub.examined,
+        errors: scrub.errors,
+        paused: scrub.paused_flags != 0,
+    }))
+}
+
+fn removal(pool: &OpenPool) -> Result<Option<Removal>, AdminError> {
+    let Some(removal) = pool.pool.spa().removal().map_err(failed)? else { return Ok(None) };
+    if removal.state == ScanState::None {
+        return Ok(None);
+    }
+    let tree = pool.pool.vdevs();
+    let mappings = tree.tops().filter_map(|(id, _)| tree.indirect(id)).map(|m| m.entries().len() as u64);
+    Ok(Some(Removal {
+        state: state(removal.state),
+        vdev: removal.vdev.map_or(0, |v| u64::from(v.0)),
+        start: removal.start_time,
+        end: removal.end_time,
+        to_copy: removal.to_copy,
+        copied: removal.copied,
+        mapping_memory: mappings.sum::<u64>().saturating_mul(MAPPING_SIZE),
+    }))
+}
+
+/// The newest expansion; of several vdevs only one can be expanded at a time.
+fn expansion(pool: &OpenPool, root: &super::Vdev) -> Result<Option<Expansion>, AdminError> {
+    let all = pool.pool.spa().expansions().map_err(failed)?;
+    let newest = all.into_iter().max_by_key(|e| (e.state == 1, e.start_time));
+    Ok(newest.map(|e| Expansion {
+        state: e.state,
+        vdev: u64::from(e.vdev.0),
+        start: e.start_time,
+        end: e.end_time,
+        to_copy: root.children.iter().find(|v| v.id == u64::from(e.vdev.0)).map_or(0, |v| v.alloc),
+        copied: e.copied,
+    }))
+}
+
+fn checkpoint(pool: &OpenPool, space: u64) -> Result<Option<Checkpoint>, AdminError> {
+    let spa = pool.pool.spa();
+    if let Some(uberblock) = spa.checkpoint().map_err(failed)? {
+        return Ok(Some(Checkpoint { time: uberblock.timestamp, space, discarding: false }));
+    }
+    // The feature stays in use until everything that the checkpoint held is free.
+    let discarding = spa.features().is_active("zpool_checkpoint") && space > 0;
+    Ok(discarding.then_some(Checkpoint { time: 0, space, discarding }))
+}
+
+fn dedup(pool: &OpenPool) -> Result<Option<Dedup>, AdminError> {
+    let spa = pool.pool.spa();
+    let tables = spa.dedup_tables().map_err(failed)?;
+    if tables.is_empty() {
+        return Ok(None);
+    }
+    let histogram = spa.dedup_histogram().map_err(failed)?;
+    let mut in_core = 0u64;
+    for (_, id) in tables.iter().flat_map(|table| &table.classes) {
+        in_core = in_core.saturating_add(pool.pool.mos().object(*id).map_err(failed)?.logical_end());
+    }
+    let bucket = |b: &format::ddt::DdtStat| DedupBucket {
+        blocks: b.blocks,
+        lsize: b.lsize,
+        psize: b.psize,
+        dsize: b.dsize,
+        ref_blocks: b.ref_blocks,
+        ref_lsize: b.ref_lsize,
+        ref_psize: b.ref_psize,
+        ref_dsize: b.ref_dsize,
+    };
+    Ok(Some(Dedup {
+        entries: histogram.total().blocks,
+        on_disk: spa.dedup_table_size().map_err(failed)?,
+        in_core,
+        cached: 0,
+        histogram: histogram.buckets.iter().map(bucket).collect(),
+    }))
+}
+
+/// Where the damaged blocks are, by name as far as names can be had.
+fn damaged(pool: &OpenPool, log: &[LoggedError]) -> Result<Vec<String>, AdminError> {
+    let mut files: HashMap<ObjectId, Option<Opened>> = HashMap::new();
+    let mut places = BTreeSet::new();
+    for error in log {
+        let object = error.key.object.0;
+        if error.dataset == ObjectId(0) {
+            places.insert(format!("<metadata>:<{object:#x}>"));
+            continue;
+        }
+        let opened = files.entry(error.dataset).or_insert_with(|| Opened::of(pool, error.dataset));
+        places.insert(match opened {
+            None => format!("<{:#x}>:<{object:#x}>", error.dataset.0),
+            Some(Opened { name, files }) => match path(files.as_ref(), error.key.object) {
+                Some(path) => format!("{name}:{path}"),
+                None => format!("{name}:<{object:#x}>"),
+            },
+        });
+    }
+    Ok(places.into_iter().collect())
+}
+
+/// A dataset with damage.
+struct Opened {
+    name: String,
+    files: Option<Arc<Filesystem>>,
+}
+
+impl Opened {
+    /// `None`: the dataset is gone.
+    fn of(pool: &OpenPool, id: ObjectId) -> Option<Opened> {
+        let dataset = pool.pool.dsl().dataset_by_object(id).ok()?;
+        let objset = dataset.open_objset().ok().filter(|objset| !objset.is_locked());
+        let files = objset.and_then(|objset| Filesystem::open(objset).ok());
+        Some(Opened { name: dataset.name().to_owned(), files })
+    }
+}
+
+fn path(files: Option<&Arc<Filesystem>>, object: ObjectId) -> Option<String> {
+    let path = files?.path_of(object).ok()??;
+    Some(String::from_utf8_lossy(&path).into_owned())
+}

@@ -1,0 +1,30 @@
+//! Running the commands.
+
+use std::path::Path;
+use std::process::Command;
+
+/// What a command did.
+pub(crate) struct Ran {
+    /// Standard output.
+    pub(crate) out: String,
+    /// Standard error.
+    pub(crate) err: String,
+    /// Exit code.
+    pub(crate) code: i32,
+}
+
+/// Runs `zpool …` or `zfs …` as `cenote zpool …`, with pools looked for in one folder only.
+pub(crate) fn run(devices: &Path, words: &[&str]) -> Ran {
+    let output = Command::new(env!("CARGO_BIN_EXE_cenote"))
+        .args(words)
+        .env_clear()
+        .env("TZ", "UTC0")
+        .env("CENOTE_DEVICES", devices)
+        .output()
+        .expect("the command starts");
+    Ran {
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        code: output.status.code().unwrap_or(-1),
+    }
+}
