@@ -10,8 +10,10 @@
 mod errno;
 pub mod fuse;
 pub mod pool_view;
+mod signals;
 pub mod view;
 
 pub use fuse::{MountError, MountOptions, Mounted, Unmounter};
 pub use pool_view::PoolView;
+pub use signals::Terminator;
 pub use view::{Attr, DirItem, Entry, FsView, Seek, SpaceInfo, Time, ViewError};

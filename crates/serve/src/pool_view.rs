@@ -123,6 +123,13 @@ impl PoolView {
         Ok(view)
     }
 
+    /// The kernel is to evaluate POSIX ACLs: the dataset's `acltype` says so.
+    #[must_use]
+    pub fn has_posix_acls(&self) -> bool {
+        const POSIX: u64 = 1;
+        self.split(ROOT).is_ok_and(|(slot, _)| setting(&slot.dataset, "acltype") == Some(POSIX))
+    }
+
     /// The slot of a dataset, given to it now if it has none.
     fn slot_for(&self, dataset: &Dataset, above: u64) -> Result<Arc<Slot>, ViewError> {
         let known =

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serve::fuse::{MountOptions, Mounted, mount};
-use serve::view::{Attr, DirItem, Entry, FsView, Kind, Seek, SpaceInfo, Time, ViewError};
+use cenote_serve::fuse::{MountOptions, Mounted, mount};
+use cenote_serve::view::{Attr, DirItem, Entry, FsView, Kind, Seek, SpaceInfo, Time, ViewError};
 
 const BLOCK: u64 = 4096;
 /// The number shown for the root, whose node is 1.

@@ -14,6 +14,8 @@
 
 use std::io::{self, Write};
 
+use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho, decode_posix};
+
 use super::meta::{Content, Kind, Meta, Segment, Stamp};
 
 const BLOCK: usize = 512;
@@ -420,12 +422,12 @@ fn decimal(time: Stamp) -> String {
 
 fn xattr_records(pax: &mut Vec<u8>, xattrs: &[(Vec<u8>, Vec<u8>)]) {
     for (name, value) in xattrs {
-        let acl = match name.as_slice() {
-            b"system.posix_acl_access" => acl_text(value).map(|text| (&b"SCHILY.acl.access"[..], text)),
-            b"system.posix_acl_default" => acl_text(value).map(|text| (&b"SCHILY.acl.default"[..], text)),
+        let key: Option<&[u8]> = match name {
+            name if name == POSIX_ACCESS.as_bytes() => Some(b"SCHILY.acl.access"),
+            name if name == POSIX_DEFAULT.as_bytes() => Some(b"SCHILY.acl.default"),
             _ => None,
         };
-        if let Some((key, text)) = acl {
+        if let Some((key, text)) = key.zip(acl_text(value)) {
             record(pax, key, text.as_bytes());
         }
         // A key ends at its first `=`: GNU tar writes that character, and the escape, as %XX.
@@ -443,25 +445,20 @@ fn xattr_records(pax: &mut Vec<u8>, xattrs: &[(Vec<u8>, Vec<u8>)]) {
 
 /// A POSIX ACL of Linux's attribute form (docs/on-disk/23-zpl.md, section 4) as text, ids as numbers.
 fn acl_text(value: &[u8]) -> Option<String> {
-    let entries = value.strip_prefix(&2u32.to_le_bytes())?;
-    let mut lines = Vec::new();
-    for entry in entries.chunks(8) {
-        let [t0, t1, p0, p1, i0, i1, i2, i3] = *entry else { return None };
-        let id = u32::from_le_bytes([i0, i1, i2, i3]);
-        let perm = u16::from_le_bytes([p0, p1]);
-        let who = match u16::from_le_bytes([t0, t1]) {
-            0x01 => "user:".to_owned(),
-            0x02 => format!("user:{id}"),
-            0x04 => "group:".to_owned(),
-            0x08 => format!("group:{id}"),
-            0x10 => "mask:".to_owned(),
-            0x20 => "other:".to_owned(),
-            _ => return None,
+    let line = |entry: &PosixEntry| {
+        let who = match entry.who {
+            PosixWho::UserObj => "user:".to_owned(),
+            PosixWho::User(id) => format!("user:{id}"),
+            PosixWho::GroupObj => "group:".to_owned(),
+            PosixWho::Group(id) => format!("group:{id}"),
+            PosixWho::Mask => "mask:".to_owned(),
+            PosixWho::Other => "other:".to_owned(),
         };
-        let bit = |mask, letter| if perm & mask != 0 { letter } else { '-' };
-        lines.push(format!("{who}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x')));
-    }
-    Some(lines.join(","))
+        let bit = |mask, letter| if entry.perm & mask != 0 { letter } else { '-' };
+        format!("{who}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x'))
+    };
+    let entries = decode_posix(value).ok()?;
+    Some(entries.iter().map(line).collect::<Vec<_>>().join(","))
 }
 
 #[cfg(test)]

@@ -278,7 +278,7 @@ impl Engine<'_> {
     fn faults(&self, faults: &[Fault]) {
         let mut devices = lock(&self.devices);
         for fault in faults {
-            let fresh = || DeviceReport { guid: fault.leaf, path: String::new(), io: 0, checksum: 0, missing: 0 };
+            let fresh = || DeviceReport { guid: fault.leaf, ..DeviceReport::default() };
             devices.entry(fault.leaf).or_insert_with(fresh).count(fault.kind);
         }
     }

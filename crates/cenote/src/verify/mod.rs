@@ -176,7 +176,7 @@ pub struct Damage {
 }
 
 /// A device with errors.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceReport {
     /// Which.
     pub guid: VdevGuid,
@@ -188,6 +188,8 @@ pub struct DeviceReport {
     pub checksum: u64,
     /// Reads that could not be tried: the device is not there.
     pub missing: u64,
+    /// Its state, in one word.
+    pub state: String,
 }
 
 impl DeviceReport {
@@ -198,6 +200,12 @@ impl DeviceReport {
             FaultKind::Missing => self.missing += 1,
         }
     }
+}
+
+/// Bytes of devices that a run over the whole pool will check, about: what is allocated.
+#[must_use]
+pub fn expected_bytes(pool: &Pool) -> Option<u64> {
+    pool.spa().space().ok().map(|space| space.allocated)
 }
 
 /// Verifies a pool.

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use dmu::traverse::Bookmark;
 use dmu::{ObjSet, Object};
 use format::objset::ObjsetType;
-use format::{BlockId, BlockPtr, Level, ObjType, ObjectId};
+use format::{BlockId, BlockPtr, Level, ObjType, ObjectId, VdevGuid};
+use vdev::tree::VdevState;
 use zpl::{Filesystem, Node};
 
 use super::engine::{Found, Hit, ObjectShape};
@@ -53,16 +54,33 @@ pub(super) fn report(pool: &Pool, plan: &Plan, found: Found) -> Report {
     }
 }
 
-/// Adds paths, and devices that are missing although no block asked for them.
-fn devices(pool: &Pool, found: HashMap<format::VdevGuid, DeviceReport>) -> Vec<DeviceReport> {
-    let status = pool.vdevs().status();
-    let mut all: Vec<DeviceReport> = found.into_values().collect();
-    for device in &mut all {
-        let path = status.find(device.guid).and_then(|vdev| vdev.path.as_ref());
-        device.path = path.map(|path| path.display().to_string()).unwrap_or_default();
+/// Adds paths and states, and devices that are missing although no block asked for them.
+fn devices(pool: &Pool, mut found: HashMap<VdevGuid, DeviceReport>) -> Vec<DeviceReport> {
+    let mut all = Vec::new();
+    for vdev in pool.vdevs().status().walk() {
+        let met = found.remove(&vdev.guid);
+        let is_bad_leaf = vdev.children.is_empty() && vdev.kind.is_leaf() && vdev.state != VdevState::Online;
+        if met.is_none() && !is_bad_leaf {
+            continue;
+        }
+        let mut device = met.unwrap_or_default();
+        device.guid = vdev.guid;
+        device.path = vdev.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        device.state = state_word(vdev.state).to_owned();
+        all.push(device);
     }
-    all.sort_by(|a, b| (&a.path, a.guid).cmp(&(&b.path, b.guid)));
     all
+}
+
+fn state_word(state: VdevState) -> &'static str {
+    match state {
+        VdevState::Offline => "offline",
+        VdevState::Removed => "removed",
+        VdevState::Unavail => "unavailable",
+        VdevState::Faulted => "faulted",
+        VdevState::Degraded => "degraded",
+        VdevState::Online => "online",
+    }
 }
 
 /// Joins ranges that touch.

@@ -1,0 +1,92 @@
+//! What `cp` and `tar` have in common: how problems and progress are told.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ::cenote::copy::host::Lost;
+use ::cenote::copy::{Observer, Problem, Summary};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::term;
+
+/// Prints problems, and counts those that are the same for every file.
+pub(super) struct Teller {
+    verbose: bool,
+    bar: ProgressBar,
+    files: u64,
+    /// Attributes that the host does not take: how often, and where first.
+    lost: HashMap<String, (u64, String)>,
+}
+
+impl Teller {
+    pub(super) fn new(verbose: bool) -> Teller {
+        // Hidden by itself where standard error is no terminal.
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+        let style = ProgressStyle::with_template("{spinner} {msg} {bytes}, {bytes_per_sec}, {elapsed}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        if !verbose {
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        Teller { verbose, bar, files: 0, lost: HashMap::new() }
+    }
+
+    fn say(&self, text: impl std::fmt::Display) {
+        self.bar.suspend(|| term::complain(text));
+    }
+
+    /// Tells what was only counted, and ends the progress bar.
+    pub(super) fn finish(&mut self, summary: &Summary) {
+        self.bar.finish_and_clear();
+        let mut lost: Vec<_> = self.lost.drain().collect();
+        lost.sort();
+        for (what, (times, first)) in lost {
+            let more = if times > 1 { format!(" and {} more", times - 1) } else { String::new() };
+            term::complain(format_args!("warning: {first}{more}: {what}"));
+        }
+        if summary.failures > 0 {
+            let plural = if summary.failures == 1 { "problem" } else { "problems" };
+            term::complain(format_args!("not everything was copied: {} {plural}, see above", summary.failures));
+        }
+    }
+}
+
+/// The kind of a loss, the same for all files that suffer it.
+fn kind_of(lost: &Lost) -> String {
+    match lost {
+        Lost::Owner => "owner not kept: only root can give files away".to_owned(),
+        Lost::Xattr(name, why) => {
+            let space = name.split(|&byte| byte == b'.').next().unwrap_or_default();
+            format!("extended attributes {}.* not kept: {why}", term::escape(space))
+        }
+        Lost::Mode(why) => format!("permissions not kept: {why}"),
+        Lost::Times(why) => format!("times not kept: {why}"),
+        other => format!("{other:?}"),
+    }
+}
+
+impl Observer for Teller {
+    fn begins(&mut self, path: &[u8]) {
+        self.files += 1;
+        if self.verbose {
+            self.bar.suspend(|| eprintln!("{}", term::escape(path)));
+        } else if self.files % 64 == 0 {
+            self.bar.set_message(format!("{} files,", self.files));
+        }
+    }
+
+    fn copied(&mut self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
+
+    fn problem(&mut self, path: &[u8], problem: &Problem) {
+        let shown = term::escape(path);
+        match problem {
+            Problem::Lost(lost) => {
+                let entry = self.lost.entry(kind_of(lost)).or_insert((0, shown));
+                entry.0 += 1;
+            }
+            minor if minor.is_minor() => self.say(format_args!("warning: {shown}: {minor}")),
+            failure => self.say(format_args!("{shown}: {}", term::chain(failure))),
+        }
+    }
+}

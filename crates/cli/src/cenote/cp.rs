@@ -1,0 +1,131 @@
+//! `cenote cp`: files, trees and volumes to a folder of this machine.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ::cenote::copy::extract::Extractor;
+use ::cenote::copy::host::{Damaged, HostTree};
+use ::cenote::copy::meta::Stamp;
+use ::cenote::copy::source::children;
+
+use super::copying::Teller;
+use super::open::{Found, Session, Source};
+use super::{Failure, Outcome, code, term};
+
+/// Copy files, directories and volumes out of a pool
+///
+/// Modes, times to the nanosecond, extended attributes, POSIX ACLs, holes and hard links among the
+/// copied files are kept; owners too where the system permits. Symbolic links are copied, never
+/// followed; nothing is written outside DESTINATION. Contents of `/` go right into an existing
+/// DESTINATION. A volume becomes a raw image with holes. A file that cannot be read whole is left
+/// out and told, see --partial.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Copy directories with all that is in them
+    #[arg(short = 'r', short_alias = 'R', long)]
+    recursive: bool,
+    /// The same as -r: attributes are kept in any case
+    #[arg(short = 'a', long)]
+    archive: bool,
+    /// With -r: also the file systems below, as directories of their names
+    #[arg(long)]
+    children: bool,
+    /// Leave owners alone
+    #[arg(long)]
+    no_owner: bool,
+    /// Keep files that cannot be read whole, with zeros in place of what is lost (still told)
+    #[arg(long)]
+    partial: bool,
+    /// Name each file as it is copied
+    #[arg(short, long)]
+    verbose: bool,
+    /// POOL/DATASET[@SNAPSHOT]:/PATH or POOL/VOLUME[@SNAPSHOT], then where to copy to
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DESTINATION")]
+    paths: Vec<OsString>,
+}
+
+/// Where copies go: into a folder under their own names, or to one name in a folder.
+struct Destination {
+    folder: PathBuf,
+    /// The name to take instead of the source's.
+    name: Option<Vec<u8>>,
+}
+
+impl Destination {
+    fn new(to: &OsStr, is_single: bool) -> Result<Destination, Failure> {
+        let path = Path::new(to);
+        if path.is_dir() {
+            return Ok(Destination { folder: path.to_path_buf(), name: None });
+        }
+        let shown = term::escape(to.as_bytes());
+        if !is_single {
+            return Err(Failure::Message(format!("{shown}: not a directory")));
+        }
+        let name = path.file_name().filter(|_| !to.as_bytes().ends_with(b"/."));
+        let name = name.ok_or_else(|| Failure::Message(format!("{shown}: no such directory")))?;
+        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).to_path_buf();
+        Ok(Destination { folder, name: Some(name.as_bytes().to_vec()) })
+    }
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let Some((to, sources)) = args.paths.split_last() else { return Err(Failure::Silent) };
+    let session = Session::new(&args.source);
+    let destination = Destination::new(to, sources.len() == 1)?;
+    let tree = HostTree::open(&destination.folder, !args.no_owner).map_err(|error| {
+        let folder = term::escape(destination.folder.as_os_str().as_bytes());
+        Failure::Message(format!("{folder}: {error}"))
+    })?;
+    let damaged = if args.partial { Damaged::ZeroFill } else { Damaged::LeaveOut };
+    let mut teller = Teller::new(args.verbose);
+    let mut failed = false;
+    let mut extractor = Extractor::new(tree, damaged, &mut teller);
+    for source in sources {
+        if let Err(failure) = copy(args, &session, source, &destination, &mut extractor) {
+            failed = true;
+            match failure {
+                Failure::Message(text) => term::complain(text),
+                Failure::Silent => {}
+            }
+        }
+    }
+    let summary = extractor.summary().clone();
+    drop(extractor);
+    teller.finish(&summary);
+    Ok(code(failed || summary.failures > 0))
+}
+
+fn copy(
+    args: &Args,
+    session: &Session<'_>,
+    source: &OsStr,
+    destination: &Destination,
+    to: &mut Extractor<'_>,
+) -> Result<(), Failure> {
+    let shown = source.as_bytes();
+    match session.find(source, false)? {
+        Found::Volume(dataset, volume) => {
+            let own = dataset.name().rsplit('/').next().unwrap_or_default().as_bytes();
+            let name = destination.name.as_deref().unwrap_or(own);
+            let written = i64::try_from(dataset.dsl().phys().creation_time).unwrap_or_default();
+            to.copy_volume(&volume, shown, name, Stamp { secs: written, nanos: 0 });
+        }
+        Found::File(file) => {
+            if file.node.is_dir() && !(args.recursive || args.archive) {
+                let shown = term::escape(shown);
+                return Err(Failure::Message(format!("-r not given; leaving out directory '{shown}'")));
+            }
+            let own = file.path.rsplit(|&byte| byte == b'/').next().filter(|name| !name.is_empty());
+            let name = destination.name.as_deref().or(own);
+            let pool = file.dataset.pool().clone();
+            let below = move |dataset: &str| children(&pool, dataset);
+            let below: Option<&dyn Fn(&str) -> _> = if args.children { Some(&below) } else { None };
+            to.copy(&file.fs, &file.node, (file.dataset.name(), shown), name, below);
+        }
+    }
+    Ok(())
+}

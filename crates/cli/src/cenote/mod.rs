@@ -1,0 +1,118 @@
+//! `cenote`: files of a pool without mounting it, checking of pools, and mounting.
+//!
+//! Every verb works on `POOL/dataset[@snapshot]:/path`, reads only, and opens the pool in this
+//! process. What cannot be read is told on standard error and makes the exit code 1, whatever
+//! else succeeded.
+
+mod cat;
+mod copying;
+mod cp;
+mod find;
+mod glob;
+mod ls;
+mod mount;
+mod open;
+mod prompt;
+mod stat;
+mod tar;
+mod term;
+mod verify;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use term::complain;
+
+const ABOUT: &str = "Reads ZFS pools without a kernel module: list, copy, check and mount their files";
+
+const LONG_ABOUT: &str = "\
+Reads ZFS pools without a kernel module: list, copy, check and mount their files.
+
+Files are named POOL/DATASET[@SNAPSHOT]:/PATH. The pool may be given by its guid. It is opened
+read-only, as of its last transaction group; nothing is ever written to its devices. Devices and
+image files are looked for where -d says (a folder, a device or an image; repeatable), else in
+CENOTE_DEVICES (one path a line) and ZPOOL_IMPORT_PATH (separated by colons), else among the
+devices of this machine.
+
+Encrypted datasets need --key DATASET=FILE, or --key DATASET=prompt; when the command runs at a
+terminal, it asks for a key that was not given.
+
+Exit status: 0 all done; 1 something could not be read, found or written; 2 wrong usage.
+`verify` has its own, see `cenote verify --help`.";
+
+#[derive(Parser)]
+#[command(name = "cenote", version, about = ABOUT, long_about = LONG_ABOUT, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Ls(ls::Args),
+    Stat(stat::Args),
+    Cat(cat::Args),
+    Cp(cp::Args),
+    Tar(tar::Args),
+    Find(find::Args),
+    Verify(verify::Args),
+    Mount(mount::Args),
+}
+
+/// Why a verb ends at once. Everything that concerns one file of several is told and passed over
+/// instead.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// To be said.
+    Message(String),
+    /// All has been said.
+    Silent,
+}
+
+impl<E: std::error::Error + 'static> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::Message(term::chain(&error))
+    }
+}
+
+/// A verb's exit code, or why there was no sense in going on.
+type Outcome = Result<u8, Failure>;
+
+/// Exit code of a verb that met `problems`.
+fn code(has_problems: bool) -> u8 {
+    u8::from(has_problems)
+}
+
+/// Runs `cenote` with these arguments, the first of which is its name.
+pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let args = find::with_long_options(args.collect());
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors, and go to standard output.
+            let code = if error.use_stderr() { 2 } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let outcome = match cli.verb {
+        Verb::Ls(args) => ls::run(&args),
+        Verb::Stat(args) => stat::run(&args),
+        Verb::Cat(args) => cat::run(&args),
+        Verb::Cp(args) => cp::run(&args),
+        Verb::Tar(args) => tar::run(&args),
+        Verb::Find(args) => find::run(&args),
+        Verb::Verify(args) => verify::run(&args),
+        Verb::Mount(args) => mount::run(&args),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(Failure::Silent) => ExitCode::from(1),
+        Err(Failure::Message(text)) => {
+            text.lines().for_each(complain);
+            ExitCode::from(1)
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `cenote mount`: a read-only FUSE mount.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use serve::fuse::{MountOptions, Mounted, mount};
+use serve::{PoolView, Terminator, ViewError};
+
+use super::open::{Session, Source, parse};
+use super::{Failure, Outcome, code, term};
+
+/// Mount a file system or snapshot read-only, through FUSE
+///
+/// Served by this process until it is unmounted (umount, fusermount3 -u) or interrupted. Snapshots are
+/// in the directory .zfs/snapshot; going there mounts nothing more. The mount is nosuid and nodev.
+/// Made by a user it is private, and shows that user everything, whoever the files belong to; with
+/// --allow-other, and for root, the files' permissions count.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Return when it is mounted, and serve it in the background
+    #[arg(short, long)]
+    background: bool,
+    /// Also show the file systems below, as directories of their names
+    #[arg(short = 'R', long)]
+    children: bool,
+    /// Let other users in
+    #[arg(long)]
+    allow_other: bool,
+    /// Threads (default: twice the processors)
+    #[arg(short = 'j', long, value_name = "N")]
+    threads: Option<usize>,
+    /// In the background process: tell readiness and let go of the terminal
+    #[arg(long, hide = true)]
+    detached: bool,
+    /// POOL/DATASET[@SNAPSHOT]
+    #[arg(value_name = "TARGET")]
+    target: OsString,
+    /// The directory to mount on
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+}
+
+/// What the background process says when it is mounted.
+const READY: &[u8] = b"mounted\n";
+
+pub(super) fn run(args: &Args) -> Outcome {
+    if args.background && !args.detached {
+        return in_background();
+    }
+    // Before any thread is started, so that all of them leave the signals to one.
+    let terminator = Terminator::new()?;
+    let session = Session::new(&args.source);
+    let target = parse(&args.target)?;
+    if target.path.as_ref().is_some_and(|path| path != b"/") {
+        return Err(Failure::Message("a file system is mounted as a whole: give POOL/DATASET without a path".to_owned()));
+    }
+    let dataset = session.unlocked_dataset(&target)?;
+    let view = PoolView::new(&dataset, args.children)?;
+    let posix_acl = view.has_posix_acls();
+    let name = dataset.name().to_owned();
+    let options = MountOptions {
+        source: name.clone(),
+        allow_other: args.allow_other,
+        posix_acl,
+        threads: args.threads,
+        reporter: Some(Box::new(move |node, error: &ViewError| {
+            term::complain(format_args!("{name}: file with inode number {node}: {}", term::chain(error)));
+        })),
+    };
+    let mounted = mount(Arc::new(view), &args.directory, options)?;
+    if args.detached {
+        let_go()?;
+    }
+    serve_until_end(mounted, terminator)
+}
+
+fn serve_until_end(mounted: Mounted, terminator: Terminator) -> Outcome {
+    let at = term::escape(mounted.at().as_os_str().as_bytes());
+    let (mut unmounter, waiter) = mounted.split();
+    // The first signal unmounts; files still open are served on. The second ends the process.
+    terminator.watch(move |times| {
+        if times > 1 {
+            std::process::exit(1);
+        }
+        if let Err(error) = unmounter.unmount() {
+            term::complain(format_args!("cannot unmount {at}: {error}"));
+        }
+    })?;
+    waiter.wait()?;
+    Ok(code(false))
+}
+
+/// Starts this command again as a child that serves, and waits until it says that it is mounted. The
+/// child keeps the terminal until then: it may have to ask for a key.
+fn in_background() -> Outcome {
+    let mut child = Command::new(std::env::current_exe()?);
+    child.args(std::env::args_os().skip(1)).arg("--detached").stdout(Stdio::piped());
+    let mut child = child.spawn()?;
+    let mut said = Vec::new();
+    if let Some(out) = child.stdout.take() {
+        out.take(READY.len() as u64).read_to_end(&mut said)?;
+    }
+    if said == READY {
+        return Ok(0);
+    }
+    // It has said why.
+    let status = child.wait()?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1).max(1))
+}
+
+/// In the child: says that it is mounted, and leaves the session and files of whoever started it.
+fn let_go() -> io::Result<()> {
+    use rustix::fs::{Mode, OFlags, open};
+    io::stdout().write_all(READY)?;
+    io::stdout().flush()?;
+    rustix::process::setsid()?;
+    rustix::process::chdir("/")?;
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}

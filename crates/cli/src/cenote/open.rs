@@ -1,0 +1,366 @@
+//! From the arguments to open pools, datasets and files.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ::cenote::copy::meta::Kind;
+use ::cenote::{Dataset, Error, Filesystem, Node, OpenOptions, Pool, Target, Volume};
+
+use super::{Failure, prompt, term};
+
+/// Links followed in one path, as in Linux.
+const LINKS_MAX: usize = 40;
+/// Times that a key is asked for.
+const ATTEMPTS: usize = 3;
+/// Most bytes read from a key file; the longest key is a passphrase of 512.
+const KEY_MAX: u64 = 4096;
+
+/// Options of all verbs: where the pool is, and how it is opened.
+#[derive(clap::Args)]
+pub(crate) struct Source {
+    /// Look here for the pool's devices: a folder, a device or an image file; repeatable
+    #[arg(short = 'd', long = "device", value_name = "PATH")]
+    devices: Vec<PathBuf>,
+    /// Load the key of DATASET from FILE, or ask for it when FILE is `prompt`; repeatable
+    #[arg(long = "key", value_name = "DATASET=FILE")]
+    keys: Vec<OsString>,
+    /// Bytes of memory for cached blocks (suffixes K, M, G)
+    #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = parse_bytes)]
+    cache: u64,
+    /// Open the newest state that is not newer than this transaction group
+    #[arg(long, value_name = "TXG")]
+    txg: Option<u64>,
+    /// If the newest state cannot be read, open the newest that can
+    #[arg(long)]
+    recover: bool,
+    /// Open the pool as it was when its checkpoint was taken
+    #[arg(long)]
+    checkpoint: bool,
+    /// Open a pool that was destroyed
+    #[arg(long)]
+    destroyed: bool,
+    /// Open the pool although top-level or log devices are missing: read what is left
+    #[arg(long)]
+    missing: bool,
+}
+
+/// `128M` and the like.
+pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err("use a number with K, M, G or T".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "use a number with K, M, G or T".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
+}
+
+/// Opened pools, by the name they were asked for.
+pub(super) struct Session<'a> {
+    source: &'a Source,
+    pools: RefCell<HashMap<String, Pool>>,
+}
+
+/// What a target leads to.
+pub(super) enum Found {
+    /// A file of a file system.
+    File(FoundFile),
+    /// A volume.
+    Volume(Dataset, Volume),
+}
+
+/// A file, and where it is.
+pub(super) struct FoundFile {
+    pub(super) dataset: Dataset,
+    pub(super) fs: Arc<Filesystem>,
+    pub(super) node: Node,
+    /// The path from the root, without slashes at its ends and links resolved on the way.
+    pub(super) path: Vec<u8>,
+    /// What to call it: as the user did.
+    pub(super) shown: Vec<u8>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(source: &'a Source) -> Session<'a> {
+        Session { source, pools: RefCell::default() }
+    }
+
+    fn options(&self) -> OpenOptions {
+        let source = self.source;
+        let mut options = OpenOptions::new()
+            .cache_bytes(usize::try_from(source.cache).unwrap_or(usize::MAX))
+            .recover(source.recover)
+            .checkpoint(source.checkpoint)
+            .destroyed(source.destroyed)
+            .allow_missing_logs(source.missing)
+            .allow_missing_devices(source.missing);
+        if let Some(txg) = source.txg {
+            options = options.max_txg(txg);
+        }
+        let devices = if source.devices.is_empty() { devices_of_environment() } else { source.devices.clone() };
+        devices.into_iter().fold(options, OpenOptions::search)
+    }
+
+    /// The pool of that name or guid.
+    pub(super) fn pool(&self, name: &str) -> Result<Pool, Failure> {
+        if let Some(pool) = self.pools.borrow().get(name) {
+            return Ok(pool.clone());
+        }
+        let pool = Pool::open(name, &self.options()).map_err(|error| self.cannot_open(name, &error))?;
+        self.load_keys(name, &pool)?;
+        self.pools.borrow_mut().insert(name.to_owned(), pool.clone());
+        Ok(pool)
+    }
+
+    fn cannot_open(&self, name: &str, error: &Error) -> Failure {
+        let hint = if self.source.devices.is_empty() {
+            "\nthe devices of this machine were looked at; -d PATH names a folder, a device or an image"
+        } else {
+            ""
+        };
+        let name = term::escape(name.as_bytes());
+        Failure::Message(format!("cannot open pool '{name}': {}{hint}", term::chain(error)))
+    }
+
+    /// Loads the keys that were given for datasets of this pool.
+    fn load_keys(&self, called: &str, pool: &Pool) -> Result<(), Failure> {
+        for key in &self.source.keys {
+            let (dataset, from) = split_key(key)?;
+            if dataset.split(['/', '@']).next() != Some(called) {
+                continue;
+            }
+            let dataset = with_real_pool(&dataset, called, pool);
+            if from == "prompt" {
+                self.ask(pool, &dataset, &dataset)?;
+                continue;
+            }
+            let material = read_key(&from)?;
+            pool.load_key(&dataset, &material).map_err(|error| {
+                let file = term::escape(from.as_bytes());
+                Failure::Message(format!("cannot load the key of '{dataset}' from {file}: {}", term::chain(&error)))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the key of `root` until it fits `dataset`.
+    fn ask(&self, pool: &Pool, dataset: &str, root: &str) -> Result<(), Failure> {
+        for attempt in 1..=ATTEMPTS {
+            let answer = prompt::secret(&format!("Enter passphrase or hex key for '{}': ", term::escape(root.as_bytes())));
+            let answer = answer.map_err(|error| Failure::Message(format!("cannot ask for the key of '{root}': {error}")))?;
+            let Some(answer) = answer else { break };
+            match pool.load_key(dataset, &answer) {
+                Ok(()) => return Ok(()),
+                Err(error) if attempt < ATTEMPTS => term::complain(term::chain(&error)),
+                Err(error) => return Err(Failure::Message(format!("cannot load the key of '{root}': {}", term::chain(&error)))),
+            }
+        }
+        Err(Failure::Message(format!("no key for '{root}'")))
+    }
+
+    /// Runs `open`, and once more after asking for the key that it lacks.
+    fn unlocked<T>(&self, dataset: &Dataset, open: impl Fn(&Dataset) -> Result<T, Error>) -> Result<T, Failure> {
+        match open(dataset) {
+            Err(Error::Locked { root, .. }) if prompt::is_possible() => {
+                self.ask(dataset.pool(), dataset.name(), &root)?;
+                Ok(open(dataset)?)
+            }
+            Err(error @ Error::Locked { .. }) => {
+                let Error::Locked { root, .. } = &error else { return Err(error.into()) };
+                let hint = format!("{}\n--key '{root}=FILE' loads it", term::chain(&error));
+                Err(Failure::Message(hint))
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// The dataset that a target names.
+    pub(super) fn dataset(&self, target: &Target) -> Result<Dataset, Failure> {
+        let called = target.pool();
+        let pool = self.pool(called)?;
+        let name = with_real_pool(&target.dataset, called, &pool);
+        pool.dataset(&name).map_err(|error| {
+            let name = term::escape(name.as_bytes());
+            Failure::Message(format!("cannot open '{name}': {}", term::chain(&error)))
+        })
+    }
+
+    /// As [`Session::dataset`], and asks for its key if that is needed.
+    pub(super) fn unlocked_dataset(&self, target: &Target) -> Result<Dataset, Failure> {
+        let dataset = self.dataset(target)?;
+        self.unlocked(&dataset, Dataset::filesystem)?;
+        Ok(dataset)
+    }
+
+    /// Opens what a target names. The last component is followed if it is a link and `follow` says so,
+    /// or if the path ends in a slash; links on the way always are, within the file system.
+    pub(super) fn find(&self, text: &OsStr, follow: bool) -> Result<Found, Failure> {
+        let target = parse(text)?;
+        let dataset = self.dataset(&target)?;
+        let shown = text.as_bytes().to_vec();
+        if target.path.is_none() && dataset.dsl().is_volume().map_err(Error::from)? {
+            let volume = self.unlocked(&dataset, Dataset::volume)?;
+            return Ok(Found::Volume(dataset, volume));
+        }
+        let fs = self.unlocked(&dataset, |dataset| Ok(Arc::clone(dataset.filesystem()?.filesystem())))?;
+        let wanted = target.path.unwrap_or_else(|| b"/".to_vec());
+        let follow = follow || wanted.ends_with(b"/");
+        match resolve(&fs, &wanted, follow) {
+            Ok(Resolved { node, path }) => Ok(Found::File(FoundFile { dataset, fs, node, path, shown })),
+            Err(Unresolved::Error(error)) => {
+                Err(Failure::Message(format!("{}: {}", term::escape(&shown), term::chain(&error))))
+            }
+            Err(Unresolved::Message(why)) => Err(Failure::Message(format!("{}: {why}", term::escape(&shown)))),
+        }
+    }
+
+    /// As [`Session::find`], for verbs that have no use for volumes.
+    pub(super) fn find_file(&self, text: &OsStr, follow: bool) -> Result<FoundFile, Failure> {
+        match self.find(text, follow)? {
+            Found::File(file) => Ok(file),
+            Found::Volume(dataset, _) => Err(Failure::Message(format!(
+                "{}: is a volume; `cenote cat` and `cenote cp` read its image",
+                term::escape(dataset.name().as_bytes())
+            ))),
+        }
+    }
+}
+
+/// Splits a target or says what is wrong with it.
+pub(super) fn parse(text: &OsStr) -> Result<Target, Failure> {
+    Target::parse(text).ok_or_else(|| {
+        let text = term::escape(text.as_bytes());
+        Failure::Message(format!("'{text}': not of the form POOL/DATASET[@SNAPSHOT]:/PATH"))
+    })
+}
+
+/// The name with the pool's own name in place of what it was called, which may be its guid.
+fn with_real_pool(dataset: &str, called: &str, pool: &Pool) -> String {
+    match dataset.strip_prefix(called) {
+        Some(rest) => format!("{}{rest}", pool.name()),
+        None => dataset.to_owned(),
+    }
+}
+
+fn devices_of_environment() -> Vec<PathBuf> {
+    let split = |name: &str, at: u8| -> Vec<PathBuf> {
+        let value = std::env::var_os(name).unwrap_or_default().into_vec();
+        let parts = value.split(|&byte| byte == at).filter(|part| !part.is_empty());
+        parts.map(|part| PathBuf::from(OsStr::from_bytes(part))).collect()
+    };
+    let mut all = split("CENOTE_DEVICES", b'\n');
+    all.extend(split("ZPOOL_IMPORT_PATH", b':'));
+    all
+}
+
+/// `DATASET=FILE`. Names of datasets have no equals signs.
+fn split_key(key: &OsStr) -> Result<(String, OsString), Failure> {
+    let bytes = key.as_bytes();
+    let at = bytes.iter().position(|&byte| byte == b'=');
+    let parts = at.and_then(|at| Some((bytes.get(..at)?, bytes.get(at + 1..)?)));
+    parts
+        .and_then(|(name, file)| Some((String::from_utf8(name.to_vec()).ok()?, OsStr::from_bytes(file).to_owned())))
+        .filter(|(name, file)| !name.is_empty() && !file.is_empty())
+        .ok_or_else(|| Failure::Message(format!("--key '{}': not of the form DATASET=FILE", term::escape(bytes))))
+}
+
+fn read_key(file: &OsStr) -> Result<Vec<u8>, Failure> {
+    use std::io::Read;
+    let mut key = Vec::new();
+    let read = std::fs::File::open(file).and_then(|file| file.take(KEY_MAX).read_to_end(&mut key));
+    match read {
+        Ok(_) => Ok(key),
+        Err(error) => Err(Failure::Message(format!("cannot read key file {}: {error}", term::escape(file.as_bytes())))),
+    }
+}
+
+struct Resolved {
+    node: Node,
+    path: Vec<u8>,
+}
+
+enum Unresolved {
+    Message(&'static str),
+    Error(Error),
+}
+
+impl<E: Into<Error>> From<E> for Unresolved {
+    fn from(error: E) -> Unresolved {
+        Unresolved::Error(error.into())
+    }
+}
+
+/// Walks a path as the system would in a root of its own: `..` at the top stays there, and an
+/// absolute link starts again from the file system's root.
+fn resolve(fs: &Arc<Filesystem>, path: &[u8], follow: bool) -> Result<Resolved, Unresolved> {
+    let root = fs.node(fs.root())?;
+    let mut at: Vec<(Vec<u8>, Node)> = Vec::new();
+    let components = |path: &[u8]| -> Vec<Vec<u8>> {
+        path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).rev().collect()
+    };
+    let mut todo = components(path);
+    let mut links = 0;
+    while let Some(name) = todo.pop() {
+        let here = at.last().map_or(&root, |(_, node)| node);
+        if !here.is_dir() {
+            return Err(Unresolved::Message("Not a directory"));
+        }
+        match name.as_slice() {
+            b"." => continue,
+            b".." => {
+                at.pop();
+                continue;
+            }
+            _ => {}
+        }
+        let id = fs.lookup(here, &name)?.ok_or(Unresolved::Message("No such file or directory"))?;
+        let node = fs.node(id)?;
+        if node.kind() == Kind::Symlink && (follow || !todo.is_empty()) {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Unresolved::Message("Too many levels of symbolic links"));
+            }
+            let target = node.readlink()?;
+            if target.starts_with(b"/") {
+                at.clear();
+            }
+            todo.extend(components(&target));
+        } else {
+            at.push((name, node));
+        }
+    }
+    let node = at.last().map_or(root, |(_, node)| node.clone());
+    let names: Vec<&[u8]> = at.iter().map(|(name, _)| name.as_slice()).collect();
+    if path.ends_with(b"/") && !node.is_dir() {
+        return Err(Unresolved::Message("Not a directory"));
+    }
+    Ok(Resolved { node, path: names.join(&b'/') })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_bytes("128M"), Ok(128 << 20));
+        assert_eq!(parse_bytes("3"), Ok(3));
+        assert_eq!(parse_bytes("2GiB"), Ok(2 << 30));
+        assert!(parse_bytes("M").is_err() && parse_bytes("1X").is_err() && parse_bytes("99999999T").is_err());
+    }
+
+    #[test]
+    fn keys_are_split_at_the_first_equals_sign() {
+        let (name, file) = split_key("p/a=/x=y".as_ref()).unwrap_or_default();
+        assert_eq!((name.as_str(), file.to_str()), ("p/a", Some("/x=y")));
+        assert!(split_key("p/a".as_ref()).is_err() && split_key("=x".as_ref()).is_err());
+    }
+}

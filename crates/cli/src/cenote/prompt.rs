@@ -1,0 +1,68 @@
+//! Asking for a key at the terminal.
+
+use std::io::{self, Write};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+/// Longest line taken.
+const LINE_MAX: usize = 4096;
+/// What the keys Ctrl-C and Ctrl-D send.
+const CANCEL: u8 = 3;
+const END: u8 = 4;
+
+/// The terminal without echo, put right again when dropped.
+struct Quiet<'a> {
+    terminal: &'a rustix::fd::OwnedFd,
+    before: Termios,
+}
+
+impl Quiet<'_> {
+    fn new(terminal: &rustix::fd::OwnedFd) -> io::Result<Quiet<'_>> {
+        let before = tcgetattr(terminal)?;
+        let mut quiet = before.clone();
+        // Without signals: one that ended us here would leave the terminal without echo.
+        quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+        quiet.local_modes.insert(LocalModes::ICANON | LocalModes::ECHONL);
+        tcsetattr(terminal, OptionalActions::Flush, &quiet)?;
+        Ok(Quiet { terminal, before })
+    }
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
+    }
+}
+
+/// There is a terminal to ask at.
+pub(super) fn is_possible() -> bool {
+    use std::io::IsTerminal;
+    io::stderr().is_terminal() && open("/dev/tty", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).is_ok()
+}
+
+/// Asks for a line that is not shown. `None`: the user does not want to.
+///
+/// # Errors
+/// There is no terminal, or it fails.
+pub(super) fn secret(question: &str) -> io::Result<Option<Vec<u8>>> {
+    let terminal = open("/dev/tty", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+    let mut err = io::stderr().lock();
+    write!(err, "{question}")?;
+    err.flush()?;
+    let quiet = Quiet::new(&terminal)?;
+    let mut line = Vec::new();
+    let mut byte = [0u8];
+    while line.len() < LINE_MAX && rustix::io::read(&terminal, &mut byte)? == 1 {
+        match byte {
+            [b'\n' | END] => break,
+            [CANCEL] => {
+                drop(quiet);
+                writeln!(err)?;
+                return Ok(None);
+            }
+            [other] => line.push(other),
+        }
+    }
+    Ok(Some(line).filter(|line| !line.is_empty()))
+}

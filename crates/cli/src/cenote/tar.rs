@@ -1,0 +1,81 @@
+//! `cenote tar`: files and trees as an archive.
+
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use ::cenote::copy::archive::Archiver;
+use ::cenote::copy::host::Damaged;
+use ::cenote::copy::source::children;
+use ::cenote::copy::tar::TarWriter;
+
+use super::copying::Teller;
+use super::open::{Session, Source};
+use super::term::RawOut;
+use super::{Failure, Outcome, code, term};
+
+/// Write files and directories as a tar archive (pax format)
+///
+/// Names are those from the root of the file system. Times have nanoseconds; extended attributes are
+/// SCHILY.xattr records, POSIX ACLs also SCHILY.acl ones (extract with `tar --xattrs --acls`); files
+/// with holes are stored sparse (GNU 1.0). A file that cannot be read whole is left out and told,
+/// see --partial; to know that before its header is written, files with more than 32 MiB of data
+/// are read twice.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Write to FILE instead of standard output; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<OsString>,
+    /// Write holes as zeros, for programs that do not know sparse files
+    #[arg(long)]
+    no_sparse: bool,
+    /// Also the file systems below, as directories of their names
+    #[arg(long)]
+    children: bool,
+    /// Keep files that cannot be read whole, with zeros in place of what is lost (still told)
+    #[arg(long)]
+    partial: bool,
+    /// Name each file as it is written
+    #[arg(short, long)]
+    verbose: bool,
+    /// POOL/DATASET[@SNAPSHOT]:/PATH
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let output = output(args)?;
+    let session = Session::new(&args.source);
+    // Opened before anything is written: a wrong name must not leave half an archive.
+    let found: Vec<_> = args.targets.iter().map(|target| session.find_file(target, false)).collect::<Result<_, _>>()?;
+    let damaged = if args.partial { Damaged::ZeroFill } else { Damaged::LeaveOut };
+    let mut teller = Teller::new(args.verbose);
+    let tar = TarWriter::new(BufWriter::with_capacity(256 << 10, output), !args.no_sparse);
+    let mut archiver = Archiver::new(tar, damaged, &mut teller);
+    for file in &found {
+        let pool = file.dataset.pool().clone();
+        let below = move |dataset: &str| children(&pool, dataset);
+        let below: Option<&dyn Fn(&str) -> _> = if args.children { Some(&below) } else { None };
+        archiver.add(&file.fs, &file.node, (file.dataset.name(), &file.shown), &file.path, below)?;
+    }
+    let summary = archiver.finish()?;
+    teller.finish(&summary);
+    Ok(code(summary.failures > 0))
+}
+
+fn output(args: &Args) -> Result<Box<dyn Write>, Failure> {
+    match &args.file {
+        Some(file) if file != "-" => {
+            let created = std::fs::File::create(file);
+            let created = created
+                .map_err(|error| Failure::Message(format!("{}: {error}", term::escape(file.as_bytes()))))?;
+            Ok(Box::new(created))
+        }
+        _ if io::IsTerminal::is_terminal(&io::stdout()) => {
+            Err(Failure::Message("an archive is not written to a terminal: use -f FILE or a pipe".to_owned()))
+        }
+        _ => Ok(Box::new(RawOut)),
+    }
+}

@@ -1,0 +1,161 @@
+//! What is written for people: names as they can be shown, times, sizes, messages.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// A name as bytes for an output. On a terminal, bytes that would steer it, or are no text, are
+/// written as escapes; into a file or pipe a name goes as it is.
+pub(super) fn name(bytes: &[u8], to_terminal: bool) -> Vec<u8> {
+    if to_terminal { escape(bytes).into_bytes() } else { bytes.to_vec() }
+}
+
+/// Control characters and bytes that are no UTF-8 as `\n`, `\x1b` and the like.
+pub(super) fn escape(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\n' => out.push_str("\\n"),
+                '\t' => out.push_str("\\t"),
+                '\r' => out.push_str("\\r"),
+                '\\' => out.push_str("\\\\"),
+                c if is_steering(c) => {
+                    let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+                }
+                c => out.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    out
+}
+
+/// Control characters, and the marks that turn the direction of text around.
+fn is_steering(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Writes `cenote: TEXT` to standard error. What comes from a pool is escaped there even when that
+/// is a file: messages are read by people sooner or later.
+pub(super) fn complain(text: impl std::fmt::Display) {
+    let mut err = io::stderr().lock();
+    // Nobody is left to tell when standard error is gone.
+    let _ = writeln!(err, "cenote: {text}");
+}
+
+/// An error and its causes in one line.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.ends_with(&more) {
+            let _ = write!(text, ": {more}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// Standard output without a buffer between.
+pub(super) struct RawOut;
+
+impl AsFd for RawOut {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        rustix::stdio::stdout()
+    }
+}
+
+impl Write for RawOut {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(self.as_fd(), bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Standard output is a terminal.
+pub(super) fn out_is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Seconds since 1970 as `2026-11-20 10:57:01`, in UTC: a pool does not say where it was used.
+pub(super) fn date(secs: i64) -> String {
+    let (days, second) = (secs.div_euclid(86_400), secs.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Year, month and day of a day counted from 1970-01-01, by the Gregorian calendar.
+fn civil(days: i64) -> (i64, i64, i64) {
+    // Counted from a first of March, so that the leap day is the last of its year.
+    let days = days.saturating_add(719_468);
+    let era = days.div_euclid(146_097);
+    let of_era = days.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// `drwxr-sr-t` of a mode.
+pub(super) fn mode(mode: u32) -> String {
+    let kind = match mode & 0o170_000 {
+        0o010_000 => 'p',
+        0o020_000 => 'c',
+        0o040_000 => 'd',
+        0o060_000 => 'b',
+        0o120_000 => 'l',
+        0o140_000 => 's',
+        _ => '-',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, letters) in [(6, 0o4000, ['s', 'S']), (3, 0o2000, ['s', 'S']), (0, 0o1000, ['t', 'T'])] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => letters[0],
+            (false, true) => letters[1],
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_a_terminal_is_escaped() {
+        assert_eq!(escape(b"a\x1b[2J\n\xffb\\"), "a\\u{1b}[2J\\n\\xffb\\\\");
+        assert_eq!(escape("\u{202e}ä".as_bytes()), "\\u{202e}ä");
+        assert_eq!(name(b"\x1b", false), b"\x1b");
+    }
+
+    #[test]
+    fn dates() {
+        assert_eq!(date(0), "1970-01-01 00:00:00");
+        assert_eq!(date(951_827_696), "2000-02-29 12:34:56");
+        assert_eq!(date(-1), "1969-12-31 23:59:59");
+        assert_eq!(date(4_107_542_399), "2100-02-28 23:59:59");
+        let _ = (date(i64::MAX), date(i64::MIN));
+    }
+
+    #[test]
+    fn modes() {
+        assert_eq!(mode(0o100_644), "-rw-r--r--");
+        assert_eq!(mode(0o041_777), "drwxrwxrwt");
+        assert_eq!(mode(0o106_610), "-rwS--s---");
+        assert_eq!(mode(0o120_777), "lrwxrwxrwx");
+    }
+}
