@@ -1,9 +1,11 @@
-//! Hostile bytes: an error or the right data, never a panic, and no more output than asked for.
+//! Hostile bytes: an error or the right data, never a panic, and no more memory than the output and a
+//! constant.
 //!
-//! Plain `cargo test` runs each target on random inputs and on the corpus in `tests/__fuzz__`;
-//! `cargo bolero test` searches on. Targets that random bytes would not get far into start from valid
-//! input and change a few bytes of it.
+//! Images start from those of real pools in `tests/__fuzz__`. What is behind a checksum or a MAC, where
+//! no changed byte gets through, starts from input made valid here, of the sizes of real blocks, and
+//! is then changed.
 
+use bolero::{ValueGenerator, produce};
 use cenote_codec::checksum::{
     self, Salt, verify_gang_header, verify_trailer, verify_zil, write_gang_header, write_trailer, write_zil,
 };
@@ -12,9 +14,35 @@ use cenote_codec::crypt::{CryptError, DataKey, KeyObject, Suite, WrappingKey, bl
 use cenote_codec::gf256;
 use format::blkptr::CryptParams;
 use format::{BlockPtr, ChecksumId, CompressionId, Endian};
+use testkit::alloc::{Counting, thread_peak};
+use testkit::fuzz::Target;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What an algorithm may need beyond its output. Zstandard's tables come from C and are not seen here; it
+/// decodes straight into the output and has no window of its own.
+const SCRATCH_MAX: usize = 128 << 10;
 
 /// Changes of single bytes, at places taken modulo the length.
 type Changes = Vec<(u16, u8)>;
+
+/// Random bytes, up to `max` of them. Without a range of its own, a vector gets 64 at most.
+fn bytes(max: usize) -> impl ValueGenerator<Output = Vec<u8>> {
+    produce::<Vec<u8>>().with().len(0..=max)
+}
+
+/// The words of a pointer.
+fn words() -> impl ValueGenerator<Output = Vec<u8>> {
+    bytes(128)
+}
+
+/// Decompresses and checks what that takes.
+fn decompress_within_bounds(id: CompressionId, image: &[u8], block: &mut [u8]) -> bool {
+    let (result, peak) = thread_peak(|| decompress(id, image, block));
+    assert!(peak <= SCRATCH_MAX, "{id}: {peak} bytes");
+    result.is_ok()
+}
 
 fn change(bytes: &mut [u8], changes: &Changes) {
     let len = bytes.len().max(1);
@@ -44,37 +72,39 @@ fn key(suite: u8) -> DataKey {
         .expect("lengths")
 }
 
-/// One byte for the algorithm, two for the size of the block in units of 16 bytes, then the image. The
-/// corpus starts from the images of docs/on-disk/13-checksums-compression.md.
+/// One byte for the algorithm, two for the size of the block in units of 16 bytes, then the image.
 #[test]
 fn decompress_any_bytes() {
-    bolero::check!().for_each(|input: &[u8]| {
-        let Some(([id, low, high], image)) = input.split_first_chunk() else { return };
+    let target = Target::new(env!("CARGO_MANIFEST_DIR"), "decompress_any_bytes");
+    // The block is at most 1 MiB.
+    bolero::check!().for_each(target.bound((1 << 20) + SCRATCH_MAX, 0).checked(|input| {
+        let Some(([id, low, high], image)) = input.split_first_chunk() else { return false };
         let mut block = vec![0; 16 * usize::from(u16::from_le_bytes([*low, *high]))];
-        let _ = decompress(any_compression(*id), image, &mut block);
-    });
+        decompress_within_bounds(any_compression(*id), image, &mut block)
+    }));
 }
 
 #[test]
 fn decompress_damaged_images() {
-    bolero::check!().with_type::<(u8, u8, Vec<u8>, Changes)>().for_each(|(id, repeat, data, changes)| {
+    let input = (produce::<u8>(), 0u8..8, bytes(4000), produce::<Changes>());
+    bolero::check!().with_generator(input).for_each(|(id, repeat, data, changes)| {
         let data = data.repeat(usize::from(*repeat) + 1);
         let id = any_compression(*id);
         let Some(mut image) = compress(id, 3, &data, 2 * data.len() + 64) else { return };
         image.resize(image.len().next_multiple_of(512), 0);
         let mut block = vec![0; data.len()];
-        assert_eq!(decompress(id, &image, &mut block), Ok(()));
+        assert!(decompress_within_bounds(id, &image, &mut block));
         assert!(block == data, "{id}");
         change(&mut image, changes);
-        let _ = decompress(id, &image, &mut block);
+        decompress_within_bounds(id, &image, &mut block);
         let cut = image.len() / 2;
-        let _ = decompress(id, &image[..cut], &mut block);
+        decompress_within_bounds(id, &image[..cut], &mut block);
     });
 }
 
 #[test]
 fn checksums_of_any_pointer() {
-    bolero::check!().with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(words, data)| {
+    bolero::check!().with_generator((words(), bytes(5000))).for_each(|(words, data)| {
         let bp = pointer(words);
         let _ = checksum::verify(&bp, data, None);
         let _ = checksum::verify(&bp, data, Some(&Salt([1; 32])));
@@ -85,114 +115,111 @@ fn checksums_of_any_pointer() {
 
 #[test]
 fn trailers() {
-    bolero::check!().with_type::<(Vec<u8>, Vec<u8>, u64, Changes)>().for_each(
-        |(region, words, at, changes)| {
-            let verifier = [*at, 0, 0, 0];
-            let _ = verify_trailer(region, verifier);
-            let mut region = region.clone();
-            if write_trailer(&mut region, verifier).is_ok() {
-                assert_eq!(verify_trailer(&region, verifier), Ok(Some(Endian::Little)));
-                let written = region.clone();
-                change(&mut region, changes);
-                if region != written {
-                    assert_eq!(verify_trailer(&region, verifier), Ok(None));
-                }
+    let input = (bytes(3000), words(), produce::<u64>(), produce::<Changes>());
+    bolero::check!().with_generator(input).for_each(|(region, words, at, changes)| {
+        let verifier = [*at, 0, 0, 0];
+        let _ = verify_trailer(region, verifier);
+        let mut region = region.clone();
+        if write_trailer(&mut region, verifier).is_ok() {
+            assert_eq!(verify_trailer(&region, verifier), Ok(Some(Endian::Little)));
+            let written = region.clone();
+            change(&mut region, changes);
+            if region != written {
+                assert_eq!(verify_trailer(&region, verifier), Ok(None));
             }
-            let bp = pointer(words);
-            if write_gang_header(&mut region, &bp).is_ok() {
-                assert_eq!(verify_gang_header(&region, &bp), Ok(Some(Endian::Little)));
-            }
-        },
-    );
+        }
+        let bp = pointer(words);
+        if write_gang_header(&mut region, &bp).is_ok() {
+            assert_eq!(verify_gang_header(&region, &bp), Ok(Some(Endian::Little)));
+        }
+    });
 }
 
 #[test]
 fn log_blocks() {
-    bolero::check!().with_type::<(Vec<u8>, Vec<u8>, bool, u8, Changes)>().for_each(
-        |(words, records, is_old, suite, changes)| {
-            let id = if *is_old { ChecksumId::Zilog } else { ChecksumId::Zilog2 };
-            let bp = pointer(words)
-                .with_prop_bits(39, 1, 0)
-                .with_prop_bits(40, 8, id.id().into())
-                .with_prop_bits(48, 8, 9)
-                .with_prop_bits(56, 6, 0b10_0000)
-                .with_word(0, 8);
-            let key = key(*suite);
-            let mut block = vec![0; 184];
-            block.extend_from_slice(records);
-            let used = block.len() as u64;
-            block.resize(block.len().next_multiple_of(4096), 0);
-            let nused_at = if *is_old { block.len() - 184 + 136 } else { 136 };
-            block[nused_at..nused_at + 8].copy_from_slice(&used.to_le_bytes());
-            let params = bp.crypt_params().expect("an encrypted pointer");
-            let plain = block.clone();
-            if let (false, Ok(mac)) = (*is_old, block::encrypt_zil_block(&key, &params, &mut block)) {
-                assert!(write_zil(&bp, &mut block, Some(&mac)));
-                assert_eq!(verify_zil(&bp, &block), Some((Endian::Little, used as usize)));
-                let mut opened = block.clone();
-                assert_eq!(block::decrypt_zil_block(&key, &bp, &mut opened), Ok(()));
-                assert_eq!(opened[184..], plain[184..]);
-            }
-            change(&mut block, changes);
-            let _ = verify_zil(&bp, &block);
-            let _ = block::decrypt_zil_block(&key, &bp, &mut block);
-        },
-    );
+    let input = (words(), bytes(9000), produce::<bool>(), produce::<u8>(), produce::<Changes>());
+    bolero::check!().with_generator(input).for_each(|(words, records, is_old, suite, changes)| {
+        let id = if *is_old { ChecksumId::Zilog } else { ChecksumId::Zilog2 };
+        let bp = pointer(words)
+            .with_prop_bits(39, 1, 0)
+            .with_prop_bits(40, 8, id.id().into())
+            .with_prop_bits(48, 8, 9)
+            .with_prop_bits(56, 6, 0b10_0000)
+            .with_word(0, 8);
+        let key = key(*suite);
+        let mut block = vec![0; 184];
+        block.extend_from_slice(records);
+        let used = block.len() as u64;
+        block.resize(block.len().next_multiple_of(4096), 0);
+        let nused_at = if *is_old { block.len() - 184 + 136 } else { 136 };
+        block[nused_at..nused_at + 8].copy_from_slice(&used.to_le_bytes());
+        let params = bp.crypt_params().expect("an encrypted pointer");
+        let plain = block.clone();
+        if let (false, Ok(mac)) = (*is_old, block::encrypt_zil_block(&key, &params, &mut block)) {
+            assert!(write_zil(&bp, &mut block, Some(&mac)));
+            assert_eq!(verify_zil(&bp, &block), Some((Endian::Little, used as usize)));
+            let mut opened = block.clone();
+            assert_eq!(block::decrypt_zil_block(&key, &bp, &mut opened), Ok(()));
+            assert_eq!(opened[184..], plain[184..]);
+        }
+        change(&mut block, changes);
+        let _ = verify_zil(&bp, &block);
+        let _ = block::decrypt_zil_block(&key, &bp, &mut block);
+    });
 }
 
 #[test]
 fn blocks_of_dnodes() {
-    bolero::check!().with_type::<(Vec<u8>, Vec<u8>, u8, bool, Changes)>().for_each(
-        |(cores, words, suite, is_big, changes)| {
-            let key = key(*suite);
-            let order = if *is_big { Endian::Big } else { Endian::Little };
-            let mut block = vec![0; 16384];
-            for (slot, core) in block.chunks_exact_mut(512).zip(cores.chunks(16)) {
-                slot[..core.len()].copy_from_slice(core);
-            }
-            let params = CryptParams { salt: [1; 8], iv: [2; 12], mac: [0; 16] };
-            let plain = block.clone();
-            if let Ok(mac) = block::encrypt_dnode_block(&key, &params, order, &mut block) {
-                let [low, high] = [0, 8].map(|at| Endian::Little.get_u64(&mac, at).unwrap());
-                let bp = BlockPtr::HOLE
-                    .with_word(0, 8)
-                    .with_word(4, 0x0101_0101_0101_0101)
-                    .with_word(5, 0x0202_0202_0202_0202)
-                    .with_word(11, 0x0202_0202_0000_0000)
-                    .with_word(14, low)
-                    .with_word(15, high)
-                    .with_prop_bits(48, 8, 10)
-                    .with_prop_bits(61, 1, 1)
-                    .with_prop_bits(63, 1, u64::from(!is_big));
-                assert_eq!(block::decrypt_dnode_block(&key, &bp, &mut block), Ok(()));
-                assert!(block == plain);
-            }
-            change(&mut block, changes);
-            let _ = block::decrypt_dnode_block(&key, &pointer(words), &mut block);
-            let _ = block::decrypt_dnode_block(
-                &key,
-                &pointer(words).with_word(0, 8),
-                cores.clone().as_mut_slice(),
-            );
-        },
-    );
+    // 32 slots of 16 KiB: the first bytes of each decide how the block is taken apart.
+    let input = (bytes(512), words(), produce::<u8>(), produce::<bool>(), produce::<Changes>());
+    bolero::check!().with_generator(input).for_each(|(cores, words, suite, is_big, changes)| {
+        let key = key(*suite);
+        let order = if *is_big { Endian::Big } else { Endian::Little };
+        let mut block = vec![0; 16384];
+        for (slot, core) in block.chunks_exact_mut(512).zip(cores.chunks(16)) {
+            slot[..core.len()].copy_from_slice(core);
+        }
+        let params = CryptParams { salt: [1; 8], iv: [2; 12], mac: [0; 16] };
+        let plain = block.clone();
+        if let Ok(mac) = block::encrypt_dnode_block(&key, &params, order, &mut block) {
+            let [low, high] = [0, 8].map(|at| Endian::Little.get_u64(&mac, at).unwrap());
+            let bp = BlockPtr::HOLE
+                .with_word(0, 8)
+                .with_word(4, 0x0101_0101_0101_0101)
+                .with_word(5, 0x0202_0202_0202_0202)
+                .with_word(11, 0x0202_0202_0000_0000)
+                .with_word(14, low)
+                .with_word(15, high)
+                .with_prop_bits(48, 8, 10)
+                .with_prop_bits(61, 1, 1)
+                .with_prop_bits(63, 1, u64::from(!is_big));
+            assert_eq!(block::decrypt_dnode_block(&key, &bp, &mut block), Ok(()));
+            assert!(block == plain);
+        }
+        change(&mut block, changes);
+        let _ = block::decrypt_dnode_block(&key, &pointer(words), &mut block);
+        let _ =
+            block::decrypt_dnode_block(&key, &pointer(words).with_word(0, 8), cores.clone().as_mut_slice());
+    });
 }
 
 #[test]
 fn any_protected_block() {
-    bolero::check!().with_type::<(Vec<u8>, Vec<u8>, u8)>().for_each(|(words, data, suite)| {
-        let (bp, key) = (pointer(words), key(*suite));
-        let mut data = data.clone();
-        let _ = block::verify_auth(&key, &bp, &data);
-        let _ = block::verify_indirect_mac(&bp, &data);
-        let _ = block::objset_macs(&key, &data, bp.byte_order());
-        let mut objset = data.clone();
-        objset.resize(4096, 0);
-        let _ = block::objset_macs(&key, &objset, bp.byte_order());
-        if block::decrypt_block(&key, &bp, &mut data) == Err(CryptError::Authentication) {
-            assert!(data.iter().all(|byte| *byte == 0));
-        }
-    });
+    bolero::check!().with_generator((words(), bytes(5000), produce::<u8>())).for_each(
+        |(words, data, suite)| {
+            let (bp, key) = (pointer(words), key(*suite));
+            let mut data = data.clone();
+            let _ = block::verify_auth(&key, &bp, &data);
+            let _ = block::verify_indirect_mac(&bp, &data);
+            let _ = block::objset_macs(&key, &data, bp.byte_order());
+            let mut objset = data.clone();
+            objset.resize(4096, 0);
+            let _ = block::objset_macs(&key, &objset, bp.byte_order());
+            if block::decrypt_block(&key, &bp, &mut data) == Err(CryptError::Authentication) {
+                assert!(data.iter().all(|byte| *byte == 0));
+            }
+        },
+    );
 }
 
 #[test]
@@ -218,15 +245,20 @@ fn key_objects() {
 
 #[test]
 fn passphrases() {
-    bolero::check!().with_type::<(Vec<u8>, u64, u8)>().for_each(|(passphrase, salt, rounds)| {
-        assert_eq!(WrappingKey::from_passphrase(passphrase, *salt, u64::from(*rounds)).is_ok(), *rounds > 0);
-    });
+    bolero::check!().with_generator((bytes(600), produce::<u64>(), produce::<u8>())).for_each(
+        |(passphrase, salt, rounds)| {
+            assert_eq!(
+                WrappingKey::from_passphrase(passphrase, *salt, u64::from(*rounds)).is_ok(),
+                *rounds > 0
+            );
+        },
+    );
 }
 
 #[test]
 fn raidz_columns() {
-    type Input = (u8, u8, u8, Vec<u8>, Vec<u8>);
-    bolero::check!().with_type::<Input>().for_each(|(nparity, ndata, short, data, missing)| {
+    let input = (produce::<u8>(), produce::<u8>(), produce::<u8>(), bytes(1500), bytes(4));
+    bolero::check!().with_generator(input).for_each(|(nparity, ndata, short, data, missing)| {
         let (nparity, ndata) = (usize::from(*nparity) % 4, usize::from(*ndata) % 40);
         let len = data.len();
         let short = usize::from(*short) % (len + 1);

@@ -115,7 +115,8 @@ fn decode_entry(number: usize, entry: &[u8], sector: u64, disk_size: u64) -> Opt
     let start = first.checked_mul(sector)?;
     let end = last.checked_add(1)?.checked_mul(sector)?;
     let there = kind != [0; 16] && first > 0 && start < end && end <= disk_size;
-    there.then_some(Partition { number, kind, start: DeviceOffset(start), len: end - start })
+    // Not before it is known that the end is behind the start.
+    there.then(|| Partition { number, kind, start: DeviceOffset(start), len: end - start })
 }
 
 /// CRC-32 as in Ethernet and GPT.
@@ -196,6 +197,16 @@ mod tests {
             disk.write_at(&[0xff], DeviceOffset((64 << 20) - 512 + 20)).unwrap();
             assert_eq!(partitions(&disk).unwrap(), None, "both broken");
         }
+    }
+
+    #[test]
+    fn a_partition_that_ends_before_it_starts_is_none() {
+        let mut entry = [7; 128];
+        entry[32..40].copy_from_slice(&20u64.to_le_bytes());
+        entry[40..48].copy_from_slice(&10u64.to_le_bytes());
+        assert_eq!(decode_entry(1, &entry, 512, 1 << 20), None);
+        entry[40..48].copy_from_slice(&20u64.to_le_bytes());
+        assert_eq!(decode_entry(1, &entry, 512, 1 << 20).map(|found| found.len), Some(512));
     }
 
     #[test]

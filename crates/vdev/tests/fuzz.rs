@@ -2,13 +2,22 @@
 
 use cenote_vdev::device::Device;
 use cenote_vdev::device::memory::MemoryDevice;
-use cenote_vdev::geometry::{Draid, DraidParams, Expansion, Raidz, ReflowState};
+use cenote_vdev::geometry::{BlockMap, Draid, DraidParams, Expansion, Raidz, ReflowState};
 use cenote_vdev::{gpt, label};
 use codec::checksum::write_trailer;
-use format::label::{CONFIG_OFFSET, CONFIG_SIZE, LABEL_SIZE, RING_OFFSET, verifier};
+use format::label::{CONFIG_OFFSET, CONFIG_SIZE, RING_OFFSET, label_offset, verifier};
 use format::{AllocOffset, Ashift, DeviceOffset, Psize, Txg};
+use testkit::alloc::Counting;
+use testkit::fuzz::Target;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 const DISK: u64 = 64 << 20;
+
+fn target(name: &str) -> Target {
+    Target::new(env!("CARGO_MANIFEST_DIR"), name)
+}
 
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, byte| {
@@ -19,122 +28,153 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
+/// Writes the checksums that the header of a table needs to be believed.
+fn make_right(disk: &MemoryDevice, header: &mut [u8]) {
+    let word = |at: usize| u64::from(u32::from_le_bytes(header[at..at + 4].try_into().unwrap()));
+    let (count, size, len) = (word(80), word(84), word(12) as usize);
+    let table = u64::from_le_bytes(header[72..80].try_into().unwrap()).saturating_mul(512);
+    let total = count * size;
+    if total <= 1 << 20 && table.saturating_add(total) <= disk.size() {
+        let mut entries = vec![0; total as usize];
+        disk.read_at(&mut entries, DeviceOffset(table)).unwrap();
+        header[88..92].copy_from_slice(&crc32(&entries).to_le_bytes());
+    }
+    header[16..20].fill(0);
+    let mut whole = header.to_vec();
+    whole.resize(len.clamp(92, 512), 0);
+    header[16..20].copy_from_slice(&crc32(&whole).to_le_bytes());
+}
+
+/// Option bit 0: the checksums stay as they are. Then the 92 bytes of a header, then entries.
 #[test]
-fn gpt_of_anything() {
-    bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
+fn partition_tables() {
+    // At most 1 MiB of entries is read; the test reads them once, too.
+    bolero::check!().for_each(target("partition_tables").bound(5 << 19, 16).checked(|input| {
+        let Some(([options, header @ ..], entries)) = input.split_first_chunk::<93>() else { return false };
         let disk = MemoryDevice::new(1 << 20);
-        let head = &bytes[..bytes.len().min(1 << 19)];
-        disk.write_at(head, DeviceOffset(512)).unwrap();
-        for partition in gpt::partitions(&disk).unwrap().unwrap_or_default() {
-            assert!(partition.start.0 + partition.len <= disk.size());
+        let mut header = header.to_vec();
+        disk.write_at(&entries[..entries.len().min(1 << 18)], DeviceOffset(1024)).unwrap();
+        if options & 1 == 0 {
+            make_right(&disk, &mut header);
         }
-    });
+        disk.write_at(&header, DeviceOffset(512)).unwrap();
+        let Some(found) = gpt::partitions(&disk).unwrap() else { return false };
+        for partition in &found {
+            assert!(partition.len > 0 && partition.start.0 + partition.len <= disk.size());
+        }
+        true
+    }));
 }
 
-/// A header whose checksum is right, so that what is behind it is reached.
+/// A label whose trailers are right: its number, the number of a slot, two bytes for the length of the
+/// configuration, that configuration, an uberblock. Bits of the number: 2, nothing is made right.
 #[test]
-fn gpt_with_right_checksums() {
-    bolero::check!().with_type::<(u64, u32, u32, u16, Vec<u8>)>().for_each(
-        |(table, count, entry_size, len, entries)| {
-            let disk = MemoryDevice::new(1 << 20);
-            let mut header = vec![0; usize::from(*len % 513).max(92)];
-            header[..8].copy_from_slice(b"EFI PART");
-            let length = header.len() as u32;
-            header[12..16].copy_from_slice(&length.to_le_bytes());
-            header[24..32].copy_from_slice(&1u64.to_le_bytes());
-            // Mostly the usual place and size, so that entries are decoded.
-            let table = if table % 4 == 0 { *table } else { 2 };
-            let entry_size = if entry_size % 4 == 0 { *entry_size } else { 128 };
-            let count = if count % 4 == 0 { *count } else { (entries.len() / 128) as u32 };
-            header[72..80].copy_from_slice(&table.to_le_bytes());
-            header[80..84].copy_from_slice(&count.to_le_bytes());
-            header[84..88].copy_from_slice(&entry_size.to_le_bytes());
-            let used = entries.len() / 128 * 128;
-            header[88..92].copy_from_slice(&crc32(&entries[..used]).to_le_bytes());
-            let crc = crc32(&header);
-            header[16..20].copy_from_slice(&crc.to_le_bytes());
-            disk.write_at(&header, DeviceOffset(512)).unwrap();
-            disk.write_at(&entries[..used], DeviceOffset(1024)).unwrap();
-            for partition in gpt::partitions(&disk).unwrap().unwrap_or_default() {
-                assert!(partition.len > 0 && partition.start.0 + partition.len <= disk.size());
-            }
-        },
-    );
-}
-
-#[test]
-fn labels_of_anything() {
-    bolero::check!().with_type::<(u8, u32, Vec<u8>)>().for_each(|(label, offset, bytes)| {
+fn labels() {
+    // Configuration and ring of one label at a time, and 4 KiB for each page of the disk in memory.
+    bolero::check!().for_each(target("labels").bound(1 << 20, 64).checked(|input| {
+        let Some(([number, slot, low, high], rest)) = input.split_first_chunk() else { return false };
+        let is_right = number & 4 == 0;
+        let base = label_offset(usize::from(number % 4), DISK).0;
+        let len = usize::from(u16::from_le_bytes([*low, *high]));
+        let (config, uberblock) = rest.split_at(len.min(rest.len()));
         let disk = MemoryDevice::new(DISK);
-        let base = format::label::label_offset(usize::from(label % 4), DISK).0;
-        let at = base + u64::from(*offset) % LABEL_SIZE;
-        let room = (DISK - at).min(bytes.len() as u64) as usize;
-        disk.write_at(&bytes[..room], DeviceOffset(at)).unwrap();
+        for (contents, size, at) in [
+            (config, CONFIG_SIZE, base + CONFIG_OFFSET),
+            (uberblock, 1024, base + RING_OFFSET + u64::from(slot % 128) * 1024),
+        ] {
+            let mut region = vec![0; size];
+            let len = contents.len().min(size - 40);
+            region[..len].copy_from_slice(&contents[..len]);
+            if is_right {
+                write_trailer(&mut region, verifier(DeviceOffset(at))).unwrap();
+            }
+            disk.write_at(&region, DeviceOffset(at)).unwrap();
+        }
         let probe = label::probe(&disk);
-        assert!(probe.configs.len() <= 4 && probe.uberblocks.len() <= 4 * 128 * 4);
-    });
+        assert!(probe.configs.len() <= 1 && probe.uberblocks.len() <= 1);
+        for label in 0..4 {
+            let _ = label::boot_env(&disk, label);
+        }
+        let _ = (probe.guid(), probe.newest_uberblock(), label::looks_like_leaf(&disk));
+        !probe.is_empty()
+    }));
 }
 
-/// Contents behind trailers that verify: any list, any uberblock.
-#[test]
-fn labels_with_right_checksums() {
-    bolero::check!().with_type::<(u8, Vec<u8>, Vec<u8>)>().for_each(|(slot, config, uberblock)| {
-        let disk = MemoryDevice::new(DISK);
-        let mut region = vec![0; CONFIG_SIZE];
-        let len = config.len().min(CONFIG_SIZE - 40);
-        region[..len].copy_from_slice(&config[..len]);
-        let at = DeviceOffset(CONFIG_OFFSET);
-        write_trailer(&mut region, verifier(at)).unwrap();
-        disk.write_at(&region, at).unwrap();
-        let mut region = vec![0; 1024];
-        let len = uberblock.len().min(1024 - 40 - 8);
-        region[..8].copy_from_slice(&format::uberblock::UBERBLOCK_MAGIC.to_le_bytes());
-        region[8..8 + len].copy_from_slice(&uberblock[..len]);
-        let at = DeviceOffset(RING_OFFSET + u64::from(slot % 128) * 1024);
-        write_trailer(&mut region, verifier(at)).unwrap();
-        disk.write_at(&region, at).unwrap();
-        let probe = label::probe(&disk);
-        assert!(probe.configs.len() <= 1);
-        let reported = probe.uberblocks.len()
-            + probe.problems.iter().filter(|p| matches!(p, label::LabelProblem::Uberblock { .. })).count();
-        assert!(reported >= 1, "a slot with a right checksum is read or reported");
-    });
+/// Numbers from the front of the input; zeros behind its end.
+struct Numbers<'a>(&'a [u8]);
+
+impl Numbers<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0; N];
+        for byte in &mut out {
+            if let Some((first, rest)) = self.0.split_first() {
+                (*byte, self.0) = (*first, rest);
+            }
+        }
+        out
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.take::<1>()[0]
+    }
+
+    fn long(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
 }
 
+/// Kind (bit 0: expanded, bit 1: being expanded, bit 2: draid), children, parity, ashift, offset, size,
+/// then txgs of expansions and how far the running one is, or the shape of a draid.
 #[test]
-fn geometry_of_anything() {
-    type Numbers = (u8, u8, u8, Vec<u64>, Option<(u64, bool)>, u64, u32, u64);
-    bolero::check!().with_type::<Numbers>().for_each(
-        |(children, nparity, ashift, txgs, running, offset, psize, birth)| {
-            let expansion = Expansion {
-                txgs: txgs.iter().map(|txg| Txg(*txg)).collect(),
-                running: running.map(|(offset, in_scratch)| ReflowState { offset, in_scratch }),
-            };
-            let psize = Psize(u64::from(*psize) % (1 << 18));
-            let offset = AllocOffset(offset & !511);
-            let sectors = psize.0.div_ceil(512) as usize;
-            let check = |map: Option<cenote_vdev::geometry::BlockMap>| {
-                let columns: usize = map.iter().flat_map(|map| &map.rows).map(|row| row.columns.len()).sum();
-                assert!(columns <= 255 + 4 * sectors);
-            };
-            if let Some(raidz) = Raidz::new((*children).into(), *nparity, Ashift(*ashift), expansion) {
-                check(raidz.map(offset, psize, Txg(*birth)));
-                let _ = raidz.asize(Psize(*birth), Txg(*birth));
-            }
-            let params = DraidParams {
-                children: (*children).into(),
-                ndata: usize::from(*ashift % 16),
-                nparity: *nparity % 4,
-                nspares: usize::from(*nparity / 64),
-                ngroups: birth % 300,
-                ashift: Ashift(9 + ashift % 8),
-            };
-            if let Ok(draid) = Draid::new(params) {
-                let stripe = draid.group_width() as u64 * params.ashift.sector();
-                let map = draid.map(AllocOffset(offset.0 / stripe * stripe), psize);
-                assert!(map.is_none_or(|map| map.rows.len() <= 2));
-                let _ = draid.spare_child(0, *birth);
-            }
-        },
-    );
+fn geometry() {
+    // A map has a column per sector at most, and one for each child and row.
+    bolero::check!().for_each(target("geometry").bound(1 << 20, 0).checked(|input| {
+        let mut numbers = Numbers(input);
+        let [kind, children, nparity, ashift] = numbers.take();
+        let (offset, psize) = (AllocOffset(numbers.long() & !511), u32::from_le_bytes(numbers.take()));
+        let psize = Psize(u64::from(psize) % (1 << 18));
+        let sectors = psize.0.div_ceil(512) as usize;
+        let check = |map: Option<BlockMap>| {
+            let columns: usize = map.iter().flat_map(|map| &map.rows).map(|row| row.columns.len()).sum();
+            assert!(columns <= 255 + 4 * sectors);
+            columns > 0
+        };
+        if kind & 4 != 0 {
+            return draid(&mut numbers, children, nparity, ashift, offset, psize);
+        }
+        let txgs = if kind & 1 == 1 { vec![Txg(numbers.long()), Txg(numbers.long())] } else { Vec::new() };
+        let running = (kind & 2 == 2)
+            .then(|| ReflowState { offset: numbers.long(), in_scratch: numbers.byte() & 1 == 1 });
+        let birth = Txg(numbers.long());
+        let expansion = Expansion { txgs, running };
+        let Some(raidz) = Raidz::new(children.into(), nparity, Ashift(ashift), expansion) else {
+            return false;
+        };
+        let _ = raidz.asize(Psize(birth.0), birth);
+        check(raidz.map(offset, psize, birth)) | check(raidz.map(offset, psize, Txg(70)))
+    }));
+}
+
+fn draid(
+    numbers: &mut Numbers<'_>,
+    children: u8,
+    nparity: u8,
+    ashift: u8,
+    offset: AllocOffset,
+    psize: Psize,
+) -> bool {
+    let params = DraidParams {
+        children: children.into(),
+        ndata: numbers.byte().into(),
+        nparity: nparity % 4,
+        nspares: numbers.byte().into(),
+        ngroups: numbers.byte().into(),
+        ashift: Ashift(9 + ashift % 8),
+    };
+    let Ok(draid) = Draid::new(params) else { return false };
+    let stripe = draid.group_width() as u64 * params.ashift.sector();
+    let map = draid.map(AllocOffset(offset.0 / stripe * stripe), psize);
+    assert!(map.as_ref().is_none_or(|map| map.rows.len() <= 2));
+    let _ = draid.spare_child(0, numbers.long());
+    map.is_some()
 }

@@ -1,10 +1,26 @@
 //! Walking a ZAP in the order of its cursor.
+//!
+//! # What always holds
+//! - Each slot of the pointer table gives the entries whose hash belongs to it, and no others: what
+//!   comes out is in order, and comes once, whatever the table and the leaves say of each other.
+//! - A walk ends. A pointer table may claim any length, and blocks that are holes cost nothing on disk;
+//!   so [`FRUITLESS_SLOTS`] and [`DAMAGE_MAX`] bound what is looked at between two entries.
 
 use super::{Form, Zap, ZapEntry, cursor_position};
 use crate::DmuError;
-use format::zap::{CHAIN_END, FatHeader, Leaf, LeafEntry};
+use format::zap::{CHAIN_END, CHUNK_DATA, FatHeader, Leaf, LeafEntry};
 use format::{BlockId, DecodeError};
 use zio::Block;
+
+/// Slots of the pointer table that are looked at between two entries: those of the longest table of
+/// a directory, whose hashes have 28 bits.
+const FRUITLESS_SLOTS: u64 = 1 << 28;
+/// Places reported as damaged between two entries.
+const DAMAGE_MAX: u32 = 1000;
+/// Slots that a leaf may claim and that are all looked at. Of more, the last and some between.
+const RUN_EXACT: u64 = 1 << 16;
+/// How many between.
+const RUN_SAMPLES: u64 = 64;
 
 /// The entries of a ZAP in order. After an error it goes on behind the damage; it ends in any case.
 pub struct Entries {
@@ -24,6 +40,8 @@ enum State {
         /// The leaf, its entries still to come, and what is damaged in it.
         leaf: Option<(Block, std::vec::IntoIter<LeafEntry>)>,
         damage: Option<Box<DmuError>>,
+        /// Places reported since the last entry.
+        reported: u32,
         table: Table,
         /// The next slot of the pointer table.
         next: u64,
@@ -52,7 +70,7 @@ impl Entries {
             }
             Form::Fat(header) => {
                 let next = header.table_index(self.from.0);
-                State::Fat { leaf: None, damage: None, table: Table::new(), next }
+                State::Fat { leaf: None, damage: None, reported: 0, table: Table::new(), next }
             }
         })
     }
@@ -81,9 +99,10 @@ impl Iterator for Entries {
                 };
                 micro.entry(slot).map(|entry| Ok(zap.micro_entry(&entry)))
             }
-            (State::Fat { leaf, damage, table, next }, Form::Fat(header)) => loop {
+            (State::Fat { leaf, damage, reported, table, next }, Form::Fat(header)) => loop {
                 if let Some((block, entries)) = leaf {
                     if let Some(entry) = entries.next() {
+                        (*reported, table.left) = (0, FRUITLESS_SLOTS);
                         let decoded = Leaf::decode(block.bytes(), block.order());
                         let decoded = decoded.map_err(|e| zap.decode_error(e));
                         return Some(decoded.and_then(|leaf| zap.read_entry(header, &leaf, &entry)));
@@ -91,16 +110,25 @@ impl Iterator for Entries {
                     *leaf = None;
                 }
                 if let Some(damage) = damage.take() {
+                    *reported += 1;
                     return Some(Err(*damage));
                 }
                 if *next >= header.table_len() {
                     return None;
                 }
+                if *reported >= DAMAGE_MAX || table.left == 0 {
+                    *next = header.table_len();
+                    return Some(Err(zap.corrupt("a ZAP's pointer table leads nowhere")));
+                }
+                let slots = *next;
                 let step = step(zap, header, table, *next);
                 *next = step.next;
+                let slots = slots..step.next;
                 *damage = step.damage.map(Box::new);
                 *leaf = step.leaf.map(|(block, mut entries)| {
-                    entries.retain(|entry| (entry.hash, entry.cd) >= self.from);
+                    entries.retain(|entry| {
+                        (entry.hash, entry.cd) >= self.from && slots.contains(&header.table_index(entry.hash))
+                    });
                     (block, entries.into_iter())
                 });
             },
@@ -112,15 +140,21 @@ impl Iterator for Entries {
 /// The pointer table, read from front to back: keeps the block it is in.
 pub(super) struct Table {
     at: Option<(BlockId, Block)>,
+    /// Slots that may still be looked at before an entry is found.
+    left: u64,
 }
 
 impl Table {
     pub(super) fn new() -> Table {
-        Table { at: None }
+        Table { at: None, left: FRUITLESS_SLOTS }
     }
 
     /// The leaf behind a slot.
     fn get(&mut self, zap: &Zap, header: &FatHeader, index: u64) -> Result<BlockId, DmuError> {
+        self.left = match self.left.checked_sub(1) {
+            Some(left) => left,
+            None => return Err(zap.corrupt("a ZAP's pointer table leads nowhere")),
+        };
         let (id, at) = header.table_slot(index);
         let block = match &self.at {
             Some((held, block)) if *held == id => block,
@@ -139,6 +173,19 @@ impl Table {
             next += 1;
         }
         next
+    }
+
+    /// As [`Table::run_end`], when the leaf says that its slots end at `claimed`: a leaf that claims
+    /// very many is believed after some of them were looked at.
+    fn claimed_end(&mut self, zap: &Zap, header: &FatHeader, index: u64, id: BlockId, claimed: u64) -> u64 {
+        let len = claimed.saturating_sub(index);
+        let mut leads_there = |slot| self.get(zap, header, slot).is_ok_and(|other| other == id);
+        let is_believed = len > RUN_EXACT
+            && claimed <= header.table_len()
+            && leads_there(claimed - 1)
+            && (1..RUN_SAMPLES).all(|i| leads_there(index + len / RUN_SAMPLES * i))
+            && (claimed == header.table_len() || !leads_there(claimed));
+        if is_believed { claimed } else { self.run_end(zap, header, index, id) }
     }
 
     /// Where to go on after a slot that leads nowhere: after its neighbours of the same kind in the
@@ -178,30 +225,37 @@ pub(super) fn step(zap: &Zap, header: &FatHeader, table: &mut Table, index: u64)
             return Step { leaf: None, damage: Some(error), next: table.after_bad(zap, header, index) };
         }
     };
-    let next = table.run_end(zap, header, index, id);
-    let block = match zap.leaf_block(id) {
-        Ok(Some(block)) => block,
-        Ok(None) => return Step { leaf: None, damage: None, next },
-        Err(error) => return Step { leaf: None, damage: Some(error), next },
-    };
     let hash = index.checked_shl(64 - header.table_shift).unwrap_or(0);
-    let leaf = match zap.decode_leaf(header, hash, &block) {
-        Ok(leaf) => leaf,
-        Err(error) => return Step { leaf: None, damage: Some(error), next },
+    let found = match zap.leaf_block(id) {
+        Ok(None) => Ok(None),
+        Ok(Some(block)) => zap.decode_leaf(header, hash, &block).map(|leaf| {
+            // The leaf says how many slots lead to it.
+            let claimed = (leaf.prefix + 1) << (header.table_shift - leaf.prefix_len);
+            let (entries, error) = sorted_entries(header, &leaf);
+            Some((claimed, block.clone(), entries, error))
+        }),
+        Err(error) => Err(error),
     };
-    let (entries, error) = sorted_entries(&leaf);
-    let mut damage = error.map(|error| zap.decode_error(error));
-    // The leaf says how many slots lead to it; where the table disagrees, an entry is out of reach.
-    if (leaf.prefix + 1) << (header.table_shift - leaf.prefix_len) != next {
-        damage = Some(zap.corrupt("a ZAP's pointer table and a leaf contradict each other"));
+    match found {
+        Ok(Some((claimed, block, entries, error))) => {
+            let next = table.claimed_end(zap, header, index, id, claimed);
+            let mut damage = error.map(|error| zap.decode_error(error));
+            // Where the table disagrees with the leaf, an entry is out of reach.
+            if claimed != next {
+                damage = Some(zap.corrupt("a ZAP's pointer table and a leaf contradict each other"));
+            }
+            Step { leaf: Some((block, entries)), damage, next }
+        }
+        other => Step { leaf: None, damage: other.err(), next: table.run_end(zap, header, index, id) },
     }
-    Step { leaf: Some((block, entries)), damage, next }
 }
 
 /// All entries that the buckets lead to, in order, and the first thing found wrong. Each chunk counts
-/// once, whatever the chains say.
-pub(super) fn sorted_entries(leaf: &Leaf<'_>) -> (Vec<LeafEntry>, Option<DecodeError>) {
+/// once, whatever the chains say: the entries together are no longer than the leaf.
+pub(super) fn sorted_entries(header: &FatHeader, leaf: &Leaf<'_>) -> (Vec<LeafEntry>, Option<DecodeError>) {
+    let key_unit = if header.has_word_keys() { 8 } else { 1 };
     let mut seen = vec![false; leaf.chunks];
+    let mut room = leaf.chunks;
     let mut entries = Vec::new();
     let mut error = None;
     for bucket in 0..leaf.buckets {
@@ -213,7 +267,13 @@ pub(super) fn sorted_entries(leaf: &Leaf<'_>) -> (Vec<LeafEntry>, Option<DecodeE
                 Ok(entry) => match seen.get_mut(usize::from(entry.chunk)) {
                     Some(seen) if !*seen => {
                         *seen = true;
-                        entries.push(entry);
+                        match room.checked_sub(chunks_of(&entry, key_unit)) {
+                            Some(left) => {
+                                room = left;
+                                entries.push(entry);
+                            }
+                            None => error = Some(DecodeError::invalid("ZAP leaf", "entries share chunks")),
+                        }
                     }
                     _ => {
                         error = Some(DecodeError::invalid("ZAP leaf", "two chains meet"));
@@ -226,4 +286,10 @@ pub(super) fn sorted_entries(leaf: &Leaf<'_>) -> (Vec<LeafEntry>, Option<DecodeE
     }
     entries.sort_by_key(|entry| (entry.hash, entry.cd));
     (entries, error)
+}
+
+/// Chunks that an entry takes, whose key is made of units of so many bytes.
+pub(super) fn chunks_of(entry: &LeafEntry, key_unit: usize) -> usize {
+    let key = (key_unit * usize::from(entry.name_len)).div_ceil(CHUNK_DATA);
+    1 + key + entry.value_bytes().div_ceil(CHUNK_DATA)
 }

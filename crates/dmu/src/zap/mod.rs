@@ -112,6 +112,10 @@ impl ZapEntry {
     }
 }
 
+/// Longest name with its NUL that is compared in a normalized form. Longer ones are not made, and
+/// each costs time.
+const NAME_MAX: usize = 1025;
+
 #[derive(Clone)]
 enum Form {
     Micro { salt: u64, normalization: u64 },
@@ -311,6 +315,9 @@ impl Zap {
 
     fn accepts(&self, leaf: &Leaf<'_>, entry: &LeafEntry, matcher: &Matcher<'_>) -> Result<bool, DmuError> {
         let verdict = if matcher.wanted.is_some() {
+            if usize::from(entry.name_len) > NAME_MAX {
+                return Ok(false);
+            }
             leaf.name(entry).map(|name| matcher.accepts(&name))
         } else {
             leaf.name_is(entry, matcher.name)

@@ -1,9 +1,9 @@
 //! Shape and fill of a ZAP, for people who look at pools.
 
-use super::entries::{Table, sorted_entries, step};
+use super::entries::{Table, chunks_of, sorted_entries, step};
 use super::{Form, Zap};
 use crate::DmuError;
-use format::zap::{CHUNK_DATA, FatHeader, Leaf};
+use format::zap::{FatHeader, Leaf};
 
 /// Rows of a histogram; what is larger counts in the last.
 pub const HISTOGRAM_ROWS: usize = 10;
@@ -71,7 +71,7 @@ pub(super) fn collect(zap: &Zap) -> Result<ZapStats, DmuError> {
 }
 
 fn add_leaf(stats: &mut ZapStats, header: &FatHeader, leaf: &Leaf<'_>) {
-    let name_unit = if header.has_word_keys() { 8 } else { 1 };
+    let key_unit = if header.has_word_keys() { 8 } else { 1 };
     count(&mut stats.leaves_by_pointers, (header.table_shift - leaf.prefix_len) as usize);
     count(&mut stats.leaves_by_entries, usize::from(leaf.entries) / 5);
     let used = leaf.chunks - usize::from(leaf.free_chunks);
@@ -79,9 +79,8 @@ fn add_leaf(stats: &mut ZapStats, header: &FatHeader, leaf: &Leaf<'_>) {
     for bucket in 0..leaf.buckets {
         count(&mut stats.buckets_by_entries, leaf.chain(bucket).flatten().count());
     }
-    for entry in sorted_entries(leaf).0 {
-        let name = (name_unit * usize::from(entry.name_len)).div_ceil(CHUNK_DATA);
-        count(&mut stats.entries_by_chunks, 1 + name + entry.value_bytes().div_ceil(CHUNK_DATA));
+    for entry in sorted_entries(header, leaf).0 {
+        count(&mut stats.entries_by_chunks, chunks_of(&entry, key_unit));
     }
 }
 

@@ -144,6 +144,8 @@ fn fat(
     Blocks { size: size as u64, blocks }
 }
 
+// The counter counts chunks, of which an entry takes several.
+#[allow(clippy::explicit_counter_loop)]
 fn leaf(entries: &[(u64, &str, &[u16])], prefix: u64, prefix_len: u32, size: usize, order: Endian) -> Block {
     let mut pen = Pen::new(size, order);
     pen.u64(0, LEAF_TYPE);
@@ -320,4 +322,67 @@ fn cursors_at_the_edges() {
     assert_eq!(cursor_position(FLAG_HASH64, cursor_after(FLAG_HASH64, 5 << 16, 3)), Some((5 << 16, 4)));
     assert_eq!(cursor_position(FLAG_HASH64, cursor_after(FLAG_HASH64, 5 << 16, 0xFFFF)), Some((6 << 16, 0)));
     assert_eq!(cursor_position(0, CURSOR_END), None);
+}
+
+/// A pointer table of 2^48 slots costs a hostile pool nothing where it is a hole, and nearly nothing
+/// where it leads to holes.
+#[test]
+fn a_pointer_table_of_any_length_is_walked_in_bounded_time() {
+    let mut blocks = fat(&[("a", &[1])], 0, 0, false, Endian::Little);
+    blocks.edit(0, |bytes| {
+        let table_blocks = 1_u64 << (48 + 3 - 12);
+        bytes[16..24].copy_from_slice(&1_u64.to_le_bytes());
+        bytes[24..32].copy_from_slice(&table_blocks.to_le_bytes());
+        bytes[32..40].copy_from_slice(&48_u64.to_le_bytes());
+        bytes[56..64].copy_from_slice(&u64::MAX.to_le_bytes());
+        bytes[96..104].copy_from_slice(&FLAG_HASH64.to_le_bytes());
+    });
+    blocks.blocks.remove(&1);
+    let zap = blocks.open().unwrap();
+    assert_eq!(zap.entries().filter(Result::is_err).count(), 1001);
+    assert!(zap.lookup(b"a").is_err() && zap.stats().is_err());
+}
+
+#[test]
+fn entries_that_share_their_bytes_are_damage() {
+    let mut blocks = fat(&[("x", &[1]), ("y", &[2])], 0, 0, false, Endian::Little);
+    let place = |chunk: usize| 48 + 2 * (4096 / 32) + 24 * chunk;
+    blocks.edit(1, |bytes| {
+        // Both entries have a value of all chunks there are, that begins with the first's.
+        let chunks = (4096 - 256) / 24 - 2;
+        for chunk in 6..chunks {
+            bytes[place(chunk)] = 251;
+            let next = if chunk + 1 < chunks { chunk + 1 } else { 0xFFFF };
+            bytes[place(chunk) + 22..][..2].copy_from_slice(&(next as u16).to_le_bytes());
+        }
+        for entry in [0, 3] {
+            bytes[place(entry) + 8..][..2].copy_from_slice(&6_u16.to_le_bytes());
+            bytes[place(entry) + 10..][..2].copy_from_slice(&(((chunks - 6) * 21 / 2) as u16).to_le_bytes());
+        }
+    });
+    let zap = blocks.open().unwrap();
+    let items: Vec<_> = zap.entries().collect();
+    assert_eq!(items.iter().filter(|item| item.is_ok()).count(), 1);
+    assert_eq!(items.iter().filter(|item| item.is_err()).count(), 1);
+}
+
+/// A leaf that several stretches of the table lead to gives each entry once, and in order.
+#[test]
+fn a_table_that_jumps_between_leaves_does_not_repeat_them() {
+    let named: Vec<String> = (0..40).map(|i| format!("file{i}")).collect();
+    let pairs: Vec<(&str, &[u16])> = named.iter().map(|name| (name.as_str(), &[1_u16][..])).collect();
+    let mut blocks = fat(&pairs, 0, 0, false, Endian::Little);
+    let copy = blocks.blocks[&1].clone();
+    blocks.blocks.insert(2, copy);
+    blocks.edit(0, |bytes| {
+        bytes[56..64].copy_from_slice(&3_u64.to_le_bytes());
+        for slot in (0..256).step_by(2) {
+            bytes[2048 + 8 * slot] = 2;
+        }
+    });
+    let zap = blocks.open().unwrap();
+    let found: Vec<_> = zap.entries().flatten().collect();
+    assert_eq!(found.len(), 40);
+    assert!(found.is_sorted_by_key(|entry| (entry.hash, entry.cd)));
+    assert!(zap.entries().any(|entry| entry.is_err()));
 }
