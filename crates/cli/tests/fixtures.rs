@@ -101,7 +101,7 @@ fn status_as_printed_by_openzfs() {
         };
         let found = run(&fixture, &["zpool", "status", "-vP", &fixture.manifest().pool]);
         let cut = |text: &str| unpadded(text, "STATE", 2);
-        report(&fixture, "zpool status -vP", &cut(&moved(&fixture, &text)), &cut(&found), &mut wrong);
+        report(&fixture, "zpool status -vP", &moved(&fixture, &cut(&text)), &cut(&found), &mut wrong);
     }
     finish(&wrong);
 }
@@ -116,9 +116,27 @@ fn dedup_tables_as_printed_by_openzfs() {
         let text = section(&fixture.text("state.txt"), "zpool status -DD").expect("there");
         let found = run(&fixture, &["zpool", "status", "-DD", &fixture.manifest().pool]);
         let cut = |text: &str| unpadded(text, "STATE", 2);
-        report(&fixture, "zpool status -DD", &cut(&moved(&fixture, &text)), &cut(&found), &mut wrong);
+        report(&fixture, "zpool status -DD", &moved(&fixture, &cut(&text)), &cut(&found), &mut wrong);
     }
     finish(&wrong);
+}
+
+/// A line of `zpool list -v` with a question mark for what the import before it was printed has changed:
+/// allocated and free space, fragmentation, used part.
+fn masked(text: &str) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let (name, cells) = line.split_once('|').unwrap_or((line, ""));
+        let mut cells = cells.to_owned();
+        for changed in [7..14, 14..21, 40..47, 47..54] {
+            let is_number = cells.get(changed.clone()).is_some_and(|c| c.contains(|c: char| c.is_ascii_digit()));
+            if is_number {
+                cells.replace_range(changed, "      ?");
+            }
+        }
+        lines.push(format!("{name}|{cells}"));
+    }
+    lines.join("\n")
 }
 
 #[test]
@@ -130,14 +148,14 @@ fn pools_as_listed_by_openzfs() {
         }
         let text = section(&fixture.text("state.txt"), "zpool list -vP").expect("there");
         let mut found = run(&fixture, &["zpool", "list", "-vP", &fixture.manifest().pool]);
-        let mut text = moved(&fixture, &text);
+        let mut text = text;
         // What a cache device holds is not counted: nothing here reads it.
         for text in [&mut text, &mut found] {
             let lines = text.lines().filter(|line| !line.contains("/c0.img"));
             *text = lines.collect::<Vec<_>>().join("\n");
         }
-        let cut = |text: &str| unpadded(text, "SIZE", 3);
-        report(&fixture, "zpool list -vP", &cut(&text), &cut(&found), &mut wrong);
+        let cut = |text: &str| masked(&unpadded(text, "SIZE", 3));
+        report(&fixture, "zpool list -vP", &moved(&fixture, &cut(&text)), &cut(&found), &mut wrong);
     }
     finish(&wrong);
 }
@@ -253,12 +271,10 @@ fn room_is_what_the_root_leaves() {
         let theirs =
             |name: &str| -> i128 { root.property(name).and_then(|v| v.parse().ok()).expect("a number") };
         let ours = |name: &str| number(&fixture, &["zfs", "get", name, &manifest.pool]);
-        assert_eq!(
-            ours("available") + ours("used"),
-            theirs("available") + theirs("used"),
-            "{}",
-            fixture.name()
-        );
+        let shift = ours("available") + ours("used") - theirs("available") - theirs("used");
+        // Before log space maps, blocks freed late in a txg wait one txg: a few when it was counted.
+        let waiting = if manifest.features.get("log_spacemap").is_none_or(|s| s != "active") { 1 << 18 } else { 0 };
+        assert!(shift.abs() <= waiting, "{}: {shift}", fixture.name());
         let pool = |name: &str| number(&fixture, &["zpool", "get", name, &manifest.pool]);
         assert_eq!(pool("allocated") + pool("free"), pool("size"), "{}", fixture.name());
     }
@@ -329,4 +345,111 @@ fn holds_are_listed() {
         let tags: Vec<&str> = found.lines().filter_map(|line| line.split('\t').nth(1)).collect();
         assert_eq!(tags, dataset.holds, "{}", dataset.name);
     }
+}
+
+/// `zpool import` of a folder, with the paths cut out.
+fn import_list(dir: &std::path::Path) -> (String, i32) {
+    let ran = common::run("/dev/null".as_ref(), &["zpool", "import", "-d", dir.to_str().expect("a path")]);
+    (format!("{}{}", ran.err, ran.out).replace(&format!("{}/", dir.display()), ""), ran.code)
+}
+
+#[test]
+fn importable_pools_are_listed_with_what_they_lack() {
+    let fixture = Fixture::open("mirror");
+    let guid = fixture.manifest().pool_properties["guid"].value.clone();
+    let (text, code) = import_list(fixture.dir());
+    let (head, config) = text.split_once("config:\n\n").expect("a configuration");
+    let expected = format!(
+        "  pool: t_mirror\n    id: {guid}\n state: ONLINE\n\
+         action: The pool can be imported using its name or numeric identifier.\n"
+    );
+    assert_eq!((head, code), (expected.as_str(), 0));
+    let lines: Vec<Vec<&str>> = config.lines().map(|l| l.split_whitespace().collect()).collect();
+    let healthy = |name| vec![name, "ONLINE"];
+    assert_eq!(lines, ["t_mirror", "mirror-0", "d0.img", "d1.img"].map(healthy));
+
+    let half = fixture.scratch_of(&["d0.img"]);
+    let (text, code) = import_list(half.dir());
+    let (head, config) = text.split_once("config:\n\n").expect("a configuration");
+    let expected = format!(
+        "  pool: t_mirror\n    id: {guid}\n state: DEGRADED\n\
+         status: One or more devices are missing from the system.\n\
+         action: The pool can be imported despite missing or damaged devices.  The\n\
+         \tfault tolerance of the pool may be compromised if imported.\n   \
+         see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q\n"
+    );
+    assert_eq!((head, code), (expected.as_str(), 0));
+    assert!(config.contains("UNAVAIL  cannot open\n"), "{config}");
+}
+
+#[test]
+fn importing_is_refused_with_what_to_do_instead() {
+    let fixture = Fixture::open("mirror");
+    let import = |name| common::run(fixture.dir(), &["zpool", "import", name]);
+    let ran = import("t_mirror");
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""));
+    assert!(ran.err.starts_with("cannot import 't_mirror': not supported by this version of Cenote\n"), "{}", ran.err);
+    assert!(ran.err.contains("CENOTE_DEVICES"));
+    let ran = import("nosuch");
+    assert_eq!((ran.code, ran.err.as_str()), (1, "cannot import 'nosuch': no such pool available\n"));
+}
+
+#[test]
+fn a_pool_that_cannot_be_opened_is_an_error_beside_those_that_can() {
+    let two = Fixture::open("raid10").scratch_of(&["d0.img"]);
+    let other = Fixture::open("single");
+    let devices = format!("{}\n{}", two.dir().display(), other.dir().display());
+    let ran = common::run(devices.as_ref(), &["zpool", "list", "-Ho", "name"]);
+    assert_eq!((ran.out.as_str(), ran.code), ("t_single\n", 1), "{}", ran.err);
+    assert!(ran.err.contains("cannot open 't_raid10'"), "{}", ran.err);
+}
+
+#[test]
+fn two_pools_of_one_name_are_told_apart_by_guid() {
+    let pool = Fixture::open("single");
+    // The same guid in two places is one pool; only its devices are found twice.
+    let copy = pool.scratch();
+    let devices = format!("{}\n{}", pool.dir().display(), copy.dir().display());
+    let ran = common::run(devices.as_ref(), &["zpool", "list", "-Ho", "name,health"]);
+    assert_eq!((ran.out.as_str(), ran.code), ("t_single\tONLINE\n", 0), "{}", ran.err);
+}
+
+#[test]
+fn vdevs_have_properties() {
+    let fixture = Fixture::open("properties");
+    let image = fixture.images().remove(0);
+    let image = image.to_str().expect("a path");
+    let value = |name: &str| {
+        run(&fixture, &["zpool", "get", "-Hpo", "value", name, &fixture.manifest().pool, image]).trim().to_owned()
+    };
+    assert_eq!(value("com.example:vdevprop"), "v");
+    assert_eq!(value("parent"), fixture.manifest().pool);
+    assert_eq!(value("path"), image);
+    assert_eq!(value("ashift"), "9");
+    assert_eq!(value("allocating"), "on");
+    assert_eq!(value("state"), "7");
+}
+
+#[test]
+fn written_since_and_quotas_by_name() {
+    let fixture = Fixture::open("properties");
+    let value = |name: &str, dataset: &str| {
+        run(&fixture, &["zfs", "get", "-Hpo", "value", name, dataset]).trim().to_owned()
+    };
+    assert_eq!(value("userquota@1000", "t_properties/a"), "10485760");
+    assert_eq!(value("groupquota@2000", "t_properties/a"), "20971520");
+    assert_eq!(value("projectquota@42", "t_properties/a"), "15728640");
+    assert_eq!(value("userobjquota@1000", "t_properties/a"), "50");
+    assert_eq!(value("userused@2000", "t_properties/a"), "40960");
+    let snapshots = Fixture::open("snapshots");
+    let written = |name: &str| number(&snapshots, &["zfs", "get", name, "t_snapshots/fs"]);
+    assert_eq!(written("written@renamed"), written("written"));
+    assert!(written("written@one") > written("written@two"));
+}
+
+#[test]
+fn a_path_stands_for_its_file_system() {
+    let fixture = Fixture::open("properties");
+    let found = run(&fixture, &["zfs", "list", "-Ho", "name", "/mnt/properties/elsewhere/c/some/file"]);
+    assert_eq!(found, "t_properties/a/b/c\n");
 }

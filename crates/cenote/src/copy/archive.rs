@@ -80,7 +80,9 @@ impl<'a, W: Write> Archiver<'a, W> {
         let key = (node.object().objset().number(), node.id().0);
         let links = node.attrs().links;
         if let Some((first, left)) = self.links.get_mut(&key) {
-            let first = if *left <= 1 { self.links.remove(&key).map(|(first, _)| first) } else {
+            let first = if *left <= 1 {
+                self.links.remove(&key).map(|(first, _)| first)
+            } else {
                 *left -= 1;
                 Some(first.clone())
             };

@@ -17,9 +17,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{
+    self, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags,
+};
 use rustix::io::Errno;
 
+use super::host_text;
 use super::meta::{Content, Kind, Meta, Segment, Stamp};
 use super::tar::{BadRange, Piece, push_bad, read_in_blocks};
 
@@ -188,7 +191,7 @@ impl HostTree {
             note_xattr(key, fs::lsetxattr(path, key.as_slice(), value, XattrFlags::empty()), &mut lost);
         }
         if let Err(error) = fs::utimensat(here, &temporary, &times(meta), flags) {
-            lost.push(Lost::Times(io::Error::from(error).to_string()));
+            lost.push(Lost::Times(host_text(&error.into())));
         }
         guard.becomes(name)?;
         Ok(lost)
@@ -293,7 +296,7 @@ impl HostTree {
             note_xattr(key, fs::fsetxattr(file, key.as_slice(), value, XattrFlags::empty()), lost);
         }
         if let Err(error) = fs::futimens(file, &times(meta)) {
-            lost.push(Lost::Times(io::Error::from(error).to_string()));
+            lost.push(Lost::Times(host_text(&error.into())));
         }
     }
 
@@ -306,7 +309,7 @@ impl HostTree {
             note_xattr(key, fs::setxattr(&path, key.as_slice(), value, XattrFlags::empty()), lost);
         }
         if let Err(error) = fs::utimensat(fs::CWD, &path, &times(meta), AtFlags::empty()) {
-            lost.push(Lost::Times(io::Error::from(error).to_string()));
+            lost.push(Lost::Times(host_text(&error.into())));
         }
     }
 
@@ -426,13 +429,13 @@ fn times(meta: &Meta) -> Timestamps {
 
 fn note_mode(result: Result<(), Errno>, lost: &mut Vec<Lost>) {
     if let Err(error) = result {
-        lost.push(Lost::Mode(io::Error::from(error).to_string()));
+        lost.push(Lost::Mode(host_text(&error.into())));
     }
 }
 
 fn note_xattr(key: &[u8], result: Result<(), Errno>, lost: &mut Vec<Lost>) {
     if let Err(error) = result {
-        lost.push(Lost::Xattr(key.to_vec(), io::Error::from(error).to_string()));
+        lost.push(Lost::Xattr(key.to_vec(), host_text(&error.into())));
     }
 }
 
@@ -492,7 +495,8 @@ mod tests {
         let mut value = [0u8; 16];
         let n = fs::getxattr(&path, "user.colour", &mut value).unwrap();
         assert_eq!(&value[..n], b"blue");
-        let names: Vec<_> = std::fs::read_dir(dir.path().join("d")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let names: Vec<_> =
+            std::fs::read_dir(dir.path().join("d")).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(names.len(), 2, "no temporary names are left: {names:?}");
     }
 

@@ -20,6 +20,7 @@ pub mod walk;
 
 use std::io;
 
+use crate::verify::plan::chain;
 use host::Lost;
 use tar::BadRange;
 use walk::Trouble;
@@ -60,10 +61,10 @@ pub enum Problem {
     #[error("cannot read extended attributes: {0}")]
     Xattrs(#[source] ZplError),
     /// The copy could not be written.
-    #[error("{0}")]
-    Host(#[from] io::Error),
+    #[error("{}", host_text(.0))]
+    Host(#[source] io::Error),
     /// The host could not make a hard link: the file was copied once more.
-    #[error("copied instead of linked: {0}")]
+    #[error("copied instead of linked: {}", host_text(.0))]
     NotLinked(#[source] io::Error),
     /// Archives have no sockets.
     #[error("a socket, which an archive cannot hold: left out")]
@@ -73,6 +74,12 @@ pub enum Problem {
     Lost(Lost),
 }
 
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Problem {
+        Problem::Host(error)
+    }
+}
+
 impl From<Lost> for Problem {
     fn from(lost: Lost) -> Problem {
         Problem::Lost(lost)
@@ -80,10 +87,12 @@ impl From<Lost> for Problem {
 }
 
 impl Problem {
-    /// The content is all there: only something about it could not be kept on this host.
+    /// All content is there: only something about it could not be kept on this host.
     #[must_use]
     pub fn is_minor(&self) -> bool {
-        matches!(self, Problem::Lost(_) | Problem::NotLinked(_) | Problem::Socket)
+        // An owner cannot be kept by most users; an extended attribute is content.
+        !matches!(self, Problem::Lost(Lost::Xattr(..)))
+            && matches!(self, Problem::Lost(_) | Problem::NotLinked(_) | Problem::Socket)
     }
 }
 
@@ -122,6 +131,15 @@ fn join(above: &[u8], below: &[u8]) -> Vec<u8> {
     }
 }
 
+/// The system's words, without the number that Rust adds.
+pub(crate) fn host_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(at) => text.get(..at).unwrap_or(&text).to_owned(),
+        None => text,
+    }
+}
+
 fn damaged_text(ranges: &[BadRange], left_out: bool) -> String {
     const SHOWN: usize = 4;
     let text = |range: &BadRange| format!("{}-{}", range.offset, range.offset + range.len - 1);
@@ -131,7 +149,7 @@ fn damaged_text(ranges: &[BadRange], left_out: bool) -> String {
     }
     let bytes: u64 = ranges.iter().map(|range| range.len).sum();
     let done = if left_out { "left out" } else { "zeros in their place" };
-    let cause = ranges.first().map(|range| format!(": {}", range.error)).unwrap_or_default();
+    let cause = ranges.first().map(|range| format!(": {}", chain(&range.error))).unwrap_or_default();
     format!("{bytes} bytes cannot be read (bytes {}), {done}{cause}", list.join(", "))
 }
 

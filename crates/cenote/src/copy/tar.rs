@@ -145,7 +145,14 @@ impl<W: Write> TarWriter<W> {
     }
 
     /// The pax header if one is needed, then the ustar header.
-    fn headers(&mut self, name: &[u8], meta: &Meta, body: &Body<'_>, stored: u64, more: &[u8]) -> io::Result<()> {
+    fn headers(
+        &mut self,
+        name: &[u8],
+        meta: &Meta,
+        body: &Body<'_>,
+        stored: u64,
+        more: &[u8],
+    ) -> io::Result<()> {
         let mut name = name.to_vec();
         if meta.kind == Kind::Directory && !name.ends_with(b"/") {
             name.push(b'/');
@@ -538,7 +545,8 @@ mod tests {
     /// An archive with one of everything, and what the host's tar makes of it.
     fn sample(sparse: bool) -> Vec<u8> {
         let mut tar = TarWriter::new(Vec::new(), sparse);
-        let mut add = |name: &[u8], kind, size, body: Body<'_>| tar.member(name, &meta(kind, size), &body).unwrap();
+        let mut add =
+            |name: &[u8], kind, size, body: Body<'_>| tar.member(name, &meta(kind, size), &body).unwrap();
         add(b"dir", Kind::Directory, 0, Body::None);
         let full = Bytes::new(vec![7u8; 1000]);
         let map = segments(&full).unwrap();
@@ -579,7 +587,10 @@ mod tests {
             assert_eq!(archive.len() as u64 % RECORD, 0);
             let long = "l".repeat(300);
             let listing = String::from_utf8(host_tar(&["-tf", "-"], archive.clone())).unwrap();
-            assert_eq!(listing.lines().collect::<Vec<_>>(), ["dir/", "dir/full", "dir/again", &long, "link", "fifo"]);
+            assert_eq!(
+                listing.lines().collect::<Vec<_>>(),
+                ["dir/", "dir/full", "dir/again", &long, "link", "fifo"]
+            );
             let content = host_tar(&["-xOf", "-", &long], archive.clone());
             assert_eq!(content.len(), 100_000);
             assert_eq!((content[5000], content[50_000]), (1, 2));

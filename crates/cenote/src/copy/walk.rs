@@ -133,8 +133,7 @@ pub fn walk(
     children: Option<&Children<'_>>,
     visitor: &mut dyn Visitor,
 ) {
-    let mut walk =
-        Walk { visitor, children, stack: Vec::new(), path: Vec::new(), misplaced: HashSet::new() };
+    let mut walk = Walk { visitor, children, stack: Vec::new(), path: Vec::new(), misplaced: HashSet::new() };
     let _ = walk.run(fs, start, dataset);
 }
 
@@ -165,7 +164,13 @@ impl Walk<'_> {
         self.told(|visitor, at| visitor.trouble(at, trouble)).map(|_| ())
     }
 
-    fn enter(&mut self, fs: Arc<Filesystem>, node: Node, path_len: usize, dataset: &str) -> Result<(), Stopped> {
+    fn enter(
+        &mut self,
+        fs: Arc<Filesystem>,
+        node: Node,
+        path_len: usize,
+        dataset: &str,
+    ) -> Result<(), Stopped> {
         if self.told(|visitor, at| visitor.enter(at, &node))? == Flow::Over {
             self.path.truncate(path_len);
             return Ok(());

@@ -146,7 +146,11 @@ impl Namer<'_> {
             }
             _ => None,
         };
-        self.sets.entry(set).or_insert_with(|| SetState { filesystem, paths: HashMap::new(), lost: Vec::new() })
+        self.sets.entry(set).or_insert_with(|| SetState {
+            filesystem,
+            paths: HashMap::new(),
+            lost: Vec::new(),
+        })
     }
 
     fn add_hit(&mut self, set: usize, hit: &Hit) {
@@ -199,7 +203,13 @@ impl Namer<'_> {
         }
     }
 
-    fn place(&mut self, set: usize, objset: &Arc<ObjSet>, object: ObjectId, shape: Option<ObjectShape>) -> Place {
+    fn place(
+        &mut self,
+        set: usize,
+        objset: &Arc<ObjSet>,
+        object: ObjectId,
+        shape: Option<ObjectShape>,
+    ) -> Place {
         let kind = shape.map_or(ObjType::NONE, |shape| shape.kind);
         let internal = || Place::Internal(object.0, kind.to_string());
         match objset.kind() {
@@ -285,7 +295,8 @@ fn dnode_range(at: &Bookmark, shape: Option<ObjectShape>) -> Range<u64> {
 fn search(fs: &Arc<Filesystem>, lost: &[(Range<u64>, String)]) -> Vec<(Vec<u8>, String)> {
     let mut named = Vec::new();
     let mut visited = std::collections::HashSet::from([fs.root()]);
-    let mut todo: Vec<(Node, Vec<u8>)> = fs.node(fs.root()).ok().map(|root| (root, Vec::new())).into_iter().collect();
+    let mut todo: Vec<(Node, Vec<u8>)> =
+        fs.node(fs.root()).ok().map(|root| (root, Vec::new())).into_iter().collect();
     while let Some((dir, path)) = todo.pop() {
         for entry in dir.entries().into_iter().flatten().filter_map(Result::ok) {
             let full = [path.as_slice(), b"/", &entry.name].concat();

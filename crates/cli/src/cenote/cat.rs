@@ -35,12 +35,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     for target in &args.targets {
         let found = match session.find(target, true) {
             Ok(found) => found,
-            Err(Failure::Message(text)) => {
-                term::complain(text);
+            Err(failure) => {
+                failure.tell()?;
                 failed = true;
                 continue;
             }
-            Err(other) => return Err(other),
         };
         let shown = term::escape(std::os::unix::ffi::OsStrExt::as_bytes(target.as_os_str()));
         let content: &dyn Content = match &found {
@@ -99,7 +98,11 @@ impl Output {
                     lost = true;
                     stopped = !partial;
                     let end = bad.offset + bad.len - 1;
-                    term::complain(format_args!("{shown}: bytes {}-{end}: {}", bad.offset, bad.error));
+                    term::complain(format_args!(
+                        "{shown}: bytes {}-{end}: {}",
+                        bad.offset,
+                        term::chain(&bad.error)
+                    ));
                     if partial { self.hole(bad.len) } else { Ok(()) }
                 }
             })?;

@@ -45,7 +45,10 @@ impl Teller {
         }
         if summary.failures > 0 {
             let plural = if summary.failures == 1 { "problem" } else { "problems" };
-            term::complain(format_args!("not everything was copied: {} {plural}, see above", summary.failures));
+            term::complain(format_args!(
+                "not everything was copied: {} {plural}, see above",
+                summary.failures
+            ));
         }
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let destination = Destination::new(to, sources.len() == 1)?;
     let tree = HostTree::open(&destination.folder, !args.no_owner).map_err(|error| {
         let folder = term::escape(destination.folder.as_os_str().as_bytes());
-        Failure::Message(format!("{folder}: {error}"))
+        Failure::Message(format!("{folder}: {}", term::io_words(&error)))
     })?;
     let damaged = if args.partial { Damaged::ZeroFill } else { Damaged::LeaveOut };
     let mut teller = Teller::new(args.verbose);
@@ -87,10 +87,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     for source in sources {
         if let Err(failure) = copy(args, &session, source, &destination, &mut extractor) {
             failed = true;
-            match failure {
-                Failure::Message(text) => term::complain(text),
-                Failure::Silent => {}
-            }
+            failure.tell()?;
         }
     }
     let summary = extractor.summary().clone();

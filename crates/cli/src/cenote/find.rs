@@ -139,11 +139,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     for target in &args.targets {
         match session.find_file(target, false) {
             Ok(file) => failed |= search(args, &file)?,
-            Err(Failure::Message(text)) => {
-                term::complain(text);
+            Err(failure) => {
+                failure.tell()?;
                 failed = true;
             }
-            Err(Failure::Silent) => failed = true,
         }
     }
     Ok(code(failed))
@@ -153,12 +152,11 @@ fn search(args: &Args, file: &FoundFile) -> Result<bool, Failure> {
     let pool = file.dataset.pool().clone();
     let below = move |dataset: &str| children(&pool, dataset);
     let below: Option<&dyn Fn(&str) -> _> = if args.children { Some(&below) } else { None };
-    let shown = if file.shown.windows(2).any(|w| w == b":/") { file.shown.clone() } else { [&file.shown, &b":/"[..]].concat() };
     let mut finder = Finder {
         args,
         out: BufWriter::new(RawOut),
         to_terminal: term::out_is_terminal(),
-        shown: &shown,
+        shown: &file.shown,
         start: &file.path,
         failed: false,
         broken: None,
@@ -194,7 +192,8 @@ impl Finder<'_> {
     fn print(&mut self, at: Place<'_>, node: &Node) -> Flow {
         if self.matches(at, node) {
             let path = join(self.shown, at.path);
-            let (path, end) = if self.args.print0 { (path, b"\0") } else { (term::name(&path, self.to_terminal), b"\n") };
+            let (path, end) =
+                if self.args.print0 { (path, b"\0") } else { (term::name(&path, self.to_terminal), b"\n") };
             let written = self.out.write_all(&path).and_then(|()| self.out.write_all(end));
             if let Err(error) = written {
                 self.broken = Some(error);

@@ -49,7 +49,8 @@ fn set(pattern: &[u8], p: usize, byte: u8) -> Option<(usize, bool)> {
         if low == b']' && at > first {
             return Some((at + 1, found != negated));
         }
-        let is_range = pattern.get(at + 1) == Some(&b'-') && pattern.get(at + 2).is_some_and(|&high| high != b']');
+        let is_range =
+            pattern.get(at + 1) == Some(&b'-') && pattern.get(at + 2).is_some_and(|&high| high != b']');
         let high = if is_range { *pattern.get(at + 2)? } else { low };
         found |= (low..=high).contains(&byte);
         at += if is_range { 3 } else { 1 };

@@ -85,8 +85,11 @@ pub(super) fn run(args: &Args) -> Outcome {
                 let name = term::escape(dataset.name().as_bytes());
                 writeln!(lister.out, "{name}: a volume of {} bytes", volume.size())?;
             }
-            Err(Failure::Message(text)) => lister.complain(&text)?,
-            Err(Failure::Silent) => lister.failed = true,
+            Err(failure) => {
+                lister.out.flush()?;
+                failure.tell()?;
+                lister.failed = true;
+            }
         }
     }
     lister.out.flush()?;
@@ -128,13 +131,19 @@ impl Lister<'_> {
             let mut below = Vec::new();
             for line in &lines {
                 self.line(line)?;
-                let node = line.node.as_ref().filter(|node| node.is_dir() && line.name != b"." && line.name != b"..");
+                let node = line
+                    .node
+                    .as_ref()
+                    .filter(|node| node.is_dir() && line.name != b"." && line.name != b"..");
                 if let (true, Some(node)) = (self.args.recursive, node) {
                     let path = join(&shown, &line.name);
                     if seen.insert(node.id()) {
                         below.push((node.clone(), path));
                     } else {
-                        self.complain(&format!("{}: listed already: the directory is damaged", term::escape(&path)))?;
+                        self.complain(&format!(
+                            "{}: listed already: the directory is damaged",
+                            term::escape(&path)
+                        ))?;
                     }
                 }
             }
@@ -253,7 +262,6 @@ fn has_acl(node: &Node) -> bool {
 }
 
 fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
-    // A target without a path stands for its root.
-    let separator: &[u8] = if above.ends_with(b"/") { b"" } else if above.windows(2).any(|w| w == b":/") { b"/" } else { b":/" };
+    let separator: &[u8] = if above.ends_with(b"/") { b"" } else { b"/" };
     [above, separator, name].concat()
 }

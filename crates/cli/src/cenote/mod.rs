@@ -69,11 +69,17 @@ pub(crate) enum Failure {
     Message(String),
     /// All has been said.
     Silent,
+    /// Nobody reads our output any more.
+    NoReader,
 }
 
 impl<E: std::error::Error + 'static> From<E> for Failure {
     fn from(error: E) -> Failure {
-        Failure::Message(term::chain(&error))
+        let io = (&error as &(dyn std::error::Error + 'static)).downcast_ref::<std::io::Error>();
+        match io.map(std::io::Error::kind) {
+            Some(std::io::ErrorKind::BrokenPipe) => Failure::NoReader,
+            _ => Failure::Message(term::chain(&error)),
+        }
     }
 }
 
@@ -83,6 +89,18 @@ type Outcome = Result<u8, Failure>;
 /// Exit code of a verb that met `problems`.
 fn code(has_problems: bool) -> u8 {
     u8::from(has_problems)
+}
+
+impl Failure {
+    /// Says what there is to say. Output that nobody reads is no reason to go on.
+    fn tell(self) -> Result<(), Failure> {
+        match self {
+            Failure::Message(text) => text.lines().for_each(complain),
+            Failure::Silent => {}
+            Failure::NoReader => return Err(Failure::NoReader),
+        }
+        Ok(())
+    }
 }
 
 /// Runs `cenote` with these arguments, the first of which is its name.
@@ -109,9 +127,10 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
-        Err(Failure::Silent) => ExitCode::from(1),
-        Err(Failure::Message(text)) => {
-            text.lines().for_each(complain);
+        // What a process ended by SIGPIPE leaves behind.
+        Err(Failure::NoReader) => ExitCode::from(141),
+        Err(failure) => {
+            let _ = failure.tell();
             ExitCode::from(1)
         }
     }

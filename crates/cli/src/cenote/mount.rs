@@ -58,7 +58,9 @@ pub(super) fn run(args: &Args) -> Outcome {
     let session = Session::new(&args.source);
     let target = parse(&args.target)?;
     if target.path.as_ref().is_some_and(|path| path != b"/") {
-        return Err(Failure::Message("a file system is mounted as a whole: give POOL/DATASET without a path".to_owned()));
+        return Err(Failure::Message(
+            "a file system is mounted as a whole: give POOL/DATASET without a path".to_owned(),
+        ));
     }
     let dataset = session.unlocked_dataset(&target)?;
     let view = PoolView::new(&dataset, args.children)?;
@@ -89,7 +91,7 @@ fn serve_until_end(mounted: Mounted, terminator: Terminator) -> Outcome {
             std::process::exit(1);
         }
         if let Err(error) = unmounter.unmount() {
-            term::complain(format_args!("cannot unmount {at}: {error}"));
+            term::complain(format_args!("cannot unmount {at}: {}", term::io_words(&error)));
         }
     })?;
     waiter.wait()?;

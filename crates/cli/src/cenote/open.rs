@@ -84,7 +84,7 @@ pub(super) struct FoundFile {
     pub(super) node: Node,
     /// The path from the root, without slashes at its ends and links resolved on the way.
     pub(super) path: Vec<u8>,
-    /// What to call it: as the user did.
+    /// What to call it: as the user did, with `:/` behind a dataset alone.
     pub(super) shown: Vec<u8>,
 }
 
@@ -105,7 +105,8 @@ impl<'a> Session<'a> {
         if let Some(txg) = source.txg {
             options = options.max_txg(txg);
         }
-        let devices = if source.devices.is_empty() { devices_of_environment() } else { source.devices.clone() };
+        let devices =
+            if source.devices.is_empty() { devices_of_environment() } else { source.devices.clone() };
         devices.into_iter().fold(options, OpenOptions::search)
     }
 
@@ -145,7 +146,10 @@ impl<'a> Session<'a> {
             let material = read_key(&from)?;
             pool.load_key(&dataset, &material).map_err(|error| {
                 let file = term::escape(from.as_bytes());
-                Failure::Message(format!("cannot load the key of '{dataset}' from {file}: {}", term::chain(&error)))
+                Failure::Message(format!(
+                    "cannot load the key of '{dataset}' from {file}: {}",
+                    term::chain(&error)
+                ))
             })?;
         }
         Ok(())
@@ -154,20 +158,34 @@ impl<'a> Session<'a> {
     /// Asks for the key of `root` until it fits `dataset`.
     fn ask(&self, pool: &Pool, dataset: &str, root: &str) -> Result<(), Failure> {
         for attempt in 1..=ATTEMPTS {
-            let answer = prompt::secret(&format!("Enter passphrase or hex key for '{}': ", term::escape(root.as_bytes())));
-            let answer = answer.map_err(|error| Failure::Message(format!("cannot ask for the key of '{root}': {error}")))?;
+            let answer = prompt::secret(&format!(
+                "Enter passphrase or hex key for '{}': ",
+                term::escape(root.as_bytes())
+            ));
+            let answer = answer.map_err(|error| {
+                Failure::Message(format!("cannot ask for the key of '{root}': {}", term::io_words(&error)))
+            })?;
             let Some(answer) = answer else { break };
             match pool.load_key(dataset, &answer) {
                 Ok(()) => return Ok(()),
                 Err(error) if attempt < ATTEMPTS => term::complain(term::chain(&error)),
-                Err(error) => return Err(Failure::Message(format!("cannot load the key of '{root}': {}", term::chain(&error)))),
+                Err(error) => {
+                    return Err(Failure::Message(format!(
+                        "cannot load the key of '{root}': {}",
+                        term::chain(&error)
+                    )));
+                }
             }
         }
         Err(Failure::Message(format!("no key for '{root}'")))
     }
 
     /// Runs `open`, and once more after asking for the key that it lacks.
-    fn unlocked<T>(&self, dataset: &Dataset, open: impl Fn(&Dataset) -> Result<T, Error>) -> Result<T, Failure> {
+    fn unlocked<T>(
+        &self,
+        dataset: &Dataset,
+        open: impl Fn(&Dataset) -> Result<T, Error>,
+    ) -> Result<T, Failure> {
         match open(dataset) {
             Err(Error::Locked { root, .. }) if prompt::is_possible() => {
                 self.ask(dataset.pool(), dataset.name(), &root)?;
@@ -187,10 +205,7 @@ impl<'a> Session<'a> {
         let called = target.pool();
         let pool = self.pool(called)?;
         let name = with_real_pool(&target.dataset, called, &pool);
-        pool.dataset(&name).map_err(|error| {
-            let name = term::escape(name.as_bytes());
-            Failure::Message(format!("cannot open '{name}': {}", term::chain(&error)))
-        })
+        Ok(pool.dataset(&name)?)
     }
 
     /// As [`Session::dataset`], and asks for its key if that is needed.
@@ -205,12 +220,15 @@ impl<'a> Session<'a> {
     pub(super) fn find(&self, text: &OsStr, follow: bool) -> Result<Found, Failure> {
         let target = parse(text)?;
         let dataset = self.dataset(&target)?;
-        let shown = text.as_bytes().to_vec();
+        let mut shown = text.as_bytes().to_vec();
         if target.path.is_none() && dataset.dsl().is_volume().map_err(Error::from)? {
             let volume = self.unlocked(&dataset, Dataset::volume)?;
             return Ok(Found::Volume(dataset, volume));
         }
         let fs = self.unlocked(&dataset, |dataset| Ok(Arc::clone(dataset.filesystem()?.filesystem())))?;
+        if target.path.is_none() {
+            shown.extend_from_slice(b":/");
+        }
         let wanted = target.path.unwrap_or_else(|| b"/".to_vec());
         let follow = follow || wanted.ends_with(b"/");
         match resolve(&fs, &wanted, follow) {
@@ -218,7 +236,9 @@ impl<'a> Session<'a> {
             Err(Unresolved::Error(error)) => {
                 Err(Failure::Message(format!("{}: {}", term::escape(&shown), term::chain(&error))))
             }
-            Err(Unresolved::Message(why)) => Err(Failure::Message(format!("{}: {why}", term::escape(&shown)))),
+            Err(Unresolved::Message(why)) => {
+                Err(Failure::Message(format!("{}: {why}", term::escape(&shown))))
+            }
         }
     }
 
@@ -267,9 +287,13 @@ fn split_key(key: &OsStr) -> Result<(String, OsString), Failure> {
     let at = bytes.iter().position(|&byte| byte == b'=');
     let parts = at.and_then(|at| Some((bytes.get(..at)?, bytes.get(at + 1..)?)));
     parts
-        .and_then(|(name, file)| Some((String::from_utf8(name.to_vec()).ok()?, OsStr::from_bytes(file).to_owned())))
+        .and_then(|(name, file)| {
+            Some((String::from_utf8(name.to_vec()).ok()?, OsStr::from_bytes(file).to_owned()))
+        })
         .filter(|(name, file)| !name.is_empty() && !file.is_empty())
-        .ok_or_else(|| Failure::Message(format!("--key '{}': not of the form DATASET=FILE", term::escape(bytes))))
+        .ok_or_else(|| {
+            Failure::Message(format!("--key '{}': not of the form DATASET=FILE", term::escape(bytes)))
+        })
 }
 
 fn read_key(file: &OsStr) -> Result<Vec<u8>, Failure> {
@@ -278,7 +302,11 @@ fn read_key(file: &OsStr) -> Result<Vec<u8>, Failure> {
     let read = std::fs::File::open(file).and_then(|file| file.take(KEY_MAX).read_to_end(&mut key));
     match read {
         Ok(_) => Ok(key),
-        Err(error) => Err(Failure::Message(format!("cannot read key file {}: {error}", term::escape(file.as_bytes())))),
+        Err(error) => Err(Failure::Message(format!(
+            "cannot read key file {}: {}",
+            term::escape(file.as_bytes()),
+            term::io_words(&error)
+        ))),
     }
 }
 

@@ -9,7 +9,7 @@ use format::acl::{Ace, Who};
 
 use super::open::{Found, FoundFile, Session, Source};
 use super::term::{RawOut, date, escape, mode};
-use super::{Failure, Outcome, code, term};
+use super::{Outcome, code, term};
 
 /// Show all attributes of files and volumes
 ///
@@ -39,12 +39,11 @@ pub(super) fn run(args: &Args) -> Outcome {
         match session.find(target, args.dereference) {
             Ok(Found::File(file)) => failed |= show(&mut out, &file)?,
             Ok(Found::Volume(dataset, volume)) => show_volume(&mut out, &dataset, &volume)?,
-            Err(Failure::Message(text)) => {
+            Err(failure) => {
                 out.flush()?;
-                term::complain(text);
+                failure.tell()?;
                 failed = true;
             }
-            Err(Failure::Silent) => failed = true,
         }
     }
     out.flush()?;
@@ -112,7 +111,11 @@ fn show(out: &mut impl Write, file: &FoundFile) -> std::io::Result<bool> {
     Ok(failed)
 }
 
-fn complain(out: &mut impl Write, file: &FoundFile, error: &(dyn std::error::Error + 'static)) -> std::io::Result<bool> {
+fn complain(
+    out: &mut impl Write,
+    file: &FoundFile,
+    error: &(dyn std::error::Error + 'static),
+) -> std::io::Result<bool> {
     out.flush()?;
     term::complain(format_args!("{}: {}", escape(&file.shown), term::chain(error)));
     Ok(true)
@@ -166,7 +169,8 @@ fn ace_text(ace: &Ace) -> String {
         Who::User(id) => format!("user:{id}"),
         Who::NamedGroup(id) => format!("group:{id}"),
     };
-    let rights: String = RIGHTS.iter().map(|&(bit, letter)| if ace.mask & bit != 0 { letter } else { '-' }).collect();
+    let rights: String =
+        RIGHTS.iter().map(|&(bit, letter)| if ace.mask & bit != 0 { letter } else { '-' }).collect();
     let inherit: String =
         INHERITANCE.iter().map(|&(bit, letter)| if ace.flags & bit != 0 { letter } else { '-' }).collect();
     let kind = match ace.kind {

@@ -49,7 +49,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     let output = output(args)?;
     let session = Session::new(&args.source);
     // Opened before anything is written: a wrong name must not leave half an archive.
-    let found: Vec<_> = args.targets.iter().map(|target| session.find_file(target, false)).collect::<Result<_, _>>()?;
+    let found: Vec<_> =
+        args.targets.iter().map(|target| session.find_file(target, false)).collect::<Result<_, _>>()?;
     let damaged = if args.partial { Damaged::ZeroFill } else { Damaged::LeaveOut };
     let mut teller = Teller::new(args.verbose);
     let tar = TarWriter::new(BufWriter::with_capacity(256 << 10, output), !args.no_sparse);
@@ -69,8 +70,9 @@ fn output(args: &Args) -> Result<Box<dyn Write>, Failure> {
     match &args.file {
         Some(file) if file != "-" => {
             let created = std::fs::File::create(file);
-            let created = created
-                .map_err(|error| Failure::Message(format!("{}: {error}", term::escape(file.as_bytes()))))?;
+            let created = created.map_err(|error| {
+                Failure::Message(format!("{}: {}", term::escape(file.as_bytes()), term::io_words(&error)))
+            })?;
             Ok(Box::new(created))
         }
         _ if io::IsTerminal::is_terminal(&io::stdout()) => {

@@ -46,12 +46,25 @@ pub(super) fn complain(text: impl std::fmt::Display) {
     let _ = writeln!(err, "cenote: {text}");
 }
 
+/// Without the number that Rust adds to the words of the system.
+fn words(mut text: String) -> String {
+    if let Some(at) = text.find(" (os error ").filter(|_| text.ends_with(')')) {
+        text.truncate(at);
+    }
+    text
+}
+
+/// The system's words for an error.
+pub(super) fn io_words(error: &io::Error) -> String {
+    words(error.to_string())
+}
+
 /// An error and its causes in one line.
 pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut text = words(error.to_string());
     let mut next = error.source();
     while let Some(cause) = next {
-        let more = cause.to_string();
+        let more = words(cause.to_string());
         if !text.ends_with(&more) {
             let _ = write!(text, ": {more}");
         }
@@ -117,7 +130,9 @@ pub(super) fn mode(mode: u32) -> String {
         _ => '-',
     };
     let mut text = String::from(kind);
-    for (shift, special, letters) in [(6, 0o4000, ['s', 'S']), (3, 0o2000, ['s', 'S']), (0, 0o1000, ['t', 'T'])] {
+    for (shift, special, letters) in
+        [(6, 0o4000, ['s', 'S']), (3, 0o2000, ['s', 'S']), (0, 0o1000, ['t', 'T'])]
+    {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });

@@ -5,8 +5,8 @@ use std::io::{self, BufWriter, Write};
 use std::time::Instant;
 
 use ::cenote::verify::{
-    Damage, DatasetReport, DeviceReport, Encryption, Options, Place, Progress, Report, Watcher, expected_bytes,
-    verify,
+    Damage, DatasetReport, DeviceReport, Encryption, Options, Place, Progress, Report, Watcher,
+    expected_bytes, verify,
 };
 use format::nicenum::nicebytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -82,11 +82,7 @@ fn bar(total: Option<u64>, quiet: bool) -> ProgressBar {
 
 pub(super) fn run(args: &Args) -> Outcome {
     match checked(args) {
-        Err(Failure::Message(text)) => {
-            text.lines().for_each(term::complain);
-            Ok(NO_ANSWER)
-        }
-        Err(Failure::Silent) => Ok(NO_ANSWER),
+        Err(failure) => failure.tell().map(|()| NO_ANSWER),
         done => done,
     }
 }
@@ -169,7 +165,11 @@ fn tell(
     }
     if totals.degraded > 0 {
         let blocks = if totals.degraded == 1 { "block has" } else { "blocks have" };
-        writeln!(out, "{} {blocks} a bad copy or column; the data could be read all the same", totals.degraded)?;
+        writeln!(
+            out,
+            "{} {blocks} a bad copy or column; the data could be read all the same",
+            totals.degraded
+        )?;
     }
     if !report.devices.is_empty() {
         writeln!(out, "devices with errors:")?;
@@ -203,9 +203,13 @@ fn tell_encryption(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let of = |wanted| report.datasets.iter().filter(move |dataset| dataset.encryption == wanted);
     let verified = of(Encryption::Verified).count();
     if verified > 0 {
-        writeln!(out, "encrypted: {verified} datasets and snapshots with their keys: checksums and MACs verified")?;
+        writeln!(
+            out,
+            "encrypted: {verified} datasets and snapshots with their keys: checksums and MACs verified"
+        )?;
     }
-    let locked: Vec<String> = of(Encryption::NoKey).map(|dataset| term::escape(dataset.name.as_bytes())).collect();
+    let locked: Vec<String> =
+        of(Encryption::NoKey).map(|dataset| term::escape(dataset.name.as_bytes())).collect();
     if !locked.is_empty() {
         writeln!(
             out,
@@ -222,14 +226,20 @@ fn damage_text(damage: &Damage) -> String {
     let dataset = term::escape(damage.dataset.as_bytes());
     let place = match &damage.place {
         Place::File(path) => format!("{dataset}:{}", term::escape(path)),
-        Place::Object(number) => format!("{dataset}: file with inode number {number} (its name cannot be read)"),
+        Place::Object(number) => {
+            format!("{dataset}: file with inode number {number} (its name cannot be read)")
+        }
         Place::Volume => format!("{dataset}: volume data"),
         Place::Internal(number, kind) => format!("{dataset}: object {number} ({kind})"),
         Place::Objects(range) if range.end == u64::MAX => format!("{dataset}: everything in it"),
         Place::Objects(range) => format!("{dataset}: objects {} to {}", range.start, range.end - 1),
     };
-    let mut ranges: Vec<String> =
-        damage.ranges.iter().take(SHOWN).map(|range| format!("{}-{}", range.start, range.end.saturating_sub(1))).collect();
+    let mut ranges: Vec<String> = damage
+        .ranges
+        .iter()
+        .take(SHOWN)
+        .map(|range| format!("{}-{}", range.start, range.end.saturating_sub(1)))
+        .collect();
     if damage.ranges.len() > SHOWN {
         ranges.push(format!("and {} more ranges", damage.ranges.len() - SHOWN));
     }
@@ -239,12 +249,21 @@ fn damage_text(damage: &Damage) -> String {
 }
 
 fn device_text(device: &DeviceReport) -> String {
-    let mut counts = Vec::new();
-    for (number, what) in [(device.io, "failed"), (device.checksum, "gave wrong data"), (device.missing, "not possible: missing")] {
+    let path = match device.path.as_str() {
+        "" => format!("guid {}", device.guid),
+        path => term::escape(path.as_bytes()),
+    };
+    let mut facts = Vec::new();
+    if device.state != "online" {
+        facts.push(device.state.clone());
+    }
+    for (number, what) in
+        [(device.io, "failed"), (device.checksum, "gave wrong data"), (device.missing, "not possible")]
+    {
         if number > 0 {
-            counts.push(format!("{number} reads {what}"));
+            let reads = if number == 1 { "read" } else { "reads" };
+            facts.push(format!("{number} {reads} {what}"));
         }
     }
-    let path = if device.path.is_empty() { format!("guid {}", device.guid) } else { term::escape(device.path.as_bytes()) };
-    if counts.is_empty() { format!("{path}: {}", device.state) } else { format!("{path}: {}", counts.join(", ")) }
+    format!("{path}: {}", facts.join(", "))
 }
