@@ -11,18 +11,22 @@ pub(crate) struct Column {
     pub(crate) width: usize,
     /// Flush right.
     pub(crate) right: bool,
+    /// Values may exceed it but do not widen it: so ratios are printed.
+    pub(crate) fixed: bool,
 }
 
 impl Column {
     /// A column as wide as its header at least.
     pub(crate) fn new(header: impl Into<String>, right: bool) -> Column {
         let header = header.into();
-        Column { width: header.chars().count(), header, right }
+        Column { width: header.chars().count(), header, right, fixed: false }
     }
 
     /// Makes it wide enough for a text.
     pub(crate) fn fit(&mut self, text: &str) {
-        self.width = self.width.max(text.chars().count());
+        if !self.fixed {
+            self.width = self.width.max(text.chars().count());
+        }
     }
 }
 

@@ -3,13 +3,18 @@
 //! `exact` is what `-p` asks for: bytes, seconds and plain numbers instead of units and dates.
 
 use crate::time;
-use cenote::admin::{Property, Source, Value};
+use cenote::admin::{Health, Property, Source, Value};
 use format::nicenum::{exact_ratio, nicebytes, nicenum, ratio};
 use format::prop::{self, Kind, Prop};
 use serde_json::{Value as Json, json};
 
 /// What a missing value prints as.
 pub(crate) const ABSENT: &str = "-";
+
+/// A ratio: its column keeps its width whatever is in it.
+pub(crate) fn is_ratio(name: &str) -> bool {
+    matches!(name, "compressratio" | "refcompressratio" | "dedupratio" | "bcloneratio")
+}
 
 /// The value of a dataset property.
 pub(crate) fn dataset(name: &str, value: &Value, exact: bool) -> String {
@@ -110,6 +115,9 @@ pub(crate) fn vdev(name: &str, value: &Value, exact: bool) -> String {
             ABSENT.into()
         }
         "expandsize" if number == 0 => ABSENT.into(),
+        "state" if !exact => {
+            Health::from_number(number).map_or_else(|| number.to_string(), |h| h.word().into())
+        }
         // Printed with its sign even with -p: so the tool does.
         "fragmentation" => format!("{number}%"),
         "guid" | "ashift" | "parity" | "numchildren" => number.to_string(),

@@ -129,7 +129,8 @@ fn masked(text: &str) -> String {
         let (name, cells) = line.split_once('|').unwrap_or((line, ""));
         let mut cells = cells.to_owned();
         for changed in [7..14, 14..21, 40..47, 47..54] {
-            let is_number = cells.get(changed.clone()).is_some_and(|c| c.contains(|c: char| c.is_ascii_digit()));
+            let is_number =
+                cells.get(changed.clone()).is_some_and(|c| c.contains(|c: char| c.is_ascii_digit()));
             if is_number {
                 cells.replace_range(changed, "      ?");
             }
@@ -273,7 +274,8 @@ fn room_is_what_the_root_leaves() {
         let ours = |name: &str| number(&fixture, &["zfs", "get", name, &manifest.pool]);
         let shift = ours("available") + ours("used") - theirs("available") - theirs("used");
         // Before log space maps, blocks freed late in a txg wait one txg: a few when it was counted.
-        let waiting = if manifest.features.get("log_spacemap").is_none_or(|s| s != "active") { 1 << 18 } else { 0 };
+        let waiting =
+            if manifest.features.get("log_spacemap").is_none_or(|s| s != "active") { 1 << 18 } else { 0 };
         assert!(shift.abs() <= waiting, "{}: {shift}", fixture.name());
         let pool = |name: &str| number(&fixture, &["zpool", "get", name, &manifest.pool]);
         assert_eq!(pool("allocated") + pool("free"), pool("size"), "{}", fixture.name());
@@ -388,7 +390,11 @@ fn importing_is_refused_with_what_to_do_instead() {
     let import = |name| common::run(fixture.dir(), &["zpool", "import", name]);
     let ran = import("t_mirror");
     assert_eq!((ran.code, ran.out.as_str()), (1, ""));
-    assert!(ran.err.starts_with("cannot import 't_mirror': not supported by this version of Cenote\n"), "{}", ran.err);
+    assert!(
+        ran.err.starts_with("cannot import 't_mirror': not supported by this version of Cenote\n"),
+        "{}",
+        ran.err
+    );
     assert!(ran.err.contains("CENOTE_DEVICES"));
     let ran = import("nosuch");
     assert_eq!((ran.code, ran.err.as_str()), (1, "cannot import 'nosuch': no such pool available\n"));
@@ -420,7 +426,9 @@ fn vdevs_have_properties() {
     let image = fixture.images().remove(0);
     let image = image.to_str().expect("a path");
     let value = |name: &str| {
-        run(&fixture, &["zpool", "get", "-Hpo", "value", name, &fixture.manifest().pool, image]).trim().to_owned()
+        run(&fixture, &["zpool", "get", "-Hpo", "value", name, &fixture.manifest().pool, image])
+            .trim()
+            .to_owned()
     };
     assert_eq!(value("com.example:vdevprop"), "v");
     assert_eq!(value("parent"), fixture.manifest().pool);

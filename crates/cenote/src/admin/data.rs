@@ -132,6 +132,19 @@ impl Health {
         }
     }
 
+    /// The state with this number.
+    pub fn from_number(number: u64) -> Option<Health> {
+        let all = [
+            Health::Offline,
+            Health::Removed,
+            Health::Unavail,
+            Health::Faulted,
+            Health::Degraded,
+            Health::Online,
+        ];
+        all.into_iter().find(|health| health.number() == number)
+    }
+
     /// The number of the state in `zpool get -p state`.
     pub fn number(self) -> u64 {
         match self {

@@ -57,7 +57,9 @@ impl Search {
     }
 
     fn run(&self) -> Result<Found, AdminError> {
-        let mut paths = self.paths.clone();
+        // Devices are known by absolute paths, wherever the command was started.
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let mut paths: Vec<PathBuf> = self.paths.iter().map(absolute).collect();
         if let Some(file) = &self.cachefile {
             paths.extend(cachefile::devices(file)?);
             if paths.is_empty() {

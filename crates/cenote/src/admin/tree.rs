@@ -3,7 +3,7 @@
 use super::{Activity, AdminError, Aux, Class, Health, OpenPool, Vdev, Vdevs};
 use crate::Error;
 use ::pool::space::{self, VdevSpace};
-use ::pool::{AuxState, AuxVdev};
+use ::pool::{AuxState, AuxVdev, FeatureState};
 use dmu::zap::Zap;
 use format::config::{VdevKind, VdevNode};
 use format::scan::{ScanFunc, ScanState};
@@ -79,7 +79,8 @@ pub(super) fn plain(status: &VdevStatus, node: &VdevNode, class: Class) -> Vdev 
         fragmentation: None,
         asize: node.asize,
         replace_size: 0,
-        psize: status.device_size,
+        // The size of a device that is not in use is of no use.
+        psize: if status.state >= VdevState::Degraded { status.device_size } else { 0 },
         read_errors: status.read_errors,
         write_errors: status.write_errors,
         checksum_errors: status.checksum_errors,
@@ -117,6 +118,11 @@ pub fn vdevs(pool: &OpenPool) -> Result<Vdevs, AdminError> {
     (root.alloc, root.space) = (totals.allocated, totals.size);
     root.deflated = root.children.iter().filter(|v| v.class != Class::Log).map(|v| v.deflated).sum();
     root.fragmentation = totals.fragmentation;
+    if spa.features().state_of("spacemap_histogram") == FeatureState::Disabled {
+        // Space maps without histograms do not tell how fragmented anything is.
+        root.fragmentation = None;
+        root.children.iter_mut().for_each(|top| top.fragmentation = None);
+    }
     root.checkpoint = totals.checkpoint;
     root.expandsize = totals.expandable;
     let cache = spa.cache_devices().map_err(failed)?;

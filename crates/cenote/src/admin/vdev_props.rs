@@ -74,11 +74,10 @@ fn computed(pool: &OpenPool, vdev: &Vdev, name: &str) -> Result<Option<Value>, A
     let top = vdev.space > 0;
     let leaf = vdev.is_leaf();
     let number = |n: u64| Value::Number(n);
-    let errors = |n: u64| Value::Number(n);
     Ok(Some(match name {
         "name" => Value::Text(name_of(vdev)),
         "capacity" => number(if top { vdev.alloc * 100 / vdev.space.max(1) } else { 0 }),
-        "state" => Value::Text(vdev.health.word().to_owned()),
+        "state" => number(vdev.health.number()),
         "guid" => number(vdev.guid),
         "asize" => number(if leaf { vdev.psize.saturating_sub(LABELS) } else { vdev.asize }),
         "psize" => number(vdev.psize),
@@ -98,9 +97,9 @@ fn computed(pool: &OpenPool, vdev: &Vdev, name: &str) -> Result<Option<Value>, A
         "children" if vdev.children.is_empty() => Value::Absent,
         "children" => Value::Text(vdev.children.iter().map(name_of).collect::<Vec<_>>().join(",")),
         "numchildren" => number(vdev.children.len() as u64),
-        "read_errors" => errors(vdev.read_errors),
-        "write_errors" => errors(vdev.write_errors),
-        "checksum_errors" => errors(vdev.checksum_errors),
+        "read_errors" => number(vdev.read_errors),
+        "write_errors" => number(vdev.write_errors),
+        "checksum_errors" => number(vdev.checksum_errors),
         // Counters since the import; this command has done no such thing.
         "initialize_errors" | "trim_errors" | "null_ops" | "write_ops" | "free_ops" | "claim_ops"
         | "trim_ops" | "null_bytes" | "write_bytes" | "free_bytes" | "claim_bytes" | "trim_bytes" => {
@@ -138,7 +137,7 @@ fn counters(pool: &OpenPool, vdev: &Vdev) -> (u64, u64) {
 
 /// The configuration of a vdev, of its parent, and of its top-level vdev.
 fn nodes<'a>(pool: &'a OpenPool, vdev: &Vdev) -> Option<(&'a VdevNode, Option<&'a VdevNode>, &'a VdevNode)> {
-    fn search<'a>(at: &'a VdevNode, guid: u64) -> Option<(&'a VdevNode, Option<&'a VdevNode>)> {
+    fn search(at: &VdevNode, guid: u64) -> Option<(&VdevNode, Option<&VdevNode>)> {
         if at.guid.0 == guid {
             return Some((at, None));
         }
@@ -173,8 +172,9 @@ fn zap_of(pool: &OpenPool, vdev: &Vdev) -> Result<Option<Zap>, AdminError> {
         pool.pool.vdevs().config().zap_root
     } else {
         match nodes(pool, vdev) {
-            Some((node, ..)) if node.zap_leaf != ObjectId(0) => node.zap_leaf,
-            Some((node, ..)) => node.zap_top,
+            // A device at top level has two; its properties are those of the top-level vdev.
+            Some((node, ..)) if node.zap_top != ObjectId(0) => node.zap_top,
+            Some((node, ..)) => node.zap_leaf,
             None => ObjectId(0),
         }
     };

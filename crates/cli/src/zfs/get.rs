@@ -1,7 +1,7 @@
 //! `zfs get`.
 
 use super::list::property;
-use super::{ALL_KINDS, Depth, JSON_INT, JSON_LONG, Selection, json_entry, known_property, order, select};
+use super::{ALL_KINDS, Depth, JSON_INT, JSON_LONG, Selection, json_entry, known_property, select};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -69,7 +69,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         listsnapshots: false,
         any_operand: !given || depth == Depth::Own,
     })?;
-    selected.entries.sort_by(order);
+    super::sort(&mut selected.entries);
     if given && depth == Depth::Own {
         selected.entries.retain(|e| kinds.contains(&e.kind()));
     }
@@ -197,7 +197,8 @@ impl Widths {
         let count = |text: &str| out.cell(text).chars().count();
         self.property = self.property.max(name.len());
         let least = prop::dataset(name).map_or(name.len(), Prop::width);
-        self.value = self.value.max(least).max(count(value));
+        let own = if values::is_ratio(name) { 0 } else { count(value) };
+        self.value = self.value.max(least).max(own);
         if let Some(received) = &property.received {
             self.received = self.received.max(count(&values::dataset(name, received, false)));
         }

@@ -1,6 +1,6 @@
 //! `zfs list`.
 
-use super::{ALL_KINDS, Depth, JSON_INT, JSON_LONG, Selection, json_entry, known_property, order, select};
+use super::{ALL_KINDS, Depth, JSON_INT, JSON_LONG, Selection, json_entry, known_property, select};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -122,27 +122,27 @@ pub(super) fn property(entry: &Entry, name: &str) -> Result<Property, Stop> {
 }
 
 /// Sorts by the keys asked for, then by name.
-fn sorted(options: &Options, entries: Vec<Entry>) -> Result<Vec<Entry>, Stop> {
+fn sorted(options: &Options, mut entries: Vec<Entry>) -> Result<Vec<Entry>, Stop> {
+    super::sort(&mut entries);
     let mut keyed = Vec::new();
-    for entry in entries {
+    for (place, entry) in entries.into_iter().enumerate() {
         let mut keys = Vec::new();
         for (name, _) in &options.sort {
             keys.push(match name.as_str() {
-                "name" => Value::Absent,
+                // Already in this order.
+                "name" => Value::Number(place as u64),
                 _ => property(&entry, name)?.value,
             });
         }
         keyed.push((keys, entry));
     }
-    keyed.sort_by(|(a_keys, a), (b_keys, b)| {
-        for (((name, reverse), x), y) in options.sort.iter().zip(a_keys).zip(b_keys) {
-            let by = if name == "name" { order(a, b) } else { compare(name, x, y) };
-            let by = if *reverse { by.reverse() } else { by };
-            if by != Ordering::Equal {
-                return by;
-            }
-        }
-        order(a, b)
+    // Stable: equal keys stay in the order of their names.
+    keyed.sort_by(|(a, _), (b, _)| {
+        let by = options.sort.iter().zip(a.iter().zip(b)).map(|((name, reverse), (x, y))| {
+            let by = compare(name, x, y);
+            if *reverse { by.reverse() } else { by }
+        });
+        by.fold(Ordering::Equal, Ordering::then)
     });
     Ok(keyed.into_iter().map(|(_, entry)| entry).collect())
 }
@@ -169,6 +169,7 @@ fn text(options: &Options, entries: &[Entry], out: &Out) -> Result<String, Stop>
             Some(p) => {
                 let mut column = Column::new(p.column, p.right_aligned);
                 column.width = p.width();
+                column.fixed = !options.exact && values::is_ratio(p.name);
                 column
             }
             // A user property is headed by its name, and so is one per owner; the latter are numbers.

@@ -12,7 +12,6 @@ use crate::usage::Tool;
 use cenote::admin::{self, AdminError, Entry, Kind, OpenPool, Search, Walk};
 use format::prop;
 use serde_json::{Map, Value as Json, json};
-use std::cmp::Ordering;
 use std::ffi::OsString;
 
 /// Runs a subcommand, given by its canonical name.
@@ -199,12 +198,7 @@ fn wants_points(selection: &Selection<'_>) -> bool {
 }
 
 fn collect(found: Result<Vec<Entry>, AdminError>, selected: &mut Selected) -> Result<(), Stop> {
-    let found = found.map_err(Stop::failed)?;
-    for entry in found {
-        if !selected.entries.iter().any(|e| e.name() == entry.name()) || selected.entries.is_empty() {
-            selected.entries.push(entry);
-        }
-    }
+    selected.entries.extend(found.map_err(Stop::failed)?);
     Ok(())
 }
 
@@ -218,16 +212,19 @@ fn open_message(name: &str, error: &AdminError) -> String {
     }
 }
 
-/// The order of listings: by name, snapshots behind their dataset and in the order in which they were made.
-fn order(a: &Entry, b: &Entry) -> Ordering {
-    let key = |e: &Entry| {
-        let name = e.name().to_owned();
-        match name.split_once('@') {
-            Some((base, _)) => (base.to_owned(), true, e.create_txg(), name),
-            None => (name, false, 0, String::new()),
-        }
-    };
-    key(a).cmp(&key(b))
+/// Place of a dataset in a listing: by name, snapshots behind their dataset and in the order in which they
+/// were made.
+fn place(entry: &Entry) -> (String, bool, u64, String) {
+    match entry.name().split_once('@') {
+        Some((base, snapshot)) => (base.to_owned(), true, entry.create_txg(), snapshot.to_owned()),
+        None => (entry.name().to_owned(), false, 0, String::new()),
+    }
+}
+
+/// Sorts a listing; what several operands have selected is listed once.
+fn sort(entries: &mut Vec<Entry>) {
+    entries.sort_by_cached_key(place);
+    entries.dedup_by(|a, b| a.name() == b.name());
 }
 
 /// A property of the table, of a user, or one that exists per owner or per snapshot.

@@ -33,11 +33,12 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    fn column(&self) -> Column {
+    fn column(&self, exact: bool) -> Column {
         match self.known {
             Some(p) => {
                 let mut column = Column::new(p.column, p.right_aligned);
                 column.width = p.width();
+                column.fixed = !exact && values::is_ratio(p.name);
                 column
             }
             None => Column::new(self.name.to_uppercase(), false),
@@ -119,7 +120,7 @@ pub(super) fn property(pool: &OpenPool, column: &Wanted) -> Result<Property, Sto
 }
 
 fn text(options: &Options, pools: &[OpenPool], out: &Out) -> Result<String, Stop> {
-    let mut columns: Vec<Column> = options.columns.iter().map(Wanted::column).collect();
+    let mut columns: Vec<Column> = options.columns.iter().map(|w| w.column(options.exact)).collect();
     let mut rows = Vec::new();
     for pool in pools {
         let mut row = Vec::new();
