@@ -56,6 +56,11 @@ impl Bpobj {
         Ok(bpobj)
     }
 
+    /// Its object.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
     /// Its bonus.
     pub fn phys(&self) -> &BpobjPhys {
         &self.phys

@@ -64,6 +64,14 @@ impl Deadlist {
         }
     }
 
+    /// The only list of a deadlist of an old pool.
+    pub fn bare(&self) -> Option<&Bpobj> {
+        match &self.form {
+            Form::Sorted { .. } => None,
+            Form::Bare(bpobj) => Some(bpobj),
+        }
+    }
+
     /// Totals of the blocks born after `after` and up to `until`, both bounds of buckets.
     pub fn space_between(&self, after: Txg, until: Txg) -> Result<Space, DslError> {
         let mut sum = Space::default();

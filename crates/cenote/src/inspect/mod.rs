@@ -5,6 +5,7 @@
 
 mod blocks;
 mod census;
+mod metaslabs;
 mod objects;
 
 pub use blocks::{BlockCounts, BlockReport, Check, Damaged, Space, blocks};
@@ -12,7 +13,13 @@ pub use census::{FeatureCount, census};
 pub use dmu::traverse::Bookmark;
 pub use dmu::zap::{Zap, ZapEntry, ZapKey, ZapStats};
 pub use dmu::{DmuError, KeyState, ObjSet, Object, zil};
+pub use dsl::Dir;
+pub use dsl::bpobj::Bpobj;
+pub use dsl::deadlist::Deadlist;
+pub use metaslabs::{LogMap, RemovedVdev, StoredMetaslab, VdevMetaslabs, log_maps, metaslabs};
 pub use objects::{Segment, each_block, segments};
+pub use pool::space::Class;
+pub use pool::space_map::SpaceMap;
 pub use vdev::label::{FoundConfig, FoundUberblock, Probe, probe};
 pub use zpl::Filesystem;
 

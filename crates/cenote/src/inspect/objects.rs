@@ -1,11 +1,11 @@
 //! The blocks of one object, and the ranges that they cover.
 
-use dmu::traverse::{Bookmark, Step, Visitor, walk_object};
 use dmu::{DmuError, Object};
-use format::dnode::Dnode;
-use format::{BlockPtr, Txg};
+use format::{BlockPtr, BpKind, Level, Txg};
+use zio::ZioError;
 
-/// A range of an object that is made of blocks, not of holes. Bytes.
+/// A range of an object that is made of blocks, not of holes. Bytes; of the object of dnodes, where
+/// dnodes are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// First byte.
@@ -20,37 +20,57 @@ pub fn segments(object: &Object) -> Result<Vec<Segment>, DmuError> {
     let mut at = 0;
     while let Some(start) = object.next_data(at)? {
         let end = object.next_hole(start)?;
+        if end <= start {
+            break;
+        }
         found.push(Segment { start, end });
         at = end;
     }
     Ok(found)
 }
 
-/// Calls `visit` with level, number and pointer of each block of `object` that is not a hole, parents
-/// first. Returns what could not be read on the way.
-pub fn each_block(object: &Object, visit: &mut dyn FnMut(i64, u64, &BlockPtr)) -> Vec<DmuError> {
-    let mut each = Each { visit, unreadable: Vec::new() };
-    walk_object(object, Txg(0), &mut each);
+/// Calls `visit` with level, number and pointer of each block of `object`, and of each hole that
+/// replaced a block, parents first. Returns what could not be read on the way. The spill block is not
+/// among them.
+pub fn each_block(object: &Object, visit: &mut dyn FnMut(u8, u64, &BlockPtr)) -> Vec<DmuError> {
+    let dnode = object.dnode();
+    let mut each = Each { object, visit, unreadable: Vec::new() };
+    for (blkid, bp) in dnode.blkptrs.iter().enumerate() {
+        each.pointer(dnode.nlevels.saturating_sub(1), blkid as u64, bp);
+    }
     each.unreadable
 }
 
 struct Each<'a> {
-    visit: &'a mut dyn FnMut(i64, u64, &BlockPtr),
+    object: &'a Object,
+    visit: &'a mut dyn FnMut(u8, u64, &BlockPtr),
     unreadable: Vec<DmuError>,
 }
 
-impl Visitor for Each<'_> {
-    fn block(&mut self, at: &Bookmark, bp: &BlockPtr, dnode: Option<&Dnode>) -> Step {
-        (self.visit)(at.level, at.blkid, bp);
-        // Level 0 of the dnodes is not descended into: those blocks are other objects' blocks.
-        match dnode {
-            Some(_) if at.level > 0 => Step::Into,
-            _ => Step::Over,
+impl Each<'_> {
+    /// `level` falls with every call, so that the depth is that of the object at most.
+    fn pointer(&mut self, level: u8, blkid: u64, bp: &BlockPtr) {
+        if bp.logical_birth() == Txg(0) {
+            return;
         }
-    }
-
-    fn unreadable(&mut self, _: &Bookmark, _: &BlockPtr, error: DmuError) -> Step {
-        self.unreadable.push(error);
-        Step::Into
+        (self.visit)(level, blkid, bp);
+        if level == 0 || matches!(bp.kind(), BpKind::Hole | BpKind::Redacted) {
+            return;
+        }
+        let object = self.object;
+        let (objset, id) = (object.objset().number(), object.id());
+        if bp.level() != Level(level) || bp.lsize().0 != object.dnode().indirect_size() {
+            self.unreadable.push(object.corrupt("a block pointer that does not fit its place"));
+            return;
+        }
+        let block = match object.objset().store().read(bp, object.objset().key().key()) {
+            Ok(block) => block,
+            Err(ZioError::Locked { .. }) => return self.unreadable.push(DmuError::Locked { objset }),
+            Err(source) => return self.unreadable.push(DmuError::Zio { objset, object: id, source }),
+        };
+        let Some(first) = blkid.checked_shl(object.dnode().epbs()) else { return };
+        for (i, child) in BlockPtr::decode_all(block.bytes(), block.order()).enumerate() {
+            self.pointer(level - 1, first.saturating_add(i as u64), &child);
+        }
     }
 }

@@ -1,36 +1,23 @@
-//! Block pointers as `zdb` prints them: one form for roots and `-dddddd`, a shorter one for lists.
+//! Block pointers as `zdb` prints them: a long form for roots, and a short one for lists.
 
 use format::blkptr::Protection;
-use format::{BlockPtr, BpKind, Endian, Level, ObjType};
+use format::{BlockPtr, BpKind, Dva, Endian, Level};
 use std::fmt;
 
 /// The long form: every address and property.
-pub(crate) struct Long<'a>(pub(crate) &'a BlockPtr);
+pub(super) struct Long<'a>(pub(super) &'a BlockPtr);
 
 impl fmt::Display for Long<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bp = self.0;
-        let head = |f: &mut fmt::Formatter<'_>, word: &str| write!(f, "{word} [L{} {}]", bp.level(), bp.obj_type());
+        let (level, kind, birth) = (bp.level(), bp.obj_type(), bp.logical_birth());
+        let (lsize, psize) = (bp.lsize().0, bp.psize().0);
         match bp.kind() {
-            BpKind::Hole => {
-                head(f, "HOLE")?;
-                write!(f, " size={:x}L birth={}L", bp.lsize().0, bp.logical_birth())
-            }
-            BpKind::Redacted => {
-                head(f, "REDACTED")?;
-                write!(f, " size={:x}L birth={}L", bp.lsize().0, bp.logical_birth())
-            }
+            BpKind::Hole => write!(f, "HOLE [L{level} {kind}] size={lsize:x}L birth={birth}L"),
+            BpKind::Redacted => write!(f, "REDACTED [L{level} {kind}] size={lsize:x}L birth={birth}L"),
             BpKind::Embedded => {
-                head(f, "EMBEDDED")?;
-                write!(
-                    f,
-                    " et={} {} size={:x}L/{:x}P birth={}L",
-                    bp.checksum_id(),
-                    compression(bp),
-                    bp.lsize().0,
-                    bp.psize().0,
-                    bp.logical_birth()
-                )
+                let (what, compress) = (bp.checksum_id(), compression(bp));
+                write!(f, "EMBEDDED [L{level} {kind}] et={what} {compress} size={lsize:x}L/{psize:x}P birth={birth}L")
             }
             BpKind::Normal | BpKind::Gang => self.normal(f),
         }
@@ -45,77 +32,66 @@ impl Long<'_> {
             write!(f, "DVA[{i}]=<{dva}> ")?;
             copies += 1;
         }
-        if let Some(crypt) = bp.crypt_params() {
-            let iv = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| crypt.iv.get(at + i).copied().unwrap_or(0)));
-            write!(f, "salt={:x} iv={:x}:{:x} ", u64::from_le_bytes(crypt.salt), iv(0), iv(8))?;
+        if let Some(params) = bp.crypt_params() {
+            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| params.iv.get(at + i).copied().unwrap_or(0)));
+            write!(f, "salt={:x} iv={:x}:{:x} ", u64::from_le_bytes(params.salt), word(0), word(8))?;
         }
-        let protection = match bp.protection() {
+        write!(f, "[L{} {}] {} {} ", bp.level(), bp.obj_type(), checksum(bp), compression(bp))?;
+        let crypt = match bp.protection() {
             Protection::None => "unencrypted",
             Protection::Encrypted => "encrypted",
             Protection::Authenticated if bp.level() > Level(0) => "indirect-MAC",
-            Protection::Authenticated if bp.obj_type() == ObjType::OBJSET => "authenticated",
             Protection::Authenticated => "authenticated",
         };
         let order = if bp.byte_order() == Endian::Little { "LE" } else { "BE" };
         let shape = if bp.kind() == BpKind::Gang { "gang" } else { "contiguous" };
         let sharing = if bp.is_dedup() { "dedup" } else { "unique" };
-        let number = ["zero", "single", "double", "triple"].get(copies).copied().unwrap_or("zero");
-        write!(
-            f,
-            "[L{} {}] {} {} {protection} {order} {shape} {sharing} {number} size={:x}L/{:x}P birth={}L/{}P fill={} cksum={}",
-            bp.level(),
-            bp.obj_type(),
-            checksum(bp),
-            compression(bp),
-            bp.lsize().0,
-            bp.psize().0,
-            bp.logical_birth(),
-            bp.physical_birth(),
-            bp.fill(),
-            bp.checksum(),
-        )
+        let number = ["zero", "single", "double", "triple"].get(copies).unwrap_or(&"zero");
+        let (lsize, psize) = (bp.lsize().0, bp.psize().0);
+        write!(f, "{crypt} {order} {shape} {sharing} {number} size={lsize:x}L/{psize:x}P ")?;
+        write!(f, "birth={}L/{}P fill={}", bp.logical_birth(), bp.physical_birth(), bp.fill())?;
+        write!(f, " cksum={}", bp.checksum())
     }
 }
 
-/// The short form of `-ddddd`: one line of a block list.
-pub(crate) struct Short<'a>(pub(crate) &'a BlockPtr);
+/// The short form of lists of blocks: only the first address unless `all` is set.
+pub(super) struct Short<'a> {
+    pub(super) bp: &'a BlockPtr,
+    pub(super) all: bool,
+    /// The entry of a livelist says that the block was freed.
+    pub(super) freed: bool,
+}
 
 impl fmt::Display for Short<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bp = self.0;
+        let bp = self.bp;
+        let (lsize, psize, birth) = (bp.lsize().0, bp.psize().0, bp.logical_birth());
         match bp.kind() {
-            BpKind::Embedded | BpKind::Redacted => write!(
-                f,
-                "EMBEDDED et={} {:x}L/{:x}P B={}",
-                bp.checksum_id(),
-                bp.lsize().0,
-                bp.psize().0,
-                bp.logical_birth()
-            ),
-            BpKind::Hole => write!(f, "{:x}L B={}", bp.lsize().0, bp.logical_birth()),
+            BpKind::Embedded => write!(f, "EMBEDDED et={} {lsize:x}L/{psize:x}P B={birth}", bp.checksum_id()),
+            // A redacted block has no address either, but is no hole.
+            BpKind::Redacted => write!(f, "REDACTED {lsize:x}L B={birth}"),
+            BpKind::Hole => write!(f, "0:0:0 {lsize:x}L B={birth}"),
             BpKind::Normal | BpKind::Gang => {
-                for dva in bp.dvas() {
-                    write!(f, "{dva} ")?;
+                let shown = if self.all { usize::MAX } else { 1 };
+                for dva in bp.dvas().take(shown) {
+                    let Dva { vdev, offset, asize, .. } = dva;
+                    write!(f, "{vdev}:{:x}:{:x} ", offset.0, asize.0)?;
                 }
-                write!(
-                    f,
-                    "{:x}L/{:x}P F={} B={}/{} cksum={}",
-                    bp.lsize().0,
-                    bp.psize().0,
-                    bp.fill(),
-                    bp.logical_birth(),
-                    bp.physical_birth(),
-                    bp.checksum()
-                )
+                write!(f, "{lsize:x}L/{psize:x}P F={} B={birth}/{} ", bp.fill(), bp.physical_birth())?;
+                if self.freed {
+                    f.write_str("FREE ")?;
+                }
+                write!(f, "cksum={}", bp.checksum())
             }
         }
     }
 }
 
-fn checksum(bp: &BlockPtr) -> &'static str {
+pub(super) fn checksum(bp: &BlockPtr) -> &'static str {
     bp.checksum_kind().map_or("unknown", |id| id.name())
 }
 
-fn compression(bp: &BlockPtr) -> &'static str {
+pub(super) fn compression(bp: &BlockPtr) -> &'static str {
     bp.compression().map_or("unknown", |id| id.name())
 }
+

@@ -1,51 +1,68 @@
-//! Datasets and their objects: `zdb -d`, `-i`, `-h`.
+//! Datasets and their objects: `zdb -d`, `-i`.
 
 use super::bp::Long;
-use super::{Options, Verdict, chain, object, zil};
-use cenote::inspect::{Filesystem, KeyState, ObjSet, census};
+use super::{Options, Verdict, chain, deadlists, object, zil};
+use cenote::inspect::{Filesystem, ObjSet, census};
 use cenote::{Dataset, Pool};
-use format::ObjectId;
 use format::dnode::SLOT_SIZE;
-use format::nicenum::nicenum;
 use format::objset::ObjsetType;
+use format::{ObjType, ObjectId};
 use std::io::{self, Write};
 use std::sync::Arc;
 
+/// Where the blocks of the pool's own objects are charged.
+const MOS_DIR: &str = "$MOS";
+
 /// A dataset, or the pool's own objects, ready to be printed.
-struct Subject {
+struct Subject<'a> {
+    pool: &'a Pool,
     name: String,
     id: u64,
     created: u64,
     used: u64,
     objset: Arc<ObjSet>,
-    is_snapshot: bool,
+    dataset: Option<Dataset>,
 }
 
-impl Subject {
-    fn mos(pool: &Pool) -> Subject {
-        let used = pool.dsl().root().ok();
-        let used = used.and_then(|root| root.hidden_children().ok());
-        let used = used.and_then(|all| all.into_iter().find(|dir| dir.component() == "$MOS"));
+impl<'a> Subject<'a> {
+    fn mos(pool: &'a Pool) -> Subject<'a> {
         Subject {
+            pool,
             name: "mos".to_owned(),
             id: 0,
+            // The first txg of every pool; the pool's own objects have no record of theirs.
             created: 4,
-            used: used.map_or(0, |dir| dir.phys().used),
+            used: pool.spa().hidden_space(MOS_DIR).unwrap_or(0),
             objset: Arc::clone(pool.mos()),
-            is_snapshot: false,
+            dataset: None,
         }
     }
 
-    fn of(dataset: &Dataset) -> Result<Subject, cenote::Error> {
+    fn of(pool: &'a Pool, dataset: Dataset) -> Result<Subject<'a>, cenote::Error> {
         let phys = dataset.dsl().phys();
         Ok(Subject {
+            pool,
             name: dataset.name().to_owned(),
             id: dataset.dsl().id().0,
             created: phys.creation_txg.0,
             used: phys.referenced,
             objset: dataset.objset()?,
-            is_snapshot: dataset.dsl().is_snapshot(),
+            dataset: Some(dataset),
         })
+    }
+
+    /// The dataset of this name, or `pool/N`: the one in object N.
+    fn named(pool: &'a Pool, name: &str) -> Result<Subject<'a>, cenote::Error> {
+        let number = name.split_once('/').and_then(|(_, rest)| parse_number(rest));
+        match (pool.dataset(name), number) {
+            (Ok(dataset), _) => Subject::of(pool, dataset),
+            (Err(_), Some(0)) => Ok(Subject::mos(pool)),
+            (Err(_), Some(id)) => {
+                let found = pool.dsl().dataset_by_object(ObjectId(id))?;
+                Subject::of(pool, pool.dataset(found.name())?)
+            }
+            (Err(error), None) => Err(error),
+        }
     }
 }
 
@@ -60,66 +77,111 @@ fn kind(objset: &ObjSet) -> &'static str {
 }
 
 /// Prints all datasets, then compares the counts of the features with what they use.
-pub(crate) fn print_all(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
+pub(super) fn print_all(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
     let mut verdict = print_subject(&Subject::mos(pool), &[], options, out)?;
     let datasets = match pool.datasets() {
-        Ok(datasets) => datasets,
+        Ok(datasets) => children_first(pool, datasets),
         Err(error) => {
             eprintln!("zdb: {}", chain(&error));
             return Ok(Verdict::Unreadable);
         }
     };
-    for dataset in &datasets {
-        match Subject::of(dataset) {
+    for dataset in datasets {
+        let name = dataset.name().to_owned();
+        match Subject::of(pool, dataset) {
             Ok(subject) => verdict = verdict.max(print_subject(&subject, &[], options, out)?),
             Err(error) => {
-                eprintln!("zdb: {}: {}", dataset.name(), chain(&error));
+                eprintln!("failed to own dataset '{name}': {}", chain(&error));
                 verdict = verdict.max(Verdict::Unreadable);
             }
         }
     }
-    match census(pool) {
-        Ok(counts) => {
-            for count in counts {
-                if count.counted == count.recorded {
-                    writeln!(out, "Verified {} feature refcount of {} is correct", count.name, count.recorded)?;
-                } else {
-                    let (name, recorded, counted) = (count.name, count.recorded, count.counted);
-                    writeln!(out, "{name} feature refcount mismatch: {counted} consumers != {recorded} refcount")?;
-                    verdict = verdict.max(Verdict::Inconsistent);
-                }
-            }
+    Ok(verdict.max(print_census(pool, out)?))
+}
+
+/// The order of the real tool: what is below a dataset, its snapshots, itself; children and snapshots
+/// as their ZAPs have them.
+fn children_first(pool: &Pool, datasets: Vec<Dataset>) -> Vec<Dataset> {
+    let mut ranks = std::collections::HashMap::new();
+    let mut next = 0_usize;
+    let mut rank = |name: String| {
+        ranks.insert(name, next);
+        next += 1;
+    };
+    if let Ok(root) = pool.dsl().root() {
+        rank_dir(&root, &mut rank, 0);
+    }
+    let mut datasets = datasets;
+    datasets.sort_by_key(|dataset| ranks.get(dataset.name()).copied().unwrap_or(usize::MAX));
+    datasets
+}
+
+/// Deeper than names can nest.
+const DEPTH_MAX: usize = 256;
+
+fn rank_dir(dir: &cenote::inspect::Dir, rank: &mut dyn FnMut(String), depth: usize) {
+    let children = if depth < DEPTH_MAX { dir.child_entries().unwrap_or_default() } else { Vec::new() };
+    for (name, _) in children.into_iter().flatten() {
+        if let Ok(Some(child)) = dir.child(&name) {
+            rank_dir(&child, rank, depth + 1);
         }
+    }
+    if let Ok(Some(head)) = dir.head() {
+        for (name, _) in head.snapshot_entries().unwrap_or_default() {
+            rank(format!("{}@{name}", dir.name()));
+        }
+    }
+    rank(dir.name().to_owned());
+}
+
+fn print_census(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
+    let counts = match census(pool) {
+        Ok(counts) => counts,
         Err(error) => {
             eprintln!("zdb: {}", chain(&error));
-            verdict = verdict.max(Verdict::Unreadable);
+            return Ok(Verdict::Unreadable);
+        }
+    };
+    let mut verdict = Verdict::Clean;
+    for count in counts {
+        let (name, recorded, counted) = (count.name, count.recorded, count.counted);
+        if counted == recorded {
+            writeln!(out, "Verified {name} feature refcount of {recorded} is correct")?;
+        } else {
+            writeln!(out, "{name} feature refcount mismatch: {counted} consumers != {recorded} refcount")?;
+            verdict = Verdict::Inconsistent;
         }
     }
     Ok(verdict)
 }
 
 /// Prints one dataset (`mos`: the pool's own objects), or the objects of it that are named.
-pub(crate) fn print_one(
+pub(super) fn print_one(
     pool: &Pool,
-    name: &str,
+    name: Option<&str>,
     objects: &[String],
     options: &Options,
     out: &mut dyn Write,
 ) -> io::Result<Verdict> {
-    let subject = if name == "mos" { Ok(Subject::mos(pool)) } else { pool.dataset(name).and_then(|d| Subject::of(&d)) };
+    let subject = match name {
+        None => Ok(Subject::mos(pool)),
+        Some(name) => Subject::named(pool, name),
+    };
     let subject = match subject {
         Ok(subject) => subject,
         Err(error) => {
+            let name = name.unwrap_or("mos");
+            eprintln!("failed to hold dataset '{name}': {}", chain(&error));
             eprintln!("zdb: can't open '{name}': {}", chain(&error));
             return Ok(Verdict::Failed);
         }
     };
     let mut wanted = Vec::new();
     for text in objects {
-        match parse_range(text) {
-            Some(range) => wanted.push(range),
-            None => {
-                eprintln!("zdb: bad object number or range '{text}'");
+        match Range::parse(text) {
+            Ok(range) => wanted.push(range),
+            Err(why) => {
+                eprintln!("zdb: Bad object or range: '{text}': {why}\n");
                 return Ok(Verdict::Failed);
             }
         }
@@ -127,31 +189,87 @@ pub(crate) fn print_one(
     print_subject(&subject, &wanted, options, out)
 }
 
-/// `N`, `FIRST:LAST`, `FIRST:LAST:FLAGS` (flags, which choose types, are not told apart).
-fn parse_range(text: &str) -> Option<(ObjectId, ObjectId)> {
-    let number = |t: &str| match t.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => t.parse::<u64>().ok().or_else(|| t.parse::<i64>().ok().map(|n| n as u64)),
+/// A number as C reads it: decimal, octal behind `0`, hexadecimal behind `0x`; maybe negative.
+fn parse_number(text: &str) -> Option<u64> {
+    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let value = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok()?,
+        None if digits.len() > 1 && digits.starts_with('0') => u64::from_str_radix(digits, 8).ok()?,
+        None => digits.parse::<u64>().ok()?,
     };
-    let mut parts = text.split(':');
-    let first = number(parts.next()?)?;
-    let last = match parts.next() {
-        None => first,
-        Some("-1") => ObjectId::LIMIT - 1,
-        Some(last) => number(last)?,
-    };
-    Some((ObjectId(first), ObjectId(last)))
+    Some(if negative { value.wrapping_neg() } else { value })
+}
+
+/// Objects to print: `N`, or `FIRST:LAST[:FLAGS]`.
+struct Range {
+    first: u64,
+    last: u64,
+    is_single: bool,
+    /// Which of `d f m z` are wanted; all if none is named.
+    kinds: Vec<(char, bool)>,
+}
+
+impl Range {
+    fn parse(text: &str) -> Result<Range, &'static str> {
+        let mut parts = text.splitn(3, ':');
+        let (first, last, flags) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+        if first.is_empty() || last.is_some_and(str::is_empty) {
+            return Err("Missing object ID");
+        }
+        let number = |t| parse_number(t).ok_or("Invalid characters in object ID");
+        let first = number(first)?;
+        let Some(last) = last else { return Ok(Range { first, last: first, is_single: true, kinds: Vec::new() }) };
+        let last = if last == "-1" { u64::MAX } else { number(last)? };
+        if first > last {
+            return Err("Malformed range");
+        }
+        let mut kinds = Vec::new();
+        let mut wanted = true;
+        for flag in flags.unwrap_or_default().chars() {
+            match flag {
+                '-' => wanted = !wanted,
+                'A' if wanted => kinds.clear(),
+                'A' | 'd' | 'f' | 'm' | 'z' => {
+                    kinds.push((flag, wanted));
+                    wanted = true;
+                }
+                _ => return Err("Invalid flags"),
+            }
+        }
+        Ok(Range { first, last, is_single: false, kinds })
+    }
+
+    /// Everything but what is printed before the objects.
+    fn all() -> Range {
+        Range { first: 1, last: u64::MAX, is_single: false, kinds: Vec::new() }
+    }
+
+    fn wants(&self, kind: ObjType) -> bool {
+        let letter = match kind {
+            ObjType::DIRECTORY => 'd',
+            ObjType::PLAIN_FILE => 'f',
+            ObjType::SPACE_MAP => 'm',
+            kind if kind.is_zap() => 'z',
+            _ => 'A',
+        };
+        // The last flag that says something of this kind decides.
+        let said = self.kinds.iter().rev().find(|(flag, _)| *flag == letter || *flag == 'A');
+        match said {
+            Some((_, wanted)) => *wanted,
+            // With only negations, the rest is wanted.
+            None => self.kinds.iter().all(|(_, wanted)| !wanted),
+        }
+    }
 }
 
 fn print_subject(
-    subject: &Subject,
-    wanted: &[(ObjectId, ObjectId)],
+    subject: &Subject<'_>,
+    wanted: &[Range],
     options: &Options,
     out: &mut dyn Write,
 ) -> io::Result<Verdict> {
     let objset = &subject.objset;
-    let detail = options.count('d');
-    let number = |n: u64| if options.has('P') { n.to_string() } else { nicenum(n) };
+    let detail = options.detail('d');
     write!(
         out,
         "Dataset {} [{}], ID {}, cr_txg {}, {}, {} objects",
@@ -159,38 +277,52 @@ fn print_subject(
         kind(objset),
         subject.id,
         subject.created,
-        number(subject.used),
+        options.number(subject.used),
         objset.root().fill(),
     )?;
     if detail > 3 {
         write!(out, ", rootbp {}", Long(objset.root()))?;
     }
-    if matches!(objset.key(), KeyState::Locked) {
-        write!(out, " (inconsistent or encrypted, key not loaded)").and(Ok(()))?;
+    if subject.dataset.as_ref().is_some_and(|dataset| dataset.dsl().is_inconsistent()) {
+        write!(out, " (inconsistent)")?;
     }
     writeln!(out)?;
-    let mut verdict = Verdict::Clean;
-    if options.has('i') && !subject.is_snapshot && subject.id != 0 {
-        verdict = verdict.max(zil::print(objset, options.count('i'), out)?);
-    }
-    if detail < 2 && wanted.is_empty() {
+    let fs = filesystem(objset);
+    let view = object::View { options, detail, fs: fs.as_ref(), header: std::cell::Cell::new(true) };
+    if !wanted.is_empty() {
+        let mut verdict = Verdict::Clean;
+        for range in wanted {
+            verdict = verdict.max(print_range(objset, range, &view, out, &mut Slots::default())?);
+        }
+        if verdict != Verdict::Failed {
+            writeln!(out)?;
+        }
         return Ok(verdict);
     }
-    let fs = filesystem(objset);
-    let ranges: &[(ObjectId, ObjectId)] = if wanted.is_empty() {
-        writeln!(out, "\n{}", object::HEADER)?;
-        print_special(subject, fs.as_ref(), options, out)?;
-        &[(ObjectId(1), ObjectId(ObjectId::LIMIT - 1))]
-    } else {
-        wanted
-    };
+    let mut verdict = Verdict::Clean;
+    let is_head = subject.dataset.as_ref().is_some_and(|dataset| !dataset.dsl().is_snapshot());
+    if is_head && (options.has('i') || detail > 1) {
+        let detail = options.detail_of(&['d', 'i']);
+        verdict = verdict.max(zil::print(objset, subject.pool.spa().txg(), detail, out)?);
+    }
+    if detail < 2 {
+        return Ok(verdict);
+    }
+    if let (Some(dataset), true) = (&subject.dataset, detail > 2) {
+        deadlists::print(dataset, options, detail, out)?;
+    }
+    if objset.root().is_hole() {
+        return Ok(verdict);
+    }
+    object::print(out, &objset.meta_object(), &view)?;
+    for id in [ObjectId::USER_USED, ObjectId::GROUP_USED, ObjectId::PROJECT_USED] {
+        if let Ok(special) = objset.object(id) {
+            object::print(out, &special, &view)?;
+        }
+    }
     let mut slots = Slots::default();
-    for (first, last) in ranges {
-        verdict = verdict.max(print_range(objset, (*first, *last), fs.as_ref(), options, out, &mut slots)?);
-    }
-    if wanted.is_empty() {
-        slots.print(out)?;
-    }
+    verdict = verdict.max(print_range(objset, &Range::all(), &view, out, &mut slots)?);
+    slots.print(out)?;
     Ok(verdict)
 }
 
@@ -201,65 +333,50 @@ fn filesystem(objset: &Arc<ObjSet>) -> Option<Arc<Filesystem>> {
     Filesystem::open(Arc::clone(objset)).ok()
 }
 
-/// The dnodes in the root block itself.
-fn print_special(
-    subject: &Subject,
-    fs: Option<&Arc<Filesystem>>,
-    options: &Options,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let detail = options.count('d');
-    object::print(out, &subject.objset.meta_object(), fs, detail, options.has('P'))?;
-    for id in [ObjectId::USER_USED, ObjectId::GROUP_USED, ObjectId::PROJECT_USED] {
-        if let Ok(special) = subject.objset.object(id) {
-            header_again(detail, out)?;
-            object::print(out, &special, fs, detail, options.has('P'))?;
-        }
-    }
-    Ok(())
-}
-
-/// With the contents of objects in between, each line of the table has its own heading.
-fn header_again(detail: usize, out: &mut dyn Write) -> io::Result<()> {
-    if detail > 3 { writeln!(out, "{}", object::HEADER) } else { Ok(()) }
-}
-
 fn print_range(
     objset: &Arc<ObjSet>,
-    (first, last): (ObjectId, ObjectId),
-    fs: Option<&Arc<Filesystem>>,
-    options: &Options,
+    range: &Range,
+    view: &object::View<'_>,
     out: &mut dyn Write,
     slots: &mut Slots,
 ) -> io::Result<Verdict> {
-    let detail = options.count('d');
-    let mut next = first;
-    if first == last {
-        writeln!(out, "\n{}", object::HEADER)?;
-        return match if first.0 == 0 { Ok(objset.meta_object()) } else { objset.object(first) } {
-            Ok(one) => object::print(out, &one, fs, detail, options.has('P')).map(|()| Verdict::Clean),
+    if range.first == 0 && range.wants(ObjType::DNODE) {
+        object::print(out, &objset.meta_object(), view)?;
+    }
+    if range.is_single {
+        if range.first == 0 {
+            return Ok(Verdict::Clean);
+        }
+        return match objset.object(ObjectId(range.first)) {
+            Ok(one) => object::print(out, &one, view).map(|()| Verdict::Clean),
             Err(error) => {
-                eprintln!("zdb: {}", chain(&error));
+                view.print_header(out)?;
+                eprintln!("zdb: object {}: {}", range.first.cast_signed(), chain(&error));
                 Ok(Verdict::Failed)
             }
         };
     }
     let mut verdict = Verdict::Clean;
-    while next <= last {
+    let mut next = ObjectId(range.first.max(1));
+    while next.0 <= range.last {
         match objset.next_object(next) {
-            Ok(Some(found)) if found.id() <= last => {
+            Ok(Some(found)) if found.id().0 <= range.last => {
                 slots.add(&found);
                 next = ObjectId(found.id().0 + found.dnode().slots() as u64);
-                header_again(detail, out)?;
-                object::print(out, &found, fs, detail, options.has('P'))?;
+                if range.wants(found.dnode().obj_type) {
+                    object::print(out, &found, view)?;
+                }
             }
             Ok(_) => break,
             Err(error) => {
                 eprintln!("zdb: {}", chain(&error));
                 verdict = Verdict::Unreadable;
                 // Past the block of dnodes that cannot be read.
-                let per_block = objset.phys().meta_dnode.data_block_size() / SLOT_SIZE as u64;
-                next = ObjectId((next.0 / per_block.max(1) + 1).saturating_mul(per_block.max(1)));
+                let per_block = (objset.phys().meta_dnode.data_block_size() / SLOT_SIZE as u64).max(1);
+                next = ObjectId((next.0 / per_block + 1).saturating_mul(per_block));
+                if next.0 > objset.phys().meta_dnode.maxblkid.0.saturating_add(1).saturating_mul(per_block) {
+                    break;
+                }
             }
         }
     }

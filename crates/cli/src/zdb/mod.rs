@@ -8,19 +8,26 @@
 //!   feature count, or no valid label; 3: unreadable blocks.
 
 mod blocks;
+mod bonus;
 mod bp;
+mod contents;
 mod datasets;
+mod deadlists;
 mod history;
 mod labels;
+mod metaslabs;
 mod nvprint;
 mod object;
+mod text;
 mod uberblock;
 mod zil;
+mod znode;
 
 use crate::getopt::{Getopt, Long};
 use cenote::{OpenOptions, Pool};
+use format::nicenum::nicenum;
 use std::ffi::OsString;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 const SHORT: &str = "AbBcCdDeEFGhiI:kK:lLmMo:Op:PqrRsSt:TuU:vVx:XYyZ";
@@ -85,9 +92,24 @@ impl Options {
         self.count(letter) > 0
     }
 
+    /// How much is wanted of what this letter stands for: `-v` is one more of each.
+    fn detail(&self, letter: char) -> usize {
+        self.count(letter) + self.count('v')
+    }
+
+    /// The most that is wanted of any of these.
+    fn detail_of(&self, letters: &[char]) -> usize {
+        letters.iter().map(|letter| self.detail(*letter)).max().unwrap_or(0)
+    }
+
     /// Nothing was asked for in particular.
     fn is_default(&self) -> bool {
-        !"bcCdhilu".chars().any(|c| self.has(c))
+        !"bcCdhilmu".chars().any(|c| self.has(c))
+    }
+
+    /// A number as people read it, or with `-P` as it is.
+    fn number(&self, n: u64) -> String {
+        if self.has('P') { n.to_string() } else { nicenum(n) }
     }
 }
 
@@ -115,7 +137,12 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
             return Verdict::Failed.into();
         }
     };
-    let mut out = BufWriter::new(io::stdout().lock());
+    let stdout = io::stdout().lock();
+    let mut out: Box<dyn Write> = if stdout.is_terminal() {
+        Box::new(text::Visible(BufWriter::new(stdout)))
+    } else {
+        Box::new(BufWriter::with_capacity(1 << 16, stdout))
+    };
     let result = run(&options, &operands, &mut out);
     match result.and_then(|verdict| out.flush().map(|()| verdict)) {
         Ok(verdict) => verdict.into(),
@@ -172,7 +199,7 @@ fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Resul
         }
     }
     if target.len() > name.len() {
-        return datasets::print_one(&pool, target, objects, options, out);
+        return datasets::print_one(&pool, Some(target), objects, options, out);
     }
     print_pool(&pool, objects, options, out)
 }
@@ -200,6 +227,12 @@ fn default_places() -> Vec<std::path::PathBuf> {
 fn print_pool(pool: &Pool, objects: &[String], options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
     let all = options.is_default();
     let mut verdict = Verdict::Clean;
+    if options.has('m') && !objects.is_empty() {
+        return metaslabs_of(pool, objects, options, out);
+    }
+    if !objects.is_empty() {
+        return datasets::print_one(pool, None, objects, options, out);
+    }
     if all || options.has('C') {
         writeln!(out, "\nMOS Configuration:")?;
         write!(out, "{}", nvprint::Indented { list: &pool.spa().config().raw, indent: 8 })?;
@@ -209,19 +242,47 @@ fn print_pool(pool: &Pool, objects: &[String], options: &Options, out: &mut dyn 
         uberblock::print(out, pool.spa().uberblock())?;
         writeln!(out)?;
     }
-    if options.has('h') {
-        verdict = verdict.max(history::print(pool, out)?);
-    }
-    if !objects.is_empty() {
-        return datasets::print_one(pool, "mos", objects, options, out);
+    if options.detail('d') > 2 || options.has('m') {
+        verdict = verdict.max(metaslabs::print(pool, options, None, out)?);
     }
     if all || options.has('d') || options.has('i') {
         verdict = verdict.max(datasets::print_all(pool, options, out)?);
+        verdict = verdict.max(print_checkpoint(pool, out)?);
     }
     if all || options.has('b') || options.has('c') {
         verdict = verdict.max(blocks::print(pool, options, out)?);
     }
+    if options.has('h') {
+        verdict = verdict.max(history::print(pool, out)?);
+    }
     Ok(verdict)
+}
+
+fn metaslabs_of(pool: &Pool, operands: &[String], options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
+    let numbers: Result<Vec<u64>, _> = operands.iter().map(|o| o.parse::<u64>()).collect();
+    match numbers.as_deref() {
+        Ok([vdev, metaslabs @ ..]) => metaslabs::print(pool, options, Some((*vdev, metaslabs)), out),
+        _ => {
+            eprintln!("zdb: bad vdev or metaslab number");
+            Ok(Verdict::Failed)
+        }
+    }
+}
+
+/// The uberblock that a checkpoint keeps, if there is one.
+fn print_checkpoint(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
+    match pool.spa().checkpoint() {
+        Ok(Some(uberblock)) => {
+            writeln!(out, "\nCheckpointed uberblock found:")?;
+            uberblock::print(out, &uberblock)?;
+            writeln!(out).map(|()| Verdict::Clean)
+        }
+        Ok(None) => Ok(Verdict::Clean),
+        Err(error) => {
+            eprintln!("zdb: {}", chain(&error));
+            Ok(Verdict::Unreadable)
+        }
+    }
 }
 
 /// An error and what caused it, on one line.

@@ -1,17 +1,49 @@
-//! Intent logs, as `zdb -i` prints them.
+//! Intent logs: `zdb -i`. One `i` prints the head of each log, two its records, three what they
+//! say, four the blocks of the chain and the pointers in records, five pointers in full and the
+//! first bytes of what was written.
+//!
+//! # What always holds
+//! - A log is only listed: nothing is replayed, and a chain ends where the last valid block does.
 
+use super::bp::Long;
+use super::text::put;
 use super::{Verdict, chain};
 use crate::time::ctime;
-use cenote::inspect::{ObjSet, zil};
-use format::BlockPtr;
-use format::zil::{Body, Create, RawRecord, SetAttr, block_seq};
-use std::fmt::Write as _;
+use cenote::inspect::{KeyState, ObjSet, zil};
+use format::zil::{Body, Create, CreateKind, RawRecord, RecordKind, SetAttr, block_seq};
+use format::{BlockPtr, Txg};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Prints the head of a log and, if `detail` is more than one, its blocks and records.
-pub(crate) fn print(objset: &ObjSet, detail: usize, out: &mut dyn Write) -> io::Result<Verdict> {
+/// Bytes of written data that are shown.
+const DATA_SHOWN: usize = 20;
+
+/// Names of the attributes in the mask of a record, in the numbering of the real tool. Linux writes
+/// other numbers (its `ATTR_…`), so that a change of size, 8, is shown as one of the group: the line
+/// is kept as people know it, and the mask itself is printed raw.
+const ATTRIBUTES: [(u64, &str); 6] =
+    [(0x2, "MODE"), (0x4, "UID"), (0x8, "GID"), (0x80, "SIZE"), (0x100, "ATIME"), (0x200, "MTIME")];
+
+/// What is known while a log is printed.
+struct Log<'a> {
+    objset: &'a ObjSet,
+    /// Blocks of later txgs than this are not in the space maps: an import would claim them.
+    last_txg: Txg,
+    detail: usize,
+    /// Records of each kind.
+    counts: BTreeMap<RecordKind, u64>,
+    text: Vec<u8>,
+}
+
+/// Prints the log of a head; nothing if it has none.
+pub(super) fn print(
+    objset: &ObjSet,
+    last_txg: Txg,
+    detail: usize,
+    out: &mut dyn Write,
+) -> io::Result<Verdict> {
     let head = &objset.phys().zil;
-    if head.log.is_hole() && head.claim_txg.0 == 0 {
+    if head.log.is_hole() {
         return Ok(Verdict::Clean);
     }
     writeln!(
@@ -19,34 +51,21 @@ pub(crate) fn print(objset: &ObjSet, detail: usize, out: &mut dyn Write) -> io::
         "\n    ZIL header: claim_txg {}, claim_blk_seq {}, claim_lr_seq {} replay_seq {}, flags {:#x}",
         head.claim_txg, head.claim_blk_seq, head.claim_lr_seq, head.replay_seq, head.flags
     )?;
-    let mut text = String::new();
-    let mut totals = std::collections::BTreeMap::new();
-    let walked = zil::walk(objset, &mut |bp, records| {
-        if detail > 2 {
-            let _ = writeln!(text, "\n\tBlock seqno {}, {}", block_seq(bp), super::bp::Long(bp));
-        }
-        for record in records {
-            match record {
-                Ok(record) => {
-                    let name = record.kind().map_or("UNKNOWN", |kind| kind.name());
-                    *totals.entry(name).or_insert(0_u64) += 1;
-                    if detail > 1 {
-                        describe(&mut text, &record, name, objset.is_locked());
-                    }
-                }
-                Err(error) => drop(writeln!(text, "\t\t{error}")),
-            }
-        }
-        true
-    });
-    if !text.is_empty() {
-        writeln!(out)?;
-    }
-    out.write_all(text.as_bytes())?;
-    for (name, count) in totals {
-        writeln!(out, "\t\t{name:<20} {count:>6}")?;
+    if detail < 2 {
+        return Ok(Verdict::Clean);
     }
     writeln!(out)?;
+    let mut log = Log { objset, last_txg, detail, counts: BTreeMap::new(), text: Vec::new() };
+    let mut written = Ok(());
+    let walked = zil::walk(objset, &mut |bp, records| {
+        log.block(bp, records);
+        written = out.write_all(&log.text);
+        log.text.clear();
+        written.is_ok()
+    });
+    written?;
+    log.totals();
+    out.write_all(&log.text)?;
     match walked {
         Ok(_) => Ok(Verdict::Clean),
         Err(error) => {
@@ -56,101 +75,211 @@ pub(crate) fn print(objset: &ObjSet, detail: usize, out: &mut dyn Write) -> io::
     }
 }
 
-fn describe(text: &mut String, record: &RawRecord<'_>, name: &str, locked: bool) {
-    let ci = if record.case_insensitive { "CI-" } else { "" };
-    let len = record.bytes.len();
-    let _ = writeln!(text, "\t\t{ci}{name:<20}len {len:>6}, txg {}, seq {}", record.txg, record.seq);
-    if locked {
-        let _ = writeln!(text, "\t\t\t(encrypted)");
-        return;
-    }
-    let _ = match record.decode() {
-        Ok(decoded) => body(text, &decoded.body),
-        Err(error) => writeln!(text, "\t\t\t{error}"),
-    };
-}
-
-fn body(text: &mut String, body: &Body) -> std::fmt::Result {
-    match body {
-        Body::Create(create) => created(text, create),
-        Body::Remove { dir, name } | Body::Rmdir { dir, name } => {
-            writeln!(text, "\t\t\tdoid {dir}, name {}", name.escape_ascii())
-        }
-        Body::Link { dir, object, name } => {
-            writeln!(text, "\t\t\tdoid {dir}, link_obj {object}, name {}", name.escape_ascii())
-        }
-        Body::Rename(r) | Body::Exchange(r) => renamed(text, r),
-        Body::Whiteout(r, create) => {
-            renamed(text, r)?;
-            created(text, create)
-        }
-        Body::Write { object, offset, length, bp, data } => {
-            writeln!(text, "\t\t\tfoid {object}, offset {offset:x}, length {length:x}")?;
-            if data.is_none() { pointer(text, bp) } else { Ok(()) }
-        }
-        Body::Write2 { object, offset, length } => {
-            writeln!(text, "\t\t\tfoid {object}, offset {offset:x}, length {length:x}")
-        }
-        Body::Truncate { object, offset, length } => {
-            writeln!(text, "\t\t\tfoid {object}, offset {offset:#x}, length {length:#x}")
-        }
-        Body::SetAttr(set) => attributes(text, set),
-        Body::AclV0 { object, aces } => writeln!(text, "\t\t\tfoid {object}, {} bytes of entries", aces.len()),
-        Body::Acl { object, acl, .. } => writeln!(text, "\t\t\tfoid {object}, aclcnt {}", acl.count),
-        Body::SetSaXattr { object, name, value } => {
-            writeln!(text, "\t\t\tfoid {object}\n\t\t\tXAT_NAME {} XAT_VALUE {} bytes", name.escape_ascii(), value.len())
-        }
-        Body::CloneRange(clone) => {
-            writeln!(
-                text,
-                "\t\t\tfoid {}, offset {:x}, length {:x}, blksize {:x}",
-                clone.object, clone.offset, clone.length, clone.block_size
-            )?;
-            clone.pointers.iter().try_for_each(|bp| pointer(text, bp))
+impl Log<'_> {
+    fn claim(&self, bp: &BlockPtr) -> &'static str {
+        if self.objset.phys().zil.claim_txg != Txg(0) {
+            "already claimed"
+        } else if bp.logical_birth() > self.last_txg {
+            "will claim"
+        } else {
+            "won't claim"
         }
     }
+
+    fn block(&mut self, bp: &BlockPtr, records: format::zil::Records<'_>) {
+        if self.detail > 3 {
+            let _ = write!(self.text, "\tBlock seqno {}, {}", block_seq(bp), self.claim(bp));
+            if self.detail > 4 {
+                let _ = write!(self.text, ", {}", Long(bp));
+            }
+            self.text.push(b'\n');
+        }
+        for record in records {
+            // Writing to memory cannot fail.
+            let _ = match record {
+                Ok(record) => self.record(&record),
+                Err(error) => writeln!(self.text, "\t\t{error}"),
+            };
+        }
+    }
+
+    fn record(&mut self, record: &RawRecord<'_>) -> io::Result<()> {
+        let name = match record.kind() {
+            Ok(kind) => {
+                *self.counts.entry(kind).or_default() += 1;
+                kind.name()
+            }
+            Err(_) => "TX_UNKNOWN",
+        };
+        let ci = if record.case_insensitive { "CI-" } else { "" };
+        let (len, txg, seq) = (record.bytes.len(), record.txg, record.seq);
+        writeln!(self.text, "\t\t{ci}{name:<19} len {len:6}, txg {txg}, seq {seq}")?;
+        if self.detail < 3 {
+            return Ok(());
+        }
+        if self.objset.is_locked() {
+            return writeln!(self.text, "\t\t\t(encrypted)");
+        }
+        match record.decode() {
+            Ok(decoded) => self.body(&decoded.body),
+            Err(error) => writeln!(self.text, "\t\t\t{error}"),
+        }
+    }
+
+    fn body(&mut self, body: &Body) -> io::Result<()> {
+        let text = &mut self.text;
+        match body {
+            Body::Create(create) => created(text, create),
+            Body::Remove { dir, name } | Body::Rmdir { dir, name } => {
+                put(text, format_args!("\t\t\tdoid {dir}, name "), name, "\n")
+            }
+            Body::Link { dir, object, name } => {
+                put(text, format_args!("\t\t\tdoid {dir}, link_obj {object}, name "), name, "\n")
+            }
+            Body::Rename(r) => renamed(text, r),
+            Body::Exchange(r) => {
+                renamed(text, r)?;
+                writeln!(text, "\t\t\tflags RENAME_EXCHANGE")
+            }
+            Body::Whiteout(r, _) => {
+                renamed(text, r)?;
+                writeln!(text, "\t\t\tflags RENAME_WHITEOUT")
+            }
+            Body::Write { object, offset, length, bp, data } => {
+                writeln!(text, "\t\t\tfoid {object}, offset {offset:x}, length {length:x}")?;
+                self.written(bp, data.as_deref())
+            }
+            Body::Write2 { object, offset, length } => {
+                writeln!(text, "\t\t\tfoid {object}, offset {offset:x}, length {length:x}")
+            }
+            Body::Truncate { object, offset, length } => {
+                writeln!(text, "\t\t\tfoid {object}, offset 0x{offset:x}, length 0x{length:x}")
+            }
+            Body::SetAttr(set) => attributes(text, set),
+            Body::AclV0 { object, aces } => {
+                // An entry of the old form has 12 bytes.
+                writeln!(text, "\t\t\tfoid {object}, aclcnt {}", aces.len() / 12)
+            }
+            Body::Acl { object, acl, .. } => writeln!(text, "\t\t\tfoid {object}, aclcnt {}", acl.count),
+            Body::SetSaXattr { object, name, value } => {
+                put(text, format_args!("\t\t\tfoid {object}\n\t\t\tXAT_NAME "), name, " XAT_VALUE ")?;
+                if value.is_empty() {
+                    writeln!(text, "NULL")
+                } else {
+                    writeln!(text, "{}", super::text::Octal(value))
+                }
+            }
+            Body::CloneRange(clone) => {
+                writeln!(
+                    text,
+                    "\t\t\tfoid {}, offset {:x}, length {:x}, blksize {:x}",
+                    clone.object, clone.offset, clone.length, clone.block_size
+                )?;
+                let all = clone.pointers.len();
+                let shown = if self.detail > 3 { &clone.pointers[..] } else { &[] };
+                for (i, bp) in shown.iter().enumerate() {
+                    writeln!(text, "\t\t\t[{}/{all}] {}", i + 1, Long(bp))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Where the data of a write is, and its first bytes.
+    fn written(&mut self, bp: &BlockPtr, data: Option<&[u8]>) -> io::Result<()> {
+        if self.detail < 4 {
+            return Ok(());
+        }
+        if data.is_none() {
+            writeln!(self.text, "\t\t\thas blkptr, {}", self.claim(bp))?;
+            writeln!(self.text, "\t\t\t{}", Long(bp))?;
+        }
+        if self.detail < 5 {
+            return Ok(());
+        }
+        let key = match self.objset.key() {
+            KeyState::Key(key) => Some(key.as_ref()),
+            _ => None,
+        };
+        let read;
+        let bytes = match data {
+            Some(data) => data,
+            None => match self.objset.store().read(bp, key) {
+                Ok(block) => {
+                    read = block;
+                    read.bytes()
+                }
+                Err(error) => return writeln!(self.text, "\t\t\t{}", chain(&error)),
+            },
+        };
+        self.text.extend_from_slice(b"\t\t\t");
+        for byte in bytes.iter().take(DATA_SHOWN) {
+            match byte {
+                b' '..=b'~' => write!(self.text, "{} ", char::from(*byte))?,
+                // The real tool prints the byte as a signed number.
+                _ => write!(self.text, "{:2X}", i32::from(byte.cast_signed()))?,
+            }
+        }
+        self.text.push(b'\n');
+        Ok(())
+    }
+
+    /// How many records of each kind there were; with enough detail also of kinds of which there
+    /// were none.
+    fn totals(&mut self) {
+        if self.detail > 3 {
+            self.text.push(b'\n');
+        }
+        let all: u64 = self.counts.values().sum();
+        if all == 0 {
+            return;
+        }
+        let width = all.to_string().len();
+        let mut row = |name: &str, n: u64| drop(writeln!(self.text, "\t\t{name:<20}{n:width$}"));
+        row("Total", all);
+        for id in 1_u64.. {
+            let Ok(kind) = RecordKind::from_id(id) else { break };
+            let n = self.counts.get(&kind).copied().unwrap_or(0);
+            if n > 0 || self.detail > 2 {
+                row(kind.name(), n);
+            }
+        }
+        self.text.push(b'\n');
+    }
 }
 
-fn pointer(text: &mut String, bp: &BlockPtr) -> std::fmt::Result {
-    writeln!(text, "\t\t\thas blkptr, {}", super::bp::Long(bp))
+fn renamed(text: &mut Vec<u8>, r: &format::zil::Rename) -> io::Result<()> {
+    writeln!(text, "\t\t\tsdoid {}, tdoid {}", r.from_dir, r.to_dir)?;
+    put(text, format_args!("\t\t\tsrc "), &r.from, " tgt ")?;
+    put(text, format_args!(""), &r.to, "\n")
 }
 
-fn renamed(text: &mut String, r: &format::zil::Rename) -> std::fmt::Result {
-    writeln!(
-        text,
-        "\t\t\tsdoid {}, tdoid {}\n\t\t\tsrc {} tgt {}",
-        r.from_dir,
-        r.to_dir,
-        r.from.escape_ascii(),
-        r.to.escape_ascii()
-    )
-}
-
-fn created(text: &mut String, c: &Create) -> std::fmt::Result {
-    if c.target.is_empty() {
-        writeln!(text, "\t\t\t{}", c.name.escape_ascii())?;
-    } else {
-        writeln!(text, "\t\t\t{} -> {}", c.name.escape_ascii(), c.target.escape_ascii())?;
+fn created(text: &mut Vec<u8>, c: &Create) -> io::Result<()> {
+    match c.what {
+        // The directory of extended attributes has no name.
+        CreateKind::XattrDir => {}
+        CreateKind::Symlink => {
+            put(text, format_args!("\t\t\t"), &c.name, " -> ")?;
+            put(text, format_args!(""), &c.target, "\n")?;
+        }
+        _ => put(text, format_args!("\t\t\t"), &c.name, "\n")?,
     }
     writeln!(text, "\t\t\t{}", ctime(c.crtime.secs))?;
     writeln!(text, "\t\t\tdoid {}, foid {}, slots {}, mode {:o}", c.dir, c.object, c.slots, c.mode)?;
-    writeln!(text, "\t\t\tuid {}, gid {}, gen {}, rdev {:#x}", c.uid, c.gid, c.generation, c.rdev)
+    writeln!(text, "\t\t\tuid {}, gid {}, gen {}, rdev 0x{:x}", c.uid, c.gid, c.generation, c.rdev)
 }
 
-fn attributes(text: &mut String, set: &SetAttr) -> std::fmt::Result {
-    writeln!(text, "\t\t\tfoid {}, mask {:#x}", set.object, set.mask)?;
-    let linux = [(1, "mode"), (2, "uid"), (4, "gid"), (8, "size"), (0x10, "atime"), (0x20, "mtime")];
-    for (bit, name) in linux {
-        if set.mask & bit == 0 {
-            continue;
-        }
+fn attributes(text: &mut Vec<u8>, set: &SetAttr) -> io::Result<()> {
+    writeln!(text, "\t\t\tfoid {}, mask 0x{:x}", set.object, set.mask)?;
+    for (bit, name) in ATTRIBUTES.iter().filter(|(bit, _)| set.mask & bit != 0) {
+        write!(text, "\t\t\tAT_{name:<5} ")?;
         match bit {
-            1 => writeln!(text, "\t\t\t{name} {:o}", set.mode)?,
-            2 => writeln!(text, "\t\t\t{name} {}", set.uid)?,
-            4 => writeln!(text, "\t\t\t{name} {}", set.gid)?,
-            8 => writeln!(text, "\t\t\t{name} {}", set.size)?,
-            0x10 => writeln!(text, "\t\t\t{name} {}", ctime(set.atime.secs))?,
-            _ => writeln!(text, "\t\t\t{name} {}", ctime(set.mtime.secs))?,
+            0x2 => writeln!(text, "{:o}", set.mode)?,
+            0x4 => writeln!(text, "{}", set.uid)?,
+            0x8 => writeln!(text, "{}", set.gid)?,
+            0x80 => writeln!(text, "{}", set.size)?,
+            0x100 => writeln!(text, "{}", ctime(set.atime.secs))?,
+            _ => writeln!(text, "{}", ctime(set.mtime.secs))?,
         }
     }
     Ok(())

@@ -1,0 +1,153 @@
+//! What the space maps say: metaslabs with their maps, the logs of what the maps do not have yet, and
+//! the mappings of removed vdevs (docs/on-disk/15-space.md).
+
+use crate::{Error, Pool};
+use dmu::zap::Zap;
+use format::indirect::MappingPhys;
+use format::space_map::{MapBounds, SpaceMapPhys};
+use format::{ObjectId, Txg, VdevId};
+use pool::space::Class;
+use pool::space_map::SpaceMap;
+use vdev::tree::{Birth, MapEntry};
+
+/// Vdev ZAP: txgs before which each metaslab's own map is complete.
+const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
+
+/// A metaslab and its space map as stored, the logs left out.
+#[derive(Debug, Clone, Copy)]
+pub struct StoredMetaslab {
+    /// First byte in the vdev.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Object and header of its map; absent while nothing was ever allocated there.
+    pub map: Option<(ObjectId, SpaceMapPhys)>,
+    /// Changes from this txg on are in the logs; 0: never flushed.
+    pub unflushed_txg: Txg,
+}
+
+impl StoredMetaslab {
+    /// Bytes allocated, as the map's header says.
+    pub fn allocated(&self) -> u64 {
+        self.map.map_or(0, |(_, phys)| u64::try_from(phys.allocated).unwrap_or(0)).min(self.size)
+    }
+}
+
+/// Where the data of a removed vdev is now.
+#[derive(Debug, Clone)]
+pub struct RemovedVdev {
+    /// Object of the births.
+    pub births_object: ObjectId,
+    /// Up to which offset blocks were copied in which txg.
+    pub births: Vec<Birth>,
+    /// Object of the mapping.
+    pub mapping_object: ObjectId,
+    /// Header of the mapping.
+    pub mapping: MappingPhys,
+    /// Its entries.
+    pub entries: Vec<MapEntry>,
+}
+
+/// A top-level vdev, as far as space goes.
+#[derive(Debug, Clone)]
+pub struct VdevMetaslabs {
+    /// The vdev.
+    pub vdev: VdevId,
+    /// What it is for.
+    pub class: Class,
+    /// Object with the txgs up to which each map is complete.
+    pub unflushed_object: Option<ObjectId>,
+    /// Its metaslabs; none of a removed vdev.
+    pub metaslabs: Vec<StoredMetaslab>,
+    /// Of a removed vdev: where its data is now.
+    pub removed: Option<RemovedVdev>,
+}
+
+/// All top-level vdevs, holes left out. Reads the header of every space map.
+pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
+    let spa = pool.spa();
+    let spaces = spa.vdev_spaces()?;
+    let mut all = Vec::new();
+    for (vdev, node) in spa.tree().tops() {
+        if node.kind == format::config::VdevKind::Hole {
+            continue;
+        }
+        let mut unflushed_object = None;
+        if node.zap_top != ObjectId(0) {
+            let zap = Zap::open(&pool.mos().object(node.zap_top)?)?;
+            unflushed_object = zap.lookup(UNFLUSHED_TXGS.as_bytes())?.and_then(|e| e.u64()).map(ObjectId);
+        }
+        let space = spaces.iter().find(|space| space.vdev == vdev);
+        let mut stored = Vec::new();
+        for metaslab in space.map_or(&[][..], |space| &space.metaslabs) {
+            let map = match metaslab.space_map {
+                Some(id) => Some((id, *SpaceMap::open(pool.mos(), id)?.phys())),
+                None => None,
+            };
+            stored.push(StoredMetaslab {
+                start: metaslab.start,
+                size: metaslab.size,
+                map,
+                unflushed_txg: metaslab.unflushed_txg,
+            });
+        }
+        all.push(VdevMetaslabs {
+            vdev,
+            class: spa.class_of(vdev)?,
+            unflushed_object,
+            metaslabs: stored,
+            removed: removed(pool, vdev)?,
+        });
+    }
+    Ok(all)
+}
+
+fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {
+    let spa = pool.spa();
+    let (Some(node), Some(mapping)) = (spa.tree().top(vdev), spa.tree().indirect(vdev)) else { return Ok(None) };
+    let object = pool.mos().object(node.indirect_object)?;
+    let corrupt = |_| object.corrupt("the header of the mapping of a removed vdev");
+    Ok(Some(RemovedVdev {
+        births_object: node.indirect_births,
+        births: mapping.births().to_vec(),
+        mapping_object: node.indirect_object,
+        mapping: MappingPhys::decode(object.bonus(), object.order()).map_err(corrupt)?,
+        entries: mapping.entries().to_vec(),
+    }))
+}
+
+/// How much of a log space map still counts.
+#[derive(Debug, Clone, Copy)]
+pub struct LogMap {
+    /// Txg whose changes it has.
+    pub txg: Txg,
+    /// Its object.
+    pub object: ObjectId,
+    /// Its header.
+    pub phys: SpaceMapPhys,
+    /// Ranges in it.
+    pub entries: u64,
+    /// Of those, in metaslabs whose own map does not have them yet.
+    pub valid: u64,
+}
+
+/// The log space maps, oldest first. Reads them whole.
+pub fn log_maps(pool: &Pool, vdevs: &[VdevMetaslabs]) -> Result<Vec<LogMap>, Error> {
+    let mut all = Vec::new();
+    for (txg, object) in pool.spa().log_space_maps()? {
+        let map = SpaceMap::open(pool.mos(), object)?;
+        let mut log = LogMap { txg, object, phys: *map.phys(), entries: 0, valid: 0 };
+        map.for_each(MapBounds::LOG, &mut |segment| {
+            let vdev = vdevs.iter().find(|v| Some(v.vdev) == segment.vdev);
+            let Some(vdev) = vdev.filter(|v| !v.metaslabs.is_empty()) else { return Ok(()) };
+            log.entries += 1;
+            let index = vdev.metaslabs.partition_point(|m| m.start <= segment.start).saturating_sub(1);
+            if vdev.metaslabs.get(index).is_some_and(|m| m.unflushed_txg <= txg) {
+                log.valid += 1;
+            }
+            Ok(())
+        })?;
+        all.push(log);
+    }
+    Ok(all)
+}

@@ -1,0 +1,156 @@
+//! Deadlists, livelists and the lists of block pointers that they are made of.
+
+use super::bp::Short;
+use super::{Options, chain};
+use cenote::Dataset;
+use cenote::inspect::{Bpobj, Deadlist, Object};
+use format::blkptr::BLKPTR_SIZE;
+use format::endian::bits;
+use format::{BlockId, BlockPtr, ObjectId, Txg};
+use std::io::{self, Write};
+
+/// Levels of lists within lists that are printed.
+const DEPTH_MAX: usize = 16;
+/// Word of a stored pointer whose lowest bit marks a free in a livelist.
+const FILL_WORD: usize = 11;
+/// Bytes of the bonus of a list that keeps totals of compressed bytes, and of one that counts frees.
+const HAS_COMP: usize = 32;
+const HAS_FREED: usize = 56;
+
+/// Prints what a dataset has let go and, of a clone, what it has written: totals; with four `d` the
+/// lists; with five their blocks.
+pub(super) fn print(dataset: &Dataset, options: &Options, detail: usize, out: &mut dyn Write) -> io::Result<()> {
+    let dsl = dataset.dsl();
+    match dsl.deadlist() {
+        Ok(Some(list)) => print_list(dataset, "Deadlist", &list, options, detail, out)?,
+        Ok(None) => {}
+        Err(error) => eprintln!("zdb: the deadlist of {}: {}", dataset.name(), chain(&error)),
+    }
+    if dsl.is_snapshot() {
+        return Ok(());
+    }
+    let livelist = dsl.dir().livelist().and_then(|id| id.map(|id| Deadlist::open(dataset.pool().mos(), id)).transpose());
+    match livelist {
+        Ok(Some(list)) => print_list(dataset, "Livelist", &list, options, detail, out),
+        Ok(None) => Ok(()),
+        Err(error) => {
+            eprintln!("zdb: the livelist of {}: {}", dataset.name(), chain(&error));
+            Ok(())
+        }
+    }
+}
+
+fn print_list(
+    dataset: &Dataset,
+    title: &str,
+    list: &Deadlist,
+    options: &Options,
+    detail: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if let Some(bpobj) = list.bare() {
+        return print_bpobj(bpobj, options, detail, "old-format deadlist", 0, out);
+    }
+    let space = list.space();
+    let number = |n: u64| options.number(n);
+    let (used, comp, uncomp) = (number(space.used), number(space.compressed), number(space.uncompressed));
+    writeln!(out, "\n    {title}: {used} ({comp}/{uncomp} comp), {} entries\n", list.buckets().len())?;
+    if detail < 4 {
+        return Ok(());
+    }
+    for (mintxg, id) in list.buckets() {
+        print_bucket(dataset, (*mintxg, *id), options, detail, out)?;
+    }
+    writeln!(out)
+}
+
+fn print_bucket(
+    dataset: &Dataset,
+    (mintxg, id): (Txg, ObjectId),
+    options: &Options,
+    detail: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let title = format!("mintxg {mintxg} -> obj {id}");
+    if detail < 5 {
+        return writeln!(out, "{title}");
+    }
+    match Bpobj::open(dataset.pool().mos(), id) {
+        Ok(bpobj) => print_bpobj(&bpobj, options, detail, &title, 0, out),
+        Err(error) => {
+            eprintln!("zdb: {}", chain(&error));
+            Ok(())
+        }
+    }
+}
+
+/// A list of block pointers: totals, and with five `d` the pointers.
+pub(super) fn print_bpobj(
+    bpobj: &Bpobj,
+    options: &Options,
+    detail: usize,
+    title: &str,
+    depth: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let phys = bpobj.phys();
+    let indent = depth * 8 + 4;
+    let bonus = bpobj.object().bonus().len();
+    let number = |n: u64| options.number(n);
+    write!(out, "{:indent$}{title}: object {}, ", "", bpobj.object().id())?;
+    let is_nested = phys.num_subobjs > 0 && bonus > HAS_COMP;
+    write!(out, "{} {}blkptrs, ", phys.num_blkptrs, if is_nested { "local " } else { "" })?;
+    if bonus >= HAS_FREED {
+        write!(out, "{} freed, ", phys.num_freed)?;
+    }
+    if is_nested {
+        write!(out, "{} subobjs in object {}, ", phys.num_subobjs, phys.subobjs.map_or(0, |id| id.0))?;
+        write!(out, "{} ({}/{} comp)", number(phys.bytes), number(phys.comp), number(phys.uncomp))?;
+    } else {
+        write!(out, "{}", number(phys.bytes))?;
+    }
+    writeln!(out)?;
+    if detail < 5 {
+        return Ok(());
+    }
+    if depth < DEPTH_MAX && is_nested {
+        for id in bpobj.subobjs().unwrap_or_default() {
+            match Bpobj::open(bpobj.object().objset(), id) {
+                Ok(sub) => print_bpobj(&sub, options, detail, "subobj", depth + 1, out)?,
+                Err(error) => eprintln!("zdb: {}", chain(&error)),
+            }
+        }
+    }
+    print_pointers(bpobj.object(), phys.num_blkptrs, true, out)?;
+    writeln!(out)
+}
+
+/// The first `count` pointers in an object, one a line, the last first if `backwards`.
+pub(super) fn print_pointers(object: &Object, count: u64, backwards: bool, out: &mut dyn Write) -> io::Result<()> {
+    let per_block = (object.block_size() / BLKPTR_SIZE as u64).max(1);
+    let count = count.min(object.logical_end() / BLKPTR_SIZE as u64);
+    let blocks = count.div_ceil(per_block);
+    for i in 0..blocks {
+        let blkid = if backwards { blocks - 1 - i } else { i };
+        let here = (count - blkid * per_block).min(per_block);
+        let block = match object.block(BlockId(blkid)) {
+            Ok(Some(block)) => block,
+            Ok(None) => continue,
+            Err(error) => {
+                eprintln!("zdb: {}", chain(&error));
+                continue;
+            }
+        };
+        let here = usize::try_from(here).unwrap_or(0);
+        let mut pointers: Vec<BlockPtr> =
+            BlockPtr::decode_all(block.bytes(), block.order()).take(here).collect();
+        if backwards {
+            pointers.reverse();
+        }
+        for bp in &pointers {
+            let freed = bits(bp.words()[FILL_WORD], 0, 1) == 1;
+            writeln!(out, "\t{}", Short { bp, all: false, freed })?;
+        }
+    }
+    Ok(())
+}

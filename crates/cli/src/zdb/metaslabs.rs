@@ -1,0 +1,204 @@
+//! Metaslabs, their space maps, the logs of what these do not have yet, and the mappings of removed
+//! vdevs: `zdb -m`, and what `-ddd` prints before the datasets.
+
+use super::contents::print_histogram;
+use super::{Options, Verdict, chain};
+use cenote::inspect::{Class, LogMap, RemovedVdev, SpaceMap, StoredMetaslab, VdevMetaslabs, log_maps, metaslabs};
+use cenote::Pool;
+use format::ObjectId;
+use format::space_map::{BUCKETS, Entry, LOG_SHIFT, MapType, SpaceMapPhys};
+use std::io::{self, Write};
+
+/// How a vdev that is not named is printed: entries of one word have none.
+const NO_VDEV: u64 = 1 << 24;
+const RULE: &str = "\t---------------   -------------------   ---------------   ------------";
+
+/// Prints the space of all vdevs; `filter`: of one vdev, and of some of its metaslabs.
+pub(super) fn print(
+    pool: &Pool,
+    options: &Options,
+    filter: Option<(u64, &[u64])>,
+    out: &mut dyn Write,
+) -> io::Result<Verdict> {
+    let print = || -> Result<io::Result<()>, cenote::Error> {
+        let vdevs = metaslabs(pool)?;
+        let logs = log_maps(pool, &vdevs)?;
+        Ok(print_all(pool, options, filter, (&vdevs, &logs), out))
+    };
+    match { print }() {
+        Ok(written) => written.map(|()| Verdict::Clean),
+        Err(error) => {
+            eprintln!("zdb: {}", chain(&error));
+            Ok(Verdict::Unreadable)
+        }
+    }
+}
+
+fn print_all(
+    pool: &Pool,
+    options: &Options,
+    filter: Option<(u64, &[u64])>,
+    (vdevs, logs): (&[VdevMetaslabs], &[LogMap]),
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(out, "\nMetaslabs:")?;
+    for vdev in vdevs.iter().filter(|v| filter.is_none_or(|(id, _)| id == u64::from(v.vdev.0))) {
+        print_head(vdev, out)?;
+        let only = filter.map_or(&[][..], |(_, only)| only);
+        print_vdev(pool, options, vdev, only, out)?;
+    }
+    if filter.is_some() || logs.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nLog Space Maps in Pool:")?;
+    for log in logs {
+        writeln!(out, "Log Spacemap object {} txg {}", log.object, log.txg)?;
+        print_map(pool, options, (log.object, &log.phys), (0, LOG_SHIFT), out)?;
+    }
+    writeln!(out, "\nLog Space Map Obsolete Entry Statistics:")?;
+    for log in logs {
+        writeln!(out, "{:<8} valid entries out of {:<8} - txg {}", log.valid, log.entries, log.txg)?;
+    }
+    let valid: u64 = logs.iter().map(|log| log.valid).sum();
+    let entries: u64 = logs.iter().map(|log| log.entries).sum();
+    writeln!(out, "{valid:<8} valid entries out of {entries:<8} - total\n")
+}
+
+fn print_head(vdev: &VdevMetaslabs, out: &mut dyn Write) -> io::Result<()> {
+    let bias = match vdev.class {
+        Class::Normal => "",
+        class => class.name(),
+    };
+    write!(out, "\tvdev {:>10}   {bias}", vdev.vdev)?;
+    if let Some(id) = vdev.unflushed_object {
+        write!(out, "   ms_unflushed_phys object {id}")?;
+    }
+    writeln!(out, "\n\tmetaslabs {:>5}   offset                spacemap          free        ", vdev.metaslabs.len())?;
+    writeln!(out, "{RULE}")
+}
+
+fn print_vdev(
+    pool: &Pool,
+    options: &Options,
+    vdev: &VdevMetaslabs,
+    only: &[u64],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if let Some(removed) = &vdev.removed {
+        return print_removed(options, vdev, removed, out);
+    }
+    let shift = pool.spa().tree().ashift(vdev.vdev).map_or(9, |ashift| u32::from(ashift.0));
+    for (index, metaslab) in vdev.metaslabs.iter().enumerate() {
+        if !only.is_empty() && !only.contains(&(index as u64)) {
+            continue;
+        }
+        let free = options.number(metaslab.size.saturating_sub(metaslab.allocated()));
+        let map = metaslab.map.map_or(0, |(id, _)| id.0);
+        writeln!(
+            out,
+            "\tmetaslab {index:>6}   offset {:>12x}   spacemap {map:>6}   free    {free:>5}",
+            metaslab.start
+        )?;
+        print_metaslab(pool, options, metaslab, shift, out)?;
+        if vdev.unflushed_object.is_some() {
+            writeln!(out, "\tFlush data:\n\tunflushed txg={}\n", metaslab.unflushed_txg)?;
+        }
+    }
+    writeln!(out)
+}
+
+fn print_metaslab(
+    pool: &Pool,
+    options: &Options,
+    metaslab: &StoredMetaslab,
+    shift: u32,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Some((id, phys)) = &metaslab.map else { return Ok(()) };
+    if options.count('m') > 1
+        && let Some(histogram) = &phys.histogram
+    {
+        writeln!(out, "\tOn-disk histogram:")?;
+        let mut rows = vec![0; shift as usize];
+        rows.extend(histogram.iter().take(BUCKETS));
+        print_histogram(out, &rows)?;
+    }
+    print_map(pool, options, (*id, phys), (metaslab.start, shift), out)
+}
+
+/// The header of a space map and, with six `d`, its entries.
+fn print_map(
+    pool: &Pool,
+    options: &Options,
+    (id, phys): (ObjectId, &SpaceMapPhys),
+    (start, shift): (u64, u32),
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(out, "space map object {id}:")?;
+    writeln!(out, "  smp_length = 0x{:x}", phys.length)?;
+    writeln!(out, "  smp_alloc = 0x{:x}", phys.allocated)?;
+    if options.count('d') < 6 && options.count('m') < 4 {
+        return Ok(());
+    }
+    let mut index = 0_u64;
+    let mut written = Ok(());
+    let read = SpaceMap::open(pool.mos(), id).and_then(|map| {
+        map.for_each_entry(&mut |entry| {
+            if written.is_ok() {
+                written = print_entry(&entry, index, (start, shift), out);
+            }
+            index += 1;
+            Ok(())
+        })
+    });
+    written?;
+    match read {
+        Ok(()) => Ok(()),
+        Err(error) => writeln!(out, "\t\t{}", chain(&error)),
+    }
+}
+
+fn print_entry(entry: &Entry, index: u64, (start, shift): (u64, u32), out: &mut dyn Write) -> io::Result<()> {
+    match entry {
+        entry if entry.is_padding() => writeln!(out, "\t    [{index:>6}] PADDING"),
+        Entry::Debug { action, pass, txg } => {
+            let name = if *action == MapType::Alloc { "ALLOC" } else { "FREE" };
+            writeln!(out, "\t    [{index:>6}] {name}: txg {txg} pass {pass}")
+        }
+        Entry::Range { kind, offset, run, vdev } => {
+            let letter = if *kind == MapType::Alloc { 'A' } else { 'F' };
+            let from = start.saturating_add(offset.saturating_mul(1 << shift));
+            let size = run.saturating_mul(1 << shift);
+            let to = from.saturating_add(size);
+            let words = if entry.is_two_words() { 2 } else { 1 };
+            let vdev = vdev.map_or(NO_VDEV, |vdev| u64::from(vdev.0));
+            writeln!(
+                out,
+                "\t    [{index:>6}]    {letter}  range: {from:010x}-{to:010x}  size: {size:06x} vdev: {vdev:06} words: {words}"
+            )
+        }
+    }
+}
+
+fn print_removed(
+    options: &Options,
+    vdev: &VdevMetaslabs,
+    removed: &RemovedVdev,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(out, "indirect births obj {}:", removed.births_object)?;
+    writeln!(out, "    vib_count = {}", removed.births.len())?;
+    for birth in &removed.births {
+        writeln!(out, "\toffset {:x} -> txg {}", birth.end.0, birth.txg)?;
+    }
+    writeln!(out, "\nindirect mapping obj {}:", removed.mapping_object)?;
+    writeln!(out, "    vim_max_offset = 0x{:x}", removed.mapping.max_offset)?;
+    writeln!(out, "    vim_bytes_mapped = 0x{:x}", removed.mapping.bytes_mapped)?;
+    writeln!(out, "    vim_count = {}", removed.mapping.num_entries)?;
+    if options.count('d') > 5 || options.count('m') > 3 {
+        for entry in &removed.entries {
+            writeln!(out, "\t<{}:{:x}:{:x}> -> <{}>", vdev.vdev, entry.src.0, entry.len, entry.dst)?;
+        }
+    }
+    writeln!(out)
+}

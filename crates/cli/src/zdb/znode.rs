@@ -1,0 +1,66 @@
+//! Attributes of files, as `zdb -dddd` prints them.
+
+use super::text::{Octal, put};
+use crate::time::ctime;
+use cenote::inspect::{Filesystem, Object};
+use format::nvlist::{NvList, NvValue};
+use format::znode::FLAG_PROJID;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+/// Prints the attributes of the file in `object`.
+pub(super) fn print(out: &mut dyn Write, object: &Object, fs: &Arc<Filesystem>) -> io::Result<()> {
+    let node = match fs.node(object.id()) {
+        Ok(node) => node,
+        Err(error) => return writeln!(out, "\t\t{error}"),
+    };
+    let attrs = node.attrs();
+    match fs.path_of(object.id()) {
+        Ok(Some(path)) => put(out, format_args!("\tpath\t"), &path, "\n")?,
+        Ok(None) | Err(_) => writeln!(out, "\tpath\t???<object#{}>", object.id())?,
+    }
+    if let Ok(target) = node.readlink() {
+        put(out, format_args!("\ttarget\t"), &target, "\n")?;
+    }
+    writeln!(out, "\tuid     {}", attrs.uid)?;
+    writeln!(out, "\tgid     {}", attrs.gid)?;
+    for (name, time) in
+        [("atime", attrs.atime), ("mtime", attrs.mtime), ("ctime", attrs.ctime), ("crtime", attrs.crtime)]
+    {
+        writeln!(out, "\t{name}\t{}", ctime(time.secs.max(0).cast_unsigned()))?;
+    }
+    writeln!(out, "\tgen\t{}", attrs.generation)?;
+    writeln!(out, "\tmode\t{:o}", attrs.mode)?;
+    writeln!(out, "\tsize\t{}", attrs.size)?;
+    writeln!(out, "\tparent\t{}", attrs.parent)?;
+    writeln!(out, "\tlinks\t{}", attrs.links)?;
+    writeln!(out, "\tpflags\t{:x}", attrs.flags)?;
+    if attrs.flags & FLAG_PROJID != 0 {
+        writeln!(out, "\tprojid\t{}", attrs.projid)?;
+    }
+    if let Some(xattr) = attrs.xattr_dir {
+        writeln!(out, "\txattr\t{xattr}")?;
+    }
+    if attrs.rdev != (0, 0) {
+        let (major, minor) = attrs.rdev;
+        writeln!(out, "\trdev\t0x{:016x}", u64::from(major) << 20 | u64::from(minor))?;
+    }
+    match node.packed_xattrs() {
+        Ok((list, _)) if list.is_empty() => Ok(()),
+        Ok((list, bytes)) => print_xattrs(out, &list, bytes),
+        Err(error) => writeln!(out, "\t\t{error}"),
+    }
+}
+
+fn print_xattrs(out: &mut dyn Write, list: &NvList, bytes: usize) -> io::Result<()> {
+    writeln!(out, "\tSA xattrs: {bytes} bytes, {} entries\n", list.len())?;
+    for (name, value) in list.iter_bytes() {
+        let value = match value {
+            NvValue::ByteArray(bytes) | NvValue::Uint8Array(bytes) => &bytes[..],
+            _ => &[],
+        };
+        put(out, format_args!("\t\t"), name, " = ")?;
+        writeln!(out, "{}", Octal(value))?;
+    }
+    Ok(())
+}
