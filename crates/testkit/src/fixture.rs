@@ -72,6 +72,13 @@ pub fn fixtures_root() -> PathBuf {
     workspace_root().join("fixtures/openzfs-2.3.2")
 }
 
+/// Where a fixture is: one of those that [`Fixture::names`] lists, or of the further ones, which
+/// only tests that name them use.
+fn source_of(name: &str) -> PathBuf {
+    let usual = fixtures_root().join(name);
+    if usual.exists() { usual } else { workspace_root().join("fixtures/openzfs-2.3.2-more").join(name) }
+}
+
 /// Where fixtures are unpacked: `fixtures` in cargo's target folder.
 fn unpacked_root() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
@@ -105,7 +112,7 @@ impl Fixture {
     /// # Errors
     /// When there is no such fixture or it cannot be unpacked.
     pub fn try_open(name: &str) -> Result<Fixture, FixtureError> {
-        let source = fixtures_root().join(name);
+        let source = source_of(name);
         let path = source.join("manifest.json");
         let text = match fs::read(&path) {
             Ok(text) => text,

@@ -124,6 +124,36 @@ golden! {
     zvol = "zvol";
 }
 
+// Further pools, in `fixtures/openzfs-2.3.2-more`.
+golden! {
+    /// Gang blocks only, plain, encrypted, in two copies, with records of 16 MiB.
+    gang = "gang";
+    /// Gang blocks on raidz2.
+    gang_on_raidz = "gangraidz";
+    /// Sectors of 8 KiB.
+    ashift13 = "ashift13";
+    /// Sectors of 16 KiB and of 1 KiB in one pool.
+    ashift14_and_10 = "ashift14";
+    /// Sectors of 64 KiB.
+    ashift16 = "ashift16";
+    /// A directory of 60000 names, and normalising directories of 4000.
+    bigdir = "bigdir";
+    /// Deduplication with pruned entries, special and dedup vdevs.
+    dedupmix = "dedupmix";
+    /// A distributed RAID with two spares, one of them in use.
+    draid2 = "draid2";
+    /// A removed log device has left a hole.
+    holevdev = "holevdev";
+    /// Many snapshots, clones of clones, promotions.
+    manysnaps = "manysnaps";
+    /// Micro ZAPs of more than 128 KiB.
+    microzap1m = "microzap1m";
+    /// A raw received file system; aes-192-gcm, aes-128-ccm, Edon-R.
+    rawrecv = "rawrecv";
+    /// The replacement of a disk of a raidz1 has begun.
+    replacing = "replacing";
+}
+
 /// The pool as it was when its checkpoint was taken.
 #[test]
 fn checkpoint_rewound() {
