@@ -42,8 +42,8 @@ pub struct Allow {
     pub permissions: Vec<String>,
 }
 
-/// Takes an entry's key apart; the flag tells that the entry names sets.
-fn parse_key(key: &[u8]) -> Option<(Who, Scope, bool)> {
+/// Takes an entry's key apart; the flag tells that the entry names sets. `None`: it is no such key.
+pub fn parse_key(key: &[u8]) -> Option<(Who, Scope, bool)> {
     let text = std::str::from_utf8(key).ok()?;
     let (kinds, id) = text.split_once('$')?;
     let &[kind, scope] = kinds.as_bytes() else { return None };

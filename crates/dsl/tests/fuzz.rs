@@ -1,6 +1,7 @@
 //! Whatever a user or a stream gives as a name, a key or a token: an answer or an error, never a
 //! panic.
 
+use cenote_dsl::delegation::{Scope, Who, parse_key};
 use cenote_dsl::keys::{KeyFormat, KeyLocation};
 use cenote_dsl::name::{NAME_LIMIT, Name, Tail};
 use cenote_dsl::resume;
@@ -81,5 +82,23 @@ fn key_material() {
             KeyFormat::Passphrase => assert_eq!(accepted, (8..=512).contains(&line.len())),
         }
         accepted
+    }));
+}
+
+#[test]
+fn delegation_keys() {
+    bolero::check!().for_each(target("delegation_keys").checked(|bytes| {
+        let Some((who, scope, names_sets)) = parse_key(bytes) else { return false };
+        let kind = match &who {
+            Who::Set(_) => 's',
+            Who::CreateTime => 'c',
+            Who::User(_) => 'u',
+            Who::Group(_) => 'g',
+            Who::Everyone => 'e',
+        };
+        assert_eq!(bytes[0].to_ascii_lowercase(), kind as u8);
+        assert_eq!(bytes[0].is_ascii_uppercase(), names_sets);
+        assert_eq!(bytes[1] == b'-', scope == Scope::NotApplicable);
+        true
     }));
 }

@@ -26,6 +26,7 @@ pub mod endian;
 pub mod errlog;
 mod error;
 pub mod feature;
+pub mod fuid;
 pub mod history;
 pub mod ids;
 pub mod indirect;

@@ -174,3 +174,12 @@ fn posix_acls() {
         decode_posix(bytes).is_ok_and(|entries| 8 * entries.len() <= bytes.len())
     }));
 }
+
+#[test]
+fn domain_tables() {
+    bolero::check!().for_each(target("domain_tables").checked(|bytes| {
+        let Ok(rows) = cenote_format::fuid::decode_table(bytes) else { return false };
+        assert!(rows.iter().map(|row| row.name.len() + 1).sum::<usize>() <= bytes.len());
+        true
+    }));
+}

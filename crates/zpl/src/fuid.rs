@@ -2,12 +2,11 @@
 //! (docs/on-disk/23-zpl.md, sections 3.1 and 4).
 
 use crate::{Filesystem, ZplError};
-use format::{Endian, NvList, ObjectId};
+use format::fuid::{Domain, TABLE_MAX, decode_table};
+use format::{Endian, ObjectId};
 
 /// The id shown for an identity of a domain that this host knows nothing of.
 pub const NOBODY: u32 = 65534;
-/// Largest domain table that is read.
-const TABLE_MAX: u64 = 1 << 20;
 
 /// The POSIX id in a FUID.
 pub(crate) fn posix_id(fuid: u64) -> u32 {
@@ -16,7 +15,7 @@ pub(crate) fn posix_id(fuid: u64) -> u32 {
 
 /// The domains of a file system, with their index.
 #[derive(Debug, Default)]
-pub(crate) struct Domains(Vec<(u64, String)>);
+pub(crate) struct Domains(Vec<Domain>);
 
 impl Filesystem {
     /// The domain (a Windows security identifier without its last part) of an identity; `None` for
@@ -33,7 +32,7 @@ impl Filesystem {
                 self.domains.get_or_init(|| table)
             }
         };
-        Ok(table.0.iter().find(|(at, _)| *at == index).map(|(_, domain)| domain.as_str()))
+        Ok(table.0.iter().find(|domain| domain.index == index).map(|domain| domain.name.as_str()))
     }
 
     fn read_domains(&self) -> Result<Domains, ZplError> {
@@ -50,9 +49,6 @@ impl Filesystem {
         }
         let mut packed = vec![0; size as usize];
         object.read_at(0, &mut packed)?;
-        let list = NvList::decode(&packed).map_err(decode)?;
-        let rows = list.lists("fuid_nvlist").unwrap_or(&[]);
-        let row = |row: &NvList| Some((row.u64("fuid_idx")?, row.str("fuid_domain")?.to_owned()));
-        Ok(Domains(rows.iter().filter_map(row).collect()))
+        decode_table(&packed).map(Domains).map_err(decode)
     }
 }

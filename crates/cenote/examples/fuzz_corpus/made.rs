@@ -116,9 +116,9 @@ fn lists(corpus: &mut Corpus) {
     };
     let rows = vec![row(1, "S-1-5-21-3623811015-3361044348-30300820"), row(2, "S-1-22")];
     table.push("fuid_nvlist", NvValue::ListArray(rows));
-    corpus.make("zpl", "domain_tables", "two", table.encode_xdr());
-    corpus.make("zpl", "domain_tables", "native", table.encode_native());
-    corpus.make("zpl", "domain_tables", "types", every_type().encode_xdr());
+    corpus.make("format", "domain_tables", "two", table.encode_xdr());
+    corpus.make("format", "domain_tables", "native", table.encode_native());
+    corpus.make("format", "domain_tables", "types", every_type().encode_xdr());
 }
 
 fn boot_environments(corpus: &mut Corpus) {
@@ -290,6 +290,11 @@ fn texts(corpus: &mut Corpus) {
         ],
     );
     text(
+        "dsl",
+        "delegation_keys",
+        &["ul$1000", "Ud$7", "ed$", "c-$", "s-$@backup", "Gl$18446744073709551616"],
+    );
+    text(
         "cenote",
         "targets",
         &["tank", "tank/home@mon:/a b", "p/a:b@s:/x:/y", "p/a:", ":/x", "tank:/\u{fffd}"],
@@ -311,7 +316,6 @@ fn texts(corpus: &mut Corpus) {
         "patterns",
         &["*.txt\0a.txt", "[!a-c]*\0d", "[]x]\0]", "a*a*a*b\0aaaaaaaaaa", r"\*\0*", "[a-\0a"],
     );
-    text("cli", "sizes", &["128M", "1GiB", "77", "18446744073709551615K", "KiB", "1MiBiB"]);
     text(
         "dmu",
         "prepared_names",
