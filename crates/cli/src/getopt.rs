@@ -138,7 +138,10 @@ mod tests {
 
     const LONG: &[Long] = &[Long::flag("json", 'j'), Long::flag("json-int", '1')];
 
-    fn all(args: &[&str]) -> Result<(Vec<(char, String)>, Vec<String>), BadOption> {
+    /// Options with their values, and operands.
+    type Split = (Vec<(char, String)>, Vec<String>);
+
+    fn all(args: &[&str]) -> Result<Split, BadOption> {
         let mut walk = Getopt::new(args.iter().map(OsString::from).collect(), "Hpo:d:", LONG);
         let mut options = Vec::new();
         while let Some((letter, value)) = walk.next()? {

@@ -28,14 +28,15 @@ fn cases(transcript: &str) -> Vec<Case> {
 /// The verbs that are there.
 fn is_ours(words: &[String]) -> bool {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
-        ["zpool" | "zfs"] | ["zpool" | "zfs", "-?" | "frobnicate" | "jail" | "rewrite", ..] => true,
-        [_, _, "-?"] => true,
-        ["zpool", "list" | "status" | "get" | "version" | "import", ..] => true,
-        ["zfs", "list" | "get" | "holds" | "version", ..] => true,
-        ["zfs", "userspace" | "groupspace" | "projectspace", ..] => true,
-        _ => false,
-    }
+    matches!(
+        words[..],
+        ["zpool" | "zfs"]
+            | ["zpool" | "zfs", "-?" | "frobnicate" | "jail" | "rewrite", ..]
+            | [_, _, "-?"]
+            | ["zpool", "list" | "status" | "get" | "version" | "import", ..]
+            | ["zfs", "list" | "get" | "holds" | "version", ..]
+            | ["zfs", "userspace" | "groupspace" | "projectspace", ..]
+    )
 }
 
 /// What differs, and why.

@@ -53,7 +53,7 @@ fn scaled(number: u64, unit_below_1024: &str) -> String {
         return format!("{whole}{unit_below_1024}");
     }
     let divisor = 1u64 << (10 * power);
-    if number % divisor == 0 {
+    if number.is_multiple_of(divisor) {
         return format!("{whole}{unit}");
     }
     // The value is below 1024 units, so that its rounding to a double costs less than a digit.

@@ -54,7 +54,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         return Err(Stop::usage("'--json-int' only works with '-j' option"));
     }
     options.exact |= options.int;
-    let mut operands = crate::zpool::texts(walk.operands());
+    let mut operands = crate::zpool::texts(&walk.operands());
     if operands.is_empty() {
         return Err(Stop::usage("missing property argument"));
     }

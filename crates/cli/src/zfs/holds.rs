@@ -19,7 +19,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
             _ => exact = true,
         }
     }
-    let operands = crate::zpool::texts(walk.operands());
+    let operands = crate::zpool::texts(&walk.operands());
     if operands.is_empty() {
         return Err(Stop::usage(""));
     }

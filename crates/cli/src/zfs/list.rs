@@ -61,7 +61,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     options.exact |= options.int;
     options.columns = columns(&list)?;
-    let operands = crate::zpool::texts(walk.operands());
+    let operands = crate::zpool::texts(&walk.operands());
     let given = kinds.is_some();
     let default = if operands.is_empty() || depth != Depth::Own {
         vec![Kind::Filesystem, Kind::Volume]

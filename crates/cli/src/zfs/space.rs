@@ -65,7 +65,7 @@ pub(super) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
             _ => {}
         }
     }
-    let operands = crate::zpool::texts(walk.operands());
+    let operands = crate::zpool::texts(&walk.operands());
     let name = match &operands[..] {
         [] => return Err(Stop::usage("missing dataset name")),
         [one] => one,

@@ -57,7 +57,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     options.json.check()?;
     options.exact |= options.json.int;
-    let mut operands = texts(walk.operands());
+    let mut operands = texts(&walk.operands());
     if operands.is_empty() {
         return Err(Stop::usage("missing property argument"));
     }

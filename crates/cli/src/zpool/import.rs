@@ -34,7 +34,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         search.paths = dirs;
     }
     search.cachefile = cachefile;
-    let operands = texts(walk.operands());
+    let operands = texts(&walk.operands());
     if operands.len() > 2 {
         return Err(Stop::usage("too many arguments"));
     }

@@ -84,7 +84,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
             'o' => list = value.unwrap_or_default().to_string_lossy().into_owned(),
             'p' => options.exact = true,
             'P' => options.names.path = true,
-            'T' => stamp = Stamp::parse(value)?,
+            'T' => stamp = Stamp::parse(value.as_deref())?,
             'v' => options.verbose = true,
             other => {
                 options.json.take(other);

@@ -18,7 +18,7 @@ use crate::usage::Tool;
 use cenote::admin::{self, OpenPool, PoolFacts, Problem, Search};
 use format::nicenum;
 use serde_json::{Map, Value as Json, json};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 /// Runs a subcommand, given by its canonical name.
 pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
@@ -96,8 +96,10 @@ impl JsonOptions {
 
 /// The frame of every JSON answer.
 pub(crate) fn json_answer(command: &str, name: &str, body: Map<String, Json>) -> String {
-    let version = json!({"command": command, "vers_major": 0, "vers_minor": 1});
-    format!("{}\n", json!({"output_version": version, name: body}))
+    let mut answer = Map::new();
+    answer.insert("output_version".into(), json!({"command": command, "vers_major": 0, "vers_minor": 1}));
+    answer.insert(name.into(), Json::Object(body));
+    format!("{}\n", Json::Object(answer))
 }
 
 /// The facts that open every pool object; `typed` adds its type, as `list` and `get` do.
@@ -139,8 +141,8 @@ pub(crate) enum Stamp {
 
 impl Stamp {
     /// The value of `-T`.
-    pub(crate) fn parse(value: Option<OsString>) -> Result<Stamp, Stop> {
-        match value.as_ref().and_then(|v| v.to_str()) {
+    pub(crate) fn parse(value: Option<&OsStr>) -> Result<Stamp, Stop> {
+        match value.and_then(OsStr::to_str) {
             Some("u") => Ok(Stamp::Seconds),
             Some("d") => Ok(Stamp::Date),
             _ => Err(Stop::usage("")),
@@ -159,7 +161,7 @@ impl Stamp {
 
 /// Splits trailing numbers from names: no pool's name begins with a digit.
 pub(crate) fn operands(walk: Getopt) -> Result<Operands, Stop> {
-    let mut pools: Vec<String> = texts(walk.operands());
+    let mut pools: Vec<String> = texts(&walk.operands());
     let last_number = |pools: &mut Vec<String>| {
         let number: f64 = pools.last()?.parse().ok().filter(|n: &f64| n.is_finite() && *n >= 0.0)?;
         pools.pop();
@@ -182,7 +184,7 @@ pub(crate) fn operands(walk: Getopt) -> Result<Operands, Stop> {
 }
 
 /// Operands as text.
-pub(crate) fn texts(args: Vec<OsString>) -> Vec<String> {
+pub(crate) fn texts(args: &[OsString]) -> Vec<String> {
     args.iter().map(|a| a.to_string_lossy().into_owned()).collect()
 }
 

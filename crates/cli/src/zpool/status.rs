@@ -77,7 +77,7 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Operands, Stamp), Stop> {
             'P' => options.names.path = true,
             's' => options.slow = true,
             't' => options.trim = true,
-            'T' => stamp = Stamp::parse(value)?,
+            'T' => stamp = Stamp::parse(value.as_deref())?,
             'v' => options.verbose = true,
             'x' => options.sick_only = true,
             POWER => options.power = true,
