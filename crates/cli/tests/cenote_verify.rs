@@ -169,3 +169,67 @@ fn a_pool_that_is_not_there_is_no_answer() {
     assert_eq!(code, 2);
     assert!(err.contains("tank"), "{err}");
 }
+
+/// SplitMix64: every seed gives a different, repeatable series.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Spoils some of the sectors in use between the labels.
+fn spoil(image: &Path, seed: u64, times: usize) {
+    const LABELS: usize = 4 << 20;
+    let bytes = std::fs::read(image).expect("an image");
+    let used: Vec<usize> = (LABELS / 512..(bytes.len() - (1 << 19)) / 512)
+        .filter(|sector| bytes[sector * 512..][..512].iter().any(|&byte| byte != 0))
+        .collect();
+    let file = OpenOptions::new().write(true).open(image).expect("a copy");
+    let mut state = seed;
+    for _ in 0..times {
+        let sector = used[next(&mut state) as usize % used.len()];
+        file.write_all_at(&next(&mut state).to_le_bytes(), sector as u64 * 512).expect("written");
+    }
+}
+
+/// `DATASET:/PATH` of the lines that tell damaged data.
+fn told(text: &str, before: &str, behind: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(before));
+    lines.filter_map(|line| line.split_once(behind).map(|(path, _)| path.to_owned())).collect()
+}
+
+#[test]
+fn verify_tells_the_files_that_cannot_be_copied_and_no_others() {
+    let fixture = Fixture::open("single");
+    let mut lost_files = 0;
+    for seed in 1..=8 {
+        let scratch = fixture.scratch();
+        spoil(&scratch.image(&fixture.manifest().images[0].name), seed, 12);
+        let (code, report) = verify(scratch.dir(), &["t_single"]);
+        assert!(matches!(code, 0 | 1), "seed {seed}: {report}");
+        // Where dnodes are lost, there is more to tell than contents of files.
+        let whole_objects = report.contains(": objects ") || report.contains("attributes");
+        let by_verify = told(&report, "  ", " bytes ");
+        let mut by_copy = BTreeSet::new();
+        for dataset in fixture.manifest().datasets.iter().filter(|dataset| dataset.entries.is_some()) {
+            let (code, _, err) = run(cenote(scratch.dir(), "tar").arg(format!("{}:/", dataset.name)));
+            assert!(matches!(code, 0 | 1), "seed {seed}: {err}");
+            let lost: BTreeSet<String> = err
+                .lines()
+                .filter_map(|line| line.strip_prefix("cenote: ")?.split_once(" cannot be read (bytes "))
+                .filter_map(|(line, _)| line.rsplit_once(": ").map(|(path, _)| path.to_owned()))
+                .collect();
+            by_copy.extend(lost);
+        }
+        lost_files += by_copy.len();
+        let by_verify: BTreeSet<String> = by_verify.into_iter().filter(|path| path.contains(":/")).collect();
+        if whole_objects {
+            assert!(by_copy.is_subset(&by_verify), "seed {seed}: {by_copy:?}\n{report}");
+        } else {
+            assert_eq!(by_verify, by_copy, "seed {seed}: {report}");
+        }
+    }
+    assert!(lost_files > 5, "the seeds hit something");
+}

@@ -8,7 +8,7 @@ use zpl::{Filesystem, Node};
 
 use super::host::Damaged;
 use super::meta::{Content, Kind, Meta, Segment};
-use super::source::{known_segments, meta};
+use super::source::{full_meta, known_segments};
 use super::tar::{BadRange, Body, Piece, TarWriter, push_bad, read_in_blocks};
 use super::walk::{Children, Flow, Place, Trouble, Visitor, walk};
 use super::{Observer, Problem, Summary};
@@ -67,11 +67,8 @@ impl<'a, W: Write> Archiver<'a, W> {
     }
 
     fn meta(&mut self, shown: &[u8], node: &Node) -> Meta {
-        let mut meta = meta(node);
-        match node.xattr_values() {
-            Ok(all) => meta.xattrs = all,
-            Err(error) => self.problem(shown, Problem::Xattrs(error)),
-        }
+        let (meta, errors) = full_meta(node);
+        errors.into_iter().for_each(|error| self.problem(shown, Problem::Attributes(error)));
         meta
     }
 

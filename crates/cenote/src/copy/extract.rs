@@ -8,7 +8,7 @@ use zpl::{Filesystem, Node, Volume};
 
 use super::host::{Damaged, HostTree, Lost, Outcome};
 use super::meta::{Content, Kind, Meta};
-use super::source::{known_segments, meta};
+use super::source::{full_meta, known_segments};
 use super::walk::{Children, Flow, Place, Trouble, Visitor, walk};
 use super::{Observer, Problem, Summary};
 
@@ -23,7 +23,10 @@ pub struct Extractor<'a> {
 
 /// Files with several names that were copied under one of them: where, and how many names are left.
 #[derive(Default)]
-struct Links(HashMap<(u64, u64), (Vec<Vec<u8>>, u64)>);
+struct Links(HashMap<(u64, u64), FirstName>);
+
+/// Path from the target's top, and names that are still to come.
+type FirstName = (Vec<Vec<u8>>, u64);
 
 impl<'a> Extractor<'a> {
     /// Copies into `tree`.
@@ -64,6 +67,7 @@ impl<'a> Extractor<'a> {
             ctime: times,
             rdev: (0, 0),
             xattrs: Vec::new(),
+            aces: Vec::new(),
         };
         self.observer.begins(shown);
         self.regular(shown, name, &meta, volume);
@@ -108,11 +112,8 @@ impl<'a> Extractor<'a> {
 
     /// The full attributes of a node; what cannot be read is told.
     fn meta(&mut self, shown: &[u8], node: &Node) -> Meta {
-        let mut meta = meta(node);
-        match node.xattr_values() {
-            Ok(all) => meta.xattrs = all,
-            Err(error) => self.problem(shown, Problem::Xattrs(error)),
-        }
+        let (meta, errors) = full_meta(node);
+        errors.into_iter().for_each(|error| self.problem(shown, Problem::Attributes(error)));
         meta
     }
 

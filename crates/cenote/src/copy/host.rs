@@ -37,6 +37,8 @@ pub enum Lost {
     Owner,
     /// An extended attribute, by name, and the system's reason.
     Xattr(Vec<u8>, String),
+    /// An NFSv4 ACL: the host has no place for it.
+    Acl,
     /// The permission bits, and the system's reason.
     Mode(String),
     /// The times, and the system's reason.
@@ -295,6 +297,9 @@ impl HostTree {
         for (key, value) in &meta.xattrs {
             note_xattr(key, fs::fsetxattr(file, key.as_slice(), value, XattrFlags::empty()), lost);
         }
+        if !meta.aces.is_empty() {
+            lost.push(Lost::Acl);
+        }
         if let Err(error) = fs::futimens(file, &times(meta)) {
             lost.push(Lost::Times(host_text(&error.into())));
         }
@@ -307,6 +312,9 @@ impl HostTree {
         note_mode(fs::chmod(&path, mode(meta, owned)), lost);
         for (key, value) in &meta.xattrs {
             note_xattr(key, fs::setxattr(&path, key.as_slice(), value, XattrFlags::empty()), lost);
+        }
+        if !meta.aces.is_empty() {
+            lost.push(Lost::Acl);
         }
         if let Err(error) = fs::utimensat(fs::CWD, &path, &times(meta), AtFlags::empty()) {
             lost.push(Lost::Times(host_text(&error.into())));
@@ -459,6 +467,7 @@ mod tests {
             ctime: time(7, 0),
             rdev: (1, 3),
             xattrs: vec![(b"user.colour".to_vec(), b"blue".to_vec())],
+            aces: Vec::new(),
         }
     }
 

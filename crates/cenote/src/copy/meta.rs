@@ -2,6 +2,7 @@
 
 use std::io;
 
+use format::acl::Ace;
 pub use zpl::{FileKind as Kind, Time as Stamp};
 
 /// Attributes of one file.
@@ -27,6 +28,8 @@ pub struct Meta {
     pub rdev: (u32, u32),
     /// Extended attributes with their full names, POSIX ACLs among them.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The NFSv4 ACL, when it says more than the mode; else empty.
+    pub aces: Vec<Ace>,
 }
 
 /// The bytes of a file or volume and where its holes are.

@@ -57,9 +57,9 @@ pub enum Problem {
         /// The file was left out; otherwise it has zeros there.
         left_out: bool,
     },
-    /// Extended attributes could not be read.
-    #[error("cannot read extended attributes: {0}")]
-    Xattrs(#[source] ZplError),
+    /// Extended attributes or the ACL could not be read.
+    #[error("cannot read its attributes: {0}")]
+    Attributes(#[source] ZplError),
     /// The copy could not be written.
     #[error("{}", host_text(.0))]
     Host(#[source] io::Error),
@@ -90,8 +90,8 @@ impl Problem {
     /// All content is there: only something about it could not be kept on this host.
     #[must_use]
     pub fn is_minor(&self) -> bool {
-        // An owner cannot be kept by most users; an extended attribute is content.
-        !matches!(self, Problem::Lost(Lost::Xattr(..)))
+        // An owner cannot be kept by most users; extended attributes and ACLs are content.
+        !matches!(self, Problem::Lost(Lost::Xattr(..) | Lost::Acl))
             && matches!(self, Problem::Lost(_) | Problem::NotLinked(_) | Problem::Socket)
     }
 }
@@ -159,6 +159,7 @@ fn lost_text(lost: &Lost) -> String {
         Lost::Xattr(name, why) => {
             format!("extended attribute {} not kept: {why}", String::from_utf8_lossy(name))
         }
+        Lost::Acl => "NFSv4 ACL not kept: Linux has none".to_owned(),
         Lost::Mode(why) => format!("mode not kept: {why}"),
         Lost::Times(why) => format!("times not kept: {why}"),
     }

@@ -15,9 +15,8 @@ pub(crate) fn to_io(error: ZplError) -> io::Error {
     io::Error::other(error)
 }
 
-/// Attributes of a node without the extended ones.
-#[must_use]
-pub fn meta(node: &Node) -> Meta {
+/// Attributes of a node without the extended ones and the ACL.
+fn meta(node: &Node) -> Meta {
     let attrs = node.attrs();
     Meta {
         kind: node.kind(),
@@ -30,7 +29,24 @@ pub fn meta(node: &Node) -> Meta {
         ctime: attrs.ctime,
         rdev: attrs.rdev,
         xattrs: Vec::new(),
+        aces: Vec::new(),
     }
+}
+
+/// All attributes of a node. What cannot be read is missing and comes as errors.
+#[must_use]
+pub fn full_meta(node: &Node) -> (Meta, Vec<ZplError>) {
+    let (mut meta, mut errors) = (meta(node), Vec::new());
+    match node.xattr_values() {
+        Ok(all) => meta.xattrs = all,
+        Err(error) => errors.push(error),
+    }
+    match node.acl() {
+        Ok(acl) if !acl.is_trivial => meta.aces = acl.aces,
+        Ok(_) => {}
+        Err(error) => errors.push(error),
+    }
+    (meta, errors)
 }
 
 impl Content for Node {

@@ -3,7 +3,7 @@
 //! A member is an ustar header. What does not fit there, or does not fit exactly, goes into a pax
 //! header before it: long names, sizes above 8 GiB, ids above 2^21, times with nanoseconds,
 //! extended attributes as `SCHILY.xattr.NAME`, POSIX ACLs also as `SCHILY.acl.access` and
-//! `SCHILY.acl.default`. Files with holes are stored in GNU's sparse format 1.0: a map of the
+//! `SCHILY.acl.default`, NFSv4 ACLs as `SCHILY.acl.ace`. Files with holes are stored in GNU's sparse format 1.0: a map of the
 //! data at the front, then the data.
 //!
 //! # What always holds
@@ -14,7 +14,7 @@
 
 use std::io::{self, Write};
 
-use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho, decode_posix};
+use format::acl::{Ace, POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho, Who, decode_posix};
 
 use super::meta::{Content, Kind, Meta, Segment, Stamp};
 
@@ -189,6 +189,9 @@ impl<W: Write> TarWriter<W> {
         pax.extend_from_slice(more);
         if !matches!(body, Body::HardLink(_)) {
             xattr_records(&mut pax, &meta.xattrs);
+            if !meta.aces.is_empty() {
+                record(&mut pax, b"SCHILY.acl.ace", ace_text(&meta.aces).as_bytes());
+            }
         }
         let header = Ustar {
             name: short,
@@ -227,7 +230,7 @@ impl<W: Write> TarWriter<W> {
     }
 
     fn zeros(&mut self, mut len: u64) -> io::Result<()> {
-        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         while len > 0 {
             let n = len.min(ZEROS.len() as u64);
             self.put(&ZEROS[..n as usize])?;
@@ -468,6 +471,54 @@ fn acl_text(value: &[u8]) -> Option<String> {
     Some(entries.iter().map(line).collect::<Vec<_>>().join(","))
 }
 
+/// An NFSv4 ACL as text: who, rights, inheritance, kind and, for named users and groups, the id.
+#[must_use]
+pub fn ace_text(aces: &[Ace]) -> String {
+    // Bits of docs/on-disk/23-zpl.md, section 4, in the order of the letters.
+    const RIGHTS: [(u32, char); 14] = [
+        (0x1, 'r'),
+        (0x2, 'w'),
+        (0x20, 'x'),
+        (0x4, 'p'),
+        (0x1_0000, 'd'),
+        (0x40, 'D'),
+        (0x80, 'a'),
+        (0x100, 'A'),
+        (0x8, 'R'),
+        (0x10, 'W'),
+        (0x2_0000, 'c'),
+        (0x4_0000, 'C'),
+        (0x8_0000, 'o'),
+        (0x10_0000, 's'),
+    ];
+    const INHERITANCE: [(u16, char); 5] = [(1, 'f'), (2, 'd'), (8, 'i'), (4, 'n'), (0x80, 'I')];
+    let line = |ace: &Ace| {
+        // Ids of foreign domains have no number that another system would know.
+        let id = |id: u64| u32::try_from(id).map_or_else(|_| "nobody".to_owned(), |id| id.to_string());
+        let (who, named) = match ace.who {
+            Who::Owner => ("owner@".to_owned(), None),
+            Who::Group => ("group@".to_owned(), None),
+            Who::Everyone => ("everyone@".to_owned(), None),
+            Who::User(user) => (format!("user:{}", id(user)), Some(id(user))),
+            Who::NamedGroup(group) => (format!("group:{}", id(group)), Some(id(group))),
+        };
+        let rights: String =
+            RIGHTS.iter().map(|&(bit, c)| if ace.mask & bit != 0 { c } else { '-' }).collect();
+        let inherit: String =
+            INHERITANCE.iter().map(|&(bit, c)| if ace.flags & bit != 0 { c } else { '-' }).collect();
+        let kind = match ace.kind {
+            0 => "allow",
+            1 => "deny",
+            2 => "audit",
+            3 => "alarm",
+            _ => "other",
+        };
+        let named = named.map_or_else(String::new, |id| format!(":{id}"));
+        format!("{who}:{rights}:{inherit}:{kind}{named}")
+    };
+    aces.iter().map(line).collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::meta::segments;
@@ -488,6 +539,7 @@ mod tests {
             ctime: time(7, 0),
             rdev: (5, 1),
             xattrs: vec![(b"user.a=b".to_vec(), vec![0, 10, 255])],
+            aces: Vec::new(),
         }
     }
 
@@ -540,6 +592,20 @@ mod tests {
         assert_eq!(acl_text(&acl).unwrap(), "user::rwx,user:1000:r-x,group::r--,mask::r-x,other::---");
         assert_eq!(acl_text(&acl[..acl.len() - 1]), None);
         assert_eq!(acl_text(b""), None);
+    }
+
+    #[test]
+    fn nfs4_acl_as_text() {
+        let ace = |kind, flags, mask, who| Ace { kind, flags, mask, who, guids: None };
+        let text = ace_text(&[
+            ace(0, 0x1000, 0x1E_01FF, Who::Owner),
+            ace(1, 0x43, 0x2, Who::NamedGroup(70)),
+            ace(0, 0, 1, Who::User(1 << 40)),
+        ]);
+        let wanted = "owner@:rwxp-DaARWcCos:-----:allow,\
+                      group:70:-w------------:fd---:deny:70,\
+                      user:nobody:r-------------:-----:allow:nobody";
+        assert_eq!(text, wanted);
     }
 
     /// An archive with one of everything, and what the host's tar makes of it.

@@ -293,7 +293,7 @@ impl Engine<'_> {
         let Some(counts) = self.counts.get(job.set) else { return };
         counts.blocks.fetch_add(1, Ordering::Relaxed);
         counts.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if (blocks % REPORT_EVERY == 0 || is_damaged) && !self.stopped() {
+        if (blocks.is_multiple_of(REPORT_EVERY) || is_damaged) && !self.stopped() {
             let name = self.plan.sets.get(job.set).map(|set| set.name.clone()).unwrap_or_default();
             if !self.watcher.progress(&self.progress(name)) {
                 self.stop.store(true, Ordering::Relaxed);

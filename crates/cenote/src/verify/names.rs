@@ -307,10 +307,9 @@ fn search(fs: &Arc<Filesystem>, lost: &[(Range<u64>, String)]) -> Vec<(Vec<u8>, 
             } else if entry.kind_hint.is_none_or(|kind| kind == zpl::FileKind::Directory)
                 && visited.len() < SEARCH_MAX
                 && visited.insert(entry.id)
+                && let Some(node) = fs.node(entry.id).ok().filter(Node::is_dir)
             {
-                if let Some(node) = fs.node(entry.id).ok().filter(Node::is_dir) {
-                    todo.push((node, full));
-                }
+                todo.push((node, full));
             }
         }
     }

@@ -121,7 +121,7 @@ impl Output {
     }
 
     fn hole(&mut self, mut len: u64) -> io::Result<()> {
-        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         if len > 0 && self.can_seek && i64::try_from(len).is_ok() {
             seek(self.out.as_fd(), SeekFrom::Current(len as i64))?;
             self.ends_in_hole = true;

@@ -61,6 +61,7 @@ fn kind_of(lost: &Lost) -> String {
             let space = name.split(|&byte| byte == b'.').next().unwrap_or_default();
             format!("extended attributes {}.* not kept: {why}", term::escape(space))
         }
+        Lost::Acl => "NFSv4 ACLs not kept: Linux has none; `cenote tar` keeps them".to_owned(),
         Lost::Mode(why) => format!("permissions not kept: {why}"),
         Lost::Times(why) => format!("times not kept: {why}"),
         other => format!("{other:?}"),
@@ -72,7 +73,7 @@ impl Observer for Teller {
         self.files += 1;
         if self.verbose {
             self.bar.suspend(|| eprintln!("{}", term::escape(path)));
-        } else if self.files % 64 == 0 {
+        } else if self.files.is_multiple_of(64) {
             self.bar.set_message(format!("{} files,", self.files));
         }
     }

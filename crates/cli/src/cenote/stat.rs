@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 
 use ::cenote::copy::meta::{Kind, Stamp};
+use ::cenote::copy::tar::ace_text;
 use ::cenote::{Dataset, Node, Volume};
-use format::acl::{Ace, Who};
 
 use super::open::{Found, FoundFile, Session, Source};
 use super::term::{RawOut, date, escape, mode};
@@ -134,51 +134,10 @@ fn show_acl(out: &mut impl Write, file: &FoundFile, node: &Node) -> std::io::Res
         Ok(acl) if acl.is_trivial => Ok(false),
         Ok(acl) => {
             for ace in &acl.aces {
-                writeln!(out, "   ACL: {}", ace_text(ace))?;
+                writeln!(out, "   ACL: {}", ace_text(std::slice::from_ref(ace)))?;
             }
             Ok(false)
         }
         Err(error) => complain(out, file, &error),
     }
-}
-
-/// An entry as FreeBSD and illumos write it: who, rights, inheritance, kind.
-fn ace_text(ace: &Ace) -> String {
-    // Bits of docs/on-disk/23-zpl.md, section 4, in the order of the letters.
-    const RIGHTS: [(u32, char); 14] = [
-        (0x1, 'r'),
-        (0x2, 'w'),
-        (0x20, 'x'),
-        (0x4, 'p'),
-        (0x40, 'D'),
-        (0x1_0000, 'd'),
-        (0x80, 'a'),
-        (0x100, 'A'),
-        (0x8, 'R'),
-        (0x10, 'W'),
-        (0x2_0000, 'c'),
-        (0x4_0000, 'C'),
-        (0x8_0000, 'o'),
-        (0x10_0000, 's'),
-    ];
-    const INHERITANCE: [(u16, char); 5] = [(1, 'f'), (2, 'd'), (8, 'i'), (4, 'n'), (0x80, 'I')];
-    let who = match ace.who {
-        Who::Owner => "owner@".to_owned(),
-        Who::Group => "group@".to_owned(),
-        Who::Everyone => "everyone@".to_owned(),
-        Who::User(id) => format!("user:{id}"),
-        Who::NamedGroup(id) => format!("group:{id}"),
-    };
-    let rights: String =
-        RIGHTS.iter().map(|&(bit, letter)| if ace.mask & bit != 0 { letter } else { '-' }).collect();
-    let inherit: String =
-        INHERITANCE.iter().map(|&(bit, letter)| if ace.flags & bit != 0 { letter } else { '-' }).collect();
-    let kind = match ace.kind {
-        0 => "allow",
-        1 => "deny",
-        2 => "audit",
-        3 => "alarm",
-        _ => "other",
-    };
-    format!("{who}:{rights}:{inherit}:{kind}")
 }

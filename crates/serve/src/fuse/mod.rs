@@ -60,6 +60,9 @@ pub enum MountError {
     /// The kernel has no FUSE.
     #[error("/dev/fuse is not there: the kernel's FUSE module is not loaded")]
     NoFuse,
+    /// Only root mounts without a helper, and there is none.
+    #[error("fusermount3 is not installed (package fuse3): only root can mount without it")]
+    NoHelper,
     /// The mount point is no directory.
     #[error("{}: not a directory", at.display())]
     NotADirectory {
@@ -92,6 +95,9 @@ pub fn mount(view: Arc<dyn FsView>, at: &Path, options: MountOptions) -> Result<
     if !Path::new("/dev/fuse").exists() {
         return Err(MountError::NoFuse);
     }
+    if !rustix::process::geteuid().is_root() && !has_helper() {
+        return Err(MountError::NoHelper);
+    }
     let at = at.canonicalize().map_err(refused)?;
     if !at.is_dir() {
         return Err(MountError::NotADirectory { at });
@@ -104,6 +110,15 @@ pub fn mount(view: Arc<dyn FsView>, at: &Path, options: MountOptions) -> Result<
     let thread =
         std::thread::Builder::new().name("fuse".into()).spawn(move || session.run()).map_err(refused)?;
     Ok(Mounted { thread, unmounter: Unmounter { session: unmounter, at } })
+}
+
+/// The program that mounts for users is there.
+fn has_helper() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let named = std::env::var_os("FUSERMOUNT_PATH").is_some();
+    named
+        || std::env::split_paths(&path)
+            .any(|dir| ["fusermount3", "fusermount"].iter().any(|name| dir.join(name).is_file()))
 }
 
 fn config(options: &MountOptions) -> Config {
