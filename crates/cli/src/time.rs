@@ -35,7 +35,11 @@ struct Parts {
 
 /// `None` for times so far off that the calendar does not reach them.
 fn parts(seconds: u64) -> Option<Parts> {
-    let date = DateTime::from_timespec(i64::try_from(seconds).ok()?, 0, zone().as_ref()).ok()?;
+    parts_of(i64::try_from(seconds).ok()?)
+}
+
+fn parts_of(seconds: i64) -> Option<Parts> {
+    let date = DateTime::from_timespec(seconds, 0, zone().as_ref()).ok()?;
     Some(Parts {
         weekday: DAYS.get(usize::from(date.week_day())).copied()?,
         month: MONTHS.get(usize::from(date.month()).checked_sub(1)?).copied()?,
@@ -78,6 +82,12 @@ pub(crate) fn hold(seconds: u64) -> String {
 /// `Fri Nov 20 08:35:07 2026`: scans, as C's `ctime`.
 pub(crate) fn ctime(seconds: u64) -> String {
     laid_out(seconds, |p| format!("{} {} {:>2} {} {}", p.weekday, p.month, p.day, clock(p), p.year))
+}
+
+/// As [`ctime`], also for times before 1970: files.
+pub(crate) fn ctime_signed(seconds: i64) -> String {
+    let layout = |p: Parts| format!("{} {} {:>2} {} {}", p.weekday, p.month, p.day, clock(&p), p.year);
+    parts_of(seconds).map_or_else(|| seconds.to_string(), layout)
 }
 
 /// `Fri Nov 20 08:35:07 UTC 2026`: date lines and times in JSON.

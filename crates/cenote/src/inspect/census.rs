@@ -18,7 +18,9 @@ pub struct FeatureCount {
 }
 
 /// Features whose users are not datasets, but can be counted all the same.
-const OTHERS: [&str; 5] = ["redaction_bookmarks", "bookmark_written", "livelist", "redaction_list_spill", "device_removal"];
+const OTHERS: [&str; 4] = ["redaction_bookmarks", "bookmark_written", "livelist", "redaction_list_spill"];
+/// Those that are counted last, if all others were right, and also where they are not enabled.
+const REMOVAL: [(&str, &str); 2] = [("device_removal", "device_removal"), ("obsolete_counts", "indirect_refcount")];
 
 /// Counts the users of the features that datasets, bookmarks, clones and removed vdevs use. Features
 /// that the pool has not enabled are left out.
@@ -46,21 +48,27 @@ pub fn census(pool: &Pool) -> Result<Vec<FeatureCount>, Error> {
             }
         }
     }
-    count_removed(&pool.spa().config().vdev_tree, &mut add);
-    let features = pool.spa().features();
+    let recorded = |f: &feature::Feature| pool.spa().features().counts().get(f.guid).copied();
     let wanted = feature::FEATURES.iter().filter(|f| f.per_dataset || OTHERS.contains(&f.name));
     let count = |f: &'static feature::Feature| {
-        let recorded = features.counts().get(f.guid).copied()?;
-        Some(FeatureCount { name: f.name, counted: counted.get(f.name).copied().unwrap_or(0), recorded })
+        let counted = counted.get(f.name).copied().unwrap_or(0);
+        Some(FeatureCount { name: f.name, counted, recorded: recorded(f)? })
     };
     Ok(wanted.filter_map(count).collect())
 }
 
-fn count_removed(node: &VdevNode, add: &mut dyn FnMut(&'static str)) {
-    if node.kind == VdevKind::Indirect || node.removing {
-        add("device_removal");
-    }
-    for child in &node.children {
-        count_removed(child, add);
-    }
+/// Counts what removed vdevs have left behind.
+pub fn removal_census(pool: &Pool) -> Result<Vec<FeatureCount>, Error> {
+    let counted = [count_removed(&pool.spa().config().vdev_tree), super::leaks::obsolete_counts(pool)?];
+    let count = |((feature, name), counted): ((&str, &'static str), u64)| {
+        let guid = feature::by_name(feature).map_or("", |f| f.guid);
+        let recorded = pool.spa().features().counts().get(guid).copied().unwrap_or(0);
+        FeatureCount { name, counted, recorded }
+    };
+    Ok(REMOVAL.into_iter().zip(counted).map(count).collect())
+}
+
+fn count_removed(root: &VdevNode) -> u64 {
+    let is_removed = |node: &&VdevNode| node.kind == VdevKind::Indirect || node.removing;
+    root.children.iter().filter(is_removed).count() as u64
 }

@@ -5,17 +5,21 @@
 
 mod blocks;
 mod census;
+mod dtl;
+mod leaks;
 mod metaslabs;
 mod objects;
 
 pub use blocks::{BlockCounts, BlockReport, Check, Damaged, Space, blocks};
-pub use census::{FeatureCount, census};
+pub use census::{FeatureCount, census, removal_census};
 pub use dmu::traverse::Bookmark;
 pub use dmu::zap::{Zap, ZapEntry, ZapKey, ZapStats};
 pub use dmu::{DmuError, KeyState, ObjSet, Object, zil};
-pub use dsl::Dir;
+pub use dsl::{Dataset as DslDataset, Dir, DslError};
 pub use dsl::bpobj::Bpobj;
 pub use dsl::deadlist::Deadlist;
+pub use dtl::{DirtyTimes, dirty_times};
+pub use leaks::{LeakedObject, leaked_objects, space_map_counts};
 pub use metaslabs::{LogMap, RemovedVdev, StoredMetaslab, VdevMetaslabs, log_maps, metaslabs};
 pub use objects::{Segment, each_block, segments};
 pub use pool::space::Class;

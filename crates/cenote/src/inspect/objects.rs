@@ -1,7 +1,8 @@
 //! The blocks of one object, and the ranges that they cover.
 
 use dmu::{DmuError, Object};
-use format::{BlockPtr, BpKind, Level, Txg};
+use format::dnode::SLOT_SIZE;
+use format::{BlockPtr, BpKind, Level, ObjectId, Txg};
 use zio::ZioError;
 
 /// A range of an object that is made of blocks, not of holes. Bytes; of the object of dnodes, where
@@ -16,6 +17,9 @@ pub struct Segment {
 
 /// The ranges of `object` that are not holes, in order.
 pub fn segments(object: &Object) -> Result<Vec<Segment>, DmuError> {
+    if object.id() == ObjectId(0) {
+        return dnode_segments(object);
+    }
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(start) = object.next_data(at)? {
@@ -25,6 +29,21 @@ pub fn segments(object: &Object) -> Result<Vec<Segment>, DmuError> {
         }
         found.push(Segment { start, end });
         at = end;
+    }
+    Ok(found)
+}
+
+fn dnode_segments(object: &Object) -> Result<Vec<Segment>, DmuError> {
+    let mut found: Vec<Segment> = Vec::new();
+    let mut next = ObjectId(1);
+    while let Some(dnode) = object.objset().next_object(next)? {
+        let start = dnode.id().0 * SLOT_SIZE as u64;
+        next = ObjectId(dnode.id().0 + dnode.dnode().slots() as u64);
+        let end = next.0 * SLOT_SIZE as u64;
+        match found.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => found.push(Segment { start, end }),
+        }
     }
     Ok(found)
 }

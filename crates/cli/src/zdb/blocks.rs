@@ -45,7 +45,12 @@ pub(crate) fn print(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::
 
 fn print_damage(report: &BlockReport, out: &mut dyn Write) -> io::Result<Verdict> {
     for damaged in &report.damaged {
-        eprintln!("zdb_blkptr_cb: Got error reading {} {} -- skipping: {}", damaged.at, Long(&damaged.bp), damaged.why);
+        eprintln!(
+            "zdb_blkptr_cb: Got error reading {} {} -- skipping: {}",
+            damaged.at,
+            Long(&damaged.bp),
+            damaged.why
+        );
     }
     for problem in &report.problems {
         eprintln!("zdb: {problem}");
@@ -69,7 +74,11 @@ fn print_leaks(report: &BlockReport, out: &mut dyn Write) -> io::Result<Verdict>
     }
     let missing = i128::from(space.allocated) - i128::from(space.found);
     let word = if missing > 0 { "leaked" } else { "unreachable" };
-    writeln!(out, "\nblock traversal size {} != alloc {} ({word} {missing})\n", space.found, space.allocated)?;
+    writeln!(
+        out,
+        "\nblock traversal size {} != alloc {} ({word} {missing})\n",
+        space.found, space.allocated
+    )?;
     Ok(Verdict::Inconsistent)
 }
 
@@ -86,7 +95,11 @@ fn print_totals(report: &BlockReport, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\tbp logical:       {:>14}      avg: {:>6}", t.lsize, average(t.lsize))?;
     for (name, size) in [("physical: ", t.psize), ("allocated:", t.asize)] {
         let compression = ratio(t.lsize, size);
-        writeln!(out, "\tbp {name}    {size:>14}      avg: {:>6}     compression: {compression:>6.2}", average(size))?;
+        writeln!(
+            out,
+            "\tbp {name}    {size:>14}      avg: {:>6}     compression: {compression:>6.2}",
+            average(size)
+        )?;
     }
     writeln!(
         out,

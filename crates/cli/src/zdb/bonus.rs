@@ -15,13 +15,15 @@ const HISTORY_OFFSETS: u8 = 30;
 pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Result<()> {
     let (bonus, order) = (object.bonus(), object.order());
     match object.dnode().bonus_type {
-        ObjType::DSL_DIR => print_or(out, DirPhys::decode(bonus, order), |out, dir| print_dir(out, dir, view)),
+        ObjType::DSL_DIR => {
+            print_or(out, DirPhys::decode(bonus, order), |out, dir| print_dir(out, dir, view))
+        }
         ObjType::DSL_DATASET => {
             print_or(out, DatasetPhys::decode(bonus, order), |out, dataset| print_dataset(out, dataset, view))
         }
-        ObjType::BPOBJ_HDR => {
-            print_or(out, BpobjPhys::decode(bonus, order), |out, bpobj| print_bpobj(out, bpobj, bonus.len(), view))
-        }
+        ObjType::BPOBJ_HDR => print_or(out, BpobjPhys::decode(bonus, order), |out, bpobj| {
+            print_bpobj(out, bpobj, bonus.len(), view)
+        }),
         // Five numbers (docs/on-disk/22-mos-dsl.md, section 10).
         kind if kind.id() == HISTORY_OFFSETS => {
             let names = ["pool_create_len", "phys_max_off", "bof", "eof", "records_lost"];

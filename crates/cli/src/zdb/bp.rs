@@ -17,7 +17,10 @@ impl fmt::Display for Long<'_> {
             BpKind::Redacted => write!(f, "REDACTED [L{level} {kind}] size={lsize:x}L birth={birth}L"),
             BpKind::Embedded => {
                 let (what, compress) = (bp.checksum_id(), compression(bp));
-                write!(f, "EMBEDDED [L{level} {kind}] et={what} {compress} size={lsize:x}L/{psize:x}P birth={birth}L")
+                write!(
+                    f,
+                    "EMBEDDED [L{level} {kind}] et={what} {compress} size={lsize:x}L/{psize:x}P birth={birth}L"
+                )
             }
             BpKind::Normal | BpKind::Gang => self.normal(f),
         }
@@ -33,7 +36,9 @@ impl Long<'_> {
             copies += 1;
         }
         if let Some(params) = bp.crypt_params() {
-            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| params.iv.get(at + i).copied().unwrap_or(0)));
+            let word = |at: usize| {
+                u64::from_le_bytes(std::array::from_fn(|i| params.iv.get(at + i).copied().unwrap_or(0)))
+            };
             write!(f, "salt={:x} iv={:x}:{:x} ", u64::from_le_bytes(params.salt), word(0), word(8))?;
         }
         write!(f, "[L{} {}] {} {} ", bp.level(), bp.obj_type(), checksum(bp), compression(bp))?;
@@ -94,4 +99,3 @@ pub(super) fn checksum(bp: &BlockPtr) -> &'static str {
 pub(super) fn compression(bp: &BlockPtr) -> &'static str {
     bp.compression().map_or("unknown", |id| id.name())
 }
-

@@ -116,10 +116,14 @@ pub(super) fn print_histogram(out: &mut dyn Write, rows: &[u64]) -> io::Result<(
 
 fn print_entry(out: &mut dyn Write, object: &Object, entry: &ZapEntry) -> io::Result<()> {
     let name = match &entry.key {
-        ZapKey::Name(name) => name.clone(),
-        ZapKey::Words(words) => words.iter().map(|word| format!("{word:016x} ")).collect::<String>().into_bytes(),
+        ZapKey::Name(name) => name,
+        // Decimal between the marks of a hexadecimal number: so the real tool does it.
+        ZapKey::Words(words) => {
+            write!(out, "\t\t0x{:010}x = ", words.first().copied().unwrap_or(0))?;
+            return print_numbers(out, entry);
+        }
     };
-    put(out, format_args!("\t\t"), &name, " = ")?;
+    put(out, format_args!("\t\t"), name, " = ")?;
     match object.dnode().obj_type {
         ObjType::DIRECTORY => {
             let value = entry.u64s().first().copied().unwrap_or(0);
@@ -127,7 +131,7 @@ fn print_entry(out: &mut dyn Write, object: &Object, entry: &ZapEntry) -> io::Re
         }
         ObjType::SA_ATTR_REGISTRATION => {
             let v = entry.u64().unwrap_or(0);
-            writeln!(out, "{v:>8x} : [{}:{}:{}]", v >> 24 & 0xffff_ffff, v >> 16 & 0xff, v & 0xffff)
+            writeln!(out, " {v:x} : [{}:{}:{}]", v >> 24 & 0xffff_ffff, v >> 16 & 0xff, v & 0xffff)
         }
         ObjType::SA_ATTR_LAYOUTS => {
             let items: Vec<String> = entry.u64s().iter().map(|n| format!(" {n} ")).collect();
@@ -140,16 +144,28 @@ fn print_entry(out: &mut dyn Write, object: &Object, entry: &ZapEntry) -> io::Re
 /// Text as such, other bytes in hex, numbers with a space behind each.
 fn print_value(out: &mut dyn Write, entry: &ZapEntry) -> io::Result<()> {
     if entry.int_size != 1 {
-        let numbers: Vec<String> = entry.u64s().iter().map(|n| format!("{n} ")).collect();
-        return writeln!(out, "{}", numbers.concat());
+        return print_numbers(out, entry);
     }
     match entry.string() {
-        Some(text) if text.iter().all(|b| matches!(b, b' '..=b'~' | b'\t')) => put(out, format_args!(""), &text, "\n"),
+        Some(text) if text.iter().all(|b| matches!(b, b' '..=b'~' | b'\t')) => {
+            put(out, format_args!(""), &text, "\n")
+        }
         _ => {
             let hex: String = entry.value.iter().map(|b| format!("{b:02x}")).collect();
             writeln!(out, "{hex}")
         }
     }
+}
+
+/// Numbers, those of 64 bits signed, each with a space behind it.
+fn print_numbers(out: &mut dyn Write, entry: &ZapEntry) -> io::Result<()> {
+    for n in entry.u64s() {
+        match entry.int_size {
+            8 => write!(out, "{} ", n.cast_signed())?,
+            _ => write!(out, "{n} ")?,
+        }
+    }
+    writeln!(out)
 }
 
 fn dirent_type(kind: u64) -> &'static str {

@@ -1,8 +1,8 @@
 //! Datasets and their objects: `zdb -d`, `-i`.
 
 use super::bp::Long;
-use super::{Options, Verdict, chain, deadlists, object, zil};
-use cenote::inspect::{Filesystem, ObjSet, census};
+use super::{Options, Verdict, chain, deadlists, dirty_times, object, zil};
+use cenote::inspect::{FeatureCount, Filesystem, ObjSet, census, leaked_objects, removal_census};
 use cenote::{Dataset, Pool};
 use format::dnode::SLOT_SIZE;
 use format::objset::ObjsetType;
@@ -79,6 +79,10 @@ fn kind(objset: &ObjSet) -> &'static str {
 /// Prints all datasets, then compares the counts of the features with what they use.
 pub(super) fn print_all(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
     let mut verdict = print_subject(&Subject::mos(pool), &[], options, out)?;
+    if options.detail('d') > 2 {
+        deadlists::print_pool(pool, options, out)?;
+        dirty_times::print(pool, out)?;
+    }
     let datasets = match pool.datasets() {
         Ok(datasets) => children_first(pool, datasets),
         Err(error) => {
@@ -96,7 +100,32 @@ pub(super) fn print_all(pool: &Pool, options: &Options, out: &mut dyn Write) -> 
             }
         }
     }
-    Ok(verdict.max(print_census(pool, out)?))
+    if options.detail('d') > 2 {
+        deadlists::print_origin(pool, options, out)?;
+    }
+    if verdict == Verdict::Clean {
+        verdict = print_leaks(pool, out)?;
+    }
+    verdict = verdict.max(print_census(census(pool), out)?);
+    if verdict == Verdict::Clean {
+        verdict = print_census(removal_census(pool), out)?;
+    }
+    Ok(verdict)
+}
+
+/// Objects of the pool's own that nothing refers to.
+fn print_leaks(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
+    let leaked = match leaked_objects(pool) {
+        Ok(leaked) => leaked,
+        Err(error) => {
+            eprintln!("zdb: {}", chain(&error));
+            return Ok(Verdict::Unreadable);
+        }
+    };
+    for object in &leaked {
+        writeln!(out, "MOS object {} ({}) leaked", object.id, object::type_name(object.kind))?;
+    }
+    Ok(if leaked.is_empty() { Verdict::Clean } else { Verdict::Inconsistent })
 }
 
 /// The order of the real tool: what is below a dataset, its snapshots, itself; children and snapshots
@@ -134,8 +163,11 @@ fn rank_dir(dir: &cenote::inspect::Dir, rank: &mut dyn FnMut(String), depth: usi
     rank(dir.name().to_owned());
 }
 
-fn print_census(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
-    let counts = match census(pool) {
+fn print_census(
+    counts: Result<Vec<FeatureCount>, cenote::Error>,
+    out: &mut dyn Write,
+) -> io::Result<Verdict> {
+    let counts = match counts {
         Ok(counts) => counts,
         Err(error) => {
             eprintln!("zdb: {}", chain(&error));
@@ -218,7 +250,9 @@ impl Range {
         }
         let number = |t| parse_number(t).ok_or("Invalid characters in object ID");
         let first = number(first)?;
-        let Some(last) = last else { return Ok(Range { first, last: first, is_single: true, kinds: Vec::new() }) };
+        let Some(last) = last else {
+            return Ok(Range { first, last: first, is_single: true, kinds: Vec::new() });
+        };
         let last = if last == "-1" { u64::MAX } else { number(last)? };
         if first > last {
             return Err("Malformed range");

@@ -2,8 +2,8 @@
 
 use super::bp::Short;
 use super::{Options, chain};
-use cenote::Dataset;
-use cenote::inspect::{Bpobj, Deadlist, Object};
+use cenote::inspect::{Bpobj, Deadlist, DslDataset, DslError, Object};
+use cenote::{Dataset, Pool};
 use format::blkptr::BLKPTR_SIZE;
 use format::endian::bits;
 use format::{BlockId, BlockPtr, ObjectId, Txg};
@@ -17,21 +17,77 @@ const FILL_WORD: usize = 11;
 const HAS_COMP: usize = 32;
 const HAS_FREED: usize = 56;
 
+/// Lists of blocks of the pool as a whole that wait to be freed: name in the object directory, and title.
+const POOL_LISTS: [(&str, &str); 3] = [
+    ("sync_bplist", "Deferred frees"),
+    ("free_bpobj", "Pool snapshot frees"),
+    ("com.delphix:obsolete_bpobj", "Pool obsolete blocks"),
+];
+
+/// Prints the lists of the pool as a whole.
+pub(super) fn print_pool(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    for (name, title) in POOL_LISTS {
+        let id = match pool.spa().directory().object(name) {
+            Ok(Some(id)) => id,
+            Ok(None) => continue,
+            Err(error) => {
+                eprintln!("zdb: {}", chain(&error));
+                continue;
+            }
+        };
+        match Bpobj::open(pool.mos(), id) {
+            Ok(bpobj) => print_bpobj(&bpobj, options, options.detail('d'), title, 0, out)?,
+            Err(error) => eprintln!("zdb: {}", chain(&error)),
+        }
+    }
+    Ok(())
+}
+
+/// The empty dataset that every file system descends from.
+const ORIGIN: &str = "$ORIGIN";
+
+/// Prints the deadlists of the hidden dataset that every file system descends from.
+pub(super) fn print_origin(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let datasets = || -> Result<Vec<DslDataset>, DslError> {
+        let Some(dir) = pool.dsl().root()?.child(ORIGIN)? else { return Ok(Vec::new()) };
+        let Some(head) = dir.head()? else { return Ok(Vec::new()) };
+        let snapshots = head.snapshots()?;
+        Ok(std::iter::once(head).chain(snapshots).collect())
+    };
+    let found = datasets().and_then(|all| all.iter().map(|d| d.deadlist()).collect::<Result<Vec<_>, _>>());
+    match found {
+        Ok(lists) => lists
+            .iter()
+            .flatten()
+            .try_for_each(|list| print_list(pool, "Deadlist", list, options, options.detail('d'), out)),
+        Err(error) => {
+            eprintln!("zdb: {}", chain(&error));
+            Ok(())
+        }
+    }
+}
+
 /// Prints what a dataset has let go and, of a clone, what it has written: totals; with four `d` the
 /// lists; with five their blocks.
-pub(super) fn print(dataset: &Dataset, options: &Options, detail: usize, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn print(
+    dataset: &Dataset,
+    options: &Options,
+    detail: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let dsl = dataset.dsl();
     match dsl.deadlist() {
-        Ok(Some(list)) => print_list(dataset, "Deadlist", &list, options, detail, out)?,
+        Ok(Some(list)) => print_list(dataset.pool(), "Deadlist", &list, options, detail, out)?,
         Ok(None) => {}
         Err(error) => eprintln!("zdb: the deadlist of {}: {}", dataset.name(), chain(&error)),
     }
     if dsl.is_snapshot() {
         return Ok(());
     }
-    let livelist = dsl.dir().livelist().and_then(|id| id.map(|id| Deadlist::open(dataset.pool().mos(), id)).transpose());
+    let livelist =
+        dsl.dir().livelist().and_then(|id| id.map(|id| Deadlist::open(dataset.pool().mos(), id)).transpose());
     match livelist {
-        Ok(Some(list)) => print_list(dataset, "Livelist", &list, options, detail, out),
+        Ok(Some(list)) => print_list(dataset.pool(), "Livelist", &list, options, detail, out),
         Ok(None) => Ok(()),
         Err(error) => {
             eprintln!("zdb: the livelist of {}: {}", dataset.name(), chain(&error));
@@ -41,7 +97,7 @@ pub(super) fn print(dataset: &Dataset, options: &Options, detail: usize, out: &m
 }
 
 fn print_list(
-    dataset: &Dataset,
+    pool: &Pool,
     title: &str,
     list: &Deadlist,
     options: &Options,
@@ -54,18 +110,19 @@ fn print_list(
     let space = list.space();
     let number = |n: u64| options.number(n);
     let (used, comp, uncomp) = (number(space.used), number(space.compressed), number(space.uncompressed));
-    writeln!(out, "\n    {title}: {used} ({comp}/{uncomp} comp), {} entries\n", list.buckets().len())?;
+    writeln!(out, "\n    {title}: {used} ({comp}/{uncomp} comp), {} entries", list.buckets().len())?;
     if detail < 4 {
         return Ok(());
     }
+    writeln!(out)?;
     for (mintxg, id) in list.buckets() {
-        print_bucket(dataset, (*mintxg, *id), options, detail, out)?;
+        print_bucket(pool, (*mintxg, *id), options, detail, out)?;
     }
-    writeln!(out)
+    Ok(())
 }
 
 fn print_bucket(
-    dataset: &Dataset,
+    pool: &Pool,
     (mintxg, id): (Txg, ObjectId),
     options: &Options,
     detail: usize,
@@ -75,7 +132,7 @@ fn print_bucket(
     if detail < 5 {
         return writeln!(out, "{title}");
     }
-    match Bpobj::open(dataset.pool().mos(), id) {
+    match Bpobj::open(pool.mos(), id) {
         Ok(bpobj) => print_bpobj(&bpobj, options, detail, &title, 0, out),
         Err(error) => {
             eprintln!("zdb: {}", chain(&error));
@@ -126,7 +183,12 @@ pub(super) fn print_bpobj(
 }
 
 /// The first `count` pointers in an object, one a line, the last first if `backwards`.
-pub(super) fn print_pointers(object: &Object, count: u64, backwards: bool, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn print_pointers(
+    object: &Object,
+    count: u64,
+    backwards: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let per_block = (object.block_size() / BLKPTR_SIZE as u64).max(1);
     let count = count.min(object.logical_end() / BLKPTR_SIZE as u64);
     let blocks = count.div_ceil(per_block);

@@ -3,8 +3,10 @@
 
 use super::contents::print_histogram;
 use super::{Options, Verdict, chain};
-use cenote::inspect::{Class, LogMap, RemovedVdev, SpaceMap, StoredMetaslab, VdevMetaslabs, log_maps, metaslabs};
 use cenote::Pool;
+use cenote::inspect::{
+    Class, LogMap, RemovedVdev, SpaceMap, StoredMetaslab, VdevMetaslabs, log_maps, metaslabs,
+};
 use format::ObjectId;
 use format::space_map::{BUCKETS, Entry, LOG_SHIFT, MapType, SpaceMapPhys};
 use std::io::{self, Write};
@@ -73,7 +75,11 @@ fn print_head(vdev: &VdevMetaslabs, out: &mut dyn Write) -> io::Result<()> {
     if let Some(id) = vdev.unflushed_object {
         write!(out, "   ms_unflushed_phys object {id}")?;
     }
-    writeln!(out, "\n\tmetaslabs {:>5}   offset                spacemap          free        ", vdev.metaslabs.len())?;
+    writeln!(
+        out,
+        "\n\tmetaslabs {:>5}   offset                spacemap          free        ",
+        vdev.metaslabs.len()
+    )?;
     writeln!(out, "{RULE}")
 }
 

@@ -13,6 +13,7 @@ mod bp;
 mod contents;
 mod datasets;
 mod deadlists;
+mod dirty_times;
 mod history;
 mod labels;
 mod metaslabs;
@@ -24,6 +25,7 @@ mod zil;
 mod znode;
 
 use crate::getopt::{Getopt, Long};
+use cenote::inspect::space_map_counts;
 use cenote::{OpenOptions, Pool};
 use format::nicenum::nicenum;
 use std::ffi::OsString;
@@ -168,11 +170,14 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Vec<String>), String> {
             }
             ('A' | 'e' | 'F' | 'G' | 'I' | 'o' | 'U' | 'V' | 'X' | 'Y' | 'x', _) => {}
             ('b' | 'c' | 'C' | 'd' | 'h' | 'i' | 'l' | 'L' | 'P' | 'q' | 'u' | 'v', _) => {}
-            (other, _) => return Err(format!("zdb: option -{other} is not supported by this version of Cenote\n")),
+            (other, _) => {
+                return Err(format!("zdb: option -{other} is not supported by this version of Cenote\n"));
+            }
         }
     }
     let operands = walk.operands().into_iter();
-    let operands = operands.map(|o| o.into_string().map_err(|o| format!("zdb: {} is not text\n", o.display())));
+    let operands =
+        operands.map(|o| o.into_string().map_err(|o| format!("zdb: {} is not text\n", o.display())));
     Ok((options, operands.collect::<Result<_, _>>()?))
 }
 
@@ -224,7 +229,12 @@ fn default_places() -> Vec<std::path::PathBuf> {
     cenote::admin::Search::from_env().paths
 }
 
-fn print_pool(pool: &Pool, objects: &[String], options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
+fn print_pool(
+    pool: &Pool,
+    objects: &[String],
+    options: &Options,
+    out: &mut dyn Write,
+) -> io::Result<Verdict> {
     let all = options.is_default();
     let mut verdict = Verdict::Clean;
     if options.has('m') && !objects.is_empty() {
@@ -247,24 +257,49 @@ fn print_pool(pool: &Pool, objects: &[String], options: &Options, out: &mut dyn 
     }
     if all || options.has('d') || options.has('i') {
         verdict = verdict.max(datasets::print_all(pool, options, out)?);
-        verdict = verdict.max(print_checkpoint(pool, out)?);
     }
-    if all || options.has('b') || options.has('c') {
-        verdict = verdict.max(blocks::print(pool, options, out)?);
+    if verdict == Verdict::Clean && (all || options.has('b') || options.has('c')) {
+        verdict = blocks::print(pool, options, out)?;
     }
-    if options.has('h') {
+    if verdict == Verdict::Clean {
+        verdict = print_space_map_counts(pool, out)?;
+    }
+    if all || options.has('h') {
         verdict = verdict.max(history::print(pool, out)?);
+    }
+    if verdict == Verdict::Clean {
+        verdict = print_checkpoint(pool, out)?;
     }
     Ok(verdict)
 }
 
-fn metaslabs_of(pool: &Pool, operands: &[String], options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
+fn metaslabs_of(
+    pool: &Pool,
+    operands: &[String],
+    options: &Options,
+    out: &mut dyn Write,
+) -> io::Result<Verdict> {
     let numbers: Result<Vec<u64>, _> = operands.iter().map(|o| o.parse::<u64>()).collect();
     match numbers.as_deref() {
         Ok([vdev, metaslabs @ ..]) => metaslabs::print(pool, options, Some((*vdev, metaslabs)), out),
         _ => {
             eprintln!("zdb: bad vdev or metaslab number");
             Ok(Verdict::Failed)
+        }
+    }
+}
+
+/// Compares the count of space maps with histograms; says something only if it is wrong.
+fn print_space_map_counts(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
+    match space_map_counts(pool) {
+        Ok(Some((expected, actual))) if expected != actual => {
+            writeln!(out, "space map refcount mismatch: expected {expected} != actual {actual}")?;
+            Ok(Verdict::Inconsistent)
+        }
+        Ok(_) => Ok(Verdict::Clean),
+        Err(error) => {
+            eprintln!("zdb: {}", chain(&error));
+            Ok(Verdict::Unreadable)
         }
     }
 }

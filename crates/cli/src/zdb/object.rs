@@ -4,7 +4,8 @@ use super::bp::Short;
 use super::{Options, bonus, chain, contents, znode};
 use cenote::inspect::{Filesystem, Object, Segment, each_block, segments};
 use format::dnode::{
-    FLAG_SPILL, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE, SLOTS_PER_BLOCK,
+    FLAG_SPILL, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE,
+    SLOTS_PER_BLOCK,
 };
 use format::ids::SwapClass;
 use format::{BlockPtr, ObjType, ObjectId};
@@ -46,7 +47,8 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
         dnode.nlevels,
         view.number(dnode.indirect_size()),
         view.number(dnode.data_block_size()),
-        view.number(dnode.used_bytes()),
+        // In sectors, to the nearest: what a RAID-Z takes is deflated, so it is a fraction of one.
+        view.number((dnode.used_bytes().saturating_add(256) >> 9) << 9),
         view.number((dnode.slots() * SLOT_SIZE) as u64),
         view.number(dnode.maxblkid.0.saturating_add(1).saturating_mul(dnode.data_block_size())),
         percent_full(object),
@@ -65,7 +67,7 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
         writeln!(out, "\t\t(bonus encrypted)")?;
     } else if matches!(dnode.bonus_type, ObjType::SA | ObjType::ZNODE) {
         if let Some(fs) = view.fs {
-            znode::print(out, object, fs)?;
+            znode::print(out, object, fs, view.detail)?;
         }
     } else {
         bonus::print(out, object, view)?;
@@ -99,7 +101,7 @@ fn type_text(object: &Object, detail: usize) -> String {
 }
 
 /// Types that describe themselves are named by how their contents are swapped.
-fn type_name(kind: ObjType) -> String {
+pub(super) fn type_name(kind: ObjType) -> String {
     if kind.id() & 0x80 == 0 {
         return kind.to_string();
     }

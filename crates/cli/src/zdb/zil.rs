@@ -64,6 +64,10 @@ pub(super) fn print(
         written.is_ok()
     });
     written?;
+    if let Ok(Some(end)) = &walked {
+        // Allocated for what comes next, but nothing came.
+        log.block_head(end);
+    }
     log.totals();
     out.write_all(&log.text)?;
     match walked {
@@ -86,7 +90,7 @@ impl Log<'_> {
         }
     }
 
-    fn block(&mut self, bp: &BlockPtr, records: format::zil::Records<'_>) {
+    fn block_head(&mut self, bp: &BlockPtr) {
         if self.detail > 3 {
             let _ = write!(self.text, "\tBlock seqno {}, {}", block_seq(bp), self.claim(bp));
             if self.detail > 4 {
@@ -94,6 +98,10 @@ impl Log<'_> {
             }
             self.text.push(b'\n');
         }
+    }
+
+    fn block(&mut self, bp: &BlockPtr, records: format::zil::Records<'_>) {
+        self.block_head(bp);
         for record in records {
             // Writing to memory cannot fail.
             let _ = match record {

@@ -1,7 +1,7 @@
 //! Attributes of files, as `zdb -dddd` prints them.
 
 use super::text::{Octal, put};
-use crate::time::ctime;
+use crate::time::ctime_signed;
 use cenote::inspect::{Filesystem, Object};
 use format::nvlist::{NvList, NvValue};
 use format::znode::FLAG_PROJID;
@@ -9,15 +9,23 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 /// Prints the attributes of the file in `object`.
-pub(super) fn print(out: &mut dyn Write, object: &Object, fs: &Arc<Filesystem>) -> io::Result<()> {
+pub(super) fn print(
+    out: &mut dyn Write,
+    object: &Object,
+    fs: &Arc<Filesystem>,
+    detail: usize,
+) -> io::Result<()> {
     let node = match fs.node(object.id()) {
         Ok(node) => node,
         Err(error) => return writeln!(out, "\t\t{error}"),
     };
     let attrs = node.attrs();
-    match fs.path_of(object.id()) {
-        Ok(Some(path)) => put(out, format_args!("\tpath\t"), &path, "\n")?,
-        Ok(None) | Err(_) => writeln!(out, "\tpath\t???<object#{}>", object.id())?,
+    // Finding it means reading directories, which is too slow for a whole pool.
+    if detail > 4 {
+        match fs.path_of(object.id()) {
+            Ok(Some(path)) => put(out, format_args!("\tpath\t"), &path, "\n")?,
+            Ok(None) | Err(_) => writeln!(out, "\tpath\t???<object#{}>", object.id())?,
+        }
     }
     if let Ok(target) = node.readlink() {
         put(out, format_args!("\ttarget\t"), &target, "\n")?;
@@ -27,7 +35,7 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, fs: &Arc<Filesystem>) 
     for (name, time) in
         [("atime", attrs.atime), ("mtime", attrs.mtime), ("ctime", attrs.ctime), ("crtime", attrs.crtime)]
     {
-        writeln!(out, "\t{name}\t{}", ctime(time.secs.max(0).cast_unsigned()))?;
+        writeln!(out, "\t{name}\t{}", ctime_signed(time.secs))?;
     }
     writeln!(out, "\tgen\t{}", attrs.generation)?;
     writeln!(out, "\tmode\t{:o}", attrs.mode)?;

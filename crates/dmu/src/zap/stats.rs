@@ -62,7 +62,7 @@ pub(super) fn collect(zap: &Zap) -> Result<ZapStats, DmuError> {
             }
             if let Some((block, _)) = step.leaf {
                 let leaf = Leaf::decode(block.bytes(), block.order()).map_err(|e| zap.decode_error(e))?;
-                add_leaf(&mut stats, header, &leaf);
+                add_leaf(&mut stats, header, &leaf, block.bytes().len());
             }
             index = step.next;
         }
@@ -70,12 +70,13 @@ pub(super) fn collect(zap: &Zap) -> Result<ZapStats, DmuError> {
     Ok(stats)
 }
 
-fn add_leaf(stats: &mut ZapStats, header: &FatHeader, leaf: &Leaf<'_>) {
+fn add_leaf(stats: &mut ZapStats, header: &FatHeader, leaf: &Leaf<'_>, block_size: usize) {
     let key_unit = if header.has_word_keys() { 8 } else { 1 };
     count(&mut stats.leaves_by_pointers, (header.table_shift - leaf.prefix_len) as usize);
     count(&mut stats.leaves_by_entries, usize::from(leaf.entries) / 5);
-    let used = leaf.chunks - usize::from(leaf.free_chunks);
-    count(&mut stats.leaves_by_fullness, 10 * used / leaf.chunks.max(1));
+    // As measured on the real zdb, whose chunks have 22 bytes here, so that nothing is ever full.
+    let free = usize::from(leaf.free_chunks) * 22;
+    count(&mut stats.leaves_by_fullness, 10 * block_size.saturating_sub(free) / block_size.max(1));
     for bucket in 0..leaf.buckets {
         count(&mut stats.buckets_by_entries, leaf.chain(bucket).flatten().count());
     }

@@ -1,0 +1,33 @@
+//! Dirty time logs: which txgs each vdev has missed.
+
+use super::chain;
+use cenote::Pool;
+use cenote::inspect::{DirtyTimes, dirty_times};
+use std::io::{self, Write};
+
+/// Prints the logs of all vdevs, those below another indented.
+pub(super) fn print(pool: &Pool, out: &mut dyn Write) -> io::Result<()> {
+    match dirty_times(pool) {
+        Ok(root) => {
+            writeln!(out, "\nDirty time logs:\n")?;
+            print_vdev(&root, 0, out)
+        }
+        Err(error) => {
+            eprintln!("zdb: {}", chain(&error));
+            Ok(())
+        }
+    }
+}
+
+fn print_vdev(vdev: &DirtyTimes, indent: usize, out: &mut dyn Write) -> io::Result<()> {
+    let word = if vdev.required { "required" } else { "expendable" };
+    writeln!(out, "\t{:indent$}{} [DTL-{word}]", "", vdev.name)?;
+    let below = indent + 2;
+    for (name, set) in [("missing", &vdev.missing), ("partial", &vdev.partial), ("outage", &vdev.outage)] {
+        for range in set.iter() {
+            let length = range.end - range.start;
+            writeln!(out, "\t{:below$}{name} [{},{}) length {length}", "", range.start, range.end)?;
+        }
+    }
+    vdev.children.iter().try_for_each(|child| print_vdev(child, indent + 4, out))
+}
