@@ -11,16 +11,20 @@
 //! - Bytes from a pool reach a terminal with their control characters made visible.
 #![forbid(unsafe_code)]
 
+mod cenote;
 mod getopt;
 mod out;
+mod search;
 mod stop;
 mod table;
 mod time;
+mod tour;
 mod usage;
 mod usage_texts;
 mod values;
 mod vdevs;
 mod version;
+mod zdb;
 mod zfs;
 mod zpool;
 
@@ -41,7 +45,8 @@ fn main() -> ExitCode {
     match name.to_str() {
         Some("zpool") => ExitCode::from(run(Tool::Zpool, args)),
         Some("zfs") => ExitCode::from(run(Tool::Zfs, args)),
-        _ => ExitCode::from(2),
+        Some("zdb") => zdb::main(args),
+        _ => cenote::main(std::iter::once(called).chain(args)),
     }
 }
 

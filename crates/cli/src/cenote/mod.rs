@@ -59,6 +59,7 @@ enum Verb {
     Find(find::Args),
     Verify(verify::Args),
     Mount(mount::Args),
+    Tour(crate::tour::Args),
 }
 
 /// Why a verb ends at once. Everything that concerns one file of several is told and passed over
@@ -124,6 +125,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Find(args) => find::run(&args),
         Verb::Verify(args) => verify::run(&args),
         Verb::Mount(args) => mount::run(&args),
+        Verb::Tour(args) => Ok(crate::tour::run(&args)),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),

@@ -1,0 +1,13 @@
+//! The tour of the README, as a newcomer runs it.
+
+use std::process::Command;
+
+#[test]
+fn the_tour_runs_to_its_end() {
+    let output = Command::new(env!("CARGO_BIN_EXE_cenote")).arg("tour").output().expect("runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for expected in ["state: DEGRADED", "result: no errors", "Every byte is the same as before"] {
+        assert!(text.contains(expected), "no {expected:?} in\n{text}");
+    }
+}
