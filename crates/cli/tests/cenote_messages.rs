@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use cenote_support::{by_dataset, cenote, good, run, target};
 use testkit::{EntryKind, Fixture};
 
-fn lines(bytes: Vec<u8>) -> BTreeSet<Vec<u8>> {
+fn lines(bytes: &[u8]) -> BTreeSet<Vec<u8>> {
     bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
@@ -73,7 +73,7 @@ fn encrypted_without_a_key_and_with_a_wrong_one() {
 fn listings_have_every_name() {
     let fixture = Fixture::open("single");
     let entries = by_dataset(&fixture).remove("t_single/fs").expect("the dataset");
-    let listed = lines(good(cenote(fixture.dir(), "ls").args(["-A", "t_single/fs:/modes"])));
+    let listed = lines(&good(cenote(fixture.dir(), "ls").args(["-A", "t_single/fs:/modes"])));
     let wanted: BTreeSet<Vec<u8>> = entries
         .iter()
         .filter_map(|entry| entry.path.strip_prefix(b"modes/"))

@@ -1,13 +1,13 @@
 //! Goes through a directory tree of a pool, which may be damaged or hostile, and ends.
 //!
 //! # What always holds
-//! - A directory is entered once: its entry must come from the directory that it names as its
-//!   parent, and only once from there. One that fails this (damage, or a trap of loops) is
-//!   entered once all the same, so that nothing is lost, and told.
+//! - A directory is entered once. A second entry that leads to it, or one under a directory that is
+//!   not its parent, is damage or a trap, and told.
 //! - Entries whose names are none (`zpl` leaves them out) are counted and told as damage.
-//! - Memory is bounded by the depth of the tree and a batch of entries for each level.
+//! - Memory is bounded by the depth of the tree, a batch of entries for each level, and about one bit
+//!   for each object of the file system.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use zpl::{DirEntries, DirEntry, Filesystem, Node, ZplError};
@@ -104,8 +104,6 @@ struct Frame {
     /// Entries read, and whether an error was told for those that were not.
     seen: u64,
     failed: bool,
-    /// Directories entered from here.
-    entered: HashSet<u64>,
     /// Datasets to show here, and their names, which hide entries.
     children: VecDeque<Child>,
     hidden: HashSet<Vec<u8>>,
@@ -117,8 +115,23 @@ struct Walk<'a> {
     children: Option<&'a Children<'a>>,
     stack: Vec<Frame>,
     path: Vec<u8>,
-    /// Directories entered although misplaced, by object set and object.
-    misplaced: HashSet<(u64, u64)>,
+    entered: Entered,
+}
+
+/// Directories that were entered, by object set and object: a bit for each, in pages.
+#[derive(Default)]
+struct Entered(HashMap<(u64, u64), Box<[u64; 64]>>);
+
+impl Entered {
+    /// False: it was there already.
+    fn insert(&mut self, objset: u64, object: u64) -> bool {
+        let page = self.0.entry((objset, object >> 12)).or_insert_with(|| Box::new([0; 64]));
+        let Some(word) = page.get_mut((object >> 6 & 63) as usize) else { return false };
+        let bit = 1 << (object & 63);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
 }
 
 /// The visitor wants no more.
@@ -133,7 +146,8 @@ pub fn walk(
     children: Option<&Children<'_>>,
     visitor: &mut dyn Visitor,
 ) {
-    let mut walk = Walk { visitor, children, stack: Vec::new(), path: Vec::new(), misplaced: HashSet::new() };
+    let mut walk =
+        Walk { visitor, children, stack: Vec::new(), path: Vec::new(), entered: Entered::default() };
     let _ = walk.run(fs, start, dataset);
 }
 
@@ -176,6 +190,8 @@ impl Walk<'_> {
             return Ok(());
         }
         let is_root = node.id() == fs.root();
+        // Here rather than with the entry, for the start and the roots of datasets have none.
+        self.entered.insert(fs.objset().number(), node.id().0);
         let children = match self.children {
             Some(children) if is_root => children(dataset),
             _ => Ok(Vec::new()),
@@ -203,7 +219,6 @@ impl Walk<'_> {
             unread,
             seen: 0,
             failed,
-            entered: HashSet::new(),
             children: children.into(),
             hidden,
         });
@@ -277,17 +292,15 @@ impl Walk<'_> {
 
     fn directory(&mut self, fs: Arc<Filesystem>, node: Node, before: usize) -> Result<(), Stopped> {
         let depth = self.stack.len();
-        let Some(frame) = self.stack.last_mut() else { return Ok(()) };
-        let id = node.id();
-        let in_place = node.attrs().parent == frame.node.id() && frame.entered.insert(id.0);
-        if !in_place {
-            let above = self.stack.iter().any(|frame| frame.node.id() == id && Arc::ptr_eq(&frame.fs, &fs));
-            let again = above || !self.misplaced.insert((fs.objset().number(), id.0));
+        let Some(frame) = self.stack.last() else { return Ok(()) };
+        let is_parent = node.attrs().parent == frame.node.id();
+        let is_new = self.entered.insert(fs.objset().number(), node.id().0);
+        if !is_parent || !is_new {
             self.trouble(Trouble::Misplaced)?;
-            if again {
-                self.path.truncate(before);
-                return Ok(());
-            }
+        }
+        if !is_new {
+            self.path.truncate(before);
+            return Ok(());
         }
         if depth >= DEPTH_MAX {
             self.trouble(Trouble::TooDeep)?;
@@ -326,5 +339,19 @@ impl Frame {
         let all = self.node.entry_count().unwrap_or(self.seen);
         let missing = all.saturating_sub(self.seen);
         (missing > 0 && !self.failed).then_some(Trouble::Entries { missing, all })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Entered;
+
+    #[test]
+    fn each_directory_is_new_once() {
+        let mut entered = Entered::default();
+        for object in [0, 1, 63, 64, 4095, 4096, (1 << 48) - 1] {
+            assert!(entered.insert(5, object) && !entered.insert(5, object));
+            assert!(entered.insert(6, object));
+        }
     }
 }

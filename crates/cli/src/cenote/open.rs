@@ -72,7 +72,7 @@ pub(super) struct Session<'a> {
 /// What a target leads to.
 pub(super) enum Found {
     /// A file of a file system.
-    File(FoundFile),
+    File(Box<FoundFile>),
     /// A volume.
     Volume(Dataset, Volume),
 }
@@ -232,9 +232,11 @@ impl<'a> Session<'a> {
         let wanted = target.path.unwrap_or_else(|| b"/".to_vec());
         let follow = follow || wanted.ends_with(b"/");
         match resolve(&fs, &wanted, follow) {
-            Ok(Resolved { node, path }) => Ok(Found::File(FoundFile { dataset, fs, node, path, shown })),
+            Ok(Resolved { node, path }) => {
+                Ok(Found::File(Box::new(FoundFile { dataset, fs, node, path, shown })))
+            }
             Err(Unresolved::Error(error)) => {
-                Err(Failure::Message(format!("{}: {}", term::escape(&shown), term::chain(&error))))
+                Err(Failure::Message(format!("{}: {}", term::escape(&shown), term::chain(&*error))))
             }
             Err(Unresolved::Message(why)) => {
                 Err(Failure::Message(format!("{}: {why}", term::escape(&shown))))
@@ -245,7 +247,7 @@ impl<'a> Session<'a> {
     /// As [`Session::find`], for verbs that have no use for volumes.
     pub(super) fn find_file(&self, text: &OsStr, follow: bool) -> Result<FoundFile, Failure> {
         match self.find(text, follow)? {
-            Found::File(file) => Ok(file),
+            Found::File(file) => Ok(*file),
             Found::Volume(dataset, _) => Err(Failure::Message(format!(
                 "{}: is a volume; `cenote cat` and `cenote cp` read its image",
                 term::escape(dataset.name().as_bytes())
@@ -296,6 +298,7 @@ fn split_key(key: &OsStr) -> Result<(String, OsString), Failure> {
         })
 }
 
+#[allow(clippy::disallowed_types)] // A key is a file of the user's, no device.
 fn read_key(file: &OsStr) -> Result<Vec<u8>, Failure> {
     use std::io::Read;
     let mut key = Vec::new();
@@ -317,12 +320,12 @@ struct Resolved {
 
 enum Unresolved {
     Message(&'static str),
-    Error(Error),
+    Error(Box<Error>),
 }
 
 impl<E: Into<Error>> From<E> for Unresolved {
     fn from(error: E) -> Unresolved {
-        Unresolved::Error(error.into())
+        Unresolved::Error(Box::new(error.into()))
     }
 }
 

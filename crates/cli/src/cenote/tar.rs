@@ -66,6 +66,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(code(summary.failures > 0))
 }
 
+#[allow(clippy::disallowed_types)] // The archive is a file of the user's, no device.
 fn output(args: &Args) -> Result<Box<dyn Write>, Failure> {
     match &args.file {
         Some(file) if file != "-" => {
