@@ -34,8 +34,12 @@ fn clippy() -> Outcome {
     must(&mut cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
+/// The library's documentation; that of the commands, a program of the same name, would overwrite it.
 fn docs() -> Outcome {
-    must(cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+    must(
+        cargo(&["doc", "--workspace", "--exclude", "cenote-cli", "--no-deps"])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )
 }
 
 /// Licences, sources and bans always; advisories where their database can be fetched.

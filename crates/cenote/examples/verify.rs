@@ -102,13 +102,14 @@ fn print_report(report: &Report) {
 fn count(pool: &Pool) -> Result<(), Box<dyn Error>> {
     let report = inspect::blocks(pool, Check::Nothing, true)?;
     println!(
-        "bp count {} ganged {} logical {} physical {} allocated {} log {}",
+        "bp count {} ganged {} logical {} physical {} allocated {} log {} shared {}",
         report.total.blocks,
         report.total.gangs,
         report.total.lsize,
         report.total.psize,
         report.total.asize,
-        report.log_blocks
+        report.log_blocks,
+        report.shared.asize
     );
     for problem in report.problems.iter().take(SHOWN_MAX) {
         println!("COUNT {problem}");

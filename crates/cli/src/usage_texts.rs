@@ -2,10 +2,7 @@
 
 /// `zpool`.
 pub(crate) const ZPOOL: &[(&str, &str)] = &[
-    (
-        "version",
-        "\tversion [-j]",
-    ),
+    ("version", "\tversion [-j]"),
     ("", ""),
     (
         "create",
@@ -13,29 +10,14 @@ pub(crate) const ZPOOL: &[(&str, &str)] = &[
          \t    [-O file-system-property=value] ... \n\
          \t    [-m mountpoint] [-R root] <pool> <vdev> ...",
     ),
-    (
-        "destroy",
-        "\tdestroy [-f] <pool>",
-    ),
+    ("destroy", "\tdestroy [-f] <pool>"),
     ("", ""),
-    (
-        "add",
-        "\tadd [-afgLnP] [-o property=value] <pool> <vdev> ...",
-    ),
-    (
-        "remove",
-        "\tremove [-npsw] <pool> <device> ...",
-    ),
+    ("add", "\tadd [-afgLnP] [-o property=value] <pool> <vdev> ..."),
+    ("remove", "\tremove [-npsw] <pool> <device> ..."),
     ("", ""),
-    (
-        "labelclear",
-        "\tlabelclear [-f] <vdev>",
-    ),
+    ("labelclear", "\tlabelclear [-f] <vdev>"),
     ("", ""),
-    (
-        "checkpoint",
-        "\tcheckpoint [-d [-w]] <pool> ...",
-    ),
+    ("checkpoint", "\tcheckpoint [-d [-w]] <pool> ..."),
     (
         "prefetch",
         "\tprefetch -t <type> [<type opts>] <pool>\n\
@@ -59,57 +41,24 @@ pub(crate) const ZPOOL: &[(&str, &str)] = &[
          \t    [-T d|u] [pool] [interval [count]]",
     ),
     ("", ""),
-    (
-        "online",
-        "\tonline [--power][-e] <pool> <device> ...",
-    ),
-    (
-        "offline",
-        "\toffline [--power]|[[-f][-t]] <pool> <device> ...",
-    ),
-    (
-        "clear",
-        "\tclear [[--power]|[-nF]] <pool> [device]",
-    ),
-    (
-        "reopen",
-        "\treopen [-n] <pool>",
-    ),
+    ("online", "\tonline [--power][-e] <pool> <device> ..."),
+    ("offline", "\toffline [--power]|[[-f][-t]] <pool> <device> ..."),
+    ("clear", "\tclear [[--power]|[-nF]] <pool> [device]"),
+    ("reopen", "\treopen [-n] <pool>"),
     ("", ""),
-    (
-        "attach",
-        "\tattach [-fsw] [-o property=value] <pool> <device> <new-device>",
-    ),
-    (
-        "detach",
-        "\tdetach <pool> <device>",
-    ),
-    (
-        "replace",
-        "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]",
-    ),
+    ("attach", "\tattach [-fsw] [-o property=value] <pool> <device> <new-device>"),
+    ("detach", "\tdetach <pool> <device>"),
+    ("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]"),
     (
         "split",
         "\tsplit [-gLnPl] [-R altroot] [-o mntopts]\n\
          \t    [-o property=value] <pool> <newpool> [<device> ...]",
     ),
     ("", ""),
-    (
-        "initialize",
-        "\tinitialize [-c | -s | -u] [-w] <pool> [<device> ...]",
-    ),
-    (
-        "resilver",
-        "\tresilver <pool> ...",
-    ),
-    (
-        "scrub",
-        "\tscrub [-e | -s | -p | -C] [-w] <pool> ...",
-    ),
-    (
-        "trim",
-        "\ttrim [-dw] [-r <rate>] [-c | -s] <pool> [<device> ...]",
-    ),
+    ("initialize", "\tinitialize [-c | -s | -u] [-w] <pool> [<device> ...]"),
+    ("resilver", "\tresilver <pool> ..."),
+    ("scrub", "\tscrub [-e | -s | -p | -C] [-w] <pool> ..."),
+    ("trim", "\ttrim [-dw] [-r <rate>] [-c | -s] <pool> [<device> ...]"),
     ("", ""),
     (
         "import",
@@ -120,29 +69,17 @@ pub(crate) const ZPOOL: &[(&str, &str)] = &[
          \t    [-d dir | -c cachefile] [-D] [-l] [-f] [-m] [-N] [-R root] [-F [-n]]\n\
          \t    [--rewind-to-checkpoint] <pool | id> [newpool]",
     ),
-    (
-        "export",
-        "\texport [-af] <pool> ...",
-    ),
+    ("export", "\texport [-af] <pool> ..."),
     (
         "upgrade",
         "\tupgrade\n\
          \tupgrade -v\n\
          \tupgrade [-V version] <-a | pool ...>",
     ),
-    (
-        "reguid",
-        "\treguid [-g guid] <pool>",
-    ),
+    ("reguid", "\treguid [-g guid] <pool>"),
     ("", ""),
-    (
-        "history",
-        "\thistory [-il] [<pool>] ...",
-    ),
-    (
-        "events",
-        "\tevents [-vHf [pool] | -c]",
-    ),
+    ("history", "\thistory [-il] [<pool>] ..."),
+    ("events", "\tevents [-vHf [pool] | -c]"),
     ("", ""),
     (
         "get",
@@ -154,28 +91,16 @@ pub(crate) const ZPOOL: &[(&str, &str)] = &[
         "\tset <property=value> <pool>\n\
          \tset <vdev_property=value> <pool> <vdev>",
     ),
-    (
-        "sync",
-        "\tsync [pool] ...",
-    ),
+    ("sync", "\tsync [pool] ..."),
     ("", ""),
-    (
-        "wait",
-        "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]",
-    ),
+    ("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]"),
     ("", ""),
-    (
-        "ddtprune",
-        "\tddtprune -d|-p <amount> <pool>",
-    ),
+    ("ddtprune", "\tddtprune -d|-p <amount> <pool>"),
 ];
 
 /// `zfs`.
 pub(crate) const ZFS: &[(&str, &str)] = &[
-    (
-        "version",
-        "\tversion [-j]",
-    ),
+    ("version", "\tversion [-j]"),
     ("", ""),
     (
         "create",
@@ -189,22 +114,10 @@ pub(crate) const ZFS: &[(&str, &str)] = &[
          \tdestroy <filesystem|volume>#<bookmark>",
     ),
     ("", ""),
-    (
-        "snapshot",
-        "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...",
-    ),
-    (
-        "rollback",
-        "\trollback [-rRf] <snapshot>",
-    ),
-    (
-        "clone",
-        "\tclone [-p] [-o property=value] ... <snapshot> <filesystem|volume>",
-    ),
-    (
-        "promote",
-        "\tpromote <clone-filesystem>",
-    ),
+    ("snapshot", "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ..."),
+    ("rollback", "\trollback [-rRf] <snapshot>"),
+    ("clone", "\tclone [-p] [-o property=value] ... <snapshot> <filesystem|volume>"),
+    ("promote", "\tpromote <clone-filesystem>"),
     (
         "rename",
         "\trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>\n\
@@ -212,10 +125,7 @@ pub(crate) const ZFS: &[(&str, &str)] = &[
          \trename -u [-f] <filesystem> <filesystem>\n\
          \trename -r <snapshot> <snapshot>",
     ),
-    (
-        "bookmark",
-        "\tbookmark <snapshot|bookmark> <newbookmark>",
-    ),
+    ("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>"),
     (
         "program",
         "\tprogram [-jn] [-t <instruction limit>] [-m <memory limit (b)>]\n\
@@ -228,20 +138,14 @@ pub(crate) const ZFS: &[(&str, &str)] = &[
          \t    [-S property]... [-t type[,...]] [filesystem|volume|snapshot] ...",
     ),
     ("", ""),
-    (
-        "set",
-        "\tset [-u] <property=value> ... <filesystem|volume|snapshot> ...",
-    ),
+    ("set", "\tset [-u] <property=value> ... <filesystem|volume|snapshot> ..."),
     (
         "get",
         "\tget [-rHp] [-j [--json-int]] [-d max] [-o \"all\" | field[,...]]\n\
          \t    [-t type[,...]] [-s source[,...]]\n\
          \t    <\"all\" | property[,...]> [filesystem|volume|snapshot|bookmark] ...",
     ),
-    (
-        "inherit",
-        "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...",
-    ),
+    ("inherit", "\tinherit [-rS] <property> <filesystem|volume|snapshot> ..."),
     (
         "upgrade",
         "\tupgrade [-v]\n\
@@ -277,18 +181,9 @@ pub(crate) const ZFS: &[(&str, &str)] = &[
         "\tmount [-j]\n\
          \tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>",
     ),
-    (
-        "unmount",
-        "\tunmount [-fu] <-a | filesystem|mountpoint>",
-    ),
-    (
-        "share",
-        "\tshare [-l] <-a [nfs|smb] | filesystem>",
-    ),
-    (
-        "unshare",
-        "\tunshare <-a [nfs|smb] | filesystem|mountpoint>",
-    ),
+    ("unmount", "\tunmount [-fu] <-a | filesystem|mountpoint>"),
+    ("share", "\tshare [-l] <-a [nfs|smb] | filesystem>"),
+    ("unshare", "\tunshare <-a [nfs|smb] | filesystem|mountpoint>"),
     ("", ""),
     (
         "send",
@@ -327,30 +222,12 @@ pub(crate) const ZFS: &[(&str, &str)] = &[
          \tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>",
     ),
     ("", ""),
-    (
-        "hold",
-        "\thold [-r] <tag> <snapshot> ...",
-    ),
-    (
-        "holds",
-        "\tholds [-rHp] <snapshot> ...",
-    ),
-    (
-        "release",
-        "\trelease [-r] <tag> <snapshot> ...",
-    ),
-    (
-        "diff",
-        "\tdiff [-FHth] <snapshot> [snapshot|filesystem]",
-    ),
-    (
-        "load-key",
-        "\tload-key [-rn] [-L <keylocation>] <-a | filesystem|volume>",
-    ),
-    (
-        "unload-key",
-        "\tunload-key [-r] <-a | filesystem|volume>",
-    ),
+    ("hold", "\thold [-r] <tag> <snapshot> ..."),
+    ("holds", "\tholds [-rHp] <snapshot> ..."),
+    ("release", "\trelease [-r] <tag> <snapshot> ..."),
+    ("diff", "\tdiff [-FHth] <snapshot> [snapshot|filesystem]"),
+    ("load-key", "\tload-key [-rn] [-L <keylocation>] <-a | filesystem|volume>"),
+    ("unload-key", "\tunload-key [-r] <-a | filesystem|volume>"),
     (
         "change-key",
         "\tchange-key [-l] [-o keyformat=<value>]\n\
@@ -358,20 +235,8 @@ pub(crate) const ZFS: &[(&str, &str)] = &[
          \t    <filesystem|volume>\n\
          \tchange-key -i [-l] <filesystem|volume>",
     ),
-    (
-        "redact",
-        "\tredact <snapshot> <bookmark> <redaction_snapshot> ...",
-    ),
-    (
-        "wait",
-        "\twait [-t <activity>] <filesystem>",
-    ),
-    (
-        "zone",
-        "\tzone <nsfile> <filesystem>",
-    ),
-    (
-        "unzone",
-        "\tunzone <nsfile> <filesystem>",
-    ),
+    ("redact", "\tredact <snapshot> <bookmark> <redaction_snapshot> ..."),
+    ("wait", "\twait [-t <activity>] <filesystem>"),
+    ("zone", "\tzone <nsfile> <filesystem>"),
+    ("unzone", "\tunzone <nsfile> <filesystem>"),
 ];

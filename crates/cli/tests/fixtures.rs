@@ -461,3 +461,35 @@ fn a_path_stands_for_its_file_system() {
     let found = run(&fixture, &["zfs", "list", "-Ho", "name", "/mnt/properties/elsewhere/c/some/file"]);
     assert_eq!(found, "t_properties/a/b/c\n");
 }
+
+#[test]
+fn keys_from_the_environment_unlock_what_they_belong_to() {
+    let fixture = Fixture::open("encryption");
+    let folder = tempfile::tempdir().expect("a folder");
+    let key_of = |root: &str| {
+        let dataset = fixture.manifest().dataset(root).expect("an encryption root");
+        let material =
+            dataset.property("keyformat").and_then(testkit::keys::material).expect("a known format");
+        let file = folder.path().join(root.replace('/', "_"));
+        std::fs::write(&file, material).expect("a key file");
+        format!("{root}={}\n", file.display())
+    };
+    for dataset in fixture.manifest().datasets.iter().filter(|d| d.property("keystatus") == Some("available"))
+    {
+        let keys = key_of(dataset.property("encryptionroot").expect("a root"));
+        let run = |words: &[&str]| {
+            let ran = common::run_with(fixture.dir(), &keys, words);
+            assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{words:?}");
+            ran.out
+        };
+        assert_eq!(run(&["zfs", "get", "-Ho", "value", "keystatus", &dataset.name]).trim(), "available");
+        if dataset.kind == "filesystem" && !dataset.userspace.is_empty() {
+            let expected: Vec<String> = dataset.userspace.iter().map(|row| row.join("\t")).collect();
+            let found = run(&["zfs", "userspace", "-Hpn", &dataset.name]);
+            assert_eq!(found.lines().collect::<Vec<_>>(), expected, "{}", dataset.name);
+        }
+    }
+    let locked = common::run(fixture.dir(), &["zfs", "userspace", "t_encryption/raw"]);
+    assert_eq!((locked.code, locked.out.as_str()), (1, ""));
+    assert!(locked.err.contains("the key of 't_encryption/raw' is not loaded"), "{}", locked.err);
+}

@@ -1,7 +1,7 @@
 //! Fuzz targets that get deep: a target takes raw bytes, and what random bytes would never be (a
 //! structure with right magics, counts and lengths) comes from samples of real pools.
 //!
-//! ```ignore
+//! ```text
 //! #[global_allocator]
 //! static ALLOCATOR: testkit::alloc::Counting = testkit::alloc::Counting;
 //!

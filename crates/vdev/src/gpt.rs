@@ -1,34 +1,33 @@
-//! Finding the ZFS partition of a whole disk.
+//! Finding the partitions of a whole disk.
 //!
-//! A small reader of GUID partition tables: enough for a disk image whose partitions the kernel
-//! does not show. The primary table is used if its checksums are right, else the backup at the
-//! end of the disk; sectors of 512 and 4096 bytes are tried.
+//! A small reader of GUID partition tables and of the four primary partitions of an MBR: enough for a
+//! disk image whose partitions the kernel does not show. The primary GPT is used if its checksums
+//! are right, else the backup at the end of the disk; sectors of 512 and 4096 bytes are tried. Which
+//! partitions hold a leaf only their labels tell: systems give them many types.
 //!
 //! # What always holds
-//! - Nothing is believed before both checksums (header, entries) verify.
+//! - Nothing of a GPT is believed before both checksums (header, entries) verify. An MBR has none.
 //! - At most 1 MiB of entries is read, whatever the header says.
-//! - A partition that is returned lies within the disk.
+//! - A partition that is returned lies within the disk; one that begins there and ends beyond it, as in
+//!   an image that was cut off, is returned as far as it goes.
 
 use crate::device::{Device, DeviceError};
 use format::{DeviceOffset, Endian};
-
-/// Type GUID of ZFS partitions, as stored: 6A898CC3-1DD2-11B2-99A6-080020736631.
-pub const ZFS_TYPE: [u8; 16] =
-    [0xc3, 0x8c, 0x89, 0x6a, 0xd2, 0x1d, 0xb2, 0x11, 0x99, 0xa6, 0x08, 0x00, 0x20, 0x73, 0x66, 0x31];
 
 const SIGNATURE: &[u8] = b"EFI PART";
 const HEADER_MIN: usize = 92;
 const ENTRY_MIN: u64 = 128;
 const ENTRIES_MAX: u64 = 1 << 20;
 const SECTORS: [u64; 2] = [512, 4096];
+const MBR_SIZE: usize = 512;
+/// Type of the MBR entry that covers a disk with a GPT.
+const MBR_OF_GPT: u8 = 0xee;
 
 /// A partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partition {
     /// Number in the table, from 1.
     pub number: usize,
-    /// Type GUID as stored.
-    pub kind: [u8; 16],
     /// First byte on the disk.
     pub start: DeviceOffset,
     /// Bytes.
@@ -45,13 +44,39 @@ pub fn partitions(disk: &dyn Device) -> Result<Option<Vec<Partition>>, DeviceErr
             }
         }
     }
-    Ok(None)
+    read_mbr(disk)
 }
 
-/// The partition that holds a ZFS leaf: the first of its type.
-pub fn zfs_partition(disk: &dyn Device) -> Result<Option<Partition>, DeviceError> {
-    let all = partitions(disk)?.unwrap_or_default();
-    Ok(all.into_iter().find(|partition| partition.kind == ZFS_TYPE))
+/// The primary partitions of a master boot record; `None` if there is none, or if it only stands in
+/// front of a GPT.
+fn read_mbr(disk: &dyn Device) -> Result<Option<Vec<Partition>>, DeviceError> {
+    let mut block = [0; MBR_SIZE];
+    if disk.size() < MBR_SIZE as u64 {
+        return Ok(None);
+    }
+    disk.read_at(&mut block, DeviceOffset(0))?;
+    let Some(entries) = block.get(446..510).filter(|_| block.ends_with(&[0x55, 0xaa])) else { return Ok(None) };
+    let mut found = Vec::new();
+    for (i, entry) in entries.chunks_exact(16).enumerate() {
+        let le = Endian::Little;
+        let (kind, first) = (entry.get(4).copied().unwrap_or(0), le.get_u32(entry, 8).unwrap_or(0));
+        let count = le.get_u32(entry, 12).unwrap_or(0);
+        if kind == MBR_OF_GPT {
+            return Ok(None);
+        }
+        let (start, end) = (u64::from(first) * 512, (u64::from(first) + u64::from(count)) * 512);
+        if kind != 0 {
+            found.extend(partition(i + 1, start, end, disk.size()));
+        }
+    }
+    Ok((!found.is_empty()).then_some(found))
+}
+
+/// `None` if there is nothing of it on the disk.
+fn partition(number: usize, start: u64, end: u64, disk_size: u64) -> Option<Partition> {
+    let end = end.min(disk_size);
+    // Not before it is known that the end is behind the start.
+    (start > 0 && start < end).then(|| Partition { number, start: DeviceOffset(start), len: end - start })
 }
 
 /// What the header says of the table, checked.
@@ -114,9 +139,7 @@ fn decode_entry(number: usize, entry: &[u8], sector: u64, disk_size: u64) -> Opt
     let (first, last) = (Endian::Little.get_u64(entry, 32)?, Endian::Little.get_u64(entry, 40)?);
     let start = first.checked_mul(sector)?;
     let end = last.checked_add(1)?.checked_mul(sector)?;
-    let there = kind != [0; 16] && first > 0 && start < end && end <= disk_size;
-    // Not before it is known that the end is behind the start.
-    there.then(|| Partition { number, kind, start: DeviceOffset(start), len: end - start })
+    if kind == [0; 16] { None } else { partition(number, start, end, disk_size) }
 }
 
 /// CRC-32 as in Ethernet and GPT.
@@ -144,8 +167,8 @@ mod tests {
     use super::*;
     use crate::device::memory::MemoryDevice;
 
-    /// A disk with one ZFS partition from 1 MiB on and the usual reserved one behind it.
-    pub(crate) fn disk(sector: u64, size: u64) -> MemoryDevice {
+    /// A disk with one partition from 1 MiB on and the usual reserved one behind it.
+    fn disk(sector: u64, size: u64) -> MemoryDevice {
         let disk = MemoryDevice::new(size);
         let last = size / sector - 1;
         let mut entries = vec![0; 128 * 128];
@@ -155,7 +178,7 @@ mod tests {
             e[32..40].copy_from_slice(&start.to_le_bytes());
             e[40..48].copy_from_slice(&end.to_le_bytes());
         };
-        entry(0, ZFS_TYPE, (1 << 20) / sector, last - (9 << 20) / sector);
+        entry(0, [1; 16], (1 << 20) / sector, last - (9 << 20) / sector);
         entry(8, [7; 16], last - (8 << 20) / sector, last - (1 << 20) / sector);
         for (place, table) in [(1, 2), (last, last - 32)] {
             let mut header = vec![0; 92];
@@ -180,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_zfs_partition() {
+    fn finds_the_partitions() {
         for sector in SECTORS {
-            let found = zfs_partition(&disk(sector, 128 << 20)).unwrap().unwrap();
-            assert_eq!((found.number, found.start), (1, DeviceOffset(1 << 20)));
-            assert_eq!(found.len, (128 << 20) - (10 << 20));
+            let found = partitions(&disk(sector, 128 << 20)).unwrap().unwrap();
+            assert_eq!((found.len(), found[0].number, found[1].number), (2, 1, 9));
+            assert_eq!((found[0].start, found[0].len), (DeviceOffset(1 << 20), (128 << 20) - (10 << 20)));
         }
     }
 
@@ -193,10 +216,35 @@ mod tests {
         for at in [512 + 9, 512 + 60, 1024 + 33] {
             let disk = disk(512, 64 << 20);
             disk.write_at(&[0xff], DeviceOffset(at)).unwrap();
-            assert!(zfs_partition(&disk).unwrap().is_some(), "byte {at} broken");
+            assert!(partitions(&disk).unwrap().is_some(), "byte {at} broken");
             disk.write_at(&[0xff], DeviceOffset((64 << 20) - 512 + 20)).unwrap();
             assert_eq!(partitions(&disk).unwrap(), None, "both broken");
         }
+    }
+
+    #[test]
+    fn a_partition_of_a_disk_that_was_cut_off_goes_to_its_end() {
+        let whole = disk(512, 64 << 20);
+        let mut front = vec![0; 40 << 20];
+        whole.read_at(&mut front, DeviceOffset(0)).unwrap();
+        let found = partitions(&MemoryDevice::from_bytes(&front)).unwrap().unwrap();
+        assert_eq!(found, [Partition { number: 1, start: DeviceOffset(1 << 20), len: 39 << 20 }]);
+    }
+
+    #[test]
+    fn primary_partitions_of_an_mbr() {
+        let disk = MemoryDevice::new(64 << 20);
+        let mut entry = [0; 16];
+        entry[4] = 0xbf;
+        entry[8..12].copy_from_slice(&2048u32.to_le_bytes());
+        entry[12..].copy_from_slice(&4096u32.to_le_bytes());
+        disk.write_at(&entry, DeviceOffset(446 + 32)).unwrap();
+        assert_eq!(partitions(&disk).unwrap(), None, "not signed");
+        disk.write_at(&[0x55, 0xaa], DeviceOffset(510)).unwrap();
+        let expected = Partition { number: 3, start: DeviceOffset(1 << 20), len: 2 << 20 };
+        assert_eq!(partitions(&disk).unwrap(), Some(vec![expected]));
+        disk.write_at(&[MBR_OF_GPT], DeviceOffset(446 + 4)).unwrap();
+        assert_eq!(partitions(&disk).unwrap(), None, "stands for a GPT");
     }
 
     #[test]

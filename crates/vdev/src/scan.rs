@@ -1,8 +1,8 @@
 //! Finding leaves: looking at the labels of files and block devices.
 //!
 //! Folders are searched one level deep (as `zpool import -d` does), files and devices named
-//! directly are looked at themselves. A whole disk whose labels are inside its ZFS partition is
-//! opened through a window on that partition.
+//! directly are looked at themselves. Leaves inside the partitions of a whole disk, or of the image of
+//! one, are opened through a window on their partition.
 //!
 //! # What always holds
 //! - Devices are opened for reading only and none is kept open that holds no label.
@@ -28,6 +28,8 @@ use std::sync::Arc;
 const SYS_BLOCK: &str = "/sys/class/block";
 /// Threads that wait for slow devices.
 const THREADS: usize = 16;
+/// Partitions of a disk that are looked into; a usual table has no room for more.
+const PARTITIONS_MAX: usize = 128;
 
 /// A device with labels.
 #[derive(Debug, Clone)]
@@ -38,7 +40,7 @@ pub struct Leaf {
     pub device: Arc<dyn Device>,
     /// What the labels say.
     pub probe: Probe,
-    /// The device is the ZFS partition inside of `path`.
+    /// The device is a partition inside of `path`.
     pub in_partition: bool,
 }
 
@@ -113,14 +115,13 @@ impl Search {
         let looked = env.map(&candidates, |candidate| look(candidate, self.access));
         for (candidate, outcome) in candidates.iter().zip(looked) {
             match outcome {
-                Ok(Some(leaf)) => {
-                    let damage = leaf.probe.problems.iter();
+                Ok(leaves) => {
+                    let damage = leaves.iter().flat_map(|leaf| &leaf.probe.problems);
                     found
                         .problems
                         .extend(damage.map(|problem| (candidate.path.clone(), problem.to_string())));
-                    found.leaves.push(leaf);
+                    found.leaves.extend(leaves);
                 }
-                Ok(None) => {}
                 Err(error) => found.problems.push((candidate.path.clone(), error.to_string())),
             }
         }
@@ -190,48 +191,45 @@ fn block_devices() -> Vec<Candidate> {
     devices.into_iter().map(|(_, path)| Candidate { path, named: false }).collect()
 }
 
-/// Looks at one candidate. `None`: not a leaf.
-fn look(candidate: &Candidate, access: Access) -> Result<Option<Leaf>, DeviceError> {
+/// Looks at one candidate: the leaf that it is, or those in its partitions.
+fn look(candidate: &Candidate, access: Access) -> Result<Vec<Leaf>, DeviceError> {
     let device = match FileDevice::open(&candidate.path, access) {
         Ok(device) => Arc::new(device),
         Err(error) if candidate.named || !is_ordinary(&error) => return Err(error),
-        Err(_) => return Ok(None),
+        Err(_) => return Ok(Vec::new()),
     };
     if device.size() < format::label::DEVICE_MIN {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let path = candidate.path.clone();
-    let direct = label::looks_like_leaf(&*device)
-        .then(|| label::probe(&*device))
-        .filter(|probe| !probe.is_empty())
-        .map(|probe| Leaf {
-            path,
-            device: Arc::clone(&device) as Arc<dyn Device>,
-            probe,
-            in_partition: false,
-        });
+    let direct = look_at(Arc::clone(&device) as Arc<dyn Device>, &candidate.path, false);
     // Back labels alone may be left over from before the disk was partitioned.
     if direct.as_ref().is_some_and(|leaf| leaf.probe.configs.iter().any(|found| found.label < 2)) {
-        return Ok(direct);
+        return Ok(direct.into_iter().collect());
     }
-    match look_inside(device, &candidate.path) {
-        Ok(None) => Ok(direct),
+    match look_inside(&device, &candidate.path) {
+        Ok(inside) if !inside.is_empty() => Ok(inside),
         Err(error) if direct.is_none() => Err(error),
-        Err(_) => Ok(direct),
-        inside => inside,
+        _ => Ok(direct.into_iter().collect()),
     }
 }
 
-/// Looks into the ZFS partition of a disk that shows only as a whole.
-fn look_inside(disk: Arc<FileDevice>, path: &Path) -> Result<Option<Leaf>, DeviceError> {
-    let Some(partition) = gpt::zfs_partition(&*disk)? else { return Ok(None) };
-    let window = Arc::new(WindowDevice::new(disk, partition.start, partition.len)?);
-    if !label::looks_like_leaf(&*window) {
-        return Ok(None);
+/// The leaf that a device is.
+fn look_at(device: Arc<dyn Device>, path: &Path, in_partition: bool) -> Option<Leaf> {
+    if !label::looks_like_leaf(&*device) {
+        return None;
     }
-    let probe = label::probe(&*window);
-    let leaf = Leaf { path: path.to_owned(), device: window, probe, in_partition: true };
-    Ok((!leaf.probe.is_empty()).then_some(leaf))
+    let probe = label::probe(&*device);
+    (!probe.is_empty()).then(|| Leaf { path: path.to_owned(), device, probe, in_partition })
+}
+
+/// Looks into the partitions of a disk that shows only as a whole.
+fn look_inside(disk: &Arc<FileDevice>, path: &Path) -> Result<Vec<Leaf>, DeviceError> {
+    let mut leaves = Vec::new();
+    for partition in gpt::partitions(&**disk)?.unwrap_or_default().iter().take(PARTITIONS_MAX) {
+        let window = WindowDevice::new(Arc::clone(disk) as Arc<dyn Device>, partition.start, partition.len)?;
+        leaves.extend(look_at(Arc::new(window), path, true));
+    }
+    Ok(leaves)
 }
 
 /// Failures that are no news when a whole folder is searched: no medium, no permission, no device.

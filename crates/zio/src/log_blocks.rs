@@ -35,6 +35,8 @@ impl Zio {
                         crypt_block::decrypt_zil_block(key, bp, &mut bytes)
                             .map_err(|source| ZioError::Crypt { bp: *bp, source })?;
                     }
+                    #[cfg(feature = "testing")]
+                    let bytes = crate::testing::mutate(bp, bytes);
                     return Ok(Some(LogBlock { bytes }));
                 }
                 Err(VdevError::WrongChecksum) => return Ok(None),

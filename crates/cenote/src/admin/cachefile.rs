@@ -28,3 +28,62 @@ pub(super) fn devices(file: &Path) -> Result<Vec<PathBuf>, AdminError> {
     }
     Ok(paths)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::nvlist::NvValue;
+
+    fn list(pairs: Vec<(&str, NvValue)>) -> NvList {
+        let mut list = NvList::new();
+        pairs.into_iter().for_each(|(name, value)| list.push(name, value));
+        list
+    }
+
+    /// A cache file with one pool of one leaf.
+    fn cache(leaf: &Path) -> NvList {
+        let number = NvValue::Uint64;
+        let path = leaf.to_str().expect("text").to_owned();
+        let leaf = list(vec![
+            ("type", "file".into()),
+            ("id", number(0)),
+            ("guid", number(2)),
+            ("path", path.as_str().into()),
+            ("ashift", number(9)),
+            ("asize", number(64 << 20)),
+            ("metaslab_shift", number(24)),
+        ]);
+        let root = list(vec![
+            ("type", "root".into()),
+            ("id", number(0)),
+            ("guid", number(1)),
+            ("children", NvValue::ListArray(vec![leaf])),
+        ]);
+        list(vec![("tank", NvValue::List(list(vec![("vdev_tree", NvValue::List(root))])))])
+    }
+
+    #[test]
+    fn devices_that_are_there_in_either_encoding() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let leaf = folder.path().join("d0.img");
+        let file = folder.path().join("zpool.cache");
+        let cache = cache(&leaf);
+        for bytes in [cache.encode_native(), cache.encode_xdr()] {
+            std::fs::write(&file, bytes).expect("written");
+            let _ = std::fs::remove_file(&leaf);
+            assert!(devices(&file).expect("a cache file").is_empty());
+            std::fs::write(&leaf, b"").expect("written");
+            assert_eq!(devices(&file).expect("a cache file"), std::slice::from_ref(&leaf));
+        }
+    }
+
+    #[test]
+    fn what_is_no_cache_file_says_so() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("zpool.cache");
+        std::fs::write(&file, b"not a list").expect("written");
+        let text = devices(&file).expect_err("no list").to_string();
+        assert!(text.contains("not a cache file"), "{text}");
+        assert!(devices(&folder.path().join("nosuch")).is_err());
+    }
+}

@@ -47,6 +47,9 @@ pub struct Search {
     pub destroyed: bool,
     /// Take the pools and their devices from this cache file instead of searching.
     pub cachefile: Option<PathBuf>,
+    /// Datasets, and what a key's location holds for their encryption roots: to be loaded when their pools
+    /// are opened.
+    pub keys: Vec<(String, Vec<u8>)>,
 }
 
 impl Search {
@@ -199,7 +202,10 @@ pub fn open_pools(search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Prob
     let mut pools = Vec::new();
     for name in wanted {
         match open_one(&found, &known, &name) {
-            Ok(pool) => pools.push(pool),
+            Ok(pool) => {
+                problems.extend(load_keys(&pool, search));
+                pools.push(pool);
+            }
             Err(problem) => {
                 problems.extend(label_damage(&found, &name));
                 problems.push(problem);
@@ -245,6 +251,15 @@ fn open_one(found: &Found, known: &[Labelled], name: &str) -> Result<OpenPool, P
         Ok(pool) => Ok(OpenPool { pool: Pool::from(pool), found: found.clone(), name: name.to_owned() }),
         Err(e) => Err(Problem::new(name, chain(&e))),
     }
+}
+
+/// Loads the keys that were given for datasets of this pool; tells which could not be.
+fn load_keys(pool: &OpenPool, search: &Search) -> Vec<Problem> {
+    let in_pool = |name: &str| name.split(['/', '@']).next() == Some(pool.name());
+    let keys = search.keys.iter().filter(|(dataset, _)| in_pool(dataset));
+    let wrong =
+        keys.filter_map(|(dataset, material)| Some((dataset, pool.pool.load_key(dataset, material).err()?)));
+    wrong.map(|(dataset, error)| Problem::new(dataset, chain(&error))).collect()
 }
 
 /// What could not be looked at. Damage to some labels of a device that others still describe is no

@@ -26,6 +26,7 @@ pub use pool::space::Class;
 pub use pool::space_map::SpaceMap;
 pub use vdev::label::{FoundConfig, FoundUberblock, Probe, probe};
 pub use zpl::Filesystem;
+pub use zpl::FileKind;
 
 use std::path::Path;
 use vdev::DeviceError;

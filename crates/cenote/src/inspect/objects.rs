@@ -1,8 +1,9 @@
 //! The blocks of one object, and the ranges that they cover.
 
 use dmu::{DmuError, Object};
-use format::dnode::SLOT_SIZE;
+use format::dnode::{SLOT_SIZE, SLOTS_PER_BLOCK};
 use format::{BlockPtr, BpKind, Level, ObjectId, Txg};
+use std::collections::BTreeMap;
 use zio::ZioError;
 
 /// A range of an object that is made of blocks, not of holes. Bytes; of the object of dnodes, where
@@ -33,19 +34,63 @@ pub fn segments(object: &Object) -> Result<Vec<Segment>, DmuError> {
     Ok(found)
 }
 
+/// Dnodes of one block: first slot and number of slots, ascending.
+type Slots = Vec<(usize, usize)>;
+
+/// Where dnodes are in use, as the real zdb finds it: it looks for the next block that is not full by
+/// the number of its dnodes, and gives up where such a block, of large dnodes, has no free slot.
 fn dnode_segments(object: &Object) -> Result<Vec<Segment>, DmuError> {
-    let mut found: Vec<Segment> = Vec::new();
+    let mut blocks: BTreeMap<u64, Slots> = BTreeMap::new();
     let mut next = ObjectId(1);
-    while let Some(dnode) = object.objset().next_object(next)? {
-        let start = dnode.id().0 * SLOT_SIZE as u64;
-        next = ObjectId(dnode.id().0 + dnode.dnode().slots() as u64);
-        let end = next.0 * SLOT_SIZE as u64;
-        match found.last_mut() {
-            Some(last) if last.end == start => last.end = end,
-            _ => found.push(Segment { start, end }),
+    while let Some(found) = object.objset().next_object(next)? {
+        let (id, slots) = (found.id().0, found.dnode().slots());
+        let per_block = SLOTS_PER_BLOCK as u64;
+        blocks.entry(id / per_block).or_default().push(((id % per_block) as usize, slots));
+        next = ObjectId(id + slots as u64);
+    }
+    let at = |block: u64, slot: usize| (block * SLOTS_PER_BLOCK as u64 + slot as u64) * SLOT_SIZE as u64;
+    let mut segments = Vec::new();
+    let mut from = (0, 0);
+    while let Some((block, slot)) = next_used(&blocks, from) {
+        let start = at(block, slot);
+        match next_free(&blocks, (block, slot)) {
+            Ok(free) => {
+                segments.push(Segment { start, end: at(free.0, free.1) });
+                from = free;
+            }
+            Err(block) => {
+                segments.push(Segment { start, end: at(block + 1, 0) });
+                break;
+            }
         }
     }
-    Ok(found)
+    Ok(segments)
+}
+
+fn next_used(blocks: &BTreeMap<u64, Slots>, from: (u64, usize)) -> Option<(u64, usize)> {
+    blocks.range(from.0..).find_map(|(block, slots)| {
+        let first = if *block == from.0 { from.1 } else { 0 };
+        slots.iter().find(|(slot, _)| *slot >= first).map(|(slot, _)| (*block, *slot))
+    })
+}
+
+/// The next free slot, or the block in which the search for one ends.
+fn next_free(blocks: &BTreeMap<u64, Slots>, from: (u64, usize)) -> Result<(u64, usize), u64> {
+    let free_in = |block: u64, first: usize| {
+        let mut at = first;
+        while let Some((_, slots)) =
+            blocks.get(&block).and_then(|all| all.iter().find(|(slot, slots)| *slot == at && *slots > 0))
+        {
+            at += slots;
+        }
+        (at < SLOTS_PER_BLOCK).then_some(at)
+    };
+    if let Some(slot) = free_in(from.0, from.1) {
+        return Ok((from.0, slot));
+    }
+    let is_full = |block: &u64| blocks.get(block).is_some_and(|slots| slots.len() == SLOTS_PER_BLOCK);
+    let block = (from.0 + 1..).find(|block| !is_full(block)).unwrap_or(u64::MAX);
+    free_in(block, 0).map(|slot| (block, slot)).ok_or(block)
 }
 
 /// Calls `visit` with level, number and pointer of each block of `object`, and of each hole that

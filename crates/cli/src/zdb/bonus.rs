@@ -22,7 +22,7 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
             print_or(out, DatasetPhys::decode(bonus, order), |out, dataset| print_dataset(out, dataset, view))
         }
         ObjType::BPOBJ_HDR => print_or(out, BpobjPhys::decode(bonus, order), |out, bpobj| {
-            print_bpobj(out, bpobj, bonus.len(), view)
+            print_bpobj(out, bpobj, view)
         }),
         // Five numbers (docs/on-disk/22-mos-dsl.md, section 10).
         kind if kind.id() == HISTORY_OFFSETS => {
@@ -51,20 +51,14 @@ fn id(object: Option<ObjectId>) -> u64 {
     object.map_or(0, |id| id.0)
 }
 
-fn print_bpobj(out: &mut dyn Write, bpobj: &BpobjPhys, len: usize, view: &View<'_>) -> io::Result<()> {
+fn print_bpobj(out: &mut dyn Write, bpobj: &BpobjPhys, view: &View<'_>) -> io::Result<()> {
     writeln!(out, "\t\tnum_blkptrs = {}", bpobj.num_blkptrs)?;
     writeln!(out, "\t\tbytes = {}", view.number(bpobj.bytes))?;
-    // The bonus grew: totals of compressed bytes, then sub-objects.
-    if len >= 32 {
-        writeln!(out, "\t\tcomp = {}", view.number(bpobj.comp))?;
-        writeln!(out, "\t\tuncomp = {}", view.number(bpobj.uncomp))?;
-    }
-    if len >= 48 {
-        writeln!(out, "\t\tsubobjs = {}", id(bpobj.subobjs))?;
-        writeln!(out, "\t\tnum_subobjs = {}", bpobj.num_subobjs)?;
-        writeln!(out, "\t\tnum_freed = {}", bpobj.num_freed)?;
-    }
-    Ok(())
+    writeln!(out, "\t\tcomp = {}", view.number(bpobj.comp))?;
+    writeln!(out, "\t\tuncomp = {}", view.number(bpobj.uncomp))?;
+    writeln!(out, "\t\tsubobjs = {}", id(bpobj.subobjs))?;
+    writeln!(out, "\t\tnum_subobjs = {}", bpobj.num_subobjs)?;
+    writeln!(out, "\t\tnum_freed = {}", bpobj.num_freed)
 }
 
 fn print_dir(out: &mut dyn Write, dir: &DirPhys, view: &View<'_>) -> io::Result<()> {

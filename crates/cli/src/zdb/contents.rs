@@ -7,6 +7,7 @@ use super::{chain, deadlists};
 use cenote::inspect::{DmuError, Object, Zap, ZapEntry, ZapKey, ZapStats};
 use format::dsl::BpobjPhys;
 use format::nvlist::NvList;
+use format::ids::SwapClass;
 use format::{ObjType, ObjectId};
 use std::io::{self, Write};
 
@@ -21,6 +22,11 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
         // The keys of a dedup table are checksums, and there are many.
         ObjType::DDT_ZAP => print_zap(out, object, false),
         kind if kind.is_zap() => print_zap(out, object, true),
+        // The real tool has nothing to say of types that describe themselves, other than ZAPs and
+        // arrays of 64-bit numbers.
+        kind if kind.id() & 0x80 != 0 && kind.swap_class() != SwapClass::U64 => {
+            writeln!(out, "\tUNKNOWN OBJECT TYPE")
+        }
         _ => Ok(()),
     }
 }
@@ -61,6 +67,7 @@ fn print_zap(out: &mut dyn Write, object: &Object, with_entries: bool) -> io::Re
     if !with_entries {
         return Ok(());
     }
+    writeln!(out)?;
     for entry in zap.entries() {
         match entry {
             Ok(entry) => print_entry(out, object, &entry)?,
@@ -74,7 +81,7 @@ fn print_zap(out: &mut dyn Write, object: &Object, with_entries: bool) -> io::Re
 
 fn print_zap_stats(out: &mut dyn Write, stats: &ZapStats) -> io::Result<()> {
     let Some(header) = &stats.header else {
-        return writeln!(out, "\tmicrozap: {} bytes, {} entries\n", stats.block_size, stats.entries);
+        return writeln!(out, "\tmicrozap: {} bytes, {} entries", stats.block_size, stats.entries);
     };
     writeln!(out, "\tFat ZAP stats:\n\t\tPointer table:")?;
     writeln!(out, "\t\t\t{} elements", 1_u64.checked_shl(header.table_shift).unwrap_or(0))?;
@@ -98,7 +105,7 @@ fn print_zap_stats(out: &mut dyn Write, stats: &ZapStats) -> io::Result<()> {
         writeln!(out, "\t\t{title}")?;
         print_histogram(out, rows)?;
     }
-    writeln!(out)
+    Ok(())
 }
 
 /// Rows from the first to the last that is not zero, each with a bar of at most forty stars.
@@ -146,9 +153,9 @@ fn print_value(out: &mut dyn Write, entry: &ZapEntry) -> io::Result<()> {
     if entry.int_size != 1 {
         return print_numbers(out, entry);
     }
-    match entry.string() {
-        Some(text) if text.iter().all(|b| matches!(b, b' '..=b'~' | b'\t')) => {
-            put(out, format_args!(""), &text, "\n")
+    match entry.value.split_last() {
+        Some((0, text)) if text.iter().all(|b| matches!(b, b' '..=b'~' | b'\t')) => {
+            put(out, format_args!(""), text, "\n")
         }
         _ => {
             let hex: String = entry.value.iter().map(|b| format!("{b:02x}")).collect();

@@ -2,13 +2,16 @@
 
 use super::bp::Short;
 use super::{Options, chain};
-use cenote::inspect::{Bpobj, Deadlist, DslDataset, DslError, Object};
+use super::text::put;
+use cenote::inspect::{Bpobj, Deadlist, DslDataset, DslError, Object, Zap};
 use cenote::{Dataset, Pool};
 use format::blkptr::BLKPTR_SIZE;
 use format::endian::bits;
 use format::{BlockId, BlockPtr, ObjectId, Txg};
 use std::io::{self, Write};
 
+/// Dataset ZAP: bookmarks.
+const BOOKMARKS: &str = "com.delphix:bookmarks";
 /// Levels of lists within lists that are printed.
 const DEPTH_MAX: usize = 16;
 /// Word of a stored pointer whose lowest bit marks a free in a livelist.
@@ -81,19 +84,50 @@ pub(super) fn print(
         Ok(None) => {}
         Err(error) => eprintln!("zdb: the deadlist of {}: {}", dataset.name(), chain(&error)),
     }
+    match dsl.remap_deadlist() {
+        Ok(Some(list)) => {
+            writeln!(out, "ds_remap_deadlist:")?;
+            print_list(dataset.pool(), "Deadlist", &list, options, detail, out)?;
+        }
+        Ok(None) => {}
+        Err(error) => eprintln!("zdb: the remap deadlist of {}: {}", dataset.name(), chain(&error)),
+    }
     if dsl.is_snapshot() {
         return Ok(());
     }
-    let livelist =
-        dsl.dir().livelist().and_then(|id| id.map(|id| Deadlist::open(dataset.pool().mos(), id)).transpose());
-    match livelist {
-        Ok(Some(list)) => print_list(dataset.pool(), "Livelist", &list, options, detail, out),
-        Ok(None) => Ok(()),
-        Err(error) => {
-            eprintln!("zdb: the livelist of {}: {}", dataset.name(), chain(&error));
-            Ok(())
-        }
+    let id = dsl.dir().livelist();
+    match id.and_then(|id| id.map(|id| Deadlist::open(dataset.pool().mos(), id)).transpose()) {
+        Ok(Some(list)) => print_list(dataset.pool(), "Livelist", &list, options, detail, out)?,
+        Ok(None) => {}
+        Err(error) => eprintln!("zdb: the livelist of {}: {}", dataset.name(), chain(&error)),
     }
+    if detail > 3 { print_bookmarks(dataset, out) } else { Ok(()) }
+}
+
+/// The bookmarks of a head, in the order of their ZAP.
+fn print_bookmarks(dataset: &Dataset, out: &mut dyn Write) -> io::Result<()> {
+    let names = || -> Result<Vec<Vec<u8>>, cenote::Error> {
+        let Some(own) = dataset.dsl().zap()? else { return Ok(Vec::new()) };
+        let Some(map) = own.lookup_u64(BOOKMARKS.as_bytes())? else { return Ok(Vec::new()) };
+        let map = Zap::open(&dataset.pool().mos().object(ObjectId(map))?)?;
+        Ok(map.entries().map(|entry| entry.map(|e| e.name().to_vec())).collect::<Result<_, _>>()?)
+    };
+    let names = match names() {
+        Ok(names) => names,
+        Err(error) => {
+            eprintln!("zdb: the bookmarks of {}: {}", dataset.name(), chain(&error));
+            return Ok(());
+        }
+    };
+    for name in names {
+        let Ok(Some(bookmark)) = dataset.dsl().bookmark(&String::from_utf8_lossy(&name)) else { continue };
+        let phys = bookmark.phys();
+        put(out, format_args!("\t#"), &name, ": ")?;
+        write!(out, "{{guid: {:x} creation_txg: {} ", phys.guid, phys.creation_txg)?;
+        let list = bookmark.redaction_list().map_or(0, |id| id.0);
+        writeln!(out, "creation_time: {} redaction_obj: {list}}}", phys.creation_time)?;
+    }
+    Ok(())
 }
 
 fn print_list(

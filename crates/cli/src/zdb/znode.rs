@@ -2,7 +2,8 @@
 
 use super::text::{Octal, put};
 use crate::time::ctime_signed;
-use cenote::inspect::{Filesystem, Object};
+use cenote::inspect::{FileKind, Filesystem, Object};
+use format::ObjType;
 use format::nvlist::{NvList, NvValue};
 use format::znode::FLAG_PROJID;
 use std::io::{self, Write};
@@ -24,6 +25,9 @@ pub(super) fn print(
     if detail > 4 {
         match fs.path_of(object.id()) {
             Ok(Some(path)) => put(out, format_args!("\tpath\t"), &path, "\n")?,
+            _ if fs.unlinked().is_ok_and(|all| all.contains(&object.id())) => {
+                writeln!(out, "\tpath\ton delete queue")?;
+            }
             Ok(None) | Err(_) => writeln!(out, "\tpath\t???<object#{}>", object.id())?,
         }
     }
@@ -46,10 +50,12 @@ pub(super) fn print(
     if attrs.flags & FLAG_PROJID != 0 {
         writeln!(out, "\tprojid\t{}", attrs.projid)?;
     }
-    if let Some(xattr) = attrs.xattr_dir {
-        writeln!(out, "\txattr\t{xattr}")?;
+    // The fixed layout of old file systems has every attribute, also where it says nothing.
+    let is_legacy = object.dnode().bonus_type == ObjType::ZNODE;
+    if is_legacy || attrs.xattr_dir.is_some() {
+        writeln!(out, "\txattr\t{}", attrs.xattr_dir.map_or(0, |id| id.0))?;
     }
-    if attrs.rdev != (0, 0) {
+    if is_legacy || matches!(node.kind(), FileKind::CharDevice | FileKind::BlockDevice) {
         let (major, minor) = attrs.rdev;
         writeln!(out, "\trdev\t0x{:016x}", u64::from(major) << 20 | u64::from(minor))?;
     }

@@ -6,7 +6,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::time;
-use cenote::admin::{self, Hold, Kind, OpenPool, Search, Walk};
+use cenote::admin::{self, Hold, Kind, OpenPool, Walk};
 use std::ffi::OsString;
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
@@ -24,7 +24,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         return Err(Stop::usage(""));
     }
     let pools = operands.iter().map(|o| o.split(['/', '@', '#']).next().unwrap_or_default().to_owned());
-    let (pools, problems) = admin::open_pools(&Search::from_env(), &pools.collect::<Vec<_>>());
+    let (pools, problems) = admin::open_pools(&crate::search::from_env(), &pools.collect::<Vec<_>>());
     let mut code = 0;
     for problem in problems.iter().filter(|p| !p.is_missing_pool()) {
         complain(&problem.to_string());

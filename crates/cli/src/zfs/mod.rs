@@ -9,7 +9,7 @@ use crate::getopt::Long;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::usage::Tool;
-use cenote::admin::{self, AdminError, Entry, Kind, OpenPool, Search, Walk};
+use cenote::admin::{self, AdminError, Entry, Kind, OpenPool, Walk};
 use format::prop;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsString;
@@ -104,7 +104,7 @@ fn select(selection: &Selection<'_>) -> Result<Selected, Stop> {
         }
     }
     let by_path = selection.operands.iter().any(|o| is_path(o));
-    let (pools, problems) = admin::open_pools(&Search::from_env(), if by_path { &[] } else { &names });
+    let (pools, problems) = admin::open_pools(&crate::search::from_env(), if by_path { &[] } else { &names });
     let mut selected = Selected { entries: Vec::new(), code: 0, _pools: Vec::new() };
     for problem in problems {
         // A pool that is not there is told dataset by dataset, as `zfs` does.

@@ -6,7 +6,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values::ABSENT;
-use cenote::admin::{self, Kind, Owner, Search, SpaceRow};
+use cenote::admin::{self, Kind, Owner, SpaceRow};
 use format::nicenum::{nicebytes, nicenum};
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -105,7 +105,7 @@ fn rows(owner: Owner, name: &str) -> Result<Vec<SpaceRow>, Stop> {
     let pool = name.split(['/', '@', '#']).next().unwrap_or_default().to_owned();
     let by_path = name.starts_with('/');
     let names = if by_path { Vec::new() } else { vec![pool] };
-    let (pools, problems) = admin::open_pools(&Search::from_env(), &names);
+    let (pools, problems) = admin::open_pools(&crate::search::from_env(), &names);
     let mut broken = false;
     for problem in problems.iter().filter(|p| !p.is_missing_pool()) {
         complain(&problem.to_string());

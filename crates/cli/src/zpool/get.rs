@@ -8,7 +8,7 @@ use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values;
 use crate::vdevs::Names;
-use cenote::admin::{self, OpenPool, Problem, Property, Search, Source, Value, Vdev};
+use cenote::admin::{self, OpenPool, Problem, Property, Source, Value, Vdev};
 use format::prop;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsString;
@@ -76,7 +76,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if let [name, vdevs @ ..] = &operands[..]
         && let Some(first) = vdevs.first()
     {
-        let (pools, _) = admin::open_pools(&Search::from_env(), std::slice::from_ref(name));
+        let (pools, _) = admin::open_pools(&crate::search::from_env(), std::slice::from_ref(name));
         if let [pool] = &pools[..]
             && (first == "all-vdevs" || admin::find_vdev(pool, first).map_err(Stop::failed)?.is_some())
         {

@@ -5,7 +5,7 @@ use super::{status_text, texts};
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::{self, Candidate, CandidateVdev, Search};
+use cenote::admin::{self, Candidate, CandidateVdev};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ const LONG: &[Long] = &[Long::flag("rewind-to-checkpoint", REWIND_TO_CHECKPOINT)
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     let mut walk = Getopt::new(args, "aCc:d:DEfFlmnNo:R:stT:VX", LONG);
-    let mut search = Search::from_env();
+    let mut search = crate::search::from_env();
     let mut dirs = Vec::new();
     let (mut all, mut cachefile) = (false, None);
     while let Some((letter, value)) = walk.next()? {

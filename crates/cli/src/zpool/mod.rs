@@ -15,7 +15,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use crate::usage::Tool;
-use cenote::admin::{self, OpenPool, PoolFacts, Problem, Search};
+use cenote::admin::{self, OpenPool, PoolFacts, Problem};
 use format::nicenum;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::{OsStr, OsString};
@@ -225,7 +225,7 @@ pub(crate) fn open(names: &[String]) -> Opened {
 
 /// The same, with words of the verb's own for what is wrong.
 pub(crate) fn open_saying(names: &[String], words: &dyn Fn(&Problem) -> String) -> Opened {
-    let (pools, problems) = admin::open_pools(&Search::from_env(), names);
+    let (pools, problems) = admin::open_pools(&crate::search::from_env(), names);
     let mut code = 0;
     for problem in problems {
         eprintln!("{}", crate::out::visible(&words(&problem)));

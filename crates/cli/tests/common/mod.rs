@@ -15,11 +15,17 @@ pub(crate) struct Ran {
 
 /// Runs `zpool …` or `zfs …` as `cenote zpool …`, with pools looked for in one folder only.
 pub(crate) fn run(devices: &Path, words: &[&str]) -> Ran {
+    run_with(devices, "", words)
+}
+
+/// The same with keys: one `DATASET=FILE` a line.
+pub(crate) fn run_with(devices: &Path, keys: &str, words: &[&str]) -> Ran {
     let output = Command::new(env!("CARGO_BIN_EXE_cenote"))
         .args(words)
         .env_clear()
         .env("TZ", "UTC0")
         .env("CENOTE_DEVICES", devices)
+        .env("CENOTE_KEYS", keys)
         .output()
         .expect("the command starts");
     Ran {

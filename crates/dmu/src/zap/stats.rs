@@ -71,7 +71,6 @@ pub(super) fn collect(zap: &Zap) -> Result<ZapStats, DmuError> {
 }
 
 fn add_leaf(stats: &mut ZapStats, header: &FatHeader, leaf: &Leaf<'_>, block_size: usize) {
-    let key_unit = if header.has_word_keys() { 8 } else { 1 };
     count(&mut stats.leaves_by_pointers, (header.table_shift - leaf.prefix_len) as usize);
     count(&mut stats.leaves_by_entries, usize::from(leaf.entries) / 5);
     // As measured on the real zdb, whose chunks have 22 bytes here, so that nothing is ever full.
@@ -81,7 +80,8 @@ fn add_leaf(stats: &mut ZapStats, header: &FatHeader, leaf: &Leaf<'_>, block_siz
         count(&mut stats.buckets_by_entries, leaf.chain(bucket).flatten().count());
     }
     for entry in sorted_entries(header, leaf).0 {
-        count(&mut stats.entries_by_chunks, chunks_of(&entry, key_unit));
+        // The real zdb takes the words of a key for bytes.
+        count(&mut stats.entries_by_chunks, chunks_of(&entry, 1));
     }
 }
 

@@ -1,0 +1,155 @@
+//! Labels whose checksums are right and whose contents are not: configurations with numbers and words
+//! changed, uberblocks with words changed, on top of the images of a golden pool.
+
+use crate::spoil::next;
+use crate::work::{Depth, use_pool};
+use cenote::Pool;
+use codec::checksum::write_trailer;
+use format::label::{CONFIG_OFFSET, CONFIG_SIZE, LABELS, label_offset, verifier};
+use format::{DeviceOffset, NvList, NvValue};
+use pool::{OpenOptions, Which};
+use std::sync::Arc;
+use testkit::Fixture;
+use vdev::device::Device;
+use vdev::device::overlay::OverlayDevice;
+use vdev::scan::{Found, Leaf, Search};
+
+/// Values that a list is made of, one of which is changed.
+fn change(list: &NvList, state: &mut u64, left: &mut usize) -> NvList {
+    let mut changed = NvList::new();
+    for (name, value) in list.iter_bytes() {
+        let mut value = value.clone();
+        match &mut value {
+            NvValue::List(inner) => *inner = change(inner, state, left),
+            NvValue::ListArray(all) => {
+                for inner in all.iter_mut() {
+                    *inner = change(inner, state, left);
+                }
+                if hit(left) {
+                    let copy = all.first().cloned().unwrap_or_default();
+                    all.resize(next(state) as usize % 300, copy);
+                }
+            }
+            leaf if hit(left) => *leaf = hurt(leaf, state),
+            _ => {}
+        }
+        changed.push(name.to_vec(), value);
+    }
+    changed
+}
+
+/// Counts values; true at the one to change.
+fn hit(left: &mut usize) -> bool {
+    let now = *left == 0;
+    *left = left.wrapping_sub(1);
+    now
+}
+
+fn hurt(value: &NvValue, state: &mut u64) -> NvValue {
+    const NUMBERS: [u64; 10] = [0, 1, 2, 3, 9, 63, 255, 1 << 20, 1 << 40, u64::MAX];
+    const WORDS: [&str; 9] = ["", "raidz", "mirror", "disk", "draid", "indirect", "hole", "root", "../x"];
+    let pick = next(state) as usize;
+    match value {
+        NvValue::Uint64(old) => NvValue::Uint64(match pick % 3 {
+            0 => NUMBERS[pick / 3 % NUMBERS.len()],
+            1 => old.wrapping_add(pick as u64 / 3 % 5).wrapping_sub(2),
+            _ => old ^ 1 << (pick / 3 % 64),
+        }),
+        NvValue::String(_) => NvValue::String(WORDS[pick % WORDS.len()].into()),
+        _ => NvValue::Uint64Array(vec![u64::MAX; pick % 40]),
+    }
+}
+
+/// How many values there are.
+fn count(list: &NvList) -> usize {
+    let one = |value: &NvValue| match value {
+        NvValue::List(inner) => count(inner),
+        NvValue::ListArray(all) => 1 + all.iter().map(count).sum::<usize>(),
+        _ => 1,
+    };
+    list.iter_bytes().map(|(_, value)| one(value)).sum()
+}
+
+/// Writes a region and its checksum into a label.
+fn write(device: &dyn Device, at: DeviceOffset, mut region: Vec<u8>) {
+    write_trailer(&mut region, verifier(at)).expect("a region of a label has room for a trailer");
+    device.write_at(&region, at).expect("an overlay takes writes");
+}
+
+/// The leaf with its configurations changed, the same in all labels.
+fn spoil_config(leaf: &Leaf, state: &mut u64, device: &dyn Device) {
+    let Some(config) = leaf.probe.newest_config() else { return };
+    let mut left = next(state) as usize % count(&config.raw).max(1);
+    let packed = change(&config.raw, state, &mut left).encode_xdr();
+    if packed.len() > CONFIG_SIZE - 40 {
+        return;
+    }
+    for label in 0..LABELS {
+        let mut region = packed.clone();
+        region.resize(CONFIG_SIZE, 0);
+        let base = label_offset(label, device.size()).0;
+        write(device, DeviceOffset(base + CONFIG_OFFSET), region);
+    }
+}
+
+/// The leaf with its newest uberblock changed in every label that has it.
+fn spoil_uberblock(leaf: &Leaf, state: &mut u64, device: &dyn Device) {
+    let Some(newest) = leaf.probe.newest_uberblock() else { return };
+    let pick = *state;
+    for found in leaf.probe.uberblocks.iter().filter(|found| found.uberblock.txg == newest.uberblock.txg) {
+        let mut bytes = vec![0; 1024];
+        if device.read_at(&mut bytes, found.offset).is_err() {
+            continue;
+        }
+        // The same words in each.
+        let mut state = pick;
+        for _ in 0..=next(&mut state) % 2 {
+            let at = 8 * (1 + next(&mut state) as usize % 40);
+            match next(&mut state) % 3 {
+                0 => bytes[at] ^= 1 << (next(&mut state) % 8),
+                1 => bytes[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes()),
+                _ => bytes[at..at + 8].copy_from_slice(&(next(&mut state) % 300).to_le_bytes()),
+            }
+        }
+        write(device, found.offset, bytes);
+    }
+    next(state);
+}
+
+/// Opens the pool with the labels of a seed and uses it.
+pub(crate) fn use_spoiled(fixture: &Fixture, seed: u64) -> Depth {
+    let mut state = seed;
+    let whole = Search::in_paths(fixture.images()).run();
+    // One device, or all of them in the same way.
+    let only = (next(&mut state) % 2 == 0).then(|| next(&mut state) as usize % whole.leaves.len().max(1));
+    let uberblock = next(&mut state) % 3 == 0;
+    let mut found = Found::default();
+    for (i, leaf) in whole.leaves.iter().enumerate() {
+        if only.is_some_and(|only| only != i) {
+            found.leaves.push(leaf.clone());
+            continue;
+        }
+        let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(Arc::clone(&leaf.device)));
+        let mut same = state;
+        if uberblock {
+            spoil_uberblock(leaf, &mut same, &*device);
+        } else {
+            spoil_config(leaf, &mut same, &*device);
+        }
+        let probe = vdev::label::probe(&*device);
+        found.leaves.push(Leaf { device, probe, ..leaf.clone() });
+    }
+    let _ = pool::import::candidates(&found);
+    let name = Which::Name(fixture.manifest().pool.clone());
+    let options = OpenOptions {
+        cache_bytes: 8 << 20,
+        allow_missing_tops: next(&mut state) % 2 == 0,
+        allow_missing_logs: true,
+        recover: next(&mut state) % 2 == 0,
+        ..OpenOptions::default()
+    };
+    match pool::Pool::open(&found, &name, &options) {
+        Ok(pool) => use_pool(&Pool::from(pool), fixture),
+        Err(_) => Depth::default(),
+    }
+}
