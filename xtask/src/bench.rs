@@ -17,13 +17,26 @@ const ROUNDS: usize = 5;
 /// Fixtures that `verify` is measured on: the layouts that cost different work.
 const POOLS: [&str; 4] = ["compression", "raidz2", "recordsize", "manyfiles"];
 
-/// `cargo xtask bench [WHAT…]`; without WHAT, all of them.
+/// `cargo xtask bench`, `cargo xtask bench verify`, `cargo xtask bench verify DIR POOL`.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|argument| argument == name);
-    if let Some(unknown) = arguments.iter().find(|argument| argument.as_str() != "verify") {
-        return Err(format!("no measurement named {unknown}; there is: verify"));
+    match arguments {
+        [] => verify(&golden_pools()),
+        [what] if what == "verify" => verify(&golden_pools()),
+        [what, dir, pool] if what == "verify" => verify(&[(dir.clone(), pool.clone())]),
+        _ => Err("what can be measured: verify [DIR POOL]".to_owned()),
     }
-    if wanted("verify") { verify() } else { Ok(()) }
+}
+
+/// Folder and name of the pools measured unless others are named.
+fn golden_pools() -> Vec<(String, String)> {
+    println!(
+        "Small pools: zdb takes seconds for a pool of any size. `bench verify DIR POOL` measures one of yours."
+    );
+    let pools = POOLS.map(Fixture::open);
+    pools
+        .iter()
+        .map(|pool| (pool.dir().to_string_lossy().into_owned(), pool.manifest().pool.clone()))
+        .collect()
 }
 
 /// What one side took.
@@ -34,27 +47,23 @@ struct Cost {
 }
 
 /// Every block of a pool read and checked: `cenote verify` against `zdb -bcc`.
-fn verify() -> Outcome {
+fn verify(pools: &[(String, String)]) -> Outcome {
     let zdb = testkit::tool("zdb")
         .ok_or("verify is measured against zdb, which is not here (`cargo xtask judges`)")?;
     must(&mut cargo(&["build", "--release", "--package", "cenote-cli"]))?;
     let ours = root().join("target/release/cenote");
     println!(
-        "{:<14} {:>12} {:>12} {:>12} {:>12} {:>7}",
-        "verify", "ours s", "ours cpu s", "zdb s", "zdb cpu s", "ratio"
+        "{:<16} {:>10} {:>10} {:>10} {:>10} {:>7}",
+        "verify", "ours s", "cpu s", "zdb s", "cpu s", "ratio"
     );
-    for name in POOLS {
-        let pool = Fixture::open(name);
-        let dir = pool.dir().to_string_lossy().into_owned();
-        let our_words = ["verify", "-d", &dir, &pool.manifest().pool];
-        let their_words = ["-e", "-p", &dir, "-bcc", &pool.manifest().pool];
+    for (dir, pool) in pools {
         let (mut us, mut them) = (None, None);
         for _ in 0..ROUNDS {
-            us = best(us, measure(&ours, &our_words)?);
-            them = best(them, measure(&zdb, &their_words)?);
+            us = best(us, measure(&ours, &["verify", "--quiet", "-d", dir, pool])?);
+            them = best(them, measure(&zdb, &["-e", "-p", dir, "-bcc", pool])?);
         }
         if let (Some(us), Some(them)) = (us, them) {
-            row(name, us, them);
+            row(pool, us, them);
         }
     }
     Ok(())
@@ -63,7 +72,7 @@ fn verify() -> Outcome {
 fn row(name: &str, us: Cost, them: Cost) {
     let ratio = us.wall.as_secs_f64() / them.wall.as_secs_f64();
     let [a, b, c, d] = [us.wall, us.cpu, them.wall, them.cpu].map(|time| time.as_secs_f64());
-    println!("{name:<14} {a:>12.3} {b:>12.3} {c:>12.3} {d:>12.3} {ratio:>7.2}");
+    println!("{name:<16} {a:>10.3} {b:>10.3} {c:>10.3} {d:>10.3} {ratio:>7.3}");
 }
 
 fn best(before: Option<Cost>, now: Cost) -> Option<Cost> {

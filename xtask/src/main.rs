@@ -26,7 +26,7 @@ usage: cargo xtask TASK
   layers         each crate uses only crates above it in the house
   fixtures       unpack all golden pools into target/fixtures
   judges         install the other implementation's tools, or say what is missing
-  bench [WHAT…]  measure ourselves against the other implementation, as ratios of one run
+  bench [WHAT]   measure ourselves against the other implementation, as ratios of one run
   kernel-peer    run a script under a kernel with real OpenZFS (needs the peer tooling)
   zts            run OpenZFS's own test suite on our commands (needs the suite's runner)
 ";
