@@ -9,7 +9,6 @@ use crate::values::ABSENT;
 use cenote::admin::{self, Kind, Owner, SpaceRow};
 use format::nicenum::{nicebytes, nicenum};
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::ffi::OsString;
 
 const FIELDS: [(&str, &str, bool); 6] = [
@@ -131,11 +130,7 @@ struct Named {
 }
 
 fn text(options: &Options, rows: Vec<SpaceRow>, out: &Out) -> String {
-    let names = match options.owner {
-        Owner::User => names_in("/etc/passwd"),
-        Owner::Group => names_in("/etc/group"),
-        Owner::Project => HashMap::new(),
-    };
+    let names = admin::owner_names(options.owner);
     let mut named: Vec<Named> = Vec::new();
     for row in rows {
         let smb = row.domain.is_some();
@@ -214,17 +209,4 @@ fn cell(options: &Options, named: &Named, field: &str) -> String {
         },
         _ => limit(row.object_quota),
     }
-}
-
-/// Names by number, from a file of colon-separated lines (`name:…:number:…`). No file, no names.
-fn names_in(path: &str) -> HashMap<u64, String> {
-    let mut names = HashMap::new();
-    for line in std::fs::read_to_string(path).unwrap_or_default().lines() {
-        let mut fields = line.split(':');
-        let name = fields.next().unwrap_or_default();
-        if let Some(number) = fields.nth(1).and_then(|n| n.parse().ok()) {
-            names.entry(number).or_insert_with(|| name.to_owned());
-        }
-    }
-    names
 }
