@@ -5,13 +5,16 @@ use crate::{Error, Pool};
 use dmu::zap::Zap;
 use format::indirect::MappingPhys;
 use format::space_map::{MapBounds, SpaceMapPhys};
-use format::{ObjectId, Txg, VdevId};
+use format::{BlockId, ObjectId, Txg, VdevId};
 use pool::space::Class;
 use pool::space_map::SpaceMap;
 use vdev::tree::{Birth, MapEntry};
 
 /// Vdev ZAP: txgs before which each metaslab's own map is complete.
 const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
+
+/// Vdev ZAP: what became obsolete in the mapping of a removed vdev.
+const OBSOLETE_MAP: &str = "com.delphix:indirect_obsolete_sm";
 
 /// A metaslab and its space map as stored, the logs left out.
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +47,10 @@ pub struct RemovedVdev {
     pub mapping_object: ObjectId,
     /// Header of the mapping.
     pub mapping: MappingPhys,
-    /// Its entries.
-    pub entries: Vec<MapEntry>,
+    /// Its entries, each with how many of its bytes nothing needs any more.
+    pub entries: Vec<(MapEntry, u32)>,
+    /// Header of the map of what became obsolete since these counts were made.
+    pub obsolete: Option<(ObjectId, SpaceMapPhys)>,
 }
 
 /// A top-level vdev, as far as space goes.
@@ -107,13 +112,38 @@ fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {
     let (Some(node), Some(mapping)) = (spa.tree().top(vdev), spa.tree().indirect(vdev)) else { return Ok(None) };
     let object = pool.mos().object(node.indirect_object)?;
     let corrupt = |_| object.corrupt("the header of the mapping of a removed vdev");
+    let phys = MappingPhys::decode(object.bonus(), object.order()).map_err(corrupt)?;
+    let entries = mapping.entries();
+    let counts = match phys.counts {
+        Some(counts) => obsolete_counts(pool, counts, entries.len())?,
+        None => Vec::new(),
+    };
+    let mut obsolete = None;
+    if node.zap_top != ObjectId(0) {
+        let zap = Zap::open(&pool.mos().object(node.zap_top)?)?;
+        if let Some(id) = zap.lookup_u64(OBSOLETE_MAP.as_bytes())?.filter(|id| *id != 0).map(ObjectId) {
+            obsolete = Some((id, *SpaceMap::open(pool.mos(), id)?.phys()));
+        }
+    }
+    let counts = counts.into_iter().chain(std::iter::repeat(0));
     Ok(Some(RemovedVdev {
         births_object: node.indirect_births,
         births: mapping.births().to_vec(),
         mapping_object: node.indirect_object,
-        mapping: MappingPhys::decode(object.bonus(), object.order()).map_err(corrupt)?,
-        entries: mapping.entries().to_vec(),
+        mapping: phys,
+        entries: entries.iter().copied().zip(counts).collect(),
+        obsolete,
     }))
+}
+
+/// Bytes of each entry of a mapping that nothing needs any more: one 32-bit number each.
+fn obsolete_counts(pool: &Pool, id: ObjectId, entries: usize) -> Result<Vec<u32>, Error> {
+    let object = pool.mos().object(id)?;
+    let room = usize::try_from(object.logical_end()).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; entries.saturating_mul(4).min(room)];
+    object.read_at(0, &mut bytes)?;
+    let order = object.block(BlockId(0))?.map_or(object.order(), |block| block.order());
+    Ok(bytes.chunks_exact(4).map(|raw| order.u32("obsolete counts", raw, 0).unwrap_or(0)).collect())
 }
 
 /// How much of a log space map still counts.

@@ -21,6 +21,11 @@ pub fn segments(object: &Object) -> Result<Vec<Segment>, DmuError> {
     if object.id() == ObjectId(0) {
         return dnode_segments(object);
     }
+    let size = object.block_size();
+    if !size.is_power_of_two() {
+        // Such an object has one block, which is data even where nothing is stored.
+        return Ok(vec![Segment { start: 0, end: size }]);
+    }
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(start) = object.next_data(at)? {

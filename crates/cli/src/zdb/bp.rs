@@ -75,7 +75,9 @@ impl fmt::Display for Short<'_> {
             BpKind::Embedded => write!(f, "EMBEDDED et={} {lsize:x}L/{psize:x}P B={birth}", bp.checksum_id()),
             // A redacted block has no address either, but is no hole.
             BpKind::Redacted => write!(f, "REDACTED {lsize:x}L B={birth}"),
-            BpKind::Hole => write!(f, "0:0:0 {lsize:x}L B={birth}"),
+            // Its first address is empty.
+            BpKind::Hole if !self.all => write!(f, "0:0:0 {lsize:x}L B={birth}"),
+            BpKind::Hole => write!(f, "{lsize:x}L B={birth}"),
             BpKind::Normal | BpKind::Gang => {
                 let shown = if self.all { usize::MAX } else { 1 };
                 for dva in bp.dvas().take(shown) {

@@ -8,7 +8,7 @@ use cenote::inspect::{DmuError, Object, Zap, ZapEntry, ZapKey, ZapStats};
 use format::dsl::BpobjPhys;
 use format::nvlist::NvList;
 use format::ids::SwapClass;
-use format::{ObjType, ObjectId};
+use format::{BlockId, ObjType, ObjectId};
 use std::io::{self, Write};
 
 /// Longest packed list that is read: a pool's configuration is some kilobytes.
@@ -22,6 +22,10 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
         // The keys of a dedup table are checksums, and there are many.
         ObjType::DDT_ZAP => print_zap(out, object, false),
         kind if kind.is_zap() => print_zap(out, object, true),
+        ObjType::OBJECT_ARRAY if view.detail > 5 => print_numbers_of(out, object),
+        kind if kind.id() & 0x80 != 0 && kind.swap_class() == SwapClass::U64 && view.detail > 5 => {
+            print_numbers_of(out, object)
+        }
         // The real tool has nothing to say of types that describe themselves, other than ZAPs and
         // arrays of 64-bit numbers.
         kind if kind.id() & 0x80 != 0 && kind.swap_class() != SwapClass::U64 => {
@@ -36,6 +40,34 @@ fn print_bpobj(out: &mut dyn Write, object: &Object) -> io::Result<()> {
         Ok(phys) => deadlists::print_pointers(object, phys.num_blkptrs, false, out),
         Err(_) => Ok(()),
     }
+}
+
+/// Numbers that are printed of one object: 128 MiB of them.
+const NUMBERS_MAX: u64 = 16 << 20;
+
+/// An array of 64-bit numbers, in hex, four in a line.
+fn print_numbers_of(out: &mut dyn Write, object: &Object) -> io::Result<()> {
+    let mut left = (object.logical_end() / 8).min(NUMBERS_MAX);
+    let mut separator = "\t\t[";
+    let mut column = 0;
+    for block in 0..=object.dnode().maxblkid.0 {
+        let here = (object.block_size() / 8).min(left);
+        left -= here;
+        let words: Vec<u64> = match object.block(BlockId(block)) {
+            Ok(Some(block)) => block.order().all_words(block.bytes()).collect(),
+            Ok(None) => vec![0; usize::try_from(here).unwrap_or(0)],
+            Err(error) => return writeln!(out, "\t\t{}", chain(&error)),
+        };
+        for word in words.iter().take(usize::try_from(here).unwrap_or(0)) {
+            write!(out, "{separator}{word:x}")?;
+            column = (column + 1) % 4;
+            separator = if column == 0 { ",\n\t\t" } else { ", " };
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    writeln!(out, "]")
 }
 
 fn print_nvlist(out: &mut dyn Write, object: &Object) -> io::Result<()> {

@@ -2,11 +2,12 @@
 
 use super::bp::Long;
 use super::{Options, Verdict, chain, deadlists, dirty_times, object, zil};
-use cenote::inspect::{FeatureCount, Filesystem, ObjSet, census, leaked_objects, removal_census};
+use cenote::inspect::{FeatureCount, Filesystem, ObjSet, Paths, census, leaked_objects, prop, removal_census};
 use cenote::{Dataset, Pool};
 use format::dnode::SLOT_SIZE;
 use format::objset::ObjsetType;
 use format::{ObjType, ObjectId};
+use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -321,8 +322,14 @@ fn print_subject(
         write!(out, " (inconsistent)")?;
     }
     writeln!(out)?;
-    let fs = filesystem(objset);
-    let view = object::View { options, detail, fs: fs.as_ref(), header: std::cell::Cell::new(true) };
+    let view = object::View {
+        options,
+        detail,
+        paths: filesystem(objset).map(|fs| RefCell::new(Paths::new(fs))),
+        compression: if detail > 5 { compression(subject) } else { String::new() },
+        leaked: Cell::new(0),
+        header: Cell::new(true),
+    };
     if !wanted.is_empty() {
         let mut verdict = Verdict::Clean;
         for range in wanted {
@@ -357,7 +364,30 @@ fn print_subject(
     let mut slots = Slots::default();
     verdict = verdict.max(print_range(objset, &Range::all(), &view, out, &mut slots)?);
     slots.print(out)?;
+    if view.leaked.get() > 0 {
+        writeln!(out, "{} potentially leaked objects detected", view.leaked.get())?;
+    }
     Ok(verdict)
+}
+
+/// What compresses the data of a dataset, as the real tool names it: it opens no properties of
+/// snapshots, and knows no names of levels but those of zstd.
+fn compression(subject: &Subject<'_>) -> String {
+    const INHERIT: &str = "inherit";
+    let Some(dataset) = &subject.dataset else { return "on".to_owned() };
+    if dataset.dsl().is_snapshot() {
+        return INHERIT.to_owned();
+    }
+    let Ok(Some(value)) = prop::get(dataset.dsl(), "compression") else { return INHERIT.to_owned() };
+    match prop::exact("compression", &value.raw).as_str() {
+        "on" if subject.pool.spa().features().is_active("lz4_compress") => "lz4".to_owned(),
+        "on" => "lzjb".to_owned(),
+        "off" => "uncompressed".to_owned(),
+        "gzip" => "gzip-6-unknown".to_owned(),
+        "zstd" => "zstd-unknown".to_owned(),
+        name if name.starts_with("gzip") => format!("{name}-unknown"),
+        name => name.to_owned(),
+    }
 }
 
 fn filesystem(objset: &Arc<ObjSet>) -> Option<Arc<Filesystem>> {

@@ -91,7 +91,7 @@ fn print_vdev(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     if let Some(removed) = &vdev.removed {
-        return print_removed(options, vdev, removed, out);
+        return print_removed(pool, options, vdev, removed, out);
     }
     let shift = pool.spa().tree().ashift(vdev.vdev).map_or(9, |ashift| u32::from(ashift.0));
     for (index, metaslab) in vdev.metaslabs.iter().enumerate() {
@@ -187,6 +187,7 @@ fn print_entry(entry: &Entry, index: u64, (start, shift): (u64, u32), out: &mut 
 }
 
 fn print_removed(
+    pool: &Pool,
     options: &Options,
     vdev: &VdevMetaslabs,
     removed: &RemovedVdev,
@@ -202,8 +203,18 @@ fn print_removed(
     writeln!(out, "    vim_bytes_mapped = 0x{:x}", removed.mapping.bytes_mapped)?;
     writeln!(out, "    vim_count = {}", removed.mapping.num_entries)?;
     if options.count('d') > 5 || options.count('m') > 3 {
-        for entry in &removed.entries {
-            writeln!(out, "\t<{}:{:x}:{:x}> -> <{}>", vdev.vdev, entry.src.0, entry.len, entry.dst)?;
+        for (entry, obsolete) in &removed.entries {
+            write!(out, "\t<{}:{:x}:{:x}> -> <{}>", vdev.vdev, entry.src.0, entry.len, entry.dst)?;
+            match obsolete {
+                0 => writeln!(out)?,
+                bytes => writeln!(out, " ({bytes:x} obsolete)")?,
+            }
+        }
+        writeln!(out)?;
+        if let Some((id, phys)) = &removed.obsolete {
+            writeln!(out, "obsolete space map object {id}:")?;
+            // Its ranges are in bytes.
+            print_map(pool, options, (*id, phys), (0, 0), out)?;
         }
     }
     writeln!(out)

@@ -2,16 +2,15 @@
 
 use super::bp::Short;
 use super::{Options, bonus, chain, contents, znode};
-use cenote::inspect::{Filesystem, Object, Segment, each_block, segments};
+use cenote::inspect::{Object, Paths, Segment, each_block, segments};
 use format::dnode::{
     FLAG_SPILL, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE,
     SLOTS_PER_BLOCK,
 };
 use format::ids::SwapClass;
 use format::{BlockPtr, ObjType, ObjectId};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
-use std::sync::Arc;
 
 /// The heading of the object table.
 const HEADER: &str = "\n    Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type";
@@ -21,7 +20,12 @@ pub(super) struct View<'a> {
     pub(super) options: &'a Options,
     /// Number of `-d`.
     pub(super) detail: usize,
-    pub(super) fs: Option<&'a Arc<Filesystem>>,
+    /// Paths in the file system, if it is one and can be read.
+    pub(super) paths: Option<RefCell<Paths>>,
+    /// How data is compressed where the object does not say.
+    pub(super) compression: String,
+    /// Files without a path.
+    pub(super) leaked: Cell<u64>,
     /// The heading was not printed yet. With the contents of objects in between, each line has its own.
     pub(super) header: Cell<bool>,
 }
@@ -52,7 +56,7 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
         view.number((dnode.slots() * SLOT_SIZE) as u64),
         view.number(dnode.maxblkid.0.saturating_add(1).saturating_mul(dnode.data_block_size())),
         percent_full(object),
-        type_text(object, view.detail),
+        type_text(object, view),
     )?;
     if view.detail < 4 {
         return Ok(());
@@ -66,9 +70,7 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
     if is_locked && dnode.bonus_type.is_encrypted() {
         writeln!(out, "\t\t(bonus encrypted)")?;
     } else if matches!(dnode.bonus_type, ObjType::SA | ObjType::ZNODE) {
-        if let Some(fs) = view.fs {
-            znode::print(out, object, fs, view.detail)?;
-        }
+        znode::print(out, object, view)?;
     } else {
         bonus::print(out, object, view)?;
     }
@@ -84,18 +86,23 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
     Ok(())
 }
 
-fn type_text(object: &Object, detail: usize) -> String {
+/// The type and, with six `d`, also what the object set makes of checksum and compression where the
+/// object says nothing.
+fn type_text(object: &Object, view: &View<'_>) -> String {
     let dnode = object.dnode();
     let mut text = type_name(dnode.obj_type);
-    if detail > 3 || dnode.checksum != 0 {
-        if dnode.checksum != 0 {
-            let name = format::ChecksumId::from_id(dnode.checksum).map_or("unknown", |id| id.name());
-            text.push_str(&format!(" (K={name})"));
-        }
+    let all = view.detail > 5;
+    if dnode.checksum != 0 {
+        let name = format::ChecksumId::from_id(dnode.checksum).map_or("unknown", |id| id.name());
+        text.push_str(&format!(" (K={name})"));
+    } else if all {
+        text.push_str(" (K=inherit)");
     }
     if dnode.compress != 0 {
         let name = format::CompressionId::from_id(dnode.compress).map_or("unknown", |id| id.name());
         text.push_str(&format!(" (Z={name})"));
+    } else if all {
+        text.push_str(&format!(" (Z=inherit={})", view.compression));
     }
     text
 }

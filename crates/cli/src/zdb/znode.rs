@@ -1,35 +1,27 @@
 //! Attributes of files, as `zdb -dddd` prints them.
 
+use super::chain;
+use super::object::View;
 use super::text::{Octal, put};
 use crate::time::ctime_signed;
-use cenote::inspect::{FileKind, Filesystem, Object};
+use cenote::inspect::{FileKind, Object, Paths};
 use format::ObjType;
 use format::nvlist::{NvList, NvValue};
 use format::znode::FLAG_PROJID;
 use std::io::{self, Write};
-use std::sync::Arc;
 
 /// Prints the attributes of the file in `object`.
-pub(super) fn print(
-    out: &mut dyn Write,
-    object: &Object,
-    fs: &Arc<Filesystem>,
-    detail: usize,
-) -> io::Result<()> {
-    let node = match fs.node(object.id()) {
+pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Result<()> {
+    let Some(paths) = &view.paths else { return Ok(()) };
+    let mut paths = paths.borrow_mut();
+    let node = match paths.filesystem().node(object.id()) {
         Ok(node) => node,
         Err(error) => return writeln!(out, "\t\t{error}"),
     };
     let attrs = node.attrs();
     // Finding it means reading directories, which is too slow for a whole pool.
-    if detail > 4 {
-        match fs.path_of(object.id()) {
-            Ok(Some(path)) => put(out, format_args!("\tpath\t"), &path, "\n")?,
-            _ if fs.unlinked().is_ok_and(|all| all.contains(&object.id())) => {
-                writeln!(out, "\tpath\ton delete queue")?;
-            }
-            Ok(None) | Err(_) => writeln!(out, "\tpath\t???<object#{}>", object.id())?,
-        }
+    if view.detail > 4 {
+        print_path(out, object, &mut paths, view)?;
     }
     if let Ok(target) = node.readlink() {
         put(out, format_args!("\ttarget\t"), &target, "\n")?;
@@ -63,6 +55,23 @@ pub(super) fn print(
         Ok((list, _)) if list.is_empty() => Ok(()),
         Ok((list, bytes)) => print_xattrs(out, &list, bytes),
         Err(error) => writeln!(out, "\t\t{error}"),
+    }
+}
+
+fn print_path(out: &mut dyn Write, object: &Object, paths: &mut Paths, view: &View<'_>) -> io::Result<()> {
+    match paths.of(object.id()) {
+        Ok(Some(path)) => put(out, format_args!("\tpath\t"), &path, "\n"),
+        Ok(None) if paths.filesystem().unlinked().is_ok_and(|all| all.contains(&object.id())) => {
+            writeln!(out, "\tpath\ton delete queue")
+        }
+        Ok(None) => {
+            view.leaked.set(view.leaked.get() + 1);
+            writeln!(out, "\tpath\tpath not found, possibly leaked")
+        }
+        Err(error) => {
+            eprintln!("zdb: {}", chain(&error));
+            writeln!(out, "\tpath\t???<object#{}>", object.id())
+        }
     }
 }
 
