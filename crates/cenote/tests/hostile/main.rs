@@ -31,20 +31,21 @@ const HELD_MAX: usize = 192 << 20;
 /// Longest run.
 const SECONDS_MAX: u64 = 20;
 
-/// Pools with every kind of block among them, and what may go wrong with each.
-const POOLS: [&str; 12] = [
-    "single",
-    "snapshots",
-    "dnodes",
-    "raidz-expanded",
-    "dedup-fast",
-    "encryption",
-    "legacy",
-    "removed-vdev",
-    "redacted",
-    "properties",
-    "zil-slog",
-    "posixacl",
+/// Pools with every kind of block among them, and a kind that each of them has and few others do: what
+/// its first seed aims at.
+const POOLS: [(&str, Aim); 12] = [
+    ("single", Aim::Lists),
+    ("snapshots", Aim::FreedBlocks),
+    ("dnodes", Aim::Attributes),
+    ("raidz-expanded", Aim::Indirect),
+    ("dedup-fast", Aim::Words),
+    ("encryption", Aim::ObjectSets),
+    ("legacy", Aim::Bonuses),
+    ("removed-vdev", Aim::Words),
+    ("redacted", Aim::Pointers),
+    ("properties", Aim::Zaps),
+    ("zil-slog", Aim::Logs),
+    ("posixacl", Aim::Dnodes),
 ];
 
 /// Changes what the whole process reads: one test at a time.
@@ -135,23 +136,23 @@ fn seeds(usual: Range<u64>) -> Range<u64> {
     ends.expect("CENOTE_HOSTILE_SEEDS is FIRST..END")
 }
 
-fn pools() -> Vec<Fixture> {
+fn pools() -> Vec<(Fixture, Aim)> {
     let only = std::env::var("CENOTE_HOSTILE_POOL").ok();
-    let wanted = POOLS.iter().filter(|name| only.as_deref().is_none_or(|only| only == **name));
-    wanted.map(|name| Fixture::open(name)).collect()
+    let wanted = POOLS.iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name));
+    wanted.map(|(name, aim)| (Fixture::open(name), *aim)).collect()
 }
 
 #[test]
 fn wrong_blocks_with_right_checksums_are_errors() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut tally = Tally::default();
-    // Each pool starts with another aim, so that few seeds have them all.
-    for (i, fixture) in pools().iter().enumerate() {
-        for seed in seeds(0..6) {
-            let seed = seed + 7 * i as u64;
-            let (aim, one_in) = spoil::plan(seed);
-            let what = format!("{} seed {seed} ({aim:?}, one in {one_in})", fixture.name());
-            spoil::start(seed);
+    for (i, (fixture, first)) in pools().iter().enumerate() {
+        // Each pool starts elsewhere, so that few seeds have every aim.
+        let base = 5 * i as u64;
+        for seed in seeds(0..8) {
+            let plan = if seed == 0 { (*first, 1) } else { spoil::plan(base + seed) };
+            let what = format!("{} seed {seed} ({:?}, one in {})", fixture.name(), plan.0, plan.1);
+            spoil::start(base + seed, plan);
             tally.run(&what, || work::use_everything(fixture));
             spoil::stop();
         }
@@ -162,7 +163,8 @@ fn wrong_blocks_with_right_checksums_are_errors() {
     tally.report("blocks");
     let untouched = |aim: &Aim| spoil::HITS[*aim as usize].load(Ordering::Relaxed) == 0;
     let untouched: Vec<Aim> = Aim::ALL.into_iter().filter(untouched).collect();
-    assert!(untouched.is_empty(), "never changed: {untouched:?}");
+    let is_whole = std::env::var_os("CENOTE_HOSTILE_POOL").is_none();
+    assert!(untouched.is_empty() || !is_whole, "never changed: {untouched:?}");
     // A pool that does not open tests little.
     assert!(2 * tally.opened >= tally.runs && 2 * tally.listed >= tally.runs);
     assert!(5 * tally.read >= 2 * tally.runs);

@@ -39,11 +39,13 @@ pub(crate) enum Aim {
     History,
     /// Intent logs.
     Logs,
+    /// Any of these, and what files contain.
+    Anything,
 }
 
 impl Aim {
     /// Every kind.
-    pub(crate) const ALL: [Aim; 13] = [
+    pub(crate) const ALL: [Aim; 14] = [
         Aim::Zaps,
         Aim::Dnodes,
         Aim::Bonuses,
@@ -57,16 +59,17 @@ impl Aim {
         Aim::Words,
         Aim::History,
         Aim::Logs,
+        Aim::Anything,
     ];
 
     /// Of how many blocks of that kind one is changed: what a pool has few of, and does not need to
     /// open, more often than what it needs.
     fn rates(self) -> [u64; 3] {
         match self {
-            Aim::Zaps | Aim::Dnodes => [40, 15, 6],
-            Aim::Bonuses | Aim::Pointers => [20, 8, 3],
-            Aim::Indirect | Aim::ObjectSets => [8, 4, 2],
-            Aim::Lists => [6, 3, 2],
+            Aim::Anything => [60, 20, 8],
+            Aim::Zaps | Aim::Dnodes => [24, 10, 4],
+            Aim::Bonuses | Aim::Pointers => [12, 5, 2],
+            Aim::Indirect | Aim::ObjectSets | Aim::Lists => [6, 3, 2],
             _ => [3, 2, 1],
         }
     }
@@ -84,7 +87,7 @@ pub(crate) fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What a seed aims at, and how often it hits: every thirteen seeds in a row have every aim.
+/// What a seed aims at, and how often it hits: every fourteen seeds in a row have every aim.
 pub(crate) fn plan(seed: u64) -> (Aim, u64) {
     let count = Aim::ALL.len() as u64;
     let aim = Aim::ALL[(seed % count) as usize];
@@ -92,14 +95,14 @@ pub(crate) fn plan(seed: u64) -> (Aim, u64) {
 }
 
 /// From now on blocks are changed as this seed says.
-pub(crate) fn start(seed: u64) {
-    let (aim, one_in) = plan(seed);
+pub(crate) fn start(seed: u64, (aim, one_in): (Aim, u64)) {
     zio::testing::set_mutator(Some(Box::new(move |bp, bytes| {
         let mut state = seed;
         for i in [0, 1, 10, 11] {
             state = next(&mut state) ^ bp.words()[i];
         }
-        if kinds(bp).contains(&aim) && next(&mut state) % one_in == 0 {
+        let is_meant = aim == Aim::Anything || kinds(bp).contains(&aim);
+        if is_meant && next(&mut state) % one_in == 0 {
             HITS[aim as usize].fetch_add(1, Ordering::Relaxed);
             change(aim, bytes, &mut state);
         }
@@ -134,7 +137,7 @@ fn kinds(bp: &BlockPtr) -> &'static [Aim] {
 }
 
 fn change(aim: Aim, bytes: &mut [u8], state: &mut u64) {
-    for _ in 0..=next(state) % 3 {
+    for _ in 0..=next(state) % 4 {
         let range = match aim {
             Aim::Dnodes | Aim::Bonuses | Aim::Pointers => slot_part(aim, bytes, state),
             _ => 0..bytes.len(),

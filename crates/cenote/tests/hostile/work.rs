@@ -17,7 +17,7 @@ const DATASETS_MAX: usize = 12;
 /// Bytes after which an archive is not written any further.
 const ARCHIVE_MAX: usize = 4 << 20;
 /// Bytes of block cache.
-const CACHE: usize = 8 << 20;
+const CACHE: usize = 48 << 20;
 
 /// How far a run got.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
