@@ -122,7 +122,7 @@ impl Walk<'_> {
     }
 
     fn is_wanted(&self, bp: &BlockPtr) -> bool {
-        !bp.is_hole() && bp.logical_birth() > self.newer_than
+        !bp.is_hole() && bp.accounting_birth() > self.newer_than
     }
 
     fn pointer(
