@@ -242,9 +242,17 @@ fn read_files(dataset: &Dataset, problems: &mut Problems) -> u64 {
                 problems.check(at(), node.readlink());
             }
             zpl::FileKind::Regular => {
-                let mut offset = 0;
-                while let Some(n) = problems.check(at(), node.read_at(offset, &mut buf)).filter(|n| *n > 0) {
-                    offset += n as u64;
+                // Holes of a sparse file may be of any size.
+                let mut from = 0;
+                while let Some(Some(data)) = problems.check(at(), node.next_data(from)) {
+                    let Some(end) = problems.check(at(), node.next_hole(data)) else { break };
+                    from = end.unwrap_or(data);
+                    for start in (data..from).step_by(PIECE) {
+                        problems.check(at(), node.read_at(start, &mut buf));
+                    }
+                    if from <= data {
+                        break;
+                    }
                 }
             }
             _ => {}

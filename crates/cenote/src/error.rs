@@ -13,9 +13,11 @@ pub enum Error {
     /// The pool could not be opened, or its own objects could not be read.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// No devices of the pool were found, and some of what was looked at could not be read.
-    #[error("no pool found; {} could not be looked at: {}", problems.len(), list(problems))]
+    /// No devices of the pool were found, and some of what was looked at is damaged or could not be read.
+    #[error("no such pool available: {wanted}; damaged or unreadable: {}", list(problems))]
     Search {
+        /// Name or guid that was asked for.
+        wanted: String,
         /// What could not be looked at, and why.
         problems: Vec<(PathBuf, String)>,
     },
@@ -64,7 +66,14 @@ pub enum Error {
     },
 }
 
+/// Problems named in a message.
+const LISTED_MAX: usize = 8;
+
 fn list(problems: &[(PathBuf, String)]) -> String {
-    let lines: Vec<String> = problems.iter().map(|(path, why)| format!("{}: {why}", path.display())).collect();
-    lines.join("; ")
+    let lines = problems.iter().take(LISTED_MAX).map(|(path, why)| format!("{}: {why}", path.display()));
+    let mut text = lines.collect::<Vec<_>>().join("; ");
+    if let Some(more) = problems.len().checked_sub(LISTED_MAX).filter(|more| *more > 0) {
+        text.push_str(&format!("; and {more} more"));
+    }
+    text
 }

@@ -5,7 +5,7 @@ use dmu::{ObjSet, Store};
 use dsl::Dsl;
 use dsl::keys::encryption_root;
 use format::{PoolGuid, Txg};
-use pool::Which;
+use pool::{PoolError, Which};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::VdevTree;
@@ -111,10 +111,14 @@ impl Pool {
             Ok(guid) => Which::Guid(PoolGuid(guid)),
             Err(_) => Which::Name(name.to_owned()),
         };
-        if found.leaves.is_empty() && !found.problems.is_empty() {
-            return Err(Error::Search { problems: found.problems });
+        let problems = found.problems.clone();
+        match pool::Pool::open(found, &which, &options.pool) {
+            // It may be what could not be looked at.
+            Err(PoolError::NoSuchPool { wanted, .. }) if !problems.is_empty() => {
+                Err(Error::Search { wanted, problems })
+            }
+            opened => Ok(Pool::from(opened?)),
         }
-        Ok(Pool::from(pool::Pool::open(found, &which, &options.pool)?))
     }
 
     /// The pool's name.

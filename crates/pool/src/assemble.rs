@@ -151,8 +151,8 @@ fn stand_in(kind: &str, id: u32, guid: u64) -> NvList {
     list
 }
 
-/// The label on a device that was valid when an uberblock was written.
-pub(crate) fn label_of(member: Member<'_>, txg: Txg) -> &PoolConfig {
+/// The label on a device that was valid when an uberblock was written; `None` if all are newer.
+pub(crate) fn label_of(member: Member<'_>, txg: Txg) -> Option<&PoolConfig> {
     let upto = member.leaf.probe.configs.iter().map(|found| &found.config).filter(|c| c.txg <= txg);
-    upto.max_by_key(|config| config.txg).unwrap_or(member.config)
+    upto.max_by_key(|config| config.txg)
 }

@@ -10,10 +10,12 @@ use vdev::tree::VdevError;
 #[non_exhaustive]
 pub enum PoolError {
     /// None of the devices belongs to such a pool.
-    #[error("no such pool available: {wanted}")]
+    #[error("no such pool available: {wanted}{}", others(found))]
     NoSuchPool {
         /// Name or guid that was asked for.
         wanted: String,
+        /// Names of the pools that were found.
+        found: Vec<String>,
     },
     /// Several pools have the name.
     #[error("more than one pool is named '{name}': {}; open it by guid", list(guids))]
@@ -38,6 +40,18 @@ pub enum PoolError {
         name: String,
         /// The limit that was asked for.
         limit: Option<Txg>,
+    },
+    /// The labels tell of a later state than any uberblock does.
+    #[error(
+        "pool '{name}' was written up to txg {labels}, but the newest uberblock left is that of txg {newest}; OpenOptions::recover (import -F) falls back to it, losing what is later"
+    )]
+    LostUberblocks {
+        /// The pool.
+        name: String,
+        /// Txg of the labels.
+        labels: Txg,
+        /// Txg of the newest uberblock.
+        newest: Txg,
     },
     /// The newest state of the pool cannot be read.
     #[error("pool '{name}' cannot be read as of txg {txg}{}", recovery_hint(older))]
@@ -94,25 +108,29 @@ pub enum PoolError {
     },
     /// Top-level vdevs that hold data cannot be opened.
     #[error(
-        "pool '{name}': {} cannot be opened; OpenOptions::allow_missing_tops reads what is left",
-        list(vdevs)
+        "pool '{name}': one or more devices is currently unavailable: {}; OpenOptions::allow_missing_devices reads what is left",
+        why.join(", ")
     )]
     MissingTops {
         /// The pool.
         name: String,
         /// Their indices.
         vdevs: Vec<VdevId>,
+        /// Each with the devices that it lacks.
+        why: Vec<String>,
     },
     /// Log devices cannot be opened, so the last synchronous writes may be lost.
     #[error(
-        "pool '{name}': log device {} is missing; OpenOptions::allow_missing_logs (import -m) ignores it",
-        list(vdevs)
+        "pool '{name}': the log device is unavailable: {}; OpenOptions::allow_missing_logs (import -m) ignores it",
+        why.join(", ")
     )]
     MissingLogs {
         /// The pool.
         name: String,
         /// Their indices.
         vdevs: Vec<VdevId>,
+        /// Each with the devices that it lacks.
+        why: Vec<String>,
     },
     /// The pool has no checkpoint.
     #[error("pool '{name}' has no checkpoint")]
@@ -159,6 +177,10 @@ pub enum PoolError {
 
 fn list(items: &[impl ToString]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn others(found: &[String]) -> String {
+    if found.is_empty() { String::new() } else { format!("; pools found here: {}", found.join(", ")) }
 }
 
 fn recovery_hint(older: &[Txg]) -> String {

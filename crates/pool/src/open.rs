@@ -15,6 +15,7 @@
 use crate::assemble::{Group, Member, aux_devices, groups, label_of};
 use crate::directory::{Directory, packed_list};
 use crate::features::Features;
+use crate::import::display_name;
 use crate::{Pool, PoolError, checkpoint, indirect, missing, space};
 use codec::checksum::Salt;
 use dmu::{KeyState, ObjSet, Store};
@@ -26,7 +27,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use vdev::scan::Found;
-use vdev::tree::{VdevState, VdevStatus};
+use vdev::tree::{Aux, VdevState, VdevStatus};
 use vdev::{Device, VdevTree};
 use zio::Zio;
 
@@ -127,7 +128,7 @@ impl Pool {
         let aux = aux_devices(found);
         let opener = Opener { group, devices: group.devices(&aux), opts };
         let opened = opener.open()?;
-        opener.check_missing(&opened)?;
+        opener.check_missing(&opened.tree)?;
         Pool::from_opened(opened, &opener.devices)
     }
 }
@@ -138,7 +139,10 @@ fn choose<'a>(all: &'a [Group<'a>], which: &Which, opts: &OpenOptions) -> Result
         named.iter().copied().filter(|g| opts.destroyed || !g.is_destroyed()).collect();
     match (&usable[..], &named[..]) {
         ([one], _) => Ok(one),
-        ([], []) => Err(PoolError::NoSuchPool { wanted: which.text() }),
+        ([], []) => {
+            let found = all.iter().map(|g| g.name().to_owned()).collect();
+            Err(PoolError::NoSuchPool { wanted: which.text(), found })
+        }
         ([], [gone, ..]) => Err(PoolError::Destroyed { name: gone.name().to_owned(), guid: gone.guid }),
         (several, _) => Err(PoolError::Ambiguous {
             name: several.first().map_or_else(String::new, |g| g.name().to_owned()),
@@ -184,6 +188,9 @@ impl Opener<'_> {
                 }
             }
         }
+        if let Some(missing) = self.missing_by_labels(&newest.uberblock) {
+            return Err(missing);
+        }
         let older = older.iter().map(|state| state.uberblock.txg).collect();
         Err(PoolError::Unreadable { name: self.name(), txg, older, cause: Box::new(cause) })
     }
@@ -202,7 +209,12 @@ impl Opener<'_> {
             let in_reach = self.opts.max_txg.is_none_or(|limit| uberblock.txg <= limit);
             let is_new = states.last().is_none_or(|last| last.uberblock.txg != uberblock.txg);
             if in_reach && is_new && uberblock.txg != Txg(0) {
-                states.push(state(uberblock, member));
+                let label = match self.label_at(uberblock.txg, member) {
+                    Some(label) => label,
+                    None if !states.is_empty() || self.opts.recover || self.opts.max_txg.is_some() => member.config,
+                    None => return Err(self.lost_uberblocks(uberblock.txg)),
+                };
+                states.push(State { uberblock: *uberblock, label });
             }
         }
         match states.first() {
@@ -215,6 +227,18 @@ impl Opener<'_> {
                 Ok(states)
             }
         }
+    }
+
+    /// The label that was valid at `txg`, of `member` if it has one.
+    fn label_at<'b>(&'b self, txg: Txg, member: Member<'b>) -> Option<&'b PoolConfig> {
+        let others = self.group.members.iter().copied();
+        std::iter::once(member).chain(others).find_map(|member| label_of(member, txg))
+    }
+
+    /// Labels are written before the uberblock of the same txg, and never all at once: if every label is
+    /// newer than the newest uberblock, later uberblocks were lost.
+    fn lost_uberblocks(&self, newest: Txg) -> PoolError {
+        PoolError::LostUberblocks { name: self.name(), labels: self.group.newest().txg, newest }
     }
 
     fn open_state(&self, state: &State<'_>) -> Result<Opened, PoolError> {
@@ -262,24 +286,45 @@ impl Opener<'_> {
     }
 
     /// Refuses a pool that misses what it cannot do without.
-    fn check_missing(&self, opened: &Opened) -> Result<(), PoolError> {
-        let lost = |log: bool| -> Vec<VdevId> {
+    fn check_missing(&self, tree: &VdevTree) -> Result<(), PoolError> {
+        let status = tree.status();
+        let lost = |log: bool| -> Vec<&VdevStatus> {
             let unusable = |v: &&VdevStatus| v.state < VdevState::Degraded && v.is_log == log;
-            opened.tree.status().children.iter().filter(unusable).map(|v| VdevId(v.id)).collect()
+            status.children.iter().filter(unusable).collect()
         };
         let (tops, logs) = (lost(false), lost(true));
+        let ids = |lost: &[&VdevStatus]| lost.iter().map(|v| VdevId(v.id)).collect();
+        let why = |lost: &[&VdevStatus]| lost.iter().map(|v| lacks(v)).collect();
         if !tops.is_empty() && !self.opts.allow_missing_tops {
-            return Err(PoolError::MissingTops { name: self.name(), vdevs: tops });
+            return Err(PoolError::MissingTops { name: self.name(), vdevs: ids(&tops), why: why(&tops) });
         }
         if !logs.is_empty() && !self.opts.allow_missing_logs {
-            return Err(PoolError::MissingLogs { name: self.name(), vdevs: logs });
+            return Err(PoolError::MissingLogs { name: self.name(), vdevs: ids(&logs), why: why(&logs) });
         }
         Ok(())
     }
+
+    /// Why the newest state cannot be read, if devices that are missing explain it.
+    fn missing_by_labels(&self, uberblock: &Uberblock) -> Option<PoolError> {
+        let tree = VdevTree::open(&self.group.tree().ok()?, &self.devices, uberblock.reflow).ok()?;
+        // A log holds nothing that is needed to read the state itself.
+        self.check_missing(&tree).err().filter(|error| matches!(error, PoolError::MissingTops { .. }))
+    }
 }
 
-fn state<'a>(uberblock: &Uberblock, member: Member<'a>) -> State<'a> {
-    State { uberblock: *uberblock, label: label_of(member, uberblock.txg) }
+/// A vdev that cannot be opened, and which of its devices are the reason.
+fn lacks(top: &VdevStatus) -> String {
+    let all = top.walk();
+    let leaves = all.iter().filter(|v| v.children.is_empty() && v.state < VdevState::Degraded).map(|v| {
+        let name = if v.kind == VdevKind::Missing { "no label tells of it".to_owned() } else { display_name(v) };
+        match v.aux {
+            Aux::TooSmall => format!("{name}: too small, it has {} bytes", v.device_size),
+            aux if aux.words().is_empty() => name,
+            aux => format!("{name}: {}", aux.words()),
+        }
+    });
+    let leaves = leaves.collect::<Vec<_>>().join(", ");
+    if top.children.is_empty() { leaves } else { format!("{} ({leaves})", display_name(top)) }
 }
 
 fn check_version(version: u64) -> Result<(), PoolError> {

@@ -48,7 +48,7 @@ fn by_name_by_guid_and_not_at_all() {
     let again = Pool::open(found(&fixture), &Which::Guid(pool.guid()), &defaults()).unwrap();
     assert_eq!((again.name(), again.txg()), (pool.name(), pool.txg()));
     match Pool::open(found(&fixture), &Which::Name("nosuch".into()), &defaults()) {
-        Err(PoolError::NoSuchPool { wanted }) => assert_eq!(wanted, "'nosuch'"),
+        Err(PoolError::NoSuchPool { wanted, .. }) => assert_eq!(wanted, "'nosuch'"),
         other => panic!("{other:?}"),
     }
 }

@@ -31,7 +31,7 @@ const SLOT_ASHIFTS: [Ashift; 4] = [Ashift(10), Ashift(11), Ashift(12), Ashift(13
 #[non_exhaustive]
 pub enum LabelProblem {
     /// The device is too small to hold four labels.
-    #[error("the device has {size} bytes, a leaf needs 64 MiB")]
+    #[error("it has {size} bytes, and no leaf is smaller than 64 MiB: its end is missing")]
     TooSmall {
         /// Bytes of the device.
         size: u64,
@@ -172,6 +172,12 @@ pub fn probe(device: &dyn Device) -> Probe {
         }
     }
     probe
+}
+
+/// The configuration in one of the front labels of something that is too small for a leaf: what is left
+/// of an image that was cut off.
+pub fn front_config(device: &dyn Device) -> Option<PoolConfig> {
+    (0..2).find_map(|label| read_config(device, label).ok())
 }
 
 /// Whether a device may be a leaf: a quick look for the trailer of a configuration at its labels.

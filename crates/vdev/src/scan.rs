@@ -15,7 +15,7 @@ use crate::device::window::WindowDevice;
 use crate::device::{Device, DeviceError};
 use crate::env::Env;
 use crate::gpt;
-use crate::label::{self, Probe};
+use crate::label::{self, LabelProblem, Probe};
 use format::{Txg, VdevGuid};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -168,7 +168,8 @@ fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
         let path = entry?.path();
         // Links are followed: /dev/disk/by-id is made of them.
         let Ok(meta) = std::fs::metadata(&path) else { continue };
-        let big_file = meta.is_file() && meta.len() >= format::label::DEVICE_MIN;
+        // Smaller than a leaf can be, but large enough to be the front of one.
+        let big_file = meta.is_file() && meta.len() >= format::label::LABEL_SIZE;
         if big_file || meta.file_type().is_block_device() {
             paths.push(path);
         }
@@ -191,15 +192,28 @@ fn block_devices() -> Vec<Candidate> {
     devices.into_iter().map(|(_, path)| Candidate { path, named: false }).collect()
 }
 
+/// Why something could not be looked at.
+#[derive(Debug, thiserror::Error)]
+enum LookError {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Label(#[from] LabelProblem),
+}
+
 /// Looks at one candidate: the leaf that it is, or those in its partitions.
-fn look(candidate: &Candidate, access: Access) -> Result<Vec<Leaf>, DeviceError> {
+fn look(candidate: &Candidate, access: Access) -> Result<Vec<Leaf>, LookError> {
     let device = match FileDevice::open(&candidate.path, access) {
         Ok(device) => Arc::new(device),
-        Err(error) if candidate.named || !is_ordinary(&error) => return Err(error),
+        Err(error) if candidate.named || !is_ordinary(&error) => return Err(error.into()),
         Err(_) => return Ok(Vec::new()),
     };
-    if device.size() < format::label::DEVICE_MIN {
-        return Ok(Vec::new());
+    let size = device.size();
+    if size < format::label::DEVICE_MIN {
+        return match label::front_config(&*device) {
+            Some(_) => Err(LabelProblem::TooSmall { size }.into()),
+            None => Ok(Vec::new()),
+        };
     }
     let direct = look_at(Arc::clone(&device) as Arc<dyn Device>, &candidate.path, false);
     // Back labels alone may be left over from before the disk was partitioned.
@@ -208,7 +222,7 @@ fn look(candidate: &Candidate, access: Access) -> Result<Vec<Leaf>, DeviceError>
     }
     match look_inside(&device, &candidate.path) {
         Ok(inside) if !inside.is_empty() => Ok(inside),
-        Err(error) if direct.is_none() => Err(error),
+        Err(error) if direct.is_none() => Err(error.into()),
         _ => Ok(direct.into_iter().collect()),
     }
 }
