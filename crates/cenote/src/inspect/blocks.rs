@@ -176,7 +176,8 @@ impl Count<'_> {
             self.report.embedded += 1;
             return;
         }
-        let may_be_shared = bp.is_dedup() || (self.cloned && !bp.obj_type().is_metadata() && bp.level() == Level(0));
+        let may_be_shared =
+            bp.is_dedup() || (self.cloned && !bp.obj_type().is_metadata() && bp.level() == Level(0));
         let place = bp.dvas().next().map(|dva| (dva.vdev, dva.offset));
         if may_be_shared && place.is_some_and(|place| !self.seen.insert(place)) {
             self.report.shared.add(bp);

@@ -20,7 +20,8 @@ pub struct FeatureCount {
 /// Features whose users are not datasets, but can be counted all the same.
 const OTHERS: [&str; 4] = ["redaction_bookmarks", "bookmark_written", "livelist", "redaction_list_spill"];
 /// Those that are counted last, if all others were right, and also where they are not enabled.
-const REMOVAL: [(&str, &str); 2] = [("device_removal", "device_removal"), ("obsolete_counts", "indirect_refcount")];
+const REMOVAL: [(&str, &str); 2] =
+    [("device_removal", "device_removal"), ("obsolete_counts", "indirect_refcount")];
 
 /// Counts the users of the features that datasets, bookmarks, clones and removed vdevs use. Features
 /// that the pool has not enabled are left out.

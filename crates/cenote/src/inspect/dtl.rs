@@ -21,6 +21,8 @@ pub struct DirtyTimes {
     pub name: String,
     /// Without it, something of its top-level vdev could not be read.
     pub required: bool,
+    /// The map of the txgs that it missed; 0: none.
+    pub map: ObjectId,
     /// Txgs that it missed, as recorded.
     pub missing: RangeSet,
     /// Txgs of which some part below was missed.
@@ -39,6 +41,7 @@ pub fn dirty_times(pool: &Pool) -> Result<DirtyTimes, Error> {
         guid: config.guid,
         name: pool.name().to_owned(),
         required: true,
+        map: ObjectId(0),
         missing: RangeSet::new(),
         partial: RangeSet::new(),
         outage: RangeSet::new(),
@@ -59,6 +62,7 @@ fn vdev(pool: &Pool, node: &VdevNode, status: &VdevStatus) -> Result<DirtyTimes,
         guid: node.guid,
         name: path.filter(|_| node.children.is_empty()).unwrap_or_else(|| node.kind.name().to_owned()),
         required: false,
+        map: node.dtl,
         missing: RangeSet::new(),
         partial: RangeSet::new(),
         outage: RangeSet::new(),

@@ -194,7 +194,9 @@ impl Marks<'_> {
         }
         if node.metaslab_array != ObjectId(0) {
             self.mark(node.metaslab_array);
-            for vdev in self.pool.spa().vdev_spaces()?.iter().filter(|v| u64::from(v.vdev.0) == u64::from(node.id)) {
+            for vdev in
+                self.pool.spa().vdev_spaces()?.iter().filter(|v| u64::from(v.vdev.0) == u64::from(node.id))
+            {
                 for id in vdev.metaslabs.iter().filter_map(|metaslab| metaslab.space_map) {
                     self.mark(id);
                 }

@@ -109,7 +109,9 @@ pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
 
 fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {
     let spa = pool.spa();
-    let (Some(node), Some(mapping)) = (spa.tree().top(vdev), spa.tree().indirect(vdev)) else { return Ok(None) };
+    let (Some(node), Some(mapping)) = (spa.tree().top(vdev), spa.tree().indirect(vdev)) else {
+        return Ok(None);
+    };
     let object = pool.mos().object(node.indirect_object)?;
     let corrupt = |_| object.corrupt("the header of the mapping of a removed vdev");
     let phys = MappingPhys::decode(object.bonus(), object.order()).map_err(corrupt)?;

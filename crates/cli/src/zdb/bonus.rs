@@ -1,10 +1,12 @@
 //! Bonus buffers of the pool's own objects, as `zdb -dddd` prints them.
 
 use super::bp::Long;
+use super::contents;
 use super::object::View;
 use crate::time::ctime;
 use cenote::inspect::Object;
 use format::dsl::{BpobjPhys, DatasetPhys, DirPhys};
+use format::ids::SwapClass;
 use format::{DecodeError, ObjType, ObjectId};
 use std::io::{self, Write};
 
@@ -21,9 +23,9 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
         ObjType::DSL_DATASET => {
             print_or(out, DatasetPhys::decode(bonus, order), |out, dataset| print_dataset(out, dataset, view))
         }
-        ObjType::BPOBJ_HDR => print_or(out, BpobjPhys::decode(bonus, order), |out, bpobj| {
-            print_bpobj(out, bpobj, view)
-        }),
+        ObjType::BPOBJ_HDR => {
+            print_or(out, BpobjPhys::decode(bonus, order), |out, bpobj| print_bpobj(out, bpobj, view))
+        }
         // Five numbers (docs/on-disk/22-mos-dsl.md, section 10).
         kind if kind.id() == HISTORY_OFFSETS => {
             let names = ["pool_create_len", "phys_max_off", "bof", "eof", "records_lost"];
@@ -31,6 +33,9 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
                 writeln!(out, "\t\t{name} = {value}")?;
             }
             Ok(())
+        }
+        kind if kind.id() & 0x80 != 0 && kind.swap_class() == SwapClass::U64 && view.detail > 5 => {
+            contents::print_numbers_in(out, object)
         }
         _ => Ok(()),
     }

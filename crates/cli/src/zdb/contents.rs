@@ -6,8 +6,8 @@ use super::text::put;
 use super::{chain, deadlists};
 use cenote::inspect::{DmuError, Object, Zap, ZapEntry, ZapKey, ZapStats};
 use format::dsl::BpobjPhys;
-use format::nvlist::NvList;
 use format::ids::SwapClass;
+use format::nvlist::NvList;
 use format::{BlockId, ObjType, ObjectId};
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ const NVLIST_MAX: u64 = 16 << 20;
 pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Result<()> {
     match object.dnode().obj_type {
         ObjType::PACKED_NVLIST => print_nvlist(out, object),
-        ObjType::BPOBJ if view.detail > 4 => print_bpobj(out, object),
+        ObjType::BPOBJ if view.detail > 4 => print_bpobj(out, object, view),
         // The keys of a dedup table are checksums, and there are many.
         ObjType::DDT_ZAP => print_zap(out, object, false),
         kind if kind.is_zap() => print_zap(out, object, true),
@@ -35,9 +35,10 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
     }
 }
 
-fn print_bpobj(out: &mut dyn Write, object: &Object) -> io::Result<()> {
+fn print_bpobj(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Result<()> {
+    let how = deadlists::Pointers { backwards: false, all: view.detail > 5 };
     match BpobjPhys::decode(object.bonus(), object.order()) {
-        Ok(phys) => deadlists::print_pointers(object, phys.num_blkptrs, false, out),
+        Ok(phys) => deadlists::print_pointers(object, phys.num_blkptrs, how, out),
         Err(_) => Ok(()),
     }
 }
@@ -48,8 +49,7 @@ const NUMBERS_MAX: u64 = 16 << 20;
 /// An array of 64-bit numbers, in hex, four in a line.
 fn print_numbers_of(out: &mut dyn Write, object: &Object) -> io::Result<()> {
     let mut left = (object.logical_end() / 8).min(NUMBERS_MAX);
-    let mut separator = "\t\t[";
-    let mut column = 0;
+    let mut array = Array { count: 0 };
     for block in 0..=object.dnode().maxblkid.0 {
         let here = (object.block_size() / 8).min(left);
         left -= here;
@@ -59,15 +59,43 @@ fn print_numbers_of(out: &mut dyn Write, object: &Object) -> io::Result<()> {
             Err(error) => return writeln!(out, "\t\t{}", chain(&error)),
         };
         for word in words.iter().take(usize::try_from(here).unwrap_or(0)) {
-            write!(out, "{separator}{word:x}")?;
-            column = (column + 1) % 4;
-            separator = if column == 0 { ",\n\t\t" } else { ", " };
+            array.print(out, *word)?;
         }
         if left == 0 {
             break;
         }
     }
     writeln!(out, "]")
+}
+
+/// A bonus that is an array of 64-bit numbers.
+pub(super) fn print_numbers_in(out: &mut dyn Write, object: &Object) -> io::Result<()> {
+    let mut array = Array { count: 0 };
+    for word in object.order().all_words(object.bonus()) {
+        array.print(out, word)?;
+    }
+    // The room of a bonus comes in pieces of 64 bytes.
+    while !array.count.is_multiple_of(8) {
+        array.print(out, 0)?;
+    }
+    writeln!(out, "]")
+}
+
+/// An array while it is printed.
+struct Array {
+    count: u64,
+}
+
+impl Array {
+    fn print(&mut self, out: &mut dyn Write, word: u64) -> io::Result<()> {
+        let before = match self.count {
+            0 => "\t\t[",
+            n if n % 4 == 0 => ",\n\t\t",
+            _ => ", ",
+        };
+        self.count += 1;
+        write!(out, "{before}{word:x}")
+    }
 }
 
 fn print_nvlist(out: &mut dyn Write, object: &Object) -> io::Result<()> {

@@ -2,7 +2,9 @@
 
 use super::bp::Long;
 use super::{Options, Verdict, chain, deadlists, dirty_times, object, zil};
-use cenote::inspect::{FeatureCount, Filesystem, ObjSet, Paths, census, leaked_objects, prop, removal_census};
+use cenote::inspect::{
+    FeatureCount, Filesystem, ObjSet, Paths, census, leaked_objects, prop, removal_census,
+};
 use cenote::{Dataset, Pool};
 use format::dnode::SLOT_SIZE;
 use format::objset::ObjsetType;
@@ -82,7 +84,7 @@ pub(super) fn print_all(pool: &Pool, options: &Options, out: &mut dyn Write) -> 
     let mut verdict = print_subject(&Subject::mos(pool), &[], options, out)?;
     if options.detail('d') > 2 {
         deadlists::print_pool(pool, options, out)?;
-        dirty_times::print(pool, out)?;
+        dirty_times::print(pool, options, out)?;
     }
     let datasets = match pool.datasets() {
         Ok(datasets) => children_first(pool, datasets),
@@ -349,7 +351,7 @@ fn print_subject(
     if detail < 2 {
         return Ok(verdict);
     }
-    if let (Some(dataset), true) = (&subject.dataset, detail > 2) {
+    if let Some(dataset) = &subject.dataset {
         deadlists::print(dataset, options, detail, out)?;
     }
     if objset.root().is_hole() {

@@ -1,8 +1,8 @@
 //! Deadlists, livelists and the lists of block pointers that they are made of.
 
 use super::bp::Short;
-use super::{Options, chain};
 use super::text::put;
+use super::{Options, chain};
 use cenote::inspect::{Bpobj, Deadlist, DslDataset, DslError, Object, Zap};
 use cenote::{Dataset, Pool};
 use format::blkptr::BLKPTR_SIZE;
@@ -71,7 +71,7 @@ pub(super) fn print_origin(pool: &Pool, options: &Options, out: &mut dyn Write) 
 }
 
 /// Prints what a dataset has let go and, of a clone, what it has written: totals; with four `d` the
-/// lists; with five their blocks.
+/// lists; with five their blocks; with two only that there are blocks that a removal moved.
 pub(super) fn print(
     dataset: &Dataset,
     options: &Options,
@@ -80,6 +80,7 @@ pub(super) fn print(
 ) -> io::Result<()> {
     let dsl = dataset.dsl();
     match dsl.deadlist() {
+        _ if detail < 3 => {}
         Ok(Some(list)) => print_list(dataset.pool(), "Deadlist", &list, options, detail, out)?,
         Ok(None) => {}
         Err(error) => eprintln!("zdb: the deadlist of {}: {}", dataset.name(), chain(&error)),
@@ -87,12 +88,14 @@ pub(super) fn print(
     match dsl.remap_deadlist() {
         Ok(Some(list)) => {
             writeln!(out, "ds_remap_deadlist:")?;
-            print_list(dataset.pool(), "Deadlist", &list, options, detail, out)?;
+            if detail > 2 {
+                print_list(dataset.pool(), "Deadlist", &list, options, detail, out)?;
+            }
         }
         Ok(None) => {}
         Err(error) => eprintln!("zdb: the remap deadlist of {}: {}", dataset.name(), chain(&error)),
     }
-    if dsl.is_snapshot() {
+    if dsl.is_snapshot() || detail < 3 {
         return Ok(());
     }
     let id = dsl.dir().livelist();
@@ -212,22 +215,32 @@ pub(super) fn print_bpobj(
             }
         }
     }
-    print_pointers(bpobj.object(), phys.num_blkptrs, true, out)?;
+    let how = Pointers { backwards: true, all: detail > 5 };
+    print_pointers(bpobj.object(), phys.num_blkptrs, how, out)?;
     writeln!(out)
 }
 
-/// The first `count` pointers in an object, one a line, the last first if `backwards`.
+/// How pointers are listed.
+#[derive(Clone, Copy)]
+pub(super) struct Pointers {
+    /// The last first.
+    pub(super) backwards: bool,
+    /// All addresses of each.
+    pub(super) all: bool,
+}
+
+/// The first `count` pointers in an object, one a line.
 pub(super) fn print_pointers(
     object: &Object,
     count: u64,
-    backwards: bool,
+    how: Pointers,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let per_block = (object.block_size() / BLKPTR_SIZE as u64).max(1);
     let count = count.min(object.logical_end() / BLKPTR_SIZE as u64);
     let blocks = count.div_ceil(per_block);
     for i in 0..blocks {
-        let blkid = if backwards { blocks - 1 - i } else { i };
+        let blkid = if how.backwards { blocks - 1 - i } else { i };
         let here = (count - blkid * per_block).min(per_block);
         let block = match object.block(BlockId(blkid)) {
             Ok(Some(block)) => block,
@@ -240,12 +253,12 @@ pub(super) fn print_pointers(
         let here = usize::try_from(here).unwrap_or(0);
         let mut pointers: Vec<BlockPtr> =
             BlockPtr::decode_all(block.bytes(), block.order()).take(here).collect();
-        if backwards {
+        if how.backwards {
             pointers.reverse();
         }
         for bp in &pointers {
             let freed = bits(bp.words()[FILL_WORD], 0, 1) == 1;
-            writeln!(out, "\t{}", Short { bp, all: false, freed })?;
+            writeln!(out, "\t{}", Short { bp, all: how.all, freed })?;
         }
     }
     Ok(())

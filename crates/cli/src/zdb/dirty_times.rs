@@ -1,16 +1,16 @@
 //! Dirty time logs: which txgs each vdev has missed.
 
-use super::chain;
+use super::{Options, chain, metaslabs};
 use cenote::Pool;
 use cenote::inspect::{DirtyTimes, dirty_times};
 use std::io::{self, Write};
 
 /// Prints the logs of all vdevs, those below another indented.
-pub(super) fn print(pool: &Pool, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn print(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     match dirty_times(pool) {
         Ok(root) => {
             writeln!(out, "\nDirty time logs:\n")?;
-            print_vdev(&root, 0, out)
+            print_vdev(pool, options, &root, 0, out)
         }
         Err(error) => {
             eprintln!("zdb: {}", chain(&error));
@@ -19,7 +19,13 @@ pub(super) fn print(pool: &Pool, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-fn print_vdev(vdev: &DirtyTimes, indent: usize, out: &mut dyn Write) -> io::Result<()> {
+fn print_vdev(
+    pool: &Pool,
+    options: &Options,
+    vdev: &DirtyTimes,
+    indent: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let word = if vdev.required { "required" } else { "expendable" };
     writeln!(out, "\t{:indent$}{} [DTL-{word}]", "", vdev.name)?;
     let below = indent + 2;
@@ -28,6 +34,9 @@ fn print_vdev(vdev: &DirtyTimes, indent: usize, out: &mut dyn Write) -> io::Resu
             let length = range.end - range.start;
             writeln!(out, "\t{:below$}{name} [{},{}) length {length}", "", range.start, range.end)?;
         }
+        if !set.is_empty() && options.detail('d') > 5 && vdev.map.0 != 0 {
+            metaslabs::print_map_of(pool, options, vdev.map, out)?;
+        }
     }
-    vdev.children.iter().try_for_each(|child| print_vdev(child, indent + 4, out))
+    vdev.children.iter().try_for_each(|child| print_vdev(pool, options, child, indent + 4, out))
 }

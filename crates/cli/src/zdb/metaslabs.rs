@@ -164,6 +164,22 @@ fn print_map(
     }
 }
 
+/// A map of txgs.
+pub(super) fn print_map_of(
+    pool: &Pool,
+    options: &Options,
+    id: ObjectId,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    match SpaceMap::open(pool.mos(), id) {
+        Ok(map) => print_map(pool, options, (id, map.phys()), (0, 0), out),
+        Err(error) => {
+            eprintln!("zdb: {}", chain(&error));
+            Ok(())
+        }
+    }
+}
+
 fn print_entry(entry: &Entry, index: u64, (start, shift): (u64, u32), out: &mut dyn Write) -> io::Result<()> {
     match entry {
         entry if entry.is_padding() => writeln!(out, "\t    [{index:>6}] PADDING"),
@@ -215,6 +231,7 @@ fn print_removed(
             writeln!(out, "obsolete space map object {id}:")?;
             // Its ranges are in bytes.
             print_map(pool, options, (*id, phys), (0, 0), out)?;
+            writeln!(out)?;
         }
     }
     writeln!(out)

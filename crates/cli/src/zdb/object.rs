@@ -153,7 +153,7 @@ fn print_blocks(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Re
     let dnode = object.dnode();
     let all = view.detail > 5;
     if let Some(bp) = &dnode.spill {
-        writeln!(out, "\nSpill block: {}", Short { bp, all: false, freed: false })?;
+        writeln!(out, "\nSpill block: {}", Short { bp, all, freed: false })?;
     }
     writeln!(out, "Indirect blocks:")?;
     let mut written = Ok(());

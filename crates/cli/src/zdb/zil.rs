@@ -1,6 +1,6 @@
 //! Intent logs: `zdb -i`. One `i` prints the head of each log, two its records, three what they
 //! say, four the blocks of the chain and the pointers in records, five pointers in full and the
-//! first bytes of what was written.
+//! first bytes of what was written, six everything.
 //!
 //! # What always holds
 //! - A log is only listed: nothing is replayed, and a chain ends where the last valid block does.
@@ -15,7 +15,7 @@ use format::{BlockPtr, Txg};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Bytes of written data that are shown.
+/// Bytes of written data that are shown unless everything is wanted.
 const DATA_SHOWN: usize = 20;
 
 /// Names of the attributes in the mask of a record, in the numbering of the real tool. Linux writes
@@ -221,7 +221,8 @@ impl Log<'_> {
             },
         };
         self.text.extend_from_slice(b"\t\t\t");
-        for byte in bytes.iter().take(DATA_SHOWN) {
+        let shown = if self.detail > 5 { bytes.len() } else { DATA_SHOWN };
+        for byte in bytes.iter().take(shown) {
             match byte {
                 b' '..=b'~' => write!(self.text, "{} ", char::from(*byte))?,
                 // The real tool prints the byte as a signed number.
