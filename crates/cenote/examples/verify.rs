@@ -57,7 +57,13 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::from(3));
         }
     };
-    println!("pool '{}' guid {} version {} txg {}", pool.name(), pool.guid(), pool.spa().version(), pool.spa().txg());
+    println!(
+        "pool '{}' guid {} version {} txg {}",
+        pool.name(),
+        pool.guid(),
+        pool.spa().version(),
+        pool.spa().txg()
+    );
     for (dataset, pass) in &args.keys {
         pool.load_key(dataset, pass.as_bytes())?;
     }
@@ -73,7 +79,16 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     println!("problems above the blocks: {}", problems.count);
     let whole = report.is_whole() && problems.count == 0;
-    println!("{}", if !whole { "DAMAGED" } else if report.is_clean() { "CLEAN" } else { "WHOLE" });
+    println!(
+        "{}",
+        if !whole {
+            "DAMAGED"
+        } else if report.is_clean() {
+            "CLEAN"
+        } else {
+            "WHOLE"
+        }
+    );
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -95,7 +110,10 @@ fn print_report(report: &Report) {
         println!("DAMAGE {} {:?} {:?} {}", damage.dataset, damage.place, damage.ranges, damage.cause);
     }
     let t = &report.totals;
-    println!("verified {} blocks, {} bytes, {} damaged, {} degraded", t.blocks, t.bytes, t.damaged, t.degraded);
+    println!(
+        "verified {} blocks, {} bytes, {} damaged, {} degraded",
+        t.blocks, t.bytes, t.damaged, t.degraded
+    );
 }
 
 /// The sum over all blocks, to compare with `zdb -b`.
@@ -129,7 +147,11 @@ struct Problems {
 }
 
 impl Problems {
-    fn check<T, E: Into<Box<dyn Error>>>(&mut self, what: impl std::fmt::Display, outcome: Result<T, E>) -> Option<T> {
+    fn check<T, E: Into<Box<dyn Error>>>(
+        &mut self,
+        what: impl std::fmt::Display,
+        outcome: Result<T, E>,
+    ) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),
             Err(error) => {
@@ -190,7 +212,9 @@ fn read_objects(name: &str, objset: &std::sync::Arc<inspect::ObjSet>, problems: 
     let (mut objects, mut bytes) = (0, 0);
     let mut next = format::ObjectId(1);
     let mut buf = vec![0; PIECE];
-    while let Some(Some(object)) = problems.check(format!("{name}: objects from {next}"), objset.next_object(next)) {
+    while let Some(Some(object)) =
+        problems.check(format!("{name}: objects from {next}"), objset.next_object(next))
+    {
         next = format::ObjectId(object.id().0 + 1);
         objects += 1;
         let at = || format!("{name} object {} ({})", object.id(), object.dnode().obj_type);

@@ -211,7 +211,9 @@ impl Opener<'_> {
             if in_reach && is_new && uberblock.txg != Txg(0) {
                 let label = match self.label_at(uberblock.txg, member) {
                     Some(label) => label,
-                    None if !states.is_empty() || self.opts.recover || self.opts.max_txg.is_some() => member.config,
+                    None if !states.is_empty() || self.opts.recover || self.opts.max_txg.is_some() => {
+                        member.config
+                    }
                     None => return Err(self.lost_uberblocks(uberblock.txg)),
                 };
                 states.push(State { uberblock: *uberblock, label });
@@ -316,8 +318,9 @@ impl Opener<'_> {
 fn lacks(top: &VdevStatus) -> String {
     let all = top.walk();
     let leaves = all.iter().filter(|v| v.children.is_empty() && v.state < VdevState::Degraded).map(|v| {
-        let name = if v.kind == VdevKind::Missing { "no label tells of it".to_owned() } else { display_name(v) };
+        let name = display_name(v);
         match v.aux {
+            _ if v.kind == VdevKind::Missing => format!("no device of top-level vdev {} was found", v.id),
             Aux::TooSmall => format!("{name}: too small, it has {} bytes", v.device_size),
             aux if aux.words().is_empty() => name,
             aux => format!("{name}: {}", aux.words()),

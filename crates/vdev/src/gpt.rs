@@ -55,7 +55,9 @@ fn read_mbr(disk: &dyn Device) -> Result<Option<Vec<Partition>>, DeviceError> {
         return Ok(None);
     }
     disk.read_at(&mut block, DeviceOffset(0))?;
-    let Some(entries) = block.get(446..510).filter(|_| block.ends_with(&[0x55, 0xaa])) else { return Ok(None) };
+    let Some(entries) = block.get(446..510).filter(|_| block.ends_with(&[0x55, 0xaa])) else {
+        return Ok(None);
+    };
     let mut found = Vec::new();
     for (i, entry) in entries.chunks_exact(16).enumerate() {
         let le = Endian::Little;

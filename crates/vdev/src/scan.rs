@@ -208,42 +208,50 @@ fn look(candidate: &Candidate, access: Access) -> Result<Vec<Leaf>, LookError> {
         Err(error) if candidate.named || !is_ordinary(&error) => return Err(error.into()),
         Err(_) => return Ok(Vec::new()),
     };
-    let size = device.size();
-    if size < format::label::DEVICE_MIN {
-        return match label::front_config(&*device) {
-            Some(_) => Err(LabelProblem::TooSmall { size }.into()),
-            None => Ok(Vec::new()),
-        };
-    }
     let direct = look_at(Arc::clone(&device) as Arc<dyn Device>, &candidate.path, false);
     // Back labels alone may be left over from before the disk was partitioned.
-    if direct.as_ref().is_some_and(|leaf| leaf.probe.configs.iter().any(|found| found.label < 2)) {
-        return Ok(direct.into_iter().collect());
+    let in_front = |leaf: &Leaf| leaf.probe.configs.iter().any(|found| found.label < 2);
+    if matches!(&direct, Ok(Some(leaf)) if in_front(leaf)) {
+        return Ok(direct?.into_iter().collect());
     }
     match look_inside(&device, &candidate.path) {
         Ok(inside) if !inside.is_empty() => Ok(inside),
-        Err(error) if direct.is_none() => Err(error.into()),
-        _ => Ok(direct.into_iter().collect()),
+        Err(error) if matches!(&direct, Ok(None)) => Err(error),
+        _ => Ok(direct?.into_iter().collect()),
     }
 }
 
-/// The leaf that a device is.
-fn look_at(device: Arc<dyn Device>, path: &Path, in_partition: bool) -> Option<Leaf> {
+/// The leaf that a device is. Fails if it is only the front of one.
+fn look_at(device: Arc<dyn Device>, path: &Path, in_partition: bool) -> Result<Option<Leaf>, LookError> {
+    let size = device.size();
+    if size < format::label::DEVICE_MIN {
+        let is_cut_off = label::front_config(&*device).is_some();
+        return if is_cut_off { Err(LabelProblem::TooSmall { size }.into()) } else { Ok(None) };
+    }
     if !label::looks_like_leaf(&*device) {
-        return None;
+        return Ok(None);
     }
     let probe = label::probe(&*device);
-    (!probe.is_empty()).then(|| Leaf { path: path.to_owned(), device, probe, in_partition })
+    let leaf = Leaf { path: path.to_owned(), device, probe, in_partition };
+    Ok((!leaf.probe.is_empty()).then_some(leaf))
 }
 
-/// Looks into the partitions of a disk that shows only as a whole.
-fn look_inside(disk: &Arc<FileDevice>, path: &Path) -> Result<Vec<Leaf>, DeviceError> {
+/// Looks into the partitions of a disk that shows only as a whole. Fails if none holds a leaf and one
+/// could not be looked at.
+fn look_inside(disk: &Arc<FileDevice>, path: &Path) -> Result<Vec<Leaf>, LookError> {
     let mut leaves = Vec::new();
+    let mut failure = None;
     for partition in gpt::partitions(&**disk)?.unwrap_or_default().iter().take(PARTITIONS_MAX) {
         let window = WindowDevice::new(Arc::clone(disk) as Arc<dyn Device>, partition.start, partition.len)?;
-        leaves.extend(look_at(Arc::new(window), path, true));
+        match look_at(Arc::new(window), path, true) {
+            Ok(leaf) => leaves.extend(leaf),
+            Err(error) => failure = Some(error),
+        }
     }
-    Ok(leaves)
+    match failure {
+        Some(error) if leaves.is_empty() => Err(error),
+        _ => Ok(leaves),
+    }
 }
 
 /// Failures that are no news when a whole folder is searched: no medium, no permission, no device.

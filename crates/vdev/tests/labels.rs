@@ -145,6 +145,55 @@ fn whole_disks_are_opened_through_their_partition() {
     assert!(config.vdev_tree.leaves().all(|leaf| leaf.whole_disk && leaf.kind == VdevKind::Disk));
 }
 
+/// A disk with an MBR whose partitions hold these files one after the other, 1 MiB apart.
+fn partitioned(path: &Path, files: &[std::path::PathBuf]) {
+    let mut disk = vec![0; 1 << 20];
+    for (i, file) in files.iter().enumerate() {
+        let contents = std::fs::read(file).unwrap();
+        let (entry, start) = (446 + 16 * i, (disk.len() / 512) as u32);
+        disk[entry + 4] = 0x83;
+        disk[entry + 8..entry + 12].copy_from_slice(&start.to_le_bytes());
+        disk[entry + 12..entry + 16].copy_from_slice(&((contents.len() / 512) as u32).to_le_bytes());
+        disk.extend(contents);
+        disk.resize(disk.len() + (1 << 20), 0);
+    }
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    std::fs::write(path, disk).unwrap();
+}
+
+#[test]
+fn every_partition_of_a_disk_is_looked_at_whatever_its_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut images = Fixture::open("mirror").images();
+    images.extend(Fixture::open("single").images());
+    partitioned(&folder.path().join("disk"), &images);
+    let found = scan(folder.path());
+    assert_eq!(found.leaves.len(), 3);
+    assert!(found.leaves.iter().all(|leaf| leaf.in_partition && leaf.probe.configs.len() == 4));
+    assert_eq!(found.problems, []);
+}
+
+#[test]
+fn the_front_of_an_image_that_was_cut_off_is_a_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = Fixture::open("single").images();
+    let whole = std::fs::read(&images[0]).unwrap();
+    std::fs::write(folder.path().join("cut"), &whole[..10 << 20]).unwrap();
+    partitioned(&folder.path().join("disk"), &images);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(folder.path().join("disk"))
+        .unwrap()
+        .set_len(40 << 20)
+        .unwrap();
+    let found = scan(folder.path());
+    assert!(found.leaves.is_empty());
+    let about: Vec<_> =
+        found.problems.iter().map(|(path, why)| (path.file_name().unwrap(), why.as_str())).collect();
+    assert_eq!(about.len(), 2, "{about:?}");
+    assert!(about.iter().all(|(_, why)| why.ends_with("no leaf is smaller than 64 MiB: its end is missing")));
+}
+
 #[test]
 fn spares_and_caches_are_found() {
     let found = scan(Fixture::open("classes").dir());

@@ -276,6 +276,39 @@ fn mirror_of_raidz() {
     assert_eq!(tree.psize_to_asize(VdevId(0), Psize(4096), Txg(5)), Some(Asize(6144)));
 }
 
+#[test]
+fn each_leaf_of_a_raidz_below_a_mirror_needs_only_its_share() {
+    let sides = (0..2).map(|side| {
+        let mut list =
+            interior("raidz", side, 40 + side as u64, (0..4).map(|i| leaf(i, guid(4 * side + i))).collect());
+        list.push("nparity", 1u64);
+        list
+    });
+    let usable = DISK - 0x48_0000;
+    let config = root(vec![as_top(interior("mirror", 0, 2, sides.collect()), Ashift(9), 4 * usable)]);
+    let mut media = media(0..8);
+    assert_eq!(open(&config, &media).status().state, VdevState::Online);
+    media.insert(guid(6), Arc::new(MemoryDevice::new(DISK - (1 << 20))));
+    let status = open(&config, &media).status();
+    let leaf = status.find(guid(6)).unwrap();
+    assert_eq!((leaf.state, leaf.aux), (VdevState::Unavail, Aux::TooSmall));
+}
+
+#[test]
+fn what_was_on_a_vdev_without_any_label_is_missing_not_out_of_range() {
+    let mut missing = NvList::new();
+    missing.push("type", "missing");
+    missing.push("id", 0u64);
+    missing.push("guid", 77u64);
+    let config = root(vec![missing]);
+    let tree = open(&config, &Media::new());
+    let dva = Dva { vdev: VdevId(0), offset: AllocOffset(1 << 30), asize: Asize(512), gang: false };
+    assert_eq!(tree.check(&dva, Psize(512)), Ok(()));
+    let read = tree.read(&extent(1 << 30, 512, 5), &|_| true);
+    assert_eq!(read.data, Err(VdevError::NoCopies));
+    assert_eq!(named(&read.faults), [(VdevGuid(77), FaultKind::Missing)]);
+}
+
 /// Tops: 0 a mirror, 1 a leaf, 2 removed onto 0 and 1, 3 removed onto 2 and 0.
 fn with_removed() -> (VdevNode, Media) {
     let removed = |id: usize| {
