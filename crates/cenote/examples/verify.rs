@@ -119,15 +119,10 @@ fn print_report(report: &Report) {
 /// The sum over all blocks, to compare with `zdb -b`.
 fn count(pool: &Pool) -> Result<(), Box<dyn Error>> {
     let report = inspect::blocks(pool, Check::Nothing, true)?;
+    let total = report.tally.total();
     println!(
-        "bp count {} ganged {} logical {} physical {} allocated {} log {} shared {}",
-        report.total.blocks,
-        report.total.gangs,
-        report.total.lsize,
-        report.total.psize,
-        report.total.asize,
-        report.log_blocks,
-        report.shared.asize
+        "bp count {} ganged {} logical {} physical {} allocated {}",
+        total.blocks, total.gangs, total.lsize, total.psize, total.asize
     );
     for problem in report.problems.iter().take(SHOWN_MAX) {
         println!("COUNT {problem}");
