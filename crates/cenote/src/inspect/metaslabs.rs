@@ -27,6 +27,8 @@ pub struct StoredMetaslab {
     pub map: Option<(ObjectId, SpaceMapPhys)>,
     /// Changes from this txg on are in the logs; 0: never flushed.
     pub unflushed_txg: Txg,
+    /// Set aside for the intent log.
+    pub is_embedded_log: bool,
 }
 
 impl StoredMetaslab {
@@ -94,6 +96,7 @@ pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
                 size: metaslab.size,
                 map,
                 unflushed_txg: metaslab.unflushed_txg,
+                is_embedded_log: false,
             });
         }
         all.push(VdevMetaslabs {

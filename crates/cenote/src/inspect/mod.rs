@@ -11,7 +11,9 @@ mod metaslabs;
 mod objects;
 mod paths;
 
-pub use blocks::{BlockCounts, BlockReport, Check, Damaged, Space, blocks};
+pub use blocks::{
+    BlockCounts, BlockReport, BlockUse, Check, Damaged, SIZE_ROWS, SizeRows, Space, Tally, blocks,
+};
 pub use census::{FeatureCount, census, removal_census};
 pub use dmu::traverse::Bookmark;
 pub use dmu::zap::{Zap, ZapEntry, ZapKey, ZapStats};

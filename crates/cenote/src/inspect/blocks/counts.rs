@@ -1,0 +1,175 @@
+//! What is counted of blocks, and by what.
+
+use format::{BlockPtr, BpKind, ObjType, VdevId};
+use std::collections::BTreeMap;
+
+/// What a block is counted as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BlockUse {
+    /// Part of an object of this type.
+    Object(ObjType),
+    /// In a list of blocks that wait to be freed.
+    DeferredFree,
+    /// Part of an object whose type describes itself.
+    Other,
+}
+
+impl BlockUse {
+    /// What the blocks of an object of this type are counted as.
+    pub fn of(kind: ObjType) -> BlockUse {
+        if kind.id() & 0x80 != 0 { BlockUse::Other } else { BlockUse::Object(kind) }
+    }
+
+    /// Metadata whatever its level.
+    pub fn is_metadata(self) -> bool {
+        matches!(self, BlockUse::Object(kind) if kind.is_metadata())
+    }
+}
+
+/// Powers of two from 512 bytes to 16 MiB.
+pub const SIZE_ROWS: usize = 16;
+
+/// Blocks by size: number and bytes.
+pub type SizeRows = [(u64, u64); SIZE_ROWS];
+
+/// Number and sizes of blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlockCounts {
+    /// Pointers to blocks, embedded ones included.
+    pub blocks: u64,
+    /// Of those, gang blocks.
+    pub gangs: u64,
+    /// Bytes before compression.
+    pub lsize: u64,
+    /// Bytes after compression.
+    pub psize: u64,
+    /// Bytes allocated, copies and parity included.
+    pub asize: u64,
+    /// Blocks by their size after compression, in sectors of 512 bytes.
+    pub sectors: BTreeMap<u64, u64>,
+}
+
+impl BlockCounts {
+    fn add(&mut self, bp: &BlockPtr) {
+        let (psize, asize) = sizes(bp);
+        self.blocks += 1;
+        self.gangs += u64::from(bp.kind() == BpKind::Gang);
+        self.lsize = self.lsize.saturating_add(bp.lsize().0);
+        self.psize = self.psize.saturating_add(psize);
+        self.asize = self.asize.saturating_add(asize);
+        *self.sectors.entry(psize >> 9).or_default() += 1;
+    }
+
+    /// Adds what another counted.
+    pub fn merge(&mut self, other: &BlockCounts) {
+        self.blocks += other.blocks;
+        self.gangs += other.gangs;
+        self.lsize = self.lsize.saturating_add(other.lsize);
+        self.psize = self.psize.saturating_add(other.psize);
+        self.asize = self.asize.saturating_add(other.asize);
+        for (sectors, n) in &other.sectors {
+            *self.sectors.entry(*sectors).or_default() += n;
+        }
+    }
+}
+
+/// Stored and allocated bytes; an embedded block has neither.
+fn sizes(bp: &BlockPtr) -> (u64, u64) {
+    match bp.kind() {
+        BpKind::Normal | BpKind::Gang => (bp.psize().0, bp.dvas().map(|dva| dva.asize.0).sum()),
+        BpKind::Embedded | BpKind::Hole | BpKind::Redacted => (0, 0),
+    }
+}
+
+/// Everything that is counted in one go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// By what they are and their level.
+    pub by_use: BTreeMap<(BlockUse, u8), BlockCounts>,
+    /// Embedded pointers by what is in them, each by its compressed bytes.
+    pub embedded: BTreeMap<u8, BTreeMap<u64, u64>>,
+    /// By size after compression.
+    pub by_psize: SizeRows,
+    /// By size before compression.
+    pub by_lsize: SizeRows,
+    /// By allocated size.
+    pub by_asize: SizeRows,
+    /// Bytes and number of further references to blocks of dedup tables.
+    pub deduped: (u64, u64),
+    /// Bytes and number of further references to cloned blocks.
+    pub cloned: (u64, u64),
+    /// Blocks with two copies or more on one vdev.
+    pub same_vdev: u64,
+    /// Blocks with two copies or more in one metaslab.
+    pub same_metaslab: u64,
+}
+
+impl Tally {
+    /// Counts a block; `shift` gives log2 of the size of the metaslabs of a vdev.
+    pub(super) fn add(&mut self, bp: &BlockPtr, used: BlockUse, level: u8, shift: &dyn Fn(VdevId) -> u32) {
+        self.by_use.entry((used, level)).or_default().add(bp);
+        if bp.is_embedded() {
+            let sizes = self.embedded.entry(bp.checksum_id()).or_default();
+            *sizes.entry(bp.psize().0).or_default() += 1;
+            return;
+        }
+        let (psize, asize) = sizes(bp);
+        for (rows, size) in
+            [(&mut self.by_psize, psize), (&mut self.by_lsize, bp.lsize().0), (&mut self.by_asize, asize)]
+        {
+            let row = size.checked_ilog2().map_or(0, |log| log.saturating_sub(9) as usize).min(SIZE_ROWS - 1);
+            if let Some((count, bytes)) = rows.get_mut(row) {
+                *count += 1;
+                *bytes = bytes.saturating_add(size);
+            }
+        }
+        self.dittos(bp, shift);
+    }
+
+    fn dittos(&mut self, bp: &BlockPtr, shift: &dyn Fn(VdevId) -> u32) {
+        let (mut vdev, mut metaslab) = (false, false);
+        let copies: Vec<_> = bp.dvas().collect();
+        for (i, a) in copies.iter().enumerate() {
+            for b in copies.iter().skip(i + 1).filter(|b| b.vdev == a.vdev) {
+                vdev = true;
+                let index = |offset: u64| offset.checked_shr(shift(a.vdev)).unwrap_or(0);
+                metaslab |= index(a.offset.0) == index(b.offset.0);
+            }
+        }
+        self.same_vdev += u64::from(vdev);
+        self.same_metaslab += u64::from(metaslab);
+    }
+
+    /// Adds what another counted.
+    pub(super) fn merge(&mut self, other: &Tally) {
+        for (key, counts) in &other.by_use {
+            self.by_use.entry(*key).or_default().merge(counts);
+        }
+        for (kind, sizes) in &other.embedded {
+            for (size, n) in sizes {
+                *self.embedded.entry(*kind).or_default().entry(*size).or_default() += n;
+            }
+        }
+        let pairs = [
+            (&mut self.by_psize, &other.by_psize),
+            (&mut self.by_lsize, &other.by_lsize),
+            (&mut self.by_asize, &other.by_asize),
+        ];
+        for (mine, theirs) in pairs {
+            for (a, b) in mine.iter_mut().zip(theirs) {
+                *a = (a.0 + b.0, a.1.saturating_add(b.1));
+            }
+        }
+        self.deduped = (self.deduped.0.saturating_add(other.deduped.0), self.deduped.1 + other.deduped.1);
+        self.cloned = (self.cloned.0.saturating_add(other.cloned.0), self.cloned.1 + other.cloned.1);
+        self.same_vdev += other.same_vdev;
+        self.same_metaslab += other.same_metaslab;
+    }
+
+    /// All blocks together.
+    pub fn total(&self) -> BlockCounts {
+        let mut total = BlockCounts::default();
+        self.by_use.values().for_each(|counts| total.merge(counts));
+        total
+    }
+}

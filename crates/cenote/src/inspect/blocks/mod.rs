@@ -1,0 +1,218 @@
+//! Counting every block that anything in a pool refers to, and comparing the sum with what the space
+//! maps say is allocated.
+//!
+//! # What always holds
+//! - A block is met once however many snapshots share it, by birth in the trees; further references
+//!   to blocks shared by deduplication or cloning are counted apart.
+//! - What is allocated but in no tree is counted too: frees that wait for their turn, datasets and
+//!   clones being destroyed, intent logs.
+//!
+//! Source: `docs/on-disk/15-space.md`, `22-mos-dsl.md`. Memory grows by some tens of bytes per block
+//! that a dedup table or a block reference table knows.
+
+mod counts;
+mod engine;
+
+pub use counts::{BlockCounts, BlockUse, SIZE_ROWS, SizeRows, Tally};
+
+use crate::verify::plan::Plan;
+use crate::{Error, Pool};
+use dmu::traverse::Bookmark;
+use dmu::zap::{Zap, ZapKey};
+use dmu::{KeyState, ObjSet, zil};
+use dsl::bpobj::Bpobj;
+use dsl::deadlist::Deadlist;
+use engine::{Engine, Found, Place, Setting, Walk};
+use format::dsl::{BPTREE_ENTRY_SIZE, BptreeEntry, BptreePhys};
+use format::{AllocOffset, BlockPtr, ObjType, ObjectId, Txg};
+use std::collections::{BTreeMap, HashSet};
+
+/// Frees that were put off to the next txg.
+const DEFERRED: &str = "sync_bplist";
+/// Blocks of destroyed snapshots, being freed.
+const FREEING: &str = "free_bpobj";
+/// Datasets being destroyed.
+const DESTROYING: &str = "bptree_obj";
+/// Destroyed clones.
+const DELETED_CLONES: &str = "com.delphix:deleted_clones";
+/// Threads that check blocks, at most.
+const THREADS_MAX: usize = 16;
+
+/// What the space maps say, and what was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes allocated by the space maps of all vdevs, those that only a checkpoint holds left out.
+    pub allocated: u64,
+    /// Bytes of all blocks that were found, each once.
+    pub found: u64,
+}
+
+/// An unreadable block.
+#[derive(Debug, Clone)]
+pub struct Damaged {
+    /// Its place.
+    pub at: Bookmark,
+    /// The pointer.
+    pub bp: BlockPtr,
+    /// Error number of Linux: 52 for a wrong checksum.
+    pub errno: i32,
+    /// Why it cannot be read.
+    pub why: String,
+}
+
+/// Everything that [`blocks`] found.
+#[derive(Debug, Clone, Default)]
+pub struct BlockReport {
+    /// What was counted.
+    pub tally: Tally,
+    /// Unreadable blocks, by place; the first ten thousand are kept.
+    pub damaged: Vec<Damaged>,
+    /// Numbers of unreadable blocks by error number.
+    pub errors: BTreeMap<i32, u64>,
+    /// Object sets and lists that could not be looked at.
+    pub problems: Vec<String>,
+    /// Sums to compare; absent if they were not asked for or something could not be looked at.
+    pub space: Option<Space>,
+}
+
+/// How much to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Check {
+    /// Only what is needed to find the blocks.
+    Nothing,
+    /// The checksums of metadata, of every copy.
+    Metadata,
+    /// The checksums of everything, of every copy.
+    Everything,
+}
+
+/// Counts all blocks of the pool; `compare` with the space maps.
+pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, Error> {
+    let plan = Plan::new(pool.spa(), &[]);
+    let (mut walks, mut problems) = engine::walks_of(&plan);
+    walks.extend(being_destroyed(pool, &mut problems)?);
+    let tops = pool.vdevs().tops();
+    let setting = Setting {
+        pool,
+        check,
+        clones: cloned_blocks(pool)?,
+        shifts: tops.map(|(vdev, node)| (vdev, node.metaslab_shift)).collect(),
+    };
+    let engine = Engine::new(setting, walks);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let mut found = engine.run(threads);
+    intent_logs(pool, &plan, &engine, &mut found, &mut problems);
+    for name in [DEFERRED, FREEING] {
+        if let Some(id) = pool.spa().directory().object(name)? {
+            count_list(pool, id, &engine, &mut found)?;
+        }
+    }
+    deleted_clones(pool, &engine, &mut found)?;
+    problems.append(&mut found.problems);
+    let Found { tally, damaged, errors, .. } = found;
+    let mut report = BlockReport { tally, damaged, errors, problems, space: None };
+    if compare && report.problems.is_empty() {
+        let spaces = pool.spa().vdev_spaces()?;
+        let allocated = spaces.iter().map(|vdev| vdev.allocated.saturating_sub(vdev.checkpoint)).sum();
+        let tally = &report.tally;
+        let found = tally.total().asize.saturating_sub(tally.deduped.0).saturating_sub(tally.cloned.0);
+        report.space = Some(Space { allocated, found });
+    }
+    Ok(report)
+}
+
+/// The blocks that the block reference tables know.
+fn cloned_blocks(pool: &Pool) -> Result<HashSet<Place>, Error> {
+    let mut clones = HashSet::new();
+    for table in pool.spa().clone_tables()? {
+        if table.phys.entries == ObjectId(0) {
+            continue;
+        }
+        for entry in Zap::open(&pool.mos().object(table.phys.entries)?)?.entries() {
+            if let ZapKey::Words(words) = entry?.key
+                && let Some(offset) = words.first()
+            {
+                clones.insert((table.vdev, AllocOffset(*offset)));
+            }
+        }
+    }
+    Ok(clones)
+}
+
+/// The logs of the heads. Blocks newer than the last txg are not in the space maps, unless an import
+/// has claimed them.
+fn intent_logs(pool: &Pool, plan: &Plan, engine: &Engine<'_>, found: &mut Found, problems: &mut Vec<String>) {
+    let last = pool.spa().txg();
+    for set in plan.sets.iter().filter(|set| set.id != 0 && !set.name.contains('@')) {
+        let Ok(objset) = &set.objset else { continue };
+        let claimed = objset.phys().zil.claim_txg;
+        let mut blocks = Vec::new();
+        let end = zil::walk(objset, &mut |bp, records| {
+            blocks.push(*bp);
+            let claims = records.flatten().filter_map(|record| record.pointers().ok()).flatten();
+            blocks.extend(claims.filter(|bp| claimed != Txg(0) && bp.logical_birth() >= claimed));
+            true
+        });
+        match end {
+            Ok(end) => blocks.extend(end),
+            Err(error) => problems.push(format!("{}: {error}", set.name)),
+        }
+        for bp in blocks {
+            let is_allocated = claimed != Txg(0) || bp.logical_birth() <= last;
+            if is_allocated && bp.validate().is_ok() && !bp.is_embedded() {
+                engine.count_loose(found, &bp, BlockUse::Object(ObjType::INTENT_LOG));
+            }
+        }
+    }
+}
+
+/// The blocks of a list of pointers. It keeps no checksums, so there is nothing to verify.
+fn count_list(pool: &Pool, id: ObjectId, engine: &Engine<'_>, found: &mut Found) -> Result<(), Error> {
+    Bpobj::open(pool.mos(), id)?.for_each(&mut |bp, _| {
+        engine.count_loose(found, bp, BlockUse::DeferredFree);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Datasets whose blocks are freed in the background.
+fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>, Error> {
+    let Some(id) = pool.spa().directory().object(DESTROYING)? else { return Ok(Vec::new()) };
+    let object = pool.mos().object(id)?;
+    let phys = BptreePhys::decode(object.bonus(), object.order())
+        .map_err(|_| object.corrupt("the header of the tree of destroyed datasets"))?;
+    let room = object.logical_end() / BPTREE_ENTRY_SIZE as u64;
+    let mut walks = Vec::new();
+    for index in phys.begin..phys.end.min(room) {
+        let mut raw = [0; BPTREE_ENTRY_SIZE];
+        object.read_at(index.saturating_mul(BPTREE_ENTRY_SIZE as u64), &mut raw)?;
+        let entry = BptreeEntry::decode(&raw, object.order())
+            .map_err(|_| object.corrupt("an entry of the tree of destroyed datasets"))?;
+        let key = if entry.bp.uses_crypt() { KeyState::Locked } else { KeyState::None };
+        match ObjSet::open(pool.store(), &entry.bp, 0, key) {
+            Ok(objset) => walks.push((objset, entry.birth)),
+            Err(error) => problems.push(format!("a destroyed dataset: {error}")),
+        }
+    }
+    Ok(walks)
+}
+
+/// Destroyed clones, whose blocks are in lists of what they wrote and let go.
+fn deleted_clones(pool: &Pool, engine: &Engine<'_>, found: &mut Found) -> Result<(), Error> {
+    let Some((_, lists)) = pool.spa().directory().zap(DELETED_CLONES)? else { return Ok(()) };
+    for entry in lists.entries() {
+        let Some(id) = entry?.u64() else { continue };
+        let list = Deadlist::open(pool.mos(), ObjectId(id))?;
+        let mut live: BTreeMap<[u64; 2], (BlockPtr, i64)> = BTreeMap::new();
+        list.for_each(&mut |bp, freed| {
+            if let Some(dva) = bp.dvas().next() {
+                live.entry(dva.to_words()).or_insert((*bp, 0)).1 += if freed { -1 } else { 1 };
+            }
+            Ok(())
+        })?;
+        for (bp, _) in live.into_values().filter(|(_, n)| *n > 0) {
+            engine.count_loose(found, &bp, BlockUse::DeferredFree);
+        }
+    }
+    Ok(())
+}
