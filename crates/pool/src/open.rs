@@ -18,7 +18,7 @@ use crate::features::Features;
 use crate::import::display_name;
 use crate::{Pool, PoolError, checkpoint, indirect, missing, space};
 use codec::checksum::Salt;
-use dmu::{KeyState, ObjSet, Store};
+use dmu::{DmuError, KeyState, ObjSet, Store};
 use dsl::Dsl;
 use format::config::{PoolConfig, VdevKind, VdevNode};
 use format::uberblock::Uberblock;
@@ -27,9 +27,9 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use vdev::scan::Found;
-use vdev::tree::{Aux, VdevState, VdevStatus};
+use vdev::tree::{Aux, FaultKind, VdevState, VdevStatus};
 use vdev::{Device, VdevTree};
-use zio::Zio;
+use zio::{Zio, ZioError};
 
 /// Version of pools with feature flags.
 const VERSION_FEATURES: u64 = 5000;
@@ -188,7 +188,9 @@ impl Opener<'_> {
                 }
             }
         }
-        if let Some(missing) = self.missing_by_labels(&newest.uberblock) {
+        if is_for_want_of_devices(&cause)
+            && let Some(missing) = self.missing_by_labels(&newest.uberblock)
+        {
             return Err(missing);
         }
         let older = older.iter().map(|state| state.uberblock.txg).collect();
@@ -306,12 +308,21 @@ impl Opener<'_> {
         Ok(())
     }
 
-    /// Why the newest state cannot be read, if devices that are missing explain it.
+    /// The top-level vdevs that the labels show to be missing. Removed ones have no labels either, so
+    /// this alone does not tell that a device is missing.
     fn missing_by_labels(&self, uberblock: &Uberblock) -> Option<PoolError> {
         let tree = VdevTree::open(&self.group.tree().ok()?, &self.devices, uberblock.reflow).ok()?;
         // A log holds nothing that is needed to read the state itself.
         self.check_missing(&tree).err().filter(|error| matches!(error, PoolError::MissingTops { .. }))
     }
+}
+
+/// The state would be readable if all devices were there.
+fn is_for_want_of_devices(cause: &PoolError) -> bool {
+    let PoolError::Dmu(DmuError::Zio { source: ZioError::Unreadable { faults, .. }, .. }) = cause else {
+        return false;
+    };
+    faults.iter().any(|fault| fault.kind == FaultKind::Missing)
 }
 
 /// A vdev that cannot be opened, and which of its devices are the reason.
