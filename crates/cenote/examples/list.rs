@@ -7,7 +7,7 @@ use cenote::{Error, OpenOptions, Pool};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let name = args.next().ok_or("which pool?")?;
-    let options = args.fold(OpenOptions::new(), |options, path| options.search(path));
+    let options = args.fold(OpenOptions::new(), cenote::OpenOptions::search);
     let pool = Pool::open(&name, &options)?;
     for dataset in pool.datasets()? {
         println!("{} ({})", dataset.name(), dataset.kind()?.name());

@@ -4,6 +4,9 @@
 //!
 //! Numbers of the images are those of `zdb -bcc` of OpenZFS 2.3.2.
 
+// The images under test are made and damaged here, as host files.
+#![allow(clippy::disallowed_types)]
+
 use cenote::inspect::{Check, blocks};
 use cenote::verify::{Options, Report, verify};
 use cenote::{Dataset, Error, OpenOptions, Pool};

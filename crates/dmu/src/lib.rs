@@ -6,7 +6,8 @@
 //!
 //! # What always holds
 //! - A pointer is followed only if it says what its place in the tree demands: level, type and
-//!   size. So a walk of a hostile pool ends, and never allocates more than a block at a time.
+//!   size. So a walk of a hostile pool never allocates more than a block at a time; that it ends,
+//!   although trees may repeat themselves, is the business of [`Room`] and [`Blocks`].
 //! - Blocks are cached by place and birth ([`arc`]), so snapshots and clones share the cache.
 //!
 //! Source: `docs/on-disk/20-dmu.md`, `21-zap.md`.
@@ -16,12 +17,14 @@ pub mod arc;
 mod error;
 mod object;
 mod objset;
+mod room;
 mod store;
 pub mod traverse;
 pub mod zap;
 pub mod zil;
 
 pub use error::DmuError;
-pub use object::Object;
+pub use object::{Blocks, Object};
 pub use objset::{KeyState, ObjSet};
+pub use room::Room;
 pub use store::Store;

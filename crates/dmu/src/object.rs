@@ -1,9 +1,10 @@
 //! Reading one object: its block tree, its bonus, its spill block, its holes.
 
 use crate::zap::ZapBlocks;
-use crate::{DmuError, ObjSet};
+use crate::{DmuError, ObjSet, Room};
 use format::dnode::Dnode;
-use format::{BlockId, BlockPtr, Endian, Level, ObjectId};
+use format::{BlockId, BlockPtr, Endian, Level, ObjType, ObjectId};
+use std::collections::HashSet;
 use std::sync::Arc;
 use zio::{Block, ZioError};
 
@@ -169,31 +170,126 @@ impl Object {
     /// The first offset at or after `offset` that is in a block, not a hole; `None` if there is none.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>, DmuError> {
         let size = self.block_size();
-        let mut blkid = offset / size;
-        while blkid <= self.dnode.maxblkid.0 {
-            let (bp, level) = self.descend(Level(0), BlockId(blkid))?;
-            if !bp.is_hole() {
-                return Ok(Some(offset.max(blkid.saturating_mul(size))));
-            }
-            // A hole at a higher level covers all blocks below it.
-            let Some(next) = next_sibling(blkid, self.dnode.epbs() * u32::from(level.0)) else { break };
-            blkid = next;
-        }
-        Ok(None)
+        let found = self.search(Wanted::Data, offset / size)?;
+        Ok(found.map(|blkid| offset.max(blkid.saturating_mul(size))))
     }
 
     /// The first offset at or after `offset` that is in a hole; [`Object::logical_end`] or `offset`,
     /// whichever is greater, if no hole comes before.
     pub fn next_hole(&self, offset: u64) -> Result<u64, DmuError> {
         let size = self.block_size();
-        let mut blkid = offset / size;
-        while blkid <= self.dnode.maxblkid.0 {
-            if self.descend(Level(0), BlockId(blkid))?.0.is_hole() {
-                return Ok(offset.max(blkid.saturating_mul(size)));
-            }
-            blkid += 1;
+        let found = self.search(Wanted::Hole, offset / size)?;
+        Ok(offset.max(found.map_or_else(|| self.logical_end(), |blkid| blkid.saturating_mul(size))))
+    }
+
+    /// The first block from `from` on that is one, or is none.
+    fn search(&self, wanted: Wanted, from: u64) -> Result<Option<u64>, DmuError> {
+        if from > self.dnode.maxblkid.0 {
+            return Ok(None);
         }
-        Ok(offset.max(self.logical_end()))
+        let mut search = Search { wanted, from, room: Room::new(self.objset.store()) };
+        let top = Level(self.dnode.nlevels - 1);
+        for (index, bp) in self.dnode.blkptrs.iter().enumerate() {
+            if let Some(found) = self.search_below(&mut search, top, index as u64, bp)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same below the pointer `index` of `level`. Levels fall, so that this ends.
+    fn search_below(
+        &self,
+        search: &mut Search,
+        level: Level,
+        index: u64,
+        bp: &BlockPtr,
+    ) -> Result<Option<u64>, DmuError> {
+        let shift = self.dnode.epbs() * u32::from(level.0);
+        let span = 1_u64.checked_shl(shift);
+        // What no block number reaches is beyond the end of every object.
+        let Some(first) = span.map_or((index == 0).then_some(0), |span| index.checked_mul(span)) else {
+            return Ok(None);
+        };
+        let last = span.map_or(u64::MAX, |span| first.saturating_add(span - 1));
+        if last < search.from || first > self.dnode.maxblkid.0 {
+            return Ok(None);
+        }
+        if bp.is_hole() || level.0 == 0 {
+            let is_wanted = bp.is_hole() == (search.wanted == Wanted::Hole);
+            return Ok(is_wanted.then_some(first.max(search.from)));
+        }
+        // A pointer counts the blocks below it (that of dnodes counts dnodes).
+        let is_full = self.dnode.obj_type != ObjType::DNODE && span.is_some_and(|span| bp.fill() >= span);
+        if is_full && search.wanted == Wanted::Hole {
+            return Ok(None);
+        }
+        if !search.room.take(bp, self.id.0, level.0, index) {
+            return Err(self.corrupt("its tree repeats itself"));
+        }
+        let block = self.read(bp, level)?;
+        let below = Level(level.0 - 1);
+        let passed = shift_right(search.from.saturating_sub(first), self.dnode.epbs() * u32::from(below.0));
+        let children = BlockPtr::decode_all(block.bytes(), block.order()).take(1 << self.dnode.epbs());
+        for (i, child) in children.enumerate().skip(usize::try_from(passed).unwrap_or(usize::MAX)) {
+            let Some(index) = (index << self.dnode.epbs()).checked_add(i as u64) else { break };
+            if let Some(found) = self.search_below(search, below, index, &child)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Its blocks one after the other from `first` on: how lists and logs are read.
+    pub fn blocks_from(&self, first: BlockId) -> Blocks {
+        Blocks { object: self.clone(), next: first, seen: HashSet::new() }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Data,
+    Hole,
+}
+
+/// A search going on.
+struct Search {
+    wanted: Wanted,
+    from: u64,
+    room: Room,
+}
+
+/// The blocks of a list or log in order. Such objects are of the pool itself, where no two pointers lead to
+/// one block: a list that a hostile pool made longer than what it has stored is found out.
+pub struct Blocks {
+    object: Object,
+    next: BlockId,
+    /// First addresses of the blocks and indirect blocks met.
+    seen: HashSet<[u64; 2]>,
+}
+
+impl Blocks {
+    /// The next block; `None` if it is a hole.
+    pub fn next_block(&mut self) -> Result<Option<Block>, DmuError> {
+        let id = self.next;
+        self.next = BlockId(id.0.saturating_add(1));
+        let epbs = self.object.dnode.epbs();
+        if self.object.dnode.nlevels > 1 && (self.seen.is_empty() || id.0.is_multiple_of(1 << epbs)) {
+            let above = self.object.block_ptr(Level(1), BlockId(shift_right(id.0, epbs)))?;
+            self.note(&above)?;
+        }
+        let bp = self.object.block_ptr(Level(0), id)?;
+        self.note(&bp)?;
+        self.object.block(id)
+    }
+
+    fn note(&mut self, bp: &BlockPtr) -> Result<(), DmuError> {
+        match bp.dvas().next() {
+            Some(dva) if !bp.is_embedded() && !self.seen.insert(dva.to_words()) => {
+                Err(self.object.corrupt("one block in two places of a list"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -214,11 +310,4 @@ impl ZapBlocks for Object {
 /// `value >> by`, also where `by` is 64 or more.
 fn shift_right(value: u64, by: u32) -> u64 {
     value.checked_shr(by).unwrap_or(0)
-}
-
-/// The first block after the group of `1 << shift` blocks that `blkid` is in.
-fn next_sibling(blkid: u64, shift: u32) -> Option<u64> {
-    let group = shift_right(blkid, shift).checked_add(1)?;
-    let next = group.checked_shl(shift)?;
-    (next.checked_shr(shift) == Some(group)).then_some(next)
 }

@@ -1,11 +1,12 @@
 //! An open object set: from the pointer in a dataset to objects by number.
 
+use crate::room::Memory;
 use crate::{DmuError, Object, Store};
 use codec::crypt::{DataKey, block as crypt_block};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::objset::{FLAG_USERACCOUNTING_COMPLETE, ObjsetPhys, ObjsetType};
-use format::{BlockId, BlockPtr, ObjType, ObjectId};
-use std::sync::Arc;
+use format::{BlockId, BlockPtr, Level, ObjType, ObjectId};
+use std::sync::{Arc, Mutex, PoisonError};
 use zio::ZioError;
 
 /// What is known about the key of an object set.
@@ -37,6 +38,8 @@ pub struct ObjSet {
     number: u64,
     phys: ObjsetPhys,
     key: KeyState,
+    /// Blocks of dnodes that [`ObjSet::next_object`] has met.
+    met: Mutex<Memory>,
 }
 
 impl ObjSet {
@@ -77,7 +80,14 @@ impl ObjSet {
                 return Err(at_root(ZioError::Crypt { bp: *root, source }));
             }
         }
-        Ok(Arc::new(ObjSet { store: Arc::clone(store), root: *root, number, phys, key }))
+        Ok(Arc::new(ObjSet {
+            store: Arc::clone(store),
+            root: *root,
+            number,
+            phys,
+            key,
+            met: Mutex::default(),
+        }))
     }
 
     /// The root block.
@@ -144,7 +154,8 @@ impl ObjSet {
         Err(none)
     }
 
-    /// The first object with a number of at least `from`, in order of numbers.
+    /// The first object with a number of at least `from`, in order of numbers. Fails where
+    /// the tree of the dnodes repeats itself: such a walk would not end.
     pub fn next_object(self: &Arc<Self>, from: ObjectId) -> Result<Option<Object>, DmuError> {
         let per_block = self.slots_per_block();
         let meta = self.meta_object();
@@ -155,14 +166,21 @@ impl ObjSet {
                 break;
             }
             let blkid = next / per_block;
+            // Where a walk goes on in a block it has been there already.
+            if blkid > from.0 / per_block {
+                let bp = meta.block_ptr(Level(0), BlockId(blkid))?;
+                let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+                if !met.note(&bp, blkid) {
+                    return Err(meta.corrupt("its tree repeats itself"));
+                }
+            }
             if let Some(block) = meta.block(BlockId(blkid))? {
                 for (slot, bytes) in DnodeSlots::new(block.bytes()) {
                     let id = ObjectId(blkid * per_block + slot as u64);
-                    if id.0 >= next && id.0 != 0 && bytes.first().is_some_and(|kind| *kind != 0) {
-                        if let Some(dnode) = self.decode(id, bytes, &block)? {
+                    if id.0 >= next && id.0 != 0 && bytes.first().is_some_and(|kind| *kind != 0)
+                        && let Some(dnode) = self.decode(id, bytes, &block)? {
                             return Ok(Some(Object::new(Arc::clone(self), id, Arc::new(dnode))));
                         }
-                    }
                 }
             }
             next = (blkid + 1) * per_block;

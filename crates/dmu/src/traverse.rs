@@ -7,9 +7,10 @@
 //! # What always holds
 //! - Memory is bounded by one block per level of the tree being visited.
 //! - An unreadable block ends the visit of its subtree, not of the object set.
+//! - A walk ends, although a hostile tree may repeat itself: see [`Room`].
 
 use crate::objset::DnodeSlots;
-use crate::{DmuError, ObjSet};
+use crate::{DmuError, ObjSet, Room};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::{BlockId, BlockPtr, Level, ObjType, ObjectId, Txg};
 use std::fmt;
@@ -64,7 +65,7 @@ pub trait Visitor {
 
 /// Visits the blocks of `objset` that are newer than `newer_than`.
 pub fn walk(objset: &Arc<ObjSet>, newer_than: Txg, visitor: &mut dyn Visitor) {
-    let mut walk = Walk { objset, newer_than, visitor };
+    let mut walk = Walk { objset, newer_than, room: Room::new(objset.store()), visitor };
     let root = *objset.root();
     let at = Bookmark { objset: objset.number(), object: ObjectId(0), level: -1, blkid: 0 };
     if root.logical_birth() <= newer_than || walk.visitor.block(&at, &root, None) != Step::Into {
@@ -76,7 +77,8 @@ pub fn walk(objset: &Arc<ObjSet>, newer_than: Txg, visitor: &mut dyn Visitor) {
 
 /// Visits the blocks of one object that are newer than `newer_than`.
 pub fn walk_object(object: &crate::Object, newer_than: Txg, visitor: &mut dyn Visitor) {
-    let mut walk = Walk { objset: object.objset(), newer_than, visitor };
+    let objset = object.objset();
+    let mut walk = Walk { objset, newer_than, room: Room::new(objset.store()), visitor };
     let _ = walk.dnode(object.id(), object.dnode());
 }
 
@@ -85,6 +87,7 @@ struct Stopped;
 struct Walk<'a> {
     objset: &'a Arc<ObjSet>,
     newer_than: Txg,
+    room: Room,
     visitor: &'a mut dyn Visitor,
 }
 
@@ -137,6 +140,12 @@ impl Walk<'_> {
             return Ok(());
         }
         let at = self.bookmark(object, level, blkid);
+        if !self.room.take(bp, object.0, level.0, blkid) {
+            let objset = self.objset.number();
+            let why = "its tree repeats itself";
+            self.visitor.unreadable(&at, bp, DmuError::Corrupt { objset, object, why });
+            return Err(Stopped);
+        }
         match self.visitor.block(&at, bp, Some(dnode)) {
             Step::Stop => return Err(Stopped),
             Step::Over => return Ok(()),

@@ -134,7 +134,8 @@ impl Bpobj {
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], Endian) -> Result<(), DslError> + 'a;
 
 /// Hands the first `count` items of `size` bytes to `visit`, as many at a time as a block holds. Such
-/// lists have no holes: one is an error, so that a list costs no more time than it has blocks.
+/// lists have no holes, and no block twice: either is an error, so that a list costs no more time than
+/// it has blocks.
 pub(crate) fn for_each_piece(
     object: &Object,
     count: u64,
@@ -143,16 +144,15 @@ pub(crate) fn for_each_piece(
 ) -> Result<(), DslError> {
     let per_block = (object.block_size() / size as u64).max(1);
     let mut left = count;
-    let mut block = 0;
+    let mut blocks = object.blocks_from(BlockId(0));
     while left > 0 {
         let here = left.min(per_block);
         let hole =
             || DslError::Mismatch { what: "holes of a list", object: object.id(), found: 1, expected: 0 };
-        let data = object.block(BlockId(block))?.ok_or_else(hole)?;
+        let data = blocks.next_block()?.ok_or_else(hole)?;
         let len = usize::try_from(here).unwrap_or(usize::MAX).saturating_mul(size);
         visit(data.bytes().get(..len).unwrap_or(data.bytes()), data.order())?;
         left -= here;
-        block += 1;
     }
     Ok(())
 }

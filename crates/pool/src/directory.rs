@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 /// The directory's object number.
 pub const OBJECT: ObjectId = ObjectId(1);
-/// Bytes of a packed list: configurations of thousands of devices are a few MiB.
-const PACKED_MAX: u64 = 64 << 20;
+/// Bytes of a packed list: configurations of thousands of devices are a few MiB. Decoded it may take ten
+/// times as much.
+const PACKED_MAX: u64 = 16 << 20;
 
 /// The object directory.
 #[derive(Clone)]
@@ -88,15 +89,16 @@ pub(crate) fn packed_list(mos: &Arc<ObjSet>, id: ObjectId) -> Result<NvList, Poo
     NvList::decode(&packed).map_err(PoolError::decode(id))
 }
 
-/// Reads a range of an object that has no holes there, and its byte order. A hole is an error, so
-/// that memory grows only with what is stored.
+/// Reads a range of an object that has no holes there, and its byte order. A hole is an error, and so is a
+/// block that came before, so that memory grows only with what is stored.
 pub(crate) fn read_whole(object: &Object, range: Range<u64>) -> Result<(Vec<u8>, Endian), PoolError> {
     let (mut bytes, mut order) = (Vec::new(), object.order());
     let size = object.block_size().max(1);
     let mut at = range.start;
+    let mut blocks = object.blocks_from(BlockId(at / size));
     while at < range.end {
         let hole = PoolError::Corrupt { object: object.id(), why: "a hole where data must be" };
-        let block = object.block(BlockId(at / size))?.ok_or(hole)?;
+        let block = blocks.next_block()?.ok_or(hole)?;
         let within = at % size;
         let len = (size - within).min(range.end - at);
         let (from, to) = (usize::try_from(within).ok(), usize::try_from(within + len).ok());

@@ -44,9 +44,10 @@ impl SpaceMap {
     ) -> Result<(), PoolError> {
         let id = self.object.id();
         let size = self.object.block_size().max(1);
+        let mut blocks = self.object.blocks_from(BlockId(0));
         for block in 0..self.phys.length.div_ceil(size) {
             let hole = PoolError::Corrupt { object: id, why: "a space map has a hole" };
-            let data = self.object.block(BlockId(block))?.ok_or(hole)?;
+            let data = blocks.next_block()?.ok_or(hole)?;
             let left = usize::try_from(self.phys.length - block * size).unwrap_or(usize::MAX);
             let bytes = data.bytes().get(..left).unwrap_or(data.bytes());
             for entry in entries(bytes, data.order()) {

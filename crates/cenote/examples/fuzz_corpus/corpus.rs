@@ -28,6 +28,7 @@ impl Corpus {
         self.insert(folder, target, format!("made-{special}"), bytes);
     }
 
+    #[allow(clippy::needless_pass_by_value)] // Callers make the name for this call alone.
     fn insert(&mut self, folder: &'static str, target: &'static str, name: String, bytes: Vec<u8>) {
         let most = if target == "whole_zaps" { ZAP_LEN_MAX } else { LEN_MAX };
         if bytes.len() > most {

@@ -6,6 +6,7 @@
 mod blocks;
 mod census;
 mod dtl;
+mod labels;
 mod leaks;
 mod metaslabs;
 mod objects;
@@ -22,21 +23,13 @@ pub use dsl::bpobj::Bpobj;
 pub use dsl::deadlist::Deadlist;
 pub use dsl::{Dataset as DslDataset, Dir, DslError, prop};
 pub use dtl::{DirtyTimes, dirty_times};
+pub use labels::{Labels, RingSlot, labels};
 pub use leaks::{LeakedObject, leaked_objects, space_map_counts};
 pub use metaslabs::{LogMap, RemovedVdev, StoredMetaslab, VdevMetaslabs, log_maps, metaslabs};
 pub use objects::{Segment, each_block, segments};
 pub use paths::Paths;
 pub use pool::space::Class;
 pub use pool::space_map::SpaceMap;
-pub use vdev::label::{FoundConfig, FoundUberblock, Probe, probe};
+pub use vdev::label::Probe;
 pub use zpl::FileKind;
 pub use zpl::Filesystem;
-
-use std::path::Path;
-use vdev::DeviceError;
-use vdev::device::file::{Access, FileDevice};
-
-/// The labels and uberblocks of a device or image file.
-pub fn labels(path: &Path) -> Result<Probe, DeviceError> {
-    Ok(probe(&FileDevice::open(path, Access::Auto)?))
-}

@@ -33,7 +33,7 @@ fn change(list: &NvList, state: &mut u64, left: &mut usize) -> NvList {
             leaf if hit(left) => *leaf = hurt(leaf, state),
             _ => {}
         }
-        changed.push(name.to_vec(), value);
+        changed.push(name, value);
     }
     changed
 }
@@ -121,8 +121,8 @@ pub(crate) fn use_spoiled(fixture: &Fixture, seed: u64) -> Depth {
     let mut state = seed;
     let whole = Search::in_paths(fixture.images()).run();
     // One device, or all of them in the same way.
-    let only = (next(&mut state) % 2 == 0).then(|| next(&mut state) as usize % whole.leaves.len().max(1));
-    let uberblock = next(&mut state) % 3 == 0;
+    let only = next(&mut state).is_multiple_of(2).then(|| next(&mut state) as usize % whole.leaves.len().max(1));
+    let uberblock = next(&mut state).is_multiple_of(3);
     let mut found = Found::default();
     for (i, leaf) in whole.leaves.iter().enumerate() {
         if only.is_some_and(|only| only != i) {
@@ -143,9 +143,9 @@ pub(crate) fn use_spoiled(fixture: &Fixture, seed: u64) -> Depth {
     let name = Which::Name(fixture.manifest().pool.clone());
     let options = OpenOptions {
         cache_bytes: 8 << 20,
-        allow_missing_tops: next(&mut state) % 2 == 0,
+        allow_missing_tops: next(&mut state).is_multiple_of(2),
         allow_missing_logs: true,
-        recover: next(&mut state) % 2 == 0,
+        recover: next(&mut state).is_multiple_of(2),
         ..OpenOptions::default()
     };
     match pool::Pool::open(&found, &name, &options) {

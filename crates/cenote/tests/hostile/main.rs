@@ -9,6 +9,7 @@
 //! for one pool with `CENOTE_HOSTILE_POOL=single`.
 
 mod labels;
+mod repeat;
 mod spoil;
 mod work;
 
@@ -61,6 +62,7 @@ struct Tally {
     verified: u64,
     most_held: usize,
     longest: Duration,
+    slowest: String,
     failures: Vec<String>,
 }
 
@@ -86,20 +88,25 @@ impl Tally {
             self.failures.push(format!("{what}: held {held} bytes"));
         }
         self.most_held = self.most_held.max(held);
-        self.longest = self.longest.max(begun.elapsed());
+        let elapsed = begun.elapsed();
+        if elapsed > self.longest {
+            self.longest = elapsed;
+            self.slowest = what.to_owned();
+        }
     }
 
     fn report(&self, title: &str) {
         println!(
             "{title}: {} runs, {} opened, {} listed their datasets, {} read files, {} verified blocks; \
-             at most {} MiB and {:?}",
+             at most {} MiB and {:?} ({})",
             self.runs,
             self.opened,
             self.listed,
             self.read,
             self.verified,
             self.most_held >> 20,
-            self.longest
+            self.longest,
+            self.slowest
         );
         assert!(self.failures.is_empty(), "{title}: {:#?}", self.failures);
     }
@@ -182,4 +189,21 @@ fn wrong_labels_with_right_checksums_are_errors() {
     }
     tally.report("labels");
     assert!(4 * tally.opened >= tally.runs);
+}
+
+#[test]
+fn trees_that_repeat_themselves_are_errors() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut tally = Tally::default();
+    for fixture in ["snapshots", "removed-vdev", "dnodes"].map(Fixture::open) {
+        for kind in repeat::TYPES {
+            let what = format!("{} repeating {kind}", fixture.name());
+            repeat::start(kind);
+            tally.run(&what, || work::use_everything(&fixture));
+            spoil::stop();
+            let changed = repeat::CHANGED.load(Ordering::Relaxed);
+            println!("{what}: {changed} dnodes and blocks changed");
+        }
+    }
+    tally.report("repetitions");
 }

@@ -102,7 +102,7 @@ pub(crate) fn start(seed: u64, (aim, one_in): (Aim, u64)) {
             state = next(&mut state) ^ bp.words()[i];
         }
         let is_meant = aim == Aim::Anything || kinds(bp).contains(&aim);
-        if is_meant && next(&mut state) % one_in == 0 {
+        if is_meant && next(&mut state).is_multiple_of(one_in) {
             HITS[aim as usize].fetch_add(1, Ordering::Relaxed);
             change(aim, bytes, &mut state);
         }

@@ -262,7 +262,7 @@ fn print_type(
     }
     let is_tree = levels.iter().any(|(level, _)| *level > 0);
     if detail > 2 && is_tree {
-        for (level, counts) in levels.iter().rev() {
+        for (level, counts) in levels.iter().rev().filter(|(_, counts)| counts.asize > 0) {
             print_row(counts, total, &format!("    L{level} {name}"), detail, out)?;
         }
     }

@@ -1,89 +1,188 @@
-//! The labels of a device: `zdb -l`.
+//! The labels of devices: `zdb -l`, with `-u` also the uberblocks. Repeating `l` adds how full the
+//! label is, then prints labels that say the same one by one; `-uuu` prints every slot of every ring.
 
-use super::nvprint::Indented;
+use super::nvprint::{Indented, Stats};
 use super::{Options, Verdict, uberblock};
-use cenote::inspect::{FoundUberblock, Probe, labels};
+use cenote::inspect::{Labels, RingSlot, labels};
+use format::config::PoolState;
+use format::l2arc::{CacheHeader, HEADER_MAGIC};
+use format::uberblock::Uberblock;
+use std::collections::HashSet;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const LABELS: usize = 4;
 const RULE: &str = "------------------------------------";
 
-/// Prints the labels of each device; exit 2 if one has none that is valid.
-pub(crate) fn print(options: &Options, devices: &[String], out: &mut dyn Write) -> io::Result<Verdict> {
-    let mut verdict = Verdict::Clean;
-    if devices.is_empty() {
-        eprintln!("zdb: no device named");
+/// Prints the labels of a device. None valid: exit code 2; some not valid: 1.
+pub(super) fn print(options: &Options, device: &str, out: &mut dyn Write) -> io::Result<Verdict> {
+    let Some(path) = find(device) else {
+        writeln!(out, "failed to find device {device}, try specifying absolute path instead")?;
         return Ok(Verdict::Failed);
+    };
+    let found = match labels(&path) {
+        Ok(found) => found,
+        Err(error) => {
+            let why = error_text(&path).unwrap_or_else(|| super::chain(&error));
+            writeln!(out, "cannot open '{}': {why}", path.display())?;
+            return Ok(Verdict::Failed);
+        }
+    };
+    let mut valid = 0;
+    let mut done: HashSet<(usize, u64)> = HashSet::new();
+    for label in 0..LABELS {
+        valid += usize::from(print_label(&found, label, &mut done, options, out)?);
     }
-    for device in devices {
-        let probe = match labels(Path::new(device)) {
-            Ok(probe) => probe,
-            Err(error) => {
-                eprintln!("cannot open '{device}': {}", super::chain(&error));
-                verdict = verdict.max(Verdict::Failed);
-                continue;
-            }
-        };
-        if print_device(&probe, options, out)? == 0 {
-            verdict = verdict.max(Verdict::Inconsistent);
+    if let (Some(header), false) = (&found.cache, options.has('q')) {
+        let is_cache = |label| found.probe.config_of_label(label).is_some_and(|c| c.state == PoolState::L2cache);
+        if (0..LABELS).any(is_cache) {
+            print_cache(header, out)?;
         }
     }
-    Ok(verdict)
+    Ok(match valid {
+        LABELS => Verdict::Clean,
+        0 => Verdict::Inconsistent,
+        _ => Verdict::Failed,
+    })
 }
 
-/// Prints a device and returns its number of valid labels. Labels that say the same are printed once.
-fn print_device(probe: &Probe, options: &Options, out: &mut dyn Write) -> io::Result<usize> {
-    let mut printed = [false; LABELS];
-    for label in 0..LABELS {
-        let Some(config) = probe.config_of_label(label) else {
-            writeln!(out, "failed to unpack label {label}")?;
-            continue;
-        };
-        if printed.get(label) == Some(&true) {
-            continue;
-        }
-        let same: Vec<usize> = (label..LABELS)
-            .filter(|other| probe.config_of_label(*other).is_some_and(|c| c.raw == config.raw))
-            .collect();
-        let shown = if options.count('l') > 2 { &same[..1] } else { &same[..] };
-        for other in shown {
-            if let Some(slot) = printed.get_mut(*other) {
-                *slot = true;
+/// A name without a folder is one in `/dev`, unless there is such a file here.
+fn find(device: &str) -> Option<PathBuf> {
+    let path = Path::new(device);
+    if path.is_absolute() || path.exists() {
+        return Some(path.to_owned());
+    }
+    let folders = ["/dev", "/dev/disk/by-id", "/dev/disk/by-path", "/dev/disk/by-partuuid", "/dev/mapper"];
+    folders.iter().map(|folder| Path::new(folder).join(device)).find(|path| path.exists())
+}
+
+/// The words of the system for why a file cannot be opened.
+fn error_text(path: &Path) -> Option<String> {
+    let error = std::fs::metadata(path).err()?;
+    Some(match error.kind() {
+        io::ErrorKind::NotFound => "No such file or directory".to_owned(),
+        io::ErrorKind::PermissionDenied => "Permission denied".to_owned(),
+        _ => error.to_string(),
+    })
+}
+
+/// Prints what is new in one label; true if it has a configuration.
+fn print_label(
+    found: &Labels,
+    label: usize,
+    done: &mut HashSet<(usize, u64)>,
+    options: &Options,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
+    let config = found.probe.config_of_label(label);
+    let mut head = Head { label, printed: options.has('q') };
+    match config {
+        Some(config) if !options.has('q') => {
+            let has_same = |other: &usize| found.probe.config_of_label(*other).is_some_and(|c| c.raw == config.raw);
+            let same: Vec<usize> = (0..LABELS).filter(has_same).collect();
+            if same.first() == Some(&label) || options.count('l') > 2 {
+                head.print(out)?;
+                write!(out, "{}", Indented { list: &config.raw, indent: 4 })?;
+                writeln!(out, "    labels = {}", numbers(&same))?;
+                if options.count('l') > 1 {
+                    write!(out, "{}", Stats(&config.raw))?;
+                }
             }
         }
-        if options.has('q') {
-            continue;
+        None if !options.has('q') => {
+            let word = if found.readable.get(label) == Some(&true) { "unpack" } else { "read" };
+            writeln!(out, "failed to {word} label {label}")?;
         }
-        writeln!(out, "{RULE}\nLABEL {label} \n{RULE}")?;
-        write!(out, "{}", Indented { list: &config.raw, indent: 4 })?;
-        writeln!(out, "    labels = {}", numbers(shown))?;
+        _ => {}
     }
     if options.has('u') {
-        print_ring(probe, out)?;
+        for slot in found.ring.iter().filter(|slot| slot.label == label) {
+            print_slot(found, slot, &mut head, done, options, out)?;
+        }
     }
-    Ok(probe.configs.len())
+    Ok(config.is_some())
+}
+
+/// The heading of a label, printed before the first thing that it has.
+struct Head {
+    label: usize,
+    printed: bool,
+}
+
+impl Head {
+    fn print(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        if std::mem::replace(&mut self.printed, true) {
+            return Ok(());
+        }
+        writeln!(out, "{RULE}\nLABEL {} \n{RULE}", self.label)
+    }
 }
 
 fn numbers(labels: &[usize]) -> String {
     labels.iter().map(|label| format!("{label} ")).collect()
 }
 
-/// Prints the uberblocks, each once with the labels that have it.
-fn print_ring(probe: &Probe, out: &mut dyn Write) -> io::Result<()> {
-    let mut all: Vec<&FoundUberblock> = probe.uberblocks.iter().collect();
-    all.sort_by_key(|found| (found.slot, found.label));
-    let mut done: Vec<(usize, &format::uberblock::Uberblock)> = Vec::new();
-    for found in &all {
-        if done.iter().any(|(slot, ub)| *slot == found.slot && **ub == found.uberblock) {
-            continue;
+/// Prints an uberblock, once for all labels that have it in the same slot.
+fn print_slot(
+    found: &Labels,
+    slot: &RingSlot,
+    head: &mut Head,
+    done: &mut HashSet<(usize, u64)>,
+    options: &Options,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let each = options.count('u') > 2;
+    let Some(ub) = &slot.uberblock else {
+        if each {
+            head.print(out)?;
+            writeln!(out, "    Uberblock[{}] invalid", slot.slot)?;
         }
-        done.push((found.slot, &found.uberblock));
-        let same = all.iter().filter(|o| o.slot == found.slot && o.uberblock == found.uberblock);
-        let labels: Vec<usize> = same.map(|o| o.label).collect();
-        writeln!(out, "    Uberblock[{}]", found.slot)?;
-        uberblock::print(out, &found.uberblock)?;
-        writeln!(out, "        labels = {}", numbers(&labels))?;
+        return Ok(());
+    };
+    if !done.insert((slot.slot, identity(ub))) && !each {
+        return Ok(());
+    }
+    head.print(out)?;
+    writeln!(out, "    Uberblock[{}]", slot.slot)?;
+    uberblock::print(out, ub)?;
+    let has_same = |other: &&RingSlot| other.slot == slot.slot && other.uberblock.as_ref() == Some(ub);
+    let same: Vec<usize> = found.ring.iter().filter(has_same).map(|other| other.label).collect();
+    writeln!(out, "        labels = {}", numbers(&same))?;
+    if !slot.is_verified && ub.txg.0 != 0 {
+        writeln!(out, "        checksum is wrong: not used by an import")?;
     }
     Ok(())
+}
+
+/// A number that differs between different uberblocks.
+fn identity(ub: &Uberblock) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    ub.encode().hash(&mut hasher);
+    hasher.finish()
+}
+
+fn print_cache(header: &CacheHeader, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{RULE}\nL2ARC device header\n{RULE}")?;
+    writeln!(out, "    magic: {HEADER_MAGIC}")?;
+    writeln!(out, "    version: {}", header.version)?;
+    writeln!(out, "    pool_guid: {}", header.pool_guid)?;
+    writeln!(out, "    flags: {}", header.flags)?;
+    for (i, newest) in header.newest.iter().enumerate() {
+        writeln!(out, "    start_lbps[{i}]: {}", newest.address.0)?;
+    }
+    writeln!(out, "    log_blk_ent: {}", header.log_entries)?;
+    writeln!(out, "    start: {}", header.start.0)?;
+    writeln!(out, "    end: {}", header.end.0)?;
+    writeln!(out, "    evict: {}", header.evict.0)?;
+    writeln!(out, "    lb_asize_refcount: {}", header.log_asize)?;
+    writeln!(out, "    lb_count_refcount: {}", header.log_count)?;
+    writeln!(out, "    trim_action_time: {}", header.trim_time)?;
+    writeln!(out, "    trim_state: {}\n", header.trim_state)?;
+    writeln!(out, "{RULE}\nL2ARC device log blocks\n{RULE}")?;
+    if header.newest.iter().all(|newest| newest.address.0 == 0) {
+        return writeln!(out, "No log blocks to read\n");
+    }
+    // They list what was cached, which nothing needs that reads the pool itself.
+    writeln!(out, "{} log blocks, not read\n", header.log_count)
 }

@@ -183,7 +183,11 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Vec<String>), String> {
 
 fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Result<Verdict> {
     if options.has('l') {
-        return labels::print(options, operands, out);
+        let Some(device) = operands.first() else {
+            eprint!("{USAGE}");
+            return Ok(Verdict::Failed);
+        };
+        return labels::print(options, device, out);
     }
     let Some((target, objects)) = operands.split_first() else {
         eprint!("zdb: no pool named\n{USAGE}");
@@ -197,12 +201,11 @@ fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Resul
             return Ok(Verdict::Failed);
         }
     };
-    if let Some(key) = &options.key {
-        if let Err(error) = pool.load_key(target, key.as_encoded_bytes()) {
+    if let Some(key) = &options.key
+        && let Err(error) = pool.load_key(target, key.as_encoded_bytes()) {
             eprintln!("zdb: can't load the key of '{target}': {}", chain(&error));
             return Ok(Verdict::Failed);
         }
-    }
     if target.len() > name.len() {
         return datasets::print_one(&pool, Some(target), objects, options, out);
     }

@@ -81,3 +81,100 @@ fn scalar_text(value: &NvValue) -> Option<String> {
     };
     written.ok().map(|()| text)
 }
+
+/// How full the part of a label is that holds the configuration, and what fills it.
+pub(super) struct Stats<'a>(pub(super) &'a NvList);
+
+/// Bytes of the part of a label that holds the configuration.
+const ROOM: usize = format::label::CONFIG_NVLIST_MAX;
+/// Bytes of a list beyond its pairs: version and flags, and the end.
+const LIST: usize = 16;
+/// Bytes before the first list: the encoding.
+const HEADER: usize = 4;
+
+/// Number of pairs of a kind, and their bytes.
+type Sum = (usize, usize);
+
+#[derive(Default)]
+struct Sums {
+    integers: Sum,
+    strings: Sum,
+    booleans: Sum,
+    lists: Sum,
+    /// Bytes of each leaf that is a child.
+    leaves: Vec<usize>,
+}
+
+impl Sums {
+    fn add(&mut self, list: &NvList) {
+        self.lists.0 += 1;
+        self.lists.1 += LIST;
+        for (name, value) in list.iter_bytes() {
+            // Two sizes, the length of the name, the type, the number of elements.
+            let pair = 20 + padded(name.len());
+            let put = |sum: &mut Sum, bytes: usize| *sum = (sum.0 + 1, sum.1 + bytes);
+            match value {
+                NvValue::Boolean => put(&mut self.booleans, pair),
+                NvValue::List(list) => {
+                    self.lists.1 += pair;
+                    self.add(list);
+                }
+                NvValue::ListArray(lists) => {
+                    self.lists.1 += pair;
+                    for list in lists {
+                        if !list.has("children") {
+                            self.leaves.push(HEADER + LIST + pairs(list));
+                        }
+                        self.add(list);
+                    }
+                }
+                value => match value.string_bytes() {
+                    Some(text) => put(&mut self.strings, pair + 4 + padded(text.len())),
+                    None => put(&mut self.integers, pair + 8 * value.count().max(1)),
+                },
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.integers.1 + self.strings.1 + self.booleans.1 + self.lists.1
+    }
+}
+
+/// Bytes of the pairs of a list.
+fn pairs(list: &NvList) -> usize {
+    let mut sums = Sums::default();
+    sums.add(list);
+    sums.bytes() - LIST
+}
+
+fn padded(len: usize) -> usize {
+    len.next_multiple_of(4)
+}
+
+impl fmt::Display for Stats<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sums = Sums { lists: (0, HEADER), ..Sums::default() };
+        sums.add(self.0);
+        let used = sums.bytes();
+        let percent = |part: usize, whole: usize| 100.0 * part as f64 / whole as f64;
+        writeln!(f, "\n\nZFS Label NVList Config Stats:")?;
+        let (free, share) = (ROOM.saturating_sub(used), percent(used, ROOM));
+        writeln!(f, "  {used} bytes used, {free} bytes free (using {share:>4.1}%)\n")?;
+        for (name, (count, bytes)) in [
+            ("   integers:", sums.integers),
+            ("    strings:", sums.strings),
+            ("   booleans:", sums.booleans),
+            ("    nvlists:", sums.lists),
+        ] {
+            writeln!(f, "{name} {count:>4} {bytes:>6} bytes ({:>5.2}%)", percent(bytes, used))?;
+        }
+        writeln!(f)?;
+        if let Some(largest) = sums.leaves.iter().max() {
+            let average = sums.leaves.iter().sum::<usize>() / sums.leaves.len();
+            writeln!(f, " leaf vdevs: {:>4} {average:>6} bytes average", sums.leaves.len())?;
+            writeln!(f, "{largest:>24} bytes largest")?;
+        }
+        writeln!(f)
+    }
+}

@@ -1,0 +1,75 @@
+//! The labels of a device, sound or not: what `zdb -l` prints.
+
+use format::l2arc::{CacheHeader, HEADER_SIZE};
+use format::label::{LABELS, RING_OFFSET, RING_SIZE, label_offset, ring_slot_size};
+use format::uberblock::Uberblock;
+use format::units::LABEL_START;
+use format::{Ashift, DeviceOffset};
+use std::path::Path;
+use vdev::device::file::{Access, FileDevice};
+use vdev::label::{Probe, probe};
+use vdev::{Device, DeviceError};
+
+/// A slot of the ring of uberblocks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RingSlot {
+    /// Number of the label.
+    pub label: usize,
+    /// Number of the slot.
+    pub slot: usize,
+    /// What is in it, if it can be an uberblock: only an import asks whether its checksum is right.
+    pub uberblock: Option<Uberblock>,
+    /// Its checksum is right.
+    pub is_verified: bool,
+}
+
+/// What is on a device.
+#[derive(Debug, Clone)]
+pub struct Labels {
+    /// Everything valid.
+    pub probe: Probe,
+    /// All slots of all labels that could be read, by label and slot.
+    pub ring: Vec<RingSlot>,
+    /// The header of a cache device.
+    pub cache: Option<CacheHeader>,
+    /// Labels that could be read, whatever is in them.
+    pub readable: [bool; LABELS],
+}
+
+/// The labels, uberblocks and cache header of a device or image file.
+pub fn labels(path: &Path) -> Result<Labels, DeviceError> {
+    let device = FileDevice::open(path, Access::Auto)?;
+    let probe = probe(&device);
+    let mut labels = Labels { ring: Vec::new(), cache: None, readable: [false; LABELS], probe };
+    if device.size() < format::label::DEVICE_MIN {
+        return Ok(labels);
+    }
+    let ashift = |config: &format::config::PoolConfig| config.vdev_tree.walk().find_map(|node| node.ashift);
+    let any = labels.probe.configs.iter().find_map(|found| ashift(&found.config));
+    for label in 0..LABELS {
+        let own = labels.probe.config_of_label(label).and_then(ashift);
+        let slots = read_ring(&device, label, own.or(any).unwrap_or(Ashift(10)), &labels.probe);
+        if let Some(readable) = labels.readable.get_mut(label) {
+            *readable = slots.is_some();
+        }
+        labels.ring.extend(slots.into_iter().flatten());
+    }
+    let mut header = vec![0; HEADER_SIZE];
+    if device.read_at(&mut header, DeviceOffset(LABEL_START)).is_ok() {
+        labels.cache = CacheHeader::decode(&header).ok();
+    }
+    Ok(labels)
+}
+
+fn read_ring(device: &dyn Device, label: usize, ashift: Ashift, probe: &Probe) -> Option<Vec<RingSlot>> {
+    let mut ring = vec![0; RING_SIZE];
+    let at = DeviceOffset(label_offset(label, device.size()).0 + RING_OFFSET);
+    device.read_at(&mut ring, at).ok()?;
+    let slots = ring.chunks_exact(ring_slot_size(ashift)).enumerate().map(|(slot, bytes)| RingSlot {
+        label,
+        slot,
+        uberblock: Uberblock::decode(bytes).ok(),
+        is_verified: probe.uberblocks.iter().any(|found| found.label == label && found.slot == slot),
+    });
+    Some(slots.collect())
+}
