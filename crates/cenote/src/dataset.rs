@@ -1,9 +1,9 @@
 //! A dataset of an open pool.
 
 use crate::{Error, Pool};
+use dmu::ObjSet;
 pub use dsl::dataset::DatasetKind;
 use dsl::keys::encryption_root;
-use dmu::ObjSet;
 use format::objset::ObjsetType;
 use std::sync::Arc;
 use zpl::{Filesystem, Node, Volume};

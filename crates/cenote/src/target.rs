@@ -24,7 +24,10 @@ impl Target {
     /// ```
     pub fn parse(text: &OsStr) -> Option<Target> {
         let bytes = text.as_bytes();
-        let split = bytes.windows(2).position(|w| w == b":/").or_else(|| bytes.len().checked_sub(1).filter(|i| bytes[*i] == b':'));
+        let split = bytes
+            .windows(2)
+            .position(|w| w == b":/")
+            .or_else(|| bytes.len().checked_sub(1).filter(|i| bytes[*i] == b':'));
         let (dataset, path) = match split {
             Some(at) => (&bytes[..at], Some(bytes[at + 1..].to_vec())),
             None => (bytes, None),

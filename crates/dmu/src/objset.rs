@@ -177,10 +177,13 @@ impl ObjSet {
             if let Some(block) = meta.block(BlockId(blkid))? {
                 for (slot, bytes) in DnodeSlots::new(block.bytes()) {
                     let id = ObjectId(blkid * per_block + slot as u64);
-                    if id.0 >= next && id.0 != 0 && bytes.first().is_some_and(|kind| *kind != 0)
-                        && let Some(dnode) = self.decode(id, bytes, &block)? {
-                            return Ok(Some(Object::new(Arc::clone(self), id, Arc::new(dnode))));
-                        }
+                    if id.0 >= next
+                        && id.0 != 0
+                        && bytes.first().is_some_and(|kind| *kind != 0)
+                        && let Some(dnode) = self.decode(id, bytes, &block)?
+                    {
+                        return Ok(Some(Object::new(Arc::clone(self), id, Arc::new(dnode))));
+                    }
                 }
             }
             next = (blkid + 1) * per_block;

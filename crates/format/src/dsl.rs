@@ -282,7 +282,8 @@ pub struct RedactionListPhys {
 impl RedactionListPhys {
     /// Reads the bonus (or spill) of a redaction list.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<RedactionListPhys, DecodeError> {
-        let [last_object, last_block, num_entries, num_snapshots] = order.words("redaction list", bytes, 0)?;
+        let [last_object, last_block, num_entries, num_snapshots] =
+            order.words("redaction list", bytes, 0)?;
         let snapshots = order
             .all_words(bytes.get(32..).unwrap_or(&[]))
             .take(usize::try_from(num_snapshots).unwrap_or(usize::MAX))

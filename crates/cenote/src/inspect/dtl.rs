@@ -159,6 +159,8 @@ fn lose(dirty: &mut DirtyTimes, node: &VdevNode, leaf: VdevGuid) {
 }
 
 #[cfg(test)]
+// A list of one range is meant as such.
+#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
 

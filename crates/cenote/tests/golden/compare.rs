@@ -26,7 +26,8 @@ pub(crate) fn open(fixture: &Fixture, how: &Open) -> Pool {
             options = options.search(image);
         }
     }
-    let pool = Pool::open(&fixture.manifest().pool, &options).unwrap_or_else(|error| panic!("{}", chain(&error)));
+    let pool =
+        Pool::open(&fixture.manifest().pool, &options).unwrap_or_else(|error| panic!("{}", chain(&error)));
     for dataset in &fixture.manifest().datasets {
         let root = dataset.property("encryptionroot") == Some(dataset.name.as_str());
         let format = dataset.property("keyformat").and_then(keys::material);

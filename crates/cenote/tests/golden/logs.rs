@@ -49,7 +49,8 @@ fn found(dataset: &Dataset) -> Log {
 fn compare(pool: &Pool, expected: &BTreeMap<String, Log>) {
     for dataset in pool.datasets().expect("datasets") {
         let none = Log::new();
-        let log = if dataset.dsl().is_snapshot() { &none } else { expected.get(dataset.name()).unwrap_or(&none) };
+        let log =
+            if dataset.dsl().is_snapshot() { &none } else { expected.get(dataset.name()).unwrap_or(&none) };
         if !dataset.dsl().is_snapshot() {
             assert_eq!(&found(&dataset), log, "{}", dataset.name());
         }

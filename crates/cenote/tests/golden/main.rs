@@ -167,6 +167,9 @@ fn no_fixture_is_left_out() {
     let (damaged, logs) = (include_str!("damage.rs"), include_str!("logs.rs"));
     for name in testkit::Fixture::names() {
         let quoted = format!("\"{name}\"");
-        assert!(this.contains(&quoted) || damaged.contains(&quoted) || logs.contains(&quoted), "{name} has no test");
+        assert!(
+            this.contains(&quoted) || damaged.contains(&quoted) || logs.contains(&quoted),
+            "{name} has no test"
+        );
     }
 }

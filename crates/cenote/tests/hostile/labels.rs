@@ -121,7 +121,8 @@ pub(crate) fn use_spoiled(fixture: &Fixture, seed: u64) -> Depth {
     let mut state = seed;
     let whole = Search::in_paths(fixture.images()).run();
     // One device, or all of them in the same way.
-    let only = next(&mut state).is_multiple_of(2).then(|| next(&mut state) as usize % whole.leaves.len().max(1));
+    let only =
+        next(&mut state).is_multiple_of(2).then(|| next(&mut state) as usize % whole.leaves.len().max(1));
     let uberblock = next(&mut state).is_multiple_of(3);
     let mut found = Found::default();
     for (i, leaf) in whole.leaves.iter().enumerate() {

@@ -57,7 +57,8 @@ pub(super) fn print_origin(pool: &Pool, options: &Options, out: &mut dyn Write) 
         let snapshots = head.snapshots()?;
         Ok(std::iter::once(head).chain(snapshots).collect())
     };
-    let found = datasets().and_then(|all| all.iter().map(cenote::inspect::DslDataset::deadlist).collect::<Result<Vec<_>, _>>());
+    let found = datasets()
+        .and_then(|all| all.iter().map(cenote::inspect::DslDataset::deadlist).collect::<Result<Vec<_>, _>>());
     match found {
         Ok(lists) => lists
             .iter()

@@ -34,7 +34,8 @@ pub(super) fn print(options: &Options, device: &str, out: &mut dyn Write) -> io:
         valid += usize::from(print_label(&found, label, &mut done, options, out)?);
     }
     if let (Some(header), false) = (&found.cache, options.has('q')) {
-        let is_cache = |label| found.probe.config_of_label(label).is_some_and(|c| c.state == PoolState::L2cache);
+        let is_cache =
+            |label| found.probe.config_of_label(label).is_some_and(|c| c.state == PoolState::L2cache);
         if (0..LABELS).any(is_cache) {
             print_cache(header, out)?;
         }
@@ -78,7 +79,8 @@ fn print_label(
     let mut head = Head { label, printed: options.has('q') };
     match config {
         Some(config) if !options.has('q') => {
-            let has_same = |other: &usize| found.probe.config_of_label(*other).is_some_and(|c| c.raw == config.raw);
+            let has_same =
+                |other: &usize| found.probe.config_of_label(*other).is_some_and(|c| c.raw == config.raw);
             let same: Vec<usize> = (0..LABELS).filter(has_same).collect();
             if same.first() == Some(&label) || options.count('l') > 2 {
                 head.print(out)?;

@@ -202,10 +202,11 @@ fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Resul
         }
     };
     if let Some(key) = &options.key
-        && let Err(error) = pool.load_key(target, key.as_encoded_bytes()) {
-            eprintln!("zdb: can't load the key of '{target}': {}", chain(&error));
-            return Ok(Verdict::Failed);
-        }
+        && let Err(error) = pool.load_key(target, key.as_encoded_bytes())
+    {
+        eprintln!("zdb: can't load the key of '{target}': {}", chain(&error));
+        return Ok(Verdict::Failed);
+    }
     if target.len() > name.len() {
         return datasets::print_one(&pool, Some(target), objects, options, out);
     }
