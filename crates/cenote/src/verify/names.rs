@@ -274,7 +274,11 @@ fn has_bytes(place: &Place) -> bool {
 /// Blocks of level 0 below a bookmark.
 fn leaf_blocks(at: &Bookmark, fan_out: u32) -> Range<u64> {
     let shift = u32::try_from(at.level).unwrap_or(0).saturating_mul(fan_out);
-    let scale = |blkid: u64| if shift >= 64 { u64::MAX } else { blkid.saturating_mul(1 << shift) };
+    let scale = |blkid: u64| match 1_u64.checked_shl(shift) {
+        Some(fan_out) => blkid.saturating_mul(fan_out),
+        None if blkid == 0 => 0,
+        None => u64::MAX,
+    };
     scale(at.blkid)..scale(at.blkid.saturating_add(1))
 }
 
