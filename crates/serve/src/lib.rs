@@ -2,7 +2,7 @@
 //!
 //! [`fuse`] speaks the kernel's protocol and knows nothing of pools: it serves any [`FsView`].
 //! [`pool_view`] is that view of a dataset, its snapshots and, when asked, its children.
-//! Errors become numbers of the system in one place, [`errno`].
+//! Errors become numbers of the system in one place, `errno`.
 //!
 //! Threads start here and nowhere else above the engine: one per descriptor of the mount.
 #![forbid(unsafe_code)]

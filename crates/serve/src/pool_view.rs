@@ -9,8 +9,8 @@
 //! that has: FUSE wants the root of a mount to be 1. The number shown for it is the real one.
 //!
 //! # Positions in a directory
-//! 0 `.`, 1 `..`, 2 `.zfs` where it is visible, [`ENTRIES`] the entries from the start, then the
-//! cursor after each entry, which is stateless. Child file systems come first, from [`CHILDREN`] on.
+//! 0 `.`, 1 `..`, 2 `.zfs` where it is visible, `ENTRIES` the entries from the start, then the
+//! cursor after each entry, which is stateless. Child file systems come first, from `CHILDREN` on.
 //!
 //! # What always holds
 //! - Listing `.zfs/snapshot` opens no snapshot.

@@ -14,7 +14,7 @@
 //! - What could not be looked at is in the report: it never makes a pool look whole.
 //!
 //! # Order
-//! [`plan`] lists the object sets -> threads walk them and check blocks ([`engine`]) -> [`names`]
+//! `plan` lists the object sets -> threads walk them and check blocks (`engine`) -> `names`
 //! turns what was met into files.
 
 mod engine;
