@@ -33,6 +33,8 @@ const DEFERRED: &str = "sync_bplist";
 const FREEING: &str = "free_bpobj";
 /// Datasets being destroyed.
 const DESTROYING: &str = "bptree_obj";
+/// Destroyed datasets that cannot be opened before the list is called damaged.
+const PROBLEMS_MAX: usize = 10_000;
 /// Destroyed clones.
 const DELETED_CLONES: &str = "com.delphix:deleted_clones";
 /// Threads that check blocks, at most.
@@ -188,6 +190,10 @@ fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>,
         object.read_at(index.saturating_mul(BPTREE_ENTRY_SIZE as u64), &mut raw)?;
         let entry = BptreeEntry::decode(&raw, object.order())
             .map_err(|_| object.corrupt("an entry of the tree of destroyed datasets"))?;
+        // A sparse object can claim any number of entries: the first that cannot be one ends the list.
+        if entry.bp.is_hole() || problems.len() >= PROBLEMS_MAX {
+            return Err(object.corrupt("an entry of the tree of destroyed datasets").into());
+        }
         let key = if entry.bp.uses_crypt() { KeyState::Locked } else { KeyState::None };
         match ObjSet::open(pool.store(), &entry.bp, 0, key) {
             Ok(objset) => walks.push((objset, entry.birth)),
