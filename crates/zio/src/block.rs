@@ -17,6 +17,16 @@ impl Block {
         Block { bytes: Arc::new(bytes), order }
     }
 
+    /// A block of bytes that somebody else holds too.
+    pub fn shared(bytes: Arc<Vec<u8>>, order: Endian) -> Block {
+        Block { bytes, order }
+    }
+
+    /// The bytes, shared.
+    pub fn share(&self) -> Arc<Vec<u8>> {
+        Arc::clone(&self.bytes)
+    }
+
     /// The contents.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -20,6 +20,7 @@ mod error;
 mod gang;
 mod log_blocks;
 mod read;
+mod tx;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -27,3 +28,4 @@ pub use block::Block;
 pub use error::ZioError;
 pub use log_blocks::LogBlock;
 pub use read::{Checked, ReadPolicy, Zio};
+pub use tx::AllocTx;
