@@ -1,13 +1,20 @@
 //! ZAP blocks: the micro ZAP, and header, pointer table and leaves of the fat ZAP
 //! (docs/on-disk/21-zap.md).
 //!
-//! A ZAP maps names to arrays of integers. This module reads single blocks; `dmu::zap` finds the
+//! A ZAP maps names to arrays of integers. This module reads and changes single blocks; `dmu::zap` finds the
 //! blocks, walks the leaves in order and knows about normalized names.
 //!
 //! # What always holds
 //! - Nothing here trusts a count, a chunk number or a chain: every walk inside a leaf is bounded by
 //!   the number of its chunks.
 //! - Values and names come out as stored: packed, big-endian; [`MicroEntry`] values are host integers.
+
+mod write;
+
+pub use write::{
+    LeafMut, MICRO_NAME_MAX, NewEntry, ZapBlockKind, clear_micro_entry, new_leaf, new_micro, set_micro_entry,
+    set_micro_value, to_little,
+};
 
 use crate::endian::bits;
 use crate::{BlockId, DecodeError, Endian};
@@ -348,8 +355,7 @@ impl<'a> Leaf<'a> {
             return Err(DecodeError::Magic { what: WHAT, found: magic.into(), expected: LEAF_MAGIC.into() });
         }
         let buckets = block.len() / 32;
-        // Chunk numbers are 16 bits wide, the last of them means "end".
-        let chunks = ((block.len() - 2 * buckets) / CHUNK_SIZE - 2).min(usize::from(CHAIN_END));
+        let chunks = Leaf::chunks_of(block.len());
         let prefix = order.u64(WHAT, block, 16)?;
         let prefix_len = u32::from(order.u16(WHAT, block, 32)?);
         if prefix_len > 64 - (shift - 5) || prefix.checked_shr(prefix_len).unwrap_or(0) != 0 {
