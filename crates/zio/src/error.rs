@@ -1,12 +1,13 @@
-//! Why a block could not be read.
+//! Why a block could not be read, written or freed.
 
+use crate::AllocError;
 use codec::checksum::ChecksumError;
 use codec::compress::DecompressError;
 use codec::crypt::CryptError;
 use format::{BlockPtr, DecodeError};
 use vdev::tree::{Fault, VdevError};
 
-/// A block that could not be read.
+/// What could not be done with a block.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZioError {
@@ -71,6 +72,46 @@ pub enum ZioError {
         /// The pointer.
         bp: BlockPtr,
     },
+    /// There is nobody to allocate from: the pool is open for reading only.
+    #[error("{bp}: the pool is open for reading only")]
+    ReadOnly {
+        /// The pointer: of a block to be written, that to what stands there.
+        bp: BlockPtr,
+    },
+    /// No space, not even in pieces; or an extent cannot be freed or claimed.
+    #[error("{bp}: space")]
+    Allocate {
+        /// The pointer, without addresses if there was no space for any.
+        bp: BlockPtr,
+        /// Why.
+        #[source]
+        source: AllocError,
+    },
+    /// No device took the block, in two places.
+    #[error("{bp}: no device took it")]
+    Unwritable {
+        /// The pointer, with the place tried last.
+        bp: BlockPtr,
+        /// The last reason the vdevs gave.
+        #[source]
+        source: VdevError,
+    },
+    /// An address is not in the pool.
+    #[error("{bp}: an address that is not in the pool")]
+    Misplaced {
+        /// The pointer.
+        bp: BlockPtr,
+        /// What is wrong with it.
+        #[source]
+        source: VdevError,
+    },
+    /// Writes did not become durable. Not the error of one block.
+    #[error("writes may not be durable")]
+    Flush {
+        /// Why.
+        #[source]
+        source: VdevError,
+    },
     /// The data was left out of the stream that this dataset was received from.
     #[error("{bp}: redacted")]
     Redacted {
@@ -80,7 +121,7 @@ pub enum ZioError {
 }
 
 impl ZioError {
-    /// The pointer that could not be followed.
+    /// The pointer that could not be followed or made; a hole if the error is not of one block.
     pub fn bp(&self) -> &BlockPtr {
         match self {
             ZioError::BadPointer { bp, .. }
@@ -90,7 +131,12 @@ impl ZioError {
             | ZioError::Decompress { bp, .. }
             | ZioError::Crypt { bp, .. }
             | ZioError::Locked { bp }
+            | ZioError::ReadOnly { bp }
+            | ZioError::Allocate { bp, .. }
+            | ZioError::Unwritable { bp, .. }
+            | ZioError::Misplaced { bp, .. }
             | ZioError::Redacted { bp } => bp,
+            ZioError::Flush { .. } => &BlockPtr::HOLE,
         }
     }
 }

@@ -14,7 +14,7 @@ use vdev::tree::{Extent, Fault, Read, VdevError};
 /// Gangs within gangs. OpenZFS splits a block into three at a time down to 512 bytes: 16 MiB needs ten.
 const MAX_DEPTH: usize = 16;
 /// Bytes of a classic header.
-const HEADER_SIZE: usize = 512;
+pub(crate) const HEADER_SIZE: usize = 512;
 /// Bytes of the trailer: magic and four words.
 const TRAILER_SIZE: usize = 40;
 const TRAILER_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
@@ -27,22 +27,9 @@ pub(crate) fn read(
     depth: usize,
 ) -> Result<Vec<u8>, ZioError> {
     let bad = |why| ZioError::Gang { bp: *bp, why };
-    if depth >= MAX_DEPTH {
-        return Err(bad("nested too deep"));
-    }
-    let header = read_header(zio, bp, how, faults)?;
-    let mut pieces = pieces_of(&header, bp.byte_order());
-    pieces.retain(|piece| !piece.is_hole());
-    let mut data = Vec::new();
-    let total: u64 = pieces.iter().map(|piece| piece.psize().0).sum();
-    if pieces.is_empty() || total != bp.psize().0 {
-        return Err(bad("the pieces do not add up to the block"));
-    }
-    data.reserve(total as usize);
+    let pieces = pieces(zio, bp, how, faults, depth)?;
+    let mut data = Vec::with_capacity(bp.psize().0 as usize);
     for piece in &pieces {
-        if piece.psize() == bp.psize() && pieces.len() > 1 {
-            return Err(bad("a piece as large as the block"));
-        }
         data.extend_from_slice(&zio.physical(piece, how, faults, depth + 1)?);
     }
     // Interior headers carry a checksum too, but the format does not promise that it is kept right.
@@ -50,6 +37,31 @@ pub(crate) fn read(
         || checksum::verify(bp, &data, zio.salt())
             .map_err(|source| ZioError::Checksum { bp: *bp, source })?;
     if whole { Ok(data) } else { Err(bad("the pieces are right, but the checksum of the whole is not")) }
+}
+
+/// The pointers to the pieces of a gang block that is itself `depth` gangs deep.
+pub(crate) fn pieces(
+    zio: &Zio,
+    bp: &BlockPtr,
+    how: &ReadPolicy<'_>,
+    faults: &mut Vec<Fault>,
+    depth: usize,
+) -> Result<Vec<BlockPtr>, ZioError> {
+    let bad = |why| Err(ZioError::Gang { bp: *bp, why });
+    if depth >= MAX_DEPTH {
+        return bad("nested too deep");
+    }
+    let header = read_header(zio, bp, how, faults)?;
+    let mut pieces = pieces_of(&header, bp.byte_order());
+    pieces.retain(|piece| !piece.is_hole());
+    let total: u64 = pieces.iter().map(|piece| piece.psize().0).sum();
+    if pieces.is_empty() || total != bp.psize().0 {
+        return bad("the pieces do not add up to the block");
+    }
+    if pieces.len() > 1 && pieces.iter().any(|piece| piece.psize() == bp.psize()) {
+        return bad("a piece as large as the block");
+    }
+    Ok(pieces)
 }
 
 fn pieces_of(header: &[u8], order: Endian) -> Vec<BlockPtr> {
@@ -67,25 +79,25 @@ fn read_header(
         return Err(ZioError::Gang { bp: *bp, why: "no address" });
     };
     let large = zio.dynamic_gang_headers().then(|| large_header_size(zio, bp)).flatten();
+    let tree = zio.tree();
     let mut last = VdevError::NoCopies;
     let mut found = None;
+    let mut bad = Vec::new();
     for size in large.into_iter().chain([HEADER_SIZE]) {
         let verify = |data: &[u8]| header_is_valid(bp, &first, data);
         for dva in bp.dvas() {
             let psize = Psize(size as u64);
-            if let Err(error) = zio.tree().check(&dva, psize) {
+            if let Err(error) = tree.check(&dva, psize) {
                 last = error;
                 continue;
             }
             let at = Extent { vdev: dva.vdev, offset: dva.offset, psize, birth: bp.physical_birth() };
-            let Read { data, faults: more } = if how.every_copy {
-                zio.tree().check_every_copy(&at, &verify)
-            } else {
-                zio.tree().read(&at, &verify)
-            };
+            let Read { data, faults: more } =
+                if how.every_copy { tree.check_every_copy(&at, &verify) } else { tree.read(&at, &verify) };
             // A header of the other size is no fault of the device.
             if data.is_ok() || size == HEADER_SIZE {
-                faults.extend(more);
+                faults.extend_from_slice(&more);
+                bad.push((at, more));
             }
             match data {
                 Ok(header) => found = Some(header),
@@ -96,6 +108,7 @@ fn read_header(
             }
         }
         if let Some(header) = found {
+            zio.heal(&tree, &bad, &header);
             return Ok(header);
         }
     }

@@ -17,15 +17,26 @@
 
 mod block;
 mod error;
+mod free;
 mod gang;
+mod gang_write;
 mod log_blocks;
+mod pointer;
 mod read;
+#[doc(hidden)]
+pub mod shim;
+mod space;
 mod tx;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod write;
 
 pub use block::Block;
 pub use error::ZioError;
 pub use log_blocks::LogBlock;
 pub use read::{Checked, ReadPolicy, Zio};
+pub use shim as alloc;
+pub use shim::{AllocClass, AllocError, Allocator, Request};
+pub use space::Obsolete;
 pub use tx::AllocTx;
+pub use write::{NewBlock, Quantum, WritePolicy};

@@ -1,11 +1,16 @@
 //! Blocks of the intent log: their pointer holds not a checksum but the block's identity, and the
 //! checksum is inside the block (docs/on-disk/24-zil.md, section 3).
 
-use crate::{Zio, ZioError};
+use crate::space;
+use crate::{AllocClass, AllocTx, Zio, ZioError, pointer};
 use codec::checksum;
 use codec::crypt::{DataKey, block as crypt_block};
 use format::blkptr::Protection;
-use format::{BlockPtr, BpKind};
+use format::config::{VdevKind, VdevNode};
+use format::units::MAX_BLOCK;
+use format::zil::WRITE_UNIT;
+use format::{BlockPtr, BpKind, Dva, Psize};
+use vdev::VdevTree;
 use vdev::tree::{Extent, VdevError};
 
 /// A valid block of an intent log.
@@ -24,12 +29,13 @@ impl Zio {
         }
         let verify = |data: &[u8]| checksum::verify_zil(bp, data).is_some();
         for dva in bp.dvas() {
-            if self.tree().check(&dva, bp.psize()).is_err() {
+            let tree = self.tree();
+            if tree.check(&dva, bp.psize()).is_err() {
                 continue;
             }
             let at =
                 Extent { vdev: dva.vdev, offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth() };
-            match self.tree().read_quietly(&at, &verify) {
+            match tree.read_quietly(&at, &verify) {
                 Ok(mut bytes) => {
                     if let (Some(key), Protection::Encrypted) = (key, bp.protection()) {
                         crypt_block::decrypt_zil_block(key, bp, &mut bytes)
@@ -45,4 +51,66 @@ impl Zio {
         }
         Ok(None)
     }
+
+    /// Space for a block of the intent log of `size` bytes, and the pointer to it; nothing is written.
+    /// `identity` are the two guids of the chain, the dataset and the number in the chain. Such a block
+    /// has one copy and is never a gang.
+    ///
+    /// # Panics
+    /// If `size` is not a multiple of 4096, or is more than 16 MiB.
+    pub fn allocate_log_block(
+        &self,
+        size: u64,
+        identity: [u64; 4],
+        tx: &dyn AllocTx,
+    ) -> Result<BlockPtr, ZioError> {
+        assert!(
+            size.is_multiple_of(WRITE_UNIT as u64) && (1..=MAX_BLOCK).contains(&size),
+            "a log block of {size} bytes"
+        );
+        let bp = pointer::log_block(size, identity, tx.txg());
+        let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp }) };
+        let want = space::request(AllocClass::Log, size, 1);
+        let dvas = writer.space.allocate(&want, tx).map_err(|source| ZioError::Allocate { bp, source })?;
+        Ok(pointer::with_dvas(&bp, &dvas, false))
+    }
+
+    /// Writes the front of a block of the intent log, whose checksum is already in `bytes`: the part in
+    /// use, in whole units of 4096 bytes. What is behind keeps its old contents, which nobody believes.
+    /// Durable after [`Zio::flush_written`].
+    pub fn write_log_block(&self, bp: &BlockPtr, bytes: &[u8]) -> Result<(), ZioError> {
+        let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
+        assert!(bytes.len() as u64 <= bp.psize().0, "more than the log block {bp} can hold");
+        let tree = self.tree();
+        let mut last = VdevError::NoCopies;
+        let mut written = Vec::new();
+        for dva in bp.dvas() {
+            let whole = pad_for_stripes(&tree, &dva, bp.psize(), bytes);
+            let data = whole.as_deref().unwrap_or(bytes);
+            let psize = Psize(data.len() as u64);
+            let at = Extent { vdev: dva.vdev, offset: dva.offset, psize, birth: bp.physical_birth() };
+            match tree.write(&at, data) {
+                Ok(()) => written.push(dva.vdev),
+                Err(error) => last = error,
+            }
+        }
+        if written.is_empty() {
+            return Err(ZioError::Unwritable { bp: *bp, source: last });
+        }
+        writer.note_written(written);
+        Ok(())
+    }
+}
+
+/// Where a block is spread over columns, its front is not the front of each column: the whole of it has
+/// to be written, or a reader, who knows only its full size, would look in the wrong places.
+fn pad_for_stripes(tree: &VdevTree, dva: &Dva, psize: Psize, bytes: &[u8]) -> Option<Vec<u8>> {
+    let is_striped = |node: &VdevNode| matches!(node.kind, VdevKind::Raidz | VdevKind::Draid);
+    if bytes.len() as u64 == psize.0 || !tree.top(dva.vdev)?.walk().any(is_striped) {
+        return None;
+    }
+    let mut whole = Vec::with_capacity(psize.0 as usize);
+    whole.extend_from_slice(bytes);
+    whole.resize(psize.0 as usize, 0);
+    Some(whole)
 }

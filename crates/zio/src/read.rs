@@ -1,13 +1,14 @@
 //! Reading one block.
 
-use crate::{Block, ZioError, gang};
+use crate::space::{Space, Writer};
+use crate::{Allocator, Block, Quantum, ZioError, gang};
 use codec::checksum::{self, Salt};
 use codec::compress::decompress;
 use codec::crypt::{DataKey, block as crypt_block};
 use format::blkptr::Protection;
 use format::{BlockPtr, BpKind, CompressionId, Endian, Level, ObjType};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use vdev::VdevTree;
 use vdev::tree::{Extent, Fault, Read, VdevError};
 
@@ -31,20 +32,62 @@ pub struct Checked {
 
 /// The block layer of one pool.
 pub struct Zio {
-    tree: Arc<VdevTree>,
+    tree: RwLock<Arc<VdevTree>>,
     salt: OnceLock<Salt>,
     dynamic_gang: AtomicBool,
+    quantum: RwLock<Quantum>,
+    writer: OnceLock<Writer>,
 }
 
 impl Zio {
     /// The block layer over these vdevs.
     pub fn new(tree: Arc<VdevTree>) -> Zio {
-        Zio { tree, salt: OnceLock::new(), dynamic_gang: AtomicBool::new(false) }
+        Zio {
+            quantum: RwLock::new(Quantum::of_tree(&tree)),
+            tree: RwLock::new(tree),
+            salt: OnceLock::new(),
+            dynamic_gang: AtomicBool::new(false),
+            writer: OnceLock::new(),
+        }
     }
 
-    /// The vdevs.
-    pub fn tree(&self) -> &Arc<VdevTree> {
-        &self.tree
+    /// The vdevs, as they are now.
+    pub fn tree(&self) -> Arc<VdevTree> {
+        Arc::clone(&self.tree.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the vdevs, as when one was added: to be called before space is allocated on it. What is
+    /// under way goes on with the vdevs that it began with. Sets the quantum anew, see
+    /// [`Zio::set_quantum`].
+    pub fn set_tree(&self, tree: Arc<VdevTree>) {
+        self.set_quantum(Quantum::of_tree(&tree));
+        *self.tree.write().unwrap_or_else(PoisonError::into_inner) = tree;
+    }
+
+    /// Tells in which sizes compressed blocks are to be stored: [`Quantum::of`] the vdevs for ordinary
+    /// blocks. Without this call all vdevs but those of the log are taken for such.
+    pub fn set_quantum(&self, quantum: Quantum) {
+        *self.quantum.write().unwrap_or_else(PoisonError::into_inner) = quantum;
+    }
+
+    /// In which sizes compressed blocks are stored.
+    pub fn quantum(&self) -> Quantum {
+        *self.quantum.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the pool writable: from now on blocks can be written, freed and claimed, and what is found
+    /// damaged while reading is repaired. A second call changes nothing.
+    pub fn set_allocator(&self, allocator: Arc<Allocator>) {
+        self.set_space(allocator);
+    }
+
+    pub(crate) fn set_space(&self, space: Arc<dyn Space>) {
+        let _ = self.writer.set(Writer::new(space));
+    }
+
+    /// The writing half; `None` if the pool is open for reading only.
+    pub(crate) fn writer(&self) -> Option<&Writer> {
+        self.writer.get()
     }
 
     /// Tells the pool's salt, which is itself read from the pool. A second call changes nothing.
@@ -122,28 +165,45 @@ impl Zio {
         // An unusable checksum is the same for every copy, so it is found before any is read.
         checksum::verify(bp, &[], self.salt()).map_err(|source| ZioError::Checksum { bp: *bp, source })?;
         let verify = |data: &[u8]| checksum::verify(bp, data, self.salt()).unwrap_or(false);
+        let tree = self.tree();
         let mut best: Option<Vec<u8>> = None;
         let mut last = VdevError::NoCopies;
+        let mut bad = Vec::new();
         for dva in bp.dvas() {
-            if let Err(error) = self.tree.check(&dva, bp.psize()) {
+            if let Err(error) = tree.check(&dva, bp.psize()) {
                 last = error;
                 continue;
             }
             let at =
                 Extent { vdev: dva.vdev, offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth() };
-            let Read { data, faults: more } = if how.every_copy {
-                self.tree.check_every_copy(&at, &verify)
-            } else {
-                self.tree.read(&at, &verify)
-            };
-            faults.extend(more);
+            let Read { data, faults: more } =
+                if how.every_copy { tree.check_every_copy(&at, &verify) } else { tree.read(&at, &verify) };
+            faults.extend_from_slice(&more);
+            bad.push((at, more));
             match data {
-                Ok(data) if !how.every_copy => return Ok(data),
                 Ok(data) => best = Some(data),
                 Err(error) => last = error,
             }
+            if best.is_some() && !how.every_copy {
+                break;
+            }
+        }
+        if let Some(data) = &best {
+            self.heal(&tree, &bad, data);
         }
         best.ok_or_else(|| ZioError::Unreadable { bp: *bp, faults: faults.clone(), source: last })
+    }
+}
+
+impl Zio {
+    /// Writes good bytes over the copies that were found bad, if the pool is writable.
+    pub(crate) fn heal(&self, tree: &VdevTree, bad: &[(Extent, Vec<Fault>)], data: &[u8]) {
+        if self.writer().is_none() {
+            return;
+        }
+        for (at, faults) in bad.iter().filter(|(_, faults)| !faults.is_empty()) {
+            tree.repair(at, data, faults);
+        }
     }
 }
 

@@ -1,0 +1,153 @@
+//! Giving the space of blocks back, taking the space of known blocks, and what blocks are charged.
+//!
+//! # What always holds
+//! - All extents of a block are known before the first is touched: a gang whose headers cannot be read
+//!   is an error that changes nothing.
+//! - Space of a removed vdev is that to which it was moved; which part of the removed vdev nobody needs
+//!   any more is told through [`Zio::take_obsolete`].
+
+use crate::space::{Obsolete, Writer};
+use crate::{AllocError, AllocTx, ReadPolicy, Zio, ZioError, gang};
+use format::config::VdevKind;
+use format::units::SECTOR_SHIFT;
+use format::{AllocOffset, Asize, BlockPtr, BpKind, Dva, Psize};
+use vdev::VdevTree;
+use vdev::tree::VdevError;
+
+/// Removed vdevs that were moved to removed vdevs.
+const REMOVALS_MAX: usize = 32;
+
+impl Zio {
+    /// Gives the space of a block back: that of every copy, of a gang all headers and pieces. Holes and
+    /// data in the pointer have none. The space is not used again before two more txgs are on disk.
+    ///
+    /// Fails, with nothing given back, if the pointer names a place that is not in the pool, or a gang
+    /// cannot be read. That the space was not in use is [`ZioError::Allocate`].
+    pub fn free(&self, bp: &BlockPtr, tx: &dyn AllocTx) -> Result<(), ZioError> {
+        let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
+        let extents = self.extents(bp)?;
+        let free = |extent: &Dva| writer.space.free(extent, tx);
+        let obsolete = self.each_on_disk(bp, &extents, &free)?;
+        writer.note_obsolete(obsolete);
+        Ok(())
+    }
+
+    /// Takes the space of a block that was written by a txg which never ended, as those of the intent
+    /// log are, so that nobody else gets it. Fails as [`Zio::free`] does.
+    pub fn claim(&self, bp: &BlockPtr, tx: &dyn AllocTx) -> Result<(), ZioError> {
+        let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
+        let extents = self.extents(bp)?;
+        self.each_on_disk(bp, &extents, &|extent: &Dva| writer.space.claim(extent, tx))?;
+        Ok(())
+    }
+
+    /// What a block is charged, in bytes: the space of all copies, less what its vdevs spend on parity
+    /// (docs/on-disk/15-space.md, section 9).
+    pub fn dsize(&self, bp: &BlockPtr) -> u64 {
+        let tree = self.tree();
+        let charge = |dva: Dva| (dva.asize.0 >> SECTOR_SHIFT).saturating_mul(tree.deflate_ratio(dva.vdev));
+        bp.dvas().map(charge).fold(0, u64::saturating_add)
+    }
+
+    /// The ranges of removed vdevs that were freed since the last call, for their obsolete space maps.
+    pub fn take_obsolete(&self) -> Vec<Obsolete> {
+        self.writer().map(Writer::take_obsolete).unwrap_or_default()
+    }
+
+    /// Every extent of a block, checked to be in the pool.
+    fn extents(&self, bp: &BlockPtr) -> Result<Vec<Dva>, ZioError> {
+        let mut extents = Vec::new();
+        let mut todo = vec![(*bp, 0)];
+        while let Some((bp, depth)) = todo.pop() {
+            bp.validate().map_err(|source| ZioError::BadPointer { bp, source })?;
+            match bp.kind() {
+                BpKind::Hole | BpKind::Embedded | BpKind::Redacted => continue,
+                BpKind::Normal => extents.extend(bp.dvas()),
+                BpKind::Gang => {
+                    for piece in gang::pieces(self, &bp, &ReadPolicy::default(), &mut Vec::new(), depth)? {
+                        todo.push((piece, depth + 1));
+                    }
+                    extents.extend(self.headers(&bp)?);
+                }
+            }
+        }
+        let tree = self.tree();
+        for extent in &extents {
+            // The size that counts is that of the extent: the block may be smaller than a sector.
+            tree.check(extent, Psize(1)).map_err(|source| ZioError::Misplaced { bp: *bp, source })?;
+        }
+        Ok(extents)
+    }
+
+    /// The extents of the headers alone of a gang block.
+    fn headers(&self, bp: &BlockPtr) -> Result<Vec<Dva>, ZioError> {
+        let tree = self.tree();
+        let size = Psize(gang::HEADER_SIZE as u64);
+        bp.dvas()
+            .map(|dva| {
+                let asize = tree.psize_to_asize(dva.vdev, size, bp.physical_birth());
+                let source = VdevError::NoVdev { vdev: dva.vdev };
+                let asize = asize.ok_or(ZioError::Misplaced { bp: *bp, source })?;
+                Ok(Dva { asize, gang: false, ..dva })
+            })
+            .collect()
+    }
+
+    /// Does something for each extent where it is now; which ranges of removed vdevs that went through.
+    fn each_on_disk(
+        &self,
+        bp: &BlockPtr,
+        extents: &[Dva],
+        act: &dyn Fn(&Dva) -> Result<(), AllocError>,
+    ) -> Result<Vec<Obsolete>, ZioError> {
+        let tree = self.tree();
+        let mut obsolete = Vec::new();
+        let mut moved = Vec::new();
+        for extent in extents.iter().filter(|extent| is_removed(&tree, extent)) {
+            resolve(&tree, extent, 0, &mut moved, &mut obsolete)
+                .map_err(|source| ZioError::Misplaced { bp: *bp, source })?;
+        }
+        let here = extents.iter().filter(|extent| !is_removed(&tree, extent));
+        for extent in here.chain(&moved) {
+            act(extent).map_err(|source| ZioError::Allocate { bp: *bp, source })?;
+        }
+        Ok(obsolete)
+    }
+}
+
+fn is_removed(tree: &VdevTree, extent: &Dva) -> bool {
+    tree.top(extent.vdev).is_some_and(|node| node.kind == VdevKind::Indirect)
+}
+
+/// Where an extent of a removed vdev is now, through any number of removals.
+fn resolve(
+    tree: &VdevTree,
+    extent: &Dva,
+    depth: usize,
+    moved: &mut Vec<Dva>,
+    obsolete: &mut Vec<Obsolete>,
+) -> Result<(), VdevError> {
+    if !is_removed(tree, extent) {
+        moved.push(*extent);
+        return Ok(());
+    }
+    let vdev = extent.vdev;
+    if depth > REMOVALS_MAX {
+        return Err(VdevError::BadMapping { vdev, why: "removals refer to each other in a circle" });
+    }
+    let no_mapping = |offset| VdevError::NoMapping { vdev, offset };
+    let mapping = tree.indirect(vdev).ok_or(no_mapping(extent.offset))?;
+    obsolete.push(Obsolete { vdev, offset: extent.offset, asize: extent.asize });
+    let mut done = 0;
+    while done < extent.asize.0 {
+        let at = AllocOffset(extent.offset.0.saturating_add(done));
+        let entry = mapping.find(at).ok_or(no_mapping(at))?;
+        let skip = at.0 - entry.src.0;
+        let len = (entry.len - skip).min(extent.asize.0 - done);
+        let offset = AllocOffset(entry.dst.offset.0.saturating_add(skip));
+        let piece = Dva { vdev: entry.dst.vdev, offset, asize: Asize(len), gang: false };
+        resolve(tree, &piece, depth + 1, moved, obsolete)?;
+        done += len;
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Writing gang blocks: where no free space is large enough, a block is cut into up to three pieces,
+//! those again if need be, and a header of pointers takes its place
+//! (docs/on-disk/12-block-pointers.md, section 7).
+//!
+//! # What always holds
+//! - Headers are the classic ones of 512 bytes, which every reader accepts.
+//! - A header has at least as many copies as the pieces, so that copy `d` of every piece is counted in
+//!   address `d` of the header.
+//! - Either the whole gang has space, or none is held.
+
+use crate::space::{self, Writer};
+use crate::write::{Quantum, WritePolicy};
+use crate::{AllocError, AllocTx, Zio, ZioError, pointer};
+use codec::checksum;
+use format::blkptr::BLKPTR_SIZE;
+use format::{Asize, BlockPtr, Dva, Endian};
+use std::ops::Range;
+
+/// Bytes of a header.
+pub(crate) const HEADER_SIZE: usize = 512;
+/// Pointers in a header.
+const SLOTS: u64 = 3;
+
+/// Something to be written: a header or a piece.
+pub(crate) struct Unit {
+    /// The places, as extents: what is allocated for it.
+    pub(crate) extents: Vec<Dva>,
+    contents: Contents,
+}
+
+enum Contents {
+    Header(Box<[u8; HEADER_SIZE]>),
+    /// A part of the block.
+    Piece(Range<usize>),
+}
+
+impl Unit {
+    /// The bytes, of a block with these stored bytes.
+    pub(crate) fn bytes<'a>(&'a self, block: &'a [u8]) -> &'a [u8] {
+        match &self.contents {
+            Contents::Header(header) => &header[..],
+            Contents::Piece(range) => block.get(range.clone()).unwrap_or(&[]),
+        }
+    }
+}
+
+/// Builds one gang block.
+pub(crate) struct Builder<'a> {
+    zio: &'a Zio,
+    writer: &'a Writer,
+    policy: &'a WritePolicy,
+    quantum: Quantum,
+    tx: &'a dyn AllocTx,
+    units: Vec<Unit>,
+}
+
+impl<'a> Builder<'a> {
+    pub(crate) fn new(
+        zio: &'a Zio,
+        writer: &'a Writer,
+        policy: &'a WritePolicy,
+        quantum: Quantum,
+        tx: &'a dyn AllocTx,
+    ) -> Builder<'a> {
+        Builder { zio, writer, policy, quantum, tx, units: Vec::new() }
+    }
+
+    /// The pointer to a gang that holds `data`, the stored bytes of the block `bp`, and everything that
+    /// is to be written for it. `whole` is why the block could not be in one piece.
+    pub(crate) fn build(
+        mut self,
+        bp: &BlockPtr,
+        data: &[u8],
+        whole: AllocError,
+    ) -> Result<(BlockPtr, Vec<Unit>), ZioError> {
+        match self.gang(bp, data, 0..data.len(), whole) {
+            Ok(gang) => Ok((gang, self.units)),
+            Err(error) => {
+                let held = self.units.iter().flat_map(|unit| unit.extents.iter().copied());
+                space::give_back(&*self.writer.space, held, self.tx);
+                Err(error)
+            }
+        }
+    }
+
+    /// A gang for a part of the block. `bp` points to that part and has no place yet.
+    fn gang(
+        &mut self,
+        bp: &BlockPtr,
+        data: &[u8],
+        range: Range<usize>,
+        whole: AllocError,
+    ) -> Result<BlockPtr, ZioError> {
+        let no_space = |source| ZioError::Allocate { bp: *bp, source };
+        if range.len() as u64 <= self.quantum.min {
+            return Err(no_space(whole)); // a piece would be as large
+        }
+        let copies = self.policy.gang_copies.clamp(self.policy.copies, 3);
+        let want = space::request(self.policy.class, HEADER_SIZE as u64, copies);
+        let places = self.writer.space.allocate(&want, self.tx).map_err(no_space)?;
+        let place_of_header = self.units.len();
+        let contents = Contents::Header(Box::new([0; HEADER_SIZE]));
+        self.units.push(Unit { extents: places.clone(), contents });
+
+        let pieces = self.pieces(bp, data, range)?;
+        let bp = pointer::with_dvas(bp, &with_pieces(places, &pieces), true);
+        let header = header(&bp, &pieces).map_err(|source| ZioError::Checksum { bp, source })?;
+        if let Some(unit) = self.units.get_mut(place_of_header) {
+            unit.contents = Contents::Header(header);
+        }
+        Ok(bp)
+    }
+
+    fn pieces(&mut self, bp: &BlockPtr, data: &[u8], range: Range<usize>) -> Result<Vec<BlockPtr>, ZioError> {
+        let mut pieces = Vec::with_capacity(SLOTS as usize);
+        let mut start = range.start;
+        for slots in (1..=SLOTS).rev() {
+            let left = (range.end - start) as u64;
+            if left == 0 {
+                break;
+            }
+            let size = self.quantum.round_up(left.div_ceil(slots)).min(left);
+            let end = start + size as usize;
+            pieces.push(self.piece(bp, data, start..end)?);
+            start = end;
+        }
+        Ok(pieces)
+    }
+
+    fn piece(&mut self, bp: &BlockPtr, data: &[u8], range: Range<usize>) -> Result<BlockPtr, ZioError> {
+        let bytes = data.get(range.clone()).unwrap_or(&[]);
+        let id = self.policy.checksum;
+        let sum = checksum::compute(id, bytes, Endian::Little, self.zio.salt())
+            .map_err(|source| ZioError::Checksum { bp: *bp, source })?;
+        let size = bytes.len() as u64;
+        let piece = pointer::piece(id, size, sum, bp.logical_birth());
+        let want = space::request(self.policy.class, size, self.policy.copies);
+        match self.writer.space.allocate(&want, self.tx) {
+            Ok(extents) => {
+                let piece = pointer::with_dvas(&piece, &extents, false);
+                self.units.push(Unit { extents, contents: Contents::Piece(range) });
+                Ok(piece)
+            }
+            Err(whole @ AllocError::NoSpace { .. }) => self.gang(&piece, data, range, whole),
+            Err(source) => Err(ZioError::Allocate { bp: *bp, source }),
+        }
+    }
+}
+
+/// The addresses of a header, with the space of the pieces counted in.
+fn with_pieces(mut places: Vec<Dva>, pieces: &[BlockPtr]) -> Vec<Dva> {
+    for piece in pieces {
+        for (place, dva) in places.iter_mut().zip(piece.dvas()) {
+            place.asize = Asize(place.asize.0 + dva.asize.0);
+        }
+    }
+    places
+}
+
+/// The header that `bp` points to.
+fn header(bp: &BlockPtr, pieces: &[BlockPtr]) -> Result<Box<[u8; HEADER_SIZE]>, checksum::ChecksumError> {
+    let mut header = Box::new([0; HEADER_SIZE]);
+    for (slot, piece) in header.chunks_exact_mut(BLKPTR_SIZE).zip(pieces) {
+        slot.copy_from_slice(&piece.encode(Endian::Little));
+    }
+    checksum::write_gang_header(&mut header[..], bp)?;
+    Ok(header)
+}

@@ -1,0 +1,92 @@
+//! Making block pointers (docs/on-disk/12-block-pointers.md, sections 1 to 4 and 7).
+
+use crate::write::WritePolicy;
+use format::units::SECTOR_SHIFT;
+use format::{BlockPtr, Checksum, ChecksumId, CompressionId, Dva, ObjType, Txg};
+
+/// The bit of the little byte order.
+const LITTLE: u64 = 1 << 63;
+/// The bit of an embedded pointer.
+const EMBEDDED: u64 = 1 << 39;
+
+/// Type and level in the property word.
+fn kind(policy: &WritePolicy) -> u64 {
+    u64::from(policy.obj_type.id()) << 48 | u64::from(policy.tree_level.0) << 56
+}
+
+/// A size in the units of the property word.
+fn sectors(bytes: u64) -> u64 {
+    (bytes >> SECTOR_SHIFT).wrapping_sub(1) & 0xffff
+}
+
+/// A pointer to a block that has no place yet.
+pub(crate) fn normal(
+    policy: &WritePolicy,
+    lsize: u64,
+    psize: u64,
+    compression: CompressionId,
+    checksum: Checksum,
+    fill: u64,
+    birth: Txg,
+) -> BlockPtr {
+    let ids = u64::from(compression.id()) << 32 | u64::from(policy.checksum.id()) << 40;
+    let prop = LITTLE | kind(policy) | ids | sectors(lsize) | sectors(psize) << 16;
+    let [a, b, c, d] = checksum.0;
+    BlockPtr::from_words([0, 0, 0, 0, 0, 0, prop, 0, 0, 0, birth.0, fill, a, b, c, d])
+}
+
+/// A pointer to a piece of a gang block, without a place yet.
+pub(crate) fn piece(id: ChecksumId, size: u64, checksum: Checksum, birth: Txg) -> BlockPtr {
+    let ids = u64::from(CompressionId::Off.id()) << 32 | u64::from(id.id()) << 40;
+    let prop = LITTLE | ids | sectors(size) | sectors(size) << 16;
+    let [a, b, c, d] = checksum.0;
+    BlockPtr::from_words([0, 0, 0, 0, 0, 0, prop, 0, 0, 0, birth.0, 0, a, b, c, d])
+}
+
+/// A pointer to a block of the intent log; `identity` is its place in the chain.
+pub(crate) fn log_block(size: u64, identity: [u64; 4], birth: Txg) -> BlockPtr {
+    let ids = u64::from(CompressionId::Off.id()) << 32 | u64::from(ChecksumId::Zilog2.id()) << 40;
+    let kind = u64::from(ObjType::INTENT_LOG.id()) << 48;
+    let prop = LITTLE | kind | ids | sectors(size) | sectors(size) << 16;
+    let [a, b, c, d] = identity;
+    BlockPtr::from_words([0, 0, 0, 0, 0, 0, prop, 0, 0, 0, birth.0, 0, a, b, c, d])
+}
+
+/// A pointer to nothing that tells since when.
+pub(crate) fn hole(policy: &WritePolicy, lsize: u64, birth: Txg) -> BlockPtr {
+    BlockPtr::HOLE.with_word(6, kind(policy) | sectors(lsize)).with_word(10, birth.0)
+}
+
+/// A pointer that has the compressed block in itself. `payload` is at most 112 bytes.
+pub(crate) fn embedded(policy: &WritePolicy, lsize: u64, payload: &[u8], birth: Txg) -> BlockPtr {
+    const PAYLOAD_WORDS: [usize; 14] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 14, 15];
+    let sizes = (lsize - 1) & 0x1ff_ffff | (payload.len() as u64).wrapping_sub(1) << 25;
+    let compression = u64::from(policy.compression.id()) << 32;
+    let mut words = [0; 16];
+    words[6] = LITTLE | kind(policy) | EMBEDDED | compression | sizes;
+    words[10] = birth.0;
+    for (word, bytes) in PAYLOAD_WORDS.into_iter().zip(payload.chunks(8)) {
+        let mut raw = [0; 8];
+        raw[..bytes.len()].copy_from_slice(bytes);
+        words[word] = u64::from_le_bytes(raw);
+    }
+    BlockPtr::from_words(words)
+}
+
+/// The pointer with these addresses and no others.
+pub(crate) fn with_dvas(bp: &BlockPtr, dvas: &[Dva], gang: bool) -> BlockPtr {
+    assert!((1..=3).contains(&dvas.len()), "a block has one to three addresses, not {}", dvas.len());
+    let mut words = *bp.words();
+    words[..6].fill(0);
+    for (pair, dva) in words.chunks_exact_mut(2).zip(dvas) {
+        pair.copy_from_slice(&Dva { gang, ..*dva }.to_words());
+    }
+    BlockPtr::from_words(words)
+}
+
+/// The pointer with the addresses of another.
+pub(crate) fn with_places_of(bp: &BlockPtr, other: &BlockPtr) -> BlockPtr {
+    let mut words = *bp.words();
+    words[..6].copy_from_slice(&other.words()[..6]);
+    BlockPtr::from_words(words)
+}

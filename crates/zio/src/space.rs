@@ -1,0 +1,91 @@
+//! What writing needs of whoever knows the free space, and what it remembers between calls.
+
+use crate::{AllocClass, AllocError, AllocTx, Allocator, Request};
+use format::{AllocOffset, Asize, Dva, VdevId};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Where blocks get their space. [`Allocator`] is the real one.
+pub(crate) trait Space: Send + Sync {
+    /// Space for `want.copies` copies.
+    fn allocate(&self, want: &Request, tx: &dyn AllocTx) -> Result<Vec<Dva>, AllocError>;
+    /// Gives an extent back.
+    fn free(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError>;
+    /// Takes this very extent.
+    fn claim(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError>;
+}
+
+impl Space for Allocator {
+    fn allocate(&self, want: &Request, tx: &dyn AllocTx) -> Result<Vec<Dva>, AllocError> {
+        Allocator::allocate(self, want, tx)
+    }
+
+    fn free(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {
+        Allocator::free(self, extent, tx)
+    }
+
+    fn claim(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {
+        Allocator::claim(self, extent, tx)
+    }
+}
+
+/// A range of a removed vdev that no pointer refers to any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Obsolete {
+    /// The removed vdev.
+    pub vdev: VdevId,
+    /// First byte.
+    pub offset: AllocOffset,
+    /// Bytes.
+    pub asize: Asize,
+}
+
+/// The writing half of a block layer.
+pub(crate) struct Writer {
+    pub(crate) space: Arc<dyn Space>,
+    /// Top-level vdevs with writes that may still be in a volatile cache.
+    written: Mutex<BTreeSet<VdevId>>,
+    obsolete: Mutex<Vec<Obsolete>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Writer {
+    pub(crate) fn new(space: Arc<dyn Space>) -> Writer {
+        Writer { space, written: Mutex::default(), obsolete: Mutex::default() }
+    }
+
+    /// To be called after writes have returned: what is noted earlier could be flushed too early.
+    pub(crate) fn note_written(&self, vdevs: impl IntoIterator<Item = VdevId>) {
+        lock(&self.written).extend(vdevs);
+    }
+
+    pub(crate) fn take_written(&self) -> Vec<VdevId> {
+        std::mem::take(&mut *lock(&self.written)).into_iter().collect()
+    }
+
+    pub(crate) fn note_obsolete(&self, ranges: Vec<Obsolete>) {
+        if !ranges.is_empty() {
+            lock(&self.obsolete).extend(ranges);
+        }
+    }
+
+    pub(crate) fn take_obsolete(&self) -> Vec<Obsolete> {
+        std::mem::take(&mut *lock(&self.obsolete))
+    }
+}
+
+/// Gives extents back that were taken a moment ago, after what they were for has failed. That this can
+/// fail too is not the caller's concern: the space is then lost until the next check of the pool.
+pub(crate) fn give_back(space: &dyn Space, extents: impl IntoIterator<Item = Dva>, tx: &dyn AllocTx) {
+    for extent in extents {
+        let _ = space.free(&extent, tx);
+    }
+}
+
+/// A request for space near nothing in particular: blocks of a batch then follow one another.
+pub(crate) fn request(class: AllocClass, psize: u64, copies: u8) -> Request {
+    Request { class, psize: format::Psize(psize), copies, near: None }
+}

@@ -1,0 +1,104 @@
+//! What is stored of a block: nothing, its bytes, or fewer
+//! (docs/on-disk/13-checksums-compression.md, section 2.1).
+
+use super::{Quantum, WritePolicy};
+use codec::compress::{compress, is_zero};
+use format::{ChecksumId, CompressionId};
+
+/// Blocks this large are worth a quick look before a slow compressor gets them.
+const TRIAL_MIN: usize = 128 << 10;
+/// From this level on zstd is slow.
+const TRIAL_LEVEL: i32 = 3;
+
+/// What is stored of a block.
+pub(super) enum Image {
+    /// All zeros: a hole.
+    Zero,
+    /// Small enough for the pointer.
+    Embedded(Vec<u8>),
+    /// Compressed and filled up with zeros to a size that is stored.
+    Compressed(Vec<u8>),
+    /// The bytes themselves.
+    Raw,
+}
+
+/// Decides. Results of at most `embed_max` bytes go into the pointer.
+pub(super) fn make(data: &[u8], policy: &WritePolicy, quantum: Quantum, embed_max: usize) -> Image {
+    let id = policy.compression;
+    assert!(
+        !matches!(id, CompressionId::Inherit | CompressionId::On),
+        "a policy must name the algorithm that stands for {id}"
+    );
+    if id == CompressionId::Off {
+        return Image::Raw;
+    }
+    if is_zero(data) {
+        return Image::Zero;
+    }
+    let limit = limit(id, data.len() as u64, quantum).max(embed_max as u64) as usize;
+    if limit == 0 || !is_worth_a_try(data, policy, limit) {
+        return Image::Raw;
+    }
+    let Some(mut bytes) = compress(id, policy.level, data, limit) else { return Image::Raw };
+    if bytes.len() <= embed_max {
+        return Image::Embedded(bytes);
+    }
+    let stored = quantum.round_up(bytes.len() as u64);
+    if stored >= data.len() as u64 {
+        return Image::Raw;
+    }
+    bytes.resize(stored as usize, 0);
+    Image::Compressed(bytes)
+}
+
+/// Most bytes that compression may leave: seven eighths, as far as that saves a unit of space. 0: no
+/// result would be stored.
+fn limit(id: CompressionId, lsize: u64, quantum: Quantum) -> u64 {
+    let most = lsize - lsize / 8;
+    let most = if id == CompressionId::Zle { most } else { most - most % quantum.unit };
+    if most < quantum.min { 0 } else { most }
+}
+
+/// Whether a slow compressor may find anything, by what the fast ones find.
+fn is_worth_a_try(data: &[u8], policy: &WritePolicy, limit: usize) -> bool {
+    let slow =
+        policy.compression == CompressionId::Zstd && (policy.level == 0 || policy.level >= TRIAL_LEVEL);
+    if !slow || data.len() < TRIAL_MIN {
+        return true;
+    }
+    compress(CompressionId::Lz4, 0, data, limit).is_some()
+        || compress(CompressionId::Zstd, 1, data, limit).is_some()
+}
+
+/// About how long a block takes, in nanoseconds: only to cut batches into equal parts.
+pub(super) fn work_ns(policy: &WritePolicy, bytes: usize) -> u64 {
+    let bytes = bytes as u64;
+    let compression = match policy.compression {
+        CompressionId::Off => 0,
+        CompressionId::Empty => bytes / 16,
+        CompressionId::Lz4 => bytes * 2,
+        CompressionId::Zstd if policy.level > 6 => bytes * 30,
+        CompressionId::Lzjb | CompressionId::Zle | CompressionId::Zstd => bytes * 4,
+        _ => bytes * 20,
+    };
+    let checksum = match policy.checksum {
+        ChecksumId::Off | ChecksumId::NoParity => 0,
+        ChecksumId::Fletcher2 | ChecksumId::Fletcher4 => bytes / 8,
+        _ => bytes * 2,
+    };
+    200 + compression + checksum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_follow_the_unit_of_the_pool() {
+        let (small, large) = (Quantum::default(), Quantum { min: 4096, unit: 4096 });
+        let lz4 = |lsize, quantum| limit(CompressionId::Lz4, lsize, quantum);
+        assert_eq!([512, 1024, 131_072].map(|size| lz4(size, small)), [0, 512, 114_688]);
+        assert_eq!([4096, 8192, 131_072].map(|size| lz4(size, large)), [0, 4096, 114_688]);
+        assert_eq!(limit(CompressionId::Zle, 131_072 + 512, large), 115_136);
+    }
+}

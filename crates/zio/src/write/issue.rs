@@ -1,0 +1,103 @@
+//! The last step: all writes of a batch in one call to the vdevs.
+
+use super::{Held, Job, NewBlock};
+use crate::space::Writer;
+use crate::{Zio, ZioError};
+use format::{Dva, Psize, Txg, VdevId};
+use std::collections::BTreeSet;
+use vdev::tree::{Extent, VdevError, Write};
+
+/// Index of a block in its batch, and why it could not be written.
+pub(super) type Failed = (usize, VdevError);
+
+/// One stretch of bytes in one or more places; written if one place took it.
+struct Stretch {
+    /// Index of its block.
+    block: usize,
+    /// How many places.
+    places: usize,
+}
+
+/// The writes of a batch, and which belong together.
+#[derive(Default)]
+struct Batch<'a> {
+    writes: Vec<Write<'a>>,
+    stretches: Vec<Stretch>,
+}
+
+impl<'a> Batch<'a> {
+    fn add(&mut self, block: usize, extents: impl Iterator<Item = Dva>, bytes: &'a [u8], birth: Txg) {
+        let before = self.writes.len();
+        let psize = Psize(bytes.len() as u64);
+        self.writes.extend(extents.map(|dva| Write {
+            at: Extent { vdev: dva.vdev, offset: dva.offset, psize, birth },
+            data: bytes,
+        }));
+        self.stretches.push(Stretch { block, places: self.writes.len() - before });
+    }
+}
+
+impl Zio {
+    /// Writes those of the blocks `which`, in ascending order, that have space; which of them have some
+    /// part that no device took.
+    pub(super) fn issue(
+        &self,
+        writer: &Writer,
+        blocks: &[NewBlock],
+        jobs: &[Result<Job, ZioError>],
+        which: impl Iterator<Item = usize>,
+    ) -> Vec<Failed> {
+        let mut batch = Batch::default();
+        for index in which {
+            let (Some(Ok(job)), Some(block)) = (jobs.get(index), blocks.get(index)) else { continue };
+            let (bytes, birth) = (job.bytes(block), job.bp.logical_birth());
+            match &job.held {
+                Held::None | Held::Wanted => {}
+                Held::Old | Held::Own => batch.add(index, job.bp.dvas(), bytes, birth),
+                Held::Gang(units) => {
+                    for unit in units {
+                        batch.add(index, unit.extents.iter().copied(), unit.bytes(bytes), birth);
+                    }
+                }
+            }
+        }
+        if batch.writes.is_empty() {
+            return Vec::new();
+        }
+        // Only now: vdevs may have been added while the space was looked for.
+        let results = self.tree().write_many(&batch.writes);
+        writer.note_written(taken(&batch.writes, &results));
+        failures(&batch.stretches, results)
+    }
+}
+
+/// The vdevs that took something.
+fn taken(writes: &[Write<'_>], results: &[Result<(), VdevError>]) -> BTreeSet<VdevId> {
+    let mut vdevs = BTreeSet::new();
+    let mut last = None;
+    for (write, _) in writes.iter().zip(results).filter(|(_, result)| result.is_ok()) {
+        if last != Some(write.at.vdev) {
+            last = Some(write.at.vdev);
+            vdevs.insert(write.at.vdev);
+        }
+    }
+    vdevs
+}
+
+/// Which blocks have a stretch that is nowhere.
+fn failures(stretches: &[Stretch], results: Vec<Result<(), VdevError>>) -> Vec<Failed> {
+    let mut results = results.into_iter();
+    let mut failed: Vec<Failed> = Vec::new();
+    for stretch in stretches {
+        let mut error = Some(VdevError::NoCopies);
+        for result in results.by_ref().take(stretch.places) {
+            error = error.and(result.err());
+        }
+        if let Some(error) = error
+            && failed.last().is_none_or(|(block, _)| *block != stretch.block)
+        {
+            failed.push((stretch.block, error));
+        }
+    }
+    failed
+}

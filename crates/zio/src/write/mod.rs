@@ -1,0 +1,380 @@
+//! Writing blocks: bytes in, pointers out, many at a time.
+//!
+//! Called by `dmu` for the blocks of one level of a tree at a time, and for data that goes straight to
+//! its place. Each step is done for the whole batch before the next begins: compression and checksums
+//! on all workers, then space, in the order of the batch so that its blocks lie one after the other,
+//! then all writes at once.
+//!
+//! # What always holds
+//! - A pointer is returned only after at least one of its copies was taken by the vdevs. Durable it is
+//!   after [`Zio::flush_written`].
+//! - A block that could not be written holds no space.
+//! - Of data that is stored as it is no copy is made.
+//!
+//! # Order
+//! compress -> checksum -> allocate -> issue; for what failed on every copy the last two once more.
+//!
+//! Source: `docs/on-disk/12-block-pointers.md`, section 12; `13-checksums-compression.md`, section 2.
+
+mod image;
+mod issue;
+mod quantum;
+#[cfg(test)]
+mod tests;
+
+pub use quantum::Quantum;
+
+use crate::gang_write::{self, Unit};
+use crate::space::{self, Writer};
+use crate::{AllocClass, AllocError, AllocTx, Zio, ZioError, pointer};
+use codec::checksum;
+use format::blkptr::EMBEDDED_MAX;
+use format::units::MAX_BLOCK;
+use format::{BlockPtr, BpKind, ChecksumId, CompressionId, Dva, Endian, Level, ObjType, Txg};
+use image::Image;
+use std::ops::Range;
+use std::sync::Arc;
+use vdev::VdevTree;
+use vdev::env::Env;
+
+/// Nanoseconds of work that are worth another thread.
+const CHUNK_NS: u64 = 300_000;
+
+/// How a block is to be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WritePolicy {
+    /// One that may stand in a tree: not "on" or "inherit".
+    pub checksum: ChecksumId,
+    /// `Off`: none, and zeros are stored too. Not "on" or "inherit".
+    pub compression: CompressionId,
+    /// Level in the algorithm's own numbers; counts for zstd alone, 0 is its default.
+    pub level: i32,
+    /// Copies of the data, 1 to 3.
+    pub copies: u8,
+    /// Copies of a gang header, should there have to be one; not fewer than `copies` are made.
+    pub gang_copies: u8,
+    /// Type of the object.
+    pub obj_type: ObjType,
+    /// Height in the block tree.
+    pub tree_level: Level,
+    /// Where to allocate.
+    pub class: AllocClass,
+    /// Small results may go into the pointer (feature `embedded_data`). Types and levels for which that
+    /// is never done are known here.
+    pub embed: bool,
+    /// Holes tell when they were made (feature `hole_birth`).
+    pub hole_birth: bool,
+    /// Data equal to what stands there, by a checksum that is strong enough, is not written.
+    pub nopwrite: bool,
+}
+
+/// A block to be written.
+#[derive(Debug, Clone)]
+pub struct NewBlock {
+    /// The contents: a multiple of 512 bytes, at most 16 MiB, integers in the little order.
+    pub data: Arc<Vec<u8>>,
+    /// How it is to be stored.
+    pub policy: WritePolicy,
+    /// What stood here; [`BlockPtr::HOLE`] if nothing.
+    pub old: BlockPtr,
+    /// `old` was born in this txg, nothing else refers to it, and it may be overwritten if the size is
+    /// the same. The result then has its addresses.
+    pub in_place: bool,
+    /// Fill count of the pointer (docs/on-disk/12-block-pointers.md, section 10).
+    pub fill: u64,
+}
+
+/// The space of a block.
+enum Held {
+    /// None needed: a hole, data in the pointer, or what stands there already.
+    None,
+    /// Not yet.
+    Wanted,
+    /// That of the old pointer.
+    Old,
+    /// Its own.
+    Own,
+    /// The headers and pieces of a gang.
+    Gang(Vec<Unit>),
+}
+
+/// A block on its way.
+struct Job {
+    bp: BlockPtr,
+    /// The stored bytes, if they are not those of the caller.
+    image: Option<Vec<u8>>,
+    held: Held,
+}
+
+impl Job {
+    fn done(bp: BlockPtr) -> Job {
+        Job { bp, image: None, held: Held::None }
+    }
+
+    /// The stored bytes, `psize` of them.
+    fn bytes<'a>(&'a self, block: &'a NewBlock) -> &'a [u8] {
+        self.image.as_deref().unwrap_or(&block.data)
+    }
+
+    /// Every extent that was allocated for it.
+    fn extents(&self) -> Vec<Dva> {
+        match &self.held {
+            Held::None | Held::Wanted | Held::Old => Vec::new(),
+            Held::Own => self.bp.dvas().collect(),
+            Held::Gang(units) => units.iter().flat_map(|unit| unit.extents.iter().copied()).collect(),
+        }
+    }
+}
+
+impl Zio {
+    /// Writes blocks; their pointers, or why there is none, in the order of `blocks`.
+    ///
+    /// A result equal to [`NewBlock::old`] means that nothing was written. Holes and embedded data need
+    /// no device. Parts of `blocks` may fail while others succeed.
+    ///
+    /// # Panics
+    /// If a block is of a size that no block has, or a policy names no algorithm.
+    pub fn write_many(
+        &self,
+        blocks: &[NewBlock],
+        tx: &dyn AllocTx,
+        env: &Env,
+    ) -> Vec<Result<BlockPtr, ZioError>> {
+        let Some(writer) = self.writer() else {
+            return blocks.iter().map(|block| Err(ZioError::ReadOnly { bp: block.old })).collect();
+        };
+        let mut jobs = self.prepare_all(blocks, tx.txg(), env);
+        self.place_all(writer, blocks, &mut jobs, tx);
+        let failed = self.issue(writer, blocks, &jobs, 0..blocks.len());
+        self.try_elsewhere(writer, blocks, &mut jobs, failed, tx);
+        jobs.into_iter().map(|job| job.map(|job| job.bp)).collect()
+    }
+
+    /// Writes one block.
+    pub fn write(&self, block: &NewBlock, tx: &dyn AllocTx, env: &Env) -> Result<BlockPtr, ZioError> {
+        let read_only = Err(ZioError::ReadOnly { bp: block.old });
+        self.write_many(std::slice::from_ref(block), tx, env).pop().unwrap_or(read_only)
+    }
+
+    /// Compresses and checksums all blocks, on several threads if that is worth it.
+    fn prepare_all(&self, blocks: &[NewBlock], txg: Txg, env: &Env) -> Vec<Result<Job, ZioError>> {
+        let quantum = self.quantum();
+        let prepare = |block: &NewBlock| self.prepare(block, txg, quantum);
+        let chunks = if env.workers() > 1 { chunks(blocks) } else { Vec::new() };
+        if chunks.len() <= 1 {
+            return blocks.iter().map(prepare).collect();
+        }
+        let work = |chunk: &Range<usize>| -> Vec<_> {
+            blocks.get(chunk.clone()).unwrap_or(&[]).iter().map(prepare).collect()
+        };
+        let mut jobs = Vec::with_capacity(blocks.len());
+        for part in env.map(&chunks, work) {
+            jobs.extend(part);
+        }
+        jobs
+    }
+
+    /// Everything about one block but its place.
+    fn prepare(&self, block: &NewBlock, txg: Txg, quantum: Quantum) -> Result<Job, ZioError> {
+        let policy = &block.policy;
+        let lsize = block.data.len() as u64;
+        assert!(
+            lsize.is_multiple_of(512) && (512..=MAX_BLOCK).contains(&lsize),
+            "a block of {lsize} bytes cannot be written"
+        );
+        assert!(
+            policy.checksum.is_for_tree() && (1..=3).contains(&policy.copies),
+            "a policy must name a checksum and one to three copies: {policy:?}"
+        );
+        let embed_max = if may_embed(policy) { EMBEDDED_MAX } else { 0 };
+        let (compression, image) = match image::make(&block.data, policy, quantum, embed_max) {
+            Image::Zero => return Ok(Job::done(hole(block, txg))),
+            Image::Embedded(payload) => {
+                return Ok(Job::done(pointer::embedded(policy, lsize, &payload, txg)));
+            }
+            Image::Compressed(bytes) => (policy.compression, Some(bytes)),
+            Image::Raw => (CompressionId::Off, None),
+        };
+        let bytes = image.as_deref().unwrap_or(&block.data);
+        let sum = checksum::compute(policy.checksum, bytes, Endian::Little, self.salt())
+            .map_err(|source| ZioError::Checksum { bp: block.old, source })?;
+        let bp = pointer::normal(policy, lsize, bytes.len() as u64, compression, sum, block.fill, txg);
+        if policy.nopwrite && self.stands_already(block, &bp) {
+            return Ok(Job::done(block.old));
+        }
+        Ok(Job { bp, image, held: Held::Wanted })
+    }
+
+    /// Whether what is to be written is what the old pointer has, by a checksum that nobody can forge
+    /// (docs/on-disk/12-block-pointers.md, section 12, step 4).
+    fn stands_already(&self, block: &NewBlock, bp: &BlockPtr) -> bool {
+        let (policy, old) = (&block.policy, &block.old);
+        let strong = policy.checksum.is_dedup_strength() || policy.checksum == ChecksumId::Edonr;
+        strong
+            && policy.tree_level == Level(0)
+            && policy.compression != CompressionId::Off
+            && old.kind() == BpKind::Normal
+            // Sizes, algorithms, type, level and byte order; no dedup, no encryption.
+            && old.prop() == bp.prop()
+            && old.checksum() == bp.checksum()
+            && old.dvas().count() == usize::from(policy.copies)
+            && {
+                let tree = self.tree();
+                old.dvas().all(|dva| !is_removed(&tree, &dva))
+            }
+    }
+
+    /// Finds space for all blocks, in their order.
+    fn place_all(
+        &self,
+        writer: &Writer,
+        blocks: &[NewBlock],
+        jobs: &mut [Result<Job, ZioError>],
+        tx: &dyn AllocTx,
+    ) {
+        let quantum = self.quantum();
+        for (slot, block) in jobs.iter_mut().zip(blocks) {
+            let Ok(job) = slot else { continue };
+            if !matches!(job.held, Held::Wanted) {
+                continue;
+            }
+            let placed = if overwrites(block, &job.bp, tx.txg()) {
+                job.bp = pointer::with_places_of(&job.bp, &block.old);
+                job.held = Held::Old;
+                Ok(())
+            } else {
+                self.place(writer, block, job, quantum, tx)
+            };
+            if let Err(error) = placed {
+                *slot = Err(error);
+            }
+        }
+    }
+
+    /// Finds space for one block: in one piece, else as a gang.
+    fn place(
+        &self,
+        writer: &Writer,
+        block: &NewBlock,
+        job: &mut Job,
+        quantum: Quantum,
+        tx: &dyn AllocTx,
+    ) -> Result<(), ZioError> {
+        let policy = &block.policy;
+        let want = space::request(policy.class, job.bp.psize().0, policy.copies);
+        match writer.space.allocate(&want, tx) {
+            Ok(dvas) => {
+                job.bp = pointer::with_dvas(&job.bp, &dvas, false);
+                job.held = Held::Own;
+                Ok(())
+            }
+            Err(whole @ AllocError::NoSpace { .. }) => {
+                let gang = gang_write::Builder::new(self, writer, policy, quantum, tx);
+                let (bp, units) = gang.build(&job.bp, job.bytes(block), whole)?;
+                job.bp = bp;
+                job.held = Held::Gang(units);
+                Ok(())
+            }
+            Err(source) => Err(ZioError::Allocate { bp: job.bp, source }),
+        }
+    }
+
+    /// Blocks that no device took go to another place, once; what they had is given back.
+    fn try_elsewhere(
+        &self,
+        writer: &Writer,
+        blocks: &[NewBlock],
+        jobs: &mut [Result<Job, ZioError>],
+        failed: Vec<issue::Failed>,
+        tx: &dyn AllocTx,
+    ) {
+        let quantum = self.quantum();
+        for (index, _) in &failed {
+            let (Some(slot), Some(block)) = (jobs.get_mut(*index), blocks.get(*index)) else { continue };
+            let Ok(job) = slot else { continue };
+            let had = job.extents();
+            // New space first: what is given back before might be handed out again.
+            let placed = self.place(writer, block, job, quantum, tx);
+            space::give_back(&*writer.space, had, tx);
+            if let Err(error) = placed {
+                *slot = Err(error);
+            }
+        }
+        let again = failed.into_iter().map(|(index, _)| index);
+        for (index, source) in self.issue(writer, blocks, jobs, again) {
+            let Some(slot) = jobs.get_mut(index) else { continue };
+            if let Ok(job) = slot {
+                space::give_back(&*writer.space, job.extents(), tx);
+                *slot = Err(ZioError::Unwritable { bp: job.bp, source });
+            }
+        }
+    }
+
+    /// Makes everything durable that was written before this call: volatile caches of the devices of
+    /// all top-level vdevs written since they were last flushed. After an error they count as written.
+    pub fn flush_written(&self) -> Result<(), ZioError> {
+        let Some(writer) = self.writer() else { return Ok(()) };
+        let vdevs = writer.take_written();
+        if vdevs.is_empty() {
+            return Ok(());
+        }
+        self.tree().flush(&vdevs).map_err(|source| {
+            writer.note_written(vdevs);
+            ZioError::Flush { source }
+        })
+    }
+}
+
+/// Whether a result may go into the pointer, if it is small enough.
+fn may_embed(policy: &WritePolicy) -> bool {
+    policy.embed
+        && policy.tree_level == Level(0)
+        && policy.obj_type != ObjType::DNODE
+        && policy.obj_type != ObjType::OBJSET
+}
+
+/// The pointer to nothing that takes the place of zeros. It tells its birth where there was something
+/// before, which an incremental stream has to take away.
+fn hole(block: &NewBlock, txg: Txg) -> BlockPtr {
+    let (policy, old) = (&block.policy, &block.old);
+    if !policy.hole_birth || old.logical_birth() == Txg(0) {
+        return BlockPtr::HOLE;
+    }
+    let new = pointer::hole(policy, block.data.len() as u64, txg);
+    // Nothing again: a younger birth would only make streams longer.
+    if old.is_hole() && old.prop() == new.prop() { *old } else { new }
+}
+
+/// Whether a block may take the place of the one it replaces.
+fn overwrites(block: &NewBlock, bp: &BlockPtr, txg: Txg) -> bool {
+    let old = &block.old;
+    block.in_place
+        && old.kind() == BpKind::Normal
+        && old.psize() == bp.psize()
+        && old.logical_birth() == txg
+        && old.physical_birth() == txg
+        && !old.uses_crypt()
+        && !old.is_dedup()
+        && old.dvas().count() == usize::from(block.policy.copies)
+}
+
+fn is_removed(tree: &VdevTree, dva: &Dva) -> bool {
+    tree.top(dva.vdev).is_none_or(|node| node.kind == format::config::VdevKind::Indirect)
+}
+
+/// Cuts a batch into parts of about equal work. A single part: not worth a thread.
+fn chunks(blocks: &[NewBlock]) -> Vec<Range<usize>> {
+    let mut chunks = Vec::new();
+    let (mut start, mut work) = (0, 0);
+    for (i, block) in blocks.iter().enumerate() {
+        work += image::work_ns(&block.policy, block.data.len());
+        if work >= CHUNK_NS {
+            chunks.push(start..i + 1);
+            (start, work) = (i + 1, 0);
+        }
+    }
+    if start < blocks.len() {
+        chunks.push(start..blocks.len());
+    }
+    chunks
+}
