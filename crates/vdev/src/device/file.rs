@@ -12,17 +12,22 @@
 //! - Whatever `O_DIRECT` cannot do (alignment, file systems without it, the odd tail of a file)
 //!   is done through the page cache; the caller sees no difference.
 
+use super::stage::{ALIGN, AlignedBuf};
 #[cfg(target_os = "linux")]
 use super::uring;
-use super::{Device, DeviceError, RawTarget, ReadRequest, check_range};
+use super::{Device, DeviceError, RawTarget, ReadRequest, check_range, size_of_parts};
 use format::DeviceOffset;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
+use std::io::IoSlice;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Alignment that every device accepts.
 const SAFE_ALIGN: u32 = 4096;
+/// Parts of one write call.
+const PARTS_MAX: usize = 512;
 
 /// How reads go to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,6 +58,15 @@ pub struct FileDevice {
     size: u64,
     writable: bool,
     is_block: bool,
+    sectors: (u64, u64),
+}
+
+/// Opens a leaf for a pool that is written: as [`FileDevice::open_writable`], past the page cache also for
+/// files unless [`Access::Cached`] is asked for. The pool caches what it needs, and writing through the
+/// page cache would cost a copy and come to the disk later, in other portions than the pool planned.
+pub fn open_exclusive(path: &Path, access: Access) -> Result<Arc<dyn Device>, DeviceError> {
+    let access = if access == Access::Auto { Access::Direct } else { access };
+    Ok(Arc::new(FileDevice::open_writable(path, access)?))
 }
 
 impl FileDevice {
@@ -88,7 +102,8 @@ impl FileDevice {
             Access::Auto if is_block => open_direct(path, &fd, flags, is_block),
             _ => None,
         };
-        Ok(FileDevice { path: path.to_owned(), fd, direct, size, writable, is_block })
+        let sectors = if is_block { block_sectors(&fd) } else { (512, 512) };
+        Ok(FileDevice { path: path.to_owned(), fd, direct, size, writable, is_block, sectors })
     }
 
     /// Whether reads bypass the page cache.
@@ -99,6 +114,26 @@ impl FileDevice {
     /// Whether this is a block device rather than a file.
     pub fn is_block_device(&self) -> bool {
         self.is_block
+    }
+
+    /// Writes parts past the page cache, through aligned memory if theirs is not. `None`: the range is
+    /// not aligned, or the file system refuses.
+    fn write_direct(
+        &self,
+        direct: &Direct,
+        parts: &[IoSlice<'_>],
+        at: u64,
+    ) -> Option<Result<(), DeviceError>> {
+        let target = direct.target();
+        let result = if target.fits_parts(parts, at) {
+            write_parts_full(&direct.fd, parts, at)
+        } else {
+            write_full(&direct.fd, &target.stage(parts, at)?, at)
+        };
+        match result {
+            Err(DeviceError::Io { cause: Errno::INVAL, .. }) => None,
+            result => Some(result),
+        }
     }
 
     /// Reads through `O_DIRECT`, bounced through aligned memory where needed. `None`: it cannot
@@ -132,6 +167,28 @@ impl RawTarget<'_> {
         at.is_multiple_of(self.offset_align)
             && (buf.len() as u64).is_multiple_of(self.offset_align)
             && buf.as_ptr().addr().is_multiple_of(self.memory_align)
+    }
+
+    /// Whether a write may come straight from `parts`.
+    pub(super) fn fits_parts(&self, parts: &[IoSlice<'_>], at: u64) -> bool {
+        at.is_multiple_of(self.offset_align) && parts.iter().all(|part| self.fits(part, 0))
+    }
+
+    /// A copy of `parts` in aligned memory; `None` if the range itself is not aligned.
+    pub(super) fn stage(&self, parts: &[IoSlice<'_>], at: u64) -> Option<AlignedBuf> {
+        let len = size_of_parts(parts);
+        let aligned = at.is_multiple_of(self.offset_align) && len.is_multiple_of(self.offset_align);
+        if !aligned || self.memory_align > ALIGN {
+            return None;
+        }
+        let mut staged = AlignedBuf::new(len as usize);
+        let mut rest = &mut *staged;
+        for part in parts {
+            let (here, behind) = rest.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            rest = behind;
+        }
+        Some(staged)
     }
 }
 
@@ -190,6 +247,20 @@ fn open_direct(path: &Path, fd: &OwnedFd, flags: OFlags, is_block: bool) -> Opti
     })
 }
 
+/// Logical and physical sector of a block device.
+fn block_sectors(fd: &OwnedFd) -> (u64, u64) {
+    #[cfg(target_os = "linux")]
+    {
+        let logical = fs::ioctl_blksszget(fd).map_or(512, u64::from).max(512);
+        (logical, fs::ioctl_blkpbszget(fd).map_or(logical, u64::from).max(logical))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = fd;
+        (512, 512)
+    }
+}
+
 /// What `O_DIRECT` wants of addresses and of offsets.
 fn direct_alignment(fd: &OwnedFd, is_block: bool) -> (u32, u32) {
     #[cfg(target_os = "linux")]
@@ -237,7 +308,30 @@ fn write_full(fd: &OwnedFd, buf: &[u8], at: u64) -> Result<(), DeviceError> {
     Ok(())
 }
 
-fn io_error(cause: Errno, at: u64, len: usize) -> DeviceError {
+/// Writes all parts, one behind the other.
+fn write_parts_full(fd: &OwnedFd, parts: &[IoSlice<'_>], at: u64) -> Result<(), DeviceError> {
+    let mut at = at;
+    for parts in parts.chunks(PARTS_MAX) {
+        let mut done = loop {
+            match rustix::io::pwritev(fd, parts, at) {
+                Ok(done) => break done,
+                Err(Errno::INTR) => {}
+                Err(cause) => return Err(io_error(cause, at, size_of_parts(parts) as usize)),
+            }
+        };
+        for part in parts {
+            let skipped = done.min(part.len());
+            done -= skipped;
+            if skipped < part.len() {
+                write_full(fd, &part[skipped..], at + skipped as u64)?;
+            }
+            at += part.len() as u64;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn io_error(cause: Errno, at: u64, len: usize) -> DeviceError {
     match cause {
         Errno::NODEV | Errno::NXIO => DeviceError::Gone,
         cause => DeviceError::Io { at: DeviceOffset(at), len, cause },
@@ -284,18 +378,25 @@ impl Device for FileDevice {
     }
 
     fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        self.write_parts(&[IoSlice::new(buf)], at)
+    }
+
+    fn write_parts(&self, parts: &[IoSlice<'_>], at: DeviceOffset) -> Result<(), DeviceError> {
         if !self.writable {
             return Err(DeviceError::ReadOnly);
         }
-        check_range(at, buf.len() as u64, self.size)?;
-        match &self.direct {
-            Some(direct) if direct.target().fits(buf, at.0) => match write_full(&direct.fd, buf, at.0) {
-                // What O_DIRECT refuses after all is done through the page cache.
-                Err(DeviceError::Io { cause: Errno::INVAL, .. }) => write_full(&self.fd, buf, at.0),
-                result => result,
-            },
-            _ => write_full(&self.fd, buf, at.0),
+        check_range(at, size_of_parts(parts), self.size)?;
+        if let Some(direct) = &self.direct
+            && let Some(result) = self.write_direct(direct, parts, at.0)
+        {
+            return result;
         }
+        // What O_DIRECT cannot do is done through the page cache.
+        write_parts_full(&self.fd, parts, at.0)
+    }
+
+    fn sector_sizes(&self) -> (u64, u64) {
+        self.sectors
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

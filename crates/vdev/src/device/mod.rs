@@ -10,6 +10,7 @@
 //! - Nothing outside `0..size()` is read or written.
 //! - A device that is open read-only refuses writes with [`DeviceError::ReadOnly`].
 //! - Concurrent calls are allowed; of overlapping ones each sector is seen old or new.
+//! - A write that has returned is in effect; it is durable after a flush that starts later.
 //!
 //! Tests: `tests/devices.rs` runs one suite over every backend.
 
@@ -18,6 +19,7 @@ pub mod memory;
 pub mod overlay;
 mod pages;
 pub mod sim;
+pub(crate) mod stage;
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 mod uring;
@@ -25,6 +27,7 @@ pub mod window;
 
 use format::DeviceOffset;
 use std::fmt::Debug;
+use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
@@ -74,6 +77,9 @@ pub enum DeviceError {
     /// The request was never given to a device.
     #[error("not read")]
     NotRead,
+    /// The write was never given to a device.
+    #[error("not written")]
+    NotWritten,
 }
 
 /// One read of a batch, and its outcome.
@@ -92,6 +98,35 @@ impl<'a> ReadRequest<'a> {
     pub fn new(at: DeviceOffset, buf: &'a mut [u8]) -> ReadRequest<'a> {
         ReadRequest { at, buf, result: Err(DeviceError::NotRead) }
     }
+}
+
+/// One write of a batch, and its outcome.
+#[derive(Debug)]
+pub struct WriteRequest<'a> {
+    /// First byte to write.
+    pub at: DeviceOffset,
+    /// The bytes, in parts that follow each other on the device.
+    pub parts: Vec<IoSlice<'a>>,
+    /// The outcome; [`DeviceError::NotWritten`] until the batch was written. After a failure the range
+    /// holds old bytes, new ones, or some of each.
+    pub result: Result<(), DeviceError>,
+}
+
+impl<'a> WriteRequest<'a> {
+    /// A request that was not given to a device yet.
+    pub fn new(at: DeviceOffset, parts: Vec<IoSlice<'a>>) -> WriteRequest<'a> {
+        WriteRequest { at, parts, result: Err(DeviceError::NotWritten) }
+    }
+
+    /// Bytes of all parts.
+    pub fn size(&self) -> u64 {
+        size_of_parts(&self.parts)
+    }
+}
+
+/// Bytes of all parts of a write.
+pub fn size_of_parts(parts: &[IoSlice<'_>]) -> u64 {
+    parts.iter().map(|part| part.len() as u64).sum()
 }
 
 /// The open file behind a device, for batches over several devices.
@@ -128,6 +163,18 @@ pub trait Device: Send + Sync + Debug {
         Err(DeviceError::ReadOnly)
     }
 
+    /// Writes `parts` one behind the other, from `at` on.
+    fn write_parts(&self, parts: &[IoSlice<'_>], at: DeviceOffset) -> Result<(), DeviceError> {
+        match parts {
+            [only] => self.write_at(only, at),
+            _ => {
+                let mut all = Vec::with_capacity(size_of_parts(parts) as usize);
+                parts.iter().for_each(|part| all.extend_from_slice(part));
+                self.write_at(&all, at)
+            }
+        }
+    }
+
     /// Makes every write that has returned durable.
     fn flush(&self) -> Result<(), DeviceError> {
         Ok(())
@@ -143,12 +190,18 @@ pub trait Device: Send + Sync + Debug {
         None
     }
 
+    /// Bytes of the sectors that the device addresses, and of those that it writes without reading
+    /// first: the least and the best alignment of a pool on it.
+    fn sector_sizes(&self) -> (u64, u64) {
+        (512, 512)
+    }
+
     /// Whether writes are refused.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// The file to which reads may go directly, for [`read_across`]. Only [`mod@file`] and wrappers
+    /// The file to which reads and writes may go directly, for [`read_across`] and [`write_across`]. Only [`mod@file`] and wrappers
     /// that change nothing but the offset give one.
     fn raw_target(&self) -> Option<RawTarget<'_>> {
         None
@@ -175,4 +228,61 @@ pub fn read_across(batch: &mut [(&dyn Device, ReadRequest<'_>)]) {
             request.result = device.read_at(request.buf, request.at);
         }
     }
+}
+
+/// Writes to several devices at once: requests that can be queued in the kernel wait together, the
+/// others are written one after the other in the order of the batch. Requests that overlap are
+/// written in any order.
+pub fn write_across(batch: &mut [(&dyn Device, WriteRequest<'_>)]) {
+    #[cfg(target_os = "linux")]
+    if batch.len() > 1 {
+        uring::write_batch(batch);
+    }
+    let mut left: Vec<_> = batch
+        .iter_mut()
+        .filter(|(_, request)| request.result == Err(DeviceError::NotWritten))
+        .map(|(device, request)| (*device, request))
+        .collect();
+    each_device(&mut left, |device, request| request.result = device.write_parts(&request.parts, request.at));
+}
+
+/// Flushes several devices at once; outcomes in the order of the devices.
+pub fn flush_across(devices: &[&dyn Device]) -> Vec<Result<(), DeviceError>> {
+    let mut results = vec![None; devices.len()];
+    #[cfg(target_os = "linux")]
+    if devices.len() > 1 {
+        uring::flush_batch(devices, &mut results);
+    }
+    let mut left: Vec<_> = devices
+        .iter()
+        .zip(&mut results)
+        .filter(|(_, result)| result.is_none())
+        .map(|(device, result)| (*device, result))
+        .collect();
+    each_device(&mut left, |device, result| *result = Some(device.flush()));
+    results.into_iter().map(|result| result.unwrap_or(Err(DeviceError::NotWritten))).collect()
+}
+
+/// Does `work` for every item: real files each on a thread of their own, as this is where requests end
+/// that the kernel could not queue; everything else in order, so that simulated runs repeat.
+fn each_device<T: Send>(items: &mut [(&dyn Device, &mut T)], work: impl Fn(&dyn Device, &mut T) + Sync) {
+    let same = |a: &dyn Device, b: &dyn Device| std::ptr::addr_eq(a, b);
+    let several = items.windows(2).any(|pair| !same(pair[0].0, pair[1].0));
+    if !several || items.iter().any(|(device, _)| device.raw_target().is_none()) {
+        items.iter_mut().for_each(|(device, item)| work(*device, item));
+        return;
+    }
+    let mut groups: Vec<Vec<&mut (&dyn Device, &mut T)>> = Vec::new();
+    for item in items.iter_mut() {
+        match groups.iter_mut().find(|group| group.iter().any(|(device, _)| same(*device, item.0))) {
+            Some(group) => group.push(item),
+            None => groups.push(vec![item]),
+        }
+    }
+    std::thread::scope(|scope| {
+        for group in groups {
+            let work = &work;
+            scope.spawn(move || group.into_iter().for_each(|(device, item)| work(*device, item)));
+        }
+    });
 }

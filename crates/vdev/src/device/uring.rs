@@ -1,26 +1,33 @@
-//! Batches of reads through io_uring.
+//! Batches of reads, writes and flushes through io_uring.
 //!
-//! A batch is one submission: all reads wait together, whatever devices they are on. The call
-//! returns when the last read has completed, so buffers need only live as long as the call. Rings
+//! A batch is one submission: all its requests wait together, whatever devices they are on. The call
+//! returns when the last one has completed, so buffers need only live as long as the call. Rings
 //! are kept for reuse, as many as there were concurrent batches.
 //!
 //! # What always holds
-//! - The kernel holds no pointer into a buffer after [`read_items`] returned.
-//! - A read that io_uring could not do stays [`DeviceError::NotRead`]; the caller does it with
-//!   `pread`. Without io_uring (old kernels, containers that forbid it) that is every read.
+//! - The kernel holds no pointer into a buffer after [`run`] returned.
+//! - What io_uring could not do stays [`DeviceError::NotRead`] or [`DeviceError::NotWritten`]; the caller does
+//!   it with `pread` and `pwrite`. Without io_uring (old kernels, containers that forbid it) that is
+//!   everything. Only a flush is not tried again: the kernel tells a failure once.
 
-use super::file::Bounce;
-use super::{Device, DeviceError, RawTarget, ReadRequest, check_range};
-use io_uring::{IoUring, opcode, types};
+use super::file::{Bounce, io_error};
+use super::stage::AlignedBuf;
+use super::{Device, DeviceError, RawTarget, ReadRequest, WriteRequest, check_range};
+use io_uring::{IoUring, opcode, squeue, types};
+use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Reads of one submission.
 const DEPTH: usize = 64;
+/// Writes of one submission: bounds the memory of those that need aligned copies.
+const WRITE_DEPTH: usize = 32;
+/// Parts of one write; a longer list is left to `pwritev`.
+const PARTS_MAX: usize = 1024;
 /// Rings kept for reuse.
 const RINGS_KEPT: usize = 64;
-/// How often waiting may fail in a row while reads are under way.
+/// How often waiting may fail in a row while requests are under way.
 const PATIENCE: u32 = 10_000;
 
 static RINGS: Mutex<Vec<Ring>> = Mutex::new(Vec::new());
@@ -30,6 +37,24 @@ struct Ring {
     ring: IoUring,
     /// The process that made it: after a fork the child must not touch it.
     process: u32,
+}
+
+/// A request to the kernel.
+///
+/// # Safety
+/// The memory that the entry points to is valid for what the entry does until `complete` was called, as
+/// long as the job is neither moved nor touched otherwise.
+unsafe trait Job {
+    /// The request; `None` if it must be done otherwise. Called once.
+    fn entry(&mut self) -> Option<squeue::Entry>;
+
+    /// Takes the kernel's answer: bytes done, or an error number below zero.
+    fn complete(&mut self, answer: i32);
+
+    /// Whether making the next entry takes long enough that this one should start before.
+    fn starts_at_once(&self) -> bool {
+        false
+    }
 }
 
 /// One read and where it goes.
@@ -63,9 +88,19 @@ impl<'t, 'r, 'b> Item<'t, 'r, 'b> {
         let at = bounce.at;
         Some((bounce.span(), at))
     }
+}
 
-    /// Takes the kernel's answer; anything but the full length is left to `pread`, which will
-    /// either succeed or give the precise error.
+// SAFETY: the entry points into the request's buffer, which the item borrows mutably, or into the bounce
+// buffer, which it owns; both stay where they are when they are not touched.
+unsafe impl Job for Item<'_, '_, '_> {
+    fn entry(&mut self) -> Option<squeue::Entry> {
+        let fd = types::Fd(self.target.fd.as_raw_fd());
+        let (buf, at) = self.place()?;
+        let len = u32::try_from(buf.len()).ok()?;
+        Some(opcode::Read::new(fd, buf.as_mut_ptr(), len).offset(at).build())
+    }
+
+    // Anything but the full length is left to `pread`, which will either succeed or give the precise error.
     fn complete(&mut self, answer: i32) {
         let wanted = self.bounce.as_mut().map_or(self.request.buf.len(), |b| b.span().len());
         if usize::try_from(answer) != Ok(wanted) {
@@ -81,6 +116,99 @@ impl<'t, 'r, 'b> Item<'t, 'r, 'b> {
     }
 }
 
+/// One write and where it comes from.
+#[derive(Debug)]
+struct WriteItem<'t, 'r, 'b> {
+    target: RawTarget<'t>,
+    /// End of the file.
+    size: u64,
+    request: &'r mut WriteRequest<'b>,
+    staged: Option<AlignedBuf>,
+}
+
+// SAFETY: the entry points to the parts of the request, which the item borrows, and their list, which
+// nobody changes meanwhile, or to the staged copy, which the item owns.
+unsafe impl Job for WriteItem<'_, '_, '_> {
+    fn entry(&mut self) -> Option<squeue::Entry> {
+        let fd = types::Fd(self.target.fd.as_raw_fd());
+        let at = self.target.base.checked_add(self.request.at.0)?;
+        let size = self.request.size();
+        check_range(format::DeviceOffset(at), size, self.size).ok()?;
+        let len = u32::try_from(size).ok().filter(|len| *len > 0 && *len <= i32::MAX as u32)?;
+        let parts = &self.request.parts;
+        if !self.target.fits_parts(parts, at) {
+            let staged = self.staged.insert(self.target.stage(parts, at)?);
+            return Some(opcode::Write::new(fd, staged.as_ptr(), len).offset(at).build());
+        }
+        if let [only] = parts.as_slice() {
+            return Some(opcode::Write::new(fd, only.as_ptr(), len).offset(at).build());
+        }
+        // An `IoSlice` is laid out as an `iovec`.
+        let count = u32::try_from(parts.len()).ok().filter(|count| *count as usize <= PARTS_MAX)?;
+        Some(opcode::Writev::new(fd, parts.as_ptr().cast(), count).offset(at).build())
+    }
+
+    // Anything but the full length is left to `pwritev`, as with reads.
+    fn complete(&mut self, answer: i32) {
+        if u64::try_from(answer) == Ok(self.request.size()) {
+            self.request.result = Ok(());
+        }
+        self.staged = None;
+    }
+
+    fn starts_at_once(&self) -> bool {
+        self.staged.is_some()
+    }
+}
+
+/// One flush.
+struct FlushItem<'t, 'r> {
+    target: RawTarget<'t>,
+    result: &'r mut Option<Result<(), DeviceError>>,
+}
+
+// SAFETY: the entry points to nothing.
+unsafe impl Job for FlushItem<'_, '_> {
+    fn entry(&mut self) -> Option<squeue::Entry> {
+        let fd = types::Fd(self.target.fd.as_raw_fd());
+        Some(opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build())
+    }
+
+    fn complete(&mut self, answer: i32) {
+        *self.result = match answer {
+            0.. => Some(Ok(())),
+            // Never started.
+            error if Errno::from_raw_os_error(-error) == Errno::CANCELED => None,
+            error => Some(Err(io_error(Errno::from_raw_os_error(error.saturating_neg()), 0, 0))),
+        };
+    }
+}
+
+/// Writes what can be written this way; the rest stays [`DeviceError::NotWritten`].
+pub(super) fn write_batch(batch: &mut [(&dyn Device, WriteRequest<'_>)]) {
+    let mut items: Vec<_> = batch
+        .iter_mut()
+        .filter(|(device, request)| request.result == Err(DeviceError::NotWritten) && !device.is_read_only())
+        .filter_map(|(device, request)| {
+            let target = device.raw_target()?;
+            let size = target.base.saturating_add(device.size());
+            Some(WriteItem { target, size, request, staged: None })
+        })
+        .collect();
+    run(&mut items, WRITE_DEPTH);
+}
+
+/// Flushes what can be flushed this way; the rest stays `None`.
+pub(super) fn flush_batch(devices: &[&dyn Device], results: &mut [Option<Result<(), DeviceError>>]) {
+    let mut items: Vec<_> = devices
+        .iter()
+        .zip(results)
+        .filter(|(device, _)| !device.is_read_only())
+        .filter_map(|(device, result)| Some(FlushItem { target: device.raw_target()?, result }))
+        .collect();
+    run(&mut items, DEPTH);
+}
+
 /// Reads what can be read this way; the rest stays [`DeviceError::NotRead`].
 pub(super) fn read_batch(batch: &mut [(&dyn Device, ReadRequest<'_>)]) {
     let mut items: Vec<_> = batch
@@ -94,13 +222,18 @@ pub(super) fn read_batch(batch: &mut [(&dyn Device, ReadRequest<'_>)]) {
     read_items(&mut items);
 }
 
-/// Reads the items, [`DEPTH`] at a time.
+/// Reads the items.
 pub(super) fn read_items(items: &mut [Item<'_, '_, '_>]) {
+    run(items, DEPTH);
+}
+
+/// Does the jobs, `depth` at a time.
+fn run<J: Job>(items: &mut [J], depth: usize) {
     if items.len() < 2 {
-        return; // a plain pread is cheaper
+        return; // a plain call is cheaper
     }
     let Some(mut ring) = take_ring() else { return };
-    for chunk in items.chunks_mut(DEPTH) {
+    for chunk in items.chunks_mut(depth.min(DEPTH)) {
         if !submit(&mut ring.ring, chunk) {
             return; // the ring is in doubt: drop it
         }
@@ -126,35 +259,36 @@ fn take_ring() -> Option<Ring> {
     match IoUring::builder().dontfork().build(DEPTH as u32) {
         Ok(ring) => Some(Ring { ring, process }),
         Err(error) => {
-            tracing::debug!(%error, "no io_uring, reading with pread");
+            tracing::debug!(%error, "no io_uring, using pread and pwrite");
             UNAVAILABLE.store(true, Ordering::Relaxed);
             None
         }
     }
 }
 
-/// Submits at most [`DEPTH`] reads and waits for all of them. Returns whether the ring is clean.
-fn submit(ring: &mut IoUring, chunk: &mut [Item<'_, '_, '_>]) -> bool {
+/// Submits at most [`DEPTH`] jobs and waits for all of them. Returns whether the ring is clean.
+fn submit<J: Job>(ring: &mut IoUring, chunk: &mut [J]) -> bool {
     let mut pushed = 0;
     for (i, item) in chunk.iter_mut().enumerate() {
-        let fd = types::Fd(item.target.fd.as_raw_fd());
-        let Some((buf, at)) = item.place() else { continue };
-        let Ok(len) = u32::try_from(buf.len()) else { continue };
-        let read = opcode::Read::new(fd, buf.as_mut_ptr(), len).offset(at).build().user_data(i as u64);
-        // SAFETY: `buf` belongs to `chunk`, which is borrowed mutably until this function returns;
-        // it is not touched before the completion of this entry was seen, and the function does
-        // not return (or unwind: nothing in the loop below panics) while an entry is with the
-        // kernel. The descriptor is borrowed for as long by `item.target`.
-        match unsafe { ring.submission().push(&read) } {
+        let Some(entry) = item.entry() else { continue };
+        // SAFETY: what the entry points to stays valid until it was completed (the contract of `Job`):
+        // `chunk` is borrowed mutably until this function returns, no item is touched before its
+        // completion was seen, and the function does not return (or unwind: nothing below panics) while
+        // an entry is with the kernel. The descriptor is borrowed for as long by the item's target.
+        match unsafe { ring.submission().push(&entry.user_data(i as u64)) } {
             Ok(()) => pushed += 1,
             Err(_) => break,
+        }
+        if item.starts_at_once() {
+            // An error shows again, and is dealt with, when waiting.
+            let _ = ring.submit();
         }
     }
     wait(ring, chunk, pushed)
 }
 
 /// Waits until the kernel holds none of the `pushed` entries.
-fn wait(ring: &mut IoUring, chunk: &mut [Item<'_, '_, '_>], pushed: usize) -> bool {
+fn wait<J: Job>(ring: &mut IoUring, chunk: &mut [J], pushed: usize) -> bool {
     let mut completed = 0;
     let mut failures = 0;
     while completed < pushed {
@@ -174,7 +308,7 @@ fn wait(ring: &mut IoUring, chunk: &mut [Item<'_, '_, '_>], pushed: usize) -> bo
             }
             failures += 1;
             if failures > PATIENCE {
-                // Reads are under way into memory that we are about to give back, and the
+                // Requests are under way with memory that we are about to give back, and the
                 // kernel does not tell when they end. Going on would corrupt memory.
                 tracing::error!(%error, "io_uring does not answer");
                 std::process::abort();

@@ -1,7 +1,8 @@
 //! A part of another device, such as the ZFS partition of a whole disk.
 
-use super::{Device, DeviceError, RawTarget, ReadRequest, check_range};
+use super::{Device, DeviceError, RawTarget, ReadRequest, check_range, size_of_parts};
 use format::DeviceOffset;
+use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,6 +60,14 @@ impl Device for WindowDevice {
 
     fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
         self.base.write_at(buf, self.place(at, buf.len() as u64)?)
+    }
+
+    fn write_parts(&self, parts: &[IoSlice<'_>], at: DeviceOffset) -> Result<(), DeviceError> {
+        self.base.write_parts(parts, self.place(at, size_of_parts(parts))?)
+    }
+
+    fn sector_sizes(&self) -> (u64, u64) {
+        self.base.sector_sizes()
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

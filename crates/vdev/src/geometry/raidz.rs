@@ -54,6 +54,11 @@ impl Raidz {
         self.nparity
     }
 
+    /// Whether blocks are being moved to a new child.
+    pub fn is_expanding(&self) -> bool {
+        self.expansion.running.is_some()
+    }
+
     /// Bytes of a sector.
     pub fn sector(&self) -> u64 {
         self.sector
@@ -84,6 +89,21 @@ impl Raidz {
         let rows = sectors.div_ceil(width.checked_sub(nparity).filter(|n| *n > 0)?);
         let total = sectors.checked_add(nparity.checked_mul(rows)?)?;
         Some(Asize(total.checked_next_multiple_of(nparity + 1)?.checked_mul(self.sector)?))
+    }
+
+    /// Sectors that belong to a block though nothing of it is there: they fill up its space. Child and
+    /// place of each; whatever they hold is right. None while an expansion runs.
+    pub fn skipped(&self, offset: AllocOffset, psize: Psize, birth: Txg) -> Vec<(usize, i64)> {
+        let (children, per_row) = (self.children as u64, (self.width(birth) - self.nparity) as u64);
+        let sectors = psize.0.div_ceil(self.sector);
+        let total = sectors + self.nparity as u64 * sectors.div_ceil(per_row);
+        if self.expansion.running.is_some() {
+            return Vec::new();
+        }
+        let first = offset.0 / self.sector;
+        (first + total..first + total.next_multiple_of(self.nparity as u64 + 1))
+            .map(|at| ((at % children) as usize, (at / children * self.sector) as i64))
+            .collect()
     }
 
     /// Where a block is. `None` if its numbers overflow or the offset is not of a sector.

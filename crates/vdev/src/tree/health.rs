@@ -110,6 +110,10 @@ pub struct VdevStatus {
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
     /// The vdevs below.
     pub children: Vec<VdevStatus>,
 }
@@ -207,12 +211,14 @@ fn blank(node: &VdevNode) -> VdevStatus {
         slow_ios: 0,
         reads: 0,
         read_bytes: 0,
+        writes: 0,
+        write_bytes: 0,
         children: Vec::new(),
     }
 }
 
 fn leaf_numbers(status: &mut VdevStatus, leaf: &Leaf) {
-    let c = &leaf.counters;
+    let c = leaf.counters();
     status.is_open = leaf.device().is_some();
     status.device_size = leaf.device().map_or(0, |device| device.size());
     if let Some(path) = leaf.path() {
@@ -224,6 +230,8 @@ fn leaf_numbers(status: &mut VdevStatus, leaf: &Leaf) {
     status.slow_ios = c.slow_ios.load(Ordering::Relaxed);
     status.reads = c.reads.load(Ordering::Relaxed);
     status.read_bytes = c.read_bytes.load(Ordering::Relaxed);
+    status.writes = c.writes.load(Ordering::Relaxed);
+    status.write_bytes = c.write_bytes.load(Ordering::Relaxed);
 }
 
 /// State of a vdev that works as long as at most `spare` of its children do not.

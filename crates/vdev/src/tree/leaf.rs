@@ -9,11 +9,11 @@ use format::config::VdevNode;
 use format::units::LABEL_START;
 use format::{DeviceOffset, Txg, VdevGuid, label};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-/// A read that takes longer is counted as slow.
+/// A read or write that takes longer is counted as slow.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// What happened on a leaf since the pool was opened.
@@ -25,6 +25,67 @@ pub(super) struct Counters {
     pub(super) slow_ios: AtomicU64,
     pub(super) reads: AtomicU64,
     pub(super) read_bytes: AtomicU64,
+    pub(super) writes: AtomicU64,
+    pub(super) write_bytes: AtomicU64,
+}
+
+/// Births of blocks that were written to a leaf since its last flush.
+#[derive(Debug, Default)]
+pub(super) struct Unflushed {
+    /// New blocks.
+    pub(super) written: RangeSet,
+    /// Blocks whose wrong bytes were replaced.
+    pub(super) repaired: RangeSet,
+}
+
+impl Unflushed {
+    pub(super) fn is_empty(&self) -> bool {
+        self.written.is_empty() && self.repaired.is_empty()
+    }
+}
+
+/// What is remembered of a leaf while the pool is open, whatever becomes of its configuration.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub(super) counters: Counters,
+    missed: RwLock<Arc<RangeSet>>,
+    /// `missed` has grown or shrunk since somebody last asked.
+    missed_changed: AtomicBool,
+    unflushed: Mutex<Unflushed>,
+    /// Held while the leaf is flushed: whoever finds nothing to flush must not go on before the flush that
+    /// took it has ended.
+    flushing: Mutex<()>,
+}
+
+impl Memory {
+    pub(super) fn missed(&self) -> Arc<RangeSet> {
+        Arc::clone(&self.missed.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn change_missed(&self, change: impl FnOnce(&mut RangeSet)) {
+        let mut missed = self.missed.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut missed));
+        self.missed_changed.store(true, Ordering::Release);
+    }
+
+    /// Notes that writes of a txg are not on the leaf.
+    pub(super) fn miss(&self, birth: Txg) {
+        if !self.missed().contains(birth.0) {
+            self.change_missed(|missed| missed.insert(birth.0..birth.0.saturating_add(1)));
+        }
+    }
+
+    pub(super) fn take_missed_changed(&self) -> bool {
+        self.missed_changed.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn unflushed(&self) -> MutexGuard<'_, Unflushed> {
+        self.unflushed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn start_flush(&self) -> MutexGuard<'_, ()> {
+        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// How much a leaf is to be believed; lower is better.
@@ -48,33 +109,39 @@ pub(super) struct Standing {
     pub(super) aux: Aux,
     /// Resilvering or rebuilding since this txg; 0: not.
     rebuilding_since: Txg,
-    missed: RwLock<Arc<RangeSet>>,
+    pub(super) memory: Arc<Memory>,
 }
 
 impl Standing {
     /// `usable` is the allocatable space of the device if there is one, `needed` what the vdev above
     /// relies on.
-    pub(super) fn new(node: &VdevNode, usable: Option<u64>, needed: u64) -> Standing {
+    pub(super) fn new(node: &VdevNode, usable: Option<u64>, needed: u64, memory: Arc<Memory>) -> Standing {
         let (state, aux) = state(node, usable, needed);
         Standing {
             guid: node.guid,
             state,
             aux,
             rebuilding_since: node.resilver_txg.max(node.rebuild_txg),
-            missed: RwLock::default(),
+            memory,
         }
     }
 
+    /// Tells what the pool has recorded: no change to record again.
     pub(super) fn set_missed(&self, txgs: RangeSet) {
-        *self.missed.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(txgs);
+        *self.memory.missed.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(txgs);
+    }
+
+    /// Whether it may be used at all, as far as the configuration tells.
+    pub(super) fn is_in_service(&self) -> bool {
+        matches!(self.state, VdevState::Online | VdevState::Degraded)
     }
 
     /// How much to believe it about a block of this birth.
     pub(super) fn trust(&self, birth: Txg) -> Trust {
-        if !matches!(self.state, VdevState::Online | VdevState::Degraded) {
+        if !self.is_in_service() {
             return Trust::OutOfService;
         }
-        let missed = self.missed.read().unwrap_or_else(PoisonError::into_inner);
+        let missed = self.memory.missed.read().unwrap_or_else(PoisonError::into_inner);
         if missed.contains(birth.0) || birth < self.rebuilding_since { Trust::Stale } else { Trust::Good }
     }
 }
@@ -85,15 +152,32 @@ pub(super) struct Leaf {
     pub(super) guid: VdevGuid,
     device: Option<Arc<dyn Device>>,
     pub(super) standing: Standing,
-    pub(super) counters: Counters,
 }
 
 impl Leaf {
     /// `needed` is the allocatable space that the vdev above relies on.
-    pub(super) fn new(node: &VdevNode, device: Option<Arc<dyn Device>>, needed: u64) -> Leaf {
+    pub(super) fn new(
+        node: &VdevNode,
+        device: Option<Arc<dyn Device>>,
+        needed: u64,
+        memory: Arc<Memory>,
+    ) -> Leaf {
         let usable = device.as_ref().map(|device| label::usable_size(device.size()));
-        let standing = Standing::new(node, usable, needed);
-        Leaf { guid: node.guid, device, standing, counters: Counters::default() }
+        let standing = Standing::new(node, usable, needed, memory);
+        Leaf { guid: node.guid, device, standing }
+    }
+
+    pub(super) fn memory(&self) -> &Memory {
+        &self.standing.memory
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.standing.memory.counters
+    }
+
+    /// The device, if the leaf is to get new blocks.
+    pub(super) fn in_service(&self) -> Option<&Arc<dyn Device>> {
+        self.device.as_ref().filter(|_| self.standing.is_in_service())
     }
 
     pub(super) fn device(&self) -> Option<&Arc<dyn Device>> {
@@ -112,7 +196,7 @@ impl Leaf {
 
     /// Errors so far: between equals, the one with fewer is asked first.
     pub(super) fn error_count(&self) -> u64 {
-        let c = &self.counters;
+        let c = self.counters();
         c.read_errors.load(Ordering::Relaxed) + c.checksum_errors.load(Ordering::Relaxed)
     }
 
@@ -128,14 +212,25 @@ impl Leaf {
 
     /// Notes one finished read.
     pub(super) fn note_read(&self, len: u64, took: Duration) {
-        self.counters.reads.fetch_add(1, Ordering::Relaxed);
-        self.counters.read_bytes.fetch_add(len, Ordering::Relaxed);
+        let c = self.counters();
+        c.reads.fetch_add(1, Ordering::Relaxed);
+        c.read_bytes.fetch_add(len, Ordering::Relaxed);
         if took > SLOW {
-            self.counters.slow_ios.fetch_add(1, Ordering::Relaxed);
+            c.slow_ios.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The device, if a range may be read from it.
+    /// Notes one finished write.
+    pub(super) fn note_write(&self, len: u64, took: Duration) {
+        let c = self.counters();
+        c.writes.fetch_add(1, Ordering::Relaxed);
+        c.write_bytes.fetch_add(len, Ordering::Relaxed);
+        if took > SLOW {
+            c.slow_ios.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The device, if a range may be read from it or written.
     pub(super) fn readable(&self, at: DeviceOffset, len: u64) -> Result<&dyn Device, DeviceError> {
         let device = self.device.as_deref().ok_or(DeviceError::Gone)?;
         if self.covers(at, len) {

@@ -1,5 +1,5 @@
-//! The tree of vdevs of one pool: which leaves hold a block, and reading it when some of them are
-//! missing, fail or lie (docs/on-disk/14-vdevs.md).
+//! The tree of vdevs of one pool: which leaves hold a block, reading it when some of them are
+//! missing, fail or lie, and writing it to all of them (docs/on-disk/14-vdevs.md).
 //!
 //! `zio` asks for an [`Extent`], a place on a top-level vdev, and says whether bytes are right.
 //! Here candidates are made until one is: the sides of a mirror, the data columns of a RAID-Z, then
@@ -12,15 +12,18 @@
 //! - A block of more than 16 MiB is refused before any memory is taken for it.
 //! - At most [`ATTEMPTS_MAX`] candidates of one block are given to `verify`, and fewer if the block
 //!   is large ([`ATTEMPT_BYTES_MAX`] in all): a hostile image costs bounded time.
+//! - A leaf that did not take a block has the block's txg in its DTL before the write returns.
 //! - A leaf that is known not to have a block (its DTL says so, it is resilvering, or the
 //!   configuration calls it offline or faulted) is asked last and not blamed.
 //!
 //! # Order
 //! `open` with the tree of the labels, read the MOS, `open` again with the tree of the MOS, then
 //! `set_indirect` for removed vdevs (newest first: its mapping may be needed to read the others) and
-//! `set_dtl` for leaves. No lock is held while a device is read.
+//! `set_dtl` for leaves. Then `write_many` and `flush` (`write.rs`), and once per txg `take_changed_dtls`
+//! (`upkeep.rs`). No lock is held while a device is read or written; a flush holds one per leaf.
 //!
-//! Tests: `tests/redundancy.rs` (every combination of failed and lying leaves), `tests/tree.rs`.
+//! Tests: `tests/redundancy.rs` (every combination of failed and lying leaves), `tests/tree.rs`,
+//! `tests/writing.rs`.
 
 mod copies;
 mod health;
@@ -30,10 +33,13 @@ mod parity;
 mod range_set;
 mod search;
 mod stripes;
+mod upkeep;
+mod write;
 
 pub use health::{Aux, VdevState, VdevStatus};
 pub use indirect::{Birth, IndirectMapping, MapEntry};
 pub use range_set::RangeSet;
+pub use write::Write;
 
 use crate::device::Device;
 use crate::geometry::{Draid, DraidError, DraidParams, Expansion, Raidz, ReflowState};
@@ -41,7 +47,7 @@ use format::config::{VdevKind, VdevNode};
 use format::uberblock::ReflowInfo;
 use format::units::{LABEL_START, MAX_BLOCK};
 use format::{AllocOffset, Ashift, Asize, DeviceOffset, Dva, Psize, Txg, VdevGuid, VdevId};
-use leaf::{Leaf, Standing};
+use leaf::{Leaf, Memory, Standing};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -53,7 +59,7 @@ pub const ATTEMPT_BYTES_MAX: u64 = 16 << 30;
 /// Levels of the tree, and of removed vdevs that moved to removed vdevs.
 const DEPTH_MAX: usize = 32;
 
-/// Why a block could not be read from a vdev.
+/// Why a block could not be read from a vdev or written to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VdevError {
@@ -112,6 +118,26 @@ pub enum VdevError {
         /// The vdev.
         guid: VdevGuid,
         /// What is wrong.
+        why: &'static str,
+    },
+    /// Too few leaves took a block for it to be read back.
+    #[error("vdev {vdev}: too few devices could be written")]
+    NotWritten {
+        /// The top-level vdev.
+        vdev: VdevId,
+    },
+    /// Written blocks were lost while they were made durable.
+    #[error("vdev {vdev}: too few devices could be flushed")]
+    NotFlushed {
+        /// The top-level vdev.
+        vdev: VdevId,
+    },
+    /// Nothing can be written to a vdev of this kind.
+    #[error("vdev {vdev} cannot be written: {why}")]
+    CannotWrite {
+        /// The top-level vdev.
+        vdev: VdevId,
+        /// What is in the way.
         why: &'static str,
     },
     /// A dRAID cannot be.
@@ -246,6 +272,8 @@ pub struct VdevTree {
     tops: Vec<Top>,
     /// Index of the top-level dRAID with this guid.
     draids: HashMap<VdevGuid, usize>,
+    /// How far an expansion has come.
+    reflow: ReflowInfo,
 }
 
 impl VdevTree {
@@ -257,10 +285,13 @@ impl VdevTree {
         devices: &HashMap<VdevGuid, Arc<dyn Device>>,
         reflow: ReflowInfo,
     ) -> Result<Arc<VdevTree>, VdevError> {
+        VdevTree::build(root, &Builder { devices, reflow, memories: HashMap::new() })
+    }
+
+    fn build(root: &VdevNode, builder: &Builder<'_>) -> Result<Arc<VdevTree>, VdevError> {
         if root.kind != VdevKind::Root {
             return Err(VdevError::BadConfig { guid: root.guid, why: "not a root" });
         }
-        let builder = Builder { devices, reflow };
         let mut tops = Vec::with_capacity(root.children.len());
         let mut draids = HashMap::new();
         for (index, node) in root.children.iter().enumerate() {
@@ -273,7 +304,7 @@ impl VdevTree {
             }
             tops.push(builder.top(id, node)?);
         }
-        Ok(Arc::new(VdevTree { config: root.clone(), tops, draids }))
+        Ok(Arc::new(VdevTree { config: root.clone(), tops, draids, reflow: builder.reflow }))
     }
 
     /// The configuration that the tree was made from.
@@ -305,8 +336,12 @@ impl VdevTree {
 
     /// Gives the mapping of a removed vdev. Ignored for others.
     pub fn set_indirect(&self, vdev: VdevId, mapping: IndirectMapping) {
+        self.set_mapping(vdev, Arc::new(mapping));
+    }
+
+    fn set_mapping(&self, vdev: VdevId, mapping: Arc<IndirectMapping>) {
         if let Some(top) = self.tops.get(vdev.0 as usize) {
-            *top.indirect.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(mapping));
+            *top.indirect.write().unwrap_or_else(PoisonError::into_inner) = Some(mapping);
         }
     }
 
@@ -395,8 +430,8 @@ impl VdevTree {
             }
             let Some(leaf) = self.leaf(fault.leaf) else { continue };
             let counter = match fault.kind {
-                FaultKind::Checksum => &leaf.counters.checksum_errors,
-                _ => &leaf.counters.read_errors,
+                FaultKind::Checksum => &leaf.counters().checksum_errors,
+                _ => &leaf.counters().read_errors,
             };
             counter.fetch_add(1, Ordering::Relaxed);
         }
@@ -521,9 +556,15 @@ fn check_size(psize: Psize) -> Result<(), VdevError> {
 struct Builder<'a> {
     devices: &'a HashMap<VdevGuid, Arc<dyn Device>>,
     reflow: ReflowInfo,
+    /// What is remembered of leaves of an earlier tree.
+    memories: HashMap<VdevGuid, Arc<Memory>>,
 }
 
 impl Builder<'_> {
+    fn memory(&self, node: &VdevNode) -> Arc<Memory> {
+        self.memories.get(&node.guid).cloned().unwrap_or_default()
+    }
+
     fn top(&self, id: VdevId, node: &VdevNode) -> Result<Top, VdevError> {
         let ashift = node.ashift.unwrap_or(Ashift(9));
         let vdev = self.vdev(node, ashift, node.asize, 0)?;
@@ -552,13 +593,13 @@ impl Builder<'_> {
             VdevKind::DistributedSpare => Body::DistributedSpare(Box::new(DistributedSpare {
                 draid: node.top_guid.ok_or(bad("distributed spare of nothing"))?,
                 index: node.spareid.ok_or(bad("distributed spare without a number"))? as usize,
-                standing: Standing::new(node, Some(u64::MAX), 0),
+                standing: Standing::new(node, Some(u64::MAX), 0, self.memory(node)),
             })),
             VdevKind::Indirect => Body::Indirect,
             VdevKind::Hole => Body::Hole,
             VdevKind::Disk | VdevKind::File | VdevKind::Missing | VdevKind::L2cache | VdevKind::Log => {
                 let device = self.devices.get(&node.guid).cloned();
-                Body::Leaf(Box::new(Leaf::new(node, device, needed)))
+                Body::Leaf(Box::new(Leaf::new(node, device, needed, self.memory(node))))
             }
             VdevKind::Root => return Err(bad("a root below the root")),
         };

@@ -66,6 +66,19 @@ impl RangeSet {
         self.ranges.range(..=number).next_back().is_some_and(|(_, end)| *end > number)
     }
 
+    /// Whether the two have a number in common.
+    pub fn intersects(&self, other: &RangeSet) -> bool {
+        let touches = |range: Range<u64>| {
+            self.ranges.range(..range.end).next_back().is_some_and(|(_, end)| *end > range.start)
+        };
+        other.iter().any(touches)
+    }
+
+    /// Adds all numbers of another set.
+    pub fn merge(&mut self, other: &RangeSet) {
+        other.iter().for_each(|range| self.insert(range));
+    }
+
     /// Whether it holds nothing.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -109,6 +122,10 @@ mod tests {
             for (number, there) in model.iter().enumerate() {
                 assert_eq!(set.contains(number as u64), *there);
             }
+            let other = random.below(200);
+            let other = other..other + 1 + random.below(5);
+            let expected = model.iter().enumerate().any(|(i, there)| *there && other.contains(&(i as u64)));
+            assert_eq!(set.intersects(&RangeSet::from_iter([other])), expected);
             let ranges: Vec<_> = set.iter().collect();
             assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "{ranges:?}");
         }
