@@ -15,6 +15,7 @@
 //! Source: `docs/on-disk/12-block-pointers.md`, section 12. Tests: `tests/`.
 #![forbid(unsafe_code)]
 
+pub mod alloc;
 mod block;
 mod error;
 mod free;
@@ -23,9 +24,9 @@ mod gang_write;
 mod log_blocks;
 mod pointer;
 mod read;
-#[doc(hidden)]
-pub mod shim;
 mod space;
+#[cfg(test)]
+mod tests;
 mod tx;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -35,8 +36,7 @@ pub use block::Block;
 pub use error::ZioError;
 pub use log_blocks::LogBlock;
 pub use read::{Checked, ReadPolicy, Zio};
-pub use shim as alloc;
-pub use shim::{AllocClass, AllocError, Allocator, Request};
+pub use alloc::{AllocClass, AllocError, Allocator, ClassTotals, MetaslabHint, Request, SpaceChange, SpaceSource, TopSpace};
 pub use space::Obsolete;
 pub use tx::AllocTx;
 pub use write::{NewBlock, Quantum, WritePolicy};

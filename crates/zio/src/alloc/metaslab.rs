@@ -1,0 +1,567 @@
+//! One metaslab: which of its units are free, which wait, and what changed.
+//!
+//! # What always holds
+//! - A unit is in exactly one of: free (the tree or a window), deferred, allocated.
+//! - Nothing is changed before the free space was loaded, so what the source gives is what the
+//!   disk had before the first change; space is dropped from memory only when nothing is deferred
+//!   or pending and the last change is on disk.
+//! - The counters of the vdev are the sums over its metaslabs.
+//!
+//! # Windows
+//! Small and large requests are each served from a window, a run cut out of the free segments, by
+//! moving its start: blocks of one txg lie side by side and most allocations touch no tree. A
+//! window is settled (its rest goes back to the tree) when it is too short, or when something
+//! needs to see all free space in one place.
+
+use super::pending::Pending;
+use super::range_tree::{RangeTree, Run, Runs};
+use super::{LoadError, SpaceSource};
+use format::{Txg, VdevId};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use vdev::tree::RangeSet;
+
+/// Requests up to this many bytes are small: they are served apart from larger ones.
+const SMALL_MAX: u64 = 32 << 10;
+/// Longest window, in bytes, for small and for large requests.
+const WINDOW_MAX: [u64; 2] = [1 << 20, 16 << 20];
+/// A window is at most this part of the metaslab.
+const WINDOW_SHARE: u64 = 32;
+/// Segments shorter than this part of the longest window are not made windows while there are
+/// longer ones.
+const WINDOW_MIN_SHARE: u64 = 8;
+/// Segments looked at from the cursor on before the index by length is asked.
+const STEPS: usize = 64;
+/// Txgs that freed space waits (docs/on-disk/15-space.md, section 5).
+pub(super) const DEFER_TXGS: u64 = 2;
+
+/// Which window serves a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Metadata and small blocks.
+    Small,
+    /// Everything else.
+    Large,
+}
+
+impl Kind {
+    /// Of a request for so many bytes.
+    pub(super) fn of(bytes: u64) -> Kind {
+        if bytes <= SMALL_MAX { Kind::Small } else { Kind::Large }
+    }
+}
+
+/// Bytes that are allocated and deferred, of a vdev.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) allocated: AtomicU64,
+    pub(super) deferred: AtomicU64,
+}
+
+/// Adds the change of one part of a sum: the sum itself cannot become negative.
+fn change(sum: &AtomicU64, before: u64, after: u64) {
+    sum.fetch_add(after.wrapping_sub(before), Relaxed);
+}
+
+/// Where a metaslab is, and whom it tells.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) vdev: VdevId,
+    pub(super) index: u64,
+    pub(super) counters: &'a Counters,
+    pub(super) ledger: &'a super::Ledger,
+    pub(super) source: &'a dyn SpaceSource,
+}
+
+/// Why a run cannot be freed or claimed.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// It is not what it should be: free, or allocated.
+    State,
+    /// The free space could not be read.
+    Load(LoadError),
+}
+
+impl From<LoadError> for Refusal {
+    fn from(error: LoadError) -> Refusal {
+        Refusal::Load(error)
+    }
+}
+
+/// A metaslab.
+#[derive(Debug)]
+pub(super) struct Metaslab {
+    /// First byte in the vdev; a multiple of the unit.
+    pub(super) start: u64,
+    /// Bytes; a multiple of the unit.
+    pub(super) size: u64,
+    /// Bytes that allocations start and end at multiples of.
+    unit: u64,
+    /// Bytes that could be handed out now. Before loading, by the hint.
+    free: AtomicU64,
+    /// Bytes of the longest free segment. Before loading, by the hint; later an estimate.
+    largest: AtomicU64,
+    /// Whether `largest` is exact.
+    is_largest_exact: AtomicBool,
+    is_loaded: AtomicBool,
+    /// Its free space could not be read.
+    is_unreadable: AtomicBool,
+    body: Mutex<Body>,
+}
+
+#[derive(Debug, Default)]
+struct Body {
+    free: Option<Box<FreeSpace>>,
+    /// By txg, ascending: at most the syncing and the open one.
+    pending: Vec<(Txg, Pending)>,
+    /// By txg, ascending.
+    deferred: Vec<(Txg, Runs)>,
+    /// Bytes allocated, as counted in [`Counters`].
+    allocated: u64,
+    /// Bytes deferred, likewise.
+    waiting: u64,
+    /// Txg of the last change.
+    changed: Txg,
+}
+
+#[derive(Debug)]
+struct FreeSpace {
+    tree: RangeTree,
+    /// What is left of each kind's window. If nothing is, the cursor.
+    windows: [Run; 2],
+}
+
+impl FreeSpace {
+    fn total(&self) -> u64 {
+        self.tree.total() + self.windows.iter().map(|(_, len)| u64::from(*len)).sum::<u64>()
+    }
+
+    fn overlaps(&self, (start, len): Run) -> bool {
+        let in_window = |&(at, left): &Run| left > 0 && at < start + len && start < at + left;
+        self.windows.iter().any(in_window) || self.tree.overlaps((start, len))
+    }
+
+    fn settle_kind(&mut self, kind: Kind) {
+        let (at, left) = self.windows[kind as usize];
+        self.tree.insert((at, left));
+        self.windows[kind as usize] = (at, 0);
+    }
+
+    fn settle(&mut self) {
+        self.settle_kind(Kind::Small);
+        self.settle_kind(Kind::Large);
+    }
+
+    /// Takes `len` units off the kind's window.
+    fn bump(&mut self, kind: Kind, len: u32) -> Option<u32> {
+        let (at, left) = &mut self.windows[kind as usize];
+        if *left < len {
+            return None;
+        }
+        let taken = *at;
+        *at += len;
+        *left -= len;
+        Some(taken)
+    }
+
+    /// Makes a new window that has room for `len` units. Sequential as long as there are long
+    /// segments; else the shortest segment that will do, and no more of it than needed.
+    fn refill(&mut self, kind: Kind, len: u32, longest: u32) -> bool {
+        self.settle_kind(kind);
+        let cursor = self.windows[kind as usize].0;
+        let long = (longest / WINDOW_MIN_SHARE as u32).max(len);
+        let tree = &mut self.tree;
+        let (found, wanted) = if tree.largest() >= long {
+            let next = tree.next_fit(cursor, long, STEPS);
+            let found = next.or_else(|| tree.next_fit(0, long, STEPS)).or_else(|| tree.best_fit(long));
+            (found, longest.max(len))
+        } else {
+            (tree.best_fit(len), len)
+        };
+        let Some((start, count)) = found else { return false };
+        let window = (start, count.min(wanted));
+        tree.remove(window);
+        self.windows[kind as usize] = window;
+        true
+    }
+
+    /// Takes `len` units. Windows stand back if nothing else is left.
+    fn take(&mut self, kind: Kind, len: u32, longest: u32) -> Option<u32> {
+        if let Some(at) = self.bump(kind, len) {
+            return Some(at);
+        }
+        if !self.refill(kind, len, longest) {
+            self.settle();
+            if !self.refill(kind, len, longest) {
+                return None;
+            }
+        }
+        self.bump(kind, len)
+    }
+}
+
+impl Body {
+    fn pending(&mut self, txg: Txg, place: &Place<'_>) -> &mut Pending {
+        self.changed = self.changed.max(txg);
+        by_txg(&mut self.pending, txg, || place.ledger.note_change(txg, place))
+    }
+
+    fn defer(&mut self, txg: Txg, run: Run, place: &Place<'_>) {
+        by_txg(&mut self.deferred, txg, || place.ledger.note_deferred(txg, place)).insert(run);
+    }
+
+    fn is_deferred(&self, run: Run) -> bool {
+        self.deferred.iter().any(|(_, runs)| runs.overlaps(run))
+    }
+
+    /// The free space, which the caller has loaded.
+    fn loaded(&mut self) -> &mut FreeSpace {
+        self.free.as_deref_mut().expect("the metaslab was loaded before it is used")
+    }
+}
+
+/// The entry of a txg, made if it is not there.
+fn by_txg<T: Default>(list: &mut Vec<(Txg, T)>, txg: Txg, made: impl FnOnce()) -> &mut T {
+    let index = list.partition_point(|(at, _)| *at < txg);
+    if list.get(index).is_none_or(|(at, _)| *at != txg) {
+        list.insert(index, (txg, T::default()));
+        made();
+    }
+    &mut list[index].1
+}
+
+/// What is known of a metaslab before it is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) allocated: u64,
+    pub(super) largest: u64,
+    /// Nothing was ever written there, so the hints are right.
+    pub(super) is_empty: bool,
+}
+
+impl Metaslab {
+    /// A metaslab that is not loaded. Its vdev's counters are told what it holds by the hint.
+    pub(super) fn new(start: u64, size: u64, unit: u64, known: Known, counters: &Counters) -> Metaslab {
+        let allocated = known.allocated.min(size);
+        change(&counters.allocated, 0, allocated);
+        let largest = if known.is_empty { size } else { known.largest.min(size - allocated) };
+        Metaslab {
+            start,
+            size,
+            unit,
+            free: AtomicU64::new(size - allocated),
+            largest: AtomicU64::new(largest),
+            is_largest_exact: AtomicBool::new(known.is_empty),
+            is_loaded: AtomicBool::new(false),
+            is_unreadable: AtomicBool::new(false),
+            body: Mutex::new(Body { allocated, ..Body::default() }),
+        }
+    }
+
+    /// Bytes that could be handed out, as far as known.
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.free.load(Relaxed)
+    }
+
+    /// Bytes of the longest free segment, as far as known.
+    pub(super) fn largest(&self) -> u64 {
+        self.largest.load(Relaxed)
+    }
+
+    /// Whether there may be a longer segment than [`Metaslab::largest`] says.
+    pub(super) fn may_have(&self, bytes: u64) -> bool {
+        self.free_bytes() >= bytes && !self.is_largest_exact.load(Relaxed)
+    }
+
+    /// Whether its free space is in memory.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.is_loaded.load(Relaxed)
+    }
+
+    /// Whether its free space could not be read.
+    pub(super) fn is_unreadable(&self) -> bool {
+        self.is_unreadable.load(Relaxed)
+    }
+
+    /// To be tried again.
+    pub(super) fn forget_failure(&self) {
+        self.is_unreadable.store(false, Relaxed);
+    }
+
+    /// Segments in memory.
+    pub(super) fn segments(&self) -> usize {
+        self.lock().free.as_ref().map_or(0, |free| free.tree.segments())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Body> {
+        // A thread that panics here has found a bug in this module: nobody may go on with its state.
+        self.body.lock().expect("no thread panicked while it changed this metaslab")
+    }
+
+    /// Units of a length in bytes.
+    fn units(&self, bytes: u64) -> Option<u32> {
+        u32::try_from(bytes / self.unit).ok().filter(|_| bytes.is_multiple_of(self.unit))
+    }
+
+    /// The run of a range of bytes of the vdev; `None`: not in this metaslab, or not in whole units.
+    fn run(&self, offset: u64, bytes: u64) -> Option<Run> {
+        let at = offset.checked_sub(self.start)?;
+        let end = at.checked_add(bytes)?;
+        if bytes == 0 || end > self.size {
+            return None;
+        }
+        Some((self.units(at)?, self.units(bytes)?))
+    }
+
+    /// Whether a range of bytes of the vdev is in this metaslab, in whole units.
+    pub(super) fn has(&self, offset: u64, bytes: u64) -> bool {
+        self.run(offset, bytes).is_some()
+    }
+
+    fn bytes(&self, units: u32) -> u64 {
+        u64::from(units) * self.unit
+    }
+
+    fn offset(&self, unit: u32) -> u64 {
+        self.start + self.bytes(unit)
+    }
+
+    /// Units of the longest window.
+    fn window(&self, kind: Kind) -> u32 {
+        let bytes = WINDOW_MAX[kind as usize].min(self.size / WINDOW_SHARE);
+        u32::try_from(bytes / self.unit).unwrap_or(u32::MAX).max(1)
+    }
+
+    // ---- loading -------------------------------------------------------------------------------
+
+    /// Locks it with its free space in memory.
+    fn load(&self, place: &Place<'_>) -> Result<MutexGuard<'_, Body>, LoadError> {
+        let mut body = self.lock();
+        if body.free.is_none() {
+            let tree = self.read(place).inspect_err(|_| self.is_unreadable.store(true, Relaxed))?;
+            let free = tree.total() * self.unit;
+            change(&place.counters.allocated, body.allocated, self.size - free);
+            body.allocated = self.size - free;
+            body.free = Some(Box::new(FreeSpace { tree, windows: [(0, 0); 2] }));
+            self.is_loaded.store(true, Relaxed);
+            self.is_unreadable.store(false, Relaxed);
+            self.tell(&body);
+        }
+        Ok(body)
+    }
+
+    fn read(&self, place: &Place<'_>) -> Result<RangeTree, LoadError> {
+        if self.size / self.unit > u64::from(u32::MAX) {
+            return Err(LoadError::TooLarge);
+        }
+        let space = place.source.free_space(place.vdev, place.index).map_err(LoadError::Source)?;
+        let mut runs = Vec::new();
+        for range in space.iter() {
+            let run = self.run(range.start, range.end - range.start);
+            runs.push(run.ok_or(LoadError::Range { start: range.start, end: range.end })?);
+        }
+        Ok(RangeTree::from_ascending(&runs))
+    }
+
+    /// Makes the numbers that are read without the lock right.
+    fn tell(&self, body: &Body) {
+        let Some(free) = &body.free else { return };
+        let in_windows = free.windows.iter().map(|(_, len)| *len).max().unwrap_or(0);
+        self.free.store(free.total() * self.unit, Relaxed);
+        self.largest.store(self.bytes(free.tree.largest().max(in_windows)), Relaxed);
+        self.is_largest_exact.store(in_windows == 0, Relaxed);
+    }
+
+    /// Drops the free space from memory, if the disk knows all about it.
+    pub(super) fn unload(&self, synced: Txg) -> bool {
+        let mut body = self.lock();
+        let is_idle = body.pending.is_empty() && body.deferred.is_empty() && body.changed <= synced;
+        if !is_idle || body.free.is_none() {
+            return false;
+        }
+        body.loaded().settle();
+        self.tell(&body);
+        body.free = None;
+        self.is_loaded.store(false, Relaxed);
+        true
+    }
+
+    // ---- allocating ----------------------------------------------------------------------------
+
+    /// Takes `bytes`; gives the offset in the vdev, or `None` if there is no room.
+    pub(super) fn alloc(
+        &self,
+        bytes: u64,
+        kind: Kind,
+        txg: Txg,
+        place: &Place<'_>,
+    ) -> Result<Option<u64>, LoadError> {
+        let Some(len) = self.units(bytes) else { return Ok(None) };
+        let mut body = self.load(place)?;
+        let free = body.loaded();
+        if let Some(at) = free.bump(kind, len) {
+            self.free.fetch_sub(bytes, Relaxed);
+            return Ok(Some(self.took(&mut body, (at, len), txg, place)));
+        }
+        let at = free.take(kind, len, self.window(kind));
+        self.tell(&body);
+        Ok(at.map(|at| self.took(&mut body, (at, len), txg, place)))
+    }
+
+    /// As [`Metaslab::alloc`], but at least `distance` bytes away from each of `others` if possible.
+    pub(super) fn alloc_away(
+        &self,
+        bytes: u64,
+        (others, distance): (&[u64], u64),
+        txg: Txg,
+        place: &Place<'_>,
+    ) -> Result<Option<u64>, LoadError> {
+        let Some(len) = self.units(bytes) else { return Ok(None) };
+        let mut body = self.load(place)?;
+        let free = body.loaded();
+        free.settle();
+        let is_far = |at: u32| others.iter().all(|other| other.abs_diff(self.offset(at)) >= distance);
+        let beyond = |other: &u64| {
+            let at = other.saturating_add(distance).saturating_sub(self.start);
+            u32::try_from(at.div_ceil(self.unit)).unwrap_or(u32::MAX)
+        };
+        let starts = std::iter::once(0).chain(others.iter().map(beyond));
+        let far = starts
+            .filter_map(|from| free.tree.next_fit(from, len, STEPS))
+            .map(|(at, _)| at)
+            .find(|at| is_far(*at));
+        let at = far.or_else(|| free.tree.best_fit(len).map(|(at, _)| at));
+        if let Some(at) = at {
+            free.tree.remove((at, len));
+        }
+        self.tell(&body);
+        Ok(at.map(|at| self.took(&mut body, (at, len), txg, place)))
+    }
+
+    /// Notes that a run was taken off the free space; gives its offset.
+    fn took(&self, body: &mut Body, run: Run, txg: Txg, place: &Place<'_>) -> u64 {
+        let bytes = self.bytes(run.1);
+        body.allocated += bytes;
+        place.counters.allocated.fetch_add(bytes, Relaxed);
+        body.pending(txg, place).alloc(run);
+        self.offset(run.0)
+    }
+
+    /// Takes back an allocation that nobody has seen: it can be handed out again at once.
+    pub(super) fn undo_alloc(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) {
+        let run = self.run(offset, bytes).expect("what is undone was allocated here");
+        let mut body = self.lock();
+        body.pending(txg, place).undo_alloc(run);
+        body.loaded().tree.insert(run);
+        body.allocated -= bytes;
+        change(&place.counters.allocated, bytes, 0);
+        self.tell(&body);
+    }
+
+    /// Takes this very range.
+    pub(super) fn claim(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) -> Result<(), Refusal> {
+        let run = self.run(offset, bytes).ok_or(Refusal::State)?;
+        let mut body = self.load(place)?;
+        let free = body.loaded();
+        free.settle();
+        let is_free = free.tree.contains(run);
+        if is_free {
+            free.tree.remove(run);
+        }
+        self.tell(&body);
+        if !is_free {
+            return Err(Refusal::State);
+        }
+        self.took(&mut body, run, txg, place);
+        Ok(())
+    }
+
+    // ---- freeing -------------------------------------------------------------------------------
+
+    /// Gives a range back: free for the disk at once, for us when `txg` + 2 has synced.
+    pub(super) fn free(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) -> Result<(), Refusal> {
+        let run = self.run(offset, bytes).ok_or(Refusal::State)?;
+        let mut body = self.load(place)?;
+        if body.loaded().overlaps(run) || body.is_deferred(run) {
+            return Err(Refusal::State);
+        }
+        body.pending(txg, place).free(run);
+        body.defer(txg, run, place);
+        body.allocated -= bytes;
+        body.waiting += bytes;
+        change(&place.counters.allocated, bytes, 0);
+        change(&place.counters.deferred, 0, bytes);
+        Ok(())
+    }
+
+    /// Hands over what changed in `txg` since the last call: ranges of the vdev taken and given back.
+    pub(super) fn take_changes(&self, txg: Txg) -> (RangeSet, RangeSet) {
+        let mut body = self.lock();
+        let Some(index) = body.pending.iter().position(|(at, _)| *at == txg) else {
+            return (RangeSet::new(), RangeSet::new());
+        };
+        let (_, pending) = body.pending.remove(index);
+        drop(body);
+        let (allocs, frees) = pending.net();
+        (self.ranges(allocs), self.ranges(frees))
+    }
+
+    fn ranges(&self, runs: impl IntoIterator<Item = Run>) -> RangeSet {
+        runs.into_iter().map(|(at, len)| self.offset(at)..self.offset(at) + self.bytes(len)).collect()
+    }
+
+    /// Lets go of what was freed [`DEFER_TXGS`] before `synced` and earlier.
+    pub(super) fn release(&self, synced: Txg, place: &Place<'_>) {
+        let mut body = self.lock();
+        let ready = body.deferred.partition_point(|(txg, _)| txg.0.saturating_add(DEFER_TXGS) <= synced.0);
+        let ready: Vec<_> = body.deferred.drain(..ready).collect();
+        for (_, runs) in &ready {
+            let bytes = runs.total() * self.unit;
+            body.waiting -= bytes;
+            change(&place.counters.deferred, bytes, 0);
+            let tree = &mut body.loaded().tree;
+            runs.iter().for_each(|run| tree.insert(run));
+        }
+        self.tell(&body);
+    }
+
+    // ---- the whole -----------------------------------------------------------------------------
+
+    /// What is free on disk after the changes handed over so far.
+    pub(super) fn free_on_disk(&self, place: &Place<'_>) -> Result<RangeSet, LoadError> {
+        let mut body = self.load(place)?;
+        body.loaded().settle();
+        self.tell(&body);
+        let mut space = self.ranges(body.loaded().tree.iter());
+        let insert = |space: &mut RangeSet, run: Run| {
+            space.insert(self.offset(run.0)..self.offset(run.0) + self.bytes(run.1));
+        };
+        body.deferred.iter().flat_map(|(_, runs)| runs.iter()).for_each(|run| insert(&mut space, run));
+        // What was taken and given back without being handed over was free all the time: allocations
+        // are put back after frees are taken out.
+        for run in body.pending.iter().flat_map(|(_, pending)| pending.frees()) {
+            space.remove(self.offset(run.0)..self.offset(run.0) + self.bytes(run.1));
+        }
+        for run in body.pending.iter().flat_map(|(_, pending)| pending.allocs()) {
+            insert(&mut space, *run);
+        }
+        Ok(space)
+    }
+
+    /// Adds to `counts`, by the power of two of their bytes, the free segments: deferred ones for
+    /// themselves, what is left of windows too.
+    pub(super) fn count_segments(&self, counts: &mut [u64; 64], place: &Place<'_>) -> Result<(), LoadError> {
+        let mut body = self.load(place)?;
+        body.loaded().settle();
+        self.tell(&body);
+        let mut count = |(_, len): Run| counts[self.bytes(len).ilog2() as usize] += 1;
+        body.loaded().tree.iter().for_each(&mut count);
+        body.deferred.iter().flat_map(|(_, runs)| runs.iter()).for_each(&mut count);
+        Ok(())
+    }
+}
+
+/// Locks a plain list: no state of it is half done, whatever panicked.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,679 @@
+//! The space allocator: which parts of the top-level vdevs are free, and who gets them.
+//!
+//! Called by `zio::write` for every block, by whoever frees, and by `pool` once per pass of a sync.
+//! Knows nothing of objects: what is free comes in through [`SpaceSource`], what changed leaves as
+//! [`SpaceChange`]s.
+//!
+//! # What always holds
+//! - No byte is handed out twice, and none that is allocated on disk.
+//! - Space freed in txg N is not handed out before N + 2 is on disk, so that the last uberblocks
+//!   can still be imported. For the disk it is free at once, which is what the changes say.
+//! - An extent lies inside one metaslab and starts at a sector (on a dRAID, a stripe).
+//! - A free or claim that does not fit what is known changes nothing. Counts cannot go below zero.
+//! - A metaslab's free space is read when it is first needed: opening a pool reads none.
+//!
+//! # Order
+//! `allocate`, `free`, `claim` in open or syncing context of a txg -> in each pass of its sync
+//! `take_changes` -> uberblock written -> `synced`. Changes of the next txg are kept apart.
+//!
+//! # Locks
+//! The list of vdevs is copied out of its lock before anything is done. Then at most one metaslab
+//! is locked (also while its free space is read: others are served meanwhile), and inside that the
+//! ledger. [`SpaceSource::free_space`] must not call back.
+//!
+//! Source: `docs/on-disk/15-space.md`. Tests: `tests.rs` (a bitmap as the model), and in each module.
+
+mod metaslab;
+mod pending;
+mod range_tree;
+#[cfg(test)]
+mod tests;
+mod top;
+mod view;
+
+use crate::AllocTx;
+use format::{AllocOffset, Ashift, Asize, Dva, Psize, Txg, VdevId};
+use metaslab::{Metaslab, Place, Refusal, lock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use top::{Top, Want};
+use vdev::tree::{RangeSet, VdevTree};
+use view::{Group, Pick, View, fallbacks};
+
+/// Copies that a block can have.
+const COPIES_MAX: u8 = 3;
+/// Segments kept in memory, of metaslabs that nobody uses; some 30 bytes each.
+const SEGMENTS_MAX: usize = 8 << 20;
+/// Buckets of a space map's histogram.
+const BUCKETS: usize = 32;
+
+/// What a top-level vdev is for, and what a block asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AllocClass {
+    /// Everything.
+    Normal,
+    /// The intent log: log vdevs, else what normal vdevs set aside, else normal vdevs.
+    Log,
+    /// Metadata and small blocks: special vdevs, else normal ones.
+    Special,
+    /// Dedup tables: dedup vdevs, else special ones, else normal ones.
+    Dedup,
+}
+
+impl fmt::Display for AllocClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AllocClass::Normal => "normal",
+            AllocClass::Log => "log",
+            AllocClass::Special => "special",
+            AllocClass::Dedup => "dedup",
+        })
+    }
+}
+
+/// What is known of a metaslab without reading its space map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MetaslabHint {
+    /// Bytes allocated.
+    pub allocated: u64,
+    /// Bytes of the longest free segment, or less; 0 if not known.
+    pub largest_free: u64,
+    /// It has no space map: all of it is free.
+    pub never_used: bool,
+}
+
+/// A top-level vdev that the allocator is told of.
+#[derive(Debug, Clone)]
+pub struct TopSpace {
+    /// The vdev.
+    pub vdev: VdevId,
+    /// What it is for.
+    pub class: AllocClass,
+    /// log2 of its sector.
+    pub ashift: Ashift,
+    /// log2 of the size of a metaslab.
+    pub metaslab_shift: u32,
+    /// Bytes that can be allocated; what remains behind the last whole metaslab is not used.
+    pub asize: u64,
+    /// Whether new blocks may go there (property `allocating`).
+    pub allocating: bool,
+    /// One for each metaslab.
+    pub metaslabs: Vec<MetaslabHint>,
+}
+
+/// Where the free space of a metaslab is read from. `pool` has it from space maps.
+pub trait SpaceSource: Send + Sync {
+    /// What is free in a metaslab in the last synced txg, in bytes of the vdev. Asked before the
+    /// first change to the metaslab, and again if it was dropped from memory meanwhile, which
+    /// happens only when all its changes have been synced. Must not call the allocator.
+    fn free_space(&self, vdev: VdevId, metaslab: u64) -> Result<RangeSet, Box<dyn Error + Send + Sync>>;
+}
+
+/// A wish for space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What the block is.
+    pub class: AllocClass,
+    /// Its bytes on disk, 1 byte to 16 MiB.
+    pub psize: Psize,
+    /// How many copies, 1 to 3.
+    pub copies: u8,
+    /// A block that it would best be near to.
+    pub near: Option<Dva>,
+}
+
+/// Why the free space of a metaslab cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// It could not be read.
+    #[error(transparent)]
+    Source(Box<dyn Error + Send + Sync>),
+    /// Free space that is not in the metaslab, or not in whole sectors.
+    #[error("free space from {start} to {end}")]
+    Range {
+        /// First byte.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+    },
+    /// More than 2^32 sectors: no vdev is made with such metaslabs.
+    #[error("the metaslab has too many sectors")]
+    TooLarge,
+}
+
+/// Why space was not allocated, freed or claimed. Nothing has changed then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AllocError {
+    /// No room in one piece.
+    #[error("no room for {copies} copies of {psize} bytes in class {class}")]
+    NoSpace {
+        /// The class asked for; those that it falls back to are full too.
+        class: AllocClass,
+        /// Bytes of the block.
+        psize: Psize,
+        /// Copies asked for.
+        copies: u8,
+        /// The largest smaller block of which at least one copy might be had; 0: none.
+        largest: Psize,
+    },
+    /// No block has this size.
+    #[error("a block of {0} bytes")]
+    Size(Psize),
+    /// Freed, but it is not allocated, or not all of it.
+    #[error("{dva} is not allocated")]
+    NotAllocated {
+        /// The extent.
+        dva: Dva,
+    },
+    /// Claimed, but it is allocated already, or part of it.
+    #[error("{dva} is not free")]
+    NotFree {
+        /// The extent.
+        dva: Dva,
+    },
+    /// No vdev of this number, or the extent is not within one of its metaslabs, or not aligned.
+    #[error("{dva} is not in a metaslab")]
+    NoMetaslab {
+        /// The extent.
+        dva: Dva,
+    },
+    /// What is free could not be found out.
+    #[error("vdev {vdev}: metaslab {metaslab}")]
+    Load {
+        /// The vdev.
+        vdev: VdevId,
+        /// The metaslab.
+        metaslab: u64,
+        /// Why.
+        #[source]
+        source: LoadError,
+    },
+}
+
+/// What a txg changed in a metaslab since it was last asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpaceChange {
+    /// The vdev.
+    pub vdev: VdevId,
+    /// The metaslab.
+    pub metaslab: u64,
+    /// What became allocated, in bytes of the vdev.
+    pub allocs: RangeSet,
+    /// What became free, in bytes of the vdev; nothing that is also in `allocs`.
+    pub frees: RangeSet,
+}
+
+/// Space of a class or of a vdev. Deflated bytes are what the space is worth to blocks: redundancy
+/// taken off (docs/on-disk/15-space.md, section 9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClassTotals {
+    /// Bytes in metaslabs, what is set aside for the intent log included.
+    pub size: u64,
+    /// Bytes allocated, changes included that were not taken yet.
+    pub allocated: u64,
+    /// Bytes that are free on disk but are not handed out yet.
+    pub deferred: u64,
+    /// Bytes of the metaslabs set aside for the intent log.
+    pub embedded_log: u64,
+    /// `size`, deflated.
+    pub deflated_size: u64,
+    /// `allocated`, deflated.
+    pub deflated_allocated: u64,
+    /// `deferred`, deflated.
+    pub deflated_deferred: u64,
+    /// `embedded_log`, deflated.
+    pub deflated_embedded_log: u64,
+}
+
+impl ClassTotals {
+    fn add(&mut self, top: &Top, ratio: u64) {
+        let deflated = |bytes: u64| (bytes >> 9).saturating_mul(ratio);
+        let allocated = top.counters.allocated.load(Relaxed);
+        let deferred = top.counters.deferred.load(Relaxed);
+        let log = top.log_metaslab.map_or(0, |index| top.metaslabs[index].size);
+        for (sum, bytes) in [
+            (&mut self.size, top.size),
+            (&mut self.allocated, allocated),
+            (&mut self.deferred, deferred),
+            (&mut self.embedded_log, log),
+            (&mut self.deflated_size, deflated(top.size)),
+            (&mut self.deflated_allocated, deflated(allocated)),
+            (&mut self.deflated_deferred, deflated(deferred)),
+            (&mut self.deflated_embedded_log, deflated(log)),
+        ] {
+            *sum = sum.saturating_add(bytes);
+        }
+    }
+}
+
+/// Metaslabs by txg: those with changes to be taken, and those with deferred space.
+#[derive(Debug, Default)]
+struct Ledger {
+    changed: Mutex<Noted>,
+    deferred: Mutex<Noted>,
+}
+
+type Noted = BTreeMap<Txg, BTreeSet<(VdevId, u64)>>;
+
+impl Ledger {
+    fn note_change(&self, txg: Txg, place: &Place<'_>) {
+        lock(&self.changed).entry(txg).or_default().insert((place.vdev, place.index));
+    }
+
+    fn note_deferred(&self, txg: Txg, place: &Place<'_>) {
+        lock(&self.deferred).entry(txg).or_default().insert((place.vdev, place.index));
+    }
+}
+
+/// The space allocator of a pool. All calls may come from any thread.
+pub struct Allocator {
+    view: RwLock<Arc<View>>,
+    source: Arc<dyn SpaceSource>,
+    ledger: Ledger,
+}
+
+impl fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allocator").field("tops", &self.view().tops.len()).finish_non_exhaustive()
+    }
+}
+
+/// What the requests of one call share.
+struct Call<'a> {
+    view: &'a View,
+    txg: Txg,
+    /// Of each top-level vdev, the last size asked for and the space that it takes.
+    sizes: Vec<(Psize, Option<u64>)>,
+}
+
+impl Call<'_> {
+    fn asize(&mut self, top: usize, psize: Psize) -> Option<u64> {
+        let (known, asize) = self.sizes[top];
+        if known == psize {
+            return asize;
+        }
+        let asize = self.view.tree.psize_to_asize(self.view.tops[top].vdev, psize, self.txg);
+        let asize = asize.map(|asize| asize.0);
+        self.sizes[top] = (psize, asize);
+        asize
+    }
+}
+
+// ---- vdevs -------------------------------------------------------------------------------------
+
+impl Allocator {
+    /// An allocator over these vdevs. Reads nothing.
+    pub fn new(tree: Arc<VdevTree>, tops: Vec<TopSpace>, source: Arc<dyn SpaceSource>) -> Allocator {
+        let tops = tops.iter().map(|space| Arc::new(Top::new(space, &tree, None))).collect();
+        let view = RwLock::new(Arc::new(View::new(tree, tops)));
+        Allocator { view, source, ledger: Ledger::default() }
+    }
+
+    fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change_view(&self, make: impl FnOnce(&View) -> View) {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        *view = Arc::new(make(&view));
+    }
+
+    /// Adds a top-level vdev; or, if it is known already, the metaslabs by which it has grown.
+    pub fn add_top(&self, space: TopSpace) {
+        self.change_view(|view| {
+            let old = view.find(space.vdev);
+            let top = Top::new(&space, &view.tree, old.map(|index| &*view.tops[index]));
+            let mut tops = view.tops.clone();
+            match old {
+                Some(index) => tops[index] = Arc::new(top),
+                None => tops.push(Arc::new(top)),
+            }
+            View::new(Arc::clone(&view.tree), tops)
+        });
+    }
+
+    /// Forgets a top-level vdev: one that was removed. Its changes must have been taken.
+    pub fn remove_top(&self, vdev: VdevId) {
+        self.change_view(|view| {
+            let tops = view.tops.iter().filter(|top| top.vdev != vdev).cloned().collect();
+            View::new(Arc::clone(&view.tree), tops)
+        });
+    }
+
+    /// Lets new blocks go to a vdev, or not.
+    pub fn set_allocating(&self, vdev: VdevId, allocating: bool) {
+        self.change_view(|view| {
+            let change = |top: &Arc<Top>| match top.vdev == vdev {
+                true => Arc::new(top.with_allocating(allocating)),
+                false => Arc::clone(top),
+            };
+            View::new(Arc::clone(&view.tree), view.tops.iter().map(change).collect())
+        });
+    }
+
+    /// From now on sizes and states of vdevs are those of this tree. Metaslabs that could not be
+    /// read are tried again.
+    pub fn set_tree(&self, tree: Arc<VdevTree>) {
+        self.change_view(|view| {
+            let metaslabs = view.tops.iter().flat_map(|top| &top.metaslabs);
+            metaslabs.for_each(|metaslab| metaslab.forget_failure());
+            View::new(tree, view.tops.clone())
+        });
+    }
+
+    // ---- allocating ----------------------------------------------------------------------------
+
+    /// Takes space for all copies of a block, or none. Copies are on different vdevs if there are
+    /// enough with room, else an eighth of the vdev apart, else somewhere.
+    pub fn allocate(&self, want: &Request, tx: &dyn AllocTx) -> Result<Vec<Dva>, AllocError> {
+        let view = self.view();
+        self.allocate_for(want, &mut Call::new(&view, tx.txg()))
+    }
+
+    /// [`Allocator::allocate`] for many blocks: those that are neighbours in the list become, as
+    /// far as possible, neighbours on disk. Results in the order of the requests.
+    pub fn allocate_batch(&self, wants: &[Request], tx: &dyn AllocTx) -> Vec<Result<Vec<Dva>, AllocError>> {
+        let view = self.view();
+        let mut call = Call::new(&view, tx.txg());
+        wants.iter().map(|want| self.allocate_for(want, &mut call)).collect()
+    }
+
+    fn allocate_for(&self, want: &Request, call: &mut Call<'_>) -> Result<Vec<Dva>, AllocError> {
+        assert!((1..=COPIES_MAX).contains(&want.copies), "a block has one to three copies");
+        if want.psize.0 == 0 || want.psize.0 > format::units::MAX_BLOCK {
+            return Err(AllocError::Size(want.psize));
+        }
+        let mut failure = None;
+        for pick in fallbacks(want.class) {
+            match self.allocate_from(*pick, want, call) {
+                Ok(Some(dvas)) => return Ok(dvas),
+                Ok(None) => {}
+                Err(error) => failure = Some(error),
+            }
+        }
+        let Request { class, psize, copies, .. } = *want;
+        let largest = || call.view.largest(want, call.txg);
+        Err(failure.unwrap_or_else(|| AllocError::NoSpace { class, psize, copies, largest: largest() }))
+    }
+
+    fn allocate_from(
+        &self,
+        pick: Pick,
+        want: &Request,
+        call: &mut Call<'_>,
+    ) -> Result<Option<Vec<Dva>>, AllocError> {
+        let view = call.view;
+        let group = view.group(pick);
+        let mut dvas = Vec::with_capacity(usize::from(want.copies));
+        while dvas.len() < usize::from(want.copies) {
+            let copy = self.allocate_copy(pick, group, want, &dvas, call);
+            match copy {
+                Ok(Some((position, dva))) => {
+                    if dvas.is_empty() && want.near.is_none() {
+                        group.took(position, dva.asize.0, view);
+                    }
+                    dvas.push(dva);
+                }
+                Ok(None) | Err(_) => {
+                    self.undo(&dvas, call);
+                    return copy.map(|_| None);
+                }
+            }
+        }
+        Ok(Some(dvas))
+    }
+
+    /// One more copy: on a vdev that has none yet, else on any.
+    fn allocate_copy(
+        &self,
+        pick: Pick,
+        group: &Group,
+        want: &Request,
+        copies: &[Dva],
+        call: &mut Call<'_>,
+    ) -> Result<Option<(usize, Dva)>, AllocError> {
+        let count = group.tops.len();
+        if count == 0 {
+            return Ok(None);
+        }
+        let first = self.first_position(group, want, copies, call.view);
+        let mut failure = None;
+        for is_second_choice in [false, true] {
+            if is_second_choice && copies.is_empty() {
+                break;
+            }
+            for position in (0..count).map(|step| (first + step) % count) {
+                let index = group.tops[position];
+                let vdev = call.view.tops[index].vdev;
+                if copies.iter().any(|copy| copy.vdev == vdev) != is_second_choice {
+                    continue;
+                }
+                match self.allocate_on(index, pick, want, copies, call) {
+                    Ok(Some(dva)) => return Ok(Some((position, dva))),
+                    Ok(None) => {}
+                    Err(error) => failure = Some(error),
+                }
+            }
+        }
+        failure.map_or(Ok(None), Err)
+    }
+
+    /// Where the search for a vdev starts: near the block named, or with the vdev whose turn it is,
+    /// and for further copies behind the first.
+    fn first_position(&self, group: &Group, want: &Request, copies: &[Dva], view: &View) -> usize {
+        let vdev = copies.last().or(want.near.as_ref()).map(|dva| dva.vdev);
+        let known = vdev.and_then(|vdev| group.tops.iter().position(|index| view.tops[*index].vdev == vdev));
+        known.map_or(group.turn(), |position| position + usize::from(!copies.is_empty()))
+    }
+
+    fn allocate_on(
+        &self,
+        index: usize,
+        pick: Pick,
+        want: &Request,
+        copies: &[Dva],
+        call: &mut Call<'_>,
+    ) -> Result<Option<Dva>, AllocError> {
+        let Some(asize) = call.asize(index, want.psize) else { return Ok(None) };
+        let top = &call.view.tops[index];
+        let mut others = [0; COPIES_MAX as usize];
+        let mut count = 0;
+        for copy in copies.iter().filter(|copy| copy.vdev == top.vdev) {
+            others[count] = copy.offset.0;
+            count += 1;
+        }
+        let near = want.near.filter(|near| near.vdev == top.vdev && copies.is_empty());
+        let how = Want {
+            txg: call.txg,
+            ledger: &self.ledger,
+            source: &*self.source,
+            embedded_log: pick == Pick::EmbeddedLog,
+            near: near.map(|near| near.offset.0),
+        };
+        let offset = top
+            .alloc(asize, &others[..count], &how)
+            .map_err(|(metaslab, source)| AllocError::Load { vdev: top.vdev, metaslab, source })?;
+        let dva =
+            |offset| Dva { vdev: top.vdev, offset: AllocOffset(offset), asize: Asize(asize), gang: false };
+        Ok(offset.map(dva))
+    }
+
+    fn undo(&self, dvas: &[Dva], call: &Call<'_>) {
+        for dva in dvas {
+            let find = call.view.find(dva.vdev).map(|index| &*call.view.tops[index]);
+            let found = find.and_then(|top| Some((top, top.metaslab_at(dva.offset.0)?)));
+            let (top, (index, metaslab)) = found.expect("what is undone was allocated in this call");
+            let place = top.place(index, &self.ledger, &*self.source);
+            metaslab.undo_alloc(dva.offset.0, dva.asize.0, call.txg, &place);
+        }
+    }
+
+    // ---- freeing and claiming ------------------------------------------------------------------
+
+    /// Gives an extent back: of a gang block that of its header alone, with its size. On disk it is
+    /// free from this txg on; it is handed out again when two more txgs have synced.
+    pub fn free(&self, dva: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {
+        let not_allocated = AllocError::NotAllocated { dva: *dva };
+        self.at_extent(dva, not_allocated, |metaslab, place| {
+            metaslab.free(dva.offset.0, dva.asize.0, tx.txg(), place)
+        })
+    }
+
+    /// Takes this very extent: a block of the intent log that is found when the pool is opened.
+    pub fn claim(&self, dva: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {
+        let not_free = AllocError::NotFree { dva: *dva };
+        self.at_extent(dva, not_free, |metaslab, place| {
+            metaslab.claim(dva.offset.0, dva.asize.0, tx.txg(), place)
+        })
+    }
+
+    /// Does something with the metaslab that holds all of an extent.
+    fn at_extent(
+        &self,
+        dva: &Dva,
+        refused: AllocError,
+        change: impl FnOnce(&Metaslab, &Place<'_>) -> Result<(), Refusal>,
+    ) -> Result<(), AllocError> {
+        let view = self.view();
+        let top = view.find(dva.vdev).map(|index| &*view.tops[index]);
+        let found = top.and_then(|top| Some((top, top.metaslab_at(dva.offset.0)?)));
+        match found {
+            Some((top, (index, metaslab))) if metaslab.has(dva.offset.0, dva.asize.0) => {
+                let place = top.place(index, &self.ledger, &*self.source);
+                change(metaslab, &place).map_err(|refusal| match refusal {
+                    Refusal::State => refused,
+                    Refusal::Load(source) => load_error(&place, source),
+                })
+            }
+            _ => Err(AllocError::NoMetaslab { dva: *dva }),
+        }
+    }
+
+    /// Does something with the metaslab of this number; `None` if there is none.
+    fn at_index<T>(
+        &self,
+        vdev: VdevId,
+        metaslab: u64,
+        act: impl FnOnce(&Metaslab, &Place<'_>) -> T,
+    ) -> Option<T> {
+        let view = self.view();
+        let top = &*view.tops[view.find(vdev)?];
+        let found = top.metaslabs.get(usize::try_from(metaslab).ok()?)?;
+        Some(act(found, &top.place(metaslab, &self.ledger, &*self.source)))
+    }
+
+    // ---- syncing -------------------------------------------------------------------------------
+
+    /// What `txg` changed since this was last called for it, by vdev and metaslab. What was
+    /// allocated and freed in between is not mentioned.
+    pub fn take_changes(&self, txg: Txg) -> Vec<SpaceChange> {
+        let noted = lock(&self.ledger.changed).remove(&txg).unwrap_or_default();
+        let take = |(vdev, metaslab): (VdevId, u64)| {
+            let (allocs, frees) = self.at_index(vdev, metaslab, |m, _| m.take_changes(txg))?;
+            let is_change = !allocs.is_empty() || !frees.is_empty();
+            is_change.then_some(SpaceChange { vdev, metaslab, allocs, frees })
+        };
+        noted.into_iter().filter_map(take).collect()
+    }
+
+    /// `txg` is on disk: what was freed two txgs before may be handed out again.
+    ///
+    /// # Panics
+    /// If changes of that txg were never taken: the disk would not know of them.
+    pub fn synced(&self, txg: Txg) {
+        let untaken = lock(&self.ledger.changed).range(..=txg).next().map(|(untaken, _)| *untaken);
+        assert!(untaken.is_none(), "txg {txg} is synced, changes of {untaken:?} were not taken");
+        let ready = {
+            let mut deferred = lock(&self.ledger.deferred);
+            let later = deferred.split_off(&Txg((txg.0 + 1).saturating_sub(metaslab::DEFER_TXGS)));
+            std::mem::replace(&mut *deferred, later)
+        };
+        let metaslabs: BTreeSet<_> = ready.into_values().flatten().collect();
+        for (vdev, metaslab) in metaslabs {
+            self.at_index(vdev, metaslab, |m, place| m.release(txg, place));
+        }
+        if self.view().is_outdated() {
+            self.change_view(|view| View::new(Arc::clone(&view.tree), view.tops.clone()));
+        }
+        self.unload(txg, SEGMENTS_MAX);
+    }
+
+    /// Drops free space of idle metaslabs while there are more than `max` segments in memory.
+    fn unload(&self, synced: Txg, max: usize) {
+        let view = self.view();
+        let loaded = view.tops.iter().flat_map(|top| &top.metaslabs).filter(|m| m.is_loaded());
+        let loaded: Vec<_> = loaded.map(|metaslab| (metaslab, metaslab.segments())).collect();
+        let mut total: usize = loaded.iter().map(|(_, segments)| segments).sum();
+        for (metaslab, segments) in loaded {
+            if total <= max {
+                break;
+            }
+            if metaslab.unload(synced) {
+                total -= segments;
+            }
+        }
+    }
+
+    // ---- looking -------------------------------------------------------------------------------
+
+    /// What is free in a metaslab on disk after the changes taken so far, deferred space included:
+    /// what a condensed space map says. In bytes of the vdev.
+    pub fn free_space(&self, vdev: VdevId, metaslab: u64) -> Result<RangeSet, AllocError> {
+        self.at_index(vdev, metaslab, |m, place| m.free_on_disk(place).map_err(|e| load_error(place, e)))
+            .unwrap_or(Ok(RangeSet::new()))
+    }
+
+    /// Numbers of free segments of a metaslab as a space map's histogram has them
+    /// (docs/on-disk/15-space.md, section 2): a hint, as it is now in memory.
+    pub fn histogram(&self, vdev: VdevId, metaslab: u64) -> Result<[u64; BUCKETS], AllocError> {
+        let mut counts = [0; 64];
+        self.at_index(vdev, metaslab, |m, place| {
+            m.count_segments(&mut counts, place).map_err(|e| load_error(place, e))
+        })
+        .unwrap_or(Ok(()))?;
+        let view = self.view();
+        let shift = view.find(vdev).map_or(9, |index| view.tops[index].ashift()) as usize;
+        let mut buckets = [0_u64; BUCKETS];
+        for (bucket, count) in counts.iter().skip(shift).enumerate() {
+            // The last bucket counts longer segments as the several that they could be cut into.
+            let (last, excess) = (bucket.min(BUCKETS - 1), bucket.saturating_sub(BUCKETS - 1));
+            buckets[last] = buckets[last].saturating_add(count.saturating_mul(1 << excess));
+        }
+        Ok(buckets)
+    }
+
+    /// Space of a class, without those that it falls back to.
+    pub fn totals(&self, class: AllocClass) -> ClassTotals {
+        let view = self.view();
+        let mut totals = ClassTotals::default();
+        for (top, ratio) in view.tops.iter().zip(&view.ratios).filter(|(top, _)| top.class == class) {
+            totals.add(top, *ratio);
+        }
+        totals
+    }
+
+    /// Space of a top-level vdev; nothing if it is not known.
+    pub fn vdev_totals(&self, vdev: VdevId) -> ClassTotals {
+        let view = self.view();
+        let mut totals = ClassTotals::default();
+        if let Some(index) = view.find(vdev) {
+            totals.add(&view.tops[index], view.ratios[index]);
+        }
+        totals
+    }
+}
+
+impl<'a> Call<'a> {
+    fn new(view: &'a View, txg: Txg) -> Call<'a> {
+        Call { view, txg, sizes: vec![(Psize(0), None); view.tops.len()] }
+    }
+}
+
+fn load_error(place: &Place<'_>, source: LoadError) -> AllocError {
+    AllocError::Load { vdev: place.vdev, metaslab: place.index, source }
+}

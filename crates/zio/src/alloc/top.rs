@@ -1,0 +1,310 @@
+//! A top-level vdev: choosing the metaslab that serves a request.
+//!
+//! Small and large requests, and the first, second and third copy of a block on the same vdev, each
+//! stay with a metaslab (the *active* one) until its longest segment has become a quarter of what
+//! it was: a txg is written in few places, and the best metaslab is not asked for at every block.
+//!
+//! What is known of a metaslab that was never loaded are hints, and these may be wrong: metaslabs
+//! that should have room by their longest segment are tried first, then those that have enough free
+//! bytes in all.
+
+use super::metaslab::{Counters, Kind, Known, Metaslab, Place};
+use super::{AllocClass, Ledger, LoadError, MetaslabHint, SpaceSource, TopSpace};
+use format::{Txg, VdevId};
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vdev::tree::VdevTree;
+
+/// Copies of a block on one vdev are this part of the vdev apart, if possible.
+const DISTANCE_SHARE: u64 = 8;
+/// Segments longer than this are all equally good.
+const LONG_SEGMENT: u64 = 16 << 20;
+/// An active metaslab is given up when its longest segment has become shorter by this power of two.
+const WORN: u32 = 2;
+/// A normal vdev with more metaslabs than this sets one aside for the intent log.
+pub(super) const EMBEDDED_LOG_METASLABS: usize = 64;
+/// Copies of a block.
+const COPIES_MAX: usize = 3;
+
+/// What a request comes with, besides the vdev.
+#[derive(Clone, Copy)]
+pub(super) struct Want<'a> {
+    pub(super) txg: Txg,
+    pub(super) ledger: &'a Ledger,
+    pub(super) source: &'a dyn SpaceSource,
+    /// The metaslab set aside for the intent log, or any other.
+    pub(super) embedded_log: bool,
+    /// Offset to be near to, if any.
+    pub(super) near: Option<u64>,
+}
+
+/// A top-level vdev.
+#[derive(Debug)]
+pub(super) struct Top {
+    pub(super) vdev: VdevId,
+    pub(super) class: AllocClass,
+    /// By the administrator's will; the configuration has a say too.
+    pub(super) is_allocating: bool,
+    metaslab_shift: u32,
+    ashift: u32,
+    /// Bytes of all metaslabs.
+    pub(super) size: u64,
+    pub(super) counters: Arc<Counters>,
+    pub(super) metaslabs: Vec<Arc<Metaslab>>,
+    /// The metaslab set aside for the intent log.
+    pub(super) log_metaslab: Option<usize>,
+    /// By copy and kind: 0, or 1 + (index << 8) + log2 of its longest segment when chosen.
+    active: [AtomicU64; COPIES_MAX * 2],
+}
+
+/// The start and the size of a metaslab. On a dRAID both keep to whole stripes.
+fn bounds(shift: u32, alignment: u64, index: u64) -> (u64, u64) {
+    let nominal = 1_u64.checked_shl(shift).unwrap_or(0);
+    let from = nominal.saturating_mul(index);
+    let start = from.checked_next_multiple_of(alignment).unwrap_or(from);
+    let room = from.saturating_add(nominal).saturating_sub(start);
+    (start, room - room % alignment)
+}
+
+impl Top {
+    /// Metaslabs that `old` knows already keep what was learnt of them.
+    pub(super) fn new(space: &TopSpace, tree: &VdevTree, old: Option<&Top>) -> Top {
+        let alignment = tree.alignment(space.vdev).unwrap_or(space.ashift.sector()).max(1);
+        let counters = old.map_or_else(Arc::default, |old| Arc::clone(&old.counters));
+        let count = space.asize.checked_shr(space.metaslab_shift).unwrap_or(0);
+        let count = space.metaslabs.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+        let mut metaslabs: Vec<_> = old.map_or_else(Vec::new, |old| old.metaslabs.clone());
+        for (index, hint) in space.metaslabs.iter().enumerate().take(count).skip(metaslabs.len()) {
+            let (start, size) = bounds(space.metaslab_shift, alignment, index as u64);
+            metaslabs.push(Arc::new(Metaslab::new(start, size, alignment, known(hint), &counters)));
+        }
+        let log_metaslab = old.and_then(|old| old.log_metaslab).or_else(|| {
+            let emptiest = || metaslabs.iter().enumerate().max_by_key(|(i, m)| (m.free_bytes(), Reverse(*i)));
+            let is_large = space.class == AllocClass::Normal && metaslabs.len() > EMBEDDED_LOG_METASLABS;
+            is_large.then(emptiest).flatten().map(|(index, _)| index)
+        });
+        Top {
+            vdev: space.vdev,
+            class: space.class,
+            is_allocating: space.allocating,
+            metaslab_shift: space.metaslab_shift,
+            ashift: u32::from(space.ashift.0),
+            size: metaslabs.iter().map(|metaslab| metaslab.size).fold(0, u64::saturating_add),
+            counters,
+            metaslabs,
+            log_metaslab,
+            active: Default::default(),
+        }
+    }
+
+    /// The same with another `is_allocating`.
+    pub(super) fn with_allocating(&self, is_allocating: bool) -> Top {
+        Top {
+            is_allocating,
+            counters: Arc::clone(&self.counters),
+            metaslabs: self.metaslabs.clone(),
+            active: Default::default(),
+            ..*self
+        }
+    }
+
+    /// log2 of the sector.
+    pub(super) fn ashift(&self) -> u32 {
+        self.ashift
+    }
+
+    /// Bytes that are not allocated.
+    pub(super) fn free(&self) -> u64 {
+        self.size.saturating_sub(self.counters.allocated.load(Relaxed))
+    }
+
+    /// The metaslab that a byte of the vdev is in, and its number.
+    pub(super) fn metaslab_at(&self, offset: u64) -> Option<(u64, &Metaslab)> {
+        let index = offset.checked_shr(self.metaslab_shift)?;
+        let at = usize::try_from(index).ok()?;
+        // A dRAID's metaslab starts a little later than its number says.
+        let starts_later = self.metaslabs.get(at).is_none_or(|metaslab| metaslab.start > offset);
+        let at = if starts_later { at.checked_sub(1)? } else { at };
+        self.metaslabs.get(at).map(|metaslab| (at as u64, &**metaslab))
+    }
+
+    pub(super) fn place<'a>(
+        &'a self,
+        index: u64,
+        ledger: &'a Ledger,
+        source: &'a dyn SpaceSource,
+    ) -> Place<'a> {
+        Place { vdev: self.vdev, index, counters: &self.counters, ledger, source }
+    }
+
+    /// The longest free segment, as far as known.
+    pub(super) fn largest(&self, embedded_log: bool) -> u64 {
+        self.usable(embedded_log).map(|(_, metaslab)| metaslab.largest()).max().unwrap_or(0)
+    }
+
+    /// Metaslabs from which something may be had.
+    fn usable(&self, embedded_log: bool) -> impl Iterator<Item = (usize, &Metaslab)> {
+        let metaslabs = self.metaslabs.iter().enumerate();
+        metaslabs
+            .filter(move |(index, metaslab)| {
+                (self.log_metaslab == Some(*index)) == embedded_log && !metaslab.is_unreadable()
+            })
+            .map(|(index, metaslab)| (index, &**metaslab))
+    }
+
+    // ---- choosing ------------------------------------------------------------------------------
+
+    /// Takes `bytes` away from the `others` (copies of the same block on this vdev). `None` if there
+    /// is no room. An error if that may only be because a metaslab could not be read.
+    pub(super) fn alloc(
+        &self,
+        bytes: u64,
+        others: &[u64],
+        want: &Want<'_>,
+    ) -> Result<Option<u64>, (u64, LoadError)> {
+        let kind = Kind::of(bytes);
+        let slot = others.len().min(COPIES_MAX - 1) * 2 + kind as usize;
+        if !want.embedded_log
+            && let Some(at) = self.alloc_known(bytes, kind, slot, others, want)
+        {
+            return Ok(Some(at));
+        }
+        let mut failure = None;
+        let nearest = if others.is_empty() { Nearness::Same } else { Nearness::Far };
+        for nearness in [Nearness::Far, Nearness::Apart, Nearness::Same] {
+            if nearness < nearest {
+                continue;
+            }
+            for guess in [false, true] {
+                // Each turn finds room, or learns that a metaslab has less than was thought.
+                for _ in 0..=self.metaslabs.len() {
+                    let Some(index) = self.best(bytes, nearness, guess, others, want) else { break };
+                    match self.alloc_in(index, bytes, kind, others, want) {
+                        Ok(Some(at)) => {
+                            self.activate(slot, index);
+                            return Ok(Some(at));
+                        }
+                        Ok(None) => {}
+                        Err(error) => failure = Some((index as u64, error)),
+                    }
+                }
+            }
+        }
+        failure.map_or(Ok(None), Err)
+    }
+
+    /// From the metaslab that the caller would like, or the active one.
+    fn alloc_known(
+        &self,
+        bytes: u64,
+        kind: Kind,
+        slot: usize,
+        others: &[u64],
+        want: &Want<'_>,
+    ) -> Option<u64> {
+        let near = want.near.and_then(|near| self.metaslab_at(near)).map(|(index, _)| index as usize);
+        let near = near.filter(|index| self.log_metaslab != Some(*index));
+        for index in near.into_iter().chain(self.active(slot)) {
+            let metaslab = &self.metaslabs[index];
+            if metaslab.is_unreadable() || self.nearness(metaslab, others) != Nearness::Far {
+                continue;
+            }
+            // A failure is met again, and reported, when the best metaslab is looked for.
+            if let Ok(Some(at)) = self.alloc_in(index, bytes, kind, others, want) {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    fn alloc_in(
+        &self,
+        index: usize,
+        bytes: u64,
+        kind: Kind,
+        others: &[u64],
+        want: &Want<'_>,
+    ) -> Result<Option<u64>, LoadError> {
+        let metaslab = &self.metaslabs[index];
+        let place = self.place(index as u64, want.ledger, want.source);
+        match self.nearness(metaslab, others) {
+            Nearness::Far => metaslab.alloc(bytes, kind, want.txg, &place),
+            _ => metaslab.alloc_away(bytes, (others, self.distance()), want.txg, &place),
+        }
+    }
+
+    fn distance(&self) -> u64 {
+        let last = self.metaslabs.last();
+        last.map_or(0, |metaslab| metaslab.start + metaslab.size) / DISTANCE_SHARE
+    }
+
+    fn nearness(&self, metaslab: &Metaslab, others: &[u64]) -> Nearness {
+        if others.is_empty() {
+            return Nearness::Far;
+        }
+        let range = metaslab.start..metaslab.start + metaslab.size;
+        let gap = |other: &u64| range.start.saturating_sub(*other).max((other + 1).saturating_sub(range.end));
+        if others.iter().any(|other| range.contains(other)) {
+            Nearness::Same
+        } else if others.iter().any(|other| gap(other) < self.distance()) {
+            Nearness::Apart
+        } else {
+            Nearness::Far
+        }
+    }
+
+    /// The best metaslab: long segments, in memory already, emptier by eighths, further in front.
+    /// With `guess`, among those whose longest segment is not known.
+    fn best(
+        &self,
+        bytes: u64,
+        nearness: Nearness,
+        guess: bool,
+        others: &[u64],
+        want: &Want<'_>,
+    ) -> Option<usize> {
+        let fits = |metaslab: &Metaslab| {
+            if guess { metaslab.may_have(bytes) } else { metaslab.largest() >= bytes }
+        };
+        self.usable(want.embedded_log)
+            .filter(|(_, metaslab)| fits(metaslab) && self.nearness(metaslab, others) <= nearness)
+            .max_by_key(|(index, metaslab)| {
+                let eighths = metaslab.free_bytes() / (metaslab.size / 8).max(1);
+                (length_class(metaslab), metaslab.is_loaded(), eighths, Reverse(*index))
+            })
+            .map(|(index, _)| index)
+    }
+
+    fn active(&self, slot: usize) -> Option<usize> {
+        let packed = self.active[slot].load(Relaxed).checked_sub(1)?;
+        let index = (packed >> 8) as usize;
+        let then = (packed & 0xff) as u32;
+        let metaslab = self.metaslabs.get(index)?;
+        (length_class(metaslab) + WORN > then && self.log_metaslab != Some(index)).then_some(index)
+    }
+
+    fn activate(&self, slot: usize, index: usize) {
+        let length = length_class(&self.metaslabs[index]);
+        self.active[slot].store(1 + ((index as u64) << 8) + u64::from(length), Relaxed);
+    }
+}
+
+/// How near a metaslab is to other copies of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Nearness {
+    /// All of it is as far away as it should be.
+    Far,
+    /// None of them is in it.
+    Apart,
+    /// One of them is in it.
+    Same,
+}
+
+fn length_class(metaslab: &Metaslab) -> u32 {
+    metaslab.largest().clamp(1, LONG_SEGMENT).ilog2()
+}
+
+fn known(hint: &MetaslabHint) -> Known {
+    Known { allocated: hint.allocated, largest: hint.largest_free, is_empty: hint.never_used }
+}
