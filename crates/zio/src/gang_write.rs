@@ -59,9 +59,9 @@ impl<'a> Builder<'a> {
         zio: &'a Zio,
         writer: &'a Writer,
         policy: &'a WritePolicy,
-        quantum: Quantum,
         tx: &'a dyn AllocTx,
     ) -> Builder<'a> {
+        let quantum = zio.quantum();
         Builder { zio, writer, policy, quantum, tx, units: Vec::new() }
     }
 

@@ -9,6 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) trait Space: Send + Sync {
     /// Space for `want.copies` copies.
     fn allocate(&self, want: &Request, tx: &dyn AllocTx) -> Result<Vec<Dva>, AllocError>;
+    /// The same for many blocks, neighbours being put next to each other.
+    fn allocate_batch(&self, wants: &[Request], tx: &dyn AllocTx) -> Vec<Result<Vec<Dva>, AllocError>> {
+        wants.iter().map(|want| self.allocate(want, tx)).collect()
+    }
     /// Gives an extent back.
     fn free(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError>;
     /// Takes this very extent.
@@ -18,6 +22,10 @@ pub(crate) trait Space: Send + Sync {
 impl Space for Allocator {
     fn allocate(&self, want: &Request, tx: &dyn AllocTx) -> Result<Vec<Dva>, AllocError> {
         Allocator::allocate(self, want, tx)
+    }
+
+    fn allocate_batch(&self, wants: &[Request], tx: &dyn AllocTx) -> Vec<Result<Vec<Dva>, AllocError>> {
+        Allocator::allocate_batch(self, wants, tx)
     }
 
     fn free(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {

@@ -19,14 +19,12 @@
 mod image;
 mod issue;
 mod quantum;
-#[cfg(test)]
-mod tests;
 
 pub use quantum::Quantum;
 
 use crate::gang_write::{self, Unit};
 use crate::space::{self, Writer};
-use crate::{AllocClass, AllocError, AllocTx, Zio, ZioError, pointer};
+use crate::{AllocClass, AllocError, AllocTx, Request, Zio, ZioError, pointer};
 use codec::checksum;
 use format::blkptr::EMBEDDED_MAX;
 use format::units::MAX_BLOCK;
@@ -232,44 +230,49 @@ impl Zio {
         jobs: &mut [Result<Job, ZioError>],
         tx: &dyn AllocTx,
     ) {
-        let quantum = self.quantum();
         for (slot, block) in jobs.iter_mut().zip(blocks) {
-            let Ok(job) = slot else { continue };
-            if !matches!(job.held, Held::Wanted) {
-                continue;
-            }
-            let placed = if overwrites(block, &job.bp, tx.txg()) {
+            if let Ok(job) = slot
+                && matches!(job.held, Held::Wanted)
+                && overwrites(block, &job.bp, tx.txg())
+            {
                 job.bp = pointer::with_places_of(&job.bp, &block.old);
                 job.held = Held::Old;
-                Ok(())
-            } else {
-                self.place(writer, block, job, quantum, tx)
-            };
-            if let Err(error) = placed {
+            }
+        }
+        let wanted = |(job, block): (&Result<Job, ZioError>, &NewBlock)| match job {
+            Ok(job) if matches!(job.held, Held::Wanted) => Some(request(job, block)),
+            _ => None,
+        };
+        let wants: Vec<Request> = jobs.iter().zip(blocks).filter_map(wanted).collect();
+        let mut places = writer.space.allocate_batch(&wants, tx).into_iter();
+        for (slot, block) in jobs.iter_mut().zip(blocks) {
+            let Ok(job) = slot else { continue };
+            if matches!(job.held, Held::Wanted)
+                && let Some(place) = places.next()
+                && let Err(error) = self.settle(writer, block, job, place, tx)
+            {
                 *slot = Err(error);
             }
         }
     }
 
-    /// Finds space for one block: in one piece, else as a gang.
-    fn place(
+    /// Gives a block the place that was found for it, or makes a gang of it if there is none.
+    fn settle(
         &self,
         writer: &Writer,
         block: &NewBlock,
         job: &mut Job,
-        quantum: Quantum,
+        place: Result<Vec<Dva>, AllocError>,
         tx: &dyn AllocTx,
     ) -> Result<(), ZioError> {
-        let policy = &block.policy;
-        let want = space::request(policy.class, job.bp.psize().0, policy.copies);
-        match writer.space.allocate(&want, tx) {
+        match place {
             Ok(dvas) => {
                 job.bp = pointer::with_dvas(&job.bp, &dvas, false);
                 job.held = Held::Own;
                 Ok(())
             }
             Err(whole @ AllocError::NoSpace { .. }) => {
-                let gang = gang_write::Builder::new(self, writer, policy, quantum, tx);
+                let gang = gang_write::Builder::new(self, writer, &block.policy, tx);
                 let (bp, units) = gang.build(&job.bp, job.bytes(block), whole)?;
                 job.bp = bp;
                 job.held = Held::Gang(units);
@@ -288,13 +291,13 @@ impl Zio {
         failed: Vec<issue::Failed>,
         tx: &dyn AllocTx,
     ) {
-        let quantum = self.quantum();
         for (index, _) in &failed {
             let (Some(slot), Some(block)) = (jobs.get_mut(*index), blocks.get(*index)) else { continue };
             let Ok(job) = slot else { continue };
             let had = job.extents();
             // New space first: what is given back before might be handed out again.
-            let placed = self.place(writer, block, job, quantum, tx);
+            let place = writer.space.allocate(&request(job, block), tx);
+            let placed = self.settle(writer, block, job, place, tx);
             space::give_back(&*writer.space, had, tx);
             if let Err(error) = placed {
                 *slot = Err(error);
@@ -323,6 +326,11 @@ impl Zio {
             ZioError::Flush { source }
         })
     }
+}
+
+/// The space that a block needs.
+fn request(job: &Job, block: &NewBlock) -> Request {
+    space::request(block.policy.class, job.bp.psize().0, block.policy.copies)
 }
 
 /// Whether a result may go into the pointer, if it is small enough.

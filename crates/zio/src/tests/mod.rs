@@ -1,0 +1,8 @@
+//! Writing and reading back on vdevs in memory.
+
+mod failures;
+mod fake;
+mod gangs;
+mod log_blocks;
+mod policies;
+mod round_trip;
