@@ -36,6 +36,21 @@ fn object(id: u64) -> Option<ObjectId> {
     (id != 0).then_some(ObjectId(id))
 }
 
+fn number(id: Option<ObjectId>) -> u64 {
+    id.map_or(0, u64::from)
+}
+
+/// Writes words from `at` on into a bonus that has at least `size` bytes afterwards.
+fn put_words(bytes: &mut Vec<u8>, size: usize, at: usize, words: &[u64]) {
+    if bytes.len() < size {
+        bytes.resize(size, 0);
+    }
+    let (_, from) = bytes.split_at_mut(at);
+    for (place, word) in from.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+}
+
 /// What a directory's space is charged to, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsedBreakdown {
@@ -116,6 +131,33 @@ impl DirPhys {
             },
             clones: object(w[18]),
         })
+    }
+
+    /// Writes the fields into the bonus of a directory object, little-endian; bytes behind them stay.
+    pub fn encode_into(&self, bytes: &mut Vec<u8>) {
+        let parts = &self.breakdown;
+        let words = [
+            self.creation_time,
+            number(self.head),
+            number(self.parent),
+            number(self.origin),
+            number(self.children),
+            self.used,
+            self.compressed,
+            self.uncompressed,
+            self.quota,
+            self.reserved,
+            number(self.props),
+            number(self.delegation),
+            self.flags,
+            parts.head,
+            parts.snap,
+            parts.child,
+            parts.child_reservation,
+            parts.ref_reservation,
+            number(self.clones),
+        ];
+        put_words(bytes, DIR_PHYS_SIZE, 0, &words);
     }
 
     /// `breakdown` can be believed.
@@ -199,6 +241,32 @@ impl DatasetPhys {
             props: object(tail[1]),
             userrefs: object(tail[2]),
         })
+    }
+
+    /// Writes the fields into the bonus of a dataset object, little-endian; bytes behind them stay.
+    pub fn encode_into(&self, bytes: &mut Vec<u8>) {
+        let words = [
+            self.dir.0,
+            number(self.prev_snap),
+            self.prev_snap_txg.0,
+            number(self.next_snap),
+            number(self.snapshot_names),
+            self.num_children,
+            self.creation_time,
+            self.creation_txg.0,
+            number(self.deadlist),
+            self.referenced,
+            self.compressed,
+            self.uncompressed,
+            self.unique,
+            self.fsid_guid,
+            self.guid,
+            self.flags,
+        ];
+        put_words(bytes, DATASET_PHYS_SIZE, 0, &words);
+        put_words(bytes, DATASET_PHYS_SIZE, 128, self.bp.words());
+        let tail = [number(self.next_clones), number(self.props), number(self.userrefs)];
+        put_words(bytes, DATASET_PHYS_SIZE, 256, &tail);
     }
 
     /// Is a snapshot, not a head.
@@ -415,6 +483,22 @@ mod tests {
             assert_eq!((ds.next_clones, ds.userrefs), (Some(ObjectId(33)), Some(ObjectId(35))));
             assert!(ds.is_snapshot());
         }
+    }
+
+    #[test]
+    fn what_is_written_is_what_was_read_and_the_rest_stays() {
+        let bytes = numbered(256, Endian::Little);
+        let dir = DirPhys::decode(&bytes, Endian::Little).unwrap();
+        let mut again: Vec<u8> = bytes.iter().map(|_| 0xff).collect();
+        dir.encode_into(&mut again);
+        assert_eq!(again[..152], bytes[..152]);
+        assert_eq!(again[152..], [0xff; 104]);
+        let bytes = numbered(320, Endian::Little);
+        let ds = DatasetPhys::decode(&bytes, Endian::Little).unwrap();
+        let mut again = Vec::new();
+        ds.encode_into(&mut again);
+        assert_eq!(again[..280], bytes[..280]);
+        assert_eq!(again[280..], [0; 40]);
     }
 
     #[test]
