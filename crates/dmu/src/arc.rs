@@ -105,6 +105,15 @@ impl Arc {
         }
     }
 
+    /// Adds a block, or new contents of one that was written again in its place.
+    pub fn replace(&self, key: Key, block: Block) {
+        let mut shard = self.shard(&key);
+        shard.remove(&key);
+        if block.bytes().len() <= self.shard_limit {
+            shard.insert(key, block, self.shard_limit);
+        }
+    }
+
     /// Hits and misses.
     pub fn stats(&self) -> Stats {
         Stats { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
@@ -133,6 +142,17 @@ impl Shard {
         self.protected.insert(stamp, *key);
         self.demote(limit);
         Some(block)
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some(entry) = self.entries.remove(key) else { return };
+        self.bytes -= entry.block.bytes().len();
+        if entry.protected {
+            self.protected.remove(&entry.stamp);
+            self.protected_bytes -= entry.block.bytes().len();
+        } else {
+            self.probation.remove(&entry.stamp);
+        }
     }
 
     fn insert(&mut self, key: Key, block: Block, limit: usize) {

@@ -47,11 +47,73 @@ pub enum DmuError {
         /// The number.
         object: ObjectId,
     },
+    /// The number of a new object is taken, or about to become free.
+    #[error("object set {objset} has an object {object}, or had one in this txg")]
+    ObjectExists {
+        /// The object set.
+        objset: u64,
+        /// The number.
+        object: ObjectId,
+    },
+    /// A block was written by a machine of the other byte order, and cannot be changed.
+    #[error("object {object} of object set {objset} is in big-endian byte order, which cannot be written")]
+    ForeignOrder {
+        /// The object set.
+        objset: u64,
+        /// The object.
+        object: ObjectId,
+    },
+    /// An object cannot have this shape: a block size that is not allowed, or too many blocks.
+    #[error("object {object} of object set {objset}: {why}")]
+    Shape {
+        /// The object set.
+        objset: u64,
+        /// The object.
+        object: ObjectId,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// The object set is encrypted and its key is not loaded.
     #[error("object set {objset} is encrypted, and its key is not loaded")]
     Locked {
         /// The object set.
         objset: u64,
+    },
+    /// The ZAP has an entry of this key already.
+    #[error("object {object} of object set {objset}: the key is there already")]
+    KeyExists {
+        /// The object set.
+        objset: u64,
+        /// The ZAP.
+        object: ObjectId,
+    },
+    /// The ZAP has no entry of this key.
+    #[error("object {object} of object set {objset}: no such key")]
+    NoKey {
+        /// The object set.
+        objset: u64,
+        /// The ZAP.
+        object: ObjectId,
+    },
+    /// An entry of a ZAP that the format does not allow.
+    #[error("object {object} of object set {objset}: {what} of a new entry is {value}")]
+    ZapLimit {
+        /// The object set.
+        objset: u64,
+        /// The ZAP.
+        object: ObjectId,
+        /// What is too large, too small or of no known kind.
+        what: &'static str,
+        /// What it is.
+        value: u64,
+    },
+    /// The ZAP holds too many entries whose hashes are nearly equal.
+    #[error("object {object} of object set {objset}: too many keys of equal hash")]
+    ZapFull {
+        /// The object set.
+        objset: u64,
+        /// The ZAP.
+        object: ObjectId,
     },
     /// The object set has never been written (the origin of all datasets).
     #[error("object set {objset} was never written")]

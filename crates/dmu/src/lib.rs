@@ -15,6 +15,7 @@
 
 pub mod arc;
 mod error;
+pub mod live;
 mod object;
 mod objset;
 mod room;

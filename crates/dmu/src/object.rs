@@ -1,6 +1,7 @@
 //! Reading one object: its block tree, its bonus, its spill block, its holes.
 
 use crate::zap::ZapBlocks;
+use crate::live::LiveObject;
 use crate::{DmuError, ObjSet, Room};
 use format::dnode::Dnode;
 use format::{BlockId, BlockPtr, Endian, Level, ObjType, ObjectId};
@@ -14,11 +15,23 @@ pub struct Object {
     objset: Arc<ObjSet>,
     id: ObjectId,
     dnode: Arc<Dnode>,
+    /// The writable object that this shows in its newest state.
+    live: Option<LiveObject>,
 }
 
 impl Object {
     pub(crate) fn new(objset: Arc<ObjSet>, id: ObjectId, dnode: Arc<Dnode>) -> Object {
-        Object { objset, id, dnode }
+        Object { objset, id, dnode, live: None }
+    }
+
+    /// A reading handle of a writable object: `dnode` as it is now, blocks as they are when asked for.
+    pub(crate) fn of_live(objset: Arc<ObjSet>, dnode: Arc<Dnode>, live: LiveObject) -> Object {
+        Object { objset, id: live.id(), dnode, live: Some(live) }
+    }
+
+    /// The writable object that this shows, if it shows one.
+    pub fn live(&self) -> Option<&LiveObject> {
+        self.live.as_ref()
     }
 
     /// Its number.
@@ -66,7 +79,7 @@ impl Object {
         DmuError::Corrupt { objset: self.objset.number(), object: self.id, why }
     }
 
-    fn zio_error(&self, source: ZioError) -> DmuError {
+    pub(crate) fn zio_error(&self, source: ZioError) -> DmuError {
         match source {
             ZioError::Locked { .. } => DmuError::Locked { objset: self.objset.number() },
             source => DmuError::Zio { objset: self.objset.number(), object: self.id, source },
@@ -129,6 +142,9 @@ impl Object {
 
     /// The data block with this number; `None` for a hole.
     pub fn block(&self, blkid: BlockId) -> Result<Option<Block>, DmuError> {
+        if let Some(live) = &self.live {
+            return live.block(blkid);
+        }
         if blkid > self.dnode.maxblkid {
             return Ok(None);
         }
@@ -138,6 +154,14 @@ impl Object {
 
     /// The spill block, if the object has one.
     pub fn spill(&self) -> Result<Option<Block>, DmuError> {
+        if let Some(live) = &self.live {
+            return live.spill();
+        }
+        self.spill_on_disk()
+    }
+
+    /// The spill block that the dnode points to.
+    pub(crate) fn spill_on_disk(&self) -> Result<Option<Block>, DmuError> {
         let Some(bp) = self.dnode.spill.filter(|bp| !bp.is_hole()) else { return Ok(None) };
         if bp.level().0 != 0 || bp.obj_type() != self.dnode.bonus_type {
             return Err(self.corrupt("a spill pointer of the wrong type"));
@@ -170,7 +194,10 @@ impl Object {
     /// The first offset at or after `offset` that is in a block, not a hole; `None` if there is none.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>, DmuError> {
         let size = self.block_size();
-        let found = self.search(Wanted::Data, offset / size)?;
+        let found = match &self.live {
+            Some(live) => live.next_block(offset / size, true)?,
+            None => self.search(Wanted::Data, offset / size)?,
+        };
         Ok(found.map(|blkid| offset.max(blkid.saturating_mul(size))))
     }
 
@@ -178,8 +205,16 @@ impl Object {
     /// whichever is greater, if no hole comes before.
     pub fn next_hole(&self, offset: u64) -> Result<u64, DmuError> {
         let size = self.block_size();
-        let found = self.search(Wanted::Hole, offset / size)?;
+        let found = match &self.live {
+            Some(live) => live.next_block(offset / size, false)?,
+            None => self.search(Wanted::Hole, offset / size)?,
+        };
         Ok(offset.max(found.map_or_else(|| self.logical_end(), |blkid| blkid.saturating_mul(size))))
+    }
+
+    /// The first block from `from` on that is in the tree on disk, or in none of its holes.
+    pub(crate) fn next_on_disk(&self, from: u64, data: bool) -> Result<Option<u64>, DmuError> {
+        self.search(if data { Wanted::Data } else { Wanted::Hole }, from)
     }
 
     /// The first block from `from` on that is one, or is none.

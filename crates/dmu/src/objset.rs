@@ -1,6 +1,7 @@
 //! An open object set: from the pointer in a dataset to objects by number.
 
 use crate::room::Memory;
+use crate::live::LiveSet;
 use crate::{DmuError, Object, Store};
 use codec::crypt::{DataKey, block as crypt_block};
 use format::dnode::{Dnode, SLOT_SIZE};
@@ -40,6 +41,8 @@ pub struct ObjSet {
     key: KeyState,
     /// Blocks of dnodes that [`ObjSet::next_object`] has met.
     met: Mutex<Memory>,
+    /// The writable set that this shows in its newest state.
+    live: Option<Arc<LiveSet>>,
 }
 
 impl ObjSet {
@@ -87,7 +90,25 @@ impl ObjSet {
             phys,
             key,
             met: Mutex::default(),
+            live: None,
         }))
+    }
+
+    /// A set whose root block is known. With `live`, objects are read in their newest state.
+    pub(crate) fn of_parts(
+        store: &Arc<Store>,
+        root: BlockPtr,
+        number: u64,
+        phys: ObjsetPhys,
+        live: Option<Arc<LiveSet>>,
+    ) -> Arc<ObjSet> {
+        let store = Arc::clone(store);
+        Arc::new(ObjSet { store, root, number, phys, key: KeyState::None, met: Mutex::default(), live })
+    }
+
+    /// The writable set that this shows, if it shows one.
+    pub fn live(&self) -> Option<&Arc<LiveSet>> {
+        self.live.as_ref()
     }
 
     /// The root block.
@@ -135,6 +156,9 @@ impl ObjSet {
     /// # Errors
     /// [`DmuError::NoObject`] if the number is free, inside a larger dnode, or out of range.
     pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<Object, DmuError> {
+        if let Some(live) = &self.live {
+            return Ok(live.object(id)?.read_through(Arc::clone(self)));
+        }
         let none = DmuError::NoObject { objset: self.number, object: id };
         if let Some(dnode) = self.phys.accounting_dnode(id) {
             return Ok(Object::new(Arc::clone(self), id, Arc::new(dnode.clone())));
@@ -157,6 +181,9 @@ impl ObjSet {
     /// The first object with a number of at least `from`, in order of numbers. Fails where
     /// the tree of the dnodes repeats itself: such a walk would not end.
     pub fn next_object(self: &Arc<Self>, from: ObjectId) -> Result<Option<Object>, DmuError> {
+        if let Some(live) = &self.live {
+            return Ok(live.next_object(from)?.map(|object| object.read_through(Arc::clone(self))));
+        }
         let per_block = self.slots_per_block();
         let meta = self.meta_object();
         let mut next = from.0.max(1);

@@ -2,21 +2,23 @@
 
 use crate::arc::{Arc as BlockCache, Key};
 use codec::crypt::DataKey;
-use format::BlockPtr;
+use format::{BlockPtr, Endian};
 use std::sync::{Arc, OnceLock};
-use zio::{Block, ReadPolicy, Zio, ZioError};
+use zio::write::NewBlock;
+use zio::{AllocTx, Block, ReadPolicy, Zio, ZioError};
 
 /// Where the blocks of a pool come from.
 pub struct Store {
     zio: Arc<Zio>,
     cache: BlockCache,
     capacity: OnceLock<u64>,
+    env: OnceLock<zio::Env>,
 }
 
 impl Store {
     /// The blocks of `zio`, with a cache of at most `cache_bytes` in front.
     pub fn new(zio: Arc<Zio>, cache_bytes: usize) -> Arc<Store> {
-        Arc::new(Store { zio, cache: BlockCache::new(cache_bytes), capacity: OnceLock::new() })
+        Arc::new(Store { zio, cache: BlockCache::new(cache_bytes), capacity: OnceLock::new(), env: OnceLock::new() })
     }
 
     /// The block layer.
@@ -39,6 +41,33 @@ impl Store {
             let largest = sizes.max().unwrap_or(u64::MAX);
             largest.saturating_mul(2 * leaves.len() as u64)
         })
+    }
+
+    /// Clock, random numbers and workers of whoever writes.
+    pub fn set_env(&self, env: zio::Env) {
+        let _ = self.env.set(env);
+    }
+
+    /// Clock, random numbers and workers: those given to [`Store::set_env`], or the system's.
+    pub fn env(&self) -> &zio::Env {
+        self.env.get_or_init(zio::Env::system)
+    }
+
+    /// Writes blocks; their pointers in the order of `blocks`. What was written is in the cache afterwards.
+    pub fn write_many(&self, blocks: &[NewBlock], tx: &dyn AllocTx) -> Vec<Result<BlockPtr, ZioError>> {
+        if blocks.is_empty() {
+            return Vec::new();
+        }
+        let written = self.zio.write_many(blocks, tx, self.env());
+        for (block, result) in blocks.iter().zip(&written) {
+            if let Ok(bp) = result
+                && *bp != block.old
+                && let Some(id) = Key::of(bp, false)
+            {
+                self.cache.replace(id, Block::shared(Arc::clone(&block.data), Endian::Little));
+            }
+        }
+        written
     }
 
     /// The contents of a block, from the cache or from the devices.

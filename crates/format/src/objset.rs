@@ -119,6 +119,34 @@ impl ObjsetPhys {
         })
     }
 
+    /// The stored bytes, in the little order.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; self.size];
+        let mut put = |at: usize, bytes: &[u8]| {
+            if let Some(place) = out.get_mut(at..at + bytes.len()) {
+                place.copy_from_slice(bytes);
+            }
+        };
+        put(0, &self.meta_dnode.encode());
+        let word = |value: u64| value.to_le_bytes();
+        put(512, &word(self.zil.claim_txg.0));
+        put(520, &word(self.zil.replay_seq));
+        put(528, &self.zil.log.encode(Endian::Little));
+        put(656, &word(self.zil.claim_blk_seq));
+        put(664, &word(self.zil.flags));
+        put(672, &word(self.zil.claim_lr_seq));
+        put(704, &word(self.kind.id()));
+        put(712, &word(self.flags));
+        put(720, &self.portable_mac);
+        put(752, &self.local_mac);
+        for (dnode, at) in self.accounting.iter().zip([1024, 1536, 2048]) {
+            if let Some(dnode) = dnode {
+                put(at, &dnode.encode());
+            }
+        }
+        out
+    }
+
     /// The dnode of an accounting object.
     pub fn accounting_dnode(&self, object: ObjectId) -> Option<&Dnode> {
         let i = match object {

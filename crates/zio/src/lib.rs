@@ -40,3 +40,8 @@ pub use alloc::{AllocClass, AllocError, Allocator, ClassTotals, MetaslabHint, Re
 pub use space::Obsolete;
 pub use tx::AllocTx;
 pub use write::{NewBlock, Quantum, WritePolicy};
+
+/// Clock, random numbers and workers of whoever writes; the same for all layers above.
+pub use vdev::Env;
+/// A set of ranges of numbers.
+pub use vdev::tree::RangeSet;

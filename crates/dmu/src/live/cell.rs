@@ -1,0 +1,308 @@
+//! The state of one object in memory: its image as of the last sync, and what has changed since.
+
+use crate::zap::ZapState;
+use format::dnode::{CORE_SIZE, Dnode, FLAG_SPILL, SLOT_SIZE};
+use format::units::SECTOR_SHIFT;
+use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zio::RangeSet;
+
+/// Everything of a dnode but its pointers and counters, in its newest state.
+#[derive(Debug, Clone)]
+pub(crate) struct Header {
+    pub(crate) obj_type: ObjType,
+    pub(crate) bonus_type: ObjType,
+    pub(crate) indblkshift: u8,
+    pub(crate) nblkptr: u8,
+    pub(crate) checksum: u8,
+    pub(crate) compress: u8,
+    pub(crate) flags: u8,
+    pub(crate) extra_slots: u8,
+    pub(crate) datablkszsec: u16,
+    pub(crate) maxblkid: u64,
+    /// The valid bytes.
+    pub(crate) bonus: Vec<u8>,
+    /// The object has a spill block.
+    pub(crate) has_spill: bool,
+    pub(crate) core: [u8; CORE_SIZE],
+}
+
+impl Header {
+    pub(crate) fn of(dnode: &Dnode) -> Header {
+        Header {
+            obj_type: dnode.obj_type,
+            bonus_type: dnode.bonus_type,
+            indblkshift: dnode.indblkshift,
+            nblkptr: dnode.blkptrs.len() as u8,
+            checksum: dnode.checksum,
+            compress: dnode.compress,
+            flags: dnode.flags,
+            extra_slots: dnode.extra_slots,
+            datablkszsec: dnode.datablkszsec,
+            maxblkid: dnode.maxblkid.0,
+            bonus: dnode.valid_bonus().to_vec(),
+            has_spill: dnode.spill.is_some_and(|bp| !bp.is_hole()),
+            core: dnode.core,
+        }
+    }
+
+    pub(crate) fn block_size(&self) -> u64 {
+        u64::from(self.datablkszsec) << SECTOR_SHIFT
+    }
+
+    /// Bytes that the bonus may take, with or without a spill pointer.
+    pub(crate) fn bonus_capacity(&self, with_spill: bool) -> usize {
+        let size = SLOT_SIZE * (usize::from(self.extra_slots) + 1);
+        size - CORE_SIZE - 128 * usize::from(self.nblkptr) - if with_spill { 128 } else { 0 }
+    }
+
+    /// The dnode with these pointers.
+    pub(crate) fn dnode(&self, tree: TreeTop, used: u64, spill: Option<BlockPtr>) -> Dnode {
+        let mut bonus = self.bonus.clone();
+        bonus.resize(self.bonus_capacity(spill.is_some()), 0);
+        let flags = self.flags & !FLAG_SPILL | if spill.is_some() { FLAG_SPILL } else { 0 };
+        Dnode {
+            obj_type: self.obj_type,
+            indblkshift: self.indblkshift,
+            nlevels: tree.nlevels,
+            bonus_type: self.bonus_type,
+            checksum: self.checksum,
+            compress: self.compress,
+            flags,
+            datablkszsec: self.datablkszsec,
+            bonuslen: self.bonus.len() as u16,
+            extra_slots: self.extra_slots,
+            maxblkid: BlockId(self.maxblkid),
+            used_raw: used,
+            blkptrs: tree.blkptrs,
+            bonus,
+            spill,
+            order: Endian::Little,
+            core: self.core,
+        }
+    }
+}
+
+/// The top of a block tree.
+#[derive(Debug, Clone)]
+pub(crate) struct TreeTop {
+    pub(crate) nlevels: u8,
+    pub(crate) blkptrs: Vec<BlockPtr>,
+}
+
+/// A changed data block.
+#[derive(Debug, Clone)]
+pub(crate) enum Leaf {
+    /// New contents.
+    Data(Arc<Vec<u8>>),
+    /// Contents that are on the devices already, or a hole.
+    Pointer(BlockPtr),
+}
+
+/// What happened to the spill block.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Spill {
+    /// Nothing.
+    #[default]
+    Keep,
+    /// It is gone.
+    Drop,
+    /// New contents.
+    Data(Arc<Vec<u8>>),
+}
+
+/// The changes of one txg to one object.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Overlay {
+    /// New contents by block; they win over `freed`.
+    pub(crate) blocks: BTreeMap<u64, Leaf>,
+    /// Blocks that were freed; `u64::MAX` as the end means all that there are.
+    pub(crate) freed: RangeSet,
+    pub(crate) spill: Spill,
+    /// The object was freed.
+    pub(crate) is_freed: bool,
+}
+
+impl Overlay {
+    fn heap_bytes(&self) -> u64 {
+        let blocks = self.blocks.values().map(|leaf| match leaf {
+            Leaf::Data(bytes) => bytes.len() as u64,
+            Leaf::Pointer(_) => 0,
+        });
+        let spill = if let Spill::Data(bytes) = &self.spill { bytes.len() as u64 } else { 0 };
+        blocks.sum::<u64>() + spill
+    }
+
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.heap_bytes()
+    }
+}
+
+/// An overlay that is being written, with the header as it was when its txg closed.
+#[derive(Debug, Clone)]
+pub(crate) struct Frozen {
+    pub(crate) header: Header,
+    pub(crate) overlay: Arc<Overlay>,
+    /// The object existed at the end of its txg.
+    pub(crate) exists: bool,
+}
+
+/// What an overlay knows of a block.
+pub(crate) enum Known {
+    Data(Arc<Vec<u8>>),
+    Pointer(BlockPtr),
+    Hole,
+    Unknown,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// As on disk; `None`: it is not.
+    pub(crate) synced: Option<Arc<Dnode>>,
+    /// The newest state.
+    pub(crate) header: Header,
+    /// The object exists in its newest state.
+    pub(crate) exists: bool,
+    /// Changes of `open_txg`, if `dirty`.
+    pub(crate) open: Overlay,
+    pub(crate) open_txg: Txg,
+    pub(crate) dirty: bool,
+    /// Changes of the txg before, until they are on disk.
+    pub(crate) syncing: Option<Frozen>,
+    /// Counts what may change the answer to a look-up: for caches above.
+    pub(crate) version: u64,
+    /// A reading handle's dnode, made when asked for, dropped when the header changes.
+    pub(crate) image: Option<Arc<Dnode>>,
+}
+
+impl Inner {
+    /// Makes room for changes of `txg`: what an earlier txg left goes to `syncing`. True if the object was
+    /// clean in `txg` so far, and must be put on the list of dirty objects.
+    pub(crate) fn touch(&mut self, txg: Txg) -> bool {
+        self.version += 1;
+        self.image = None;
+        if self.dirty && self.open_txg == txg {
+            return false;
+        }
+        if self.dirty {
+            assert!(self.open_txg < txg, "a change of txg {txg} after one of {}", self.open_txg);
+            self.freeze();
+        }
+        self.dirty = true;
+        self.open_txg = txg;
+        true
+    }
+
+    /// Hands the open overlay over to the sync.
+    pub(crate) fn freeze(&mut self) {
+        assert!(self.syncing.is_none(), "two txgs of one object are syncing");
+        let overlay = Arc::new(std::mem::take(&mut self.open));
+        self.syncing = Some(Frozen { header: self.header.clone(), overlay, exists: self.exists });
+        self.dirty = false;
+    }
+
+    /// What the overlays know about a block.
+    pub(crate) fn known(&self, blkid: u64) -> Known {
+        let overlays = [Some(&self.open), self.syncing.as_ref().map(|frozen| &*frozen.overlay)];
+        for overlay in overlays.into_iter().flatten() {
+            match overlay.blocks.get(&blkid) {
+                Some(Leaf::Data(bytes)) => return Known::Data(Arc::clone(bytes)),
+                Some(Leaf::Pointer(bp)) => return Known::Pointer(*bp),
+                None if overlay.freed.contains(blkid) => return Known::Hole,
+                None => {}
+            }
+        }
+        Known::Unknown
+    }
+
+    /// The dnode of the newest state, with the tree and the counters of the last sync.
+    pub(crate) fn image(&mut self) -> Arc<Dnode> {
+        if let Some(image) = &self.image {
+            return Arc::clone(image);
+        }
+        let image = match &self.synced {
+            Some(synced) if !self.dirty && self.syncing.is_none() => Arc::clone(synced),
+            synced => {
+                let top = synced.as_ref().map_or_else(
+                    || TreeTop {
+                        nlevels: 1,
+                        blkptrs: vec![BlockPtr::HOLE; usize::from(self.header.nblkptr)],
+                    },
+                    |dnode| TreeTop { nlevels: dnode.nlevels, blkptrs: dnode.blkptrs.clone() },
+                );
+                let used = synced.as_ref().map_or(0, |dnode| dnode.used_bytes());
+                let old_spill = synced.as_ref().and_then(|dnode| dnode.spill);
+                // Whether there is one; its contents are asked of the object, not of this pointer.
+                let spill = self.header.has_spill.then(|| old_spill.unwrap_or(BlockPtr::HOLE));
+                Arc::new(self.header.dnode(top, used, spill))
+            }
+        };
+        self.image = Some(Arc::clone(&image));
+        image
+    }
+
+    /// The spill block in its newest state: known contents, or the pointer to them.
+    pub(crate) fn spill(&self) -> Known {
+        let overlays = [Some(&self.open), self.syncing.as_ref().map(|frozen| &*frozen.overlay)];
+        for overlay in overlays.into_iter().flatten() {
+            match &overlay.spill {
+                Spill::Data(bytes) => return Known::Data(Arc::clone(bytes)),
+                Spill::Drop => return Known::Hole,
+                Spill::Keep if overlay.is_freed => return Known::Hole,
+                Spill::Keep => {}
+            }
+        }
+        match self.synced.as_ref().and_then(|dnode| dnode.spill) {
+            Some(bp) if !bp.is_hole() => Known::Pointer(bp),
+            _ => Known::Hole,
+        }
+    }
+}
+
+/// One object in memory.
+pub(crate) struct Cell {
+    pub(crate) id: ObjectId,
+    inner: Mutex<Inner>,
+    /// If it is a ZAP: the lock of its writers, and the index of a small one.
+    pub(crate) zap: ZapState,
+}
+
+impl Cell {
+    /// An object as it is on disk.
+    pub(crate) fn on_disk(id: ObjectId, dnode: Dnode) -> Arc<Cell> {
+        let header = Header::of(&dnode);
+        Arc::new(Cell { id, inner: Mutex::new(Inner::new(Some(Arc::new(dnode)), header)), zap: ZapState::default() })
+    }
+
+    /// A new object.
+    pub(crate) fn new(id: ObjectId, header: Header) -> Arc<Cell> {
+        Arc::new(Cell { id, inner: Mutex::new(Inner::new(None, header)), zap: ZapState::default() })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic in between is a bug that a caller's test shows; the state is whole at each step.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn new(synced: Option<Arc<Dnode>>, header: Header) -> Inner {
+        Inner {
+            synced,
+            header,
+            exists: true,
+            open: Overlay::default(),
+            open_txg: Txg(0),
+            dirty: false,
+            syncing: None,
+            version: 0,
+            image: None,
+        }
+    }
+
+    /// Nothing is lost if it is forgotten.
+    pub(crate) fn is_clean(&self) -> bool {
+        !self.dirty && self.syncing.is_none()
+    }
+}

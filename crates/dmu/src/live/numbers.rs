@@ -1,0 +1,199 @@
+//! Which object numbers are free (docs/on-disk/20-dmu.md, section 4.1).
+//!
+//! # What always holds
+//! - A number that was freed is not given out before its txg is on disk: until then two objects could
+//!   be changed under one number.
+//! - A dnode of several slots lies within one block of dnodes.
+
+use format::dnode::SLOTS_PER_BLOCK;
+use format::{ObjectId, Txg};
+use std::collections::{BTreeSet, HashMap};
+
+const SLOTS: u64 = SLOTS_PER_BLOCK as u64;
+
+/// The search for free numbers.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    /// Block of dnodes that numbers are taken from, and its free slots.
+    at: u64,
+    free: u32,
+    loaded: bool,
+    /// Slots taken by objects that are not on disk yet, by block.
+    taken: HashMap<u64, u32>,
+    /// The same, by the lowest bit of the txg that brings them to disk.
+    arriving: [Vec<(u64, u32)>; 2],
+    /// Slots whose objects were freed by a txg that is not on disk yet.
+    leaving: HashMap<u64, u32>,
+    freed: [Vec<(u64, u32)>; 2],
+    /// Blocks that got free slots since they were passed.
+    reusable: BTreeSet<u64>,
+    /// The first block beyond everything that was ever used.
+    end: u64,
+}
+
+/// What the search wants to know: the slots in use, on disk, of a block of dnodes.
+pub(crate) type UsedSlots<'a> = &'a mut dyn FnMut(u64) -> Result<u32, crate::DmuError>;
+
+fn mask(first: u64, slots: u64) -> u32 {
+    (((1_u64 << slots) - 1) << first) as u32
+}
+
+impl Numbers {
+    /// The numbers of a set whose last block of dnodes is `last_block`.
+    pub(crate) fn new(last_block: u64) -> Numbers {
+        Numbers {
+            at: last_block,
+            free: 0,
+            loaded: false,
+            taken: HashMap::new(),
+            arriving: Default::default(),
+            leaving: HashMap::new(),
+            freed: Default::default(),
+            reusable: BTreeSet::new(),
+            end: last_block + 1,
+        }
+    }
+
+    /// Takes `slots` numbers in a row for an object of `txg`.
+    pub(crate) fn take(
+        &mut self,
+        slots: u64,
+        txg: Txg,
+        used: UsedSlots<'_>,
+    ) -> Result<ObjectId, crate::DmuError> {
+        loop {
+            if !self.loaded {
+                self.load(used)?;
+            }
+            if let Some(first) = (0..=SLOTS - slots).find(|i| self.free & mask(*i, slots) == mask(*i, slots)) {
+                self.free &= !mask(first, slots);
+                self.note_taken(self.at, mask(first, slots), txg);
+                return Ok(ObjectId(self.at * SLOTS + first));
+            }
+            self.advance();
+        }
+    }
+
+    /// Takes this very number. False if it, or one of the slots behind it, is in use or about to be free.
+    pub(crate) fn take_this(
+        &mut self,
+        id: ObjectId,
+        slots: u64,
+        txg: Txg,
+        used: UsedSlots<'_>,
+    ) -> Result<bool, crate::DmuError> {
+        let (block, first) = (id.0 / SLOTS, id.0 % SLOTS);
+        if first + slots > SLOTS {
+            return Ok(false);
+        }
+        let wanted = mask(first, slots);
+        if self.unusable(block, used)? & wanted != 0 {
+            return Ok(false);
+        }
+        if block == self.at && self.loaded {
+            self.free &= !wanted;
+        }
+        self.note_taken(block, wanted, txg);
+        self.end = self.end.max(block + 1);
+        Ok(true)
+    }
+
+    fn note_taken(&mut self, block: u64, bits: u32, txg: Txg) {
+        *self.taken.entry(block).or_default() |= bits;
+        self.arriving[(txg.0 & 1) as usize].push((block, bits));
+        self.end = self.end.max(block + 1);
+    }
+
+    /// The object is gone; `on_disk`: an earlier txg brought it there.
+    pub(crate) fn give_back(&mut self, id: ObjectId, slots: u64, txg: Txg) {
+        let (block, bits) = (id.0 / SLOTS, mask(id.0 % SLOTS, slots));
+        *self.leaving.entry(block).or_default() |= bits;
+        self.freed[(txg.0 & 1) as usize].push((block, bits));
+    }
+
+    /// The txg is on disk: what it took is in the blocks now, what it freed can be had.
+    pub(crate) fn synced(&mut self, txg: Txg) {
+        let slot = (txg.0 & 1) as usize;
+        for (block, bits) in std::mem::take(&mut self.arriving[slot]) {
+            clear_bits(&mut self.taken, block, bits);
+        }
+        for (block, bits) in std::mem::take(&mut self.freed[slot]) {
+            clear_bits(&mut self.leaving, block, bits);
+            if block != self.at {
+                self.reusable.insert(block);
+            } else {
+                self.free |= bits & if self.loaded { u32::MAX } else { 0 };
+            }
+        }
+    }
+
+    fn unusable(&self, block: u64, used: UsedSlots<'_>) -> Result<u32, crate::DmuError> {
+        // Number 0 is the array itself.
+        let reserved = u32::from(block == 0);
+        let taken = self.taken.get(&block).copied().unwrap_or(0);
+        let leaving = self.leaving.get(&block).copied().unwrap_or(0);
+        Ok(used(block)? | taken | leaving | reserved)
+    }
+
+    fn load(&mut self, used: UsedSlots<'_>) -> Result<(), crate::DmuError> {
+        self.free = !self.unusable(self.at, used)?;
+        self.loaded = true;
+        Ok(())
+    }
+
+    /// On to a block that may have free slots: one that was passed and got some, else a fresh one.
+    fn advance(&mut self) {
+        self.loaded = false;
+        self.at = match self.reusable.pop_first() {
+            Some(block) => block,
+            None => {
+                let next = if self.at + 1 < self.end { self.end } else { self.at + 1 };
+                self.end = self.end.max(next + 1);
+                next
+            }
+        };
+    }
+}
+
+fn clear_bits(map: &mut HashMap<u64, u32>, block: u64, bits: u32) {
+    if let Some(entry) = map.get_mut(&block) {
+        *entry &= !bits;
+        if *entry == 0 {
+            map.remove(&block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_unique_and_reused_only_after_the_sync() {
+        let mut numbers = Numbers::new(0);
+        let mut none = |_: u64| Ok(0);
+        let first: Vec<u64> = (0..40).map(|_| numbers.take(1, Txg(5), &mut none).expect("free").0).collect();
+        let expected: Vec<u64> = (1..41).collect();
+        assert_eq!(first, expected);
+        numbers.give_back(ObjectId(7), 1, Txg(5));
+        assert!(!numbers.take_this(ObjectId(7), 1, Txg(5), &mut none).expect("asked"));
+        numbers.synced(Txg(5));
+        let mut on_disk = |block: u64| Ok(match block {
+            0 => u32::MAX & !1 & !(1 << 7),
+            1 => (1 << 9) - 1,
+            _ => 0,
+        });
+        assert!(numbers.take_this(ObjectId(7), 1, Txg(6), &mut on_disk).expect("asked"));
+        assert!(!numbers.take_this(ObjectId(8), 1, Txg(6), &mut on_disk).expect("asked"));
+    }
+
+    #[test]
+    fn large_dnodes_do_not_cross_a_block() {
+        let mut numbers = Numbers::new(0);
+        let mut none = |_: u64| Ok(0);
+        for _ in 0..20 {
+            let id = numbers.take(5, Txg(1), &mut none).expect("free").0;
+            assert!(id % SLOTS + 5 <= SLOTS, "{id}");
+        }
+    }
+}

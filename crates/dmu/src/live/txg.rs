@@ -1,0 +1,435 @@
+//! Transaction groups: numbers, membership, throttle
+//! (docs/on-disk/10-overview.md, section 5).
+//!
+//! # What always holds
+//! - A [`Tx`] belongs to the txg that was open when it began, and that txg is not written before the
+//!   `Tx` is dropped.
+//! - No `Tx` of T+1 exists while one of T does.
+//! - [`Txgs::quiesce`] is called by one thread at a time, and [`Txgs::finish`] follows before the next.
+//!
+//! # Order
+//! `begin` … drop (many threads) -> `quiesce` (closes the gate, waits for the holders, opens the next
+//! txg) -> the txg is written -> `finish` (wakes whoever waits for it, and throttled writers).
+
+use format::Txg;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use zio::AllocTx;
+
+/// Why no transaction can begin, or a txg will never be on disk.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TxError {
+    /// A txg could not be written, and the pool waits for its devices.
+    #[error("the pool is suspended: {why}")]
+    Suspended {
+        /// What happened.
+        why: String,
+    },
+    /// The pool is being closed.
+    #[error("the pool is closed")]
+    Closed,
+}
+
+/// How much dirty memory there may be, and how often a txg is written.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of dirty buffers that are never exceeded by more than what the running transactions add.
+    pub dirty_max: u64,
+    /// From this share on, in percent of `dirty_max`, the open txg is closed.
+    pub sync_percent: u64,
+    /// From this share on writers are slowed.
+    pub delay_percent: u64,
+    /// A txg with changes is closed after this long.
+    pub timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { dirty_max: 256 << 20, sync_percent: 20, delay_percent: 60, timeout: Duration::from_secs(5) }
+    }
+}
+
+/// Bytes of dirty buffers, by txg.
+#[derive(Debug, Default)]
+pub struct DirtyMeter {
+    /// By the lowest bit of the txg: only two can be dirty.
+    bytes: [AtomicU64; 2],
+    /// Of the open txg, the last that was seen to change: says whether there is anything to write.
+    changed: AtomicU64,
+}
+
+impl DirtyMeter {
+    fn slot(&self, txg: Txg) -> &AtomicU64 {
+        &self.bytes[(txg.0 & 1) as usize]
+    }
+
+    /// Something of this txg changed, and takes so many bytes more until it is written.
+    pub fn add(&self, txg: Txg, bytes: u64) {
+        self.slot(txg).fetch_add(bytes, Ordering::Relaxed);
+        self.changed.fetch_max(txg.0, Ordering::Relaxed);
+    }
+
+    /// Dirty buffers were dropped before they were written.
+    pub fn sub(&self, txg: Txg, bytes: u64) {
+        let _ = self
+            .slot(txg)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(now.saturating_sub(bytes)));
+    }
+
+    /// Bytes in all.
+    pub fn total(&self) -> u64 {
+        self.bytes.iter().map(|slot| slot.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Bytes of one txg.
+    pub fn of(&self, txg: Txg) -> u64 {
+        self.slot(txg).load(Ordering::Relaxed)
+    }
+
+    fn clear(&self, txg: Txg) {
+        self.slot(txg).store(0, Ordering::Relaxed);
+    }
+}
+
+/// What the thread that syncs should do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Write the open txg.
+    Sync,
+    /// Stop: the pool is being closed.
+    Stop,
+    /// Nothing happened for as long as it wanted to wait.
+    Idle,
+}
+
+#[derive(Debug)]
+struct State {
+    open: Txg,
+    synced: Txg,
+    /// Transactions of the open txg.
+    holders: u64,
+    /// Nobody may join: the holders are waited for.
+    quiescing: bool,
+    syncing: bool,
+    /// Somebody waits for this txg to be on disk.
+    wanted: Txg,
+    failed: Option<TxError>,
+}
+
+/// The transaction groups of a pool.
+#[derive(Debug)]
+pub struct Txgs {
+    state: Mutex<State>,
+    /// A holder left, a txg was opened or finished, the pool failed.
+    changed: Condvar,
+    /// The syncing thread has something to do.
+    work: Condvar,
+    meter: Arc<DirtyMeter>,
+    limits: Limits,
+}
+
+impl Txgs {
+    /// The groups after `synced`, which is on disk.
+    pub fn new(synced: Txg, limits: Limits) -> Arc<Txgs> {
+        Arc::new(Txgs {
+            state: Mutex::new(State {
+                open: Txg(synced.0 + 1),
+                synced,
+                holders: 0,
+                quiescing: false,
+                syncing: false,
+                wanted: Txg(0),
+                failed: None,
+            }),
+            changed: Condvar::new(),
+            work: Condvar::new(),
+            meter: Arc::default(),
+            limits,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every critical section below leaves the state whole at each step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The meter of dirty memory: every writable object set gets it.
+    pub fn meter(&self) -> &Arc<DirtyMeter> {
+        &self.meter
+    }
+
+    /// The limits that it was made with.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The txg that a transaction would join now.
+    pub fn open_txg(&self) -> Txg {
+        self.state().open
+    }
+
+    /// The last txg that is on disk.
+    pub fn synced_txg(&self) -> Txg {
+        self.state().synced
+    }
+
+    /// Joins the open txg. Waits while one is closing, and while there is too much dirty memory; the wait
+    /// grows smoothly as memory fills, so that writers are slowed to the speed of the devices.
+    ///
+    /// # Errors
+    /// If the pool is suspended or closed.
+    pub fn begin(self: &Arc<Self>) -> Result<Tx, TxError> {
+        self.slow_down();
+        let mut state = self.state();
+        loop {
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            let full = self.meter.total() >= self.limits.dirty_max;
+            if !state.quiescing && !full {
+                state.holders += 1;
+                return Ok(Tx { txg: state.open, txgs: Arc::clone(self) });
+            }
+            if full && !state.syncing {
+                state.wanted = state.wanted.max(state.open);
+                self.work.notify_one();
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Joins the open txg although memory is scarce: for changes that must not wait for a sync, because
+    /// they belong to one that has begun or because they free space.
+    pub fn begin_now(self: &Arc<Self>) -> Result<Tx, TxError> {
+        let mut state = self.state();
+        loop {
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            if !state.quiescing {
+                state.holders += 1;
+                return Ok(Tx { txg: state.open, txgs: Arc::clone(self) });
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Sleeps for a time that grows from nothing, at the share where delays begin, towards 20 ms at the
+    /// limit.
+    fn slow_down(&self) {
+        let (dirty, max) = (self.meter.total(), self.limits.dirty_max);
+        if dirty * 100 >= max * self.limits.sync_percent {
+            self.work.notify_one();
+        }
+        let from = max / 100 * self.limits.delay_percent;
+        if dirty <= from || dirty >= max {
+            return;
+        }
+        let (over, left) = (dirty - from, max - dirty);
+        let micros = (over * 20 / left.max(1)).min(20_000);
+        if micros > 0 {
+            std::thread::sleep(Duration::from_micros(micros));
+        }
+    }
+
+    fn leave(&self) {
+        let mut state = self.state();
+        state.holders -= 1;
+        if state.holders == 0 && state.quiescing {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Asks for a sync of the open txg; does not wait.
+    pub fn kick(&self) {
+        let mut state = self.state();
+        state.wanted = state.wanted.max(state.open);
+        self.work.notify_one();
+    }
+
+    /// Waits until a txg is on disk, asking for it to be written. Must not be called while holding a
+    /// [`Tx`] of it, and needs another thread that syncs.
+    pub fn wait_synced(&self, txg: Txg) -> Result<(), TxError> {
+        let mut state = self.state();
+        while state.synced < txg {
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            if state.wanted < txg {
+                state.wanted = txg;
+                self.work.notify_one();
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    /// For the thread that syncs: waits until the open txg should be written. `idle` bounds the wait.
+    pub fn wait_for_work(&self, idle: Duration) -> Work {
+        let started = Instant::now();
+        let mut state = self.state();
+        loop {
+            if state.failed.is_some() {
+                return Work::Stop;
+            }
+            let waited = started.elapsed();
+            let is_changed = self.meter.changed.load(Ordering::Relaxed) >= state.open.0;
+            let is_full = self.meter.of(state.open) * 100 >= self.limits.dirty_max * self.limits.sync_percent;
+            if state.wanted >= state.open || is_full || (is_changed && waited >= self.limits.timeout) {
+                return Work::Sync;
+            }
+            let until = if is_changed { self.limits.timeout.min(idle) } else { idle };
+            if waited >= until.max(Duration::from_millis(1)) {
+                return Work::Idle;
+            }
+            let rest = until.saturating_sub(waited).max(Duration::from_millis(1));
+            state = self.work.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Closes the open txg: waits for its holders and opens the next one. The caller writes what it gets
+    /// and then calls [`Txgs::finish`].
+    pub fn quiesce(self: &Arc<Self>) -> SyncTx {
+        let mut state = self.state();
+        while state.syncing || state.quiescing {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.quiescing = true;
+        while state.holders > 0 {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let txg = state.open;
+        state.open = Txg(txg.0 + 1);
+        state.quiescing = false;
+        state.syncing = true;
+        self.changed.notify_all();
+        SyncTx { txg, pass: AtomicU32::new(1) }
+    }
+
+    /// The txg is on disk.
+    pub fn finish(&self, tx: SyncTx) {
+        self.meter.clear(tx.txg);
+        let mut state = self.state();
+        state.synced = tx.txg;
+        state.syncing = false;
+        drop(tx);
+        self.changed.notify_all();
+    }
+
+    /// The txg could not be written, or the pool is closed: whoever waits gets this error, and nothing
+    /// more begins.
+    pub fn fail(&self, error: TxError) {
+        let mut state = self.state();
+        state.failed.get_or_insert(error);
+        state.syncing = false;
+        self.changed.notify_all();
+        self.work.notify_all();
+    }
+}
+
+/// Membership of an open txg: whoever holds one may change objects. Leaves when dropped. A thread holds
+/// at most one: a second could wait for a gate that the first keeps shut.
+#[derive(Debug)]
+pub struct Tx {
+    txg: Txg,
+    txgs: Arc<Txgs>,
+}
+
+impl AllocTx for Tx {
+    fn txg(&self) -> Txg {
+        self.txg
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        self.txgs.leave();
+    }
+}
+
+/// The txg that is being written: what changes in syncing context belongs to it.
+#[derive(Debug)]
+pub struct SyncTx {
+    txg: Txg,
+    pass: AtomicU32,
+}
+
+impl SyncTx {
+    /// Begins the next pass.
+    pub fn next_pass(&self) -> u32 {
+        self.pass.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+impl AllocTx for SyncTx {
+    fn txg(&self) -> Txg {
+        self.txg
+    }
+
+    fn pass(&self) -> u32 {
+        self.pass.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_belongs_to_the_open_txg() {
+        let txgs = Txgs::new(Txg(9), Limits::default());
+        let tx = txgs.begin().expect("open");
+        assert_eq!(tx.txg(), Txg(10));
+        drop(tx);
+        let sync = txgs.quiesce();
+        assert_eq!((sync.txg(), txgs.open_txg()), (Txg(10), Txg(11)));
+        txgs.finish(sync);
+        assert_eq!(txgs.synced_txg(), Txg(10));
+    }
+
+    #[test]
+    fn quiescing_waits_for_holders_and_keeps_newcomers_out() {
+        let txgs = Txgs::new(Txg(0), Limits::default());
+        let tx = txgs.begin().expect("open");
+        let other = Arc::clone(&txgs);
+        let syncer = std::thread::spawn(move || {
+            let sync = other.quiesce();
+            let txg = sync.txg();
+            other.finish(sync);
+            txg
+        });
+        while !txgs.state().quiescing {
+            std::thread::yield_now();
+        }
+        let other = Arc::clone(&txgs);
+        let newcomer = std::thread::spawn(move || other.begin().expect("open").txg());
+        drop(tx);
+        assert_eq!(syncer.join().expect("syncer"), Txg(1));
+        assert_eq!(newcomer.join().expect("newcomer"), Txg(2));
+    }
+
+    #[test]
+    fn a_full_meter_stops_writers_until_the_txg_is_written() {
+        let limits = Limits { dirty_max: 1000, ..Limits::default() };
+        let txgs = Txgs::new(Txg(0), limits);
+        txgs.meter().add(Txg(1), 2000);
+        let other = Arc::clone(&txgs);
+        let writer = std::thread::spawn(move || other.begin().expect("open").txg());
+        assert_eq!(txgs.wait_for_work(Duration::from_secs(60)), Work::Sync);
+        let sync = txgs.quiesce();
+        txgs.finish(sync);
+        assert_eq!(writer.join().expect("writer"), Txg(2));
+    }
+
+    #[test]
+    fn a_failed_pool_lets_nobody_wait() {
+        let txgs = Txgs::new(Txg(0), Limits::default());
+        let other = Arc::clone(&txgs);
+        let waiter = std::thread::spawn(move || other.wait_synced(Txg(1)));
+        txgs.fail(TxError::Closed);
+        assert_eq!(waiter.join().expect("waiter"), Err(TxError::Closed));
+        assert_eq!(txgs.begin().err(), Some(TxError::Closed));
+    }
+}
