@@ -471,6 +471,11 @@ impl<'a> Leaf<'a> {
         Ok(name)
     }
 
+    /// The key of an entry as stored, made of units of `unit` bytes: 1 for names, 8 for words.
+    pub fn stored_key(&self, entry: &LeafEntry, unit: usize) -> Result<Vec<u8>, DecodeError> {
+        self.array(entry.name_chunk, unit * usize::from(entry.name_len))
+    }
+
     /// The key of an entry whose keys are words.
     pub fn words(&self, entry: &LeafEntry) -> Result<Vec<u64>, DecodeError> {
         let raw = self.array(entry.name_chunk, 8 * usize::from(entry.name_len))?;

@@ -2,7 +2,8 @@
 //! (docs/on-disk/21-zap.md).
 //!
 //! [`Zap`] finds entries by name and lists them; it reads blocks through [`ZapBlocks`], so that it
-//! does not care what kind of object they belong to. The bytes of single blocks are `format::zap`'s.
+//! does not care what kind of object they belong to. [`ZapMut`] changes them. The bytes of single
+//! blocks are `format::zap`'s.
 //!
 //! # What always holds
 //! - Entries come in the order of their cursor (hash, then collision differentiator), whatever the
@@ -15,15 +16,28 @@
 //! Tests: below, and `tests/fuzz_zap.rs`.
 
 mod entries;
+mod fat_write;
+mod micro_index;
+mod micro_write;
 mod normalize;
+mod ops;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod unicode5;
+mod write;
+#[cfg(test)]
+mod write_tests;
 
 pub use entries::Entries;
+pub use micro_index::MicroIndex;
 pub use normalize::prepare;
 pub use stats::{HISTOGRAM_ROWS, ZapStats};
+pub use write::{
+    NAME_LEN_MAX, VALUE_MAX, ZapBlocksMut, ZapMut, ZapState, ZapValue, create_fat, create_micro,
+};
+
+use normalize::is_doubtful;
 
 use crate::{DmuError, Object};
 use format::zap::{
@@ -275,15 +289,7 @@ impl Zap {
     }
 
     fn micro_entry(&self, entry: &MicroEntry<'_>) -> ZapEntry {
-        let hash = self.micro_hash(entry.name);
-        ZapEntry {
-            key: ZapKey::Name(entry.name.to_vec()),
-            int_size: 8,
-            value: entry.value.to_be_bytes().to_vec(),
-            hash,
-            cd: entry.cd,
-            cursor: cursor_after(0, hash, entry.cd),
-        }
+        micro_entry(entry, self.micro_hash(entry.name))
     }
 
     fn lookup_fat(&self, header: &FatHeader, matcher: &Matcher<'_>) -> Result<Option<ZapEntry>, DmuError> {
@@ -301,7 +307,7 @@ impl Zap {
             }
         }
         // The hash of a rare name may not be what the reference made it: see `normalize`.
-        if header.normalization == 0 || matcher.name.is_ascii() {
+        if !is_doubtful(matcher.name, header.normalization) {
             return Ok(None);
         }
         for entry in self.entries() {
@@ -331,19 +337,7 @@ impl Zap {
         leaf: &Leaf<'_>,
         entry: &LeafEntry,
     ) -> Result<ZapEntry, DmuError> {
-        let key = if header.has_word_keys() {
-            leaf.words(entry).map(ZapKey::Words)
-        } else {
-            leaf.name(entry).map(ZapKey::Name)
-        };
-        Ok(ZapEntry {
-            key: key.map_err(|e| self.decode_error(e))?,
-            int_size: entry.int_size,
-            value: leaf.value(entry).map_err(|e| self.decode_error(e))?,
-            hash: entry.hash,
-            cd: entry.cd,
-            cursor: cursor_after(header.flags, entry.hash, entry.cd),
-        })
+        leaf_entry(header, leaf, entry).map_err(|e| self.decode_error(e))
     }
 
     /// A block of the pointer table.
@@ -390,6 +384,35 @@ impl Zap {
     fn decode_error(&self, source: DecodeError) -> DmuError {
         DmuError::Decode { objset: self.objset, object: self.object, source }
     }
+}
+
+/// An entry of a micro ZAP, whose hash this is.
+fn micro_entry(entry: &MicroEntry<'_>, hash: u64) -> ZapEntry {
+    ZapEntry {
+        key: ZapKey::Name(entry.name.to_vec()),
+        int_size: 8,
+        value: entry.value.to_be_bytes().to_vec(),
+        hash,
+        cd: entry.cd,
+        cursor: cursor_after(0, hash, entry.cd),
+    }
+}
+
+/// An entry of a leaf with key and value.
+fn leaf_entry(header: &FatHeader, leaf: &Leaf<'_>, entry: &LeafEntry) -> Result<ZapEntry, DecodeError> {
+    let key = if header.has_word_keys() {
+        ZapKey::Words(leaf.words(entry)?)
+    } else {
+        ZapKey::Name(leaf.name(entry)?)
+    };
+    Ok(ZapEntry {
+        key,
+        int_size: entry.int_size,
+        value: leaf.value(entry)?,
+        hash: entry.hash,
+        cd: entry.cd,
+        cursor: cursor_after(header.flags, entry.hash, entry.cd),
+    })
 }
 
 /// Largest differentiator of a ZAP with these flags.

@@ -37,6 +37,35 @@ pub fn prepare(name: &[u8], flags: u64) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
+/// May the reference prepare this name otherwise? Only where it departs from the standard: several
+/// marks in a row, and characters that decompose to several starters, when what was decomposed is
+/// composed again.
+pub(super) fn is_doubtful(name: &[u8], flags: u64) -> bool {
+    if name.is_ascii() || flags & (NORM_CANONICAL | NORM_COMPATIBLE) == 0 {
+        return false;
+    }
+    let compatible = flags & NORM_COMPATIBLE != 0;
+    let mut parts = Vec::new();
+    let mut marks_in_row = 0;
+    for c in name.utf8_chunks().flat_map(|chunk| chunk.valid().chars()) {
+        parts.clear();
+        decompose(c, None, compatible, &mut parts);
+        // The syllables of Hangul compose by rule.
+        let is_hangul = matches!(c, '\u{AC00}'..='\u{D7A3}');
+        let starters = parts.iter().filter(|(_, class)| *class == 0).count();
+        if flags & NORM_COMPOSE != 0 && starters > 1 && !is_hangul {
+            return true;
+        }
+        for (_, class) in &parts {
+            marks_in_row = if *class == 0 { 0 } else { marks_in_row + 1 };
+            if marks_in_row > 1 {
+                return true;
+            }
+        }
+    }
+    false
+}
+
 fn prepare_text(text: &str, flags: u64, out: &mut Vec<u8>) {
     let upper = flags & NORM_UPPER != 0;
     let cased = text.chars().map(|c| {
@@ -200,6 +229,19 @@ mod tests {
         // U+1D15E decomposes since 3.1, U+1F14A (5.2) and U+A7F2 (14) do so only in newer tables.
         assert_ne!(text("\u{1D15E}", NFD), "\u{1D15E}");
         assert_eq!(text("\u{1F14A}\u{A7F2}", NFKD), "\u{1F14A}\u{A7F2}");
+    }
+
+    #[test]
+    fn only_rare_names_are_doubtful() {
+        for name in ["plain", "Caf\u{e9}", "e\u{301}", "한글", "\u{df}", "日本語"] {
+            assert!(!is_doubtful(name.as_bytes(), NFC), "{name}");
+            assert!(!is_doubtful(name.as_bytes(), NFD | NORM_UPPER), "{name}");
+        }
+        for name in ["a\u{331}\u{304}", "\u{1EC0}", "\u{F73}"] {
+            assert!(is_doubtful(name.as_bytes(), NFC), "{name}");
+            assert!(!is_doubtful(name.as_bytes(), NORM_UPPER), "{name}");
+        }
+        assert!(is_doubtful("\u{2106}".as_bytes(), NFKC) && !is_doubtful("\u{2106}".as_bytes(), NFKD));
     }
 
     #[test]

@@ -1,0 +1,381 @@
+//! Changing a fat ZAP: header, pointer table and leaves (docs/on-disk/21-zap.md, sections 3 and 4).
+//!
+//! # What always holds
+//! - The table is grown in one step, so the header never speaks of a second table. A growth that another
+//!   implementation left half done is finished before the table is changed.
+//! - Splitting ends: it stops before the table is longer than hashes can tell apart, and does not begin
+//!   when no split could help.
+
+use super::entries::sorted_entries;
+use super::normalize::is_doubtful;
+use super::write::{Key, Mode, NewValue, ZapMut};
+use super::{ZapEntry, leaf_entry, max_cd};
+use crate::DmuError;
+use format::zap::{FatHeader, Leaf, LeafEntry, LeafMut, NewEntry, ZapBlockKind, hash_bits, new_leaf};
+use format::{BlockId, DecodeError};
+use zio::Block;
+
+/// Where a key is, or would be.
+pub(super) enum Place {
+    Found {
+        leaf: BlockId,
+        entry: LeafEntry,
+    },
+    /// With the smallest differentiator that is not used.
+    Free {
+        leaf: BlockId,
+        cd: u32,
+    },
+    /// The leaf is a hole.
+    NoLeaf,
+}
+
+/// Bytes of a unit of the keys.
+fn key_unit(header: &FatHeader) -> usize {
+    if header.has_word_keys() { 8 } else { 1 }
+}
+
+impl ZapMut<'_> {
+    pub(super) fn find_fat(&self, header: &FatHeader, key: &Key<'_>) -> Result<Option<ZapEntry>, DmuError> {
+        let Place::Found { leaf, entry } = self.locate(header, key)? else { return Ok(None) };
+        self.read_entry(header, leaf, &entry).map(Some)
+    }
+
+    fn read_entry(&self, header: &FatHeader, leaf: BlockId, entry: &LeafEntry) -> Result<ZapEntry, DmuError> {
+        let block = self.leaf_block(leaf)?.ok_or_else(|| self.corrupt("a hole among a ZAP's leaves"))?;
+        let leaf = Leaf::decode(block.bytes(), block.order());
+        leaf.and_then(|leaf| leaf_entry(header, &leaf, entry)).map_err(|e| self.decode_error(e))
+    }
+
+    /// Puts an entry. The header is written last.
+    pub(super) fn put_fat(
+        &self,
+        header: &mut FatHeader,
+        key: &Key<'_>,
+        value: &NewValue<'_>,
+        mode: Mode,
+    ) -> Result<(), DmuError> {
+        let stored = key.stored();
+        let hash = key.hash(header.salt, header.flags);
+        let mut new = NewEntry { hash, cd: 0, key: &stored, int_size: value.int_size, value: &value.bytes };
+        if new.chunks() > Leaf::chunks_of(1 << header.block_shift) {
+            return Err(self.limit("length of name and value", stored.len() + value.bytes.len()));
+        }
+        match (self.locate(header, key)?, mode) {
+            (Place::Found { .. }, Mode::Insert) => Err(self.exists()),
+            (Place::Free { .. } | Place::NoLeaf, Mode::Update) => Err(self.missing()),
+            (Place::NoLeaf, _) => Err(self.corrupt("a hole among a ZAP's leaves")),
+            (Place::Found { leaf, entry }, _) => self.replace(header, key, &new, (leaf, entry)),
+            (Place::Free { cd, .. }, _) if cd >= max_cd(header.flags) => Err(self.full()),
+            (Place::Free { leaf, cd }, _) => {
+                new.cd = cd;
+                self.place_in(header, &new, leaf)?;
+                self.write_header(header)
+            }
+        }
+    }
+
+    /// Replaces the value of an entry.
+    fn replace(
+        &self,
+        header: &mut FatHeader,
+        key: &Key<'_>,
+        new: &NewEntry<'_>,
+        mut at: (BlockId, LeafEntry),
+    ) -> Result<(), DmuError> {
+        let unit = key_unit(header);
+        let mut was_split = false;
+        loop {
+            let (leaf, entry) = at;
+            let is_done = self.change(leaf, ZapBlockKind::Leaf, |block| {
+                LeafMut::open(block, unit)?.set_value(entry.chunk, new.int_size, new.value)
+            })?;
+            if is_done {
+                return if was_split { self.write_header(header) } else { Ok(()) };
+            }
+            self.split(header, leaf, entry.hash)?;
+            was_split = true;
+            at = match self.locate(header, key)? {
+                Place::Found { leaf, entry } => (leaf, entry),
+                _ => return Err(self.corrupt("an entry of a ZAP vanished when its leaf was split")),
+            };
+        }
+    }
+
+    /// Adds an entry that is known not to be there, splitting leaves until it fits. The header is written
+    /// where the table needs it; the caller writes it in the end.
+    pub(super) fn place(&self, header: &mut FatHeader, new: &NewEntry<'_>) -> Result<(), DmuError> {
+        let leaf = self.leaf_id(header, new.hash)?;
+        self.place_in(header, new, leaf)?;
+        self.write_header(header)
+    }
+
+    fn place_in(
+        &self,
+        header: &mut FatHeader,
+        new: &NewEntry<'_>,
+        mut leaf: BlockId,
+    ) -> Result<(), DmuError> {
+        let unit = key_unit(header);
+        loop {
+            let is_done =
+                self.change(leaf, ZapBlockKind::Leaf, |block| LeafMut::open(block, unit)?.insert(new))?;
+            if is_done {
+                header.entries = header.entries.saturating_add(1);
+                return Ok(());
+            }
+            self.split(header, leaf, new.hash)?;
+            leaf = self.leaf_id(header, new.hash)?;
+        }
+    }
+
+    /// Removes an entry that was located.
+    pub(super) fn take_fat(
+        &self,
+        header: &mut FatHeader,
+        leaf: BlockId,
+        entry: &LeafEntry,
+    ) -> Result<ZapEntry, DmuError> {
+        let taken = self.read_entry(header, leaf, entry)?;
+        let (unit, chunk) = (key_unit(header), entry.chunk);
+        self.change(leaf, ZapBlockKind::Leaf, |block| LeafMut::open(block, unit)?.remove(chunk))?;
+        header.entries = header.entries.saturating_sub(1);
+        self.write_header(header)?;
+        Ok(taken)
+    }
+
+    pub(super) fn write_header(&self, header: &FatHeader) -> Result<(), DmuError> {
+        self.change(BlockId(0), ZapBlockKind::First, |block| {
+            header.encode_into(block);
+            Ok(())
+        })
+    }
+
+    /// Finds a key.
+    pub(super) fn locate(&self, header: &FatHeader, key: &Key<'_>) -> Result<Place, DmuError> {
+        let hash = key.hash(header.salt, header.flags);
+        let id = self.leaf_id(header, hash)?;
+        let Some(block) = self.leaf_block(id)? else { return Ok(Place::NoLeaf) };
+        let leaf = self.decode_leaf(header, hash, &block)?;
+        for entry in leaf.chain(leaf.bucket(hash)) {
+            let entry = entry.map_err(|e| self.decode_error(e))?;
+            if entry.hash == hash && self.is_key(&leaf, &entry, key)? {
+                return Ok(Place::Found { leaf: id, entry });
+            }
+        }
+        if let Key::Name(matcher) = key
+            && is_doubtful(matcher.name, header.normalization)
+            && let Some((leaf, entry)) = self.search(header, key)?
+        {
+            return Ok(Place::Found { leaf, entry });
+        }
+        let cd = leaf.unused_cd(hash).map_err(|e| self.decode_error(e))?;
+        Ok(Place::Free { leaf: id, cd })
+    }
+
+    fn is_key(&self, leaf: &Leaf<'_>, entry: &LeafEntry, key: &Key<'_>) -> Result<bool, DmuError> {
+        let verdict = match key {
+            Key::Words(words) => {
+                if usize::from(entry.name_len) != words.len() {
+                    return Ok(false);
+                }
+                leaf.words(entry).map(|found| found == *words)
+            }
+            Key::Name(matcher) if matcher.wanted.is_none() => leaf.name_is(entry, matcher.name),
+            Key::Name(_) if usize::from(entry.name_len) > super::NAME_MAX => return Ok(false),
+            Key::Name(matcher) => leaf.name(entry).map(|name| matcher.accepts(&name)),
+        };
+        verdict.map_err(|e| self.decode_error(e))
+    }
+
+    /// Looks at every entry for a name whose hash may not be what the reference made it.
+    fn search(&self, header: &FatHeader, key: &Key<'_>) -> Result<Option<(BlockId, LeafEntry)>, DmuError> {
+        let mut found = None;
+        self.for_each_leaf(header, |id, leaf| {
+            for entry in sorted_entries(header, leaf).0 {
+                if found.is_none() && self.is_key(leaf, &entry, key)? {
+                    found = Some((id, entry));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// All entries in order.
+    pub(super) fn fat_entries(&self, header: &FatHeader) -> Result<Vec<ZapEntry>, DmuError> {
+        let mut all = Vec::new();
+        self.for_each_leaf(header, |_, leaf| {
+            let (entries, damage) = sorted_entries(header, leaf);
+            damage.map_or(Ok(()), |damage| Err(self.decode_error(damage)))?;
+            for entry in entries {
+                all.push(leaf_entry(header, leaf, &entry).map_err(|e| self.decode_error(e))?);
+            }
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    fn for_each_leaf(
+        &self,
+        header: &FatHeader,
+        mut visit: impl FnMut(BlockId, &Leaf<'_>) -> Result<(), DmuError>,
+    ) -> Result<(), DmuError> {
+        let mut index = 0;
+        while index < header.table_len() {
+            let hash = index.checked_shl(64 - header.table_shift).unwrap_or(0);
+            let id = self.leaf_id(header, hash)?;
+            index += 1;
+            if let Some(block) = self.leaf_block(id)? {
+                let leaf = self.decode_leaf(header, hash, &block)?;
+                visit(id, &leaf)?;
+                index = (leaf.prefix + 1) << (header.table_shift - leaf.prefix_len);
+            }
+        }
+        Ok(())
+    }
+
+    /// The leaf that a hash belongs to.
+    fn leaf_id(&self, header: &FatHeader, hash: u64) -> Result<BlockId, DmuError> {
+        let (id, at) = header.table_slot(header.table_index(hash));
+        let block = self.table_block(id)?;
+        match block.order().get_u64(block.bytes(), at) {
+            Some(id) if id != 0 && id < header.free_block.0 => Ok(BlockId(id)),
+            _ => Err(self.corrupt("a ZAP's pointer table leads outside the ZAP")),
+        }
+    }
+
+    fn table_block(&self, id: BlockId) -> Result<Block, DmuError> {
+        self.blocks.block(id)?.ok_or_else(|| self.corrupt("a hole in a ZAP's pointer table"))
+    }
+
+    /// The block of a leaf; `None` if it is a hole or, as after a removal that was cut short, zeros.
+    fn leaf_block(&self, id: BlockId) -> Result<Option<Block>, DmuError> {
+        Ok(self.blocks.block(id)?.filter(|block| block.bytes().iter().any(|byte| *byte != 0)))
+    }
+
+    fn decode_leaf<'b>(&self, header: &FatHeader, hash: u64, block: &'b Block) -> Result<Leaf<'b>, DmuError> {
+        let leaf = Leaf::decode(block.bytes(), block.order()).map_err(|e| self.decode_error(e))?;
+        if leaf.prefix_len > header.table_shift || !leaf.covers(hash) {
+            return Err(self.corrupt("a ZAP's pointer table leads to the wrong leaf"));
+        }
+        Ok(leaf)
+    }
+
+    /// Splits the leaf `id`, which has no room for an entry of this hash.
+    fn split(&self, header: &mut FatHeader, id: BlockId, hash: u64) -> Result<(), DmuError> {
+        let block = self.leaf_block(id)?.ok_or_else(|| self.corrupt("a hole among a ZAP's leaves"))?;
+        let leaf = self.decode_leaf(header, hash, &block)?;
+        let (entries, damage) = sorted_entries(header, &leaf);
+        if let Some(damage) = damage {
+            return Err(self.decode_error(damage));
+        }
+        // The longest table tells so many bits apart; entries that share them stay together.
+        let differing = entries.iter().fold(0, |bits, entry| bits | (entry.hash ^ hash));
+        if differing.leading_zeros() >= shift_max(header) {
+            return Err(self.full());
+        }
+        if header.next_block.0 != 0 || leaf.prefix_len == header.table_shift {
+            self.grow_table(header)?;
+        }
+        let prefix_len = leaf.prefix_len + 1;
+        let mut halves = [leaf.prefix << 1, leaf.prefix << 1 | 1]
+            .map(|prefix| new_leaf(header.block_shift, prefix, prefix_len, header.normalization != 0));
+        for entry in &entries {
+            let half = (entry.hash >> (64 - prefix_len) & 1) as usize;
+            if !copy_entry(header, &leaf, entry, &mut halves[half]).map_err(|e| self.decode_error(e))? {
+                return Err(self.corrupt("a ZAP leaf of more entries than it has room for"));
+            }
+        }
+        let [low, high] = halves;
+        let new = header.free_block;
+        let per_leaf = 1_u64 << (header.table_shift - prefix_len);
+        let first = (leaf.prefix << 1 | 1) * per_leaf;
+        self.blocks.put_block(id, low)?;
+        self.blocks.put_block(new, high)?;
+        header.free_block = BlockId(new.0 + 1);
+        header.leaves = header.leaves.saturating_add(1);
+        self.set_slots(header, first, per_leaf, new)?;
+        self.write_header(header)
+    }
+
+    /// Lets `count` slots of the pointer table lead to a leaf.
+    fn set_slots(&self, header: &FatHeader, first: u64, count: u64, leaf: BlockId) -> Result<(), DmuError> {
+        let (mut index, end) = (first, first + count);
+        let per_block = 1_u64 << (header.block_shift - 3);
+        let kind = if header.table_blocks == 0 { ZapBlockKind::First } else { ZapBlockKind::Table };
+        while index < end {
+            let (block, at) = header.table_slot(index);
+            let here = (end - index).min(if header.table_blocks == 0 {
+                end - index
+            } else {
+                per_block - (index & (per_block - 1))
+            });
+            self.change(block, kind, |bytes| {
+                let slots = bytes.get_mut(at..at + 8 * here as usize);
+                let slots = slots.ok_or(DecodeError::field("ZAP pointer table", "block size", at as u64))?;
+                slots.chunks_exact_mut(8).for_each(|slot| slot.copy_from_slice(&leaf.0.to_le_bytes()));
+                Ok(())
+            })?;
+            index += here;
+        }
+        Ok(())
+    }
+
+    /// Makes the pointer table twice as long, each slot doubled.
+    fn grow_table(&self, header: &mut FatHeader) -> Result<(), DmuError> {
+        if header.table_shift >= shift_max(header) {
+            return Err(self.full());
+        }
+        let size = 1_usize << header.block_shift;
+        let old = (header.table_block, header.table_blocks);
+        let new_blocks = (2 * header.table_blocks).max(1);
+        let new = if header.next_block.0 == 0 {
+            let new = header.free_block;
+            let end = new.0.checked_add(new_blocks);
+            header.free_block = BlockId(end.ok_or_else(|| self.corrupt("a ZAP without end"))?);
+            new
+        } else {
+            // Another implementation began: its copy is made anew at the same place.
+            header.next_block
+        };
+        for i in 0..new_blocks {
+            let (from, range) = if old.1 == 0 {
+                (BlockId(0), size / 2..size)
+            } else {
+                let half = size / 2 * (i & 1) as usize;
+                (BlockId(old.0.0 + i / 2), half..half + size / 2)
+            };
+            let block = self.table_block(from)?;
+            let slots = block.bytes().get(range).unwrap_or_default();
+            let doubled = block.order().all_words(slots).flat_map(|slot| [slot.to_le_bytes(); 2]);
+            self.blocks.put_block(BlockId(new.0 + i), doubled.flatten().collect())?;
+        }
+        (header.table_block, header.table_blocks) = (new, new_blocks);
+        header.table_shift += 1;
+        (header.next_block, header.blocks_copied) = (BlockId(0), 0);
+        // From here on the new table counts, also if freeing the old one fails.
+        self.write_header(header)?;
+        if old.1 != 0 {
+            self.blocks.free_blocks(old.0, old.1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bits that index the longest pointer table.
+fn shift_max(header: &FatHeader) -> u32 {
+    hash_bits(header.flags) - 2
+}
+
+/// Copies an entry into another leaf; `false` if it has no room.
+fn copy_entry(
+    header: &FatHeader,
+    leaf: &Leaf<'_>,
+    entry: &LeafEntry,
+    to: &mut [u8],
+) -> Result<bool, DecodeError> {
+    let (key, value) = (leaf.stored_key(entry, key_unit(header))?, leaf.value(entry)?);
+    let (hash, cd, int_size) = (entry.hash, entry.cd, entry.int_size);
+    LeafMut::open(to, key_unit(header))?.insert(&NewEntry { hash, cd, key: &key, int_size, value: &value })
+}

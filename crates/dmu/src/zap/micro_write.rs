@@ -1,0 +1,184 @@
+//! Changing a micro ZAP: one block of slots (docs/on-disk/21-zap.md, section 2).
+
+use super::micro_index::micro_hash;
+use super::write::{MICRO_STEP, Mode, NewValue, ZapMut, put_empty_fat};
+use super::{Matcher, MicroIndex, ZapEntry, micro_entry, prepare};
+use crate::DmuError;
+use format::BlockId;
+use format::zap::{
+    FatHeader, Leaf, MICRO_NAME_MAX, MicroEntry, MicroZap, NewEntry, ZapBlockKind, clear_micro_entry,
+    hash_name, set_micro_entry, set_micro_value,
+};
+use zio::Block;
+
+/// Largest block that a micro ZAP grows to.
+const MICRO_GROWN_MAX: usize = 128 << 10;
+/// log2 of the block size of a ZAP that was micro before.
+const CONVERTED_SHIFT: u32 = 14;
+/// Chunks that an entry of a micro ZAP takes in a leaf at most.
+const ENTRY_CHUNKS: usize = 1 + 3 + 1;
+
+/// What the slots of one hash hold.
+struct Found {
+    /// Of the name: its slot.
+    slot: Option<usize>,
+    /// The smallest differentiator not used.
+    cd: u32,
+    /// How many there are.
+    count: usize,
+}
+
+impl ZapMut<'_> {
+    /// The index, read now if it was not.
+    pub(super) fn index<'s>(
+        &self,
+        state: &'s mut Option<MicroIndex>,
+    ) -> Result<&'s mut MicroIndex, DmuError> {
+        match state {
+            Some(index) => Ok(index),
+            None => {
+                let block = self.first()?;
+                let index = MicroIndex::build(block.bytes(), block.order());
+                Ok(state.insert(index.map_err(|e| self.decode_error(e))?))
+            }
+        }
+    }
+
+    fn micro<'b>(&self, block: &'b Block) -> Result<MicroZap<'b>, DmuError> {
+        MicroZap::decode(block.bytes(), block.order()).map_err(|e| self.decode_error(e))
+    }
+
+    /// All entries in order.
+    pub(super) fn micro_entries(&self, salt: u64, normalization: u64) -> Result<Vec<ZapEntry>, DmuError> {
+        let block = self.first()?;
+        let hash = |entry: &MicroEntry<'_>| hash_name(salt, 0, &prepare(entry.name, normalization));
+        let mut entries: Vec<_> =
+            self.micro(&block)?.entries().map(|entry| micro_entry(&entry, hash(&entry))).collect();
+        // Of damaged entries that say the same, the first slot counts, as for a reader.
+        entries.sort_by_key(|entry| (entry.hash, entry.cd));
+        Ok(entries)
+    }
+
+    pub(super) fn find_micro(
+        &self,
+        state: &mut Option<MicroIndex>,
+        salt: u64,
+        matcher: &Matcher<'_>,
+    ) -> Result<Option<ZapEntry>, DmuError> {
+        let index = self.index(state)?;
+        let block = self.first()?;
+        let zap = self.micro(&block)?;
+        let hash = hash_name(salt, 0, &matcher.hashed);
+        let slot = look(index, &zap, matcher, micro_hash(hash)).slot;
+        Ok(slot.and_then(|slot| zap.entry(slot)).map(|entry| micro_entry(&entry, hash)))
+    }
+
+    /// Puts an entry; `false` if the ZAP must become fat for it.
+    pub(super) fn put_micro(
+        &self,
+        state: &mut Option<MicroIndex>,
+        salt: u64,
+        matcher: &Matcher<'_>,
+        value: &NewValue<'_>,
+        mode: Mode,
+    ) -> Result<bool, DmuError> {
+        let hash = micro_hash(hash_name(salt, 0, &matcher.hashed));
+        let index = self.index(state)?;
+        let (found, size) = {
+            let block = self.first()?;
+            (look(index, &self.micro(&block)?, matcher, hash), block.bytes().len())
+        };
+        match (found.slot, mode) {
+            (Some(_), Mode::Insert) => return Err(self.exists()),
+            (None, Mode::Update) => return Err(self.missing()),
+            _ => {}
+        }
+        let Some(value) = value.single else { return Ok(false) };
+        if let Some(slot) = found.slot {
+            self.change(BlockId(0), ZapBlockKind::First, |block| set_micro_value(block, slot, value))?;
+            return Ok(true);
+        }
+        let fills_a_leaf = (found.count + 1) * ENTRY_CHUNKS >= Leaf::chunks_of(1 << CONVERTED_SHIFT);
+        if matcher.name.len() > MICRO_NAME_MAX || fills_a_leaf {
+            return Ok(false);
+        }
+        let slot = match index.free_slot() {
+            Some(slot) => slot,
+            None if size + MICRO_STEP > MICRO_GROWN_MAX => return Ok(false),
+            None => self.grow_micro(index)?,
+        };
+        self.change(BlockId(0), ZapBlockKind::First, |block| {
+            set_micro_entry(block, slot, matcher.name, value, found.cd)
+        })?;
+        index.add(slot, hash);
+        Ok(true)
+    }
+
+    pub(super) fn take_micro(
+        &self,
+        state: &mut Option<MicroIndex>,
+        salt: u64,
+        matcher: &Matcher<'_>,
+    ) -> Result<Option<ZapEntry>, DmuError> {
+        let hash = hash_name(salt, 0, &matcher.hashed);
+        let index = self.index(state)?;
+        let taken = {
+            let block = self.first()?;
+            let zap = self.micro(&block)?;
+            let slot = look(index, &zap, matcher, micro_hash(hash)).slot;
+            slot.and_then(|slot| zap.entry(slot)).map(|entry| (entry.slot, micro_entry(&entry, hash)))
+        };
+        let Some((slot, entry)) = taken else { return Ok(None) };
+        self.change(BlockId(0), ZapBlockKind::First, |block| clear_micro_entry(block, slot))?;
+        index.remove(slot);
+        Ok(Some(entry))
+    }
+
+    /// Adds a step of free slots, gives the first of them.
+    fn grow_micro(&self, index: &mut MicroIndex) -> Result<usize, DmuError> {
+        // In the byte order that is written, whatever it was.
+        self.change(BlockId(0), ZapBlockKind::First, |_| Ok(()))?;
+        let mut bytes = self.first()?.bytes().to_vec();
+        bytes.resize((bytes.len() / MICRO_STEP + 1) * MICRO_STEP, 0);
+        let slots = bytes.len() / format::zap::MICRO_ENTRY_SIZE - 1;
+        self.blocks.set_block_size(bytes.len() as u64)?;
+        self.blocks.put_block(BlockId(0), bytes)?;
+        index.grow(slots);
+        index.free_slot().ok_or_else(|| self.corrupt("a micro ZAP of no known size"))
+    }
+
+    /// Makes the ZAP fat, with the entries it has.
+    pub(super) fn convert(&self, salt: u64, normalization: u64) -> Result<FatHeader, DmuError> {
+        let old = self.first()?;
+        let zap = self.micro(&old)?;
+        let mut header = FatHeader::new(CONVERTED_SHIFT, salt, normalization, 0);
+        put_empty_fat(&*self.blocks, &header)?;
+        let mut key = Vec::new();
+        for entry in zap.entries() {
+            key.clear();
+            key.extend_from_slice(entry.name);
+            key.push(0);
+            let hash = hash_name(salt, 0, &prepare(entry.name, normalization));
+            let value = entry.value.to_be_bytes();
+            self.place(&mut header, &NewEntry { hash, cd: entry.cd, key: &key, int_size: 8, value: &value })?;
+        }
+        Ok(header)
+    }
+}
+
+/// Looks at the entries of a hash; of several that match, the lowest differentiator counts.
+fn look(index: &MicroIndex, zap: &MicroZap<'_>, matcher: &Matcher<'_>, hash: u32) -> Found {
+    let mut best: Option<(u32, usize)> = None;
+    let mut taken = Vec::new();
+    for entry in index.slots_of(hash).filter_map(|slot| zap.entry(slot)) {
+        taken.push(entry.cd);
+        if best.is_none_or(|best| (entry.cd, entry.slot) < best) && matcher.accepts(entry.name) {
+            best = Some((entry.cd, entry.slot));
+        }
+    }
+    let count = taken.len();
+    taken.sort_unstable();
+    taken.dedup();
+    let unused = taken.iter().zip(0_u32..).find(|(cd, i)| **cd != *i);
+    Found { slot: best.map(|(_, slot)| slot), cd: unused.map_or(taken.len() as u32, |(_, i)| i), count }
+}

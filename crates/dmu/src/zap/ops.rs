@@ -1,0 +1,317 @@
+//! The verbs of [`ZapMut`]: by name, by words, by number.
+
+use super::micro_index::MicroIndex;
+use super::write::{Mode, Wanted, ZapMut, ZapValue};
+use super::{Match, Zap, ZapEntry, ZapKey};
+use crate::DmuError;
+
+/// The name by which a number is stored.
+fn int_name(n: u64) -> Vec<u8> {
+    format!("{n:x}").into_bytes()
+}
+
+/// Entries by name. Unless a [`Match`] says otherwise, a name is meant byte for byte, in ZAPs with
+/// normalization too.
+impl ZapMut<'_> {
+    /// The entry with exactly this name.
+    pub fn lookup(&self, name: &[u8]) -> Result<Option<ZapEntry>, DmuError> {
+        self.lookup_matching(name, Match::Exact)
+    }
+
+    /// The entry whose name matches; of several the one with the lowest differentiator.
+    pub fn lookup_matching(&self, name: &[u8], how: Match) -> Result<Option<ZapEntry>, DmuError> {
+        self.find(&mut self.lock(), Wanted::Name(name, how))
+    }
+
+    /// The first integer of the entry with exactly this name.
+    pub fn lookup_u64(&self, name: &[u8]) -> Result<Option<u64>, DmuError> {
+        Ok(self.lookup(name)?.and_then(|entry| entry.u64()))
+    }
+
+    /// There is an entry with exactly this name.
+    pub fn contains(&self, name: &[u8]) -> Result<bool, DmuError> {
+        Ok(self.lookup(name)?.is_some())
+    }
+
+    /// There is an entry whose name matches, but is not exactly this one.
+    pub fn has_conflict(&self, name: &[u8], how: Match) -> Result<bool, DmuError> {
+        Ok(self.lookup_matching(name, how)?.is_some_and(|entry| entry.name() != name))
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// [`DmuError::KeyExists`] if exactly this name is there.
+    pub fn insert<'v>(&self, name: &[u8], value: impl Into<ZapValue<'v>>) -> Result<(), DmuError> {
+        self.insert_matching(name, value, Match::Exact)
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// [`DmuError::KeyExists`] if a name that matches is there.
+    pub fn insert_matching<'v>(
+        &self,
+        name: &[u8],
+        value: impl Into<ZapValue<'v>>,
+        how: Match,
+    ) -> Result<(), DmuError> {
+        self.put(&mut self.lock(), Wanted::Name(name, how), &value.into(), Mode::Insert)
+    }
+
+    /// Replaces the value of an entry.
+    ///
+    /// # Errors
+    /// [`DmuError::NoKey`] if it is not there.
+    pub fn update<'v>(&self, name: &[u8], value: impl Into<ZapValue<'v>>) -> Result<(), DmuError> {
+        self.update_matching(name, value, Match::Exact)
+    }
+
+    /// Replaces the value of the entry whose name matches. It keeps its spelling.
+    ///
+    /// # Errors
+    /// [`DmuError::NoKey`] if there is none.
+    pub fn update_matching<'v>(
+        &self,
+        name: &[u8],
+        value: impl Into<ZapValue<'v>>,
+        how: Match,
+    ) -> Result<(), DmuError> {
+        self.put(&mut self.lock(), Wanted::Name(name, how), &value.into(), Mode::Update)
+    }
+
+    /// Adds an entry, or replaces its value.
+    pub fn upsert<'v>(&self, name: &[u8], value: impl Into<ZapValue<'v>>) -> Result<(), DmuError> {
+        self.upsert_matching(name, value, Match::Exact)
+    }
+
+    /// Adds an entry, or replaces the value of the one whose name matches, which keeps its spelling.
+    pub fn upsert_matching<'v>(
+        &self,
+        name: &[u8],
+        value: impl Into<ZapValue<'v>>,
+        how: Match,
+    ) -> Result<(), DmuError> {
+        self.put(&mut self.lock(), Wanted::Name(name, how), &value.into(), Mode::Upsert)
+    }
+
+    /// Removes an entry.
+    ///
+    /// # Errors
+    /// [`DmuError::NoKey`] if it is not there.
+    pub fn remove(&self, name: &[u8]) -> Result<(), DmuError> {
+        self.remove_matching(name, Match::Exact).map(drop)
+    }
+
+    /// Removes an entry; `false` if it was not there.
+    pub fn remove_if_present(&self, name: &[u8]) -> Result<bool, DmuError> {
+        Ok(self.take(&mut self.lock(), Wanted::exact(name))?.is_some())
+    }
+
+    /// Removes the entry whose name matches, gives it back.
+    ///
+    /// # Errors
+    /// [`DmuError::NoKey`] if there is none.
+    pub fn remove_matching(&self, name: &[u8], how: Match) -> Result<ZapEntry, DmuError> {
+        self.take(&mut self.lock(), Wanted::Name(name, how))?.ok_or_else(|| self.missing())
+    }
+
+    /// Gives an entry another name.
+    ///
+    /// # Errors
+    /// [`DmuError::NoKey`] if `from` is not there, [`DmuError::KeyExists`] if `to` is.
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), DmuError> {
+        let mut state = self.lock();
+        let entry = self.find(&mut state, Wanted::exact(from))?.ok_or_else(|| self.missing())?;
+        let value = ZapValue::Packed { int_size: entry.int_size, bytes: &entry.value };
+        self.put(&mut state, Wanted::exact(to), &value, Mode::Insert)?;
+        self.take(&mut state, Wanted::exact(from)).map(drop)
+    }
+
+    /// Adds `delta` to the value of an entry, 0 if it is not there, and gives the sum. An entry whose
+    /// value becomes 0 is removed. Sums wrap, as those of a pool with wrong counts must not stop it.
+    ///
+    /// # Errors
+    /// If the value is not one integer of 8 bytes.
+    pub fn increment(&self, name: &[u8], delta: i64) -> Result<u64, DmuError> {
+        self.increment_locked(&mut self.lock(), name, delta)
+    }
+
+    fn increment_locked(
+        &self,
+        state: &mut Option<MicroIndex>,
+        name: &[u8],
+        delta: i64,
+    ) -> Result<u64, DmuError> {
+        let wanted = Wanted::exact(name);
+        let old = match self.find(state, wanted)? {
+            None => None,
+            Some(entry) if entry.int_size == 8 && entry.value.len() == 8 => entry.u64(),
+            Some(_) => return Err(self.corrupt("a count in a ZAP is not one number")),
+        };
+        let sum = old.unwrap_or(0).wrapping_add_signed(delta);
+        if sum != 0 {
+            self.put(state, wanted, &ZapValue::U64(sum), Mode::Upsert)?;
+        } else if old.is_some() {
+            self.take(state, wanted)?;
+        }
+        Ok(sum)
+    }
+}
+
+/// Entries by words, of ZAPs made with `format::zap::FLAG_UINT64_KEY`.
+impl ZapMut<'_> {
+    /// The entry of a key.
+    pub fn lookup_words(&self, key: &[u64]) -> Result<Option<ZapEntry>, DmuError> {
+        self.find(&mut self.lock(), Wanted::Words(key))
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// [`DmuError::KeyExists`] if the key is there.
+    pub fn insert_words<'v>(&self, key: &[u64], value: impl Into<ZapValue<'v>>) -> Result<(), DmuError> {
+        self.put(&mut self.lock(), Wanted::Words(key), &value.into(), Mode::Insert)
+    }
+
+    /// Replaces the value of an entry.
+    ///
+    /// # Errors
+    /// [`DmuError::NoKey`] if it is not there.
+    pub fn update_words<'v>(&self, key: &[u64], value: impl Into<ZapValue<'v>>) -> Result<(), DmuError> {
+        self.put(&mut self.lock(), Wanted::Words(key), &value.into(), Mode::Update)
+    }
+
+    /// Adds an entry, or replaces its value.
+    pub fn upsert_words<'v>(&self, key: &[u64], value: impl Into<ZapValue<'v>>) -> Result<(), DmuError> {
+        self.put(&mut self.lock(), Wanted::Words(key), &value.into(), Mode::Upsert)
+    }
+
+    /// Removes an entry.
+    ///
+    /// # Errors
+    /// [`DmuError::NoKey`] if it is not there.
+    pub fn remove_words(&self, key: &[u64]) -> Result<(), DmuError> {
+        if self.remove_words_if_present(key)? { Ok(()) } else { Err(self.missing()) }
+    }
+
+    /// Removes an entry; `false` if it was not there.
+    pub fn remove_words_if_present(&self, key: &[u64]) -> Result<bool, DmuError> {
+        Ok(self.take(&mut self.lock(), Wanted::Words(key))?.is_some())
+    }
+}
+
+/// Entries by number: the name is the number in hexadecimal. In a set of numbers, the value is the
+/// number too.
+impl ZapMut<'_> {
+    /// Adds a number to a set.
+    ///
+    /// # Errors
+    /// [`DmuError::KeyExists`] if it is there.
+    pub fn insert_int(&self, n: u64) -> Result<(), DmuError> {
+        self.insert(&int_name(n), n)
+    }
+
+    /// Removes a number from a set.
+    ///
+    /// # Errors
+    /// [`DmuError::NoKey`] if it is not there.
+    pub fn remove_int(&self, n: u64) -> Result<(), DmuError> {
+        self.remove(&int_name(n))
+    }
+
+    /// The number is there.
+    pub fn contains_int(&self, n: u64) -> Result<bool, DmuError> {
+        self.contains(&int_name(n))
+    }
+
+    /// Adds the value of a number.
+    ///
+    /// # Errors
+    /// [`DmuError::KeyExists`] if the number is there.
+    pub fn insert_int_key(&self, n: u64, value: u64) -> Result<(), DmuError> {
+        self.insert(&int_name(n), value)
+    }
+
+    /// Replaces the value of a number.
+    ///
+    /// # Errors
+    /// [`DmuError::NoKey`] if the number is not there.
+    pub fn update_int_key(&self, n: u64, value: u64) -> Result<(), DmuError> {
+        self.update(&int_name(n), value)
+    }
+
+    /// Adds or replaces the value of a number.
+    pub fn upsert_int_key(&self, n: u64, value: u64) -> Result<(), DmuError> {
+        self.upsert(&int_name(n), value)
+    }
+
+    /// The value of a number.
+    pub fn lookup_int_key(&self, n: u64) -> Result<Option<u64>, DmuError> {
+        self.lookup_u64(&int_name(n))
+    }
+
+    /// Removes the value of a number.
+    ///
+    /// # Errors
+    /// [`DmuError::NoKey`] if the number is not there.
+    pub fn remove_int_key(&self, n: u64) -> Result<(), DmuError> {
+        self.remove(&int_name(n))
+    }
+
+    /// As [`ZapMut::increment`].
+    pub fn increment_int_key(&self, n: u64, delta: i64) -> Result<u64, DmuError> {
+        self.increment(&int_name(n), delta)
+    }
+}
+
+/// Entries of another ZAP.
+impl ZapMut<'_> {
+    /// Adds all entries of another ZAP.
+    ///
+    /// # Errors
+    /// [`DmuError::KeyExists`] if one is there; those before it have been added.
+    pub fn join(&self, from: &Zap) -> Result<(), DmuError> {
+        self.for_all(from, |state, entry| {
+            let value = ZapValue::Packed { int_size: entry.int_size, bytes: &entry.value };
+            self.put(state, wanted(&entry.key), &value, Mode::Insert)
+        })
+    }
+
+    /// Adds the keys of another ZAP, all with this value.
+    ///
+    /// # Errors
+    /// [`DmuError::KeyExists`] if one is there; those before it have been added.
+    pub fn join_with(&self, from: &Zap, value: u64) -> Result<(), DmuError> {
+        self.for_all(from, |state, entry| {
+            self.put(state, wanted(&entry.key), &ZapValue::U64(value), Mode::Insert)
+        })
+    }
+
+    /// Adds the values of another ZAP's names to those here.
+    pub fn join_increment(&self, from: &Zap) -> Result<(), DmuError> {
+        self.for_all(from, |state, entry| {
+            let delta = entry.u64().unwrap_or(0).cast_signed();
+            self.increment_locked(state, entry.name(), delta).map(drop)
+        })
+    }
+
+    fn for_all(
+        &self,
+        from: &Zap,
+        mut visit: impl FnMut(&mut Option<MicroIndex>, &ZapEntry) -> Result<(), DmuError>,
+    ) -> Result<(), DmuError> {
+        let mut state = self.lock();
+        for entry in from.entries() {
+            visit(&mut state, &entry?)?;
+        }
+        Ok(())
+    }
+}
+
+fn wanted(key: &ZapKey) -> Wanted<'_> {
+    match key {
+        ZapKey::Name(name) => Wanted::exact(name),
+        ZapKey::Words(words) => Wanted::Words(words),
+    }
+}

@@ -1,0 +1,716 @@
+//! Tests of the writing side over blocks in memory: models, forms, and what section 3 of
+//! docs/on-disk/21-zap.md says of every block.
+
+use super::*;
+use format::Endian;
+use format::zap::{
+    CHAIN_END, FLAG_PRE_HASHED_KEY, FLAG_UINT64_KEY, LeafMut, MICRO_MAGIC, NORM_CANONICAL, NewEntry,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Mutex;
+
+/// An object in memory.
+#[derive(Default)]
+struct Disk {
+    blocks: Mutex<(u64, HashMap<u64, Block>)>,
+    state: ZapState,
+}
+
+impl ZapBlocks for Disk {
+    fn block_size(&self) -> u64 {
+        self.blocks.lock().unwrap().0
+    }
+
+    fn max_block(&self) -> BlockId {
+        BlockId(self.blocks.lock().unwrap().1.keys().max().copied().unwrap_or(0))
+    }
+
+    fn block(&self, id: BlockId) -> Result<Option<Block>, DmuError> {
+        Ok(self.blocks.lock().unwrap().1.get(&id.0).cloned())
+    }
+}
+
+impl ZapBlocksMut for Disk {
+    fn put_block(&self, id: BlockId, bytes: Vec<u8>) -> Result<(), DmuError> {
+        let mut blocks = self.blocks.lock().unwrap();
+        assert_eq!(bytes.len() as u64, blocks.0, "every block has the size of the object's");
+        blocks.1.insert(id.0, Block::new(bytes, Endian::Little));
+        Ok(())
+    }
+
+    fn change_block(&self, id: BlockId, change: &mut dyn FnMut(&mut [u8])) -> Result<(), DmuError> {
+        let mut blocks = self.blocks.lock().unwrap();
+        let block = blocks.1.get_mut(&id.0).expect("only blocks that are there are changed");
+        assert_eq!(block.order(), Endian::Little, "only blocks in our order are changed");
+        let mut bytes = block.bytes().to_vec();
+        change(&mut bytes);
+        *block = Block::new(bytes, Endian::Little);
+        Ok(())
+    }
+
+    fn set_block_size(&self, bytes: u64) -> Result<(), DmuError> {
+        let mut blocks = self.blocks.lock().unwrap();
+        assert!(blocks.1.len() <= 1, "the size is fixed as soon as there are two blocks");
+        blocks.0 = bytes;
+        Ok(())
+    }
+
+    fn free_blocks(&self, first: BlockId, count: u64) -> Result<(), DmuError> {
+        let mut blocks = self.blocks.lock().unwrap();
+        (first.0..first.0 + count).for_each(|id| drop(blocks.1.remove(&id)));
+        Ok(())
+    }
+
+    fn state(&self) -> Option<&ZapState> {
+        Some(&self.state)
+    }
+}
+
+impl Disk {
+    fn micro(salt: u64, normalization: u64) -> Disk {
+        let disk = Disk::default();
+        create_micro(&disk, salt, normalization).unwrap();
+        disk
+    }
+
+    fn fat(shift: u32, salt: u64, normalization: u64, flags: u64) -> Disk {
+        let disk = Disk::default();
+        create_fat(&disk, shift, salt, normalization, flags).unwrap();
+        disk
+    }
+
+    fn write(&self) -> ZapMut<'_> {
+        ZapMut::open(self, 0, ObjectId(7)).unwrap()
+    }
+
+    fn copy(&self) -> Disk {
+        Disk { blocks: Mutex::new(self.blocks.lock().unwrap().clone()), state: ZapState::default() }
+    }
+
+    /// What a reader sees.
+    fn read(&self) -> Zap {
+        Zap::over(Arc::new(self.copy()), 0, ObjectId(7)).unwrap()
+    }
+
+    fn raw(&self, id: u64) -> Vec<u8> {
+        self.blocks.lock().unwrap().1[&id].bytes().to_vec()
+    }
+
+    fn edit(&self, id: u64, change: impl FnOnce(&mut [u8])) {
+        let mut bytes = self.raw(id);
+        change(&mut bytes);
+        self.blocks.lock().unwrap().1.insert(id, Block::new(bytes, Endian::Little));
+    }
+
+    /// Everything that must hold of a ZAP on disk.
+    fn verify(&self) {
+        let first = self.block(BlockId(0)).unwrap().unwrap();
+        match ZapForm::of(first.bytes(), first.order()).unwrap() {
+            ZapForm::Micro => self.verify_micro(first.bytes()),
+            ZapForm::Fat => self.verify_fat(&FatHeader::decode(first.bytes(), first.order()).unwrap()),
+        }
+        let mut seen = BTreeSet::new();
+        for entry in self.read().entries() {
+            let entry = entry.unwrap();
+            assert!(seen.insert((entry.hash, entry.cd)), "(hash, cd) is unique");
+        }
+    }
+
+    fn verify_micro(&self, block: &[u8]) {
+        assert!(block.len().is_multiple_of(512) && block.len() <= 128 << 10);
+        assert_eq!(block.len() as u64, self.block_size());
+        assert_eq!(block[24..64], [0; 40]);
+        let zap = MicroZap::decode(block, Endian::Little).unwrap();
+        for slot in 1..=zap.slots() {
+            let raw = &block[64 * slot..][..64];
+            match zap.entry(slot) {
+                None => assert_eq!(raw, [0; 64], "free slots are zero"),
+                Some(entry) => assert!(raw[14 + entry.name.len()..].iter().all(|byte| *byte == 0)),
+            }
+        }
+        let index = self.state.lock_for_tests();
+        if let Some(index) = &*index {
+            let fresh = MicroIndex::build(block, Endian::Little).unwrap();
+            assert_eq!(index.entries(), fresh.entries());
+            assert_eq!(index.free_slot(), fresh.free_slot());
+        }
+    }
+
+    fn verify_fat(&self, header: &FatHeader) {
+        assert_eq!((header.next_block, header.blocks_copied), (BlockId(0), 0));
+        assert!(self.max_block() < header.free_block);
+        let mut slots = Vec::new();
+        for index in 0..header.table_len() {
+            let (block, at) = header.table_slot(index);
+            slots.push(Endian::Little.get_u64(&self.raw(block.0), at).unwrap());
+        }
+        let ids: BTreeSet<u64> = slots.iter().copied().collect();
+        assert_eq!(ids.len() as u64, header.leaves);
+        let table = header.table_block.0..header.table_block.0 + header.table_blocks;
+        let mut entries = 0;
+        for id in ids {
+            assert!(id != 0 && id < header.free_block.0 && !table.contains(&id));
+            let raw = self.raw(id);
+            let leaf = Leaf::decode(&raw, Endian::Little).unwrap();
+            // The range of its slots leads to it, and only that.
+            let width = 1 << (header.table_shift - leaf.prefix_len);
+            let range = leaf.prefix * width..(leaf.prefix + 1) * width;
+            for (index, slot) in slots.iter().enumerate() {
+                assert_eq!(*slot == id, range.contains(&(index as u64)), "slot {index} of leaf {id}");
+            }
+            assert_eq!(raw[36], u8::from(header.normalization != 0));
+            entries += verify_leaf(header, &leaf, &raw);
+        }
+        assert_eq!(entries, header.entries);
+    }
+}
+
+/// The accounting of a leaf; gives the number of its entries.
+fn verify_leaf(header: &FatHeader, leaf: &Leaf<'_>, raw: &[u8]) -> u64 {
+    let unit = if header.has_word_keys() { 8 } else { 1 };
+    let (sorted, damage) = entries::sorted_entries(header, leaf);
+    assert_eq!(damage, None);
+    assert_eq!(sorted.len(), usize::from(leaf.entries));
+    let used: usize = sorted.iter().map(|entry| entries::chunks_of(entry, unit)).sum();
+    assert_eq!(used + usize::from(leaf.free_chunks), leaf.chunks);
+    for bucket in 0..leaf.buckets {
+        let chain: Vec<_> = leaf.chain(bucket).map(Result::unwrap).collect();
+        assert!(chain.is_sorted_by_key(|entry| entry.cd));
+        for entry in chain {
+            assert_eq!(leaf.bucket(entry.hash), bucket);
+            let stored = leaf.stored_key(&entry, unit).unwrap();
+            let hash = if header.has_word_keys() {
+                hash_words(header.salt, header.flags, &leaf.words(&entry).unwrap())
+            } else {
+                assert_eq!(stored.last(), Some(&0));
+                let name = &stored[..stored.len() - 1];
+                hash_name(header.salt, header.flags, &prepare(name, header.normalization))
+            };
+            assert_eq!(hash, entry.hash);
+        }
+    }
+    let area = 48 + 2 * leaf.buckets;
+    let (mut free, mut count) = (Endian::Little.get_u16(raw, 34).unwrap(), 0);
+    while free != CHAIN_END {
+        let chunk = &raw[area + 24 * usize::from(free)..][..24];
+        assert_eq!((chunk[0], &chunk[1..22]), (253, &[0; 21][..]));
+        free = Endian::Little.get_u16(chunk, 22).unwrap();
+        count += 1;
+    }
+    assert_eq!(count, leaf.free_chunks);
+    sorted.len() as u64
+}
+
+/// Numbers that a seed repeats.
+struct Seeded(u64);
+
+impl Seeded {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+type Model = BTreeMap<Vec<u8>, (u8, Vec<u8>)>;
+
+fn check_against(disk: &Disk, model: &Model, what: &str) {
+    disk.verify();
+    let found: Model = disk
+        .write()
+        .entries()
+        .unwrap()
+        .into_iter()
+        .map(|e| (e.name().to_vec(), (e.int_size, e.value)))
+        .collect();
+    assert!(found == *model, "{what}: entries");
+    let read: Vec<ZapEntry> = disk.read().entries().map(Result::unwrap).collect();
+    assert_eq!(read, disk.write().entries().unwrap(), "{what}: order");
+    assert_eq!(disk.write().count().unwrap(), model.len() as u64, "{what}: count");
+}
+
+/// Random verbs against a map. `names`: how many different ones; `rich`: values and names that only a
+/// fat ZAP takes.
+fn run_model(disk: &Disk, seed: u64, steps: u32, names: u64, rich: bool) -> Model {
+    let mut random = Seeded(seed);
+    let mut model = Model::new();
+    let zap = disk.write();
+    for step in 0..steps {
+        let number = random.below(names);
+        let mut name = format!("{number:x}-name").into_bytes();
+        if rich && number.is_multiple_of(9) {
+            name.resize(name.len() + (number % 300) as usize, b'y');
+        }
+        let (int_size, value) = if rich && random.below(3) == 0 {
+            let int_size = 1 << random.below(4);
+            let bound = if random.below(40) == 0 { 1000 } else { 20 };
+            let count = random.below(bound);
+            (int_size, (0..u64::from(int_size) * count).map(|i| (i * 7 + seed) as u8).collect())
+        } else {
+            (8, random.next().to_be_bytes().to_vec())
+        };
+        let packed = ZapValue::Packed { int_size, bytes: &value };
+        let is_there = model.contains_key(&name);
+        let what = format!("seed {seed} step {step}");
+        match random.below(10) {
+            0..4 => match zap.insert(&name, packed) {
+                Ok(()) => assert!(!is_there && model.insert(name, (int_size, value)).is_none(), "{what}"),
+                Err(DmuError::KeyExists { .. }) => assert!(is_there, "{what}"),
+                Err(error) => panic!("{what}: {error}"),
+            },
+            4..6 => match zap.update(&name, packed) {
+                Ok(()) => assert!(model.insert(name, (int_size, value)).is_some(), "{what}"),
+                Err(DmuError::NoKey { .. }) => assert!(!is_there, "{what}"),
+                Err(error) => panic!("{what}: {error}"),
+            },
+            6 => {
+                zap.upsert(&name, packed).unwrap();
+                model.insert(name, (int_size, value));
+            }
+            7..9 => {
+                assert_eq!(zap.remove_if_present(&name).unwrap(), model.remove(&name).is_some(), "{what}");
+            }
+            _ => {
+                let found = zap.lookup(&name).unwrap().map(|entry| (entry.int_size, entry.value));
+                assert_eq!(found.as_ref(), model.get(&name), "{what}");
+            }
+        }
+        if step % (steps / 4) == 0 {
+            check_against(disk, &model, &what);
+        }
+    }
+    check_against(disk, &model, &format!("seed {seed}"));
+    model
+}
+
+#[test]
+fn a_model_of_micro_zaps() {
+    for seed in 0..8 {
+        let disk = Disk::micro(seed * 2 + 1, 0);
+        run_model(&disk, seed, 2000, 300, false);
+        assert!(!disk.write().is_fat().unwrap());
+    }
+}
+
+#[test]
+fn a_model_of_zaps_that_become_fat() {
+    for seed in 0..6 {
+        let disk = Disk::micro(seed | 1, 0);
+        run_model(&disk, seed, 4000, 1500, true);
+        assert!(disk.write().is_fat().unwrap());
+        // What is emptied can be filled again.
+        for entry in disk.write().entries().unwrap() {
+            disk.write().remove(entry.name()).unwrap();
+        }
+        check_against(&disk, &Model::new(), "emptied");
+        run_model(&disk, seed, 400, 100, true);
+    }
+}
+
+#[test]
+fn a_model_of_fat_zaps_of_other_sizes() {
+    for (seed, shift, flags) in [(1, 15, 0), (2, 16, FLAG_HASH64), (3, 14, FLAG_HASH64)] {
+        run_model(&Disk::fat(shift, seed, 0, flags), seed, 3000, 900, true);
+    }
+    // Small leaves split early, and their table leaves the header at once.
+    for seed in 4..8 {
+        let disk = Disk::fat(9, seed, 0, 0);
+        run_model(&disk, seed, 6000, 2000, false);
+        let header = disk.read().fat_header().unwrap().clone();
+        assert!(header.table_blocks > 4, "{header:?}");
+    }
+}
+
+#[test]
+fn a_model_of_normalized_names() {
+    for seed in 0..3 {
+        let disk = Disk::micro(seed | 1, NORM_CANONICAL | NORM_UPPER);
+        run_model(&disk, seed, 3000, 900, seed > 0);
+    }
+}
+
+#[test]
+fn a_micro_zap_grows_slot_by_slot_and_then_is_fat() {
+    let disk = Disk::micro(0x1234_5678, 0);
+    let zap = disk.write();
+    assert_eq!(zap.salt().unwrap(), 0x1234_5679);
+    for i in 0..2047_u64 {
+        assert_eq!(disk.block_size(), 512 * (i.max(1) + 1).div_ceil(8), "{i}");
+        zap.insert(format!("file{i}").as_bytes(), i).unwrap();
+    }
+    disk.verify();
+    assert_eq!((disk.block_size(), zap.is_fat().unwrap()), (128 << 10, false));
+    zap.insert(b"one more", 1).unwrap();
+    assert_eq!((disk.block_size(), zap.is_fat().unwrap()), (16 << 10, true));
+    disk.verify();
+    assert_eq!(zap.count().unwrap(), 2048);
+    for i in 0..2047_u64 {
+        assert_eq!(zap.lookup_u64(format!("file{i}").as_bytes()).unwrap(), Some(i));
+    }
+}
+
+#[test]
+fn entries_that_do_not_fit_make_a_zap_fat() {
+    let values: [(&[u8], ZapValue<'_>); 4] = [
+        (&[b'n'; 50], ZapValue::U64(1)),
+        (b"two", ZapValue::U64s(&[1, 2])),
+        (b"text", ZapValue::Str(b"text")),
+        (b"none", ZapValue::U64s(&[])),
+    ];
+    for (name, value) in values {
+        let disk = Disk::micro(7, 0);
+        disk.write().insert(&[b'm'; 49], 5).unwrap();
+        assert!(!disk.write().is_fat().unwrap());
+        disk.write().insert(name, value).unwrap();
+        assert!(disk.write().is_fat().unwrap());
+        disk.verify();
+        let disk = Disk::micro(7, 0);
+        if name.len() < 50 {
+            disk.write().insert(name, 1).unwrap();
+            disk.write().update(name, value).unwrap();
+            assert!(disk.write().is_fat().unwrap());
+            disk.verify();
+        }
+    }
+}
+
+#[test]
+fn a_cursor_stays_good_when_a_zap_becomes_fat() {
+    let disk = Disk::micro(99, 0);
+    for i in 0..50_u64 {
+        disk.write().insert(format!("f{i}").as_bytes(), i).unwrap();
+    }
+    let before: Vec<ZapEntry> = disk.read().entries().map(Result::unwrap).collect();
+    disk.write().insert(b"long", ZapValue::Bytes(b"abc")).unwrap();
+    disk.write().remove(b"long").unwrap();
+    let after: Vec<ZapEntry> = disk.read().entries().map(Result::unwrap).collect();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_hundred_thousand_entries() {
+    let disk = Disk::fat(12, 1, 0, 0);
+    let zap = disk.write();
+    for i in 0..100_000_u64 {
+        zap.insert(format!("entry-{i}").as_bytes(), i).unwrap();
+    }
+    let header = disk.read().fat_header().unwrap().clone();
+    assert_eq!((header.entries, header.table_blocks > 0), (100_000, true));
+    let read = disk.read();
+    for i in (0..100_000_u64).step_by(997) {
+        assert_eq!(read.lookup_u64(format!("entry-{i}").as_bytes()).unwrap(), Some(i));
+    }
+    assert_eq!(read.entries().map(Result::unwrap).count(), 100_000);
+    let stats = read.stats().unwrap();
+    assert_eq!((stats.entries, stats.leaves), (100_000, header.leaves));
+}
+
+/// Names of equal length whose CRCs differ by the same words: equal hashes under every salt.
+fn colliding_names(count: usize) -> Vec<Vec<u8>> {
+    let mut by_hash: HashMap<u64, Vec<Vec<u8>>> = HashMap::new();
+    // The hash has 28 bits: among so many names some thousand pairs collide.
+    for i in 0..1_u64 << 20 {
+        let name = format!("{:08x}", i.wrapping_mul(0x9E37_79B1) & 0xFFFF_FFFF).into_bytes();
+        by_hash.entry(hash_name(1, 0, &name)).or_default().push(name);
+    }
+    let mut hashes: Vec<_> = by_hash.into_iter().filter(|(_, names)| names.len() > 1).collect();
+    hashes.sort();
+    hashes.into_iter().flat_map(|(_, names)| names).take(count).collect()
+}
+
+#[test]
+fn equal_hashes_are_told_apart_by_their_differentiators() {
+    let names = colliding_names(40);
+    for disk in [Disk::micro(1, 0), Disk::fat(14, 1, 0, 0)] {
+        let zap = disk.write();
+        for (i, name) in names.iter().enumerate() {
+            zap.insert(name, i as u64).unwrap();
+        }
+        disk.verify();
+        let cds: BTreeSet<u32> = zap.entries().unwrap().iter().map(|entry| entry.cd).collect();
+        assert!(cds.contains(&0) && cds.contains(&1));
+        // The smallest number that is free is used again.
+        let twins: Vec<ZapEntry> =
+            zap.entries().unwrap().into_iter().filter(|e| names[..2].iter().any(|n| n == e.name())).collect();
+        assert_eq!(twins[0].hash, twins[1].hash);
+        zap.remove(twins[0].name()).unwrap();
+        zap.insert(twins[0].name(), 77).unwrap();
+        assert_eq!(zap.lookup(twins[0].name()).unwrap().unwrap().cd, 0);
+        assert_eq!(zap.lookup(twins[1].name()).unwrap().unwrap().cd, 1);
+        disk.verify();
+    }
+}
+
+/// With keys that are their own hash, everything can be made to collide.
+#[test]
+fn keys_of_one_hash_fill_a_leaf_and_then_the_zap() {
+    let disk = Disk::fat(12, 5, 0, FLAG_UINT64_KEY | FLAG_PRE_HASHED_KEY);
+    let zap = disk.write();
+    let mut count = 0;
+    let error = loop {
+        match zap.insert_words(&[0xABCD_0000_0000_0000, count], count) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, DmuError::ZapFull { .. }));
+    // An entry takes three chunks of a leaf's 158; no table was made in vain.
+    assert_eq!((count, disk.max_block().0), (52, 1));
+    disk.verify();
+    zap.insert_words(&[0x1234_0000_0000_0000, 1], 1).unwrap();
+    disk.verify();
+    for i in (0..count).rev() {
+        assert_eq!(zap.lookup_words(&[0xABCD_0000_0000_0000, i]).unwrap().unwrap().u64(), Some(i));
+        zap.remove_words(&[0xABCD_0000_0000_0000, i]).unwrap();
+    }
+    disk.verify();
+    // Keys that differ only in the last bits that count lengthen the table as far as it goes.
+    let key = |i: u64| [(i & 3) << 39 | 1 << 60, i];
+    let full = (0..200).find_map(|i| zap.insert_words(&key(i), 0_u64).err());
+    assert!(full.is_none(), "{full:?}");
+    disk.verify();
+}
+
+#[test]
+fn words_are_keys_like_names() {
+    for flags in [FLAG_UINT64_KEY, FLAG_UINT64_KEY | FLAG_HASH64, FLAG_UINT64_KEY | FLAG_PRE_HASHED_KEY] {
+        let disk = Disk::fat(12, 5, 0, flags);
+        let zap = disk.write();
+        let mut random = Seeded(flags);
+        let mut model = BTreeMap::new();
+        for i in 0..1000_u64 {
+            let key = [random.next(), i, random.next()];
+            zap.insert_words(&key, &[i, i + 1][..]).unwrap();
+            assert!(matches!(zap.insert_words(&key, i), Err(DmuError::KeyExists { .. })));
+            model.insert(key, i);
+            if i % 3 == 0 {
+                zap.update_words(&key, ZapValue::U16s(&[1, 2, 3])).unwrap();
+                assert_eq!(zap.lookup_words(&key).unwrap().unwrap().u64s(), [1, 2, 3]);
+                zap.remove_words(&key).unwrap();
+                assert!(matches!(zap.remove_words(&key), Err(DmuError::NoKey { .. })));
+                model.remove(&key);
+            }
+        }
+        disk.verify();
+        let read = disk.read();
+        for (key, value) in &model {
+            assert_eq!(read.lookup_words(key).unwrap().unwrap().u64s(), [*value, value + 1]);
+        }
+        assert_eq!(read.entries().count(), model.len());
+        assert!(zap.insert(b"name", 1).is_err() && zap.lookup(b"name").is_err());
+    }
+    assert!(Disk::micro(1, 0).write().insert_words(&[1], 1).is_err());
+}
+
+#[test]
+fn names_that_match_are_one_or_two_as_asked() {
+    let flags = NORM_CANONICAL | NORM_UPPER;
+    for disk in [Disk::micro(3, flags), Disk::fat(14, 3, flags, 0)] {
+        let zap = disk.write();
+        zap.insert_matching("Caf\u{e9}".as_bytes(), 1, Match::Normalized).unwrap();
+        let again = zap.insert_matching("CAFE\u{301}".as_bytes(), 2, Match::Normalized);
+        assert!(matches!(again, Err(DmuError::KeyExists { .. })));
+        // Of another case: another name, if the case counts.
+        assert!(zap.has_conflict("CAFE\u{301}".as_bytes(), Match::Normalized).unwrap());
+        assert!(!zap.has_conflict("CAFE\u{301}".as_bytes(), Match::NormalizedMatchCase).unwrap());
+        zap.insert_matching("CAFE\u{301}".as_bytes(), 2, Match::NormalizedMatchCase).unwrap();
+        disk.verify();
+        let first = zap.lookup_matching(b"cafe\xCC\x81", Match::Normalized).unwrap().unwrap();
+        assert_eq!((first.name(), first.cd), ("Caf\u{e9}".as_bytes(), 0));
+        let exact = zap.lookup_matching("CAFE\u{301}".as_bytes(), Match::Exact).unwrap().unwrap();
+        assert_eq!((exact.u64(), exact.cd), (Some(2), 1));
+        zap.update_matching("cafe\u{301}".as_bytes(), 9, Match::Normalized).unwrap();
+        assert_eq!(zap.lookup_u64("Caf\u{e9}".as_bytes()).unwrap(), Some(9));
+        let gone = zap.remove_matching("CAF\u{c9}".as_bytes(), Match::NormalizedMatchCase).unwrap();
+        assert_eq!(gone.name(), "CAFE\u{301}".as_bytes());
+        let gone = zap.remove_matching(b"cafe\xCC\x81", Match::Normalized).unwrap();
+        assert_eq!(gone.name(), "Caf\u{e9}".as_bytes());
+        assert_eq!(zap.count().unwrap(), 0);
+        disk.verify();
+    }
+}
+
+#[test]
+fn counts_and_sets_of_numbers() {
+    let disk = Disk::micro(3, 0);
+    let zap = disk.write();
+    assert_eq!(zap.increment(b"3e8", 100).unwrap(), 100);
+    assert_eq!(zap.increment_int_key(1000, -40).unwrap(), 60);
+    assert_eq!(zap.increment(b"3e8", -60).unwrap(), 0);
+    assert_eq!(zap.increment(b"3e8", 0).unwrap(), 0);
+    assert_eq!(zap.count().unwrap(), 0);
+    zap.insert_int(0xAB).unwrap();
+    assert!(zap.contains_int(0xAB).unwrap() && zap.insert_int(0xAB).is_err());
+    assert_eq!(zap.lookup_u64(b"ab").unwrap(), Some(0xAB));
+    zap.remove_int(0xAB).unwrap();
+    zap.insert_int_key(5, 6).unwrap();
+    zap.upsert_int_key(5, 7).unwrap();
+    assert_eq!(zap.lookup_int_key(5).unwrap(), Some(7));
+    zap.insert(b"text", "value").unwrap();
+    assert!(zap.increment(b"text", 1).is_err());
+    assert_eq!(zap.lookup(b"text").unwrap().unwrap().string(), Some(b"value".to_vec()));
+    let other = Disk::micro(11, 0);
+    other.write().join_increment(&disk_without_text(&disk).read()).unwrap();
+    other.write().join_increment(&disk_without_text(&disk).read()).unwrap();
+    assert_eq!(other.write().lookup_int_key(5).unwrap(), Some(14));
+    assert!(other.write().join(&disk.read()).is_err());
+    other.write().remove_int_key(5).unwrap();
+    other.write().join(&disk.read()).unwrap();
+    assert_eq!(other.write().count().unwrap(), 2);
+    let third = Disk::micro(11, 0);
+    third.write().join_with(&disk.read(), 3).unwrap();
+    assert_eq!(third.write().lookup_u64(b"text").unwrap(), Some(3));
+}
+
+fn disk_without_text(disk: &Disk) -> Disk {
+    let copy = disk.copy();
+    copy.write().remove(b"text").unwrap();
+    copy
+}
+
+#[test]
+fn renaming_keeps_the_value() {
+    let disk = Disk::micro(3, 0);
+    let zap = disk.write();
+    zap.insert(b"a", "text").unwrap();
+    zap.insert(b"b", 5).unwrap();
+    assert!(matches!(zap.rename(b"a", b"b"), Err(DmuError::KeyExists { .. })));
+    assert!(matches!(zap.rename(b"c", b"d"), Err(DmuError::NoKey { .. })));
+    zap.rename(b"a", b"c").unwrap();
+    assert_eq!(zap.lookup(b"c").unwrap().unwrap().string(), Some(b"text".to_vec()));
+    assert_eq!(zap.count().unwrap(), 2);
+}
+
+#[test]
+fn what_the_format_has_no_room_for_is_refused() {
+    let disk = Disk::micro(3, 0);
+    let zap = disk.write();
+    let limit = |result: Result<(), DmuError>| assert!(matches!(result, Err(DmuError::ZapLimit { .. })));
+    limit(zap.insert(b"", 1));
+    limit(zap.insert(&[b'x'; 1024], 1));
+    limit(zap.insert(b"a\0b", 1));
+    limit(zap.insert(b"a", ZapValue::Bytes(&[0; 8193])));
+    limit(zap.insert(b"a", ZapValue::Packed { int_size: 3, bytes: &[0; 3] }));
+    limit(zap.insert(b"a", ZapValue::Packed { int_size: 8, bytes: &[0; 12] }));
+    assert_eq!(disk.raw(0), Disk::micro(3, 0).raw(0));
+    zap.insert(&[b'x'; 1023], ZapValue::Bytes(&[7; 8192])).unwrap();
+    zap.insert(&[b'y'; 1023], ZapValue::Bytes(&[8; 8192])).unwrap();
+    disk.verify();
+    let small = Disk::fat(9, 1, 0, 0);
+    limit(small.write().insert(b"a", ZapValue::Bytes(&[0; 400])));
+    small.verify();
+}
+
+#[test]
+fn a_zap_of_the_other_byte_order_is_turned_as_it_is_changed() {
+    let little = Disk::micro(0x55, 0);
+    little.write().insert(b"one", 1).unwrap();
+    let big = Disk::default();
+    big.set_block_size(512).unwrap();
+    let mut bytes = little.raw(0);
+    for (at, len) in [(0, 8), (8, 8), (16, 8), (64, 8), (72, 4)] {
+        bytes[at..at + len].reverse();
+    }
+    assert_eq!(bytes[..8], MICRO_MAGIC.to_be_bytes());
+    big.blocks.lock().unwrap().1.insert(0, Block::new(bytes, Endian::Big));
+    assert_eq!(big.write().lookup_u64(b"one").unwrap(), Some(1));
+    assert!(big.write().insert(b"one", 1).is_err());
+    for disk in [&little, &big] {
+        (0..10_u64).for_each(|i| disk.write().insert_int(i).unwrap());
+    }
+    assert_eq!(big.raw(0), little.raw(0));
+}
+
+#[test]
+fn a_growth_left_half_done_is_finished() {
+    let disk = Disk::fat(12, 1, 0, 0);
+    let zap = disk.write();
+    let mut i = 0_u64;
+    while disk.read().fat_header().unwrap().table_blocks == 0 {
+        zap.insert_int(i).unwrap();
+        i += 1;
+    }
+    // As the reference leaves it: room for the next table, one block of it copied.
+    let old = disk.read().fat_header().unwrap().clone();
+    let mut header = old.clone();
+    header.next_block = header.free_block;
+    header.free_block.0 += 2;
+    disk.put_block(header.next_block, vec![0xEE; 4096]).unwrap();
+    disk.put_block(BlockId(header.next_block.0 + 1), vec![0xEE; 4096]).unwrap();
+    disk.edit(0, |bytes| header.encode_into(bytes));
+    while disk.read().fat_header().unwrap().leaves == old.leaves {
+        zap.insert_int(i).unwrap();
+        i += 1;
+    }
+    let grown = disk.read().fat_header().unwrap().clone();
+    assert_eq!((grown.table_block, grown.table_blocks), (header.next_block, 2));
+    assert!(disk.block(old.table_block).unwrap().is_none());
+    disk.verify();
+    assert!((0..i).all(|n| zap.contains_int(n).unwrap()));
+}
+
+#[test]
+fn damage_on_the_way_is_an_error_and_changes_nothing() {
+    let disk = Disk::fat(12, 1, 0, 0);
+    for i in 0..400_u64 {
+        disk.write().insert_int(i).unwrap();
+    }
+    let mut random = Seeded(5);
+    for round in 0..300 {
+        let copy = disk.copy();
+        let id = random.below(disk.max_block().0 + 1);
+        for _ in 0..=random.below(4) {
+            let (at, byte) = (random.below(4096) as usize, random.next() as u8);
+            copy.edit(id, |bytes| bytes[at] = byte);
+        }
+        let Ok(zap) = ZapMut::open(&copy, 0, ObjectId(7)) else { continue };
+        for i in 0..40 {
+            // Errors are fine, panics and endless walks are not.
+            let _ = zap.remove_if_present(format!("{i:x}").as_bytes());
+            let _ = zap.insert(format!("new{i}").as_bytes(), ZapValue::Bytes(&vec![1; (i * round) % 90]));
+            let _ = zap.update(format!("{:x}", i + 100).as_bytes(), ZapValue::Bytes(&[3; 30]));
+        }
+        let _ = zap.entries();
+    }
+    let hole = disk.copy();
+    let leaf = disk.max_block();
+    hole.free_blocks(leaf, 1).unwrap();
+    let results: Vec<_> = (0..2000_u64).map(|i| hole.write().upsert_int_key(i, 1)).collect();
+    assert!(results.iter().any(Result::is_err) && results.iter().any(Result::is_ok));
+}
+
+/// What an index says and what the block says never part.
+#[test]
+fn an_index_can_be_thrown_away_at_any_time() {
+    let (kept, thrown) = (Disk::micro(9, 0), Disk::micro(9, 0));
+    let mut random = Seeded(77);
+    for _ in 0..3000 {
+        let name = format!("n{}", random.below(500)).into_bytes();
+        let is_removed = random.below(2) == 0;
+        for disk in [&kept, &thrown] {
+            if is_removed {
+                disk.write().remove_if_present(&name).unwrap();
+            } else {
+                disk.write().upsert(&name, 5).unwrap();
+            }
+        }
+        thrown.state.clear();
+    }
+    assert_eq!(kept.raw(0), thrown.raw(0));
+}
+
+#[test]
+fn a_leaf_made_by_hand_is_the_one_written() {
+    let disk = Disk::fat(14, 21, 0, 0);
+    disk.write().insert(b"name", 5).unwrap();
+    let mut leaf = format::zap::new_leaf(14, 0, 0, false);
+    let hash = hash_name(21, 0, b"name");
+    let new = NewEntry { hash, cd: 0, key: b"name\0", int_size: 8, value: &5_u64.to_be_bytes() };
+    assert!(LeafMut::open(&mut leaf, 1).unwrap().insert(&new).unwrap());
+    assert_eq!(disk.raw(1), leaf);
+}
