@@ -5,6 +5,10 @@
 //! - A structure shorter than its fixed part is an error; bytes after it are ignored.
 //! - Object numbers of 0 mean "none" on disk and are `None` here.
 
+mod encode;
+
+pub use encode::{BPTREE_PHYS_SIZE, DATASET_PHYS_KNOWN, DIR_PHYS_KNOWN};
+
 use crate::blkptr::BLKPTR_SIZE;
 use crate::units::{ObjectId, Txg};
 use crate::{BlockPtr, DecodeError, Endian};

@@ -282,14 +282,22 @@ type_consts! {
     ZVOL_PROP = 24;
     /// The pool's history.
     SPA_HISTORY = 29;
+    /// Pool properties.
+    POOL_PROPS = 31;
+    /// Delegated permissions.
+    DSL_PERMS = 32;
     /// An external ACL.
     ACL = 33;
     /// The FUID domain table.
     FUID = 35;
+    /// Datasets that come after a snapshot, but not in line.
+    NEXT_CLONES = 37;
     /// Space used by user, group, project.
     USERGROUP_USED = 39;
     /// Quotas.
     USERGROUP_QUOTA = 40;
+    /// Holds of a snapshot.
+    USERREFS = 41;
     /// A dedup table.
     DDT_ZAP = 42;
     /// System attributes.

@@ -1,0 +1,177 @@
+//! The structures of the dataset layer as bytes. What follows the fields known here stays zero in new
+//! objects; whoever changes an old one keeps what is behind [`DIR_PHYS_KNOWN`] and [`DATASET_PHYS_KNOWN`].
+
+use super::{
+    BPTREE_ENTRY_SIZE, BookmarkPhys, BpobjPhys, BptreeEntry, BptreePhys, DATASET_PHYS_SIZE, DEADLIST_PHYS_SIZE,
+    DIR_PHYS_SIZE, DatasetPhys, DeadlistPhys, DirPhys, RedactionListPhys,
+};
+use crate::{Endian, ObjectId};
+
+/// Bytes of a directory's bonus that have a meaning.
+pub const DIR_PHYS_KNOWN: usize = 152;
+/// Bytes of a dataset's bonus that have a meaning.
+pub const DATASET_PHYS_KNOWN: usize = 280;
+/// Bytes of a bptree's bonus.
+pub const BPTREE_PHYS_SIZE: usize = 40;
+
+fn number(id: Option<ObjectId>) -> u64 {
+    id.map_or(0, |id| id.0)
+}
+
+fn bytes(words: &[u64], order: Endian, size: usize) -> Vec<u8> {
+    let mut out: Vec<u8> = words.iter().flat_map(|word| order.put_u64(*word)).collect();
+    out.resize(size, 0);
+    out
+}
+
+impl DirPhys {
+    /// The bonus, 256 bytes.
+    pub fn encode(&self, order: Endian) -> Vec<u8> {
+        let parts = &self.breakdown;
+        let words = [
+            self.creation_time,
+            number(self.head),
+            number(self.parent),
+            number(self.origin),
+            number(self.children),
+            self.used,
+            self.compressed,
+            self.uncompressed,
+            self.quota,
+            self.reserved,
+            number(self.props),
+            number(self.delegation),
+            self.flags,
+            parts.head,
+            parts.snap,
+            parts.child,
+            parts.child_reservation,
+            parts.ref_reservation,
+            number(self.clones),
+        ];
+        bytes(&words, order, DIR_PHYS_SIZE)
+    }
+}
+
+impl DatasetPhys {
+    /// The bonus, 320 bytes.
+    pub fn encode(&self, order: Endian) -> Vec<u8> {
+        let mut words = vec![
+            self.dir.0,
+            number(self.prev_snap),
+            self.prev_snap_txg.0,
+            number(self.next_snap),
+            number(self.snapshot_names),
+            self.num_children,
+            self.creation_time,
+            self.creation_txg.0,
+            number(self.deadlist),
+            self.referenced,
+            self.compressed,
+            self.uncompressed,
+            self.unique,
+            self.fsid_guid,
+            self.guid,
+            self.flags,
+        ];
+        words.extend_from_slice(self.bp.words());
+        words.extend([number(self.next_clones), number(self.props), number(self.userrefs)]);
+        bytes(&words, order, DATASET_PHYS_SIZE)
+    }
+}
+
+impl BookmarkPhys {
+    /// The words of the ZAP entry: 3 of the first form, 12 of the second.
+    pub fn to_words(&self) -> Vec<u64> {
+        let mut words = vec![self.guid, self.creation_txg.0, self.creation_time];
+        if let Some(v2) = &self.v2 {
+            words.extend([number(v2.redaction), v2.flags, v2.referenced, v2.compressed, v2.uncompressed]);
+            words.extend(v2.freed_before_next);
+            words.push(v2.ivset_guid);
+        }
+        words
+    }
+}
+
+impl RedactionListPhys {
+    /// The bonus or spill block, as long as its guids need.
+    pub fn encode(&self, order: Endian) -> Vec<u8> {
+        let mut words = vec![self.last_object, self.last_block, self.num_entries, self.num_snapshots];
+        words.extend(&self.snapshots);
+        bytes(&words, order, 8 * words.len())
+    }
+}
+
+impl BpobjPhys {
+    /// The bonus in `size` bytes: 16, 32, 48 or 56; what does not fit is left out.
+    pub fn encode(&self, order: Endian, size: usize) -> Vec<u8> {
+        let words = [
+            self.num_blkptrs,
+            self.bytes,
+            self.comp,
+            self.uncomp,
+            number(self.subobjs),
+            self.num_subobjs,
+            self.num_freed,
+        ];
+        bytes(&words, order, size)
+    }
+}
+
+impl DeadlistPhys {
+    /// The bonus, 320 bytes.
+    pub fn encode(&self, order: Endian) -> Vec<u8> {
+        bytes(&[self.used, self.comp, self.uncomp], order, DEADLIST_PHYS_SIZE)
+    }
+}
+
+impl BptreePhys {
+    /// The bonus, 40 bytes.
+    pub fn encode(&self, order: Endian) -> Vec<u8> {
+        bytes(&[self.begin, self.end, self.bytes, self.comp, self.uncomp], order, BPTREE_PHYS_SIZE)
+    }
+}
+
+impl BptreeEntry {
+    /// The entry in 168 bytes.
+    pub fn encode(&self, order: Endian) -> Vec<u8> {
+        let mut words = self.bp.words().to_vec();
+        words.push(self.birth.0);
+        words.extend(self.bookmark);
+        bytes(&words, order, BPTREE_ENTRY_SIZE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(len: usize, order: Endian) -> Vec<u8> {
+        (1..=len as u64 / 8).flat_map(|i| order.put_u64(i)).collect()
+    }
+
+    #[test]
+    fn what_was_decoded_is_encoded_again() {
+        for order in [Endian::Little, Endian::Big] {
+            let raw = numbered(DIR_PHYS_SIZE, order);
+            let dir = DirPhys::decode(&raw, order).unwrap();
+            assert_eq!(dir.encode(order)[..DIR_PHYS_KNOWN], raw[..DIR_PHYS_KNOWN]);
+            let raw = numbered(DATASET_PHYS_SIZE, order);
+            let dataset = DatasetPhys::decode(&raw, order).unwrap();
+            assert_eq!(dataset.encode(order)[..DATASET_PHYS_KNOWN], raw[..DATASET_PHYS_KNOWN]);
+            for size in [16, 32, 48, 56] {
+                let raw = numbered(size, order);
+                assert_eq!(BpobjPhys::decode(&raw, order).unwrap().encode(order, size), raw);
+            }
+            let raw = numbered(BPTREE_ENTRY_SIZE, order);
+            assert_eq!(BptreeEntry::decode(&raw, order).unwrap().encode(order), raw);
+            let raw = numbered(BPTREE_PHYS_SIZE, order);
+            assert_eq!(BptreePhys::decode(&raw, order).unwrap().encode(order), raw);
+            let raw = numbered(DEADLIST_PHYS_SIZE, order);
+            assert_eq!(DeadlistPhys::decode(&raw, order).unwrap().encode(order)[..24], raw[..24]);
+        }
+        for words in [&[1, 2, 3][..], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]] {
+            assert_eq!(BookmarkPhys::from_words(words).unwrap().to_words(), words);
+        }
+    }
+}
