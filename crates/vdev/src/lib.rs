@@ -6,9 +6,9 @@
 //!
 //! - [`device`]: random access to one leaf's bytes; files, block devices, memory, simulated disks.
 //! - [`geometry`]: where the columns of a block are: pure functions of numbers.
-//! - [`label`]: the four labels of a leaf; [`scan`]: finding leaves.
-//! - [`tree`]: the vdevs of a pool, and reading blocks from them.
-//! - [`gpt`]: finding the ZFS partition of a whole disk.
+//! - [`label`]: the four labels of a leaf; [`label_write`]: writing them; [`scan`]: finding leaves.
+//! - [`tree`]: the vdevs of a pool, reading and writing their blocks.
+//! - [`gpt`]: finding the ZFS partition of a whole disk, and making it.
 //!
 //! # What always holds
 //! - Bytes from a disk are checked before they are used as numbers; nothing here panics on them.
@@ -20,6 +20,7 @@ pub mod env;
 pub mod geometry;
 pub mod gpt;
 pub mod label;
+pub mod label_write;
 pub mod scan;
 pub mod tree;
 

@@ -1,0 +1,266 @@
+//! Writing the four labels of a device: configurations, uberblocks, new labels, none
+//! (docs/on-disk/11-labels-config.md, sections 1 and 4).
+//!
+//! # What always holds
+//! - Everything is written with a trailer that also covers its place, so what lands in a wrong place or
+//!   only in part is not valid there.
+//! - The first 8 KiB of a label belong to others (a partition table, a boot loader) and are never touched;
+//!   the boot environment only by [`init`] and [`clear`].
+//! - Only [`init`] and [`clear`] flush. Elsewhere the order of writes and flushes is what keeps the pool
+//!   (docs/on-disk/10-overview.md, section 6), and that is the business of the caller.
+//!
+//! Tests: `tests/label_write.rs`.
+
+use crate::device::{Device, DeviceError, WriteRequest, flush_across, write_across};
+use crate::label;
+use codec::checksum::write_trailer;
+use format::config::PoolState;
+use format::label::{
+    BOOT_ENV_OFFSET, BOOT_ENV_SIZE, CONFIG_NVLIST_MAX, CONFIG_OFFSET, CONFIG_SIZE, DEVICE_MIN, LABEL_SIZE,
+    LABELS, RING_OFFSET, RING_SIZE, label_offset, ring_slot_size, ring_slots, slot_offset, verifier,
+};
+use format::uberblock::Uberblock;
+use format::units::LABEL_START;
+use format::{Ashift, DeviceOffset, Endian, NvList, Txg};
+use std::io::IoSlice;
+
+/// Labels whose images are in memory at the same time.
+const IMAGES_MAX: usize = 64;
+
+/// Why labels could not be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabelWriteError {
+    /// There is no room for four labels and something between them.
+    #[error("{size} bytes are too few for a leaf")]
+    TooSmall {
+        /// Bytes of the device.
+        size: u64,
+    },
+    /// The configuration does not fit into a label: the top-level vdev has too many leaves, or their paths
+    /// are too long.
+    #[error("a configuration of {len} bytes does not fit into a label")]
+    TooLong {
+        /// Bytes of the packed list.
+        len: usize,
+    },
+    /// Writing failed.
+    #[error("label {label}: {cause}")]
+    Write {
+        /// Number of the label.
+        label: usize,
+        /// Why.
+        #[source]
+        cause: DeviceError,
+    },
+    /// The labels were written and may not be durable.
+    #[error("labels: {cause}")]
+    Flush {
+        /// Why.
+        #[source]
+        cause: DeviceError,
+    },
+}
+
+/// Writes the configuration into one label (0 to 3).
+pub fn write_config(device: &dyn Device, label: usize, config: &NvList) -> Result<(), LabelWriteError> {
+    write_configs(&[(device, config)], &[label]).pop().unwrap_or(Ok(()))
+}
+
+/// Writes configurations, each to these labels of its device, all devices at once. Outcomes in the order of
+/// the devices, good if all of its labels were written.
+pub fn write_configs(
+    leaves: &[(&dyn Device, &NvList)],
+    labels: &[usize],
+) -> Vec<Result<(), LabelWriteError>> {
+    let mut outcomes = Vec::with_capacity(leaves.len());
+    for leaves in leaves.chunks((IMAGES_MAX / labels.len().max(1)).max(1)) {
+        let mut images = Images::default();
+        let packed: Vec<_> = leaves.iter().map(|(device, config)| pack(*device, config)).collect();
+        for (leaf, ((device, _), packed)) in leaves.iter().zip(&packed).enumerate() {
+            for label in labels {
+                if let Ok(packed) = packed {
+                    images.push(leaf, *device, *label, CONFIG_OFFSET, CONFIG_SIZE, packed);
+                }
+            }
+        }
+        let mut written = images.write(leaves.len());
+        for (outcome, packed) in written.iter_mut().zip(packed) {
+            if let Err(error) = packed {
+                *outcome = Err(error);
+            }
+        }
+        outcomes.append(&mut written);
+    }
+    outcomes
+}
+
+/// Writes an uberblock into a slot of the ring of one label (0 to 3). `ashift` is that of the leaf's
+/// top-level vdev; which slot is right [`Uberblock::slot`] tells.
+pub fn write_uberblock(
+    device: &dyn Device,
+    label: usize,
+    ashift: Ashift,
+    slot: u64,
+    uberblock: &Uberblock,
+) -> Result<(), LabelWriteError> {
+    check_size(device)?;
+    assert!(slot < ring_slots(ashift) as u64, "a ring has no slot {slot}");
+    let mut images = Images::default();
+    images.push_slot(0, device, label, ashift, slot as usize, uberblock);
+    images.write(1).pop().unwrap_or(Ok(()))
+}
+
+/// Writes an uberblock into its slot of all four labels of all these leaves at once. Gives for each leaf
+/// how many labels took it: one is enough to find it.
+pub fn write_uberblocks(leaves: &[(&dyn Device, Ashift)], uberblock: &Uberblock) -> Vec<usize> {
+    let mut images = Images::default();
+    for (leaf, (device, ashift)) in leaves.iter().enumerate() {
+        if check_size(*device).is_ok() {
+            let slot = uberblock.slot(ring_slots(*ashift));
+            (0..LABELS).for_each(|label| images.push_slot(leaf, *device, label, *ashift, slot, uberblock));
+        }
+    }
+    let mut taken = vec![0; leaves.len()];
+    for (image, result) in images.issue() {
+        if let Some(taken) = taken.get_mut(image.leaf).filter(|_| result.is_ok()) {
+            *taken += 1;
+        }
+    }
+    taken
+}
+
+/// Makes a device a new leaf: writes the configuration, an empty boot environment and a ring that holds
+/// only a template, the `template` uberblock with txg 0, to all four labels, and flushes. What the ring
+/// held before, uberblocks of another pool, is gone.
+pub fn init(device: &dyn Device, config: &NvList, template: &Uberblock) -> Result<(), LabelWriteError> {
+    let packed = pack(device, config)?;
+    let template = Uberblock { txg: Txg(0), order: Endian::Little, ..*template }.encode();
+    let mut images = Images::default();
+    for label in 0..LABELS {
+        images.push(0, device, label, BOOT_ENV_OFFSET, BOOT_ENV_SIZE, &[]);
+        images.push(0, device, label, CONFIG_OFFSET, CONFIG_SIZE, &packed);
+        // One range with one trailer: no slot of it is valid.
+        images.push(0, device, label, RING_OFFSET, RING_SIZE, &template);
+    }
+    images.write(1).pop().unwrap_or(Ok(()))?;
+    flush(device)
+}
+
+/// Makes a device no leaf: overwrites all labels with zeros, and the header of a cache device, and flushes.
+pub fn clear(device: &dyn Device) -> Result<(), LabelWriteError> {
+    check_size(device)?;
+    let is_cache =
+        label::probe(device).newest_config().is_some_and(|config| config.state == PoolState::L2cache);
+    let zeros = vec![0; (LABEL_SIZE - BOOT_ENV_OFFSET) as usize];
+    let mut first_error = Ok(());
+    for label in 0..LABELS {
+        let at = DeviceOffset(label_offset(label, device.size()).0 + BOOT_ENV_OFFSET);
+        let result = device.write_at(&zeros, at).map_err(|cause| LabelWriteError::Write { label, cause });
+        first_error = first_error.and(result);
+    }
+    if is_cache {
+        let header = zeros.get(..CACHE_HEADER_SIZE).unwrap_or(&zeros);
+        let result = device.write_at(header, DeviceOffset(LABEL_START));
+        first_error = first_error.and(result.map_err(|cause| LabelWriteError::Write { label: 0, cause }));
+    }
+    first_error?;
+    flush(device)
+}
+
+/// Bytes of the header of a cache device, where the allocatable space of a leaf would start. It is as
+/// large as the device's smallest allocation: this covers all.
+const CACHE_HEADER_SIZE: usize = 64 << 10;
+
+fn flush(device: &dyn Device) -> Result<(), LabelWriteError> {
+    let flushed = flush_across(&[device]).pop().unwrap_or(Ok(()));
+    flushed.map_err(|cause| LabelWriteError::Flush { cause })
+}
+
+fn check_size(device: &dyn Device) -> Result<(), LabelWriteError> {
+    let size = device.size();
+    if size < DEVICE_MIN { Err(LabelWriteError::TooSmall { size }) } else { Ok(()) }
+}
+
+fn pack(device: &dyn Device, config: &NvList) -> Result<Vec<u8>, LabelWriteError> {
+    check_size(device)?;
+    let packed = config.encode_xdr();
+    if packed.len() > CONFIG_NVLIST_MAX {
+        return Err(LabelWriteError::TooLong { len: packed.len() });
+    }
+    Ok(packed)
+}
+
+/// Protected ranges to be written.
+#[derive(Default)]
+struct Images<'d> {
+    images: Vec<Image<'d>>,
+}
+
+struct Image<'d> {
+    /// Index of the device in the caller's list.
+    leaf: usize,
+    device: &'d dyn Device,
+    label: usize,
+    at: DeviceOffset,
+    bytes: Vec<u8>,
+}
+
+impl<'d> Images<'d> {
+    /// A range of `size` bytes at `offset` of a label: `contents`, zeros, trailer.
+    fn push(
+        &mut self,
+        leaf: usize,
+        device: &'d dyn Device,
+        label: usize,
+        offset: u64,
+        size: usize,
+        contents: &[u8],
+    ) {
+        assert!(label < LABELS, "a leaf has no label {label}");
+        let at = DeviceOffset(label_offset(label, device.size()).0 + offset);
+        let mut bytes = Vec::with_capacity(size);
+        bytes.extend_from_slice(contents);
+        bytes.resize(size, 0);
+        let sealed = write_trailer(&mut bytes, verifier(at));
+        assert!(sealed.is_ok(), "every range of a label has room for its trailer");
+        self.images.push(Image { leaf, device, label, at, bytes });
+    }
+
+    fn push_slot(
+        &mut self,
+        leaf: usize,
+        device: &'d dyn Device,
+        label: usize,
+        ashift: Ashift,
+        slot: usize,
+        uberblock: &Uberblock,
+    ) {
+        let bytes = Uberblock { order: Endian::Little, ..*uberblock }.encode();
+        let offset = slot_offset(label, slot, ashift, device.size()).0 - label_offset(label, device.size()).0;
+        self.push(leaf, device, label, offset, ring_slot_size(ashift), &bytes);
+    }
+
+    /// Writes all at once.
+    fn issue(&self) -> Vec<(&Image<'d>, Result<(), DeviceError>)> {
+        let mut batch: Vec<(&dyn Device, WriteRequest<'_>)> = self
+            .images
+            .iter()
+            .map(|image| (image.device, WriteRequest::new(image.at, vec![IoSlice::new(&image.bytes)])))
+            .collect();
+        write_across(&mut batch);
+        let results: Vec<_> = batch.into_iter().map(|(_, request)| request.result).collect();
+        self.images.iter().zip(results).collect()
+    }
+
+    /// Writes all at once; gives the outcome of each of `leaves` devices.
+    fn write(&self, leaves: usize) -> Vec<Result<(), LabelWriteError>> {
+        let mut outcomes = vec![Ok(()); leaves];
+        for (image, result) in self.issue() {
+            if let (Err(cause), Some(outcome)) = (result, outcomes.get_mut(image.leaf)) {
+                *outcome = Err(LabelWriteError::Write { label: image.label, cause });
+            }
+        }
+        outcomes
+    }
+}
