@@ -222,6 +222,21 @@ impl ErrorScrubPhys {
             paused_flags,
         })
     }
+
+    /// The array of nine.
+    pub fn to_words(&self) -> [u64; 9] {
+        [
+            self.func as u64,
+            self.state as u64,
+            self.cursor,
+            self.start_time,
+            self.end_time,
+            self.to_examine,
+            self.examined,
+            self.errors,
+            self.paused_flags,
+        ]
+    }
 }
 
 /// State of a sequential rebuild: `org.openzfs:vdev_rebuild` in the ZAP of a top-level vdev.
@@ -292,6 +307,24 @@ impl RebuildPhys {
             errors: w[11],
         })
     }
+
+    /// The array of twelve.
+    pub fn to_words(&self) -> [u64; 12] {
+        [
+            self.state as u64,
+            self.last_offset,
+            self.min_txg.0,
+            self.max_txg.0,
+            self.start_time,
+            self.end_time,
+            self.scan_time_ms,
+            self.bytes_scanned,
+            self.bytes_issued,
+            self.bytes_rebuilt,
+            self.bytes_est,
+            self.errors,
+        ]
+    }
 }
 
 /// State of the newest device removal: `com.delphix:removing` in the MOS directory.
@@ -327,6 +360,20 @@ impl RemovalPhys {
             copied,
         })
     }
+
+    /// The array of seven.
+    pub fn to_words(&self) -> [u64; 7] {
+        let id = |vdev: Option<VdevId>| vdev.map_or(u64::MAX, |vdev| vdev.0.into());
+        [
+            self.state as u64,
+            id(self.vdev),
+            id(self.prev_indirect_vdev),
+            self.start_time,
+            self.end_time,
+            self.to_copy,
+            self.copied,
+        ]
+    }
 }
 
 /// A mapping being rewritten without its obsolete parts: `com.delphix:condensing_indirect`.
@@ -349,6 +396,11 @@ impl CondensingPhys {
             previous_obsolete: ObjectId(previous),
             next_mapping: ObjectId(next),
         })
+    }
+
+    /// The array of three.
+    pub fn to_words(&self) -> [u64; 3] {
+        [self.vdev.0.into(), self.previous_obsolete.0, self.next_mapping.0]
     }
 }
 
@@ -376,6 +428,17 @@ mod tests {
         assert_eq!(scan.to_words(), words);
         let short = ScanPhys::from_words(&words[..20]).unwrap();
         assert_eq!((short.bookmark, short.is_paused()), ([19, 0, 0, 0], false));
+    }
+
+    #[test]
+    fn other_arrays_round_trip() {
+        let words: [u64; 12] = std::array::from_fn(|i| i as u64 + 1);
+        assert_eq!(RebuildPhys::from_words(&words).unwrap().to_words(), words);
+        let words: [u64; 9] = std::array::from_fn(|i| i as u64 + 1);
+        assert_eq!(ErrorScrubPhys::from_words(&words).unwrap().to_words(), words);
+        let words = [1, u64::MAX, 3, 4, 5, 6, 7];
+        assert_eq!(RemovalPhys::from_words(&words).unwrap().to_words(), words);
+        assert_eq!(CondensingPhys::from_words(&[1, 2, 3]).unwrap().to_words(), [1, 2, 3]);
     }
 
     #[test]
