@@ -1,9 +1,10 @@
-//! Block pointers to bytes.
+//! Block pointers to bytes, and bytes to block pointers.
 //!
 //! The layer between object sets, which know block pointers, and vdevs, which know places.
 //! Reading a block is: choose a copy, read it, verify its checksum, else the next copy or a
 //! reconstruction; reassemble a gang; decrypt; decompress. The five steps are the five calls in
-//! [`Zio::read`].
+//! [`Zio::read`]. Writing is [`Zio::write_many`]: compress, checksum, allocate, issue. It needs an
+//! [`Allocator`]; without one ([`Zio::set_allocator`]) a pool is read-only.
 //!
 //! # What always holds
 //! - No byte leaves this crate unverified: the checksum in the pointer covers the stored bytes, and
@@ -11,6 +12,7 @@
 //! - Sizes are checked before they are allocated: a block is at most 16 MiB on either side of
 //!   compression, whatever its pointer says.
 //! - A pointer is validated before it is followed, so a hostile pool costs an error, not a panic.
+//! - In a writable pool, what a read found damaged is written again from what was right.
 //!
 //! Source: `docs/on-disk/12-block-pointers.md`, section 12. Tests: `tests/`.
 #![forbid(unsafe_code)]

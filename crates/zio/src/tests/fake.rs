@@ -26,6 +26,8 @@ pub(super) enum Top {
     Mirror(usize),
     Raidz(usize, u64),
     Log,
+    /// A removed one of 16 MiB; its mapping is to be set.
+    Removed,
 }
 
 /// A transaction of tests.
@@ -142,10 +144,13 @@ fn config(tops: &[Top], ashift: u64) -> (VdevNode, usize) {
     for (id, top) in tops.iter().enumerate() {
         let (kind, children, nparity) = match *top {
             Top::Single | Top::Log => ("file", 0, 0),
+            Top::Removed => ("indirect", 0, 0),
             Top::Mirror(n) => ("mirror", n, 0),
             Top::Raidz(n, nparity) => ("raidz", n, nparity),
         };
-        let mut list = if children == 0 {
+        let mut list = if matches!(top, Top::Removed) {
+            node(kind, id, 10 + id)
+        } else if children == 0 {
             leaves += 1;
             node(kind, id, 999 + leaves)
         } else {
@@ -162,7 +167,7 @@ fn config(tops: &[Top], ashift: u64) -> (VdevNode, usize) {
             list.push("is_log", 1u64);
         }
         list.push("ashift", ashift);
-        list.push("asize", 0u64);
+        list.push("asize", if matches!(top, Top::Removed) { 1u64 << 24 } else { 0 });
         nodes.push(list);
     }
     let mut root = node("root", 0, 1);
@@ -182,7 +187,12 @@ impl Pool {
         let class = |top: &Top| if matches!(top, Top::Log) { AllocClass::Log } else { AllocClass::Normal };
         let space = Arc::new(FakeSpace {
             tree: Arc::clone(&tree),
-            tops: tops.iter().enumerate().map(|(i, top)| (VdevId(i as u32), class(top))).collect(),
+            tops: tops
+                .iter()
+                .enumerate()
+                .filter(|(_, top)| !matches!(top, Top::Removed))
+                .map(|(i, top)| (VdevId(i as u32), class(top)))
+                .collect(),
             state: Mutex::default(),
         });
         let zio = Zio::new(tree);

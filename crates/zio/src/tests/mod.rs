@@ -5,4 +5,6 @@ mod fake;
 mod gangs;
 mod log_blocks;
 mod policies;
+mod real_space;
+mod removed;
 mod round_trip;

@@ -123,6 +123,17 @@ fn many_small_blocks_lie_one_after_the_other() {
 }
 
 #[test]
+fn a_batch_of_several_windows() {
+    for workers in [1, 3] {
+        let mut pool = Pool::new(&[Top::Mirror(2)], 12);
+        pool.env = pool.env.with_workers(workers);
+        let policy = WritePolicy { compression: CompressionId::Lz4, ..policy() };
+        let blocks: Vec<NewBlock> = (0..100).map(|i| block(text(1 << 20, i), &policy)).collect();
+        write_check_free(&pool, &blocks, 10);
+    }
+}
+
+#[test]
 fn random_batches() {
     for seed in 0..30 {
         let mut random = Random::from_seed(seed);

@@ -1,9 +1,10 @@
 //! Writing blocks: bytes in, pointers out, many at a time.
 //!
 //! Called by `dmu` for the blocks of one level of a tree at a time, and for data that goes straight to
-//! its place. Each step is done for the whole batch before the next begins: compression and checksums
-//! on all workers, then space, in the order of the batch so that its blocks lie one after the other,
-//! then all writes at once.
+//! its place. A batch is cut into windows of some megabytes, and each step is done for a whole window
+//! before the next begins: compression and checksums on all workers, then space, in the order of the
+//! batch so that its blocks lie one after the other, then all writes at once. While a window is being
+//! written the next is compressed; so memory beside the caller's is bounded by two windows.
 //!
 //! # What always holds
 //! - A pointer is returned only after at least one of its copies was taken by the vdevs. Durable it is
@@ -37,6 +38,9 @@ use vdev::env::Env;
 
 /// Nanoseconds of work that are worth another thread.
 const CHUNK_NS: u64 = 300_000;
+
+/// Bytes of blocks that are written while the next are being compressed.
+const WINDOW: u64 = 32 << 20;
 
 /// How a block is to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,11 +145,23 @@ impl Zio {
         let Some(writer) = self.writer() else {
             return blocks.iter().map(|block| Err(ZioError::ReadOnly { bp: block.old })).collect();
         };
-        let mut jobs = self.prepare_all(blocks, tx.txg(), env);
-        self.place_all(writer, blocks, &mut jobs, tx);
-        let failed = self.issue(writer, blocks, &jobs, 0..blocks.len());
-        self.try_elsewhere(writer, blocks, &mut jobs, failed, tx);
-        jobs.into_iter().map(|job| job.map(|job| job.bp)).collect()
+        let prepare = |window: &[NewBlock]| self.prepare_all(window, tx.txg(), env);
+        let mut pointers = Vec::with_capacity(blocks.len());
+        let mut windows = windows(blocks).into_iter().filter_map(|window| blocks.get(window));
+        let mut ready = windows.next().map(|window| (window, prepare(window)));
+        while let Some((window, mut jobs)) = ready.take() {
+            self.place_all(writer, window, &mut jobs, tx);
+            let issue = || self.issue(writer, window, &jobs, 0..window.len());
+            let next = windows.next();
+            let (failed, prepared) = match next {
+                Some(next) => both(env, &issue, &|| prepare(next)),
+                None => (issue(), Vec::new()),
+            };
+            self.try_elsewhere(writer, window, &mut jobs, failed, tx);
+            pointers.extend(jobs.into_iter().map(|job| job.map(|job| job.bp)));
+            ready = next.map(|next| (next, prepared));
+        }
+        pointers
     }
 
     /// Writes one block.
@@ -370,19 +386,41 @@ fn is_removed(tree: &VdevTree, dva: &Dva) -> bool {
     tree.top(dva.vdev).is_none_or(|node| node.kind == format::config::VdevKind::Indirect)
 }
 
+/// Does two things at once, if there are workers for it.
+fn both<A: Send, B: Send>(env: &Env, one: &(dyn Fn() -> A + Sync), other: &(dyn Fn() -> B + Sync)) -> (A, B) {
+    let mut outcomes = env.map(&[true, false], |first| match first {
+        true => (Some(one()), None),
+        false => (None, Some(other())),
+    });
+    match (outcomes.pop(), outcomes.pop()) {
+        (Some((_, Some(b))), Some((Some(a), _))) => (a, b),
+        _ => unreachable!("one outcome for each thing that was to be done"),
+    }
+}
+
+/// Cuts a batch into windows.
+fn windows(blocks: &[NewBlock]) -> Vec<Range<usize>> {
+    cut(blocks, WINDOW, |block| block.data.len() as u64)
+}
+
 /// Cuts a batch into parts of about equal work. A single part: not worth a thread.
 fn chunks(blocks: &[NewBlock]) -> Vec<Range<usize>> {
-    let mut chunks = Vec::new();
-    let (mut start, mut work) = (0, 0);
+    cut(blocks, CHUNK_NS, |block| image::work_ns(&block.policy, block.data.len()))
+}
+
+/// Cuts a batch into parts that weigh at least `least`, but for the last.
+fn cut(blocks: &[NewBlock], least: u64, weight: impl Fn(&NewBlock) -> u64) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let (mut start, mut sum) = (0, 0);
     for (i, block) in blocks.iter().enumerate() {
-        work += image::work_ns(&block.policy, block.data.len());
-        if work >= CHUNK_NS {
-            chunks.push(start..i + 1);
-            (start, work) = (i + 1, 0);
+        sum += weight(block);
+        if sum >= least {
+            parts.push(start..i + 1);
+            (start, sum) = (i + 1, 0);
         }
     }
     if start < blocks.len() {
-        chunks.push(start..blocks.len());
+        parts.push(start..blocks.len());
     }
-    chunks
+    parts
 }
