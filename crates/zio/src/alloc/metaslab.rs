@@ -265,7 +265,7 @@ impl Metaslab {
 
     /// Bytes of the longest free segment, as far as known.
     pub(super) fn largest(&self) -> u64 {
-        self.largest.load(Relaxed)
+        self.largest.load(Relaxed).min(self.free_bytes())
     }
 
     /// Whether there may be a longer segment than [`Metaslab::largest`] says.
@@ -384,6 +384,15 @@ impl Metaslab {
         body.free = None;
         self.is_loaded.store(false, Relaxed);
         true
+    }
+
+    /// Makes [`Metaslab::largest`] exact, if the free space is in memory.
+    pub(super) fn settle(&self) {
+        let mut body = self.lock();
+        if let Some(free) = &mut body.free {
+            free.settle();
+        }
+        self.tell(&body);
     }
 
     // ---- allocating ----------------------------------------------------------------------------

@@ -22,6 +22,9 @@ const DISTANCE_SHARE: u64 = 8;
 const LONG_SEGMENT: u64 = 16 << 20;
 /// An active metaslab is given up when its longest segment has become shorter by this power of two.
 const WORN: u32 = 2;
+/// But small requests stay as long as there are segments of this size, however fast large ones wear
+/// the metaslab down: metadata is small, and should not follow data all over the vdev.
+const ENOUGH_FOR_SMALL: u64 = 256 << 10;
 /// A normal vdev with more metaslabs than this sets one aside for the intent log.
 pub(super) const EMBEDDED_LOG_METASLABS: usize = 64;
 /// Copies of a block.
@@ -138,9 +141,16 @@ impl Top {
         Place { vdev: self.vdev, index, counters: &self.counters, ledger, source }
     }
 
-    /// The longest free segment, as far as known.
+    /// Bytes of the longest free segment in metaslabs that are loaded or were never used, and as
+    /// hints have it in others.
     pub(super) fn largest(&self, embedded_log: bool) -> u64 {
-        self.usable(embedded_log).map(|(_, metaslab)| metaslab.largest()).max().unwrap_or(0)
+        let usable = self.usable(embedded_log);
+        usable.fold(0, |largest, (_, metaslab)| {
+            if metaslab.may_have(largest + 1) {
+                metaslab.settle();
+            }
+            largest.max(metaslab.largest())
+        })
     }
 
     /// Metaslabs from which something may be had.
@@ -281,7 +291,10 @@ impl Top {
         let index = (packed >> 8) as usize;
         let then = (packed & 0xff) as u32;
         let metaslab = self.metaslabs.get(index)?;
-        (length_class(metaslab) + WORN > then && self.log_metaslab != Some(index)).then_some(index)
+        let is_small = slot % 2 == Kind::Small as usize;
+        let is_good =
+            length_class(metaslab) + WORN > then || is_small && metaslab.largest() >= ENOUGH_FOR_SMALL;
+        (is_good && self.log_metaslab != Some(index)).then_some(index)
     }
 
     fn activate(&self, slot: usize, index: usize) {
