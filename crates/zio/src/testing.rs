@@ -3,7 +3,18 @@
 //!
 //! Process-wide, because the block layer of a pool is made while the pool is being opened.
 
-use format::BlockPtr;
+use crate::Zio;
+use crate::alloc::{AllocClass, Allocator, MetaslabHint, SpaceSource, TopSpace};
+use format::config::VdevNode;
+use format::uberblock::ReflowInfo;
+use format::{Ashift, BlockPtr, NvList, NvValue, VdevGuid, VdevId};
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::Arc;
+use vdev::device::Device;
+use vdev::device::memory::MemoryDevice;
+use vdev::tree::RangeSet;
+use vdev::VdevTree;
 use std::sync::{PoisonError, RwLock};
 
 /// Changes the contents of a block that was read, given the pointer that led to it.
@@ -21,4 +32,50 @@ pub(crate) fn mutate(bp: &BlockPtr, mut plain: Vec<u8>) -> Vec<u8> {
         mutator(bp, &mut plain);
     }
     plain
+}
+
+/// A writable pool on one disk in memory, empty and without labels: for tests of the layers above.
+pub fn memory_pool(bytes: u64) -> Arc<Zio> {
+    let node = |kind: &str, guid: u64| {
+        let mut list = NvList::default();
+        list.push("type", kind);
+        list.push("id", 0_u64);
+        list.push("guid", guid);
+        list
+    };
+    let mut leaf = node("file", 1000);
+    leaf.push("path", "/memory");
+    leaf.push("ashift", 9_u64);
+    leaf.push("asize", bytes - 0x48_0000);
+    let mut root = node("root", 1);
+    root.push("children", NvValue::ListArray(vec![leaf]));
+    let root = VdevNode::from_nvlist(&root).expect("a tree of one leaf");
+    let device = Arc::new(MemoryDevice::new(bytes)) as Arc<dyn Device>;
+    let devices = HashMap::from([(VdevGuid(1000), device)]);
+    let tree = VdevTree::open(&root, &devices, ReflowInfo::default()).expect("a tree of one leaf");
+    let (shift, asize) = (24, bytes - 0x48_0000);
+    let hint = MetaslabHint { never_used: true, ..MetaslabHint::default() };
+    let top = TopSpace {
+        vdev: VdevId(0),
+        class: AllocClass::Normal,
+        ashift: Ashift(9),
+        metaslab_shift: shift,
+        asize,
+        allocating: true,
+        metaslabs: vec![hint; (asize >> shift) as usize],
+    };
+    let zio = Zio::new(Arc::clone(&tree));
+    zio.set_allocator(Arc::new(Allocator::new(tree, vec![top], Arc::new(AllFree(shift)))));
+    Arc::new(zio)
+}
+
+/// Nothing was ever allocated.
+struct AllFree(u32);
+
+impl SpaceSource for AllFree {
+    fn free_space(&self, _: VdevId, metaslab: u64) -> Result<RangeSet, Box<dyn Error + Send + Sync>> {
+        let mut free = RangeSet::new();
+        free.insert(metaslab << self.0..(metaslab + 1) << self.0);
+        Ok(free)
+    }
 }
