@@ -11,8 +11,10 @@
 //!   is checked in `vdev`, which knows them.
 //! - The list itself is kept in [`PoolConfig::raw`], unknown keys included.
 
+mod encode;
 mod vdev_node;
 
+pub use encode::ConfigForm;
 pub use vdev_node::{DraidShape, VDEV_DEPTH_MAX, VdevKind, VdevNode};
 
 use crate::{DecodeError, NvList, PoolGuid, Txg, VdevGuid, VdevId};

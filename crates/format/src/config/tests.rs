@@ -151,3 +151,89 @@ fn guid_sums_wrap_and_holes_add_nothing() {
     assert_eq!(tree.guid_sum(), 4);
     assert_eq!(tree.find(VdevGuid(5)).and_then(|node| node.path.as_deref()), Some("/f5"));
 }
+
+/// What is read from real labels is written as the same bytes.
+#[test]
+fn real_labels_are_written_as_they_were() {
+    let files: [&[u8]; 4] = [
+        include_bytes!("../../testdata/label-raidz1-d0.nvlist"),
+        include_bytes!("../../testdata/label-classes-l0.nvlist"),
+        include_bytes!("../../testdata/label-classes-h0.nvlist"),
+        include_bytes!("../../testdata/label-classes-c0.nvlist"),
+    ];
+    for bytes in files {
+        let config = PoolConfig::from_nvlist(&label(bytes)).unwrap();
+        assert_eq!(config.to_nvlist(ConfigForm::Label), config.raw);
+        assert_eq!(config.to_nvlist(ConfigForm::Label).encode_xdr(), bytes);
+    }
+}
+
+#[test]
+fn every_field_of_a_vdev_is_written() {
+    let mut disk = VdevNode::new(VdevKind::Disk, VdevGuid(7));
+    disk.path = Some("/dev/sda1".into());
+    disk.devid = Some("ata-x".into());
+    disk.phys_path = Some("pci-0".into());
+    disk.enc_path = Some("/sys/slot".into());
+    (disk.whole_disk, disk.is_spare, disk.not_present) = (true, true, true);
+    (disk.offline, disk.faulted, disk.degraded, disk.removed, disk.unspare) = (true, true, true, true, true);
+    disk.dtl = crate::ObjectId(9);
+    (disk.create_txg, disk.resilver_txg, disk.rebuild_txg) = (Txg(4), Txg(5), Txg(6));
+    disk.resilver_defer = true;
+    disk.zap_leaf = crate::ObjectId(10);
+    disk.aux_state = Some("external".into());
+    disk.orig_guid = Some(VdevGuid(8));
+    let mut mirror = VdevNode::new(VdevKind::Mirror, VdevGuid(6));
+    mirror.children.push(disk);
+    let mut raidz = VdevNode::new(VdevKind::Raidz, VdevGuid(5));
+    raidz.nparity = 1;
+    (raidz.ashift, raidz.asize, raidz.min_alloc) = (Some(Ashift(12)), 1 << 30, Some(4096));
+    (raidz.metaslab_array, raidz.metaslab_shift) = (crate::ObjectId(11), 24);
+    (raidz.non_allocating, raidz.removing, raidz.raidz_expanding) = (true, true, true);
+    raidz.expand_txgs = vec![Txg(50)];
+    raidz.zap_top = crate::ObjectId(12);
+    raidz.children = (0..4)
+        .map(|id| VdevNode { id, ..VdevNode::new(VdevKind::File, VdevGuid(20 + u64::from(id))) })
+        .collect();
+    raidz.children[0].children = Vec::new();
+    raidz.children[3] = VdevNode { id: 3, ..mirror };
+    let mut indirect = VdevNode::new(VdevKind::Indirect, VdevGuid(30));
+    (indirect.indirect_object, indirect.indirect_births) = (crate::ObjectId(13), crate::ObjectId(14));
+    indirect.prev_indirect_vdev = Some(VdevId(0));
+    let mut draid = VdevNode::new(VdevKind::Draid, VdevGuid(40));
+    (draid.nparity, draid.draid) = (1, Some(DraidShape { ndata: 2, nspares: 1, ngroups: 4 }));
+    draid.children = (0..5)
+        .map(|id| VdevNode { id, ..VdevNode::new(VdevKind::File, VdevGuid(50 + u64::from(id))) })
+        .collect();
+    let mut spare = VdevNode::new(VdevKind::DistributedSpare, VdevGuid(60));
+    (spare.top_guid, spare.spareid) = (Some(VdevGuid(40)), Some(0));
+    let mut root = VdevNode::new(VdevKind::Root, VdevGuid(1));
+    root.zap_root = crate::ObjectId(15);
+    root.children = vec![raidz, indirect, draid, spare, VdevNode::new(VdevKind::Hole, VdevGuid(0))];
+    for (id, child) in root.children.iter_mut().enumerate() {
+        child.id = id as u32;
+    }
+    let list = root.to_nvlist(ConfigForm::Mos);
+    assert_eq!(VdevNode::from_nvlist(&list).unwrap(), root);
+    let hole = &list.lists("children").unwrap()[4];
+    let keys: Vec<&str> = hole.iter().map(|(key, _)| key).collect();
+    let expected =
+        ["type", "id", "guid", "whole_disk", "metaslab_array", "metaslab_shift", "ashift", "asize", "is_log"];
+    assert_eq!(keys[..9], expected);
+    assert_eq!(hole.u64("is_hole"), Some(1));
+    // Labels do not name ZAPs.
+    let label = root.children[0].to_nvlist(ConfigForm::Label);
+    assert!(!label.has("com.delphix:vdev_zap_top") && label.has("metaslab_array"));
+}
+
+#[test]
+fn labels_come_from_the_configuration_of_the_pool() {
+    let label = PoolConfig::from_nvlist(&raidz1()).unwrap();
+    let mut top = label.vdev_tree.clone();
+    top.zap_top = crate::ObjectId(66);
+    let mut root = VdevNode::new(VdevKind::Root, VdevGuid(label.pool_guid.0));
+    root.children = vec![top];
+    let pool = PoolConfig { vdev_tree: root, top_guid: None, guid: None, txg: Txg(1), ..label.clone() };
+    assert_eq!(pool.label(label.guid.unwrap(), label.txg), Some(raidz1()));
+    assert_eq!(pool.label(VdevGuid(1), label.txg), None);
+}

@@ -187,6 +187,56 @@ pub struct VdevNode {
 }
 
 impl VdevNode {
+    /// A vdev of this kind and identity, with nothing else known of it.
+    pub fn new(kind: VdevKind, guid: VdevGuid) -> VdevNode {
+        VdevNode {
+            kind,
+            id: 0,
+            guid,
+            path: None,
+            devid: None,
+            phys_path: None,
+            enc_path: None,
+            whole_disk: false,
+            nparity: 0,
+            ashift: None,
+            asize: 0,
+            min_alloc: None,
+            metaslab_array: ObjectId(0),
+            metaslab_shift: 0,
+            is_log: false,
+            is_spare: false,
+            removing: false,
+            non_allocating: false,
+            offline: false,
+            faulted: false,
+            degraded: false,
+            removed: false,
+            unspare: false,
+            not_present: false,
+            is_hole: kind == VdevKind::Hole,
+            dtl: ObjectId(0),
+            create_txg: Txg(0),
+            resilver_txg: Txg(0),
+            rebuild_txg: Txg(0),
+            resilver_defer: false,
+            raidz_expanding: false,
+            expand_txgs: Vec::new(),
+            draid: None,
+            spareid: None,
+            top_guid: None,
+            indirect_object: ObjectId(0),
+            indirect_births: ObjectId(0),
+            prev_indirect_vdev: None,
+            zap_top: ObjectId(0),
+            zap_leaf: ObjectId(0),
+            zap_root: ObjectId(0),
+            aux_state: None,
+            orig_guid: None,
+            children: Vec::new(),
+        }
+    }
+
     /// Reads and checks a tree. Its top may be a root, a top-level vdev or an entry of the lists of
     /// spares and cache devices.
     pub fn from_nvlist(list: &NvList) -> Result<VdevNode, DecodeError> {
