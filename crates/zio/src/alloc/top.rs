@@ -72,15 +72,15 @@ fn bounds(shift: u32, alignment: u64, index: u64) -> (u64, u64) {
 
 impl Top {
     /// Metaslabs that `old` knows already keep what was learnt of them.
-    pub(super) fn new(space: &TopSpace, tree: &VdevTree, old: Option<&Top>) -> Top {
+    pub(super) fn new(space: TopSpace, tree: &VdevTree, old: Option<&Top>) -> Top {
         let alignment = tree.alignment(space.vdev).unwrap_or(space.ashift.sector()).max(1);
         let counters = old.map_or_else(Arc::default, |old| Arc::clone(&old.counters));
         let count = space.asize.checked_shr(space.metaslab_shift).unwrap_or(0);
         let count = space.metaslabs.len().min(usize::try_from(count).unwrap_or(usize::MAX));
         let mut metaslabs: Vec<_> = old.map_or_else(Vec::new, |old| old.metaslabs.clone());
-        for (index, hint) in space.metaslabs.iter().enumerate().take(count).skip(metaslabs.len()) {
+        for (index, hint) in space.metaslabs.into_iter().enumerate().take(count).skip(metaslabs.len()) {
             let (start, size) = bounds(space.metaslab_shift, alignment, index as u64);
-            metaslabs.push(Arc::new(Metaslab::new(start, size, alignment, known(hint), &counters)));
+            metaslabs.push(Arc::new(Metaslab::new(start, size, alignment, known(&hint), &counters)));
         }
         let log_metaslab = old.and_then(|old| old.log_metaslab).or_else(|| {
             let emptiest = || metaslabs.iter().enumerate().max_by_key(|(i, m)| (m.free_bytes(), Reverse(*i)));

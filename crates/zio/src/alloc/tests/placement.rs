@@ -314,7 +314,7 @@ fn vdevs_are_added_grow_and_go() {
     assert!(lab.allocate(128 << 10, 1, 5).is_err());
     lab.specs[0].metaslabs = 3;
     let grown = lab.specs[0];
-    lab.disk.synced.lock().unwrap().insert((VdevId(0), 2), [2 * M..3 * M].into_iter().collect());
+    lab.disk.synced.lock().unwrap().insert((VdevId(0), 2), std::iter::once(2 * M..3 * M).collect());
     lab.alloc.add_top(top_space(0, &grown, grown.hints(false)));
     assert_eq!(lab.alloc.vdev_totals(VdevId(0)).size, 3 * M);
     assert_eq!(lab.alloc.vdev_totals(VdevId(0)).allocated, 2 * M);

@@ -5,6 +5,7 @@ use crate::alloc::{AllocClass, AllocError};
 use format::Dva;
 use std::sync::Mutex;
 use vdev::env::Random;
+use vdev::tree::RangeSet;
 
 /// Threads allocate and free in two txgs; afterwards every extent is someone's, once.
 #[test]
@@ -31,7 +32,7 @@ fn threads_never_share_an_extent() {
     let sum: u64 = kept.iter().map(|dva| dva.asize.0).sum();
     assert_eq!(lab.alloc.totals(AllocClass::Normal).allocated, sum);
     let free: u64 =
-        lab.disk.working.lock().unwrap().values().flat_map(|set| set.iter()).map(|r| r.end - r.start).sum();
+        lab.disk.working.lock().unwrap().values().flat_map(RangeSet::iter).map(|r| r.end - r.start).sum();
     let size: u64 = specs.iter().map(Spec::asize).sum();
     assert_eq!(size - free, sum);
 }
