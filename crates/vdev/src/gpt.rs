@@ -1,4 +1,4 @@
-//! Finding the partitions of a whole disk.
+//! Finding the partitions of a whole disk, and making those of a disk that is all ZFS.
 //!
 //! A small reader of GUID partition tables and of the four primary partitions of an MBR: enough for a
 //! disk image whose partitions the kernel does not show. The primary GPT is used if its checksums
@@ -10,6 +10,10 @@
 //! - At most 1 MiB of entries is read, whatever the header says.
 //! - A partition that is returned lies within the disk; one that begins there and ends beyond it, as in
 //!   an image that was cut off, is returned as far as it goes.
+
+mod write;
+
+pub use write::{GptWriteError, Identity, TYPE_RESERVED, TYPE_ZFS, write};
 
 use crate::device::{Device, DeviceError};
 use format::{DeviceOffset, Endian};

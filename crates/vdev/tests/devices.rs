@@ -1,15 +1,20 @@
 //! One suite over every kind of device, and what only simulated disks do.
 #![allow(clippy::disallowed_types)] // images are made here
 
-use cenote_vdev::device::file::{Access, FileDevice};
+use cenote_vdev::device::file::{Access, FileDevice, open_exclusive};
 use cenote_vdev::device::memory::MemoryDevice;
 use cenote_vdev::device::overlay::OverlayDevice;
-use cenote_vdev::device::sim::{Op, OpKind, Power, Rates, SimDisk};
+use cenote_vdev::device::sim::{Fate, Op, OpKind, Power, Rates, SimDisk};
 use cenote_vdev::device::window::WindowDevice;
-use cenote_vdev::device::{Device, DeviceError, ReadRequest, read_across};
-use cenote_vdev::env::Random;
+use cenote_vdev::device::{
+    Device, DeviceError, ReadRequest, WriteRequest, flush_across, read_across, write_across,
+};
+use cenote_vdev::env::{Env, Random};
+use cenote_vdev::gpt;
 use format::DeviceOffset;
+use std::io::IoSlice;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 /// Not a multiple of anything, so that the tail is odd.
@@ -55,7 +60,63 @@ fn suite(device: &dyn Device) {
         assert!(read == model[range], "{len} at {start}");
     }
     batch(device, &model);
+    write_batches(device, &mut model);
     ranges(device);
+}
+
+fn slices(parts: &[Vec<u8>]) -> Vec<IoSlice<'_>> {
+    parts.iter().map(|part| IoSlice::new(part)).collect()
+}
+
+/// Writes of several parts each, many at once, good and bad ones.
+fn write_batches(device: &dyn Device, model: &mut [u8]) {
+    let mut random = Random::from_seed(7);
+    for count in [1, 2, 31, 32, 33, 100] {
+        // Places that do not overlap; lengths of parts with all kinds of alignment.
+        let slot: u64 = (3 << 20) / count;
+        let blocks: Vec<(u64, Vec<Vec<u8>>)> = (0..count)
+            .map(|i| {
+                let aligned = random.one_in(2);
+                let step: u64 = if aligned { 4096 } else { 1 };
+                let start = (i * slot).next_multiple_of(step);
+                let mut left = slot.saturating_sub(start - i * slot).min(300_000);
+                let mut parts = Vec::new();
+                while left > 0 && parts.len() < 7 && !random.one_in(9) {
+                    let len = (random.below(left) + 1).next_multiple_of(step);
+                    if len > left {
+                        break;
+                    }
+                    let mut part = vec![0; len as usize];
+                    random.fill(&mut part);
+                    parts.push(part);
+                    left -= len;
+                }
+                (start, parts)
+            })
+            .collect();
+        // As parts of one call, or all in one batch with one that is out of range.
+        if count == 1 {
+            device.write_parts(&slices(&blocks[0].1), at(blocks[0].0)).unwrap();
+        } else {
+            let mut batch: Vec<(&dyn Device, WriteRequest<'_>)> = blocks
+                .iter()
+                .map(|(start, parts)| (device, WriteRequest::new(at(*start), slices(parts))))
+                .collect();
+            batch.push((device, WriteRequest::new(at(SIZE - 1), vec![IoSlice::new(&[1, 2])])));
+            write_across(&mut batch);
+            let (_, bad) = batch.pop().unwrap();
+            assert!(matches!(bad.result, Err(DeviceError::OutOfRange { .. })), "{:?}", bad.result);
+            assert!(batch.iter().all(|(_, request)| request.result == Ok(())));
+        }
+        for (start, parts) in &blocks {
+            let all = parts.concat();
+            model[*start as usize..*start as usize + all.len()].copy_from_slice(&all);
+        }
+        let mut read = vec![0; SIZE as usize];
+        device.read_at(&mut read, at(0)).unwrap();
+        assert!(read == model, "batch of {count}");
+        assert_eq!(flush_across(&[device, device]), [Ok(()), Ok(())]);
+    }
 }
 
 /// Many reads at once, good and bad ones.
@@ -236,6 +297,103 @@ fn only_one_may_write() {
 }
 
 #[test]
+fn writes_to_several_devices_at_once() {
+    let folder = disk_folder();
+    for access in [Access::Cached, Access::Direct] {
+        let files: Vec<FileDevice> = (0..4)
+            .map(|i| file(folder.path(), &format!("{access:?}{i}"), SIZE))
+            .map(|path| FileDevice::open_writable(&path, access).unwrap())
+            .collect();
+        let memory = MemoryDevice::new(SIZE);
+        let read_only = FileDevice::open(&file(folder.path(), "ro", SIZE), access).unwrap();
+        let mut devices: Vec<&dyn Device> = files.iter().map(|device| device as &dyn Device).collect();
+        devices.extend([&memory as &dyn Device, &read_only]);
+        let blocks: Vec<Vec<u8>> = (0..120u8).map(|i| vec![i + 1; 8192]).collect();
+        let mut batch: Vec<(&dyn Device, WriteRequest<'_>)> = blocks
+            .iter()
+            .enumerate()
+            .map(|(i, block)| {
+                let parts = vec![IoSlice::new(&block[..4000]), IoSlice::new(&block[4000..])];
+                (devices[i % 6], WriteRequest::new(at(i as u64 * 8192), parts))
+            })
+            .collect();
+        write_across(&mut batch);
+        for (i, (_, request)) in batch.iter().enumerate() {
+            let expected = if i % 6 == 5 { Err(DeviceError::ReadOnly) } else { Ok(()) };
+            assert_eq!(request.result, expected);
+        }
+        for (i, block) in blocks.iter().enumerate().filter(|(i, _)| i % 6 != 5) {
+            assert!(contents(devices[i % 6], i as u64 * 8192, 8192) == *block);
+        }
+        assert_eq!(flush_across(&devices), vec![Ok(()); 6]);
+    }
+}
+
+/// Block devices, as loop devices: exclusive, with their sectors, partitioned.
+#[test]
+fn block_devices() {
+    if !testkit::need_root() || !testkit::need_file("/dev/loop-control") {
+        return;
+    }
+    let Some(losetup) = testkit::need_tool("losetup") else { return };
+    let folder = disk_folder();
+    let image = file(folder.path(), "disk", 1 << 30);
+    let losetup = |arguments: &[&str]| {
+        let output = Command::new(&losetup).args(arguments).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    for sector in [512, 4096] {
+        let image = image.to_str().unwrap();
+        let (made, disk) = losetup(&["-f", "-P", "--show", "-b", &sector.to_string(), image]);
+        if !made {
+            testkit::skip("no loop devices");
+            return;
+        }
+        let _detach = Detach(&losetup, disk.clone());
+        let path = Path::new(&disk);
+        let device = open_exclusive(path, Access::Auto).unwrap();
+        assert_eq!(device.sector_sizes().0, sector);
+        assert!(device.sector_sizes().1 >= sector);
+        assert_eq!(open_exclusive(path, Access::Auto).unwrap_err(), DeviceError::Busy);
+        let identity = gpt::Identity::random(&Env::simulated(sector).0);
+        let partition = gpt::write(&*device, &identity).unwrap();
+        assert_eq!(gpt::partitions(&*device).unwrap().unwrap()[0], partition);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let folder = format!("/sys/block/{name}/{name}p1");
+        // A kernel may know no partition tables.
+        if Path::new(&folder).exists() {
+            let number = |file: &str| -> u64 {
+                std::fs::read_to_string(format!("{folder}/{file}")).unwrap().trim().parse().unwrap()
+            };
+            // It counts in 512 bytes.
+            assert_eq!((number("start") * 512, number("size") * 512), (partition.start.0, partition.len));
+        }
+        if let Some(parted) = testkit::tool("parted") {
+            let output =
+                Command::new(parted).args(["-m", "-s", &disk, "unit", "B", "print"]).output().unwrap();
+            let (text, problems) = (String::from_utf8_lossy(&output.stdout), output.stderr);
+            let end = partition.start.0 + partition.len - 1;
+            let line = format!("1:{}B:{end}B:{}B:", partition.start.0, partition.len);
+            assert!(output.status.success() && problems.is_empty() && text.contains(&line), "{text}");
+        }
+        let block = vec![0x5a; 3 << 20];
+        device.write_at(&block, at(64 << 20)).unwrap();
+        device.write_at(&block[..777], at(32 << 20)).unwrap();
+        device.flush().unwrap();
+        assert!(contents(&*device, 64 << 20, block.len()) == block);
+        assert!(contents(&*device, 32 << 20, 778)[770..] == [0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0]);
+    }
+}
+
+struct Detach<'a>(&'a dyn Fn(&[&str]) -> (bool, String), String);
+
+impl Drop for Detach<'_> {
+    fn drop(&mut self) {
+        (self.0)(&["-d", &self.1]);
+    }
+}
+
+#[test]
 fn a_file_that_shrank_is_found_out() {
     let folder = disk_folder();
     for access in [Access::Cached, Access::Direct] {
@@ -361,6 +519,45 @@ fn a_cut_happens_in_the_middle_of_an_operation() {
             assert_eq!(contents(&after[1], 0, 1), [0]);
         }
     }
+}
+
+#[test]
+fn unflushed_writes_have_the_fate_that_was_chosen() {
+    let mut seen = [0; 6];
+    for seed in 0..100 {
+        let disk = SimDisk::new(SIZE, seed).with_sectors(512, 4096);
+        for i in 0..5 {
+            disk.write_at(&[1 + i as u8; 1024], at(i * 1024)).unwrap();
+        }
+        let end = |fate| {
+            let after = disk.power_on_after(fate, seed, Power::new());
+            assert_eq!(after.sector_sizes(), (512, 4096));
+            let sectors = contents(&after, 0, 5 * 1024);
+            sectors.chunks(1024).map(|write| write.iter().all(|byte| *byte != 0)).collect::<Vec<_>>()
+        };
+        assert_eq!(end(Fate::Kept), [true; 5]);
+        assert_eq!(end(Fate::Lost), [false; 5]);
+        let kept = end(Fate::InOrder);
+        let count = kept.iter().filter(|kept| **kept).count();
+        assert!(kept[..count].iter().all(|kept| *kept), "{kept:?}");
+        seen[count] += 1;
+        assert_eq!(contents(&disk, 0, 1), [1], "the old disk is as it was");
+    }
+    assert!(seen.iter().all(|times| *times > 0), "{seen:?}");
+}
+
+#[test]
+fn a_disk_that_dies_after_some_operations() {
+    let disk = SimDisk::new(SIZE, 1);
+    disk.vanish_after(2);
+    disk.write_at(&[1], at(0)).unwrap();
+    assert_eq!(contents(&disk, 0, 1), [1]);
+    for _ in 0..3 {
+        assert_eq!(disk.flush(), Err(DeviceError::Gone));
+        assert_eq!(disk.read_at(&mut [0], at(0)), Err(DeviceError::Gone));
+    }
+    disk.come_back();
+    assert_eq!(contents(&disk, 0, 1), [1]);
 }
 
 #[test]

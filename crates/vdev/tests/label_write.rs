@@ -7,6 +7,7 @@ use cenote_vdev::device::file::{Access, open_exclusive};
 use cenote_vdev::device::memory::MemoryDevice;
 use cenote_vdev::device::sim::{OpKind, SimDisk};
 use cenote_vdev::device::{Device, DeviceError};
+use cenote_vdev::gpt;
 use cenote_vdev::label::{self, LabelProblem};
 use cenote_vdev::label_write::{
     LabelWriteError, clear, init, write_config, write_configs, write_uberblock, write_uberblocks,
@@ -14,7 +15,7 @@ use cenote_vdev::label_write::{
 use cenote_vdev::scan::Search;
 use codec::checksum::verify_trailer;
 use common::{as_top, leaf};
-use format::config::PoolState;
+use format::config::{PoolState, VdevNode};
 use format::label::{
     BOOT_ENV_OFFSET, CONFIG_OFFSET, CONFIG_SIZE, LABEL_SIZE, LABELS, RING_OFFSET, RING_SIZE, label_offset,
     ring_slot_size, ring_slots, verifier,
@@ -76,7 +77,7 @@ fn labels_of_golden_pools_are_written_again_byte_for_byte() {
                 configs += 1;
             }
             let trees = leaf.probe.configs.iter().map(|found| &found.config.vdev_tree);
-            let Some(ashift) = trees.flat_map(|tree| tree.walk()).find_map(|node| node.ashift) else {
+            let Some(ashift) = trees.flat_map(VdevNode::walk).find_map(|node| node.ashift) else {
                 continue;
             };
             for found in leaf.probe.uberblocks.iter().filter(|found| found.uberblock.order == Endian::Little)
@@ -295,5 +296,31 @@ fn zdb_accepts_labels() {
     assert!(!ok, "{text}");
     for label in 0..LABELS {
         assert!(text.contains(&format!("failed to unpack label {label}")), "{text}");
+    }
+}
+
+/// The table that OpenZFS made, given its identifiers.
+#[test]
+fn partition_tables_are_equal_to_real_ones() {
+    let fixture = Fixture::open("wholedisk");
+    for image in fixture.images() {
+        let real = std::fs::read(&image).unwrap();
+        let entry = |index: usize| &real[1024 + index * 128..][..128];
+        let guid = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).unwrap();
+        let name: String =
+            entry(0)[56..].chunks(2).map(|unit| char::from(unit[0])).filter(|c| *c != '\0').collect();
+        let identity = gpt::Identity {
+            disk: guid(&real[512 + 56..][..16]),
+            zfs: guid(&entry(0)[16..32]),
+            reserved: guid(&entry(8)[16..32]),
+            name: u64::from_str_radix(name.strip_prefix("zfs-").unwrap(), 16).unwrap(),
+        };
+        let ours = MemoryDevice::new(real.len() as u64);
+        gpt::write(&ours, &identity).unwrap();
+        let (front, back) = (34 * 512, real.len() - 33 * 512);
+        assert!(read(&ours, 0, front) == real[..front], "{}", image.display());
+        assert!(read(&ours, back as u64, 33 * 512) == real[back..], "{}", image.display());
+        let partitions = gpt::partitions(&MemoryDevice::from_bytes(&real)).unwrap();
+        assert_eq!(gpt::partitions(&ours).unwrap(), partitions);
     }
 }

@@ -419,6 +419,19 @@ impl Device for FileDevice {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    fn reread_partitions(&self) -> Result<(), DeviceError> {
+        match super::partition_table::reread(self.fd.as_fd()) {
+            Err(cause) if self.is_block => match cause {
+                // A device that cannot have partitions; ours are found by reading the table.
+                Errno::INVAL | Errno::NOTTY => Ok(()),
+                Errno::BUSY => Err(DeviceError::Busy),
+                cause => Err(io_error(cause, 0, 0)),
+            },
+            _ => Ok(()),
+        }
+    }
+
     fn path(&self) -> Option<&Path> {
         Some(&self.path)
     }

@@ -25,6 +25,24 @@ pub(crate) mod stage;
 mod uring;
 pub mod window;
 
+/// The one call on devices that no library has a safe wrapper for.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+mod partition_table {
+    use rustix::fd::BorrowedFd;
+    use rustix::io::Errno;
+    use rustix::ioctl::{NoArg, ioctl};
+
+    /// `_IO(0x12, 95)`.
+    const BLKRRPART: rustix::ioctl::Opcode = 0x125f;
+
+    /// Makes the kernel read the partition table of a block device again.
+    pub(super) fn reread(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        // SAFETY: the request takes no argument and touches no memory of ours.
+        unsafe { ioctl(fd, NoArg::<BLKRRPART>::new()) }
+    }
+}
+
 use format::DeviceOffset;
 use std::fmt::Debug;
 use std::io::IoSlice;
@@ -194,6 +212,11 @@ pub trait Device: Send + Sync + Debug {
     /// first: the least and the best alignment of a pool on it.
     fn sector_sizes(&self) -> (u64, u64) {
         (512, 512)
+    }
+
+    /// Tells the system that the partition table of a whole disk has changed.
+    fn reread_partitions(&self) -> Result<(), DeviceError> {
+        Ok(())
     }
 
     /// Whether writes are refused.

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 64 << 10;
 
-/// A sparse array of bytes; what was never written is not there.
+/// A sparse array of bytes; what was never written is not there. A clone shares the pages until one of the
+/// two is written.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Pages {
-    pages: HashMap<u64, Box<[u8]>>,
+    pages: HashMap<u64, Arc<[u8]>>,
 }
 
 /// The part of a range that lies in one page.
@@ -73,14 +75,14 @@ impl Pages {
             let page = match self.pages.entry(piece.page) {
                 Entry::Occupied(there) => there.into_mut(),
                 Entry::Vacant(place) => {
-                    let mut fresh = vec![0; PAGE as usize].into_boxed_slice();
+                    let mut fresh = vec![0; PAGE as usize];
                     if piece.len < fresh.len() {
                         missing(&mut fresh, piece.page * PAGE)?;
                     }
-                    place.insert(fresh)
+                    place.insert(fresh.into())
                 }
             };
-            page[piece.within..piece.within + piece.len]
+            Arc::make_mut(page)[piece.within..piece.within + piece.len]
                 .copy_from_slice(&buf[piece.start..piece.start + piece.len]);
         }
         Ok(())
@@ -110,7 +112,9 @@ impl Pages {
             if to - from == PAGE {
                 return false;
             }
-            page[(from - start) as usize..(to - start) as usize].fill(0);
+            if from < to {
+                Arc::make_mut(page)[(from - start) as usize..(to - start) as usize].fill(0);
+            }
             true
         });
     }

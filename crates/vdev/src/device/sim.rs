@@ -9,7 +9,7 @@
 //! - **Wrong places.** A misdirected write lands elsewhere and leaves its own place as it was; a
 //!   lost write is reported as done and never happens; a lying flush makes nothing durable.
 //! - **Failing operations.** The n-th operation from now fails, reads or writes fail at random,
-//!   the disk vanishes and returns, or is slow.
+//!   the disk vanishes, now or after some operations, and returns, or is slow.
 //! - **Power.** Disks share a [`Power`]; it counts writes, flushes and discards of all of them and
 //!   goes off at a chosen one, in the middle of it. [`SimDisk::power_on`] gives the disk as it is
 //!   found afterwards.
@@ -101,6 +101,21 @@ impl Power {
     }
 }
 
+/// What becomes of the writes that were not flushed when the power went off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fate {
+    /// Each for itself: half of them are kept whole, a quarter in part, a quarter not at all.
+    #[default]
+    Random,
+    /// All are there, as if the disk had no cache.
+    Kept,
+    /// None is there.
+    Lost,
+    /// Those before a random one are there and those behind it are not, itself in part: a disk that keeps
+    /// the order.
+    InOrder,
+}
+
 /// Which operations a fault is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpKind {
@@ -177,6 +192,8 @@ struct State {
     fail_next: Vec<(OpKind, u64)>,
     next_write: Option<NextWrite>,
     gone: bool,
+    /// Vanishes after so many more operations.
+    operations_left: Option<u64>,
     read_delay: Duration,
     recording: Option<(Vec<Op>, bool)>,
 }
@@ -187,6 +204,7 @@ pub struct SimDisk {
     size: u64,
     base: Option<Arc<dyn Device>>,
     power: Arc<Power>,
+    sectors: (u64, u64),
     state: Mutex<State>,
 }
 
@@ -207,10 +225,11 @@ impl SimDisk {
             fail_next: Vec::new(),
             next_write: None,
             gone: false,
+            operations_left: None,
             read_delay: Duration::ZERO,
             recording: None,
         };
-        SimDisk { size, base: None, power, state: Mutex::new(state) }
+        SimDisk { size, base: None, power, sectors: (512, 512), state: Mutex::new(state) }
     }
 
     /// A disk that starts with the contents of another device, which is never written.
@@ -218,6 +237,13 @@ impl SimDisk {
         let mut disk = SimDisk::powered(base.size(), seed, power);
         disk.base = Some(base);
         disk
+    }
+
+    /// The disk with other sectors to show, logical and physical. What is written whole or not at all are
+    /// 512 bytes all the same.
+    pub fn with_sectors(mut self, logical: u64, physical: u64) -> SimDisk {
+        self.sectors = (logical, physical);
+        self
     }
 
     /// The power supply.
@@ -277,9 +303,15 @@ impl SimDisk {
         self.lock().gone = true;
     }
 
+    /// Unplugs the disk after `n` more operations, reads included.
+    pub fn vanish_after(&self, n: u64) {
+        self.lock().operations_left = Some(n);
+    }
+
     /// Plugs it in again.
     pub fn come_back(&self) {
-        self.lock().gone = false;
+        let mut state = self.lock();
+        (state.gone, state.operations_left) = (false, None);
     }
 
     /// Every read takes this much longer.
@@ -305,15 +337,28 @@ impl SimDisk {
     /// The disk as it is found when the power is back: each unflushed write was kept, torn or lost.
     /// It hangs on `power`; the old disk stays as it is, so that one run can have many ends.
     pub fn power_on(&self, seed: u64, power: Arc<Power>) -> SimDisk {
+        self.power_on_after(Fate::Random, seed, power)
+    }
+
+    /// As [`SimDisk::power_on`], with a say in what becomes of unflushed writes.
+    pub fn power_on_after(&self, fate: Fate, seed: u64, power: Arc<Power>) -> SimDisk {
         let state = self.lock();
         let mut disk = SimDisk::powered(self.size, seed, power);
         disk.base.clone_from(&self.base);
+        disk.sectors = self.sectors;
         {
             let mut after = disk.lock();
             after.durable = state.durable.clone();
             after.damage.clone_from(&state.damage);
-            for (at, data) in &state.cache {
-                disk.settle(&mut after, *at, data);
+            let last = after.random.below(state.cache.len() as u64 + 1) as usize;
+            for (i, (at, data)) in state.cache.iter().enumerate() {
+                match fate {
+                    Fate::Random => disk.settle(&mut after, *at, data),
+                    Fate::Kept => disk.store(&mut after, *at, data),
+                    Fate::InOrder if i < last => disk.store(&mut after, *at, data),
+                    Fate::InOrder if i == last => disk.settle(&mut after, *at, data),
+                    Fate::InOrder | Fate::Lost => {}
+                }
             }
         }
         disk
@@ -366,6 +411,11 @@ impl SimDisk {
 
     /// Decides about one operation before it is done.
     fn start(&self, state: &mut State, kind: OpKind) -> Result<Supply, DeviceError> {
+        match &mut state.operations_left {
+            Some(0) => state.gone = true,
+            Some(left) => *left -= 1,
+            None => {}
+        }
         if state.gone {
             return Err(DeviceError::Gone);
         }
@@ -565,6 +615,10 @@ fn read_base(base: Option<&dyn Device>, buf: &mut [u8], at: u64) {
 impl Device for SimDisk {
     fn size(&self) -> u64 {
         self.size
+    }
+
+    fn sector_sizes(&self) -> (u64, u64) {
+        self.sectors
     }
 
     fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {

@@ -74,6 +74,25 @@ impl RangeSet {
         other.iter().any(touches)
     }
 
+    /// The parts of `range` that are in it, ascending.
+    pub fn overlap(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let touching = self.ranges.range(..range.end).rev().take_while(|(_, end)| **end > range.start);
+        let mut parts: Vec<Range<u64>> =
+            touching.map(|(start, end)| (*start).max(range.start)..(*end).min(range.end)).collect();
+        parts.reverse();
+        parts
+    }
+
+    /// How many numbers it holds.
+    pub fn total(&self) -> u64 {
+        self.ranges.iter().map(|(start, end)| end - start).fold(0, u64::saturating_add)
+    }
+
+    /// How many ranges it has.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// Adds all numbers of another set.
     pub fn merge(&mut self, other: &RangeSet) {
         other.iter().for_each(|range| self.insert(range));
