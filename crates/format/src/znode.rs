@@ -14,8 +14,18 @@ pub const INLINE_ACES: usize = 72;
 pub const FLAG_XATTR: u64 = 0x1;
 /// Flag: the ACL says no more than the mode.
 pub const FLAG_ACL_TRIVIAL: u64 = 0x4;
+/// Flag: a directory passes its ACL on.
+pub const FLAG_ACL_AUTO_INHERIT: u64 = 0x40;
+/// Flag: nobody is denied execution.
+pub const FLAG_NO_EXECS_DENIED: u64 = 0x100;
 /// Flag: a scan stamp follows the legacy znode.
 pub const FLAG_BONUS_SCANSTAMP: u64 = 0x80;
+/// Flag: changed since the last archive.
+pub const FLAG_ARCHIVE: u64 = 1 << 35;
+/// Flag: cannot be unlinked.
+pub const FLAG_NOUNLINK: u64 = 1 << 37;
+/// Flag: content changed since the last virus scan.
+pub const FLAG_AV_MODIFIED: u64 = 1 << 42;
 /// Flag: cannot be changed.
 pub const FLAG_IMMUTABLE: u64 = 1 << 36;
 /// Flag: can only grow.
@@ -27,15 +37,25 @@ pub const FLAG_PROJINHERIT: u64 = 1 << 46;
 /// Flag: a project is stored.
 pub const FLAG_PROJID: u64 = 1 << 47;
 
+/// Flags that Linux shows as inode flags (`FS_…_FL`).
+const LINUX_FLAGS: [(u64, u32); 4] = [
+    (FLAG_IMMUTABLE, 0x10),
+    (FLAG_APPENDONLY, 0x20),
+    (FLAG_NODUMP, 0x40),
+    (FLAG_PROJINHERIT, 0x2000_0000),
+];
+
 /// The flags as Linux inode flags (`FS_…_FL`).
 pub fn linux_flags(flags: u64) -> u32 {
-    let map = [
-        (FLAG_IMMUTABLE, 0x10),
-        (FLAG_APPENDONLY, 0x20),
-        (FLAG_NODUMP, 0x40),
-        (FLAG_PROJINHERIT, 0x2000_0000),
-    ];
-    map.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, linux)| linux).sum()
+    LINUX_FLAGS.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, linux)| linux).sum()
+}
+
+/// The flags with those that Linux knows replaced; `None` if one is wanted that has no meaning here.
+pub fn with_linux_flags(flags: u64, linux: u32) -> Option<u64> {
+    let known: u32 = LINUX_FLAGS.iter().map(|(_, linux)| linux).sum();
+    let all: u64 = LINUX_FLAGS.iter().map(|(flag, _)| flag).sum();
+    let wanted: u64 = LINUX_FLAGS.iter().filter(|(_, bit)| linux & bit != 0).map(|(flag, _)| flag).sum();
+    (linux & !known == 0).then_some(flags & !all | wanted)
 }
 
 /// A point in time, relative to the Unix epoch.
@@ -68,6 +88,11 @@ impl DirentValue {
     pub fn decode(value: u64) -> DirentValue {
         let object = bits(value, 0, 48);
         DirentValue { object: (object != 0).then_some(ObjectId(object)), kind: bits(value, 60, 4) as u8 }
+    }
+
+    /// The first word of the value, of an entry that leads to `object`.
+    pub fn encode(object: ObjectId, kind: u8) -> u64 {
+        object.0 | u64::from(kind) << 60
     }
 }
 

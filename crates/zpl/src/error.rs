@@ -1,6 +1,7 @@
 //! What can go wrong between a dataset and a file's bytes.
 
 use crate::FileKind;
+use crate::write::BeginError;
 use dmu::DmuError;
 use format::{DecodeError, ObjectId};
 
@@ -87,5 +88,129 @@ pub enum ZplError {
         len: u64,
         /// Size of the volume.
         size: u64,
+    },
+    /// No change can begin: no room, a quota, a pool that waits.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    /// There is a file of this name already.
+    #[error("directory {dir}: the name is taken")]
+    Exists {
+        /// The directory.
+        dir: ObjectId,
+    },
+    /// There is no file of this name.
+    #[error("directory {dir}: no such name")]
+    NotFound {
+        /// The directory.
+        dir: ObjectId,
+    },
+    /// The file does not exist any more.
+    #[error("file {object} is gone")]
+    Stale {
+        /// The file.
+        object: ObjectId,
+    },
+    /// The directory is not empty.
+    #[error("directory {object} is not empty")]
+    NotEmpty {
+        /// The directory.
+        object: ObjectId,
+    },
+    /// A name is longer than names may be.
+    #[error("a name of {len} bytes; {max} are allowed")]
+    NameTooLong {
+        /// Bytes.
+        len: usize,
+        /// Most bytes.
+        max: usize,
+    },
+    /// A name that no file can have here: empty, special, not UTF-8 where that is demanded.
+    #[error("not a name of a file")]
+    InvalidName,
+    /// Something that was given makes no sense.
+    #[error("{what} is not valid")]
+    Invalid {
+        /// What was given.
+        what: &'static str,
+    },
+    /// Flags of the file, or of its directory, forbid the change.
+    #[error("file {object}: {why}")]
+    NotPermitted {
+        /// The file.
+        object: ObjectId,
+        /// Which rule.
+        why: &'static str,
+    },
+    /// A directory would become its own descendant.
+    #[error("directory {object} cannot be moved below itself")]
+    IntoItself {
+        /// The directory.
+        object: ObjectId,
+    },
+    /// The file's project is not that of a directory which demands it.
+    #[error("file {object} is of another project than directory {dir}")]
+    OtherProject {
+        /// The file.
+        object: ObjectId,
+        /// The directory.
+        dir: ObjectId,
+    },
+    /// The file has as many names as it can have.
+    #[error("file {object} has too many names")]
+    TooManyLinks {
+        /// The file.
+        object: ObjectId,
+    },
+    /// The quota of an owner, a group or a project is reached.
+    #[error("the {kind} quota of {id} is reached")]
+    OverQuota {
+        /// Whose.
+        kind: &'static str,
+        /// The id.
+        id: u64,
+    },
+    /// A file would be larger than files can be.
+    #[error("file {object}: a size of {size} bytes")]
+    FileTooLarge {
+        /// The file.
+        object: ObjectId,
+        /// The size.
+        size: u64,
+    },
+    /// The attributes of a file would not fit.
+    #[error("attributes of {size} bytes")]
+    AttributeTooLarge {
+        /// Bytes.
+        size: u64,
+    },
+    /// The file has no such extended attribute.
+    #[error("file {object} has no such extended attribute")]
+    NoXattr {
+        /// The file.
+        object: ObjectId,
+    },
+    /// The file has this extended attribute already.
+    #[error("file {object} has this extended attribute already")]
+    XattrExists {
+        /// The file.
+        object: ObjectId,
+    },
+    /// The operation is not for this file system, or not for files of this kind.
+    #[error("{what} is not supported")]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// Blocks to be cloned are not on the devices yet: it works after the txg is.
+    #[error("file {object} was changed and not yet written")]
+    NotYetWritten {
+        /// The file.
+        object: ObjectId,
+    },
+    /// Blocks cannot be shared by these files or ranges: they have to be copied.
+    #[error("blocks cannot be cloned: {why}")]
+    CannotClone {
+        /// Which rule.
+        why: &'static str,
     },
 }

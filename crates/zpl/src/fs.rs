@@ -10,7 +10,7 @@ use format::sa::{Layout, Registration, Registry, SaBuffer, SaHeader};
 use format::zap::{NORM_CANONICAL, NORM_COMPATIBLE, NORM_COMPOSE, NORM_UPPER};
 use format::{DecodeError, ObjectId};
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// The object that tells where everything is.
 const MASTER_NODE: ObjectId = ObjectId(1);
@@ -33,20 +33,48 @@ pub enum CaseSensitivity {
     Mixed,
 }
 
-/// The attribute tables of a file system of version 5.
+/// The attribute tables of a file system of version 5. Attributes and layouts can be added, and never
+/// change.
 pub(crate) struct SaTables {
-    registry: Registry,
+    registry: RwLock<Arc<Registry>>,
     /// By number.
-    layouts: Vec<Option<Layout>>,
+    layouts: Box<[OnceLock<Box<Layout>>]>,
 }
 
 impl SaTables {
     /// The buffer with its layout; `None` if it was never filled.
     pub(crate) fn buffer<'a>(&'a self, bytes: &'a [u8]) -> Result<Option<SaBuffer<'a>>, DecodeError> {
         let Some(header) = SaHeader::decode(bytes)? else { return Ok(None) };
-        let layout = self.layouts.get(usize::from(header.layout)).and_then(Option::as_ref);
+        let layout = self.layout(header.layout);
         let layout = layout.ok_or(DecodeError::field("SA header", "layout", header.layout))?;
         SaBuffer::new(bytes, header, layout).map(Some)
+    }
+
+    /// The layout with this number.
+    pub(crate) fn layout(&self, number: u16) -> Option<&Layout> {
+        self.layouts.get(usize::from(number)).and_then(OnceLock::get).map(|layout| &**layout)
+    }
+
+    /// Those that can be resolved, by number.
+    pub(crate) fn layouts(&self) -> impl Iterator<Item = &Layout> {
+        self.layouts.iter().filter_map(OnceLock::get).map(|layout| &**layout)
+    }
+
+    /// The attributes.
+    pub(crate) fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&self.registry.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The attributes are these now: those that there were, and new ones.
+    pub(crate) fn set_registry(&self, registry: Registry) {
+        *self.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(registry);
+    }
+
+    /// Adds a layout; of two with one number the first counts.
+    pub(crate) fn add(&self, layout: Layout) {
+        if let Some(slot) = self.layouts.get(usize::from(layout.number)) {
+            let _ = slot.set(Box::new(layout));
+        }
     }
 }
 
@@ -148,8 +176,8 @@ impl Filesystem {
     }
 
     /// Names and numbers of the attributes, as registered; empty before version 5.
-    pub fn registered_attributes(&self) -> impl Iterator<Item = &Registration> {
-        self.sa.iter().flat_map(|tables| tables.registry.iter())
+    pub fn registered_attributes(&self) -> Vec<Registration> {
+        self.sa.iter().flat_map(|tables| tables.registry().iter().cloned().collect::<Vec<_>>()).collect()
     }
 
     /// The file with this number.
@@ -279,7 +307,10 @@ fn open_tables(objset: &Arc<ObjSet>, id: ObjectId) -> Result<SaTables, ZplError>
         }
     }
     let registry = Registry::new(registrations);
-    let mut layouts = vec![None, Some(Layout::empty())];
+    let layouts = (0..LAYOUTS_MAX).map(|_| OnceLock::new()).collect();
+    let tables = SaTables { registry: RwLock::new(Arc::new(registry)), layouts };
+    tables.add(Layout::empty());
+    let registry = tables.registry();
     if let Some(table) = table("LAYOUTS")?.map(ObjectId) {
         for entry in Zap::open(&objset.object(table)?)?.entries() {
             let entry = entry?;
@@ -292,15 +323,10 @@ fn open_tables(objset: &Arc<ObjSet>, id: ObjectId) -> Result<SaTables, ZplError>
             let attrs: Vec<u16> = entry.u64s().iter().filter_map(|attr| u16::try_from(*attr).ok()).collect();
             // Files of a layout that cannot be resolved cannot be read; all others can.
             match Layout::resolve(number, &attrs, &registry).map_err(decode(table)) {
-                Ok(layout) => {
-                    if layouts.len() <= slot {
-                        layouts.resize(slot + 1, None);
-                    }
-                    layouts[slot] = Some(layout);
-                }
+                Ok(layout) => tables.add(layout),
                 Err(error) => tracing::warn!(%error, layout = number, "attribute layout left out"),
             }
         }
     }
-    Ok(SaTables { registry, layouts })
+    Ok(tables)
 }

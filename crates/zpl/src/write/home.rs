@@ -1,0 +1,109 @@
+//! What a file system that is changed needs from the layers beside it: transactions, an intent log, the
+//! counts of cloned blocks.
+
+use crate::ZplError;
+use dmu::live::{LiveSet, Tx, TxError};
+use format::zil::Body;
+use format::{BlockPtr, ObjectId};
+use std::error::Error;
+use std::sync::Arc;
+
+/// What a change may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// Bytes that it may add, before compression and copies.
+    pub bytes: u64,
+    /// On balance it frees space, and may be made in a full pool.
+    pub frees: bool,
+}
+
+impl Cost {
+    /// Of a change of names and attributes.
+    pub(super) const NAMES: Cost = Cost { bytes: 64 << 10, frees: false };
+    /// Of a change that frees what it removes.
+    pub(super) const FREES: Cost = Cost { bytes: 32 << 10, frees: true };
+
+    /// Of writing so many bytes.
+    pub(super) fn write(bytes: u64) -> Cost {
+        Cost { bytes: bytes.saturating_add(16 << 10), frees: false }
+    }
+}
+
+/// Why no change can begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BeginError {
+    /// The pool is full.
+    #[error("the pool is out of space")]
+    NoSpace(#[source] Option<Box<dyn Error + Send + Sync>>),
+    /// A quota of the dataset, or of one above it, is reached.
+    #[error("the dataset's quota is reached")]
+    Quota(#[source] Option<Box<dyn Error + Send + Sync>>),
+    /// The pool is suspended or closed.
+    #[error(transparent)]
+    Tx(#[from] TxError),
+    /// The dataset cannot be changed: a snapshot, or readonly.
+    #[error("the dataset is read-only")]
+    ReadOnly,
+    /// Anything else.
+    #[error("no transaction can begin")]
+    Other(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// The dataset that a file system or a volume is in.
+pub trait Home: Send + Sync {
+    /// Its object set.
+    fn set(&self) -> &Arc<LiveSet>;
+
+    /// Joins the open txg, if there is room for the change.
+    fn begin(&self, cost: Cost) -> Result<Tx, BeginError>;
+
+    /// The dataset uses this feature (its name as in `format::feature`) from this txg on. Called each time,
+    /// so that the answer must be cheap.
+    fn uses_feature(&self, _name: &'static str, _tx: &Tx) {}
+}
+
+/// What happened, for the intent log. A record that is given belongs to the txg of the transaction, and is
+/// written when somebody asks for it to be durable before that txg is.
+pub trait IntentLog: Send + Sync {
+    /// Something is done with records; if not, none are made.
+    fn is_on(&self) -> bool {
+        true
+    }
+
+    /// A change of names or attributes.
+    fn log(&self, tx: &Tx, record: Body);
+
+    /// Data was written. `data` is what was; [`super::Fs::read_for_log`] and
+    /// [`super::VolumeWriter::read_for_log`] give it again.
+    fn log_write(&self, tx: &Tx, object: ObjectId, offset: u64, data: &[u8]);
+
+    /// A change of an object that no record can tell of: whoever wants it durable waits for the txg.
+    fn log_by_txg(&self, tx: &Tx, object: ObjectId);
+}
+
+/// The log of those who have none: what is to be durable waits for the txg.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoLog;
+
+impl IntentLog for NoLog {
+    fn is_on(&self) -> bool {
+        false
+    }
+
+    fn log(&self, _: &Tx, _: Body) {}
+
+    fn log_write(&self, _: &Tx, _: ObjectId, _: u64, _: &[u8]) {}
+
+    fn log_by_txg(&self, _: &Tx, _: ObjectId) {}
+}
+
+/// Counts the references to cloned blocks (docs/on-disk/26): the pool's table.
+pub trait CloneTable: Send + Sync {
+    /// One more pointer to each of these blocks exists from the txg of `tx` on. Holes and embedded blocks
+    /// are not among them.
+    ///
+    /// # Errors
+    /// If one of them cannot be cloned; then none was counted.
+    fn add(&self, blocks: &[BlockPtr], tx: &Tx) -> Result<(), ZplError>;
+}

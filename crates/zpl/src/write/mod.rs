@@ -1,0 +1,42 @@
+//! Changing file systems and volumes.
+//!
+//! [`Fs`] is a file system opened for writing: every operation of POSIX by the numbers of files, as servers
+//! of FUSE and NFS want them. [`VolumeWriter`] is a volume. [`make_filesystem`] and [`make_volume`] fill a
+//! new dataset; [`replay`] does again what an intent log says. Reading goes through [`crate::Filesystem`] and
+//! [`crate::Node`], which show the newest state ([`Fs::reader`]).
+//!
+//! # What always holds
+//! - Each operation of docs/on-disk/23-zpl.md, section 6, is in one transaction; what can fail is checked
+//!   before it begins or before the first change.
+//! - Nobody waits for a lock of long duration while holding a transaction.
+//! - Attributes in memory and on disk are the same ([`inode`]); a file in memory is the only one of its number.
+//!
+//! # Order of locks
+//! renames between directories -> names of directories, by number -> settings of files, by number -> ranges
+//! of bytes, by number -> transaction -> state of one inode -> locks of `dmu`.
+//!
+//! Source: `docs/on-disk/23-zpl.md`, `24-zil.md` (sections 4 and 7), `25-zvol.md`.
+
+mod access;
+mod acl;
+mod home;
+mod inode;
+mod options;
+mod range_lock;
+mod sa;
+mod table;
+
+pub use access::{Access, Cred, allowed_mode, may_access, may_change_attrs, may_chown, may_remove, without_set_ids};
+pub use acl::encode_posix;
+pub use home::{BeginError, CloneTable, Cost, Home, IntentLog, NoLog};
+pub use options::{AccessTimes, FsOptions, XattrStorage};
+
+/// The device number as the file system stores it: in the form of Linux where it fits, else a half word
+/// each.
+fn encode_device(major: u32, minor: u32) -> u64 {
+    if major < 1 << 12 && minor < 1 << 20 {
+        u64::from(major) << 20 | u64::from(minor)
+    } else {
+        u64::from(major) << 32 | u64::from(minor)
+    }
+}

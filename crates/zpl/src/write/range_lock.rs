@@ -1,0 +1,106 @@
+//! Locks of ranges of a file's bytes: many readers or one writer of each byte.
+//!
+//! The block layer below locks single blocks only; that a write of several blocks, or a write and the size
+//! that belongs to it, is seen whole is this lock's business.
+
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The ranges of one file that are locked.
+#[derive(Debug, Default)]
+pub(super) struct RangeLock {
+    held: Mutex<Vec<Held>>,
+    released: Condvar,
+}
+
+#[derive(Debug, Clone)]
+struct Held {
+    range: Range<u64>,
+    is_exclusive: bool,
+}
+
+/// A range that is locked, until it is dropped.
+#[derive(Debug)]
+pub(super) struct RangeGuard<'l> {
+    lock: &'l RangeLock,
+    held: Held,
+}
+
+impl RangeLock {
+    /// Locks the range against everybody else.
+    pub(super) fn write(&self, range: Range<u64>) -> RangeGuard<'_> {
+        self.take(Held { range, is_exclusive: true })
+    }
+
+    /// Locks everything against everybody else.
+    pub(super) fn write_all(&self) -> RangeGuard<'_> {
+        self.write(0..u64::MAX)
+    }
+
+    /// Locks the range against writers.
+    pub(super) fn read(&self, range: Range<u64>) -> RangeGuard<'_> {
+        self.take(Held { range, is_exclusive: false })
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, wanted: Held) -> RangeGuard<'_> {
+        let conflicts = |held: &Held| {
+            (held.is_exclusive || wanted.is_exclusive)
+                && held.range.start < wanted.range.end
+                && wanted.range.start < held.range.end
+        };
+        let mut list = self.list();
+        while list.iter().any(conflicts) {
+            list = self.released.wait(list).unwrap_or_else(PoisonError::into_inner);
+        }
+        list.push(wanted.clone());
+        drop(list);
+        RangeGuard { lock: self, held: wanted }
+    }
+}
+
+impl Drop for RangeGuard<'_> {
+    fn drop(&mut self) {
+        let mut list = self.lock.list();
+        let same = |held: &Held| {
+            held.range == self.held.range && held.is_exclusive == self.held.is_exclusive
+        };
+        if let Some(index) = list.iter().position(same) {
+            list.swap_remove(index);
+        }
+        drop(list);
+        self.lock.released.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn readers_share_and_writers_wait() {
+        let lock = Arc::new(RangeLock::default());
+        let one = lock.read(0..100);
+        let two = lock.read(50..150);
+        let elsewhere = lock.write(200..300);
+        let done = Arc::new(AtomicBool::new(false));
+        let writer = std::thread::spawn({
+            let (lock, done) = (Arc::clone(&lock), Arc::clone(&done));
+            move || {
+                let _all = lock.write_all();
+                done.store(true, Ordering::SeqCst);
+            }
+        });
+        drop(one);
+        drop(elsewhere);
+        assert!(!done.load(Ordering::SeqCst));
+        drop(two);
+        writer.join().expect("writer");
+        assert!(done.load(Ordering::SeqCst));
+    }
+}
