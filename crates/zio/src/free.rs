@@ -10,7 +10,7 @@ use crate::space::{Obsolete, Writer};
 use crate::{AllocError, AllocTx, ReadPolicy, Zio, ZioError, gang};
 use format::config::VdevKind;
 use format::units::SECTOR_SHIFT;
-use format::{AllocOffset, Asize, BlockPtr, BpKind, Dva, Psize};
+use format::{AllocOffset, Asize, BlockPtr, BpKind, Dva, Psize, Txg};
 use vdev::VdevTree;
 use vdev::tree::VdevError;
 
@@ -20,6 +20,8 @@ const REMOVALS_MAX: usize = 32;
 impl Zio {
     /// Gives the space of a block back: that of every copy, of a gang all headers and pieces. Holes and
     /// data in the pointer have none. The space is not used again before two more txgs are on disk.
+    /// A block that is counted in a table of blocks (dedup, clones) must not come here before its count
+    /// is zero.
     ///
     /// Fails, with nothing given back, if the pointer names a place that is not in the pool, or a gang
     /// cannot be read. That the space was not in use is [`ZioError::Allocate`].
@@ -28,6 +30,9 @@ impl Zio {
         let extents = self.extents(bp)?;
         let free = |extent: &Dva| writer.space.free(extent, tx);
         let obsolete = self.each_on_disk(bp, &extents, &free)?;
+        for (extent, birth) in &extents {
+            writer.freed.note(extent.vdev, extent.offset, *birth);
+        }
         writer.note_obsolete(obsolete);
         Ok(())
     }
@@ -54,25 +59,26 @@ impl Zio {
         self.writer().map(Writer::take_obsolete).unwrap_or_default()
     }
 
-    /// Every extent of a block, checked to be in the pool.
-    fn extents(&self, bp: &BlockPtr) -> Result<Vec<Dva>, ZioError> {
+    /// Every extent of a block, checked to be in the pool, and when it was written.
+    fn extents(&self, bp: &BlockPtr) -> Result<Vec<(Dva, Txg)>, ZioError> {
         let mut extents = Vec::new();
         let mut todo = vec![(*bp, 0)];
         while let Some((bp, depth)) = todo.pop() {
             bp.validate().map_err(|source| ZioError::BadPointer { bp, source })?;
+            let birth = bp.physical_birth();
             match bp.kind() {
                 BpKind::Hole | BpKind::Embedded | BpKind::Redacted => continue,
-                BpKind::Normal => extents.extend(bp.dvas()),
+                BpKind::Normal => extents.extend(bp.dvas().map(|dva| (dva, birth))),
                 BpKind::Gang => {
                     for piece in gang::pieces(self, &bp, &ReadPolicy::default(), &mut Vec::new(), depth)? {
                         todo.push((piece, depth + 1));
                     }
-                    extents.extend(self.headers(&bp)?);
+                    extents.extend(self.headers(&bp)?.into_iter().map(|header| (header, birth)));
                 }
             }
         }
         let tree = self.tree();
-        for extent in &extents {
+        for (extent, _) in &extents {
             // The size that counts is that of the extent: the block may be smaller than a sector.
             tree.check(extent, Psize(1)).map_err(|source| ZioError::Misplaced { bp: *bp, source })?;
         }
@@ -97,17 +103,18 @@ impl Zio {
     fn each_on_disk(
         &self,
         bp: &BlockPtr,
-        extents: &[Dva],
+        extents: &[(Dva, Txg)],
         act: &dyn Fn(&Dva) -> Result<(), AllocError>,
     ) -> Result<Vec<Obsolete>, ZioError> {
         let tree = self.tree();
         let mut obsolete = Vec::new();
         let mut moved = Vec::new();
-        for extent in extents.iter().filter(|extent| is_removed(&tree, extent)) {
+        let extents = || extents.iter().map(|(extent, _)| extent);
+        for extent in extents().filter(|extent| is_removed(&tree, extent)) {
             resolve(&tree, extent, 0, &mut moved, &mut obsolete)
                 .map_err(|source| ZioError::Misplaced { bp: *bp, source })?;
         }
-        let here = extents.iter().filter(|extent| !is_removed(&tree, extent));
+        let here = extents().filter(|extent| !is_removed(&tree, extent));
         for extent in here.chain(&moved) {
             act(extent).map_err(|source| ZioError::Allocate { bp: *bp, source })?;
         }

@@ -108,7 +108,7 @@ fn read_header(
             }
         }
         if let Some(header) = found {
-            zio.heal(&tree, &bad, &header);
+            zio.heal(&tree, &bad, &header, how);
             return Ok(header);
         }
     }

@@ -23,6 +23,7 @@ mod error;
 mod free;
 mod gang;
 mod gang_write;
+mod heal;
 mod log_blocks;
 mod pointer;
 mod read;

@@ -76,7 +76,8 @@ impl Zio {
     }
 
     /// Makes the pool writable: from now on blocks can be written, freed and claimed, and what is found
-    /// damaged while reading is repaired. A second call changes nothing.
+    /// damaged while reading is repaired. Pointers that are given to a reading [`Zio::check`] of every copy
+    /// must then be in use. A second call changes nothing.
     pub fn set_allocator(&self, allocator: Arc<Allocator>) {
         self.set_space(allocator);
     }
@@ -189,21 +190,9 @@ impl Zio {
             }
         }
         if let Some(data) = &best {
-            self.heal(&tree, &bad, data);
+            self.heal(&tree, &bad, data, how);
         }
         best.ok_or_else(|| ZioError::Unreadable { bp: *bp, faults: faults.clone(), source: last })
-    }
-}
-
-impl Zio {
-    /// Writes good bytes over the copies that were found bad, if the pool is writable.
-    pub(crate) fn heal(&self, tree: &VdevTree, bad: &[(Extent, Vec<Fault>)], data: &[u8]) {
-        if self.writer().is_none() {
-            return;
-        }
-        for (at, faults) in bad.iter().filter(|(_, faults)| !faults.is_empty()) {
-            tree.repair(at, data, faults);
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What writing needs of whoever knows the free space, and what it remembers between calls.
 
+use crate::heal::Freed;
 use crate::{AllocClass, AllocError, AllocTx, Allocator, Request};
 use format::{AllocOffset, Asize, Dva, VdevId};
 use std::collections::BTreeSet;
@@ -51,6 +52,8 @@ pub struct Obsolete {
 /// The writing half of a block layer.
 pub(crate) struct Writer {
     pub(crate) space: Arc<dyn Space>,
+    /// Blocks whose space may be another's by now.
+    pub(crate) freed: Freed,
     /// Top-level vdevs with writes that may still be in a volatile cache.
     written: Mutex<BTreeSet<VdevId>>,
     obsolete: Mutex<Vec<Obsolete>>,
@@ -62,7 +65,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Writer {
     pub(crate) fn new(space: Arc<dyn Space>) -> Writer {
-        Writer { space, written: Mutex::default(), obsolete: Mutex::default() }
+        Writer { space, freed: Freed::new(), written: Mutex::default(), obsolete: Mutex::default() }
     }
 
     /// To be called after writes have returned: what is noted earlier could be flushed too early.

@@ -145,3 +145,20 @@ fn a_second_copy_repairs_the_first_and_gang_headers_too() {
     }
     assert!(pool.disks.iter().all(|disk| disk.size() == DISK));
 }
+
+#[test]
+fn a_pointer_kept_after_its_block_was_freed_repairs_nothing() {
+    let pool = Pool::new(&[Top::Single, Top::Single], 9);
+    let policy = WritePolicy { copies: 2, ..policy() };
+    let old = pool.write(&block(noise(4096, 1), &policy), 12).unwrap();
+    pool.zio.free(&old, &Tx(13)).unwrap();
+    // Another block takes the place of the first copy; the second is still there.
+    let first = old.dvas().next().unwrap();
+    let disk = &pool.disks[first.vdev.0 as usize];
+    let other = noise(4096, 2);
+    disk.write_at(&other, first.offset.on_device()).unwrap();
+    assert!(pool.read(&old) == noise(4096, 1));
+    let mut bytes = vec![0; 4096];
+    disk.read_at(&mut bytes, first.offset.on_device()).unwrap();
+    assert!(bytes == other, "the new block is as it was written");
+}

@@ -78,7 +78,7 @@ fn until_the_pool_is_full() {
     .into_iter()
     .enumerate()
     {
-        let (pool, allocator) = fragmented(&tops, ashift, 4, seed as u64);
+        let (pool, allocator) = fragmented(&tops, ashift, if ashift == 12 { 24 } else { 4 }, seed as u64);
         let mut random = Random::from_seed(seed as u64);
         let (mut written, mut gangs, mut full) = (Vec::new(), 0, false);
         while !full {

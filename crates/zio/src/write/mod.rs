@@ -253,6 +253,9 @@ impl Zio {
             {
                 job.bp = pointer::with_places_of(&job.bp, &block.old);
                 job.held = Held::Old;
+                for dva in job.bp.dvas() {
+                    writer.freed.note(dva.vdev, dva.offset, tx.txg());
+                }
             }
         }
         let wanted = |(job, block): (&Result<Job, ZioError>, &NewBlock)| match job {

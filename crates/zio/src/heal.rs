@@ -1,0 +1,120 @@
+//! Writing good bytes over damaged copies that a read came across.
+//!
+//! Readers may hold pointers from before the last txgs. Once the block of such a pointer was freed, its
+//! space may hold another block, which looks like damage to whoever reads with the old pointer; and while
+//! another copy is still there, "repair" would destroy the new block. So blocks that were freed since
+//! the pool was opened are remembered, and not repaired.
+//!
+//! # What always holds
+//! - A block that was freed or overwritten by this process is not repaired by an ordinary read, unless
+//!   millions of blocks were freed in between.
+//! - A scrub ([`ReadPolicy::every_copy`]) repairs everything: it must come with pointers in use.
+
+use crate::{ReadPolicy, Zio};
+use format::{AllocOffset, Txg, VdevId};
+use std::sync::{Mutex, PoisonError};
+use vdev::VdevTree;
+use vdev::tree::{Extent, Fault};
+
+/// Bits of a filter. 1 MiB of memory, taken as it fills.
+const BITS: usize = 1 << 23;
+/// Blocks after which a filter is full: then one block in thirty is remembered though it was not freed.
+const FULL: usize = 1 << 20;
+
+/// Which blocks were freed lately. May say so of others too, of few.
+pub(crate) struct Freed(Mutex<Filters>);
+
+#[derive(Default)]
+struct Filters {
+    now: Vec<u64>,
+    before: Vec<u64>,
+    count: usize,
+}
+
+impl Freed {
+    pub(crate) fn new() -> Freed {
+        Freed(Mutex::default())
+    }
+
+    pub(crate) fn note(&self, vdev: VdevId, offset: AllocOffset, birth: Txg) {
+        let mut filters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if filters.now.is_empty() || filters.count >= FULL {
+            filters.before = std::mem::replace(&mut filters.now, vec![0; BITS / 64]);
+            filters.count = 0;
+        }
+        filters.count += 1;
+        for bit in bits(vdev, offset, birth) {
+            if let Some(word) = filters.now.get_mut(bit / 64) {
+                *word |= 1 << (bit % 64);
+            }
+        }
+    }
+
+    pub(crate) fn may_have(&self, vdev: VdevId, offset: AllocOffset, birth: Txg) -> bool {
+        let filters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let has = |filter: &[u64]| {
+            bits(vdev, offset, birth)
+                .into_iter()
+                .all(|bit| filter.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1))
+        };
+        has(&filters.now) || has(&filters.before)
+    }
+}
+
+/// The bits that stand for a block: where it was, and since when.
+fn bits(vdev: VdevId, offset: AllocOffset, birth: Txg) -> [usize; 3] {
+    let mut hash = offset.0 ^ u64::from(vdev.0) << 48;
+    for word in [birth.0, 0x9e37_79b9_7f4a_7c15] {
+        hash = (hash ^ hash >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(word);
+    }
+    hash ^= hash >> 29;
+    [hash, hash >> 21, hash >> 41].map(|part| part as usize % BITS)
+}
+
+impl Zio {
+    /// Writes good bytes over the copies that were found bad, if the pool is writable and the block is
+    /// in use.
+    pub(crate) fn heal(
+        &self,
+        tree: &VdevTree,
+        bad: &[(Extent, Vec<Fault>)],
+        data: &[u8],
+        how: &ReadPolicy<'_>,
+    ) {
+        let Some(writer) = self.writer() else { return };
+        for (at, faults) in bad.iter().filter(|(_, faults)| !faults.is_empty()) {
+            if how.every_copy || !writer.freed.may_have(at.vdev, at.offset, at.birth) {
+                tree.repair(at, data, faults);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_freed_is_known_and_little_else() {
+        let freed = Freed::new();
+        let block = |i: u64| (VdevId((i % 3) as u32), AllocOffset(i / 3 * 4096), Txg(i % 17));
+        let known = |i| {
+            let (vdev, offset, birth) = block(i);
+            freed.may_have(vdev, offset, birth)
+        };
+        assert!(!known(0));
+        // Three quarters of the first filter and half of the next.
+        let count = FULL as u64 * 3 / 2;
+        for i in 0..count {
+            let (vdev, offset, birth) = block(i);
+            freed.note(vdev, offset, birth);
+        }
+        assert!((0..count).step_by(101).all(known));
+        let others = 20_000;
+        let wrong = (count..count + others).filter(|i| known(*i)).count() as u64;
+        assert!(wrong < others / 15, "{wrong} of {others}");
+        let (vdev, offset, birth) = block(5);
+        let of_other_birth = (1000..2000).filter(|i| freed.may_have(vdev, offset, Txg(birth.0 + i))).count();
+        assert!(of_other_birth < 100, "the next block in the same place is another");
+    }
+}
