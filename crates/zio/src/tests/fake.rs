@@ -25,6 +25,8 @@ pub(super) enum Top {
     Single,
     Mirror(usize),
     Raidz(usize, u64),
+    /// Eight children, two of them spare, stripes of two and two.
+    Draid,
     Log,
     /// A removed one of 16 MiB; its mapping is to be set.
     Removed,
@@ -147,6 +149,7 @@ fn config(tops: &[Top], ashift: u64) -> (VdevNode, usize) {
             Top::Removed => ("indirect", 0, 0),
             Top::Mirror(n) => ("mirror", n, 0),
             Top::Raidz(n, nparity) => ("raidz", n, nparity),
+            Top::Draid => ("draid", 8, 2),
         };
         let mut list = if matches!(top, Top::Removed) {
             node(kind, id, 10 + id)
@@ -162,6 +165,11 @@ fn config(tops: &[Top], ashift: u64) -> (VdevNode, usize) {
         };
         if nparity > 0 {
             list.push("nparity", nparity);
+        }
+        if matches!(top, Top::Draid) {
+            list.push("draid_ndata", 2u64);
+            list.push("draid_nspares", 2u64);
+            list.push("draid_ngroups", 3u64);
         }
         if matches!(top, Top::Log) {
             list.push("is_log", 1u64);

@@ -23,7 +23,8 @@ fn sealed(bp: &BlockPtr, records: &[u8]) -> Vec<u8> {
 
 #[test]
 fn the_front_of_a_log_block_is_enough() {
-    for tops in [vec![Top::Single], vec![Top::Mirror(2), Top::Log], vec![Top::Raidz(4, 1)]] {
+    for tops in [vec![Top::Single], vec![Top::Mirror(2), Top::Log], vec![Top::Raidz(4, 1)], vec![Top::Draid]]
+    {
         let pool = Pool::new(&tops, 12);
         let identity = [11, 12, 54, 1];
         let bp = pool.zio.allocate_log_block(131_072, identity, &Tx(30)).unwrap();

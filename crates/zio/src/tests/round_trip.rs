@@ -35,6 +35,7 @@ fn shapes() -> Vec<(Vec<Top>, u64)> {
         (vec![Top::Mirror(2), Top::Mirror(3)], 12),
         (vec![Top::Raidz(4, 1), Top::Single], 9),
         (vec![Top::Raidz(5, 2)], 12),
+        (vec![Top::Draid, Top::Mirror(2)], 12),
     ]
 }
 
