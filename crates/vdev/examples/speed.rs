@@ -1,14 +1,15 @@
-//! How fast blocks come up from the leaves: `cargo run --release -p cenote-vdev --example speed [FOLDER]`.
+//! How fast blocks come up from the leaves and go down: `cargo run --release -p cenote-vdev --example speed [FOLDER]`.
 //!
 //! Makes images in FOLDER (default: the system's temporary folder) and reads blocks of 128 KiB
 //! through each layout with one and with four threads, without verifying: what is left is the cost
-//! of this crate and of the kernel.
+//! of this crate and of the kernel. Then writes batches of 1 MiB blocks one behind the other, with the
+//! processor time that takes.
 #![allow(clippy::disallowed_types, clippy::print_stdout)]
 
 use cenote_vdev::VdevTree;
 use cenote_vdev::device::Device;
-use cenote_vdev::device::file::{Access, FileDevice};
-use cenote_vdev::tree::Extent;
+use cenote_vdev::device::file::{Access, FileDevice, open_exclusive};
+use cenote_vdev::tree::{Extent, Write};
 use format::config::VdevNode;
 use format::uberblock::ReflowInfo;
 use format::{AllocOffset, NvList, NvValue, Psize, Txg, VdevGuid, VdevId};
@@ -78,6 +79,48 @@ fn measure(name: &str, folder: &Path, config: &VdevNode, width: u64, access: Acc
     }
 }
 
+/// Seconds of processor time of this process so far, the kernel's work for it included.
+fn processor_time() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    // 14th and 15th of the line, in hundredths.
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+fn measure_writing(name: &str, folder: &Path, config: &VdevNode, width: u64, access: Access, batch: usize) {
+    const LARGE: u64 = 1 << 20;
+    let leaves = config.leaves().map(|leaf| {
+        let path = folder.join(format!("{}", if leaf.guid.0 == 2 { 10 } else { leaf.guid.0 }));
+        (leaf.guid, open_exclusive(&path, access).expect("an image"))
+    });
+    let tree = VdevTree::open(config, &leaves.collect(), ReflowInfo::default()).expect("a tree");
+    let asize = tree.psize_to_asize(VdevId(0), Psize(LARGE), Txg(5)).expect("a size").0;
+    let count = (IMAGE - (8 << 20)) * width / asize;
+    // As a Vec of the caller comes: aligned to nothing in particular.
+    let blocks: Vec<Vec<u8>> = (0..batch).map(|i| vec![i as u8; LARGE as usize]).collect();
+    let extent = |i: u64| {
+        let offset = AllocOffset(i * asize);
+        Extent { vdev: VdevId(0), offset, psize: Psize(LARGE), birth: Txg(5) }
+    };
+    let (start, processor) = (Instant::now(), processor_time());
+    let all: Vec<u64> = (0..count).collect();
+    for places in all.chunks(batch) {
+        let writes: Vec<Write<'_>> =
+            places.iter().zip(&blocks).map(|(i, data)| Write { at: extent(*i), data }).collect();
+        assert!(tree.write_many(&writes).iter().all(Result::is_ok));
+    }
+    let written = start.elapsed().as_secs_f64();
+    tree.flush(&[VdevId(0)]).expect("flushed");
+    let (elapsed, processor) = (start.elapsed().as_secs_f64(), processor_time() - processor);
+    let gigabytes = (count * LARGE) as f64 / 1e9;
+    println!(
+        "write {name:20} {access:?} batches of {batch:2}: {:.2} GB/s, {:.2} with flush, {:.2} s processor per GB",
+        gigabytes / written,
+        gigabytes / elapsed,
+        processor / gigabytes
+    );
+}
+
 fn main() {
     let folder = std::env::args().nth(1).map_or_else(std::env::temp_dir, Into::into).join("vdev-speed");
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -91,6 +134,14 @@ fn main() {
         measure("mirror of 2", &folder, &config("mirror", 2, 0), 1, access, None);
         measure("raidz2 of 6", &folder, &config("raidz", 6, 2), 6, access, None);
         measure("raidz2 of 6, one missing", &folder, &config("raidz", 6, 2), 6, access, Some(11));
+    }
+    for access in [Access::Cached, Access::Direct] {
+        for batch in [1, 16] {
+            measure_writing("leaf", &folder, &config("file", 0, 0), 1, access, batch);
+            measure_writing("mirror of 2", &folder, &config("mirror", 2, 0), 1, access, batch);
+            measure_writing("raidz1 of 5", &folder, &config("raidz", 5, 1), 5, access, batch);
+            measure_writing("raidz2 of 6", &folder, &config("raidz", 6, 2), 6, access, batch);
+        }
     }
     std::fs::remove_dir_all(&folder).expect("removed");
 }
