@@ -273,6 +273,13 @@ impl Metaslab {
         self.free_bytes() >= bytes && !self.is_largest_exact.load(Relaxed)
     }
 
+    /// Whether there may be one, and no hint says otherwise. A hint names a power of two below the
+    /// length of the longest segment.
+    pub(super) fn is_likely_to_have(&self, bytes: u64) -> bool {
+        let hint = self.largest.load(Relaxed);
+        self.may_have(bytes) && (self.is_loaded() || hint == 0 || bytes / 2 <= hint)
+    }
+
     /// Whether its free space is in memory.
     pub(super) fn is_loaded(&self) -> bool {
         self.is_loaded.load(Relaxed)
@@ -288,9 +295,10 @@ impl Metaslab {
         self.is_unreadable.store(false, Relaxed);
     }
 
-    /// Segments in memory.
-    pub(super) fn segments(&self) -> usize {
-        self.lock().free.as_ref().map_or(0, |free| free.tree.segments())
+    /// Segments in memory, and the txg of the last change.
+    pub(super) fn segments(&self) -> (Txg, usize) {
+        let body = self.lock();
+        (body.changed, body.free.as_ref().map_or(0, |free| free.tree.segments()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Body> {

@@ -267,20 +267,19 @@ impl Allocator {
         }
         let first = self.first_position(group, want, copies, call.view);
         let mut failure = None;
-        for is_second_choice in [false, true] {
-            if is_second_choice && copies.is_empty() {
-                break;
-            }
-            for position in (0..count).map(|step| (first + step) % count) {
-                let index = group.tops[position];
-                let vdev = call.view.tops[index].vdev;
-                if copies.iter().any(|copy| copy.vdev == vdev) != is_second_choice {
-                    continue;
-                }
-                match self.allocate_on(index, pick, want, copies, call) {
-                    Ok(Some(dva)) => return Ok(Some((position, dva))),
-                    Ok(None) => {}
-                    Err(error) => failure = Some(error),
+        for is_last_resort in [false, true] {
+            for is_used in [false, true] {
+                for position in (0..count).map(|step| (first + step) % count) {
+                    let index = group.tops[position];
+                    let vdev = call.view.tops[index].vdev;
+                    if copies.iter().any(|copy| copy.vdev == vdev) != is_used {
+                        continue;
+                    }
+                    match self.allocate_on(index, (pick, is_last_resort), want, copies, call) {
+                        Ok(Some(dva)) => return Ok(Some((position, dva))),
+                        Ok(None) => {}
+                        Err(error) => failure = Some(error),
+                    }
                 }
             }
         }
@@ -298,7 +297,7 @@ impl Allocator {
     fn allocate_on(
         &self,
         index: usize,
-        pick: Pick,
+        (pick, is_last_resort): (Pick, bool),
         want: &Request,
         copies: &[Dva],
         call: &mut Call<'_>,
@@ -318,6 +317,7 @@ impl Allocator {
             source: &*self.source,
             embedded_log: pick == Pick::EmbeddedLog,
             near: near.map(|near| near.offset.0),
+            is_last_resort,
         };
         let offset = top
             .alloc(asize, &others[..count], &how)
@@ -431,9 +431,10 @@ impl Allocator {
     fn unload(&self, synced: Txg, max: usize) {
         let view = self.view();
         let loaded = view.tops.iter().flat_map(|top| &top.metaslabs).filter(|m| m.is_loaded());
-        let loaded: Vec<_> = loaded.map(|metaslab| (metaslab, metaslab.segments())).collect();
-        let mut total: usize = loaded.iter().map(|(_, segments)| segments).sum();
-        for (metaslab, segments) in loaded {
+        let mut loaded: Vec<_> = loaded.map(|metaslab| (metaslab.segments(), metaslab)).collect();
+        let mut total: usize = loaded.iter().map(|((_, segments), _)| segments).sum();
+        loaded.sort_by_key(|((changed, _), _)| *changed);
+        for ((_, segments), metaslab) in loaded {
             if total <= max {
                 break;
             }

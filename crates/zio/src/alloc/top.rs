@@ -4,9 +4,11 @@
 //! stay with a metaslab (the *active* one) until its longest segment has become a quarter of what
 //! it was: a txg is written in few places, and the best metaslab is not asked for at every block.
 //!
-//! What is known of a metaslab that was never loaded are hints, and these may be wrong: metaslabs
-//! that should have room by their longest segment are tried first, then those that have enough free
-//! bytes in all.
+//! What is known of a metaslab that was never loaded are hints, and these may be wrong. Metaslabs
+//! that should have room by their longest segment are tried first, then those of which that is not
+//! known; those that have only enough free bytes in all, when no vdev has anything better. As all
+//! space maps of a full pool would have to be read for each large block, that is done for small
+//! ones, which cannot be cut into smaller pieces, and now and then for others.
 
 use super::metaslab::{Counters, Kind, Known, Metaslab, Place};
 use super::{AllocClass, Ledger, LoadError, MetaslabHint, SpaceSource, TopSpace};
@@ -29,6 +31,10 @@ const ENOUGH_FOR_SMALL: u64 = 256 << 10;
 pub(super) const EMBEDDED_LOG_METASLABS: usize = 64;
 /// Copies of a block.
 const COPIES_MAX: usize = 3;
+/// Up to this many bytes, any metaslab that might have room is tried.
+const THOROUGH_BYTES: u64 = 64 << 10;
+/// For larger blocks, how many metaslabs of a vdev are read in one txg against what hints say.
+const DOUBTFUL_LOADS: u64 = 4;
 
 /// What a request comes with, besides the vdev.
 #[derive(Clone, Copy)]
@@ -40,6 +46,19 @@ pub(super) struct Want<'a> {
     pub(super) embedded_log: bool,
     /// Offset to be near to, if any.
     pub(super) near: Option<u64>,
+    /// Nobody has room by what is known; hints may be wrong.
+    pub(super) is_last_resort: bool,
+}
+
+/// What makes one think that a metaslab has room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// Its longest segment.
+    Known,
+    /// Enough is free, and the longest segment is not known.
+    Likely,
+    /// Enough is free.
+    Doubtful,
 }
 
 /// A top-level vdev.
@@ -57,6 +76,8 @@ pub(super) struct Top {
     pub(super) metaslabs: Vec<Arc<Metaslab>>,
     /// The metaslab set aside for the intent log.
     pub(super) log_metaslab: Option<usize>,
+    /// Txg and, in the low 8 bits, metaslabs read in it against what hints say.
+    doubtful: AtomicU64,
     /// By copy and kind: 0, or 1 + (index << 8) + log2 of its longest segment when chosen.
     active: [AtomicU64; COPIES_MAX * 2],
 }
@@ -97,6 +118,7 @@ impl Top {
             counters,
             metaslabs,
             log_metaslab,
+            doubtful: AtomicU64::new(0),
             active: Default::default(),
         }
     }
@@ -107,6 +129,7 @@ impl Top {
             is_allocating,
             counters: Arc::clone(&self.counters),
             metaslabs: self.metaslabs.clone(),
+            doubtful: AtomicU64::new(0),
             active: Default::default(),
             ..*self
         }
@@ -176,20 +199,25 @@ impl Top {
         let kind = Kind::of(bytes);
         let slot = others.len().min(COPIES_MAX - 1) * 2 + kind as usize;
         if !want.embedded_log
+            && !want.is_last_resort
             && let Some(at) = self.alloc_known(bytes, kind, slot, others, want)
         {
             return Ok(Some(at));
         }
+        let near_enough: &[Nearness] = match others {
+            [] => &[Nearness::Same],
+            _ => &[Nearness::Far, Nearness::Apart, Nearness::Same],
+        };
+        let trusted: &[Trust] = match want.is_last_resort {
+            false => &[Trust::Known, Trust::Likely],
+            true => &[Trust::Doubtful],
+        };
         let mut failure = None;
-        let nearest = if others.is_empty() { Nearness::Same } else { Nearness::Far };
-        for nearness in [Nearness::Far, Nearness::Apart, Nearness::Same] {
-            if nearness < nearest {
-                continue;
-            }
-            for guess in [false, true] {
+        for nearness in near_enough {
+            for trust in trusted {
                 // Each turn finds room, or learns that a metaslab has less than was thought.
                 for _ in 0..=self.metaslabs.len() {
-                    let Some(index) = self.best(bytes, nearness, guess, others, want) else { break };
+                    let Some(index) = self.best(bytes, *nearness, *trust, others, want) else { break };
                     match self.alloc_in(index, bytes, kind, others, want) {
                         Ok(Some(at)) => {
                             self.activate(slot, index);
@@ -202,6 +230,17 @@ impl Top {
             }
         }
         failure.map_or(Ok(None), Err)
+    }
+
+    /// Whether a metaslab may be read although hints say that it has no room for so many bytes.
+    fn may_doubt(&self, bytes: u64, txg: Txg) -> bool {
+        if bytes <= THOROUGH_BYTES {
+            return true;
+        }
+        let before = self.doubtful.load(Relaxed);
+        let count = if before >> 8 == txg.0 { before & 0xff } else { 0 };
+        self.doubtful.store(txg.0 << 8 | (count + 1).min(DOUBTFUL_LOADS), Relaxed);
+        count < DOUBTFUL_LOADS
     }
 
     /// From the metaslab that the caller would like, or the active one.
@@ -265,25 +304,28 @@ impl Top {
     }
 
     /// The best metaslab: long segments, in memory already, emptier by eighths, further in front.
-    /// With `guess`, among those whose longest segment is not known.
     fn best(
         &self,
         bytes: u64,
         nearness: Nearness,
-        guess: bool,
+        trust: Trust,
         others: &[u64],
         want: &Want<'_>,
     ) -> Option<usize> {
-        let fits = |metaslab: &Metaslab| {
-            if guess { metaslab.may_have(bytes) } else { metaslab.largest() >= bytes }
+        let fits = |metaslab: &Metaslab| match trust {
+            Trust::Known => metaslab.largest() >= bytes,
+            Trust::Likely => metaslab.is_likely_to_have(bytes),
+            Trust::Doubtful => metaslab.may_have(bytes),
         };
-        self.usable(want.embedded_log)
+        let best = self
+            .usable(want.embedded_log)
             .filter(|(_, metaslab)| fits(metaslab) && self.nearness(metaslab, others) <= nearness)
             .max_by_key(|(index, metaslab)| {
                 let eighths = metaslab.free_bytes() / (metaslab.size / 8).max(1);
                 (length_class(metaslab), metaslab.is_loaded(), eighths, Reverse(*index))
             })
-            .map(|(index, _)| index)
+            .map(|(index, _)| index)?;
+        (trust != Trust::Doubtful || self.may_doubt(bytes, want.txg)).then_some(best)
     }
 
     fn active(&self, slot: usize) -> Option<usize> {

@@ -324,3 +324,47 @@ fn vdevs_are_added_grow_and_go() {
     assert_eq!(lab.alloc.totals(AllocClass::Normal).size, 5 * M);
     assert!((0..23).all(|_| lab.allocate(128 << 10, 1, 5).is_ok()));
 }
+
+/// Sixteen metaslabs in which no two free sectors are neighbours.
+fn fragmented() -> Lab {
+    let hint = MetaslabHint { allocated: M / 2, largest_free: 4096, never_used: false };
+    let lab = Lab::with_hints(&[single(20, 16)], |spec| vec![hint; spec.metaslabs as usize]);
+    for (at, free) in lab.disk.synced.lock().unwrap().iter_mut() {
+        *free = (0..128).map(|i| at.1 * M + i * 8192..at.1 * M + i * 8192 + 4096).collect();
+    }
+    lab
+}
+
+#[test]
+fn large_blocks_do_not_make_all_space_maps_be_read() {
+    let lab = fragmented();
+    for txg in [5, 6] {
+        for _ in 0..20 {
+            assert!(matches!(
+                lab.allocate(128 << 10, 1, txg),
+                Err(AllocError::NoSpace { largest: Psize(4096), .. })
+            ));
+        }
+    }
+    assert_eq!(lab.disk.loads.lock().unwrap().len(), 8);
+    for _ in 0..16 * 128 {
+        lab.one(4096, 7);
+    }
+    assert!(lab.allocate(4096, 1, 7).is_err());
+    assert_eq!(lab.disk.loads.lock().unwrap().len(), 16);
+}
+
+#[test]
+fn hints_that_are_too_low_are_found_out() {
+    let hint = MetaslabHint { allocated: 0, largest_free: 4096, never_used: false };
+    let lab = Lab::with_hints(&[single(20, 16)], |_| vec![hint; 16]);
+    for _ in 0..4 * 8 {
+        lab.one(128 << 10, 5);
+    }
+    assert!(lab.allocate(128 << 10, 1, 5).is_err(), "enough has been read for one txg");
+    lab.sync(5, "");
+    for _ in 0..4 * 8 {
+        lab.one(128 << 10, 6);
+    }
+    assert_eq!(lab.disk.loads.lock().unwrap().len(), 8);
+}

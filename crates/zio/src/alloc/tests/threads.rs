@@ -1,9 +1,12 @@
 //! Many threads at once.
 
-use super::{Lab, Shape, Spec, Tx};
-use crate::alloc::{AllocClass, AllocError};
-use format::Dva;
-use std::sync::Mutex;
+use super::{Lab, Shape, Spec, Tx, dva, normal, top_space, tree};
+use crate::alloc::{AllocClass, AllocError, Allocator, MetaslabHint, Request, SpaceSource};
+use format::{Dva, VdevId};
+use std::error::Error;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use vdev::env::Random;
 use vdev::tree::RangeSet;
 
@@ -55,4 +58,43 @@ fn work(lab: &Lab, kept: &Mutex<Vec<Dva>>, txg: u64, seed: u64) {
         }
     }
     kept.lock().unwrap().extend(mine);
+}
+
+/// Reading the free space of vdev 0 takes until the test says so.
+struct Slow {
+    started: Mutex<Sender<()>>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl SpaceSource for Slow {
+    fn free_space(&self, vdev: VdevId, _: u64) -> Result<RangeSet, Box<dyn Error + Send + Sync>> {
+        if vdev == VdevId(0) {
+            self.started.lock().unwrap().send(())?;
+            self.go_on.lock().unwrap().recv_timeout(Duration::from_secs(60))?;
+        }
+        Ok(std::iter::once(0..1 << 20).collect())
+    }
+}
+
+#[test]
+fn others_are_served_while_a_metaslab_is_read() {
+    let spec = Spec::new(Shape::Single, 12, 20, 1);
+    let specs = [spec, spec];
+    let ((started, has_started), (go_on, may_go_on)) = (channel(), channel());
+    let source = Slow { started: Mutex::new(started), go_on: Mutex::new(may_go_on) };
+    let hint = MetaslabHint { largest_free: 1 << 20, ..MetaslabHint::default() };
+    let tops = (0..2).map(|id| top_space(id, &spec, vec![hint])).collect();
+    let alloc = Allocator::new(tree(&specs), tops, Arc::new(source));
+    let on = |vdev| {
+        let want = Request { near: Some(dva(vdev, 0, 4096)), ..normal(4096, 1) };
+        alloc.allocate(&want, &Tx(5)).expect("room")[0].vdev
+    };
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| on(0));
+        has_started.recv_timeout(Duration::from_secs(60)).expect("reading starts");
+        assert_eq!(on(1), VdevId(1));
+        assert_eq!(alloc.totals(AllocClass::Normal).size, 2 << 20);
+        go_on.send(()).expect("the reader waits");
+        assert_eq!(slow.join().expect("no panic"), VdevId(0));
+    });
 }
