@@ -71,12 +71,12 @@ impl PoolConfig {
             push_unless_0(&mut list, "is_spare", self.is_spare.into());
             push_unless_0(&mut list, "is_log", self.is_log.into());
         }
-        push_some(&mut list, "split_guid", self.split_guid.map(|guid| guid.0));
         if !self.hole_array.is_empty() {
             let holes: Vec<u64> = self.hole_array.iter().map(|id| id.0.into()).collect();
             list.push("hole_array", holes);
         }
         push_some(&mut list, "vdev_children", self.vdev_children.map(u64::from));
+        push_some(&mut list, "split_guid", self.split_guid.map(|guid| guid.0));
         list.push("vdev_tree", self.vdev_tree.to_nvlist(form));
         let features: NvList =
             self.features_for_read.iter().map(|name| (name.as_str(), NvValue::Boolean)).collect();
