@@ -5,12 +5,13 @@
 //! one, are opened through a window on their partition.
 //!
 //! # What always holds
-//! - Devices are opened for reading only and none is kept open that holds no label.
+//! - Devices are opened for reading only and none is kept open that holds no label. For writing those
+//!   that are needed are opened again ([`Found::open_exclusive`]).
 //! - What is not a leaf is passed over after a few small reads; what is one and damaged, or cannot be
 //!   opened, is listed as a problem.
 //! - The result does not depend on the timing of the threads: leaves are in the order of the search.
 
-use crate::device::file::{Access, FileDevice};
+use crate::device::file::{self, Access, FileDevice};
 use crate::device::window::WindowDevice;
 use crate::device::{Device, DeviceError};
 use crate::env::Env;
@@ -59,6 +60,10 @@ impl Found {
     /// its top-level vdev, unless a leaf has that guid itself: when the last sibling is detached, the
     /// leaf takes that guid over, and its label may not say so yet.
     pub fn devices(&self) -> HashMap<VdevGuid, Arc<dyn Device>> {
+        self.by_guid().into_iter().map(|(guid, leaf)| (guid, Arc::clone(&leaf.device))).collect()
+    }
+
+    fn by_guid(&self) -> HashMap<VdevGuid, &Leaf> {
         let mut best: HashMap<VdevGuid, (&Leaf, Txg)> = HashMap::new();
         let mut offer = |guid: VdevGuid, leaf, txg| {
             if best.get(&guid).is_none_or(|(_, known)| *known < txg) {
@@ -73,7 +78,50 @@ impl Found {
             let top = config.top_guid.filter(|top| !own.contains(top));
             top.into_iter().for_each(|guid| offer(guid, leaf, config.txg));
         }
-        best.into_iter().map(|(guid, (leaf, _))| (guid, Arc::clone(&leaf.device))).collect()
+        best.into_iter().map(|(guid, (leaf, _))| (guid, leaf)).collect()
+    }
+
+    /// Opens leaves for writing, alone: those of [`Found::devices`] that `is_wanted` tells, by the same
+    /// guids. Several partitions of one disk share it.
+    pub fn open_exclusive(&self, is_wanted: impl Fn(&Leaf) -> bool, access: Access) -> Exclusive {
+        let mut disks: HashMap<&Path, Result<Arc<dyn Device>, DeviceError>> = HashMap::new();
+        let mut opened = Exclusive::default();
+        let mut leaves: Vec<(VdevGuid, &Leaf)> = self.by_guid().into_iter().collect();
+        leaves.sort_by_key(|(guid, leaf)| (&leaf.path, *guid));
+        for (guid, leaf) in leaves.into_iter().filter(|(_, leaf)| is_wanted(leaf)) {
+            let disk = disks.entry(&leaf.path).or_insert_with(|| file::open_exclusive(&leaf.path, access));
+            match disk.clone().and_then(|disk| leaf.on(disk)) {
+                Ok(device) => {
+                    opened.devices.insert(guid, device);
+                }
+                Err(error) => opened.failures.push((guid, leaf.path.clone(), error)),
+            }
+        }
+        opened
+    }
+}
+
+/// Leaves that were opened for writing.
+#[derive(Debug, Default)]
+pub struct Exclusive {
+    /// Their devices, for [`crate::VdevTree::open`].
+    pub devices: HashMap<VdevGuid, Arc<dyn Device>>,
+    /// What could not be opened; [`DeviceError::Busy`] if somebody else uses it.
+    pub failures: Vec<(VdevGuid, PathBuf, DeviceError)>,
+}
+
+impl Leaf {
+    /// The leaf on another handle of its disk. Fails with [`DeviceError::Gone`] if it is no longer there:
+    /// the path may lead elsewhere by now.
+    fn on(&self, disk: Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> {
+        let device = if self.in_partition {
+            let start = self.device.raw_target().ok_or(DeviceError::Gone)?.base();
+            Arc::new(WindowDevice::new(disk, start, self.device.size())?)
+        } else {
+            disk
+        };
+        let is_same = label::probe(&*device).guid() == self.probe.guid();
+        if is_same { Ok(device) } else { Err(DeviceError::Gone) }
     }
 }
 

@@ -2,15 +2,17 @@
 #![allow(clippy::disallowed_types)] // images are made here
 
 use cenote_vdev::VdevTree;
-use cenote_vdev::device::Device;
+use cenote_vdev::device::file::Access;
+use cenote_vdev::device::{Device, DeviceError};
 use cenote_vdev::label::{self, LabelProblem, Probe};
+use cenote_vdev::label_write;
 use cenote_vdev::scan::{Found, Search};
 use cenote_vdev::tree::{Extent, FaultKind, VdevState};
 use codec::checksum;
 use format::config::{PoolState, VdevKind, VdevNode};
 use format::uberblock::Uberblock;
-use format::{NvList, NvValue, Txg};
-use std::collections::BTreeMap;
+use format::{DeviceOffset, NvList, NvValue, Txg};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use testkit::Fixture;
@@ -143,6 +145,36 @@ fn whole_disks_are_opened_through_their_partition() {
     assert!(found.leaves.iter().all(|leaf| leaf.in_partition && leaf.probe.configs.len() == 4));
     let config = found.leaves[0].probe.newest_config().unwrap();
     assert!(config.vdev_tree.leaves().all(|leaf| leaf.whole_disk && leaf.kind == VdevKind::Disk));
+}
+
+#[test]
+fn leaves_are_opened_for_writing_by_one_at_a_time() {
+    for name in ["wholedisk", "mirror"] {
+        let scratch = Fixture::open(name).scratch();
+        let found = scan(scratch.dir());
+        let first = found.open_exclusive(|_| true, Access::Auto);
+        assert_eq!(first.failures, []);
+        let guids: BTreeSet<_> = found.devices().into_keys().collect();
+        assert_eq!(first.devices.keys().copied().collect::<BTreeSet<_>>(), guids);
+        for (guid, device) in &first.devices {
+            assert!(!device.is_read_only());
+            let place = device.size() - (3 << 20);
+            device.write_at(&[7; 4096], DeviceOffset(place)).unwrap();
+            let mut read = [0; 4096];
+            found.devices()[guid].read_at(&mut read, DeviceOffset(place)).unwrap();
+            assert_eq!(read, [7; 4096]);
+        }
+        let second = found.open_exclusive(|_| true, Access::Auto);
+        assert!(second.devices.is_empty());
+        assert!(second.failures.iter().all(|(_, _, error)| *error == DeviceError::Busy));
+        drop(first);
+        // Not what was found any more.
+        let gone = found.leaves[0].probe.guid().unwrap();
+        label_write::clear(&**found.open_exclusive(|_| true, Access::Auto).devices.get(&gone).unwrap())
+            .unwrap();
+        let third = found.open_exclusive(|leaf| leaf.probe.guid() == Some(gone), Access::Cached);
+        assert!(third.failures.iter().any(|(guid, _, error)| (*guid, error) == (gone, &DeviceError::Gone)));
+    }
 }
 
 /// A disk with an MBR whose partitions hold these files one after the other, 1 MiB apart.

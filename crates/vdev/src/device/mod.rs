@@ -160,6 +160,13 @@ pub struct RawTarget<'a> {
     memory_align: usize,
 }
 
+impl RawTarget<'_> {
+    /// Where the device starts in the file.
+    pub(crate) fn base(&self) -> DeviceOffset {
+        DeviceOffset(self.base)
+    }
+}
+
 /// Random access to the bytes of one leaf.
 pub trait Device: Send + Sync + Debug {
     /// Bytes of the device; does not change while it is open.
