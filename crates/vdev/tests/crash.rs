@@ -171,3 +171,41 @@ fn raidz() {
 fn single() {
     cut_everywhere(&Shape::Leaf);
 }
+
+/// What `flush` acknowledged is there, whichever thread's flush it was that wrote it.
+#[test]
+fn flushes_of_several_threads() {
+    for cut in [50, 333, 700, 1500] {
+        let power = Power::new();
+        let shape = Shape::raidz(3, 1);
+        let disks: Vec<Arc<SimDisk>> =
+            (0..3).map(|i| Arc::new(SimDisk::powered(SIZE, i, Arc::clone(&power)))).collect();
+        let tree = tree(&shape, &disks);
+        power.cut_after(cut);
+        let durable: Vec<Extent> = std::thread::scope(|scope| {
+            let work = |thread: u64| -> Vec<Extent> {
+                let mut done = Vec::new();
+                for i in 0.. {
+                    let at = extent((thread * 1000 + i) * 8192, 1000 + i, 7);
+                    let block = vec![(thread * 31 + i) as u8; at.psize.0 as usize];
+                    if tree.write(&at, &block).is_err() || tree.flush(&[VdevId(0)]).is_err() {
+                        return done;
+                    }
+                    done.push(at);
+                }
+                done
+            };
+            let threads: Vec<_> = (0..6).map(|thread| scope.spawn(move || work(thread))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let found: Vec<Arc<SimDisk>> =
+            disks.iter().map(|disk| Arc::new(disk.power_on_after(Fate::Lost, 1, Power::new()))).collect();
+        let after = self::tree(&shape, &found);
+        assert!(!durable.is_empty());
+        for at in durable {
+            let (thread, i) = (at.offset.0 / 8192 / 1000, at.offset.0 / 8192 % 1000);
+            let right = |bytes: &[u8]| bytes.iter().all(|byte| *byte == (thread * 31 + i) as u8);
+            assert!(after.read(&at, &right).data.is_ok(), "cut at {cut}: {at:?}");
+        }
+    }
+}
