@@ -16,6 +16,7 @@
 pub mod arc;
 mod error;
 pub mod live;
+pub mod log;
 mod object;
 mod objset;
 mod room;

@@ -122,6 +122,8 @@ pub(crate) struct Overlay {
     pub(crate) spill: Spill,
     /// The object was freed.
     pub(crate) is_freed: bool,
+    /// Pointers that were put into the object and overwritten again before they were part of its tree.
+    pub(crate) displaced: Vec<BlockPtr>,
 }
 
 impl Overlay {
@@ -132,6 +134,31 @@ impl Overlay {
         });
         let spill = if let Spill::Data(bytes) = &self.spill { bytes.len() as u64 } else { 0 };
         blocks.sum::<u64>() + spill
+    }
+
+    /// Replaces what is known of a block. Returns the bytes of the buffer that is no longer held.
+    pub(crate) fn insert(&mut self, blkid: u64, leaf: Leaf) -> u64 {
+        let old = self.blocks.insert(blkid, leaf);
+        self.forget(old)
+    }
+
+    /// Forgets what is known of a block. Returns the bytes of the buffer that is no longer held.
+    pub(crate) fn remove(&mut self, blkid: u64) -> u64 {
+        let old = self.blocks.remove(&blkid);
+        self.forget(old)
+    }
+
+    fn forget(&mut self, leaf: Option<Leaf>) -> u64 {
+        match leaf {
+            Some(Leaf::Data(bytes)) => bytes.len() as u64,
+            Some(Leaf::Pointer(bp)) => {
+                if !bp.is_hole() && !bp.is_embedded() {
+                    self.displaced.push(bp);
+                }
+                0
+            }
+            None => 0,
+        }
     }
 
     pub(crate) fn dirty_bytes(&self) -> u64 {

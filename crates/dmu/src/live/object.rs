@@ -275,10 +275,7 @@ impl LiveObject {
         let added = self.change(tx, |inner| {
             let size = bytes.len() as u64;
             inner.header.maxblkid = inner.header.maxblkid.max(blkid.0);
-            match inner.open.blocks.insert(blkid.0, Leaf::Data(Arc::new(bytes))) {
-                Some(Leaf::Data(_)) => 0,
-                _ => size,
-            }
+            size - inner.open.insert(blkid.0, Leaf::Data(Arc::new(bytes))).min(size)
         });
         self.set.meter.add(tx.txg(), added);
         Ok(())
@@ -315,8 +312,8 @@ impl LiveObject {
             inner.header.maxblkid = inner.header.maxblkid.max(blkid.0);
             let is_held = matches!(inner.open.blocks.get(&blkid.0), Some(Leaf::Data(_)));
             if !is_held {
-                let bytes = base.map_or_else(|| Arc::new(vec![0; size]), |bytes| bytes);
-                inner.open.blocks.insert(blkid.0, Leaf::Data(bytes));
+                let bytes = base.unwrap_or_else(|| Arc::new(vec![0; size]));
+                inner.open.insert(blkid.0, Leaf::Data(bytes));
             } else {
                 // The clone would make the next line copy what nobody else holds.
                 drop(base);
@@ -369,10 +366,7 @@ impl LiveObject {
     pub fn assign_block(&self, blkid: BlockId, bp: BlockPtr, tx: &dyn AllocTx) {
         let dropped = self.change(tx, |inner| {
             inner.header.maxblkid = inner.header.maxblkid.max(blkid.0);
-            match inner.open.blocks.insert(blkid.0, Leaf::Pointer(bp)) {
-                Some(Leaf::Data(bytes)) => bytes.len() as u64,
-                _ => 0,
-            }
+            inner.open.insert(blkid.0, Leaf::Pointer(bp))
         });
         self.set.meter.sub(tx.txg(), dropped);
     }
@@ -425,12 +419,11 @@ impl LiveObject {
                 Some(block) => {
                     let mut bytes = block.bytes().to_vec();
                     bytes.resize(size as usize, 0);
-                    inner.open.blocks.insert(0, Leaf::Data(Arc::new(bytes)));
-                    size
+                    size - inner.open.insert(0, Leaf::Data(Arc::new(bytes))).min(size)
                 }
                 // A hole of the old size must not be read as one of the new.
                 None => {
-                    inner.open.blocks.remove(&0);
+                    inner.open.remove(0);
                     inner.open.freed.insert(0..1);
                     0
                 }
@@ -496,9 +489,11 @@ impl LiveObject {
     pub(crate) fn free_all(&self, tx: &dyn AllocTx) -> u64 {
         let (dropped, slots) = self.change(tx, |inner| {
             let dropped = inner.open.dirty_bytes();
+            inner.open.drop_blocks(0..u64::MAX);
             let mut freed = zio::RangeSet::new();
             freed.insert(0..u64::MAX);
-            inner.open = Overlay { freed, is_freed: true, spill: Spill::Drop, ..Overlay::default() };
+            let displaced = std::mem::take(&mut inner.open.displaced);
+            inner.open = Overlay { freed, is_freed: true, spill: Spill::Drop, displaced, ..Overlay::default() };
             inner.exists = false;
             (dropped, u64::from(inner.header.extra_slots) + 1)
         });
@@ -513,9 +508,7 @@ impl Overlay {
         let ids: Vec<u64> = self.blocks.range(range).map(|(blkid, _)| *blkid).collect();
         let mut dropped = 0;
         for id in ids {
-            if let Some(Leaf::Data(bytes)) = self.blocks.remove(&id) {
-                dropped += bytes.len() as u64;
-            }
+            dropped += self.remove(id);
         }
         dropped
     }

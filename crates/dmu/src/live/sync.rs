@@ -93,6 +93,10 @@ impl LiveSet {
         for job in jobs {
             job.edit.killed.iter().for_each(|bp| ledger.killed(bp));
             job.edit.born.iter().for_each(|bp| ledger.born(bp));
+            for bp in &job.frozen.overlay.displaced {
+                ledger.born(bp);
+                ledger.killed(bp);
+            }
             let mut inner = job.cell.lock();
             let flags = job.new.as_ref().map_or(0, |dnode| dnode.flags);
             inner.header.flags |= flags & !format::dnode::FLAG_SPILL;

@@ -1,0 +1,229 @@
+//! Writing the chain of log blocks (docs/on-disk/24-zil.md, section 5).
+
+use super::pending::{Itx, Pending};
+use super::{IntentLog, Writer, lock};
+use crate::DmuError;
+use codec::checksum::write_zil;
+use format::zil::{Body, CHAIN_SIZE, Chain, Record, WRITE_UNIT};
+use format::{BlockPtr, Checksum, Endian, ObjectId, Txg};
+use std::collections::VecDeque;
+use zio::{AllocTx, ZioError};
+
+/// Largest block of a log.
+const BLOCK_MAX: usize = 128 << 10;
+/// Bytes of a write record before its data.
+const WRITE_HEADER: usize = 192;
+/// Most data in one write record.
+const DATA_MAX: usize = BLOCK_MAX - CHAIN_SIZE - WRITE_HEADER - 8;
+
+/// Why the log could not be written. The txgs have to do then.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogError {
+    #[error(transparent)]
+    Zio(#[from] ZioError),
+    #[error(transparent)]
+    Tx(#[from] crate::live::TxError),
+    #[error(transparent)]
+    Dmu(#[from] DmuError),
+    #[error("a record of {0} bytes")]
+    TooLarge(usize),
+}
+
+/// A block that was written.
+#[derive(Debug)]
+struct Written {
+    bp: BlockPtr,
+    allocated: Txg,
+    /// The newest txg that a record in it belongs to.
+    newest: Txg,
+}
+
+/// The chain as far as it exists.
+#[derive(Debug, Default)]
+pub(crate) struct ChainState {
+    written: VecDeque<Written>,
+    /// The block at the end: allocated, reachable, not written.
+    current: Option<(BlockPtr, Txg)>,
+    /// There is a chain of ours, and the head of the set must follow it.
+    pub(crate) is_started: bool,
+    /// With the sync of this txg the head that an import found is dropped.
+    pub(crate) forget_head: Option<Txg>,
+}
+
+impl ChainState {
+    /// The block that the head must point to.
+    pub(crate) fn head(&self) -> Option<BlockPtr> {
+        self.written.front().map(|block| block.bp).or(self.current.map(|(bp, _)| bp))
+    }
+
+    /// Takes out the blocks that no txg after `txg` needs.
+    pub(crate) fn trim(&mut self, txg: Txg) -> Vec<BlockPtr> {
+        let mut freed = Vec::new();
+        while let Some(block) = self.written.pop_front_if(|block| block.allocated <= txg && block.newest <= txg)
+        {
+            freed.push(block.bp);
+        }
+        freed
+    }
+
+    /// Gives up the whole chain.
+    pub(crate) fn abandon(&mut self) -> Vec<BlockPtr> {
+        let current = self.current.take().map(|(bp, _)| bp);
+        self.is_started = false;
+        self.written.drain(..).map(|block| block.bp).chain(current).collect()
+    }
+}
+
+/// An encoded record and its txg.
+struct Encoded {
+    txg: Txg,
+    bytes: Vec<u8>,
+}
+
+impl IntentLog {
+    /// Writes records and makes them durable.
+    pub(super) fn write(&self, writer: &mut Writer, batch: Vec<Itx>) -> Result<(), LogError> {
+        if lock(&self.chain).current.is_none() {
+            return self.start();
+        }
+        let mut records: VecDeque<Encoded> = VecDeque::with_capacity(batch.len());
+        for itx in batch {
+            self.encode(writer, itx, &mut records)?;
+        }
+        let total: usize = records.iter().map(|record| record.bytes.len()).sum();
+        writer.recent[writer.at % writer.recent.len()] = total;
+        writer.at += 1;
+        while !records.is_empty() {
+            if let Err(error) = self.write_block(writer, &mut records) {
+                // What cannot be continued is given up when the txgs have caught up.
+                self.give_up();
+                return Err(error);
+            }
+        }
+        self.set.store().zio().flush_written()?;
+        Ok(())
+    }
+
+    /// Starts a chain. Its head is on disk when this returns, and with it every change so far.
+    fn start(&self) -> Result<(), LogError> {
+        let env = self.set.store().env();
+        let identity = [env.random(), env.random(), self.set.number(), 1];
+        let tx = self.txgs.begin_now()?;
+        let bp = self.set.store().zio().allocate_log_block(WRITE_UNIT as u64, identity, &tx)?;
+        {
+            let mut chain = lock(&self.chain);
+            chain.current = Some((bp, tx.txg()));
+            chain.is_started = true;
+        }
+        self.set.mark_root(tx.txg());
+        let txg = tx.txg();
+        drop(tx);
+        self.txgs.wait_synced(txg)?;
+        Ok(())
+    }
+
+    /// The end of the chain is lost: a new one begins when its blocks are no longer needed.
+    fn give_up(&self) {
+        let mut chain = lock(&self.chain);
+        if let Some((bp, allocated)) = chain.current.take() {
+            // Unwritten, but freed like the others, when its txg is on disk.
+            chain.written.push_back(Written { bp, allocated, newest: allocated });
+        }
+    }
+
+    fn encode(&self, writer: &mut Writer, itx: Itx, out: &mut VecDeque<Encoded>) -> Result<(), LogError> {
+        let txg = itx.txg;
+        let mut add = |body: Body| {
+            writer.seq += 1;
+            let record = Record { case_insensitive: false, txg, seq: writer.seq, body };
+            let bytes = record.encode(Endian::Little);
+            if bytes.len() > BLOCK_MAX - CHAIN_SIZE {
+                return Err(LogError::TooLarge(bytes.len()));
+            }
+            out.push_back(Encoded { txg, bytes });
+            Ok(())
+        };
+        let (object, offset, length, data) = match itx.body {
+            Pending::Body(body) => return add(body),
+            Pending::Write { object, offset, length, data } => (object, offset, length, data),
+        };
+        let mut done = 0;
+        while done < length || (length == 0 && done == 0) {
+            let len = (length - done).min(DATA_MAX as u64);
+            let part = match &data {
+                Some(data) => data.get(done as usize..(done + len) as usize).unwrap_or(&[]).to_vec(),
+                None => match self.contents(object, offset + done, len)? {
+                    Some(part) => part,
+                    None => return Ok(()),
+                },
+            };
+            add(Body::Write { object, offset: offset + done, length: len, bp: BlockPtr::HOLE, data: Some(part) })?;
+            done += len.max(1);
+        }
+        Ok(())
+    }
+
+    /// What a file holds now; `None` if it is gone, and needs no record.
+    fn contents(&self, object: ObjectId, offset: u64, len: u64) -> Result<Option<Vec<u8>>, LogError> {
+        match self.set.object(object) {
+            Ok(object) => {
+                let mut bytes = vec![0; len as usize];
+                object.read_at(offset, &mut bytes)?;
+                Ok(Some(bytes))
+            }
+            Err(DmuError::NoObject { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Fills the block at the end of the chain with as many records as fit, and allocates the next.
+    fn write_block(&self, writer: &Writer, records: &mut VecDeque<Encoded>) -> Result<(), LogError> {
+        let Some((bp, allocated)) = lock(&self.chain).current else {
+            return Err(LogError::TooLarge(0));
+        };
+        let room = bp.lsize().0 as usize;
+        let mut block = vec![0; CHAIN_SIZE];
+        let mut newest = Txg(0);
+        while let Some(record) = records.pop_front_if(|record| block.len() + record.bytes.len() <= room) {
+            block.extend_from_slice(&record.bytes);
+            newest = newest.max(record.txg);
+        }
+        let nused = block.len();
+        block.resize(nused.next_multiple_of(WRITE_UNIT), 0);
+        let [guid0, guid1, objset, seq] = bp.checksum().0;
+        // Held until the block is written: the txg that makes the next block's space allocated for good must
+        // not be on disk while nothing leads there.
+        let tx = self.txgs.begin_now()?;
+        let zio = self.set.store().zio();
+        let size = next_size(writer, records);
+        let next = zio.allocate_log_block(size as u64, [guid0, guid1, objset, seq + 1], &tx)?;
+        let chain = Chain { next, nused: nused as u64, checksum: Checksum([0; 4]), order: Endian::Little };
+        block[..CHAIN_SIZE].copy_from_slice(&chain.encode());
+        assert!(write_zil(&bp, &mut block, None), "a log block that its pointer does not describe");
+        if let Err(error) = zio.write_log_block(&bp, &block) {
+            zio.free(&next, &tx)?;
+            return Err(error.into());
+        }
+        {
+            let mut chain = lock(&self.chain);
+            chain.written.push_back(Written { bp, allocated, newest });
+            chain.current = Some((next, tx.txg()));
+        }
+        self.set.mark_root(tx.txg());
+        drop(tx);
+        Ok(())
+    }
+}
+
+/// How large the next block should be: for what is left, else for what commits lately needed.
+fn next_size(writer: &Writer, records: &VecDeque<Encoded>) -> usize {
+    let mut left = 0;
+    for record in records {
+        left += record.bytes.len();
+        if left >= BLOCK_MAX {
+            break;
+        }
+    }
+    let expected = if left > 0 { left } else { writer.recent.iter().copied().max().unwrap_or(0) };
+    (expected + CHAIN_SIZE).next_multiple_of(WRITE_UNIT).clamp(WRITE_UNIT, BLOCK_MAX)
+}

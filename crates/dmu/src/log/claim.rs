@@ -1,0 +1,248 @@
+//! Claiming the logs that a crash left, and giving up logs
+//! (docs/on-disk/24-zil.md, sections 6 and 8).
+
+use crate::live::{LiveSet, SyncTx};
+use format::objset::ZilHeader;
+use format::zil::{Body, Chain, RawRecord, block_objset, block_seq, records};
+use format::{BlockPtr, ObjectId, Txg};
+use std::collections::HashSet;
+use std::sync::Arc;
+use zio::{ReadPolicy, Zio, ZioError};
+
+/// The log holds records that were not replayed.
+pub(crate) const REPLAY_NEEDED: u64 = 1;
+/// `claim_lr_seq` is valid.
+pub(crate) const CLAIM_LR_SEQ_VALID: u64 = 2;
+
+/// Why the log of a dataset cannot be claimed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// A device that holds a part of it fails or is missing.
+    #[error("the intent log of dataset {dataset} cannot be read")]
+    Unreadable {
+        /// The dataset.
+        dataset: u64,
+        /// Why.
+        #[source]
+        source: ZioError,
+    },
+    /// Its head is nonsense.
+    #[error("the intent log of dataset {dataset} begins with {bp}")]
+    BadHead {
+        /// The dataset.
+        dataset: u64,
+        /// The pointer.
+        bp: BlockPtr,
+    },
+}
+
+/// What was found in a log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Claimed {
+    /// Pointers of blocks met, the unwritten one at the end included.
+    pub blocks: u64,
+    /// Records met.
+    pub records: u64,
+    /// Highest number of a block.
+    pub block_seq: u64,
+    /// Highest number of a record.
+    pub record_seq: u64,
+    /// Newest birth of anything claimed: the pool must sync up to it before it is used.
+    pub newest: Txg,
+}
+
+/// What a walk does with a block pointer or a record; `false` ends it.
+type OnBlock<'a> = &'a mut dyn FnMut(&BlockPtr) -> bool;
+type OnRecord<'a> = &'a mut dyn FnMut(&RawRecord<'_>) -> bool;
+
+/// Walks the chain that `header` leads to, within what was claimed if it was.
+///
+/// # Errors
+/// If a device fails. That a block is not there, or is not the chain's, is the ordinary end.
+pub fn walk_chain(
+    zio: &Zio,
+    dataset: u64,
+    header: &ZilHeader,
+    on_block: OnBlock<'_>,
+    on_record: OnRecord<'_>,
+) -> Result<Claimed, ClaimError> {
+    let is_claimed = header.claim_txg != Txg(0);
+    let seq_limit = |flag: u64, seq: u64| if is_claimed && header.flags & flag != 0 { seq } else { u64::MAX };
+    let block_limit = if is_claimed { header.claim_blk_seq } else { u64::MAX };
+    let record_limit = seq_limit(CLAIM_LR_SEQ_VALID, header.claim_lr_seq);
+    let mut found = Claimed::default();
+    let mut bp = header.log;
+    while !bp.is_hole() {
+        if block_seq(&bp) > block_limit || !on_block(&bp) {
+            break;
+        }
+        found.blocks += 1;
+        found.block_seq = found.block_seq.max(block_seq(&bp));
+        found.newest = found.newest.max(bp.logical_birth());
+        if is_claimed && found.record_seq == record_limit && found.block_seq == block_limit {
+            break;
+        }
+        let read = zio.read_log_block(&bp, None);
+        let read = read.map_err(|source| ClaimError::Unreadable { dataset, source })?;
+        let Some((block, kind)) = read.zip(bp.checksum_kind().ok()) else { break };
+        let Ok((chain, range)) = Chain::decode(&block.bytes, kind) else { break };
+        if !chain.follows(&bp) {
+            break;
+        }
+        for record in records(block.bytes.get(range).unwrap_or(&[]), chain.order) {
+            let Ok(record) = record else { return Ok(found) };
+            if record.seq > record_limit || !on_record(&record) {
+                return Ok(found);
+            }
+            found.records += 1;
+            found.record_seq = found.record_seq.max(record.seq);
+        }
+        bp = chain.next;
+    }
+    Ok(found)
+}
+
+fn check_head(set: &LiveSet, header: &ZilHeader) -> Result<(), ClaimError> {
+    let bp = header.log;
+    if bp.is_hole() {
+        return Ok(());
+    }
+    let is_sane = bp.validate().is_ok() && bp.dvas().count() == 1 && block_objset(&bp) == ObjectId(set.number());
+    if is_sane { Ok(()) } else { Err(ClaimError::BadHead { dataset: set.number(), bp }) }
+}
+
+/// Looks whether the log of a set can be claimed, changing nothing.
+pub fn check(set: &Arc<LiveSet>) -> Result<Claimed, ClaimError> {
+    let header = set.zil_header();
+    check_head(set, &header)?;
+    let zio = set.store().zio();
+    walk_chain(zio, set.number(), &header, &mut |_| true, &mut |record| is_readable(zio, record))
+}
+
+/// The data that a record points to is there.
+fn is_readable(zio: &Zio, record: &RawRecord<'_>) -> bool {
+    let Ok(Body::Write { bp, .. }) = record.decode().map(|record| record.body) else { return true };
+    bp.is_hole() || bp.is_embedded() || zio.read_physical(&bp, &ReadPolicy::default()).is_ok()
+}
+
+/// Claims the log of a set: what it holds is allocated from here on. In the first txg after an import,
+/// which is that of `tx`, before anything else allocates. `clone` is told of cloned blocks, and adds a
+/// reference to each.
+pub fn claim(
+    set: &Arc<LiveSet>,
+    tx: &SyncTx,
+    clone: &mut dyn FnMut(&BlockPtr) -> bool,
+) -> Result<Claimed, ClaimError> {
+    use zio::AllocTx;
+    let mut header = set.zil_header();
+    if header.log.is_hole() || header.claim_txg != Txg(0) {
+        return Ok(Claimed::default());
+    }
+    check_head(set, &header)?;
+    let first = tx.txg();
+    let zio = set.store().zio();
+    let mut seen = HashSet::new();
+    let mut take = |bp: &BlockPtr| {
+        let place = bp.dvas().next().map(format::Dva::to_words);
+        bp.logical_birth() < first || !seen.insert(place) || zio.claim(bp, tx).is_ok()
+    };
+    let mut claimed_data = Vec::new();
+    let mut found = {
+        let mut on_record = |record: &RawRecord<'_>| match record.decode().map(|record| record.body) {
+            Ok(Body::Write { bp, .. }) if !bp.is_hole() && !bp.is_embedded() && bp.logical_birth() >= first => {
+                let is_there = zio.read_physical(&bp, &ReadPolicy::default()).is_ok();
+                if is_there {
+                    claimed_data.push(bp);
+                }
+                is_there
+            }
+            Ok(Body::CloneRange(range)) => {
+                let real = |bp: &&BlockPtr| !bp.is_hole() && !bp.is_embedded();
+                let mut pointers = range.pointers.iter().filter(real);
+                let is_old = pointers.clone().all(|bp| bp.physical_birth() < first);
+                is_old && pointers.all(&mut *clone)
+            }
+            Ok(_) => true,
+            Err(_) => false,
+        };
+        walk_chain(zio, set.number(), &header, &mut take, &mut on_record)?
+    };
+    for bp in &claimed_data {
+        take(bp);
+        found.newest = found.newest.max(bp.logical_birth());
+    }
+    header.claim_txg = first;
+    header.claim_blk_seq = found.block_seq;
+    header.claim_lr_seq = found.record_seq;
+    header.flags |= CLAIM_LR_SEQ_VALID;
+    if found.records > 0 || found.blocks > 1 {
+        header.flags |= REPLAY_NEEDED;
+    }
+    set.set_zil_header(header, tx);
+    Ok(found)
+}
+
+/// Frees the log that the header of a set leads to, replayed or not, and clears the header. `clone` is
+/// told of cloned blocks, and drops the reference that the claim added.
+pub fn destroy(
+    set: &Arc<LiveSet>,
+    tx: &dyn zio::AllocTx,
+    clone: &mut dyn FnMut(&BlockPtr),
+) -> Result<(), ClaimError> {
+    if set.zil_header() != ZilHeader::default() {
+        free_chain(set, tx, clone)?;
+        set.set_zil_header(ZilHeader::default(), tx);
+    }
+    Ok(())
+}
+
+/// Frees the blocks of the log; the header stays as it is.
+pub(crate) fn free_chain(
+    set: &Arc<LiveSet>,
+    tx: &dyn zio::AllocTx,
+    clone: &mut dyn FnMut(&BlockPtr),
+) -> Result<(), ClaimError> {
+    let header = set.zil_header();
+    let zio = set.store().zio();
+    let is_claimed = header.claim_txg != Txg(0);
+    let mut blocks = Vec::new();
+    let mut data = Vec::new();
+    let mut clones = Vec::new();
+    walk_chain(
+        zio,
+        set.number(),
+        &header,
+        &mut |bp| {
+            blocks.push(*bp);
+            true
+        },
+        &mut |record| {
+            match record.decode().map(|record| record.body) {
+                Ok(Body::Write { bp, .. })
+                    if is_claimed && !bp.is_hole() && !bp.is_embedded()
+                        && bp.logical_birth() >= header.claim_txg =>
+                {
+                    data.push(bp);
+                }
+                Ok(Body::CloneRange(range)) if is_claimed => {
+                    clones.extend(range.pointers.into_iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()));
+                }
+                _ => {}
+            }
+            true
+        },
+    )?;
+    // Without a claim only what is known to be allocated is freed: the block that the head points to.
+    if !is_claimed {
+        blocks.truncate(1);
+    }
+    let mut seen = HashSet::new();
+    for bp in blocks.iter().chain(&data) {
+        if seen.insert(bp.dvas().next().map(format::Dva::to_words)) {
+            zio.free(bp, tx).map_err(|source| ClaimError::Unreadable { dataset: set.number(), source })?;
+        }
+    }
+    clones.iter().for_each(clone);
+    Ok(())
+}

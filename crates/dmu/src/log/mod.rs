@@ -1,0 +1,204 @@
+//! The intent log of a dataset: changes that were promised to be durable before their txg is on disk
+//! (docs/on-disk/24-zil.md).
+//!
+//! `zpl` and volumes [push](IntentLog::push) what they change, in the transaction that changes it, and
+//! [commit](IntentLog::commit) when somebody asked for durability. `dsl` calls [`IntentLog::sync`]
+//! before it writes a set, `pool` [`check`]s and [`claim`]s the logs at import, and [`replay`] applies
+//! what is left of them.
+//!
+//! # What always holds
+//! - When `commit` returns, everything that was pushed for the object before, and every change of names
+//!   before, is on a device whose cache was flushed after the write: in the log, or in a txg.
+//! - A block of the log is written while a transaction of the txg that allocated its successor is
+//!   held. So whatever a txg's space maps call allocated can be reached from the head of the chain.
+//! - The head points to the oldest block that holds a record of a txg that is not on disk, or earlier.
+//!
+//! # Order of locks
+//! writer (one committer at a time) -> [`Tx`](crate::live::Tx) -> chain -> pending records.
+
+mod chain;
+mod claim;
+mod pending;
+mod replay;
+
+pub use claim::{ClaimError, Claimed, check, claim, destroy, walk_chain};
+pub use pending::Pending;
+pub use replay::{ReplayError, Replayed, replay};
+
+use crate::live::{LiveSet, SyncTx, Tx, TxError, Txgs};
+use chain::ChainState;
+use format::objset::ZilHeader;
+use format::{BlockPtr, ObjectId, Txg};
+use pending::Queue;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use zio::AllocTx;
+
+/// The intent log of one dataset.
+pub struct IntentLog {
+    set: Arc<LiveSet>,
+    txgs: Arc<Txgs>,
+    enabled: AtomicBool,
+    queue: Mutex<Queue>,
+    /// Held by the one who writes; what it last wrote, as a count of ordered records.
+    writer: Mutex<Writer>,
+    chain: Mutex<ChainState>,
+    /// Records replayed in a txg, by its lowest bit: the highest number, plus one.
+    replayed: [AtomicU64; 2],
+    /// A chain that an import found is being replayed: the head must stay as it is.
+    in_replay: AtomicBool,
+}
+
+/// What the committer at work knows.
+#[derive(Debug, Default)]
+struct Writer {
+    /// Ordered records up to this one are durable.
+    done: u64,
+    /// Number of the last record.
+    seq: u64,
+    /// Bytes of the last commits: the next block is made as large as the largest.
+    recent: [usize; 8],
+    at: usize,
+}
+
+impl IntentLog {
+    /// The log of a set that has just been opened for writing.
+    pub fn new(set: &Arc<LiveSet>, txgs: &Arc<Txgs>) -> Arc<IntentLog> {
+        Arc::new(IntentLog {
+            set: Arc::clone(set),
+            txgs: Arc::clone(txgs),
+            enabled: AtomicBool::new(true),
+            queue: Mutex::default(),
+            writer: Mutex::default(),
+            chain: Mutex::default(),
+            replayed: Default::default(),
+            in_replay: AtomicBool::new(false),
+        })
+    }
+
+    /// With `false` nothing is recorded and commits return at once (property `sync=disabled`).
+    pub fn set_enabled(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+
+    /// Remembers a change made in `tx`, until it is committed or its txg is on disk.
+    pub fn push(&self, tx: &Tx, body: Pending) {
+        if self.enabled.load(Ordering::Relaxed) {
+            self.queue().push(tx.txg(), body);
+        }
+    }
+
+    /// What was pushed for an object on its own keeps its place before what is pushed next: the object is
+    /// being renamed, and whoever renames a new file over an old one relies on that.
+    pub fn order(&self, object: ObjectId) {
+        self.queue().order(Some(object));
+    }
+
+    /// The object is gone; what was pushed for it on its own need not be written.
+    pub fn forget(&self, object: ObjectId) {
+        self.queue().forget(object);
+    }
+
+    /// Makes durable what was pushed for `object`, or for all objects, and every change of names. Must be
+    /// called without a transaction.
+    ///
+    /// # Errors
+    /// If neither the log nor the txg could be written: the pool is suspended.
+    pub fn commit(&self, object: Option<ObjectId>) -> Result<(), TxError> {
+        if !self.enabled.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let target = self.queue().order(object);
+        let mut writer = lock(&self.writer);
+        if writer.done >= target {
+            return Ok(());
+        }
+        // Whoever came while the last one wrote is served by this one too.
+        let synced = self.txgs.synced_txg();
+        let (batch, taken) = self.queue().take(synced);
+        let newest = batch.iter().map(|record| record.txg).max().unwrap_or(synced);
+        if !batch.is_empty() && self.write(&mut writer, batch).is_err() {
+            // The txgs themselves are as good a promise.
+            self.txgs.wait_synced(newest)?;
+        }
+        writer.done = taken;
+        Ok(())
+    }
+
+    /// For [`replay`]: this record's change belongs to the txg of `tx`.
+    fn note_replayed(&self, seq: u64, tx: &Tx) {
+        self.replayed[(tx.txg().0 & 1) as usize].fetch_max(seq, Ordering::AcqRel);
+        self.set.mark_root(tx.txg());
+    }
+
+    /// In syncing context, before the set is written: frees the blocks that are no longer needed and puts
+    /// the head of the chain into the set.
+    pub fn sync(&self, tx: &SyncTx) {
+        if tx.pass() > 1 {
+            return;
+        }
+        let mut header = self.set.zil_header();
+        let before = header;
+        let replayed = self.replayed[(tx.txg().0 & 1) as usize].swap(0, Ordering::AcqRel);
+        header.replay_seq = header.replay_seq.max(replayed);
+        let mut chain = lock(&self.chain);
+        if chain.forget_head.take_if(|txg| *txg <= tx.txg()).is_some() {
+            header = ZilHeader::default();
+            self.in_replay.store(false, Ordering::Release);
+        }
+        if !self.in_replay.load(Ordering::Acquire) {
+            for bp in chain.trim(tx.txg()) {
+                if let Err(error) = self.set.store().zio().free(&bp, tx) {
+                    // The space is lost, the log is not.
+                    tracing_free_failed(&bp, &error);
+                }
+            }
+            if chain.is_started {
+                header.log = chain.head().unwrap_or(BlockPtr::HOLE);
+            }
+        }
+        drop(chain);
+        if header != before {
+            self.set.set_zil_header(header, tx);
+        }
+    }
+
+    /// After the txg is on disk: its records are not needed any more.
+    pub fn synced(&self, txg: Txg) {
+        let dropped = self.queue().synced(txg);
+        drop(dropped);
+    }
+
+    /// Waits until every record is in a txg on disk, and frees the chain with the sync of a later one: before a
+    /// dataset is destroyed, rolled back or exported. Nothing may be pushed meanwhile.
+    pub fn close(&self, tx: &SyncTx) {
+        let mut chain = lock(&self.chain);
+        for bp in chain.abandon() {
+            if let Err(error) = self.set.store().zio().free(&bp, tx) {
+                tracing_free_failed(&bp, &error);
+            }
+        }
+        drop(chain);
+        self.set.set_zil_header(ZilHeader::default(), tx);
+        lock(&self.queue).clear();
+    }
+}
+
+fn tracing_free_failed(bp: &BlockPtr, error: &zio::ZioError) {
+    tracing::warn!(%bp, %error, "a block of an intent log was not freed");
+}
+
+impl std::fmt::Debug for IntentLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IntentLog({:?})", self.set)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whole between any two statements; see the callers.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

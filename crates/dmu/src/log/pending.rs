@@ -1,0 +1,161 @@
+//! Changes that are in memory only, in the order in which they would be logged.
+//!
+//! Changes of names are ordered at once. Changes of one object wait in a list of their own until
+//! somebody asks for that object, is about to rename it, or asks for everything.
+
+use format::zil::Body;
+use format::{ObjectId, Txg};
+use std::collections::{BTreeMap, HashMap};
+
+/// A change to be logged.
+#[derive(Debug, Clone)]
+pub enum Pending {
+    /// Anything but a write.
+    Body(Body),
+    /// Data was written.
+    Write {
+        /// The file; 1 in a volume.
+        object: ObjectId,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// The data; `None`: it is read from the object when the record is written.
+        data: Option<Vec<u8>>,
+    },
+}
+
+impl Pending {
+    /// The object that the change is of, if it is of one.
+    fn object(&self) -> Option<ObjectId> {
+        match self {
+            Pending::Write { object, .. } => Some(*object),
+            Pending::Body(body) => match body {
+                Body::Write { object, .. }
+                | Body::Write2 { object, .. }
+                | Body::Truncate { object, .. }
+                | Body::AclV0 { object, .. }
+                | Body::Acl { object, .. }
+                | Body::SetSaXattr { object, .. } => Some(*object),
+                Body::SetAttr(set) => Some(set.object),
+                Body::CloneRange(clone) => Some(clone.object),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// A change and its txg.
+#[derive(Debug, Clone)]
+pub(crate) struct Itx {
+    pub(crate) txg: Txg,
+    pub(crate) body: Pending,
+}
+
+/// Changes of one txg.
+#[derive(Debug, Default)]
+pub(crate) struct OfTxg {
+    ordered: Vec<Itx>,
+    own: HashMap<ObjectId, Vec<Itx>>,
+}
+
+/// All pending changes of a dataset.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    txgs: BTreeMap<Txg, OfTxg>,
+    /// Records that were ever ordered.
+    ordered: u64,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, txg: Txg, body: Pending) {
+        let of_txg = self.txgs.entry(txg).or_default();
+        match body.object() {
+            Some(object) => of_txg.own.entry(object).or_default().push(Itx { txg, body }),
+            None => {
+                of_txg.ordered.push(Itx { txg, body });
+                self.ordered += 1;
+            }
+        }
+    }
+
+    /// Orders the changes of an object, or of all. Returns how many records have ever been ordered.
+    pub(crate) fn order(&mut self, object: Option<ObjectId>) -> u64 {
+        for of_txg in self.txgs.values_mut() {
+            let moved: Vec<Vec<Itx>> = match object {
+                Some(object) => of_txg.own.remove(&object).into_iter().collect(),
+                None => of_txg.own.drain().map(|(_, list)| list).collect(),
+            };
+            for mut list in moved {
+                self.ordered += list.len() as u64;
+                of_txg.ordered.append(&mut list);
+            }
+        }
+        self.ordered
+    }
+
+    pub(crate) fn forget(&mut self, object: ObjectId) {
+        for of_txg in self.txgs.values_mut() {
+            of_txg.own.remove(&object);
+        }
+    }
+
+    /// Takes what is ordered and newer than `synced`, and says how many records have ever been ordered.
+    pub(crate) fn take(&mut self, synced: Txg) -> (Vec<Itx>, u64) {
+        let mut all = Vec::new();
+        for (txg, of_txg) in &mut self.txgs {
+            let mut list = std::mem::take(&mut of_txg.ordered);
+            if *txg > synced {
+                all.append(&mut list);
+            }
+        }
+        (all, self.ordered)
+    }
+
+    /// The txg is on disk. The result is what is no longer needed, to be dropped where no lock is held.
+    pub(crate) fn synced(&mut self, txg: Txg) -> BTreeMap<Txg, OfTxg> {
+        let newer = self.txgs.split_off(&Txg(txg.0 + 1));
+        std::mem::replace(&mut self.txgs, newer)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.txgs.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(object: u64) -> Pending {
+        Pending::Write { object: ObjectId(object), offset: 0, length: 1, data: None }
+    }
+
+    fn name() -> Pending {
+        Pending::Body(Body::Remove { dir: ObjectId(1), name: b"a".to_vec() })
+    }
+
+    #[test]
+    fn an_object_is_ordered_when_it_is_asked_for() {
+        let mut queue = Queue::default();
+        queue.push(Txg(1), write(5));
+        queue.push(Txg(1), write(6));
+        queue.push(Txg(1), name());
+        assert_eq!(queue.order(Some(ObjectId(5))), 2);
+        let (taken, count) = queue.take(Txg(0));
+        let objects: Vec<_> = taken.iter().map(|itx| itx.body.object()).collect();
+        assert_eq!((objects, count), (vec![None, Some(ObjectId(5))], 2));
+        assert_eq!(queue.order(None), 3);
+    }
+
+    #[test]
+    fn what_is_on_disk_is_dropped() {
+        let mut queue = Queue::default();
+        queue.push(Txg(1), name());
+        queue.push(Txg(2), name());
+        assert_eq!(queue.synced(Txg(1)).len(), 1);
+        assert_eq!(queue.take(Txg(1)).0.len(), 1);
+        queue.push(Txg(2), name());
+        assert!(queue.take(Txg(2)).0.is_empty());
+    }
+}
