@@ -165,22 +165,27 @@ fn many_committers_are_served_together() {
         })
         .collect();
     sync_once(&world.txgs, &world.set, &world.log);
+    let all_wrote = std::sync::Barrier::new(objects.len());
     with_syncing(&world, || {
+        world.write(&objects[0], 0, b"starts the chain", true);
+        world.log.commit(None).expect("durable");
         std::thread::scope(|scope| {
             for object in &objects {
-                let world = &world;
+                let (world, all_wrote) = (&world, &all_wrote);
                 scope.spawn(move || {
                     for i in 0..50_u8 {
                         world.write(object, 0, &[i; 100], true);
-                        world.log.commit(Some(object.id())).expect("durable");
+                        world.log.order(object.id());
                     }
+                    all_wrote.wait();
+                    world.log.commit(Some(object.id())).expect("durable");
                 });
             }
         });
     });
     let after = world.after_crash();
     let found = check(&after.set).expect("readable");
-    assert!(found.records > 300 && found.blocks < found.records, "{found:?}");
+    assert!(found.records == 400 && found.blocks < 10, "{found:?}");
 }
 
 #[test]
