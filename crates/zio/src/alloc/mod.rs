@@ -21,7 +21,7 @@
 //! is locked (also while its free space is read: others are served meanwhile), and inside that the
 //! ledger. [`SpaceSource::free_space`] must not call back.
 //!
-//! Source: `docs/on-disk/15-space.md`. Tests: `tests.rs` (a bitmap as the model), and in each module.
+//! Source: `docs/on-disk/15-space.md`. Tests: `tests/` (a bitmap as the model), and in each module.
 
 mod metaslab;
 mod pending;
