@@ -278,6 +278,8 @@ impl ZapMut<'_> {
         if header.next_block.0 != 0 || leaf.prefix_len == header.table_shift {
             self.grow_table(header)?;
         }
+        let mut grown = header.clone();
+        let new = self.take_blocks(&mut grown, 1)?;
         let prefix_len = leaf.prefix_len + 1;
         let mut halves = [leaf.prefix << 1, leaf.prefix << 1 | 1]
             .map(|prefix| new_leaf(header.block_shift, prefix, prefix_len, header.normalization != 0));
@@ -288,12 +290,15 @@ impl ZapMut<'_> {
             }
         }
         let [low, high] = halves;
-        let new = header.free_block;
         let per_leaf = 1_u64 << (header.table_shift - prefix_len);
         let first = (leaf.prefix << 1 | 1) * per_leaf;
+        // What may fail is done before what must be done as a whole.
+        for index in [first, first + per_leaf - 1] {
+            self.table_block(header.table_slot(index).0)?;
+        }
         self.blocks.put_block(id, low)?;
         self.blocks.put_block(new, high)?;
-        header.free_block = BlockId(new.0 + 1);
+        *header = grown;
         header.leaves = header.leaves.saturating_add(1);
         self.set_slots(header, first, per_leaf, new)?;
         self.write_header(header)
@@ -322,6 +327,15 @@ impl ZapMut<'_> {
         Ok(())
     }
 
+    /// The next blocks that were never used.
+    fn take_blocks(&self, header: &mut FatHeader, count: u64) -> Result<BlockId, DmuError> {
+        let first = header.free_block;
+        // Objects end at 2^63 bytes.
+        let end = first.0.checked_add(count).filter(|end| *end <= 1 << (63 - header.block_shift));
+        header.free_block = BlockId(end.ok_or_else(|| self.corrupt("a ZAP without end"))?);
+        Ok(first)
+    }
+
     /// Makes the pointer table twice as long, each slot doubled.
     fn grow_table(&self, header: &mut FatHeader) -> Result<(), DmuError> {
         if header.table_shift >= shift_max(header) {
@@ -331,12 +345,14 @@ impl ZapMut<'_> {
         let old = (header.table_block, header.table_blocks);
         let new_blocks = (2 * header.table_blocks).max(1);
         let new = if header.next_block.0 == 0 {
-            let new = header.free_block;
-            let end = new.0.checked_add(new_blocks);
-            header.free_block = BlockId(end.ok_or_else(|| self.corrupt("a ZAP without end"))?);
-            new
+            self.take_blocks(header, new_blocks)?
         } else {
             // Another implementation began: its copy is made anew at the same place.
+            let end = header.next_block.0.checked_add(new_blocks);
+            let begins_behind = header.next_block.0 >= old.0.0.saturating_add(old.1).max(1);
+            if !begins_behind || end.is_none_or(|end| end > header.free_block.0) {
+                return Err(self.corrupt("a ZAP's next pointer table lies outside the ZAP"));
+            }
             header.next_block
         };
         for i in 0..new_blocks {

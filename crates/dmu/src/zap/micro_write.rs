@@ -1,14 +1,16 @@
 //! Changing a micro ZAP: one block of slots (docs/on-disk/21-zap.md, section 2).
 
 use super::micro_index::micro_hash;
-use super::write::{MICRO_STEP, Mode, NewValue, ZapMut, put_empty_fat};
-use super::{Matcher, MicroIndex, ZapEntry, micro_entry, prepare};
+use super::write::{MICRO_STEP, Mode, NewValue, ZapBlocksMut, ZapMut, put_empty_fat};
+use super::{Matcher, MicroIndex, ZapBlocks, ZapEntry, micro_entry, prepare};
 use crate::DmuError;
-use format::BlockId;
 use format::zap::{
     FatHeader, Leaf, MICRO_NAME_MAX, MicroEntry, MicroZap, NewEntry, ZapBlockKind, clear_micro_entry,
     hash_name, set_micro_entry, set_micro_value,
 };
+use format::{BlockId, Endian};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zio::Block;
 
 /// Largest block that a micro ZAP grows to.
@@ -147,22 +149,85 @@ impl ZapMut<'_> {
         index.free_slot().ok_or_else(|| self.corrupt("a micro ZAP of no known size"))
     }
 
-    /// Makes the ZAP fat, with the entries it has.
+    /// Makes the ZAP fat, with the entries it has. They are put into a draft first: names made to
+    /// collide may not fit, and then the ZAP must stay what it is.
     pub(super) fn convert(&self, salt: u64, normalization: u64) -> Result<FatHeader, DmuError> {
-        let old = self.first()?;
-        let zap = self.micro(&old)?;
+        let draft = Draft::default();
         let mut header = FatHeader::new(CONVERTED_SHIFT, salt, normalization, 0);
-        put_empty_fat(&*self.blocks, &header)?;
+        put_empty_fat(&draft, &header)?;
+        let fat = ZapMut::open(&draft, self.objset, self.object)?;
         let mut key = Vec::new();
-        for entry in zap.entries() {
-            key.clear();
-            key.extend_from_slice(entry.name);
-            key.push(0);
-            let hash = hash_name(salt, 0, &prepare(entry.name, normalization));
-            let value = entry.value.to_be_bytes();
-            self.place(&mut header, &NewEntry { hash, cd: entry.cd, key: &key, int_size: 8, value: &value })?;
+        {
+            let block = self.first()?;
+            for entry in self.micro(&block)?.entries() {
+                key.clear();
+                key.extend_from_slice(entry.name);
+                key.push(0);
+                let hash = hash_name(salt, 0, &prepare(entry.name, normalization));
+                let value = entry.value.to_be_bytes();
+                let new = NewEntry { hash, cd: entry.cd, key: &key, int_size: 8, value: &value };
+                fat.place(&mut header, &new)?;
+            }
+        }
+        drop(fat);
+        self.blocks.set_block_size(1 << CONVERTED_SHIFT)?;
+        for (id, bytes) in draft.into_blocks() {
+            self.blocks.put_block(BlockId(id), bytes)?;
         }
         Ok(header)
+    }
+}
+
+/// Blocks in memory.
+#[derive(Default)]
+struct Draft(Mutex<BTreeMap<u64, Arc<Vec<u8>>>>);
+
+impl Draft {
+    fn blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Vec<u8>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn into_blocks(self) -> impl Iterator<Item = (u64, Vec<u8>)> {
+        let blocks = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        blocks.into_iter().map(|(id, bytes)| (id, Arc::unwrap_or_clone(bytes)))
+    }
+}
+
+impl ZapBlocks for Draft {
+    fn block_size(&self) -> u64 {
+        1 << CONVERTED_SHIFT
+    }
+
+    fn max_block(&self) -> BlockId {
+        BlockId(self.blocks().keys().next_back().copied().unwrap_or(0))
+    }
+
+    fn block(&self, id: BlockId) -> Result<Option<Block>, DmuError> {
+        Ok(self.blocks().get(&id.0).map(|bytes| Block::shared(bytes.clone(), Endian::Little)))
+    }
+}
+
+impl ZapBlocksMut for Draft {
+    fn put_block(&self, id: BlockId, bytes: Vec<u8>) -> Result<(), DmuError> {
+        self.blocks().insert(id.0, Arc::new(bytes));
+        Ok(())
+    }
+
+    fn change_block(&self, id: BlockId, change: &mut dyn FnMut(&mut [u8])) -> Result<(), DmuError> {
+        let mut blocks = self.blocks();
+        let block = blocks.get_mut(&id.0).expect("a ZAP changes blocks that it has read");
+        change(Arc::<Vec<u8>>::make_mut(block).as_mut_slice());
+        Ok(())
+    }
+
+    fn set_block_size(&self, _bytes: u64) -> Result<(), DmuError> {
+        Ok(())
+    }
+
+    fn free_blocks(&self, first: BlockId, count: u64) -> Result<(), DmuError> {
+        let mut blocks = self.blocks();
+        blocks.retain(|id, _| !(first.0..first.0.saturating_add(count)).contains(id));
+        Ok(())
     }
 }
 

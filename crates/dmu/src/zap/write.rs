@@ -375,8 +375,9 @@ impl<'a> ZapMut<'a> {
                 if self.put_micro(state, salt, matcher, &value, mode)? {
                     return Ok(());
                 }
+                let header = self.convert(salt, normalization)?;
                 *state = None;
-                self.convert(salt, normalization)?
+                header
             }
             (Form::Micro { .. }, Key::Words(_)) => return Err(self.wrong_keys()),
             (Form::Fat(header), _) => header,

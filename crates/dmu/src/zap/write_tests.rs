@@ -446,6 +446,62 @@ fn equal_hashes_are_told_apart_by_their_differentiators() {
     }
 }
 
+/// Names that agree in the bits by which a pointer table can tell them apart, as somebody could make
+/// them: the ZAP refuses what it has no room for, and keeps what it has.
+#[test]
+fn names_made_to_collide_cost_nobody_an_entry() {
+    // CRCs are linear: of names of one length, which bytes differ decides how the hashes differ.
+    let mut basis: Vec<(u64, [u8; 40])> = Vec::new();
+    let zero = hash_name(1, 0, &[0; 40]);
+    let mut kernel = Vec::new();
+    for bit in 0..40 * 3 {
+        // Only bits that leave letters letters.
+        let mut name = [0; 40];
+        name[bit / 3] = 1 << (bit % 3);
+        let mut hash = (hash_name(1, 0, &name) ^ zero) >> 38;
+        for (other, other_name) in &basis {
+            if hash ^ other < hash {
+                hash ^= other;
+                name.iter_mut().zip(other_name).for_each(|(a, b)| *a ^= b);
+            }
+        }
+        if hash == 0 {
+            kernel.push(name);
+        } else {
+            basis.push((hash, name));
+            basis.sort_by_key(|(hash, _)| std::cmp::Reverse(*hash));
+        }
+    }
+    assert!(kernel.len() > 20);
+    let names: Vec<Vec<u8>> = (0..1000_u32)
+        .map(|i| {
+            let mut name = [b'p'; 40];
+            for (k, part) in kernel.iter().take(10).enumerate() {
+                if i >> k & 1 == 1 {
+                    name.iter_mut().zip(part).for_each(|(a, b)| *a ^= b);
+                }
+            }
+            name.to_vec()
+        })
+        .collect();
+    assert!(names.iter().all(|name| hash_name(7, 0, name) >> 38 == hash_name(7, 0, &names[0]) >> 38));
+    let disk = Disk::micro(7, 0);
+    let zap = disk.write();
+    let kept = names.iter().position(|name| zap.insert(name, 5).is_err()).unwrap();
+    assert!(kept > 100 && kept < 600, "{kept}");
+    let error = zap.insert(&names[kept], 5).unwrap_err();
+    assert!(matches!(error, DmuError::ZapFull { .. }), "{error}");
+    for other in 0..500 {
+        zap.insert(format!("harmless{other}").as_bytes(), 5).unwrap_or_else(|error| {
+            // Still small, and it cannot grow out of that.
+            assert!(!zap.is_fat().unwrap() && matches!(error, DmuError::ZapFull { .. }));
+        });
+    }
+    disk.verify();
+    assert!(names[..kept].iter().all(|name| zap.contains(name).unwrap()));
+    assert!(disk.max_block().0 < 30);
+}
+
 /// With keys that are their own hash, everything can be made to collide.
 #[test]
 fn keys_of_one_hash_fill_a_leaf_and_then_the_zap() {
