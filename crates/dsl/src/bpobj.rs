@@ -4,6 +4,7 @@
 use crate::{DslError, mos};
 use dmu::{ObjSet, Object};
 use format::blkptr::BLKPTR_SIZE;
+use format::bpobj::StoredBlock;
 use format::dsl::BpobjPhys;
 use format::endian::bits;
 use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId};
@@ -107,6 +108,19 @@ impl Bpobj {
             for bp in BlockPtr::decode_all(bytes, order) {
                 let freed = bits(bp.words()[FILL_WORD], 0, 1) == 1;
                 visit(&bp, freed)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `visit` with each entry of its own array.
+    pub(crate) fn for_each_own(
+        &self,
+        visit: &mut dyn FnMut(&StoredBlock) -> Result<(), DslError>,
+    ) -> Result<(), DslError> {
+        for_each_piece(&self.object, self.phys.num_blkptrs, BLKPTR_SIZE, &mut |bytes, order| {
+            for entry in format::bpobj::entries(bytes, order) {
+                visit(&entry.map_err(DslError::decode(self.object.id()))?)?;
             }
             Ok(())
         })

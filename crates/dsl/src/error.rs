@@ -2,7 +2,9 @@
 
 use crate::keys::KeyError;
 use dmu::DmuError;
-use format::{DecodeError, ObjType, ObjectId};
+use dmu::live::TxError;
+use format::{DecodeError, ObjType, ObjectId, Txg};
+use zio::ZioError;
 
 /// An error of the dataset layer.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +107,144 @@ pub enum DslError {
     /// A key is missing or wrong.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// There is a dataset, snapshot or bookmark of this name already.
+    #[error("'{name}': dataset already exists")]
+    Exists {
+        /// Its full name.
+        name: String,
+    },
+    /// The dataset above a new name does not exist.
+    #[error("'{name}': parent does not exist")]
+    NoParent {
+        /// The new name.
+        name: String,
+    },
+    /// The dataset above a new name is a volume.
+    #[error("'{name}': parent is not a filesystem")]
+    ParentNotFilesystem {
+        /// The new name.
+        name: String,
+    },
+    /// Somebody uses the dataset.
+    #[error("'{name}': dataset is busy")]
+    Busy {
+        /// Its full name.
+        name: String,
+    },
+    /// It has children, and the operation would take the ground from under them.
+    #[error("'{name}': filesystem has children")]
+    HasChildren {
+        /// Its full name.
+        name: String,
+        /// Full names of children and snapshots.
+        children: Vec<String>,
+    },
+    /// Clones depend on it.
+    #[error("'{name}': snapshot has dependent clones")]
+    HasClones {
+        /// Full name of the snapshot.
+        name: String,
+        /// Full names of the clones.
+        clones: Vec<String>,
+    },
+    /// Somebody holds the snapshot.
+    #[error("'{name}': it's being held")]
+    Held {
+        /// Full name of the snapshot.
+        name: String,
+    },
+    /// Only a clone can be promoted.
+    #[error("'{name}': not a cloned filesystem")]
+    NotClone {
+        /// Its full name.
+        name: String,
+    },
+    /// Newer snapshots or bookmarks stand between the head and the snapshot to go back to.
+    #[error("'{name}': more recent snapshots or bookmarks exist")]
+    NotNewest {
+        /// Full name of the snapshot.
+        name: String,
+        /// Full names of what is newer.
+        newer: Vec<String>,
+    },
+    /// The new name lies below the old one.
+    #[error("'{name}': New dataset name cannot be a descendant of current dataset name")]
+    Descendant {
+        /// The new name.
+        name: String,
+    },
+    /// Two names of an operation are not in the same pool or dataset.
+    #[error("'{name}': {why}")]
+    Crosses {
+        /// The name that is elsewhere.
+        name: String,
+        /// What they must have in common.
+        why: &'static str,
+    },
+    /// The operation does not apply to this kind of dataset.
+    #[error("'{name}': {why}")]
+    WrongKind {
+        /// Its full name.
+        name: String,
+        /// What would be needed.
+        why: &'static str,
+    },
+    /// A receive or a destroy of the dataset is under way.
+    #[error("'{name}': dataset is inconsistent")]
+    Inconsistent {
+        /// Its full name.
+        name: String,
+    },
+    /// Encrypted datasets cannot be changed in this way.
+    #[error("'{name}': {why}")]
+    Encrypted {
+        /// Its full name.
+        name: String,
+        /// What cannot be done.
+        why: &'static str,
+    },
+    /// A quota, of the dataset or of one above it, is used up.
+    #[error("'{name}': quota exceeded: {used} bytes of {quota} are used")]
+    Quota {
+        /// Object of the dataset or directory with the quota.
+        name: String,
+        /// Bytes in use.
+        used: u64,
+        /// Bytes allowed.
+        quota: u64,
+        /// There may be room once this txg is on disk: what is not written yet was counted at its worst.
+        after: Option<Txg>,
+    },
+    /// There is no room in the pool, or not as much as is to be reserved.
+    #[error("out of space: {needed} bytes are needed, {available} are available")]
+    Space {
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes that there are.
+        available: u64,
+        /// There may be room once this txg is on disk.
+        after: Option<Txg>,
+    },
+    /// A quota below what is used or reserved, or a reservation above the quota.
+    #[error("'{name}': {why}")]
+    BadLimit {
+        /// The dataset.
+        name: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A hidden directory that every pool has is missing.
+    #[error("the pool has no directory '{name}'")]
+    NoSpecial {
+        /// Its name.
+        name: &'static str,
+    },
+    /// No transaction can begin.
+    #[error(transparent)]
+    Tx(#[from] TxError),
+    /// A block could not be freed.
+    #[error(transparent)]
+    Zio(#[from] ZioError),
 }
 
 impl DslError {

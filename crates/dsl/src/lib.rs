@@ -30,6 +30,8 @@ pub mod name;
 pub mod prop;
 pub mod resume;
 pub mod space;
+#[cfg(feature = "unfinished")]
+pub mod write;
 
 pub use bookmark::Bookmark;
 pub use dataset::Dataset;

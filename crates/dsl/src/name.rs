@@ -78,6 +78,24 @@ impl<'a> Name<'a> {
     }
 }
 
+/// Checks a name that is about to be made: everything that [`Name::parse`] checks, and that only characters
+/// are used that new names may have, and not more levels.
+pub fn check_new(name: &str) -> Result<Name<'_>, DslError> {
+    let parsed = Name::parse(name)?;
+    let bad = |why| Err(DslError::BadName { name: name.to_owned(), why });
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | ' ' | '/');
+    if !name.chars().all(|c| is_allowed(c) || matches!(c, '@' | '#')) {
+        return bad("invalid character in name");
+    }
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return bad("name must begin with a letter");
+    }
+    if parsed.dir.split('/').count() > NESTING_MAX {
+        return bad("name is nested too deeply");
+    }
+    Ok(parsed)
+}
+
 /// A component as a ZAP of the MOS holds it. One that could be mistaken for something else once it
 /// is part of a path is damage.
 pub(crate) fn stored(map: ObjectId, object: ObjectId, bytes: &[u8]) -> Result<&str, DslError> {
@@ -123,6 +141,16 @@ mod tests {
         for name in ["", "p//q", "p@", "@s", "p@s/t"] {
             assert!(why(name).starts_with("empty component"), "{name}");
         }
+    }
+
+    #[test]
+    fn new_names_are_plain() {
+        assert!(check_new("p/a b@s:1-2.x_y").is_ok());
+        for bad in ["p/a%b", "p/é", "1p/a", "p/a@s*"] {
+            assert!(check_new(bad).is_err(), "{bad}");
+        }
+        assert!(check_new(&["p"; 50].join("/")).is_ok());
+        assert!(check_new(&["p"; 51].join("/")).is_err());
     }
 
     #[test]

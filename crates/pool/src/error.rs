@@ -170,6 +170,85 @@ pub enum PoolError {
     /// An object of the MOS cannot be read.
     #[error(transparent)]
     Dmu(#[from] DmuError),
+    /// A txg was written, but could not be made the state of the pool.
+    #[error("txg {txg}: {what} failed: {why}")]
+    Commit {
+        /// The txg.
+        txg: Txg,
+        /// Which step.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// The pool, or what was wanted of it, cannot be written by Cenote; it may be opened for reading.
+    #[error("pool '{name}' cannot be opened for writing: {why}")]
+    NotWritable {
+        /// The pool.
+        name: String,
+        /// What is in the way.
+        why: String,
+    },
+    /// The pool may be in use by another machine.
+    #[error(
+        "pool '{name}' was last used by {host} (hostid {hostid:x}){}; importing with force takes it over",
+        if *is_active { ", which has not let go of it" } else { "" }
+    )]
+    OtherHost {
+        /// The pool.
+        name: String,
+        /// Name of that machine.
+        host: String,
+        /// Its number.
+        hostid: u64,
+        /// It did not export the pool.
+        is_active: bool,
+    },
+    /// Another machine is writing to the pool right now.
+    #[error("pool '{name}' is in use by another machine: its uberblock changes")]
+    ActiveElsewhere {
+        /// The pool.
+        name: String,
+    },
+    /// What was asked for does not make a pool.
+    #[error("{why}")]
+    BadSpec {
+        /// What is wrong.
+        why: String,
+    },
+    /// A device cannot be used.
+    #[error("{path}: {why}")]
+    BadDevice {
+        /// The device.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A property cannot be set to this value.
+    #[error("cannot set property '{name}': {why}")]
+    Property {
+        /// The property.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// No transaction is possible any more.
+    #[error(transparent)]
+    Tx(#[from] dmu::live::TxError),
+    /// A block could not be written, freed or claimed.
+    #[error(transparent)]
+    Zio(#[from] zio::ZioError),
+    /// Space could not be accounted for.
+    #[error(transparent)]
+    Alloc(#[from] zio::alloc::AllocError),
+    /// A label could not be written.
+    #[error("{path}: {cause}")]
+    Label {
+        /// The device.
+        path: String,
+        /// Why.
+        #[source]
+        cause: vdev::label_write::LabelWriteError,
+    },
     /// Something of the dataset layer.
     #[error(transparent)]
     Dsl(#[from] DslError),

@@ -260,6 +260,12 @@ impl Pool {
         Ok(maps)
     }
 
+    /// A number in the ZAP of a vdev; `None`: it has no ZAP, or no such entry.
+    pub(crate) fn vdev_zap_number(&self, zap: ObjectId, name: &str) -> Result<Option<u64>, PoolError> {
+        let Some(zap) = vdev_zap(self.mos(), zap)? else { return Ok(None) };
+        Ok(zap.lookup(name.as_bytes())?.and_then(|entry| entry.u64()))
+    }
+
     fn metaslabs(&self, vdev: VdevId, node: &VdevNode) -> Result<Vec<MetaslabSpace>, PoolError> {
         let count = node.metaslabs().min(METASLABS_MAX);
         if !holds_data(node) || node.metaslab_array == ObjectId(0) {

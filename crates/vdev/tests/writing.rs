@@ -191,6 +191,30 @@ fn a_write_that_fails_once_is_tried_again() {
     }
 }
 
+/// A run of many blocks fails: the few that cannot be written are found, but not at any price.
+#[test]
+fn a_broken_leaf_is_given_up_after_some_tries() {
+    let disks = Disks::new(Shape::Mirror(2), Ashift(9));
+    for (errors, tries) in [(3, 41), (1 << 40, 9)] {
+        let sims = disks.simulated();
+        let tree = disks.tree(&sims, &[]);
+        (0..errors.min(50)).for_each(|n| sims[1].fail_nth(OpKind::Write, n));
+        sims[1].record(false);
+        let extents: Vec<Extent> = (0..40).map(|i| extent(i * 512, 512, 3)).collect();
+        assert!(write_all(&tree, &extents).iter().all(Result::is_ok));
+        assert_eq!(sims[1].take_record().len(), tries);
+        assert_eq!(tree.dtl(guid(1)), set(&[3]));
+        let wrong = extents.iter().filter(|at| {
+            let block = content(at, at.offset.0);
+            let mut read = vec![0; 512];
+            sims[1].read_at(&mut read, at.offset.on_device()).unwrap();
+            read != block
+        });
+        assert!(if tries == 41 { wrong.count() <= 2 } else { wrong.count() >= 20 });
+        assert!(extents.iter().all(|at| reads_back(&tree, at)));
+    }
+}
+
 #[test]
 fn fillers_do_not_touch_neighbours() {
     // One sector of data, one of parity: with double parity three of space, so nothing to fill; two

@@ -3,6 +3,7 @@
 use super::cell::{Cell, Inner, Known, Leaf, Overlay, Spill};
 use super::set::LiveSet;
 use crate::{DmuError, ObjSet, Object};
+use format::ids::SwapClass;
 use format::units::{MAX_BLOCK, SECTOR};
 use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId};
 use std::sync::Arc;
@@ -299,7 +300,17 @@ impl LiveObject {
                 Known::Hole => None,
                 Known::Unknown if inner.synced.is_none() => None,
                 Known::Pointer(_) | Known::Unknown => match loaded.take() {
-                    Some((version, block)) if version == inner.version => block.map(|block| block.share()),
+                    Some((version, block)) if version == inner.version => {
+                        let class = inner.header.obj_type.swap_class();
+                        let swapped = block.map(|block| in_little_order(&block, class));
+                        match swapped {
+                            Some(None) => {
+                                return Err(DmuError::ForeignOrder { objset: self.set.number(), object: self.id() });
+                            }
+                            Some(bytes) => bytes,
+                            None => None,
+                        }
+                    }
                     _ => {
                         let version = inner.version;
                         drop(inner);
@@ -512,6 +523,21 @@ impl Overlay {
         }
         dropped
     }
+}
+
+/// The bytes of a block with its integers in the little order, which is how all blocks are written; `None` if
+/// they are big-endian and not plain integers.
+fn in_little_order(block: &Block, class: SwapClass) -> Option<Arc<Vec<u8>>> {
+    let width = match (block.order(), class) {
+        (Endian::Little, _) | (Endian::Big, SwapClass::U8) => return Some(block.share()),
+        (Endian::Big, SwapClass::U16) => 2,
+        (Endian::Big, SwapClass::U32) => 4,
+        (Endian::Big, SwapClass::U64) => 8,
+        (Endian::Big, _) => return None,
+    };
+    let mut bytes = block.bytes().to_vec();
+    bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+    Some(Arc::new(bytes))
 }
 
 /// The first block from `at` on that an overlay knows, whether it holds data, and up to which block that

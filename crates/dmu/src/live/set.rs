@@ -16,6 +16,8 @@ use zio::AllocTx;
 const SHARDS: usize = 16;
 /// Clean objects that a shard keeps in memory.
 const SHARD_KEEPS: usize = 2048;
+/// Bytes of memory that a changed object takes besides its blocks.
+const OBJECT_COST: u64 = 1024;
 /// Bytes of the root block of a new set.
 const OBJSET_SIZE: usize = 4096;
 /// Bytes of a block of dnodes.
@@ -292,6 +294,7 @@ impl LiveSet {
     pub(crate) fn note_dirty(&self, cell: &Arc<Cell>, txg: Txg) {
         lock(&self.dirty[(txg.0 & 1) as usize]).push(Arc::clone(cell));
         self.mark_root(txg);
+        self.meter.add(txg, OBJECT_COST);
     }
 
     /// What a sync of `txg` has to write: takes the list.

@@ -88,6 +88,7 @@ impl IntentLog {
     /// Remembers a change made in `tx`, until it is committed or its txg is on disk.
     pub fn push(&self, tx: &Tx, body: Pending) {
         if self.enabled.load(Ordering::Relaxed) {
+            self.txgs.meter().add(tx.txg(), body.memory());
             self.queue().push(tx.txg(), body);
         }
     }

@@ -25,7 +25,22 @@ pub enum Pending {
     },
 }
 
+/// Bytes of memory that a record takes besides its data.
+const RECORD_COST: u64 = 256;
+
 impl Pending {
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory(&self) -> u64 {
+        let data = match self {
+            Pending::Write { data, .. } => data.as_ref().map_or(0, Vec::len),
+            Pending::Body(Body::Write { data, .. }) => data.as_ref().map_or(0, Vec::len),
+            Pending::Body(Body::SetSaXattr { value, .. }) => value.len(),
+            Pending::Body(Body::CloneRange(range)) => range.pointers.len() * 128,
+            Pending::Body(_) => 0,
+        };
+        RECORD_COST + data as u64
+    }
+
     /// The object that the change is of, if it is of one.
     fn object(&self) -> Option<ObjectId> {
         match self {

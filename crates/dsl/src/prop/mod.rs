@@ -212,6 +212,13 @@ fn native(dataset: &Dataset, prop: &DatasetProp) -> Result<Value, DslError> {
     Ok(Value { raw, source, received })
 }
 
+/// The number that holds for a property of the table, whether or not it applies to this kind of dataset.
+/// Unlike [`get`] this reads nothing of the dataset's contents.
+pub fn stored_number(dataset: &Dataset, name: &str) -> Result<u64, DslError> {
+    let prop = table::dataset(name).ok_or_else(|| DslError::NoProperty { name: name.to_owned() })?;
+    Ok(native(dataset, prop)?.raw.number().unwrap_or(0))
+}
+
 fn fallback(prop: &DatasetProp) -> PropValue {
     match prop.fallback {
         Fallback::Number(n) => PropValue::Number(n),

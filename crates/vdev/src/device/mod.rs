@@ -316,3 +316,40 @@ fn each_device<T: Send>(items: &mut [(&dyn Device, &mut T)], work: impl Fn(&dyn 
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::file::{Access, FileDevice};
+    use super::memory::MemoryDevice;
+    use super::*;
+    use std::thread::{self, ThreadId};
+
+    #[test]
+    fn files_are_served_in_parallel_and_simulated_devices_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let files: Vec<FileDevice> = (0..3)
+            .map(|i| {
+                let path = folder.path().join(i.to_string());
+                std::fs::write(&path, [0; 512]).unwrap();
+                FileDevice::open(&path, Access::Cached).unwrap()
+            })
+            .collect();
+        let mut threads: Vec<Option<ThreadId>> = vec![None; 9];
+        let mut items: Vec<(&dyn Device, &mut Option<ThreadId>)> =
+            threads.iter_mut().enumerate().map(|(i, id)| (&files[i % 3] as &dyn Device, id)).collect();
+        each_device(&mut items, |_, id| *id = Some(thread::current().id()));
+        let of_device = |i: usize| threads.iter().skip(i).step_by(3).collect::<Vec<_>>();
+        for i in 0..3 {
+            assert!(of_device(i).iter().all(|id| id.is_some() && *id == of_device(i)[0]));
+            assert!(of_device(i)[0] != of_device((i + 1) % 3)[0]);
+        }
+        let memories = [MemoryDevice::new(1), MemoryDevice::new(1)];
+        let order = std::sync::Mutex::new(Vec::new());
+        let mut numbers: Vec<usize> = (0..6).collect();
+        let mut items: Vec<(&dyn Device, &mut usize)> =
+            numbers.iter_mut().enumerate().map(|(i, n)| (&memories[i % 2] as &dyn Device, n)).collect();
+        each_device(&mut items, |_, n| order.lock().unwrap().push((*n, thread::current().id())));
+        let expected: Vec<_> = (0..6).map(|n| (n, thread::current().id())).collect();
+        assert_eq!(*order.lock().unwrap(), expected);
+    }
+}

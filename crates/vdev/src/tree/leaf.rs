@@ -68,11 +68,13 @@ impl Memory {
         self.missed_changed.store(true, Ordering::Release);
     }
 
-    /// Notes that writes of a txg are not on the leaf.
-    pub(super) fn miss(&self, birth: Txg) {
-        if !self.missed().contains(birth.0) {
+    /// Notes that writes of a txg are not on the leaf. Tells whether that is news.
+    pub(super) fn miss(&self, birth: Txg) -> bool {
+        let is_news = !self.missed().contains(birth.0);
+        if is_news {
             self.change_missed(|missed| missed.insert(birth.0..birth.0.saturating_add(1)));
         }
+        is_news
     }
 
     pub(super) fn take_missed_changed(&self) -> bool {

@@ -23,7 +23,7 @@ use crate::device::stage::AlignedBuf;
 use crate::device::{Device, DeviceError, WriteRequest, write_across};
 use crate::geometry::{BlockMap, Row};
 use codec::gf256;
-use format::{Asize, DeviceOffset, Txg};
+use format::{Asize, DeviceOffset, Txg, VdevGuid};
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -32,6 +32,8 @@ use std::time::Instant;
 const RUN_MAX: usize = 1 << 20;
 /// Most slices of a run.
 const SLICES_MAX: usize = 512;
+/// Second tries of tasks on one leaf that may fail in a batch before the others are given up untried.
+const SECOND_TRIES_FAILED_MAX: u32 = 8;
 /// Fills up sectors. Two of the largest sectors: more padding than a column ever has.
 static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
 
@@ -67,8 +69,7 @@ impl Task<'_, '_> {
     }
 
     fn slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
-        let zeros = ZEROS.get(..self.padding).unwrap_or(&ZEROS);
-        [self.data, zeros].into_iter().filter(|slice| !slice.is_empty()).map(IoSlice::new)
+        [self.data, &ZEROS[..self.padding]].into_iter().filter(|slice| !slice.is_empty()).map(IoSlice::new)
     }
 }
 
@@ -246,6 +247,7 @@ impl<'t, 'd> Plan<'t, 'd, '_> {
         if !(self.select)(leaf) {
             return Need::Lost;
         }
+        assert!(padding <= ZEROS.len(), "no column is padded by more than two sectors");
         let len = (data.len() + padding) as u64;
         let place = on_device(at).filter(|at| leaf.in_service().is_some() && leaf.covers(*at, len));
         let Some(at) = place else {
@@ -317,12 +319,17 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool) {
     write_across(&mut batch);
     let took = start.elapsed();
     let results: Vec<_> = batch.into_iter().map(|(_, request)| request.result).collect();
+    let mut patience = Patience { leaf: None, left: 0 };
     for (run, result) in runs.iter().zip(results) {
         let mut len = 0;
         for index in run {
             let Some(task) = tasks.get_mut(*index) else { continue };
             len += task.len() as u64;
-            task.is_done = result.as_ref().map_or_else(|error| task.again(error), |()| true);
+            task.is_done = match &result {
+                Ok(()) => true,
+                Err(_) if task.is_filler => false,
+                Err(error) => task.again(error, &mut patience),
+            };
         }
         let members = || run.iter().filter_map(|index| tasks.get(*index));
         let Some(leaf) = members().next().map(|task| task.leaf) else { continue };
@@ -337,20 +344,32 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool) {
     }
 }
 
+/// How many more second tries may fail on the leaf whose runs are being looked at. A broken disk can take
+/// half a minute for each, and the txg is in its DTL after the first anyway.
+struct Patience {
+    leaf: Option<VdevGuid>,
+    left: u32,
+}
+
 impl Task<'_, '_> {
     /// The second try, alone, after the run that it was in has failed. Tells whether it worked; if not, that
     /// is on the leaf's account.
-    fn again(&self, error: &DeviceError) -> bool {
+    fn again(&self, error: &DeviceError, patience: &mut Patience) -> bool {
+        if patience.leaf != Some(self.leaf.guid) {
+            *patience = Patience { leaf: Some(self.leaf.guid), left: SECOND_TRIES_FAILED_MAX };
+        }
         let is_hopeless = matches!(error, DeviceError::Gone | DeviceError::PowerOff | DeviceError::ReadOnly);
         let slices: Vec<_> = self.slices().collect();
-        let device = self.leaf.in_service().filter(|_| !is_hopeless && !self.is_filler);
-        let is_written = device.is_some_and(|device| device.write_parts(&slices, self.at).is_ok());
-        if !is_written && !self.is_filler {
-            self.leaf.counters().write_errors.fetch_add(1, Ordering::Relaxed);
-            self.leaf.memory().miss(self.birth);
-            tracing::warn!(leaf = %self.leaf.guid, at = %self.at, %error, "write failed");
+        let device = self.leaf.in_service().filter(|_| !is_hopeless && patience.left > 0);
+        if device.is_some_and(|device| device.write_parts(&slices, self.at).is_ok()) {
+            return true;
         }
-        is_written
+        patience.left = patience.left.saturating_sub(1);
+        self.leaf.counters().write_errors.fetch_add(1, Ordering::Relaxed);
+        if self.leaf.memory().miss(self.birth) {
+            tracing::warn!(leaf = %self.leaf.guid, at = %self.at, txg = %self.birth, %error, "write failed");
+        }
+        false
     }
 }
 

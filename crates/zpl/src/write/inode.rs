@@ -45,6 +45,8 @@ pub(super) struct State {
     pub(super) is_gone: bool,
     /// It has no name and waits to be freed by whoever lets go of it last.
     pub(super) is_orphan: bool,
+    /// It was made without a name, and can be given one.
+    pub(super) is_nameless: bool,
     /// Of a directory: the ACL that new files inherit, once it was asked for.
     pub(super) default_acl: Option<Option<Arc<Vec<u8>>>>,
 }
@@ -92,7 +94,14 @@ impl Inode {
             id: object.id(),
             object,
             kind,
-            state: Mutex::new(State { attrs, form, is_gone: false, is_orphan: false, default_acl: None }),
+            state: Mutex::new(State {
+                attrs,
+                form,
+                is_gone: false,
+                is_orphan: false,
+                is_nameless: false,
+                default_acl: None,
+            }),
             names: Mutex::default(),
             settings: Mutex::default(),
             ranges: RangeLock::default(),
