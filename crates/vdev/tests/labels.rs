@@ -3,15 +3,16 @@
 
 use cenote_vdev::VdevTree;
 use cenote_vdev::device::file::Access;
+use cenote_vdev::device::sim::{OpKind, Power, SimDisk};
 use cenote_vdev::device::{Device, DeviceError};
 use cenote_vdev::label::{self, LabelProblem, Probe};
 use cenote_vdev::label_write;
 use cenote_vdev::scan::{Found, Search};
-use cenote_vdev::tree::{Extent, FaultKind, VdevState};
+use cenote_vdev::tree::{Extent, FaultKind, VdevError, VdevState};
 use codec::checksum;
 use format::config::{PoolState, VdevKind, VdevNode};
 use format::uberblock::Uberblock;
-use format::{DeviceOffset, NvList, NvValue, Txg};
+use format::{DeviceOffset, NvList, NvValue, Txg, VdevGuid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -145,6 +146,54 @@ fn whole_disks_are_opened_through_their_partition() {
     assert!(found.leaves.iter().all(|leaf| leaf.in_partition && leaf.probe.configs.len() == 4));
     let config = found.leaves[0].probe.newest_config().unwrap();
     assert!(config.vdev_tree.leaves().all(|leaf| leaf.whole_disk && leaf.kind == VdevKind::Disk));
+}
+
+/// The root block of every pool, written to disks full of garbage: what arrives there is, byte for byte
+/// and parity included, what OpenZFS wrote.
+#[test]
+fn the_root_block_of_every_golden_pool_is_written_as_it_was() {
+    let mut shapes = BTreeSet::new();
+    for fixture in Fixture::all() {
+        let found = scan(fixture.dir());
+        let (real, uberblock) = open(&found);
+        let images = found.devices();
+        let sims: BTreeMap<_, Arc<SimDisk>> = images
+            .iter()
+            .map(|(guid, image)| (guid.0, Arc::new(SimDisk::over(Arc::clone(image), guid.0, Power::new()))))
+            .collect();
+        let devices =
+            images.keys().map(|guid| (*guid, Arc::clone(&sims[&guid.0]) as Arc<dyn Device>)).collect();
+        let config = config_of_labels(&found, uberblock.txg);
+        let ours = VdevTree::open(&config, &devices, uberblock.reflow).expect("a tree");
+        sims.values().for_each(|sim| {
+            sim.garble(DeviceOffset(0), u64::MAX);
+            sim.record(true);
+        });
+        let bp = uberblock.root;
+        let verify = |data: &[u8]| checksum::verify(&bp, data, None).unwrap_or(false);
+        for dva in bp.dvas() {
+            let (vdev, offset) = (dva.vdev, dva.offset);
+            let at = Extent { vdev, offset, psize: bp.psize(), birth: bp.physical_birth() };
+            let Ok(data) = real.read(&at, &verify).data else { continue };
+            match ours.write(&at, &data) {
+                Ok(()) => assert!(ours.read(&at, &verify).data.is_ok(), "{}", fixture.name()),
+                Err(VdevError::CannotWrite { .. }) => continue,
+                Err(error) => panic!("{}: {error}", fixture.name()),
+            }
+            shapes.insert(config.children[vdev.0 as usize].kind.name().to_owned());
+        }
+        // A disk whose contents were destroyed is no witness.
+        for (guid, sim) in sims.iter().filter(|_| !["silent-disk", "heal-mirror"].contains(&fixture.name())) {
+            for op in sim.take_record().into_iter().filter(|op| op.kind == OpKind::Write) {
+                let mut expected = vec![0; op.len as usize];
+                images[&VdevGuid(*guid)].read_at(&mut expected, op.at).unwrap();
+                assert!(op.data == Some(expected), "{}: {} bytes at {}", fixture.name(), op.len, op.at);
+            }
+        }
+    }
+    for kind in ["file", "disk", "mirror", "raidz", "draid"] {
+        assert!(shapes.contains(kind) || kind == "disk", "{kind} of {shapes:?}");
+    }
 }
 
 #[test]
