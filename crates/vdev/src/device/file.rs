@@ -7,7 +7,7 @@
 //! one io_uring submission where there is io_uring; single reads are plain `pread`s.
 //!
 //! # What always holds
-//! - A device that is open for writing is ours alone: files are locked (`flock`), block devices
+//! - A device that is open for writing is ours alone: files are locked, block devices
 //!   opened with `O_EXCL`, which keeps mounts, MD, LVM and the kernel's ZFS away.
 //! - Whatever `O_DIRECT` cannot do (alignment, file systems without it, the odd tail of a file)
 //!   is done through the page cache; the caller sees no difference.
@@ -94,7 +94,7 @@ impl FileDevice {
         }
         let fd = fs::open(path, flags, Mode::empty())?;
         if writable && !is_block {
-            fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)?;
+            lock(&fd)?;
         }
         let size = fs::seek(&fd, SeekFrom::End(0))?;
         let direct = match access {
@@ -245,6 +245,26 @@ fn open_direct(path: &Path, fd: &OwnedFd, flags: OFlags, is_block: bool) -> Opti
         offset_align: u64::from(offset.max(512).checked_next_power_of_two()?),
         memory_align: memory.max(1).checked_next_power_of_two()? as usize,
     })
+}
+
+/// Locks the whole file for the open descriptor, as virtual machines do with their images: nobody else
+/// gets a lock on any part of it before the descriptor is closed. File systems without such locks
+/// have `flock` at least.
+fn lock(fd: &OwnedFd) -> Result<(), Errno> {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::fcntl::{FcntlArg, fcntl};
+        use nix::libc::{F_WRLCK, SEEK_SET, flock};
+        // No length: to the end, however far that may move.
+        let whole =
+            flock { l_type: F_WRLCK as i16, l_whence: SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 };
+        match fcntl(fd, FcntlArg::F_OFD_SETLK(&whole)) {
+            Ok(_) => return Ok(()),
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES) => return Err(Errno::WOULDBLOCK),
+            Err(error) => tracing::debug!(%error, "no lock of an open file description"),
+        }
+    }
+    fs::flock(fd, FlockOperation::NonBlockingLockExclusive)
 }
 
 /// Logical and physical sector of a block device.
