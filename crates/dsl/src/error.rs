@@ -239,6 +239,12 @@ pub enum DslError {
         /// Its name.
         name: &'static str,
     },
+    /// A feature that this needs is not enabled.
+    #[error("feature '{name}' is not enabled")]
+    FeatureDisabled {
+        /// Its short name.
+        name: &'static str,
+    },
     /// No transaction can begin.
     #[error(transparent)]
     Tx(#[from] TxError),

@@ -30,7 +30,6 @@ pub mod name;
 pub mod prop;
 pub mod resume;
 pub mod space;
-#[cfg(feature = "unfinished")]
 pub mod write;
 
 pub use bookmark::Bookmark;

@@ -1,0 +1,527 @@
+//! Heads that are open for writing: one object set for each, shared by everybody who writes to it.
+//!
+//! Called by whoever mounts a file system or serves a volume ([`Heads::open`]), and by the pool's sync
+//! ([`Heads::sync_all`], [`Heads::finish_txg`]).
+//!
+//! # What always holds
+//! - A head is open once: two users get the same [`Head`].
+//! - A head whose users have gone is forgotten only when nothing of it is left to be written.
+//! - What a sync task takes away or replaces (destroy, rollback) is not open: the task fails with
+//!   [`DslError::Busy`] if somebody uses it.
+//! - Names and chains change only while [`Heads::exclusive`] is held; a head is not opened meanwhile.
+//!
+//! # Order of locks
+//! `quiet` -> `open` -> one head's `rooms` -> `dirs`.
+
+use super::ctx::TaskCtx;
+use super::features::FeatureCounts;
+use super::ledger::sync_set;
+use super::policy::policy_of;
+use super::room::{self, Cost, HeadRoom, PoolRoom, Refused, Room};
+use super::zapify;
+use crate::dataset::Dataset;
+use crate::name::DEPTH_LIMIT;
+use crate::{Dsl, DslError, PoolSpace, mos};
+use dmu::live::{LiveObject, LiveSet, SetPolicy, Tx, Txgs};
+use format::dsl::{DatasetPhys, DirPhys};
+use format::objset::ObjsetType;
+use format::{BlockPtr, Endian, ObjectId, Txg};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak};
+use zio::AllocTx;
+
+/// How often [`Head::begin_waiting`] waits for a sync before it gives up.
+const ROOM_RETRIES: usize = 16;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these guard is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Space of a head as file systems report it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadSpace {
+    /// Bytes that it references.
+    pub referenced: u64,
+    /// Bytes that it may still take.
+    pub available: u64,
+}
+
+/// A head that is open for writing.
+pub struct Head {
+    /// Its contents.
+    pub set: Arc<LiveSet>,
+    id: ObjectId,
+    dir: ObjectId,
+    name: RwLock<Arc<str>>,
+    txgs: Arc<Txgs>,
+    pool: Arc<PoolRoom>,
+    room: HeadRoom,
+    /// Its directory and all above it.
+    rooms: RwLock<Arc<[Arc<Room>]>>,
+    object: LiveObject,
+    version: AtomicU64,
+    prev_snap_txg: AtomicU64,
+    /// Per-dataset features that somebody has begun to use.
+    features: Mutex<BTreeSet<&'static str>>,
+    /// What the policy was read at.
+    policy_of: AtomicU64,
+}
+
+impl Head {
+    /// The dataset's object, also the number of its object set.
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    /// The directory that it belongs to.
+    pub fn dir(&self) -> ObjectId {
+        self.dir
+    }
+
+    /// Its full name as of the last sync.
+    pub fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The transaction groups of its pool.
+    pub fn txgs(&self) -> &Arc<Txgs> {
+        &self.txgs
+    }
+
+    /// Creation txg of its newest snapshot, or of its origin, as of the last sync: older blocks are shared.
+    pub fn prev_snap_txg(&self) -> Txg {
+        Txg(self.prev_snap_txg.load(Ordering::Acquire))
+    }
+
+    /// Joins the open txg if there is room for a change: in the pool, in the quotas of the directories
+    /// above, in the refquota.
+    ///
+    /// # Errors
+    /// [`DslError::Quota`] or [`DslError::Space`], whose `after` says whether it is worth waiting;
+    /// [`DslError::Tx`] if the pool is suspended or closed.
+    pub fn begin(&self, cost: Cost) -> Result<Tx, DslError> {
+        let rooms = Arc::clone(&self.rooms.read().unwrap_or_else(PoisonError::into_inner));
+        room::ask(&self.room, &rooms, &self.pool, cost).map_err(|refused| self.refuse(&refused, cost))?;
+        let tx = self.txgs.begin()?;
+        let txg = tx.txg();
+        self.room.pending.add(txg, cost.bytes);
+        for room in rooms.iter() {
+            room.pending.add(txg, cost.bytes);
+        }
+        Ok(tx)
+    }
+
+    /// The same; where it is worth waiting, it waits until what is dirty now is on disk. Needs a thread
+    /// that syncs, and a caller that holds no transaction.
+    pub fn begin_waiting(&self, cost: Cost) -> Result<Tx, DslError> {
+        let mut result = self.begin(cost);
+        for _ in 0..ROOM_RETRIES {
+            match &result {
+                Err(DslError::Quota { after: Some(txg), .. } | DslError::Space { after: Some(txg), .. }) => {
+                    self.txgs.wait_synced(*txg)?;
+                }
+                _ => break,
+            }
+            result = self.begin(cost);
+        }
+        result
+    }
+
+    fn refuse(&self, refused: &Refused, cost: Cost) -> DslError {
+        let after = |is_pending: bool| is_pending.then(|| self.txgs.open_txg());
+        match *refused {
+            Refused::Quota { used, quota, is_pending } => {
+                DslError::Quota { name: self.name().to_string(), used, quota, after: after(is_pending) }
+            }
+            Refused::Pool { used, size, is_pending } => DslError::Space {
+                needed: cost.bytes,
+                available: size.saturating_sub(used),
+                after: after(is_pending),
+            },
+        }
+    }
+
+    /// What file systems report.
+    pub fn space(&self) -> HeadSpace {
+        let rooms = Arc::clone(&self.rooms.read().unwrap_or_else(PoisonError::into_inner));
+        HeadSpace {
+            referenced: self.room.referenced.get(),
+            available: room::available(&self.room, &rooms, &self.pool),
+        }
+    }
+
+    /// Something begins to use a per-dataset feature: it is active from the next sync on. To be called in
+    /// the transaction of the change.
+    pub fn use_feature(&self, name: &'static str) {
+        lock(&self.features).insert(name);
+    }
+
+    /// Reads its counters again if its dataset has changed.
+    fn refresh(&self, mos: &Arc<LiveSet>) -> Result<(), DslError> {
+        let version = self.object.version();
+        if self.version.swap(version, Ordering::AcqRel) == version {
+            return Ok(());
+        }
+        let phys = decode_dataset(&self.object)?;
+        self.room.referenced.set(phys.referenced);
+        self.room.unique.set(phys.unique);
+        self.prev_snap_txg.store(phys.prev_snap_txg.0, Ordering::Release);
+        self.refresh_limits(mos)
+    }
+
+    fn refresh_limits(&self, mos: &Arc<LiveSet>) -> Result<(), DslError> {
+        let dir = decode_dir(&mos.object(self.dir)?)?;
+        self.room.refquota.set(stored_number(mos, &dir, "refquota")?);
+        self.room.refreservation.set(stored_number(mos, &dir, "refreservation")?);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Head {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Head({} = object {})", self.name(), self.id)
+    }
+}
+
+fn decode_dataset(object: &LiveObject) -> Result<DatasetPhys, DslError> {
+    let decoded = object.with_bonus(|bonus| DatasetPhys::decode(bonus, Endian::Little));
+    decoded.map_err(DslError::decode(object.id()))
+}
+
+fn decode_dir(object: &LiveObject) -> Result<DirPhys, DslError> {
+    let decoded = object.with_bonus(|bonus| DirPhys::decode(bonus, Endian::Little));
+    decoded.map_err(DslError::decode(object.id()))
+}
+
+/// A number property of a directory itself; 0 if it is not set.
+fn stored_number(mos: &Arc<LiveSet>, dir: &DirPhys, name: &str) -> Result<u64, DslError> {
+    let Some(id) = dir.props else { return Ok(0) };
+    let zap = mos::zap(&mos.view(), id)?;
+    let number = |key: &str| -> Result<Option<u64>, DslError> {
+        Ok(zap.lookup(key.as_bytes())?.and_then(|entry| mos::single(&entry)))
+    };
+    if let Some(number) = number(name)? {
+        return Ok(number);
+    }
+    if zap.lookup(format!("{name}$inherit").as_bytes())?.is_some() {
+        return Ok(0);
+    }
+    Ok(number(&format!("{name}$recvd"))?.unwrap_or(0))
+}
+
+/// The heads that are open for writing.
+pub struct Heads {
+    mos: Arc<LiveSet>,
+    txgs: Arc<Txgs>,
+    features: Arc<FeatureCounts>,
+    pool_name: String,
+    root_dir: ObjectId,
+    /// Held while names and chains change.
+    quiet: RwLock<()>,
+    open: Mutex<BTreeMap<ObjectId, Arc<Head>>>,
+    dirs: Mutex<HashMap<ObjectId, Weak<Room>>>,
+    pool: Arc<PoolRoom>,
+    /// Counts changes of properties that policies come from.
+    policies: AtomicU64,
+    /// Counts changes of the tree of directories.
+    tree: AtomicU64,
+    seen_tree: AtomicU64,
+}
+
+impl Heads {
+    /// The heads of a pool. `mos` and `txgs` are those it is written with.
+    ///
+    /// # Errors
+    /// If the pool has no root directory.
+    pub fn new(
+        mos: &Arc<LiveSet>,
+        txgs: &Arc<Txgs>,
+        features: &Arc<FeatureCounts>,
+        pool_name: &str,
+    ) -> Result<Arc<Heads>, DslError> {
+        let directory = super::mos_tx::DIRECTORY;
+        let zap = mos::zap(&mos.view(), directory)?;
+        let root = mos::lookup_object(&zap, directory, super::ctx::ROOT_DATASET)?;
+        let root_dir = root.ok_or(DslError::NoSpecial { name: super::ctx::ROOT_DATASET })?;
+        Ok(Arc::new(Heads {
+            mos: Arc::clone(mos),
+            txgs: Arc::clone(txgs),
+            features: Arc::clone(features),
+            pool_name: pool_name.to_owned(),
+            root_dir,
+            quiet: RwLock::new(()),
+            open: Mutex::default(),
+            dirs: Mutex::default(),
+            pool: Arc::default(),
+            policies: AtomicU64::new(0),
+            tree: AtomicU64::new(0),
+            seen_tree: AtomicU64::new(0),
+        }))
+    }
+
+    /// Says how large the pool is: once at opening, and after each sync.
+    pub fn set_pool_space(&self, space: PoolSpace) {
+        self.pool.set(space);
+    }
+
+    /// How large the pool is, if it was said.
+    pub fn pool_space(&self) -> Option<PoolSpace> {
+        self.pool.get()
+    }
+
+    /// The transaction groups of the pool.
+    pub fn txgs(&self) -> &Arc<Txgs> {
+        &self.txgs
+    }
+
+    /// Keeps heads from being opened while names and chains change: held by the sync while tasks run.
+    pub fn exclusive(&self) -> RwLockWriteGuard<'_, ()> {
+        self.quiet.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Properties that decide how blocks are written have changed.
+    pub fn policy_changed(&self) {
+        self.policies.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Directories were renamed, or limits set.
+    pub(crate) fn tree_changed(&self) {
+        self.tree.fetch_add(1, Ordering::AcqRel);
+        self.policy_changed();
+    }
+
+    /// Reading view of the newest state.
+    fn dsl(&self) -> Dsl {
+        Dsl::open(self.mos.view(), self.root_dir, &self.pool_name)
+    }
+
+    /// Opens the head in this dataset object, or gives the one that is open.
+    ///
+    /// # Errors
+    /// [`DslError::WrongKind`] of a snapshot, [`DslError::Inconsistent`], [`DslError::Encrypted`], or why
+    /// it cannot be read.
+    pub fn open(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
+        let _steady = self.quiet.read().unwrap_or_else(PoisonError::into_inner);
+        self.open_steady(dataset, false)
+    }
+
+    /// The same for a head that is being received, which is inconsistent until it is whole.
+    pub fn open_partial(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
+        let _steady = self.quiet.read().unwrap_or_else(PoisonError::into_inner);
+        self.open_steady(dataset, true)
+    }
+
+    /// The same by its full name.
+    pub fn open_by_name(&self, name: &str) -> Result<Arc<Head>, DslError> {
+        let _steady = self.quiet.read().unwrap_or_else(PoisonError::into_inner);
+        let dataset = self.dsl().dataset(name)?;
+        self.open_steady(dataset.id(), false)
+    }
+
+    /// The head if it is open.
+    pub fn get(&self, dataset: ObjectId) -> Option<Arc<Head>> {
+        lock(&self.open).get(&dataset).cloned()
+    }
+
+    fn open_steady(&self, id: ObjectId, may_be_partial: bool) -> Result<Arc<Head>, DslError> {
+        let mut open = lock(&self.open);
+        if let Some(head) = open.get(&id) {
+            return Ok(Arc::clone(head));
+        }
+        let dataset = self.dsl().dataset_by_object(id)?;
+        check_writable(&dataset, may_be_partial)?;
+        let policies = self.policies.load(Ordering::Acquire);
+        let policy = policy_of(&dataset, &self.features)?;
+        let bp = dataset.phys().bp;
+        let set = open_set(&self.mos, &self.txgs, &bp, id, policy)?;
+        let head = Arc::new(Head {
+            set,
+            id,
+            dir: dataset.dir().id(),
+            name: RwLock::new(dataset.name().into()),
+            txgs: Arc::clone(&self.txgs),
+            pool: Arc::clone(&self.pool),
+            room: HeadRoom::default(),
+            rooms: RwLock::new(self.rooms_of(dataset.dir().id())?),
+            object: self.mos.object(id)?,
+            version: AtomicU64::new(u64::MAX),
+            prev_snap_txg: AtomicU64::new(0),
+            features: Mutex::default(),
+            policy_of: AtomicU64::new(policies),
+        });
+        head.refresh(&self.mos)?;
+        open.insert(id, Arc::clone(&head));
+        Ok(head)
+    }
+
+    /// A directory and all above it.
+    fn rooms_of(&self, dir: ObjectId) -> Result<Arc<[Arc<Room>]>, DslError> {
+        let mut rooms = Vec::new();
+        let mut at = Some(dir);
+        let mut known = lock(&self.dirs);
+        while let Some(id) = at {
+            if rooms.len() > DEPTH_LIMIT {
+                return Err(DslError::Endless { what: "parents", object: dir, limit: DEPTH_LIMIT });
+            }
+            let object = self.mos.object(id)?;
+            at = decode_dir(&object)?.parent;
+            let room = match known.get(&id).and_then(Weak::upgrade) {
+                Some(room) => room,
+                None => Arc::new(Room::new(object)?),
+            };
+            known.insert(id, Arc::downgrade(&room));
+            rooms.push(room);
+        }
+        Ok(rooms.into())
+    }
+
+    /// Forgets a head that is to be destroyed or replaced.
+    ///
+    /// # Errors
+    /// [`DslError::Busy`] if somebody uses it, or has changed it since this txg closed.
+    pub(crate) fn evict(&self, id: ObjectId, name: &str) -> Result<(), DslError> {
+        let mut open = lock(&self.open);
+        if let Some(head) = open.get(&id) {
+            if is_used(head) || head.set.is_dirty(self.txgs.open_txg()) {
+                return Err(DslError::Busy { name: name.to_owned() });
+            }
+            open.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Whether somebody uses this head.
+    pub fn is_in_use(&self, id: ObjectId) -> bool {
+        lock(&self.open).get(&id).is_some_and(is_used)
+    }
+
+    /// Whether a sync of this txg has anything to write.
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        lock(&self.open).values().any(|head| head.set.is_dirty(txg))
+    }
+
+    /// Writes every head that the txg changed, and accounts for it. May be called again in the same txg.
+    ///
+    /// # Errors
+    /// If something cannot be read or written. The txg must not end then.
+    pub fn sync_all(&self, ctx: &mut TaskCtx<'_>) -> Result<(), DslError> {
+        // In order of their numbers, so that the same changes give the same pool.
+        let heads: Vec<Arc<Head>> = lock(&self.open).values().cloned().collect();
+        for head in heads {
+            self.refresh_policy(&head)?;
+            for feature in std::mem::take(&mut *lock(&head.features)) {
+                zapify::activate_feature(ctx.m(), head.id, feature)?;
+            }
+            if head.set.is_dirty(ctx.txg()) {
+                sync_set(ctx, head.id, &head.set)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn refresh_policy(&self, head: &Head) -> Result<(), DslError> {
+        let policies = self.policies.load(Ordering::Acquire);
+        if head.policy_of.load(Ordering::Acquire) == policies {
+            return Ok(());
+        }
+        let policy = policy_of(&self.dsl().dataset_by_object(head.id)?, &self.features)?;
+        head.set.set_policy(with_accounting_of(policy, &head.set));
+        head.policy_of.store(policies, Ordering::Release);
+        Ok(())
+    }
+
+    /// The txg is about to be declared on disk: counters are as it left them, and heads that nobody uses
+    /// are forgotten. After the last change of the MOS, before `Txgs::finish`.
+    ///
+    /// # Errors
+    /// If the MOS cannot be read.
+    pub fn finish_txg(&self, txg: Txg) -> Result<(), DslError> {
+        let tree = self.tree.load(Ordering::Acquire);
+        let is_moved = self.seen_tree.swap(tree, Ordering::AcqRel) != tree;
+        let mut open = lock(&self.open);
+        let unsynced = Txg(txg.0 + 1);
+        open.retain(|_, head| is_used(head) || head.set.is_dirty(unsynced) || head.set.is_dirty(txg));
+        for head in open.values() {
+            head.refresh(&self.mos)?;
+            head.room.pending.clear(txg);
+            if is_moved {
+                self.refresh_place(head)?;
+            }
+        }
+        drop(open);
+        let mut dirs = lock(&self.dirs);
+        dirs.retain(|_, room| room.strong_count() > 0);
+        for room in dirs.values().filter_map(Weak::upgrade) {
+            room.refresh()?;
+            room.pending.clear(txg);
+        }
+        Ok(())
+    }
+
+    /// After a rename somewhere: name and directories above.
+    fn refresh_place(&self, head: &Head) -> Result<(), DslError> {
+        let dataset = self.dsl().dataset_by_object(head.id)?;
+        head.refresh_limits(&self.mos)?;
+        *head.name.write().unwrap_or_else(PoisonError::into_inner) = dataset.name().into();
+        *head.rooms.write().unwrap_or_else(PoisonError::into_inner) = self.rooms_of(head.dir)?;
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Heads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Heads({} of {})", lock(&self.open).len(), self.pool_name)
+    }
+}
+
+/// Somebody beside the registry holds it, or its contents.
+fn is_used(head: &Arc<Head>) -> bool {
+    Arc::strong_count(head) > 1 || Arc::strong_count(&head.set) > 1
+}
+
+fn check_writable(dataset: &Dataset, may_be_partial: bool) -> Result<(), DslError> {
+    let name = || dataset.name().to_owned();
+    if dataset.is_snapshot() {
+        return Err(DslError::WrongKind { name: name(), why: "a snapshot cannot be changed" });
+    }
+    if dataset.is_inconsistent() && !may_be_partial {
+        return Err(DslError::Inconsistent { name: name() });
+    }
+    if dataset.is_encrypted()? {
+        return Err(DslError::Encrypted { name: name(), why: "encrypted datasets cannot be written" });
+    }
+    Ok(())
+}
+
+/// Opens an object set for writing, accounting as it says itself.
+pub(crate) fn open_set(
+    mos: &Arc<LiveSet>,
+    txgs: &Arc<Txgs>,
+    bp: &BlockPtr,
+    id: ObjectId,
+    policy: SetPolicy,
+) -> Result<Arc<LiveSet>, DslError> {
+    let set = LiveSet::open(mos.store(), txgs.meter(), bp, id.0, policy.clone())?;
+    set.set_policy(with_accounting_of(policy, &set));
+    Ok(set)
+}
+
+/// Objects of a set are counted by owner only if all that are there have been counted.
+fn with_accounting_of(policy: SetPolicy, set: &LiveSet) -> SetPolicy {
+    let counts = |bit: u32| set.kind() == ObjsetType::Zfs && set.flags() >> bit & 1 == 1;
+    SetPolicy {
+        user_accounting: counts(0),
+        object_accounting: counts(1),
+        project_accounting: counts(2),
+        ..policy
+    }
+}
+
+/// A property that decides how blocks are written.
+pub fn decides_policy(prop: &str) -> bool {
+    let all = ["checksum", "compression", "copies", "redundant_metadata", "special_small_blocks"];
+    all.contains(&prop)
+}
+

@@ -1,0 +1,240 @@
+//! Whether there is room for a change, asked before it is made
+//! (docs/on-disk/15-space.md, section 8; docs/on-disk/22-mos-dsl.md, section 4).
+//!
+//! Every directory above an open head keeps its counters in atomics, as of the last sync, and the bytes
+//! that changes since then may take at most. A limit is reached when both together reach it: so it can be
+//! exceeded by what one change takes, and what is not written yet can be refused although it would have
+//! fitted; then the answer names the txg after which it is worth asking again.
+//!
+//! # What always holds
+//! - Asking reads a few atomics for each level of the tree, takes no lock and allocates nothing unless it
+//!   is refused.
+//! - What is reserved for a head or directory is not asked of the levels above.
+
+use super::space::ref_charged;
+use crate::{DslError, PoolSpace};
+use dmu::live::LiveObject;
+use format::dsl::DirPhys;
+use format::{ObjectId, Txg};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a change will take at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cost {
+    /// Bytes, copies and metadata included.
+    pub bytes: u64,
+    /// It frees more than it takes once it is written: quotas do not stop it, and it may use half of what
+    /// the pool keeps back.
+    pub frees: bool,
+}
+
+/// A change of a few blocks of metadata.
+const METADATA_BYTES: u64 = 64 << 10;
+
+impl Cost {
+    /// Writing this many bytes of data.
+    pub fn write(bytes: u64) -> Cost {
+        Cost { bytes: bytes.saturating_add(METADATA_BYTES), frees: false }
+    }
+
+    /// Changing metadata only.
+    pub fn metadata() -> Cost {
+        Cost { bytes: METADATA_BYTES, frees: false }
+    }
+
+    /// Freeing.
+    pub fn freeing() -> Cost {
+        Cost { bytes: METADATA_BYTES, frees: true }
+    }
+}
+
+/// Bytes that changes of the txgs which are not on disk yet may take, by the lowest bit of the txg.
+#[derive(Debug, Default)]
+pub(crate) struct Pending([AtomicU64; 2]);
+
+impl Pending {
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().map(|slot| slot.load(Ordering::Relaxed)).fold(0, u64::saturating_add)
+    }
+
+    pub(crate) fn add(&self, txg: Txg, bytes: u64) {
+        self.0[(txg.0 & 1) as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn clear(&self, txg: Txg) {
+        self.0[(txg.0 & 1) as usize].store(0, Ordering::Relaxed);
+    }
+}
+
+/// A number that others read while the sync changes it.
+#[derive(Debug, Default)]
+pub(crate) struct Shared(AtomicU64);
+
+impl Shared {
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
+/// How large the pool is.
+#[derive(Debug)]
+pub(crate) struct PoolRoom {
+    size: Shared,
+    slop: Shared,
+}
+
+impl Default for PoolRoom {
+    /// Nobody has said how large: nothing is refused.
+    fn default() -> PoolRoom {
+        let room = PoolRoom { size: Shared::default(), slop: Shared::default() };
+        room.size.set(u64::MAX);
+        room
+    }
+}
+
+impl PoolRoom {
+    pub(crate) fn set(&self, space: PoolSpace) {
+        self.size.set(space.size);
+        self.slop.set(space.slop);
+    }
+
+    /// `None`: it was not said.
+    pub(crate) fn get(&self) -> Option<PoolSpace> {
+        let space = PoolSpace { size: self.size.get(), slop: self.slop.get() };
+        (space.size != u64::MAX).then_some(space)
+    }
+
+    fn limit(&self, frees: bool) -> u64 {
+        let slop = self.slop.get();
+        self.size.get().saturating_sub(if frees { slop / 2 } else { slop })
+    }
+}
+
+/// A directory above an open head.
+#[derive(Debug)]
+pub(crate) struct Room {
+    pub(crate) dir: ObjectId,
+    object: LiveObject,
+    /// State of the object that the counters are of.
+    version: Shared,
+    used: Shared,
+    reserved: Shared,
+    quota: Shared,
+    pub(crate) pending: Pending,
+}
+
+impl Room {
+    pub(crate) fn new(object: LiveObject) -> Result<Room, DslError> {
+        let room = Room {
+            dir: object.id(),
+            object,
+            version: Shared::default(),
+            used: Shared::default(),
+            reserved: Shared::default(),
+            quota: Shared::default(),
+            pending: Pending::default(),
+        };
+        room.version.set(u64::MAX);
+        room.refresh()?;
+        Ok(room)
+    }
+
+    /// Reads the counters again if the directory has changed.
+    pub(crate) fn refresh(&self) -> Result<(), DslError> {
+        let version = self.object.version();
+        if self.version.get() == version {
+            return Ok(());
+        }
+        let order = format::Endian::Little;
+        let decoded = self.object.with_bonus(|bonus| DirPhys::decode(bonus, order));
+        let phys = decoded.map_err(DslError::decode(self.dir))?;
+        self.used.set(phys.used);
+        self.reserved.set(phys.reserved);
+        self.quota.set(phys.quota);
+        self.version.set(version);
+        Ok(())
+    }
+}
+
+/// The counters of a head.
+#[derive(Debug, Default)]
+pub(crate) struct HeadRoom {
+    pub(crate) referenced: Shared,
+    pub(crate) unique: Shared,
+    pub(crate) refquota: Shared,
+    pub(crate) refreservation: Shared,
+    pub(crate) pending: Pending,
+}
+
+/// A limit that is reached.
+pub(crate) enum Refused {
+    /// A quota: bytes used, bytes allowed.
+    Quota { used: u64, quota: u64, is_pending: bool },
+    /// The pool: bytes used, bytes that there are.
+    Pool { used: u64, size: u64, is_pending: bool },
+}
+
+/// Asks a head, its directory and all above it. `rooms` begins with the head's own directory.
+pub(crate) fn ask(
+    head: &HeadRoom,
+    rooms: &[Arc<Room>],
+    pool: &PoolRoom,
+    cost: Cost,
+) -> Result<(), Refused> {
+    let pending = head.pending.total();
+    let refquota = head.refquota.get();
+    if refquota != 0 && !cost.frees {
+        let used = head.referenced.get();
+        if used.saturating_add(pending) >= refquota {
+            return Err(Refused::Quota { used, quota: refquota, is_pending: used < refquota });
+        }
+    }
+    let unique = head.unique.get().saturating_add(pending);
+    let reserved = head.refreservation.get();
+    let mut asked =
+        ref_charged(unique.saturating_add(cost.bytes), reserved).saturating_sub(ref_charged(unique, reserved));
+    for (level, room) in rooms.iter().enumerate() {
+        if asked == 0 {
+            return Ok(());
+        }
+        let (used, quota) = (room.used.get(), room.quota.get());
+        let total = used.saturating_add(room.pending.total());
+        if quota != 0 && !cost.frees && total >= quota {
+            return Err(Refused::Quota { used, quota, is_pending: used < quota });
+        }
+        if level + 1 == rooms.len() {
+            let size = pool.limit(cost.frees);
+            if total >= size {
+                return Err(Refused::Pool { used, size, is_pending: used < size });
+            }
+        }
+        let reserved = room.reserved.get();
+        asked = total.saturating_add(asked).max(reserved).saturating_sub(total.max(reserved));
+    }
+    Ok(())
+}
+
+/// Bytes that a head may still take.
+pub(crate) fn available(head: &HeadRoom, rooms: &[Arc<Room>], pool: &PoolRoom) -> u64 {
+    let mut available = u64::MAX;
+    for (above, room) in rooms.iter().rev().enumerate() {
+        let (used, quota) = (room.used.get(), room.quota.get());
+        let mut limit = if quota == 0 { u64::MAX } else { quota };
+        if above == 0 {
+            limit = limit.min(pool.limit(false));
+        }
+        let from_above = available.saturating_add(room.reserved.get().saturating_sub(used));
+        available = from_above.min(limit.saturating_sub(used));
+    }
+    let (unique, referenced) = (head.unique.get(), head.referenced.get());
+    available = available.saturating_add(head.refreservation.get().saturating_sub(unique));
+    match head.refquota.get() {
+        0 => available,
+        quota => available.min(quota.saturating_sub(referenced)),
+    }
+}
