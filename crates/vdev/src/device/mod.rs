@@ -304,7 +304,7 @@ fn each_device<T: Send>(items: &mut [(&dyn Device, &mut T)], work: impl Fn(&dyn 
     }
     let mut groups: Vec<Vec<&mut (&dyn Device, &mut T)>> = Vec::new();
     for item in items.iter_mut() {
-        match groups.iter_mut().find(|group| group.iter().any(|(device, _)| same(*device, item.0))) {
+        match groups.iter_mut().find(|group| group.first().is_some_and(|(device, _)| same(*device, item.0))) {
             Some(group) => group.push(item),
             None => groups.push(vec![item]),
         }
