@@ -21,6 +21,7 @@ mod object;
 mod objset;
 mod room;
 mod store;
+mod sync;
 pub mod traverse;
 pub mod zap;
 pub mod zil;

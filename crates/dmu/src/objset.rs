@@ -7,7 +7,7 @@ use codec::crypt::{DataKey, block as crypt_block};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::objset::{FLAG_USERACCOUNTING_COMPLETE, ObjsetPhys, ObjsetType};
 use format::{BlockId, BlockPtr, Level, ObjType, ObjectId};
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::sync::{Arc, Mutex, PoisonError};
 use zio::ZioError;
 
 /// What is known about the key of an object set.

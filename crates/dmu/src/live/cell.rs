@@ -5,7 +5,7 @@ use format::dnode::{CORE_SIZE, Dnode, FLAG_SPILL, SLOT_SIZE};
 use format::units::SECTOR_SHIFT;
 use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zio::RangeSet;
 
 /// Everything of a dnode but its pointers and counters, in its newest state.

@@ -9,8 +9,8 @@ use format::dnode::{CORE_SIZE, Dnode, FLAG_USED_BYTES, SLOT_SIZE, SLOTS_PER_BLOC
 use format::objset::{ObjsetPhys, ObjsetType, ZilHeader};
 use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use zio::AllocTx;
 
 const SHARDS: usize = 16;

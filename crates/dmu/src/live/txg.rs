@@ -12,8 +12,8 @@
 //! txg) -> the txg is written -> `finish` (wakes whoever waits for it, and throttled writers).
 
 use format::Txg;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zio::AllocTx;
 

@@ -30,8 +30,8 @@ use chain::ChainState;
 use format::objset::ZilHeader;
 use format::{BlockPtr, ObjectId, Txg};
 use pending::Queue;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zio::AllocTx;
 
 /// The intent log of one dataset.

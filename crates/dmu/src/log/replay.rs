@@ -7,7 +7,7 @@ use crate::live::{Tx, TxError};
 use format::Txg;
 use format::zil::Record;
 use std::fmt::Display;
-use std::sync::atomic::Ordering;
+use crate::sync::atomic::Ordering;
 
 /// Why a replay did not begin. What goes wrong with single records is in [`Replayed`].
 #[derive(Debug, thiserror::Error)]

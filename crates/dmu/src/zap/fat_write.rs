@@ -15,6 +15,10 @@ use format::zap::{FatHeader, Leaf, LeafEntry, LeafMut, NewEntry, ZapBlockKind, h
 use format::{BlockId, DecodeError};
 use zio::Block;
 
+/// Bits by which one entry may lengthen the pointer table. Keys whose hashes are as good as random need
+/// a few; those of a hostile ZAP could ask for a table that fills the memory.
+const GROWTH_MAX: u32 = 12;
+
 /// Where a key is, or would be.
 pub(super) enum Place {
     Found {
@@ -272,7 +276,8 @@ impl ZapMut<'_> {
         }
         // The longest table tells so many bits apart; entries that share them stay together.
         let differing = entries.iter().fold(0, |bits, entry| bits | (entry.hash ^ hash));
-        if differing.leading_zeros() >= shift_max(header) {
+        let shift_needed = differing.leading_zeros() + 1;
+        if shift_needed > shift_max(header) || shift_needed > header.table_shift + GROWTH_MAX {
             return Err(self.full());
         }
         if header.next_block.0 != 0 || leaf.prefix_len == header.table_shift {
@@ -379,9 +384,9 @@ impl ZapMut<'_> {
     }
 }
 
-/// Bits that index the longest pointer table.
+/// Bits that index the longest pointer table: 512 MiB of it.
 fn shift_max(header: &FatHeader) -> u32 {
-    hash_bits(header.flags) - 2
+    (hash_bits(header.flags) - 2).min(26)
 }
 
 /// Copies an entry into another leaf; `false` if it has no room.

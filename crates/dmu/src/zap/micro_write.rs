@@ -10,7 +10,7 @@ use format::zap::{
 };
 use format::{BlockId, Endian};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zio::Block;
 
 /// Largest block that a micro ZAP grows to.

@@ -35,6 +35,7 @@ pub use normalize::prepare;
 pub use stats::{HISTOGRAM_ROWS, ZapStats};
 pub use write::{
     NAME_LEN_MAX, VALUE_MAX, ZapBlocksMut, ZapMut, ZapState, ZapValue, create_fat, create_micro,
+    lookup_shared,
 };
 
 use normalize::is_doubtful;

@@ -25,7 +25,7 @@ use format::zap::{
 };
 use format::{BlockId, DecodeError, Endian, ObjectId};
 use std::borrow::Cow;
-use std::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard};
 use zio::Block;
 
 /// Bytes of a new micro ZAP, and by which it grows.
@@ -117,6 +117,69 @@ impl ZapState {
     }
 }
 
+/// Finds an entry with the help of what the writers of a ZAP share, without a transaction: in a micro
+/// ZAP this does not compare all names, as [`super::Zap`] does, which knows no writers.
+pub fn lookup_shared(
+    blocks: &dyn ZapBlocks,
+    state: &ZapState,
+    (objset, object): (u64, ObjectId),
+    name: &[u8],
+    how: Match,
+) -> Result<Option<ZapEntry>, DmuError> {
+    ZapMut::open(Shared { blocks, state, objset, object }, objset, object)?.lookup_matching(name, how)
+}
+
+/// Blocks that are only looked at.
+struct Shared<'a> {
+    blocks: &'a dyn ZapBlocks,
+    state: &'a ZapState,
+    objset: u64,
+    object: ObjectId,
+}
+
+impl Shared<'_> {
+    fn refuse<T>(&self) -> Result<T, DmuError> {
+        let (objset, object) = (self.objset, self.object);
+        Err(DmuError::Corrupt { objset, object, why: "a ZAP that is only looked at cannot be changed" })
+    }
+}
+
+impl ZapBlocks for Shared<'_> {
+    fn block_size(&self) -> u64 {
+        self.blocks.block_size()
+    }
+
+    fn max_block(&self) -> BlockId {
+        self.blocks.max_block()
+    }
+
+    fn block(&self, id: BlockId) -> Result<Option<Block>, DmuError> {
+        self.blocks.block(id)
+    }
+}
+
+impl ZapBlocksMut for Shared<'_> {
+    fn put_block(&self, _id: BlockId, _bytes: Vec<u8>) -> Result<(), DmuError> {
+        self.refuse()
+    }
+
+    fn change_block(&self, _id: BlockId, _change: &mut dyn FnMut(&mut [u8])) -> Result<(), DmuError> {
+        self.refuse()
+    }
+
+    fn set_block_size(&self, _bytes: u64) -> Result<(), DmuError> {
+        self.refuse()
+    }
+
+    fn free_blocks(&self, _first: BlockId, _count: u64) -> Result<(), DmuError> {
+        self.refuse()
+    }
+
+    fn state(&self) -> Option<&ZapState> {
+        Some(self.state)
+    }
+}
+
 /// A value to be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZapValue<'a> {
@@ -185,6 +248,7 @@ impl<'a> ZapValue<'a> {
 
 /// Makes an empty micro ZAP, of 512 bytes, in an object without data. `salt` is random; it is made odd.
 pub fn create_micro(blocks: &dyn ZapBlocksMut, salt: u64, normalization: u64) -> Result<(), DmuError> {
+    blocks.state().into_iter().for_each(ZapState::clear);
     blocks.set_block_size(MICRO_STEP as u64)?;
     blocks.put_block(BlockId(0), new_micro(MICRO_STEP, salt | 1, normalization))
 }
@@ -203,6 +267,7 @@ pub fn create_fat(
         normalization == 0 || flags & FLAG_UINT64_KEY == 0,
         "a ZAP whose keys are words does not normalize them"
     );
+    blocks.state().into_iter().for_each(ZapState::clear);
     let header = FatHeader::new(block_shift, salt | 1, normalization, flags);
     put_empty_fat(blocks, &header)
 }

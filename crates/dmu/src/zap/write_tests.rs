@@ -525,10 +525,13 @@ fn keys_of_one_hash_fill_a_leaf_and_then_the_zap() {
         zap.remove_words(&[0xABCD_0000_0000_0000, i]).unwrap();
     }
     disk.verify();
-    // Keys that differ only in the last bits that count lengthen the table as far as it goes.
-    let key = |i: u64| [(i & 3) << 39 | 1 << 60, i];
-    let full = (0..200).find_map(|i| zap.insert_words(&key(i), 0_u64).err());
-    assert!(full.is_none(), "{full:?}");
+    // Keys that differ only far down lengthen the table; too far down, they are refused before.
+    let insert = |shift: u32, i: u64| zap.insert_words(&[(i & 3) << shift | 1 << 60, i], 0_u64);
+    let refused = (0..200).find_map(|i| insert(39, i).err());
+    assert!(matches!(refused, Some(DmuError::ZapFull { .. })), "{refused:?}");
+    assert!(disk.max_block().0 < 10);
+    let refused = (0..200).find_map(|i| insert(44, i + 200).err());
+    assert!(refused.is_none(), "{refused:?}");
     disk.verify();
 }
 
@@ -627,6 +630,23 @@ fn disk_without_text(disk: &Disk) -> Disk {
     let copy = disk.copy();
     copy.write().remove(b"text").unwrap();
     copy
+}
+
+#[test]
+fn readers_share_the_index() {
+    let disk = Disk::micro(3, NORM_UPPER);
+    let find = |name: &[u8], how| lookup_shared(&disk, &disk.state, (0, ObjectId(7)), name, how).unwrap();
+    for i in 0..500_u64 {
+        disk.write().insert(format!("Name{i}").as_bytes(), i).unwrap();
+        assert_eq!(find(format!("name{i}").as_bytes(), Match::Normalized).unwrap().u64(), Some(i));
+        assert_eq!(find(format!("name{i}").as_bytes(), Match::Exact), None);
+    }
+    assert!(disk.state.lock_for_tests().is_some());
+    // A ZAP made anew in the same object has nothing of the old one.
+    disk.blocks.lock().unwrap().1.clear();
+    create_micro(&disk, 5, 0).unwrap();
+    assert_eq!(find(b"Name1", Match::Exact), None);
+    disk.verify();
 }
 
 #[test]
