@@ -25,6 +25,8 @@ mod fragmentation;
 mod history;
 pub mod import;
 mod indirect;
+#[cfg(feature = "unfinished")]
+pub mod live;
 mod missing;
 mod open;
 pub mod props;
@@ -41,7 +43,7 @@ pub use open::{OpenOptions, Which};
 pub use scan::Expansion;
 
 use directory::Directory;
-use dmu::{ObjSet, Store};
+use dmu::{KeyState, ObjSet, Store};
 use dsl::Dsl;
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
@@ -72,6 +74,24 @@ impl Pool {
         let Opened { label, config, uberblock, tree, mos, directory, features } = opened;
         let dsl = open::datasets(&label.name, &mos, &directory, &tree)?;
         let devices = devices.keys().copied().collect();
+        Ok(Arc::new(Pool { label, config, uberblock, tree, mos, directory, features, dsl, devices }))
+    }
+
+    /// What a pool that is open for writing was as of an uberblock.
+    pub(crate) fn of_live(
+        config: &PoolConfig,
+        uberblock: &Uberblock,
+        tree: &Arc<VdevTree>,
+        store: &Arc<Store>,
+    ) -> Result<Arc<Pool>, PoolError> {
+        let mos = ObjSet::open(store, &uberblock.root, 0, KeyState::None)?;
+        let directory = Directory::open(&mos)?;
+        let features = Features::load(&directory)?;
+        let dsl = open::datasets(&config.name, &mos, &directory, tree)?;
+        let is_open = |guid: &VdevGuid| tree.device(*guid).is_some();
+        let devices = tree.leaf_guids().into_iter().filter(is_open).collect();
+        let (label, config, uberblock) = (config.clone(), config.clone(), *uberblock);
+        let tree = tree.clone();
         Ok(Arc::new(Pool { label, config, uberblock, tree, mos, directory, features, dsl, devices }))
     }
 

@@ -1,0 +1,60 @@
+//! Letting go of a pool: exporting and destroying it
+//! (docs/on-disk/10-overview.md, section 5.3).
+
+use super::{LivePool, lock};
+use crate::PoolError;
+use dmu::live::TxError;
+use format::config::PoolState;
+use std::sync::Arc;
+
+/// How a pool is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// Any machine may open it.
+    Exported,
+    /// It is no longer wanted. It can be opened only by who asks for destroyed pools.
+    Destroyed,
+}
+
+impl LivePool {
+    /// Brings everything to disk, writes into all labels that the pool is free, and closes it. Whoever still
+    /// uses it gets [`TxError::Closed`].
+    ///
+    /// # Errors
+    /// If that cannot be written: the pool is then closed as after a crash, with nothing lost that was
+    /// synced.
+    pub fn export(self: Arc<Self>, how: Leave) -> Result<(), PoolError> {
+        let outcome = self.sync().and_then(|_| self.write_state(how));
+        self.close();
+        outcome
+    }
+
+    fn write_state(&self, how: Leave) -> Result<(), PoolError> {
+        let left = match how {
+            Leave::Exported => PoolState::Exported,
+            Leave::Destroyed => PoolState::Destroyed,
+        };
+        self.run_on_pool(move |_, pool| {
+            pool.state.config.state = left;
+            pool.state.mark_all();
+            pool.state.flush_all = true;
+            Ok(())
+        })
+    }
+
+    /// Lets nothing more happen, and waits for the thread to end.
+    pub(super) fn close(&self) {
+        self.txgs.fail(TxError::Closed);
+        let runtime = lock(&self.runtime).take();
+        if let Some(runtime) = runtime {
+            runtime.join();
+        }
+        lock(&self.state).stopped.get_or_insert(TxError::Closed);
+    }
+}
+
+impl Drop for LivePool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

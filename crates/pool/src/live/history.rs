@@ -1,0 +1,138 @@
+//! Writing the pool's history (docs/on-disk/22-mos-dsl.md, section 10).
+//!
+//! # What always holds
+//! - The records of the pool's creation, up to the first command, are never overwritten.
+//! - The oldest of the others make room, whole records at a time.
+
+use crate::PoolError;
+use dmu::live::{LiveObject, NewObject};
+use dsl::write::{HistoryNote, MosTx};
+use format::history::{HistoryPhys, RECORD_MAX, encode_record};
+use format::nvlist::NvList;
+use format::{Endian, ObjType};
+use std::ops::Range;
+
+/// Directory: the history.
+const ENTRY: &str = "history";
+/// Bytes of a block.
+const BLOCK: u64 = 128 << 10;
+/// The ring takes this part of the pool,
+const SHARE: u64 = 1000;
+/// but at least this many bytes,
+const SIZE_MIN: u64 = 128 << 10;
+/// and at most these.
+const SIZE_MAX: u64 = 1 << 30;
+/// Bytes of the length before each record.
+const LENGTH: u64 = 8;
+
+/// Who gave a command, and what it was: what `zpool history` shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// The words of the command.
+    pub text: String,
+    /// The user's number.
+    pub user: u64,
+    /// The machine's name.
+    pub hostname: String,
+}
+
+/// Makes the history of a new pool of `size` bytes.
+pub(crate) fn create(m: MosTx<'_>, size: u64) -> Result<(), PoolError> {
+    let end_of_ring = (size / SHARE).clamp(SIZE_MIN, SIZE_MAX);
+    let phys = HistoryPhys { create_len: 0, end_of_ring, begin: 0, end: 0, records_lost: 0 };
+    let offsets = ObjType::from_id_unchecked(30);
+    let new = NewObject::of(ObjType::SPA_HISTORY).with_block_size(BLOCK);
+    let object = m.allocate(&new.with_bonus(offsets, phys.encode(Endian::Little)))?;
+    Ok(m.set_entry(ENTRY, object.id().0)?)
+}
+
+/// Appends what happened in this txg.
+pub(crate) fn write_notes(m: MosTx<'_>, notes: &[HistoryNote], hostname: &str) -> Result<(), PoolError> {
+    for note in notes {
+        let mut record = NvList::new();
+        record.push("history time", now(m));
+        if let Some((name, id)) = &note.dataset {
+            record.push("dsname", name.as_str());
+            record.push("dsid", id.0);
+        }
+        record.push("internal_name", note.name.as_str());
+        record.push("history internal str", note.text.as_str());
+        record.push("history txg", m.txg().0);
+        record.push("history hostname", hostname);
+        append(m, &record)?;
+    }
+    Ok(())
+}
+
+/// Appends a command.
+pub(crate) fn write_command(m: MosTx<'_>, command: &Command) -> Result<(), PoolError> {
+    let mut record = NvList::new();
+    record.push("history time", now(m));
+    record.push("history command", command.text.as_str());
+    record.push("history who", command.user);
+    record.push("history zone", "linux");
+    record.push("history hostname", command.hostname.as_str());
+    append(m, &record)
+}
+
+fn now(m: MosTx<'_>) -> u64 {
+    m.env.clock().wall().as_secs()
+}
+
+fn append(m: MosTx<'_>, record: &NvList) -> Result<(), PoolError> {
+    // A pool of a version before histories has none.
+    let Some(id) = m.entry(ENTRY)? else { return Ok(()) };
+    let object = m.object(id)?;
+    let order = object.read().order();
+    let mut phys =
+        object.with_bonus(|bonus| HistoryPhys::decode(bonus, order)).map_err(PoolError::decode(id))?;
+    let bytes = encode_record(record);
+    let len = bytes.len() as u64;
+    if len > RECORD_MAX.min((phys.end_of_ring - phys.create_len) / 2) {
+        return Ok(()); // Longer than any command line; better no record than no history.
+    }
+    make_room(&object, &mut phys, len)?;
+    let mut rest = &bytes[..];
+    for piece in phys.pieces(phys.end..phys.end + len) {
+        let (part, after) = rest.split_at((piece.end - piece.start) as usize);
+        object.write_at(piece.start, part, m.tx)?;
+        rest = after;
+    }
+    phys.end += len;
+    if phys.create_len == 0 && record.has("history command") {
+        (phys.create_len, phys.begin) = (phys.end, phys.end);
+    }
+    object.set_bonus(&phys.encode(Endian::Little), m.tx);
+    Ok(())
+}
+
+/// Drops the oldest records until there is room for `len` bytes.
+fn make_room(object: &LiveObject, phys: &mut HistoryPhys, len: u64) -> Result<(), PoolError> {
+    let ring = phys.end_of_ring - phys.create_len;
+    phys.begin = phys.begin.max(phys.create_len);
+    while phys.end - phys.begin + len > ring {
+        let mut length = [0; LENGTH as usize];
+        read(object, phys, phys.begin..phys.begin + LENGTH, &mut length)?;
+        let next = phys.begin + LENGTH + u64::from_le_bytes(length).min(RECORD_MAX);
+        // A damaged length would lead astray: then all is given up.
+        phys.begin = if next > phys.end || next == phys.begin + LENGTH { phys.end } else { next };
+        phys.records_lost += 1;
+    }
+    Ok(())
+}
+
+fn read(
+    object: &LiveObject,
+    phys: &HistoryPhys,
+    at: Range<u64>,
+    bytes: &mut [u8],
+) -> Result<(), PoolError> {
+    let mut rest = bytes;
+    for piece in phys.pieces(at) {
+        let (part, after) = rest.split_at_mut((piece.end - piece.start) as usize);
+        object.read_at(piece.start, part)?;
+        rest = after;
+    }
+    Ok(())
+}
+

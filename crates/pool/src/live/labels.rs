@@ -1,0 +1,175 @@
+//! The moment in which a txg becomes the state of the pool: labels and uberblocks, in the order that
+//! makes a crash at any point harmless (docs/on-disk/10-overview.md, section 6).
+//!
+//! # What always holds
+//! - Nothing that the uberblock leads to is in a volatile cache when the uberblock is written.
+//! - Until the uberblock is written labels 1 and 3 go with the old one, afterwards labels 0 and 2 go with
+//!   the new one.
+//! - A step is done again once if it fails; if it fails again, the steps after it are not begun.
+//!
+//! # Order
+//! flush data -> labels 0 and 2 of changed vdevs, flush -> uberblock in all labels, flush -> labels 1
+//! and 3, flush.
+
+use crate::PoolError;
+use format::config::{PoolConfig, VdevKind, VdevNode};
+use format::nvlist::NvList;
+use format::uberblock::Uberblock;
+use format::{Ashift, Txg, VdevGuid, VdevId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use vdev::label_write::{write_configs, write_uberblocks};
+use vdev::{Device, VdevTree};
+use zio::Zio;
+
+/// Top-level vdevs that get the uberblock of a txg in which no configuration changed.
+const UBERBLOCK_TOPS: usize = 3;
+
+/// What is to be written.
+pub(crate) struct Commit<'a> {
+    pub(crate) zio: &'a Zio,
+    pub(crate) tree: &'a Arc<VdevTree>,
+    /// Of the whole pool, as of this txg.
+    pub(crate) config: &'a PoolConfig,
+    pub(crate) uberblock: &'a Uberblock,
+    /// Top-level vdevs whose labels change.
+    pub(crate) dirty: &'a BTreeSet<VdevId>,
+    /// A random number: which vdevs get the uberblock if not all do.
+    pub(crate) turn: u64,
+}
+
+/// A leaf that can be written.
+struct Target {
+    device: Arc<dyn Device>,
+    guid: VdevGuid,
+    top: VdevId,
+    ashift: Ashift,
+}
+
+/// Leaves of a top-level vdev whose labels are kept up to date.
+pub(crate) fn writable_leaves(top: &VdevNode) -> impl Iterator<Item = &VdevNode> {
+    let is_device = |n: &&VdevNode| matches!(n.kind, VdevKind::Disk | VdevKind::File);
+    let is_in_service = |n: &&VdevNode| !(n.offline || n.faulted || n.removed);
+    top.leaves().filter(is_device).filter(is_in_service)
+}
+
+impl Commit<'_> {
+    /// Does everything. When it returns without an error, the txg is the state of the pool.
+    pub(crate) fn run(&self) -> Result<(), PoolError> {
+        self.zio.flush_written().map_err(|cause| self.failed("flushing data", cause.to_string()))?;
+        self.twice("even labels", || self.write_labels(&[0, 2]))?;
+        self.twice("uberblock", || self.write_uberblock())?;
+        self.twice("odd labels", || self.write_labels(&[1, 3]))
+    }
+
+    fn failed(&self, what: &'static str, why: String) -> PoolError {
+        PoolError::Commit { txg: self.uberblock.txg, what, why }
+    }
+
+    fn twice(&self, what: &'static str, step: impl Fn() -> Result<(), String>) -> Result<(), PoolError> {
+        step()
+            .or_else(|first| {
+                tracing::warn!(pool = self.config.name, what, first, "writing labels again");
+                step()
+            })
+            .map_err(|why| self.failed(what, why))
+    }
+
+    fn targets(&self, wanted: impl Fn(VdevId) -> bool) -> Vec<Target> {
+        let mut all = Vec::new();
+        for top in &self.config.vdev_tree.children {
+            let vdev = VdevId(top.id);
+            if !wanted(vdev) {
+                continue;
+            }
+            for leaf in writable_leaves(top) {
+                if let Some(device) = self.tree.device(leaf.guid) {
+                    let ashift = top.ashift.unwrap_or(Ashift(9));
+                    let guid = leaf.guid;
+                    all.push(Target { device, guid, top: vdev, ashift });
+                }
+            }
+        }
+        all
+    }
+
+    fn write_labels(&self, labels: &[usize]) -> Result<(), String> {
+        let targets = self.targets(|vdev| self.dirty.contains(&vdev));
+        if targets.is_empty() {
+            return Ok(());
+        }
+        let list = |target: &Target| self.config.label(target.guid, self.uberblock.txg).unwrap_or_default();
+        let lists: Vec<NvList> = targets.iter().map(list).collect();
+        let pairs: Vec<(&dyn Device, &NvList)> =
+            targets.iter().zip(&lists).map(|(target, list)| (&*target.device, list)).collect();
+        let written = write_configs(&pairs, labels);
+        let mut is_good: Vec<bool> = written.iter().map(Result::is_ok).collect();
+        self.flush(&targets, &mut is_good);
+        let tops = self.config.vdev_tree.children.iter().filter(|top| !top.is_log);
+        let mut needed = tops.map(|top| VdevId(top.id)).filter(|vdev| self.dirty.contains(vdev));
+        let good = |vdev: &VdevId| targets.iter().zip(&is_good).any(|(t, good)| t.top == *vdev && *good);
+        match needed.find(|vdev| !good(vdev)) {
+            None => Ok(()),
+            Some(vdev) => {
+                let errors = targets.iter().zip(&written).filter(|(t, _)| t.top == vdev);
+                let first = errors.filter_map(|(_, written)| written.as_ref().err()).next();
+                Err(format!(
+                    "vdev {vdev}: {}",
+                    first.map_or_else(|| "no label could be flushed".to_owned(), ToString::to_string)
+                ))
+            }
+        }
+    }
+
+    /// Takes out of the good ones those whose flush failed.
+    fn flush(&self, targets: &[Target], is_good: &mut [bool]) {
+        let guids: Vec<VdevGuid> = targets.iter().map(|target| target.guid).collect();
+        for (good, flushed) in is_good.iter_mut().zip(self.tree.flush_leaves(&guids)) {
+            *good &= flushed.is_ok();
+        }
+    }
+
+    fn write_uberblock(&self) -> Result<(), String> {
+        let tops = self.uberblock_tops();
+        let targets = self.targets(|vdev| tops.contains(&vdev));
+        let leaves: Vec<(&dyn Device, Ashift)> =
+            targets.iter().map(|target| (&*target.device, target.ashift)).collect();
+        let mut is_good: Vec<bool> =
+            write_uberblocks(&leaves, self.uberblock).into_iter().map(|count| count > 0).collect();
+        self.flush(&targets, &mut is_good);
+        // A vdev that this very txg adds is not looked for after a crash.
+        let is_old = |target: &Target| {
+            let top = &self.config.vdev_tree.children[target.top.0 as usize];
+            top.create_txg < self.uberblock.txg || self.uberblock.txg <= FIRST_TXG
+        };
+        let written = targets.iter().zip(&is_good).any(|(target, good)| *good && is_old(target));
+        if written { Ok(()) } else { Err("no device took the uberblock".to_owned()) }
+    }
+
+    /// All vdevs if a configuration changed, else some: one is enough, and seeking costs time.
+    fn uberblock_tops(&self) -> BTreeSet<VdevId> {
+        let concrete: Vec<VdevId> = self
+            .config
+            .vdev_tree
+            .children
+            .iter()
+            .filter(|top| !matches!(top.kind, VdevKind::Hole | VdevKind::Indirect | VdevKind::Missing))
+            .filter(|top| !self.dirty.is_empty() || !top.is_log)
+            .map(|top| VdevId(top.id))
+            .collect();
+        if !self.dirty.is_empty() || concrete.len() <= UBERBLOCK_TOPS {
+            return concrete.into_iter().collect();
+        }
+        let first = (self.turn % concrete.len() as u64) as usize;
+        concrete.iter().cycle().skip(first).take(UBERBLOCK_TOPS).copied().collect()
+    }
+}
+
+/// The first txg of a pool.
+pub(crate) const FIRST_TXG: Txg = Txg(4);
+
+/// All top-level vdevs that have labels.
+pub(crate) fn all_tops(root: &VdevNode) -> BTreeSet<VdevId> {
+    let has_labels = |top: &&VdevNode| !matches!(top.kind, VdevKind::Hole | VdevKind::Indirect);
+    root.children.iter().filter(has_labels).map(|top| VdevId(top.id)).collect()
+}

@@ -1,0 +1,386 @@
+//! A pool that is open for writing.
+//!
+//! [`LivePool`] owns everything that one transaction group after the other is made of: the vdevs, the
+//! block layer, the allocator, the MOS, the open heads and the configuration. Datasets are changed by
+//! whoever holds one of [`LivePool::heads`]; everything else by sync tasks ([`LivePool::run`]).
+//!
+//! # What always holds
+//! - One txg is written at a time, and either whole or not at all: its uberblock is the last thing that
+//!   is written, and only after everything that it leads to is durable.
+//! - A txg that cannot be written suspends the pool: nothing after it is written, and whoever waits
+//!   is told.
+//! - Reading verbs use [`LivePool::view`], which never sees a txg that is not on disk.
+//! - No thread is needed: without [`LivePool::start`] every caller that must wait for a txg writes it
+//!   itself, so a run with a simulated [`Env`] is the same every time.
+//!
+//! # Order of locks
+//! `state` (held while a txg is written) -> `heads.exclusive()` -> `tasks`, `published` -> locks of the
+//! layers below.
+
+//@mod add;
+//@mod cachefile;
+//@mod claim;
+mod config;
+//@mod create;
+mod dtl;
+mod export;
+mod history;
+//@mod import;
+mod labels;
+mod map_writer;
+mod mmp;
+//@mod props;
+mod runtime;
+mod space_maps;
+mod spec;
+mod sync;
+//@mod upgrade;
+mod vdev_zaps;
+
+//@pub use add::AddSpec;
+//@pub use cachefile::{CacheFile, CacheFileError};
+//@pub use claim::Claim;
+pub use config::Host;
+//@pub use create::{CreateSpec, RootDataset};
+pub use export::Leave;
+pub use history::Command;
+//@pub use import::{ImportOptions, refusal};
+//@pub use props::PoolProp;
+pub use spec::{FeatureSet, LeafSpec, Layout, TopSpec};
+
+use crate::{Pool, PoolError};
+use dmu::Store;
+use dmu::live::{LiveSet, SyncTx, TxError, Txgs};
+use dsl::DslError;
+use dsl::write::brt::Brt;
+use dsl::write::{FeatureCounts, Heads, TaskCtx};
+use format::config::PoolConfig;
+use format::uberblock::Uberblock;
+use format::{PoolGuid, Txg, VdevId};
+use space_maps::SpaceBook;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use vdev::VdevTree;
+use vdev::env::Env;
+use zio::alloc::Allocator;
+use zio::{AllocTx, Zio};
+
+/// A pool that is open for writing.
+pub struct LivePool {
+    env: Env,
+    zio: Arc<Zio>,
+    store: Arc<Store>,
+    mos: Arc<LiveSet>,
+    allocator: Arc<Allocator>,
+    txgs: Arc<Txgs>,
+    heads: Arc<Heads>,
+    features: Arc<FeatureCounts>,
+    brt: Arc<Brt>,
+    space: Arc<SpaceBook>,
+    host: Host,
+    name: String,
+    tasks: Mutex<Vec<Task>>,
+    state: Mutex<State>,
+    published: RwLock<Arc<Published>>,
+    runtime: Mutex<Option<runtime::Runtime>>,
+    mmp: mmp::Mmp,
+}
+
+/// What changes from txg to txg, and belongs to whoever writes one.
+struct State {
+    config: PoolConfig,
+    /// Of the last txg that is on disk.
+    uberblock: Uberblock,
+    /// Top-level vdevs whose labels are to be written.
+    dirty: BTreeSet<VdevId>,
+    /// The configuration in the MOS is to be written.
+    is_config_changed: bool,
+    /// The next txg flushes all metaslabs.
+    flush_all: bool,
+    /// An uberblock is due, whether or not anything changed.
+    is_forced: bool,
+    /// Why no more txgs are written.
+    stopped: Option<TxError>,
+}
+
+/// What everybody may know of the last txg that is on disk.
+struct Published {
+    config: PoolConfig,
+    uberblock: Uberblock,
+    view: Mutex<Option<Arc<Pool>>>,
+}
+
+/// What waits to be done in a txg.
+struct Task {
+    txg: Txg,
+    run: Box<dyn FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) + Send>,
+}
+
+/// What a task on the pool itself holds, besides a [`TaskCtx`].
+pub(crate) struct PoolTask<'a> {
+    pool: &'a LivePool,
+    state: &'a mut State,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these guard is whole between any two statements, or given up with the pool.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a pool is put together from.
+pub(crate) struct Parts {
+    pub(crate) env: Env,
+    pub(crate) zio: Arc<Zio>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) mos: Arc<LiveSet>,
+    pub(crate) allocator: Arc<Allocator>,
+    pub(crate) txgs: Arc<Txgs>,
+    pub(crate) heads: Arc<Heads>,
+    pub(crate) features: Arc<FeatureCounts>,
+    pub(crate) brt: Arc<Brt>,
+    pub(crate) space: Arc<SpaceBook>,
+    pub(crate) host: Host,
+    pub(crate) config: PoolConfig,
+    pub(crate) uberblock: Uberblock,
+}
+
+impl LivePool {
+    fn assemble(parts: Parts) -> Arc<LivePool> {
+        let Parts { env, zio, store, mos, allocator, txgs, heads, features, brt, space, host, .. } = parts;
+        let Parts { config, uberblock, .. } = parts;
+        let published = Published { config: config.clone(), uberblock, view: Mutex::default() };
+        let name = config.name.clone();
+        let state = State {
+            config,
+            uberblock,
+            dirty: BTreeSet::new(),
+            is_config_changed: false,
+            flush_all: false,
+            is_forced: false,
+            stopped: None,
+        };
+        Arc::new(LivePool {
+            env,
+            zio,
+            store,
+            mos,
+            allocator,
+            txgs,
+            heads,
+            features,
+            brt,
+            space,
+            host,
+            name,
+            tasks: Mutex::default(),
+            state: Mutex::new(state),
+            published: RwLock::new(Arc::new(published)),
+            runtime: Mutex::default(),
+            mmp: mmp::Mmp::default(),
+        })
+    }
+
+    // ---- looking -----------------------------------------------------------------------------
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its guid.
+    pub fn guid(&self) -> PoolGuid {
+        self.published().config.pool_guid
+    }
+
+    /// Its vdevs, as they are now.
+    pub fn tree(&self) -> Arc<VdevTree> {
+        self.zio.tree()
+    }
+
+    /// Its transaction groups.
+    pub fn txgs(&self) -> &Arc<Txgs> {
+        &self.txgs
+    }
+
+    /// Its heads that are open for writing.
+    pub fn heads(&self) -> &Arc<Heads> {
+        &self.heads
+    }
+
+    /// Reference counts of its features.
+    pub fn features(&self) -> &Arc<FeatureCounts> {
+        &self.features
+    }
+
+    /// Blocks that several files share.
+    pub fn brt(&self) -> &Arc<Brt> {
+        &self.brt
+    }
+
+    /// Its own object set, in its newest state.
+    pub fn mos(&self) -> &Arc<LiveSet> {
+        &self.mos
+    }
+
+    /// Where its blocks come from and go to.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Its space.
+    pub fn allocator(&self) -> &Arc<Allocator> {
+        &self.allocator
+    }
+
+    /// Clock, random numbers and workers.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// The machine that it is open on.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The configuration as of the last txg that is on disk.
+    pub fn config(&self) -> PoolConfig {
+        self.published().config.clone()
+    }
+
+    /// The uberblock of the last txg that is on disk.
+    pub fn uberblock(&self) -> Uberblock {
+        self.published().uberblock
+    }
+
+    fn published(&self) -> Arc<Published> {
+        Arc::clone(&self.published.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The pool as of the last txg that is on disk, for reading. Cheap while no new txg was written.
+    ///
+    /// What it leads to stays as it is until two more txgs were written; who reads longer gets errors of
+    /// blocks that were overwritten, and asks for a new view.
+    ///
+    /// # Errors
+    /// If the MOS cannot be read.
+    pub fn view(&self) -> Result<Arc<Pool>, PoolError> {
+        let published = self.published();
+        let mut view = lock(&published.view);
+        if let Some(view) = &*view {
+            return Ok(Arc::clone(view));
+        }
+        let made = Pool::of_live(&published.config, &published.uberblock, &self.tree(), &self.store)?;
+        *view = Some(Arc::clone(&made));
+        Ok(made)
+    }
+
+    // ---- changing ----------------------------------------------------------------------------
+
+    /// Does something in syncing context: in the txg that is open now, after everything that was changed
+    /// in it before. Returns when that txg is on disk. The caller holds no transaction.
+    ///
+    /// # Errors
+    /// What the task returns: nothing has changed then. Or [`PoolError::Tx`] if the txg could not be
+    /// written.
+    pub fn run<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + 'static,
+    ) -> Result<T, PoolError> {
+        self.run_on_pool(move |ctx, _| Ok(task(ctx)?))
+    }
+
+    /// The same for what changes the pool itself.
+    pub(crate) fn run_on_pool<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) -> Result<T, PoolError> + Send + 'static,
+    ) -> Result<T, PoolError> {
+        let outcome = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&outcome);
+        let run = Box::new(move |ctx: &mut TaskCtx<'_>, pool: &mut PoolTask<'_>| {
+            *lock(&slot) = Some(task(ctx, pool));
+        });
+        let txg = {
+            // The txg is not closed before the task is in the queue.
+            let tx = self.txgs.begin_now()?;
+            lock(&self.tasks).push(Task { txg: tx.txg(), run });
+            tx.txg()
+        };
+        self.wait_synced(txg)?;
+        let done = lock(&outcome).take();
+        done.unwrap_or(Err(PoolError::Tx(TxError::Closed)))
+    }
+
+    /// Waits until a txg is on disk; writes it if there is no thread that does.
+    ///
+    /// # Errors
+    /// If it never will be.
+    pub fn wait_synced(&self, txg: Txg) -> Result<(), PoolError> {
+        if lock(&self.runtime).is_some() {
+            return Ok(self.txgs.wait_synced(txg)?);
+        }
+        while self.txgs.synced_txg() < txg {
+            self.sync_here()?;
+        }
+        Ok(())
+    }
+
+    /// Brings everything that was changed before this call to disk. Returns the txg that did.
+    ///
+    /// # Errors
+    /// If it could not be written: the pool is suspended then.
+    pub fn sync(&self) -> Result<Txg, PoolError> {
+        let txg = self.txgs.open_txg();
+        self.wait_synced(txg)?;
+        Ok(txg)
+    }
+
+    /// Writes one txg on this thread.
+    pub(crate) fn sync_here(&self) -> Result<Txg, PoolError> {
+        let mut state = lock(&self.state);
+        if let Some(error) = &state.stopped {
+            return Err(error.clone().into());
+        }
+        let tx = self.txgs.quiesce();
+        self.finish(&mut state, tx)
+    }
+
+    /// Writes a txg that was closed.
+    fn finish(&self, state: &mut State, tx: SyncTx) -> Result<Txg, PoolError> {
+        let txg = tx.txg();
+        match sync::write_txg(self, state, &tx) {
+            Ok(()) => {
+                self.publish(state);
+                self.txgs.finish(tx);
+                Ok(txg)
+            }
+            Err(error) => {
+                let error = sync::with_causes(&error);
+                tracing::error!(pool = self.name, txg = txg.0, error, "the txg was not written");
+                let error = TxError::Suspended { why: error };
+                state.stopped = Some(error.clone());
+                self.txgs.fail(error.clone());
+                Err(error.into())
+            }
+        }
+    }
+
+    fn publish(&self, state: &State) {
+        let published =
+            Published { config: state.config.clone(), uberblock: state.uberblock, view: Mutex::default() };
+        *self.published.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(published);
+    }
+}
+
+impl State {
+    /// All labels and the configuration in the MOS are to be written.
+    fn mark_all(&mut self) {
+        self.dirty = labels::all_tops(&self.config.vdev_tree);
+        self.is_config_changed = true;
+    }
+}
+
+impl std::fmt::Debug for LivePool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LivePool({} at txg {})", self.name, self.txgs.synced_txg())
+    }
+}

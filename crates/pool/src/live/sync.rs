@@ -1,0 +1,281 @@
+//! Writing one transaction group (docs/on-disk/10-overview.md, sections 5.1 and 6).
+//!
+//! [`write_txg`] is the description; everything else here is one of its steps.
+//!
+//! # What always holds
+//! - Tasks see every change that was made to datasets in their txg, written and accounted for.
+//! - The passes end: from the second on blocks of this txg are overwritten in place, from the sixth on
+//!   nothing is compressed, so that soon no block changes its place.
+//! - A txg in which nothing changed writes nothing.
+//! - After an error nothing that the last uberblock leads to was overwritten.
+
+use super::labels::Commit;
+use super::{LivePool, PoolTask, State, config, dtl, history, lock};
+use crate::directory::Directory;
+use crate::{PoolError, space};
+use dmu::live::SyncTx;
+use dsl::bpobj::Space;
+
+use dsl::write::{MosTx, Tally, TaskCtx, bpobj, free_lists};
+use dsl::write::space::charge_mos;
+use format::BlockPtr;
+use format::bpobj::StoredBlock;
+use format::uberblock::Uberblock;
+use std::error::Error;
+use zio::AllocTx;
+use zio::alloc::AllocClass;
+
+/// Passes after which something must be wrong.
+const PASSES_MAX: u32 = 64;
+/// Frees of this pass and later wait for the next txg, on pools without log space maps.
+const DEFER_PASS: u32 = 2;
+/// Directory: blocks whose freeing waits for the next txg.
+const DEFERRED: &str = "sync_bplist";
+
+/// Writes everything that a txg has changed. When it returns without an error, the txg is the state of
+/// the pool.
+pub(super) fn write_txg(pool: &LivePool, state: &mut State, tx: &SyncTx) -> Result<(), PoolError> {
+    let mut sync = TxgSync::new(pool, state, tx);
+    sync.write_heads()?;
+    sync.run_tasks()?;
+    sync.free_waiting_blocks()?;
+    sync.write_history()?;
+    let mut is_written = false;
+    loop {
+        sync.write_configuration()?;
+        sync.write_space_maps()?;
+        if !sync.is_mos_dirty() {
+            break;
+        }
+        is_written = true;
+        sync.write_mos()?;
+        sync.next_pass()?;
+    }
+    if is_written || sync.state.is_forced {
+        sync.commit()?;
+    }
+    sync.finish()
+}
+
+/// An error and everything that led to it.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// A txg on its way to disk.
+struct TxgSync<'a> {
+    pool: &'a LivePool,
+    state: &'a mut State,
+    tx: &'a SyncTx,
+    ctx: TaskCtx<'a>,
+}
+
+impl<'a> TxgSync<'a> {
+    fn new(pool: &'a LivePool, state: &'a mut State, tx: &'a SyncTx) -> TxgSync<'a> {
+        let ctx = TaskCtx {
+            mos: &pool.mos,
+            tx,
+            zio: &pool.zio,
+            env: &pool.env,
+            features: &pool.features,
+            brt: &pool.brt,
+            heads: &pool.heads,
+            pool_name: &pool.name,
+            notes: Vec::new(),
+        };
+        TxgSync { pool, state, tx, ctx }
+    }
+
+    fn m(&self) -> MosTx<'a> {
+        self.ctx.m()
+    }
+
+    // ---- pass 1 ------------------------------------------------------------------------------
+
+    fn write_heads(&mut self) -> Result<(), PoolError> {
+        self.pool.brt.apply(self.m())?;
+        self.pool.heads.sync_all(&mut self.ctx)?;
+        Ok(())
+    }
+
+    /// Runs what was submitted while the txg was open, and writes the heads that it made or changed.
+    fn run_tasks(&mut self) -> Result<(), PoolError> {
+        let txg = self.tx.txg();
+        let mut waiting = lock(&self.pool.tasks);
+        let (ready, later) = std::mem::take(&mut *waiting).into_iter().partition(|task| task.txg <= txg);
+        *waiting = later;
+        drop(waiting);
+        let ready: Vec<super::Task> = ready;
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let _steady = self.pool.heads.exclusive();
+        for task in ready {
+            (task.run)(&mut self.ctx, &mut PoolTask { pool: self.pool, state: self.state });
+        }
+        self.pool.heads.sync_all(&mut self.ctx)?;
+        Ok(())
+    }
+
+    /// Frees some of the blocks that wait: of destroyed datasets and snapshots.
+    fn free_waiting_blocks(&mut self) -> Result<(), PoolError> {
+        let m = self.m();
+        let mut budget = free_lists::Budget::per_txg();
+        free_lists::background(m, &self.pool.brt, &mut budget)?;
+        self.pool.brt.flush(m)?;
+        Ok(())
+    }
+
+    /// Frees what earlier txgs have left to this one.
+    fn free_deferred(&self) -> Result<(), PoolError> {
+        let m = self.m();
+        let Some(list) = m.entry(DEFERRED)? else { return Ok(()) };
+        let mut freed = Ok(());
+        let mut all = free_lists::Budget { blocks: u64::MAX };
+        bpobj::consume(m, list, &mut all, &mut |stored, _| {
+            if freed.is_ok() {
+                freed = self.pool.zio.free(&stored.bp, self.tx);
+            }
+            Ok(())
+        })?;
+        Ok(freed?)
+    }
+
+    fn write_history(&mut self) -> Result<(), PoolError> {
+        let notes = std::mem::take(&mut self.ctx.notes);
+        history::write_notes(self.m(), &notes, &self.pool.host.name)
+    }
+
+    // ---- every pass --------------------------------------------------------------------------
+
+    /// What leaves missed, and the configuration, as far as they have changed.
+    fn write_configuration(&mut self) -> Result<(), PoolError> {
+        let m = self.m();
+        if self.pool.features.take_label_change() {
+            self.state.mark_all();
+        }
+        if dtl::write_changed(m, &self.pool.tree(), &mut self.state.config)? {
+            self.state.mark_all();
+        }
+        if std::mem::take(&mut self.state.is_config_changed) {
+            let features = self.pool.features.label_features();
+            self.state.config.features_for_read = features.into_iter().map(str::to_owned).collect();
+            self.state.config.txg = self.tx.txg();
+            config::write(m, &self.state.config)?;
+        }
+        Ok(())
+    }
+
+    fn write_space_maps(&mut self) -> Result<(), PoolError> {
+        let (m, pool) = (self.m(), self.pool);
+        let changes = pool.allocator.take_changes(self.tx.txg());
+        let is_first = self.tx.pass() == 1;
+        let flush_all = is_first && std::mem::take(&mut self.state.flush_all);
+        if is_first && (flush_all || !changes.is_empty() || self.is_mos_dirty()) {
+            self.free_deferred()?;
+            pool.space.begin(m, &pool.allocator, flush_all)?;
+        }
+        pool.space.write(m, &pool.allocator, &changes)
+    }
+
+    fn is_mos_dirty(&self) -> bool {
+        self.pool.mos.is_dirty(self.tx.txg())
+    }
+
+    /// Writes the MOS. What it takes is charged to it, which changes it again, but no longer its size.
+    fn write_mos(&mut self) -> Result<(), PoolError> {
+        let mut tally = Tally::new(&self.pool.zio);
+        self.pool.mos.sync(self.tx, &mut tally)?;
+        self.free(&tally.killed)?;
+        charge_mos(self.m(), tally.delta)?;
+        Ok(())
+    }
+
+    /// Frees blocks of the MOS, now or in the next txg. Freeing changes space maps; without log space maps
+    /// that could go on and on.
+    fn free(&self, blocks: &[BlockPtr]) -> Result<(), PoolError> {
+        let m = self.m();
+        if self.tx.pass() < DEFER_PASS || m.features.is_active("log_spacemap") {
+            for bp in blocks {
+                self.pool.zio.free(bp, self.tx)?;
+            }
+            return Ok(());
+        }
+        let stored: Vec<StoredBlock> = blocks.iter().filter_map(|bp| StoredBlock::new(bp, false)).collect();
+        if let (Some(list), false) = (m.entry(DEFERRED)?, stored.is_empty()) {
+            let space = blocks.iter().fold(Space::default(), |sum, bp| sum.plus(m.space_of(bp)));
+            bpobj::append(m, list, &stored, space)?;
+        }
+        Ok(())
+    }
+
+    fn next_pass(&self) -> Result<(), PoolError> {
+        let pass = self.tx.next_pass();
+        assert!(pass <= PASSES_MAX, "a txg is still changing after {PASSES_MAX} passes");
+        Ok(())
+    }
+
+    // ---- the end -----------------------------------------------------------------------------
+
+    /// Makes the txg the state of the pool.
+    fn commit(&mut self) -> Result<(), PoolError> {
+        let uberblock = self.uberblock();
+        let commit = Commit {
+            zio: &self.pool.zio,
+            tree: &self.pool.tree(),
+            config: &self.state.config,
+            uberblock: &uberblock,
+            dirty: &self.state.dirty,
+            turn: self.pool.env.random(),
+        };
+        commit.run()?;
+        self.state.uberblock = uberblock;
+        self.state.dirty.clear();
+        self.state.is_forced = false;
+        Ok(())
+    }
+
+    fn uberblock(&self) -> Uberblock {
+        let old = &self.state.uberblock;
+        Uberblock {
+            version: self.state.config.version,
+            txg: self.tx.txg(),
+            guid_sum: self.state.config.vdev_tree.guid_sum(),
+            timestamp: self.pool.env.clock().wall().as_secs(),
+            root: self.pool.mos.root_bp(),
+            software_version: config::VERSION,
+            mmp: Some(self.pool.mmp.words_of_txg()),
+            checkpoint_txg: format::Txg(0),
+            reflow: old.reflow,
+            order: format::Endian::Little,
+        }
+    }
+
+    /// What was freed two txgs ago may be used again, and everybody learns how much room there is.
+    fn finish(&mut self) -> Result<(), PoolError> {
+        let txg = self.tx.txg();
+        self.pool.allocator.synced(txg);
+        self.pool.announce_space()?;
+        self.pool.heads.finish_txg(txg)?;
+        Ok(())
+    }
+}
+
+impl LivePool {
+    /// Tells the heads how large the pool is.
+    pub(super) fn announce_space(&self) -> Result<(), PoolError> {
+        let view = self.mos.view();
+        let directory = Directory::open(&view)?;
+        let mut room = space::root_space(&view, &directory, &self.tree())?;
+        room.size = room.size.saturating_sub(self.allocator.totals(AllocClass::Normal).deflated_deferred);
+        self.heads.set_pool_space(room);
+        Ok(())
+    }
+}
