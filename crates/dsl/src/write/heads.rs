@@ -21,10 +21,11 @@ use super::room::{self, Cost, HeadRoom, PoolRoom, Refused, Room};
 use super::zapify;
 use crate::dataset::Dataset;
 use crate::name::DEPTH_LIMIT;
-use crate::{Dsl, DslError, PoolSpace, mos};
+use crate::{Dsl, DslError, PoolSpace, mos, prop};
 use dmu::live::{LiveObject, LiveSet, SetPolicy, Tx, Txgs};
+use dmu::log::IntentLog;
 use format::dsl::{DatasetPhys, DirPhys};
-use format::objset::ObjsetType;
+use format::objset::{ObjsetType, ZilHeader};
 use format::{BlockPtr, Endian, ObjectId, Txg};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,10 +49,33 @@ pub struct HeadSpace {
     pub available: u64,
 }
 
+/// When changes of a head are durable (property `sync`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncMode {
+    /// When somebody asks for it.
+    Standard,
+    /// At once.
+    Always,
+    /// With their txg, whatever is asked.
+    Disabled,
+}
+
+impl SyncMode {
+    fn of(stored: u64) -> SyncMode {
+        match stored {
+            1 => SyncMode::Always,
+            2 => SyncMode::Disabled,
+            _ => SyncMode::Standard,
+        }
+    }
+}
+
 /// A head that is open for writing.
 pub struct Head {
     /// Its contents.
     pub set: Arc<LiveSet>,
+    /// Its intent log. If it is to be replayed, whoever opens the head to use it does that first.
+    pub log: Arc<IntentLog>,
     id: ObjectId,
     dir: ObjectId,
     name: RwLock<Arc<str>>,
@@ -67,6 +91,7 @@ pub struct Head {
     features: Mutex<BTreeSet<&'static str>>,
     /// What the policy was read at.
     policy_of: AtomicU64,
+    sync_mode: AtomicU64,
 }
 
 impl Head {
@@ -88,6 +113,16 @@ impl Head {
     /// The transaction groups of its pool.
     pub fn txgs(&self) -> &Arc<Txgs> {
         &self.txgs
+    }
+
+    /// When its changes are durable.
+    pub fn sync_mode(&self) -> SyncMode {
+        SyncMode::of(self.sync_mode.load(Ordering::Relaxed))
+    }
+
+    fn set_sync_mode(&self, stored: u64) {
+        self.sync_mode.store(stored, Ordering::Relaxed);
+        self.log.set_enabled(SyncMode::of(stored) != SyncMode::Disabled);
     }
 
     /// Creation txg of its newest snapshot, or of its origin, as of the last sync: older blocks are shared.
@@ -337,6 +372,7 @@ impl Heads {
         let bp = dataset.phys().bp;
         let set = open_set(&self.mos, &self.txgs, &bp, id, policy)?;
         let head = Arc::new(Head {
+            log: IntentLog::new(&set, &self.txgs),
             set,
             id,
             dir: dataset.dir().id(),
@@ -350,7 +386,9 @@ impl Heads {
             prev_snap_txg: AtomicU64::new(0),
             features: Mutex::default(),
             policy_of: AtomicU64::new(policies),
+            sync_mode: AtomicU64::new(0),
         });
+        head.set_sync_mode(prop::stored_number(&dataset, "sync")?);
         head.refresh(&self.mos)?;
         open.insert(id, Arc::clone(&head));
         Ok(head)
@@ -377,19 +415,22 @@ impl Heads {
         Ok(rooms.into())
     }
 
-    /// Forgets a head that is to be destroyed or replaced.
+    /// Checks that nobody uses a head that is to be destroyed or replaced.
     ///
     /// # Errors
-    /// [`DslError::Busy`] if somebody uses it, or has changed it since this txg closed.
-    pub(crate) fn evict(&self, id: ObjectId, name: &str) -> Result<(), DslError> {
-        let mut open = lock(&self.open);
-        if let Some(head) = open.get(&id) {
-            if is_used(head) || head.set.is_dirty(self.txgs.open_txg()) {
-                return Err(DslError::Busy { name: name.to_owned() });
+    /// [`DslError::Busy`] if somebody does, or has changed it since this txg closed.
+    pub(crate) fn check_idle(&self, id: ObjectId, name: &str) -> Result<(), DslError> {
+        match lock(&self.open).get(&id) {
+            Some(head) if is_used(head) || head.set.is_dirty(self.txgs.open_txg()) => {
+                Err(DslError::Busy { name: name.to_owned() })
             }
-            open.remove(&id);
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Forgets a head that nobody uses.
+    pub(crate) fn evict(&self, id: ObjectId) -> Option<Arc<Head>> {
+        lock(&self.open).remove(&id)
     }
 
     /// Whether somebody uses this head.
@@ -407,10 +448,12 @@ impl Heads {
     /// # Errors
     /// If something cannot be read or written. The txg must not end then.
     pub fn sync_all(&self, ctx: &mut TaskCtx<'_>) -> Result<(), DslError> {
+        self.retire(ctx);
         // In order of their numbers, so that the same changes give the same pool.
         let heads: Vec<Arc<Head>> = lock(&self.open).values().cloned().collect();
         for head in heads {
             self.refresh_policy(&head)?;
+            head.log.sync(ctx.tx);
             for feature in std::mem::take(&mut *lock(&head.features)) {
                 zapify::activate_feature(ctx.m(), head.id, feature)?;
             }
@@ -421,29 +464,48 @@ impl Heads {
         Ok(())
     }
 
+    /// Forgets heads that nobody uses any more and of which nothing is left to be written. A log that such
+    /// a head has left is given up first, which takes one more txg.
+    fn retire(&self, ctx: &TaskCtx<'_>) {
+        let txg = ctx.txg();
+        lock(&self.open).retain(|_, head| {
+            if is_used(head) || head.set.is_dirty(txg) || head.set.is_dirty(Txg(txg.0 + 1)) {
+                return true;
+            }
+            let header = head.set.zil_header();
+            // A log that was claimed waits for its replay.
+            let has_log = header != ZilHeader::default() && header.claim_txg == Txg(0);
+            if has_log {
+                head.log.close(ctx.tx);
+            }
+            has_log
+        });
+    }
+
     fn refresh_policy(&self, head: &Head) -> Result<(), DslError> {
         let policies = self.policies.load(Ordering::Acquire);
         if head.policy_of.load(Ordering::Acquire) == policies {
             return Ok(());
         }
-        let policy = policy_of(&self.dsl().dataset_by_object(head.id)?, &self.features)?;
+        let dataset = self.dsl().dataset_by_object(head.id)?;
+        let policy = policy_of(&dataset, &self.features)?;
+        head.set_sync_mode(prop::stored_number(&dataset, "sync")?);
         head.set.set_policy(with_accounting_of(policy, &head.set));
         head.policy_of.store(policies, Ordering::Release);
         Ok(())
     }
 
-    /// The txg is about to be declared on disk: counters are as it left them, and heads that nobody uses
-    /// are forgotten. After the last change of the MOS, before `Txgs::finish`.
+    /// The txg is on disk: counters are as it left them, and the logs need not hold its changes any more.
+    /// After the uberblock was written, before `Txgs::finish`.
     ///
     /// # Errors
     /// If the MOS cannot be read.
     pub fn finish_txg(&self, txg: Txg) -> Result<(), DslError> {
         let tree = self.tree.load(Ordering::Acquire);
         let is_moved = self.seen_tree.swap(tree, Ordering::AcqRel) != tree;
-        let mut open = lock(&self.open);
-        let unsynced = Txg(txg.0 + 1);
-        open.retain(|_, head| is_used(head) || head.set.is_dirty(unsynced) || head.set.is_dirty(txg));
+        let open = lock(&self.open);
         for head in open.values() {
+            head.log.synced(txg);
             head.refresh(&self.mos)?;
             head.room.pending.clear(txg);
             if is_moved {
@@ -476,9 +538,14 @@ impl std::fmt::Debug for Heads {
     }
 }
 
-/// Somebody beside the registry holds it, or its contents.
+/// Holders of a set that nobody uses: its head and its log.
+const OWN_HOLDERS: usize = 2;
+
+/// Somebody beside the registry holds it, its log or its contents.
 fn is_used(head: &Arc<Head>) -> bool {
-    Arc::strong_count(head) > 1 || Arc::strong_count(&head.set) > 1
+    Arc::strong_count(head) > 1
+        || Arc::strong_count(&head.log) > 1
+        || Arc::strong_count(&head.set) > OWN_HOLDERS
 }
 
 fn check_writable(dataset: &Dataset, may_be_partial: bool) -> Result<(), DslError> {
@@ -521,7 +588,9 @@ fn with_accounting_of(policy: SetPolicy, set: &LiveSet) -> SetPolicy {
 
 /// A property that decides how blocks are written.
 pub fn decides_policy(prop: &str) -> bool {
-    let all = ["checksum", "compression", "copies", "redundant_metadata", "special_small_blocks"];
-    all.contains(&prop)
+    matches!(
+        prop,
+        "checksum" | "compression" | "copies" | "redundant_metadata" | "special_small_blocks" | "sync"
+    )
 }
 

@@ -32,7 +32,7 @@ pub mod zapify;
 
 pub use ctx::{HistoryNote, TaskCtx};
 pub use features::FeatureCounts;
-pub use heads::{Head, HeadSpace, Heads, decides_policy};
+pub use heads::{Head, HeadSpace, Heads, SyncMode, decides_policy};
 pub use ledger::Tally;
 pub use mos_tx::MosTx;
 pub use policy::mos_policy;
