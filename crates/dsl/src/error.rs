@@ -245,6 +245,12 @@ pub enum DslError {
         /// Its short name.
         name: &'static str,
     },
+    /// It cannot be done twice in one txg: to be tried again in the next one.
+    #[error("'{name}': try again in the next transaction group")]
+    Again {
+        /// What it was about.
+        name: String,
+    },
     /// No transaction can begin.
     #[error(transparent)]
     Tx(#[from] TxError),
