@@ -4,13 +4,13 @@ use super::micro_index::micro_hash;
 use super::write::{MICRO_STEP, Mode, NewValue, ZapBlocksMut, ZapMut, put_empty_fat};
 use super::{Matcher, MicroIndex, ZapBlocks, ZapEntry, micro_entry, prepare};
 use crate::DmuError;
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use format::zap::{
     FatHeader, Leaf, MICRO_NAME_MAX, MicroEntry, MicroZap, NewEntry, ZapBlockKind, clear_micro_entry,
     hash_name, set_micro_entry, set_micro_value,
 };
 use format::{BlockId, Endian};
 use std::collections::BTreeMap;
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zio::Block;
 
 /// Largest block that a micro ZAP grows to.

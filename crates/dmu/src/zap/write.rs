@@ -19,13 +19,13 @@
 use super::fat_write::Place;
 use super::{Form, Match, Matcher, MicroIndex, ZapBlocks, ZapEntry};
 use crate::DmuError;
+use crate::sync::{Mutex, MutexGuard};
 use format::zap::{
     FLAG_UINT64_KEY, FatHeader, MicroZap, ZapBlockKind, ZapForm, hash_name, hash_words, new_leaf, new_micro,
     to_little,
 };
 use format::{BlockId, DecodeError, Endian, ObjectId};
 use std::borrow::Cow;
-use crate::sync::{Mutex, MutexGuard};
 use zio::Block;
 
 /// Bytes of a new micro ZAP, and by which it grows.
@@ -506,6 +506,9 @@ impl<'a> ZapMut<'a> {
         let first = self.first()?;
         let (bytes, order) = (first.bytes(), first.order());
         let form = match ZapForm::of(bytes, order) {
+            Ok(ZapForm::Micro) if self.blocks.max_block().0 != 0 => {
+                return Err(self.corrupt("a micro ZAP of more than one block"));
+            }
             Ok(ZapForm::Micro) => MicroZap::decode(bytes, order)
                 .map(|zap| Form::Micro { salt: zap.salt, normalization: zap.normalization }),
             Ok(ZapForm::Fat) => FatHeader::decode(bytes, order).map(Form::Fat),

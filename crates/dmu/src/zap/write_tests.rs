@@ -526,11 +526,11 @@ fn keys_of_one_hash_fill_a_leaf_and_then_the_zap() {
     }
     disk.verify();
     // Keys that differ only far down lengthen the table; too far down, they are refused before.
-    let insert = |shift: u32, i: u64| zap.insert_words(&[(i & 3) << shift | 1 << 60, i], 0_u64);
-    let refused = (0..200).find_map(|i| insert(39, i).err());
+    let insert = |top: u64, shift: u32, i: u64| zap.insert_words(&[(i & 3) << shift | top, i], 0_u64);
+    let refused = (0..200).find_map(|i| insert(1 << 60, 39, i).err());
     assert!(matches!(refused, Some(DmuError::ZapFull { .. })), "{refused:?}");
     assert!(disk.max_block().0 < 10);
-    let refused = (0..200).find_map(|i| insert(44, i + 200).err());
+    let refused = (0..200).find_map(|i| insert(1 << 61, 44, i).err());
     assert!(refused.is_none(), "{refused:?}");
     disk.verify();
 }
