@@ -46,6 +46,7 @@ fn snapshot_origin(m: MosTx<'_>, head: ObjectId) -> Result<(), DslError> {
         m.zap(names)?.insert(ORIGIN_DIR.as_bytes(), snapshot.0)?;
     }
     let deadlist = deadlist::create(m)?;
+    deadlist::add_key(m, deadlist, Txg(0))?;
     m.change_dataset(head, |phys| {
         phys.prev_snap = Some(snapshot);
         phys.prev_snap_txg = ORIGIN_TXG;

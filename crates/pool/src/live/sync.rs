@@ -21,7 +21,10 @@ use dsl::write::space::charge_mos;
 use format::BlockPtr;
 use format::bpobj::StoredBlock;
 use format::uberblock::Uberblock;
+use format::config::PoolConfig;
+use std::collections::HashMap;
 use std::error::Error;
+use std::sync::Arc;
 use zio::AllocTx;
 use zio::alloc::AllocClass;
 
@@ -262,6 +265,7 @@ impl<'a> TxgSync<'a> {
     fn finish(&mut self) -> Result<(), PoolError> {
         let txg = self.tx.txg();
         self.pool.allocator.synced(txg);
+        self.pool.renew_tree(&self.state.config)?;
         self.pool.announce_space()?;
         self.pool.heads.finish_txg(txg)?;
         Ok(())
@@ -269,6 +273,17 @@ impl<'a> TxgSync<'a> {
 }
 
 impl LivePool {
+    /// The tree gets what the configuration says now.
+    pub(super) fn renew_tree(&self, config: &PoolConfig) -> Result<(), PoolError> {
+        let tree = self.tree();
+        if *tree.config() != config.vdev_tree {
+            let tree = tree.reconfigured(&config.vdev_tree, &HashMap::new())?;
+            self.zio.set_tree(Arc::clone(&tree));
+            self.allocator.set_tree(tree);
+        }
+        Ok(())
+    }
+
     /// Tells the heads how large the pool is.
     pub(super) fn announce_space(&self) -> Result<(), PoolError> {
         let view = self.mos.view();

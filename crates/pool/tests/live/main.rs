@@ -1,0 +1,67 @@
+//! Pools that are made, changed, exported and opened again, judged by `zdb`.
+#![cfg(feature = "unfinished")]
+
+mod support;
+
+use cenote_pool::live::{CreateSpec, FeatureSet, Layout, Leave, LivePool};
+use dmu::live::NewObject;
+use format::ObjType;
+use support::{Files, judge};
+use vdev::env::{Env, Random};
+
+#[test]
+fn a_new_pool_of_one_file() {
+    let files = Files::new(1, 128 << 20);
+    let spec = CreateSpec::new("tank", vec![files.top(Layout::Single, 0..1)]);
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    for _ in 0..3 {
+        pool.run(|ctx| Ok(ctx.m().set_entry("org.cenote:test", ctx.txg().0)?)).unwrap();
+    }
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+}
+
+#[test]
+fn raidz_mirror_and_old_pools() {
+    let mut files = Files::new(9, 96 << 20);
+    let mirror = files.top(Layout::Mirror, 0..2);
+    let raidz = files.top(Layout::Raidz(2), 2..6);
+    let mut special = files.top(Layout::Mirror, 6..8);
+    special.class = cenote_pool::space::Class::Special;
+    let mut log = files.top(Layout::Single, 8..9);
+    log.class = cenote_pool::space::Class::Log;
+    let pool = LivePool::create(CreateSpec::new("tank", vec![mirror, raidz, special, log]), Env::system());
+    let pool = pool.unwrap();
+    churn(&pool, 40);
+    pool.set_props(vec![("comment".into(), "hello".into()), ("autotrim".into(), "on".into())]).unwrap();
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+
+    files = Files::new(1, 96 << 20);
+    let mut spec = CreateSpec::new("old", vec![files.top(Layout::Single, 0..1)]);
+    spec.features = FeatureSet::None;
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    churn(&pool, 40);
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "old");
+}
+
+/// Txgs in which objects of the MOS come, change and go.
+fn churn(pool: &LivePool, txgs: u64) {
+    for n in 0..txgs {
+        pool.run(move |ctx| {
+            let m = ctx.m();
+            let name = format!("org.cenote:object{}", n % 7);
+            if let Some(id) = m.entry(&name)? {
+                m.free(id)?;
+            }
+            let new = NewObject::of(ObjType::U64_METADATA).with_block_size(128 << 10);
+            let object = m.allocate(&new)?;
+            let mut noise = vec![0; 50_000 + 9_000 * (n as usize % 5)];
+            Random::from_seed(n).fill(&mut noise);
+            object.write_at(n * 1000, &noise, m.tx)?;
+            m.set_entry(&name, object.id().0)
+        })
+        .unwrap();
+    }
+}

@@ -1,0 +1,54 @@
+//! Files to make pools of, and the judge.
+
+use cenote_pool::live::{Layout, LeafSpec, TopSpec};
+use cenote_pool::space::Class;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::process::Command;
+use vdev::device::file::{Access, open_exclusive};
+
+/// Sparse files in a folder of their own.
+pub(crate) struct Files {
+    dir: tempfile::TempDir,
+    paths: Vec<PathBuf>,
+}
+
+impl Files {
+    pub(crate) fn new(count: usize, size: u64) -> Files {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = (0..count).map(|n| dir.path().join(format!("d{n}"))).collect();
+        for path in &paths {
+            std::fs::File::create(path).unwrap().set_len(size).unwrap();
+        }
+        Files { dir, paths }
+    }
+
+    pub(crate) fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    /// A vdev of some of the files.
+    pub(crate) fn top(&self, layout: Layout, which: Range<usize>) -> TopSpec {
+        let leaf = |path: &PathBuf| {
+            let device = open_exclusive(path, Access::Cached).unwrap();
+            LeafSpec::file(path.to_str().unwrap(), device)
+        };
+        let leaves = self.paths[which].iter().map(leaf).collect();
+        TopSpec { layout, class: Class::Normal, ashift: None, leaves }
+    }
+}
+
+/// Runs `zdb` over an exported pool; it must find nothing wrong.
+pub(crate) fn judge(files: &Files, name: &str) {
+    let Some(zdb) = testkit::need_tool("zdb") else { return };
+    let output = Command::new(zdb).args(["-e", "-p"]).arg(files.dir()).args(["-bcc", name]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let complaints = ["leak", "mismatch", "error", "corrupt", "can't"];
+    let lines = text.lines().chain(errors.lines());
+    let found: Vec<&str> = lines
+        .filter(|line| !line.contains("No leaks") && !line.contains("verify nothing leaked"))
+        .filter(|line| complaints.iter().any(|word| line.contains(word)))
+        .collect();
+    assert!(output.status.success() && found.is_empty() && text.contains("No leaks"), "{text}\n{errors}");
+}
