@@ -119,7 +119,6 @@ struct State {
 }
 
 /// The transaction groups of a pool.
-#[derive(Debug)]
 pub struct Txgs {
     state: Mutex<State>,
     /// A holder left, a txg was opened or finished, the pool failed.
@@ -128,7 +127,12 @@ pub struct Txgs {
     work: Condvar,
     meter: Arc<DirtyMeter>,
     limits: Limits,
+    /// Writes a txg where no thread does that.
+    inline: Mutex<Option<Arc<Syncer>>>,
 }
+
+/// Writes the open txg on the caller's thread.
+type Syncer = dyn Fn() -> Result<(), TxError> + Send + Sync;
 
 impl Txgs {
     /// The groups after `synced`, which is on disk.
@@ -147,12 +151,23 @@ impl Txgs {
             work: Condvar::new(),
             meter: Arc::default(),
             limits,
+            inline: Mutex::new(None),
         })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Every critical section below leaves the state whole at each step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// There is no thread that syncs: whoever has to wait for a txg calls `syncer` instead, which writes the
+    /// open one. `None`: there is a thread.
+    pub fn set_inline(&self, syncer: Option<Arc<dyn Fn() -> Result<(), TxError> + Send + Sync>>) {
+        *self.inline.lock().unwrap_or_else(PoisonError::into_inner) = syncer;
+    }
+
+    fn inline(&self) -> Option<Arc<Syncer>> {
+        self.inline.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The meter of dirty memory: every writable object set gets it.
@@ -193,6 +208,12 @@ impl Txgs {
                 return Ok(Tx { txg: state.open, txgs: Arc::clone(self) });
             }
             if full && !state.syncing {
+                if let Some(sync) = self.inline() {
+                    drop(state);
+                    sync()?;
+                    state = self.state();
+                    continue;
+                }
                 state.wanted = state.wanted.max(state.open);
                 self.work.notify_one();
             }
@@ -252,6 +273,12 @@ impl Txgs {
     /// Waits until a txg is on disk, asking for it to be written. Must not be called while holding a
     /// [`Tx`] of it, and needs another thread that syncs.
     pub fn wait_synced(&self, txg: Txg) -> Result<(), TxError> {
+        if let Some(sync) = self.inline() {
+            while self.synced_txg() < txg {
+                sync()?;
+            }
+            return Ok(());
+        }
         let mut state = self.state();
         while state.synced < txg {
             if let Some(error) = &state.failed {
@@ -326,6 +353,12 @@ impl Txgs {
         state.syncing = false;
         self.changed.notify_all();
         self.work.notify_all();
+    }
+}
+
+impl std::fmt::Debug for Txgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Txgs({} open, {} on disk)", self.open_txg(), self.synced_txg())
     }
 }
 
