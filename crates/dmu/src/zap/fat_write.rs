@@ -142,10 +142,53 @@ impl ZapMut<'_> {
     ) -> Result<ZapEntry, DmuError> {
         let taken = self.read_entry(header, leaf, entry)?;
         let (unit, chunk) = (key_unit(header), entry.chunk);
-        self.change(leaf, ZapBlockKind::Leaf, |block| LeafMut::open(block, unit)?.remove(chunk))?;
+        let is_empty = self.change(leaf, ZapBlockKind::Leaf, |block| {
+            let mut leaf = LeafMut::open(block, unit)?;
+            leaf.remove(chunk)?;
+            Ok(leaf.is_empty())
+        })?;
         header.entries = header.entries.saturating_sub(1);
+        if is_empty {
+            self.merge_empty(header, leaf)?;
+        }
         self.write_header(header)?;
         Ok(taken)
+    }
+
+    /// Merges an empty leaf with its empty neighbour, and so on upwards: what was emptied gives its
+    /// space back.
+    fn merge_empty(&self, header: &mut FatHeader, mut id: BlockId) -> Result<(), DmuError> {
+        // Of two tables both would have to be changed.
+        while header.next_block.0 == 0 {
+            // Damage nearby is no reason not to remove an entry.
+            let Ok(Some((prefix, prefix_len))) = self.empty_leaf(id) else { break };
+            if prefix_len == 0 || prefix_len > header.table_shift {
+                break;
+            }
+            let width = 1_u64 << (header.table_shift - prefix_len);
+            let neighbour = prefix ^ 1;
+            let Ok(other) = self.leaf_id(header, neighbour << (64 - prefix_len)) else { break };
+            if !matches!(self.empty_leaf(other), Ok(Some(found)) if found == (neighbour, prefix_len)) {
+                break;
+            }
+            let (kept, freed) = if prefix & 1 == 0 { (id, other) } else { (other, id) };
+            let is_sorted = header.normalization != 0;
+            self.set_slots(header, (prefix | 1) * width, width, kept)?;
+            self.blocks
+                .put_block(kept, new_leaf(header.block_shift, prefix >> 1, prefix_len - 1, is_sorted))?;
+            self.blocks.free_blocks(freed, 1)?;
+            header.leaves = header.leaves.saturating_sub(1);
+            id = kept;
+        }
+        Ok(())
+    }
+
+    /// Prefix and its length, if this is a leaf without entries.
+    fn empty_leaf(&self, id: BlockId) -> Result<Option<(u64, u32)>, DmuError> {
+        let Some(block) = self.leaf_block(id)? else { return Ok(None) };
+        let leaf = Leaf::decode(block.bytes(), block.order()).map_err(|e| self.decode_error(e))?;
+        let is_empty = leaf.entries == 0 && usize::from(leaf.free_chunks) == leaf.chunks;
+        Ok(is_empty.then_some((leaf.prefix, leaf.prefix_len)))
     }
 
     pub(super) fn write_header(&self, header: &FatHeader) -> Result<(), DmuError> {

@@ -277,6 +277,11 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
+    /// Has no entries, and all its chunks are free.
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0 && usize::from(self.free_chunks) == self.chunks
+    }
+
     /// Replaces the value of the entry in `chunk`. `false` if there are too few free chunks.
     ///
     /// # Errors
