@@ -145,6 +145,7 @@ impl IntentLog {
         };
         let (object, offset, length, data) = match itx.body {
             Pending::Body(body) => return add(body),
+            Pending::Txg { .. } => return Ok(()),
             Pending::Write { object, offset, length, data } => (object, offset, length, data),
         };
         let mut done = 0;

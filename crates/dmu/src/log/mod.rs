@@ -122,7 +122,8 @@ impl IntentLog {
         let synced = self.txgs.synced_txg();
         let (batch, taken) = self.queue().take(synced);
         let newest = batch.iter().map(|record| record.txg).max().unwrap_or(synced);
-        if !batch.is_empty() && self.write(&mut writer, batch).is_err() {
+        let is_beyond_records = batch.iter().any(|record| matches!(record.body, Pending::Txg { .. }));
+        if is_beyond_records || (!batch.is_empty() && self.write(&mut writer, batch).is_err()) {
             // The txgs themselves are as good a promise.
             self.txgs.wait_synced(newest)?;
         }

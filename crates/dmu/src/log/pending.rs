@@ -12,6 +12,11 @@ use std::collections::{BTreeMap, HashMap};
 pub enum Pending {
     /// Anything but a write.
     Body(Body),
+    /// No record can tell what changed: whoever wants this durable waits for the txg.
+    Txg {
+        /// The object that changed.
+        object: ObjectId,
+    },
     /// Data was written.
     Write {
         /// The file; 1 in a volume.
@@ -36,7 +41,7 @@ impl Pending {
             Pending::Body(Body::Write { data, .. }) => data.as_ref().map_or(0, Vec::len),
             Pending::Body(Body::SetSaXattr { value, .. }) => value.len(),
             Pending::Body(Body::CloneRange(range)) => range.pointers.len() * 128,
-            Pending::Body(_) => 0,
+            Pending::Body(_) | Pending::Txg { .. } => 0,
         };
         RECORD_COST + data as u64
     }
@@ -44,7 +49,7 @@ impl Pending {
     /// The object that the change is of, if it is of one.
     fn object(&self) -> Option<ObjectId> {
         match self {
-            Pending::Write { object, .. } => Some(*object),
+            Pending::Write { object, .. } | Pending::Txg { object } => Some(*object),
             Pending::Body(body) => match body {
                 Body::Write { object, .. }
                 | Body::Write2 { object, .. }
