@@ -23,7 +23,7 @@ fn shown(stored: &[u8]) -> Vec<u8> {
 }
 
 /// The names under which a shown name may be stored.
-fn stored_names(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn stored_names(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     let foreign = name.strip_prefix(USER).filter(|foreign| !foreign.is_empty() && shown(foreign) == name);
     std::iter::once(name).chain(foreign)
 }

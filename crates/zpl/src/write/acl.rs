@@ -46,7 +46,11 @@ pub(super) fn encode_aces(aces: &[Ace]) -> Vec<u8> {
 /// The rights that three bits of a mode give.
 fn rights(bits: u32, is_dir: bool) -> u32 {
     let write = if is_dir { WRITE | DELETE_CHILD } else { WRITE };
-    [(4, READ), (2, write), (1, EXECUTE)].iter().filter(|(bit, _)| bits & bit != 0).map(|(_, mask)| mask).sum()
+    [(4, READ), (2, write), (1, EXECUTE)]
+        .iter()
+        .filter(|(bit, _)| bits & bit != 0)
+        .map(|(_, mask)| mask)
+        .sum()
 }
 
 /// The list that says what the mode says. The result is packed, with the number of its entries.
@@ -207,7 +211,8 @@ mod tests {
         let mut result = 0;
         for (class, shift) in [(Who::Owner, 6), (Who::Group, 3), (Who::Everyone, 0)] {
             for (bit, right) in [(4, READ), (2, WRITE), (1, EXECUTE)] {
-                let applies = |ace: &&Ace| (ace.who == class || ace.who == Who::Everyone) && ace.mask & right != 0;
+                let applies =
+                    |ace: &&Ace| (ace.who == class || ace.who == Who::Everyone) && ace.mask & right != 0;
                 if aces.iter().find(applies).is_some_and(|ace| ace.kind == ALLOW) {
                     result |= bit << shift;
                 }

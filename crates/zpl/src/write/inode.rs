@@ -9,8 +9,8 @@
 //! for a transaction, another inode or a device. (A file of the old form is the exception: it is read once
 //! more when it is first changed.)
 
-use super::sa::{Capacity, Laid, Offsets, Tables};
 use super::range_lock::RangeLock;
+use super::sa::{Capacity, Laid, Offsets, Tables};
 use crate::{Attrs, FileKind, Filesystem, ZplError};
 use dmu::live::LiveObject;
 use format::acl::{ACE_IDENTIFIER_GROUP, Ace, Who};
@@ -288,7 +288,8 @@ impl Inode {
         }
         self.put_in_order(&mut values, store)?;
         let borrowed: Vec<(u16, &[u8])> = values.iter().map(|(n, bytes)| (*n, bytes.as_slice())).collect();
-        let laid = store.tables.lay_out(&borrowed, Capacity::of(&self.object), Some(store.reader), store.tx)?;
+        let laid =
+            store.tables.lay_out(&borrowed, Capacity::of(&self.object), Some(store.reader), store.tx)?;
         self.install(state, laid, store.tx);
         Ok(())
     }
@@ -325,7 +326,11 @@ impl Inode {
                 values.push((number, to_little(bytes, swap, buffer.order()).map_err(decode)?));
             }
             if values.len() - before != expected {
-                return Err(ZplError::Corrupt { objset, object: self.id, why: "its attributes end too early" });
+                return Err(ZplError::Corrupt {
+                    objset,
+                    object: self.id,
+                    why: "its attributes end too early",
+                });
             }
         }
         Ok(values)
@@ -422,8 +427,7 @@ const PLACES: [(Attr, usize); WORDS] = [
 ];
 
 fn words(attrs: &Attrs) -> [u64; WORDS] {
-    let [atime, mtime, ctime, crtime] =
-        [attrs.atime, attrs.mtime, attrs.ctime, attrs.crtime].map(time_words);
+    let [atime, mtime, ctime, crtime] = [attrs.atime, attrs.mtime, attrs.ctime, attrs.crtime].map(time_words);
     [
         attrs.mode.into(),
         attrs.size,
@@ -460,7 +464,9 @@ fn to_little(
 ) -> Result<Vec<u8>, format::DecodeError> {
     use format::sa::SaSwap;
     let width = match (order, swap) {
-        (Endian::Little, _) | (_, Some(SaSwap::Bytes | SaSwap::Unknown(_)) | None) => return Ok(bytes.to_vec()),
+        (Endian::Little, _) | (_, Some(SaSwap::Bytes | SaSwap::Unknown(_)) | None) => {
+            return Ok(bytes.to_vec());
+        }
         (_, Some(SaSwap::U64)) => 8,
         (_, Some(SaSwap::U32)) => 4,
         (_, Some(SaSwap::U16)) => 2,

@@ -19,17 +19,45 @@
 
 mod access;
 mod acl;
+mod clone;
+mod data;
+mod fresh;
+mod fs;
+mod hold;
 mod home;
 mod inode;
+mod make;
+mod names;
 mod options;
+mod quota;
 mod range_lock;
+mod rename;
+mod replay;
 mod sa;
+mod setattr;
 mod table;
+mod unlink;
+mod volume;
+mod xattr;
 
-pub use access::{Access, Cred, allowed_mode, may_access, may_change_attrs, may_chown, may_remove, without_set_ids};
+pub use access::{
+    Access, Cred, allowed_mode, may_access, may_change_attrs, may_chown, may_remove, without_set_ids,
+};
 pub use acl::encode_posix;
+pub use clone::FileRange;
+pub use data::{Allocate, WriteHow};
+pub use fs::Fs;
+pub use hold::Hold;
 pub use home::{BeginError, CloneTable, Cost, Home, IntentLog, NoLog};
+pub use make::{NewFilesystem, make_filesystem, make_volume};
+pub use names::{Made, NewFile};
 pub use options::{AccessTimes, FsOptions, XattrStorage};
+pub use quota::QuotaOf;
+pub use rename::RenameHow;
+pub use replay::replay;
+pub use setattr::NewAttrs;
+pub use volume::VolumeWriter;
+pub use xattr::XattrHow;
 
 /// The device number as the file system stores it: in the form of Linux where it fits, else a half word
 /// each.

@@ -65,9 +65,7 @@ impl RangeLock {
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
         let mut list = self.lock.list();
-        let same = |held: &Held| {
-            held.range == self.held.range && held.is_exclusive == self.held.is_exclusive
-        };
+        let same = |held: &Held| held.range == self.held.range && held.is_exclusive == self.held.is_exclusive;
         if let Some(index) = list.iter().position(same) {
             list.swap_remove(index);
         }

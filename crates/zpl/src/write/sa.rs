@@ -71,7 +71,6 @@ pub(super) struct Plan {
 
 #[derive(Debug, Clone, Copy)]
 struct Field {
-    number: u16,
     /// Bytes, 0 if it varies.
     len: u16,
     attr: Option<Attr>,
@@ -196,7 +195,7 @@ impl Known {
     fn plan(&mut self, number: u16, attrs: &[u16]) -> Arc<Plan> {
         let field = |number: &u16| {
             let (len, attr) = self.attributes.get(number).copied().unwrap_or((0, None));
-            Field { number: *number, len, attr }
+            Field { len, attr }
         };
         let plan = Arc::new(Plan { number, fields: attrs.iter().map(field).collect() });
         self.by_number.insert(number, Arc::clone(&plan));
@@ -331,9 +330,9 @@ impl Tables {
         if number >= LAYOUTS_MAX {
             return Err(corrupt("no number is left for a layout of attributes"));
         }
-        let resolved = reader.and_then(Filesystem::tables).map(|tables| {
-            (tables, Layout::resolve(number, attrs, &tables.registry()))
-        });
+        let resolved = reader
+            .and_then(Filesystem::tables)
+            .map(|tables| (tables, Layout::resolve(number, attrs, &tables.registry())));
         if let Some((tables, layout)) = resolved {
             tables.add(layout.map_err(|source| ZplError::Decode {
                 objset: self.layouts.set().number(),

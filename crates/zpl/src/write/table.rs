@@ -38,11 +38,6 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// The inode, if it is in memory.
-    pub(super) fn peek(&self, id: ObjectId) -> Option<Arc<Inode>> {
-        self.shard(id).get(&id.0).cloned()
-    }
-
     /// A file that was just made.
     pub(super) fn insert(&self, inode: Arc<Inode>) {
         let mut shard = self.shard(inode.id);

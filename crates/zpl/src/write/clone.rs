@@ -1,0 +1,160 @@
+//! Sharing blocks between files (docs/on-disk/32-dedup-cloning.md).
+
+use super::data::content_changed;
+use super::fs::{Fs, check_mutable, check_not_append_only};
+use super::home::{CloneTable, Cost};
+use super::inode::Inode;
+use crate::{FileKind, ZplError};
+use format::zil::{Body, CloneRange};
+use format::{BlockId, BlockPtr, ObjectId};
+
+/// Blocks that are shared in one transaction: as many pointers as a record of the log holds.
+const BLOCKS_PER_TX: u64 = 512;
+
+/// A range of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileRange {
+    /// The file.
+    pub id: ObjectId,
+    /// First byte.
+    pub offset: u64,
+}
+
+impl Fs {
+    /// Makes `len` bytes of one file those of another, by sharing their blocks. The two may be in different
+    /// file systems of one pool: `source_fs` is that of the source. Returns how many bytes were shared: fewer
+    /// than asked if the source ends earlier.
+    ///
+    /// # Errors
+    /// [`ZplError::CannotClone`] if the ranges are not of whole blocks of one size, or the blocks cannot be
+    /// shared: the caller copies then. [`ZplError::NotYetWritten`] if a block is only in memory: it works
+    /// after the next sync. What was shared until then stays.
+    pub fn clone_range(
+        &self,
+        source_fs: &Fs,
+        from: FileRange,
+        to: FileRange,
+        len: u64,
+        table: &dyn CloneTable,
+    ) -> Result<u64, ZplError> {
+        let (source, target) = (source_fs.inode(from.id)?, self.inode(to.id)?);
+        for inode in [&source, &target] {
+            inode.expect(FileKind::Regular, "regular file")?;
+        }
+        let is_one_file = std::ptr::eq(self, source_fs) && from.id == to.id;
+        let (source_range, target_range);
+        if is_one_file {
+            let overlaps =
+                from.offset < to.offset.saturating_add(len) && to.offset < from.offset.saturating_add(len);
+            if overlaps {
+                return Err(ZplError::CannotClone { why: "the ranges overlap" });
+            }
+            (source_range, target_range) = (None, target.ranges.write_all());
+        } else if (source_fs.set.number(), from.id) < (self.set.number(), to.id) {
+            source_range = Some(source.ranges.read(from.offset..from.offset.saturating_add(len)));
+            target_range = target.ranges.write_all();
+        } else {
+            target_range = target.ranges.write_all();
+            source_range = Some(source.ranges.read(from.offset..from.offset.saturating_add(len)));
+        }
+        let shared = self.clone_locked(&source, from.offset, &target, to.offset, len, table);
+        drop((source_range, target_range));
+        shared
+    }
+
+    fn clone_locked(
+        &self,
+        source: &Inode,
+        from: u64,
+        target: &Inode,
+        to: u64,
+        len: u64,
+        table: &dyn CloneTable,
+    ) -> Result<u64, ZplError> {
+        let (source_size, attrs) = (source.attrs().size, target.attrs());
+        check_mutable(target, &attrs)?;
+        if to < attrs.size {
+            check_not_append_only(target, &attrs)?;
+        }
+        let len = len.min(source_size.saturating_sub(from));
+        if len == 0 {
+            return Ok(0);
+        }
+        let end = to.checked_add(len).filter(|end| *end < 1 << 63);
+        let end = end.ok_or(ZplError::FileTooLarge { object: target.id, size: to.saturating_add(len) })?;
+        let block = source.object.block_size();
+        let has_one_odd_block = !block.is_power_of_two();
+        if from % block != 0 || to % block != 0 || (has_one_odd_block && to != 0) {
+            return Err(ZplError::CannotClone { why: "the ranges do not begin with a block" });
+        }
+        // A part of a block can only be its last, and only the last of both files.
+        if len % block != 0 && (from + len < source_size || end < attrs.size) {
+            return Err(ZplError::CannotClone { why: "the range does not end with a block" });
+        }
+        if target.object.block_size() != block && (target.object.max_block().0 > 0 || attrs.size > block) {
+            return Err(ZplError::CannotClone { why: "the files have blocks of different sizes" });
+        }
+        let blocks = len.div_ceil(block);
+        let mut done = 0;
+        while done < blocks {
+            let count = (blocks - done).min(BLOCKS_PER_TX);
+            let part = len.min((done + count) * block) - done * block;
+            self.clone_blocks(source, from / block + done, target, to / block + done, count, part, table)?;
+            done += count;
+        }
+        Ok(len)
+    }
+
+    #[allow(clippy::too_many_arguments)] // two places and a length, in blocks and in bytes
+    fn clone_blocks(
+        &self,
+        source: &Inode,
+        from: u64,
+        target: &Inode,
+        to: u64,
+        count: u64,
+        len: u64,
+        table: &dyn CloneTable,
+    ) -> Result<(), ZplError> {
+        let block = source.object.block_size();
+        let mut pointers = Vec::with_capacity(count as usize);
+        for i in 0..count {
+            let bp = source.object.pointer_on_disk(BlockId(from + i))?;
+            pointers.push(bp.ok_or(ZplError::NotYetWritten { object: source.id })?);
+        }
+        let clone =
+            CloneRange { object: target.id, offset: to * block, length: len, block_size: block, pointers };
+        self.apply_clone(target, &clone, Some(table))
+    }
+
+    /// Puts pointers into a file whose range is locked. Without a table the references were counted before.
+    pub(super) fn apply_clone(
+        &self,
+        target: &Inode,
+        clone: &CloneRange,
+        table: Option<&dyn CloneTable>,
+    ) -> Result<(), ZplError> {
+        let counted: Vec<BlockPtr> =
+            clone.pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()).copied().collect();
+        let tx = self.begin(Cost::write(clone.length))?;
+        let store = self.store(&tx);
+        drop(target.ready(&store)?);
+        if target.object.block_size() != clone.block_size {
+            target.object.set_block_size(clone.block_size, &tx)?;
+        }
+        if let Some(table) = table {
+            table.add(&counted, &tx)?;
+        }
+        let first = clone.offset / clone.block_size;
+        for (blkid, bp) in (first..).zip(&clone.pointers) {
+            target.object.assign_block(BlockId(blkid), *bp, &tx);
+        }
+        let (now, end) = (self.now(), clone.offset + clone.length);
+        target.change(&store, |attrs| {
+            attrs.size = attrs.size.max(end);
+            content_changed(attrs, now);
+        })?;
+        self.log(&tx, || Body::CloneRange(clone.clone()));
+        Ok(())
+    }
+}

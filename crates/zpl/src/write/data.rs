@@ -1,0 +1,320 @@
+//! Content: reading and writing bytes, cutting and freeing them (docs/on-disk/23-zpl.md, sections 6 and 6.1).
+
+use super::access::without_set_ids;
+use super::fs::{Fs, check_mutable, check_not_append_only};
+use super::home::Cost;
+use super::inode::{Inode, Store};
+use super::options::AccessTimes;
+use super::quota::{Owners, QuotaOf};
+use crate::{Attrs, FileKind, ZplError};
+use dmu::live::{LiveObject, Tx};
+use format::ObjectId;
+use format::zil::Body;
+use format::znode::{FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_AV_MODIFIED, Time};
+use std::ops::Range;
+
+/// Bytes that are written in one transaction.
+const CHUNK: u64 = 1 << 20;
+/// One past the largest size of a file.
+const SIZE_LIMIT: u64 = 1 << 63;
+const SECTOR: u64 = 512;
+/// Relative access times are kept exact to a day.
+const DAY_SECS: i64 = 24 * 60 * 60;
+
+/// How a write is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriteHow {
+    /// At the end of the file, whatever offset is given.
+    pub append: bool,
+    /// The writer has no right to keep set-id bits: they are cleared.
+    pub clear_set_ids: bool,
+}
+
+/// What happens to a range of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocate {
+    /// The file is at least that large afterwards, unless its size is kept; there is nothing to reserve in a
+    /// file system that never overwrites.
+    Reserve {
+        /// The size does not change.
+        keep_size: bool,
+    },
+    /// It becomes a hole; the size does not change.
+    Punch,
+    /// It reads as zeros.
+    Zero {
+        /// The size does not change.
+        keep_size: bool,
+    },
+}
+
+impl Fs {
+    /// Reads from `offset` into `buf`, at most up to the file's end; returns how many bytes that were.
+    pub fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, ZplError> {
+        let inode = self.inode(id)?;
+        inode.expect(FileKind::Regular, "regular file")?;
+        let end = offset.saturating_add(buf.len() as u64);
+        let _range = inode.ranges.read(offset..end);
+        let left = inode.attrs().size.saturating_sub(offset);
+        let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+        inode.object.read_at(offset, &mut buf[..len])?;
+        Ok(len)
+    }
+
+    /// What the intent log wants to know of a write when it is to be durable: the newest bytes of the range, as
+    /// far as the file goes; `None` if the file is gone.
+    pub fn read_for_log(&self, id: ObjectId, offset: u64, len: usize) -> Result<Option<Vec<u8>>, ZplError> {
+        let mut bytes = vec![0; len];
+        match self.read(id, offset, &mut bytes) {
+            Ok(read) => {
+                bytes.truncate(read);
+                Ok(Some(bytes))
+            }
+            Err(ZplError::Stale { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file was read: its access time changes as the property says.
+    pub fn accessed(&self, id: ObjectId) -> Result<(), ZplError> {
+        let mode = self.options().access_times;
+        if mode == AccessTimes::Never {
+            return Ok(());
+        }
+        let (inode, now) = (self.inode(id)?, self.now());
+        let attrs = inode.attrs();
+        let is_due = match mode {
+            AccessTimes::Always => attrs.atime < now,
+            _ => {
+                attrs.atime <= attrs.mtime
+                    || attrs.atime <= attrs.ctime
+                    || now.secs.saturating_sub(attrs.atime.secs) >= DAY_SECS
+            }
+        };
+        if !is_due {
+            return Ok(());
+        }
+        let tx = self.begin(Cost::NAMES)?;
+        inode.change(&self.store(&tx), |attrs| attrs.atime = now)
+    }
+
+    /// The first offset from `offset` on that is not in a hole.
+    pub fn next_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>, ZplError> {
+        let inode = self.inode(id)?;
+        let _range = inode.ranges.read(offset..u64::MAX);
+        self.node(id)?.next_data(offset)
+    }
+
+    /// The first offset from `offset` on that is in a hole, the end of the file being one.
+    pub fn next_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>, ZplError> {
+        let inode = self.inode(id)?;
+        let _range = inode.ranges.read(offset..u64::MAX);
+        self.node(id)?.next_hole(offset)
+    }
+
+    /// Writes all of `data`. Returns the offset at which it was written.
+    ///
+    /// # Errors
+    /// If something fails half way, what was written until then stays.
+    pub fn write(&self, id: ObjectId, offset: u64, data: &[u8], how: &WriteHow) -> Result<u64, ZplError> {
+        let inode = self.inode(id)?;
+        inode.expect(FileKind::Regular, "regular file")?;
+        let len = data.len() as u64;
+        let guard = loop {
+            // The block size of a small file may change: nobody else may look at its blocks then.
+            let is_whole = how.append || is_growable(&inode, self.options().block_max());
+            let guard = match is_whole {
+                true => inode.ranges.write_all(),
+                false => inode.ranges.write(offset..offset.saturating_add(len)),
+            };
+            if is_whole || !is_growable(&inode, self.options().block_max()) {
+                break guard;
+            }
+        };
+        let attrs = inode.attrs();
+        let offset = if how.append { attrs.size } else { offset };
+        check_mutable(&inode, &attrs)?;
+        if attrs.flags & FLAG_APPENDONLY != 0 && offset < attrs.size {
+            check_not_append_only(&inode, &attrs)?;
+        }
+        let Some(end) = offset.checked_add(len).filter(|end| *end < SIZE_LIMIT) else {
+            return Err(ZplError::FileTooLarge { object: id, size: offset.saturating_add(len) });
+        };
+        let mut at = offset;
+        while at < end {
+            let stop = end.min((at / CHUNK + 1) * CHUNK);
+            let part = &data[(at - offset) as usize..(stop - offset) as usize];
+            self.write_chunk(&inode, at, part, how, end)?;
+            at = stop;
+        }
+        drop(guard);
+        Ok(offset)
+    }
+
+    /// Writes in one transaction. `end` is where the whole write ends.
+    fn write_chunk(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        data: &[u8],
+        how: &WriteHow,
+        end: u64,
+    ) -> Result<(), ZplError> {
+        let attrs = inode.attrs();
+        self.check_quota(owners(&attrs), &[QuotaOf::Space])?;
+        let tx = self.begin(Cost::write(data.len() as u64))?;
+        let store = self.store(&tx);
+        drop(inode.ready(&store)?);
+        self.grow_block(&inode.object, attrs.size, end, &tx)?;
+        inode.object.write_at(offset, data, &tx)?;
+        let (now, stop) = (self.now(), offset + data.len() as u64);
+        inode.change(&store, |attrs| {
+            attrs.size = attrs.size.max(stop);
+            content_changed(attrs, now);
+            if how.clear_set_ids {
+                attrs.mode = without_set_ids(attrs.mode);
+            }
+        })?;
+        let log = self.intent_log();
+        if log.is_on() {
+            log.log_write(&tx, inode.id, offset, data);
+        }
+        Ok(())
+    }
+
+    /// Makes the only block of a file of `size` bytes large enough for `end` bytes, or as large as blocks are.
+    pub(super) fn grow_block(
+        &self,
+        object: &LiveObject,
+        size: u64,
+        end: u64,
+        tx: &Tx,
+    ) -> Result<(), ZplError> {
+        let now = object.block_size();
+        if object.max_block().0 > 0 || size > now || end <= now {
+            return Ok(());
+        }
+        let max = self.options().block_max();
+        let new = if now >= max {
+            // Larger than blocks are today; a second block needs a power of two all the same.
+            now.next_power_of_two()
+        } else {
+            end.min(max).next_multiple_of(SECTOR)
+        };
+        if new > now {
+            object.set_block_size(new, tx)?;
+            if new > 128 << 10 {
+                self.home.uses_feature("large_blocks", tx);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the size: what is beyond is freed, what is missing is a hole.
+    pub fn truncate(&self, id: ObjectId, size: u64, clear_set_ids: bool) -> Result<(), ZplError> {
+        let inode = self.inode(id)?;
+        inode.expect(FileKind::Regular, "regular file")?;
+        let _range = inode.ranges.write_all();
+        let attrs = inode.attrs();
+        check_not_append_only(&inode, &attrs)?;
+        if size >= SIZE_LIMIT {
+            return Err(ZplError::FileTooLarge { object: id, size });
+        }
+        let tx = self.begin(if size < attrs.size { Cost::FREES } else { Cost::write(SECTOR) })?;
+        self.set_size(&inode, size, clear_set_ids, &tx)?;
+        self.log(&tx, || Body::Truncate { object: id, offset: size, length: 0 });
+        Ok(())
+    }
+
+    /// Sets the size; the whole file is locked.
+    pub(super) fn set_size(
+        &self,
+        inode: &Inode,
+        size: u64,
+        clear_set_ids: bool,
+        tx: &Tx,
+    ) -> Result<(), ZplError> {
+        let store = self.store(tx);
+        drop(inode.ready(&store)?);
+        let old = inode.attrs().size;
+        if size < old {
+            inode.object.free_range(size, u64::MAX, tx)?;
+        } else if size > old {
+            self.grow_block(&inode.object, old, size, tx)?;
+        }
+        let now = self.now();
+        inode.change(&store, |attrs| {
+            attrs.size = size;
+            content_changed(attrs, now);
+            if clear_set_ids {
+                attrs.mode = without_set_ids(attrs.mode);
+            }
+        })
+    }
+
+    /// Reserves, frees or zeros a range of a file.
+    pub fn fallocate(&self, id: ObjectId, offset: u64, len: u64, how: Allocate) -> Result<(), ZplError> {
+        let inode = self.inode(id)?;
+        inode.expect(FileKind::Regular, "regular file")?;
+        if len == 0 {
+            return Err(ZplError::Invalid { what: "an empty range" });
+        }
+        let Some(end) = offset.checked_add(len).filter(|end| *end < SIZE_LIMIT) else {
+            return Err(ZplError::FileTooLarge { object: id, size: offset.saturating_add(len) });
+        };
+        let _range = inode.ranges.write_all();
+        let attrs = inode.attrs();
+        let grows = match how {
+            Allocate::Reserve { keep_size } | Allocate::Zero { keep_size } => !keep_size && end > attrs.size,
+            Allocate::Punch => false,
+        };
+        let frees = matches!(how, Allocate::Punch | Allocate::Zero { .. }) && offset < attrs.size;
+        match how {
+            Allocate::Reserve { .. } => check_mutable(&inode, &attrs)?,
+            _ => check_not_append_only(&inode, &attrs)?,
+        }
+        // Room is checked, although it cannot be kept.
+        let tx = self.begin(match how {
+            Allocate::Reserve { .. } => Cost { bytes: len, frees: false },
+            _ => Cost::FREES,
+        })?;
+        if frees {
+            let (end, len) = (end.min(attrs.size), end.min(attrs.size) - offset);
+            self.free_within(&inode, offset..end, &tx)?;
+            self.log(&tx, || Body::Truncate { object: id, offset, length: len });
+        }
+        if grows {
+            self.set_size(&inode, end, false, &tx)?;
+            self.log(&tx, || Body::Truncate { object: id, offset: end, length: 0 });
+        }
+        Ok(())
+    }
+
+    /// Frees a range inside a file; the whole file is locked.
+    pub(super) fn free_within(&self, inode: &Inode, range: Range<u64>, tx: &Tx) -> Result<(), ZplError> {
+        let store = self.store(tx);
+        drop(inode.ready(&store)?);
+        inode.object.free_range(range.start, range.end - range.start, tx)?;
+        self.touch_content(inode, &store)
+    }
+
+    pub(super) fn touch_content(&self, inode: &Inode, store: &Store<'_>) -> Result<(), ZplError> {
+        let now = self.now();
+        inode.change(store, |attrs| content_changed(attrs, now))
+    }
+}
+
+/// The only block of the file may still change its size.
+fn is_growable(inode: &Inode, block_max: u64) -> bool {
+    let (size, block) = (inode.attrs().size, inode.object.block_size());
+    size <= block && inode.object.max_block().0 == 0 && (block < block_max || !block.is_power_of_two())
+}
+
+pub(super) fn content_changed(attrs: &mut Attrs, now: Time) {
+    (attrs.mtime, attrs.ctime) = (now, now);
+    attrs.flags |= FLAG_ARCHIVE | FLAG_AV_MODIFIED;
+}
+
+pub(super) fn owners(attrs: &Attrs) -> Owners {
+    Owners { uid: attrs.uid, gid: attrs.gid, project: attrs.projid }
+}

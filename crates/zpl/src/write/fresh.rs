@@ -1,0 +1,134 @@
+//! A file that does not exist yet: its attributes, laid out.
+
+use super::inode::time_words;
+use super::sa::{Capacity, LEADING, Laid, Tables};
+use super::{acl, encode_device};
+use crate::{Attrs, FileKind, Filesystem, ZplError};
+use dmu::live::NewObject;
+use format::sa::Attr;
+use format::znode::{FLAG_ACL_AUTO_INHERIT, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJID, FLAG_XATTR, Time};
+use format::{ObjType, ObjectId};
+use zio::AllocTx;
+
+/// A file that does not exist yet.
+pub(super) struct Fresh<'f> {
+    pub(super) kind: FileKind,
+    /// With the bits of the kind.
+    pub(super) mode: u32,
+    pub(super) uid: u64,
+    pub(super) gid: u64,
+    pub(super) parent: ObjectId,
+    pub(super) rdev: (u32, u32),
+    /// `None`: projects are not stored.
+    pub(super) project: Option<u64>,
+    /// Flags beyond those that every new file has.
+    pub(super) flags: u64,
+    pub(super) is_xattr: bool,
+    pub(super) links: u64,
+    pub(super) generation: u64,
+    pub(super) now: Time,
+    pub(super) crtime: Time,
+    /// Target of a symbolic link.
+    pub(super) target: &'f [u8],
+    /// Packed extended attributes.
+    pub(super) xattrs: Option<&'f [u8]>,
+    /// Slots of its dnode.
+    pub(super) slots: u8,
+}
+
+impl Fresh<'_> {
+    /// The attributes as they are read.
+    pub(super) fn attrs(&self) -> Attrs {
+        let is_dir = self.kind == FileKind::Directory;
+        let mut flags = self.flags | FLAG_ARCHIVE | FLAG_AV_MODIFIED | acl::hints(self.mode);
+        flags |= if is_dir { FLAG_ACL_AUTO_INHERIT } else { 0 };
+        flags |= if self.is_xattr { FLAG_XATTR } else { 0 };
+        flags |= if self.project.is_some() { FLAG_PROJID } else { 0 };
+        Attrs {
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            size: if is_dir { 2 } else { self.target.len() as u64 },
+            links: self.links,
+            generation: self.generation,
+            parent: self.parent,
+            rdev: self.rdev,
+            atime: self.now,
+            mtime: self.now,
+            ctime: self.now,
+            crtime: self.crtime,
+            flags,
+            projid: self.project.unwrap_or(0),
+            seq: None,
+            xattr_dir: None,
+        }
+    }
+
+    /// The attributes as they are stored.
+    pub(super) fn lay_out(
+        &self,
+        attrs: &Attrs,
+        tables: &Tables,
+        reader: Option<&Filesystem>,
+        tx: &dyn AllocTx,
+    ) -> Result<Laid, ZplError> {
+        let mut words = Vec::with_capacity(24);
+        for attr in LEADING {
+            let word = match attr {
+                Attr::Mode => u64::from(attrs.mode),
+                Attr::Size => attrs.size,
+                Attr::Gen => attrs.generation,
+                Attr::Uid => attrs.uid,
+                Attr::Gid => attrs.gid,
+                Attr::Parent => attrs.parent.0,
+                Attr::Flags => attrs.flags,
+                Attr::Links => attrs.links,
+                Attr::Crtime => {
+                    words.extend(time_words(attrs.crtime));
+                    continue;
+                }
+                _ => {
+                    words.extend(time_words(self.now));
+                    continue;
+                }
+            };
+            words.push(word);
+        }
+        let (aces, count) = acl::trivial(self.mode, self.kind == FileKind::Directory);
+        words.extend([attrs.projid, encode_device(self.rdev.0, self.rdev.1), count]);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+
+        let mut rest = bytes.as_slice();
+        let mut values: Vec<(u16, &[u8])> = Vec::with_capacity(20);
+        let number = |attr: Attr| tables.number(attr, reader, tx);
+        for attr in LEADING.iter().copied().chain([Attr::Projid, Attr::Rdev, Attr::DaclCount]) {
+            let (value, after) = rest.split_at(usize::from(attr.size()));
+            rest = after;
+            let is_stored = match attr {
+                Attr::Projid => self.project.is_some(),
+                Attr::Rdev => matches!(self.kind, FileKind::CharDevice | FileKind::BlockDevice),
+                _ => true,
+            };
+            if is_stored {
+                values.push((number(attr)?, value));
+            }
+        }
+        values.push((number(Attr::DaclAces)?, &aces));
+        if self.kind == FileKind::Symlink {
+            values.push((number(Attr::Symlink)?, self.target));
+        }
+        if let Some(packed) = self.xattrs {
+            values.push((number(Attr::Dxattr)?, packed));
+        }
+        tables.lay_out(&values, Capacity::of_slots(self.slots), reader, tx)
+    }
+
+    /// The object to be made. The spill block is set afterwards.
+    pub(super) fn object(&self, bonus: Vec<u8>) -> NewObject {
+        let obj_type = match self.kind {
+            FileKind::Directory => ObjType::DIRECTORY,
+            _ => ObjType::PLAIN_FILE,
+        };
+        NewObject { slots: self.slots, ..NewObject::of(obj_type).with_bonus(ObjType::SA, bonus) }
+    }
+}

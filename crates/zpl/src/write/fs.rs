@@ -1,0 +1,214 @@
+//! A file system opened for writing.
+
+use super::home::{Cost, Home, IntentLog, NoLog};
+use super::inode::{Inode, Store};
+use super::make::{self, directory_normalization};
+use super::options::FsOptions;
+use super::quota::Quotas;
+use super::sa::Tables;
+use super::table::Inodes;
+use crate::{Attrs, CaseSensitivity, FileKind, Filesystem, Node, ZplError};
+use dmu::live::{LiveObject, LiveSet, Tx};
+use dmu::zap::Match;
+use format::zil::Body;
+use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, Time};
+use format::{ObjectId, Txg};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use vdev::env::Env;
+use zio::AllocTx;
+
+/// A file system opened for writing. Operations are by object number; several threads may call any of them
+/// at the same time.
+pub struct Fs {
+    pub(super) home: Arc<dyn Home>,
+    pub(super) set: Arc<LiveSet>,
+    pub(super) reader: Arc<Filesystem>,
+    pub(super) tables: Tables,
+    pub(super) env: Env,
+    options: RwLock<Arc<FsOptions>>,
+    pub(super) inodes: Inodes,
+    pub(super) unlinked: LiveObject,
+    log: RwLock<Arc<dyn IntentLog>>,
+    /// Whoever moves something from one directory to another.
+    pub(super) renames: Mutex<()>,
+    pub(super) quotas: Quotas,
+    /// Files without a name whose space is to be freed little by little.
+    pub(super) pending: Mutex<VecDeque<ObjectId>>,
+}
+
+impl Fs {
+    /// Opens a file system for writing. Files without a name are not freed yet: [`Fs::drain`] does that.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is of a version before 5: those can only be read.
+    pub fn open(home: Arc<dyn Home>, options: FsOptions, env: &Env) -> Result<Arc<Fs>, ZplError> {
+        let set = Arc::clone(home.set());
+        let reader = Filesystem::open(set.view())?;
+        if reader.version() < 5 {
+            return Err(ZplError::Version { objset: set.number(), version: reader.version() });
+        }
+        let tables = Tables::open(&set, &reader)?;
+        let unlinked = reader.master_value("DELETE_QUEUE")?.ok_or(ZplError::Corrupt {
+            objset: set.number(),
+            object: make::FIRST,
+            why: "the master node has no set of unlinked files",
+        })?;
+        let quotas = Quotas::open(&set, &reader)?;
+        let pending = reader.unlinked()?.into_iter().collect();
+        Ok(Arc::new(Fs {
+            unlinked: set.object(ObjectId(unlinked))?,
+            home,
+            set,
+            reader,
+            tables,
+            env: env.clone(),
+            options: RwLock::new(Arc::new(options)),
+            inodes: Inodes::default(),
+            log: RwLock::new(Arc::new(NoLog)),
+            renames: Mutex::default(),
+            quotas,
+            pending: Mutex::new(pending),
+        }))
+    }
+
+    /// The file system for reading, in its newest state.
+    pub fn reader(&self) -> &Arc<Filesystem> {
+        &self.reader
+    }
+
+    /// Its object set.
+    pub fn set(&self) -> &Arc<LiveSet> {
+        &self.set
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> ObjectId {
+        self.reader.root()
+    }
+
+    /// What its properties mean now.
+    pub fn options(&self) -> Arc<FsOptions> {
+        Arc::clone(&self.options.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A property was changed.
+    pub fn set_options(&self, options: FsOptions) {
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
+    }
+
+    /// From now on `log` is told of every change. While a log is replayed, this is the replayer: it is
+    /// called in the transaction of each change.
+    pub fn set_log(&self, log: Arc<dyn IntentLog>) {
+        *self.log.write().unwrap_or_else(PoisonError::into_inner) = log;
+    }
+
+    pub(super) fn intent_log(&self) -> Arc<dyn IntentLog> {
+        Arc::clone(&self.log.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells the log, if there is one.
+    pub(super) fn log(&self, tx: &Tx, record: impl FnOnce() -> Body) {
+        let log = self.log.read().unwrap_or_else(PoisonError::into_inner);
+        if log.is_on() {
+            log.log(tx, record());
+        }
+    }
+
+    /// A file for reading, as it is now.
+    pub fn node(&self, id: ObjectId) -> Result<Node, ZplError> {
+        self.reader.node_of(self.inode(id)?.object.read())
+    }
+
+    /// The attributes of a file.
+    pub fn attrs(&self, id: ObjectId) -> Result<Attrs, ZplError> {
+        Ok(self.inode(id)?.attrs())
+    }
+
+    /// Forgets what is in memory of files that nobody uses: their objects were changed by other means.
+    pub fn forget(&self) {
+        self.inodes.clear();
+    }
+
+    /// The file with this number.
+    pub(super) fn inode(&self, id: ObjectId) -> Result<Arc<Inode>, ZplError> {
+        self.inodes.get(id, || {
+            let object = match self.set.object(id) {
+                Err(dmu::DmuError::NoObject { .. }) => return Err(ZplError::Stale { object: id }),
+                other => other?,
+            };
+            Inode::load(&self.reader, &self.tables, object)
+        })
+    }
+
+    /// The directory with this number.
+    pub(super) fn directory(&self, id: ObjectId) -> Result<Arc<Inode>, ZplError> {
+        let dir = self.inode(id)?;
+        dir.expect(FileKind::Directory, "directory")?;
+        Ok(dir)
+    }
+
+    pub(super) fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {
+        Ok(self.home.begin(cost)?)
+    }
+
+    /// What changes of attributes need.
+    pub(super) fn store<'s>(&'s self, tx: &'s dyn AllocTx) -> Store<'s> {
+        Store { tables: &self.tables, reader: &self.reader, tx }
+    }
+
+    pub(super) fn now(&self) -> Time {
+        make::now(&self.env)
+    }
+
+    /// How the names in new directories are hashed.
+    pub(super) fn normalization(&self) -> u64 {
+        directory_normalization(self.reader.normalization(), self.reader.case_sensitivity())
+    }
+
+    /// How names are compared. In directories of extended attributes they are what they are.
+    pub(super) fn name_match(&self, dir: &Inode, ignore_case: bool) -> Match {
+        if dir.attrs().is_xattr() {
+            return Match::Exact;
+        }
+        match self.reader.case_sensitivity() {
+            CaseSensitivity::Insensitive => Match::Normalized,
+            CaseSensitivity::Mixed if ignore_case => Match::Normalized,
+            CaseSensitivity::Sensitive if self.reader.normalization() == 0 => Match::Exact,
+            CaseSensitivity::Sensitive | CaseSensitivity::Mixed => Match::NormalizedMatchCase,
+        }
+    }
+
+    pub(super) fn pending(&self) -> MutexGuard<'_, VecDeque<ObjectId>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last txg that is not synced when everything that was changed so far is: what a caller waits for
+    /// who wants it durable and has no log.
+    pub fn txg_of(tx: &Tx) -> Txg {
+        tx.txg()
+    }
+}
+
+/// Flags that forbid every change of a file.
+pub(super) fn check_mutable(inode: &Inode, attrs: &Attrs) -> Result<(), ZplError> {
+    if attrs.flags & FLAG_IMMUTABLE != 0 {
+        return Err(ZplError::NotPermitted { object: inode.id, why: "it is immutable" });
+    }
+    Ok(())
+}
+
+/// Flags that forbid every change of a file but adding to its end.
+pub(super) fn check_not_append_only(inode: &Inode, attrs: &Attrs) -> Result<(), ZplError> {
+    check_mutable(inode, attrs)?;
+    if attrs.flags & FLAG_APPENDONLY != 0 {
+        return Err(ZplError::NotPermitted { object: inode.id, why: "it can only grow" });
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for Fs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Fs({:?})", self.set)
+    }
+}

@@ -1,0 +1,69 @@
+//! Handles that keep a file although its last name is removed.
+
+use super::fs::Fs;
+use super::inode::Inode;
+use crate::{Attrs, Node, ZplError};
+use format::ObjectId;
+use std::sync::Arc;
+
+/// Keeps a file: as long as one exists its number stays its own, and it can be read and written, with a name
+/// or without. Dropping the last handle of a file without a name frees it; so none is dropped while a
+/// transaction is held.
+pub struct Hold {
+    fs: Arc<Fs>,
+    inode: Arc<Inode>,
+}
+
+impl Hold {
+    /// `inode` was held for it.
+    pub(super) fn new(fs: Arc<Fs>, inode: Arc<Inode>) -> Hold {
+        Hold { fs, inode }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> ObjectId {
+        self.inode.id
+    }
+
+    /// Its attributes now.
+    pub fn attrs(&self) -> Attrs {
+        self.inode.attrs()
+    }
+
+    /// It for reading, as it is now.
+    pub fn node(&self) -> Result<Node, ZplError> {
+        self.fs.reader().node_of(self.inode.object.read())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if self.inode.let_go() && self.inode.state().is_orphan {
+            self.fs.free_later(self.inode.id);
+        }
+    }
+}
+
+impl std::fmt::Debug for Hold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Hold({})", self.inode.id)
+    }
+}
+
+impl Fs {
+    /// Keeps a file.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`] if it does not exist any more.
+    pub fn hold(self: &Arc<Self>, id: ObjectId) -> Result<Hold, ZplError> {
+        let inode = self.inode(id)?;
+        let state = inode.state();
+        if state.is_gone {
+            return Err(ZplError::Stale { object: id });
+        }
+        // Under the state lock: whoever frees it looks at the holds under the same lock.
+        inode.hold();
+        drop(state);
+        Ok(Hold::new(Arc::clone(self), inode))
+    }
+}

@@ -1,0 +1,345 @@
+//! Changing attributes: mode, owners, times, size, project, flags (docs/on-disk/23-zpl.md, section 6).
+
+use super::access::without_set_ids;
+use super::acl;
+use super::data::owners;
+use super::fs::{Fs, check_not_append_only};
+use super::home::Cost;
+use super::inode::{Edit, Inode};
+use super::names::log_time;
+use super::quota::{Owners, QuotaOf};
+use crate::{Attrs, FileKind, ZplError};
+use dmu::live::Tx;
+use format::acl::{POSIX_ACCESS, decode_posix};
+use format::sa::Attr;
+use format::zil::{Body, SetAttr, Xvattr, xat};
+use format::znode::{
+    FLAG_ACL_TRIVIAL, FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_IMMUTABLE, FLAG_NO_EXECS_DENIED, FLAG_NODUMP,
+    FLAG_PROJID, FLAG_PROJINHERIT, Time, with_linux_flags,
+};
+use format::{NvList, NvValue, ObjectId};
+use std::sync::Arc;
+
+/// Attributes to be set; `None` leaves them as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NewAttrs {
+    /// Permissions, set-id and sticky bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes, of regular files.
+    pub size: Option<u64>,
+    /// Time of the last access.
+    pub atime: Option<Time>,
+    /// Time of the last change of the content.
+    pub mtime: Option<Time>,
+    /// Time of creation.
+    pub crtime: Option<Time>,
+    /// Project.
+    pub project: Option<u32>,
+    /// Flags as Linux has them (`FS_…_FL`): immutable, append, nodump, project inheritance.
+    pub linux_flags: Option<u32>,
+    /// The caller has no right to keep set-id bits when the size changes.
+    pub clear_set_ids: bool,
+}
+
+/// Bits of the mask of a record: those of Linux.
+pub(super) mod mask {
+    pub(in crate::write) const MODE: u64 = 1;
+    pub(in crate::write) const UID: u64 = 2;
+    pub(in crate::write) const GID: u64 = 4;
+    pub(in crate::write) const SIZE: u64 = 8;
+    pub(in crate::write) const ATIME: u64 = 0x10;
+    pub(in crate::write) const MTIME: u64 = 0x20;
+    pub(in crate::write) const CTIME: u64 = 0x40;
+    pub(in crate::write) const XVATTR: u64 = 0x8000_0000;
+}
+
+/// Flags in records, and in files.
+const LOGGED_FLAGS: [(u64, u64); 4] = [
+    (xat::IMMUTABLE, FLAG_IMMUTABLE),
+    (xat::APPENDONLY, FLAG_APPENDONLY),
+    (xat::NODUMP, FLAG_NODUMP),
+    (xat::PROJINHERIT, FLAG_PROJINHERIT),
+];
+
+impl Fs {
+    /// Changes attributes, all in one transaction.
+    ///
+    /// # Errors
+    /// [`ZplError::NotPermitted`] if flags of the file forbid it: only they themselves can be changed then.
+    pub fn set_attrs(&self, id: ObjectId, new: &NewAttrs) -> Result<Attrs, ZplError> {
+        let inode = self.inode(id)?;
+        let _settings = inode.settings();
+        let range = new.size.map(|_| inode.ranges.write_all());
+        let attrs = inode.attrs();
+        self.check_flags(&inode, &attrs, new)?;
+        if new.size.is_some() {
+            inode.expect(FileKind::Regular, "regular file")?;
+        }
+        if let Some(size) = new.size.filter(|size| *size >= 1 << 63) {
+            return Err(ZplError::FileTooLarge { object: id, size });
+        }
+        self.check_new_owners(&inode, &attrs, new)?;
+        let xattr_dir = match attrs.xattr_dir.filter(|_| new.uid.is_some() || new.gid.is_some()) {
+            Some(dir) => Some(self.inode(dir)?),
+            None => None,
+        };
+        let list = if new.mode.is_some() { self.access_list(&inode)? } else { None };
+
+        let shrinks = new.size.is_some_and(|size| size < attrs.size);
+        let tx = self.begin(if shrinks { Cost::FREES } else { Cost::NAMES })?;
+        drop(inode.ready(&self.store(&tx))?);
+        if let Some(size) = new.size {
+            self.set_size(&inode, size, new.clear_set_ids, &tx)?;
+        }
+        self.apply_attrs(&inode, new, list, &tx)?;
+        if let Some(dir) = &xattr_dir {
+            dir.change(&self.store(&tx), |attrs| {
+                attrs.uid = new.uid.map_or(attrs.uid, u64::from);
+                attrs.gid = new.gid.map_or(attrs.gid, u64::from);
+            })?;
+        }
+        self.log(&tx, || Body::SetAttr(Box::new(record(id, new, inode.attrs().flags))));
+        drop(tx);
+        drop(range);
+        Ok(inode.attrs())
+    }
+
+    /// Fails if the flags that the file has, or will have, forbid the change.
+    fn check_flags(&self, inode: &Inode, attrs: &Attrs, new: &NewAttrs) -> Result<(), ZplError> {
+        let flags = match new.linux_flags {
+            Some(linux) => with_linux_flags(attrs.flags, linux)
+                .ok_or(ZplError::Unsupported { what: "a flag of the file" })?,
+            None => attrs.flags,
+        };
+        let others = NewAttrs { linux_flags: None, clear_set_ids: false, ..*new };
+        let changes_times_only =
+            NewAttrs { atime: None, mtime: None, ..others } == NewAttrs::default() && new.size.is_none();
+        if others != NewAttrs::default() && flags & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0 {
+            // Of what can only grow, times may change.
+            if flags & FLAG_IMMUTABLE != 0 || !changes_times_only {
+                check_not_append_only(inode, &Attrs { flags, ..*attrs })?;
+            }
+        }
+        if (new.project.is_some() || flags & FLAG_PROJINHERIT != 0)
+            && attrs.flags & FLAG_PROJID == 0
+            && !self.options().projects
+        {
+            return Err(ZplError::Unsupported { what: "projects in this pool" });
+        }
+        Ok(())
+    }
+
+    fn check_new_owners(&self, inode: &Inode, attrs: &Attrs, new: &NewAttrs) -> Result<(), ZplError> {
+        if inode.kind == FileKind::Directory && attrs.is_xattr() && new.project.is_some() {
+            return Err(ZplError::Unsupported { what: "a project of extended attributes" });
+        }
+        let wanted = Owners {
+            uid: new.uid.map_or(attrs.uid, u64::from),
+            gid: new.gid.map_or(attrs.gid, u64::from),
+            project: new.project.map_or(attrs.projid, u64::from),
+        };
+        let now = owners(attrs);
+        if (wanted.uid, wanted.gid, wanted.project) == (now.uid, now.gid, now.project) {
+            return Ok(());
+        }
+        self.check_quota(wanted, &[QuotaOf::Space, QuotaOf::Objects])
+    }
+
+    /// The POSIX ACL of a file, with the place that it is stored in.
+    fn access_list(&self, inode: &Inode) -> Result<Option<Vec<u8>>, ZplError> {
+        if !self.options().posix_acls {
+            return Ok(None);
+        }
+        self.reader.node_of(inode.object.read())?.xattr(POSIX_ACCESS.as_bytes())
+    }
+
+    /// Changes everything but the size.
+    fn apply_attrs(
+        &self,
+        inode: &Arc<Inode>,
+        new: &NewAttrs,
+        list: Option<Vec<u8>>,
+        tx: &Tx,
+    ) -> Result<(), ZplError> {
+        let now = self.now();
+        let mut attrs = inode.attrs();
+        if let Some(flags) = new.linux_flags.and_then(|linux| with_linux_flags(attrs.flags, linux)) {
+            attrs.flags = flags;
+        }
+        (attrs.flags, attrs.ctime) = (attrs.flags | FLAG_ARCHIVE, now);
+        attrs.crtime = new.crtime.unwrap_or(attrs.crtime);
+        let changes_owner = new.uid.is_some() || new.gid.is_some();
+        (attrs.uid, attrs.gid) = (new.uid.map_or(attrs.uid, u64::from), new.gid.map_or(attrs.gid, u64::from));
+        let mut mode = match new.mode {
+            Some(mode) => attrs.mode & !0o7777 | mode & 0o7777,
+            None => attrs.mode,
+        };
+        if changes_owner && new.mode.is_none() && !inode.is_dir() {
+            mode = without_set_ids(mode);
+        }
+        if let Some(project) = new.project {
+            attrs.projid = project.into();
+            attrs.flags |= FLAG_PROJID;
+        }
+        let mut edits = Vec::new();
+        if mode & 0o777 != attrs.mode & 0o777 || (new.mode.is_some() && attrs.flags & FLAG_ACL_TRIVIAL == 0) {
+            edits.extend(self.set_mode(&mut attrs, mode, inode.is_dir()));
+        }
+        attrs.mode = mode;
+        let is_listed = match list {
+            Some(list) if new.mode.is_some() => match decode_posix(&list) {
+                Ok(list) => Some(acl::encode_posix(&acl::with_mode(&list, mode))),
+                // What is no list has no mode.
+                Err(_) => None,
+            },
+            _ => None,
+        };
+        if let Some(list) = is_listed {
+            self.put_access_list(inode, list, &mut edits, tx)?;
+        }
+        // What others change meanwhile, who do not lock the settings, is not set back.
+        inode.edit(&self.store(tx), &edits, |old| {
+            *old = Attrs {
+                size: old.size,
+                links: old.links,
+                parent: old.parent,
+                atime: new.atime.unwrap_or(old.atime),
+                mtime: new.mtime.unwrap_or(old.mtime),
+                seq: old.seq,
+                xattr_dir: old.xattr_dir,
+                ..attrs
+            };
+        })
+    }
+
+    /// The list of ACEs that goes with a mode, and the flags that say so.
+    pub(super) fn set_mode(&self, attrs: &mut Attrs, mode: u32, is_dir: bool) -> [Edit; 2] {
+        attrs.mode = mode;
+        attrs.flags = attrs.flags & !FLAG_NO_EXECS_DENIED | acl::hints(mode);
+        let (aces, count) = acl::trivial(mode, is_dir);
+        [(Attr::DaclCount, Some(count.to_le_bytes().to_vec())), (Attr::DaclAces, Some(aces))]
+    }
+
+    /// The POSIX ACL of a file changed with its mode: to where it is stored.
+    fn put_access_list(
+        &self,
+        inode: &Arc<Inode>,
+        list: Vec<u8>,
+        edits: &mut Vec<Edit>,
+        tx: &Tx,
+    ) -> Result<(), ZplError> {
+        let node = self.reader.node_of(inode.object.read())?;
+        let (mut packed, _) = node.packed_xattrs()?;
+        if packed.has(POSIX_ACCESS) {
+            packed.set(POSIX_ACCESS, NvValue::ByteArray(list));
+            edits.push((Attr::Dxattr, Some(NvList::encode_xdr(&packed))));
+            return Ok(());
+        }
+        let Some(dir) = inode.attrs().xattr_dir else { return Ok(()) };
+        let dir = self.inode(dir)?;
+        if let Some((id, _)) = self.find(&dir, POSIX_ACCESS.as_bytes(), false)? {
+            let file = self.inode(id)?;
+            // As long as before: an entry for each entry.
+            file.object.write_at(0, &list, tx)?;
+        }
+        Ok(())
+    }
+}
+
+/// The record of a change of attributes.
+fn record(object: ObjectId, new: &NewAttrs, flags: u64) -> SetAttr {
+    let mut set = 0;
+    let bits = [
+        (new.mode.is_some(), mask::MODE),
+        (new.uid.is_some(), mask::UID),
+        (new.gid.is_some(), mask::GID),
+        (new.size.is_some(), mask::SIZE),
+        (new.atime.is_some(), mask::ATIME),
+        (new.mtime.is_some(), mask::MTIME),
+    ];
+    for (is_set, bit) in bits {
+        set |= if is_set { bit } else { 0 };
+    }
+    let xvattr = xvattr(new, flags);
+    set |= if xvattr.is_some() { mask::XVATTR } else { 0 };
+    SetAttr {
+        object,
+        mask: set,
+        mode: new.mode.unwrap_or(0).into(),
+        uid: new.uid.unwrap_or(0).into(),
+        gid: new.gid.unwrap_or(0).into(),
+        size: new.size.unwrap_or(0),
+        atime: log_time(new.atime.unwrap_or_default()),
+        mtime: log_time(new.mtime.unwrap_or_default()),
+        xvattr,
+        domains: Vec::new(),
+    }
+}
+
+fn xvattr(new: &NewAttrs, flags: u64) -> Option<Xvattr> {
+    let mut requested = 0;
+    let mut xvattr =
+        Xvattr { requested: Vec::new(), attrs: 0, crtime: log_time(Time::default()), scanstamp: [0; 32] };
+    if new.linux_flags.is_some() {
+        for (bit, flag) in LOGGED_FLAGS {
+            requested |= bit;
+            xvattr.attrs |= if flags & flag != 0 { bit } else { 0 };
+        }
+    }
+    if let Some(time) = new.crtime {
+        requested |= xat::CREATE_TIME;
+        xvattr.crtime = log_time(time);
+    }
+    if let Some(project) = new.project {
+        requested |= xat::PROJID;
+        xvattr.scanstamp[..8].copy_from_slice(&u64::from(project).to_le_bytes());
+    }
+    xvattr.requested = vec![requested as u32, 0, 0];
+    (requested != 0).then_some(xvattr)
+}
+
+/// What a record set: the other way round. `flags` are those that the file has now.
+pub(super) fn from_record(set: &SetAttr, flags: u64) -> NewAttrs {
+    let has = |bit: u64| set.mask & bit != 0;
+    let time = |time: format::zil::LogTime| Time::from_words([time.secs, time.nanos]);
+    let mut new = NewAttrs {
+        mode: has(mask::MODE).then_some(set.mode as u32),
+        uid: has(mask::UID).then_some(set.uid as u32),
+        gid: has(mask::GID).then_some(set.gid as u32),
+        size: has(mask::SIZE).then_some(set.size),
+        atime: has(mask::ATIME).then(|| time(set.atime)),
+        mtime: has(mask::MTIME).then(|| time(set.mtime)),
+        ..NewAttrs::default()
+    };
+    if let Some(xvattr) = &set.xvattr {
+        let requested = u64::from(xvattr.requested.first().copied().unwrap_or(0));
+        if requested & xat::CREATE_TIME != 0 {
+            new.crtime = Some(time(xvattr.crtime));
+        }
+        if requested & xat::PROJID != 0 {
+            let raw: [u8; 8] = std::array::from_fn(|i| xvattr.scanstamp[i]);
+            new.project = Some(u64::from_le_bytes(raw) as u32);
+        }
+        if LOGGED_FLAGS.iter().any(|(bit, _)| requested & bit != 0) {
+            let wanted = LOGGED_FLAGS.iter().filter(|(bit, _)| requested & bit != 0).fold(
+                flags,
+                |flags, (bit, flag)| {
+                    if xvattr.attrs & bit != 0 { flags | flag } else { flags & !flag }
+                },
+            );
+            new.linux_flags = Some(format::znode::linux_flags(wanted));
+        }
+    }
+    new
+}
+
+const _: u64 = mask::CTIME;
+
+/// The record of a change of nothing but the mode.
+pub(super) fn mode_record(object: ObjectId, mode: u32) -> SetAttr {
+    record(object, &NewAttrs { mode: Some(mode), ..NewAttrs::default() }, 0)
+}

@@ -1,0 +1,324 @@
+//! Removing names, and freeing what has none (docs/on-disk/23-zpl.md, sections 6 and 6.2).
+//!
+//! # Order
+//! The last name is removed -> what is small and not in use is freed in the same transaction; the rest goes
+//! to the unlinked set in that transaction -> when the last handle is dropped, its content is freed in as many
+//! transactions as that takes -> its directory of extended attributes joins the set, it leaves it and is
+//! freed, in one transaction.
+
+use super::fs::{Fs, check_not_append_only};
+use super::home::Cost;
+use super::inode::Inode;
+use super::names::lock_names;
+use crate::{FileKind, ZplError};
+use dmu::DmuError;
+use dmu::live::Tx;
+use format::zil::Body;
+use format::znode::{FLAG_APPENDONLY, FLAG_NOUNLINK, Time};
+use format::{BlockId, ObjectId};
+use std::sync::Arc;
+
+/// Data blocks that are freed in one transaction.
+const BLOCKS_PER_TX: u64 = 1 << 15;
+/// Transactions that freeing one file may take before it is left to [`Fs::drain`].
+const STEPS_AT_ONCE: usize = 8;
+
+/// What is to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Directory,
+    AnythingElse,
+}
+
+impl Fs {
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// [`ZplError::NotFound`]; [`ZplError::WrongKind`] for a directory.
+    pub fn unlink(&self, dir: ObjectId, name: &[u8]) -> Result<(), ZplError> {
+        self.remove(dir, name, Wanted::AnythingElse)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`ZplError::NotFound`], [`ZplError::NotEmpty`]; [`ZplError::WrongKind`] for anything else.
+    pub fn rmdir(&self, dir: ObjectId, name: &[u8]) -> Result<(), ZplError> {
+        match name {
+            b"." => return Err(ZplError::Invalid { what: "the name of a directory to remove" }),
+            b".." => return Err(ZplError::NotEmpty { object: dir }),
+            _ => {}
+        }
+        self.remove(dir, name, Wanted::Directory)
+    }
+
+    fn remove(&self, dir: ObjectId, name: &[u8], wanted: Wanted) -> Result<(), ZplError> {
+        let dir = self.directory(dir)?;
+        let later = loop {
+            // A directory's own names are locked too, in the order of numbers: its number must be known
+            // before either is.
+            let Some((id, _)) = self.find(&dir, name, false)? else {
+                return Err(ZplError::NotFound { dir: dir.id });
+            };
+            let inode = self.inode(id)?;
+            let _names = match wanted {
+                Wanted::Directory if inode.is_dir() => lock_names(&[&dir, &inode]),
+                _ => lock_names(&[&dir]),
+            };
+            match self.find(&dir, name, false)? {
+                Some((found, _)) if found == id => break self.remove_locked(&dir, name, &inode, wanted)?,
+                _ => continue,
+            }
+        };
+        if let Some(id) = later {
+            self.free_later(id);
+        }
+        Ok(())
+    }
+
+    /// Returns the file if it has no name any more and is still to be freed.
+    fn remove_locked(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        inode: &Arc<Inode>,
+        wanted: Wanted,
+    ) -> Result<Option<ObjectId>, ZplError> {
+        let dir_attrs = Fs::check_linked(dir)?;
+        check_not_append_only(dir, &dir_attrs)?;
+        self.check_removable(inode)?;
+        match wanted {
+            Wanted::Directory => {
+                inode.expect(FileKind::Directory, "directory")?;
+                self.check_empty(inode)?;
+            }
+            Wanted::AnythingElse if inode.is_dir() => {
+                let (object, kind) = (inode.id, inode.kind);
+                return Err(ZplError::WrongKind { object, kind, expected: "file" });
+            }
+            Wanted::AnythingElse => {}
+        }
+        let how = self.name_match(dir, false);
+        let tx = self.begin(Cost::FREES)?;
+        let store = self.store(&tx);
+        drop(dir.ready(&store)?);
+        drop(inode.ready(&store)?);
+        dir.object.zap(&tx)?.remove_matching(name, how)?;
+        let now = self.now();
+        dir.change(&store, |attrs| {
+            attrs.size = attrs.size.saturating_sub(1).max(2);
+            if inode.is_dir() {
+                attrs.links = attrs.links.saturating_sub(1).max(2);
+            }
+            (attrs.mtime, attrs.ctime) = (now, now);
+        })?;
+        let later = self.drop_link(inode, now, &tx)?;
+        self.log(&tx, || match wanted {
+            Wanted::Directory => Body::Rmdir { dir: dir.id, name: name.to_vec() },
+            Wanted::AnythingElse => Body::Remove { dir: dir.id, name: name.to_vec() },
+        });
+        Ok(later)
+    }
+
+    /// An error if flags keep the file from losing a name.
+    pub(super) fn check_removable(&self, inode: &Inode) -> Result<(), ZplError> {
+        let attrs = inode.attrs();
+        check_not_append_only(inode, &attrs)?;
+        if attrs.flags & (FLAG_NOUNLINK | FLAG_APPENDONLY) != 0 {
+            return Err(ZplError::NotPermitted { object: inode.id, why: "it cannot be unlinked" });
+        }
+        Ok(())
+    }
+
+    /// An error if a directory has entries: they are counted, its size is not believed.
+    pub(super) fn check_empty(&self, dir: &Inode) -> Result<(), ZplError> {
+        if self.entries_of(dir)?.count()? == 0 {
+            return Ok(());
+        }
+        Err(ZplError::NotEmpty { object: dir.id })
+    }
+
+    /// A file lost a name. Returns it if that was the last and it is still to be freed.
+    pub(super) fn drop_link(
+        &self,
+        inode: &Arc<Inode>,
+        now: Time,
+        tx: &Tx,
+    ) -> Result<Option<ObjectId>, ZplError> {
+        let store = self.store(tx);
+        // Attributes in a directory are freed before it.
+        let is_xattr_dir = inode.is_dir() && inode.attrs().is_xattr();
+        let is_small = inode.object.max_block().0 < BLOCKS_PER_TX && !is_xattr_dir;
+        let is_freed_now = {
+            let mut state = inode.ready(&store)?;
+            inode.change_locked(&mut state, &store, |attrs| {
+                attrs.links = if inode.is_dir() { 0 } else { attrs.links.saturating_sub(1) };
+                attrs.ctime = now;
+            })?;
+            if state.attrs.links != 0 {
+                return Ok(None);
+            }
+            let is_freed_now = is_small && !inode.is_held() && state.attrs.xattr_dir.is_none();
+            state.is_orphan = true;
+            state.is_gone = is_freed_now;
+            is_freed_now
+        };
+        if is_freed_now {
+            self.set.free(inode.id, tx)?;
+            self.inodes.remove(inode.id);
+            return Ok(None);
+        }
+        self.unlinked.zap(tx)?.insert_int(inode.id.0)?;
+        Ok((!inode.is_held()).then_some(inode.id))
+    }
+
+    /// Frees a file that has no name and that nobody holds; what takes long is left to [`Fs::drain`].
+    pub(super) fn free_later(&self, id: ObjectId) {
+        match self.free_steps(id, STEPS_AT_ONCE) {
+            Ok(true) => {}
+            Ok(false) => self.pending().push_back(id),
+            // It is in the unlinked set: the next mount tries again.
+            Err(error) => tracing::warn!(object = id.0, %error, "an unlinked file is not freed yet"),
+        }
+    }
+
+    /// Frees files without a name, in at most `steps` transactions: those that were found when the file
+    /// system was opened, and those that were too large to be freed at once. True if nothing is left.
+    ///
+    /// # Errors
+    /// Of the file that could not be freed; it is left to the next mount.
+    pub fn drain(&self, steps: usize) -> Result<bool, ZplError> {
+        for _ in 0..steps {
+            let Some(id) = self.pending().pop_front() else { return Ok(true) };
+            if !self.free_steps(id, 1)? {
+                self.pending().push_back(id);
+            }
+        }
+        Ok(self.pending().is_empty())
+    }
+
+    /// Frees a file without a name, in at most `steps` transactions. True if it is gone, or none of ours.
+    fn free_steps(&self, id: ObjectId, steps: usize) -> Result<bool, ZplError> {
+        let inode = match self.inode(id) {
+            Ok(inode) => inode,
+            Err(ZplError::Stale { .. }) => return self.forget_unlinked(id).map(|()| true),
+            // What is no file is left alone.
+            Err(ZplError::NotAFile { .. }) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        {
+            let state = inode.state();
+            if state.is_gone || state.attrs.links != 0 || inode.is_held() {
+                return Ok(true);
+            }
+        }
+        for _ in 0..steps {
+            if self.free_step(&inode)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// An entry of the unlinked set leads nowhere.
+    fn forget_unlinked(&self, id: ObjectId) -> Result<(), ZplError> {
+        let tx = self.begin(Cost::FREES)?;
+        match self.unlinked.zap(&tx)?.remove_int(id.0) {
+            Ok(()) | Err(DmuError::NoKey { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// One transaction on the way; true if that was the last.
+    fn free_step(&self, inode: &Arc<Inode>) -> Result<bool, ZplError> {
+        if inode.is_dir() && inode.attrs().is_xattr() && !self.purge_entries(inode)? {
+            return Ok(false);
+        }
+        if inode.kind == FileKind::Regular && !self.free_blocks(inode)? {
+            return Ok(false);
+        }
+        let xattr_dir = match inode.attrs().xattr_dir {
+            Some(id) => self.xattr_dir_to_free(id)?,
+            None => None,
+        };
+        let tx = self.begin(Cost::FREES)?;
+        {
+            let mut state = inode.state();
+            if state.is_gone || state.attrs.links != 0 || inode.is_held() {
+                return Ok(true);
+            }
+            state.is_gone = true;
+        }
+        // It has entries, as a rule: they go first, and it is freed with the last.
+        let next = match &xattr_dir {
+            Some(dir) => self.drop_link(dir, self.now(), &tx)?,
+            None => None,
+        };
+        let removed = self.unlinked.zap(&tx)?.remove_int(inode.id.0);
+        match removed {
+            Ok(()) | Err(DmuError::NoKey { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.set.free(inode.id, &tx)?;
+        self.inodes.remove(inode.id);
+        drop(tx);
+        self.pending().extend(next);
+        Ok(true)
+    }
+
+    /// The directory of extended attributes of a file that is freed.
+    fn xattr_dir_to_free(&self, id: ObjectId) -> Result<Option<Arc<Inode>>, ZplError> {
+        match self.inode(id) {
+            Ok(dir) => Ok(Some(dir).filter(|dir| dir.is_dir() && dir.attrs().is_xattr())),
+            Err(ZplError::Stale { .. } | ZplError::NotAFile { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the entries of a directory of extended attributes, some in each transaction. True if none is
+    /// left.
+    fn purge_entries(&self, dir: &Arc<Inode>) -> Result<bool, ZplError> {
+        const ENTRIES_PER_TX: usize = 64;
+        let _names = dir.names();
+        let node = self.reader.node_of(dir.object.read())?;
+        let batch: Vec<_> = node.entries()?.take(ENTRIES_PER_TX).collect::<Result<_, _>>()?;
+        if batch.is_empty() {
+            return Ok(true);
+        }
+        let mut inodes = Vec::new();
+        for entry in &batch {
+            inodes.push(match self.inode(entry.id) {
+                Ok(inode) => Some(inode),
+                Err(ZplError::Stale { .. } | ZplError::NotAFile { .. }) => None,
+                Err(error) => return Err(error),
+            });
+        }
+        let tx = self.begin(Cost::FREES)?;
+        let now = self.now();
+        let mut later = Vec::new();
+        for (entry, inode) in batch.iter().zip(&inodes) {
+            dir.object.zap(&tx)?.remove(&entry.name)?;
+            if let Some(inode) = inode.as_ref().filter(|inode| inode.attrs().is_xattr() && !inode.is_dir()) {
+                later.extend(self.drop_link(inode, now, &tx)?);
+            }
+        }
+        drop(tx);
+        self.pending().extend(later);
+        Ok(batch.len() < ENTRIES_PER_TX)
+    }
+
+    /// Frees blocks of a file, from the front. True if few enough are left to go with the object.
+    fn free_blocks(&self, inode: &Inode) -> Result<bool, ZplError> {
+        let object = &inode.object;
+        let size = object.block_size();
+        if object.max_block() < BlockId(BLOCKS_PER_TX) {
+            return Ok(true);
+        }
+        let Some(from) = object.read().next_data(0)? else { return Ok(true) };
+        let step = BLOCKS_PER_TX.saturating_mul(size);
+        let tx = self.begin(Cost::FREES)?;
+        object.free_range(from, step, &tx)?;
+        drop(tx);
+        Ok(object.read().next_data(from)?.is_none())
+    }
+}

@@ -1,0 +1,222 @@
+//! Changing volumes (docs/on-disk/25-zvol.md).
+
+use super::home::{Cost, Home, IntentLog, NoLog};
+use super::make::{FIRST, VOLUME_PROPERTIES};
+use super::range_lock::RangeLock;
+use crate::{Volume, ZplError};
+use dmu::live::{LiveObject, Tx};
+use format::zil::Body;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Bytes that are written in one transaction.
+const CHUNK: u64 = 1 << 20;
+/// Bytes whose blocks are freed in one transaction.
+const BLOCKS_PER_TX: u64 = 1 << 15;
+
+/// A volume opened for writing.
+pub struct VolumeWriter {
+    home: Arc<dyn Home>,
+    data: LiveObject,
+    properties: LiveObject,
+    block_size: u64,
+    size: AtomicU64,
+    /// Whoever changes the size.
+    resizing: Mutex<()>,
+    ranges: RangeLock,
+    log: RwLock<Arc<dyn IntentLog>>,
+}
+
+impl VolumeWriter {
+    /// Opens the volume in an object set for writing.
+    pub fn open(home: Arc<dyn Home>) -> Result<Arc<VolumeWriter>, ZplError> {
+        let set = Arc::clone(home.set());
+        let volume = Volume::open(&set.view())?;
+        Ok(Arc::new(VolumeWriter {
+            data: set.object(FIRST)?,
+            properties: set.object(VOLUME_PROPERTIES)?,
+            block_size: volume.block_size(),
+            size: AtomicU64::new(volume.size()),
+            resizing: Mutex::default(),
+            ranges: RangeLock::default(),
+            log: RwLock::new(Arc::new(NoLog)),
+            home,
+        }))
+    }
+
+    /// From now on `log` is told of every change.
+    pub fn set_log(&self, log: Arc<dyn IntentLog>) {
+        *self.log.write().unwrap_or_else(PoisonError::into_inner) = log;
+    }
+
+    fn log(&self) -> Arc<dyn IntentLog> {
+        Arc::clone(&self.log.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u64 {
+        self.block_size
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<(), ZplError> {
+        let size = self.size();
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(ZplError::BeyondVolume { objset: self.data.set().number(), offset, len, size });
+        }
+        Ok(())
+    }
+
+    /// Fills `buf` with the bytes from `offset` on.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), ZplError> {
+        self.check(offset, buf.len() as u64)?;
+        let _range = self.ranges.read(offset..offset + buf.len() as u64);
+        Ok(self.data.read_at(offset, buf)?)
+    }
+
+    /// What the intent log wants to know of a write when it is to be durable: the newest bytes of the range.
+    pub fn read_for_log(&self, offset: u64, len: usize) -> Result<Vec<u8>, ZplError> {
+        let mut bytes = vec![0; len];
+        let _range = self.ranges.read(offset..offset.saturating_add(len as u64));
+        self.data.read_at(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Writes bytes. Larger writes are several transactions.
+    ///
+    /// # Errors
+    /// [`ZplError::BeyondVolume`] unless all of them are inside the volume; then nothing is written.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), ZplError> {
+        self.check(offset, data.len() as u64)?;
+        let end = offset + data.len() as u64;
+        let _range = self.ranges.write(offset..end);
+        let mut at = offset;
+        while at < end {
+            let stop = end.min((at / CHUNK + 1) * CHUNK);
+            let part = &data[(at - offset) as usize..(stop - offset) as usize];
+            let tx = self.home.begin(Cost::write(stop - at))?;
+            self.data.write_at(at, part, &tx)?;
+            if self.block_size > 128 << 10 {
+                self.home.uses_feature("large_blocks", &tx);
+            }
+            let log = self.log();
+            if log.is_on() {
+                log.log_write(&tx, FIRST, at, part);
+            }
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// Gives up the whole blocks inside a range: they read as zeros.
+    pub fn trim(&self, offset: u64, len: u64) -> Result<(), ZplError> {
+        self.check(offset, len)?;
+        let start = offset.next_multiple_of(self.block_size);
+        let end = (offset + len) / self.block_size * self.block_size;
+        if start >= end {
+            return Ok(());
+        }
+        let _range = self.ranges.write(start..end);
+        let step = self.block_size.saturating_mul(BLOCKS_PER_TX);
+        let mut at = start;
+        while at < end {
+            let stop = end.min(at.saturating_add(step));
+            let tx = self.home.begin(Cost::FREES)?;
+            self.free(at, stop - at, &tx)?;
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// Makes a range read as zeros, its edges too.
+    pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), ZplError> {
+        self.check(offset, len)?;
+        let end = offset + len;
+        let start = offset.next_multiple_of(self.block_size).min(end);
+        let stop = (end / self.block_size * self.block_size).max(start);
+        // The block layer has no zeros of its own: parts of blocks are written.
+        let zeros = vec![0; self.block_size as usize];
+        if offset < start {
+            self.write_at(offset, &zeros[..(start - offset) as usize])?;
+        }
+        self.trim(start, stop - start)?;
+        if stop < end {
+            self.write_at(stop, &zeros[..(end - stop) as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Frees whole blocks in a transaction, and says so to the log.
+    fn free(&self, offset: u64, len: u64, tx: &Tx) -> Result<(), ZplError> {
+        self.data.free_range(offset, len, tx)?;
+        let log = self.log();
+        if log.is_on() {
+            log.log(tx, Body::Truncate { object: FIRST, offset, length: len });
+        }
+        Ok(())
+    }
+
+    /// Changes the size. The caller waits for the txg of the change before it calls
+    /// [`VolumeWriter::free_beyond`], so that a crash in between loses nothing.
+    ///
+    /// # Errors
+    /// If the size is not a multiple of the block size, or 0.
+    pub fn set_size(&self, size: u64) -> Result<(), ZplError> {
+        if size == 0 || size >= 1 << 63 || !size.is_multiple_of(self.block_size) {
+            return Err(ZplError::Invalid { what: "the size of a volume" });
+        }
+        let _resizing = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let tx = self.home.begin(Cost::NAMES)?;
+        self.properties.zap(&tx)?.upsert(b"size", size)?;
+        self.size.store(size, Ordering::Release);
+        Ok(())
+    }
+
+    /// Frees the blocks beyond the size, after it was made smaller.
+    pub fn free_beyond(&self) -> Result<(), ZplError> {
+        let _resizing = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _range = self.ranges.write(self.size()..u64::MAX);
+        let step = self.block_size.saturating_mul(BLOCKS_PER_TX);
+        loop {
+            let Some(from) = self.data.read().next_data(self.size())? else { return Ok(()) };
+            let tx = self.home.begin(Cost::FREES)?;
+            self.data.free_range(from, step, &tx)?;
+        }
+    }
+
+    /// Applies a record of the intent log that is not about the size: writes and trims.
+    ///
+    /// # Errors
+    /// [`ZplError::Unsupported`] for records that no volume has.
+    pub fn replay(&self, record: &Body, indirect: Option<&[u8]>) -> Result<(), ZplError> {
+        match record {
+            Body::Write { object, offset, length, bp, data } if *object == FIRST => {
+                let (at, bytes) =
+                    super::replay::logged_write(*offset, *length, bp, data.as_deref(), indirect)?;
+                let end = at.saturating_add(bytes.len() as u64);
+                let inside = bytes.len() - (end.saturating_sub(self.size()) as usize).min(bytes.len());
+                self.write_at(at, &bytes[..inside])
+            }
+            Body::Truncate { object, offset, length } if *object == FIRST => {
+                let end = offset.saturating_add(*length).min(self.size());
+                if *offset >= end {
+                    return Ok(());
+                }
+                let _range = self.ranges.write(*offset..end);
+                let tx = self.home.begin(Cost::FREES)?;
+                self.free(*offset, end - offset, &tx)
+            }
+            _ => Err(ZplError::Unsupported { what: "a record of the intent log of a volume" }),
+        }
+    }
+}
+
+impl std::fmt::Debug for VolumeWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "VolumeWriter({:?})", self.data.set())
+    }
+}

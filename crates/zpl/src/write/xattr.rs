@@ -1,0 +1,351 @@
+//! Changing extended attributes, in their two forms (docs/on-disk/23-zpl.md, section 5).
+//!
+//! # What always holds
+//! - A name is in one of the forms, never in both: whoever writes one removes the other in the same
+//!   transaction.
+//! - A POSIX ACL that says no more than the mode is not stored; mode and list say the same.
+
+use super::acl;
+use super::data::content_changed;
+use super::fresh::Fresh;
+use super::fs::{Fs, check_not_append_only};
+use super::home::Cost;
+use super::inode::{Edit, Inode};
+use super::names::{Given, NewFile, create_record};
+use super::options::XattrStorage;
+use crate::xattr::stored_names;
+use crate::{Attrs, FileKind, ZplError};
+use dmu::live::Tx;
+use format::acl::{POSIX_ACCESS, POSIX_DEFAULT};
+use format::sa::Attr;
+use format::zil::{Body, CreateKind};
+use format::znode::FLAG_ARCHIVE;
+use format::{NvList, NvValue, ObjectId};
+use std::sync::Arc;
+
+/// Longest name.
+const NAME_MAX: usize = 255;
+/// Longest value that is kept among the system attributes.
+const PACKED_VALUE_MAX: usize = 32 << 10;
+/// Longest list that is.
+const PACKED_MAX: usize = 65535;
+/// Longest value at all.
+const VALUE_MAX: usize = 1 << 20;
+
+/// Whether an attribute may or must be there before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum XattrHow {
+    /// Either.
+    #[default]
+    Either,
+    /// It must not.
+    Create,
+    /// It must.
+    Replace,
+}
+
+/// A change that is about to be made.
+struct Change<'x> {
+    name: &'x [u8],
+    /// `None`: it is removed.
+    value: Option<&'x [u8]>,
+    /// The mode that goes with it.
+    mode: Option<u32>,
+}
+
+impl Fs {
+    /// Sets an extended attribute; its name is as Linux has it, with its name space.
+    ///
+    /// # Errors
+    /// [`ZplError::XattrExists`], [`ZplError::NoXattr`] as `how` demands; [`ZplError::Unsupported`] where the
+    /// dataset has none, or no POSIX ACLs.
+    pub fn set_xattr(&self, id: ObjectId, name: &[u8], value: &[u8], how: XattrHow) -> Result<(), ZplError> {
+        if value.len() > VALUE_MAX {
+            return Err(ZplError::AttributeTooLarge { size: value.len() as u64 });
+        }
+        self.change_xattr(id, name, Some(value), how)
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, id: ObjectId, name: &[u8]) -> Result<(), ZplError> {
+        self.change_xattr(id, name, None, XattrHow::Replace)
+    }
+
+    fn change_xattr(
+        &self,
+        id: ObjectId,
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: XattrHow,
+    ) -> Result<(), ZplError> {
+        if name.len() > NAME_MAX {
+            return Err(ZplError::NameTooLong { len: name.len(), max: NAME_MAX });
+        }
+        if !crate::dir::is_name(name) {
+            return Err(ZplError::InvalidName);
+        }
+        if self.options().xattrs == XattrStorage::Off {
+            return Err(ZplError::Unsupported { what: "extended attributes" });
+        }
+        let inode = self.inode(id)?;
+        let _settings = inode.settings();
+        let attrs = inode.attrs();
+        check_not_append_only(&inode, &attrs)?;
+        let is_there = self.reader.node_of(inode.object.read())?.xattr(name)?.is_some();
+        let is_default = name == POSIX_DEFAULT.as_bytes();
+        match (how, is_there) {
+            (XattrHow::Create, true) => return Err(ZplError::XattrExists { object: id }),
+            // Linux removes a default ACL that is not there without a word.
+            (XattrHow::Replace, false) if value.is_none() && is_default => return Ok(()),
+            (XattrHow::Replace, false) => return Err(ZplError::NoXattr { object: id }),
+            _ => {}
+        }
+        let change = self.with_mode_change(&inode, &attrs, Change { name, value, mode: None })?;
+        let result = self.put_xattr(&inode, &change, is_there);
+        if is_default {
+            inode.state().default_acl = None;
+        }
+        result
+    }
+
+    /// POSIX ACLs are checked, and change the mode.
+    fn with_mode_change<'x>(
+        &self,
+        inode: &Inode,
+        attrs: &Attrs,
+        change: Change<'x>,
+    ) -> Result<Change<'x>, ZplError> {
+        let is_access = change.name == POSIX_ACCESS.as_bytes();
+        if !is_access && change.name != POSIX_DEFAULT.as_bytes() {
+            return Ok(change);
+        }
+        if !self.options().posix_acls || inode.kind == FileKind::Symlink {
+            return Err(ZplError::Unsupported { what: "a POSIX ACL" });
+        }
+        let Some(list) = change.value.map(acl::decode_valid).transpose()? else { return Ok(change) };
+        if !is_access {
+            return match inode.kind {
+                FileKind::Directory => Ok(change),
+                _ => Err(ZplError::Invalid { what: "a default ACL of something that is no directory" }),
+            };
+        }
+        let mode = attrs.mode & !0o777 | acl::mode_of(&list);
+        let value = change.value.filter(|_| !acl::is_minimal(&list));
+        Ok(Change { value, mode: Some(mode), ..change })
+    }
+
+    /// Makes the change; the settings are locked.
+    fn put_xattr(&self, inode: &Arc<Inode>, change: &Change<'_>, is_there: bool) -> Result<(), ZplError> {
+        let Some(value) = change.value else {
+            return if is_there || change.mode.is_some() { self.store_packed(inode, change) } else { Ok(()) };
+        };
+        let prefers_packed = self.options().xattrs == XattrStorage::SystemAttributes;
+        if prefers_packed && value.len() <= PACKED_VALUE_MAX {
+            match self.store_packed(inode, change) {
+                Err(ZplError::AttributeTooLarge { .. }) => {}
+                result => return result,
+            }
+        }
+        self.store_in_directory(inode, change, value)
+    }
+
+    /// Changes the packed list, and takes the name out of the directory.
+    fn store_packed(&self, inode: &Arc<Inode>, change: &Change<'_>) -> Result<(), ZplError> {
+        let (mut list, _) = self.reader.node_of(inode.object.read())?.packed_xattrs()?;
+        let had = stored_names(change.name).any(|name| list.has(name));
+        for name in stored_names(change.name).skip(1) {
+            list.remove(name);
+        }
+        match change.value {
+            Some(value) => list.set(change.name, NvValue::ByteArray(value.to_vec())),
+            None => drop(list.remove(change.name)),
+        }
+        let packed = NvList::encode_xdr(&list);
+        if packed.len() > PACKED_MAX {
+            return Err(ZplError::AttributeTooLarge { size: packed.len() as u64 });
+        }
+        let file = self.xattr_file(inode, change.name)?;
+        let tx = self.begin(Cost::write(packed.len() as u64 + (64 << 10)))?;
+        let mut edits = Vec::new();
+        if had || change.value.is_some() {
+            edits.push((Attr::Dxattr, Some(packed)));
+        }
+        self.apply_settings(inode, change, edits, &tx)?;
+        let mut later = None;
+        if let Some((dir, stored, file)) = &file {
+            later = self.remove_xattr_file(dir, stored, file, &tx)?;
+        }
+        if had || change.value.is_some() {
+            self.log_sa_xattr(inode.id, change.name, change.value.unwrap_or(&[]), &tx);
+        }
+        if change.mode.is_some() || file.is_some() {
+            self.log_mode(inode, change, &tx);
+        }
+        drop(tx);
+        if let Some(id) = later {
+            self.free_later(id);
+        }
+        Ok(())
+    }
+
+    /// Changes mode, ctime and what else goes with an attribute.
+    fn apply_settings(
+        &self,
+        inode: &Inode,
+        change: &Change<'_>,
+        mut edits: Vec<Edit>,
+        tx: &Tx,
+    ) -> Result<(), ZplError> {
+        let (now, old) = (self.now(), inode.attrs());
+        let mut with_mode = old;
+        if let Some(mode) = change.mode.filter(|mode| *mode != old.mode) {
+            edits.extend(self.set_mode(&mut with_mode, mode, inode.is_dir()));
+        }
+        inode.edit(&self.store(tx), &edits, |attrs| {
+            attrs.ctime = now;
+            attrs.mode = with_mode.mode;
+            attrs.flags = with_mode.flags | FLAG_ARCHIVE;
+        })
+    }
+
+    fn log_mode(&self, inode: &Inode, change: &Change<'_>, tx: &Tx) {
+        if let Some(mode) = change.mode {
+            self.log(tx, || Body::SetAttr(Box::new(super::setattr::mode_record(inode.id, mode))));
+        }
+    }
+
+    /// The file of an attribute in the directory form, with the directory and the name that it has there.
+    #[allow(clippy::type_complexity)] // one place
+    fn xattr_file(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<Option<(Arc<Inode>, Vec<u8>, Arc<Inode>)>, ZplError> {
+        let Some(dir) = inode.attrs().xattr_dir else { return Ok(None) };
+        let dir = self.directory(dir)?;
+        for stored in stored_names(name) {
+            if let Some((id, stored)) = self.find(&dir, stored, false)? {
+                let file = self.inode(id)?;
+                return Ok(Some((dir, stored, file)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes an attribute's file. Its owner's settings are locked, so that nobody else changes the directory.
+    fn remove_xattr_file(
+        &self,
+        dir: &Arc<Inode>,
+        stored: &[u8],
+        file: &Arc<Inode>,
+        tx: &Tx,
+    ) -> Result<Option<ObjectId>, ZplError> {
+        let now = self.now();
+        dir.object.zap(tx)?.remove(stored)?;
+        dir.change(&self.store(tx), |attrs| {
+            attrs.size = attrs.size.saturating_sub(1).max(2);
+            (attrs.mtime, attrs.ctime) = (now, now);
+        })?;
+        self.log(tx, || Body::Remove { dir: dir.id, name: stored.to_vec() });
+        self.drop_link(file, now, tx)
+    }
+
+    /// Stores an attribute as a file of the hidden directory, and takes it out of the packed list.
+    fn store_in_directory(
+        &self,
+        inode: &Arc<Inode>,
+        change: &Change<'_>,
+        value: &[u8],
+    ) -> Result<(), ZplError> {
+        let dir = match inode.attrs().xattr_dir {
+            Some(id) => self.directory(id)?,
+            None => self.make_xattr_dir(inode, &Given::default())?,
+        };
+        let file = match self.xattr_file(inode, change.name)? {
+            Some((_, _, file)) => file,
+            None => {
+                let attrs = inode.attrs();
+                let new = NewFile {
+                    uid: attrs.posix_uid(),
+                    gid: attrs.posix_gid(),
+                    ..NewFile::of(FileKind::Regular, 0o644)
+                };
+                let given = Given { is_exact: true, ..Given::default() };
+                let made = self.create_as(dir.id, change.name, &new, &given)?;
+                self.inode(made.id)?
+            }
+        };
+        self.replace_content(&file, value)?;
+        let (mut list, _) = self.reader.node_of(inode.object.read())?.packed_xattrs()?;
+        let removed = stored_names(change.name).filter(|name| list.remove(name).is_some()).count();
+        let tx = self.begin(Cost::NAMES)?;
+        let mut edits = Vec::new();
+        if removed > 0 {
+            edits.push((Attr::Dxattr, Some(NvList::encode_xdr(&list))));
+            self.log_sa_xattr(inode.id, change.name, &[], &tx);
+        }
+        self.apply_settings(inode, change, edits, &tx)?;
+        self.log_mode(inode, change, &tx);
+        Ok(())
+    }
+
+    /// Makes these bytes the whole content of a small file, in one transaction.
+    fn replace_content(&self, file: &Inode, value: &[u8]) -> Result<(), ZplError> {
+        let _range = file.ranges.write_all();
+        let tx = self.begin(Cost::write(value.len() as u64))?;
+        let store = self.store(&tx);
+        drop(file.ready(&store)?);
+        file.object.free_range(0, u64::MAX, &tx)?;
+        self.grow_block(&file.object, 0, value.len() as u64, &tx)?;
+        file.object.write_at(0, value, &tx)?;
+        let now = self.now();
+        file.change(&store, |attrs| {
+            attrs.size = value.len() as u64;
+            content_changed(attrs, now);
+        })?;
+        self.log(&tx, || Body::Truncate { object: file.id, offset: 0, length: 0 });
+        let log = self.intent_log();
+        if log.is_on() {
+            log.log_write(&tx, file.id, 0, value);
+        }
+        Ok(())
+    }
+
+    /// Makes the hidden directory of a file; the settings are locked.
+    pub(super) fn make_xattr_dir(&self, inode: &Arc<Inode>, given: &Given) -> Result<Arc<Inode>, ZplError> {
+        let tx = self.begin(Cost::NAMES)?;
+        let store = self.store(&tx);
+        drop(inode.ready(&store)?);
+        let (attrs, now) = (inode.attrs(), self.now());
+        let fresh = Fresh {
+            kind: FileKind::Directory,
+            mode: 0o04_1777,
+            uid: attrs.uid,
+            gid: attrs.gid,
+            parent: inode.id,
+            rdev: (0, 0),
+            project: self.options().projects.then_some(attrs.projid),
+            flags: 0,
+            is_xattr: true,
+            links: 2,
+            generation: given.generation.unwrap_or(zio::AllocTx::txg(&tx).0),
+            now,
+            crtime: given.crtime.unwrap_or(now),
+            target: &[],
+            xattrs: None,
+            slots: given.object.map_or(1, |(_, slots)| slots).clamp(1, 32),
+        };
+        let dir = self.make_object(&fresh, given, &tx)?;
+        if let Err(error) = inode.change(&store, |attrs| attrs.xattr_dir = Some(dir.id)) {
+            self.set.free(dir.id, &tx)?;
+            return Err(error);
+        }
+        self.inodes.insert(Arc::clone(&dir));
+        self.log(&tx, || {
+            let mut record = create_record(inode.id, b"", &dir, &dir.attrs(), &[]);
+            record.what = CreateKind::XattrDir;
+            Body::Create(Box::new(record))
+        });
+        Ok(dir)
+    }
+}
