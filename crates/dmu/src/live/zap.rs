@@ -2,7 +2,9 @@
 
 use super::LiveObject;
 use crate::DmuError;
-use crate::zap::{ZapBlocks, ZapBlocksMut, ZapMut, ZapState, create_fat, create_micro};
+use crate::zap::{
+    Match, ZapBlocks, ZapBlocksMut, ZapEntry, ZapMut, ZapState, create_fat, create_micro, lookup_shared,
+};
 use format::BlockId;
 use zio::{AllocTx, Block};
 
@@ -49,7 +51,30 @@ impl ZapBlocksMut for InTx<'_> {
     }
 }
 
+/// A writable object that is only looked at.
+struct Looked<'o>(&'o LiveObject);
+
+impl ZapBlocks for Looked<'_> {
+    fn block_size(&self) -> u64 {
+        self.0.block_size()
+    }
+
+    fn max_block(&self) -> BlockId {
+        self.0.max_block()
+    }
+
+    fn block(&self, id: BlockId) -> Result<Option<Block>, DmuError> {
+        self.0.block(id)
+    }
+}
+
 impl LiveObject {
+    /// The entry whose name matches in the ZAP of this object, as it is now: what a file server asks
+    /// all the time. Compares few names, however many there are.
+    pub fn zap_lookup(&self, name: &[u8], how: Match) -> Result<Option<ZapEntry>, DmuError> {
+        lookup_shared(&Looked(self), self.zap_state(), (self.set().number(), self.id()), name, how)
+    }
+
     /// The ZAP in this object, for changing it in the txg of `tx`.
     pub fn zap<'t>(&self, tx: &'t dyn AllocTx) -> Result<ZapMut<'t>, DmuError> {
         ZapMut::open(InTx { object: self.clone(), tx }, self.set().number(), self.id())
