@@ -2,7 +2,7 @@
 //! txg, and everything is freed in the end.
 #![allow(missing_docs)]
 
-use cenote_dmu::live::{Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, Tx, Txgs, Work};
+use cenote_dmu::live::{Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, Txgs, Work};
 use cenote_dmu::log::{IntentLog, Pending, check, claim, replay};
 use cenote_dmu::{DmuError, Store};
 use format::objset::{ObjsetType, ZilHeader};
@@ -89,11 +89,13 @@ impl World {
     }
 }
 
-fn apply(set: &Arc<LiveSet>) -> impl FnMut(&Record, &Tx) -> Result<(), DmuError> + '_ {
-    move |record, tx| match &record.body {
+fn apply(world: &World) -> impl FnMut(&Record, Option<&[u8]>) -> Result<(), DmuError> + '_ {
+    move |record, _| match &record.body {
         Body::Write { object, offset, data: Some(data), length, .. } => {
-            let object = set.object(*object)?;
-            object.write_at(*offset, &data[..*length as usize], tx)
+            let tx = world.txgs.begin().expect("open");
+            world.set.object(*object)?.write_at(*offset, &data[..*length as usize], &tx)?;
+            world.log.replayed(record.seq, &tx);
+            Ok(())
         }
         other => panic!("not logged here: {other:?}"),
     }
@@ -146,7 +148,7 @@ fn committed_writes_survive_a_crash() {
             sync_once(&after.txgs, set, &after.log);
             Ok(())
         };
-        replay(&after.log, &mut sync, &mut apply(set)).expect("replayed")
+        replay(&after.log, &mut sync, &mut apply(&after)).expect("replayed")
     };
     assert!(done.applied > 100 && done.stopped.is_none(), "{done:?}");
     let mut got = vec![1; expected.len()];

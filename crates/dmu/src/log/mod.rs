@@ -23,7 +23,7 @@ mod replay;
 
 pub use claim::{ClaimError, Claimed, check, claim, destroy, walk_chain};
 pub use pending::Pending;
-pub use replay::{ReplayError, Replayed, replay};
+pub use replay::{Apply, ReplayError, Replayed, replay};
 
 use crate::live::{LiveSet, SyncTx, Tx, TxError, Txgs};
 use chain::ChainState;
@@ -131,8 +131,9 @@ impl IntentLog {
         Ok(())
     }
 
-    /// For [`replay`]: this record's change belongs to the txg of `tx`.
-    fn note_replayed(&self, seq: u64, tx: &Tx) {
+    /// While a log is replayed: the change of the record of this number belongs to the txg of `tx`, and is
+    /// not made again once that is on disk.
+    pub fn replayed(&self, seq: u64, tx: &Tx) {
         self.replayed[(tx.txg().0 & 1) as usize].fetch_max(seq, Ordering::AcqRel);
         self.set.mark_root(tx.txg());
     }

@@ -3,11 +3,13 @@
 use super::claim::{REPLAY_NEEDED, walk_chain};
 use super::{ClaimError, IntentLog};
 use crate::DmuError;
-use crate::live::{Tx, TxError};
+use crate::live::TxError;
 use format::Txg;
-use format::zil::Record;
+use format::units::MAX_BLOCK;
+use format::zil::{Body, Record};
 use std::fmt::Display;
 use crate::sync::atomic::Ordering;
+use zio::{ReadPolicy, ZioError};
 
 /// Why a replay did not begin. What goes wrong with single records is in [`Replayed`].
 #[derive(Debug, thiserror::Error)]
@@ -33,15 +35,16 @@ pub struct Replayed {
 }
 
 /// Applies the records of the log that an import claimed, and gives the log up afterwards. `apply` makes
-/// the change of one record in the transaction given; it is tried again once after a sync.
-/// Needs a thread that syncs, or `sync` to do it.
+/// the change of one record, and calls [`IntentLog::replayed`] in the transaction of the change; its second
+/// argument is the data of a write that only has a pointer in the record. It is tried again once after a
+/// sync. `sync` brings everything that was changed so far to disk.
 ///
 /// # Errors
 /// If the log cannot be read, or the pool is suspended.
 pub fn replay<E: Display>(
     log: &IntentLog,
     sync: &mut dyn FnMut() -> Result<(), TxError>,
-    apply: &mut dyn FnMut(&Record, &Tx) -> Result<(), E>,
+    apply: Apply<'_, E>,
 ) -> Result<Replayed, ReplayError> {
     let set = &log.set;
     let header = set.zil_header();
@@ -101,30 +104,42 @@ pub fn replay<E: Display>(
     Ok(done)
 }
 
+/// Makes the change of a record.
+pub type Apply<'a, E> = &'a mut dyn FnMut(&Record, Option<&[u8]>) -> Result<(), E>;
+
 /// Applies one record, twice if need be. The reason why it could not be applied.
 fn apply_one<E: Display>(
     log: &IntentLog,
     record: &Record,
     sync: &mut dyn FnMut() -> Result<(), TxError>,
-    apply: &mut dyn FnMut(&Record, &Tx) -> Result<(), E>,
+    apply: Apply<'_, E>,
 ) -> Result<Option<String>, TxError> {
-    let mut attempt = || -> Result<Option<String>, TxError> {
-        let tx = log.txgs.begin()?;
-        match apply(record, &tx) {
-            Ok(()) => {
-                log.note_replayed(record.seq, &tx);
-                Ok(None)
-            }
-            Err(error) => Ok(Some(error.to_string())),
-        }
+    let data = match indirect_data(log, record) {
+        Ok(data) => data,
+        Err(error) => return Ok(Some(error.to_string())),
     };
-    match attempt()? {
-        None => Ok(None),
+    match apply(record, data.as_deref()) {
+        Ok(()) => Ok(None),
         // Names and numbers freed in this txg can be had again after it is on disk.
-        Some(_) => {
+        Err(_) => {
             sync()?;
-            attempt()
+            Ok(apply(record, data.as_deref()).err().map(|error| error.to_string()))
         }
+    }
+}
+
+/// The data of a write whose record only points to it.
+fn indirect_data(log: &IntentLog, record: &Record) -> Result<Option<Vec<u8>>, ZioError> {
+    match &record.body {
+        Body::Write { bp, data: None, length, .. } if bp.is_hole() => {
+            let length = (*length).max(bp.lsize().0).min(MAX_BLOCK);
+            Ok(Some(vec![0; length as usize]))
+        }
+        Body::Write { bp, data: None, .. } => {
+            let block = log.set.store().zio().read(bp, &ReadPolicy::default())?;
+            Ok(Some(block.bytes().to_vec()))
+        }
+        _ => Ok(None),
     }
 }
 
