@@ -3,7 +3,8 @@
 use super::LiveObject;
 use crate::DmuError;
 use crate::zap::{
-    Match, ZapBlocks, ZapBlocksMut, ZapEntry, ZapMut, ZapState, create_fat, create_micro, lookup_shared,
+    Match, ZapBlocks, ZapBlocksMut, ZapEntry, ZapMut, ZapState, create_fat, create_micro, list_shared,
+    lookup_shared,
 };
 use format::BlockId;
 use zio::{AllocTx, Block};
@@ -73,6 +74,11 @@ impl LiveObject {
     /// all the time. Compares few names, however many there are.
     pub fn zap_lookup(&self, name: &[u8], how: Match) -> Result<Option<ZapEntry>, DmuError> {
         lookup_shared(&Looked(self), self.zap_state(), (self.set().number(), self.id()), name, how)
+    }
+
+    /// At most `limit` entries of the ZAP of this object from a cursor on, as it is now; none at the end.
+    pub fn zap_entries(&self, cursor: u64, limit: usize) -> Result<Vec<ZapEntry>, DmuError> {
+        list_shared(&Looked(self), self.zap_state(), (self.set().number(), self.id()), cursor, limit)
     }
 
     /// The ZAP in this object, for changing it in the txg of `tx`.

@@ -238,45 +238,56 @@ impl ZapMut<'_> {
     /// Looks at every entry for a name whose hash may not be what the reference made it.
     fn search(&self, header: &FatHeader, key: &Key<'_>) -> Result<Option<(BlockId, LeafEntry)>, DmuError> {
         let mut found = None;
-        self.for_each_leaf(header, |id, leaf| {
+        self.for_each_leaf(header, 0, |id, leaf| {
             for entry in sorted_entries(header, leaf).0 {
-                if found.is_none() && self.is_key(leaf, &entry, key)? {
+                if self.is_key(leaf, &entry, key)? {
                     found = Some((id, entry));
+                    return Ok(false);
                 }
             }
-            Ok(())
+            Ok(true)
         })?;
         Ok(found)
     }
 
-    /// All entries in order.
-    pub(super) fn fat_entries(&self, header: &FatHeader) -> Result<Vec<ZapEntry>, DmuError> {
+    /// The entries from a position on, in order, and no leaf beyond the `limit`th of them.
+    pub(super) fn fat_entries(
+        &self,
+        header: &FatHeader,
+        from: (u64, u32),
+        limit: usize,
+    ) -> Result<Vec<ZapEntry>, DmuError> {
         let mut all = Vec::new();
-        self.for_each_leaf(header, |_, leaf| {
+        self.for_each_leaf(header, header.table_index(from.0), |_, leaf| {
             let (entries, damage) = sorted_entries(header, leaf);
             damage.map_or(Ok(()), |damage| Err(self.decode_error(damage)))?;
-            for entry in entries {
-                all.push(leaf_entry(header, leaf, &entry).map_err(|e| self.decode_error(e))?);
+            let wanted = entries.iter().filter(|entry| (entry.hash, entry.cd) >= from);
+            for entry in wanted.take(limit - all.len()) {
+                all.push(leaf_entry(header, leaf, entry).map_err(|e| self.decode_error(e))?);
             }
-            Ok(())
+            Ok(all.len() < limit)
         })?;
         Ok(all)
     }
 
+    /// Visits the leaves from a slot of the pointer table on, until `visit` says that it is enough.
     fn for_each_leaf(
         &self,
         header: &FatHeader,
-        mut visit: impl FnMut(BlockId, &Leaf<'_>) -> Result<(), DmuError>,
+        first: u64,
+        mut visit: impl FnMut(BlockId, &Leaf<'_>) -> Result<bool, DmuError>,
     ) -> Result<(), DmuError> {
-        let mut index = 0;
+        let mut index = first;
         while index < header.table_len() {
             let hash = index.checked_shl(64 - header.table_shift).unwrap_or(0);
             let id = self.leaf_id(header, hash)?;
             index += 1;
             if let Some(block) = self.leaf_block(id)? {
                 let leaf = self.decode_leaf(header, hash, &block)?;
-                visit(id, &leaf)?;
                 index = (leaf.prefix + 1) << (header.table_shift - leaf.prefix_len);
+                if !visit(id, &leaf)? {
+                    break;
+                }
             }
         }
         Ok(())

@@ -34,7 +34,7 @@ pub use micro_index::MicroIndex;
 pub use normalize::prepare;
 pub use stats::{HISTOGRAM_ROWS, ZapStats};
 pub use write::{
-    NAME_LEN_MAX, VALUE_MAX, ZapBlocksMut, ZapMut, ZapState, ZapValue, create_fat, create_micro,
+    NAME_LEN_MAX, VALUE_MAX, ZapBlocksMut, ZapMut, ZapState, ZapValue, create_fat, create_micro, list_shared,
     lookup_shared,
 };
 

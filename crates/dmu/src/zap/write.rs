@@ -9,6 +9,8 @@
 //!   nothing that a reader could see.
 //! - No block is held while it is changed, so that changing it copies nothing.
 //! - One writer at a time: [`ZapState`] is its lock, kept beside the object with the index of a micro ZAP.
+//!   [`lookup_shared`] and [`list_shared`] take it too. A [`super::Zap`] over blocks that somebody changes
+//!   may see a leaf that is split by half: it is for states that stand still.
 //!
 //! # Order
 //! Micro until an entry does not fit (its value, its name, the size of the block), then fat for good.
@@ -17,7 +19,7 @@
 //! Tests: `write_tests.rs`; `pool/tests/zap_rewrite.rs` writes ZAPs of the golden pools anew.
 
 use super::fat_write::Place;
-use super::{Form, Match, Matcher, MicroIndex, ZapBlocks, ZapEntry};
+use super::{Form, Match, Matcher, MicroIndex, ZapBlocks, ZapEntry, cursor_position};
 use crate::DmuError;
 use crate::sync::{Mutex, MutexGuard};
 use format::zap::{
@@ -127,6 +129,17 @@ pub fn lookup_shared(
     how: Match,
 ) -> Result<Option<ZapEntry>, DmuError> {
     ZapMut::open(Shared { blocks, state, objset, object }, objset, object)?.lookup_matching(name, how)
+}
+
+/// At most `limit` entries from a cursor on, without a transaction, while nobody writes.
+pub fn list_shared(
+    blocks: &dyn ZapBlocks,
+    state: &ZapState,
+    (objset, object): (u64, ObjectId),
+    cursor: u64,
+    limit: usize,
+) -> Result<Vec<ZapEntry>, DmuError> {
+    ZapMut::open(Shared { blocks, state, objset, object }, objset, object)?.entries_from(cursor, limit)
 }
 
 /// Blocks that are only looked at.
@@ -396,12 +409,25 @@ impl<'a> ZapMut<'a> {
         })
     }
 
-    /// All entries in order. For ZAPs known to be small: [`super::Zap::entries`] reads one leaf at a time.
+    /// All entries in order. For ZAPs known to be small.
     pub fn entries(&self) -> Result<Vec<ZapEntry>, DmuError> {
+        self.entries_from(0, usize::MAX)
+    }
+
+    /// At most `limit` entries from a cursor on: 0, or a [`ZapEntry::cursor`]. None: there are no more.
+    pub fn entries_from(&self, cursor: u64, limit: usize) -> Result<Vec<ZapEntry>, DmuError> {
         let _state = self.lock();
-        match self.form()? {
-            Form::Micro { salt, normalization } => self.micro_entries(salt, normalization),
-            Form::Fat(header) => self.fat_entries(&header),
+        let form = self.form()?;
+        let flags = if let Form::Fat(header) = &form { header.flags } else { 0 };
+        let Some(from) = cursor_position(flags, cursor).filter(|_| limit > 0) else { return Ok(Vec::new()) };
+        match form {
+            Form::Micro { salt, normalization } => {
+                let mut entries = self.micro_entries(salt, normalization)?;
+                entries.retain(|entry| (entry.hash, entry.cd) >= from);
+                entries.truncate(limit);
+                Ok(entries)
+            }
+            Form::Fat(header) => self.fat_entries(&header, from, limit),
         }
     }
 

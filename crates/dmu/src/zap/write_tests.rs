@@ -233,6 +233,14 @@ fn check_against(disk: &Disk, model: &Model, what: &str) {
     assert!(found == *model, "{what}: entries");
     let read: Vec<ZapEntry> = disk.read().entries().map(Result::unwrap).collect();
     assert_eq!(read, disk.write().entries().unwrap(), "{what}: order");
+    let (mut listed, mut cursor) = (Vec::new(), 0);
+    loop {
+        let some = list_shared(disk, &disk.state, (0, ObjectId(7)), cursor, 37).unwrap();
+        let Some(last) = some.last() else { break };
+        cursor = last.cursor;
+        listed.extend(some);
+    }
+    assert_eq!(listed, read, "{what}: in pieces");
     assert_eq!(disk.write().count().unwrap(), model.len() as u64, "{what}: count");
 }
 
