@@ -81,6 +81,11 @@ impl IntentLog {
         self.enabled.store(enabled, Ordering::Relaxed);
     }
 
+    /// Whether anything is recorded.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         lock(&self.queue)
     }
@@ -97,6 +102,11 @@ impl IntentLog {
     /// being renamed, and whoever renames a new file over an old one relies on that.
     pub fn order(&self, object: ObjectId) {
         self.queue().order(Some(object));
+    }
+
+    /// The same of all objects.
+    pub fn order_all(&self) {
+        self.queue().order(None);
     }
 
     /// The object is gone; what was pushed for it on its own need not be written.
