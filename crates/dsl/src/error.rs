@@ -251,6 +251,33 @@ pub enum DslError {
         /// What it was about.
         name: String,
     },
+    /// So many file systems or snapshots are not allowed below a directory.
+    #[error("{prop} of directory {dir} is {limit}, and there are {used}")]
+    CountLimit {
+        /// The directory with the limit.
+        dir: ObjectId,
+        /// The property that is the limit.
+        prop: &'static str,
+        /// How many there are.
+        used: u64,
+        /// How many there may be.
+        limit: u64,
+    },
+    /// There is no such permission to delegate.
+    #[error("invalid permission '{name}'")]
+    BadPermission {
+        /// Its name.
+        name: String,
+    },
+    /// A hold cannot be made or released.
+    #[error(transparent)]
+    Hold(#[from] crate::write::holds::HoldError),
+    /// A bookmark cannot be made or destroyed.
+    #[error(transparent)]
+    Bookmark(#[from] crate::write::bookmarks::BookmarkError),
+    /// A property cannot have this value, or cannot be set.
+    #[error(transparent)]
+    Prop(#[from] crate::write::props::PropError),
     /// No transaction can begin.
     #[error(transparent)]
     Tx(#[from] TxError),

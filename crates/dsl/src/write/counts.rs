@@ -1,0 +1,222 @@
+//! How many file systems and snapshots there are below a directory, where limits want to know
+//! (docs/on-disk/22-mos-dsl.md, section 4.3).
+//!
+//! # What always holds
+//! - A directory that counts has two numbers in its ZAP: of the directories below it, and of the snapshots
+//!   of itself and of everything below. Everything below it counts too.
+//! - The feature `filesystem_limits` counts the directories that count.
+//! - Hidden directories and snapshots are not counted.
+
+use super::mos_tx::MosTx;
+use super::zapify;
+use crate::name::{DEPTH_LIMIT, is_hidden};
+use crate::{DslError, mos};
+use format::ObjectId;
+
+/// Feature.
+const FEATURE: &str = "filesystem_limits";
+/// Keys in a directory's ZAP.
+const FILESYSTEMS: &str = "com.joyent:filesystem_count";
+const SNAPSHOTS: &str = "com.joyent:snapshot_count";
+/// Key in a directory's ZAP: when snapshots were last made or destroyed.
+const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
+
+/// File systems and snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Directories below.
+    pub filesystems: u64,
+    /// Snapshots of the directory's head and of those below.
+    pub snapshots: u64,
+}
+
+/// The counts of a directory; `None`: it does not count.
+pub fn of(m: MosTx<'_>, dir: ObjectId) -> Result<Option<Counts>, DslError> {
+    let filesystems = zapify::get(m, dir, FILESYSTEMS)?;
+    let snapshots = zapify::get(m, dir, SNAPSHOTS)?;
+    Ok(filesystems.zip(snapshots).map(|(filesystems, snapshots)| Counts { filesystems, snapshots }))
+}
+
+fn put(m: MosTx<'_>, dir: ObjectId, counts: Counts) -> Result<(), DslError> {
+    zapify::set(m, dir, FILESYSTEMS, counts.filesystems)?;
+    zapify::set(m, dir, SNAPSHOTS, counts.snapshots)
+}
+
+/// Counts what is there; with `keep`, the directory and everything below counts from now on.
+fn survey(m: MosTx<'_>, dir: ObjectId, keep: bool, depth: usize) -> Result<Counts, DslError> {
+    if depth > DEPTH_LIMIT {
+        return Err(DslError::Endless { what: "descent", object: dir, limit: DEPTH_LIMIT });
+    }
+    if let Some(counts) = of(m, dir)? {
+        return Ok(counts);
+    }
+    let phys = m.dir(dir)?;
+    let mut sum = Counts::default();
+    if let Some(map) = phys.children {
+        for entry in mos::zap(&m.view(), map)?.entries() {
+            let entry = entry?;
+            if is_hidden(&String::from_utf8_lossy(entry.name())) {
+                continue;
+            }
+            let child = ObjectId(mos::number(map, &entry)?);
+            let below = survey(m, child, keep, depth + 1)?;
+            sum.filesystems += 1 + below.filesystems;
+            sum.snapshots += below.snapshots;
+        }
+    }
+    if let Some(head) = phys.head
+        && let Some(names) = m.dataset(head)?.snapshot_names
+    {
+        for entry in mos::zap(&m.view(), names)?.entries() {
+            sum.snapshots += u64::from(!is_hidden(&String::from_utf8_lossy(entry?.name())));
+        }
+    }
+    if keep {
+        put(m, dir, sum)?;
+        m.features.incr(m, FEATURE)?;
+    }
+    Ok(sum)
+}
+
+/// A directory and everything below it counts from now on, because a limit was set here.
+///
+/// # Errors
+/// [`DslError::FeatureDisabled`] if the pool knows no such limits.
+pub fn activate(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
+    if !m.features.is_enabled(FEATURE) {
+        return Err(DslError::FeatureDisabled { name: FEATURE });
+    }
+    survey(m, dir, true, 0).map(|_| ())
+}
+
+/// Counts what has changed: `dir` itself has come (`filesystems` 1) or is about to go (-1), which the
+/// directories above count, and begins or ceases to count itself; or so many snapshots of it have come or
+/// gone, which it counts too.
+pub fn adjust(m: MosTx<'_>, dir: ObjectId, filesystems: i64, snapshots: i64) -> Result<(), DslError> {
+    if !m.features.is_active(FEATURE) {
+        return Ok(());
+    }
+    let counts_itself = of(m, dir)?.is_some();
+    let parent = m.dir(dir)?.parent;
+    if filesystems > 0 && !counts_itself && above_counts(m, parent)? {
+        put(m, dir, Counts::default())?;
+        m.features.incr(m, FEATURE)?;
+    }
+    add(m, dir, 0, snapshots)?;
+    match parent {
+        Some(parent) => add_above(m, parent, filesystems, snapshots)?,
+        None => {}
+    }
+    if filesystems < 0 && counts_itself {
+        m.features.decr(m, FEATURE)?;
+        zapify::remove(m, dir, FILESYSTEMS)?;
+        zapify::remove(m, dir, SNAPSHOTS)?;
+    }
+    Ok(())
+}
+
+fn above_counts(m: MosTx<'_>, parent: Option<ObjectId>) -> Result<bool, DslError> {
+    parent.map_or(Ok(false), |parent| Ok(of(m, parent)?.is_some()))
+}
+
+/// Changes the counts of a directory, if it counts.
+fn add(m: MosTx<'_>, dir: ObjectId, filesystems: i64, snapshots: i64) -> Result<(), DslError> {
+    let Some(counts) = of(m, dir)? else { return Ok(()) };
+    let counts = Counts {
+        filesystems: counts.filesystems.saturating_add_signed(filesystems),
+        snapshots: counts.snapshots.saturating_add_signed(snapshots),
+    };
+    put(m, dir, counts)
+}
+
+fn add_above(m: MosTx<'_>, dir: ObjectId, filesystems: i64, snapshots: i64) -> Result<(), DslError> {
+    each_above(m, dir, &mut |at| add(m, at, filesystems, snapshots))
+}
+
+/// Does something for a directory and for all above it.
+fn each_above(
+    m: MosTx<'_>,
+    dir: ObjectId,
+    each: &mut dyn FnMut(ObjectId) -> Result<(), DslError>,
+) -> Result<(), DslError> {
+    let mut next = Some(dir);
+    for _ in 0..=DEPTH_LIMIT {
+        let Some(at) = next else { return Ok(()) };
+        each(at)?;
+        next = m.dir(at)?.parent;
+    }
+    Err(DslError::Endless { what: "parents", object: dir, limit: DEPTH_LIMIT })
+}
+
+/// `dir` and everything below it moves from one parent to another. To be called while it is in its old
+/// place or in none.
+pub fn transfer(m: MosTx<'_>, from: ObjectId, to: ObjectId, dir: ObjectId) -> Result<(), DslError> {
+    if !m.features.is_active(FEATURE) || from == to {
+        return Ok(());
+    }
+    let keep = of(m, to)?.is_some();
+    let counts = survey(m, dir, keep, 0)?;
+    let (filesystems, snapshots) = (signed(counts.filesystems) + 1, signed(counts.snapshots));
+    add_above(m, from, -filesystems, -snapshots)?;
+    add_above(m, to, filesystems, snapshots)
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX - 1)
+}
+
+/// What `dir` and everything below it adds to a parent that it is put below.
+pub fn weight(m: MosTx<'_>, dir: ObjectId) -> Result<Counts, DslError> {
+    let counts = survey(m, dir, false, 0)?;
+    Ok(Counts { filesystems: counts.filesystems + 1, ..counts })
+}
+
+/// Checks that so many file systems may be added below `dir`, and snapshots of it or below: the limits of
+/// it and of all above.
+///
+/// # Errors
+/// [`DslError::CountLimit`].
+pub fn check(m: MosTx<'_>, dir: ObjectId, filesystems: u64, snapshots: u64) -> Result<(), DslError> {
+    if !m.features.is_active(FEATURE) {
+        return Ok(());
+    }
+    each_above(m, dir, &mut |at| {
+        let Some(now) = of(m, at)? else { return Ok(()) };
+        let wanted = [
+            ("filesystem_limit", now.filesystems, filesystems),
+            ("snapshot_limit", now.snapshots, snapshots),
+        ];
+        for (prop, used, more) in wanted {
+            let limit = limit(m, at, prop)?;
+            if more > 0 && used.saturating_add(more) > limit {
+                return Err(DslError::CountLimit { dir: at, prop, used, limit });
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The limit set on a directory itself; the largest number: none.
+fn limit(m: MosTx<'_>, dir: ObjectId, prop: &str) -> Result<u64, DslError> {
+    let Some(props) = m.dir(dir)?.props else { return Ok(u64::MAX) };
+    let zap = m.zap(props)?;
+    let number = |key: &str| -> Result<Option<u64>, DslError> {
+        Ok(zap.lookup(key.as_bytes())?.and_then(|entry| mos::single(&entry)))
+    };
+    if let Some(own) = number(prop)? {
+        return Ok(own);
+    }
+    if zap.contains(format!("{prop}$inherit").as_bytes())? {
+        return Ok(u64::MAX);
+    }
+    Ok(number(&format!("{prop}$recvd"))?.unwrap_or(u64::MAX))
+}
+
+/// Notes that a snapshot of this directory was made or destroyed.
+pub fn snapshots_changed(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
+    if !m.features.is_enabled("extensible_dataset") {
+        return Ok(());
+    }
+    let now = m.env.clock().wall();
+    zapify::set(m, dir, SNAPSHOTS_CHANGED, &[now.as_secs(), u64::from(now.subsec_nanos())][..])
+}
