@@ -283,6 +283,7 @@ fn check_head(ctx: &TaskCtx<'_>, dsl: &Dsl, name: &str) -> Result<Dataset, DslEr
 pub fn destroy(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     let dsl = ctx.dsl()?;
     let head = check_head(ctx, &dsl, name)?;
+    free_log(ctx, head.phys(), head.id())?;
     let origin = destroy_head(ctx, head.id())?;
     ctx.note("destroy", Some((name, head.id())), " ");
     match origin {
@@ -291,7 +292,7 @@ pub fn destroy(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     }
 }
 
-/// Destroys a head and its directory. That nothing hangs on them was checked. Returns the snapshot that it
+/// Destroys a head and its directory. That nothing hangs on them was checked, and its log was freed. Returns the snapshot that it
 /// descended from.
 pub(crate) fn destroy_head(ctx: &mut TaskCtx<'_>, head: ObjectId) -> Result<Option<ObjectId>, DslError> {
     let m = ctx.m();
@@ -301,7 +302,6 @@ pub(crate) fn destroy_head(ctx: &mut TaskCtx<'_>, head: ObjectId) -> Result<Opti
     space::refreservation_changed(m, phys.dir, reserved, 0)?;
     zapify::drop_features(m, head)?;
     bookmarks::destroy_all(m, head)?;
-    free_log(ctx, &phys, head)?;
     free_blocks(ctx, head, &phys)?;
     if let Some(list) = phys.deadlist {
         deadlist::free(m, list)?;
@@ -336,7 +336,7 @@ fn free_blocks(ctx: &TaskCtx<'_>, head: ObjectId, phys: &DatasetPhys) -> Result<
         Space { used: dir.used, compressed: dir.compressed, uncompressed: dir.uncompressed };
     if let Some(list) = livelist::take_for_destroy(m, phys.dir)? {
         free_lists::add_deleted_clone(m, list)?;
-        space::charge_free(m, space.into())?;
+        space::charge_free(m, livelist::space(m, list)?.into())?;
     } else if bptree::is_usable(m) {
         if !phys.bp.is_hole() && phys.bp.accounting_birth() > phys.prev_snap_txg {
             free_lists::add_destroyed(m, &phys.bp, phys.prev_snap_txg, space)?;

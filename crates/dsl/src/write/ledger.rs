@@ -16,7 +16,7 @@ use super::bookmarks::FbnCounter;
 use super::ctx::TaskCtx;
 use super::deadlist::DeadlistWriter;
 use super::free_lists::Freer;
-use super::livelist::LivelistWriter;
+use super::livelist::{self, LivelistWriter};
 use super::mos_tx::MosTx;
 use super::space::{self, Delta, DirDelta, difference, ref_charged, shift};
 use super::zapify;
@@ -190,7 +190,8 @@ impl<'c, 'a> SpaceLedger<'c, 'a> {
             m.change_dataset(previous, |phys| phys.unique = phys.unique.saturating_add(self.to_previous))?;
         }
         self.finish_head(bp)?;
-        self.finish_dir()
+        self.finish_dir()?;
+        if self.livelist.is_some() { livelist::check_share(m, self.head) } else { Ok(()) }
     }
 
     fn finish_head(&self, bp: &BlockPtr) -> Result<(), DslError> {

@@ -348,14 +348,24 @@ pub fn refreservation_changed(
     charge(m, dir, Charge::RefReservation, Delta { used, ..Delta::default() })
 }
 
-/// Puts a limit into the property ZAP; 0 removes it.
+/// Checks that `bytes` can move from below one directory to another: that they do not exceed the quotas
+/// between the latter and the first directory above both.
+pub(crate) fn check_transfer(from: &Dir, to: &Dir, bytes: u64) -> Result<(), DslError> {
+    let stays = |dir: &Dir| from.ancestry().any(|above| above.id() == dir.id());
+    for dir in to.ancestry().take_while(|dir| !stays(dir)) {
+        let (used, quota) = (dir.phys().used, dir.phys().quota);
+        if quota != 0 && used.saturating_add(bytes) > quota {
+            return Err(DslError::Quota { name: dir.name().to_owned(), used, quota, after: None });
+        }
+    }
+    Ok(())
+}
+
+/// Puts a limit into the property ZAP.
 fn store(m: MosTx<'_>, dir: &Dir, prop: &str, bytes: u64) -> Result<(), DslError> {
     let missing = || DslError::Mismatch { what: "properties", object: dir.id(), found: 0, expected: 1 };
     let zap = m.zap(dir.phys().props.ok_or_else(missing)?)?;
-    match bytes {
-        0 => zap.remove_if_present(prop.as_bytes()).map(|_| ())?,
-        _ => zap.upsert(prop.as_bytes(), bytes)?,
-    }
+    zap.upsert(prop.as_bytes(), bytes)?;
     Ok(zap.remove_if_present(format!("{prop}$inherit").as_bytes()).map(|_| ())?)
 }
 

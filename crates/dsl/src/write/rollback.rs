@@ -1,0 +1,207 @@
+//! Going back to a snapshot, and exchanging the contents of two heads
+//! (docs/on-disk/22-mos-dsl.md, section 5).
+
+use super::create::{create_clone_head, create_dir, forget_log};
+use super::ctx::TaskCtx;
+use super::destroy::{destroy_head, free_log};
+use super::mos_tx::MosTx;
+use super::snapshot::{REMAP_DEADLIST, keep_refreservation};
+use super::space::{self, DirDelta, difference};
+use super::{counts, deadlist, livelist, zapify};
+use crate::DslError;
+use crate::bpobj::Space;
+use crate::dataset::Dataset;
+use crate::name::{Name, Tail};
+use format::dsl::DatasetPhys;
+use format::{ObjectId, Txg};
+
+/// Name of the clone that a rollback makes for a moment.
+const TEMPORARY: &str = "%rollback";
+
+/// The head and the snapshot to go back to.
+fn plan(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(Dataset, Dataset), DslError> {
+    let dsl = ctx.dsl()?;
+    let dir = dsl.dir(name)?;
+    let head = dir.head()?.ok_or_else(|| DslError::not_found(name))?;
+    let newest = head.previous()?.filter(|snapshot| snapshot.dir().id() == dir.id());
+    let none = || DslError::not_found(format!("{name}@"));
+    let target = match to {
+        None => newest.clone().ok_or_else(none)?,
+        Some(to) => {
+            let Name { tail: Tail::Snapshot(snapshot), .. } = Name::parse(to)? else {
+                return Err(DslError::WrongKind { name: to.to_owned(), why: "not a snapshot" });
+            };
+            head.snapshot(snapshot)?.ok_or_else(|| DslError::not_found(to))?
+        }
+    };
+    let txg = target.phys().creation_txg;
+    let is_newer = |other: &Dataset| other.phys().creation_txg > txg;
+    let mut newer: Vec<String> =
+        head.snapshots()?.iter().filter(|s| is_newer(s)).map(|s| s.name().to_owned()).collect();
+    let marks = head.bookmarks()?;
+    newer.extend(marks.iter().filter(|m| m.phys().creation_txg > txg).map(|m| m.name().to_owned()));
+    if !newer.is_empty() {
+        return Err(DslError::NotNewest { name: target.name().to_owned(), newer });
+    }
+    Ok((head, target))
+}
+
+/// Makes a head what it was when its newest snapshot was taken. `to` names the snapshot.
+///
+/// # Errors
+/// [`DslError::NotNewest`] if newer snapshots or bookmarks exist, [`DslError::Busy`] if somebody uses the
+/// head, [`DslError::Space`] if its refreservation could not be kept.
+pub fn rollback(ctx: &mut TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(), DslError> {
+    let (head, target) = plan(ctx, name, to)?;
+    if head.is_encrypted()? {
+        let why = "an encrypted dataset cannot be rolled back";
+        return Err(DslError::Encrypted { name: name.to_owned(), why });
+    }
+    ctx.heads.check_idle(head.id(), name)?;
+    check_refreservation(ctx, &head, 0)?;
+
+    let m = ctx.m();
+    let dir = create_dir(m, Some(head.dir().id()), TEMPORARY)?;
+    counts::adjust(m, dir, 1, 0)?;
+    let clone = create_clone_head(ctx, dir, target.id())?;
+    clone_swap(ctx, clone, head.id())?;
+    destroy_head(ctx, clone)?;
+    ctx.note("rollback", Some((name, head.id())), format!("to {}", target.name()));
+    Ok(())
+}
+
+/// What the refreservation adds when a head has `unique` bytes of its own must be there.
+fn check_refreservation(ctx: &TaskCtx<'_>, head: &Dataset, unique: u64) -> Result<(), DslError> {
+    let reserved = space::refreservation(ctx.m(), head.dir().phys())?;
+    let (now, then) = (head.unique().min(reserved), unique.min(reserved));
+    let (needed, available) = (now.saturating_sub(then), head.dir().available()?);
+    if needed > available {
+        return Err(DslError::Space { needed, available, after: None });
+    }
+    Ok(())
+}
+
+/// What the two heads have, as far as it is exchanged.
+struct Side {
+    phys: DatasetPhys,
+    dead: Space,
+    /// What the deadlist holds of blocks born since the directory of the head began.
+    dead_own: u64,
+}
+
+impl Side {
+    fn open(m: MosTx<'_>, id: ObjectId, since: Txg) -> Result<Side, DslError> {
+        let phys = m.dataset(id)?;
+        let (dead, dead_own) = match phys.deadlist {
+            Some(list) => (
+                deadlist::space(m, list)?,
+                deadlist::space_between(m, list, since, Txg(u64::MAX))?.used,
+            ),
+            None => (Space::default(), 0),
+        };
+        Ok(Side { phys, dead, dead_own })
+    }
+
+    /// Everything that was ever reachable since the snapshot before, and that snapshot.
+    fn total(&self) -> Space {
+        Space {
+            used: self.phys.referenced,
+            compressed: self.phys.compressed,
+            uncompressed: self.phys.uncompressed,
+        }
+        .plus(self.dead)
+    }
+}
+
+/// Exchanges the contents of a head and of a clone of its newest snapshot. The clone is left with what the
+/// head had, to be destroyed; object numbers and names stay.
+///
+/// # Errors
+/// [`DslError::Mismatch`] if the clone does not descend from the head's newest snapshot; [`DslError::Busy`]
+/// if somebody uses one of them.
+pub fn clone_swap(ctx: &TaskCtx<'_>, clone: ObjectId, head: ObjectId) -> Result<(), DslError> {
+    let m = ctx.m();
+    let name = |id| Ok::<_, DslError>(ctx.dsl()?.dataset_by_object(id)?.name().to_owned());
+    ctx.heads.check_idle(clone, &name(clone)?)?;
+    ctx.heads.check_idle(head, &name(head)?)?;
+    let (from, to) = (m.dataset(clone)?, m.dataset(head)?);
+    if from.prev_snap != to.prev_snap {
+        let number = |id: Option<ObjectId>| id.map_or(0, u64::from);
+        let (found, expected) = (number(from.prev_snap), number(to.prev_snap));
+        return Err(DslError::Mismatch { what: "origin of a clone", object: clone, found, expected });
+    }
+    free_log(ctx, &to, head)?;
+    let since = m.origin_txg(&m.dir(to.dir)?)?;
+    let (from, to) = (Side::open(m, clone, since)?, Side::open(m, head, since)?);
+    if let (Some(previous), Some(list)) = (to.phys.prev_snap, from.phys.deadlist) {
+        let after = m.dataset(previous)?.prev_snap_txg;
+        let unique = deadlist::space_between(m, list, after, Txg(u64::MAX))?.used;
+        if m.dataset(previous)?.next_snap == Some(head) {
+            m.change_dataset(previous, |phys| phys.unique = unique)?;
+        }
+    }
+    charge_swap(m, &from, &to)?;
+    livelist::remove(m, from.phys.dir)?;
+    livelist::remove(m, to.phys.dir)?;
+    swap_contents(m, clone, head, &from.phys, &to.phys)?;
+    zapify::swap_features(m, clone, head)?;
+    swap_remap_deadlists(m, clone, head)?;
+    keep_refreservation(m, to.phys.dir, to.phys.unique, from.phys.unique)?;
+    forget_log(ctx, head)
+}
+
+fn charge_swap(m: MosTx<'_>, from: &Side, to: &Side) -> Result<(), DslError> {
+    let (new, old) = (from.total(), to.total());
+    let used = difference(new.used, old.used);
+    let compressed = difference(new.compressed, old.compressed);
+    let uncompressed = difference(new.uncompressed, old.uncompressed);
+    let dead = difference(from.dead_own, to.dead_own);
+    let of_head =
+        DirDelta { head: used - dead, snap: dead, compressed, uncompressed, ..DirDelta::default() };
+    let of_clone = DirDelta {
+        head: -used,
+        compressed: -compressed,
+        uncompressed: -uncompressed,
+        ..DirDelta::default()
+    };
+    // First what grows: an intermediate result below zero would be clamped.
+    if used >= 0 {
+        space::apply(m, to.phys.dir, of_head)?;
+        space::apply(m, from.phys.dir, of_clone)
+    } else {
+        space::apply(m, from.phys.dir, of_clone)?;
+        space::apply(m, to.phys.dir, of_head)
+    }
+}
+
+fn swap_contents(
+    m: MosTx<'_>,
+    a: ObjectId,
+    b: ObjectId,
+    of_a: &DatasetPhys,
+    of_b: &DatasetPhys,
+) -> Result<(), DslError> {
+    let give = |id, from: &DatasetPhys| {
+        m.change_dataset(id, |phys| {
+            phys.bp = from.bp;
+            phys.referenced = from.referenced;
+            phys.compressed = from.compressed;
+            phys.uncompressed = from.uncompressed;
+            phys.unique = from.unique;
+            phys.deadlist = from.deadlist;
+        })
+    };
+    give(a, of_b)?;
+    give(b, of_a)
+}
+
+fn swap_remap_deadlists(m: MosTx<'_>, a: ObjectId, b: ObjectId) -> Result<(), DslError> {
+    let (of_a, of_b) = (zapify::get(m, a, REMAP_DEADLIST)?, zapify::get(m, b, REMAP_DEADLIST)?);
+    for (id, list) in [(a, of_b), (b, of_a)] {
+        match list {
+            Some(list) => zapify::set(m, id, REMAP_DEADLIST, list)?,
+            None => zapify::remove(m, id, REMAP_DEADLIST).map(|_| ())?,
+        }
+    }
+    Ok(())
+}
