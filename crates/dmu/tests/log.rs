@@ -2,7 +2,7 @@
 //! txg, and everything is freed in the end.
 #![allow(missing_docs)]
 
-use cenote_dmu::live::{Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, Txgs, Work};
+use cenote_dmu::live::{Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, Tx, Txgs, Work};
 use cenote_dmu::log::{IntentLog, Pending, check, claim, replay};
 use cenote_dmu::{DmuError, Store};
 use format::objset::{ObjsetType, ZilHeader};
@@ -89,13 +89,10 @@ impl World {
     }
 }
 
-fn apply(world: &World) -> impl FnMut(&Record, Option<&[u8]>) -> Result<(), DmuError> + '_ {
-    move |record, _| match &record.body {
+fn apply(world: &World) -> impl FnMut(&Record, Option<&[u8]>, &Tx) -> Result<(), DmuError> + '_ {
+    move |record, _, tx| match &record.body {
         Body::Write { object, offset, data: Some(data), length, .. } => {
-            let tx = world.txgs.begin().expect("open");
-            world.set.object(*object)?.write_at(*offset, &data[..*length as usize], &tx)?;
-            world.log.replayed(record.seq, &tx);
-            Ok(())
+            world.set.object(*object)?.write_at(*offset, &data[..*length as usize], tx)
         }
         other => panic!("not logged here: {other:?}"),
     }

@@ -141,9 +141,8 @@ impl IntentLog {
         Ok(())
     }
 
-    /// While a log is replayed: the change of the record of this number belongs to the txg of `tx`, and is
-    /// not made again once that is on disk.
-    pub fn replayed(&self, seq: u64, tx: &Tx) {
+    /// For [`replay`]: this record's change belongs to the txg of `tx`.
+    fn note_replayed(&self, seq: u64, tx: &Tx) {
         self.replayed[(tx.txg().0 & 1) as usize].fetch_max(seq, Ordering::AcqRel);
         self.set.mark_root(tx.txg());
     }

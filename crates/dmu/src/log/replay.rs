@@ -3,7 +3,7 @@
 use super::claim::{REPLAY_NEEDED, walk_chain};
 use super::{ClaimError, IntentLog};
 use crate::DmuError;
-use crate::live::TxError;
+use crate::live::{Tx, TxError};
 use format::Txg;
 use format::units::MAX_BLOCK;
 use format::zil::{Body, Record};
@@ -35,9 +35,9 @@ pub struct Replayed {
 }
 
 /// Applies the records of the log that an import claimed, and gives the log up afterwards. `apply` makes
-/// the change of one record, and calls [`IntentLog::replayed`] in the transaction of the change; its second
-/// argument is the data of a write that only has a pointer in the record. It is tried again once after a
-/// sync. `sync` brings everything that was changed so far to disk.
+/// the change of one record in the transaction given; its second argument is the data of a write that only
+/// has a pointer in the record. It is tried again once after a sync. `sync` brings everything that was
+/// changed so far to disk.
 ///
 /// # Errors
 /// If the log cannot be read, or the pool is suspended.
@@ -105,7 +105,7 @@ pub fn replay<E: Display>(
 }
 
 /// Makes the change of a record.
-pub type Apply<'a, E> = &'a mut dyn FnMut(&Record, Option<&[u8]>) -> Result<(), E>;
+pub type Apply<'a, E> = &'a mut dyn FnMut(&Record, Option<&[u8]>, &Tx) -> Result<(), E>;
 
 /// Applies one record, twice if need be. The reason why it could not be applied.
 fn apply_one<E: Display>(
@@ -118,12 +118,20 @@ fn apply_one<E: Display>(
         Ok(data) => data,
         Err(error) => return Ok(Some(error.to_string())),
     };
-    match apply(record, data.as_deref()) {
-        Ok(()) => Ok(None),
+    let mut attempt = || -> Result<Option<String>, TxError> {
+        let tx = log.txgs.begin()?;
+        let result = apply(record, data.as_deref(), &tx);
+        if result.is_ok() {
+            log.note_replayed(record.seq, &tx);
+        }
+        Ok(result.err().map(|error| error.to_string()))
+    };
+    match attempt()? {
+        None => Ok(None),
         // Names and numbers freed in this txg can be had again after it is on disk.
-        Err(_) => {
+        Some(_) => {
             sync()?;
-            Ok(apply(record, data.as_deref()).err().map(|error| error.to_string()))
+            attempt()
         }
     }
 }
