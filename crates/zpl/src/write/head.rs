@@ -1,0 +1,252 @@
+//! File systems and volumes in the heads of a pool: where their transactions, their intent log and the
+//! counts of cloned blocks come from.
+//!
+//! # What always holds
+//! - What [`HeadFs::fsync`] and [`HeadVolume::flush`] returned for is durable.
+//! - A log that an import claimed was replayed before anybody can change the file system.
+
+use super::home::{BeginError, CloneTable, Cost, Home, IntentLog};
+use super::{Fs, FsOptions, VolumeWriter, XattrStorage, AccessTimes, replay};
+use crate::ZplError;
+use dmu::live::{LiveSet, Tx, TxError, Txgs};
+use dmu::log::{IntentLog as Log, Pending, Replayed};
+use dsl::write::brt::Brt;
+use dsl::write::{FeatureCounts, Head, SyncMode};
+use dsl::{Dataset, DslError, prop};
+use format::zil::Body;
+use format::{BlockPtr, ObjectId};
+use std::sync::Arc;
+use vdev::env::Env;
+use zio::AllocTx;
+
+/// Data of at most this many bytes is kept with its record; more is read again if somebody wants it durable.
+const KEPT_WITH_RECORD: usize = 8 << 10;
+
+/// A head as the home of a file system or volume.
+struct HeadHome {
+    head: Arc<Head>,
+}
+
+impl Home for HeadHome {
+    fn set(&self) -> &Arc<LiveSet> {
+        &self.head.set
+    }
+
+    fn begin(&self, cost: Cost) -> Result<Tx, BeginError> {
+        let cost = dsl::write::Cost { bytes: cost.bytes, frees: cost.frees };
+        self.head.begin_waiting(cost).map_err(begin_error)
+    }
+
+    fn uses_feature(&self, name: &'static str, _: &Tx) {
+        self.head.use_feature(name);
+    }
+}
+
+fn begin_error(error: DslError) -> BeginError {
+    match error {
+        DslError::Space { .. } => BeginError::NoSpace(Some(Box::new(error))),
+        DslError::Quota { .. } => BeginError::Quota(Some(Box::new(error))),
+        DslError::Tx(error) => BeginError::Tx(error),
+        other => BeginError::Other(Box::new(other)),
+    }
+}
+
+/// The intent log of a head.
+struct HeadLog {
+    log: Arc<Log>,
+}
+
+impl IntentLog for HeadLog {
+    fn is_on(&self) -> bool {
+        self.log.is_enabled()
+    }
+
+    fn log(&self, tx: &Tx, record: Body) {
+        match &record {
+            // Whoever renames a new file over an old one relies on the data being there with the name.
+            Body::Rename(_) | Body::Exchange(_) | Body::Whiteout(..) => self.log.order_all(),
+            _ => {}
+        }
+        self.log.push(tx, Pending::Body(record));
+    }
+
+    fn log_write(&self, tx: &Tx, object: ObjectId, offset: u64, data: &[u8]) {
+        let length = data.len() as u64;
+        let data = (data.len() <= KEPT_WITH_RECORD).then(|| data.to_vec());
+        self.log.push(tx, Pending::Write { object, offset, length, data });
+    }
+
+    fn log_by_txg(&self, tx: &Tx, object: ObjectId) {
+        self.log.push(tx, Pending::Txg { object });
+    }
+}
+
+/// The pool's counts of cloned blocks.
+pub struct PoolClones {
+    brt: Arc<Brt>,
+}
+
+impl PoolClones {
+    /// The counts of this pool.
+    pub fn new(brt: &Arc<Brt>) -> PoolClones {
+        PoolClones { brt: Arc::clone(brt) }
+    }
+}
+
+impl CloneTable for PoolClones {
+    fn add(&self, blocks: &[BlockPtr], tx: &Tx) -> Result<(), ZplError> {
+        for bp in blocks {
+            if !self.brt.add_pending(bp, tx.txg()) {
+                return Err(ZplError::Unsupported { what: "cloning such a block" });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the properties of a dataset mean for the file system in it.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn options_of(dataset: &Dataset, features: &FeatureCounts) -> Result<FsOptions, DslError> {
+    let number = |name| prop::stored_number(dataset, name);
+    let access_times = match (number("atime")?, number("relatime")?) {
+        (0, _) => AccessTimes::Never,
+        (_, 0) => AccessTimes::Always,
+        _ => AccessTimes::Relative,
+    };
+    Ok(FsOptions {
+        record_size: number("recordsize")?,
+        xattrs: match number("xattr")? {
+            0 => XattrStorage::Off,
+            1 => XattrStorage::Directory,
+            _ => XattrStorage::SystemAttributes,
+        },
+        posix_acls: number("acltype")? == 1,
+        access_times,
+        dnode_slots: match number("dnodesize")? {
+            0 => 1,
+            1 => 2,
+            bytes => (bytes / 512).clamp(1, 32) as u8,
+        },
+        long_names: number("longname")? == 1 && features.is_enabled("longname"),
+        projects: features.is_enabled("project_quota"),
+        log_sa_xattrs: features.is_enabled("zilsaxattr"),
+        large_blocks: features.is_enabled("large_blocks"),
+    })
+}
+
+/// What happened when the log of a head was replayed.
+fn replay_log(
+    head: &Head,
+    apply: &mut dyn FnMut(&Body, Option<&[u8]>, &Tx) -> Result<(), ZplError>,
+) -> Result<Replayed, ZplError> {
+    let txgs = Arc::clone(head.txgs());
+    let mut sync = || sync_all(&txgs);
+    let mut apply =
+        |record: &format::zil::Record, data: Option<&[u8]>, tx: &Tx| apply(&record.body, data, tx);
+    let done = dmu::log::replay(&head.log, &mut sync, &mut apply)
+        .map_err(|source| ZplError::Replay { objset: head.set.number(), source: Box::new(source) })?;
+    if let Some((seq, why)) = &done.stopped {
+        tracing::warn!(dataset = %head.name(), seq, why, "the intent log could not be replayed to its end");
+    }
+    Ok(done)
+}
+
+fn sync_all(txgs: &Arc<Txgs>) -> Result<(), TxError> {
+    txgs.wait_synced(txgs.open_txg())
+}
+
+/// A file system in a head, open for writing.
+pub struct HeadFs {
+    /// The file system.
+    pub fs: Arc<Fs>,
+    head: Arc<Head>,
+}
+
+impl HeadFs {
+    /// Opens it; first replays what an import found in its log.
+    ///
+    /// # Errors
+    /// If it is not a file system, or cannot be read.
+    pub fn open(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<HeadFs, ZplError> {
+        let fs = Fs::open(Arc::new(HeadHome { head: Arc::clone(head) }), options, env)?;
+        replay_log(head, &mut |record, data, tx| replay(&fs, record, data, tx))?;
+        fs.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
+        Ok(HeadFs { fs, head: Arc::clone(head) })
+    }
+
+    /// The head that it is in.
+    pub fn head(&self) -> &Arc<Head> {
+        &self.head
+    }
+
+    /// Makes durable what was changed of a file, and all changes of names.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn fsync(&self, id: ObjectId) -> Result<(), TxError> {
+        commit(&self.head, Some(id))
+    }
+
+    /// Makes every change durable.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn sync(&self) -> Result<(), TxError> {
+        commit(&self.head, None)
+    }
+
+    /// To be called after a change: with `sync=always` it is durable when this returns.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn changed(&self, id: ObjectId) -> Result<(), TxError> {
+        if self.head.sync_mode() == SyncMode::Always { self.fsync(id) } else { Ok(()) }
+    }
+}
+
+fn commit(head: &Head, object: Option<ObjectId>) -> Result<(), TxError> {
+    head.log.commit(object)
+}
+
+/// A volume in a head, open for writing.
+pub struct HeadVolume {
+    /// The volume.
+    pub volume: Arc<VolumeWriter>,
+    head: Arc<Head>,
+}
+
+impl HeadVolume {
+    /// Opens it; first replays what an import found in its log.
+    ///
+    /// # Errors
+    /// If it is not a volume, or cannot be read.
+    pub fn open(head: &Arc<Head>) -> Result<HeadVolume, ZplError> {
+        let volume = VolumeWriter::open(Arc::new(HeadHome { head: Arc::clone(head) }))?;
+        replay_log(head, &mut |record, data, tx| volume.replay(record, data, tx))?;
+        volume.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
+        Ok(HeadVolume { volume, head: Arc::clone(head) })
+    }
+
+    /// The head that it is in.
+    pub fn head(&self) -> &Arc<Head> {
+        &self.head
+    }
+
+    /// Makes every write durable.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn flush(&self) -> Result<(), TxError> {
+        commit(&self.head, None)
+    }
+
+    /// To be called after a change: with `sync=always` it is durable when this returns.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn changed(&self) -> Result<(), TxError> {
+        if self.head.sync_mode() == SyncMode::Always { self.flush() } else { Ok(()) }
+    }
+}
