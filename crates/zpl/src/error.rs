@@ -183,6 +183,15 @@ pub enum ZplError {
         /// Bytes.
         size: u64,
     },
+    /// The intent log of the dataset cannot be replayed.
+    #[error("object set {objset}: its intent log cannot be replayed")]
+    Replay {
+        /// The object set.
+        objset: u64,
+        /// Why.
+        #[source]
+        source: Box<dmu::log::ReplayError>,
+    },
     /// The file has no such extended attribute.
     #[error("file {object} has no such extended attribute")]
     NoXattr {

@@ -370,6 +370,15 @@ pub struct Tx {
     txgs: Arc<Txgs>,
 }
 
+impl Tx {
+    /// Joins the same txg once more, without waiting: this one keeps it open. For whoever is given a
+    /// transaction and calls what begins one, as the replay of a log does.
+    pub fn again(&self) -> Tx {
+        self.txgs.state().holders += 1;
+        Tx { txg: self.txg, txgs: Arc::clone(&self.txgs) }
+    }
+}
+
 impl AllocTx for Tx {
     fn txg(&self) -> Txg {
         self.txg

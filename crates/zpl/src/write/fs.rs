@@ -12,8 +12,9 @@ use dmu::live::{LiveObject, LiveSet, Tx};
 use dmu::zap::Match;
 use format::zil::Body;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, Time};
-use format::{ObjectId, Txg};
+use format::ObjectId;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use vdev::env::Env;
 use zio::AllocTx;
@@ -33,6 +34,9 @@ pub struct Fs {
     /// Whoever moves something from one directory to another.
     pub(super) renames: Mutex<()>,
     pub(super) quotas: Quotas,
+    /// While a log is replayed: the transaction that everything belongs to.
+    replaying: AtomicBool,
+    replay_tx: Mutex<Option<Tx>>,
     /// Files without a name whose space is to be freed little by little.
     pub(super) pending: Mutex<VecDeque<ObjectId>>,
 }
@@ -68,6 +72,8 @@ impl Fs {
             log: RwLock::new(Arc::new(NoLog)),
             renames: Mutex::default(),
             quotas,
+            replaying: AtomicBool::new(false),
+            replay_tx: Mutex::default(),
             pending: Mutex::new(pending),
         }))
     }
@@ -97,8 +103,7 @@ impl Fs {
         *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
     }
 
-    /// From now on `log` is told of every change. While a log is replayed, this is the replayer: it is
-    /// called in the transaction of each change.
+    /// From now on `log` is told of every change. Not while a log is replayed.
     pub fn set_log(&self, log: Arc<dyn IntentLog>) {
         *self.log.write().unwrap_or_else(PoisonError::into_inner) = log;
     }
@@ -149,7 +154,20 @@ impl Fs {
     }
 
     pub(super) fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {
+        if self.replaying.load(Ordering::Relaxed)
+            && let Some(tx) = &*self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            return Ok(tx.again());
+        }
         Ok(self.home.begin(cost)?)
+    }
+
+    /// Until the next call everything belongs to this transaction, and limits are not looked at; with `None`
+    /// everything is as usual again.
+    pub(super) fn set_replay_tx(&self, tx: Option<Tx>) {
+        self.quotas.suspend(tx.is_some());
+        self.replaying.store(tx.is_some(), Ordering::Relaxed);
+        *self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) = tx;
     }
 
     /// What changes of attributes need.
@@ -181,12 +199,6 @@ impl Fs {
 
     pub(super) fn pending(&self) -> MutexGuard<'_, VecDeque<ObjectId>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The last txg that is not synced when everything that was changed so far is: what a caller waits for
-    /// who wants it durable and has no log.
-    pub fn txg_of(tx: &Tx) -> Txg {
-        tx.txg()
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::ZplError;
 use dmu::live::{LiveSet, Tx, TxError};
+use dmu::log::Pending;
 use format::zil::Body;
 use format::{BlockPtr, ObjectId};
 use std::error::Error;
@@ -80,6 +81,12 @@ pub trait IntentLog: Send + Sync {
 
     /// A change of an object that no record can tell of: whoever wants it durable waits for the txg.
     fn log_by_txg(&self, tx: &Tx, object: ObjectId);
+
+    /// What was told of this object stays before what is told next: it is about to be renamed.
+    fn order(&self, _object: ObjectId) {}
+
+    /// The object is gone: what was told of it alone need not be written.
+    fn forget(&self, _object: ObjectId) {}
 }
 
 /// The log of those who have none: what is to be durable waits for the txg.
@@ -106,4 +113,28 @@ pub trait CloneTable: Send + Sync {
     /// # Errors
     /// If one of them cannot be cloned; then none was counted.
     fn add(&self, blocks: &[BlockPtr], tx: &Tx) -> Result<(), ZplError>;
+}
+
+impl IntentLog for dmu::log::IntentLog {
+    fn log(&self, tx: &Tx, record: Body) {
+        self.push(tx, Pending::Body(record));
+    }
+
+    fn log_write(&self, tx: &Tx, object: ObjectId, offset: u64, data: &[u8]) {
+        // The bytes are in memory as long as they are not on disk: no copy is made here.
+        let length = data.len() as u64;
+        self.push(tx, Pending::Write { object, offset, length, data: None });
+    }
+
+    fn log_by_txg(&self, tx: &Tx, object: ObjectId) {
+        self.push(tx, Pending::Txg { object });
+    }
+
+    fn order(&self, object: ObjectId) {
+        dmu::log::IntentLog::order(self, object);
+    }
+
+    fn forget(&self, object: ObjectId) {
+        dmu::log::IntentLog::forget(self, object);
+    }
 }

@@ -139,6 +139,7 @@ impl Fs {
             drop(inode.ready(&store)?);
         }
         let now = self.now();
+        self.intent_log().order(m.source.id);
         if m.how == RenameHow::Exchange {
             let Some(target) = target else { return Err(ZplError::NotFound { dir: m.to.dir.id }) };
             self.exchange(m, target, now, &tx)?;

@@ -1,8 +1,7 @@
 //! Doing again what an intent log says (docs/on-disk/24-zil.md, section 7).
 //!
-//! The walk over the log is `dmu`'s; here one record is applied. Whoever replays installs an
-//! [`super::IntentLog`] that is called in the transaction of each change, and remembers there how far the
-//! replay got.
+//! The walk over the log is `dmu`'s ([`dmu::log::replay`]); here one record is applied, in the transaction that
+//! remembers how far the replay got.
 
 use super::fs::Fs;
 use super::home::Cost;
@@ -17,12 +16,20 @@ use format::znode::{FLAG_ACL_TRIVIAL, Time};
 use format::{BlockPtr, ObjectId};
 use std::borrow::Cow;
 
-/// Applies a record. `indirect` are the bytes of the block of a write whose data is not in the record.
+/// Applies a record in this transaction. Nobody else uses the file system meanwhile, and it has no log yet.
+/// `indirect` are the bytes of the block of a write whose data is not in the record.
 ///
 /// # Errors
 /// Whatever the operation gives. The caller waits for a sync and tries once more: names and numbers that were
 /// freed in this txg are free only then.
-pub fn replay(fs: &Fs, record: &Body, indirect: Option<&[u8]>) -> Result<(), ZplError> {
+pub fn replay(fs: &Fs, record: &Body, indirect: Option<&[u8]>, tx: &Tx) -> Result<(), ZplError> {
+    fs.set_replay_tx(Some(tx.again()));
+    let result = apply(fs, record, indirect);
+    fs.set_replay_tx(None);
+    result
+}
+
+fn apply(fs: &Fs, record: &Body, indirect: Option<&[u8]>) -> Result<(), ZplError> {
     match record {
         Body::Create(create) => fs.replay_create(create),
         Body::Remove { dir, name } => fs.unlink(*dir, name),
@@ -52,7 +59,7 @@ pub fn replay(fs: &Fs, record: &Body, indirect: Option<&[u8]>) -> Result<(), Zpl
         Body::SetSaXattr { object, name, value } => if_it_exists(fs, *object, || {
             if value.is_empty() {
                 return match fs.remove_xattr(*object, name) {
-                    Err(ZplError::NoXattr { .. }) => fs.replayed(*object),
+                    Err(ZplError::NoXattr { .. }) => Ok(()),
                     other => other,
                 };
             }
@@ -115,11 +122,6 @@ fn device(rdev: u64) -> (u32, u32) {
 }
 
 impl Fs {
-    /// Quotas are not looked at while a log is replayed.
-    pub fn set_replaying(&self, is_replaying: bool) {
-        self.quotas.suspend(is_replaying);
-    }
-
     fn replay_create(&self, create: &Create) -> Result<(), ZplError> {
         let given = given(create);
         if create.what == CreateKind::XattrDir {
@@ -157,15 +159,7 @@ impl Fs {
             let tx = self.begin(Cost::NAMES)?;
             self.grow_block(&inode.object, now, wanted, &tx)?;
             inode.change(&self.store(&tx), |attrs| attrs.size = wanted)?;
-            self.log(&tx, || Body::Write2 { object: id, offset: size, length: 0 });
         }
-        Ok(())
-    }
-
-    /// A record had nothing to change: the replayer is told all the same.
-    fn replayed(&self, object: ObjectId) -> Result<(), ZplError> {
-        let tx = self.begin(Cost::NAMES)?;
-        self.log(&tx, || Body::SetSaXattr { object, name: b"-".to_vec(), value: Vec::new() });
         Ok(())
     }
 
@@ -182,12 +176,7 @@ impl Fs {
             attrs.flags &= !FLAG_ACL_TRIVIAL;
             attrs.ctime = now;
         })?;
-        self.log_acl(id, acl, &tx);
         Ok(())
-    }
-
-    fn log_acl(&self, object: ObjectId, acl: &LoggedAcl, tx: &Tx) {
-        self.log(tx, || Body::Acl { object, acl: acl.clone(), domains: Vec::new() });
     }
 
     fn replay_clone(&self, clone: &CloneRange) -> Result<(), ZplError> {

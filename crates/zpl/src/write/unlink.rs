@@ -166,6 +166,7 @@ impl Fs {
         if is_freed_now {
             self.set.free(inode.id, tx)?;
             self.inodes.remove(inode.id);
+        self.intent_log().forget(inode.id);
             return Ok(None);
         }
         self.unlinked.zap(tx)?.insert_int(inode.id.0)?;
@@ -261,6 +262,7 @@ impl Fs {
         }
         self.set.free(inode.id, &tx)?;
         self.inodes.remove(inode.id);
+        self.intent_log().forget(inode.id);
         drop(tx);
         self.pending().extend(next);
         Ok(true)

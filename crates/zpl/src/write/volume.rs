@@ -25,6 +25,8 @@ pub struct VolumeWriter {
     resizing: Mutex<()>,
     ranges: RangeLock,
     log: RwLock<Arc<dyn IntentLog>>,
+    /// While a log is replayed: the transaction that everything belongs to.
+    replay_tx: Mutex<Option<Tx>>,
 }
 
 impl VolumeWriter {
@@ -40,6 +42,7 @@ impl VolumeWriter {
             resizing: Mutex::default(),
             ranges: RangeLock::default(),
             log: RwLock::new(Arc::new(NoLog)),
+            replay_tx: Mutex::default(),
             home,
         }))
     }
@@ -98,7 +101,7 @@ impl VolumeWriter {
         while at < end {
             let stop = end.min((at / CHUNK + 1) * CHUNK);
             let part = &data[(at - offset) as usize..(stop - offset) as usize];
-            let tx = self.home.begin(Cost::write(stop - at))?;
+            let tx = self.begin(Cost::write(stop - at))?;
             self.data.write_at(at, part, &tx)?;
             if self.block_size > 128 << 10 {
                 self.home.uses_feature("large_blocks", &tx);
@@ -125,7 +128,7 @@ impl VolumeWriter {
         let mut at = start;
         while at < end {
             let stop = end.min(at.saturating_add(step));
-            let tx = self.home.begin(Cost::FREES)?;
+            let tx = self.begin(Cost::FREES)?;
             self.free(at, stop - at, &tx)?;
             at = stop;
         }
@@ -170,7 +173,7 @@ impl VolumeWriter {
             return Err(ZplError::Invalid { what: "the size of a volume" });
         }
         let _resizing = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
-        let tx = self.home.begin(Cost::NAMES)?;
+        let tx = self.begin(Cost::NAMES)?;
         self.properties.zap(&tx)?.upsert(b"size", size)?;
         self.size.store(size, Ordering::Release);
         Ok(())
@@ -183,16 +186,31 @@ impl VolumeWriter {
         let step = self.block_size.saturating_mul(BLOCKS_PER_TX);
         loop {
             let Some(from) = self.data.read().next_data(self.size())? else { return Ok(()) };
-            let tx = self.home.begin(Cost::FREES)?;
+            let tx = self.begin(Cost::FREES)?;
             self.data.free_range(from, step, &tx)?;
         }
     }
 
-    /// Applies a record of the intent log that is not about the size: writes and trims.
+    fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {
+        if let Some(tx) = &*self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(tx.again());
+        }
+        Ok(self.home.begin(cost)?)
+    }
+
+    /// Applies a record of the intent log in this transaction: writes and trims. Nobody else uses the volume
+    /// meanwhile, and it has no log yet.
     ///
     /// # Errors
     /// [`ZplError::Unsupported`] for records that no volume has.
-    pub fn replay(&self, record: &Body, indirect: Option<&[u8]>) -> Result<(), ZplError> {
+    pub fn replay(&self, record: &Body, indirect: Option<&[u8]>, tx: &Tx) -> Result<(), ZplError> {
+        *self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) = Some(tx.again());
+        let result = self.apply(record, indirect);
+        *self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        result
+    }
+
+    fn apply(&self, record: &Body, indirect: Option<&[u8]>) -> Result<(), ZplError> {
         match record {
             Body::Write { object, offset, length, bp, data } if *object == FIRST => {
                 let (at, bytes) =
@@ -207,7 +225,7 @@ impl VolumeWriter {
                     return Ok(());
                 }
                 let _range = self.ranges.write(*offset..end);
-                let tx = self.home.begin(Cost::FREES)?;
+                let tx = self.begin(Cost::FREES)?;
                 self.free(*offset, end - offset, &tx)
             }
             _ => Err(ZplError::Unsupported { what: "a record of the intent log of a volume" }),
