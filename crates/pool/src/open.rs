@@ -133,7 +133,7 @@ impl Pool {
     }
 }
 
-fn choose<'a>(all: &'a [Group<'a>], which: &Which, opts: &OpenOptions) -> Result<&'a Group<'a>, PoolError> {
+pub(crate) fn choose<'a>(all: &'a [Group<'a>], which: &Which, opts: &OpenOptions) -> Result<&'a Group<'a>, PoolError> {
     let named: Vec<&Group<'_>> = all.iter().filter(|g| which.wants(g)).collect();
     let usable: Vec<&Group<'_>> =
         named.iter().copied().filter(|g| opts.destroyed || !g.is_destroyed()).collect();
@@ -290,7 +290,7 @@ impl Opener<'_> {
     }
 
     /// Refuses a pool that misses what it cannot do without.
-    fn check_missing(&self, tree: &VdevTree) -> Result<(), PoolError> {
+    pub(crate) fn check_missing(&self, tree: &VdevTree) -> Result<(), PoolError> {
         let status = tree.status();
         let lost = |log: bool| -> Vec<&VdevStatus> {
             let unusable = |v: &&VdevStatus| v.state < VdevState::Degraded && v.is_log == log;
@@ -370,7 +370,7 @@ fn read_config(tree: &Arc<VdevTree>, uberblock: &Uberblock) -> Result<PoolConfig
     }
 }
 
-fn salt(directory: &Directory) -> Result<Option<Salt>, PoolError> {
+pub(crate) fn salt(directory: &Directory) -> Result<Option<Salt>, PoolError> {
     let name = "org.illumos:checksum_salt";
     let Some(entry) = directory.entry(name)? else { return Ok(None) };
     let bytes: Result<[u8; 32], _> = entry.value[..].try_into();

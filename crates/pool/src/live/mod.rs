@@ -19,13 +19,13 @@
 
 //@mod add;
 //@mod cachefile;
-//@mod claim;
+mod claim;
 mod config;
 mod create;
 mod dtl;
 mod export;
 mod history;
-//@mod import;
+mod import;
 mod labels;
 mod map_writer;
 mod mmp;
@@ -39,12 +39,11 @@ mod vdev_zaps;
 
 //@pub use add::AddSpec;
 //@pub use cachefile::{CacheFile, CacheFileError};
-//@pub use claim::Claim;
 pub use config::Host;
 pub use create::{CreateSpec, FillRoot, RootDataset, check_name};
 pub use export::Leave;
 pub use history::Command;
-//@pub use import::{ImportOptions, refusal};
+pub use import::{ImportOptions, refusal};
 pub use props::PoolProp;
 pub use spec::{FeatureSet, LeafSpec, Layout, TopSpec};
 
@@ -99,6 +98,10 @@ struct State {
     flush_all: bool,
     /// An uberblock is due, whether or not anything changed.
     is_forced: bool,
+    /// Logs to be claimed in the next txg.
+    claims: Vec<claim::Claim>,
+    /// Newest birth of what was claimed.
+    claimed: Txg,
     /// Why no more txgs are written.
     stopped: Option<TxError>,
 }
@@ -157,9 +160,11 @@ impl LivePool {
             is_config_changed: false,
             flush_all: false,
             is_forced: false,
+            claims: Vec::new(),
+            claimed: Txg(0),
             stopped: None,
         };
-        Arc::new(LivePool {
+        let pool = Arc::new(LivePool {
             env,
             zio,
             store,
@@ -177,7 +182,22 @@ impl LivePool {
             published: RwLock::new(Arc::new(published)),
             runtime: Mutex::default(),
             mmp: mmp::Mmp::default(),
-        })
+        });
+        pool.sync_inline();
+        pool
+    }
+
+    /// Whoever has to wait for a txg writes it.
+    fn sync_inline(self: &Arc<Self>) {
+        let pool = Arc::downgrade(self);
+        self.txgs.set_inline(Some(Arc::new(move || {
+            let pool = pool.upgrade().ok_or(TxError::Closed)?;
+            match pool.sync_here() {
+                Ok(_) => Ok(()),
+                Err(PoolError::Tx(error)) => Err(error),
+                Err(error) => Err(TxError::Suspended { why: error.to_string() }),
+            }
+        })));
     }
 
     // ---- looking -----------------------------------------------------------------------------
@@ -315,13 +335,7 @@ impl LivePool {
     /// # Errors
     /// If it never will be.
     pub fn wait_synced(&self, txg: Txg) -> Result<(), PoolError> {
-        if lock(&self.runtime).is_some() {
-            return Ok(self.txgs.wait_synced(txg)?);
-        }
-        while self.txgs.synced_txg() < txg {
-            self.sync_here()?;
-        }
-        Ok(())
+        Ok(self.txgs.wait_synced(txg)?)
     }
 
     /// Brings everything that was changed before this call to disk. Returns the txg that did.

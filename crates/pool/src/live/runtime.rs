@@ -33,7 +33,10 @@ impl LivePool {
             let name = format!("sync {}", self.name);
             let thread = std::thread::Builder::new().name(name).spawn(move || work(&txgs, &pool));
             match thread {
-                Ok(thread) => *runtime = Some(Runtime { thread: Some(thread) }),
+                Ok(thread) => {
+                    *runtime = Some(Runtime { thread: Some(thread) });
+                    self.txgs.set_inline(None);
+                }
                 // Then callers write txgs themselves.
                 Err(error) => tracing::warn!(%error, "no thread for writing txgs"),
             }

@@ -20,7 +20,7 @@ use super::map_writer::MapWriter;
 use crate::space::{MetaslabSpace, VdevSpace};
 use crate::space_map::SpaceMap;
 use crate::{Pool, PoolError};
-use dmu::live::{LiveSet, NewObject};
+use dmu::live::{LiveSet, NewObject, TxError};
 use dsl::write::MosTx;
 use format::config::VdevNode;
 use format::space_map::{BUCKETS, LOG_SHIFT, MapBounds, MapType};
@@ -28,7 +28,7 @@ use format::{ObjType, ObjectId, Txg, VdevId};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use vdev::VdevTree;
 use vdev::tree::RangeSet;
 use zio::AllocTx;
@@ -83,7 +83,6 @@ impl Map {
 #[derive(Debug, Default)]
 struct Top {
     shift: u32,
-    metaslab_shift: u32,
     zap: ObjectId,
     array: ObjectId,
     /// The array of unflushed txgs; 0: not made yet.
@@ -101,7 +100,8 @@ struct Book {
 
 /// The space maps of a pool that is open for writing.
 pub(crate) struct SpaceBook {
-    mos: Arc<LiveSet>,
+    /// Weak: the MOS reads through the block layer, which has the allocator, which asks here.
+    mos: Weak<LiveSet>,
     book: Mutex<Book>,
 }
 
@@ -115,7 +115,7 @@ struct Style {
 impl SpaceBook {
     /// That of a new pool.
     pub(crate) fn new(mos: &Arc<LiveSet>) -> Arc<SpaceBook> {
-        Arc::new(SpaceBook { mos: Arc::clone(mos), book: Mutex::default() })
+        Arc::new(SpaceBook { mos: Arc::downgrade(mos), book: Mutex::default() })
     }
 
     /// That of a pool which was opened: reads all logs.
@@ -138,7 +138,7 @@ impl SpaceBook {
             book.logs.insert(txg, id);
             book.read_log(&SpaceMap::open(pool.mos(), id)?, txg)?;
         }
-        Ok(Arc::new(SpaceBook { mos: Arc::clone(mos), book: Mutex::new(book) }))
+        Ok(Arc::new(SpaceBook { mos: Arc::downgrade(mos), book: Mutex::new(book) }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Book> {
@@ -157,7 +157,6 @@ impl SpaceBook {
         };
         let top = Top {
             shift: shift_of(node),
-            metaslab_shift: node.metaslab_shift,
             zap: node.zap_top,
             array,
             unflushed: ObjectId(0),
@@ -165,6 +164,17 @@ impl SpaceBook {
         };
         self.lock().tops.insert(vdev, top);
         Ok(array)
+    }
+
+    /// Takes up the vdev ZAPs of the configuration.
+    pub(crate) fn renew_zaps(&self, root: &VdevNode) {
+        let mut book = self.lock();
+        for node in &root.children {
+            if let Some(top) = book.tops.get_mut(&VdevId(node.id)).filter(|top| top.zap != node.zap_top) {
+                // What the old ZAP said is gone with it.
+                (top.zap, top.unflushed) = (node.zap_top, ObjectId(0));
+            }
+        }
     }
 
     /// What the allocator is told of the new top-level vdev `vdev`.
@@ -255,7 +265,8 @@ impl SpaceSource for SpaceBook {
         let mut free = RangeSet::from_iter([map.start..map.start + map.size]);
         if let Some(id) = map.object {
             let bounds = MapBounds { start: map.start, size: map.size, shift: top.shift };
-            replay(&SpaceMap::open(&self.mos.view(), id)?, bounds, &mut free)?;
+            let mos = self.mos.upgrade().ok_or(PoolError::Tx(TxError::Closed))?;
+            replay(&SpaceMap::open(&mos.view(), id)?, bounds, &mut free)?;
         }
         for range in map.allocs.iter() {
             free.remove(range);
@@ -298,7 +309,6 @@ impl Top {
         };
         Top {
             shift: space.ashift,
-            metaslab_shift: node.metaslab_shift,
             zap: node.zap_top,
             array: node.metaslab_array,
             unflushed,

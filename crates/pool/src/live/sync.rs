@@ -10,7 +10,7 @@
 //! - After an error nothing that the last uberblock leads to was overwritten.
 
 use super::labels::Commit;
-use super::{LivePool, PoolTask, State, config, dtl, history, lock};
+use super::{LivePool, PoolTask, State, claim, config, dtl, history, lock};
 use crate::directory::Directory;
 use crate::{PoolError, space};
 use dmu::live::SyncTx;
@@ -39,6 +39,7 @@ const DEFERRED: &str = "sync_bplist";
 /// the pool.
 pub(super) fn write_txg(pool: &LivePool, state: &mut State, tx: &SyncTx) -> Result<(), PoolError> {
     let mut sync = TxgSync::new(pool, state, tx);
+    sync.claim_logs()?;
     sync.write_heads()?;
     sync.run_tasks()?;
     sync.free_waiting_blocks()?;
@@ -101,6 +102,16 @@ impl<'a> TxgSync<'a> {
     }
 
     // ---- pass 1 ------------------------------------------------------------------------------
+
+    fn claim_logs(&mut self) -> Result<(), PoolError> {
+        let claims = std::mem::take(&mut self.state.claims);
+        self.state.claimed = claim::run(self.pool, self.m(), &claims)?;
+        if !claims.is_empty() {
+            // The heads are in use until what was claimed is accounted for.
+            self.pool.heads.sync_all(&mut self.ctx)?;
+        }
+        Ok(())
+    }
 
     fn write_heads(&mut self) -> Result<(), PoolError> {
         self.pool.brt.apply(self.m())?;

@@ -46,6 +46,26 @@ fn raidz_mirror_and_old_pools() {
     judge(&files, "old");
 }
 
+#[test]
+fn opened_again_after_an_export_and_after_a_crash() {
+    let files = Files::new(2, 96 << 20);
+    let spec = CreateSpec::new("tank", vec![files.top(Layout::Mirror, 0..2)]);
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    churn(&pool, 20);
+    pool.export(Leave::Exported).unwrap();
+    for round in 0..3 {
+        let pool = files.import("tank").unwrap();
+        churn(&pool, 30);
+        assert_eq!(pool.view().unwrap().txg(), pool.txgs().synced_txg());
+        match round {
+            // As after a crash.
+            0 => drop(pool),
+            _ => pool.export(Leave::Exported).unwrap(),
+        }
+        judge(&files, "tank");
+    }
+}
+
 /// Txgs in which objects of the MOS come, change and go.
 fn churn(pool: &LivePool, txgs: u64) {
     for n in 0..txgs {

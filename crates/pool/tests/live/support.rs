@@ -1,11 +1,15 @@
 //! Files to make pools of, and the judge.
 
-use cenote_pool::live::{Layout, LeafSpec, TopSpec};
+use cenote_pool::live::{ImportOptions, Layout, LeafSpec, LivePool, TopSpec};
 use cenote_pool::space::Class;
+use cenote_pool::{PoolError, Which};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use vdev::device::file::{Access, open_exclusive};
+use vdev::env::Env;
+use vdev::scan::Search;
 
 /// Sparse files in a folder of their own.
 pub(crate) struct Files {
@@ -25,6 +29,12 @@ impl Files {
 
     pub(crate) fn dir(&self) -> &std::path::Path {
         self.dir.path()
+    }
+
+    /// Opens a pool on the files for writing.
+    pub(crate) fn import(&self, name: &str) -> Result<Arc<LivePool>, PoolError> {
+        let found = Search::in_paths([self.dir()]).run();
+        LivePool::import(&found, &Which::Name(name.to_owned()), &ImportOptions::default(), Env::system())
     }
 
     /// A vdev of some of the files.

@@ -1,0 +1,68 @@
+//! Intent logs that a crash left: found when the pool is opened, claimed in its first txg
+//! (docs/on-disk/24-zil.md, section 6).
+//!
+//! # What always holds
+//! - Whether logs can be read is known before anything is written.
+//! - All claims are in one txg, the first, before anything else is allocated.
+
+use super::LivePool;
+use crate::{Pool, PoolError};
+use dmu::log;
+use dsl::write::{Head, MosTx};
+use format::Txg;
+use format::objset::ZilHeader;
+use std::sync::Arc;
+
+/// A head with a log.
+pub(crate) struct Claim {
+    head: Arc<Head>,
+    /// It cannot be read, and was given up.
+    is_lost: bool,
+}
+
+/// The heads that have logs.
+///
+/// # Errors
+/// If a log cannot be read, unless such logs are to be given up.
+pub(super) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Claim>, PoolError> {
+    let mut claims = Vec::new();
+    for dir in view.dsl().dirs()? {
+        let Some(dataset) = dir.head()?.filter(|dataset| !dataset.is_inconsistent()) else { continue };
+        if dataset.phys().bp.is_hole() || dataset.open_objset()?.phys().zil == ZilHeader::default() {
+            continue;
+        }
+        let head = pool.heads.open(dataset.id())?;
+        match log::check(&head.set) {
+            Ok(_) => claims.push(Claim { head, is_lost: false }),
+            Err(error) if give_up => {
+                tracing::warn!(dataset = dataset.name(), %error, "its intent log is given up");
+                claims.push(Claim { head, is_lost: true });
+            }
+            Err(error) => {
+                let why = format!("{}: {error}; allow_missing_logs (import -m) gives it up", dataset.name());
+                return Err(PoolError::NotWritable { name: pool.name.clone(), why });
+            }
+        }
+    }
+    Ok(claims)
+}
+
+/// Claims the logs. Returns the newest birth of what was claimed.
+pub(super) fn run(pool: &LivePool, m: MosTx<'_>, claims: &[Claim]) -> Result<Txg, PoolError> {
+    let mut newest = Txg(0);
+    for claim in claims {
+        let set = &claim.head.set;
+        if claim.is_lost {
+            set.set_zil_header(ZilHeader::default(), m.tx);
+            continue;
+        }
+        let mut clone = |bp: &format::BlockPtr| pool.brt.add_claim(bp, m.txg());
+        let claimed = log::claim(set, m.tx, &mut clone);
+        let claimed = claimed.map_err(|error| PoolError::NotWritable {
+            name: pool.name.clone(),
+            why: error.to_string(),
+        })?;
+        newest = newest.max(claimed.newest);
+    }
+    Ok(newest)
+}
