@@ -315,6 +315,9 @@ pub fn clone(ctx: &mut TaskCtx<'_>, origin: &str, new: NewHead<'_>) -> Result<Ob
     let dsl = ctx.dsl()?;
     let origin = find_snapshot(&dsl, origin)?;
     let (parent, component) = check_new_dir(ctx, &dsl, new.name)?;
+    if origin.phys().creation_txg >= ctx.txg() {
+        return Err(DslError::Again { name: string(new.name) });
+    }
     if origin.is_encrypted()? {
         let why = "an encrypted snapshot cannot be cloned";
         return Err(DslError::Encrypted { name: string(new.name), why });

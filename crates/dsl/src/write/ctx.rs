@@ -81,6 +81,17 @@ impl<'a> TaskCtx<'a> {
         Ok(dsl)
     }
 
+    /// Checks that a head may still be written in this txg: that no snapshot was taken of it yet.
+    ///
+    /// # Errors
+    /// [`DslError::Again`]: in the next one it may.
+    pub fn check_writable(&self, head: ObjectId, name: &str) -> Result<(), DslError> {
+        if self.m().dataset(head)?.prev_snap_txg >= self.txg() {
+            return Err(DslError::Again { name: name.to_owned() });
+        }
+        Ok(())
+    }
+
     /// Writes a record for the pool's history.
     pub fn note(&mut self, name: &str, dataset: Option<(&str, ObjectId)>, text: impl Into<String>) {
         let dataset = dataset.map(|(name, id)| (name.to_owned(), id));

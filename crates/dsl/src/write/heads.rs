@@ -92,6 +92,8 @@ pub struct Head {
     /// What the policy was read at.
     policy_of: AtomicU64,
     sync_mode: AtomicU64,
+    /// The last txg for which the log has put its head into the set.
+    log_synced: AtomicU64,
 }
 
 impl Head {
@@ -387,6 +389,7 @@ impl Heads {
             features: Mutex::default(),
             policy_of: AtomicU64::new(policies),
             sync_mode: AtomicU64::new(0),
+            log_synced: AtomicU64::new(0),
         });
         head.set_sync_mode(prop::stored_number(&dataset, "sync")?);
         head.refresh(&self.mos)?;
@@ -453,7 +456,12 @@ impl Heads {
         let heads: Vec<Arc<Head>> = lock(&self.open).values().cloned().collect();
         for head in heads {
             self.refresh_policy(&head)?;
-            head.log.sync(ctx.tx);
+            // Once a snapshot has been taken in this txg, the head must stay as it is; and the second time
+            // the log would speak of changes of the next txg.
+            let is_frozen = ctx.m().dataset(head.id)?.prev_snap_txg >= ctx.txg();
+            if head.log_synced.swap(ctx.txg().0, Ordering::AcqRel) != ctx.txg().0 && !is_frozen {
+                head.log.sync(ctx.tx);
+            }
             for feature in std::mem::take(&mut *lock(&head.features)) {
                 zapify::activate_feature(ctx.m(), head.id, feature)?;
             }

@@ -96,6 +96,7 @@ impl<'c, 'a> SpaceLedger<'c, 'a> {
     fn open(ctx: &'c TaskCtx<'a>, head: ObjectId) -> Result<Self, DslError> {
         let m = ctx.m();
         let phys = m.dataset(head)?;
+        assert!(phys.prev_snap_txg < m.txg(), "a head is written after a snapshot of the same txg");
         let dir = m.dir(phys.dir)?;
         let previous = phys.prev_snap.map(|id| m.dataset(id)).transpose()?;
         let is_next = |p: &DatasetPhys| p.next_snap == Some(head);

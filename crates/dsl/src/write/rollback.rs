@@ -57,6 +57,7 @@ pub fn rollback(ctx: &mut TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(
         let why = "an encrypted dataset cannot be rolled back";
         return Err(DslError::Encrypted { name: name.to_owned(), why });
     }
+    ctx.check_writable(head.id(), name)?;
     ctx.heads.check_idle(head.id(), name)?;
     check_refreservation(ctx, &head, 0)?;
 
@@ -122,6 +123,7 @@ impl Side {
 pub fn clone_swap(ctx: &TaskCtx<'_>, clone: ObjectId, head: ObjectId) -> Result<(), DslError> {
     let m = ctx.m();
     let name = |id| Ok::<_, DslError>(ctx.dsl()?.dataset_by_object(id)?.name().to_owned());
+    ctx.check_writable(head, &name(head)?)?;
     ctx.heads.check_idle(clone, &name(clone)?)?;
     ctx.heads.check_idle(head, &name(head)?)?;
     let (from, to) = (m.dataset(clone)?, m.dataset(head)?);
