@@ -16,12 +16,16 @@
 mod bootstrap;
 pub mod bookmarks;
 pub mod bpobj;
+#[cfg(test)]
+mod bpobj_tests;
 mod bptree;
 pub mod brt;
 pub mod counts;
 pub mod create;
 mod ctx;
 pub mod deadlist;
+#[cfg(test)]
+mod deadlist_tests;
 pub mod deleg;
 pub mod destroy;
 mod destroy_walk;
@@ -41,6 +45,8 @@ pub mod rollback;
 mod room;
 pub mod snapshot;
 pub mod space;
+#[cfg(test)]
+mod testing;
 pub mod zapify;
 
 pub use bootstrap::{bootstrap, create_root};
