@@ -633,7 +633,8 @@ fn operations_are_recorded() {
     disk.read_at(&mut [0; 3], at(6)).unwrap();
     disk.vanish();
     let _ = disk.discard(at(0), 10);
-    let op = |kind, start, len, data: Option<&[u8]>, ok| Op {
+    let op = |order, kind, start, len, data: Option<&[u8]>, ok| Op {
+        order,
         kind,
         at: at(start),
         len,
@@ -641,10 +642,10 @@ fn operations_are_recorded() {
         ok,
     };
     let expected = [
-        op(OpKind::Write, 7, 2, Some(&[1, 2]), true),
-        op(OpKind::Flush, 0, 0, None, true),
-        op(OpKind::Read, 6, 3, None, true),
-        op(OpKind::Discard, 0, 10, None, false),
+        op(0, OpKind::Write, 7, 2, Some(&[1, 2]), true),
+        op(1, OpKind::Flush, 0, 0, None, true),
+        op(0, OpKind::Read, 6, 3, None, true),
+        op(1, OpKind::Discard, 0, 10, None, false),
     ];
     assert_eq!(disk.take_record(), expected);
     assert_eq!(disk.take_record(), []);

@@ -86,18 +86,19 @@ impl Power {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self) -> Supply {
+    /// Counts an operation. Returns its number too.
+    fn count(&self) -> (Supply, u64) {
         let mut state = self.lock();
-        if state.off {
-            return Supply::Off;
-        }
         let this = state.operations;
+        if state.off {
+            return (Supply::Off, this);
+        }
         state.operations += 1;
         if state.cut_at == Some(this) {
             state.off = true;
-            return Supply::CutNow;
+            return (Supply::CutNow, this);
         }
-        Supply::On
+        (Supply::On, this)
     }
 }
 
@@ -132,6 +133,8 @@ pub enum OpKind {
 /// One operation, as recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
+    /// Its number among the writes, flushes and discards of all disks on one power supply; 0 of reads.
+    pub order: u64,
     /// What was done.
     pub kind: OpKind,
     /// First byte.
@@ -196,6 +199,8 @@ struct State {
     operations_left: Option<u64>,
     read_delay: Duration,
     recording: Option<(Vec<Op>, bool)>,
+    /// Number of the last operation but reads.
+    order: u64,
 }
 
 /// A simulated disk.
@@ -228,6 +233,7 @@ impl SimDisk {
             operations_left: None,
             read_delay: Duration::ZERO,
             recording: None,
+                order: 0,
         };
         SimDisk { size, base: None, power, sectors: (512, 512), state: Mutex::new(state) }
     }
@@ -422,7 +428,11 @@ impl SimDisk {
         let supply = match kind {
             OpKind::Read if self.power.is_off() => Supply::Off,
             OpKind::Read => Supply::On,
-            _ => self.power.count(),
+            _ => {
+                let (supply, order) = self.power.count();
+                state.order = order;
+                supply
+            }
         };
         if supply == Supply::Off { Err(DeviceError::PowerOff) } else { Ok(supply) }
     }
@@ -430,7 +440,8 @@ impl SimDisk {
     fn note(state: &mut State, kind: OpKind, at: DeviceOffset, len: u64, data: Option<&[u8]>, ok: bool) {
         if let Some((ops, with_data)) = &mut state.recording {
             let data = data.filter(|_| *with_data).map(<[u8]>::to_vec);
-            ops.push(Op { kind, at, len, data, ok });
+            let order = if kind == OpKind::Read { 0 } else { state.order };
+            ops.push(Op { order, kind, at, len, data, ok });
         }
     }
 
