@@ -31,6 +31,7 @@ mod error;
 pub mod inspect;
 mod open;
 mod target;
+mod team;
 pub mod verify;
 
 pub use dataset::{Dataset, DatasetFiles, DatasetKind};

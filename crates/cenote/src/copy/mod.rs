@@ -16,6 +16,7 @@ pub mod host;
 pub mod meta;
 pub mod source;
 pub mod tar;
+pub mod untar;
 pub mod walk;
 
 use std::io;

@@ -1,0 +1,212 @@
+//! Archives of GNU tar and of our own writer, and hostile ones.
+
+use std::io::Write;
+use std::process::Command;
+
+use super::pax::{parse_acl, parse_time};
+use super::*;
+use crate::copy::meta::Stamp;
+
+fn read_all(archive: &[u8]) -> Result<Vec<(Member, Vec<u8>)>, TarError> {
+    let mut reader = TarReader::new(archive);
+    let mut all = Vec::new();
+    while let Some(member) = reader.next()? {
+        let mut data = Vec::new();
+        let mut buf = [0; 700];
+        loop {
+            match reader.read_data(&mut buf)? {
+                0 => break,
+                n => data.extend_from_slice(&buf[..n]),
+            }
+        }
+        all.push((member, data));
+    }
+    Ok(all)
+}
+
+/// A folder with one of everything.
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    std::fs::create_dir(path("d")).unwrap();
+    std::fs::write(path("d/plain"), vec![7; 1000]).unwrap();
+    std::fs::hard_link(path("d/plain"), path("d/same")).unwrap();
+    std::os::unix::fs::symlink("t".repeat(150), path("link")).unwrap();
+    std::fs::write(path(&"n".repeat(200)), b"long").unwrap();
+    let mut holes = std::fs::File::create(path("holes")).unwrap();
+    use std::os::unix::fs::FileExt;
+    for i in 1..40 {
+        holes.write_all_at(&[i as u8; 100], i * 65536).unwrap();
+    }
+    holes.set_len(41 * 65536).unwrap();
+    dir
+}
+
+#[test]
+fn archives_of_gnu_tar_in_all_formats() {
+    let dir = folder();
+    for format in [
+        &["--format=gnu"][..],
+        &["--format=pax"],
+        &["--format=pax", "--sparse-version=0.0"],
+        &["--format=pax", "--sparse-version=0.1"],
+        &["--format=gnu", "--no-recursion"],
+    ] {
+        let mut tar = Command::new("tar");
+        tar.args(format).args(["-S", "-c", "-f", "-", "-C"]).arg(dir.path()).arg(".");
+        let out = tar.output().unwrap();
+        assert!(out.status.success());
+        let all = read_all(&out.stdout).unwrap();
+        if format.contains(&"--no-recursion") {
+            assert_eq!(all.len(), 1);
+            continue;
+        }
+        let get = |name: &str| all.iter().find(|(member, _)| member.name == name.as_bytes()).unwrap();
+        assert_eq!(all.len(), 7, "{format:?}");
+        assert_eq!(get("./d/").0.meta.kind, Kind::Directory);
+        let (names, linked): (Vec<_>, Vec<_>) = all
+            .iter()
+            .filter(|(m, _)| m.name.starts_with(b"./d/") && m.name.len() > 4)
+            .partition(|(m, _)| m.entry == Entry::File);
+        assert_eq!(names[0].1, vec![7; 1000]);
+        assert_eq!(linked[0].0.entry, Entry::HardLink(names[0].0.name.clone()));
+        assert_eq!(get("./link").0.entry, Entry::Symlink(vec![b't'; 150]));
+        assert_eq!(get(&format!("./{}", "n".repeat(200))).1, b"long");
+        let (holes, data) = get("./holes");
+        assert_eq!(holes.meta.size, 41 * 65536);
+        // The file system's own blocks decide how much of a range is data.
+        assert!(holes.segments.len() == 39, "{format:?}: {:?}", holes.segments);
+        let mut at = 0;
+        for (i, segment) in (1u8..).zip(&holes.segments) {
+            let bytes = &data[at..at + segment.len as usize];
+            let from = (u64::from(i) * 65536 - segment.offset) as usize;
+            assert!(bytes[from..from + 100].iter().all(|byte| *byte == i));
+            at += segment.len as usize;
+        }
+    }
+}
+
+#[test]
+fn old_archives() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a"), b"abc").unwrap();
+    for format in ["v7", "ustar", "oldgnu"] {
+        let mut tar = Command::new("tar");
+        tar.args([&format!("--format={format}"), "-c", "-f", "-", "-C"]).arg(dir.path()).arg("a");
+        let all = read_all(&tar.output().unwrap().stdout).unwrap();
+        assert_eq!((all[0].0.name.as_slice(), all[0].1.as_slice()), (&b"a"[..], &b"abc"[..]));
+    }
+}
+
+#[test]
+fn what_our_writer_wrote() {
+    use crate::copy::meta::segments;
+    use crate::copy::meta::tests::Bytes;
+    use crate::copy::tar::{Body, TarWriter};
+    let meta = Meta {
+        kind: Kind::Regular,
+        perm: 0o4751,
+        uid: 12,
+        gid: 4_000_000_000,
+        size: 0,
+        atime: Stamp { secs: -2, nanos: 800_000_000 },
+        mtime: Stamp { secs: 1_700_000_000, nanos: 123_456_789 },
+        ctime: Stamp { secs: 7, nanos: 0 },
+        rdev: (5, 1),
+        xattrs: vec![(b"user.a=b".to_vec(), vec![0, 10, 255])],
+        aces: Vec::new(),
+    };
+    let mut data = vec![0; 100_000];
+    data[5000] = 1;
+    let content = Bytes::new(data);
+    let map = segments(&content).unwrap();
+    let mut tar = TarWriter::new(Vec::new(), true);
+    tar.member(b"f", &meta, &Body::Data { content: &content, segments: &map }).unwrap();
+    let device = Meta { kind: Kind::CharDevice, ..meta.clone() };
+    tar.member(b"c", &device, &Body::None).unwrap();
+    let all = read_all(&tar.finish().unwrap()).unwrap();
+    assert_eq!(all[0].0.meta, Meta { size: 100_000, ..meta.clone() });
+    assert_eq!(all[0].0.segments, map);
+    assert_eq!((all[0].1.len(), all[0].1[5000 - map[0].offset as usize]), (512, 1));
+    assert_eq!(all[1].0.meta, device);
+}
+
+#[test]
+fn what_is_no_archive() {
+    assert!(matches!(read_all(b""), Err(TarError::NotAnArchive)));
+    assert!(matches!(read_all(b"hello"), Err(TarError::NotAnArchive)));
+    assert!(matches!(read_all(&[b'x'; 2000]), Err(TarError::NotAnArchive)));
+    let gz = [&[0x1F, 0x8B][..], &[0; 600]].concat();
+    assert!(matches!(read_all(&gz), Err(TarError::Compressed("gzip"))));
+    assert!(read_all(&[0; 1024]).unwrap().is_empty());
+}
+
+/// An archive with every kind of header, to be damaged.
+fn rich() -> Vec<u8> {
+    let dir = folder();
+    let tar = |args: &[&str]| {
+        Command::new("tar")
+            .args(args)
+            .args(["-S", "-c", "-f", "-", "-C"])
+            .arg(dir.path())
+            .arg(".")
+            .output()
+            .unwrap()
+            .stdout
+    };
+    [tar(&["--format=gnu"]), tar(&["--format=pax"])].concat()
+}
+
+#[test]
+fn truncated_anywhere_it_ends_with_an_error_or_early() {
+    let archive = rich();
+    for cut in (0..archive.len()).step_by(97) {
+        let _ = read_all(&archive[..cut]);
+    }
+    assert!(matches!(read_all(&archive[..1700]), Err(TarError::Truncated { .. })));
+}
+
+#[test]
+fn damaged_headers_are_errors() {
+    let archive = rich();
+    let mut random = vdev::env::Random::from_seed(5);
+    for _ in 0..400 {
+        let mut bad = archive.clone();
+        for _ in 0..4 {
+            let block = random.below(bad.len() as u64 / 512) as usize * 512;
+            let at = block + random.below(512) as usize;
+            bad[at] = random.next() as u8;
+            // With the checksum made right again, so that the fields are looked at.
+            bad[block + 148..block + 156].fill(b' ');
+            let sum: u32 = bad[block..block + 512].iter().map(|byte| u32::from(*byte)).sum();
+            let mut text = Vec::new();
+            write!(text, "{sum:06o}\0 ").unwrap();
+            bad[block + 148..block + 156].copy_from_slice(&text);
+        }
+        let _ = read_all(&bad);
+    }
+}
+
+#[test]
+fn times_and_lists() {
+    let time = |secs, nanos| Some(Stamp { secs, nanos });
+    assert_eq!(parse_time("1.5"), time(1, 500_000_000));
+    assert_eq!(parse_time("-1.2"), time(-2, 800_000_000));
+    assert_eq!(parse_time("-0.000000001"), time(-1, 999_999_999));
+    assert_eq!(parse_time("7.1234567891"), time(7, 123_456_789));
+    assert_eq!(parse_time("--7"), None);
+    assert_eq!(parse_time("1e5"), None);
+    let acl = parse_acl("user::rwx,group::r-x,user:joe:rw-:1000,mask::rwx,group:7:--x,other::---").unwrap();
+    assert_eq!(acl[1].who, format::acl::PosixWho::User(1000));
+    assert_eq!(acl[3].who, format::acl::PosixWho::Group(7));
+    assert_eq!(parse_acl("user:joe:rwx"), None);
+    assert_eq!(parse_acl("nonsense"), None);
+}
+
+#[test]
+fn names_stay_below() {
+    assert_eq!(clean_name(b"./a//b/./c/"), Some(vec![&b"a"[..], b"b", b"c"]));
+    assert_eq!(clean_name(b"/etc/passwd"), Some(vec![&b"etc"[..], b"passwd"]));
+    assert_eq!(clean_name(b"a/../../b"), None);
+    assert_eq!(clean_name(b"./"), Some(vec![]));
+}
