@@ -3,7 +3,6 @@
 
 use crate::ZplError;
 use dmu::live::{LiveSet, Tx, TxError};
-use dmu::log::Pending;
 use format::zil::Body;
 use format::{BlockPtr, ObjectId};
 use std::error::Error;
@@ -113,28 +112,4 @@ pub trait CloneTable: Send + Sync {
     /// # Errors
     /// If one of them cannot be cloned; then none was counted.
     fn add(&self, blocks: &[BlockPtr], tx: &Tx) -> Result<(), ZplError>;
-}
-
-impl IntentLog for dmu::log::IntentLog {
-    fn log(&self, tx: &Tx, record: Body) {
-        self.push(tx, Pending::Body(record));
-    }
-
-    fn log_write(&self, tx: &Tx, object: ObjectId, offset: u64, data: &[u8]) {
-        // The bytes are in memory as long as they are not on disk: no copy is made here.
-        let length = data.len() as u64;
-        self.push(tx, Pending::Write { object, offset, length, data: None });
-    }
-
-    fn log_by_txg(&self, tx: &Tx, object: ObjectId) {
-        self.push(tx, Pending::Txg { object });
-    }
-
-    fn order(&self, object: ObjectId) {
-        dmu::log::IntentLog::order(self, object);
-    }
-
-    fn forget(&self, object: ObjectId) {
-        dmu::log::IntentLog::forget(self, object);
-    }
 }

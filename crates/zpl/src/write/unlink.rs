@@ -166,7 +166,7 @@ impl Fs {
         if is_freed_now {
             self.set.free(inode.id, tx)?;
             self.inodes.remove(inode.id);
-        self.intent_log().forget(inode.id);
+            self.intent_log().forget(inode.id);
             return Ok(None);
         }
         self.unlinked.zap(tx)?.insert_int(inode.id.0)?;

@@ -1,0 +1,499 @@
+//! Operations one by one.
+
+use crate::world::World;
+use cenote_zpl::write::{
+    AccessTimes, Allocate, FsOptions, NewAttrs, NewFile, NewFilesystem, QuotaOf, RenameHow, WriteHow,
+    XattrHow, XattrStorage, encode_posix,
+};
+use cenote_zpl::{CaseSensitivity, FileKind, SpaceKind, ZplError};
+use dmu::live::Limits;
+use format::ObjectId;
+use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho};
+use format::znode::{FLAG_IMMUTABLE, FLAG_PROJINHERIT};
+
+fn world() -> World {
+    World::new(FsOptions::default())
+}
+
+fn file(world: &World, dir: ObjectId, name: &str) -> ObjectId {
+    world.fs.create(dir, name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644)).expect("made").id
+}
+
+fn dir(world: &World, parent: ObjectId, name: &str) -> ObjectId {
+    world.fs.create(parent, name.as_bytes(), &NewFile::of(FileKind::Directory, 0o755)).expect("made").id
+}
+
+fn write(world: &World, id: ObjectId, offset: u64, data: &[u8]) {
+    world.fs.write(id, offset, data, &WriteHow::default()).expect("written");
+}
+
+#[test]
+fn a_new_file_system_is_empty_and_reads() {
+    let world = world();
+    world.sync();
+    let read = world.reopened();
+    let root = read.node(read.root()).expect("the root");
+    let attrs = root.attrs();
+    assert_eq!((attrs.mode, attrs.links, attrs.size), (0o04_0755, 2, 2));
+    assert_eq!((attrs.parent, attrs.flags), (read.root(), 0x8408_0000_0144));
+    assert_eq!(root.object().bonus().len(), 176);
+    assert_eq!(root.acl().expect("a list").aces.len(), 3);
+    assert_eq!(root.entries().expect("readable").count(), 0);
+}
+
+#[test]
+fn files_of_all_kinds_read_again() {
+    let world = world();
+    let fs = &world.fs;
+    let root = fs.root();
+    for (name, kind) in [
+        ("fifo", FileKind::Fifo),
+        ("char", FileKind::CharDevice),
+        ("block", FileKind::BlockDevice),
+        ("socket", FileKind::Socket),
+        ("dir", FileKind::Directory),
+        ("file", FileKind::Regular),
+        ("link", FileKind::Symlink),
+    ] {
+        let new =
+            NewFile { uid: 10, gid: 20, rdev: (5, 1), target: b"to/somewhere", ..NewFile::of(kind, 0o4751) };
+        fs.create(root, name.as_bytes(), &new).expect("made");
+        assert!(matches!(fs.create(root, name.as_bytes(), &new), Err(ZplError::Exists { .. })));
+    }
+    world.sync();
+    let read = world.reopened();
+    let get = |name: &str| read.resolve(name.as_bytes()).expect("readable").expect("there");
+    assert_eq!(get("char").attrs().rdev, (5, 1));
+    assert_eq!(get("link").readlink().expect("a link"), b"to/somewhere");
+    assert_eq!(get("link").attrs().size, 12);
+    assert_eq!(get("file").attrs().mode, 0o10_4751);
+    assert_eq!(get("file").attrs().flags, 0x8408_0000_0104);
+    assert_eq!((get("dir").attrs().uid, get("dir").attrs().gid), (10, 20));
+    let root = read.node(read.root()).expect("the root");
+    assert_eq!((root.attrs().size, root.attrs().links), (9, 3));
+    assert_eq!(
+        read.space(SpaceKind::User).expect("counted").iter().find(|row| row.id == 10).map(|row| row.objects),
+        Some(Some(7))
+    );
+}
+
+#[test]
+fn a_small_file_has_one_block_and_a_large_one_blocks_of_the_record_size() {
+    let world = world();
+    let fs = &world.fs;
+    let id = file(&world, fs.root(), "f");
+    write(&world, id, 0, &[1; 700]);
+    assert_eq!(fs.node(id).expect("there").block_size(), 1024);
+    write(&world, id, 700, &[2; 10_000]);
+    assert_eq!(fs.node(id).expect("there").block_size(), 10_752);
+    write(&world, id, 200_000, &[3; 10]);
+    assert_eq!(fs.node(id).expect("there").block_size(), 131_072);
+    let sparse = file(&world, fs.root(), "sparse");
+    fs.truncate(sparse, 1 << 40, false).expect("extended");
+    write(&world, sparse, 1 << 39, b"middle");
+    world.sync();
+    let read = world.reopened();
+    let node = read.node(id).expect("there");
+    let mut bytes = vec![0; 300_000];
+    assert_eq!(node.read_at(0, &mut bytes).expect("read"), 200_010);
+    let mut expected = vec![0; 300_000];
+    expected[..700].fill(1);
+    expected[700..10_700].fill(2);
+    expected[200_000..200_010].fill(3);
+    assert!(bytes == expected);
+    let node = read.node(sparse).expect("there");
+    assert_eq!(node.next_data(0).expect("search"), Some(1 << 39));
+    assert_eq!(node.attrs().size, 1 << 40);
+}
+
+#[test]
+fn cut_and_grown_again_is_zeros() {
+    let world = world();
+    let fs = &world.fs;
+    let id = file(&world, fs.root(), "f");
+    write(&world, id, 0, &[9; 300_000]);
+    world.sync();
+    fs.truncate(id, 1000, false).expect("cut");
+    fs.truncate(id, 300_000, false).expect("grown");
+    let mut bytes = vec![1; 300_000];
+    assert_eq!(fs.read(id, 0, &mut bytes).expect("read"), 300_000);
+    assert!(bytes[..1000].iter().all(|b| *b == 9) && bytes[1000..].iter().all(|b| *b == 0));
+    write(&world, id, 0, &[8; 300_000]);
+    fs.fallocate(id, 100, 200_000, Allocate::Punch).expect("punched");
+    fs.fallocate(id, 299_000, 2000, Allocate::Zero { keep_size: false }).expect("zeroed");
+    fs.fallocate(id, 0, 400_000, Allocate::Reserve { keep_size: true }).expect("reserved");
+    world.sync();
+    let node = world.reopened().node(id).expect("there");
+    let mut bytes = vec![1; 301_000];
+    assert_eq!(node.read_at(0, &mut bytes).expect("read"), 301_000);
+    for (i, byte) in bytes.iter().enumerate() {
+        let is_data = i < 100 || (200_100..299_000).contains(&i);
+        assert_eq!(*byte, if is_data { 8 } else { 0 }, "{i}");
+    }
+}
+
+#[test]
+fn an_open_file_outlives_its_name() {
+    let world = world();
+    let fs = &world.fs;
+    let id = file(&world, fs.root(), "f");
+    write(&world, id, 0, b"still here");
+    let hold = fs.hold(id).expect("held");
+    fs.unlink(fs.root(), b"f").expect("removed");
+    world.sync();
+    assert_eq!(world.reopened().unlinked().expect("set"), [id]);
+    let mut bytes = [0; 10];
+    fs.read(id, 0, &mut bytes).expect("read");
+    assert_eq!(&bytes, b"still here");
+    assert!(matches!(fs.link(id, fs.root(), b"again"), Err(ZplError::Stale { .. })));
+    drop(hold);
+    assert!(matches!(fs.attrs(id), Err(ZplError::Stale { .. })));
+    world.sync();
+    let read = world.reopened();
+    assert!(read.unlinked().expect("set").is_empty());
+    assert!(read.node(id).is_err());
+}
+
+#[test]
+fn what_was_unlinked_before_a_crash_is_freed_after_it() {
+    let mut world = world();
+    let fs = std::sync::Arc::clone(&world.fs);
+    let id = file(&world, fs.root(), "f");
+    write(&world, id, 0, &[1; 1000]);
+    fs.set_xattr(id, b"user.big", &[1; 50_000], XattrHow::Either).expect("set");
+    let hold = fs.hold(id).expect("held");
+    fs.unlink(fs.root(), b"f").expect("removed");
+    world.sync();
+    let again = world.remounted(FsOptions::default());
+    std::mem::forget(hold);
+    assert!(again.drain(100).expect("drained"));
+    assert!(again.attrs(id).is_err());
+    assert!(again.reader().unlinked().expect("set").is_empty());
+}
+
+#[test]
+fn a_file_without_a_name_gets_one_or_goes() {
+    let world = world();
+    let fs = &world.fs;
+    let new = NewFile::of(FileKind::Regular, 0o600);
+    let (named, lost) =
+        (fs.tmpfile(fs.root(), &new).expect("made"), fs.tmpfile(fs.root(), &new).expect("made"));
+    let ids = (named.id(), lost.id());
+    write(&world, named.id(), 0, b"x");
+    fs.link(named.id(), fs.root(), b"name").expect("linked");
+    drop((named, lost));
+    world.sync();
+    let read = world.reopened();
+    assert_eq!(read.node(ids.0).expect("there").attrs().links, 1);
+    assert!(read.node(ids.1).is_err() && read.unlinked().expect("set").is_empty());
+}
+
+#[test]
+fn renames_of_all_kinds() {
+    let world = world();
+    let fs = &world.fs;
+    let root = fs.root();
+    let (a, b) = (dir(&world, root, "a"), dir(&world, root, "b"));
+    let f = file(&world, a, "f");
+    let g = file(&world, b, "g");
+    let sub = dir(&world, a, "sub");
+    assert!(matches!(fs.rename(root, b"a", sub, b"x", RenameHow::Replace), Err(ZplError::IntoItself { .. })));
+    assert!(matches!(fs.rename(a, b"f", b, b"g", RenameHow::NoReplace), Err(ZplError::Exists { .. })));
+    fs.rename(a, b"f", b, b"g", RenameHow::Exchange).expect("exchanged");
+    assert_eq!((fs.lookup(a, b"f").expect("read"), fs.lookup(b, b"g").expect("read")), (Some(g), Some(f)));
+    assert_eq!(fs.attrs(f).expect("there").parent, b);
+    fs.rename(a, b"f", b, b"g", RenameHow::Replace).expect("replaced");
+    assert!(fs.attrs(f).is_err());
+    fs.rename(a, b"sub", b, b"moved", RenameHow::Replace).expect("moved");
+    assert_eq!((fs.attrs(a).expect("there").links, fs.attrs(b).expect("there").links), (2, 3));
+    assert_eq!((fs.attrs(a).expect("there").size, fs.attrs(b).expect("there").size), (2, 4));
+    fs.rename(b, b"g", a, b"w", RenameHow::Whiteout { uid: 0, gid: 0 }).expect("moved");
+    let whiteout = fs.lookup(b, b"g").expect("read").expect("a whiteout");
+    assert_eq!(
+        (fs.attrs(whiteout).expect("there").mode, fs.attrs(whiteout).expect("there").rdev),
+        (0o02_0000, (0, 0))
+    );
+    assert!(matches!(fs.rmdir(root, b"b"), Err(ZplError::NotEmpty { .. })));
+    let (c, d) = (dir(&world, root, "c"), file(&world, root, "d"));
+    assert!(matches!(fs.rename(root, b"d", root, b"c", RenameHow::Replace), Err(ZplError::WrongKind { .. })));
+    assert!(matches!(fs.rename(root, b"c", root, b"d", RenameHow::Replace), Err(ZplError::WrongKind { .. })));
+    fs.rename(root, b"b", root, b"c", RenameHow::Replace).expect("replaced");
+    assert!(fs.attrs(c).is_err() && fs.attrs(d).is_ok());
+    assert_eq!(fs.attrs(root).expect("there").links, 4);
+    // Two names of one file: nothing happens.
+    fs.link(d, root, b"e").expect("linked");
+    fs.rename(root, b"d", root, b"e", RenameHow::Replace).expect("nothing");
+    assert!(fs.lookup(root, b"d").expect("read").is_some());
+    world.sync();
+    assert_eq!(world.reopened().path_of(sub).expect("read"), Some(b"/c/moved".to_vec()));
+}
+
+#[test]
+fn case_and_normalization_are_the_file_systems() {
+    let new = NewFilesystem { case: CaseSensitivity::Insensitive, normalization: 0x10, ..Default::default() };
+    let world = World::with(FsOptions::default(), &new, Limits::default());
+    let fs = &world.fs;
+    let root = fs.root();
+    let id = file(&world, root, "Straße-É");
+    assert_eq!(fs.lookup(root, "STRAßE-e\u{301}".as_bytes()).expect("read"), Some(id));
+    let other = NewFile::of(FileKind::Regular, 0o644);
+    assert!(matches!(fs.create(root, "straße-é".as_bytes(), &other), Err(ZplError::Exists { .. })));
+    assert!(matches!(fs.create(root, b"\xFF", &other), Err(ZplError::InvalidName)));
+    fs.rename(root, "straße-é".as_bytes(), root, "STRAßE-É".as_bytes(), RenameHow::Replace).expect("respelt");
+    let names: Vec<_> = fs.read_dir(root, 0, 10).expect("read").into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, ["STRAßE-É".as_bytes()]);
+    assert_eq!(fs.attrs(root).expect("there").size, 3);
+    fs.unlink(root, "strasse".as_bytes()).expect_err("no such name");
+    fs.unlink(root, "straße-é".as_bytes()).expect("removed");
+}
+
+#[test]
+fn extended_attributes_in_both_forms() {
+    let world = world();
+    let fs = &world.fs;
+    let id = file(&world, fs.root(), "f");
+    let set = |name: &[u8], value: &[u8]| fs.set_xattr(id, name, value, XattrHow::Either).expect("set");
+    set(b"user.a", b"1");
+    set(b"user.empty", b"");
+    assert!(matches!(fs.set_xattr(id, b"user.a", b"2", XattrHow::Create), Err(ZplError::XattrExists { .. })));
+    assert!(matches!(fs.set_xattr(id, b"user.z", b"2", XattrHow::Replace), Err(ZplError::NoXattr { .. })));
+    // Spilled, then too large for the list, then small again.
+    set(b"user.large", &[7; 3000]);
+    assert!(fs.node(id).expect("there").object().spill().expect("read").is_some());
+    set(b"user.huge", &[8; 60_000]);
+    assert!(fs.attrs(id).expect("there").xattr_dir.is_some());
+    world.sync();
+    let read = world.reopened();
+    let node = read.node(id).expect("there");
+    assert_eq!(node.xattr(b"user.huge").expect("read"), Some(vec![8; 60_000]));
+    assert_eq!(node.xattr(b"user.large").expect("read"), Some(vec![7; 3000]));
+    assert_eq!(node.xattr(b"user.empty").expect("read"), Some(Vec::new()));
+    let hidden = node.xattr_directory().expect("read").expect("there");
+    assert_eq!(
+        (hidden.attrs().mode, hidden.attrs().flags & 0x145, hidden.attrs().size),
+        (0o04_1777, 0x145, 3)
+    );
+    set(b"user.huge", b"small");
+    set(b"user.large", b"small");
+    for name in [&b"user.a"[..], b"user.empty"] {
+        fs.remove_xattr(id, name).expect("removed");
+    }
+    world.sync();
+    let read = world.reopened();
+    let node = read.node(id).expect("there");
+    assert!(node.object().spill().expect("read").is_none());
+    let mut names = node.xattrs().expect("read");
+    names.sort();
+    assert_eq!(names, [&b"user.huge"[..], b"user.large"]);
+    assert_eq!(node.xattr_directory().expect("read").expect("there").entry_count().expect("read"), 0);
+    // Stored as files, and freed with their owner.
+    fs.set_options(FsOptions { xattrs: XattrStorage::Directory, ..FsOptions::default() });
+    set(b"user.huge", b"in a file");
+    assert!(!fs.node(id).expect("there").packed_xattrs().expect("read").0.has("user.huge"));
+    let hidden = fs.attrs(id).expect("there").xattr_dir.expect("there");
+    fs.unlink(fs.root(), b"f").expect("removed");
+    while !fs.drain(10).expect("drained") {}
+    world.sync();
+    assert!(world.reopened().node(hidden).is_err());
+    assert!(world.reopened().unlinked().expect("set").is_empty());
+}
+
+#[test]
+fn posix_lists_and_modes_say_the_same() {
+    let world = World::new(FsOptions { posix_acls: true, ..FsOptions::default() });
+    let fs = &world.fs;
+    let entry = |who, perm| PosixEntry { who, perm };
+    let list = |mask| {
+        encode_posix(&[
+            entry(PosixWho::UserObj, 7),
+            entry(PosixWho::User(1001), 7),
+            entry(PosixWho::GroupObj, 5),
+            entry(PosixWho::Mask, mask),
+            entry(PosixWho::Other, 0),
+        ])
+    };
+    let d = dir(&world, fs.root(), "d");
+    let access = POSIX_ACCESS.as_bytes();
+    fs.set_xattr(d, access, &list(5), XattrHow::Either).expect("set");
+    assert_eq!(fs.attrs(d).expect("there").mode, 0o04_0750);
+    fs.set_attrs(d, &NewAttrs { mode: Some(0o711), ..Default::default() }).expect("changed");
+    let now =
+        format::acl::decode_posix(&fs.node(d).expect("there").xattr(access).expect("read").expect("there"));
+    assert_eq!(now.expect("a list")[3], entry(PosixWho::Mask, 1));
+    fs.set_xattr(d, POSIX_DEFAULT.as_bytes(), &list(6), XattrHow::Either).expect("set");
+    let new = NewFile { umask: 0o077, ..NewFile::of(FileKind::Regular, 0o666) };
+    let f = fs.create(d, b"f", &new).expect("made");
+    assert_eq!(f.attrs.mode, 0o10_0660);
+    assert!(fs.node(f.id).expect("there").xattr(access).expect("read").is_some());
+    let sub = dir(&world, d, "sub");
+    assert!(fs.node(sub).expect("there").xattr(POSIX_DEFAULT.as_bytes()).expect("read").is_some());
+    let minimal =
+        encode_posix(&[entry(PosixWho::UserObj, 6), entry(PosixWho::GroupObj, 4), entry(PosixWho::Other, 4)]);
+    fs.set_xattr(f.id, access, &minimal, XattrHow::Either).expect("set");
+    assert_eq!(fs.attrs(f.id).expect("there").mode, 0o10_0644);
+    assert!(fs.node(f.id).expect("there").xattr(access).expect("read").is_none());
+    world.sync();
+    assert_eq!(world.reopened().node(f.id).expect("there").acl().expect("a list").aces[0].mask, 0x1E_019F);
+}
+
+#[test]
+fn modes_owners_times_flags_and_projects() {
+    let world = world();
+    let fs = &world.fs;
+    let f = file(&world, fs.root(), "f");
+    let set = |new: NewAttrs| fs.set_attrs(f, &new);
+    set(NewAttrs { mode: Some(0o6755), ..Default::default() }).expect("changed");
+    let attrs = set(NewAttrs { uid: Some(7), gid: Some(8), project: Some(9), ..Default::default() })
+        .expect("changed");
+    assert_eq!((attrs.mode, attrs.uid, attrs.gid, attrs.projid), (0o10_0755, 7, 8, 9));
+    set(NewAttrs { mode: Some(0o4755), ..Default::default() }).expect("changed");
+    fs.write(f, 0, b"x", &WriteHow { clear_set_ids: true, ..Default::default() }).expect("written");
+    assert_eq!(fs.attrs(f).expect("there").mode, 0o10_0755);
+    set(NewAttrs { linux_flags: Some(0x10), ..Default::default() }).expect("immutable");
+    assert!(fs.attrs(f).expect("there").flags & FLAG_IMMUTABLE != 0);
+    assert!(matches!(fs.write(f, 0, b"y", &WriteHow::default()), Err(ZplError::NotPermitted { .. })));
+    assert!(matches!(fs.unlink(fs.root(), b"f"), Err(ZplError::NotPermitted { .. })));
+    assert!(matches!(
+        set(NewAttrs { mode: Some(0), ..Default::default() }),
+        Err(ZplError::NotPermitted { .. })
+    ));
+    assert!(set(NewAttrs { linux_flags: Some(0x8000), ..Default::default() }).is_err());
+    set(NewAttrs { linux_flags: Some(0x20), ..Default::default() }).expect("append only");
+    assert!(fs.write(f, 0, b"y", &WriteHow::default()).is_err());
+    assert_eq!(fs.write(f, 0, b"y", &WriteHow { append: true, ..Default::default() }).expect("appended"), 1);
+    set(NewAttrs { linux_flags: Some(0), ..Default::default() }).expect("free again");
+    // A project that is passed on.
+    let d = dir(&world, fs.root(), "d");
+    let flags = NewAttrs { project: Some(77), linux_flags: Some(0x2000_0000), ..Default::default() };
+    fs.set_attrs(d, &flags).expect("changed");
+    let sub = dir(&world, d, "sub");
+    let attrs = fs.attrs(sub).expect("there");
+    assert_eq!((attrs.projid, attrs.flags & FLAG_PROJINHERIT), (77, FLAG_PROJINHERIT));
+    assert!(matches!(
+        fs.rename(fs.root(), b"f", d, b"f", RenameHow::Replace),
+        Err(ZplError::OtherProject { .. })
+    ));
+    assert!(matches!(fs.link(f, d, b"f"), Err(ZplError::OtherProject { .. })));
+    // Set-gid directories.
+    fs.set_attrs(d, &NewAttrs { mode: Some(0o2755), gid: Some(55), ..Default::default() }).expect("changed");
+    let sub = fs.create(d, b"sub2", &NewFile::of(FileKind::Directory, 0o700)).expect("made");
+    assert_eq!((sub.attrs.mode, sub.attrs.gid), (0o04_2700, 55));
+    world.sync();
+    let read = world.reopened();
+    assert_eq!(read.node(f).expect("there").attrs().projid, 9);
+    let projects = read.space(SpaceKind::Project).expect("counted");
+    assert_eq!(projects.iter().find(|row| row.id == 77).and_then(|row| row.objects), Some(3));
+}
+
+#[test]
+fn access_times_follow_the_property() {
+    let world = world();
+    let fs = &world.fs;
+    let f = file(&world, fs.root(), "f");
+    let time = || fs.attrs(f).expect("there").atime.secs;
+    let start = time();
+    let pass = |secs| world.clock.advance(std::time::Duration::from_secs(secs));
+    pass(10);
+    fs.accessed(f).expect("noted");
+    assert_eq!(time(), start + 10);
+    pass(10);
+    fs.accessed(f).expect("noted");
+    assert_eq!(time(), start + 10);
+    pass(90_000);
+    fs.accessed(f).expect("noted");
+    assert_eq!(time(), start + 90_020);
+    fs.set_options(FsOptions { access_times: AccessTimes::Never, ..FsOptions::default() });
+    pass(90_000);
+    fs.accessed(f).expect("noted");
+    assert_eq!(time(), start + 90_020);
+}
+
+#[test]
+fn quotas_stop_their_owners_only() {
+    let mut world = world();
+    let fs = std::sync::Arc::clone(&world.fs);
+    fs.set_quota(SpaceKind::User, QuotaOf::Objects, 10, 3).expect("set");
+    fs.set_quota(SpaceKind::Group, QuotaOf::Space, 20, 100_000).expect("set");
+    let new = NewFile { uid: 10, ..NewFile::of(FileKind::Regular, 0o644) };
+    let make = |name: &str, new: &NewFile<'_>| fs.create(fs.root(), name.as_bytes(), new);
+    for i in 0..3 {
+        make(&format!("a{i}"), &new).expect("made");
+    }
+    world.sync();
+    assert!(matches!(make("a3", &new), Err(ZplError::OverQuota { kind: "user", id: 10 })));
+    let grouped = NewFile { gid: 20, ..NewFile::of(FileKind::Regular, 0o644) };
+    let f = make("b", &grouped).expect("another user").id;
+    let mut noise = vec![0; 200_000];
+    vdev::env::Random::from_seed(3).fill(&mut noise);
+    write(&world, f, 0, &noise);
+    world.sync();
+    assert!(matches!(
+        fs.write(f, 0, b"x", &WriteHow::default()),
+        Err(ZplError::OverQuota { kind: "group", .. })
+    ));
+    fs.set_quota(SpaceKind::Group, QuotaOf::Space, 20, 0).expect("removed");
+    write(&world, f, 0, b"x");
+    fs.set_default_quota(SpaceKind::User, QuotaOf::Objects, 1).expect("set");
+    world.sync();
+    let again = world.remounted(FsOptions::default());
+    assert!(matches!(again.create(again.root(), b"c", &new), Err(ZplError::OverQuota { .. })));
+}
+
+#[test]
+fn long_names_only_where_they_are_allowed() {
+    let world = world();
+    let fs = &world.fs;
+    let new = NewFile::of(FileKind::Regular, 0o644);
+    let long = [b'n'; 256];
+    assert!(matches!(fs.create(fs.root(), &long, &new), Err(ZplError::NameTooLong { .. })));
+    fs.set_options(FsOptions { long_names: true, ..FsOptions::default() });
+    fs.create(fs.root(), &long, &new).expect("made");
+    assert!(matches!(fs.create(fs.root(), b".zfs", &new), Err(ZplError::Exists { .. })));
+    assert!(matches!(fs.create(fs.root(), b"a/b", &new), Err(ZplError::InvalidName)));
+    assert!(matches!(fs.create(fs.root(), b"..", &new), Err(ZplError::Exists { .. })));
+}
+
+#[test]
+fn a_large_file_is_freed_in_steps() {
+    let world = World::new(FsOptions { record_size: 512, ..FsOptions::default() });
+    let fs = &world.fs;
+    let f = file(&world, fs.root(), "f");
+    let data = vec![5; 1 << 20];
+    for i in 0..40 {
+        write(&world, f, i << 20, &data);
+    }
+    world.sync();
+    fs.unlink(fs.root(), b"f").expect("removed");
+    while !fs.drain(1).expect("drained") {}
+    assert!(fs.attrs(f).is_err());
+    world.sync();
+    assert!(world.reopened().node(f).is_err());
+}
+
+#[test]
+fn a_directory_of_many_entries() {
+    let world = world();
+    let fs = &world.fs;
+    let d = dir(&world, fs.root(), "d");
+    for i in 0..3000 {
+        file(&world, d, &format!("name-of-a-file-{i}"));
+        if i % 1000 == 999 {
+            world.sync();
+        }
+    }
+    for i in (0..3000).step_by(3) {
+        fs.unlink(d, format!("name-of-a-file-{i}").as_bytes()).expect("removed");
+    }
+    world.sync();
+    let node = world.reopened().node(d).expect("there");
+    assert_eq!((node.entry_count().expect("read"), node.attrs().size), (2000, 2002));
+    let mut count = 0;
+    let mut cursor = 0;
+    loop {
+        let batch = fs.read_dir(d, cursor, 100).expect("read");
+        let Some(last) = batch.last() else { break };
+        cursor = last.cursor;
+        count += batch.len();
+    }
+    assert_eq!(count, 2000);
+}
