@@ -20,6 +20,8 @@ pub mod bpobj;
 mod bpobj_tests;
 mod bptree;
 pub mod brt;
+#[cfg(test)]
+mod brt_tests;
 pub mod counts;
 pub mod create;
 mod ctx;
@@ -28,6 +30,8 @@ pub mod deadlist;
 mod deadlist_tests;
 pub mod deleg;
 pub mod destroy;
+#[cfg(test)]
+mod destroy_tests;
 mod destroy_walk;
 pub mod features;
 pub mod free_lists;
