@@ -164,7 +164,8 @@ fn zdb_lists_what_was_written() {
     let Some(zdb) = testkit::need_tool("zdb") else { return };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("d0");
-    std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+    file.set_len(256 << 20).unwrap();
     let device = open_exclusive(&path, Access::Cached).unwrap();
     let leaf = LeafSpec::file(path.to_str().unwrap(), device);
     let top = TopSpec { layout: Layout::Single, class: Class::Normal, ashift: None, leaves: vec![leaf] };
