@@ -163,10 +163,10 @@ fn listed(zdb: &Path, dir: &Path, object: ObjectId) -> Vec<String> {
 fn zdb_lists_what_was_written() {
     let Some(zdb) = testkit::need_tool("zdb") else { return };
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("d0");
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
-    file.set_len(256 << 20).unwrap();
-    let device = open_exclusive(&path, Access::Cached).unwrap();
+    let file = tempfile::NamedTempFile::new_in(dir.path()).unwrap();
+    file.as_file().set_len(256 << 20).unwrap();
+    let path = file.path();
+    let device = open_exclusive(path, Access::Cached).unwrap();
     let leaf = LeafSpec::file(path.to_str().unwrap(), device);
     let top = TopSpec { layout: Layout::Single, class: Class::Normal, ashift: None, leaves: vec![leaf] };
     let pool = LivePool::create(CreateSpec::new("tank", vec![top]), Env::system()).unwrap();
