@@ -1,32 +1,92 @@
-//! The cache file of imported pools, as a hint where devices are
+//! The cache file of imported pools: which they are, and, as a hint, where their devices are
 //! (docs/on-disk/11-labels-config.md, section 8).
 
 use super::AdminError;
-use format::NvList;
 use format::config::VdevNode;
+use format::{NvList, PoolGuid, VdevGuid};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a cache file: room for thousands of pools.
 const SIZE_MAX: u64 = 64 << 20;
 
+/// A pool that a cache file lists.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImportedPool {
+    /// Its name.
+    pub name: String,
+    /// Its guid; 0 if the file does not say.
+    pub guid: PoolGuid,
+    /// Its devices.
+    root: VdevNode,
+}
+
+impl ImportedPool {
+    /// Where its devices were when it was last written.
+    pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.root.walk().filter_map(|node| node.path.as_ref()).map(PathBuf::from)
+    }
+}
+
+/// The pools that are imported: those that the cache file lists.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Imported {
+    /// The pools, in the order of the file.
+    pub pools: Vec<ImportedPool>,
+}
+
+impl Imported {
+    /// Reads the cache file of this machine or user; there are none if there is no such file.
+    ///
+    /// # Errors
+    /// [`AdminError::CacheFile`] if it is there and cannot be read or understood.
+    pub fn load() -> Result<Imported, AdminError> {
+        let path = super::cache_path();
+        if path.exists() { read(&path) } else { Ok(Imported::default()) }
+    }
+
+    /// The imported pool that a leaf belongs to.
+    pub fn pool_of(&self, leaf: VdevGuid) -> Option<&str> {
+        let has = |pool: &&ImportedPool| pool.root.leaves().any(|node| node.guid == leaf);
+        self.pools.iter().find(has).map(|pool| pool.name.as_str())
+    }
+
+    /// The imported pool of this name.
+    pub fn by_name(&self, name: &str) -> Option<&ImportedPool> {
+        self.pools.iter().find(|pool| pool.name == name)
+    }
+
+    /// The imported pool with this guid.
+    pub fn by_guid(&self, guid: PoolGuid) -> Option<&ImportedPool> {
+        self.pools.iter().find(|pool| pool.guid == guid)
+    }
+}
+
 /// The paths of all devices that the file names and that are there.
 pub(super) fn devices(file: &Path) -> Result<Vec<PathBuf>, AdminError> {
+    let paths =
+        read(file)?.pools.iter().flat_map(|pool| pool.paths().collect::<Vec<_>>()).collect::<Vec<_>>();
+    Ok(paths.into_iter().filter(|path| path.exists()).collect())
+}
+
+/// The pools of a cache file.
+fn read(file: &Path) -> Result<Imported, AdminError> {
     let failed = |why: String| AdminError::CacheFile { path: file.display().to_string(), why };
     let size = std::fs::metadata(file).map_err(|e| failed(e.to_string()))?.len();
     if size > SIZE_MAX {
         return Err(failed(format!("{size} bytes are too many for a cache file")));
     }
     let bytes = std::fs::read(file).map_err(|e| failed(e.to_string()))?;
-    let pools = NvList::decode(&bytes).map_err(|e| failed(format!("not a cache file: {e}")))?;
-    let mut paths = Vec::new();
-    for (name, _) in pools.iter() {
-        let tree = pools.list(name).and_then(|config| config.list("vdev_tree"));
+    let lists = NvList::decode(&bytes).map_err(|e| failed(format!("not a cache file: {e}")))?;
+    let mut pools = Vec::new();
+    for (name, _) in lists.iter() {
+        let config = lists.list(name);
+        let guid = config.and_then(|config| config.u64("pool_guid")).map_or(PoolGuid(0), PoolGuid);
+        let tree = config.and_then(|config| config.list("vdev_tree"));
         let tree = tree.ok_or_else(|| failed(format!("pool '{name}' has no vdev_tree")))?;
         let root = VdevNode::from_nvlist(tree).map_err(|e| failed(format!("pool '{name}': {e}")))?;
-        let leaves = root.walk().filter_map(|node| node.path.as_ref()).map(PathBuf::from);
-        paths.extend(leaves.filter(|path| path.exists()));
+        pools.push(ImportedPool { name: name.to_owned(), guid, root });
     }
-    Ok(paths)
+    Ok(Imported { pools })
 }
 
 #[cfg(test)]

@@ -11,13 +11,7 @@ pub use ::pool::import::{Candidate, CandidateVdev};
 /// If [`Search::cachefile`] is set and cannot be used.
 pub fn import_list(search: &Search) -> Result<(Vec<Candidate>, Vec<Problem>), AdminError> {
     let found = search.run()?;
-    let mut pools = candidates_for(&found, hostid());
+    let mut pools = candidates_for(&found, super::host_id());
     pools.retain(|pool| pool.is_destroyed() == search.destroyed);
     Ok((pools, device_problems(&found)))
-}
-
-/// The id of this host, 0 if it has none (docs/on-disk/11-labels-config.md, section 7).
-fn hostid() -> u64 {
-    let bytes = std::fs::read("/etc/hostid").unwrap_or_default();
-    bytes.first_chunk().map_or(0, |id| u64::from(u32::from_ne_bytes(*id)))
 }

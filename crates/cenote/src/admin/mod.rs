@@ -8,6 +8,7 @@
 //! Layouts and texts: docs/on-disk/33-cli.md. Tests: `crates/cli/tests`, against what OpenZFS prints.
 
 mod cachefile;
+pub mod change;
 mod data;
 mod datasets;
 mod diagnosis;
@@ -18,6 +19,8 @@ mod status;
 mod tree;
 mod vdev_props;
 
+pub use cachefile::{Imported, ImportedPool};
+pub use change::{cache_path, host_id, host_name};
 pub use data::*;
 pub use datasets::{Entry, Walk, find, points, walk};
 pub use identity::names as owner_names;

@@ -1,0 +1,33 @@
+//! Verbs that change pools.
+//!
+//! What a command asks for is checked here as far as that goes without the pool, in the order and with the
+//! words of the tools of OpenZFS; then the layers below are told what to do.
+//!
+//! # What always holds
+//! - Nothing is written before everything that can be checked has been.
+
+mod compat;
+mod in_use;
+mod pool_draid;
+mod pool_layout;
+mod pool_name;
+mod pool_path;
+mod pool_settings;
+mod replication;
+mod signature;
+mod state;
+
+pub use compat::{CompatError, Compatibility};
+pub use in_use::{InUse, Usage};
+pub use pool_draid::DraidError;
+pub use pool_layout::{DeviceUse, LayoutClass, LayoutError, LayoutKind, LayoutTop, PoolLayout};
+pub use pool_name::{NameProblem, check_pool_name};
+pub use pool_path::{DeviceName, PathProblem, find_device, first_partition};
+pub use pool_settings::{PoolSetting, SetWhen, check_pool_setting};
+pub use state::{cache_path, host_id, host_name, state_folder};
+
+/// An error of the system, in the words of the C library.
+pub(crate) fn errno_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}

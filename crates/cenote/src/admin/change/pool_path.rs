@@ -1,0 +1,167 @@
+//! From the name of a device on a command line to what is there.
+//!
+//! # What always holds
+//! - A name with a slash in front is a path and is kept as it was given, links and all: that is what the
+//!   configuration will say. Any other name is looked up in the folders of devices.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// Folders in which a name without a slash in front is looked for, in this order.
+const FOLDERS: [&str; 9] = [
+    "/dev/disk/by-vdev",
+    "/dev/mapper",
+    "/dev/disk/by-partlabel",
+    "/dev/disk/by-partuuid",
+    "/dev/disk/by-label",
+    "/dev/disk/by-uuid",
+    "/dev/disk/by-id",
+    "/dev/disk/by-path",
+    "/dev",
+];
+/// Where the kernel tells about block devices.
+const SYS_BLOCK: &str = "/sys/class/block";
+/// Beginnings of names of disks that can have partitions.
+const PARTITIONABLE: [&str; 9] = ["sd", "hd", "vd", "xvd", "nvme", "mmcblk", "loop", "pmem", "nbd"];
+
+/// A device that was named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceName {
+    /// Its path.
+    pub path: PathBuf,
+    /// A block device, not a file.
+    pub is_disk: bool,
+    /// A disk that can have partitions: it gets a partition table.
+    pub is_whole_disk: bool,
+    /// Its bytes, if they are known.
+    pub size: u64,
+}
+
+impl DeviceName {
+    /// A file.
+    pub fn file(path: impl Into<PathBuf>, size: u64) -> DeviceName {
+        DeviceName { path: path.into(), is_disk: false, is_whole_disk: false, size }
+    }
+
+    /// What the messages call it.
+    pub(super) fn kind_word(&self) -> &'static str {
+        if self.is_disk { "disk" } else { "file" }
+    }
+}
+
+/// Why a name is no device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathProblem {
+    /// A path that leads nowhere.
+    #[error("cannot resolve path '{path}'")]
+    Unresolved {
+        /// The path.
+        path: String,
+    },
+    /// A name that is in none of the folders.
+    #[error("cannot open '{name}': no such device in /dev\nmust be a full path or shorthand device name")]
+    NoDevice {
+        /// The name.
+        name: String,
+    },
+    /// A folder, a terminal, …
+    #[error("cannot use '{path}': must be a block device or regular file")]
+    Type {
+        /// The path.
+        path: String,
+    },
+    /// It is there and cannot be looked at.
+    #[error("cannot open '{path}': {why}")]
+    Open {
+        /// The path.
+        path: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Looks up a device.
+///
+/// # Errors
+/// [`PathProblem`] if there is none of this name.
+pub fn find_device(name: &str) -> Result<DeviceName, PathProblem> {
+    if name.starts_with('/') {
+        return at(PathBuf::from(name), || PathProblem::Unresolved { path: name.to_owned() });
+    }
+    let is_plain = !name.is_empty() && !name.starts_with("./") && !name.starts_with("../");
+    let candidates = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+    let found = candidates.filter(|_| is_plain).find(|path| path.exists());
+    let missing = || PathProblem::NoDevice { name: name.to_owned() };
+    at(found.ok_or_else(missing)?, missing)
+}
+
+fn at(path: PathBuf, missing: impl FnOnce() -> PathProblem) -> Result<DeviceName, PathProblem> {
+    let shown = || path.display().to_string();
+    let meta = match std::fs::metadata(&path) {
+        Ok(meta) => meta,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(missing()),
+        Err(e) => return Err(PathProblem::Open { path: shown(), why: super::errno_text(&e) }),
+    };
+    if meta.is_file() {
+        return Ok(DeviceName::file(path, meta.len()));
+    }
+    if !meta.file_type().is_block_device() {
+        return Err(PathProblem::Type { path: shown() });
+    }
+    let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+    let known = real.file_name().map(|name| Path::new(SYS_BLOCK).join(name));
+    let sectors = known.as_deref().and_then(|sys| std::fs::read_to_string(sys.join("size")).ok());
+    let size = sectors.and_then(|text| text.trim().parse::<u64>().ok()).map_or(0, |n| n.saturating_mul(512));
+    Ok(DeviceName { is_whole_disk: is_whole_disk(&real), path, is_disk: true, size })
+}
+
+/// Whether a block device, given by the path that no link hides, is a disk that can have partitions.
+fn is_whole_disk(real: &Path) -> bool {
+    let Some(name) = real.file_name().and_then(|name| name.to_str()) else { return false };
+    let is_known = PARTITIONABLE.iter().any(|prefix| name.starts_with(prefix));
+    is_known && !Path::new(SYS_BLOCK).join(name).join("partition").exists()
+}
+
+/// The path of the first partition of a disk.
+pub fn first_partition(disk: &Path) -> PathBuf {
+    let text = disk.as_os_str().to_string_lossy();
+    let by_link = ["/by-id/", "/by-path/", "/by-vdev/"].iter().any(|folder| text.contains(folder));
+    let suffix = match text.chars().last() {
+        _ if by_link => "-part1",
+        Some(c) if c.is_ascii_digit() => "p1",
+        _ => "1",
+    };
+    PathBuf::from(format!("{text}{suffix}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_as_the_real_tool_judges_them() {
+        let text = |name: &str| find_device(name).expect_err("no device").to_string();
+        assert_eq!(text("/nosuch/x"), "cannot resolve path '/nosuch/x'");
+        for name in ["nosuchdisk", "raidz4", "./f0", "no/such"] {
+            let expected = format!(
+                "cannot open '{name}': no such device in /dev\nmust be a full path or shorthand device name"
+            );
+            assert_eq!(text(name), expected);
+        }
+        assert_eq!(text("/dev/null"), "cannot use '/dev/null': must be a block device or regular file");
+        assert_eq!(text("/tmp"), "cannot use '/tmp': must be a block device or regular file");
+    }
+
+    #[test]
+    fn partitions_are_named_as_the_system_does() {
+        for (disk, partition) in [
+            ("/dev/sda", "/dev/sda1"),
+            ("/dev/nvme0n1", "/dev/nvme0n1p1"),
+            ("/dev/loop7", "/dev/loop7p1"),
+            ("/dev/disk/by-id/wwn-0x5", "/dev/disk/by-id/wwn-0x5-part1"),
+        ] {
+            assert_eq!(first_partition(Path::new(disk)), Path::new(partition));
+        }
+    }
+}
