@@ -198,7 +198,7 @@ impl LivePool {
             };
             *lock(&slot) = create_root(ctx, new, &mut *root.fill).map(|_| ());
         });
-        lock(&self.tasks).push(Task { txg: tx.txg(), run });
+        lock(&self.tasks).push(Task { txg: tx.txg(), is_alone: false, run });
         let mut state = lock(&self.state);
         let written = self.finish(&mut state, tx);
         std::mem::replace(&mut *lock(&outcome), Ok(()))?;

@@ -17,8 +17,8 @@
 //! `state` (held while a txg is written) -> `heads.exclusive()` -> `tasks`, `published` -> locks of the
 //! layers below.
 
-//@mod add;
-//@mod cachefile;
+mod add;
+mod cachefile;
 mod claim;
 mod config;
 mod create;
@@ -34,11 +34,10 @@ mod runtime;
 mod space_maps;
 mod spec;
 mod sync;
-//@mod upgrade;
+mod upgrade;
 mod vdev_zaps;
 
-//@pub use add::AddSpec;
-//@pub use cachefile::{CacheFile, CacheFileError};
+pub use cachefile::{CacheFile, CacheFileError};
 pub use config::Host;
 pub use create::{CreateSpec, FillRoot, RootDataset, check_name};
 pub use export::Leave;
@@ -115,7 +114,10 @@ struct Published {
 
 /// What waits to be done in a txg.
 struct Task {
+    /// The txg that was open when it was submitted: it is done in this one or a later one.
     txg: Txg,
+    /// Of such tasks only one is done in a txg: a second could stumble over what the first has made.
+    is_alone: bool,
     run: Box<dyn FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) + Send>,
 }
 
@@ -296,8 +298,8 @@ impl LivePool {
 
     // ---- changing ----------------------------------------------------------------------------
 
-    /// Does something in syncing context: in the txg that is open now, after everything that was changed
-    /// in it before. Returns when that txg is on disk. The caller holds no transaction.
+    /// Does something in syncing context: in the txg that is open now or a later one, after everything that
+    /// was changed before this call. Returns when that txg is on disk. The caller holds no transaction.
     ///
     /// # Errors
     /// What the task returns: nothing has changed then. Or [`PoolError::Tx`] if the txg could not be
@@ -306,7 +308,7 @@ impl LivePool {
         &self,
         task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + 'static,
     ) -> Result<T, PoolError> {
-        self.run_on_pool(move |ctx, _| Ok(task(ctx)?))
+        self.submit(true, move |ctx, _| Ok(task(ctx)?))
     }
 
     /// The same for what changes the pool itself.
@@ -314,20 +316,36 @@ impl LivePool {
         &self,
         task: impl FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) -> Result<T, PoolError> + Send + 'static,
     ) -> Result<T, PoolError> {
+        self.submit(false, task)
+    }
+
+    fn submit<T: Send + 'static>(
+        &self,
+        is_alone: bool,
+        task: impl FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) -> Result<T, PoolError> + Send + 'static,
+    ) -> Result<T, PoolError> {
         let outcome = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&outcome);
         let run = Box::new(move |ctx: &mut TaskCtx<'_>, pool: &mut PoolTask<'_>| {
-            *lock(&slot) = Some(task(ctx, pool));
+            let result = task(ctx, pool);
+            *lock(&slot) = Some((ctx.txg(), result));
         });
-        let txg = {
+        let mut txg = {
             // The txg is not closed before the task is in the queue.
             let tx = self.txgs.begin_now()?;
-            lock(&self.tasks).push(Task { txg: tx.txg(), run });
+            lock(&self.tasks).push(Task { txg: tx.txg(), is_alone, run });
             tx.txg()
         };
-        self.wait_synced(txg)?;
+        loop {
+            self.wait_synced(txg)?;
+            txg = match &*lock(&outcome) {
+                Some((at, _)) if *at > self.txgs.synced_txg() => *at,
+                Some(_) => break,
+                None => Txg(txg.0 + 1),
+            };
+        }
         let done = lock(&outcome).take();
-        done.unwrap_or(Err(PoolError::Tx(TxError::Closed)))
+        done.map_or(Err(PoolError::Tx(TxError::Closed)), |(_, result)| result)
     }
 
     /// Waits until a txg is on disk; writes it if there is no thread that does.

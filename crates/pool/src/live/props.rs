@@ -5,7 +5,7 @@
 //! - What is stored is what differs from the default: `cachefile`, `altroot` and the like belong to an
 //!   import and are stored nowhere.
 
-use super::{LivePool, PoolTask};
+use super::{LivePool, PoolTask, upgrade, vdev_zaps};
 use crate::PoolError;
 use dmu::zap::ZapValue;
 use dsl::write::{MosTx, TaskCtx};
@@ -116,7 +116,7 @@ impl PoolProp {
         Ok(())
     }
 
-    fn apply(&self, ctx: &TaskCtx<'_>, pool: &mut PoolTask<'_>) -> Result<(), PoolError> {
+    fn apply(&self, ctx: &mut TaskCtx<'_>, pool: &mut PoolTask<'_>) -> Result<(), PoolError> {
         let m = ctx.m();
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         match self {
@@ -147,7 +147,11 @@ impl PoolProp {
             PoolProp::User(name, value) => {
                 m.zap(stored(m)?)?.upsert(name.as_bytes(), ZapValue::Str(value.as_bytes()))?;
             }
-            PoolProp::Feature(name) => m.features.enable(m, name)?,
+            PoolProp::Feature(name) => {
+                upgrade::enable(ctx, &[*name])?;
+                vdev_zaps::create_root(m, &mut pool.state.config.vdev_tree)?;
+                pool.state.mark_all();
+            }
         }
         Ok(())
     }
@@ -194,7 +198,9 @@ impl LivePool {
             parsed.iter().try_for_each(|prop| prop.check(ctx))?;
             for prop in &parsed {
                 prop.apply(ctx, pool)?;
-                ctx.note("set", None, prop.text());
+                if !matches!(prop, PoolProp::Feature(_)) {
+                    ctx.note("set", None, prop.text());
+                }
             }
             Ok(())
         })

@@ -225,11 +225,6 @@ fn metaslab_shift(asize: u64) -> u32 {
     if asize >> shift <= METASLABS_MAX { shift } else { ceil_log2(asize / METASLABS_MAX) }
 }
 
-/// The vdevs of a configuration that are not in `known`, for their labels.
-pub(crate) fn leaves_of(top: &VdevNode) -> Vec<VdevGuid> {
-    top.leaves().map(|leaf| leaf.guid).collect()
-}
-
 /// Notes where a device is now.
 pub(crate) fn set_path(root: &mut VdevNode, guid: VdevGuid, path: &str) -> bool {
     match find_mut(root, guid) {

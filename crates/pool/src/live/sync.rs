@@ -18,7 +18,7 @@ use dsl::bpobj::Space;
 
 use dsl::write::{MosTx, Tally, TaskCtx, bpobj, free_lists};
 use dsl::write::space::charge_mos;
-use format::BlockPtr;
+use format::{BlockPtr, Txg};
 use format::bpobj::StoredBlock;
 use format::uberblock::Uberblock;
 use format::config::PoolConfig;
@@ -121,12 +121,7 @@ impl<'a> TxgSync<'a> {
 
     /// Runs what was submitted while the txg was open, and writes the heads that it made or changed.
     fn run_tasks(&mut self) -> Result<(), PoolError> {
-        let txg = self.tx.txg();
-        let mut waiting = lock(&self.pool.tasks);
-        let (ready, later) = std::mem::take(&mut *waiting).into_iter().partition(|task| task.txg <= txg);
-        *waiting = later;
-        drop(waiting);
-        let ready: Vec<super::Task> = ready;
+        let ready = self.pool.take_tasks(self.tx.txg());
         if ready.is_empty() {
             return Ok(());
         }
@@ -266,7 +261,7 @@ impl<'a> TxgSync<'a> {
             root: self.pool.mos.root_bp(),
             software_version: config::VERSION,
             mmp: Some(self.pool.mmp.words_of_txg()),
-            checkpoint_txg: format::Txg(0),
+            checkpoint_txg: Txg(0),
             reflow: old.reflow,
             order: format::Endian::Little,
         }
@@ -284,6 +279,20 @@ impl<'a> TxgSync<'a> {
 }
 
 impl LivePool {
+    /// What is to be done in this txg, in the order of submission.
+    fn take_tasks(&self, txg: Txg) -> Vec<super::Task> {
+        let mut waiting = lock(&self.tasks);
+        let (mut ready, mut later) = (Vec::new(), Vec::new());
+        let mut is_taken = false;
+        for task in waiting.drain(..) {
+            let is_ready = task.txg <= txg && !(task.is_alone && is_taken);
+            is_taken |= is_ready && task.is_alone;
+            if is_ready { ready.push(task) } else { later.push(task) }
+        }
+        *waiting = later;
+        ready
+    }
+
     /// The tree gets what the configuration says now.
     pub(super) fn renew_tree(&self, config: &PoolConfig) -> Result<(), PoolError> {
         let tree = self.tree();

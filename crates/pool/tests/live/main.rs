@@ -5,7 +5,9 @@ mod support;
 
 use cenote_pool::live::{CreateSpec, FeatureSet, Layout, Leave, LivePool};
 use dmu::live::NewObject;
+use cenote_pool::PoolError;
 use format::ObjType;
+use testkit::Fixture;
 use support::{Files, judge};
 use vdev::env::{Env, Random};
 
@@ -63,6 +65,30 @@ fn opened_again_after_an_export_and_after_a_crash() {
             _ => pool.export(Leave::Exported).unwrap(),
         }
         judge(&files, "tank");
+    }
+}
+
+#[test]
+fn golden_pools_are_written() {
+    let wanted = std::env::var("CENOTE_FIXTURES").unwrap_or_else(|_| "mirror raidz2 classes snapshots".into());
+    for name in wanted.split_whitespace() {
+        let fixture = Fixture::open(name);
+        let copy = Files::copy_of(&fixture);
+        let pool = match copy.import(&fixture.manifest().pool) {
+            Ok(pool) => pool,
+            Err(PoolError::NotWritable { why, .. }) => {
+                eprintln!("{name}: not writable: {why}");
+                continue;
+            }
+            Err(error) => {
+                eprintln!("{name}: {error:?}");
+                continue;
+            }
+        };
+        churn(&pool, 10);
+        pool.export(Leave::Exported).unwrap();
+        eprintln!("{name}: written");
+        judge(&copy, &fixture.manifest().pool);
     }
 }
 

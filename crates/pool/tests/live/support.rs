@@ -27,6 +27,23 @@ impl Files {
         Files { dir, paths }
     }
 
+    /// Copies of the images of a golden pool.
+    pub(crate) fn copy_of(fixture: &testkit::Fixture) -> Files {
+        let dir = tempfile::tempdir().unwrap();
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(fixture.dir()).unwrap() {
+            let from = entry.unwrap().path();
+            let to = dir.path().join(from.file_name().unwrap());
+            let status = Command::new("cp").arg("--sparse=always").arg(&from).arg(&to).status().unwrap();
+            assert!(status.success());
+            let mut permissions = std::fs::metadata(&to).unwrap().permissions();
+            std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o600);
+            std::fs::set_permissions(&to, permissions).unwrap();
+            paths.push(to);
+        }
+        Files { dir, paths }
+    }
+
     pub(crate) fn dir(&self) -> &std::path::Path {
         self.dir.path()
     }

@@ -1,0 +1,124 @@
+//! The cache file: which pools this machine has open, and where their devices are
+//! (docs/on-disk/11-labels-config.md, section 8).
+//!
+//! # What always holds
+//! - It is a hint: devices are known by their guids, wherever the file says that they are.
+//! - The file is replaced as a whole. Without pools there is no file.
+#![allow(clippy::disallowed_types)] // It is no device.
+
+use format::config::{ConfigForm, PoolConfig};
+use format::nvlist::{NvList, NvValue};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a cache file that are read at most.
+const SIZE_MAX: u64 = 64 << 20;
+
+/// Why the cache file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct CacheFileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// A cache file.
+#[derive(Debug, Clone)]
+pub struct CacheFile {
+    path: PathBuf,
+}
+
+impl CacheFile {
+    /// The file at this path; it need not be there.
+    pub fn at(path: impl Into<PathBuf>) -> CacheFile {
+        CacheFile { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn error(&self, why: impl ToString) -> CacheFileError {
+        CacheFileError { path: self.path.clone(), why: why.to_string() }
+    }
+
+    fn read(&self) -> Result<NvList, CacheFileError> {
+        match std::fs::metadata(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(NvList::new()),
+            Err(error) => return Err(self.error(error)),
+            Ok(meta) if meta.len() > SIZE_MAX => return Err(self.error("too large for a cache file")),
+            Ok(_) => {}
+        }
+        let bytes = std::fs::read(&self.path).map_err(|error| self.error(error))?;
+        if bytes.is_empty() {
+            return Ok(NvList::new());
+        }
+        NvList::decode(&bytes).map_err(|error| self.error(format!("not a cache file: {error}")))
+    }
+
+    /// The pools that it lists. Configurations that cannot be understood are left out.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is none.
+    pub fn pools(&self) -> Result<Vec<PoolConfig>, CacheFileError> {
+        let list = self.read()?;
+        let config = |(name, _): (&str, &NvValue)| PoolConfig::from_nvlist(list.list(name)?).ok();
+        Ok(list.iter().filter_map(config).collect())
+    }
+
+    /// Puts a pool into it, or brings it up to date. An entry of another pool of this name is replaced.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn put(&self, config: &PoolConfig) -> Result<(), CacheFileError> {
+        let mut list = self.read()?;
+        remove(&mut list, config);
+        list.push(&config.name, NvValue::List(config.to_nvlist(ConfigForm::Mos)));
+        self.write(&list)
+    }
+
+    /// Takes a pool out of it, by its guid or name. That it is not there is no error.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn take(&self, config: &PoolConfig) -> Result<(), CacheFileError> {
+        let mut list = self.read()?;
+        remove(&mut list, config);
+        self.write(&list)
+    }
+
+    fn write(&self, list: &NvList) -> Result<(), CacheFileError> {
+        if list.is_empty() {
+            return match std::fs::remove_file(&self.path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(self.error(error)),
+                _ => Ok(()),
+            };
+        }
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let new = self.path.with_file_name(name);
+        let write = || -> std::io::Result<()> {
+            let mut file =
+                std::fs::OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
+            file.write_all(&list.encode_native())?;
+            file.sync_all()?;
+            std::fs::rename(&new, &self.path)
+        };
+        write().map_err(|error| self.error(error))
+    }
+}
+
+fn remove(list: &mut NvList, config: &PoolConfig) {
+    let is_it = |name: &str, value: &NvValue| {
+        let guid = if let NvValue::List(entry) = value { entry.u64("pool_guid") } else { None };
+        name == config.name || guid == Some(config.pool_guid.0)
+    };
+    let names: Vec<String> =
+        list.iter().filter(|(name, value)| is_it(name, value)).map(|(name, _)| name.to_owned()).collect();
+    for name in names {
+        list.remove(name);
+    }
+}
