@@ -36,6 +36,11 @@ pub(crate) fn mutate(bp: &BlockPtr, mut plain: Vec<u8>) -> Vec<u8> {
 
 /// A writable pool on one disk in memory, empty and without labels: for tests of the layers above.
 pub fn memory_pool(bytes: u64) -> Arc<Zio> {
+    memory_pool_and_allocator(bytes).0
+}
+
+/// The same, with what knows its free space.
+pub fn memory_pool_and_allocator(bytes: u64) -> (Arc<Zio>, Arc<Allocator>) {
     let node = |kind: &str, guid: u64| {
         let mut list = NvList::default();
         list.push("type", kind);
@@ -65,8 +70,9 @@ pub fn memory_pool(bytes: u64) -> Arc<Zio> {
         metaslabs: vec![hint; (asize >> shift) as usize],
     };
     let zio = Zio::new(Arc::clone(&tree));
-    zio.set_allocator(Arc::new(Allocator::new(tree, vec![top], Arc::new(AllFree(shift)))));
-    Arc::new(zio)
+    let allocator = Arc::new(Allocator::new(tree, vec![top], Arc::new(AllFree(shift))));
+    zio.set_allocator(Arc::clone(&allocator));
+    (Arc::new(zio), allocator)
 }
 
 /// Nothing was ever allocated.

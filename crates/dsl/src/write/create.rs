@@ -92,7 +92,11 @@ pub(crate) fn check_new_dir<'n>(
 }
 
 /// Makes a directory below `parent`: without a head, without anything charged to it.
-pub(crate) fn create_dir(m: MosTx<'_>, parent: Option<ObjectId>, component: &str) -> Result<ObjectId, DslError> {
+pub(crate) fn create_dir(
+    m: MosTx<'_>,
+    parent: Option<ObjectId>,
+    component: &str,
+) -> Result<ObjectId, DslError> {
     let new = NewObject::of(ObjType::DSL_DIR).with_bonus(ObjType::DSL_DIR, vec![0; DIR_PHYS_SIZE]);
     let dir = m.allocate(&new)?.id();
     let props = m.create_plain_zap(ObjType::DSL_PROPS)?;
@@ -365,4 +369,3 @@ pub(crate) fn forget_log(ctx: &TaskCtx<'_>, head: ObjectId) -> Result<(), DslErr
     set.set_zil_header(ZilHeader::default(), ctx.tx);
     sync_set(ctx, head, &set)
 }
-

@@ -16,8 +16,8 @@ use crate::bpobj::Space;
 use crate::dataset::Dataset;
 use crate::name::{self, DEPTH_LIMIT, Name, Tail};
 use crate::{Dsl, DslError};
-use dmu::traverse::{self, Bookmark, Step, Visitor};
 use dmu::live::{LiveSet, SetPolicy};
+use dmu::traverse::{self, Bookmark, Step, Visitor};
 use dmu::{DmuError, KeyState, ObjSet};
 use format::dnode::Dnode;
 use format::dsl::{DS_FLAG_DEFER_DESTROY, DatasetPhys};
@@ -72,9 +72,7 @@ fn check_snapshot(m: MosTx<'_>, snapshot: &Dataset, defer: bool) -> Result<bool,
         (false, false, _) => Ok(false),
         (_, _, true) => Ok(true),
         (true, _, false) => Err(DslError::Held { name: name() }),
-        (false, true, false) => {
-            Err(DslError::HasClones { name: name(), clones: clone_names(snapshot)? })
-        }
+        (false, true, false) => Err(DslError::HasClones { name: name(), clones: clone_names(snapshot)? }),
     }
 }
 
@@ -137,7 +135,11 @@ pub(crate) fn destroy_snapshot(ctx: &TaskCtx<'_>, id: ObjectId) -> Result<(), Ds
     deadlist::merge(m, link.next_deadlist, link.deadlist)?;
     merge_remap_deadlist(m, &link)?;
     if !keeps_key {
-        deadlist::remove_key(m, m.dataset(link.head)?.deadlist.unwrap_or(link.next_deadlist), link.phys.creation_txg)?;
+        deadlist::remove_key(
+            m,
+            m.dataset(link.head)?.deadlist.unwrap_or(link.next_deadlist),
+            link.phys.creation_txg,
+        )?;
         remove_clones_key(m, link.phys.dir, link.phys.creation_txg)?;
     }
     settle_next(m, &link, unique_to_next)?;
@@ -332,8 +334,7 @@ pub(crate) fn destroy_head(ctx: &mut TaskCtx<'_>, head: ObjectId) -> Result<Opti
 fn free_blocks(ctx: &TaskCtx<'_>, head: ObjectId, phys: &DatasetPhys) -> Result<(), DslError> {
     let m = ctx.m();
     let dir = m.dir(phys.dir)?;
-    let space =
-        Space { used: dir.used, compressed: dir.compressed, uncompressed: dir.uncompressed };
+    let space = Space { used: dir.used, compressed: dir.compressed, uncompressed: dir.uncompressed };
     if let Some(list) = livelist::take_for_destroy(m, phys.dir)? {
         free_lists::add_deleted_clone(m, list)?;
         space::charge_free(m, livelist::space(m, list)?.into())?;
@@ -403,7 +404,8 @@ pub(crate) fn free_log(ctx: &TaskCtx<'_>, phys: &DatasetPhys, head: ObjectId) ->
     if phys.bp.is_hole() || phys.bp.accounting_birth() <= phys.prev_snap_txg {
         return Ok(());
     }
-    let set = LiveSet::open(ctx.mos.store(), ctx.heads.txgs().meter(), &phys.bp, head.0, SetPolicy::dataset())?;
+    let set =
+        LiveSet::open(ctx.mos.store(), ctx.heads.txgs().meter(), &phys.bp, head.0, SetPolicy::dataset())?;
     let mut failed = None;
     let freed = dmu::log::destroy(&set, ctx.tx, &mut |bp| {
         if let Err(error) = ctx.brt.release(ctx.m(), bp) {

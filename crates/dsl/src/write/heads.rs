@@ -601,4 +601,3 @@ pub fn decides_policy(prop: &str) -> bool {
         "checksum" | "compression" | "copies" | "redundant_metadata" | "special_small_blocks" | "sync"
     )
 }
-

@@ -13,8 +13,8 @@
 //!
 //! Source: `docs/on-disk/22-mos-dsl.md`, `docs/on-disk/15-space.md`.
 
-mod bootstrap;
 pub mod bookmarks;
+mod bootstrap;
 pub mod bpobj;
 #[cfg(test)]
 mod bpobj_tests;
@@ -41,9 +41,9 @@ mod ledger;
 pub mod livelist;
 pub mod mos_tx;
 mod policy;
+pub mod promote;
 mod prop_values;
 pub mod props;
-pub mod promote;
 pub mod rename;
 pub mod rollback;
 mod room;

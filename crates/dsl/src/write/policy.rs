@@ -86,10 +86,9 @@ mod tests {
         assert_eq!(of(13200), (CompressionId::Zstd, -1));
         assert_eq!(of(13), (CompressionId::Gzip9, 0));
         assert_eq!(of(77), (CompressionId::Lz4, 0));
-        assert_eq!((checksum(1), checksum(8), checksum(9)), (
-            ChecksumId::Fletcher4,
-            ChecksumId::Sha256,
-            ChecksumId::Fletcher4
-        ));
+        assert_eq!(
+            (checksum(1), checksum(8), checksum(9)),
+            (ChecksumId::Fletcher4, ChecksumId::Sha256, ChecksumId::Fletcher4)
+        );
     }
 }

@@ -131,11 +131,7 @@ impl Plan {
     }
 }
 
-fn shared_names(
-    m: MosTx<'_>,
-    map: Option<ObjectId>,
-    shared: &[ObjectId],
-) -> Result<Vec<String>, DslError> {
+fn shared_names(m: MosTx<'_>, map: Option<ObjectId>, shared: &[ObjectId]) -> Result<Vec<String>, DslError> {
     let missing = |id| DslError::Mismatch { what: "snapshot names", object: id, found: 0, expected: 1 };
     let map = map.ok_or_else(|| missing(ObjectId(0)))?;
     let zap = mos::zap(&m.view(), map)?;
@@ -172,14 +168,11 @@ fn charge_dirs(m: MosTx<'_>, plan: &Plan, moved: Space) -> Result<(), DslError> 
     let loser_dir = m.dir(plan.loser_dir)?;
     let grand_txg = m.origin_txg(&loser_dir)?;
     let origin_txg = m.dataset(plan.origin)?.creation_txg;
-    let of_clone = dead_since(m, &plan.shared, grand_txg)?
-        .saturating_add(dead_since(m, &plan.clone_side, grand_txg)?);
+    let of_clone =
+        dead_since(m, &plan.shared, grand_txg)?.saturating_add(dead_since(m, &plan.clone_side, grand_txg)?);
     let of_loser = dead_since(m, &plan.loser_side, origin_txg)?;
-    let (used, compressed, uncompressed) = (
-        difference(moved.used, 0),
-        difference(moved.compressed, 0),
-        difference(moved.uncompressed, 0),
-    );
+    let (used, compressed, uncompressed) =
+        (difference(moved.used, 0), difference(moved.compressed, 0), difference(moved.uncompressed, 0));
     let gained = difference(of_clone, m.dir(plan.clone_dir)?.breakdown.snap);
     let lost = difference(of_loser, loser_dir.breakdown.snap);
     let to_clone =

@@ -6,9 +6,9 @@ use super::create::check_new_dir;
 use super::ctx::TaskCtx;
 use super::mos_tx::MosTx;
 use super::space::{self, DirDelta, difference};
+use crate::DslError;
 use crate::dir::Dir;
 use crate::name::{self, NAME_LIMIT, NESTING_MAX, Name, Tail};
-use crate::DslError;
 use format::ObjectId;
 use format::dsl::DirPhys;
 

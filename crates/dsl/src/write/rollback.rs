@@ -94,10 +94,9 @@ impl Side {
     fn open(m: MosTx<'_>, id: ObjectId, since: Txg) -> Result<Side, DslError> {
         let phys = m.dataset(id)?;
         let (dead, dead_own) = match phys.deadlist {
-            Some(list) => (
-                deadlist::space(m, list)?,
-                deadlist::space_between(m, list, since, Txg(u64::MAX))?.used,
-            ),
+            Some(list) => {
+                (deadlist::space(m, list)?, deadlist::space_between(m, list, since, Txg(u64::MAX))?.used)
+            }
             None => (Space::default(), 0),
         };
         Ok(Side { phys, dead, dead_own })
@@ -158,14 +157,9 @@ fn charge_swap(m: MosTx<'_>, from: &Side, to: &Side) -> Result<(), DslError> {
     let compressed = difference(new.compressed, old.compressed);
     let uncompressed = difference(new.uncompressed, old.uncompressed);
     let dead = difference(from.dead_own, to.dead_own);
-    let of_head =
-        DirDelta { head: used - dead, snap: dead, compressed, uncompressed, ..DirDelta::default() };
-    let of_clone = DirDelta {
-        head: -used,
-        compressed: -compressed,
-        uncompressed: -uncompressed,
-        ..DirDelta::default()
-    };
+    let of_head = DirDelta { head: used - dead, snap: dead, compressed, uncompressed, ..DirDelta::default() };
+    let of_clone =
+        DirDelta { head: -used, compressed: -compressed, uncompressed: -uncompressed, ..DirDelta::default() };
     // First what grows: an intermediate result below zero would be clamped.
     if used >= 0 {
         space::apply(m, to.phys.dir, of_head)?;

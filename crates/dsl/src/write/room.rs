@@ -180,12 +180,7 @@ pub(crate) enum Refused {
 }
 
 /// Asks a head, its directory and all above it. `rooms` begins with the head's own directory.
-pub(crate) fn ask(
-    head: &HeadRoom,
-    rooms: &[Arc<Room>],
-    pool: &PoolRoom,
-    cost: Cost,
-) -> Result<(), Refused> {
+pub(crate) fn ask(head: &HeadRoom, rooms: &[Arc<Room>], pool: &PoolRoom, cost: Cost) -> Result<(), Refused> {
     let pending = head.pending.total();
     let refquota = head.refquota.get();
     if refquota != 0 && !cost.frees {
@@ -196,8 +191,8 @@ pub(crate) fn ask(
     }
     let unique = head.unique.get().saturating_add(pending);
     let reserved = head.refreservation.get();
-    let mut asked =
-        ref_charged(unique.saturating_add(cost.bytes), reserved).saturating_sub(ref_charged(unique, reserved));
+    let mut asked = ref_charged(unique.saturating_add(cost.bytes), reserved)
+        .saturating_sub(ref_charged(unique, reserved));
     for (level, room) in rooms.iter().enumerate() {
         if asked == 0 {
             return Ok(());

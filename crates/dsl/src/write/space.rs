@@ -336,12 +336,7 @@ fn is_above_quota(dir: &Dir, bytes: u64) -> bool {
 
 /// Charges the difference between two refreservations of a directory's head. To be called when the stored
 /// value that holds has changed in another way than by [`set_refreservation`].
-pub fn refreservation_changed(
-    m: MosTx<'_>,
-    dir: ObjectId,
-    old: u64,
-    new: u64,
-) -> Result<(), DslError> {
+pub fn refreservation_changed(m: MosTx<'_>, dir: ObjectId, old: u64, new: u64) -> Result<(), DslError> {
     let Some(head) = m.dir(dir)?.head else { return Ok(()) };
     let unique = m.dataset(head)?.unique;
     let used = difference(ref_charged(unique, new), ref_charged(unique, old));

@@ -1,0 +1,471 @@
+//! The dataset layer's changes on a pool in memory, each followed by a check of every sum.
+#![allow(missing_docs)]
+
+mod world;
+
+use cenote_dsl::DslError;
+use cenote_dsl::prop::PropValue;
+use cenote_dsl::write::create::{self, NewHead};
+use cenote_dsl::write::destroy::{destroy, destroy_snapshots};
+use cenote_dsl::write::promote::promote;
+use cenote_dsl::write::rename::{rename, rename_snapshot};
+use cenote_dsl::write::rollback::rollback;
+use cenote_dsl::write::snapshot::snapshot;
+use cenote_dsl::write::{Cost, space};
+use world::{World, check};
+
+fn clone(world: &World, origin: &str, name: &str) {
+    world.task(|ctx| create::clone(ctx, origin, NewHead::named(name)));
+}
+
+fn names(list: &[&str]) -> Vec<String> {
+    list.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// A head with three snapshots, each of which alone holds something, and all of which share something.
+fn three_snapshots(world: &World, name: &str) {
+    world.create(name);
+    world.write(name, 100, 0, 8, 1);
+    world.snapshot(&format!("{name}@s1"));
+    world.write(name, 100, 2, 3, 2);
+    world.write(name, 101, 0, 4, 3);
+    world.snapshot(&format!("{name}@s2"));
+    world.write(name, 100, 3, 3, 4);
+    world.remove(name, 101);
+    world.snapshot(&format!("{name}@s3"));
+    world.write(name, 100, 0, 1, 5);
+    world.write(name, 102, 0, 2, 6);
+    world.sync();
+    check::check(world);
+}
+
+#[test]
+fn a_new_pool_adds_up() {
+    let world = World::new();
+    check::check(&world);
+    world.create("tank/a");
+    world.create("tank/a/b");
+    world.sync();
+    check::check(&world);
+    let names: Vec<String> = world.reopened().dirs().unwrap().iter().map(|d| d.name().to_owned()).collect();
+    assert_eq!(names, ["tank", "tank/a", "tank/a/b"]);
+}
+
+#[test]
+fn what_cannot_be_made_is_refused() {
+    let world = World::new();
+    world.create("tank/a");
+    let refused = |name: &str| world.try_create(name).unwrap_err();
+    assert!(matches!(refused("tank/a"), DslError::Exists { .. }));
+    assert!(matches!(refused("tank"), DslError::Exists { .. }));
+    assert!(matches!(refused("tank/x/y"), DslError::NoParent { .. }));
+    assert!(matches!(refused("other/x"), DslError::Crosses { .. }));
+    assert!(matches!(refused("tank/a@b"), DslError::BadName { .. }));
+    assert!(matches!(refused("tank/a%b"), DslError::BadName { .. }));
+    assert!(matches!(refused(&format!("tank/{}", "x".repeat(251))), DslError::BadName { .. }));
+    check::check(&world);
+}
+
+#[test]
+fn overwriting_after_snapshots_adds_up() {
+    let world = World::new();
+    three_snapshots(&world, "tank/a");
+    for (snapshot, block) in [("s1", 2), ("s2", 2), ("s3", 3)] {
+        let was = world.read(&format!("tank/a@{snapshot}"), 100, block);
+        assert!(was.is_some());
+    }
+    assert_eq!(world.read("tank/a@s3", 101, 0), None);
+    assert!(world.read("tank/a@s2", 101, 0).is_some());
+}
+
+#[test]
+fn snapshots_go_in_any_order() {
+    for order in [["s1", "s2", "s3"], ["s3", "s2", "s1"], ["s2", "s1", "s3"], ["s2", "s3", "s1"]] {
+        let world = World::new();
+        three_snapshots(&world, "tank/a");
+        let kept = world.read("tank/a", 100, 6);
+        for name in order {
+            world.task(|ctx| destroy_snapshots(ctx, &[format!("tank/a@{name}")], false));
+            world.sync();
+            check::check(&world);
+        }
+        assert_eq!(world.read("tank/a", 100, 6), kept);
+        check::all_freed(&world);
+    }
+}
+
+#[test]
+fn a_second_snapshot_of_one_txg_waits() {
+    let world = World::new();
+    world.create("tank/a");
+    let second = world.run(|ctx| {
+        snapshot(ctx, &names(&["tank/a@s", "tank@s"]), &[])?;
+        snapshot(ctx, &names(&["tank/a@t"]), &[])
+    });
+    assert!(matches!(second, Err(DslError::Again { .. })));
+    check::check(&world);
+    let twice = world.run(|ctx| snapshot(ctx, &names(&["tank/a@u", "tank/a@v"]), &[]));
+    assert!(matches!(twice, Err(DslError::Crosses { .. })));
+    let taken = world.run(|ctx| snapshot(ctx, &names(&["tank@new", "tank/a@s"]), &[]));
+    assert!(matches!(taken, Err(DslError::Exists { .. })));
+    assert!(world.reopened().dataset("tank@new").is_err(), "all or none");
+}
+
+#[test]
+fn clones_diverge_and_go() {
+    let world = World::new();
+    three_snapshots(&world, "tank/a");
+    clone(&world, "tank/a@s2", "tank/c");
+    assert_eq!(world.read("tank/c", 101, 0), world.read("tank/a@s2", 101, 0));
+    world.write("tank/c", 100, 1, 4, 50);
+    world.write("tank/c", 200, 0, 4, 51);
+    world.sync();
+    check::check(&world);
+    world.snapshot("tank/c@cs1");
+    world.write("tank/c", 100, 0, 2, 52);
+    world.remove("tank/c", 200);
+    world.sync();
+    check::check(&world);
+    let held = world.run(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s2"]), false));
+    assert!(matches!(held, Err(DslError::HasClones { clones, .. }) if clones == ["tank/c"]));
+    let full = world.run(|ctx| destroy(ctx, "tank/c"));
+    assert!(matches!(full, Err(DslError::HasChildren { children, .. }) if children == ["tank/c@cs1"]));
+    world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s1", "tank/a@s3"]), false));
+    world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/c@cs1"]), false));
+    world.task(|ctx| destroy(ctx, "tank/c"));
+    world.sync();
+    check::check(&world);
+    check::all_freed(&world);
+}
+
+#[test]
+fn a_deferred_snapshot_goes_with_its_last_clone() {
+    let world = World::new();
+    three_snapshots(&world, "tank/a");
+    clone(&world, "tank/a@s2", "tank/c");
+    world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s2"]), true));
+    assert!(world.reopened().dataset("tank/a@s2").unwrap().is_deferred());
+    world.task(|ctx| destroy(ctx, "tank/c"));
+    assert!(world.reopened().dataset("tank/a@s2").is_err());
+}
+
+#[test]
+fn a_clone_is_promoted_and_promoted_back() {
+    let world = World::new();
+    three_snapshots(&world, "tank/a");
+    clone(&world, "tank/a@s2", "tank/c");
+    clone(&world, "tank/a@s1", "tank/d");
+    world.write("tank/c", 100, 1, 4, 50);
+    world.sync();
+    world.snapshot("tank/c@cs1");
+    world.write("tank/c", 100, 0, 2, 52);
+    world.write("tank/d", 100, 0, 2, 53);
+    world.sync();
+    check::check(&world);
+    let was = world.read("tank/a@s2", 100, 2);
+    world.task(|ctx| promote(ctx, "tank/c"));
+    assert_eq!(world.read("tank/c@s2", 100, 2), was);
+    assert!(world.reopened().dataset("tank/a@s2").is_err());
+    assert_eq!(world.reopened().dir("tank/d").unwrap().origin().unwrap().unwrap().name(), "tank/c@s1");
+    assert!(matches!(world.run(|ctx| promote(ctx, "tank/c")), Err(DslError::NotClone { .. })));
+    world.write("tank/a", 100, 0, 8, 60);
+    world.write("tank/c", 100, 0, 8, 61);
+    world.sync();
+    check::check(&world);
+    world.task(|ctx| promote(ctx, "tank/d"));
+    world.write("tank/d", 100, 0, 8, 62);
+    world.sync();
+    world.task(|ctx| promote(ctx, "tank/a"));
+    world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s3"]), false));
+    let taken = world.run(|ctx| destroy(ctx, "tank/d"));
+    assert!(taken.is_err(), "it owns s1 now");
+    check::check(&world);
+}
+
+#[test]
+fn promoting_meets_its_own_names() {
+    let world = World::new();
+    three_snapshots(&world, "tank/a");
+    clone(&world, "tank/a@s2", "tank/c");
+    world.snapshot("tank/c@s1");
+    let conflict = world.run(|ctx| promote(ctx, "tank/c"));
+    assert!(matches!(conflict, Err(DslError::Exists { name }) if name == "tank/c@s1"));
+    check::check(&world);
+}
+
+#[test]
+fn rolling_back() {
+    let world = World::new();
+    three_snapshots(&world, "tank/a");
+    let was = world.read("tank/a@s3", 100, 0);
+    assert_ne!(world.read("tank/a", 100, 0), was);
+    let older = world.run(|ctx| rollback(ctx, "tank/a", Some("tank/a@s2")));
+    assert!(matches!(older, Err(DslError::NotNewest { newer, .. }) if newer == ["tank/a@s3"]));
+    let head = world.open("tank/a");
+    assert!(matches!(world.run(|ctx| rollback(ctx, "tank/a", None)), Err(DslError::Busy { .. })));
+    drop(head);
+    world.task(|ctx| rollback(ctx, "tank/a", Some("tank/a@s3")));
+    assert_eq!(world.read("tank/a", 100, 0), was);
+    assert_eq!(world.read("tank/a", 102, 0), None);
+    world.write("tank/a", 100, 0, 4, 70);
+    world.sync();
+    check::check(&world);
+    world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s1", "tank/a@s2", "tank/a@s3"]), false));
+    world.sync();
+    check::check(&world);
+    check::all_freed(&world);
+}
+
+#[test]
+fn rolling_back_a_clone() {
+    let world = World::new();
+    three_snapshots(&world, "tank/a");
+    clone(&world, "tank/a@s2", "tank/c");
+    world.write("tank/c", 100, 1, 4, 50);
+    world.sync();
+    world.snapshot("tank/c@cs1");
+    world.write("tank/c", 100, 0, 8, 51);
+    world.remove("tank/c", 101);
+    world.sync();
+    check::check(&world);
+    world.task(|ctx| rollback(ctx, "tank/c", None));
+    world.sync();
+    check::check(&world);
+}
+
+#[test]
+fn renaming() {
+    let world = World::new();
+    three_snapshots(&world, "tank/a");
+    world.create("tank/b");
+    world.create("tank/a/x");
+    world.write("tank/a/x", 100, 0, 4, 9);
+    world.snapshot("tank/a/x@s1");
+    let below = world.run(|ctx| rename(ctx, "tank/a", "tank/a/x/y"));
+    assert!(matches!(below, Err(DslError::Descendant { .. })));
+    assert!(matches!(world.run(|ctx| rename(ctx, "tank/a", "tank/b")), Err(DslError::Exists { .. })));
+    world.task(|ctx| rename(ctx, "tank/a", "tank/b/a"));
+    world.task(|ctx| rename(ctx, "tank/b/a", "tank/b/z"));
+    assert!(world.read("tank/b/z/x@s1", 100, 0).is_some());
+    world.task(|ctx| rename_snapshot(ctx, "tank/b/z@s1", "first", true));
+    assert!(world.read("tank/b/z/x@first", 100, 0).is_some());
+    let taken = world.run(|ctx| rename_snapshot(ctx, "tank/b/z@first", "s2", true));
+    assert!(matches!(taken, Err(DslError::Exists { .. })));
+    world.task(|ctx| rename(ctx, "tank/b/z", "tank/z"));
+    world.write("tank/z", 100, 0, 4, 10);
+    world.sync();
+    check::check(&world);
+}
+
+#[test]
+fn an_open_head_follows_a_rename() {
+    let world = World::new();
+    world.create("tank/a");
+    world.create("tank/b");
+    let head = world.open("tank/a");
+    world.task(|ctx| rename(ctx, "tank/a", "tank/b/a"));
+    assert_eq!(&*head.name(), "tank/b/a");
+    world.task(|ctx| space::set_quota(ctx, "tank/b", 1 << 20));
+    assert!(head.space().available < 1 << 20);
+}
+
+#[test]
+fn reservations_are_charged_upwards() {
+    let world = World::new();
+    three_snapshots(&world, "tank/a");
+    world.create("tank/a/b");
+    world.task(|ctx| space::set_reservation(ctx, "tank/a/b", 10 << 20));
+    world.task(|ctx| space::set_refreservation(ctx, "tank/a", 5 << 20));
+    world.write("tank/a/b", 100, 0, 100, 1);
+    world.write("tank/a", 100, 0, 50, 2);
+    world.sync();
+    check::check(&world);
+    world.snapshot("tank/a@r");
+    world.write("tank/a", 100, 0, 500, 3);
+    world.write("tank/a/b", 100, 0, 1000, 4);
+    world.sync();
+    check::check(&world);
+    world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@r"]), false));
+    world.task(|ctx| rollback(ctx, "tank/a", None));
+    world.task(|ctx| rename(ctx, "tank/a/b", "tank/b"));
+    world.task(|ctx| space::set_reservation(ctx, "tank/b", 0));
+    world.task(|ctx| space::set_refreservation(ctx, "tank/a", 0));
+    let low = world.run(|ctx| space::set_quota(ctx, "tank/b", 1 << 20));
+    assert!(matches!(low, Err(DslError::BadLimit { .. })));
+}
+
+#[test]
+fn properties_of_a_new_dataset_take_effect() {
+    let world = World::new();
+    let props = [
+        ("reservation".to_owned(), PropValue::Number(3 << 20)),
+        ("quota".to_owned(), PropValue::Number(4 << 20)),
+        ("test:user".to_owned(), PropValue::String("yes".to_owned())),
+        ("compression".to_owned(), PropValue::Number(16)),
+    ];
+    world.task(|ctx| {
+        let new = NewHead { props: &props, ..NewHead::named("tank/p") };
+        create::create(ctx, new, format::objset::ObjsetType::Zfs, &mut |_, _| Ok(()))
+    });
+    let dsl = world.reopened();
+    let dataset = dsl.dataset("tank/p").unwrap();
+    assert_eq!((dataset.dir().phys().reserved, dataset.dir().phys().quota), (3 << 20, 4 << 20));
+    let value = cenote_dsl::prop::get(&dataset, "test:user").unwrap().unwrap();
+    assert_eq!(value.raw.string(), Some("yes"));
+}
+
+#[test]
+fn quotas_stop_writers() {
+    let world = World::new();
+    world.create("tank/a");
+    world.task(|ctx| space::set_quota(ctx, "tank/a", 1 << 20));
+    let head = world.open("tank/a");
+    world.write("tank/a", 100, 0, 100, 1);
+    let pending = head.begin(Cost::write(1)).unwrap_err();
+    assert!(matches!(pending, DslError::Quota { after: Some(_), .. }), "{pending}");
+    world.sync();
+    let full = head.begin(Cost::write(1)).unwrap_err();
+    assert!(matches!(full, DslError::Quota { after: None, .. }), "{full}");
+    assert!(head.begin(Cost::freeing()).is_ok());
+    assert_eq!(head.space().available, 0);
+    world.remove("tank/a", 100);
+    world.sync();
+    assert!(head.begin(Cost::write(1)).is_ok());
+    world.task(|ctx| space::set_quota(ctx, "tank/a", 0));
+    world.task(|ctx| space::set_refquota(ctx, "tank/a", 1 << 20));
+    world.write("tank/a", 101, 0, 100, 1);
+    world.sync();
+    assert!(matches!(head.begin(Cost::write(1)), Err(DslError::Quota { .. })));
+}
+
+#[test]
+fn a_busy_head_is_not_destroyed() {
+    let world = World::new();
+    world.create("tank/a");
+    let head = world.open("tank/a");
+    assert!(matches!(world.run(|ctx| destroy(ctx, "tank/a")), Err(DslError::Busy { .. })));
+    drop(head);
+    world.task(|ctx| destroy(ctx, "tank/a"));
+    assert!(matches!(world.heads.open_by_name("tank/a"), Err(DslError::NotFound { .. })));
+    let root = world.run(|ctx| destroy(ctx, "tank"));
+    assert!(matches!(root, Err(DslError::WrongKind { .. })));
+}
+
+#[test]
+fn destroying_without_background() {
+    let world = World::with_features(&["extensible_dataset"]);
+    three_snapshots(&world, "tank/a");
+    clone(&world, "tank/a@s2", "tank/c");
+    world.write("tank/c", 100, 1, 4, 50);
+    world.sync();
+    world.task(|ctx| destroy(ctx, "tank/c"));
+    world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s1", "tank/a@s2", "tank/a@s3"]), false));
+    world.task(|ctx| destroy(ctx, "tank/a"));
+    world.sync();
+    check::check(&world);
+    check::all_freed(&world);
+}
+
+#[test]
+fn everything_goes() {
+    let world = World::new();
+    let before = world.reopened().dir("tank").unwrap().phys().used;
+    three_snapshots(&world, "tank/a");
+    world.create("tank/b");
+    world.write("tank/b", 100, 0, 300, 1);
+    world.sync();
+    world.task(|ctx| destroy(ctx, "tank/b"));
+    world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s1", "tank/a@s2", "tank/a@s3"]), false));
+    world.task(|ctx| destroy(ctx, "tank/a"));
+    world.sync();
+    world.sync();
+    check::check(&world);
+    check::all_freed(&world);
+    let after = world.reopened().dir("tank").unwrap().phys().used;
+    assert!(after < before + (64 << 10), "{after} bytes are used, {before} were at the beginning");
+}
+
+/// Random changes of a tree of datasets, each checked.
+fn random_life(seed: u64, steps: u32) {
+    let world = World::new();
+    let mut state = seed;
+    let mut random = move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    world.create("tank/d0");
+    let mut next = 1;
+    for step in 0..steps {
+        let dsl = world.reopened();
+        let heads: Vec<String> =
+            dsl.dirs().unwrap().iter().skip(1).map(|dir| dir.name().to_owned()).collect();
+        let snapshots: Vec<String> = heads
+            .iter()
+            .flat_map(|head| dsl.dataset(head).unwrap().snapshots().unwrap())
+            .map(|snapshot| snapshot.name().to_owned())
+            .collect();
+        let head = heads.get(random(heads.len().max(1) as u64) as usize).cloned();
+        let snapshot_name = snapshots.get(random(snapshots.len().max(1) as u64) as usize).cloned();
+        let what = [0, 0, 1, 4, 5, 5, 5, 6, 6, 7, 8, 9, 9, 10, 11, 12][random(16) as usize];
+        let result = match (what, head, snapshot_name) {
+            (0..=3, Some(head), _) => {
+                world.write(&head, 100 + random(3), random(20), 1 + random(10), seed ^ u64::from(step));
+                Ok(())
+            }
+            (4, Some(head), _) => {
+                let object = 100 + random(3);
+                if world.read(&head, object, 0).is_some() {
+                    world.remove(&head, object);
+                }
+                Ok(())
+            }
+            (5, Some(head), _) => {
+                next += 1;
+                world.run(|ctx| snapshot(ctx, &[format!("{head}@s{next}")], &[])).map(|_| ())
+            }
+            (6, _, Some(origin)) => {
+                next += 1;
+                let name = format!("tank/d{next}");
+                world.run(|ctx| create::clone(ctx, &origin, NewHead::named(&name))).map(|_| ())
+            }
+            (7, _, Some(name)) => {
+                let defer = random(4) == 0;
+                world.run(|ctx| destroy_snapshots(ctx, &[name], defer))
+            }
+            (8, Some(head), _) => world.run(|ctx| destroy(ctx, &head)),
+            (9, Some(head), _) => world.run(|ctx| promote(ctx, &head)),
+            (10, Some(head), _) => world.run(|ctx| rollback(ctx, &head, None)),
+            (11, Some(head), _) => {
+                let bytes = random(4) << 20;
+                world.run(|ctx| space::set_refreservation(ctx, &head, bytes))
+            }
+            _ => {
+                next += 1;
+                world.try_create(&format!("tank/d{next}")).map(|_| ())
+            }
+        };
+        world.sync();
+        if let Err(
+            error @ (DslError::Dmu(_)
+            | DslError::Zio(_)
+            | DslError::Mismatch { .. }
+            | DslError::Decode { .. }),
+        ) = result
+        {
+            panic!("seed {seed}, step {step}: {error}");
+        }
+        println!("seed {seed}, step {step}: {what} {:?}", result.err().map(|e| e.to_string()));
+        check::check(&world);
+    }
+    for _ in 0..3 {
+        world.sync();
+    }
+    check::all_freed(&world);
+}
+
+#[test]
+fn random_lives_add_up() {
+    for seed in 1..9 {
+        random_life(seed, 80);
+    }
+}
