@@ -278,6 +278,13 @@ pub enum DslError {
     /// A property cannot have this value, or cannot be set.
     #[error(transparent)]
     Prop(#[from] crate::write::props::PropError),
+    /// What a new dataset should hold could not be made.
+    #[error("the contents of a new dataset cannot be made")]
+    Fill {
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// No transaction can begin.
     #[error(transparent)]
     Tx(#[from] TxError),

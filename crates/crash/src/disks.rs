@@ -1,0 +1,197 @@
+//! The disks of a run, and what is left of them after a power cut.
+
+use pool::live::{CreateSpec, Layout as TopLayout, LeafSpec, TopSpec};
+use pool::space::Class;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use vdev::device::{Device, DeviceError};
+use vdev::device::sim::{Fate, Op, OpKind, Power, SimDisk};
+use vdev::label;
+use vdev::scan::{Found, Leaf};
+
+/// Bytes of each disk: not much more than the least that a pool takes.
+const DISK: u64 = 72 << 20;
+
+/// How the pool is made of its disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    shape: Shape,
+    has_log: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Single,
+    Mirror,
+    Raidz2,
+}
+
+impl Layout {
+    /// All layouts.
+    pub fn all() -> Vec<Layout> {
+        let shapes = [Shape::Single, Shape::Mirror, Shape::Raidz2];
+        shapes.iter().flat_map(|shape| [false, true].map(|has_log| Layout { shape: *shape, has_log })).collect()
+    }
+
+    fn data_disks(self) -> usize {
+        match self.shape {
+            Shape::Single => 1,
+            Shape::Mirror => 2,
+            Shape::Raidz2 => 4,
+        }
+    }
+
+    /// Disks that can be lost without losing anything.
+    pub fn spare_disks(self) -> usize {
+        match self.shape {
+            Shape::Single => 0,
+            Shape::Mirror => 1,
+            Shape::Raidz2 => 2,
+        }
+    }
+}
+
+impl std::fmt::Display for Layout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shape = match self.shape {
+            Shape::Single => "single",
+            Shape::Mirror => "mirror",
+            Shape::Raidz2 => "raidz2",
+        };
+        write!(f, "{shape}{}", if self.has_log { "+log" } else { "" })
+    }
+}
+
+impl FromStr for Layout {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Layout, String> {
+        let found = Layout::all().into_iter().find(|layout| layout.to_string() == text);
+        found.ok_or_else(|| {
+            let names: Vec<String> = Layout::all().iter().map(ToString::to_string).collect();
+            format!("no layout '{text}'; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// The disks of one machine.
+pub struct Disks {
+    layout: Layout,
+    power: Arc<Power>,
+    disks: Vec<Arc<SimDisk>>,
+}
+
+impl Disks {
+    /// Empty disks.
+    pub fn new(layout: Layout, seed: u64) -> Disks {
+        let power = Power::new();
+        let count = layout.data_disks() + usize::from(layout.has_log);
+        let disk = |i: usize| Arc::new(SimDisk::powered(DISK, seed ^ (i as u64 + 1), Arc::clone(&power)));
+        let disks = (0..count).map(disk).collect();
+        Disks { layout, power, disks }
+    }
+
+    /// Writes, flushes and discards so far, over all disks.
+    pub fn operations(&self) -> u64 {
+        self.power.operations()
+    }
+
+    /// The disks.
+    pub fn disks(&self) -> &[Arc<SimDisk>] {
+        &self.disks
+    }
+
+    /// From now on everything that is done to the disks is recorded.
+    pub fn record(&self) {
+        self.disks.iter().for_each(|disk| disk.record(true));
+    }
+
+    /// What was done, in order: the disk, and the operation.
+    pub fn take_record(&self) -> Vec<(usize, Op)> {
+        let of_disk = |(i, disk): (usize, &Arc<SimDisk>)| {
+            let ops = disk.take_record().into_iter().filter(|op| op.kind != OpKind::Read);
+            ops.map(move |op| (i, op)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<(usize, Op)> = self.disks.iter().enumerate().flat_map(of_disk).collect();
+        all.sort_by_key(|(_, op)| op.order);
+        all
+    }
+
+    /// Does again what was recorded, whole.
+    pub fn apply(&self, disk: usize, op: &Op) {
+        self.apply_half(disk, op);
+        self.apply_rest(disk, op);
+    }
+
+    /// Does again what was recorded as far as it gets when the power goes off meanwhile: a write is in the
+    /// cache of the disk, a flush has not begun to tell.
+    pub fn apply_half(&self, disk: usize, op: &Op) {
+        if let (OpKind::Write, Some(disk), Some(data)) = (op.kind, self.disks.get(disk), &op.data) {
+            expect(disk.write_at(data, op.at));
+        }
+    }
+
+    /// The rest of it.
+    pub fn apply_rest(&self, disk: usize, op: &Op) {
+        let Some(disk) = self.disks.get(disk) else { return };
+        match op.kind {
+            OpKind::Flush => expect(disk.flush()),
+            OpKind::Discard => expect(disk.discard(op.at, op.len)),
+            OpKind::Write | OpKind::Read => {}
+        }
+    }
+
+    /// The disks as they are found after the power went off now. These stay as they are.
+    pub fn after_cut(&self, fate: Fate, seed: u64) -> Disks {
+        let power = Power::new();
+        let on = |(i, disk): (usize, &Arc<SimDisk>)| {
+            Arc::new(disk.power_on_after(fate, seed ^ (i as u64 + 1), Arc::clone(&power)))
+        };
+        let disks = self.disks.iter().enumerate().map(on).collect();
+        Disks { layout: self.layout, power, disks }
+    }
+
+    fn leaf(&self, i: usize) -> LeafSpec {
+        let disk: Arc<SimDisk> = Arc::clone(&self.disks[i]);
+        LeafSpec::file(format!("/disks/{i}"), disk as Arc<dyn Device>)
+    }
+
+    /// How to make a pool of them.
+    pub fn spec(&self, name: &str) -> CreateSpec {
+        let data = self.layout.data_disks();
+        let layout = match self.layout.shape {
+            Shape::Single => TopLayout::Single,
+            Shape::Mirror => TopLayout::Mirror,
+            Shape::Raidz2 => TopLayout::Raidz(2),
+        };
+        let leaves = (0..data).map(|i| self.leaf(i)).collect();
+        let mut tops = vec![TopSpec { layout, class: Class::Normal, ashift: None, leaves }];
+        if self.layout.has_log {
+            let leaves = vec![self.leaf(data)];
+            tops.push(TopSpec { layout: TopLayout::Single, class: Class::Log, ashift: None, leaves });
+        }
+        CreateSpec::new(name, tops)
+    }
+
+    /// What a search for pools finds on them.
+    pub fn found(&self) -> Found {
+        self.found_without(&[])
+    }
+
+    /// The same where some disks are missing.
+    pub fn found_without(&self, missing: &[usize]) -> Found {
+        let present = self.disks.iter().enumerate().filter(|(i, _)| !missing.contains(i));
+        let leaf = |(i, disk): (usize, &Arc<SimDisk>)| Leaf {
+            path: PathBuf::from(format!("/disks/{i}")),
+            device: Arc::clone(disk) as Arc<dyn Device>,
+            probe: label::probe(&**disk),
+            in_partition: false,
+        };
+        Found { leaves: present.map(leaf).collect(), problems: Vec::new() }
+    }
+}
+
+fn expect(done: Result<(), DeviceError>) {
+    assert!(done.is_ok(), "a disk without faults fails: {done:?}");
+}

@@ -1,0 +1,86 @@
+//! `cargo xtask crash`: power cuts at every write of many workloads.
+#![forbid(unsafe_code)]
+
+use cenote_crash::disks::Layout;
+use cenote_crash::{Series, cut_everywhere};
+use clap::Parser;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Cuts the power at every write of seeded workloads on simulated disks, and looks whether what is found is what
+/// may be found.
+#[derive(Parser)]
+struct Args {
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seeds to try, one after the other; 0: until the time is over.
+    #[arg(long, default_value_t = 1)]
+    runs: u64,
+    /// Stop after so many minutes.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// Only this layout: single, mirror or raidz2, with "+log" if it has a log device.
+    #[arg(long)]
+    layout: Option<Layout>,
+    /// Steps of each workload.
+    #[arg(long, default_value_t = 60)]
+    steps: u64,
+    /// Cut at one operation in so many.
+    #[arg(long, default_value_t = 1)]
+    one_in: u64,
+    /// Look at space and copies too after one cut in so many.
+    #[arg(long, default_value_t = 16)]
+    deep_one_in: u64,
+    /// Only the cut at this operation.
+    #[arg(long)]
+    cut: Option<u64>,
+    /// Threads.
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let layouts = args.layout.map_or_else(Layout::all, |layout| vec![layout]);
+    let jobs = if args.runs == 0 { u64::MAX } else { args.runs * layouts.len() as u64 };
+    let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let started = Instant::now();
+    let end = args.minutes.map(|minutes| started + Duration::from_secs(60 * minutes));
+    let (next, cuts, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let job = next.fetch_add(1, Ordering::Relaxed);
+                    let is_late = end.is_some_and(|end| Instant::now() >= end);
+                    if job >= jobs || is_late || failed.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let layout = layouts[(job % layouts.len() as u64) as usize];
+                    let series = Series {
+                        layout,
+                        seed: args.seed + job / layouts.len() as u64,
+                        steps: args.steps,
+                        one_in: args.one_in,
+                        deep_one_in: args.deep_one_in,
+                        only: args.cut,
+                    };
+                    match cut_everywhere(series) {
+                        Ok(done) => {
+                            cuts.fetch_add(done, Ordering::Relaxed);
+                        }
+                        Err(broken) => {
+                            failed.store(true, Ordering::Relaxed);
+                            eprintln!("crash: {broken}");
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (cuts, seconds) = (cuts.into_inner(), started.elapsed().as_secs_f64());
+    println!("{cuts} cuts in {seconds:.0} s, {:.0} an hour", cuts as f64 / seconds.max(0.001) * 3600.0);
+    if failed.into_inner() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,417 @@
+//! A seeded workload on a pool of simulated disks, with the model beside it.
+//!
+//! One thread does everything, and txgs are written when the workload says so or somebody waits for one: a
+//! run is reproduced by its seed.
+
+use crate::disks::{Disks, Layout};
+use crate::model::{Entry, FileState, Model};
+use dmu::live::TxError;
+use dsl::write::destroy::destroy_snapshots;
+use dsl::write::snapshot::snapshot;
+use format::ObjectId;
+use pool::PoolError;
+use pool::live::{Host, LivePool};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vdev::device::sim::Op;
+use vdev::env::{Env, Random};
+use zpl::FileKind;
+use zpl::write::{
+    Allocate, FsOptions, HeadFs, NewAttrs, NewFile, NewFilesystem, RenameHow, WriteHow, XattrHow,
+    make_filesystem,
+};
+
+/// Name of the pool.
+pub const POOL: &str = "crash";
+/// Largest file.
+const FILE_MAX: u64 = 200_000;
+/// Most names.
+const NAMES_MAX: usize = 40;
+
+/// Something became certain.
+#[derive(Debug, Clone, Copy)]
+pub struct Ack {
+    /// Operations of the disks by then.
+    pub operations: u64,
+    /// The last step that had begun.
+    pub step: u64,
+    /// Everything up to this step is durable; if not, only what the step says of itself.
+    pub is_durable: bool,
+}
+
+/// A run: what was done to the disks, and what was promised when.
+pub struct Run {
+    /// Layout of the disks.
+    pub layout: Layout,
+    /// Operations of the disks before the workload began: the pool is there.
+    pub base: Vec<(usize, Op)>,
+    /// Operations of the disks.
+    pub ops: Vec<(usize, Op)>,
+    /// Promises and steps.
+    pub acks: Vec<Ack>,
+    /// The history.
+    pub model: Model,
+}
+
+impl Run {
+    /// What is certain, and what may have happened, if the power goes off at this operation.
+    pub fn at(&self, operation: u64) -> (u64, u64) {
+        let before = self.acks.iter().take_while(|ack| ack.operations <= operation);
+        let durable = before.clone().filter(|ack| ack.is_durable).map(|ack| ack.step).max().unwrap_or(0);
+        // The step that was under way when the power went off was announced before its first operation.
+        let begun = before.map(|ack| ack.step).max().unwrap_or(0);
+        (durable, begun)
+    }
+}
+
+/// The machine that the pool is on.
+pub fn host() -> Host {
+    Host::default()
+}
+
+/// The world of a run.
+pub fn env(seed: u64) -> Env {
+    Env::simulated(seed).0
+}
+
+/// Why a workload stopped: anything but what it expects is a bug.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+struct Work {
+    disks: Disks,
+    pool: Arc<LivePool>,
+    fs: HeadFs,
+    model: Model,
+    /// Objects of the model's files.
+    objects: BTreeMap<u64, ObjectId>,
+    random: Random,
+    acks: Vec<Ack>,
+    counter: u64,
+    seed: u64,
+}
+
+/// Makes a pool and runs `steps` steps of the workload on it.
+///
+/// # Errors
+/// If anything fails: on disks without faults nothing does.
+pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
+    let disks = Disks::new(layout, seed);
+    disks.record();
+    let pool = create(&disks, seed)?;
+    let fs = open_fs(&pool, seed)?;
+    pool.sync()?;
+    let base = disks.take_record();
+    let mut work = Work {
+        disks,
+        pool,
+        fs,
+        model: Model::new(),
+        objects: BTreeMap::new(),
+        random: Random::from_seed(seed),
+        acks: Vec::new(),
+        counter: 0,
+        seed,
+    };
+    let root = work.model.add_file(FileState { mode: 0o755, ..FileState::default() });
+    work.objects.insert(root, work.fs.fs.root());
+    work.ack(true);
+    for _ in 0..steps {
+        work.model.begin_step();
+        work.ack(false);
+        work.step()?;
+    }
+    let ops = work.disks.take_record();
+    Ok(Run { layout, base, ops, acks: work.acks, model: work.model })
+}
+
+fn create(disks: &Disks, seed: u64) -> Result<Arc<LivePool>, PoolError> {
+    let env = env(seed);
+    let mut spec = disks.spec(POOL);
+    let fill_env = env.clone();
+    spec.root.fill = Box::new(move |set, tx| {
+        make_filesystem(set, &NewFilesystem::default(), &fill_env, tx)
+            .map(drop)
+            .map_err(|error| dsl::DslError::Fill { source: Box::new(error) })
+    });
+    spec.host = host();
+    LivePool::create(spec, env)
+}
+
+/// Opens the root file system for writing.
+pub fn open_fs(pool: &Arc<LivePool>, seed: u64) -> Result<HeadFs, Failure> {
+    let head = pool.heads().open_by_name(POOL)?;
+    let options = FsOptions { record_size: 8192, ..FsOptions::default() };
+    Ok(HeadFs::open(&head, options, &env(seed))?)
+}
+
+impl Work {
+    fn ack(&mut self, is_durable: bool) {
+        let operations = self.disks.operations();
+        self.acks.push(Ack { operations, step: self.model.step(), is_durable });
+    }
+
+    fn pick(&mut self, wanted: impl Fn(Entry) -> bool) -> Option<(String, Entry)> {
+        let all: Vec<(String, Entry)> =
+            self.model.now().iter().filter(|(_, e)| wanted(**e)).map(|(p, e)| (p.clone(), *e)).collect();
+        let index = self.random.below(all.len() as u64) as usize;
+        all.into_iter().nth(index)
+    }
+
+    fn object(&self, entry: Entry) -> ObjectId {
+        self.objects[&entry.id()]
+    }
+
+    /// A directory: the root, or another.
+    fn pick_dir(&mut self) -> (String, ObjectId) {
+        match self.pick(|entry| matches!(entry, Entry::Dir(_))) {
+            Some((path, entry)) if self.random.below(3) > 0 => {
+                let object = self.object(entry);
+                (path, object)
+            }
+            _ => (String::new(), self.fs.fs.root()),
+        }
+    }
+
+    fn new_name(&mut self) -> String {
+        self.counter += 1;
+        // Some are long, so that directories outgrow their small form.
+        match self.random.below(8) {
+            0 => format!("{:060}", self.counter),
+            _ => format!("n{}", self.counter),
+        }
+    }
+
+    fn noise(&mut self, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; len as usize];
+        match self.random.below(4) {
+            0 => bytes.fill(self.random.next() as u8),
+            _ => self.random.fill(&mut bytes),
+        }
+        bytes
+    }
+
+    fn step(&mut self) -> Result<(), Failure> {
+        let is_full = self.model.now().len() >= NAMES_MAX;
+        match self.random.below(100) {
+            0..=13 if !is_full => self.create_file(),
+            14..=18 if !is_full => self.create_dir(),
+            19..=21 if !is_full => self.create_symlink(),
+            22..=25 if !is_full => self.link(),
+            26..=50 => self.write(),
+            51..=55 => self.truncate(),
+            56..=58 => self.punch(),
+            59..=64 => self.rename(),
+            65..=72 => self.remove(),
+            73..=76 => self.chmod(),
+            77..=79 => self.set_xattr(),
+            80..=90 => self.fsync(),
+            91..=95 => self.sync(),
+            96..=97 => self.snapshot(),
+            98 => self.destroy_snapshot(),
+            _ => self.drain(),
+        }
+    }
+
+    fn create_file(&mut self) -> Result<(), Failure> {
+        let (dir, object) = self.pick_dir();
+        let name = self.new_name();
+        let made = self.fs.fs.create(object, name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?;
+        let id = self.model.add_file(FileState { mode: 0o644, ..FileState::default() });
+        self.objects.insert(id, made.id);
+        self.model.change_names(|names| drop(names.insert(format!("{dir}/{name}"), Entry::File(id))));
+        Ok(())
+    }
+
+    fn create_dir(&mut self) -> Result<(), Failure> {
+        let (dir, object) = self.pick_dir();
+        let name = self.new_name();
+        let made = self.fs.fs.create(object, name.as_bytes(), &NewFile::of(FileKind::Directory, 0o755))?;
+        let id = self.model.add_file(FileState { mode: 0o755, ..FileState::default() });
+        self.objects.insert(id, made.id);
+        self.model.change_names(|names| drop(names.insert(format!("{dir}/{name}"), Entry::Dir(id))));
+        Ok(())
+    }
+
+    fn create_symlink(&mut self) -> Result<(), Failure> {
+        let (dir, object) = self.pick_dir();
+        let name = self.new_name();
+        let len = 1 + self.random.below(300);
+        let target: Vec<u8> = (0..len).map(|i| b'a' + (i % 26) as u8).collect();
+        let new = NewFile { target: &target, ..NewFile::of(FileKind::Symlink, 0o777) };
+        let made = self.fs.fs.create(object, name.as_bytes(), &new)?;
+        let id = self.model.add_file(FileState { mode: 0o777, bytes: target, ..FileState::default() });
+        self.objects.insert(id, made.id);
+        self.model.change_names(|names| drop(names.insert(format!("{dir}/{name}"), Entry::Symlink(id))));
+        Ok(())
+    }
+
+    fn link(&mut self) -> Result<(), Failure> {
+        let Some((_, entry)) = self.pick(|entry| matches!(entry, Entry::File(_))) else { return Ok(()) };
+        let (dir, object) = self.pick_dir();
+        let name = self.new_name();
+        self.fs.fs.link(self.object(entry), object, name.as_bytes())?;
+        self.model.change_names(|names| drop(names.insert(format!("{dir}/{name}"), entry)));
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), Failure> {
+        let Some((_, entry)) = self.pick(|entry| matches!(entry, Entry::File(_))) else { return Ok(()) };
+        let offset = match self.random.below(3) {
+            0 => self.model.file(entry.id()).bytes.len() as u64,
+            _ => self.random.below(FILE_MAX),
+        };
+        let most = if self.random.one_in(6) { 60_000 } else { 3_000 };
+        let offset = offset.min(FILE_MAX);
+        let len = 1 + self.random.below(most);
+        let data = self.noise(len);
+        self.fs.fs.write(self.object(entry), offset, &data, &WriteHow::default())?;
+        self.model.change_file(entry.id(), |file| {
+            let end = offset as usize + data.len();
+            if file.bytes.len() < end {
+                file.bytes.resize(end, 0);
+            }
+            file.bytes[offset as usize..end].copy_from_slice(&data);
+        });
+        Ok(())
+    }
+
+    fn truncate(&mut self) -> Result<(), Failure> {
+        let Some((_, entry)) = self.pick(|entry| matches!(entry, Entry::File(_))) else { return Ok(()) };
+        let size = self.random.below(FILE_MAX);
+        self.fs.fs.truncate(self.object(entry), size, false)?;
+        self.model.change_file(entry.id(), |file| file.bytes.resize(size as usize, 0));
+        Ok(())
+    }
+
+    fn punch(&mut self) -> Result<(), Failure> {
+        let Some((_, entry)) = self.pick(|entry| matches!(entry, Entry::File(_))) else { return Ok(()) };
+        let size = self.model.file(entry.id()).bytes.len() as u64;
+        if size == 0 {
+            return Ok(());
+        }
+        let offset = self.random.below(size);
+        let len = 1 + self.random.below(size - offset);
+        self.fs.fs.fallocate(self.object(entry), offset, len, Allocate::Punch)?;
+        let range = offset as usize..(offset + len) as usize;
+        self.model.change_file(entry.id(), |file| file.bytes[range].fill(0));
+        Ok(())
+    }
+
+    fn parent_of(&self, path: &str) -> (ObjectId, String) {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let object = match self.model.now().get(dir) {
+            Some(entry) => self.object(*entry),
+            None => self.fs.fs.root(),
+        };
+        (object, name.to_owned())
+    }
+
+    fn rename(&mut self) -> Result<(), Failure> {
+        let Some((from, entry)) = self.pick(|entry| !matches!(entry, Entry::Dir(_))) else { return Ok(()) };
+        let target = self.pick(|entry| !matches!(entry, Entry::Dir(_)));
+        let replaces = self.random.one_in(2);
+        let to = match target {
+            Some((to, other)) if replaces && other.id() != entry.id() => to,
+            _ => {
+                let (dir, _) = self.pick_dir();
+                format!("{dir}/{}", self.new_name())
+            }
+        };
+        let ((from_dir, from_name), (to_dir, to_name)) = (self.parent_of(&from), self.parent_of(&to));
+        let how = RenameHow::Replace;
+        self.fs.fs.rename(from_dir, from_name.as_bytes(), to_dir, to_name.as_bytes(), how)?;
+        self.model.change_names(|names| {
+            names.remove(&from);
+            names.insert(to, entry);
+        });
+        Ok(())
+    }
+
+    fn remove(&mut self) -> Result<(), Failure> {
+        let Some((path, entry)) = self.pick(|_| true) else { return Ok(()) };
+        let prefix = format!("{path}/");
+        let is_parent = self.model.now().keys().any(|other| other.starts_with(&prefix));
+        let (dir, name) = self.parent_of(&path);
+        match entry {
+            Entry::Dir(_) if is_parent => return Ok(()),
+            Entry::Dir(_) => self.fs.fs.rmdir(dir, name.as_bytes())?,
+            _ => self.fs.fs.unlink(dir, name.as_bytes())?,
+        }
+        self.model.change_names(|names| drop(names.remove(&path)));
+        Ok(())
+    }
+
+    fn chmod(&mut self) -> Result<(), Failure> {
+        let Some((_, entry)) = self.pick(|entry| !matches!(entry, Entry::Symlink(_))) else { return Ok(()) };
+        let mode = self.random.below(0o1000) as u32;
+        self.fs.fs.set_attrs(self.object(entry), &NewAttrs { mode: Some(mode), ..NewAttrs::default() })?;
+        self.model.change_file(entry.id(), |file| file.mode = mode);
+        Ok(())
+    }
+
+    fn set_xattr(&mut self) -> Result<(), Failure> {
+        let Some((_, entry)) = self.pick(|entry| matches!(entry, Entry::File(_))) else { return Ok(()) };
+        let name = format!("user.x{}", self.random.below(3));
+        let len = self.random.below(600);
+        let value = self.noise(len.max(1));
+        self.fs.fs.set_xattr(self.object(entry), name.as_bytes(), &value, XattrHow::Either)?;
+        self.model.change_file(entry.id(), |file| drop(file.xattrs.insert(name, value)));
+        Ok(())
+    }
+
+    /// Everything that was done so far becomes durable through the log.
+    fn fsync(&mut self) -> Result<(), Failure> {
+        self.fs.sync()?;
+        self.ack(true);
+        Ok(())
+    }
+
+    /// The same through a txg.
+    fn sync(&mut self) -> Result<(), Failure> {
+        self.pool.sync()?;
+        self.ack(true);
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<(), Failure> {
+        let name = format!("s{}", self.model.step());
+        let full = format!("{POOL}@{name}");
+        // A snapshot has everything that was done before it.
+        self.model.snapshot(&name);
+        self.pool.run(move |ctx| snapshot(ctx, &[full], &[]))?;
+        self.ack(true);
+        Ok(())
+    }
+
+    fn destroy_snapshot(&mut self) -> Result<(), Failure> {
+        let alive: Vec<String> =
+            self.model.snapshots.iter().filter(|(_, s)| s.destroyed.is_none()).map(|(n, _)| n.clone()).collect();
+        let index = self.random.below(alive.len() as u64) as usize;
+        let Some(name) = alive.into_iter().nth(index) else { return Ok(()) };
+        let full = format!("{POOL}@{name}");
+        let step = self.model.step();
+        if let Some(snapshot) = self.model.snapshots.get_mut(&name) {
+            snapshot.destroyed = Some(step);
+        }
+        self.pool.run(move |ctx| destroy_snapshots(ctx, &[full], false))?;
+        self.ack(true);
+        Ok(())
+    }
+
+    /// Space of files without a name is freed.
+    fn drain(&mut self) -> Result<(), Failure> {
+        self.fs.fs.drain(4)?;
+        Ok(())
+    }
+
+    /// The seed, for messages.
+    #[allow(dead_code)]
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
+/// A suspended pool is what a power cut looks like to those who write.
+pub fn is_power_cut(error: &TxError) -> bool {
+    matches!(error, TxError::Suspended { .. })
+}
