@@ -498,7 +498,7 @@ impl Heads {
         let dataset = self.dsl().dataset_by_object(head.id)?;
         let policy = policy_of(&dataset, &self.features)?;
         head.set_sync_mode(prop::stored_number(&dataset, "sync")?);
-        head.set.set_policy(with_accounting_of(policy, &head.set));
+        head.set.set_policy(with_accounting_of(&policy, &head.set));
         head.policy_of.store(policies, Ordering::Release);
         Ok(())
     }
@@ -579,18 +579,18 @@ pub(crate) fn open_set(
     policy: SetPolicy,
 ) -> Result<Arc<LiveSet>, DslError> {
     let set = LiveSet::open(mos.store(), txgs.meter(), bp, id.0, policy.clone())?;
-    set.set_policy(with_accounting_of(policy, &set));
+    set.set_policy(with_accounting_of(&policy, &set));
     Ok(set)
 }
 
 /// Objects of a set are counted by owner only if all that are there have been counted.
-fn with_accounting_of(policy: SetPolicy, set: &LiveSet) -> SetPolicy {
+fn with_accounting_of(policy: &SetPolicy, set: &LiveSet) -> SetPolicy {
     let counts = |bit: u32| set.kind() == ObjsetType::Zfs && set.flags() >> bit & 1 == 1;
     SetPolicy {
         user_accounting: counts(0),
         object_accounting: counts(1),
         project_accounting: counts(2),
-        ..policy
+        ..policy.clone()
     }
 }
 

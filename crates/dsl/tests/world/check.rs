@@ -152,7 +152,7 @@ fn check_deadlist(pool: &Pool, dataset: &Dataset, blocks: &Blocks) {
     let mut sum = Space::default();
     let buckets = list.buckets();
     let is_first = dataset.phys().prev_snap.is_none();
-    assert!(is_first || buckets.first().is_some(), "{name}: keys of the deadlist");
+    assert!(is_first || !buckets.is_empty(), "{name}: keys of the deadlist");
     assert!(buckets.first().is_none_or(|(key, _)| *key == Txg(0)), "{name}: first key of the deadlist");
     for (i, (from, id)) in buckets.iter().enumerate() {
         let until = buckets.get(i + 1).map_or(Txg(u64::MAX), |(key, _)| *key);
