@@ -238,6 +238,15 @@ pub fn validate(
     value: &PropValue,
     features: &FeatureCounts,
 ) -> Result<(), PropError> {
+    validate_for(prop, value, &|feature| features.is_enabled(feature))
+}
+
+/// The same for a pool of which only is known which features are enabled, as one that is to be made.
+pub fn validate_for(
+    prop: &'static DatasetProp,
+    value: &PropValue,
+    is_enabled: &dyn Fn(&str) -> bool,
+) -> Result<(), PropError> {
     let name = prop.name;
     match (prop.kind, value) {
         (Kind::Text, PropValue::Number(_)) => Err(PropError::NotString { name: name.to_owned() }),
@@ -249,14 +258,14 @@ pub fn validate(
             if prop.index_name(*n).is_none() {
                 return Err(PropError::NotOneOf { name, values: prop.values });
             }
-            needs(name, *n, features)
+            needs(name, *n, is_enabled)
         }
-        (Kind::Number, PropValue::Number(n)) => validate_number(name, *n, features),
+        (Kind::Number, PropValue::Number(n)) => validate_number(name, *n, is_enabled),
     }
 }
 
 /// What the value of an index needs of the pool.
-fn needs(name: &'static str, value: u64, features: &FeatureCounts) -> Result<(), PropError> {
+fn needs(name: &'static str, value: u64, is_enabled: &dyn Fn(&str) -> bool) -> Result<(), PropError> {
     let feature = match (name, value) {
         ("compression", 15) => "lz4_compress",
         ("compression", n) if n & 0x7f == 16 => "zstd_compress",
@@ -271,16 +280,24 @@ fn needs(name: &'static str, value: u64, features: &FeatureCounts) -> Result<(),
         ("longname", 1) => "longname",
         _ => return Ok(()),
     };
-    need(name, feature, features)
+    need(name, feature, is_enabled)
 }
 
-fn need(name: &'static str, feature: &'static str, features: &FeatureCounts) -> Result<(), PropError> {
-    if features.is_enabled(feature) { Ok(()) } else { Err(PropError::NeedsFeature { name, feature }) }
+fn need(
+    name: &'static str,
+    feature: &'static str,
+    is_enabled: &dyn Fn(&str) -> bool,
+) -> Result<(), PropError> {
+    if is_enabled(feature) { Ok(()) } else { Err(PropError::NeedsFeature { name, feature }) }
 }
 
-fn validate_number(name: &'static str, value: u64, features: &FeatureCounts) -> Result<(), PropError> {
+fn validate_number(
+    name: &'static str,
+    value: u64,
+    is_enabled: &dyn Fn(&str) -> bool,
+) -> Result<(), PropError> {
     match name {
-        "recordsize" | "volblocksize" => validate_block_size(name, value, features),
+        "recordsize" | "volblocksize" => validate_block_size(name, value, is_enabled),
         "special_small_blocks" if value != 0 => {
             let max = "16M";
             let fits = value.is_power_of_two() && (BLOCK_MIN..=BLOCK_MAX).contains(&value);
@@ -288,19 +305,23 @@ fn validate_number(name: &'static str, value: u64, features: &FeatureCounts) -> 
         }
         "pbkdf2iters" if value != 0 && value < ITERATIONS_MIN => Err(PropError::Iterations),
         "filesystem_limit" | "snapshot_limit" if value != u64::MAX => {
-            need(name, "filesystem_limits", features)
+            need(name, "filesystem_limits", is_enabled)
         }
         _ => Ok(()),
     }
 }
 
-fn validate_block_size(name: &'static str, value: u64, features: &FeatureCounts) -> Result<(), PropError> {
-    let large = features.is_enabled("large_blocks");
+fn validate_block_size(
+    name: &'static str,
+    value: u64,
+    is_enabled: &dyn Fn(&str) -> bool,
+) -> Result<(), PropError> {
+    let large = is_enabled("large_blocks");
     if !value.is_power_of_two() || !(BLOCK_MIN..=BLOCK_MAX).contains(&value) {
         let max = if large { "16M" } else { "128K" };
         return Err(PropError::BlockSize { name, max });
     }
-    if value > BLOCK_MAX_OLD { need(name, "large_blocks", features) } else { Ok(()) }
+    if value > BLOCK_MAX_OLD { need(name, "large_blocks", is_enabled) } else { Ok(()) }
 }
 
 fn validate_text(name: &'static str, text: &str) -> Result<(), PropError> {

@@ -18,7 +18,9 @@ use dmu::zap::{ZapMut, ZapValue};
 use format::prop::{self as table, DatasetProp};
 use format::{ObjType, ObjectId};
 
-pub use super::prop_values::{PropError, parse, parse_number, settable, validate, validate_user};
+pub use super::prop_values::{
+    PropError, parse, parse_number, settable, validate, validate_for, validate_user,
+};
 
 /// Marks a received value.
 const RECEIVED: &str = "$recvd";
