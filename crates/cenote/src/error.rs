@@ -38,6 +38,25 @@ pub enum Error {
         /// The path.
         path: Vec<u8>,
     },
+    /// A file could not be found, read or changed.
+    #[error("{dataset}:{}", path.escape_ascii())]
+    Path {
+        /// The file system.
+        dataset: String,
+        /// The path.
+        path: Vec<u8>,
+        /// Why.
+        #[source]
+        source: ZplError,
+    },
+    /// Links lead to links, again and again.
+    #[error("{dataset}:{}: too many levels of symbolic links", path.escape_ascii())]
+    TooManyLinks {
+        /// The file system.
+        dataset: String,
+        /// The path.
+        path: Vec<u8>,
+    },
     /// The dataset is a volume where a file system is needed.
     #[error("'{dataset}' is a volume, not a file system")]
     NotAFilesystem {

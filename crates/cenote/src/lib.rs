@@ -28,16 +28,19 @@ pub mod admin;
 pub mod copy;
 mod dataset;
 mod error;
+pub mod files;
 pub mod inspect;
 mod open;
 mod target;
 mod team;
 pub mod verify;
+mod writer;
 
 pub use dataset::{Dataset, DatasetFiles, DatasetKind};
 pub use error::Error;
 pub use open::{OpenOptions, Pool};
 pub use target::Target;
+pub use writer::PoolWriter;
 pub use zpl::{Filesystem, Node, Volume};
 
 /// An open file: a [`Node`] of a file system.

@@ -7,9 +7,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Jobs waiting, for each thread.
 const WAITING_PER_THREAD: usize = 8;
+/// How often the caller looks at what happened while it waits for the end.
+const TELL_EVERY: Duration = Duration::from_millis(100);
 
 /// Jobs to be done.
 pub(crate) struct Queue<'w, J> {
@@ -17,6 +20,7 @@ pub(crate) struct Queue<'w, J> {
     changed: Condvar,
     work: &'w (dyn Fn(J) + Sync),
     waiting_max: usize,
+    threads: usize,
 }
 
 struct State<J> {
@@ -67,12 +71,22 @@ impl<J: Send> Queue<'_, J> {
 
     /// Returns when every job that was handed over is done.
     pub(crate) fn finish(&self) {
-        while let Some(job) = self.take() {
+        self.finish_telling(&mut || {});
+    }
+
+    /// The same, and calls `tell` now and then meanwhile.
+    pub(crate) fn finish_telling(&self, tell: &mut dyn FnMut()) {
+        while self.threads == 0
+            && let Some(job) = self.take()
+        {
             self.run(job);
         }
         let mut state = self.lock();
         while state.busy > 0 || !state.jobs.is_empty() {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait_timeout(state, TELL_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            drop(state);
+            tell();
+            state = self.lock();
         }
     }
 
@@ -121,7 +135,7 @@ pub(crate) fn with_workers<J: Send, T>(
 ) -> T {
     let state = State { jobs: VecDeque::new(), busy: 0, is_closed: false };
     let waiting_max = threads * WAITING_PER_THREAD;
-    let queue = Queue { state: Mutex::new(state), changed: Condvar::new(), work, waiting_max };
+    let queue = Queue { state: Mutex::new(state), changed: Condvar::new(), work, waiting_max, threads };
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| queue.serve());

@@ -1,0 +1,163 @@
+//! One open file.
+
+use std::sync::Arc;
+
+use format::ObjectId;
+use zpl::write::{Allocate, FileRange, Hold, WriteHow};
+use zpl::{Attrs, Node};
+
+use super::FilesystemWriter;
+use crate::Error;
+
+/// A regular file, open for writing. It can be read and written until this is dropped, even if it loses its
+/// name before.
+pub struct FileWriter {
+    fs: FilesystemWriter,
+    hold: Hold,
+    path: Vec<u8>,
+}
+
+impl FileWriter {
+    pub(super) fn new(fs: &FilesystemWriter, path: &[u8], id: ObjectId) -> Result<FileWriter, Error> {
+        let hold = fs.fs().hold(id).map_err(fs.at(path))?;
+        Ok(FileWriter { fs: fs.clone(), hold, path: path.to_vec() })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> ObjectId {
+        self.hold.id()
+    }
+
+    /// Its attributes now.
+    pub fn attrs(&self) -> Attrs {
+        self.hold.attrs()
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.attrs().size
+    }
+
+    /// Is there nothing in it?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The file for reading, as it is now.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn node(&self) -> Result<Node, Error> {
+        self.hold.node().map_err(self.fs.at(&self.path))
+    }
+
+    /// Reads from `offset` on, at most up to the end; returns how many bytes.
+    ///
+    /// # Errors
+    /// A block cannot be read.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        self.fs.fs().read(self.id(), offset, buf).map_err(self.fs.at(&self.path))
+    }
+
+    /// Writes all of `data` at `offset`, beyond the end too: a hole is in between then.
+    ///
+    /// # Errors
+    /// There is no room, or a quota is reached. What was written until then stays.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.put(offset, data, false).map(|_| ())
+    }
+
+    /// Writes all of `data` at the end, wherever that is by now. Returns the offset.
+    ///
+    /// # Errors
+    /// As [`FileWriter::write_at`].
+    pub fn append(&self, data: &[u8]) -> Result<u64, Error> {
+        self.put(0, data, true)
+    }
+
+    fn put(&self, offset: u64, data: &[u8], append: bool) -> Result<u64, Error> {
+        let how = WriteHow { append, clear_set_ids: false };
+        let at = self.fs.fs().write(self.id(), offset, data, &how).map_err(self.fs.at(&self.path))?;
+        self.fs.changed(self.id())?;
+        Ok(at)
+    }
+
+    /// Cuts it off, or makes it longer by a hole.
+    ///
+    /// # Errors
+    /// The size is impossible, or the file can only grow.
+    pub fn set_len(&self, len: u64) -> Result<(), Error> {
+        self.fs.fs().truncate(self.id(), len, false).map_err(self.fs.at(&self.path))?;
+        self.fs.changed(self.id())
+    }
+
+    /// Reserves, zeros or punches a range.
+    ///
+    /// # Errors
+    /// The range is empty or impossible, or the file can only grow.
+    pub fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<(), Error> {
+        self.fs.fs().fallocate(self.id(), offset, len, how).map_err(self.fs.at(&self.path))?;
+        self.fs.changed(self.id())
+    }
+
+    /// The first byte of data from `offset` on; `None`: only a hole follows.
+    ///
+    /// # Errors
+    /// The pointers to the data cannot be read.
+    pub fn next_data(&self, offset: u64) -> Result<Option<u64>, Error> {
+        self.fs.fs().next_data(self.id(), offset).map_err(self.fs.at(&self.path))
+    }
+
+    /// The first byte of a hole from `offset` on, the end being one.
+    ///
+    /// # Errors
+    /// The pointers to the data cannot be read.
+    pub fn next_hole(&self, offset: u64) -> Result<Option<u64>, Error> {
+        self.fs.fs().next_hole(self.id(), offset).map_err(self.fs.at(&self.path))
+    }
+
+    /// Makes `len` bytes from `to` on those of `source` from `from` on, by sharing their blocks.
+    ///
+    /// # Errors
+    /// [`zpl::ZplError::CannotClone`] if the ranges are not of whole blocks of one size,
+    /// [`zpl::ZplError::NotYetWritten`] before the next sync.
+    pub fn clone_range(&self, source: &FileWriter, from: u64, to: u64, len: u64) -> Result<(), Error> {
+        let mut done = 0;
+        while done < len {
+            let from = FileRange { id: source.id(), offset: from + done };
+            let to = FileRange { id: self.id(), offset: to + done };
+            let table = self.fs.clone_table();
+            let shared = self.fs.fs().clone_range(source.fs.fs(), from, to, len - done, &table);
+            match shared.map_err(self.fs.at(&self.path))? {
+                0 => break,
+                n => done += n,
+            }
+        }
+        self.fs.changed(self.id())
+    }
+
+    /// Everything that was changed of it, and every change of names, is durable when this returns.
+    ///
+    /// # Errors
+    /// The pool cannot be written any more.
+    pub fn sync(&self) -> Result<(), Error> {
+        Ok(self.fs.head.fsync(self.id()).map_err(pool::PoolError::from)?)
+    }
+
+    /// The file system it is in.
+    pub fn filesystem(&self) -> &FilesystemWriter {
+        &self.fs
+    }
+}
+
+impl std::fmt::Debug for FileWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FileWriter({}:{})", self.fs.name, self.path.escape_ascii())
+    }
+}
+
+const _: fn() = || {
+    fn is_shared_between_threads<T: Send + Sync>() {}
+    is_shared_between_threads::<FileWriter>();
+    is_shared_between_threads::<Arc<FilesystemWriter>>();
+};

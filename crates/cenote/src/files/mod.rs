@@ -1,0 +1,416 @@
+//! Changing the files of a pool, by path.
+//!
+//! [`FilesystemWriter`] is a file system open for writing, with the operations that `std::fs` has and those
+//! of ZFS; [`FileWriter`] is one file of it; [`VolumeFile`] a volume. They are thin: each call is one or a few
+//! operations of `zpl::write`, which servers that know files by number use themselves
+//! ([`FilesystemWriter::fs`]).
+//!
+//! # What always holds
+//! - A change is visible to everybody at once, and durable when its transaction group is: after
+//!   [`FilesystemWriter::sync`] or [`FileWriter::sync`], or by itself after a few seconds.
+//!   With the property `sync=always` every call returns when its change is durable.
+//! - A path starts at the root of the file system and never leaves it: absolute links and `..` are taken
+//!   as if that root were the root of everything.
+//! - Nobody is asked for permission: who has the devices may do everything. Modes and ACLs are kept, not
+//!   enforced.
+
+mod file;
+mod path;
+mod remove;
+mod volume;
+
+pub use file::FileWriter;
+pub use path::Found;
+pub use remove::{Removal, Removed};
+pub use volume::VolumeFile;
+pub use zpl::write::{Allocate, NewAttrs, RenameHow, XattrHow};
+
+use std::sync::Arc;
+
+use dsl::DslError;
+use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry};
+use format::{ObjectId, Txg};
+use pool::live::LivePool;
+use zpl::write::{CloneTable, Fs, HeadFs, Made, NewFile, NoLog, PoolClones, encode_posix, options_of};
+use zpl::{Attrs, FileKind, Filesystem, Node, ZplError};
+
+use crate::Error;
+
+/// Transactions that freeing what has no name any more may take when a file system is opened.
+const DRAIN_STEPS: usize = 64;
+
+/// A file system of a pool, open for writing. Cloning is cheap.
+///
+/// New files belong to root, or to the ids of [`FilesystemWriter::as_owner`].
+#[derive(Clone)]
+pub struct FilesystemWriter {
+    name: Arc<str>,
+    pool: Arc<LivePool>,
+    head: Arc<HeadFs>,
+    uid: u32,
+    gid: u32,
+}
+
+impl FilesystemWriter {
+    /// Opens the file system with this full name. If the pool was not closed in good order, what its
+    /// programs were told was durable is done again first, from the intent log.
+    ///
+    /// # Errors
+    /// [`Error::NotAFilesystem`], [`Error::Dsl`] if there is none or it cannot be changed: a snapshot, an
+    /// encrypted one.
+    pub fn open(pool: &Arc<LivePool>, name: &str) -> Result<FilesystemWriter, Error> {
+        let dataset = pool.view()?.dsl().dataset(name)?;
+        if dataset.is_snapshot() {
+            let why = "a snapshot cannot be changed";
+            return Err(DslError::WrongKind { name: name.to_owned(), why }.into());
+        }
+        if dataset.is_volume()? {
+            return Err(Error::NotAFilesystem { dataset: name.to_owned() });
+        }
+        let options = options_of(&dataset, pool.features())?;
+        let head = pool.heads().open(dataset.id())?;
+        let head = HeadFs::open(&head, options, pool.env())?;
+        head.fs.drain(DRAIN_STEPS)?;
+        let (pool, head) = (Arc::clone(pool), Arc::new(head));
+        Ok(FilesystemWriter { name: dataset.name().into(), pool, head, uid: 0, gid: 0 })
+    }
+
+    /// The same, with other owners of what it makes.
+    #[must_use]
+    pub fn as_owner(mut self, uid: u32, gid: u32) -> FilesystemWriter {
+        (self.uid, self.gid) = (uid, gid);
+        self
+    }
+
+    /// Changes are not told to the intent log any more: for who makes many of them, alone, and waits for
+    /// [`FilesystemWriter::sync`] at the end. Concerns everybody who has this file system open.
+    pub fn stop_logging(&self) {
+        self.fs().set_log(Arc::new(NoLog));
+    }
+
+    /// Full name of the dataset.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The pool it is in.
+    pub fn pool(&self) -> &Arc<LivePool> {
+        &self.pool
+    }
+
+    /// Its operations by the numbers of files.
+    pub fn fs(&self) -> &Arc<Fs> {
+        &self.head.fs
+    }
+
+    /// The file system for reading, in its newest state.
+    pub fn reader(&self) -> &Arc<Filesystem> {
+        self.fs().reader()
+    }
+
+    /// Owner and group of new files.
+    pub(crate) fn owner(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
+
+    /// Everything that was changed so far is on disk when this returns. Returns the transaction group.
+    ///
+    /// # Errors
+    /// The pool cannot be written any more.
+    pub fn sync(&self) -> Result<Txg, Error> {
+        Ok(self.pool.sync()?)
+    }
+
+    /// Says where an error happened.
+    fn at(&self, path: &[u8]) -> impl Fn(ZplError) -> Error {
+        let (dataset, path) = (Arc::clone(&self.name), path.to_vec());
+        move |source| Error::Path { dataset: dataset.to_string(), path: path.clone(), source }
+    }
+
+    /// The change is durable if the dataset wants that of every change.
+    fn changed(&self, id: ObjectId) -> Result<(), Error> {
+        Ok(self.head.changed(id).map_err(pool::PoolError::from)?)
+    }
+
+    // ---- files -------------------------------------------------------------------------------
+
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn open_file(&self, path: &[u8]) -> Result<FileWriter, Error> {
+        let id = self.resolve(path)?;
+        self.file_writer(path, id)
+    }
+
+    /// Makes an empty file, or empties the one that is there.
+    ///
+    /// # Errors
+    /// It cannot be made; or something else is there.
+    pub fn create(&self, path: &[u8]) -> Result<FileWriter, Error> {
+        match self.find(path, true)? {
+            Found { id: Some(id), .. } => {
+                let file = self.file_writer(path, id)?;
+                file.set_len(0)?;
+                Ok(file)
+            }
+            missing => {
+                let made = self.make(path, &missing, &NewFile::of(FileKind::Regular, 0o644))?;
+                self.file_writer(path, made.id)
+            }
+        }
+    }
+
+    /// Makes an empty file.
+    ///
+    /// # Errors
+    /// The name is taken, or it cannot be made.
+    pub fn create_new(&self, path: &[u8]) -> Result<FileWriter, Error> {
+        let made = self.make_new(path, &NewFile::of(FileKind::Regular, 0o644))?;
+        self.file_writer(path, made.id)
+    }
+
+    /// Makes a file with this content, or replaces that of the one that is there.
+    ///
+    /// # Errors
+    /// As [`FilesystemWriter::create`] and [`FileWriter::write_at`].
+    pub fn write(&self, path: &[u8], content: &[u8]) -> Result<(), Error> {
+        self.create(path)?.write_at(0, content)
+    }
+
+    /// The content of a file, which has to fit into memory.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn read(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
+        let file = self.open_file(path)?;
+        let mut content = vec![0; usize::try_from(file.len()).unwrap_or(usize::MAX)];
+        let n = file.read_at(0, &mut content)?;
+        content.truncate(n);
+        Ok(content)
+    }
+
+    fn file_writer(&self, path: &[u8], id: ObjectId) -> Result<FileWriter, Error> {
+        let attrs = self.fs().attrs(id).map_err(self.at(path))?;
+        let kind = FileKind::from_mode(attrs.mode).unwrap_or(FileKind::Regular);
+        if kind != FileKind::Regular {
+            return Err(self.at(path)(ZplError::WrongKind { object: id, kind, expected: "regular file" }));
+        }
+        FileWriter::new(self, path, id)
+    }
+
+    /// Makes a file of any kind; its owner is that of this writer.
+    pub(crate) fn make(&self, path: &[u8], at: &Found, new: &NewFile<'_>) -> Result<Made, Error> {
+        let new = NewFile { uid: self.uid, gid: self.gid, ..*new };
+        let made = self.fs().create(at.dir, &at.name, &new).map_err(self.at(path))?;
+        self.changed(made.id)?;
+        Ok(made)
+    }
+
+    /// As [`FilesystemWriter::make`], where nothing may be there.
+    fn make_new(&self, path: &[u8], new: &NewFile<'_>) -> Result<Made, Error> {
+        let at = self.find(path, false)?;
+        if at.id.is_some() {
+            return Err(self.at(path)(ZplError::Exists { dir: at.dir }));
+        }
+        self.make(path, &at, new)
+    }
+
+    // ---- names -------------------------------------------------------------------------------
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// The name is taken, or it cannot be made.
+    pub fn create_dir(&self, path: &[u8], mode: u32) -> Result<ObjectId, Error> {
+        Ok(self.make_new(path, &NewFile::of(FileKind::Directory, mode))?.id)
+    }
+
+    /// Makes a directory, and those above it that are missing. One that is there is left as it is.
+    ///
+    /// # Errors
+    /// Something else has one of the names, or one cannot be made.
+    pub fn create_dir_all(&self, path: &[u8], mode: u32) -> Result<ObjectId, Error> {
+        let mut so_far = Vec::new();
+        let mut id = self.fs().root();
+        for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            so_far.push(b'/');
+            so_far.extend_from_slice(part);
+            let at = self.find(&so_far, true)?;
+            id = match at.id {
+                Some(id) => id,
+                None => self.make(&so_far, &at, &NewFile::of(FileKind::Directory, mode))?.id,
+            };
+        }
+        if self.node(id)?.is_dir() {
+            return Ok(id);
+        }
+        Err(self.at(path)(ZplError::Exists { dir: id }))
+    }
+
+    /// Makes a symbolic link to `target`, which need not exist.
+    ///
+    /// # Errors
+    /// The name is taken, or it cannot be made.
+    pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<ObjectId, Error> {
+        let new = NewFile { target, ..NewFile::of(FileKind::Symlink, 0o777) };
+        Ok(self.make_new(path, &new)?.id)
+    }
+
+    /// Makes a device, a pipe or a socket.
+    ///
+    /// # Errors
+    /// The name is taken, or it cannot be made.
+    pub fn make_node(
+        &self,
+        path: &[u8],
+        kind: FileKind,
+        mode: u32,
+        rdev: (u32, u32),
+    ) -> Result<ObjectId, Error> {
+        Ok(self.make_new(path, &NewFile { rdev, ..NewFile::of(kind, mode) })?.id)
+    }
+
+    /// Makes a further name for a file. A symbolic link is not followed, it gets the name itself.
+    ///
+    /// # Errors
+    /// The name is taken, or the file is a directory.
+    pub fn hard_link(&self, existing: &[u8], path: &[u8]) -> Result<(), Error> {
+        let id = self.resolve_link(existing)?;
+        let at = self.find(path, false)?;
+        self.fs().link(id, at.dir, &at.name).map_err(self.at(path))?;
+        self.changed(id)
+    }
+
+    /// Moves a name, and with it what it leads to. What has the new name loses it.
+    ///
+    /// # Errors
+    /// There is no such name; a directory would replace a file, a file a directory, or something a
+    /// directory that is not empty.
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Error> {
+        self.rename_with(from, to, RenameHow::Replace)
+    }
+
+    /// As [`FilesystemWriter::rename`], with a choice of what happens to the names.
+    ///
+    /// # Errors
+    /// The same, and what `how` demands.
+    pub fn rename_with(&self, from: &[u8], to: &[u8], how: RenameHow) -> Result<(), Error> {
+        let (source, target) = (self.find(from, false)?, self.find(to, false)?);
+        let id = source.id.ok_or_else(|| self.at(from)(ZplError::NotFound { dir: source.dir }))?;
+        let done = self.fs().rename(source.dir, &source.name, target.dir, &target.name, how);
+        done.map_err(self.at(to))?;
+        self.changed(id)
+    }
+
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// There is none, or it is one of a directory.
+    pub fn remove(&self, path: &[u8]) -> Result<(), Error> {
+        let at = self.find(path, false)?;
+        self.fs().unlink(at.dir, &at.name).map_err(self.at(path))?;
+        self.changed(at.dir)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// There is none, or it is not empty.
+    pub fn remove_dir(&self, path: &[u8]) -> Result<(), Error> {
+        let at = self.find(path, false)?;
+        self.fs().rmdir(at.dir, &at.name).map_err(self.at(path))?;
+        self.changed(at.dir)
+    }
+
+    // ---- attributes --------------------------------------------------------------------------
+
+    /// The attributes of a file; of a symbolic link, its own.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn attrs(&self, path: &[u8]) -> Result<Attrs, Error> {
+        self.fs().attrs(self.resolve_link(path)?).map_err(self.at(path))
+    }
+
+    /// A file for reading: entries, target, extended attributes, ACL.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn node(&self, id: ObjectId) -> Result<Node, Error> {
+        Ok(self.fs().node(id)?)
+    }
+
+    /// Changes attributes, all at once; of a symbolic link, its own.
+    ///
+    /// # Errors
+    /// Flags of the file forbid it, or a quota does.
+    pub fn set_attrs(&self, path: &[u8], new: &NewAttrs) -> Result<Attrs, Error> {
+        let id = self.resolve_link(path)?;
+        let attrs = self.fs().set_attrs(id, new).map_err(self.at(path))?;
+        self.changed(id)?;
+        Ok(attrs)
+    }
+
+    /// The value of an extended attribute; names are as Linux has them (`user.colour`).
+    ///
+    /// # Errors
+    /// There is no such file, or it cannot be read.
+    pub fn xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let node = self.node(self.resolve_link(path)?)?;
+        node.xattr(name).map_err(self.at(path))
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// The dataset has none, the value is too large, or what `how` demands does not hold.
+    pub fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8], how: XattrHow) -> Result<(), Error> {
+        let id = self.resolve_link(path)?;
+        self.fs().set_xattr(id, name, value, how).map_err(self.at(path))?;
+        self.changed(id)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// The file does not have it.
+    pub fn remove_xattr(&self, path: &[u8], name: &[u8]) -> Result<(), Error> {
+        let id = self.resolve_link(path)?;
+        self.fs().remove_xattr(id, name).map_err(self.at(path))?;
+        self.changed(id)
+    }
+
+    /// Sets the POSIX ACL of a file, or with `default` that which files made in a directory inherit. The
+    /// entries are in the order of Linux: owner, users, group, groups, mask, others.
+    ///
+    /// # Errors
+    /// The dataset has no POSIX ACLs (`acltype=posix`), or the entries make none.
+    pub fn set_acl(&self, path: &[u8], acl: &[PosixEntry], default: bool) -> Result<(), Error> {
+        let name = if default { POSIX_DEFAULT } else { POSIX_ACCESS };
+        self.set_xattr(path, name.as_ref(), &encode_posix(acl), XattrHow::Either)
+    }
+
+    /// Makes `to` a copy of the file `from` that shares its blocks. Both are in file systems of this pool.
+    ///
+    /// # Errors
+    /// [`ZplError::CannotClone`] if the blocks cannot be shared: they have to be copied then.
+    pub fn clone_file(&self, source: &FilesystemWriter, from: &[u8], to: &[u8]) -> Result<(), Error> {
+        let original = source.open_file(from)?;
+        // Blocks that are only in memory have no place yet that could be shared.
+        self.sync()?;
+        let copy = self.create(to)?;
+        copy.clone_range(&original, 0, 0, original.len())
+    }
+
+    /// The counts of shared blocks.
+    pub(crate) fn clone_table(&self) -> impl CloneTable + use<> {
+        PoolClones::new(self.pool.brt())
+    }
+}
+
+impl std::fmt::Debug for FilesystemWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FilesystemWriter({})", self.name)
+    }
+}

@@ -1,0 +1,275 @@
+//! Removing whole trees.
+//!
+//! Directories are read a batch at a time and their files are removed by several threads; a directory goes
+//! when everything in it has.
+//!
+//! # What always holds
+//! - Memory is bounded by the depth of the tree and the batches that wait, not by the number of files.
+//! - Symbolic links are removed, never followed.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use format::ObjectId;
+use zpl::write::Fs;
+use zpl::{FileKind, ZplError};
+
+use super::FilesystemWriter;
+use crate::Error;
+use crate::team::{Queue, with_workers};
+
+/// Entries read from a directory at a time, and removed by one job.
+const BATCH: usize = 256;
+/// Deepest level entered.
+const DEPTH_MAX: usize = 16 << 10;
+
+/// Hears how a removal goes on.
+pub trait Removal {
+    /// So many names were removed so far.
+    fn progress(&mut self, removed: u64) {
+        let _ = removed;
+    }
+
+    /// The name at this path could not be removed, nor the directories above it.
+    fn problem(&mut self, path: &[u8], error: &ZplError);
+}
+
+/// Counts of a removal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Names of files.
+    pub files: u64,
+    /// Directories.
+    pub dirs: u64,
+    /// Names that are still there.
+    pub failures: u64,
+}
+
+/// What all threads share.
+struct Shared {
+    fs: Arc<Fs>,
+    files: AtomicU64,
+    dirs: AtomicU64,
+    problems: Mutex<Vec<(Vec<u8>, ZplError)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A directory that is removed when the last reference to it goes.
+struct Dir {
+    shared: Arc<Shared>,
+    id: ObjectId,
+    /// The directory it is in, and its name there.
+    parent: ObjectId,
+    name: Vec<u8>,
+    path: Vec<u8>,
+    above: Option<DirRef>,
+    /// Something in it could not be removed, and that was told.
+    is_kept: AtomicBool,
+}
+
+/// A reference to a directory.
+struct DirRef(Option<Arc<Dir>>);
+
+impl DirRef {
+    fn new(dir: Dir) -> DirRef {
+        DirRef(Some(Arc::new(dir)))
+    }
+}
+
+impl Clone for DirRef {
+    fn clone(&self) -> DirRef {
+        DirRef(self.0.clone())
+    }
+}
+
+impl std::ops::Deref for DirRef {
+    type Target = Dir;
+
+    fn deref(&self) -> &Dir {
+        self.0.as_ref().expect("a reference is empty only while it is dropped")
+    }
+}
+
+impl Drop for DirRef {
+    fn drop(&mut self) {
+        // A loop rather than drops in drops: trees may be deeper than stacks.
+        let mut next = self.0.take();
+        while let Some(dir) = next.and_then(Arc::into_inner) {
+            dir.finish();
+            next = dir.above.and_then(|mut above| above.0.take());
+        }
+    }
+}
+
+impl Dir {
+    fn problem(&self, path: Vec<u8>, error: ZplError) {
+        self.is_kept.store(true, Ordering::Relaxed);
+        lock(&self.shared.problems).push((path, error));
+    }
+
+    fn finish(&self) {
+        if !self.is_kept.load(Ordering::Relaxed) {
+            match self.shared.fs.rmdir(self.parent, &self.name) {
+                Ok(()) => {
+                    self.shared.dirs.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                Err(ZplError::NotFound { .. }) => return,
+                Err(error) => self.problem(self.path.clone(), error),
+            }
+        }
+        if let Some(above) = &self.above {
+            above.is_kept.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Names to be removed from a directory.
+struct Batch {
+    dir: DirRef,
+    names: Vec<Vec<u8>>,
+}
+
+impl Batch {
+    fn remove(self) {
+        for name in &self.names {
+            match self.dir.shared.fs.unlink(self.dir.id, name) {
+                Ok(()) => {
+                    self.dir.shared.files.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(ZplError::NotFound { .. }) => {}
+                Err(error) => self.dir.problem(join(&self.dir.path, name), error),
+            }
+        }
+    }
+}
+
+/// A directory whose entries are being read.
+struct Level {
+    dir: DirRef,
+    cursor: u64,
+    /// Directories of the last batch that were not entered yet.
+    below: Vec<(Vec<u8>, ObjectId)>,
+    is_read: bool,
+}
+
+impl FilesystemWriter {
+    /// Removes what is at `path`, and if it is a directory all that is in it, with several threads. What
+    /// cannot be removed is left, with the directories above it, and told.
+    ///
+    /// # Errors
+    /// There is nothing, or it is the root of the file system.
+    pub fn remove_all(&self, path: &[u8], observer: &mut dyn Removal) -> Result<Removed, Error> {
+        let at = self.find(path, false)?;
+        let missing = || Error::NoSuchPath { dataset: self.name().to_owned(), path: path.to_vec() };
+        let id = at.id.ok_or_else(missing)?;
+        if at.name.is_empty() {
+            return Err(self.at(path)(ZplError::NotPermitted { object: id, why: "the root stays" }));
+        }
+        let is_dir = FileKind::from_mode(self.fs().attrs(id)?.mode) == Some(FileKind::Directory);
+        if !is_dir {
+            self.remove(path)?;
+            return Ok(Removed { files: 1, ..Removed::default() });
+        }
+        let shared = Arc::new(Shared {
+            fs: Arc::clone(self.fs()),
+            files: AtomicU64::new(0),
+            dirs: AtomicU64::new(0),
+            problems: Mutex::default(),
+        });
+        let top = Dir {
+            shared: Arc::clone(&shared),
+            id,
+            parent: at.dir,
+            name: at.name,
+            path: path.strip_suffix(b"/").unwrap_or(path).to_vec(),
+            above: None,
+            is_kept: AtomicBool::new(false),
+        };
+        let mut failures = 0;
+        let threads = self.pool().env().workers();
+        let mut tell = || {
+            for (path, error) in std::mem::take(&mut *lock(&shared.problems)) {
+                failures += 1;
+                observer.problem(&path, &error);
+            }
+            observer.progress(shared.files.load(Ordering::Relaxed) + shared.dirs.load(Ordering::Relaxed));
+        };
+        with_workers(threads, &Batch::remove, |queue| {
+            walk(DirRef::new(top), queue, &mut tell);
+            queue.finish_telling(&mut tell);
+        });
+        tell();
+        self.changed(at.dir)?;
+        let (files, dirs) = (shared.files.load(Ordering::Relaxed), shared.dirs.load(Ordering::Relaxed));
+        Ok(Removed { files, dirs, failures })
+    }
+}
+
+fn walk(top: DirRef, queue: &Queue<'_, Batch>, tell: &mut dyn FnMut()) {
+    let level = |dir: DirRef| Level { dir, cursor: 0, below: Vec::new(), is_read: false };
+    let mut stack = vec![level(top)];
+    while let Some(last) = stack.last_mut() {
+        let here = last.dir.clone();
+        if let Some((name, id)) = last.below.pop() {
+            let path = join(&here.path, &name);
+            if stack.len() >= DEPTH_MAX {
+                let why = "the tree is too deep";
+                here.problem(path, ZplError::NotPermitted { object: id, why });
+                continue;
+            }
+            let (shared, parent) = (Arc::clone(&here.shared), here.id);
+            let (above, is_kept) = (Some(here), AtomicBool::new(false));
+            stack.push(level(DirRef::new(Dir { shared, id, parent, name, path, above, is_kept })));
+            continue;
+        }
+        if last.is_read {
+            stack.pop();
+            continue;
+        }
+        match read_batch(&here, last) {
+            Ok(names) if names.is_empty() => {}
+            Ok(names) => {
+                queue.push(Batch { dir: here, names });
+                tell();
+            }
+            Err(error) => {
+                last.is_read = true;
+                here.problem(here.path.clone(), error);
+            }
+        }
+    }
+}
+
+/// The names of files in the next batch of a directory; its directories are left in the level.
+fn read_batch(dir: &Dir, level: &mut Level) -> Result<Vec<Vec<u8>>, ZplError> {
+    // The cursor is a place among hashes: it stays right while entries before it are removed.
+    let fs = &dir.shared.fs;
+    let entries = fs.read_dir(dir.id, level.cursor, BATCH)?;
+    level.is_read = entries.len() < BATCH;
+    let mut names = Vec::new();
+    for entry in entries {
+        level.cursor = entry.cursor;
+        // What the entry says is not to be believed where it matters: a directory is never unlinked.
+        let is_dir = match entry.kind_hint {
+            Some(FileKind::Directory) | None => {
+                let attrs = fs.attrs(entry.id);
+                attrs.is_ok_and(|attrs| FileKind::from_mode(attrs.mode) == Some(FileKind::Directory))
+            }
+            Some(_) => false,
+        };
+        if is_dir {
+            level.below.push((entry.name, entry.id));
+        } else {
+            names.push(entry.name);
+        }
+    }
+    Ok(names)
+}
+
+fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
+    [above, b"/", name].concat()
+}

@@ -1,0 +1,117 @@
+//! One volume, open for writing.
+
+use std::sync::Arc;
+
+use dsl::DslError;
+use pool::live::LivePool;
+use zpl::ZplError;
+use zpl::write::HeadVolume;
+
+use crate::Error;
+
+/// A volume of a pool, open for writing. Cloning is cheap.
+#[derive(Clone)]
+pub struct VolumeFile {
+    name: Arc<str>,
+    pool: Arc<LivePool>,
+    head: Arc<HeadVolume>,
+}
+
+impl VolumeFile {
+    /// Opens the volume with this full name, after its intent log was replayed if it has to be.
+    ///
+    /// # Errors
+    /// [`Error::NotAVolume`], [`Error::Dsl`] if there is none or it cannot be changed.
+    pub fn open(pool: &Arc<LivePool>, name: &str) -> Result<VolumeFile, Error> {
+        let dataset = pool.view()?.dsl().dataset(name)?;
+        if !dataset.is_volume()? {
+            return Err(Error::NotAVolume { dataset: name.to_owned() });
+        }
+        if dataset.is_snapshot() {
+            let why = "a snapshot cannot be changed";
+            return Err(DslError::WrongKind { name: name.to_owned(), why }.into());
+        }
+        let head = HeadVolume::open(&pool.heads().open(dataset.id())?)?;
+        Ok(VolumeFile { name: dataset.name().into(), pool: Arc::clone(pool), head: Arc::new(head) })
+    }
+
+    /// Full name of the dataset.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.head.volume.size()
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u64 {
+        self.head.volume.block_size()
+    }
+
+    fn at(&self, source: ZplError) -> Error {
+        Error::Path { dataset: self.name.to_string(), path: Vec::new(), source }
+    }
+
+    fn changed(&self) -> Result<(), Error> {
+        Ok(self.head.changed().map_err(pool::PoolError::from)?)
+    }
+
+    /// Fills `buf` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// They are not all in the volume, or cannot be read.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.head.volume.read_at(offset, buf).map_err(|source| self.at(source))
+    }
+
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// It does not all fit into the volume: nothing is written then. Or there is no room in the pool.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.head.volume.write_at(offset, data).map_err(|source| self.at(source))?;
+        self.changed()
+    }
+
+    /// Makes a range read as zeros; whole blocks of it take no space any more.
+    ///
+    /// # Errors
+    /// As [`VolumeFile::write_at`].
+    pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.head.volume.write_zeroes(offset, len).map_err(|source| self.at(source))?;
+        self.changed()
+    }
+
+    /// Gives up the whole blocks in a range.
+    ///
+    /// # Errors
+    /// It is not all in the volume.
+    pub fn trim(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.head.volume.trim(offset, len).map_err(|source| self.at(source))?;
+        self.changed()
+    }
+
+    /// Every write so far is durable when this returns.
+    ///
+    /// # Errors
+    /// The pool cannot be written any more.
+    pub fn flush(&self) -> Result<(), Error> {
+        Ok(self.head.flush().map_err(pool::PoolError::from)?)
+    }
+
+    /// Everything that was changed in the pool so far is on disk when this returns.
+    ///
+    /// # Errors
+    /// The pool cannot be written any more.
+    pub fn sync(&self) -> Result<format::Txg, Error> {
+        Ok(self.pool.sync()?)
+    }
+}
+
+impl std::fmt::Debug for VolumeFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "VolumeFile({})", self.name)
+    }
+}
