@@ -357,8 +357,9 @@ fn create_table(m: MosTx<'_>, vdev: VdevId) -> Result<Table, DslError> {
     let entries = m.allocate(&NewObject::of(ObjType::ZAP_METADATA))?;
     let shift = if wide { ENTRIES_SHIFT_WIDE } else { ENTRIES_SHIFT };
     entries.create_fat_zap(m.tx, shift, m.env.random(), 0, FLAG_HASH64 | FLAG_UINT64_KEY)?;
-    let asize = m.zio().tree().top(vdev).map_or(0, |top| top.asize);
-    let regions = usize::try_from(asize.div_ceil(REGION_SIZE)).unwrap_or(usize::MAX);
+    // Of the metaslabs: what remains behind the last whole one counts as little here as elsewhere.
+    let size = m.zio().tree().top(vdev).map_or(0, |top| top.metaslabs() << top.metaslab_shift);
+    let regions = usize::try_from(size.div_ceil(REGION_SIZE)).unwrap_or(usize::MAX);
     let mut table = Table {
         object: ObjectId(0),
         entries: entries.id(),

@@ -1,0 +1,132 @@
+//! Datasets that are made, snapshotted, cloned, promoted, rolled back, renamed and destroyed, on pools that
+//! `zdb` judges: no leak, and every list of freed blocks names what it should.
+#![cfg(feature = "unfinished")]
+
+#[path = "live/support.rs"]
+mod support;
+
+use cenote_pool::live::{CreateSpec, Layout, Leave, LivePool};
+use dmu::live::{LiveSet, NewObject, SyncTx};
+use dsl::DslError;
+use dsl::write::create::{self, NewHead};
+use dsl::write::destroy::{destroy, destroy_snapshots};
+use dsl::write::promote::promote;
+use dsl::write::rename::rename;
+use dsl::write::rollback::rollback;
+use dsl::write::snapshot::snapshot;
+use dsl::write::{Cost, TaskCtx};
+use format::objset::ObjsetType;
+use format::{BlockId, ObjType, ObjectId};
+use std::sync::Arc;
+use support::{Files, judge};
+use vdev::env::{Env, Random};
+
+fn fill(set: &Arc<LiveSet>, tx: &SyncTx) -> Result<(), DslError> {
+    let object = set.allocate(&NewObject::of(ObjType::MASTER_NODE), tx)?;
+    Ok(object.create_zap(tx, 1, 0)?)
+}
+
+fn run(pool: &LivePool, task: impl FnOnce(&mut TaskCtx<'_>) -> Result<(), DslError> + Send + 'static) {
+    pool.run(task).unwrap();
+}
+
+fn make(pool: &LivePool, name: &'static str) {
+    run(pool, move |ctx| create::create(ctx, NewHead::named(name), ObjsetType::Other, &mut fill).map(|_| ()));
+}
+
+fn take(pool: &LivePool, name: &'static str) {
+    run(pool, move |ctx| snapshot(ctx, &[name.to_owned()], &[]).map(|_| ()));
+}
+
+fn destroy_many(pool: &LivePool, names: &'static [&'static str]) {
+    run(pool, move |ctx| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        destroy_snapshots(ctx, &names, false)
+    });
+}
+
+fn clone(pool: &LivePool, origin: &'static str, name: &'static str) {
+    run(pool, move |ctx| create::clone(ctx, origin, NewHead::named(name)).map(|_| ()));
+}
+
+/// Writes some blocks of noise.
+fn write(pool: &LivePool, name: &str, object: u64, blocks: std::ops::Range<u64>, seed: u64) {
+    let head = pool.heads().open_by_name(name).unwrap();
+    let tx = head.begin(Cost::write(1 << 20)).unwrap();
+    let new = NewObject::of(ObjType::PLAIN_FILE).with_block_size(16 << 10);
+    let file = match head.set.object(ObjectId(object)) {
+        Ok(file) => file,
+        Err(_) => head.set.claim(ObjectId(object), &new, &tx).unwrap(),
+    };
+    for block in blocks {
+        let mut noise = vec![0; 16 << 10];
+        Random::from_seed(seed * 1000 + block).fill(&mut noise);
+        if block % 5 == 0 {
+            // Goes into the pointer.
+            noise[20..].fill(0);
+        }
+        file.put_block(BlockId(block), noise, &tx).unwrap();
+    }
+}
+
+#[test]
+fn the_life_of_datasets() {
+    let files = Files::new(1, 128 << 20);
+    let spec = CreateSpec::new("tank", vec![files.top(Layout::Single, 0..1)]);
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    make(&pool, "tank/a");
+    write(&pool, "tank/a", 300, 0..40, 1);
+    take(&pool, "tank/a@s1");
+    write(&pool, "tank/a", 300, 5..20, 2);
+    take(&pool, "tank/a@s2");
+    write(&pool, "tank/a", 300, 0..10, 3);
+    take(&pool, "tank/a@s3");
+    write(&pool, "tank/a", 300, 30..35, 4);
+    clone(&pool, "tank/a@s2", "tank/c");
+    write(&pool, "tank/c", 300, 0..30, 5);
+    write(&pool, "tank/c", 301, 0..30, 6);
+    take(&pool, "tank/c@t1");
+    write(&pool, "tank/c", 301, 10..40, 7);
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+
+    let pool = files.import("tank").unwrap();
+    destroy_many(&pool, &["tank/a@s1"]);
+    run(&pool, |ctx| promote(ctx, "tank/c"));
+    write(&pool, "tank/a", 300, 0..30, 8);
+    write(&pool, "tank/c", 300, 0..30, 9);
+    run(&pool, |ctx| rollback(ctx, "tank/a", None));
+    make(&pool, "tank/d");
+    make(&pool, "tank/e");
+    write(&pool, "tank/e", 300, 0..30, 10);
+    run(&pool, |ctx| rename(ctx, "tank/e", "tank/d/e"));
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+
+    let pool = files.import("tank").unwrap();
+    destroy_many(&pool, &["tank/a@s3"]);
+    run(&pool, |ctx| destroy(ctx, "tank/a"));
+    destroy_many(&pool, &["tank/c@t1", "tank/c@s2"]);
+    run(&pool, |ctx| destroy(ctx, "tank/d/e"));
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+}
+
+#[test]
+fn clones_with_livelists_go() {
+    let files = Files::new(1, 128 << 20);
+    let spec = CreateSpec::new("tank", vec![files.top(Layout::Single, 0..1)]);
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    make(&pool, "tank/a");
+    write(&pool, "tank/a", 300, 0..200, 1);
+    take(&pool, "tank/a@s");
+    clone(&pool, "tank/a@s", "tank/c");
+    write(&pool, "tank/c", 300, 0..20, 2);
+    write(&pool, "tank/c", 300, 10..30, 3);
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+    let pool = files.import("tank").unwrap();
+    run(&pool, |ctx| destroy(ctx, "tank/c"));
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+}
