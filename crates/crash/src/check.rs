@@ -80,7 +80,12 @@ fn check_space(disks: &Disks) -> Result<(), Failure> {
     let pool = cenote::Pool::from(pool::Pool::open(disks.found(), &which, &OpenOptions::default())?);
     let report = blocks(&pool, Check::Everything, true)?;
     if let Some(bad) = report.damaged.first() {
-        return wrong(format!("{} damaged blocks, the first: {:?} {}", report.damaged.len(), bad.at, bad.why));
+        return wrong(format!(
+            "{} damaged blocks, the first: {:?} {}",
+            report.damaged.len(),
+            bad.at,
+            bad.why
+        ));
     }
     if let Some(problem) = report.problems.first() {
         return wrong(problem.clone());
@@ -104,7 +109,11 @@ fn check_head(run: &Run, fs: &Arc<Filesystem>, durable: u64, begun: u64) -> Resu
         match match_names(&version.state, &found) {
             Ok(objects) => {
                 let file = |id: FileId| -> Vec<&Version<FileState>> {
-                    run.model.files.get(&id).map(|v| possible(v, durable, begun).collect()).unwrap_or_default()
+                    run.model
+                        .files
+                        .get(&id)
+                        .map(|v| possible(v, durable, begun).collect())
+                        .unwrap_or_default()
                 };
                 let checked = objects.iter().try_for_each(|(id, object)| {
                     check_file(fs, *object, &file(*id)).map_err(|why| format!("file {id}: {why}"))
@@ -165,7 +174,11 @@ fn match_names(names: &Names, found: &BTreeMap<String, Found>) -> Result<BTreeMa
 }
 
 /// Whether a file is one of these versions, part by part.
-fn check_file(fs: &Arc<Filesystem>, object: ObjectId, versions: &[&Version<FileState>]) -> Result<(), String> {
+fn check_file(
+    fs: &Arc<Filesystem>,
+    object: ObjectId,
+    versions: &[&Version<FileState>],
+) -> Result<(), String> {
     let node = fs.node(object).map_err(|error| error.to_string())?;
     let is_any = |test: &dyn Fn(&FileState) -> bool| versions.iter().any(|version| test(&version.state));
     let mode = node.attrs().mode & 0o7777;
@@ -215,8 +228,10 @@ fn check_bytes(node: &Node, versions: &[&Version<FileState>]) -> Result<(), Stri
 
 fn check_xattrs(node: &Node, versions: &[&Version<FileState>]) -> Result<(), String> {
     let values = node.xattr_values().map_err(|error| error.to_string())?;
-    let found: BTreeMap<String, Vec<u8>> =
-        values.into_iter().map(|(name, value)| (String::from_utf8_lossy(&name).into_owned(), value)).collect();
+    let found: BTreeMap<String, Vec<u8>> = values
+        .into_iter()
+        .map(|(name, value)| (String::from_utf8_lossy(&name).into_owned(), value))
+        .collect();
     let names = versions.iter().flat_map(|version| version.state.xattrs.keys()).chain(found.keys());
     for name in names {
         let value = found.get(name);

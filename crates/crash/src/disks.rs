@@ -5,8 +5,8 @@ use pool::space::Class;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use vdev::device::{Device, DeviceError};
 use vdev::device::sim::{Fate, Op, OpKind, Power, SimDisk};
+use vdev::device::{Device, DeviceError};
 use vdev::label;
 use vdev::scan::{Found, Leaf};
 
@@ -31,7 +31,10 @@ impl Layout {
     /// All layouts.
     pub fn all() -> Vec<Layout> {
         let shapes = [Shape::Single, Shape::Mirror, Shape::Raidz2];
-        shapes.iter().flat_map(|shape| [false, true].map(|has_log| Layout { shape: *shape, has_log })).collect()
+        shapes
+            .iter()
+            .flat_map(|shape| [false, true].map(|has_log| Layout { shape: *shape, has_log }))
+            .collect()
     }
 
     fn data_disks(self) -> usize {

@@ -37,6 +37,8 @@ pub struct Series {
     pub deep_one_in: u64,
     /// Only this cut.
     pub only: Option<u64>,
+    /// The disks only say that they flush: then something must be found wrong.
+    pub lying: bool,
 }
 
 /// A cut after which something was wrong.
@@ -89,7 +91,9 @@ pub fn cut_everywhere(series: Series) -> Result<u64, Box<Broken>> {
             cuts += 1;
             cut(&run, &disks, series, operation).map_err(|why| broken(Some(operation), why))?;
         }
-        disks.apply_rest(*disk, op);
+        if !series.lying {
+            disks.apply_rest(*disk, op);
+        }
     }
     Ok(cuts)
 }

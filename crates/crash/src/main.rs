@@ -66,6 +66,7 @@ fn main() -> ExitCode {
                         one_in: args.one_in,
                         deep_one_in: args.deep_one_in,
                         only: args.cut,
+                        lying: false,
                     };
                     match cut_everywhere(series) {
                         Ok(done) => {

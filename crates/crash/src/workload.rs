@@ -218,7 +218,9 @@ impl Work {
         let made = self.fs.fs.create(object, name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?;
         let id = self.model.add_file(FileState { mode: 0o644, ..FileState::default() });
         self.objects.insert(id, made.id);
-        self.model.change_names(|names| drop(names.insert(format!("{dir}/{name}"), Entry::File(id))));
+        self.model.change_names(|names| {
+            names.insert(format!("{dir}/{name}"), Entry::File(id));
+        });
         Ok(())
     }
 
@@ -228,7 +230,9 @@ impl Work {
         let made = self.fs.fs.create(object, name.as_bytes(), &NewFile::of(FileKind::Directory, 0o755))?;
         let id = self.model.add_file(FileState { mode: 0o755, ..FileState::default() });
         self.objects.insert(id, made.id);
-        self.model.change_names(|names| drop(names.insert(format!("{dir}/{name}"), Entry::Dir(id))));
+        self.model.change_names(|names| {
+            names.insert(format!("{dir}/{name}"), Entry::Dir(id));
+        });
         Ok(())
     }
 
@@ -241,7 +245,9 @@ impl Work {
         let made = self.fs.fs.create(object, name.as_bytes(), &new)?;
         let id = self.model.add_file(FileState { mode: 0o777, bytes: target, ..FileState::default() });
         self.objects.insert(id, made.id);
-        self.model.change_names(|names| drop(names.insert(format!("{dir}/{name}"), Entry::Symlink(id))));
+        self.model.change_names(|names| {
+            names.insert(format!("{dir}/{name}"), Entry::Symlink(id));
+        });
         Ok(())
     }
 
@@ -250,7 +256,9 @@ impl Work {
         let (dir, object) = self.pick_dir();
         let name = self.new_name();
         self.fs.fs.link(self.object(entry), object, name.as_bytes())?;
-        self.model.change_names(|names| drop(names.insert(format!("{dir}/{name}"), entry)));
+        self.model.change_names(|names| {
+            names.insert(format!("{dir}/{name}"), entry);
+        });
         Ok(())
     }
 
@@ -337,7 +345,9 @@ impl Work {
             Entry::Dir(_) => self.fs.fs.rmdir(dir, name.as_bytes())?,
             _ => self.fs.fs.unlink(dir, name.as_bytes())?,
         }
-        self.model.change_names(|names| drop(names.remove(&path)));
+        self.model.change_names(|names| {
+            names.remove(&path);
+        });
         Ok(())
     }
 
@@ -384,8 +394,13 @@ impl Work {
     }
 
     fn destroy_snapshot(&mut self) -> Result<(), Failure> {
-        let alive: Vec<String> =
-            self.model.snapshots.iter().filter(|(_, s)| s.destroyed.is_none()).map(|(n, _)| n.clone()).collect();
+        let alive: Vec<String> = self
+            .model
+            .snapshots
+            .iter()
+            .filter(|(_, s)| s.destroyed.is_none())
+            .map(|(n, _)| n.clone())
+            .collect();
         let index = self.random.below(alive.len() as u64) as usize;
         let Some(name) = alive.into_iter().nth(index) else { return Ok(()) };
         let full = format!("{POOL}@{name}");

@@ -1,0 +1,54 @@
+//! A sample of cuts, for every layout. `cargo xtask crash` makes as many as one likes.
+#![allow(missing_docs)]
+
+use cenote_crash::disks::Layout;
+use cenote_crash::{Series, cut_everywhere};
+
+fn sample(layout: &str, steps: u64, one_in: u64) {
+    let layout: Layout = layout.parse().expect("a layout");
+    for seed in 0..3 {
+        let series = Series { layout, seed, steps, one_in, deep_one_in: 8, only: None, lying: false };
+        let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}"));
+        assert!(cuts > 5, "{cuts} cuts");
+    }
+}
+
+#[test]
+fn single() {
+    sample("single", 60, 7);
+}
+
+#[test]
+fn single_with_log() {
+    sample("single+log", 60, 11);
+}
+
+#[test]
+fn mirror() {
+    sample("mirror", 60, 13);
+}
+
+#[test]
+fn mirror_with_log() {
+    sample("mirror+log", 60, 17);
+}
+
+#[test]
+fn raidz2() {
+    sample("raidz2", 60, 29);
+}
+
+#[test]
+fn raidz2_with_log() {
+    sample("raidz2+log", 60, 31);
+}
+
+#[test]
+fn disks_that_only_say_that_they_flush_are_found_out() {
+    for layout in Layout::all() {
+        let series =
+            Series { layout, seed: 5, steps: 60, one_in: 5, deep_one_in: 8, only: None, lying: true };
+        let broken = cut_everywhere(series);
+        assert!(broken.is_err(), "{layout}: nothing is missing");
+    }
+}
