@@ -55,6 +55,7 @@ pub(super) fn write_txg(pool: &LivePool, state: &mut State, tx: &SyncTx) -> Resu
         sync.write_mos()?;
         sync.next_pass()?;
     }
+    tracing::debug!(pool = pool.name, txg = tx.txg().0, passes = tx.pass() - 1, "written");
     if is_written || sync.state.is_forced {
         sync.commit()?;
     }

@@ -1,6 +1,7 @@
 //! Pools that are made, changed, exported and opened again, judged by `zdb`.
 #![cfg(feature = "unfinished")]
 
+mod faults;
 mod support;
 
 use cenote_pool::live::{CreateSpec, FeatureSet, Layout, Leave, LivePool};

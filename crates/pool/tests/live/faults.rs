@@ -1,0 +1,116 @@
+//! Devices that fail, vanish and come back.
+
+use crate::churn;
+use cenote_pool::live::{CreateSpec, ImportOptions, Layout, LeafSpec, Leave, LivePool, TopSpec};
+use cenote_pool::space::Class;
+use cenote_pool::{PoolError, Which};
+use dmu::live::TxError;
+use std::path::PathBuf;
+use std::sync::Arc;
+use vdev::Device;
+use vdev::device::memory::MemoryDevice;
+use vdev::device::sim::SimDisk;
+use vdev::env::Env;
+use vdev::label;
+use vdev::scan::{Found, Leaf};
+
+const SIZE: u64 = 96 << 20;
+
+fn top(layout: Layout, devices: &[Arc<dyn Device>]) -> TopSpec {
+    let leaf = |(n, device): (usize, &Arc<dyn Device>)| LeafSpec::file(format!("/d{n}"), Arc::clone(device));
+    let leaves = devices.iter().enumerate().map(leaf).collect();
+    TopSpec { layout, class: Class::Normal, ashift: None, leaves }
+}
+
+fn create(layout: Layout, devices: &[Arc<dyn Device>], seed: u64) -> Arc<LivePool> {
+    let (env, _) = Env::simulated(seed);
+    LivePool::create(CreateSpec::new("tank", vec![top(layout, devices)]), env).unwrap()
+}
+
+fn import(devices: &[Arc<dyn Device>]) -> Result<Arc<LivePool>, PoolError> {
+    let leaf = |(n, device): (usize, &Arc<dyn Device>)| Leaf {
+        path: PathBuf::from(format!("/d{n}")),
+        device: Arc::clone(device),
+        probe: label::probe(&**device),
+        in_partition: false,
+    };
+    let leaves = devices.iter().enumerate().map(leaf).collect();
+    let found = Found { leaves, ..Found::default() };
+    let (env, _) = Env::simulated(99);
+    LivePool::import(&found, &Which::Name("tank".into()), &ImportOptions::default(), env)
+}
+
+fn sims(count: u64) -> (Vec<Arc<SimDisk>>, Vec<Arc<dyn Device>>) {
+    let disks: Vec<Arc<SimDisk>> = (0..count).map(|n| Arc::new(SimDisk::new(SIZE, n))).collect();
+    let devices = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+    (disks, devices)
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let images: Vec<Vec<u8>> = (0..2)
+        .map(|_| {
+            let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
+            let pool = create(Layout::Single, &[Arc::clone(&device)], 7);
+            churn(&pool, 5);
+            pool.export(Leave::Exported).unwrap();
+            let mut image = vec![0; 64 << 20];
+            device.read_at(&mut image, format::DeviceOffset(0)).unwrap();
+            image
+        })
+        .collect();
+    assert!(images[0] == images[1], "two runs of one seed differ");
+}
+
+#[test]
+fn a_side_of_a_mirror_vanishes_and_comes_back() {
+    let (disks, devices) = sims(2);
+    let pool = create(Layout::Mirror, &devices, 1);
+    churn(&pool, 3);
+    let whole_until = pool.txgs().synced_txg();
+    disks[1].vanish();
+    churn(&pool, 3);
+    let guid = pool.config().vdev_tree.children[0].children[1].guid;
+    let missed = pool.tree().dtl(guid);
+    assert!(!missed.contains(whole_until.0) && missed.contains(whole_until.0 + 2), "{missed:?}");
+    pool.export(Leave::Exported).unwrap();
+    disks[1].come_back();
+    let pool = import(&devices).unwrap();
+    // What it missed is remembered; and nothing is read from it that it does not have.
+    assert!(pool.tree().dtl(guid).contains(whole_until.0 + 2));
+    churn(&pool, 3);
+    pool.view().unwrap().properties().unwrap();
+    pool.export(Leave::Exported).unwrap();
+}
+
+#[test]
+fn without_devices_the_pool_is_suspended_and_nothing_is_half_written() {
+    let (disks, devices) = sims(1);
+    let pool = create(Layout::Single, &devices, 2);
+    churn(&pool, 2);
+    let synced = pool.txgs().synced_txg();
+    disks[0].vanish();
+    let failed = pool.run(|ctx| ctx.m().set_entry("org.cenote:lost", 1));
+    assert!(matches!(failed, Err(PoolError::Tx(TxError::Suspended { .. }))), "{failed:?}");
+    assert!(matches!(pool.sync(), Err(PoolError::Tx(TxError::Suspended { .. }))));
+    drop(pool);
+    disks[0].come_back();
+    let pool = import(&devices).unwrap();
+    assert!(pool.txgs().synced_txg() > synced);
+    let view = pool.view().unwrap();
+    assert_eq!(view.directory().number("org.cenote:lost").unwrap(), None);
+    pool.export(Leave::Exported).unwrap();
+}
+
+#[test]
+fn any_write_may_fail_once() {
+    for n in (0..400).step_by(7) {
+        let (disks, devices) = sims(2);
+        let pool = create(Layout::Mirror, &devices, 3);
+        disks[(n % 2) as usize].fail_nth(vdev::device::sim::OpKind::Write, n);
+        churn(&pool, 8);
+        pool.export(Leave::Exported).unwrap();
+        let pool = import(&devices).unwrap_or_else(|error| panic!("write {n}: {error:?}"));
+        churn(&pool, 1);
+    }
+}
