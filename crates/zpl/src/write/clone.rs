@@ -1,7 +1,7 @@
 //! Sharing blocks between files (docs/on-disk/32-dedup-cloning.md).
 
 use super::data::content_changed;
-use super::fs::{Fs, check_mutable, check_not_append_only};
+use super::fs::Fs;
 use super::home::{CloneTable, Cost};
 use super::inode::Inode;
 use crate::{FileKind, ZplError};
@@ -72,9 +72,9 @@ impl Fs {
         table: &dyn CloneTable,
     ) -> Result<u64, ZplError> {
         let (source_size, attrs) = (source.attrs().size, target.attrs());
-        check_mutable(target, &attrs)?;
+        self.check_mutable(target, &attrs)?;
         if to < attrs.size {
-            check_not_append_only(target, &attrs)?;
+            self.check_not_append_only(target, &attrs)?;
         }
         let len = len.min(source_size.saturating_sub(from));
         if len == 0 {

@@ -1,7 +1,7 @@
 //! Content: reading and writing bytes, cutting and freeing them (docs/on-disk/23-zpl.md, sections 6 and 6.1).
 
 use super::access::without_set_ids;
-use super::fs::{Fs, check_mutable, check_not_append_only};
+use super::fs::Fs;
 use super::home::Cost;
 use super::inode::{Inode, Store};
 use super::options::AccessTimes;
@@ -13,7 +13,7 @@ use format::zil::Body;
 use format::znode::{FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_AV_MODIFIED, Time};
 use std::ops::Range;
 
-/// Bytes that are written in one transaction.
+/// Bytes that are written in one transaction, or one block if that is more.
 const CHUNK: u64 = 1 << 20;
 /// One past the largest size of a file.
 const SIZE_LIMIT: u64 = 1 << 63;
@@ -133,16 +133,17 @@ impl Fs {
         };
         let attrs = inode.attrs();
         let offset = if how.append { attrs.size } else { offset };
-        check_mutable(&inode, &attrs)?;
+        self.check_mutable(&inode, &attrs)?;
         if attrs.flags & FLAG_APPENDONLY != 0 && offset < attrs.size {
-            check_not_append_only(&inode, &attrs)?;
+            self.check_not_append_only(&inode, &attrs)?;
         }
         let Some(end) = offset.checked_add(len).filter(|end| *end < SIZE_LIMIT) else {
             return Err(ZplError::FileTooLarge { object: id, size: offset.saturating_add(len) });
         };
+        let chunk = CHUNK.max(inode.object.block_size().next_power_of_two()).max(self.options().block_max());
         let mut at = offset;
         while at < end {
-            let stop = end.min((at / CHUNK + 1) * CHUNK);
+            let stop = end.min((at / chunk + 1) * chunk);
             let part = &data[(at - offset) as usize..(stop - offset) as usize];
             self.write_chunk(&inode, at, part, how, end)?;
             at = stop;
@@ -216,7 +217,7 @@ impl Fs {
         inode.expect(FileKind::Regular, "regular file")?;
         let _range = inode.ranges.write_all();
         let attrs = inode.attrs();
-        check_not_append_only(&inode, &attrs)?;
+        self.check_not_append_only(&inode, &attrs)?;
         if size >= SIZE_LIMIT {
             return Err(ZplError::FileTooLarge { object: id, size });
         }
@@ -270,8 +271,8 @@ impl Fs {
         };
         let frees = matches!(how, Allocate::Punch | Allocate::Zero { .. }) && offset < attrs.size;
         match how {
-            Allocate::Reserve { .. } => check_mutable(&inode, &attrs)?,
-            _ => check_not_append_only(&inode, &attrs)?,
+            Allocate::Reserve { .. } => self.check_mutable(&inode, &attrs)?,
+            _ => self.check_not_append_only(&inode, &attrs)?,
         }
         // Room is checked, although it cannot be kept.
         let tx = self.begin(match how {

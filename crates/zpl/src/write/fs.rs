@@ -8,11 +8,12 @@ use super::quota::Quotas;
 use super::sa::Tables;
 use super::table::Inodes;
 use crate::{Attrs, CaseSensitivity, FileKind, Filesystem, Node, ZplError};
+use dmu::DmuError;
 use dmu::live::{LiveObject, LiveSet, Tx};
 use dmu::zap::Match;
 use format::ObjectId;
 use format::zil::Body;
-use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, Time};
+use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_PROJINHERIT, Time};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -137,13 +138,23 @@ impl Fs {
 
     /// The file with this number.
     pub(super) fn inode(&self, id: ObjectId) -> Result<Arc<Inode>, ZplError> {
-        self.inodes.get(id, || {
-            let object = match self.set.object(id) {
-                Err(dmu::DmuError::NoObject { .. }) => return Err(ZplError::Stale { object: id }),
-                other => other?,
-            };
-            Inode::load(&self.reader, &self.tables, object)
-        })
+        if let Some(inode) = self.inodes.get(id) {
+            return Ok(inode);
+        }
+        let inode = self.inodes.get_or_insert(Inode::load(&self.reader, &self.tables, self.object(id)?)?);
+        // It may have been freed between the two: then nobody else takes it out of the table.
+        if let Err(error) = self.object(id) {
+            self.inodes.remove_this(&inode);
+            return Err(error);
+        }
+        Ok(inode)
+    }
+
+    fn object(&self, id: ObjectId) -> Result<LiveObject, ZplError> {
+        match self.set.object(id) {
+            Err(DmuError::NoObject { .. }) => Err(ZplError::Stale { object: id }),
+            other => Ok(other?),
+        }
     }
 
     /// The directory with this number.
@@ -154,12 +165,16 @@ impl Fs {
     }
 
     pub(super) fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {
-        if self.replaying.load(Ordering::Relaxed)
+        if self.is_replaying()
             && let Some(tx) = &*self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner)
         {
             return Ok(tx.again());
         }
         Ok(self.home.begin(cost)?)
+    }
+
+    pub(super) fn is_replaying(&self) -> bool {
+        self.replaying.load(Ordering::Relaxed)
     }
 
     /// Until the next call everything belongs to this transaction, and limits are not looked at; with `None`
@@ -202,21 +217,40 @@ impl Fs {
     }
 }
 
-/// Flags that forbid every change of a file.
-pub(super) fn check_mutable(inode: &Inode, attrs: &Attrs) -> Result<(), ZplError> {
-    if attrs.flags & FLAG_IMMUTABLE != 0 {
-        return Err(ZplError::NotPermitted { object: inode.id, why: "it is immutable" });
+/// What flags and projects forbid. The records of a log come in another order than the changes that they tell
+/// of: while they are replayed nothing is forbidden.
+impl Fs {
+    /// Flags that forbid every change of a file.
+    pub(super) fn check_mutable(&self, inode: &Inode, attrs: &Attrs) -> Result<(), ZplError> {
+        if attrs.flags & FLAG_IMMUTABLE != 0 && !self.is_replaying() {
+            return Err(ZplError::NotPermitted { object: inode.id, why: "it is immutable" });
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Flags that forbid every change of a file but adding to its end.
-pub(super) fn check_not_append_only(inode: &Inode, attrs: &Attrs) -> Result<(), ZplError> {
-    check_mutable(inode, attrs)?;
-    if attrs.flags & FLAG_APPENDONLY != 0 {
-        return Err(ZplError::NotPermitted { object: inode.id, why: "it can only grow" });
+    /// Flags that forbid every change of a file but adding to its end.
+    pub(super) fn check_not_append_only(&self, inode: &Inode, attrs: &Attrs) -> Result<(), ZplError> {
+        self.check_mutable(inode, attrs)?;
+        if attrs.flags & FLAG_APPENDONLY != 0 && !self.is_replaying() {
+            return Err(ZplError::NotPermitted { object: inode.id, why: "it can only grow" });
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// A directory that gives its project to new files takes only files of that project.
+    pub(super) fn check_project(
+        &self,
+        inode: &Inode,
+        attrs: &Attrs,
+        dir: &Inode,
+        dir_attrs: &Attrs,
+    ) -> Result<(), ZplError> {
+        let is_bound = dir_attrs.flags & FLAG_PROJINHERIT != 0 && !self.is_replaying();
+        if is_bound && attrs.projid != dir_attrs.projid {
+            return Err(ZplError::OtherProject { object: inode.id, dir: dir.id });
+        }
+        Ok(())
+    }
 }
 
 impl std::fmt::Debug for Fs {

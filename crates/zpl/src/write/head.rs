@@ -6,7 +6,7 @@
 //! - A log that an import claimed was replayed before anybody can change the file system.
 
 use super::home::{BeginError, CloneTable, Cost, Home, IntentLog};
-use super::{Fs, FsOptions, VolumeWriter, XattrStorage, AccessTimes, replay};
+use super::{AccessTimes, Fs, FsOptions, VolumeWriter, XattrStorage, replay};
 use crate::ZplError;
 use dmu::live::{LiveSet, Tx, TxError, Txgs};
 use dmu::log::{IntentLog as Log, Pending, Replayed};

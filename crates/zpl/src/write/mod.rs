@@ -12,8 +12,8 @@
 //! - Attributes in memory and on disk are the same ([`inode`]); a file in memory is the only one of its number.
 //!
 //! # Order of locks
-//! renames between directories -> names of directories, by number -> settings of files, by number -> ranges
-//! of bytes, by number -> transaction -> state of one inode -> locks of `dmu`.
+//! settings of one file -> renames between directories -> names of directories, by number -> ranges of bytes,
+//! by number -> transaction -> state of one inode -> locks of `dmu`.
 //!
 //! Source: `docs/on-disk/23-zpl.md`, `24-zil.md` (sections 4 and 7), `25-zvol.md`.
 
@@ -23,8 +23,8 @@ mod clone;
 mod data;
 mod fresh;
 mod fs;
-mod hold;
 mod head;
+mod hold;
 mod home;
 mod inode;
 mod make;
@@ -48,8 +48,8 @@ pub use acl::encode_posix;
 pub use clone::FileRange;
 pub use data::{Allocate, WriteHow};
 pub use fs::Fs;
-pub use hold::Hold;
 pub use head::{HeadFs, HeadVolume, PoolClones, options_of};
+pub use hold::Hold;
 pub use home::{BeginError, CloneTable, Cost, Home, IntentLog, NoLog};
 pub use make::{NewFilesystem, make_filesystem, make_volume};
 pub use names::{Made, NewFile};

@@ -2,7 +2,7 @@
 
 use super::acl;
 use super::fresh::Fresh;
-use super::fs::{Fs, check_mutable, check_not_append_only};
+use super::fs::Fs;
 use super::hold::Hold;
 use super::home::Cost;
 use super::inode::Inode;
@@ -203,7 +203,8 @@ impl Fs {
 
     /// An error unless a file can be called that.
     pub(super) fn check_name(&self, dir: &Inode, name: &[u8]) -> Result<(), ZplError> {
-        let max = if self.options().long_names { LONG_NAME_MAX } else { NAME_MAX };
+        let may_be_long = self.options().long_names || self.is_replaying();
+        let max = if may_be_long { LONG_NAME_MAX } else { NAME_MAX };
         if name.len() > max {
             return Err(ZplError::NameTooLong { len: name.len(), max });
         }
@@ -254,7 +255,7 @@ impl Fs {
         self.check_name(&dir, name)?;
         check_new(new)?;
         let attrs = Fs::check_linked(&dir)?;
-        check_mutable(&dir, &attrs)?;
+        self.check_mutable(&dir, &attrs)?;
         let inherited = self.inherit(&dir, &attrs, new, given)?;
         self.check_new_quota(new.uid.into(), &inherited)?;
 
@@ -294,7 +295,7 @@ impl Fs {
             return Err(ZplError::Invalid { what: "the kind of a file without a name" });
         }
         let attrs = Fs::check_linked(&dir)?;
-        check_mutable(&dir, &attrs)?;
+        self.check_mutable(&dir, &attrs)?;
         let given = Given::default();
         let inherited = self.inherit(&dir, &attrs, new, &given)?;
         self.check_new_quota(new.uid.into(), &inherited)?;
@@ -322,12 +323,12 @@ impl Fs {
             return Err(ZplError::NotPermitted { object: id, why: "a directory has one name" });
         }
         let (dir_attrs, attrs) = (Fs::check_linked(&dir)?, inode.attrs());
-        check_mutable(&dir, &dir_attrs)?;
-        check_not_append_only(&inode, &attrs)?;
+        self.check_mutable(&dir, &dir_attrs)?;
+        self.check_not_append_only(&inode, &attrs)?;
         if attrs.is_xattr() != dir_attrs.is_xattr() {
             return Err(ZplError::Invalid { what: "a link between files and extended attributes" });
         }
-        check_project(&inode, &attrs, &dir, &dir_attrs)?;
+        self.check_project(&inode, &attrs, &dir, &dir_attrs)?;
         let how = self.name_match(&dir, false);
         let _names = dir.names();
         Fs::check_linked(&dir)?;
@@ -512,18 +513,20 @@ impl Fs {
     /// Logs the ACLs that a file was made with: creation records cannot say them.
     fn log_lists(&self, inode: &Inode, inherited: &Inherited, tx: &Tx) {
         for (name, value) in &inherited.lists {
-            self.log_sa_xattr(inode.id, name.as_bytes(), value, tx);
+            self.log_sa_xattr(inode.id, name.as_bytes(), Some(value), tx);
         }
     }
 
-    /// Logs that an extended attribute among the system attributes has this value; none if it is empty.
-    pub(super) fn log_sa_xattr(&self, object: ObjectId, name: &[u8], value: &[u8], tx: &Tx) {
+    /// Logs that an extended attribute among the system attributes has this value, or none.
+    pub(super) fn log_sa_xattr(&self, object: ObjectId, name: &[u8], value: Option<&[u8]>, tx: &Tx) {
         let log = self.intent_log();
         if !log.is_on() {
             return;
         }
-        if self.options().log_sa_xattrs {
-            log.log(tx, Body::SetSaXattr { object, name: name.to_vec(), value: value.to_vec() });
+        // In a record a value of no bytes says that the attribute was removed.
+        if self.options().log_sa_xattrs && value.is_none_or(|value| !value.is_empty()) {
+            let value = value.unwrap_or(&[]).to_vec();
+            log.log(tx, Body::SetSaXattr { object, name: name.to_vec(), value });
         } else {
             log.log_by_txg(tx, object);
         }
@@ -540,19 +543,6 @@ fn check_new(new: &NewFile<'_>) -> Result<(), ZplError> {
     }
     if new.kind == FileKind::Symlink && new.target.len() > TARGET_MAX {
         return Err(ZplError::NameTooLong { len: new.target.len(), max: TARGET_MAX });
-    }
-    Ok(())
-}
-
-/// A directory that gives its project to new files takes only files of that project.
-pub(super) fn check_project(
-    inode: &Inode,
-    attrs: &Attrs,
-    dir: &Inode,
-    dir_attrs: &Attrs,
-) -> Result<(), ZplError> {
-    if dir_attrs.flags & FLAG_PROJINHERIT != 0 && attrs.projid != dir_attrs.projid {
-        return Err(ZplError::OtherProject { object: inode.id, dir: dir.id });
     }
     Ok(())
 }

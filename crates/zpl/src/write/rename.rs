@@ -1,9 +1,9 @@
 //! Moving names (docs/on-disk/23-zpl.md, section 6).
 
-use super::fs::{Fs, check_mutable, check_not_append_only};
+use super::fs::Fs;
 use super::home::Cost;
 use super::inode::Inode;
-use super::names::{Given, NewFile, check_project, create_record, entry_value, kind_bits, lock_names};
+use super::names::{Given, NewFile, create_record, entry_value, kind_bits, lock_names};
 use crate::{Attrs, FileKind, ZplError};
 use dmu::live::Tx;
 use format::ObjectId;
@@ -154,14 +154,14 @@ impl Fs {
     /// What forbids a rename.
     fn check_rename(&self, m: &Move<'_>, target: Option<&Arc<Inode>>) -> Result<(), ZplError> {
         let (from_attrs, to_attrs) = (Fs::check_linked(m.from.dir)?, Fs::check_linked(m.to.dir)?);
-        check_not_append_only(m.from.dir, &from_attrs)?;
-        check_mutable(m.to.dir, &to_attrs)?;
+        self.check_not_append_only(m.from.dir, &from_attrs)?;
+        self.check_mutable(m.to.dir, &to_attrs)?;
         self.check_removable(m.source)?;
         let attrs = m.source.attrs();
         if attrs.is_xattr() != to_attrs.is_xattr() {
             return Err(ZplError::Invalid { what: "a move between files and extended attributes" });
         }
-        check_project(m.source, &attrs, m.to.dir, &to_attrs)?;
+        self.check_project(m.source, &attrs, m.to.dir, &to_attrs)?;
         if m.source.is_dir() {
             self.check_not_below(m.to.dir, m.source)?;
         }
@@ -175,13 +175,13 @@ impl Fs {
         match m.how {
             RenameHow::NoReplace => Err(ZplError::Exists { dir: m.to.dir.id }),
             RenameHow::Exchange => {
-                check_not_append_only(m.to.dir, &to_attrs)?;
-                check_mutable(m.from.dir, &from_attrs)?;
-                check_project(target, &target.attrs(), m.from.dir, &from_attrs)?;
+                self.check_not_append_only(m.to.dir, &to_attrs)?;
+                self.check_mutable(m.from.dir, &from_attrs)?;
+                self.check_project(target, &target.attrs(), m.from.dir, &from_attrs)?;
                 if target.is_dir() { self.check_not_below(m.from.dir, target) } else { Ok(()) }
             }
             RenameHow::Replace | RenameHow::Whiteout { .. } => {
-                check_not_append_only(m.to.dir, &to_attrs)?;
+                self.check_not_append_only(m.to.dir, &to_attrs)?;
                 match (m.source.is_dir(), target.is_dir()) {
                     (true, true) => self.check_empty(target),
                     (true, false) => target.expect(FileKind::Directory, "directory"),

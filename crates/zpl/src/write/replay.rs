@@ -56,15 +56,9 @@ fn apply(fs: &Fs, record: &Body, indirect: Option<&[u8]>) -> Result<(), ZplError
             let flags = fs.attrs(set.object)?.flags;
             fs.set_attrs(set.object, &setattr::from_record(set, flags)).map(drop)
         }),
-        Body::SetSaXattr { object, name, value } => if_it_exists(fs, *object, || {
-            if value.is_empty() {
-                return match fs.remove_xattr(*object, name) {
-                    Err(ZplError::NoXattr { .. }) => Ok(()),
-                    other => other,
-                };
-            }
-            fs.set_xattr(*object, name, value, super::XattrHow::Either)
-        }),
+        Body::SetSaXattr { object, name, value } => {
+            if_it_exists(fs, *object, || fs.replay_xattr(*object, name, value))
+        }
         Body::Acl { object, acl, .. } => if_it_exists(fs, *object, || fs.replay_acl(*object, acl)),
         Body::AclV0 { .. } => Err(ZplError::Unsupported { what: "an ACL of the old form in an intent log" }),
         Body::CloneRange(clone) => if_it_exists(fs, clone.object, || fs.replay_clone(clone)),

@@ -3,7 +3,7 @@
 use super::access::without_set_ids;
 use super::acl;
 use super::data::owners;
-use super::fs::{Fs, check_not_append_only};
+use super::fs::Fs;
 use super::home::Cost;
 use super::inode::{Edit, Inode};
 use super::names::log_time;
@@ -121,7 +121,7 @@ impl Fs {
         if others != NewAttrs::default() && flags & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0 {
             // Of what can only grow, times may change.
             if flags & FLAG_IMMUTABLE != 0 || !changes_times_only {
-                check_not_append_only(inode, &Attrs { flags, ..*attrs })?;
+                self.check_not_append_only(inode, &Attrs { flags, ..*attrs })?;
             }
         }
         if (new.project.is_some() || flags & FLAG_PROJINHERIT != 0)

@@ -8,7 +8,7 @@
 use super::acl;
 use super::data::content_changed;
 use super::fresh::Fresh;
-use super::fs::{Fs, check_not_append_only};
+use super::fs::Fs;
 use super::home::Cost;
 use super::inode::{Edit, Inode};
 use super::names::{Given, NewFile, create_record};
@@ -90,7 +90,7 @@ impl Fs {
         let inode = self.inode(id)?;
         let _settings = inode.settings();
         let attrs = inode.attrs();
-        check_not_append_only(&inode, &attrs)?;
+        self.check_not_append_only(&inode, &attrs)?;
         let is_there = self.reader.node_of(inode.object.read())?.xattr(name)?.is_some();
         let is_default = name == POSIX_DEFAULT.as_bytes();
         match (how, is_there) {
@@ -106,6 +106,16 @@ impl Fs {
             inode.state().default_acl = None;
         }
         result
+    }
+
+    /// Does again what a log says of the packed list, whatever the properties are now. Modes have records of
+    /// their own.
+    pub(super) fn replay_xattr(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Result<(), ZplError> {
+        let inode = self.inode(id)?;
+        let _settings = inode.settings();
+        let value = Some(value).filter(|value| !value.is_empty());
+        inode.state().default_acl = None;
+        self.store_packed(&inode, &Change { name, value, mode: None })
     }
 
     /// POSIX ACLs are checked, and change the mode.
@@ -164,7 +174,8 @@ impl Fs {
         if packed.len() > PACKED_MAX {
             return Err(ZplError::AttributeTooLarge { size: packed.len() as u64 });
         }
-        let file = self.xattr_file(inode, change.name)?;
+        // Of a file that goes, the log has a record too.
+        let file = if self.is_replaying() { None } else { self.xattr_file(inode, change.name)? };
         let tx = self.begin(Cost::write(packed.len() as u64 + (64 << 10)))?;
         let mut edits = Vec::new();
         if had || change.value.is_some() {
@@ -176,7 +187,7 @@ impl Fs {
             later = self.remove_xattr_file(dir, stored, file, &tx)?;
         }
         if had || change.value.is_some() {
-            self.log_sa_xattr(inode.id, change.name, change.value.unwrap_or(&[]), &tx);
+            self.log_sa_xattr(inode.id, change.name, change.value, &tx);
         }
         if change.mode.is_some() || file.is_some() {
             self.log_mode(inode, change, &tx);
@@ -282,7 +293,7 @@ impl Fs {
         let mut edits = Vec::new();
         if removed > 0 {
             edits.push((Attr::Dxattr, Some(NvList::encode_xdr(&list))));
-            self.log_sa_xattr(inode.id, change.name, &[], &tx);
+            self.log_sa_xattr(inode.id, change.name, None, &tx);
         }
         self.apply_settings(inode, change, edits, &tx)?;
         self.log_mode(inode, change, &tx);

@@ -2,13 +2,43 @@
 
 use crate::world::World;
 use cenote_zpl::write::{
-    Allocate, Fs, FsOptions, Hold, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow, XattrStorage,
+    Allocate, Fs, FsOptions, Hold, IntentLog, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow, XattrStorage,
+    replay,
 };
 use cenote_zpl::{FileKind, Filesystem, Node, SpaceKind};
-use format::ObjectId;
+use dmu::live::Tx;
+use format::zil::Body;
+use format::{BlockPtr, ObjectId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use vdev::env::Random;
+
+/// What a log would hold since the last sync.
+#[derive(Default)]
+struct Recorder(Mutex<Recorded>);
+
+#[derive(Default)]
+struct Recorded {
+    records: Vec<Body>,
+    /// Something happened that no record tells of.
+    is_beyond_records: bool,
+}
+
+impl IntentLog for Recorder {
+    fn log(&self, _: &Tx, record: Body) {
+        self.0.lock().expect("whole").records.push(record);
+    }
+
+    fn log_write(&self, _: &Tx, object: ObjectId, offset: u64, data: &[u8]) {
+        let (length, data) = (data.len() as u64, Some(data.to_vec()));
+        let record = Body::Write { object, offset, length, bp: BlockPtr::HOLE, data };
+        self.0.lock().expect("whole").records.push(record);
+    }
+
+    fn log_by_txg(&self, _: &Tx, _: ObjectId) {
+        self.0.lock().expect("whole").is_beyond_records = true;
+    }
+}
 
 /// A file as it should be.
 #[derive(Debug, Clone)]
@@ -56,6 +86,7 @@ struct Run {
     root: u64,
     files: BTreeMap<u64, File>,
     held: Vec<Hold>,
+    log: Arc<Recorder>,
 }
 
 const NAMES: u64 = 12;
@@ -65,7 +96,10 @@ impl Run {
         let world = World::new(options.clone());
         let (fs, root) = (Arc::clone(&world.fs), world.fs.root().0);
         let files = BTreeMap::from([(root, File::new(FileKind::Directory, 0o04_0755, root))]);
-        Run { world, fs, options, random: Random::from_seed(seed), root, files, held: Vec::new() }
+        world.sync();
+        let log = Arc::<Recorder>::default();
+        fs.set_log(Arc::clone(&log) as Arc<dyn IntentLog>);
+        Run { world, fs, options, random: Random::from_seed(seed), root, files, held: Vec::new(), log }
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -388,17 +422,51 @@ impl Run {
         assert!(bytes[..data.len()] == data[..], "content of {id}");
     }
 
-    fn remount(&mut self) {
-        self.held.clear();
+    fn sync(&mut self) {
+        self.world.sync();
+        *self.log.0.lock().expect("whole") = Recorded::default();
+    }
+
+    fn forget_orphans(&mut self) {
         let orphans: Vec<u64> =
             self.files.iter().filter(|(_, file)| file.links == 0).map(|(id, _)| *id).collect();
         for id in orphans {
             self.files.remove(&id);
         }
+    }
+
+    fn remount(&mut self) {
+        self.held.clear();
+        self.forget_orphans();
         while !self.fs.drain(100).expect("drained") {}
-        self.world.sync();
+        self.sync();
         self.fs = self.world.remounted(self.options.clone());
         assert!(self.fs.drain(1).expect("drained"));
+        self.fs.set_log(Arc::clone(&self.log) as Arc<dyn IntentLog>);
+    }
+
+    /// What was not synced is lost, and comes back from the log.
+    fn crash(&mut self) {
+        let recorded = std::mem::take(&mut *self.log.0.lock().expect("whole"));
+        if recorded.is_beyond_records {
+            return self.sync();
+        }
+        self.held.drain(..).for_each(std::mem::forget);
+        self.forget_orphans();
+        self.fs = self.world.remounted(self.options.clone());
+        for record in &recorded.records {
+            let apply = || {
+                let tx = self.world.home.txgs.begin().expect("open");
+                replay(&self.fs, record, None, &tx)
+            };
+            if apply().is_err() {
+                self.world.sync();
+                apply().unwrap_or_else(|error| panic!("{record:?}: {error}"));
+            }
+        }
+        while !self.fs.drain(100).expect("drained") {}
+        self.fs.set_log(Arc::clone(&self.log) as Arc<dyn IntentLog>);
+        self.sync();
     }
 
     /// Everything, as somebody else reads it.
@@ -489,11 +557,15 @@ fn run(seed: u64, options: FsOptions, steps: u64) {
         run.world.clock.advance(std::time::Duration::from_millis(7));
         run.step();
         if run.random.one_in(60) {
-            run.world.sync();
+            run.sync();
+        }
+        if run.random.one_in(150) {
+            run.crash();
+            run.check();
         }
         if step % 400 == 399 {
             while !run.fs.drain(100).expect("drained") {}
-            run.world.sync();
+            run.sync();
             run.check();
         }
         if step % 1000 == 999 {
