@@ -12,7 +12,7 @@ use cenote_dsl::write::rename::{rename, rename_snapshot};
 use cenote_dsl::write::rollback::rollback;
 use cenote_dsl::write::snapshot::snapshot;
 use cenote_dsl::write::{Cost, space};
-use world::{World, check};
+use world::World;
 
 fn clone(world: &World, origin: &str, name: &str) {
     world.task(|ctx| create::clone(ctx, origin, NewHead::named(name)));
@@ -36,17 +36,17 @@ fn three_snapshots(world: &World, name: &str) {
     world.write(name, 100, 0, 1, 5);
     world.write(name, 102, 0, 2, 6);
     world.sync();
-    check::check(world);
+    world.check();
 }
 
 #[test]
 fn a_new_pool_adds_up() {
     let world = World::new();
-    check::check(&world);
+    world.check();
     world.create("tank/a");
     world.create("tank/a/b");
     world.sync();
-    check::check(&world);
+    world.check();
     let names: Vec<String> = world.reopened().dirs().unwrap().iter().map(|d| d.name().to_owned()).collect();
     assert_eq!(names, ["tank", "tank/a", "tank/a/b"]);
 }
@@ -63,7 +63,7 @@ fn what_cannot_be_made_is_refused() {
     assert!(matches!(refused("tank/a@b"), DslError::BadName { .. }));
     assert!(matches!(refused("tank/a%b"), DslError::BadName { .. }));
     assert!(matches!(refused(&format!("tank/{}", "x".repeat(251))), DslError::BadName { .. }));
-    check::check(&world);
+    world.check();
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn snapshots_go_in_any_order() {
         for name in order {
             world.task(|ctx| destroy_snapshots(ctx, &[format!("tank/a@{name}")], false));
             world.sync();
-            check::check(&world);
+            world.check();
         }
         assert_eq!(world.read("tank/a", 100, 6), kept);
-        check::all_freed(&world);
+        world.all_freed();
     }
 }
 
@@ -103,7 +103,7 @@ fn a_second_snapshot_of_one_txg_waits() {
         snapshot(ctx, &names(&["tank/a@t"]), &[])
     });
     assert!(matches!(second, Err(DslError::Again { .. })));
-    check::check(&world);
+    world.check();
     let twice = world.run(|ctx| snapshot(ctx, &names(&["tank/a@u", "tank/a@v"]), &[]));
     assert!(matches!(twice, Err(DslError::Crosses { .. })));
     let taken = world.run(|ctx| snapshot(ctx, &names(&["tank@new", "tank/a@s"]), &[]));
@@ -120,12 +120,12 @@ fn clones_diverge_and_go() {
     world.write("tank/c", 100, 1, 4, 50);
     world.write("tank/c", 200, 0, 4, 51);
     world.sync();
-    check::check(&world);
+    world.check();
     world.snapshot("tank/c@cs1");
     world.write("tank/c", 100, 0, 2, 52);
     world.remove("tank/c", 200);
     world.sync();
-    check::check(&world);
+    world.check();
     let held = world.run(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s2"]), false));
     assert!(matches!(held, Err(DslError::HasClones { clones, .. }) if clones == ["tank/c"]));
     let full = world.run(|ctx| destroy(ctx, "tank/c"));
@@ -134,8 +134,8 @@ fn clones_diverge_and_go() {
     world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/c@cs1"]), false));
     world.task(|ctx| destroy(ctx, "tank/c"));
     world.sync();
-    check::check(&world);
-    check::all_freed(&world);
+    world.check();
+    world.all_freed();
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_clone_is_promoted_and_promoted_back() {
     world.write("tank/c", 100, 0, 2, 52);
     world.write("tank/d", 100, 0, 2, 53);
     world.sync();
-    check::check(&world);
+    world.check();
     let was = world.read("tank/a@s2", 100, 2);
     world.task(|ctx| promote(ctx, "tank/c"));
     assert_eq!(world.read("tank/c@s2", 100, 2), was);
@@ -171,7 +171,7 @@ fn a_clone_is_promoted_and_promoted_back() {
     world.write("tank/a", 100, 0, 8, 60);
     world.write("tank/c", 100, 0, 8, 61);
     world.sync();
-    check::check(&world);
+    world.check();
     world.task(|ctx| promote(ctx, "tank/d"));
     world.write("tank/d", 100, 0, 8, 62);
     world.sync();
@@ -179,7 +179,7 @@ fn a_clone_is_promoted_and_promoted_back() {
     world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s3"]), false));
     let taken = world.run(|ctx| destroy(ctx, "tank/d"));
     assert!(taken.is_err(), "it owns s1 now");
-    check::check(&world);
+    world.check();
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn promoting_meets_its_own_names() {
     world.snapshot("tank/c@s1");
     let conflict = world.run(|ctx| promote(ctx, "tank/c"));
     assert!(matches!(conflict, Err(DslError::Exists { name }) if name == "tank/c@s1"));
-    check::check(&world);
+    world.check();
 }
 
 #[test]
@@ -209,11 +209,11 @@ fn rolling_back() {
     assert_eq!(world.read("tank/a", 102, 0), None);
     world.write("tank/a", 100, 0, 4, 70);
     world.sync();
-    check::check(&world);
+    world.check();
     world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s1", "tank/a@s2", "tank/a@s3"]), false));
     world.sync();
-    check::check(&world);
-    check::all_freed(&world);
+    world.check();
+    world.all_freed();
 }
 
 #[test]
@@ -227,10 +227,10 @@ fn rolling_back_a_clone() {
     world.write("tank/c", 100, 0, 8, 51);
     world.remove("tank/c", 101);
     world.sync();
-    check::check(&world);
+    world.check();
     world.task(|ctx| rollback(ctx, "tank/c", None));
     world.sync();
-    check::check(&world);
+    world.check();
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn renaming() {
     world.task(|ctx| rename(ctx, "tank/b/z", "tank/z"));
     world.write("tank/z", 100, 0, 4, 10);
     world.sync();
-    check::check(&world);
+    world.check();
 }
 
 #[test]
@@ -279,12 +279,12 @@ fn reservations_are_charged_upwards() {
     world.write("tank/a/b", 100, 0, 100, 1);
     world.write("tank/a", 100, 0, 50, 2);
     world.sync();
-    check::check(&world);
+    world.check();
     world.snapshot("tank/a@r");
     world.write("tank/a", 100, 0, 500, 3);
     world.write("tank/a/b", 100, 0, 1000, 4);
     world.sync();
-    check::check(&world);
+    world.check();
     world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@r"]), false));
     world.task(|ctx| rollback(ctx, "tank/a", None));
     world.task(|ctx| rename(ctx, "tank/a/b", "tank/b"));
@@ -362,8 +362,8 @@ fn destroying_without_background() {
     world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s1", "tank/a@s2", "tank/a@s3"]), false));
     world.task(|ctx| destroy(ctx, "tank/a"));
     world.sync();
-    check::check(&world);
-    check::all_freed(&world);
+    world.check();
+    world.all_freed();
 }
 
 #[test]
@@ -379,8 +379,8 @@ fn everything_goes() {
     world.task(|ctx| destroy(ctx, "tank/a"));
     world.sync();
     world.sync();
-    check::check(&world);
-    check::all_freed(&world);
+    world.check();
+    world.all_freed();
     let after = world.reopened().dir("tank").unwrap().phys().used;
     assert!(after < before + (64 << 10), "{after} bytes are used, {before} were at the beginning");
 }
@@ -455,12 +455,12 @@ fn random_life(seed: u64, steps: u32) {
             panic!("seed {seed}, step {step}: {error}");
         }
         println!("seed {seed}, step {step}: {what} {:?}", result.err().map(|e| e.to_string()));
-        check::check(&world);
+        world.check();
     }
     for _ in 0..3 {
         world.sync();
     }
-    check::all_freed(&world);
+    world.all_freed();
 }
 
 #[test]

@@ -1,12 +1,11 @@
 //! Recomputes everything that is accounted for from the blocks themselves
 //! (docs/on-disk/22-mos-dsl.md, section 4).
 
-use super::World;
-use cenote_dsl::bpobj::{Bpobj, Space};
-use cenote_dsl::dataset::Dataset;
-use cenote_dsl::dir::Dir;
-use cenote_dsl::space::of_pointer;
-use cenote_dsl::{Dsl, prop};
+use super::dsl::bpobj::{Bpobj, Space};
+use super::dsl::dataset::Dataset;
+use super::dsl::dir::Dir;
+use super::dsl::space::of_pointer;
+use super::dsl::{Dsl, prop};
 use dmu::traverse::{self, Bookmark, Step, Visitor};
 use dmu::{DmuError, KeyState, ObjSet};
 use format::dnode::Dnode;
@@ -90,9 +89,9 @@ fn all_dirs(dsl: &Dsl) -> Vec<Dir> {
     all
 }
 
-/// Checks all invariants of the state on disk.
-pub fn check(world: &World) {
-    let dsl = world.reopened();
+/// Checks all sums of datasets and directories. Returns the bytes that the MOS, all datasets together and
+/// what waits to be freed take.
+pub fn check(dsl: Dsl) -> u64 {
     let mut datasets = BTreeMap::new();
     let dirs = all_dirs(&dsl);
     for dir in &dirs {
@@ -111,7 +110,7 @@ pub fn check(world: &World) {
     for dir in &dirs {
         check_dir(&pool, dir);
     }
-    check_special(world, &pool);
+    check_special(&pool)
 }
 
 fn check_dataset(pool: &Pool, dataset: &Dataset, blocks: &Blocks) {
@@ -213,14 +212,17 @@ fn check_dir(pool: &Pool, dir: &Dir) {
     let charged: u64 = children.iter().map(|c| c.phys().used.max(c.phys().reserved)).sum();
     assert_eq!((parts.child, parts.child_reservation), (child, charged - child), "{name}: children");
     let below: u64 = children.iter().map(|c| c.phys().compressed).sum();
+    let below_plain: u64 = children.iter().map(|c| c.phys().uncompressed).sum();
     let Some(head) = head else { return };
     let (_, blocks) = &pool.datasets[&head.id()];
     assert_eq!(parts.head, blocks.total(origin).used, "{name}: HEAD");
     let mut union: HashMap<Key, Space> = HashMap::new();
-    let mut dead = 0;
+    let (mut dead, mut dead_plain) = (0, 0);
     for (dataset, blocks) in pool.datasets.values().filter(|(d, _)| d.dir().id() == dir.id()) {
         let list = dataset.deadlist().expect("a deadlist").expect("one");
-        dead += list.space_between(origin, Txg(u64::MAX)).expect("readable").used;
+        let since = list.space_between(origin, Txg(u64::MAX)).expect("readable");
+        dead += since.used;
+        dead_plain += since.uncompressed;
         union.extend(blocks.placed.iter().filter(|(key, _)| Txg(key.2) > origin).map(|(k, s)| (*k, *s)));
     }
     assert_eq!(parts.snap, dead, "{name}: SNAP");
@@ -230,6 +232,8 @@ fn check_dir(pool: &Pool, dir: &Dir) {
         below + union.values().map(|s| s.compressed).sum::<u64>(),
         "{name}: compressed"
     );
+    let plain = below_plain + blocks.total(origin).uncompressed + dead_plain;
+    assert_eq!(phys.uncompressed, plain, "{name}: uncompressed");
     let reserved = prop::stored_number(&head, "refreservation").expect("a number");
     assert_eq!(parts.ref_reservation, reserved.saturating_sub(head.unique()), "{name}: REFRSRV");
     let clones: HashSet<ObjectId> = pool
@@ -245,7 +249,7 @@ fn check_dir(pool: &Pool, dir: &Dir) {
     assert_eq!(members(pool, phys.clones), clones, "{name}: clones");
 }
 
-fn check_special(world: &World, pool: &Pool) {
+fn check_special(pool: &Pool) -> u64 {
     let root = pool.dsl.root().expect("a root");
     let hidden = root.hidden_children().expect("children");
     let dir = |name: &str| hidden.iter().find(|d| d.component() == name).expect("there");
@@ -258,17 +262,5 @@ fn check_special(world: &World, pool: &Pool) {
     for (_, blocks) in pool.datasets.values() {
         union.extend(blocks.placed.iter().map(|(key, space)| (*key, *space)));
     }
-    let reachable = mos.used + union.values().map(|space| space.used).sum::<u64>();
-    let allocated = world.allocator.totals(zio::AllocClass::Normal).allocated;
-    assert_eq!(allocated, reachable + free, "space allocated, and space that something names");
-}
-
-/// Checks that nothing waits to be freed, and that `$FREE` says so.
-pub fn all_freed(world: &World) {
-    world.sync();
-    let dsl = world.reopened();
-    let hidden = dsl.root().expect("a root").hidden_children().expect("children");
-    let free = hidden.iter().find(|d| d.component() == "$FREE").expect("there");
-    let phys = free.phys();
-    assert_eq!((phys.used, phys.compressed, phys.uncompressed), (0, 0, 0), "$FREE");
+    mos.used + union.values().map(|space| space.used).sum::<u64>() + free
 }

@@ -3,6 +3,8 @@
 
 pub mod check;
 
+use cenote_dsl as dsl;
+
 use cenote_dsl::write::brt::Brt;
 use cenote_dsl::write::create::{self, NewHead};
 use cenote_dsl::write::free_lists::{self, Budget};
@@ -145,8 +147,24 @@ impl World {
     /// The same for a task that must succeed; everything is checked afterwards.
     pub fn task<R>(&self, task: impl FnOnce(&mut TaskCtx<'_>) -> Result<R, DslError>) -> R {
         let result = self.run(task).expect("the task succeeds");
-        check::check(self);
+        self.check();
         result
+    }
+
+    /// Checks all sums, and that nothing has leaked.
+    pub fn check(&self) {
+        let reachable = check::check(self.reopened());
+        let allocated = self.allocator.totals(zio::AllocClass::Normal).allocated;
+        assert_eq!(allocated, reachable, "space allocated, and space that something names");
+    }
+
+    /// Checks that nothing waits to be freed, and that `$FREE` says so.
+    pub fn all_freed(&self) {
+        self.sync();
+        let hidden = self.reopened().root().expect("a root").hidden_children().expect("children");
+        let free = hidden.iter().find(|d| d.component() == "$FREE").expect("there");
+        let phys = free.phys();
+        assert_eq!((phys.used, phys.compressed, phys.uncompressed), (0, 0, 0), "$FREE");
     }
 
     pub fn sync(&self) {
