@@ -9,7 +9,7 @@ use pool::{PoolError, Which};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::VdevTree;
-use vdev::scan::Search;
+use vdev::scan::{Found, Search};
 
 /// Bytes of block cache unless [`OpenOptions::cache_bytes`] says otherwise.
 const DEFAULT_CACHE: usize = 128 << 20;
@@ -18,7 +18,7 @@ const DEFAULT_CACHE: usize = 128 << 20;
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     search: Vec<PathBuf>,
-    pool: pool::OpenOptions,
+    pub(crate) pool: pool::OpenOptions,
 }
 
 impl Default for OpenOptions {
@@ -92,6 +92,11 @@ impl OpenOptions {
         self.pool.destroyed = yes;
         self
     }
+
+    /// The devices of all pools in the places to look.
+    pub(crate) fn found(&self) -> Found {
+        Search { paths: self.search.clone(), ..Search::default() }.run()
+    }
 }
 
 /// An open pool. Read-only; closed when dropped. Cloning is cheap.
@@ -106,7 +111,11 @@ impl Pool {
     /// # Errors
     /// If there is none, or more than one of that name, or it cannot be opened; see [`Error::Pool`].
     pub fn open(name: &str, options: &OpenOptions) -> Result<Pool, Error> {
-        let found = Search { paths: options.search.clone(), ..Search::default() }.run();
+        Pool::open_among(options.found(), name, options)
+    }
+
+    /// Opens one of the pools among devices that were found.
+    pub(crate) fn open_among(found: Found, name: &str, options: &OpenOptions) -> Result<Pool, Error> {
         let which = match name.parse::<u64>() {
             Ok(guid) => Which::Guid(PoolGuid(guid)),
             Err(_) => Which::Name(name.to_owned()),

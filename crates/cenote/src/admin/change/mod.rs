@@ -7,10 +7,14 @@
 //! - Nothing is written before everything that can be checked has been.
 
 mod compat;
+mod error;
 mod in_use;
+mod pool_create;
+mod pool_devices;
 mod pool_draid;
 mod pool_layout;
 mod pool_name;
+mod pool_open;
 mod pool_path;
 mod pool_settings;
 mod replication;
@@ -18,10 +22,14 @@ mod signature;
 mod state;
 
 pub use compat::{CompatError, Compatibility};
+pub use error::ChangeError;
 pub use in_use::{InUse, Usage};
+pub use pool_create::{NewPool, create_pool};
+pub use pool_devices::{Allow, check_layout};
 pub use pool_draid::DraidError;
 pub use pool_layout::{DeviceUse, LayoutClass, LayoutError, LayoutKind, LayoutTop, PoolLayout};
 pub use pool_name::{NameProblem, check_pool_name};
+pub use pool_open::{Listing, open_for_change};
 pub use pool_path::{DeviceName, PathProblem, find_device, first_partition};
 pub use pool_settings::{PoolSetting, SetWhen, check_pool_setting};
 pub use state::{cache_path, host_id, host_name, state_folder};

@@ -1,34 +1,26 @@
 //! What a pool may be called (docs/on-disk/33-cli.md, section 1.3).
 
-use std::fmt;
-
 /// Longest name of a dataset, with the zero behind it.
 const DATASET_NAME_SIZE: usize = 256;
 /// Room that must be left for the hidden snapshot `$ORIGIN@$ORIGIN`, with its separators.
 const HIDDEN: usize = 2 + 2 * "$ORIGIN".len();
 
 /// What is wrong with a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NameProblem {
     /// No room would be left for names in the pool.
+    #[error("name is too long")]
     TooLong,
     /// A character that names do not have.
+    #[error("invalid character '{0}' in pool name")]
     Character(char),
     /// It does not begin with a letter.
+    #[error("name must begin with a letter")]
     NoLetter,
     /// Words of the vdev grammar.
+    #[error("name is reserved")]
     Reserved,
-}
-
-impl fmt::Display for NameProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NameProblem::TooLong => f.write_str("name is too long"),
-            NameProblem::Character(c) => write!(f, "invalid character '{c}' in pool name"),
-            NameProblem::NoLetter => f.write_str("name must begin with a letter"),
-            NameProblem::Reserved => f.write_str("name is reserved"),
-        }
-    }
 }
 
 /// Whether a new pool, or a pool that is imported under a new name, may be called so.

@@ -1,0 +1,197 @@
+//! `zpool create`.
+
+use super::pool_devices::open_devices;
+use super::pool_layout::{LayoutClass, PoolLayout};
+use super::pool_open::Listing;
+use super::{ChangeError, check_pool_name};
+use crate::PoolWriter;
+use crate::admin::Imported;
+use crate::writer::{command, this_host};
+use ::pool::PoolError;
+use ::pool::live::{CreateSpec, FeatureSet, LivePool, RootDataset};
+use dsl::DslError;
+use dsl::prop::PropValue;
+use dsl::write::props::{self, PropError};
+use format::feature::FEATURES;
+use format::prop as table;
+use std::collections::BTreeSet;
+use vdev::Env;
+use zpl::CaseSensitivity;
+use zpl::write::{NewFilesystem, make_filesystem};
+
+/// The version of file systems that are made.
+const FILESYSTEM_VERSION: u64 = 5;
+/// Properties that need a key.
+const KEY_PROPERTIES: [&str; 3] = ["keyformat", "keylocation", "pbkdf2iters"];
+
+/// A pool to be made.
+#[derive(Debug, Clone)]
+pub struct NewPool {
+    /// Its name.
+    pub name: String,
+    /// Its vdevs, checked.
+    pub layout: PoolLayout,
+    /// log2 of the sectors of its vdevs; `None`: what their devices like best.
+    pub ashift: Option<u8>,
+    /// Short names of its features; what they depend on comes along.
+    pub features: Vec<String>,
+    /// Its properties that are stored, checked.
+    pub props: Vec<(String, String)>,
+    /// Properties of its root file system.
+    pub dataset_props: Vec<(String, String)>,
+    /// The cache file that lists it.
+    pub listing: Listing,
+    /// What its history says about how it was made; `None`: nothing.
+    pub command: Option<String>,
+}
+
+/// Makes a pool.
+///
+/// # Errors
+/// [`ChangeError`]; what was on the devices is still there unless a device has failed.
+pub fn create_pool(new: &NewPool) -> Result<(), ChangeError> {
+    check_pool_name(&new.name)?;
+    let features = with_dependencies(&new.features);
+    let root = Root::check(new, &features)?;
+    if Imported::load()?.by_name(&new.name).is_some() {
+        return Err(ChangeError::Exists);
+    }
+    let is_special = |class| matches!(class, LayoutClass::Special | LayoutClass::Dedup);
+    let needs_classes = new.layout.tops.iter().any(|top| is_special(top.class));
+    if needs_classes && !features.contains("allocation_classes") {
+        return Err(ChangeError::NeedsFeature);
+    }
+    let tops = open_devices(&new.layout, new.ashift, || ChangeError::TooSmall)?;
+    let env = Env::system();
+    let spec = CreateSpec {
+        features: FeatureSet::Named(features.into_iter().collect()),
+        props: new.props.clone(),
+        root: root.dataset(env.clone()),
+        host: this_host(),
+        command: new.command.as_deref().map(command),
+        ..CreateSpec::new(&new.name, tops)
+    };
+    let pool = PoolWriter::of(LivePool::create(spec, env).map_err(of_create)?);
+    let config = pool.config();
+    pool.close()?;
+    new.listing.put(&config)
+}
+
+fn of_create(error: PoolError) -> ChangeError {
+    match error {
+        PoolError::Dsl(DslError::Space { .. }) => ChangeError::NoSpace,
+        error => error.into(),
+    }
+}
+
+/// Features, and all that they depend on.
+fn with_dependencies(names: &[String]) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    let mut rest: Vec<&str> = names.iter().map(String::as_str).collect();
+    while let Some(name) = rest.pop() {
+        if all.insert(name.to_owned()) {
+            let known = FEATURES.iter().find(|feature| feature.name == name);
+            rest.extend(known.into_iter().flat_map(|feature| feature.depends).copied());
+        }
+    }
+    all
+}
+
+/// The root file system of a new pool.
+struct Root {
+    props: Vec<(String, PropValue)>,
+    filesystem: NewFilesystem,
+}
+
+impl Root {
+    /// Checks its properties.
+    fn check(new: &NewPool, features: &BTreeSet<String>) -> Result<Root, ChangeError> {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        let projects = features.contains("project_quota");
+        let filesystem = NewFilesystem { projects, uid, gid, ..NewFilesystem::default() };
+        let mut root = Root { props: Vec::new(), filesystem };
+        for (name, text) in &new.dataset_props {
+            root.take(name, text, new, features)?;
+        }
+        Ok(root)
+    }
+
+    fn take(
+        &mut self,
+        name: &str,
+        text: &str,
+        new: &NewPool,
+        features: &BTreeSet<String>,
+    ) -> Result<(), ChangeError> {
+        if table::is_user(name) {
+            props::validate_user(name, text).map_err(|e| property(&e))?;
+            self.props.push((name.to_owned(), PropValue::String(text.to_owned())));
+            return Ok(());
+        }
+        if table::per_owner(name).is_some() {
+            return Err(unsupported(name, text));
+        }
+        let known = props::settable(name, table::FS, true).map_err(|e| property(&e))?;
+        let value = props::parse(known, text).map_err(|e| property(&e))?;
+        let is_enabled = |feature: &str| features.contains(feature);
+        props::validate_for(known, &value, &is_enabled).map_err(|e| property(&e))?;
+        let number = value.number().unwrap_or(0);
+        match known.name {
+            "encryption" if number != ENCRYPTION_OFF => return Err(unsupported(name, text)),
+            "dedup" if number != DEDUP_OFF => return Err(unsupported(name, text)),
+            name if KEY_PROPERTIES.contains(&name) && !matches!(text, "none" | "0") => {
+                let why = "Encryption must be turned on to set encryption properties.";
+                return Err(ChangeError::Property(why.to_owned()));
+            }
+            "special_small_blocks" if number != 0 && !has_special(&new.layout) => {
+                let why = "special_small_blocks property requires a special vdev";
+                return Err(ChangeError::Property(why.to_owned()));
+            }
+            "version" if !matches!(number, 0 | FILESYSTEM_VERSION) => return Err(unsupported(name, text)),
+            "version" | "encryption" => {}
+            "normalization" => self.filesystem.normalization = number,
+            "utf8only" => self.filesystem.utf8only = number != 0,
+            "casesensitivity" => {
+                self.filesystem.case = match number {
+                    1 => CaseSensitivity::Insensitive,
+                    2 => CaseSensitivity::Mixed,
+                    _ => CaseSensitivity::Sensitive,
+                }
+            }
+            name => self.props.push((name.to_owned(), value)),
+        }
+        Ok(())
+    }
+
+    fn dataset(self, env: Env) -> RootDataset {
+        let filesystem = self.filesystem;
+        RootDataset {
+            props: self.props,
+            case_insensitive: filesystem.case != CaseSensitivity::Sensitive,
+            fill: Box::new(move |set, tx| {
+                let made = make_filesystem(set, &filesystem, &env, tx);
+                made.map(drop).map_err(|e| DslError::Fill { source: Box::new(e) })
+            }),
+        }
+    }
+}
+
+/// The number of `encryption=off`, and of `dedup=off`.
+const ENCRYPTION_OFF: u64 = 2;
+const DEDUP_OFF: u64 = 2;
+
+fn has_special(layout: &PoolLayout) -> bool {
+    layout.tops.iter().any(|top| top.class == LayoutClass::Special)
+}
+
+fn property(error: &PropError) -> ChangeError {
+    match error {
+        PropError::NeedsFeature { .. } => ChangeError::NeedsFeature,
+        error => ChangeError::Property(error.to_string()),
+    }
+}
+
+fn unsupported(name: &str, value: &str) -> ChangeError {
+    ChangeError::Unsupported { what: format!("property '{name}={value}' is") }
+}

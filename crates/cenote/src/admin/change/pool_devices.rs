@@ -1,0 +1,137 @@
+//! New vdevs, from their description to devices that are open for writing.
+//!
+//! # Order
+//! are the devices used -> do the vdevs agree -> devices opened, alone -> sizes -> partition tables of whole
+//! disks. Only the last writes anything.
+
+use super::ChangeError;
+use super::in_use::{InUse, usage_of};
+use super::pool_layout::{LayoutClass, LayoutKind, PoolLayout};
+use super::pool_path::{DeviceName, first_partition};
+use super::replication::mismatches;
+use crate::admin::Imported;
+use ::pool::live::{Layout, LeafSpec, TopSpec};
+use ::pool::space::Class;
+use format::Ashift;
+use format::config::VdevNode;
+use format::label::DEVICE_MIN;
+use std::path::Path;
+use std::sync::Arc;
+use vdev::device::file::{self, Access};
+use vdev::device::window::WindowDevice;
+use vdev::{Device, Env, gpt};
+
+/// Which objections do not count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Allow {
+    /// Devices may be used by a pool that is not imported, or hold a file system.
+    pub in_use: bool,
+    /// Vdevs need not be alike.
+    pub mismatch: bool,
+    /// Their sectors need not be those of the pool's vdevs.
+    pub ashift: bool,
+}
+
+impl Allow {
+    /// `-f`.
+    pub const ALL: Allow = Allow { in_use: true, mismatch: true, ashift: true };
+}
+
+/// Checks new vdevs: for a new pool, or against the vdevs of the pool that they are for.
+///
+/// # Errors
+/// [`ChangeError::Vdevs`] with everything that is wrong.
+pub fn check_layout(layout: &PoolLayout, pool: Option<&VdevNode>, allow: Allow) -> Result<(), ChangeError> {
+    let imported = Imported::load()?;
+    let used: Vec<InUse> = layout
+        .devices()
+        .filter_map(|(device, wanted)| usage_of(device, wanted, &imported))
+        .filter(|usage| !allow.in_use || usage.is_final())
+        .collect();
+    ChangeError::in_use(allow.in_use, &used)?;
+    if !allow.mismatch {
+        ChangeError::vdevs(false, mismatches(layout, pool))?;
+    }
+    if pool.is_none() && !layout.has_data() {
+        let line = "at least one general top-level vdev must be specified".to_owned();
+        return ChangeError::vdevs(allow.mismatch, vec![line]);
+    }
+    if !layout.spares.is_empty() {
+        return Err(ChangeError::Unsupported { what: "hot spares are".to_owned() });
+    }
+    if !layout.cache.is_empty() {
+        return Err(ChangeError::Unsupported { what: "cache devices are".to_owned() });
+    }
+    Ok(())
+}
+
+/// A device that is open, and what it is for.
+struct Opened<'l> {
+    name: &'l DeviceName,
+    device: Arc<dyn Device>,
+}
+
+/// Opens the devices of new vdevs for writing, alone, and partitions whole disks.
+pub(super) fn open_devices(
+    layout: &PoolLayout,
+    ashift: Option<u8>,
+    too_small: impl Fn() -> ChangeError,
+) -> Result<Vec<TopSpec>, ChangeError> {
+    let mut opened: Vec<Vec<Opened<'_>>> = Vec::new();
+    for top in &layout.tops {
+        opened.push(top.leaves.iter().map(open).collect::<Result<_, _>>()?);
+    }
+    if opened.iter().flatten().any(|leaf| leaf.device.size() < DEVICE_MIN) {
+        return Err(too_small());
+    }
+    let env = Env::system();
+    let mut tops = Vec::new();
+    for (top, leaves) in layout.tops.iter().zip(opened) {
+        let leaves = leaves.into_iter().map(|leaf| leaf_spec(leaf, &env)).collect::<Result<_, _>>()?;
+        tops.push(TopSpec {
+            layout: match top.kind {
+                LayoutKind::Single => Layout::Single,
+                LayoutKind::Mirror => Layout::Mirror,
+                LayoutKind::Raidz(parity) => Layout::Raidz(parity),
+            },
+            class: match top.class {
+                LayoutClass::Normal => Class::Normal,
+                LayoutClass::Log => Class::Log,
+                LayoutClass::Special => Class::Special,
+                LayoutClass::Dedup => Class::Dedup,
+            },
+            ashift: ashift.map(Ashift),
+            leaves,
+        });
+    }
+    Ok(tops)
+}
+
+fn open(name: &DeviceName) -> Result<Opened<'_>, ChangeError> {
+    let shown = || name.path.display().to_string();
+    match file::open_exclusive(&name.path, Access::Auto) {
+        Ok(device) => Ok(Opened { name, device }),
+        Err(error) => Err(ChangeError::device(shown(), &error)),
+    }
+}
+
+fn leaf_spec(leaf: Opened<'_>, env: &Env) -> Result<LeafSpec, ChangeError> {
+    let Opened { name, device } = leaf;
+    let shown = |path: &Path| path.display().to_string();
+    if !name.is_disk {
+        return Ok(LeafSpec::file(shown(&name.path), device));
+    }
+    let mut spec = LeafSpec { is_disk: true, ..LeafSpec::file(shown(&name.path), Arc::clone(&device)) };
+    if name.is_whole_disk {
+        let failed = |why: String| ChangeError::Device { path: shown(&name.path), why };
+        let partition =
+            gpt::write(&*device, &gpt::Identity::random(env)).map_err(|e| failed(e.to_string()))?;
+        // The kernel may not show the partition as long as somebody has the disk: it is used through it.
+        let window = WindowDevice::new(device, partition.start, partition.len);
+        spec.device = Arc::new(window.map_err(|e| failed(e.to_string()))?);
+        spec.path = shown(&first_partition(&name.path));
+        spec.whole_disk = true;
+    }
+    spec.devid = None;
+    Ok(spec)
+}

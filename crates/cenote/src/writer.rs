@@ -1,0 +1,175 @@
+//! A pool that is open for change.
+//!
+//! # What always holds
+//! - While it is open nobody else has its devices open for writing, and a thread writes txgs as time goes by.
+//! - What was changed and not yet synced is written when the pool is closed; who must know that it is
+//!   durable before goes through the intent log or [`PoolWriter::sync`].
+
+use crate::{Error, OpenOptions, Pool};
+use dsl::DslError;
+use dsl::write::TaskCtx;
+use format::config::PoolConfig;
+use format::{PoolGuid, Txg};
+use pool::PoolError;
+use pool::live::{Command, Host, ImportOptions, Leave, LivePool};
+use std::sync::Arc;
+use vdev::Env;
+use vdev::scan::Found;
+
+/// The machine that this runs on, as pools remember it.
+pub(crate) fn this_host() -> Host {
+    Host { id: crate::admin::host_id(), name: crate::admin::host_name() }
+}
+
+/// A pool that is open for change. Exported when it is dropped; [`PoolWriter::close`] also tells whether that
+/// worked.
+pub struct PoolWriter {
+    /// `None` only while it is being closed.
+    live: Option<Arc<LivePool>>,
+}
+
+impl PoolWriter {
+    /// Takes over a pool that is open already. Does not start its thread: without one every caller that waits
+    /// for a txg writes it.
+    pub fn of(live: Arc<LivePool>) -> PoolWriter {
+        PoolWriter { live: Some(live) }
+    }
+
+    /// Opens a pool among devices that were found, and starts the thread that writes txgs.
+    pub(crate) fn import(
+        found: &Found,
+        guid: PoolGuid,
+        options: &ImportOptions,
+    ) -> Result<PoolWriter, PoolError> {
+        let live = LivePool::import(found, &pool::Which::Guid(guid), options, Env::system())?;
+        live.start();
+        Ok(PoolWriter::of(live))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.live().name()
+    }
+
+    /// Its guid.
+    pub fn guid(&self) -> PoolGuid {
+        self.live().guid()
+    }
+
+    /// The pool as the layers below know it.
+    pub fn live(&self) -> &Arc<LivePool> {
+        self.live.as_ref().expect("a pool is given up only by closing it")
+    }
+
+    /// Its configuration, as of the last txg on disk.
+    pub fn config(&self) -> PoolConfig {
+        self.live().config()
+    }
+
+    /// The pool for reading, as of the last txg on disk. What was changed later is in the next one: sync first.
+    ///
+    /// # Errors
+    /// If the pool's own objects cannot be read.
+    pub fn view(&self) -> Result<Pool, Error> {
+        Ok(Pool::from(self.live().view()?))
+    }
+
+    /// Does something in syncing context: all of it or, with an error, nothing. Returns when it is on disk.
+    ///
+    /// # Errors
+    /// What the task returns, or why the txg could not be written.
+    pub fn run<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.live().run(task).map_err(unwrapped)
+    }
+
+    /// Brings all that was changed before this call to disk. Returns the txg that did.
+    ///
+    /// # Errors
+    /// If it could not be written.
+    pub fn sync(&self) -> Result<Txg, Error> {
+        Ok(self.live().sync()?)
+    }
+
+    /// Writes a command line into the pool's history, in the name of the user of this process.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn record(&self, command: &str) -> Result<(), Error> {
+        Ok(self.live().record(self::command(command))?)
+    }
+
+    /// Writes everything and exports the pool.
+    ///
+    /// # Errors
+    /// If something could not be written: then the pool is as after a crash, with what was synced.
+    pub fn close(self) -> Result<(), Error> {
+        self.leave(Leave::Exported)
+    }
+
+    /// Destroys the pool: its labels say so, and it is no longer listed.
+    ///
+    /// # Errors
+    /// If the labels cannot be written.
+    pub fn destroy(self) -> Result<(), Error> {
+        self.leave(Leave::Destroyed)
+    }
+
+    fn leave(mut self, how: Leave) -> Result<(), Error> {
+        match self.live.take() {
+            Some(live) => Ok(live.export(how)?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An error of a task is that of its layer, not of the pool that it ran in.
+fn unwrapped(error: PoolError) -> Error {
+    match error {
+        PoolError::Dsl(error) => Error::Dsl(error),
+        error => Error::Pool(error),
+    }
+}
+
+impl Drop for PoolWriter {
+    fn drop(&mut self) {
+        if let Some(live) = self.live.take() {
+            // Whoever wants to know closes it.
+            let _ = live.export(Leave::Exported);
+        }
+    }
+}
+
+impl std::fmt::Debug for PoolWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PoolWriter").field(&self.live).finish()
+    }
+}
+
+/// A command line, given by the user of this process.
+pub(crate) fn command(text: &str) -> Command {
+    Command {
+        text: text.to_owned(),
+        user: rustix::process::getuid().as_raw().into(),
+        hostname: crate::admin::host_name(),
+    }
+}
+
+impl Pool {
+    /// Finds the pool with this name, or with this guid if `name` is a number, and opens it for change. Nobody
+    /// else can meanwhile.
+    ///
+    /// # Errors
+    /// As of [`Pool::open`]; [`PoolError::NotWritable`] for pools that can only be read,
+    /// [`PoolError::BadDevice`] if somebody else has a device, [`PoolError::OtherHost`] if another machine may
+    /// have the pool.
+    pub fn open_rw(name: &str, options: &OpenOptions) -> Result<PoolWriter, Error> {
+        let found = options.found();
+        let pool = Pool::open_among(found.clone(), name, options)?;
+        let import =
+            ImportOptions { open: options.pool.clone(), host: this_host(), ..ImportOptions::default() };
+        Ok(PoolWriter::import(&found, pool.guid(), &import)?)
+    }
+}
