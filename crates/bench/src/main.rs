@@ -1,0 +1,101 @@
+//! `cargo xtask bench write`: what writing costs through the library, on pools in files.
+//!
+//! Every number is a rate and the CPU time of this whole process for each operation, the work of the sync
+//! included: the clock stops when everything is on disk.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_types)] // a program beside the house: it makes its own files
+
+mod cost;
+mod database;
+mod pools;
+mod stream;
+mod tree;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Why a measurement failed.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Measures what writing costs through the library.
+#[derive(Parser)]
+struct Args {
+    /// Where the files of the pools are made; they are removed afterwards.
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The HELIOS tree: folders of at most 10, 30 files of 512 bytes in each leaf; made and removed.
+    Tree {
+        /// Files.
+        #[arg(long, default_value_t = 100_000)]
+        files: u64,
+        /// Threads that make and remove.
+        #[arg(long, default_value_t = 1)]
+        threads: u64,
+    },
+    /// As many files as one likes: the rate at the end against that at the beginning.
+    Many {
+        /// Files.
+        #[arg(long, default_value_t = 10_000_000)]
+        files: u64,
+    },
+    /// A file written from its beginning to its end, in calls of 1 MiB.
+    Stream {
+        /// Bytes, in GiB.
+        #[arg(long, default_value_t = 8)]
+        gib: u64,
+        /// Four files as raidz1 instead of one.
+        #[arg(long)]
+        raidz: bool,
+    },
+    /// 8 KiB at random places of a file of records of 8 KiB.
+    Overwrite {
+        /// Threads.
+        #[arg(long, default_value_t = 8)]
+        threads: u64,
+        /// Writes.
+        #[arg(long, default_value_t = 200_000)]
+        writes: u64,
+        /// Bytes of the file, in MiB.
+        #[arg(long, default_value_t = 1024)]
+        mib: u64,
+    },
+    /// 8 KiB at random places, each durable before the next.
+    Fsync {
+        /// Threads, each with its own file.
+        #[arg(long, default_value_t = 1)]
+        threads: u64,
+        /// Seconds.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match args.what {
+        What::Tree { files, threads } => tree::make_and_remove(&args.dir, files, threads),
+        What::Many { files } => tree::many(&args.dir, files),
+        What::Stream { gib, raidz } => stream::write(&args.dir, gib << 30, raidz),
+        What::Overwrite { threads, writes, mib } => database::overwrite(&args.dir, threads, writes, mib << 20),
+        What::Fsync { threads, seconds } => database::fsync(&args.dir, threads, seconds),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                eprintln!("  {error}");
+                cause = error.source();
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Pools in files, made for a measurement.
+
+use crate::Failure;
+use dsl::prop::PropValue;
+use pool::live::{CreateSpec, Layout, LeafSpec, LivePool, TopSpec};
+use pool::space::Class;
+use std::path::Path;
+use std::sync::Arc;
+use vdev::device::file::{Access, open_exclusive};
+use vdev::env::Env;
+use zpl::write::{HeadFs, NewFilesystem, make_filesystem, options_of};
+
+const NAME: &str = "bench";
+
+/// A pool with its root file system open.
+pub(crate) struct Bench {
+    pub(crate) fs: HeadFs,
+    pub(crate) pool: Arc<LivePool>,
+    _dir: tempfile::TempDir,
+}
+
+/// What pool.
+pub(crate) struct Wanted {
+    /// Files.
+    pub(crate) disks: usize,
+    /// Bytes of each.
+    pub(crate) size: u64,
+    pub(crate) layout: Layout,
+    pub(crate) record_size: u64,
+    pub(crate) cache_bytes: usize,
+}
+
+impl Bench {
+    pub(crate) fn new(dir: &Path, wanted: &Wanted) -> Result<Bench, Failure> {
+        let dir = tempfile::Builder::new().prefix("bench").tempdir_in(dir)?;
+        let mut leaves = Vec::new();
+        for i in 0..wanted.disks {
+            let path = dir.path().join(format!("disk{i}"));
+            std::fs::File::create(&path)?.set_len(wanted.size)?;
+            let device = open_exclusive(&path, Access::Auto)?;
+            leaves.push(LeafSpec::file(path.to_string_lossy(), device));
+        }
+        let ashift = None;
+        let top = TopSpec { layout: wanted.layout, class: Class::Normal, ashift, leaves };
+        let env = Env::system();
+        let mut spec = CreateSpec::new(NAME, vec![top]);
+        spec.cache_bytes = wanted.cache_bytes;
+        spec.root.props = vec![("recordsize".to_owned(), PropValue::Number(wanted.record_size))];
+        let fill_env = env.clone();
+        spec.root.fill = Box::new(move |set, tx| {
+            make_filesystem(set, &NewFilesystem::default(), &fill_env, tx)
+                .map(drop)
+                .map_err(|error| dsl::DslError::Fill { source: Box::new(error) })
+        });
+        let pool = LivePool::create(spec, env.clone())?;
+        pool.start();
+        let head = pool.heads().open_by_name(NAME)?;
+        let options = options_of(&pool.view()?.dsl().dataset(NAME)?, pool.features())?;
+        let fs = HeadFs::open(&head, options, &env)?;
+        Ok(Bench { fs, pool, _dir: dir })
+    }
+
+    /// Everything is on disk when this returns.
+    pub(crate) fn sync(&self) -> Result<(), Failure> {
+        self.pool.sync()?;
+        Ok(())
+    }
+}
+
+/// Bytes that do not compress.
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    vdev::env::Random::from_seed(seed).fill(&mut bytes);
+    bytes
+}

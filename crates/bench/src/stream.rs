@@ -1,0 +1,40 @@
+//! Writing a large file from its beginning to its end.
+
+use crate::Failure;
+use crate::cost::{Meter, bytes_written, memory_peak};
+use crate::pools::{Bench, Wanted, noise};
+use pool::live::Layout;
+use std::path::Path;
+use zpl::FileKind;
+use zpl::write::{NewFile, WriteHow};
+
+const CALL: usize = 1 << 20;
+
+/// `stream`.
+pub(crate) fn write(dir: &Path, bytes: u64, raidz: bool) -> Result<(), Failure> {
+    let (disks, layout) = if raidz { (4, Layout::Raidz(1)) } else { (1, Layout::Single) };
+    let size = if raidz { bytes / 3 * 5 / 4 } else { bytes / 4 * 5 } + (1 << 30);
+    let record_size = 128 << 10;
+    let bench = Bench::new(dir, &Wanted { disks, size, layout, record_size, cache_bytes: 256 << 20 })?;
+    let fs = &bench.fs.fs;
+    let file = fs.create(fs.root(), b"stream", &NewFile::of(FileKind::Regular, 0o644))?.id;
+    let buffers: Vec<Vec<u8>> = (0..8).map(|seed| noise(CALL, seed)).collect();
+    bench.sync()?;
+    let before = bytes_written();
+    let meter = Meter::start();
+    for n in 0..bytes / CALL as u64 {
+        fs.write(file, n * CALL as u64, &buffers[(n % 8) as usize], &WriteHow::default())?;
+    }
+    bench.sync()?;
+    let cost = meter.stop();
+    let written = bytes_written() - before;
+    cost.report("MiB written", bytes >> 20);
+    println!(
+        "devices: {:.0} MB/s, {:.3} bytes for each; {:.2} CPU seconds a second",
+        written as f64 / 1e6 / cost.wall.as_secs_f64(),
+        written as f64 / bytes as f64,
+        cost.cpu.as_secs_f64() / cost.wall.as_secs_f64()
+    );
+    println!("memory: {} MiB at most", memory_peak() >> 20);
+    Ok(())
+}
