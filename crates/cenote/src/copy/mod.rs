@@ -13,6 +13,7 @@
 pub mod archive;
 pub mod extract;
 pub mod host;
+pub mod import;
 pub mod meta;
 pub mod source;
 pub mod tar;
@@ -67,6 +68,36 @@ pub enum Problem {
     /// The host could not make a hard link: the file was copied once more.
     #[error("copied instead of linked: {}", host_text(.0))]
     NotLinked(#[source] io::Error),
+    /// Something of the host could not be read.
+    #[error("{}", host_text(.0))]
+    Source(#[source] io::Error),
+    /// The copy could not be written into the pool.
+    #[error(transparent)]
+    Target(#[from] ZplError),
+    /// Something of another kind has the name.
+    #[error("a {kind} is in the way")]
+    InTheWay {
+        /// What it is.
+        kind: zpl::FileKind,
+    },
+    /// Source and target are the same file.
+    #[error("it is the same file")]
+    SameFile,
+    /// A member's name would lead out of the target.
+    #[error("its name contains '..'")]
+    LeadsOut,
+    /// A member's name goes through a symbolic link.
+    #[error("cannot go through the symbolic link '{}'", name.escape_ascii())]
+    ThroughLink {
+        /// The component that is a link.
+        name: Vec<u8>,
+    },
+    /// A hard link to something that is not there.
+    #[error("cannot link to '{}': it is not there", target.escape_ascii())]
+    NoTarget {
+        /// What it is to.
+        target: Vec<u8>,
+    },
     /// Archives have no sockets.
     #[error("a socket, which an archive cannot hold: left out")]
     Socket,

@@ -1,0 +1,180 @@
+//! Directories that are being filled.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use format::ObjectId;
+use format::acl::{POSIX_ACCESS, POSIX_DEFAULT};
+use zpl::write::{NewAttrs, NewFile};
+use zpl::{FileKind, ZplError};
+
+use super::{Meta, Problem, Shared};
+use crate::copy::host::Lost;
+
+/// A directory of the target.
+pub(super) struct Dir {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: ObjectId,
+    pub(super) shown: Vec<u8>,
+    above: Option<DirRef>,
+    /// What it gets at the end.
+    end: Option<Meta>,
+    /// What is made in it inherits an ACL, which has to go again.
+    pub(super) has_default_acl: bool,
+}
+
+/// A directory of the target that is being filled. It gets its attributes when the last clone of this is
+/// dropped.
+#[derive(Clone, Debug)]
+pub struct Folder(pub(super) DirRef);
+
+/// A reference to a directory that is being filled.
+pub(super) struct DirRef(Option<Arc<Dir>>);
+
+impl Clone for DirRef {
+    fn clone(&self) -> DirRef {
+        DirRef(self.0.clone())
+    }
+}
+
+impl std::ops::Deref for DirRef {
+    type Target = Dir;
+
+    fn deref(&self) -> &Dir {
+        self.0.as_ref().expect("a reference is empty only while it is dropped")
+    }
+}
+
+impl Drop for DirRef {
+    fn drop(&mut self) {
+        // A loop rather than drops in drops: trees may be deeper than stacks.
+        let mut next = self.0.take();
+        while let Some(dir) = next.and_then(Arc::into_inner) {
+            dir.finish();
+            next = dir.above.and_then(|mut above| above.0.take());
+        }
+    }
+}
+
+impl std::fmt::Debug for DirRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DirRef({})", self.shown.escape_ascii())
+    }
+}
+
+impl Dir {
+    /// A directory that is there.
+    pub(super) fn existing(
+        shared: &Arc<Shared>,
+        id: ObjectId,
+        shown: &[u8],
+        above: Option<(&DirRef, Meta)>,
+    ) -> Result<DirRef, ZplError> {
+        let (above, end) = above.map_or((None, None), |(above, meta)| (Some(above.clone()), Some(meta)));
+        let attrs = shared.fs.attrs(id)?;
+        let kind = FileKind::from_mode(attrs.mode).unwrap_or(FileKind::Regular);
+        if kind != FileKind::Directory {
+            return Err(ZplError::WrongKind { object: id, kind, expected: "directory" });
+        }
+        let has_default_acl =
+            shared.fs.options().posix_acls && shared.fs.node(id)?.xattr(POSIX_DEFAULT.as_ref())?.is_some();
+        let shared = Arc::clone(shared);
+        let dir = Dir { shared, id, shown: shown.to_vec(), above, end, has_default_acl };
+        Ok(DirRef(Some(Arc::new(dir))))
+    }
+
+    /// Makes a directory in another, or takes the one that is there.
+    pub(super) fn make(above: &DirRef, name: &[u8], shown: &[u8], meta: Meta) -> Result<DirRef, Problem> {
+        let shared = &above.shared;
+        let new = above.new_file(&meta, &[]);
+        let id = match shared.fs.create(above.id, name, &new) {
+            Ok(made) => {
+                above.drop_inherited(made.id)?;
+                made.id
+            }
+            Err(ZplError::Exists { .. }) => {
+                let id = shared.fs.lookup(above.id, name)?.ok_or(ZplError::NotFound { dir: above.id })?;
+                return Dir::existing(shared, id, shown, Some((above, meta))).map_err(|error| match error {
+                    ZplError::WrongKind { kind, .. } => Problem::InTheWay { kind },
+                    other => other.into(),
+                });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let (shared, above) = (Arc::clone(shared), Some(above.clone()));
+        let dir = Dir { shared, id, shown: shown.to_vec(), above, end: Some(meta), has_default_acl: false };
+        Ok(DirRef(Some(Arc::new(dir))))
+    }
+
+    /// What a new file in it is made from.
+    pub(super) fn new_file<'f>(&self, meta: &Meta, target: &'f [u8]) -> NewFile<'f> {
+        let (uid, gid) = self.ids(meta);
+        NewFile { kind: meta.kind, mode: meta.perm, umask: 0, uid, gid, rdev: meta.rdev, target }
+    }
+
+    fn ids(&self, meta: &Meta) -> (u32, u32) {
+        if self.shared.options.owners { (meta.uid, meta.gid) } else { self.shared.owner }
+    }
+
+    /// What was made in it must not keep what it inherited: it is a copy.
+    pub(super) fn drop_inherited(&self, id: ObjectId) -> Result<(), ZplError> {
+        if self.has_default_acl {
+            for name in [POSIX_ACCESS, POSIX_DEFAULT] {
+                match self.shared.fs.remove_xattr(id, name.as_ref()) {
+                    Ok(()) | Err(ZplError::NoXattr { .. } | ZplError::Unsupported { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a file in it all its attributes.
+    pub(super) fn attributes(&self, id: ObjectId, shown: &[u8], meta: &Meta) -> Result<(), ZplError> {
+        let fs = &self.shared.fs;
+        let now = fs.attrs(id)?;
+        let ids = self.ids(meta);
+        // A directory with the setgid bit has given its own group; an ACL, other permissions.
+        let (uid, gid) = (Some(ids.0), Some(ids.1));
+        let changed_mode = now.mode & 0o7777 != meta.perm && meta.kind != FileKind::Symlink;
+        fs.set_attrs(
+            id,
+            &NewAttrs {
+                mode: changed_mode.then_some(meta.perm),
+                uid: uid.filter(|uid| u64::from(*uid) != now.uid),
+                gid: gid.filter(|gid| u64::from(*gid) != now.gid),
+                atime: Some(meta.atime),
+                mtime: Some(meta.mtime),
+                ..NewAttrs::default()
+            },
+        )?;
+        for (name, value) in &meta.xattrs {
+            if let Err(error) = fs.set_xattr(id, name, value, Default::default()) {
+                match error {
+                    ZplError::Begin(_) | ZplError::Dmu(_) => return Err(error),
+                    other => self.shared.problem(shown, Lost::Xattr(name.clone(), xattr_words(&other))),
+                }
+            }
+        }
+        if !meta.aces.is_empty() {
+            self.shared.problem(shown, Lost::Acl);
+        }
+        Ok(())
+    }
+
+    fn finish(&self) {
+        let Some(meta) = &self.end else { return };
+        if let Err(error) = self.attributes(self.id, &self.shown, meta) {
+            self.shared.problem(&self.shown, error);
+        }
+        self.shared.dirs.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The same for all files that suffer it.
+fn xattr_words(error: &ZplError) -> String {
+    match error {
+        ZplError::Unsupported { .. } => "the dataset does not support it (xattr, acltype)".to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,335 @@
+//! Archives.
+//!
+//! # What always holds
+//! - Every member goes below the directory that is filled: a slash at the front of its name is dropped, a
+//!   name with `..` is refused, and no link is followed on the way, wherever it came from.
+//! - Members with one name replace each other in the order of the archive.
+//! - Directories get their times at the end, whatever order the archive has.
+
+use std::collections::HashSet;
+use std::io::Read;
+
+use format::ObjectId;
+use zpl::write::{NewAttrs, NewFile, WriteHow};
+use zpl::{FileKind, ZplError};
+
+use super::dir::Dir;
+use super::place::{InMemory, Job, Source};
+use super::{DirRef, Folder, Importer, Kind, Meta, Problem};
+use crate::copy::host::Lost;
+use crate::copy::meta::Stamp;
+use crate::copy::untar::{Entry, Member, TarError, TarReader, clean_name};
+use std::sync::atomic::Ordering;
+
+/// Files with at most this much data are read whole and made by another thread.
+const SMALL_MAX: u64 = 1 << 20;
+/// Names that other threads may be at.
+const IN_FLIGHT_MAX: usize = 1 << 16;
+/// Bytes read from the archive at a time.
+const CHUNK: usize = 1 << 20;
+
+/// A wish for some members of an archive.
+pub type Wanted<'w> = dyn Fn(&[u8]) -> bool + 'w;
+
+struct Unpacker<'u, 'i> {
+    importer: &'u mut Importer<'i>,
+    top: DirRef,
+    shown: &'u [u8],
+    in_flight: HashSet<(ObjectId, Vec<u8>)>,
+    /// Directories of the archive and their times.
+    times: Vec<(ObjectId, Stamp, Stamp)>,
+    /// The directory of the last member.
+    last: Option<(Vec<u8>, DirRef)>,
+}
+
+/// Unpacks the members that are `wanted` into a directory of the target. `shown` is what it is called.
+///
+/// # Errors
+/// The archive cannot be read any further. What was unpacked until then stays.
+pub fn unpack<R: Read>(
+    importer: &mut Importer<'_>,
+    top: &Folder,
+    shown: &[u8],
+    archive: &mut TarReader<R>,
+    wanted: &Wanted<'_>,
+) -> Result<(), TarError> {
+    let mut unpacker = Unpacker {
+        importer,
+        top: top.0.clone(),
+        shown,
+        in_flight: HashSet::new(),
+        times: Vec::new(),
+        last: None,
+    };
+    let result = unpacker.all(archive, wanted);
+    unpacker.settle();
+    unpacker.last = None;
+    unpacker.set_times();
+    result
+}
+
+impl<'i> Unpacker<'_, 'i> {
+    fn all<R: Read>(&mut self, archive: &mut TarReader<R>, wanted: &Wanted<'_>) -> Result<(), TarError> {
+        while let Some(member) = archive.next()? {
+            if !wanted(&member.name) {
+                continue;
+            }
+            let shown = crate::copy::join(self.shown, &member.name);
+            match self.member(member, &shown, archive) {
+                Ok(()) => {}
+                Err(Failure::Archive(error)) => return Err(error),
+                Err(Failure::Member(problem)) => self.importer.problem(&shown, problem),
+            }
+        }
+        Ok(())
+    }
+
+    fn member<R: Read>(
+        &mut self,
+        member: Member,
+        shown: &[u8],
+        archive: &mut TarReader<R>,
+    ) -> Result<(), Failure> {
+        let parts = clean_name(&member.name).ok_or(Problem::LeadsOut)?;
+        for ignored in &member.ignored {
+            self.importer
+                .problem(shown, Lost::Xattr(ignored.clone().into_bytes(), "not understood".to_owned()));
+        }
+        if member.has_nfs4_acl {
+            self.importer.problem(shown, Lost::Acl);
+        }
+        let Some((name, above)) = parts.split_last() else {
+            // The directory itself.
+            if member.meta.kind == Kind::Directory {
+                self.importer.observer.begins(shown);
+                let (dir, id) = (self.top.clone(), self.top.id);
+                self.directory_attributes(&dir, id, shown, member.meta)?;
+            }
+            return Ok(());
+        };
+        let dir = self.folder(above)?;
+        if self.in_flight.contains(&(dir.id, name.to_vec())) || self.in_flight.len() >= IN_FLIGHT_MAX {
+            self.settle();
+        }
+        if member.meta.kind == Kind::Directory {
+            return Ok(self.directory(&dir, name, shown, member.meta)?);
+        }
+        let job = |source| Job { dir: dir.clone(), name: name.to_vec(), shown: shown.to_vec(), source };
+        match member.entry {
+            Entry::HardLink(target) => {
+                self.importer.observer.begins(shown);
+                let id = self.link_target(&target)?;
+                Ok(job(Source::Nothing).link(id)?)
+            }
+            Entry::Symlink(target) => {
+                let file = InMemory { meta: member.meta, target, segments: Vec::new(), data: Vec::new() };
+                self.send(job(Source::Memory(Box::new(file))), 0);
+                Ok(())
+            }
+            Entry::File => {
+                let stored: u64 = member.segments.iter().map(|segment| segment.len).sum();
+                if stored > SMALL_MAX {
+                    self.importer.observer.begins(shown);
+                    return self.large(&job(Source::Nothing), &member, archive);
+                }
+                let mut data = vec![0; stored as usize];
+                let mut at = 0;
+                while let Some(rest) = data.get_mut(at..).filter(|rest| !rest.is_empty()) {
+                    match archive.read_data(rest)? {
+                        0 => return Err(TarError::Truncated { at: archive.position() }.into()),
+                        n => at += n,
+                    }
+                }
+                let (meta, segments) = (member.meta, member.segments);
+                let file = InMemory { meta, target: Vec::new(), segments, data };
+                self.send(job(Source::Memory(Box::new(file))), stored);
+                Ok(())
+            }
+        }
+    }
+
+    fn send(&mut self, job: Job, bytes: u64) {
+        self.in_flight.insert((job.dir.id, job.name.clone()));
+        self.importer.file(job, bytes);
+    }
+
+    /// Whatever other threads were at is done.
+    fn settle(&mut self) {
+        self.importer.finish();
+        self.in_flight.clear();
+    }
+
+    /// A file too large for memory, written as it is read.
+    fn large<R: Read>(
+        &mut self,
+        job: &Job,
+        member: &Member,
+        archive: &mut TarReader<R>,
+    ) -> Result<(), Failure> {
+        let Some(begun) = job.begin(&member.meta, &[])? else { return Ok(()) };
+        let done = self.large_content(begun.id, member, archive).and_then(|()| {
+            Ok(job.dir.attributes(begun.id, &job.shown, &member.meta).map_err(Problem::from)?)
+        });
+        if done.is_err() {
+            job.give_up(&begun);
+            return done;
+        }
+        job.end(&begun)?;
+        self.importer.shared.files.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn large_content<R: Read>(
+        &mut self,
+        id: ObjectId,
+        member: &Member,
+        archive: &mut TarReader<R>,
+    ) -> Result<(), Failure> {
+        let fs = std::sync::Arc::clone(&self.importer.shared.fs);
+        if member.segments.len() != 1 || member.segments.first().is_some_and(|s| s.len < member.meta.size) {
+            fs.truncate(id, member.meta.size, false).map_err(Problem::from)?;
+        }
+        let mut buf = vec![0; CHUNK];
+        for segment in &member.segments {
+            let mut done = 0;
+            while done < segment.len {
+                let len = (segment.len - done).min(CHUNK as u64) as usize;
+                let Some(part) = buf.get_mut(..len) else { break };
+                let n = archive.read_data(part)?;
+                if n == 0 {
+                    return Err(TarError::Truncated { at: archive.position() }.into());
+                }
+                let part = part.get(..n).unwrap_or(&[]);
+                fs.write(id, segment.offset + done, part, &WriteHow::default()).map_err(Problem::from)?;
+                done += n as u64;
+                self.importer.shared.bytes.fetch_add(n as u64, Ordering::Relaxed);
+                self.importer.tell();
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory of the archive: made, or the one that is there.
+    fn directory(&mut self, dir: &DirRef, name: &[u8], shown: &[u8], meta: Meta) -> Result<(), Problem> {
+        self.importer.observer.begins(shown);
+        let fs = &dir.shared.fs;
+        let id = match fs.create(dir.id, name, &dir.new_file(&meta, &[])) {
+            Ok(made) => made.id,
+            Err(ZplError::Exists { .. }) => {
+                let id = fs.lookup(dir.id, name)?.ok_or(ZplError::NotFound { dir: dir.id })?;
+                match FileKind::from_mode(fs.attrs(id)?.mode) {
+                    Some(FileKind::Directory) => id,
+                    // What is no directory makes way, as in other programs of this name.
+                    _ => {
+                        fs.unlink(dir.id, name)?;
+                        fs.create(dir.id, name, &dir.new_file(&meta, &[]))?.id
+                    }
+                }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        dir.drop_inherited(id)?;
+        self.directory_attributes(dir, id, shown, meta)?;
+        dir.shared.dirs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Everything at once but the times, which what is made in it would change.
+    fn directory_attributes(
+        &mut self,
+        above: &DirRef,
+        id: ObjectId,
+        shown: &[u8],
+        meta: Meta,
+    ) -> Result<(), Problem> {
+        above.attributes(id, shown, &meta)?;
+        self.times.push((id, meta.atime, meta.mtime));
+        // It may have a default ACL now.
+        self.last = None;
+        Ok(())
+    }
+
+    fn set_times(&mut self) {
+        let fs = std::sync::Arc::clone(&self.importer.shared.fs);
+        for (id, atime, mtime) in std::mem::take(&mut self.times) {
+            let new = NewAttrs { atime: Some(atime), mtime: Some(mtime), ..NewAttrs::default() };
+            match fs.set_attrs(id, &new) {
+                // It was replaced by a later member.
+                Ok(_) | Err(ZplError::Stale { .. } | ZplError::NotAFile { .. }) => {}
+                Err(error) => self.importer.problem(self.shown, error),
+            }
+        }
+    }
+
+    /// The directory with these components below the top, made where it is missing.
+    fn folder(&mut self, parts: &[&[u8]]) -> Result<DirRef, Problem> {
+        if parts.is_empty() {
+            return Ok(self.top.clone());
+        }
+        let path = parts.join(&b'/');
+        if let Some((last, dir)) = &self.last
+            && *last == path
+        {
+            return Ok(dir.clone());
+        }
+        let mut id = self.top.id;
+        for part in parts {
+            if self.in_flight.contains(&(id, part.to_vec())) {
+                self.settle();
+            }
+            id = self.step(id, part, true)?;
+        }
+        let dir = Dir::existing(&self.importer.shared, id, &crate::copy::join(self.shown, &path), None)?;
+        self.last = Some((path, dir.clone()));
+        Ok(dir)
+    }
+
+    /// One component down. No link is followed.
+    fn step(&self, dir: ObjectId, name: &[u8], make: bool) -> Result<ObjectId, Problem> {
+        let shared = &self.importer.shared;
+        let Some(id) = shared.fs.lookup(dir, name)? else {
+            if !make {
+                return Err(ZplError::NotFound { dir }.into());
+            }
+            let (uid, gid) = shared.owner;
+            let new = NewFile { uid, gid, ..NewFile::of(FileKind::Directory, 0o755) };
+            return Ok(shared.fs.create(dir, name, &new)?.id);
+        };
+        match FileKind::from_mode(shared.fs.attrs(id)?.mode) {
+            Some(FileKind::Directory) => Ok(id),
+            Some(FileKind::Symlink) => Err(Problem::ThroughLink { name: name.to_vec() }),
+            kind => Err(Problem::InTheWay { kind: kind.unwrap_or(FileKind::Regular) }),
+        }
+    }
+
+    /// The file that a hard link is to, by its name in the archive.
+    fn link_target(&mut self, name: &[u8]) -> Result<ObjectId, Problem> {
+        let parts = clean_name(name).ok_or(Problem::LeadsOut)?;
+        self.settle();
+        let (last, above) = parts.split_last().ok_or(Problem::LeadsOut)?;
+        let mut dir = self.top.id;
+        for part in above {
+            dir = self.step(dir, part, false)?;
+        }
+        let id = self.importer.shared.fs.lookup(dir, last)?;
+        id.ok_or_else(|| Problem::NoTarget { target: name.to_vec() })
+    }
+}
+
+/// Why a member was not unpacked.
+enum Failure {
+    Archive(TarError),
+    Member(Problem),
+}
+
+impl From<TarError> for Failure {
+    fn from(error: TarError) -> Failure {
+        Failure::Archive(error)
+    }
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Member(problem)
+    }
+}

@@ -1,0 +1,234 @@
+//! Copies trees into a file system of a pool: from the host, from a pool, from an archive.
+//!
+//! One thread goes through the source and makes the directories; regular files and all else are made by
+//! several threads, in batches. [`import`] runs the whole.
+//!
+//! # What always holds
+//! - A file that could not be read whole is not left under its name, unless zeros were asked for.
+//! - Something that has the name already is replaced at once, by a rename, when its successor is whole;
+//!   a directory is never replaced by anything else.
+//! - Links of the target are not followed below the directory that is filled.
+//! - A directory gets its times when everything in it is there.
+//! - Nothing is durable before the caller has synced the file system.
+//!
+//! # Order of locks
+//! `links` -> those of `zpl`.
+
+mod dir;
+mod from_host;
+mod from_pool;
+mod from_tar;
+mod place;
+
+pub use from_host::HostSource;
+pub use from_tar::unpack;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use format::ObjectId;
+use zpl::ZplError;
+use zpl::write::Fs;
+
+use super::host::Damaged;
+use super::meta::{Kind, Meta};
+use super::{Observer, Problem, Summary};
+use crate::files::FilesystemWriter;
+use crate::team::{Queue, with_workers};
+pub use dir::Folder;
+use dir::{Dir, DirRef};
+use place::{Content, Job};
+
+/// Files that one thread makes at a time,
+const BATCH_FILES: usize = 32;
+/// or bytes of them, where that is known.
+const BATCH_BYTES: u64 = 1 << 20;
+
+/// How to copy.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Files get their owners; otherwise they belong to whom the target makes files for.
+    pub owners: bool,
+    /// What to do with files that cannot be read whole.
+    pub damaged: Damaged,
+    /// Files that are there already stay as they are.
+    pub keep_existing: bool,
+    /// Threads that make files beside the one that walks; 0: one for each processor.
+    pub threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { owners: true, damaged: Damaged::default(), keep_existing: false, threads: 0 }
+    }
+}
+
+/// What all threads share.
+struct Shared {
+    fs: Arc<Fs>,
+    options: Options,
+    /// Whose the files are if they do not get their owners.
+    owner: (u32, u32),
+    files: AtomicU64,
+    dirs: AtomicU64,
+    bytes: AtomicU64,
+    problems: Mutex<Vec<(Vec<u8>, Problem)>>,
+    /// Files with several names that were copied under one of them, and how many names are left. Held
+    /// while such a file is made, so that nobody makes it twice.
+    links: Mutex<HashMap<(u64, u64), (ObjectId, u64)>>,
+    temporary: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn problem(&self, path: &[u8], problem: impl Into<Problem>) {
+        lock(&self.problems).push((path.to_vec(), problem.into()));
+    }
+
+    /// A name for a file that is not whole yet.
+    fn temporary_name(&self) -> Vec<u8> {
+        let number = self.temporary.fetch_add(1, Ordering::Relaxed);
+        format!(".cenote.{}.{number}", rustix::process::getpid().as_raw_nonzero()).into_bytes()
+    }
+}
+
+/// A copy in progress.
+pub struct Importer<'i> {
+    shared: Arc<Shared>,
+    queue: &'i Queue<'i, Vec<Job>>,
+    observer: &'i mut dyn Observer,
+    batch: Vec<Job>,
+    batch_bytes: u64,
+    told_bytes: u64,
+    failures: u64,
+    minor: u64,
+}
+
+/// Copies into a file system: `lead` says what, through the [`Importer`] that it gets. Returns when all is
+/// there, with the counts.
+pub fn import<T>(
+    to: &FilesystemWriter,
+    options: &Options,
+    observer: &mut dyn Observer,
+    lead: impl FnOnce(&mut Importer<'_>) -> T,
+) -> (T, Summary) {
+    let shared = Arc::new(Shared {
+        fs: Arc::clone(to.fs()),
+        options: options.clone(),
+        owner: to.owner(),
+        files: AtomicU64::new(0),
+        dirs: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        problems: Mutex::default(),
+        links: Mutex::default(),
+        temporary: AtomicU64::new(0),
+    });
+    let threads = match options.threads {
+        0 => to.pool().env().workers(),
+        threads => threads,
+    };
+    let work = |batch: Vec<Job>| batch.into_iter().for_each(Job::run);
+    with_workers(threads, &work, |queue| {
+        let mut importer = Importer {
+            shared: Arc::clone(&shared),
+            queue,
+            observer,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            told_bytes: 0,
+            failures: 0,
+            minor: 0,
+        };
+        let result = lead(&mut importer);
+        importer.finish();
+        (result, importer.summary())
+    })
+}
+
+impl Importer<'_> {
+    /// A directory that is there, to be filled. It keeps its attributes.
+    ///
+    /// # Errors
+    /// It is no directory, or cannot be read.
+    pub fn top(&self, id: ObjectId, shown: &[u8]) -> Result<Folder, ZplError> {
+        Dir::existing(&self.shared, id, shown, None).map(Folder)
+    }
+
+    /// Makes a directory, or takes the one that is there; it gets its attributes when the last reference to
+    /// it goes. `None`: that was not possible, and was told.
+    fn enter(&mut self, above: &DirRef, name: &[u8], shown: &[u8], meta: Meta) -> Option<DirRef> {
+        self.observer.begins(shown);
+        match Dir::make(above, name, shown, meta) {
+            Ok(dir) => Some(dir),
+            Err(problem) => {
+                self.shared.problem(shown, problem);
+                self.tell();
+                None
+            }
+        }
+    }
+
+    /// Hands over a file to be made. `bytes`: of what it holds in memory, or will.
+    fn file(&mut self, job: Job, bytes: u64) {
+        self.observer.begins(job.shown());
+        self.batch.push(job);
+        self.batch_bytes += bytes;
+        if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.batch.is_empty() {
+            self.queue.push(std::mem::take(&mut self.batch));
+            self.batch_bytes = 0;
+            self.tell();
+        }
+    }
+
+    /// Everything that was handed over is there when this returns.
+    pub fn finish(&mut self) {
+        self.flush();
+        let queue = self.queue;
+        queue.finish_telling(&mut || self.tell());
+        self.tell();
+    }
+
+    /// Something concerns a path, and is to be told.
+    pub fn problem(&mut self, shown: &[u8], problem: impl Into<Problem>) {
+        self.shared.problem(shown, problem);
+        self.tell();
+    }
+
+    /// Tells the observer what happened since the last call.
+    fn tell(&mut self) {
+        let bytes = self.shared.bytes.load(Ordering::Relaxed);
+        if bytes > self.told_bytes {
+            self.observer.copied(bytes - self.told_bytes);
+            self.told_bytes = bytes;
+        }
+        let problems = std::mem::take(&mut *lock(&self.shared.problems));
+        for (path, problem) in problems {
+            if problem.is_minor() {
+                self.minor += 1;
+            } else {
+                self.failures += 1;
+            }
+            self.observer.problem(&path, &problem);
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        Summary {
+            files: self.shared.files.load(Ordering::Relaxed),
+            dirs: self.shared.dirs.load(Ordering::Relaxed),
+            bytes: self.shared.bytes.load(Ordering::Relaxed),
+            failures: self.failures,
+            minor: self.minor,
+        }
+    }
+}
