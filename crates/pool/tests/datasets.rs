@@ -8,9 +8,9 @@ mod check;
 #[path = "live/support.rs"]
 mod support;
 
+pub(crate) use ::dsl;
 use cenote_pool::live::{CreateSpec, Layout, Leave, LivePool};
 use dmu::live::{LiveSet, NewObject, SyncTx};
-pub(crate) use ::dsl;
 use dsl::DslError;
 use dsl::write::create::{self, NewHead};
 use dsl::write::destroy::{destroy, destroy_snapshots};
@@ -139,23 +139,20 @@ fn clones_with_livelists_go() {
 fn change_everything(pool: &Arc<LivePool>) {
     let view = pool.view().unwrap();
     let dirs = view.dsl().dirs().unwrap();
-    let heads: Vec<String> = dirs
-        .iter()
-        .filter(|dir| dir.head().unwrap().is_some_and(|head| !head.is_encrypted().unwrap()))
-        .map(|dir| dir.name().to_owned())
-        .collect();
+    let heads: Vec<String> = dirs.iter().map(|dir| dir.name().to_owned()).collect();
     let snapshots: Vec<String> = heads
         .iter()
         .flat_map(|name| view.dsl().dataset(name).unwrap().snapshots().unwrap())
         .map(|snapshot| snapshot.name().to_owned())
         .collect();
     drop((dirs, view));
-    let attempt = |what: &str, task: Box<dyn FnOnce(&mut TaskCtx<'_>) -> Result<(), DslError> + Send>| {
-        match pool.run(task) {
+    let attempt =
+        |what: &str, task: Box<dyn FnOnce(&mut TaskCtx<'_>) -> Result<(), DslError> + Send>| match pool
+            .run(task)
+        {
             Ok(()) => println!("{what}: done"),
             Err(error) => println!("{what}: {error}"),
-        }
-    };
+        };
     let names: Vec<String> = heads.iter().map(|name| format!("{name}@cenote")).collect();
     attempt("snapshot", Box::new(move |ctx| snapshot(ctx, &names, &[]).map(|_| ())));
     for name in &heads {
@@ -186,7 +183,8 @@ fn change_everything(pool: &Arc<LivePool>) {
 
 #[test]
 fn datasets_of_golden_pools() {
-    let wanted = std::env::var("CENOTE_FIXTURES").unwrap_or_else(|_| "snapshots properties cloned".into());
+    let wanted =
+        std::env::var("CENOTE_FIXTURES").unwrap_or_else(|_| "snapshots properties cloned encryption".into());
     for name in wanted.split_whitespace() {
         let fixture = testkit::Fixture::open(name);
         let files = Files::copy_of(&fixture);

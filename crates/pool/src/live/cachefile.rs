@@ -101,8 +101,7 @@ impl CacheFile {
         name.push(".new");
         let new = self.path.with_file_name(name);
         let write = || -> std::io::Result<()> {
-            let mut file =
-                std::fs::OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
+            let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
             file.write_all(&list.encode_native())?;
             file.sync_all()?;
             std::fs::rename(&new, &self.path)

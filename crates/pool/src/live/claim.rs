@@ -58,10 +58,8 @@ pub(super) fn run(pool: &LivePool, m: MosTx<'_>, claims: &[Claim]) -> Result<Txg
         }
         let mut clone = |bp: &format::BlockPtr| pool.brt.add_claim(bp, m.txg());
         let claimed = log::claim(set, m.tx, &mut clone);
-        let claimed = claimed.map_err(|error| PoolError::NotWritable {
-            name: pool.name.clone(),
-            why: error.to_string(),
-        })?;
+        let claimed = claimed
+            .map_err(|error| PoolError::NotWritable { name: pool.name.clone(), why: error.to_string() })?;
         newest = newest.max(claimed.newest);
     }
     Ok(newest)

@@ -127,8 +127,7 @@ impl LivePool {
         check_name(&spec.name)?;
         let features = wanted_features(&spec)?;
         let mut devices = NewDevices::new();
-        let mut config =
-            config::new_pool(&spec.name, PoolGuid(env.random()), FIRST_TXG, &spec.host);
+        let mut config = config::new_pool(&spec.name, PoolGuid(env.random()), FIRST_TXG, &spec.host);
         for top in &spec.tops {
             let node = top.node(&env, FIRST_TXG, &mut devices)?;
             config::push_top(&mut config, node);
@@ -278,8 +277,7 @@ impl NewMos<'_> {
         space: &SpaceBook,
         zio: &Zio,
     ) -> Result<(Arc<FeatureCounts>, Vec<HistoryNote>), PoolError> {
-        let directory =
-            self.mos.claim(ObjectId(1), &NewObject::of(ObjType::OBJECT_DIRECTORY), self.tx)?;
+        let directory = self.mos.claim(ObjectId(1), &NewObject::of(ObjType::OBJECT_DIRECTORY), self.tx)?;
         directory.create_zap(self.tx, self.env.random(), 0)?;
         let counts = FeatureCounts::create(self.mos, self.tx, self.env)?;
         let m = MosTx { mos: self.mos, tx: self.tx, features: &counts, env: self.env };

@@ -26,12 +26,7 @@ pub(crate) fn write_changed(
     Ok(is_config_changed)
 }
 
-fn write(
-    m: MosTx<'_>,
-    tree: &VdevTree,
-    config: &mut PoolConfig,
-    leaf: VdevGuid,
-) -> Result<bool, PoolError> {
+fn write(m: MosTx<'_>, tree: &VdevTree, config: &mut PoolConfig, leaf: VdevGuid) -> Result<bool, PoolError> {
     let missed = tree.dtl(leaf);
     let Some(node) = config::find_mut(&mut config.vdev_tree, leaf) else { return Ok(false) };
     let is_new = node.dtl == ObjectId(0);

@@ -121,12 +121,7 @@ fn make_room(object: &LiveObject, phys: &mut HistoryPhys, len: u64) -> Result<()
     Ok(())
 }
 
-fn read(
-    object: &LiveObject,
-    phys: &HistoryPhys,
-    at: Range<u64>,
-    bytes: &mut [u8],
-) -> Result<(), PoolError> {
+fn read(object: &LiveObject, phys: &HistoryPhys, at: Range<u64>, bytes: &mut [u8]) -> Result<(), PoolError> {
     let mut rest = bytes;
     for piece in phys.pieces(at) {
         let (part, after) = rest.split_at_mut((piece.end - piece.start) as usize);
@@ -135,4 +130,3 @@ fn read(
     }
     Ok(())
 }
-

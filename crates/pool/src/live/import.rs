@@ -17,8 +17,8 @@ use crate::assemble::{Group, aux_devices, groups};
 use crate::open::{self, Opener};
 use crate::scan::Expansion;
 use crate::{OpenOptions, Pool, PoolError, Which, missing};
-use dmu::live::{Limits, LiveSet, Txgs};
 use dmu::Store;
+use dmu::live::{Limits, LiveSet, Txgs};
 use dsl::write::brt::Brt;
 use dsl::write::{FeatureCounts, Heads, mos_policy};
 use format::config::{PoolConfig, PoolState, VdevKind, VdevNode};
@@ -274,11 +274,7 @@ fn newest_of(group: &Group<'_>, _pool: PoolGuid) -> Option<(Txg, u64, u64)> {
 }
 
 /// The devices of the pool, open for writing.
-fn writable_devices(
-    found: &Found,
-    group: &Group<'_>,
-    opts: &ImportOptions,
-) -> Result<NewDevices, PoolError> {
+fn writable_devices(found: &Found, group: &Group<'_>, opts: &ImportOptions) -> Result<NewDevices, PoolError> {
     let of_pool = |leaf: &vdev::scan::Leaf| {
         leaf.device.is_read_only()
             && group.members.iter().any(|member| Arc::ptr_eq(&member.leaf.device, &leaf.device))

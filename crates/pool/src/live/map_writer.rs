@@ -22,7 +22,7 @@ const SHORT_RUN: u64 = 1 << 15;
 /// A map is condensed when it is this many times longer than it need be,
 const CONDENSE_TIMES: u64 = 2;
 /// and longer than this.
-const CONDENSE_MIN: u64 = 16 << 10;
+const CONDENSE_MIN: u64 = 4 << 10;
 
 /// A space map that is being appended to.
 pub(crate) struct MapWriter {

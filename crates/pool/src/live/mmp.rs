@@ -117,11 +117,8 @@ impl LivePool {
     fn mmp_write_to(&self, guid: VdevGuid, ashift: Ashift) -> bool {
         let Some(device) = self.tree().device(guid) else { return false };
         let second = self.env.clock().wall().as_secs();
-        let uberblock = Uberblock {
-            timestamp: second,
-            mmp: Some(self.mmp.next_words(second)),
-            ..self.uberblock()
-        };
+        let uberblock =
+            Uberblock { timestamp: second, mmp: Some(self.mmp.next_words(second)), ..self.uberblock() };
         let label = (self.env.random() % LABELS as u64) as usize;
         let slot = ring_slots(ashift) as u64 - 1;
         write_uberblock(&*device, label, ashift, slot, &uberblock).is_ok()

@@ -44,7 +44,7 @@ pub use export::Leave;
 pub use history::Command;
 pub use import::{ImportOptions, refusal};
 pub use props::PoolProp;
-pub use spec::{FeatureSet, LeafSpec, Layout, TopSpec};
+pub use spec::{FeatureSet, Layout, LeafSpec, TopSpec};
 
 use crate::{Pool, PoolError};
 use dmu::Store;

@@ -50,7 +50,8 @@ impl PoolProp {
     pub fn parse(name: &str, value: &str) -> Result<PoolProp, PoolError> {
         if let Some(feature) = name.strip_prefix(PROPERTY_PREFIX) {
             let known = feature::by_name(feature).filter(|f| f.is_supported());
-            let known = known.ok_or_else(|| bad(name, format!("feature '{feature}' unsupported by kernel")))?;
+            let known =
+                known.ok_or_else(|| bad(name, format!("feature '{feature}' unsupported by kernel")))?;
             return match value {
                 "enabled" => Ok(PoolProp::Feature(known.name)),
                 _ => Err(bad(name, format!("property '{name}' can only be set to 'enabled' or 'disabled'"))),
@@ -81,7 +82,9 @@ impl PoolProp {
                 Some(number) => Ok(PoolProp::Number(stored, number)),
                 None => Err(bad(name, format!("'{name}' must be one of '{}'", known.values))),
             },
-            ("dedup_table_quota", _) if value == "auto" => Ok(PoolProp::Number("dedup_table_quota", u64::MAX)),
+            ("dedup_table_quota", _) if value == "auto" => {
+                Ok(PoolProp::Number("dedup_table_quota", u64::MAX))
+            }
             ("dedup_table_quota", _) if value == "none" => Ok(PoolProp::Number("dedup_table_quota", 0)),
             (stored, Kind::Number) => match value.parse() {
                 Ok(number) => Ok(PoolProp::Number(stored, number)),
@@ -219,7 +222,8 @@ mod tests {
         assert_eq!(parse("compatibility", "off").unwrap(), PoolProp::Compatibility(String::new()));
         assert_eq!(parse("org.me:x", "y").unwrap(), PoolProp::User("org.me:x".into(), "y".into()));
         assert_eq!(parse("feature@livelist", "enabled").unwrap(), PoolProp::Feature("livelist"));
-        for (name, value) in [("size", "1"), ("autotrim", "maybe"), ("nosuch", "1"), ("feature@x", "enabled")] {
+        for (name, value) in [("size", "1"), ("autotrim", "maybe"), ("nosuch", "1"), ("feature@x", "enabled")]
+        {
             assert!(parse(name, value).is_err(), "{name}={value}");
         }
     }

@@ -42,6 +42,8 @@ const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
 const LOGS_MIN: usize = 16;
 /// Logs that flushing keeps to.
 const LOGS_MAX: u64 = 500;
+/// Maps that are written anew in one txg.
+const CONDENSE_MAX: usize = 8;
 /// Ranges kept in memory, beyond which flushing is hurried.
 const RANGES_MAX: usize = 1 << 20;
 
@@ -58,6 +60,8 @@ struct Map {
     allocs: RangeSet,
     /// What is free but, by its own map, allocated.
     frees: RangeSet,
+    /// Its own map is much longer than it need be. Only without logs.
+    is_long: bool,
 }
 
 impl Map {
@@ -190,7 +194,7 @@ impl SpaceBook {
     /// `all`, and frees logs that nobody needs.
     pub(crate) fn begin(&self, m: MosTx<'_>, allocator: &Allocator, all: bool) -> Result<(), PoolError> {
         if !m.features.is_active("log_spacemap") {
-            return Ok(());
+            return self.condense_some(m, allocator);
         }
         for (vdev, index) in self.to_flush(all) {
             if self.lock().pass_over(m, vdev, index)? {
@@ -204,6 +208,22 @@ impl SpaceBook {
             self.lock().flush(m, vdev, index, free.as_ref(), histogram)?;
         }
         self.lock().free_logs(m)
+    }
+
+    /// Without logs: writes anew some of the maps that have become long.
+    fn condense_some(&self, m: MosTx<'_>, allocator: &Allocator) -> Result<(), PoolError> {
+        let long: Vec<(VdevId, u64)> = {
+            let book = self.lock();
+            let maps =
+                book.tops.iter().flat_map(|(vdev, top)| top.maps.iter().enumerate().map(|m| (*vdev, m)));
+            let long = maps.filter(|(_, (_, map))| map.is_long);
+            long.map(|(vdev, (index, _))| (vdev, index as u64)).take(CONDENSE_MAX).collect()
+        };
+        for (vdev, index) in long {
+            let (free, histogram) = (allocator.free_space(vdev, index)?, allocator.histogram(vdev, index)?);
+            self.lock().condense(m, vdev, index, &free, histogram)?;
+        }
+        Ok(())
     }
 
     /// Which metaslabs are flushed in this txg: those whose changes have been kept longest.
@@ -248,11 +268,7 @@ impl SpaceBook {
         }
         for change in changes {
             let histogram = allocator.histogram(change.vdev, change.metaslab)?;
-            let is_long = m.tx.pass() == 1
-                && self.lock().should_condense(m, change.vdev, change.metaslab, &histogram)?;
-            let free =
-                if is_long { Some(allocator.free_space(change.vdev, change.metaslab)?) } else { None };
-            self.lock().append(m, change, free.as_ref(), histogram)?;
+            self.lock().append(m, change, histogram)?;
         }
         Ok(())
     }
@@ -413,20 +429,32 @@ impl Book {
         &mut self,
         m: MosTx<'_>,
         change: &SpaceChange,
-        condensed: Option<&RangeSet>,
         histogram: [u64; BUCKETS],
     ) -> Result<(), PoolError> {
         let (top, index) = self.top_mut(change.vdev, change.metaslab);
         let mut writer = top.writer(m, index)?;
         let (start, shift) = (top.maps[index].start, top.shift);
-        match condensed {
-            Some(free) => top.condense(m, index, &mut writer, free)?,
-            None => {
-                writer.append(m, MapType::Alloc, unnamed(&change.allocs), start, shift)?;
-                writer.append(m, MapType::Free, unnamed(&change.frees), start, shift)?;
-            }
-        }
+        writer.append(m, MapType::Alloc, unnamed(&change.allocs), start, shift)?;
+        writer.append(m, MapType::Free, unnamed(&change.frees), start, shift)?;
         writer.set_histogram(histogram);
+        top.maps[index].is_long = writer.is_longer_than(segments(&histogram));
+        writer.store(m)
+    }
+
+    /// Writes a metaslab's own map anew.
+    fn condense(
+        &mut self,
+        m: MosTx<'_>,
+        vdev: VdevId,
+        metaslab: u64,
+        free: &RangeSet,
+        histogram: [u64; BUCKETS],
+    ) -> Result<(), PoolError> {
+        let (top, index) = self.top_mut(vdev, metaslab);
+        let mut writer = top.writer(m, index)?;
+        top.condense(m, index, &mut writer, free)?;
+        writer.set_histogram(histogram);
+        top.maps[index].is_long = false;
         writer.store(m)
     }
 
@@ -439,8 +467,7 @@ impl Book {
         histogram: &[u64; BUCKETS],
     ) -> Result<bool, PoolError> {
         let Some((_, Map { object: Some(id), .. })) = self.map(vdev, metaslab) else { return Ok(false) };
-        let segments = histogram.iter().fold(2_u64, |sum, count| sum.saturating_add(*count));
-        Ok(MapWriter::open(m, *id)?.is_longer_than(segments))
+        Ok(MapWriter::open(m, *id)?.is_longer_than(segments(histogram)))
     }
 
     /// A metaslab of which nothing is kept needs no writing to count as flushed. False: something is kept.
@@ -491,6 +518,11 @@ impl Book {
         }
         Ok(())
     }
+}
+
+/// Free segments, about.
+fn segments(histogram: &[u64; BUCKETS]) -> u64 {
+    histogram.iter().fold(2_u64, |sum, count| sum.saturating_add(*count))
 }
 
 fn unnamed(set: &RangeSet) -> impl Iterator<Item = (Range<u64>, Option<VdevId>)> + '_ {

@@ -155,9 +155,15 @@ impl TopSpec {
         let bad = |why: String| Err(PoolError::BadSpec { why });
         let count = self.leaves.len();
         match self.layout {
-            Layout::Single if count != 1 => bad("a vdev that is neither mirror nor raidz has one device".into()),
-            Layout::Mirror if count < 2 => bad("invalid vdev specification: mirror requires at least 2 devices".into()),
-            Layout::Raidz(parity) if !(1..=3).contains(&parity) => bad(format!("raidz{parity} does not exist")),
+            Layout::Single if count != 1 => {
+                bad("a vdev that is neither mirror nor raidz has one device".into())
+            }
+            Layout::Mirror if count < 2 => {
+                bad("invalid vdev specification: mirror requires at least 2 devices".into())
+            }
+            Layout::Raidz(parity) if !(1..=3).contains(&parity) => {
+                bad(format!("raidz{parity} does not exist"))
+            }
             Layout::Raidz(_) if self.class == Class::Log => bad("log devices cannot be raidz".into()),
             Layout::Raidz(parity) if count <= usize::from(parity) => bad(format!(
                 "invalid vdev specification: raidz{parity} requires at least {} devices",
@@ -175,7 +181,9 @@ impl TopSpec {
         let best = sizes().map(|(_, physical)| log2(physical)).max().unwrap_or(9);
         let ashift = self.ashift.map_or(best.min(ASHIFT_AUTO_MAX).max(least), |ashift| ashift.0);
         if ashift < least || !ASHIFTS.contains(&ashift) {
-            return Err(PoolError::BadSpec { why: format!("ashift {ashift} is not possible on these devices") });
+            return Err(PoolError::BadSpec {
+                why: format!("ashift {ashift} is not possible on these devices"),
+            });
         }
         Ok(Ashift(ashift))
     }

@@ -16,12 +16,12 @@ use crate::{PoolError, space};
 use dmu::live::SyncTx;
 use dsl::bpobj::Space;
 
-use dsl::write::{MosTx, Tally, TaskCtx, bpobj, free_lists};
 use dsl::write::space::charge_mos;
-use format::{BlockPtr, Txg};
+use dsl::write::{MosTx, Tally, TaskCtx, bpobj, free_lists};
 use format::bpobj::StoredBlock;
-use format::uberblock::Uberblock;
 use format::config::PoolConfig;
+use format::uberblock::Uberblock;
+use format::{BlockPtr, Txg};
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;

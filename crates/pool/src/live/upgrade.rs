@@ -42,10 +42,7 @@ impl LivePool {
 }
 
 /// Enables features in syncing context.
-pub(super) fn enable(
-    ctx: &mut TaskCtx<'_>,
-    wanted: &[&'static str],
-) -> Result<Vec<&'static str>, PoolError> {
+pub(super) fn enable(ctx: &mut TaskCtx<'_>, wanted: &[&'static str]) -> Result<Vec<&'static str>, PoolError> {
     let m = ctx.m();
     let missing: Vec<&str> =
         FEATURES.iter().map(|f| f.name).filter(|name| !ctx.features.is_enabled(name)).collect();

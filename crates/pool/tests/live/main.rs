@@ -4,12 +4,12 @@
 mod faults;
 mod support;
 
+use cenote_pool::PoolError;
 use cenote_pool::live::{CreateSpec, FeatureSet, Layout, Leave, LivePool};
 use dmu::live::NewObject;
-use cenote_pool::PoolError;
 use format::ObjType;
-use testkit::Fixture;
 use support::{Files, judge};
+use testkit::Fixture;
 use vdev::env::{Env, Random};
 
 #[test]
@@ -70,8 +70,29 @@ fn opened_again_after_an_export_and_after_a_crash() {
 }
 
 #[test]
+fn logs_are_flushed_and_maps_condensed() {
+    for (name, features) in [("logs", FeatureSet::Default), ("nologs", FeatureSet::None)] {
+        let files = Files::new(1, 512 << 20);
+        let mut spec = CreateSpec::new(name, vec![files.top(Layout::Single, 0..1)]);
+        spec.features = features;
+        let pool = LivePool::create(spec, Env::system()).unwrap();
+        churn(&pool, 600);
+        let logs = pool.view().unwrap().log_space_maps().unwrap().len();
+        assert!(logs < 80, "{logs} logs");
+        // Every other time as after a crash.
+        drop(pool);
+        judge(&files, name);
+        let pool = files.import(name).unwrap();
+        churn(&pool, 100);
+        pool.export(Leave::Exported).unwrap();
+        judge(&files, name);
+    }
+}
+
+#[test]
 fn golden_pools_are_written() {
-    let wanted = std::env::var("CENOTE_FIXTURES").unwrap_or_else(|_| "mirror raidz2 classes snapshots".into());
+    let wanted =
+        std::env::var("CENOTE_FIXTURES").unwrap_or_else(|_| "mirror raidz2 classes snapshots".into());
     for name in wanted.split_whitespace() {
         let fixture = Fixture::open(name);
         let copy = Files::copy_of(&fixture);
