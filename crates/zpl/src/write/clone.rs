@@ -37,7 +37,7 @@ impl Fs {
         len: u64,
         table: &dyn CloneTable,
     ) -> Result<u64, ZplError> {
-        let (source, target) = (source_fs.inode(from.id)?, self.inode(to.id)?);
+        let (source, target) = (source_fs.busy(from.id)?, self.busy(to.id)?);
         for inode in [&source, &target] {
             inode.expect(FileKind::Regular, "regular file")?;
         }

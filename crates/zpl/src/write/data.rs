@@ -51,7 +51,7 @@ pub enum Allocate {
 impl Fs {
     /// Reads from `offset` into `buf`, at most up to the file's end; returns how many bytes that were.
     pub fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, ZplError> {
-        let inode = self.inode(id)?;
+        let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
         let end = offset.saturating_add(buf.len() as u64);
         let _range = inode.ranges.read(offset..end);
@@ -100,14 +100,14 @@ impl Fs {
 
     /// The first offset from `offset` on that is not in a hole.
     pub fn next_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>, ZplError> {
-        let inode = self.inode(id)?;
+        let inode = self.busy(id)?;
         let _range = inode.ranges.read(offset..u64::MAX);
         self.node(id)?.next_data(offset)
     }
 
     /// The first offset from `offset` on that is in a hole, the end of the file being one.
     pub fn next_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>, ZplError> {
-        let inode = self.inode(id)?;
+        let inode = self.busy(id)?;
         let _range = inode.ranges.read(offset..u64::MAX);
         self.node(id)?.next_hole(offset)
     }
@@ -117,7 +117,7 @@ impl Fs {
     /// # Errors
     /// If something fails half way, what was written until then stays.
     pub fn write(&self, id: ObjectId, offset: u64, data: &[u8], how: &WriteHow) -> Result<u64, ZplError> {
-        let inode = self.inode(id)?;
+        let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
         let len = data.len() as u64;
         let guard = loop {
@@ -213,7 +213,7 @@ impl Fs {
 
     /// Sets the size: what is beyond is freed, what is missing is a hole.
     pub fn truncate(&self, id: ObjectId, size: u64, clear_set_ids: bool) -> Result<(), ZplError> {
-        let inode = self.inode(id)?;
+        let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
         let _range = inode.ranges.write_all();
         let attrs = inode.attrs();
@@ -255,7 +255,7 @@ impl Fs {
 
     /// Reserves, frees or zeros a range of a file.
     pub fn fallocate(&self, id: ObjectId, offset: u64, len: u64, how: Allocate) -> Result<(), ZplError> {
-        let inode = self.inode(id)?;
+        let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
         if len == 0 {
             return Err(ZplError::Invalid { what: "an empty range" });

@@ -44,6 +44,29 @@ impl Drop for Hold {
     }
 }
 
+/// Keeps a file for the length of one operation: nobody frees its object under it. Made before the transaction,
+/// and so dropped after it.
+pub(super) struct Busy<'f> {
+    fs: &'f Fs,
+    inode: Arc<Inode>,
+}
+
+impl std::ops::Deref for Busy<'_> {
+    type Target = Arc<Inode>;
+
+    fn deref(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        if self.inode.let_go() && self.inode.state().is_orphan {
+            self.fs.free_later(self.inode.id);
+        }
+    }
+}
+
 impl std::fmt::Debug for Hold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Hold({})", self.inode.id)
@@ -57,13 +80,25 @@ impl Fs {
     /// [`ZplError::Stale`] if it does not exist any more.
     pub fn hold(self: &Arc<Self>, id: ObjectId) -> Result<Hold, ZplError> {
         let inode = self.inode(id)?;
+        self.note_hold(&inode)?;
+        Ok(Hold::new(Arc::clone(self), inode))
+    }
+
+    /// Keeps a file for the length of an operation.
+    pub(super) fn busy(&self, id: ObjectId) -> Result<Busy<'_>, ZplError> {
+        let inode = self.inode(id)?;
+        self.note_hold(&inode)?;
+        Ok(Busy { fs: self, inode })
+    }
+
+    fn note_hold(&self, inode: &Inode) -> Result<(), ZplError> {
         let state = inode.state();
         if state.is_gone {
-            return Err(ZplError::Stale { object: id });
+            return Err(ZplError::Stale { object: inode.id });
         }
         // Under the state lock: whoever frees it looks at the holds under the same lock.
         inode.hold();
         drop(state);
-        Ok(Hold::new(Arc::clone(self), inode))
+        Ok(())
     }
 }

@@ -187,9 +187,27 @@ impl Fs {
             return Ok(None);
         }
         let how = self.name_match(dir, ignore_case);
-        let Some(entry) = self.entries_of(dir)?.lookup_matching(name, how)? else { return Ok(None) };
+        let entry = match self.entries_of(dir).and_then(|entries| Ok(entries.lookup_matching(name, how)?)) {
+            // The directory was removed meanwhile.
+            Err(_) if dir.state().is_gone => return Err(ZplError::Stale { object: dir.id }),
+            other => other?,
+        };
+        let Some(entry) = entry else { return Ok(None) };
         let id = entry.u64().and_then(|value| DirentValue::decode(value).object);
         Ok(id.map(|id| (id, entry.name().to_vec())))
+    }
+
+    /// The file that a name leads to.
+    pub(super) fn find_inode(&self, dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, ZplError> {
+        let mut last = None;
+        loop {
+            let Some((id, _)) = self.find(dir, name, false)? else { return Ok(None) };
+            match self.inode(id) {
+                // Removed between the two; if not, the entry leads nowhere.
+                Err(ZplError::Stale { .. }) if last != Some(id) => last = Some(id),
+                other => return other.map(Some),
+            }
+        }
     }
 
     /// Entries of a directory from a position on: 0, or the cursor of an entry. At most `max`.
@@ -197,6 +215,12 @@ impl Fs {
         let dir = self.directory(dir)?;
         // A leaf that is split while the list is read could hide its entries.
         let _names = dir.names();
+        {
+            let state = dir.state();
+            if state.is_gone {
+                return Err(ZplError::Stale { object: dir.id });
+            }
+        }
         let node = self.reader.node_of(dir.object.read())?;
         node.entries_from(cursor)?.take(max).collect()
     }

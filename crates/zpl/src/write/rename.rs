@@ -91,12 +91,10 @@ impl Fs {
         let _renames =
             (from_dir.id != to_dir.id).then(|| self.renames.lock().unwrap_or_else(PoisonError::into_inner));
         let later = loop {
-            let Some((source_id, _)) = self.find(&from_dir, from, false)? else {
+            let Some(source) = self.find_inode(&from_dir, from)? else {
                 return Err(ZplError::NotFound { dir: from_dir.id });
             };
-            let source = self.inode(source_id)?;
-            let target_id = self.find(&to_dir, to, false)?.map(|(id, _)| id);
-            let target = target_id.map(|id| self.inode(id)).transpose()?;
+            let target = self.find_inode(&to_dir, to)?;
             let target_dir = target.as_ref().filter(|target| target.is_dir());
             let mut dirs = vec![&from_dir, &to_dir];
             dirs.extend(target_dir);
@@ -104,7 +102,9 @@ impl Fs {
             let now_source = self.find(&from_dir, from, false)?;
             let now_target = self.find(&to_dir, to, false)?.map(|(id, _)| id);
             match now_source {
-                Some((id, stored)) if id == source_id && now_target == target_id => {
+                Some((id, stored))
+                    if id == source.id && now_target == target.as_ref().map(|target| target.id) =>
+                {
                     let (from, to) = (Place { dir: &from_dir, name: from }, Place { dir: &to_dir, name: to });
                     let (source, source_name, target) = (&source, stored.as_slice(), target.as_ref());
                     break self.rename_locked(&Move { from, to, source, source_name, target, how, given })?;

@@ -71,7 +71,7 @@ impl Fs {
     /// # Errors
     /// [`ZplError::NotPermitted`] if flags of the file forbid it: only they themselves can be changed then.
     pub fn set_attrs(&self, id: ObjectId, new: &NewAttrs) -> Result<Attrs, ZplError> {
-        let inode = self.inode(id)?;
+        let inode = self.busy(id)?;
         let _settings = inode.settings();
         let range = new.size.map(|_| inode.ranges.write_all());
         let attrs = inode.attrs();

@@ -57,16 +57,17 @@ impl Fs {
         let later = loop {
             // A directory's own names are locked too, in the order of numbers: its number must be known
             // before either is.
-            let Some((id, _)) = self.find(&dir, name, false)? else {
+            let Some(inode) = self.find_inode(&dir, name)? else {
                 return Err(ZplError::NotFound { dir: dir.id });
             };
-            let inode = self.inode(id)?;
             let _names = match wanted {
                 Wanted::Directory if inode.is_dir() => lock_names(&[&dir, &inode]),
                 _ => lock_names(&[&dir]),
             };
             match self.find(&dir, name, false)? {
-                Some((found, _)) if found == id => break self.remove_locked(&dir, name, &inode, wanted)?,
+                Some((found, _)) if found == inode.id => {
+                    break self.remove_locked(&dir, name, &inode, wanted)?;
+                }
                 _ => continue,
             }
         };

@@ -87,7 +87,7 @@ impl Fs {
         if self.options().xattrs == XattrStorage::Off {
             return Err(ZplError::Unsupported { what: "extended attributes" });
         }
-        let inode = self.inode(id)?;
+        let inode = self.busy(id)?;
         let _settings = inode.settings();
         let attrs = inode.attrs();
         self.check_not_append_only(&inode, &attrs)?;
@@ -111,7 +111,7 @@ impl Fs {
     /// Does again what a log says of the packed list, whatever the properties are now. Modes have records of
     /// their own.
     pub(super) fn replay_xattr(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Result<(), ZplError> {
-        let inode = self.inode(id)?;
+        let inode = self.busy(id)?;
         let _settings = inode.settings();
         let value = Some(value).filter(|value| !value.is_empty());
         inode.state().default_acl = None;

@@ -5,5 +5,6 @@
 mod model;
 mod named;
 mod speed;
+mod threads;
 mod volume;
 mod world;

@@ -587,17 +587,17 @@ impl Drop for Named {
 
 #[test]
 fn random_operations_are_those_of_posix() {
-    for seed in 1..4 {
-        run(seed, FsOptions::default(), 2000);
+    for seed in 1..3 {
+        run(seed, FsOptions::default(), 1500);
     }
 }
 
 #[test]
 fn random_operations_with_small_records_and_large_dnodes() {
-    run(40, FsOptions { record_size: 4096, dnode_slots: 3, ..FsOptions::default() }, 2000);
+    run(40, FsOptions { record_size: 4096, dnode_slots: 3, ..FsOptions::default() }, 1200);
 }
 
 #[test]
 fn random_operations_with_attributes_in_directories() {
-    run(50, FsOptions { xattrs: XattrStorage::Directory, ..FsOptions::default() }, 2000);
+    run(50, FsOptions { xattrs: XattrStorage::Directory, ..FsOptions::default() }, 1200);
 }
