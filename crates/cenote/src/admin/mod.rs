@@ -12,6 +12,7 @@ pub mod change;
 mod data;
 mod datasets;
 mod diagnosis;
+pub mod edit;
 mod identity;
 mod import;
 mod pool_props;

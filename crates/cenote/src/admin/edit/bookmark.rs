@@ -1,0 +1,45 @@
+//! Bookmarks.
+
+use super::{EditError, run};
+use ::pool::live::LivePool;
+use dsl::DslError;
+use dsl::write::bookmarks;
+
+/// Makes a bookmark of a snapshot or of another bookmark.
+///
+/// # Errors
+/// Why it cannot be made.
+pub fn bookmark(pool: &LivePool, source: &str, name: &str) -> Result<(), EditError> {
+    let (source, name) = (source.to_owned(), name.to_owned());
+    run(pool, move |ctx| {
+        let dsl = ctx.dsl()?;
+        let missing = || DslError::NotFound { name: name.clone() };
+        let (dataset, mark) = name.split_once('#').ok_or_else(missing)?;
+        let head = dsl.dir(dataset)?.head()?.ok_or_else(missing)?;
+        if let Some((of, old)) = source.split_once('#') {
+            let of = dsl.dir(of)?.head()?.ok_or_else(|| DslError::NotFound { name: source.clone() })?;
+            bookmarks::create_from_bookmark(ctx.m(), head.id(), (of.id(), old), mark)?;
+        } else {
+            let snapshot = dsl.dataset(&source)?;
+            bookmarks::create_from_snapshot(ctx.m(), head.id(), snapshot.id(), mark)?;
+        }
+        ctx.note("bookmark", Some((&name, head.id())), format!("from {source}"));
+        Ok(())
+    })
+}
+
+/// Destroys a bookmark.
+///
+/// # Errors
+/// [`EditError::Refused`] with `DslError::Bookmark` if there is none of this name.
+pub fn destroy_bookmark(pool: &LivePool, name: &str) -> Result<(), EditError> {
+    let name = name.to_owned();
+    run(pool, move |ctx| {
+        let missing = || DslError::NotFound { name: name.clone() };
+        let (dataset, mark) = name.split_once('#').ok_or_else(missing)?;
+        let head = ctx.dsl()?.dir(dataset)?.head()?.ok_or_else(missing)?;
+        bookmarks::destroy(ctx.m(), head.id(), mark)?;
+        ctx.note("remove_bookmark", Some((&name, head.id())), " ");
+        Ok(())
+    })
+}

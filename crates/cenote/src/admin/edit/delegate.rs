@@ -1,0 +1,99 @@
+//! Permissions of users who are not the administrator.
+
+use super::{EditError, run};
+use crate::Pool;
+use ::pool::live::LivePool;
+use dsl::delegation::{Allow, Scope, Who};
+use dsl::write::deleg;
+
+/// Whom permissions are given to, and where they hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// Whom.
+    pub who: Vec<Who>,
+    /// Where; sets and what is given at creation hold nowhere by themselves.
+    pub scopes: Vec<Scope>,
+    /// Permissions, and with `@` in front sets of them. To be taken back: none means all.
+    pub permissions: Vec<String>,
+}
+
+impl Grant {
+    fn entries(&self) -> Vec<(Who, Scope)> {
+        let scopes = |who: &Who| match who {
+            Who::Set(_) | Who::CreateTime => vec![Scope::NotApplicable],
+            _ => self.scopes.clone(),
+        };
+        self.who.iter().flat_map(|who| scopes(who).into_iter().map(|scope| (who.clone(), scope))).collect()
+    }
+}
+
+/// The permissions that hold at a dataset: its own first, then those of the datasets above, nearest first.
+/// Datasets without any are left out.
+///
+/// # Errors
+/// [`EditError::NoDataset`].
+pub fn allowed(pool: &Pool, name: &str) -> Result<Vec<(String, Vec<Allow>)>, EditError> {
+    let dir = pool.dsl().dir(name)?;
+    let mut all = Vec::new();
+    for at in dir.ancestry() {
+        let own = at.allowed()?;
+        if !own.is_empty() {
+            all.push((at.name().to_owned(), own));
+        }
+    }
+    Ok(all)
+}
+
+/// Gives permissions at a dataset.
+///
+/// # Errors
+/// [`EditError::Refused`] if one of them does not exist.
+pub fn allow(pool: &LivePool, name: &str, grant: &Grant) -> Result<(), EditError> {
+    let (name, grant) = (name.to_owned(), grant.clone());
+    run(pool, move |ctx| {
+        let dir = ctx.dsl()?.dir(&name)?;
+        let permissions: Vec<&str> = grant.permissions.iter().map(String::as_str).collect();
+        for (who, scope) in grant.entries() {
+            deleg::allow(ctx.m(), dir.id(), &who, scope, &permissions)?;
+            note(ctx, "permission update", &dir, &who, scope, &permissions)?;
+        }
+        Ok(())
+    })
+}
+
+/// Takes permissions back at a dataset and, with `below`, at all below it.
+///
+/// # Errors
+/// [`EditError::NoDataset`].
+pub fn unallow(pool: &LivePool, name: &str, grant: &Grant, below: bool) -> Result<(), EditError> {
+    let (name, grant) = (name.to_owned(), grant.clone());
+    run(pool, move |ctx| {
+        let permissions: Vec<&str> = grant.permissions.iter().map(String::as_str).collect();
+        let mut dirs = vec![ctx.dsl()?.dir(&name)?];
+        while let Some(dir) = dirs.pop() {
+            if below {
+                dirs.extend(dir.children()?);
+            }
+            for (who, scope) in grant.entries() {
+                let named = (!permissions.is_empty()).then_some(permissions.as_slice());
+                deleg::unallow(ctx.m(), dir.id(), &who, scope, named)?;
+                note(ctx, "permission remove", &dir, &who, scope, &permissions)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn note(
+    ctx: &mut dsl::write::TaskCtx<'_>,
+    what: &str,
+    dir: &dsl::Dir,
+    who: &Who,
+    scope: Scope,
+    permissions: &[&str],
+) -> Result<(), dsl::DslError> {
+    let Some(head) = dir.head()? else { return Ok(()) };
+    let text = format!("{} {}", deleg::key(who, scope, false), permissions.join(","));
+    ctx.note(what, Some((dir.name(), head.id())), text);
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Destroying.
+
+use super::{EditError, Partly, run};
+use ::pool::live::LivePool;
+use dsl::DslError;
+use dsl::write::destroy;
+
+/// Datasets that are destroyed in one transaction group.
+const BATCH: usize = 64;
+
+/// Destroys snapshots, all or none; names that do not exist are passed over. With `defer`, those that are held
+/// or have clones are destroyed with their last hold and clone.
+///
+/// # Errors
+/// [`EditError::Refused`] with [`DslError::Held`] or [`DslError::HasClones`].
+pub fn destroy_snapshots(pool: &LivePool, names: &[String], defer: bool) -> Result<(), EditError> {
+    let names = names.to_vec();
+    run(pool, move |ctx| destroy::destroy_snapshots(ctx, &names, defer))
+}
+
+/// Destroys datasets and snapshots, one after the other in this order; what has gone already is passed over.
+///
+/// # Errors
+/// What was destroyed and what was not, if one of them cannot be.
+pub fn destroy_all(pool: &LivePool, names: &[String]) -> Result<(), Partly> {
+    let mut done = 0;
+    while let Some(rest) = names.get(done..).filter(|rest| !rest.is_empty()) {
+        let batch: Vec<String> = rest.iter().take(BATCH).cloned().collect();
+        let outcome = run(pool, move |ctx| {
+            for (index, name) in batch.iter().enumerate() {
+                let one = if name.contains('@') {
+                    destroy::destroy_snapshots(ctx, std::slice::from_ref(name), false)
+                } else {
+                    destroy::destroy(ctx, name)
+                };
+                match one {
+                    // A clone takes a snapshot with it that was only waiting for that.
+                    Ok(()) | Err(DslError::NotFound { .. }) => {}
+                    // What came before it stays done, and is on disk with this txg.
+                    Err(error) => return Ok((index, Some(error))),
+                }
+            }
+            Ok((batch.len(), None))
+        });
+        let error = match outcome {
+            Ok((count, None)) => {
+                done += count;
+                continue;
+            }
+            Ok((count, Some(error))) => {
+                done += count;
+                error.into()
+            }
+            Err(error) => error,
+        };
+        let (done, left) = names.split_at(done);
+        return Err(Partly { done: done.to_vec(), left: left.to_vec(), error });
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Holding snapshots, and letting them go.
+
+use super::{EditError, run};
+use crate::Pool;
+use ::pool::live::LivePool;
+use dsl::DslError;
+use dsl::write::{TaskCtx, destroy, holds};
+
+/// Why snapshots cannot be held or released: for each that is to blame its name and the reason.
+type Blame = Vec<(String, EditError)>;
+
+/// The snapshot of this name, and of the same name of all datasets below; `None` where there is none.
+///
+/// # Errors
+/// [`EditError::NoDataset`] if there is no such dataset.
+pub fn with_name_below(pool: &Pool, dataset: &str, snapshot: &str) -> Result<Vec<String>, EditError> {
+    let mut found = Vec::new();
+    for name in super::with_descendants(pool, dataset)? {
+        let Some(head) = pool.dsl().dir(&name)?.head()? else { continue };
+        if head.snapshot(snapshot)?.is_some() {
+            found.push(format!("{name}@{snapshot}"));
+        }
+    }
+    Ok(found)
+}
+
+/// Holds snapshots of one pool, all or none.
+///
+/// # Errors
+/// Each snapshot that cannot be held, and why.
+pub fn hold(pool: &LivePool, names: &[String], tag: &str) -> Result<(), Blame> {
+    each(pool, names, tag, |ctx, name, tag, is_check| {
+        let id = ctx.dsl()?.dataset(name)?.id();
+        if is_check {
+            return holds::check_hold(ctx.m(), id, tag, false);
+        }
+        holds::hold(ctx.m(), id, tag, ctx.now(), false)?;
+        ctx.note("hold", Some((name, id)), format!("tag={tag} temp=0 refs={}", holds::count(ctx.m(), id)?));
+        Ok(())
+    })
+}
+
+/// Releases holds on snapshots of one pool, all or none. A snapshot that was to be destroyed with its last
+/// hold is destroyed.
+///
+/// # Errors
+/// Each snapshot that cannot be released, and why.
+pub fn release(pool: &LivePool, names: &[String], tag: &str) -> Result<(), Blame> {
+    each(pool, names, tag, |ctx, name, tag, is_check| {
+        let id = ctx.dsl()?.dataset(name)?.id();
+        if is_check {
+            return holds::check_release(ctx.m(), id, tag);
+        }
+        let is_due = holds::release(ctx.m(), id, tag)?;
+        let left = holds::count(ctx.m(), id)?;
+        ctx.note("release", Some((name, id)), format!("tag={tag} refs={left}"));
+        if is_due {
+            destroy::destroy_if_deferred(ctx, id)?;
+        }
+        Ok(())
+    })
+}
+
+/// Does something to each snapshot, in one transaction group, if it can be done to all.
+fn each(
+    pool: &LivePool,
+    names: &[String],
+    tag: &str,
+    step: impl Fn(&mut TaskCtx<'_>, &str, &str, bool) -> Result<(), DslError> + Send + Sync + 'static,
+) -> Result<(), Blame> {
+    let (names, tag) = (names.to_vec(), tag.to_owned());
+    let first = names.first().cloned().unwrap_or_default();
+    let outcome = run(pool, move |ctx| {
+        let mut blame = Vec::new();
+        for name in &names {
+            if let Err(error) = step(ctx, name, &tag, true) {
+                blame.push((name.clone(), error));
+            }
+        }
+        if blame.is_empty() {
+            names.iter().try_for_each(|name| step(ctx, name, &tag, false))?;
+        }
+        Ok(blame)
+    });
+    match outcome {
+        Ok(blame) if blame.is_empty() => Ok(()),
+        Ok(blame) => Err(blame.into_iter().map(|(name, error)| (name, error.into())).collect()),
+        Err(error) => Err(vec![(first, error)]),
+    }
+}

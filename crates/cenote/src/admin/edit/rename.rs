@@ -1,0 +1,24 @@
+//! Renaming.
+
+use super::{EditError, run};
+use ::pool::live::LivePool;
+use dsl::write::rename as task;
+
+/// Renames a file system or volume with all below it.
+///
+/// # Errors
+/// Why it cannot be renamed; nothing has changed then.
+pub fn rename(pool: &LivePool, from: &str, to: &str) -> Result<(), EditError> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    run(pool, move |ctx| task::rename(ctx, &from, &to))
+}
+
+/// Renames a snapshot; `to` is the part of the new name behind the `@`. With `below`, also the snapshots of the
+/// same name of all datasets below.
+///
+/// # Errors
+/// Why it cannot be renamed; nothing has changed then.
+pub fn rename_snapshot(pool: &LivePool, from: &str, to: &str, below: bool) -> Result<(), EditError> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    run(pool, move |ctx| task::rename_snapshot(ctx, &from, &to, below))
+}

@@ -1,0 +1,75 @@
+//! Going back to a snapshot.
+
+use super::{EditError, Partly, destroy_all, run};
+use crate::Pool;
+use ::pool::live::LivePool;
+use dsl::write::{bookmarks, destroy, rollback as task};
+
+/// What is newer than a snapshot, and would be lost by going back to it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Newer {
+    /// Snapshots, oldest first.
+    pub snapshots: Vec<String>,
+    /// Bookmarks, by name.
+    pub bookmarks: Vec<String>,
+    /// Clones of those snapshots and what hangs on them, in the order of destruction.
+    pub clones: Vec<String>,
+}
+
+impl Newer {
+    /// Snapshots and bookmarks, as they are listed.
+    pub fn points(&self) -> impl Iterator<Item = &String> {
+        self.snapshots.iter().chain(&self.bookmarks)
+    }
+}
+
+/// What is newer than a snapshot.
+///
+/// # Errors
+/// [`EditError::NoDataset`] if there is no such snapshot.
+pub fn newer_than(pool: &Pool, snapshot: &str) -> Result<Newer, EditError> {
+    let target = pool.dsl().dataset(snapshot)?;
+    let txg = target.phys().creation_txg;
+    let name = snapshot.split('@').next().unwrap_or_default();
+    let mut newer = Newer::default();
+    let Some(head) = pool.dsl().dir(name)?.head()? else { return Ok(newer) };
+    for other in head.snapshots()?.iter().filter(|s| s.phys().creation_txg > txg) {
+        for name in super::dependents(pool, other.name())?.all {
+            if !newer.clones.contains(&name) {
+                newer.clones.push(name);
+            }
+        }
+        newer.snapshots.push(other.name().to_owned());
+    }
+    let marks = head.bookmarks()?;
+    let later = marks.iter().filter(|mark| mark.phys().creation_txg > txg);
+    newer.bookmarks = later.map(|mark| mark.name().to_owned()).collect();
+    Ok(newer)
+}
+
+/// Makes a head what it was when a snapshot was taken. What is newer is destroyed: clones first, then, in one
+/// transaction group with the going back, snapshots and bookmarks.
+///
+/// # Errors
+/// What was not done, first of all what failed.
+pub fn rollback(pool: &LivePool, snapshot: &str, newer: &Newer) -> Result<(), Partly> {
+    destroy_all(pool, &newer.clones)?;
+    let name = snapshot.split('@').next().unwrap_or_default().to_owned();
+    let target = snapshot.to_owned();
+    let (snapshots, marks) = (newer.snapshots.clone(), newer.bookmarks.clone());
+    let outcome = run(pool, move |ctx| {
+        destroy::destroy_snapshots(ctx, &snapshots, false)?;
+        for mark in &marks {
+            let Some((_, mark)) = mark.split_once('#') else { continue };
+            let head = ctx.dsl()?.dataset(&name)?.id();
+            if bookmarks::get(ctx.m(), head, mark)?.is_some() {
+                bookmarks::destroy(ctx.m(), head, mark)?;
+            }
+        }
+        task::rollback(ctx, &name, Some(&target))
+    });
+    outcome.map_err(|error| {
+        let left = newer.snapshots.iter().chain([&snapshot.to_owned()]).cloned().collect();
+        Partly { done: newer.clones.clone(), left, error }
+    })
+}

@@ -1,0 +1,37 @@
+//! Taking snapshots.
+
+use super::{EditError, run};
+use crate::Pool;
+use ::pool::live::LivePool;
+use dsl::prop::PropValue;
+use dsl::write::snapshot as task;
+
+/// Takes snapshots of datasets of one pool, all in one transaction group or none. `props` are user
+/// properties of each.
+///
+/// # Errors
+/// Why they cannot be taken; none is then.
+pub fn snapshot(pool: &LivePool, names: &[String], props: &[(String, String)]) -> Result<(), EditError> {
+    let names = names.to_vec();
+    let props: Vec<(String, PropValue)> =
+        props.iter().map(|(name, text)| (name.clone(), PropValue::String(text.clone()))).collect();
+    run(pool, move |ctx| task::snapshot(ctx, &names, &props).map(|_| ()))
+}
+
+/// Names of a dataset and of all below it, parents first.
+///
+/// # Errors
+/// [`EditError::NoDataset`].
+pub fn with_descendants(pool: &Pool, name: &str) -> Result<Vec<String>, EditError> {
+    let mut names = Vec::new();
+    let mut stack = vec![pool.dsl().dir(name)?];
+    while let Some(dir) = stack.pop() {
+        let mut children = dir.children()?;
+        children.reverse();
+        stack.extend(children);
+        if dir.head()?.is_some() {
+            names.push(dir.name().to_owned());
+        }
+    }
+    Ok(names)
+}
