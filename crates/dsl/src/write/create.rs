@@ -7,7 +7,7 @@ use super::ledger::sync_set;
 use super::mos_tx::MosTx;
 use super::policy::policy_of;
 use super::space;
-use super::{counts, deadlist, deleg, livelist, zapify};
+use super::{counts, deadlist, deleg, key_objects, livelist, zapify};
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::name::{self, Name, Tail};
@@ -15,6 +15,7 @@ use crate::prop::PropValue;
 use crate::{Dsl, DslError};
 use dmu::live::{LiveSet, NewObject, SyncTx};
 use dmu::zap::ZapValue;
+use dmu::{KeyState, ObjSet};
 use format::dsl::{
     DATASET_PHYS_SIZE, DIR_FLAG_USED_BREAKDOWN, DIR_PHYS_SIZE, DS_FLAG_CASE_INSENSITIVE,
     DS_FLAG_INCONSISTENT, DS_FLAG_UNIQUE_ACCURATE, DatasetPhys, DirPhys,
@@ -83,10 +84,6 @@ pub(crate) fn check_new_dir<'n>(
     let head = parent.head()?.ok_or_else(no_parent)?;
     if head.is_volume()? {
         return Err(DslError::ParentNotFilesystem { name: string(name) });
-    }
-    if head.is_encrypted()? {
-        let why = "an encrypted dataset cannot be made";
-        return Err(DslError::Encrypted { name: string(name), why });
     }
     Ok((parent, component))
 }
@@ -264,6 +261,10 @@ pub fn create(
 ) -> Result<ObjectId, DslError> {
     let dsl = ctx.dsl()?;
     let (parent, component) = check_new_dir(ctx, &dsl, new.name)?;
+    if key_objects::of(ctx.m(), parent.id())?.is_some() {
+        let why = "an encrypted dataset cannot be made";
+        return Err(DslError::Encrypted { name: string(new.name), why });
+    }
     counts::check(ctx.m(), parent.id(), 1, 0)?;
     check_reservations(&parent, new.name, new.props)?;
 
@@ -311,6 +312,25 @@ pub(crate) fn find_snapshot(dsl: &Dsl, name: &str) -> Result<Dataset, DslError> 
     Ok(dataset)
 }
 
+/// A clone has the key of its origin, and what is not encrypted does not lie below what is.
+fn check_same_key(m: MosTx<'_>, origin: &Dataset, parent: &Dir, name: &str) -> Result<(), DslError> {
+    let is_encrypted = key_objects::of(m, origin.dir().id())?.is_some();
+    if !is_encrypted && key_objects::of(m, parent.id())?.is_some() {
+        let why = "what is not encrypted cannot lie below what is";
+        return Err(DslError::Encrypted { name: string(name), why });
+    }
+    Ok(())
+}
+
+/// Whether an object set says that it has an intent log. Of an encrypted one only a key could change that.
+pub(crate) fn has_foreign_log(ctx: &TaskCtx<'_>, bp: &BlockPtr) -> Result<bool, DslError> {
+    if bp.is_hole() {
+        return Ok(false);
+    }
+    let set = ObjSet::open(ctx.mos.store(), bp, 0, KeyState::Locked)?;
+    Ok(set.phys().zil != ZilHeader::default())
+}
+
 /// Makes a head that begins as a copy of a snapshot.
 ///
 /// # Errors
@@ -322,8 +342,9 @@ pub fn clone(ctx: &mut TaskCtx<'_>, origin: &str, new: NewHead<'_>) -> Result<Ob
     if origin.phys().creation_txg >= ctx.txg() {
         return Err(DslError::Again { name: string(new.name) });
     }
-    if origin.is_encrypted()? {
-        let why = "an encrypted snapshot cannot be cloned";
+    check_same_key(ctx.m(), &origin, &parent, new.name)?;
+    if origin.is_encrypted()? && has_foreign_log(ctx, &origin.phys().bp)? {
+        let why = "the intent log in an encrypted snapshot cannot be taken out without its key";
         return Err(DslError::Encrypted { name: string(new.name), why });
     }
     counts::check(ctx.m(), parent.id(), 1, 0)?;
@@ -351,6 +372,7 @@ pub(crate) fn create_clone_head(
     let m = ctx.m();
     let head = create_head(m, dir, Some(origin), 0)?;
     zapify::copy_features(m, origin, head)?;
+    key_objects::share(m, m.dataset(origin)?.dir, dir)?;
     Ok(head)
 }
 
@@ -358,14 +380,11 @@ pub(crate) fn create_clone_head(
 pub(crate) fn forget_log(ctx: &TaskCtx<'_>, head: ObjectId) -> Result<(), DslError> {
     let dataset = ctx.dsl()?.dataset_by_object(head)?;
     let bp = dataset.phys().bp;
-    if bp.is_hole() {
+    if !has_foreign_log(ctx, &bp)? {
         return Ok(());
     }
     let policy = policy_of(&dataset, ctx.features)?;
     let set = open_set(ctx.mos, ctx.heads.txgs(), &bp, head, policy)?;
-    if set.zil_header() == ZilHeader::default() {
-        return Ok(());
-    }
     set.set_zil_header(ZilHeader::default(), ctx.tx);
     sync_set(ctx, head, &set)
 }

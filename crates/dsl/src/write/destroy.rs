@@ -11,7 +11,7 @@ use super::free_lists::{self, Freer};
 use super::mos_tx::MosTx;
 use super::snapshot::{REMAP_DEADLIST, keep_refreservation, replace_next};
 use super::space::{self, Charge, Delta};
-use super::{bookmarks, bptree, counts, deadlist, deleg, holds, livelist, zapify};
+use super::{bookmarks, bptree, counts, deadlist, deleg, holds, key_objects, livelist, zapify};
 use crate::bpobj::Space;
 use crate::dataset::Dataset;
 use crate::name::{self, DEPTH_LIMIT, Name, Tail};
@@ -270,10 +270,6 @@ fn check_head(ctx: &TaskCtx<'_>, dsl: &Dsl, name: &str) -> Result<Dataset, DslEr
     if !dir.hidden_children()?.is_empty() {
         return Err(DslError::Busy { name: name.to_owned() });
     }
-    if head.is_encrypted()? {
-        let why = "an encrypted dataset cannot be destroyed";
-        return Err(DslError::Encrypted { name: name.to_owned(), why });
-    }
     ctx.heads.check_idle(head.id(), name)?;
     Ok(head)
 }
@@ -437,6 +433,7 @@ pub(crate) fn destroy_dir(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
         m.zap(map)?.remove(name.ok_or_else(|| broken("name of a directory", id))?.as_bytes())?;
     }
     livelist::remove(m, id)?;
+    key_objects::release(m, id)?;
     if let Some(permissions) = dir.delegation {
         deleg::free_all(m, permissions)?;
     }

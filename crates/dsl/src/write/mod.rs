@@ -37,6 +37,7 @@ pub mod features;
 pub mod free_lists;
 mod heads;
 pub mod holds;
+mod key_objects;
 mod ledger;
 pub mod livelist;
 pub mod mos_tx;

@@ -9,7 +9,7 @@
 use super::ctx::TaskCtx;
 use super::mos_tx::MosTx;
 use super::space::{self, DirDelta, difference};
-use super::{bookmarks, counts, deadlist, livelist};
+use super::{bookmarks, counts, deadlist, key_objects, livelist};
 use crate::bpobj::Space;
 use crate::dataset::CHAIN_LIMIT;
 use crate::name::is_hidden;
@@ -76,6 +76,10 @@ impl Plan {
             return Err(not_clone());
         }
         let loser_dir = origin.dir().id();
+        if key_objects::root_of(m, loser_dir)?.is_some_and(|root| root == loser_dir) {
+            let why = "the clone of an encryption root cannot be promoted";
+            return Err(DslError::Encrypted { name: name.to_owned(), why });
+        }
         let loser = origin.dir().head()?.ok_or_else(not_clone)?;
         let grand_origin = m.dir(loser_dir)?.origin;
         let shared = chain(m, origin.id(), grand_origin)?;

@@ -1,11 +1,11 @@
 //! Renaming directories and snapshots
 //! (docs/on-disk/22-mos-dsl.md, section 5).
 
-use super::counts;
 use super::create::check_new_dir;
 use super::ctx::TaskCtx;
 use super::mos_tx::MosTx;
 use super::space::{self, DirDelta, difference};
+use super::{counts, key_objects};
 use crate::DslError;
 use crate::dir::Dir;
 use crate::name::{self, NAME_LIMIT, NESTING_MAX, Name, Tail};
@@ -36,6 +36,17 @@ fn check_below(dir: &Dir, new_name: &str) -> Result<(), DslError> {
     Ok(())
 }
 
+/// An encryption root may go anywhere, what takes its key from above only where that is the same key, and what
+/// is not encrypted only below what is not.
+fn check_keys(m: MosTx<'_>, name: &str, dir: ObjectId, parent: ObjectId) -> Result<(), DslError> {
+    let (own, above) = (key_objects::root_of(m, dir)?, key_objects::root_of(m, parent)?);
+    if own == above || own == Some(dir) {
+        return Ok(());
+    }
+    let why = "its key is not that of the new parent";
+    Err(DslError::Encrypted { name: name.to_owned(), why })
+}
+
 /// Renames a file system or volume and everything below it, perhaps to a place elsewhere in the tree.
 ///
 /// # Errors
@@ -54,9 +65,8 @@ pub fn rename(ctx: &mut TaskCtx<'_>, from: &str, to: &str) -> Result<(), DslErro
     }
     let (parent, component) = check_new_dir(ctx, &dsl, to)?;
     let is_moved = parent.id() != old_parent.id();
-    if is_moved && head.is_encrypted()? {
-        let why = "an encrypted dataset cannot be moved";
-        return Err(DslError::Encrypted { name: from.to_owned(), why });
+    if is_moved {
+        check_keys(ctx.m(), from, dir.id(), parent.id())?;
     }
     check_below(&dir, to)?;
     if is_moved {

@@ -1,7 +1,7 @@
 //! Going back to a snapshot, and exchanging the contents of two heads
 //! (docs/on-disk/22-mos-dsl.md, section 5).
 
-use super::create::{create_clone_head, create_dir, forget_log};
+use super::create::{create_clone_head, create_dir, forget_log, has_foreign_log};
 use super::ctx::TaskCtx;
 use super::destroy::{destroy_head, free_log};
 use super::mos_tx::MosTx;
@@ -53,8 +53,8 @@ fn plan(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(Dataset, Dat
 /// head, [`DslError::Space`] if its refreservation could not be kept.
 pub fn rollback(ctx: &mut TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(), DslError> {
     let (head, target) = plan(ctx, name, to)?;
-    if head.is_encrypted()? {
-        let why = "an encrypted dataset cannot be rolled back";
+    if head.is_encrypted()? && has_foreign_log(ctx, &target.phys().bp)? {
+        let why = "the intent log in an encrypted snapshot cannot be taken out without its key";
         return Err(DslError::Encrypted { name: name.to_owned(), why });
     }
     ctx.check_writable(head.id(), name)?;

@@ -11,7 +11,7 @@ use super::ctx::TaskCtx;
 use super::ledger::sync_set;
 use super::mos_tx::MosTx;
 use super::space::{self, Charge, Delta, difference, ref_charged};
-use super::{bookmarks, counts, deadlist, zapify};
+use super::{bookmarks, counts, deadlist, key_objects, zapify};
 use crate::DslError;
 use crate::dataset::Dataset;
 use crate::name::{self, Name, Tail};
@@ -139,6 +139,7 @@ pub(crate) fn take(ctx: &TaskCtx<'_>, head: ObjectId, name: &str) -> Result<Obje
     phys.bp = old.bp;
     let snapshot = create_dataset(m, &phys)?;
     zapify::copy_features(m, head, snapshot)?;
+    key_objects::mark_snapshot(m, old.dir, snapshot)?;
     insert_before(m, head, snapshot, old.prev_snap)?;
     let deadlist = next_deadlist(m, head, old.deadlist, old.prev_snap_txg)?;
     move_remap_deadlist(m, head, snapshot)?;
