@@ -64,6 +64,8 @@ pub struct Pool {
     features: Features,
     dsl: Dsl,
     devices: HashSet<VdevGuid>,
+    /// It shows a pool that is open for writing.
+    is_live: bool,
 }
 
 impl Pool {
@@ -74,9 +76,21 @@ impl Pool {
         let Opened { label, config, uberblock, tree, mos, directory, features } = opened;
         let dsl = open::datasets(&label.name, &mos, &directory, &tree)?;
         let devices = devices.keys().copied().collect();
-        Ok(Arc::new(Pool { label, config, uberblock, tree, mos, directory, features, dsl, devices }))
+        Ok(Arc::new(Pool {
+            label,
+            config,
+            uberblock,
+            tree,
+            mos,
+            directory,
+            features,
+            dsl,
+            devices,
+            is_live: false,
+        }))
     }
 
+    #[cfg(feature = "unfinished")]
     /// What a pool that is open for writing was as of an uberblock.
     pub(crate) fn of_live(
         config: &PoolConfig,
@@ -91,8 +105,8 @@ impl Pool {
         let is_open = |guid: &VdevGuid| tree.device(*guid).is_some();
         let devices = tree.leaf_guids().into_iter().filter(is_open).collect();
         let (label, config, uberblock) = (config.clone(), config.clone(), *uberblock);
-        let tree = tree.clone();
-        Ok(Arc::new(Pool { label, config, uberblock, tree, mos, directory, features, dsl, devices }))
+        let (tree, is_live) = (tree.clone(), true);
+        Ok(Arc::new(Pool { label, config, uberblock, tree, mos, directory, features, dsl, devices, is_live }))
     }
 
     /// Its name.
@@ -168,6 +182,11 @@ impl Pool {
     /// Bytes charged to one of the hidden directories below the root.
     pub fn hidden_space(&self, name: &str) -> Result<u64, PoolError> {
         Ok(self.dsl.root()?.child(name)?.map_or(0, |dir| dir.phys().used))
+    }
+
+    /// It shows a pool that is open for writing.
+    pub fn is_live(&self) -> bool {
+        self.is_live
     }
 
     /// A device with this guid was found.

@@ -112,7 +112,7 @@ impl<'a> Context<'a> {
                 Some(_) => number(self.space()?.checkpoint),
                 None => None,
             },
-            "readonly" => number(1),
+            "readonly" => number(u64::from(!pool.is_live())),
             "freeing" => number(pool.hidden_space("$FREE")?),
             "leaked" => number(pool.hidden_space("$LEAK")?),
             "dedupratio" => number(dedup::ratio(&pool.dedup_histogram()?.total())),

@@ -12,7 +12,7 @@
 use super::config::{Host, find_mut};
 use super::space_maps::{SpaceBook, known_tops};
 use super::spec::{NewDevices, set_path};
-use super::{LivePool, Parts, claim, lock, vdev_zaps};
+use super::{LivePool, Parts, claim, leftovers, lock, vdev_zaps};
 use crate::assemble::{Group, aux_devices, groups};
 use crate::open::{self, Opener};
 use crate::scan::Expansion;
@@ -199,6 +199,7 @@ impl LivePool {
             state.claims = claims;
         }
         let stale = !pool.config().has_vdev_zaps;
+        let scan = pool.scan()?;
         let newest = Arc::new(std::sync::Mutex::new(Txg(0)));
         let slot = Arc::clone(&newest);
         self.run_on_pool(move |ctx, task| {
@@ -214,7 +215,7 @@ impl LivePool {
                 vdev_zaps::create_missing(m, top)?;
             }
             task.pool.space.renew_zaps(&config.vdev_tree);
-            Ok(())
+            leftovers::clear(ctx, scan)
         })?;
         let newest = *lock(&newest);
         while self.txgs.synced_txg() < newest {

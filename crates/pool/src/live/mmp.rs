@@ -6,7 +6,7 @@
 //!   each ring belongs to the writes between txgs.
 //! - If for too long no such write succeeds, the pool is suspended: another machine may have taken it.
 
-use super::{LivePool, labels};
+use super::{LivePool, labels, lock};
 use crate::PoolError;
 use dmu::live::TxError;
 use format::label::{LABELS, ring_slots};
@@ -77,6 +77,10 @@ impl Mmp {
     }
 }
 
+fn too_late() -> TxError {
+    TxError::Suspended { why: "no multihost write succeeded in time".to_owned() }
+}
+
 impl LivePool {
     /// How long to wait between two calls of [`LivePool::mmp_write`]; `None`: multihost is off.
     pub(crate) fn mmp_pause(&self) -> Option<Duration> {
@@ -106,12 +110,18 @@ impl LivePool {
             self.mmp.succeeded.store(nanos(now), Ordering::Relaxed);
             return Ok(());
         }
-        if nanos(now).saturating_sub(last) > INTERVAL_MS * FAIL_INTERVALS * 1_000_000 {
-            let error = TxError::Suspended { why: "no multihost write succeeded in time".to_owned() };
-            self.txgs.fail(error.clone());
-            return Err(error.into());
-        }
-        Ok(())
+        self.mmp_check().inspect_err(|_| self.txgs.fail(too_late()))
+    }
+
+    /// Asks, before a txg becomes the state of the pool, whether another machine may have taken the pool.
+    ///
+    /// # Errors
+    /// [`TxError::Suspended`] if no write has succeeded for too long.
+    pub(crate) fn mmp_check(&self) -> Result<(), PoolError> {
+        let last = self.mmp.succeeded.load(Ordering::Relaxed);
+        let silence = nanos(self.env.clock().monotonic()).saturating_sub(last);
+        let is_late = self.mmp.is_on() && silence > INTERVAL_MS * FAIL_INTERVALS * 1_000_000;
+        if is_late && lock(&self.runtime).is_some() { Err(too_late().into()) } else { Ok(()) }
     }
 
     fn mmp_write_to(&self, guid: VdevGuid, ashift: Ashift) -> bool {

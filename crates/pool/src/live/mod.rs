@@ -27,6 +27,7 @@ mod export;
 mod history;
 mod import;
 mod labels;
+mod leftovers;
 mod map_writer;
 mod mmp;
 mod props;

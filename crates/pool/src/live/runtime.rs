@@ -1,23 +1,54 @@
-//! The thread that writes txgs when nobody asks for one: every few seconds, and when much has changed.
+//! The threads of a pool that is open: one writes txgs when nobody asks for one, every few seconds and when
+//! much has changed; the other shows other machines that the pool is in use.
+//!
+//! # What always holds
+//! - The second thread waits for nothing that the first does: a txg that takes long is not mistaken for a
+//!   machine that has died.
 
 use super::{LivePool, lock};
 use dmu::live::{Txgs, Work};
-use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// How long the thread sleeps at most.
+/// How long the threads sleep at most.
 const IDLE: Duration = Duration::from_secs(5);
+/// How often the second looks whether it is wanted.
+const LOOK: Duration = Duration::from_secs(1);
 
-/// The thread.
+/// The threads.
 pub(super) struct Runtime {
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+    stop: Arc<Stop>,
+}
+
+/// Says that the threads should end.
+#[derive(Default)]
+struct Stop {
+    is_set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    fn set(&self) {
+        *lock(&self.is_set) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for so long, or until it is set. True: it is set.
+    fn wait(&self, time: Duration) -> bool {
+        let is_set = lock(&self.is_set);
+        let waited = self.changed.wait_timeout_while(is_set, time, |is_set| !*is_set);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 impl Runtime {
-    /// Waits for the thread to end; whoever calls has made it stop.
-    pub(super) fn join(mut self) {
-        if let Some(thread) = self.thread.take().filter(|t| t.thread().id() != std::thread::current().id()) {
+    /// Makes the threads end, and waits for it. The caller has made sure that no txg is waited for.
+    pub(super) fn join(self) {
+        self.stop.set();
+        let own = std::thread::current().id();
+        for thread in self.threads.into_iter().filter(|thread| thread.thread().id() != own) {
             // A panic there has suspended the pool and was reported.
             let _ = thread.join();
         }
@@ -25,39 +56,53 @@ impl Runtime {
 }
 
 impl LivePool {
-    /// Starts the thread that writes txgs. A second call does nothing.
+    /// Starts the threads. A second call does nothing.
     pub fn start(self: &Arc<Self>) {
         let mut runtime = lock(&self.runtime);
-        if runtime.is_none() {
-            let (txgs, pool) = (Arc::clone(&self.txgs), Arc::downgrade(self));
-            let name = format!("sync {}", self.name);
-            let thread = std::thread::Builder::new().name(name).spawn(move || work(&txgs, &pool));
-            match thread {
-                Ok(thread) => {
-                    *runtime = Some(Runtime { thread: Some(thread) });
-                    self.txgs.set_inline(None);
-                }
-                // Then callers write txgs themselves.
-                Err(error) => tracing::warn!(%error, "no thread for writing txgs"),
+        if runtime.is_some() {
+            return;
+        }
+        let stop = Arc::new(Stop::default());
+        let (txgs, pool) = (Arc::clone(&self.txgs), Arc::downgrade(self));
+        let syncer = Builder::new().name(format!("sync {}", self.name)).spawn(move || write(&txgs, &pool));
+        let (pool, until) = (Arc::downgrade(self), Arc::clone(&stop));
+        let beacon = Builder::new().name(format!("mmp {}", self.name)).spawn(move || shine(&pool, &until));
+        match syncer {
+            Ok(syncer) => {
+                let threads = std::iter::once(syncer).chain(beacon).collect();
+                *runtime = Some(Runtime { threads, stop });
+                self.txgs.set_inline(None);
             }
+            // Then callers write txgs themselves.
+            Err(error) => tracing::warn!(%error, "no thread for writing txgs"),
         }
     }
 }
 
-fn work(txgs: &Arc<Txgs>, pool: &Weak<LivePool>) {
-    let mut pause = None;
+/// Writes txgs until the pool is closed.
+fn write(txgs: &Arc<Txgs>, pool: &Weak<LivePool>) {
     loop {
-        let work = txgs.wait_for_work(pause.unwrap_or(IDLE));
+        let work = txgs.wait_for_work(IDLE);
         let Some(pool) = pool.upgrade() else { return };
-        let outcome = match work {
+        match work {
             Work::Stop => return,
-            Work::Sync => pool.sync_here().map(|_| ()),
-            Work::Idle if pause.is_some() => pool.mmp_write(),
-            Work::Idle => Ok(()),
-        };
-        if outcome.is_err() {
-            return; // Whoever waits was told.
+            Work::Idle => {}
+            // Whoever waits is told of errors.
+            Work::Sync if pool.sync_here().is_err() => return,
+            Work::Sync => {}
         }
-        pause = pool.mmp_pause();
+    }
+}
+
+/// Writes uberblocks between the txgs, while multihost is on.
+fn shine(pool: &Weak<LivePool>, stop: &Stop) {
+    let mut pause = LOOK;
+    while !stop.wait(pause) {
+        let Some(pool) = pool.upgrade() else { return };
+        let wanted = pool.mmp_pause();
+        pause = wanted.unwrap_or(LOOK);
+        if wanted.is_some() && pool.mmp_write().is_err() {
+            return; // The pool is suspended.
+        }
     }
 }

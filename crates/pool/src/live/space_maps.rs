@@ -31,7 +31,6 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use vdev::VdevTree;
 use vdev::tree::RangeSet;
-use zio::AllocTx;
 use zio::alloc::{AllocClass, Allocator, MetaslabHint, SpaceChange, SpaceSource, TopSpace};
 
 /// Directory: the ZAP of the logs, txg in hex to object.

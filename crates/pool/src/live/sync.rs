@@ -236,6 +236,7 @@ impl<'a> TxgSync<'a> {
 
     /// Makes the txg the state of the pool.
     fn commit(&mut self) -> Result<(), PoolError> {
+        self.pool.mmp_check()?;
         let uberblock = self.uberblock();
         let commit = Commit {
             zio: &self.pool.zio,

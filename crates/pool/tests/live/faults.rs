@@ -1,7 +1,7 @@
 //! Devices that fail, vanish and come back.
 
 use crate::churn;
-use cenote_pool::live::{CreateSpec, ImportOptions, Layout, LeafSpec, Leave, LivePool, TopSpec};
+use cenote_pool::live::{CreateSpec, Host, ImportOptions, Layout, LeafSpec, Leave, LivePool, TopSpec};
 use cenote_pool::space::Class;
 use cenote_pool::{PoolError, Which};
 use dmu::live::TxError;
@@ -28,6 +28,10 @@ fn create(layout: Layout, devices: &[Arc<dyn Device>], seed: u64) -> Arc<LivePoo
 }
 
 fn import(devices: &[Arc<dyn Device>]) -> Result<Arc<LivePool>, PoolError> {
+    import_as(devices, &ImportOptions::default())
+}
+
+fn import_as(devices: &[Arc<dyn Device>], opts: &ImportOptions) -> Result<Arc<LivePool>, PoolError> {
     let leaf = |(n, device): (usize, &Arc<dyn Device>)| Leaf {
         path: PathBuf::from(format!("/d{n}")),
         device: Arc::clone(device),
@@ -37,7 +41,7 @@ fn import(devices: &[Arc<dyn Device>]) -> Result<Arc<LivePool>, PoolError> {
     let leaves = devices.iter().enumerate().map(leaf).collect();
     let found = Found { leaves, ..Found::default() };
     let (env, _) = Env::simulated(99);
-    LivePool::import(&found, &Which::Name("tank".into()), &ImportOptions::default(), env)
+    LivePool::import(&found, &Which::Name("tank".into()), opts, env)
 }
 
 fn sims(count: u64) -> (Vec<Arc<SimDisk>>, Vec<Arc<dyn Device>>) {
@@ -100,6 +104,29 @@ fn without_devices_the_pool_is_suspended_and_nothing_is_half_written() {
     let view = pool.view().unwrap();
     assert_eq!(view.directory().number("org.cenote:lost").unwrap(), None);
     pool.export(Leave::Exported).unwrap();
+}
+
+#[test]
+fn a_pool_that_is_in_use_is_not_taken_from_its_machine() {
+    let host = |id: u64| Host { id, name: format!("host{id}") };
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(SIZE));
+    let devices = [device];
+    let mut spec = CreateSpec::new("tank", vec![top(Layout::Single, &devices)]);
+    spec.host = host(1);
+    spec.props = vec![("multihost".into(), "on".into())];
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    assert!(pool.uberblock().mmp.is_some_and(|mmp| mmp.is_on()));
+    pool.start();
+    let opts = |id, force| ImportOptions { host: host(id), force, ..ImportOptions::default() };
+    let refused = import_as(&devices, &opts(2, false));
+    assert!(matches!(refused, Err(PoolError::OtherHost { hostid: 1, .. })), "{refused:?}");
+    let refused = import_as(&devices, &opts(2, true));
+    assert!(matches!(refused, Err(PoolError::ActiveElsewhere { .. })), "{refused:?}");
+    churn(&pool, 2);
+    pool.export(Leave::Exported).unwrap();
+    let pool = import_as(&devices, &opts(1, false)).unwrap();
+    assert_eq!((pool.config().hostid, pool.config().hostname.as_deref()), (1, Some("host1")));
+    assert!(pool.uberblock().mmp.is_some_and(|mmp| mmp.is_on()));
 }
 
 #[test]
