@@ -161,7 +161,7 @@ fn change_everything(pool: &Arc<LivePool>) {
     }
     for name in &heads {
         let Ok(head) = pool.heads().open_by_name(name) else { continue };
-        let tx = head.begin(Cost::write(1 << 20)).unwrap();
+        let Ok(tx) = head.begin(Cost::metadata()) else { continue };
         let object = head.set.allocate(&NewObject::of(ObjType::U64_METADATA), &tx).unwrap();
         object.write_at(0, name.as_bytes(), &tx).unwrap();
     }

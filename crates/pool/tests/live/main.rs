@@ -5,7 +5,7 @@ mod faults;
 mod support;
 
 use cenote_pool::PoolError;
-use cenote_pool::live::{CreateSpec, FeatureSet, Layout, Leave, LivePool};
+use cenote_pool::live::{Command, CreateSpec, FeatureSet, ImportOptions, Layout, Leave, LivePool};
 use dmu::live::NewObject;
 use format::ObjType;
 use support::{Files, judge};
@@ -67,6 +67,62 @@ fn opened_again_after_an_export_and_after_a_crash() {
         }
         judge(&files, "tank");
     }
+}
+
+#[test]
+fn vdevs_are_added_and_features_enabled() {
+    let files = Files::new(7, 96 << 20);
+    let mut spec = CreateSpec::new("grow", vec![files.top(Layout::Single, 0..1)]);
+    spec.features = FeatureSet::Named(vec!["spacemap_histogram".into(), "empty_bpobj".into()]);
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    churn(&pool, 5);
+    let special = || {
+        let mut special = files.top(Layout::Mirror, 5..7);
+        special.class = cenote_pool::space::Class::Special;
+        special
+    };
+    assert!(matches!(pool.add(vec![special()]), Err(PoolError::BadSpec { .. })));
+    pool.add(vec![files.top(Layout::Mirror, 1..3)]).unwrap();
+    churn(&pool, 5);
+    let enabled = pool.enable_features(&pool.upgradable()).unwrap();
+    assert_eq!((enabled.len(), pool.upgradable().len()), (44 - 2, 0));
+    churn(&pool, 5);
+    pool.add(vec![special(), files.top(Layout::Raidz(1), 3..5)]).unwrap();
+    churn(&pool, 25);
+    let record = Command { text: "zpool add grow".into(), user: 0, hostname: "here".into() };
+    pool.record(record).unwrap();
+    let history = pool.view().unwrap().history().unwrap();
+    let last = history.last().unwrap().as_ref().unwrap();
+    assert_eq!(last.str("history command"), Some("zpool add grow"));
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "grow");
+
+    let opts = ImportOptions { new_name: Some("grown".into()), ..ImportOptions::default() };
+    let pool = files.import_with("grow", &opts).unwrap();
+    churn(&pool, 5);
+    assert_eq!((pool.name(), pool.config().name.as_str()), ("grown", "grown"));
+    pool.export(Leave::Destroyed).unwrap();
+    assert!(matches!(files.import("grown"), Err(PoolError::Destroyed { .. })));
+    judge(&files, "grown");
+}
+
+#[test]
+fn a_degraded_pool_is_written() {
+    let files = Files::new(4, 96 << 20);
+    let spec = CreateSpec::new("tank", vec![files.top(Layout::Raidz(1), 0..4)]);
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    churn(&pool, 5);
+    pool.export(Leave::Exported).unwrap();
+    files.hide(2);
+    let pool = files.import("tank").unwrap();
+    churn(&pool, 5);
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+    files.show(2);
+    let pool = files.import("tank").unwrap();
+    churn(&pool, 5);
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
 }
 
 #[test]

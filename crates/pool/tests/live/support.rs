@@ -50,8 +50,28 @@ impl Files {
 
     /// Opens a pool on the files for writing.
     pub(crate) fn import(&self, name: &str) -> Result<Arc<LivePool>, PoolError> {
+        self.import_with(name, &ImportOptions::default())
+    }
+
+    pub(crate) fn import_with(&self, name: &str, opts: &ImportOptions) -> Result<Arc<LivePool>, PoolError> {
         let found = Search::in_paths([self.dir()]).run();
-        LivePool::import(&found, &Which::Name(name.to_owned()), &ImportOptions::default(), Env::system())
+        LivePool::import(&found, &Which::Name(name.to_owned()), opts, Env::system())
+    }
+
+    /// Takes a file away.
+    pub(crate) fn hide(&self, which: usize) {
+        std::fs::rename(&self.paths[which], self.aside(which)).unwrap();
+    }
+
+    /// Brings it back.
+    pub(crate) fn show(&self, which: usize) {
+        std::fs::rename(self.aside(which), &self.paths[which]).unwrap();
+    }
+
+    fn aside(&self, which: usize) -> PathBuf {
+        let aside = self.dir.path().join("aside");
+        std::fs::create_dir_all(&aside).unwrap();
+        aside.join(which.to_string())
     }
 
     /// A vdev of some of the files.
