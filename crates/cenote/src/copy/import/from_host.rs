@@ -14,14 +14,16 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
-use super::place::{Body, Content, Job, Source};
+use super::place::{Body, Job, Source};
 use super::{DirRef, Folder, Importer, Kind, Meta, Problem};
-use crate::copy::meta::{Segment, Stamp, segments};
+use crate::copy::meta::{Content, Segment, Stamp, segments};
 
 /// Bytes read at a time.
 const CHUNK: u64 = 128 << 10;
 /// Longest target of a link.
 const TARGET_MAX: usize = 4096;
+/// Room for values and lists of extended attributes; Linux has 64 KiB.
+const XATTR_MAX: usize = 1 << 20;
 
 /// A file or directory of the host to be copied.
 #[derive(Debug)]
@@ -385,21 +387,16 @@ fn xattrs(handle: &Handle<'_>) -> (Vec<(Vec<u8>, Vec<u8>)>, Option<io::Error>) {
     (found, None)
 }
 
-/// Calls with an empty buffer for the length, then with one that is large enough.
+/// Calls with a buffer that is larger each time, until it is large enough: most lists are empty.
 fn grown(mut call: impl FnMut(&mut Vec<u8>) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buf = vec![0; 256];
     loop {
-        let mut buf = Vec::new();
-        let len = call(&mut buf)?;
-        if len == 0 {
-            return Ok(buf);
-        }
-        buf.resize(len, 0);
         match call(&mut buf) {
             Ok(len) => {
                 buf.truncate(len);
                 return Ok(buf);
             }
-            Err(Errno::RANGE) => {}
+            Err(Errno::RANGE) if buf.len() < XATTR_MAX => buf.resize(buf.len() * 8, 0),
             Err(error) => return Err(error),
         }
     }

@@ -21,7 +21,7 @@ mod from_tar;
 mod place;
 
 pub use from_host::HostSource;
-pub use from_tar::unpack;
+pub use from_tar::{Wanted, unpack};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ use crate::files::FilesystemWriter;
 use crate::team::{Queue, with_workers};
 pub use dir::Folder;
 use dir::{Dir, DirRef};
-use place::{Content, Job};
+use place::Job;
 
 /// Files that one thread makes at a time,
 const BATCH_FILES: usize = 32;

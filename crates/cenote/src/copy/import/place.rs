@@ -8,10 +8,9 @@ use format::ObjectId;
 use zpl::write::WriteHow;
 use zpl::{FileKind, Node, ZplError};
 
-pub(super) use super::super::meta::Content;
 use super::from_host::HostFile;
 use super::{Damaged, DirRef, Kind, Meta, Problem, lock};
-use crate::copy::meta::Segment;
+use crate::copy::meta::{Content, Segment};
 use crate::copy::source::{full_meta, known_segments};
 use crate::copy::tar::{BadRange, Piece, push_bad, read_in_blocks};
 use crate::copy::walk::Trouble;

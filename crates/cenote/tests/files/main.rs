@@ -1,0 +1,211 @@
+//! Files and trees written into pools through the library, read back after the pool was closed.
+#![allow(clippy::disallowed_types)] // Images and the host's files.
+
+mod support;
+
+use std::process::Command;
+
+use cenote::copy::import::{HostSource, Options, import, unpack};
+use cenote::copy::untar::TarReader;
+use cenote::files::{FilesystemWriter, NewAttrs, XattrHow};
+use support::{Image, Told, describe, live, rich};
+
+const SIZE: u64 = 512 << 20;
+
+fn copy_in(fs: &FilesystemWriter, from: &std::path::Path, to: &[u8]) -> Vec<String> {
+    let mut told = Told::default();
+    let top = fs.resolve(to).unwrap();
+    let source = HostSource::open(from, false).unwrap();
+    let options = Options { threads: 3, ..Options::default() };
+    import(fs, &options, &mut told, |importer| {
+        let top = importer.top(top, to).unwrap();
+        importer.copy_host(&source, &top, None, to);
+    });
+    told.0
+}
+
+#[test]
+fn a_tree_goes_in_and_comes_out_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    rich(folder.path());
+    let (image, writer) = Image::new(SIZE, &[("compression", 15), ("xattr", 2)]);
+    let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
+    assert_eq!(copy_in(&fs, folder.path(), b"/"), [""; 0]);
+    // Sparse files stay sparse.
+    let sparse = fs.open_file(b"/sparse").unwrap();
+    assert_eq!(sparse.len(), 40 << 20);
+    assert!(sparse.next_data(0).unwrap().is_some_and(|at| at >= 8 << 20));
+    drop((sparse, fs));
+    writer.close().unwrap();
+    let before = describe(folder.path());
+    let after = image.contents();
+    for (name, text) in &before {
+        assert_eq!(after.get(name), Some(text), "{}", name.display());
+    }
+    assert_eq!(before.len(), after.len());
+    image.judge();
+}
+
+#[test]
+fn a_second_copy_replaces_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    rich(folder.path());
+    let (image, writer) = Image::new(SIZE, &[("xattr", 2)]);
+    let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
+    assert_eq!(copy_in(&fs, folder.path(), b"/"), [""; 0]);
+    std::fs::write(folder.path().join("a/small"), b"changed").unwrap();
+    assert_eq!(copy_in(&fs, folder.path(), b"/"), [""; 0]);
+    drop(fs);
+    writer.close().unwrap();
+    let (before, after) = (describe(folder.path()), image.contents());
+    for (name, text) in &before {
+        assert_eq!(after.get(name), Some(text), "{}", name.display());
+    }
+    assert_eq!(before.len(), after.len());
+    image.judge();
+}
+
+#[test]
+fn archives_of_the_hosts_tar() {
+    let folder = tempfile::tempdir().unwrap();
+    rich(folder.path());
+    for format in ["gnu", "pax"] {
+        let (image, writer) = Image::new(SIZE, &[("xattr", 2)]);
+        let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
+        let mut tar = Command::new("tar");
+        tar.args(["-S", "-c", "-f", "-", &format!("--format={format}")]);
+        if format == "pax" {
+            tar.args(["--xattrs", "--acls"]);
+        }
+        let archive = tar.arg("-C").arg(folder.path()).arg(".").output().unwrap().stdout;
+        let mut told = Told::default();
+        let (result, summary) = import(&fs, &Options::default(), &mut told, |importer| {
+            let top = importer.top(fs.fs().root(), b"").unwrap();
+            unpack(importer, &top, b"", &mut TarReader::new(&archive[..]), &|_| true)
+        });
+        result.unwrap();
+        assert_eq!((told.0.as_slice(), summary.failures), (&[][..] as &[String], 0));
+        drop(fs);
+        writer.close().unwrap();
+        let (mut before, mut after) = (describe(folder.path()), image.contents());
+        if format == "gnu" {
+            // GNU's own format has whole seconds and no extended attributes.
+            for text in before.values_mut().chain(after.values_mut()) {
+                let (head, rest) = text.split_once('.').unwrap_or(("", ""));
+                let rest = rest.split_once(' ').map_or("", |(_, rest)| rest);
+                *text = format!("{head} {}", rest.split('[').next().unwrap());
+            }
+        }
+        for (name, text) in &before {
+            assert_eq!(after.get(name), Some(text), "{format}: {}", name.display());
+        }
+        image.judge();
+    }
+}
+
+#[test]
+fn hostile_archives_stay_below() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir(path("in")).unwrap();
+    std::fs::write(path("in/f"), b"evil").unwrap();
+    let tar = |args: &[&str]| {
+        Command::new("tar").args(args).arg("-C").arg(path("in")).arg("f").output().unwrap().stdout
+    };
+    let (image, writer) = Image::new(SIZE, &[]);
+    let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
+    fs.create_dir(b"/target", 0o755).unwrap();
+    fs.create_dir(b"/outside", 0o755).unwrap();
+    fs.symlink(b"/outside", b"/target/way").unwrap();
+    fs.write(b"/outside/g", b"good").unwrap();
+    for (name, wanted) in [
+        ("../outside/f", "contains '..'"),
+        ("x/../../outside/f", "contains '..'"),
+        ("way/f", "symbolic link 'way'"),
+    ] {
+        let archive = tar(&["-c", "-P", "-f", "-", &format!("--transform=s,f,{name},")]);
+        let mut told = Told::default();
+        let top = fs.resolve(b"/target").unwrap();
+        let (result, summary) = import(&fs, &Options::default(), &mut told, |importer| {
+            let top = importer.top(top, b"").unwrap();
+            unpack(importer, &top, b"", &mut TarReader::new(&archive[..]), &|_| true)
+        });
+        result.unwrap();
+        assert!(summary.failures == 1 && told.0[0].contains(wanted), "{name}: {told:?}", told = told.0);
+    }
+    // An absolute name goes below; a link in the place of a file is replaced, not followed.
+    fs.symlink(b"/outside/g", b"/target/f").unwrap();
+    let archive = tar(&["-c", "-P", "-f", "-", "--transform=s,^,/,"]);
+    let top = fs.resolve(b"/target").unwrap();
+    let mut told = Told::default();
+    import(&fs, &Options::default(), &mut told, |importer| {
+        let top = importer.top(top, b"").unwrap();
+        unpack(importer, &top, b"", &mut TarReader::new(&archive[..]), &|_| true).unwrap();
+    });
+    assert_eq!(fs.read(b"/outside/g").unwrap(), b"good");
+    assert_eq!(fs.read(b"/target/f").unwrap(), b"evil");
+    assert_eq!(fs.node(fs.resolve(b"/outside").unwrap()).unwrap().entry_count().unwrap(), 1);
+    drop(fs);
+    writer.close().unwrap();
+    image.judge();
+}
+
+#[test]
+fn by_path() {
+    let (image, writer) = Image::new(SIZE, &[("xattr", 2), ("acltype", 1)]);
+    let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
+    fs.create_dir_all(b"/a/b/c", 0o755).unwrap();
+    fs.create_dir_all(b"/a/b/c", 0o755).unwrap();
+    fs.symlink(b"../a/b", b"/a/way").unwrap();
+    fs.write(b"/a/way/f", b"one").unwrap();
+    let file = fs.open_file(b"/a/b/f").unwrap();
+    assert_eq!(file.append(b" two").unwrap(), 3);
+    file.write_at(300_000, b"three").unwrap();
+    file.sync().unwrap();
+    assert_eq!(file.len(), 300_005);
+    fs.hard_link(b"/a/b/f", b"/g").unwrap();
+    fs.rename(b"/g", b"/h").unwrap();
+    assert!(matches!(fs.create_new(b"/h"), Err(cenote::Error::Path { .. })));
+    assert!(fs.remove_dir(b"/a").is_err());
+    assert!(fs.write(b"/nowhere/x", b"").is_err());
+    fs.set_xattr(b"/h", b"user.k", b"v", XattrHow::Create).unwrap();
+    assert_eq!(fs.xattr(b"/a/b/f", b"user.k").unwrap().as_deref(), Some(&b"v"[..]));
+    fs.set_attrs(b"/h", &NewAttrs { mode: Some(0o640), uid: Some(7), ..NewAttrs::default() }).unwrap();
+    fs.sync().unwrap();
+    fs.clone_file(&fs, b"/h", b"/copy").unwrap();
+    assert_eq!(fs.read(b"/copy").unwrap(), fs.read(b"/h").unwrap());
+    assert!(matches!(fs.remove_all(b"/", &mut Told::default()), Err(cenote::Error::Path { .. })));
+    drop((file, fs));
+    writer.close().unwrap();
+    let files = image.read().dataset("p").unwrap().filesystem().unwrap();
+    let mut head = [0; 7];
+    files.open(b"/copy").unwrap().read_at(0, &mut head).unwrap();
+    assert_eq!(&head, b"one two");
+    image.judge();
+}
+
+#[test]
+fn whole_trees_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    rich(folder.path());
+    let (image, writer) = Image::new(SIZE, &[("xattr", 2)]);
+    let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
+    fs.create_dir(b"/keep", 0o755).unwrap();
+    fs.create_dir(b"/go", 0o755).unwrap();
+    assert_eq!(copy_in(&fs, folder.path(), b"/go"), [""; 0]);
+    let mut deep = b"/go/deep".to_vec();
+    for _ in 0..3000 {
+        deep.extend_from_slice(b"/d");
+    }
+    fs.create_dir_all(&deep, 0o755).unwrap();
+    fs.symlink(b"/keep", b"/go/link").unwrap();
+    let mut told = Told::default();
+    let removed = fs.remove_all(b"/go", &mut told).unwrap();
+    assert_eq!((told.0.as_slice(), removed.failures), (&[][..] as &[String], 0));
+    assert!(removed.dirs > 3000 && removed.files > 500);
+    assert!(fs.attrs(b"/keep").is_ok() && fs.attrs(b"/go").is_err());
+    drop(fs);
+    writer.close().unwrap();
+    assert_eq!(image.contents().len(), 2);
+    image.judge();
+}
