@@ -6,7 +6,7 @@ use super::heads::open_set;
 use super::ledger::sync_set;
 use super::mos_tx::MosTx;
 use super::policy::policy_of;
-use super::space;
+use super::space::{self, Keep};
 use super::{counts, deadlist, deleg, key_objects, livelist, zapify};
 use crate::dataset::Dataset;
 use crate::dir::Dir;
@@ -266,6 +266,7 @@ pub fn create(
         return Err(DslError::Encrypted { name: string(new.name), why });
     }
     counts::check(ctx.m(), parent.id(), 1, 0)?;
+    space::check_pool(ctx, Keep::All)?;
     check_reservations(&parent, new.name, new.props)?;
 
     let m = ctx.m();
@@ -348,6 +349,7 @@ pub fn clone(ctx: &mut TaskCtx<'_>, origin: &str, new: NewHead<'_>) -> Result<Ob
         return Err(DslError::Encrypted { name: string(new.name), why });
     }
     counts::check(ctx.m(), parent.id(), 1, 0)?;
+    space::check_pool(ctx, Keep::All)?;
     check_reservations(&parent, new.name, new.props)?;
 
     let m = ctx.m();

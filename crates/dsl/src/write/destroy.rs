@@ -10,7 +10,7 @@ use super::ctx::TaskCtx;
 use super::free_lists::{self, Freer};
 use super::mos_tx::MosTx;
 use super::snapshot::{REMAP_DEADLIST, keep_refreservation, replace_next};
-use super::space::{self, Charge, Delta};
+use super::space::{self, Charge, Delta, Keep};
 use super::{bookmarks, bptree, counts, deadlist, deleg, holds, key_objects, livelist, zapify};
 use crate::bpobj::Space;
 use crate::dataset::Dataset;
@@ -52,6 +52,7 @@ pub fn destroy_snapshots(ctx: &mut TaskCtx<'_>, names: &[String], defer: bool) -
             Err(error) => return Err(error),
         }
     }
+    space::check_pool(ctx, Keep::Quarter)?;
     for (name, id, must_wait) in found {
         if must_wait {
             ctx.m().change_dataset(id, |phys| phys.flags |= DS_FLAG_DEFER_DESTROY)?;
@@ -281,6 +282,7 @@ fn check_head(ctx: &TaskCtx<'_>, dsl: &Dsl, name: &str) -> Result<Dataset, DslEr
 pub fn destroy(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     let dsl = ctx.dsl()?;
     let head = check_head(ctx, &dsl, name)?;
+    space::check_pool(ctx, Keep::Quarter)?;
     free_log(ctx, head.phys(), head.id())?;
     let origin = destroy_head(ctx, head.id())?;
     ctx.note("destroy", Some((name, head.id())), " ");

@@ -8,7 +8,7 @@
 
 use super::ctx::TaskCtx;
 use super::mos_tx::MosTx;
-use super::space::{self, DirDelta, difference};
+use super::space::{self, DirDelta, Keep, difference};
 use super::{bookmarks, counts, deadlist, key_objects, livelist};
 use crate::bpobj::Space;
 use crate::dataset::CHAIN_LIMIT;
@@ -154,6 +154,7 @@ pub fn promote(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     let m = ctx.m();
     let moved = plan.moved_space(m)?;
     space::check_transfer(&dsl.dir_by_object(plan.loser_dir)?, &dsl.dir(name)?, moved.used)?;
+    space::check_pool(ctx, Keep::Half)?;
     counts::check(m, plan.clone_dir, 0, plan.shared.len() as u64)?;
 
     charge_dirs(m, &plan, moved)?;

@@ -4,7 +4,7 @@
 use super::create::check_new_dir;
 use super::ctx::TaskCtx;
 use super::mos_tx::MosTx;
-use super::space::{self, DirDelta, difference};
+use super::space::{self, DirDelta, Keep, difference};
 use super::{counts, key_objects};
 use crate::DslError;
 use crate::dir::Dir;
@@ -68,6 +68,7 @@ pub fn rename(ctx: &mut TaskCtx<'_>, from: &str, to: &str) -> Result<(), DslErro
     if is_moved {
         check_keys(ctx.m(), from, dir.id(), parent.id())?;
     }
+    space::check_pool(ctx, Keep::Half)?;
     check_below(&dir, to)?;
     if is_moved {
         let phys = dir.phys();

@@ -6,7 +6,7 @@ use super::ctx::TaskCtx;
 use super::destroy::{destroy_head, free_log};
 use super::mos_tx::MosTx;
 use super::snapshot::{REMAP_DEADLIST, keep_refreservation};
-use super::space::{self, DirDelta, difference};
+use super::space::{self, DirDelta, Keep, difference};
 use super::{counts, deadlist, livelist, zapify};
 use crate::DslError;
 use crate::bpobj::Space;
@@ -59,6 +59,7 @@ pub fn rollback(ctx: &mut TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(
     }
     ctx.check_writable(head.id(), name)?;
     ctx.heads.check_idle(head.id(), name)?;
+    space::check_pool(ctx, Keep::Half)?;
     check_refreservation(ctx, &head, 0)?;
 
     let m = ctx.m();

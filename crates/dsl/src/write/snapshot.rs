@@ -10,7 +10,7 @@ use super::create::{create_dataset, new_phys};
 use super::ctx::TaskCtx;
 use super::ledger::sync_set;
 use super::mos_tx::MosTx;
-use super::space::{self, Charge, Delta, difference, ref_charged};
+use super::space::{self, Charge, Delta, Keep, difference, ref_charged};
 use super::{bookmarks, counts, deadlist, key_objects, zapify};
 use crate::DslError;
 use crate::dataset::Dataset;
@@ -76,6 +76,7 @@ pub fn snapshot(
     names: &[String],
     props: &[(String, PropValue)],
 ) -> Result<Vec<ObjectId>, DslError> {
+    space::check_pool(ctx, Keep::All)?;
     let mut planned = Vec::with_capacity(names.len());
     let mut heads = HashSet::new();
     for name in names {

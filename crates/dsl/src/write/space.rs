@@ -230,6 +230,42 @@ pub(crate) fn ref_charged(unique: u64, refreservation: u64) -> u64 {
     unique.max(refreservation)
 }
 
+// ---- room for tasks -------------------------------------------------------------------------
+
+/// How much of what the pool keeps back a task must leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// All of it: the task makes something.
+    All,
+    /// Half of it: the task changes something.
+    Half,
+    /// A quarter: the task frees space in the end.
+    Quarter,
+}
+
+/// Bytes that a task may take before anything is freed again.
+const TASK_BYTES: u64 = 1 << 20;
+
+/// Checks that the pool is not too full for a task.
+///
+/// # Errors
+/// [`DslError::Space`].
+pub fn check_pool(ctx: &TaskCtx<'_>, keep: Keep) -> Result<(), DslError> {
+    let Some(pool) = ctx.heads.pool_space() else { return Ok(()) };
+    let kept = match keep {
+        Keep::All => pool.slop,
+        Keep::Half => pool.slop / 2,
+        Keep::Quarter => pool.slop / 4,
+    };
+    let m = ctx.m();
+    let used = m.dir(m.root_dir()?)?.used;
+    let available = pool.size.saturating_sub(kept).saturating_sub(used);
+    if available < TASK_BYTES.min(pool.slop / 8) {
+        return Err(DslError::Space { needed: TASK_BYTES, available, after: None });
+    }
+    Ok(())
+}
+
 // ---- quotas and reservations ----------------------------------------------------------------
 
 fn bad_limit(name: &str, why: &'static str) -> DslError {
