@@ -1,7 +1,7 @@
 //! The pool as a whole: which pools there are among some devices, opening one, and what belongs to
 //! no dataset: features, properties, space, history, errors, scans, spares.
 //!
-//! Called by `cenote`. Everything here reads; nothing is ever written to a device.
+//! Called by `cenote`. Everything here reads, but for [`live`]: pools that are open for writing.
 //!
 //! # What always holds
 //! - Opening reads labels, the MOS and a few small objects of it. Space maps, dedup tables and
@@ -25,7 +25,6 @@ mod fragmentation;
 mod history;
 pub mod import;
 mod indirect;
-#[cfg(feature = "unfinished")]
 pub mod live;
 mod missing;
 mod open;
@@ -90,7 +89,6 @@ impl Pool {
         }))
     }
 
-    #[cfg(feature = "unfinished")]
     /// What a pool that is open for writing was as of an uberblock.
     pub(crate) fn of_live(
         config: &PoolConfig,

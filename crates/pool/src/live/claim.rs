@@ -28,8 +28,16 @@ pub(super) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Cl
     let mut claims = Vec::new();
     for dir in view.dsl().dirs()? {
         let Some(dataset) = dir.head()?.filter(|dataset| !dataset.is_inconsistent()) else { continue };
-        if dataset.phys().bp.is_hole() || dataset.open_objset()?.phys().zil == ZilHeader::default() {
+        if dataset.phys().bp.is_hole() {
             continue;
+        }
+        let header = dataset.open_objset()?.phys().zil;
+        if header.log.is_hole() || header.claim_txg != Txg(0) {
+            continue;
+        }
+        if dataset.is_encrypted()? {
+            let why = format!("{} is encrypted, and has an intent log", dataset.name());
+            return Err(PoolError::NotWritable { name: pool.name.clone(), why });
         }
         let head = pool.heads.open(dataset.id())?;
         match log::check(&head.set) {

@@ -36,12 +36,11 @@ use zio::alloc::Allocator;
 /// Version of pools that can be written.
 const VERSION_FEATURES: u64 = 5000;
 /// Features that, while they are in use, ask for more than Cenote does when it writes, and why.
-const UNWRITTEN: [(&str, &str); 12] = [
+const UNWRITTEN: [(&str, &str); 11] = [
     ("zpool_checkpoint", "it has a checkpoint"),
     ("draid", "it has a dRAID vdev"),
     ("device_removal", "a vdev was removed from it"),
     ("obsolete_counts", "a vdev was removed from it"),
-    ("encryption", "it has encrypted datasets"),
     ("redaction_bookmarks", "it has redaction bookmarks"),
     ("redacted_datasets", "it has redacted datasets"),
     ("redaction_list_spill", "it has redaction bookmarks"),

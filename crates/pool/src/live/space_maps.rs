@@ -617,3 +617,51 @@ pub(crate) fn class_of(class: crate::space::Class) -> AllocClass {
         crate::space::Class::Dedup => AllocClass::Dedup,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vdev::env::Random;
+
+    const SIZE: u64 = 300;
+
+    /// What a metaslab's own map and the changes kept beside it come to, unit by unit.
+    fn allocated(own: &[bool], map: &Map) -> Vec<bool> {
+        let unit = |at: usize| (own[at] || map.allocs.contains(at as u64)) && !map.frees.contains(at as u64);
+        (0..own.len()).map(unit).collect()
+    }
+
+    #[test]
+    fn changes_beside_a_map_are_its_difference_to_now() {
+        let seed = 11;
+        let mut random = Random::from_seed(seed);
+        let mut own = vec![false; SIZE as usize];
+        let mut now = own.clone();
+        let mut map = Map { size: SIZE, ..Map::default() };
+        for step in 0..20_000 {
+            let start = random.below(SIZE);
+            let is_alloc = !now[start as usize];
+            let longest = (start..SIZE).take_while(|at| now[*at as usize] != is_alloc).count() as u64;
+            let range = start..start + 1 + random.below(longest);
+            now[range.start as usize..range.end as usize].fill(is_alloc);
+            map.note(if is_alloc { MapType::Alloc } else { MapType::Free }, &range);
+            assert_eq!(allocated(&own, &map), now, "seed {seed}, step {step}");
+            assert!(!map.allocs.intersects(&map.frees), "seed {seed}, step {step}");
+            let redundant = map.allocs.iter().any(|range| own[range.start as usize]);
+            assert!(!redundant, "seed {seed}, step {step}: allocated in its own map already");
+            if random.one_in(500) {
+                // Flushed.
+                own.clone_from(&now);
+                (map.allocs, map.frees) = (RangeSet::new(), RangeSet::new());
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_segment_by_the_histogram() {
+        let mut counts = [0; BUCKETS];
+        assert_eq!(longest(&counts, 9), 0);
+        (counts[0], counts[4]) = (7, 1);
+        assert_eq!(longest(&counts, 9), 1 << 13);
+    }
+}

@@ -1,7 +1,9 @@
 //! Devices that fail, vanish and come back.
 
 use crate::churn;
-use cenote_pool::live::{CreateSpec, Host, ImportOptions, Layout, LeafSpec, Leave, LivePool, TopSpec};
+use cenote_pool::live::{
+    Command, CreateSpec, Host, ImportOptions, Layout, LeafSpec, Leave, LivePool, TopSpec,
+};
 use cenote_pool::space::Class;
 use cenote_pool::{PoolError, Which};
 use dmu::live::TxError;
@@ -127,6 +129,33 @@ fn a_pool_that_is_in_use_is_not_taken_from_its_machine() {
     let pool = import_as(&devices, &opts(1, false)).unwrap();
     assert_eq!((pool.config().hostid, pool.config().hostname.as_deref()), (1, Some("host1")));
     assert!(pool.uberblock().mmp.is_some_and(|mmp| mmp.is_on()));
+}
+
+#[test]
+fn the_history_loses_the_oldest_records_but_not_the_first() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(SIZE));
+    let mut spec = CreateSpec::new("tank", vec![top(Layout::Single, &[device])]);
+    let command = |n: usize| Command {
+        text: format!("command {n} {}", "x".repeat(500 + n % 1000)),
+        user: 0,
+        hostname: "here".into(),
+    };
+    spec.command = Some(command(0));
+    let (env, _) = Env::simulated(4);
+    let pool = LivePool::create(spec, env).unwrap();
+    for n in 1..=400 {
+        pool.record(command(n)).unwrap();
+    }
+    let history = pool.view().unwrap().history().unwrap();
+    let commands: Vec<String> = history
+        .into_iter()
+        .filter_map(|record| record.unwrap().str("history command").map(str::to_owned))
+        .collect();
+    let number = |text: &String| text.split(' ').nth(1).unwrap().parse::<usize>().unwrap();
+    assert_eq!(number(&commands[0]), 0);
+    let kept: Vec<usize> = commands[1..].iter().map(number).collect();
+    assert!(kept.len() < 300 && kept.len() > 50, "{} records", kept.len());
+    assert!(kept.windows(2).all(|pair| pair[0] + 1 == pair[1]) && kept.last() == Some(&400), "{kept:?}");
 }
 
 #[test]

@@ -1,5 +1,4 @@
 //! Pools that are made, changed, exported and opened again, judged by `zdb`.
-#![cfg(feature = "unfinished")]
 
 mod faults;
 mod support;
