@@ -7,6 +7,7 @@ use super::inode::Inode;
 use crate::{FileKind, ZplError};
 use format::zil::{Body, CloneRange};
 use format::{BlockId, BlockPtr, ObjectId};
+use zio::AllocTx;
 
 /// Blocks that are shared in one transaction: as many pointers as a record of the log holds.
 const BLOCKS_PER_TX: u64 = 512;
@@ -147,7 +148,7 @@ impl Fs {
         }
         let first = clone.offset / clone.block_size;
         for (blkid, bp) in (first..).zip(&clone.pointers) {
-            target.object.assign_block(BlockId(blkid), *bp, &tx);
+            target.object.assign_block(BlockId(blkid), bp.cloned_in(tx.txg()), &tx);
         }
         let (now, end) = (self.now(), clone.offset + clone.length);
         target.change(&store, |attrs| {

@@ -2,8 +2,8 @@
 #![allow(missing_docs)]
 
 use cenote_zpl::write::{
-    CloneTable, FileRange, FsOptions, HeadFs, HeadVolume, NewAttrs, NewFile, NewFilesystem, PoolClones,
-    RenameHow, WriteHow, XattrHow, make_filesystem, make_volume,
+    BeginError, CloneTable, FileRange, FsOptions, HeadFs, HeadVolume, NewAttrs, NewFile, NewFilesystem,
+    PoolClones, RenameHow, WriteHow, XattrHow, make_filesystem, make_volume,
 };
 use cenote_zpl::{FileKind, ZplError};
 use dsl::DslError;
@@ -208,5 +208,181 @@ fn a_volume_as_zdb_sees_it() {
     judge(dir.path());
     if let Some(text) = zdb(dir.path(), &["-ddddd", "tank/vol"]) {
         assert!(text.contains("size = 67108864") && text.contains("zvol object"), "{text}");
+    }
+}
+
+/// Every file of a file system, from the root on.
+fn all_files(read: &Arc<cenote_zpl::Filesystem>) -> Vec<(ObjectId, Vec<u8>, ObjectId)> {
+    let mut files = Vec::new();
+    let mut todo = vec![read.root()];
+    while let Some(dir) = todo.pop() {
+        for entry in read.node(dir).expect("a directory").entries().expect("readable") {
+            let entry = entry.expect("readable");
+            files.push((dir, entry.name, entry.id));
+            if read.node(entry.id).expect("there").is_dir() {
+                todo.push(entry.id);
+            }
+        }
+    }
+    files
+}
+
+/// Reads all that there is to be read of a file.
+fn read_all(node: &cenote_zpl::Node) {
+    match node.kind() {
+        FileKind::Regular => {
+            let mut at = 0;
+            let mut bytes = vec![0; 1 << 20];
+            while let Some(data) = node.next_data(at).expect("readable") {
+                let read = node.read_at(data, &mut bytes).expect("readable");
+                at = data + (read as u64).max(1);
+            }
+        }
+        FileKind::Symlink => drop(node.readlink().expect("readable")),
+        _ => {}
+    }
+    node.acl().expect("readable");
+    node.xattr_values().expect("readable");
+}
+
+/// Changes a bit of everything; returns how many changes were made.
+fn change_all(open: &HeadFs) -> usize {
+    let fs = &open.fs;
+    while !fs.drain(100).expect("drained") {}
+    let is_fine = |result: Result<(), ZplError>| match result {
+        Ok(()) => 1,
+        Err(ZplError::NotPermitted { .. } | ZplError::Unsupported { .. } | ZplError::NotEmpty { .. }) => 0,
+        // Some of these pools are small.
+        Err(ZplError::Begin(BeginError::NoSpace(_))) => 0,
+        Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
+    };
+    let mut done = 0;
+    let new = |kind| NewFile { target: b"target", ..NewFile::of(kind, 0o750) };
+    for (i, (dir, name, id)) in all_files(fs.reader()).into_iter().enumerate().take(400) {
+        let kind = fs.node(id).expect("there").kind();
+        done += is_fine(
+            fs.set_attrs(id, &NewAttrs { mode: Some(0o604), uid: Some(7), ..Default::default() }).map(drop),
+        );
+        done += is_fine(fs.set_xattr(id, b"user.cenote", &vec![5; 10 * i], XattrHow::Either));
+        if kind == FileKind::Regular {
+            done += is_fine(fs.write(id, 3, b"changed", &WriteHow::default()).map(drop));
+            let how = WriteHow { append: true, ..WriteHow::default() };
+            done += is_fine(fs.write(id, 0, &[1; 3000], &how).map(drop));
+        }
+        if i % 5 == 1 && kind != FileKind::Directory {
+            done += is_fine(fs.unlink(dir, &name));
+        }
+        if i % 7 == 3 {
+            let renamed = format!("renamed-{i}");
+            done += is_fine(match fs.lookup(dir, &name).expect("readable") {
+                Some(_) => fs.rename(dir, &name, dir, renamed.as_bytes(), RenameHow::NoReplace),
+                None => Ok(()),
+            });
+        }
+        if kind == FileKind::Directory {
+            for kind in [FileKind::Regular, FileKind::Directory, FileKind::Symlink, FileKind::Fifo] {
+                let name = format!("new-{kind}");
+                done += is_fine(fs.create(id, name.as_bytes(), &new(kind)).map(drop));
+            }
+        }
+    }
+    done
+}
+
+fn copy_of(name: &str) -> tempfile::TempDir {
+    let fixture = testkit::Fixture::open(name);
+    let dir = tempfile::tempdir().expect("a folder");
+    for entry in std::fs::read_dir(fixture.dir()).expect("there") {
+        let from = entry.expect("there").path();
+        let to = dir.path().join(from.file_name().expect("a name"));
+        let copied = Command::new("cp").arg("--sparse=always").arg(&from).arg(&to).status().expect("run");
+        assert!(copied.success());
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&to, mode).expect("writable");
+    }
+    dir
+}
+
+/// File systems of the reference are changed, and read by it afterwards.
+#[test]
+fn golden_file_systems_are_changed() {
+    let usual = "single dnodes posixacl names fileflags holes recordsize deleteq longname legacy";
+    let wanted = std::env::var("CENOTE_FIXTURES").unwrap_or_else(|_| usual.into());
+    for name in wanted.split_whitespace() {
+        let fixture = testkit::Fixture::open(name);
+        let pool_name = fixture.manifest().pool.clone();
+        let dir = copy_of(name);
+        let import = || {
+            let found = Search::in_paths([dir.path()]).run();
+            LivePool::import(
+                &found,
+                &Which::Name(pool_name.clone()),
+                &ImportOptions::default(),
+                Env::system(),
+            )
+        };
+        let pool = match import() {
+            Ok(pool) => pool,
+            Err(error) => {
+                println!("{name}: not imported: {error}");
+                continue;
+            }
+        };
+        let mut changed = Vec::new();
+        for dataset in &fixture.manifest().datasets {
+            if dataset.name.contains(['@', '#']) || dataset.volume_sha256.is_some() {
+                continue;
+            }
+            if std::env::var("DS").is_ok_and(|ds| !dataset.name.ends_with(&ds)) {
+                continue;
+            }
+            let head = match pool.heads().open_by_name(&dataset.name) {
+                Ok(head) => head,
+                Err(error) => {
+                    println!("{}: {error}", dataset.name);
+                    continue;
+                }
+            };
+            let view = pool.view().expect("readable");
+            let options = cenote_zpl::write::options_of(
+                &view.dsl().dataset(&dataset.name).expect("there"),
+                pool.features(),
+            );
+            match HeadFs::open(&head, options.expect("readable"), pool.env()) {
+                Ok(open) => {
+                    let done = change_all(&open);
+                    pool.sync().expect("synced");
+                    println!("{}: {done} changes", dataset.name);
+                    while !open.fs.drain(100).expect("drained") {}
+                    changed.push(dataset.name.clone());
+                }
+                Err(error) => println!("{}: {error}", dataset.name),
+            }
+        }
+        pool.export(Leave::Exported).expect("exported");
+        let found = Search::in_paths([dir.path()]).run();
+        let pool = pool::Pool::open(found, &Which::Name(pool_name.clone()), &pool::OpenOptions::default());
+        let pool = pool.expect("opened");
+        for name in &changed {
+            let objset = pool.dsl().dataset(name).expect("there").open_objset().expect("opened");
+            let read = cenote_zpl::Filesystem::open(objset).expect("a file system");
+            for (_, _, id) in all_files(&read) {
+                read_all(&read.node(id).expect("there"));
+            }
+        }
+        drop(pool);
+        if std::env::var("KEEP").is_ok() {
+            println!("kept {}", dir.path().display());
+            std::mem::forget(dir);
+            return;
+        }
+        if let Some(text) = zdb(dir.path(), &["-bcc", &pool_name]) {
+            assert!(text.contains("No leaks"), "{name}: {text}");
+        }
+        for name in &changed {
+            if let Some(text) = zdb(dir.path(), &["-dddd", name]) {
+                assert!(!text.contains("unable to") && !text.contains("failed"), "{name}: {text}");
+            }
+        }
     }
 }
