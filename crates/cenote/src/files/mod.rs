@@ -14,14 +14,16 @@
 //! - Nobody is asked for permission: who has the devices may do everything. Modes and ACLs are kept, not
 //!   enforced.
 
+mod change;
 mod file;
 mod path;
 mod remove;
 mod volume;
 
+pub use change::Changed;
 pub use file::FileWriter;
 pub use path::Found;
-pub use remove::{Removal, Removed};
+pub use remove::{Removed, TreeObserver};
 pub use volume::VolumeFile;
 pub use zpl::write::{Allocate, NewAttrs, RenameHow, XattrHow};
 
@@ -34,10 +36,29 @@ use pool::live::LivePool;
 use zpl::write::{CloneTable, Fs, HeadFs, Made, NewFile, NoLog, PoolClones, encode_posix, options_of};
 use zpl::{Attrs, FileKind, Filesystem, Node, ZplError};
 
-use crate::Error;
+use crate::{Error, PoolWriter};
 
 /// Transactions that freeing what has no name any more may take when a file system is opened.
 const DRAIN_STEPS: usize = 64;
+
+impl PoolWriter {
+    /// Opens a file system of the pool for writing. The pool can be closed when it, its clones and its files
+    /// were dropped.
+    ///
+    /// # Errors
+    /// As [`FilesystemWriter::open`].
+    pub fn filesystem(&self, name: &str) -> Result<FilesystemWriter, Error> {
+        FilesystemWriter::open(self.live(), name)
+    }
+
+    /// Opens a volume of the pool for writing.
+    ///
+    /// # Errors
+    /// As [`VolumeFile::open`].
+    pub fn volume(&self, name: &str) -> Result<VolumeFile, Error> {
+        VolumeFile::open(self.live(), name)
+    }
+}
 
 /// A file system of a pool, open for writing. Cloning is cheap.
 ///

@@ -19,18 +19,18 @@ use crate::Error;
 use crate::team::{Queue, with_workers};
 
 /// Entries read from a directory at a time, and removed by one job.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 /// Deepest level entered.
-const DEPTH_MAX: usize = 16 << 10;
+pub(super) const DEPTH_MAX: usize = 16 << 10;
 
-/// Hears how a removal goes on.
-pub trait Removal {
-    /// So many names were removed so far.
-    fn progress(&mut self, removed: u64) {
-        let _ = removed;
+/// Hears how work on a tree goes on.
+pub trait TreeObserver {
+    /// So many files were dealt with so far.
+    fn progress(&mut self, done: u64) {
+        let _ = done;
     }
 
-    /// The name at this path could not be removed, nor the directories above it.
+    /// Something could not be done at this path.
     fn problem(&mut self, path: &[u8], error: &ZplError);
 }
 
@@ -53,7 +53,7 @@ struct Shared {
     problems: Mutex<Vec<(Vec<u8>, ZplError)>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -162,7 +162,7 @@ impl FilesystemWriter {
     ///
     /// # Errors
     /// There is nothing, or it is the root of the file system.
-    pub fn remove_all(&self, path: &[u8], observer: &mut dyn Removal) -> Result<Removed, Error> {
+    pub fn remove_all(&self, path: &[u8], observer: &mut dyn TreeObserver) -> Result<Removed, Error> {
         let at = self.find(path, false)?;
         let missing = || Error::NoSuchPath { dataset: self.name().to_owned(), path: path.to_vec() };
         let id = at.id.ok_or_else(missing)?;
@@ -270,6 +270,6 @@ fn read_batch(dir: &Dir, level: &mut Level) -> Result<Vec<Vec<u8>>, ZplError> {
     Ok(names)
 }
 
-fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
+pub(super) fn join(above: &[u8], name: &[u8]) -> Vec<u8> {
     [above, b"/", name].concat()
 }

@@ -97,7 +97,7 @@ impl Observer for Told {
     }
 }
 
-impl cenote::files::Removal for Told {
+impl cenote::files::TreeObserver for Told {
     fn problem(&mut self, path: &[u8], error: &zpl::ZplError) {
         self.0.push(format!("{}: {error}", path.escape_ascii()));
     }

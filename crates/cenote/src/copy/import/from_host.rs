@@ -94,6 +94,21 @@ impl HostSource {
         (self.stat.st_dev, self.stat.st_ino)
     }
 
+    /// Its content.
+    ///
+    /// # Errors
+    /// It is neither a regular file nor a block device, or cannot be opened.
+    pub fn content(&self) -> io::Result<HostContent> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = fs::openat(&self.folder, &self.name, flags, Mode::empty())?;
+        let size = match kind_of(&fs::fstat(&file)?) {
+            FileType::RegularFile | FileType::BlockDevice => fs::seek(&file, SeekFrom::End(0))?,
+            FileType::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        };
+        Ok(HostContent { file, size })
+    }
+
     /// Its last component; `None` for a root.
     pub fn own_name(&self) -> Option<&[u8]> {
         (!matches!(self.name.as_slice(), b"." | b"..")).then_some(self.name.as_slice())
@@ -275,8 +290,9 @@ impl HostFile {
     }
 }
 
-/// An open file's content.
-struct HostContent {
+/// The content of a regular file or a block device.
+#[derive(Debug)]
+pub struct HostContent {
     file: OwnedFd,
     size: u64,
 }

@@ -19,9 +19,11 @@ mod from_host;
 mod from_pool;
 mod from_tar;
 mod place;
+mod to_volume;
 
-pub use from_host::HostSource;
+pub use from_host::{HostContent, HostSource};
 pub use from_tar::{Wanted, unpack};
+pub use to_volume::{VolumeError, write_volume};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,82 @@
+//! Images written to volumes.
+
+use std::io;
+
+use crate::Error;
+use crate::copy::meta::{Content, Segment, segments};
+use crate::copy::tar::{Piece, read_in_blocks};
+use crate::files::VolumeFile;
+
+/// Why an image was not written, or not whole.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// The image does not fit.
+    #[error("the image has {image} bytes, the volume {volume}")]
+    TooLarge {
+        /// Bytes of the image.
+        image: u64,
+        /// Bytes of the volume.
+        volume: u64,
+    },
+    /// The image cannot be read: what is behind this place in the volume is as it was.
+    #[error("cannot read the image at byte {at}")]
+    Source {
+        /// Where.
+        at: u64,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The volume cannot be written.
+    #[error(transparent)]
+    Target(#[from] Error),
+}
+
+/// Writes an image to the front of a volume; holes of the image become zeros. What the volume has behind
+/// the end of the image stays. `wrote` hears of each piece. Durable when the volume is synced.
+///
+/// # Errors
+/// [`VolumeError`]; nothing was written if it does not fit.
+pub fn write_volume(
+    to: &VolumeFile,
+    image: &dyn Content,
+    wrote: &mut dyn FnMut(u64),
+) -> Result<(), VolumeError> {
+    let size = image.size();
+    if size > to.size() {
+        return Err(VolumeError::TooLarge { image: size, volume: to.size() });
+    }
+    let whole = Segment { offset: 0, len: size };
+    let map = segments(image).unwrap_or_else(|_| vec![whole]);
+    let mut at = 0;
+    for segment in map {
+        zero(to, at, segment.offset)?;
+        let mut failure = None;
+        let read = read_in_blocks(image, segment, &mut |piece| match piece {
+            Piece::Data(offset, bytes) => {
+                wrote(bytes.len() as u64);
+                to.write_at(offset, bytes).map_err(|error| {
+                    failure = Some(VolumeError::Target(error));
+                    io::ErrorKind::Other.into()
+                })
+            }
+            Piece::Bad(range) => {
+                failure = Some(VolumeError::Source { at: range.offset, source: range.error });
+                Err(io::ErrorKind::Other.into())
+            }
+        });
+        if let (Err(_), Some(failure)) = (read, failure) {
+            return Err(failure);
+        }
+        at = segment.offset + segment.len;
+    }
+    zero(to, at, size)
+}
+
+fn zero(to: &VolumeFile, from: u64, until: u64) -> Result<(), VolumeError> {
+    if from < until {
+        to.write_zeroes(from, until - from)?;
+    }
+    Ok(())
+}

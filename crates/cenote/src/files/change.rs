@@ -1,0 +1,127 @@
+//! Attributes of whole trees.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use format::ObjectId;
+use zpl::{Attrs, FileKind, ZplError};
+
+use super::remove::{BATCH, DEPTH_MAX, TreeObserver, join, lock};
+use super::{FilesystemWriter, NewAttrs};
+use crate::Error;
+use crate::team::with_workers;
+
+/// Counts of a change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Files and directories that were looked at.
+    pub seen: u64,
+    /// Those that could not be changed, or not be read.
+    pub failures: u64,
+}
+
+/// Files to be changed, and their paths.
+type Batch = Vec<(ObjectId, Vec<u8>)>;
+
+impl FilesystemWriter {
+    /// Changes the attributes of a file, and if it is a directory of all that is in it, with several
+    /// threads. `new` says what becomes of each; it is asked from several threads. Links below are what
+    /// they are; `follow` is about the path itself.
+    ///
+    /// # Errors
+    /// There is nothing at the path.
+    pub fn change_all(
+        &self,
+        path: &[u8],
+        follow: bool,
+        new: &(dyn Fn(&Attrs) -> Option<NewAttrs> + Sync),
+        observer: &mut dyn TreeObserver,
+    ) -> Result<Changed, Error> {
+        let top = if follow { self.resolve(path)? } else { self.resolve_link(path)? };
+        let problems: Mutex<Vec<(Vec<u8>, ZplError)>> = Mutex::default();
+        let seen = AtomicU64::new(0);
+        let work = |batch: Batch| {
+            for (id, path) in batch {
+                if let Err(error) = self.change_one(id, new) {
+                    lock(&problems).push((path, error));
+                }
+                seen.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let mut failures = 0;
+        let mut tell = || {
+            for (path, error) in std::mem::take(&mut *lock(&problems)) {
+                failures += 1;
+                observer.problem(&path, &error);
+            }
+            observer.progress(seen.load(Ordering::Relaxed));
+        };
+        with_workers(self.pool().env().workers(), &work, |queue| {
+            let mut stack = vec![(top, path.strip_suffix(b"/").unwrap_or(path).to_vec(), 0)];
+            queue.push(vec![(top, path.to_vec())]);
+            while let Some((dir, path, cursor)) = stack.pop() {
+                let below = stack.len();
+                let (batch, next) = match self.batch(dir, &path, cursor, &mut stack) {
+                    Ok(read) => read,
+                    Err(error) => {
+                        lock(&problems).push((path, error));
+                        continue;
+                    }
+                };
+                if let Some(cursor) = next {
+                    // After the directories just found: memory is bounded by the depth of the tree.
+                    stack.insert(below, (dir, path, cursor));
+                }
+                if !batch.is_empty() {
+                    queue.push(batch);
+                    tell();
+                }
+            }
+            queue.finish_telling(&mut tell);
+        });
+        tell();
+        self.changed(top)?;
+        Ok(Changed { seen: seen.into_inner(), failures })
+    }
+
+    /// The next entries of a directory, if it is one; directories among them go on the stack.
+    fn batch(
+        &self,
+        dir: ObjectId,
+        path: &[u8],
+        cursor: u64,
+        stack: &mut Vec<(ObjectId, Vec<u8>, u64)>,
+    ) -> Result<(Batch, Option<u64>), ZplError> {
+        let fs = self.fs();
+        if FileKind::from_mode(fs.attrs(dir)?.mode) != Some(FileKind::Directory) {
+            return Ok((Vec::new(), None));
+        }
+        let entries = fs.read_dir(dir, cursor, BATCH)?;
+        let next = (entries.len() == BATCH).then(|| entries.last().map(|last| last.cursor)).flatten();
+        let mut batch = Vec::new();
+        for entry in entries {
+            let path = join(path, &entry.name);
+            if matches!(entry.kind_hint, Some(FileKind::Directory) | None) {
+                // Directories that contain themselves end here.
+                if path.len() > DEPTH_MAX * 8 {
+                    return Err(ZplError::NotPermitted { object: entry.id, why: "the tree is too deep" });
+                }
+                stack.push((entry.id, path.clone(), 0));
+            }
+            batch.push((entry.id, path));
+        }
+        Ok((batch, next))
+    }
+
+    fn change_one(
+        &self,
+        id: ObjectId,
+        new: &(dyn Fn(&Attrs) -> Option<NewAttrs> + Sync),
+    ) -> Result<(), ZplError> {
+        let attrs = self.fs().attrs(id)?;
+        match new(&attrs) {
+            Some(new) => self.fs().set_attrs(id, &new).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+}
