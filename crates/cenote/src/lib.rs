@@ -39,6 +39,7 @@ mod writer;
 pub use dataset::{Dataset, DatasetFiles, DatasetKind};
 pub use error::Error;
 pub use open::{OpenOptions, Pool};
+pub use pool::FeatureState;
 pub use target::Target;
 pub use writer::PoolWriter;
 pub use zpl::{Filesystem, Node, Volume};

@@ -94,6 +94,7 @@ fn finish(tool: Tool, subcommand: &str, outcome: Outcome) -> u8 {
             eprint!("{}", tool.of(subcommand));
             2
         }
+        Err(Stop::Code(code)) => code,
         Err(Stop::Failed(message)) => {
             if let Some(message) = message {
                 // Messages may have several lines; each is made safe by itself.

@@ -10,6 +10,8 @@ pub(crate) enum Stop {
     Usage(String),
     /// A message on standard error; exit code 1. Without a message, all has been said.
     Failed(Option<String>),
+    /// All has been said; this exit code.
+    Code(u8),
 }
 
 impl Stop {

@@ -73,7 +73,22 @@ impl Search {
                 return Ok(Found::default());
             }
         }
-        Ok(vdev::scan::Search { paths, ..vdev::scan::Search::default() }.run())
+        let search = |paths| vdev::scan::Search { paths, ..vdev::scan::Search::default() }.run();
+        let is_default = paths.is_empty();
+        let mut found = search(paths);
+        if is_default {
+            // Files are not among the block devices of the machine: the cache file tells where they are.
+            let known = |path: &PathBuf| found.leaves.iter().any(|leaf| leaf.path == *path);
+            let imported = Imported::load()?;
+            let paths = imported.pools.iter().flat_map(ImportedPool::paths);
+            let others: Vec<PathBuf> = paths.filter(|path| path.exists() && !known(path)).collect();
+            if !others.is_empty() {
+                let more = search(others);
+                found.leaves.extend(more.leaves);
+                found.problems.extend(more.problems);
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -245,9 +260,15 @@ fn open_one(found: &Found, known: &[Labelled], name: &str) -> Result<OpenPool, P
         [] => return Err(Problem { missing_pool: true, ..Problem::new(name, "no such pool") }),
         [one] => one.guid,
         several => {
-            let guids: Vec<String> = several.iter().map(|c| c.guid.to_string()).collect();
-            let why = format!("more than one pool has this name: {}", guids.join(", "));
-            return Err(Problem::new(name, why));
+            let imported = Imported::load().unwrap_or_default();
+            let listed: Vec<_> = several.iter().filter(|c| imported.by_guid(c.guid).is_some()).collect();
+            if let [one] = listed[..] {
+                one.guid
+            } else {
+                let guids: Vec<String> = several.iter().map(|c| c.guid.to_string()).collect();
+                let why = format!("more than one pool has this name: {}", guids.join(", "));
+                return Err(Problem::new(name, why));
+            }
         }
     };
     let options = OpenOptions { cache_bytes: LISTING_CACHE, ..OpenOptions::default() };

@@ -7,7 +7,7 @@ use ::cenote::copy::host::Lost;
 use ::cenote::copy::{Observer, Problem, Summary};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::term;
+use super::{term, writing};
 
 /// Prints problems, and counts those that are the same for every file.
 pub(super) struct Teller {
@@ -90,6 +90,7 @@ impl Observer for Teller {
                 entry.0 += 1;
             }
             minor if minor.is_minor() => self.say(format_args!("warning: {shown}: {minor}")),
+            Problem::Target(error) => self.say(format_args!("{shown}: {}", writing::zpl_words(error))),
             failure => self.say(format_args!("{shown}: {}", term::chain(failure))),
         }
     }

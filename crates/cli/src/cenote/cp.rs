@@ -1,4 +1,4 @@
-//! `cenote cp`: files, trees and volumes to a folder of this machine.
+//! `cenote cp`: files, trees and volumes to a folder of this machine, or into a pool ([`super::cp_into`]).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,9 +11,12 @@ use ::cenote::copy::source::children;
 
 use super::copying::Teller;
 use super::open::{Found, Session, Source};
-use super::{Failure, Outcome, code, term};
+use super::{Failure, Outcome, code, cp_into, term};
 
-/// Copy files, directories and volumes out of a pool
+/// Copy files, directories and volumes out of a pool, or into one
+///
+/// With a DESTINATION of the form POOL/DATASET:/PATH, sources are files of this machine or of a pool (of
+/// this one, too); with POOL/VOLUME, one image of this machine.
 ///
 /// Modes, times to the nanosecond, extended attributes, POSIX ACLs, holes and hard links among the
 /// copied files are kept; owners too where the system permits. Symbolic links are copied, never
@@ -23,28 +26,37 @@ use super::{Failure, Outcome, code, term};
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    source: Source,
+    pub(super) source: Source,
     /// Copy directories with all that is in them
     #[arg(short = 'r', short_alias = 'R', long)]
-    recursive: bool,
+    pub(super) recursive: bool,
     /// The same as -r: attributes are kept in any case
     #[arg(short = 'a', long)]
-    archive: bool,
+    pub(super) archive: bool,
     /// With -r: also the file systems below, as directories of their names
     #[arg(long)]
-    children: bool,
+    pub(super) children: bool,
     /// Leave owners alone
     #[arg(long)]
-    no_owner: bool,
+    pub(super) no_owner: bool,
     /// Keep files that cannot be read whole, with zeros in place of what is lost (still told)
     #[arg(long)]
-    partial: bool,
+    pub(super) partial: bool,
     /// Name each file as it is copied
     #[arg(short, long)]
-    verbose: bool,
+    pub(super) verbose: bool,
+    /// Into a pool: files that are there already stay as they are
+    #[arg(short, long)]
+    pub(super) no_clobber: bool,
+    /// Into a pool: DESTINATION is a name, even if a directory has it
+    #[arg(short = 'T', long)]
+    pub(super) no_target_directory: bool,
+    /// Into a pool: threads that write (one for each processor)
+    #[arg(short = 'j', long, value_name = "THREADS", default_value = "0", hide_default_value = true)]
+    pub(super) threads: usize,
     /// POOL/DATASET[@SNAPSHOT]:/PATH or POOL/VOLUME[@SNAPSHOT], then where to copy to
     #[arg(required = true, num_args = 2.., value_name = "SOURCE... DESTINATION")]
-    paths: Vec<OsString>,
+    pub(super) paths: Vec<OsString>,
 }
 
 /// Where copies go: into a folder under their own names, or to one name in a folder.
@@ -74,6 +86,9 @@ impl Destination {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let Some((to, sources)) = args.paths.split_last() else { return Err(Failure::Silent) };
+    if cp_into::is_into_pool(to, sources) {
+        return cp_into::run(args, to, sources);
+    }
     let session = Session::new(&args.source);
     let destination = Destination::new(to, sources.len() == 1)?;
     let tree = HostTree::open(&destination.folder, !args.no_owner).map_err(|error| {

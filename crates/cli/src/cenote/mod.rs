@@ -1,22 +1,32 @@
 //! `cenote`: files of a pool without mounting it, checking of pools, and mounting.
 //!
-//! Every verb works on `POOL/dataset[@snapshot]:/path`, reads only, and opens the pool in this
-//! process. What cannot be read is told on standard error and makes the exit code 1, whatever
-//! else succeeded.
+//! Every verb works on `POOL/dataset[@snapshot]:/path` and opens the pool in this process: read-only,
+//! or for writing where the verb changes something ([`writing`]). What cannot be read or written is told on
+//! standard error and makes the exit code 1, whatever else succeeded.
 
 mod cat;
+mod chmod;
 mod copying;
 mod cp;
+mod cp_into;
 mod find;
 mod glob;
+mod ln;
 mod ls;
+mod mkdir;
+mod mode_text;
 mod mount;
+mod mv;
 mod open;
 mod prompt;
+mod rm;
 mod stat;
 mod tar;
+mod tar_extract;
 mod term;
+mod truncate;
 mod verify;
+mod writing;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -25,13 +35,16 @@ use clap::{Parser, Subcommand};
 
 use term::complain;
 
-const ABOUT: &str = "Reads ZFS pools without a kernel module: list, copy, check and mount their files";
+const ABOUT: &str =
+    "ZFS pools without a kernel module: list, copy in and out, change, check and mount their files";
 
 const LONG_ABOUT: &str = "\
-Reads ZFS pools without a kernel module: list, copy, check and mount their files.
+ZFS pools without a kernel module: list, copy in and out, change, check and mount their files.
 
 Files are named POOL/DATASET[@SNAPSHOT]:/PATH. The pool may be given by its guid. It is opened
-read-only, as of its last transaction group; nothing is ever written to its devices. Devices and
+read-only, as of its last transaction group, and nothing is written to its devices, but by the verbs
+that change files: mkdir, rm, mv, ln, chmod, chown, truncate, touch, cp with a pool as destination, and
+tar -x. Those have the pool for themselves while they run, and end when all is on disk. Devices and
 image files are looked for where -d says (a folder, a device or an image; repeatable), else in
 CENOTE_DEVICES (one path a line) and ZPOOL_IMPORT_PATH (separated by colons), else among the
 devices of this machine.
@@ -56,6 +69,14 @@ enum Verb {
     Cat(cat::Args),
     Cp(cp::Args),
     Tar(tar::Args),
+    Mkdir(mkdir::Args),
+    Rm(rm::Args),
+    Mv(mv::Args),
+    Ln(ln::Args),
+    Chmod(chmod::ModeArgs),
+    Chown(chmod::OwnerArgs),
+    Truncate(truncate::Args),
+    Touch(truncate::TouchArgs),
     Find(find::Args),
     Verify(verify::Args),
     Mount(mount::Args),
@@ -122,6 +143,14 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Cat(args) => cat::run(&args),
         Verb::Cp(args) => cp::run(&args),
         Verb::Tar(args) => tar::run(&args),
+        Verb::Mkdir(args) => mkdir::run(&args),
+        Verb::Rm(args) => rm::run(&args),
+        Verb::Mv(args) => mv::run(&args),
+        Verb::Ln(args) => ln::run(&args),
+        Verb::Chmod(args) => chmod::run(&args),
+        Verb::Chown(args) => chmod::chown(&args),
+        Verb::Truncate(args) => truncate::run(&args),
+        Verb::Touch(args) => truncate::touch(&args),
         Verb::Find(args) => find::run(&args),
         Verb::Verify(args) => verify::run(&args),
         Verb::Mount(args) => mount::run(&args),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::cenote::copy::meta::Kind;
-use ::cenote::{Dataset, Error, Filesystem, Node, OpenOptions, Pool, Target, Volume};
+use ::cenote::{Dataset, Error, Filesystem, Node, OpenOptions, Pool, PoolWriter, Target, Volume};
 
 use super::{Failure, prompt, term};
 
@@ -46,6 +46,25 @@ pub(crate) struct Source {
     /// Open the pool although top-level or log devices are missing: read what is left
     #[arg(long)]
     missing: bool,
+}
+
+impl Source {
+    /// What only makes sense for reading was not asked for.
+    pub(super) fn check_writable(&self) -> Result<(), Failure> {
+        let given = [
+            ("--txg", self.txg.is_some()),
+            ("--recover", self.recover),
+            ("--checkpoint", self.checkpoint),
+            ("--destroyed", self.destroyed),
+            ("--missing", self.missing),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => {
+                Err(Failure::Message(format!("{option} is for reading: a pool is changed as it is")))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// `128M` and the like.
@@ -108,6 +127,16 @@ impl<'a> Session<'a> {
         let devices =
             if source.devices.is_empty() { devices_of_environment() } else { source.devices.clone() };
         devices.into_iter().fold(options, OpenOptions::search)
+    }
+
+    /// Opens the pool of that name or guid for writing.
+    pub(super) fn open_rw(&self, name: &str) -> Result<PoolWriter, Failure> {
+        Pool::open_rw(name, &self.options()).map_err(|error| self.cannot_open(name, &error))
+    }
+
+    /// From now on the pool that is called so is this one.
+    pub(super) fn adopt(&self, called: &str, pool: Pool) {
+        self.pools.borrow_mut().insert(called.to_owned(), pool);
     }
 
     /// The pool of that name or guid.

@@ -1,4 +1,4 @@
-//! `cenote tar`: files and trees as an archive.
+//! `cenote tar`: files and trees as an archive, and archives into pools ([`super::tar_extract`]).
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -12,9 +12,12 @@ use ::cenote::copy::tar::TarWriter;
 use super::copying::Teller;
 use super::open::{Session, Source};
 use super::term::RawOut;
-use super::{Failure, Outcome, code, term};
+use super::{Failure, Outcome, code, tar_extract, term};
 
-/// Write files and directories as a tar archive (pax format)
+/// Write files and directories as a tar archive (pax format), or extract one into a pool
+///
+/// With -x, the first TARGET is the directory to fill, further ones are members of the archive: without
+/// any, all. Formats: ustar, pax, GNU, and those before; zstd is recognized.
 ///
 /// Names are those from the root of the file system. Times have nanoseconds; extended attributes are
 /// SCHILY.xattr records, POSIX ACLs also SCHILY.acl ones (extract with `tar --xattrs --acls`); files
@@ -24,10 +27,25 @@ use super::{Failure, Outcome, code, term};
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    source: Source,
-    /// Write to FILE instead of standard output; `-` is standard output
+    pub(super) source: Source,
+    /// Extract
+    #[arg(short = 'x', long)]
+    pub(super) extract: bool,
+    /// Write an archive: so it is without -x
+    #[arg(short = 'c', long, conflicts_with = "extract")]
+    create: bool,
+    /// FILE instead of standard output or input; `-` is those
     #[arg(short, long, value_name = "FILE")]
-    file: Option<OsString>,
+    pub(super) file: Option<OsString>,
+    /// With -x: owners are those of this process
+    #[arg(long)]
+    pub(super) no_owner: bool,
+    /// With -x: files that are there already stay as they are
+    #[arg(short, long)]
+    pub(super) keep_old_files: bool,
+    /// With -x: threads that write (one for each processor)
+    #[arg(short = 'j', long, value_name = "THREADS", default_value = "0", hide_default_value = true)]
+    pub(super) threads: usize,
     /// Write holes as zeros, for programs that do not know sparse files
     #[arg(long)]
     no_sparse: bool,
@@ -39,13 +57,16 @@ pub(super) struct Args {
     partial: bool,
     /// Name each file as it is written
     #[arg(short, long)]
-    verbose: bool,
+    pub(super) verbose: bool,
     /// POOL/DATASET[@SNAPSHOT]:/PATH
     #[arg(required = true, value_name = "TARGET")]
-    targets: Vec<OsString>,
+    pub(super) targets: Vec<OsString>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
+    if args.extract {
+        return tar_extract::run(args);
+    }
     let output = output(args)?;
     let session = Session::new(&args.source);
     // Opened before anything is written: a wrong name must not leave half an archive.

@@ -17,7 +17,7 @@ mod dirty_times;
 mod history;
 mod labels;
 mod metaslabs;
-mod nvprint;
+pub(crate) mod nvprint;
 mod object;
 mod text;
 mod uberblock;

@@ -1,11 +1,18 @@
-//! `zpool import`: the list of pools that could be imported. Importing itself is for a version with
-//! a daemon; here pools are opened in process by the verbs that need them.
+//! `zpool import`: which pools could be imported, and importing them.
+//!
+//! In process nothing stays open and nothing is mounted: an imported pool is one that the cache file lists, and
+//! every command opens it again.
 
-use super::{status_text, texts};
+use super::{Given, command_line, known_pool_property, status_text, texts};
 use crate::getopt::{Getopt, Long};
-use crate::out::Out;
+use crate::out::{Out, visible};
 use crate::stop::{Outcome, Stop};
-use cenote::admin::{self, Candidate, CandidateVdev};
+use crate::time;
+use cenote::admin::change::{
+    ChangeError, ImportRequest, Importable, Listing, PoolSetting, SetWhen, check_pool_name,
+    check_pool_setting, importable, imported_names,
+};
+use cenote::admin::{Candidate, CandidateVdev, Search};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -13,77 +20,231 @@ use std::path::PathBuf;
 const REWIND_TO_CHECKPOINT: char = '\u{1}';
 const LONG: &[Long] = &[Long::flag("rewind-to-checkpoint", REWIND_TO_CHECKPOINT)];
 
+/// What the options ask for.
+#[derive(Default)]
+struct Wanted {
+    all: bool,
+    /// `-n` and `-X` need `-F`.
+    rewind: bool,
+    dry: bool,
+    extreme: bool,
+    load_keys: bool,
+    no_mount: bool,
+    checkpoint: bool,
+    props: Given,
+    request: ImportRequest,
+}
+
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let mut walk = Getopt::new(args, "aCc:d:DEfFlmnNo:R:stT:VX", LONG);
+    let command = command_line("import", &args);
+    let mut walk = Getopt::new(args, ":aCc:d:DEfFlmnNo:R:stT:VX", LONG);
     let mut search = crate::search::from_env();
-    let mut dirs = Vec::new();
-    let (mut all, mut cachefile) = (false, None);
+    let mut wanted = options(&mut walk, &mut search)?;
+    wanted.request.command = command;
+    let operands = texts(&walk.operands());
+    if operands.len() > 2 || wanted.all && !operands.is_empty() {
+        return Err(Stop::usage("too many arguments"));
+    }
+    if operands.is_empty() && !wanted.all {
+        return list(&search, out);
+    }
+    if wanted.checkpoint {
+        return Err(Stop::failed("going back to a checkpoint is not supported by this version of Cenote"));
+    }
+    if let Some(name) = operands.first()
+        && operands.len() == 1
+        && imported_names().map_err(Stop::failed)?.contains(name)
+    {
+        return Err(Stop::failed(format!(
+            "cannot import '{name}': a pool with that name already exists\n\
+             use the form 'zpool import <pool | id> <newpool>' to give it a new name"
+        )));
+    }
+    let found = match importable(&search) {
+        Ok(found) => found,
+        Err(error) => {
+            eprintln!("{}", visible(&format!("failed to open cache file: {error}")));
+            Importable::default()
+        }
+    };
+    told(&found);
+    match operands.first() {
+        Some(name) => one(name, operands.get(1), &found, wanted),
+        None => all(&found, &wanted),
+    }
+}
+
+fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
+    let mut wanted = Wanted::default();
+    let (mut dirs, mut cachefile) = (Vec::new(), None);
     while let Some((letter, value)) = walk.next()? {
+        let text = || value.as_ref().map(|v| v.to_string_lossy().into_owned()).unwrap_or_default();
+        let request = &mut wanted.request;
         match letter {
-            'a' => all = true,
+            'a' => wanted.all = true,
             'c' => cachefile = value.map(PathBuf::from),
             'd' => dirs.extend(value.map(PathBuf::from)),
-            'D' => search.destroyed = true,
+            'D' => (search.destroyed, request.destroyed) = (true, true),
+            'f' => request.force = true,
+            'F' => (wanted.rewind, request.recover) = (true, true),
+            'l' => wanted.load_keys = true,
+            'm' => request.allow_missing_logs = true,
+            'n' => (wanted.dry, request.dry) = (true, true),
+            'N' => wanted.no_mount = true,
+            'o' => option(&text(), &mut wanted.props)?,
+            'R' => wanted.props.add("altroot", &text()).map_err(Stop::failed)?,
+            't' => (request.temporary, request.listing) = (true, Listing::Nowhere),
+            'T' => request.max_txg = Some(txg(&text())?),
+            'X' => (wanted.extreme, request.recover) = (true, true),
+            REWIND_TO_CHECKPOINT => wanted.checkpoint = true,
+            // How devices are looked for, and what is done with damaged configurations: all ways are one here.
             _ => {}
         }
     }
     if cachefile.is_some() && !dirs.is_empty() {
         return Err(Stop::usage("-c is incompatible with -d"));
     }
+    if wanted.load_keys && wanted.no_mount {
+        return Err(Stop::usage("-l is incompatible with -N"));
+    }
+    if (wanted.dry || wanted.extreme) && !wanted.rewind {
+        return Err(Stop::usage("-n or -X only meaningful with -F"));
+    }
     if !dirs.is_empty() {
         search.paths = dirs;
     }
     search.cachefile = cachefile;
-    let operands = texts(&walk.operands());
-    if operands.len() > 2 {
-        return Err(Stop::usage("too many arguments"));
+    Ok(wanted)
+}
+
+/// `-o`: a property, or, without `=`, options for mounting.
+fn option(text: &str, props: &mut Given) -> Result<(), Stop> {
+    let Some((name, value)) = text.split_once('=') else { return Ok(()) };
+    let name = known_pool_property(name)
+        .ok_or_else(|| Stop::failed(format!("property '{name}' is not a valid pool or vdev property")))?;
+    props.add(&name, value).map_err(Stop::failed)
+}
+
+/// `-T`: the newest state that counts. 0 stands for the newest of all.
+fn txg(text: &str) -> Result<u64, Stop> {
+    match text.parse::<u64>() {
+        Ok(0) => Ok(u64::MAX),
+        Ok(txg) => Ok(txg),
+        Err(_) => Err(Stop::usage("invalid txg value")),
     }
-    if all && !operands.is_empty() {
-        return Err(Stop::usage("too many arguments"));
+}
+
+/// Says what could not be looked at.
+fn told(found: &Importable) {
+    for problem in &found.problems {
+        eprintln!("{}", visible(&problem.to_string()));
     }
-    let (found, problems) = admin::import_list(&search).map_err(Stop::failed)?;
-    for problem in &problems {
-        eprintln!("{}", crate::out::visible(&problem.to_string()));
+}
+
+/// Without operands: the pools that could be imported.
+fn list(search: &Search, out: &Out) -> Outcome {
+    let found = importable(search).map_err(Stop::failed)?;
+    told(&found);
+    if found.pools.is_empty() && found.problems.is_empty() {
+        eprintln!("no pools available to import");
     }
-    if let Some(name) = operands.first() {
-        return named(name, &found);
-    }
-    let code = u8::from(!problems.is_empty());
-    if found.is_empty() {
-        if problems.is_empty() {
-            eprintln!("no pools available to import");
-        }
-        return Ok(code);
-    }
-    if all {
-        return Err(refusal("-a"));
-    }
-    for (i, pool) in found.iter().enumerate() {
+    for (i, pool) in found.pools.iter().enumerate() {
         let gap = if i > 0 { "\n" } else { "" };
         out.print(&format!("{gap}{}", text(pool, out)));
+    }
+    Ok(u8::from(!found.problems.is_empty()))
+}
+
+/// Puts the properties into the request.
+fn properties(name: &str, wanted: &mut Wanted) -> Result<(), Stop> {
+    for (prop, value) in wanted.props.pairs() {
+        let refused = |why: &str| Stop::failed(format!("cannot import pool '{name}': {why}"));
+        let request = &mut wanted.request;
+        match check_pool_setting(&prop, &value, SetWhen::Import).map_err(|why| refused(&why))? {
+            PoolSetting::Stored(name, value) => request.props.push((name, value)),
+            PoolSetting::Compatibility(value) => request.props.push(("compatibility".to_owned(), value)),
+            PoolSetting::Feature(feature) => request.features.push(feature.to_owned()),
+            PoolSetting::CacheFile(value) => request.listing = Listing::of_property(&value),
+            PoolSetting::ReadOnly(readonly) => request.readonly = readonly,
+            PoolSetting::Version(version) if version < 5000 => {
+                return Err(refused(&format!("property 'version' number {version} is invalid.")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Imports the pool that was named.
+fn one(name: &str, new: Option<&String>, found: &Importable, mut wanted: Wanted) -> Outcome {
+    let matching = found.matching(name);
+    let pool = match &matching[..] {
+        [] => return Err(Stop::failed(format!("cannot import '{name}': no such pool available"))),
+        [one] => *one,
+        _ => {
+            return Err(Stop::failed(format!(
+                "cannot import '{name}': more than one matching pool\nimport by numeric ID instead"
+            )));
+        }
+    };
+    if let Some(new) = new {
+        check_pool_name(new).map_err(|problem| Stop::failed(format!("cannot import '{new}': {problem}")))?;
+        wanted.request.new_name = Some(new.clone());
+    }
+    properties(&pool.name, &mut wanted)?;
+    found.import(pool, &wanted.request).map_err(|error| stop(pool, new, &error))?;
+    Ok(0)
+}
+
+/// `-a`: all that are there.
+fn all(found: &Importable, wanted: &Wanted) -> Outcome {
+    if found.pools.is_empty() && found.problems.is_empty() {
+        eprintln!("no pools available to import");
+    }
+    let mut code = u8::from(!found.problems.is_empty());
+    for pool in &found.pools {
+        let mut own =
+            Wanted { props: wanted.props.clone(), request: wanted.request.clone(), ..Wanted::default() };
+        let outcome = properties(&pool.name, &mut own)
+            .and_then(|()| found.import(pool, &own.request).map_err(|error| stop(pool, None, &error)));
+        if let Err(Stop::Failed(Some(message))) = outcome {
+            message.lines().for_each(|line| eprintln!("{}", visible(line)));
+            code = 1;
+        }
     }
     Ok(code)
 }
 
-/// What is said instead of importing.
-fn named(name: &str, found: &[Candidate]) -> Outcome {
-    let matches = found.iter().filter(|p| p.name == name || p.guid.0.to_string() == name).count();
-    match matches {
-        0 => Err(Stop::failed(format!("cannot import '{name}': no such pool available"))),
-        1 => Err(refusal(name)),
-        _ => Err(Stop::failed(format!(
-            "cannot import '{name}': more than one matching pool\nimport by numeric ID instead"
-        ))),
-    }
-}
-
-fn refusal(what: &str) -> Stop {
-    Stop::failed(format!(
-        "cannot import '{what}': not supported by this version of Cenote\n\
-         Pools need no import here: each command opens them in process, read-only.\n\
-         Name their devices or folders in CENOTE_DEVICES (one path a line) or ZPOOL_IMPORT_PATH\n\
-         (separated by colons) and use 'zpool status', 'zfs list' or 'cenote' directly."
-    ))
+/// What the tool says of an import that failed.
+fn stop(pool: &Candidate, new: Option<&String>, error: &ChangeError) -> Stop {
+    const HOPELESS: &str = "\n\tDestroy and re-create the pool from\n\ta backup source.";
+    let what = match new {
+        Some(new) => format!("cannot import '{}' as '{new}'", pool.name),
+        None => format!("cannot import '{}'", pool.name),
+    };
+    Stop::failed(match error {
+        ChangeError::Name(problem) => format!("{what}: {problem}"),
+        ChangeError::OtherHost { host, hostid, accessed } => format!(
+            "{what}: pool was previously in use from another system.\n\
+             Last accessed by {} (hostid={hostid:x}) at {}\n\
+             The pool can be imported, use 'zpool import -f' to import the pool.",
+            if host.is_empty() { "<unknown>" } else { host },
+            time::ctime(*accessed)
+        ),
+        ChangeError::Unavailable => format!("{what}: no such pool or dataset{HOPELESS}"),
+        ChangeError::MissingLogs { devices } => {
+            let list: String = devices.iter().map(|device| format!("\t    {device} [log]\n")).collect();
+            format!(
+                "{what}: one or more devices is currently unavailable\n\
+                 The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{list}"
+            )
+        }
+        ChangeError::ReadOnly { why } => format!(
+            "{what}: {why}\n\
+             This version of Cenote can only read it: use 'zpool import -o readonly=on' to import the pool."
+        ),
+        error => format!("{what}: {error}"),
+    })
 }
 
 fn text(pool: &Candidate, out: &Out) -> String {

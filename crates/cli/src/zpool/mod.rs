@@ -1,14 +1,24 @@
-//! `zpool`: what its listing verbs have in common.
+//! `zpool`: what its verbs have in common.
+//!
+//! Verbs that change a pool run in process: they open it, do their work and export it. A pool stays imported in
+//! the sense of the tools while the cache file lists it.
 
+mod add;
+mod change;
+mod create;
 mod get;
 pub(crate) use get::fields as get_fields;
+mod history;
 mod import;
+mod layout;
 mod list;
 #[cfg(test)]
 mod samples;
+mod set;
 mod status;
 mod status_json;
 mod status_text;
+mod upgrade;
 
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
@@ -27,8 +37,77 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "status" => status::run(args, out),
         "get" => get::run(args, out),
         "import" => import::run(args, out),
+        "history" => history::run(args, out),
+        "create" => create::run(args, out),
+        "add" => add::run(args, out),
+        "destroy" => change::destroy(args),
+        "export" => change::export(args),
+        "sync" => change::sync(args),
+        "labelclear" => change::labelclear(args),
+        "set" => set::run(args, out),
+        "upgrade" => upgrade::run(args, out),
         "version" => crate::version::run(Tool::Zpool, args, out),
         other => Err(crate::unsupported(Tool::Zpool, other)),
+    }
+}
+
+/// The command as the history of a pool has it.
+fn command_line(verb: &str, args: &[OsString]) -> String {
+    let mut line = format!("zpool {verb}");
+    for arg in args {
+        line.push(' ');
+        line.push_str(&arg.to_string_lossy());
+    }
+    line
+}
+
+/// An error of the system, in the words of the C library.
+fn errno_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// Properties given on a command line, each once, in their order.
+#[derive(Debug, Clone, Default)]
+struct Given(Vec<(String, String)>);
+
+impl Given {
+    fn add(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if self.get(name).is_some() {
+            return Err(format!("property '{name}' specified multiple times"));
+        }
+        self.0.push((name.to_owned(), value.to_owned()));
+        Ok(())
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    fn pairs(&self) -> Vec<(String, String)> {
+        self.0.clone()
+    }
+}
+
+/// The own name of a property that `-o` may give; of features every name will do, they are looked at later.
+fn known_pool_property(name: &str) -> Option<String> {
+    if name.starts_with(format::feature::PROPERTY_PREFIX) {
+        return Some(name.to_owned());
+    }
+    let known = format::prop::pool(name).map(|prop| prop.name);
+    known.or_else(|| format::prop::vdev(name).map(|prop| prop.name)).map(str::to_owned)
+}
+
+/// Whether `-o ashift=` can have this value.
+fn check_ashift(value: &str) -> Result<u8, String> {
+    let number = format::nicenum::parse(value).map_err(|_| "ashift must be a number.".to_owned())?;
+    match u8::try_from(number) {
+        Ok(ashift) if ashift == 0 || (9..=16).contains(&ashift) => Ok(ashift),
+        _ => Err(format!("invalid 'ashift={value}' property: only values between 9 and 16 are allowed.")),
     }
 }
 

@@ -36,7 +36,10 @@ pub enum ChangeError {
     #[error(
         "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device"
     )]
-    DeviceBusy,
+    DeviceBusy {
+        /// Its path, if it is a block device.
+        disk: Option<String>,
+    },
     /// A device is too small for a pool.
     #[error("one or more devices is less than the minimum size (64M)")]
     TooSmall,
@@ -125,9 +128,9 @@ impl ChangeError {
     }
 
     /// A device that could not be opened for writing.
-    pub(super) fn device(path: String, error: &DeviceError) -> ChangeError {
+    pub(super) fn device(path: String, is_disk: bool, error: &DeviceError) -> ChangeError {
         match error {
-            DeviceError::Busy => ChangeError::DeviceBusy,
+            DeviceError::Busy => ChangeError::DeviceBusy { disk: is_disk.then_some(path) },
             error => ChangeError::Device { path, why: error.to_string() },
         }
     }

@@ -9,14 +9,17 @@
 mod compat;
 mod error;
 mod in_use;
+mod labelclear;
 mod pool_create;
 mod pool_devices;
 mod pool_draid;
+mod pool_import;
 mod pool_layout;
 mod pool_name;
 mod pool_open;
 mod pool_path;
 mod pool_settings;
+mod pool_verbs;
 mod replication;
 mod signature;
 mod state;
@@ -24,14 +27,20 @@ mod state;
 pub use compat::{CompatError, Compatibility};
 pub use error::ChangeError;
 pub use in_use::{InUse, Usage};
+pub use labelclear::{LabelClearError, clear_labels};
 pub use pool_create::{NewPool, create_pool};
 pub use pool_devices::{Allow, check_layout};
 pub use pool_draid::DraidError;
+pub use pool_import::{ImportRequest, Importable, importable};
 pub use pool_layout::{DeviceUse, LayoutClass, LayoutError, LayoutKind, LayoutTop, PoolLayout};
 pub use pool_name::{NameProblem, check_pool_name};
 pub use pool_open::{Listing, open_for_change};
 pub use pool_path::{DeviceName, PathProblem, find_device, first_partition};
 pub use pool_settings::{PoolSetting, SetWhen, check_pool_setting};
+pub use pool_verbs::{
+    NewVdevs, add_vdevs, config_tree, destroy_pool, enable_features, export_pool, found_names,
+    imported_names, set_listing, set_pool_props, sync_pool,
+};
 pub use state::{cache_path, host_id, host_name, state_folder};
 
 /// An error of the system, in the words of the C library.

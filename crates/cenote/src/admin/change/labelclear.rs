@@ -1,0 +1,91 @@
+//! `zpool labelclear`: making a device one that no pool knows.
+
+use crate::admin::Imported;
+use format::config::PoolState;
+use std::path::Path;
+use vdev::device::file::{Access, FileDevice, open_exclusive};
+use vdev::{DeviceError, label, label_write};
+
+/// Why labels were not cleared. The texts are those of OpenZFS.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabelClearError {
+    /// The device cannot be opened.
+    #[error("failed to open {path}: {why}")]
+    Open {
+        /// Its path.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// It belongs to a pool that is imported here. Not even `-f` clears it.
+    #[error("{path} is a member ({role}) of pool \"{pool}\"")]
+    Member {
+        /// Its path.
+        path: String,
+        /// `ACTIVE`, `SPARE` or `L2CACHE`.
+        role: &'static str,
+        /// The pool.
+        pool: String,
+    },
+    /// It belongs to a pool that is not; `-f` clears it.
+    #[error("use '-f' to override the following error:\n{path} is a member of {state} pool \"{pool}\"")]
+    Foreign {
+        /// Its path.
+        path: String,
+        /// `exported` or `potentially active`.
+        state: &'static str,
+        /// The pool.
+        pool: String,
+    },
+    /// There are no labels, or they could not be overwritten.
+    #[error("failed to clear label for {path}")]
+    Clear {
+        /// Its path.
+        path: String,
+    },
+}
+
+/// Overwrites the labels of a device.
+///
+/// # Errors
+/// [`LabelClearError`]; nothing was written unless the device has failed.
+pub fn clear_labels(path: &Path, force: bool) -> Result<(), LabelClearError> {
+    let shown = path.display().to_string();
+    let failed = |why: String| LabelClearError::Open { path: shown.clone(), why };
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => return Err(failed("Is a directory".to_owned())),
+        Ok(_) => {}
+        Err(error) => return Err(failed(super::errno_text(&error))),
+    }
+    let device = FileDevice::open(path, Access::Auto).map_err(|e| failed(e.to_string()))?;
+    let probe = label::probe(&device);
+    let none = || LabelClearError::Clear { path: shown.clone() };
+    let config = probe.newest_config().ok_or_else(none)?;
+    let imported = Imported::load().unwrap_or_default();
+    let pool = config.guid.and_then(|guid| imported.pool_of(guid)).map(str::to_owned);
+    if let Some(pool) = pool {
+        let role = match config.state {
+            PoolState::Spare => "SPARE",
+            PoolState::L2cache => "L2CACHE",
+            _ => "ACTIVE",
+        };
+        return Err(LabelClearError::Member { path: shown, role, pool });
+    }
+    let state = match config.state {
+        PoolState::Exported => Some("exported"),
+        PoolState::Active => Some("potentially active"),
+        _ => None,
+    };
+    if let Some(state) = state.filter(|_| !force) {
+        return Err(LabelClearError::Foreign { path: shown, state, pool: config.name.clone() });
+    }
+    drop(device);
+    let device = match open_exclusive(path, Access::Cached) {
+        Err(DeviceError::Busy) => {
+            return Err(LabelClearError::Member { path: shown, role: "ACTIVE", pool: config.name.clone() });
+        }
+        opened => opened.map_err(|e| failed(e.to_string()))?,
+    };
+    label_write::clear(&*device).map_err(|_| none())
+}

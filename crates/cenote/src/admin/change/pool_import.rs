@@ -1,0 +1,167 @@
+//! `zpool import` of one pool.
+//!
+//! In process an import is: open for writing (what crashed logs hold is claimed), do what the options ask
+//! for, export, and list the pool in the cache file: from then on it is imported.
+
+use super::pool_open::{Listing, options};
+use super::{ChangeError, check_pool_name};
+use crate::PoolWriter;
+use crate::admin::{AdminError, Candidate, Imported, Problem, Search, device_problems, host_id};
+use ::pool::import::candidates_for;
+use ::pool::{OpenOptions, Pool, Which};
+use format::{PoolGuid, Txg};
+use vdev::scan::Found;
+
+/// How a pool is to be imported.
+#[derive(Debug, Clone, Default)]
+pub struct ImportRequest {
+    /// Its name from now on.
+    pub new_name: Option<String>,
+    /// The new name is not written to the pool.
+    pub temporary: bool,
+    /// Even if another machine has not let go of it.
+    pub force: bool,
+    /// If its newest state cannot be read, the newest that can.
+    pub recover: bool,
+    /// Only find out whether that would help.
+    pub dry: bool,
+    /// Only states up to this txg.
+    pub max_txg: Option<u64>,
+    /// Even if log devices are missing.
+    pub allow_missing_logs: bool,
+    /// Destroyed pools are meant.
+    pub destroyed: bool,
+    /// Only for reading.
+    pub readonly: bool,
+    /// Properties that are stored, checked.
+    pub props: Vec<(String, String)>,
+    /// Features to be enabled.
+    pub features: Vec<String>,
+    /// The cache file that lists it.
+    pub listing: Listing,
+    /// What its history says; nothing if empty.
+    pub command: String,
+}
+
+/// Pools that may be imported, and the devices on which they were found.
+#[derive(Default)]
+pub struct Importable {
+    found: Found,
+    /// The pools, those left out that are imported already.
+    pub pools: Vec<Candidate>,
+    /// What could not be looked at.
+    pub problems: Vec<Problem>,
+}
+
+/// Looks for pools that may be imported; with [`Search::destroyed`] for destroyed ones.
+///
+/// # Errors
+/// If [`Search::cachefile`] is set and cannot be used.
+pub fn importable(search: &Search) -> Result<Importable, AdminError> {
+    let found = search.run()?;
+    let imported = Imported::load()?;
+    let mut pools = candidates_for(&found, host_id());
+    pools.retain(|pool| pool.is_destroyed() == search.destroyed && imported.by_guid(pool.guid).is_none());
+    let problems = device_problems(&found);
+    Ok(Importable { found, pools, problems })
+}
+
+impl Importable {
+    /// The pools of this name, or with this guid.
+    pub fn matching<'c>(&'c self, wanted: &str) -> Vec<&'c Candidate> {
+        let guid: Option<u64> = wanted.parse().ok();
+        let is_it = |pool: &&Candidate| match guid {
+            Some(guid) => pool.guid == PoolGuid(guid),
+            None => pool.name == wanted,
+        };
+        self.pools.iter().filter(is_it).collect()
+    }
+
+    /// Imports one of the pools.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing was changed then, unless a device has failed.
+    pub fn import(&self, pool: &Candidate, request: &ImportRequest) -> Result<(), ChangeError> {
+        let name = request.new_name.as_deref().unwrap_or(&pool.name);
+        if let Some(new) = &request.new_name {
+            check_pool_name(new)?;
+        }
+        if Imported::load()?.by_name(name).is_some() {
+            return Err(ChangeError::Exists);
+        }
+        let open = OpenOptions {
+            max_txg: request.max_txg.map(Txg),
+            recover: request.recover,
+            allow_missing_logs: request.allow_missing_logs,
+            destroyed: request.destroyed,
+            ..options().open
+        };
+        if request.readonly || request.dry {
+            return self.open_for_reading(pool, request, &open);
+        }
+        let mut import = options();
+        import.open = open;
+        import.force = request.force;
+        import.new_name = request.new_name.clone().filter(|_| !request.temporary);
+        let writer =
+            PoolWriter::import(&self.found, pool.guid, &import).map_err(|e| self.told(e.into(), pool))?;
+        let outcome = finish(&writer, request);
+        let config = writer.config();
+        let closed = writer.close();
+        outcome?;
+        closed?;
+        if request.temporary { Ok(()) } else { request.listing.put(&config) }
+    }
+
+    /// Imports a pool only for reading: nothing is written to its devices.
+    fn open_for_reading(
+        &self,
+        pool: &Candidate,
+        request: &ImportRequest,
+        open: &OpenOptions,
+    ) -> Result<(), ChangeError> {
+        if request.new_name.is_some() && !request.temporary && !request.dry {
+            return Err(ChangeError::ReadOnly { why: "its name is written on its devices".to_owned() });
+        }
+        let opened = Pool::open(self.found.clone(), &Which::Guid(pool.guid), open);
+        let opened = opened.map_err(|e| self.told(e.into(), pool))?;
+        if request.dry || request.temporary {
+            return Ok(());
+        }
+        let mut config = opened.config().clone();
+        config.name = opened.name().to_owned();
+        request.listing.put(&config)
+    }
+
+    /// Puts into an error what is known of the pool's labels.
+    fn told(&self, error: ChangeError, pool: &Candidate) -> ChangeError {
+        let of_pool = |leaf: &&vdev::scan::Leaf| {
+            leaf.probe.newest_config().is_some_and(|config| config.pool_guid == pool.guid)
+        };
+        let newest = || {
+            let leaves = self.found.leaves.iter().filter(of_pool);
+            leaves.filter_map(|leaf| leaf.probe.newest_uberblock()).map(|ub| ub.uberblock.timestamp).max()
+        };
+        match error {
+            ChangeError::OtherHost { host, hostid, .. } => {
+                ChangeError::OtherHost { host, hostid, accessed: newest().unwrap_or(0) }
+            }
+            error => error,
+        }
+    }
+}
+
+/// What the options ask for, in the pool that is open.
+fn finish(pool: &PoolWriter, request: &ImportRequest) -> Result<(), ChangeError> {
+    if !request.props.is_empty() {
+        pool.live().set_props(request.props.clone())?;
+    }
+    if !request.features.is_empty() {
+        let names: Vec<&str> = request.features.iter().map(String::as_str).collect();
+        pool.live().enable_features(&names)?;
+    }
+    if !request.command.is_empty() {
+        pool.record(&request.command)?;
+    }
+    Ok(())
+}

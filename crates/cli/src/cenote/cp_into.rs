@@ -1,0 +1,221 @@
+//! `cenote cp` into a pool: from this machine, from the same pool or another.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use ::cenote::Target;
+use ::cenote::copy::host::Damaged;
+use ::cenote::copy::import::{Folder, HostSource, Importer, Options, import, write_volume};
+use ::cenote::copy::meta::{Content, Stamp};
+use ::cenote::copy::source::children;
+use ::cenote::copy::{Observer, Summary};
+use ::cenote::files::{FilesystemWriter, VolumeFile};
+use format::ObjectId;
+
+use super::copying::Teller;
+use super::cp::Args;
+use super::mv::is_dir;
+use super::open::{Found, FoundFile};
+use super::writing::{Place, Writable, Writing, cannot};
+use super::{Failure, Outcome, code, term};
+
+/// It has the form of a path in a pool.
+fn names_pool(text: &OsStr) -> bool {
+    let bytes = text.as_bytes();
+    let is_path = bytes.starts_with(b"/") || bytes.starts_with(b"./") || bytes.starts_with(b"../");
+    !is_path && Target::parse(text).is_some_and(|target| target.path.is_some())
+}
+
+/// It can only be a file of this machine, or is one.
+fn is_of_host(text: &OsStr) -> bool {
+    let is_path = [&b"/"[..], b"./", b"../"].iter().any(|start| text.as_bytes().starts_with(start));
+    is_path || (!names_pool(text) && Path::new(text).symlink_metadata().is_ok())
+}
+
+/// Does the destination name something in a pool? It does if it has that form; and if all sources are of
+/// this machine, for which there is `cp`.
+pub(super) fn is_into_pool(to: &OsStr, sources: &[std::ffi::OsString]) -> bool {
+    let looks_like_host = [&b"/"[..], b"./", b"../"].iter().any(|start| to.as_bytes().starts_with(start));
+    names_pool(to) || (!looks_like_host && sources.iter().all(|source| is_of_host(source)))
+}
+
+/// Where copies go: into a directory under their own names, or to one name in a directory.
+struct Destination {
+    dir: ObjectId,
+    /// The name to take instead of the source's.
+    name: Option<Vec<u8>>,
+    shown: String,
+}
+
+impl Destination {
+    fn new(args: &Args, place: &Place, is_single: bool) -> Result<Destination, Failure> {
+        let shown = place.shown.clone();
+        let failure = |error| cannot(format_args!("create '{shown}'"), &error);
+        if is_dir(place) && !args.no_target_directory {
+            let dir = place.fs.resolve(&place.path).map_err(failure)?;
+            return Ok(Destination { dir, name: None, shown });
+        }
+        if !is_single {
+            return Err(Failure::Message(format!("target '{shown}': Not a directory")));
+        }
+        let path = place.path.strip_suffix(b"/").filter(|path| !path.is_empty()).unwrap_or(&place.path);
+        let at = place.fs.find(path, true).map_err(failure)?;
+        if at.name.is_empty() {
+            // The root, as a name: its contents are meant.
+            return Ok(Destination { dir: at.dir, name: None, shown });
+        }
+        Ok(Destination { dir: at.dir, name: Some(at.name), shown })
+    }
+}
+
+pub(super) fn run(args: &Args, to: &OsStr, sources: &[std::ffi::OsString]) -> Outcome {
+    let pools = Writing::new(&args.source)?;
+    let outcome = match pools.open(to)? {
+        Writable::Files(place) => into_files(args, &pools, place, sources),
+        Writable::Volume(volume) => into_volume(args, &pools, volume, sources),
+    };
+    let closed = pools.close();
+    let code = outcome?;
+    closed?;
+    Ok(code)
+}
+
+fn into_files(args: &Args, pools: &Writing<'_>, to: Place, sources: &[std::ffi::OsString]) -> Outcome {
+    let destination = Destination::new(args, &to, sources.len() == 1)?;
+    let options = Options {
+        owners: !args.no_owner,
+        damaged: if args.partial { Damaged::ZeroFill } else { Damaged::LeaveOut },
+        keep_existing: args.no_clobber,
+        threads: args.threads,
+    };
+    let mut teller = Teller::new(args.verbose);
+    let mut failed = false;
+    let (ended, summary) = import(&to.fs, &options, &mut teller, |importer| {
+        let folder = importer
+            .top(destination.dir, b"")
+            .map_err(|error| cannot(format_args!("create '{}'", destination.shown), &error.into()))?;
+        for source in sources {
+            let copy = Copy { args, fs: &to.fs, destination: &destination, folder: &folder };
+            if let Err(failure) = copy.one(pools, source, importer) {
+                failed = true;
+                importer.finish();
+                failure.tell()?;
+            }
+            // What one source made, the next may replace.
+            importer.finish();
+        }
+        Ok::<_, Failure>(())
+    });
+    teller.finish(&summary);
+    ended?;
+    Ok(code(failed || summary.failures > 0))
+}
+
+struct Copy<'c> {
+    args: &'c Args,
+    fs: &'c FilesystemWriter,
+    destination: &'c Destination,
+    folder: &'c Folder,
+}
+
+impl Copy<'_> {
+    fn one(&self, pools: &Writing<'_>, text: &OsStr, importer: &mut Importer<'_>) -> Result<(), Failure> {
+        if is_of_host(text) || (!names_pool(text) && !pools.has_dataset(text)) {
+            return self.host(text, importer);
+        }
+        match pools.source(text)? {
+            Found::Volume(dataset, volume) => {
+                let own = dataset.name().rsplit('/').next().unwrap_or_default().as_bytes();
+                let name = self.destination.name.as_deref().unwrap_or(own);
+                let written = i64::try_from(dataset.dsl().phys().creation_time).unwrap_or_default();
+                let written = Stamp { secs: written, nanos: 0 };
+                importer.copy_volume(&volume, (self.folder, name), text.as_bytes(), written);
+                Ok(())
+            }
+            Found::File(file) => self.pool(text, &file, importer),
+        }
+    }
+
+    fn host(&self, text: &OsStr, importer: &mut Importer<'_>) -> Result<(), Failure> {
+        let shown = term::escape(text.as_bytes());
+        let source = HostSource::open(Path::new(text), false).map_err(|error| {
+            Failure::Message(format!("cannot stat '{shown}': {}", term::io_words(&error)))
+        })?;
+        self.check_recursive(source.is_dir(), &shown)?;
+        let name = self.destination.name.as_deref().or(source.own_name());
+        importer.copy_host(&source, self.folder, name, text.as_bytes());
+        Ok(())
+    }
+
+    fn check_recursive(&self, is_dir: bool, shown: &str) -> Result<(), Failure> {
+        if is_dir && !(self.args.recursive || self.args.archive) {
+            return Err(Failure::Message(format!("-r not given; leaving out directory '{shown}'")));
+        }
+        Ok(())
+    }
+
+    fn pool(&self, text: &OsStr, file: &FoundFile, importer: &mut Importer<'_>) -> Result<(), Failure> {
+        let shown = term::escape(text.as_bytes());
+        self.check_recursive(file.node.is_dir(), &shown)?;
+        self.check_not_into_itself(file, &shown)?;
+        let own = file.path.rsplit(|&byte| byte == b'/').next().filter(|name| !name.is_empty());
+        let name = self.destination.name.as_deref().or(own);
+        let pool = file.dataset.pool().clone();
+        let below = move |dataset: &str| children(&pool, dataset);
+        let below: Option<&dyn Fn(&str) -> _> = if self.args.children { Some(&below) } else { None };
+        let from = (file.dataset.name(), text.as_bytes());
+        importer.copy_pool(&file.fs, &file.node, from, (self.folder, name), below);
+        Ok(())
+    }
+
+    /// A directory copied below itself would never end.
+    fn check_not_into_itself(&self, file: &FoundFile, shown: &str) -> Result<(), Failure> {
+        if file.dataset.name() != self.fs.name() || !file.node.is_dir() {
+            return Ok(());
+        }
+        let fs = self.fs.fs();
+        let mut at = self.destination.dir;
+        loop {
+            if at == file.node.id() {
+                let to = &self.destination.shown;
+                let text = format!("cannot copy a directory, '{shown}', into itself, '{to}'");
+                return Err(Failure::Message(text));
+            }
+            if at == fs.root() {
+                return Ok(());
+            }
+            at = fs.attrs(at).map_err(::cenote::Error::from)?.parent;
+        }
+    }
+}
+
+fn into_volume(args: &Args, pools: &Writing<'_>, to: VolumeFile, sources: &[std::ffi::OsString]) -> Outcome {
+    let [source] = sources else {
+        return Err(Failure::Message(format!("target '{}': Not a directory", to.name())));
+    };
+    let shown = term::escape(source.as_bytes());
+    let failure = |why: String| Failure::Message(format!("cannot copy '{shown}' to '{}': {why}", to.name()));
+    let mut teller = Teller::new(args.verbose);
+    teller.begins(source.as_bytes());
+    let image: Box<dyn Content> = if is_of_host(source) || !names_pool(source) && !pools.has_dataset(source) {
+        let content = HostSource::open(Path::new(source), true).and_then(|source| source.content());
+        Box::new(content.map_err(|error| failure(term::io_words(&error)))?)
+    } else {
+        match pools.source(source)? {
+            Found::Volume(_, volume) => Box::new(volume),
+            Found::File(file) if file.node.is_dir() => return Err(failure("Is a directory".to_owned())),
+            Found::File(file) => Box::new(file.node),
+        }
+    };
+    let mut written = 0;
+    let done = write_volume(&to, &*image, &mut |bytes| {
+        written += bytes;
+        teller.copied(bytes);
+    });
+    teller.finish(&Summary { files: 1, bytes: written, ..Summary::default() });
+    match done {
+        Ok(()) => Ok(code(false)),
+        Err(error) => Err(failure(term::chain(&error))),
+    }
+}

@@ -1,0 +1,230 @@
+//! What the verbs that change files have in common: pools open for writing, words for errors.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use ::cenote::files::{FilesystemWriter, TreeObserver, VolumeFile};
+use ::cenote::{Error, PoolWriter, Target};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use zpl::write::BeginError;
+use zpl::{FileKind, ZplError};
+
+use super::open::{Found, FoundFile, Session, Source, parse};
+use super::{Failure, Outcome, code, term};
+
+/// Pools that a command changes. They are opened when they are first named, and closed at the end.
+pub(super) struct Writing<'a> {
+    session: Session<'a>,
+    filesystems: RefCell<HashMap<String, FilesystemWriter>>,
+    pools: RefCell<HashMap<String, PoolWriter>>,
+}
+
+/// A path in a file system that is open for writing.
+pub(super) struct Place {
+    pub(super) fs: FilesystemWriter,
+    pub(super) path: Vec<u8>,
+    /// As the user wrote it.
+    pub(super) shown: String,
+}
+
+/// Something that can be written.
+pub(super) enum Writable {
+    Files(Place),
+    Volume(VolumeFile),
+}
+
+impl<'a> Writing<'a> {
+    pub(super) fn new(source: &'a Source) -> Result<Writing<'a>, Failure> {
+        source.check_writable()?;
+        let (filesystems, pools) = (RefCell::default(), RefCell::default());
+        Ok(Writing { session: Session::new(source), filesystems, pools })
+    }
+
+    /// Opens what a target names, and its pool, for writing.
+    pub(super) fn open(&self, text: &OsStr) -> Result<Writable, Failure> {
+        let target = parse(text)?;
+        let shown = term::escape(text.as_bytes());
+        if target.dataset.contains(['@', '#']) {
+            return Err(Failure::Message(format!("{shown}: a snapshot cannot be changed")));
+        }
+        let name = self.open_pool(&target)?;
+        if let Some(fs) = self.filesystems.borrow().get(&name) {
+            let path = target.path.unwrap_or_else(|| b"/".to_vec());
+            return Ok(Writable::Files(Place { fs: fs.clone(), path, shown }));
+        }
+        let pools = self.pools.borrow();
+        let Some(pool) = pools.get(target.pool()) else { return Err(Failure::Silent) };
+        match pool.filesystem(&name) {
+            Ok(fs) => {
+                // The command ends with a sync, and nobody else has the pool.
+                fs.stop_logging();
+                let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+                let fs = fs.as_owner(uid.as_raw(), gid.as_raw());
+                self.filesystems.borrow_mut().insert(name, fs.clone());
+                let path = target.path.unwrap_or_else(|| b"/".to_vec());
+                Ok(Writable::Files(Place { fs, path, shown }))
+            }
+            Err(Error::NotAFilesystem { .. }) if target.path.as_deref().is_none_or(|path| path == b"/") => {
+                Ok(Writable::Volume(pool.volume(&name)?))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// As [`Writing::open`], for verbs that have no use for volumes.
+    pub(super) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
+        match self.open(text)? {
+            Writable::Files(place) => Ok(place),
+            Writable::Volume(volume) => Err(Failure::Message(format!("'{}' is a volume", volume.name()))),
+        }
+    }
+
+    /// Something of a pool to be read: of one that is open for writing, in its newest state.
+    pub(super) fn source(&self, text: &OsStr) -> Result<Found, Failure> {
+        match self.session.find(text, false)? {
+            Found::File(file) => {
+                let filesystems = self.filesystems.borrow();
+                let Some(open) = filesystems.get(file.dataset.name()) else { return Ok(Found::File(file)) };
+                let node = open.node(file.node.id())?;
+                Ok(Found::File(Box::new(FoundFile { fs: open.reader().clone(), node, ..*file })))
+            }
+            volume => Ok(volume),
+        }
+    }
+
+    /// Is there a pool of that name that can be read?
+    pub(super) fn has_dataset(&self, text: &OsStr) -> bool {
+        parse(text).and_then(|target| self.session.dataset(&target).map(|_| ())).is_ok()
+    }
+
+    /// Returns the real name of the dataset.
+    fn open_pool(&self, target: &Target) -> Result<String, Failure> {
+        let called = target.pool();
+        if !self.pools.borrow().contains_key(called) {
+            let writer = self.session.open_rw(called)?;
+            // What is read from it, too, is read through this.
+            self.session.adopt(called, writer.view()?);
+            self.pools.borrow_mut().insert(called.to_owned(), writer);
+        }
+        let pools = self.pools.borrow();
+        let name = pools.get(called).map_or(called, PoolWriter::name);
+        let rest = target.dataset.strip_prefix(called).unwrap_or("");
+        Ok(format!("{name}{rest}"))
+    }
+
+    /// Writes everything and closes the pools.
+    pub(super) fn close(self) -> Result<(), Failure> {
+        let Writing { session, filesystems, pools } = self;
+        drop(filesystems);
+        drop(session);
+        for (name, pool) in pools.into_inner() {
+            pool.close().map_err(|error| {
+                let name = term::escape(name.as_bytes());
+                Failure::Message(format!("{name}: not everything was written: {}", term::chain(&error)))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Does something for each of several arguments, and closes the pools. What fails is told, and does not
+    /// keep the others from being done.
+    pub(super) fn each<T: AsRef<OsStr>>(
+        self,
+        all: &[T],
+        mut work: impl FnMut(&Writing<'a>, &OsStr) -> Result<(), Failure>,
+    ) -> Outcome {
+        let mut failed = false;
+        for one in all {
+            if let Err(failure) = work(&self, one.as_ref()) {
+                failed = true;
+                failure.tell()?;
+            }
+        }
+        self.close()?;
+        Ok(code(failed))
+    }
+}
+
+/// `cannot WHAT: WHY`.
+pub(super) fn cannot(what: impl std::fmt::Display, error: &Error) -> Failure {
+    Failure::Message(format!("cannot {what}: {}", why(error)))
+}
+
+/// The reason in an error, in the words of the system where it has some. The path is left to whoever
+/// says what was tried.
+pub(super) fn why(error: &Error) -> String {
+    match error {
+        Error::Path { source, .. } | Error::Zpl(source) => zpl_words(source),
+        Error::NoSuchPath { .. } => "No such file or directory".to_owned(),
+        Error::TooManyLinks { .. } => "Too many levels of symbolic links".to_owned(),
+        other => term::chain(other),
+    }
+}
+
+/// The system's words for what files can suffer.
+pub(super) fn zpl_words(error: &ZplError) -> String {
+    let words = match error {
+        ZplError::NotFound { .. } | ZplError::Stale { .. } => "No such file or directory",
+        ZplError::Exists { .. } => "File exists",
+        ZplError::NotEmpty { .. } => "Directory not empty",
+        ZplError::WrongKind { expected: "directory", .. } => "Not a directory",
+        ZplError::WrongKind { kind: FileKind::Directory, .. } => "Is a directory",
+        ZplError::NameTooLong { .. } => "File name too long",
+        ZplError::TooManyLinks { .. } => "Too many links",
+        ZplError::FileTooLarge { .. } => "File too large",
+        ZplError::OverQuota { .. } | ZplError::Begin(BeginError::Quota(_)) => "Disk quota exceeded",
+        ZplError::Begin(BeginError::NoSpace(_)) => "No space left on device",
+        ZplError::NotPermitted { why, .. } => return format!("Operation not permitted: {why}"),
+        other => return term::chain(other),
+    };
+    words.to_owned()
+}
+
+/// Tells problems in a tree, and shows how far the work is.
+pub(super) struct TreeTeller {
+    bar: ProgressBar,
+    /// `remove` and the like.
+    what: &'static str,
+    /// What stands before a path.
+    dataset: String,
+    pub(super) failures: u64,
+}
+
+impl TreeTeller {
+    pub(super) fn new(what: &'static str, fs: &FilesystemWriter) -> TreeTeller {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+        let style = ProgressStyle::with_template("{spinner} {pos} files, {per_sec}, {elapsed}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        TreeTeller { bar, what, dataset: fs.name().to_owned(), failures: 0 }
+    }
+}
+
+impl TreeObserver for TreeTeller {
+    fn progress(&mut self, done: u64) {
+        self.bar.set_position(done);
+    }
+
+    fn problem(&mut self, path: &[u8], error: &ZplError) {
+        self.failures += 1;
+        let (what, dataset, path) = (self.what, &self.dataset, term::escape(path));
+        self.bar.suspend(|| {
+            term::complain(format_args!("cannot {what} '{dataset}:{path}': {}", zpl_words(error)));
+        });
+    }
+}
+
+impl Drop for TreeTeller {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The permissions that this process does not give to new files.
+pub(super) fn umask() -> u32 {
+    // There is no way to ask but to set it.
+    let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    rustix::process::umask(old);
+    old.as_raw_mode()
+}

@@ -1,0 +1,284 @@
+//! `zfs destroy`.
+
+use super::change::{Change, MINUS_ONE, cannot_open, tell_partly, with_list};
+use super::complain;
+use crate::getopt::Getopt;
+use crate::out::Out;
+use crate::stop::{Outcome, Stop};
+use cenote::admin::edit::names::{self, Form};
+use cenote::admin::edit::{self, EditError, Partly, SnapshotRange};
+use cenote::{DatasetKind, Pool};
+use format::nicenum::nicebytes;
+use std::ffi::OsString;
+
+#[derive(Default)]
+struct Options {
+    defer: bool,
+    dry_run: bool,
+    parsable: bool,
+    verbose: bool,
+    /// `-r`, or implied by `-R`.
+    below: bool,
+    clones: bool,
+    name: String,
+}
+
+/// Runs the verb.
+pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args.clone(), "vpndfrR", &[]);
+    let mut options = Options::default();
+    while let Some((letter, _)) = walk.next()? {
+        match letter {
+            'v' => options.verbose = true,
+            'p' => (options.verbose, options.parsable) = (true, true),
+            'n' => options.dry_run = true,
+            'd' => options.defer = true,
+            'r' => options.below = true,
+            'R' => (options.below, options.clones) = (true, true),
+            // Nothing is mounted.
+            _ => {}
+        }
+    }
+    let operands = crate::zpool::texts(&walk.operands());
+    options.name = match &operands[..] {
+        [] => return Err(Stop::usage("missing dataset argument")),
+        [one] => one.clone(),
+        _ => return Err(Stop::usage("too many arguments")),
+    };
+    Change::run("destroy", &args, |change| match options.name.split_once('@') {
+        Some((dataset, list)) => snapshots(change, &options, dataset, list, out),
+        None if options.name.contains('#') => bookmark(change, &options),
+        None => dataset(change, &options, out),
+    })
+}
+
+impl Options {
+    /// A line about something that goes.
+    fn line(&self, name: &str, is_refused: bool) -> String {
+        match (self.parsable, self.dry_run || is_refused) {
+            (true, _) => format!("destroy\t{name}\n"),
+            (false, true) => format!("would destroy {name}\n"),
+            (false, false) => format!("will destroy {name}\n"),
+        }
+    }
+
+    /// The line about the space that is freed.
+    fn space(&self, bytes: u64) -> String {
+        match (self.parsable, self.dry_run) {
+            (true, _) => format!("reclaim\t{bytes}\n"),
+            (false, true) => format!("would reclaim {}\n", nicebytes(bytes)),
+            (false, false) => format!("will reclaim {}\n", nicebytes(bytes)),
+        }
+    }
+}
+
+fn held(name: &str) -> String {
+    format!(
+        "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders."
+    )
+}
+
+// ---- snapshots ------------------------------------------------------------------------------
+
+fn snapshots(change: &mut Change, options: &Options, dataset: &str, list: &str, out: &Out) -> Outcome {
+    let refused = |error| cannot_open(dataset, error);
+    names::check(dataset, Form::Head).map_err(|e| refused(e.into()))?;
+    let view = change.view(dataset).map_err(refused)?;
+    view.dataset(dataset).map_err(|e| refused(e.into()))?;
+    let Ok(items) = SnapshotRange::parse_list(list) else {
+        return Err(Stop::failed(edit::RangeError));
+    };
+    let names = edit::select_snapshots(&view, dataset, &items, options.below).map_err(refused)?;
+    if names.is_empty() {
+        return Err(Stop::failed(edit::RangeError));
+    }
+    let mut clones = Vec::new();
+    let mut is_refused = false;
+    for name in names.iter().filter(|_| !options.defer || options.clones) {
+        let hanging = edit::dependents(&view, name).map_err(refused)?.all;
+        if !hanging.is_empty() && !options.clones && !is_refused {
+            is_refused = true;
+            say(&with_list(
+                &format!("cannot destroy '{name}': snapshot has dependent clones"),
+                "use '-R' to destroy the following datasets:",
+                &hanging,
+            ));
+        }
+        clones.extend(hanging.into_iter().filter(|_| options.clones));
+    }
+    if options.verbose {
+        let mut text: String = names.iter().map(|name| options.line(name, is_refused)).collect();
+        if !is_refused {
+            text += &options.space(edit::reclaimed(&view, &names).map_err(refused)?);
+        }
+        out.print(&text);
+    }
+    match (is_refused, options.dry_run) {
+        (true, _) => Ok(1),
+        (false, true) => Ok(0),
+        (false, false) => destroy_snapshots(change, options, &view, &names, &clones),
+    }
+}
+
+fn destroy_snapshots(
+    change: &mut Change,
+    options: &Options,
+    view: &Pool,
+    names: &[String],
+    clones: &[String],
+) -> Outcome {
+    let defer = options.defer && !options.clones;
+    if !defer && tell_held(view, names.iter().chain(clones))? {
+        return Ok(1);
+    }
+    let first = names.first().map_or("", String::as_str);
+    let pool = change.pool(first).map_err(|e| cannot_open(first, e))?;
+    let outcome = edit::destroy_all(pool.live(), clones);
+    if !clones.is_empty() {
+        change.done(first);
+    }
+    if let Err(partly) = outcome {
+        return Ok(failed(&partly));
+    }
+    match edit::destroy_snapshots(pool.live(), names, defer) {
+        Ok(()) => {
+            change.done(first);
+            Ok(0)
+        }
+        Err(error) => {
+            tell_partly("destroyed", clones, names);
+            Err(Stop::failed(format!("cannot destroy snapshots: {error}")))
+        }
+    }
+}
+
+/// Says which of these are held; nothing is destroyed then.
+fn tell_held<'n>(view: &Pool, names: impl Iterator<Item = &'n String>) -> Result<bool, Stop> {
+    let mut is_held = false;
+    for name in names.filter(|name| name.contains('@')) {
+        let dataset = view.dataset(name).map_err(|e| cannot_open(name, e))?;
+        let holds = dataset.dsl().holds().map_err(|e| cannot_open(name, e))?;
+        if !holds.is_empty() {
+            complain(&held(name));
+            is_held = true;
+        }
+    }
+    Ok(is_held)
+}
+
+fn say(text: &str) {
+    text.lines().for_each(complain);
+}
+
+/// Says what was not destroyed, and why; the exit code.
+fn failed(partly: &Partly) -> u8 {
+    let name = partly.left.first().map_or("", String::as_str);
+    match &partly.error {
+        EditError::Refused(error) if edit::is_held(error) => complain(&held(name)),
+        error => complain(&format!("cannot destroy '{name}': {error}")),
+    }
+    tell_partly("destroyed", &partly.done, &partly.left);
+    1
+}
+
+// ---- bookmarks ------------------------------------------------------------------------------
+
+fn bookmark(change: &mut Change, options: &Options) -> Outcome {
+    let unsupported = |what: &str| {
+        complain(&format!("{what} is not supported with bookmark"));
+        Ok(MINUS_ONE)
+    };
+    match options {
+        Options { dry_run: true, .. } => return unsupported("dryrun"),
+        Options { defer: true, .. } => return unsupported("defer destroy"),
+        Options { below: true, .. } => return unsupported("recursive"),
+        _ => {}
+    }
+    let name = options.name.as_str();
+    let missing = || Stop::failed(format!("bookmark '{name}' does not exist."));
+    let view = change.view(name).map_err(|e| match e {
+        EditError::NoPool { .. } => missing(),
+        other => cannot_open(name, other),
+    })?;
+    if names::check(name, Form::Bookmark).is_err() || view.dsl().bookmark(name).is_err() {
+        return Err(missing());
+    }
+    let pool = change.pool(name).map_err(|e| cannot_open(name, e))?;
+    edit::destroy_bookmark(pool.live(), name)
+        .map_err(|e| Stop::failed(format!("cannot destroy bookmark '{name}': {e}")))?;
+    change.done(name);
+    Ok(0)
+}
+
+// ---- file systems and volumes ---------------------------------------------------------------
+
+fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
+    let name = options.name.as_str();
+    let refused = |error| cannot_open(name, error);
+    let form = if options.defer { Form::Snapshot } else { Form::Head };
+    names::check(name, form).map_err(|e| refused(e.into()))?;
+    let view = change.view(name).map_err(refused)?;
+    let kind = view.dataset(name).and_then(|d| d.kind()).map_err(|e| refused(e.into()))?;
+    if !name.contains('/') && !options.below {
+        return Err(Stop::failed(format!(
+            "cannot destroy '{name}': operation does not apply to pools\n\
+             use 'zfs destroy -r {name}' to destroy all datasets in the pool\n\
+             use 'zpool destroy {name}' to destroy the pool itself"
+        )));
+    }
+    let hanging = edit::dependents(&view, name).map_err(refused)?;
+    let word = if kind == DatasetKind::Volume { "volume" } else { "filesystem" };
+    if !options.below && !hanging.below.is_empty() {
+        let head = format!("cannot destroy '{name}': {word} has children");
+        let advice = "use '-r' to destroy the following datasets:";
+        return Err(Stop::failed(with_list(&head, advice, &hanging.below)));
+    }
+    if !options.clones && !hanging.clones.is_empty() {
+        let head = format!("cannot destroy '{name}': {word} has dependent clones");
+        let advice = "use '-R' to destroy the following datasets:";
+        return Err(Stop::failed(with_list(&head, advice, &hanging.clones)));
+    }
+    let mut all = hanging.all;
+    all.push(name.to_owned());
+    if options.verbose {
+        out.print(&all.iter().map(|name| options.line(name, false)).collect::<String>());
+    }
+    if options.dry_run {
+        return Ok(0);
+    }
+    if tell_held(&view, all.iter())? {
+        return Ok(1);
+    }
+    // The root of a pool goes with the pool only.
+    all.retain(|name| name.contains(['/', '@']));
+    let pool = change.pool(name).map_err(refused)?;
+    let outcome = edit::destroy_all(pool.live(), &all);
+    if outcome.as_ref().err().is_none_or(|partly| !partly.done.is_empty()) {
+        change.done(name);
+    }
+    Ok(outcome.map_or_else(|partly| failed(&partly), |()| 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_those_of_openzfs() {
+        let mut options = Options { dry_run: true, ..Options::default() };
+        assert_eq!(options.line("tank/home@daily", false), "would destroy tank/home@daily\n");
+        assert_eq!(options.space(0), "would reclaim 0B\n");
+        options.parsable = true;
+        assert_eq!(options.line("tank/home@daily", false), "destroy\ttank/home@daily\n");
+        assert_eq!(options.space(0), "reclaim\t0\n");
+        options = Options::default();
+        assert_eq!(options.line("tank/vol@1", false), "will destroy tank/vol@1\n");
+        assert_eq!(options.line("tank/fs@1", true), "would destroy tank/fs@1\n");
+        assert_eq!(options.space(14_336), "will reclaim 14K\n");
+        assert_eq!(
+            held("tank/home@daily"),
+            "cannot destroy snapshot tank/home@daily: it's being held. \
+             Run 'zfs holds -r tank/home@daily' to see holders."
+        );
+    }
+}

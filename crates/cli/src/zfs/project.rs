@@ -1,0 +1,222 @@
+//! `zfs project`. Nothing is mounted: files are named `POOL/dataset:/path`.
+
+use super::change::{Change, MINUS_ONE, open_text};
+use super::complain;
+use crate::getopt::Getopt;
+use crate::out::Out;
+use crate::stop::{Outcome, Stop};
+use cenote::Target;
+use cenote::admin::edit::{self, EditError, ProjectChange, ProjectNode, Reach};
+use cenote::files::FilesystemWriter;
+use std::ffi::OsString;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Do {
+    #[default]
+    List,
+    Check,
+    Set,
+    Clear,
+}
+
+#[derive(Debug, Default)]
+struct Options {
+    what: Do,
+    /// `-d`.
+    own: bool,
+    /// `-r`.
+    below: bool,
+    keep: bool,
+    nul: bool,
+    id: Option<u32>,
+    inherit: bool,
+    operands: Vec<OsString>,
+}
+
+impl Options {
+    fn parse(args: Vec<OsString>) -> Result<Options, Stop> {
+        let mut walk = Getopt::new(args, "0Ccdkp:rs", &[]);
+        let mut options = Options::default();
+        let mut asked = Vec::new();
+        while let Some((letter, value)) = walk.next()? {
+            match letter {
+                '0' => options.nul = true,
+                'C' => asked.push(Do::Clear),
+                'c' => asked.push(Do::Check),
+                's' => {
+                    asked.push(Do::Set);
+                    options.inherit = true;
+                }
+                'd' => options.own = true,
+                'k' => options.keep = true,
+                'r' => options.below = true,
+                _ => options.id = Some(project_id(value)?),
+            }
+        }
+        asked.dedup();
+        if asked.len() > 1 {
+            return Err(Stop::usage("cannot specify '-C' '-c' '-s' together"));
+        }
+        options.what = match (asked.first(), options.id) {
+            (Some(what), _) => *what,
+            (None, Some(_)) => Do::Set,
+            (None, None) => Do::List,
+        };
+        options.operands = walk.operands();
+        options.check().map_or(Ok(()), |message| Err(Stop::usage(message)))?;
+        Ok(options)
+    }
+
+    /// What does not go together.
+    fn check(&self) -> Option<&'static str> {
+        match self.what {
+            Do::Clear if self.id.is_some() => Some("'-p' is useless together with '-C'"),
+            _ if self.keep && self.what != Do::Clear => Some("'-k' is only valid together with '-C'"),
+            _ if self.nul && self.what != Do::Check => Some("'-0' is only valid together with '-c'"),
+            Do::Set | Do::Clear if self.own => Some("'-d' is only valid when listing or checking"),
+            _ if self.operands.is_empty() => Some(""),
+            _ => None,
+        }
+    }
+
+    fn reach(&self) -> Reach {
+        match (self.own, self.below, self.what) {
+            (true, ..) => Reach::Own,
+            (_, true, _) => Reach::All,
+            (_, _, Do::List | Do::Check) => Reach::Entries,
+            _ => Reach::Own,
+        }
+    }
+}
+
+fn project_id(value: Option<OsString>) -> Result<u32, Stop> {
+    let text = value.unwrap_or_default().to_string_lossy().into_owned();
+    let id = text.parse().ok().filter(|id| *id != u32::MAX);
+    id.ok_or_else(|| Stop::usage(format!("project ID must be less than {}", u32::MAX)))
+}
+
+/// Runs the verb.
+pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
+    let options = Options::parse(args.clone())?;
+    Change::run("project", &args, |change| {
+        let mut code = 0;
+        for operand in &options.operands {
+            if let Err(message) = one(change, &options, operand, out) {
+                complain(&message);
+                code = MINUS_ONE;
+            }
+        }
+        Ok(code)
+    })
+}
+
+fn one(change: &mut Change, options: &Options, operand: &OsString, out: &Out) -> Result<(), String> {
+    let shown = operand.to_string_lossy().into_owned();
+    let missing = || format!("failed to stat {shown}: No such file or directory");
+    let target = Target::parse(operand).ok_or_else(missing)?;
+    let (dataset, path) = (target.dataset.as_str(), target.path.clone().ok_or_else(missing)?);
+    let closed = |error: EditError| open_text(dataset, &error);
+    let pool = change.pool(dataset).map_err(closed)?;
+    if matches!(options.what, Do::List | Do::Check) {
+        let view = change.view(dataset).map_err(closed)?;
+        let files = view.dataset(dataset).and_then(|d| d.filesystem()).map_err(|e| closed(e.into()))?;
+        let nodes = edit::projects(files.filesystem(), dataset, &path, options.reach())
+            .map_err(|e| format!("{shown}: {e}"))?;
+        out.print(&told(options, dataset, &nodes));
+        return Ok(());
+    }
+    let fs = FilesystemWriter::open(pool.live(), dataset).map_err(|e| closed(e.into()))?;
+    let mut nodes =
+        edit::projects(fs.reader(), dataset, &path, options.reach()).map_err(|e| format!("{shown}: {e}"))?;
+    let first = nodes.first().map_or(0, |node| node.project);
+    nodes.dedup_by_key(|node| node.object);
+    for node in &nodes {
+        edit::change_project(&fs, node, &change_of(options, first))
+            .map_err(|e| format!("{dataset}:{}: {e}", String::from_utf8_lossy(&node.path)))?;
+    }
+    fs.sync().map_err(|e| closed(e.into()))?;
+    Ok(())
+}
+
+/// What is changed of each file; `first` is the project of the operand itself.
+fn change_of(options: &Options, first: u64) -> ProjectChange {
+    match options.what {
+        Do::Clear => ProjectChange { project: (!options.keep).then_some(0), inherits: Some(false) },
+        _ => ProjectChange {
+            // A tree that hands its project down is all of one project.
+            project: options.id.or_else(|| u32::try_from(first).ok().filter(|_| options.inherit)),
+            inherits: options.inherit.then_some(true),
+        },
+    }
+}
+
+fn told(options: &Options, dataset: &str, nodes: &[ProjectNode]) -> String {
+    let expected = options.id.map(u64::from).or_else(|| nodes.first().map(|node| node.project));
+    let mut text = String::new();
+    for node in nodes {
+        let path = format!("{dataset}:{}", String::from_utf8_lossy(&node.path));
+        let path = crate::out::visible(&path);
+        if options.what == Do::List {
+            let flag = if node.inherits { 'P' } else { '-' };
+            text += &format!("{:5} {flag} {path}\n", node.project);
+            continue;
+        }
+        let is_right = Some(node.project) == expected;
+        if options.nul {
+            if !is_right || !node.inherits {
+                text += &format!("{path}\0");
+            }
+            continue;
+        }
+        if !is_right {
+            let expected = expected.unwrap_or(0);
+            text += &format!("{path} - project ID is not set properly ({}/{expected})\n", node.project);
+        }
+        if !node.inherits {
+            text += &format!("{path} - project inherit flag is not set\n");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::ObjectId;
+
+    #[test]
+    fn what_does_not_go_together() {
+        for (words, message) in [
+            ("-C -p 5 x", "'-p' is useless together with '-C'"),
+            ("-p abc x", "project ID must be less than 4294967295"),
+            ("-k x", "'-k' is only valid together with '-C'"),
+            ("-0 x", "'-0' is only valid together with '-c'"),
+            ("-s -C x", "cannot specify '-C' '-c' '-s' together"),
+            ("-r", ""),
+        ] {
+            let args = words.split(' ').map(OsString::from).collect();
+            let Err(Stop::Usage(text)) = Options::parse(args) else { panic!("{words}") };
+            assert_eq!(text, message, "{words}");
+        }
+    }
+
+    #[test]
+    fn lists_and_checks() {
+        let node = |path: &str, project, inherits| ProjectNode {
+            object: ObjectId(7),
+            path: path.into(),
+            project,
+            inherits,
+        };
+        let nodes = [node("/d", 5, true), node("/d/f", 0, false)];
+        let list = Options::default();
+        assert_eq!(told(&list, "p/a", &nodes), "    5 P p/a:/d\n    0 - p/a:/d/f\n");
+        let check = Options { what: Do::Check, ..Options::default() };
+        assert_eq!(
+            told(&check, "p/a", &nodes),
+            "p/a:/d/f - project ID is not set properly (0/5)\np/a:/d/f - project inherit flag is not set\n"
+        );
+        let check = Options { what: Do::Check, nul: true, id: Some(6), ..Options::default() };
+        assert_eq!(told(&check, "p/a", &nodes), "p/a:/d\0p/a:/d/f\0");
+    }
+}

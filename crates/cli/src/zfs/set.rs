@@ -1,0 +1,152 @@
+//! `zfs set` and `zfs inherit`.
+
+use super::change::{Change, MINUS_ONE, Pairs, cannot_open, open_text, warn_small_blocks};
+use super::complain;
+use crate::getopt::Getopt;
+use crate::stop::{Outcome, Stop};
+use cenote::admin::edit::names::{self, Form};
+use cenote::admin::edit::values::{self, InheritError, Setting};
+use cenote::admin::edit::{self, EditError};
+use std::ffi::OsString;
+
+/// Runs `zfs set`.
+pub(super) fn run(args: Vec<OsString>) -> Outcome {
+    let mut walk = Getopt::new(args.clone(), "u", &[]);
+    // Nothing is mounted, so there is nothing to mount elsewhere: `-u` changes nothing.
+    while walk.next()?.is_some() {}
+    let operands = crate::zpool::texts(&walk.operands());
+    if operands.is_empty() {
+        return Err(Stop::usage("missing arguments"));
+    }
+    let (pairs, datasets) = match split(&operands)? {
+        Ok(split) => split,
+        Err(message) => {
+            complain(&message);
+            return Ok(MINUS_ONE);
+        }
+    };
+    Change::run("set", &args, |change| {
+        let mut code = 0;
+        for name in datasets {
+            match set(change, name, &pairs) {
+                Ok(()) => change.done(name),
+                Err((failure, message)) => {
+                    complain(&message);
+                    // A dataset that is not there weighs more than a value that it does not take.
+                    code = if code == 1 { 1 } else { failure };
+                }
+            }
+        }
+        Ok(code)
+    })
+}
+
+/// Properties first, then datasets: whatever has no `=`.
+#[allow(clippy::type_complexity)]
+fn split(operands: &[String]) -> Result<Result<(Pairs, &[String]), String>, Stop> {
+    let count = operands.iter().take_while(|word| values::split(word).is_some()).count();
+    let (words, datasets) = operands.split_at(count);
+    let mut pairs = Pairs::default();
+    for word in words {
+        match pairs.add(Some(word.into())) {
+            Err(Stop::Failed(Some(message))) => return Ok(Err(message)),
+            other => other?,
+        }
+    }
+    if datasets.is_empty() {
+        return Err(Stop::usage("missing dataset name(s)"));
+    }
+    Ok(Ok((pairs, datasets)))
+}
+
+/// The exit code of a failure, and its message.
+type Failure = (u8, String);
+
+fn set(change: &mut Change, name: &str, pairs: &Pairs) -> Result<(), Failure> {
+    let closed = |error: EditError| (1, open_text(name, &error));
+    names::check(name, Form::Any).map_err(|e| closed(e.into()))?;
+    let view = change.view(name).map_err(closed)?;
+    let dataset = view.dataset(name).map_err(|e| closed(e.into()))?;
+    let pool = change.pool(name).map_err(closed)?;
+    let refused = |error: EditError| (MINUS_ONE, format!("cannot set property for '{name}': {error}"));
+    let subject = edit::subject(&dataset).map_err(refused)?;
+    let features = pool.live().features();
+    let settings: Vec<Setting> = pairs
+        .0
+        .iter()
+        .map(|(prop, text)| values::resolve(prop, text, &subject, &|feature| features.is_enabled(feature)))
+        .collect::<Result<_, _>>()
+        .map_err(|e| refused(e.into()))?;
+    warn_small_blocks(pairs, &view);
+    edit::set(pool.live(), name, &settings).map_err(|error| {
+        let text = match error {
+            // Of what exists, this is said of a reservation.
+            EditError::NoSpace => "size is greater than available space".to_owned(),
+            other => other.to_string(),
+        };
+        (MINUS_ONE, format!("cannot set property for '{name}': {text}"))
+    })
+}
+
+/// Runs `zfs inherit`.
+pub(super) fn inherit(args: Vec<OsString>) -> Outcome {
+    let mut walk = Getopt::new(args.clone(), "rS", &[]);
+    let (mut below, mut received) = (false, false);
+    while let Some((letter, _)) = walk.next()? {
+        match letter {
+            'r' => below = true,
+            _ => received = true,
+        }
+    }
+    let operands = crate::zpool::texts(&walk.operands());
+    let (prop, datasets) = match operands.split_first() {
+        None => return Err(Stop::usage("missing property argument")),
+        Some((_, [])) => return Err(Stop::usage("missing dataset argument")),
+        Some(split) => split,
+    };
+    let prop = values::inheritable(prop, received).map_err(|error| match error {
+        InheritError::Unknown { .. } => Stop::usage(error.to_string()),
+        other => Stop::failed(other),
+    })?;
+    Change::run("inherit", &args, |change| {
+        let mut code = 0;
+        for name in datasets {
+            match inherit_one(change, name, &prop, received, below) {
+                Ok(()) => change.done(name),
+                Err(Stop::Failed(Some(message))) => {
+                    message.lines().for_each(complain);
+                    code = 1;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(code)
+    })
+}
+
+fn inherit_one(change: &mut Change, name: &str, prop: &str, received: bool, below: bool) -> Result<(), Stop> {
+    let closed = |error: EditError| cannot_open(name, error);
+    names::check(name, Form::Any).map_err(|e| closed(e.into()))?;
+    let view = change.view(name).map_err(closed)?;
+    view.dataset(name).map_err(|e| closed(e.into()))?;
+    let pool = change.pool(name).map_err(closed)?;
+    edit::inherit(pool.live(), name, prop, received, below)
+        .map_err(|e| Stop::failed(format!("cannot inherit {prop} for '{name}': {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_end_at_the_first_word_without_a_value() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let good = words("a:b=1 quota=none tank/x tank/y");
+        let (pairs, datasets) = split(&good).expect("usage").expect("unique");
+        assert_eq!((pairs.0.len(), datasets.len()), (2, 2));
+        let twice = words("a:b=1 a:b=2 tank");
+        assert_eq!(split(&twice).expect("usage"), Err("property 'a:b' specified multiple times".to_owned()));
+        let none = words("compression=on");
+        assert!(matches!(split(&none), Err(Stop::Usage(text)) if text == "missing dataset name(s)"));
+    }
+}

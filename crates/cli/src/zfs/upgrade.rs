@@ -1,0 +1,208 @@
+//! `zfs upgrade`.
+
+use super::change::{Change, open_text};
+use super::complain;
+use crate::getopt::Getopt;
+use crate::out::Out;
+use crate::stop::{Outcome, Stop};
+use cenote::admin::edit::values::Setting;
+use cenote::admin::edit::{self, EditError, FilesystemVersion};
+use cenote::admin::{self};
+use std::ffi::OsString;
+
+/// The newest version.
+const NEWEST: u64 = 5;
+
+/// What the versions brought.
+const VERSIONS: [&str; 5] = [
+    "Initial ZFS filesystem version",
+    "Enhanced directory entries",
+    "Case insensitive and filesystem user identifier (FUID)",
+    "userquota, groupquota properties",
+    "System attributes",
+];
+
+#[derive(Default)]
+struct Options {
+    all: bool,
+    list: bool,
+    below: bool,
+    version: Option<u64>,
+}
+
+/// Runs the verb.
+pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args.clone(), "rvV:a", &[]);
+    let mut options = Options::default();
+    while let Some((letter, value)) = walk.next()? {
+        match letter {
+            'r' => options.below = true,
+            'v' => options.list = true,
+            'a' => options.all = true,
+            _ => options.version = Some(version(value)?),
+        }
+    }
+    let operands = crate::zpool::texts(&walk.operands());
+    let Options { all, list, below, version } = options;
+    let is_wrong = match (all, list) {
+        (true, true) => true,
+        (true, false) => !operands.is_empty() || below,
+        (false, true) => !operands.is_empty() || below || version.is_some(),
+        (false, false) => operands.is_empty() && (below || version.is_some()),
+    };
+    if is_wrong {
+        return Err(Stop::usage(""));
+    }
+    if list {
+        out.print(&versions());
+        return Ok(0);
+    }
+    if !all && operands.is_empty() {
+        return old_ones(out);
+    }
+    Change::run("upgrade", &args, |change| upgrade(change, &options, operands, out))
+}
+
+fn version(value: Option<OsString>) -> Result<u64, Stop> {
+    let text = value.unwrap_or_default().to_string_lossy().into_owned();
+    match text.as_str() {
+        "current" => Ok(NEWEST),
+        text => text
+            .parse()
+            .ok()
+            .filter(|version| (1..=NEWEST).contains(version))
+            .ok_or_else(|| Stop::usage(format!("invalid version {text}"))),
+    }
+}
+
+fn versions() -> String {
+    let mut text = String::from(
+        "The following filesystem versions are supported:\n\nVER  DESCRIPTION\n\
+         ---  --------------------------------------------------------\n",
+    );
+    for (number, what) in (1..).zip(VERSIONS) {
+        text += &format!(" {number}   {what}\n");
+    }
+    text + "\nFor more information on a particular version, including supported releases,\n\
+            see the ZFS Administration Guide.\n\n"
+}
+
+/// Lists what could be upgraded.
+fn old_ones(out: &Out) -> Outcome {
+    let (pools, problems) = admin::open_pools(&crate::search::from_env(), &[]);
+    for problem in &problems {
+        complain(&problem.to_string());
+    }
+    let mut old = Vec::new();
+    for pool in &pools {
+        let found = edit::filesystem_versions(pool.pool(), pool.name(), true).map_err(Stop::failed)?;
+        old.extend(found.into_iter().filter(|fs| fs.version < NEWEST));
+    }
+    out.print(&old_text(&old));
+    Ok(u8::from(!problems.is_empty()))
+}
+
+fn old_text(old: &[FilesystemVersion]) -> String {
+    let mut text = format!("This system is currently running ZFS filesystem version {NEWEST}.\n\n");
+    if old.is_empty() {
+        return text + "All filesystems are formatted with the current version.\n";
+    }
+    text += "The following filesystems are out of date, and can be upgraded.  After being\n\
+             upgraded, these filesystems (and any 'zfs send' streams generated from\n\
+             subsequent snapshots) will no longer be accessible by older software versions.\n\n\n\
+             VER  FILESYSTEM\n---  ------------\n";
+    for fs in old {
+        text += &format!("{:2}   {}\n", fs.version, fs.name);
+    }
+    text
+}
+
+/// How many were upgraded, and how many had the version.
+#[derive(Default)]
+struct Count {
+    upgraded: usize,
+    already: usize,
+    code: u8,
+}
+
+fn upgrade(change: &mut Change, options: &Options, operands: Vec<String>, out: &Out) -> Outcome {
+    let mut roots = operands;
+    let below = options.below || options.all;
+    if options.all {
+        let (pools, _) = admin::open_pools(&crate::search::from_env(), &[]);
+        roots = pools.iter().map(|pool| pool.name().to_owned()).collect();
+    }
+    let version = options.version.unwrap_or(NEWEST);
+    let mut count = Count::default();
+    for root in roots {
+        let view = change.view(&root);
+        match view.and_then(|pool| edit::filesystem_versions(&pool, &root, below)) {
+            Ok(found) => found.iter().for_each(|fs| one(change, fs, version, &mut count)),
+            Err(error) => {
+                complain(&open_text(&root, &error));
+                count.code = 1;
+            }
+        }
+    }
+    let mut text = format!("{} filesystems upgraded\n", count.upgraded);
+    if count.already > 0 {
+        text += &format!("{} filesystems already at this version\n", count.already);
+    }
+    out.print(&text);
+    Ok(count.code)
+}
+
+fn one(change: &mut Change, fs: &FilesystemVersion, version: u64, count: &mut Count) {
+    let name = &fs.name;
+    if fs.version == version {
+        count.already += 1;
+        return;
+    }
+    let outcome = if fs.version > version {
+        Err(format!("{name}: can not be downgraded; it is already at version {}", fs.version))
+    } else {
+        let set = |change: &mut Change| -> Result<(), EditError> {
+            edit::set(change.pool(name)?.live(), name, &[Setting::Version(version)])
+        };
+        set(change).map_err(|e| format!("cannot set property for '{name}': {e}"))
+    };
+    match outcome {
+        Ok(()) => {
+            count.upgraded += 1;
+            change.done(name);
+        }
+        Err(message) => {
+            complain(&message);
+            count.code = 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_those_of_openzfs() {
+        let all = include_str!("../../../../fixtures/cli-transcripts/03-listing.txt");
+        let real = |command: &str| {
+            let start = format!("$ {command}\n");
+            let from = all.find(&start).expect("in the transcript") + start.len();
+            let rest = all.get(from..).expect("a boundary");
+            rest.get(..rest.find("[exit ").expect("ends")).expect("a boundary").to_owned()
+        };
+        assert_eq!(versions(), real("zfs upgrade -v"));
+        assert_eq!(old_text(&[]), real("zfs upgrade"));
+        let old = [FilesystemVersion { name: "tank/old".into(), version: 4 }];
+        assert!(old_text(&old).ends_with("\n\n\nVER  FILESYSTEM\n---  ------------\n 4   tank/old\n"));
+    }
+
+    #[test]
+    fn versions_that_are_none() {
+        for text in ["99", "abc", "0"] {
+            let Err(Stop::Usage(message)) = version(Some(text.into())) else { panic!("{text}") };
+            assert_eq!(message, format!("invalid version {text}"));
+        }
+        assert_eq!(version(Some("current".into())).expect("good"), 5);
+    }
+}

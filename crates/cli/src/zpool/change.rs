@@ -1,0 +1,115 @@
+//! `zpool destroy`, `export`, `sync`, `labelclear`.
+
+use super::{command_line, texts};
+use crate::getopt::Getopt;
+use crate::out::visible;
+use crate::stop::{Outcome, Stop};
+use cenote::admin::change::{
+    ChangeError, clear_labels, destroy_pool, export_pool, find_device, found_names, imported_names, sync_pool,
+};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What is said when a pool could not be changed: one that is not there, or why not.
+fn told(action: &str, name: &str, error: &ChangeError) -> String {
+    match error {
+        ChangeError::NoPool => format!("cannot open '{name}': no such pool"),
+        error => format!("{action} '{name}': {error}"),
+    }
+}
+
+pub(super) fn destroy(args: Vec<OsString>) -> Outcome {
+    let command = command_line("destroy", &args);
+    let mut walk = Getopt::new(args, "f", &[]);
+    // Nothing is mounted that would have to be unmounted by force.
+    while walk.next()?.is_some() {}
+    let operands = texts(&walk.operands());
+    let [name] = &operands[..] else {
+        let why = if operands.is_empty() { "missing pool argument" } else { "too many arguments" };
+        return Err(Stop::usage(why));
+    };
+    destroy_pool(&crate::search::from_env(), name, &command)
+        .map_err(|e| Stop::failed(told("cannot destroy", name, &e)))?;
+    Ok(0)
+}
+
+pub(super) fn export(args: Vec<OsString>) -> Outcome {
+    let command = command_line("export", &args);
+    let mut walk = Getopt::new(args, "afF", &[]);
+    let mut all = false;
+    while let Some((letter, _)) = walk.next()? {
+        all |= letter == 'a';
+    }
+    let mut names = texts(&walk.operands());
+    if all {
+        if !names.is_empty() {
+            return Err(Stop::usage("too many arguments"));
+        }
+        names = imported_names().map_err(Stop::failed)?;
+    } else if names.is_empty() {
+        return Err(Stop::usage("missing pool argument"));
+    }
+    let search = crate::search::from_env();
+    Ok(each(&names, |name| export_pool(&search, name, &command).map_err(|e| told("cannot export", name, &e))))
+}
+
+pub(super) fn sync(args: Vec<OsString>) -> Outcome {
+    let mut walk = Getopt::new(args, "f", &[]);
+    while walk.next()?.is_some() {}
+    let search = crate::search::from_env();
+    let mut names = texts(&walk.operands());
+    if names.is_empty() {
+        names = found_names(&search).map_err(Stop::failed)?;
+        // All means all that can be: others hold nothing that could be written.
+        names.retain(|name| match sync_pool(&search, name) {
+            Err(ChangeError::ReadOnly { .. }) | Ok(()) => false,
+            Err(_) => true,
+        });
+    }
+    Ok(each(&names, |name| {
+        sync_pool(&search, name).map_err(|e| match e {
+            ChangeError::NoPool => format!("cannot open '{name}': no such pool"),
+            error => format!("sync '{name}' failed: {error}"),
+        })
+    }))
+}
+
+/// Does something with each pool, and says what failed. The exit code.
+fn each(names: &[String], mut work: impl FnMut(&str) -> Result<(), String>) -> u8 {
+    let mut code = 0;
+    for name in names {
+        if let Err(message) = work(name) {
+            message.lines().for_each(|line| eprintln!("{}", visible(line)));
+            code = 1;
+        }
+    }
+    code
+}
+
+pub(super) fn labelclear(args: Vec<OsString>) -> Outcome {
+    let mut walk = Getopt::new(args, "f", &[]);
+    let mut force = false;
+    while let Some((letter, _)) = walk.next()? {
+        force |= letter == 'f';
+    }
+    let operands = texts(&walk.operands());
+    let [name] = &operands[..] else {
+        let why = if operands.is_empty() { "missing vdev name" } else { "too many arguments" };
+        return Err(Stop::usage(why));
+    };
+    let path = if name.starts_with('/') {
+        PathBuf::from(name)
+    } else {
+        let missing =
+            || Stop::failed(format!("failed to find device {name}, try specifying absolute path instead"));
+        find_device(name).map_err(|_| missing())?.path
+    };
+    match clear_labels(&path, force) {
+        Ok(()) => Ok(0),
+        Err(error) => {
+            error.to_string().lines().for_each(|line| eprintln!("{}", visible(line)));
+            let nothing_there = matches!(error, cenote::admin::change::LabelClearError::Clear { .. });
+            Err(Stop::Code(if nothing_there { 255 } else { 1 }))
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! `zpool upgrade`: which features pools could have, and enabling them.
+
+use super::{command_line, texts};
+use crate::getopt::Getopt;
+use crate::out::{Out, visible};
+use crate::stop::{Outcome, Stop};
+use cenote::FeatureState;
+use cenote::admin;
+use cenote::admin::change::{Compatibility, enable_features};
+use cenote::admin::{OpenPool, pool_property};
+use format::feature::{FEATURES, Feature, Since};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+/// Version of pools with features.
+const VERSION: u64 = 5000;
+/// The newest version without.
+const LEGACY_MAX: u64 = 28;
+const HELLO: &str = "This system supports ZFS pool feature flags.\n\n";
+
+pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
+    let command = command_line("upgrade", &args);
+    let mut walk = Getopt::new(args, ":avV:", &[]);
+    let (mut all, mut list, mut version) = (false, false, None);
+    while let Some((letter, value)) = walk.next()? {
+        match letter {
+            'a' => all = true,
+            'v' => list = true,
+            _ => version = Some(parse_version(&value.unwrap_or_default().to_string_lossy())?),
+        }
+    }
+    let names = texts(&walk.operands());
+    if list && (all || version.is_some() || !names.is_empty()) {
+        return Err(Stop::usage("-v option is incompatible with other arguments"));
+    }
+    if all && !names.is_empty() {
+        return Err(Stop::usage("-a option should not be used along with a pool name"));
+    }
+    if version.is_some() && !all && names.is_empty() {
+        return Err(Stop::usage("-V option is incompatible with other arguments"));
+    }
+    if list {
+        out.print(&format!("{HELLO}{}", supported()));
+        return Ok(0);
+    }
+    let opened = super::open(&names);
+    out.print(HELLO);
+    if all {
+        upgrade_all(&opened.pools, version, &command, out)?;
+    } else if names.is_empty() {
+        out.print(&report(&opened.pools)?);
+    } else {
+        for pool in opened.pools {
+            upgrade_one(pool, version, &command, out)?;
+        }
+    }
+    Ok(opened.code)
+}
+
+fn parse_version(text: &str) -> Result<u64, Stop> {
+    let number =
+        text.parse().ok().filter(|version| (1..=LEGACY_MAX).contains(version) || *version == VERSION);
+    number.ok_or_else(|| Stop::usage(format!("invalid version '{text}'")))
+}
+
+/// `-v`: everything that there is.
+fn supported() -> String {
+    let mut text = String::from("The following features are supported:\n\nFEAT DESCRIPTION\n");
+    text.push_str("-------------------------------------------------------------\n");
+    for feature in FEATURES.iter().filter(|feature| feature.since == Since::V2_3) {
+        let compatible = if feature.read_only_compatible { " (read-only compatible)" } else { "" };
+        let _ = writeln!(text, "{:<37}{compatible}\n     {}", feature.name, feature.description);
+    }
+    text.push_str("\nThe following legacy versions are also supported:\n\nVER  DESCRIPTION\n");
+    text.push_str("---  --------------------------------------------------------\n");
+    for (version, what) in LEGACY.iter().enumerate() {
+        let _ = writeln!(text, " {:<3} {what}", version + 1);
+    }
+    text.push_str("\nFor more information on a particular version, including supported releases,\n");
+    text.push_str("see the ZFS Administration Guide.\n\n");
+    text
+}
+
+/// What each version without features brought, from 1 on.
+const LEGACY: [&str; LEGACY_MAX as usize] = [
+    "Initial ZFS version",
+    "Ditto blocks (replicated metadata)",
+    "Hot spares and double parity RAID-Z",
+    "zpool history",
+    "Compression using the gzip algorithm",
+    "bootfs pool property",
+    "Separate intent log devices",
+    "Delegated administration",
+    "refquota and refreservation properties",
+    "Cache devices",
+    "Improved scrub performance",
+    "Snapshot properties",
+    "snapused property",
+    "passthrough-x aclinherit",
+    "user/group space accounting",
+    "stmf property support",
+    "Triple-parity RAID-Z",
+    "Snapshot user holds",
+    "Log device removal",
+    "Compression using zle (zero-length encoding)",
+    "Deduplication",
+    "Received properties",
+    "Slim ZIL",
+    "System attributes",
+    "Improved scrub stats",
+    "Improved snapshot deletion performance",
+    "Improved snapshot creation performance",
+    "Multiple vdev replacements",
+];
+
+fn version_of(pool: &OpenPool) -> u64 {
+    pool.pool().spa().version()
+}
+
+/// The set of features that a pool keeps to.
+fn limits(pool: &OpenPool) -> Result<Compatibility, Stop> {
+    let value = pool_property(pool, "compatibility").map_err(Stop::failed)?;
+    let text = value.and_then(|found| found.value.text().map(str::to_owned)).unwrap_or_default();
+    // A set that is no longer there limits nothing that could be named.
+    Ok(Compatibility::load(&text).unwrap_or(Compatibility::Off))
+}
+
+/// Features that a pool does not have, in the order of the tools.
+fn missing(pool: &OpenPool) -> Vec<&'static Feature> {
+    let features = pool.pool().spa().features();
+    let is_missing = |(feature, state): &(&'static Feature, FeatureState)| {
+        feature.since == Since::V2_3 && !feature.no_upgrade && *state == FeatureState::Disabled
+    };
+    features.iter().filter(is_missing).map(|(feature, _)| feature).collect()
+}
+
+/// Without arguments: what could be upgraded.
+fn report(pools: &[OpenPool]) -> Result<String, Stop> {
+    let mut text = String::new();
+    let old: Vec<&OpenPool> = pools.iter().filter(|pool| version_of(pool) < VERSION).collect();
+    if old.is_empty() {
+        text.push_str("All pools are formatted using feature flags.\n\n");
+    } else {
+        text.push_str(OLD_POOLS);
+        for pool in old {
+            let _ = writeln!(text, "{:<3}  {}", version_of(pool), visible(pool.name()));
+        }
+        text.push_str("\nUse 'zpool upgrade -v' for a list of available legacy versions.\n");
+    }
+    let mut table = String::new();
+    for pool in pools.iter().filter(|pool| version_of(pool) >= VERSION) {
+        let set = limits(pool)?;
+        let lacks: Vec<_> = missing(pool).into_iter().filter(|f| allowed(&set, f.name)).collect();
+        if !lacks.is_empty() {
+            let _ = writeln!(table, "{}", visible(pool.name()));
+            lacks.iter().for_each(|feature| {
+                let _ = writeln!(table, "      {}", feature.name);
+            });
+        }
+    }
+    if table.is_empty() {
+        text.push_str("Every feature flags pool has all supported and requested features enabled.\n");
+    } else {
+        let _ = writeln!(text, "{MISSING}{table}");
+    }
+    Ok(text)
+}
+
+/// Pools that keep to no features at all are listed all the same: their features could be enabled.
+fn allowed(set: &Compatibility, feature: &str) -> bool {
+    *set == Compatibility::Legacy || set.allows(feature)
+}
+
+const OLD_POOLS: &str = "The following pools are formatted with legacy version numbers and can\n\
+    be upgraded to use feature flags.  After being upgraded, these pools\n\
+    will no longer be accessible by software that does not support feature\n\
+    flags.\n\n\
+    Note that setting a pool's 'compatibility' feature to 'legacy' will\n\
+    inhibit upgrades.\n\nVER  POOL\n---  ------------\n";
+const MISSING: &str = "\nSome supported features are not enabled on the following pools. Once a\n\
+    feature is enabled the pool may become incompatible with software\n\
+    that does not support the feature. See zpool-features(7) for details.\n\n\
+    Note that the pool 'compatibility' feature can be used to inhibit\n\
+    feature upgrades.\n\nPOOL  FEATURE\n---------------\n";
+
+/// Enables what a pool lacks, as far as it is allowed. Gives the text that says what was done; empty: nothing.
+fn enable(pool: OpenPool, command: &str) -> Result<String, Stop> {
+    let set = limits(&pool)?;
+    let lacks: Vec<&str> =
+        missing(&pool).into_iter().map(|feature| feature.name).filter(|name| set.allows(name)).collect();
+    if lacks.is_empty() {
+        return Ok(String::new());
+    }
+    let name = pool.name().to_owned();
+    // It is opened again for writing.
+    drop(pool);
+    let enabled = enable_features(&crate::search::from_env(), &name, &lacks, command)
+        .map_err(|e| Stop::failed(format!("cannot set property for '{name}': {e}")))?;
+    let mut text = format!("Enabled the following features on '{}':\n", visible(&name));
+    enabled.iter().for_each(|feature| {
+        let _ = writeln!(text, "  {feature}");
+    });
+    text.push('\n');
+    Ok(text)
+}
+
+fn old_refused(pool: &OpenPool) -> Stop {
+    Stop::failed(format!(
+        "cannot upgrade '{}': pools of version {} can only be read by this version of Cenote",
+        pool.name(),
+        version_of(pool)
+    ))
+}
+
+fn upgrade_one(pool: OpenPool, version: Option<u64>, command: &str, out: &Out) -> Result<(), Stop> {
+    let name = visible(pool.name()).into_owned();
+    let (now, wanted) = (version_of(&pool), version.unwrap_or(VERSION));
+    if now > wanted {
+        out.print(&format!("Pool '{name}' is already formatted using more current version '{now}'.\n\n"));
+        return Ok(());
+    }
+    if now < VERSION {
+        if version == Some(now) {
+            out.print(&format!("Pool '{name}' is already formatted using version {now}.\n\n"));
+            return Ok(());
+        }
+        return Err(old_refused(&pool));
+    }
+    let done = enable(pool, command)?;
+    let nothing = || format!("Pool '{name}' already has all supported and requested features enabled.\n");
+    out.print(&if done.is_empty() { nothing() } else { done });
+    Ok(())
+}
+
+fn upgrade_all(pools: &[OpenPool], version: Option<u64>, command: &str, out: &Out) -> Result<(), Stop> {
+    if let Some(version) = version.filter(|version| *version < VERSION) {
+        if let Some(old) = pools.iter().find(|pool| version_of(pool) < version) {
+            return Err(old_refused(old));
+        }
+        out.print(&format!("All pools are already formatted with version {version} or higher.\n"));
+        return Ok(());
+    }
+    if let Some(old) = pools.iter().find(|pool| version_of(pool) < VERSION) {
+        return Err(old_refused(old));
+    }
+    let names: Vec<String> = pools.iter().map(|pool| pool.name().to_owned()).collect();
+    let mut done = String::new();
+    for name in names {
+        let (mut again, _) = admin::open_pools(&crate::search::from_env(), &[name]);
+        if let Some(pool) = again.pop() {
+            done.push_str(&enable(pool, command)?);
+        }
+    }
+    if done.is_empty() {
+        out.print("All pools are already formatted using feature flags.\n\n");
+        out.print("Every feature flags pool already has all supported and requested features enabled.\n");
+    } else {
+        out.print(&done);
+    }
+    Ok(())
+}
