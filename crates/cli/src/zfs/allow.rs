@@ -197,10 +197,11 @@ pub(super) fn run(verb: Verb, args: Vec<OsString>, out: &Out) -> Outcome {
         if let Err(error) = names::check(&name, Form::Head) {
             return closed(error.into());
         }
-        let view = match change.view(&name).and_then(|pool| pool.dataset(&name).map(|_| pool).map_err(Into::into)) {
-            Ok(view) => view,
-            Err(error) => return closed(error),
-        };
+        let view =
+            match change.view(&name).and_then(|pool| pool.dataset(&name).map(|_| pool).map_err(Into::into)) {
+                Ok(view) => view,
+                Err(error) => return closed(error),
+            };
         if options.is_question() {
             let all = edit::allowed(&view, &name).map_err(Stop::failed)?;
             out.print(&all.iter().map(|(name, permits)| told(name, permits)).collect::<String>());
@@ -260,9 +261,9 @@ fn told(name: &str, permits: &[Permit]) -> String {
     ] {
         let lines = holders.iter().filter_map(|who| {
             let (local, descendent) = (of(who, Scope::Local), of(who, Scope::Descendent));
-            let has = |p: &&String| local.contains(*p) == is_local && descendent.contains(*p) == is_descendent;
-            let list: Vec<&str> =
-                local.union(&descendent).filter(has).map(String::as_str).collect();
+            let has =
+                |p: &&String| local.contains(*p) == is_local && descendent.contains(*p) == is_descendent;
+            let list: Vec<&str> = local.union(&descendent).filter(has).map(String::as_str).collect();
             (!list.is_empty()).then(|| format!("{} {}", holder(who), list.join(",")))
         });
         text += &section(title, lines.collect());

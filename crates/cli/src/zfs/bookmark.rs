@@ -48,7 +48,8 @@ fn bookmark(change: &mut Change, source: &str, name: &str) -> Outcome {
         names::check(source, Form::Snapshot).map_err(|e| Stop::usage(open_text(source, &e.into())))?;
         view.dataset(source).map_err(|e| Stop::usage(open_text(source, &e.into())))?;
     }
-    let refused = |why: &dyn std::fmt::Display| Stop::failed(format!("cannot create bookmark '{name}': {why}"));
+    let refused =
+        |why: &dyn std::fmt::Display| Stop::failed(format!("cannot create bookmark '{name}': {why}"));
     match names::check(name, Form::Bookmark) {
         Ok(()) => {}
         Err(error @ NameError::TooLong) => return Err(refused(&error)),

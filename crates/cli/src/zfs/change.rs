@@ -4,7 +4,8 @@
 //! # What always holds
 //! - A pool is opened for change when it is first needed, and exported before the command ends, however
 //!   it ends.
-//! - A pool in which something changed has the command line in its history, others have not.
+//! - A pool in which something changed has the command line in its history, others have not; a command
+//!   that failed is in none.
 
 use super::complain;
 use crate::stop::{Outcome, Stop};
@@ -36,6 +37,9 @@ impl Change {
         let line = words.fold(format!("zfs {subcommand}"), |line, word| format!("{line} {word}"));
         let mut change = Change { line, pools: BTreeMap::new(), changed: BTreeSet::new() };
         let outcome = command(&mut change);
+        if !matches!(outcome, Ok(0)) {
+            change.changed.clear();
+        }
         let closed = change.close();
         match outcome {
             Ok(code) => Ok(if closed { code } else { code.max(1) }),

@@ -39,9 +39,7 @@ fn clone(change: &mut Change, origin: String, name: String, parents: bool, props
     names::check_new(&name).map_err(|e| refused(e.into()))?;
     let pool = change.pool(&name).map_err(refused)?;
     if edit::pool_of(&name) != edit::pool_of(&origin) {
-        return Err(Stop::failed(format!(
-            "cannot create '{name}': source and target pools differ"
-        )));
+        return Err(Stop::failed(format!("cannot create '{name}': source and target pools differ")));
     }
     warn_small_blocks(&props, &view);
     if parents && !edit::create_ancestors(pool.live(), &name).map_err(refused)?.is_empty() {

@@ -147,9 +147,7 @@ fn warn(options: &Options, new: &NewDataset) {
         complain(&format!(
             "Warning: volblocksize ({block}) is less than the default minimum block size ({DEFAULT_VOLUME_BLOCK})."
         ));
-        complain(&format!(
-            "To reduce wasted space a volblocksize of {DEFAULT_VOLUME_BLOCK} is recommended."
-        ));
+        complain(&format!("To reduce wasted space a volblocksize of {DEFAULT_VOLUME_BLOCK} is recommended."));
     }
 }
 
@@ -212,7 +210,10 @@ mod tests {
             text("-nv -V 10M -b 8K tank/vol1", Some(13_107_200)),
             "would create tank/vol1\n\tvolsize=10485760\n\tvolblocksize=8192\n\trefreservation=13107200\n"
         );
-        assert_eq!(text("-nv -s -V 10000001 tank/vol1", None), "would create tank/vol1\n\tvolsize=10010624\n");
+        assert_eq!(
+            text("-nv -s -V 10000001 tank/vol1", None),
+            "would create tank/vol1\n\tvolsize=10010624\n"
+        );
     }
 
     #[test]

@@ -73,9 +73,7 @@ impl Options {
 }
 
 fn held(name: &str) -> String {
-    format!(
-        "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders."
-    )
+    format!("cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders.")
 }
 
 // ---- snapshots ------------------------------------------------------------------------------

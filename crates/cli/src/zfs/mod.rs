@@ -1,9 +1,24 @@
-//! `zfs`: what its listing verbs have in common: which datasets, in which order.
+//! `zfs`: what its listing verbs have in common: which datasets, in which order. What the changing ones
+//! have in common is in [`change`].
 
+mod allow;
+mod bookmark;
+mod change;
+mod clone;
+mod create;
+mod destroy;
 mod get;
+mod hold;
 mod holds;
 mod list;
+mod permissions;
+mod project;
+mod rename;
+mod rollback;
+mod set;
+mod snapshot;
 mod space;
+mod upgrade;
 
 use crate::getopt::Long;
 use crate::out::Out;
@@ -22,6 +37,22 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "holds" => holds::run(args, out),
         "userspace" | "groupspace" | "projectspace" => space::run(subcommand, args, out),
         "version" => crate::version::run(Tool::Zfs, args, out),
+        "create" => create::run(args, out),
+        "destroy" => destroy::run(args, out),
+        "snapshot" => snapshot::run(args),
+        "rollback" => rollback::run(args),
+        "clone" => clone::run(args),
+        "promote" => clone::promote(args),
+        "rename" => rename::run(args),
+        "set" => set::run(args),
+        "inherit" => set::inherit(args),
+        "hold" => hold::run(hold::Verb::Hold, args),
+        "release" => hold::run(hold::Verb::Release, args),
+        "bookmark" => bookmark::run(args),
+        "upgrade" => upgrade::run(args, out),
+        "project" => project::run(args, out),
+        "allow" => allow::run(allow::Verb::Allow, args, out),
+        "unallow" => allow::run(allow::Verb::Unallow, args, out),
         other => Err(crate::unsupported(Tool::Zfs, other)),
     }
 }

@@ -6,13 +6,29 @@ use std::fmt::Write as _;
 /// Name, kind and note of every permission that is not that of a property.
 const PERMISSIONS: &[(&str, &str, &[&str])] = &[
     ("allow", "subcommand", &["Must also have the permission that is being", "allowed"]),
-    ("clone", "subcommand", &["Must also have the 'create' ability and 'mount'", "ability in the origin file system"]),
+    (
+        "clone",
+        "subcommand",
+        &["Must also have the 'create' ability and 'mount'", "ability in the origin file system"],
+    ),
     ("create", "subcommand", &["Must also have the 'mount' ability"]),
     ("destroy", "subcommand", &["Must also have the 'mount' ability"]),
-    ("diff", "subcommand", &["Allows lookup of paths within a dataset;", "given an object number. Ordinary users need this", "in order to use zfs diff"]),
+    (
+        "diff",
+        "subcommand",
+        &[
+            "Allows lookup of paths within a dataset;",
+            "given an object number. Ordinary users need this",
+            "in order to use zfs diff",
+        ],
+    ),
     ("hold", "subcommand", &["Allows adding a user hold to a snapshot"]),
     ("mount", "subcommand", &["Allows mount/umount of ZFS datasets"]),
-    ("promote", "subcommand", &["Must also have the 'mount'", "and 'promote' ability in the origin file system"]),
+    (
+        "promote",
+        "subcommand",
+        &["Must also have the 'mount'", "and 'promote' ability in the origin file system"],
+    ),
     ("receive", "subcommand", &["Must also have the 'mount' and 'create' ability"]),
     ("release", "subcommand", &["Allows releasing a user hold which", "might destroy the snapshot"]),
     ("rename", "subcommand", &["Must also have the 'mount' and 'create'", "ability in the new parent"]),
@@ -40,10 +56,8 @@ const PERMISSIONS: &[(&str, &str, &[&str])] = &[
 
 /// The list below the usage of `zfs allow` and `zfs unallow`.
 pub(super) fn list() -> String {
-    let mut text = format!(
-        "The following permissions are supported:\n\n{:<16} {:<14}\tNOTES\n",
-        "NAME", "TYPE"
-    );
+    let mut text =
+        format!("The following permissions are supported:\n\n{:<16} {:<14}\tNOTES\n", "NAME", "TYPE");
     for (name, kind, notes) in PERMISSIONS {
         let _ = writeln!(text, "{name:<16} {kind:<14}\t{}", notes.join("\n\t\t\t\t"));
     }

@@ -81,7 +81,12 @@ fn snapshot(change: &mut Change, from: &str, to: &str, below: bool) -> Outcome {
         return Ok(0);
     }
     let pool = change.pool(from).map_err(closed)?;
-    edit::rename_snapshot(pool.live(), from, short, below).map_err(|e| cannot("rename", from, &e))?;
+    edit::rename_snapshot(pool.live(), from, short, below).map_err(|error| match error {
+        EditError::Exists { .. } if below => Stop::failed(format!(
+            "cannot rename '{from}': a child dataset already has a snapshot with the new name"
+        )),
+        other => cannot("rename", from, &other),
+    })?;
     change.done(from);
     Ok(0)
 }

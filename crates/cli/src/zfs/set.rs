@@ -32,8 +32,7 @@ pub(super) fn run(args: Vec<OsString>) -> Outcome {
                 Ok(()) => change.done(name),
                 Err((failure, message)) => {
                     complain(&message);
-                    // A dataset that is not there weighs more than a value that it does not take.
-                    code = if code == 1 { 1 } else { failure };
+                    code = code.max(failure);
                 }
             }
         }

@@ -88,7 +88,8 @@ fn expand(change: &mut Change, operand: &str, below: bool) -> Result<Vec<String>
 /// Only user properties are set on snapshots.
 fn check_props(props: &Pairs) -> Result<(), Stop> {
     for (name, value) in &props.0 {
-        let refused = |error: &dyn std::fmt::Display| Stop::failed(format!("cannot create snapshots : {error}"));
+        let refused =
+            |error: &dyn std::fmt::Display| Stop::failed(format!("cannot create snapshots : {error}"));
         if !prop::is_user(name) {
             return Err(refused(&ValueError::OfSnapshot));
         }

@@ -19,11 +19,15 @@ pub fn bookmark(pool: &LivePool, source: &str, name: &str) -> Result<(), EditErr
         if let Some((of, old)) = source.split_once('#') {
             let of = dsl.dir(of)?.head()?.ok_or_else(|| DslError::NotFound { name: source.clone() })?;
             bookmarks::create_from_bookmark(ctx.m(), head.id(), (of.id(), old), mark)?;
+            let text = format!("name={mark} source={source}");
+            ctx.note("bookmark", Some((dataset, head.id())), text);
         } else {
             let snapshot = dsl.dataset(&source)?;
             bookmarks::create_from_snapshot(ctx.m(), head.id(), snapshot.id(), mark)?;
+            let (txg, id) = (snapshot.phys().creation_txg, snapshot.id());
+            let text = format!("name={mark} creation_txg={txg} target_snap={id} redact_obj=0");
+            ctx.note("bookmark", Some((dataset, head.id())), text);
         }
-        ctx.note("bookmark", Some((&name, head.id())), format!("from {source}"));
         Ok(())
     })
 }
@@ -39,7 +43,7 @@ pub fn destroy_bookmark(pool: &LivePool, name: &str) -> Result<(), EditError> {
         let (dataset, mark) = name.split_once('#').ok_or_else(missing)?;
         let head = ctx.dsl()?.dir(dataset)?.head()?.ok_or_else(missing)?;
         bookmarks::destroy(ctx.m(), head.id(), mark)?;
-        ctx.note("remove_bookmark", Some((&name, head.id())), " ");
+        ctx.note("remove_bookmark", Some((dataset, head.id())), format!("name={mark}"));
         Ok(())
     })
 }

@@ -2,6 +2,7 @@
 
 use super::{EditError, run};
 use crate::Pool;
+use crate::admin::{Owner, identity};
 use ::pool::live::LivePool;
 use dsl::delegation::{Allow, Scope, Who};
 use dsl::write::deleg;
@@ -55,7 +56,12 @@ pub fn allow(pool: &LivePool, name: &str, grant: &Grant) -> Result<(), EditError
         let permissions: Vec<&str> = grant.permissions.iter().map(String::as_str).collect();
         for (who, scope) in grant.entries() {
             deleg::allow(ctx.m(), dir.id(), &who, scope, &permissions)?;
-            note(ctx, "permission update", &dir, &who, scope, &permissions)?;
+            let sorted = |sets: bool| permissions.iter().filter(move |p| p.starts_with('@') == sets);
+            for (sets, permission) in sorted(false).map(|p| (false, p)).chain(sorted(true).map(|p| (true, p)))
+            {
+                let text = format!("{} {permission}", deleg::key(&who, scope, sets));
+                note(ctx, "permission update", &dir, text)?;
+            }
         }
         Ok(())
     })
@@ -77,7 +83,15 @@ pub fn unallow(pool: &LivePool, name: &str, grant: &Grant, below: bool) -> Resul
             for (who, scope) in grant.entries() {
                 let named = (!permissions.is_empty()).then_some(permissions.as_slice());
                 deleg::unallow(ctx.m(), dir.id(), &who, scope, named)?;
-                note(ctx, "permission remove", &dir, &who, scope, &permissions)?;
+                if permissions.is_empty() {
+                    for sets in [false, true] {
+                        note(ctx, "permission who remove", &dir, deleg::key(&who, scope, sets))?;
+                    }
+                }
+                for permission in &permissions {
+                    let key = deleg::key(&who, scope, permission.starts_with('@'));
+                    note(ctx, "permission remove", &dir, format!("{key} {permission}"))?;
+                }
             }
         }
         Ok(())
@@ -88,12 +102,14 @@ fn note(
     ctx: &mut dsl::write::TaskCtx<'_>,
     what: &str,
     dir: &dsl::Dir,
-    who: &Who,
-    scope: Scope,
-    permissions: &[&str],
+    text: String,
 ) -> Result<(), dsl::DslError> {
     let Some(head) = dir.head()? else { return Ok(()) };
-    let text = format!("{} {}", deleg::key(who, scope, false), permissions.join(","));
     ctx.note(what, Some((dir.name(), head.id())), text);
     Ok(())
+}
+
+/// The number of a user or group, who is given by name or by number.
+pub fn owner_id(owner: Owner, name: &str) -> Option<u64> {
+    identity::parse(owner, name).and_then(|(domain, id)| domain.is_none().then_some(id))
 }

@@ -20,6 +20,7 @@ mod dependents;
 mod destroy;
 mod hold;
 pub mod names;
+mod open;
 mod project;
 mod rename;
 mod rollback;
@@ -31,10 +32,12 @@ mod volume;
 
 pub use bookmark::{bookmark, destroy_bookmark};
 pub use create::{CloneSpec, NewDataset, NewKind, clone, create, create_ancestors, promote};
-pub use delegate::{Grant, allow, allowed, unallow};
+pub use delegate::{Grant, allow, allowed, owner_id, unallow};
 pub use dependents::{Dependents, RangeError, SnapshotRange, dependents, reclaimed, select_snapshots};
 pub use destroy::{destroy_all, destroy_snapshots};
+pub use dsl::delegation::{Allow as Permit, Scope, Who};
 pub use hold::{hold, release, with_name_below};
+pub use open::{has_special, open_pool};
 pub use project::{ProjectChange, ProjectNode, Reach, change_project, projects};
 pub use rename::{rename, rename_snapshot};
 pub use rollback::{Newer, newer_than, rollback};
@@ -43,6 +46,7 @@ pub use snapshot::{snapshot, with_descendants};
 pub use upgrade::{FilesystemVersion, filesystem_versions};
 pub use volume::{AutoReservation, DEFAULT_VOLUME_BLOCK};
 
+use super::change::ChangeError;
 use crate::{Error, Pool};
 use ::pool::PoolError;
 use ::pool::live::LivePool;
@@ -123,9 +127,35 @@ pub enum EditError {
     /// Another refusal of the dataset layer; its text is without the name that the command has told.
     #[error("{}", refusal(.0))]
     Refused(DslError),
+    /// The pool cannot be opened for change.
+    #[error(transparent)]
+    Open(ChangeError),
     /// Something below failed.
     #[error("{}", super::chain(.0))]
     Failed(Error),
+}
+
+/// The refusal is about a snapshot that is held.
+pub fn is_held(error: &DslError) -> bool {
+    matches!(error, DslError::Held { .. })
+}
+
+/// The refusal is about a name that cannot be given.
+pub fn is_bad_name(error: &DslError) -> bool {
+    matches!(error, DslError::BadName { .. })
+}
+
+/// The refusal is about a permission that does not exist.
+pub fn is_bad_permission(error: &DslError) -> bool {
+    matches!(error, DslError::BadPermission { .. })
+}
+
+/// The dataset that a refusal is about.
+pub fn about(error: &DslError) -> Option<&str> {
+    match error {
+        DslError::Held { name } | DslError::HasClones { name, .. } | DslError::Busy { name } => Some(name),
+        _ => None,
+    }
 }
 
 /// The part of an error's text that follows the name of its dataset.

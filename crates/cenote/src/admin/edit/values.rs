@@ -133,6 +133,16 @@ pub enum Setting {
     },
 }
 
+/// A number with an optional unit, as `-V` and `-b` take it.
+pub fn parse_number(text: &str) -> Result<u64, PropError> {
+    props::parse_number(text)
+}
+
+/// Checks name and value of a user property.
+pub fn check_user(name: &str, value: &str) -> Result<(), ValueError> {
+    Ok(props::validate_user(name, value)?)
+}
+
 /// Splits `name=value`; `None` if there is no `=`.
 pub fn split(text: &str) -> Option<(&str, &str)> {
     text.split_once('=')

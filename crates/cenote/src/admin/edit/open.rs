@@ -1,0 +1,25 @@
+//! Opening pools for the verbs that change datasets.
+
+use super::{EditError, pool_of};
+use crate::admin::Search;
+use crate::admin::change::{self, ChangeError};
+use crate::{Pool, PoolWriter};
+use ::pool::space::Class;
+
+/// Finds the pool that a dataset's name begins with, and opens it for change.
+///
+/// # Errors
+/// [`EditError::NoPool`]; [`EditError::Open`] if it can only be read or somebody else has it.
+pub fn open_pool(search: &Search, dataset: &str) -> Result<PoolWriter, EditError> {
+    let pool = pool_of(dataset);
+    change::open_for_change(search, pool).map_err(|error| match error {
+        ChangeError::NoPool => EditError::NoPool { pool: pool.to_owned() },
+        other => EditError::Open(other),
+    })
+}
+
+/// Whether a pool has vdevs for metadata and small blocks.
+pub fn has_special(pool: &Pool) -> bool {
+    let spa = pool.spa();
+    pool.vdevs().tops().any(|(vdev, _)| spa.class_of(vdev).is_ok_and(|class| class == Class::Special))
+}
