@@ -11,7 +11,7 @@ use format::units::MAX_BLOCK;
 use format::zil::WRITE_UNIT;
 use format::{BlockPtr, BpKind, Dva, Psize};
 use vdev::VdevTree;
-use vdev::tree::{Extent, VdevError};
+use vdev::tree::{Extent, VdevError, Write};
 
 /// A valid block of an intent log.
 pub struct LogBlock {
@@ -79,25 +79,43 @@ impl Zio {
     /// use, in whole units of 4096 bytes. What is behind keeps its old contents, which nobody believes.
     /// Durable after [`Zio::flush_written`].
     pub fn write_log_block(&self, bp: &BlockPtr, bytes: &[u8]) -> Result<(), ZioError> {
-        let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
-        assert!(bytes.len() as u64 <= bp.psize().0, "more than the log block {bp} can hold");
+        self.write_log_blocks(&[(*bp, bytes)])
+    }
+
+    /// The same for several blocks at once, in any order.
+    ///
+    /// # Errors
+    /// If one of them could not be written; others may have been.
+    pub fn write_log_blocks(&self, blocks: &[(BlockPtr, &[u8])]) -> Result<(), ZioError> {
+        let Some(writer) = self.writer() else {
+            return Err(ZioError::ReadOnly { bp: blocks.first().map_or(BlockPtr::HOLE, |(bp, _)| *bp) });
+        };
         let tree = self.tree();
-        let mut last = VdevError::NoCopies;
-        let mut written = Vec::new();
-        for dva in bp.dvas() {
-            let whole = pad_for_stripes(&tree, &dva, bp.psize(), bytes);
-            let data = whole.as_deref().unwrap_or(bytes);
-            let psize = Psize(data.len() as u64);
-            let at = Extent { vdev: dva.vdev, offset: dva.offset, psize, birth: bp.physical_birth() };
-            match tree.write(&at, data) {
-                Ok(()) => written.push(dva.vdev),
-                Err(error) => last = error,
-            }
+        let mut places = Vec::with_capacity(blocks.len());
+        for (bp, bytes) in blocks {
+            assert!(bytes.len() as u64 <= bp.psize().0, "more than the log block {bp} can hold");
+            let Some(dva) = bp.dvas().next() else {
+                return Err(ZioError::Unwritable { bp: *bp, source: VdevError::NoCopies });
+            };
+            places.push((dva, pad_for_stripes(&tree, &dva, bp.psize(), bytes)));
         }
-        if written.is_empty() {
-            return Err(ZioError::Unwritable { bp: *bp, source: last });
+        let write = |((bp, bytes), (dva, whole)): (&(BlockPtr, &'_ [u8]), &'_ (Dva, Option<Vec<u8>>))| {
+            let len = whole.as_ref().map_or(bytes.len(), Vec::len) as u64;
+            Extent { vdev: dva.vdev, offset: dva.offset, psize: Psize(len), birth: bp.physical_birth() }
+        };
+        let writes: Vec<Write<'_>> = blocks
+            .iter()
+            .zip(&places)
+            .map(|(block, place)| Write {
+                at: write((block, place)),
+                data: place.1.as_deref().unwrap_or(block.1),
+            })
+            .collect();
+        let results = tree.write_many(&writes);
+        writer.note_written(places.iter().map(|(dva, _)| dva.vdev).collect::<Vec<_>>());
+        for ((bp, _), result) in blocks.iter().zip(results) {
+            result.map_err(|source| ZioError::Unwritable { bp: *bp, source })?;
         }
-        writer.note_written(written);
         Ok(())
     }
 }

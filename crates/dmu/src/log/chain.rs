@@ -3,6 +3,7 @@
 use super::pending::{Itx, Pending};
 use super::{IntentLog, Writer, lock};
 use crate::DmuError;
+use crate::live::Tx;
 use codec::checksum::write_zil;
 use format::zil::{Body, CHAIN_SIZE, Chain, Record, WRITE_UNIT};
 use format::{BlockPtr, Checksum, Endian, ObjectId, Txg};
@@ -93,14 +94,52 @@ impl IntentLog {
         let total: usize = records.iter().map(|record| record.bytes.len()).sum();
         writer.recent[writer.at % writer.recent.len()] = total;
         writer.at += 1;
-        while !records.is_empty() {
-            if let Err(error) = self.write_block(writer, &mut records) {
-                // What cannot be continued is given up when the txgs have caught up.
-                self.give_up();
-                return Err(error);
-            }
+        if let Err(error) = self.write_blocks(writer, &mut records) {
+            // What cannot be continued is given up when the txgs have caught up.
+            self.give_up();
+            return Err(error);
         }
         self.set.store().zio().flush_written()?;
+        Ok(())
+    }
+
+    /// Writes records into as many blocks as it takes, all at once: the chain needs their order only when it
+    /// is read, and nobody is told before all are there.
+    fn write_blocks(&self, writer: &Writer, records: &mut VecDeque<Encoded>) -> Result<(), LogError> {
+        // Held until the blocks are written: the txg that makes the space of the last one's successor
+        // allocated for good must not be on disk while nothing leads there.
+        let tx = self.txgs.begin_now()?;
+        let zio = self.set.store().zio();
+        let mut built: Vec<Built> = Vec::new();
+        let mut end = lock(&self.chain).current;
+        while let Some((bp, allocated)) = end.filter(|_| !records.is_empty()) {
+            match self.build(writer, bp, allocated, records, &tx) {
+                Ok((block, next)) => {
+                    built.push(block);
+                    end = Some((next, tx.txg()));
+                }
+                Err(error) => {
+                    // Space that nothing leads to yet.
+                    for block in &built {
+                        zio.free(&block.next, &tx)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        let blocks: Vec<(BlockPtr, &[u8])> = built.iter().map(|b| (b.written.bp, &b.bytes[..])).collect();
+        let outcome = zio.write_log_blocks(&blocks);
+        if let Err(error) = outcome {
+            for block in &built {
+                zio.free(&block.next, &tx)?;
+            }
+            return Err(error.into());
+        }
+        let mut chain = lock(&self.chain);
+        chain.written.extend(built.into_iter().map(|block| block.written));
+        chain.current = end;
+        drop(chain);
+        self.set.mark_root(tx.txg());
         Ok(())
     }
 
@@ -177,43 +216,42 @@ impl IntentLog {
         }
     }
 
-    /// Fills the block at the end of the chain with as many records as fit, and allocates the next.
-    fn write_block(&self, writer: &Writer, records: &mut VecDeque<Encoded>) -> Result<(), LogError> {
-        let Some((bp, allocated)) = lock(&self.chain).current else {
-            return Err(LogError::TooLarge(0));
-        };
+    /// Fills a block with as many records as fit, and allocates the next.
+    fn build(
+        &self,
+        writer: &Writer,
+        bp: BlockPtr,
+        allocated: Txg,
+        records: &mut VecDeque<Encoded>,
+        tx: &Tx,
+    ) -> Result<(Built, BlockPtr), LogError> {
         let room = bp.lsize().0 as usize;
-        let mut block = vec![0; CHAIN_SIZE];
+        let mut bytes = Vec::with_capacity(room);
+        bytes.resize(CHAIN_SIZE, 0);
         let mut newest = Txg(0);
-        while let Some(record) = records.pop_front_if(|record| block.len() + record.bytes.len() <= room) {
-            block.extend_from_slice(&record.bytes);
+        while let Some(record) = records.pop_front_if(|record| bytes.len() + record.bytes.len() <= room) {
+            bytes.extend_from_slice(&record.bytes);
             newest = newest.max(record.txg);
         }
-        let nused = block.len();
-        block.resize(nused.next_multiple_of(WRITE_UNIT), 0);
+        let nused = bytes.len();
+        bytes.resize(nused.next_multiple_of(WRITE_UNIT), 0);
         let [guid0, guid1, objset, seq] = bp.checksum().0;
-        // Held until the block is written: the txg that makes the next block's space allocated for good must
-        // not be on disk while nothing leads there.
-        let tx = self.txgs.begin_now()?;
-        let zio = self.set.store().zio();
         let size = next_size(writer, records);
-        let next = zio.allocate_log_block(size as u64, [guid0, guid1, objset, seq + 1], &tx)?;
+        let zio = self.set.store().zio();
+        let next = zio.allocate_log_block(size as u64, [guid0, guid1, objset, seq + 1], tx)?;
         let chain = Chain { next, nused: nused as u64, checksum: Checksum([0; 4]), order: Endian::Little };
-        block[..CHAIN_SIZE].copy_from_slice(&chain.encode());
-        assert!(write_zil(&bp, &mut block, None), "a log block that its pointer does not describe");
-        if let Err(error) = zio.write_log_block(&bp, &block) {
-            zio.free(&next, &tx)?;
-            return Err(error.into());
-        }
-        {
-            let mut chain = lock(&self.chain);
-            chain.written.push_back(Written { bp, allocated, newest });
-            chain.current = Some((next, tx.txg()));
-        }
-        self.set.mark_root(tx.txg());
-        drop(tx);
-        Ok(())
+        bytes[..CHAIN_SIZE].copy_from_slice(&chain.encode());
+        assert!(write_zil(&bp, &mut bytes, None), "a log block that its pointer does not describe");
+        Ok((Built { written: Written { bp, allocated, newest }, bytes, next }, next))
     }
+}
+
+/// A block that is ready to be written.
+struct Built {
+    written: Written,
+    bytes: Vec<u8>,
+    /// The block that it leads to.
+    next: BlockPtr,
 }
 
 /// How large the next block should be: for what is left, else for what commits lately needed.

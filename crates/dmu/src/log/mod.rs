@@ -31,7 +31,7 @@ use format::objset::ZilHeader;
 use format::{BlockPtr, ObjectId, Txg};
 use pending::Queue;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use zio::AllocTx;
 
 /// The intent log of one dataset.
@@ -40,7 +40,10 @@ pub struct IntentLog {
     txgs: Arc<Txgs>,
     enabled: AtomicBool,
     queue: Mutex<Queue>,
-    /// Held by the one who writes; what it last wrote, as a count of ordered records.
+    progress: Mutex<Progress>,
+    /// A committer is done.
+    written: Condvar,
+    /// Of the committer at work.
     writer: Mutex<Writer>,
     chain: Mutex<ChainState>,
     /// Records replayed in a txg, by its lowest bit: the highest number, plus one.
@@ -49,11 +52,18 @@ pub struct IntentLog {
     in_replay: AtomicBool,
 }
 
+/// How far the commits got.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Ordered records up to this one are durable.
+    done: u64,
+    /// Somebody writes.
+    is_written: bool,
+}
+
 /// What the committer at work knows.
 #[derive(Debug, Default)]
 struct Writer {
-    /// Ordered records up to this one are durable.
-    done: u64,
     /// Number of the last record.
     seq: u64,
     /// Bytes of the last commits: the next block is made as large as the largest.
@@ -69,6 +79,8 @@ impl IntentLog {
             txgs: Arc::clone(txgs),
             enabled: AtomicBool::new(true),
             queue: Mutex::default(),
+            progress: Mutex::default(),
+            written: Condvar::new(),
             writer: Mutex::default(),
             chain: Mutex::default(),
             replayed: Default::default(),
@@ -124,11 +136,32 @@ impl IntentLog {
             return Ok(());
         }
         let target = self.queue().order(object);
-        let mut writer = lock(&self.writer);
-        if writer.done >= target {
-            return Ok(());
+        let mut progress = lock(&self.progress);
+        loop {
+            if progress.done >= target {
+                return Ok(());
+            }
+            if !progress.is_written {
+                break;
+            }
+            progress = self.written.wait(progress).unwrap_or_else(PoisonError::into_inner);
         }
+        progress.is_written = true;
+        drop(progress);
         // Whoever came while the last one wrote is served by this one too.
+        let outcome = self.write_pending();
+        let mut progress = lock(&self.progress);
+        progress.is_written = false;
+        if let Ok(taken) = outcome {
+            progress.done = progress.done.max(taken);
+        }
+        self.written.notify_all();
+        outcome.map(drop)
+    }
+
+    /// Makes everything durable that is ordered. Returns how many records have ever been ordered.
+    fn write_pending(&self) -> Result<u64, TxError> {
+        let mut writer = lock(&self.writer);
         let synced = self.txgs.synced_txg();
         let (batch, taken) = self.queue().take(synced);
         let newest = batch.iter().map(|record| record.txg).max().unwrap_or(synced);
@@ -137,8 +170,7 @@ impl IntentLog {
             // The txgs themselves are as good a promise.
             self.txgs.wait_synced(newest)?;
         }
-        writer.done = taken;
-        Ok(())
+        Ok(taken)
     }
 
     /// For [`replay`]: this record's change belongs to the txg of `tx`.
