@@ -114,7 +114,7 @@ pub(crate) fn make_and_remove(dir: &Path, files: u64, threads: u64) -> Result<()
     meter.stop().report("create", share * threads * LEAF);
     let meter = Meter::start();
     in_parallel(&tops, |top| remove(&bench, top))?;
-    while bench.fs.fs.drain(10_000)? {}
+    while !bench.fs.fs.drain(10_000)? {}
     bench.sync()?;
     meter.stop().report("remove", share * threads * LEAF);
     println!("memory: {} MiB at most", memory_peak() >> 20);
