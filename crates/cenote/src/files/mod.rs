@@ -25,7 +25,8 @@ pub use file::FileWriter;
 pub use path::Found;
 pub use remove::{Removed, TreeObserver};
 pub use volume::VolumeFile;
-pub use zpl::write::{Allocate, NewAttrs, RenameHow, XattrHow};
+pub use zpl::write::{Allocate, BeginError, NewAttrs, RenameHow, XattrHow, without_set_ids};
+pub use zpl::{Attrs, FileKind, ZplError};
 
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry};
 use format::{ObjectId, Txg};
 use pool::live::LivePool;
 use zpl::write::{CloneTable, Fs, HeadFs, Made, NewFile, NoLog, PoolClones, encode_posix, options_of};
-use zpl::{Attrs, FileKind, Filesystem, Node, ZplError};
+use zpl::{Filesystem, Node};
 
 use crate::{Error, PoolWriter};
 

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 
 use ::cenote::admin::{Owner, owner_names};
 use ::cenote::files::NewAttrs;
-use zpl::write::without_set_ids;
-use zpl::{Attrs, FileKind};
+use ::cenote::files::without_set_ids;
+use ::cenote::files::{Attrs, FileKind};
 
 use super::open::Source;
 use super::writing::{TreeTeller, Writing, cannot, umask};

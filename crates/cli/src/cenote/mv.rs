@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use ::cenote::Error;
 use ::cenote::copy::import::{Options, import};
 use ::cenote::files::RenameHow;
-use zpl::{FileKind, ZplError};
+use ::cenote::files::{FileKind, ZplError};
 
 use super::copying::Teller;
 use super::open::{Found, Source};

@@ -6,7 +6,7 @@ use super::open::Source;
 use super::writing::{TreeTeller, Writing, cannot};
 use super::{Failure, Outcome};
 use ::cenote::Error;
-use zpl::{FileKind, ZplError};
+use ::cenote::files::{FileKind, ZplError};
 
 /// Remove files and directories of a pool
 ///

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use ::cenote::files::{FilesystemWriter, TreeObserver, VolumeFile};
 use ::cenote::{Error, PoolWriter, Target};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use zpl::write::BeginError;
-use zpl::{FileKind, ZplError};
+use ::cenote::files::BeginError;
+use ::cenote::files::{FileKind, ZplError};
 
 use super::open::{Found, FoundFile, Session, Source, parse};
 use super::{Failure, Outcome, code, term};
