@@ -41,18 +41,18 @@ impl CacheFile {
         &self.path
     }
 
-    fn error(&self, why: impl ToString) -> CacheFileError {
-        CacheFileError { path: self.path.clone(), why: why.to_string() }
+    fn error(&self, why: impl Into<String>) -> CacheFileError {
+        CacheFileError { path: self.path.clone(), why: why.into() }
     }
 
     fn read(&self) -> Result<NvList, CacheFileError> {
         match std::fs::metadata(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(NvList::new()),
-            Err(error) => return Err(self.error(error)),
+            Err(error) => return Err(self.error(error.to_string())),
             Ok(meta) if meta.len() > SIZE_MAX => return Err(self.error("too large for a cache file")),
             Ok(_) => {}
         }
-        let bytes = std::fs::read(&self.path).map_err(|error| self.error(error))?;
+        let bytes = std::fs::read(&self.path).map_err(|error| self.error(error.to_string()))?;
         if bytes.is_empty() {
             return Ok(NvList::new());
         }
@@ -93,7 +93,7 @@ impl CacheFile {
     fn write(&self, list: &NvList) -> Result<(), CacheFileError> {
         if list.is_empty() {
             return match std::fs::remove_file(&self.path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => Err(self.error(error)),
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(self.error(error.to_string())),
                 _ => Ok(()),
             };
         }
@@ -106,7 +106,7 @@ impl CacheFile {
             file.sync_all()?;
             std::fs::rename(&new, &self.path)
         };
-        write().map_err(|error| self.error(error))
+        write().map_err(|error| self.error(error.to_string()))
     }
 }
 

@@ -111,7 +111,7 @@ pub fn refusal(pool: &Pool) -> Result<Option<String>, PoolError> {
         return Ok(Some(why.to_owned()));
     }
     // Freeing a deduplicated block needs its table.
-    if !pool.dedup_tables()?.is_empty() {
+    if has_dedup_entries(pool)? {
         return Ok(Some("it has deduplicated blocks".to_owned()));
     }
     let is_running = |e: &Expansion| e.state == 1;
@@ -119,6 +119,22 @@ pub fn refusal(pool: &Pool) -> Result<Option<String>, PoolError> {
         return Ok(Some("a raidz expansion is under way".to_owned()));
     }
     Ok(None)
+}
+
+fn has_dedup_entries(pool: &Pool) -> Result<bool, PoolError> {
+    for table in pool.dedup_tables()? {
+        for (_, zap) in &table.classes {
+            if pool.dedup_entries(*zap)? > 0 {
+                return Ok(true);
+            }
+        }
+        for log in &table.logs {
+            if pool.mos().object(*log)?.dnode().used_bytes() > 0 {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 fn refused_vdev(node: &VdevNode) -> Option<&'static str> {
@@ -162,7 +178,7 @@ impl LivePool {
         check_activity(group, &pool, opts)?;
         let devices = writable_devices(found, group, opts)?;
         let newest = group.uberblocks().first().map_or(pool.txg(), |(ub, _)| ub.txg.max(pool.txg()));
-        let live = assemble(&pool, devices, newest, opts, env)?;
+        let live = assemble(&pool, &devices, newest, opts, env)?;
         live.name_devices(group);
         live.first_txgs(&pool, opts)?;
         Ok(live)
@@ -240,7 +256,7 @@ fn check_host(label: &PoolConfig, opts: &ImportOptions) -> Result<(), PoolError>
 fn check_activity(group: &Group<'_>, pool: &Pool, opts: &ImportOptions) -> Result<(), PoolError> {
     let uberblock = pool.uberblock();
     let label = pool.label_config();
-    let Some(mmp) = uberblock.mmp.filter(|mmp| mmp.is_on()) else { return Ok(()) };
+    let Some(mmp) = uberblock.mmp.filter(format::uberblock::Mmp::is_on) else { return Ok(()) };
     if opts.host.id == 0 {
         let why = "multihost is on, and this machine has no hostid".to_owned();
         return Err(PoolError::NotWritable { name: label.name.clone(), why });
@@ -291,7 +307,7 @@ fn writable_devices(found: &Found, group: &Group<'_>, opts: &ImportOptions) -> R
 
 fn assemble(
     pool: &Pool,
-    devices: NewDevices,
+    devices: &NewDevices,
     newest: Txg,
     opts: &ImportOptions,
     env: Env,
@@ -301,7 +317,7 @@ fn assemble(
     config.name.clone_from(opts.new_name.as_ref().unwrap_or(&pool.label_config().name));
     (config.state, config.hostid) = (PoolState::Active, opts.host.id);
     config.hostname = opts.host.stored_name();
-    let tree = VdevTree::open(&config.vdev_tree, &devices, uberblock.reflow)?;
+    let tree = VdevTree::open(&config.vdev_tree, devices, uberblock.reflow)?;
     missing::load(pool.mos(), &tree);
     let zio = Arc::new(Zio::new(Arc::clone(&tree)));
     if let Some(salt) = open::salt(pool.directory())? {

@@ -119,8 +119,11 @@ struct Task {
     txg: Txg,
     /// Of such tasks only one is done in a txg: a second could stumble over what the first has made.
     is_alone: bool,
-    run: Box<dyn FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) + Send>,
+    run: Box<Work>,
 }
+
+/// What a task does; where its outcome goes it knows itself.
+type Work = dyn FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) + Send;
 
 /// What a task on the pool itself holds, besides a [`TaskCtx`].
 pub(crate) struct PoolTask<'a> {

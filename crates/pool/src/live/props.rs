@@ -193,7 +193,7 @@ impl LivePool {
             return Ok(());
         }
         let parsed: Vec<PoolProp> =
-            props.iter().map(|(name, value)| PoolProp::parse(name, value)).collect::<Result<_, _>>()?;
+            props.into_iter().map(|(name, value)| PoolProp::parse(&name, &value)).collect::<Result<_, _>>()?;
         if parsed.contains(&PoolProp::Number("multihost", 1)) && self.host.id == 0 {
             return Err(bad("multihost", "multihost requires a non-zero hostid"));
         }

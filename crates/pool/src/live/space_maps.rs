@@ -277,7 +277,8 @@ impl SpaceSource for SpaceBook {
     fn free_space(&self, vdev: VdevId, metaslab: u64) -> Result<RangeSet, Box<dyn Error + Send + Sync>> {
         let book = self.lock();
         let Some((top, map)) = book.map(vdev, metaslab) else { return Ok(RangeSet::new()) };
-        let mut free = RangeSet::from_iter([map.start..map.start + map.size]);
+        let mut free = RangeSet::new();
+        free.insert(map.start..map.start + map.size);
         if let Some(id) = map.object {
             let bounds = MapBounds { start: map.start, size: map.size, shift: top.shift };
             let mos = self.mos.upgrade().ok_or(PoolError::Tx(TxError::Closed))?;

@@ -17,7 +17,7 @@ fn a_new_pool_of_one_file() {
     let spec = CreateSpec::new("tank", vec![files.top(Layout::Single, 0..1)]);
     let pool = LivePool::create(spec, Env::system()).unwrap();
     for _ in 0..3 {
-        pool.run(|ctx| Ok(ctx.m().set_entry("org.cenote:test", ctx.txg().0)?)).unwrap();
+        pool.run(|ctx| ctx.m().set_entry("org.cenote:test", ctx.txg().0)).unwrap();
     }
     pool.export(Leave::Exported).unwrap();
     judge(&files, "tank");

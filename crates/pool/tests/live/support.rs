@@ -1,4 +1,5 @@
 //! Files to make pools of, and the judge.
+#![allow(clippy::disallowed_types)] // Empty files are made here; `vdev` opens them.
 
 use cenote_pool::live::{ImportOptions, Layout, LeafSpec, LivePool, TopSpec};
 use cenote_pool::space::Class;
