@@ -17,13 +17,15 @@ const ROUNDS: usize = 5;
 /// Fixtures that `verify` is measured on: the layouts that cost different work.
 const POOLS: [&str; 4] = ["compression", "raidz2", "recordsize", "manyfiles"];
 
-/// `cargo xtask bench`, `cargo xtask bench verify`, `cargo xtask bench verify DIR POOL`.
+/// `cargo xtask bench`, `cargo xtask bench verify [DIR POOL]`, `cargo xtask bench write [DIR]`.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     match arguments {
         [] => verify(&golden_pools()),
         [what] if what == "verify" => verify(&golden_pools()),
         [what, dir, pool] if what == "verify" => verify(&[(dir.clone(), pool.clone())]),
-        _ => Err("what can be measured: verify [DIR POOL]".to_owned()),
+        [what] if what == "write" => crate::bench_write::run(None),
+        [what, dir] if what == "write" => crate::bench_write::run(Some(dir)),
+        _ => Err("what can be measured: verify [DIR POOL], write [DIR]".to_owned()),
     }
 }
 

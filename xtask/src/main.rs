@@ -8,6 +8,7 @@
 
 mod apt;
 mod bench;
+mod bench_write;
 mod check;
 mod judges;
 mod layers;
@@ -26,10 +27,18 @@ usage: cargo xtask TASK
   layers         each crate uses only crates above it in the house
   fixtures       unpack all golden pools into target/fixtures
   judges         install the other implementation's tools, or say what is missing
-  bench [WHAT]   measure ourselves against the other implementation, as ratios of one run
+  bench [WHAT]   measure ourselves against the other implementation and against the disk, in one
+                 run: verify [DIR POOL], write [DIR]
+  crash [ARG…]   cut the power at every write of workloads on simulated disks; --help tells more
   kernel-peer    run a script under a kernel with real OpenZFS (needs the peer tooling)
   zts            run OpenZFS's own test suite on our commands (needs the suite's runner)
 ";
+
+/// `cargo xtask crash`.
+fn crash(arguments: &[String]) -> Outcome {
+    let mut command = cargo(&["run", "--quiet", "--release", "--package", "cenote-crash", "--"]);
+    must(command.args(arguments))
+}
 
 /// Why a task failed, in words.
 type Outcome = Result<(), String>;
@@ -45,6 +54,7 @@ fn main() -> ExitCode {
         "fixtures" => fixtures(),
         "judges" => judges::run(),
         "bench" => bench::run(&rest),
+        "crash" => crash(&rest),
         "kernel-peer" => outside::kernel_peer(&rest),
         "zts" => outside::zts(&rest),
         _ => {

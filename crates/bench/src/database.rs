@@ -14,9 +14,10 @@ use zpl::write::{NewFile, WriteHow};
 
 const RECORD: u64 = 8 << 10;
 
-fn bench(dir: &Path) -> Result<Bench, Failure> {
+fn bench(dir: &Path, size: u64) -> Result<Bench, Failure> {
     let (layout, cache_bytes) = (Layout::Single, 512 << 20);
-    Bench::new(dir, &Wanted { disks: 1, size: 16 << 30, layout, record_size: RECORD, cache_bytes })
+    let wanted = Wanted { disks: 1, size, layout, record_size: RECORD, cache_bytes, prefill: size };
+    Bench::new(dir, &wanted)
 }
 
 /// A file of so many bytes, on disk.
@@ -32,7 +33,7 @@ fn file(bench: &Bench, name: &str, bytes: u64) -> Result<ObjectId, Failure> {
 
 /// `overwrite`.
 pub(crate) fn overwrite(dir: &Path, threads: u64, writes: u64, bytes: u64) -> Result<(), Failure> {
-    let bench = bench(dir)?;
+    let bench = bench(dir, bytes * 4)?;
     let file = file(&bench, "table", bytes)?;
     bench.sync()?;
     let before = bytes_written();
@@ -57,7 +58,7 @@ pub(crate) fn overwrite(dir: &Path, threads: u64, writes: u64, bytes: u64) -> Re
 /// `fsync`.
 pub(crate) fn fsync(dir: &Path, threads: u64, seconds: u64) -> Result<(), Failure> {
     const FILE: u64 = 64 << 20;
-    let bench = bench(dir)?;
+    let bench = bench(dir, 2 << 30)?;
     let files = (0..threads).map(|t| file(&bench, &format!("table{t}"), FILE / threads.max(1) * 2));
     let files: Vec<ObjectId> = files.collect::<Result<_, Failure>>()?;
     bench.sync()?;

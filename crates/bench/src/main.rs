@@ -83,7 +83,9 @@ fn main() -> ExitCode {
         What::Tree { files, threads } => tree::make_and_remove(&args.dir, files, threads),
         What::Many { files } => tree::many(&args.dir, files),
         What::Stream { gib, raidz } => stream::write(&args.dir, gib << 30, raidz),
-        What::Overwrite { threads, writes, mib } => database::overwrite(&args.dir, threads, writes, mib << 20),
+        What::Overwrite { threads, writes, mib } => {
+            database::overwrite(&args.dir, threads, writes, mib << 20)
+        }
         What::Fsync { threads, seconds } => database::fsync(&args.dir, threads, seconds),
     };
     match done {

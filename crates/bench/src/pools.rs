@@ -4,6 +4,7 @@ use crate::Failure;
 use dsl::prop::PropValue;
 use pool::live::{CreateSpec, Layout, LeafSpec, LivePool, TopSpec};
 use pool::space::Class;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use vdev::device::file::{Access, open_exclusive};
@@ -28,6 +29,8 @@ pub(crate) struct Wanted {
     pub(crate) layout: Layout,
     pub(crate) record_size: u64,
     pub(crate) cache_bytes: usize,
+    /// Bytes of each file that are written before: a file system below need not find room for them later.
+    pub(crate) prefill: u64,
 }
 
 impl Bench {
@@ -36,7 +39,8 @@ impl Bench {
         let mut leaves = Vec::new();
         for i in 0..wanted.disks {
             let path = dir.path().join(format!("disk{i}"));
-            std::fs::File::create(&path)?.set_len(wanted.size)?;
+            prefill(&path, wanted.prefill)?;
+            std::fs::OpenOptions::new().write(true).open(&path)?.set_len(wanted.size)?;
             let device = open_exclusive(&path, Access::Auto)?;
             leaves.push(LeafSpec::file(path.to_string_lossy(), device));
         }
@@ -65,6 +69,17 @@ impl Bench {
         self.pool.sync()?;
         Ok(())
     }
+}
+
+/// A file whose first bytes are there.
+fn prefill(path: &Path, bytes: u64) -> Result<(), Failure> {
+    let mut file = std::fs::File::create(path)?;
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..bytes >> 20 {
+        file.write_all(&zeros)?;
+    }
+    file.sync_all()?;
+    Ok(())
 }
 
 /// Bytes that do not compress.

@@ -19,7 +19,14 @@ const FILE: usize = 512;
 const PARTS: u64 = 20;
 
 fn wanted(size: u64) -> Wanted {
-    Wanted { disks: 1, size, layout: Layout::Single, record_size: 128 << 10, cache_bytes: 512 << 20 }
+    Wanted {
+        disks: 1,
+        size,
+        layout: Layout::Single,
+        record_size: 128 << 10,
+        cache_bytes: 512 << 20,
+        prefill: 0,
+    }
 }
 
 /// A leaf folder: its number in the tree is its path, digit by digit.
@@ -65,7 +72,8 @@ impl<'b> Maker<'b> {
         let dir = self.leaf(number, depth)?;
         let fs = &self.bench.fs.fs;
         for i in 0..LEAF {
-            let made = fs.create(dir, format!("file{i:04}").as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?;
+            let made =
+                fs.create(dir, format!("file{i:04}").as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?;
             fs.write(made.id, 0, data, &WriteHow::default())?;
         }
         Ok(())

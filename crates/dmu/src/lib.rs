@@ -31,3 +31,7 @@ pub use object::{Blocks, Object};
 pub use objset::{KeyState, ObjSet};
 pub use room::Room;
 pub use store::Store;
+
+/// What everybody above holds who changes objects: transactions, and clock, random numbers and workers; and
+/// the bytes of a block.
+pub use zio::{AllocTx, Block, Env};
