@@ -61,20 +61,17 @@ pub fn may_access(attrs: &Attrs, acl: Option<&[PosixEntry]>, cred: &Cred, access
         // Even root cannot run what nobody can.
         return wanted & 1 == 0 || is_dir || attrs.mode & 0o111 != 0;
     }
-    let allowed = match acl {
-        Some(acl) if !cred.owns(attrs) => allowed_by_acl(attrs, acl, cred, wanted),
-        _ => {
-            let bits = if cred.owns(attrs) {
-                attrs.mode >> 6
-            } else if cred.is_in(attrs.posix_gid()) {
-                attrs.mode >> 3
-            } else {
-                attrs.mode
-            };
-            return wanted & !(bits as u16 & 7) == 0;
-        }
+    if let Some(acl) = acl.filter(|_| !cred.owns(attrs)) {
+        return allowed_by_acl(attrs, acl, cred, wanted);
+    }
+    let bits = if cred.owns(attrs) {
+        attrs.mode >> 6
+    } else if cred.is_in(attrs.posix_gid()) {
+        attrs.mode >> 3
+    } else {
+        attrs.mode
     };
-    allowed
+    wanted & !(bits as u16 & 7) == 0
 }
 
 /// The POSIX.1e algorithm for everybody but the owner.

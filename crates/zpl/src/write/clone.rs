@@ -85,11 +85,12 @@ impl Fs {
         let end = end.ok_or(ZplError::FileTooLarge { object: target.id, size: to.saturating_add(len) })?;
         let block = source.object.block_size();
         let has_one_odd_block = !block.is_power_of_two();
-        if from % block != 0 || to % block != 0 || (has_one_odd_block && to != 0) {
+        let is_aligned = from.is_multiple_of(block) && to.is_multiple_of(block);
+        if !is_aligned || (has_one_odd_block && to != 0) {
             return Err(ZplError::CannotClone { why: "the ranges do not begin with a block" });
         }
         // A part of a block can only be its last, and only the last of both files.
-        if len % block != 0 && (from + len < source_size || end < attrs.size) {
+        if !len.is_multiple_of(block) && (from + len < source_size || end < attrs.size) {
             return Err(ZplError::CannotClone { why: "the range does not end with a block" });
         }
         if target.object.block_size() != block && (target.object.max_block().0 > 0 || attrs.size > block) {

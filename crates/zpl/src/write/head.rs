@@ -79,6 +79,14 @@ impl IntentLog for HeadLog {
     fn log_by_txg(&self, tx: &Tx, object: ObjectId) {
         self.log.push(tx, Pending::Txg { object });
     }
+
+    fn order(&self, object: ObjectId) {
+        self.log.order(object);
+    }
+
+    fn forget(&self, object: ObjectId) {
+        self.log.forget(object);
+    }
 }
 
 /// The pool's counts of cloned blocks.
@@ -136,11 +144,11 @@ pub fn options_of(dataset: &Dataset, features: &FeatureCounts) -> Result<FsOptio
     })
 }
 
+/// Applies a record, with the data of a write that is not in it.
+type Apply<'a> = &'a mut dyn FnMut(&Body, Option<&[u8]>, &Tx) -> Result<(), ZplError>;
+
 /// What happened when the log of a head was replayed.
-fn replay_log(
-    head: &Head,
-    apply: &mut dyn FnMut(&Body, Option<&[u8]>, &Tx) -> Result<(), ZplError>,
-) -> Result<Replayed, ZplError> {
+fn replay_log(head: &Head, apply: Apply<'_>) -> Result<Replayed, ZplError> {
     let txgs = Arc::clone(head.txgs());
     let mut sync = || sync_all(&txgs);
     let mut apply =

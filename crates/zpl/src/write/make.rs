@@ -2,7 +2,7 @@
 
 use super::fresh::Fresh;
 use super::sa::Tables;
-use crate::{CaseSensitivity, FileKind, ZplError};
+use crate::{CaseSensitivity, FileKind, Filesystem, ZplError};
 use dmu::live::{LiveSet, NewObject};
 use format::zap::{NORM_CANONICAL, NORM_COMPATIBLE, NORM_COMPOSE, NORM_UPPER};
 use format::znode::Time;
@@ -122,6 +122,29 @@ pub fn make_filesystem(
         entries.insert(name.as_bytes(), value)?;
     }
     Ok(root.id())
+}
+
+/// Brings a file system of an older version to version 5, in which it can be changed. Its files stay as they
+/// are until they are changed.
+///
+/// # Errors
+/// If it is not a file system, or of a version that is not known.
+pub fn upgrade_filesystem(set: &Arc<LiveSet>, env: &Env, tx: &dyn AllocTx) -> Result<(), ZplError> {
+    let reader = Filesystem::open(set.view())?;
+    if reader.version() >= VERSION {
+        return Ok(());
+    }
+    let master = set.object(FIRST)?;
+    if reader.master_value("DELETE_QUEUE")?.is_none() {
+        let unlinked = set.allocate(&NewObject::of(ObjType::UNLINKED_SET), tx)?;
+        unlinked.create_zap(tx, env.random(), 0)?;
+        master.zap(tx)?.insert(b"DELETE_QUEUE", unlinked.id().0)?;
+    }
+    let (sa_master, _) = Tables::make(set, &mut || env.random(), tx)?;
+    let entries = master.zap(tx)?;
+    entries.upsert(b"SA_ATTRS", sa_master.0)?;
+    entries.upsert(b"VERSION", VERSION)?;
+    Ok(())
 }
 
 /// Makes the contents of a new volume in an empty object set.

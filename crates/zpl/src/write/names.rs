@@ -458,11 +458,11 @@ impl Fs {
         if laid.spill.is_some() {
             object.set_spill(laid.spill, tx);
         }
-        if fresh.kind == FileKind::Directory {
-            if let Err(error) = object.create_zap(tx, self.env.random(), self.normalization()) {
-                self.set.free(object.id(), tx)?;
-                return Err(error.into());
-            }
+        if fresh.kind == FileKind::Directory
+            && let Err(error) = object.create_zap(tx, self.env.random(), self.normalization())
+        {
+            self.set.free(object.id(), tx)?;
+            return Err(error.into());
         }
         if fresh.slots > 1 {
             self.home.uses_feature("large_dnode", tx);

@@ -134,7 +134,7 @@ impl Quotas {
         self.any.load(Ordering::Relaxed) && !self.suspended.load(Ordering::Relaxed)
     }
 
-    fn limit(&self, kind: SpaceKind, of: QuotaOf, id: u64) -> u64 {
+    pub(super) fn limit(&self, kind: SpaceKind, of: QuotaOf, id: u64) -> u64 {
         let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
         limits.get(&(kind, of)).map_or(0, |limits| limits.of(id))
     }

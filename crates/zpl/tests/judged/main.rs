@@ -3,7 +3,7 @@
 
 use cenote_zpl::write::{
     BeginError, CloneTable, FileRange, FsOptions, HeadFs, HeadVolume, NewAttrs, NewFile, NewFilesystem,
-    PoolClones, RenameHow, WriteHow, XattrHow, make_filesystem, make_volume,
+    PoolClones, RenameHow, WriteHow, XattrHow, make_filesystem, make_volume, upgrade_filesystem,
 };
 use cenote_zpl::{FileKind, ZplError};
 use dsl::DslError;
@@ -306,7 +306,7 @@ fn copy_of(name: &str) -> tempfile::TempDir {
 /// File systems of the reference are changed, and read by it afterwards.
 #[test]
 fn golden_file_systems_are_changed() {
-    let usual = "single dnodes posixacl names fileflags holes recordsize deleteq longname legacy";
+    let usual = "single dnodes posixacl names fileflags holes recordsize deleteq longname legacy version1 version10 compat-2.0";
     let wanted = std::env::var("CENOTE_FIXTURES").unwrap_or_else(|_| usual.into());
     for name in wanted.split_whitespace() {
         let fixture = testkit::Fixture::open(name);
@@ -348,6 +348,11 @@ fn golden_file_systems_are_changed() {
                 &view.dsl().dataset(&dataset.name).expect("there"),
                 pool.features(),
             );
+            let upgraded = {
+                let tx = head.txgs().begin().expect("open");
+                upgrade_filesystem(&head.set, pool.env(), &tx)
+            };
+            upgraded.expect("upgraded");
             match HeadFs::open(&head, options.expect("readable"), pool.env()) {
                 Ok(open) => {
                     let done = change_all(&open);

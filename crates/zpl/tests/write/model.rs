@@ -514,7 +514,7 @@ fn check_file(read: &Arc<Filesystem>, id: u64, file: &File) {
     }
     let xattrs: BTreeMap<Vec<u8>, Vec<u8>> = node.xattr_values().expect("readable").into_iter().collect();
     assert!(xattrs == file.xattrs, "extended attributes of {id}");
-    assert_eq!(node.acl().expect("readable").aces.is_empty(), false);
+    assert!(!node.acl().expect("readable").aces.is_empty());
 }
 
 /// What the accounting objects say is the sum over all files; and no object is lost.

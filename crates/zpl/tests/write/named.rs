@@ -7,9 +7,10 @@ use cenote_zpl::write::{
 };
 use cenote_zpl::{CaseSensitivity, FileKind, SpaceKind, ZplError};
 use dmu::live::Limits;
-use format::ObjectId;
+use dmu::live::NewObject;
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho};
 use format::znode::{FLAG_IMMUTABLE, FLAG_PROJINHERIT};
+use format::{ObjType, ObjectId};
 
 fn world() -> World {
     World::new(FsOptions::default())
@@ -496,4 +497,116 @@ fn a_directory_of_many_entries() {
         count += batch.len();
     }
     assert_eq!(count, 2000);
+}
+
+/// A bonus as file systems before version 5 wrote it.
+fn legacy_znode(mode: u64, size: u64, parent: u64, target: &[u8]) -> Vec<u8> {
+    let mut raw = vec![0; 264];
+    let mut put = |at: usize, value: u64| raw[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    for (i, at) in [0, 16, 32, 48].into_iter().enumerate() {
+        put(at, 1_000_000 + i as u64);
+    }
+    for (at, value) in [(64, 5), (72, mode), (80, size), (88, parent), (96, 1), (128, 31), (136, 41)] {
+        put(at, value);
+    }
+    // An ACL of the first version, with two entries inline: owner and everyone.
+    put(184, 2);
+    put(192, 0);
+    raw[188..190].copy_from_slice(&0_u16.to_le_bytes());
+    for (i, (flags, mask)) in [(0x1000_u16, 0x1E_01BF_u32), (0x4000, 0x12_0088)].into_iter().enumerate() {
+        let at = 192 + 12 * i;
+        raw[at + 4..at + 8].copy_from_slice(&mask.to_le_bytes());
+        raw[at + 8..at + 10].copy_from_slice(&flags.to_le_bytes());
+    }
+    raw.extend(target);
+    raw
+}
+
+#[test]
+fn files_of_the_old_form_become_new_when_they_are_changed() {
+    let world = world();
+    let set = fs_set(&world);
+    let tx = world.home.txgs.begin().expect("open");
+    let root = world.fs.root();
+    let old = |obj_type, bonus| NewObject::of(obj_type).with_bonus(ObjType::ZNODE, bonus);
+    let file =
+        set.allocate(&old(ObjType::PLAIN_FILE, legacy_znode(0o10_0640, 5, root.0, b"")), &tx).expect("made");
+    file.write_at(0, b"12345", &tx).expect("written");
+    let link = legacy_znode(0o12_0777, 6, root.0, b"target");
+    let link = set.allocate(&old(ObjType::PLAIN_FILE, link), &tx).expect("made");
+    let entries = set.object(root).expect("there").zap(&tx).expect("a directory");
+    entries.insert(b"file", file.id().0 | 8 << 60).expect("named");
+    entries.insert(b"link", link.id().0).expect("named");
+    drop(entries);
+    drop(tx);
+    world.sync();
+    let fs = &world.fs;
+    assert_eq!(fs.attrs(file.id()).expect("there").uid, 31);
+    fs.write(file.id(), 5, b"678", &WriteHow::default()).expect("written");
+    fs.set_xattr(file.id(), b"user.a", b"b", XattrHow::Either).expect("set");
+    fs.set_attrs(link.id(), &NewAttrs { uid: Some(99), ..Default::default() }).expect("changed");
+    world.sync();
+    let read = world.reopened();
+    let node = read.node(file.id()).expect("there");
+    assert_eq!(node.object().dnode().bonus_type, ObjType::SA);
+    let attrs = node.attrs();
+    assert_eq!((attrs.mode, attrs.size, attrs.uid, attrs.gid), (0o10_0640, 8, 31, 41));
+    assert_eq!((attrs.generation, attrs.crtime.secs, attrs.atime.secs), (5, 1_000_003, 1_000_000));
+    let acl = node.acl().expect("a list");
+    assert_eq!(acl.aces.iter().map(|ace| ace.mask).collect::<Vec<_>>(), [0x1E_01BF, 0x12_0088]);
+    let mut bytes = [0; 8];
+    node.read_at(0, &mut bytes).expect("read");
+    assert_eq!(&bytes, b"12345678");
+    let node = read.node(link.id()).expect("there");
+    assert_eq!((node.readlink().expect("a link"), node.attrs().uid), (b"target".to_vec(), 99));
+}
+
+fn fs_set(world: &World) -> std::sync::Arc<dmu::live::LiveSet> {
+    std::sync::Arc::clone(world.fs.set())
+}
+
+#[test]
+fn a_file_system_of_an_old_version_is_upgraded() {
+    let mut world = world();
+    let set = fs_set(&world);
+    let root = world.fs.root();
+    let tx = world.home.txgs.begin().expect("open");
+    let master = set.object(ObjectId(1)).expect("there").zap(&tx).expect("a ZAP");
+    master.update(b"VERSION", 4_u64).expect("changed");
+    master.remove(b"SA_ATTRS").expect("removed");
+    drop(master);
+    let object = set.object(root).expect("there");
+    object.set_bonus_type(ObjType::ZNODE, &tx);
+    object.set_bonus(&legacy_znode(0o04_0755, 2, root.0, b""), &tx);
+    drop(tx);
+    world.sync();
+    let home = std::sync::Arc::clone(&world.home) as std::sync::Arc<dyn cenote_zpl::write::Home>;
+    let refused = cenote_zpl::write::Fs::open(home, FsOptions::default(), &world.env);
+    assert!(matches!(refused, Err(ZplError::Version { version: 4, .. })));
+    let tx = world.home.txgs.begin().expect("open");
+    cenote_zpl::write::upgrade_filesystem(&set, &world.env, &tx).expect("upgraded");
+    drop(tx);
+    world.sync();
+    let fs = world.remounted(FsOptions::default());
+    let id = file(&world, fs.root(), "new");
+    world.sync();
+    let read = world.reopened();
+    assert_eq!(read.version(), 5);
+    assert_eq!(read.lookup(&read.node(root).expect("there"), b"new").expect("read"), Some(id));
+    assert_eq!(read.node(root).expect("there").attrs().size, 3);
+}
+
+#[test]
+fn sizes_are_reported_and_projects_bounded() {
+    let world = world();
+    let fs = &world.fs;
+    let d = dir(&world, fs.root(), "d");
+    fs.set_attrs(d, &NewAttrs { project: Some(5), linux_flags: Some(0x2000_0000), ..Default::default() })
+        .expect("set");
+    fs.set_quota(SpaceKind::Project, QuotaOf::Space, 5, 1 << 20).expect("set");
+    world.sync();
+    let stats = fs.stats(1000, 1 << 30, fs.root()).expect("reported");
+    assert_eq!((stats.block_size, stats.blocks, stats.blocks_free), (131_072, 8193, 8192));
+    assert_eq!((stats.files_free, stats.files), (1 << 21, (1 << 21) + fs.set().object_count()));
+    assert_eq!(fs.stats(1000, 1 << 30, d).expect("reported").blocks_free, 7);
 }

@@ -35,8 +35,8 @@ fn step(fs: &Arc<Fs>, random: &mut Random) -> Result<(), ZplError> {
     let name = format!("n{}", random.below(NAMES)).into_bytes();
     let other = format!("n{}", random.below(NAMES)).into_bytes();
     match random.below(12) {
-        0 => drop(fs.create(from, &name, &NewFile::of(FileKind::Directory, 0o755))?),
-        1 | 2 => drop(fs.create(from, &name, &NewFile::of(FileKind::Regular, 0o644))?),
+        0 => fs.create(from, &name, &NewFile::of(FileKind::Directory, 0o755)).map(drop)?,
+        1 | 2 => fs.create(from, &name, &NewFile::of(FileKind::Regular, 0o644)).map(drop)?,
         3 => fs.unlink(from, &name)?,
         4 => fs.rmdir(from, &name)?,
         5 => fs.rename(from, &name, to, &other, RenameHow::Replace)?,
@@ -49,7 +49,7 @@ fn step(fs: &Arc<Fs>, random: &mut Random) -> Result<(), ZplError> {
         }
         8 => {
             if let Some(id) = fs.lookup(from, &name)? {
-                drop(fs.link(id, to, &other)?);
+                fs.link(id, to, &other)?;
             }
         }
         9 => {

@@ -1,0 +1,67 @@
+//! What file systems report of their size (docs/on-disk/23-zpl.md, section 7).
+
+use super::fs::Fs;
+use super::quota::QuotaOf;
+use crate::{SpaceKind, ZplError};
+use format::ObjectId;
+
+/// Objects that an object set can have.
+const OBJECTS_MAX: u64 = 1 << 48;
+/// Bytes that a file takes at least.
+const FILE_MIN: u64 = 512;
+
+/// What `statfs` reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FsStats {
+    /// Bytes of a block, the unit of the next two.
+    pub block_size: u64,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Blocks that may still be taken.
+    pub blocks_free: u64,
+    /// Files in all.
+    pub files: u64,
+    /// Files that may still be made.
+    pub files_free: u64,
+    /// Longest name.
+    pub name_max: u64,
+}
+
+impl Fs {
+    /// The size of the file system, as its dataset reports it: bytes referenced, and bytes available. `at` is
+    /// the file that is asked about: where a directory passes its project on, the project's limits count.
+    pub fn stats(&self, referenced: u64, available: u64, at: ObjectId) -> Result<FsStats, ZplError> {
+        let attrs = self.attrs(at)?;
+        let (mut referenced, mut available) = (referenced, available);
+        let used_objects = self.set.object_count();
+        let mut files_free = (OBJECTS_MAX - used_objects.min(OBJECTS_MAX)).min(available / FILE_MIN);
+        let mut files = files_free + used_objects;
+        if attrs.flags & format::znode::FLAG_PROJINHERIT != 0 {
+            let of = |of| -> Result<Option<(u64, u64)>, ZplError> {
+                let limit = self.quotas.limit(SpaceKind::Project, of, attrs.projid);
+                Ok(match limit {
+                    0 => None,
+                    limit => Some((limit, self.used(SpaceKind::Project, of, attrs.projid)?)),
+                })
+            };
+            if let Some((limit, used)) = of(QuotaOf::Space)? {
+                referenced = used;
+                available = available.min(limit.saturating_sub(used));
+            }
+            if let Some((limit, used)) = of(QuotaOf::Objects)? {
+                files_free = files_free.min(limit.saturating_sub(used));
+                files = files_free + used;
+            }
+        }
+        let options = self.options();
+        let block_size = options.block_max();
+        Ok(FsStats {
+            block_size,
+            blocks: (referenced.div_ceil(block_size) * block_size).saturating_add(available) / block_size,
+            blocks_free: available / block_size,
+            files,
+            files_free,
+            name_max: if options.long_names { 1023 } else { 255 },
+        })
+    }
+}
