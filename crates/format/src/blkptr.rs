@@ -339,6 +339,20 @@ impl BlockPtr {
         self
     }
 
+    /// The pointer that a clone of this block has, made in `txg`: born then in its dataset, the bytes being
+    /// where they were written before (docs/on-disk/32-dedup-cloning.md, section 3.3). A hole stays one.
+    pub fn cloned_in(&self, txg: Txg) -> BlockPtr {
+        if self.is_hole() {
+            return *self;
+        }
+        let copy = self.with_word(10, txg.0);
+        if self.is_embedded() {
+            return copy;
+        }
+        // What counts for snapshots is from now on the birth in the dataset.
+        copy.with_word(9, self.physical_birth().0).with_word(7, with_bits(self.words[7], 63, 1, 0))
+    }
+
     /// A copy with bits of the property word replaced.
     pub fn with_prop_bits(self, first: u32, count: u32, value: u64) -> BlockPtr {
         self.with_word(6, with_bits(self.prop(), first, count, value))

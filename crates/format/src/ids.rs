@@ -300,6 +300,8 @@ type_consts! {
     USERREFS = 41;
     /// A dedup table.
     DDT_ZAP = 42;
+    /// Histograms of dedup tables.
+    DDT_STATS = 43;
     /// System attributes.
     SA = 44;
     /// Where the registry and the layouts are.

@@ -15,9 +15,8 @@
 //! Of an object set: objects by number, of each its blocks and then the blocks of dnodes that are complete
 //! with it; accounting objects; the root block.
 
-use super::brt::Brt;
 use super::destroy_walk::{Position, Walk};
-use super::free_lists::{Budget, Freed};
+use super::free_lists::{Budget, Round};
 use super::mos_tx::MosTx;
 use crate::DslError;
 use crate::bpobj::Space;
@@ -80,7 +79,7 @@ pub(crate) fn add(m: MosTx<'_>, bp: &BlockPtr, birth: Txg, space: Space) -> Resu
 }
 
 /// Frees what the budget allows.
-pub(crate) fn work(m: MosTx<'_>, brt: &Brt, budget: &mut Budget, freed: &mut Freed) -> Result<(), DslError> {
+pub(crate) fn work(m: MosTx<'_>, budget: &mut Budget, round: &mut Round<'_>) -> Result<(), DslError> {
     let Some(id) = m.entry(ENTRY)? else { return Ok(()) };
     let (object, mut phys) = open(m, id)?;
     let room = (object.max_block().0 + 1) * object.block_size() / ITEM;
@@ -89,13 +88,12 @@ pub(crate) fn work(m: MosTx<'_>, brt: &Brt, budget: &mut Budget, freed: &mut Fre
         return Err(DslError::Mismatch { what: "destroyed datasets", object: id, found, expected });
     }
     while phys.begin < phys.end && !budget.is_spent() {
-        let mut here = Freed::default();
-        let is_done = work_entry(m, brt, &object, phys.begin, budget, &mut here)?;
-        phys.bytes = phys.bytes.saturating_sub(here.space.used);
-        phys.comp = phys.comp.saturating_sub(here.space.compressed);
-        phys.uncomp = phys.uncomp.saturating_sub(here.space.uncompressed);
-        freed.space = freed.space.plus(here.space);
-        freed.refused += here.refused;
+        let before = round.freed.space;
+        let is_done = work_entry(m, &object, phys.begin, budget, round)?;
+        let here = round.freed.space.minus(before);
+        phys.bytes = phys.bytes.saturating_sub(here.used);
+        phys.comp = phys.comp.saturating_sub(here.compressed);
+        phys.uncomp = phys.uncomp.saturating_sub(here.uncompressed);
         if !is_done {
             break;
         }
@@ -108,7 +106,7 @@ pub(crate) fn work(m: MosTx<'_>, brt: &Brt, budget: &mut Budget, freed: &mut Fre
     }
     // What is left over could not be reached. It is not waiting any more.
     let lost = Space { used: phys.bytes, compressed: phys.comp, uncompressed: phys.uncomp };
-    freed.space = freed.space.plus(lost);
+    round.freed.space = round.freed.space.plus(lost);
     m.remove_entry(ENTRY)?;
     m.free(id)?;
     m.features.decr(m, FEATURE)
@@ -117,11 +115,10 @@ pub(crate) fn work(m: MosTx<'_>, brt: &Brt, budget: &mut Budget, freed: &mut Fre
 /// True: all of the entry's blocks are free.
 fn work_entry(
     m: MosTx<'_>,
-    brt: &Brt,
     object: &LiveObject,
     index: u64,
     budget: &mut Budget,
-    freed: &mut Freed,
+    round: &mut Round<'_>,
 ) -> Result<bool, DslError> {
     let at = index * ITEM;
     let mut raw = [0; BPTREE_ENTRY_SIZE];
@@ -134,8 +131,8 @@ fn work_entry(
     }
     let from = Position::of_bookmark(&entry.bookmark);
     let mut walk = Walk::new(m.mos.store(), entry.birth, from, budget);
-    let stopped = walk.run(&entry.bp, &mut |bp| freed.free(m, brt, bp, m.space_of(bp)))?;
-    freed.refused += walk.unreadable();
+    let stopped = walk.run(&entry.bp, &mut |bp| round.free_found(bp))?;
+    round.freed.refused += walk.unreadable();
     let Some(stopped) = stopped else { return Ok(true) };
     let entry = BptreeEntry { bookmark: stopped.bookmark(), ..entry };
     m.write_words(object, at, &entry.encode(Endian::Little))?;

@@ -13,6 +13,7 @@
 //! Once per txg, after the heads were written: destroyed datasets, then `free_bpobj`, then destroyed clones.
 
 use super::brt::Brt;
+use super::ddt::Tables;
 use super::mos_tx::MosTx;
 use super::space::{self, Delta};
 use super::{bpobj, bptree, livelist};
@@ -150,24 +151,34 @@ pub struct Freed {
     pub refused: u64,
 }
 
-impl Freed {
-    /// Frees a block, or drops a reference to it.
-    pub(crate) fn free(
-        &mut self,
-        m: MosTx<'_>,
-        brt: &Brt,
-        bp: &BlockPtr,
-        space: Space,
-    ) -> Result<(), DslError> {
-        self.space = self.space.plus(space);
-        if !matches!(bp.kind(), BpKind::Normal | BpKind::Gang) || brt.release(m, bp)? {
+/// A round of background freeing.
+pub(crate) struct Round<'a> {
+    m: MosTx<'a>,
+    brt: &'a Brt,
+    tables: Tables,
+    pub(crate) freed: Freed,
+}
+
+impl Round<'_> {
+    /// Frees a block that is charged `space`, or drops a reference to it.
+    pub(crate) fn free(&mut self, bp: &BlockPtr, space: Space) -> Result<(), DslError> {
+        self.freed.space = self.freed.space.plus(space);
+        if !matches!(bp.kind(), BpKind::Normal | BpKind::Gang) || self.brt.release(self.m, bp)? {
             return Ok(());
         }
-        if let Err(error) = m.zio().free(bp, m.tx) {
+        if bp.is_dedup() && self.tables.release(self.m, bp)? {
+            return Ok(());
+        }
+        if let Err(error) = self.m.zio().free(bp, self.m.tx) {
             tracing::error!(%error, "a block on a list of freed blocks cannot be freed");
-            self.refused += 1;
+            self.freed.refused += 1;
         }
         Ok(())
+    }
+
+    /// Frees a block whose charge is not known yet.
+    pub(crate) fn free_found(&mut self, bp: &BlockPtr) -> Result<(), DslError> {
+        self.free(bp, self.m.space_of(bp))
     }
 }
 
@@ -185,32 +196,35 @@ pub fn is_pending(m: MosTx<'_>) -> Result<bool, DslError> {
     }
 }
 
-/// Frees as much as fits into `budget`, and takes it off `$FREE`.
+/// Frees as much as fits into `budget`, and takes it off `$FREE`. The object sets of this txg were written:
+/// references to clones that none of them has are dropped first.
 pub fn background(m: MosTx<'_>, brt: &Brt, budget: &mut Budget) -> Result<Freed, DslError> {
-    let mut freed = Freed::default();
-    bptree::work(m, brt, budget, &mut freed)?;
-    drain_free_bpobj(m, brt, budget, &mut freed)?;
-    drain_clones(m, brt, budget, &mut freed)?;
-    charge(m, freed.space, false)?;
-    Ok(freed)
+    brt.settle(m)?;
+    let mut round = Round { m, brt, tables: Tables::default(), freed: Freed::default() };
+    bptree::work(m, budget, &mut round)?;
+    drain_free_bpobj(m, budget, &mut round)?;
+    drain_clones(m, budget, &mut round)?;
+    round.tables.finish(m)?;
+    charge(m, round.freed.space, false)?;
+    Ok(round.freed)
 }
 
-fn drain_free_bpobj(m: MosTx<'_>, brt: &Brt, budget: &mut Budget, freed: &mut Freed) -> Result<(), DslError> {
+fn drain_free_bpobj(m: MosTx<'_>, budget: &mut Budget, round: &mut Round<'_>) -> Result<(), DslError> {
     let Some(id) = m.entry(FREE_BPOBJ)? else { return Ok(()) };
     if budget.is_spent() {
         return Ok(());
     }
-    bpobj::consume(m, id, budget, &mut |entry, space| freed.free(m, brt, &entry.bp, space))?;
+    bpobj::consume(m, id, budget, &mut |entry, space| round.free(&entry.bp, space))?;
     Ok(())
 }
 
-fn drain_clones(m: MosTx<'_>, brt: &Brt, budget: &mut Budget, freed: &mut Freed) -> Result<(), DslError> {
+fn drain_clones(m: MosTx<'_>, budget: &mut Budget, round: &mut Round<'_>) -> Result<(), DslError> {
     let Some(set) = m.entry(DELETED_CLONES)? else { return Ok(()) };
     for member in crate::mos::int_set(&m.view(), set)? {
         if budget.is_spent() {
             return Ok(());
         }
-        if livelist::drain(m, brt, member, budget, freed)? {
+        if livelist::drain(m, member, budget, round)? {
             m.set_remove(set, member.0)?;
         }
     }

@@ -7,9 +7,8 @@
 //! - Its totals are those of the blocks that are left.
 //! - The feature `livelist` counts livelists, those of destroyed clones included until they are drained.
 
-use super::brt::Brt;
 use super::deadlist::{self, DeadlistWriter};
-use super::free_lists::{Budget, Freed};
+use super::free_lists::{Budget, Round};
 use super::mos_tx::MosTx;
 use super::{bpobj, zapify};
 use crate::DslError;
@@ -159,17 +158,16 @@ fn identity(bp: &BlockPtr) -> [u64; 3] {
 /// budget goes. True: it is drained, and gone.
 pub(crate) fn drain(
     m: MosTx<'_>,
-    brt: &Brt,
     id: ObjectId,
     budget: &mut Budget,
-    freed: &mut Freed,
+    round: &mut Round<'_>,
 ) -> Result<bool, DslError> {
     for key in deadlist::keys(m, id)? {
         if budget.is_spent() {
             return Ok(false);
         }
         if let Some(list) = deadlist::detach(m, id, key)? {
-            drain_list(m, brt, list, budget, freed)?;
+            drain_list(m, list, budget, round)?;
         }
     }
     deadlist::free(m, id)?;
@@ -181,10 +179,9 @@ pub(crate) fn drain(
 /// before the block.
 fn drain_list(
     m: MosTx<'_>,
-    brt: &Brt,
     list: ObjectId,
     budget: &mut Budget,
-    freed: &mut Freed,
+    round: &mut Round<'_>,
 ) -> Result<(), DslError> {
     let mut gone: HashMap<[u64; 3], u64> = HashMap::new();
     if !bpobj::is_shared(m, list)? {
@@ -198,7 +195,7 @@ fn drain_list(
             match gone.get_mut(&block) {
                 Some(times) if *times > 1 => *times -= 1,
                 Some(_) => drop(gone.remove(&block)),
-                None => freed.free(m, brt, &entry.bp, space)?,
+                None => round.free(&entry.bp, space)?,
             }
             Ok(())
         })?;

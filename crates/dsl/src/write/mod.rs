@@ -25,6 +25,7 @@ mod brt_tests;
 pub mod counts;
 pub mod create;
 mod ctx;
+mod ddt;
 pub mod deadlist;
 #[cfg(test)]
 mod deadlist_tests;
