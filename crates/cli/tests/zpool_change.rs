@@ -159,35 +159,64 @@ fn properties_are_set_as_by_openzfs() {
 #[test]
 fn pools_of_every_layout_are_sound() {
     let world = World::new();
-    for layout in [
-        "/img/d/f0",
-        "/img/d/f0 /img/d/f1",
-        "mirror /img/d/f0 /img/d/f1",
-        "mirror /img/d/f0 /img/d/f1 mirror /img/d/f2 /img/d/f3",
-        "raidz /img/d/f0 /img/d/f1 /img/d/f2",
-        "raidz2 /img/d/f0 /img/d/f1 /img/d/f2 /img/d/f3",
-        "raidz3 /img/d/f0 /img/d/f1 /img/d/f2 /img/d/f3 /img/d/f4",
-        "mirror /img/d/f0 /img/d/f1 log /img/d/f2",
-        "mirror /img/d/f0 /img/d/f1 special mirror /img/d/f2 /img/d/f3 log mirror /img/d/f4 /img/d/f5",
-        "-o ashift=12 raidz1 /img/d/f0 /img/d/f1 /img/d/f2",
-        "-d /img/d/f0",
-        "-o compatibility=openzfs-2.1-linux mirror /img/d/f0 /img/d/f1",
-    ] {
-        let (options, vdevs) = match layout.strip_prefix('-') {
-            Some(_) => layout.split_at(layout.find(['m', 'r', '/']).map_or(0, |_| split_at(layout))),
-            None => ("", layout),
-        };
-        let options = if options.is_empty() { String::new() } else { format!("{} ", options.trim()) };
-        let line = format!("zpool create -f {options}tank {}", vdevs.trim());
+    for (i, (options, vdevs)) in [
+        ("", "/img/d/f0"),
+        ("", "/img/d/f0 /img/d/f1"),
+        ("", "mirror /img/d/f0 /img/d/f1"),
+        ("", "mirror /img/d/f0 /img/d/f1 mirror /img/d/f2 /img/d/f3"),
+        ("", "raidz /img/d/f0 /img/d/f1 /img/d/f2"),
+        ("", "raidz2 /img/d/f0 /img/d/f1 /img/d/f2 /img/d/f3"),
+        ("", "raidz3 /img/d/f0 /img/d/f1 /img/d/f2 /img/d/f3 /img/d/f4"),
+        ("", "mirror /img/d/f0 /img/d/f1 log /img/d/f2"),
+        ("", "/img/d/f0 special mirror /img/d/f2 /img/d/f3 log mirror /img/d/f4 /img/d/f5 dedup /img/d/f6"),
+        ("-o ashift=12 ", "raidz1 /img/d/f0 /img/d/f1 /img/d/f2"),
+        ("-d ", "/img/d/f0"),
+        ("-O compression=zstd-5 -O casesensitivity=insensitive -o multihost=on ", "/img/d/f0"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // zdb is confused by destroyed pools of the same name.
+        let pool = format!("t{i}");
+        let line = format!("zpool create -f {options}{pool} {vdevs}");
         world.good(&line);
-        world.judge("tank");
-        let (history, _) = world.run("zpool history tank");
+        world.judge(&pool);
+        let (history, _) = world.run(&format!("zpool history {pool}"));
         assert!(history.contains(&line), "{history}");
-        world.good("zpool destroy tank");
+        world.good(&format!("zpool destroy {pool}"));
     }
 }
 
-/// Where options end and vdevs begin.
-fn split_at(layout: &str) -> usize {
-    [" mirror", " raidz", " /img"].iter().filter_map(|word| layout.find(word)).min().unwrap_or(0)
+#[test]
+fn a_pool_that_grows_stays_sound() {
+    let world = World::new();
+    world.good("zpool create tank mirror /img/d/f0 /img/d/f1");
+    world.good("zpool add tank mirror /img/d/f2 /img/d/f3");
+    world.good("zpool add tank log /img/d/f4");
+    world.good("zpool add -f tank special mirror /img/d/f5 /img/d/f6");
+    world.good("zpool set autotrim=on tank");
+    world.judge("tank");
+    world.good("zpool export tank");
+    let import = "zpool import -d /img/d -o comment=moved tank lake";
+    world.good(import);
+    world.judge("lake");
+    let (status, _) = world.run("zpool list -v -H -o name,health lake");
+    assert_eq!(status.lines().count(), 13, "{status}");
+    let (upgraded, code) = world.run("zpool upgrade -a");
+    assert!(code == 0 && upgraded.contains("already has all supported"), "{upgraded}");
+}
+
+#[test]
+fn features_are_enabled_later() {
+    let world = World::new();
+    world.good("zpool create -d tank /img/d/f0");
+    let (text, code) = world.run("zpool upgrade tank");
+    assert!(
+        code == 0 && text.contains("Enabled the following features on 'tank':\n  async_destroy\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("  large_microzap\n\n"), "{text}");
+    world.judge("tank");
+    let (states, _) = world.run("zpool get -H -o value feature@lz4_compress,feature@blake3 tank");
+    assert_eq!(states, "active\nenabled\n");
 }

@@ -51,7 +51,8 @@ pub fn pool_property(pool: &OpenPool, name: &str) -> Result<Option<Property>, Ad
     Ok(found.map(|value| match value {
         Some(value) => datasets::property_of(value),
         None => {
-            let computed = prop::pool(name).is_none_or(|p| p.class == Class::ReadOnly);
+            let of_table = prop::pool(name).map(|p| p.class == Class::ReadOnly);
+            let computed = of_table.unwrap_or(!prop::is_user(name));
             let source = if computed { Source::None } else { Source::Default };
             Property { value: Value::Absent, source, received: None }
         }

@@ -32,7 +32,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
             'L' => names.follow = true,
             'P' => names.path = true,
             'n' => dry = true,
-            'o' => ashift = Some(option(&value.unwrap_or_default().to_string_lossy())?),
+            'o' => ashift = Some(option(&value.unwrap_or_default().to_string_lossy())?.to_owned()),
             ALLOW_IN_USE => allow.in_use = true,
             ALLOW_REPLICATION => allow.mismatch = true,
             ALLOW_ASHIFT => allow.ashift = true,
@@ -46,6 +46,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if words.is_empty() {
         return Err(Stop::usage("missing vdev specification"));
     }
+    let ashift = ashift.map(|text| super::check_ashift(&text)).transpose().map_err(Stop::failed)?;
     let opened = super::open(std::slice::from_ref(name));
     let Some(pool) = opened.pools.into_iter().next() else { return Err(Stop::Code(1)) };
     let vdevs = PoolLayout::parse(words, &mut find_device).map_err(Stop::failed)?;
@@ -62,12 +63,9 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
 }
 
 /// `-o`: only the sector size can be given.
-fn option(text: &str) -> Result<u8, Stop> {
+fn option(text: &str) -> Result<&str, Stop> {
     let (name, value) = text.split_once('=').ok_or_else(|| Stop::usage("missing '=' for -o option"))?;
-    if name != "ashift" {
-        return Err(Stop::usage(""));
-    }
-    super::check_ashift(value).map_err(Stop::failed)
+    if name == "ashift" { Ok(value) } else { Err(Stop::usage("")) }
 }
 
 fn stop(name: &str, error: &ChangeError) -> Stop {

@@ -49,6 +49,9 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
             "cannot create '{name}': invalid character '/' in pool name\nuse 'zfs create' to create a dataset"
         )));
     }
+    if let Some(ashift) = wanted.pool.get("ashift") {
+        super::check_ashift(ashift).map_err(Stop::failed)?;
+    }
     let vdevs = PoolLayout::parse(vdevs, &mut find_device).map_err(Stop::failed)?;
     let allow = if wanted.force { Allow::ALL } else { Allow::default() };
     check_layout(&vdevs, None, allow).map_err(|e| stop(name, &e))?;
@@ -99,9 +102,6 @@ fn pool_option(text: &str, given: &mut Given) -> Result<(), Stop> {
         || name == "version" && given.names().any(|known| known.starts_with(PROPERTY_PREFIX));
     if both {
         return Err(Stop::failed("'feature@' and 'version' properties cannot be specified together"));
-    }
-    if name == "ashift" {
-        super::check_ashift(value).map_err(Stop::failed)?;
     }
     given.add(&name, value).map_err(Stop::failed)
 }

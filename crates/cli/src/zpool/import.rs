@@ -15,7 +15,7 @@ use cenote::admin::change::{
 use cenote::admin::{Candidate, CandidateVdev, Search};
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const REWIND_TO_CHECKPOINT: char = '\u{1}';
 const LONG: &[Long] = &[Long::flag("rewind-to-checkpoint", REWIND_TO_CHECKPOINT)];
@@ -60,14 +60,14 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
              use the form 'zpool import <pool | id> <newpool>' to give it a new name"
         )));
     }
-    let found = match importable(&search) {
+    let mut found = match importable(&search) {
         Ok(found) => found,
         Err(error) => {
             eprintln!("{}", visible(&format!("failed to open cache file: {error}")));
             Importable::default()
         }
     };
-    told(&found);
+    told(&mut found);
     match operands.first() {
         Some(name) => one(name, operands.get(1), &found, wanted),
         None => all(&found, &wanted),
@@ -134,8 +134,9 @@ fn txg(text: &str) -> Result<u64, Stop> {
     }
 }
 
-/// Says what could not be looked at.
-fn told(found: &Importable) {
+/// Says what could not be looked at. A folder that is not there holds no pools, and that is all.
+fn told(found: &mut Importable) {
+    found.problems.retain(|problem| Path::new(&problem.what).exists());
     for problem in &found.problems {
         eprintln!("{}", visible(&problem.to_string()));
     }
@@ -143,8 +144,8 @@ fn told(found: &Importable) {
 
 /// Without operands: the pools that could be imported.
 fn list(search: &Search, out: &Out) -> Outcome {
-    let found = importable(search).map_err(Stop::failed)?;
-    told(&found);
+    let mut found = importable(search).map_err(Stop::failed)?;
+    told(&mut found);
     if found.pools.is_empty() && found.problems.is_empty() {
         eprintln!("no pools available to import");
     }

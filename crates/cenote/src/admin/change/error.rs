@@ -6,6 +6,7 @@ use super::pool_name::NameProblem;
 use crate::Error;
 use crate::admin::{AdminError, chain};
 use ::pool::PoolError;
+use dsl::DslError;
 use vdev::DeviceError;
 
 /// Why a pool was not changed.
@@ -147,6 +148,9 @@ impl From<PoolError> for ChangeError {
             PoolError::MissingTops { .. } => ChangeError::Unavailable,
             PoolError::MissingLogs { why, .. } => ChangeError::MissingLogs { devices: why },
             PoolError::Property { why, .. } => ChangeError::Property(why),
+            PoolError::Dsl(DslError::NotFound { .. }) => {
+                ChangeError::Property("no such pool or dataset".to_owned())
+            }
             error => ChangeError::Failed(Error::Pool(error)),
         }
     }
