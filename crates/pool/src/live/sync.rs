@@ -139,6 +139,10 @@ impl<'a> TxgSync<'a> {
         let m = self.m();
         let mut budget = free_lists::Budget::per_txg();
         free_lists::background(m, &self.pool.brt, &mut budget)?;
+        if budget.is_spent() {
+            // More of it in the next txg, without waiting for somebody to change something.
+            self.pool.txgs.kick();
+        }
         self.pool.brt.flush(m)?;
         Ok(())
     }
@@ -183,16 +187,18 @@ impl<'a> TxgSync<'a> {
         Ok(())
     }
 
+    /// In pass 1 some maps are written anew first: they then hold what was before this txg, and its changes
+    /// come after that.
     fn write_space_maps(&mut self) -> Result<(), PoolError> {
-        let (m, pool) = (self.m(), self.pool);
-        let changes = pool.allocator.take_changes(self.tx.txg());
+        let (m, pool, txg) = (self.m(), self.pool, self.tx.txg());
         let is_first = self.tx.pass() == 1;
         let flush_all = is_first && std::mem::take(&mut self.state.flush_all);
-        if is_first && (flush_all || !changes.is_empty() || self.is_mos_dirty()) {
-            self.free_deferred()?;
+        let is_changed = flush_all || pool.allocator.has_changes(txg) || self.is_mos_dirty();
+        if is_first && is_changed {
             pool.space.begin(m, &pool.allocator, flush_all)?;
+            self.free_deferred()?;
         }
-        pool.space.write(m, &pool.allocator, &changes)
+        pool.space.write(m, &pool.allocator, &pool.allocator.take_changes(txg))
     }
 
     fn is_mos_dirty(&self) -> bool {
