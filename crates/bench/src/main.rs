@@ -15,6 +15,10 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// The allocator of the commands, see there.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Why a measurement failed.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
