@@ -1,0 +1,75 @@
+//! `cargo xtask matrix` and the parts of `cargo xtask kernel-peer` that need the engine.
+#![forbid(unsafe_code)]
+// Pools are made in a folder of their own.
+#![allow(clippy::disallowed_types)]
+
+use cenote_matrix::trial::Trial;
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Pools of every layout and mix of features, with seeded work in them, judged by OpenZFS's `zdb`.
+#[derive(Parser)]
+struct Matrix {
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds.
+    #[arg(long, default_value_t = 1)]
+    runs: u64,
+    /// How often each pool is let go of and opened again.
+    #[arg(long, default_value_t = 4)]
+    rounds: u64,
+    /// Steps of work in between.
+    #[arg(long, default_value_t = 60)]
+    steps: u64,
+    /// Only this layout.
+    #[arg(long)]
+    layout: Option<String>,
+    /// Ask zdb only after so many rounds.
+    #[arg(long, default_value_t = 1)]
+    zdb_every: u64,
+    /// Leave the files of the last pool in this folder.
+    #[arg(long)]
+    dir: Option<std::path::PathBuf>,
+    /// Go on after a failure.
+    #[arg(long)]
+    keep_going: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Matrix::parse();
+    let mut failed = 0;
+    for seed in args.seed..args.seed + args.runs {
+        let trial = Trial {
+            seed,
+            layout: args.layout.clone(),
+            rounds: args.rounds,
+            steps: args.steps,
+            zdb_every: args.zdb_every,
+        };
+        let dir = match tempfile::tempdir() {
+            Ok(dir) => dir,
+            Err(error) => {
+                eprintln!("matrix: no temporary folder: {error}");
+                return ExitCode::FAILURE;
+            }
+        };
+        if let Some(dir) = &args.dir
+            && let Err(error) = std::fs::create_dir_all(dir)
+        {
+            eprintln!("matrix: {}: {error}", dir.display());
+            return ExitCode::FAILURE;
+        }
+        match trial.run(args.dir.as_deref().unwrap_or(dir.path())) {
+            Ok(plan) => println!("seed {seed}: {plan}: fine"),
+            Err(why) => {
+                failed += 1;
+                println!("matrix: {why}\nFAILED: seed {seed}");
+                if !args.keep_going {
+                    break;
+                }
+            }
+        }
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

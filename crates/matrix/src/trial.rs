@@ -1,0 +1,90 @@
+//! A trial: a pool is made, worked on, let go of, judged, and opened again, several times.
+
+use crate::plan::Plan;
+use crate::world::{POOL, World};
+use crate::{Failure, judge, wrong};
+use std::path::Path;
+
+/// What is done.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    /// Where everything that is random comes from.
+    pub seed: u64,
+    /// This layout, whatever the seed says.
+    pub layout: Option<String>,
+    /// How often the pool is let go of.
+    pub rounds: u64,
+    /// Steps between that.
+    pub steps: u64,
+    /// `zdb` is asked after this many rounds; 0: only at the end; its `-dddd` only at the end.
+    pub zdb_every: u64,
+}
+
+impl std::fmt::Display for Trial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "--seed {} --rounds {} --steps {}", self.seed, self.rounds, self.steps)?;
+        match &self.layout {
+            Some(layout) => write!(f, " --layout {layout}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Trial {
+    /// Runs it in a folder.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with the last operations before it.
+    pub fn run(&self, dir: &Path) -> Result<Plan, Failure> {
+        let Some(plan) = Plan::of_seed(self.seed, self.layout.as_deref()) else {
+            return wrong("there is no such layout");
+        };
+        let title = format!("{self} ({plan})");
+        let mut world = World::create(plan, self.seed, dir).map_err(|why| format!("{title}: {why}"))?;
+        match self.rounds(&mut world) {
+            Ok(()) => Ok(world.plan),
+            Err(why) => {
+                let why = crate::with_causes(&*why);
+                wrong(format!("{title}:\n  {}\n{why}", world.told.join("\n  ")))
+            }
+        }
+    }
+
+    fn rounds(&self, world: &mut World) -> Result<(), Failure> {
+        for round in 1..=self.rounds {
+            for _ in 0..self.steps {
+                world.step()?;
+            }
+            let is_last = round == self.rounds;
+            if !is_last && world.draws_vanishing() {
+                world.vanish()?;
+                world.import()?;
+                world.replay()?;
+            }
+            world.export()?;
+            let asks_zdb = is_last || (self.zdb_every > 0 && round % self.zdb_every == 0);
+            look(world, asks_zdb, is_last)?;
+            if !is_last {
+                world.import()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn look(world: &World, asks_zdb: bool, is_last: bool) -> Result<(), Failure> {
+    let pool = judge::open(world.dir(), POOL)?;
+    judge::contents(&pool, &world.model)?;
+    judge::verify(&pool)?;
+    if !world.plan.clones_files {
+        judge::sums(&pool)?;
+    }
+    drop(pool);
+    if asks_zdb {
+        judge::zdb(world.dir(), POOL, &["-bcc"])?;
+    }
+    if is_last {
+        judge::zdb(world.dir(), POOL, &["-dddd"])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! A pool with work going on in it, and the model of what should be there.
+
+use crate::content::{Content, Head, Model, Tree};
+use crate::plan::Plan;
+use crate::{Failure, wrong};
+use dmu::live::TxError;
+use dsl::write::TaskCtx;
+use dsl::{Dataset, DslError};
+use format::ObjectId;
+use pool::live::{ImportOptions, Leave, LivePool};
+use pool::{PoolError, Which};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vdev::env::{Env, Random};
+use vdev::scan::Search;
+use zpl::write::{HeadFs, HeadVolume, NewFilesystem, make_filesystem, options_of};
+
+/// Name of the pool.
+pub const POOL: &str = "judged";
+/// Operations that are told of when something is wrong.
+const TOLD: usize = 30;
+
+/// A head that is open for writing.
+pub(crate) enum Open {
+    /// A file system.
+    Files(HeadFs),
+    /// A volume.
+    Volume(HeadVolume),
+}
+
+/// A pool with work going on in it.
+pub struct World {
+    /// What pool it is.
+    pub plan: Plan,
+    pub(crate) dir: PathBuf,
+    /// `None` while it is not open.
+    pool: Option<Arc<LivePool>>,
+    pub(crate) env: Env,
+    pub(crate) open: BTreeMap<String, Open>,
+    /// What should be in it.
+    pub model: Model,
+    pub(crate) random: Random,
+    pub(crate) counter: u64,
+    pub(crate) holds: Vec<(ObjectId, String)>,
+    /// The last operations.
+    pub told: Vec<String>,
+}
+
+impl World {
+    /// Makes a pool in a folder.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn create(plan: Plan, seed: u64, dir: &Path) -> Result<World, Failure> {
+        let env = Env::simulated(seed).0;
+        let mut spec = plan.spec(POOL, dir)?;
+        let fill_env = env.clone();
+        let projects = plan.features == pool::live::FeatureSet::Default;
+        spec.root.fill = Box::new(move |set, tx| {
+            let new = NewFilesystem { projects, ..NewFilesystem::default() };
+            make_filesystem(set, &new, &fill_env, tx).map(drop).map_err(fill_error)
+        });
+        let pool = LivePool::create(spec, env.clone())?;
+        if plan.has_thread {
+            pool.start();
+        }
+        let mut model = Model::default();
+        let root = Head { content: Content::Files(Tree::default()), origin: None, ignores_case: false };
+        model.heads.insert(POOL.to_owned(), root);
+        let random = Random::from_seed(seed ^ 0x6d61_7472_6978);
+        Ok(World {
+            plan,
+            dir: dir.to_owned(),
+            pool: Some(pool),
+            env,
+            open: BTreeMap::new(),
+            model,
+            random,
+            counter: 0,
+            holds: Vec::new(),
+            told: Vec::new(),
+        })
+    }
+
+    /// The folder with its files.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<LivePool> {
+        self.pool.as_ref().expect("work goes on only in an open pool")
+    }
+
+    pub(crate) fn tell(&mut self, what: impl Into<String>) {
+        if self.told.len() == TOLD {
+            self.told.remove(0);
+        }
+        self.told.push(what.into().replace("00000000000000000000", "0"));
+    }
+
+    pub(crate) fn pick<T: Clone>(&mut self, of: &[T]) -> Option<T> {
+        let index = self.random.below(of.len() as u64) as usize;
+        of.get(index).cloned()
+    }
+
+    pub(crate) fn noise(&mut self, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; len as usize];
+        match self.random.below(5) {
+            0 => bytes.fill(self.random.next() as u8),
+            // Half of it can be compressed.
+            1 | 2 => {
+                let half = bytes.len() / 2;
+                self.random.fill(&mut bytes[..half]);
+            }
+            _ => self.random.fill(&mut bytes),
+        }
+        bytes
+    }
+
+    /// Does something to the datasets; `None` if it was refused for a reason that there may be.
+    pub(crate) fn attempt<T: Send + 'static>(
+        &mut self,
+        what: &str,
+        task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + 'static,
+    ) -> Result<Option<T>, Failure> {
+        match self.pool().run(task) {
+            Ok(done) => {
+                self.tell(what);
+                Ok(Some(done))
+            }
+            Err(PoolError::Dsl(error)) if is_refusal(&error) => {
+                self.tell(format!("{what}: refused: {error}"));
+                Ok(None)
+            }
+            Err(error) => {
+                self.tell(what);
+                wrong(format!("{what}: {}", crate::with_causes(&error)))
+            }
+        }
+    }
+
+    /// A head, opened for writing if it is not yet.
+    pub(crate) fn open_head(&mut self, name: &str) -> Result<&Open, Failure> {
+        if !self.open.contains_key(name) {
+            let head = self.pool().heads().open_by_name(name)?;
+            let opened = match &self.model.heads[name].content {
+                Content::Files(_) => {
+                    let view = self.pool().view()?;
+                    let options = options_of(&view.dsl().dataset(name)?, self.pool().features())?;
+                    Open::Files(HeadFs::open(&head, options, &self.env)?)
+                }
+                Content::Volume(_) => Open::Volume(HeadVolume::open(&head)?),
+            };
+            self.open.insert(name.to_owned(), opened);
+        }
+        Ok(&self.open[name])
+    }
+
+    /// Nobody uses a head any more.
+    pub(crate) fn close_head(&mut self, name: &str) -> Result<(), Failure> {
+        if self.open.remove(name).is_some() {
+            // It is forgotten once it is clean.
+            self.pool().sync()?;
+            self.pool().sync()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn options_changed(&mut self) -> Result<(), Failure> {
+        let view = self.pool().view()?;
+        for (name, open) in &self.open {
+            if let Open::Files(files) = open {
+                files.fs.set_options(options_of(&view.dsl().dataset(name)?, self.pool().features())?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Snapshots that wait for their last hold or clone: those that are gone are forgotten.
+    pub(crate) fn look_for_deferred(&mut self) -> Result<(), Failure> {
+        let view = self.pool().view()?;
+        let mut gone = Vec::new();
+        for (name, _) in self.model.snapshots.iter().filter(|(_, s)| s.is_deferred) {
+            match view.dsl().dataset(name) {
+                Ok(_) => {}
+                Err(DslError::NotFound { .. }) => gone.push(name.clone()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for name in gone {
+            self.model.snapshots.remove(&name);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn dataset(&self, name: &str) -> Result<Dataset, Failure> {
+        Ok(self.pool().view()?.dsl().dataset(name)?)
+    }
+
+    /// Does something, drawn at random.
+    ///
+    /// # Errors
+    /// If that fails in a way in which it should not.
+    pub fn step(&mut self) -> Result<(), Failure> {
+        if self.random.below(100) < 30 { self.change_datasets() } else { self.change_contents() }
+    }
+
+    /// Whether the machine is to go away now.
+    pub(crate) fn draws_vanishing(&mut self) -> bool {
+        self.random.one_in(3)
+    }
+
+    fn close_all(&mut self) {
+        self.open.clear();
+    }
+
+    /// Lets go of the pool.
+    ///
+    /// # Errors
+    /// If it cannot be exported.
+    pub fn export(&mut self) -> Result<(), Failure> {
+        self.tell("export");
+        self.close_all();
+        match self.pool.take() {
+            Some(pool) => Ok(pool.export(Leave::Exported)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Everything so far becomes durable, through the logs where there are any; then the machine goes away
+    /// without letting go of the pool.
+    ///
+    /// # Errors
+    /// If a log cannot be written.
+    pub fn vanish(&mut self) -> Result<(), Failure> {
+        self.tell("vanish");
+        if self.random.one_in(3) {
+            self.pool().sync()?;
+        } else {
+            for open in self.open.values() {
+                match open {
+                    Open::Files(files) => files.sync()?,
+                    Open::Volume(volume) => volume.flush()?,
+                }
+            }
+        }
+        self.pool().txgs().fail(TxError::Closed);
+        self.close_all();
+        self.pool = None;
+        Ok(())
+    }
+
+    /// Opens the pool again.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn import(&mut self) -> Result<(), Failure> {
+        self.tell("import");
+        let found = Search::in_paths([&self.dir]).run();
+        let options = ImportOptions::default();
+        let seed = self.random.next();
+        self.env = Env::simulated(seed).0;
+        let pool = LivePool::import(&found, &Which::Name(POOL.to_owned()), &options, self.env.clone())?;
+        if self.plan.has_thread {
+            pool.start();
+        }
+        self.pool = Some(pool);
+        Ok(())
+    }
+
+    /// Opens every head: what is in the logs is replayed.
+    ///
+    /// # Errors
+    /// If one cannot be opened.
+    pub fn replay(&mut self) -> Result<(), Failure> {
+        let heads: Vec<String> = self.model.heads.keys().cloned().collect();
+        for head in heads {
+            self.open_head(&head)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reasons for which something may be refused in a pool in which anything may have been done before.
+fn is_refusal(error: &DslError) -> bool {
+    !matches!(
+        error,
+        DslError::Dmu(_)
+            | DslError::Decode { .. }
+            | DslError::StoredName { .. }
+            | DslError::WrongType { .. }
+            | DslError::Mismatch { .. }
+            | DslError::Endless { .. }
+            | DslError::StoredValue { .. }
+            | DslError::NotFound { .. }
+            | DslError::Busy { .. }
+            | DslError::Tx(_)
+            | DslError::Fill { .. }
+            | DslError::Again { .. }
+    )
+}
+
+/// What goes wrong while a new head is filled.
+pub(crate) fn fill_error(error: zpl::ZplError) -> DslError {
+    DslError::Fill { source: Box::new(error) }
+}
