@@ -405,6 +405,11 @@ impl Allocator {
         noted.into_iter().filter_map(take).collect()
     }
 
+    /// Whether `txg` changed something that [`Allocator::take_changes`] has not handed over yet.
+    pub fn has_changes(&self, txg: Txg) -> bool {
+        lock(&self.ledger.changed).get(&txg).is_some_and(|noted| !noted.is_empty())
+    }
+
     /// `txg` is on disk: what was freed two txgs before may be handed out again.
     ///
     /// # Panics
