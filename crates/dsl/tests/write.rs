@@ -351,6 +351,99 @@ fn a_busy_head_is_not_destroyed() {
     assert!(matches!(root, Err(DslError::WrongKind { .. })));
 }
 
+/// Writes, and makes that durable in the intent log, whose first block waits for a txg.
+fn write_and_commit(world: &World, name: &str, object: u64, seed: u64) {
+    world.write(name, object, 0, 4, seed);
+    let head = world.open(name);
+    let commit = || {
+        for _ in 0..20 {
+            let tx = head.begin(Cost::write(4096)).unwrap();
+            let data = Some(world::noise(seed, 20_000));
+            let object = format::ObjectId(object);
+            head.log.push(&tx, dmu::log::Pending::Write { object, offset: 0, length: 20_000, data });
+            drop(tx);
+            head.log.commit(Some(object)).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        let committer = scope.spawn(commit);
+        while !committer.is_finished() {
+            let wait = std::time::Duration::from_millis(1);
+            if world.txgs.wait_for_work(wait) == dmu::live::Work::Sync {
+                world.sync();
+            }
+        }
+        committer.join().unwrap();
+    });
+}
+
+#[test]
+fn logs_go_with_their_users() {
+    let world = World::new();
+    world.create("tank/a");
+    write_and_commit(&world, "tank/a", 100, 1);
+    world.sync();
+    // Nobody uses it any more: a txg for giving up the log, and two in which that is seen.
+    for _ in 0..3 {
+        world.sync();
+    }
+    world.check();
+    world.snapshot("tank/a@s");
+    let head = world.open("tank/a");
+    write_and_commit(&world, "tank/a", 100, 2);
+    world.sync();
+    drop(head);
+    world.run(|ctx| rollback(ctx, "tank/a", None)).unwrap();
+    world.sync();
+    world.check();
+    let head = world.open("tank/a");
+    write_and_commit(&world, "tank/a", 100, 3);
+    world.sync();
+    write_and_commit(&world, "tank/a", 100, 4);
+    drop(head);
+    world.run(|ctx| snapshot(ctx, &names(&["tank/a@t"]), &[])).unwrap();
+    world.run(|ctx| create::clone(ctx, "tank/a@t", NewHead::named("tank/c"))).unwrap();
+    world.run(|ctx| destroy_snapshots(ctx, &names(&["tank/a@s"]), false)).unwrap();
+    world.sync();
+    world.check();
+    assert_eq!(world.open("tank/c").set.zil_header(), Default::default());
+    world.task(|ctx| destroy(ctx, "tank/c"));
+    world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@t"]), false));
+    let head = world.open("tank/a");
+    write_and_commit(&world, "tank/a", 100, 5);
+    world.sync();
+    drop(head);
+    world.run(|ctx| destroy(ctx, "tank/a")).unwrap();
+    world.sync();
+    world.check();
+    world.all_freed();
+}
+
+#[test]
+fn contents_are_changed_by_tasks() {
+    let world = World::new();
+    let id = world.create("tank/a");
+    let change = |ctx: &mut cenote_dsl::write::TaskCtx<'_>| {
+        ctx.change_contents(id, |set, tx| {
+            let new = dmu::live::NewObject::of(format::ObjType::U64_METADATA);
+            let object = set.allocate(&new, tx)?;
+            object.write_at(0, b"changed", tx)?;
+            Ok(object.id())
+        })
+    };
+    let object = world.task(change);
+    assert_eq!(&world.read("tank/a", object.0, 0).unwrap()[..7], b"changed");
+    let head = world.open("tank/a");
+    assert!(matches!(world.run(change), Err(DslError::Busy { .. })));
+    drop(head);
+    let frozen = world.run(|ctx| {
+        snapshot(ctx, &names(&["tank/a@s"]), &[])?;
+        change(ctx)
+    });
+    assert!(matches!(frozen, Err(DslError::Again { .. })));
+    world.task(change);
+}
+
 #[test]
 fn destroying_without_background() {
     let world = World::with_features(&["extensible_dataset"]);

@@ -6,8 +6,10 @@
 
 use super::brt::Brt;
 use super::features::FeatureCounts;
-use super::heads::Heads;
+use super::heads::{Heads, open_set};
+use super::ledger::sync_set;
 use super::mos_tx::MosTx;
+use super::policy::policy_of;
 use crate::{Dsl, DslError, mos};
 use dmu::live::{LiveSet, SyncTx};
 use format::dsl::DirPhys;
@@ -90,6 +92,33 @@ impl<'a> TaskCtx<'a> {
             return Err(DslError::Again { name: name.to_owned() });
         }
         Ok(())
+    }
+
+    /// Changes the contents of a head that nobody uses, and writes them. Where somebody does, the change
+    /// belongs into a transaction of that head.
+    ///
+    /// # Errors
+    /// [`DslError::Busy`] if somebody uses it; [`DslError::Again`] if a snapshot of it was taken in this txg;
+    /// [`DslError::Encrypted`]; or what `change` fails with: it must not fail after it has changed anything.
+    pub fn change_contents<R>(
+        &self,
+        head: ObjectId,
+        change: impl FnOnce(&Arc<LiveSet>, &SyncTx) -> Result<R, DslError>,
+    ) -> Result<R, DslError> {
+        let dataset = self.dsl()?.dataset_by_object(head)?;
+        self.check_writable(head, dataset.name())?;
+        self.heads.check_idle(head, dataset.name())?;
+        super::heads::check_changeable(&dataset, true)?;
+        let set = match self.heads.get(head) {
+            Some(open) => Arc::clone(&open.set),
+            None => {
+                let policy = policy_of(&dataset, self.features)?;
+                open_set(self.mos, self.heads.txgs(), &dataset.phys().bp, head, policy)?
+            }
+        };
+        let result = change(&set, self.tx)?;
+        sync_set(self, head, &set)?;
+        Ok(result)
     }
 
     /// Writes a record for the pool's history.

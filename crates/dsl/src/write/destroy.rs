@@ -284,8 +284,7 @@ pub fn destroy(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     let head = check_head(ctx, &dsl, name)?;
     space::check_pool(ctx, Keep::Quarter)?;
     free_log(ctx, head.phys(), head.id())?;
-    let origin = destroy_head(ctx, head.id())?;
-    ctx.note("destroy", Some((name, head.id())), " ");
+    let origin = destroy_head(ctx, head.id(), name)?;
     match origin {
         Some(origin) => destroy_if_deferred(ctx, origin).map(|_| ()),
         None => Ok(()),
@@ -294,7 +293,11 @@ pub fn destroy(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
 
 /// Destroys a head and its directory. That nothing hangs on them was checked, and its log was freed. Returns the snapshot that it
 /// descended from.
-pub(crate) fn destroy_head(ctx: &mut TaskCtx<'_>, head: ObjectId) -> Result<Option<ObjectId>, DslError> {
+pub(crate) fn destroy_head(
+    ctx: &mut TaskCtx<'_>,
+    head: ObjectId,
+    name: &str,
+) -> Result<Option<ObjectId>, DslError> {
     let m = ctx.m();
     let phys = m.dataset(head)?;
     let dir = m.dir(phys.dir)?;
@@ -302,7 +305,8 @@ pub(crate) fn destroy_head(ctx: &mut TaskCtx<'_>, head: ObjectId) -> Result<Opti
     space::refreservation_changed(m, phys.dir, reserved, 0)?;
     zapify::drop_features(m, head)?;
     bookmarks::destroy_all(m, head)?;
-    free_blocks(ctx, head, &phys)?;
+    let how = free_blocks(ctx, head, &phys)?;
+    ctx.note("destroy", Some((name, head)), format!("({how}, mintxg={})", phys.prev_snap_txg));
     if let Some(list) = phys.deadlist {
         deadlist::free(m, list)?;
     }
@@ -328,23 +332,27 @@ pub(crate) fn destroy_head(ctx: &mut TaskCtx<'_>, head: ObjectId) -> Result<Opti
     Ok(phys.prev_snap)
 }
 
-/// Hands the blocks that the head alone holds over to where they are freed.
-fn free_blocks(ctx: &TaskCtx<'_>, head: ObjectId, phys: &DatasetPhys) -> Result<(), DslError> {
+/// Hands the blocks that the head alone holds over to where they are freed. Returns the name of the way.
+fn free_blocks(ctx: &TaskCtx<'_>, head: ObjectId, phys: &DatasetPhys) -> Result<&'static str, DslError> {
     let m = ctx.m();
     let dir = m.dir(phys.dir)?;
     let space = Space { used: dir.used, compressed: dir.compressed, uncompressed: dir.uncompressed };
-    if let Some(list) = livelist::take_for_destroy(m, phys.dir)? {
+    let how = if let Some(list) = livelist::take_for_destroy(m, phys.dir)? {
         free_lists::add_deleted_clone(m, list)?;
         space::charge_free(m, livelist::space(m, list)?.into())?;
+        "livelist"
     } else if bptree::is_usable(m) {
         if !phys.bp.is_hole() && phys.bp.accounting_birth() > phys.prev_snap_txg {
             free_lists::add_destroyed(m, &phys.bp, phys.prev_snap_txg, space)?;
             space::charge_free(m, space.into())?;
         }
+        "bptree"
     } else {
         free_now(ctx, head, phys)?;
-    }
-    space::charge(m, phys.dir, Charge::Head, -Delta::from(space))
+        "synchronous"
+    };
+    space::charge(m, phys.dir, Charge::Head, -Delta::from(space))?;
+    Ok(how)
 }
 
 /// Frees blocks while they are visited.

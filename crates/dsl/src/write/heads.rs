@@ -313,7 +313,8 @@ impl Heads {
         &self.txgs
     }
 
-    /// Keeps heads from being opened while names and chains change: held by the sync while tasks run.
+    /// Keeps heads from being opened while names and chains change: held by the sync while tasks run. A task
+    /// therefore never opens a head; see [`TaskCtx::change_contents`].
     pub fn exclusive(&self) -> RwLockWriteGuard<'_, ()> {
         self.quiet.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -368,7 +369,7 @@ impl Heads {
             return Ok(Arc::clone(head));
         }
         let dataset = self.dsl().dataset_by_object(id)?;
-        check_writable(&dataset, may_be_partial)?;
+        check_changeable(&dataset, may_be_partial)?;
         let policies = self.policies.load(Ordering::Acquire);
         let policy = policy_of(&dataset, &self.features)?;
         let bp = dataset.phys().bp;
@@ -480,6 +481,10 @@ impl Heads {
             if is_used(head) || head.set.is_dirty(txg) || head.set.is_dirty(Txg(txg.0 + 1)) {
                 return true;
             }
+            // Later in a txg a snapshot may have been taken, after which the head must stay as it is.
+            if head.log_synced.load(Ordering::Acquire) == txg.0 {
+                return true;
+            }
             let header = head.set.zil_header();
             // A log that was claimed waits for its replay.
             let has_log = header != ZilHeader::default() && header.claim_txg == Txg(0);
@@ -556,7 +561,8 @@ fn is_used(head: &Arc<Head>) -> bool {
         || Arc::strong_count(&head.set) > OWN_HOLDERS
 }
 
-fn check_writable(dataset: &Dataset, may_be_partial: bool) -> Result<(), DslError> {
+/// Checks that a dataset is a head whose contents may be changed.
+pub(crate) fn check_changeable(dataset: &Dataset, may_be_partial: bool) -> Result<(), DslError> {
     let name = || dataset.name().to_owned();
     if dataset.is_snapshot() {
         return Err(DslError::WrongKind { name: name(), why: "a snapshot cannot be changed" });

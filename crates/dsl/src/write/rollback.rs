@@ -67,9 +67,7 @@ pub fn rollback(ctx: &mut TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(
     counts::adjust(m, dir, 1, 0)?;
     let clone = create_clone_head(ctx, dir, target.id())?;
     clone_swap(ctx, clone, head.id())?;
-    destroy_head(ctx, clone)?;
-    ctx.note("rollback", Some((name, head.id())), format!("to {}", target.name()));
-    Ok(())
+    destroy_head(ctx, clone, &format!("{name}/{TEMPORARY}")).map(|_| ())
 }
 
 /// What the refreservation adds when a head has `unique` bytes of its own must be there.
@@ -120,12 +118,13 @@ impl Side {
 /// # Errors
 /// [`DslError::Mismatch`] if the clone does not descend from the head's newest snapshot; [`DslError::Busy`]
 /// if somebody uses one of them.
-pub fn clone_swap(ctx: &TaskCtx<'_>, clone: ObjectId, head: ObjectId) -> Result<(), DslError> {
+pub fn clone_swap(ctx: &mut TaskCtx<'_>, clone: ObjectId, head: ObjectId) -> Result<(), DslError> {
     let m = ctx.m();
     let name = |id| Ok::<_, DslError>(ctx.dsl()?.dataset_by_object(id)?.name().to_owned());
-    ctx.check_writable(head, &name(head)?)?;
-    ctx.heads.check_idle(clone, &name(clone)?)?;
-    ctx.heads.check_idle(head, &name(head)?)?;
+    let (clone_name, head_name) = (name(clone)?, name(head)?);
+    ctx.check_writable(head, &head_name)?;
+    ctx.heads.check_idle(clone, &clone_name)?;
+    ctx.heads.check_idle(head, &head_name)?;
     let (from, to) = (m.dataset(clone)?, m.dataset(head)?);
     if from.prev_snap != to.prev_snap {
         let number = |id: Option<ObjectId>| id.map_or(0, u64::from);
@@ -149,7 +148,10 @@ pub fn clone_swap(ctx: &TaskCtx<'_>, clone: ObjectId, head: ObjectId) -> Result<
     zapify::swap_features(m, clone, head)?;
     swap_remap_deadlists(m, clone, head)?;
     keep_refreservation(m, to.phys.dir, to.phys.unique, from.phys.unique)?;
-    forget_log(ctx, head)
+    forget_log(ctx, head)?;
+    let component = head_name.rsplit('/').next().unwrap_or_default();
+    ctx.note("clone swap", Some((&clone_name, clone)), format!("parent={component}"));
+    Ok(())
 }
 
 fn charge_swap(m: MosTx<'_>, from: &Side, to: &Side) -> Result<(), DslError> {
