@@ -36,7 +36,7 @@ use zio::alloc::Allocator;
 /// Version of pools that can be written.
 const VERSION_FEATURES: u64 = 5000;
 /// Features that, while they are in use, ask for more than Cenote does when it writes, and why.
-const UNWRITTEN: [(&str, &str); 11] = [
+const UNWRITTEN: [(&str, &str); 10] = [
     ("zpool_checkpoint", "it has a checkpoint"),
     ("draid", "it has a dRAID vdev"),
     ("device_removal", "a vdev was removed from it"),
@@ -47,7 +47,6 @@ const UNWRITTEN: [(&str, &str); 11] = [
     ("device_rebuild", "a device is being rebuilt"),
     ("dynamic_gang_header", "it has large gang headers"),
     ("physical_rewrite", "it has rewritten blocks"),
-    ("fast_dedup", "it has deduplicated blocks"),
 ];
 /// Importers wait this many intervals for signs of life if the writer does not say how many.
 const IMPORT_INTERVALS: u64 = 20;
@@ -110,31 +109,11 @@ pub fn refusal(pool: &Pool) -> Result<Option<String>, PoolError> {
     if let Some(why) = pool.config().vdev_tree.walk().find_map(refused_vdev) {
         return Ok(Some(why.to_owned()));
     }
-    // Freeing a deduplicated block needs its table.
-    if has_dedup_entries(pool)? {
-        return Ok(Some("it has deduplicated blocks".to_owned()));
-    }
     let is_running = |e: &Expansion| e.state == 1;
     if pool.expansions()?.iter().any(is_running) {
         return Ok(Some("a raidz expansion is under way".to_owned()));
     }
     Ok(None)
-}
-
-fn has_dedup_entries(pool: &Pool) -> Result<bool, PoolError> {
-    for table in pool.dedup_tables()? {
-        for (_, zap) in &table.classes {
-            if pool.dedup_entries(*zap)? > 0 {
-                return Ok(true);
-            }
-        }
-        for log in &table.logs {
-            if pool.mos().object(*log)?.dnode().used_bytes() > 0 {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
 }
 
 fn refused_vdev(node: &VdevNode) -> Option<&'static str> {
