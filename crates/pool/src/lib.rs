@@ -89,19 +89,21 @@ impl Pool {
         }))
     }
 
-    /// What a pool that is open for writing was as of an uberblock.
+    /// What a pool that is open for writing was as of an uberblock. `aux`: its spares and cache devices that
+    /// are there.
     pub(crate) fn of_live(
         config: &PoolConfig,
         uberblock: &Uberblock,
         tree: &Arc<VdevTree>,
         store: &Arc<Store>,
+        aux: HashSet<VdevGuid>,
     ) -> Result<Arc<Pool>, PoolError> {
         let mos = ObjSet::open(store, &uberblock.root, 0, KeyState::None)?;
         let directory = Directory::open(&mos)?;
         let features = Features::load(&directory)?;
         let dsl = open::datasets(&config.name, &mos, &directory, tree)?;
         let is_open = |guid: &VdevGuid| tree.device(*guid).is_some();
-        let devices = tree.leaf_guids().into_iter().filter(is_open).collect();
+        let devices = tree.leaf_guids().into_iter().filter(is_open).chain(aux).collect();
         let (label, config, uberblock) = (config.clone(), config.clone(), *uberblock);
         let (tree, is_live) = (tree.clone(), true);
         Ok(Arc::new(Pool { label, config, uberblock, tree, mos, directory, features, dsl, devices, is_live }))

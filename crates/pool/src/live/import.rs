@@ -159,6 +159,7 @@ impl LivePool {
         let newest = group.uberblocks().first().map_or(pool.txg(), |(ub, _)| ub.txg.max(pool.txg()));
         let live = assemble(&pool, &devices, newest, opts, env)?;
         live.name_devices(group);
+        lock(&live.aux).extend(aux.iter().map(|device| device.guid));
         live.first_txgs(&pool, opts)?;
         Ok(live)
     }

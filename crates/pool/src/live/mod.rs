@@ -18,6 +18,7 @@
 //! layers below.
 
 mod add;
+mod aux;
 mod cachefile;
 mod claim;
 mod config;
@@ -38,6 +39,7 @@ mod sync;
 mod upgrade;
 mod vdev_zaps;
 
+pub use aux::AuxKind;
 pub use cachefile::{CacheFile, CacheFileError};
 pub use config::Host;
 pub use create::{CreateSpec, FillRoot, RootDataset, check_name};
@@ -55,9 +57,9 @@ use dsl::write::brt::Brt;
 use dsl::write::{FeatureCounts, Heads, TaskCtx};
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
-use format::{PoolGuid, Txg, VdevId};
+use format::{PoolGuid, Txg, VdevGuid, VdevId};
 use space_maps::SpaceBook;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use vdev::VdevTree;
 use vdev::env::Env;
@@ -81,6 +83,8 @@ pub struct LivePool {
     tasks: Mutex<Vec<Task>>,
     state: Mutex<State>,
     published: RwLock<Arc<Published>>,
+    /// Spares and cache devices that are there.
+    aux: Mutex<HashSet<VdevGuid>>,
     runtime: Mutex<Option<runtime::Runtime>>,
     mmp: mmp::Mmp,
 }
@@ -186,6 +190,7 @@ impl LivePool {
             tasks: Mutex::default(),
             state: Mutex::new(state),
             published: RwLock::new(Arc::new(published)),
+            aux: Mutex::default(),
             runtime: Mutex::default(),
             mmp: mmp::Mmp::default(),
         });
@@ -295,7 +300,9 @@ impl LivePool {
         if let Some(view) = &*view {
             return Ok(Arc::clone(view));
         }
-        let made = Pool::of_live(&published.config, &published.uberblock, &self.tree(), &self.store)?;
+        let aux = lock(&self.aux).clone();
+        let (config, uberblock) = (&published.config, &published.uberblock);
+        let made = Pool::of_live(config, uberblock, &self.tree(), &self.store, aux)?;
         *view = Some(Arc::clone(&made));
         Ok(made)
     }

@@ -192,8 +192,10 @@ impl LivePool {
         if props.is_empty() {
             return Ok(());
         }
-        let parsed: Vec<PoolProp> =
-            props.into_iter().map(|(name, value)| PoolProp::parse(&name, &value)).collect::<Result<_, _>>()?;
+        let parsed: Vec<PoolProp> = props
+            .into_iter()
+            .map(|(name, value)| PoolProp::parse(&name, &value))
+            .collect::<Result<_, _>>()?;
         if parsed.contains(&PoolProp::Number("multihost", 1)) && self.host.id == 0 {
             return Err(bad("multihost", "multihost requires a non-zero hostid"));
         }

@@ -199,6 +199,15 @@ impl TopSpec {
 }
 
 impl LeafSpec {
+    /// As a spare or cache device.
+    pub(crate) fn aux_node(&self, env: &Env) -> Result<VdevNode, PoolError> {
+        let mut node = self.node(env, Txg(0))?;
+        let (_, physical) = self.device.sector_sizes();
+        let ashift = physical.max(512).next_power_of_two().ilog2() as u8;
+        node.ashift = Some(Ashift(ashift.min(ASHIFT_AUTO_MAX)));
+        Ok(node)
+    }
+
     fn node(&self, env: &Env, create_txg: Txg) -> Result<VdevNode, PoolError> {
         let bad = |why: &str| Err(PoolError::BadDevice { path: self.path.clone(), why: why.to_owned() });
         if self.device.size() < DEVICE_MIN {

@@ -3,8 +3,8 @@
 mod faults;
 mod support;
 
-use cenote_pool::PoolError;
-use cenote_pool::live::{Command, CreateSpec, FeatureSet, ImportOptions, Layout, Leave, LivePool};
+use cenote_pool::live::{AuxKind, Command, CreateSpec, FeatureSet, ImportOptions, Layout, Leave, LivePool};
+use cenote_pool::{AuxState, PoolError};
 use dmu::live::NewObject;
 use format::ObjType;
 use support::{Files, judge};
@@ -70,7 +70,7 @@ fn opened_again_after_an_export_and_after_a_crash() {
 
 #[test]
 fn vdevs_are_added_and_features_enabled() {
-    let files = Files::new(7, 96 << 20);
+    let files = Files::new(10, 96 << 20);
     let mut spec = CreateSpec::new("grow", vec![files.top(Layout::Single, 0..1)]);
     spec.features = FeatureSet::Named(vec!["spacemap_histogram".into(), "empty_bpobj".into()]);
     let pool = LivePool::create(spec, Env::system()).unwrap();
@@ -88,6 +88,15 @@ fn vdevs_are_added_and_features_enabled() {
     churn(&pool, 5);
     pool.add(vec![special(), files.top(Layout::Raidz(1), 3..5)]).unwrap();
     churn(&pool, 25);
+    let leaf = |n: usize| files.top(Layout::Single, n..n + 1).leaves.remove(0);
+    pool.add_aux(AuxKind::Spare, vec![leaf(7)]).unwrap();
+    pool.add_aux(AuxKind::Cache, vec![leaf(8), leaf(9)]).unwrap();
+    let view = pool.view().unwrap();
+    let (spares, cache) = (view.spares().unwrap(), view.cache_devices().unwrap());
+    drop(view);
+    assert_eq!((spares.len(), spares[0].state, cache.len()), (1, AuxState::Available, 2));
+    assert!(pool.remove_aux(cache[1].node.guid).unwrap() && !pool.remove_aux(cache[1].node.guid).unwrap());
+    assert_eq!(pool.view().unwrap().cache_devices().unwrap(), cache[..1]);
     let record = Command { text: "zpool add grow".into(), user: 0, hostname: "here".into() };
     pool.record(record).unwrap();
     let history = pool.view().unwrap().history().unwrap();

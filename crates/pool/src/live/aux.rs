@@ -1,0 +1,132 @@
+//! Adding and removing hot spares and cache devices (docs/on-disk/11-labels-config.md, sections 3.2 and 4.1;
+//! docs/on-disk/14-vdevs.md, section 8).
+//!
+//! # What always holds
+//! - They are not part of the tree: the pool is whole without them, and nothing of it is on them.
+//! - A device has its label before a list names it.
+
+use super::spec::LeafSpec;
+use super::{LivePool, PoolTask, config, lock};
+use crate::PoolError;
+use crate::directory::Directory;
+use dsl::write::MosTx;
+use format::VdevGuid;
+use format::config::{ConfigForm, PoolConfig, PoolState, VdevNode};
+use format::nvlist::{NvList, NvValue};
+use vdev::label_write;
+
+/// What a device that holds no data of the pool is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuxKind {
+    /// Takes the place of a device that fails.
+    Spare,
+    /// Caches blocks that are read.
+    Cache,
+}
+
+impl AuxKind {
+    /// Entry of the object directory, and key of the list in it.
+    fn entry(self) -> &'static str {
+        match self {
+            AuxKind::Spare => "spares",
+            AuxKind::Cache => "l2cache",
+        }
+    }
+
+    fn state(self) -> PoolState {
+        match self {
+            AuxKind::Spare => PoolState::Spare,
+            AuxKind::Cache => PoolState::L2cache,
+        }
+    }
+}
+
+impl LivePool {
+    /// Adds spares or cache devices. What they held is lost.
+    ///
+    /// # Errors
+    /// If one of them is too small, cannot be written, or fails.
+    pub fn add_aux(&self, kind: AuxKind, leaves: Vec<LeafSpec>) -> Result<(), PoolError> {
+        if leaves.is_empty() {
+            return Ok(());
+        }
+        self.run_on_pool(move |ctx, pool| {
+            let m = ctx.m();
+            let mut nodes = Vec::new();
+            for leaf in &leaves {
+                let mut node = leaf.aux_node(&pool.pool.env)?;
+                node.is_spare = kind == AuxKind::Spare;
+                pool.init_aux(kind, leaf, &node)?;
+                nodes.push(node);
+            }
+            let mut list = entries(m, kind)?;
+            list.extend(nodes.iter().map(VdevNode::to_aux_nvlist));
+            write(m, kind, list)?;
+            let mut known = lock(&pool.pool.aux);
+            known.extend(nodes.iter().map(|node| node.guid));
+            drop(known);
+            for node in &nodes {
+                let path = node.path.as_deref().unwrap_or_default();
+                ctx.note("vdev add", None, format!("{} {path}", kind.entry()));
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes a spare that is not in use, or a cache device, out of its list. False: there is no such device.
+    ///
+    /// # Errors
+    /// If the lists cannot be read or written.
+    pub fn remove_aux(&self, guid: VdevGuid) -> Result<bool, PoolError> {
+        let in_use = self.config().vdev_tree.find(guid).is_some();
+        if in_use {
+            let why = "spare is currently in use".to_owned();
+            return Err(PoolError::BadSpec { why });
+        }
+        self.run_on_pool(move |ctx, pool| {
+            let mut is_removed = false;
+            for kind in [AuxKind::Spare, AuxKind::Cache] {
+                let mut list = entries(ctx.m(), kind)?;
+                let before = list.len();
+                list.retain(|entry| entry.u64("guid") != Some(guid.0));
+                if list.len() != before {
+                    write(ctx.m(), kind, list)?;
+                    lock(&pool.pool.aux).remove(&guid);
+                    is_removed = true;
+                }
+            }
+            Ok(is_removed)
+        })
+    }
+}
+
+impl PoolTask<'_> {
+    /// Writes the labels of a spare or cache device.
+    fn init_aux(&self, kind: AuxKind, leaf: &LeafSpec, node: &VdevNode) -> Result<(), PoolError> {
+        let label = PoolConfig {
+            state: kind.state(),
+            vdev_tree: node.clone(),
+            raw: NvList::new(),
+            ..self.state.config.clone()
+        };
+        let list = label.to_nvlist(ConfigForm::Label);
+        let written = label_write::init(&*leaf.device, &list, &self.state.uberblock);
+        written.map_err(|cause| PoolError::Label { path: leaf.path.clone(), cause })
+    }
+}
+
+/// The list as it is stored.
+fn entries(m: MosTx<'_>, kind: AuxKind) -> Result<Vec<NvList>, PoolError> {
+    let stored = Directory::open(&m.view())?.packed_list(kind.entry())?;
+    Ok(stored.and_then(|list| list.lists(kind.entry()).map(<[NvList]>::to_vec)).unwrap_or_default())
+}
+
+/// Writes the list.
+fn write(m: MosTx<'_>, kind: AuxKind, entries: Vec<NvList>) -> Result<(), PoolError> {
+    let mut list = NvList::new();
+    if !entries.is_empty() || m.entry(kind.entry())?.is_some() {
+        list.push(kind.entry(), NvValue::ListArray(entries));
+        config::write_list(m, kind.entry(), &list)?;
+    }
+    Ok(())
+}
