@@ -17,6 +17,25 @@
 //! # }
 //! ```
 //!
+//! Changing files goes through [`Pool::open_rw`]:
+//!
+//! ```no_run
+//! use cenote::{OpenOptions, Pool};
+//!
+//! # fn main() -> Result<(), cenote::Error> {
+//! let pool = Pool::open_rw("tank", &OpenOptions::new().search("/images"))?;
+//! let fs = pool.filesystem("tank/home")?;
+//! fs.create_dir_all(b"/notes/2026", 0o755)?;
+//! let file = fs.create(b"/notes/2026/today.txt")?;
+//! file.append(b"bought milk\n")?;
+//! file.sync()?; // durable, by way of the intent log
+//! fs.rename(b"/notes/old.txt", b"/notes/2026/old.txt")?;
+//! drop((file, fs));
+//! pool.close()?; // everything is on disk, and the pool is exported
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What always holds
 //! - Every byte returned was verified against the pool's checksums, and came from another copy or
 //!   from parity where a device failed or lied. What cannot be had is an error that says where.

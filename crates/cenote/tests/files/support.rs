@@ -123,7 +123,6 @@ pub(crate) fn describe(folder: &Path) -> BTreeMap<PathBuf, String> {
             String::new()
         };
         let xattrs = xattrs(&path);
-        let is_root = name.as_os_str().is_empty();
         let text = format!(
             "{:o} {}:{} {} {}.{} {:x} {content} {xattrs:?}",
             stat.mode(),
@@ -135,7 +134,7 @@ pub(crate) fn describe(folder: &Path) -> BTreeMap<PathBuf, String> {
             stat.rdev(),
         );
         names.entry((stat.dev(), stat.ino())).or_insert_with(|| name.clone());
-        all.insert(name, if is_root { String::new() } else { text });
+        all.insert(name, text);
         if stat.is_dir() {
             let entries = std::fs::read_dir(&path).expect("a folder");
             todo.extend(entries.map(|entry| entry.expect("an entry").path()));

@@ -33,11 +33,13 @@ fn is_of_host(text: &OsStr) -> bool {
     is_path || (!names_pool(text) && Path::new(text).symlink_metadata().is_ok())
 }
 
-/// Does the destination name something in a pool? It does if it has that form; and if all sources are of
-/// this machine, for which there is `cp`.
+/// Does the destination name something in a pool? It does if it has that form; if all sources are of this
+/// machine, for which there is `cp`; and if it cannot be of this machine because its folder does not exist.
 pub(super) fn is_into_pool(to: &OsStr, sources: &[std::ffi::OsString]) -> bool {
+    let path = Path::new(to);
     let looks_like_host = [&b"/"[..], b"./", b"../"].iter().any(|start| to.as_bytes().starts_with(start));
-    names_pool(to) || (!looks_like_host && sources.iter().all(|source| is_of_host(source)))
+    let has_folder = path.parent().is_none_or(|folder| folder.as_os_str().is_empty() || folder.is_dir());
+    names_pool(to) || (!looks_like_host && (!has_folder || sources.iter().all(|source| is_of_host(source))))
 }
 
 /// Where copies go: into a directory under their own names, or to one name in a directory.

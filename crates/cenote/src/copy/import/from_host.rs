@@ -181,18 +181,10 @@ impl Importer<'_> {
     ) -> io::Result<Option<Level>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = fs::openat(folder, name, flags, Mode::empty())?;
-        let to = match as_name {
-            Some(as_name) => {
-                let stat = fs::fstat(&opened)?;
-                let mut meta = meta_of(&stat, Kind::Directory);
-                meta.xattrs = self.host_xattrs(&Handle::Open(&opened), shown);
-                match self.enter(to, as_name, shown, meta) {
-                    Some(dir) => dir,
-                    None => return Ok(None),
-                }
-            }
-            None => to.clone(),
-        };
+        let stat = fs::fstat(&opened)?;
+        let mut meta = meta_of(&stat, Kind::Directory);
+        meta.xattrs = self.host_xattrs(&Handle::Open(&opened), shown);
+        let Some(to) = self.enter(to, as_name, shown, meta) else { return Ok(None) };
         let entries = fs::Dir::read_from(&opened)?;
         Ok(Some(Level { folder: Arc::new(opened), entries, to, shown: shown.to_vec() }))
     }

@@ -82,10 +82,6 @@ impl Visitor for Visit<'_, '_> {
         let shown = crate::copy::join(self.shown, at.path);
         let name = if at.path.is_empty() { self.name } else { Some(at.name) };
         let here = self.here();
-        let Some(name) = name else {
-            self.stack.push(here);
-            return Flow::Into;
-        };
         let (meta, errors) = full_meta(dir);
         for error in errors {
             self.importer.problem(&shown, Problem::Attributes(error));

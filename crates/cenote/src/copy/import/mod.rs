@@ -160,11 +160,15 @@ impl Importer<'_> {
         Dir::existing(&self.shared, id, shown, None).map(Folder)
     }
 
-    /// Makes a directory, or takes the one that is there; it gets its attributes when the last reference to
-    /// it goes. `None`: that was not possible, and was told.
-    fn enter(&mut self, above: &DirRef, name: &[u8], shown: &[u8], meta: Meta) -> Option<DirRef> {
+    /// Makes a directory, or takes the one that is there, or without a name `above` itself; it gets its
+    /// attributes when the last reference to it goes. `None`: that was not possible, and was told.
+    fn enter(&mut self, above: &DirRef, name: Option<&[u8]>, shown: &[u8], meta: Meta) -> Option<DirRef> {
         self.observer.begins(shown);
-        match Dir::make(above, name, shown, meta) {
+        let made = match name {
+            Some(name) => Dir::make(above, name, shown, meta),
+            None => Dir::existing(&self.shared, above.id, shown, Some((above, meta))).map_err(Problem::from),
+        };
+        match made {
             Ok(dir) => Some(dir),
             Err(problem) => {
                 self.shared.problem(shown, problem);
