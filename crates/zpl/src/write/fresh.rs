@@ -1,7 +1,7 @@
 //! A file that does not exist yet: its attributes, laid out.
 
-use super::inode::time_words;
-use super::sa::{Capacity, LEADING, Laid, Tables};
+use super::inode::{fill_in, time_words};
+use super::sa::{Capacity, LEADING, Laid, Tables, Template};
 use super::{acl, encode_device};
 use crate::{Attrs, FileKind, Filesystem, ZplError};
 use dmu::live::NewObject;
@@ -9,6 +9,9 @@ use format::sa::Attr;
 use format::znode::{FLAG_ACL_AUTO_INHERIT, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJID, FLAG_XATTR, Time};
 use format::{ObjType, ObjectId};
 use zio::AllocTx;
+
+/// Bytes of the list of an ordinary mode: three entries.
+const USUAL_LIST: usize = 24;
 
 /// A file that does not exist yet.
 pub(super) struct Fresh<'f> {
@@ -72,6 +75,39 @@ impl Fresh<'_> {
         reader: Option<&Filesystem>,
         tx: &dyn AllocTx,
     ) -> Result<Laid, ZplError> {
+        let is_usual = self.xattrs.is_none()
+            && matches!(self.kind, FileKind::Regular | FileKind::Directory | FileKind::Fifo);
+        let (aces, count) = acl::trivial(self.mode, self.kind == FileKind::Directory);
+        if !is_usual || aces.len() != USUAL_LIST {
+            return self.lay_out_anew(attrs, &aces, count, tables, reader, tx);
+        }
+        // Most files have the same attributes: only the values differ.
+        let slot = &tables.templates[usize::from(self.project.is_some())];
+        let template = match slot.get() {
+            Some(template) => template,
+            None => {
+                let laid = self.lay_out_anew(attrs, &aces, count, tables, reader, tx)?;
+                slot.get_or_init(|| Template { bonus: laid.bonus, offsets: laid.offsets })
+            }
+        };
+        let (mut bonus, offsets) = (template.bonus.clone(), template.offsets);
+        fill_in(&mut bonus, &offsets, attrs);
+        if let Some(at) = offsets.get(Attr::DaclAces) {
+            bonus[at..at + USUAL_LIST].copy_from_slice(&aces);
+        }
+        Ok(Laid { bonus, spill: None, offsets })
+    }
+
+    #[allow(clippy::too_many_arguments)] // what the caller has at hand
+    fn lay_out_anew(
+        &self,
+        attrs: &Attrs,
+        aces: &[u8],
+        count: u64,
+        tables: &Tables,
+        reader: Option<&Filesystem>,
+        tx: &dyn AllocTx,
+    ) -> Result<Laid, ZplError> {
         let mut words = Vec::with_capacity(24);
         for attr in LEADING {
             let word = match attr {
@@ -94,7 +130,6 @@ impl Fresh<'_> {
             };
             words.push(word);
         }
-        let (aces, count) = acl::trivial(self.mode, self.kind == FileKind::Directory);
         words.extend([attrs.projid, encode_device(self.rdev.0, self.rdev.1), count]);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
 
@@ -113,7 +148,7 @@ impl Fresh<'_> {
                 values.push((number(attr)?, value));
             }
         }
-        values.push((number(Attr::DaclAces)?, &aces));
+        values.push((number(Attr::DaclAces)?, aces));
         if self.kind == FileKind::Symlink {
             values.push((number(Attr::Symlink)?, self.target));
         }

@@ -451,6 +451,15 @@ fn words(attrs: &Attrs) -> [u64; WORDS] {
     ]
 }
 
+/// Puts the attributes into a bonus that has places for them.
+pub(super) fn fill_in(bonus: &mut [u8], offsets: &Offsets, attrs: &Attrs) {
+    for ((attr, within), word) in PLACES.iter().zip(words(attrs)) {
+        if let Some(at) = offsets.get(*attr) {
+            bonus[at + within..at + within + 8].copy_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
 /// A time as it is stored.
 pub(super) fn time_words(time: Time) -> [u64; 2] {
     [time.secs as u64, time.nanos.into()]

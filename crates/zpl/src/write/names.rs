@@ -286,23 +286,23 @@ impl Fs {
         let how = self.name_match(&dir, false);
         let _names = dir.names();
         Fs::check_linked(&dir)?;
-        if self.entries_of(&dir)?.lookup_matching(name, how)?.is_some() {
+        let tx = self.begin(Cost::NAMES)?;
+        let entries = dir.object.zap(&tx)?;
+        if entries.lookup_matching(name, how)?.is_some() {
             return Err(ZplError::Exists { dir: dir.id });
         }
-        let tx = self.begin(Cost::NAMES)?;
         let now = self.now();
         let fresh = self.fresh(new, &inherited, given, attrs.is_xattr(), dir.id, now, &tx);
         drop(dir.ready(&self.store(&tx))?);
         let inode = self.make_object(&fresh, given, &tx)?;
-        let entries = dir.object.zap(&tx)?;
         if let Err(error) = entries.insert_matching(name, entry_value(inode.id, new.kind), how) {
             self.set.free(inode.id, &tx)?;
             return Err(error.into());
         }
         self.note_name(name, &tx);
         dir.change(&self.store(&tx), |attrs| {
-            attrs.size += 1;
-            attrs.links += u64::from(new.kind == FileKind::Directory);
+            attrs.size = attrs.size.saturating_add(1);
+            attrs.links = attrs.links.saturating_add(u64::from(new.kind == FileKind::Directory));
             (attrs.mtime, attrs.ctime) = (now, now);
         })?;
         let attrs = inode.attrs();
@@ -393,7 +393,7 @@ impl Fs {
         }
         self.note_name(name, &tx);
         dir.change(&store, |attrs| {
-            attrs.size += 1;
+            attrs.size = attrs.size.saturating_add(1);
             (attrs.mtime, attrs.ctime) = (now, now);
         })?;
         if was_nameless {

@@ -14,7 +14,7 @@ use dmu::zap::ZapValue;
 use format::sa::{Attr, Layout, Registration, Registry, SA_MAGIC};
 use format::{ObjType, ObjectId};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use zio::AllocTx;
 
 /// Number of attributes that we know.
@@ -205,8 +205,17 @@ impl Known {
     }
 }
 
+/// A bonus like that of most new files, to be copied: the attributes are in their places, their values any.
+#[derive(Clone)]
+pub(super) struct Template {
+    pub(super) bonus: Vec<u8>,
+    pub(super) offsets: Offsets,
+}
+
 /// The attribute tables of a file system.
 pub(super) struct Tables {
+    /// Without and with a project.
+    pub(super) templates: [OnceLock<Template>; 2],
     registry: LiveObject,
     layouts: LiveObject,
     known: RwLock<Known>,
@@ -237,7 +246,13 @@ impl Tables {
             entries.insert(attr.name().as_bytes(), registration(attr, number))?;
             known.note(number, attr.size(), Some(attr));
         }
-        let tables = Tables { registry, layouts, known: RwLock::new(known), making: Mutex::default() };
+        let tables = Tables {
+            templates: Default::default(),
+            registry,
+            layouts,
+            known: RwLock::new(known),
+            making: Mutex::default(),
+        };
         Ok((master.id(), tables))
     }
 
@@ -255,6 +270,10 @@ impl Tables {
         let from: &SaTables = reader.tables().ok_or_else(no_tables)?;
         let mut known = Known { next_layout: 2, ..Known::default() };
         for entry in from.registry().iter() {
+            if entry.attr.is_some_and(|attr| attr.size() != entry.len) || entry.number == u16::MAX {
+                // Its values could be read in some way, and not be written.
+                return Err(corrupt("an attribute is registered with another size than it has"));
+            }
             known.note(entry.number, entry.len, entry.attr);
         }
         let layouts = table("LAYOUTS")?;
@@ -268,6 +287,7 @@ impl Tables {
             known.plan(layout.number, &numbers);
         }
         Ok(Tables {
+            templates: Default::default(),
             registry: table("REGISTRY")?,
             layouts,
             known: RwLock::new(known),

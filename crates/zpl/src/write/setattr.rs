@@ -166,7 +166,8 @@ impl Fs {
         tx: &Tx,
     ) -> Result<(), ZplError> {
         let now = self.now();
-        let mut attrs = inode.attrs();
+        let before = inode.attrs();
+        let mut attrs = before;
         if let Some(flags) = new.linux_flags.and_then(|linux| with_linux_flags(attrs.flags, linux)) {
             attrs.flags = flags;
         }
@@ -187,7 +188,8 @@ impl Fs {
         }
         let mut edits = Vec::new();
         if mode & 0o777 != attrs.mode & 0o777 || (new.mode.is_some() && attrs.flags & FLAG_ACL_TRIVIAL == 0) {
-            edits.extend(self.set_mode(&mut attrs, mode, inode.is_dir()));
+            edits.extend(acl_edits(mode, inode.is_dir()));
+            set_mode(&mut attrs, mode);
         }
         attrs.mode = mode;
         let is_listed = match list {
@@ -207,6 +209,7 @@ impl Fs {
                 size: old.size,
                 links: old.links,
                 parent: old.parent,
+                flags: old.flags & !(before.flags & !attrs.flags) | (attrs.flags & !before.flags),
                 atime: new.atime.unwrap_or(old.atime),
                 mtime: new.mtime.unwrap_or(old.mtime),
                 seq: old.seq,
@@ -214,14 +217,6 @@ impl Fs {
                 ..attrs
             };
         })
-    }
-
-    /// The list of ACEs that goes with a mode, and the flags that say so.
-    pub(super) fn set_mode(&self, attrs: &mut Attrs, mode: u32, is_dir: bool) -> [Edit; 2] {
-        attrs.mode = mode;
-        attrs.flags = attrs.flags & !FLAG_NO_EXECS_DENIED | acl::hints(mode);
-        let (aces, count) = acl::trivial(mode, is_dir);
-        [(Attr::DaclCount, Some(count.to_le_bytes().to_vec())), (Attr::DaclAces, Some(aces))]
     }
 
     /// The POSIX ACL of a file changed with its mode: to where it is stored.
@@ -248,6 +243,18 @@ impl Fs {
         }
         Ok(())
     }
+}
+
+/// The list of ACEs that goes with a mode.
+pub(super) fn acl_edits(mode: u32, is_dir: bool) -> [Edit; 2] {
+    let (aces, count) = acl::trivial(mode, is_dir);
+    [(Attr::DaclCount, Some(count.to_le_bytes().to_vec())), (Attr::DaclAces, Some(aces))]
+}
+
+/// The mode, and the flags that follow from it.
+pub(super) fn set_mode(attrs: &mut Attrs, mode: u32) {
+    attrs.mode = mode;
+    attrs.flags = attrs.flags & !FLAG_NO_EXECS_DENIED | acl::hints(mode);
 }
 
 /// The record of a change of attributes.

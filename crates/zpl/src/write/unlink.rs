@@ -54,27 +54,30 @@ impl Fs {
 
     fn remove(&self, dir: ObjectId, name: &[u8], wanted: Wanted) -> Result<(), ZplError> {
         let dir = self.directory(dir)?;
-        let later = loop {
-            // A directory's own names are locked too, in the order of numbers: its number must be known
-            // before either is.
-            let Some(inode) = self.find_inode(&dir, name)? else {
-                return Err(ZplError::NotFound { dir: dir.id });
-            };
-            let _names = match wanted {
-                Wanted::Directory if inode.is_dir() => lock_names(&[&dir, &inode]),
-                _ => lock_names(&[&dir]),
-            };
-            match self.find(&dir, name, false)? {
-                Some((found, _)) if found == inode.id => {
-                    break self.remove_locked(&dir, name, &inode, wanted)?;
-                }
-                _ => continue,
+        let later = match wanted {
+            Wanted::Directory => self.remove_dir(&dir, name)?,
+            Wanted::AnythingElse => {
+                let _names = dir.names();
+                let inode = self.find_inode(&dir, name)?.ok_or(ZplError::NotFound { dir: dir.id })?;
+                self.remove_locked(&dir, name, &inode, wanted)?
             }
         };
         if let Some(id) = later {
             self.free_later(id);
         }
         Ok(())
+    }
+
+    /// A directory's own names are locked too, in the order of numbers: its number must be known before either
+    /// is.
+    fn remove_dir(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Option<ObjectId>, ZplError> {
+        loop {
+            let inode = self.find_inode(dir, name)?.ok_or(ZplError::NotFound { dir: dir.id })?;
+            let _names = if inode.is_dir() { lock_names(&[dir, &inode]) } else { lock_names(&[dir]) };
+            if self.find(dir, name, false)?.is_some_and(|(found, _)| found == inode.id) {
+                return self.remove_locked(dir, name, &inode, Wanted::Directory);
+            }
+        }
     }
 
     /// Returns the file if it has no name any more and is still to be freed.

@@ -13,6 +13,7 @@ use super::home::Cost;
 use super::inode::{Edit, Inode};
 use super::names::{Given, NewFile, create_record};
 use super::options::XattrStorage;
+use super::setattr::{acl_edits, set_mode};
 use crate::xattr::stored_names;
 use crate::{Attrs, FileKind, ZplError};
 use dmu::live::Tx;
@@ -207,15 +208,17 @@ impl Fs {
         mut edits: Vec<Edit>,
         tx: &Tx,
     ) -> Result<(), ZplError> {
-        let (now, old) = (self.now(), inode.attrs());
-        let mut with_mode = old;
-        if let Some(mode) = change.mode.filter(|mode| *mode != old.mode) {
-            edits.extend(self.set_mode(&mut with_mode, mode, inode.is_dir()));
+        let now = self.now();
+        let mode = change.mode.filter(|mode| *mode != inode.attrs().mode);
+        if let Some(mode) = mode {
+            edits.extend(acl_edits(mode, inode.is_dir()));
         }
         inode.edit(&self.store(tx), &edits, |attrs| {
             attrs.ctime = now;
-            attrs.mode = with_mode.mode;
-            attrs.flags = with_mode.flags | FLAG_ARCHIVE;
+            attrs.flags |= FLAG_ARCHIVE;
+            if let Some(mode) = mode {
+                set_mode(attrs, mode);
+            }
         })
     }
 

@@ -15,7 +15,8 @@ fn many_small_files() {
     let data = [7_u8; 512];
     let start = Instant::now();
     let mut made = 0;
-    for d in 0..2500_u32 {
+    let dirs: u32 = std::env::var("DIRS").ok().and_then(|dirs| dirs.parse().ok()).unwrap_or(2500);
+    for d in 0..dirs {
         let new = NewFile::of(FileKind::Directory, 0o755);
         let dir = fs.create(fs.root(), format!("dir{d}").as_bytes(), &new).expect("made").id;
         for f in 0..40_u32 {
@@ -31,7 +32,7 @@ fn many_small_files() {
     world.sync();
     println!("sync {:?}", start.elapsed());
     let start = Instant::now();
-    for d in 0..2500_u32 {
+    for d in 0..dirs {
         let dir = fs.lookup(fs.root(), format!("dir{d}").as_bytes()).expect("read").expect("there");
         for f in 0..40_u32 {
             fs.unlink(dir, format!("file{f}").as_bytes()).expect("removed");
