@@ -22,6 +22,8 @@ mod bptree;
 pub mod brt;
 #[cfg(test)]
 mod brt_tests;
+#[cfg(test)]
+mod containers_tests;
 pub mod counts;
 pub mod create;
 mod ctx;

@@ -1,0 +1,447 @@
+//! What hangs off directories and datasets: features, holds, counts, bookmarks, permissions, livelists,
+//! properties. Reading them back is the business of the reading half.
+
+use super::bookmarks::{self, BookmarkError, FbnCounter};
+use super::create::{create_dir, create_head};
+use super::holds::{self, HoldError};
+use super::livelist::{self, LivelistWriter};
+use super::props::{self, Change};
+use super::testing::{Rng, World, pointer};
+use super::{MosTx, counts, deadlist, deleg, free_lists, zapify};
+use crate::bpobj::Space;
+use crate::delegation::{Scope, Who};
+use crate::prop::PropValue;
+use crate::{Dsl, DslError};
+use format::dsl::{BOOKMARK_FLAG_HAS_FBN, BOOKMARK_FLAG_SNAPSHOT_EXISTS};
+use format::feature::FEATURES;
+use format::{BlockPtr, ObjectId, Txg};
+use std::collections::BTreeMap;
+
+fn dsl(world: &World) -> Dsl {
+    let mos = world.reopened();
+    let directory = crate::mos::zap(&mos, ObjectId(1)).expect("directory");
+    let root = crate::mos::lookup_object(&directory, ObjectId(1), "root_dataset").expect("readable");
+    Dsl::open(mos, root.expect("there"), "tank")
+}
+
+/// A directory below the root with a head that comes from the empty snapshot.
+fn make(m: MosTx<'_>, parent: Option<ObjectId>, name: &str) -> Result<(ObjectId, ObjectId), DslError> {
+    let parent = parent.map_or_else(|| m.root_dir(), Ok)?;
+    let dir = create_dir(m, Some(parent), name)?;
+    let head = create_head(m, dir, m.origin_snapshot()?, 0)?;
+    Ok((dir, head))
+}
+
+// ---- features -------------------------------------------------------------------------------
+
+#[test]
+fn enabling_a_feature_enables_what_it_needs() {
+    let mut world = World::without(&["bookmarks", "enabled_txg", "livelist"]);
+    assert!(!world.features.is_enabled("bookmark_written"));
+    world.txg(|m, _| m.features.enable(m, "bookmark_written"));
+    for name in ["bookmark_written", "bookmark_v2", "bookmarks", "extensible_dataset"] {
+        assert!(world.features.is_enabled(name), "{name}");
+    }
+    let error = world.refused(|m| m.features.incr(m, "livelist"));
+    assert!(matches!(error, DslError::FeatureDisabled { name: "livelist" }));
+    let error = world.refused(|m| m.features.decr(m, "bookmarks"));
+    assert!(matches!(error, DslError::Mismatch { found: 0, expected: 1, .. }));
+}
+
+#[test]
+fn txgs_of_enabling_are_recorded_and_counted() {
+    let mut world = World::new();
+    world.txg(|m, _| m.features.enable(m, "physical_rewrite"));
+    let view = world.reopened();
+    let directory = crate::mos::zap(&view, ObjectId(1)).expect("directory");
+    let id = crate::mos::lookup_object(&directory, ObjectId(1), "feature_enabled_txg").expect("readable");
+    let zap = crate::mos::zap(&view, id.expect("there")).expect("a ZAP");
+    assert_eq!(zap.count().expect("counted"), world.features.count("enabled_txg"));
+    let txg = |guid: &str| zap.lookup_u64(guid.as_bytes()).expect("readable");
+    assert_eq!((txg("com.delphix:enabled_txg"), txg("com.truenas:physical_rewrite")), (Some(4), Some(5)));
+    // What was enabled before there was a record has none.
+    assert_eq!(txg("com.delphix:async_destroy"), None);
+    let again = super::FeatureCounts::load(&view).expect("readable");
+    assert_eq!(again.counts(), world.features.counts());
+    assert_eq!(again.count("lz4_compress"), 1);
+}
+
+#[test]
+fn labels_name_active_features_of_the_mos() {
+    let mut world = World::new();
+    assert!(world.features.take_label_change());
+    let names = world.features.label_features();
+    assert!(names.contains(&"com.delphix:hole_birth") && !names.contains(&"com.delphix:device_removal"));
+    world.txg(|m, _| m.features.incr(m, "device_removal"));
+    assert!(world.features.take_label_change());
+    world.txg(|m, _| m.features.incr(m, "device_removal"));
+    assert!(!world.features.take_label_change());
+    assert!(world.features.label_features().contains(&"com.delphix:device_removal"));
+}
+
+#[test]
+fn features_of_datasets_are_counted_once_each() {
+    let mut world = World::new();
+    let (a, b) = world.txg(|m, _| Ok((make(m, None, "a")?.1, make(m, None, "b")?.1)));
+    let before = world.features.count("extensible_dataset");
+    world.txg(|m, _| {
+        zapify::activate_feature(m, a, "large_blocks")?;
+        zapify::activate_feature(m, a, "large_blocks")?;
+        zapify::activate_array(m, a, "redacted_datasets", &[7, 8])?;
+        zapify::copy_features(m, a, b)
+    });
+    let count = |world: &World, name: &str| world.features.count(name);
+    assert_eq!((count(&world, "large_blocks"), count(&world, "redacted_datasets")), (2, 2));
+    assert_eq!(count(&world, "extensible_dataset"), before + 2);
+    let dsl_now = dsl(&world);
+    let head = dsl_now.dataset("tank/b").expect("there");
+    assert!(head.has_feature("large_blocks").expect("readable"));
+    assert_eq!(head.redact_snaps().expect("readable"), Some(vec![7, 8]));
+    world.txg(|m, _| {
+        zapify::deactivate_feature(m, a, "redacted_datasets")?;
+        zapify::activate_feature(m, a, "longname")?;
+        zapify::swap_features(m, a, b)?;
+        assert!(zapify::has_feature(m, a, "redacted_datasets")?);
+        assert!(zapify::has_feature(m, b, "longname")?);
+        zapify::drop_features(m, a)?;
+        zapify::drop_features(m, b)?;
+        zapify::free_object(m, a)
+    });
+    for feature in FEATURES.iter().filter(|f| f.per_dataset && world.features.is_enabled(f.name)) {
+        assert_eq!(count(&world, feature.name), 0, "{}", feature.name);
+    }
+    assert_eq!(count(&world, "extensible_dataset"), before + 1);
+}
+
+// ---- holds ----------------------------------------------------------------------------------
+
+#[test]
+fn holds_are_made_and_released() {
+    let mut world = World::new();
+    let snapshot = world.txg(|m, _| m.origin_snapshot()).expect("there");
+    world.txg(|m, _| holds::hold(m, snapshot, "a", 11, false));
+    world.txg(|m, _| holds::hold(m, snapshot, "b", 12, true));
+    let held = |world: &World| {
+        let dsl = dsl(world);
+        let holds = dsl.dataset_by_object(snapshot).expect("there").holds().expect("readable");
+        holds.into_iter().map(|hold| (hold.tag, hold.time)).collect::<Vec<_>>()
+    };
+    assert_eq!(held(&world), [("a".to_owned(), 11), ("b".to_owned(), 12)]);
+    let hold_error = |error| match error {
+        DslError::Hold(error) => error,
+        other => panic!("{other}"),
+    };
+    assert_eq!(hold_error(world.refused(|m| holds::hold(m, snapshot, "a", 1, false))), HoldError::TagExists);
+    assert_eq!(hold_error(world.refused(|m| holds::release(m, snapshot, "c"))), HoldError::NoSuchTag);
+    let long = "x".repeat(256);
+    assert_eq!(
+        hold_error(world.refused(|m| holds::hold(m, snapshot, &long, 1, false))),
+        HoldError::TagTooLong
+    );
+    let head = world.txg(|m, _| Ok(make(m, None, "a")?.1));
+    assert_eq!(hold_error(world.refused(|m| holds::hold(m, head, "a", 1, false))), HoldError::NotSnapshot);
+    // An import ends what was only to last until then.
+    assert_eq!(world.txg(|m, _| holds::release_temporary(m)), []);
+    assert_eq!(held(&world), [("a".to_owned(), 11)]);
+    assert!(!world.txg(|m, _| holds::release(m, snapshot, "a")));
+    assert_eq!(held(&world), []);
+}
+
+#[test]
+fn the_last_hold_of_a_deferred_snapshot_says_so() {
+    let mut world = World::new();
+    let snapshot = world.txg(|m, _| m.origin_snapshot()).expect("there");
+    world.txg(|m, _| {
+        m.change_dataset(snapshot, |phys| phys.num_children = 1)?;
+        holds::hold(m, snapshot, "a", 1, false)?;
+        holds::hold(m, snapshot, "b", 1, true)?;
+        holds::defer(m, snapshot)?;
+        assert!(!holds::release(m, snapshot, "a")?);
+        assert_eq!(holds::release_temporary(m)?, [snapshot]);
+        holds::free_all(m, snapshot)
+    });
+}
+
+// ---- counts ---------------------------------------------------------------------------------
+
+#[test]
+fn counts_begin_with_a_limit_and_follow_the_tree() {
+    let mut world = World::new();
+    let (a, b, c) = world.txg(|m, _| {
+        let (a, _) = make(m, None, "a")?;
+        let (b, _) = make(m, Some(a), "b")?;
+        let (c, _) = make(m, Some(b), "c")?;
+        counts::adjust(m, c, 1, 0)?;
+        Ok((a, b, c))
+    });
+    let get = |world: &mut World, dir| {
+        let counts = world.txg(|m, _| counts::of(m, dir));
+        counts.map(|counts| (counts.filesystems, counts.snapshots))
+    };
+    assert_eq!(get(&mut world, a), None);
+    world.txg(|m, _| counts::activate(m, a));
+    assert_eq!(get(&mut world, a), Some((2, 0)));
+    assert_eq!((get(&mut world, b), get(&mut world, c)), (Some((1, 0)), Some((0, 0))));
+    assert_eq!(world.features.count("filesystem_limits"), 3);
+    let (d, _) = world.txg(|m, _| {
+        let made = make(m, Some(b), "d")?;
+        counts::adjust(m, made.0, 1, 0)?;
+        counts::adjust(m, c, 0, 2)?;
+        counts::adjust(m, a, 0, 1)?;
+        Ok(made)
+    });
+    assert_eq!((get(&mut world, a), get(&mut world, b)), (Some((3, 3)), Some((2, 2))));
+    assert_eq!((get(&mut world, c), get(&mut world, d)), (Some((0, 2)), Some((0, 0))));
+    world.txg(|m, _| {
+        let props = m.dir(a)?.props.expect("there");
+        m.zap(props)?.insert(b"filesystem_limit", 4)?;
+        counts::check(m, b, 1, 5)
+    });
+    let error = world.refused(|m| counts::check(m, b, 2, 0));
+    assert!(matches!(error, DslError::CountLimit { prop: "filesystem_limit", used: 3, limit: 4, .. }));
+    // Away from below `a`, and one that goes altogether.
+    world.txg(|m, _| {
+        let root = m.root_dir()?;
+        assert_eq!(counts::weight(m, b)?, counts::Counts { filesystems: 3, snapshots: 2 });
+        counts::transfer(m, a, root, b)?;
+        m.change_dir(b, |phys| phys.parent = Some(root))?;
+        counts::adjust(m, d, -1, 0)
+    });
+    assert_eq!((get(&mut world, a), get(&mut world, b)), (Some((0, 1)), Some((1, 2))));
+    assert_eq!(world.features.count("filesystem_limits"), 3);
+}
+
+// ---- bookmarks ------------------------------------------------------------------------------
+
+#[test]
+fn bookmarks_come_and_go() {
+    let mut world = World::new();
+    let (snapshot, head, other) = world.txg(|m, _| {
+        let snapshot = m.origin_snapshot()?.expect("there");
+        Ok((snapshot, make(m, None, "a")?.1, make(m, None, "b")?.1))
+    });
+    world.txg(|m, _| bookmarks::create_from_snapshot(m, head, snapshot, "m"));
+    world.txg(|m, _| bookmarks::create_from_bookmark(m, head, (head, "m"), "n"));
+    let dsl_now = dsl(&world);
+    let marks = dsl_now.dataset("tank/a").expect("there").bookmarks().expect("readable");
+    assert_eq!(marks.iter().map(|mark| mark.name()).collect::<Vec<_>>(), ["tank/a#m", "tank/a#n"]);
+    let v2 = marks[0].phys().v2.expect("the second form");
+    assert_eq!(v2.flags, BOOKMARK_FLAG_HAS_FBN | BOOKMARK_FLAG_SNAPSHOT_EXISTS);
+    let count =
+        |world: &World| ["bookmarks", "bookmark_v2", "bookmark_written"].map(|n| world.features.count(n));
+    assert_eq!(count(&world), [1, 2, 2]);
+    let refused = world.refused(|m| bookmarks::create_from_snapshot(m, head, snapshot, "m"));
+    assert!(matches!(refused, DslError::Bookmark(BookmarkError::Exists)));
+    let refused = world.refused(|m| bookmarks::create_from_snapshot(m, head, other, "x"));
+    assert!(matches!(refused, DslError::Bookmark(BookmarkError::NotSnapshot)));
+    let refused = world.refused(|m| bookmarks::destroy(m, head, "x"));
+    assert!(matches!(refused, DslError::Bookmark(BookmarkError::NoSuch { .. })));
+    world.txg(|m, _| {
+        assert_eq!(bookmarks::move_conflicts(m, head, other, Txg(9))?, Vec::<String>::new());
+        bookmarks::move_upto(m, head, other, Txg(9))
+    });
+    assert_eq!(count(&world), [1, 2, 2]);
+    world.txg(|m, _| bookmarks::destroy(m, other, "m"));
+    assert_eq!(count(&world), [1, 1, 1]);
+    world.txg(|m, _| bookmarks::destroy_all(m, other));
+    assert_eq!(count(&world), [0, 0, 0]);
+}
+
+#[test]
+fn bookmarks_count_what_is_freed_before_the_next_snapshot() {
+    let mut world = World::new();
+    let (snapshot, head) = world.txg(|m, _| {
+        let snapshot = m.origin_snapshot()?.expect("there");
+        let (dir, head) = make(m, None, "a")?;
+        // A chain of its own: the snapshot's next is this head.
+        m.change_dataset(snapshot, |phys| {
+            (phys.next_snap, phys.creation_txg, phys.dir) = (Some(head), Txg(6), dir);
+        })?;
+        m.change_dataset(head, |phys| phys.prev_snap_txg = Txg(6))?;
+        Ok((snapshot, head))
+    });
+    world.txg(|m, _| {
+        let dead = m.dataset(head)?.deadlist.expect("there");
+        deadlist::insert(m, dead, &pointer(1, 3, 4))?;
+        bookmarks::create_from_snapshot(m, head, snapshot, "m")
+    });
+    let fbn = |m: MosTx<'_>| -> Result<u64, DslError> {
+        let mark = bookmarks::get(m, head, "m")?.expect("there");
+        Ok(mark.v2.expect("the second form").freed_before_next[0])
+    };
+    assert_eq!(world.txg(|m, _| fbn(m)), 4 * 512);
+    world.txg(|m, _| {
+        let mut counter = FbnCounter::open(m, head)?.expect("it counts");
+        for (n, birth) in [(2, 5), (3, 6), (4, 7)] {
+            let bp = pointer(n, birth, 1);
+            counter.killed(&bp, m.space_of(&bp));
+        }
+        counter.flush(m)
+    });
+    assert_eq!(world.txg(|m, _| fbn(m)), 6 * 512, "what was born later is not of the snapshot");
+    world.txg(|m, _| {
+        assert!(bookmarks::on_snapshot_destroy(m, head, snapshot)?, "the key must stay");
+        let mark = bookmarks::get(m, head, "m")?.expect("there");
+        assert_eq!(mark.v2.expect("the second form").flags, BOOKMARK_FLAG_HAS_FBN);
+        Ok(())
+    });
+    // Once the snapshot is gone the key goes with the bookmark.
+    world.txg(|m, _| {
+        let dead = m.dataset(head)?.deadlist.expect("there");
+        deadlist::add_key(m, dead, Txg(6))?;
+        bookmarks::destroy(m, head, "m")?;
+        assert_eq!(deadlist::keys(m, dead)?, [Txg(0)]);
+        Ok(())
+    });
+}
+
+// ---- permissions ----------------------------------------------------------------------------
+
+#[test]
+fn permissions_are_granted_inherited_and_taken_back() {
+    let mut world = World::new();
+    let (a, b) = world.txg(|m, _| {
+        let (a, _) = make(m, None, "a")?;
+        deleg::allow(m, a, &Who::User(7), Scope::Local, &["snapshot", "@set", "compression"])?;
+        deleg::allow(m, a, &Who::CreateTime, Scope::NotApplicable, &["destroy", "@set"])?;
+        let (b, _) = make(m, Some(a), "b")?;
+        deleg::inherit_create_time(m, a, b, Some(1000))?;
+        Ok((a, b))
+    });
+    let allowed = |world: &World, name: &str| {
+        let all = dsl(world).dir(name).expect("there").allowed().expect("readable");
+        all.into_iter().map(|allow| (allow.who, allow.permissions.join(","))).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        allowed(&world, "tank/a"),
+        [
+            (Who::CreateTime, "@set,destroy".to_owned()),
+            (Who::User(7), "@set,compression,snapshot".to_owned())
+        ]
+    );
+    assert_eq!(allowed(&world, "tank/a/b"), [(Who::User(1000), "@set,destroy".to_owned())]);
+    let objects = world.objects();
+    world.txg(|m, _| {
+        deleg::unallow(m, a, &Who::User(7), Scope::Local, Some(&["@set", "snapshot"]))?;
+        deleg::unallow(m, b, &Who::User(1000), Scope::Local, None)
+    });
+    assert_eq!(allowed(&world, "tank/a")[1], (Who::User(7), "compression".to_owned()));
+    assert_eq!(allowed(&world, "tank/a/b"), []);
+    // A list of sets, and a map with two lists.
+    assert_eq!(world.objects(), objects - 4);
+    let error = world.refused(|m| deleg::allow(m, a, &Who::Everyone, Scope::Local, &["nosuch"]));
+    assert!(matches!(error, DslError::BadPermission { .. }));
+}
+
+// ---- livelists ------------------------------------------------------------------------------
+
+/// Blocks are born and go in a clone; the livelist's totals follow, and draining frees what is left.
+fn livelist_model(seed: u64) {
+    let mut rng = Rng(seed);
+    let mut world = World::new();
+    let objects = world.objects();
+    let (dir, _) = world.txg(|m, _| make(m, None, "a"));
+    world.txg(|m, _| livelist::create(m, dir));
+    let mut live: BTreeMap<u64, BlockPtr> = BTreeMap::new();
+    let mut next = 0;
+    for _ in 0..20 {
+        world.txg(|m, _| {
+            let mut writer = LivelistWriter::open(m, dir)?.expect("there");
+            for _ in 0..rng.below(40) {
+                if rng.below(3) > 0 {
+                    next += 1;
+                    let bp = pointer(next, m.txg().0, 1 + next % 5);
+                    writer.born(&bp);
+                    live.insert(next, bp);
+                } else if let Some(n) = live.keys().nth(rng.below(live.len().max(1) as u64) as usize).copied()
+                {
+                    writer.killed(&live.remove(&n).expect("there"));
+                }
+            }
+            // What the origin has, and what takes no space, is no business of the livelist.
+            writer.killed(&pointer(1 << 40, 1, 1));
+            writer.born(&pointer(1 << 41, m.txg().0, 1).with_prop_bits(39, 1, 1));
+            writer.flush(m)?;
+            let id = livelist::of(m, dir)?.expect("there");
+            let sum = live.values().fold(Space::default(), |sum, bp| sum.plus(m.space_of(bp)));
+            assert_eq!(livelist::space(m, id)?, sum, "seed {seed}");
+            Ok(())
+        });
+    }
+    assert_eq!(world.features.count("livelist"), 1);
+    world.txg(|m, brt| {
+        let id = livelist::take_for_destroy(m, dir)?.expect("there");
+        let space = livelist::space(m, id)?;
+        free_lists::charge(m, space, true)?;
+        free_lists::add_deleted_clone(m, id)?;
+        // These blocks were never allocated: each that is to be freed is refused.
+        let freed = free_lists::background(m, brt, &mut free_lists::Budget::per_txg())?;
+        assert_eq!((freed.space, freed.refused), (space, live.len() as u64), "seed {seed}");
+        assert!(!free_lists::is_pending(m)?);
+        Ok(())
+    });
+    assert_eq!(world.features.count("livelist"), 0);
+    assert!(world.objects() > objects, "the directory is still there");
+}
+
+#[test]
+fn livelists_hold_what_a_clone_has_written() {
+    for seed in 1..=4 {
+        livelist_model(seed);
+    }
+}
+
+#[test]
+fn a_livelist_that_is_taken_away_leaves_nothing() {
+    let mut world = World::new();
+    let (dir, head) = world.txg(|m, _| make(m, None, "a"));
+    world.txg(|m, _| zapify::zapify(m, dir));
+    let objects = world.objects();
+    world.txg(|m, _| livelist::create(m, dir));
+    world.txg(|m, _| {
+        let mut writer = LivelistWriter::open(m, dir)?.expect("there");
+        writer.born(&pointer(1, m.txg().0, 8));
+        writer.flush(m)?;
+        m.change_dataset(head, |phys| phys.referenced = 40 * 512)?;
+        livelist::check_share(m, head)?;
+        assert!(livelist::of(m, dir)?.is_some(), "four fifths are shared");
+        m.change_dataset(head, |phys| phys.referenced = 32 * 512)?;
+        livelist::check_share(m, head)
+    });
+    assert_eq!((world.objects(), world.features.count("livelist")), (objects, 0));
+}
+
+// ---- properties -----------------------------------------------------------------------------
+
+#[test]
+fn stored_properties_hide_and_show_received_ones() {
+    let mut world = World::new();
+    let head = world.txg(|m, _| Ok(make(m, None, "a")?.1));
+    let (one, two) = (PropValue::Number(2), PropValue::Number(15));
+    let shown = |world: &World| {
+        let dsl = dsl(world);
+        let head = dsl.dataset("tank/a").expect("there");
+        let dir = head.dir().stored_props().expect("readable");
+        let keys = ["", "$recvd", "$inherit"].map(|suffix| {
+            dir.value(&format!("compression{suffix}")).expect("readable").and_then(|v| v.number())
+        });
+        keys.map(|number| number.map_or(-1, |n| n as i64))
+    };
+    let store = |world: &mut World, change: Change<'_>| {
+        world.txg(|m, _| props::store(m, head, "compression", &change));
+        shown(world)
+    };
+    assert_eq!(store(&mut world, Change::Local(&one)), [2, -1, -1]);
+    assert_eq!(store(&mut world, Change::Inherit), [-1, -1, -1], "nothing was received, nothing to hide");
+    assert_eq!(store(&mut world, Change::Received(&two)), [-1, 15, -1]);
+    assert_eq!(store(&mut world, Change::Inherit), [-1, 15, 0]);
+    assert_eq!(store(&mut world, Change::Local(&one)), [2, 15, -1]);
+    assert_eq!(store(&mut world, Change::ToReceived), [-1, 15, -1]);
+    assert_eq!(store(&mut world, Change::DropReceived), [-1, -1, -1]);
+    let text = PropValue::String("a note".to_owned());
+    world.txg(|m, _| props::store(m, head, "com.example:note", &Change::Local(&text)));
+    let dsl = dsl(&world);
+    let stored =
+        dsl.dir("tank/a").expect("there").stored_props().expect("readable").value("com.example:note");
+    assert_eq!(stored.expect("readable"), Some(text));
+}
