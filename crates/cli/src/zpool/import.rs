@@ -31,6 +31,8 @@ struct Wanted {
     load_keys: bool,
     no_mount: bool,
     checkpoint: bool,
+    /// `-d` said where to look.
+    has_places: bool,
     props: Given,
     request: ImportRequest,
 }
@@ -46,7 +48,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         return Err(Stop::usage("too many arguments"));
     }
     if operands.is_empty() && !wanted.all {
-        return list(&search, out);
+        return list(&search, wanted.has_places, out);
     }
     if wanted.checkpoint {
         return Err(Stop::failed("going back to a checkpoint is not supported by this version of Cenote"));
@@ -67,7 +69,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
             Importable::default()
         }
     };
-    told(&mut found);
+    told(&mut found, wanted.has_places);
     match operands.first() {
         Some(name) => one(name, operands.get(1), &found, wanted),
         None => all(&found, &wanted),
@@ -110,7 +112,8 @@ fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
     if (wanted.dry || wanted.extreme) && !wanted.rewind {
         return Err(Stop::usage("-n or -X only meaningful with -F"));
     }
-    if !dirs.is_empty() {
+    wanted.has_places = !dirs.is_empty();
+    if wanted.has_places {
         search.paths = dirs;
     }
     search.cachefile = cachefile;
@@ -134,18 +137,18 @@ fn txg(text: &str) -> Result<u64, Stop> {
     }
 }
 
-/// Says what could not be looked at. A folder that is not there holds no pools, and that is all.
-fn told(found: &mut Importable) {
-    found.problems.retain(|problem| Path::new(&problem.what).exists());
+/// Says what could not be looked at. A folder of `-d` that is not there holds no pools, and that is all.
+fn told(found: &mut Importable, is_given: bool) {
+    found.problems.retain(|problem| !is_given || Path::new(&problem.what).exists());
     for problem in &found.problems {
         eprintln!("{}", visible(&problem.to_string()));
     }
 }
 
 /// Without operands: the pools that could be imported.
-fn list(search: &Search, out: &Out) -> Outcome {
+fn list(search: &Search, is_given: bool, out: &Out) -> Outcome {
     let mut found = importable(search).map_err(Stop::failed)?;
-    told(&mut found);
+    told(&mut found, is_given);
     if found.pools.is_empty() && found.problems.is_empty() {
         eprintln!("no pools available to import");
     }
@@ -249,22 +252,28 @@ fn stop(pool: &Candidate, new: Option<&String>, error: &ChangeError) -> Stop {
 }
 
 fn text(pool: &Candidate, out: &Out) -> String {
-    let mut text = String::new();
+    let comment = pool.config.comment.as_ref().filter(|comment| !comment.is_empty());
+    // The labels are flush right, and this one is longer than the others.
+    let width = if comment.is_some() { "comment".len() } else { "config".len() };
     let destroyed = if pool.is_destroyed() { " (DESTROYED)" } else { "" };
-    let _ = writeln!(text, "  pool: {}", out.cell(&pool.name));
-    let _ = writeln!(text, "    id: {}", pool.guid);
-    let _ = writeln!(text, " state: {}{destroyed}", pool.health_name());
+    let mut text = String::new();
+    let mut line = |label: &str, value: &str| {
+        let _ = writeln!(text, "{label:>width$}: {value}");
+    };
+    line("pool", &out.cell(&pool.name));
+    line("id", &pool.guid.to_string());
+    line("state", &format!("{}{destroyed}", pool.health_name()));
     if let Some(status) = pool.status_text() {
-        let _ = writeln!(text, "status: {}", status);
+        line("status", &status);
     }
-    let _ = writeln!(text, "action: {}", pool.action_text());
-    if let Some(comment) = pool.config.comment.as_ref().filter(|c| !c.is_empty()) {
-        let _ = writeln!(text, "comment: {}", out.cell(comment));
+    line("action", &pool.action_text());
+    if let Some(comment) = comment {
+        line("comment", &out.cell(comment));
     }
     if let Some(id) = pool.message_id() {
-        let _ = writeln!(text, "   see: {}", status_text::page(id));
+        line("see", &status_text::page(id));
     }
-    text.push_str("config:\n\n");
+    let _ = writeln!(text, "{:>width$}:\n", "config");
     config(pool, out, &mut text);
     if pool.has_unknown_vdevs {
         text.push_str("\n\tAdditional devices are known to be part of this pool, though their\n");

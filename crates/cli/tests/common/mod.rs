@@ -25,6 +25,7 @@ pub(crate) fn run_with(devices: &Path, keys: &str, words: &[&str]) -> Ran {
         .env_clear()
         .env("TZ", "UTC0")
         .env("CENOTE_DEVICES", devices)
+        .env("CENOTE_STATE", "/nonexistent/state")
         .env("CENOTE_KEYS", keys)
         .output()
         .expect("the command starts");
