@@ -557,6 +557,52 @@ fn random_life(seed: u64, steps: u32) {
 }
 
 #[test]
+fn writers_and_tasks_at_once() {
+    let world = World::new();
+    for name in ["tank/a", "tank/b"] {
+        world.create(name);
+    }
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for name in ["tank/a", "tank/b"] {
+            let (world, stop) = (&world, &stop);
+            scope.spawn(move || {
+                for round in 0.. {
+                    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        return;
+                    }
+                    world.write(name, 100 + round % 3, round % 7, 3, round);
+                    if round % 11 == 0 {
+                        world.write(name, 1000 + round, 0, 2, round);
+                        world.remove(name, 1000 + round);
+                    }
+                }
+            });
+        }
+        for step in 0..30 {
+            let (a, b) = (format!("tank/a@s{step}"), format!("tank/b@s{step}"));
+            world.run(|ctx| snapshot(ctx, &[a, b], &[])).unwrap();
+            if step >= 5 {
+                let old = format!("tank/a@s{}", step - 5);
+                world.run(|ctx| destroy_snapshots(ctx, &[old], false)).unwrap();
+            }
+            if step % 10 == 3 {
+                let (origin, name) = (format!("tank/b@s{step}"), format!("tank/c{step}"));
+                world.run(|ctx| create::clone(ctx, &origin, NewHead::named(&name))).unwrap();
+                world.run(|ctx| promote(ctx, &name)).unwrap();
+            }
+            match world.run(|ctx| rollback(ctx, "tank/b", None)) {
+                Ok(()) | Err(DslError::Busy { .. } | DslError::NotNewest { .. } | DslError::NotFound { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    world.sync();
+    world.check();
+}
+
+#[test]
 fn random_lives_add_up() {
     for seed in 1..9 {
         random_life(seed, 80);
