@@ -137,7 +137,7 @@ fn archive(folder: &Path) -> Vec<u8> {
     tar.args([
         "--sort=name",
         "--format=pax",
-        "--pax-option=delete=atime,delete=ctime",
+        "--pax-option=delete=atime,delete=ctime,exthdr.name=%d/PaxHeaders/%f",
         "--xattrs",
         "-S",
         "-c",

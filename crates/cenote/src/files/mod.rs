@@ -91,9 +91,12 @@ impl FilesystemWriter {
         }
         let options = options_of(&dataset, pool.features())?;
         let head = pool.heads().open(dataset.id())?;
-        let head = HeadFs::open(&head, options, pool.env())?;
-        head.fs.drain(DRAIN_STEPS)?;
-        let (pool, head) = (Arc::clone(pool), Arc::new(head));
+        let open = || -> Result<Arc<HeadFs>, ZplError> {
+            let head = HeadFs::open(&head, options, pool.env())?;
+            head.fs.drain(DRAIN_STEPS)?;
+            Ok(Arc::new(head))
+        };
+        let (pool, head) = (Arc::clone(pool), head.opened(open)?);
         Ok(FilesystemWriter { name: dataset.name().into(), pool, head, uid: 0, gid: 0 })
     }
 
@@ -141,6 +144,15 @@ impl FilesystemWriter {
     /// The pool cannot be written any more.
     pub fn sync(&self) -> Result<Txg, Error> {
         Ok(self.pool.sync()?)
+    }
+
+    /// Frees what is left of files that have no name any more: large ones are freed little by little.
+    ///
+    /// # Errors
+    /// Something cannot be freed now; the next who opens the file system tries again.
+    pub fn finish_removals(&self) -> Result<(), Error> {
+        while !self.fs().drain(DRAIN_STEPS)? {}
+        Ok(())
     }
 
     /// Says where an error happened.

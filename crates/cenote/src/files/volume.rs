@@ -31,8 +31,9 @@ impl VolumeFile {
             let why = "a snapshot cannot be changed";
             return Err(DslError::WrongKind { name: name.to_owned(), why }.into());
         }
-        let head = HeadVolume::open(&pool.heads().open(dataset.id())?)?;
-        Ok(VolumeFile { name: dataset.name().into(), pool: Arc::clone(pool), head: Arc::new(head) })
+        let head = pool.heads().open(dataset.id())?;
+        let head = head.opened(|| HeadVolume::open(&head).map(Arc::new))?;
+        Ok(VolumeFile { name: dataset.name().into(), pool: Arc::clone(pool), head })
     }
 
     /// Full name of the dataset.

@@ -117,7 +117,12 @@ impl<'a> Writing<'a> {
     /// Writes everything and closes the pools.
     pub(super) fn close(self) -> Result<(), Failure> {
         let Writing { session, filesystems, pools } = self;
-        drop(filesystems);
+        for (_, fs) in filesystems.into_inner() {
+            if let Err(error) = fs.finish_removals() {
+                // The space is freed when the file system is opened again.
+                term::complain(format_args!("warning: {}: {}", fs.name(), why(&error)));
+            }
+        }
         drop(session);
         for (name, pool) in pools.into_inner() {
             pool.close().map_err(|error| {

@@ -27,6 +27,7 @@ use dmu::log::IntentLog;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::objset::{ObjsetType, ZilHeader};
 use format::{BlockPtr, Endian, ObjectId, Txg};
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak};
@@ -94,6 +95,8 @@ pub struct Head {
     sync_mode: AtomicU64,
     /// The last txg for which the log has put its head into the set.
     log_synced: AtomicU64,
+    /// What the layer above has made of it, while somebody uses that.
+    opened: Mutex<Weak<dyn Any + Send + Sync>>,
 }
 
 impl Head {
@@ -115,6 +118,25 @@ impl Head {
     /// The transaction groups of its pool.
     pub fn txgs(&self) -> &Arc<Txgs> {
         &self.txgs
+    }
+
+    /// What the layer above makes of the head: its files, its volume. Made by the first who asks, and
+    /// shared by all until the last of them has dropped it, so that what it keeps in memory is there once.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn opened<T: Any + Send + Sync, E>(
+        &self,
+        open: impl FnOnce() -> Result<Arc<T>, E>,
+    ) -> Result<Arc<T>, E> {
+        let mut slot = lock(&self.opened);
+        if let Some(there) = slot.upgrade().and_then(|there| there.downcast::<T>().ok()) {
+            return Ok(there);
+        }
+        let made = open()?;
+        let weak: Weak<T> = Arc::downgrade(&made);
+        *slot = weak;
+        Ok(made)
     }
 
     /// When its changes are durable.
@@ -390,6 +412,7 @@ impl Heads {
             features: Mutex::default(),
             policy_of: AtomicU64::new(policies),
             sync_mode: AtomicU64::new(0),
+            opened: Mutex::new(Weak::<()>::new()),
             log_synced: AtomicU64::new(0),
         });
         head.set_sync_mode(prop::stored_number(&dataset, "sync")?);

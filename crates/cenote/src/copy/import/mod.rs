@@ -26,12 +26,12 @@ pub use from_tar::{Wanted, unpack};
 pub use to_volume::{VolumeError, write_volume};
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use format::ObjectId;
 use zpl::ZplError;
-use zpl::write::Fs;
+use zpl::write::{BeginError, Fs};
 
 use super::host::Damaged;
 use super::meta::{Kind, Meta};
@@ -80,6 +80,8 @@ struct Shared {
     /// while such a file is made, so that nobody makes it twice.
     links: Mutex<HashMap<(u64, u64), (ObjectId, u64)>>,
     temporary: AtomicU64,
+    /// The pool takes no changes any more.
+    is_stopped: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -88,7 +90,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     fn problem(&self, path: &[u8], problem: impl Into<Problem>) {
-        lock(&self.problems).push((path.to_vec(), problem.into()));
+        let problem = problem.into();
+        if let Problem::Target(ZplError::Begin(BeginError::Tx(_))) = problem {
+            // One such problem says it all.
+            if self.is_stopped.swap(true, Ordering::Relaxed) {
+                return;
+            }
+        }
+        lock(&self.problems).push((path.to_vec(), problem));
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
     }
 
     /// A name for a file that is not whole yet.
@@ -128,6 +141,7 @@ pub fn import<T>(
         problems: Mutex::default(),
         links: Mutex::default(),
         temporary: AtomicU64::new(0),
+        is_stopped: AtomicBool::new(false),
     });
     let threads = match options.threads {
         0 => to.pool().env().workers(),
@@ -163,6 +177,9 @@ impl Importer<'_> {
     /// Makes a directory, or takes the one that is there, or without a name `above` itself; it gets its
     /// attributes when the last reference to it goes. `None`: that was not possible, and was told.
     fn enter(&mut self, above: &DirRef, name: Option<&[u8]>, shown: &[u8], meta: Meta) -> Option<DirRef> {
+        if self.shared.is_stopped() {
+            return None;
+        }
         self.observer.begins(shown);
         let made = match name {
             Some(name) => Dir::make(above, name, shown, meta),
@@ -180,6 +197,9 @@ impl Importer<'_> {
 
     /// Hands over a file to be made. `bytes`: of what it holds in memory, or will.
     fn file(&mut self, job: Job, bytes: u64) {
+        if self.shared.is_stopped() {
+            return;
+        }
         self.observer.begins(job.shown());
         self.batch.push(job);
         self.batch_bytes += bytes;

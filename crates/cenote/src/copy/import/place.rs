@@ -92,6 +92,9 @@ impl Job {
     }
 
     pub(super) fn run(self) {
+        if self.dir.shared.is_stopped() {
+            return;
+        }
         let made = match &self.source {
             Source::Host(file) => file.make(&self),
             Source::Pool(node) => self.from_pool(node),
