@@ -131,11 +131,7 @@ impl World {
             1 => CaseSensitivity::Mixed,
             _ => CaseSensitivity::Sensitive,
         };
-        let normalization = match self.random.below(6) {
-            0 => format::zap::NORM_COMPOSE,
-            1 => format::zap::NORM_COMPATIBLE | format::zap::NORM_COMPOSE,
-            _ => 0,
-        };
+        let normalization = [0x10, 0x20, 0x50, 0x60, 0, 0, 0, 0][self.random.below(8) as usize];
         let projects = self.pool().features().is_enabled("project_quota");
         let new = NewFilesystem { case, normalization, projects, ..NewFilesystem::default() };
         let env = self.env.clone();
@@ -462,7 +458,11 @@ impl World {
                 Ok(self.pool().add(vec![spec])?)
             }
             1 => {
-                let upgradable = self.pool().upgradable();
+                let mut upgradable = self.pool().upgradable();
+                if !self.pool().features().is_enabled("spacemap_histogram") {
+                    // zdb counts all logs as maps with histograms.
+                    upgradable.retain(|name| *name != "log_spacemap");
+                }
                 let Some(feature) = self.pick(&upgradable) else { return Ok(()) };
                 self.tell(format!("enable {feature}"));
                 self.pool().enable_features(&[feature])?;

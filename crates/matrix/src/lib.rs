@@ -15,6 +15,7 @@ pub mod content;
 mod datasets;
 mod files;
 pub mod judge;
+pub mod peer;
 pub mod plan;
 #[path = "../../dsl/tests/world/check.rs"]
 #[allow(unreachable_pub, missing_docs)]

@@ -77,7 +77,9 @@ fn features(random: &mut Random) -> FeatureSet {
         0 => FeatureSet::None,
         1 => named(&["async_destroy", "lz4_compress", "extensible_dataset"]),
         2 => named(&["spacemap_histogram", "hole_birth", "embedded_data", "large_blocks", "enabled_txg"]),
-        3 => named(&["log_spacemap", "spacemap_v2", "bookmark_v2", "bookmark_written", "project_quota"]),
+        3 => {
+            named(&["log_spacemap", "spacemap_histogram", "bookmark_written", "project_quota", "zilsaxattr"])
+        }
         4 => named(&["livelist", "large_dnode", "zstd_compress", "sha512", "skein", "edonr", "blake3"]),
         _ => FeatureSet::Default,
     }

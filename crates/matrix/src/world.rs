@@ -4,7 +4,10 @@ use crate::content::{Content, Head, Model, Tree};
 use crate::plan::Plan;
 use crate::{Failure, wrong};
 use dmu::live::TxError;
-use dsl::write::TaskCtx;
+use dsl::prop::PropValue;
+use dsl::write::destroy::destroy_snapshots;
+use dsl::write::snapshot::snapshot;
+use dsl::write::{TaskCtx, props};
 use dsl::{Dataset, DslError};
 use format::ObjectId;
 use pool::live::{ImportOptions, Leave, LivePool};
@@ -14,7 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::env::{Env, Random};
 use vdev::scan::Search;
-use zpl::write::{HeadFs, HeadVolume, NewFilesystem, make_filesystem, options_of};
+use zpl::write::{
+    HeadFs, HeadVolume, NewFile, NewFilesystem, QuotaOf, WriteHow, make_filesystem, options_of,
+};
+use zpl::{FileKind, SpaceKind};
 
 /// Name of the pool.
 pub const POOL: &str = "judged";
@@ -48,6 +54,61 @@ pub struct World {
 }
 
 impl World {
+    /// Opens a pool of somebody else that lies in a folder. Its contents are not known.
+    ///
+    /// # Errors
+    /// If it cannot be opened for writing.
+    pub fn open(dir: &Path, seed: u64) -> Result<World, Failure> {
+        let Some(plan) = Plan::of_seed(seed, None) else { return wrong("a seed without a plan") };
+        let mut world = World {
+            plan: Plan { has_thread: false, ..plan },
+            dir: dir.to_owned(),
+            pool: None,
+            env: Env::simulated(seed).0,
+            open: BTreeMap::new(),
+            model: Model::default(),
+            random: Random::from_seed(seed),
+            counter: 0,
+            holds: Vec::new(),
+            told: Vec::new(),
+        };
+        world.import()?;
+        Ok(world)
+    }
+
+    /// Writes a file into each file system, takes a snapshot of everything, and destroys every other snapshot
+    /// and clone that can be.
+    ///
+    /// # Errors
+    /// If something fails in a way in which it should not.
+    pub fn touch_everything(&mut self) -> Result<(), Failure> {
+        let view = self.pool().view()?;
+        let (mut heads, mut snapshots) = (Vec::new(), Vec::new());
+        for dir in view.dsl().dirs()? {
+            let Some(head) = dir.head()? else { continue };
+            snapshots.extend(head.snapshots()?.iter().map(|s| s.name().to_owned()));
+            heads.push((head.name().to_owned(), head.is_volume()?));
+        }
+        drop(view);
+        for (name, _) in heads.iter().filter(|(_, is_volume)| !is_volume) {
+            let head = self.pool().heads().open_by_name(name)?;
+            let options = options_of(&self.dataset(name)?, self.pool().features())?;
+            let files = HeadFs::open(&head, options, &self.env)?;
+            let made =
+                files.fs.create(files.fs.root(), b"written later", &NewFile::of(FileKind::Regular, 0o644))?;
+            let data = self.noise(100_000);
+            files.fs.write(made.id, 0, &data, &WriteHow::default())?;
+        }
+        let names: Vec<String> = heads.iter().map(|(name, _)| format!("{name}@later")).collect();
+        self.attempt("snapshot", move |ctx| snapshot(ctx, &names, &[]).map(drop))?;
+        for name in snapshots.into_iter().step_by(2) {
+            self.attempt("destroy", move |ctx| destroy_snapshots(ctx, &[name], false))?;
+        }
+        self.pool().sync()?;
+        self.pool().sync()?;
+        Ok(())
+    }
+
     /// Makes a pool in a folder.
     ///
     /// # Errors
@@ -247,7 +308,13 @@ impl World {
         }
         self.pool().txgs().fail(TxError::Closed);
         self.close_all();
-        self.pool = None;
+        let Some(pool) = self.pool.take() else { return Ok(()) };
+        let left = Arc::downgrade(&pool);
+        drop(pool);
+        // Its thread may still be at work, and holds the devices.
+        while left.strong_count() > 0 {
+            std::thread::yield_now();
+        }
         Ok(())
     }
 
@@ -266,6 +333,36 @@ impl World {
             pool.start();
         }
         self.pool = Some(pool);
+        Ok(())
+    }
+
+    /// No quota, reservation or limit holds any more.
+    ///
+    /// # Errors
+    /// If one cannot be lifted.
+    pub fn lift_limits(&mut self) -> Result<(), Failure> {
+        let heads: Vec<String> = self.model.heads.keys().cloned().collect();
+        for head in heads {
+            let is_files = matches!(self.model.heads[&head].content, Content::Files(_));
+            let name = head.clone();
+            self.attempt("lift limits", move |ctx| {
+                for limit in ["quota", "refquota", "filesystem_limit"].iter().filter(|_| is_files) {
+                    let none = if limit.ends_with("_limit") { u64::MAX } else { 0 };
+                    props::set(ctx, &name, limit, &PropValue::Number(none))?;
+                }
+                props::set(ctx, &name, "refreservation", &PropValue::Number(0))?;
+                props::set(ctx, &name, "snapshot_limit", &PropValue::Number(u64::MAX))?;
+                props::set(ctx, &name, "reservation", &PropValue::Number(0))
+            })?;
+            if let Open::Files(files) = self.open_head(&head)? {
+                for (kind, id) in [SpaceKind::User, SpaceKind::Group]
+                    .iter()
+                    .flat_map(|k| [0, 1000, 2000].map(|id| (*k, id)))
+                {
+                    files.fs.set_quota(kind, QuotaOf::Space, id, 0)?;
+                }
+            }
+        }
         Ok(())
     }
 
