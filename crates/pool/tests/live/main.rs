@@ -7,7 +7,7 @@ use cenote_pool::live::{AuxKind, Command, CreateSpec, FeatureSet, ImportOptions,
 use cenote_pool::{AuxState, PoolError};
 use dmu::live::NewObject;
 use format::ObjType;
-use support::{Files, judge};
+use support::{Files, judge, write_by_other};
 use testkit::Fixture;
 use vdev::env::{Env, Random};
 
@@ -112,6 +112,31 @@ fn vdevs_are_added_and_features_enabled() {
     pool.export(Leave::Destroyed).unwrap();
     assert!(matches!(files.import("grown"), Err(PoolError::Destroyed { .. })));
     judge(&files, "grown");
+}
+
+/// The other implementation opens it for writing, and what it leaves is opened here again.
+#[test]
+fn pools_are_written_by_turns() {
+    for (count, layout) in [(1, Layout::Single), (4, Layout::Raidz(1))] {
+        let files = Files::new(count, 96 << 20);
+        let spec = CreateSpec::new("turns", vec![files.top(layout, 0..count)]);
+        let mut pool = LivePool::create(spec, Env::system()).unwrap();
+        for round in 0..3 {
+            churn(&pool, 20);
+            match round {
+                // As after a crash.
+                1 => drop(pool),
+                _ => pool.export(Leave::Exported).unwrap(),
+            }
+            let feature = format!("org.cenote:round{round}");
+            if !write_by_other(&files, "turns", &feature) {
+                return;
+            }
+            judge(&files, "turns");
+            pool = files.import("turns").unwrap();
+            assert_eq!(pool.features().counts().get(&feature), Some(&0));
+        }
+    }
 }
 
 #[test]

@@ -100,3 +100,31 @@ pub(crate) fn judge(files: &Files, name: &str) {
         .collect();
     assert!(output.status.success() && found.is_empty() && text.contains("No leaks"), "{text}\n{errors}");
 }
+
+/// What `zhack` wants to see in `/dev` before it opens a pool for writing; only it sees this.
+const NAMESPACE: &str = r#"
+    set -e
+    mount -t tmpfs tmpfs "$1"
+    mknod "$1/null" c 1 3; mknod "$1/zero" c 1 5; mknod "$1/random" c 1 8; mknod "$1/urandom" c 1 9
+    touch "$1/zfs"
+    mount --bind "$1" /dev
+    exec "$2" -d "$3" feature enable -d judged "$4" "$5"
+"#;
+
+/// Lets the other implementation open an exported pool for writing: it enables a feature, and exports the
+/// pool. False: that is not possible on this machine.
+pub(crate) fn write_by_other(files: &Files, name: &str, feature: &str) -> bool {
+    let (Some(zhack), true) = (testkit::need_tool("zhack"), testkit::need_root()) else { return false };
+    let Some(unshare) = testkit::need_tool("unshare") else { return false };
+    let dev = tempfile::tempdir().unwrap();
+    let mut command = Command::new(unshare);
+    command.args(["-m", "sh", "-c", NAMESPACE, "sh"]).arg(dev.path()).arg(&zhack).arg(files.dir());
+    let output = command.args([name, feature]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("mount") || errors.contains("unshare") || errors.contains("mknod") {
+        testkit::skip("no namespace of its own for zhack");
+        return false;
+    }
+    assert!(output.status.success(), "{errors}");
+    true
+}
