@@ -60,6 +60,29 @@ struct Found {
 /// What is wrong.
 pub fn check(run: &Run, disks: &Disks, operation: u64, seed: u64, depth: Depth) -> Result<(), Failure> {
     let (durable, begun) = run.at(operation);
+    let pool = check_contents(run, disks, durable, begun, seed)?;
+    if depth == Depth::Contents {
+        return Ok(());
+    }
+    pool.export(Leave::Exported)?;
+    check_space(disks)
+}
+
+/// Opens the pool on these disks and looks whether it is in a state between these two steps.
+///
+/// # Errors
+/// What is wrong.
+pub fn check_state(run: &Run, disks: &Disks, durable: u64, begun: u64, seed: u64) -> Result<(), Failure> {
+    check_contents(run, disks, durable, begun, seed).map(drop)
+}
+
+fn check_contents(
+    run: &Run,
+    disks: &Disks,
+    durable: u64,
+    begun: u64,
+    seed: u64,
+) -> Result<Arc<LivePool>, Failure> {
     let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
     let pool = LivePool::import(&disks.found(), &Which::Name(POOL.to_owned()), &options, env(seed))?;
     {
@@ -67,11 +90,7 @@ pub fn check(run: &Run, disks: &Disks, operation: u64, seed: u64, depth: Depth) 
         check_head(run, fs.fs.reader(), durable, begun)?;
         check_snapshots(run, &pool, durable, begun)?;
     }
-    if depth == Depth::Contents {
-        return Ok(());
-    }
-    pool.export(Leave::Exported)?;
-    check_space(disks)
+    Ok(pool)
 }
 
 /// The space maps agree with the blocks, and all of these are good.
@@ -102,7 +121,8 @@ fn check_space(disks: &Disks) -> Result<(), Failure> {
     }
 }
 
-fn check_head(run: &Run, fs: &Arc<Filesystem>, durable: u64, begun: u64) -> Result<(), Failure> {
+/// Looks whether a file system is in a state between these two steps.
+pub(crate) fn check_head(run: &Run, fs: &Arc<Filesystem>, durable: u64, begun: u64) -> Result<(), Failure> {
     let found = walk(fs)?;
     let mut reasons = Vec::new();
     for version in possible(&run.model.names, durable, begun) {

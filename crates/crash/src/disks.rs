@@ -37,7 +37,8 @@ impl Layout {
             .collect()
     }
 
-    fn data_disks(self) -> usize {
+    /// Disks that hold data.
+    pub fn data_disks(self) -> usize {
         match self.shape {
             Shape::Single => 1,
             Shape::Mirror => 2,
@@ -93,6 +94,16 @@ impl Disks {
         let disk = |i: usize| Arc::new(SimDisk::powered(DISK, seed ^ (i as u64 + 1), Arc::clone(&power)));
         let disks = (0..count).map(disk).collect();
         Disks { layout, power, disks }
+    }
+
+    /// How the pool is made of them.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Bytes of each disk.
+    pub fn size(&self) -> u64 {
+        DISK
     }
 
     /// Writes, flushes and discards so far, over all disks.

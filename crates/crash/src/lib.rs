@@ -11,6 +11,7 @@
 
 pub mod check;
 pub mod disks;
+pub mod faults;
 pub mod model;
 pub mod workload;
 

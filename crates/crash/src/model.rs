@@ -67,7 +67,7 @@ pub struct Snapshot {
 }
 
 /// The file system, with its history.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Model {
     /// Versions of the names; the first is empty.
     pub names: Vec<Version<Names>>,

@@ -3,17 +3,18 @@
 //! One thread does everything, and txgs are written when the workload says so or somebody waits for one: a
 //! run is reproduced by its seed.
 
+use crate::check;
 use crate::disks::{Disks, Layout};
 use crate::model::{Entry, FileState, Model};
-use dmu::live::TxError;
 use dsl::write::destroy::destroy_snapshots;
 use dsl::write::snapshot::snapshot;
 use format::ObjectId;
+use format::units::{LABEL_END, LABEL_START};
 use pool::PoolError;
-use pool::live::{Host, LivePool};
+use pool::live::{Host, Leave, LivePool};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vdev::device::sim::Op;
+use vdev::device::sim::{Op, OpKind};
 use vdev::env::{Env, Random};
 use zpl::FileKind;
 use zpl::write::{
@@ -77,7 +78,8 @@ pub fn env(seed: u64) -> Env {
 /// Why a workload stopped: anything but what it expects is a bug.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-struct Work {
+/// A workload at work.
+pub struct Work {
     disks: Disks,
     pool: Arc<LivePool>,
     fs: HeadFs,
@@ -87,7 +89,7 @@ struct Work {
     random: Random,
     acks: Vec<Ack>,
     counter: u64,
-    seed: u64,
+    base: Vec<(usize, Op)>,
 }
 
 /// Makes a pool and runs `steps` steps of the workload on it.
@@ -95,33 +97,11 @@ struct Work {
 /// # Errors
 /// If anything fails: on disks without faults nothing does.
 pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
-    let disks = Disks::new(layout, seed);
-    disks.record();
-    let pool = create(&disks, seed)?;
-    let fs = open_fs(&pool, seed)?;
-    pool.sync()?;
-    let base = disks.take_record();
-    let mut work = Work {
-        disks,
-        pool,
-        fs,
-        model: Model::new(),
-        objects: BTreeMap::new(),
-        random: Random::from_seed(seed),
-        acks: Vec::new(),
-        counter: 0,
-        seed,
-    };
-    let root = work.model.add_file(FileState { mode: 0o755, ..FileState::default() });
-    work.objects.insert(root, work.fs.fs.root());
-    work.ack(true);
+    let mut work = Work::new(layout, seed)?;
     for _ in 0..steps {
-        work.model.begin_step();
-        work.ack(false);
-        work.step()?;
+        work.next()?;
     }
-    let ops = work.disks.take_record();
-    Ok(Run { layout, base, ops, acks: work.acks, model: work.model })
+    Ok(work.into_run().0)
 }
 
 fn create(disks: &Disks, seed: u64) -> Result<Arc<LivePool>, PoolError> {
@@ -134,6 +114,8 @@ fn create(disks: &Disks, seed: u64) -> Result<Arc<LivePool>, PoolError> {
             .map_err(|error| dsl::DslError::Fill { source: Box::new(error) })
     });
     spec.host = host();
+    // Small, so that what is read comes from the disks.
+    spec.cache_bytes = 512 << 10;
     LivePool::create(spec, env)
 }
 
@@ -145,6 +127,94 @@ pub fn open_fs(pool: &Arc<LivePool>, seed: u64) -> Result<HeadFs, Failure> {
 }
 
 impl Work {
+    /// Makes a pool on new disks.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn new(layout: Layout, seed: u64) -> Result<Work, Failure> {
+        let disks = Disks::new(layout, seed);
+        disks.record();
+        let pool = create(&disks, seed)?;
+        let fs = open_fs(&pool, seed)?;
+        pool.sync()?;
+        let base = disks.take_record();
+        let mut work = Work {
+            base,
+            disks,
+            pool,
+            fs,
+            model: Model::new(),
+            objects: BTreeMap::new(),
+            random: Random::from_seed(seed),
+            acks: Vec::new(),
+            counter: 0,
+        };
+        let root = work.model.add_file(FileState { mode: 0o755, ..FileState::default() });
+        work.objects.insert(root, work.fs.fs.root());
+        work.ack(true);
+        Ok(work)
+    }
+
+    /// The disks.
+    pub fn disks(&self) -> &Disks {
+        &self.disks
+    }
+
+    /// The next step.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn next(&mut self) -> Result<(), Failure> {
+        self.model.begin_step();
+        self.ack(false);
+        self.step()
+    }
+
+    /// Looks whether everything reads as it was written, as those see it who use the pool.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn look(&self) -> Result<(), Failure> {
+        let run = Run {
+            layout: self.disks.layout(),
+            base: Vec::new(),
+            ops: Vec::new(),
+            acks: Vec::new(),
+            model: self.model.clone(),
+        };
+        let now = self.model.step();
+        check::check_head(&run, self.fs.fs.reader(), now, now)
+    }
+
+    /// Flips bits in something that is on a disk. Labels are spared: they have copies of their own.
+    pub fn rot(&self, disk: usize, random: &mut Random) {
+        let ops = self.disks.disks()[disk].take_record();
+        let written: Vec<&Op> =
+            ops.iter().filter(|op| op.kind == OpKind::Write && op.at.0 >= LABEL_START && op.ok).collect();
+        let index = random.below(written.len() as u64) as usize;
+        if let Some(op) = written.get(index).filter(|op| op.at.0 + op.len <= self.disks.size() - LABEL_END) {
+            self.disks.disks()[disk].flip(op.at, op.len.min(512), 1 << random.below(8));
+        }
+    }
+
+    /// Exports the pool.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn export(self) -> Result<(Run, Disks), Failure> {
+        let pool = Arc::clone(&self.pool);
+        let done = self.into_run();
+        pool.export(Leave::Exported)?;
+        Ok(done)
+    }
+
+    fn into_run(self) -> (Run, Disks) {
+        let ops = self.disks.take_record();
+        let run =
+            Run { layout: self.disks.layout(), base: self.base, ops, acks: self.acks, model: self.model };
+        (run, self.disks)
+    }
+
     fn ack(&mut self, is_durable: bool) {
         let operations = self.disks.operations();
         self.acks.push(Ack { operations, step: self.model.step(), is_durable });
@@ -418,15 +488,4 @@ impl Work {
         self.fs.fs.drain(4)?;
         Ok(())
     }
-
-    /// The seed, for messages.
-    #[allow(dead_code)]
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-}
-
-/// A suspended pool is what a power cut looks like to those who write.
-pub fn is_power_cut(error: &TxError) -> bool {
-    matches!(error, TxError::Suspended { .. })
 }
