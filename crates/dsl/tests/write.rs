@@ -336,6 +336,8 @@ fn quotas_stop_writers() {
     world.write("tank/a", 101, 0, 100, 1);
     world.sync();
     assert!(matches!(head.begin(Cost::write(1)), Err(DslError::Quota { .. })));
+    world.task(|ctx| space::set_refquota(ctx, "tank/a", 0));
+    assert!(head.begin(Cost::write(1)).is_ok(), "a new limit is known at once");
 }
 
 #[test]

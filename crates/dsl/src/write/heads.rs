@@ -284,9 +284,9 @@ pub struct Heads {
     pool: Arc<PoolRoom>,
     /// Counts changes of properties that policies come from.
     policies: AtomicU64,
-    /// Counts changes of the tree of directories.
-    tree: AtomicU64,
-    seen_tree: AtomicU64,
+    /// Counts changes of names and limits, and what open heads know of.
+    changes: AtomicU64,
+    seen_changes: AtomicU64,
 }
 
 impl Heads {
@@ -315,8 +315,8 @@ impl Heads {
             dirs: Mutex::default(),
             pool: Arc::default(),
             policies: AtomicU64::new(0),
-            tree: AtomicU64::new(0),
-            seen_tree: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            seen_changes: AtomicU64::new(0),
         }))
     }
 
@@ -346,9 +346,9 @@ impl Heads {
         self.policies.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Directories were renamed, or limits set.
-    pub(crate) fn tree_changed(&self) {
-        self.tree.fetch_add(1, Ordering::AcqRel);
+    /// Directories were renamed, which changes inherited properties too, or limits of heads were set.
+    pub(crate) fn places_changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
         self.policy_changed();
     }
 
@@ -537,14 +537,14 @@ impl Heads {
     /// # Errors
     /// If the MOS cannot be read.
     pub fn finish_txg(&self, txg: Txg) -> Result<(), DslError> {
-        let tree = self.tree.load(Ordering::Acquire);
-        let is_moved = self.seen_tree.swap(tree, Ordering::AcqRel) != tree;
+        let changes = self.changes.load(Ordering::Acquire);
+        let is_changed = self.seen_changes.swap(changes, Ordering::AcqRel) != changes;
         let open = lock(&self.open);
         for head in open.values() {
             head.log.synced(txg);
             head.refresh(&self.mos)?;
             head.room.pending.clear(txg);
-            if is_moved {
+            if is_changed {
                 self.refresh_place(head)?;
             }
         }
@@ -558,7 +558,7 @@ impl Heads {
         Ok(())
     }
 
-    /// After a rename somewhere: name and directories above.
+    /// After a rename or a new limit somewhere: name, directories above, limits.
     fn refresh_place(&self, head: &Head) -> Result<(), DslError> {
         let dataset = self.dsl().dataset_by_object(head.id)?;
         head.refresh_limits(&self.mos)?;

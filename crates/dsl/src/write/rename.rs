@@ -86,7 +86,7 @@ pub fn rename(ctx: &mut TaskCtx<'_>, from: &str, to: &str) -> Result<(), DslErro
         counts::transfer(m, old_parent.id(), parent.id(), dir.id())?;
         m.change_dir(dir.id(), |phys| phys.parent = Some(parent.id()))?;
     }
-    ctx.heads.tree_changed();
+    ctx.heads.places_changed();
     ctx.note("rename", Some((from, head.id())), format!("-> {to}"));
     Ok(())
 }

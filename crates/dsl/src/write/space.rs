@@ -348,6 +348,7 @@ pub fn set_refquota(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<(),
     if bytes != 0 && (bytes < head.referenced() || bytes < reserved) {
         return Err(bad_limit(name, BELOW_USED));
     }
+    ctx.heads.places_changed();
     store(ctx.m(), &dir, "refquota", bytes)
 }
 
@@ -362,6 +363,7 @@ pub fn set_refreservation(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Resu
     if delta > 0 && (delta.unsigned_abs() > dir.available()? || is_above_quota(&dir, bytes)) {
         return Err(bad_limit(name, ABOVE_AVAILABLE));
     }
+    ctx.heads.places_changed();
     store(ctx.m(), &dir, "refreservation", bytes)?;
     refreservation_changed(ctx.m(), dir.id(), old, bytes)
 }
