@@ -11,7 +11,7 @@ use vdev::env::{Env, ManualClock};
 use zio::testing::memory_pool;
 
 pub(crate) struct MemoryHome {
-    set: Arc<LiveSet>,
+    pub(crate) set: Arc<LiveSet>,
     pub(crate) txgs: Arc<Txgs>,
 }
 
