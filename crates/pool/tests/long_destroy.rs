@@ -13,14 +13,14 @@ use dsl::write::destroy::destroy;
 use dsl::write::{Cost, free_lists};
 use format::ObjType;
 use format::objset::ObjsetType;
-use support::{Files, judge};
 use std::sync::Arc;
+use support::{Files, judge};
 use vdev::env::{Env, Random};
 
 /// Blocks of each of the files, and how many of all are freed in a txg.
 const BLOCKS: u64 = 3000;
 const FILES: u64 = 7;
-const PER_TXG: u64 = 700;
+const PER_TXG: u64 = 1500;
 
 fn fill(set: &Arc<LiveSet>, tx: &SyncTx) -> Result<(), DslError> {
     let object = set.allocate(&NewObject::of(ObjType::MASTER_NODE), tx)?;
@@ -37,7 +37,8 @@ fn destroying_goes_on_after_an_export() {
     let files = Files::new(1, 128 << 20);
     let spec = CreateSpec::new("tank", vec![files.top(Layout::Single, 0..1)]);
     let pool = LivePool::create(spec, Env::system()).unwrap();
-    pool.run(|ctx| create::create(ctx, NewHead::named("tank/a"), ObjsetType::Other, &mut fill).map(|_| ())).unwrap();
+    pool.run(|ctx| create::create(ctx, NewHead::named("tank/a"), ObjsetType::Other, &mut fill).map(|_| ()))
+        .unwrap();
     for n in 0..FILES {
         let head = pool.heads().open_by_name("tank/a").unwrap();
         let tx = head.begin(Cost::write(4 << 20)).unwrap();

@@ -21,13 +21,19 @@ use crate::DslError;
 use crate::bpobj::Space;
 use format::bpobj::StoredBlock;
 use format::{BlockPtr, BpKind, ObjType, ObjectId, Txg};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Entry of the object directory: blocks that wait to be freed.
 const FREE_BPOBJ: &str = "free_bpobj";
 /// Entry of the object directory: the set of livelists of destroyed clones.
 const DELETED_CLONES: &str = "com.delphix:deleted_clones";
 /// Blocks freed in the background in one txg.
-const BLOCKS_PER_TXG: u64 = 100_000;
+static BLOCKS_PER_TXG: AtomicU64 = AtomicU64::new(100_000);
+
+/// Changes how many blocks are freed in the background in one txg, at least one, in all pools of this process.
+pub fn set_blocks_per_txg(blocks: u64) {
+    BLOCKS_PER_TXG.store(blocks.max(1), Ordering::Relaxed);
+}
 
 /// How much may still be done in this txg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +45,7 @@ pub struct Budget {
 impl Budget {
     /// What a txg may do beside its other work.
     pub fn per_txg() -> Budget {
-        Budget { blocks: BLOCKS_PER_TXG }
+        Budget { blocks: BLOCKS_PER_TXG.load(Ordering::Relaxed) }
     }
 
     /// No limit.
