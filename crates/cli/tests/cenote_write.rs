@@ -139,7 +139,6 @@ fn archive(folder: &Path) -> Vec<u8> {
         "--format=pax",
         "--pax-option=delete=atime,delete=ctime,exthdr.name=%d/PaxHeaders/%f",
         "--xattrs",
-        "-S",
         "-c",
     ]);
     let output = tar.arg("-C").arg(folder).arg(".").output().expect("tar runs");
