@@ -385,22 +385,6 @@ fn importable_pools_are_listed_with_what_they_lack() {
 }
 
 #[test]
-fn importing_is_refused_with_what_to_do_instead() {
-    let fixture = Fixture::open("mirror");
-    let import = |name| common::run(fixture.dir(), &["zpool", "import", name]);
-    let ran = import("t_mirror");
-    assert_eq!((ran.code, ran.out.as_str()), (1, ""));
-    assert!(
-        ran.err.starts_with("cannot import 't_mirror': not supported by this version of Cenote\n"),
-        "{}",
-        ran.err
-    );
-    assert!(ran.err.contains("CENOTE_DEVICES"));
-    let ran = import("nosuch");
-    assert_eq!((ran.code, ran.err.as_str()), (1, "cannot import 'nosuch': no such pool available\n"));
-}
-
-#[test]
 fn a_pool_that_cannot_be_opened_is_an_error_beside_those_that_can() {
     let two = Fixture::open("raid10").scratch_of(&["d0.img"]);
     let other = Fixture::open("single");

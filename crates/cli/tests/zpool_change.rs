@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 /// A folder with images and the state of the commands.
 struct World {
     folder: tempfile::TempDir,
+    images: PathBuf,
 }
 
 /// Sizes of images, in MiB.
@@ -24,7 +25,8 @@ const IMAGES: [(&str, u64); 9] = [
 
 impl World {
     fn new() -> World {
-        let world = World { folder: tempfile::tempdir().expect("a folder") };
+        let folder = tempfile::tempdir().expect("a folder");
+        let world = World { images: folder.path().join("d"), folder };
         std::fs::create_dir(world.images()).expect("made");
         for i in 0..10 {
             world.image(&format!("f{i}"), 128);
@@ -33,8 +35,13 @@ impl World {
         world
     }
 
-    fn images(&self) -> PathBuf {
-        self.folder.path().join("d")
+    fn images(&self) -> &Path {
+        &self.images
+    }
+
+    /// Images are in this folder from now on.
+    fn use_images(&mut self, folder: &Path) {
+        self.images = folder.to_owned();
     }
 
     #[allow(clippy::disallowed_types)] // An image for the commands, no device of ours.
@@ -88,7 +95,7 @@ impl World {
             return None;
         }
         let output = Command::new(zdb)
-            .args(["-e", "-p"])
+            .args(["-U", "/nonexistent", "-e", "-p"])
             .arg(self.images())
             .args(options.split(' '))
             .arg(pool)
@@ -158,8 +165,7 @@ fn properties_are_set_as_by_openzfs() {
 
 #[test]
 fn pools_of_every_layout_are_sound() {
-    let world = World::new();
-    for (i, (options, vdevs)) in [
+    let layouts = [
         ("", "/img/d/f0"),
         ("", "/img/d/f0 /img/d/f1"),
         ("", "mirror /img/d/f0 /img/d/f1"),
@@ -171,20 +177,24 @@ fn pools_of_every_layout_are_sound() {
         ("", "/img/d/f0 special mirror /img/d/f2 /img/d/f3 log mirror /img/d/f4 /img/d/f5 dedup /img/d/f6"),
         ("-o ashift=12 ", "raidz1 /img/d/f0 /img/d/f1 /img/d/f2"),
         ("-d ", "/img/d/f0"),
-        ("-O compression=zstd-5 -O casesensitivity=insensitive -o multihost=on ", "/img/d/f0"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        // zdb is confused by destroyed pools of the same name.
-        let pool = format!("t{i}");
-        let line = format!("zpool create -f {options}{pool} {vdevs}");
-        world.good(&line);
-        world.judge(&pool);
-        let (history, _) = world.run(&format!("zpool history {pool}"));
-        assert!(history.contains(&line), "{history}");
-        world.good(&format!("zpool destroy {pool}"));
-    }
+        ("-O compression=zstd-5 -O casesensitivity=insensitive -o autoexpand=on ", "/img/d/f0"),
+    ];
+    // zdb takes its time, most of it waiting.
+    std::thread::scope(|scope| {
+        for part in layouts.chunks(3) {
+            scope.spawn(move || part.iter().for_each(|(options, vdevs)| check_layout(options, vdevs)));
+        }
+    });
+}
+
+fn check_layout(options: &str, vdevs: &str) {
+    let world = World::new();
+    let line = format!("zpool create -f {options}tank {vdevs}");
+    world.good(&line);
+    world.judge("tank");
+    let (history, _) = world.run("zpool history tank");
+    assert!(history.contains(&line), "{history}");
+    world.good("zpool destroy tank");
 }
 
 #[test]
@@ -219,4 +229,48 @@ fn features_are_enabled_later() {
     world.judge("tank");
     let (states, _) = world.run("zpool get -H -o value feature@lz4_compress,feature@blake3 tank");
     assert_eq!(states, "active\nenabled\n");
+}
+
+#[test]
+fn pools_of_openzfs_are_imported_changed_and_exported() {
+    for name in ["mirror", "raidz2", "zil-slog", "crash-nolog"] {
+        let fixture = testkit::Fixture::open(name);
+        let copy = fixture.scratch();
+        let mut world = World::new();
+        world.use_images(copy.dir());
+        let pool = &fixture.manifest().pool;
+        world.good(&format!("zpool import -f -d /img/d -o comment=here {pool}"));
+        world.good(&format!("zpool set autoexpand=on {pool}"));
+        let (comment, _) = world.run(&format!("zpool get -H -o value comment {pool}"));
+        assert_eq!(comment, "here\n");
+        world.good(&format!("zpool export {pool}"));
+        world.judge(pool);
+    }
+}
+
+#[test]
+fn pools_that_can_only_be_read_are_refused_by_name() {
+    for (name, why) in [
+        ("draid1", "dRAID"),
+        ("checkpoint", "checkpoint"),
+        ("removed-vdev", "removed"),
+        ("version10", "version 10"),
+    ] {
+        let fixture = testkit::Fixture::open(name);
+        let copy = fixture.scratch();
+        let mut world = World::new();
+        world.use_images(copy.dir());
+        let pool = &fixture.manifest().pool;
+        let (text, code) = world.run(&format!("zpool import -f -d /img/d {pool}"));
+        let hint = "This version of Cenote can only read it: use 'zpool import -o readonly=on' to import the pool.\n";
+        let is_told = text.starts_with(&format!("cannot import '{pool}': ")) && text.ends_with(hint);
+        assert!(is_told && text.contains(why) && code == 1, "{name}: {text}");
+        world.good(&format!("zpool import -f -d /img/d -o readonly=on {pool}"));
+        let (listed, _) = world.run(&format!("zpool list -H -o name {pool}"));
+        assert_eq!(listed, format!("{pool}\n"));
+        let (text, code) = world.run(&format!("zpool set comment=x {pool}"));
+        let start = format!("cannot set property for '{pool}': pool is read-only: ");
+        assert!(text.starts_with(&start) && text.contains(why) && code == 1, "{name}: {text}");
+        world.good(&format!("zpool export {pool}"));
+    }
 }

@@ -9,7 +9,9 @@ use crate::PoolWriter;
 use crate::admin::{AdminError, Candidate, Imported, Problem, Search, device_problems, host_id};
 use ::pool::import::candidates_for;
 use ::pool::{OpenOptions, Pool, Which};
-use format::{PoolGuid, Txg};
+use format::config::VdevNode;
+use format::{PoolGuid, Txg, VdevGuid};
+use std::collections::HashMap;
 use vdev::scan::Found;
 
 /// How a pool is to be imported.
@@ -130,7 +132,18 @@ impl Importable {
         }
         let mut config = opened.config().clone();
         config.name = opened.name().to_owned();
+        relocate(&mut config.vdev_tree, &self.paths());
         request.listing.put(&config)
+    }
+
+    /// Where leaves were found.
+    fn paths(&self) -> HashMap<VdevGuid, String> {
+        let place = |leaf: &vdev::scan::Leaf| {
+            // A leaf in a partition is found by its disk, and known by its own path.
+            let path = leaf.path.to_str().filter(|_| !leaf.in_partition)?;
+            Some((leaf.probe.guid()?, path.to_owned()))
+        };
+        self.found.leaves.iter().filter_map(place).collect()
     }
 
     /// Puts into an error what is known of the pool's labels.
@@ -149,6 +162,14 @@ impl Importable {
             error => error,
         }
     }
+}
+
+/// Notes where devices are now, so that they are found there again.
+fn relocate(node: &mut VdevNode, paths: &HashMap<VdevGuid, String>) {
+    if let Some(path) = paths.get(&node.guid).filter(|_| node.children.is_empty()) {
+        node.path = Some(path.clone());
+    }
+    node.children.iter_mut().for_each(|child| relocate(child, paths));
 }
 
 /// What the options ask for, in the pool that is open.
