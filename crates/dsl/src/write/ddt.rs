@@ -217,6 +217,13 @@ impl Tables {
         Ok(())
     }
 
+    /// Counts all entries of a table anew.
+    #[cfg(test)]
+    pub(super) fn recount_all(&mut self, m: MosTx<'_>, checksum: ChecksumId) -> Result<(), DslError> {
+        let Some(table) = self.table(m, checksum)? else { return Ok(()) };
+        DdtClass::ALL.into_iter().try_for_each(|class| self.recount(m, table, class))
+    }
+
     /// Counts all entries of a class anew.
     fn recount(&mut self, m: MosTx<'_>, table: Table, class: DdtClass) -> Result<(), DslError> {
         let name = zap_name(table.checksum, class);

@@ -28,6 +28,8 @@ pub mod counts;
 pub mod create;
 mod ctx;
 mod ddt;
+#[cfg(test)]
+mod ddt_tests;
 pub mod deadlist;
 #[cfg(test)]
 mod deadlist_tests;
