@@ -341,6 +341,35 @@ fn quotas_stop_writers() {
 }
 
 #[test]
+fn a_full_pool_keeps_its_slop_and_its_reservations() {
+    let world = World::new();
+    world.create("tank/a");
+    world.create("tank/r");
+    world.task(|ctx| space::set_reservation(ctx, "tank/r", 4 << 20));
+    world.write("tank/a", 100, 0, 200, 1);
+    world.sync();
+    let used = world.reopened().dir("tank").unwrap().phys().used;
+    let slop = 2 << 20;
+    let full = cenote_dsl::PoolSpace { size: used + slop, slop };
+    world.heads.set_pool_space(full);
+    let (a, r) = (world.open("tank/a"), world.open("tank/r"));
+    let refused = a.begin(Cost::write(1)).unwrap_err();
+    assert!(matches!(refused, DslError::Space { after: None, .. }), "{refused}");
+    assert!(a.begin(Cost::freeing()).is_ok());
+    assert!(r.begin(Cost::write(1 << 20)).is_ok(), "it has reserved so much");
+    assert_eq!(a.space().available, 0);
+    assert!(r.space().available > 3 << 20);
+    let made = world.try_create("tank/new").unwrap_err();
+    assert!(matches!(made, DslError::Space { .. }), "{made}");
+    world.heads.set_pool_space(cenote_dsl::PoolSpace { size: used + slop / 2, slop });
+    assert!(a.begin(Cost::freeing()).is_err());
+    drop(a);
+    world.heads.set_pool_space(full);
+    world.run(|ctx| destroy(ctx, "tank/a")).unwrap();
+    world.check();
+}
+
+#[test]
 fn a_busy_head_is_not_destroyed() {
     let world = World::new();
     world.create("tank/a");
@@ -594,7 +623,8 @@ fn writers_and_tasks_at_once() {
                 world.run(|ctx| promote(ctx, &name)).unwrap();
             }
             match world.run(|ctx| rollback(ctx, "tank/b", None)) {
-                Ok(()) | Err(DslError::Busy { .. } | DslError::NotNewest { .. } | DslError::NotFound { .. }) => {}
+                Ok(())
+                | Err(DslError::Busy { .. } | DslError::NotNewest { .. } | DslError::NotFound { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }

@@ -22,6 +22,7 @@ use dmu::{DmuError, KeyState, ObjSet};
 use format::dnode::Dnode;
 use format::dsl::{DS_FLAG_DEFER_DESTROY, DatasetPhys};
 use format::{BlockPtr, ObjectId, Txg};
+use std::collections::HashSet;
 
 /// Full names of the clones of a snapshot.
 fn clone_names(snapshot: &Dataset) -> Result<Vec<String>, DslError> {
@@ -37,16 +38,17 @@ fn clone_names(snapshot: &Dataset) -> Result<Vec<String>, DslError> {
 /// [`DslError::HasClones`] or [`DslError::Held`] unless `defer`; nothing is destroyed then.
 pub fn destroy_snapshots(ctx: &mut TaskCtx<'_>, names: &[String], defer: bool) -> Result<(), DslError> {
     let dsl = ctx.dsl()?;
-    let mut found: Vec<(String, ObjectId, bool)> = Vec::new();
+    let mut found: Vec<(&String, ObjectId, bool)> = Vec::new();
+    let mut seen = HashSet::new();
     for name in names {
         let Name { tail: Tail::Snapshot(_), .. } = Name::parse(name)? else {
             return Err(DslError::WrongKind { name: name.clone(), why: "not a snapshot" });
         };
         match dsl.dataset(name) {
-            Ok(snapshot) if found.iter().any(|(_, id, _)| *id == snapshot.id()) => {}
+            Ok(snapshot) if !seen.insert(snapshot.id()) => {}
             Ok(snapshot) => {
                 let must_wait = check_snapshot(ctx.m(), &snapshot, defer)?;
-                found.push((name.clone(), snapshot.id(), must_wait));
+                found.push((name, snapshot.id(), must_wait));
             }
             Err(DslError::NotFound { .. }) => {}
             Err(error) => return Err(error),
@@ -56,10 +58,10 @@ pub fn destroy_snapshots(ctx: &mut TaskCtx<'_>, names: &[String], defer: bool) -
     for (name, id, must_wait) in found {
         if must_wait {
             ctx.m().change_dataset(id, |phys| phys.flags |= DS_FLAG_DEFER_DESTROY)?;
-            ctx.note("defer_destroy", Some((&name, id)), " ");
+            ctx.note("defer_destroy", Some((name, id)), " ");
         } else {
-            destroy_snapshot(ctx, id)?;
-            ctx.note("destroy", Some((&name, id)), " ");
+            destroy_snapshot(ctx, id, name)?;
+            ctx.note("destroy", Some((name, id)), " ");
         }
     }
     Ok(())
@@ -86,7 +88,7 @@ pub fn destroy_if_deferred(ctx: &mut TaskCtx<'_>, snapshot: ObjectId) -> Result<
         return Ok(false);
     }
     let name = ctx.dsl()?.dataset_by_object(snapshot)?.name().to_owned();
-    destroy_snapshot(ctx, snapshot)?;
+    destroy_snapshot(ctx, snapshot, &name)?;
     ctx.note("destroy", Some((&name, snapshot)), " ");
     Ok(true)
 }
@@ -124,8 +126,8 @@ impl Link {
     }
 }
 
-/// Takes a snapshot out of its chain. That nothing holds it was checked.
-pub(crate) fn destroy_snapshot(ctx: &TaskCtx<'_>, id: ObjectId) -> Result<(), DslError> {
+/// Takes the snapshot with this full name out of its chain. That nothing holds it was checked.
+pub(crate) fn destroy_snapshot(ctx: &TaskCtx<'_>, id: ObjectId, name: &str) -> Result<(), DslError> {
     let m = ctx.m();
     let link = Link::open(m, id)?;
     let keeps_key = bookmarks::on_snapshot_destroy(m, link.head, id)?;
@@ -144,7 +146,7 @@ pub(crate) fn destroy_snapshot(ctx: &TaskCtx<'_>, id: ObjectId) -> Result<(), Ds
         remove_clones_key(m, link.phys.dir, link.phys.creation_txg)?;
     }
     settle_next(m, &link, unique_to_next)?;
-    remove_name(m, &link)?;
+    remove_name(m, &link, name)?;
     counts::adjust(m, link.phys.dir, 0, -1)?;
     counts::snapshots_changed(m, link.phys.dir)?;
     m.free_if_any(link.phys.props)?;
@@ -205,7 +207,7 @@ fn merge_remap_deadlist(m: MosTx<'_>, link: &Link) -> Result<(), DslError> {
 /// came after it, and by their clones.
 fn remove_clones_key(m: MosTx<'_>, dir: ObjectId, key: Txg) -> Result<(), DslError> {
     let mut dirs = vec![dir];
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     while let Some(dir) = dirs.pop() {
         if !seen.insert(dir) {
             return Err(DslError::Endless { what: "clones", object: dir, limit: DEPTH_LIMIT });
@@ -242,12 +244,10 @@ pub(crate) fn unique_of_head(m: MosTx<'_>, head: ObjectId) -> Result<u64, DslErr
     Ok(phys.referenced.saturating_sub(shared))
 }
 
-fn remove_name(m: MosTx<'_>, link: &Link) -> Result<(), DslError> {
+fn remove_name(m: MosTx<'_>, link: &Link, name: &str) -> Result<(), DslError> {
     let map = m.dataset(link.head)?.snapshot_names.ok_or_else(|| broken("snapshot names", link.head))?;
-    let zap = crate::mos::zap(&m.view(), map)?;
-    let name = crate::mos::reverse_lookup(&zap, map, link.id)?;
-    let name = name.ok_or_else(|| broken("name of a snapshot", link.id))?;
-    Ok(m.zap(map)?.remove(name.as_bytes())?)
+    let (_, component) = name.rsplit_once('@').ok_or_else(|| broken("name of a snapshot", link.id))?;
+    Ok(m.zap(map)?.remove(component.as_bytes())?)
 }
 
 // ---- heads ----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ use crate::{Dsl, DslError, mos};
 use dmu::zap::ZapValue;
 use format::dsl::DS_FLAG_NOPROMOTE;
 use format::{ObjType, ObjectId, Txg};
+use std::collections::HashMap;
 
 /// The datasets of a chain from `from` back to `until`, which is left out; newest first.
 fn chain(m: MosTx<'_>, from: ObjectId, until: Option<ObjectId>) -> Result<Vec<ObjectId>, DslError> {
@@ -138,9 +139,13 @@ impl Plan {
 fn shared_names(m: MosTx<'_>, map: Option<ObjectId>, shared: &[ObjectId]) -> Result<Vec<String>, DslError> {
     let missing = |id| DslError::Mismatch { what: "snapshot names", object: id, found: 0, expected: 1 };
     let map = map.ok_or_else(|| missing(ObjectId(0)))?;
-    let zap = mos::zap(&m.view(), map)?;
-    let name = |id: &ObjectId| mos::reverse_lookup(&zap, map, *id)?.ok_or_else(|| missing(*id));
-    shared.iter().map(name).collect()
+    let mut names = HashMap::new();
+    for entry in mos::zap(&m.view(), map)?.entries() {
+        let entry = entry?;
+        let id = ObjectId(mos::number(map, &entry)?);
+        names.insert(id, crate::name::stored(map, id, entry.name())?.to_owned());
+    }
+    shared.iter().map(|id| names.remove(id).ok_or_else(|| missing(*id))).collect()
 }
 
 /// Makes a clone the owner of its origin and of all older snapshots; the former owner becomes its clone.

@@ -88,7 +88,8 @@ pub fn snapshot(
         check_room(ctx, &plan.head)?;
         planned.push(plan);
     }
-    for plan in &planned {
+    let has_limits = ctx.features.is_active("filesystem_limits");
+    for plan in planned.iter().filter(|_| has_limits) {
         let dir = plan.head.dir();
         // Those below count above as well.
         let below = format!("{}/", dir.name());
