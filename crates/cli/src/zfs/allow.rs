@@ -178,17 +178,17 @@ impl Options {
 }
 
 /// Runs one of the verbs.
-pub(super) fn run(verb: Verb, args: Vec<OsString>, out: &Out) -> Outcome {
+pub(super) fn run(verb: Verb, args: &[OsString], out: &Out) -> Outcome {
     let wrong = |(message, code): Wrong| {
         eprint!("{}", verb.usage(&message));
         Ok(code)
     };
-    let options = match Options::parse(verb, args.clone())? {
+    let options = match Options::parse(verb, args.to_vec())? {
         Ok(options) => options,
         Err(bad) => return wrong(bad),
     };
     let name = options.dataset.clone();
-    Change::run(verb.name(), &args, |change| {
+    Change::run(verb.name(), args, |change| {
         let closed = |error: EditError| {
             complain(&open_text(&name, &error));
             complain(&format!("Failed to open dataset: {name}"));

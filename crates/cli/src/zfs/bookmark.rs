@@ -7,10 +7,10 @@ use cenote::admin::edit::{self, EditError};
 use std::ffi::OsString;
 
 /// Runs the verb.
-pub(super) fn run(args: Vec<OsString>) -> Outcome {
-    let operands = crate::zpool::texts(&super::clone::no_options(args.clone())?);
+pub(super) fn run(args: &[OsString]) -> Outcome {
+    let operands = crate::zpool::texts(&super::clone::no_options(args.to_vec())?);
     let (source, name) = full_names(&operands)?;
-    Change::run("bookmark", &args, |change| bookmark(change, &source, &name))
+    Change::run("bookmark", args, |change| bookmark(change, &source, &name))
 }
 
 /// Source and new bookmark; one of them may leave its dataset to the other.

@@ -8,8 +8,8 @@ use cenote::admin::edit::{self, CloneSpec, EditError};
 use std::ffi::OsString;
 
 /// Runs `zfs clone`.
-pub(super) fn run(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "o:p", &[]);
+pub(super) fn run(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "o:p", &[]);
     let (mut parents, mut props) = (false, Pairs::default());
     while let Some((letter, value)) = walk.next()? {
         match letter {
@@ -24,7 +24,7 @@ pub(super) fn run(args: Vec<OsString>) -> Outcome {
         [origin, name] => (origin.clone(), name.clone()),
         _ => return Err(Stop::usage("too many arguments")),
     };
-    Change::run("clone", &args, |change| clone(change, origin, name, parents, props))
+    Change::run("clone", args, |change| clone(change, origin, name, parents, props))
 }
 
 fn clone(change: &mut Change, origin: String, name: String, parents: bool, props: Pairs) -> Outcome {
@@ -52,15 +52,15 @@ fn clone(change: &mut Change, origin: String, name: String, parents: bool, props
 }
 
 /// Runs `zfs promote`.
-pub(super) fn promote(args: Vec<OsString>) -> Outcome {
-    let walk = no_options(args.clone())?;
+pub(super) fn promote(args: &[OsString]) -> Outcome {
+    let walk = no_options(args.to_vec())?;
     let operands = crate::zpool::texts(&walk);
     let name = match &operands[..] {
         [] => return Err(Stop::usage("missing clone filesystem argument")),
         [one] => one,
         _ => return Err(Stop::usage("too many arguments")),
     };
-    Change::run("promote", &args, |change| {
+    Change::run("promote", args, |change| {
         let closed = |error: EditError| cannot_open(name, error);
         names::check(name, Form::Head).map_err(|e| closed(e.into()))?;
         let view = change.view(name).map_err(closed)?;

@@ -81,9 +81,9 @@ fn size(what: &str, value: Option<OsString>) -> Result<u64, Stop> {
 }
 
 /// Runs the verb.
-pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let options = Options::parse(args.clone())?;
-    Change::run("create", &args, |change| create(change, &options, out))
+pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
+    let options = Options::parse(args.to_vec())?;
+    Change::run("create", args, |change| create(change, &options, out))
 }
 
 fn create(change: &mut Change, options: &Options, out: &Out) -> Outcome {
@@ -234,7 +234,7 @@ mod tests {
             let found = match parse(words) {
                 Err(Stop::Usage(text)) => (true, text),
                 Err(Stop::Failed(text)) => (false, text.unwrap_or_default()),
-                Ok(_) => (false, String::new()),
+                _ => (false, String::new()),
             };
             assert_eq!(found, (usage, message.to_owned()), "{words}");
         }

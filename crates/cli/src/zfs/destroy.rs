@@ -24,8 +24,8 @@ struct Options {
 }
 
 /// Runs the verb.
-pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "vpndfrR", &[]);
+pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "vpndfrR", &[]);
     let mut options = Options::default();
     while let Some((letter, _)) = walk.next()? {
         match letter {
@@ -45,7 +45,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         [one] => one.clone(),
         _ => return Err(Stop::usage("too many arguments")),
     };
-    Change::run("destroy", &args, |change| match options.name.split_once('@') {
+    Change::run("destroy", args, |change| match options.name.split_once('@') {
         Some((dataset, list)) => snapshots(change, &options, dataset, list, out),
         None if options.name.contains('#') => bookmark(change, &options),
         None => dataset(change, &options, out),

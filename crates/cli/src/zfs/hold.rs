@@ -35,8 +35,8 @@ impl Verb {
 }
 
 /// Runs one of the verbs.
-pub(super) fn run(verb: Verb, args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "r", &[]);
+pub(super) fn run(verb: Verb, args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "r", &[]);
     let mut below = false;
     while walk.next()?.is_some() {
         below = true;
@@ -50,28 +50,29 @@ pub(super) fn run(verb: Verb, args: Vec<OsString>) -> Outcome {
     if verb == Verb::Hold && tag.starts_with('.') {
         return Err(Stop::usage("tag may not start with '.'"));
     }
-    Change::run(verb.name(), &args, |change| change_all(change, verb, tag, operands, below))
+    Change::run(verb.name(), args, |change| change_all(change, verb, tag, operands, below))
 }
 
 fn change_all(change: &mut Change, verb: Verb, tag: &str, operands: &[String], below: bool) -> Outcome {
-    let mut code = 0;
+    let mut said = Vec::new();
     let mut by_pool: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for operand in operands {
         match expand(change, verb, operand, below) {
             Ok(names) => by_pool.entry(edit::pool_of(operand)).or_default().extend(names),
-            Err(message) => {
-                complain(&message);
-                code = 1;
-            }
+            Err(message) => said.push((operand.clone(), message)),
         }
     }
-    // What is missing spoils the rest: nothing is held by half.
-    if code != 0 {
-        return Ok(code);
+    // A snapshot that is missing keeps others from being released, but not from being held.
+    if verb == Verb::Release && !said.is_empty() {
+        by_pool.clear();
     }
-    for (pool, mut names) in by_pool {
-        names.sort();
-        names.dedup();
+    for (pool, listed) in by_pool {
+        let mut names: Vec<String> = Vec::with_capacity(listed.len());
+        listed.into_iter().for_each(|name| {
+            if !names.contains(&name) {
+                names.push(name)
+            }
+        });
         let writer = change.pool(pool).map_err(|e| cannot_open(pool, e))?;
         let outcome = match verb {
             Verb::Hold => edit::hold(writer.live(), &names, tag),
@@ -80,12 +81,17 @@ fn change_all(change: &mut Change, verb: Verb, tag: &str, operands: &[String], b
         match outcome {
             Ok(()) => change.done(pool),
             Err(blame) => {
-                blame.iter().for_each(|(name, error)| complain(&verb.text(name, error)));
-                code = 1;
+                let (name, error) = *blame;
+                let message = verb.text(&name, &error);
+                said.push((name, message));
             }
         }
     }
-    Ok(code)
+    // In the order in which they were asked for.
+    let place = |name: &str| operands.iter().position(|operand| operand == name).unwrap_or(0);
+    said.sort_by_key(|(name, _)| place(name));
+    said.iter().for_each(|(_, message)| complain(message));
+    Ok(u8::from(!said.is_empty()))
 }
 
 /// The snapshots that an operand names, or what to say of it.

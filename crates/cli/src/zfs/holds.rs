@@ -86,6 +86,10 @@ fn text(holds: &[Hold], width: usize, scripted: bool, exact: bool, out: &Out) ->
     if let Some(name) = columns.first_mut() {
         name.width = name.width.max(width);
     }
+    // Tags shorter than their header do not make room for it.
+    if let Some(tag) = columns.get_mut(1) {
+        tag.width = 0;
+    }
     let when = |time: u64| if exact { time.to_string() } else { time::hold(time) };
     let rows: Vec<Vec<String>> =
         holds.iter().map(|h| vec![h.snapshot.clone(), h.tag.clone(), when(h.time)]).collect();

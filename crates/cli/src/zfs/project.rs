@@ -96,9 +96,9 @@ fn project_id(value: Option<OsString>) -> Result<u32, Stop> {
 }
 
 /// Runs the verb.
-pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let options = Options::parse(args.clone())?;
-    Change::run("project", &args, |change| {
+pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
+    let options = Options::parse(args.to_vec())?;
+    Change::run("project", args, |change| {
         let mut code = 0;
         for operand in &options.operands {
             if let Err(message) = one(change, &options, operand, out) {

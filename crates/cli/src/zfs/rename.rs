@@ -15,8 +15,8 @@ struct Options {
 }
 
 /// Runs the verb.
-pub(super) fn run(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "pruf", &[]);
+pub(super) fn run(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "pruf", &[]);
     let mut options = Options::default();
     while let Some((letter, _)) = walk.next()? {
         match letter {
@@ -49,7 +49,7 @@ pub(super) fn run(args: Vec<OsString>) -> Outcome {
         }
         _ => {}
     }
-    Change::run("rename", &args, |change| {
+    Change::run("rename", args, |change| {
         if from.contains('@') && !options.parents && !options.unmounted {
             snapshot(change, from, to, options.below)
         } else {

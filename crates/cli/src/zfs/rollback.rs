@@ -9,8 +9,8 @@ use cenote::admin::edit::{self, EditError, Newer, Partly};
 use std::ffi::OsString;
 
 /// Runs the verb.
-pub(super) fn run(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "rRf", &[]);
+pub(super) fn run(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "rRf", &[]);
     let (mut points, mut clones) = (false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
@@ -26,7 +26,7 @@ pub(super) fn run(args: Vec<OsString>) -> Outcome {
         [one] => one,
         _ => return Err(Stop::usage("too many arguments")),
     };
-    Change::run("rollback", &args, |change| rollback(change, name, points, clones))
+    Change::run("rollback", args, |change| rollback(change, name, points, clones))
 }
 
 fn rollback(change: &mut Change, name: &str, points: bool, clones: bool) -> Outcome {

@@ -10,8 +10,8 @@ use cenote::admin::edit::{self, EditError};
 use std::ffi::OsString;
 
 /// Runs `zfs set`.
-pub(super) fn run(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "u", &[]);
+pub(super) fn run(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "u", &[]);
     // Nothing is mounted, so there is nothing to mount elsewhere: `-u` changes nothing.
     while walk.next()?.is_some() {}
     let operands = crate::zpool::texts(&walk.operands());
@@ -25,7 +25,7 @@ pub(super) fn run(args: Vec<OsString>) -> Outcome {
             return Ok(MINUS_ONE);
         }
     };
-    Change::run("set", &args, |change| {
+    Change::run("set", args, |change| {
         let mut code = 0;
         for name in datasets {
             match set(change, name, &pairs) {
@@ -88,8 +88,8 @@ fn set(change: &mut Change, name: &str, pairs: &Pairs) -> Result<(), Failure> {
 }
 
 /// Runs `zfs inherit`.
-pub(super) fn inherit(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "rS", &[]);
+pub(super) fn inherit(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "rS", &[]);
     let (mut below, mut received) = (false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
@@ -107,7 +107,7 @@ pub(super) fn inherit(args: Vec<OsString>) -> Outcome {
         InheritError::Unknown { .. } => Stop::usage(error.to_string()),
         other => Stop::failed(other),
     })?;
-    Change::run("inherit", &args, |change| {
+    Change::run("inherit", args, |change| {
         let mut code = 0;
         for name in datasets {
             match inherit_one(change, name, &prop, received, below) {

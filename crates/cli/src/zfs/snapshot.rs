@@ -11,8 +11,8 @@ use format::prop;
 use std::ffi::OsString;
 
 /// Runs the verb.
-pub(super) fn run(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "ro:", &[]);
+pub(super) fn run(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "ro:", &[]);
     let (mut below, mut props) = (false, Pairs::default());
     while let Some((letter, value)) = walk.next()? {
         match letter {
@@ -24,7 +24,7 @@ pub(super) fn run(args: Vec<OsString>) -> Outcome {
     if operands.is_empty() {
         return Err(Stop::usage("missing snapshot argument"));
     }
-    Change::run("snapshot", &args, |change| snapshot(change, &operands, below, &props))
+    Change::run("snapshot", args, |change| snapshot(change, &operands, below, &props))
 }
 
 fn snapshot(change: &mut Change, operands: &[String], below: bool, props: &Pairs) -> Outcome {

@@ -31,8 +31,8 @@ struct Options {
 }
 
 /// Runs the verb.
-pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "rvV:a", &[]);
+pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "rvV:a", &[]);
     let mut options = Options::default();
     while let Some((letter, value)) = walk.next()? {
         match letter {
@@ -60,7 +60,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if !all && operands.is_empty() {
         return old_ones(out);
     }
-    Change::run("upgrade", &args, |change| upgrade(change, &options, operands, out))
+    Change::run("upgrade", args, |change| upgrade(change, &options, operands, out))
 }
 
 fn version(value: Option<OsString>) -> Result<u64, Stop> {

@@ -155,9 +155,6 @@ pub fn parse_number(text: &str) -> Result<u64, PropError> {
     let whole: u128 = whole.parse().map_err(|_| PropError::TooLarge)?;
     let mut value = whole.checked_shl(shift).filter(|v| v >> shift == whole).ok_or(PropError::TooLarge)?;
     if let Some(fraction) = fraction.filter(|digits| !digits.is_empty()) {
-        if shift == 0 {
-            return Err(bad());
-        }
         value += fraction_of(fraction, shift);
     }
     u64::try_from(value).map_err(|_| PropError::TooLarge)
@@ -373,11 +370,13 @@ mod tests {
             ("1.5G", 1536 << 20),
             ("0.5m", 512 << 10),
             ("1.K", 1024),
+            // Parts of a byte are dropped, as OpenZFS does it.
+            ("1.5", 1),
             ("18446744073709551615", u64::MAX),
         ] {
             assert_eq!(parse_number(text), Ok(number), "{text}");
         }
-        for text in ["", "K", "-1", ".5K", "1.5"] {
+        for text in ["", "K", "-1", ".5K"] {
             assert_eq!(parse_number(text), Err(PropError::BadNumber { text: text.into() }));
         }
         for (text, suffix) in [("1X", "X"), ("1BB", "BB"), ("1KX", "KX"), ("1 K", " K")] {

@@ -6,8 +6,8 @@ use ::pool::live::LivePool;
 use dsl::DslError;
 use dsl::write::{TaskCtx, destroy, holds};
 
-/// Why snapshots cannot be held or released: for each that is to blame its name and the reason.
-type Blame = Vec<(String, EditError)>;
+/// Why snapshots cannot be held or released: the name of the first that is to blame, and the reason.
+type Blame = Box<(String, EditError)>;
 
 /// The snapshot of this name, and of the same name of all datasets below; `None` where there is none.
 ///
@@ -27,9 +27,9 @@ pub fn with_name_below(pool: &Pool, dataset: &str, snapshot: &str) -> Result<Vec
 /// Holds snapshots of one pool, all or none.
 ///
 /// # Errors
-/// Each snapshot that cannot be held, and why.
+/// The first snapshot that cannot be held, and why; none is held then.
 pub fn hold(pool: &LivePool, names: &[String], tag: &str) -> Result<(), Blame> {
-    each(pool, names, tag, |ctx, name, tag, is_check| {
+    each(pool, names, tag, false, |ctx, name, tag, is_check| {
         let id = ctx.dsl()?.dataset(name)?.id();
         if is_check {
             return holds::check_hold(ctx.m(), id, tag, false);
@@ -40,13 +40,13 @@ pub fn hold(pool: &LivePool, names: &[String], tag: &str) -> Result<(), Blame> {
     })
 }
 
-/// Releases holds on snapshots of one pool, all or none. A snapshot that was to be destroyed with its last
-/// hold is destroyed.
+/// Releases holds on snapshots of one pool. Those that are not held by this tag are passed over, unless none
+/// is. A snapshot that was to be destroyed with its last hold is destroyed.
 ///
 /// # Errors
-/// Each snapshot that cannot be released, and why.
+/// The first snapshot that cannot be released, and why; none is released then.
 pub fn release(pool: &LivePool, names: &[String], tag: &str) -> Result<(), Blame> {
-    each(pool, names, tag, |ctx, name, tag, is_check| {
+    each(pool, names, tag, true, |ctx, name, tag, is_check| {
         let id = ctx.dsl()?.dataset(name)?.id();
         if is_check {
             return holds::check_release(ctx.m(), id, tag);
@@ -61,30 +61,35 @@ pub fn release(pool: &LivePool, names: &[String], tag: &str) -> Result<(), Blame
     })
 }
 
-/// Does something to each snapshot, in one transaction group, if it can be done to all.
+/// Does something to each snapshot, in one transaction group, if it can be done to all; or, if `lenient`, to
+/// one at least.
 fn each(
     pool: &LivePool,
     names: &[String],
     tag: &str,
+    lenient: bool,
     step: impl Fn(&mut TaskCtx<'_>, &str, &str, bool) -> Result<(), DslError> + Send + Sync + 'static,
 ) -> Result<(), Blame> {
     let (names, tag) = (names.to_vec(), tag.to_owned());
     let first = names.first().cloned().unwrap_or_default();
     let outcome = run(pool, move |ctx| {
-        let mut blame = Vec::new();
+        let mut blame = None;
+        let mut fit = Vec::new();
         for name in &names {
-            if let Err(error) = step(ctx, name, &tag, true) {
-                blame.push((name.clone(), error));
+            match step(ctx, name, &tag, true) {
+                Ok(()) => fit.push(name),
+                Err(error) => blame = blame.or(Some((name.clone(), error))),
             }
         }
-        if blame.is_empty() {
-            names.iter().try_for_each(|name| step(ctx, name, &tag, false))?;
+        if blame.is_some() && (!lenient || fit.is_empty()) {
+            return Ok(blame);
         }
-        Ok(blame)
+        fit.iter().try_for_each(|name| step(ctx, name, &tag, false))?;
+        Ok(None)
     });
     match outcome {
-        Ok(blame) if blame.is_empty() => Ok(()),
-        Ok(blame) => Err(blame.into_iter().map(|(name, error)| (name, error.into())).collect()),
-        Err(error) => Err(vec![(first, error)]),
+        Ok(None) => Ok(()),
+        Ok(Some((name, error))) => Err(Box::new((name, error.into()))),
+        Err(error) => Err(Box::new((first, error))),
     }
 }

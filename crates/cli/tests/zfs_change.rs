@@ -1,0 +1,315 @@
+//! `zfs` verbs that change datasets, against what OpenZFS printed for the same commands, and their pools
+//! against `zdb`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A folder with two pools, `tank` and `other`, of one image each.
+struct World {
+    folder: tempfile::TempDir,
+}
+
+/// Size of an image.
+const IMAGE: u64 = 512 << 20;
+
+impl World {
+    fn new() -> World {
+        let world = World { folder: tempfile::tempdir().expect("a folder") };
+        std::fs::create_dir(world.images()).expect("made");
+        std::fs::create_dir(world.bin()).expect("made");
+        for tool in ["zfs", "zpool", "cenote"] {
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cenote"), world.bin().join(tool)).expect("linked");
+        }
+        for (pool, image) in [("tank", "a"), ("other", "b")] {
+            let image = world.images().join(image);
+            make(&image, IMAGE);
+            world.good(&format!("zpool create {pool} {}", image.display()));
+        }
+        world
+    }
+
+    fn images(&self) -> PathBuf {
+        self.folder.path().join("d")
+    }
+
+    fn bin(&self) -> PathBuf {
+        self.folder.path().join("bin")
+    }
+
+    /// Runs a line of a shell; what it printed, both ways as they came, and its exit code.
+    fn run(&self, line: &str) -> (String, i32) {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let Output { status, stdout, .. } = Command::new("/bin/sh")
+            .args(["-c", &format!("exec 2>&1\n{line}")])
+            .env_clear()
+            .env("TZ", "UTC0")
+            .env("PATH", format!("{}:{path}", self.bin().display()))
+            .env("CENOTE_DIRECT", "1")
+            .env("CENOTE_DEVICES", self.images())
+            .env("CENOTE_STATE", self.folder.path().join("state"))
+            .stdin(Stdio::null())
+            .output()
+            .expect("the shell starts");
+        (String::from_utf8_lossy(&stdout).into_owned(), status.code().unwrap_or(-1))
+    }
+
+    /// Runs a line that must work; what it printed.
+    fn good(&self, line: &str) -> String {
+        let (text, code) = self.run(line);
+        assert_eq!(code, 0, "{line}: {text}");
+        text
+    }
+
+    /// The numbers that a command prints, one to a line.
+    fn numbers(&self, line: &str) -> Vec<u64> {
+        let text = self.good(line);
+        text.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect()
+    }
+
+    fn number(&self, line: &str) -> u64 {
+        self.numbers(line).first().copied().expect("a number")
+    }
+
+    /// `zdb` finds nothing wrong with a pool: blocks, space, and what it says of the datasets.
+    fn judge(&self, pool: &str) {
+        let Some(zdb) = testkit::need_tool("zdb") else { return };
+        let said = |options: &str| {
+            let output = Command::new(&zdb)
+                .args(["-e", "-p"])
+                .arg(self.images())
+                .args([options, pool])
+                .output()
+                .expect("zdb starts");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "zdb {options} {pool}: {text}");
+            text
+        };
+        let blocks = said("-bcc");
+        assert!(blocks.contains("No leaks (block sum matches space maps exactly)"), "{blocks}");
+        let datasets = said("-Pd");
+        assert!(!datasets.contains("ERROR") && !datasets.contains("incorrect"), "{datasets}");
+        // `Dataset tank/fs [ZPL], ID 52, cr_txg 9, 23552, 6 objects`
+        for line in datasets.lines().filter(|line| line.starts_with("Dataset ") && !line.contains(" mos ")) {
+            let (name, facts) = line.trim_start_matches("Dataset ").split_once(" [").expect("a kind");
+            let size = facts.split(", ").nth(3).and_then(|n| n.parse::<u64>().ok()).expect("a size");
+            let ours = self.number(&format!("zfs list -Hp -o referenced '{name}'"));
+            assert_eq!(ours, size, "{name}");
+        }
+    }
+
+    /// What `zfs list -o space` says adds up, dataset by dataset.
+    fn check_space(&self, pool: &str) {
+        let text = self.good(&format!("zfs list -Hpr -o space {pool}"));
+        let rows: Vec<(&str, Vec<u64>)> = text
+            .lines()
+            .map(|line| {
+                let mut fields = line.split('\t');
+                let name = fields.next().expect("a name");
+                (name, fields.map(|n| n.parse().expect("a number")).collect())
+            })
+            .collect();
+        for (name, numbers) in &rows {
+            let [_, used, snapshots, dataset, reserved, children] = numbers[..] else { panic!("{name}") };
+            assert_eq!(used, snapshots + dataset + reserved + children, "{name}");
+            let below = rows
+                .iter()
+                .filter(|(other, _)| other.strip_prefix(name).is_some_and(|rest| rest.rfind('/') == Some(0)));
+            let below: u64 = below.map(|(_, numbers)| numbers[1]).sum();
+            // The pool's own metadata is charged to the root.
+            assert!(if name.contains('/') { children == below } else { children >= below }, "{name}");
+        }
+    }
+}
+
+#[allow(clippy::disallowed_types)] // An image for the commands, no device of ours.
+fn make(path: &Path, size: u64) {
+    std::fs::File::create(path).expect("made").set_len(size).expect("sized");
+}
+
+/// Bytes that do not compress.
+#[allow(clippy::disallowed_types)] // A file of the host.
+fn noise(path: &Path, len: usize) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ len as u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    std::fs::write(path, (0..len).map(|_| next()).collect::<Vec<u8>>()).expect("written");
+}
+
+/// Usage texts have tests of their own.
+fn without_usage(text: &str) -> String {
+    let mut shown = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line == "usage:" {
+            // The last line of a text, or of the list of properties.
+            lines.find(|line| line.ends_with("topic>]") || line.contains("SMB SID"));
+            shown += "<usage>\n";
+        } else if line.starts_with("Usage: \t") {
+            let error = lines.find(|line| line.starts_with("zfs: error")).unwrap_or_default();
+            shown += &format!("<usage>\n{error}\n");
+        } else {
+            shown += line;
+            shown.push('\n');
+        }
+    }
+    shown
+}
+
+/// Gives the commands of a transcript, and compares what they print; cleans up, and looks at the pools.
+fn replay(transcript: &str, cleanup: &[&str]) {
+    let world = World::new();
+    let mut lines = transcript.lines().filter(|line| !line.starts_with("# "));
+    let mut different = Vec::new();
+    while let Some(line) = lines.next() {
+        if let Some(command) = line.strip_prefix("% ") {
+            world.run(command);
+            continue;
+        }
+        let command = line.strip_prefix("$ ").expect("a command");
+        let mut expected = String::new();
+        let code = loop {
+            let line = lines.next().expect("an exit code");
+            match line.rsplit_once("[exit ") {
+                // What had no newline at its end stands before the code.
+                Some((rest, code)) => {
+                    expected += rest;
+                    break code.trim_end_matches(']').parse::<i32>().expect("a code");
+                }
+                None => expected += &format!("{line}\n"),
+            }
+        };
+        let (text, found) = world.run(command);
+        let text = without_usage(&text);
+        if (&text, found) != (&expected, code) {
+            different.push(format!("$ {command}\n{text}[exit {found}] instead of\n{expected}[exit {code}]"));
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n\n"));
+    for line in cleanup {
+        world.good(line);
+    }
+    for pool in ["tank", "other"] {
+        world.check_space(pool);
+        world.judge(pool);
+    }
+}
+
+#[test]
+fn properties_and_creation_as_openzfs() {
+    replay(include_str!("transcripts/zfs-properties.txt"), &[]);
+}
+
+#[test]
+fn holds_destroying_rolling_back_and_renaming_as_openzfs() {
+    replay(include_str!("transcripts/zfs-snapshots.txt"), &[]);
+}
+
+#[test]
+fn clones_bookmarks_promoting_and_permissions_as_openzfs() {
+    // zdb calls all lists of permissions leaked.
+    let cleanup = ["zfs unallow -c tank/v1", "zfs unallow -u root,1000 tank/v1", "zfs unallow -g 0 tank/v1"];
+    replay(include_str!("transcripts/zfs-clones.txt"), &cleanup);
+}
+
+/// Files change between snapshots; what is said to be reclaimed is, and a rollback brings files back.
+#[test]
+fn contents_space_and_going_back() {
+    let world = World::new();
+    let (f, g) = (world.folder.path().join("f"), world.folder.path().join("g"));
+    noise(&f, 100_000);
+    noise(&g, 1_200_000);
+    let (f, g) = (f.display(), g.display());
+    world.good("zfs create -o recordsize=16K tank/fs");
+    world.good(&format!("cenote cp {f} tank/fs:/f"));
+    world.good("zfs snapshot tank/fs@1");
+    world.good(&format!("cenote cp {g} tank/fs:/g"));
+    world.good("zfs snapshot tank/fs@2");
+    world.good("cenote rm tank/fs:/f");
+    world.good("zfs snapshot tank/fs@3");
+    world.check_space("tank");
+    world.judge("tank");
+
+    let used = || world.number("zfs list -Hp -o used tank/fs");
+    let promised = |range: &str| {
+        let text = world.good(&format!("zfs destroy -nvp tank/fs@{range}"));
+        let line = text.lines().last().and_then(|line| line.strip_prefix("reclaim\t")).map(str::to_owned);
+        line.and_then(|n| n.parse::<u64>().ok()).expect("a number")
+    };
+    let (before, both) = (used(), promised("1%2"));
+    assert!(both > promised("1") + promised("2") && both > 100_000, "{both}");
+    world.good("zfs destroy tank/fs@1%2");
+    assert_eq!(used(), before - both);
+    world.check_space("tank");
+    world.judge("tank");
+
+    world.good("cenote rm tank/fs:/g");
+    world.good("zfs rollback tank/fs@3");
+    world.good(&format!("cenote cat tank/fs:/g | cmp - {g}"));
+    world.good("zfs clone tank/fs@3 tank/clone");
+    world.good("cenote rm tank/clone:/g");
+    world.good(&format!("cenote cp {f} tank/clone:/new"));
+    world.good("zfs promote tank/clone");
+    world.good(&format!("cenote cat tank/fs:/g | cmp - {g}"));
+    world.check_space("tank");
+    world.judge("tank");
+
+    let (text, code) = world.run("zfs destroy -r tank/clone");
+    assert_eq!(code, 1, "{text}");
+    assert!(text.ends_with("use '-R' to destroy the following datasets:\ntank/fs\n"), "{text}");
+    world.good("zfs destroy -R tank/clone");
+    world.check_space("tank");
+    world.judge("tank");
+}
+
+/// Limits of owners, projects of files, sizes of volumes.
+#[test]
+fn projects_limits_and_volumes() {
+    let world = World::new();
+    let f = world.folder.path().join("f");
+    noise(&f, 70_000);
+    world.good("zfs create tank/p");
+    world.good("cenote mkdir tank/p:/d");
+    world.good(&format!("cenote cp {} tank/p:/d/f", f.display()));
+    assert_eq!(world.good("zfs project tank/p:/d"), "    0 - tank/p:/d\n    0 - tank/p:/d/f\n");
+    world.good("zfs project -p 5 -s -r tank/p:/d");
+    assert_eq!(world.good("zfs project -r tank/p:/d"), "    5 P tank/p:/d\n    5 P tank/p:/d/f\n");
+    assert_eq!(world.good("zfs project -c -r tank/p:/d"), "");
+    world.good("zfs set projectquota@5=1M projectobjquota@5=9 userquota@0=10M tank/p");
+    let text = world.good("zfs projectspace -Hp -o name,quota,objused,objquota tank/p");
+    assert!(text.contains("5\t1048576\t2\t9\n"), "{text}");
+    world.good("zfs project -C -r tank/p:/d");
+    assert_eq!(world.good("zfs project -r tank/p:/d"), "    0 - tank/p:/d\n    0 - tank/p:/d/f\n");
+
+    world.good("zfs create -V 10M tank/v");
+    world.good("zfs set volsize=20M tank/v");
+    let sizes = world.numbers("zfs get -Hp -o value volsize,refreservation tank/v");
+    assert_eq!(sizes, [20 << 20, 23_592_960]);
+    world.good("zfs snapshot tank/v@1");
+    world.good("zfs clone tank/v@1 tank/w");
+    world.good("zfs set volsize=8M tank/w");
+    world.good("zfs destroy -R tank/v@1");
+    world.check_space("tank");
+    world.judge("tank");
+}
+
+/// The history has the command lines of what was done, and of nothing else.
+#[test]
+fn history_has_what_was_done() {
+    let world = World::new();
+    world.good("zfs create tank/a");
+    assert_eq!(world.run("zfs create tank/a").1, 1);
+    world.good("zfs create -nv tank/b");
+    world.good("zfs snapshot -r tank@s");
+    let (text, code) = world.run("zfs set compression=lz4 reservation=10T tank/a");
+    assert_eq!(code, 255, "{text}");
+    let lines = world.good("zpool history tank");
+    let commands: Vec<&str> =
+        lines.lines().filter_map(|line| line.split_once(" zfs ").map(|(_, c)| c)).collect();
+    assert_eq!(commands, ["create tank/a", "snapshot -r tank@s"]);
+    let all = world.good("zpool history -i tank");
+    assert!(all.contains("] snapshot tank/a@s ("), "{all}");
+}
