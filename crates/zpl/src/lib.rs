@@ -9,7 +9,7 @@
 //!   system is. Nothing is decoded twice on a hot path.
 //! - What a directory or a link says is checked before it is believed: names that no directory can
 //!   hold are left out, sizes are clipped, parents are followed a bounded number of times.
-//! - Nothing but [`write`] writes.
+//! - Nothing but [`mod@write`] writes.
 //!
 //! Source: `docs/on-disk/23-zpl.md`, `25-zvol.md`. Tests: beside the code and `tests/golden.rs`.
 #![forbid(unsafe_code)]

@@ -9,13 +9,15 @@
 //! - Each operation of docs/on-disk/23-zpl.md, section 6, is in one transaction; what can fail is checked
 //!   before it begins or before the first change.
 //! - Nobody waits for a lock of long duration while holding a transaction.
-//! - Attributes in memory and on disk are the same ([`inode`]); a file in memory is the only one of its number.
+//! - Attributes in memory and on disk are the same; a file in memory is the only one of its number.
+//! - Nobody frees an object while an operation on its content or settings runs, or while a [`Hold`] keeps it.
 //!
 //! # Order of locks
 //! settings of one file -> renames between directories -> names of directories, by number -> ranges of bytes,
 //! by number -> transaction -> state of one inode -> locks of `dmu`.
 //!
-//! Source: `docs/on-disk/23-zpl.md`, `24-zil.md` (sections 4 and 7), `25-zvol.md`.
+//! Source: `docs/on-disk/23-zpl.md`, `24-zil.md` (sections 4 and 7), `25-zvol.md`. Tests: `tests/write` (a model
+//! of POSIX, crashes and their logs, threads), `tests/hostile`, `tests/judged` (by `zdb`).
 
 mod access;
 mod acl;
