@@ -451,6 +451,24 @@ fn logs_go_with_their_users() {
 }
 
 #[test]
+fn a_log_is_used_again_while_it_is_given_up() {
+    for syncs in 0..5 {
+        let world = World::new();
+        world.create("tank/a");
+        write_and_commit(&world, "tank/a", 100, 1);
+        for _ in 0..syncs {
+            world.sync();
+        }
+        write_and_commit(&world, "tank/a", 100, 2);
+        for _ in 0..5 {
+            world.sync();
+        }
+        world.check();
+        assert!(!world.heads.is_in_use(world.reopened().dataset("tank/a").unwrap().id()));
+    }
+}
+
+#[test]
 fn contents_are_changed_by_tasks() {
     let world = World::new();
     let id = world.create("tank/a");

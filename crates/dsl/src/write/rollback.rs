@@ -132,6 +132,8 @@ pub fn clone_swap(ctx: &mut TaskCtx<'_>, clone: ObjectId, head: ObjectId) -> Res
         return Err(DslError::Mismatch { what: "origin of a clone", object: clone, found, expected });
     }
     free_log(ctx, &to, head)?;
+    // Whoever opens one of them from here on finds what it has then.
+    drop(ctx.heads.evict(clone));
     let since = m.origin_txg(&m.dir(to.dir)?)?;
     let (from, to) = (Side::open(m, clone, since)?, Side::open(m, head, since)?);
     if let (Some(previous), Some(list)) = (to.phys.prev_snap, from.phys.deadlist) {
