@@ -23,6 +23,7 @@ use dmu::zap::ZapValue;
 use format::brt::{BrtPhys, REGION_SIZE, directory_name, extra_references};
 use format::zap::{FLAG_HASH64, FLAG_UINT64_KEY};
 use format::{BlockPtr, BpKind, Dva, Endian, ObjType, ObjectId, Txg, VdevId};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -287,11 +288,10 @@ impl Brt {
 
 impl Inner {
     fn add(&mut self, m: MosTx<'_>, (vdev, offset): Place, bp: &BlockPtr, n: u64) -> Result<(), DslError> {
-        if !self.tables.contains_key(&vdev) {
-            let table = create_table(m, vdev)?;
-            self.tables.insert(vdev, table);
-        }
-        let Some(table) = self.tables.get_mut(&vdev) else { return Ok(()) };
+        let table = match self.tables.entry(vdev) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => place.insert(create_table(m, vdev)?),
+        };
         let before = look_up(m, table, offset)?;
         put(m, table, offset, before + n)?;
         let size = m.space_of(bp).used;

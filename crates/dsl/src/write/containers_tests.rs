@@ -224,7 +224,7 @@ fn bookmarks_come_and_go() {
     world.txg(|m, _| bookmarks::create_from_bookmark(m, head, (head, "m"), "n"));
     let dsl_now = dsl(&world);
     let marks = dsl_now.dataset("tank/a").expect("there").bookmarks().expect("readable");
-    assert_eq!(marks.iter().map(|mark| mark.name()).collect::<Vec<_>>(), ["tank/a#m", "tank/a#n"]);
+    assert_eq!(marks.iter().map(crate::Bookmark::name).collect::<Vec<_>>(), ["tank/a#m", "tank/a#n"]);
     let v2 = marks[0].phys().v2.expect("the second form");
     assert_eq!(v2.flags, BOOKMARK_FLAG_HAS_FBN | BOOKMARK_FLAG_SNAPSHOT_EXISTS);
     let count =

@@ -103,9 +103,8 @@ pub fn adjust(m: MosTx<'_>, dir: ObjectId, filesystems: i64, snapshots: i64) -> 
         m.features.incr(m, FEATURE)?;
     }
     add(m, dir, 0, snapshots)?;
-    match parent {
-        Some(parent) => add_above(m, parent, filesystems, snapshots)?,
-        None => {}
+    if let Some(parent) = parent {
+        add_above(m, parent, filesystems, snapshots)?;
     }
     if filesystems < 0 && counts_itself {
         m.features.decr(m, FEATURE)?;

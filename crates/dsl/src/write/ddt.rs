@@ -83,7 +83,7 @@ impl Tables {
             }
         }
         self.count(m, table, found.class, &key, &found.value, false)?;
-        self.put(m, table, &key, found, value)?;
+        self.put(m, table, &key, &found, value)?;
         Ok(true)
     }
 
@@ -142,7 +142,7 @@ impl Tables {
         m: MosTx<'_>,
         table: Table,
         key: &DdtKey,
-        found: Found,
+        found: &Found,
         mut value: DdtValue,
     ) -> Result<(), DslError> {
         let class = class_of(&value);
