@@ -30,7 +30,12 @@ usage: cargo xtask TASK
   bench [WHAT]   measure ourselves against the other implementation and against the disk, in one
                  run: verify [DIR POOL], write [DIR]
   crash [ARG…]   cut the power at every write of workloads on simulated disks; --help tells more
-  kernel-peer    run a script under a kernel with real OpenZFS (needs the peer tooling)
+  matrix [ARG…]  pools of every layout with seeded work in them, judged by zdb (--help says more)
+  kernel-peer [--seed N] [LAYOUT…]
+                 pools of every layout are imported, scrubbed, compared and changed by a kernel with real
+                 OpenZFS, and opened here again (needs the peer tooling)
+  kernel-peer -- ARG…
+                 run a script of one's own there
   zts            run OpenZFS's own test suite on our commands (needs the suite's runner)
 ";
 
@@ -55,6 +60,7 @@ fn main() -> ExitCode {
         "judges" => judges::run(),
         "bench" => bench::run(&rest),
         "crash" => crash(&rest),
+        "matrix" => matrix(&rest),
         "kernel-peer" => outside::kernel_peer(&rest),
         "zts" => outside::zts(&rest),
         _ => {
@@ -80,6 +86,14 @@ fn fixtures() -> Outcome {
     }
     println!("{} pools in target/fixtures", names.len());
     Ok(())
+}
+
+/// `cargo xtask matrix ARGUMENT…`.
+fn matrix(arguments: &[String]) -> Outcome {
+    must(
+        cargo(&["run", "--quiet", "--package", "cenote-matrix", "--bin", "cenote-matrix", "--"])
+            .args(arguments),
+    )
 }
 
 /// The root of the project.

@@ -7,10 +7,60 @@ use std::process::Command;
 
 use crate::{Outcome, must, root};
 
-/// `cargo xtask kernel-peer ARGUMENT…`: hands the arguments to the peer's `run.sh`.
+/// What the kernel does to our pools.
+const GUEST: &str = "xtask/src/guest/peer.sh";
+/// Layouts that the kernel sees, all those of `cenote-matrix`.
+const LAYOUTS: [&str; 12] = [
+    "single",
+    "stripe",
+    "mirror",
+    "mirrors",
+    "raidz1",
+    "raidz2",
+    "raidz3",
+    "raidz1s",
+    "log",
+    "mirrored-log",
+    "special",
+    "special-log",
+];
+
+/// `cargo xtask kernel-peer`: a kernel with OpenZFS works on our pools. With `--`, hands the arguments to the
+/// peer's `run.sh`.
 pub(crate) fn kernel_peer(arguments: &[String]) -> Outcome {
-    let script = outside("CENOTE_KERNEL_PEER", "kernel-peer", "run.sh")?;
-    must(Command::new(script).args(arguments))
+    let run = outside("CENOTE_KERNEL_PEER", "kernel-peer", "run.sh")?;
+    if let Some((first, rest)) = arguments.split_first()
+        && first == "--"
+    {
+        return must(Command::new(run).args(rest));
+    }
+    let (seed, layouts) = match arguments {
+        [flag, seed, layouts @ ..] if flag == "--seed" => (seed.as_str(), layouts),
+        layouts => ("1", layouts),
+    };
+    let layouts: Vec<&str> =
+        if layouts.is_empty() { LAYOUTS.to_vec() } else { layouts.iter().map(String::as_str).collect() };
+    if let Some(unknown) = layouts.iter().find(|layout| !LAYOUTS.contains(layout)) {
+        return Err(format!("no layout '{unknown}'; there are {}", LAYOUTS.join(", ")));
+    }
+    must(&mut crate::cargo(&["build", "--quiet", "--package", "cenote-matrix", "--bin", "cenote-peer"]))?;
+    let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    let peer = |verb: &str| {
+        let mut command = Command::new(root().join("target/debug/cenote-peer"));
+        command.arg(verb).arg(folder.path()).args(["--seed", seed]);
+        for layout in &layouts {
+            command.args(["--layout", layout]);
+        }
+        must(&mut command)
+    };
+    println!("pools are made");
+    peer("make")?;
+    println!("the kernel works on them");
+    let share = format!("out={}", folder.path().display());
+    let script = root().join(GUEST);
+    must(Command::new(run).args(["--live", "--mem", "3000", "--share", &share]).arg(script).args(&layouts))?;
+    println!("what it has left is looked at");
+    peer("check")
 }
 
 /// `cargo xtask zts ARGUMENT…`: runs the suite on the commands built in release mode.

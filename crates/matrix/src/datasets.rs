@@ -155,7 +155,7 @@ impl World {
         Ok(())
     }
 
-    fn create_volume(&mut self, name: String) -> Result<(), Failure> {
+    pub(crate) fn create_volume(&mut self, name: String) -> Result<(), Failure> {
         let block = 512_u64 << self.random.below(9);
         let size = block * (1 + self.random.below((4 << 20) / block));
         let mut list = self.properties(table::VOL);

@@ -31,6 +31,9 @@ struct Matrix {
     /// Leave the files of the last pool in this folder.
     #[arg(long)]
     dir: Option<std::path::PathBuf>,
+    /// Tell of all operations before a failure, not only the last.
+    #[arg(long)]
+    trace: bool,
     /// Go on after a failure.
     #[arg(long)]
     keep_going: bool,
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
             rounds: args.rounds,
             steps: args.steps,
             zdb_every: args.zdb_every,
+            tells_all: args.trace,
         };
         let dir = match tempfile::tempdir() {
             Ok(dir) => dir,

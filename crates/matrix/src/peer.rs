@@ -33,7 +33,10 @@ pub fn make(dir: &Path, layout: &str, seed: u64, steps: u64) -> Result<(), Failu
     let Some(mut plan) = Plan::of_seed(seed, Some(layout)) else { return wrong("there is no such layout") };
     // The kernel calls it a warning if some are missing.
     plan.features = FeatureSet::Default;
-    let mut world = World::create(plan, seed, dir)?;
+    // Layouts differ in what is done, too.
+    let own = layout.bytes().fold(seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let mut world = World::create(plan, own, dir)?;
+    world.create_volume(format!("{POOL}/volume"))?;
     for _ in 0..steps {
         world.step()?;
     }

@@ -5,6 +5,9 @@ use crate::world::{POOL, World};
 use crate::{Failure, judge, wrong};
 use std::path::Path;
 
+/// Operations that are told of when something is wrong.
+const TOLD: usize = 30;
+
 /// What is done.
 #[derive(Debug, Clone)]
 pub struct Trial {
@@ -18,6 +21,8 @@ pub struct Trial {
     pub steps: u64,
     /// `zdb` is asked after this many rounds; 0: only at the end; its `-dddd` only at the end.
     pub zdb_every: u64,
+    /// All operations are told of when something is wrong, not only the last.
+    pub tells_all: bool,
 }
 
 impl std::fmt::Display for Trial {
@@ -45,7 +50,8 @@ impl Trial {
             Ok(()) => Ok(world.plan),
             Err(why) => {
                 let why = crate::with_causes(&*why);
-                wrong(format!("{title}:\n  {}\n{why}", world.told.join("\n  ")))
+                let from = if self.tells_all { 0 } else { world.told.len().saturating_sub(TOLD) };
+                wrong(format!("{title}:\n  {}\n{why}", world.told[from..].join("\n  ")))
             }
         }
     }

@@ -7,7 +7,7 @@ use dmu::live::TxError;
 use dsl::prop::PropValue;
 use dsl::write::destroy::destroy_snapshots;
 use dsl::write::snapshot::snapshot;
-use dsl::write::{TaskCtx, props};
+use dsl::write::{SyncMode, TaskCtx, props};
 use dsl::{Dataset, DslError};
 use format::ObjectId;
 use pool::live::{ImportOptions, Leave, LivePool};
@@ -24,8 +24,6 @@ use zpl::{FileKind, SpaceKind};
 
 /// Name of the pool.
 pub const POOL: &str = "judged";
-/// Operations that are told of when something is wrong.
-const TOLD: usize = 30;
 
 /// A head that is open for writing.
 pub(crate) enum Open {
@@ -33,6 +31,15 @@ pub(crate) enum Open {
     Files(HeadFs),
     /// A volume.
     Volume(HeadVolume),
+}
+
+impl Open {
+    fn head(&self) -> &Arc<dsl::write::Head> {
+        match self {
+            Open::Files(files) => files.head(),
+            Open::Volume(volume) => volume.head(),
+        }
+    }
 }
 
 /// A pool with work going on in it.
@@ -49,7 +56,7 @@ pub struct World {
     pub(crate) random: Random,
     pub(crate) counter: u64,
     pub(crate) holds: Vec<(ObjectId, String)>,
-    /// The last operations.
+    /// All operations.
     pub told: Vec<String>,
 }
 
@@ -154,9 +161,6 @@ impl World {
     }
 
     pub(crate) fn tell(&mut self, what: impl Into<String>) {
-        if self.told.len() == TOLD {
-            self.told.remove(0);
-        }
         self.told.push(what.into().replace("00000000000000000000", "0"));
     }
 
@@ -296,7 +300,8 @@ impl World {
     /// If a log cannot be written.
     pub fn vanish(&mut self) -> Result<(), Failure> {
         self.tell("vanish");
-        if self.random.one_in(3) {
+        let promises_nothing = |open: &Open| open.head().sync_mode() == SyncMode::Disabled;
+        if self.random.one_in(3) || self.open.values().any(promises_nothing) {
             self.pool().sync()?;
         } else {
             for open in self.open.values() {
