@@ -7,12 +7,20 @@ use lz4_flex::block;
 
 const ID: CompressionId = CompressionId::Lz4;
 const HEADER: usize = 4;
+/// What is so many times larger than its compressed form is long runs: indirect blocks and space maps that
+/// are mostly empty. The library copies those a byte at a time; [`expand`] doubles them.
+const RUNS_RATIO: usize = 24;
+/// Shortest match; its length is stored less this.
+const MATCH_MIN: usize = 4;
 
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
     let short = DecompressError::Truncated { id: ID, have: src.len() };
     let (header, rest) = src.split_first_chunk::<HEADER>().ok_or(short)?;
     let len = usize::try_from(u32::from_be_bytes(*header)).map_err(|_| short)?;
     let stream = rest.get(..len).ok_or(short)?;
+    if stream.len().saturating_mul(RUNS_RATIO) < dst.len() {
+        return if expand(stream, dst).is_some() { Ok(()) } else { Err(DecompressError::Corrupt { id: ID }) };
+    }
     match block::decompress_into(stream, dst) {
         Ok(written) if written == dst.len() => Ok(()),
         Ok(_) | Err(block::DecompressError::OutputTooSmall { .. }) => {
@@ -33,4 +41,90 @@ pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     }
     out.truncate(HEADER + len);
     Some(out)
+}
+
+/// Decodes a stream that fills `dst` exactly; `None` if it does not, or is no stream.
+fn expand(stream: &[u8], dst: &mut [u8]) -> Option<()> {
+    let mut rest = stream;
+    let mut at = 0_usize;
+    loop {
+        let (token, tail) = rest.split_first()?;
+        rest = tail;
+        let literals = length(usize::from(token >> 4), &mut rest)?;
+        let (literal, tail) = rest.split_at_checked(literals)?;
+        dst.get_mut(at..at.checked_add(literals)?)?.copy_from_slice(literal);
+        at += literals;
+        rest = tail;
+        if rest.is_empty() {
+            return (at == dst.len()).then_some(());
+        }
+        let (offset, tail) = rest.split_first_chunk::<2>()?;
+        let offset = usize::from(u16::from_le_bytes(*offset));
+        rest = tail;
+        let len = length(usize::from(token & 15), &mut rest)?.checked_add(MATCH_MIN)?;
+        let end = at.checked_add(len).filter(|end| *end <= dst.len())?;
+        if offset == 0 || offset > at {
+            return None;
+        }
+        // What is there repeats: each copy doubles how much of it can be copied.
+        let from = at - offset;
+        while at < end {
+            let part = (at - from).min(end - at);
+            dst.copy_within(from..from + part, at);
+            at += part;
+        }
+    }
+}
+
+/// A length whose first four bits are known: 15 means that bytes follow.
+fn length(bits: usize, rest: &mut &[u8]) -> Option<usize> {
+    let mut length = bits;
+    if bits == 15 {
+        loop {
+            let (byte, tail) = rest.split_first()?;
+            *rest = tail;
+            length = length.checked_add(usize::from(*byte))?;
+            if *byte != u8::MAX {
+                break;
+            }
+        }
+    }
+    Some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_expand_to_what_the_library_makes_of_them() {
+        let mut state = 1_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize
+        };
+        for _ in 0..300 {
+            let mut plain = vec![0_u8; 1 + random() % 200_000];
+            for _ in 0..random() % 8 {
+                let at = random() % plain.len();
+                let end = plain.len().min(at + random() % 300);
+                let period = 1 + random() % 7;
+                for (i, byte) in plain[at..end].iter_mut().enumerate() {
+                    *byte = (i % period) as u8;
+                }
+            }
+            let stream = block::compress(&plain);
+            let (mut ours, mut theirs) = (vec![9; plain.len()], vec![9; plain.len()]);
+            assert_eq!(expand(&stream, &mut ours), Some(()));
+            assert_eq!(block::decompress_into(&stream, &mut theirs).ok(), Some(plain.len()));
+            assert!(ours == plain && theirs == plain);
+            // Shorter and longer than it is, and cut off: an error, never a panic.
+            assert_eq!(expand(&stream, &mut vec![0; plain.len() + 1]), None);
+            assert_eq!(expand(&stream[..stream.len() - 1], &mut ours), None);
+            let mut broken = stream.clone();
+            let at = random() % broken.len();
+            broken[at] ^= 1 << (random() % 8);
+            let _ = expand(&broken, &mut ours);
+        }
+    }
 }
