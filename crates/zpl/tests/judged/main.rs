@@ -383,3 +383,60 @@ fn golden_file_systems_are_changed() {
         }
     }
 }
+
+/// A clone is newer than its bytes: snapshots taken between the two do not hold it.
+#[test]
+fn clones_between_snapshots() {
+    use dsl::write::{destroy::destroy_snapshots, snapshot::snapshot};
+    let dir = tempfile::tempdir().expect("a folder");
+    let pool = new_pool(dir.path());
+    let open = make_fs(&pool, "tank/fs");
+    let fs = Arc::clone(&open.fs);
+    let root = fs.root();
+    let make = |name: &[u8]| fs.create(root, name, &NewFile::of(FileKind::Regular, 0o644)).expect("made").id;
+    let take = |name: &'static str| {
+        pool.run(move |ctx| snapshot(ctx, &[name.to_owned()], &[]).map(|_| ())).expect("taken");
+    };
+    let source = make(b"source");
+    let mut noise = vec![0; 512 << 10];
+    vdev::env::Random::from_seed(9).fill(&mut noise);
+    fs.write(source, 0, &noise, &WriteHow::default()).expect("written");
+    take("tank/fs@a");
+    let clones = PoolClones::new(pool.brt());
+    let clone = |name: &[u8]| {
+        let (from, to) = (FileRange { id: source, offset: 0 }, FileRange { id: make(name), offset: 0 });
+        assert_eq!(fs.clone_range(&fs, from, to, 512 << 10, &clones).expect("cloned"), 512 << 10);
+        to.id
+    };
+    let (kept, cut) = (clone(b"kept"), clone(b"cut"));
+    // Overwritten before it is on disk: as if it had not been cloned.
+    fs.write(cut, 0, &noise[..300 << 10], &WriteHow::default()).expect("written");
+    fs.truncate(cut, 400 << 10, false).expect("cut");
+    take("tank/fs@b");
+    fs.unlink(root, b"source").expect("removed");
+    fs.truncate(kept, 200 << 10, false).expect("cut");
+    clone_again(&fs, kept, make(b"again"), &clones, &pool);
+    take("tank/fs@c");
+    fs.unlink(root, b"kept").expect("removed");
+    drop((open, fs));
+    pool.export(Leave::Exported).expect("exported");
+    judge(dir.path());
+    for name in ["tank/fs@b", "tank/fs@a", "tank/fs@c"] {
+        let pool = again(dir.path());
+        pool.run(move |ctx| destroy_snapshots(ctx, &[name.to_owned()], false)).expect("destroyed");
+        pool.export(Leave::Exported).expect("exported");
+        judge(dir.path());
+    }
+}
+
+fn clone_again(
+    fs: &Arc<cenote_zpl::write::Fs>,
+    from: ObjectId,
+    to: ObjectId,
+    clones: &PoolClones,
+    pool: &Arc<LivePool>,
+) {
+    pool.sync().expect("synced");
+    let (from, to) = (FileRange { id: from, offset: 0 }, FileRange { id: to, offset: 0 });
+    assert_eq!(fs.clone_range(fs, from, to, 128 << 10, clones).expect("cloned"), 128 << 10);
+}
