@@ -26,8 +26,6 @@ impl LivePool {
             let why = "special and dedup vdevs need feature 'allocation_classes'".to_owned();
             return Err(PoolError::BadSpec { why });
         }
-        let log_is_whole = |top: &TopSpec| top.class != Class::Log || !top.leaves.is_empty();
-        assert!(tops.iter().all(log_is_whole), "a vdev without devices");
         self.run_on_pool(move |ctx, pool| pool.add(ctx, &tops))
     }
 }

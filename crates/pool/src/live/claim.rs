@@ -9,8 +9,9 @@ use super::LivePool;
 use crate::{Pool, PoolError};
 use dmu::log;
 use dsl::write::{Head, MosTx};
-use format::Txg;
 use format::objset::ZilHeader;
+use format::zil::RecordKind;
+use format::{ObjectId, Txg};
 use std::sync::Arc;
 
 /// A head with a log.
@@ -36,8 +37,11 @@ pub(super) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Cl
             continue;
         }
         if dataset.is_encrypted()? {
-            let why = format!("{} is encrypted, and has an intent log", dataset.name());
-            return Err(PoolError::NotWritable { name: pool.name.clone(), why });
+            if !is_all_allocated(pool, view, dataset.id(), &header) {
+                let why = format!("{} is encrypted, and has an intent log", dataset.name());
+                return Err(PoolError::NotWritable { name: pool.name.clone(), why });
+            }
+            continue;
         }
         let head = pool.heads.open(dataset.id())?;
         match log::check(&head.set) {
@@ -53,6 +57,28 @@ pub(super) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Cl
         }
     }
     Ok(claims)
+}
+
+/// The log of a dataset that cannot be changed may stay as it is if all its blocks were allocated in txgs
+/// that are on disk: nobody else gets them, and the next to claim it finds them as they are.
+fn is_all_allocated(pool: &LivePool, view: &Pool, dataset: ObjectId, header: &ZilHeader) -> bool {
+    let (mut newest, mut points_elsewhere) = (Txg(0), false);
+    let walked = log::walk_chain(
+        &pool.zio,
+        dataset.0,
+        header,
+        &mut |bp| {
+            newest = newest.max(bp.logical_birth());
+            true
+        },
+        &mut |record| {
+            // What records of an encrypted log point to is not known without its key.
+            points_elsewhere |=
+                [RecordKind::Write as u64, RecordKind::CloneRange as u64].contains(&record.txtype);
+            true
+        },
+    );
+    walked.is_ok() && newest <= view.txg() && !points_elsewhere
 }
 
 /// Claims the logs. Returns the newest birth of what was claimed.
