@@ -209,3 +209,76 @@ fn whole_trees_are_removed() {
     assert_eq!(image.contents().len(), 2);
     image.judge();
 }
+
+#[test]
+fn copies_do_not_inherit() {
+    use format::acl::{PosixEntry, PosixWho};
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("d")).unwrap();
+    std::fs::write(folder.path().join("d/f"), b"x").unwrap();
+    support::set_mode(&folder.path().join("d/f"), 0o604);
+    let (image, writer) = Image::new(SIZE, &[("acltype", 1), ("xattr", 2)]);
+    let fs = writer.filesystem("p").unwrap();
+    // Everybody who opens it shares one file system.
+    assert!(std::sync::Arc::ptr_eq(fs.fs(), writer.filesystem("p").unwrap().fs()));
+    let entry = |who, perm| PosixEntry { who, perm };
+    let acl = [
+        entry(PosixWho::UserObj, 7),
+        entry(PosixWho::User(1000), 7),
+        entry(PosixWho::GroupObj, 5),
+        entry(PosixWho::Mask, 7),
+        entry(PosixWho::Other, 0),
+    ];
+    fs.create_dir(b"/to", 0o755).unwrap();
+    fs.set_acl(b"/to", &acl, true).unwrap();
+    fs.set_attrs(b"/to", &NewAttrs { mode: Some(0o2755), gid: Some(77), ..NewAttrs::default() }).unwrap();
+    fs.write(b"/to/own", b"").unwrap();
+    assert!(fs.xattr(b"/to/own", b"system.posix_acl_access").unwrap().is_some());
+    let source = HostSource::open(&folder.path().join("d"), false).unwrap();
+    let mut told = Told::default();
+    let to = fs.resolve(b"/to").unwrap();
+    import(&fs, &Options::default(), &mut told, |importer| {
+        let top = importer.top(to, b"").unwrap();
+        importer.copy_host(&source, &top, Some(b"d"), b"d");
+    });
+    assert_eq!(told.0, [""; 0]);
+    for (path, mode) in [(&b"/to/d"[..], 0o40755), (b"/to/d/f", 0o100_604)] {
+        let attrs = fs.attrs(path).unwrap();
+        assert_eq!((attrs.mode, attrs.gid), (mode, u64::from(rustix::process::getegid().as_raw())));
+        for list in ["access", "default"] {
+            let name = format!("system.posix_acl_{list}");
+            assert_eq!(fs.xattr(path, name.as_bytes()).unwrap(), None, "{list}");
+        }
+    }
+    drop(fs);
+    writer.close().unwrap();
+    image.judge();
+}
+
+#[test]
+fn attributes_of_whole_trees() {
+    let folder = tempfile::tempdir().unwrap();
+    rich(folder.path());
+    let (image, writer) = Image::new(SIZE, &[("xattr", 2)]);
+    let fs = writer.filesystem("p").unwrap();
+    assert_eq!(copy_in(&fs, folder.path(), b"/"), [""; 0]);
+    let mut told = Told::default();
+    let new = |attrs: &cenote::files::Attrs| {
+        (attrs.mode >> 12 != 0o12).then(|| NewAttrs {
+            uid: Some(5),
+            mode: Some(0o700),
+            ..NewAttrs::default()
+        })
+    };
+    let changed = fs.change_all(b"/a", true, &new, &mut told).unwrap();
+    assert_eq!((changed.failures, told.0.len()), (0, 0));
+    // Folders, files and the link below /a, one file by two names.
+    assert_eq!(changed.seen, 1 + 2 + 3 + 2 + 500);
+    for path in [&b"/a"[..], b"/a/b/c/f499", b"/a/large"] {
+        assert_eq!((fs.attrs(path).unwrap().uid, fs.attrs(path).unwrap().mode & 0o7777), (5, 0o700));
+    }
+    assert_eq!(fs.attrs(b"/empty").unwrap().uid, 0);
+    drop(fs);
+    writer.close().unwrap();
+    image.judge();
+}

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
+use zpl::NameAndValue;
 
 use super::place::{Body, Job, Source};
 use super::{DirRef, Folder, Importer, Kind, Meta, Problem};
@@ -189,7 +190,7 @@ impl Importer<'_> {
         Ok(Some(Level { folder: Arc::new(opened), entries, to, shown: shown.to_vec() }))
     }
 
-    fn host_xattrs(&mut self, handle: &Handle<'_>, shown: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn host_xattrs(&mut self, handle: &Handle<'_>, shown: &[u8]) -> Vec<NameAndValue> {
         let (found, failure) = xattrs(handle);
         if let Some(error) = failure {
             self.problem(shown, unreadable(error));
@@ -359,7 +360,7 @@ enum Handle<'h> {
     Path(Vec<u8>),
 }
 
-fn read_xattrs(handle: &Handle<'_>, job: &Job) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn read_xattrs(handle: &Handle<'_>, job: &Job) -> Vec<NameAndValue> {
     let (found, failure) = xattrs(handle);
     if let Some(error) = failure {
         job.problem(unreadable(error));
@@ -368,7 +369,7 @@ fn read_xattrs(handle: &Handle<'_>, job: &Job) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Attributes of a file, and why there may be more.
-fn xattrs(handle: &Handle<'_>) -> (Vec<(Vec<u8>, Vec<u8>)>, Option<io::Error>) {
+fn xattrs(handle: &Handle<'_>) -> (Vec<NameAndValue>, Option<io::Error>) {
     let list = |buf: &mut Vec<u8>| match handle {
         Handle::Open(file) => fs::flistxattr(file.as_fd(), buf.as_mut_slice()),
         Handle::Path(path) => fs::llistxattr(path.as_slice(), buf.as_mut_slice()),

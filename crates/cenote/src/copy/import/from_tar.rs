@@ -103,7 +103,7 @@ impl<'i> Unpacker<'_, 'i> {
             if member.meta.kind == Kind::Directory {
                 self.importer.observer.begins(shown);
                 let (dir, id) = (self.top.clone(), self.top.id);
-                self.directory_attributes(&dir, id, shown, member.meta)?;
+                self.directory_attributes(&dir, id, shown, &member.meta)?;
             }
             return Ok(());
         };
@@ -112,7 +112,7 @@ impl<'i> Unpacker<'_, 'i> {
             self.settle();
         }
         if member.meta.kind == Kind::Directory {
-            return Ok(self.directory(&dir, name, shown, member.meta)?);
+            return Ok(self.directory(&dir, name, shown, &member.meta)?);
         }
         let job = |source| Job { dir: dir.clone(), name: name.to_vec(), shown: shown.to_vec(), source };
         match member.entry {
@@ -210,10 +210,10 @@ impl<'i> Unpacker<'_, 'i> {
     }
 
     /// A directory of the archive: made, or the one that is there.
-    fn directory(&mut self, dir: &DirRef, name: &[u8], shown: &[u8], meta: Meta) -> Result<(), Problem> {
+    fn directory(&mut self, dir: &DirRef, name: &[u8], shown: &[u8], meta: &Meta) -> Result<(), Problem> {
         self.importer.observer.begins(shown);
         let fs = &dir.shared.fs;
-        let id = match fs.create(dir.id, name, &dir.new_file(&meta, &[])) {
+        let id = match fs.create(dir.id, name, &dir.new_file(meta, &[])) {
             Ok(made) => made.id,
             Err(ZplError::Exists { .. }) => {
                 let id = fs.lookup(dir.id, name)?.ok_or(ZplError::NotFound { dir: dir.id })?;
@@ -222,7 +222,7 @@ impl<'i> Unpacker<'_, 'i> {
                     // What is no directory makes way, as in other programs of this name.
                     _ => {
                         fs.unlink(dir.id, name)?;
-                        fs.create(dir.id, name, &dir.new_file(&meta, &[]))?.id
+                        fs.create(dir.id, name, &dir.new_file(meta, &[]))?.id
                     }
                 }
             }
@@ -240,9 +240,9 @@ impl<'i> Unpacker<'_, 'i> {
         above: &DirRef,
         id: ObjectId,
         shown: &[u8],
-        meta: Meta,
+        meta: &Meta,
     ) -> Result<(), Problem> {
-        above.attributes(id, shown, &meta)?;
+        above.attributes(id, shown, meta)?;
         self.times.push((id, meta.atime, meta.mtime));
         // It may have a default ACL now.
         self.last = None;

@@ -97,7 +97,7 @@ impl Job {
         }
         let made = match &self.source {
             Source::Host(file) => file.make(&self),
-            Source::Pool(node) => self.from_pool(node),
+            Source::Pool(node) => self.make_copy(node),
             Source::Memory(file) => {
                 let body = match file.meta.kind {
                     Kind::Regular => Body::Data { content: &**file, segments: &file.segments },
@@ -117,7 +117,7 @@ impl Job {
         self.dir.shared.problem(&self.shown, problem);
     }
 
-    fn from_pool(&self, node: &Node) -> Result<(), Problem> {
+    fn make_copy(&self, node: &Node) -> Result<(), Problem> {
         let key = (node.object().objset().number(), node.id().0);
         self.check_not_itself(node)?;
         self.once(key, node.attrs().links, || {

@@ -30,7 +30,13 @@ pub enum VolumeError {
     },
     /// The volume cannot be written.
     #[error(transparent)]
-    Target(#[from] Error),
+    Target(Box<Error>),
+}
+
+impl From<Error> for VolumeError {
+    fn from(error: Error) -> VolumeError {
+        VolumeError::Target(Box::new(error))
+    }
 }
 
 /// Writes an image to the front of a volume; holes of the image become zeros. What the volume has behind
@@ -57,7 +63,7 @@ pub fn write_volume(
             Piece::Data(offset, bytes) => {
                 wrote(bytes.len() as u64);
                 to.write_at(offset, bytes).map_err(|error| {
-                    failure = Some(VolumeError::Target(error));
+                    failure = Some(error.into());
                     io::ErrorKind::Other.into()
                 })
             }

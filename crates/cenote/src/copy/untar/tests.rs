@@ -33,7 +33,7 @@ fn folder() -> tempfile::TempDir {
     std::fs::hard_link(path("d/plain"), path("d/same")).unwrap();
     std::os::unix::fs::symlink("t".repeat(150), path("link")).unwrap();
     std::fs::write(path(&"n".repeat(200)), b"long").unwrap();
-    let mut holes = std::fs::File::create(path("holes")).unwrap();
+    let holes = std::fs::File::create(path("holes")).unwrap();
     use std::os::unix::fs::FileExt;
     for i in 1..40 {
         holes.write_all_at(&[i as u8; 100], i * 65536).unwrap();
