@@ -217,6 +217,28 @@ fn a_pool_that_grows_stays_sound() {
 }
 
 #[test]
+fn spares_and_cache_devices() {
+    let world = World::new();
+    world.good("zpool create tank mirror /img/d/f0 /img/d/f1 spare /img/d/f2");
+    world.good("zpool add tank cache /img/d/f3");
+    let (text, _) = world.run("zpool status tank");
+    let tail: Vec<String> =
+        squeezed(&text).into_iter().skip_while(|line| !line.contains("cache")).take(4).collect();
+    assert_eq!(tail, ["\tcache", "\t  /img/d/f3 ONLINE 0 0 0", "\tspares", "\t  /img/d/f2 AVAIL"], "{text}");
+    let (text, code) = world.run("zpool create -f y /img/d/f2");
+    let expected = "invalid vdev specification\nthe following errors must be manually repaired:\n\
+        /img/d/f2 is reserved as a hot spare for pool tank\n";
+    assert_eq!((text.as_str(), code), (expected, 1));
+    let (text, _) = world.run("zpool create y /img/d/f3");
+    assert!(text.ends_with("/img/d/f3 is part of unknown pool 'tank'\n"), "{text}");
+    let (text, _) = world.run("zpool labelclear /img/d/f3");
+    assert_eq!(text, "/img/d/f3 is a member (L2CACHE) of pool \"tank\"\n");
+    world.judge("tank");
+    world.good("zpool export tank");
+    world.good("zpool create -f y /img/d/f2");
+}
+
+#[test]
 fn features_are_enabled_later() {
     let world = World::new();
     world.good("zpool create -d tank /img/d/f0");

@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 /// Bytes of a cache file: room for thousands of pools.
 const SIZE_MAX: u64 = 64 << 20;
 
+/// Keys of a pool's entry for its spares and cache devices. OpenZFS has them only in the pool, where it finds
+/// them without looking at devices that are no block devices.
+pub(super) const AUX: [&str; 2] = ["spares", "l2cache"];
+
 /// A pool that a cache file lists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportedPool {
@@ -18,12 +22,14 @@ pub struct ImportedPool {
     pub guid: PoolGuid,
     /// Its devices.
     root: VdevNode,
+    /// Its spares and cache devices, which are not part of the tree.
+    aux: Vec<VdevNode>,
 }
 
 impl ImportedPool {
     /// Where its devices were when it was last written.
     pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
-        self.root.walk().filter_map(|node| node.path.as_ref()).map(PathBuf::from)
+        self.root.walk().chain(&self.aux).filter_map(|node| node.path.as_ref()).map(PathBuf::from)
     }
 }
 
@@ -46,7 +52,7 @@ impl Imported {
 
     /// The imported pool that a leaf belongs to.
     pub fn pool_of(&self, leaf: VdevGuid) -> Option<&str> {
-        let has = |pool: &&ImportedPool| pool.root.leaves().any(|node| node.guid == leaf);
+        let has = |pool: &&ImportedPool| pool.root.leaves().chain(&pool.aux).any(|node| node.guid == leaf);
         self.pools.iter().find(has).map(|pool| pool.name.as_str())
     }
 
@@ -84,7 +90,10 @@ fn read(file: &Path) -> Result<Imported, AdminError> {
         let tree = config.and_then(|config| config.list("vdev_tree"));
         let tree = tree.ok_or_else(|| failed(format!("pool '{name}' has no vdev_tree")))?;
         let root = VdevNode::from_nvlist(tree).map_err(|e| failed(format!("pool '{name}': {e}")))?;
-        pools.push(ImportedPool { name: name.to_owned(), guid, root });
+        let lists =
+            AUX.iter().flat_map(|key| config.and_then(|config| config.lists(key)).unwrap_or_default());
+        let aux = lists.filter_map(|list| VdevNode::from_nvlist(list).ok()).collect();
+        pools.push(ImportedPool { name: name.to_owned(), guid, root, aux });
     }
     Ok(Imported { pools })
 }

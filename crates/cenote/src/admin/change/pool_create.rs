@@ -2,13 +2,13 @@
 
 use super::pool_devices::open_devices;
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::Listing;
+use super::pool_open::{Listing, listed_now};
 use super::{ChangeError, check_pool_name};
 use crate::PoolWriter;
 use crate::admin::Imported;
 use crate::writer::{command, this_host};
 use ::pool::PoolError;
-use ::pool::live::{CreateSpec, FeatureSet, LivePool, RootDataset};
+use ::pool::live::{AuxKind, CreateSpec, FeatureSet, LivePool, RootDataset};
 use dsl::DslError;
 use dsl::prop::PropValue;
 use dsl::write::props::{self, PropError};
@@ -61,7 +61,7 @@ pub fn create_pool(new: &NewPool) -> Result<(), ChangeError> {
     if needs_classes && !features.contains("allocation_classes") {
         return Err(ChangeError::NeedsFeature);
     }
-    let tops = open_devices(&new.layout, new.ashift, || ChangeError::TooSmall)?;
+    let devices = open_devices(&new.layout, new.ashift, || ChangeError::TooSmall)?;
     let env = Env::system();
     let spec = CreateSpec {
         features: FeatureSet::Named(features.into_iter().collect()),
@@ -69,10 +69,12 @@ pub fn create_pool(new: &NewPool) -> Result<(), ChangeError> {
         root: root.dataset(env.clone()),
         host: this_host(),
         command: new.command.as_deref().map(command),
-        ..CreateSpec::new(&new.name, tops)
+        ..CreateSpec::new(&new.name, devices.tops)
     };
     let pool = PoolWriter::of(LivePool::create(spec, env).map_err(of_create)?);
-    let config = pool.config();
+    pool.live().add_aux(AuxKind::Spare, devices.spares)?;
+    pool.live().add_aux(AuxKind::Cache, devices.cache)?;
+    let config = listed_now(&pool)?;
     pool.close()?;
     new.listing.put(&config)
 }

@@ -56,12 +56,6 @@ pub fn check_layout(layout: &PoolLayout, pool: Option<&VdevNode>, allow: Allow) 
         let line = "at least one general top-level vdev must be specified".to_owned();
         return ChangeError::vdevs(allow.mismatch, vec![line]);
     }
-    if !layout.spares.is_empty() {
-        return Err(ChangeError::Unsupported { what: "hot spares are".to_owned() });
-    }
-    if !layout.cache.is_empty() {
-        return Err(ChangeError::Unsupported { what: "cache devices are".to_owned() });
-    }
     Ok(())
 }
 
@@ -71,20 +65,33 @@ struct Opened<'l> {
     device: Arc<dyn Device>,
 }
 
+/// New vdevs whose devices are open.
+pub(super) struct OpenDevices {
+    pub(super) tops: Vec<TopSpec>,
+    pub(super) spares: Vec<LeafSpec>,
+    pub(super) cache: Vec<LeafSpec>,
+}
+
 /// Opens the devices of new vdevs for writing, alone, and partitions whole disks.
 pub(super) fn open_devices(
     layout: &PoolLayout,
     ashift: Option<u8>,
     too_small: impl Fn() -> ChangeError,
-) -> Result<Vec<TopSpec>, ChangeError> {
+) -> Result<OpenDevices, ChangeError> {
     let mut opened: Vec<Vec<Opened<'_>>> = Vec::new();
     for top in &layout.tops {
         opened.push(top.leaves.iter().map(open).collect::<Result<_, _>>()?);
     }
-    if opened.iter().flatten().any(|leaf| leaf.device.size() < DEVICE_MIN) {
+    let spares = layout.spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let cache = layout.cache.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    if opened.iter().flatten().chain(&spares).chain(&cache).any(|leaf| leaf.device.size() < DEVICE_MIN) {
         return Err(too_small());
     }
     let env = Env::system();
+    let aux = |leaves: Vec<Opened<'_>>| -> Result<Vec<LeafSpec>, ChangeError> {
+        leaves.into_iter().map(|leaf| leaf_spec(leaf, &env)).collect()
+    };
+    let (spares, cache) = (aux(spares)?, aux(cache)?);
     let mut tops = Vec::new();
     for (top, leaves) in layout.tops.iter().zip(opened) {
         let leaves = leaves.into_iter().map(|leaf| leaf_spec(leaf, &env)).collect::<Result<_, _>>()?;
@@ -104,7 +111,7 @@ pub(super) fn open_devices(
             leaves,
         });
     }
-    Ok(tops)
+    Ok(OpenDevices { tops, spares, cache })
 }
 
 fn open(name: &DeviceName) -> Result<Opened<'_>, ChangeError> {

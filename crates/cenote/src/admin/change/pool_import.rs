@@ -3,7 +3,7 @@
 //! In process an import is: open for writing (what crashed logs hold is claimed), do what the options ask
 //! for, export, and list the pool in the cache file: from then on it is imported.
 
-use super::pool_open::{Listing, options};
+use super::pool_open::{Listing, listed, listed_now, options};
 use super::{ChangeError, check_pool_name};
 use crate::PoolWriter;
 use crate::admin::{AdminError, Candidate, Imported, Problem, Search, device_problems, host_id};
@@ -108,10 +108,11 @@ impl Importable {
         let writer =
             PoolWriter::import(&self.found, pool.guid, &import).map_err(|e| self.told(e.into(), pool))?;
         let outcome = finish(&writer, request);
-        let config = writer.config();
+        let config = listed_now(&writer);
         let closed = writer.close();
         outcome?;
         closed?;
+        let config = config?;
         if request.temporary { Ok(()) } else { request.listing.put(&config) }
     }
 
@@ -133,6 +134,7 @@ impl Importable {
         let mut config = opened.config().clone();
         config.name = opened.name().to_owned();
         relocate(&mut config.vdev_tree, &self.paths());
+        let config = listed(config, &opened)?;
         request.listing.put(&config)
     }
 

@@ -6,6 +6,7 @@
 
 use super::ChangeError;
 use super::state::{cache_path, prepare_folder};
+use crate::admin::cachefile::AUX;
 use crate::admin::{AdminError, Imported, Search, labelled};
 use crate::writer::this_host;
 use crate::{Error, PoolWriter};
@@ -13,6 +14,7 @@ use ::pool::OpenOptions;
 use ::pool::live::{CacheFile, CacheFileError, ImportOptions};
 use format::PoolGuid;
 use format::config::PoolConfig;
+use format::nvlist::NvValue;
 use std::path::{Path, PathBuf};
 use vdev::scan::Found;
 
@@ -93,6 +95,24 @@ impl Listing {
     }
 }
 
+/// The configuration as the cache file has it: spares and cache devices come along, so that they are found.
+pub(super) fn listed(mut config: PoolConfig, view: &::pool::Pool) -> Result<PoolConfig, ChangeError> {
+    let [spares, caches] = AUX;
+    for (key, list) in [(spares, view.spares()?), (caches, view.cache_devices()?)] {
+        config.raw.remove(key);
+        if !list.is_empty() {
+            let list = list.iter().map(|aux| aux.node.to_aux_nvlist()).collect();
+            config.raw.push(key, NvValue::ListArray(list));
+        }
+    }
+    Ok(config)
+}
+
+/// The same of a pool that is open for change.
+pub(super) fn listed_now(pool: &PoolWriter) -> Result<PoolConfig, ChangeError> {
+    listed(pool.config(), pool.view()?.spa())
+}
+
 /// Brings the entry of a pool up to date, if it has one.
 pub(super) fn refresh(config: &PoolConfig) -> Result<(), ChangeError> {
     if Imported::load()?.by_guid(config.pool_guid).is_some() {
@@ -120,7 +140,8 @@ fn cache(error: &CacheFileError) -> ChangeError {
 
 /// Closes a pool that was changed.
 pub(super) fn close(pool: PoolWriter) -> Result<(), ChangeError> {
-    let config = pool.config();
+    let config = listed_now(&pool);
     pool.close().map_err(|e: Error| ChangeError::from(e))?;
+    let config = config?;
     refresh(&config)
 }

@@ -4,10 +4,11 @@
 
 use super::pool_devices::{Allow, open_devices};
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::{Listing, close, find, forget, open_found};
+use super::pool_open::{Listing, close, find, forget, listed_now, open_found};
 use super::{ChangeError, open_for_change};
 use crate::PoolWriter;
 use crate::admin::{Imported, OpenPool, Search};
+use ::pool::live::AuxKind;
 use format::config::VdevNode;
 use vdev::scan::Found;
 
@@ -101,8 +102,12 @@ pub fn add_vdevs(search: &Search, name: &str, new: &NewVdevs, command: &str) -> 
         }
         let wanted = Some(ashift).filter(|ashift| *ashift != 0);
         check_ashift(pool, new, wanted)?;
-        let tops = open_devices(&new.layout, wanted, || ChangeError::AddTooSmall)?;
-        Ok(live.add(tops)?)
+        let devices = open_devices(&new.layout, wanted, || ChangeError::AddTooSmall)?;
+        if !devices.tops.is_empty() {
+            live.add(devices.tops)?;
+        }
+        live.add_aux(AuxKind::Spare, devices.spares)?;
+        Ok(live.add_aux(AuxKind::Cache, devices.cache)?)
     })
 }
 
@@ -185,7 +190,7 @@ pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), Ch
 /// # Errors
 /// If there is no such pool, or a file cannot be written.
 pub fn set_listing(search: &Search, name: &str, listing: &Listing, command: &str) -> Result<(), ChangeError> {
-    let config = change(search, name, command, |pool| Ok(pool.config()))?;
+    let config = change(search, name, command, listed_now)?;
     if *listing != Listing::Usual {
         forget(&config)?;
     }
