@@ -46,7 +46,8 @@ fn main() {
             made.create_zap(&tx, i | 1, 0).expect("created");
             directory = Some(made);
         }
-        let new = NewObject::of(ObjType::PLAIN_FILE).with_bonus(ObjType::SA, vec![1; 176]).with_block_size(512);
+        let new =
+            NewObject::of(ObjType::PLAIN_FILE).with_bonus(ObjType::SA, vec![1; 176]).with_block_size(512);
         let file = set.allocate(&new, &tx).expect("made");
         file.write_at(0, &data, &tx).expect("written");
         let name = format!("file{i:06}");

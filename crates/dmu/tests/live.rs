@@ -183,7 +183,8 @@ fn model_of_one_object(seed: u64, block: u64, span: u64) {
 fn check_holes(object: &cenote_dmu::Object, model: &[u8], block: u64, what: &str) {
     let mut at = 0;
     while (at as usize) < model.len() {
-        let data = object.next_data(at).expect("searched").unwrap_or(model.len() as u64).min(model.len() as u64);
+        let data =
+            object.next_data(at).expect("searched").unwrap_or(model.len() as u64).min(model.len() as u64);
         assert!(model[at as usize..data as usize].iter().all(|b| *b == 0), "{what}: data at {at}..{data}");
         if data as usize >= model.len() {
             break;
@@ -277,7 +278,10 @@ fn all_space_comes_back() {
     let tx = world.txgs.begin().expect("open");
     let objects: Vec<LiveObject> = (0..50_u64)
         .map(|i| {
-            let object = world.set.allocate(&NewObject::of(ObjType::PLAIN_FILE).with_block_size(4096), &tx).expect("made");
+            let object = world
+                .set
+                .allocate(&NewObject::of(ObjType::PLAIN_FILE).with_block_size(4096), &tx)
+                .expect("made");
             object.write_at(i * 40_960, &noise(i, 100_000), &tx).expect("written");
             object
         })
@@ -299,7 +303,8 @@ fn all_space_comes_back() {
 fn readers_see_one_state_while_a_sync_runs() {
     let mut world = World::new(ObjsetType::Other);
     let tx = world.txgs.begin().expect("open");
-    let object = world.set.allocate(&NewObject::of(ObjType::PLAIN_FILE).with_block_size(4096), &tx).expect("made");
+    let object =
+        world.set.allocate(&NewObject::of(ObjType::PLAIN_FILE).with_block_size(4096), &tx).expect("made");
     object.write_at(0, &vec![0; 400_000], &tx).expect("written");
     drop(tx);
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -307,7 +312,7 @@ fn readers_see_one_state_while_a_sync_runs() {
         let (object, stop) = (object.clone(), Arc::clone(&stop));
         std::thread::spawn(move || {
             let mut buf = vec![0; 4096];
-            let mut last = vec![0_u8; 97];
+            let mut last = [0_u8; 97];
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 for (block, last) in last.iter_mut().enumerate() {
                     object.read_at(block as u64 * 4096, &mut buf).expect("read");

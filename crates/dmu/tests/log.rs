@@ -74,8 +74,8 @@ impl World {
     fn after_crash(&self) -> World {
         let synced = self.txgs.synced_txg();
         let txgs = Txgs::new(synced, Limits::default());
-        let set =
-            LiveSet::open(&self.store, txgs.meter(), &self.set.root_bp(), 7, SetPolicy::dataset()).expect("opened");
+        let set = LiveSet::open(&self.store, txgs.meter(), &self.set.root_bp(), 7, SetPolicy::dataset())
+            .expect("opened");
         let log = IntentLog::new(&set, &txgs);
         World { store: Arc::clone(&self.store), txgs, set, log }
     }
@@ -133,7 +133,13 @@ fn committed_writes_survive_a_crash() {
     // claim does to the header is checked all the same.
     claim(&after.set, &tx, &mut |_| true).expect("claimed");
     after.set.set_zil_header(
-        ZilHeader { claim_txg: Txg(synced.0 + 1), claim_blk_seq: u64::MAX, claim_lr_seq: u64::MAX, flags: 1, ..header },
+        ZilHeader {
+            claim_txg: Txg(synced.0 + 1),
+            claim_blk_seq: u64::MAX,
+            claim_lr_seq: u64::MAX,
+            flags: 1,
+            ..header
+        },
         &tx,
     );
     let zio = Arc::clone(after.store.zio());

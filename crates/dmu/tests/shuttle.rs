@@ -8,8 +8,8 @@ use cenote_dmu::Store;
 use cenote_dmu::arc::{Arc as BlockCache, Key};
 use cenote_dmu::live::{Ledger, Limits, LiveSet, NewObject, SetPolicy, TxError, Txgs};
 use cenote_dmu::log::{IntentLog, Pending, walk_chain};
-use format::zil::Body;
 use format::objset::ObjsetType;
+use format::zil::Body;
 use format::{BlockPtr, Endian, ObjType, Txg};
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -188,7 +188,9 @@ fn a_commit_is_durable_when_it_returns() {
             let synced = txgs.synced_txg();
             let mut logged = Vec::new();
             let mut note = |raw: &format::zil::RawRecord<'_>| {
-                if let Ok(Body::Write { object, data: Some(data), .. }) = raw.decode().map(|record| record.body) {
+                if let Ok(Body::Write { object, data: Some(data), .. }) =
+                    raw.decode().map(|record| record.body)
+                {
                     logged.push((object, data[0]));
                 }
                 true

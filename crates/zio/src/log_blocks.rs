@@ -99,18 +99,13 @@ impl Zio {
             };
             places.push((dva, pad_for_stripes(&tree, &dva, bp.psize(), bytes)));
         }
-        let write = |((bp, bytes), (dva, whole)): (&(BlockPtr, &'_ [u8]), &'_ (Dva, Option<Vec<u8>>))| {
-            let len = whole.as_ref().map_or(bytes.len(), Vec::len) as u64;
-            Extent { vdev: dva.vdev, offset: dva.offset, psize: Psize(len), birth: bp.physical_birth() }
-        };
-        let writes: Vec<Write<'_>> = blocks
-            .iter()
-            .zip(&places)
-            .map(|(block, place)| Write {
-                at: write((block, place)),
-                data: place.1.as_deref().unwrap_or(block.1),
-            })
-            .collect();
+        let mut writes = Vec::with_capacity(blocks.len());
+        for ((bp, bytes), (dva, whole)) in blocks.iter().zip(&places) {
+            let data = whole.as_deref().unwrap_or(bytes);
+            let psize = Psize(data.len() as u64);
+            let at = Extent { vdev: dva.vdev, offset: dva.offset, psize, birth: bp.physical_birth() };
+            writes.push(Write { at, data });
+        }
         let results = tree.write_many(&writes);
         writer.note_written(places.iter().map(|(dva, _)| dva.vdev).collect::<Vec<_>>());
         for ((bp, _), result) in blocks.iter().zip(results) {

@@ -1,11 +1,11 @@
 //! The state of one object in memory: its image as of the last sync, and what has changed since.
 
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::zap::ZapState;
 use format::dnode::{CORE_SIZE, Dnode, FLAG_SPILL, SLOT_SIZE};
 use format::units::SECTOR_SHIFT;
 use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
 use std::collections::BTreeMap;
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zio::RangeSet;
 
 /// Everything of a dnode but its pointers and counters, in its newest state.
@@ -299,7 +299,11 @@ impl Cell {
     /// An object as it is on disk.
     pub(crate) fn on_disk(id: ObjectId, dnode: Dnode) -> Arc<Cell> {
         let header = Header::of(&dnode);
-        Arc::new(Cell { id, inner: Mutex::new(Inner::new(Some(Arc::new(dnode)), header)), zap: ZapState::default() })
+        Arc::new(Cell {
+            id,
+            inner: Mutex::new(Inner::new(Some(Arc::new(dnode)), header)),
+            zap: ZapState::default(),
+        })
     }
 
     /// A new object.

@@ -65,7 +65,8 @@ impl Numbers {
             if !self.loaded {
                 self.load(used)?;
             }
-            if let Some(first) = (0..=SLOTS - slots).find(|i| self.free & mask(*i, slots) == mask(*i, slots)) {
+            if let Some(first) = (0..=SLOTS - slots).find(|i| self.free & mask(*i, slots) == mask(*i, slots))
+            {
                 self.free &= !mask(first, slots);
                 self.note_taken(self.at, mask(first, slots), txg);
                 return Ok(ObjectId(self.at * SLOTS + first));
@@ -178,11 +179,13 @@ mod tests {
         numbers.give_back(ObjectId(7), 1, Txg(5));
         assert!(!numbers.take_this(ObjectId(7), 1, Txg(5), &mut none).expect("asked"));
         numbers.synced(Txg(5));
-        let mut on_disk = |block: u64| Ok(match block {
-            0 => u32::MAX & !1 & !(1 << 7),
-            1 => (1 << 9) - 1,
-            _ => 0,
-        });
+        let mut on_disk = |block: u64| {
+            Ok(match block {
+                0 => !1 & !(1 << 7),
+                1 => (1 << 9) - 1,
+                _ => 0,
+            })
+        };
         assert!(numbers.take_this(ObjectId(7), 1, Txg(6), &mut on_disk).expect("asked"));
         assert!(!numbers.take_this(ObjectId(8), 1, Txg(6), &mut on_disk).expect("asked"));
     }

@@ -252,7 +252,9 @@ impl LiveObject {
             let limit = candidate.as_ref().map_or(max + 1, |(blkid, ..)| *blkid);
             match on_disk {
                 Some(found) if found < limit => return Ok(Some(found)),
-                None if !data && synced.as_ref().is_some_and(|dnode| dnode.maxblkid.0 < limit.min(max + 1)) => {
+                None if !data
+                    && synced.as_ref().is_some_and(|dnode| dnode.maxblkid.0 < limit.min(max + 1)) =>
+                {
                     let beyond = synced.map_or(0, |dnode| dnode.maxblkid.0 + 1).max(at);
                     if beyond < limit {
                         return Ok((beyond <= max).then_some(beyond));
@@ -305,7 +307,10 @@ impl LiveObject {
                         let swapped = block.map(|block| in_little_order(&block, class));
                         match swapped {
                             Some(None) => {
-                                return Err(DmuError::ForeignOrder { objset: self.set.number(), object: self.id() });
+                                return Err(DmuError::ForeignOrder {
+                                    objset: self.set.number(),
+                                    object: self.id(),
+                                });
                             }
                             Some(bytes) => bytes,
                             None => None,
@@ -394,9 +399,7 @@ impl LiveObject {
             (Known::Pointer(bp), _) => Ok(Some(bp)),
             (Known::Hole, _) | (Known::Unknown, None) => Ok(Some(BlockPtr::HOLE)),
             (Known::Unknown, Some(dnode)) if blkid > dnode.maxblkid => Ok(Some(BlockPtr::HOLE)),
-            (Known::Unknown, Some(dnode)) => {
-                self.plain(dnode).block_ptr(format::Level(0), blkid).map(Some)
-            }
+            (Known::Unknown, Some(dnode)) => self.plain(dnode).block_ptr(format::Level(0), blkid).map(Some),
         }
     }
 
@@ -504,7 +507,8 @@ impl LiveObject {
             let mut freed = zio::RangeSet::new();
             freed.insert(0..u64::MAX);
             let displaced = std::mem::take(&mut inner.open.displaced);
-            inner.open = Overlay { freed, is_freed: true, spill: Spill::Drop, displaced, ..Overlay::default() };
+            inner.open =
+                Overlay { freed, is_freed: true, spill: Spill::Drop, displaced, ..Overlay::default() };
             inner.exists = false;
             (dropped, u64::from(inner.header.extra_slots) + 1)
         });

@@ -4,13 +4,13 @@ use super::cell::{Cell, Header};
 use super::numbers::Numbers;
 use super::{DirtyMeter, LiveObject, SetPolicy};
 use crate::objset::DnodeSlots;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use crate::{DmuError, ObjSet, Object, Store};
 use format::dnode::{CORE_SIZE, Dnode, FLAG_USED_BYTES, SLOT_SIZE, SLOTS_PER_BLOCK};
 use format::objset::{ObjsetPhys, ObjsetType, ZilHeader};
 use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
 use std::collections::{BTreeSet, HashMap};
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use zio::AllocTx;
 
 const SHARDS: usize = 16;
@@ -386,11 +386,7 @@ impl LiveSet {
     }
 
     /// Makes an object. Its number is not that of an object freed in a txg that is not on disk yet.
-    pub fn allocate(
-        self: &Arc<Self>,
-        new: &NewObject,
-        tx: &dyn AllocTx,
-    ) -> Result<LiveObject, DmuError> {
+    pub fn allocate(self: &Arc<Self>, new: &NewObject, tx: &dyn AllocTx) -> Result<LiveObject, DmuError> {
         let slots = u64::from(new.slots.clamp(1, SLOTS_PER_BLOCK as u8));
         let id = lock(&self.numbers).take(slots, tx.txg(), &mut |block| self.used_slots(block))?;
         Ok(self.add(id, new, tx))

@@ -135,9 +135,18 @@ impl SetSync<'_> {
             drop(inner);
             let mut edit = TreeEdit::new(cell.id, &frozen.header, top_of(old.as_deref(), &frozen.header));
             let spill = old.as_ref().and_then(|dnode| dnode.spill).filter(|bp| !bp.is_hole());
-            let mut job = Job { cell, old, spill, new: None, edit: TreeEdit::new(ObjectId(0), &frozen.header, top_of(None, &frozen.header)), frozen };
+            let mut job = Job {
+                cell,
+                old,
+                spill,
+                new: None,
+                edit: TreeEdit::new(ObjectId(0), &frozen.header, top_of(None, &frozen.header)),
+                frozen,
+            };
             if job.frozen.exists {
-                edit.grow(job.frozen.header.maxblkid.max(job.old.as_ref().map_or(0, |dnode| dnode.maxblkid.0)));
+                edit.grow(
+                    job.frozen.header.maxblkid.max(job.old.as_ref().map_or(0, |dnode| dnode.maxblkid.0)),
+                );
                 let overlay = Arc::clone(&job.frozen.overlay);
                 for range in overlay.freed.iter() {
                     edit.free(self.set, &range, &overlay.blocks, self.tx.txg().0)?;
@@ -336,18 +345,11 @@ impl SetSync<'_> {
             phys.accounting[slot] = job.new.clone();
         }
         let fill = phys.meta_dnode.blkptrs.iter().map(BlockPtr::fill).sum();
-        let block = self.new_block(
-            Arc::new(phys.encode()),
-            self.policy.of_root(self.tx.pass()),
-            old.bp,
-            fill,
-        );
+        let block =
+            self.new_block(Arc::new(phys.encode()), self.policy.of_root(self.tx.pass()), old.bp, fill);
         let bp = self.set.store.write_many(std::slice::from_ref(&block), self.tx).remove(0);
-        let bp = bp.map_err(|source| DmuError::Zio {
-            objset: self.set.number(),
-            object: ObjectId(0),
-            source,
-        })?;
+        let bp =
+            bp.map_err(|source| DmuError::Zio { objset: self.set.number(), object: ObjectId(0), source })?;
         meta[0].edit.replaced(self.set, &old.bp, &bp);
         meta[0].edit.killed.iter().for_each(|bp| ledger.killed(bp));
         meta[0].edit.born.iter().for_each(|bp| ledger.born(bp));
@@ -476,4 +478,3 @@ impl Batch {
         self.bytes >= BATCH_BYTES || self.blocks.len() >= BATCH_BLOCKS
     }
 }
-

@@ -138,7 +138,13 @@ impl TreeEdit {
     }
 
     /// Puts a pointer in its place, and accounts for the one that stood there.
-    pub(crate) fn place(&mut self, set: &LiveSet, level: u8, blkid: u64, bp: &BlockPtr) -> Result<(), DmuError> {
+    pub(crate) fn place(
+        &mut self,
+        set: &LiveSet,
+        level: u8,
+        blkid: u64,
+        bp: &BlockPtr,
+    ) -> Result<(), DmuError> {
         let old = self.pointer(set, level, blkid)?;
         self.replaced(set, &old, bp);
         self.put_pointer(level, blkid, bp);
@@ -253,7 +259,8 @@ impl TreeEdit {
 
     /// The changed indirect blocks of a level whose number is below `limit`: taken out to be written.
     pub(crate) fn take_level(&mut self, level: u8, limit: u64) -> Vec<(u64, Vec<u8>)> {
-        let keys: Vec<(u8, u64)> = self.loaded.range((level, 0)..(level, limit)).map(|(key, _)| *key).collect();
+        let keys: Vec<(u8, u64)> =
+            self.loaded.range((level, 0)..(level, limit)).map(|(key, _)| *key).collect();
         keys.into_iter().filter_map(|key| Some((key.1, self.loaded.remove(&key)?))).collect()
     }
 
@@ -307,8 +314,7 @@ fn read_indirect(
     if !is_right {
         return Err(DmuError::Corrupt { objset, object: id, why: "a pointer to a wrong indirect block" });
     }
-    let block =
-        set.store.read(bp, None).map_err(|source| DmuError::Zio { objset, object: id, source })?;
+    let block = set.store.read(bp, None).map_err(|source| DmuError::Zio { objset, object: id, source })?;
     let mut bytes = block.bytes().to_vec();
     if block.order() == Endian::Big {
         for word in bytes.chunks_exact_mut(8) {
@@ -331,7 +337,9 @@ pub(crate) fn hole_for(set: &LiveSet, old: &BlockPtr, birth: u64) -> BlockPtr {
 
 /// What a child of an indirect block that is a hole with a birth is itself.
 fn child_hole(parent: &BlockPtr, level: u8, size: u64) -> BlockPtr {
-    let prop = (size / 512).saturating_sub(1) & 0xffff | u64::from(parent.obj_type().id()) << 48 | u64::from(level) << 56;
+    let prop = (size / 512).saturating_sub(1) & 0xffff
+        | u64::from(parent.obj_type().id()) << 48
+        | u64::from(level) << 56;
     BlockPtr::HOLE.with_word(6, prop).with_word(10, parent.logical_birth().0)
 }
 

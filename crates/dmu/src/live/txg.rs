@@ -11,9 +11,9 @@
 //! `begin` … drop (many threads) -> `quiesce` (closes the gate, waits for the holders, opens the next
 //! txg) -> the txg is written -> `finish` (wakes whoever waits for it, and throttled writers).
 
-use format::Txg;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use format::Txg;
 use std::time::{Duration, Instant};
 use zio::AllocTx;
 
@@ -336,12 +336,12 @@ impl Txgs {
     }
 
     /// The txg is on disk.
+    #[allow(clippy::needless_pass_by_value)] // there is nothing left to write in this txg
     pub fn finish(&self, tx: SyncTx) {
         self.meter.clear(tx.txg);
         let mut state = self.state();
         state.synced = tx.txg;
         state.syncing = false;
-        drop(tx);
         self.changed.notify_all();
     }
 

@@ -60,7 +60,8 @@ impl ChainState {
     /// Takes out the blocks that no txg after `txg` needs.
     pub(crate) fn trim(&mut self, txg: Txg) -> Vec<BlockPtr> {
         let mut freed = Vec::new();
-        while let Some(block) = self.written.pop_front_if(|block| block.allocated <= txg && block.newest <= txg)
+        while let Some(block) =
+            self.written.pop_front_if(|block| block.allocated <= txg && block.newest <= txg)
         {
             freed.push(block.bp);
         }
@@ -197,7 +198,13 @@ impl IntentLog {
                     None => return Ok(()),
                 },
             };
-            add(Body::Write { object, offset: offset + done, length: len, bp: BlockPtr::HOLE, data: Some(part) })?;
+            add(Body::Write {
+                object,
+                offset: offset + done,
+                length: len,
+                bp: BlockPtr::HOLE,
+                data: Some(part),
+            })?;
             done += len.max(1);
         }
         Ok(())

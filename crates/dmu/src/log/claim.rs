@@ -108,7 +108,8 @@ fn check_head(set: &LiveSet, header: &ZilHeader) -> Result<(), ClaimError> {
     if bp.is_hole() {
         return Ok(());
     }
-    let is_sane = bp.validate().is_ok() && bp.dvas().count() == 1 && block_objset(&bp) == ObjectId(set.number());
+    let is_sane =
+        bp.validate().is_ok() && bp.dvas().count() == 1 && block_objset(&bp) == ObjectId(set.number());
     if is_sane { Ok(()) } else { Err(ClaimError::BadHead { dataset: set.number(), bp }) }
 }
 
@@ -150,7 +151,9 @@ pub fn claim(
     let mut claimed_data = Vec::new();
     let mut found = {
         let mut on_record = |record: &RawRecord<'_>| match record.decode().map(|record| record.body) {
-            Ok(Body::Write { bp, .. }) if !bp.is_hole() && !bp.is_embedded() && bp.logical_birth() >= first => {
+            Ok(Body::Write { bp, .. })
+                if !bp.is_hole() && !bp.is_embedded() && bp.logical_birth() >= first =>
+            {
                 let is_there = zio.read_physical(&bp, &ReadPolicy::default()).is_ok();
                 if is_there {
                     claimed_data.push(bp);
@@ -220,7 +223,9 @@ pub(crate) fn free_chain(
         &mut |record| {
             match record.decode().map(|record| record.body) {
                 Ok(Body::Write { bp, .. })
-                    if is_claimed && !bp.is_hole() && !bp.is_embedded()
+                    if is_claimed
+                        && !bp.is_hole()
+                        && !bp.is_embedded()
                         && bp.logical_birth() >= header.claim_txg =>
                 {
                     data.push(bp);

@@ -26,12 +26,12 @@ pub use pending::Pending;
 pub use replay::{Apply, ReplayError, Replayed, replay};
 
 use crate::live::{LiveSet, SyncTx, Tx, TxError, Txgs};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use chain::ChainState;
 use format::objset::ZilHeader;
 use format::{BlockPtr, ObjectId, Txg};
 use pending::Queue;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use zio::AllocTx;
 
 /// The intent log of one dataset.

@@ -4,11 +4,11 @@ use super::claim::{REPLAY_NEEDED, walk_chain};
 use super::{ClaimError, IntentLog};
 use crate::DmuError;
 use crate::live::{Tx, TxError};
+use crate::sync::atomic::Ordering;
 use format::Txg;
 use format::units::MAX_BLOCK;
 use format::zil::{Body, Record};
 use std::fmt::Display;
-use crate::sync::atomic::Ordering;
 use zio::{ReadPolicy, ZioError};
 
 /// Why a replay did not begin. What goes wrong with single records is in [`Replayed`].
