@@ -38,7 +38,11 @@ fn full_names(operands: &[String]) -> Result<(String, String), Stop> {
 }
 
 fn bookmark(change: &mut Change, source: &str, name: &str) -> Outcome {
-    let view = change.view(source).map_err(|e| Stop::usage(open_text(source, &e)))?;
+    let view = change.view(source).map_err(|error| match error {
+        // A pool that cannot be changed is no matter of usage.
+        EditError::Open(_) | EditError::Failed(_) => Stop::failed(open_text(source, &error)),
+        _ => Stop::usage(open_text(source, &error)),
+    })?;
     if source.contains('#') {
         names::check(source, Form::Bookmark).map_err(|e| Stop::usage(open_text(source, &e.into())))?;
         view.dsl()

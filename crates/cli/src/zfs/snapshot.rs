@@ -74,7 +74,11 @@ fn snapshot(change: &mut Change, operands: &[String], below: bool, props: &Pairs
 fn expand(change: &mut Change, operand: &str, below: bool) -> Result<Vec<String>, Stop> {
     // Without a name of a snapshot there is nothing to say but how it is used.
     let (dataset, snapshot) = operand.split_once('@').ok_or_else(|| Stop::usage(""))?;
-    let refused = |error: EditError| Stop::usage(open_text(dataset, &error));
+    // A pool that cannot be changed is no matter of usage.
+    let refused = |error: EditError| match error {
+        EditError::Open(_) | EditError::Failed(_) => Stop::failed(open_text(dataset, &error)),
+        _ => Stop::usage(open_text(dataset, &error)),
+    };
     names::check(dataset, Form::Head).map_err(|e| refused(e.into()))?;
     let view = change.view(dataset).map_err(refused)?;
     view.dataset(dataset).map_err(|e| refused(e.into()))?;

@@ -67,9 +67,8 @@ impl NewDataset {
         let given = |name: &str| self.props.iter().any(|(given, _)| given == name);
         match self.kind {
             NewKind::Volume { sparse: false, .. } if !given("refreservation") && !given("refreserv") => {
-                let copies = self.props.iter().find(|(name, _)| name == "copies");
-                let copies = copies.and_then(|(_, text)| text.parse().ok()).unwrap_or(1);
-                let auto = AutoReservation::new(&pool.tree(), self.block_size()?, copies);
+                // More copies are not counted at creation, as OpenZFS does it.
+                let auto = AutoReservation::new(&pool.tree(), self.block_size()?, 1);
                 Ok(Some(auto.of(self.volume_size()?)))
             }
             _ => Ok(None),

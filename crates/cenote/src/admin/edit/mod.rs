@@ -187,7 +187,10 @@ impl From<DslError> for EditError {
             DslError::NoParent { name } => EditError::NoParent { name },
             DslError::ParentNotFilesystem { name } => EditError::ParentNotFilesystem { name },
             DslError::Busy { name } | DslError::Again { name } => EditError::Busy { name },
-            DslError::Space { .. } | DslError::Quota { .. } => EditError::NoSpace,
+            // A limit on the number of datasets is told like one on their size.
+            DslError::Space { .. } | DslError::Quota { .. } | DslError::CountLimit { .. } => {
+                EditError::NoSpace
+            }
             DslError::Prop(prop) => EditError::Value(prop.into()),
             refused @ (DslError::BadName { .. }
             | DslError::BadLimit { .. }
@@ -201,7 +204,6 @@ impl From<DslError> for EditError {
             | DslError::NotNewest { .. }
             | DslError::Descendant { .. }
             | DslError::Inconsistent { .. }
-            | DslError::CountLimit { .. }
             | DslError::FeatureDisabled { .. }
             | DslError::BadPermission { .. }
             | DslError::Hold(_)

@@ -16,27 +16,26 @@ const METADATA_BLOCKS: u64 = 7;
 const SECTOR_SHIFT: u32 = 9;
 
 /// What decides how much a volume of a size takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AutoReservation {
     /// Bytes of a block.
     pub block_size: u64,
     /// Copies of each block.
     pub copies: u64,
-    /// Bytes that are charged for a block, on the vdev where this is most.
-    pub charged: u64,
+    /// Of each vdev with parity: bytes that a block takes there, and sectors that a block of 128 KiB takes,
+    /// by which sizes are deflated.
+    pub parity: Vec<(u64, u64)>,
 }
 
 impl AutoReservation {
     /// For volumes on these vdevs.
     pub fn new(tree: &VdevTree, block_size: u64, copies: u64) -> AutoReservation {
-        let charge = |vdev: VdevId| {
+        let taken = |vdev: VdevId| {
             let asize = |bytes| tree.psize_to_asize(vdev, Psize(bytes), Txg(u64::MAX)).map_or(bytes, |a| a.0);
-            let ratio = asize(METADATA_BLOCK) >> SECTOR_SHIFT;
-            asize(block_size).checked_div(ratio).map_or(block_size, |n| n * (METADATA_BLOCK >> SECTOR_SHIFT))
+            (asize(block_size), asize(METADATA_BLOCK) >> SECTOR_SHIFT)
         };
-        let parity = tree.tops().filter(|(_, top)| top.nparity > 0);
-        let charged = parity.map(|(vdev, _)| charge(vdev)).max().unwrap_or(block_size);
-        AutoReservation { block_size, copies: copies.clamp(1, 3), charged: charged.max(block_size) }
+        let parity = tree.tops().filter(|(_, top)| top.nparity > 0).map(|(vdev, _)| taken(vdev));
+        AutoReservation { block_size, copies: copies.clamp(1, 3), parity: parity.collect() }
     }
 
     /// Bytes to reserve for a volume of `size` bytes.
@@ -49,7 +48,13 @@ impl AutoReservation {
             metadata = metadata.saturating_add(level);
         }
         let metadata = metadata.saturating_mul(METADATA_BLOCK).saturating_mul((self.copies + 1).min(3));
-        blocks.saturating_mul(self.charged).saturating_mul(self.copies).saturating_add(metadata)
+        let deflated = |(taken, ratio): &(u64, u64)| {
+            let sectors = blocks.saturating_mul(*taken).checked_div(*ratio).unwrap_or(0);
+            sectors.saturating_mul(METADATA_BLOCK >> SECTOR_SHIFT)
+        };
+        let plain = blocks.saturating_mul(self.block_size);
+        let data = self.parity.iter().map(deflated).fold(plain, u64::max);
+        data.saturating_mul(self.copies).saturating_add(metadata)
     }
 }
 
@@ -67,8 +72,19 @@ mod tests {
             (104_857_600, 64 << 10, 107_479_040),
             (31_457_280, 16 << 10, 34_078_720),
         ] {
-            let auto = AutoReservation { block_size: block, copies: 1, charged: block };
+            let auto = AutoReservation { block_size: block, copies: 1, parity: Vec::new() };
             assert_eq!(auto.of(size), reserved, "{size} in blocks of {block}");
+        }
+        // raidz2 of five devices with sectors of 4 KiB: 54 of them for 128 KiB.
+        for (block, taken, reserved) in [
+            (4 << 10, 3, 195_064_064),
+            (8 << 10, 6, 191_918_336),
+            (16 << 10, 9, 143_742_208),
+            (64 << 10, 30, 119_129_856),
+        ] {
+            let parity = vec![(taken << 12, 54 << 3)];
+            let auto = AutoReservation { block_size: block, copies: 1, parity };
+            assert_eq!(auto.of(104_857_600), reserved, "raidz2, blocks of {block}");
         }
     }
 }
