@@ -4,7 +4,9 @@
 //! [`bootstrap`], before there are heads -> features are enabled -> [`create_root`], a task like others.
 
 use super::bpobj;
-use super::create::{Fill, NewHead, create_dataset, create_dir, create_head, fill_head, new_phys, store_props};
+use super::create::{
+    Fill, NewHead, create_dataset, create_dir, create_head, fill_head, new_phys, store_props,
+};
 use super::ctx::{FREE_DIR, MOS_DIR, ORIGIN_DIR, ROOT_DATASET, TaskCtx};
 use super::deadlist;
 use super::mos_tx::MosTx;
@@ -58,11 +60,7 @@ fn snapshot_origin(m: MosTx<'_>, head: ObjectId) -> Result<(), DslError> {
 ///
 /// # Errors
 /// If what it reserves is not there, or why it cannot be filled.
-pub fn create_root(
-    ctx: &mut TaskCtx<'_>,
-    new: NewHead<'_>,
-    fill: Fill<'_>,
-) -> Result<ObjectId, DslError> {
+pub fn create_root(ctx: &mut TaskCtx<'_>, new: NewHead<'_>, fill: Fill<'_>) -> Result<ObjectId, DslError> {
     let m = ctx.m();
     let root = m.root_dir()?;
     let flags = if new.case_insensitive { DS_FLAG_CASE_INSENSITIVE } else { 0 };
