@@ -74,8 +74,8 @@ impl Destination {
 pub(super) fn run(args: &Args, to: &OsStr, sources: &[std::ffi::OsString]) -> Outcome {
     let pools = Writing::new(&args.source)?;
     let outcome = match pools.open(to)? {
-        Writable::Files(place) => into_files(args, &pools, place, sources),
-        Writable::Volume(volume) => into_volume(args, &pools, volume, sources),
+        Writable::Files(place) => into_files(args, &pools, &place, sources),
+        Writable::Volume(volume) => into_volume(args, &pools, &volume, sources),
     };
     let closed = pools.close();
     let code = outcome?;
@@ -83,8 +83,8 @@ pub(super) fn run(args: &Args, to: &OsStr, sources: &[std::ffi::OsString]) -> Ou
     Ok(code)
 }
 
-fn into_files(args: &Args, pools: &Writing<'_>, to: Place, sources: &[std::ffi::OsString]) -> Outcome {
-    let destination = Destination::new(args, &to, sources.len() == 1)?;
+fn into_files(args: &Args, pools: &Writing<'_>, to: &Place, sources: &[std::ffi::OsString]) -> Outcome {
+    let destination = Destination::new(args, to, sources.len() == 1)?;
     let options = Options {
         owners: !args.no_owner,
         damaged: if args.partial { Damaged::ZeroFill } else { Damaged::LeaveOut },
@@ -192,7 +192,7 @@ impl Copy<'_> {
     }
 }
 
-fn into_volume(args: &Args, pools: &Writing<'_>, to: VolumeFile, sources: &[std::ffi::OsString]) -> Outcome {
+fn into_volume(args: &Args, pools: &Writing<'_>, to: &VolumeFile, sources: &[std::ffi::OsString]) -> Outcome {
     let [source] = sources else {
         return Err(Failure::Message(format!("target '{}': Not a directory", to.name())));
     };
@@ -211,7 +211,7 @@ fn into_volume(args: &Args, pools: &Writing<'_>, to: VolumeFile, sources: &[std:
         }
     };
     let mut written = 0;
-    let done = write_volume(&to, &*image, &mut |bytes| {
+    let done = write_volume(to, &*image, &mut |bytes| {
         written += bytes;
         teller.copied(bytes);
     });
