@@ -386,7 +386,7 @@ pub(crate) fn forget_log(ctx: &TaskCtx<'_>, head: ObjectId) -> Result<(), DslErr
         return Ok(());
     }
     let policy = policy_of(&dataset, ctx.features)?;
-    let set = open_set(ctx.mos, ctx.heads.txgs(), &bp, head, policy)?;
+    let set = open_set(ctx.mos, ctx.heads.txgs(), &bp, head, &policy)?;
     set.set_zil_header(ZilHeader::default(), ctx.tx);
     sync_set(ctx, head, &set)
 }

@@ -113,7 +113,7 @@ impl<'a> TaskCtx<'a> {
             Some(open) => Arc::clone(&open.set),
             None => {
                 let policy = policy_of(&dataset, self.features)?;
-                open_set(self.mos, self.heads.txgs(), &dataset.phys().bp, head, policy)?
+                open_set(self.mos, self.heads.txgs(), &dataset.phys().bp, head, &policy)?
             }
         };
         let result = change(&set, self.tx)?;

@@ -395,7 +395,7 @@ impl Heads {
         let policies = self.policies.load(Ordering::Acquire);
         let policy = policy_of(&dataset, &self.features)?;
         let bp = dataset.phys().bp;
-        let set = open_set(&self.mos, &self.txgs, &bp, id, policy)?;
+        let set = open_set(&self.mos, &self.txgs, &bp, id, &policy)?;
         let head = Arc::new(Head {
             log: IntentLog::new(&set, &self.txgs),
             set,
@@ -605,10 +605,10 @@ pub(crate) fn open_set(
     txgs: &Arc<Txgs>,
     bp: &BlockPtr,
     id: ObjectId,
-    policy: SetPolicy,
+    policy: &SetPolicy,
 ) -> Result<Arc<LiveSet>, DslError> {
     let set = LiveSet::open(mos.store(), txgs.meter(), bp, id.0, policy.clone())?;
-    set.set_policy(with_accounting_of(&policy, &set));
+    set.set_policy(with_accounting_of(policy, &set));
     Ok(set)
 }
 
