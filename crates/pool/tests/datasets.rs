@@ -1,6 +1,5 @@
 //! Datasets that are made, snapshotted, cloned, promoted, rolled back, renamed and destroyed, on pools that
 //! `zdb` judges: no leak, and every list of freed blocks names what it should.
-#![cfg(feature = "unfinished")]
 
 #[path = "../../dsl/tests/world/check.rs"]
 #[allow(unreachable_pub)]

@@ -1,5 +1,4 @@
 //! Name-value objects of every kind, written into a new pool and read by `zdb`.
-#![cfg(feature = "unfinished")]
 
 use cenote_pool::live::{CreateSpec, Layout, LeafSpec, Leave, LivePool, TopSpec};
 use cenote_pool::space::Class;
