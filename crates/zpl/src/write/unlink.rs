@@ -177,13 +177,23 @@ impl Fs {
         Ok((!inode.is_held()).then_some(inode.id))
     }
 
-    /// Frees a file that has no name and that nobody holds; what takes long is left to [`Fs::drain`].
+    /// Frees a file that has no name and that nobody holds, and its extended attributes; what takes long is left
+    /// to [`Fs::drain`].
     pub(super) fn free_later(&self, id: ObjectId) {
-        match self.free_steps(id, STEPS_AT_ONCE) {
-            Ok(true) => {}
-            Ok(false) => self.pending().push_back(id),
-            // It is in the unlinked set: the next mount tries again.
-            Err(error) => tracing::warn!(object = id.0, %error, "an unlinked file is not freed yet"),
+        let mut todo = vec![id];
+        let mut steps = STEPS_AT_ONCE;
+        while let Some(id) = todo.pop() {
+            if steps == 0 {
+                self.pending().push_back(id);
+                continue;
+            }
+            steps -= 1;
+            match self.free_steps(id, STEPS_AT_ONCE, &mut todo) {
+                Ok(true) => {}
+                Ok(false) => self.pending().push_back(id),
+                // It is in the unlinked set: the next mount tries again.
+                Err(error) => tracing::warn!(object = id.0, %error, "an unlinked file is not freed yet"),
+            }
         }
     }
 
@@ -195,15 +205,19 @@ impl Fs {
     pub fn drain(&self, steps: usize) -> Result<bool, ZplError> {
         for _ in 0..steps {
             let Some(id) = self.pending().pop_front() else { return Ok(true) };
-            if !self.free_steps(id, 1)? {
+            let mut more = Vec::new();
+            let result = self.free_steps(id, 1, &mut more);
+            self.pending().extend(more);
+            if !result? {
                 self.pending().push_back(id);
             }
         }
         Ok(self.pending().is_empty())
     }
 
-    /// Frees a file without a name, in at most `steps` transactions. True if it is gone, or none of ours.
-    fn free_steps(&self, id: ObjectId, steps: usize) -> Result<bool, ZplError> {
+    /// Frees a file without a name, in at most `steps` transactions. True if it is gone, or none of ours; what
+    /// is to be freed after it goes to `more`.
+    fn free_steps(&self, id: ObjectId, steps: usize, more: &mut Vec<ObjectId>) -> Result<bool, ZplError> {
         let inode = match self.inode(id) {
             Ok(inode) => inode,
             Err(ZplError::Stale { .. }) => return self.forget_unlinked(id).map(|()| true),
@@ -218,7 +232,7 @@ impl Fs {
             }
         }
         for _ in 0..steps {
-            if self.free_step(&inode)? {
+            if self.free_step(&inode, more)? {
                 return Ok(true);
             }
         }
@@ -235,8 +249,8 @@ impl Fs {
     }
 
     /// One transaction on the way; true if that was the last.
-    fn free_step(&self, inode: &Arc<Inode>) -> Result<bool, ZplError> {
-        if inode.is_dir() && inode.attrs().is_xattr() && !self.purge_entries(inode)? {
+    fn free_step(&self, inode: &Arc<Inode>, more: &mut Vec<ObjectId>) -> Result<bool, ZplError> {
+        if inode.is_dir() && inode.attrs().is_xattr() && !self.purge_entries(inode, more)? {
             return Ok(false);
         }
         if inode.kind == FileKind::Regular && !self.free_blocks(inode)? {
@@ -268,7 +282,7 @@ impl Fs {
         self.inodes.remove(inode.id);
         self.intent_log().forget(inode.id);
         drop(tx);
-        self.pending().extend(next);
+        more.extend(next);
         Ok(true)
     }
 
@@ -283,7 +297,7 @@ impl Fs {
 
     /// Removes the entries of a directory of extended attributes, some in each transaction. True if none is
     /// left.
-    fn purge_entries(&self, dir: &Arc<Inode>) -> Result<bool, ZplError> {
+    fn purge_entries(&self, dir: &Arc<Inode>, more: &mut Vec<ObjectId>) -> Result<bool, ZplError> {
         const ENTRIES_PER_TX: usize = 64;
         let _names = dir.names();
         let node = self.reader.node_of(dir.object.read())?;
@@ -309,7 +323,7 @@ impl Fs {
             }
         }
         drop(tx);
-        self.pending().extend(later);
+        more.extend(later);
         Ok(batch.len() < ENTRIES_PER_TX)
     }
 
