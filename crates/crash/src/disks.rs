@@ -142,7 +142,7 @@ impl Disks {
     /// cache of the disk, a flush has not begun to tell.
     pub fn apply_half(&self, disk: usize, op: &Op) {
         if let (OpKind::Write, Some(disk), Some(data)) = (op.kind, self.disks.get(disk), &op.data) {
-            expect(disk.write_at(data, op.at));
+            expect(&disk.write_at(data, op.at));
         }
     }
 
@@ -150,8 +150,8 @@ impl Disks {
     pub fn apply_rest(&self, disk: usize, op: &Op) {
         let Some(disk) = self.disks.get(disk) else { return };
         match op.kind {
-            OpKind::Flush => expect(disk.flush()),
-            OpKind::Discard => expect(disk.discard(op.at, op.len)),
+            OpKind::Flush => expect(&disk.flush()),
+            OpKind::Discard => expect(&disk.discard(op.at, op.len)),
             OpKind::Write | OpKind::Read => {}
         }
     }
@@ -206,6 +206,6 @@ impl Disks {
     }
 }
 
-fn expect(done: Result<(), DeviceError>) {
+fn expect(done: &Result<(), DeviceError>) {
     assert!(done.is_ok(), "a disk without faults fails: {done:?}");
 }

@@ -52,7 +52,7 @@ pub fn run_with_faults(layout: Layout, seed: u64, steps: u64, fault: Fault) -> R
         }
     }
     for step in 1..=steps {
-        work.next()?;
+        work.advance()?;
         if fault == Fault::Rotting {
             for disk in &bad {
                 work.rot(*disk, &mut random);

@@ -99,7 +99,7 @@ pub struct Work {
 pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     let mut work = Work::new(layout, seed)?;
     for _ in 0..steps {
-        work.next()?;
+        work.advance()?;
     }
     Ok(work.into_run().0)
 }
@@ -164,7 +164,7 @@ impl Work {
     ///
     /// # Errors
     /// If it fails.
-    pub fn next(&mut self) -> Result<(), Failure> {
+    pub fn advance(&mut self) -> Result<(), Failure> {
         self.model.begin_step();
         self.ack(false);
         self.step()

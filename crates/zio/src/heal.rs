@@ -12,22 +12,26 @@
 
 use crate::{ReadPolicy, Zio};
 use format::{AllocOffset, Txg, VdevId};
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use vdev::VdevTree;
 use vdev::tree::{Extent, Fault};
 
-/// Bits of a filter. 1 MiB of memory, taken as it fills.
-const BITS: usize = 1 << 23;
-/// Blocks after which a filter is full: then one block in thirty is remembered though it was not freed.
+/// Bits of a filter: 2 MiB of memory, taken when the one before is full.
+const BITS: usize = 1 << 24;
+/// Blocks after which a filter is full: then one block in two hundred is remembered though it was not freed.
 const FULL: usize = 1 << 20;
+/// Filters that are kept. Who holds a pointer for as long as eight million blocks are freed has lost it.
+const FILTERS: usize = 8;
 
 /// Which blocks were freed lately. May say so of others too, of few.
 pub(crate) struct Freed(Mutex<Filters>);
 
 #[derive(Default)]
 struct Filters {
-    now: Vec<u64>,
-    before: Vec<u64>,
+    /// The newest first.
+    filters: VecDeque<Vec<u64>>,
+    /// Blocks in the newest.
     count: usize,
 }
 
@@ -38,13 +42,15 @@ impl Freed {
 
     pub(crate) fn note(&self, vdev: VdevId, offset: AllocOffset, birth: Txg) {
         let mut filters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if filters.now.is_empty() || filters.count >= FULL {
-            filters.before = std::mem::replace(&mut filters.now, vec![0; BITS / 64]);
+        if filters.filters.is_empty() || filters.count >= FULL {
+            filters.filters.truncate(FILTERS - 1);
+            filters.filters.push_front(vec![0; BITS / 64]);
             filters.count = 0;
         }
         filters.count += 1;
+        let Some(newest) = filters.filters.front_mut() else { return };
         for bit in bits(vdev, offset, birth) {
-            if let Some(word) = filters.now.get_mut(bit / 64) {
+            if let Some(word) = newest.get_mut(bit / 64) {
                 *word |= 1 << (bit % 64);
             }
         }
@@ -57,7 +63,7 @@ impl Freed {
                 .into_iter()
                 .all(|bit| filter.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1))
         };
-        has(&filters.now) || has(&filters.before)
+        filters.filters.iter().any(|filter| has(filter))
     }
 }
 
