@@ -98,7 +98,7 @@ fn finish(tool: Tool, subcommand: &str, outcome: Outcome) -> u8 {
         Err(Stop::Failed(message)) => {
             if let Some(message) = message {
                 // Messages may have several lines; each is made safe by itself.
-                message.lines().for_each(|line| eprintln!("{}", out::visible(line)));
+                message.lines().for_each(|line| eprintln!("{}", out::message_line(line)));
             }
             1
         }

@@ -38,6 +38,13 @@ impl Out {
     }
 }
 
+/// A line of a message: tabs in front of it are its layout, all other control characters are made visible.
+pub(crate) fn message_line(line: &str) -> String {
+    let text = line.trim_start_matches('\t');
+    let (tabs, text) = line.split_at(line.len() - text.len());
+    format!("{tabs}{}", visible(text))
+}
+
 /// Control characters as `\ooo`, everything else as it is.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {

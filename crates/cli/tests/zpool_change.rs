@@ -239,6 +239,40 @@ fn spares_and_cache_devices() {
 }
 
 #[test]
+fn a_lost_log_device_is_given_up_only_on_demand() {
+    let world = World::new();
+    world.good("zpool create tank mirror /img/d/f0 /img/d/f1 log /img/d/f2");
+    world.good("zpool export tank");
+    std::fs::remove_file(world.images().join("f2")).expect("there");
+    let (text, code) = world.run("zpool import -d /img/d tank");
+    let expected = "cannot import 'tank': one or more devices is currently unavailable\n\
+        The devices below are missing or corrupted, use '-m' to import the pool anyway:\n\
+        \t    /img/d/f2 [log]\n\n";
+    assert_eq!((text.as_str(), code), (expected, 1));
+    world.good("zpool import -m -d /img/d tank");
+    world.good("zpool set comment=x tank");
+    let (text, _) = world.run("zpool get -H -o value comment tank");
+    assert_eq!(text, "x\n");
+    world.good("zpool export tank");
+}
+
+#[test]
+fn too_few_devices_are_no_pool() {
+    let world = World::new();
+    world.good("zpool create tank raidz /img/d/f0 /img/d/f1 /img/d/f2");
+    world.good("zpool export tank");
+    std::fs::remove_file(world.images().join("f2")).expect("there");
+    world.good("zpool import -d /img/d tank");
+    world.good("zpool set comment=degraded tank");
+    world.judge("tank");
+    world.good("zpool export tank");
+    std::fs::remove_file(world.images().join("f1")).expect("there");
+    let (text, code) = world.run("zpool import -d /img/d tank");
+    let expected = "cannot import 'tank': no such pool or dataset\n\tDestroy and re-create the pool from\n\ta backup source.\n";
+    assert_eq!((text.as_str(), code), (expected, 1));
+}
+
+#[test]
 fn features_are_enabled_later() {
     let world = World::new();
     world.good("zpool create -d tank /img/d/f0");

@@ -12,6 +12,8 @@ const SIZE_MAX: u64 = 64 << 20;
 /// Keys of a pool's entry for its spares and cache devices. OpenZFS has them only in the pool, where it finds
 /// them without looking at devices that are no block devices.
 pub(super) const AUX: [&str; 2] = ["spares", "l2cache"];
+/// Key of a pool's entry: 1 if it was imported with `-m`.
+pub(super) const WITHOUT_LOGS: &str = "imported_without_logs";
 
 /// A pool that a cache file lists.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +26,8 @@ pub struct ImportedPool {
     root: VdevNode,
     /// Its spares and cache devices, which are not part of the tree.
     aux: Vec<VdevNode>,
+    /// It was imported although log devices were missing (`-m`), and is opened so from then on.
+    pub(crate) without_logs: bool,
 }
 
 impl ImportedPool {
@@ -93,7 +97,8 @@ fn read(file: &Path) -> Result<Imported, AdminError> {
         let lists =
             AUX.iter().flat_map(|key| config.and_then(|config| config.lists(key)).unwrap_or_default());
         let aux = lists.filter_map(|list| VdevNode::from_nvlist(list).ok()).collect();
-        pools.push(ImportedPool { name: name.to_owned(), guid, root, aux });
+        let without_logs = config.and_then(|config| config.u64(WITHOUT_LOGS)) == Some(1);
+        pools.push(ImportedPool { name: name.to_owned(), guid, root, aux, without_logs });
     }
     Ok(Imported { pools })
 }

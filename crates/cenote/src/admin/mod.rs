@@ -165,7 +165,13 @@ pub enum AdminError {
     },
     /// Something below failed; the message tells the whole chain.
     #[error("{}", chain(.0))]
-    Cenote(#[from] Error),
+    Cenote(Box<Error>),
+}
+
+impl From<Error> for AdminError {
+    fn from(error: Error) -> AdminError {
+        AdminError::Cenote(Box::new(error))
+    }
 }
 
 /// An error with everything that caused it.
@@ -271,7 +277,9 @@ fn open_one(found: &Found, known: &[Labelled], name: &str) -> Result<OpenPool, P
             }
         }
     };
-    let options = OpenOptions { cache_bytes: LISTING_CACHE, ..OpenOptions::default() };
+    let imported = Imported::load().unwrap_or_default();
+    let allow_missing_logs = imported.by_guid(guid).is_some_and(|pool| pool.without_logs);
+    let options = OpenOptions { cache_bytes: LISTING_CACHE, allow_missing_logs, ..OpenOptions::default() };
     match ::pool::Pool::open(found.clone(), &Which::Guid(guid), &options) {
         Ok(pool) => Ok(OpenPool { pool: Pool::from(pool), found: found.clone(), name: name.to_owned() }),
         Err(e) => Err(Problem::new(name, chain(&e))),

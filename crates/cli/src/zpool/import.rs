@@ -5,7 +5,7 @@
 
 use super::{Given, command_line, known_pool_property, status_text, texts};
 use crate::getopt::{Getopt, Long};
-use crate::out::{Out, visible};
+use crate::out::{Out, message_line, visible};
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use cenote::admin::change::{
@@ -212,7 +212,7 @@ fn all(found: &Importable, wanted: &Wanted) -> Outcome {
         let outcome = properties(&pool.name, &mut own)
             .and_then(|()| found.import(pool, &own.request).map_err(|error| stop(pool, None, &error)));
         if let Err(Stop::Failed(Some(message))) = outcome {
-            message.lines().for_each(|line| eprintln!("{}", visible(line)));
+            message.lines().for_each(|line| eprintln!("{}", message_line(line)));
             code = 1;
         }
     }
@@ -237,10 +237,14 @@ fn stop(pool: &Candidate, new: Option<&String>, error: &ChangeError) -> Stop {
         ),
         ChangeError::Unavailable => format!("{what}: no such pool or dataset{HOPELESS}"),
         ChangeError::MissingLogs { devices } => {
-            let list: String = devices.iter().map(|device| format!("\t    {device} [log]\n")).collect();
+            // What is behind the path says how it is missing.
+            let path = |device: &String| {
+                device.rsplit_once(": ").map_or(device.clone(), |(path, _)| path.to_owned())
+            };
+            let list: String = devices.iter().map(|d| format!("\t    {} [log]\n", path(d))).collect();
             format!(
                 "{what}: one or more devices is currently unavailable\n\
-                 The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{list}"
+                 The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{list}\n"
             )
         }
         ChangeError::ReadOnly { why } => format!(

@@ -3,7 +3,7 @@
 //! In process an import is: open for writing (what crashed logs hold is claimed), do what the options ask
 //! for, export, and list the pool in the cache file: from then on it is imported.
 
-use super::pool_open::{Listing, listed, listed_now, options};
+use super::pool_open::{Listing, listed, listed_now, options, without_logs};
 use super::{ChangeError, check_pool_name};
 use crate::PoolWriter;
 use crate::admin::{AdminError, Candidate, Imported, Problem, Search, device_problems, host_id};
@@ -113,6 +113,7 @@ impl Importable {
         outcome?;
         closed?;
         let config = config?;
+        let config = if request.allow_missing_logs { without_logs(config) } else { config };
         if request.temporary { Ok(()) } else { request.listing.put(&config) }
     }
 

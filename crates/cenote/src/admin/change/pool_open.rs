@@ -6,7 +6,7 @@
 
 use super::ChangeError;
 use super::state::{cache_path, prepare_folder};
-use crate::admin::cachefile::AUX;
+use crate::admin::cachefile::{AUX, WITHOUT_LOGS};
 use crate::admin::{AdminError, Imported, Search, labelled};
 use crate::writer::this_host;
 use crate::{Error, PoolWriter};
@@ -40,7 +40,9 @@ pub fn open_for_change(search: &Search, name: &str) -> Result<PoolWriter, Change
 
 /// Opens a pool among devices that were found. Leaves its history as it is.
 pub(super) fn open_found(found: &Found, guid: PoolGuid) -> Result<PoolWriter, ChangeError> {
-    Ok(PoolWriter::import(found, guid, &options())?)
+    let mut options = options();
+    options.open.allow_missing_logs = Imported::load()?.by_guid(guid).is_some_and(|pool| pool.without_logs);
+    Ok(PoolWriter::import(found, guid, &options)?)
 }
 
 /// The pool of this name.
@@ -108,6 +110,13 @@ pub(super) fn listed(mut config: PoolConfig, view: &::pool::Pool) -> Result<Pool
     Ok(config)
 }
 
+/// The same of a pool that is imported although log devices are missing.
+pub(super) fn without_logs(mut config: PoolConfig) -> PoolConfig {
+    config.raw.remove(WITHOUT_LOGS);
+    config.raw.push(WITHOUT_LOGS, 1_u64);
+    config
+}
+
 /// The same of a pool that is open for change.
 pub(super) fn listed_now(pool: &PoolWriter) -> Result<PoolConfig, ChangeError> {
     listed(pool.config(), pool.view()?.spa())
@@ -115,10 +124,11 @@ pub(super) fn listed_now(pool: &PoolWriter) -> Result<PoolConfig, ChangeError> {
 
 /// Brings the entry of a pool up to date, if it has one.
 pub(super) fn refresh(config: &PoolConfig) -> Result<(), ChangeError> {
-    if Imported::load()?.by_guid(config.pool_guid).is_some() {
-        Listing::Usual.put(config)?;
+    match Imported::load()?.by_guid(config.pool_guid) {
+        Some(pool) if pool.without_logs => Listing::Usual.put(&without_logs(config.clone())),
+        Some(_) => Listing::Usual.put(config),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Takes a pool out of the cache file.
