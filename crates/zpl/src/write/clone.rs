@@ -7,7 +7,7 @@ use super::inode::Inode;
 use crate::{FileKind, ZplError};
 use format::zil::{Body, CloneRange};
 use format::{BlockId, BlockPtr, ObjectId};
-use zio::AllocTx;
+use dmu::AllocTx;
 
 /// Blocks that are shared in one transaction: as many pointers as a record of the log holds.
 const BLOCKS_PER_TX: u64 = 512;

@@ -8,7 +8,7 @@ use dmu::live::NewObject;
 use format::sa::Attr;
 use format::znode::{FLAG_ACL_AUTO_INHERIT, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJID, FLAG_XATTR, Time};
 use format::{ObjType, ObjectId};
-use zio::AllocTx;
+use dmu::AllocTx;
 
 /// Bytes of the list of an ordinary mode: three entries.
 const USUAL_LIST: usize = 24;

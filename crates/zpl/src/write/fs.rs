@@ -17,8 +17,8 @@ use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_PROJINHERIT, Time};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use vdev::env::Env;
-use zio::AllocTx;
+use dmu::Env;
+use dmu::AllocTx;
 
 /// A file system opened for writing. Operations are by object number; several threads may call any of them
 /// at the same time.

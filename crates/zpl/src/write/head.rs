@@ -16,8 +16,8 @@ use dsl::{Dataset, DslError, prop};
 use format::zil::Body;
 use format::{BlockPtr, ObjectId};
 use std::sync::Arc;
-use vdev::env::Env;
-use zio::AllocTx;
+use dmu::Env;
+use dmu::AllocTx;
 
 /// Data of at most this many bytes is kept with its record; more is read again if somebody wants it durable.
 const KEPT_WITH_RECORD: usize = 8 << 10;

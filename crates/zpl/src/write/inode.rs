@@ -19,7 +19,7 @@ use format::znode::{FLAG_PROJID, Time};
 use format::{Endian, ObjType, ObjectId};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use zio::AllocTx;
+use dmu::AllocTx;
 
 /// A file in memory.
 pub(super) struct Inode {
@@ -317,7 +317,7 @@ impl Inode {
         let registry = tables.registry();
         let spill = object.spill()?;
         let mut values = Vec::new();
-        for bytes in std::iter::once(object.bonus()).chain(spill.as_ref().map(zio::Block::bytes)) {
+        for bytes in std::iter::once(object.bonus()).chain(spill.as_ref().map(dmu::Block::bytes)) {
             let Some(buffer) = tables.buffer(bytes).map_err(decode)? else { continue };
             let expected = buffer.layout().numbers().count();
             let before = values.len();

@@ -8,8 +8,8 @@ use format::zap::{NORM_CANONICAL, NORM_COMPATIBLE, NORM_COMPOSE, NORM_UPPER};
 use format::znode::Time;
 use format::{ObjType, ObjectId};
 use std::sync::Arc;
-use vdev::env::Env;
-use zio::AllocTx;
+use dmu::Env;
+use dmu::AllocTx;
 
 /// The version of new file systems.
 const VERSION: u64 = 5;

@@ -16,7 +16,7 @@ use format::zil::{Body, Create, CreateKind, LogTime};
 use format::znode::{DirentValue, FLAG_PROJINHERIT, Time};
 use format::{NvList, NvValue, ObjectId, Txg};
 use std::sync::{Arc, MutexGuard};
-use zio::AllocTx;
+use dmu::AllocTx;
 
 /// Longest name.
 const NAME_MAX: usize = 255;

@@ -10,7 +10,7 @@ use format::ObjectId;
 use format::zil::{Body, Rename};
 use format::znode::{FLAG_ARCHIVE, FLAG_AV_MODIFIED, Time};
 use std::sync::{Arc, PoisonError};
-use zio::AllocTx;
+use dmu::AllocTx;
 
 /// Directories on the way up that are looked at: more is a circle.
 const DEPTH_MAX: usize = 4096;

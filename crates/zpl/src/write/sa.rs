@@ -15,7 +15,7 @@ use format::sa::{Attr, Layout, Registration, Registry, SA_MAGIC};
 use format::{ObjType, ObjectId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use zio::AllocTx;
+use dmu::AllocTx;
 
 /// Number of attributes that we know.
 pub(super) const ATTRS: usize = Attr::ALL.len();

@@ -342,7 +342,7 @@ impl Fs {
             flags: 0,
             is_xattr: true,
             links: 2,
-            generation: given.generation.unwrap_or(zio::AllocTx::txg(&tx).0),
+            generation: given.generation.unwrap_or(dmu::AllocTx::txg(&tx).0),
             now,
             crtime: given.crtime.unwrap_or(now),
             target: &[],
