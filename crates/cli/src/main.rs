@@ -2,8 +2,8 @@
 //! `cenote zpool …` is `zpool …`, so that no link is needed.
 //!
 //! The drop-in commands have the options, output, messages and exit codes of OpenZFS 2.3.2
-//! (docs/on-disk/33-cli.md; fixtures/cli-transcripts), as far as they go: what reads is here, what
-//! changes a pool is refused by name. This is the only crate that prints.
+//! (docs/on-disk/33-cli.md; fixtures/cli-transcripts), as far as they go; what
+//! is not there yet is refused by name. This is the only crate that prints.
 //!
 //! # What always holds
 //! - Data goes to standard output, messages to standard error.

@@ -97,10 +97,10 @@ fn usage_that_was_asked_for_is_output_and_no_error() {
 }
 
 #[test]
-fn changing_verbs_are_refused_by_name() {
+fn verbs_that_are_not_there_yet_are_refused_by_name() {
     let empty = tempfile::tempdir().expect("a folder");
     for words in
-        [["zpool", "reguid", "p"], ["zfs", "destroy", "p/a"], ["zfs", "recv", "p/a"], ["zpool", "scrub", "p"]]
+        [["zpool", "reguid", "p"], ["zpool", "remove", "p"], ["zfs", "recv", "p/a"], ["zpool", "scrub", "p"]]
     {
         let ran = common::run(empty.path(), &words);
         assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{words:?}");
