@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             rounds: args.rounds,
             steps: args.steps,
             zdb_every: args.zdb_every,
+            asks_zdb: true,
             tells_all: args.trace,
         };
         let dir = match tempfile::tempdir() {

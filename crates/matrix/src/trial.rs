@@ -21,6 +21,8 @@ pub struct Trial {
     pub steps: u64,
     /// `zdb` is asked after this many rounds; 0: only at the end; its `-dddd` only at the end.
     pub zdb_every: u64,
+    /// `zdb` is asked at all.
+    pub asks_zdb: bool,
     /// All operations are told of when something is wrong, not only the last.
     pub tells_all: bool,
 }
@@ -69,7 +71,7 @@ impl Trial {
             }
             world.export()?;
             let asks_zdb = is_last || (self.zdb_every > 0 && round % self.zdb_every == 0);
-            look(world, asks_zdb, is_last)?;
+            look(world, asks_zdb && self.asks_zdb, is_last && self.asks_zdb)?;
             if !is_last {
                 world.import()?;
             }

@@ -47,6 +47,7 @@ pub struct World {
     /// What pool it is.
     pub plan: Plan,
     pub(crate) dir: PathBuf,
+    name: String,
     /// `None` while it is not open.
     pool: Option<Arc<LivePool>>,
     pub(crate) env: Env,
@@ -66,10 +67,19 @@ impl World {
     /// # Errors
     /// If it cannot be opened for writing.
     pub fn open(dir: &Path, seed: u64) -> Result<World, Failure> {
+        World::open_named(dir, POOL, seed)
+    }
+
+    /// The same, with the name of the pool.
+    ///
+    /// # Errors
+    /// If it cannot be opened for writing.
+    pub fn open_named(dir: &Path, name: &str, seed: u64) -> Result<World, Failure> {
         let Some(plan) = Plan::of_seed(seed, None) else { return wrong("a seed without a plan") };
         let mut world = World {
             plan: Plan { has_thread: false, ..plan },
             dir: dir.to_owned(),
+            name: name.to_owned(),
             pool: None,
             env: Env::simulated(seed).0,
             open: BTreeMap::new(),
@@ -140,6 +150,7 @@ impl World {
         Ok(World {
             plan,
             dir: dir.to_owned(),
+            name: POOL.to_owned(),
             pool: Some(pool),
             env,
             open: BTreeMap::new(),
@@ -330,10 +341,10 @@ impl World {
     pub fn import(&mut self) -> Result<(), Failure> {
         self.tell("import");
         let found = Search::in_paths([&self.dir]).run();
-        let options = ImportOptions::default();
+        let options = ImportOptions { force: true, ..ImportOptions::default() };
         let seed = self.random.next();
         self.env = Env::simulated(seed).0;
-        let pool = LivePool::import(&found, &Which::Name(POOL.to_owned()), &options, self.env.clone())?;
+        let pool = LivePool::import(&found, &Which::Name(self.name.clone()), &options, self.env.clone())?;
         if self.plan.has_thread {
             pool.start();
         }
@@ -382,6 +393,26 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// Opens every head of a pool of somebody else: what is in the logs is replayed.
+///
+/// # Errors
+/// If one cannot be opened.
+pub fn open_every_head(pool: &Arc<LivePool>) -> Result<(), Failure> {
+    let view = pool.view()?;
+    for dir in view.dsl().dirs()? {
+        let Some(dataset) = dir.head()? else { continue };
+        let head = pool.heads().open(dataset.id())?;
+        if dataset.is_volume()? {
+            drop(HeadVolume::open(&head)?);
+        } else {
+            let options = options_of(&dataset, pool.features())?;
+            let files = HeadFs::open(&head, options, pool.env())?;
+            while !files.fs.drain(1000)? {}
+        }
+    }
+    Ok(pool.sync().map(drop)?)
 }
 
 /// Reasons for which something may be refused in a pool in which anything may have been done before.

@@ -1,0 +1,49 @@
+//! A sample of trials. `cargo xtask matrix` makes as many as one likes.
+#![allow(missing_docs, clippy::disallowed_types)]
+
+use cenote_matrix::trial::Trial;
+
+/// Runs a trial; asks `zdb` once, or not at all.
+fn trial(seed: u64, layout: &str, asks_zdb: bool) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let layout = Some(layout.to_owned());
+    let zdb_every = u64::from(asks_zdb) * 2;
+    let trial = Trial { seed, layout, rounds: 2, steps: 60, zdb_every, asks_zdb, tells_all: false };
+    trial.run(dir.path()).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Space maps that were written anew held the changes of their txg twice where there are no logs of them.
+#[test]
+fn single_without_features() {
+    trial(7, "single", true);
+}
+
+#[test]
+fn raidz1_without_logs_of_space_maps() {
+    trial(25, "raidz1", false);
+}
+
+#[test]
+fn mirrors_with_shared_blocks() {
+    trial(1, "mirrors", true);
+}
+
+#[test]
+fn raidz2() {
+    trial(12, "raidz2", false);
+}
+
+#[test]
+fn raidz3_with_small_sectors() {
+    trial(10, "raidz3", false);
+}
+
+#[test]
+fn special_and_log() {
+    trial(32, "special-log", true);
+}
+
+#[test]
+fn stripe_with_a_thread() {
+    trial(3, "stripe", false);
+}
