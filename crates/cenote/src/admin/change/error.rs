@@ -108,7 +108,7 @@ pub enum ChangeError {
     },
     /// Something below failed; the message tells the whole chain.
     #[error("{}", chain(.0))]
-    Failed(Error),
+    Failed(Box<Error>),
     /// Looking for pools failed.
     #[error(transparent)]
     Admin(#[from] AdminError),
@@ -151,7 +151,7 @@ impl From<PoolError> for ChangeError {
             PoolError::Dsl(DslError::NotFound { .. }) => {
                 ChangeError::Property("no such pool or dataset".to_owned())
             }
-            error => ChangeError::Failed(Error::Pool(error)),
+            error => ChangeError::Failed(Box::new(Error::Pool(error))),
         }
     }
 }
@@ -160,7 +160,7 @@ impl From<Error> for ChangeError {
     fn from(error: Error) -> ChangeError {
         match error {
             Error::Pool(error) => error.into(),
-            error => ChangeError::Failed(error),
+            error => ChangeError::Failed(Box::new(error)),
         }
     }
 }
