@@ -73,6 +73,14 @@ pub struct FilesystemWriter {
     gid: u32,
 }
 
+/// The property `readonly` forbids every change.
+pub(crate) fn check_writable(dataset: &dsl::Dataset, name: &str) -> Result<(), Error> {
+    if dsl::prop::stored_number(dataset, "readonly")? == 0 {
+        return Ok(());
+    }
+    Err(DslError::WrongKind { name: name.to_owned(), why: "the dataset is read-only" }.into())
+}
+
 impl FilesystemWriter {
     /// Opens the file system with this full name. If the pool was not closed in good order, what its
     /// programs were told was durable is done again first, from the intent log.
@@ -89,6 +97,7 @@ impl FilesystemWriter {
         if dataset.is_volume()? {
             return Err(Error::NotAFilesystem { dataset: name.to_owned() });
         }
+        check_writable(&dataset, name)?;
         let options = options_of(&dataset, pool.features())?;
         let head = pool.heads().open(dataset.id())?;
         let open = || -> Result<Arc<HeadFs>, ZplError> {

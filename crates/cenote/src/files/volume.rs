@@ -31,6 +31,7 @@ impl VolumeFile {
             let why = "a snapshot cannot be changed";
             return Err(DslError::WrongKind { name: name.to_owned(), why }.into());
         }
+        super::check_writable(&dataset, name)?;
         let head = pool.heads().open(dataset.id())?;
         let head = head.opened(|| HeadVolume::open(&head).map(Arc::new))?;
         Ok(VolumeFile { name: dataset.name().into(), pool: Arc::clone(pool), head })

@@ -256,6 +256,13 @@ fn copies_do_not_inherit() {
 }
 
 #[test]
+fn read_only_datasets_are_not_opened_for_writing() {
+    let (_image, writer) = Image::new(SIZE, &[("readonly", 1)]);
+    assert!(writer.filesystem("p").is_err());
+    writer.close().unwrap();
+}
+
+#[test]
 fn attributes_of_whole_trees() {
     let folder = tempfile::tempdir().unwrap();
     rich(folder.path());
