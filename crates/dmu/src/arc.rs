@@ -9,11 +9,11 @@
 //! - The bytes held never exceed the bound given to [`Arc::new`], by more than one block per shard.
 //! - No lock is held while a block is read from a device.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use format::{BlockPtr, Txg};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, PoisonError};
 use zio::Block;
 
 const SHARDS: usize = 16;

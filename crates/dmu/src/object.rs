@@ -1,7 +1,7 @@
 //! Reading one object: its block tree, its bonus, its spill block, its holes.
 
-use crate::zap::ZapBlocks;
 use crate::live::LiveObject;
+use crate::zap::ZapBlocks;
 use crate::{DmuError, ObjSet, Room};
 use format::dnode::Dnode;
 use format::{BlockId, BlockPtr, Endian, Level, ObjType, ObjectId};

@@ -1,13 +1,13 @@
 //! An open object set: from the pointer in a dataset to objects by number.
 
-use crate::room::Memory;
 use crate::live::LiveSet;
+use crate::room::Memory;
+use crate::sync::{Arc, Mutex, PoisonError};
 use crate::{DmuError, Object, Store};
 use codec::crypt::{DataKey, block as crypt_block};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::objset::{FLAG_USERACCOUNTING_COMPLETE, ObjsetPhys, ObjsetType};
 use format::{BlockId, BlockPtr, Level, ObjType, ObjectId};
-use crate::sync::{Arc, Mutex, PoisonError};
 use zio::ZioError;
 
 /// What is known about the key of an object set.

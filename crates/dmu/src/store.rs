@@ -18,7 +18,12 @@ pub struct Store {
 impl Store {
     /// The blocks of `zio`, with a cache of at most `cache_bytes` in front.
     pub fn new(zio: Arc<Zio>, cache_bytes: usize) -> Arc<Store> {
-        Arc::new(Store { zio, cache: BlockCache::new(cache_bytes), capacity: OnceLock::new(), env: OnceLock::new() })
+        Arc::new(Store {
+            zio,
+            cache: BlockCache::new(cache_bytes),
+            capacity: OnceLock::new(),
+            env: OnceLock::new(),
+        })
     }
 
     /// The block layer.

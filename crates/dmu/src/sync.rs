@@ -3,6 +3,6 @@
 
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, atomic};
+pub(crate) use std::sync::{Arc, PoisonError, Weak};
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, atomic};
-pub(crate) use std::sync::{Arc, PoisonError, Weak};

@@ -38,12 +38,8 @@ pub const FLAG_PROJINHERIT: u64 = 1 << 46;
 pub const FLAG_PROJID: u64 = 1 << 47;
 
 /// Flags that Linux shows as inode flags (`FS_…_FL`).
-const LINUX_FLAGS: [(u64, u32); 4] = [
-    (FLAG_IMMUTABLE, 0x10),
-    (FLAG_APPENDONLY, 0x20),
-    (FLAG_NODUMP, 0x40),
-    (FLAG_PROJINHERIT, 0x2000_0000),
-];
+const LINUX_FLAGS: [(u64, u32); 4] =
+    [(FLAG_IMMUTABLE, 0x10), (FLAG_APPENDONLY, 0x20), (FLAG_NODUMP, 0x40), (FLAG_PROJINHERIT, 0x2000_0000)];
 
 /// The flags as Linux inode flags (`FS_…_FL`).
 pub fn linux_flags(flags: u64) -> u32 {

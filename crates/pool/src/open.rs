@@ -133,7 +133,11 @@ impl Pool {
     }
 }
 
-pub(crate) fn choose<'a>(all: &'a [Group<'a>], which: &Which, opts: &OpenOptions) -> Result<&'a Group<'a>, PoolError> {
+pub(crate) fn choose<'a>(
+    all: &'a [Group<'a>],
+    which: &Which,
+    opts: &OpenOptions,
+) -> Result<&'a Group<'a>, PoolError> {
     let named: Vec<&Group<'_>> = all.iter().filter(|g| which.wants(g)).collect();
     let usable: Vec<&Group<'_>> =
         named.iter().copied().filter(|g| opts.destroyed || !g.is_destroyed()).collect();

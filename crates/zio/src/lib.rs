@@ -28,18 +28,20 @@ mod log_blocks;
 mod pointer;
 mod read;
 mod space;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod tx;
-#[cfg(feature = "testing")]
-pub mod testing;
 pub mod write;
 
+pub use alloc::{
+    AllocClass, AllocError, Allocator, ClassTotals, MetaslabHint, Request, SpaceChange, SpaceSource, TopSpace,
+};
 pub use block::Block;
 pub use error::ZioError;
 pub use log_blocks::LogBlock;
 pub use read::{Checked, ReadPolicy, Zio};
-pub use alloc::{AllocClass, AllocError, Allocator, ClassTotals, MetaslabHint, Request, SpaceChange, SpaceSource, TopSpace};
 pub use space::Obsolete;
 pub use tx::AllocTx;
 pub use write::{NewBlock, Quantum, WritePolicy};

@@ -11,11 +11,11 @@ use format::{Ashift, BlockPtr, NvList, NvValue, VdevGuid, VdevId};
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
+use std::sync::{PoisonError, RwLock};
+use vdev::VdevTree;
 use vdev::device::Device;
 use vdev::device::memory::MemoryDevice;
 use vdev::tree::RangeSet;
-use vdev::VdevTree;
-use std::sync::{PoisonError, RwLock};
 
 /// Changes the contents of a block that was read, given the pointer that led to it.
 pub type Mutator = Box<dyn Fn(&BlockPtr, &mut [u8]) + Send + Sync>;

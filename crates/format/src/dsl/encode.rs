@@ -2,8 +2,8 @@
 //! objects; whoever changes an old one keeps what is behind [`DIR_PHYS_KNOWN`] and [`DATASET_PHYS_KNOWN`].
 
 use super::{
-    BPTREE_ENTRY_SIZE, BookmarkPhys, BpobjPhys, BptreeEntry, BptreePhys, DATASET_PHYS_SIZE, DEADLIST_PHYS_SIZE,
-    DIR_PHYS_SIZE, DatasetPhys, DeadlistPhys, DirPhys, RedactionListPhys,
+    BPTREE_ENTRY_SIZE, BookmarkPhys, BpobjPhys, BptreeEntry, BptreePhys, DATASET_PHYS_SIZE,
+    DEADLIST_PHYS_SIZE, DIR_PHYS_SIZE, DatasetPhys, DeadlistPhys, DirPhys, RedactionListPhys,
 };
 use crate::{Endian, ObjectId};
 

@@ -233,7 +233,7 @@ impl SimDisk {
             operations_left: None,
             read_delay: Duration::ZERO,
             recording: None,
-                order: 0,
+            order: 0,
         };
         SimDisk { size, base: None, power, sectors: (512, 512), state: Mutex::new(state) }
     }

@@ -5,9 +5,9 @@ use super::fs::Fs;
 use super::home::{CloneTable, Cost};
 use super::inode::Inode;
 use crate::{FileKind, ZplError};
+use dmu::AllocTx;
 use format::zil::{Body, CloneRange};
 use format::{BlockId, BlockPtr, ObjectId};
-use dmu::AllocTx;
 
 /// Blocks that are shared in one transaction: as many pointers as a record of the log holds.
 const BLOCKS_PER_TX: u64 = 512;

@@ -4,11 +4,11 @@ use super::inode::{fill_in, time_words};
 use super::sa::{Capacity, LEADING, Laid, Tables, Template};
 use super::{acl, encode_device};
 use crate::{Attrs, FileKind, Filesystem, ZplError};
+use dmu::AllocTx;
 use dmu::live::NewObject;
 use format::sa::Attr;
 use format::znode::{FLAG_ACL_AUTO_INHERIT, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJID, FLAG_XATTR, Time};
 use format::{ObjType, ObjectId};
-use dmu::AllocTx;
 
 /// Bytes of the list of an ordinary mode: three entries.
 const USUAL_LIST: usize = 24;

@@ -8,7 +8,9 @@ use super::quota::Quotas;
 use super::sa::Tables;
 use super::table::Inodes;
 use crate::{Attrs, CaseSensitivity, FileKind, Filesystem, Node, ZplError};
+use dmu::AllocTx;
 use dmu::DmuError;
+use dmu::Env;
 use dmu::live::{LiveObject, LiveSet, Tx};
 use dmu::zap::Match;
 use format::ObjectId;
@@ -17,8 +19,6 @@ use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_PROJINHERIT, Time};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use dmu::Env;
-use dmu::AllocTx;
 
 /// A file system opened for writing. Operations are by object number; several threads may call any of them
 /// at the same time.

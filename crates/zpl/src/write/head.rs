@@ -8,6 +8,8 @@
 use super::home::{BeginError, CloneTable, Cost, Home, IntentLog};
 use super::{AccessTimes, Fs, FsOptions, VolumeWriter, XattrStorage, replay};
 use crate::ZplError;
+use dmu::AllocTx;
+use dmu::Env;
 use dmu::live::{LiveSet, Tx, TxError, Txgs};
 use dmu::log::{IntentLog as Log, Pending, Replayed};
 use dsl::write::brt::Brt;
@@ -16,8 +18,6 @@ use dsl::{Dataset, DslError, prop};
 use format::zil::Body;
 use format::{BlockPtr, ObjectId};
 use std::sync::Arc;
-use dmu::Env;
-use dmu::AllocTx;
 
 /// Data of at most this many bytes is kept with its record; more is read again if somebody wants it durable.
 const KEPT_WITH_RECORD: usize = 8 << 10;

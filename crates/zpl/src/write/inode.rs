@@ -12,6 +12,7 @@
 use super::range_lock::RangeLock;
 use super::sa::{Capacity, Laid, Offsets, Tables};
 use crate::{Attrs, FileKind, Filesystem, ZplError};
+use dmu::AllocTx;
 use dmu::live::LiveObject;
 use format::acl::{ACE_IDENTIFIER_GROUP, Ace, Who};
 use format::sa::Attr;
@@ -19,7 +20,6 @@ use format::znode::{FLAG_PROJID, Time};
 use format::{Endian, ObjType, ObjectId};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use dmu::AllocTx;
 
 /// A file in memory.
 pub(super) struct Inode {

@@ -3,13 +3,13 @@
 use super::fresh::Fresh;
 use super::sa::Tables;
 use crate::{CaseSensitivity, FileKind, Filesystem, ZplError};
+use dmu::AllocTx;
+use dmu::Env;
 use dmu::live::{LiveSet, NewObject};
 use format::zap::{NORM_CANONICAL, NORM_COMPATIBLE, NORM_COMPOSE, NORM_UPPER};
 use format::znode::Time;
 use format::{ObjType, ObjectId};
 use std::sync::Arc;
-use dmu::Env;
-use dmu::AllocTx;
 
 /// The version of new file systems.
 const VERSION: u64 = 5;

@@ -9,6 +9,7 @@ use super::inode::Inode;
 use super::quota::{Owners, QuotaOf};
 use crate::dir::is_name;
 use crate::{Attrs, DirEntry, FileKind, ZplError};
+use dmu::AllocTx;
 use dmu::live::Tx;
 use dmu::zap::ZapMut;
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, decode_posix};
@@ -16,7 +17,6 @@ use format::zil::{Body, Create, CreateKind, LogTime};
 use format::znode::{DirentValue, FLAG_PROJINHERIT, Time};
 use format::{NvList, NvValue, ObjectId, Txg};
 use std::sync::{Arc, MutexGuard};
-use dmu::AllocTx;
 
 /// Longest name.
 const NAME_MAX: usize = 255;

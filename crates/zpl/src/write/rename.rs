@@ -5,12 +5,12 @@ use super::home::Cost;
 use super::inode::Inode;
 use super::names::{Given, NewFile, create_record, entry_value, kind_bits, lock_names};
 use crate::{Attrs, FileKind, ZplError};
+use dmu::AllocTx;
 use dmu::live::Tx;
 use format::ObjectId;
 use format::zil::{Body, Rename};
 use format::znode::{FLAG_ARCHIVE, FLAG_AV_MODIFIED, Time};
 use std::sync::{Arc, PoisonError};
-use dmu::AllocTx;
 
 /// Directories on the way up that are looked at: more is a circle.
 const DEPTH_MAX: usize = 4096;

@@ -8,6 +8,7 @@
 
 use crate::fs::SaTables;
 use crate::{Filesystem, ZplError};
+use dmu::AllocTx;
 use dmu::DmuError;
 use dmu::live::{LiveObject, LiveSet, NewObject};
 use dmu::zap::ZapValue;
@@ -15,7 +16,6 @@ use format::sa::{Attr, Layout, Registration, Registry, SA_MAGIC};
 use format::{ObjType, ObjectId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use dmu::AllocTx;
 
 /// Number of attributes that we know.
 pub(super) const ATTRS: usize = Attr::ALL.len();

@@ -1,4 +1,5 @@
 //! File systems and volumes in a pool on files, judged by `zdb`.
+#![allow(clippy::disallowed_types)] // it makes the files of its pools
 #![allow(missing_docs)]
 
 use cenote_zpl::write::{
