@@ -367,7 +367,7 @@ impl World {
         let file = self.pick_file(work);
         self.tell(format!("{} fsync {file:?}", work.name));
         match (self.open.get(&work.name), file) {
-            (Some(Open::Files(files)), Some((_, id))) if self.counter % 2 == 0 => {
+            (Some(Open::Files(files)), Some((_, id))) if self.counter.is_multiple_of(2) => {
                 Ok(files.fsync(ObjectId(id))?)
             }
             (Some(Open::Files(files)), _) => Ok(files.sync()?),

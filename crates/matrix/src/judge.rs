@@ -95,10 +95,27 @@ pub fn verify(pool: &cenote::Pool) -> Result<(), Failure> {
     {
         return wrong(format!("spacemap_histogram: {counted} maps, {recorded} recorded"));
     }
-    if let Some(leaked) = leaked_objects(pool)?.first() {
-        return wrong(format!("object {} of type {} is nobody's", leaked.id, leaked.kind));
-    }
     Ok(())
+}
+
+/// The pool's own objects that are nobody's.
+///
+/// # Errors
+/// If they cannot be listed.
+pub fn leaks(pool: &cenote::Pool) -> Result<Vec<String>, Failure> {
+    let leaked = leaked_objects(pool)?;
+    Ok(leaked.iter().map(|leaked| format!("object {} of type {}", leaked.id, leaked.kind)).collect())
+}
+
+/// Demands that no object is nobody's.
+///
+/// # Errors
+/// The first that is.
+pub fn no_leaks(pool: &cenote::Pool) -> Result<(), Failure> {
+    match leaks(pool)?.first() {
+        Some(leaked) => wrong(format!("{leaked} is nobody's")),
+        None => Ok(()),
+    }
 }
 
 /// The sums that datasets and directories keep, recomputed.

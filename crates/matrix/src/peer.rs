@@ -45,7 +45,8 @@ pub fn make(dir: &Path, layout: &str, seed: u64, steps: u64) -> Result<(), Failu
     std::fs::write(dir.join(OURS), list_of(&world.model))?;
     let pool = judge::open(dir, POOL)?;
     judge::contents(&pool, &world.model)?;
-    judge::verify(&pool)
+    judge::verify(&pool)?;
+    judge::no_leaks(&pool)
 }
 
 /// The names of all layouts.

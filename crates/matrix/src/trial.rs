@@ -84,6 +84,7 @@ fn look(world: &World, asks_zdb: bool, is_last: bool) -> Result<(), Failure> {
     let pool = judge::open(world.dir(), POOL)?;
     judge::contents(&pool, &world.model)?;
     judge::verify(&pool)?;
+    judge::no_leaks(&pool)?;
     if !world.plan.clones_files {
         judge::sums(&pool)?;
     }

@@ -90,11 +90,13 @@ fn logs_are_replayed() {
 /// The golden pools that can be written, each changed and looked at. `CENOTE_FIXTURES` names others.
 #[test]
 fn golden_pools_stay_clean() {
-    let usual = "snapshots cloned classes raidz-expanded compression dnodes names properties zvol";
+    let usual = "snapshots cloned classes raidz-expanded compression names properties dedup-fast raidz-expanding zvol";
     let wanted = std::env::var("CENOTE_FIXTURES").unwrap_or_else(|_| usual.to_owned());
     for name in wanted.split_whitespace() {
         let fixture = Fixture::open(name);
         let (dir, pool) = (copy(&fixture), fixture.manifest().pool.clone());
+        // OpenZFS itself has lost an object in one of them.
+        let leaks = judge::leaks(&judge::open(dir.path(), &pool).expect("opened")).expect("listed");
         let mut world = match World::open_named(dir.path(), &pool, 1) {
             Ok(world) => world,
             Err(error) => {
@@ -107,6 +109,10 @@ fn golden_pools_stay_clean() {
         world.export().unwrap_or_else(|error| panic!("{name}: {error}"));
         let read = judge::open(dir.path(), &pool).expect("opened");
         judge::verify(&read).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let new: Vec<String> =
+            judge::leaks(&read).expect("listed").into_iter().filter(|leak| !leaks.contains(leak)).collect();
+        assert!(new.is_empty(), "{name}: nobody's: {new:?}");
+        drop(read);
         if std::env::var_os("CENOTE_FIXTURES").is_some() || matches!(name, "cloned" | "classes") {
             judge::zdb(dir.path(), &pool, &["-bcc"]).unwrap_or_else(|why| panic!("{name}: {why}"));
         }
@@ -118,14 +124,9 @@ fn pools_that_cannot_be_written_say_why() {
     let reasons = [
         ("checkpoint", "checkpoint"),
         ("draid1", "dRAID"),
-        ("dedup-fast", "deduplicated"),
-        ("dedup-legacy", "deduplicated"),
-        ("encryption", "encrypted"),
         ("redacted", "redact"),
         ("removed-vdev", "removed"),
         ("removed-mirror", "removed"),
-        ("raidz-expanding", "expansion"),
-        ("zil-encrypted", "encrypted"),
         ("version1", "version"),
         ("version10", "version"),
     ];
