@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use ::cenote::files::BeginError;
+use ::cenote::files::{FileKind, ZplError};
 use ::cenote::files::{FilesystemWriter, TreeObserver, VolumeFile};
 use ::cenote::{Error, PoolWriter, Target};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ::cenote::files::BeginError;
-use ::cenote::files::{FileKind, ZplError};
 
 use super::open::{Found, FoundFile, Session, Source, parse};
 use super::{Failure, Outcome, code, term};

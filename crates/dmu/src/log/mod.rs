@@ -14,7 +14,7 @@
 //! - The head points to the oldest block that holds a record of a txg that is not on disk, or earlier.
 //!
 //! # Order of locks
-//! writer (one committer at a time) -> [`Tx`](crate::live::Tx) -> chain -> pending records.
+//! writer (one committer at a time) -> [`Tx`] -> chain -> pending records.
 
 mod chain;
 mod claim;
