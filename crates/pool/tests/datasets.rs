@@ -5,6 +5,7 @@
 #[allow(unreachable_pub)]
 mod check;
 #[path = "live/support.rs"]
+#[allow(dead_code)] // other tests use the rest
 mod support;
 
 pub(crate) use ::dsl;
@@ -23,6 +24,9 @@ use format::{BlockId, ObjType, ObjectId};
 use std::sync::Arc;
 use support::{Files, judge};
 use vdev::env::{Env, Random};
+
+/// What is tried.
+type Task = Box<dyn FnOnce(&mut TaskCtx<'_>) -> Result<(), DslError> + Send>;
 
 fn fill(set: &Arc<LiveSet>, tx: &SyncTx) -> Result<(), DslError> {
     let object = set.allocate(&NewObject::of(ObjType::MASTER_NODE), tx)?;
@@ -145,13 +149,10 @@ fn change_everything(pool: &Arc<LivePool>) {
         .map(|snapshot| snapshot.name().to_owned())
         .collect();
     drop((dirs, view));
-    let attempt =
-        |what: &str, task: Box<dyn FnOnce(&mut TaskCtx<'_>) -> Result<(), DslError> + Send>| match pool
-            .run(task)
-        {
-            Ok(()) => println!("{what}: done"),
-            Err(error) => println!("{what}: {error}"),
-        };
+    let attempt = |what: &str, task: Task| match pool.run(task) {
+        Ok(()) => println!("{what}: done"),
+        Err(error) => println!("{what}: {error}"),
+    };
     let names: Vec<String> = heads.iter().map(|name| format!("{name}@cenote")).collect();
     attempt("snapshot", Box::new(move |ctx| snapshot(ctx, &names, &[]).map(|_| ())));
     for name in &heads {

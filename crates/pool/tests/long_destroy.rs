@@ -2,7 +2,7 @@
 //! as it is then, and goes on with the next import.
 
 #[path = "live/support.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // other tests use the rest
 mod support;
 
 use cenote_pool::live::{CreateSpec, Layout, Leave, LivePool};

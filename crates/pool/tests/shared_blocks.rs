@@ -2,7 +2,7 @@
 //! one after the other, and after each `zdb` finds every reference counted and no block lost.
 
 #[path = "live/support.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // other tests use the rest
 mod support;
 
 use cenote_pool::live::Leave;

@@ -277,7 +277,7 @@ pub fn space(m: MosTx<'_>, id: ObjectId) -> Result<Space, DslError> {
 }
 
 /// Appends pointers. `space` is what they are charged; those marked as freed count negative in it, so that
-/// it can be less than nothing: see [`append_net`].
+/// it can be less than nothing: see `append_net`.
 pub fn append(m: MosTx<'_>, id: ObjectId, entries: &[StoredBlock], space: Space) -> Result<(), DslError> {
     append_net(m, id, entries, space, Space::default())
 }

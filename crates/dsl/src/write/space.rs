@@ -4,7 +4,7 @@
 //! # What always holds
 //! - `used` of a directory is the sum of its parts, and its parts CHILD and CHILD_RSRV together are the
 //!   sum of `max(used, reserved)` of its children: whatever changes a directory's `used` or `reserved` goes
-//!   through [`apply`], which carries it to the root.
+//!   through `apply`, which carries it to the root.
 //! - Counters that contradict each other are clamped at 0, with a warning: they never wrap.
 
 use super::ctx::TaskCtx;
