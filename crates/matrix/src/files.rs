@@ -326,6 +326,8 @@ impl World {
         let done = work.fs.set_xattr(ObjectId(id), name.as_bytes(), &value, XattrHow::Either);
         if allowed("xattr", done)?.is_some() {
             work.tree.change(id, |file| drop(file.xattrs.insert(name, value)));
+        } else {
+            self.tell("  refused");
         }
         Ok(())
     }

@@ -235,7 +235,10 @@ fn same_file(fs: &Arc<Filesystem>, id: u64, file: &Rc<File>, links: u64) -> Resu
         .map(|(name, value)| (String::from_utf8_lossy(&name).into_owned(), value))
         .collect();
     if found != file.xattrs {
-        return wrong("other extended attributes");
+        let sizes = |set: &BTreeMap<String, Vec<u8>>| -> BTreeMap<String, usize> {
+            set.iter().map(|(name, value)| (name.clone(), value.len())).collect()
+        };
+        return wrong(format!("attributes {:?} instead of {:?}", sizes(&found), sizes(&file.xattrs)));
     }
     Ok(())
 }

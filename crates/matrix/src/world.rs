@@ -104,7 +104,9 @@ impl World {
         for dir in view.dsl().dirs()? {
             let Some(head) = dir.head()? else { continue };
             snapshots.extend(head.snapshots()?.iter().map(|s| s.name().to_owned()));
-            heads.push((head.name().to_owned(), head.is_volume()?));
+            if !head.is_encrypted()? {
+                heads.push((head.name().to_owned(), head.is_volume()?));
+            }
         }
         drop(view);
         for (name, _) in heads.iter().filter(|(_, is_volume)| !is_volume) {
