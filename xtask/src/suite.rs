@@ -12,6 +12,12 @@ use std::process::Stdio;
 
 use crate::{Outcome, cargo, judges, layers};
 
+/// Tests of every order of threads: they need locks of their own, so they are built apart.
+const ORDERS: [&[&str]; 2] = [
+    &["--package", "cenote-dmu", "--features", "shuttle", "--test", "shuttle"],
+    &["--package", "cenote-zpl", "--features", "shuttle", "--lib", "every_order"],
+];
+
 /// What the test programs counted.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Count {
@@ -53,7 +59,17 @@ pub(crate) fn run_after(failed: &[&str]) -> Outcome {
 fn count_all(arguments: &[String], failed_before: &[&str]) -> Outcome {
     judges::set_up();
     let skips = tempfile::NamedTempFile::new().map_err(|error| format!("no temporary file: {error}"))?;
-    let (mut count, built) = run_cargo(arguments, skips.path())?;
+    let (mut count, mut built) = run_cargo(arguments, skips.path())?;
+    if arguments.is_empty() {
+        for further in ORDERS {
+            let words: Vec<String> = further.iter().map(|word| (*word).to_owned()).collect();
+            let (more, ended_well) = run_cargo(&words, skips.path())?;
+            count.passed += more.passed;
+            count.failed += more.failed;
+            count.ignored += more.ignored;
+            built &= ended_well;
+        }
+    }
     if !built && count.failed == 0 {
         eprintln!("cargo test ended badly without naming a failed test");
         count.failed += 1;

@@ -70,6 +70,11 @@ pub fn make_filesystem(
     env: &Env,
     tx: &dyn AllocTx,
 ) -> Result<ObjectId, ZplError> {
+    let forms =
+        [0, NORM_CANONICAL, NORM_COMPATIBLE, NORM_CANONICAL | NORM_COMPOSE, NORM_COMPATIBLE | NORM_COMPOSE];
+    if !forms.contains(&new.normalization) {
+        return Err(ZplError::Invalid { what: "a form of normalization" });
+    }
     let master = set.claim(FIRST, &NewObject::of(ObjType::MASTER_NODE), tx)?;
     master.create_zap(tx, env.random(), 0)?;
     let (sa_master, tables) = Tables::make(set, &mut || env.random(), tx)?;

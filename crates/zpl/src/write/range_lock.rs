@@ -3,8 +3,12 @@
 //! The block layer below locks single blocks only; that a write of several blocks, or a write and the size
 //! that belongs to it, is seen whole is this lock's business.
 
+#[cfg(feature = "shuttle")]
+use shuttle::sync::{Condvar, Mutex, MutexGuard};
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+#[cfg(not(feature = "shuttle"))]
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// The ranges of one file that are locked.
 #[derive(Debug, Default)]
@@ -74,7 +78,56 @@ impl Drop for RangeGuard<'_> {
     }
 }
 
-#[cfg(test)]
+/// `cargo test -p cenote-zpl --features shuttle --lib every_order`
+#[cfg(all(test, feature = "shuttle"))]
+mod every_order {
+    use super::*;
+    use shuttle::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::Arc;
+
+    const BYTES: usize = 6;
+
+    /// Who is at each byte: readers count one each, a writer a thousand.
+    #[test]
+    fn a_writer_is_alone_and_everybody_gets_through() {
+        shuttle::check_random(
+            || {
+                let lock = Arc::new(RangeLock::default());
+                let users: Arc<[AtomicU64; BYTES]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+                let threads: Vec<_> = (0..4_u64)
+                    .map(|t| {
+                        let (lock, users) = (Arc::clone(&lock), Arc::clone(&users));
+                        shuttle::thread::spawn(move || {
+                            for round in 0..3 {
+                                let start = (t + round) % 4;
+                                let range = start..start + 1 + (t + round) % 3;
+                                let is_writer = (t + round) % 2 == 0;
+                                let _held = if is_writer {
+                                    lock.write(range.clone())
+                                } else {
+                                    lock.read(range.clone())
+                                };
+                                let mine = if is_writer { 1000 } else { 1 };
+                                for byte in range.clone() {
+                                    let before = users[byte as usize].fetch_add(mine, Ordering::SeqCst);
+                                    assert!(before < if is_writer { 1 } else { 1000 }, "{before} at {byte}");
+                                }
+                                shuttle::thread::yield_now();
+                                for byte in range {
+                                    users[byte as usize].fetch_sub(mine, Ordering::SeqCst);
+                                }
+                            }
+                        })
+                    })
+                    .collect();
+                threads.into_iter().for_each(|thread| thread.join().expect("thread"));
+            },
+            500,
+        );
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
     use std::sync::Arc;

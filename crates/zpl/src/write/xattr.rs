@@ -275,8 +275,8 @@ impl Fs {
             Some(id) => self.directory(id)?,
             None => self.make_xattr_dir(inode, &Given::default())?,
         };
-        let file = match self.xattr_file(inode, change.name)? {
-            Some((_, _, file)) => file,
+        let (file, is_new) = match self.xattr_file(inode, change.name)? {
+            Some((_, _, file)) => (file, false),
             None => {
                 let attrs = inode.attrs();
                 let new = NewFile {
@@ -286,13 +286,20 @@ impl Fs {
                 };
                 let given = Given { is_exact: true, ..Given::default() };
                 let made = self.create_as(dir.id, change.name, &new, &given)?;
-                self.inode(made.id)?
+                (self.inode(made.id)?, true)
             }
         };
-        self.replace_content(&file, value)?;
+        if let Err(error) = self.replace_content(&file, value) {
+            drop(file);
+            if is_new && let Err(other) = self.unlink(dir.id, change.name) {
+                tracing::warn!(object = inode.id.0, %other, "an attribute that was refused stays, empty");
+            }
+            return Err(error);
+        }
         let (mut list, _) = self.reader.node_of(inode.object.read())?.packed_xattrs()?;
         let removed = stored_names(change.name).filter(|name| list.remove(name).is_some()).count();
-        let tx = self.begin(Cost::NAMES)?;
+        // The value is there: what belongs to it is not refused any more.
+        let tx = self.begin(Cost::FREES)?;
         let mut edits = Vec::new();
         if removed > 0 {
             edits.push((Attr::Dxattr, Some(NvList::encode_xdr(&list))));
