@@ -7,7 +7,7 @@
 
 mod encode;
 
-pub use encode::{BPTREE_PHYS_SIZE, DATASET_PHYS_KNOWN, DIR_PHYS_KNOWN};
+pub use encode::BPTREE_PHYS_SIZE;
 
 use crate::blkptr::BLKPTR_SIZE;
 use crate::units::{ObjectId, Txg};

@@ -16,6 +16,7 @@
 
 mod change;
 mod file;
+pub(crate) mod last;
 mod path;
 mod remove;
 mod volume;

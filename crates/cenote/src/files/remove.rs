@@ -15,6 +15,7 @@ use zpl::write::Fs;
 use zpl::{FileKind, ZplError};
 
 use super::FilesystemWriter;
+use super::last::{Finish, Last};
 use crate::Error;
 use crate::team::{Queue, with_workers};
 
@@ -71,36 +72,15 @@ struct Dir {
 }
 
 /// A reference to a directory.
-struct DirRef(Option<Arc<Dir>>);
+type DirRef = Last<Dir>;
 
-impl DirRef {
-    fn new(dir: Dir) -> DirRef {
-        DirRef(Some(Arc::new(dir)))
+impl Finish for Dir {
+    fn finish(&self) {
+        self.remove();
     }
-}
 
-impl Clone for DirRef {
-    fn clone(&self) -> DirRef {
-        DirRef(self.0.clone())
-    }
-}
-
-impl std::ops::Deref for DirRef {
-    type Target = Dir;
-
-    fn deref(&self) -> &Dir {
-        self.0.as_ref().expect("a reference is empty only while it is dropped")
-    }
-}
-
-impl Drop for DirRef {
-    fn drop(&mut self) {
-        // A loop rather than drops in drops: trees may be deeper than stacks.
-        let mut next = self.0.take();
-        while let Some(dir) = next.and_then(Arc::into_inner) {
-            dir.finish();
-            next = dir.above.and_then(|mut above| above.0.take());
-        }
+    fn into_above(self) -> Option<DirRef> {
+        self.above
     }
 }
 
@@ -110,7 +90,7 @@ impl Dir {
         lock(&self.shared.problems).push((path, error));
     }
 
-    fn finish(&self) {
+    fn remove(&self) {
         if !self.is_kept.load(Ordering::Relaxed) {
             match self.shared.fs.rmdir(self.parent, &self.name) {
                 Ok(()) => {

@@ -1,16 +1,11 @@
-//! The structures of the dataset layer as bytes. What follows the fields known here stays zero in new
-//! objects; whoever changes an old one keeps what is behind [`DIR_PHYS_KNOWN`] and [`DATASET_PHYS_KNOWN`].
+//! The structures of the dataset layer as bytes. What follows the fields known here is zero.
 
 use super::{
-    BPTREE_ENTRY_SIZE, BookmarkPhys, BpobjPhys, BptreeEntry, BptreePhys, DATASET_PHYS_SIZE,
-    DEADLIST_PHYS_SIZE, DIR_PHYS_SIZE, DatasetPhys, DeadlistPhys, DirPhys, RedactionListPhys,
+    BPTREE_ENTRY_SIZE, BookmarkPhys, BpobjPhys, BptreeEntry, BptreePhys, DEADLIST_PHYS_SIZE, DeadlistPhys,
+    RedactionListPhys,
 };
 use crate::{Endian, ObjectId};
 
-/// Bytes of a directory's bonus that have a meaning.
-pub const DIR_PHYS_KNOWN: usize = 152;
-/// Bytes of a dataset's bonus that have a meaning.
-pub const DATASET_PHYS_KNOWN: usize = 280;
 /// Bytes of a bptree's bonus.
 pub const BPTREE_PHYS_SIZE: usize = 40;
 
@@ -22,62 +17,6 @@ fn bytes(words: &[u64], order: Endian, size: usize) -> Vec<u8> {
     let mut out: Vec<u8> = words.iter().flat_map(|word| order.put_u64(*word)).collect();
     out.resize(size, 0);
     out
-}
-
-impl DirPhys {
-    /// The bonus, 256 bytes.
-    pub fn encode(&self, order: Endian) -> Vec<u8> {
-        let parts = &self.breakdown;
-        let words = [
-            self.creation_time,
-            number(self.head),
-            number(self.parent),
-            number(self.origin),
-            number(self.children),
-            self.used,
-            self.compressed,
-            self.uncompressed,
-            self.quota,
-            self.reserved,
-            number(self.props),
-            number(self.delegation),
-            self.flags,
-            parts.head,
-            parts.snap,
-            parts.child,
-            parts.child_reservation,
-            parts.ref_reservation,
-            number(self.clones),
-        ];
-        bytes(&words, order, DIR_PHYS_SIZE)
-    }
-}
-
-impl DatasetPhys {
-    /// The bonus, 320 bytes.
-    pub fn encode(&self, order: Endian) -> Vec<u8> {
-        let mut words = vec![
-            self.dir.0,
-            number(self.prev_snap),
-            self.prev_snap_txg.0,
-            number(self.next_snap),
-            number(self.snapshot_names),
-            self.num_children,
-            self.creation_time,
-            self.creation_txg.0,
-            number(self.deadlist),
-            self.referenced,
-            self.compressed,
-            self.uncompressed,
-            self.unique,
-            self.fsid_guid,
-            self.guid,
-            self.flags,
-        ];
-        words.extend_from_slice(self.bp.words());
-        words.extend([number(self.next_clones), number(self.props), number(self.userrefs)]);
-        bytes(&words, order, DATASET_PHYS_SIZE)
-    }
 }
 
 impl BookmarkPhys {
@@ -153,12 +92,6 @@ mod tests {
     #[test]
     fn what_was_decoded_is_encoded_again() {
         for order in [Endian::Little, Endian::Big] {
-            let raw = numbered(DIR_PHYS_SIZE, order);
-            let dir = DirPhys::decode(&raw, order).unwrap();
-            assert_eq!(dir.encode(order)[..DIR_PHYS_KNOWN], raw[..DIR_PHYS_KNOWN]);
-            let raw = numbered(DATASET_PHYS_SIZE, order);
-            let dataset = DatasetPhys::decode(&raw, order).unwrap();
-            assert_eq!(dataset.encode(order)[..DATASET_PHYS_KNOWN], raw[..DATASET_PHYS_KNOWN]);
             for size in [16, 32, 48, 56] {
                 let raw = numbered(size, order);
                 assert_eq!(BpobjPhys::decode(&raw, order).unwrap().encode(order, size), raw);

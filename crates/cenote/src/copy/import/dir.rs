@@ -10,6 +10,7 @@ use zpl::{FileKind, ZplError};
 
 use super::{Meta, Problem, Shared};
 use crate::copy::host::Lost;
+use crate::files::last::{Finish, Last};
 
 /// A directory of the target.
 pub(super) struct Dir {
@@ -29,30 +30,15 @@ pub(super) struct Dir {
 pub struct Folder(pub(super) DirRef);
 
 /// A reference to a directory that is being filled.
-pub(super) struct DirRef(Option<Arc<Dir>>);
+pub(super) type DirRef = Last<Dir>;
 
-impl Clone for DirRef {
-    fn clone(&self) -> DirRef {
-        DirRef(self.0.clone())
+impl Finish for Dir {
+    fn finish(&self) {
+        self.give_attributes();
     }
-}
 
-impl std::ops::Deref for DirRef {
-    type Target = Dir;
-
-    fn deref(&self) -> &Dir {
-        self.0.as_ref().expect("a reference is empty only while it is dropped")
-    }
-}
-
-impl Drop for DirRef {
-    fn drop(&mut self) {
-        // A loop rather than drops in drops: trees may be deeper than stacks.
-        let mut next = self.0.take();
-        while let Some(dir) = next.and_then(Arc::into_inner) {
-            dir.finish();
-            next = dir.above.and_then(|mut above| above.0.take());
-        }
+    fn into_above(self) -> Option<DirRef> {
+        self.above
     }
 }
 
@@ -80,7 +66,7 @@ impl Dir {
             shared.fs.options().posix_acls && shared.fs.node(id)?.xattr(POSIX_DEFAULT.as_ref())?.is_some();
         let shared = Arc::clone(shared);
         let dir = Dir { shared, id, shown: shown.to_vec(), above, end, has_default_acl };
-        Ok(DirRef(Some(Arc::new(dir))))
+        Ok(DirRef::new(dir))
     }
 
     /// Makes a directory in another, or takes the one that is there.
@@ -103,7 +89,7 @@ impl Dir {
         };
         let (shared, above) = (Arc::clone(shared), Some(above.clone()));
         let dir = Dir { shared, id, shown: shown.to_vec(), above, end: Some(meta), has_default_acl: false };
-        Ok(DirRef(Some(Arc::new(dir))))
+        Ok(DirRef::new(dir))
     }
 
     /// What a new file in it is made from.
@@ -162,7 +148,7 @@ impl Dir {
         Ok(())
     }
 
-    fn finish(&self) {
+    fn give_attributes(&self) {
         let Some(meta) = &self.end else { return };
         if let Err(error) = self.attributes(self.id, &self.shown, meta) {
             self.shared.problem(&self.shown, error);
