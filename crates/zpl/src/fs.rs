@@ -242,6 +242,15 @@ impl Filesystem {
     ///
     /// Reads every directory on the way up to the entry that leads down.
     pub fn path_of(self: &Arc<Self>, id: ObjectId) -> Result<Option<Vec<u8>>, ZplError> {
+        self.path_by(id, &mut Node::name_of)
+    }
+
+    /// The same, with another way to find the name of an object in a directory: for who asks often.
+    pub fn path_by(
+        self: &Arc<Self>,
+        id: ObjectId,
+        name_in: &mut dyn FnMut(&Node, ObjectId) -> Result<Option<Vec<u8>>, ZplError>,
+    ) -> Result<Option<Vec<u8>>, ZplError> {
         let mut parts: Vec<Vec<u8>> = Vec::new();
         let mut seen = HashSet::new();
         let mut at = self.node(id)?;
@@ -257,7 +266,7 @@ impl Filesystem {
             let name = if parent.attrs().xattr_dir == Some(at.id()) {
                 Some(b"<xattrdir>".to_vec())
             } else if parent.is_dir() {
-                parent.name_of(at.id())?
+                name_in(&parent, at.id())?
             } else {
                 None
             };
