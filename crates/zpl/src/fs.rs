@@ -78,6 +78,9 @@ impl SaTables {
     }
 }
 
+/// Finds the name of an object in a directory.
+pub type NameIn<'a> = &'a mut dyn FnMut(&Node, ObjectId) -> Result<Option<Vec<u8>>, ZplError>;
+
 /// An open file system.
 pub struct Filesystem {
     objset: Arc<ObjSet>,
@@ -246,11 +249,7 @@ impl Filesystem {
     }
 
     /// The same, with another way to find the name of an object in a directory: for who asks often.
-    pub fn path_by(
-        self: &Arc<Self>,
-        id: ObjectId,
-        name_in: &mut dyn FnMut(&Node, ObjectId) -> Result<Option<Vec<u8>>, ZplError>,
-    ) -> Result<Option<Vec<u8>>, ZplError> {
+    pub fn path_by(self: &Arc<Self>, id: ObjectId, name_in: NameIn<'_>) -> Result<Option<Vec<u8>>, ZplError> {
         let mut parts: Vec<Vec<u8>> = Vec::new();
         let mut seen = HashSet::new();
         let mut at = self.node(id)?;

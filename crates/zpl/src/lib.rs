@@ -33,7 +33,7 @@ pub use dir::{DirEntries, DirEntry};
 pub use error::ZplError;
 pub use format::acl::{Ace, Who};
 pub use format::znode::Time;
-pub use fs::{CaseSensitivity, Filesystem};
+pub use fs::{CaseSensitivity, Filesystem, NameIn};
 pub use fuid::NOBODY;
 pub use node::{FileKind, Node};
 pub use space::{SpaceKind, SpaceRow};
