@@ -11,7 +11,8 @@ use cenote_dsl::write::promote::promote;
 use cenote_dsl::write::rename::{rename, rename_snapshot};
 use cenote_dsl::write::rollback::rollback;
 use cenote_dsl::write::snapshot::snapshot;
-use cenote_dsl::write::{Cost, space};
+use cenote_dsl::write::{Caller, Cost, TaskCtx, counts, props, space};
+use format::objset::ObjsetType::Zfs as ZFS;
 use world::World;
 
 fn clone(world: &World, origin: &str, name: &str) {
@@ -312,6 +313,59 @@ fn properties_of_a_new_dataset_take_effect() {
     assert_eq!((dataset.dir().phys().reserved, dataset.dir().phys().quota), (3 << 20, 4 << 20));
     let value = cenote_dsl::prop::get(&dataset, "test:user").unwrap().unwrap();
     assert_eq!(value.raw.string(), Some("yes"));
+}
+
+#[test]
+fn a_clone_is_refused_whole() {
+    let world = World::new();
+    world.create("tank/a");
+    world.write("tank/a", 100, 0, 8, 1);
+    world.snapshot("tank/a@s");
+    let few = [("refquota".to_owned(), PropValue::Number(1))];
+    let refused = world.run(|ctx| {
+        create::clone(ctx, "tank/a@s", NewHead { props: &few, ..NewHead::named("tank/c") }).unwrap_err()
+    });
+    assert!(matches!(refused, DslError::BadLimit { .. }), "{refused}");
+    assert!(world.reopened().dir("tank/c").is_err(), "nothing of it is there");
+    world.check();
+}
+
+#[test]
+fn limits_on_numbers_bind_those_who_cannot_change_them() {
+    let world = World::new();
+    for name in ["tank/a", "tank/b", "tank/b/c"] {
+        world.create(name);
+    }
+    world.snapshot("tank/a@s");
+    world.task(|ctx| create::clone(ctx, "tank/a@s", NewHead::named("tank/clone")));
+    for (name, prop) in
+        [("tank", "filesystem_limit"), ("tank/a", "filesystem_limit"), ("tank", "snapshot_limit")]
+    {
+        world.task(|ctx| props::set(ctx, name, prop, &PropValue::Number(1)));
+    }
+    world.task(|ctx| props::set(ctx, "tank/clone", "snapshot_limit", &PropValue::Number(0)));
+    type Verb = fn(&mut TaskCtx<'_>) -> Result<(), DslError>;
+    let verbs: [Verb; 5] = [
+        |ctx| create::create(ctx, NewHead::named("tank/a/x"), ZFS, &mut |_, _| Ok(())).map(drop),
+        |ctx| create::clone(ctx, "tank/a@s", NewHead::named("tank/a/y")).map(drop),
+        |ctx| snapshot(ctx, &names(&["tank/a@t"]), &[]).map(drop),
+        |ctx| rename(ctx, "tank/b", "tank/a/b"),
+        |ctx| promote(ctx, "tank/clone"),
+    ];
+    for (at, verb) in verbs.into_iter().enumerate() {
+        let refused = world.run(|ctx| {
+            ctx.caller = Caller::User;
+            verb(ctx)
+        });
+        assert!(matches!(refused, Err(DslError::CountLimit { .. })), "{at}: {refused:?}");
+        world.check();
+    }
+    for verb in verbs {
+        world.task(verb);
+    }
+    let of = |ctx: &mut TaskCtx<'_>, name: &str| counts::of(ctx.m(), ctx.dsl()?.dir(name)?.id());
+    let counted = world.task(|ctx| of(ctx, "tank/a")).unwrap();
+    assert_eq!((counted.filesystems, counted.snapshots), (4, 1), "they are counted all the same");
 }
 
 #[test]

@@ -195,9 +195,9 @@ fn counts_begin_with_a_limit_and_follow_the_tree() {
     world.txg(|m, _| {
         let props = m.dir(a)?.props.expect("there");
         m.zap(props)?.insert(b"filesystem_limit", 4)?;
-        counts::check(m, b, 1, 5)
+        counts::check_limits(m, b, 1, 5)
     });
-    let error = world.refused(|m| counts::check(m, b, 2, 0));
+    let error = world.refused(|m| counts::check_limits(m, b, 2, 0));
     assert!(matches!(error, DslError::CountLimit { prop: "filesystem_limit", used: 3, limit: 4, .. }));
     // Away from below `a`, and one that goes altogether.
     world.txg(|m, _| {

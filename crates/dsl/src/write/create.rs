@@ -227,8 +227,13 @@ pub(crate) fn store_props(
     Ok(())
 }
 
-/// Whether what a new dataset reserves is there.
-fn check_reservations(parent: &Dir, name: &str, props: &[(String, PropValue)]) -> Result<(), DslError> {
+/// Whether what a new dataset reserves is there, and what it references from the start is allowed.
+fn check_limits(
+    parent: &Dir,
+    name: &str,
+    props: &[(String, PropValue)],
+    referenced: u64,
+) -> Result<(), DslError> {
     let number = |wanted: &str| {
         let found = props.iter().find(|(prop, _)| prop == wanted);
         found.and_then(|(_, value)| value.number()).unwrap_or(0)
@@ -239,13 +244,29 @@ fn check_reservations(parent: &Dir, name: &str, props: &[(String, PropValue)]) -
     if quota != 0 && (reservation > quota || refreservation > quota) {
         return bad(space::ABOVE_AVAILABLE);
     }
-    if refquota != 0 && refreservation > refquota {
+    if refquota != 0 && refreservation.max(referenced) > refquota {
         return bad(space::BELOW_USED);
     }
     if reservation.max(refreservation) > parent.available()? {
         return bad(space::ABOVE_AVAILABLE);
     }
     Ok(())
+}
+
+/// The last checks of a new head, and its directory. Nothing after this may find a reason to refuse.
+fn create_checked_dir(
+    ctx: &TaskCtx<'_>,
+    new: &NewHead<'_>,
+    parent: &Dir,
+    component: &str,
+    referenced: u64,
+) -> Result<ObjectId, DslError> {
+    counts::check(ctx, parent.id(), 1, 0)?;
+    space::check_pool(ctx, Keep::All)?;
+    check_limits(parent, new.name, new.props, referenced)?;
+    let dir = create_dir(ctx.m(), Some(parent.id()), component)?;
+    counts::adjust(ctx.m(), dir, 1, 0)?;
+    Ok(dir)
 }
 
 /// Makes a file system or volume with an object set of its own, which `fill` fills.
@@ -265,13 +286,8 @@ pub fn create(
         let why = "an encrypted dataset cannot be made";
         return Err(DslError::Encrypted { name: string(new.name), why });
     }
-    counts::check(ctx.m(), parent.id(), 1, 0)?;
-    space::check_pool(ctx, Keep::All)?;
-    check_reservations(&parent, new.name, new.props)?;
-
+    let dir = create_checked_dir(ctx, &new, &parent, component, 0)?;
     let m = ctx.m();
-    let dir = create_dir(m, Some(parent.id()), component)?;
-    counts::adjust(m, dir, 1, 0)?;
     let flags = if new.case_insensitive { DS_FLAG_CASE_INSENSITIVE } else { 0 };
     let head = create_head(m, dir, m.origin_snapshot()?, flags)?;
     store_props(ctx, new.name, dir, new.props)?;
@@ -348,13 +364,8 @@ pub fn clone(ctx: &mut TaskCtx<'_>, origin: &str, new: NewHead<'_>) -> Result<Ob
         let why = "the intent log in an encrypted snapshot cannot be taken out without its key";
         return Err(DslError::Encrypted { name: string(new.name), why });
     }
-    counts::check(ctx.m(), parent.id(), 1, 0)?;
-    space::check_pool(ctx, Keep::All)?;
-    check_reservations(&parent, new.name, new.props)?;
-
+    let dir = create_checked_dir(ctx, &new, &parent, component, origin.referenced())?;
     let m = ctx.m();
-    let dir = create_dir(m, Some(parent.id()), component)?;
-    counts::adjust(m, dir, 1, 0)?;
     let head = create_clone_head(ctx, dir, origin.id())?;
     livelist::create(m, dir)?;
     store_props(ctx, new.name, dir, new.props)?;

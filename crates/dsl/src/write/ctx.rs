@@ -37,6 +37,16 @@ pub struct HistoryNote {
     pub dataset: Option<(String, ObjectId)>,
 }
 
+/// Who asked for a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Caller {
+    /// Who may change every limit: limits on the number of datasets do not bind them.
+    #[default]
+    Root,
+    /// Anybody else.
+    User,
+}
+
 /// What a sync task holds. Made by the pool once per txg; everything in it belongs to the txg that syncs.
 pub struct TaskCtx<'a> {
     /// The pool's own object set.
@@ -55,6 +65,8 @@ pub struct TaskCtx<'a> {
     pub heads: &'a Arc<Heads>,
     /// Name of the pool.
     pub pool_name: &'a str,
+    /// Who asked for the task that runs.
+    pub caller: Caller,
     /// What was done, for the pool's history.
     pub notes: Vec<HistoryNote>,
 }

@@ -60,7 +60,7 @@ mod testing;
 pub mod zapify;
 
 pub use bootstrap::{bootstrap, create_root};
-pub use ctx::{HistoryNote, TaskCtx};
+pub use ctx::{Caller, HistoryNote, TaskCtx};
 pub use features::FeatureCounts;
 pub use heads::{Head, HeadSpace, Heads, SyncMode, decides_policy};
 pub use ledger::Tally;

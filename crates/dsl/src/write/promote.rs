@@ -160,7 +160,7 @@ pub fn promote(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     let moved = plan.moved_space(m)?;
     space::check_transfer(&dsl.dir_by_object(plan.loser_dir)?, &dsl.dir(name)?, moved.used)?;
     space::check_pool(ctx, Keep::Half)?;
-    counts::check(m, plan.clone_dir, 0, plan.shared.len() as u64)?;
+    counts::check(ctx, plan.clone_dir, 0, plan.shared.len() as u64)?;
 
     charge_dirs(m, &plan, moved)?;
     turn_chain(m, &plan)?;

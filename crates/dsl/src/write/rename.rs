@@ -74,7 +74,7 @@ pub fn rename(ctx: &mut TaskCtx<'_>, from: &str, to: &str) -> Result<(), DslErro
         let phys = dir.phys();
         space::check_transfer(old_parent, &parent, phys.used.max(phys.reserved))?;
         let filesystems = dir.filesystem_count()?.unwrap_or(1).max(1);
-        counts::check(ctx.m(), parent.id(), filesystems, dir.snapshot_count()?.unwrap_or(0))?;
+        counts::check(ctx, parent.id(), filesystems, dir.snapshot_count()?.unwrap_or(0))?;
     }
 
     let m = ctx.m();

@@ -95,7 +95,7 @@ pub fn snapshot(
         let below = format!("{}/", dir.name());
         let is_below = |p: &&Planned| p.head.dir().id() == dir.id() || p.head.name().starts_with(&below);
         let wanted = planned.iter().filter(is_below).count() as u64;
-        counts::check(ctx.m(), dir.id(), 0, wanted)?;
+        counts::check(ctx, dir.id(), 0, wanted)?;
     }
     let mut taken = Vec::with_capacity(planned.len());
     for plan in planned {

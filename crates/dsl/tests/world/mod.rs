@@ -9,7 +9,8 @@ use cenote_dsl::write::brt::Brt;
 use cenote_dsl::write::create::{self, NewHead};
 use cenote_dsl::write::free_lists::{self, Budget};
 use cenote_dsl::write::{
-    Cost, FeatureCounts, Head, Heads, MosTx, Tally, TaskCtx, bootstrap, create_root, mos_policy, space,
+    Caller, Cost, FeatureCounts, Head, Heads, MosTx, Tally, TaskCtx, bootstrap, create_root, mos_policy,
+    space,
 };
 use cenote_dsl::{Dsl, DslError};
 use dmu::live::{Limits, LiveSet, NewObject, SyncTx, Txgs};
@@ -104,6 +105,7 @@ impl World {
             brt: &self.brt,
             heads: &self.heads,
             pool_name: POOL,
+            caller: Caller::Root,
             notes: Vec::new(),
         }
     }

@@ -54,7 +54,7 @@ use dmu::Store;
 use dmu::live::{LiveSet, SyncTx, TxError, Txgs};
 use dsl::DslError;
 use dsl::write::brt::Brt;
-use dsl::write::{FeatureCounts, Heads, TaskCtx};
+use dsl::write::{Caller, FeatureCounts, Heads, TaskCtx};
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
 use format::{PoolGuid, Txg, VdevGuid, VdevId};
@@ -319,7 +319,24 @@ impl LivePool {
         &self,
         task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + 'static,
     ) -> Result<T, PoolError> {
-        self.submit(true, move |ctx, _| Ok(task(ctx)?))
+        self.run_as(Caller::Root, task)
+    }
+
+    /// The same for somebody: limits on the number of datasets bind those who cannot change them.
+    ///
+    /// # Errors
+    /// As of [`LivePool::run`].
+    pub fn run_as<T: Send + 'static>(
+        &self,
+        caller: Caller,
+        task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + 'static,
+    ) -> Result<T, PoolError> {
+        self.submit(true, move |ctx, _| {
+            ctx.caller = caller;
+            let result = task(ctx);
+            ctx.caller = Caller::Root;
+            Ok(result?)
+        })
     }
 
     /// The same for what changes the pool itself.

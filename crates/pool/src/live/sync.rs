@@ -17,7 +17,7 @@ use dmu::live::SyncTx;
 use dsl::bpobj::Space;
 
 use dsl::write::space::charge_mos;
-use dsl::write::{MosTx, Tally, TaskCtx, bpobj, free_lists};
+use dsl::write::{Caller, MosTx, Tally, TaskCtx, bpobj, free_lists};
 use format::bpobj::StoredBlock;
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
@@ -93,6 +93,7 @@ impl<'a> TxgSync<'a> {
             brt: &pool.brt,
             heads: &pool.heads,
             pool_name: &pool.name,
+            caller: Caller::Root,
             notes: Vec::new(),
         };
         TxgSync { pool, state, tx, ctx }

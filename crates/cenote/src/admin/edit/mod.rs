@@ -51,7 +51,7 @@ use crate::{Error, Pool};
 use ::pool::PoolError;
 use ::pool::live::LivePool;
 use dsl::DslError;
-use dsl::write::TaskCtx;
+use dsl::write::{Caller, TaskCtx};
 use dsl::write::props::PropError;
 use names::NameError;
 use std::sync::Arc;
@@ -251,6 +251,11 @@ pub(super) fn view(pool: &LivePool) -> Result<Pool, EditError> {
     Ok(Pool::from(pool.view()?))
 }
 
+/// Whom this process acts for.
+fn caller() -> Caller {
+    if rustix::process::geteuid().is_root() { Caller::Root } else { Caller::User }
+}
+
 /// Runs a task in syncing context; one that cannot be done in a txg is tried again in the next.
 fn run<T: Send + 'static>(
     pool: &LivePool,
@@ -259,12 +264,12 @@ fn run<T: Send + 'static>(
     let task = Arc::new(task);
     for _ in 1..AGAIN_MAX {
         let once = Arc::clone(&task);
-        match pool.run(move |ctx| once(ctx)) {
+        match pool.run_as(caller(), move |ctx| once(ctx)) {
             Err(PoolError::Dsl(DslError::Again { .. })) => {}
             done => return Ok(done?),
         }
     }
-    Ok(pool.run(move |ctx| task(ctx))?)
+    Ok(pool.run_as(caller(), move |ctx| task(ctx))?)
 }
 
 /// The name of the pool that a dataset's name begins with.
