@@ -156,19 +156,20 @@ impl Open {
     }
 
     /// Hands the pointers of its last block to `each`, the last one first, as far as the budget goes.
-    /// Returns what those were charged that went through; an error of `each` comes last.
+    /// Returns what those were charged that went through, what those were that are marked as freed, and last
+    /// an error of `each`.
     fn consume_tail(
         &mut self,
         m: MosTx<'_>,
         budget: &mut Budget,
         each: &mut Each<'_>,
-    ) -> Result<(Space, Result<(), DslError>), DslError> {
+    ) -> Result<(Space, Space, Result<(), DslError>), DslError> {
         let size = self.object.block_size();
         let per_block = size / ITEM;
         let first = (self.phys.num_blkptrs - 1) / per_block * per_block;
         let hole = || self.object.read().corrupt("a hole in a list of block pointers");
         let block = self.object.block(BlockId(first / per_block))?.ok_or_else(hole)?;
-        let mut sum = Space::default();
+        let (mut sum, mut marks) = (Space::default(), Space::default());
         let mut result = Ok(());
         while self.phys.num_blkptrs > first && budget.take(1) {
             let at = ((self.phys.num_blkptrs - 1 - first) * ITEM) as usize;
@@ -182,13 +183,14 @@ impl Open {
                     break;
                 }
             };
-            sum = sum.plus(space);
+            let total = if entry.freed { &mut marks } else { &mut sum };
+            *total = total.plus(space);
             self.phys.num_blkptrs -= 1;
             self.phys.num_freed = self.phys.num_freed.saturating_sub(u64::from(entry.freed));
         }
         let kept = (self.phys.num_blkptrs * ITEM).next_multiple_of(size);
         self.object.free_range(kept, u64::MAX, m.tx)?;
-        Ok((sum, result))
+        Ok((sum, marks, result))
     }
 }
 
@@ -385,9 +387,9 @@ fn consume_stack(
         let depth = stack.len();
         let Some(top) = stack.last_mut() else { break };
         if top.phys.num_blkptrs > 0 {
-            let (gone, result) = top.consume_tail(m, budget, each)?;
+            let (gone, marks, result) = top.consume_tail(m, budget, each)?;
             for list in stack.iter_mut() {
-                list.set_space(list.space().minus(gone));
+                list.set_space(list.space().plus(marks).minus(gone));
             }
             result?;
         } else if top.phys.num_subobjs > 0 {

@@ -335,6 +335,99 @@ fn permissions_are_granted_inherited_and_taken_back() {
 
 // ---- livelists ------------------------------------------------------------------------------
 
+/// Blocks that a livelist says are left, and what they are charged. Its totals must say the same, and each mark
+/// must come behind its block.
+fn blocks_left(m: MosTx<'_>, id: ObjectId, note: &str) -> Result<BTreeMap<u64, u64>, DslError> {
+    let (mut left, mut sum) = (BTreeMap::new(), Space::default());
+    for (_, list) in super::deadlist::lists(m, id)? {
+        let mut here = Space::default();
+        crate::bpobj::Bpobj::open(&m.view(), list)?.for_each(&mut |bp, freed| {
+            let times = left.entry(bp.words()[1]).or_insert(0);
+            if freed {
+                assert!(*times > 0, "{note}: a mark before its block");
+                *times -= 1;
+                here = here.minus(m.space_of(bp));
+            } else {
+                *times += 1;
+                here = here.plus(m.space_of(bp));
+            }
+            Ok(())
+        })?;
+        assert_eq!(super::bpobj::space(m, list)?, here, "{note}");
+        sum = sum.plus(here);
+    }
+    left.retain(|_, times| *times > 0);
+    assert_eq!(livelist::space(m, id)?, sum, "{note}");
+    Ok(left)
+}
+
+/// A livelist is drained a few blocks at a time; at the end of each txg it is whole.
+fn drained_in_pieces(seed: u64, piece: u64, write: impl Fn(&mut Rng, &mut LivelistWriter, Txg)) {
+    let note = format!("seed {seed}, pieces of {piece}");
+    let mut rng = Rng(seed);
+    let mut world = World::new();
+    let (dir, _) = world.txg(|m, _| make(m, None, "a"));
+    world.txg(|m, _| livelist::create(m, dir));
+    world.txg(|m, _| {
+        let mut writer = LivelistWriter::open(m, dir)?.expect("there");
+        write(&mut rng, &mut writer, m.txg());
+        writer.flush(m)
+    });
+    let (id, mut left) = world.txg(|m, _| {
+        let id = livelist::take_for_destroy(m, dir)?.expect("there");
+        free_lists::charge(m, livelist::space(m, id)?, true)?;
+        free_lists::add_deleted_clone(m, id)?;
+        Ok((id, blocks_left(m, id, &note)?))
+    });
+    while !world.txg(|m, brt| {
+        let mut budget = free_lists::Budget { blocks: piece };
+        let freed = free_lists::background(m, brt, &mut budget)?;
+        assert!(freed.refused <= piece, "{note}: {freed:?}");
+        if !free_lists::is_pending(m)? {
+            assert_eq!(left.values().sum::<u64>(), freed.refused, "{note}");
+            assert_eq!(m.dir(m.free_dir()?)?.used, 0, "{note}");
+            return Ok(true);
+        }
+        assert!(budget.is_spent(), "{note}: there is more to do");
+        let now = blocks_left(m, id, &note)?;
+        assert_eq!(left.values().sum::<u64>(), now.values().sum::<u64>() + freed.refused, "{note}");
+        left = now;
+        Ok(false)
+    }) {}
+    assert_eq!(world.features.count("livelist"), 0);
+}
+
+#[test]
+fn livelists_are_drained_in_pieces() {
+    for seed in 1..=4 {
+        for piece in [1, 3, 7, 50, 1000] {
+            drained_in_pieces(seed, piece, |rng, writer, txg| {
+                let mut live = Vec::new();
+                for n in 1..=60 + rng.below(60) {
+                    let bp = pointer(n % 40, txg.0, 1 + n % 5);
+                    if rng.below(5) < 3 || live.is_empty() {
+                        writer.born(&bp);
+                        live.push(bp);
+                    } else {
+                        writer.killed(&live.swap_remove(rng.below(live.len() as u64) as usize));
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_livelist_crowded_with_marks_is_drained() {
+    for piece in [1, 20] {
+        drained_in_pieces(9, piece, |_, writer, txg| {
+            let all: Vec<_> = (1..=90).map(|n| pointer(n, txg.0, 1)).collect();
+            all.iter().for_each(|bp| writer.born(bp));
+            all.iter().filter(|bp| bp.words()[1] % 3 > 0).for_each(|bp| writer.killed(bp));
+        });
+    }
+}
+
 /// Blocks are born and go in a clone; the livelist's totals follow, and draining frees what is left.
 fn livelist_model(seed: u64) {
     let mut rng = Rng(seed);

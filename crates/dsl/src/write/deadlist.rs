@@ -37,7 +37,7 @@ fn open(m: MosTx<'_>, id: ObjectId) -> Result<Deadlist, DslError> {
 }
 
 /// Changes the totals.
-fn add_space(m: MosTx<'_>, id: ObjectId, more: Space, less: Space) -> Result<(), DslError> {
+pub(crate) fn add_space(m: MosTx<'_>, id: ObjectId, more: Space, less: Space) -> Result<(), DslError> {
     let object = m.object_with_bonus(id, ObjType::DEADLIST_HDR, "deadlist")?;
     let order = object.read().order();
     let phys = object.with_bonus(|bonus| DeadlistPhys::decode(bonus, order)).map_err(DslError::decode(id))?;
@@ -54,7 +54,12 @@ fn add_space(m: MosTx<'_>, id: ObjectId, more: Space, less: Space) -> Result<(),
 
 /// The keys, ascending.
 pub fn keys(m: MosTx<'_>, id: ObjectId) -> Result<Vec<Txg>, DslError> {
-    Ok(open(m, id)?.buckets().iter().map(|(key, _)| *key).collect())
+    Ok(lists(m, id)?.into_iter().map(|(key, _)| key).collect())
+}
+
+/// The keys, ascending, and the list under each.
+pub(crate) fn lists(m: MosTx<'_>, id: ObjectId) -> Result<Vec<(Txg, ObjectId)>, DslError> {
+    Ok(open(m, id)?.buckets().to_vec())
 }
 
 /// Totals of all blocks.

@@ -5,6 +5,8 @@
 //! - A livelist has an entry for every block that was born in its clone after the origin, and one more,
 //!   marked as freed, for each of them that went; both under the same key, the freed one behind.
 //! - Its totals are those of the blocks that are left.
+//! - All that also holds at the end of each txg in which a part of it was drained: whoever imports the pool
+//!   then can go on, whatever implementation it is.
 //! - The feature `livelist` counts livelists, those of destroyed clones included until they are drained.
 
 use super::deadlist::{self, DeadlistWriter};
@@ -14,8 +16,9 @@ use super::{bpobj, zapify};
 use crate::DslError;
 use crate::bpobj::{Bpobj, Space};
 use crate::deadlist::Deadlist;
+use format::bpobj::StoredBlock;
 use format::{BlockPtr, ObjectId, Txg};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use zio::Zio;
 
@@ -28,6 +31,8 @@ const ENTRIES_MAX: u64 = 500_000;
 /// A clone that shares this share of its blocks with its origin, or less, in percent, needs no livelist:
 /// walking its trees costs no more.
 const SHARED_MIN: u64 = 75;
+/// Entries that are held in memory while a list is drained; few in tests, so that they meet this.
+const MARKS_MAX: u64 = if cfg!(test) { 8 } else { 250_000 };
 
 /// Gives a clone's directory a livelist, if the pool may have such.
 pub fn create(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
@@ -149,56 +154,145 @@ fn begin_list(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
 }
 
 /// The same block: address and birth.
-fn identity(bp: &BlockPtr) -> [u64; 3] {
+type Identity = [u64; 3];
+
+fn identity(bp: &BlockPtr) -> Identity {
     let words = bp.words();
     [words[0], words[1], bp.logical_birth().0]
 }
 
-/// Frees what is left in the lists of a destroyed clone, one whole list after the other, as far as the
-/// budget goes. True: it is drained, and gone.
+/// Entries of a list that stand for the same block: one of them, and how many there are.
+type Tally = BTreeMap<Identity, (StoredBlock, u64)>;
+
+/// Takes one off. False: there was none.
+fn take_one(tally: &mut Tally, block: Identity) -> bool {
+    let Some((_, times)) = tally.get_mut(&block) else { return false };
+    *times -= 1;
+    if *times == 0 {
+        tally.remove(&block);
+    }
+    true
+}
+
+/// Frees what is left in the lists of a destroyed clone, one list after the other, as far as the budget goes.
+/// The lists are whole at the end of every txg. True: it is drained, and gone.
 pub(crate) fn drain(
     m: MosTx<'_>,
     id: ObjectId,
     budget: &mut Budget,
     round: &mut Round<'_>,
 ) -> Result<bool, DslError> {
-    for key in deadlist::keys(m, id)? {
+    for (key, list) in deadlist::lists(m, id)? {
         if budget.is_spent() {
             return Ok(false);
         }
-        if let Some(list) = deadlist::detach(m, id, key)? {
-            drain_list(m, list, budget, round)?;
+        let before = bpobj::space(m, list)?;
+        let is_done = bpobj::is_shared(m, list)? || drain_list(m, list, budget, round)?;
+        deadlist::add_space(m, id, bpobj::space(m, list)?, before)?;
+        if !is_done {
+            // There is more to do, and it is not for this txg.
+            budget.blocks = 0;
+            return Ok(false);
         }
+        deadlist::detach(m, id, key)?;
+        bpobj::release(m, list)?;
     }
     deadlist::free(m, id)?;
     m.features.decr(m, FEATURE)?;
     Ok(true)
 }
 
-/// Frees the blocks of a list that were not freed: from the end, where the mark of a block that went comes
-/// before the block.
+/// Frees blocks of a list that were not freed, from the end, where the mark of a block that went comes before
+/// the block. Marks whose block was not reached are put back. True: nothing of the list is needed any more.
 fn drain_list(
     m: MosTx<'_>,
     list: ObjectId,
     budget: &mut Budget,
     round: &mut Round<'_>,
-) -> Result<(), DslError> {
-    let mut gone: HashMap<[u64; 3], u64> = HashMap::new();
-    if !bpobj::is_shared(m, list)? {
-        bpobj::consume(m, list, &mut Budget::unlimited(), &mut |entry, space| {
-            budget.take(1);
+) -> Result<bool, DslError> {
+    let mut marks = Tally::new();
+    let mut held = 0;
+    let mut blocks = *budget;
+    let mut is_empty = false;
+    while !is_empty && !blocks.is_spent() && held < MARKS_MAX {
+        let mut entries = Budget { blocks: (MARKS_MAX - held).min(blocks.blocks) };
+        is_empty = bpobj::consume(m, list, &mut entries, &mut |entry, space| {
             let block = identity(&entry.bp);
             if entry.freed {
-                *gone.entry(block).or_default() += 1;
+                held += 1;
+                marks.entry(block).or_insert((*entry, 0)).1 += 1;
                 return Ok(());
             }
-            match gone.get_mut(&block) {
-                Some(times) if *times > 1 => *times -= 1,
-                Some(_) => drop(gone.remove(&block)),
-                None => round.free(&entry.bp, space)?,
+            blocks.take(1);
+            if take_one(&mut marks, block) {
+                held -= 1;
+                return Ok(());
+            }
+            round.free(&entry.bp, space)
+        })?;
+    }
+    // Reading the marks again and again is work too.
+    budget.take((budget.blocks - blocks.blocks).saturating_add(held));
+    if is_empty {
+        return Ok(true);
+    }
+    put_marks(m, list, &marks)?;
+    // Of so many marks the blocks must be found first.
+    if held >= MARKS_MAX { drain_crowded(m, list, blocks, round) } else { Ok(false) }
+}
+
+fn put_marks(m: MosTx<'_>, list: ObjectId, marks: &Tally) -> Result<(), DslError> {
+    let mut entries = Vec::new();
+    let mut less = Space::default();
+    for (mark, times) in marks.values() {
+        for _ in 0..*times {
+            entries.push(StoredBlock { freed: true, ..*mark });
+            less = less.plus(m.space_of(&mark.bp));
+        }
+    }
+    bpobj::append_net(m, list, &entries, Space::default(), less)
+}
+
+/// The same for a list with more marks than memory should hold: looks at the blocks in portions, frees some
+/// that are left, and marks them as freed. True: none is left.
+fn drain_crowded(
+    m: MosTx<'_>,
+    list: ObjectId,
+    mut budget: Budget,
+    round: &mut Round<'_>,
+) -> Result<bool, DslError> {
+    let reader = Bpobj::open(&m.view(), list)?;
+    let portions = reader.phys().num_blkptrs.div_ceil(MARKS_MAX);
+    let salt = m.env.random() | 1;
+    for portion in 0..portions {
+        let mut left = Tally::new();
+        reader.for_each_own(&mut |entry| {
+            let block = identity(&entry.bp);
+            let mix = block.iter().fold(salt, |mix, word| (mix ^ word).wrapping_mul(salt).rotate_left(31));
+            if mix % portions != portion {
+                return Ok(());
+            }
+            if entry.freed {
+                take_one(&mut left, block);
+            } else {
+                left.entry(block).or_insert((*entry, 0)).1 += 1;
             }
             Ok(())
         })?;
+        let mut done = Tally::new();
+        for (block, (entry, times)) in left {
+            for _ in 0..times {
+                if !budget.take(1) {
+                    break;
+                }
+                round.free(&entry.bp, m.space_of(&entry.bp))?;
+                done.entry(block).or_insert((entry, 0)).1 += 1;
+            }
+        }
+        put_marks(m, list, &done)?;
+        if budget.is_spent() {
+            return Ok(false);
+        }
     }
-    bpobj::release(m, list)
+    Ok(true)
 }
