@@ -422,7 +422,7 @@ impl World {
                 let blocks = 1 + self.random.below((4 << 20) / volume.block_size());
                 let new = blocks * volume.block_size();
                 bytes.resize(new as usize, 0);
-                let done = volume.set_size(new).and_then(|()| volume.free_beyond());
+                let done = volume.set_size(new).and_then(|_| volume.free_beyond());
                 // The log says nothing of sizes.
                 self.pool().sync()?;
                 done

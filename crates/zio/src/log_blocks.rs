@@ -54,7 +54,7 @@ impl Zio {
 
     /// Space for a block of the intent log of `size` bytes, and the pointer to it; nothing is written.
     /// `identity` are the two guids of the chain, the dataset and the number in the chain. Such a block
-    /// has one copy and is never a gang.
+    /// has one copy and is never a gang. `class` is [`AllocClass::Log`], or another one to leave log devices alone.
     ///
     /// # Panics
     /// If `size` is not a multiple of 4096, or is more than 16 MiB.
@@ -62,6 +62,7 @@ impl Zio {
         &self,
         size: u64,
         identity: [u64; 4],
+        class: AllocClass,
         tx: &dyn AllocTx,
     ) -> Result<BlockPtr, ZioError> {
         assert!(
@@ -70,7 +71,7 @@ impl Zio {
         );
         let bp = pointer::log_block(size, identity, tx.txg());
         let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp }) };
-        let want = space::request(AllocClass::Log, size, 1);
+        let want = space::request(class, size, 1);
         let dvas = writer.space.allocate(&want, tx).map_err(|source| ZioError::Allocate { bp, source })?;
         Ok(pointer::with_dvas(&bp, &dvas, false))
     }

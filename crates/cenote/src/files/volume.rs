@@ -95,6 +95,14 @@ impl VolumeFile {
         self.changed()
     }
 
+    /// Changes its size: what is beyond is gone. Durable when this returns.
+    ///
+    /// # Errors
+    /// The size is 0 or not of whole blocks, or the pool cannot be written any more.
+    pub fn set_size(&self, size: u64) -> Result<(), Error> {
+        self.head.resize(size).map_err(|source| self.at(source))
+    }
+
     /// Every write so far is durable when this returns.
     ///
     /// # Errors

@@ -26,13 +26,20 @@ pub(crate) struct Image {
 impl Image {
     /// Makes the pool, with properties of its root file system.
     pub(crate) fn new(size: u64, props: &[(&str, u64)]) -> (Image, PoolWriter) {
+        Image::of(&[("disk", Class::Normal)], size, props)
+    }
+
+    /// The same of several files.
+    pub(crate) fn of(disks: &[(&str, Class)], size: u64, props: &[(&str, u64)]) -> (Image, PoolWriter) {
         let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("disk");
-        std::fs::File::create(&path).and_then(|file| file.set_len(size)).expect("a file");
-        let device = open_exclusive(&path, Access::Cached).expect("nobody else has it");
-        let leaves = vec![LeafSpec::file(path.to_str().expect("plain names"), device)];
-        let top = TopSpec { layout: Layout::Single, class: Class::Normal, ashift: None, leaves };
-        let mut spec = CreateSpec::new("p", vec![top]);
+        let top = |(name, class): &(&str, Class)| {
+            let path = dir.path().join(name);
+            std::fs::File::create(&path).and_then(|file| file.set_len(size)).expect("a file");
+            let device = open_exclusive(&path, Access::Cached).expect("nobody else has it");
+            let leaves = vec![LeafSpec::file(path.to_str().expect("plain names"), device)];
+            TopSpec { layout: Layout::Single, class: *class, ashift: None, leaves }
+        };
+        let mut spec = CreateSpec::new("p", disks.iter().map(top).collect());
         spec.root.props =
             props.iter().map(|(name, value)| ((*name).to_owned(), PropValue::Number(*value))).collect();
         let env = Env::system();

@@ -4,10 +4,12 @@ use super::pending::{Itx, Pending};
 use super::{IntentLog, Writer, lock};
 use crate::DmuError;
 use crate::live::Tx;
+use crate::sync::atomic::Ordering;
 use codec::checksum::write_zil;
 use format::zil::{Body, CHAIN_SIZE, Chain, Record, WRITE_UNIT};
 use format::{BlockPtr, Checksum, Endian, ObjectId, Txg};
 use std::collections::VecDeque;
+use zio::alloc::AllocClass;
 use zio::{AllocTx, ZioError};
 
 /// Largest block of a log.
@@ -144,12 +146,17 @@ impl IntentLog {
         Ok(())
     }
 
+    /// Where the next block goes.
+    fn class(&self) -> AllocClass {
+        if self.avoids_log_devices.load(Ordering::Relaxed) { AllocClass::Normal } else { AllocClass::Log }
+    }
+
     /// Starts a chain. Its head is on disk when this returns, and with it every change so far.
     fn start(&self) -> Result<(), LogError> {
         let env = self.set.store().env();
         let identity = [env.random(), env.random(), self.set.number(), 1];
         let tx = self.txgs.begin_now()?;
-        let bp = self.set.store().zio().allocate_log_block(WRITE_UNIT as u64, identity, &tx)?;
+        let bp = self.set.store().zio().allocate_log_block(WRITE_UNIT as u64, identity, self.class(), &tx)?;
         {
             let mut chain = lock(&self.chain);
             chain.current = Some((bp, tx.txg()));
@@ -245,7 +252,7 @@ impl IntentLog {
         let [guid0, guid1, objset, seq] = bp.checksum().0;
         let size = next_size(writer, records);
         let zio = self.set.store().zio();
-        let next = zio.allocate_log_block(size as u64, [guid0, guid1, objset, seq + 1], tx)?;
+        let next = zio.allocate_log_block(size as u64, [guid0, guid1, objset, seq + 1], self.class(), tx)?;
         let chain = Chain { next, nused: nused as u64, checksum: Checksum([0; 4]), order: Endian::Little };
         bytes[..CHAIN_SIZE].copy_from_slice(&chain.encode());
         assert!(write_zil(&bp, &mut bytes, None), "a log block that its pointer does not describe");

@@ -39,6 +39,9 @@ pub struct IntentLog {
     set: Arc<LiveSet>,
     txgs: Arc<Txgs>,
     enabled: AtomicBool,
+    /// Changes of this txg and before may not have been recorded.
+    recorded_after: AtomicU64,
+    avoids_log_devices: AtomicBool,
     queue: Mutex<Queue>,
     progress: Mutex<Progress>,
     /// A committer is done.
@@ -50,6 +53,16 @@ pub struct IntentLog {
     replayed: [AtomicU64; 2],
     /// A chain that an import found is being replayed: the head must stay as it is.
     in_replay: AtomicBool,
+}
+
+/// Where the blocks of a log go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogBias {
+    /// To log devices, if the pool has any.
+    #[default]
+    Latency,
+    /// To where data goes: log devices are left to others.
+    Throughput,
 }
 
 /// How far the commits got.
@@ -78,6 +91,8 @@ impl IntentLog {
             set: Arc::clone(set),
             txgs: Arc::clone(txgs),
             enabled: AtomicBool::new(true),
+            recorded_after: AtomicU64::new(0),
+            avoids_log_devices: AtomicBool::new(false),
             queue: Mutex::default(),
             progress: Mutex::default(),
             written: Condvar::new(),
@@ -88,9 +103,17 @@ impl IntentLog {
         })
     }
 
-    /// With `false` nothing is recorded and commits return at once (property `sync=disabled`).
+    /// With `false` nothing is recorded and commits return at once (property `sync=disabled`). Once enabled again,
+    /// commits wait for the txgs of changes that were not recorded.
     pub fn set_enabled(&self, enabled: bool) {
-        self.enabled.store(enabled, Ordering::Relaxed);
+        if !self.enabled.swap(enabled, Ordering::SeqCst) && enabled {
+            self.recorded_after.store(self.txgs.open_txg().0, Ordering::SeqCst);
+        }
+    }
+
+    /// Where the blocks of the log go from now on (property `logbias`).
+    pub fn set_bias(&self, bias: LogBias) {
+        self.avoids_log_devices.store(bias == LogBias::Throughput, Ordering::Relaxed);
     }
 
     /// Whether anything is recorded.
@@ -162,6 +185,8 @@ impl IntentLog {
     /// Makes everything durable that is ordered. Returns how many records have ever been ordered.
     fn write_pending(&self) -> Result<u64, TxError> {
         let mut writer = lock(&self.writer);
+        // What is recorded may build on what is not.
+        self.txgs.wait_synced(Txg(self.recorded_after.load(Ordering::SeqCst)))?;
         let synced = self.txgs.synced_txg();
         let (batch, taken) = self.queue().take(synced);
         let newest = batch.iter().map(|record| record.txg).max().unwrap_or(synced);

@@ -23,7 +23,7 @@ use crate::dataset::Dataset;
 use crate::name::DEPTH_LIMIT;
 use crate::{Dsl, DslError, PoolSpace, mos, prop};
 use dmu::live::{LiveObject, LiveSet, SetPolicy, Tx, Txgs};
-use dmu::log::IntentLog;
+use dmu::log::{IntentLog, LogBias};
 use format::dsl::{DatasetPhys, DirPhys};
 use format::objset::{ObjsetType, ZilHeader};
 use format::{BlockPtr, Endian, ObjectId, Txg};
@@ -97,7 +97,16 @@ pub struct Head {
     log_synced: AtomicU64,
     /// What the layer above has made of it, while somebody uses that.
     opened: Mutex<Weak<dyn Any + Send + Sync>>,
+    /// Hears when properties have changed.
+    listener: Mutex<Option<Listener>>,
 }
+
+/// Hears what the properties of a head are now, and which features the pool has. Called in syncing context; it
+/// must not wait for a transaction.
+pub type Listener = Box<dyn Fn(&Dataset, &FeatureCounts) -> Result<(), DslError> + Send + Sync>;
+
+/// A count of changes that none is equal to.
+const NEVER: u64 = u64::MAX;
 
 impl Head {
     /// The dataset's object, also the number of its object set.
@@ -139,14 +148,28 @@ impl Head {
         Ok(made)
     }
 
+    /// From now on `listener` hears of every change of a property that decides how the head is changed, before
+    /// the task that changed it returns; and once with the next txg, whatever was changed since its owner looked.
+    pub fn on_properties(&self, listener: Listener) {
+        *lock(&self.listener) = Some(listener);
+        self.policy_of.store(NEVER, Ordering::Release);
+    }
+
     /// When its changes are durable.
     pub fn sync_mode(&self) -> SyncMode {
         SyncMode::of(self.sync_mode.load(Ordering::Relaxed))
     }
 
-    fn set_sync_mode(&self, stored: u64) {
-        self.sync_mode.store(stored, Ordering::Relaxed);
+    /// Properties `sync` and `logbias`.
+    fn set_log_properties(&self, dataset: &Dataset) -> Result<(), DslError> {
+        let stored = prop::stored_number(dataset, "sync")?;
+        self.log.set_bias(match prop::stored_number(dataset, "logbias")? {
+            1 => LogBias::Throughput,
+            _ => LogBias::Latency,
+        });
         self.log.set_enabled(SyncMode::of(stored) != SyncMode::Disabled);
+        self.sync_mode.store(stored, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Creation txg of its newest snapshot, or of its origin, as of the last sync: older blocks are shared.
@@ -341,7 +364,7 @@ impl Heads {
         self.quiet.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Properties that decide how blocks are written have changed.
+    /// Properties that decide how open heads are changed have changed, or features that they need.
     pub fn policy_changed(&self) {
         self.policies.fetch_add(1, Ordering::AcqRel);
     }
@@ -413,9 +436,10 @@ impl Heads {
             policy_of: AtomicU64::new(policies),
             sync_mode: AtomicU64::new(0),
             opened: Mutex::new(Weak::<()>::new()),
+            listener: Mutex::default(),
             log_synced: AtomicU64::new(0),
         });
-        head.set_sync_mode(prop::stored_number(&dataset, "sync")?);
+        head.set_log_properties(&dataset)?;
         head.refresh(&self.mos)?;
         open.insert(id, Arc::clone(&head));
         Ok(head)
@@ -525,10 +549,13 @@ impl Heads {
         }
         let dataset = self.dsl().dataset_by_object(head.id)?;
         let policy = policy_of(&dataset, &self.features)?;
-        head.set_sync_mode(prop::stored_number(&dataset, "sync")?);
+        head.set_log_properties(&dataset)?;
         head.set.set_policy(with_accounting_of(&policy, &head.set));
         head.policy_of.store(policies, Ordering::Release);
-        Ok(())
+        match &*lock(&head.listener) {
+            Some(listener) => listener(&dataset, &self.features),
+            None => Ok(()),
+        }
     }
 
     /// The txg is on disk: counters are as it left them, and the logs need not hold its changes any more.
@@ -623,10 +650,24 @@ fn with_accounting_of(policy: &SetPolicy, set: &LiveSet) -> SetPolicy {
     }
 }
 
-/// A property that decides how blocks are written.
+/// A property that decides how an open head is changed: how its blocks are written, its log, its files.
 pub fn decides_policy(prop: &str) -> bool {
     matches!(
         prop,
-        "checksum" | "compression" | "copies" | "redundant_metadata" | "special_small_blocks" | "sync"
+        "acltype"
+            | "atime"
+            | "checksum"
+            | "compression"
+            | "copies"
+            | "dnodesize"
+            | "logbias"
+            | "longname"
+            | "readonly"
+            | "recordsize"
+            | "redundant_metadata"
+            | "relatime"
+            | "special_small_blocks"
+            | "sync"
+            | "xattr"
     )
 }

@@ -62,7 +62,7 @@ pub mod zapify;
 pub use bootstrap::{bootstrap, create_root};
 pub use ctx::{Caller, HistoryNote, TaskCtx};
 pub use features::FeatureCounts;
-pub use heads::{Head, HeadSpace, Heads, SyncMode, decides_policy};
+pub use heads::{Head, HeadSpace, Heads, Listener, SyncMode, decides_policy};
 pub use ledger::Tally;
 pub use mos_tx::MosTx;
 pub use policy::mos_policy;

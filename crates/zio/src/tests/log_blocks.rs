@@ -27,7 +27,7 @@ fn the_front_of_a_log_block_is_enough() {
     {
         let pool = Pool::new(&tops, 12);
         let identity = [11, 12, 54, 1];
-        let bp = pool.zio.allocate_log_block(131_072, identity, &Tx(30)).unwrap();
+        let bp = pool.zio.allocate_log_block(131_072, identity, AllocClass::Log, &Tx(30)).unwrap();
         assert_eq!(bp.validate(), Ok(()));
         assert_eq!(bp.checksum(), Checksum(identity));
         assert_eq!((bp.psize().0, bp.lsize().0), (131_072, 131_072));
@@ -54,7 +54,7 @@ fn the_front_of_a_log_block_is_enough() {
 fn log_blocks_are_never_gangs() {
     let pool = Pool::new(&[Top::Single], 9);
     pool.set_largest(4096);
-    let error = pool.zio.allocate_log_block(8192, [1; 4], &Tx(30)).unwrap_err();
+    let error = pool.zio.allocate_log_block(8192, [1; 4], AllocClass::Log, &Tx(30)).unwrap_err();
     assert!(matches!(error, ZioError::Allocate { source: AllocError::NoSpace { .. }, .. }), "{error:?}");
     assert_eq!(pool.taken(), 0);
 }
@@ -62,7 +62,7 @@ fn log_blocks_are_never_gangs() {
 #[test]
 fn a_log_block_on_a_lost_disk_is_an_error() {
     let pool = Pool::new(&[Top::Single], 9);
-    let bp = pool.zio.allocate_log_block(4096, [1, 2, 3, 4], &Tx(30)).unwrap();
+    let bp = pool.zio.allocate_log_block(4096, [1, 2, 3, 4], AllocClass::Log, &Tx(30)).unwrap();
     pool.disks[0].vanish();
     let error = pool.zio.write_log_block(&bp, &sealed(&bp, &[])).unwrap_err();
     assert!(matches!(error, ZioError::Unwritable { .. }), "{error:?}");

@@ -156,7 +156,7 @@ fn a_pool_without_allocator_cannot_be_written() {
     assert!(read_only(zio.write(&new, &Tx(5), &pool.env).unwrap_err()));
     assert!(read_only(zio.free(&bp, &Tx(5)).unwrap_err()));
     assert!(read_only(zio.claim(&bp, &Tx(5)).unwrap_err()));
-    assert!(read_only(zio.allocate_log_block(4096, [1; 4], &Tx(5)).unwrap_err()));
+    assert!(read_only(zio.allocate_log_block(4096, [1; 4], AllocClass::Log, &Tx(5)).unwrap_err()));
     assert!(read_only(zio.write_log_block(&bp, &[0; 512]).unwrap_err()));
     assert!(zio.flush_written().is_ok());
     assert!(zio.read(&bp, &ReadPolicy::default()).is_ok());

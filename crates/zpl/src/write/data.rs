@@ -78,7 +78,7 @@ impl Fs {
     /// The file was read: its access time changes as the property says.
     pub fn accessed(&self, id: ObjectId) -> Result<(), ZplError> {
         let mode = self.options().access_times;
-        if mode == AccessTimes::Never {
+        if mode == AccessTimes::Never || self.options().read_only {
             return Ok(());
         }
         let (inode, now) = (self.inode(id)?, self.now());

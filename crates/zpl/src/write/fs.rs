@@ -1,6 +1,6 @@
 //! A file system opened for writing.
 
-use super::home::{Cost, Home, IntentLog, NoLog};
+use super::home::{BeginError, Cost, Home, IntentLog, NoLog};
 use super::inode::{Inode, Store};
 use super::make::{self, directory_normalization};
 use super::options::FsOptions;
@@ -164,7 +164,16 @@ impl Fs {
         Ok(dir)
     }
 
+    /// Begins a change that somebody asked for.
     pub(super) fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {
+        if self.options().read_only && !self.is_replaying() {
+            return Err(BeginError::ReadOnly.into());
+        }
+        self.begin_freeing(cost)
+    }
+
+    /// Begins a change that follows from earlier ones: also where nothing can be changed any more.
+    pub(super) fn begin_freeing(&self, cost: Cost) -> Result<Tx, ZplError> {
         if self.is_replaying()
             && let Some(tx) = &*self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner)
         {

@@ -2,6 +2,7 @@
 //! counts of cloned blocks come from.
 //!
 //! # What always holds
+//! - A property that is changed counts for what begins after the change: the head tells of it.
 //! - What [`HeadFs::fsync`] and [`HeadVolume::flush`] returned for is durable.
 //! - A log that an import claimed was replayed before anybody can change the file system.
 
@@ -140,6 +141,7 @@ pub fn options_of(dataset: &Dataset, features: &FeatureCounts) -> Result<FsOptio
         long_names: number("longname")? == 1 && features.is_enabled("longname"),
         projects: features.is_enabled("project_quota"),
         log_sa_xattrs: features.is_enabled("zilsaxattr"),
+        read_only: number("readonly")? == 1,
         large_blocks: features.is_enabled("large_blocks"),
     })
 }
@@ -179,6 +181,14 @@ impl HeadFs {
     /// If it is not a file system, or cannot be read.
     pub fn open(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<HeadFs, ZplError> {
         let fs = Fs::open(Arc::new(HeadHome { head: Arc::clone(head) }), options, env)?;
+        // The head must not keep the file system alive that keeps it.
+        let listening = Arc::downgrade(&fs);
+        head.on_properties(Box::new(move |dataset, features| {
+            if let Some(fs) = listening.upgrade() {
+                fs.set_options(options_of(dataset, features)?);
+            }
+            Ok(())
+        }));
         replay_log(head, &mut |record, data, tx| replay(&fs, record, data, tx))?;
         fs.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
         Ok(HeadFs { fs, head: Arc::clone(head) })
@@ -232,6 +242,13 @@ impl HeadVolume {
     /// If it is not a volume, or cannot be read.
     pub fn open(head: &Arc<Head>) -> Result<HeadVolume, ZplError> {
         let volume = VolumeWriter::open(Arc::new(HeadHome { head: Arc::clone(head) }))?;
+        let listening = Arc::downgrade(&volume);
+        head.on_properties(Box::new(move |dataset, _| {
+            if let Some(volume) = listening.upgrade() {
+                volume.set_read_only(prop::stored_number(dataset, "readonly")? == 1);
+            }
+            Ok(())
+        }));
         replay_log(head, &mut |record, data, tx| volume.replay(record, data, tx))?;
         volume.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
         Ok(HeadVolume { volume, head: Arc::clone(head) })
@@ -240,6 +257,16 @@ impl HeadVolume {
     /// The head that it is in.
     pub fn head(&self) -> &Arc<Head> {
         &self.head
+    }
+
+    /// Changes the size. It is durable when this returns, and what is beyond is freed.
+    ///
+    /// # Errors
+    /// As of [`VolumeWriter::set_size`]; [`BeginError::Tx`] if the pool is suspended.
+    pub fn resize(&self, size: u64) -> Result<(), ZplError> {
+        let txg = self.volume.set_size(size)?;
+        self.head.txgs().wait_synced(txg).map_err(BeginError::from)?;
+        self.volume.free_beyond()
     }
 
     /// Makes every write durable.

@@ -43,6 +43,8 @@ pub struct FsOptions {
     pub projects: bool,
     /// Feature `zilsaxattr` is enabled: the intent log can say what happened to extended attributes.
     pub log_sa_xattrs: bool,
+    /// Property `readonly`: nothing can be changed.
+    pub read_only: bool,
     /// Feature `large_blocks` is enabled: without it blocks have at most 128 KiB.
     pub large_blocks: bool,
 }
@@ -58,6 +60,7 @@ impl Default for FsOptions {
             long_names: false,
             projects: true,
             log_sa_xattrs: true,
+            read_only: false,
             large_blocks: true,
         }
     }

@@ -241,7 +241,7 @@ impl Fs {
 
     /// An entry of the unlinked set leads nowhere.
     fn forget_unlinked(&self, id: ObjectId) -> Result<(), ZplError> {
-        let tx = self.begin(Cost::FREES)?;
+        let tx = self.begin_freeing(Cost::FREES)?;
         match self.unlinked.zap(&tx)?.remove_int(id.0) {
             Ok(()) | Err(DmuError::NoKey { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -260,7 +260,7 @@ impl Fs {
             Some(id) => self.xattr_dir_to_free(id)?,
             None => None,
         };
-        let tx = self.begin(Cost::FREES)?;
+        let tx = self.begin_freeing(Cost::FREES)?;
         {
             let mut state = inode.state();
             if state.is_gone || state.attrs.links != 0 || inode.is_held() {
@@ -313,7 +313,7 @@ impl Fs {
                 Err(error) => return Err(error),
             });
         }
-        let tx = self.begin(Cost::FREES)?;
+        let tx = self.begin_freeing(Cost::FREES)?;
         let now = self.now();
         let mut later = Vec::new();
         for (entry, inode) in batch.iter().zip(&inodes) {
@@ -336,7 +336,7 @@ impl Fs {
         }
         let Some(from) = object.read().next_data(0)? else { return Ok(true) };
         let step = BLOCKS_PER_TX.saturating_mul(size);
-        let tx = self.begin(Cost::FREES)?;
+        let tx = self.begin_freeing(Cost::FREES)?;
         object.free_range(from, step, &tx)?;
         drop(tx);
         Ok(object.read().next_data(from)?.is_none())

@@ -1,12 +1,14 @@
 //! Changing volumes (docs/on-disk/25-zvol.md).
 
-use super::home::{Cost, Home, IntentLog, NoLog};
+use super::home::{BeginError, Cost, Home, IntentLog, NoLog};
 use super::make::{FIRST, VOLUME_PROPERTIES};
 use super::range_lock::RangeLock;
 use crate::{Volume, ZplError};
+use dmu::AllocTx;
 use dmu::live::{LiveObject, Tx};
+use format::Txg;
 use format::zil::Body;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Bytes that are written in one transaction.
@@ -27,6 +29,7 @@ pub struct VolumeWriter {
     log: RwLock<Arc<dyn IntentLog>>,
     /// While a log is replayed: the transaction that everything belongs to.
     replay_tx: Mutex<Option<Tx>>,
+    read_only: AtomicBool,
 }
 
 impl VolumeWriter {
@@ -43,6 +46,7 @@ impl VolumeWriter {
             ranges: RangeLock::default(),
             log: RwLock::new(Arc::new(NoLog)),
             replay_tx: Mutex::default(),
+            read_only: AtomicBool::new(false),
             home,
         }))
     }
@@ -50,6 +54,11 @@ impl VolumeWriter {
     /// From now on `log` is told of every change.
     pub fn set_log(&self, log: Arc<dyn IntentLog>) {
         *self.log.write().unwrap_or_else(PoisonError::into_inner) = log;
+    }
+
+    /// Property `readonly`: nothing can be written.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        self.read_only.store(is_read_only, Ordering::Release);
     }
 
     fn log(&self) -> Arc<dyn IntentLog> {
@@ -78,6 +87,7 @@ impl VolumeWriter {
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), ZplError> {
         self.check(offset, buf.len() as u64)?;
         let _range = self.ranges.read(offset..offset + buf.len() as u64);
+        self.check(offset, buf.len() as u64)?;
         Ok(self.data.read_at(offset, buf)?)
     }
 
@@ -97,6 +107,8 @@ impl VolumeWriter {
         self.check(offset, data.len() as u64)?;
         let end = offset + data.len() as u64;
         let _range = self.ranges.write(offset..end);
+        // Somebody may have made it smaller meanwhile.
+        self.check(offset, data.len() as u64)?;
         let mut at = offset;
         while at < end {
             let stop = end.min((at / CHUNK + 1) * CHUNK);
@@ -124,6 +136,7 @@ impl VolumeWriter {
             return Ok(());
         }
         let _range = self.ranges.write(start..end);
+        self.check(offset, len)?;
         let step = self.block_size.saturating_mul(BLOCKS_PER_TX);
         let mut at = start;
         while at < end {
@@ -163,20 +176,22 @@ impl VolumeWriter {
         Ok(())
     }
 
-    /// Changes the size. The caller waits for the txg of the change before it calls
+    /// Changes the size, and returns the txg with which that is durable. The caller waits for it before it calls
     /// [`VolumeWriter::free_beyond`], so that a crash in between loses nothing.
     ///
     /// # Errors
     /// If the size is not a multiple of the block size, or 0.
-    pub fn set_size(&self, size: u64) -> Result<(), ZplError> {
+    pub fn set_size(&self, size: u64) -> Result<Txg, ZplError> {
         if size == 0 || size >= 1 << 63 || !size.is_multiple_of(self.block_size) {
             return Err(ZplError::Invalid { what: "the size of a volume" });
         }
         let _resizing = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody writes on beyond the end who began before.
+        let _range = self.ranges.write(self.size().min(size)..u64::MAX);
         let tx = self.begin(Cost::NAMES)?;
         self.properties.zap(&tx)?.upsert(b"size", size)?;
         self.size.store(size, Ordering::Release);
-        Ok(())
+        Ok(tx.txg())
     }
 
     /// Frees the blocks beyond the size, after it was made smaller.
@@ -194,6 +209,9 @@ impl VolumeWriter {
     fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {
         if let Some(tx) = &*self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(tx.again());
+        }
+        if self.read_only.load(Ordering::Acquire) {
+            return Err(BeginError::ReadOnly.into());
         }
         Ok(self.home.begin(cost)?)
     }

@@ -11,6 +11,7 @@ use dsl::write::{TaskCtx, props};
 use dsl::{DslError, prop};
 use format::prop as table;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use zpl::SpaceKind;
 use zpl::write::{HeadFs, HeadVolume, QuotaOf, options_of};
 
@@ -135,9 +136,8 @@ fn store(
 
 fn resize(pool: &LivePool, dataset: &Dataset, size: u64) -> Result<(), EditError> {
     let head = pool.heads().open(dataset.dsl().id())?;
-    let volume = HeadVolume::open(&head).map_err(crate::Error::from)?;
-    volume.volume.set_size(size).map_err(crate::Error::from)?;
-    volume.volume.free_beyond().map_err(crate::Error::from)?;
+    let volume = head.opened(|| HeadVolume::open(&head).map(Arc::new)).map_err(crate::Error::from)?;
+    volume.resize(size).map_err(crate::Error::from)?;
     drop((volume, head));
     pool.sync()?;
     Ok(())
@@ -147,7 +147,8 @@ fn resize(pool: &LivePool, dataset: &Dataset, size: u64) -> Result<(), EditError
 pub(super) fn set_limits(pool: &LivePool, dataset: &Dataset, limits: &[OwnerLimit]) -> Result<(), EditError> {
     let options = options_of(dataset.dsl(), pool.features())?;
     let head = pool.heads().open(dataset.dsl().id())?;
-    let fs = HeadFs::open(&head, options, pool.env()).map_err(crate::Error::from)?;
+    let fs = head.opened(|| HeadFs::open(&head, options, pool.env()).map(Arc::new));
+    let fs = fs.map_err(crate::Error::from)?;
     for (owner, id, objects, limit) in limits {
         let kind = match owner {
             Owner::User => SpaceKind::User,
