@@ -102,6 +102,7 @@ fn measure_writing(name: &str, folder: &Path, config: &VdevNode, width: u64, acc
         let offset = AllocOffset(i * asize);
         Extent { vdev: VdevId(0), offset, psize: Psize(LARGE), birth: Txg(5) }
     };
+    let since = tree.mark();
     let (start, processor) = (Instant::now(), processor_time());
     let all: Vec<u64> = (0..count).collect();
     for places in all.chunks(batch) {
@@ -110,7 +111,7 @@ fn measure_writing(name: &str, folder: &Path, config: &VdevNode, width: u64, acc
         assert!(tree.write_many(&writes).iter().all(Result::is_ok));
     }
     let written = start.elapsed().as_secs_f64();
-    tree.flush(&[VdevId(0)]).expect("flushed");
+    tree.flush(&[VdevId(0)], since).expect("flushed");
     let (elapsed, processor) = (start.elapsed().as_secs_f64(), processor_time() - processor);
     let gigabytes = (count * LARGE) as f64 / 1e9;
     println!(

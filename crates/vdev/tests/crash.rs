@@ -79,7 +79,8 @@ fn work(shape: &Shape, disks: &[Arc<SimDisk>]) -> u64 {
     for txg in 1..=TXGS {
         let blocks = blocks(&tree, txg);
         let writes: Vec<Write<'_>> = blocks.iter().map(|(at, data)| Write { at: *at, data }).collect();
-        if tree.write_many(&writes).iter().any(Result::is_err) || tree.flush(&[VdevId(0)]).is_err() {
+        let since = tree.mark();
+        if tree.write_many(&writes).iter().any(Result::is_err) || tree.flush(&[VdevId(0)], since).is_err() {
             return done;
         }
         let configs: Vec<NvList> = (0..disks.len()).map(|i| label_config(shape, i, txg)).collect();
@@ -188,7 +189,8 @@ fn flushes_of_several_threads() {
                 for i in 0.. {
                     let at = extent((thread * 1000 + i) * 8192, 1000 + i, 7);
                     let block = vec![(thread * 31 + i) as u8; at.psize.0 as usize];
-                    if tree.write(&at, &block).is_err() || tree.flush(&[VdevId(0)]).is_err() {
+                    let since = tree.mark();
+                    if tree.write(&at, &block).is_err() || tree.flush(&[VdevId(0)], since).is_err() {
                         return done;
                     }
                     done.push(at);

@@ -241,21 +241,22 @@ fn a_leaf_that_cannot_flush_has_missed_it_all() {
         let disks = Disks::new(shape, Ashift(12));
         let sims = disks.simulated();
         let tree = disks.tree(&sims, &[]);
+        let since = tree.mark();
         assert!(
             write_all(&tree, &[extent(0, 50_000, 5), extent(1 << 20, 50_000, 6)]).iter().all(Result::is_ok)
         );
         sims[1].fail_nth(OpKind::Flush, 0);
-        assert_eq!(tree.flush(&[VdevId(0)]), Ok(()));
+        assert_eq!(tree.flush(&[VdevId(0)], since), Ok(()));
         assert_eq!(tree.dtl(guid(1)), set(&[5, 6]));
         assert_eq!(tree.take_changed_dtls(), [guid(1)]);
-        assert!(sims.iter().enumerate().all(|(i, sim)| (sim.unflushed() == 0) == (i != 1)));
+        assert!(sims.iter().all(|sim| sim.unflushed() == 0));
         // Nothing is left to flush: devices are not asked again.
         sims.iter().for_each(|sim| sim.fail_nth(OpKind::Flush, 0));
-        assert_eq!(tree.flush(&[VdevId(0)]), Ok(()));
+        assert_eq!(tree.flush(&[VdevId(0)], since), Ok(()));
         assert_eq!(tree.dtl(guid(0)), RangeSet::new());
         // Now all fail.
         assert!(write_all(&tree, &[extent(2 << 20, 50_000, 7)]).iter().all(Result::is_ok));
-        assert_eq!(tree.flush(&[VdevId(0)]), Err(VdevError::NotFlushed { vdev: VdevId(0) }));
+        assert_eq!(tree.flush(&[VdevId(0)], since), Err(VdevError::NotFlushed { vdev: VdevId(0) }));
     }
 }
 
@@ -264,12 +265,49 @@ fn one_leaf_did_not_take_it_and_the_other_cannot_keep_it() {
     let disks = Disks::new(Shape::Mirror(2), Ashift(12));
     let sims = disks.simulated();
     let tree = disks.tree(&sims, &[]);
+    let since = tree.mark();
     sims[0].set_rates(Rates { write_error: 1, ..Rates::default() });
     assert_eq!(tree.write(&extent(0, 4096, 5), &[1; 4096]), Ok(()));
     sims[1].fail_nth(OpKind::Flush, 0);
-    assert_eq!(tree.flush(&[VdevId(0)]), Err(VdevError::NotFlushed { vdev: VdevId(0) }));
-    assert_eq!(tree.flush(&[VdevId(7)]), Err(VdevError::NoVdev { vdev: VdevId(7) }));
+    assert_eq!(tree.flush(&[VdevId(0)], since), Err(VdevError::NotFlushed { vdev: VdevId(0) }));
+    assert_eq!(tree.flush(&[VdevId(7)], since), Err(VdevError::NoVdev { vdev: VdevId(7) }));
     assert_eq!(tree.flush_leaves(&[guid(0), guid(9)]), [Ok(()), Err(DeviceError::Gone)]);
+}
+
+/// A device tells once that it lost something. Everybody whose blocks were in its cache has to learn of it.
+#[test]
+fn a_flush_that_failed_is_known_to_all_who_had_written() {
+    let disks = Disks::new(Shape::Leaf, Ashift(12));
+    let sims = disks.simulated();
+    let tree = disks.tree(&sims, &[]);
+    let top = [VdevId(0)];
+    let not_flushed = Err(VdevError::NotFlushed { vdev: VdevId(0) });
+    let write = |number: u64| {
+        let since = tree.mark();
+        assert_eq!(write_all(&tree, &[extent(number << 20, 4096, 5)]), [Ok(())]);
+        since
+    };
+    let (one, two) = (write(1), write(2));
+    sims[0].fail_nth(OpKind::Flush, 0);
+    assert_eq!((tree.flush(&top, two), tree.flush(&top, one)), (not_flushed.clone(), not_flushed.clone()));
+    assert_eq!(tree.flush(&top, one), not_flushed, "it does not get better");
+    let three = write(3);
+    assert_eq!(tree.flush(&top, three), Ok(()), "what was written since is there");
+    // A flush of labels takes everything else along.
+    let four = write(4);
+    sims[0].fail_nth(OpKind::Flush, 0);
+    assert!(tree.flush_leaves(&[guid(0)])[0].is_err());
+    assert_eq!((tree.flush(&top, four), tree.flush(&top, tree.mark())), (not_flushed, Ok(())));
+
+    // Somebody else has it: the leaf missed it, and that is all.
+    let disks = Disks::new(Shape::Mirror(2), Ashift(12));
+    let sims = disks.simulated();
+    let tree = disks.tree(&sims, &[]);
+    let since = tree.mark();
+    assert_eq!(write_all(&tree, &[extent(0, 4096, 5)]), [Ok(())]);
+    sims[1].fail_nth(OpKind::Flush, 0);
+    assert!(tree.flush_leaves(&[guid(1)])[0].is_err());
+    assert_eq!((tree.dtl(guid(1)), tree.flush(&top, since)), (set(&[5]), Ok(())));
 }
 
 #[test]
@@ -279,9 +317,10 @@ fn wrong_leaves_are_repaired_and_others_left_alone() {
         let at = extent(60 << 14, 100_000, 4);
         let sims = disks.simulated();
         let tree = disks.tree(&sims, &[]);
+        let since = tree.mark();
         let block = content(&at, at.offset.0);
         assert_eq!(tree.write(&at, &block), Ok(()));
-        assert_eq!(tree.flush(&[VdevId(0)]), Ok(()));
+        assert_eq!(tree.flush(&[VdevId(0)], since), Ok(()));
         let wrong = disks.holders(&at)[0];
         sims[wrong].garble(DeviceOffset(0), DISK);
         let verify = |data: &[u8]| data == block;
@@ -310,6 +349,7 @@ fn a_stale_leaf_gets_what_it_missed() {
     assert_eq!(missed, set(&[5, 6]));
     let tree = disks.tree(&sims, &[]);
     tree.set_dtl(guid(1), missed);
+    let since = tree.mark();
     assert_eq!(tree.take_changed_dtls(), [], "what is on disk is no change");
     for at in [before, after] {
         assert!(reads_back(&tree, &at));
@@ -320,7 +360,17 @@ fn a_stale_leaf_gets_what_it_missed() {
     let error = tree.resilver(&before, &content(&before, before.offset.0)).unwrap_err();
     assert_eq!(error, VdevError::NotWritten { vdev: VdevId(0) });
     tree.resilver(&before, &content(&before, before.offset.0)).unwrap();
-    tree.forgive(guid(1), 0..7);
+    // What was lost on its way from the cache is not there, whoever flushed.
+    sims[1].fail_nth(OpKind::Flush, 0);
+    assert_eq!(tree.flush(&[VdevId(0)], since), Ok(()));
+    assert_eq!(tree.forgive(guid(1), 0..7, since), Err(DeviceError::NotWritten));
+    assert_eq!(tree.dtl(guid(1)), set(&[5, 6]));
+    let since = tree.mark();
+    for at in [before, after] {
+        tree.resilver(&at, &content(&at, at.offset.0)).unwrap();
+    }
+    sims[1].fail_nth(OpKind::Flush, 1);
+    assert_eq!(tree.forgive(guid(1), 0..7, since), Ok(()));
     assert_eq!((tree.dtl(guid(1)), tree.take_changed_dtls()), (RangeSet::new(), vec![guid(1)]));
     for at in [before, after] {
         let block = content(&at, at.offset.0);
@@ -397,6 +447,7 @@ fn a_changed_configuration_keeps_leaves_and_what_they_missed() {
     let disks = Disks::new(Shape::Mirror(2), Ashift(12));
     let sims = disks.simulated();
     let tree = disks.tree(&sims, &[1]);
+    let since = tree.mark();
     let at = extent(0, 4096, 5);
     assert_eq!(write_all(&tree, &[at]), [Ok(())]);
     let mut tops = vec![disks.shape.node(Ashift(12), vec![leaf(0, guid(0)), leaf(1, guid(1))])];
@@ -415,7 +466,7 @@ fn a_changed_configuration_keeps_leaves_and_what_they_missed() {
     assert_eq!(grown.take_changed_dtls(), [guid(1)]);
     // The old tree still counts on the same leaves, and what it wrote is flushed through the new one.
     assert_eq!(sims[0].unflushed(), 1);
-    assert_eq!(grown.flush(&[VdevId(0)]), Ok(()));
+    assert_eq!(grown.flush(&[VdevId(0)], since), Ok(()));
     assert_eq!(sims[0].unflushed(), 0);
     let there = Extent { vdev: VdevId(1), ..at };
     assert_eq!(grown.write(&there, &content(&at, 0)), Ok(()));
@@ -432,6 +483,7 @@ fn random_writes_against_a_model() {
         let disks = Disks::new(shape.clone(), ashift);
         let sims = disks.simulated();
         let tree = disks.tree(&sims, &[]);
+        let since = tree.mark();
         let step = tree.alignment(VdevId(0)).unwrap();
         // Places that do not overlap, each with a largest size.
         let mut places = Vec::new();
@@ -464,7 +516,7 @@ fn random_writes_against_a_model() {
             model.extend(batch);
             sims[sick].come_back();
             if random.one_in(2) {
-                tree.flush(&[VdevId(0)]).unwrap();
+                tree.flush(&[VdevId(0)], since).unwrap();
             }
             for _ in 0..20 {
                 let which = random.below(places.len() as u64) as usize;

@@ -42,7 +42,7 @@ pub use block::Block;
 pub use error::ZioError;
 pub use log_blocks::LogBlock;
 pub use read::{Checked, ReadPolicy, Zio};
-pub use space::Obsolete;
+pub use space::{Obsolete, Unflushed};
 pub use tx::AllocTx;
 pub use write::{NewBlock, Quantum, WritePolicy};
 

@@ -1,7 +1,7 @@
 //! Blocks of the intent log: their pointer holds not a checksum but the block's identity, and the
 //! checksum is inside the block (docs/on-disk/24-zil.md, section 3).
 
-use crate::space;
+use crate::space::{self, Unflushed};
 use crate::{AllocClass, AllocTx, Zio, ZioError, pointer};
 use codec::checksum;
 use codec::crypt::{DataKey, block as crypt_block};
@@ -78,8 +78,8 @@ impl Zio {
 
     /// Writes the front of a block of the intent log, whose checksum is already in `bytes`: the part in
     /// use, in whole units of 4096 bytes. What is behind keeps its old contents, which nobody believes.
-    /// Durable after [`Zio::flush_written`].
-    pub fn write_log_block(&self, bp: &BlockPtr, bytes: &[u8]) -> Result<(), ZioError> {
+    /// Durable after [`Zio::flush_log_blocks`].
+    pub fn write_log_block(&self, bp: &BlockPtr, bytes: &[u8]) -> Result<Unflushed, ZioError> {
         self.write_log_blocks(&[(*bp, bytes)])
     }
 
@@ -87,10 +87,10 @@ impl Zio {
     ///
     /// # Errors
     /// If one of them could not be written; others may have been.
-    pub fn write_log_blocks(&self, blocks: &[(BlockPtr, &[u8])]) -> Result<(), ZioError> {
-        let Some(writer) = self.writer() else {
+    pub fn write_log_blocks(&self, blocks: &[(BlockPtr, &[u8])]) -> Result<Unflushed, ZioError> {
+        if self.writer().is_none() {
             return Err(ZioError::ReadOnly { bp: blocks.first().map_or(BlockPtr::HOLE, |(bp, _)| *bp) });
-        };
+        }
         let tree = self.tree();
         let mut places = Vec::with_capacity(blocks.len());
         for (bp, bytes) in blocks {
@@ -107,12 +107,20 @@ impl Zio {
             let at = Extent { vdev: dva.vdev, offset: dva.offset, psize, birth: bp.physical_birth() };
             writes.push(Write { at, data });
         }
+        let since = Some(tree.mark());
         let results = tree.write_many(&writes);
-        writer.note_written(places.iter().map(|(dva, _)| dva.vdev).collect::<Vec<_>>());
         for ((bp, _), result) in blocks.iter().zip(results) {
             result.map_err(|source| ZioError::Unwritable { bp: *bp, source })?;
         }
-        Ok(())
+        Ok(Unflushed { vdevs: places.iter().map(|(dva, _)| dva.vdev).collect(), since })
+    }
+
+    /// Makes log blocks durable: flushes the devices of their vdevs and no others.
+    ///
+    /// # Errors
+    /// If one of them may be lost, also in a flush of somebody else.
+    pub fn flush_log_blocks(&self, written: &Unflushed) -> Result<(), ZioError> {
+        self.flush(written)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{AllocClass, AllocError, AllocTx, Allocator, Request};
 use format::{AllocOffset, Asize, Dva, VdevId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use vdev::tree::Mark;
 
 /// Where blocks get their space. [`Allocator`] is the real one.
 pub(crate) trait Space: Send + Sync {
@@ -49,13 +50,23 @@ pub struct Obsolete {
     pub asize: Asize,
 }
 
+/// Writes that may not be durable yet.
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct Unflushed {
+    /// Where they went.
+    pub(crate) vdevs: BTreeSet<VdevId>,
+    /// Taken before the first of them.
+    pub(crate) since: Option<Mark>,
+}
+
 /// The writing half of a block layer.
 pub(crate) struct Writer {
     pub(crate) space: Arc<dyn Space>,
     /// Blocks whose space may be another's by now.
     pub(crate) freed: Freed,
-    /// Top-level vdevs with writes that may still be in a volatile cache.
-    written: Mutex<BTreeSet<VdevId>>,
+    /// Blocks of the tree that may still be in a volatile cache.
+    written: Mutex<Unflushed>,
     obsolete: Mutex<Vec<Obsolete>>,
 }
 
@@ -69,12 +80,14 @@ impl Writer {
     }
 
     /// To be called after writes have returned: what is noted earlier could be flushed too early.
-    pub(crate) fn note_written(&self, vdevs: impl IntoIterator<Item = VdevId>) {
-        lock(&self.written).extend(vdevs);
+    pub(crate) fn note_written(&self, more: Unflushed) {
+        let mut written = lock(&self.written);
+        written.vdevs.extend(more.vdevs);
+        written.since = written.since.into_iter().chain(more.since).min();
     }
 
-    pub(crate) fn take_written(&self) -> Vec<VdevId> {
-        std::mem::take(&mut *lock(&self.written)).into_iter().collect()
+    pub(crate) fn take_written(&self) -> Unflushed {
+        std::mem::take(&mut *lock(&self.written))
     }
 
     pub(crate) fn note_obsolete(&self, ranges: Vec<Obsolete>) {

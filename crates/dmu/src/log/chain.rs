@@ -10,7 +10,7 @@ use format::zil::{Body, CHAIN_SIZE, Chain, Record, WRITE_UNIT};
 use format::{BlockPtr, Checksum, Endian, ObjectId, Txg};
 use std::collections::VecDeque;
 use zio::alloc::AllocClass;
-use zio::{AllocTx, ZioError};
+use zio::{AllocTx, Unflushed, ZioError};
 
 /// Largest block of a log.
 const BLOCK_MAX: usize = 128 << 10;
@@ -97,18 +97,20 @@ impl IntentLog {
         let total: usize = records.iter().map(|record| record.bytes.len()).sum();
         writer.recent[writer.at % writer.recent.len()] = total;
         writer.at += 1;
-        if let Err(error) = self.write_blocks(writer, &mut records) {
-            // What cannot be continued is given up when the txgs have caught up.
+        let zio = self.set.store().zio();
+        let written = self.write_blocks(writer, &mut records);
+        let outcome = written.and_then(|written| Ok(zio.flush_log_blocks(&written)?));
+        if outcome.is_err() {
+            // Nobody would find what comes behind blocks that were lost: the chain is given up when the txgs
+            // have caught up.
             self.give_up();
-            return Err(error);
         }
-        self.set.store().zio().flush_written()?;
-        Ok(())
+        outcome
     }
 
     /// Writes records into as many blocks as it takes, all at once: the chain needs their order only when it
     /// is read, and nobody is told before all are there.
-    fn write_blocks(&self, writer: &Writer, records: &mut VecDeque<Encoded>) -> Result<(), LogError> {
+    fn write_blocks(&self, writer: &Writer, records: &mut VecDeque<Encoded>) -> Result<Unflushed, LogError> {
         // Held until the blocks are written: the txg that makes the space of the last one's successor
         // allocated for good must not be on disk while nothing leads there.
         let tx = self.txgs.begin_now()?;
@@ -131,19 +133,21 @@ impl IntentLog {
             }
         }
         let blocks: Vec<(BlockPtr, &[u8])> = built.iter().map(|b| (b.written.bp, &b.bytes[..])).collect();
-        let outcome = zio.write_log_blocks(&blocks);
-        if let Err(error) = outcome {
-            for block in &built {
-                zio.free(&block.next, &tx)?;
+        let written = match zio.write_log_blocks(&blocks) {
+            Ok(written) => written,
+            Err(error) => {
+                for block in &built {
+                    zio.free(&block.next, &tx)?;
+                }
+                return Err(error.into());
             }
-            return Err(error.into());
-        }
+        };
         let mut chain = lock(&self.chain);
         chain.written.extend(built.into_iter().map(|block| block.written));
         chain.current = end;
         drop(chain);
         self.set.mark_root(tx.txg());
-        Ok(())
+        Ok(written)
     }
 
     /// Where the next block goes.

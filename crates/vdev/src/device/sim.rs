@@ -6,6 +6,8 @@
 //!   for itself: a later write may survive an earlier one. A sector is old or new, never mixed.
 //! - **Damage on the medium.** Flipped bits and garbage sit on top of the true contents, which
 //!   stay known; unreadable ranges give errors. Writing a range heals it, as a disk remaps.
+//! - **Failed flushes.** Of each unflushed write some, all or nothing is on the medium afterwards, and the next
+//!   flush does not know of it: so does Linux with pages that it could not write.
 //! - **Wrong places.** A misdirected write lands elsewhere and leaves its own place as it was; a
 //!   lost write is reported as done and never happens; a lying flush makes nothing durable.
 //! - **Failing operations.** The n-th operation from now fails, reads or writes fail at random,
@@ -160,6 +162,8 @@ pub struct Rates {
     pub misdirected_write: u64,
     /// A flush makes nothing durable.
     pub lying_flush: u64,
+    /// A flush fails and loses some of what was unflushed.
+    pub flush_error: u64,
 }
 
 /// Damage on the medium.
@@ -370,7 +374,7 @@ impl SimDisk {
         disk
     }
 
-    /// One unflushed write after a cut: half of them whole, a quarter torn, a quarter lost.
+    /// One unflushed write after a cut or a failed flush: half of them whole, a quarter torn, a quarter lost.
     fn settle(&self, after: &mut State, at: u64, data: &[u8]) {
         match after.random.below(4) {
             0 | 1 => self.store(after, at, data),
@@ -499,7 +503,11 @@ impl SimDisk {
 
     fn flush_now(&self, state: &mut State) -> Result<(), DeviceError> {
         let supply = self.start(state, OpKind::Flush)?;
-        if fails_now(state, OpKind::Flush) {
+        let rate = state.rates.flush_error;
+        if fails_now(state, OpKind::Flush) || state.random.one_in(rate) {
+            for (at, data) in std::mem::take(&mut state.cache) {
+                self.settle(state, at, &data);
+            }
             return Err(io(DeviceOffset(0), 0));
         }
         if supply == Supply::CutNow {

@@ -39,6 +39,7 @@ mod write;
 pub use health::{Aux, VdevState, VdevStatus};
 pub use indirect::{Birth, IndirectMapping, MapEntry};
 pub use range_set::RangeSet;
+pub use upkeep::Mark;
 pub use write::Write;
 
 use crate::device::Device;
@@ -50,7 +51,8 @@ use format::{AllocOffset, Ashift, Asize, DeviceOffset, Dva, Psize, Txg, VdevGuid
 use leaf::{Leaf, Memory, Standing};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use upkeep::Losses;
 
 /// Most candidates that are tried for one block.
 pub const ATTEMPTS_MAX: usize = 5000;
@@ -274,6 +276,7 @@ pub struct VdevTree {
     draids: HashMap<VdevGuid, usize>,
     /// How far an expansion has come.
     reflow: ReflowInfo,
+    losses: Arc<Mutex<Losses>>,
 }
 
 impl VdevTree {
@@ -285,7 +288,7 @@ impl VdevTree {
         devices: &HashMap<VdevGuid, Arc<dyn Device>>,
         reflow: ReflowInfo,
     ) -> Result<Arc<VdevTree>, VdevError> {
-        VdevTree::build(root, &Builder { devices, reflow, memories: HashMap::new() })
+        VdevTree::build(root, &Builder { devices, reflow, memories: HashMap::new(), losses: Arc::default() })
     }
 
     fn build(root: &VdevNode, builder: &Builder<'_>) -> Result<Arc<VdevTree>, VdevError> {
@@ -304,7 +307,8 @@ impl VdevTree {
             }
             tops.push(builder.top(id, node)?);
         }
-        Ok(Arc::new(VdevTree { config: root.clone(), tops, draids, reflow: builder.reflow }))
+        let losses = Arc::clone(&builder.losses);
+        Ok(Arc::new(VdevTree { config: root.clone(), tops, draids, reflow: builder.reflow, losses }))
     }
 
     /// The configuration that the tree was made from.
@@ -558,6 +562,8 @@ struct Builder<'a> {
     reflow: ReflowInfo,
     /// What is remembered of leaves of an earlier tree.
     memories: HashMap<VdevGuid, Arc<Memory>>,
+    /// And of its flushes.
+    losses: Arc<Mutex<Losses>>,
 }
 
 impl Builder<'_> {

@@ -2,84 +2,130 @@
 //! configuration of an open pool.
 //!
 //! # What always holds
-//! - When `flush` returns without error, every block whose write returned before is durable on enough
-//!   leaves to be read, also if another thread's flush was under way.
+//! - When `flush` returns without error, every block whose write began after its mark and has returned is
+//!   durable on enough leaves to be read, also if flushes of other threads are under way or have failed.
 //! - A flush that failed is not tried again: systems report a lost write once and then forget it. What
 //!   was written to the leaf since its last flush counts as missed.
 //!
-//! Lock order: the `flushing` locks of leaves by guid, then a leaf's other locks.
+//! Lock order: the `flushing` locks of leaves by guid, then `losses`, then a leaf's other locks.
 
 use super::leaf::{Leaf, Memory, Trust, Unflushed};
-use super::{
-    Body, Builder, Extent, Fault, FaultKind, RangeSet, Standing, Top, Vdev, VdevError, VdevTree, Write,
-};
+use super::{Body, Builder, Extent, Fault, FaultKind, RangeSet, Standing, Vdev, VdevError, VdevTree, Write};
 use crate::device::{Device, DeviceError, flush_across};
 use format::config::VdevNode;
 use format::{VdevGuid, VdevId};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+/// A moment in the life of a tree. What was written after it is not called durable if a flush has failed
+/// since, no matter whose flush that was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(u64);
+
+/// Flushes that lost something, numbered in the order in which they failed.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    count: u64,
+    /// The last one that may have cost a vdev a block.
+    of_tops: BTreeMap<VdevId, u64>,
+    /// The last one of a leaf.
+    of_leaves: BTreeMap<u64, u64>,
+}
 
 impl VdevTree {
+    /// To be taken before the first of the writes that a flush is to make durable.
+    pub fn mark(&self) -> Mark {
+        Mark(self.losses().count)
+    }
+
+    fn losses(&self) -> MutexGuard<'_, Losses> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Makes durable what was written to these top-level vdevs: flushes the volatile caches of all their
     /// leaves that were written since their last flush. A leaf that fails counts as having missed all
-    /// of that. [`VdevError::NotFlushed`] if a vdev may thereby have lost a block.
+    /// of that.
+    ///
+    /// [`VdevError::NotFlushed`] if a vdev may thereby have lost a block, now or in a flush of anybody since
+    /// `since`: a device reports that it lost something once, and to one.
     ///
     /// Labels are written to devices directly and not seen here: [`VdevTree::flush_leaves`].
-    pub fn flush(&self, tops: &[VdevId]) -> Result<(), VdevError> {
-        let tops: Vec<&Top> = tops.iter().map(|top| self.find_top(*top)).collect::<Result<_, _>>()?;
-        let mut leaves: BTreeMap<u64, &Leaf> = BTreeMap::new();
-        for top in &tops {
+    pub fn flush(&self, tops: &[VdevId], since: Mark) -> Result<(), VdevError> {
+        let mut leaves = BTreeMap::new();
+        for top in tops {
             let mut below = Vec::new();
-            top.vdev.leaves(&mut below);
+            self.find_top(*top)?.vdev.leaves(&mut below);
             leaves.extend(below.into_iter().map(|leaf| (leaf.guid.0, leaf)));
         }
-        let _flushing: Vec<_> = leaves.values().map(|leaf| leaf.memory().start_flush()).collect();
-        let mut devices: Vec<&dyn Device> = Vec::new();
-        let mut taken: Vec<(&Leaf, Unflushed)> = Vec::new();
-        let (mut births, mut is_lossy) = (RangeSet::new(), false);
-        for leaf in leaves.into_values() {
-            let unflushed = std::mem::take(&mut *leaf.memory().unflushed());
-            births.merge(&unflushed.written);
-            match leaf.device() {
-                _ if unflushed.is_empty() => {}
-                Some(device) => {
-                    devices.push(&**device);
-                    taken.push((leaf, unflushed));
-                }
-                None => {
-                    leaf.lose(&unflushed, &DeviceError::Gone);
-                    is_lossy = true;
-                }
-            }
-        }
-        for ((leaf, unflushed), result) in taken.iter().zip(flush_across(&devices)) {
-            if let Err(error) = result.or_else(unsupported_is_fine) {
-                leaf.lose(unflushed, &error);
-                is_lossy = true;
-            }
-        }
-        // What leaves failed to take was judged when it was written; together with what is lost now it may
-        // be too much.
-        match tops.iter().find(|top| is_lossy && !top.vdev.has_kept(&births)) {
-            Some(top) => Err(VdevError::NotFlushed { vdev: top.id }),
-            None => Ok(()),
-        }
+        self.flush_each(&leaves, |unflushed| !unflushed.is_empty());
+        let losses = self.losses();
+        let is_lossy = |top: &&VdevId| losses.of_tops.get(*top).is_some_and(|last| *last > since.0);
+        tops.iter().find(is_lossy).map_or(Ok(()), |top| Err(VdevError::NotFlushed { vdev: *top }))
     }
 
     /// Flushes the devices of leaves, whether blocks were written to them or not: after labels were. A
     /// leaf without a device has the outcome [`DeviceError::Gone`].
     pub fn flush_leaves(&self, leaves: &[VdevGuid]) -> Vec<Result<(), DeviceError>> {
-        let open: Vec<_> = leaves.iter().map(|leaf| self.device(*leaf)).collect();
-        let devices: Vec<&dyn Device> = open.iter().flatten().map(|device| &**device).collect();
-        let mut results = flush_across(&devices).into_iter();
-        let mut result = |is_open: bool| if is_open { results.next() } else { None };
-        open.iter()
-            .map(|device| result(device.is_some()).unwrap_or(Err(DeviceError::Gone)))
-            .map(|result| result.or_else(unsupported_is_fine))
-            .collect()
+        let known = leaves.iter().filter_map(|guid| Some((guid.0, self.leaf(*guid)?))).collect();
+        let results = self.flush_each(&known, |_| true);
+        let result = |leaf: &VdevGuid| results.get(&leaf.0).cloned().unwrap_or(Err(DeviceError::Gone));
+        leaves.iter().map(result).collect()
+    }
+
+    /// Flushes those of the leaves whose unflushed blocks `is_wanted` names, and notes what they lost.
+    fn flush_each(
+        &self,
+        leaves: &BTreeMap<u64, &Leaf>,
+        is_wanted: impl Fn(&Unflushed) -> bool,
+    ) -> BTreeMap<u64, Result<(), DeviceError>> {
+        let _flushing: Vec<_> = leaves.values().map(|leaf| leaf.memory().start_flush()).collect();
+        let taken = leaves.values().map(|leaf| (*leaf, std::mem::take(&mut *leaf.memory().unflushed())));
+        let taken: Vec<(&Leaf, Unflushed)> = taken.filter(|(_, unflushed)| is_wanted(unflushed)).collect();
+        let devices: Vec<&dyn Device> =
+            taken.iter().filter_map(|(leaf, _)| Some(&**leaf.device()?)).collect();
+        let mut flushed = flush_across(&devices).into_iter();
+        let mut results = BTreeMap::new();
+        for (leaf, unflushed) in &taken {
+            let result = leaf.device().and_then(|_| flushed.next()).unwrap_or(Err(DeviceError::Gone));
+            let result = result.or_else(unsupported_is_fine);
+            if let Err(error) = &result
+                && (leaf.device().is_some() || !unflushed.is_empty())
+            {
+                leaf.lose(unflushed, error);
+            }
+            results.insert(leaf.guid.0, result);
+        }
+        self.note_losses(&taken, &results);
+        results
+    }
+
+    /// Which vdevs may have lost a block with what these leaves lost. What leaves failed to take was judged
+    /// when it was written; together with what is lost now it may be too much.
+    fn note_losses(&self, taken: &[(&Leaf, Unflushed)], results: &BTreeMap<u64, Result<(), DeviceError>>) {
+        if results.values().all(Result::is_ok) {
+            return;
+        }
+        let mut losses = self.losses();
+        losses.count += 1;
+        let number = losses.count;
+        let failed = |guid: u64| results.get(&guid).is_some_and(Result::is_err);
+        losses.of_leaves.extend(results.keys().filter(|guid| failed(**guid)).map(|guid| (*guid, number)));
+        for top in &self.tops {
+            let mut leaves = Vec::new();
+            top.vdev.leaves(&mut leaves);
+            let is_here = |guid: VdevGuid| leaves.iter().any(|leaf| leaf.guid == guid);
+            let mut births = RangeSet::new();
+            taken.iter().filter(|(leaf, _)| is_here(leaf.guid)).for_each(|(_, u)| births.merge(&u.written));
+            if leaves.iter().any(|leaf| failed(leaf.guid.0))
+                && !births.is_empty()
+                && !top.vdev.has_kept(&births)
+            {
+                losses.of_tops.insert(top.id, number);
+            }
+        }
     }
 
     /// Writes a block that was read and verified back to the leaves that gave wrong bytes or none, as
@@ -120,13 +166,21 @@ impl VdevTree {
         changed.map(|standing| standing.guid).collect()
     }
 
-    /// Takes txgs out of a leaf's DTL, after it got everything that was written in them.
-    pub fn forgive(&self, leaf: VdevGuid, txgs: Range<u64>) {
-        if let Some(standing) = self.standing(leaf)
-            && standing.memory.missed().intersects(&RangeSet::from_iter([txgs.clone()]))
-        {
+    /// Takes txgs out of a leaf's DTL, after it got everything that was written in them, since `since` or
+    /// before the DTL was there. Flushes the leaf first: what it only has in its cache it does not have.
+    ///
+    /// # Errors
+    /// If the leaf could not be flushed, now or since `since`. Its DTL stays.
+    pub fn forgive(&self, leaf: VdevGuid, txgs: Range<u64>, since: Mark) -> Result<(), DeviceError> {
+        let Some(standing) = self.standing(leaf) else { return Ok(()) };
+        self.flush_leaves(&[leaf]).pop().unwrap_or(Ok(()))?;
+        if self.losses().of_leaves.get(&leaf.0).is_some_and(|last| *last > since.0) {
+            return Err(DeviceError::NotWritten);
+        }
+        if standing.memory.missed().intersects(&RangeSet::from_iter([txgs.clone()])) {
             standing.memory.change_missed(|missed| missed.remove(txgs));
         }
+        Ok(())
     }
 
     fn all_standings(&self) -> Vec<&Standing> {
@@ -151,12 +205,14 @@ impl VdevTree {
         let memory_of = |standing: &Standing| (standing.guid, Arc::clone(&standing.memory));
         let memories: HashMap<VdevGuid, Arc<Memory>> =
             self.all_standings().into_iter().map(memory_of).collect();
+        let losses = Arc::clone(&self.losses);
         let mut leaves = Vec::new();
         self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
         let mut devices: HashMap<VdevGuid, Arc<dyn Device>> =
             leaves.iter().filter_map(|leaf| Some((leaf.guid, Arc::clone(leaf.device()?)))).collect();
         devices.extend(new_devices.iter().map(|(guid, device)| (*guid, Arc::clone(device))));
-        let tree = VdevTree::build(root, &Builder { devices: &devices, reflow: self.reflow, memories })?;
+        let tree =
+            VdevTree::build(root, &Builder { devices: &devices, reflow: self.reflow, memories, losses })?;
         for (id, node) in self.tops() {
             if let Some(mapping) = self.indirect(id)
                 && tree.top(id).is_some_and(|now| now.guid == node.guid)
@@ -187,10 +243,12 @@ impl Leaf {
     fn lose(&self, unflushed: &Unflushed, error: &DeviceError) {
         tracing::warn!(leaf = %self.guid, %error, "flush failed");
         self.counters().write_errors.fetch_add(1, Ordering::Relaxed);
-        self.memory().change_missed(|missed| {
-            missed.merge(&unflushed.written);
-            missed.merge(&unflushed.repaired);
-        });
+        if !unflushed.is_empty() {
+            self.memory().change_missed(|missed| {
+                missed.merge(&unflushed.written);
+                missed.merge(&unflushed.repaired);
+            });
+        }
     }
 }
 

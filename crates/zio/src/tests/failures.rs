@@ -100,13 +100,14 @@ fn flushing_makes_what_was_written_durable() {
     pool.disks.iter().for_each(|disk| disk.record(false));
     pool.zio.flush_written().unwrap();
     assert!(pool.disks.iter().all(|disk| disk.take_record().is_empty()), "nothing was written since");
-    // A flush that fails has to be done again.
+    // What a flush has lost, the next cannot bring back.
     pool.write(&block(noise(4096, 2), &policy()), 13).unwrap();
     pool.write(&block(noise(4096, 3), &policy()), 13).unwrap();
     pool.disks[2].fail_nth(OpKind::Flush, 0);
     let error = pool.zio.flush_written().unwrap_err();
     assert!(matches!(error, ZioError::Flush { .. }), "{error:?}");
     assert!(error.bp().is_hole());
+    assert!(pool.zio.flush_written().is_err());
 }
 
 #[test]

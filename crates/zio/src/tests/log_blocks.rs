@@ -1,7 +1,7 @@
 //! Blocks of the intent log.
 
 use super::fake::{Pool, Top, Tx, noise};
-use crate::{AllocError, ZioError};
+use crate::{AllocClass, AllocError, ZioError};
 use codec::checksum;
 use format::zil::Chain;
 use format::{BlockPtr, Checksum, ChecksumId, CompressionId, Endian, ObjType, Txg};
@@ -37,12 +37,14 @@ fn the_front_of_a_log_block_is_enough() {
         assert_eq!(bp.dvas().count(), 1);
         assert!(pool.zio.read_log_block(&bp, None).unwrap().is_none(), "not written yet");
         let bytes = sealed(&bp, &noise(5000, 1));
-        pool.zio.write_log_block(&bp, &bytes).unwrap();
+        let written = pool.zio.write_log_block(&bp, &bytes).unwrap();
         let read = pool.zio.read_log_block(&bp, None).unwrap().expect("a log block");
         assert_eq!(read.bytes.len(), 131_072);
         assert!(read.bytes[..bytes.len()] == bytes, "{tops:?}");
         assert!(pool.disks.iter().any(|disk| disk.unflushed() > 0));
         pool.zio.flush_written().unwrap();
+        assert!(pool.disks.iter().any(|disk| disk.unflushed() > 0), "not a block of the tree");
+        pool.zio.flush_log_blocks(&written).unwrap();
         assert!(pool.disks.iter().all(|disk| disk.unflushed() == 0));
         pool.zio.free(&bp, &Tx(31)).unwrap();
         pool.zio.claim(&bp, &Tx(31)).unwrap();

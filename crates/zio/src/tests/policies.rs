@@ -2,7 +2,7 @@
 //! one is written over.
 
 use super::fake::{Pool, Top, Tx, block, noise, policy, text};
-use crate::{NewBlock, Quantum, ReadPolicy, WritePolicy, Zio, ZioError};
+use crate::{AllocClass, NewBlock, Quantum, ReadPolicy, WritePolicy, Zio, ZioError};
 use format::{BlockPtr, BpKind, ChecksumId, CompressionId, Level, ObjType, Txg};
 
 fn lz4() -> WritePolicy {

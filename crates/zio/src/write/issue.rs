@@ -1,7 +1,7 @@
 //! The last step: all writes of a batch in one call to the vdevs.
 
 use super::{Held, Job, NewBlock};
-use crate::space::Writer;
+use crate::space::{Unflushed, Writer};
 use crate::{Zio, ZioError};
 use format::{Dva, Psize, Txg, VdevId};
 use std::collections::BTreeSet;
@@ -65,8 +65,10 @@ impl Zio {
             return Vec::new();
         }
         // Only now: vdevs may have been added while the space was looked for.
-        let results = self.tree().write_many(&batch.writes);
-        writer.note_written(taken(&batch.writes, &results));
+        let tree = self.tree();
+        let since = Some(tree.mark());
+        let results = tree.write_many(&batch.writes);
+        writer.note_written(Unflushed { vdevs: taken(&batch.writes, &results), since });
         failures(&batch.stretches, results)
     }
 }

@@ -24,7 +24,7 @@ mod quantum;
 pub use quantum::Quantum;
 
 use crate::gang_write::{self, Unit};
-use crate::space::{self, Writer};
+use crate::space::{self, Unflushed, Writer};
 use crate::{AllocClass, AllocError, AllocTx, Request, Zio, ZioError, pointer};
 use codec::checksum;
 use format::blkptr::EMBEDDED_MAX;
@@ -332,18 +332,22 @@ impl Zio {
         }
     }
 
-    /// Makes everything durable that was written before this call: volatile caches of the devices of
-    /// all top-level vdevs written since they were last flushed. After an error they count as written.
+    /// Makes every block of the tree durable that was written before this call, those of the intent log
+    /// excepted: flushes volatile caches of the devices of the top-level vdevs written since they were last
+    /// flushed. For one caller at a time: who comes second does not wait for the first.
+    ///
+    /// # Errors
+    /// If something was lost. As nobody knows what, that remains so however often this is called.
     pub fn flush_written(&self) -> Result<(), ZioError> {
         let Some(writer) = self.writer() else { return Ok(()) };
-        let vdevs = writer.take_written();
-        if vdevs.is_empty() {
-            return Ok(());
-        }
-        self.tree().flush(&vdevs).map_err(|source| {
-            writer.note_written(vdevs);
-            ZioError::Flush { source }
-        })
+        let written = writer.take_written();
+        self.flush(&written).inspect_err(|_| writer.note_written(written))
+    }
+
+    pub(crate) fn flush(&self, written: &Unflushed) -> Result<(), ZioError> {
+        let Some(since) = written.since else { return Ok(()) };
+        let vdevs: Vec<_> = written.vdevs.iter().copied().collect();
+        self.tree().flush(&vdevs, since).map_err(|source| ZioError::Flush { source })
     }
 }
 
