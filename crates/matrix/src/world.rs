@@ -343,7 +343,7 @@ impl World {
     pub fn import(&mut self) -> Result<(), Failure> {
         self.tell("import");
         let found = Search::in_paths([&self.dir]).run();
-        let options = ImportOptions { force: true, ..ImportOptions::default() };
+        let options = ImportOptions { force: true, partly_supported: true, ..ImportOptions::default() };
         let seed = self.random.next();
         self.env = Env::simulated(seed).0;
         let pool = LivePool::import(&found, &Which::Name(self.name.clone()), &options, self.env.clone())?;

@@ -48,6 +48,10 @@ const UNWRITTEN: [(&str, &str); 10] = [
     ("dynamic_gang_header", "it has large gang headers"),
     ("physical_rewrite", "it has rewritten blocks"),
 ];
+/// Features that are kept up only in part: what was written before is freed as it should be, and nothing new is
+/// made of it. [`ImportOptions::partly_supported`] lets such pools be written.
+const PARTLY_WRITTEN: [(&str, &str); 2] =
+    [("encryption", "it has encrypted datasets"), ("fast_dedup", "it has dedup tables")];
 /// Importers wait this many intervals for signs of life if the writer does not say how many.
 const IMPORT_INTERVALS: u64 = 20;
 /// The shortest interval of such signs that is believed, in milliseconds.
@@ -70,6 +74,10 @@ pub struct ImportOptions {
     pub access: Access,
     /// How much dirty memory there may be, and how often a txg is written.
     pub limits: Limits,
+    /// Pools with encrypted datasets and with dedup tables are opened too. What is freed goes out of the tables
+    /// and encrypted heads are left alone; nothing is encrypted or deduplicated. For tests of that, and for what
+    /// is built on it: no command sets it.
+    pub partly_supported: bool,
 }
 
 impl Default for ImportOptions {
@@ -81,6 +89,7 @@ impl Default for ImportOptions {
             host: Host::default(),
             access: Access::Auto,
             limits: Limits::default(),
+            partly_supported: false,
         }
     }
 }
@@ -90,6 +99,18 @@ impl Default for ImportOptions {
 /// # Errors
 /// If the pool cannot be read.
 pub fn refusal(pool: &Pool) -> Result<Option<String>, PoolError> {
+    if let Some(why) = firm_refusal(pool)? {
+        return Ok(Some(why));
+    }
+    if let Some((_, why)) = PARTLY_WRITTEN.iter().find(|(feature, _)| pool.features().is_active(feature)) {
+        return Ok(Some((*why).to_owned()));
+    }
+    // The classic tables have no feature that says that they are there.
+    Ok((!pool.dedup_tables()?.is_empty()).then(|| "it has dedup tables".to_owned()))
+}
+
+/// The same, but for what [`ImportOptions::partly_supported`] allows.
+fn firm_refusal(pool: &Pool) -> Result<Option<String>, PoolError> {
     if pool.version() != VERSION_FEATURES {
         return Ok(Some(format!("its format is version {}, without features", pool.version())));
     }
@@ -150,7 +171,8 @@ impl LivePool {
         opener.check_missing(&opened.tree)?;
         let pool = Pool::from_opened(opened, &opener.devices)?;
         let name = || pool.name().to_owned();
-        if let Some(why) = refusal(&pool)? {
+        let refused = if opts.partly_supported { firm_refusal(&pool)? } else { refusal(&pool)? };
+        if let Some(why) = refused {
             return Err(PoolError::NotWritable { name: name(), why });
         }
         check_host(pool.label_config(), opts)?;

@@ -51,7 +51,7 @@ impl Files {
 
     /// Opens a pool on the files for writing.
     pub(crate) fn import(&self, name: &str) -> Result<Arc<LivePool>, PoolError> {
-        self.import_with(name, &ImportOptions::default())
+        self.import_with(name, &ImportOptions { partly_supported: true, ..ImportOptions::default() })
     }
 
     pub(crate) fn import_with(&self, name: &str, opts: &ImportOptions) -> Result<Arc<LivePool>, PoolError> {
