@@ -15,6 +15,7 @@ use std::sync::{PoisonError, RwLock};
 use vdev::VdevTree;
 use vdev::device::Device;
 use vdev::device::memory::MemoryDevice;
+pub use vdev::device::sim::{OpKind, SimDisk};
 use vdev::tree::RangeSet;
 
 /// Changes the contents of a block that was read, given the pointer that led to it.
@@ -41,6 +42,12 @@ pub fn memory_pool(bytes: u64) -> Arc<Zio> {
 
 /// The same, with what knows its free space.
 pub fn memory_pool_and_allocator(bytes: u64) -> (Arc<Zio>, Arc<Allocator>) {
+    pool_on(Arc::new(MemoryDevice::new(bytes)))
+}
+
+/// The same, on a device of which no part is in use.
+pub fn pool_on(device: Arc<dyn Device>) -> (Arc<Zio>, Arc<Allocator>) {
+    let bytes = device.size();
     let node = |kind: &str, guid: u64| {
         let mut list = NvList::default();
         list.push("type", kind);
@@ -55,7 +62,6 @@ pub fn memory_pool_and_allocator(bytes: u64) -> (Arc<Zio>, Arc<Allocator>) {
     let mut root = node("root", 1);
     root.push("children", NvValue::ListArray(vec![leaf]));
     let root = VdevNode::from_nvlist(&root).expect("a tree of one leaf");
-    let device = Arc::new(MemoryDevice::new(bytes)) as Arc<dyn Device>;
     let devices = HashMap::from([(VdevGuid(1000), device)]);
     let tree = VdevTree::open(&root, &devices, ReflowInfo::default()).expect("a tree of one leaf");
     let (shift, asize) = (24, bytes - 0x48_0000);
