@@ -3,6 +3,7 @@
 //!
 //! # What always holds
 //! - Nothing is decoded before its checksum was verified: magic numbers alone prove nothing.
+//! - What two labels have in common is hashed once, but each label's own trailer is checked for its place.
 //! - Labels are read independently; damage to one never hides another.
 //! - Both byte orders are understood. The configuration itself is always big-endian.
 //!
@@ -14,14 +15,16 @@
 //! Tests: `tests/labels.rs` (golden pools), `tests/fuzz.rs`.
 
 use crate::device::{Device, DeviceError};
-use codec::checksum::verify_trailer;
-use format::config::{PoolConfig, VdevNode};
+use codec::checksum::{BodySum, verify_trailer};
+use format::config::PoolConfig;
 use format::label::{
     BOOT_ENV_OFFSET, BOOT_ENV_SIZE, CONFIG_NVLIST_MAX, CONFIG_OFFSET, CONFIG_SIZE, DEVICE_MIN, LABELS,
     RING_OFFSET, RING_SIZE, Trailer, label_offset, ring_slot_size, verifier,
 };
 use format::uberblock::Uberblock;
 use format::{Ashift, DecodeError, DeviceOffset, Endian, NvList, Txg, VdevGuid};
+use std::collections::HashMap;
+use std::ops::Range;
 
 /// Ashifts with different slot sizes.
 const SLOT_ASHIFTS: [Ashift; 4] = [Ashift(10), Ashift(11), Ashift(12), Ashift(13)];
@@ -148,36 +151,82 @@ impl Probe {
 
 /// Reads the four labels of a device.
 pub fn probe(device: &dyn Device) -> Probe {
+    let mut probe = probe_configs(device);
+    if probe.device_size < DEVICE_MIN {
+        return probe;
+    }
+    let ashift_of = |found: &FoundConfig| found.config.vdev_tree.walk().find_map(|node| node.ashift);
+    let any = probe.configs.iter().find_map(ashift_of);
+    let mut above = Region::default();
+    for label in 0..LABELS {
+        let own = probe.configs.iter().find(|found| found.label == label).and_then(ashift_of);
+        match own.or(any) {
+            Some(ashift) => read_ring(device, label, &[ashift], &mut above, &mut probe),
+            None => read_ring(device, label, &SLOT_ASHIFTS, &mut above, &mut probe),
+        }
+    }
+    probe
+}
+
+/// The same without the uberblocks.
+pub fn probe_configs(device: &dyn Device) -> Probe {
     let size = device.size();
     let mut probe = Probe { device_size: size, ..Probe::default() };
     if size < DEVICE_MIN {
         probe.problems.push(LabelProblem::TooSmall { size });
         return probe;
     }
-    let mut ashifts = [None; LABELS];
-    for (label, ashift) in ashifts.iter_mut().enumerate() {
-        match read_config(device, label) {
-            Ok(config) => {
-                *ashift = ashift_of(&config.vdev_tree);
-                probe.configs.push(FoundConfig { label, config });
-            }
+    let mut above = Region::default();
+    for label in 0..LABELS {
+        match read_config(device, label, &mut above) {
+            Ok(config) => probe.configs.push(FoundConfig { label, config }),
             Err(problem) => probe.problems.push(problem),
-        }
-    }
-    let any = ashifts.iter().flatten().next().copied();
-    for (label, ashift) in ashifts.iter().enumerate() {
-        match ashift.or(any) {
-            Some(ashift) => read_ring(device, label, &[ashift], &mut probe),
-            None => read_ring(device, label, &SLOT_ASHIFTS, &mut probe),
         }
     }
     probe
 }
 
+/// Part of a label: that of the label that was looked at before, as that of the next is mostly the same.
+#[derive(Default)]
+struct Region {
+    bytes: Vec<u8>,
+    /// Of parts that were hashed, by first byte and length.
+    sums: HashMap<(usize, usize), BodySum>,
+}
+
+impl Region {
+    /// Reads the part of `size` bytes at `offset` of a label.
+    fn read(device: &dyn Device, label: usize, offset: u64, size: usize) -> Result<Region, LabelProblem> {
+        let at = DeviceOffset(label_offset(label, device.size()).0 + offset);
+        let mut bytes = vec![0; size];
+        device.read_at(&mut bytes, at).map_err(|cause| LabelProblem::Read { label, cause })?;
+        Ok(Region { bytes, sums: HashMap::new() })
+    }
+
+    /// Whether a range of it ends in a trailer with the right checksum for its place.
+    fn is_valid(&mut self, range: Range<usize>, at: DeviceOffset, above: &Region) -> bool {
+        let Some((body, trailer)) = self.bytes.get(range.clone()).and_then(<[u8]>::split_last_chunk) else {
+            return false;
+        };
+        if Trailer::decode(trailer).is_err() {
+            return false;
+        }
+        let key = (range.start, range.len());
+        let known = above
+            .sums
+            .get(&key)
+            .filter(|_| above.bytes.get(range).and_then(|same| same.get(..body.len())) == Some(body));
+        let sum = known.cloned().unwrap_or_else(|| BodySum::new(body));
+        let is_right = sum.verify(trailer, verifier(at)).is_some();
+        self.sums.insert(key, sum);
+        is_right
+    }
+}
+
 /// The configuration in one of the front labels of something that is too small for a leaf: what is left
 /// of an image that was cut off.
 pub fn front_config(device: &dyn Device) -> Option<PoolConfig> {
-    (0..2).find_map(|label| read_config(device, label).ok())
+    (0..2).find_map(|label| read_config(device, label, &mut Region::default()).ok())
 }
 
 /// Whether a device may be a leaf: a quick look for the trailer of a configuration at its labels.
@@ -196,38 +245,39 @@ pub fn looks_like_leaf(device: &dyn Device) -> bool {
     })
 }
 
-/// The configuration in one label.
-fn read_config(device: &dyn Device, label: usize) -> Result<PoolConfig, LabelProblem> {
+/// The configuration in one label, which takes the place of the one above.
+fn read_config(device: &dyn Device, label: usize, above: &mut Region) -> Result<PoolConfig, LabelProblem> {
     let at = DeviceOffset(label_offset(label, device.size()).0 + CONFIG_OFFSET);
-    let mut region = vec![0; CONFIG_SIZE];
-    device.read_at(&mut region, at).map_err(|cause| LabelProblem::Read { label, cause })?;
-    if Trailer::decode(&region).is_err() {
+    let mut region = Region::read(device, label, CONFIG_OFFSET, CONFIG_SIZE)?;
+    if Trailer::decode(&region.bytes).is_err() {
         return Err(LabelProblem::Absent { label });
     }
-    if !is_valid(&region, at) {
+    let is_valid = region.is_valid(0..CONFIG_SIZE, at, above);
+    *above = region;
+    if !is_valid {
         return Err(LabelProblem::Checksum { label });
     }
-    let packed = region.get(..CONFIG_NVLIST_MAX).unwrap_or(&region);
+    let packed = above.bytes.get(..CONFIG_NVLIST_MAX).unwrap_or(&above.bytes);
     let list = NvList::decode(packed).map_err(|cause| LabelProblem::Config { label, cause })?;
     PoolConfig::from_nvlist(&list).map_err(|cause| LabelProblem::Config { label, cause })
 }
 
-/// The valid uberblocks in one label.
-fn read_ring(device: &dyn Device, label: usize, ashifts: &[Ashift], probe: &mut Probe) {
+/// The valid uberblocks in the ring of one label, which takes the place of the one above.
+fn read_ring(device: &dyn Device, label: usize, ashifts: &[Ashift], above: &mut Region, probe: &mut Probe) {
     let at = label_offset(label, device.size()).0 + RING_OFFSET;
-    let mut ring = vec![0; RING_SIZE];
-    if let Err(cause) = device.read_at(&mut ring, DeviceOffset(at)) {
-        probe.problems.push(LabelProblem::Read { label, cause });
-        return;
-    }
+    let mut ring = match Region::read(device, label, RING_OFFSET, RING_SIZE) {
+        Ok(ring) => ring,
+        Err(problem) => return probe.problems.push(problem),
+    };
     for ashift in ashifts {
         let slot_size = ring_slot_size(*ashift);
-        for (slot, bytes) in ring.chunks_exact(slot_size).enumerate() {
-            let offset = DeviceOffset(at + (slot * slot_size) as u64);
-            if !is_valid(bytes, offset) {
+        for slot in 0..RING_SIZE / slot_size {
+            let start = slot * slot_size;
+            let offset = DeviceOffset(at + start as u64);
+            if !ring.is_valid(start..start + slot_size, offset, above) {
                 continue;
             }
-            match Uberblock::decode(bytes) {
+            match Uberblock::decode(ring.bytes.get(start..).unwrap_or_default()) {
                 Ok(uberblock) => {
                     probe.uberblocks.push(FoundUberblock { label, slot, offset, uberblock });
                 }
@@ -235,6 +285,7 @@ fn read_ring(device: &dyn Device, label: usize, ashifts: &[Ashift], probe: &mut 
             }
         }
     }
+    *above = ring;
 }
 
 /// The boot environment in a label: its payload without the trailer, and the order of its writer.
@@ -246,14 +297,4 @@ pub fn boot_env(device: &dyn Device, label: usize) -> Result<Option<(Vec<u8>, En
     let order = verify_trailer(&region, verifier(at)).ok().flatten();
     region.truncate(BOOT_ENV_SIZE - format::label::TRAILER_SIZE);
     Ok(order.map(|order| (region, order)))
-}
-
-/// Whether a region ends in a trailer with the right checksum for its place.
-fn is_valid(region: &[u8], at: DeviceOffset) -> bool {
-    matches!(verify_trailer(region, verifier(at)), Ok(Some(_)))
-}
-
-/// The ashift of the top-level vdev that a label describes.
-fn ashift_of(tree: &VdevNode) -> Option<Ashift> {
-    tree.walk().find_map(|node| node.ashift)
 }

@@ -13,19 +13,20 @@
 
 use crate::device::{Device, DeviceError, WriteRequest, flush_across, write_across};
 use crate::label;
-use codec::checksum::write_trailer;
+use codec::checksum::BodySum;
 use format::config::PoolState;
 use format::label::{
     BOOT_ENV_OFFSET, BOOT_ENV_SIZE, CONFIG_NVLIST_MAX, CONFIG_OFFSET, CONFIG_SIZE, DEVICE_MIN, LABEL_SIZE,
-    LABELS, RING_OFFSET, RING_SIZE, label_offset, ring_slot_size, ring_slots, slot_offset, verifier,
+    LABELS, RING_OFFSET, RING_SIZE, TRAILER_SIZE, label_offset, ring_slot_size, ring_slots, slot_offset,
+    verifier,
 };
 use format::uberblock::Uberblock;
 use format::units::LABEL_START;
 use format::{Ashift, DeviceOffset, Endian, NvList, Txg};
 use std::io::IoSlice;
 
-/// Labels whose images are in memory at the same time.
-const IMAGES_MAX: usize = 64;
+/// Leaves whose labels are in memory at the same time.
+const IMAGES_MAX: usize = 32;
 
 /// Why labels could not be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -74,14 +75,12 @@ pub fn write_configs(
     labels: &[usize],
 ) -> Vec<Result<(), LabelWriteError>> {
     let mut outcomes = Vec::with_capacity(leaves.len());
-    for leaves in leaves.chunks((IMAGES_MAX / labels.len().max(1)).max(1)) {
+    for leaves in leaves.chunks(IMAGES_MAX) {
         let mut images = Images::default();
         let packed: Vec<_> = leaves.iter().map(|(device, config)| pack(*device, config)).collect();
         for (leaf, ((device, _), packed)) in leaves.iter().zip(&packed).enumerate() {
-            for label in labels {
-                if let Ok(packed) = packed {
-                    images.push(leaf, *device, *label, CONFIG_OFFSET, CONFIG_SIZE, packed);
-                }
+            if let Ok(packed) = packed {
+                images.push(leaf, *device, labels, CONFIG_OFFSET, CONFIG_SIZE, packed);
             }
         }
         let mut written = images.write(leaves.len());
@@ -107,7 +106,7 @@ pub fn write_uberblock(
     check_size(device)?;
     assert!(slot < ring_slots(ashift) as u64, "a ring has no slot {slot}");
     let mut images = Images::default();
-    images.push_slot(0, device, label, ashift, slot as usize, uberblock);
+    images.push_slot(0, device, &[label], ashift, slot as usize, uberblock);
     images.write(1).pop().unwrap_or(Ok(()))
 }
 
@@ -118,7 +117,7 @@ pub fn write_uberblocks(leaves: &[(&dyn Device, Ashift)], uberblock: &Uberblock)
     for (leaf, (device, ashift)) in leaves.iter().enumerate() {
         if check_size(*device).is_ok() {
             let slot = uberblock.slot(ring_slots(*ashift));
-            (0..LABELS).for_each(|label| images.push_slot(leaf, *device, label, *ashift, slot, uberblock));
+            images.push_slot(leaf, *device, &ALL_LABELS, *ashift, slot, uberblock);
         }
     }
     let mut taken = vec![0; leaves.len()];
@@ -137,12 +136,10 @@ pub fn init(device: &dyn Device, config: &NvList, template: &Uberblock) -> Resul
     let packed = pack(device, config)?;
     let template = Uberblock { txg: Txg(0), order: Endian::Little, ..*template }.encode();
     let mut images = Images::default();
-    for label in 0..LABELS {
-        images.push(0, device, label, BOOT_ENV_OFFSET, BOOT_ENV_SIZE, &[]);
-        images.push(0, device, label, CONFIG_OFFSET, CONFIG_SIZE, &packed);
-        // One range with one trailer: no slot of it is valid.
-        images.push(0, device, label, RING_OFFSET, RING_SIZE, &template);
-    }
+    images.push(0, device, &ALL_LABELS, BOOT_ENV_OFFSET, BOOT_ENV_SIZE, &[]);
+    images.push(0, device, &ALL_LABELS, CONFIG_OFFSET, CONFIG_SIZE, &packed);
+    // One range with one trailer: no slot of it is valid.
+    images.push(0, device, &ALL_LABELS, RING_OFFSET, RING_SIZE, &template);
     images.write(1).pop().unwrap_or(Ok(()))?;
     flush(device)
 }
@@ -194,6 +191,8 @@ fn pack(device: &dyn Device, config: &NvList) -> Result<Vec<u8>, LabelWriteError
 /// Protected ranges to be written.
 #[derive(Default)]
 struct Images<'d> {
+    /// What ranges hold before their trailers.
+    bodies: Vec<Vec<u8>>,
     images: Vec<Image<'d>>,
 }
 
@@ -203,42 +202,50 @@ struct Image<'d> {
     device: &'d dyn Device,
     label: usize,
     at: DeviceOffset,
-    bytes: Vec<u8>,
+    /// Index of the body.
+    body: usize,
+    trailer: [u8; TRAILER_SIZE],
 }
 
+const ALL_LABELS: [usize; LABELS] = [0, 1, 2, 3];
+
 impl<'d> Images<'d> {
-    /// A range of `size` bytes at `offset` of a label: `contents`, zeros, trailer.
+    /// A range of `size` bytes at `offset` of these labels: `contents`, zeros, trailer.
     fn push(
         &mut self,
         leaf: usize,
         device: &'d dyn Device,
-        label: usize,
+        labels: &[usize],
         offset: u64,
         size: usize,
         contents: &[u8],
     ) {
-        assert!(label < LABELS, "a leaf has no label {label}");
-        let at = DeviceOffset(label_offset(label, device.size()).0 + offset);
         let mut bytes = Vec::with_capacity(size);
         bytes.extend_from_slice(contents);
-        bytes.resize(size, 0);
-        let sealed = write_trailer(&mut bytes, verifier(at));
-        assert!(sealed.is_ok(), "every range of a label has room for its trailer");
-        self.images.push(Image { leaf, device, label, at, bytes });
+        assert!(bytes.len() <= size - TRAILER_SIZE, "every range of a label has room for its trailer");
+        bytes.resize(size - TRAILER_SIZE, 0);
+        let sum = BodySum::new(&bytes);
+        let body = self.bodies.len();
+        self.bodies.push(bytes);
+        for label in labels.iter().copied() {
+            assert!(label < LABELS, "a leaf has no label {label}");
+            let at = DeviceOffset(label_offset(label, device.size()).0 + offset);
+            self.images.push(Image { leaf, device, label, at, body, trailer: sum.trailer(verifier(at)) });
+        }
     }
 
     fn push_slot(
         &mut self,
         leaf: usize,
         device: &'d dyn Device,
-        label: usize,
+        labels: &[usize],
         ashift: Ashift,
         slot: usize,
         uberblock: &Uberblock,
     ) {
         let bytes = Uberblock { order: Endian::Little, ..*uberblock }.encode();
-        let offset = slot_offset(label, slot, ashift, device.size()).0 - label_offset(label, device.size()).0;
-        self.push(leaf, device, label, offset, ring_slot_size(ashift), &bytes);
+        let offset = slot_offset(0, slot, ashift, device.size()).0;
+        self.push(leaf, device, labels, offset, ring_slot_size(ashift), &bytes);
     }
 
     /// Writes all at once.
@@ -246,7 +253,10 @@ impl<'d> Images<'d> {
         let mut batch: Vec<(&dyn Device, WriteRequest<'_>)> = self
             .images
             .iter()
-            .map(|image| (image.device, WriteRequest::new(image.at, vec![IoSlice::new(&image.bytes)])))
+            .map(|image| {
+                let parts = vec![IoSlice::new(&self.bodies[image.body]), IoSlice::new(&image.trailer)];
+                (image.device, WriteRequest::new(image.at, parts))
+            })
             .collect();
         write_across(&mut batch);
         let results: Vec<_> = batch.into_iter().map(|(_, request)| request.result).collect();

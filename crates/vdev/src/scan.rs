@@ -120,7 +120,7 @@ impl Leaf {
         } else {
             disk
         };
-        let is_same = label::probe(&*device).guid() == self.probe.guid();
+        let is_same = label::probe_configs(&*device).guid() == self.probe.guid();
         if is_same { Ok(device) } else { Err(DeviceError::Gone) }
     }
 }

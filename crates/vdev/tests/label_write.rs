@@ -217,7 +217,7 @@ fn what_cannot_be_written() {
     assert!(matches!(results.as_slice(), [Err(LabelWriteError::TooLong { .. }), Ok(())]));
 
     let disk = SimDisk::new(SIZE, 1);
-    disk.fail_nth(OpKind::Write, 4);
+    disk.fail_nth(OpKind::Write, 5);
     assert!(matches!(init(&disk, &config(1), &uberblock(1)), Err(LabelWriteError::Write { label: 1, .. })));
     disk.fail_nth(OpKind::Flush, 0);
     assert!(matches!(init(&disk, &config(1), &uberblock(1)), Err(LabelWriteError::Flush { .. })));

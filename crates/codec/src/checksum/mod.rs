@@ -16,8 +16,8 @@ mod trailer;
 mod zil;
 
 pub use trailer::{
-    TRAILER_MAGIC, TRAILER_SIZE, gang_verifier, verify_gang_header, verify_trailer, write_gang_header,
-    write_trailer,
+    BodySum, TRAILER_MAGIC, TRAILER_SIZE, gang_verifier, verify_gang_header, verify_trailer,
+    write_gang_header, write_trailer,
 };
 pub use zil::{CHAIN_SIZE, verify_zil, write_zil};
 

@@ -5,7 +5,8 @@
 //! *verifier* in the place of the four words: where the region should be, so that a region that was
 //! written to the wrong place is found.
 
-use super::{ChecksumError, is_shortened, sha256, shorten};
+use super::{ChecksumError, is_shortened, sha256, shorten, words};
+use aws_lc_rs::digest;
 use format::{BlockPtr, Checksum, ChecksumId, Endian};
 
 /// Starts every checksum that is stored inside what it covers.
@@ -25,6 +26,38 @@ pub fn write_trailer(region: &mut [u8], verifier: [u64; 4]) -> Result<(), Checks
     let actual = prepare(region, verifier)?;
     store(region, actual);
     Ok(())
+}
+
+/// What is hashed of a region before its trailer. The labels of a device hold the same in four places, which
+/// differ by their verifiers only: this is their common part.
+#[derive(Clone)]
+pub struct BodySum(digest::Context);
+
+impl BodySum {
+    /// Of the region without its trailer.
+    pub fn new(body: &[u8]) -> BodySum {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(body);
+        BodySum(context)
+    }
+
+    /// As [`verify_trailer`], for this body and its trailer.
+    pub fn verify(&self, trailer: &[u8; TRAILER_SIZE], verifier: [u64; 4]) -> Option<Endian> {
+        let order = order_of(trailer, 0)?;
+        let stored = order.words("checksum trailer", trailer, 8).ok()?;
+        (self.with(order, verifier) == stored).then_some(order)
+    }
+
+    /// The trailer for this body, in the little order.
+    pub fn trailer(&self, verifier: [u64; 4]) -> [u8; TRAILER_SIZE] {
+        substituted(Endian::Little, self.with(Endian::Little, verifier))
+    }
+
+    fn with(&self, order: Endian, verifier: [u64; 4]) -> [u64; 4] {
+        let mut context = self.0.clone();
+        context.update(&substituted(order, verifier));
+        words(Endian::Big, context.finish().as_ref())
+    }
 }
 
 /// The verifier of the gang header that `bp` points to: the first address and the physical birth.
@@ -117,6 +150,24 @@ mod tests {
         assert_eq!(verify_trailer(&region, [0x20400, 0, 0, 0]), Ok(None));
         region[100] ^= 1;
         assert_eq!(verify_trailer(&region, place), Ok(None));
+    }
+
+    #[test]
+    fn one_body_in_several_places() {
+        let body: Vec<u8> = (0..5000u32).map(|i| (i * 11) as u8).collect();
+        let sum = BodySum::new(&body);
+        for place in [[0x4000, 0, 0, 0], [0x4_4000, 0, 0, 0], [1, 2, 3, 4]] {
+            let mut region = [&body[..], &[0; TRAILER_SIZE]].concat();
+            write_trailer(&mut region, place).unwrap();
+            let (_, trailer) = region.split_last_chunk().unwrap();
+            assert_eq!((sum.trailer(place), sum.verify(trailer, place)), (*trailer, Some(Endian::Little)));
+            assert_eq!(sum.verify(trailer, [7; 4]), None);
+            assert_eq!(BodySum::new(&body[1..]).verify(trailer, place), None);
+        }
+        let sums = sha256(&[&body, &substituted(Endian::Big, [5; 4])]);
+        let trailer = substituted(Endian::Big, sums);
+        assert_eq!(sum.verify(&trailer, [5; 4]), Some(Endian::Big));
+        assert_eq!(sum.verify(&[0; TRAILER_SIZE], [5; 4]), None);
     }
 
     #[test]
