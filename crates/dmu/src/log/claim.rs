@@ -129,11 +129,11 @@ fn is_readable(zio: &Zio, record: &RawRecord<'_>) -> bool {
 
 /// Claims the log of a set: what it holds is allocated from here on. In the first txg after an import,
 /// which is that of `tx`, before anything else allocates. `clone` is told of cloned blocks, and adds a
-/// reference to each.
+/// reference to each, which lasts until the log is freed.
 pub fn claim(
     set: &Arc<LiveSet>,
     tx: &SyncTx,
-    clone: &mut dyn FnMut(&BlockPtr) -> bool,
+    clone: &mut dyn FnMut(&BlockPtr),
 ) -> Result<Claimed, ClaimError> {
     use zio::AllocTx;
     let mut header = set.zil_header();
@@ -162,9 +162,12 @@ pub fn claim(
             }
             Ok(Body::CloneRange(range)) => {
                 let real = |bp: &&BlockPtr| !bp.is_hole() && !bp.is_embedded();
-                let mut pointers = range.pointers.iter().filter(real);
+                let pointers = range.pointers.iter().filter(real);
                 let is_old = pointers.clone().all(|bp| bp.physical_birth() < first);
-                is_old && pointers.all(&mut *clone)
+                if is_old {
+                    pointers.for_each(&mut *clone);
+                }
+                is_old
             }
             Ok(_) => true,
             Err(_) => false,

@@ -5,7 +5,7 @@ use super::{ClaimError, IntentLog};
 use crate::DmuError;
 use crate::live::{Tx, TxError};
 use crate::sync::atomic::Ordering;
-use format::Txg;
+use format::{BlockPtr, Txg};
 use format::units::MAX_BLOCK;
 use format::zil::{Body, Record};
 use std::fmt::Display;
@@ -37,7 +37,8 @@ pub struct Replayed {
 /// Applies the records of the log that an import claimed, and gives the log up afterwards. `apply` makes
 /// the change of one record in the transaction given; its second argument is the data of a write that only
 /// has a pointer in the record. It is tried again once after a sync. `sync` brings everything that was
-/// changed so far to disk.
+/// changed so far to disk. `unclaim` is told of each cloned block that the claim has added a reference to,
+/// whether its record was applied, skipped or never reached: with the txg of the transaction that goes.
 ///
 /// # Errors
 /// If the log cannot be read, or the pool is suspended.
@@ -45,6 +46,7 @@ pub fn replay<E: Display>(
     log: &IntentLog,
     sync: &mut dyn FnMut() -> Result<(), TxError>,
     apply: Apply<'_, E>,
+    unclaim: &mut dyn FnMut(&BlockPtr, &Tx),
 ) -> Result<Replayed, ReplayError> {
     let set = &log.set;
     let header = set.zil_header();
@@ -97,7 +99,7 @@ pub fn replay<E: Display>(
         // The records are not needed any more only when what they say is on disk.
         sync()?;
     }
-    give_up(log)?;
+    give_up(log, unclaim)?;
     if done != Replayed::default() {
         sync()?;
     }
@@ -152,10 +154,10 @@ fn indirect_data(log: &IntentLog, record: &Record) -> Result<Option<Vec<u8>>, Zi
 }
 
 /// Frees the chain; the head is cleared with the same txg.
-fn give_up(log: &IntentLog) -> Result<(), ReplayError> {
+fn give_up(log: &IntentLog, unclaim: &mut dyn FnMut(&BlockPtr, &Tx)) -> Result<(), ReplayError> {
     use zio::AllocTx;
     let tx = log.txgs.begin()?;
-    super::claim::free_chain(&log.set, &tx, &mut |_| ())?;
+    super::claim::free_chain(&log.set, &tx, &mut |bp| unclaim(bp, &tx))?;
     super::lock(&log.chain).forget_head = Some(tx.txg());
     log.set.mark_root(tx.txg());
     Ok(())

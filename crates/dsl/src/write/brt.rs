@@ -9,6 +9,8 @@
 //! - A reference noted in open context by [`Brt::add_pending`] is counted from the start of the sync of its
 //!   txg, before anything of that txg is freed. If the new pointer is not written after all, because it was
 //!   overwritten in memory, the reference is dropped again at the end of that sync.
+//! - A claimed intent log has a reference of its own to each block that its records clone. Replaying a record
+//!   adds another, and what frees the log drops those of the log.
 //!
 //! # Order
 //! `add_pending` (open) -> `apply` (start of the sync) -> `born`, `may_be_cloned` (object sets are written)
@@ -111,6 +113,8 @@ struct Inner {
     pending: BTreeMap<Txg, BTreeMap<Place, Pending>>,
     /// Counted in this sync, and not seen as pointers yet.
     unconfirmed: BTreeMap<Place, Pending>,
+    /// References of logs that go.
+    dropped: BTreeMap<Txg, Vec<BlockPtr>>,
 }
 
 /// The tables of a pool.
@@ -175,9 +179,24 @@ impl Brt {
         self.note(bp, txg, 1, 0)
     }
 
-    /// The same for a reference that no object has: of the intent log, until it is replayed.
+    /// The same for a reference that no object has: of an intent log that was claimed, until it is freed.
     pub fn add_claim(&self, bp: &BlockPtr, txg: Txg) -> bool {
         self.note(bp, txg, 0, 1)
+    }
+
+    /// In open context: such a reference is dropped in `txg`.
+    pub fn drop_claim(&self, bp: &BlockPtr, txg: Txg) {
+        if place_of(bp).is_some() {
+            self.lock().dropped.entry(txg).or_default().push(*bp);
+        }
+    }
+
+    /// Pointers of the intent logs that were freed in this txg: to be freed like those of a file.
+    pub(crate) fn take_dropped(&self, txg: Txg) -> Vec<BlockPtr> {
+        let mut inner = self.lock();
+        let mut later = inner.dropped.split_off(&Txg(txg.0 + 1));
+        std::mem::swap(&mut inner.dropped, &mut later);
+        later.into_values().flatten().collect()
     }
 
     fn note(&self, bp: &BlockPtr, txg: Txg, clones: u64, claims: u64) -> bool {

@@ -412,21 +412,12 @@ pub(crate) fn free_log(ctx: &TaskCtx<'_>, phys: &DatasetPhys, head: ObjectId) ->
     }
     let set =
         LiveSet::open(ctx.mos.store(), ctx.heads.txgs().meter(), &phys.bp, head.0, SetPolicy::dataset())?;
-    let mut failed = None;
-    let freed = dmu::log::destroy(&set, ctx.tx, &mut |bp| {
-        if let Err(error) = ctx.brt.release(ctx.m(), bp) {
-            failed = Some(error);
-        }
-    });
-    match (freed, failed) {
+    let freed = dmu::log::destroy(&set, ctx.tx, &mut |bp| ctx.brt.drop_claim(bp, ctx.txg()));
+    if let Err(error) = freed {
         // Its space is lost, which is better than a dataset that can never be destroyed.
-        (Err(error), _) => {
-            tracing::warn!(%error, dataset = head.0, "the intent log of a dataset was not freed");
-            Ok(())
-        }
-        (Ok(()), Some(error)) => Err(error),
-        (Ok(()), None) => Ok(()),
+        tracing::warn!(%error, dataset = head.0, "the intent log of a dataset was not freed");
     }
+    Ok(())
 }
 
 /// Takes a directory without a head and without children out of the tree.

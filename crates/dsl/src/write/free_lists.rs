@@ -206,6 +206,11 @@ pub fn is_pending(m: MosTx<'_>) -> Result<bool, DslError> {
 /// references to clones that none of them has are dropped first.
 pub fn background(m: MosTx<'_>, brt: &Brt, budget: &mut Budget) -> Result<Freed, DslError> {
     brt.settle(m)?;
+    let mut freer = Freer::new();
+    for bp in brt.take_dropped(m.txg()) {
+        freer.free(m, brt, &bp)?;
+    }
+    freer.flush(m)?;
     let mut round = Round { m, brt, tables: Tables::default(), freed: Freed::default() };
     bptree::work(m, budget, &mut round)?;
     drain_free_bpobj(m, budget, &mut round)?;

@@ -13,6 +13,7 @@
 //! # Order of locks
 //! `quiet` -> `open` -> one head's `rooms` -> `dirs`.
 
+use super::brt::Brt;
 use super::ctx::TaskCtx;
 use super::features::FeatureCounts;
 use super::ledger::sync_set;
@@ -81,6 +82,7 @@ pub struct Head {
     dir: ObjectId,
     name: RwLock<Arc<str>>,
     txgs: Arc<Txgs>,
+    brt: Arc<Brt>,
     pool: Arc<PoolRoom>,
     room: HeadRoom,
     /// Its directory and all above it.
@@ -127,6 +129,11 @@ impl Head {
     /// The transaction groups of its pool.
     pub fn txgs(&self) -> &Arc<Txgs> {
         &self.txgs
+    }
+
+    /// The counts of cloned blocks of its pool.
+    pub fn clones(&self) -> &Arc<Brt> {
+        &self.brt
     }
 
     /// What the layer above makes of the head: its files, its volume. Made by the first who asks, and
@@ -298,6 +305,7 @@ pub struct Heads {
     mos: Arc<LiveSet>,
     txgs: Arc<Txgs>,
     features: Arc<FeatureCounts>,
+    brt: Arc<Brt>,
     pool_name: String,
     root_dir: ObjectId,
     /// Held while names and chains change.
@@ -321,6 +329,7 @@ impl Heads {
         mos: &Arc<LiveSet>,
         txgs: &Arc<Txgs>,
         features: &Arc<FeatureCounts>,
+        brt: &Arc<Brt>,
         pool_name: &str,
     ) -> Result<Arc<Heads>, DslError> {
         let directory = super::mos_tx::DIRECTORY;
@@ -331,6 +340,7 @@ impl Heads {
             mos: Arc::clone(mos),
             txgs: Arc::clone(txgs),
             features: Arc::clone(features),
+            brt: Arc::clone(brt),
             pool_name: pool_name.to_owned(),
             root_dir,
             quiet: RwLock::new(()),
@@ -426,6 +436,7 @@ impl Heads {
             dir: dataset.dir().id(),
             name: RwLock::new(dataset.name().into()),
             txgs: Arc::clone(&self.txgs),
+            brt: Arc::clone(&self.brt),
             pool: Arc::clone(&self.pool),
             room: HeadRoom::default(),
             rooms: RwLock::new(self.rooms_of(dataset.dir().id())?),

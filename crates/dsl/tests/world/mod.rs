@@ -85,8 +85,8 @@ impl World {
             features.enable(m, name).expect("enabled");
         }
         mos.set_policy(mos_policy(&features));
-        let heads = Heads::new(&mos, &txgs, &features, POOL).expect("heads");
         let brt = Brt::load(&mos.view()).expect("clone tables");
+        let heads = Heads::new(&mos, &txgs, &features, &brt, POOL).expect("heads");
         let world = World { store, allocator, mos, txgs, env, features, heads, brt };
         let mut ctx = world.ctx(&tx);
         create_root(&mut ctx, NewHead::named(POOL), &mut fill_nothing).expect("root file system");

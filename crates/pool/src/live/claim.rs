@@ -90,7 +90,9 @@ pub(super) fn run(pool: &LivePool, m: MosTx<'_>, claims: &[Claim]) -> Result<Txg
             set.set_zil_header(ZilHeader::default(), m.tx);
             continue;
         }
-        let mut clone = |bp: &format::BlockPtr| pool.brt.add_claim(bp, m.txg());
+        let mut clone = |bp: &format::BlockPtr| {
+            pool.brt.add_claim(bp, m.txg());
+        };
         let claimed = log::claim(set, m.tx, &mut clone);
         let claimed = claimed
             .map_err(|error| PoolError::NotWritable { name: pool.name.clone(), why: error.to_string() })?;

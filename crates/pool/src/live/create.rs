@@ -152,8 +152,8 @@ impl LivePool {
         let tops = tree.tops().map(|top| SpaceBook::fresh_top(top.0, top.1, class(top)));
         let allocator = Arc::new(Allocator::new(Arc::clone(&tree), tops.collect(), Arc::clone(&space) as _));
         zio.set_allocator(Arc::clone(&allocator));
-        let heads = Heads::new(&mos, &txgs, &counts, &spec.name)?;
         let brt = Brt::load(&mos.view())?;
+        let heads = Heads::new(&mos, &txgs, &counts, &brt, &spec.name)?;
         let pool = LivePool::assemble(Parts {
             env,
             zio,

@@ -335,8 +335,8 @@ fn assemble(
     let source = Arc::clone(&space) as Arc<dyn zio::alloc::SpaceSource>;
     let allocator = Arc::new(Allocator::new(Arc::clone(&tree), known_tops(&tree, &spaces), source));
     zio.set_allocator(Arc::clone(&allocator));
-    let heads = Heads::new(&mos, &txgs, &features, &config.name)?;
     let brt = Brt::load(&mos.view())?;
+    let heads = Heads::new(&mos, &txgs, &features, &brt, &config.name)?;
     let host = opts.host.clone();
     let live = LivePool::assemble(Parts {
         env,

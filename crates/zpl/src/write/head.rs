@@ -25,7 +25,14 @@ const KEPT_WITH_RECORD: usize = 8 << 10;
 
 /// A head as the home of a file system or volume.
 struct HeadHome {
+    clones: PoolClones,
     head: Arc<Head>,
+}
+
+impl HeadHome {
+    fn new(head: &Arc<Head>) -> Arc<HeadHome> {
+        Arc::new(HeadHome { clones: PoolClones::new(head.clones()), head: Arc::clone(head) })
+    }
 }
 
 impl Home for HeadHome {
@@ -40,6 +47,10 @@ impl Home for HeadHome {
 
     fn uses_feature(&self, name: &'static str, _: &Tx) {
         self.head.use_feature(name);
+    }
+
+    fn clones(&self) -> Option<&dyn CloneTable> {
+        Some(&self.clones)
     }
 }
 
@@ -155,7 +166,8 @@ fn replay_log(head: &Head, apply: Apply<'_>) -> Result<Replayed, ZplError> {
     let mut sync = || sync_all(&txgs);
     let mut apply =
         |record: &format::zil::Record, data: Option<&[u8]>, tx: &Tx| apply(&record.body, data, tx);
-    let done = dmu::log::replay(&head.log, &mut sync, &mut apply)
+    let mut unclaim = |bp: &BlockPtr, tx: &Tx| head.clones().drop_claim(bp, tx.txg());
+    let done = dmu::log::replay(&head.log, &mut sync, &mut apply, &mut unclaim)
         .map_err(|source| ZplError::Replay { objset: head.set.number(), source: Box::new(source) })?;
     if let Some((seq, why)) = &done.stopped {
         tracing::warn!(dataset = %head.name(), seq, why, "the intent log could not be replayed to its end");
@@ -180,7 +192,7 @@ impl HeadFs {
     /// # Errors
     /// If it is not a file system, or cannot be read.
     pub fn open(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<HeadFs, ZplError> {
-        let fs = Fs::open(Arc::new(HeadHome { head: Arc::clone(head) }), options, env)?;
+        let fs = Fs::open(HeadHome::new(head), options, env)?;
         // The head must not keep the file system alive that keeps it.
         let listening = Arc::downgrade(&fs);
         head.on_properties(Box::new(move |dataset, features| {
@@ -241,7 +253,7 @@ impl HeadVolume {
     /// # Errors
     /// If it is not a volume, or cannot be read.
     pub fn open(head: &Arc<Head>) -> Result<HeadVolume, ZplError> {
-        let volume = VolumeWriter::open(Arc::new(HeadHome { head: Arc::clone(head) }))?;
+        let volume = VolumeWriter::open(HeadHome::new(head))?;
         let listening = Arc::downgrade(&volume);
         head.on_properties(Box::new(move |dataset, _| {
             if let Some(volume) = listening.upgrade() {

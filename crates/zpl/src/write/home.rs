@@ -61,6 +61,11 @@ pub trait Home: Send + Sync {
     /// The dataset uses this feature (its name as in `format::feature`) from this txg on. Called each time,
     /// so that the answer must be cheap.
     fn uses_feature(&self, _name: &'static str, _tx: &Tx) {}
+
+    /// Where references to cloned blocks are counted, if anybody counts them.
+    fn clones(&self) -> Option<&dyn CloneTable> {
+        None
+    }
 }
 
 /// What happened, for the intent log. A record that is given belongs to the txg of the transaction, and is

@@ -183,7 +183,6 @@ impl Fs {
         {
             return Err(ZplError::Invalid { what: "a logged range of cloned blocks" });
         }
-        // Its references were counted when the log was claimed.
-        self.apply_clone(&inode, clone, None)
+        self.apply_clone(&inode, clone, self.home.clones())
     }
 }

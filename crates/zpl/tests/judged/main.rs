@@ -8,9 +8,12 @@ use cenote_zpl::write::{
 };
 use cenote_zpl::{FileKind, ZplError};
 use dsl::DslError;
+use dmu::log::Pending;
 use dsl::write::create::{NewHead, create};
+use dsl::write::destroy::destroy;
 use format::ObjectId;
 use format::objset::ObjsetType;
+use format::zil::{Body, CloneRange};
 use pool::Which;
 use pool::live::{CreateSpec, ImportOptions, Layout, LeafSpec, Leave, LivePool, TopSpec};
 use pool::space::Class;
@@ -183,6 +186,73 @@ fn logs_are_replayed_and_clones_counted() {
     drop(head);
     pool.export(Leave::Exported).expect("exported");
     judge(copied.path());
+}
+
+/// A disk that was left with clones that only the intent log of `tank/fs` has: one into `copy`, and one into a
+/// file that is not there, so that its record is skipped.
+fn crashed_with_logged_clones() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pool = new_pool(dir.path());
+    let open = make_fs(&pool, "tank/fs");
+    let fs = Arc::clone(&open.fs);
+    let make =
+        |name: &[u8]| fs.create(fs.root(), name, &NewFile::of(FileKind::Regular, 0o644)).expect("made").id;
+    let source = make(b"source");
+    let mut noise = vec![0; 256 << 10];
+    vdev::env::Random::from_seed(9).fill(&mut noise);
+    fs.write(source, 0, &noise, &WriteHow::default()).expect("written");
+    let copy = make(b"copy");
+    open.fsync(copy).expect("durable");
+    pool.sync().expect("synced");
+    let (from, to) = (FileRange { id: source, offset: 0 }, FileRange { id: copy, offset: 0 });
+    fs.clone_range(&fs, from, to, 256 << 10, &PoolClones::new(pool.brt())).expect("cloned");
+    let head = pool.heads().open_by_name("tank/fs").expect("opened");
+    let file = head.set.object(source).expect("there");
+    let pointers = (0..2).filter_map(|n| file.pointer_on_disk(format::BlockId(n)).expect("read")).collect();
+    let (object, block_size) = (ObjectId(1 << 30), 128 << 10);
+    let lost = CloneRange { object, offset: 0, length: 256 << 10, block_size, pointers };
+    head.log.push(&pool.txgs().begin().expect("open"), Pending::Body(Body::CloneRange(lost)));
+    head.log.commit(None).expect("durable");
+    let copied = tempfile::tempdir().expect("a folder");
+    std::fs::copy(dir.path().join("disk"), copied.path().join("disk")).expect("copied");
+    copied
+}
+
+fn export(pool: Arc<LivePool>, dir: &Path) {
+    pool.export(Leave::Exported).expect("exported");
+    judge(dir);
+}
+
+#[test]
+fn claimed_clones_go_when_the_log_was_replayed() {
+    let crashed = crashed_with_logged_clones();
+    let pool = again(crashed.path());
+    pool.sync().expect("claimed");
+    assert_eq!(pool.brt().saved(), 512 << 10, "both records have their references");
+    export(pool, crashed.path());
+    let pool = again(crashed.path());
+    let head = pool.heads().open_by_name("tank/fs").expect("opened");
+    let open = HeadFs::open(&head, FsOptions::default(), pool.env()).expect("replayed");
+    pool.sync().expect("synced");
+    assert_eq!((pool.brt().used(), pool.brt().saved()), (256 << 10, 256 << 10), "that of the copy");
+    open.fs.unlink(open.fs.root(), b"source").expect("removed");
+    pool.sync().expect("synced");
+    assert_eq!((pool.brt().used(), pool.brt().saved()), (0, 0));
+    drop((open, head));
+    export(pool, crashed.path());
+}
+
+#[test]
+fn claimed_clones_go_with_their_dataset() {
+    let crashed = crashed_with_logged_clones();
+    let pool = again(crashed.path());
+    pool.sync().expect("claimed");
+    pool.run(|ctx| destroy(ctx, "tank/fs")).expect("destroyed");
+    for _ in 0..3 {
+        pool.sync().expect("freed");
+    }
+    assert_eq!((pool.brt().used(), pool.brt().saved()), (0, 0));
+    export(pool, crashed.path());
 }
 
 #[test]
