@@ -46,6 +46,11 @@ impl Layout {
         }
     }
 
+    /// All disks.
+    pub fn disks(self) -> usize {
+        self.data_disks() + usize::from(self.has_log)
+    }
+
     /// Disks that can be lost without losing anything.
     pub fn spare_disks(self) -> usize {
         match self.shape {
@@ -81,24 +86,17 @@ impl FromStr for Layout {
 
 /// The disks of one machine.
 pub struct Disks {
-    layout: Layout,
     power: Arc<Power>,
     disks: Vec<Arc<SimDisk>>,
 }
 
 impl Disks {
-    /// Empty disks.
-    pub fn new(layout: Layout, seed: u64) -> Disks {
+    /// So many empty disks.
+    pub fn new(count: usize, seed: u64) -> Disks {
         let power = Power::new();
-        let count = layout.data_disks() + usize::from(layout.has_log);
         let disk = |i: usize| Arc::new(SimDisk::powered(DISK, seed ^ (i as u64 + 1), Arc::clone(&power)));
         let disks = (0..count).map(disk).collect();
-        Disks { layout, power, disks }
-    }
-
-    /// How the pool is made of them.
-    pub fn layout(&self) -> Layout {
-        self.layout
+        Disks { power, disks }
     }
 
     /// Bytes of each disk.
@@ -163,25 +161,26 @@ impl Disks {
             Arc::new(disk.power_on_after(fate, seed ^ (i as u64 + 1), Arc::clone(&power)))
         };
         let disks = self.disks.iter().enumerate().map(on).collect();
-        Disks { layout: self.layout, power, disks }
+        Disks { power, disks }
     }
 
-    fn leaf(&self, i: usize) -> LeafSpec {
+    /// One of them, for a new vdev.
+    pub(crate) fn leaf(&self, i: usize) -> LeafSpec {
         let disk: Arc<SimDisk> = Arc::clone(&self.disks[i]);
         LeafSpec::file(format!("/disks/{i}"), disk as Arc<dyn Device>)
     }
 
     /// How to make a pool of them.
-    pub fn spec(&self, name: &str) -> CreateSpec {
-        let data = self.layout.data_disks();
-        let layout = match self.layout.shape {
+    pub fn spec(&self, name: &str, how: Layout) -> CreateSpec {
+        let data = how.data_disks();
+        let layout = match how.shape {
             Shape::Single => TopLayout::Single,
             Shape::Mirror => TopLayout::Mirror,
             Shape::Raidz2 => TopLayout::Raidz(2),
         };
         let leaves = (0..data).map(|i| self.leaf(i)).collect();
         let mut tops = vec![TopSpec { layout, class: Class::Normal, ashift: None, leaves }];
-        if self.layout.has_log {
+        if how.has_log {
             let leaves = vec![self.leaf(data)];
             tops.push(TopSpec { layout: TopLayout::Single, class: Class::Log, ashift: None, leaves });
         }

@@ -1,7 +1,7 @@
 //! `cargo xtask crash`: power cuts at every write of many workloads.
 #![forbid(unsafe_code)]
 
-use cenote_crash::disks::Layout;
+use cenote_crash::subject::Subject;
 use cenote_crash::{Series, cut_everywhere};
 use clap::Parser;
 use std::process::ExitCode;
@@ -21,9 +21,10 @@ struct Args {
     /// Stop after so many minutes.
     #[arg(long)]
     minutes: Option<u64>,
-    /// Only this layout: single, mirror or raidz2, with "+log" if it has a log device.
+    /// Only this: single, mirror or raidz2, with "+log" if it has a log device, for a workload of files; a
+    /// layout of the matrix with "all:" before it for a workload of everything.
     #[arg(long)]
-    layout: Option<Layout>,
+    layout: Option<Subject>,
     /// Steps of each workload.
     #[arg(long, default_value_t = 60)]
     steps: u64,
@@ -43,7 +44,7 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let layouts = args.layout.map_or_else(Layout::all, |layout| vec![layout]);
+    let layouts = args.layout.map_or_else(Subject::all, |layout| vec![layout]);
     let jobs = if args.runs == 0 { u64::MAX } else { args.runs * layouts.len() as u64 };
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let started = Instant::now();
@@ -58,9 +59,9 @@ fn main() -> ExitCode {
                     if job >= jobs || is_late || failed.load(Ordering::Relaxed) {
                         return;
                     }
-                    let layout = layouts[(job % layouts.len() as u64) as usize];
+                    let subject = layouts[(job % layouts.len() as u64) as usize];
                     let series = Series {
-                        layout,
+                        subject,
                         seed: args.seed + job / layouts.len() as u64,
                         steps: args.steps,
                         one_in: args.one_in,

@@ -55,6 +55,12 @@ pub struct Run {
 }
 
 impl Run {
+    /// How many promises had been made.
+    pub fn promises(&self, operation: u64) -> usize {
+        let before = self.acks.iter().take_while(|ack| ack.operations <= operation);
+        before.filter(|ack| ack.is_durable).count()
+    }
+
     /// What is certain, and what may have happened, if the power goes off at this operation.
     pub fn at(&self, operation: u64) -> (u64, u64) {
         let before = self.acks.iter().take_while(|ack| ack.operations <= operation);
@@ -80,6 +86,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A workload at work.
 pub struct Work {
+    layout: Layout,
     disks: Disks,
     pool: Arc<LivePool>,
     fs: HeadFs,
@@ -104,9 +111,9 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     Ok(work.into_run().0)
 }
 
-fn create(disks: &Disks, seed: u64) -> Result<Arc<LivePool>, PoolError> {
+fn create(disks: &Disks, layout: Layout, seed: u64) -> Result<Arc<LivePool>, PoolError> {
     let env = env(seed);
-    let mut spec = disks.spec(POOL);
+    let mut spec = disks.spec(POOL, layout);
     let fill_env = env.clone();
     spec.root.fill = Box::new(move |set, tx| {
         make_filesystem(set, &NewFilesystem::default(), &fill_env, tx)
@@ -132,13 +139,14 @@ impl Work {
     /// # Errors
     /// If that fails.
     pub fn new(layout: Layout, seed: u64) -> Result<Work, Failure> {
-        let disks = Disks::new(layout, seed);
+        let disks = Disks::new(layout.disks(), seed);
         disks.record();
-        let pool = create(&disks, seed)?;
+        let pool = create(&disks, layout, seed)?;
         let fs = open_fs(&pool, seed)?;
         pool.sync()?;
         let base = disks.take_record();
         let mut work = Work {
+            layout,
             base,
             disks,
             pool,
@@ -176,7 +184,7 @@ impl Work {
     /// If not.
     pub fn look(&self) -> Result<(), Failure> {
         let run = Run {
-            layout: self.disks.layout(),
+            layout: self.layout,
             base: Vec::new(),
             ops: Vec::new(),
             acks: Vec::new(),
@@ -211,7 +219,7 @@ impl Work {
     fn into_run(self) -> (Run, Disks) {
         let ops = self.disks.take_record();
         let run =
-            Run { layout: self.disks.layout(), base: self.base, ops, acks: self.acks, model: self.model };
+            Run { layout: self.layout, base: self.base, ops, acks: self.acks, model: self.model };
         (run, self.disks)
     }
 

@@ -2,12 +2,13 @@
 #![allow(missing_docs)]
 
 use cenote_crash::disks::Layout;
+use cenote_crash::subject::Subject;
 use cenote_crash::{Series, cut_everywhere};
 
 fn sample(layout: &str, steps: u64, one_in: u64) {
     let layout: Layout = layout.parse().expect("a layout");
     for seed in 0..3 {
-        let series = Series { layout, seed, steps, one_in, deep_one_in: 8, only: None, lying: false };
+        let series = Series { subject: Subject::Files(layout), seed, steps, one_in, deep_one_in: 8, only: None, lying: false };
         let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}"));
         assert!(cuts > 5, "{cuts} cuts");
     }
@@ -47,7 +48,7 @@ fn raidz2_with_log() {
 fn disks_that_only_say_that_they_flush_are_found_out() {
     for layout in Layout::all() {
         let series =
-            Series { layout, seed: 5, steps: 60, one_in: 5, deep_one_in: 8, only: None, lying: true };
+            Series { subject: Subject::Files(layout), seed: 5, steps: 60, one_in: 5, deep_one_in: 8, only: None, lying: true };
         let broken = cut_everywhere(series);
         assert!(broken.is_err(), "{layout}: nothing is missing");
     }

@@ -2,13 +2,16 @@
 //!
 //! Files are known by the numbers of their objects, which stay what they are in snapshots and clones.
 
-use std::collections::BTreeMap;
+use dsl::prop::PropValue;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use zpl::FileKind;
 
 /// A file of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
+    /// Tells it from others that had or will have the same object.
+    pub serial: u64,
     /// What it is.
     pub kind: FileKind,
     /// Its bytes, or where it leads.
@@ -17,8 +20,16 @@ pub struct File {
     pub mode: u32,
     /// Owner.
     pub uid: u32,
-    /// Extended attributes.
+    /// Group.
+    pub gid: u32,
+    /// Project.
+    pub project: u32,
+    /// Time of the last change of the content, where somebody has set it since.
+    pub mtime: Option<i64>,
+    /// Extended attributes, access control lists among them.
     pub xattrs: BTreeMap<String, Vec<u8>>,
+    /// It got its bytes in several transactions: a part of them is right, too.
+    pub in_parts: bool,
 }
 
 /// A file system.
@@ -56,15 +67,25 @@ pub enum Content {
     Volume(Rc<Vec<u8>>),
 }
 
+impl Default for Content {
+    fn default() -> Content {
+        Content::Files(Tree::default())
+    }
+}
+
 /// A head.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Head {
+    /// Stays what it is when its name changes.
+    pub serial: u64,
     /// What is in it.
     pub content: Content,
     /// The snapshot that it is a clone of.
     pub origin: Option<String>,
     /// Case does not matter in its names.
     pub ignores_case: bool,
+    /// Properties that were set here, as they are stored.
+    pub props: BTreeMap<String, PropValue>,
 }
 
 /// A snapshot.
@@ -76,6 +97,8 @@ pub struct Snapshot {
     pub order: u64,
     /// It goes with its last hold or clone: it may be gone.
     pub is_deferred: bool,
+    /// Tags of its holds.
+    pub holds: BTreeSet<String>,
 }
 
 /// A pool.

@@ -1,7 +1,8 @@
 //! What is done to datasets.
 
 use crate::Failure;
-use crate::content::{Content, Head, Snapshot, Tree, dataset_of};
+use crate::content::{Content, Head, Snapshot, dataset_of};
+use crate::history::Durable;
 use crate::world::{POOL, World, fill_error};
 use dsl::prop::PropValue;
 use dsl::write::create::{self, NewHead};
@@ -13,6 +14,7 @@ use dsl::write::snapshot::snapshot;
 use dsl::write::{bookmarks, holds, props};
 use format::objset::ObjsetType;
 use format::prop as table;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use zpl::CaseSensitivity;
 use zpl::write::{NewFilesystem, make_filesystem, make_volume};
@@ -75,6 +77,11 @@ impl World {
         format!("{letter}{}", self.counter)
     }
 
+    fn add_head(&mut self, name: String, head: Head) {
+        self.serial += 1;
+        self.model.heads.insert(name, Head { serial: self.serial, ..head });
+    }
+
     fn heads(&self) -> Vec<String> {
         self.model.heads.keys().cloned().collect()
     }
@@ -134,7 +141,7 @@ impl World {
         let normalization = [0x10, 0x20, 0x50, 0x60, 0, 0, 0, 0][self.random.below(8) as usize];
         let projects = self.pool().features().is_enabled("project_quota");
         let new = NewFilesystem { case, normalization, projects, ..NewFilesystem::default() };
-        let env = self.env.clone();
+        let (env, props) = (self.env.clone(), list.iter().cloned().collect());
         let title = format!("create {name} {case:?} {normalization:x} {list:?}");
         let task_name = name.clone();
         let done = self.attempt(&title, move |ctx| {
@@ -149,8 +156,7 @@ impl World {
         })?;
         if done.is_some() {
             let ignores_case = case == CaseSensitivity::Insensitive;
-            let head = Head { content: Content::Files(Tree::default()), origin: None, ignores_case };
-            self.model.heads.insert(name, head);
+            self.add_head(name, Head { ignores_case, props, ..Head::default() });
         }
         Ok(())
     }
@@ -160,7 +166,7 @@ impl World {
         let size = block * (1 + self.random.below((4 << 20) / block));
         let mut list = self.properties(table::VOL);
         list.push(("volblocksize".to_owned(), PropValue::Number(block)));
-        let env = self.env.clone();
+        let (env, props) = (self.env.clone(), list.iter().cloned().collect());
         let title = format!("create {name} -V {size} -b {block} {list:?}");
         let task_name = name.clone();
         let done = self.attempt(&title, move |ctx| {
@@ -171,7 +177,7 @@ impl World {
         })?;
         if done.is_some() {
             let content = Content::Volume(Rc::new(vec![0; size as usize]));
-            self.model.heads.insert(name, Head { content, origin: None, ignores_case: false });
+            self.add_head(name, Head { content, props, ..Head::default() });
         }
         Ok(())
     }
@@ -195,7 +201,8 @@ impl World {
             self.counter += 1;
             for (head, name) in heads.iter().zip(names) {
                 let content = self.model.heads[head].content.clone();
-                let taken = Snapshot { content, order: self.counter, is_deferred: false };
+                let order = self.counter;
+                let taken = Snapshot { content, order, is_deferred: false, holds: BTreeSet::new() };
                 self.model.snapshots.insert(name, taken);
             }
         }
@@ -223,7 +230,7 @@ impl World {
             let content = self.model.snapshots[&origin].content.clone();
             let ignores_case =
                 self.model.heads.get(dataset_of(&origin)).is_some_and(|head| head.ignores_case);
-            self.model.heads.insert(name, Head { content, origin: Some(origin), ignores_case });
+            self.add_head(name, Head { content, origin: Some(origin), ignores_case, ..Head::default() });
         }
         Ok(())
     }
@@ -385,6 +392,9 @@ impl World {
             holds::hold(ctx.m(), id, &task_tag, 1, false)
         })?;
         if done.is_some() {
+            if let Some(snapshot) = self.model.snapshots.get_mut(&name) {
+                snapshot.holds.insert(tag.clone());
+            }
             self.holds.push((id, tag));
         }
         if self.holds.len() > 4 { self.release() } else { Ok(()) }
@@ -395,19 +405,28 @@ impl World {
             return Ok(());
         }
         let (id, tag) = self.holds.remove(0);
-        self.attempt(&format!("release {tag} of {id}"), move |ctx| {
+        let of = tag.clone();
+        let done = self.attempt(&format!("release {tag} of {id}"), move |ctx| {
             if holds::release(ctx.m(), id, &tag)? {
                 destroy_if_deferred(ctx, id)?;
             }
             Ok(())
         })?;
+        if done.is_some() {
+            for snapshot in self.model.snapshots.values_mut() {
+                snapshot.holds.remove(&of);
+            }
+        }
         self.look_for_deferred()
     }
 
     fn set(&mut self, name: &str, prop: &str, value: PropValue) -> Result<(), Failure> {
-        let (head, key) = (name.to_owned(), prop.to_owned());
+        let (head, key, new) = (name.to_owned(), prop.to_owned(), value.clone());
         let title = format!("set {prop}={value:?} {name}");
-        self.attempt(&title, move |ctx| props::set(ctx, &head, &key, &value))?;
+        let done = self.attempt(&title, move |ctx| props::set(ctx, &head, &key, &value))?;
+        if let (Some(()), Some(head)) = (done, self.model.heads.get_mut(name)) {
+            head.props.insert(prop.to_owned(), new);
+        }
         self.options_changed()
     }
 
@@ -442,20 +461,24 @@ impl World {
             return Ok(());
         };
         let head = name.clone();
-        self.attempt(&format!("inherit {prop} {name}"), move |ctx| props::inherit(ctx, &head, prop, false))?;
+        let done = self
+            .attempt(&format!("inherit {prop} {name}"), move |ctx| props::inherit(ctx, &head, prop, false))?;
+        if let (Some(()), Some(head)) = (done, self.model.heads.get_mut(&name)) {
+            head.props.remove(prop);
+        }
         self.options_changed()
     }
 
     /// A vdev more, a feature more, or a property of the pool.
     fn change_pool(&mut self) -> Result<(), Failure> {
+        self.begin();
         match self.random.below(3) {
-            0 if self.plan.tops.len() < 4 => {
-                let mut number = self.plan.tops.iter().map(|top| top.disks).sum();
+            0 if self.plan.tops.len() < self.plan.tops_max => {
                 let top = self.plan.tops[0];
-                let spec = crate::plan::new_top(top, self.plan.ashift, &self.dir, &mut number)?;
+                let spec = crate::plan::new_top(top, self.plan.ashift, &mut *self.place)?;
                 self.tell("add a vdev");
                 self.plan.tops.push(top);
-                Ok(self.pool().add(vec![spec])?)
+                self.pool().add(vec![spec])?;
             }
             1 => {
                 let mut upgradable = self.pool().upgradable();
@@ -466,12 +489,14 @@ impl World {
                 let Some(feature) = self.pick(&upgradable) else { return Ok(()) };
                 self.tell(format!("enable {feature}"));
                 self.pool().enable_features(&[feature])?;
-                self.options_changed()
+                self.options_changed()?;
             }
             _ => {
                 self.tell("set comment");
-                Ok(self.pool().set_props(vec![("comment".to_owned(), format!("step {}", self.counter))])?)
+                self.pool().set_props(vec![("comment".to_owned(), format!("step {}", self.counter))])?;
             }
         }
+        self.promise(Durable::Pool);
+        Ok(())
     }
 }

@@ -1,15 +1,19 @@
 //! What is done to files and volumes.
 
 use crate::content::{Content, File, Tree};
+use crate::history::Durable;
 use crate::world::{Open, World};
 use crate::{Failure, wrong};
+use dsl::write::SyncMode;
 use format::ObjectId;
+use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho};
+use format::znode::Time;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use zpl::write::{
     Allocate, BeginError, FileRange, Fs, NewAttrs, NewFile, PoolClones, QuotaOf, RenameHow, VolumeWriter,
-    WriteHow, XattrHow,
+    WriteHow, XattrHow, encode_posix,
 };
 use zpl::{FileKind, SpaceKind, ZplError};
 
@@ -17,6 +21,11 @@ use zpl::{FileKind, SpaceKind, ZplError};
 const NAMES_MAX: usize = 60;
 /// Files are not written beyond this, but for a few.
 const FILE_MAX: u64 = 400_000;
+
+/// Bytes that are written in one transaction, with one record of the log, whatever the size of blocks.
+const ONE_RECORD: u64 = 16 << 10;
+/// Flag of a directory, as Linux has it: what is made in it gets its project.
+const INHERITS_PROJECT: u32 = 0x2000_0000;
 
 /// What may be refused: the rest of the trial goes on.
 fn is_refusal(error: &ZplError) -> bool {
@@ -58,6 +67,21 @@ impl Work {
         self.tree.files[&id].kind
     }
 
+    /// What a list makes of the permissions, and they of it, is tested elsewhere; here it is to stay so.
+    fn reread_acl(&mut self, id: u64) -> Result<(), Failure> {
+        let node = self.fs.node(ObjectId(id))?;
+        let lists = node.xattr_values()?.into_iter().filter(|(name, _)| name.starts_with(b"system."));
+        let lists: Vec<(String, Vec<u8>)> =
+            lists.map(|(name, value)| (String::from_utf8_lossy(&name).into_owned(), value)).collect();
+        let mode = node.attrs().mode & 0o7777;
+        self.tree.change(id, |file| {
+            file.mode = mode;
+            file.xattrs.retain(|name, _| !name.starts_with("system."));
+            file.xattrs.extend(lists);
+        });
+        Ok(())
+    }
+
     /// A write failed half-way: whatever it left is what is there now.
     fn reread(&mut self, id: u64) -> Result<(), Failure> {
         let size = self.fs.attrs(ObjectId(id))?.size;
@@ -86,11 +110,33 @@ impl World {
         };
         let mut work = Work { name, fs, tree };
         let times = 1 + self.random.below(12);
-        let outcome = (0..times).try_for_each(|_| self.change_file(&mut work));
+        let outcome = (0..times).try_for_each(|_| {
+            self.show(&work);
+            self.begin();
+            self.change_file(&mut work)?;
+            self.settle(&work)
+        });
         if let Some(head) = self.model.heads.get_mut(&work.name) {
             head.content = Content::Files(work.tree);
         }
         outcome
+    }
+
+    /// The model of the world is told what is in the tree, if somebody wants to know after each step.
+    fn show(&mut self, work: &Work) {
+        if let (Some(_), Some(head)) = (&self.history, self.model.heads.get_mut(&work.name)) {
+            head.content = Content::Files(work.tree.clone());
+        }
+    }
+
+    /// With `sync=always` every change is durable at once.
+    fn settle(&mut self, work: &Work) -> Result<(), Failure> {
+        let Some(Open::Files(files)) = self.open.get(&work.name) else { return Ok(()) };
+        if files.head().sync_mode() == SyncMode::Always {
+            files.sync()?;
+            self.promise(Durable::Head(self.model.heads[&work.name].serial));
+        }
+        Ok(())
     }
 
     fn change_file(&mut self, work: &mut Work) -> Result<(), Failure> {
@@ -104,18 +150,17 @@ impl World {
             56..=61 => self.allocate(work),
             62..=68 => self.rename(work),
             69..=76 => self.remove(work),
-            77..=81 => self.set_attrs(work),
+            77..=80 => self.set_attrs(work),
+            81 => self.set_acl(work),
             82..=87 => self.set_xattr(work),
             88..=92 => self.share(work),
             93..=95 => self.commit(work),
             96 => self.set_quota(work),
             97 => self.orphan(work),
-            98 => {
-                work.fs.drain(4)?;
-                Ok(())
-            }
+            98 => Ok(work.fs.drain(4).map(drop)?),
             _ => {
                 self.pool().sync()?;
+                self.promise(Durable::Pool);
                 Ok(())
             }
         }
@@ -167,11 +212,35 @@ impl World {
         let Some(made) = allowed("create", work.fs.create(dir, name.as_bytes(), &new))? else {
             return Ok(());
         };
-        let mode = if kind == FileKind::Symlink { 0o777 } else { 0o644 };
-        let file = File { kind, bytes, mode, uid, xattrs: BTreeMap::new() };
-        work.tree.files.insert(made.id.0, Rc::new(file));
-        work.tree.names.insert(path, made.id.0);
-        Ok(())
+        self.note_file(work, path, made.id, kind, bytes)
+    }
+
+    /// A file that was just made is part of the model; what it inherited is what it says.
+    fn note_file(
+        &mut self,
+        work: &mut Work,
+        path: String,
+        id: ObjectId,
+        kind: FileKind,
+        bytes: Vec<u8>,
+    ) -> Result<(), Failure> {
+        self.serial += 1;
+        let attrs = work.fs.attrs(id)?;
+        let file = File {
+            serial: self.serial,
+            kind,
+            bytes,
+            mode: attrs.mode & 0o7777,
+            uid: attrs.uid as u32,
+            gid: attrs.gid as u32,
+            project: attrs.projid as u32,
+            mtime: None,
+            xattrs: BTreeMap::new(),
+            in_parts: false,
+        };
+        work.tree.files.insert(id.0, Rc::new(file));
+        work.tree.names.insert(path, id.0);
+        work.reread_acl(id.0)
     }
 
     fn link(&mut self, work: &mut Work) -> Result<(), Failure> {
@@ -194,12 +263,13 @@ impl World {
             _ => self.random.below(FILE_MAX),
         };
         let most = [100, 5_000, 70_000, 300_000][self.random.below(4) as usize];
-        let most = if self.random.one_in(40) { 3_000_000 } else { most };
+        let most = if self.history.is_none() && self.random.one_in(40) { 3_000_000 } else { most };
         let len = 1 + self.random.below(most);
         let offset = offset.min(FILE_MAX);
         let data = self.noise(len);
         self.tell(format!("{} write {path} ({id}) {len} at {offset}", work.name));
-        let written = work.fs.write(ObjectId(id), offset, &data, &WriteHow::default());
+        let how = WriteHow { append: offset == size && self.random.one_in(2), ..WriteHow::default() };
+        let written = work.fs.write(ObjectId(id), offset, &data, &how);
         if allowed("write", written)?.is_none() {
             return work.reread(id);
         }
@@ -209,8 +279,10 @@ impl World {
                 file.bytes.resize(end, 0);
             }
             file.bytes[offset as usize..end].copy_from_slice(&data);
+            (file.mtime, file.in_parts) = (None, len > ONE_RECORD);
         });
-        Ok(())
+        // As a file that was opened with O_SYNC.
+        if self.random.one_in(8) { self.fsync(work, id) } else { Ok(()) }
     }
 
     fn truncate(&mut self, work: &mut Work) -> Result<(), Failure> {
@@ -220,7 +292,10 @@ impl World {
         if allowed("truncate", work.fs.truncate(ObjectId(id), size, false))?.is_none() {
             return work.reread(id);
         }
-        work.tree.change(id, |file| file.bytes.resize(size as usize, 0));
+        work.tree.change(id, |file| {
+            file.bytes.resize(size as usize, 0);
+            (file.mtime, file.in_parts) = (None, false);
+        });
         Ok(())
     }
 
@@ -231,13 +306,31 @@ impl World {
             return Ok(());
         }
         let offset = self.random.below(size);
-        let len = 1 + self.random.below(size - offset);
-        let how = if self.random.one_in(3) { Allocate::Zero { keep_size: true } } else { Allocate::Punch };
+        let mut len = 1 + self.random.below(size - offset);
+        let keep_size = self.random.one_in(2);
+        let how = match self.random.below(5) {
+            0 => Allocate::Reserve { keep_size },
+            1 | 2 => Allocate::Zero { keep_size },
+            _ => Allocate::Punch,
+        };
+        if how != Allocate::Punch && self.random.one_in(2) {
+            len += self.random.below(30_000);
+        }
         self.tell(format!("{} {how:?} {path} ({id}) {len} at {offset}", work.name));
         if allowed("fallocate", work.fs.fallocate(ObjectId(id), offset, len, how))?.is_none() {
             return work.reread(id);
         }
-        work.tree.change(id, |file| file.bytes[offset as usize..(offset + len) as usize].fill(0));
+        work.tree.change(id, |file| {
+            let grows = how != Allocate::Punch && !keep_size;
+            if grows && file.bytes.len() < (offset + len) as usize {
+                file.bytes.resize((offset + len) as usize, 0);
+            }
+            if !matches!(how, Allocate::Reserve { .. }) {
+                let end = file.bytes.len().min((offset + len) as usize);
+                file.bytes[offset as usize..end].fill(0);
+            }
+            (file.mtime, file.in_parts) = (None, true);
+        });
         Ok(())
     }
 
@@ -248,7 +341,9 @@ impl World {
         let other = self.pick_name(work, |kind| kind != FileKind::Directory);
         let (to, how) = match other {
             Some((to, other)) if other != id && self.random.one_in(2) => {
-                (to, if self.random.one_in(3) { RenameHow::Exchange } else { RenameHow::Replace })
+                let hows =
+                    [RenameHow::Exchange, RenameHow::Replace, RenameHow::Whiteout { uid: 1000, gid: 2000 }];
+                (to, hows[self.random.below(3) as usize])
             }
             _ => (self.new_path(work), RenameHow::NoReplace),
         };
@@ -269,6 +364,11 @@ impl World {
                 && !work.tree.names.values().any(|other| *other == old)
             {
                 work.tree.files.remove(&old);
+            }
+            if matches!(how, RenameHow::Whiteout { .. }) {
+                let made = work.fs.lookup(from_dir, from_name.as_bytes())?;
+                let Some(made) = made else { return wrong(format!("no whiteout at {from}")) };
+                return self.note_file(work, from, made, FileKind::CharDevice, Vec::new());
             }
         }
         Ok(())
@@ -295,14 +395,60 @@ impl World {
 
     fn set_attrs(&mut self, work: &mut Work) -> Result<(), Failure> {
         let Some((path, id)) = self.pick_name(work, |kind| kind != FileKind::Symlink) else { return Ok(()) };
-        let mode = self.random.below(0o1000) as u32;
-        let uid = self.random.below(5) as u32 * 1000;
+        let mut mode = self.random.below(0o1000) as u32;
+        if work.kind(id) == FileKind::Directory && self.random.one_in(2) {
+            mode |= 0o2000;
+        }
+        let (uid, gid) = (self.random.below(5) as u32 * 1000, self.random.below(5) as u32 * 1000);
         let projects = work.fs.options().projects && self.random.one_in(2);
         let project = projects.then(|| self.random.below(4) as u32);
-        let new = NewAttrs { mode: Some(mode), uid: Some(uid), project, ..NewAttrs::default() };
-        self.tell(format!("{} set {path} ({id}) {mode:o} {uid} {project:?}", work.name));
+        // That of a directory changes with its names.
+        let sets_mtime = work.kind(id) != FileKind::Directory && self.random.one_in(2);
+        let mtime = sets_mtime.then(|| self.random.below(1 << 33) as i64);
+        let linux_flags = projects.then_some(INHERITS_PROJECT).filter(|_| self.random.one_in(4));
+        let new = NewAttrs {
+            mode: self.random.one_in(2).then_some(mode),
+            uid: self.random.one_in(2).then_some(uid),
+            gid: self.random.one_in(2).then_some(gid),
+            mtime: mtime.map(|secs| Time { secs, nanos: 5 }),
+            project,
+            linux_flags: linux_flags.filter(|_| work.kind(id) == FileKind::Directory),
+            ..NewAttrs::default()
+        };
+        self.tell(format!("{} set {path} ({id}) {new:?}", work.name));
         if allowed("set", work.fs.set_attrs(ObjectId(id), &new))?.is_some() {
-            work.tree.change(id, |file| (file.mode, file.uid) = (mode, uid));
+            work.tree.change(id, |file| {
+                file.mode = new.mode.unwrap_or(file.mode);
+                file.uid = new.uid.unwrap_or(file.uid);
+                file.gid = new.gid.unwrap_or(file.gid);
+                file.project = new.project.unwrap_or(file.project);
+                file.mtime = mtime.or(file.mtime);
+            });
+            work.reread_acl(id)?;
+        }
+        Ok(())
+    }
+
+    fn set_acl(&mut self, work: &mut Work) -> Result<(), Failure> {
+        let wanted = |kind| matches!(kind, FileKind::Regular | FileKind::Directory);
+        let Some((path, id)) = self.pick_name(work, wanted) else { return Ok(()) };
+        let mut list = vec![PosixEntry { who: PosixWho::UserObj, perm: self.random.below(8) as u16 }];
+        for i in 0..self.random.below(20) {
+            list.push(PosixEntry {
+                who: PosixWho::User(1000 + i as u32),
+                perm: self.random.below(8) as u16,
+            });
+        }
+        for who in [PosixWho::GroupObj, PosixWho::Group(2000), PosixWho::Mask, PosixWho::Other] {
+            list.push(PosixEntry { who, perm: self.random.below(8) as u16 });
+        }
+        let is_default = work.kind(id) == FileKind::Directory && self.random.one_in(2);
+        let name = if is_default { POSIX_DEFAULT } else { POSIX_ACCESS };
+        self.tell(format!("{} {name} {path} ({id}) {}", work.name, list.len()));
+        let value = encode_posix(&list);
+        let done = work.fs.set_xattr(ObjectId(id), name.as_bytes(), &value, XattrHow::Either);
+        if allowed("acl", done)?.is_some() {
+            work.reread_acl(id)?;
         }
         Ok(())
     }
@@ -347,6 +493,7 @@ impl World {
         if self.random.below(3) > 0 {
             // Blocks that are only in memory cannot be shared.
             self.pool().sync()?;
+            self.promise(Durable::Pool);
         }
         let len = source.len() as u64;
         self.tell(format!("{} share {from} {to} {len}", work.name));
@@ -361,37 +508,70 @@ impl World {
                 file.bytes.resize(shared, 0);
             }
             file.bytes[..shared].copy_from_slice(&source[..shared]);
+            (file.mtime, file.in_parts) = (None, true);
         });
         Ok(())
     }
 
     fn commit(&mut self, work: &Work) -> Result<(), Failure> {
-        let file = self.pick_file(work);
-        self.tell(format!("{} fsync {file:?}", work.name));
-        match (self.open.get(&work.name), file) {
-            (Some(Open::Files(files)), Some((_, id))) if self.counter.is_multiple_of(2) => {
-                Ok(files.fsync(ObjectId(id))?)
-            }
-            (Some(Open::Files(files)), _) => Ok(files.sync()?),
-            _ => Ok(()),
+        if let (Some((_, id)), true) = (self.pick_file(work), self.random.one_in(2)) {
+            return self.fsync(work, id);
         }
+        self.tell(format!("{} sync of the dataset", work.name));
+        let Some(Open::Files(files)) = self.open.get(&work.name) else { return Ok(()) };
+        files.sync()?;
+        if files.head().sync_mode() != SyncMode::Disabled {
+            self.promise(Durable::Head(self.model.heads[&work.name].serial));
+        }
+        Ok(())
+    }
+
+    fn fsync(&mut self, work: &Work, id: u64) -> Result<(), Failure> {
+        self.tell(format!("{} fsync {id}", work.name));
+        let Some(Open::Files(files)) = self.open.get(&work.name) else { return Ok(()) };
+        files.fsync(ObjectId(id))?;
+        if files.head().sync_mode() != SyncMode::Disabled {
+            let file = work.tree.files[&id].serial;
+            self.promise(Durable::File(self.model.heads[&work.name].serial, file));
+        }
+        Ok(())
     }
 
     fn set_quota(&mut self, work: &Work) -> Result<(), Failure> {
-        let kind = [SpaceKind::User, SpaceKind::Group][self.random.below(2) as usize];
-        let id = self.random.below(3) * 1000;
-        let limit = [0, 1 << 20, 100 << 20][self.random.below(3) as usize];
+        let mut kinds = vec![SpaceKind::User, SpaceKind::Group];
+        if work.fs.options().projects {
+            kinds.push(SpaceKind::Project);
+        }
+        let Some(kind) = self.pick(&kinds) else { return Ok(()) };
+        let id = if kind == SpaceKind::Project { 1 + self.random.below(3) } else { self.random.below(3) * 1000 };
+        let of = [QuotaOf::Space, QuotaOf::Objects][self.random.below(2) as usize];
+        let limit = match of {
+            QuotaOf::Space => [0, 1 << 20, 100 << 20],
+            QuotaOf::Objects => [0, 12, 1000],
+        }[self.random.below(3) as usize];
         self.tell(format!("{} quota {kind:?} {id} {limit}", work.name));
-        allowed("quota", work.fs.set_quota(kind, QuotaOf::Space, id, limit)).map(drop)
+        allowed("quota", work.fs.set_quota(kind, of, id, limit)).map(drop)
     }
 
-    /// A file that never has a name.
-    fn orphan(&mut self, work: &Work) -> Result<(), Failure> {
+    /// A file that has no name at first, or never.
+    fn orphan(&mut self, work: &mut Work) -> Result<(), Failure> {
         self.tell(format!("{} file without a name", work.name));
         let new = NewFile::of(FileKind::Regular, 0o600);
         let Some(held) = allowed("tmpfile", work.fs.tmpfile(work.fs.root(), &new))? else { return Ok(()) };
         let data = self.noise(50_000);
-        allowed("write", work.fs.write(held.id(), 0, &data, &WriteHow::default())).map(drop)
+        if allowed("write", work.fs.write(held.id(), 0, &data, &WriteHow::default()))?.is_none() {
+            return Ok(());
+        }
+        let path = self.new_path(work);
+        if self.random.one_in(2) || work.tree.names.len() >= NAMES_MAX {
+            return Ok(());
+        }
+        let (dir, name) = work.parent_of(&path);
+        self.tell(format!("  gets the name {path}"));
+        match allowed("link", work.fs.link(held.id(), dir, name.as_bytes()))? {
+            Some(_) => self.note_file(work, path, held.id(), FileKind::Regular, data),
+            None => Ok(()),
+        }
     }
 
     fn change_volume(&mut self, name: &str, volume: &Arc<VolumeWriter>) -> Result<(), Failure> {
@@ -401,7 +581,8 @@ impl World {
         let offset = self.random.below(size);
         let len = 1 + self.random.below((size - offset).min(200_000));
         let range = offset as usize..(offset + len) as usize;
-        let what = self.random.below(8);
+        let what = self.random.below(9);
+        self.begin();
         self.tell(format!("{name} volume {what}: {len} at {offset}"));
         let done = match what {
             0 => {
@@ -427,6 +608,7 @@ impl World {
                 self.pool().sync()?;
                 done
             }
+            8 => Ok(()),
             _ => {
                 let data = self.noise(len);
                 bytes[range].copy_from_slice(&data);
@@ -437,8 +619,17 @@ impl World {
             bytes.resize(volume.size() as usize, 0);
             volume.read_at(0, &mut bytes)?;
         }
-        if let Some(head) = self.model.heads.get_mut(name) {
-            head.content = Content::Volume(Rc::new(bytes));
+        let Some(head) = self.model.heads.get_mut(name) else { return Ok(()) };
+        head.content = Content::Volume(Rc::new(bytes));
+        let serial = head.serial;
+        let Some(Open::Volume(open)) = self.open.get(name) else { return Ok(()) };
+        if what == 2 {
+            self.promise(Durable::Pool);
+        } else if open.head().sync_mode() == SyncMode::Always || what == 8 {
+            open.flush()?;
+            if open.head().sync_mode() != SyncMode::Disabled {
+                self.promise(Durable::Head(serial));
+            }
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use crate::content::{Content, File, Model, Tree};
 use crate::{Failure, sums, wrong};
 use cenote::inspect::{Check, blocks, census, leaked_objects, space_map_counts};
+use dsl::Dataset;
 use pool::{OpenOptions, Which};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,6 +20,9 @@ const COMPLAINTS: [&str; 8] =
 /// What it prints when all is well.
 const FINE: [&str; 6] =
     ["No leaks", "verify nothing leaked", "leaked_space", "errors: 0", "errlog", "error scrub"];
+
+/// Runs `ztest` where it works.
+const IN_OWN_DEV: &str = include_str!("ztest.sh");
 
 /// Runs `zdb` over a pool that is not open; `false` if there is none on this machine.
 ///
@@ -55,6 +59,38 @@ pub fn zdb(dir: &Path, name: &str, how: &[&str]) -> Result<bool, Failure> {
         return wrong("zdb does not say that there are no leaks");
     }
     Ok(true)
+}
+
+/// Lets `ztest` of OpenZFS work on a pool that is not open, for so many seconds; it has `zdb` look at it now
+/// and then. Its disks are files in this folder. `false` where it cannot be run.
+///
+/// # Errors
+/// What it says.
+pub fn ztest(dir: &Path, name: &str, seconds: u64) -> Result<bool, Failure> {
+    let (Some(ztest), Some(unshare)) = (testkit::need_tool("ztest"), testkit::need_tool("unshare")) else {
+        return Ok(false);
+    };
+    let can_mount = Command::new(&unshare).args(["-m", "sh", "-c", ":"]).output()?;
+    if !can_mount.status.success() {
+        testkit::skip("ztest needs a /dev of its own, which only root can mount");
+        return Ok(false);
+    }
+    let output = Command::new(unshare)
+        .args(["-m", "sh", "-c", IN_OWN_DEV, "ztest.sh"])
+        .arg(ztest)
+        .args(["-E", "-p", name, "-f"])
+        .arg(dir)
+        .args(["-T", &seconds.to_string(), "-P", &seconds.to_string()])
+        // Few threads and datasets, no expansion of raidz, never killed.
+        .args(["-t", "4", "-d", "2", "-K", "raidz", "-C", "special=off", "-F", "1", "-k", "0", "-G", "-V"])
+        .output()?;
+    if output.status.success() {
+        return Ok(true);
+    }
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains("metaslab")).collect();
+    wrong(format!("ztest: {}\n{}", output.status, lines[..lines.len().min(40)].join("\n")))
 }
 
 /// Opens a pool that lies in a folder for reading.
@@ -154,25 +190,33 @@ pub fn contents(pool: &cenote::Pool, model: &Model) -> Result<(), Failure> {
     }
     for (name, content) in expected {
         let dataset = dsl.dataset(name).map_err(|error| format!("{name}: {error}"))?;
-        let set = dataset.open_objset()?;
-        match content {
-            Content::Files(tree) => {
-                same_tree(&Filesystem::open(set)?, tree).map_err(|why| format!("{name}: {why}"))?;
-            }
-            Content::Volume(bytes) => {
-                let volume = Volume::open(&set)?;
-                let mut there = vec![0; volume.size() as usize];
-                volume.read_at(0, &mut there)?;
-                if there != **bytes {
-                    return wrong(format!("{name}: other bytes"));
-                }
-            }
-        }
+        same_content(&dataset, content).map_err(|why| format!("{name}: {why}"))?;
     }
     Ok(())
 }
 
-fn same_tree(fs: &Arc<Filesystem>, tree: &Tree) -> Result<(), Failure> {
+/// Exactly this is in a dataset.
+///
+/// # Errors
+/// The first difference.
+pub fn same_content(dataset: &Dataset, content: &Content) -> Result<(), Failure> {
+    let set = dataset.open_objset()?;
+    match content {
+        Content::Files(tree) => same_tree(&Filesystem::open(set)?, tree),
+        Content::Volume(bytes) => {
+            let volume = Volume::open(&set)?;
+            let mut there = vec![0; volume.size() as usize];
+            volume.read_at(0, &mut there)?;
+            if there == **bytes { Ok(()) } else { wrong("other bytes") }
+        }
+    }
+}
+
+/// All names in a file system, each with the number of its object.
+///
+/// # Errors
+/// If one cannot be read.
+pub fn walk(fs: &Arc<Filesystem>) -> Result<BTreeMap<String, u64>, Failure> {
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
     let mut dirs = vec![(String::new(), fs.node(fs.root())?)];
     while let Some((path, dir)) = dirs.pop() {
@@ -186,6 +230,11 @@ fn same_tree(fs: &Arc<Filesystem>, tree: &Tree) -> Result<(), Failure> {
             }
         }
     }
+    Ok(found)
+}
+
+fn same_tree(fs: &Arc<Filesystem>, tree: &Tree) -> Result<(), Failure> {
+    let found = walk(fs)?;
     if let Some((path, id)) = tree.names.iter().find(|(path, id)| found.get(*path) != Some(id)) {
         return wrong(format!("{path} should be object {id}, is {:?}", found.get(path)));
     }
@@ -203,14 +252,13 @@ fn same_tree(fs: &Arc<Filesystem>, tree: &Tree) -> Result<(), Failure> {
 fn same_file(fs: &Arc<Filesystem>, id: u64, file: &Rc<File>, links: u64) -> Result<(), Failure> {
     let node = fs.node(format::ObjectId(id))?;
     let attrs = node.attrs();
-    if (node.kind(), attrs.mode & 0o7777, attrs.uid) != (file.kind, file.mode, file.uid.into()) {
-        let (kind, mode, uid) = (file.kind, file.mode, file.uid);
-        return wrong(format!(
-            "{} {:o} {} instead of {kind} {mode:o} {uid}",
-            node.kind(),
-            attrs.mode & 0o7777,
-            attrs.uid
-        ));
+    let here = (node.kind(), attrs.mode & 0o7777, attrs.uid, attrs.gid, attrs.projid);
+    let expected = (file.kind, file.mode, file.uid.into(), file.gid.into(), file.project.into());
+    if here != expected {
+        return wrong(format!("{here:?} instead of {expected:?}"));
+    }
+    if file.mtime.is_some_and(|secs| attrs.mtime.secs != secs) {
+        return wrong(format!("changed at {:?} instead of {:?}", attrs.mtime, file.mtime));
     }
     if file.kind != FileKind::Directory && attrs.links != links {
         return wrong(format!("{} links instead of {links}", attrs.links));

@@ -14,8 +14,10 @@
 pub mod content;
 mod datasets;
 mod files;
+pub mod history;
 pub mod judge;
 pub mod peer;
+pub mod place;
 pub mod plan;
 #[path = "../../dsl/tests/world/check.rs"]
 #[allow(unreachable_pub, missing_docs)]

@@ -28,6 +28,9 @@ struct Matrix {
     /// Ask zdb only after so many rounds.
     #[arg(long, default_value_t = 1)]
     zdb_every: u64,
+    /// Let ztest work on each pool for so many seconds at the end.
+    #[arg(long, default_value_t = 0)]
+    ztest: u64,
     /// Leave the files of the last pool in this folder.
     #[arg(long)]
     dir: Option<std::path::PathBuf>,
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
             steps: args.steps,
             zdb_every: args.zdb_every,
             asks_zdb: true,
+            ztest_secs: args.ztest,
             tells_all: args.trace,
         };
         let dir = match tempfile::tempdir() {

@@ -1,15 +1,10 @@
 //! What pool a seed stands for: its vdevs, its features, and how much is done in it.
 
 use format::Ashift;
-use pool::live::{CreateSpec, FeatureSet, Layout, LeafSpec, TopSpec};
+use pool::live::{CreateSpec, FeatureSet, Layout, TopSpec};
 use pool::space::Class;
-use std::path::{Path, PathBuf};
-use vdev::device::DeviceError;
-use vdev::device::file::{Access, open_exclusive};
+use crate::place::Place;
 use vdev::env::Random;
-
-/// Bytes of each file that a pool is made of.
-const DISK: u64 = 192 << 20;
 
 /// A top-level vdev to be.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +42,8 @@ pub struct Plan {
     pub clones_files: bool,
     /// A thread writes txgs; then a run is not the same every time.
     pub has_thread: bool,
+    /// Most top-level vdevs, of all classes.
+    pub tops_max: usize,
 }
 
 /// The layouts, by name.
@@ -106,18 +103,17 @@ impl Plan {
         let ashift = [9, 12, 12, 9, 13][random.below(5) as usize];
         let clones_files = features == FeatureSet::Default && random.one_in(2);
         let has_thread = random.one_in(4);
-        Some(Plan { title, tops, ashift, features, clones_files, has_thread })
+        Some(Plan { title, tops, ashift, features, clones_files, has_thread, tops_max: 4 })
     }
 
-    /// Makes the files in a folder, and says how to make the pool of them.
+    /// Makes the disks, and says how to make the pool of them.
     ///
     /// # Errors
-    /// If a file cannot be made.
-    pub fn spec(&self, name: &str, dir: &Path) -> Result<CreateSpec, crate::Failure> {
-        let mut number = 0;
+    /// If a disk cannot be made.
+    pub fn spec(&self, name: &str, place: &mut dyn Place) -> Result<CreateSpec, crate::Failure> {
         let mut tops = Vec::new();
         for top in &self.tops {
-            tops.push(new_top(*top, self.ashift, dir, &mut number)?);
+            tops.push(new_top(*top, self.ashift, place)?);
         }
         let mut spec = CreateSpec::new(name, tops);
         spec.features = self.features.clone();
@@ -143,21 +139,11 @@ impl std::fmt::Display for Plan {
     }
 }
 
-/// Makes the files of a top-level vdev.
+/// Makes the disks of a top-level vdev.
 ///
 /// # Errors
 /// If one cannot be made.
-pub fn new_top(top: Top, ashift: u8, dir: &Path, number: &mut usize) -> Result<TopSpec, crate::Failure> {
-    let mut leaves = Vec::new();
-    for _ in 0..top.disks {
-        let path: PathBuf = dir.join(format!("disk{number}"));
-        *number += 1;
-        std::fs::File::create(&path)?.set_len(DISK)?;
-        leaves.push(leaf(&path)?);
-    }
+pub fn new_top(top: Top, ashift: u8, place: &mut dyn Place) -> Result<TopSpec, crate::Failure> {
+    let leaves = (0..top.disks).map(|_| place.new_leaf()).collect::<Result<_, _>>()?;
     Ok(TopSpec { layout: top.layout, class: top.class, ashift: Some(Ashift(ashift)), leaves })
-}
-
-fn leaf(path: &Path) -> Result<LeafSpec, DeviceError> {
-    Ok(LeafSpec::file(path.to_string_lossy(), open_exclusive(path, Access::Cached)?))
 }

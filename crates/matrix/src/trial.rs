@@ -23,6 +23,8 @@ pub struct Trial {
     pub zdb_every: u64,
     /// `zdb` is asked at all.
     pub asks_zdb: bool,
+    /// `ztest` works on the pool for so many seconds at the end.
+    pub ztest_secs: u64,
     /// All operations are told of when something is wrong, not only the last.
     pub tells_all: bool,
 }
@@ -48,7 +50,7 @@ impl Trial {
         };
         let title = format!("{self} ({plan})");
         let mut world = World::create(plan, self.seed, dir).map_err(|why| format!("{title}: {why}"))?;
-        match self.rounds(&mut world) {
+        match self.rounds(&mut world, dir) {
             Ok(()) => Ok(world.plan),
             Err(why) => {
                 let why = crate::with_causes(&*why);
@@ -58,7 +60,7 @@ impl Trial {
         }
     }
 
-    fn rounds(&self, world: &mut World) -> Result<(), Failure> {
+    fn rounds(&self, world: &mut World, dir: &Path) -> Result<(), Failure> {
         for round in 1..=self.rounds {
             for _ in 0..self.steps {
                 world.step()?;
@@ -71,17 +73,21 @@ impl Trial {
             }
             world.export()?;
             let asks_zdb = is_last || (self.zdb_every > 0 && round % self.zdb_every == 0);
-            look(world, asks_zdb && self.asks_zdb, is_last && self.asks_zdb)?;
+            look(world, dir, asks_zdb && self.asks_zdb, is_last && self.asks_zdb)?;
             if !is_last {
                 world.import()?;
             }
+        }
+        if self.ztest_secs > 0 && judge::ztest(dir, POOL, self.ztest_secs)? {
+            judge::zdb(dir, POOL, &["-bcc"])?;
+            judge::verify(&judge::open(dir, POOL)?)?;
         }
         Ok(())
     }
 }
 
-fn look(world: &World, asks_zdb: bool, is_last: bool) -> Result<(), Failure> {
-    let pool = judge::open(world.dir(), POOL)?;
+fn look(world: &World, dir: &Path, asks_zdb: bool, is_last: bool) -> Result<(), Failure> {
+    let pool = judge::open(dir, POOL)?;
     judge::contents(&pool, &world.model)?;
     judge::verify(&pool)?;
     judge::no_leaks(&pool)?;
@@ -90,10 +96,10 @@ fn look(world: &World, asks_zdb: bool, is_last: bool) -> Result<(), Failure> {
     }
     drop(pool);
     if asks_zdb {
-        judge::zdb(world.dir(), POOL, &["-bcc"])?;
+        judge::zdb(dir, POOL, &["-bcc"])?;
     }
     if is_last {
-        judge::zdb(world.dir(), POOL, &["-dddd"])?;
+        judge::zdb(dir, POOL, &["-dddd"])?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! A pool with work going on in it, and the model of what should be there.
 
 use crate::content::{Content, Head, Model, Tree};
+use crate::history::{Durable, History};
+use crate::place::{Folder, Place};
 use crate::plan::Plan;
 use crate::{Failure, wrong};
 use dmu::live::TxError;
@@ -13,10 +15,9 @@ use format::ObjectId;
 use pool::live::{ImportOptions, Leave, LivePool};
 use pool::{PoolError, Which};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use vdev::env::{Env, Random};
-use vdev::scan::Search;
 use zpl::write::{
     HeadFs, HeadVolume, NewFile, NewFilesystem, QuotaOf, WriteHow, make_filesystem, options_of,
 };
@@ -46,7 +47,7 @@ impl Open {
 pub struct World {
     /// What pool it is.
     pub plan: Plan,
-    pub(crate) dir: PathBuf,
+    pub(crate) place: Box<dyn Place>,
     name: String,
     /// `None` while it is not open.
     pool: Option<Arc<LivePool>>,
@@ -57,6 +58,10 @@ pub struct World {
     pub(crate) random: Random,
     pub(crate) counter: u64,
     pub(crate) holds: Vec<(ObjectId, String)>,
+    /// Number of the last file or head.
+    pub(crate) serial: u64,
+    /// What happened when, if somebody wants to know.
+    pub(crate) history: Option<History>,
     /// All operations.
     pub told: Vec<String>,
 }
@@ -78,7 +83,7 @@ impl World {
         let Some(plan) = Plan::of_seed(seed, None) else { return wrong("a seed without a plan") };
         let mut world = World {
             plan: Plan { has_thread: false, ..plan },
-            dir: dir.to_owned(),
+            place: Box::new(Folder::new(dir)),
             name: name.to_owned(),
             pool: None,
             env: Env::simulated(seed).0,
@@ -87,6 +92,8 @@ impl World {
             random: Random::from_seed(seed),
             counter: 0,
             holds: Vec::new(),
+            serial: 0,
+            history: None,
             told: Vec::new(),
         };
         world.import()?;
@@ -133,8 +140,16 @@ impl World {
     /// # Errors
     /// If it cannot be made.
     pub fn create(plan: Plan, seed: u64, dir: &Path) -> Result<World, Failure> {
+        World::create_on(plan, seed, Box::new(Folder::new(dir)))
+    }
+
+    /// Makes a pool somewhere.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn create_on(plan: Plan, seed: u64, mut place: Box<dyn Place>) -> Result<World, Failure> {
         let env = Env::simulated(seed).0;
-        let mut spec = plan.spec(POOL, dir)?;
+        let mut spec = plan.spec(POOL, &mut *place)?;
         let fill_env = env.clone();
         let projects = plan.features == pool::live::FeatureSet::Default;
         spec.root.fill = Box::new(move |set, tx| {
@@ -146,12 +161,12 @@ impl World {
             pool.start();
         }
         let mut model = Model::default();
-        let root = Head { content: Content::Files(Tree::default()), origin: None, ignores_case: false };
+        let root = Head { content: Content::Files(Tree::default()), ..Head::default() };
         model.heads.insert(POOL.to_owned(), root);
         let random = Random::from_seed(seed ^ 0x6d61_7472_6978);
         Ok(World {
             plan,
-            dir: dir.to_owned(),
+            place,
             name: POOL.to_owned(),
             pool: Some(pool),
             env,
@@ -160,13 +175,10 @@ impl World {
             random,
             counter: 0,
             holds: Vec::new(),
+            serial: 0,
+            history: None,
             told: Vec::new(),
         })
-    }
-
-    /// The folder with its files.
-    pub fn dir(&self) -> &Path {
-        &self.dir
     }
 
     pub(crate) fn pool(&self) -> &Arc<LivePool> {
@@ -202,9 +214,11 @@ impl World {
         what: &str,
         task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + 'static,
     ) -> Result<Option<T>, Failure> {
+        self.begin();
         match self.pool().run(task) {
             Ok(done) => {
                 self.tell(what);
+                self.promise(Durable::Pool);
                 Ok(Some(done))
             }
             Err(PoolError::Dsl(error)) if is_refusal(&error) => {
@@ -241,6 +255,7 @@ impl World {
             // It is forgotten once it is clean.
             self.pool().sync()?;
             self.pool().sync()?;
+            self.promise(Durable::Pool);
         }
         Ok(())
     }
@@ -306,6 +321,17 @@ impl World {
         }
     }
 
+    /// Lets go of the pool and opens it again.
+    ///
+    /// # Errors
+    /// If one of that fails.
+    pub fn reopen(&mut self) -> Result<(), Failure> {
+        self.begin();
+        self.export()?;
+        self.promise(Durable::Pool);
+        self.import()
+    }
+
     /// Everything so far becomes durable, through the logs where there are any; then the machine goes away
     /// without letting go of the pool.
     ///
@@ -342,7 +368,7 @@ impl World {
     /// If it cannot be opened.
     pub fn import(&mut self) -> Result<(), Failure> {
         self.tell("import");
-        let found = Search::in_paths([&self.dir]).run();
+        let found = self.place.found();
         let options = ImportOptions { force: true, partly_supported: true, ..ImportOptions::default() };
         let seed = self.random.next();
         self.env = Env::simulated(seed).0;

@@ -8,7 +8,8 @@ fn trial(seed: u64, layout: &str, asks_zdb: bool) {
     let dir = tempfile::tempdir().expect("a folder");
     let layout = Some(layout.to_owned());
     let zdb_every = u64::from(asks_zdb) * 2;
-    let trial = Trial { seed, layout, rounds: 2, steps: 60, zdb_every, asks_zdb, tells_all: false };
+    let trial =
+        Trial { seed, layout, rounds: 2, steps: 60, zdb_every, asks_zdb, ztest_secs: 0, tells_all: false };
     trial.run(dir.path()).unwrap_or_else(|why| panic!("{why}"));
 }
 

@@ -1,0 +1,207 @@
+//! Is what is in a head made of versions that may be found?
+//!
+//! Names are one sequence of versions; each file is a sequence of its own. The intent log may bring back
+//! a newer version of the names than of a file that nobody asked to be durable, but never an older one
+//! than what was.
+
+use crate::workload::Failure;
+use cenote_matrix::content::{Content, File, Head, Model, Tree};
+use cenote_matrix::judge::walk;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use zpl::write::VolumeWriter;
+use zpl::{FileKind, Filesystem, Node};
+
+const SECTOR: usize = 512;
+
+/// The versions of a head that may be found.
+pub struct Span<'a> {
+    /// Versions of everything, in the order of their steps.
+    pub versions: &'a [(u64, Model)],
+    /// The number of the head.
+    pub head: u64,
+    /// Its names are of this step or later.
+    pub names: u64,
+    /// Everything in it is of this step or later.
+    pub of_head: u64,
+    /// Files that are of later steps, by head and number.
+    pub files: &'a BTreeMap<(u64, u64), u64>,
+    /// Nothing is of a later step than this.
+    pub until: u64,
+}
+
+impl Span<'_> {
+    /// Versions of the head from the last one that is certain.
+    fn since(&self, durable: u64) -> impl Iterator<Item = (u64, &Head)> {
+        let first = self.versions.iter().rposition(|(step, _)| *step <= durable).unwrap_or(0);
+        let possible = self.versions[first..].iter().take_while(|(step, _)| *step <= self.until);
+        possible.filter_map(|(step, model)| {
+            let head = model.heads.values().find(|head| head.serial == self.head)?;
+            Some((*step, head))
+        })
+    }
+
+    fn trees(&self, durable: u64) -> impl Iterator<Item = (u64, &Tree)> {
+        self.since(durable).filter_map(|(step, head)| match &head.content {
+            Content::Files(tree) => Some((step, tree)),
+            Content::Volume(_) => None,
+        })
+    }
+
+    /// The versions of a file.
+    fn file(&self, object: u64, serial: u64) -> Vec<&Rc<File>> {
+        let durable = self.files.get(&(self.head, serial)).copied().unwrap_or(0).max(self.of_head);
+        let mut found: Vec<&Rc<File>> = Vec::new();
+        for (_, tree) in self.trees(durable) {
+            let Some(file) = tree.files.get(&object).filter(|file| file.serial == serial) else { continue };
+            if !found.last().is_some_and(|last| Rc::ptr_eq(last, file)) {
+                found.push(file);
+            }
+        }
+        found
+    }
+
+    /// Looks at a volume.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_volume(&self, volume: &VolumeWriter) -> Result<(), Failure> {
+        let contents = self.since(self.of_head).filter_map(|(_, head)| match &head.content {
+            Content::Volume(bytes) => Some(&***bytes),
+            Content::Files(_) => None,
+        });
+        let versions: Vec<&[u8]> = contents.collect();
+        let size = volume.size() as usize;
+        if !versions.iter().any(|bytes| bytes.len() == size) {
+            return Err(format!("{size} bytes are of no version").into());
+        }
+        let mut bytes = vec![0; size];
+        volume.read_at(0, &mut bytes)?;
+        Ok(check_sectors(&bytes, &versions)?)
+    }
+}
+
+/// Looks whether every sector is of one of these versions.
+fn check_sectors(bytes: &[u8], versions: &[&[u8]]) -> Result<(), String> {
+    for (i, sector) in bytes.chunks(SECTOR).enumerate() {
+        let fits = versions.iter().any(|version| {
+            let known = version.get(i * SECTOR..).unwrap_or(&[]);
+            let known = &known[..known.len().min(sector.len())];
+            // What lies behind the end of a version are zeros.
+            sector[..known.len()] == *known && sector[known.len()..].iter().all(|byte| *byte == 0)
+        });
+        if !fits {
+            return Err(format!("the bytes from {} on are of no version", i * SECTOR));
+        }
+    }
+    Ok(())
+}
+
+/// Looks at a file system.
+///
+/// # Errors
+/// Why no version fits.
+pub fn check_head(fs: &Arc<Filesystem>, span: &Span<'_>) -> Result<(), Failure> {
+    let found = walk(fs)?;
+    let mut reasons = Vec::new();
+    let mut before: Option<&Tree> = None;
+    for (step, tree) in span.trees(span.names) {
+        if before.is_some_and(|before| same_names(before, tree)) {
+            continue;
+        }
+        before = Some(tree);
+        match check_tree(fs, span, tree, &found) {
+            Ok(()) => return Ok(()),
+            Err(why) => reasons.push(format!("step {step}: {why}")),
+        }
+    }
+    Err(format!("no version fits:\n  {}", reasons.join("\n  ")).into())
+}
+
+fn same_names(a: &Tree, b: &Tree) -> bool {
+    a.names == b.names && a.names.values().all(|id| a.files[id].serial == b.files[id].serial)
+}
+
+fn check_tree(
+    fs: &Arc<Filesystem>,
+    span: &Span<'_>,
+    tree: &Tree,
+    found: &BTreeMap<String, u64>,
+) -> Result<(), String> {
+    if let Some((path, id)) = tree.names.iter().find(|(path, id)| found.get(*path) != Some(id)) {
+        return Err(format!("{path} should be object {id}, is {:?}", found.get(path)));
+    }
+    if let Some(extra) = found.keys().find(|path| !tree.names.contains_key(*path)) {
+        return Err(format!("{extra} should not be there"));
+    }
+    let mut links: BTreeMap<u64, u64> = BTreeMap::new();
+    tree.names.values().for_each(|id| *links.entry(*id).or_default() += 1);
+    for (object, file) in &tree.files {
+        let node = fs.node(format::ObjectId(*object)).map_err(|error| error.to_string())?;
+        if !node.is_dir() && node.attrs().links != links[object] {
+            return Err(format!("object {object}: {} links, not {}", node.attrs().links, links[object]));
+        }
+        check_file(&node, &span.file(*object, file.serial))
+            .map_err(|why| format!("object {object}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Whether a file is one of these versions, part by part.
+fn check_file(node: &Node, versions: &[&Rc<File>]) -> Result<(), String> {
+    let attrs = node.attrs();
+    let any = |what: &str, test: &dyn Fn(&File) -> bool| match versions.iter().any(|file| test(file)) {
+        true => Ok(()),
+        false => Err(format!("{what} is of no version: {attrs:?}")),
+    };
+    any("the kind", &|file| file.kind == node.kind())?;
+    any("the mode", &|file| file.mode == attrs.mode & 0o7777)?;
+    any("the owner", &|file| u64::from(file.uid) == attrs.uid)?;
+    any("the group", &|file| u64::from(file.gid) == attrs.gid)?;
+    any("the project", &|file| u64::from(file.project) == attrs.projid)?;
+    any("the time", &|file| file.mtime.is_none_or(|secs| secs == attrs.mtime.secs))?;
+    match node.kind() {
+        FileKind::Symlink => {
+            let target = node.readlink().map_err(|error| error.to_string())?;
+            any("the target", &|file| file.bytes == target)?;
+        }
+        FileKind::Regular => check_bytes(node, versions)?,
+        _ => {}
+    }
+    check_xattrs(node, versions)
+}
+
+fn check_bytes(node: &Node, versions: &[&Rc<File>]) -> Result<(), String> {
+    let size = node.attrs().size as usize;
+    let sizes: Vec<usize> = versions.iter().map(|file| file.bytes.len()).collect();
+    let is_between = sizes.windows(2).enumerate().any(|(i, pair)| {
+        versions[i + 1].in_parts && (pair[0].min(pair[1])..=pair[0].max(pair[1])).contains(&size)
+    });
+    if !sizes.contains(&size) && !is_between {
+        return Err(format!("{size} bytes, expected one of {sizes:?}"));
+    }
+    let mut bytes = vec![0; size];
+    let read = node.read_at(0, &mut bytes).map_err(|error| error.to_string())?;
+    if read != size {
+        return Err(format!("{read} of {size} bytes could be read"));
+    }
+    let versions: Vec<&[u8]> = versions.iter().map(|file| &*file.bytes).collect();
+    check_sectors(&bytes, &versions)
+}
+
+fn check_xattrs(node: &Node, versions: &[&Rc<File>]) -> Result<(), String> {
+    let values = node.xattr_values().map_err(|error| error.to_string())?;
+    let found: BTreeMap<String, Vec<u8>> = values
+        .into_iter()
+        .map(|(name, value)| (String::from_utf8_lossy(&name).into_owned(), value))
+        .collect();
+    let names = versions.iter().flat_map(|file| file.xattrs.keys()).chain(found.keys());
+    for name in names {
+        let value = found.get(name);
+        if !versions.iter().any(|file| file.xattrs.get(name) == value) {
+            return Err(format!("extended attribute {name} is of no version"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! What is cut: a workload on a layout.
+
+use crate::disks::Layout;
+use std::str::FromStr;
+
+/// What is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// Files of one file system: many cuts in little time.
+    Files(Layout),
+    /// Everything that can be done to a pool, on a layout of `cenote-matrix`.
+    World(&'static str),
+}
+
+impl Subject {
+    /// All of them.
+    pub fn all() -> Vec<Subject> {
+        let worlds = cenote_matrix::plan::layouts().into_iter().map(|(name, _)| Subject::World(name));
+        Layout::all().into_iter().map(Subject::Files).chain(worlds).collect()
+    }
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Subject::Files(layout) => write!(f, "{layout}"),
+            Subject::World(layout) => write!(f, "all:{layout}"),
+        }
+    }
+}
+
+impl FromStr for Subject {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Subject, String> {
+        let found = Subject::all().into_iter().find(|subject| subject.to_string() == text);
+        found.ok_or_else(|| {
+            let names: Vec<String> = Subject::all().iter().map(ToString::to_string).collect();
+            format!("no layout '{text}'; there are {}", names.join(", "))
+        })
+    }
+}
