@@ -1,20 +1,19 @@
 //! Errors as numbers of the system: the only place where they meet.
 
-use fuser::Errno;
-
 use crate::view::ViewError;
+use rustix::io::Errno;
 
 /// What the program that asked gets to see.
 pub(crate) fn errno(error: &ViewError) -> Errno {
     match error {
-        ViewError::Stale => Errno::ESTALE,
-        ViewError::NotDir => Errno::ENOTDIR,
-        ViewError::IsDir => Errno::EISDIR,
-        ViewError::WrongKind => Errno::EINVAL,
-        ViewError::BeyondEnd => Errno::ENXIO,
+        ViewError::Stale => Errno::STALE,
+        ViewError::NotDir => Errno::NOTDIR,
+        ViewError::IsDir => Errno::ISDIR,
+        ViewError::WrongKind => Errno::INVAL,
+        ViewError::BeyondEnd => Errno::NXIO,
         // What OpenZFS gives for a dataset whose key is not loaded.
-        ViewError::NoKey { .. } => Errno::EACCES,
-        ViewError::TooMany => Errno::ENFILE,
-        ViewError::Damaged(_) => Errno::EIO,
+        ViewError::NoKey { .. } => Errno::ACCESS,
+        ViewError::TooMany => Errno::NFILE,
+        ViewError::Damaged(_) => Errno::IO,
     }
 }

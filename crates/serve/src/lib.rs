@@ -1,11 +1,11 @@
 //! The doors through which other programs reach a pool: today a read-only FUSE mount.
 //!
-//! [`fuse`] speaks the kernel's protocol and knows nothing of pools: it serves any [`FsView`].
+//! [`fuse`] speaks the kernel's protocol and knows nothing of pools: it serves any [`fuse::Service`].
 //! [`pool_view`] is that view of a dataset, its snapshots and, when asked, its children.
 //! Errors become numbers of the system in one place, `errno`.
 //!
 //! Threads start here and nowhere else above the engine: one per descriptor of the mount.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod errno;
 pub mod fuse;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cenote_serve::fuse::{MountOptions, Mounted, mount};
+use cenote_serve::fuse::{MountOptions, Mounted, Service, Transport, ViewService, mount};
 use cenote_serve::view::{Attr, DirItem, Entry, FsView, Kind, Seek, SpaceInfo, Time, ViewError};
 
 const BLOCK: u64 = 4096;
@@ -174,22 +174,26 @@ impl FsView for Memory {
     }
 }
 
-/// Mounts the sample, or says that it cannot be done here.
-fn mounted() -> Option<(tempfile::TempDir, Arc<Memory>, Mounted)> {
-    if !testkit::need_file("/dev/fuse") {
-        return None;
-    }
+type Sample = (tempfile::TempDir, Arc<Memory>, Mounted);
+
+/// A mount of the sample by each transport that this kernel offers, one after the other.
+fn mounts() -> impl Iterator<Item = Sample> {
+    let ring = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    let ring = ring.is_ok_and(|text| text.trim() == "Y").then_some(Transport::Best);
+    [Some(Transport::Classic), ring].into_iter().flatten().filter_map(mounted)
+}
+
+fn mounted(transport: Transport) -> Option<Sample> {
     let dir = tempfile::tempdir().unwrap();
     let view = Arc::new(Memory::sample());
-    let options = MountOptions {
-        source: "tank/data".into(),
-        allow_other: false,
-        posix_acl: false,
-        threads: Some(4),
-        reporter: None,
-    };
-    match mount(view.clone(), dir.path(), options) {
-        Ok(mounted) => Some((dir, view, mounted)),
+    let source = "tank/data".to_owned();
+    let options = MountOptions { source, threads: Some(4), transport, ..MountOptions::default() };
+    let service: Arc<dyn Service> = Arc::new(ViewService::new(view.clone(), false, None));
+    match mount(&service, dir.path(), &options) {
+        Ok(mounted) => {
+            assert_eq!(mounted.is_over_io_uring(), transport == Transport::Best);
+            Some((dir, view, mounted))
+        }
         Err(error) => {
             testkit::skip(&format!("{error}: {:?}", std::error::Error::source(&error)));
             None
@@ -209,122 +213,131 @@ fn xattr(path: &Path, name: &str) -> io::Result<Vec<u8>> {
 
 #[test]
 fn attributes_names_links_and_bytes() {
-    let Some((dir, view, mounted)) = mounted() else { return };
-    let at = |name: &str| dir.path().join(name);
-    assert_eq!(fs::metadata(dir.path()).unwrap().ino(), ROOT_INO);
-    let stat = fs::metadata(at("dir/holes")).unwrap();
-    assert_eq!(
-        (stat.ino(), stat.size(), stat.uid(), stat.gid(), stat.mode()),
-        (51, 40_000, 12, 34, 0o100_640)
-    );
-    assert_eq!(
-        (stat.mtime(), stat.mtime_nsec(), stat.atime(), stat.atime_nsec()),
-        (1_700_000_000, 123_456_789, -5, 123_456_789)
-    );
-    assert_eq!(fs::read(at("dir/holes")).unwrap(), view.files[&51].data);
-    assert_eq!(fs::read_link(at("dir/link")).unwrap().to_str(), Some("../somewhere"));
-    let device = fs::symlink_metadata(at("dir/device")).unwrap();
-    assert!(device.file_type().is_char_device());
-    assert_eq!((rustix::fs::major(device.rdev()), rustix::fs::minor(device.rdev())), (5, 70_000));
-    assert!(fs::metadata(at(&"n".repeat(255))).is_ok());
-    assert_eq!(errno(fs::metadata(at("none"))), Some(rustix::io::Errno::NOENT.raw_os_error()));
-    let fifo = fs::read_dir(dir.path())
-        .unwrap()
-        .map(Result::unwrap)
-        .find(|entry| entry.file_type().unwrap().is_fifo());
-    assert_eq!(fifo.unwrap().metadata().unwrap().ino(), 71 | 9 << 48);
-    mounted.unmount().unwrap();
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    for (dir, view, mounted) in mounts() {
+        let at = |name: &str| dir.path().join(name);
+        assert_eq!(fs::metadata(dir.path()).unwrap().ino(), ROOT_INO);
+        let stat = fs::metadata(at("dir/holes")).unwrap();
+        assert_eq!(
+            (stat.ino(), stat.size(), stat.uid(), stat.gid(), stat.mode()),
+            (51, 40_000, 12, 34, 0o100_640)
+        );
+        assert_eq!(
+            (stat.mtime(), stat.mtime_nsec(), stat.atime(), stat.atime_nsec()),
+            (1_700_000_000, 123_456_789, -5, 123_456_789)
+        );
+        assert_eq!(fs::read(at("dir/holes")).unwrap(), view.files[&51].data);
+        assert_eq!(fs::read_link(at("dir/link")).unwrap().to_str(), Some("../somewhere"));
+        let device = fs::symlink_metadata(at("dir/device")).unwrap();
+        assert!(device.file_type().is_char_device());
+        assert_eq!((rustix::fs::major(device.rdev()), rustix::fs::minor(device.rdev())), (5, 70_000));
+        assert!(fs::metadata(at(&"n".repeat(255))).is_ok());
+        assert_eq!(errno(fs::metadata(at("none"))), Some(rustix::io::Errno::NOENT.raw_os_error()));
+        let fifo = fs::read_dir(dir.path())
+            .unwrap()
+            .map(Result::unwrap)
+            .find(|entry| entry.file_type().unwrap().is_fifo());
+        assert_eq!(fifo.unwrap().metadata().unwrap().ino(), 71 | 9 << 48);
+        mounted.unmount().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
 }
 
 #[test]
 fn nothing_can_be_changed_and_damage_is_an_error() {
-    let Some((dir, view, mounted)) = mounted() else { return };
-    let at = |name: &str| dir.path().join(name);
-    let read_only = Some(rustix::io::Errno::ROFS.raw_os_error());
-    assert_eq!(errno(fs::write(at("new"), "x")), read_only);
-    assert_eq!(errno(fs::remove_file(at("dir/holes"))), read_only);
-    assert_eq!(errno(fs::create_dir(at("dir/sub"))), read_only);
-    assert_eq!(errno(fs::read(at("dir/damaged"))), Some(rustix::io::Errno::IO.raw_os_error()));
-    let mut head = vec![0u8; 1000];
-    fs::File::open(at("dir/damaged")).unwrap().read_exact_at(&mut head, 0).unwrap();
-    assert_eq!(head, view.files[&54].data[..1000]);
-    mounted.unmount().unwrap();
+    for (dir, view, mounted) in mounts() {
+        let at = |name: &str| dir.path().join(name);
+        let read_only = Some(rustix::io::Errno::ROFS.raw_os_error());
+        assert_eq!(errno(fs::write(at("new"), "x")), read_only);
+        assert_eq!(errno(fs::remove_file(at("dir/holes"))), read_only);
+        assert_eq!(errno(fs::create_dir(at("dir/sub"))), read_only);
+        assert_eq!(errno(fs::read(at("dir/damaged"))), Some(rustix::io::Errno::IO.raw_os_error()));
+        let mut head = vec![0u8; 1000];
+        fs::File::open(at("dir/damaged")).unwrap().read_exact_at(&mut head, 0).unwrap();
+        assert_eq!(head, view.files[&54].data[..1000]);
+        mounted.unmount().unwrap();
+    }
 }
 
 #[test]
 fn holes_extended_attributes_and_space() {
-    let Some((dir, _, mounted)) = mounted() else { return };
-    let at = |name: &str| dir.path().join(name);
-    let file = fs::File::open(at("dir/holes")).unwrap();
-    let seek = |to| rustix::fs::seek(&file, to);
-    assert_eq!(seek(rustix::fs::SeekFrom::Data(0)).unwrap(), 8192);
-    assert_eq!(seek(rustix::fs::SeekFrom::Hole(8192)).unwrap(), 12_288);
-    assert_eq!(seek(rustix::fs::SeekFrom::Hole(39_000)).unwrap(), 40_000);
-    assert_eq!(seek(rustix::fs::SeekFrom::Data(40_000)), Err(rustix::io::Errno::NXIO));
-    assert_eq!(xattr(&at("dir/holes"), "user.colour").unwrap(), b"blue");
-    assert_eq!(xattr(&at("dir/holes"), "user.empty").unwrap(), b"");
-    assert_eq!(errno(xattr(&at("dir/holes"), "user.none")), Some(rustix::io::Errno::NODATA.raw_os_error()));
-    let mut names = [0u8; 256];
-    let n = rustix::fs::listxattr(at("dir/holes"), &mut names[..]).unwrap();
-    assert_eq!(&names[..n], b"user.colour\0user.empty\0");
-    let space = rustix::fs::statvfs(dir.path()).unwrap();
-    assert_eq!((space.f_bsize, space.f_blocks, space.f_bfree, space.f_files), (131_072, 1000, 400, 90));
-    drop(file);
-    mounted.unmount().unwrap();
+    for (dir, _, mounted) in mounts() {
+        let at = |name: &str| dir.path().join(name);
+        let file = fs::File::open(at("dir/holes")).unwrap();
+        let seek = |to| rustix::fs::seek(&file, to);
+        assert_eq!(seek(rustix::fs::SeekFrom::Data(0)).unwrap(), 8192);
+        assert_eq!(seek(rustix::fs::SeekFrom::Hole(8192)).unwrap(), 12_288);
+        assert_eq!(seek(rustix::fs::SeekFrom::Hole(39_000)).unwrap(), 40_000);
+        assert_eq!(seek(rustix::fs::SeekFrom::Data(40_000)), Err(rustix::io::Errno::NXIO));
+        assert_eq!(xattr(&at("dir/holes"), "user.colour").unwrap(), b"blue");
+        assert_eq!(xattr(&at("dir/holes"), "user.empty").unwrap(), b"");
+        assert_eq!(
+            errno(xattr(&at("dir/holes"), "user.none")),
+            Some(rustix::io::Errno::NODATA.raw_os_error())
+        );
+        let mut names = [0u8; 256];
+        let n = rustix::fs::listxattr(at("dir/holes"), &mut names[..]).unwrap();
+        assert_eq!(&names[..n], b"user.colour\0user.empty\0");
+        let space = rustix::fs::statvfs(dir.path()).unwrap();
+        assert_eq!((space.f_bsize, space.f_blocks, space.f_bfree, space.f_files), (131_072, 1000, 400, 90));
+        drop(file);
+        mounted.unmount().unwrap();
+    }
 }
 
 #[test]
 fn long_directories_from_many_threads() {
-    let Some((dir, view, mounted)) = mounted() else { return };
-    let many = dir.path().join("many");
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let mut seen = 0;
-                for entry in fs::read_dir(&many).unwrap() {
-                    let entry = entry.unwrap();
-                    let stat = entry.metadata().unwrap();
-                    let node = view.files[&60].entries[entry.file_name().as_encoded_bytes()];
-                    assert_eq!((stat.ino(), stat.len()), (node, node - 1000));
-                    seen += 1;
-                }
-                assert_eq!(seen, 3000);
-            });
-        }
-    });
-    mounted.unmount().unwrap();
+    for (dir, view, mounted) in mounts() {
+        let many = dir.path().join("many");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut seen = 0;
+                    for entry in fs::read_dir(&many).unwrap() {
+                        let entry = entry.unwrap();
+                        let stat = entry.metadata().unwrap();
+                        let node = view.files[&60].entries[entry.file_name().as_encoded_bytes()];
+                        assert_eq!((stat.ino(), stat.len()), (node, node - 1000));
+                        seen += 1;
+                    }
+                    assert_eq!(seen, 3000);
+                });
+            }
+        });
+        mounted.unmount().unwrap();
+    }
 }
 
 #[test]
 fn what_was_asked_once_is_not_asked_again() {
-    let Some((dir, view, mounted)) = mounted() else { return };
-    let path = dir.path().join("dir/holes");
-    let touch = || {
-        fs::read(&path).unwrap();
-        assert!(fs::metadata(dir.path().join("dir/none")).is_err());
-        fs::metadata(&path).unwrap();
-    };
-    touch();
-    let asked = || [&view.lookups, &view.attrs, &view.reads].map(|n| n.load(Ordering::Relaxed));
-    let before = asked();
-    for _ in 0..20 {
+    for (dir, view, mounted) in mounts() {
+        let path = dir.path().join("dir/holes");
+        let touch = || {
+            fs::read(&path).unwrap();
+            assert!(fs::metadata(dir.path().join("dir/none")).is_err());
+            fs::metadata(&path).unwrap();
+        };
         touch();
+        let asked = || [&view.lookups, &view.attrs, &view.reads].map(|n| n.load(Ordering::Relaxed));
+        let before = asked();
+        for _ in 0..20 {
+            touch();
+        }
+        assert_eq!(asked(), before);
+        mounted.unmount().unwrap();
     }
-    assert_eq!(asked(), before);
-    mounted.unmount().unwrap();
 }
 
 #[test]
 fn an_open_file_outlives_the_unmount() {
-    let Some((dir, _, mounted)) = mounted() else { return };
-    let file = fs::File::open(dir.path().join("dir/holes")).unwrap();
-    let (mut unmounter, waiter) = mounted.split();
-    unmounter.unmount().unwrap();
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    let mut byte = [0u8];
-    file.read_exact_at(&mut byte, 10_000).unwrap();
-    assert_eq!(byte, [1]);
-    drop(file);
-    waiter.wait().unwrap();
+    for (dir, _, mounted) in mounts() {
+        let file = fs::File::open(dir.path().join("dir/holes")).unwrap();
+        let (mut unmounter, waiter) = mounted.split();
+        unmounter.unmount().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let mut byte = [0u8];
+        file.read_exact_at(&mut byte, 10_000).unwrap();
+        assert_eq!(byte, [1]);
+        drop(file);
+        waiter.wait().unwrap();
+    }
 }

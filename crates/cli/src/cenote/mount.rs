@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use serve::fuse::{MountOptions, Mounted, mount};
+use serve::fuse::{MountOptions, Mounted, Service, ViewService, mount};
 use serve::{PoolView, Terminator, ViewError};
 
 use super::open::{Session, Source, parse};
@@ -69,13 +69,16 @@ pub(super) fn run(args: &Args) -> Outcome {
     let options = MountOptions {
         source: name.clone(),
         allow_other: args.allow_other,
-        posix_acl,
         threads: args.threads,
-        reporter: Some(Box::new(move |node, error: &ViewError| {
-            term::complain(format_args!("{name}: file with inode number {node}: {}", term::chain(error)));
-        })),
+        exec: true,
+        ..MountOptions::default()
     };
-    let mounted = mount(Arc::new(view), &args.directory, options)?;
+    let reporter = move |node, error: &ViewError| {
+        term::complain(format_args!("{name}: file with inode number {node}: {}", term::chain(error)));
+    };
+    let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
+    let service: Arc<dyn Service> = Arc::new(service);
+    let mounted = mount(&service, &args.directory, &options)?;
     if args.detached {
         let_go()?;
     }

@@ -1,56 +1,81 @@
-//! The FUSE mount: requests of the kernel answered from an [`FsView`].
+//! The FUSE mount: what the kernel asks, answered by a [`Service`].
+//!
+//! `proto` is the protocol in bytes, `dispatch` goes from a request to its reply, and two transports bring
+//! the ones and take the others: `classic` reads and writes `/dev/fuse`, `ring` shares memory with the kernel over
+//! io_uring where it offers that. [`ViewService`] serves an [`FsView`], read-only.
 //!
 //! # What always holds
-//! - The mount is read-only, nosuid and nodev; nothing of it can change, so attributes, entries
-//!   and the absence of entries are cached by the kernel without end, and files are not even
-//!   opened here: `open` and `opendir` answer "not needed", and the kernel stops asking.
-//! - No request keeps anything in this process: there are no handles, and forgetting is free.
-//! - A damaged block is an input/output error to the one who reads it, is told to whoever mounted,
-//!   and stops nothing else.
+//! - A mount is served until it is unmounted, by whomever; then all its threads end.
+//! - A request is answered whatever happens: a panic on its way is an input/output error for the one who asked.
+//! - The protocol is spoken to kernels from Linux 5.4 on.
 //!
 //! # Threads
-//! One per cloned descriptor of `/dev/fuse`; each takes a request, answers it, takes the next.
-//! There are more of them than processors because they wait for disks.
+//! Classic: one per cloned descriptor of `/dev/fuse`; there are more of them than processors because they wait for
+//! disks. Ring: several for each queue, and one on `/dev/fuse` for what does not come through the ring.
 
-mod server;
+mod classic;
+mod clone;
+mod dispatch;
+mod mount;
+mod proto;
+mod ring;
+mod service;
+mod view_service;
 
+use classic::Buffers;
+use proto::input::Init;
+use rustix::io::Errno;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+pub use proto::flag;
+pub use service::{
+    Answer, Caller, CopyRange, Known, Life, Lines, NewNode, NewTime, Opened, Service, SetAttr, WriteAt,
+    open_flag,
+};
+pub use view_service::{Reporter, ViewService};
 
-use crate::view::FsView;
-use server::Server;
+/// Most bytes of one write, and of one read.
+const MAX_WRITE: usize = 1 << 20;
+const PAGE: usize = 4096;
+/// Requests that the kernel may send without somebody waiting for each: reading ahead, writing back.
+const MAX_BACKGROUND: u16 = 128;
+/// Bytes that the kernel may read ahead.
+const MAX_READAHEAD: u32 = 1 << 20;
 
-/// Told of what could not be read: the node and the error.
-pub type Reporter = Box<dyn Fn(u64, &crate::ViewError) + Send + Sync>;
+/// How requests come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// Over io_uring if the kernel offers it, else classic.
+    #[default]
+    Best,
+    /// `/dev/fuse`.
+    Classic,
+}
 
 /// How to mount.
+#[derive(Debug, Clone, Default)]
 pub struct MountOptions {
     /// What the table of mounts shows as the source: the dataset.
     pub source: String,
     /// Other users may look in. Their rights are checked then, as they are for root's mounts;
     /// a private mount of a user shows that user everything.
     pub allow_other: bool,
-    /// The kernel evaluates POSIX ACLs.
-    pub posix_acl: bool,
-    /// Threads; `None`: as many as seem good.
+    /// The file system can be changed.
+    pub writable: bool,
+    /// Set-id bits count. Only root's mounts.
+    pub setuid: bool,
+    /// Device files are devices. Only root's mounts.
+    pub devices: bool,
+    /// Programs can be run.
+    pub exec: bool,
+    /// Threads of the classic transport; `None`: as many as seem good.
     pub threads: Option<usize>,
-    /// Hears of damage.
-    pub reporter: Option<Reporter>,
-}
-
-impl std::fmt::Debug for MountOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MountOptions")
-            .field("source", &self.source)
-            .field("allow_other", &self.allow_other)
-            .field("posix_acl", &self.posix_acl)
-            .field("threads", &self.threads)
-            .finish_non_exhaustive()
-    }
+    /// How requests come.
+    pub transport: Transport,
 }
 
 /// Why there is no mount.
@@ -69,6 +94,14 @@ pub enum MountError {
         /// The mount point.
         at: PathBuf,
     },
+    /// The kernel speaks an older protocol.
+    #[error("the kernel speaks FUSE {major}.{minor}; 7.31 (Linux 5.4) is the oldest that is served")]
+    OldKernel {
+        /// Its version.
+        major: u32,
+        /// Its version.
+        minor: u32,
+    },
     /// The system refused.
     #[error("cannot mount on {}", at.display())]
     Refused {
@@ -86,66 +119,180 @@ fn default_threads() -> usize {
     (2 * cpus).clamp(8, 32)
 }
 
-/// Mounts a view on a directory. It is served until it is unmounted, by whomever.
+/// Threads of each queue of the ring: the fewer queues, the more.
+fn threads_per_queue(queues: u16) -> usize {
+    (32 / usize::from(queues.max(1))).clamp(2, 8)
+}
+
+/// Runs the answer to a request; a panic is a bug, and an input/output error to who asked.
+fn guard(answer: impl FnOnce() -> Option<Answer<usize>>) -> Option<Answer<usize>> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(answer)).unwrap_or(Some(Err(Errno::IO)))
+}
+
+/// Mounts a file system on a directory. It is served until it is unmounted, by whomever.
 ///
 /// # Errors
 /// See [`MountError`].
-pub fn mount(view: Arc<dyn FsView>, at: &Path, options: MountOptions) -> Result<Mounted, MountError> {
+pub fn mount(service: &Arc<dyn Service>, at: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
     let refused = |source| MountError::Refused { at: at.to_path_buf(), source };
     if !Path::new("/dev/fuse").exists() {
         return Err(MountError::NoFuse);
     }
-    if !rustix::process::geteuid().is_root() && !has_helper() {
+    if !mount::can_mount() {
         return Err(MountError::NoHelper);
     }
     let at = at.canonicalize().map_err(refused)?;
     if !at.is_dir() {
         return Err(MountError::NotADirectory { at });
     }
-    let refused = |source| MountError::Refused { at: at.clone(), source };
-    let config = config(&options);
-    let server = Server::new(view, options.posix_acl, options.reporter);
-    let mut session = Session::new(server, &at, &config).map_err(refused)?;
-    let unmounter = session.unmount_callable();
-    let thread =
-        std::thread::Builder::new().name("fuse".into()).spawn(move || session.run()).map_err(refused)?;
-    Ok(Mounted { thread, unmounter: Unmounter { session: unmounter, at } })
-}
-
-/// The program that mounts for users is there.
-fn has_helper() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let named = std::env::var_os("FUSERMOUNT_PATH").is_some();
-    named
-        || std::env::split_paths(&path)
-            .any(|dir| ["fusermount3", "fusermount"].iter().any(|name| dir.join(name).is_file()))
-}
-
-fn config(options: &MountOptions) -> Config {
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::RO,
-        MountOption::NoSuid,
-        MountOption::NoDev,
-        MountOption::NoAtime,
-        MountOption::FSName(options.source.clone()),
-        MountOption::Subtype("cenote".into()),
-    ];
-    let root = rustix::process::geteuid().is_root();
-    if options.allow_other || root {
-        config.mount_options.push(MountOption::DefaultPermissions);
+    let device = mount::mount(&at, options)?;
+    let unmounter = Unmounter { at };
+    match start(service, device, options) {
+        Ok((threads, over_io_uring)) => Ok(Mounted { threads, unmounter, over_io_uring }),
+        Err(error) => {
+            // The descriptor is closed: nobody would ever answer there.
+            let _ = mount::unmount(&unmounter.at, true);
+            Err(match error {
+                StartError::Old(init) => MountError::OldKernel { major: init.major, minor: init.minor },
+                StartError::System(source) => MountError::Refused { at: unmounter.at, source },
+            })
+        }
     }
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.unwrap_or_else(default_threads).max(1));
-    config.clone_fd = true;
-    config
+}
+
+enum StartError {
+    Old(Init),
+    System(io::Error),
+}
+
+impl<E: Into<io::Error>> From<E> for StartError {
+    fn from(e: E) -> StartError {
+        StartError::System(e.into())
+    }
+}
+
+type Threads = Vec<JoinHandle<io::Result<()>>>;
+
+/// Greets the kernel and starts the threads. Whether requests come over io_uring.
+fn start(
+    service: &Arc<dyn Service>,
+    device: OwnedFd,
+    options: &MountOptions,
+) -> Result<(Threads, bool), StartError> {
+    let wants_ring = options.transport == Transport::Best && ring::is_enabled();
+    let offered = greet(&**service, &device, wants_ring)?;
+    let mut threads = Threads::new();
+    let seated = offered && seat(service, &device, &mut threads)?;
+    // Over the ring only forgetting and interrupts are left. Where its seats were not taken after all, the kernel goes on
+    // here.
+    let readers = if seated { 1 } else { options.threads.unwrap_or_else(default_threads).max(1) };
+    let mut devices = Vec::new();
+    for _ in 1..readers {
+        devices.push(clone::clone(&device)?);
+    }
+    devices.push(device);
+    for device in devices {
+        let service = Arc::clone(service);
+        let run = move || Ok(classic::serve(&*service, &device, MAX_WRITE)?);
+        threads.push(std::thread::Builder::new().name("fuse".into()).spawn(run)?);
+    }
+    Ok((threads, seated))
+}
+
+/// Starts the threads of the ring. `false`: the kernel wants none of them after all.
+fn seat(service: &Arc<dyn Service>, device: &OwnedFd, threads: &mut Threads) -> io::Result<bool> {
+    let queues = ring::queues()?;
+    let count = threads_per_queue(queues) * usize::from(queues);
+    let (tell, told) = mpsc::channel();
+    // First one for each queue: the ring is used as soon as each has one.
+    for queue in (0..queues).cycle().take(count) {
+        let (service, device, tell) = (Arc::clone(service), device.try_clone()?, tell.clone());
+        let run = move || {
+            let ready = |done: bool| tell.send(done).unwrap_or(());
+            match ring::Seat::new(device, queue, MAX_WRITE) {
+                Ok(seat) => seat.serve(&*service, &ready),
+                Err(_) => {
+                    ready(false);
+                    Ok(())
+                }
+            }
+        };
+        threads.push(std::thread::Builder::new().name("fuse-ring".into()).spawn(run)?);
+    }
+    drop(tell);
+    Ok(told.iter().take(count).filter(|ok| *ok).count() == count)
+}
+
+/// Answers the kernel's first request. Whether both sides want the ring.
+fn greet(service: &dyn Service, device: &OwnedFd, ring: bool) -> Result<bool, StartError> {
+    let mut room = Buffers::new(MAX_WRITE);
+    let mut reply = [0; proto::OUT_HEADER + INIT_OUT];
+    loop {
+        let Some(bytes) = classic::next(device, room.request())? else {
+            return Err(Errno::NODEV.into());
+        };
+        let header = proto::input::Header::decode(bytes);
+        let init = Init::decode(bytes.get(proto::IN_HEADER..).unwrap_or_default());
+        let (Some(header), Some(init)) = (header, init) else { return Err(Errno::IO.into()) };
+        if header.opcode != proto::op::INIT {
+            return Err(Errno::IO.into());
+        }
+        let unique = header.unique;
+        if init.major > proto::MAJOR {
+            // It comes again with our version.
+            hello(&init, 0, &mut reply)?;
+            classic::send(device, unique, None, &mut reply, INIT_OUT)?;
+            continue;
+        }
+        if (init.major, init.minor) < (proto::MAJOR, proto::MINOR_MIN) {
+            classic::send(device, unique, Some(Errno::PROTO), &mut reply, 0)?;
+            return Err(StartError::Old(init));
+        }
+        let abilities = init.flags
+            & (service.abilities(init.flags) | ALWAYS | if ring { flag::OVER_IO_URING } else { 0 });
+        hello(&init, abilities, &mut reply)?;
+        classic::send(device, unique, None, &mut reply, INIT_OUT)?;
+        return Ok(abilities & flag::OVER_IO_URING != 0);
+    }
+}
+
+/// What is good for every file system.
+const ALWAYS: u64 = flag::ASYNC_READ
+    | flag::BIG_WRITES
+    | flag::MAX_PAGES
+    | flag::ABORT_ERROR
+    | flag::INIT_EXT
+    | flag::PARALLEL_DIROPS
+    | flag::ASYNC_DIO
+    | flag::SETXATTR_EXT;
+
+const INIT_OUT: usize = 64;
+
+/// Our side of the greeting.
+fn hello(init: &Init, abilities: u64, reply: &mut [u8]) -> Result<(), Errno> {
+    let mut body = proto::output::Body::new(reply.get_mut(proto::OUT_HEADER..).unwrap_or_default());
+    let [low, high] = [abilities & u64::from(u32::MAX), abilities >> 32];
+    let word = |value: u64| u32::try_from(value).unwrap_or(0);
+    for value in [proto::MAJOR, proto::MINOR, init.max_readahead.min(MAX_READAHEAD), word(low)] {
+        body.u32(value)?;
+    }
+    body.u16(MAX_BACKGROUND)?;
+    body.u16(MAX_BACKGROUND / 4 * 3)?;
+    body.u32(word(MAX_WRITE as u64))?;
+    // Times are exact to the nanosecond.
+    body.u32(1)?;
+    body.u16(u16::try_from(MAX_WRITE / PAGE).unwrap_or(u16::MAX))?;
+    body.u16(0)?;
+    body.u32(word(high))?;
+    body.put(&[0; 28])
 }
 
 /// A mount that is being served.
 #[derive(Debug)]
 pub struct Mounted {
-    thread: JoinHandle<io::Result<()>>,
+    threads: Threads,
     unmounter: Unmounter,
+    over_io_uring: bool,
 }
 
 impl Mounted {
@@ -155,10 +302,16 @@ impl Mounted {
         &self.unmounter.at
     }
 
+    /// Whether requests come over io_uring.
+    #[must_use]
+    pub fn is_over_io_uring(&self) -> bool {
+        self.over_io_uring
+    }
+
     /// Splits into what ends the mount and what waits for its end, for two threads.
     #[must_use]
     pub fn split(self) -> (Unmounter, Waiter) {
-        (self.unmounter, Waiter { thread: self.thread })
+        (self.unmounter, Waiter { threads: self.threads })
     }
 
     /// Unmounts and waits until all is answered.
@@ -175,7 +328,7 @@ impl Mounted {
 /// Waits for the end of a mount.
 #[derive(Debug)]
 pub struct Waiter {
-    thread: JoinHandle<io::Result<()>>,
+    threads: Threads,
 }
 
 impl Waiter {
@@ -184,14 +337,21 @@ impl Waiter {
     /// # Errors
     /// The connection to the kernel broke.
     pub fn wait(self) -> io::Result<()> {
-        self.thread.join().map_err(|_| io::Error::other("the server of the mount died"))?
+        let mut result = Ok(());
+        for thread in self.threads {
+            let done =
+                thread.join().unwrap_or_else(|_| Err(io::Error::other("the server of the mount died")));
+            if result.is_ok() {
+                result = done;
+            }
+        }
+        result
     }
 }
 
 /// Ends a mount.
 #[derive(Debug)]
 pub struct Unmounter {
-    session: SessionUnmounter,
     at: PathBuf,
 }
 
@@ -202,25 +362,17 @@ impl Unmounter {
     /// # Errors
     /// The system refused that too.
     pub fn unmount(&mut self) -> io::Result<()> {
-        match self.session.unmount() {
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) => {
-                self.detach()
-            }
-            other => other,
-        }
+        mount::unmount(&self.at, false).or_else(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => mount::unmount(&self.at, true),
+            _ => Err(error),
+        })
     }
 
-    fn detach(&self) -> io::Result<()> {
-        use rustix::mount::{UnmountFlags, unmount};
-        match unmount(&self.at, UnmountFlags::DETACH) {
-            Err(rustix::io::Errno::PERM) => {
-                let status = std::process::Command::new("fusermount3")
-                    .args(["-u", "-z", "--"])
-                    .arg(&self.at)
-                    .status()?;
-                if status.success() { Ok(()) } else { Err(io::ErrorKind::ResourceBusy.into()) }
-            }
-            other => Ok(other?),
-        }
+    /// Unmounts, unless files of it are open.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] then; or the system refused.
+    pub fn unmount_idle(&mut self) -> io::Result<()> {
+        mount::unmount(&self.at, false)
     }
 }

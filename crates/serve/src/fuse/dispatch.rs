@@ -1,0 +1,439 @@
+//! From a request to its reply: decodes, asks the service, encodes. Knows no transport.
+//!
+//! # What always holds
+//! - Each request that wants a reply gets exactly one; `FORGET` and its like get none.
+//! - A request that cannot be decoded is answered `EIO`; a kind that is not known `ENOSYS`, after which the kernel
+//!   does not ask again.
+
+use super::proto::input::{Bytes, Header};
+use super::proto::op;
+use super::proto::output::{Body, DirLine, unpack_device};
+use super::service::{Answer, Caller, CopyRange, Known, Lines, NewNode, NewTime, Service, SetAttr, WriteAt};
+use crate::view::{Entry, Kind, Seek, Time};
+use rustix::io::Errno;
+
+/// `lseek`: find data, find a hole.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+/// Most bytes that a list of attribute names can have.
+const XATTR_LIST_MAX: usize = 64 << 10;
+/// Bits of requests.
+const GETATTR_HANDLE: u32 = 1 << 0;
+const WRITE_CACHE: u32 = 1 << 0;
+const WRITE_KILL_SET_IDS: u32 = 1 << 2;
+const OPEN_KILL_SET_IDS: u32 = 1 << 0;
+const SETXATTR_KILL_SET_GID: u32 = 1 << 0;
+const FSYNC_DATA: u32 = 1 << 0;
+const IOCTL_UNRESTRICTED: u32 = 1 << 1;
+const IOCTL_COMPAT: u32 = 1 << 0;
+
+/// A request, its parts wherever the transport has them.
+pub(super) struct Request<'a> {
+    pub(super) header: Header,
+    /// The fixed part, see [`super::proto::input::fixed_len`].
+    pub(super) fixed: &'a [u8],
+    /// Names and data.
+    pub(super) rest: &'a [u8],
+}
+
+/// Answers a request: the body of its reply is written to `room`, and its length returned. `None`: it wants none.
+pub(super) fn answer(service: &dyn Service, request: &Request<'_>, room: &mut [u8]) -> Option<Answer<usize>> {
+    let header = &request.header;
+    match header.opcode {
+        op::FORGET => {
+            service.forget(header.node, Bytes::new(request.fixed).u64().unwrap_or(0));
+            return None;
+        }
+        op::BATCH_FORGET => {
+            forget_many(service, request);
+            return None;
+        }
+        // What a request waits for is short or on a disk: it is not cut short.
+        op::INTERRUPT => return None,
+        _ => {}
+    }
+    let mut body = Body::new(room);
+    let done = ask(service, request, &mut body);
+    Some(done.map(|()| body.len()))
+}
+
+fn forget_many(service: &dyn Service, request: &Request<'_>) {
+    let count = Bytes::new(request.fixed).u32().unwrap_or(0);
+    let mut items = Bytes::new(request.rest);
+    for _ in 0..count {
+        let (Some(node), Some(count)) = (items.u64(), items.u64()) else { return };
+        service.forget(node, count);
+    }
+}
+
+/// What a request lacks: it was cut off.
+trait OrCut<T> {
+    fn or_cut(self) -> Answer<T>;
+}
+
+impl<T> OrCut<T> for Option<T> {
+    fn or_cut(self) -> Answer<T> {
+        self.ok_or(Errno::IO)
+    }
+}
+
+fn ask(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> Answer<()> {
+    let Header { opcode, node, .. } = request.header;
+    match opcode {
+        op::LOOKUP | op::UNLINK | op::RMDIR | op::RENAME | op::RENAME2 | op::LINK => {
+            names(service, request, body)
+        }
+        op::SYMLINK | op::MKNOD | op::MKDIR | op::CREATE | op::TMPFILE => make(service, request, body),
+        op::GETATTR | op::SETATTR | op::STATX => attributes(service, request, body),
+        op::OPEN | op::OPENDIR | op::RELEASE | op::RELEASEDIR | op::FLUSH | op::FSYNC | op::FSYNCDIR => {
+            handles(service, request, body)
+        }
+        op::READ | op::WRITE | op::FALLOCATE | op::LSEEK | op::COPY_FILE_RANGE => {
+            data(service, request, body)
+        }
+        op::READDIR | op::READDIRPLUS => list(service, request, body),
+        op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => xattrs(service, request, body),
+        op::READLINK => body.put(&service.read_link(node)?),
+        op::STATFS => body.space(&service.space(node)?),
+        op::SYNCFS => service.sync(),
+        op::IOCTL => control(service, request, body),
+        // The end of the mount: all has been said.
+        op::DESTROY => Ok(()),
+        _ => Err(Errno::NOSYS),
+    }
+}
+
+/// The caller; `umask` where the request carries it.
+fn caller(request: &Request<'_>, umask: u32) -> Caller {
+    let header = &request.header;
+    Caller { uid: header.uid, gid: header.gid, pid: header.pid, umask }
+}
+
+fn known(body: &mut Body<'_>, known: &Known) -> Answer<()> {
+    body.entry(&known.entry, known.name, known.attr)
+}
+
+fn names(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> Answer<()> {
+    let node = request.header.node;
+    let (mut fixed, mut rest) = (Bytes::new(request.fixed), Bytes::new(request.rest));
+    let who = caller(request, 0);
+    let name = rest.name().or_cut()?;
+    match request.header.opcode {
+        op::LOOKUP => match service.lookup(&who, node, name)? {
+            Some(found) => known(body, &found),
+            None => body.absent(super::service::Life::Ever),
+        },
+        op::UNLINK => service.unlink(&who, node, name),
+        op::RMDIR => service.rmdir(&who, node, name),
+        op::LINK => known(body, &service.link(&who, fixed.u64().or_cut()?, node, name)?),
+        _ => {
+            let dir = fixed.u64().or_cut()?;
+            let flags = if request.header.opcode == op::RENAME2 { fixed.u32().or_cut()? } else { 0 };
+            service.rename(&who, (node, name), (dir, rest.name().or_cut()?), flags)
+        }
+    }
+}
+
+fn make(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> Answer<()> {
+    let dir = request.header.node;
+    let (mut fixed, mut rest) = (Bytes::new(request.fixed), Bytes::new(request.rest));
+    let name = rest.name().or_cut()?;
+    let new = |kind, mode, rdev, target| NewNode { kind, mode: mode & 0o7777, rdev, target };
+    match request.header.opcode {
+        op::SYMLINK => {
+            let target = rest.name().or_cut()?;
+            let new = new(Kind::Symlink, 0o777, (0, 0), target);
+            known(body, &service.make(&caller(request, 0), dir, name, &new)?)
+        }
+        op::MKDIR => {
+            let (mode, umask) = (fixed.u32().or_cut()?, fixed.u32().or_cut()?);
+            let new = new(Kind::Directory, mode, (0, 0), &[][..]);
+            known(body, &service.make(&caller(request, umask), dir, name, &new)?)
+        }
+        op::MKNOD => {
+            let (mode, rdev) = (fixed.u32().or_cut()?, fixed.u32().or_cut()?);
+            let umask = fixed.u32().or_cut()?;
+            let kind = kind_of(mode).ok_or(Errno::INVAL)?;
+            let new = new(kind, mode, unpack_device(rdev), &[][..]);
+            known(body, &service.make(&caller(request, umask), dir, name, &new)?)
+        }
+        opcode => {
+            let (flags, mode) = (fixed.u32().or_cut()?, fixed.u32().or_cut()?);
+            let who = caller(request, fixed.u32().or_cut()?);
+            let mode = mode & 0o7777;
+            let (found, opened) = if opcode == op::CREATE {
+                service.create(&who, dir, name, mode, flags)?
+            } else {
+                service.tmpfile(&who, dir, mode, flags)?
+            };
+            known(body, &found)?;
+            body.opened(&opened)
+        }
+    }
+}
+
+fn kind_of(mode: u32) -> Option<Kind> {
+    Some(match mode & 0o17_0000 {
+        0o01_0000 => Kind::Fifo,
+        0o02_0000 => Kind::CharDevice,
+        0o06_0000 => Kind::BlockDevice,
+        // A mode without a kind is that of a regular file.
+        0 | 0o10_0000 => Kind::Regular,
+        0o14_0000 => Kind::Socket,
+        _ => return None,
+    })
+}
+
+fn attributes(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> Answer<()> {
+    let node = request.header.node;
+    let mut fixed = Bytes::new(request.fixed);
+    match request.header.opcode {
+        op::SETATTR => {
+            let new = new_attributes(&mut fixed).or_cut()?;
+            let (attr, life) = service.set_attr(&caller(request, 0), node, &new)?;
+            body.attributes(&attr, life)
+        }
+        opcode => {
+            let flags = fixed.u32().or_cut()?;
+            fixed.u32().or_cut()?;
+            let handle = fixed.u64().or_cut()?;
+            let handle = (flags & GETATTR_HANDLE != 0).then_some(handle);
+            let (attr, life) = service.attr(node, handle)?;
+            if opcode == op::STATX { body.statx(&attr, life) } else { body.attributes(&attr, life) }
+        }
+    }
+}
+
+fn new_attributes(fixed: &mut Bytes<'_>) -> Option<SetAttr> {
+    let valid = fixed.u32()?;
+    let has = |bit: u32| valid & 1 << bit != 0;
+    fixed.u32()?;
+    let (handle, size, _lock_owner) = (fixed.u64()?, fixed.u64()?, fixed.u64()?);
+    let seconds = [fixed.u64()?, fixed.u64()?, fixed.u64()?];
+    let nanos = [fixed.u32()?, fixed.u32()?, fixed.u32()?];
+    let mode = fixed.u32()?;
+    fixed.u32()?;
+    let (uid, gid) = (fixed.u32()?, fixed.u32()?);
+    let [atime, mtime, ctime] = [0, 1, 2].map(|i: usize| Time {
+        secs: seconds.get(i).copied().unwrap_or(0).cast_signed(),
+        nanos: nanos.get(i).copied().unwrap_or(0),
+    });
+    let time = |bit, now, at| match (has(bit), has(now)) {
+        (false, _) => None,
+        (true, true) => Some(NewTime::Now),
+        (true, false) => Some(NewTime::At(at)),
+    };
+    Some(SetAttr {
+        mode: has(0).then_some(mode & 0o7777),
+        uid: has(1).then_some(uid),
+        gid: has(2).then_some(gid),
+        size: has(3).then_some(size),
+        atime: time(4, 7, atime),
+        mtime: time(5, 8, mtime),
+        ctime: has(10).then_some(ctime),
+        kill_set_ids: has(11),
+        handle: has(6).then_some(handle),
+    })
+}
+
+fn handles(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> Answer<()> {
+    let node = request.header.node;
+    let mut fixed = Bytes::new(request.fixed);
+    match request.header.opcode {
+        op::OPEN => {
+            let (flags, more) = (fixed.u32().or_cut()?, fixed.u32().unwrap_or(0));
+            let who = caller(request, 0);
+            let opened = service.open(&who, node, flags)?;
+            if more & OPEN_KILL_SET_IDS != 0 {
+                let kill = SetAttr { kill_set_ids: true, ..SetAttr::default() };
+                service.set_attr(&who, node, &kill)?;
+            }
+            body.opened(&opened)
+        }
+        op::OPENDIR => body.opened(&service.open_dir(&caller(request, 0), node)?),
+        opcode => {
+            let handle = fixed.u64().or_cut()?;
+            match opcode {
+                op::RELEASE => service.release(node, handle),
+                op::RELEASEDIR => service.release_dir(node, handle),
+                op::FLUSH => service.flush(node, handle)?,
+                _ => service.fsync(node, handle, fixed.u32().or_cut()? & FSYNC_DATA != 0)?,
+            }
+            Ok(())
+        }
+    }
+}
+
+fn data(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> Answer<()> {
+    let node = request.header.node;
+    let mut fixed = Bytes::new(request.fixed);
+    let (handle, offset) = (fixed.u64().or_cut()?, fixed.u64().or_cut()?);
+    match request.header.opcode {
+        op::READ => {
+            let size = fixed.u32().or_cut()? as usize;
+            let room = body.rest();
+            let size = size.min(room.len());
+            let done = service.read(node, handle, offset, room.get_mut(..size).unwrap_or_default())?;
+            body.advance(done.min(size));
+            Ok(())
+        }
+        op::WRITE => {
+            let (size, how) = (fixed.u32().or_cut()?, fixed.u32().or_cut()?);
+            fixed.u64().or_cut()?;
+            let write = WriteAt {
+                handle,
+                offset,
+                data: Bytes::new(request.rest).bytes(size as usize).or_cut()?,
+                from_cache: how & WRITE_CACHE != 0,
+                kill_set_ids: how & WRITE_KILL_SET_IDS != 0,
+                flags: fixed.u32().or_cut()?,
+            };
+            service.write(&caller(request, 0), node, &write)?;
+            body.u32(size)?;
+            body.u32(0)
+        }
+        op::FALLOCATE => {
+            let (len, mode) = (fixed.u64().or_cut()?, fixed.u32().or_cut()?);
+            service.allocate(&caller(request, 0), node, offset, len, mode)
+        }
+        op::LSEEK => {
+            let what = match fixed.u32().or_cut()? {
+                SEEK_DATA => Seek::Data,
+                SEEK_HOLE => Seek::Hole,
+                _ => return Err(Errno::INVAL),
+            };
+            // Positions are signed: a negative one is behind any end.
+            if offset > i64::MAX.cast_unsigned() {
+                return Err(Errno::NXIO);
+            }
+            body.u64(service.seek(node, offset, what)?)
+        }
+        _ => {
+            let to = fixed.u64().or_cut()?;
+            fixed.u64().or_cut()?;
+            let (to_offset, len) = (fixed.u64().or_cut()?, fixed.u64().or_cut()?);
+            let range = CopyRange { from: node, from_offset: offset, to, to_offset, len };
+            let done = service.copy_range(&caller(request, 0), &range)?;
+            // The answer has 32 bits; the caller goes on from there.
+            body.u32(u32::try_from(done).unwrap_or(!0xfffff))?;
+            body.u32(0)
+        }
+    }
+}
+
+/// Lines of a directory on their way into a reply.
+struct Listing<'b, 'a> {
+    body: &'b mut Body<'a>,
+    /// Attributes come along.
+    plus: bool,
+}
+
+impl Lines for Listing<'_, '_> {
+    fn line(
+        &mut self,
+        node: u64,
+        kind: Option<Kind>,
+        name: &[u8],
+        next: u64,
+        file: Option<(Entry, super::service::Life)>,
+    ) -> bool {
+        let file = self.plus.then_some(file);
+        self.body.dir_line(&DirLine { node, kind, name, next, file })
+    }
+
+    fn wants_files(&self) -> bool {
+        self.plus
+    }
+}
+
+fn list(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> Answer<()> {
+    let mut fixed = Bytes::new(request.fixed);
+    let (_handle, offset) = (fixed.u64().or_cut()?, fixed.u64().or_cut()?);
+    let size = fixed.u32().or_cut()? as usize;
+    let done = {
+        let room = body.rest();
+        let size = size.min(room.len());
+        let mut part = Body::new(room.get_mut(..size).unwrap_or_default());
+        let plus = request.header.opcode == op::READDIRPLUS;
+        let listed = service.read_dir(request.header.node, offset, &mut Listing { body: &mut part, plus });
+        // Lines that are there are good even if the next could not be read: the error comes when it is asked for.
+        if part.len() == 0 {
+            listed?;
+        }
+        part.len()
+    };
+    body.advance(done);
+    Ok(())
+}
+
+/// The length when asked for it, else the bytes if they fit.
+fn sized(body: &mut Body<'_>, size: u32, bytes: &[u8]) -> Answer<()> {
+    if size == 0 {
+        body.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX))?;
+        return body.u32(0);
+    }
+    if bytes.len() > size as usize { Err(Errno::RANGE) } else { body.put(bytes) }
+}
+
+fn xattrs(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> Answer<()> {
+    let node = request.header.node;
+    let (mut fixed, mut rest) = (Bytes::new(request.fixed), Bytes::new(request.rest));
+    match request.header.opcode {
+        op::GETXATTR => {
+            let size = fixed.u32().or_cut()?;
+            let value = service.xattr(node, rest.name().or_cut()?)?.ok_or(Errno::NODATA)?;
+            sized(body, size, &value)
+        }
+        op::LISTXATTR => {
+            let size = fixed.u32().or_cut()?;
+            let names = service.xattr_names(node)?;
+            let list: Vec<u8> = names.iter().flat_map(|name| name.iter().copied().chain([0])).collect();
+            if list.len() > XATTR_LIST_MAX {
+                return Err(Errno::TOOBIG);
+            }
+            sized(body, size, &list)
+        }
+        op::REMOVEXATTR => service.remove_xattr(&caller(request, 0), node, rest.name().or_cut()?),
+        _ => {
+            let (size, flags) = (fixed.u32().or_cut()?, fixed.u32().or_cut()?);
+            let kill = fixed.u32().unwrap_or(0) & SETXATTR_KILL_SET_GID != 0;
+            let name = rest.name().or_cut()?;
+            let value = rest.bytes(size as usize).or_cut()?;
+            service.set_xattr(&caller(request, 0), node, name, value, flags, kill)
+        }
+    }
+}
+
+fn control(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> Answer<()> {
+    /// Bytes before the data of a reply.
+    const REPLY: usize = 16;
+    let mut fixed = Bytes::new(request.fixed);
+    fixed.u64().or_cut()?;
+    let (flags, number) = (fixed.u32().or_cut()?, fixed.u32().or_cut()?);
+    fixed.u64().or_cut()?;
+    let (given, got) = (fixed.u32().or_cut()? as usize, fixed.u32().or_cut()? as usize);
+    if flags & (IOCTL_UNRESTRICTED | IOCTL_COMPAT) != 0 {
+        return Err(Errno::NOTTY);
+    }
+    let given = Bytes::new(request.rest).bytes(given).or_cut()?;
+    let room = body.rest().get_mut(REPLY..).unwrap_or_default();
+    let got = got.min(room.len());
+    let room = room.get_mut(..got).unwrap_or_default();
+    let done = service.ioctl(&caller(request, 0), request.header.node, number, given, room)?;
+    body.put(&[0; REPLY])?;
+    body.advance(done.min(got));
+    Ok(())
+}
+
+/// Answers that were asked for but never reached the kernel: what they opened is closed again.
+pub(super) fn undo(service: &dyn Service, request: &Request<'_>, body: &[u8]) {
+    let handle = |at: usize| body.get(at..).and_then(|bytes| Bytes::new(bytes).u64());
+    let undone = match request.header.opcode {
+        op::OPEN => handle(0).map(|handle| (request.header.node, handle)),
+        op::CREATE | op::TMPFILE => handle(0).zip(handle(128)),
+        _ => None,
+    };
+    if let Some((node, handle)) = undone {
+        service.release(node, handle);
+    }
+}

@@ -1,0 +1,264 @@
+//! Replies into bytes. A reply is written into a buffer of the transport's and never beyond it.
+
+use super::super::service::{Life, Opened};
+use crate::view::{Attr, Entry, Kind, SpaceInfo, Time};
+use rustix::io::Errno;
+
+/// The body of a reply under construction.
+pub(in crate::fuse) struct Body<'a> {
+    bytes: &'a mut [u8],
+    len: usize,
+}
+
+/// A reply that does not fit: the kernel gave less room than its protocol says.
+fn no_room<T>(_: T) -> Errno {
+    Errno::RANGE
+}
+
+impl<'a> Body<'a> {
+    pub(in crate::fuse) fn new(bytes: &'a mut [u8]) -> Body<'a> {
+        Body { bytes, len: 0 }
+    }
+
+    /// Bytes written.
+    pub(in crate::fuse) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Room left.
+    pub(in crate::fuse) fn rest(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(self.len..).unwrap_or_default()
+    }
+
+    /// So many bytes of [`Body::rest`] were filled.
+    pub(in crate::fuse) fn advance(&mut self, count: usize) {
+        self.len = (self.len + count).min(self.bytes.len());
+    }
+
+    pub(in crate::fuse) fn put(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        let room = self.rest().get_mut(..bytes.len()).ok_or(()).map_err(no_room)?;
+        room.copy_from_slice(bytes);
+        self.len += bytes.len();
+        Ok(())
+    }
+
+    pub(in crate::fuse) fn u16(&mut self, value: u16) -> Result<(), Errno> {
+        self.put(&value.to_ne_bytes())
+    }
+
+    pub(in crate::fuse) fn u32(&mut self, value: u32) -> Result<(), Errno> {
+        self.put(&value.to_ne_bytes())
+    }
+
+    pub(in crate::fuse) fn u64(&mut self, value: u64) -> Result<(), Errno> {
+        self.put(&value.to_ne_bytes())
+    }
+
+    /// Attributes of a file; `shown` is the number to show for it.
+    fn attr(&mut self, shown: u64, attr: &Attr) -> Result<(), Errno> {
+        for word in [shown, attr.size, attr.blocks] {
+            self.u64(word)?;
+        }
+        for time in [attr.atime, attr.mtime, attr.ctime] {
+            self.u64(time.secs.cast_unsigned())?;
+        }
+        for time in [attr.atime, attr.mtime, attr.ctime] {
+            self.u32(time.nanos)?;
+        }
+        let mode = mode_of(attr.kind) | u32::from(attr.perm);
+        for word in [mode, attr.nlink, attr.uid, attr.gid, pack_device(attr.rdev), attr.block_size, 0] {
+            self.u32(word)?;
+        }
+        Ok(())
+    }
+
+    /// A file that was looked up or made.
+    pub(in crate::fuse) fn entry(&mut self, entry: &Entry, name: Life, attr: Life) -> Result<(), Errno> {
+        for word in [entry.node, entry.attr.generation, name.seconds(), attr.seconds()] {
+            self.u64(word)?;
+        }
+        self.u64(0)?;
+        self.attr(entry.node, &entry.attr)
+    }
+
+    /// "There is none", which the kernel may remember.
+    pub(in crate::fuse) fn absent(&mut self, name: Life) -> Result<(), Errno> {
+        for word in [0, 0, name.seconds(), 0, 0] {
+            self.u64(word)?;
+        }
+        self.zeros(ATTR)
+    }
+
+    fn zeros(&mut self, count: usize) -> Result<(), Errno> {
+        self.rest().get_mut(..count).ok_or(()).map_err(no_room)?.fill(0);
+        self.len += count;
+        Ok(())
+    }
+
+    /// What `GETATTR` and `SETATTR` answer.
+    pub(in crate::fuse) fn attributes(&mut self, attr: &Attr, life: Life) -> Result<(), Errno> {
+        self.u64(life.seconds())?;
+        self.u64(0)?;
+        self.attr(attr.ino, attr)
+    }
+
+    /// What `OPEN` answers.
+    pub(in crate::fuse) fn opened(&mut self, opened: &Opened) -> Result<(), Errno> {
+        self.u64(opened.handle)?;
+        self.u32(opened.flags)?;
+        self.u32(0)
+    }
+
+    pub(in crate::fuse) fn space(&mut self, space: &SpaceInfo) -> Result<(), Errno> {
+        for word in [space.blocks, space.free, space.free, space.files, space.files_free] {
+            self.u64(word)?;
+        }
+        for word in [space.block_size, space.name_max, space.block_size, 0, 0, 0, 0, 0, 0, 0] {
+            self.u32(word)?;
+        }
+        Ok(())
+    }
+
+    /// What `STATX` answers.
+    pub(in crate::fuse) fn statx(&mut self, attr: &Attr, life: Life) -> Result<(), Errno> {
+        /// Basic statistics and the time of birth.
+        const MASK: u32 = 0xfff;
+        self.u64(life.seconds())?;
+        self.u64(0)?;
+        self.u64(0)?;
+        self.u64(0)?;
+        self.u32(MASK)?;
+        self.u32(attr.block_size)?;
+        self.u64(0)?;
+        for word in [attr.nlink, attr.uid, attr.gid] {
+            self.u32(word)?;
+        }
+        let mode = mode_of(attr.kind) | u32::from(attr.perm);
+        self.u16(u16::try_from(mode).unwrap_or(0))?;
+        self.u16(0)?;
+        for word in [attr.ino, attr.size, attr.blocks, 0] {
+            self.u64(word)?;
+        }
+        for time in [attr.atime, attr.crtime, attr.ctime, attr.mtime] {
+            self.time(time)?;
+        }
+        let (major, minor) = attr.rdev;
+        for word in [major, minor, 0, 0] {
+            self.u32(word)?;
+        }
+        self.zeros(14 * 8)
+    }
+
+    fn time(&mut self, time: Time) -> Result<(), Errno> {
+        self.u64(time.secs.cast_unsigned())?;
+        self.u32(time.nanos)?;
+        self.u32(0)
+    }
+
+    /// A line of a directory, with the file if it was looked up. `false`: no room for it.
+    pub(in crate::fuse) fn dir_line(&mut self, line: &DirLine<'_>) -> bool {
+        let prefix = if line.file.is_some() { ENTRY } else { 0 };
+        let len = (prefix + DIRENT + line.name.len()).next_multiple_of(8);
+        if self.rest().len() < len {
+            return false;
+        }
+        let start = self.len;
+        let done = (|| {
+            match line.file {
+                Some(Some((entry, life))) => self.entry(&entry, Life::Ever, life)?,
+                Some(None) => self.zeros(ENTRY)?,
+                None => {}
+            }
+            self.u64(line.node)?;
+            self.u64(line.next)?;
+            self.u32(u32::try_from(line.name.len()).map_err(no_room)?)?;
+            self.u32(line.kind.map_or(0, |kind| mode_of(kind) >> 12))?;
+            self.put(line.name)?;
+            self.zeros(start + len - self.len)
+        })();
+        if done.is_err() {
+            self.len = start;
+        }
+        done.is_ok()
+    }
+}
+
+/// Bytes of attributes, of an entry, of a line of a directory before its name.
+const ATTR: usize = 88;
+const ENTRY: usize = 40 + ATTR;
+const DIRENT: usize = 24;
+
+/// One line of a directory.
+pub(in crate::fuse) struct DirLine<'a> {
+    pub(in crate::fuse) node: u64,
+    pub(in crate::fuse) kind: Option<Kind>,
+    pub(in crate::fuse) name: &'a [u8],
+    pub(in crate::fuse) next: u64,
+    /// For a listing with attributes: the file, or `None` where the kernel is to ask by itself.
+    pub(in crate::fuse) file: Option<Option<(Entry, Life)>>,
+}
+
+/// The kind in a mode.
+pub(in crate::fuse) fn mode_of(kind: Kind) -> u32 {
+    match kind {
+        Kind::Fifo => 0o01_0000,
+        Kind::CharDevice => 0o02_0000,
+        Kind::Directory => 0o04_0000,
+        Kind::BlockDevice => 0o06_0000,
+        Kind::Regular => 0o10_0000,
+        Kind::Symlink => 0o12_0000,
+        Kind::Socket => 0o14_0000,
+    }
+}
+
+/// Device numbers as FUSE packs them: 12 bits of major, 20 of minor.
+pub(in crate::fuse) fn pack_device((major, minor): (u32, u32)) -> u32 {
+    (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
+}
+
+/// The opposite of [`pack_device`].
+pub(in crate::fuse) fn unpack_device(packed: u32) -> (u32, u32) {
+    (packed >> 8 & 0xfff, packed & 0xff | packed >> 12 & 0xf_ff00)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers() {
+        assert_eq!(pack_device((8, 1)), 0x801);
+        assert_eq!(pack_device((0xfff, 0xf_ffff)), u32::MAX);
+        assert_eq!(pack_device((5, 0x1_0002)), 0x1000_0502);
+        for device in [(8, 1), (0xfff, 0xf_ffff), (5, 0x1_0002), (0, 0)] {
+            assert_eq!(unpack_device(pack_device(device)), device);
+        }
+    }
+
+    #[test]
+    fn lines_of_a_directory_end_where_the_room_ends() {
+        let mut room = [0xff_u8; 70];
+        let mut body = Body::new(&mut room);
+        let line = DirLine { node: 9, kind: Some(Kind::Directory), name: b"abc", next: 4, file: None };
+        assert!(body.dir_line(&line) && body.dir_line(&line));
+        assert_eq!(body.len(), 64);
+        assert!(!body.dir_line(&line));
+        assert_eq!(body.len(), 64);
+        assert_eq!(room[16..32], [3, 0, 0, 0, 4, 0, 0, 0, b'a', b'b', b'c', 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn replies_have_the_protocols_lengths() {
+        let mut room = [0_u8; 512];
+        let space = SpaceInfo::default();
+        let lengths = |fill: &mut dyn FnMut(&mut Body<'_>)| {
+            let mut body = Body::new(&mut room);
+            fill(&mut body);
+            body.len()
+        };
+        let mut lengths = lengths;
+        assert_eq!(lengths(&mut |b| b.absent(Life::Ever).unwrap()), 128);
+        assert_eq!(lengths(&mut |b| b.space(&space).unwrap()), 80);
+        assert_eq!(lengths(&mut |b| b.opened(&Opened::default()).unwrap()), 16);
+    }
+}

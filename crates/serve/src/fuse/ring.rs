@@ -1,0 +1,223 @@
+//! Requests over io_uring: the kernel writes them into our memory, and fetching the next one is the same call as
+//! answering the last (Linux 6.14 and later, where `/sys/module/fuse/parameters/enable_uring` allows it).
+//!
+//! # What always holds
+//! - There is a queue for each processor that the machine may have; requests of a processor come through its queue.
+//!   Several threads serve a queue, each with a ring of its own and one request at a time, so that one that waits for a
+//!   disk holds up nobody.
+//! - The memory that the kernel was told of lives as long as the ring does.
+//! - What the kernel does not send this way (forgetting, interrupts) still comes through `/dev/fuse`.
+//!
+//! Source: the kernel's document on FUSE over io_uring, and `linux/fuse.h` 7.42.
+#![allow(unsafe_code)] // Memory is shared with the kernel.
+
+use super::dispatch::{self, Request};
+use super::guard;
+use super::proto::input::{Bytes, Header, fixed_len};
+use super::service::Service;
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// What a ring does: take part, or answer and take the next.
+const REGISTER: u32 = 1;
+const COMMIT_AND_FETCH: u32 = 2;
+
+/// Bytes of the headers that kernel and server share, and where their parts are.
+const HEADERS: usize = 288;
+const FIXED_AT: usize = 128;
+const ENTRY_AT: usize = 256;
+const COMMIT_AT: usize = ENTRY_AT + 8;
+const PAYLOAD_LEN_AT: usize = ENTRY_AT + 16;
+/// Longest reply to a request that brings something along: the value of an extended attribute.
+const SHORT: usize = (64 << 10) + 4096;
+
+/// The processors that this machine may ever have: one queue each.
+pub(super) fn queues() -> io::Result<u16> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u16>().ok());
+    last.and_then(|last| last.checked_add(1)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Whether the administrator lets FUSE use io_uring.
+pub(super) fn is_enabled() -> bool {
+    std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|text| text.trim() == "Y")
+}
+
+/// One thread's place in a queue.
+pub(super) struct Seat {
+    ring: IoUring<squeue::Entry128, cqueue::Entry>,
+    device: OwnedFd,
+    queue: u16,
+    /// What came when the seat was taken.
+    first: Option<i32>,
+    memory: Box<Memory>,
+}
+
+/// What the kernel reads and writes. Boxed: it must not move.
+struct Memory {
+    headers: Vec<u8>,
+    payload: Vec<u8>,
+    /// Replies to requests that bring names or data along are made here: the payload is still being read.
+    short: Vec<u8>,
+    /// The first two as the kernel wants them named.
+    parts: [Part; 2],
+}
+
+/// `struct iovec`.
+#[repr(C)]
+struct Part {
+    base: u64,
+    len: u64,
+}
+
+impl Seat {
+    /// A seat in a queue, for the thread that calls: the kernel takes requests of a ring from its maker only.
+    /// Nothing is asked of it yet.
+    pub(super) fn new(device: OwnedFd, queue: u16, payload: usize) -> io::Result<Seat> {
+        let ring = IoUring::builder().setup_single_issuer().setup_coop_taskrun().build(2)?;
+        let mut memory = Box::new(Memory {
+            headers: vec![0; HEADERS],
+            payload: vec![0; payload],
+            short: vec![0; SHORT],
+            parts: [Part::EMPTY; 2],
+        });
+        memory.parts = [Part::of(&mut memory.headers), Part::of(&mut memory.payload)];
+        Ok(Seat { ring, device, queue, first: None, memory })
+    }
+
+    fn submit(&mut self, what: u32, commit: u64) -> io::Result<()> {
+        let mut command = [0_u8; 80];
+        for (to, from) in
+            command.iter_mut().skip(8).zip(commit.to_ne_bytes().into_iter().chain(self.queue.to_ne_bytes()))
+        {
+            *to = from;
+        }
+        let mut call = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), what).cmd(command);
+        if what == REGISTER {
+            call = call.addr(Some(self.memory.parts.as_ptr() as u64));
+        }
+        let mut entry = call.build();
+        if what == REGISTER {
+            set_len(&mut entry, 2);
+        }
+        // SAFETY: the headers, the payload and their list are owned by this seat and stay where they are until the ring,
+        // which is dropped before them, is gone.
+        unsafe { self.ring.submission().push(&entry) }.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
+    }
+
+    /// Takes part. The answer is the first request, or at once why there will be none.
+    fn register(&mut self) -> io::Result<()> {
+        self.submit(REGISTER, 0)?;
+        self.ring.submit()?;
+        self.first = self.ring.completion().next().map(|done| done.result());
+        match self.first {
+            Some(refused) if refused < 0 => Err(io::Error::from_raw_os_error(-refused)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for the next request. `false`: there will be none.
+    fn wait(&mut self) -> io::Result<bool> {
+        let answer = loop {
+            if let Some(first) = self.first.take() {
+                break first;
+            }
+            match self.ring.submit_and_wait(1) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => continue,
+                Err(e) => return Err(e),
+                Ok(_) => {}
+            }
+            if let Some(done) = self.ring.completion().next() {
+                break done.result();
+            }
+        };
+        if answer >= 0 {
+            return Ok(true);
+        }
+        match Errno::from_raw_os_error(-answer) {
+            // The mount is gone, or going.
+            Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED | Errno::NODEV => Ok(false),
+            other => Err(other.into()),
+        }
+    }
+
+    /// Serves until the mount is gone.
+    pub(super) fn serve(mut self, service: &dyn Service, ready: &dyn Fn(bool)) -> io::Result<()> {
+        let registered = self.register();
+        ready(registered.is_ok());
+        if registered.is_err() {
+            return Ok(());
+        }
+        while self.wait()? {
+            let commit = self.answer(service);
+            self.submit(COMMIT_AND_FETCH, commit)?;
+        }
+        Ok(())
+    }
+
+    /// Answers the request that lies in the memory, in place; the number under which it is handed back.
+    fn answer(&mut self, service: &dyn Service) -> u64 {
+        let Memory { headers, payload, short, .. } = &mut *self.memory;
+        let word = |at: usize| headers.get(at..).and_then(|bytes| Bytes::new(bytes).u64()).unwrap_or(0);
+        let commit = word(COMMIT_AT);
+        let given =
+            headers.get(PAYLOAD_LEN_AT..).and_then(|bytes| Bytes::new(bytes).u32()).unwrap_or(0) as usize;
+        let (unique, answer) = match Header::decode(headers) {
+            None => (0, Err(Errno::IO)),
+            Some(header) => {
+                let fixed = headers.get(FIXED_AT..FIXED_AT + fixed_len(header.opcode)).unwrap_or_default();
+                // Long replies answer requests that bring nothing along, and are made in place.
+                let (rest, room) = match given.saturating_sub(header.extensions) {
+                    0 => (&[][..], &mut payload[..]),
+                    given => (payload.get(..given).unwrap_or_default(), &mut short[..]),
+                };
+                let is_short = !rest.is_empty();
+                let request = Request { header, fixed, rest };
+                let answer = guard(|| dispatch::answer(service, &request, room)).unwrap_or(Ok(0));
+                if let (true, Ok(len)) = (is_short, answer) {
+                    let len = len.min(payload.len()).min(short.len());
+                    put(payload, 0, short.get(..len).unwrap_or_default());
+                }
+                (header.unique, answer)
+            }
+        };
+        let (code, len) = match answer {
+            Ok(len) => (0, len),
+            Err(e) => (-e.raw_os_error(), 0),
+        };
+        let len = u32::try_from(len).unwrap_or(0);
+        put(headers, 0, &(len + 16).to_ne_bytes());
+        put(headers, 4, &code.to_ne_bytes());
+        put(headers, 8, &unique.to_ne_bytes());
+        put(headers, PAYLOAD_LEN_AT, &len.to_ne_bytes());
+        commit
+    }
+}
+
+fn put(to: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = to.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}
+
+impl Part {
+    const EMPTY: Part = Part { base: 0, len: 0 };
+
+    fn of(bytes: &mut [u8]) -> Part {
+        Part { base: bytes.as_mut_ptr() as u64, len: bytes.len() as u64 }
+    }
+}
+
+/// Sets the length of a request, which the builder of control requests leaves out.
+fn set_len(entry: &mut squeue::Entry128, len: u32) {
+    /// Where `len` stands in `struct io_uring_sqe`.
+    const LEN_AT: usize = 24;
+    const { assert!(size_of::<squeue::Entry128>() == 128) };
+    let entry: *mut squeue::Entry128 = entry;
+    // SAFETY: an entry is `struct io_uring_sqe` and 64 bytes more, as the kernel has it (repr(C), size checked above), so
+    // the four bytes from 24 on are its field `len`, which may have any value.
+    unsafe { entry.cast::<u8>().add(LEN_AT).cast::<u32>().write_unaligned(len) };
+}
