@@ -68,6 +68,8 @@ pub struct WorldRun {
     /// Operations of the disks.
     pub ops: Vec<(usize, Op)>,
     history: History,
+    /// All operations, in words.
+    told: Vec<String>,
 }
 
 /// Runs the workload.
@@ -101,7 +103,7 @@ pub fn run(layout: &str, seed: u64, steps: u64) -> Result<WorldRun, Failure> {
     }
     let ops = disks.take_record();
     match world.take_history() {
-        Some(history) => Ok(WorldRun { disks: count, base, ops, history }),
+        Some(history) => Ok(WorldRun { disks: count, base, ops, history, told: std::mem::take(&mut world.told) }),
         None => Err("nothing was noted".into()),
     }
 }
@@ -166,7 +168,11 @@ impl WorldRun {
         let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
         let which = Which::Name(POOL.to_owned());
         let pool = LivePool::import(&disks.found(), &which, &options, env(seed))?;
-        self.check_contents(&pool, &certain, with_snapshots, seed)?;
+        let checked = self.check_contents(&pool, &certain, with_snapshots, seed);
+        if let (Err(why), Some(_)) = (&checked, std::env::var_os("CENOTE_CRASH_TRACE")) {
+            return Err(format!("{}\n{why}", self.told.join("\n")).into());
+        }
+        checked?;
         if with_space {
             pool.export(Leave::Exported)?;
             let pool = cenote::Pool::from(pool::Pool::open(disks.found(), &which, &OpenOptions::default())?);

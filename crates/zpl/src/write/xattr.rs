@@ -317,7 +317,7 @@ impl Fs {
         let store = self.store(&tx);
         drop(file.ready(&store)?);
         file.object.free_range(0, u64::MAX, &tx)?;
-        self.grow_block(&file.object, 0, value.len() as u64, &tx)?;
+        self.grow_block(&file.object, 0, value.len() as u64, self.options().block_max(), &tx)?;
         file.object.write_at(0, value, &tx)?;
         let now = self.now();
         file.change(&store, |attrs| {
@@ -328,6 +328,8 @@ impl Fs {
         let log = self.intent_log();
         if log.is_on() {
             log.log_write(&tx, file.id, 0, value);
+            // Whoever makes the owner durable knows nothing of this object, and its name does not come without it.
+            log.order(file.id);
         }
         Ok(())
     }

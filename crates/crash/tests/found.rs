@@ -1,0 +1,52 @@
+//! What random cuts have found, each on its own.
+#![allow(missing_docs)]
+
+use cenote_crash::disks::{Disks, Layout};
+use cenote_crash::workload::{POOL, env, host, open_fs};
+use pool::Which;
+use pool::live::{ImportOptions, LivePool};
+use std::sync::Arc;
+use vdev::device::sim::Fate;
+use zpl::FileKind;
+use zpl::write::{HeadFs, NewFile, NewFilesystem, XattrHow, make_filesystem};
+
+/// A pool on one disk, and its root file system.
+fn create(disks: &Disks) -> (Arc<LivePool>, HeadFs) {
+    let layout: Layout = "single".parse().expect("a layout");
+    let mut spec = disks.spec(POOL, layout);
+    let fill_env = env(1);
+    spec.root.fill = Box::new(move |set, tx| {
+        make_filesystem(set, &NewFilesystem::default(), &fill_env, tx)
+            .map(drop)
+            .map_err(|error| dsl::DslError::Fill { source: Box::new(error) })
+    });
+    spec.host = host();
+    let pool = LivePool::create(spec, env(1)).expect("made");
+    let fs = open_fs(&pool, 1).expect("opened");
+    pool.sync().expect("synced");
+    (pool, fs)
+}
+
+/// The power goes off: nothing is left that was not flushed. The pool is opened again.
+fn cut(disks: &Disks) -> (Arc<LivePool>, HeadFs) {
+    let after = disks.after_cut(Fate::Lost, 1);
+    let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
+    let which = Which::Name(POOL.to_owned());
+    let pool = LivePool::import(&after.found(), &which, &options, env(2)).expect("imported");
+    let fs = open_fs(&pool, 1).expect("replayed");
+    (pool, fs)
+}
+
+/// The value is in a file of its own, and the log kept what it told of that apart from its owner.
+#[test]
+fn large_attributes_are_durable_with_their_file() {
+    let disks = Disks::new(1, 7);
+    let (_pool, fs) = create(&disks);
+    let made = fs.fs.create(fs.fs.root(), b"f", &NewFile::of(FileKind::Regular, 0o644)).expect("made");
+    let value = vec![7; 40_000];
+    fs.fs.set_xattr(made.id, b"user.large", &value, XattrHow::Either).expect("set");
+    fs.fsync(made.id).expect("durable");
+    let (_pool, fs) = cut(&disks);
+    let found = fs.fs.node(made.id).expect("there").xattr_values().expect("readable");
+    assert!(found == [(b"user.large".to_vec(), value)], "{:?}", found.first().map(|(_, v)| v.len()));
+}
