@@ -1,147 +1,9 @@
 //! `zpool` verbs that change pools, against what OpenZFS printed for the same commands, and their pools against
 //! `zdb`.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+mod zpool_support;
 
-/// A folder with images and the state of the commands.
-struct World {
-    folder: tempfile::TempDir,
-    images: PathBuf,
-}
-
-/// Sizes of images, in MiB.
-const IMAGES: [(&str, u64); 9] = [
-    ("small", 64),
-    ("tiny", 10),
-    ("big", 200),
-    ("b2", 150),
-    ("x140", 140),
-    ("x144", 144),
-    ("x145", 145),
-    ("near", 125),
-    ("lnk", 128),
-];
-
-impl World {
-    fn new() -> World {
-        let folder = tempfile::tempdir().expect("a folder");
-        let world = World { images: folder.path().join("d"), folder };
-        std::fs::create_dir(world.images()).expect("made");
-        for i in 0..10 {
-            world.image(&format!("f{i}"), 128);
-        }
-        IMAGES.iter().for_each(|(name, size)| world.image(name, *size));
-        world
-    }
-
-    fn images(&self) -> &Path {
-        &self.images
-    }
-
-    /// Images are in this folder from now on.
-    fn use_images(&mut self, folder: &Path) {
-        self.images = folder.to_owned();
-    }
-
-    #[allow(clippy::disallowed_types)] // An image for the commands, no device of ours.
-    fn image(&self, name: &str, mib: u64) {
-        let file = std::fs::File::create(self.images().join(name)).expect("made");
-        file.set_len(mib << 20).expect("sized");
-    }
-
-    /// Runs a command; what it printed, both ways as they came, and its exit code.
-    fn run(&self, line: &str) -> (String, i32) {
-        let words: Vec<String> = line.split(' ').map(|word| self.here(word)).collect();
-        self.run_words(&words)
-    }
-
-    fn run_words(&self, words: &[String]) -> (String, i32) {
-        let (mut reader, writer) = std::io::pipe().expect("a pipe");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_cenote"))
-            .args(words)
-            .env_clear()
-            .env("TZ", "UTC0")
-            .env("CENOTE_STATE", self.folder.path().join("state"))
-            .stdin(Stdio::null())
-            .stdout(writer.try_clone().expect("a second end"))
-            .stderr(writer)
-            .spawn()
-            .expect("the command starts");
-        let mut text = String::new();
-        // The command holds the only writing end now.
-        std::io::Read::read_to_string(&mut reader, &mut text).expect("text");
-        let code = child.wait().expect("it ends").code().unwrap_or(-1);
-        (self.there(&text), code)
-    }
-
-    /// Runs a command that must do its work in silence.
-    fn good(&self, line: &str) {
-        assert_eq!(self.run(line), (String::new(), 0), "{line}");
-    }
-
-    fn here(&self, text: &str) -> String {
-        text.replace("/img/lnk", "/img/d/lnk").replace("/img/d", &self.images().display().to_string())
-    }
-
-    fn there(&self, text: &str) -> String {
-        text.replace(&self.images().display().to_string(), "/img/d").replace("/img/d/lnk", "/img/lnk")
-    }
-
-    /// What `zdb` says of a pool, if it is installed.
-    fn zdb(&self, options: &str, pool: &str) -> Option<(String, bool)> {
-        let zdb = Path::new("/usr/sbin/zdb");
-        if !zdb.exists() {
-            return None;
-        }
-        let output = Command::new(zdb)
-            .args(["-U", "/nonexistent", "-e", "-p"])
-            .arg(self.images())
-            .args(options.split(' '))
-            .arg(pool)
-            .output()
-            .expect("zdb starts");
-        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.push_str(&String::from_utf8_lossy(&output.stderr));
-        Some((text, output.status.success()))
-    }
-
-    /// The pool is sound: no block leaks, none is wrong.
-    fn judge(&self, pool: &str) {
-        if let Some((text, success)) = self.zdb("-bcc", pool) {
-            assert!(
-                success && text.contains("No leaks (block sum matches space maps exactly)"),
-                "{pool}: {text}"
-            );
-        }
-    }
-}
-
-/// Columns of tables, however wide: paths here are of another length than in the transcripts.
-fn squeezed(text: &str) -> Vec<String> {
-    let squeeze = |line: &str| {
-        let indent = line.len() - line.trim_start().len();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        format!("{}{}", &line[..indent], words.join(" "))
-    };
-    text.lines().map(squeeze).collect()
-}
-
-/// Runs every command of a transcript and compares.
-fn replay(transcript: &str) {
-    let world = World::new();
-    let mut wrong = Vec::new();
-    for block in format!("\n{transcript}").split("\n$ ").skip(1) {
-        let (command, rest) = block.split_once('\n').expect("a command and what it printed");
-        let (expected, code) = rest.rsplit_once("[exit ").expect("an exit code");
-        let code: i32 = code.trim_end().trim_end_matches(']').parse().expect("a number");
-        let (printed, exit) = world.run(command);
-        if (squeezed(&printed), exit) != (squeezed(expected), code) {
-            wrong.push(format!("$ {command}\n--- expected {code}\n{expected}+++ {exit}\n{printed}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{} commands differ:\n{}", wrong.len(), wrong.join("\n"));
-}
+use zpool_support::{World, replay, squeezed, sums};
 
 #[test]
 fn layouts_are_accepted_and_refused_as_by_openzfs() {
@@ -311,11 +173,16 @@ fn pools_that_can_only_be_read_are_refused_by_name() {
         ("checkpoint", "checkpoint"),
         ("removed-vdev", "removed"),
         ("version10", "version 10"),
+        ("redacted", "redaction"),
+        ("encryption", "it has encrypted datasets"),
+        ("dedup-fast", "it has dedup tables"),
+        ("dedup-legacy", "it has dedup tables"),
     ] {
         let fixture = testkit::Fixture::open(name);
         let copy = fixture.scratch();
         let mut world = World::new();
         world.use_images(copy.dir());
+        let before = sums(copy.dir());
         let pool = &fixture.manifest().pool;
         let (text, code) = world.run(&format!("zpool import -f -d /img/d {pool}"));
         let hint = "This version of Cenote can only read it: use 'zpool import -o readonly=on' to import the pool.\n";
@@ -325,8 +192,16 @@ fn pools_that_can_only_be_read_are_refused_by_name() {
         let (listed, _) = world.run(&format!("zpool list -H -o name {pool}"));
         assert_eq!(listed, format!("{pool}\n"));
         let (text, code) = world.run(&format!("zpool set comment=x {pool}"));
-        let start = format!("cannot set property for '{pool}': pool is read-only: ");
-        assert!(text.starts_with(&start) && text.contains(why) && code == 1, "{name}: {text}");
+        let start = format!("cannot set property for '{pool}': pool is read-only");
+        assert!(text.starts_with(&start) && code == 1, "{name}: {text}");
+        let (text, code) = world.run(&format!("zfs create {pool}/new"));
+        let start = format!("cannot create '{pool}/new': pool is read-only");
+        assert!(text.starts_with(&start) && code == 1, "{name}: {text}");
+        let (text, code) = world.run(&format!("cp -d /img/d /etc/passwd {pool}:/"));
+        assert!(text.contains(why) && code == 1, "{name}: {text}");
+        let (listed, code) = world.run(&format!("zfs list -H -o name {pool}"));
+        assert_eq!((listed, code), (format!("{pool}\n"), 0));
         world.good(&format!("zpool export {pool}"));
+        assert!(sums(copy.dir()) == before, "{name}: its devices have changed");
     }
 }

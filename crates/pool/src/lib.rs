@@ -54,6 +54,7 @@ use vdev::{Device, VdevTree};
 
 /// An open pool.
 pub struct Pool {
+    name: String,
     label: PoolConfig,
     config: PoolConfig,
     uberblock: Uberblock,
@@ -71,11 +72,14 @@ impl Pool {
     fn from_opened(
         opened: Opened,
         devices: &HashMap<VdevGuid, Arc<dyn Device>>,
+        name: Option<&str>,
     ) -> Result<Arc<Pool>, PoolError> {
         let Opened { label, config, uberblock, tree, mos, directory, features } = opened;
-        let dsl = open::datasets(&label.name, &mos, &directory, &tree)?;
+        let name = name.unwrap_or(&label.name).to_owned();
+        let dsl = open::datasets(&name, &mos, &directory, &tree)?;
         let devices = devices.keys().copied().collect();
         Ok(Arc::new(Pool {
+            name,
             label,
             config,
             uberblock,
@@ -92,6 +96,7 @@ impl Pool {
     /// What a pool that is open for writing was as of an uberblock. `aux`: its spares and cache devices that
     /// are there.
     pub(crate) fn of_live(
+        name: &str,
         config: &PoolConfig,
         uberblock: &Uberblock,
         tree: &Arc<VdevTree>,
@@ -101,17 +106,29 @@ impl Pool {
         let mos = ObjSet::open(store, &uberblock.root, 0, KeyState::None)?;
         let directory = Directory::open(&mos)?;
         let features = Features::load(&directory)?;
-        let dsl = open::datasets(&config.name, &mos, &directory, tree)?;
+        let dsl = open::datasets(name, &mos, &directory, tree)?;
         let is_open = |guid: &VdevGuid| tree.device(*guid).is_some();
         let devices = tree.leaf_guids().into_iter().filter(is_open).chain(aux).collect();
         let (label, config, uberblock) = (config.clone(), config.clone(), *uberblock);
-        let (tree, is_live) = (tree.clone(), true);
-        Ok(Arc::new(Pool { label, config, uberblock, tree, mos, directory, features, dsl, devices, is_live }))
+        let (name, tree, is_live) = (name.to_owned(), tree.clone(), true);
+        Ok(Arc::new(Pool {
+            name,
+            label,
+            config,
+            uberblock,
+            tree,
+            mos,
+            directory,
+            features,
+            dsl,
+            devices,
+            is_live,
+        }))
     }
 
-    /// Its name.
+    /// Its name; while it is open under another one than its labels have, that.
     pub fn name(&self) -> &str {
-        &self.label.name
+        &self.name
     }
 
     /// Its guid.

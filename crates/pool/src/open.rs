@@ -78,6 +78,8 @@ pub struct OpenOptions {
     pub allow_missing_tops: bool,
     /// Destroyed pools count too (`-D`).
     pub destroyed: bool,
+    /// What it is called while it is open, whatever its labels say (`-t`).
+    pub name: Option<String>,
 }
 
 impl Default for OpenOptions {
@@ -90,6 +92,7 @@ impl Default for OpenOptions {
             allow_missing_logs: false,
             allow_missing_tops: false,
             destroyed: false,
+            name: None,
         }
     }
 }
@@ -129,7 +132,7 @@ impl Pool {
         let opener = Opener { group, devices: group.devices(&aux), opts };
         let opened = opener.open()?;
         opener.check_missing(&opened.tree)?;
-        Pool::from_opened(opened, &opener.devices)
+        Pool::from_opened(opened, &opener.devices, opts.name.as_deref())
     }
 }
 

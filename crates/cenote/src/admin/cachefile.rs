@@ -1,7 +1,9 @@
 //! The cache file of imported pools: which they are, and, as a hint, where their devices are
-//! (docs/on-disk/11-labels-config.md, section 8).
+//! (docs/on-disk/11-labels-config.md, section 8). Beside it stands our own file of what is not in it
+//! ([`session`]).
 
-use super::AdminError;
+use super::session::{self, ImportSettings};
+use super::{AdminError, change};
 use format::config::VdevNode;
 use format::{NvList, PoolGuid, VdevGuid};
 use std::path::{Path, PathBuf};
@@ -15,10 +17,10 @@ pub(super) const AUX: [&str; 2] = ["spares", "l2cache"];
 /// Key of a pool's entry: 1 if it was imported with `-m`.
 pub(super) const WITHOUT_LOGS: &str = "imported_without_logs";
 
-/// A pool that a cache file lists.
+/// A pool that is imported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportedPool {
-    /// Its name.
+    /// Its name, by which it is known here.
     pub name: String,
     /// Its guid; 0 if the file does not say.
     pub guid: PoolGuid,
@@ -28,6 +30,8 @@ pub struct ImportedPool {
     aux: Vec<VdevNode>,
     /// It was imported although log devices were missing (`-m`), and is opened so from then on.
     pub(crate) without_logs: bool,
+    /// How it was imported.
+    pub settings: ImportSettings,
 }
 
 impl ImportedPool {
@@ -37,21 +41,26 @@ impl ImportedPool {
     }
 }
 
-/// The pools that are imported: those that the cache file lists.
+/// The pools that are imported: those that the cache file lists, and those that were imported without it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Imported {
-    /// The pools, in the order of the file.
+    /// The pools.
     pub pools: Vec<ImportedPool>,
 }
 
 impl Imported {
-    /// Reads the cache file of this machine or user; there are none if there is no such file.
+    /// Reads the cache file of this machine or user, and the file beside it; a file that is not there lists
+    /// none.
     ///
     /// # Errors
-    /// [`AdminError::CacheFile`] if it is there and cannot be read or understood.
+    /// [`AdminError::CacheFile`] if one is there and cannot be read or understood.
     pub fn load() -> Result<Imported, AdminError> {
-        let path = super::cache_path();
-        if path.exists() { read(&path) } else { Ok(Imported::default()) }
+        let (listed, path) = (change::cache_path(), session::path());
+        let mut all = if listed.exists() { read(&listed, false)? } else { Imported::default() };
+        let others = if path.exists() { read(&path, true)? } else { Imported::default() };
+        all.pools.retain(|pool| others.by_guid(pool.guid).is_none());
+        all.pools.extend(others.pools);
+        Ok(all)
     }
 
     /// The imported pool that a leaf belongs to.
@@ -74,12 +83,12 @@ impl Imported {
 /// The paths of all devices that the file names and that are there.
 pub(super) fn devices(file: &Path) -> Result<Vec<PathBuf>, AdminError> {
     let paths =
-        read(file)?.pools.iter().flat_map(|pool| pool.paths().collect::<Vec<_>>()).collect::<Vec<_>>();
+        read(file, false)?.pools.iter().flat_map(|pool| pool.paths().collect::<Vec<_>>()).collect::<Vec<_>>();
     Ok(paths.into_iter().filter(|path| path.exists()).collect())
 }
 
-/// The pools of a cache file.
-fn read(file: &Path) -> Result<Imported, AdminError> {
+/// The pools of a cache file. `is_own`: it is ours; entries that no longer hold are left out.
+fn read(file: &Path, is_own: bool) -> Result<Imported, AdminError> {
     let failed = |why: String| AdminError::CacheFile { path: file.display().to_string(), why };
     let size = std::fs::metadata(file).map_err(|e| failed(e.to_string()))?.len();
     if size > SIZE_MAX {
@@ -90,6 +99,11 @@ fn read(file: &Path) -> Result<Imported, AdminError> {
     let mut pools = Vec::new();
     for (name, _) in lists.iter() {
         let config = lists.list(name);
+        let settings = config.and_then(ImportSettings::of_entry);
+        if is_own && settings.is_none() {
+            continue;
+        }
+        let settings = settings.filter(|_| is_own).unwrap_or_default();
         let guid = config.and_then(|config| config.u64("pool_guid")).map_or(PoolGuid(0), PoolGuid);
         let tree = config.and_then(|config| config.list("vdev_tree"));
         let tree = tree.ok_or_else(|| failed(format!("pool '{name}' has no vdev_tree")))?;
@@ -98,7 +112,7 @@ fn read(file: &Path) -> Result<Imported, AdminError> {
             AUX.iter().flat_map(|key| config.and_then(|config| config.lists(key)).unwrap_or_default());
         let aux = lists.filter_map(|list| VdevNode::from_nvlist(list).ok()).collect();
         let without_logs = config.and_then(|config| config.u64(WITHOUT_LOGS)) == Some(1);
-        pools.push(ImportedPool { name: name.to_owned(), guid, root, aux, without_logs });
+        pools.push(ImportedPool { name: name.to_owned(), guid, root, aux, without_logs, settings });
     }
     Ok(Imported { pools })
 }

@@ -1,6 +1,8 @@
 //! Datasets by name, lists of them, and what the commands tell about each.
 
-use super::{AdminError, Hold, Kind, OpenPool, Owner, Property, Source, SpaceRow, Value, identity};
+use super::{
+    AdminError, Hold, ImportSettings, Kind, OpenPool, Owner, Property, Source, SpaceRow, Value, identity,
+};
 use crate::Error;
 use dmu::ObjSet;
 use dsl::prop as stored;
@@ -18,6 +20,8 @@ const PROJECTS_COMPLETE: u64 = 4;
 #[derive(Clone)]
 pub struct Entry {
     pool: String,
+    /// How the pool was imported.
+    settings: Arc<ImportSettings>,
     kind: Kind,
     what: What,
 }
@@ -49,18 +53,20 @@ fn failed(error: impl Into<Error>) -> AdminError {
 }
 
 impl Entry {
-    fn of_dataset(pool: &str, dataset: Dataset) -> Result<Entry, AdminError> {
+    fn of_dataset(pool: &OpenPool, dataset: Dataset) -> Result<Entry, AdminError> {
         let of_volume = dataset.is_volume().map_err(failed)?;
         let kind = match (dataset.is_snapshot(), of_volume) {
             (true, _) => Kind::Snapshot,
             (false, true) => Kind::Volume,
             (false, false) => Kind::Filesystem,
         };
-        Ok(Entry { pool: pool.to_owned(), kind, what: What::Dataset { dataset, of_volume } })
+        let (pool, settings) = (pool.name().to_owned(), Arc::clone(&pool.settings));
+        Ok(Entry { pool, settings, kind, what: What::Dataset { dataset, of_volume } })
     }
 
-    fn of_bookmark(pool: &str, mark: Bookmark) -> Entry {
-        Entry { pool: pool.to_owned(), kind: Kind::Bookmark, what: What::Bookmark(mark) }
+    fn of_bookmark(pool: &OpenPool, mark: Bookmark) -> Entry {
+        let (pool, settings) = (pool.name().to_owned(), Arc::clone(&pool.settings));
+        Entry { pool, settings, kind: Kind::Bookmark, what: What::Bookmark(mark) }
     }
 
     /// Full name.
@@ -117,7 +123,24 @@ impl Entry {
                 Err(e) => Err(failed(e)),
             };
         }
-        Ok(stored::get(dataset, name).map_err(failed)?.map(property_of))
+        let stored = stored::get(dataset, name).map_err(failed)?.map(property_of);
+        Ok(stored.map(|stored| self.as_imported(name, stored)))
+    }
+
+    /// A property as the import of the pool makes it.
+    fn as_imported(&self, name: &str, mut property: Property) -> Property {
+        match (name, &property.value) {
+            ("mountpoint", Value::Text(path)) => {
+                if let Some(path) = self.settings.mountpoint(path) {
+                    property.value = Value::Text(path);
+                }
+            }
+            ("readonly", Value::Number(0)) if self.settings.readonly => {
+                property = Property { value: Value::Number(1), source: Source::Temporary, received: None };
+            }
+            _ => {}
+        }
+        property
     }
 
     /// User properties, by name.
@@ -159,12 +182,14 @@ impl Entry {
             };
             let id = if owner == Owner::Project { row.id } else { row.id & u64::from(u32::MAX) };
             let counted = all_counted && (row.objects.is_some() || row.objquota != 0);
+            // Who has neither used any nor a limit has nothing to say of it.
+            let is_measured = row.used != 0 || row.quota != 0 || !counted || row.objects.is_some();
             rows.push(SpaceRow {
                 owner,
                 domain,
                 id,
-                used: Some(row.used),
-                quota: Some(row.quota),
+                used: is_measured.then_some(row.used),
+                quota: is_measured.then_some(row.quota),
                 objects: counted.then_some(row.objects.unwrap_or(0)),
                 object_quota: counted.then_some(row.objquota),
             });
@@ -243,9 +268,9 @@ pub fn find(pools: &[OpenPool], name: &str) -> Result<Entry, AdminError> {
         other => failed(other),
     };
     if name.contains('#') {
-        return Ok(Entry::of_bookmark(pool.name(), pool.pool.dsl().bookmark(name).map_err(missing)?));
+        return Ok(Entry::of_bookmark(pool, pool.pool.dsl().bookmark(name).map_err(missing)?));
     }
-    Entry::of_dataset(pool.name(), pool.pool.dsl().dataset(name).map_err(missing)?)
+    Entry::of_dataset(pool, pool.pool.dsl().dataset(name).map_err(missing)?)
 }
 
 /// Nothing is mounted here, so the mount points are those that the pools' properties tell.
@@ -301,7 +326,7 @@ fn head_and_points(
 ) -> Result<(), AdminError> {
     let Some(head) = dir.head().map_err(failed)? else { return Ok(()) };
     if walk.wants(Kind::Filesystem) || walk.wants(Kind::Volume) {
-        let entry = Entry::of_dataset(pool.name(), head.clone())?;
+        let entry = Entry::of_dataset(pool, head.clone())?;
         if walk.wants(entry.kind) {
             found.push(entry);
         }
@@ -311,12 +336,12 @@ fn head_and_points(
     }
     if walk.wants(Kind::Snapshot) {
         for snapshot in head.snapshots().map_err(failed)? {
-            found.push(Entry::of_dataset(pool.name(), snapshot)?);
+            found.push(Entry::of_dataset(pool, snapshot)?);
         }
     }
     if walk.wants(Kind::Bookmark) {
         let marks = head.bookmarks().map_err(failed)?;
-        found.extend(marks.into_iter().map(|mark| Entry::of_bookmark(pool.name(), mark)));
+        found.extend(marks.into_iter().map(|mark| Entry::of_bookmark(pool, mark)));
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ pub mod edit;
 mod identity;
 mod import;
 mod pool_props;
+mod session;
 mod status;
 mod tree;
 mod vdev_props;
@@ -27,6 +28,7 @@ pub use datasets::{Entry, Walk, find, points, walk};
 pub use identity::names as owner_names;
 pub use import::{Candidate, CandidateVdev, import_list};
 pub use pool_props::{is_feature_property, pool_property, pool_property_names};
+pub use session::ImportSettings;
 pub use status::pool_status;
 pub use tree::{find_vdev, vdevs};
 pub use vdev_props::{vdev_property, vdev_property_names};
@@ -34,9 +36,10 @@ pub use vdev_props::{vdev_property, vdev_property_names};
 use crate::{Error, Pool};
 use ::pool::{OpenOptions, Which};
 use format::PoolGuid;
-use format::config::PoolState;
+use format::config::{PoolConfig, PoolState};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use vdev::scan::Found;
 
 /// Bytes of block cache for each pool that a listing opens: metadata only is read.
@@ -193,8 +196,10 @@ fn chain(error: &dyn std::error::Error) -> String {
 pub struct OpenPool {
     pub(crate) pool: Pool,
     pub(crate) found: Found,
-    /// What its labels say of its tree, as `zpool import` would.
+    /// The name by which it is known here.
     pub(crate) name: String,
+    /// How it was imported.
+    pub(crate) settings: Arc<ImportSettings>,
 }
 
 impl OpenPool {
@@ -217,7 +222,11 @@ pub fn open_pools(search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Prob
         Err(e) => return (Vec::new(), vec![Problem::new("cache file", e.to_string())]),
     };
     let mut problems = device_problems(&found);
-    let known = labelled(&found);
+    let imported = match Imported::load() {
+        Ok(imported) => imported,
+        Err(e) => return (Vec::new(), vec![Problem::new("cache file", e.to_string())]),
+    };
+    let known = labelled(&found, &imported);
     let mut wanted: Vec<String> = match names {
         [] => known.iter().map(|c| c.name.clone()).collect(),
         names => names.to_vec(),
@@ -226,7 +235,7 @@ pub fn open_pools(search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Prob
     wanted.dedup();
     let mut pools = Vec::new();
     for name in wanted {
-        match open_one(&found, &known, &name) {
+        match open_one(&found, &known, &imported, &name) {
             Ok(pool) => {
                 problems.extend(load_keys(&pool, search));
                 pools.push(pool);
@@ -246,8 +255,9 @@ struct Labelled {
     name: String,
 }
 
-/// The pools on the devices that were found, destroyed ones left out: the newest label of each decides.
-fn labelled(found: &Found) -> Vec<Labelled> {
+/// The pools on the devices that were found, destroyed ones left out: the newest label of each decides. Those
+/// that were imported under a temporary name have that.
+fn labelled(found: &Found, imported: &Imported) -> Vec<Labelled> {
     let mut newest = BTreeMap::new();
     for config in found.leaves.iter().filter_map(|leaf| leaf.probe.newest_config()) {
         let at = newest.entry(config.pool_guid).or_insert(config);
@@ -257,16 +267,24 @@ fn labelled(found: &Found) -> Vec<Labelled> {
     }
     let usable =
         newest.into_values().filter(|c| !c.is_aux() && c.state != PoolState::Destroyed && c.txg.0 > 0);
-    usable.map(|c| Labelled { guid: c.pool_guid, name: c.name.clone() }).collect()
+    let name = |config: &PoolConfig| {
+        let temporary = imported.by_guid(config.pool_guid).filter(|pool| pool.settings.temporary);
+        temporary.map_or_else(|| config.name.clone(), |pool| pool.name.clone())
+    };
+    usable.map(|c| Labelled { guid: c.pool_guid, name: name(c) }).collect()
 }
 
-fn open_one(found: &Found, known: &[Labelled], name: &str) -> Result<OpenPool, Problem> {
+fn open_one(
+    found: &Found,
+    known: &[Labelled],
+    imported: &Imported,
+    name: &str,
+) -> Result<OpenPool, Problem> {
     let same: Vec<&Labelled> = known.iter().filter(|c| c.name == name).collect();
     let guid = match &same[..] {
         [] => return Err(Problem { missing_pool: true, ..Problem::new(name, "no such pool") }),
         [one] => one.guid,
         several => {
-            let imported = Imported::load().unwrap_or_default();
             let listed: Vec<_> = several.iter().filter(|c| imported.by_guid(c.guid).is_some()).collect();
             if let [one] = listed[..] {
                 one.guid
@@ -277,11 +295,18 @@ fn open_one(found: &Found, known: &[Labelled], name: &str) -> Result<OpenPool, P
             }
         }
     };
-    let imported = Imported::load().unwrap_or_default();
-    let allow_missing_logs = imported.by_guid(guid).is_some_and(|pool| pool.without_logs);
-    let options = OpenOptions { cache_bytes: LISTING_CACHE, allow_missing_logs, ..OpenOptions::default() };
+    let imported = imported.by_guid(guid);
+    let settings = Arc::new(imported.map(|pool| pool.settings.clone()).unwrap_or_default());
+    let options = OpenOptions {
+        cache_bytes: LISTING_CACHE,
+        allow_missing_logs: imported.is_some_and(|pool| pool.without_logs),
+        name: Some(name.to_owned()),
+        ..OpenOptions::default()
+    };
     match ::pool::Pool::open(found.clone(), &Which::Guid(guid), &options) {
-        Ok(pool) => Ok(OpenPool { pool: Pool::from(pool), found: found.clone(), name: name.to_owned() }),
+        Ok(pool) => {
+            Ok(OpenPool { pool: Pool::from(pool), found: found.clone(), name: name.to_owned(), settings })
+        },
         Err(e) => Err(Problem::new(name, chain(&e))),
     }
 }

@@ -47,6 +47,9 @@ pub fn pool_property(pool: &OpenPool, name: &str) -> Result<Option<Property>, Ad
         }));
     }
     let known = prop::pool(name).map_or(name, |p| p.name);
+    if let Some(property) = of_import(pool, known) {
+        return Ok(Some(property));
+    }
     let found = pool.pool.spa().property(known).map_err(failed)?;
     Ok(found.map(|value| match value {
         Some(value) => datasets::property_of(value),
@@ -57,4 +60,19 @@ pub fn pool_property(pool: &OpenPool, name: &str) -> Result<Option<Property>, Ad
             Property { value: Value::Absent, source, received: None }
         }
     }))
+}
+
+/// Properties that belong to the import; `None`: it is none of them, or has its default.
+fn of_import(pool: &OpenPool, name: &str) -> Option<Property> {
+    let settings = &pool.settings;
+    let local = |text: &String| Property::local(text.as_str());
+    match name {
+        "readonly" => {
+            let value = Value::Number(settings.readonly.into());
+            Some(Property { value, source: Source::None, received: None })
+        }
+        "altroot" => settings.altroot.as_ref().map(local),
+        "cachefile" => settings.cachefile.as_ref().filter(|_| !settings.readonly).map(local),
+        _ => None,
+    }
 }

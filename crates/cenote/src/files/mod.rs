@@ -100,6 +100,7 @@ impl FilesystemWriter {
         }
         check_writable(&dataset, name)?;
         let options = options_of(&dataset, pool.features())?;
+        pool.release()?;
         let head = pool.heads().open(dataset.id())?;
         let open = || -> Result<Arc<HeadFs>, ZplError> {
             let head = HeadFs::open(&head, options, pool.env())?;

@@ -32,6 +32,7 @@ impl VolumeFile {
             return Err(DslError::WrongKind { name: name.to_owned(), why }.into());
         }
         super::check_writable(&dataset, name)?;
+        pool.release()?;
         let head = pool.heads().open(dataset.id())?;
         let head = head.opened(|| HeadVolume::open(&head).map(Arc::new))?;
         Ok(VolumeFile { name: dataset.name().into(), pool: Arc::clone(pool), head })

@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ::cenote::admin::Imported;
 use ::cenote::copy::meta::Kind;
 use ::cenote::{Dataset, Error, Filesystem, Node, OpenOptions, Pool, PoolWriter, Target, Volume};
 
@@ -129,8 +130,16 @@ impl<'a> Session<'a> {
         devices.into_iter().fold(options, OpenOptions::search)
     }
 
-    /// Opens the pool of that name or guid for writing.
+    /// Opens the pool of that name or guid for writing, unless it was imported for reading only.
     pub(super) fn open_rw(&self, name: &str) -> Result<PoolWriter, Failure> {
+        let imported = Imported::load().map_err(|error| Failure::Message(error.to_string()))?;
+        if imported.pools.iter().any(|pool| pool.settings.readonly) {
+            let guid = Pool::open(name, &self.options()).map_err(|error| self.cannot_open(name, &error))?.guid();
+            if imported.by_guid(guid).is_some_and(|pool| pool.settings.readonly) {
+                let name = term::escape(name.as_bytes());
+                return Err(Failure::Message(format!("cannot open pool '{name}': pool is read-only")));
+            }
+        }
         Pool::open_rw(name, &self.options()).map_err(|error| self.cannot_open(name, &error))
     }
 

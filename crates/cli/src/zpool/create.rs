@@ -8,8 +8,9 @@ use super::{Given, command_line, layout, texts};
 use crate::getopt::Getopt;
 use crate::out::{Out, visible};
 use crate::stop::{Outcome, Stop};
+use cenote::admin::ImportSettings;
 use cenote::admin::change::{
-    Allow, ChangeError, Compatibility, Listing, NewPool, PoolLayout, PoolSetting, SetWhen, check_layout,
+    Allow, ChangeError, Compatibility, NewPool, PoolLayout, PoolSetting, SetWhen, check_layout,
     check_pool_name, check_pool_setting, create_pool, find_device,
 };
 use format::feature::PROPERTY_PREFIX;
@@ -174,7 +175,8 @@ fn describe(name: &str, layout: PoolLayout, wanted: &Wanted, command: String) ->
         features: Vec::new(),
         props: Vec::new(),
         dataset_props: wanted.dataset.pairs(),
-        listing: Listing::default(),
+        temporary: None,
+        settings: ImportSettings::default(),
         command: Some(command),
     };
     if !wanted.few {
@@ -191,10 +193,10 @@ fn describe(name: &str, layout: PoolLayout, wanted: &Wanted, command: String) ->
     if let Some(temporary) = &wanted.temporary {
         check_pool_name(temporary)
             .map_err(|problem| Stop::failed(format!("cannot create '{temporary}': {problem}")))?;
-        // It would be known by that name only while it is imported.
-        new.listing = Listing::Nowhere;
+        new.temporary = Some(temporary.clone());
         new.command = None;
     }
+    super::unlist(&wanted.pool, new.temporary.is_some(), &mut new.settings);
     Ok(new)
 }
 
@@ -224,14 +226,14 @@ fn apply(setting: PoolSetting, compatibility: &Compatibility, new: &mut NewPool)
         PoolSetting::NoFeature(name) => new.features.retain(|known| known != name),
         PoolSetting::Compatibility(value) if value.is_empty() || value == "off" => {}
         PoolSetting::Compatibility(value) => new.props.push(("compatibility".to_owned(), value)),
-        PoolSetting::CacheFile(value) => new.listing = Listing::of_property(&value),
+        PoolSetting::CacheFile(value) => new.settings.cachefile = Some(value).filter(|v| !v.is_empty()),
         PoolSetting::Version(VERSION) => return Err("invalid argument for this pool operation".to_owned()),
         PoolSetting::Version(version) => {
             return Err(format!("pools of version {version} are not supported by this version of Cenote"));
         }
-        PoolSetting::TemporaryName(_) => new.listing = Listing::Nowhere,
-        // The root is for mounts, of which there are none in process.
-        PoolSetting::AltRoot(_) | PoolSetting::ReadOnly(_) => {}
+        PoolSetting::TemporaryName(name) => new.temporary = Some(name),
+        PoolSetting::AltRoot(root) => new.settings.altroot = Some(root),
+        PoolSetting::ReadOnly(_) => {}
     }
     Ok(())
 }

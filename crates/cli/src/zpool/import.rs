@@ -1,7 +1,7 @@
 //! `zpool import`: which pools could be imported, and importing them.
 //!
-//! In process nothing stays open and nothing is mounted: an imported pool is one that the cache file lists, and
-//! every command opens it again.
+//! In process nothing stays open and nothing is mounted: an imported pool is one that is noted as such, and every
+//! command opens it again.
 
 use super::{Given, command_line, known_pool_property, status_text, texts};
 use crate::getopt::{Getopt, Long};
@@ -9,8 +9,8 @@ use crate::out::{Out, message_line, visible};
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use cenote::admin::change::{
-    ChangeError, ImportRequest, Importable, Listing, PoolSetting, SetWhen, check_pool_name,
-    check_pool_setting, importable, imported_names,
+    ChangeError, ImportRequest, Importable, PoolSetting, SetWhen, check_pool_name, check_pool_setting,
+    importable, imported_names,
 };
 use cenote::admin::{Candidate, CandidateVdev, Search};
 use std::ffi::OsString;
@@ -95,7 +95,7 @@ fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
             'N' => wanted.no_mount = true,
             'o' => option(&text(), &mut wanted.props)?,
             'R' => wanted.props.add("altroot", &text()).map_err(Stop::failed)?,
-            't' => (request.temporary, request.listing) = (true, Listing::Nowhere),
+            't' => request.settings.temporary = true,
             'T' => request.max_txg = Some(txg(&text())?),
             'X' => (wanted.extreme, request.recover) = (true, true),
             REWIND_TO_CHECKPOINT => wanted.checkpoint = true,
@@ -168,14 +168,20 @@ fn properties(name: &str, wanted: &mut Wanted) -> Result<(), Stop> {
             PoolSetting::Stored(name, value) => request.props.push((name, value)),
             PoolSetting::Compatibility(value) => request.props.push(("compatibility".to_owned(), value)),
             PoolSetting::Feature(feature) => request.features.push(feature.to_owned()),
-            PoolSetting::CacheFile(value) => request.listing = Listing::of_property(&value),
-            PoolSetting::ReadOnly(readonly) => request.readonly = readonly,
+            PoolSetting::CacheFile(value) => {
+                request.settings.cachefile = Some(value).filter(|v| !v.is_empty())
+            }
+            PoolSetting::ReadOnly(readonly) => request.settings.readonly = readonly,
+            PoolSetting::AltRoot(root) => request.settings.altroot = Some(root),
             PoolSetting::Version(version) if version < 5000 => {
                 return Err(refused(&format!("property 'version' number {version} is invalid.")));
             }
             _ => {}
         }
     }
+    let settings = &mut wanted.request.settings;
+    super::unlist(&wanted.props, settings.temporary, settings);
+    settings.temporary &= wanted.request.new_name.is_some();
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! `zpool`: what its verbs have in common.
 //!
 //! Verbs that change a pool run in process: they open it, do their work and export it. A pool stays imported in
-//! the sense of the tools while the cache file lists it.
+//! the sense of the tools while the cache file, or our own file beside it, lists it.
 
 mod add;
 mod change;
@@ -90,6 +90,13 @@ impl Given {
 
     fn pairs(&self) -> Vec<(String, String)> {
         self.0.clone()
+    }
+}
+
+/// A pool with an alternate root or a temporary name is in no cache file, unless one is named.
+fn unlist(given: &Given, is_temporary: bool, settings: &mut admin::ImportSettings) {
+    if (settings.altroot.is_some() || is_temporary) && given.get("cachefile").is_none() {
+        settings.cachefile = Some("none".to_owned());
     }
 }
 

@@ -7,8 +7,8 @@ use crate::stop::{Outcome, Stop};
 use cenote::FeatureState;
 use cenote::admin;
 use cenote::admin::change::{
-    ChangeError, Compatibility, Listing, PoolSetting, SetWhen, check_pool_setting, enable_features,
-    set_listing, set_pool_props,
+    ChangeError, Compatibility, PoolSetting, SetWhen, VdevProp, check_pool_setting, enable_features,
+    set_cachefile, set_pool_props, set_vdev_prop,
 };
 use cenote::admin::{OpenPool, pool_property};
 use std::ffi::OsString;
@@ -40,7 +40,7 @@ pub(super) fn run(args: Vec<OsString>, _: &Out) -> Outcome {
         return Err(Stop::Code(EXIT_INVALID));
     };
     match vdev {
-        Some(vdev) => set_vdev(&opened, vdev, name, value),
+        Some(vdev) => set_vdev(opened, vdev, name, value),
         None => set_pool(opened, name, value, &command),
     }
 }
@@ -81,9 +81,7 @@ fn set_pool(pool: OpenPool, name: &str, value: &str, command: &str) -> Outcome {
             }
             enable_features(&search, &pool_name, &[feature], command).map(drop)
         }
-        PoolSetting::CacheFile(value) => {
-            set_listing(&search, &pool_name, &Listing::of_property(value), command)
-        }
+        PoolSetting::CacheFile(value) => set_cachefile(&search, &pool_name, value, command),
         // A pool that has features has this version; an older one can only be read.
         PoolSetting::Version(_) => return Err(refused(&"invalid argument for this pool operation")),
         _ => Ok(()),
@@ -110,25 +108,17 @@ fn check_compatibility(pool: &OpenPool, value: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Properties of vdevs are checked; setting them is for a later version.
-fn set_vdev(pool: &OpenPool, vdev: &str, name: &str, value: &str) -> Outcome {
-    let found = admin::find_vdev(pool, vdev).map_err(Stop::failed)?;
-    if found.is_none() {
-        let pool = pool.name();
-        eprintln!("{}", visible(&format!("cannot find '{vdev}' in '{pool}': device not in pool")));
+fn set_vdev(pool: OpenPool, vdev: &str, name: &str, value: &str) -> Outcome {
+    let pool_name = pool.name().to_owned();
+    let Some(found) = admin::find_vdev(&pool, vdev).map_err(Stop::failed)? else {
+        eprintln!("{}", visible(&format!("cannot find '{vdev}' in '{pool_name}': device not in pool")));
         return Err(Stop::Code(EXIT_INVALID));
-    }
-    let refused =
-        |why: &str| Stop::failed(format!("cannot set property {name} for {vdev} on {}: {why}", pool.name()));
-    if !format::prop::is_user(name) {
-        let known =
-            format::prop::vdev(name).ok_or_else(|| refused(&format!("invalid property: '{name}'")))?;
-        if known.class == format::prop::Class::ReadOnly {
-            return Err(refused(&format!("'{}' is readonly", known.name)));
-        }
-        if !known.index.is_empty() && known.index_number(value).is_none() {
-            return Err(refused(&format!("'{}' must be one of '{}'", known.name, known.values)));
-        }
-    }
-    Err(refused("properties of vdevs are not supported by this version of Cenote"))
+    };
+    drop(pool);
+    let refused = |error: ChangeError| {
+        Stop::failed(format!("cannot set property {name} for {vdev} on {pool_name}: {error}"))
+    };
+    let prop = VdevProp::parse(name, value).map_err(|error| refused(error.into()))?;
+    set_vdev_prop(&crate::search::from_env(), &pool_name, &found, prop).map_err(refused)?;
+    Ok(0)
 }

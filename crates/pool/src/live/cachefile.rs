@@ -4,10 +4,13 @@
 //! # What always holds
 //! - It is a hint: devices are known by their guids, wherever the file says that they are.
 //! - The file is replaced as a whole. Without pools there is no file.
+//! - Of several processes that change it one after the other does: its folder is locked meanwhile.
 #![allow(clippy::disallowed_types)] // It is no device.
 
+use format::PoolGuid;
 use format::config::{ConfigForm, PoolConfig};
 use format::nvlist::{NvList, NvValue};
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -74,20 +77,38 @@ impl CacheFile {
     /// # Errors
     /// If the file cannot be read or written.
     pub fn put(&self, config: &PoolConfig) -> Result<(), CacheFileError> {
+        let _lock = self.lock()?;
         let mut list = self.read()?;
-        remove(&mut list, config);
+        remove(&mut list, |name, guid| name == config.name || guid == Some(config.pool_guid.0));
         list.push(&config.name, NvValue::List(config.to_nvlist(ConfigForm::Mos)));
         self.write(&list)
     }
 
-    /// Takes a pool out of it, by its guid or name. That it is not there is no error.
+    /// Takes a pool out of it. That it is not there, or the file is not, is no error.
     ///
     /// # Errors
     /// If the file cannot be read or written.
-    pub fn take(&self, config: &PoolConfig) -> Result<(), CacheFileError> {
+    pub fn take(&self, pool: PoolGuid) -> Result<(), CacheFileError> {
+        if !self.path.exists() {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
         let mut list = self.read()?;
-        remove(&mut list, config);
-        self.write(&list)
+        if remove(&mut list, |_, guid| guid == Some(pool.0)) { self.write(&list) } else { Ok(()) }
+    }
+
+    /// Nobody else changes the file until this is dropped.
+    fn lock(&self) -> Result<File, CacheFileError> {
+        let folder = match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let lock = || {
+            let folder = File::open(folder)?;
+            folder.lock()?;
+            Ok(folder)
+        };
+        lock().map_err(|error: std::io::Error| self.error(error.to_string()))
     }
 
     fn write(&self, list: &NvList) -> Result<(), CacheFileError> {
@@ -110,14 +131,16 @@ impl CacheFile {
     }
 }
 
-fn remove(list: &mut NvList, config: &PoolConfig) {
+/// Takes entries out, chosen by name and guid. Whether there was one.
+fn remove(list: &mut NvList, is_it: impl Fn(&str, Option<u64>) -> bool) -> bool {
     let is_it = |name: &str, value: &NvValue| {
         let guid = if let NvValue::List(entry) = value { entry.u64("pool_guid") } else { None };
-        name == config.name || guid == Some(config.pool_guid.0)
+        is_it(name, guid)
     };
     let names: Vec<String> =
         list.iter().filter(|(name, value)| is_it(name, value)).map(|(name, _)| name.to_owned()).collect();
-    for name in names {
+    for name in &names {
         list.remove(name);
     }
+    !names.is_empty()
 }

@@ -155,6 +155,8 @@ impl LivePool {
         let brt = Brt::load(&mos.view())?;
         let heads = Heads::new(&mos, &txgs, &counts, &brt, &spec.name)?;
         let pool = LivePool::assemble(Parts {
+            name: config.name.clone(),
+            hold: None,
             env,
             zio,
             store,

@@ -18,15 +18,23 @@ pub enum Leave {
 
 impl LivePool {
     /// Brings everything to disk, writes into all labels that the pool is free, and closes it. Whoever still
-    /// uses it gets [`TxError::Closed`].
+    /// uses it gets [`TxError::Closed`]. A pool whose writes are still held back is left as it was found.
     ///
     /// # Errors
     /// If that cannot be written: the pool is then closed as after a crash, with nothing lost that was
     /// synced.
     pub fn export(self: Arc<Self>, how: Leave) -> Result<(), PoolError> {
-        let outcome = self.sync().and_then(|_| self.write_state(how));
+        let outcome = match how {
+            // Its labels are what they were: whoever had opened it changed nothing.
+            Leave::Exported if self.is_held() => Ok(()),
+            _ => self.sync().and_then(|_| self.write_state(how)),
+        };
         self.close();
         outcome
+    }
+
+    fn is_held(&self) -> bool {
+        self.hold.as_ref().is_some_and(|hold| !hold.is_released())
     }
 
     fn write_state(&self, how: Leave) -> Result<(), PoolError> {

@@ -25,8 +25,10 @@ use format::config::{PoolConfig, PoolState, VdevKind, VdevNode};
 use format::uberblock::Uberblock;
 use format::{Endian, PoolGuid, Txg, VdevGuid};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vdev::device::file::Access;
+use vdev::device::held::Hold;
 use vdev::env::Env;
 use vdev::scan::Found;
 use vdev::{VdevTree, label};
@@ -70,6 +72,9 @@ pub struct ImportOptions {
     pub new_name: Option<String>,
     /// This machine.
     pub host: Host,
+    /// Nothing is written before something has been changed ([`LivePool::release`]). What is left unchanged is
+    /// then left as it was found.
+    pub hold: bool,
     /// How files and disks are opened.
     pub access: Access,
     /// How much dirty memory there may be, and how often a txg is written.
@@ -87,6 +92,7 @@ impl Default for ImportOptions {
             force: false,
             new_name: None,
             host: Host::default(),
+            hold: false,
             access: Access::Auto,
             limits: Limits::default(),
             partly_supported: false,
@@ -169,7 +175,7 @@ impl LivePool {
         let opener = Opener { group, devices: group.devices(&aux), opts: &opts.open };
         let opened = opener.open()?;
         opener.check_missing(&opened.tree)?;
-        let pool = Pool::from_opened(opened, &opener.devices)?;
+        let pool = Pool::from_opened(opened, &opener.devices, opts.open.name.as_deref())?;
         let name = || pool.name().to_owned();
         let refused = if opts.partly_supported { firm_refusal(&pool)? } else { refusal(&pool)? };
         if let Some(why) = refused {
@@ -177,12 +183,14 @@ impl LivePool {
         }
         check_host(pool.label_config(), opts)?;
         check_activity(group, &pool, opts)?;
-        let devices = writable_devices(found, group, opts)?;
+        let hold = opts.hold.then(Arc::<Hold>::default);
+        let devices = writable_devices(found, group, opts, hold.as_ref())?;
         let newest = group.uberblocks().first().map_or(pool.txg(), |(ub, _)| ub.txg.max(pool.txg()));
-        let live = assemble(&pool, &devices, newest, opts, env)?;
+        let live = assemble(&pool, &devices, newest, opts, env, hold)?;
         live.name_devices(group);
         lock(&live.aux).extend(aux.iter().map(|device| device.guid));
         live.first_txgs(&pool, opts)?;
+        live.is_open.store(true, Ordering::Release);
         Ok(live)
     }
 
@@ -292,7 +300,12 @@ fn newest_of(group: &Group<'_>, _pool: PoolGuid) -> Option<(Txg, u64, u64)> {
 }
 
 /// The devices of the pool, open for writing.
-fn writable_devices(found: &Found, group: &Group<'_>, opts: &ImportOptions) -> Result<NewDevices, PoolError> {
+fn writable_devices(
+    found: &Found,
+    group: &Group<'_>,
+    opts: &ImportOptions,
+    hold: Option<&Arc<Hold>>,
+) -> Result<NewDevices, PoolError> {
     let of_pool = |leaf: &vdev::scan::Leaf| {
         leaf.device.is_read_only()
             && group.members.iter().any(|member| Arc::ptr_eq(&member.leaf.device, &leaf.device))
@@ -304,6 +317,9 @@ fn writable_devices(found: &Found, group: &Group<'_>, opts: &ImportOptions) -> R
     let mut devices = group.devices(&[]);
     devices.retain(|_, device| !device.is_read_only());
     devices.extend(opened.devices);
+    if let Some(hold) = hold {
+        devices.values_mut().for_each(|device| *device = Arc::new(hold.device(Arc::clone(device))));
+    }
     Ok(devices)
 }
 
@@ -313,10 +329,12 @@ fn assemble(
     newest: Txg,
     opts: &ImportOptions,
     env: Env,
+    hold: Option<Arc<Hold>>,
 ) -> Result<Arc<LivePool>, PoolError> {
     let uberblock = *pool.uberblock();
     let mut config = pool.config().clone();
     config.name.clone_from(opts.new_name.as_ref().unwrap_or(&pool.label_config().name));
+    let name = opts.open.name.clone().unwrap_or_else(|| config.name.clone());
     (config.state, config.hostid) = (PoolState::Active, opts.host.id);
     config.hostname = opts.host.stored_name();
     let tree = VdevTree::open(&config.vdev_tree, devices, uberblock.reflow)?;
@@ -336,9 +354,11 @@ fn assemble(
     let allocator = Arc::new(Allocator::new(Arc::clone(&tree), known_tops(&tree, &spaces), source));
     zio.set_allocator(Arc::clone(&allocator));
     let brt = Brt::load(&mos.view())?;
-    let heads = Heads::new(&mos, &txgs, &features, &brt, &config.name)?;
+    let heads = Heads::new(&mos, &txgs, &features, &brt, &name)?;
     let host = opts.host.clone();
     let live = LivePool::assemble(Parts {
+        name,
+        hold,
         env,
         zio,
         store,
@@ -356,6 +376,8 @@ fn assemble(
     live.announce_space()?;
     let multihost = pool.property("multihost")?.flatten().and_then(|value| value.raw.number());
     if multihost == Some(1) {
+        // Other machines must see that it is in use.
+        live.release()?;
         live.mmp.set(true, live.env.clock().monotonic());
     }
     Ok(live)

@@ -37,6 +37,7 @@ mod space_maps;
 mod spec;
 mod sync;
 mod upgrade;
+mod vdev_props;
 mod vdev_zaps;
 
 pub use aux::AuxKind;
@@ -48,6 +49,7 @@ pub use history::Command;
 pub use import::{ImportOptions, refusal};
 pub use props::PoolProp;
 pub use spec::{FeatureSet, Layout, LeafSpec, TopSpec};
+pub use vdev_props::VdevProp;
 
 use crate::{Pool, PoolError};
 use dmu::Store;
@@ -60,8 +62,10 @@ use format::uberblock::Uberblock;
 use format::{PoolGuid, Txg, VdevGuid, VdevId};
 use space_maps::SpaceBook;
 use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use vdev::VdevTree;
+use vdev::device::held::Hold;
 use vdev::env::Env;
 use zio::alloc::Allocator;
 use zio::{AllocTx, Zio};
@@ -80,6 +84,10 @@ pub struct LivePool {
     space: Arc<SpaceBook>,
     host: Host,
     name: String,
+    /// Its writes wait until something was changed.
+    hold: Option<Arc<Hold>>,
+    /// It has been opened: what is changed from now on, somebody has asked for.
+    is_open: AtomicBool,
     tasks: Mutex<Vec<Task>>,
     state: Mutex<State>,
     published: RwLock<Arc<Published>>,
@@ -142,6 +150,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What a pool is put together from.
 pub(crate) struct Parts {
+    pub(crate) name: String,
+    pub(crate) hold: Option<Arc<Hold>>,
     pub(crate) env: Env,
     pub(crate) zio: Arc<Zio>,
     pub(crate) store: Arc<Store>,
@@ -160,9 +170,8 @@ pub(crate) struct Parts {
 impl LivePool {
     fn assemble(parts: Parts) -> Arc<LivePool> {
         let Parts { env, zio, store, mos, allocator, txgs, heads, features, brt, space, host, .. } = parts;
-        let Parts { config, uberblock, .. } = parts;
+        let Parts { name, hold, config, uberblock, .. } = parts;
         let published = Published { config: config.clone(), uberblock, view: Mutex::default() };
-        let name = config.name.clone();
         let state = State {
             config,
             uberblock,
@@ -187,6 +196,8 @@ impl LivePool {
             space,
             host,
             name,
+            hold,
+            is_open: AtomicBool::new(false),
             tasks: Mutex::default(),
             state: Mutex::new(state),
             published: RwLock::new(Arc::new(published)),
@@ -302,7 +313,7 @@ impl LivePool {
         }
         let aux = lock(&self.aux).clone();
         let (config, uberblock) = (&published.config, &published.uberblock);
-        let made = Pool::of_live(config, uberblock, &self.tree(), &self.store, aux)?;
+        let made = Pool::of_live(&self.name, config, uberblock, &self.tree(), &self.store, aux)?;
         *view = Some(Arc::clone(&made));
         Ok(made)
     }
@@ -373,7 +384,24 @@ impl LivePool {
             };
         }
         let done = lock(&outcome).take();
-        done.map_or(Err(PoolError::Tx(TxError::Closed)), |(_, result)| result)
+        let result = done.map_or(Err(PoolError::Tx(TxError::Closed)), |(_, result)| result)?;
+        // The first txgs of an import change nothing that somebody has asked for.
+        if self.is_open.load(Ordering::Acquire) {
+            self.release()?;
+        }
+        Ok(result)
+    }
+
+    /// Something was changed: from now on all that was and will be written goes to the devices, if it was held
+    /// back ([`ImportOptions::hold`]). A task that does not fail does this too.
+    ///
+    /// # Errors
+    /// If a device fails: the pool is suspended then.
+    pub fn release(&self) -> Result<(), PoolError> {
+        match &self.hold {
+            Some(hold) => hold.release().map_err(|error| TxError::Suspended { why: error.to_string() }.into()),
+            None => Ok(()),
+        }
     }
 
     /// Waits until a txg is on disk; writes it if there is no thread that does.
@@ -391,6 +419,7 @@ impl LivePool {
     pub fn sync(&self) -> Result<Txg, PoolError> {
         let txg = self.txgs.open_txg();
         self.wait_synced(txg)?;
+        self.release()?;
         Ok(txg)
     }
 

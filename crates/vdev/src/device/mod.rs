@@ -2,7 +2,8 @@
 //!
 //! [`Device`] is the door of this module: everything above reads and writes leaves through it and
 //! never opens a file. Backends: [`mod@file`] (files and block devices), [`memory`], [`overlay`] (a
-//! read-only base with writes in memory), [`sim`] (faults and power cuts from a seed) and
+//! read-only base with writes in memory), [`held`] (writes that wait), [`sim`] (faults and power cuts from a
+//! seed) and
 //! [`window`] (a part of another device, such as a partition).
 //!
 //! # What always holds
@@ -15,6 +16,7 @@
 //! Tests: `tests/devices.rs` runs one suite over every backend.
 
 pub mod file;
+pub mod held;
 pub mod memory;
 pub mod overlay;
 mod pages;

@@ -53,6 +53,9 @@ pub enum ChangeError {
     /// A feature that is needed is not enabled.
     #[error("operation not supported on this type of pool")]
     NeedsFeature,
+    /// The pool was imported for reading only.
+    #[error("pool is read-only")]
+    ImportedReadOnly,
     /// The pool can only be read.
     #[error("pool is read-only: {why}")]
     ReadOnly {

@@ -28,20 +28,31 @@ pub use compat::{CompatError, Compatibility};
 pub use error::ChangeError;
 pub use in_use::{InUse, Usage};
 pub use labelclear::{LabelClearError, clear_labels};
+pub(crate) use pool_create::make_pool;
 pub use pool_create::{NewPool, create_pool};
 pub use pool_devices::{Allow, check_layout};
 pub use pool_draid::DraidError;
 pub use pool_import::{ImportRequest, Importable, importable};
 pub use pool_layout::{DeviceUse, LayoutClass, LayoutError, LayoutKind, LayoutTop, PoolLayout};
 pub use pool_name::{NameProblem, check_pool_name};
-pub use pool_open::{Listing, open_for_change};
+pub use pool_open::open_for_change;
 pub use pool_path::{DeviceName, PathProblem, find_device, first_partition};
 pub use pool_settings::{PoolSetting, SetWhen, check_pool_setting};
 pub use pool_verbs::{
     NewVdevs, add_vdevs, config_tree, destroy_pool, enable_features, export_pool, found_names,
-    imported_names, set_listing, set_pool_props, sync_pool,
+    imported_names, set_cachefile, set_pool_props, set_vdev_prop, sync_pool,
 };
+pub use ::pool::live::VdevProp;
+pub(crate) use state::prepare_folder;
 pub use state::{cache_path, host_id, host_name, state_folder};
+
+use crate::admin::AdminError;
+use ::pool::live::CacheFileError;
+
+/// A cache file that could not be used.
+pub(crate) fn cache_error(error: &CacheFileError) -> AdminError {
+    AdminError::CacheFile { path: error.path.display().to_string(), why: error.why.clone() }
+}
 
 /// An error of the system, in the words of the C library.
 pub(crate) fn errno_text(error: &std::io::Error) -> String {

@@ -2,10 +2,10 @@
 
 use super::pool_devices::open_devices;
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::{Listing, listed_now};
+use super::pool_open::{listed_now, note};
 use super::{ChangeError, check_pool_name};
 use crate::PoolWriter;
-use crate::admin::Imported;
+use crate::admin::{ImportSettings, Imported};
 use crate::writer::{command, this_host};
 use ::pool::PoolError;
 use ::pool::live::{AuxKind, CreateSpec, FeatureSet, LivePool, RootDataset};
@@ -39,8 +39,10 @@ pub struct NewPool {
     pub props: Vec<(String, String)>,
     /// Properties of its root file system.
     pub dataset_props: Vec<(String, String)>,
-    /// The cache file that lists it.
-    pub listing: Listing,
+    /// The name by which it is known while it is imported, if not its own.
+    pub temporary: Option<String>,
+    /// What holds while it is imported.
+    pub settings: ImportSettings,
     /// What its history says about how it was made; `None`: nothing.
     pub command: Option<String>,
 }
@@ -50,10 +52,22 @@ pub struct NewPool {
 /// # Errors
 /// [`ChangeError`]; what was on the devices is still there unless a device has failed.
 pub fn create_pool(new: &NewPool) -> Result<(), ChangeError> {
+    let pool = make_pool(new)?;
+    let mut config = listed_now(&pool)?;
+    pool.close()?;
+    if let Some(temporary) = &new.temporary {
+        config.name.clone_from(temporary);
+    }
+    let settings = ImportSettings { temporary: new.temporary.is_some(), ..new.settings.clone() };
+    note(&config, &settings)
+}
+
+/// Makes a pool, and leaves it open. No cache file lists it.
+pub(crate) fn make_pool(new: &NewPool) -> Result<PoolWriter, ChangeError> {
     check_pool_name(&new.name)?;
     let features = with_dependencies(&new.features);
     let root = Root::check(new, &features)?;
-    if Imported::load()?.by_name(&new.name).is_some() {
+    if Imported::load()?.by_name(new.temporary.as_ref().unwrap_or(&new.name)).is_some() {
         return Err(ChangeError::Exists);
     }
     let is_special = |class| matches!(class, LayoutClass::Special | LayoutClass::Dedup);
@@ -74,9 +88,7 @@ pub fn create_pool(new: &NewPool) -> Result<(), ChangeError> {
     let pool = PoolWriter::of(LivePool::create(spec, env).map_err(of_create)?);
     pool.live().add_aux(AuxKind::Spare, devices.spares)?;
     pool.live().add_aux(AuxKind::Cache, devices.cache)?;
-    let config = listed_now(&pool)?;
-    pool.close()?;
-    new.listing.put(&config)
+    Ok(pool)
 }
 
 fn of_create(error: PoolError) -> ChangeError {

@@ -1,12 +1,14 @@
 //! `zpool import` of one pool.
 //!
 //! In process an import is: open for writing (what crashed logs hold is claimed), do what the options ask
-//! for, export, and list the pool in the cache file: from then on it is imported.
+//! for, export, and note that the pool is imported, and how.
 
-use super::pool_open::{Listing, listed, listed_now, options, without_logs};
+use super::pool_open::{listed, listed_now, note, options, without_logs};
 use super::{ChangeError, check_pool_name};
 use crate::PoolWriter;
-use crate::admin::{AdminError, Candidate, Imported, Problem, Search, device_problems, host_id};
+use crate::admin::{
+    AdminError, Candidate, ImportSettings, Imported, Problem, Search, device_problems, host_id,
+};
 use ::pool::import::candidates_for;
 use ::pool::{OpenOptions, Pool, Which};
 use format::config::VdevNode;
@@ -19,8 +21,6 @@ use vdev::scan::Found;
 pub struct ImportRequest {
     /// Its name from now on.
     pub new_name: Option<String>,
-    /// The new name is not written to the pool.
-    pub temporary: bool,
     /// Even if another machine has not let go of it.
     pub force: bool,
     /// If its newest state cannot be read, the newest that can.
@@ -33,14 +33,12 @@ pub struct ImportRequest {
     pub allow_missing_logs: bool,
     /// Destroyed pools are meant.
     pub destroyed: bool,
-    /// Only for reading.
-    pub readonly: bool,
     /// Properties that are stored, checked.
     pub props: Vec<(String, String)>,
     /// Features to be enabled.
     pub features: Vec<String>,
-    /// The cache file that lists it.
-    pub listing: Listing,
+    /// What holds while it is imported. With a temporary name the new one is not written to the pool.
+    pub settings: ImportSettings,
     /// What its history says; nothing if empty.
     pub command: String,
 }
@@ -98,23 +96,28 @@ impl Importable {
             destroyed: request.destroyed,
             ..options().open
         };
-        if request.readonly || request.dry {
+        if request.settings.readonly || request.dry {
             return self.open_for_reading(pool, request, &open);
         }
         let mut import = options();
         import.open = open;
         import.force = request.force;
-        import.new_name = request.new_name.clone().filter(|_| !request.temporary);
+        match &request.new_name {
+            Some(new) if request.settings.temporary => import.open.name = Some(new.clone()),
+            new => import.new_name.clone_from(new),
+        }
         let writer =
             PoolWriter::import(&self.found, pool.guid, &import).map_err(|e| self.told(e.into(), pool))?;
-        let outcome = finish(&writer, request);
+        // Claims and labels are written even if nothing else is asked for.
+        let outcome = finish(&writer, request).and_then(|()| Ok(writer.live().release()?));
         let config = listed_now(&writer);
         let closed = writer.close();
         outcome?;
         closed?;
-        let config = config?;
+        let mut config = config?;
+        name.clone_into(&mut config.name);
         let config = if request.allow_missing_logs { without_logs(config) } else { config };
-        if request.temporary { Ok(()) } else { request.listing.put(&config) }
+        note(&config, &request.settings)
     }
 
     /// Imports a pool only for reading: nothing is written to its devices.
@@ -124,19 +127,19 @@ impl Importable {
         request: &ImportRequest,
         open: &OpenOptions,
     ) -> Result<(), ChangeError> {
-        if request.new_name.is_some() && !request.temporary && !request.dry {
+        if request.new_name.is_some() && !request.settings.temporary && !request.dry {
             return Err(ChangeError::ReadOnly { why: "its name is written on its devices".to_owned() });
         }
         let opened = Pool::open(self.found.clone(), &Which::Guid(pool.guid), open);
         let opened = opened.map_err(|e| self.told(e.into(), pool))?;
-        if request.dry || request.temporary {
+        if request.dry {
             return Ok(());
         }
         let mut config = opened.config().clone();
-        config.name = opened.name().to_owned();
+        config.name = request.new_name.clone().unwrap_or_else(|| opened.name().to_owned());
         relocate(&mut config.vdev_tree, &self.paths());
         let config = listed(config, &opened)?;
-        request.listing.put(&config)
+        note(&config, &request.settings)
     }
 
     /// Where leaves were found.

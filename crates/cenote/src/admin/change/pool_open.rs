@@ -1,30 +1,32 @@
 //! Finding a pool and opening it for change; keeping the cache file.
 //!
 //! # What always holds
-//! - A pool is imported if the cache file lists it, and stays so over any number of commands, each of which
-//!   opens it, does its work and exports it again.
+//! - A pool is imported if the cache file lists it, or our own file beside it, and stays so over any number of
+//!   commands, each of which opens it, does its work and exports it again.
+//! - A pool that was imported for reading only is not opened for change.
 
-use super::ChangeError;
 use super::state::{cache_path, prepare_folder};
+use super::{ChangeError, cache_error};
 use crate::admin::cachefile::{AUX, WITHOUT_LOGS};
-use crate::admin::{AdminError, Imported, Search, labelled};
+use crate::admin::{AdminError, ImportSettings, Imported, Search, labelled, session};
 use crate::writer::this_host;
 use crate::{Error, PoolWriter};
 use ::pool::OpenOptions;
-use ::pool::live::{CacheFile, CacheFileError, ImportOptions};
+use ::pool::live::{CacheFile, ImportOptions};
 use format::PoolGuid;
 use format::config::PoolConfig;
 use format::nvlist::NvValue;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use vdev::scan::Found;
 
 /// Bytes of block cache of a pool that a command changes.
 const CACHE: usize = 128 << 20;
 
-/// How a command opens a pool.
+/// How a command opens a pool: nothing is written before something has been changed, so a command that is refused
+/// leaves the devices as they were.
 pub(super) fn options() -> ImportOptions {
     let open = OpenOptions { cache_bytes: CACHE, ..OpenOptions::default() };
-    ImportOptions { open, host: this_host(), ..ImportOptions::default() }
+    ImportOptions { open, host: this_host(), hold: true, ..ImportOptions::default() }
 }
 
 /// Finds the pool of this name as the verbs that read do, and opens it for change. Of several pools of one
@@ -41,58 +43,29 @@ pub fn open_for_change(search: &Search, name: &str) -> Result<PoolWriter, Change
 /// Opens a pool among devices that were found. Leaves its history as it is.
 pub(super) fn open_found(found: &Found, guid: PoolGuid) -> Result<PoolWriter, ChangeError> {
     let mut options = options();
-    options.open.allow_missing_logs = Imported::load()?.by_guid(guid).is_some_and(|pool| pool.without_logs);
+    if let Some(pool) = Imported::load()?.by_guid(guid) {
+        if pool.settings.readonly {
+            return Err(ChangeError::ImportedReadOnly);
+        }
+        options.open.allow_missing_logs = pool.without_logs;
+        options.open.name = Some(pool.name.clone()).filter(|_| pool.settings.temporary);
+    }
     Ok(PoolWriter::import(found, guid, &options)?)
 }
 
 /// The pool of this name.
 pub(super) fn find(found: &Found, name: &str) -> Result<PoolGuid, ChangeError> {
+    let imported = Imported::load()?;
+    let known = labelled(found, &imported);
     let same: Vec<PoolGuid> =
-        labelled(found).into_iter().filter(|pool| pool.name == name).map(|pool| pool.guid).collect();
+        known.into_iter().filter(|pool| pool.name == name).map(|pool| pool.guid).collect();
     match &same[..] {
         [] => Err(ChangeError::NoPool),
         [one] => Ok(*one),
         several => {
-            let imported = Imported::load()?;
             let listed: Vec<_> =
                 several.iter().filter(|guid| imported.by_guid(**guid).is_some()).copied().collect();
             if let [one] = listed[..] { Ok(one) } else { Err(ChangeError::Ambiguous) }
-        }
-    }
-}
-
-/// Which cache file lists a pool.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Listing {
-    /// That of this machine or user.
-    #[default]
-    Usual,
-    /// Another one.
-    File(PathBuf),
-    /// None: the pool is not imported once the command has ended.
-    Nowhere,
-}
-
-impl Listing {
-    /// From the property `cachefile`.
-    pub fn of_property(value: &str) -> Listing {
-        match value {
-            "" => Listing::Usual,
-            "none" => Listing::Nowhere,
-            path => Listing::File(PathBuf::from(path)),
-        }
-    }
-
-    /// Puts a pool into the file.
-    pub(super) fn put(&self, config: &PoolConfig) -> Result<(), ChangeError> {
-        match self {
-            Listing::Usual => {
-                let path = cache_path();
-                prepare_folder(&path).map_err(|e| broken(&path, &e))?;
-                CacheFile::at(path).put(config).map_err(|e| cache(&e))
-            }
-            Listing::File(path) => CacheFile::at(path).put(config).map_err(|e| cache(&e)),
-            Listing::Nowhere => Ok(()),
         }
     }
 }
@@ -122,36 +95,54 @@ pub(super) fn listed_now(pool: &PoolWriter) -> Result<PoolConfig, ChangeError> {
     listed(pool.config(), pool.view()?.spa())
 }
 
-/// Brings the entry of a pool up to date, if it has one.
-pub(super) fn refresh(config: &PoolConfig) -> Result<(), ChangeError> {
-    match Imported::load()?.by_guid(config.pool_guid) {
-        Some(pool) if pool.without_logs => Listing::Usual.put(&without_logs(config.clone())),
-        Some(_) => Listing::Usual.put(config),
-        None => Ok(()),
+/// Notes that a pool is imported, and how: in the cache file that is to list it, and in our own. `config` has the
+/// name by which the pool is known.
+pub(super) fn note(config: &PoolConfig, settings: &ImportSettings) -> Result<(), ChangeError> {
+    if settings.is_listed() {
+        let path = cache_path();
+        prepare_folder(&path).map_err(|e| broken(&path, &e))?;
+        CacheFile::at(path).put(config).map_err(|e| cache_error(&e))?;
+    } else {
+        CacheFile::at(cache_path()).take(config.pool_guid).map_err(|e| cache_error(&e))?;
     }
+    if let Some(file) = settings.other_file() {
+        file.put(config).map_err(|e| cache_error(&e))?;
+    }
+    Ok(session::put(config.clone(), settings)?)
 }
 
-/// Takes a pool out of the cache file.
-pub(super) fn forget(config: &PoolConfig) -> Result<(), ChangeError> {
-    let path = cache_path();
-    if !path.exists() || Imported::load()?.by_guid(config.pool_guid).is_none() {
-        return Ok(());
+/// Brings what is noted of a pool up to date, if it is imported.
+pub(super) fn refresh(mut config: PoolConfig) -> Result<(), ChangeError> {
+    let imported = Imported::load()?;
+    let Some(pool) = imported.by_guid(config.pool_guid) else { return Ok(()) };
+    if pool.settings.temporary {
+        config.name.clone_from(&pool.name);
     }
-    CacheFile::at(path).take(config).map_err(|e| cache(&e))
+    if pool.without_logs {
+        config = without_logs(config);
+    }
+    note(&config, &pool.settings)
+}
+
+/// A pool is no longer imported.
+pub(super) fn forget(guid: PoolGuid) -> Result<(), ChangeError> {
+    let imported = Imported::load()?;
+    let Some(pool) = imported.by_guid(guid) else { return Ok(()) };
+    let usual = CacheFile::at(cache_path());
+    let files = [Some(usual), pool.settings.other_file(), Some(CacheFile::at(session::path()))];
+    for file in files.into_iter().flatten() {
+        file.take(guid).map_err(|e| cache_error(&e))?;
+    }
+    Ok(())
 }
 
 fn broken(path: &Path, error: &std::io::Error) -> ChangeError {
     AdminError::CacheFile { path: path.display().to_string(), why: super::errno_text(error) }.into()
 }
 
-fn cache(error: &CacheFileError) -> ChangeError {
-    AdminError::CacheFile { path: error.path.display().to_string(), why: error.why.clone() }.into()
-}
-
 /// Closes a pool that was changed.
 pub(super) fn close(pool: PoolWriter) -> Result<(), ChangeError> {
     let config = listed_now(&pool);
     pool.close().map_err(|e: Error| ChangeError::from(e))?;
-    let config = config?;
-    refresh(&config)
+    refresh(config?)
 }

@@ -2,7 +2,7 @@
 //! to this value. The texts are those of the tools of OpenZFS, behind what the verb says first.
 
 use format::feature::{self, PROPERTY_PREFIX};
-use format::nicenum::{self, ParseError};
+use format::nicenum;
 use format::prop::{self as table, Class, Kind};
 use std::path::Path;
 
@@ -149,11 +149,7 @@ fn index(known: &table::PoolProp, value: &str) -> Result<u64, String> {
 }
 
 fn number(value: &str) -> Result<u64, String> {
-    nicenum::parse(value).map_err(|error| match error {
-        ParseError::Bad(text) => format!("bad numeric value '{text}'"),
-        ParseError::Suffix(suffix) => format!("invalid numeric suffix '{suffix}'"),
-        ParseError::TooLarge => "numeric value is too large".to_owned(),
-    })
+    nicenum::parse(value).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@
 
 use super::pool_devices::{Allow, open_devices};
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::{Listing, close, find, forget, listed_now, open_found};
+use super::pool_open::{close, find, forget, listed_now, note, open_found};
 use super::{ChangeError, open_for_change};
 use crate::PoolWriter;
-use crate::admin::{Imported, OpenPool, Search};
-use ::pool::live::AuxKind;
+use crate::admin::{Imported, OpenPool, Search, Vdev};
+use ::pool::live::{AuxKind, VdevProp};
+use format::VdevGuid;
 use format::config::VdevNode;
 use vdev::scan::Found;
 
@@ -52,6 +53,33 @@ pub fn set_pool_props(
     command: &str,
 ) -> Result<(), ChangeError> {
     change(search, name, command, |pool| Ok(pool.live().set_props(props.to_vec())?))
+}
+
+/// `zpool set` of a vdev. OpenZFS does not note the command, but what it did.
+///
+/// # Errors
+/// If it cannot be set.
+pub fn set_vdev_prop(search: &Search, name: &str, vdev: &Vdev, prop: VdevProp) -> Result<(), ChangeError> {
+    if let VdevProp::Number("allocating", wanted) = prop {
+        check_allocating(vdev, wanted != 0)?;
+    }
+    let pool = open_for_change(search, name)?;
+    let outcome = pool.live().set_vdev_prop(VdevGuid(vdev.guid), prop);
+    let closed = close(pool);
+    outcome?;
+    closed
+}
+
+/// Space is allocated on all vdevs; one whose state would change is refused.
+fn check_allocating(vdev: &Vdev, wanted: bool) -> Result<(), ChangeError> {
+    if vdev.space == 0 || vdev.pool_name.is_some() {
+        return Err(ChangeError::Property("operation not supported on this type of vdev".to_owned()));
+    }
+    let is_allocating = !vdev.non_allocating;
+    if wanted == is_allocating {
+        return Ok(());
+    }
+    Err(ChangeError::Unsupported { what: "changing 'allocating' is".to_owned() })
 }
 
 /// `zpool upgrade`, `zpool set feature@…=enabled`: enables features and what they depend on. Returns those
@@ -103,6 +131,8 @@ pub fn add_vdevs(search: &Search, name: &str, new: &NewVdevs, command: &str) -> 
         let wanted = Some(ashift).filter(|ashift| *ashift != 0);
         check_ashift(pool, new, wanted)?;
         let devices = open_devices(&new.layout, wanted, || ChangeError::AddTooSmall)?;
+        // The new devices' labels go with those of the others.
+        live.release()?;
         if !devices.tops.is_empty() {
             live.add(devices.tops)?;
         }
@@ -144,30 +174,29 @@ fn check_ashift(pool: &PoolWriter, new: &NewVdevs, wanted: Option<u8>) -> Result
 /// # Errors
 /// If there is no such pool, or its labels cannot be written.
 pub fn export_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
-    let found = search.run()?;
-    let guid = find(&found, name)?;
-    let pool = match open_found(&found, guid) {
+    let guid = Imported::load()?.by_name(name).map(|pool| pool.guid).ok_or(ChangeError::NoPool)?;
+    let pool = match open_found(&search.run()?, guid) {
         Ok(pool) => pool,
-        // It was imported for reading: there is nothing to write.
-        Err(ChangeError::ReadOnly { .. }) if forget_guid(guid)? => return Ok(()),
-        Err(error) => return Err(error),
+        Err(error) => return leave_unwritten(guid, error),
     };
     let config = pool.config();
     pool.record(command)?;
     pool.close()?;
-    forget(&config)
+    forget(config.pool_guid)
 }
 
-fn forget_guid(guid: format::PoolGuid) -> Result<bool, ChangeError> {
-    let path = super::cache_path();
-    let file = ::pool::live::CacheFile::at(&path);
-    let pools = file.pools().map_err(|e| crate::admin::AdminError::CacheFile {
-        path: e.path.display().to_string(),
-        why: e.why,
-    })?;
-    match pools.iter().find(|config| config.pool_guid == guid) {
-        Some(config) => forget(config).map(|()| true),
-        None => Ok(false),
+/// A pool that was imported for reading, or whose devices are gone, is let go of without being written.
+fn leave_unwritten(guid: format::PoolGuid, error: ChangeError) -> Result<(), ChangeError> {
+    let imported = Imported::load()?;
+    match (imported.by_guid(guid), &error) {
+        (
+            Some(_),
+            ChangeError::ReadOnly { .. }
+            | ChangeError::ImportedReadOnly
+            | ChangeError::NoPool
+            | ChangeError::Unavailable,
+        ) => forget(guid),
+        _ => Err(error),
     }
 }
 
@@ -177,24 +206,38 @@ fn forget_guid(guid: format::PoolGuid) -> Result<bool, ChangeError> {
 /// # Errors
 /// If there is no such pool, or its labels cannot be written.
 pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
-    let pool = open_for_change(search, name)?;
+    let found = search.run()?;
+    let guid = find(&found, name)?;
+    let pool = match open_found(&found, guid) {
+        Ok(pool) => pool,
+        // As OpenZFS does: nothing is written, so the pool can be imported again.
+        Err(error @ ChangeError::ImportedReadOnly) => return leave_unwritten(guid, error),
+        Err(error) => return Err(error),
+    };
     let config = pool.config();
     pool.record(command)?;
     pool.destroy()?;
-    forget(&config)
+    forget(config.pool_guid)
 }
 
-/// `zpool set cachefile=`: lists the pool in another cache file, or in none. Only the usual one makes it
-/// imported.
+/// `zpool set cachefile=`: lists the pool in another cache file (`none`: in none; empty: in the usual one). It
+/// stays imported.
 ///
 /// # Errors
 /// If there is no such pool, or a file cannot be written.
-pub fn set_listing(search: &Search, name: &str, listing: &Listing, command: &str) -> Result<(), ChangeError> {
-    let config = change(search, name, command, listed_now)?;
-    if *listing != Listing::Usual {
-        forget(&config)?;
+pub fn set_cachefile(search: &Search, name: &str, value: &str, command: &str) -> Result<(), ChangeError> {
+    let mut config = change(search, name, command, listed_now)?;
+    let imported = Imported::load()?;
+    let known = imported.by_guid(config.pool_guid);
+    let mut settings = known.map(|pool| pool.settings.clone()).unwrap_or_default();
+    if let Some(file) = settings.other_file() {
+        file.take(config.pool_guid).map_err(|e| super::cache_error(&e))?;
     }
-    listing.put(&config)
+    if settings.temporary {
+        config.name = name.to_owned();
+    }
+    settings.cachefile = Some(value.to_owned()).filter(|value| !value.is_empty());
+    note(&config, &settings)
 }
 
 /// The names of the pools that are imported.
@@ -211,7 +254,8 @@ pub fn imported_names() -> Result<Vec<String>, ChangeError> {
 /// If looking for them fails.
 pub fn found_names(search: &Search) -> Result<Vec<String>, ChangeError> {
     let found: Found = search.run()?;
-    let mut names: Vec<String> = crate::admin::labelled(&found).into_iter().map(|pool| pool.name).collect();
+    let mut names: Vec<String> =
+        crate::admin::labelled(&found, &Imported::load()?).into_iter().map(|pool| pool.name).collect();
     names.sort();
     names.dedup();
     Ok(names)

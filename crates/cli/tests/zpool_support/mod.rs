@@ -1,0 +1,161 @@
+//! A folder with images, and running the commands in it.
+#![allow(dead_code)] // Each test uses its part.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A folder with images and the state of the commands.
+pub(crate) struct World {
+    folder: tempfile::TempDir,
+    images: PathBuf,
+}
+
+/// Sizes of images, in MiB.
+const IMAGES: [(&str, u64); 9] = [
+    ("small", 64),
+    ("tiny", 10),
+    ("big", 200),
+    ("b2", 150),
+    ("x140", 140),
+    ("x144", 144),
+    ("x145", 145),
+    ("near", 125),
+    ("lnk", 128),
+];
+
+impl World {
+    pub(crate) fn new() -> World {
+        let folder = tempfile::tempdir().expect("a folder");
+        let world = World { images: folder.path().join("d"), folder };
+        std::fs::create_dir(world.images()).expect("made");
+        for i in 0..10 {
+            world.image(&format!("f{i}"), 128);
+        }
+        IMAGES.iter().for_each(|(name, size)| world.image(name, *size));
+        world
+    }
+
+    pub(crate) fn images(&self) -> &Path {
+        &self.images
+    }
+
+    /// Images are in this folder from now on.
+    pub(crate) fn use_images(&mut self, folder: &Path) {
+        self.images = folder.to_owned();
+    }
+
+    #[allow(clippy::disallowed_types)] // An image for the commands, no device of ours.
+    pub(crate) fn image(&self, name: &str, mib: u64) {
+        let file = std::fs::File::create(self.images().join(name)).expect("made");
+        file.set_len(mib << 20).expect("sized");
+    }
+
+    /// Runs a command; what it printed, both ways as they came, and its exit code.
+    pub(crate) fn run(&self, line: &str) -> (String, i32) {
+        let words: Vec<String> = line.split(' ').map(|word| self.here(word)).collect();
+        self.run_words(&words)
+    }
+
+    pub(crate) fn run_words(&self, words: &[String]) -> (String, i32) {
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_cenote"))
+            .args(words)
+            .env_clear()
+            .env("TZ", "UTC0")
+            .env("CENOTE_STATE", self.folder.path().join("state"))
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone().expect("a second end"))
+            .stderr(writer)
+            .spawn()
+            .expect("the command starts");
+        let mut text = String::new();
+        // The command holds the only writing end now.
+        std::io::Read::read_to_string(&mut reader, &mut text).expect("text");
+        let code = child.wait().expect("it ends").code().unwrap_or(-1);
+        (self.there(&text), code)
+    }
+
+    /// Runs a command that must do its work in silence.
+    pub(crate) fn good(&self, line: &str) {
+        assert_eq!(self.run(line), (String::new(), 0), "{line}");
+    }
+
+    fn here(&self, text: &str) -> String {
+        text.replace("/img/lnk", "/img/d/lnk").replace("/img/d", &self.images().display().to_string())
+    }
+
+    fn there(&self, text: &str) -> String {
+        text.replace(&self.images().display().to_string(), "/img/d").replace("/img/d/lnk", "/img/lnk")
+    }
+
+    /// What `zdb` says of a pool, if it is installed.
+    pub(crate) fn zdb(&self, options: &str, pool: &str) -> Option<(String, bool)> {
+        let zdb = Path::new("/usr/sbin/zdb");
+        if !zdb.exists() {
+            return None;
+        }
+        let output = Command::new(zdb)
+            .args(["-U", "/nonexistent", "-e", "-p"])
+            .arg(self.images())
+            .args(options.split(' '))
+            .arg(pool)
+            .output()
+            .expect("zdb starts");
+        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.push_str(&String::from_utf8_lossy(&output.stderr));
+        Some((text, output.status.success()))
+    }
+
+    /// What `zdb` says of the cache file, if it is installed.
+    pub(crate) fn zdb_of_cache(&self) -> Option<String> {
+        let zdb = Path::new("/usr/sbin/zdb");
+        let cache = self.folder.path().join("state/zpool.cache");
+        let output =
+            zdb.exists().then(|| Command::new(zdb).arg("-CU").arg(cache).output().expect("zdb starts"))?;
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// The pool is sound: no block leaks, none is wrong.
+    pub(crate) fn judge(&self, pool: &str) {
+        if let Some((text, success)) = self.zdb("-bcc", pool) {
+            assert!(
+                success && text.contains("No leaks (block sum matches space maps exactly)"),
+                "{pool}: {text}"
+            );
+        }
+    }
+}
+
+/// Columns of tables, however wide: paths here are of another length than in the transcripts.
+pub(crate) fn squeezed(text: &str) -> Vec<String> {
+    let squeeze = |line: &str| {
+        let indent = line.len() - line.trim_start().len();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        format!("{}{}", &line[..indent], words.join(" "))
+    };
+    text.lines().map(squeeze).collect()
+}
+
+/// Runs every command of a transcript and compares.
+pub(crate) fn replay(transcript: &str) {
+    let world = World::new();
+    let mut wrong = Vec::new();
+    for block in format!("\n{transcript}").split("\n$ ").skip(1) {
+        let (command, rest) = block.split_once('\n').expect("a command and what it printed");
+        let (expected, code) = rest.rsplit_once("[exit ").expect("an exit code");
+        let code: i32 = code.trim_end().trim_end_matches(']').parse().expect("a number");
+        let (printed, exit) = world.run(command);
+        if (squeezed(&printed), exit) != (squeezed(expected), code) {
+            wrong.push(format!("$ {command}\n--- expected {code}\n{expected}+++ {exit}\n{printed}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} commands differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What is on the devices.
+pub(crate) fn sums(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut images: Vec<_> = entries.collect();
+    images.sort();
+    images.iter().map(|image| testkit::sha256(&std::fs::read(image).expect("readable"))).collect()
+}

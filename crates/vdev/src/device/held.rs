@@ -1,0 +1,292 @@
+//! Writes that wait until it is sure that they are wanted: a pool is opened for a command, and only when the
+//! command has not been refused does anything reach the devices of the pool.
+//!
+//! # What always holds
+//! - Until [`Hold::release`] nothing is written; what is read is as if it had been.
+//! - Releasing does all writes and flushes of all devices of the hold in the order in which they were made, so a
+//!   crash at any point of it leaves what a crash of the pool would have left without the hold.
+//! - After an error of a release every request fails: what is on the devices is a beginning of what was held.
+//! - What is held takes bounded memory: beyond [`HELD_MAX`] bytes it is released.
+
+use super::pages::Pages;
+use super::{Device, DeviceError, RawTarget, ReadRequest, check_range};
+use format::DeviceOffset;
+use std::io::IoSlice;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Bytes of writes that are held at most.
+const HELD_MAX: usize = 64 << 20;
+
+/// What waits on several devices.
+#[derive(Debug, Default)]
+pub struct Hold {
+    /// Requests go to the devices. Set under the lock, and never cleared.
+    is_released: AtomicBool,
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// All devices, and what was written to them.
+    devices: Vec<(Arc<dyn Device>, Pages)>,
+    /// What is to be done, in this order.
+    steps: Vec<Step>,
+    /// Bytes of the writes.
+    bytes: usize,
+    /// Why the release has failed.
+    error: Option<DeviceError>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Write { device: usize, at: DeviceOffset, bytes: Box<[u8]> },
+    Flush { device: usize },
+}
+
+impl Hold {
+    /// Puts a device behind the hold.
+    pub fn device(self: &Arc<Self>, base: Arc<dyn Device>) -> HeldDevice {
+        let mut state = self.write();
+        let index = state.devices.len();
+        state.devices.push((Arc::clone(&base), Pages::default()));
+        drop(state);
+        HeldDevice { base, hold: Arc::clone(self), index }
+    }
+
+    /// Lets everything go to the devices, what was held first.
+    ///
+    /// # Errors
+    /// If a device fails; then all of them do from now on.
+    pub fn release(&self) -> Result<(), DeviceError> {
+        if self.is_released() {
+            return Ok(());
+        }
+        self.release_locked(&mut self.write())
+    }
+
+    fn release_locked(&self, state: &mut State) -> Result<(), DeviceError> {
+        if let Some(error) = &state.error {
+            return Err(error.clone());
+        }
+        for step in std::mem::take(&mut state.steps) {
+            let done = match step {
+                Step::Write { device, at, bytes } => state.devices[device].0.write_at(&bytes, at),
+                Step::Flush { device } => state.devices[device].0.flush(),
+            };
+            if let Err(error) = done {
+                state.error = Some(error.clone());
+                return Err(error);
+            }
+        }
+        state.devices.iter_mut().for_each(|(_, pages)| *pages = Pages::default());
+        self.is_released.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Nothing is held any more.
+    pub fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::Acquire)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A device whose writes wait.
+#[derive(Debug)]
+pub struct HeldDevice {
+    base: Arc<dyn Device>,
+    hold: Arc<Hold>,
+    index: usize,
+}
+
+impl HeldDevice {
+    /// Does `step` while requests are held; otherwise, or if they are no longer, `direct`.
+    fn held<T>(
+        &self,
+        step: impl FnOnce(&mut State) -> Result<T, DeviceError>,
+        direct: impl FnOnce() -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        if self.hold.is_released() {
+            return direct();
+        }
+        let mut state = self.hold.write();
+        if let Some(error) = &state.error {
+            return Err(error.clone());
+        }
+        if self.hold.is_released() {
+            drop(state);
+            return direct();
+        }
+        let done = step(&mut state)?;
+        if state.bytes > HELD_MAX {
+            self.hold.release_locked(&mut state)?;
+        }
+        Ok(done)
+    }
+}
+
+/// Reads what the device has, with zeros past its end (a page may reach further than the device).
+fn read_base(base: &dyn Device, buf: &mut [u8], at: u64) -> Result<(), DeviceError> {
+    let there = base.size().saturating_sub(at).min(buf.len() as u64) as usize;
+    let (head, tail) = buf.split_at_mut(there);
+    tail.fill(0);
+    if head.is_empty() { Ok(()) } else { base.read_at(head, DeviceOffset(at)) }
+}
+
+impl Device for HeldDevice {
+    fn size(&self) -> u64 {
+        self.base.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        if self.hold.is_released() {
+            return self.base.read_at(buf, at);
+        }
+        check_range(at, buf.len() as u64, self.size())?;
+        let state = self.hold.read();
+        match &state.error {
+            Some(error) => Err(error.clone()),
+            // Released meanwhile: there are no pages any more.
+            None => state.devices[self.index].1.read(buf, at.0, |out, pos| read_base(&*self.base, out, pos)),
+        }
+    }
+
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
+        if self.hold.is_released() {
+            return self.base.read_many(requests);
+        }
+        for request in requests {
+            request.result = self.read_at(request.buf, request.at);
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        let hold = |state: &mut State| {
+            check_range(at, buf.len() as u64, self.size())?;
+            state.devices[self.index].1.write(buf, at.0, |page, pos| read_base(&*self.base, page, pos))?;
+            state.bytes += buf.len();
+            state.steps.push(Step::Write { device: self.index, at, bytes: buf.into() });
+            Ok(())
+        };
+        self.held(hold, || self.base.write_at(buf, at))
+    }
+
+    fn write_parts(&self, parts: &[IoSlice<'_>], at: DeviceOffset) -> Result<(), DeviceError> {
+        if self.hold.is_released() {
+            return self.base.write_parts(parts, at);
+        }
+        self.write_at(&parts.iter().flat_map(|part| part.iter().copied()).collect::<Vec<u8>>(), at)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let hold = |state: &mut State| {
+            state.steps.push(Step::Flush { device: self.index });
+            Ok(())
+        };
+        self.held(hold, || self.base.flush())
+    }
+
+    fn discard(&self, at: DeviceOffset, len: u64) -> Result<(), DeviceError> {
+        // What is discarded may stay as it is.
+        self.held(|_| check_range(at, len, self.size()), || self.base.discard(at, len))
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.base.path()
+    }
+
+    fn sector_sizes(&self) -> (u64, u64) {
+        self.base.sector_sizes()
+    }
+
+    fn reread_partitions(&self) -> Result<(), DeviceError> {
+        self.base.reread_partitions()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.base.is_read_only()
+    }
+
+    fn raw_target(&self) -> Option<RawTarget<'_>> {
+        if self.hold.is_released() { self.base.raw_target() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::memory::MemoryDevice;
+
+    fn byte(device: &dyn Device, at: u64) -> u8 {
+        let mut buf = [0];
+        device.read_at(&mut buf, DeviceOffset(at)).expect("within the device");
+        buf[0]
+    }
+
+    #[test]
+    fn nothing_is_written_before_the_release() {
+        let bases = [0, 1].map(|_| Arc::new(MemoryDevice::new(1 << 20)) as Arc<dyn Device>);
+        let hold = Arc::new(Hold::default());
+        let [a, b] = bases.each_ref().map(|base| hold.device(Arc::clone(base)));
+        a.write_at(&[1; 100], DeviceOffset(5000)).expect("held");
+        b.write_parts(&[IoSlice::new(&[2; 3]), IoSlice::new(&[3; 3])], DeviceOffset(70_000)).expect("held");
+        a.write_at(&[4; 10], DeviceOffset(5010)).expect("held");
+        a.flush().expect("held");
+        assert!(a.write_at(&[0; 2], DeviceOffset((1 << 20) - 1)).is_err());
+        assert_eq!((byte(&a, 5000), byte(&a, 5010), byte(&b, 70_003)), (1, 4, 3));
+        assert_eq!((byte(&*bases[0], 5000), byte(&*bases[1], 70_003)), (0, 0));
+        hold.release().expect("good devices");
+        assert_eq!((byte(&*bases[0], 5000), byte(&*bases[0], 5010), byte(&*bases[1], 70_003)), (1, 4, 3));
+        a.write_at(&[9], DeviceOffset(5000)).expect("released");
+        assert_eq!((byte(&a, 5000), byte(&*bases[0], 5000)), (9, 9));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let base: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
+        let hold = Arc::new(Hold::default());
+        let device = hold.device(Arc::clone(&base));
+        for _ in 0..=HELD_MAX >> 20 {
+            device.write_at(&vec![7; 1 << 20], DeviceOffset(0)).expect("held");
+        }
+        assert!(hold.is_released());
+        assert_eq!(byte(&*base, 77), 7);
+    }
+
+    #[test]
+    fn the_order_of_all_devices_is_kept_up_to_an_error() {
+        let [first, second] = [0, 1].map(|_| Arc::new(MemoryDevice::new(1 << 20)) as Arc<dyn Device>);
+        let hold = Arc::new(Hold::default());
+        let a = hold.device(Arc::clone(&first));
+        let refusing = hold.device(Arc::new(ReadOnly(second)));
+        a.write_at(&[1], DeviceOffset(0)).expect("held");
+        refusing.write_at(&[1], DeviceOffset(0)).expect("held");
+        a.write_at(&[2], DeviceOffset(0)).expect("held");
+        assert_eq!(hold.release(), Err(DeviceError::ReadOnly));
+        assert_eq!(byte(&*first, 0), 1, "what was written behind the failed write is not");
+        assert_eq!(a.write_at(&[3], DeviceOffset(0)), Err(DeviceError::ReadOnly));
+        assert_eq!(hold.release(), Err(DeviceError::ReadOnly));
+    }
+
+    /// A device that refuses writes.
+    #[derive(Debug)]
+    struct ReadOnly(Arc<dyn Device>);
+
+    impl Device for ReadOnly {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+
+        fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+            self.0.read_at(buf, at)
+        }
+    }
+}
