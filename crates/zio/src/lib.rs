@@ -25,6 +25,7 @@ mod gang;
 mod gang_write;
 mod heal;
 mod log_blocks;
+mod outage;
 mod pointer;
 mod read;
 mod space;
@@ -41,6 +42,7 @@ pub use alloc::{
 pub use block::Block;
 pub use error::ZioError;
 pub use log_blocks::LogBlock;
+pub use outage::{Insist, Outage};
 pub use read::{Checked, ReadPolicy, Zio};
 pub use space::{Obsolete, Unflushed};
 pub use tx::AllocTx;
@@ -48,5 +50,7 @@ pub use write::{NewBlock, Quantum, WritePolicy};
 
 /// Clock, random numbers and workers of whoever writes; the same for all layers above.
 pub use vdev::Env;
+/// The vdevs, for whoever has to know what they take for a block.
+pub use vdev::VdevTree;
 /// A set of ranges of numbers.
 pub use vdev::tree::RangeSet;

@@ -1,5 +1,6 @@
 //! Reading one block.
 
+use crate::outage::Outage;
 use crate::space::{Space, Writer};
 use crate::{Allocator, Block, Quantum, ZioError, gang};
 use codec::checksum::{self, Salt};
@@ -37,6 +38,7 @@ pub struct Zio {
     dynamic_gang: AtomicBool,
     quantum: RwLock<Quantum>,
     writer: OnceLock<Writer>,
+    pub(crate) outage: OnceLock<Arc<dyn Outage>>,
 }
 
 impl Zio {
@@ -48,6 +50,7 @@ impl Zio {
             salt: OnceLock::new(),
             dynamic_gang: AtomicBool::new(false),
             writer: OnceLock::new(),
+            outage: OnceLock::new(),
         }
     }
 
@@ -165,6 +168,25 @@ impl Zio {
         }
         // An unusable checksum is the same for every copy, so it is found before any is read.
         checksum::verify(bp, &[], self.salt()).map_err(|source| ZioError::Checksum { bp: *bp, source })?;
+        loop {
+            let before = faults.len();
+            let error = match self.best_copy(bp, how, faults) {
+                Ok(data) => return Ok(data),
+                Err(source) => ZioError::Unreadable { bp: *bp, faults: faults.clone(), source },
+            };
+            if !self.waits_to_read(&error, faults.get(before..).unwrap_or_default()) {
+                return Err(error);
+            }
+        }
+    }
+
+    /// The stored bytes of a block that is no gang, from the first copy that has them.
+    fn best_copy(
+        &self,
+        bp: &BlockPtr,
+        how: &ReadPolicy<'_>,
+        faults: &mut Vec<Fault>,
+    ) -> Result<Vec<u8>, VdevError> {
         let verify = |data: &[u8]| checksum::verify(bp, data, self.salt()).unwrap_or(false);
         let tree = self.tree();
         let mut best: Option<Vec<u8>> = None;
@@ -192,7 +214,7 @@ impl Zio {
         if let Some(data) = &best {
             self.heal(&tree, &bad, data, how);
         }
-        best.ok_or_else(|| ZioError::Unreadable { bp: *bp, faults: faults.clone(), source: last })
+        best.ok_or(last)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What writing needs of whoever knows the free space, and what it remembers between calls.
 
 use crate::heal::Freed;
+use crate::outage::Kept;
 use crate::{AllocClass, AllocError, AllocTx, Allocator, Request};
 use format::{AllocOffset, Asize, Dva, VdevId};
 use std::collections::BTreeSet;
@@ -67,6 +68,7 @@ pub(crate) struct Writer {
     pub(crate) freed: Freed,
     /// Blocks of the tree that may still be in a volatile cache.
     written: Mutex<Unflushed>,
+    kept: Mutex<Kept>,
     obsolete: Mutex<Vec<Obsolete>>,
 }
 
@@ -76,7 +78,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Writer {
     pub(crate) fn new(space: Arc<dyn Space>) -> Writer {
-        Writer { space, freed: Freed::new(), written: Mutex::default(), obsolete: Mutex::default() }
+        Writer { space, freed: Freed::new(), written: Mutex::default(), kept: Mutex::default(), obsolete: Mutex::default() }
+    }
+
+    /// What to write again if it turns out to be lost.
+    pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
+        lock(&self.kept)
     }
 
     /// To be called after writes have returned: what is noted earlier could be flushed too early.

@@ -116,6 +116,23 @@ struct State {
     /// Somebody waits for this txg to be on disk.
     wanted: Txg,
     failed: Option<TxError>,
+    suspended: Option<Suspended>,
+}
+
+/// The txg that is being written waits for devices.
+#[derive(Debug)]
+struct Suspended {
+    why: TxError,
+    /// Who wants to change something waits too.
+    waits: bool,
+}
+
+impl State {
+    /// Why nothing may begin now, or be waited for.
+    fn refusal(&self) -> Option<TxError> {
+        let suspended = self.suspended.as_ref().filter(|suspended| !suspended.waits);
+        self.failed.clone().or_else(|| suspended.map(|suspended| suspended.why.clone()))
+    }
 }
 
 /// The transaction groups of a pool.
@@ -146,6 +163,7 @@ impl Txgs {
                 syncing: false,
                 wanted: Txg(0),
                 failed: None,
+                suspended: None,
             }),
             changed: Condvar::new(),
             work: Condvar::new(),
@@ -199,11 +217,11 @@ impl Txgs {
         self.slow_down();
         let mut state = self.state();
         loop {
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
+            if let Some(error) = state.refusal() {
+                return Err(error);
             }
             let full = self.meter.total() >= self.limits.dirty_max;
-            if !state.quiescing && !full {
+            if !state.quiescing && !full && state.suspended.is_none() {
                 state.holders += 1;
                 return Ok(Tx { txg: state.open, txgs: Arc::clone(self) });
             }
@@ -226,10 +244,10 @@ impl Txgs {
     pub fn begin_now(self: &Arc<Self>) -> Result<Tx, TxError> {
         let mut state = self.state();
         loop {
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
+            if let Some(error) = state.refusal() {
+                return Err(error);
             }
-            if !state.quiescing {
+            if !state.quiescing && state.suspended.is_none() {
                 state.holders += 1;
                 return Ok(Tx { txg: state.open, txgs: Arc::clone(self) });
             }
@@ -281,8 +299,8 @@ impl Txgs {
         }
         let mut state = self.state();
         while state.synced < txg {
-            if let Some(error) = &state.failed {
-                return Err(error.clone());
+            if let Some(error) = state.refusal() {
+                return Err(error);
             }
             if state.wanted < txg {
                 state.wanted = txg;
@@ -342,6 +360,19 @@ impl Txgs {
         let mut state = self.state();
         state.synced = tx.txg;
         state.syncing = false;
+        self.changed.notify_all();
+    }
+
+    /// The txg that is being written waits for devices. Until [`Txgs::resume`] nothing begins: whoever wants
+    /// to, or waits for a txg, waits if `waits`, and else gets this error.
+    pub fn suspend(&self, why: TxError, waits: bool) {
+        self.state().suspended = Some(Suspended { why, waits });
+        self.changed.notify_all();
+    }
+
+    /// The devices are back.
+    pub fn resume(&self) {
+        self.state().suspended = None;
         self.changed.notify_all();
     }
 
@@ -463,6 +494,25 @@ mod tests {
         let sync = txgs.quiesce();
         txgs.finish(sync);
         assert_eq!(writer.join().expect("writer"), Txg(2));
+    }
+
+    #[test]
+    fn a_suspended_pool_lets_wait_or_refuses() {
+        let txgs = Txgs::new(Txg(0), Limits::default());
+        let why = TxError::Suspended { why: "gone".to_owned() };
+        let sync = txgs.quiesce();
+        txgs.suspend(why.clone(), false);
+        assert_eq!(txgs.begin().err(), Some(why.clone()));
+        assert_eq!(txgs.begin_now().err(), Some(why.clone()));
+        assert_eq!(txgs.wait_synced(Txg(1)), Err(why.clone()));
+        txgs.suspend(why, true);
+        let (writer, waiter) = (Arc::clone(&txgs), Arc::clone(&txgs));
+        let writer = std::thread::spawn(move || writer.begin().map(|tx| tx.txg()));
+        let waiter = std::thread::spawn(move || waiter.wait_synced(Txg(1)));
+        txgs.resume();
+        txgs.finish(sync);
+        assert_eq!(writer.join().expect("writer"), Ok(Txg(2)));
+        assert_eq!(waiter.join().expect("waiter"), Ok(()));
     }
 
     #[test]

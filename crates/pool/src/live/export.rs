@@ -21,9 +21,10 @@ impl LivePool {
     /// uses it gets [`TxError::Closed`]. A pool whose writes are still held back is left as it was found.
     ///
     /// # Errors
-    /// If that cannot be written: the pool is then closed as after a crash, with nothing lost that was
-    /// synced.
+    /// If that cannot be written, also of a suspended pool: it is then closed as after a crash, with nothing
+    /// lost that was synced.
     pub fn export(self: Arc<Self>, how: Leave) -> Result<(), PoolError> {
+        self.give_up();
         let outcome = match how {
             // Its labels are what they were: whoever had opened it changed nothing.
             Leave::Exported if self.is_held() => Ok(()),
@@ -52,6 +53,7 @@ impl LivePool {
 
     /// Lets nothing more happen, and waits for the thread to end.
     pub(super) fn close(&self) {
+        self.end_outages();
         self.txgs.fail(TxError::Closed);
         let runtime = lock(&self.runtime).take();
         if let Some(runtime) = runtime {

@@ -12,7 +12,7 @@
 use super::config::{Host, find_mut};
 use super::space_maps::{SpaceBook, known_tops};
 use super::spec::{NewDevices, set_path};
-use super::{LivePool, Parts, claim, leftovers, lock, vdev_zaps};
+use super::{FailMode, LivePool, Parts, claim, leftovers, lock, vdev_zaps};
 use crate::assemble::{Group, aux_devices, groups};
 use crate::open::{self, Opener};
 use crate::scan::Expansion;
@@ -374,8 +374,9 @@ fn assemble(
         uberblock,
     });
     live.announce_space()?;
-    let multihost = pool.property("multihost")?.flatten().and_then(|value| value.raw.number());
-    if multihost == Some(1) {
+    let number = |name| Ok::<_, PoolError>(pool.property(name)?.flatten().and_then(|value| value.raw.number()));
+    live.outages.set_mode(FailMode::of_number(number("failmode")?.unwrap_or(0)));
+    if number("multihost")? == Some(1) {
         // Other machines must see that it is in use.
         live.release()?;
         live.mmp.set(true, live.env.clock().monotonic());

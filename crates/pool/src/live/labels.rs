@@ -5,7 +5,8 @@
 //! - Nothing that the uberblock leads to is in a volatile cache when the uberblock is written.
 //! - Until the uberblock is written labels 1 and 3 go with the old one, afterwards labels 0 and 2 go with
 //!   the new one.
-//! - A step is done again once if it fails; if it fails again, the steps after it are not begun.
+//! - A step is done again once if it fails; if it fails again, the steps after it are not begun before
+//!   devices are back.
 //!
 //! # Order
 //! flush data -> labels 0 and 2 of changed vdevs, flush -> uberblock in all labels, flush -> labels 1
@@ -19,7 +20,7 @@ use format::{Ashift, Txg, VdevGuid, VdevId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vdev::label_write::{write_configs, write_uberblocks};
-use vdev::{Device, VdevTree};
+use vdev::Device;
 use zio::Zio;
 
 /// Top-level vdevs that get the uberblock of a txg in which no configuration changed.
@@ -28,7 +29,6 @@ const UBERBLOCK_TOPS: usize = 3;
 /// What is to be written.
 pub(crate) struct Commit<'a> {
     pub(crate) zio: &'a Zio,
-    pub(crate) tree: &'a Arc<VdevTree>,
     /// Of the whole pool, as of this txg.
     pub(crate) config: &'a PoolConfig,
     pub(crate) uberblock: &'a Uberblock,
@@ -36,6 +36,8 @@ pub(crate) struct Commit<'a> {
     pub(crate) dirty: &'a BTreeSet<VdevId>,
     /// A random number: which vdevs get the uberblock if not all do.
     pub(crate) turn: u64,
+    /// Waits until a step that has failed may be tried again; false: never.
+    pub(crate) waits: &'a dyn Fn(&PoolError) -> bool,
 }
 
 /// A leaf that can be written.
@@ -67,23 +69,29 @@ impl Commit<'_> {
     }
 
     fn twice(&self, what: &'static str, step: impl Fn() -> Result<(), String>) -> Result<(), PoolError> {
-        step()
-            .or_else(|first| {
+        loop {
+            let done = step().or_else(|first| {
                 tracing::warn!(pool = self.config.name, what, first, "writing labels again");
                 step()
-            })
-            .map_err(|why| self.failed(what, why))
+            });
+            let Err(why) = done else { return Ok(()) };
+            let error = self.failed(what, why);
+            if !(self.waits)(&error) {
+                return Err(error);
+            }
+        }
     }
 
     fn targets(&self, wanted: impl Fn(VdevId) -> bool) -> Vec<Target> {
         let mut all = Vec::new();
+        let tree = self.zio.tree();
         for top in &self.config.vdev_tree.children {
             let vdev = VdevId(top.id);
             if !wanted(vdev) {
                 continue;
             }
             for leaf in writable_leaves(top) {
-                if let Some(device) = self.tree.device(leaf.guid) {
+                if let Some(device) = tree.device(leaf.guid) {
                     let ashift = top.ashift.unwrap_or(Ashift(9));
                     let guid = leaf.guid;
                     all.push(Target { device, guid, top: vdev, ashift });
@@ -124,7 +132,7 @@ impl Commit<'_> {
     /// Takes out of the good ones those whose flush failed.
     fn flush(&self, targets: &[Target], is_good: &mut [bool]) {
         let guids: Vec<VdevGuid> = targets.iter().map(|target| target.guid).collect();
-        for (good, flushed) in is_good.iter_mut().zip(self.tree.flush_leaves(&guids)) {
+        for (good, flushed) in is_good.iter_mut().zip(self.zio.tree().flush_leaves(&guids)) {
             *good &= flushed.is_ok();
         }
     }

@@ -7,8 +7,8 @@
 //! # What always holds
 //! - One txg is written at a time, and either whole or not at all: its uberblock is the last thing that
 //!   is written, and only after everything that it leads to is durable.
-//! - A txg that cannot be written suspends the pool: nothing after it is written, and whoever waits
-//!   is told.
+//! - A txg that cannot be written suspends the pool (`outage`): until devices are back, or, where nobody
+//!   attends to the pool, for good; whoever waits is told.
 //! - Reading verbs use [`LivePool::view`], which never sees a txg that is not on disk.
 //! - No thread is needed: without [`LivePool::start`] every caller that must wait for a txg writes it
 //!   itself, so a run with a simulated [`Env`] is the same every time.
@@ -31,6 +31,7 @@ mod labels;
 mod leftovers;
 mod map_writer;
 mod mmp;
+mod outage;
 mod props;
 mod runtime;
 mod space_maps;
@@ -47,6 +48,7 @@ pub use create::{CreateSpec, FillRoot, RootDataset, check_name};
 pub use export::Leave;
 pub use history::Command;
 pub use import::{ImportOptions, refusal};
+pub use outage::FailMode;
 pub use props::PoolProp;
 pub use spec::{FeatureSet, Layout, LeafSpec, TopSpec};
 pub use vdev_props::VdevProp;
@@ -95,6 +97,7 @@ pub struct LivePool {
     aux: Mutex<HashSet<VdevGuid>>,
     runtime: Mutex<Option<runtime::Runtime>>,
     mmp: mmp::Mmp,
+    outages: outage::Outages,
 }
 
 /// What changes from txg to txg, and belongs to whoever writes one.
@@ -204,7 +207,9 @@ impl LivePool {
             aux: Mutex::default(),
             runtime: Mutex::default(),
             mmp: mmp::Mmp::default(),
+            outages: outage::Outages::default(),
         });
+        pool.zio.set_outage(Arc::new(outage::Asked(Arc::downgrade(&pool))));
         pool.sync_inline();
         pool
     }
@@ -430,6 +435,7 @@ impl LivePool {
             return Err(error.clone().into());
         }
         let tx = self.txgs.quiesce();
+        let _insist = zio::Insist::begin();
         self.finish(&mut state, tx)
     }
 

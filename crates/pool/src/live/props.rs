@@ -5,7 +5,7 @@
 //! - What is stored is what differs from the default: `cachefile`, `altroot` and the like belong to an
 //!   import and are stored nowhere.
 
-use super::{LivePool, PoolTask, upgrade, vdev_zaps};
+use super::{FailMode, LivePool, PoolTask, upgrade, vdev_zaps};
 use crate::PoolError;
 use dmu::zap::ZapValue;
 use dsl::write::{MosTx, TaskCtx};
@@ -135,6 +135,9 @@ impl PoolProp {
                 m.zap(stored(m)?)?.upsert(name.as_bytes(), *number)?;
                 if *name == "multihost" {
                     pool.set_multihost(*number != 0);
+                }
+                if *name == "failmode" {
+                    pool.pool.outages.set_mode(FailMode::of_number(*number));
                 }
             }
             PoolProp::BootFs(name) if name.is_empty() => {

@@ -247,11 +247,11 @@ impl<'a> TxgSync<'a> {
         let uberblock = self.uberblock();
         let commit = Commit {
             zio: &self.pool.zio,
-            tree: &self.pool.tree(),
             config: &self.state.config,
             uberblock: &uberblock,
             dirty: &self.state.dirty,
             turn: self.pool.env.random(),
+            waits: &|error| self.pool.wait_out(&with_causes(error)),
         };
         commit.run()?;
         self.state.uberblock = uberblock;

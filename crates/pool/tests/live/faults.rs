@@ -16,7 +16,7 @@ use vdev::env::Env;
 use vdev::label;
 use vdev::scan::{Found, Leaf};
 
-const SIZE: u64 = 96 << 20;
+pub(crate) const SIZE: u64 = 96 << 20;
 
 fn top(layout: Layout, devices: &[Arc<dyn Device>]) -> TopSpec {
     let leaf = |(n, device): (usize, &Arc<dyn Device>)| LeafSpec::file(format!("/d{n}"), Arc::clone(device));
@@ -24,12 +24,12 @@ fn top(layout: Layout, devices: &[Arc<dyn Device>]) -> TopSpec {
     TopSpec { layout, class: Class::Normal, ashift: None, leaves }
 }
 
-fn create(layout: Layout, devices: &[Arc<dyn Device>], seed: u64) -> Arc<LivePool> {
+pub(crate) fn create(layout: Layout, devices: &[Arc<dyn Device>], seed: u64) -> Arc<LivePool> {
     let (env, _) = Env::simulated(seed);
     LivePool::create(CreateSpec::new("tank", vec![top(layout, devices)]), env).unwrap()
 }
 
-fn import(devices: &[Arc<dyn Device>]) -> Result<Arc<LivePool>, PoolError> {
+pub(crate) fn import(devices: &[Arc<dyn Device>]) -> Result<Arc<LivePool>, PoolError> {
     import_as(devices, &ImportOptions::default())
 }
 

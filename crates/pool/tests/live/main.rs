@@ -1,6 +1,7 @@
 //! Pools that are made, changed, exported and opened again, judged by `zdb`.
 
 mod faults;
+mod outages;
 mod support;
 
 use cenote_pool::live::{AuxKind, Command, CreateSpec, FeatureSet, ImportOptions, Layout, Leave, LivePool};

@@ -150,6 +150,20 @@ impl VdevTree {
         root
     }
 
+    /// Forgets the errors of all leaves.
+    pub fn clear_errors(&self) {
+        for top in &self.tops {
+            let mut leaves = Vec::new();
+            top.vdev.leaves(&mut leaves);
+            for leaf in leaves {
+                let c = leaf.counters();
+                for count in [&c.read_errors, &c.write_errors, &c.checksum_errors, &c.slow_ios] {
+                    count.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
     fn mapping_is_missing(&self, id: VdevId, node: &VdevNode) -> bool {
         node.indirect_object.0 != 0 && self.indirect(id).is_none()
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use vdev::tree::{Extent, VdevError, Write};
 
 /// Index of a block in its batch, and why it could not be written.
-pub(super) type Failed = (usize, VdevError);
+pub(crate) type Failed = (usize, VdevError);
 
 /// One stretch of bytes in one or more places; written if one place took it.
 struct Stretch {
@@ -20,13 +20,13 @@ struct Stretch {
 
 /// The writes of a batch, and which belong together.
 #[derive(Default)]
-struct Batch<'a> {
+pub(crate) struct Batch<'a> {
     writes: Vec<Write<'a>>,
     stretches: Vec<Stretch>,
 }
 
 impl<'a> Batch<'a> {
-    fn add(&mut self, block: usize, extents: impl Iterator<Item = Dva>, bytes: &'a [u8], birth: Txg) {
+    pub(crate) fn add(&mut self, block: usize, extents: impl Iterator<Item = Dva>, bytes: &'a [u8], birth: Txg) {
         let before = self.writes.len();
         let psize = Psize(bytes.len() as u64);
         self.writes.extend(extents.map(|dva| Write {
@@ -61,6 +61,11 @@ impl Zio {
                 }
             }
         }
+        self.issue_batch(writer, &batch)
+    }
+
+    /// Writes a batch; which of its blocks have some part that no device took.
+    pub(crate) fn issue_batch(&self, writer: &Writer, batch: &Batch<'_>) -> Vec<Failed> {
         if batch.writes.is_empty() {
             return Vec::new();
         }

@@ -21,6 +21,7 @@ mod image;
 mod issue;
 mod quantum;
 
+pub(crate) use issue::Batch;
 pub use quantum::Quantum;
 
 use crate::gang_write::{self, Unit};
@@ -35,6 +36,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use vdev::VdevTree;
 use vdev::env::Env;
+use vdev::tree::VdevError;
 
 /// Nanoseconds of work that are worth another thread.
 const CHUNK_NS: u64 = 300_000;
@@ -158,6 +160,7 @@ impl Zio {
                 None => (issue(), Vec::new()),
             };
             self.try_elsewhere(writer, window, &mut jobs, failed, tx);
+            self.keep(writer, window, &mut jobs);
             pointers.extend(jobs.into_iter().map(|job| job.map(|job| job.bp)));
             ready = next.map(|next| (next, prepared));
         }
@@ -317,18 +320,55 @@ impl Zio {
             // New space first: what is given back before might be handed out again.
             let place = writer.space.allocate(&request(job, block), tx);
             let placed = self.settle(writer, block, job, place, tx);
-            space::give_back(&*writer.space, had, tx);
-            if let Err(error) = placed {
-                *slot = Err(error);
+            match placed {
+                Ok(()) => space::give_back(&*writer.space, had, tx),
+                // It may fit nowhere else, but where it is.
+                Err(_) if self.is_attended() => {}
+                Err(error) => {
+                    space::give_back(&*writer.space, had, tx);
+                    *slot = Err(error);
+                }
             }
         }
-        let again = failed.into_iter().map(|(index, _)| index);
-        for (index, source) in self.issue(writer, blocks, jobs, again) {
+        let mut failed = self.issue(writer, blocks, jobs, failed.into_iter().map(|(index, _)| index));
+        while let Some(error) = failed.first().and_then(|(index, source)| unwritable(jobs, *index, source)) {
+            if !self.waits_out(&error) {
+                break;
+            }
+            failed = self.issue(writer, blocks, jobs, failed.into_iter().map(|(index, _)| index));
+        }
+        for (index, source) in failed {
             let Some(slot) = jobs.get_mut(index) else { continue };
             if let Ok(job) = slot {
                 space::give_back(&*writer.space, job.extents(), tx);
                 *slot = Err(ZioError::Unwritable { bp: job.bp, source });
             }
+        }
+    }
+
+    /// Remembers blocks that were written, until they are durable. Those that are too many become so now.
+    fn keep(&self, writer: &Writer, blocks: &[NewBlock], jobs: &mut [Result<Job, ZioError>]) {
+        if !writer.kept().is_complete() {
+            return;
+        }
+        for (job, block) in jobs.iter_mut().zip(blocks) {
+            let Ok(Job { bp, image, held }) = job else { continue };
+            let bytes = image.take().map_or_else(|| Arc::clone(&block.data), Arc::new);
+            let mut kept = writer.kept();
+            match held {
+                Held::None | Held::Wanted => {}
+                Held::Old | Held::Own => kept.add(bp.dvas().collect(), bp.logical_birth(), bytes),
+                Held::Gang(units) => {
+                    for unit in units {
+                        let part = Arc::new(unit.bytes(&bytes).to_vec());
+                        kept.add(unit.extents.clone(), bp.logical_birth(), part);
+                    }
+                }
+            }
+        }
+        if writer.kept().is_full() {
+            // An error is told again by the flush that everything ends with.
+            let _ = self.flush_patiently(writer);
         }
     }
 
@@ -339,9 +379,10 @@ impl Zio {
     /// # Errors
     /// If something was lost. As nobody knows what, that remains so however often this is called.
     pub fn flush_written(&self) -> Result<(), ZioError> {
-        let Some(writer) = self.writer() else { return Ok(()) };
-        let written = writer.take_written();
-        self.flush(&written).inspect_err(|_| writer.note_written(written))
+        match self.writer() {
+            Some(writer) => self.flush_patiently(writer),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn flush(&self, written: &Unflushed) -> Result<(), ZioError> {
@@ -349,6 +390,12 @@ impl Zio {
         let vdevs: Vec<_> = written.vdevs.iter().copied().collect();
         self.tree().flush(&vdevs, since).map_err(|source| ZioError::Flush { source })
     }
+}
+
+/// Why a block is nowhere.
+fn unwritable(jobs: &[Result<Job, ZioError>], index: usize, source: &VdevError) -> Option<ZioError> {
+    let job = jobs.get(index)?.as_ref().ok()?;
+    Some(ZioError::Unwritable { bp: job.bp, source: source.clone() })
 }
 
 /// The space that a block needs.

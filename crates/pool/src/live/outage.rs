@@ -1,0 +1,222 @@
+//! What happens when nothing more can be written: property `failmode`.
+//!
+//! The block layer asks here, on the thread that writes a txg, after every other place was tried. While it
+//! waits the pool is *suspended*: with `wait` whoever changes something, or waits for a txg, waits too; with
+//! `continue` it gets an error at once; what can be read is read. [`LivePool::resume`] tries again what has
+//! failed, so that nothing in memory is lost; [`LivePool::give_up`] tells all who wait that it is no use. With
+//! `panic` the process ends.
+//!
+//! # What always holds
+//! - Nobody waits for ever unless somebody has said that he attends to the pool ([`LivePool::attend`]), and
+//!   its threads run. Without that a write that fails ends the pool as a crash would, whatever `failmode`
+//!   says, but `panic`: it is to be opened again. So it is with commands that do their work in process.
+//! - Closing a pool gives it up first.
+//! - Locks: none is held while waiting but `state`, which whoever resumes or gives up does not take.
+
+use super::{LivePool, lock, sync};
+use crate::PoolError;
+use dmu::live::TxError;
+use format::config::VdevKind;
+use format::{PoolGuid, VdevGuid};
+use std::collections::HashMap;
+use std::error::Error;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use vdev::device::file::{Access, open_exclusive};
+use vdev::scan::{Found, Leaf};
+use vdev::{Device, label};
+
+/// What the property says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FailMode {
+    /// Writers wait until the devices are back.
+    #[default]
+    Wait,
+    /// Writers get errors until the devices are back.
+    Continue,
+    /// The process ends.
+    Panic,
+}
+
+impl FailMode {
+    /// From the number that is stored.
+    pub(crate) fn of_number(number: u64) -> FailMode {
+        match number {
+            1 => FailMode::Continue,
+            2 => FailMode::Panic,
+            _ => FailMode::Wait,
+        }
+    }
+}
+
+/// Ends the process.
+type PanicHook = dyn Fn(&str) + Send + Sync;
+
+#[derive(Default)]
+struct State {
+    mode: FailMode,
+    is_attended: bool,
+    /// Why the pool is suspended; `None`: it is not.
+    suspended: Option<String>,
+    is_given_up: bool,
+    panic: Option<Box<PanicHook>>,
+}
+
+/// Whether and how the pool is suspended.
+#[derive(Default)]
+pub(super) struct Outages {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What the block layer asks.
+pub(super) struct Asked(pub(super) Weak<LivePool>);
+
+impl zio::Outage for Asked {
+    fn is_attended(&self) -> bool {
+        self.0.upgrade().is_some_and(|pool| pool.is_attended())
+    }
+
+    fn wait(&self, why: &dyn Error) -> bool {
+        self.0.upgrade().is_some_and(|pool| pool.wait_out(&sync::with_causes(why)))
+    }
+}
+
+impl Outages {
+    pub(super) fn set_mode(&self, mode: FailMode) {
+        lock(&self.state).mode = mode;
+    }
+}
+
+/// Says it, and ends the process.
+fn abort(message: &str) {
+    tracing::error!(message);
+    let _ = writeln!(std::io::stderr(), "{message}");
+    std::process::abort();
+}
+
+impl LivePool {
+    /// Somebody attends to this pool from now on, and calls [`LivePool::resume`] or [`LivePool::give_up`] when
+    /// it is suspended. Needs the threads of [`LivePool::start`].
+    pub fn attend(&self) {
+        // No txg is being written now.
+        let _state = lock(&self.state);
+        lock(&self.outages.state).is_attended = true;
+        self.zio.keep_blocks();
+    }
+
+    fn is_attended(&self) -> bool {
+        lock(&self.outages.state).is_attended
+    }
+
+    /// Why the pool is suspended; `None`: it is not.
+    pub fn suspended(&self) -> Option<String> {
+        lock(&self.outages.state).suspended.clone()
+    }
+
+    /// What is called instead of ending the process when `failmode` is `panic`. If it returns, the pool goes
+    /// on as if nobody attended to it.
+    pub fn set_panic_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
+        lock(&self.outages.state).panic = Some(Box::new(hook));
+    }
+
+    /// Waits, on the thread that writes a txg, until what has failed may be tried again. False: never.
+    pub(super) fn wait_out(&self, why: &str) -> bool {
+        let has_thread = lock(&self.runtime).is_some();
+        let mut state = lock(&self.outages.state);
+        if state.mode == FailMode::Panic {
+            let message = format!("Pool '{}' has encountered an uncorrectable I/O failure: {why}", self.name);
+            match &state.panic {
+                Some(hook) => hook(&message),
+                None => abort(&message),
+            }
+            return false;
+        }
+        if !state.is_attended || !has_thread || state.is_given_up {
+            return false;
+        }
+        tracing::error!(pool = self.name, why, "the pool is suspended");
+        state.suspended = Some(why.to_owned());
+        self.txgs.suspend(TxError::Suspended { why: why.to_owned() }, state.mode == FailMode::Wait);
+        self.outages.changed.notify_all();
+        while state.suspended.is_some() && !state.is_given_up {
+            state = self.outages.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let is_back = !state.is_given_up;
+        tracing::warn!(pool = self.name, is_back, "the pool is no longer suspended");
+        is_back
+    }
+
+    /// Clears the errors of all leaves, opens those again that do not answer, by the devices in `found` or at
+    /// their old places, and lets a suspended pool try again what has failed. If that fails again it is
+    /// suspended again. What `zpool clear` does.
+    ///
+    /// # Errors
+    /// [`PoolError::Tx`] if the pool was given up or closed.
+    pub fn resume(&self, found: Option<&Found>) -> Result<(), PoolError> {
+        self.reopen(found)?;
+        self.tree().clear_errors();
+        let mut state = lock(&self.outages.state);
+        if state.is_given_up {
+            return Err(TxError::Closed.into());
+        }
+        state.suspended = None;
+        self.txgs.resume();
+        self.outages.changed.notify_all();
+        Ok(())
+    }
+
+    /// Ends a suspended pool: whoever waits gets an error, and the pool is as after a crash, with what was
+    /// synced. Does nothing to one that is not suspended.
+    pub fn give_up(&self) {
+        let mut state = lock(&self.outages.state);
+        if let Some(why) = state.suspended.take() {
+            state.is_given_up = true;
+            self.txgs.fail(TxError::Suspended { why });
+            self.outages.changed.notify_all();
+        }
+    }
+
+    /// From now on nothing waits for devices.
+    pub(super) fn end_outages(&self) {
+        self.give_up();
+        lock(&self.outages.state).is_given_up = true;
+    }
+
+    /// New handles for leaves whose own no longer work.
+    fn reopen(&self, found: Option<&Found>) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let config = self.config();
+        let answers = |device: &dyn Device, leaf: VdevGuid| is_leaf(device, leaf, config.pool_guid);
+        let mut fresh: HashMap<VdevGuid, Arc<dyn Device>> = HashMap::new();
+        for node in config.vdev_tree.leaves() {
+            let is_device = matches!(node.kind, VdevKind::Disk | VdevKind::File);
+            if !is_device || tree.device(node.guid).is_some_and(|device| answers(&*device, node.guid)) {
+                continue;
+            }
+            let at_path =
+                node.path.as_deref().and_then(|path| open_exclusive(Path::new(path), Access::Auto).ok());
+            let is_wanted = |leaf: &Leaf| answers(&*leaf.device, node.guid);
+            let elsewhere = || match found?.leaves.iter().find(|leaf| is_wanted(leaf)) {
+                Some(leaf) if !leaf.device.is_read_only() => Some(Arc::clone(&leaf.device)),
+                Some(_) => found?.open_exclusive(is_wanted, Access::Auto).devices.remove(&node.guid),
+                None => None,
+            };
+            let at_path = at_path.filter(|device| answers(&**device, node.guid));
+            fresh.extend(at_path.or_else(elsewhere).map(|device| (node.guid, device)));
+        }
+        if !fresh.is_empty() {
+            let tree = tree.reconfigured(tree.config(), &fresh)?;
+            self.zio.set_tree(Arc::clone(&tree));
+            self.allocator.set_tree(tree);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a device answers, and has the label of this leaf.
+fn is_leaf(device: &dyn Device, leaf: VdevGuid, pool: PoolGuid) -> bool {
+    let probe = label::probe(device);
+    probe.newest_config().is_some_and(|config| config.pool_guid == pool && config.guid == Some(leaf))
+}

@@ -1,0 +1,232 @@
+//! Writes that no device takes: waiting until devices are back, and doing them again.
+//!
+//! A sync cannot be done again from the beginning: half of its trees have new pointers already. So what
+//! cannot be written waits here, and whoever called sees nothing of it but the time that it took. Whether
+//! there is anybody to wait for, [`Outage`] knows.
+//!
+//! # What always holds
+//! - Blocks of a txg are kept until a flush has made them durable, so those that a device has lost with its
+//!   volatile cache are written again: when a flush has failed, and whenever devices were gone, as they may
+//!   have lost power. At most [`KEPT_MAX`] bytes are kept: then there is a flush.
+//! - Blocks of the intent log are not kept, and nobody waits with them: a commit that fails falls back to
+//!   its txg.
+//! - Only a thread that [`Insist`]s waits when it cannot read: one that writes a txg.
+//!
+//! Tests: `pool`, `tests/live/outages.rs`.
+
+use crate::space::{Unflushed, Writer};
+use crate::write::Batch;
+use crate::{Zio, ZioError};
+use format::{Dva, Txg, VdevId};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use vdev::tree::{Fault, FaultKind, VdevError};
+
+/// Bytes of blocks that are kept before they are flushed.
+const KEPT_MAX: usize = 64 << 20;
+/// Bytes of kept blocks that are written again at a time.
+const BATCH: usize = 8 << 20;
+
+/// What happens when nothing more can be written.
+pub trait Outage: Send + Sync {
+    /// Somebody may bring the devices back: blocks are worth keeping until they are durable.
+    fn is_attended(&self) -> bool;
+
+    /// Returns when what has failed with `why` may be tried again, or with false if it never will.
+    fn wait(&self, why: &dyn Error) -> bool;
+}
+
+thread_local! {
+    static INSISTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, reads of this thread wait for devices that are gone.
+pub struct Insist {
+    before: bool,
+    /// It belongs to its thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Insist {
+    /// From now on.
+    #[must_use]
+    pub fn begin() -> Insist {
+        Insist { before: INSISTS.replace(true), thread: PhantomData }
+    }
+}
+
+impl Drop for Insist {
+    fn drop(&mut self) {
+        INSISTS.set(self.before);
+    }
+}
+
+/// A block that may not be durable yet.
+struct KeptBlock {
+    places: Vec<Dva>,
+    birth: Txg,
+    bytes: Arc<Vec<u8>>,
+}
+
+/// The blocks of a txg that may not be durable yet, by their first place: what is overwritten there counts
+/// no longer.
+#[derive(Default)]
+pub(crate) struct Kept {
+    blocks: BTreeMap<(VdevId, u64), KeptBlock>,
+    bytes: usize,
+    /// No block is missing: they were kept since the last flush.
+    is_complete: bool,
+    /// Devices were gone meanwhile, and with them perhaps what they had in their caches.
+    is_suspect: bool,
+}
+
+impl Kept {
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    pub(crate) fn add(&mut self, places: Vec<Dva>, birth: Txg, bytes: Arc<Vec<u8>>) {
+        let Some(first) = places.first().map(|dva| (dva.vdev, dva.offset.0)) else { return };
+        self.bytes += bytes.len();
+        if let Some(old) = self.blocks.insert(first, KeptBlock { places, birth, bytes }) {
+            self.bytes -= old.bytes.len();
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= KEPT_MAX
+    }
+
+    /// Parts that are written one after the other.
+    fn batches(&self) -> Vec<Vec<&KeptBlock>> {
+        let mut batches = vec![Vec::new()];
+        let mut bytes = 0;
+        for block in self.blocks.values() {
+            bytes += block.bytes.len();
+            if let Some(last) = batches.last_mut() {
+                last.push(block);
+            }
+            if bytes >= BATCH {
+                batches.push(Vec::new());
+                bytes = 0;
+            }
+        }
+        batches
+    }
+}
+
+impl Zio {
+    /// Tells who decides what happens when nothing more can be written; without one that is an error at
+    /// once. A second call changes nothing.
+    pub fn set_outage(&self, outage: Arc<dyn Outage>) {
+        let _ = self.outage.set(outage);
+    }
+
+    /// From now on blocks are kept. To be called while no txg is being written, and [`Outage::is_attended`].
+    pub fn keep_blocks(&self) {
+        if let Some(writer) = self.writer() {
+            *writer.kept() = Kept { is_complete: true, ..Kept::default() };
+        }
+    }
+
+    /// Somebody may bring devices back.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.outage.get().is_some_and(|outage| outage.is_attended())
+    }
+
+    /// Waits until devices are back. False: nobody waits for that.
+    pub(crate) fn waits_out(&self, why: &ZioError) -> bool {
+        let is_back = self.outage.get().is_some_and(|outage| outage.wait(why));
+        if let (true, Some(writer)) = (is_back, self.writer()) {
+            writer.kept().is_suspect = true;
+        }
+        is_back
+    }
+
+    /// The same for what could not be read, if it may be readable later, and this thread insists.
+    pub(crate) fn waits_to_read(&self, why: &ZioError, faults: &[Fault]) -> bool {
+        let is_gone = |fault: &Fault| matches!(fault.kind, FaultKind::Io | FaultKind::Missing);
+        INSISTS.get() && faults.iter().any(is_gone) && self.waits_out(why)
+    }
+
+    /// Writes all blocks again that are not known to be durable.
+    fn write_again(&self, writer: &Writer) -> Result<(), ZioError> {
+        let kept = writer.kept();
+        for blocks in kept.batches() {
+            let mut batch = Batch::default();
+            for (index, block) in blocks.iter().enumerate() {
+                batch.add(index, block.places.iter().copied(), &block.bytes, block.birth);
+            }
+            if let Some((_, source)) = self.issue_batch(writer, &batch).into_iter().next() {
+                return Err(ZioError::Flush { source });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable that was written, however often devices have to come back for that.
+    pub(crate) fn flush_patiently(&self, writer: &Writer) -> Result<(), ZioError> {
+        loop {
+            let mut written = Unflushed::default();
+            let outcome = self.renew_suspects(writer).and_then(|()| {
+                written = writer.take_written();
+                self.flush(&written)
+            });
+            let Err(error) = outcome else {
+                *writer.kept() = Kept { is_complete: self.is_attended(), ..Kept::default() };
+                return Ok(());
+            };
+            let is_complete = writer.kept().is_complete;
+            if !is_complete || !self.waits_out(&error) {
+                writer.note_written(written);
+                return Err(error);
+            }
+        }
+    }
+
+    /// Writes again what devices that were gone may have lost.
+    fn renew_suspects(&self, writer: &Writer) -> Result<(), ZioError> {
+        let kept = writer.kept();
+        if !kept.is_suspect {
+            return Ok(());
+        }
+        if !kept.is_complete {
+            return Err(ZioError::Flush { source: VdevError::NoCopies });
+        }
+        drop(kept);
+        self.write_again(writer)?;
+        writer.kept().is_suspect = false;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::{AllocOffset, Asize};
+
+    #[test]
+    fn what_is_overwritten_in_its_place_counts_once() {
+        let place =
+            |offset| Dva { vdev: VdevId(0), offset: AllocOffset(offset), asize: Asize(512), gang: false };
+        let mut kept = Kept::default();
+        kept.add(vec![place(0)], Txg(4), Arc::new(vec![1; 512]));
+        kept.add(vec![place(512)], Txg(4), Arc::new(vec![2; 512]));
+        kept.add(vec![place(0)], Txg(4), Arc::new(vec![3; 512]));
+        let batches = kept.batches();
+        let found: Vec<u8> = batches.iter().flatten().map(|block| block.bytes[0]).collect();
+        assert_eq!((found, kept.bytes), (vec![3, 2], 1024));
+    }
+
+    #[test]
+    fn insisting_ends_with_what_it_is_for() {
+        let outer = Insist::begin();
+        drop(Insist::begin());
+        assert!(INSISTS.get());
+        drop(outer);
+        assert!(!INSISTS.get());
+    }
+}
