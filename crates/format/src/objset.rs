@@ -127,7 +127,9 @@ impl ObjsetPhys {
                 place.copy_from_slice(bytes);
             }
         };
-        put(0, &self.meta_dnode.encode());
+        // Those that were not changed may still be in the order of a machine that had the pool before.
+        let little = |dnode: &Dnode| Dnode { order: Endian::Little, ..dnode.clone() }.encode();
+        put(0, &little(&self.meta_dnode));
         let word = |value: u64| value.to_le_bytes();
         put(512, &word(self.zil.claim_txg.0));
         put(520, &word(self.zil.replay_seq));
@@ -141,7 +143,7 @@ impl ObjsetPhys {
         put(752, &self.local_mac);
         for (dnode, at) in self.accounting.iter().zip([1024, 1536, 2048]) {
             if let Some(dnode) = dnode {
-                put(at, &dnode.encode());
+                put(at, &little(dnode));
             }
         }
         out
@@ -156,5 +158,35 @@ impl ObjsetPhys {
             _ => return None,
         };
         self.accounting[i].as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pool that came from a big-endian machine: dnodes that nobody has changed since.
+    #[test]
+    fn all_of_it_is_written_in_the_little_order() {
+        let order = Endian::Big;
+        let mut block = vec![0; 4096];
+        for (at, kind) in [
+            (0, crate::ObjType::DNODE),
+            (1024, crate::ObjType::PLAIN_FILE),
+            (1536, crate::ObjType::PLAIN_FILE),
+        ] {
+            block[at..at + 8].copy_from_slice(&[kind.id(), 17, 1, 1, 0, 7, 2, 1]);
+            block[at + 8..at + 10].copy_from_slice(&order.put_u16(32));
+            block[at + 24..at + 32].copy_from_slice(&order.put_u64(4096));
+        }
+        block[704..712].copy_from_slice(&order.put_u64(ObjsetType::Zfs.id()));
+        let old = ObjsetPhys::decode(&block, order).unwrap();
+        let new = ObjsetPhys::decode(&old.encode(), Endian::Little).unwrap();
+        let sizes = |set: &ObjsetPhys| {
+            let all = set.accounting.iter().flatten().chain([&set.meta_dnode]);
+            all.map(|dnode| (dnode.data_block_size(), dnode.used_bytes())).collect::<Vec<_>>()
+        };
+        assert_eq!((sizes(&new), new.kind), (vec![(16_384, 4096); 3], old.kind));
+        assert_eq!(sizes(&old), sizes(&new));
     }
 }

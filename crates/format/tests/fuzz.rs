@@ -16,7 +16,7 @@ use cenote_format::dnode::Dnode;
 use cenote_format::errlog::ErrorKey;
 use cenote_format::label::{BOOT_ENV_SIZE, Trailer};
 use cenote_format::objset::ObjsetPhys;
-use cenote_format::{BlockPtr, Dva, NvList, ObjectId, Uberblock, feature, nicenum, prop};
+use cenote_format::{BlockPtr, Dva, Endian, NvList, ObjectId, Uberblock, feature, nicenum, prop};
 use generate::any_list;
 use support::{split, target};
 
@@ -107,6 +107,17 @@ fn object_sets() {
         for id in [ObjectId::USER_USED, ObjectId::GROUP_USED, ObjectId::PROJECT_USED, ObjectId(1)] {
             let _ = objset.accounting_dnode(id);
         }
+        let bytes = objset.encode();
+        let again = ObjsetPhys::decode(&bytes, Endian::Little).unwrap();
+        assert_eq!((again.zil, again.kind, again.flags), (objset.zil, objset.kind, objset.flags));
+        let pairs = again.accounting.iter().flatten().zip(objset.accounting.iter().flatten());
+        for (one, other) in pairs.chain([(&again.meta_dnode, &objset.meta_dnode)]) {
+            assert_eq!(
+                (&one.blkptrs, one.used_raw, one.maxblkid),
+                (&other.blkptrs, other.used_raw, other.maxblkid)
+            );
+        }
+        assert_eq!(again.encode(), bytes);
         true
     }));
 }

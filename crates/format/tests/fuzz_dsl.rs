@@ -3,6 +3,7 @@
 #[path = "fuzz/support.rs"]
 mod support;
 
+use cenote_format::Endian;
 use cenote_format::dsl::{
     BpobjPhys, BptreeEntry, BptreePhys, DatasetPhys, DeadlistPhys, DirPhys, RedactionListPhys,
 };
@@ -13,17 +14,42 @@ use support::{split, target};
 fn dsl_bonuses() {
     bolero::check!().for_each(target("dsl_bonuses").checked(|input| {
         let (which, order, bytes) = split(input);
+        // What was decoded is encoded and decoded again.
+        macro_rules! there_and_back {
+            ($kind:ident, $encode:expr) => {{
+                let Ok(decoded) = $kind::decode(bytes, order) else { return false };
+                let encoded: Vec<u8> = $encode(&decoded);
+                assert_eq!($kind::decode(&encoded, order), Ok(decoded));
+                true
+            }};
+        }
         match which % 8 {
-            0 => DirPhys::decode(bytes, order).map(|dir| dir.has_breakdown()).is_ok(),
-            1 => DatasetPhys::decode(bytes, order).map(|dataset| dataset.is_snapshot()).is_ok(),
-            2 => BpobjPhys::decode(bytes, order).is_ok(),
-            3 => DeadlistPhys::decode(bytes, order).is_ok(),
-            4 => BptreePhys::decode(bytes, order).is_ok() && BptreeEntry::decode(bytes, order).is_ok(),
+            0 => {
+                let Ok(dir) = DirPhys::decode(bytes, order) else { return false };
+                let (_, mut written) = (dir.has_breakdown(), bytes.to_vec());
+                dir.encode_into(&mut written);
+                assert_eq!(DirPhys::decode(&written, Endian::Little), Ok(dir));
+                written[152..] == bytes[152..]
+            }
+            1 => {
+                let Ok(dataset) = DatasetPhys::decode(bytes, order) else { return false };
+                let (_, mut written) = (dataset.is_snapshot(), bytes.to_vec());
+                dataset.encode_into(&mut written);
+                assert_eq!(DatasetPhys::decode(&written, Endian::Little), Ok(dataset));
+                written[280..] == bytes[280..]
+            }
+            2 => there_and_back!(BpobjPhys, |phys: &BpobjPhys| phys.encode(order, 56)),
+            3 => there_and_back!(DeadlistPhys, |phys: &DeadlistPhys| phys.encode(order)),
+            4 => there_and_back!(BptreePhys, |phys: &BptreePhys| phys.encode(order)),
             5 => {
                 let list = RedactionListPhys::decode(bytes, order);
-                list.is_ok_and(|list| list.snapshots.len() <= bytes.len() / 8)
+                list.is_ok_and(|list| {
+                    let encoded = list.encode(order);
+                    assert_eq!(RedactionListPhys::decode(&encoded, order).as_ref(), Ok(&list));
+                    list.snapshots.len() <= bytes.len() / 8
+                })
             }
-            _ => BptreeEntry::decode(bytes, order).is_ok(),
+            _ => there_and_back!(BptreeEntry, |entry: &BptreeEntry| entry.encode(order)),
         }
     }));
 }

@@ -8,12 +8,12 @@ use cenote_format::brt::{self, BrtPhys};
 use cenote_format::ddt::{self, DdtHistogram, DdtKey, DdtValue, LogHeader};
 use cenote_format::dsl::BookmarkPhys;
 use cenote_format::history::{self, HistoryPhys};
-use cenote_format::indirect::{Births, Mapping, MappingPhys};
+use cenote_format::indirect::{Births, Mapping, MappingEntry, MappingPhys};
 use cenote_format::l2arc::{CacheHeader, LogBlock};
 use cenote_format::scan::{CondensingPhys, ErrorScrubPhys, RebuildPhys, RemovalPhys, ScanPhys};
 use cenote_format::space_map::{self, Entry, MapBounds, SpaceMapPhys, Writer};
 use cenote_format::zil::{self, Chain};
-use cenote_format::{AllocOffset, BlockPtr, ChecksumId, VdevId, bpobj};
+use cenote_format::{AllocOffset, BlockPtr, ChecksumId, Endian, VdevId, bpobj};
 use support::{split, target};
 
 #[test]
@@ -214,17 +214,26 @@ fn word_values() {
             assert_eq!(histogram.to_words(), words[..512]);
             let _ = histogram.total();
         }
-        assert_eq!(BookmarkPhys::from_words(&words).is_ok(), words.len() >= 3);
-        let _ = ErrorScrubPhys::from_words(&words);
-        let _ = RebuildPhys::from_words(&words);
-        let _ = RemovalPhys::from_words(&words);
-        let _ = CondensingPhys::from_words(&words);
+        let bookmark = BookmarkPhys::from_words(&words);
+        assert_eq!(bookmark.is_ok(), words.len() >= 3);
+        if let Ok(bookmark) = bookmark {
+            assert_eq!(BookmarkPhys::from_words(&bookmark.to_words()), Ok(bookmark));
+        }
+        macro_rules! there_and_back {
+            ($($kind:ident)*) => {$(
+                if let Ok(decoded) = $kind::from_words(&words) {
+                    assert_eq!($kind::from_words(&decoded.to_words()), Ok(decoded));
+                }
+            )*};
+        }
+        there_and_back!(ErrorScrubPhys RebuildPhys RemovalPhys CondensingPhys);
         scan.is_ok()
     }));
 }
 
 fn check_mapping(mapping: &Mapping) {
     for entry in mapping.entries() {
+        assert_eq!(MappingEntry::decode(&entry.encode(Endian::Big), Endian::Big), Ok(*entry));
         let len = entry.target.asize.0;
         if let Ok(pieces) = mapping.lookup(entry.source, len) {
             assert_eq!(pieces.iter().map(|piece| piece.len).sum::<u64>(), len);
