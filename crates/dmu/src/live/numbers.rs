@@ -105,7 +105,7 @@ impl Numbers {
         self.end = self.end.max(block + 1);
     }
 
-    /// The object is gone; `on_disk`: an earlier txg brought it there.
+    /// The object is gone with this txg.
     pub(crate) fn give_back(&mut self, id: ObjectId, slots: u64, txg: Txg) {
         let (block, bits) = (id.0 / SLOTS, mask(id.0 % SLOTS, slots));
         *self.leaving.entry(block).or_default() |= bits;

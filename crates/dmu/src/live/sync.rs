@@ -25,12 +25,15 @@ use format::ids::SwapClass;
 use format::objset::ObjsetType;
 use format::{BlockPtr, Endian, Level, ObjectId};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use zio::AllocTx;
 use zio::write::NewBlock;
 
 /// Bytes of blocks that are written in one batch.
 const BATCH_BYTES: usize = 32 << 20;
+/// Bytes of changed indirect blocks upon which those are written that are complete.
+const INDIRECT_BYTES: usize = if cfg!(test) { 16 << 10 } else { 64 << 20 };
 /// Blocks that are written in one batch.
 const BATCH_BLOCKS: usize = 16 << 10;
 /// Bytes of the root block of sets that count projects.
@@ -75,7 +78,7 @@ impl LiveSet {
         }
         self.clean_root(txg);
         let mut sync = SetSync { set: self, tx, policy: self.policy() };
-        let mut jobs = sync.collect(self.take_dirty(txg))?;
+        let mut jobs = sync.collect(self.take_dirty(txg));
         sync.write_objects(&mut jobs)?;
         let mut owned = sync.account(&jobs)?;
         sync.write_objects(&mut owned)?;
@@ -92,8 +95,7 @@ impl LiveSet {
     fn install(&self, jobs: Vec<Job>, txg: format::Txg, ledger: &mut dyn Ledger) {
         let mut done = Vec::with_capacity(jobs.len());
         for job in jobs {
-            job.edit.killed.iter().for_each(|bp| ledger.killed(bp));
-            job.edit.born.iter().for_each(|bp| ledger.born(bp));
+            job.edit.tell(ledger);
             for bp in &job.frozen.overlay.displaced {
                 ledger.born(bp);
                 ledger.killed(bp);
@@ -122,7 +124,7 @@ struct SetSync<'a> {
 impl SetSync<'_> {
     /// Closes the overlays of the changed objects. In order of their numbers, so that neighbours in number
     /// become neighbours on disk.
-    fn collect(&self, mut cells: Vec<Arc<Cell>>) -> Result<Vec<Job>, DmuError> {
+    fn collect(&self, mut cells: Vec<Arc<Cell>>) -> Vec<Job> {
         cells.sort_by_key(|cell| cell.id);
         cells.dedup_by_key(|cell| cell.id.0);
         let mut jobs = Vec::with_capacity(cells.len());
@@ -133,47 +135,43 @@ impl SetSync<'_> {
             }
             let (Some(frozen), old) = (inner.syncing.clone(), inner.synced.clone()) else { continue };
             drop(inner);
-            let mut edit = TreeEdit::new(cell.id, &frozen.header, top_of(old.as_deref(), &frozen.header));
+            let edit = TreeEdit::new(cell.id, &frozen.header, top_of(old.as_deref(), &frozen.header));
             let spill = old.as_ref().and_then(|dnode| dnode.spill).filter(|bp| !bp.is_hole());
-            let mut job = Job {
-                cell,
-                old,
-                spill,
-                new: None,
-                edit: TreeEdit::new(ObjectId(0), &frozen.header, top_of(None, &frozen.header)),
-                frozen,
-            };
-            if job.frozen.exists {
-                edit.grow(
-                    job.frozen.header.maxblkid.max(job.old.as_ref().map_or(0, |dnode| dnode.maxblkid.0)),
-                );
-                let overlay = Arc::clone(&job.frozen.overlay);
-                for range in overlay.freed.iter() {
-                    edit.free(self.set, &range, &overlay.blocks, self.tx.txg().0)?;
-                }
-                if let (Some(old), Spill::Drop) = (job.spill, &overlay.spill) {
-                    edit.replaced(self.set, &old, &BlockPtr::HOLE);
-                    job.spill = None;
-                }
-            } else {
-                edit.free_all(self.set)?;
-                if let Some(old) = job.spill.take() {
-                    edit.replaced(self.set, &old, &BlockPtr::HOLE);
-                }
-            }
-            job.edit = edit;
-            jobs.push(job);
+            jobs.push(Job { cell, frozen, old, edit, spill, new: None });
         }
-        Ok(jobs)
+        jobs
+    }
+
+    /// Frees what the change of an object frees, and makes its tree as high as it must be.
+    fn begin(&mut self, jobs: &mut [Job], at: usize) -> Result<(), DmuError> {
+        let job = &mut jobs[at];
+        if !job.frozen.exists {
+            job.edit.free_all(self.set)?;
+            if let Some(old) = job.spill.take() {
+                job.edit.replaced(self.set, &old, &BlockPtr::HOLE);
+            }
+            return Ok(());
+        }
+        let on_disk = job.old.as_ref().map_or(0, |dnode| dnode.maxblkid.0);
+        job.edit.grow(job.frozen.header.maxblkid.max(on_disk));
+        let overlay = Arc::clone(&job.frozen.overlay);
+        if let (Some(old), Spill::Drop) = (job.spill, &overlay.spill) {
+            job.edit.replaced(self.set, &old, &BlockPtr::HOLE);
+            job.spill = None;
+        }
+        for range in overlay.freed.iter() {
+            jobs[at].edit.free(self.set, &range, &overlay.blocks, self.tx.txg().0)?;
+            if jobs[at].edit.held() >= INDIRECT_BYTES {
+                self.write_indirect(jobs, at..at + 1, &|_, _| u64::MAX)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the blocks of these objects and makes their dnodes.
     fn write_objects(&mut self, jobs: &mut [Job]) -> Result<(), DmuError> {
         self.write_leaves(jobs)?;
-        let levels = jobs.iter().map(|job| job.edit.indirect_levels().end).max().unwrap_or(1);
-        for level in 1..levels {
-            self.write_level(jobs, level, &|_| u64::MAX)?;
-        }
+        self.write_indirect(jobs, 0..jobs.len(), &|_, _| u64::MAX)?;
         for job in jobs {
             job.new = self.finish(job);
         }
@@ -182,12 +180,17 @@ impl SetSync<'_> {
 
     fn write_leaves(&mut self, jobs: &mut [Job]) -> Result<(), DmuError> {
         let mut batch = Batch::default();
+        // Of the objects before this one, everything is written; what the others hold of indirect blocks.
+        let (mut first, mut held) = (0, 0);
         for at in 0..jobs.len() {
+            self.begin(jobs, at)?;
+            held += jobs[at].edit.held();
             if !jobs[at].frozen.exists {
                 continue;
             }
             let overlay = Arc::clone(&jobs[at].frozen.overlay);
             for (blkid, leaf) in &overlay.blocks {
+                held -= jobs[at].edit.held();
                 let old = jobs[at].edit.pointer(self.set, 0, *blkid)?;
                 match leaf {
                     Leaf::Pointer(bp) => jobs[at].edit.place(self.set, 0, *blkid, bp)?,
@@ -198,16 +201,16 @@ impl SetSync<'_> {
                         batch.push(at, Place::Tree { level: 0, blkid: *blkid }, block);
                     }
                 }
-                if batch.is_full() {
+                held += jobs[at].edit.held();
+                if batch.is_full() || held >= INDIRECT_BYTES {
                     self.flush(jobs, &mut batch)?;
                     // Of the object at hand, what lies below the next block is complete.
-                    let epbs = u32::from(jobs[at].frozen.header.indblkshift) - 7;
-                    let limit = blkid.checked_shr(epbs).unwrap_or(0);
-                    self.write_level(jobs, 1, &|job| match job.cmp(&at) {
-                        std::cmp::Ordering::Less => u64::MAX,
-                        std::cmp::Ordering::Equal => limit,
-                        std::cmp::Ordering::Greater => 0,
+                    let complete = complete_before(&jobs[at].frozen.header, *blkid);
+                    self.write_indirect(jobs, first..at + 1, &|level, job| {
+                        if job < at { u64::MAX } else { complete(level) }
                     })?;
+                    first = at;
+                    held = jobs[at].edit.held();
                 }
             }
             if let Spill::Data(data) = &overlay.spill {
@@ -220,15 +223,30 @@ impl SetSync<'_> {
         self.flush(jobs, &mut batch)
     }
 
+    /// Writes the changed indirect blocks of some objects, those of each level below a limit.
+    fn write_indirect(
+        &mut self,
+        jobs: &mut [Job],
+        range: Range<usize>,
+        limit: &dyn Fn(u8, usize) -> u64,
+    ) -> Result<(), DmuError> {
+        let levels = jobs[range.clone()].iter().map(|job| job.edit.indirect_levels().end).max();
+        for level in 1..levels.unwrap_or(1) {
+            self.write_level(jobs, range.clone(), level, &|job| limit(level, job))?;
+        }
+        Ok(())
+    }
+
     /// Writes the changed indirect blocks of a level, of each object those below a limit.
     fn write_level(
         &mut self,
         jobs: &mut [Job],
+        range: Range<usize>,
         level: u8,
         limit: &dyn Fn(usize) -> u64,
     ) -> Result<(), DmuError> {
         let mut batch = Batch::default();
-        for at in 0..jobs.len() {
+        for at in range {
             if !jobs[at].edit.indirect_levels().contains(&level) {
                 continue;
             }
@@ -315,7 +333,7 @@ impl SetSync<'_> {
             accounting.note(job.old.as_deref(), job.new.as_ref());
         }
         accounting.apply(self.set, self.tx)?;
-        self.collect(self.set.take_dirty(self.tx.txg()))
+        Ok(self.collect(self.set.take_dirty(self.tx.txg())))
     }
 
     /// Writes the blocks of dnodes and the root.
@@ -323,10 +341,7 @@ impl SetSync<'_> {
         let old = self.set.root();
         let mut meta = self.meta_job(&old);
         self.write_dnodes(jobs, &old, &mut meta)?;
-        let levels = meta[0].edit.indirect_levels();
-        for level in levels {
-            self.write_level(&mut meta, level, &|_| u64::MAX)?;
-        }
+        self.write_indirect(&mut meta, 0..1, &|_, _| u64::MAX)?;
         let dnode = self.finish_meta(&meta[0]);
         let mut phys = old.phys.clone();
         phys.meta_dnode = dnode;
@@ -351,8 +366,7 @@ impl SetSync<'_> {
         let bp =
             bp.map_err(|source| DmuError::Zio { objset: self.set.number(), object: ObjectId(0), source })?;
         meta[0].edit.replaced(self.set, &old.bp, &bp);
-        meta[0].edit.killed.iter().for_each(|bp| ledger.killed(bp));
-        meta[0].edit.born.iter().for_each(|bp| ledger.born(bp));
+        meta[0].edit.tell(ledger);
         Ok(Root { bp, meta: Arc::new(phys.meta_dnode.clone()), phys })
     }
 
@@ -391,8 +405,10 @@ impl SetSync<'_> {
             let policy = self.policy.of_block(&meta[0].frozen.header, Level(0), false, self.tx.pass());
             let block = self.new_block(Arc::new(bytes), policy, old_bp, fill);
             batch.push(0, Place::Tree { level: 0, blkid }, block);
-            if batch.is_full() {
+            if batch.is_full() || meta[0].edit.held() >= INDIRECT_BYTES {
                 self.flush(meta, &mut batch)?;
+                let complete = complete_before(&meta[0].frozen.header, blkid);
+                self.write_indirect(meta, 0..1, &|level, _| complete(level))?;
             }
         }
         self.flush(meta, &mut batch)
@@ -426,6 +442,12 @@ impl SetSync<'_> {
         }
         Ok(bytes)
     }
+}
+
+/// Which indirect blocks of a level have nothing but what comes before a data block.
+fn complete_before(header: &Header, blkid: u64) -> impl Fn(u8) -> u64 + use<> {
+    let epbs = u32::from(header.indblkshift) - 7;
+    move |level| blkid.checked_shr(epbs * u32::from(level)).unwrap_or(0)
 }
 
 /// Objects in a block of dnodes.
@@ -476,5 +498,92 @@ impl Batch {
 
     fn is_full(&self) -> bool {
         self.bytes >= BATCH_BYTES || self.blocks.len() >= BATCH_BLOCKS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::{Limits, NewObject, Txgs};
+    use crate::{KeyState, ObjSet, Store};
+    use format::{BlockId, ObjType, Txg};
+    use std::collections::BTreeSet;
+    use zio::testing::memory_pool;
+
+    /// The places of all blocks of a set; frees what goes.
+    struct Blocks<'a> {
+        live: &'a mut BTreeSet<[u64; 2]>,
+        set: &'a LiveSet,
+        tx: &'a SyncTx,
+    }
+
+    fn place(bp: &BlockPtr) -> [u64; 2] {
+        [bp.words()[0], bp.words()[1]]
+    }
+
+    impl Ledger for Blocks<'_> {
+        fn born(&mut self, bp: &BlockPtr) {
+            assert!(bp.is_embedded() || self.live.insert(place(bp)), "a block that is there already");
+        }
+
+        fn killed(&mut self, bp: &BlockPtr) {
+            if !bp.is_embedded() {
+                assert!(self.live.remove(&place(bp)), "a block that is not there");
+                self.set.store.zio().free(bp, self.tx).expect("it was allocated");
+            }
+        }
+    }
+
+    /// Far more indirect blocks change in a txg than are held in memory (four of them in tests).
+    #[test]
+    fn indirect_blocks_are_written_as_soon_as_many_have_changed() {
+        for seed in 1..=3_u64 {
+            let mut state = seed;
+            let mut below = |n: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) % n
+            };
+            let store = Store::new(memory_pool(1 << 30), 4 << 20);
+            let txgs = Txgs::new(Txg(3), Limits::default());
+            let tx = txgs.begin().expect("open");
+            let policy = SetPolicy { embed: false, ..SetPolicy::dataset() };
+            let set = LiveSet::create(&store, txgs.meter(), 7, ObjsetType::Other, policy, &tx);
+            let new = NewObject { indirect_shift: 12, ..NewObject::of(ObjType::PLAIN_FILE) };
+            let objects: Vec<_> = (0..4).map(|_| set.allocate(&new, &tx).expect("made")).collect();
+            drop(tx);
+            let mut live = BTreeSet::new();
+            let mut model: BTreeMap<(usize, u64), u8> = BTreeMap::new();
+            for round in 1..=6 {
+                let tx = txgs.begin().expect("open");
+                for _ in 0..60 {
+                    let (at, blkid) = (below(4) as usize, below(40_000));
+                    if below(4) == 0 {
+                        let end = blkid + 1 + below(3_000);
+                        objects[at].free_range(blkid * 512, (end - blkid) * 512, &tx).expect("freed");
+                        model.retain(|(object, block), _| *object != at || !(blkid..end).contains(block));
+                    } else {
+                        objects[at].put_block(BlockId(blkid), vec![round; 512], &tx).expect("written");
+                        model.insert((at, blkid), round);
+                    }
+                }
+                drop(tx);
+                let tx = txgs.quiesce();
+                set.sync(&tx, &mut Blocks { live: &mut live, set: &set, tx: &tx }).expect("synced");
+                txgs.finish(tx);
+                let read = ObjSet::open(&store, &set.root_bp(), 7, KeyState::None).expect("readable");
+                for (at, object) in objects.iter().enumerate() {
+                    let object = read.object(object.id()).expect("there");
+                    let (mut found, mut from) = (BTreeMap::new(), 0);
+                    while let Some(offset) = object.next_data(from).expect("readable") {
+                        let block = object.block(BlockId(offset / 512)).expect("read").expect("data");
+                        assert!(block.bytes().iter().all(|byte| *byte == block.bytes()[0]));
+                        found.insert((at, offset / 512), block.bytes()[0]);
+                        from = offset + 512;
+                    }
+                    let wanted = model.range((at, 0)..(at + 1, 0)).map(|(k, v)| (*k, *v)).collect();
+                    assert_eq!(found, wanted, "seed {seed}, round {round}");
+                }
+            }
+        }
     }
 }

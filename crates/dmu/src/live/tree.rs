@@ -6,6 +6,7 @@
 
 use super::cell::{Header, Leaf, TreeTop};
 use super::set::LiveSet;
+use super::sync::Ledger;
 use crate::DmuError;
 use format::blkptr::BLKPTR_SIZE;
 use format::{BlockPtr, BpKind, Endian, Level, ObjType, ObjectId};
@@ -23,9 +24,9 @@ pub(crate) struct TreeEdit {
     /// Indirect blocks that were changed and not written yet, by level and number.
     loaded: BTreeMap<(u8, u64), Vec<u8>>,
     /// Blocks that nothing refers to any more.
-    pub(crate) killed: Vec<BlockPtr>,
-    /// Blocks that are new.
-    pub(crate) born: Vec<BlockPtr>,
+    killed: Vec<BlockPtr>,
+    /// Blocks that are new; some of them may be among the killed again.
+    born: Vec<BlockPtr>,
     /// Bytes of space gained or lost.
     pub(crate) used: i64,
 }
@@ -51,6 +52,17 @@ impl TreeEdit {
 
     fn indirect_size(&self) -> usize {
         BLKPTR_SIZE << self.epbs
+    }
+
+    /// Tells the ledger of every block: first those that are new.
+    pub(crate) fn tell(&self, ledger: &mut dyn Ledger) {
+        self.born.iter().for_each(|bp| ledger.born(bp));
+        self.killed.iter().for_each(|bp| ledger.killed(bp));
+    }
+
+    /// Bytes of the indirect blocks in memory.
+    pub(crate) fn held(&self) -> usize {
+        self.loaded.len() * self.indirect_size()
     }
 
     /// A new pointer took the place of an old one.
