@@ -38,17 +38,24 @@ pub struct Partition {
     pub len: u64,
 }
 
-/// The partitions of a disk, in the order of the table; `None` if there is no valid table.
+/// The partitions of a disk, in the order of the table; `None` if there is no valid table. Fails if there
+/// is none either where reading failed.
 pub fn partitions(disk: &dyn Device) -> Result<Option<Vec<Partition>>, DeviceError> {
+    let mut failure = None;
     for sector in SECTORS {
         let Some(backup) = (disk.size() / sector).checked_sub(1) else { continue };
         for place in [1, backup] {
-            if let Some(table) = read_table(disk, sector, place)? {
-                return Ok(Some(table));
+            match read_table(disk, sector, place) {
+                Ok(Some(table)) => return Ok(Some(table)),
+                Ok(None) => {}
+                Err(error) => failure = failure.or(Some(error)),
             }
         }
     }
-    read_mbr(disk)
+    match (read_mbr(disk)?, failure) {
+        (None, Some(error)) => Err(error),
+        (found, _) => Ok(found),
+    }
 }
 
 /// The primary partitions of a master boot record; `None` if there is none, or if it only stands in
@@ -172,6 +179,8 @@ fn crc32(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
     use crate::device::memory::MemoryDevice;
+    use crate::device::sim::{Power, SimDisk};
+    use std::sync::Arc;
 
     /// A disk with one partition from 1 MiB on and the usual reserved one behind it.
     fn disk(sector: u64, size: u64) -> MemoryDevice {
@@ -225,6 +234,18 @@ mod tests {
             assert!(partitions(&disk).unwrap().is_some(), "byte {at} broken");
             disk.write_at(&[0xff], DeviceOffset((64 << 20) - 512 + 20)).unwrap();
             assert_eq!(partitions(&disk).unwrap(), None, "both broken");
+        }
+    }
+
+    #[test]
+    fn the_backup_serves_when_the_primary_cannot_be_read() {
+        let last = (64 << 20) - 512;
+        for unreadable in [512, 1024] {
+            let disk = SimDisk::over(Arc::new(disk(512, 64 << 20)), 1, Power::new());
+            disk.make_unreadable(DeviceOffset(unreadable), 512);
+            assert_eq!(partitions(&disk).unwrap().unwrap().len(), 2);
+            disk.make_unreadable(DeviceOffset(last), 512);
+            assert!(partitions(&disk).is_err());
         }
     }
 

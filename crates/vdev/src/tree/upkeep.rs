@@ -195,8 +195,8 @@ impl VdevTree {
 
     /// This tree with a changed configuration: vdevs added, grown or gone, paths, states. Leaves that were
     /// there before keep their device (unless `new_devices` has one for them), their counters, their
-    /// DTL and what is to be flushed; removed vdevs keep their mapping. Calls that still use the old tree
-    /// count on the same leaves.
+    /// DTL and what is to be flushed; removed vdevs keep their mapping. A device that is replaced is flushed.
+    /// Calls that still use the old tree count on the same leaves.
     pub fn reconfigured(
         &self,
         root: &VdevNode,
@@ -210,6 +210,12 @@ impl VdevTree {
         self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
         let mut devices: HashMap<VdevGuid, Arc<dyn Device>> =
             leaves.iter().filter_map(|leaf| Some((leaf.guid, Arc::clone(leaf.device()?)))).collect();
+        // The new tree flushes its own devices only.
+        let replaced = new_devices
+            .iter()
+            .filter(|(guid, new)| devices.get(*guid).is_some_and(|old| !Arc::ptr_eq(old, new)));
+        let replaced: Vec<VdevGuid> = replaced.map(|(guid, _)| *guid).collect();
+        self.flush_leaves(&replaced);
         devices.extend(new_devices.iter().map(|(guid, device)| (*guid, Arc::clone(device))));
         let tree =
             VdevTree::build(root, &Builder { devices: &devices, reflow: self.reflow, memories, losses })?;
