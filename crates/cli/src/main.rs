@@ -62,6 +62,7 @@ fn is_tool(name: &OsStr) -> bool {
 
 /// Runs one of the tools; its exit code.
 fn run(tool: Tool, mut args: Vec<OsString>) -> u8 {
+    stop::end_on_panic();
     let out = Out::new();
     if args.is_empty() {
         eprint!("missing command\n{}", tool.summary());

@@ -32,5 +32,18 @@ impl From<BadOption> for Stop {
     }
 }
 
+/// From now on a panic in any thread but the first ends the process: whoever waits for a thread that has died
+/// would wait for good, and a pool is whole after an end at any moment.
+pub(crate) fn end_on_panic() {
+    let tell = std::panic::take_hook();
+    let first = std::thread::current().id();
+    std::panic::set_hook(Box::new(move |info| {
+        tell(info);
+        if std::thread::current().id() != first {
+            std::process::abort();
+        }
+    }));
+}
+
 /// What a command returns: its exit code.
 pub(crate) type Outcome = Result<u8, Stop>;

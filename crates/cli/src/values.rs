@@ -32,7 +32,9 @@ pub(crate) fn dataset(name: &str, value: &Value, exact: bool) -> String {
         "snapshots_changed" if !exact => time::creation_seconds(number),
         "compressratio" | "refcompressratio" if exact => exact_ratio(number),
         "compressratio" | "refcompressratio" => ratio(number),
-        "quota" | "refquota" | "reservation" | "refreservation" | "volsize" => none_if_zero(number, exact),
+        "quota" | "refquota" | "reservation" | "refreservation" | "volsize" => {
+            none_if_zero(number, exact, nicebytes)
+        }
         "filesystem_limit" | "snapshot_limit" | "filesystem_count" | "snapshot_count"
             if number == u64::MAX =>
         {
@@ -52,19 +54,24 @@ pub(crate) fn dataset(name: &str, value: &Value, exact: bool) -> String {
         | "logicalused"
         | "logicalreferenced" => nicebytes(number),
         other => match prop::per_owner(other) {
-            Some(("userquota@" | "groupquota@" | "projectquota@", _)) => none_if_zero(number, exact),
-            Some(("userobjquota@" | "groupobjquota@" | "projectobjquota@", _)) => none_if_zero(number, exact),
+            Some(("userquota@" | "groupquota@" | "projectquota@", _)) => {
+                none_if_zero(number, exact, nicebytes)
+            }
+            Some(("userobjquota@" | "groupobjquota@" | "projectobjquota@", _)) => {
+                none_if_zero(number, exact, nicenum)
+            }
             Some(("userused@" | "groupused@" | "projectused@", _)) => nicebytes(number),
+            None if other.starts_with("written@") || other.starts_with("written#") => nicebytes(number),
             _ => nicenum(number),
         },
     }
 }
 
-fn none_if_zero(number: u64, exact: bool) -> String {
+fn none_if_zero(number: u64, exact: bool, nice: fn(u64) -> String) -> String {
     match (number, exact) {
         (0, false) => "none".into(),
         (_, true) => number.to_string(),
-        (_, false) => nicenum(number),
+        (_, false) => nice(number),
     }
 }
 
@@ -102,7 +109,6 @@ pub(crate) fn pool(name: &str, value: &Value, exact: bool) -> String {
 pub(crate) fn vdev(name: &str, value: &Value, exact: bool) -> String {
     let number = match value {
         Value::Absent => return ABSENT.into(),
-        Value::Text(text) if text.is_empty() => return ABSENT.into(),
         Value::Text(text) => return text.clone(),
         Value::Number(number) => *number,
     };

@@ -32,8 +32,8 @@ impl Verb {
         }
     }
 
-    /// How it is used, for wrong arguments: other than with other verbs.
-    fn usage(self, message: &str) -> String {
+    /// How it is used: told in other words than those of other verbs.
+    fn usage(self) -> String {
         let usage = Tool::Zfs.of(self.name());
         let lines: Vec<&str> = usage.lines().skip(1).take_while(|line| !line.is_empty()).collect();
         let recursive = match self {
@@ -45,7 +45,7 @@ impl Verb {
              \x20 -l          set permission locally\n  -d          set permission for descents\n\
              \x20 -u          set permission for user\n  -g          set permission for group\n\
              \x20 -e          set permission for everyone\n  -c          set create time permission\n\
-             \x20 -s          define permission set\n{recursive}\n{}\nzfs: error: {message}\n",
+             \x20 -s          define permission set\n{recursive}\n{}",
             lines.join("\n"),
             permissions::list()
         )
@@ -91,7 +91,7 @@ impl Options {
                 'l' => options.local = true,
                 'd' => options.descendent = true,
                 'r' => options.below = true,
-                'h' => return wrong(""),
+                'h' => return Ok(Err((String::new(), 0))),
                 _ => {
                     asked.insert(letter);
                     options.about = match letter {
@@ -180,7 +180,10 @@ impl Options {
 /// Runs one of the verbs.
 pub(super) fn run(verb: Verb, args: &[OsString], out: &Out) -> Outcome {
     let wrong = |(message, code): Wrong| {
-        eprint!("{}", verb.usage(&message));
+        match message.as_str() {
+            "" => out.print(&verb.usage()),
+            _ => eprint!("{}\nzfs: error: {message}\n", verb.usage()),
+        }
         Ok(code)
     };
     let options = match Options::parse(verb, args.to_vec())? {
@@ -317,7 +320,7 @@ mod tests {
         let start = "$ zfs allow nosuchuser snapshot tank\n";
         let rest = all.get(all.find(start).expect("there") + start.len()..).expect("a boundary");
         let real = rest.get(..rest.find("[exit ").expect("ends")).expect("a boundary");
-        assert_eq!(Verb::Allow.usage("invalid user/group nosuchuser"), real);
+        assert_eq!(format!("{}\nzfs: error: invalid user/group nosuchuser\n", Verb::Allow.usage()), real);
     }
 
     #[test]

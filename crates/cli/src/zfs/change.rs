@@ -157,8 +157,7 @@ pub(super) fn tell_partly(verb: &str, done: &[String], left: &[String]) {
 
 /// Warns of block sizes for which there is no place.
 pub(super) fn warn_small_blocks(pairs: &Pairs, pool: &Pool) {
-    let asked = ["special_small_blocks"].iter().any(|name| pairs.has(name));
-    if asked && !edit::has_special(pool) {
+    if pairs.has("special_small_blocks") && !edit::has_special(pool) {
         complain("special_small_blocks: property requires a special device in the pool");
     }
 }

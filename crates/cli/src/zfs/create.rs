@@ -143,7 +143,8 @@ fn dry_run(change: &mut Change, options: &Options, new: &NewDataset, out: &Out) 
 /// Small blocks of volumes cost space.
 fn warn(options: &Options, new: &NewDataset) {
     let block = new.block_size().unwrap_or(DEFAULT_VOLUME_BLOCK);
-    if options.is_volume && block < DEFAULT_VOLUME_BLOCK {
+    let is_block = block.is_power_of_two() && block >= 512;
+    if options.is_volume && is_block && block < DEFAULT_VOLUME_BLOCK {
         complain(&format!(
             "Warning: volblocksize ({block}) is less than the default minimum block size ({DEFAULT_VOLUME_BLOCK})."
         ));

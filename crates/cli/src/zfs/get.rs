@@ -1,7 +1,7 @@
 //! `zfs get`.
 
 use super::list::property;
-use super::{ALL_KINDS, Depth, JSON_INT, JSON_LONG, Selection, json_entry, known_property, select};
+use super::{ALL_KINDS, Common, JSON_LONG, Selection, json_entry, known_property, select};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -14,75 +14,70 @@ use serde_json::{Map, Value as Json};
 use std::ffi::OsString;
 
 struct Options {
-    scripted: bool,
-    exact: bool,
-    json: bool,
-    int: bool,
+    common: Common,
     fields: Vec<&'static str>,
     sources: Vec<&'static str>,
 }
 
 const SOURCES: [&str; 6] = ["local", "default", "inherited", "received", "temporary", "none"];
 
+/// Columns at most.
+const FIELDS_MAX: usize = 5;
+/// A source is given the width of `inherited from` and a name like the dataset's own, wherever it comes from.
+const INHERITED: usize = 14;
+
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     let mut walk = Getopt::new(args, "jd:o:s:jrt:Hp", JSON_LONG);
     let mut options = Options {
-        scripted: false,
-        exact: false,
-        json: false,
-        int: false,
+        common: Common::new(),
         fields: vec!["name", "property", "value", "source"],
         sources: SOURCES.to_vec(),
     };
-    let mut depth = Depth::Own;
-    let mut kinds = None;
     while let Some((letter, value)) = walk.next()? {
         match letter {
-            'H' => options.scripted = true,
-            'p' => options.exact = true,
-            'j' => options.json = true,
-            JSON_INT => options.int = true,
-            'r' if depth == Depth::Own => depth = Depth::All,
-            'd' => depth = super::depth(value)?,
-            'o' => options.fields = get_fields(&value.unwrap_or_default().to_string_lossy(), true)?,
+            'o' => options.fields = fields(&value.unwrap_or_default().to_string_lossy())?,
             's' => options.sources = sources(&value.unwrap_or_default().to_string_lossy())?,
-            't' => kinds = Some(super::kinds(value)?),
-            _ => {}
+            _ => options.common.take(letter, value)?,
         }
     }
-    if options.int && !options.json {
-        return Err(Stop::usage("'--json-int' only works with '-j' option"));
-    }
-    options.exact |= options.int;
+    options.common.check()?;
     let mut operands = crate::zpool::texts(&walk.operands());
     if operands.is_empty() {
         return Err(Stop::usage("missing property argument"));
     }
     let list = Wanted::parse(&operands.remove(0))?;
-    let given = kinds.is_some();
-    let kinds = kinds.unwrap_or(ALL_KINDS.to_vec());
+    let given = options.common.kinds.is_some();
+    let kinds = options.common.kinds.take().unwrap_or(ALL_KINDS.to_vec());
     let mut selected = select(&Selection {
         operands: &operands,
         kinds: &kinds,
-        depth,
+        depth: options.common.depth,
         kinds_given: given,
         listsnapshots: false,
-        any_operand: !given || depth == Depth::Own,
+        bookmarks: true,
     })?;
     super::sort(&mut selected.entries);
-    if given && depth == Depth::Own {
-        selected.entries.retain(|e| kinds.contains(&e.kind()));
-    }
-    if options.json {
+    if options.common.json {
         out.print(&json(&options, &list, &selected.entries)?);
     } else if selected.entries.is_empty() {
-        if selected.code == 0 && !options.scripted {
+        if selected.code == 0 && operands.is_empty() && !options.common.scripted {
             eprintln!("no datasets available");
         }
     } else {
         out.print(&text(&options, &list, &selected.entries, out)?);
     }
     Ok(selected.code)
+}
+
+/// The columns that `-o` names: at most as many as there are.
+fn fields(list: &str) -> Result<Vec<&'static str>, Stop> {
+    let words: Vec<&str> = list.split(',').collect();
+    match words.iter().position(|word| *word == "all") {
+        Some(0) if words.len() > 1 => Err(Stop::usage("too many fields given to -o option")),
+        Some(at) if at > 0 => Err(Stop::usage("\"all\" conflicts with specific fields given to -o option")),
+        _ if words.len() > FIELDS_MAX => Err(Stop::usage("too many fields given to -o option")),
+        _ => get_fields(list, true),
+    }
 }
 
 fn sources(list: &str) -> Result<Vec<&'static str>, Stop> {
@@ -152,19 +147,21 @@ fn text(options: &Options, list: &Wanted, entries: &[Entry], out: &Out) -> Resul
             let cell = |field: &&str| match *field {
                 "name" => entry.name().to_owned(),
                 "property" => name.clone(),
-                "value" => values::dataset(&name, &property.value, options.exact),
+                "value" => values::dataset(&name, &property.value, options.common.exact),
                 "source" => values::source(&property.source),
                 _ => match &property.received {
-                    Some(value) => values::dataset(&name, value, options.exact),
+                    Some(value) => values::dataset(&name, value, options.common.exact),
                     None => values::ABSENT.to_owned(),
                 },
             };
             rows.push(options.fields.iter().map(cell).collect::<Vec<String>>());
         }
     }
+    let names = entries.iter().filter(|e| e.name().contains('/')).map(|e| e.name().chars().count());
+    widths.source = widths.source.max(names.max().map_or(0, |width| width + INHERITED));
     widths.name = entries.iter().map(|e| e.name().chars().count()).max().unwrap_or(0);
     let columns: Vec<Column> = options.fields.iter().map(|f| widths.column(f)).collect();
-    Ok(lines(out, &columns, &rows, options.scripted))
+    Ok(lines(out, &columns, &rows, options.common.scripted))
 }
 
 /// Like `table::whole`, but values do not widen their column: `-p` may exceed it.
@@ -222,12 +219,12 @@ impl Widths {
 fn json(options: &Options, list: &Wanted, entries: &[Entry]) -> Result<String, Stop> {
     let mut all = Map::new();
     for entry in entries {
-        let mut map = json_entry(entry, options.int);
+        let mut map = json_entry(entry, options.common.int);
         let mut properties = Map::new();
         for (name, property) in list.of(entry)? {
             if options.sources.contains(&source_word(&property.source)) {
-                let text = values::dataset(&name, &property.value, options.exact);
-                properties.insert(name, values::json(&text, &property, options.int));
+                let text = values::dataset(&name, &property.value, options.common.exact);
+                properties.insert(name, values::json(&text, &property, options.common.int));
             }
         }
         map.insert("properties".into(), Json::Object(properties));

@@ -50,6 +50,9 @@ pub(super) fn run(verb: Verb, args: &[OsString]) -> Outcome {
     if verb == Verb::Hold && tag.starts_with('.') {
         return Err(Stop::usage("tag may not start with '.'"));
     }
+    if verb == Verb::Hold && tag.is_empty() {
+        return Err(Stop::failed("cannot hold: operation not applicable to datasets of this type"));
+    }
     Change::run(verb.name(), args, |change| change_all(change, verb, tag, operands, below))
 }
 

@@ -1,6 +1,6 @@
 //! `zfs list`.
 
-use super::{ALL_KINDS, Depth, JSON_INT, JSON_LONG, Selection, json_entry, known_property, select};
+use super::{ALL_KINDS, Common, Depth, JSON_LONG, Selection, json_entry, known_property, select};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -16,35 +16,17 @@ const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 const SPACE: &str = "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";
 
 struct Options {
-    scripted: bool,
-    exact: bool,
-    json: bool,
-    int: bool,
+    common: Common,
     columns: Vec<String>,
     sort: Vec<(String, bool)>,
 }
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     let mut walk = Getopt::new(args, "jHS:d:o:prs:t:", JSON_LONG);
-    let mut options = Options {
-        scripted: false,
-        exact: false,
-        json: false,
-        int: false,
-        columns: Vec::new(),
-        sort: Vec::new(),
-    };
+    let mut options = Options { common: Common::new(), columns: Vec::new(), sort: Vec::new() };
     let mut list = DEFAULT.to_owned();
-    let mut depth = Depth::Own;
-    let mut kinds = None;
     while let Some((letter, value)) = walk.next()? {
         match letter {
-            'H' => options.scripted = true,
-            'p' => options.exact = true,
-            'j' => options.json = true,
-            JSON_INT => options.int = true,
-            'r' if depth == Depth::Own => depth = Depth::All,
-            'd' => depth = super::depth(value)?,
             'o' => list = value.unwrap_or_default().to_string_lossy().into_owned(),
             's' | 'S' => {
                 let name = value.unwrap_or_default().to_string_lossy().into_owned();
@@ -52,36 +34,33 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
                     known_property(&name).ok_or_else(|| Stop::usage(format!("invalid property '{name}'")))?;
                 options.sort.push((known, letter == 'S'));
             }
-            't' => kinds = Some(super::kinds(value)?),
-            _ => {}
+            _ => options.common.take(letter, value)?,
         }
     }
-    if options.int && !options.json {
-        return Err(Stop::usage("'--json-int' only works with '-j' option"));
-    }
-    options.exact |= options.int;
+    options.common.check()?;
     options.columns = columns(&list)?;
     let operands = crate::zpool::texts(&walk.operands());
-    let given = kinds.is_some();
+    let depth = options.common.depth;
     let default = if operands.is_empty() || depth != Depth::Own {
         vec![Kind::Filesystem, Kind::Volume]
     } else {
         ALL_KINDS.to_vec()
     };
-    let kinds = kinds.unwrap_or(default);
+    let given = options.common.kinds.is_some();
+    let kinds = options.common.kinds.take().unwrap_or(default);
     let selected = select(&Selection {
         operands: &operands,
         kinds: &kinds,
         depth,
         kinds_given: given,
         listsnapshots: operands.is_empty() || depth != Depth::Own,
-        any_operand: false,
+        bookmarks: false,
     })?;
     let rows = sorted(&options, selected.entries)?;
-    if options.json {
+    if options.common.json {
         out.print(&json(&options, &rows)?);
     } else if rows.is_empty() {
-        if selected.code == 0 && !options.scripted {
+        if selected.code == 0 && !options.common.scripted {
             eprintln!("no datasets available");
         }
     } else {
@@ -92,15 +71,19 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
 
 /// The columns that `-o` names.
 fn columns(list: &str) -> Result<Vec<String>, Stop> {
-    let list = if list == "space" { SPACE } else { list };
+    if list.is_empty() {
+        return Err(Stop::usage("bad property list: no properties specified"));
+    }
     let mut columns = Vec::new();
+    let has_all = list.split(',').any(|name| name == "all");
     for name in list.split(',') {
         match name {
             "all" => {
                 columns.push("name".to_owned());
                 columns.extend(prop::DATASET.iter().filter(|p| p.visible).map(|p| p.name.to_owned()));
             }
-            // Only as the whole list does this name a set of columns.
+            // A set of columns, which the set of all leaves no room for.
+            "space" if !has_all => columns.extend(SPACE.split(',').map(str::to_owned)),
             "space" => return Err(bad(name)),
             _ => columns.push(known_property(name).ok_or_else(|| bad(name))?),
         }
@@ -169,7 +152,7 @@ fn text(options: &Options, entries: &[Entry], out: &Out) -> Result<String, Stop>
             Some(p) => {
                 let mut column = Column::new(p.column, p.right_aligned);
                 column.width = p.width();
-                column.fixed = !options.exact && values::is_ratio(p.name);
+                column.fixed = !options.common.exact && values::is_ratio(p.name);
                 column
             }
             // A user property is headed by its name, and so is one per owner; the latter are numbers.
@@ -180,22 +163,22 @@ fn text(options: &Options, entries: &[Entry], out: &Out) -> Result<String, Stop>
     for entry in entries {
         let mut row = Vec::new();
         for name in &options.columns {
-            row.push(values::dataset(name, &property(entry, name)?.value, options.exact));
+            row.push(values::dataset(name, &property(entry, name)?.value, options.common.exact));
         }
         rows.push(row);
     }
-    Ok(table::whole(out, columns, &rows, options.scripted))
+    Ok(table::whole(out, columns, &rows, options.common.scripted))
 }
 
 fn json(options: &Options, entries: &[Entry]) -> Result<String, Stop> {
     let mut all = Map::new();
     for entry in entries {
-        let mut map = json_entry(entry, options.int);
+        let mut map = json_entry(entry, options.common.int);
         let mut properties = Map::new();
         for name in options.columns.iter().filter(|n| *n != "name") {
             let property = property(entry, name)?;
-            let text = values::dataset(name, &property.value, options.exact);
-            properties.insert(name.clone(), values::json(&text, &property, options.int));
+            let text = values::dataset(name, &property.value, options.common.exact);
+            properties.insert(name.clone(), values::json(&text, &property, options.common.int));
         }
         map.insert("properties".into(), Json::Object(properties));
         all.insert(entry.name().to_owned(), Json::Object(map));

@@ -80,7 +80,7 @@ fn depth(value: Option<OsString>) -> Result<Depth, Stop> {
     match text.parse::<i64>() {
         Ok(levels) => match u64::try_from(levels) {
             Ok(levels) => Ok(Depth::Levels(levels)),
-            Err(_) => Err(Stop::usage(format!("{text} can not be negative"))),
+            Err(_) => Err(Stop::usage("Depth can not be negative.")),
         },
         Err(_) => Err(Stop::usage(format!("{text} is not an integer"))),
     }
@@ -114,8 +114,49 @@ struct Selection<'a> {
     kinds_given: bool,
     /// Snapshots are listed too where the pool's `listsnapshots` says so.
     listsnapshots: bool,
-    /// Operands need not be of the selected kinds (`get`).
-    any_operand: bool,
+    /// It is `get`: bookmarks may be named without `-t`, and snapshots of an operand that is itself wanted are
+    /// not.
+    bookmarks: bool,
+}
+
+/// The options that `list` and `get` share.
+struct Common {
+    scripted: bool,
+    exact: bool,
+    json: bool,
+    int: bool,
+    depth: Depth,
+    kinds: Option<Vec<Kind>>,
+}
+
+impl Common {
+    fn new() -> Common {
+        Common { scripted: false, exact: false, json: false, int: false, depth: Depth::Own, kinds: None }
+    }
+
+    /// Takes an option, if it is one of these.
+    fn take(&mut self, letter: char, value: Option<OsString>) -> Result<(), Stop> {
+        match letter {
+            'H' => self.scripted = true,
+            'p' => self.exact = true,
+            'j' => self.json = true,
+            JSON_INT => self.int = true,
+            'r' if self.depth == Depth::Own => self.depth = Depth::All,
+            'd' => self.depth = depth(value)?,
+            't' => self.kinds = Some(kinds(value)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// To be called when all options are taken.
+    fn check(&mut self) -> Result<(), Stop> {
+        if self.int && !self.json {
+            return Err(Stop::usage("'--json-int' only works with '-j' option"));
+        }
+        self.exact |= self.int;
+        Ok(())
+    }
 }
 
 /// The pools and datasets of a listing, and the exit code so far. The pools keep the datasets open.
@@ -187,10 +228,14 @@ fn one(
     pools: &[OpenPool],
     selected: &mut Selected,
 ) -> Result<(), Stop> {
-    let entry = match admin::find(pools, operand) {
+    let entry = match unexpected(selection, operand) {
+        Some(why) => Err(format!("cannot open '{operand}': {why}")),
+        None => admin::find(pools, operand).map_err(|e| find_message(pools, operand, &e)),
+    };
+    let entry = match entry {
         Ok(entry) => entry,
-        Err(e) => {
-            complain(&open_message(operand, &e));
+        Err(message) => {
+            complain(&message);
             selected.code = 1;
             return Ok(());
         }
@@ -203,7 +248,11 @@ fn one(
         Depth::All => None,
         Depth::Levels(levels) => Some(levels),
         // Snapshots and bookmarks that were asked for are those of the operand.
-        Depth::Own if below && !selection.any_operand && wants_points(selection) => {
+        Depth::Own
+            if below
+                && wants_points(selection)
+                && !(selection.bookmarks && kinds.contains(&entry.kind())) =>
+        {
             kinds.retain(|k| matches!(k, Kind::Snapshot | Kind::Bookmark) || *k == entry.kind());
             let walk = Walk { kinds, depth: Some(0) };
             return collect(admin::points(pool, &entry, &walk), selected);
@@ -211,7 +260,7 @@ fn one(
         Depth::Own => Some(0),
     };
     if !below || levels == Some(0) {
-        let fits = kinds.contains(&entry.kind()) || selection.any_operand || !selection.kinds_given;
+        let fits = kinds.contains(&entry.kind()) || !selection.kinds_given;
         if fits {
             selected.entries.push(entry);
         } else {
@@ -231,6 +280,37 @@ fn wants_points(selection: &Selection<'_>) -> bool {
 fn collect(found: Result<Vec<Entry>, AdminError>, selected: &mut Selected) -> Result<(), Stop> {
     selected.entries.extend(found.map_err(Stop::failed)?);
     Ok(())
+}
+
+/// What a name has in it that can be no name of the kinds that were asked for.
+fn unexpected(selection: &Selection<'_>, operand: &str) -> Option<&'static str> {
+    let wants = |kind| selection.kinds.contains(&kind);
+    if is_path(operand) {
+        return None;
+    }
+    if operand.contains('#') && !(wants(Kind::Bookmark) && (selection.kinds_given || selection.bookmarks)) {
+        return Some("bookmark delimiter '#' is not expected here");
+    }
+    let is_refused = operand.contains('@') && selection.kinds_given && !wants(Kind::Snapshot);
+    is_refused.then_some("snapshot delimiter '@' is not expected here")
+}
+
+/// What is said of an operand that is not found.
+fn find_message(pools: &[OpenPool], operand: &str, error: &AdminError) -> String {
+    let has_base = |(base, _): (&str, &str)| admin::find(pools, base).is_ok();
+    match error {
+        AdminError::NotInPool { .. }
+            if std::path::Path::new(operand).try_exists().is_ok_and(|found| found) =>
+        {
+            format!("'{operand}': not a ZFS filesystem")
+        }
+        AdminError::NotInPool { .. } => format!("cannot open '{operand}': No such file or directory"),
+        // A missing bookmark is told apart from a missing dataset.
+        AdminError::NoDataset { .. } if operand.split_once('#').is_some_and(has_base) => {
+            format!("cannot open '{operand}': no such pool or dataset")
+        }
+        other => open_message(operand, other),
+    }
 }
 
 /// `cannot open 'x': …`.
@@ -263,9 +343,9 @@ fn known_property(name: &str) -> Option<String> {
     if let Some(p) = prop::dataset(name) {
         return Some(p.name.to_owned());
     }
-    let other = prop::per_owner(name).is_some_and(|(_, owner)| !owner.is_empty())
-        || name.strip_prefix("written@").is_some_and(|s| !s.is_empty())
-        || name.strip_prefix("written#").is_some_and(|s| !s.is_empty())
+    let other = prop::per_owner(name).is_some()
+        || name.starts_with("written@")
+        || name.starts_with("written#")
         || prop::is_user(name);
     other.then(|| name.to_owned())
 }

@@ -74,7 +74,8 @@ impl Options {
             _ if self.keep && self.what != Do::Clear => Some("'-k' is only valid together with '-C'"),
             _ if self.nul && self.what != Do::Check => Some("'-0' is only valid together with '-c'"),
             Do::Set | Do::Clear if self.own => Some("'-d' is only valid when listing or checking"),
-            _ if self.operands.is_empty() => Some(""),
+            Do::List if self.operands.is_empty() => Some(""),
+            _ if self.operands.is_empty() => Some("missing file or directory target(s)"),
             _ => None,
         }
     }
@@ -91,8 +92,13 @@ impl Options {
 
 fn project_id(value: Option<OsString>) -> Result<u32, Stop> {
     let text = value.unwrap_or_default().to_string_lossy().into_owned();
-    let id = text.parse().ok().filter(|id| *id != u32::MAX);
-    id.ok_or_else(|| Stop::usage(format!("project ID must be less than {}", u32::MAX)))
+    match text.parse::<i64>() {
+        Ok(id) => u32::try_from(id)
+            .ok()
+            .filter(|id| *id != u32::MAX)
+            .ok_or_else(|| Stop::usage("invalid project ID")),
+        Err(_) => Err(Stop::usage(format!("project ID must be less than {}", u32::MAX))),
+    }
 }
 
 /// Runs the verb.

@@ -5,7 +5,7 @@ use super::complain;
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
-use cenote::admin::edit::values::{self, InheritError, Setting};
+use cenote::admin::edit::values::{self, InheritError, Setting, ValueError};
 use cenote::admin::edit::{self, EditError};
 use std::ffi::OsString;
 
@@ -70,13 +70,15 @@ fn set(change: &mut Change, name: &str, pairs: &Pairs) -> Result<(), Failure> {
     let refused = |error: EditError| (MINUS_ONE, format!("cannot set property for '{name}': {error}"));
     let subject = edit::subject(&dataset).map_err(refused)?;
     let features = pool.live().features();
-    let settings: Vec<Setting> = pairs
+    let settings: Result<Vec<Setting>, ValueError> = pairs
         .0
         .iter()
         .map(|(prop, text)| values::resolve(prop, text, &subject, &|feature| features.is_enabled(feature)))
-        .collect::<Result<_, _>>()
-        .map_err(|e| refused(e.into()))?;
-    warn_small_blocks(pairs, &view);
+        .collect();
+    if matches!(settings, Ok(_) | Err(ValueError::SmallBlocks { .. })) {
+        warn_small_blocks(pairs, &view);
+    }
+    let settings = settings.map_err(|e| refused(e.into()))?;
     edit::set(pool.live(), name, &settings).map_err(|error| {
         let text = match error {
             // Of what exists, this is said of a reservation.

@@ -21,35 +21,76 @@ const FIELDS: [(&str, &str, bool); 6] = [
 ];
 
 struct Options {
-    owner: Owner,
     scripted: bool,
     exact: bool,
     numeric: bool,
-    /// `-i`: Windows identities as the POSIX ids that they map to.
-    posix: bool,
     fields: Vec<&'static str>,
     sort: Vec<(&'static str, bool)>,
-    /// POSIX and Windows identities.
-    types: (bool, bool),
+    types: Vec<Type>,
+}
+
+/// Whose space, and whether they are POSIX or Windows identities. In the order of the listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Type {
+    PosixGroup,
+    PosixUser,
+    SmbGroup,
+    SmbUser,
+    Project,
+}
+
+impl Type {
+    /// Those that `-t` names, in the order of the usage.
+    const NAMED: [(Type, &'static str); 4] = [
+        (Type::PosixUser, "posixuser"),
+        (Type::SmbUser, "smbuser"),
+        (Type::PosixGroup, "posixgroup"),
+        (Type::SmbGroup, "smbgroup"),
+    ];
+
+    fn of(row: &SpaceRow) -> Type {
+        match (row.owner, row.domain.is_some()) {
+            (Owner::User, false) => Type::PosixUser,
+            (Owner::User, true) => Type::SmbUser,
+            (Owner::Group, false) => Type::PosixGroup,
+            (Owner::Group, true) => Type::SmbGroup,
+            (Owner::Project, _) => Type::Project,
+        }
+    }
+
+    fn owner(self) -> Owner {
+        match self {
+            Type::PosixUser | Type::SmbUser => Owner::User,
+            Type::PosixGroup | Type::SmbGroup => Owner::Group,
+            Type::Project => Owner::Project,
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Type::PosixUser => "POSIX User",
+            Type::SmbUser => "SMB User",
+            Type::PosixGroup => "POSIX Group",
+            Type::SmbGroup => "SMB Group",
+            Type::Project => "Project",
+        }
+    }
 }
 
 pub(super) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
-    let owner = match subcommand {
-        "userspace" => Owner::User,
-        "groupspace" => Owner::Group,
-        _ => Owner::Project,
+    let (letters, types) = match subcommand {
+        "userspace" => ("nHpo:s:S:t:i", vec![Type::PosixUser, Type::SmbUser]),
+        "groupspace" => ("nHpo:s:S:t:i", vec![Type::PosixGroup, Type::SmbGroup]),
+        _ => ("Hpo:s:S:", vec![Type::Project]),
     };
-    let letters = if owner == Owner::Project { "Hpo:s:S:" } else { "nHpo:s:S:t:i" };
     let mut walk = Getopt::new(args, letters, &[]);
     let mut options = Options {
-        owner,
         scripted: false,
         exact: false,
         numeric: false,
-        posix: false,
         fields: FIELDS.iter().map(|(name, ..)| *name).collect(),
         sort: Vec::new(),
-        types: (true, true),
+        types,
     };
     while let Some((letter, value)) = walk.next()? {
         let text = || value.clone().unwrap_or_default().to_string_lossy().into_owned();
@@ -57,50 +98,47 @@ pub(super) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
             'n' => options.numeric = true,
             'H' => options.scripted = true,
             'p' => options.exact = true,
-            'i' => options.posix = true,
             'o' => options.fields = text().split(',').map(field).collect::<Result<_, _>>()?,
             's' | 'S' => options.sort.push((sort_field(&text())?, letter == 'S')),
-            't' => options.types = types(owner, &text())?,
+            't' => options.types = text().split(',').map(types_of).collect::<Result<Vec<_>, _>>()?.concat(),
+            // Windows identities have no POSIX ids to be shown as.
             _ => {}
         }
     }
     let operands = crate::zpool::texts(&walk.operands());
     let name = match &operands[..] {
-        [] => return Err(Stop::usage("missing dataset name")),
+        [] => return Err(Stop::usage("")),
         [one] => one,
         _ => return Err(Stop::usage("too many arguments")),
     };
-    let rows = rows(owner, name)?;
+    let rows = rows(&options.types, name)?;
     out.print(&text(&options, rows, out));
     Ok(0)
 }
 
 fn field(name: &str) -> Result<&'static str, Stop> {
     let known = FIELDS.iter().map(|(known, ..)| *known).find(|known| *known == name);
-    known.ok_or_else(|| Stop::usage(format!("invalid column name '{name}'")))
+    known.ok_or_else(|| invalid(name, 'o'))
 }
 
 fn sort_field(name: &str) -> Result<&'static str, Stop> {
     let known = FIELDS.iter().map(|(known, ..)| *known).find(|known| *known == name);
-    known.ok_or_else(|| Stop::usage(format!("invalid property name '{name}'")))
+    known.ok_or_else(|| Stop::usage(format!("invalid field '{name}'")))
 }
 
-fn types(owner: Owner, list: &str) -> Result<(bool, bool), Stop> {
-    let (posix, smb) =
-        if owner == Owner::Group { ("posixgroup", "smbgroup") } else { ("posixuser", "smbuser") };
-    let mut types = (false, false);
-    for word in list.split(',') {
-        match word {
-            "all" => types = (true, true),
-            w if w == posix => types.0 = true,
-            w if w == smb => types.1 = true,
-            other => return Err(Stop::usage(format!("invalid type '{other}'"))),
-        }
-    }
-    Ok(types)
+/// What a word of `-t` names.
+fn types_of(name: &str) -> Result<Vec<Type>, Stop> {
+    let named = Type::NAMED.iter().filter(|(_, known)| name == "all" || *known == name);
+    let found: Vec<Type> = named.map(|(one, _)| *one).collect();
+    if found.is_empty() { Err(invalid(name, 't')) } else { Ok(found) }
 }
 
-fn rows(owner: Owner, name: &str) -> Result<Vec<SpaceRow>, Stop> {
+fn invalid(name: &str, letter: char) -> Stop {
+    complain(&format!("invalid type '{name}' for -{letter} option"));
+    Stop::Code(super::change::MINUS_ONE)
+}
+
+fn rows(types: &[Type], name: &str) -> Result<Vec<SpaceRow>, Stop> {
     let pool = name.split(['/', '@', '#']).next().unwrap_or_default().to_owned();
     let by_path = name.starts_with('/');
     let names = if by_path { Vec::new() } else { vec![pool] };
@@ -119,32 +157,42 @@ fn rows(owner: Owner, name: &str) -> Result<Vec<SpaceRow>, Stop> {
         let why = "operation not applicable to datasets of this type";
         return Err(Stop::failed(format!("cannot open '{name}': {why}")));
     }
-    entry.space(owner).map_err(|e| Stop::failed(format!("cannot get used/quota for {name}: {e}")))
+    let mut rows = Vec::new();
+    for owner in [Owner::User, Owner::Group, Owner::Project] {
+        if types.iter().any(|one| one.owner() == owner) {
+            let found = entry.space(owner);
+            rows.extend(found.map_err(|e| Stop::failed(format!("cannot get used/quota for {name}: {e}")))?);
+        }
+    }
+    rows.retain(|row| types.contains(&Type::of(row)));
+    Ok(rows)
 }
 
 /// A row with its owner's name.
 struct Named {
     row: SpaceRow,
-    smb: bool,
+    kind: Type,
+    /// Nobody has given the owner a name.
+    is_number: bool,
     name: String,
 }
 
 fn text(options: &Options, rows: Vec<SpaceRow>, out: &Out) -> String {
-    let names = admin::owner_names(options.owner);
+    let names = [Owner::User, Owner::Group, Owner::Project].map(|owner| (owner, admin::owner_names(owner)));
+    let name_of = |row: &SpaceRow| {
+        let known = names.iter().find(|(owner, _)| *owner == row.owner);
+        known.and_then(|(_, names)| names.get(&row.id)).filter(|_| !options.numeric)
+    };
     let mut named: Vec<Named> = Vec::new();
     for row in rows {
-        let smb = row.domain.is_some();
-        if if smb { !options.types.1 } else { !options.types.0 } {
-            continue;
-        }
-        let name = match &row.domain {
-            Some(domain) => format!("{domain}-{}", row.id),
-            None => match names.get(&row.id) {
-                Some(name) if !options.numeric => name.clone(),
-                _ => row.id.to_string(),
-            },
+        let known = if row.domain.is_none() { name_of(&row) } else { None };
+        let name = match (&row.domain, known) {
+            (Some(domain), _) => format!("{domain}-{}", row.id),
+            (None, Some(name)) => name.clone(),
+            (None, None) => row.id.to_string(),
         };
-        named.push(Named { row, smb, name });
+        let is_number = row.domain.is_none() && known.is_none();
+        named.push(Named { kind: Type::of(&row), is_number, name, row });
     }
     named.sort_by(|a, b| order(options, a, b));
     let columns = options
@@ -158,55 +206,54 @@ fn text(options: &Options, rows: Vec<SpaceRow>, out: &Out) -> String {
     table::whole(out, columns, &cells, options.scripted)
 }
 
-/// By the keys asked for; then by type and number.
+/// By the keys asked for; then by type and name, those without a name last and by number.
 fn order(options: &Options, a: &Named, b: &Named) -> Ordering {
     for (field, reverse) in &options.sort {
         let by = match *field {
-            "type" => a.smb.cmp(&b.smb),
-            "name" if options.numeric => a.row.id.cmp(&b.row.id),
-            "name" => a.name.cmp(&b.name),
-            "used" => a.row.used.cmp(&b.row.used),
-            "quota" => a.row.quota.cmp(&b.row.quota),
-            "objused" => a.row.objects.cmp(&b.row.objects),
-            _ => a.row.object_quota.cmp(&b.row.object_quota),
+            "type" => a.kind.cmp(&b.kind),
+            "name" => by_name(a, b),
+            "used" => a.row.used.unwrap_or(0).cmp(&b.row.used.unwrap_or(0)),
+            "quota" => a.row.quota.unwrap_or(0).cmp(&b.row.quota.unwrap_or(0)),
+            "objused" => a.row.objects.unwrap_or(0).cmp(&b.row.objects.unwrap_or(0)),
+            _ => a.row.object_quota.unwrap_or(0).cmp(&b.row.object_quota.unwrap_or(0)),
         };
         let by = if *reverse { by.reverse() } else { by };
         if by != Ordering::Equal {
             return by;
         }
     }
-    (a.smb, &a.row.domain, a.row.id).cmp(&(b.smb, &b.row.domain, b.row.id))
+    a.kind.cmp(&b.kind).then_with(|| by_name(a, b))
+}
+
+fn by_name(a: &Named, b: &Named) -> Ordering {
+    a.is_number.cmp(&b.is_number).then_with(|| match a.is_number {
+        true => a.row.id.cmp(&b.row.id),
+        false => a.name.cmp(&b.name),
+    })
 }
 
 fn cell(options: &Options, named: &Named, field: &str) -> String {
     let row = &named.row;
-    let limit = |value: Option<u64>| match value {
+    let limit = |value: Option<u64>, nice: fn(u64) -> String| match value {
         None => ABSENT.to_owned(),
         Some(n) if options.exact => n.to_string(),
         Some(0) => "none".into(),
-        Some(n) => nicenum(n),
+        Some(n) => nice(n),
     };
     match field {
-        "type" => match (options.owner, named.smb) {
-            (Owner::User, false) => "POSIX User",
-            (Owner::User, true) => "SMB User",
-            (Owner::Group, false) => "POSIX Group",
-            (Owner::Group, true) => "SMB Group",
-            (Owner::Project, _) => "Project",
-        }
-        .to_owned(),
+        "type" => named.kind.title().to_owned(),
         "name" => named.name.clone(),
         "used" => match row.used {
             None => ABSENT.to_owned(),
             Some(n) if options.exact => n.to_string(),
             Some(n) => nicebytes(n),
         },
-        "quota" => limit(row.quota),
+        "quota" => limit(row.quota, nicebytes),
         "objused" => match row.objects {
             None => ABSENT.to_owned(),
             Some(n) if options.exact => n.to_string(),
             Some(n) => nicenum(n),
         },
-        _ => limit(row.object_quota),
+        _ => limit(row.object_quota, nicenum),
     }
 }

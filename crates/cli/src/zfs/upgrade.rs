@@ -2,9 +2,10 @@
 
 use super::change::{Change, open_text};
 use super::complain;
-use crate::getopt::Getopt;
+use crate::getopt::{BadOption, Getopt};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
+use cenote::admin::edit::names::{self, Form};
 use cenote::admin::edit::values::Setting;
 use cenote::admin::edit::{self, EditError, FilesystemVersion};
 use cenote::admin::{self};
@@ -34,7 +35,12 @@ struct Options {
 pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
     let mut walk = Getopt::new(args.to_vec(), "rvV:a", &[]);
     let mut options = Options::default();
-    while let Some((letter, value)) = walk.next()? {
+    // Without its version, this option is told as if there were none.
+    let missing = |bad| match bad {
+        BadOption::Missing(letter) => BadOption::Invalid(letter),
+        other => other,
+    };
+    while let Some((letter, value)) = walk.next().map_err(missing)? {
         match letter {
             'r' => options.below = true,
             'v' => options.list = true,
@@ -135,8 +141,7 @@ fn upgrade(change: &mut Change, options: &Options, operands: Vec<String>, out: &
     let version = options.version.unwrap_or(NEWEST);
     let mut count = Count::default();
     for root in roots {
-        let view = change.view(&root);
-        match view.and_then(|pool| edit::filesystem_versions(&pool, &root, below)) {
+        match versions_of(change, &root, below) {
             Ok(found) => found.iter().for_each(|fs| one(change, fs, version, &mut count)),
             Err(error) => {
                 complain(&open_text(&root, &error));
@@ -150,6 +155,15 @@ fn upgrade(change: &mut Change, options: &Options, operands: Vec<String>, out: &
     }
     out.print(&text);
     Ok(count.code)
+}
+
+/// The file systems that a name stands for: itself and, with `below`, those below it.
+fn versions_of(change: &mut Change, root: &str, below: bool) -> Result<Vec<FilesystemVersion>, EditError> {
+    names::check(root, Form::Head)?;
+    let pool = change.view(root)?;
+    // The name itself must be a file system.
+    let own = edit::filesystem_versions(&pool, root, false)?;
+    if below { edit::filesystem_versions(&pool, root, true) } else { Ok(own) }
 }
 
 fn one(change: &mut Change, fs: &FilesystemVersion, version: u64, count: &mut Count) {

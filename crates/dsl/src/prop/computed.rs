@@ -139,7 +139,8 @@ fn bonus_number(dataset: &Dataset, prop: &DatasetProp, n: u64) -> Result<Compute
     let mut value = native(dataset, prop)?;
     value.raw = PropValue::Number(n);
     value.source = match value.source {
-        Source::Received => Source::Received,
+        // Also a limit that was taken away again was set here.
+        set @ (Source::Received | Source::Local) => set,
         _ if n == 0 => Source::Default,
         _ => Source::Local,
     };

@@ -110,10 +110,7 @@ pub fn allow(
     scope: Scope,
     permissions: &[&str],
 ) -> Result<(), DslError> {
-    let unknown = permissions.iter().find(|p| !is_permission(p));
-    if let Some(name) = unknown {
-        return Err(DslError::BadPermission { name: (*name).to_owned() });
-    }
+    check(permissions)?;
     for sets in [false, true] {
         let names: Vec<&str> =
             permissions.iter().copied().filter(|name| name.starts_with('@') == sets).collect();
@@ -122,6 +119,13 @@ pub fn allow(
         }
     }
     Ok(())
+}
+
+fn check(permissions: &[&str]) -> Result<(), DslError> {
+    match permissions.iter().find(|p| !is_permission(p)) {
+        Some(name) => Err(DslError::BadPermission { name: (*name).to_owned() }),
+        None => Ok(()),
+    }
 }
 
 fn grant(m: MosTx<'_>, map: ObjectId, key: &str, permissions: &[&str]) -> Result<(), DslError> {
@@ -150,6 +154,7 @@ pub fn unallow(
     scope: Scope,
     permissions: Option<&[&str]>,
 ) -> Result<(), DslError> {
+    check(permissions.unwrap_or_default())?;
     let Some(map) = m.dir(dir)?.delegation else { return Ok(()) };
     for sets in [false, true] {
         let key = key(who, scope, sets);

@@ -8,6 +8,8 @@ use format::prop::{self as table, Class, DatasetProp, Kind};
 
 /// Bytes of the value of a user property, one more than allowed.
 const USER_VALUE_LIMIT: usize = 8192;
+/// Bytes of the name of a user property and of a part of a path, terminator included.
+const USER_NAME_LIMIT: usize = 256;
 /// Bytes of the value of a native text property, one more than allowed.
 const TEXT_LIMIT: usize = 4096;
 /// Smallest block size.
@@ -110,6 +112,27 @@ pub enum PropError {
         /// Its name.
         name: String,
     },
+    /// A name longer than can be stored.
+    #[error("property name '{name}' is too long")]
+    LongUserName {
+        /// Its name.
+        name: String,
+    },
+    /// A limit is taken away by its own word.
+    #[error("use 'none' to disable quota/refquota")]
+    NoQuota,
+    /// Options of a share that are none.
+    #[error("'{name}' cannot be set to invalid options")]
+    Share {
+        /// Its name.
+        name: &'static str,
+    },
+    /// A part of a path longer than names can be.
+    #[error("component of '{name}' is too long")]
+    LongComponent {
+        /// Its name.
+        name: &'static str,
+    },
     /// The value needs a feature that the pool has not enabled.
     #[error("pool must be upgraded to set this property or value")]
     NeedsFeature {
@@ -140,7 +163,10 @@ pub fn parse_number(text: &str) -> Result<u64, PropError> {
     let bad = || PropError::BadNumber { text: text.to_owned() };
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (whole, rest) = text.split_at(digits);
-    if whole.is_empty() {
+    // `.5G` is a number, `.` is none.
+    let is_fraction =
+        rest.strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    if whole.is_empty() && !is_fraction {
         return Err(bad());
     }
     let (fraction, suffix) = match rest.strip_prefix('.') {
@@ -152,7 +178,7 @@ pub fn parse_number(text: &str) -> Result<u64, PropError> {
         None => (None, rest),
     };
     let shift = unit_shift(suffix).ok_or_else(|| PropError::BadSuffix { suffix: suffix.to_owned() })?;
-    let whole: u128 = whole.parse().map_err(|_| PropError::TooLarge)?;
+    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| PropError::TooLarge)? };
     let mut value = whole.checked_shl(shift).filter(|v| v >> shift == whole).ok_or(PropError::TooLarge)?;
     if let Some(fraction) = fraction.filter(|digits| !digits.is_empty()) {
         value += fraction_of(fraction, shift);
@@ -189,11 +215,11 @@ pub fn settable(name: &str, kind: u8, creating: bool) -> Result<&'static Dataset
         Class::OneTime | Class::OneTimeDefault => !creating,
         Class::Default | Class::Inherit => false,
     };
-    if fixed {
-        return Err(PropError::ReadOnly { name: prop.name });
-    }
     if !prop.applies_to(kind) {
         return Err(PropError::WrongType { name: prop.name });
+    }
+    if fixed {
+        return Err(PropError::ReadOnly { name: prop.name });
     }
     Ok(prop)
 }
@@ -224,7 +250,6 @@ pub fn parse(prop: &'static DatasetProp, text: &str) -> Result<PropValue, PropEr
 fn unnamed_index(name: &str, text: &str) -> Option<u64> {
     match (name, text) {
         ("compression", "gzip") => Some(10),
-        ("dnodesize", "512") => Some(0),
         _ => None,
     }
 }
@@ -329,9 +354,59 @@ fn validate_text(name: &'static str, text: &str) -> Result<(), PropError> {
         "mountpoint" if !text.starts_with('/') && !matches!(text, "none" | "legacy") => {
             Err(PropError::MountPoint { name })
         }
+        "mountpoint" if text.split('/').any(|part| part.len() >= USER_NAME_LIMIT) => {
+            Err(PropError::LongComponent { name })
+        }
+        "sharesmb" if !matches!(text, "on" | "off") => Err(PropError::Share { name }),
+        "sharenfs" if !matches!(text, "on" | "off") && !are_nfs_options(text) => {
+            Err(PropError::Share { name })
+        }
         "keylocation" if !is_key_location(text) => Err(PropError::KeyLocation),
         _ => Ok(()),
     }
+}
+
+/// Options of NFS shares that OpenZFS takes on Linux (by experiment), with or without a value.
+fn are_nfs_options(text: &str) -> bool {
+    const KNOWN: [&str; 33] = [
+        "ro",
+        "rw",
+        "anon",
+        "anonuid",
+        "anongid",
+        "sec",
+        "nosub",
+        "secure",
+        "insecure",
+        "sync",
+        "async",
+        "wdelay",
+        "no_wdelay",
+        "hide",
+        "nohide",
+        "crossmnt",
+        "subtree_check",
+        "no_subtree_check",
+        "secure_locks",
+        "insecure_locks",
+        "auth_nlm",
+        "no_auth_nlm",
+        "no_acl",
+        "root_squash",
+        "no_root_squash",
+        "all_squash",
+        "no_all_squash",
+        "mountpoint",
+        "mp",
+        "fsid",
+        "refer",
+        "replicas",
+        "root_mapping",
+    ];
+    text.split(',').all(|option| {
+        let name = option.split('=').next().unwrap_or_default();
+        KNOWN.contains(&name)
+    })
 }
 
 fn is_key_location(text: &str) -> bool {
@@ -343,6 +418,9 @@ fn is_key_location(text: &str) -> bool {
 
 /// Checks name and value of a user property.
 pub fn validate_user(name: &str, value: &str) -> Result<(), PropError> {
+    if name.len() >= USER_NAME_LIMIT {
+        return Err(PropError::LongUserName { name: name.to_owned() });
+    }
     if !table::is_user(name) {
         return Err(PropError::BadUserName { name: name.to_owned() });
     }
@@ -361,6 +439,7 @@ mod tests {
         for (text, number) in [
             ("0", 0),
             ("512", 512),
+            (".5K", 512),
             ("1K", 1024),
             ("1k", 1024),
             ("1KB", 1024),
@@ -376,7 +455,7 @@ mod tests {
         ] {
             assert_eq!(parse_number(text), Ok(number), "{text}");
         }
-        for text in ["", "K", "-1", ".5K"] {
+        for text in ["", "K", "-1", "."] {
             assert_eq!(parse_number(text), Err(PropError::BadNumber { text: text.into() }));
         }
         for (text, suffix) in [("1X", "X"), ("1BB", "BB"), ("1KX", "KX"), ("1 K", " K")] {
@@ -394,6 +473,9 @@ mod tests {
         assert_eq!(on("type", table::FS), Err(PropError::ReadOnly { name: "type" }));
         assert_eq!(on("utf8only", table::FS), Err(PropError::ReadOnly { name: "utf8only" }));
         assert_eq!(on("volsize", table::FS), Err(PropError::WrongType { name: "volsize" }));
+        // What kind of dataset has it comes first.
+        assert_eq!(on("volblocksize", table::FS), Err(PropError::WrongType { name: "volblocksize" }));
+        assert_eq!(on("utf8only", table::VOL), Err(PropError::WrongType { name: "utf8only" }));
         assert_eq!(on("nosuch", table::FS), Err(PropError::Unknown { name: "nosuch".into() }));
         assert!(settable("utf8only", table::FS, true).is_ok());
     }

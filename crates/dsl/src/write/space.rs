@@ -360,7 +360,11 @@ pub fn set_refreservation(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Resu
     let (dir, head) = head_of(&ctx.dsl()?, name)?;
     let (unique, old) = (head.unique(), refreservation(ctx.m(), dir.phys())?);
     let delta = difference(ref_charged(unique, bytes), ref_charged(unique, old));
-    if delta > 0 && (delta.unsigned_abs() > dir.available()? || is_above_quota(&dir, bytes)) {
+    let refquota = own_number(ctx.m(), dir.phys(), "refquota")?;
+    let is_above_refquota = refquota != 0 && bytes > refquota;
+    if delta > 0
+        && (delta.unsigned_abs() > dir.available()? || is_above_quota(&dir, bytes) || is_above_refquota)
+    {
         return Err(bad_limit(name, ABOVE_AVAILABLE));
     }
     ctx.heads.places_changed();

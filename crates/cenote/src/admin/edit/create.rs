@@ -2,7 +2,7 @@
 
 use super::names::{self, NameError};
 use super::set::{for_new, set_limits};
-use super::values::{self, Setting, Subject, ValueError};
+use super::values::{self, Setting, Subject, VOLUME_LIMIT, ValueError};
 use super::volume::{AutoReservation, DEFAULT_VOLUME_BLOCK};
 use super::{EditError, run, view};
 use crate::{DatasetKind, Pool};
@@ -59,7 +59,8 @@ impl NewDataset {
     pub fn volume_size(&self) -> Result<u64, EditError> {
         let NewKind::Volume { size, .. } = self.kind else { return Ok(0) };
         let block = self.block_size()?.max(1);
-        size.checked_next_multiple_of(block).ok_or(EditError::NoSpace)
+        let size = size.checked_next_multiple_of(block).filter(|size| *size < VOLUME_LIMIT);
+        size.ok_or_else(|| ValueError::VolumeTooLarge.into())
     }
 
     /// Bytes that a volume which is not sparse reserves, unless something else was asked for.
@@ -67,8 +68,7 @@ impl NewDataset {
         let given = |name: &str| self.props.iter().any(|(given, _)| given == name);
         match self.kind {
             NewKind::Volume { sparse: false, .. } if !given("refreservation") && !given("refreserv") => {
-                // More copies are not counted at creation, as OpenZFS does it.
-                let auto = AutoReservation::new(&pool.tree(), self.block_size()?, 1);
+                let auto = AutoReservation::new(&pool.tree(), self.block_size()?);
                 Ok(Some(auto.of(self.volume_size()?)))
             }
             _ => Ok(None),
@@ -182,7 +182,7 @@ pub fn create(pool: &LivePool, new: &NewDataset) -> Result<(), EditError> {
     if let Some(bytes) = new.reservation(pool)? {
         props.push(("refreservation".into(), PropValue::Number(bytes)));
     } else if settings.contains(&Setting::AutoReservation) {
-        let auto = AutoReservation::new(&pool.tree(), new.block_size()?, 1);
+        let auto = AutoReservation::new(&pool.tree(), new.block_size()?);
         props.push(("refreservation".into(), PropValue::Number(auto.of(new.volume_size()?))));
     }
     check_footprint(pool, &props)?;

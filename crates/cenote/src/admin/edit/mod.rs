@@ -51,8 +51,8 @@ use crate::{Error, Pool};
 use ::pool::PoolError;
 use ::pool::live::LivePool;
 use dsl::DslError;
-use dsl::write::{Caller, TaskCtx};
 use dsl::write::props::PropError;
+use dsl::write::{Caller, TaskCtx};
 use names::NameError;
 use std::sync::Arc;
 use values::ValueError;
@@ -109,6 +109,9 @@ pub enum EditError {
     /// The property is none of this kind of dataset.
     #[error("property doesn't apply to datasets of this type")]
     NotApplicable,
+    /// Nobody may do that.
+    #[error("permission denied")]
+    Denied,
     /// Somebody uses the dataset.
     #[error("dataset is busy")]
     Busy {

@@ -1,6 +1,6 @@
 //! Setting and inheriting properties of datasets that exist.
 
-use super::values::{Setting, Subject, VERSION};
+use super::values::{Setting, Subject};
 use super::volume::AutoReservation;
 use super::{EditError, run, view};
 use crate::admin::Owner;
@@ -111,8 +111,7 @@ impl Plan {
 
 /// What decides how much a volume reserves.
 pub(super) fn auto_reservation(pool: &LivePool, dataset: &Dataset) -> Result<AutoReservation, EditError> {
-    let copies = prop::stored_number(dataset.dsl(), "copies")?;
-    Ok(AutoReservation::new(&pool.tree(), subject(dataset)?.block_size, copies))
+    Ok(AutoReservation::new(&pool.tree(), subject(dataset)?.block_size))
 }
 
 fn store(
@@ -125,13 +124,35 @@ fn store(
     for (prop, value) in values {
         props::check(ctx, &dataset, prop, value)?;
     }
-    for (prop, value) in values {
-        props::set(ctx, name, prop, value)?;
-    }
+    set_all(ctx, name, values)?;
     if let Some((size, _)) = size {
         ctx.note("set", Some((name, dataset.id())), format!("volsize={size}"));
     }
     Ok(())
+}
+
+/// Limits that depend on each other may come in any order: what is refused is tried again after the rest, as
+/// long as that helps.
+fn set_all(ctx: &mut TaskCtx<'_>, name: &str, values: &[(String, PropValue)]) -> Result<(), DslError> {
+    let mut left: Vec<&(String, PropValue)> = values.iter().collect();
+    loop {
+        let (before, mut why, mut refused) = (left.len(), None, Vec::new());
+        for entry in left {
+            match props::set(ctx, name, &entry.0, &entry.1) {
+                Ok(()) => {}
+                Err(error @ DslError::BadLimit { .. }) => {
+                    refused.push(entry);
+                    why.get_or_insert(error);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        match why {
+            None => return Ok(()),
+            Some(error) if refused.len() == before => return Err(error),
+            Some(_) => left = refused,
+        }
+    }
 }
 
 fn resize(pool: &LivePool, dataset: &Dataset, size: u64) -> Result<(), EditError> {
@@ -175,6 +196,10 @@ pub fn inherit(
     received: bool,
     below: bool,
 ) -> Result<(), EditError> {
+    // Labels are unsupported, and where a key is cannot be taken from above.
+    if prop == "mlslabel" || prop == "keylocation" {
+        return Err(EditError::Denied);
+    }
     let pool_view = view(pool)?;
     let dataset = pool_view.dataset(name)?;
     let targets = if below { tree(&pool_view, &dataset)? } else { vec![dataset] };
@@ -222,10 +247,7 @@ pub(super) fn for_new(settings: &[Setting]) -> (Vec<(String, PropValue)>, Vec<Ow
             }
             Setting::OwnerLimit { owner, id, objects, limit } => limits.push((*owner, *id, *objects, *limit)),
             // New file systems have the newest version; sizes and reservations are the maker's.
-            Setting::Version(VERSION)
-            | Setting::Version(_)
-            | Setting::VolumeSize(_)
-            | Setting::AutoReservation => {}
+            Setting::Version(_) | Setting::VolumeSize(_) | Setting::AutoReservation => {}
         }
     }
     (props.into_iter().collect(), limits)

@@ -2,10 +2,12 @@
 
 use super::EditError;
 use super::values::VERSION;
-use super::view;
+use super::{run, view};
 use crate::{DatasetKind, Pool};
 use ::pool::live::LivePool;
 use dsl::prop as stored;
+use dsl::write::Cost;
+use zpl::write::upgrade_filesystem;
 
 /// A file system and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +43,27 @@ pub fn filesystem_versions(
     Ok(found)
 }
 
-/// Raises the version of a file system.
+/// Raises the version of a file system to the newest. Its files stay as they are until they are changed.
 ///
 /// # Errors
-/// [`EditError::Unsupported`] if it does not have this version already.
+/// [`EditError::Unsupported`] if it is to have another version than it has or the newest.
 pub(super) fn upgrade(pool: &LivePool, name: &str, version: u64) -> Result<(), EditError> {
-    let found = filesystem_versions(&view(pool)?, name, false)?;
-    if found.iter().all(|fs| fs.version == version) {
-        return Ok(());
+    let pool_view = view(pool)?;
+    let found = filesystem_versions(&pool_view, name, false)?;
+    let Some(old) = found.first().map(|fs| fs.version).filter(|old| *old != version) else { return Ok(()) };
+    if version != VERSION {
+        return Err(EditError::Unsupported { what: "a version of file systems other than the newest" });
     }
-    Err(EditError::Unsupported { what: "changing the version of a file system" })
+    let id = pool_view.dataset(name)?.dsl().id();
+    let head = pool.heads().open(id)?;
+    {
+        let tx = head.begin(Cost::metadata())?;
+        upgrade_filesystem(&head.set, pool.env(), &tx).map_err(crate::Error::from)?;
+    }
+    drop(head);
+    let name = name.to_owned();
+    run(pool, move |ctx| {
+        ctx.note("upgrade", Some((&name, id)), format!("from {old} to {version}"));
+        Ok(())
+    })
 }

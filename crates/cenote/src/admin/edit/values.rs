@@ -9,6 +9,8 @@ use format::prop::{self as table, Class};
 
 /// Largest block, as messages tell it.
 const BLOCK_MAX_TEXT: &str = "16M";
+/// Bytes of a volume, one more than allowed: offsets into devices have a sign.
+pub(super) const VOLUME_LIMIT: u64 = 1 << 63;
 /// Version of the file systems that are made.
 pub(super) const VERSION: u64 = 5;
 
@@ -28,7 +30,7 @@ pub enum ValueError {
         /// Its name.
         name: String,
     },
-    /// Limits of owners are for file systems.
+    /// Limits of owners are for file systems; the last number is no project's.
     #[error("invalid property value")]
     NoOwners,
     /// There is no such user or group.
@@ -42,8 +44,8 @@ pub enum ValueError {
     SmallBlocks {
         /// The property.
         name: &'static str,
-        /// What was given.
-        value: String,
+        /// What was given, in bytes.
+        value: u64,
     },
     /// A volume of no bytes.
     #[error("'volsize' cannot be zero")]
@@ -51,6 +53,9 @@ pub enum ValueError {
     /// The same, while the volume is being made.
     #[error("volume size cannot be zero")]
     NewVolumeZero,
+    /// A device cannot have so many bytes.
+    #[error("volume size is too large")]
+    VolumeTooLarge,
     /// A volume consists of whole blocks.
     #[error("'volsize' must be a multiple of volume block size ({})", nicenum(*block))]
     VolumeBlocks {
@@ -170,6 +175,9 @@ pub fn resolve(
     }
     let prop = props::settable(name, subject.kind, subject.creating)?;
     let value = props::parse(prop, text)?;
+    if matches!((prop.name, &value), ("quota" | "refquota", PropValue::Number(0))) && text != "none" {
+        return Err(PropError::NoQuota.into());
+    }
     special(prop.name, text, &value, subject)?;
     if let Some(setting) = elsewhere(prop.name, &value, subject)? {
         return Ok(setting);
@@ -203,6 +211,9 @@ fn owner_limit(
     else {
         return Err(ValueError::Owner { name: name.to_owned() });
     };
+    if kind == Owner::Project && id >= u64::from(u32::MAX) {
+        return Err(ValueError::NoOwners);
+    }
     let limit = if text == "none" { 0 } else { props::parse_number(text)? };
     if subject.kind != table::FS {
         return Err(ValueError::NoOwners);
@@ -214,7 +225,7 @@ fn owner_limit(
 fn special(name: &'static str, text: &str, value: &PropValue, subject: &Subject) -> Result<(), ValueError> {
     let unsupported = || Err(ValueError::Unsupported { name, value: text.to_owned() });
     match (name, value) {
-        ("mlslabel", _) if text != "none" => Err(ValueError::Mlslabel),
+        ("mlslabel", _) => Err(ValueError::Mlslabel),
         ("dedup" | "encryption", PropValue::Number(n)) if *n != 2 => unsupported(),
         ("keyformat", PropValue::Number(n)) if *n != 0 => Err(ValueError::NotEncrypted),
         ("pbkdf2iters", PropValue::Number(n)) if *n != 0 => Err(ValueError::NotEncrypted),
@@ -223,7 +234,7 @@ fn special(name: &'static str, text: &str, value: &PropValue, subject: &Subject)
         ("special_small_blocks", PropValue::Number(n))
             if *n != 0 && !(n.is_power_of_two() && (512..=format::units::MAX_BLOCK).contains(n)) =>
         {
-            Err(ValueError::SmallBlocks { name, value: text.to_owned() })
+            Err(ValueError::SmallBlocks { name, value: *n })
         }
         ("refreservation", PropValue::Number(u64::MAX)) if text == "auto" && subject.kind != table::VOL => {
             Err(ValueError::AutoReservation { name })
@@ -244,6 +255,7 @@ fn elsewhere(
     match name {
         "volsize" if number == 0 && subject.creating => Err(ValueError::NewVolumeZero),
         "volsize" if number == 0 => Err(ValueError::VolumeZero),
+        "volsize" if number >= VOLUME_LIMIT => Err(ValueError::VolumeTooLarge),
         "volsize" if !number.is_multiple_of(subject.block_size.max(1)) => {
             Err(ValueError::VolumeBlocks { block: subject.block_size })
         }
@@ -268,6 +280,12 @@ pub enum InheritError {
     /// It is computed, or fixed at creation.
     #[error("{name} property is read-only")]
     ReadOnly {
+        /// The property.
+        name: &'static str,
+    },
+    /// Nothing of it comes with a stream.
+    #[error("'{name}' property cannot be reverted to a received value")]
+    NotReceived {
         /// The property.
         name: &'static str,
     },
@@ -301,7 +319,10 @@ pub fn inheritable(name: &str, received: bool) -> Result<String, InheritError> {
             Err(InheritError::ReadOnly { name: prop.name })
         }
         Class::Inherit => Ok(prop.name.to_owned()),
-        Class::Default if received && !matches!(prop.name, "version" | "volsize") => Ok(prop.name.to_owned()),
+        Class::Default if received && matches!(prop.name, "version" | "volsize") => {
+            Err(InheritError::NotReceived { name: prop.name })
+        }
+        Class::Default if received => Ok(prop.name.to_owned()),
         Class::Default => Err(InheritError::NotInherited { name: prop.name }),
     }
 }
@@ -326,6 +347,23 @@ mod tests {
             ("recordsize", "3000", fs, true, "'recordsize' must be power of 2 from 512B to 16M"),
             ("recordsize", "32M", fs, true, "'recordsize' must be power of 2 from 512B to 16M"),
             ("quota", "abc", fs, true, "bad numeric value 'abc'"),
+            ("quota", "0", fs, false, "use 'none' to disable quota/refquota"),
+            ("refquota", "0", fs, true, "use 'none' to disable quota/refquota"),
+            (
+                "dnodesize",
+                "512",
+                fs,
+                false,
+                "'dnodesize' must be one of 'legacy | auto | 1k | 2k | 4k | 8k | 16k'",
+            ),
+            ("sharesmb", "foo", fs, false, "'sharesmb' cannot be set to invalid options"),
+            ("sharenfs", "", fs, true, "'sharenfs' cannot be set to invalid options"),
+            ("sharenfs", "ro,foo", fs, true, "'sharenfs' cannot be set to invalid options"),
+            ("projectquota@4294967295", "1M", fs, false, "invalid property value"),
+            ("projectquota@-1", "1M", fs, false, "invalid property value"),
+            ("utf8only", "on", vol, false, "'utf8only' does not apply to datasets of this type"),
+            ("mlslabel", "none", fs, false, "mlslabels are unsupported"),
+            ("volsize", "8E", vol, true, "volume size is too large"),
             ("quota", "10Z", fs, true, "numeric value is too large"),
             ("quota", "-1", fs, false, "bad numeric value '-1'"),
             ("used", "1", fs, true, "'used' is readonly"),
@@ -383,6 +421,12 @@ mod tests {
         assert_eq!(check("volsize", "32K", table::VOL, false), "VolumeSize(32768)");
         let limit = "OwnerLimit { owner: User, id: 7, objects: true, limit: 8 }";
         assert_eq!(check("userobjquota@7", "8", table::FS, false), limit);
+        assert!(check("userquota@", "8", table::FS, false).contains("id: 0,"));
+        assert!(check("userquota@-1", "8", table::FS, false).contains("id: 4294967295,"));
+        assert_eq!(
+            check("sharenfs", "rw=@10.0.0.0/8,no_root_squash", table::FS, false).get(..8),
+            Some("Property")
+        );
         assert!(check("user:a", "b", table::SNAP, false).starts_with("Property"));
     }
 
@@ -396,7 +440,7 @@ mod tests {
         assert_eq!(text("used", false), "used property is read-only");
         assert_eq!(text("casesensitivity", false), "casesensitivity property is read-only");
         assert_eq!(text("canmount", false), "'canmount' property cannot be inherited");
-        assert_eq!(text("volsize", true), "'volsize' property cannot be inherited");
+        assert_eq!(text("volsize", true), "'volsize' property cannot be reverted to a received value");
         assert_eq!(text("quota", true), "quota");
         assert_eq!(
             text("quota", false),

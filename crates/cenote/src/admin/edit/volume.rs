@@ -20,8 +20,6 @@ const SECTOR_SHIFT: u32 = 9;
 pub struct AutoReservation {
     /// Bytes of a block.
     pub block_size: u64,
-    /// Copies of each block.
-    pub copies: u64,
     /// Of each vdev with parity: bytes that a block takes there, and sectors that a block of 128 KiB takes,
     /// by which sizes are deflated.
     pub parity: Vec<(u64, u64)>,
@@ -29,13 +27,13 @@ pub struct AutoReservation {
 
 impl AutoReservation {
     /// For volumes on these vdevs.
-    pub fn new(tree: &VdevTree, block_size: u64, copies: u64) -> AutoReservation {
+    pub fn new(tree: &VdevTree, block_size: u64) -> AutoReservation {
         let taken = |vdev: VdevId| {
             let asize = |bytes| tree.psize_to_asize(vdev, Psize(bytes), Txg(u64::MAX)).map_or(bytes, |a| a.0);
             (asize(block_size), asize(METADATA_BLOCK) >> SECTOR_SHIFT)
         };
         let parity = tree.tops().filter(|(_, top)| top.nparity > 0).map(|(vdev, _)| taken(vdev));
-        AutoReservation { block_size, copies: copies.clamp(1, 3), parity: parity.collect() }
+        AutoReservation { block_size, parity: parity.collect() }
     }
 
     /// Bytes to reserve for a volume of `size` bytes.
@@ -47,14 +45,15 @@ impl AutoReservation {
             level = level.div_ceil(POINTERS);
             metadata = metadata.saturating_add(level);
         }
-        let metadata = metadata.saturating_mul(METADATA_BLOCK).saturating_mul((self.copies + 1).min(3));
+        // Metadata is there twice. More copies of data are not counted, as OpenZFS does it.
+        let metadata = metadata.saturating_mul(METADATA_BLOCK).saturating_mul(2);
         let deflated = |(taken, ratio): &(u64, u64)| {
             let sectors = blocks.saturating_mul(*taken).checked_div(*ratio).unwrap_or(0);
             sectors.saturating_mul(METADATA_BLOCK >> SECTOR_SHIFT)
         };
         let plain = blocks.saturating_mul(self.block_size);
         let data = self.parity.iter().map(deflated).fold(plain, u64::max);
-        data.saturating_mul(self.copies).saturating_add(metadata)
+        data.saturating_add(metadata)
     }
 }
 
@@ -72,7 +71,7 @@ mod tests {
             (104_857_600, 64 << 10, 107_479_040),
             (31_457_280, 16 << 10, 34_078_720),
         ] {
-            let auto = AutoReservation { block_size: block, copies: 1, parity: Vec::new() };
+            let auto = AutoReservation { block_size: block, parity: Vec::new() };
             assert_eq!(auto.of(size), reserved, "{size} in blocks of {block}");
         }
         // raidz2 of five devices with sectors of 4 KiB: 54 of them for 128 KiB.
@@ -83,7 +82,7 @@ mod tests {
             (64 << 10, 30, 119_129_856),
         ] {
             let parity = vec![(taken << 12, 54 << 3)];
-            let auto = AutoReservation { block_size: block, copies: 1, parity };
+            let auto = AutoReservation { block_size: block, parity };
             assert_eq!(auto.of(104_857_600), reserved, "raidz2, blocks of {block}");
         }
     }
