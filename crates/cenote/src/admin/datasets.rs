@@ -115,7 +115,8 @@ impl Entry {
         }
         if name.starts_with("written@") || name.starts_with("written#") {
             return match stored::get(dataset, name) {
-                Ok(found) => Ok(found.map(property_of)),
+                // The tools call this number local, although it is counted.
+                Ok(found) => Ok(found.map(|value| Property { source: Source::Local, ..property_of(value) })),
                 // Not in this dataset's history: as if it had no such property.
                 Err(DslError::NotFound { .. } | DslError::NotAncestor { .. } | DslError::BadName { .. }) => {
                     Ok(None)
