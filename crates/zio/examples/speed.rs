@@ -81,6 +81,7 @@ fn blocks(count: usize, size: usize, compression: CompressionId) -> Vec<NewBlock
         class: AllocClass::Normal,
         embed: true,
         hole_birth: true,
+        small_blocks: 0,
         nopwrite: false,
     };
     let mut random = Random::from_seed(1);

@@ -134,7 +134,7 @@ impl<'a> Builder<'a> {
             .map_err(|source| ZioError::Checksum { bp: *bp, source })?;
         let size = bytes.len() as u64;
         let piece = pointer::piece(id, size, sum, bp.logical_birth());
-        let want = space::request(self.policy.class, size, self.policy.copies);
+        let want = space::request(self.policy.class_of(size), size, self.policy.copies);
         match self.writer.space.allocate(&want, self.tx) {
             Ok(extents) => {
                 let piece = pointer::with_dvas(&piece, &extents, false);

@@ -33,7 +33,7 @@ pub struct SetPolicy {
     pub copies: u8,
     /// Copies of metadata.
     pub redundant_metadata: RedundantMetadata,
-    /// Data blocks of at most this many bytes go where metadata goes; 0: none.
+    /// Blocks of files that take at most this many bytes on disk go where metadata goes; 0: none.
     pub special_small_blocks: u64,
     /// Compression of metadata: LZ4 where feature `lz4_compress` is active, else LZJB.
     pub metadata_compression: CompressionId,
@@ -94,8 +94,8 @@ impl SetPolicy {
         if pass >= NO_COMPRESSION_PASS {
             policy.compression = CompressionId::Off;
         }
-        if !is_metadata && header.block_size() <= self.special_small_blocks {
-            policy.class = AllocClass::Special;
+        if !is_metadata && obj_type == ObjType::PLAIN_FILE {
+            policy.small_blocks = self.special_small_blocks;
         }
         policy
     }
@@ -127,6 +127,7 @@ impl SetPolicy {
             obj_type,
             tree_level: level,
             class: if is_metadata { AllocClass::Special } else { AllocClass::Normal },
+            small_blocks: 0,
             embed: is_embeddable,
             hole_birth: self.hole_birth,
             nopwrite: level.0 == 0 && !is_metadata,
@@ -139,8 +140,7 @@ impl SetPolicy {
             RedundantMetadata::Most => level.0 >= 2 || obj_type.is_metadata(),
             RedundantMetadata::Some => {
                 obj_type.is_metadata()
-                    && !(level.0 == 0
-                        && matches!(obj_type, ObjType::DNODE | ObjType::DIRECTORY | ObjType::SA))
+                    && !matches!(obj_type, ObjType::DNODE | ObjType::DIRECTORY | ObjType::SA)
             }
             RedundantMetadata::None => false,
         };

@@ -261,6 +261,7 @@ pub(super) fn policy() -> WritePolicy {
         class: AllocClass::Normal,
         embed: false,
         hole_birth: true,
+        small_blocks: 0,
         nopwrite: false,
     }
 }

@@ -63,6 +63,8 @@ pub struct WritePolicy {
     pub tree_level: Level,
     /// Where to allocate.
     pub class: AllocClass,
+    /// Blocks that take at most so many bytes on disk go to special vdevs instead; 0: none.
+    pub small_blocks: u64,
     /// Small results may go into the pointer (feature `embedded_data`). Types and levels for which that
     /// is never done are known here.
     pub embed: bool,
@@ -70,6 +72,13 @@ pub struct WritePolicy {
     pub hole_birth: bool,
     /// Data equal to what stands there, by a checksum that is strong enough, is not written.
     pub nopwrite: bool,
+}
+
+impl WritePolicy {
+    /// Where a block goes that takes so many bytes on disk.
+    pub(crate) fn class_of(&self, psize: u64) -> AllocClass {
+        if psize <= self.small_blocks { AllocClass::Special } else { self.class }
+    }
 }
 
 /// A block to be written.
@@ -400,7 +409,8 @@ fn unwritable(jobs: &[Result<Job, ZioError>], index: usize, source: &VdevError) 
 
 /// The space that a block needs.
 fn request(job: &Job, block: &NewBlock) -> Request {
-    space::request(block.policy.class, job.bp.psize().0, block.policy.copies)
+    let psize = job.bp.psize().0;
+    space::request(block.policy.class_of(psize), psize, block.policy.copies)
 }
 
 /// Whether a result may go into the pointer, if it is small enough.
