@@ -1,7 +1,7 @@
 //! The doors through which other programs reach a pool: today a read-only FUSE mount.
 //!
 //! [`fuse`] speaks the kernel's protocol and knows nothing of pools: it serves any [`fuse::Service`].
-//! [`pool_view`] is that view of a dataset, its snapshots and, when asked, its children.
+//! [`live_service`] answers for a file system that is open for writing; [`pool_view`] is a read-only view of a dataset, its snapshots and, when asked, its children.
 //! Errors become numbers of the system in one place, `errno`.
 //!
 //! Threads start here and nowhere else above the engine: one per descriptor of the mount.
@@ -9,11 +9,13 @@
 
 mod errno;
 pub mod fuse;
+pub mod live_service;
 pub mod pool_view;
 mod signals;
 pub mod view;
 
 pub use fuse::{MountError, MountOptions, Mounted, Unmounter};
+pub use live_service::LiveService;
 pub use pool_view::PoolView;
 pub use signals::Terminator;
 pub use view::{Attr, DirItem, Entry, FsView, Seek, SpaceInfo, Time, ViewError};

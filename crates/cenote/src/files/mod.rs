@@ -19,6 +19,7 @@ mod file;
 pub(crate) mod last;
 mod path;
 mod remove;
+pub mod served;
 mod volume;
 
 pub use change::Changed;
@@ -124,7 +125,7 @@ impl FilesystemWriter {
         self.fs().set_log(Arc::new(NoLog));
     }
 
-    /// Full name of the dataset.
+    /// Full name of the dataset, as it was when it was opened.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -1,4 +1,4 @@
-//! `cenote mount`: a read-only FUSE mount.
+//! `cenote mount`: a FUSE mount served by this process.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -7,16 +7,18 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use ::cenote::Target;
 use serve::fuse::{MountOptions, Mounted, Service, ViewService, mount};
-use serve::{PoolView, Terminator, ViewError};
+use serve::{LiveService, PoolView, Terminator, ViewError};
 
 use super::open::{Session, Source, parse};
 use super::{Failure, Outcome, code, term};
 
-/// Mount a file system or snapshot read-only, through FUSE
+/// Mount a file system or snapshot through FUSE
 ///
-/// Served by this process until it is unmounted (umount, fusermount3 -u) or interrupted. Snapshots are
-/// in the directory .zfs/snapshot; going there mounts nothing more. The mount is nosuid and nodev.
+/// Served by this process until it is unmounted (umount, fusermount3 -u) or interrupted. Read-only, snapshots are
+/// in the directory .zfs/snapshot; going there mounts nothing more. With --read-write the pool is this process's alone
+/// until the end. The mount is nosuid and nodev.
 /// Made by a user it is private, and shows that user everything, whoever the files belong to; with
 /// --allow-other, and for root, the files' permissions count.
 #[derive(clap::Args)]
@@ -26,6 +28,9 @@ pub(super) struct Args {
     /// Return when it is mounted, and serve it in the background
     #[arg(short, long)]
     background: bool,
+    /// Let files be changed
+    #[arg(short = 'w', long, conflicts_with = "children")]
+    read_write: bool,
     /// Also show the file systems below, as directories of their names
     #[arg(short = 'R', long)]
     children: bool,
@@ -55,34 +60,71 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     // Before any thread is started, so that all of them leave the signals to one.
     let terminator = Terminator::new()?;
+    if args.read_write { run_writable(args, terminator) } else { run_read_only(args, terminator) }
+}
+
+fn run_read_only(args: &Args, terminator: Terminator) -> Outcome {
     let session = Session::new(&args.source);
+    let target = whole(args)?;
+    let dataset = session.unlocked_dataset(&target)?;
+    let view = PoolView::new(&dataset, args.children)?;
+    let posix_acl = view.has_posix_acls();
+    let name = dataset.name().to_owned();
+    let options = options(args, &name);
+    let reporter = move |node, error: &ViewError| {
+        term::complain(format_args!("{name}: file with inode number {node}: {}", term::chain(error)));
+    };
+    let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
+    let mounted = mounted(args, &(Arc::new(service) as Arc<dyn Service>), &options)?;
+    serve_until_end(mounted, terminator)
+}
+
+fn run_writable(args: &Args, terminator: Terminator) -> Outcome {
+    args.source.check_writable()?;
+    let session = Session::new(&args.source);
+    let target = whole(args)?;
+    if target.dataset.contains(['@', '#']) {
+        let shown = term::escape(target.dataset.as_bytes());
+        return Err(Failure::Message(format!("{shown}: a snapshot cannot be changed")));
+    }
+    let pool = session.open_rw(target.pool())?;
+    let below = target.dataset.strip_prefix(target.pool()).unwrap_or("");
+    let fs = pool.filesystem(&format!("{}{below}", pool.name()))?;
+    let options = MountOptions { writable: true, ..options(args, fs.name()) };
+    let service: Arc<dyn Service> = Arc::new(LiveService::new(fs, false));
+    let done = mounted(args, &service, &options).and_then(|mounted| serve_until_end(mounted, terminator));
+    drop(service);
+    pool.close()?;
+    done
+}
+
+/// The target, which must be a file system as a whole.
+fn whole(args: &Args) -> Result<Target, Failure> {
     let target = parse(&args.target)?;
     if target.path.as_ref().is_some_and(|path| path != b"/") {
         return Err(Failure::Message(
             "a file system is mounted as a whole: give POOL/DATASET without a path".to_owned(),
         ));
     }
-    let dataset = session.unlocked_dataset(&target)?;
-    let view = PoolView::new(&dataset, args.children)?;
-    let posix_acl = view.has_posix_acls();
-    let name = dataset.name().to_owned();
-    let options = MountOptions {
-        source: name.clone(),
+    Ok(target)
+}
+
+fn options(args: &Args, name: &str) -> MountOptions {
+    MountOptions {
+        source: name.to_owned(),
         allow_other: args.allow_other,
         threads: args.threads,
         exec: true,
         ..MountOptions::default()
-    };
-    let reporter = move |node, error: &ViewError| {
-        term::complain(format_args!("{name}: file with inode number {node}: {}", term::chain(error)));
-    };
-    let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
-    let service: Arc<dyn Service> = Arc::new(service);
-    let mounted = mount(&service, &args.directory, &options)?;
+    }
+}
+
+fn mounted(args: &Args, service: &Arc<dyn Service>, options: &MountOptions) -> Result<Mounted, Failure> {
+    let mounted = mount(service, &args.directory, options)?;
     if args.detached {
         let_go()?;
     }
-    serve_until_end(mounted, terminator)
+    Ok(mounted)
 }
 
 fn serve_until_end(mounted: Mounted, terminator: Terminator) -> Outcome {

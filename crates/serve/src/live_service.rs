@@ -1,0 +1,542 @@
+//! The kernel's questions about a file system that is open for writing.
+//!
+//! # What always holds
+//! - A node is the number of an object; 1, which no file has, is the root. The kernel checks permissions
+//!   (`default_permissions`), so the operations here trust it.
+//! - Everything changes through the kernel that caches it, so names and attributes are cached without end. Whoever changes
+//!   the file system by another way tells the kernel.
+//! - Files are not opened here: `open` is answered "not needed". A file whose last name goes is kept until the kernel
+//!   forgets it, which it does when its last descriptor is closed and not before.
+//! - A change is acknowledged when it is made; with `sync=always`, when it is durable.
+
+use crate::errno::zpl_errno;
+use crate::fuse::{
+    Answer, Caller, CopyRange, Known, Life, Lines, NewNode, NewTime, Opened, Service, SetAttr, WriteAt, flag,
+};
+use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
+use cenote::Error;
+use cenote::files::served::{FileRange, Fs, Hold, NewFile, WriteHow};
+use cenote::files::{Allocate, Attrs, FileKind, FilesystemWriter, NewAttrs, RenameHow, XattrHow, ZplError};
+use format::ObjectId;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Stands for the root directory.
+const ROOT: u64 = 1;
+/// Positions of `.` and `..` in a directory; the cursor after each entry follows, which is stateless.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+/// Entries read at a time.
+const BATCH: usize = 256;
+/// Entry cursors that would be taken for one of the first positions are told from them by this.
+const SMALL_CURSOR: u64 = 1 << 61;
+const END: u64 = (1 << 63) - 1;
+const SHARDS: usize = 16;
+/// Copied at a time, where blocks cannot be shared.
+const COPY_CHUNK: usize = 1 << 20;
+
+/// `renameat2`.
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
+/// `setxattr`.
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+/// `fallocate`.
+const KEEP_SIZE: u32 = 0x01;
+const PUNCH_HOLE: u32 = 0x02;
+const ZERO_RANGE: u32 = 0x10;
+
+/// Serves a file system that is open for writing.
+pub struct LiveService {
+    writer: FilesystemWriter,
+    /// Files without a name that the kernel still knows.
+    nameless: [Mutex<HashMap<u64, Hold>>; SHARDS],
+    /// The kernel may keep dirty pages.
+    writeback: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these guard is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An error of the pool's, for who asked for something durable.
+fn pool_errno(error: &Error) -> Errno {
+    tracing::error!(%error, "a change could not be made durable");
+    Errno::IO
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time { secs: since.as_secs().cast_signed(), nanos: since.subsec_nanos() }
+}
+
+impl LiveService {
+    /// Serves `writer`. With `writeback` the kernel keeps what programs write until it is asked for, or for some seconds.
+    #[must_use]
+    pub fn new(writer: FilesystemWriter, writeback: bool) -> LiveService {
+        LiveService { writer, nameless: std::array::from_fn(|_| Mutex::default()), writeback }
+    }
+
+    fn fs(&self) -> &Arc<Fs> {
+        self.writer.fs()
+    }
+
+    fn id(&self, node: u64) -> ObjectId {
+        if node == ROOT { self.fs().root() } else { ObjectId(node) }
+    }
+
+    fn node(&self, id: ObjectId) -> u64 {
+        if id == self.fs().root() { ROOT } else { id.0 }
+    }
+
+    fn settled(&self, id: ObjectId) -> Answer<()> {
+        self.writer.settled(id).map_err(|error| pool_errno(&error))
+    }
+
+    fn attr_of(&self, id: ObjectId) -> Result<Attr, ZplError> {
+        let node = self.fs().node(id)?;
+        let block_size = u32::try_from(node.block_size()).unwrap_or(1 << 24);
+        Ok(attr(id, node.attrs(), node.blocks_512(), block_size))
+    }
+
+    fn known(&self, id: ObjectId) -> Answer<Known> {
+        let attr = self.attr_of(id).map_err(|e| zpl_errno(&e))?;
+        Ok(self.known_as(id, attr))
+    }
+
+    /// An entry carries one number only: where the node is another, the kernel asks for the attributes again.
+    fn known_as(&self, id: ObjectId, attr: Attr) -> Known {
+        let node = self.node(id);
+        let life = if node == attr.ino { Life::Ever } else { Life::None };
+        Known { entry: Entry { node, attr }, name: Life::Ever, attr: life }
+    }
+
+    /// Keeps a file that is about to lose a name, while the kernel knows it.
+    fn hold(&self, id: ObjectId) -> Answer<Hold> {
+        self.fs().hold(id).map_err(|e| zpl_errno(&e))
+    }
+
+    /// The file has lost a name: if that was its last, it stays until it is forgotten.
+    fn lost_name(&self, hold: Hold) {
+        if hold.attrs().links == 0 || is_removed_dir(&hold.attrs()) {
+            self.keep(hold);
+        }
+    }
+
+    fn keep(&self, hold: Hold) {
+        let node = hold.id().0;
+        if let Some(shard) = self.shard(node) {
+            lock(shard).insert(node, hold);
+        }
+    }
+
+    fn shard(&self, node: u64) -> Option<&Mutex<HashMap<u64, Hold>>> {
+        self.nameless.get(node as usize % SHARDS)
+    }
+
+    fn remove(
+        &self,
+        dir: u64,
+        name: &[u8],
+        remove: impl FnOnce(&Fs, ObjectId) -> Result<(), ZplError>,
+    ) -> Answer<()> {
+        let dir = self.id(dir);
+        let found = self.fs().lookup(dir, name).map_err(|e| zpl_errno(&e))?.ok_or(Errno::NOENT)?;
+        let hold = self.hold(found)?;
+        remove(self.fs(), dir).map_err(|e| zpl_errno(&e))?;
+        self.lost_name(hold);
+        self.settled(dir)
+    }
+
+    fn new_file<'n>(caller: &Caller, new: &NewNode<'n>) -> NewFile<'n> {
+        NewFile {
+            kind: new.kind,
+            mode: new.mode,
+            umask: caller.umask,
+            uid: caller.uid,
+            gid: caller.gid,
+            rdev: new.rdev,
+            target: new.target,
+        }
+    }
+
+    /// Copies what cannot be shared; how much.
+    fn copy_bytes(&self, range: &CopyRange) -> Answer<u64> {
+        let mut buf = vec![0; COPY_CHUNK.min(usize::try_from(range.len).unwrap_or(COPY_CHUNK))];
+        let (from, to) = (self.id(range.from), self.id(range.to));
+        let mut done = 0;
+        while done < range.len {
+            let want = usize::try_from(range.len - done).map_or(buf.len(), |left| left.min(buf.len()));
+            let chunk = buf.get_mut(..want).ok_or(Errno::IO)?;
+            let read = match self.fs().read(from, range.from_offset + done, chunk) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(_) if done > 0 => break,
+                Err(e) => return Err(zpl_errno(&e)),
+            };
+            let data = chunk.get(..read).ok_or(Errno::IO)?;
+            match self.fs().write(to, range.to_offset + done, data, &WriteHow::default()) {
+                Ok(_) => done += read as u64,
+                Err(_) if done > 0 => break,
+                Err(e) => return Err(zpl_errno(&e)),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// A directory that was removed has no link left but its own.
+fn is_removed_dir(attrs: &Attrs) -> bool {
+    FileKind::from_mode(attrs.mode) == Some(FileKind::Directory) && attrs.links < 2
+}
+
+fn attr(id: ObjectId, attrs: &Attrs, blocks: u64, block_size: u32) -> Attr {
+    Attr {
+        ino: id.0,
+        generation: attrs.generation,
+        kind: FileKind::from_mode(attrs.mode).unwrap_or(Kind::Regular),
+        perm: (attrs.mode & 0o7777) as u16,
+        nlink: u32::try_from(attrs.links).unwrap_or(u32::MAX),
+        uid: attrs.posix_uid(),
+        gid: attrs.posix_gid(),
+        size: attrs.size,
+        blocks,
+        block_size,
+        rdev: attrs.rdev,
+        atime: attrs.atime,
+        mtime: attrs.mtime,
+        ctime: attrs.ctime,
+        crtime: attrs.crtime,
+    }
+}
+
+/// The position after an entry with this cursor.
+fn position(cursor: u64) -> u64 {
+    match cursor {
+        0..=DOT_DOT => SMALL_CURSOR | cursor,
+        SMALL_CURSOR.. => END,
+        cursor => cursor,
+    }
+}
+
+/// The cursor to go on from at a position.
+fn cursor(position: u64) -> u64 {
+    match position {
+        ..=DOT_DOT => 0,
+        position if position & SMALL_CURSOR != 0 => position & !SMALL_CURSOR,
+        position => position,
+    }
+}
+
+impl Service for LiveService {
+    fn abilities(&self, _: u64) -> u64 {
+        let options = self.fs().options();
+        let acl = if options.posix_acls { flag::POSIX_ACL } else { 0 };
+        let writeback = if self.writeback { flag::WRITEBACK_CACHE } else { 0 };
+        flag::DO_READDIRPLUS
+            | flag::READDIRPLUS_AUTO
+            | flag::CACHE_SYMLINKS
+            | flag::NO_OPEN_SUPPORT
+            | flag::NO_OPENDIR_SUPPORT
+            | flag::DONT_MASK
+            | flag::HANDLE_KILLPRIV_V2
+            | flag::EXPLICIT_INVAL_DATA
+            | acl
+            | writeback
+    }
+
+    fn lookup(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
+        loop {
+            let found = self.fs().lookup(self.id(dir), name).map_err(|e| zpl_errno(&e))?;
+            let Some(id) = found else { return Ok(None) };
+            match self.attr_of(id) {
+                Ok(attr) => return Ok(Some(self.known_as(id, attr))),
+                // Removed between the two: look again.
+                Err(ZplError::Stale { .. }) => {}
+                Err(e) => return Err(zpl_errno(&e)),
+            }
+        }
+    }
+
+    fn forget(&self, node: u64, _: u64) {
+        // The kernel forgets a file without a name once, whole: nobody can look it up again.
+        let hold = self.shard(node).and_then(|shard| lock(shard).remove(&node));
+        drop(hold);
+    }
+
+    fn attr(&self, node: u64, _: Option<u64>) -> Answer<(Attr, Life)> {
+        self.attr_of(self.id(node)).map(|attr| (attr, Life::Ever)).map_err(|e| zpl_errno(&e))
+    }
+
+    fn set_attr(&self, _: &Caller, node: u64, new: &SetAttr) -> Answer<(Attr, Life)> {
+        let id = self.id(node);
+        let time = |time: NewTime| match time {
+            NewTime::Now => now(),
+            NewTime::At(time) => time,
+        };
+        let mut wanted = NewAttrs {
+            mode: new.mode,
+            uid: new.uid,
+            gid: new.gid,
+            size: new.size,
+            atime: new.atime.map(time),
+            mtime: new.mtime.map(time),
+            clear_set_ids: new.kill_set_ids && new.size.is_some(),
+            ..NewAttrs::default()
+        };
+        if new.kill_set_ids
+            && new.size.is_none()
+            && new.mode.is_none()
+            && new.uid.is_none()
+            && new.gid.is_none()
+        {
+            let mode = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?.mode;
+            wanted.mode = Some(cenote::files::without_set_ids(mode) & 0o7777);
+        }
+        // A change of owner alone: the file keeps its old one for the other.
+        if wanted != NewAttrs::default() {
+            self.fs().set_attrs(id, &wanted).map_err(|e| zpl_errno(&e))?;
+            self.settled(id)?;
+        }
+        self.attr(node, None)
+    }
+
+    fn read_link(&self, node: u64) -> Answer<Vec<u8>> {
+        let node = self.fs().node(self.id(node)).map_err(|e| zpl_errno(&e))?;
+        node.readlink().map_err(|e| zpl_errno(&e))
+    }
+
+    fn make(&self, caller: &Caller, dir: u64, name: &[u8], new: &NewNode<'_>) -> Answer<Known> {
+        let made = self.fs().create(self.id(dir), name, &LiveService::new_file(caller, new));
+        let made = made.map_err(|e| zpl_errno(&e))?;
+        self.settled(made.id)?;
+        Ok(self.known_as(made.id, attr(made.id, &made.attrs, 1, 512)))
+    }
+
+    fn unlink(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
+        self.remove(dir, name, |fs, dir| fs.unlink(dir, name))
+    }
+
+    fn rmdir(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
+        self.remove(dir, name, |fs, dir| fs.rmdir(dir, name))
+    }
+
+    fn rename(&self, caller: &Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Answer<()> {
+        let how = match flags {
+            0 => RenameHow::Replace,
+            RENAME_NOREPLACE => RenameHow::NoReplace,
+            RENAME_EXCHANGE => RenameHow::Exchange,
+            RENAME_WHITEOUT => RenameHow::Whiteout { uid: caller.uid, gid: caller.gid },
+            _ => return Err(Errno::INVAL),
+        };
+        let (from_dir, to_dir) = (self.id(from.0), self.id(to.0));
+        let replaced = self.fs().lookup(to_dir, to.1).map_err(|e| zpl_errno(&e))?;
+        let hold = match replaced {
+            Some(id) if how != RenameHow::Exchange => self.fs().hold(id).ok(),
+            _ => None,
+        };
+        let renamed = self.fs().rename(from_dir, from.1, to_dir, to.1, how);
+        renamed.map_err(|e| zpl_errno(&e))?;
+        if let Some(hold) = hold {
+            self.lost_name(hold);
+        }
+        self.settled(from_dir)?;
+        self.settled(to_dir)
+    }
+
+    fn link(&self, _: &Caller, node: u64, dir: u64, name: &[u8]) -> Answer<Known> {
+        let id = self.id(node);
+        self.fs().link(id, self.id(dir), name).map_err(|e| zpl_errno(&e))?;
+        self.settled(id)?;
+        self.known(id)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        dir: u64,
+        name: &[u8],
+        mode: u32,
+        flags: u32,
+    ) -> Answer<(Known, Opened)> {
+        let new = NewNode { kind: Kind::Regular, mode, rdev: (0, 0), target: &[] };
+        match self.make(caller, dir, name, &new) {
+            Ok(made) => Ok((made, Opened::default())),
+            // Somebody was faster, and a new file was not asked for.
+            Err(Errno::EXIST) if flags & rustix::fs::OFlags::EXCL.bits() == 0 => {
+                let found = self.lookup(caller, dir, name)?.ok_or(Errno::NOENT)?;
+                Ok((found, Opened::default()))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, _: u32) -> Answer<(Known, Opened)> {
+        let new = NewNode { kind: Kind::Regular, mode, rdev: (0, 0), target: &[] };
+        let made = self.fs().tmpfile(self.id(dir), &LiveService::new_file(caller, &new));
+        let hold = made.map_err(|e| zpl_errno(&e))?;
+        let known = self.known(hold.id())?;
+        self.keep(hold);
+        Ok((known, Opened::default()))
+    }
+
+    fn read(&self, node: u64, _: u64, offset: u64, buf: &mut [u8]) -> Answer<usize> {
+        let id = self.id(node);
+        let read = self.fs().read(id, offset, buf).map_err(|e| zpl_errno(&e))?;
+        // That it was read is known; that the time could not be noted is no failure of the read.
+        let _ = self.fs().accessed(id);
+        Ok(read)
+    }
+
+    fn write(&self, _: &Caller, node: u64, write: &WriteAt<'_>) -> Answer<()> {
+        let id = self.id(node);
+        let is_append = write.flags & rustix::fs::OFlags::APPEND.bits() != 0 && !write.from_cache;
+        let how = WriteHow { append: is_append, clear_set_ids: write.kill_set_ids };
+        self.fs().write(id, write.offset, write.data, &how).map_err(|e| zpl_errno(&e))?;
+        self.settled(id)
+    }
+
+    fn fsync(&self, node: u64, _: u64, _: bool) -> Answer<()> {
+        self.writer.fsync(self.id(node)).map_err(|error| pool_errno(&error))
+    }
+
+    fn read_dir(&self, node: u64, from: u64, lines: &mut dyn Lines) -> Answer<()> {
+        let id = self.id(node);
+        if from < DOT_DOT {
+            let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+            let above = self.node(attrs.parent);
+            let dots = [(DOT, node, &b"."[..]), (DOT_DOT, above, &b".."[..])];
+            for (next, node, name) in dots.into_iter().filter(|(next, ..)| *next > from) {
+                if !lines.line(node, Some(Kind::Directory), name, next, None) {
+                    return Ok(());
+                }
+            }
+        }
+        if from == END {
+            return Ok(());
+        }
+        let mut at = cursor(from);
+        loop {
+            let entries = self.fs().read_dir(id, at, BATCH).map_err(|e| zpl_errno(&e))?;
+            let Some(last) = entries.last() else { return Ok(()) };
+            at = last.cursor;
+            for entry in entries {
+                let node = self.node(entry.id);
+                let file = if lines.wants_files() { self.known(entry.id).ok() } else { None };
+                let kind = file.map_or(entry.kind_hint, |file| Some(file.entry.attr.kind));
+                let file = file.map(|file| (file.entry, file.attr));
+                if !lines.line(node, kind, &entry.name, position(entry.cursor), file) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn space(&self, node: u64) -> Answer<SpaceInfo> {
+        let stats = self.writer.stats(self.id(node)).map_err(|e| zpl_errno(&e))?;
+        let name_max = u32::try_from(stats.name_max).unwrap_or(255);
+        Ok(SpaceInfo {
+            block_size: u32::try_from(stats.block_size).unwrap_or(1 << 24),
+            blocks: stats.blocks,
+            free: stats.blocks_free,
+            files: stats.files,
+            files_free: stats.files_free,
+            name_max,
+        })
+    }
+
+    fn xattr_names(&self, node: u64) -> Answer<Vec<Vec<u8>>> {
+        let node = self.fs().node(self.id(node)).map_err(|e| zpl_errno(&e))?;
+        node.xattrs().map_err(|e| zpl_errno(&e))
+    }
+
+    fn xattr(&self, node: u64, name: &[u8]) -> Answer<Option<Vec<u8>>> {
+        let node = self.fs().node(self.id(node)).map_err(|e| zpl_errno(&e))?;
+        node.xattr(name).map_err(|e| zpl_errno(&e))
+    }
+
+    fn set_xattr(
+        &self,
+        _: &Caller,
+        node: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        kill_set_gid: bool,
+    ) -> Answer<()> {
+        let id = self.id(node);
+        let how = match flags {
+            0 => XattrHow::Either,
+            XATTR_CREATE => XattrHow::Create,
+            XATTR_REPLACE => XattrHow::Replace,
+            _ => return Err(Errno::INVAL),
+        };
+        self.fs().set_xattr(id, name, value, how).map_err(|e| zpl_errno(&e))?;
+        if kill_set_gid {
+            const SETGID: u32 = 0o2000;
+            let mode = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?.mode & 0o7777;
+            let new = NewAttrs { mode: Some(mode & !SETGID), ..NewAttrs::default() };
+            self.fs().set_attrs(id, &new).map_err(|e| zpl_errno(&e))?;
+        }
+        self.settled(id)
+    }
+
+    fn remove_xattr(&self, _: &Caller, node: u64, name: &[u8]) -> Answer<()> {
+        let id = self.id(node);
+        self.fs().remove_xattr(id, name).map_err(|e| zpl_errno(&e))?;
+        self.settled(id)
+    }
+
+    fn seek(&self, node: u64, offset: u64, what: Seek) -> Answer<u64> {
+        let id = self.id(node);
+        if offset >= self.fs().attrs(id).map_err(|e| zpl_errno(&e))?.size {
+            return Err(Errno::NXIO);
+        }
+        let found = match what {
+            Seek::Data => self.fs().next_data(id, offset),
+            Seek::Hole => self.fs().next_hole(id, offset),
+        };
+        found.map_err(|e| zpl_errno(&e))?.ok_or(Errno::NXIO)
+    }
+
+    fn allocate(&self, _: &Caller, node: u64, offset: u64, len: u64, mode: u32) -> Answer<()> {
+        let keep_size = mode & KEEP_SIZE != 0;
+        let how = match mode & !KEEP_SIZE {
+            0 => Allocate::Reserve { keep_size },
+            PUNCH_HOLE if keep_size => Allocate::Punch,
+            ZERO_RANGE => Allocate::Zero { keep_size },
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        let id = self.id(node);
+        self.fs().fallocate(id, offset, len, how).map_err(|e| zpl_errno(&e))?;
+        self.settled(id)
+    }
+
+    fn copy_range(&self, _: &Caller, range: &CopyRange) -> Answer<u64> {
+        let (from, to) = (self.id(range.from), self.id(range.to));
+        let source = FileRange { id: from, offset: range.from_offset };
+        let target = FileRange { id: to, offset: range.to_offset };
+        let shared = match self.writer.clone_range(&self.writer, source, target, range.len) {
+            Err(ZplError::NotYetWritten { .. }) => {
+                self.writer.sync().map_err(|error| pool_errno(&error))?;
+                self.writer.clone_range(&self.writer, source, target, range.len)
+            }
+            other => other,
+        };
+        let done = match shared {
+            Ok(done) => done,
+            // Whatever keeps blocks from being shared, bytes can be copied, or the copy tells why not.
+            Err(_) => self.copy_bytes(range)?,
+        };
+        self.settled(to)?;
+        Ok(done)
+    }
+
+    fn sync(&self) -> Answer<()> {
+        self.writer.sync().map(drop).map_err(|error| pool_errno(&error))
+    }
+}
