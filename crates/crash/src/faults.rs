@@ -15,7 +15,7 @@ const LOOK_EVERY: u64 = 12;
 pub enum Fault {
     /// Some writes land elsewhere, some never happen, and the disk says that all is well.
     Lying,
-    /// Reads and writes fail now and then.
+    /// Reads, writes and flushes fail now and then.
     Failing,
     /// It is gone after a while, and does not come back.
     Dying,
@@ -46,7 +46,9 @@ pub fn run_with_faults(layout: Layout, seed: u64, steps: u64, fault: Fault) -> R
             Fault::Lying => {
                 disk.set_rates(Rates { lost_write: 9, misdirected_write: 13, ..Rates::default() });
             }
-            Fault::Failing => disk.set_rates(Rates { read_error: 5, write_error: 7, ..Rates::default() }),
+            Fault::Failing => {
+                disk.set_rates(Rates { read_error: 5, write_error: 7, flush_error: 4, ..Rates::default() });
+            }
             Fault::Dying => disk.vanish_after(random.below(400)),
             Fault::Rotting => {}
         }

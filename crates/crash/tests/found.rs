@@ -50,3 +50,22 @@ fn large_attributes_are_durable_with_their_file() {
     let found = fs.fs.node(made.id).expect("there").xattr_values().expect("readable");
     assert!(found == [(b"user.large".to_vec(), value)], "{:?}", found.first().map(|(_, v)| v.len()));
 }
+
+/// No record can make the file, and the log knew nothing of that when another file was made durable: it ended
+/// where a later record named it.
+#[test]
+fn what_follows_the_name_of_a_nameless_file_is_durable() {
+    let disks = Disks::new(1, 8);
+    let (_pool, fs) = create(&disks);
+    let root = fs.fs.root();
+    let held = fs.fs.tmpfile(root, &NewFile::of(FileKind::Regular, 0o644)).expect("made");
+    fs.fs.link(held.id(), root, b"named").expect("linked");
+    fs.fs.link(held.id(), root, b"named twice").expect("linked");
+    fs.fs.unlink(root, b"named").expect("removed");
+    let other = fs.fs.create(root, b"other", &NewFile::of(FileKind::Regular, 0o644)).expect("made");
+    fs.fsync(other.id).expect("durable");
+    let (_pool, fs) = cut(&disks);
+    let found = |name: &[u8]| fs.fs.lookup(fs.fs.root(), name).expect("readable");
+    assert_eq!((found(b"named"), found(b"named twice")), (None, Some(held.id())));
+    assert_eq!(found(b"other"), Some(other.id));
+}

@@ -494,6 +494,7 @@ impl World {
             // Blocks that are only in memory cannot be shared.
             self.pool().sync()?;
             self.promise(Durable::Pool);
+            self.begin();
         }
         let len = source.len() as u64;
         self.tell(format!("{} share {from} {to} {len}", work.name));

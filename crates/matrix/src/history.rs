@@ -41,6 +41,13 @@ pub struct History {
     step: u64,
 }
 
+impl History {
+    /// The number of the step that is under way.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+}
+
 impl World {
     /// From now on everything is noted.
     pub fn remember(&mut self) {

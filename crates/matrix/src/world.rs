@@ -186,7 +186,11 @@ impl World {
     }
 
     pub(crate) fn tell(&mut self, what: impl Into<String>) {
-        self.told.push(what.into().replace("00000000000000000000", "0"));
+        let what = what.into().replace("00000000000000000000", "0");
+        self.told.push(match &self.history {
+            Some(history) => format!("{}: {what}", history.step()),
+            None => what,
+        });
     }
 
     pub(crate) fn pick<T: Clone>(&mut self, of: &[T]) -> Option<T> {

@@ -333,9 +333,10 @@ impl Fs {
             state.is_orphan = true;
             state.is_nameless = true;
         }
+        // Before anybody can find it: what has neither name nor holder is freed.
+        inode.hold();
         self.inodes.insert(Arc::clone(&inode));
         self.intent_log().log_by_txg(&tx, inode.id);
-        inode.hold();
         Ok(Hold::new(Arc::clone(self), inode))
     }
 
@@ -397,8 +398,10 @@ impl Fs {
             (attrs.mtime, attrs.ctime) = (now, now);
         })?;
         if was_nameless {
-            // No record made it, so that none can name it.
-            self.intent_log().log_by_txg(&tx, id);
+            // No record made it, so that none can name it, and what records say of the name would not be true.
+            let log = self.intent_log();
+            log.log_by_txg(&tx, id);
+            log.order(id);
         } else {
             self.log(&tx, || Body::Link { dir: dir.id, object: id, name: name.to_vec() });
         }
