@@ -11,6 +11,7 @@
 //!
 //! Tests: `tests/label_write.rs`.
 
+use crate::device::stage::AlignedBuf;
 use crate::device::{Device, DeviceError, WriteRequest, flush_across, write_across};
 use crate::label;
 use codec::checksum::BodySum;
@@ -92,6 +93,24 @@ pub fn write_configs(
         outcomes.append(&mut written);
     }
     outcomes
+}
+
+/// Whether a leaf can still be read and written: reads the boot environment of a label and writes it back as
+/// it is. One label that takes this is enough.
+///
+/// # Errors
+/// The last error, if none does.
+pub fn test_leaf(device: &dyn Device) -> Result<(), DeviceError> {
+    let mut outcome = Err(DeviceError::Gone);
+    for label in 0..LABELS {
+        let at = DeviceOffset(label_offset(label, device.size()).0 + BOOT_ENV_OFFSET);
+        let mut bytes = AlignedBuf::new(BOOT_ENV_SIZE);
+        outcome = device.read_at(&mut bytes, at).and_then(|()| device.write_at(&bytes, at));
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
 }
 
 /// Writes an uberblock into a slot of the ring of one label (0 to 3). `ashift` is that of the leaf's

@@ -197,7 +197,9 @@ impl Zio {
             return Err(ZioError::Flush { source: VdevError::NoCopies });
         }
         drop(kept);
-        self.write_again(writer)?;
+        // All of it is written anew: what was lost of the old is no loss.
+        let old = writer.take_written();
+        self.write_again(writer).inspect_err(|_| writer.note_written(old))?;
         writer.kept().is_suspect = false;
         Ok(())
     }

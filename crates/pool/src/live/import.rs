@@ -12,7 +12,7 @@
 use super::config::{Host, find_mut};
 use super::space_maps::{SpaceBook, known_tops};
 use super::spec::{NewDevices, set_path};
-use super::{FailMode, LivePool, Parts, claim, leftovers, lock, vdev_zaps};
+use super::{FailMode, LivePool, Parts, claim, diagnosis, leftovers, lock, vdev_zaps};
 use crate::assemble::{Group, aux_devices, groups};
 use crate::open::{self, Opener};
 use crate::scan::Expansion;
@@ -212,6 +212,7 @@ impl LivePool {
                 leaf.not_present = false;
             }
         }
+        diagnosis::lift(&self.tree(), &mut state.config.vdev_tree);
         state.mark_all();
     }
 

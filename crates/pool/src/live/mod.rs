@@ -23,6 +23,7 @@ mod cachefile;
 mod claim;
 mod config;
 mod create;
+mod diagnosis;
 mod dtl;
 mod export;
 mod history;
@@ -98,6 +99,8 @@ pub struct LivePool {
     runtime: Mutex<Option<runtime::Runtime>>,
     mmp: mmp::Mmp,
     outages: outage::Outages,
+    /// Leaves that were faulted by themselves and answer are to be used again.
+    lift_faults: AtomicBool,
 }
 
 /// What changes from txg to txg, and belongs to whoever writes one.
@@ -117,6 +120,7 @@ struct State {
     claims: Vec<claim::Claim>,
     /// Newest birth of what was claimed.
     claimed: Txg,
+    diagnosis: diagnosis::Diagnosis,
     /// Why no more txgs are written.
     stopped: Option<TxError>,
 }
@@ -184,6 +188,7 @@ impl LivePool {
             is_forced: false,
             claims: Vec::new(),
             claimed: Txg(0),
+            diagnosis: diagnosis::Diagnosis::default(),
             stopped: None,
         };
         let pool = Arc::new(LivePool {
@@ -208,6 +213,7 @@ impl LivePool {
             runtime: Mutex::default(),
             mmp: mmp::Mmp::default(),
             outages: outage::Outages::default(),
+            lift_faults: AtomicBool::new(false),
         });
         pool.zio.set_outage(Arc::new(outage::Asked(Arc::downgrade(&pool))));
         pool.sync_inline();

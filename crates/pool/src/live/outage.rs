@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use vdev::device::file::{Access, open_exclusive};
 use vdev::scan::{Found, Leaf};
@@ -148,7 +149,7 @@ impl LivePool {
         is_back
     }
 
-    /// Clears the errors of all leaves, opens those again that do not answer, by the devices in `found` or at
+    /// Clears the errors of all leaves, uses those again that were faulted for theirs and answer, opens those again that do not answer, by the devices in `found` or at
     /// their old places, and lets a suspended pool try again what has failed. If that fails again it is
     /// suspended again. What `zpool clear` does.
     ///
@@ -164,6 +165,8 @@ impl LivePool {
         state.suspended = None;
         self.txgs.resume();
         self.outages.changed.notify_all();
+        self.lift_faults.store(true, Ordering::Release);
+        self.txgs.kick();
         Ok(())
     }
 

@@ -10,7 +10,7 @@
 //! - After an error nothing that the last uberblock leads to was overwritten.
 
 use super::labels::Commit;
-use super::{LivePool, PoolTask, State, claim, config, dtl, history, lock};
+use super::{LivePool, PoolTask, State, claim, config, diagnosis, dtl, history, lock};
 use crate::directory::Directory;
 use crate::{PoolError, space};
 use dmu::live::SyncTx;
@@ -38,6 +38,7 @@ const DEFERRED: &str = "sync_bplist";
 /// Writes everything that a txg has changed. When it returns without an error, the txg is the state of
 /// the pool.
 pub(super) fn write_txg(pool: &LivePool, state: &mut State, tx: &SyncTx) -> Result<(), PoolError> {
+    diagnosis::run(pool, state);
     let mut sync = TxgSync::new(pool, state, tx);
     sync.claim_logs()?;
     sync.write_heads()?;

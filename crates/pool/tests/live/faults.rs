@@ -11,10 +11,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::Device;
 use vdev::device::memory::MemoryDevice;
-use vdev::device::sim::SimDisk;
+use vdev::device::sim::{Rates, SimDisk};
 use vdev::env::Env;
 use vdev::label;
 use vdev::scan::{Found, Leaf};
+use vdev::tree::{Aux, VdevState};
 
 pub(crate) const SIZE: u64 = 96 << 20;
 
@@ -169,4 +170,68 @@ fn any_write_may_fail_once() {
         let pool = import(&devices).unwrap_or_else(|error| panic!("write {n}: {error:?}"));
         churn(&pool, 1);
     }
+}
+
+fn leaf(pool: &LivePool, n: usize) -> format::config::VdevNode {
+    pool.config().vdev_tree.children[0].children[n].clone()
+}
+
+#[test]
+fn a_leaf_that_fails_its_test_is_faulted_and_left_alone() {
+    let (disks, devices) = sims(2);
+    let pool = create(Layout::Mirror, &devices, 11);
+    churn(&pool, 3);
+    let whole_until = pool.txgs().synced_txg();
+    disks[1].vanish();
+    churn(&pool, 4);
+    let node = leaf(&pool, 1);
+    assert!(node.faulted && node.aux_state.as_deref() == Some("err_exceeded"));
+    let status = pool.tree().status();
+    let faulted = status.find(node.guid).unwrap();
+    assert_eq!(
+        (faulted.state, faulted.aux, status.state),
+        (VdevState::Faulted, Aux::ErrExceeded, VdevState::Degraded)
+    );
+    // It is left alone, though it would answer.
+    disks[1].come_back();
+    disks[1].record(false);
+    churn(&pool, 3);
+    assert!(disks[1].take_record().is_empty());
+    assert!(pool.tree().dtl(node.guid).contains(pool.txgs().synced_txg().0));
+    // The labels say so.
+    let label = label::probe(&*devices[0]).newest_config().unwrap().clone();
+    assert!(label.vdev_tree.find(node.guid).unwrap().faulted);
+    pool.resume(None).unwrap();
+    churn(&pool, 3);
+    assert!(!leaf(&pool, 1).faulted);
+    let missed = pool.tree().dtl(node.guid);
+    assert!(missed.contains(whole_until.0 + 2) && !missed.contains(pool.txgs().synced_txg().0), "{missed:?}");
+    assert!(!disks[1].take_record().is_empty());
+    pool.export(Leave::Exported).unwrap();
+}
+
+#[test]
+fn a_leaf_with_many_errors_is_faulted_unless_it_is_the_last() {
+    let (disks, devices) = sims(2);
+    let pool = create(Layout::Mirror, &devices, 12);
+    churn(&pool, 2);
+    disks[0].set_rates(Rates { write_error: 2, ..Rates::default() });
+    churn(&pool, 12);
+    assert!(leaf(&pool, 0).faulted, "{:?}", pool.tree().status());
+    disks[0].set_rates(Rates::default());
+    disks[1].set_rates(Rates { write_error: 5, ..Rates::default() });
+    for _ in 0..20 {
+        if pool.run(|ctx| ctx.m().set_entry("org.cenote:n", ctx.txg().0)).is_err() {
+            break; // both copies of something failed
+        }
+    }
+    let last = leaf(&pool, 1);
+    assert!(!last.faulted, "nothing would be left");
+    drop(pool);
+    disks[1].set_rates(Rates::default());
+    // An import begins anew.
+    let pool = import(&devices).unwrap();
+    churn(&pool, 2);
+    assert!(!leaf(&pool, 0).faulted && !leaf(&pool, 1).degraded);
+    pool.export(Leave::Exported).unwrap();
 }

@@ -145,6 +145,7 @@ fn lose_all(layout: Layout, count: u64, seed: u64, after: u64, loses_caches: boo
                 continue;
             }
             resumed += 1;
+            assert_eq!(resumed, 1, "suspended again: {:?}", world.pool.suspended());
             // Nothing was acknowledged that is not there.
             assert!(acknowledged.load(Ordering::SeqCst) <= world.pool.txgs().synced_txg().0);
             if loses_caches {
