@@ -50,6 +50,7 @@ mod error;
 pub mod files;
 pub mod inspect;
 mod open;
+mod survey;
 mod target;
 mod team;
 pub mod verify;

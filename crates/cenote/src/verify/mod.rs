@@ -14,10 +14,10 @@
 //! - What could not be looked at is in the report: it never makes a pool look whole.
 //!
 //! # Order
-//! `plan` lists the object sets -> threads walk them and check blocks (`engine`) -> `names`
+//! `plan` lists the object sets -> threads walk them and check blocks (`survey`, `check`) -> `names`
 //! turns what was met into files.
 
-mod engine;
+mod check;
 mod names;
 pub(crate) mod plan;
 
@@ -211,6 +211,6 @@ pub fn expected_bytes(pool: &Pool) -> Option<u64> {
 /// Verifies a pool.
 pub fn verify(pool: &Pool, options: &Options, watcher: &dyn Watcher) -> Report {
     let plan = plan::Plan::new(pool.spa(), &options.only);
-    let found = engine::run(pool, &plan, options, watcher);
+    let found = check::run(pool, &plan, options, watcher);
     names::report(pool, &plan, found)
 }

@@ -15,7 +15,7 @@ use format::{BlockId, BlockPtr, Level, ObjType, ObjectId, VdevGuid};
 use vdev::tree::VdevState;
 use zpl::{Filesystem, Node};
 
-use super::engine::{Found, Hit, ObjectShape};
+use super::check::{Found, Hit, ObjectShape};
 use super::plan::Plan;
 use super::{Damage, DatasetReport, DeviceReport, HITS_MAX, Place, Report};
 use crate::Pool;

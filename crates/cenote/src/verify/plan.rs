@@ -9,6 +9,7 @@ use format::{ObjectId, Txg};
 use pool::Pool;
 
 use super::{Encryption, POOL_OBJECTS};
+use crate::survey::Walk;
 
 /// An object set to walk.
 pub(crate) struct Set {
@@ -45,6 +46,15 @@ impl Plan {
             }
         }
         Plan { sets: lister.sets, after }
+    }
+
+    /// The walks through those sets that could be opened, by their places in the plan.
+    pub(crate) fn walks(&self) -> Vec<Walk> {
+        let walk = |(set, of): (usize, &Set)| {
+            let objset = of.objset.as_ref().ok()?;
+            Some(Walk { set, objset: Arc::clone(objset), newer_than: of.newer_than })
+        };
+        self.sets.iter().enumerate().filter_map(walk).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Files and trees written into pools through the library, read back after the pool was closed.
 #![allow(clippy::disallowed_types)] // Images and the host's files.
 
+mod clones;
 mod properties;
 mod support;
 

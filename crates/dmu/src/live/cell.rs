@@ -96,9 +96,13 @@ pub(crate) struct TreeTop {
 pub(crate) enum Leaf {
     /// New contents.
     Data(Arc<Vec<u8>>),
-    /// Contents that are on the devices already, or a hole.
-    Pointer(BlockPtr),
+    /// Contents that are on the devices already, or a hole. Boxed: a map has room for several leaves in each of
+    /// its nodes, and most objects have one block.
+    Pointer(Box<BlockPtr>),
 }
+
+/// Bytes of memory that a pointer in an overlay takes.
+pub(crate) const POINTER_COST: u64 = 192;
 
 /// What happened to the spill block.
 #[derive(Debug, Clone, Default)]
@@ -130,7 +134,7 @@ impl Overlay {
     fn heap_bytes(&self) -> u64 {
         let blocks = self.blocks.values().map(|leaf| match leaf {
             Leaf::Data(bytes) => bytes.len() as u64,
-            Leaf::Pointer(_) => 0,
+            Leaf::Pointer(_) => POINTER_COST,
         });
         let spill = if let Spill::Data(bytes) = &self.spill { bytes.len() as u64 } else { 0 };
         blocks.sum::<u64>() + spill
@@ -153,9 +157,9 @@ impl Overlay {
             Some(Leaf::Data(bytes)) => bytes.len() as u64,
             Some(Leaf::Pointer(bp)) => {
                 if !bp.is_hole() && !bp.is_embedded() {
-                    self.displaced.push(bp);
+                    self.displaced.push(*bp);
                 }
-                0
+                POINTER_COST
             }
             None => 0,
         }
@@ -235,7 +239,7 @@ impl Inner {
         for overlay in overlays.into_iter().flatten() {
             match overlay.blocks.get(&blkid) {
                 Some(Leaf::Data(bytes)) => return Known::Data(Arc::clone(bytes)),
-                Some(Leaf::Pointer(bp)) => return Known::Pointer(*bp),
+                Some(Leaf::Pointer(bp)) => return Known::Pointer(**bp),
                 None if overlay.freed.contains(blkid) => return Known::Hole,
                 None => {}
             }

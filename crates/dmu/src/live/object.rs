@@ -1,6 +1,6 @@
 //! A writable object: reading its newest state, and changing it.
 
-use super::cell::{Cell, Inner, Known, Leaf, Overlay, Spill};
+use super::cell::{Cell, Inner, Known, Leaf, Overlay, POINTER_COST, Spill};
 use super::set::LiveSet;
 use crate::{DmuError, ObjSet, Object};
 use format::ids::SwapClass;
@@ -382,8 +382,9 @@ impl LiveObject {
     pub fn assign_block(&self, blkid: BlockId, bp: BlockPtr, tx: &dyn AllocTx) {
         let dropped = self.change(tx, |inner| {
             inner.header.maxblkid = inner.header.maxblkid.max(blkid.0);
-            inner.open.insert(blkid.0, Leaf::Pointer(bp))
+            inner.open.insert(blkid.0, Leaf::Pointer(Box::new(bp)))
         });
+        self.set.meter.add(tx.txg(), POINTER_COST);
         self.set.meter.sub(tx.txg(), dropped);
     }
 

@@ -1,16 +1,26 @@
 //! Sharing blocks between files (docs/on-disk/32-dedup-cloning.md).
 
-use super::data::content_changed;
+use super::data::{content_changed, owners};
 use super::fs::Fs;
 use super::home::{CloneTable, Cost};
 use super::inode::Inode;
-use crate::{FileKind, ZplError};
-use dmu::AllocTx;
+use super::quota::QuotaOf;
+use crate::{FileKind, Node, ZplError};
+use dmu::live::{LiveObject, Tx};
+use dmu::{AllocTx, DmuError};
 use format::zil::{Body, CloneRange};
-use format::{BlockId, BlockPtr, ObjectId};
+use format::{BlockId, BlockPtr, Level, ObjectId};
 
 /// Blocks that are shared in one transaction: as many pointers as a record of the log holds.
 const BLOCKS_PER_TX: u64 = 512;
+
+/// Bytes of one file that become those of another: whole blocks, but for the end of both files.
+struct Range {
+    from: u64,
+    to: u64,
+    len: u64,
+    block: u64,
+}
 
 /// A range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +83,7 @@ impl Fs {
         table: &dyn CloneTable,
     ) -> Result<u64, ZplError> {
         let (source_size, attrs) = (source.attrs().size, target.attrs());
+        self.check_clones()?;
         self.check_mutable(target, &attrs)?;
         if to < attrs.size {
             self.check_not_append_only(target, &attrs)?;
@@ -96,67 +107,115 @@ impl Fs {
         if target.object.block_size() != block && (target.object.max_block().0 > 0 || attrs.size > block) {
             return Err(ZplError::CannotClone { why: "the files have blocks of different sizes" });
         }
-        let blocks = len.div_ceil(block);
-        let mut done = 0;
-        while done < blocks {
-            let count = (blocks - done).min(BLOCKS_PER_TX);
-            let part = len.min((done + count) * block) - done * block;
-            self.clone_blocks(source, from / block + done, target, to / block + done, count, part, table)?;
-            done += count;
-        }
+        self.check_quota(owners(&attrs), &[QuotaOf::Space])?;
+        let range = Range { from, to, len, block };
+        self.clone_blocks(&range, target, &|blkid| source.object.pointer_on_disk(blkid), table)?;
         Ok(len)
     }
 
-    #[allow(clippy::too_many_arguments)] // two places and a length, in blocks and in bytes
-    fn clone_blocks(
+    /// Makes an empty file the same as a file of a snapshot or of a head of this pool, by sharing its blocks.
+    /// `live` is the object as its head has it in its newest state; without it nobody can change or destroy
+    /// the source meanwhile.
+    ///
+    /// # Errors
+    /// As [`Fs::clone_range`]; [`ZplError::CannotClone`] also where a file of this content would get blocks of
+    /// another size here. What was shared until then stays.
+    pub fn clone_file(
         &self,
-        source: &Inode,
-        from: u64,
-        target: &Inode,
-        to: u64,
-        count: u64,
-        len: u64,
+        source: &Node,
+        live: Option<&LiveObject>,
+        to: ObjectId,
         table: &dyn CloneTable,
     ) -> Result<(), ZplError> {
-        let block = source.object.block_size();
-        let mut pointers = Vec::with_capacity(count as usize);
-        for i in 0..count {
-            let bp = source.object.pointer_on_disk(BlockId(from + i))?;
-            pointers.push(bp.ok_or(ZplError::NotYetWritten { object: source.id })?);
+        source.expect(FileKind::Regular, "regular file")?;
+        let target = self.busy(to)?;
+        target.expect(FileKind::Regular, "regular file")?;
+        let _range = target.ranges.write_all();
+        let (attrs, len, block) = (target.attrs(), source.attrs().size, source.block_size());
+        self.check_clones()?;
+        self.check_mutable(&target, &attrs)?;
+        if attrs.size != 0 || target.object.max_block().0 != 0 {
+            return Err(ZplError::CannotClone { why: "the file is not empty" });
         }
-        let clone =
-            CloneRange { object: target.id, offset: to * block, length: len, block_size: block, pointers };
-        self.apply_clone(target, &clone, Some(table))
+        let usual = self.options().block_max();
+        if (len > block && block != usual) || block > usual {
+            return Err(ZplError::CannotClone { why: "the files have blocks of different sizes" });
+        }
+        self.check_quota(owners(&attrs), &[QuotaOf::Space])?;
+        let pointer_of = |blkid: BlockId| match live {
+            Some(live) => live.pointer_on_disk(blkid),
+            None => source.object().block_ptr(Level(0), blkid).map(Some),
+        };
+        self.clone_blocks(&Range { from: 0, to: 0, len, block }, &target, &pointer_of, table)
     }
 
-    /// Puts pointers into a file whose range is locked. Without a table the references were counted before.
-    pub(super) fn apply_clone(
+    fn check_clones(&self) -> Result<(), ZplError> {
+        if self.options().clones {
+            return Ok(());
+        }
+        Err(ZplError::CannotClone { why: "feature block_cloning is not enabled" })
+    }
+
+    /// Shares blocks, as many in each transaction as a record of the log holds. Pointers are asked for while the
+    /// transaction is held: what they lead to then is not freed before it is counted.
+    fn clone_blocks(
+        &self,
+        range: &Range,
+        target: &Inode,
+        pointer_of: &dyn Fn(BlockId) -> Result<Option<BlockPtr>, DmuError>,
+        table: &dyn CloneTable,
+    ) -> Result<(), ZplError> {
+        let Range { from, to, len, block } = *range;
+        let step = BLOCKS_PER_TX * block;
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(step);
+            let tx = self.begin(Cost::write(part))?;
+            let mut pointers = Vec::with_capacity(part.div_ceil(block) as usize);
+            for i in 0..part.div_ceil(block) {
+                let bp = pointer_of(BlockId((from + done) / block + i))?;
+                let bp = bp.ok_or(ZplError::NotYetWritten { object: target.id })?;
+                if !bp.is_hole() && (bp.lsize().0 != block || bp.level().0 != 0 || bp.uses_crypt()) {
+                    return Err(ZplError::CannotClone { why: "a block that cannot be shared" });
+                }
+                pointers.push(bp);
+            }
+            let (object, offset) = (target.id, to + done);
+            let clone = CloneRange { object, offset, length: part, block_size: block, pointers };
+            self.put_clone(target, &clone, Some(table), &tx)?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Puts pointers into a file whose range is locked. Without a table nobody counts.
+    pub(super) fn put_clone(
         &self,
         target: &Inode,
         clone: &CloneRange,
         table: Option<&dyn CloneTable>,
+        tx: &Tx,
     ) -> Result<(), ZplError> {
         let counted: Vec<BlockPtr> =
             clone.pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()).copied().collect();
-        let tx = self.begin(Cost::write(clone.length))?;
-        let store = self.store(&tx);
+        let store = self.store(tx);
         drop(target.ready(&store)?);
         if target.object.block_size() != clone.block_size {
-            target.object.set_block_size(clone.block_size, &tx)?;
+            target.object.set_block_size(clone.block_size, tx)?;
         }
         if let Some(table) = table {
-            table.add(&counted, &tx)?;
+            table.add(&counted, tx)?;
         }
         let first = clone.offset / clone.block_size;
         for (blkid, bp) in (first..).zip(&clone.pointers) {
-            target.object.assign_block(BlockId(blkid), bp.cloned_in(tx.txg()), &tx);
+            target.object.assign_block(BlockId(blkid), bp.cloned_in(tx.txg()), tx);
         }
         let (now, end) = (self.now(), clone.offset + clone.length);
         target.change(&store, |attrs| {
             attrs.size = attrs.size.max(end);
             content_changed(attrs, now);
         })?;
-        self.log(&tx, || Body::CloneRange(clone.clone()));
+        self.log(tx, || Body::CloneRange(clone.clone()));
         Ok(())
     }
 }

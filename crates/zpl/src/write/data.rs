@@ -120,14 +120,16 @@ impl Fs {
         let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
         let len = data.len() as u64;
+        // Asked for once: what may grow decides what is locked.
+        let block_max = self.options().block_max();
         let guard = loop {
             // The block size of a small file may change: nobody else may look at its blocks then.
-            let is_whole = how.append || is_growable(&inode, self.options().block_max());
+            let is_whole = how.append || is_growable(&inode, block_max);
             let guard = match is_whole {
                 true => inode.ranges.write_all(),
                 false => inode.ranges.write(offset..offset.saturating_add(len)),
             };
-            if is_whole || !is_growable(&inode, self.options().block_max()) {
+            if is_whole || !is_growable(&inode, block_max) {
                 break guard;
             }
         };
@@ -140,33 +142,33 @@ impl Fs {
         let Some(end) = offset.checked_add(len).filter(|end| *end < SIZE_LIMIT) else {
             return Err(ZplError::FileTooLarge { object: id, size: offset.saturating_add(len) });
         };
-        let chunk = CHUNK.max(inode.object.block_size().next_power_of_two()).max(self.options().block_max());
+        let chunk = CHUNK.max(inode.object.block_size().next_power_of_two()).max(block_max);
         let mut at = offset;
         while at < end {
             let stop = end.min((at / chunk + 1) * chunk);
             let part = &data[(at - offset) as usize..(stop - offset) as usize];
-            self.write_chunk(&inode, at, part, how, end)?;
+            self.write_chunk(&inode, at, part, how, (end, block_max))?;
             at = stop;
         }
         drop(guard);
         Ok(offset)
     }
 
-    /// Writes in one transaction. `end` is where the whole write ends.
+    /// Writes in one transaction. `end` is where the whole write ends; blocks are as large as `block_max`.
     fn write_chunk(
         &self,
         inode: &Inode,
         offset: u64,
         data: &[u8],
         how: &WriteHow,
-        end: u64,
+        (end, block_max): (u64, u64),
     ) -> Result<(), ZplError> {
         let attrs = inode.attrs();
         self.check_quota(owners(&attrs), &[QuotaOf::Space])?;
         let tx = self.begin(Cost::write(data.len() as u64))?;
         let store = self.store(&tx);
         drop(inode.ready(&store)?);
-        self.grow_block(&inode.object, attrs.size, end, &tx)?;
+        self.grow_block(&inode.object, attrs.size, end, block_max, &tx)?;
         inode.object.write_at(offset, data, &tx)?;
         let (now, stop) = (self.now(), offset + data.len() as u64);
         inode.change(&store, |attrs| {
@@ -180,22 +182,24 @@ impl Fs {
         if log.is_on() {
             log.log_write(&tx, inode.id, offset, data);
         }
+        self.log_cleared_ids(inode, &attrs, &tx);
         Ok(())
     }
 
-    /// Makes the only block of a file of `size` bytes large enough for `end` bytes, or as large as blocks are.
+    /// Makes the only block of a file of `size` bytes large enough for `end` bytes, or as large as blocks are:
+    /// `max` bytes.
     pub(super) fn grow_block(
         &self,
         object: &LiveObject,
         size: u64,
         end: u64,
+        max: u64,
         tx: &Tx,
     ) -> Result<(), ZplError> {
         let now = object.block_size();
         if object.max_block().0 > 0 || size > now || end <= now {
             return Ok(());
         }
-        let max = self.options().block_max();
         let new = if now >= max {
             // Larger than blocks are today; a second block needs a power of two all the same.
             now.next_power_of_two()
@@ -224,7 +228,16 @@ impl Fs {
         let tx = self.begin(if size < attrs.size { Cost::FREES } else { Cost::write(SECTOR) })?;
         self.set_size(&inode, size, clear_set_ids, &tx)?;
         self.log(&tx, || Body::Truncate { object: id, offset: size, length: 0 });
+        self.log_cleared_ids(&inode, &attrs, &tx);
         Ok(())
+    }
+
+    /// Records of writes and truncations do not say that set-id bits were cleared.
+    pub(super) fn log_cleared_ids(&self, inode: &Inode, before: &Attrs, tx: &Tx) {
+        let mode = inode.attrs().mode;
+        if mode != before.mode {
+            self.log(tx, || Body::SetAttr(Box::new(super::setattr::mode_record(inode.id, mode))));
+        }
     }
 
     /// Sets the size; the whole file is locked.
@@ -241,7 +254,7 @@ impl Fs {
         if size < old {
             inode.object.free_range(size, u64::MAX, tx)?;
         } else if size > old {
-            self.grow_block(&inode.object, old, size, tx)?;
+            self.grow_block(&inode.object, old, size, self.options().block_max(), tx)?;
         }
         let now = self.now();
         inode.change(&store, |attrs| {
@@ -276,7 +289,7 @@ impl Fs {
         }
         // Room is checked, although it cannot be kept.
         let tx = self.begin(match how {
-            Allocate::Reserve { .. } => Cost { bytes: len, frees: false },
+            Allocate::Reserve { .. } => Cost { bytes: len, frees: false, within: None },
             _ => Cost::FREES,
         })?;
         if frees {

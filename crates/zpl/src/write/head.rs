@@ -152,6 +152,7 @@ pub fn options_of(dataset: &Dataset, features: &FeatureCounts) -> Result<FsOptio
         long_names: number("longname")? == 1 && features.is_enabled("longname"),
         projects: features.is_enabled("project_quota"),
         log_sa_xattrs: features.is_enabled("zilsaxattr"),
+        clones: features.is_enabled("block_cloning"),
         read_only: number("readonly")? == 1,
         large_blocks: features.is_enabled("large_blocks"),
     })

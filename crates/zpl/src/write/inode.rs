@@ -140,6 +140,11 @@ impl Inode {
         self.holds.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
+    /// Somebody beside the caller, who holds it too, keeps it.
+    pub(super) fn is_held_by_others(&self) -> bool {
+        self.holds.load(Ordering::Acquire) > 1
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Acquire) != 0
     }

@@ -540,13 +540,13 @@ impl Fs {
     /// Logs the ACLs that a file was made with: creation records cannot say them.
     fn log_lists(&self, inode: &Inode, inherited: &Inherited, tx: &Tx) {
         for (name, value) in &inherited.lists {
-            self.log_sa_xattr(inode.id, name.as_bytes(), Some(value), tx);
+            self.log_sa_xattr(inode, name.as_bytes(), Some(value), tx);
         }
     }
 
     /// Logs that an extended attribute among the system attributes has this value, or none.
-    pub(super) fn log_sa_xattr(&self, object: ObjectId, name: &[u8], value: Option<&[u8]>, tx: &Tx) {
-        let log = self.intent_log();
+    pub(super) fn log_sa_xattr(&self, inode: &Inode, name: &[u8], value: Option<&[u8]>, tx: &Tx) {
+        let (log, object) = (self.intent_log(), inode.id);
         if !log.is_on() {
             return;
         }
@@ -556,6 +556,10 @@ impl Fs {
             log.log(tx, Body::SetSaXattr { object, name: name.to_vec(), value });
         } else {
             log.log_by_txg(tx, object);
+        }
+        if inode.is_dir() {
+            // What is made in it later may inherit from it.
+            log.order(object);
         }
     }
 }

@@ -43,6 +43,8 @@ pub struct FsOptions {
     pub projects: bool,
     /// Feature `zilsaxattr` is enabled: the intent log can say what happened to extended attributes.
     pub log_sa_xattrs: bool,
+    /// Feature `block_cloning` is enabled: files can share blocks.
+    pub clones: bool,
     /// Property `readonly`: nothing can be changed.
     pub read_only: bool,
     /// Feature `large_blocks` is enabled: without it blocks have at most 128 KiB.
@@ -60,6 +62,7 @@ impl Default for FsOptions {
             long_names: false,
             projects: true,
             log_sa_xattrs: true,
+            clones: true,
             read_only: false,
             large_blocks: true,
         }

@@ -143,19 +143,18 @@ impl Quotas {
 impl Fs {
     /// Fails if one of the owners has used up what they may.
     pub(super) fn check_quota(&self, owners: Owners, of: &[QuotaOf]) -> Result<(), ZplError> {
-        if !self.quotas.are_checked() {
+        KINDS.iter().try_for_each(|kind| self.check_limits(*kind, owners.of(*kind), of))
+    }
+
+    /// Fails if a user, a group or a project has used up what they may.
+    pub(super) fn check_limits(&self, kind: SpaceKind, id: u64, of: &[QuotaOf]) -> Result<(), ZplError> {
+        if !self.quotas.are_checked() || (kind == SpaceKind::Project && id == 0) {
             return Ok(());
         }
-        for kind in KINDS {
-            let id = owners.of(kind);
-            if kind == SpaceKind::Project && id == 0 {
-                continue;
-            }
-            for of in of {
-                let limit = self.quotas.limit(kind, *of, id);
-                if limit != 0 && self.used(kind, *of, id)? >= limit {
-                    return Err(ZplError::OverQuota { kind: kind_name(kind), id });
-                }
+        for of in of {
+            let limit = self.quotas.limit(kind, *of, id);
+            if limit != 0 && self.used(kind, *of, id)? >= limit {
+                return Err(ZplError::OverQuota { kind: kind_name(kind), id });
             }
         }
         Ok(())

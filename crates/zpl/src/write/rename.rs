@@ -9,7 +9,7 @@ use dmu::AllocTx;
 use dmu::live::Tx;
 use format::ObjectId;
 use format::zil::{Body, Rename};
-use format::znode::{FLAG_ARCHIVE, FLAG_AV_MODIFIED, Time};
+use format::znode::{FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJINHERIT, Time};
 use std::sync::{Arc, PoisonError};
 
 /// Directories on the way up that are looked at: more is a circle.
@@ -274,6 +274,8 @@ impl Fs {
         tx: &Tx,
     ) -> Result<(Arc<Inode>, Attrs), ZplError> {
         let new = NewFile { uid, gid, ..NewFile::of(FileKind::CharDevice, 0) };
+        let dir = m.from.dir.attrs();
+        let passes_on = dir.flags & FLAG_PROJINHERIT != 0;
         let fresh = super::fresh::Fresh {
             kind: new.kind,
             mode: kind_bits(new.kind),
@@ -281,7 +283,7 @@ impl Fs {
             gid: gid.into(),
             parent: m.from.dir.id,
             rdev: (0, 0),
-            project: self.options().projects.then_some(0),
+            project: (passes_on || self.options().projects).then_some(if passes_on { dir.projid } else { 0 }),
             flags: 0,
             is_xattr: false,
             links: 1,

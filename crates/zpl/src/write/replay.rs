@@ -151,7 +151,7 @@ impl Fs {
             let inode = self.inode(id)?;
             let _range = inode.ranges.write_all();
             let tx = self.begin(Cost::NAMES)?;
-            self.grow_block(&inode.object, now, wanted, &tx)?;
+            self.grow_block(&inode.object, now, wanted, self.options().block_max(), &tx)?;
             inode.change(&self.store(&tx), |attrs| attrs.size = wanted)?;
         }
         Ok(())
@@ -183,6 +183,7 @@ impl Fs {
         {
             return Err(ZplError::Invalid { what: "a logged range of cloned blocks" });
         }
-        self.apply_clone(&inode, clone, self.home.clones())
+        let tx = self.begin(Cost::write(clone.length))?;
+        self.put_clone(&inode, clone, self.home.clones(), &tx)
     }
 }

@@ -2,13 +2,12 @@
 
 use super::access::without_set_ids;
 use super::acl;
-use super::data::owners;
 use super::fs::Fs;
 use super::home::Cost;
 use super::inode::{Edit, Inode};
 use super::names::log_time;
-use super::quota::{Owners, QuotaOf};
-use crate::{Attrs, FileKind, ZplError};
+use super::quota::QuotaOf;
+use crate::{Attrs, FileKind, SpaceKind, ZplError};
 use dmu::live::Tx;
 use format::acl::{POSIX_ACCESS, decode_posix};
 use format::sa::Attr;
@@ -103,6 +102,13 @@ impl Fs {
             })?;
         }
         self.log(&tx, || Body::SetAttr(Box::new(record(id, new, inode.attrs().flags))));
+        if inode.is_dir() {
+            // What is made in it later inherits from it.
+            self.intent_log().order(id);
+        }
+        if new.size.is_some() && new.mode.is_none() {
+            self.log_cleared_ids(&inode, &attrs, &tx);
+        }
         drop(tx);
         drop(range);
         Ok(inode.attrs())
@@ -137,16 +143,18 @@ impl Fs {
         if inode.kind == FileKind::Directory && attrs.is_xattr() && new.project.is_some() {
             return Err(ZplError::Unsupported { what: "a project of extended attributes" });
         }
-        let wanted = Owners {
-            uid: new.uid.map_or(attrs.uid, u64::from),
-            gid: new.gid.map_or(attrs.gid, u64::from),
-            project: new.project.map_or(attrs.projid, u64::from),
-        };
-        let now = owners(attrs);
-        if (wanted.uid, wanted.gid, wanted.project) == (now.uid, now.gid, now.project) {
-            return Ok(());
+        // Who owns it already may be over the limit.
+        let changes = [
+            (SpaceKind::User, new.uid, attrs.uid),
+            (SpaceKind::Group, new.gid, attrs.gid),
+            (SpaceKind::Project, new.project, attrs.projid),
+        ];
+        for (kind, new, now) in changes {
+            if let Some(id) = new.map(u64::from).filter(|id| *id != now) {
+                self.check_limits(kind, id, &[QuotaOf::Space, QuotaOf::Objects])?;
+            }
         }
-        self.check_quota(wanted, &[QuotaOf::Space, QuotaOf::Objects])
+        Ok(())
     }
 
     /// The POSIX ACL of a file, with the place that it is stored in.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 16;
 /// Inodes that a shard keeps although nobody uses them.
-const SHARD_KEEPS: usize = 4096;
+const SHARD_KEEPS: usize = 1024;
 
 /// The inodes in memory.
 #[derive(Default)]

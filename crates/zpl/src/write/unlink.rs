@@ -30,6 +30,30 @@ enum Wanted {
     AnythingElse,
 }
 
+/// Keeps a file while its last name is removed.
+struct Held<'i>(Option<&'i Inode>);
+
+impl<'i> Held<'i> {
+    fn new(inode: &'i Inode) -> Held<'i> {
+        inode.hold();
+        Held(Some(inode))
+    }
+
+    /// True if nobody else keeps it: the caller frees it then.
+    fn let_go(mut self) -> bool {
+        self.0.take().is_some_and(Inode::let_go)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // Of a file that has a name, or is freed: nobody waits for the last to let go.
+        if let Some(inode) = self.0 {
+            inode.let_go();
+        }
+    }
+}
+
 impl Fs {
     /// Removes a name of anything but a directory.
     ///
@@ -153,6 +177,8 @@ impl Fs {
         // Attributes in a directory are freed before it.
         let is_xattr_dir = inode.is_dir() && inode.attrs().is_xattr();
         let is_small = inode.object.max_block().0 < BLOCKS_PER_TX && !is_xattr_dir;
+        // Nobody else is the last to let go of it, and frees it, before it is in the unlinked set.
+        let held = Held::new(inode);
         let is_freed_now = {
             let mut state = inode.ready(&store)?;
             inode.change_locked(&mut state, &store, |attrs| {
@@ -162,7 +188,7 @@ impl Fs {
             if state.attrs.links != 0 {
                 return Ok(None);
             }
-            let is_freed_now = is_small && !inode.is_held() && state.attrs.xattr_dir.is_none();
+            let is_freed_now = is_small && !inode.is_held_by_others() && state.attrs.xattr_dir.is_none();
             state.is_orphan = true;
             state.is_gone = is_freed_now;
             is_freed_now
@@ -174,7 +200,7 @@ impl Fs {
             return Ok(None);
         }
         self.unlinked.zap(tx)?.insert_int(inode.id.0)?;
-        Ok((!inode.is_held()).then_some(inode.id))
+        Ok(held.let_go().then_some(inode.id))
     }
 
     /// Frees a file that has no name and that nobody holds, and its extended attributes; what takes long is left

@@ -7,6 +7,8 @@
 //! - A file that could not be read whole is not left under its name, unless zeros were asked for.
 //! - Something that has the name already is replaced at once, by a rename, when its successor is whole;
 //!   a directory is never replaced by anything else.
+//! - What comes from the same pool shares its blocks with it, where datasets have the same size of records. A
+//!   block that is damaged there is damaged here.
 //! - Links of the target are not followed below the directory that is filled.
 //! - A directory gets its times when everything in it is there.
 //! - Nothing is durable before the caller has synced the file system.
@@ -29,9 +31,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ::pool::live::LivePool;
+use dmu::live::LiveObject;
+use dsl::DslError;
+use dsl::write::Head;
 use format::ObjectId;
-use zpl::ZplError;
-use zpl::write::{BeginError, Fs};
+use zpl::write::{BeginError, Fs, PoolClones};
+use zpl::{Node, ZplError};
 
 use super::host::Damaged;
 use super::meta::{Kind, Meta};
@@ -69,6 +75,10 @@ impl Default for Options {
 /// What all threads share.
 struct Shared {
     fs: Arc<Fs>,
+    pool: Arc<LivePool>,
+    clones: PoolClones,
+    /// By the numbers of their object sets.
+    origins: Mutex<HashMap<u64, Origin>>,
     options: Options,
     /// Whose the files are if they do not get their owners.
     owner: (u32, u32),
@@ -82,6 +92,17 @@ struct Shared {
     temporary: AtomicU64,
     /// The pool takes no changes any more.
     is_stopped: AtomicBool,
+}
+
+/// A dataset of the pool that is copied from.
+#[derive(Clone)]
+enum Origin {
+    /// It stays as it is.
+    Snapshot,
+    /// Kept open, so that nobody destroys it.
+    Head(Arc<Head>),
+    /// Blocks of it cannot be shared.
+    Foreign,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -98,6 +119,33 @@ impl Shared {
             }
         }
         lock(&self.problems).push((path.to_vec(), problem));
+    }
+
+    /// A file of the pool as an object that can be changed, `Some(None)` if it cannot change. `None`: it has, or
+    /// its blocks cannot be shared.
+    fn newest(&self, node: &Node) -> Option<Option<LiveObject>> {
+        if let Some(live) = node.object().live() {
+            return Some(Some(live.clone()));
+        }
+        let number = node.object().objset().number();
+        let known = lock(&self.origins).get(&number).cloned();
+        let origin = known.unwrap_or_else(|| {
+            let origin = match self.pool.heads().open(ObjectId(number)) {
+                Ok(head) => Origin::Head(head),
+                // Of what is a dataset, and can be read, only snapshots are of the wrong kind.
+                Err(DslError::WrongKind { .. }) => Origin::Snapshot,
+                Err(_) => Origin::Foreign,
+            };
+            lock(&self.origins).entry(number).or_insert(origin).clone()
+        });
+        match origin {
+            Origin::Snapshot => Some(None),
+            Origin::Head(head) => {
+                let live = head.set.object(node.id()).ok()?;
+                (live.read().dnode() == node.object().dnode()).then_some(Some(live))
+            }
+            Origin::Foreign => None,
+        }
     }
 
     fn is_stopped(&self) -> bool {
@@ -133,6 +181,9 @@ pub fn import<T>(
 ) -> (T, Summary) {
     let shared = Arc::new(Shared {
         fs: Arc::clone(to.fs()),
+        pool: Arc::clone(to.pool()),
+        clones: PoolClones::new(to.pool().brt()),
+        origins: Mutex::default(),
         options: options.clone(),
         owner: to.owner(),
         files: AtomicU64::new(0),

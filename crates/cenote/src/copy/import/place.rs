@@ -74,7 +74,12 @@ impl Content for InMemory {
 
 /// What a file holds.
 pub(super) enum Body<'b> {
-    Data { content: &'b dyn Content, segments: &'b [Segment] },
+    /// What a file of a pool holds: its blocks are shared where that is possible.
+    Node(&'b Node),
+    Data {
+        content: &'b dyn Content,
+        segments: &'b [Segment],
+    },
     Target(&'b [u8]),
     None,
 }
@@ -124,10 +129,7 @@ impl Job {
             let (meta, errors) = full_meta(node);
             errors.into_iter().for_each(|error| self.problem(Problem::Attributes(error)));
             match meta.kind {
-                Kind::Regular => {
-                    let segments = known_segments(node);
-                    self.place(&meta, &Body::Data { content: node, segments: &segments })
-                }
+                Kind::Regular => self.place(&meta, &Body::Node(node)),
                 Kind::Symlink => {
                     let target = node.readlink().map_err(Trouble::from)?;
                     self.place(&meta, &Body::Target(&target))
@@ -257,18 +259,48 @@ impl Job {
 
     /// Content and attributes. False: it could not be read whole, and is not wanted so.
     fn fill(&self, begun: &Begun, meta: &Meta, body: &Body<'_>) -> Result<bool, Problem> {
-        if let Body::Data { content, segments } = body {
-            let bad = self.write(begun.id, *content, segments)?;
+        let bad = match body {
+            Body::Data { content, segments } => self.write(begun.id, *content, segments)?,
+            Body::Node(node) if !self.share(begun.id, node)? => {
+                self.write(begun.id, *node, &known_segments(*node))?
+            }
+            _ => Vec::new(),
+        };
+        if !bad.is_empty() {
             let left_out = self.dir.shared.options.damaged == Damaged::LeaveOut;
-            if !bad.is_empty() {
-                self.problem(Problem::Damaged { ranges: bad, left_out });
-                if left_out {
-                    return Ok(false);
-                }
+            self.problem(Problem::Damaged { ranges: bad, left_out });
+            if left_out {
+                return Ok(false);
             }
         }
         self.dir.attributes(begun.id, &self.shown, meta)?;
         Ok(true)
+    }
+
+    /// Makes a new file one that shares the blocks of another of its pool. Nothing is read: what is damaged there
+    /// is here too. False: it has to be copied.
+    fn share(&self, id: ObjectId, node: &Node) -> Result<bool, ZplError> {
+        let (shared, size) = (&self.dir.shared, node.attrs().size);
+        if size == 0 || !Arc::ptr_eq(node.object().objset().store(), shared.fs.set().store()) {
+            return Ok(false);
+        }
+        let Some(live) = shared.newest(node) else { return Ok(false) };
+        match shared.fs.clone_file(node, live.as_ref(), id, &shared.clones) {
+            Ok(()) => {
+                shared.bytes.fetch_add(size, Ordering::Relaxed);
+                Ok(true)
+            }
+            Err(
+                ZplError::CannotClone { .. } | ZplError::NotYetWritten { .. } | ZplError::Unsupported { .. },
+            ) => {
+                // Some of it may have been shared.
+                if shared.fs.attrs(id)?.size > 0 {
+                    shared.fs.truncate(id, 0, false)?;
+                }
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn write(

@@ -10,22 +10,24 @@
 //! Source: `docs/on-disk/15-space.md`, `22-mos-dsl.md`. Memory grows by some tens of bytes per block
 //! that a dedup table or a block reference table knows.
 
+mod check;
 mod counts;
-mod engine;
 
 pub use counts::{BlockCounts, BlockUse, SIZE_ROWS, SizeRows, Tally};
 
+use crate::survey::{self, Walk};
 use crate::verify::plan::Plan;
 use crate::{Error, Pool};
+use check::{Checker, Found, Place};
 use dmu::traverse::Bookmark;
 use dmu::zap::{Zap, ZapKey};
 use dmu::{KeyState, ObjSet, zil};
 use dsl::bpobj::Bpobj;
 use dsl::deadlist::Deadlist;
-use engine::{Engine, Found, Place, Setting, Walk};
 use format::dsl::{BPTREE_ENTRY_SIZE, BptreeEntry, BptreePhys};
 use format::{AllocOffset, BlockPtr, ObjType, ObjectId, Txg};
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Mutex;
 
 /// Frees that were put off to the next txg.
 const DEFERRED: &str = "sync_bplist";
@@ -91,25 +93,27 @@ pub enum Check {
 /// Counts all blocks of the pool; `compare` with the space maps.
 pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, Error> {
     let plan = Plan::new(pool.spa(), &[]);
-    let (mut walks, mut problems) = engine::walks_of(&plan);
+    let (mut walks, mut problems) = check::walks_of(&plan);
     walks.extend(being_destroyed(pool, &mut problems)?);
     let tops = pool.vdevs().tops();
-    let setting = Setting {
+    let checker = Checker {
         pool,
         check,
         clones: cloned_blocks(pool)?,
         shifts: tops.map(|(vdev, node)| (vdev, node.metaslab_shift)).collect(),
+        seen: Mutex::default(),
     };
-    let engine = Engine::new(setting, walks);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    let mut found = engine.run(threads);
-    intent_logs(pool, &plan, &engine, &mut found, &mut problems);
+    let mut found = Found::default();
+    survey::run(&checker, &walks, threads).into_iter().for_each(|one| found.merge(one));
+    found.damaged.sort_by_key(|damaged| damaged.at);
+    intent_logs(pool, &plan, &checker, &mut found, &mut problems);
     for name in [DEFERRED, FREEING] {
         if let Some(id) = pool.spa().directory().object(name)? {
-            count_list(pool, id, &engine, &mut found)?;
+            count_list(pool, id, &checker, &mut found)?;
         }
     }
-    deleted_clones(pool, &engine, &mut found)?;
+    deleted_clones(pool, &checker, &mut found)?;
     problems.append(&mut found.problems);
     let Found { tally, damaged, errors, .. } = found;
     let mut report = BlockReport { tally, damaged, errors, problems, space: None };
@@ -143,7 +147,13 @@ fn cloned_blocks(pool: &Pool) -> Result<HashSet<Place>, Error> {
 
 /// The logs of the heads. Blocks newer than the last txg are not in the space maps, unless an import
 /// has claimed them.
-fn intent_logs(pool: &Pool, plan: &Plan, engine: &Engine<'_>, found: &mut Found, problems: &mut Vec<String>) {
+fn intent_logs(
+    pool: &Pool,
+    plan: &Plan,
+    checker: &Checker<'_>,
+    found: &mut Found,
+    problems: &mut Vec<String>,
+) {
     let last = pool.spa().txg();
     for set in plan.sets.iter().filter(|set| set.id != 0 && !set.name.contains('@')) {
         let Ok(objset) = &set.objset else { continue };
@@ -162,16 +172,16 @@ fn intent_logs(pool: &Pool, plan: &Plan, engine: &Engine<'_>, found: &mut Found,
         for bp in blocks {
             let is_allocated = claimed != Txg(0) || bp.logical_birth() <= last;
             if is_allocated && bp.validate().is_ok() && !bp.is_embedded() {
-                engine.count_loose(found, &bp, BlockUse::Object(ObjType::INTENT_LOG));
+                checker.count_loose(found, &bp, BlockUse::Object(ObjType::INTENT_LOG));
             }
         }
     }
 }
 
 /// The blocks of a list of pointers. It keeps no checksums, so there is nothing to verify.
-fn count_list(pool: &Pool, id: ObjectId, engine: &Engine<'_>, found: &mut Found) -> Result<(), Error> {
+fn count_list(pool: &Pool, id: ObjectId, checker: &Checker<'_>, found: &mut Found) -> Result<(), Error> {
     Bpobj::open(pool.mos(), id)?.for_each(&mut |bp, _| {
-        engine.count_loose(found, bp, BlockUse::DeferredFree);
+        checker.count_loose(found, bp, BlockUse::DeferredFree);
         Ok(())
     })?;
     Ok(())
@@ -196,7 +206,7 @@ fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>,
         }
         let key = if entry.bp.uses_crypt() { KeyState::Locked } else { KeyState::None };
         match ObjSet::open(pool.store(), &entry.bp, 0, key) {
-            Ok(objset) => walks.push((objset, entry.birth)),
+            Ok(objset) => walks.push(Walk { set: usize::MAX, objset, newer_than: entry.birth }),
             Err(error) => problems.push(format!("a destroyed dataset: {error}")),
         }
     }
@@ -204,7 +214,7 @@ fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>,
 }
 
 /// Destroyed clones, whose blocks are in lists of what they wrote and let go.
-fn deleted_clones(pool: &Pool, engine: &Engine<'_>, found: &mut Found) -> Result<(), Error> {
+fn deleted_clones(pool: &Pool, checker: &Checker<'_>, found: &mut Found) -> Result<(), Error> {
     let Some((_, lists)) = pool.spa().directory().zap(DELETED_CLONES)? else { return Ok(()) };
     for entry in lists.entries() {
         let Some(id) = entry?.u64() else { continue };
@@ -217,7 +227,7 @@ fn deleted_clones(pool: &Pool, engine: &Engine<'_>, found: &mut Found) -> Result
             Ok(())
         })?;
         for (bp, _) in live.into_values().filter(|(_, n)| *n > 0) {
-            engine.count_loose(found, &bp, BlockUse::DeferredFree);
+            checker.count_loose(found, &bp, BlockUse::DeferredFree);
         }
     }
     Ok(())

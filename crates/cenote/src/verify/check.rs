@@ -1,16 +1,11 @@
-//! The threads: each walks an object set or checks blocks, whichever is to be done.
-//!
-//! Pointers met by a walk go into one bounded queue. A walker that finds it full checks a block
-//! itself before it goes on, so nobody ever waits for room, and there is no thread whose death or
-//! slowness could stop the others.
+//! What is done with each block: it is read as told, and what is wrong is noted.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use dmu::traverse::{self, Bookmark, Step, Visitor};
-use dmu::{DmuError, ObjSet};
+use dmu::DmuError;
+use dmu::traverse::Bookmark;
 use format::dnode::Dnode;
 use format::{AllocOffset, BlockPtr, BpKind, ObjType, Txg, VdevGuid, VdevId};
 use vdev::tree::{Fault, FaultKind};
@@ -19,9 +14,8 @@ use zio::{ReadPolicy, Zio, ZioError};
 use super::plan::{Plan, chain};
 use super::{DeviceReport, HITS_MAX, Options, Progress, Watcher};
 use crate::Pool;
+use crate::survey::{self, Surveyor, Walk, lock};
 
-/// Pointers waiting to be checked.
-const QUEUE_MAX: usize = 4096;
 /// Shared blocks remembered, so that they are read once. At 40 bytes each.
 const SHARED_MAX: usize = 1 << 20;
 /// Blocks between two reports of progress by a thread.
@@ -71,6 +65,7 @@ pub(super) struct Found {
     pub(super) cut_short: bool,
 }
 
+/// A block to be checked.
 struct Job {
     set: usize,
     at: Bookmark,
@@ -81,21 +76,11 @@ struct Job {
 /// Where a block is: enough to know it again.
 type Location = (VdevId, AllocOffset, Txg);
 
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    /// Walks going on: more jobs may come.
-    walking: usize,
-}
-
-struct Engine<'a> {
+struct Checker<'a> {
     zio: &'a Zio,
     plan: &'a Plan,
     options: &'a Options,
     watcher: &'a dyn Watcher,
-    next_set: AtomicUsize,
-    queue: Mutex<Queue>,
-    changed: Condvar,
     stop: AtomicBool,
     counts: Vec<Counts>,
     blocks: AtomicU64,
@@ -108,20 +93,12 @@ struct Engine<'a> {
     shared: Mutex<HashMap<Location, Option<Arc<str>>>>,
 }
 
-/// A panic elsewhere does not make our lists wrong: each change is one call.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 pub(super) fn run(pool: &Pool, plan: &Plan, options: &Options, watcher: &dyn Watcher) -> Found {
-    let engine = Engine {
+    let checker = Checker {
         zio: pool.store().zio(),
         plan,
         options,
         watcher,
-        next_set: AtomicUsize::new(0),
-        queue: Mutex::default(),
-        changed: Condvar::new(),
         stop: AtomicBool::new(false),
         counts: plan.sets.iter().map(|_| Counts::default()).collect(),
         blocks: AtomicU64::new(0),
@@ -132,16 +109,11 @@ pub(super) fn run(pool: &Pool, plan: &Plan, options: &Options, watcher: &dyn Wat
         devices: Mutex::default(),
         shared: Mutex::default(),
     };
-    // Scoped: they end with this call, and borrow the pool for no longer.
-    std::thread::scope(|scope| {
-        for _ in 0..options.threads.max(1) {
-            scope.spawn(|| engine.work());
-        }
-    });
-    engine.found()
+    survey::run(&checker, &plan.walks(), options.threads);
+    checker.found()
 }
 
-impl Engine<'_> {
+impl Checker<'_> {
     fn found(self) -> Found {
         let totals = self.progress(String::new());
         let (hits, hits_untold) = self.hits.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -165,67 +137,7 @@ impl Engine<'_> {
         }
     }
 
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    fn work(&self) {
-        while !self.stopped() {
-            if let Some(job) = self.take_job() {
-                self.check(&job);
-            } else if !self.walk_next() && !self.wait() {
-                return;
-            }
-        }
-        self.changed.notify_all();
-    }
-
-    /// A waiting job. A thread without one rather opens a new walk, so that disks have enough to do.
-    fn take_job(&self) -> Option<Job> {
-        lock(&self.queue).jobs.pop_front()
-    }
-
-    /// Walks the next object set, if one is left.
-    fn walk_next(&self) -> bool {
-        let index = self.next_set.fetch_add(1, Ordering::Relaxed);
-        let Some(set) = self.plan.sets.get(index) else { return false };
-        if let Ok(objset) = &set.objset {
-            lock(&self.queue).walking += 1;
-            let mut walker = Walker { engine: self, set: index, objset };
-            traverse::walk(objset, set.newer_than, &mut walker);
-            lock(&self.queue).walking -= 1;
-            self.changed.notify_all();
-        }
-        true
-    }
-
-    /// Waits for a job. False: there will be none.
-    fn wait(&self) -> bool {
-        let queue = lock(&self.queue);
-        if queue.jobs.is_empty() && queue.walking == 0 {
-            return false;
-        }
-        if queue.jobs.is_empty() {
-            // The time-out only guards against a lost wake-up.
-            let _ = self.changed.wait_timeout(queue, Duration::from_millis(50));
-        }
-        true
-    }
-
-    fn push(&self, job: Job) {
-        let mut queue = lock(&self.queue);
-        if queue.jobs.len() < QUEUE_MAX {
-            queue.jobs.push_back(job);
-            drop(queue);
-            self.changed.notify_one();
-            return;
-        }
-        drop(queue);
-        self.check(&job);
-    }
-
-    /// Checks one block, whatever it takes.
-    fn check(&self, job: &Job) {
+    fn check_once(&self, job: &Job) {
         let location = location_if_shared(&job.bp);
         if let Some(known) = location.and_then(|location| lock(&self.shared).get(&location).cloned()) {
             if let Some(cause) = known {
@@ -293,7 +205,7 @@ impl Engine<'_> {
         let Some(counts) = self.counts.get(job.set) else { return };
         counts.blocks.fetch_add(1, Ordering::Relaxed);
         counts.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if (blocks.is_multiple_of(REPORT_EVERY) || is_damaged) && !self.stopped() {
+        if (blocks.is_multiple_of(REPORT_EVERY) || is_damaged) && !self.is_stopped() {
             let name = self.plan.sets.get(job.set).map(|set| set.name.clone()).unwrap_or_default();
             if !self.watcher.progress(&self.progress(name)) {
                 self.stop.store(true, Ordering::Relaxed);
@@ -323,35 +235,37 @@ fn location_if_shared(bp: &BlockPtr) -> Option<Location> {
     bp.dvas().next().map(|dva| (dva.vdev, dva.offset, bp.physical_birth()))
 }
 
-struct Walker<'e, 'a> {
-    engine: &'e Engine<'a>,
-    set: usize,
-    objset: &'e Arc<ObjSet>,
-}
+impl Surveyor for Checker<'_> {
+    type Job = Job;
+    type Found = ();
 
-impl Visitor for Walker<'_, '_> {
-    fn block(&mut self, at: &Bookmark, bp: &BlockPtr, dnode: Option<&Dnode>) -> Step {
-        if self.engine.stopped() {
-            return Step::Stop;
-        }
-        let object = dnode.map(ObjectShape::of);
-        match bp.kind() {
-            BpKind::Hole | BpKind::Redacted => return Step::Over,
-            BpKind::Embedded | BpKind::Normal | BpKind::Gang => {}
-        }
-        self.engine.push(Job { set: self.set, at: *at, bp: *bp, object });
-        Step::Into
+    fn met(
+        &self,
+        (): &mut (),
+        walk: &Walk,
+        at: &Bookmark,
+        bp: &BlockPtr,
+        dnode: Option<&Dnode>,
+    ) -> Option<Job> {
+        Some(Job { set: walk.set, at: *at, bp: *bp, object: dnode.map(ObjectShape::of) })
     }
 
-    fn unreadable(&mut self, at: &Bookmark, bp: &BlockPtr, error: DmuError) -> Step {
+    /// Checks one block, whatever it takes.
+    fn check(&self, (): &mut (), job: Job) {
+        self.check_once(&job);
+    }
+
+    fn unreadable(&self, (): &mut (), walk: &Walk, at: &Bookmark, bp: &BlockPtr, error: &DmuError) {
         // A block without a good copy is told by whoever checks it. What remains here are right
         // bytes that make no sense.
         if matches!(error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. }) {
-            return Step::Into;
+            return;
         }
-        let object = (at.object.0 == 0).then(|| ObjectShape::of(&self.objset.phys().meta_dnode));
-        let job = Job { set: self.set, at: *at, bp: *bp, object };
-        self.engine.hit(&job, chain(&error));
-        Step::Into
+        let object = (at.object.0 == 0).then(|| ObjectShape::of(&walk.objset.phys().meta_dnode));
+        self.hit(&Job { set: walk.set, at: *at, bp: *bp, object }, chain(error));
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 }

@@ -1,0 +1,167 @@
+//! What is done with each block: it is counted, and read where that was asked for.
+//!
+//! # What always holds
+//! - A block shared by deduplication or cloning is checked once, where it is met first.
+
+use super::{BlockUse, Check, Damaged, Tally};
+use crate::Pool;
+use crate::survey::{Surveyor, Walk, lock};
+use crate::verify::plan::{Plan, chain};
+use dmu::DmuError;
+use dmu::traverse::Bookmark;
+use format::dnode::Dnode;
+use format::{AllocOffset, BlockPtr, Level, VdevId};
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+use vdev::tree::VdevError;
+use zio::{ReadPolicy, ZioError};
+
+/// Unreadable blocks that are listed; all are counted.
+const DAMAGED_MAX: usize = 10_000;
+/// Error numbers of Linux, as the real tool counts them: a wrong checksum, and everything else.
+const WRONG_CHECKSUM: i32 = 52;
+const IO_ERROR: i32 = 5;
+
+/// Where a block is.
+pub(super) type Place = (VdevId, AllocOffset);
+
+/// Counts blocks, and checks them.
+pub(super) struct Checker<'a> {
+    pub(super) pool: &'a Pool,
+    pub(super) check: Check,
+    /// Blocks that were cloned.
+    pub(super) clones: HashSet<Place>,
+    /// log2 of the size of the metaslabs, by vdev.
+    pub(super) shifts: HashMap<VdevId, u32>,
+    /// Blocks of dedup tables and cloned blocks that were met.
+    pub(super) seen: Mutex<HashSet<Place>>,
+}
+
+/// What a thread found, or all of them.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) tally: Tally,
+    pub(super) damaged: Vec<Damaged>,
+    /// Unreadable blocks by error number.
+    pub(super) errors: std::collections::BTreeMap<i32, u64>,
+    pub(super) problems: Vec<String>,
+}
+
+impl Found {
+    fn hit(&mut self, at: &Bookmark, bp: &BlockPtr, errno: i32, why: String) {
+        *self.errors.entry(errno).or_default() += 1;
+        if self.damaged.len() < DAMAGED_MAX {
+            self.damaged.push(Damaged { at: *at, bp: *bp, errno, why });
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Found) {
+        self.tally.merge(&other.tally);
+        for (errno, n) in other.errors {
+            *self.errors.entry(errno).or_default() += n;
+        }
+        let room = DAMAGED_MAX.saturating_sub(self.damaged.len());
+        self.damaged.extend(other.damaged.into_iter().take(room));
+        self.problems.extend(other.problems);
+    }
+}
+
+/// A block to be checked.
+pub(super) struct Job {
+    at: Bookmark,
+    bp: BlockPtr,
+}
+
+/// The object sets of a plan, and what is wrong with those that cannot be opened.
+pub(super) fn walks_of(plan: &Plan) -> (Vec<Walk>, Vec<String>) {
+    let mut problems = Vec::new();
+    for set in &plan.sets {
+        if let (Err(why), false) = (&set.objset, set.empty) {
+            problems.push(format!("{}: {why}", set.name));
+        }
+    }
+    (plan.walks(), problems)
+}
+
+impl Checker<'_> {
+    /// Counts a block that was met outside of any object set.
+    pub(super) fn count_loose(&self, found: &mut Found, bp: &BlockPtr, used: BlockUse) {
+        if !bp.is_hole() {
+            self.count(found, bp, used, 0);
+        }
+    }
+
+    fn shift(&self, vdev: VdevId) -> u32 {
+        self.shifts.get(&vdev).copied().unwrap_or(u32::MAX)
+    }
+
+    /// Counts a block; true if it was not met before.
+    fn count(&self, found: &mut Found, bp: &BlockPtr, used: BlockUse, level: u8) -> bool {
+        found.tally.add(bp, used, level, &|vdev| self.shift(vdev));
+        let Some(place) = bp.dvas().next().map(|dva| (dva.vdev, dva.offset)).filter(|_| !bp.is_embedded())
+        else {
+            return true;
+        };
+        let is_clone = !bp.is_dedup() && self.clones.contains(&place);
+        if !(bp.is_dedup() || is_clone) || lock(&self.seen).insert(place) {
+            return true;
+        }
+        let asize: u64 = bp.dvas().map(|dva| dva.asize.0).sum();
+        let shared = if is_clone { &mut found.tally.cloned } else { &mut found.tally.deduped };
+        *shared = (shared.0.saturating_add(asize), shared.1 + 1);
+        false
+    }
+
+    fn is_checked(&self, bp: &BlockPtr) -> bool {
+        match self.check {
+            Check::Nothing => false,
+            Check::Metadata => bp.level() > Level(0) || bp.obj_type().is_metadata(),
+            Check::Everything => true,
+        }
+    }
+}
+
+impl Surveyor for Checker<'_> {
+    type Job = Job;
+    type Found = Found;
+
+    fn met(
+        &self,
+        found: &mut Found,
+        _: &Walk,
+        at: &Bookmark,
+        bp: &BlockPtr,
+        _: Option<&Dnode>,
+    ) -> Option<Job> {
+        let level = u8::try_from(at.level.max(0)).unwrap_or(u8::MAX);
+        let is_new = self.count(found, bp, BlockUse::of(bp.obj_type()), level);
+        (is_new && !bp.is_embedded() && self.is_checked(bp)).then_some(Job { at: *at, bp: *bp })
+    }
+
+    /// Reads every copy of a block and verifies it.
+    fn check(&self, found: &mut Found, job: Job) {
+        let policy = ReadPolicy { key: None, every_copy: true };
+        if let Err(error) = self.pool.store().zio().check(&job.bp, &policy).data {
+            found.hit(&job.at, &job.bp, errno(&error), chain(&error));
+        }
+    }
+
+    fn unreadable(&self, found: &mut Found, _: &Walk, at: &Bookmark, bp: &BlockPtr, error: &DmuError) {
+        // A block without a good copy is told by whoever checks it, if it is checked.
+        let is_bad_copy = matches!(error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. });
+        if !(is_bad_copy && self.is_checked(bp)) {
+            let errno = if is_bad_copy { WRONG_CHECKSUM } else { IO_ERROR };
+            found.hit(at, bp, errno, chain(error));
+        }
+    }
+}
+
+/// The number that the real tool counts an error by.
+fn errno(error: &ZioError) -> i32 {
+    match error {
+        ZioError::Unreadable { source: VdevError::WrongChecksum, .. } | ZioError::Gang { .. } => {
+            WRONG_CHECKSUM
+        }
+        _ => IO_ERROR,
+    }
+}

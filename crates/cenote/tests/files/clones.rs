@@ -1,0 +1,119 @@
+//! Copies within a pool share their blocks.
+
+use cenote::copy::import::{Options, import};
+use cenote::copy::walk::Children;
+use cenote::files::FilesystemWriter;
+use cenote::{Pool, PoolWriter};
+use dsl::prop::PropValue;
+use dsl::write::{props, snapshot::snapshot};
+use zpl::{FileKind, Node};
+
+use cenote::admin::edit::{self, NewDataset};
+
+use crate::support::{Image, Told, live};
+
+const SIZE: u64 = 512 << 20;
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    vdev::env::Random::from_seed(seed).fill(&mut bytes);
+    bytes
+}
+
+/// Bytes that shared blocks save, as of the last txg.
+fn saved(writer: &PoolWriter) -> u64 {
+    writer.live().brt().saved()
+}
+
+fn copy(to: &FilesystemWriter, from: &Node, dataset: &str, name: &[u8]) {
+    let mut told = Told::default();
+    let (_, summary) = import(to, &Options::default(), &mut told, |importer| {
+        let top = importer.top(to.fs().root(), b"").unwrap();
+        let none: Option<&Children<'_>> = None;
+        importer.copy_pool(from.filesystem(), from, (dataset, b""), (&top, Some(name)), none);
+    });
+    assert_eq!((told.0, summary.failures), (vec![], 0));
+    to.sync().unwrap();
+}
+
+fn node(pool: &Pool, dataset: &str, path: &[u8]) -> Node {
+    pool.dataset(dataset).unwrap().filesystem().unwrap().open(path).unwrap()
+}
+
+#[test]
+fn in_one_dataset_across_two_and_out_of_a_snapshot() {
+    let (image, writer) = Image::new(SIZE, &[]);
+    edit::create(live(&writer), &NewDataset::filesystem("p/b")).unwrap();
+    let a = writer.filesystem("p").unwrap();
+    a.create_dir(b"/dir", 0o755).unwrap();
+    let large = noise(1 << 20, 1);
+    a.write(b"/dir/large", &large).unwrap();
+    a.write(b"/dir/odd", &large[..70_001]).unwrap();
+    a.write(b"/dir/tiny", b"x").unwrap();
+    let sparse = a.create(b"/dir/sparse").unwrap();
+    sparse.write_at(3 << 20, &large[..200_000]).unwrap();
+    sparse.set_len(5 << 20).unwrap();
+    drop(sparse);
+    // What is only in memory is copied.
+    copy(&a, &a.node(a.resolve(b"/dir").unwrap()).unwrap(), "p", b"early");
+    assert_eq!(saved(&writer), 0);
+    // The sparse one has two blocks, of which the second is compressed.
+    let shared = (1 << 20) + 70_144 + (128 << 10) + 69_632;
+    let rounded = |bytes: u64| bytes..bytes + (64 << 10);
+    copy(&a, &a.node(a.resolve(b"/dir").unwrap()).unwrap(), "p", b"again");
+    assert!(rounded(shared).contains(&saved(&writer)), "{}", saved(&writer));
+    writer.run(|ctx| snapshot(ctx, &["p@s".to_owned()], &[]).map(|_| ())).unwrap();
+    a.write(b"/dir/odd", b"changed").unwrap();
+    a.sync().unwrap();
+    let b = writer.filesystem("p/b").unwrap();
+    let view = writer.view().unwrap();
+    let before = saved(&writer);
+    copy(&b, &node(&view, "p@s", b"/dir"), "p@s", b"old");
+    assert!(rounded(shared).contains(&(saved(&writer) - before)));
+    copy(&b, &node(&view, "p", b"/again"), "p", b"from-view");
+    drop(view);
+
+    let check = |fs: &FilesystemWriter, dir: &str, odd: &[u8]| {
+        let read = |name: &str| fs.read(format!("/{dir}/{name}").as_bytes()).unwrap();
+        assert!(read("large") == large && read("odd") == odd && read("tiny") == b"x", "{dir}");
+        let mut wanted = vec![0; 5 << 20];
+        wanted[3 << 20..][..200_000].copy_from_slice(&large[..200_000]);
+        assert!(read("sparse") == wanted, "{dir}");
+    };
+    for (fs, dir) in [(&a, "early"), (&a, "again"), (&b, "old"), (&b, "from-view")] {
+        check(fs, dir, &large[..70_001]);
+    }
+    // Shared blocks are changed and freed like others.
+    a.write(b"/again/large", &noise(300_000, 2)).unwrap();
+    a.remove(b"/dir/large").unwrap();
+    b.remove(b"/old/odd").unwrap();
+    a.sync().unwrap();
+    assert!(b.read(b"/old/large").unwrap() == large);
+    drop((a, b));
+    writer.close().unwrap();
+    image.judge();
+}
+
+/// Blocks of another size than a dataset's own do not come in, and nothing is shared without the feature.
+#[test]
+fn only_where_records_are_of_one_size() {
+    let (image, writer) = Image::new(SIZE, &[]);
+    edit::create(live(&writer), &NewDataset::filesystem("p/b")).unwrap();
+    writer.run(|ctx| props::set(ctx, "p/b", "recordsize", &PropValue::Number(64 << 10))).unwrap();
+    let (a, b) = (writer.filesystem("p").unwrap(), writer.filesystem("p/b").unwrap());
+    let content = noise(1 << 20, 3);
+    a.write(b"/large", &content).unwrap();
+    a.write(b"/small", &content[..60_000]).unwrap();
+    a.sync().unwrap();
+    let of = |name: &[u8]| a.node(a.resolve(name).unwrap()).unwrap();
+    copy(&b, &of(b"/large"), "p", b"large");
+    assert_eq!(saved(&writer), 0);
+    assert_eq!(b.node(b.resolve(b"/large").unwrap()).unwrap().block_size(), 64 << 10);
+    copy(&b, &of(b"/small"), "p", b"small");
+    assert!(saved(&writer) >= 60_000);
+    assert!(b.read(b"/large").unwrap() == content && b.read(b"/small").unwrap() == content[..60_000]);
+    assert_eq!(of(b"/small").kind(), FileKind::Regular);
+    drop((a, b));
+    writer.close().unwrap();
+    image.judge();
+}
