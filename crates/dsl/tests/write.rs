@@ -424,6 +424,55 @@ fn a_full_pool_keeps_its_slop_and_its_reservations() {
 }
 
 #[test]
+fn a_volume_that_reserved_all_is_never_refused() {
+    let world = World::new();
+    world.create("tank/vol");
+    world.create("tank/other");
+    world.task(|ctx| space::set_refreservation(ctx, "tank/vol", 4 << 20));
+    world.write("tank/vol", 100, 0, 200, 1);
+    world.sync();
+    let used = world.reopened().dir("tank").unwrap().phys().used;
+    let slop = 2 << 20;
+    let full = cenote_dsl::PoolSpace { size: used + slop, slop };
+    world.heads.set_pool_space(full);
+    let (vol, other) = (world.open("tank/vol"), world.open("tank/other"));
+    let of_volume = Cost { within: Some(4 << 20), ..Cost::write(700 << 10) };
+    assert!(matches!(other.begin(Cost::write(1)), Err(DslError::Space { after: None, .. })));
+    for _ in 0..3 {
+        drop(vol.begin(of_volume).expect("nothing is pending"));
+        let waits = vol.begin(of_volume).expect_err("old and new blocks are there until then");
+        assert!(matches!(waits, DslError::Space { after: Some(_), .. }), "{waits}");
+        // The helper does not say that it overwrites.
+        world.heads.set_pool_space(cenote_dsl::PoolSpace { size: 1 << 30, slop });
+        world.write("tank/vol", 100, 0, 200, 2);
+        world.sync();
+        world.heads.set_pool_space(full);
+    }
+    let too_large = Cost { within: Some(5 << 20), ..Cost::write(1 << 20) };
+    assert!(matches!(vol.begin(too_large), Err(DslError::Space { after: None, .. })));
+    // Its policy is read again with a txg that changes something.
+    world.task(|ctx| props::set(ctx, "tank/vol", "copies", &PropValue::Number(2)));
+    world.sync();
+    assert!(vol.begin(of_volume).is_err(), "two copies were not reserved");
+}
+
+#[test]
+fn a_reservation_has_room_again_when_what_is_pending_was_written() {
+    let world = World::new();
+    world.create("tank/a");
+    world.task(|ctx| space::set_refreservation(ctx, "tank/a", 4 << 20));
+    let used = world.reopened().dir("tank").unwrap().phys().used;
+    world.heads.set_pool_space(cenote_dsl::PoolSpace { size: used + (2 << 20), slop: 2 << 20 });
+    let head = world.open("tank/a");
+    drop(head.begin(Cost::write(3 << 20)).expect("reserved"));
+    let waits = head.begin(Cost::write(3 << 20)).expect_err("both do not fit");
+    assert!(matches!(waits, DslError::Space { after: Some(_), .. }), "{waits}");
+    world.write("tank/a", 100, 0, 1, 1);
+    world.sync();
+    assert!(head.begin(Cost::write(3 << 20)).is_ok());
+}
+
+#[test]
 fn a_busy_head_is_not_destroyed() {
     let world = World::new();
     world.create("tank/a");

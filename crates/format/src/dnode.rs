@@ -166,6 +166,11 @@ impl Dnode {
         if top >= self.blkptrs.len() as u64 {
             return Err(DecodeError::field("dnode", "maxblkid", self.maxblkid.0));
         }
+        // Its end is an offset in bytes.
+        let blocks = self.maxblkid.0.checked_add(1);
+        if blocks.and_then(|blocks| blocks.checked_mul(self.data_block_size().max(1))).is_none() {
+            return Err(DecodeError::field("dnode", "maxblkid", self.maxblkid.0));
+        }
         if self.maxblkid.0 > 0 && !self.data_block_size().is_power_of_two() {
             return Err(DecodeError::field("dnode", "datablkszsec", self.datablkszsec));
         }

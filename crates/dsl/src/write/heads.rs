@@ -95,6 +95,8 @@ pub struct Head {
     /// What the policy was read at.
     policy_of: AtomicU64,
     sync_mode: AtomicU64,
+    /// Copies of data.
+    copies: AtomicU64,
     /// The last txg for which the log has put its head into the set.
     log_synced: AtomicU64,
     /// What the layer above has made of it, while somebody uses that.
@@ -185,12 +187,13 @@ impl Head {
     }
 
     /// Joins the open txg if there is room for a change: in the pool, in the quotas of the directories
-    /// above, in the refquota.
+    /// above, in the refquota. The cost is multiplied by the copies that are kept, and by what small blocks waste.
     ///
     /// # Errors
     /// [`DslError::Quota`] or [`DslError::Space`], whose `after` says whether it is worth waiting;
     /// [`DslError::Tx`] if the pool is suspended or closed.
     pub fn begin(&self, cost: Cost) -> Result<Tx, DslError> {
+        let cost = self.on_vdevs(cost);
         let rooms = Arc::clone(&self.rooms.read().unwrap_or_else(PoisonError::into_inner));
         room::ask(&self.room, &rooms, &self.pool, cost).map_err(|refused| self.refuse(&refused, cost))?;
         let tx = self.txgs.begin()?;
@@ -202,11 +205,18 @@ impl Head {
         Ok(tx)
     }
 
+    fn on_vdevs(&self, cost: Cost) -> Cost {
+        let copied = |bytes: u64| bytes.saturating_mul(self.copies.load(Ordering::Relaxed));
+        Cost { bytes: self.pool.wasted(copied(cost.bytes)), within: cost.within.map(copied), ..cost }
+    }
+
     /// The same; where it is worth waiting, it waits until what is dirty now is on disk. Needs a thread
     /// that syncs, and a caller that holds no transaction.
     pub fn begin_waiting(&self, cost: Cost) -> Result<Tx, DslError> {
         let mut result = self.begin(cost);
-        for _ in 0..ROOM_RETRIES {
+        // A place that is set aside comes free with every txg; others may take it all the same.
+        let retries = if self.room.is_set_aside(self.on_vdevs(cost)) { usize::MAX } else { ROOM_RETRIES };
+        for _ in 0..retries {
             match &result {
                 Err(DslError::Quota { after: Some(txg), .. } | DslError::Space { after: Some(txg), .. }) => {
                     self.txgs.wait_synced(*txg)?;
@@ -355,7 +365,7 @@ impl Heads {
 
     /// Says how large the pool is: once at opening, and after each sync.
     pub fn set_pool_space(&self, space: PoolSpace) {
-        self.pool.set(space);
+        self.pool.set(space, self.mos.store().zio());
     }
 
     /// How large the pool is, if it was said.
@@ -446,6 +456,7 @@ impl Heads {
             features: Mutex::default(),
             policy_of: AtomicU64::new(policies),
             sync_mode: AtomicU64::new(0),
+            copies: AtomicU64::new(policy.copies.into()),
             opened: Mutex::new(Weak::<()>::new()),
             listener: Mutex::default(),
             log_synced: AtomicU64::new(0),
@@ -562,6 +573,7 @@ impl Heads {
         let policy = policy_of(&dataset, &self.features)?;
         head.set_log_properties(&dataset)?;
         head.set.set_policy(with_accounting_of(&policy, &head.set));
+        head.copies.store(policy.copies.into(), Ordering::Relaxed);
         head.policy_of.store(policies, Ordering::Release);
         match &*lock(&head.listener) {
             Some(listener) => listener(&dataset, &self.features),

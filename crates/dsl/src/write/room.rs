@@ -6,7 +6,12 @@
 //! exceeded by what one change takes, and what is not written yet can be refused although it would have
 //! fitted; then the answer names the txg after which it is worth asking again.
 //!
+//! Estimates are too high rather than too low: too high means that a txg is written earlier when space becomes
+//! scarce, too low that a txg might not fit on the devices.
+//!
 //! # What always holds
+//! - Writing to a volume that has reserved all that it can ever take is never refused for good: at most it
+//!   waits, because old and new blocks exist together until a txg is on disk.
 //! - Asking reads a few atomics for each level of the tree, takes no lock and allocates nothing unless it
 //!   is refused.
 //! - What is reserved for a head or directory is not asked of the levels above.
@@ -15,18 +20,21 @@ use super::space::ref_charged;
 use crate::{DslError, PoolSpace};
 use dmu::live::LiveObject;
 use format::dsl::DirPhys;
-use format::{ObjectId, Txg};
+use format::{ObjectId, Psize, Txg, VdevId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use zio::Zio;
 
 /// What a change will take at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes, copies and metadata included.
+    /// Bytes, metadata included; before copies, and before what small blocks waste on the vdevs.
     pub bytes: u64,
     /// It frees more than it takes once it is written: quotas do not stop it, and it may use half of what
     /// the pool keeps back.
     pub frees: bool,
+    /// However much is written, what the head holds never has more bytes than this: the size of a volume.
+    pub within: Option<u64>,
 }
 
 /// A change of a few blocks of metadata.
@@ -35,17 +43,17 @@ const METADATA_BYTES: u64 = 64 << 10;
 impl Cost {
     /// Writing this many bytes of data.
     pub fn write(bytes: u64) -> Cost {
-        Cost { bytes: bytes.saturating_add(METADATA_BYTES), frees: false }
+        Cost { bytes: bytes.saturating_add(METADATA_BYTES), frees: false, within: None }
     }
 
     /// Changing metadata only.
     pub fn metadata() -> Cost {
-        Cost { bytes: METADATA_BYTES, frees: false }
+        Cost { bytes: METADATA_BYTES, frees: false, within: None }
     }
 
     /// Freeing.
     pub fn freeing() -> Cost {
-        Cost { bytes: METADATA_BYTES, frees: true }
+        Cost { bytes: METADATA_BYTES, frees: true, within: None }
     }
 }
 
@@ -86,21 +94,30 @@ impl Shared {
 pub(crate) struct PoolRoom {
     size: Shared,
     slop: Shared,
+    /// What the smallest block takes, in percent of its size.
+    waste: Shared,
 }
 
 impl Default for PoolRoom {
     /// Nobody has said how large: nothing is refused.
     fn default() -> PoolRoom {
-        let room = PoolRoom { size: Shared::default(), slop: Shared::default() };
+        let room = PoolRoom { size: Shared::default(), slop: Shared::default(), waste: Shared::default() };
         room.size.set(u64::MAX);
+        room.waste.set(100);
         room
     }
 }
 
 impl PoolRoom {
-    pub(crate) fn set(&self, space: PoolSpace) {
+    pub(crate) fn set(&self, space: PoolSpace, zio: &Zio) {
         self.size.set(space.size);
         self.slop.set(space.slop);
+        self.waste.set(zio.tree().tops().map(|(vdev, _)| waste_on(zio, vdev)).max().unwrap_or(100));
+    }
+
+    /// What so many bytes take at most when they are written in small blocks.
+    pub(crate) fn wasted(&self, bytes: u64) -> u64 {
+        (bytes / 100).saturating_mul(self.waste.get()).saturating_add(bytes % 100)
     }
 
     /// `None`: it was not said.
@@ -113,6 +130,15 @@ impl PoolRoom {
         let slop = self.slop.get();
         self.size.get().saturating_sub(if frees { slop / 2 } else { slop })
     }
+}
+
+/// What a block of one sector is charged on a vdev, in percent of its size: with parity and padding it is more.
+fn waste_on(zio: &Zio, vdev: VdevId) -> u64 {
+    let tree = zio.tree();
+    let sector = tree.ashift(vdev).map_or(512, |ashift| ashift.sector());
+    let asize = tree.psize_to_asize(vdev, Psize(sector), Txg(u64::MAX)).map_or(sector, |asize| asize.0);
+    let charged = (asize >> 9).saturating_mul(tree.deflate_ratio(vdev));
+    (charged.saturating_mul(100) / sector).max(100)
 }
 
 /// A directory above an open head.
@@ -172,6 +198,7 @@ pub(crate) struct HeadRoom {
 }
 
 /// A limit that is reached.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Refused {
     /// A quota: bytes used, bytes allowed.
     Quota { used: u64, quota: u64, is_pending: bool },
@@ -179,8 +206,40 @@ pub(crate) enum Refused {
     Pool { used: u64, size: u64, is_pending: bool },
 }
 
-/// Asks a head, its directory and all above it. `rooms` begins with the head's own directory.
+impl HeadRoom {
+    /// What all that it can ever hold takes has been set aside for it.
+    pub(crate) fn is_set_aside(&self, cost: Cost) -> bool {
+        let reserved = self.refreservation.get();
+        cost.within.is_some_and(|within| within <= reserved) && self.unique.get() <= reserved
+    }
+}
+
+/// Asks a head, its directory and all above it. `rooms` begins with the head's own directory. Bytes are those on
+/// the vdevs here.
 pub(crate) fn ask(head: &HeadRoom, rooms: &[Arc<Room>], pool: &PoolRoom, cost: Cost) -> Result<(), Refused> {
+    if head.is_set_aside(cost) {
+        return ask_for_overwriting(rooms, pool, cost);
+    }
+    let fits_alone = head.unique.get().saturating_add(cost.bytes) <= head.refreservation.get();
+    ask_all(head, rooms, pool, cost).map_err(|refused| match refused {
+        // Once what is pending has been written, its reservation has room for it.
+        Refused::Pool { used, size, .. } if fits_alone => Refused::Pool { used, size, is_pending: true },
+        Refused::Quota { used, quota, .. } if fits_alone => Refused::Quota { used, quota, is_pending: true },
+        refused => refused,
+    })
+}
+
+/// Waits only for txgs, so that the blocks which are about to go do not fill the pool.
+fn ask_for_overwriting(rooms: &[Arc<Room>], pool: &PoolRoom, cost: Cost) -> Result<(), Refused> {
+    let Some(root) = rooms.last() else { return Ok(()) };
+    let (used, size, pending) = (root.used.get(), pool.size.get(), root.pending.total());
+    if pending > 0 && pending.saturating_add(cost.bytes) > size.saturating_sub(used) / 2 {
+        return Err(Refused::Pool { used, size, is_pending: true });
+    }
+    Ok(())
+}
+
+fn ask_all(head: &HeadRoom, rooms: &[Arc<Room>], pool: &PoolRoom, cost: Cost) -> Result<(), Refused> {
     let pending = head.pending.total();
     let refquota = head.refquota.get();
     if refquota != 0 && !cost.frees {

@@ -41,7 +41,7 @@ impl Home for HeadHome {
     }
 
     fn begin(&self, cost: Cost) -> Result<Tx, BeginError> {
-        let cost = dsl::write::Cost { bytes: cost.bytes, frees: cost.frees };
+        let cost = dsl::write::Cost { bytes: cost.bytes, frees: cost.frees, within: cost.within };
         self.head.begin_waiting(cost).map_err(begin_error)
     }
 

@@ -15,17 +15,19 @@ pub struct Cost {
     pub bytes: u64,
     /// On balance it frees space, and may be made in a full pool.
     pub frees: bool,
+    /// However much is written, there are never more bytes than this: the size of a volume.
+    pub within: Option<u64>,
 }
 
 impl Cost {
     /// Of a change of names and attributes.
-    pub(super) const NAMES: Cost = Cost { bytes: 64 << 10, frees: false };
+    pub(super) const NAMES: Cost = Cost { bytes: 64 << 10, frees: false, within: None };
     /// Of a change that frees what it removes.
-    pub(super) const FREES: Cost = Cost { bytes: 32 << 10, frees: true };
+    pub(super) const FREES: Cost = Cost { bytes: 32 << 10, frees: true, within: None };
 
     /// Of writing so many bytes.
     pub(super) fn write(bytes: u64) -> Cost {
-        Cost { bytes: bytes.saturating_add(16 << 10), frees: false }
+        Cost { bytes: bytes.saturating_add(16 << 10), frees: false, within: None }
     }
 }
 

@@ -213,7 +213,7 @@ impl VolumeWriter {
         if self.read_only.load(Ordering::Acquire) {
             return Err(BeginError::ReadOnly.into());
         }
-        Ok(self.home.begin(cost)?)
+        Ok(self.home.begin(Cost { within: Some(self.size()), ..cost })?)
     }
 
     /// Applies a record of the intent log in this transaction: writes and trims. Nobody else uses the volume
