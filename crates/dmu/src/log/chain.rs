@@ -54,6 +54,12 @@ pub(crate) struct ChainState {
 }
 
 impl ChainState {
+    /// What the head of the set leads to is what an import found: not the chain of somebody who has used the
+    /// set since, nor one that was given up already.
+    pub(crate) fn is_foreign(&self) -> bool {
+        !self.is_started && self.forget_head.is_none()
+    }
+
     /// The block that the head must point to.
     pub(crate) fn head(&self) -> Option<BlockPtr> {
         self.written.front().map(|block| block.bp).or(self.current.map(|(bp, _)| bp))

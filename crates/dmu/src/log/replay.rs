@@ -51,7 +51,7 @@ pub fn replay<E: Display>(
     let set = &log.set;
     let header = set.zil_header();
     let mut done = Replayed::default();
-    if header == format::objset::ZilHeader::default() {
+    if header == format::objset::ZilHeader::default() || !super::lock(&log.chain).is_foreign() {
         return Ok(done);
     }
     log.in_replay.store(true, Ordering::Release);
