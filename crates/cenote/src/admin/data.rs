@@ -352,15 +352,10 @@ impl Vdev {
             && !matches!(self.kind.as_str(), "root" | "indirect" | "hole" | "missing" | "mirror" | "raidz")
     }
 
-    /// This vdev and all below it, parents first.
+    /// This vdev and all below it, each followed by what is below it.
     pub fn walk(&self) -> Vec<&Vdev> {
-        let mut all = vec![self];
-        let mut next = 0;
-        while let Some(vdev) = all.get(next).copied() {
-            all.extend(&vdev.children);
-            next += 1;
-        }
-        all
+        let below = self.children.iter().flat_map(Vdev::walk);
+        std::iter::once(self).chain(below).collect()
     }
 }
 

@@ -61,9 +61,12 @@ pub fn vdev_property(pool: &OpenPool, vdev: &Vdev, name: &str) -> Result<Option<
     let default = match known.fallback {
         Fallback::None => Value::Absent,
         Fallback::Number(number) => Value::Number(number),
+        Fallback::Text("") => Value::Absent,
         Fallback::Text(text) => Value::Text(text.to_owned()),
     };
     Ok(Some(match found {
+        // Numbers that are what they would be anyway are not told from such.
+        Some(value @ Value::Number(_)) if value == default => Property::default(value),
         Some(value) => Property::local(value),
         None => Property::default(default),
     }))

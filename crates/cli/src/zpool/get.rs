@@ -187,8 +187,8 @@ fn of_vdevs(options: &Options, list: &str, pool: &OpenPool, names: &[String], ou
         let all = admin::vdev_property_names(pool, vdev).map_err(Stop::failed)?;
         for property_name in vdev_properties(list, &|| all.clone())? {
             let found = admin::vdev_property(pool, vdev, &property_name).map_err(Stop::failed)?;
-            let property =
-                found.unwrap_or(Property { value: Value::Absent, source: Source::None, received: None });
+            let source = if prop::is_user(&property_name) { Source::Default } else { Source::None };
+            let property = found.unwrap_or(Property { value: Value::Absent, source, received: None });
             let value = values::vdev(&property_name, &property.value, options.exact);
             width = width.max(prop::vdev(&property_name).map_or(property_name.len(), prop::Prop::width));
             properties.insert(property_name.clone(), values::json(&value, &property, options.json.int));

@@ -182,8 +182,16 @@ pub fn set(ctx: &mut TaskCtx<'_>, name: &str, prop: &str, value: &PropValue) -> 
         }
         _ => store(ctx.m(), dataset.id(), prop, &Change::Local(value))?,
     }
-    changed(ctx, name, &dataset, prop, &crate::prop::exact(prop, value));
+    changed(ctx, name, &dataset, prop, &raw(value));
     Ok(())
+}
+
+/// A value as the history has it: names of indexes as their numbers.
+fn raw(value: &PropValue) -> String {
+    match value {
+        PropValue::Number(number) => number.to_string(),
+        PropValue::String(text) => text.clone(),
+    }
 }
 
 fn changed(ctx: &mut TaskCtx<'_>, name: &str, dataset: &Dataset, prop: &str, text: &str) {
@@ -213,7 +221,9 @@ pub fn inherit(ctx: &mut TaskCtx<'_>, name: &str, prop: &str, received: bool) ->
     if heads::decides_policy(prop) {
         ctx.heads.policy_changed();
     }
-    ctx.note("inherit", Some((name, dataset.id())), prop);
+    let now = crate::prop::get(&ctx.dsl()?.dataset(name)?, prop)?;
+    let now = now.map_or_else(String::new, |value| raw(&value.raw));
+    ctx.note("inherit", Some((name, dataset.id())), format!("{prop}={now}"));
     Ok(())
 }
 

@@ -55,8 +55,6 @@ impl PoolTask<'_> {
         for (spec, vdev) in tops.iter().zip(&added) {
             let node = &changed.vdev_tree.children[vdev.0 as usize];
             self.pool.allocator.add_top(SpaceBook::fresh_top(*vdev, node, class_of(spec.class)));
-            let kind = node.kind.name();
-            ctx.note("vdev add", None, format!("{kind} vdev {vdev} of pool {}", self.pool.name));
         }
         self.state.config = changed;
         self.state.mark_all();

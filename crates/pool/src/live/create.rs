@@ -286,7 +286,7 @@ impl NewMos<'_> {
         m.set_entry("creation_version", config.version)?;
         m.set_entry("deflate", 1)?;
         bootstrap(m)?;
-        let mut notes = vec![note("create", created_text(config.version))];
+        let mut notes = vec![note("create", software_text(config.version))];
         for feature in features {
             counts.enable(m, feature.name)?;
             notes.push(note("set", format!("feature@{}=enabled", feature.name)));
@@ -329,7 +329,8 @@ fn note(name: &str, text: String) -> HistoryNote {
     HistoryNote { name: name.to_owned(), text, dataset: None }
 }
 
-fn created_text(version: u64) -> String {
+/// What the history says of software that has opened a pool.
+pub(super) fn software_text(version: u64) -> String {
     format!("pool version {version}; software version cenote-{}", env!("CARGO_PKG_VERSION"))
 }
 

@@ -4,6 +4,8 @@
 //! - The records of the pool's creation, up to the first command, are never overwritten.
 //! - The oldest of the others make room, whole records at a time.
 
+use super::LivePool;
+use super::create::software_text;
 use crate::PoolError;
 use dmu::live::{LiveObject, NewObject};
 use dsl::write::{HistoryNote, MosTx};
@@ -34,6 +36,21 @@ pub struct Command {
     pub user: u64,
     /// The machine's name.
     pub hostname: String,
+}
+
+impl LivePool {
+    /// Notes that the pool was imported.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn note_import(&self) -> Result<(), PoolError> {
+        self.run_on_pool(|ctx, pool| {
+            let text = software_text(pool.state.uberblock.version);
+            ctx.note("open", None, text.clone());
+            ctx.note("import", None, text);
+            Ok(())
+        })
+    }
 }
 
 /// Makes the history of a new pool of `size` bytes.

@@ -248,10 +248,12 @@ fn leaf_numbers(status: &mut VdevStatus, leaf: &Leaf) {
     status.write_bytes = c.write_bytes.load(Ordering::Relaxed);
 }
 
-/// State of a vdev that works as long as at most `spare` of its children do not.
+/// State of a vdev that works as long as at most `spare` of its children do not. A pool can do without its logs.
 fn interior(children: &[VdevStatus], spare: usize, is_mirror: bool) -> (VdevState, Aux) {
-    let lost = children.iter().filter(|child| child.state < VdevState::Degraded).count();
-    let degraded = children.iter().any(|child| child.state == VdevState::Degraded);
+    let is_lost = |child: &&VdevStatus| child.state < VdevState::Degraded && !child.is_log;
+    let lost = children.iter().filter(is_lost).count();
+    let is_weak = |child: &VdevStatus| child.state == VdevState::Degraded || child.is_log;
+    let degraded = children.iter().any(|child| child.state < VdevState::Online && is_weak(child));
     if lost > spare {
         let offline = |child: &VdevStatus| child.state == VdevState::Offline;
         if is_mirror && !children.is_empty() && children.iter().all(offline) {

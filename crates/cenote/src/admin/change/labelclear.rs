@@ -2,6 +2,7 @@
 
 use crate::admin::Imported;
 use format::config::PoolState;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use vdev::device::file::{Access, FileDevice, open_exclusive};
 use vdev::{DeviceError, label, label_write};
@@ -18,7 +19,13 @@ pub enum LabelClearError {
         /// Why.
         why: String,
     },
-    /// It belongs to a pool that is imported here. Not even `-f` clears it.
+    /// It is no device.
+    #[error("failed to read label from {path}")]
+    Read {
+        /// Its path.
+        path: String,
+    },
+    /// It belongs to a pool that is imported here; `-f` clears it, unless somebody has it open.
     #[error("{path} is a member ({role}) of pool \"{pool}\"")]
     Member {
         /// Its path.
@@ -55,6 +62,9 @@ pub fn clear_labels(path: &Path, force: bool) -> Result<(), LabelClearError> {
     let failed = |why: String| LabelClearError::Open { path: shown.clone(), why };
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(failed("Is a directory".to_owned())),
+        Ok(meta) if !meta.is_file() && !meta.file_type().is_block_device() => {
+            return Err(LabelClearError::Read { path: shown });
+        }
         Ok(_) => {}
         Err(error) => return Err(failed(super::errno_text(&error))),
     }
@@ -64,7 +74,7 @@ pub fn clear_labels(path: &Path, force: bool) -> Result<(), LabelClearError> {
     let config = probe.newest_config().ok_or_else(none)?;
     let imported = Imported::load().unwrap_or_default();
     let pool = config.guid.and_then(|guid| imported.pool_of(guid)).map(str::to_owned);
-    if let Some(pool) = pool {
+    if let Some(pool) = pool.filter(|_| !force) {
         let role = match config.state {
             PoolState::Spare => "SPARE",
             PoolState::L2cache => "L2CACHE",

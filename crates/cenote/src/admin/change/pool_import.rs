@@ -108,8 +108,7 @@ impl Importable {
         }
         let writer =
             PoolWriter::import(&self.found, pool.guid, &import).map_err(|e| self.told(e.into(), pool))?;
-        // Claims and labels are written even if nothing else is asked for.
-        let outcome = finish(&writer, request).and_then(|()| Ok(writer.live().release()?));
+        let outcome = finish(&writer, request);
         let config = listed_now(&writer);
         let closed = writer.close();
         outcome?;
@@ -187,6 +186,7 @@ fn finish(pool: &PoolWriter, request: &ImportRequest) -> Result<(), ChangeError>
         let names: Vec<&str> = request.features.iter().map(String::as_str).collect();
         pool.live().enable_features(&names)?;
     }
+    pool.live().note_import()?;
     if !request.command.is_empty() {
         pool.record(&request.command)?;
     }

@@ -43,7 +43,7 @@ pub fn destroy_bookmark(pool: &LivePool, name: &str) -> Result<(), EditError> {
         let (dataset, mark) = name.split_once('#').ok_or_else(missing)?;
         let head = ctx.dsl()?.dir(dataset)?.head()?.ok_or_else(missing)?;
         bookmarks::destroy(ctx.m(), head.id(), mark)?;
-        ctx.note("remove_bookmark", Some((dataset, head.id())), format!("name={mark}"));
+        ctx.note("remove bookmark", Some((dataset, head.id())), format!("name={mark}"));
         Ok(())
     })
 }

@@ -5,6 +5,7 @@ use crate::Pool;
 use ::pool::live::LivePool;
 use dsl::DslError;
 use dsl::write::{TaskCtx, destroy, holds};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Why snapshots cannot be held or released: the name of the first that is to blame, and the reason.
 type Blame = Box<(String, EditError)>;
@@ -71,7 +72,9 @@ fn each(
     step: impl Fn(&mut TaskCtx<'_>, &str, &str, bool) -> Result<(), DslError> + Send + Sync + 'static,
 ) -> Result<(), Blame> {
     let (names, tag) = (names.to_vec(), tag.to_owned());
-    let first = names.first().cloned().unwrap_or_default();
+    // A task that fails has changed nothing; which snapshot is to blame stands here.
+    let blamed = Arc::new(Mutex::new(names.first().cloned().unwrap_or_default()));
+    let slot = Arc::clone(&blamed);
     let outcome = run(pool, move |ctx| {
         let mut blame = None;
         let mut fit = Vec::new();
@@ -81,15 +84,14 @@ fn each(
                 Err(error) => blame = blame.or(Some((name.clone(), error))),
             }
         }
-        if blame.is_some() && (!lenient || fit.is_empty()) {
-            return Ok(blame);
+        if let Some((name, error)) = blame.filter(|_| !lenient || fit.is_empty()) {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = name;
+            return Err(error);
         }
-        fit.iter().try_for_each(|name| step(ctx, name, &tag, false))?;
-        Ok(None)
+        fit.iter().try_for_each(|name| step(ctx, name, &tag, false))
     });
-    match outcome {
-        Ok(None) => Ok(()),
-        Ok(Some((name, error))) => Err(Box::new((name, error.into()))),
-        Err(error) => Err(Box::new((first, error))),
-    }
+    outcome.map_err(|error| {
+        let name = blamed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Box::new((name, error))
+    })
 }
