@@ -156,6 +156,19 @@ pub enum SwapClass {
     Acl,
 }
 
+impl fmt::Display for SwapClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SwapClass::U8 => "uint8",
+            SwapClass::U16 => "uint16",
+            SwapClass::U32 => "uint32",
+            SwapClass::U64 => "uint64",
+            SwapClass::Zap => "zap",
+            _ => "other",
+        })
+    }
+}
+
 /// The type of an object: one of the fixed table, or self-describing (bit 7 set).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ObjType(u8);
@@ -379,14 +392,7 @@ impl fmt::Display for ObjType {
         if self.0 & 0x80 == 0 {
             return f.write_str(self.info().map_or("unknown", |i| i.0));
         }
-        let class = match self.swap_class() {
-            SwapClass::U8 => "uint8",
-            SwapClass::U16 => "uint16",
-            SwapClass::U32 => "uint32",
-            SwapClass::U64 => "uint64",
-            SwapClass::Zap => "zap",
-            _ => "other",
-        };
+        let class = self.swap_class();
         let kind = if self.is_metadata() { "metadata" } else { "data" };
         let crypt = if self.is_encrypted() { " encrypted" } else { "" };
         write!(f, "bswap {class}{crypt} {kind}")

@@ -7,7 +7,6 @@ use format::dnode::{
     FLAG_SPILL, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE,
     SLOTS_PER_BLOCK,
 };
-use format::ids::SwapClass;
 use format::{BlockPtr, ObjType, ObjectId};
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
@@ -112,15 +111,7 @@ pub(super) fn type_name(kind: ObjType) -> String {
     if kind.id() & 0x80 == 0 {
         return kind.to_string();
     }
-    let class = match kind.swap_class() {
-        SwapClass::U8 => "uint8",
-        SwapClass::U16 => "uint16",
-        SwapClass::U32 => "uint32",
-        SwapClass::U64 => "uint64",
-        SwapClass::Zap => "zap",
-        _ => "other",
-    };
-    class.to_owned()
+    kind.swap_class().to_string()
 }
 
 /// Allocated blocks (of the object of dnodes: allocated dnodes) in hundredths of all there could be.
