@@ -2,7 +2,7 @@
 //!
 //! `proto` is the protocol in bytes, `dispatch` goes from a request to its reply, and two transports bring
 //! the ones and take the others: `classic` reads and writes `/dev/fuse`, `ring` shares memory with the kernel over
-//! io_uring where it offers that. [`ViewService`] serves an [`FsView`], read-only.
+//! io_uring where it offers that. [`ViewService`] serves a read-only [`crate::FsView`].
 //!
 //! # What always holds
 //! - A mount is served until it is unmounted, by whomever; then all its threads end.
