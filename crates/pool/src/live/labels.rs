@@ -137,8 +137,13 @@ impl Commit<'_> {
         }
     }
 
+    /// Some vdevs; if none of them takes it, all.
     fn write_uberblock(&self) -> Result<(), String> {
-        let tops = self.uberblock_tops();
+        let some = self.uberblock_tops();
+        self.write_uberblock_to(&some).or_else(|_| self.write_uberblock_to(&all_tops(&self.config.vdev_tree)))
+    }
+
+    fn write_uberblock_to(&self, tops: &BTreeSet<VdevId>) -> Result<(), String> {
         let targets = self.targets(|vdev| tops.contains(&vdev));
         let leaves: Vec<(&dyn Device, Ashift)> =
             targets.iter().map(|target| (&*target.device, target.ashift)).collect();

@@ -448,8 +448,13 @@ impl LivePool {
     /// Writes a txg that was closed.
     fn finish(&self, state: &mut State, tx: SyncTx) -> Result<Txg, PoolError> {
         let txg = tx.txg();
+        let fuse = Fuse(&self.txgs);
+        // Should it not return, nothing is written on top of what it has left.
+        state.stopped = Some(Fuse::blown());
         match sync::write_txg(self, state, &tx) {
             Ok(()) => {
+                state.stopped = None;
+                drop(fuse);
                 self.publish(state);
                 self.txgs.finish(tx);
                 Ok(txg)
@@ -469,6 +474,23 @@ impl LivePool {
         let published =
             Published { config: state.config.clone(), uberblock: state.uberblock, view: Mutex::default() };
         *self.published.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(published);
+    }
+}
+
+/// Ends the waiting of everybody if the thread that writes a txg panics.
+struct Fuse<'a>(&'a Txgs);
+
+impl Fuse<'_> {
+    fn blown() -> TxError {
+        TxError::Suspended { why: "writing a txg ended in a panic".to_owned() }
+    }
+}
+
+impl Drop for Fuse<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(Fuse::blown());
+        }
     }
 }
 

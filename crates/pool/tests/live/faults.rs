@@ -235,3 +235,15 @@ fn a_leaf_with_many_errors_is_faulted_unless_it_is_the_last() {
     assert!(!leaf(&pool, 0).faulted && !leaf(&pool, 1).degraded);
     pool.export(Leave::Exported).unwrap();
 }
+
+#[test]
+fn a_panic_in_a_task_lets_nobody_wait() {
+    let (_, devices) = sims(1);
+    let pool = create(Layout::Single, &devices, 13);
+    pool.start();
+    let failed = pool.run(|_| -> Result<(), dsl::DslError> { panic!("a bug, made for this test") });
+    assert!(matches!(failed, Err(PoolError::Tx(TxError::Suspended { .. }))), "{failed:?}");
+    assert!(pool.sync().is_err());
+    drop(pool);
+    churn(&import(&devices).unwrap(), 1);
+}
