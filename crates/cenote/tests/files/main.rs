@@ -105,6 +105,29 @@ fn archives_of_the_hosts_tar() {
     }
 }
 
+/// Who wants to keep what is there keeps a file, too, where the archive has a directory.
+#[test]
+fn what_is_kept_is_kept_from_directories() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("name/below")).unwrap();
+    let archive = Command::new("tar").args(["-c", "-C"]).arg(folder.path()).arg("name").output().unwrap();
+    let (_image, writer) = Image::new(SIZE, &[]);
+    let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
+    fs.write(b"/name", b"precious").unwrap();
+    for (keep_existing, is_kept) in [(true, true), (false, false)] {
+        let options = Options { keep_existing, ..Options::default() };
+        let mut told = Told::default();
+        let (result, _) = import(&fs, &options, &mut told, |importer| {
+            let top = importer.top(fs.fs().root(), b"").unwrap();
+            unpack(importer, &top, b"", &mut TarReader::new(&archive.stdout[..]), &|_| true)
+        });
+        result.unwrap();
+        assert_eq!(fs.read(b"/name").is_ok_and(|content| content == b"precious"), is_kept);
+        assert_eq!(told.0.is_empty(), !is_kept, "{:?}", told.0);
+    }
+    assert!(fs.resolve(b"/name/below").is_ok());
+}
+
 #[test]
 fn hostile_archives_stay_below() {
     let folder = tempfile::tempdir().unwrap();

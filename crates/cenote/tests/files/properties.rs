@@ -22,7 +22,7 @@ fn set(writer: &PoolWriter, name: &'static str, prop: &'static str, value: u64) 
     done.unwrap_or_else(|error| panic!("{prop}={value}: {error}"));
 }
 
-fn is_read_only<T>(result: Result<T, Error>) -> bool {
+fn is_read_only<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::Path { source: ZplError::Begin(BeginError::ReadOnly), .. }))
 }
 
@@ -100,10 +100,10 @@ fn what_decides_how_files_are_changed() {
     fs.set_acl(b"/file", &acl, false).unwrap();
 
     set(&writer, "p", "readonly", 1);
-    assert!(is_read_only(file.write_at(0, b"no")));
-    assert!(is_read_only(file.allocate(0, 10, Allocate::Punch)));
-    assert!(is_read_only(fs.create(b"/other")));
-    assert!(is_read_only(other.remove(b"/file")));
+    assert!(is_read_only(&file.write_at(0, b"no")));
+    assert!(is_read_only(&file.allocate(0, 10, Allocate::Punch)));
+    assert!(is_read_only(&fs.create(b"/other")));
+    assert!(is_read_only(&other.remove(b"/file")));
     assert!(writer.filesystem("p").is_err());
     assert_eq!(fs.read(b"/file").unwrap(), b"");
     set(&writer, "p", "readonly", 0);
@@ -144,8 +144,8 @@ fn volumes_hear_of_them_too() {
     let volume = writer.volume("p/v").unwrap();
     volume.write_at(0, &[1; 8192]).unwrap();
     set(&writer, "p/v", "readonly", 1);
-    assert!(is_read_only(volume.write_at(0, &[2; 8192])));
-    assert!(is_read_only(volume.trim(0, 1 << 20)));
+    assert!(is_read_only(&volume.write_at(0, &[2; 8192])));
+    assert!(is_read_only(&volume.trim(0, 1 << 20)));
     writer.run(|ctx| props::inherit(ctx, "p/v", "readonly", false)).unwrap();
     volume.write_at(3 << 20, &[3; 8192]).unwrap();
 

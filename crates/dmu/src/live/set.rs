@@ -15,9 +15,10 @@ use zio::AllocTx;
 
 const SHARDS: usize = 16;
 /// Clean objects that a shard keeps in memory.
-const SHARD_KEEPS: usize = 2048;
-/// Bytes of memory that a changed object takes besides its blocks.
-const OBJECT_COST: u64 = 1024;
+const SHARD_KEEPS: usize = 512;
+/// Bytes of memory that a changed object takes besides its blocks: its dnode as it was, is, and is being written,
+/// its attributes as often, and the maps of what has changed. Measured with files of 512 bytes.
+const OBJECT_COST: u64 = 3 << 10;
 /// Bytes of the root block of a new set.
 const OBJSET_SIZE: usize = 4096;
 /// Bytes of a block of dnodes.

@@ -2,15 +2,16 @@
 
 use crate::world::World;
 use cenote_zpl::write::{
-    AccessTimes, Allocate, FsOptions, NewAttrs, NewFile, NewFilesystem, QuotaOf, RenameHow, WriteHow,
-    XattrHow, XattrStorage, encode_posix,
+    AccessTimes, Allocate, FsOptions, IntentLog, NewAttrs, NewFile, NewFilesystem, QuotaOf, RenameHow,
+    WriteHow, XattrHow, XattrStorage, encode_posix,
 };
 use cenote_zpl::{CaseSensitivity, FileKind, SpaceKind, ZplError};
-use dmu::live::Limits;
-use dmu::live::NewObject;
+use dmu::live::{Limits, NewObject, Tx};
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho};
+use format::zil::Body;
 use format::znode::{FLAG_IMMUTABLE, FLAG_PROJINHERIT};
 use format::{ObjType, ObjectId};
+use std::sync::{Arc, Mutex};
 
 fn world() -> World {
     World::new(FsOptions::default())
@@ -438,6 +439,84 @@ fn quotas_stop_their_owners_only() {
     world.sync();
     let again = world.remounted(FsOptions::default());
     assert!(matches!(again.create(again.root(), b"c", &new), Err(ZplError::OverQuota { .. })));
+}
+
+/// Who is over a limit may still give a file to somebody else: only the new owner's limits count.
+#[test]
+fn limits_of_new_owners() {
+    let world = world();
+    let fs = &world.fs;
+    let new = NewFile { uid: 10, gid: 20, ..NewFile::of(FileKind::Regular, 0o644) };
+    let f = fs.create(fs.root(), b"f", &new).expect("made").id;
+    world.sync();
+    fs.set_quota(SpaceKind::User, QuotaOf::Objects, 10, 1).expect("set");
+    fs.set_quota(SpaceKind::Group, QuotaOf::Objects, 21, 1).expect("set");
+    let give = |new: NewAttrs| fs.set_attrs(f, &new);
+    give(NewAttrs { uid: Some(10), gid: Some(21), ..NewAttrs::default() }).expect("nobody has one more");
+    world.sync();
+    let other = fs.create(fs.root(), b"g", &NewFile::of(FileKind::Regular, 0o644)).expect("made").id;
+    for taken in
+        [NewAttrs { uid: Some(10), ..NewAttrs::default() }, NewAttrs { gid: Some(21), ..NewAttrs::default() }]
+    {
+        assert!(matches!(fs.set_attrs(other, &taken), Err(ZplError::OverQuota { .. })), "{taken:?}");
+    }
+    give(NewAttrs { uid: Some(11), gid: Some(20), ..NewAttrs::default() }).expect("given away");
+}
+
+#[derive(Default)]
+struct Records(Mutex<Vec<Body>>);
+
+impl IntentLog for Records {
+    fn log(&self, _: &Tx, record: Body) {
+        self.0.lock().expect("nobody panics").push(record);
+    }
+
+    fn log_write(&self, _: &Tx, _: ObjectId, _: u64, _: &[u8]) {}
+
+    fn log_by_txg(&self, _: &Tx, _: ObjectId) {}
+}
+
+/// A program that was changed by somebody else must not have its set-id bits back after a crash.
+#[test]
+fn cleared_set_id_bits_are_logged() {
+    let world = world();
+    let (fs, log) = (&world.fs, Arc::new(Records::default()));
+    fs.set_log(Arc::clone(&log) as Arc<dyn IntentLog>);
+    let modes = |change: &dyn Fn(ObjectId)| -> Vec<u64> {
+        let name = format!("program{}", fs.read_dir(fs.root(), 0, 100).expect("readable").len());
+        let new = NewFile::of(FileKind::Regular, 0o6755);
+        let id = fs.create(fs.root(), name.as_bytes(), &new).expect("made").id;
+        write(&world, id, 0, b"some bytes");
+        log.0.lock().expect("nobody panics").clear();
+        change(id);
+        assert_eq!(fs.attrs(id).expect("there").mode & 0o7777, 0o755);
+        let records = log.0.lock().expect("nobody panics");
+        let mode = |body: &Body| match body {
+            Body::SetAttr(set) if set.mask & 1 != 0 => Some(set.mode & 0o7777),
+            _ => None,
+        };
+        records.iter().filter_map(mode).collect()
+    };
+    let how = WriteHow { clear_set_ids: true, ..WriteHow::default() };
+    let overwrite = |id| fs.write(id, 0, b"other", &how).map(|_| ()).expect("written");
+    assert_eq!(modes(&overwrite), [0o755]);
+    assert_eq!(modes(&|id| fs.truncate(id, 3, true).expect("cut")), [0o755]);
+    let cut = NewAttrs { size: Some(3), clear_set_ids: true, ..NewAttrs::default() };
+    assert_eq!(modes(&|id| fs.set_attrs(id, &cut).map(|_| ()).expect("cut")), [0o755]);
+}
+
+/// A whiteout belongs to the project of a directory that passes its own on.
+#[test]
+fn whiteouts_inherit_the_project() {
+    let world = world();
+    let fs = &world.fs;
+    let d = dir(&world, fs.root(), "d");
+    let flags = NewAttrs { project: Some(7), linux_flags: Some(0x2000_0000), ..NewAttrs::default() };
+    fs.set_attrs(d, &flags).expect("set");
+    file(&world, d, "f");
+    fs.rename(d, b"f", d, b"g", RenameHow::Whiteout { uid: 0, gid: 0 }).expect("moved");
+    let whiteout = fs.lookup(d, b"f").expect("readable").expect("there");
+    assert_eq!(fs.attrs(whiteout).expect("there").projid, 7);
 }
 
 #[test]

@@ -219,6 +219,9 @@ impl<'i> Unpacker<'_, 'i> {
                 let id = fs.lookup(dir.id, name)?.ok_or(ZplError::NotFound { dir: dir.id })?;
                 match FileKind::from_mode(fs.attrs(id)?.mode) {
                     Some(FileKind::Directory) => id,
+                    kind if dir.shared.options.keep_existing => {
+                        return Err(Problem::InTheWay { kind: kind.unwrap_or(FileKind::Regular) });
+                    }
                     // What is no directory makes way, as in other programs of this name.
                     _ => {
                         fs.unlink(dir.id, name)?;
