@@ -1,4 +1,4 @@
-//! ZFS as a library: open pools that OpenZFS made, and get every byte out, checked.
+//! ZFS as a library: open pools that OpenZFS made and get every byte out, checked; make pools and change them.
 //!
 //! No kernel module, no root, no process-wide state; nothing is printed. Everything starts with
 //! [`Pool::open`]:
@@ -36,6 +36,33 @@
 //! # }
 //! ```
 //!
+//! Making a pool, and changing what is in it:
+//!
+//! ```no_run
+//! use cenote::{Pool, admin::change::NewPool};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let new = NewPool::new("tank", &["mirror", "/images/a", "/images/b"])?.with("compression", "zstd");
+//! let pool = Pool::create(&new)?;
+//! pool.create_filesystem("tank/home", &[("quota", "10G")])?;
+//! pool.filesystem("tank/home")?.write(b"/notes", b"bought milk")?;
+//! pool.snapshot(&["tank/home@monday"])?;
+//! pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Handles
+//! - A [`PoolWriter`] that is dropped exports its pool; only [`PoolWriter::close`] tells whether that worked.
+//!   Writers of files that are still open then get errors, and what they had written is on disk. The devices
+//!   are let go of with the last of them: until then the pool cannot be opened for change again.
+//! - A pool is open for change once, in one process: a second [`Pool::open_rw`] is refused.
+//! - [`Pool`]s for reading show one transaction group ([`PoolWriter::view`]: the last that is on disk) and are good
+//!   for two more; [`files::FilesystemWriter`] shows the newest state to all of its clones.
+//! - What is open for writing follows changed properties at once, and keeps its files when it is renamed. It
+//!   cannot be destroyed or rolled back meanwhile.
+//! - All handles are for many threads; one that panics takes nothing along.
+//!
 //! # What always holds
 //! - Every byte returned was verified against the pool's checksums, and came from another copy or
 //!   from parity where a device failed or lied. What cannot be had is an error that says where.
@@ -49,6 +76,7 @@ mod dataset;
 mod error;
 pub mod files;
 pub mod inspect;
+mod manage;
 mod open;
 mod survey;
 mod target;
