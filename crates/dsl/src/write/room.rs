@@ -20,7 +20,7 @@ use super::space::ref_charged;
 use crate::{DslError, PoolSpace};
 use dmu::live::LiveObject;
 use format::dsl::DirPhys;
-use format::{ObjectId, Psize, Txg, VdevId};
+use format::{Ashift, ObjectId, Psize, Txg, VdevId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zio::Zio;
@@ -135,7 +135,7 @@ impl PoolRoom {
 /// What a block of one sector is charged on a vdev, in percent of its size: with parity and padding it is more.
 fn waste_on(zio: &Zio, vdev: VdevId) -> u64 {
     let tree = zio.tree();
-    let sector = tree.ashift(vdev).map_or(512, |ashift| ashift.sector());
+    let sector = tree.ashift(vdev).map_or(512, Ashift::sector);
     let asize = tree.psize_to_asize(vdev, Psize(sector), Txg(u64::MAX)).map_or(sector, |asize| asize.0);
     let charged = (asize >> 9).saturating_mul(tree.deflate_ratio(vdev));
     (charged.saturating_mul(100) / sector).max(100)
