@@ -31,7 +31,7 @@ impl Zio {
         let free = |extent: &Dva| writer.space.free(extent, tx);
         let obsolete = self.each_on_disk(bp, &extents, &free)?;
         for (extent, birth) in &extents {
-            writer.freed.note(extent.vdev, extent.offset, *birth);
+            writer.freed.note(extent.vdev, extent.offset, *birth, tx.txg());
         }
         writer.note_obsolete(obsolete);
         Ok(())

@@ -6,8 +6,9 @@
 //! the pool was opened are remembered, and not repaired.
 //!
 //! # What always holds
-//! - A block that was freed or overwritten by this process is not repaired by an ordinary read, unless
-//!   millions of blocks were freed in between.
+//! - A block that was freed or overwritten by this process is not repaired by an ordinary read. What is
+//!   forgotten, as millions of blocks were freed since, is made up for: then no block is repaired that is old
+//!   enough to have been freed before that.
 //! - A scrub ([`ReadPolicy::every_copy`]) repairs everything: it must come with pointers in use.
 
 use crate::{ReadPolicy, Zio};
@@ -21,7 +22,7 @@ use vdev::tree::{Extent, Fault};
 const BITS: usize = 1 << 24;
 /// Blocks after which a filter is full: then one block in two hundred is remembered though it was not freed.
 const FULL: usize = 1 << 20;
-/// Filters that are kept. Who holds a pointer for as long as eight million blocks are freed has lost it.
+/// Filters that are kept.
 const FILTERS: usize = 8;
 
 /// Which blocks were freed lately. May say so of others too, of few.
@@ -29,10 +30,12 @@ pub(crate) struct Freed(Mutex<Filters>);
 
 #[derive(Default)]
 struct Filters {
-    /// The newest first.
-    filters: VecDeque<Vec<u64>>,
+    /// The newest first, each with the last txg that freed one of its blocks.
+    filters: VecDeque<(Vec<u64>, Txg)>,
     /// Blocks in the newest.
     count: usize,
+    /// Frees of this txg and before are not all known.
+    forgotten: Txg,
 }
 
 impl Freed {
@@ -40,15 +43,20 @@ impl Freed {
         Freed(Mutex::default())
     }
 
-    pub(crate) fn note(&self, vdev: VdevId, offset: AllocOffset, birth: Txg) {
+    /// A block is freed or overwritten in `txg`.
+    pub(crate) fn note(&self, vdev: VdevId, offset: AllocOffset, birth: Txg, txg: Txg) {
         let mut filters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if filters.filters.is_empty() || filters.count >= FULL {
-            filters.filters.truncate(FILTERS - 1);
-            filters.filters.push_front(vec![0; BITS / 64]);
+            while filters.filters.len() >= FILTERS {
+                let oldest = filters.filters.pop_back().map_or(Txg(0), |(_, last)| last);
+                filters.forgotten = filters.forgotten.max(oldest);
+            }
+            filters.filters.push_front((vec![0; BITS / 64], txg));
             filters.count = 0;
         }
         filters.count += 1;
-        let Some(newest) = filters.filters.front_mut() else { return };
+        let Some((newest, last)) = filters.filters.front_mut() else { return };
+        *last = txg.max(*last);
         for bit in bits(vdev, offset, birth) {
             if let Some(word) = newest.get_mut(bit / 64) {
                 *word |= 1 << (bit % 64);
@@ -63,7 +71,8 @@ impl Freed {
                 .into_iter()
                 .all(|bit| filter.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1))
         };
-        filters.filters.iter().any(|filter| has(filter))
+        // Freed in a txg that is forgotten it can be only if it was born by then.
+        birth <= filters.forgotten || filters.filters.iter().any(|(filter, _)| has(filter))
     }
 }
 
@@ -103,7 +112,7 @@ mod tests {
     #[test]
     fn what_was_freed_is_known_and_little_else() {
         let freed = Freed::new();
-        let block = |i: u64| (VdevId((i % 3) as u32), AllocOffset(i / 3 * 4096), Txg(i % 17));
+        let block = |i: u64| (VdevId((i % 3) as u32), AllocOffset(i / 3 * 4096), Txg(1 + i % 17));
         let known = |i| {
             let (vdev, offset, birth) = block(i);
             freed.may_have(vdev, offset, birth)
@@ -113,7 +122,7 @@ mod tests {
         let count = FULL as u64 * 3 / 2;
         for i in 0..count {
             let (vdev, offset, birth) = block(i);
-            freed.note(vdev, offset, birth);
+            freed.note(vdev, offset, birth, Txg(20));
         }
         assert!((0..count).step_by(101).all(known));
         let others = 20_000;
@@ -122,5 +131,21 @@ mod tests {
         let (vdev, offset, birth) = block(5);
         let of_other_birth = (1000..2000).filter(|i| freed.may_have(vdev, offset, Txg(birth.0 + i))).count();
         assert!(of_other_birth < 100, "the next block in the same place is another");
+    }
+
+    #[test]
+    fn what_may_be_forgotten_counts_as_freed() {
+        let freed = Freed::new();
+        let old = (VdevId(0), AllocOffset(0), Txg(5));
+        freed.note(old.0, old.1, old.2, Txg(9));
+        for i in 1..=(FULL * FILTERS) as u64 {
+            freed.note(VdevId(1), AllocOffset(i * 4096), Txg(10), Txg(11));
+        }
+        assert!(freed.may_have(old.0, old.1, old.2));
+        assert!(
+            freed.may_have(old.0, old.1, Txg(9)),
+            "it may have been freed in a txg of which not all is known"
+        );
+        assert!(!freed.may_have(old.0, old.1, Txg(12)));
     }
 }

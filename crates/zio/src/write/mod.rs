@@ -266,7 +266,7 @@ impl Zio {
                 job.bp = pointer::with_places_of(&job.bp, &block.old);
                 job.held = Held::Old;
                 for dva in job.bp.dvas() {
-                    writer.freed.note(dva.vdev, dva.offset, tx.txg());
+                    writer.freed.note(dva.vdev, dva.offset, tx.txg(), tx.txg());
                 }
             }
         }
