@@ -47,11 +47,25 @@ fn main() -> ExitCode {
     if !is_tool(&name) && args.first().is_some_and(|first| is_tool(first)) {
         name = args.remove(0);
     }
+    if let Err(message) = check_direct(std::env::var_os(DIRECT)) {
+        eprintln!("{message}");
+        return ExitCode::from(2);
+    }
     match name.to_str() {
         Some("zpool") => ExitCode::from(run(Tool::Zpool, args)),
         Some("zfs") => ExitCode::from(run(Tool::Zfs, args)),
         Some("zdb") => zdb::main(args),
         _ => cenote::main(std::iter::once(called).chain(args)),
+    }
+}
+
+/// 1: verbs run in process. They do so in any case as long as there is no daemon.
+const DIRECT: &str = "CENOTE_DIRECT";
+
+fn check_direct(value: Option<OsString>) -> Result<(), String> {
+    match value.as_deref().map(OsStr::to_string_lossy).as_deref() {
+        None | Some("" | "0" | "1") => Ok(()),
+        Some(other) => Err(format!("{DIRECT} is '{}': it must be 0 or 1", out::visible(other))),
     }
 }
 
@@ -128,4 +142,16 @@ fn no_such_option(subcommand: &str) -> &'static str {
 /// What is said for a subcommand that the real tool has and this version has not.
 fn unsupported(tool: Tool, subcommand: &str) -> Stop {
     Stop::failed(format!("{} {subcommand}: not supported by this version of Cenote", tool.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_verbs_run_is_said_by_0_or_1() {
+        let check = |value: &str| check_direct(Some(value.into()));
+        assert_eq!((check_direct(None), check(""), check("0"), check("1")), (Ok(()), Ok(()), Ok(()), Ok(())));
+        assert_eq!(check("yes"), Err("CENOTE_DIRECT is 'yes': it must be 0 or 1".to_owned()));
+    }
 }

@@ -26,6 +26,41 @@ fn properties_are_set_as_by_openzfs() {
 }
 
 #[test]
+fn properties_of_vdevs_are_set_as_by_openzfs() {
+    replay(include_str!("transcripts/set-vdev.txt"));
+}
+
+/// They stand where `zdb` finds them, and the pool is sound with them.
+#[test]
+fn properties_of_vdevs_are_stored_as_by_openzfs() {
+    let world = World::new();
+    world.good("zpool create tank mirror /img/d/f0 /img/d/f1");
+    for (prop, vdev) in [
+        ("comment=of_the_root", "root-0"),
+        ("x:y=of_the_top", "mirror-0"),
+        ("io_n=55", "mirror-0"),
+        ("comment=of_the_leaf", "/img/d/f0"),
+        ("checksum_t=none", "/img/d/f0"),
+    ] {
+        world.good(&format!("zpool set {prop} tank {vdev}"));
+    }
+    let (text, code) = world.run("zpool set allocating=off tank mirror-0");
+    assert!(
+        text.ends_with("changing 'allocating' is not supported by this version of Cenote\n") && code == 1
+    );
+    let (history, _) = world.run("zpool history -i tank");
+    let noted = |text: &str| {
+        history.lines().any(|line| line.contains(" vdev set vdev_guid=") && line.ends_with(text))
+    };
+    assert!(noted(": x:y=of_the_top") && noted(": checksum_t=-1"), "{history}");
+    let Some((text, _)) = world.zdb("-dddd", "tank") else { return testkit::skip("zdb is not installed") };
+    for entry in ["comment = of_the_root", "x:y = of_the_top", "io_n = 55", "comment = of_the_leaf"] {
+        assert!(text.contains(entry), "{entry}: {text}");
+    }
+    world.judge("tank");
+}
+
+#[test]
 fn pools_of_every_layout_are_sound() {
     let layouts = [
         ("", "/img/d/f0"),
@@ -96,6 +131,11 @@ fn spares_and_cache_devices() {
     let (text, _) = world.run("zpool labelclear /img/d/f3");
     assert_eq!(text, "/img/d/f3 is a member (L2CACHE) of pool \"tank\"\n");
     world.judge("tank");
+    let (text, _) = world.run("zpool labelclear /img/d/f1");
+    assert_eq!(text, "/img/d/f1 is a member (ACTIVE) of pool \"tank\"\n");
+    world.good("zpool labelclear -f /img/d/f1");
+    let (text, _) = world.run("zpool labelclear -f /dev/null");
+    assert_eq!(text, "failed to read label from /dev/null\n");
     world.good("zpool export tank");
     world.good("zpool create -f y /img/d/f2");
 }
@@ -111,7 +151,11 @@ fn a_lost_log_device_is_given_up_only_on_demand() {
         The devices below are missing or corrupted, use '-m' to import the pool anyway:\n\
         \t    /img/d/f2 [log]\n\n";
     assert_eq!((text.as_str(), code), (expected, 1));
+    let (text, _) = world.run("zpool import -d /img/d");
+    assert!(text.contains("\n state: DEGRADED\n") && text.contains("/msg/ZFS-8000-2Q\n"), "{text}");
     world.good("zpool import -m -d /img/d tank");
+    let (text, _) = world.run("zpool status tank");
+    assert!(text.contains("\n state: DEGRADED\n") && text.contains("/msg/ZFS-8000-2Q\n"), "{text}");
     world.good("zpool set comment=x tank");
     let (text, _) = world.run("zpool get -H -o value comment tank");
     assert_eq!(text, "x\n");

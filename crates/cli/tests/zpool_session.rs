@@ -46,3 +46,26 @@ fn the_usual_cache_file_has_nothing_of_ours() {
     let (text, _) = world.run("zpool get -H -o value altroot,cachefile tank");
     assert_eq!(text, "/nowhere\n-\n");
 }
+
+#[test]
+fn a_checkpoint_is_shown_as_long_as_the_pool_is_imported_so() {
+    let fixture = testkit::Fixture::open("checkpoint");
+    let copy = fixture.scratch();
+    let mut world = World::new();
+    world.use_images(copy.dir());
+    let pool = &fixture.manifest().pool;
+    let before = sums(copy.dir());
+    let rewind = format!("zpool import -f -d /img/d --rewind-to-checkpoint {pool}");
+    let (text, code) = world.run(&rewind);
+    assert!(text.contains("use '-o readonly=on'") && code == 1, "{text}");
+    world.good(&format!("{rewind} -o readonly=on"));
+    assert_eq!(world.run(&format!("zpool get -H -o value readonly,checkpoint {pool}")).0, "on\n-\n");
+    let list = format!("zfs list -H -o name,creation -t all -r {pool}");
+    let (then, _) = world.run(&list);
+    world.good(&format!("zpool export {pool}"));
+    world.good(&format!("zpool import -f -d /img/d -o readonly=on {pool}"));
+    let (now, _) = world.run(&list);
+    assert!(then != now && then.starts_with(pool) && now.starts_with(pool), "{then}\n{now}");
+    world.good(&format!("zpool export {pool}"));
+    assert!(sums(copy.dir()) == before, "its devices have changed");
+}

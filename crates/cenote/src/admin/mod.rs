@@ -300,6 +300,7 @@ fn open_one(
     let options = OpenOptions {
         cache_bytes: LISTING_CACHE,
         allow_missing_logs: imported.is_some_and(|pool| pool.without_logs),
+        checkpoint: settings.checkpoint,
         name: Some(name.to_owned()),
         ..OpenOptions::default()
     };

@@ -25,6 +25,7 @@ const ALTROOT: &str = "altroot";
 const READ_ONLY: &str = "readonly";
 const CACHE_FILE: &str = "cachefile";
 const TEMPORARY: &str = "temporary_name";
+const CHECKPOINT: &str = "at_checkpoint";
 /// Tells one start of the machine from the next.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -39,6 +40,8 @@ pub struct ImportSettings {
     pub cachefile: Option<String>,
     /// The name is not the one that the devices have.
     pub temporary: bool,
+    /// The pool is shown as it was when its checkpoint was taken. Only together with `readonly`.
+    pub checkpoint: bool,
 }
 
 impl ImportSettings {
@@ -68,6 +71,7 @@ impl ImportSettings {
             readonly: list.u64(READ_ONLY) == Some(1),
             cachefile: text(CACHE_FILE),
             temporary: list.u64(TEMPORARY) == Some(1),
+            checkpoint: list.u64(CHECKPOINT) == Some(1),
         })
     }
 
@@ -79,9 +83,8 @@ impl ImportSettings {
                 list.push(key, text.as_str());
             }
         }
-        for (key, flag) in [(READ_ONLY, self.readonly), (TEMPORARY, self.temporary)] {
-            list.push(key, u64::from(flag));
-        }
+        let flags = [(READ_ONLY, self.readonly), (TEMPORARY, self.temporary), (CHECKPOINT, self.checkpoint)];
+        flags.into_iter().for_each(|(key, flag)| list.push(key, u64::from(flag)));
         list
     }
 }

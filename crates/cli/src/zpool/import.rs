@@ -30,7 +30,6 @@ struct Wanted {
     extreme: bool,
     load_keys: bool,
     no_mount: bool,
-    checkpoint: bool,
     /// `-d` said where to look.
     has_places: bool,
     props: Given,
@@ -49,9 +48,6 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     if operands.is_empty() && !wanted.all {
         return list(&search, wanted.has_places, out);
-    }
-    if wanted.checkpoint {
-        return Err(Stop::failed("going back to a checkpoint is not supported by this version of Cenote"));
     }
     if let Some(name) = operands.first()
         && operands.len() == 1
@@ -98,7 +94,7 @@ fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
             't' => request.settings.temporary = true,
             'T' => request.max_txg = Some(txg(&text())?),
             'X' => (wanted.extreme, request.recover) = (true, true),
-            REWIND_TO_CHECKPOINT => wanted.checkpoint = true,
+            REWIND_TO_CHECKPOINT => request.settings.checkpoint = true,
             // How devices are looked for, and what is done with damaged configurations: all ways are one here.
             _ => {}
         }
@@ -180,6 +176,12 @@ fn properties(name: &str, wanted: &mut Wanted) -> Result<(), Stop> {
         }
     }
     let settings = &mut wanted.request.settings;
+    if settings.checkpoint && !settings.readonly {
+        return Err(Stop::failed(format!(
+            "cannot import '{name}': going back to a checkpoint is not supported by this version of Cenote\n\
+             use '-o readonly=on' to import the pool as it was then"
+        )));
+    }
     super::unlist(&wanted.props, settings.temporary, settings);
     settings.temporary &= wanted.request.new_name.is_some();
     Ok(())

@@ -94,6 +94,7 @@ impl Importable {
             recover: request.recover,
             allow_missing_logs: request.allow_missing_logs,
             destroyed: request.destroyed,
+            checkpoint: request.settings.checkpoint,
             ..options().open
         };
         if request.settings.readonly || request.dry {
