@@ -1,8 +1,8 @@
-//! `cenote tour`: the main job on an example that is part of this program.
+//! `cenote tour`: what Cenote does, on examples in a temporary folder.
 //!
-//! Unpacks a pool that OpenZFS made (raidz1 of four disks) into a temporary folder, then runs the
-//! real commands on it, each shown before its output, checks what they did, takes a disk away and
-//! reads everything again.
+//! First a pool that OpenZFS made (raidz1 of four disks), which is part of this program: the real commands
+//! run on it, each shown before its output, and what they did is checked; then a disk is taken away and
+//! everything is read again. Then a pool of our own: made, filled, changed, without a disk, verified.
 //!
 //! # What always holds
 //! - Nothing is shown that was not run: every line after a `$` is a command that can be typed.
@@ -20,12 +20,15 @@ const MANIFEST: &str = include_str!("../../../fixtures/openzfs-2.3.2/raidz1/mani
 const WINDOW_LOG: u32 = 27;
 /// Unit in which holes of the images are found again.
 const CHUNK: usize = 64 << 10;
+/// The devices of the pool that is made, and their size.
+const DISKS: [&str; 3] = ["one", "two", "three"];
+const DISK_SIZE: u64 = 128 << 20;
 /// Lines of a long listing that are shown.
 const LISTING_LINES: usize = 12;
 /// Characters of a line of it that are shown.
 const LINE_WIDTH: usize = 100;
 
-/// Opens a bundled example pool, lists, verifies and reads it, takes a disk away, and reads it again
+/// Reads a bundled pool of OpenZFS, whole and without a disk; then makes a pool, fills and changes it
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Keep the example's images, to go on trying things
@@ -76,6 +79,8 @@ pub(crate) fn run(args: &Args) -> u8 {
 struct Tour {
     program: PathBuf,
     folder: PathBuf,
+    /// Where the commands look for devices.
+    devices: PathBuf,
     pool: String,
     disk: String,
 }
@@ -87,20 +92,30 @@ fn say(text: &str) {
 impl Tour {
     fn begin(folder: &Path) -> Result<Tour, Wrong> {
         let manifest: Manifest = serde_json::from_str(MANIFEST).map_err(|error| Wrong(error.to_string()))?;
+        let devices = folder.join("openzfs");
         std::fs::create_dir(folder)?;
-        let (disks, place) = (manifest.images.len(), folder.display());
+        std::fs::create_dir(&devices)?;
+        let (disks, place) = (manifest.images.len(), devices.display());
         say(&format!(
-            "Cenote reads ZFS pools without a kernel module. Here is one: raidz1 of {disks} disks, made by OpenZFS,\n\
-             unpacked into {place}. All commands below find it through one variable:\n\n    \
+            "Cenote reads and writes ZFS pools without a kernel module. Here is one: raidz1 of {disks} disks, made by\n\
+             OpenZFS, unpacked into {place}. The commands below find it through one variable:\n\n    \
              export CENOTE_DEVICES={place}"
         ));
-        unpack(&manifest.images, folder)?;
+        unpack(&manifest.images, &devices)?;
         let disk = manifest.images.get(1).map(|image| image.name.clone()).unwrap_or_default();
         let program = std::env::current_exe()?;
-        Ok(Tour { program, folder: folder.to_owned(), pool: manifest.pool, disk })
+        Ok(Tour { program, folder: folder.to_owned(), devices, pool: manifest.pool, disk })
     }
 
-    fn walk(&self) -> Result<(), Wrong> {
+    fn walk(mut self) -> Result<(), Wrong> {
+        self.read_a_pool()?;
+        self.devices = self.folder.join("ours");
+        self.write_a_pool()?;
+        say("That was Cenote. `cenote --help` lists the commands, docs/man has a page for each tool.");
+        Ok(())
+    }
+
+    fn read_a_pool(&self) -> Result<(), Wrong> {
         let pool = &self.pool;
         say("What is on these disks?");
         self.show(&["zpool", "import"])?;
@@ -115,11 +130,68 @@ impl Tour {
         let copy = self.folder.join("hard0");
         self.show(&["cp", &format!("{pool}/fs@s1:/a/hard0"), &copy.display().to_string()])?;
         let before = self.archive("whole.tar")?;
-        self.pull_a_disk(&before)?;
-        say(
-            "That is what Cenote does today: pools that exist, read and checked. `cenote --help` lists the commands.",
-        );
+        self.pull_a_disk(&before)
+    }
+
+    fn write_a_pool(&self) -> Result<(), Wrong> {
+        let (disks, place) = (&self.devices, self.devices.display());
+        say(&format!(
+            "And the other way round: a pool of our own, raidz1 of three files. What is imported is remembered\n\
+             beside them, not in /etc:\n\n    \
+             export CENOTE_DEVICES={place} CENOTE_STATE={}",
+            self.state().display()
+        ));
+        std::fs::create_dir(disks)?;
+        for name in DISKS {
+            create(&disks.join(name), DISK_SIZE)?;
+        }
+        let paths: Vec<String> = DISKS.iter().map(|name| disks.join(name).display().to_string()).collect();
+        let mut create = vec!["zpool", "create", "-m", "none", "mine", "raidz1"];
+        create.extend(paths.iter().map(String::as_str));
+        self.show(&create)?;
+        self.show(&["zfs", "create", "-o", "compression=zstd", "mine/home"])?;
+        self.show(&["zfs", "create", "-V", "16M", "mine/disk"])?;
+        say("Files go in without a mount. These are the ones that came out above:");
+        let from = self.folder.join("files");
+        std::fs::create_dir(&from)?;
+        std::fs::copy(self.folder.join("whole.tar"), from.join("whole.tar"))?;
+        std::fs::copy(self.folder.join("hard0"), from.join("hard0"))?;
+        self.show(&["cp", "-r", &from.display().to_string(), "mine/home:/"])?;
+        let archive = self.folder.join("whole.tar").display().to_string();
+        self.show(&["mkdir", "mine/home:/unpacked"])?;
+        self.show(&["tar", "-x", "-f", &archive, "mine/home:/unpacked"])?;
+        self.show(&["ls", "-l", "mine/home:/"])?;
+        say("A snapshot keeps what is then thrown away, and a clone goes on from there:");
+        self.show(&["zfs", "snapshot", "-r", "mine@monday"])?;
+        self.show(&["rm", "-r", "mine/home:/unpacked"])?;
+        self.show(&["zfs", "clone", "mine/home@monday", "mine/again"])?;
+        self.show(&["mv", "mine/again:/unpacked", "mine/again:/still-here"])?;
+        self.show(&["zfs", "list", "-t", "all", "-o", "name,used,refer,origin"])?;
+        self.write_without_a_disk()
+    }
+
+    fn write_without_a_disk(&self) -> Result<(), Wrong> {
+        say("Here, too, a disk goes; reading and writing go on:");
+        let disk = self.devices.join(DISKS[1]);
+        println!("\n$ rm {}", disk.display());
+        std::fs::remove_file(&disk)?;
+        let copy = self.folder.join("back.tar");
+        self.show(&["cp", "mine/home@monday:/files/whole.tar", &copy.display().to_string()])?;
+        if std::fs::read(&copy)? != std::fs::read(self.folder.join("whole.tar"))? {
+            return Err(Wrong("the file is not what it was".to_owned()));
+        }
+        self.show(&["cp", &copy.display().to_string(), "mine/again:/"])?;
+        self.show(&["verify", "mine"])?;
+        self.show(&["zpool", "status", "mine"])?;
+        self.show(&["zpool", "history", "mine"])?;
+        self.show(&["zpool", "export", "mine"])?;
+        say("What is in these files now is a pool like any other: OpenZFS imports it.");
         Ok(())
+    }
+
+    /// Where the commands remember what is imported.
+    fn state(&self) -> PathBuf {
+        self.folder.join("state")
     }
 
     fn walk_tree(&self) -> Result<(), Wrong> {
@@ -145,7 +217,7 @@ impl Tour {
 
     fn pull_a_disk(&self, before: &[u8]) -> Result<(), Wrong> {
         say("Now a disk is gone. raidz1 can spare one:");
-        let disk = self.folder.join(&self.disk);
+        let disk = self.devices.join(&self.disk);
         println!("\n$ rm {}", disk.display());
         std::fs::remove_file(&disk)?;
         self.show(&["zpool", "status", &self.pool])?;
@@ -172,7 +244,9 @@ impl Tour {
         io::stdout().flush()?;
         let mut child = Command::new(&self.program)
             .args(args)
-            .env("CENOTE_DEVICES", &self.folder)
+            .env("CENOTE_DEVICES", &self.devices)
+            .env("CENOTE_STATE", self.state())
+            .env_remove("ZPOOL_IMPORT_PATH")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;

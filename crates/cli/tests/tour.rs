@@ -7,7 +7,14 @@ fn the_tour_runs_to_its_end() {
     let output = Command::new(env!("CARGO_BIN_EXE_cenote")).arg("tour").output().expect("runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    for expected in ["state: DEGRADED", "result: no errors", "Every byte is the same as before"] {
+    for expected in [
+        "state: DEGRADED",
+        "result: no errors",
+        "Every byte is the same as before",
+        "$ cenote rm -r mine/home:/unpacked",
+        "zfs clone mine/home@monday mine/again",
+        "OpenZFS imports it",
+    ] {
         assert!(text.contains(expected), "no {expected:?} in\n{text}");
     }
 }

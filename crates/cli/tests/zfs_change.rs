@@ -215,6 +215,32 @@ fn clones_bookmarks_promoting_and_permissions_as_openzfs() {
     replay(include_str!("transcripts/zfs-clones.txt"), &cleanup);
 }
 
+#[test]
+fn limits_volume_sizes_and_columns_as_openzfs() {
+    // zdb calls all lists of permissions leaked.
+    replay(include_str!("transcripts/zfs-limits.txt"), &["zfs unallow root tank/a"]);
+}
+
+#[test]
+fn listing_inheriting_and_limits_below_as_openzfs() {
+    // What a reservation sets aside belongs to no child; zdb calls all lists of permissions leaked.
+    let cleanup = ["zfs destroy -r tank/a/r", "zfs unallow -g root tank/a"];
+    replay(include_str!("transcripts/zfs-listing.txt"), &cleanup);
+}
+
+/// What no device can have is refused before anything is made.
+#[test]
+fn volumes_of_half_of_everything() {
+    let world = World::new();
+    for size in ["8E", "15.9E"] {
+        let (text, code) = world.run(&format!("timeout 60 zfs create -s -V {size} tank/v"));
+        assert_eq!((text.as_str(), code), ("cannot create 'tank/v': volume size is too large\n", 1));
+    }
+    world.good("zfs create -s -V 1E tank/v");
+    assert_eq!(world.run("zfs set volsize=8E tank/v").1, 255);
+    world.judge("tank");
+}
+
 /// Files change between snapshots; what is said to be reclaimed is, and a rollback brings files back.
 #[test]
 fn contents_space_and_going_back() {

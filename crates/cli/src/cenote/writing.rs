@@ -69,6 +69,9 @@ impl<'a> Writing<'a> {
             Err(Error::NotAFilesystem { .. }) if target.path.as_deref().is_none_or(|path| path == b"/") => {
                 Ok(Writable::Volume(pool.volume(&name)?))
             }
+            Err(Error::Zpl(ZplError::Version { version, .. })) => Err(Failure::Message(format!(
+                "{shown}: a file system of version {version} can only be read; 'zfs upgrade' makes it one of version 5"
+            ))),
             Err(error) => Err(error.into()),
         }
     }

@@ -45,7 +45,7 @@ pub fn set(pool: &LivePool, name: &str, settings: &[Setting]) -> Result<(), Edit
     let plan = Plan::make(pool, &dataset, settings)?;
     let (target, props, size) = (name.to_owned(), plan.props, plan.size);
     if !props.is_empty() || size.is_some() {
-        run(pool, move |ctx| store(ctx, &target, &props, size))?;
+        run(pool, move |ctx| store(ctx, &target, &props, size))?.map_or(Ok(()), Err)?;
     }
     if let Some((size, _)) = size {
         resize(pool, &dataset, size)?;
@@ -114,26 +114,33 @@ pub(super) fn auto_reservation(pool: &LivePool, dataset: &Dataset) -> Result<Aut
     Ok(AutoReservation::new(&pool.tree(), subject(dataset)?.block_size))
 }
 
+/// Stores properties. Returns why some of them were refused, if others are set: what was done is then kept.
 fn store(
     ctx: &mut TaskCtx<'_>,
     name: &str,
     values: &[(String, PropValue)],
     size: Option<(u64, u64)>,
-) -> Result<(), DslError> {
+) -> Result<Option<DslError>, DslError> {
     let dataset = ctx.dsl()?.dataset(name)?;
     for (prop, value) in values {
         props::check(ctx, &dataset, prop, value)?;
     }
-    set_all(ctx, name, values)?;
+    if let Some(refused) = set_all(ctx, name, values)? {
+        return Ok(Some(refused));
+    }
     if let Some((size, _)) = size {
         ctx.note("set", Some((name, dataset.id())), format!("volsize={size}"));
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Limits that depend on each other may come in any order: what is refused is tried again after the rest, as
-/// long as that helps.
-fn set_all(ctx: &mut TaskCtx<'_>, name: &str, values: &[(String, PropValue)]) -> Result<(), DslError> {
+/// long as that helps. Returns why some were refused for good; that is an error if nothing was set.
+fn set_all(
+    ctx: &mut TaskCtx<'_>,
+    name: &str,
+    values: &[(String, PropValue)],
+) -> Result<Option<DslError>, DslError> {
     let mut left: Vec<&(String, PropValue)> = values.iter().collect();
     loop {
         let (before, mut why, mut refused) = (left.len(), None, Vec::new());
@@ -148,8 +155,9 @@ fn set_all(ctx: &mut TaskCtx<'_>, name: &str, values: &[(String, PropValue)]) ->
             }
         }
         match why {
-            None => return Ok(()),
-            Some(error) if refused.len() == before => return Err(error),
+            None => return Ok(None),
+            Some(error) if refused.len() == values.len() => return Err(error),
+            Some(error) if refused.len() == before => return Ok(Some(error)),
             Some(_) => left = refused,
         }
     }
