@@ -188,7 +188,7 @@ impl Fs {
             later = self.remove_xattr_file(dir, stored, file, &tx)?;
         }
         if had || change.value.is_some() {
-            self.log_sa_xattr(inode.id, change.name, change.value, &tx);
+            self.log_sa_xattr(inode, change.name, change.value, &tx);
         }
         if change.mode.is_some() || file.is_some() {
             self.log_mode(inode, change, &tx);
@@ -303,7 +303,7 @@ impl Fs {
         let mut edits = Vec::new();
         if removed > 0 {
             edits.push((Attr::Dxattr, Some(NvList::encode_xdr(&list))));
-            self.log_sa_xattr(inode.id, change.name, None, &tx);
+            self.log_sa_xattr(inode, change.name, None, &tx);
         }
         self.apply_settings(inode, change, edits, &tx)?;
         self.log_mode(inode, change, &tx);
