@@ -61,7 +61,8 @@ fn fill(pool: &LivePool, random: &mut Random, size: &dyn Fn(&mut Random) -> u64)
         random.fill(&mut noise);
         file.write_at(0, &noise, &tx).unwrap();
         drop(tx);
-        (files.push(file.id()), bytes += len);
+        files.push(file.id());
+        bytes += len;
         if files.len() % 16 == 0 {
             pool.sync().unwrap();
         }
