@@ -24,13 +24,13 @@ pub struct Layout {
 enum Shape {
     Single,
     Mirror,
-    Raidz2,
+    Raidz(u8),
 }
 
 impl Layout {
     /// All layouts.
     pub fn all() -> Vec<Layout> {
-        let shapes = [Shape::Single, Shape::Mirror, Shape::Raidz2];
+        let shapes = [Shape::Single, Shape::Mirror, Shape::Raidz(1), Shape::Raidz(2), Shape::Raidz(3)];
         shapes
             .iter()
             .flat_map(|shape| [false, true].map(|has_log| Layout { shape: *shape, has_log }))
@@ -42,7 +42,7 @@ impl Layout {
         match self.shape {
             Shape::Single => 1,
             Shape::Mirror => 2,
-            Shape::Raidz2 => 4,
+            Shape::Raidz(parity) => usize::from(parity) + 2,
         }
     }
 
@@ -56,19 +56,19 @@ impl Layout {
         match self.shape {
             Shape::Single => 0,
             Shape::Mirror => 1,
-            Shape::Raidz2 => 2,
+            Shape::Raidz(parity) => parity.into(),
         }
     }
 }
 
 impl std::fmt::Display for Layout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let shape = match self.shape {
-            Shape::Single => "single",
-            Shape::Mirror => "mirror",
-            Shape::Raidz2 => "raidz2",
-        };
-        write!(f, "{shape}{}", if self.has_log { "+log" } else { "" })
+        match self.shape {
+            Shape::Single => f.write_str("single")?,
+            Shape::Mirror => f.write_str("mirror")?,
+            Shape::Raidz(parity) => write!(f, "raidz{parity}")?,
+        }
+        f.write_str(if self.has_log { "+log" } else { "" })
     }
 }
 
@@ -176,7 +176,7 @@ impl Disks {
         let layout = match how.shape {
             Shape::Single => TopLayout::Single,
             Shape::Mirror => TopLayout::Mirror,
-            Shape::Raidz2 => TopLayout::Raidz(2),
+            Shape::Raidz(parity) => TopLayout::Raidz(parity),
         };
         let leaves = (0..data).map(|i| self.leaf(i)).collect();
         let mut tops = vec![TopSpec { layout, class: Class::Normal, ashift: None, leaves }];

@@ -15,12 +15,12 @@ use crate::parts::{Span, check_head};
 use crate::workload::{Failure, env, host};
 use cenote_matrix::content::{Head, Model};
 use cenote_matrix::history::{Durable, History};
+use cenote_matrix::judge;
 use cenote_matrix::place::Place;
 use cenote_matrix::plan::Plan;
 use cenote_matrix::world::{POOL, World};
-use cenote_matrix::judge;
 use dsl::Dsl;
-use pool::live::{ImportOptions, Leave, LeafSpec, LivePool};
+use pool::live::{ImportOptions, LeafSpec, Leave, LivePool};
 use pool::{OpenOptions, Which};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,7 +106,14 @@ pub fn run(layout: &str, seed: u64, steps: u64) -> Result<WorldRun, Failure> {
     }
     let ops = disks.take_record();
     match world.take_history() {
-        Some(history) => Ok(WorldRun { disks: count, base, ops, history, shares_blocks, told: std::mem::take(&mut world.told) }),
+        Some(history) => Ok(WorldRun {
+            disks: count,
+            base,
+            ops,
+            history,
+            shares_blocks,
+            told: std::mem::take(&mut world.told),
+        }),
         None => Err("nothing was noted".into()),
     }
 }
@@ -228,11 +235,7 @@ impl WorldRun {
 
     /// Which versions have the datasets that are found: the first and the last in a row, and the one after
     /// them, if that had begun.
-    fn find_datasets(
-        &self,
-        dsl: &Dsl,
-        certain: &Certain,
-    ) -> Result<(usize, usize, Option<usize>), Failure> {
+    fn find_datasets(&self, dsl: &Dsl, certain: &Certain) -> Result<(usize, usize, Option<usize>), Failure> {
         let versions = &self.history.versions;
         let begin = versions.iter().rposition(|(step, _)| *step <= certain.pool).unwrap_or(0);
         let end = versions.iter().rposition(|(step, _)| *step <= certain.begun).unwrap_or(0);
@@ -255,9 +258,8 @@ impl WorldRun {
 }
 
 fn same_datasets(a: &Model, b: &Model) -> bool {
-    let head = |(name, head): (&String, &Head)| {
-        (name.clone(), head.serial, head.origin.clone(), head.props.clone())
-    };
+    let head =
+        |(name, head): (&String, &Head)| (name.clone(), head.serial, head.origin.clone(), head.props.clone());
     a.heads.len() == b.heads.len()
         && a.snapshots.len() == b.snapshots.len()
         && a.heads.iter().map(head).eq(b.heads.iter().map(head))

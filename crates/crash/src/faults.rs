@@ -1,14 +1,22 @@
 //! The workload on disks that rot, lie and die, as many of them as the layout can spare: no wrong byte is
-//! ever returned, and nothing fails.
+//! ever returned, and nothing fails. If there are more of them: errors, and still no wrong byte.
 
 use crate::check;
-use crate::disks::Layout;
-use crate::workload::{Failure, Work};
-use vdev::device::sim::Rates;
+use crate::disks::{Disks, Layout};
+use crate::model::Entry;
+use crate::workload::{Failure, POOL, Run, Work, host, open_fs};
+use format::DeviceOffset;
+use format::units::LABEL_START;
+use pool::Which;
+use pool::live::{ImportOptions, LivePool};
+use vdev::device::sim::{Fate, Rates};
 use vdev::env::Random;
 
 /// Steps between two looks at everything.
 const LOOK_EVERY: u64 = 12;
+/// Bytes of a label; a disk has two at each end.
+const LABEL: u64 = 256 << 10;
+const SECTOR: usize = 512;
 
 /// What is wrong with a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,18 +29,30 @@ pub enum Fault {
     Dying,
     /// Bits flip in what is on it.
     Rotting,
+    /// Its labels become garbage, some of them while the pool is in use, all of them before it is opened again.
+    LosingLabels,
+    /// It says that it has flushed and has not; then the power goes off.
+    PretendingToFlush,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 4] = [Fault::Lying, Fault::Failing, Fault::Dying, Fault::Rotting];
+    pub const ALL: [Fault; 6] = [
+        Fault::Lying,
+        Fault::Failing,
+        Fault::Dying,
+        Fault::Rotting,
+        Fault::LosingLabels,
+        Fault::PretendingToFlush,
+    ];
 }
 
-/// Runs a workload of `steps` steps while disks misbehave.
+/// Runs a workload of `steps` steps while disks misbehave: as many as the layout can spare, with these faults
+/// one after the other.
 ///
 /// # Errors
 /// If an operation fails, or anything reads other than it was written.
-pub fn run_with_faults(layout: Layout, seed: u64, steps: u64, fault: Fault) -> Result<(), Failure> {
+pub fn run_with_faults(layout: Layout, seed: u64, steps: u64, faults: &[Fault]) -> Result<(), Failure> {
     let mut work = Work::new(layout, seed)?;
     let mut random = Random::from_seed(seed);
     // Whole disks: which of them is the random part.
@@ -40,7 +60,8 @@ pub fn run_with_faults(layout: Layout, seed: u64, steps: u64, fault: Fault) -> R
     while bad.len() > layout.spare_disks() {
         bad.remove(random.below(bad.len() as u64) as usize);
     }
-    for disk in &bad {
+    let bad: Vec<(usize, Fault)> = bad.into_iter().zip(faults.iter().copied().cycle()).collect();
+    for (disk, fault) in &bad {
         let disk = &work.disks().disks()[*disk];
         match fault {
             Fault::Lying => {
@@ -50,21 +71,112 @@ pub fn run_with_faults(layout: Layout, seed: u64, steps: u64, fault: Fault) -> R
                 disk.set_rates(Rates { read_error: 5, write_error: 7, flush_error: 4, ..Rates::default() });
             }
             Fault::Dying => disk.vanish_after(random.below(400)),
-            Fault::Rotting => {}
+            Fault::PretendingToFlush => disk.set_rates(Rates { lying_flush: 2, ..Rates::default() }),
+            Fault::Rotting | Fault::LosingLabels => {}
         }
     }
     for step in 1..=steps {
         work.advance()?;
-        if fault == Fault::Rotting {
-            for disk in &bad {
-                work.rot(*disk, &mut random);
+        for (disk, fault) in &bad {
+            match fault {
+                Fault::Rotting => work.rot(*disk, &mut random),
+                Fault::LosingLabels if random.one_in(4) => {
+                    lose_label(work.disks(), *disk, random.below(4));
+                }
+                _ => {}
             }
         }
         if step % LOOK_EVERY == 0 {
             work.look()?;
         }
     }
-    let (run, disks) = work.export()?;
+    let loses_power = bad.iter().any(|(_, fault)| *fault == Fault::PretendingToFlush);
+    let (run, disks) = if loses_power { work.lose_power(Fate::Random, seed)? } else { work.export()? };
+    for (disk, _) in bad.iter().filter(|(_, fault)| *fault == Fault::LosingLabels) {
+        (0..4).for_each(|label| lose_label(&disks, *disk, label));
+    }
     let end = run.model.step();
     check::check_state(&run, &disks, end, end, seed)
+}
+
+fn lose_label(disks: &Disks, disk: usize, label: u64) {
+    let at = if label < 2 { label * LABEL } else { disks.size() - (4 - label) * LABEL };
+    disks.disks()[disk].garble(DeviceOffset(at), LABEL);
+}
+
+/// What reading files has given.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Readings {
+    /// Files that were right.
+    pub right: u64,
+    /// Files that gave an error.
+    pub errors: u64,
+}
+
+/// Runs a workload, then damages more than the layout can stand, and reads every file.
+///
+/// # Errors
+/// A byte that is wrong.
+pub fn read_beyond_redundancy(layout: Layout, seed: u64, steps: u64) -> Result<Readings, Failure> {
+    let mut work = Work::new(layout, seed)?;
+    for _ in 0..steps {
+        work.advance()?;
+    }
+    let (run, disks) = work.export()?;
+    let mut random = Random::from_seed(seed);
+    // The same on all disks: no copy and no parity is left.
+    for op in run.ops.iter().filter_map(|(_, op)| op.data.is_some().then_some(op)) {
+        let is_data = op.at.0 >= LABEL_START && op.at.0 + op.len <= disks.size() - 2 * LABEL;
+        for at in (0..op.len).step_by(SECTOR).filter(|_| is_data) {
+            if random.one_in(32) {
+                disks.disks().iter().for_each(|disk| disk.flip(DeviceOffset(op.at.0 + at), 1, 0x10));
+            }
+        }
+    }
+    let mut readings = Readings::default();
+    if let Err(error) = read_files(&run, &disks, seed, &mut readings) {
+        if error.is::<Misread>() {
+            return Err(error);
+        }
+        // Not even the pool can be opened, or a directory be read.
+        readings.errors += 1;
+    }
+    Ok(readings)
+}
+
+/// A byte that is not the one that was written.
+#[derive(Debug)]
+struct Misread(String);
+
+impl std::fmt::Display for Misread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} has other bytes than were written", self.0)
+    }
+}
+
+impl std::error::Error for Misread {}
+
+fn read_files(run: &Run, disks: &Disks, seed: u64, readings: &mut Readings) -> Result<(), Failure> {
+    let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
+    let which = Which::Name(POOL.to_owned());
+    let pool = LivePool::import(&disks.found(), &which, &options, crate::workload::env(seed))?;
+    let fs = open_fs(&pool, seed)?;
+    let reader = fs.fs.reader();
+    for (path, entry) in run.model.now() {
+        let Entry::File(id) = entry else { continue };
+        let expected = &run.model.file(*id).bytes;
+        let read = || -> Result<Vec<u8>, Failure> {
+            let node = reader.resolve(path.as_bytes())?.ok_or_else(|| Misread(path.clone()))?;
+            let mut bytes = vec![0; node.attrs().size as usize];
+            node.read_at(0, &mut bytes)?;
+            Ok(bytes)
+        };
+        match read() {
+            Ok(bytes) if bytes == *expected => readings.right += 1,
+            Ok(_) => return Err(Misread(path.clone()).into()),
+            Err(error) if error.is::<Misread>() => return Err(error),
+            Err(_) => readings.errors += 1,
+        }
+    }
+    Ok(())
 }

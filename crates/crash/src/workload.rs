@@ -14,7 +14,7 @@ use pool::PoolError;
 use pool::live::{Host, Leave, LivePool};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vdev::device::sim::{Op, OpKind};
+use vdev::device::sim::{Fate, Op, OpKind};
 use vdev::env::{Env, Random};
 use zpl::FileKind;
 use zpl::write::{
@@ -216,10 +216,20 @@ impl Work {
         Ok(done)
     }
 
+    /// Makes everything durable; then the power goes off.
+    ///
+    /// # Errors
+    /// If a txg cannot be written.
+    pub fn lose_power(self, fate: Fate, seed: u64) -> Result<(Run, Disks), Failure> {
+        self.pool.sync()?;
+        let (run, disks) = self.into_run();
+        let after = disks.after_cut(fate, seed);
+        Ok((run, after))
+    }
+
     fn into_run(self) -> (Run, Disks) {
         let ops = self.disks.take_record();
-        let run =
-            Run { layout: self.layout, base: self.base, ops, acks: self.acks, model: self.model };
+        let run = Run { layout: self.layout, base: self.base, ops, acks: self.acks, model: self.model };
         (run, self.disks)
     }
 

@@ -8,7 +8,15 @@ use cenote_crash::{Series, cut_everywhere};
 fn sample(layout: &str, steps: u64, one_in: u64) {
     let layout: Layout = layout.parse().expect("a layout");
     for seed in 0..3 {
-        let series = Series { subject: Subject::Files(layout), seed, steps, one_in, deep_one_in: 8, only: None, lying: false };
+        let series = Series {
+            subject: Subject::Files(layout),
+            seed,
+            steps,
+            one_in,
+            deep_one_in: 8,
+            only: None,
+            lying: false,
+        };
         let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}"));
         assert!(cuts > 5, "{cuts} cuts");
     }
@@ -44,12 +52,25 @@ fn raidz2_with_log() {
     sample("raidz2+log", 60, 31);
 }
 
+/// Everything that can be done to a pool, one seed for each layout.
+#[test]
+fn everything_on_every_layout() {
+    for (seed, subject) in (1..).zip(Subject::all()) {
+        let Subject::World(layout) = subject else { continue };
+        let series =
+            Series { subject, seed, steps: 40, one_in: 61, deep_one_in: 7, only: None, lying: false };
+        let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}"));
+        assert!(cuts > 5, "{layout}: {cuts} cuts");
+    }
+}
+
 #[test]
 fn disks_that_only_say_that_they_flush_are_found_out() {
-    for layout in Layout::all() {
+    let worlds = ["all:single", "all:raidz1", "all:mirrored-log"].map(|name| name.parse().expect("a layout"));
+    for subject in Layout::all().into_iter().map(Subject::Files).chain(worlds) {
         let series =
-            Series { subject: Subject::Files(layout), seed: 5, steps: 60, one_in: 5, deep_one_in: 8, only: None, lying: true };
-        let broken = cut_everywhere(series);
-        assert!(broken.is_err(), "{layout}: nothing is missing");
+            Series { subject, seed: 5, steps: 60, one_in: 5, deep_one_in: 8, only: None, lying: true };
+        let broken = cut_everywhere(series).expect_err("something is missing");
+        assert!(broken.cut.is_some(), "{broken}");
     }
 }

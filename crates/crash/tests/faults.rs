@@ -2,14 +2,17 @@
 #![allow(missing_docs)]
 
 use cenote_crash::disks::Layout;
-use cenote_crash::faults::{Fault, run_with_faults};
+use cenote_crash::faults::{Fault, Readings, read_beyond_redundancy, run_with_faults};
 
-fn sample(layout: &str) {
-    let layout: Layout = layout.parse().expect("a layout");
+fn layout(name: &str) -> Layout {
+    name.parse().expect("a layout")
+}
+
+fn sample(name: &str) {
     for fault in Fault::ALL {
-        for seed in 0..6 {
-            let done = run_with_faults(layout, seed, 120, fault);
-            done.unwrap_or_else(|why| panic!("{layout}, {fault:?}, seed {seed}: {why}"));
+        for seed in 0..4 {
+            let done = run_with_faults(layout(name), seed, 120, &[fault]);
+            done.unwrap_or_else(|why| panic!("{name}, {fault:?}, seed {seed}: {why}"));
         }
     }
 }
@@ -20,6 +23,45 @@ fn mirror() {
 }
 
 #[test]
+fn mirror_with_log() {
+    sample("mirror+log");
+}
+
+#[test]
+fn raidz1() {
+    sample("raidz1");
+}
+
+#[test]
 fn raidz2() {
     sample("raidz2");
+}
+
+#[test]
+fn raidz3() {
+    sample("raidz3");
+}
+
+/// Disks that are bad in different ways.
+#[test]
+fn two_at_once() {
+    for (i, first) in Fault::ALL.into_iter().enumerate() {
+        for second in Fault::ALL.into_iter().skip(i + 1) {
+            let done = run_with_faults(layout("raidz2"), i as u64, 100, &[first, second]);
+            done.unwrap_or_else(|why| panic!("{first:?} and {second:?}, seed {i}: {why}"));
+        }
+    }
+}
+
+#[test]
+fn beyond_redundancy_there_are_errors_and_no_wrong_bytes() {
+    for name in ["single", "mirror", "raidz1", "raidz3"] {
+        let mut all = Readings::default();
+        for seed in 0..6 {
+            let read =
+                read_beyond_redundancy(layout(name), seed, 100).unwrap_or_else(|why| panic!("{name}: {why}"));
+            (all.right, all.errors) = (all.right + read.right, all.errors + read.errors);
+        }
+        assert!(all.errors > 0 && all.right > 0, "{name}: {all:?}");
+    }
 }

@@ -8,7 +8,7 @@ use pool::live::{ImportOptions, LivePool};
 use std::sync::Arc;
 use vdev::device::sim::Fate;
 use zpl::FileKind;
-use zpl::write::{HeadFs, NewFile, NewFilesystem, XattrHow, make_filesystem};
+use zpl::write::{HeadFs, NewAttrs, NewFile, NewFilesystem, XattrHow, make_filesystem};
 
 /// A pool on one disk, and its root file system.
 fn create(disks: &Disks) -> (Arc<LivePool>, HeadFs) {
@@ -68,4 +68,22 @@ fn what_follows_the_name_of_a_nameless_file_is_durable() {
     let found = |name: &[u8]| fs.fs.lookup(fs.fs.root(), name).expect("readable");
     assert_eq!((found(b"named"), found(b"named twice")), (None, Some(held.id())));
     assert_eq!(found(b"other"), Some(other.id));
+}
+
+/// The log told of directories only when somebody asked for them, and of files that inherit from them at once.
+#[test]
+fn what_a_durable_file_inherited_it_still_has() {
+    let disks = Disks::new(1, 9);
+    let (_pool, fs) = create(&disks);
+    let root = fs.fs.root();
+    let dir = fs.fs.create(root, b"dir", &NewFile::of(FileKind::Directory, 0o755)).expect("made");
+    let setgid = NewAttrs { mode: Some(0o2755), gid: Some(77), ..NewAttrs::default() };
+    fs.fs.set_attrs(dir.id, &setgid).expect("set");
+    let made = fs.fs.create(dir.id, b"file", &NewFile::of(FileKind::Regular, 0o644)).expect("made");
+    let deeper = fs.fs.create(dir.id, b"deeper", &NewFile::of(FileKind::Directory, 0o755)).expect("made");
+    fs.fsync(made.id).expect("durable");
+    let before = [dir.id, made.id, deeper.id].map(|id| fs.fs.attrs(id).expect("there"));
+    let (_pool, fs) = cut(&disks);
+    let after = [dir.id, made.id, deeper.id].map(|id| fs.fs.attrs(id).expect("there"));
+    assert_eq!(after.map(|a| (a.mode, a.gid)), before.map(|a| (a.mode, a.gid)));
 }

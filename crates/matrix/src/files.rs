@@ -434,10 +434,7 @@ impl World {
         let Some((path, id)) = self.pick_name(work, wanted) else { return Ok(()) };
         let mut list = vec![PosixEntry { who: PosixWho::UserObj, perm: self.random.below(8) as u16 }];
         for i in 0..self.random.below(20) {
-            list.push(PosixEntry {
-                who: PosixWho::User(1000 + i as u32),
-                perm: self.random.below(8) as u16,
-            });
+            list.push(PosixEntry { who: PosixWho::User(1000 + i as u32), perm: self.random.below(8) as u16 });
         }
         for who in [PosixWho::GroupObj, PosixWho::Group(2000), PosixWho::Mask, PosixWho::Other] {
             list.push(PosixEntry { who, perm: self.random.below(8) as u16 });
@@ -544,7 +541,8 @@ impl World {
             kinds.push(SpaceKind::Project);
         }
         let Some(kind) = self.pick(&kinds) else { return Ok(()) };
-        let id = if kind == SpaceKind::Project { 1 + self.random.below(3) } else { self.random.below(3) * 1000 };
+        let id =
+            if kind == SpaceKind::Project { 1 + self.random.below(3) } else { self.random.below(3) * 1000 };
         let of = [QuotaOf::Space, QuotaOf::Objects][self.random.below(2) as usize];
         let limit = match of {
             QuotaOf::Space => [0, 1 << 20, 100 << 20],

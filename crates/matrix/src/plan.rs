@@ -1,9 +1,9 @@
 //! What pool a seed stands for: its vdevs, its features, and how much is done in it.
 
+use crate::place::Place;
 use format::Ashift;
 use pool::live::{CreateSpec, FeatureSet, Layout, TopSpec};
 use pool::space::Class;
-use crate::place::Place;
 use vdev::env::Random;
 
 /// A top-level vdev to be.

@@ -48,3 +48,21 @@ fn special_and_log() {
 fn stripe_with_a_thread() {
     trial(3, "stripe", false);
 }
+
+/// OpenZFS's own stress test goes on where we left off; then `zdb` and our own check find nothing wrong.
+#[test]
+fn ztest_works_on_our_pool() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let layout = Some("mirror".to_owned());
+    let trial = Trial {
+        seed: 5,
+        layout,
+        rounds: 1,
+        steps: 40,
+        zdb_every: 0,
+        asks_zdb: false,
+        ztest_secs: 3,
+        tells_all: false,
+    };
+    trial.run(dir.path()).unwrap_or_else(|why| panic!("{why}"));
+}
