@@ -30,7 +30,8 @@ usage: cargo xtask TASK
   bench [WHAT]   measure ourselves against the other implementation and against the disk, in one
                  run: verify [DIR POOL], write [DIR]
   crash [ARG…]   cut the power at every write of workloads on simulated disks; --help tells more
-  matrix [ARG…]  pools of every layout with seeded work in them, judged by zdb (--help says more)
+  matrix [ARG…]  pools of every layout with seeded work in them, judged by zdb, and by ztest with --ztest
+                 SECONDS (--help says more)
   kernel-peer [--seed N] [LAYOUT…]
                  pools of every layout are imported, scrubbed, compared and changed by a kernel with real
                  OpenZFS, and opened here again (needs the peer tooling)
