@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     if !is_tool(&name) && args.first().is_some_and(|first| is_tool(first)) {
         name = args.remove(0);
     }
-    if let Err(message) = check_direct(std::env::var_os(DIRECT)) {
+    if let Err(message) = check_direct(std::env::var_os(DIRECT).as_deref()) {
         eprintln!("{message}");
         return ExitCode::from(2);
     }
@@ -62,8 +62,8 @@ fn main() -> ExitCode {
 /// 1: verbs run in process. They do so in any case as long as there is no daemon.
 const DIRECT: &str = "CENOTE_DIRECT";
 
-fn check_direct(value: Option<OsString>) -> Result<(), String> {
-    match value.as_deref().map(OsStr::to_string_lossy).as_deref() {
+fn check_direct(value: Option<&OsStr>) -> Result<(), String> {
+    match value.map(OsStr::to_string_lossy).as_deref() {
         None | Some("" | "0" | "1") => Ok(()),
         Some(other) => Err(format!("{DIRECT} is '{}': it must be 0 or 1", out::visible(other))),
     }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn where_verbs_run_is_said_by_0_or_1() {
-        let check = |value: &str| check_direct(Some(value.into()));
+        let check = |value: &str| check_direct(Some(OsStr::new(value)));
         assert_eq!((check_direct(None), check(""), check("0"), check("1")), (Ok(()), Ok(()), Ok(()), Ok(())));
         assert_eq!(check("yes"), Err("CENOTE_DIRECT is 'yes': it must be 0 or 1".to_owned()));
     }
