@@ -60,7 +60,7 @@ impl From<io::Error> for Wrong {
 /// Runs the tour; its exit code.
 pub(crate) fn run(args: &Args) -> u8 {
     let folder = std::env::temp_dir().join(format!("cenote-tour-{}", std::process::id()));
-    let result = Tour::begin(&folder).and_then(|tour| tour.walk());
+    let result = Tour::begin(&folder).and_then(Tour::walk);
     if args.keep {
         println!("\nThe example stays in {}.", folder.display());
     } else {
