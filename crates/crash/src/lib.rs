@@ -92,11 +92,18 @@ impl Subjected {
         })
     }
 
-    /// The number of disks, what was done to them until the pool was there, and since.
-    fn record(&self) -> (usize, &[(usize, Op)], &[(usize, Op)]) {
+    fn disks(&self) -> usize {
         match self {
-            Subjected::Files(run) => (run.layout.disks(), &run.base, &run.ops),
-            Subjected::World(run) => (run.disks, &run.base, &run.ops),
+            Subjected::Files(run) => run.layout.disks(),
+            Subjected::World(run) => run.disks,
+        }
+    }
+
+    /// What was done to the disks until the pool was there, and since.
+    fn record(&self) -> [&[(usize, Op)]; 2] {
+        match self {
+            Subjected::Files(run) => [&run.base, &run.ops],
+            Subjected::World(run) => [&run.base, &run.ops],
         }
     }
 
@@ -135,9 +142,9 @@ struct Flushed {
 pub fn cut_everywhere(series: Series) -> Result<u64, Box<Broken>> {
     let broken = |cut, why| Box::new(Broken { series, cut, why });
     let run = Subjected::run(series).map_err(|why| broken(None, why))?;
-    let (count, base, ops) = run.record();
+    let [base, ops] = run.record();
     let mut cuts = 0;
-    let disks = Disks::new(count, series.seed);
+    let disks = Disks::new(run.disks(), series.seed);
     base.iter().for_each(|(disk, op)| disks.apply(*disk, op));
     let first = disks.operations();
     let (mut flushes, mut checked) = (0, None);
