@@ -119,6 +119,9 @@ impl World {
         for (name, _) in heads.iter().filter(|(_, is_volume)| !is_volume) {
             let head = self.pool().heads().open_by_name(name)?;
             let options = options_of(&self.dataset(name)?, self.pool().features())?;
+            if options.read_only {
+                continue;
+            }
             let files = HeadFs::open(&head, options, &self.env)?;
             let made =
                 files.fs.create(files.fs.root(), b"written later", &NewFile::of(FileKind::Regular, 0o644))?;
