@@ -198,6 +198,9 @@ impl Head {
         room::ask(&self.room, &rooms, &self.pool, cost).map_err(|refused| self.refuse(&refused, cost))?;
         let tx = self.txgs.begin()?;
         let txg = tx.txg();
+        if cost.frees {
+            self.pool.note_freeing(txg);
+        }
         self.room.pending.add(txg, cost.bytes);
         for room in rooms.iter() {
             room.pending.add(txg, cost.bytes);
@@ -366,6 +369,12 @@ impl Heads {
     /// Says how large the pool is: once at opening, and after each sync.
     pub fn set_pool_space(&self, space: PoolSpace) {
         self.pool.set(space, self.mos.store().zio());
+    }
+
+    /// Says how many bytes, which are not in the size of the pool, come back with the next txgs: who finds the pool
+    /// full waits for them.
+    pub fn set_returning(&self, bytes: u64) {
+        self.pool.set_returning(bytes);
     }
 
     /// How large the pool is, if it was said.
@@ -605,6 +614,7 @@ impl Heads {
             room.refresh()?;
             room.pending.clear(txg);
         }
+        self.pool.synced(txg);
         Ok(())
     }
 

@@ -94,6 +94,10 @@ impl Shared {
 pub(crate) struct PoolRoom {
     size: Shared,
     slop: Shared,
+    /// Bytes that were freed, and can be used again after the next txgs; not in `size`.
+    returning: Shared,
+    /// Changes that free something and are not on disk yet.
+    freeing: Pending,
     /// What the smallest block takes, in percent of its size.
     waste: Shared,
 }
@@ -101,7 +105,13 @@ pub(crate) struct PoolRoom {
 impl Default for PoolRoom {
     /// Nobody has said how large: nothing is refused.
     fn default() -> PoolRoom {
-        let room = PoolRoom { size: Shared::default(), slop: Shared::default(), waste: Shared::default() };
+        let room = PoolRoom {
+            size: Shared::default(),
+            slop: Shared::default(),
+            returning: Shared::default(),
+            freeing: Pending::default(),
+            waste: Shared::default(),
+        };
         room.size.set(u64::MAX);
         room.waste.set(100);
         room
@@ -113,6 +123,24 @@ impl PoolRoom {
         self.size.set(space.size);
         self.slop.set(space.slop);
         self.waste.set(zio.tree().tops().map(|(vdev, _)| waste_on(zio, vdev)).max().unwrap_or(100));
+    }
+
+    pub(crate) fn set_returning(&self, bytes: u64) {
+        self.returning.set(bytes);
+    }
+
+    pub(crate) fn note_freeing(&self, txg: Txg) {
+        self.freeing.add(txg, 1);
+    }
+
+    pub(crate) fn synced(&self, txg: Txg) {
+        self.freeing.clear(txg);
+    }
+
+    /// A limit that is reached is worth waiting for: `fits` once what is pending is on disk, or something is
+    /// being freed.
+    fn is_worth_waiting(&self, fits: bool) -> bool {
+        fits || self.freeing.total() > 0
     }
 
     /// What so many bytes take at most when they are written in small blocks.
@@ -245,7 +273,11 @@ fn ask_all(head: &HeadRoom, rooms: &[Arc<Room>], pool: &PoolRoom, cost: Cost) ->
     if refquota != 0 && !cost.frees {
         let used = head.referenced.get();
         if used.saturating_add(pending) >= refquota {
-            return Err(Refused::Quota { used, quota: refquota, is_pending: used < refquota });
+            return Err(Refused::Quota {
+                used,
+                quota: refquota,
+                is_pending: pool.is_worth_waiting(used < refquota),
+            });
         }
     }
     let unique = head.unique.get().saturating_add(pending);
@@ -259,12 +291,15 @@ fn ask_all(head: &HeadRoom, rooms: &[Arc<Room>], pool: &PoolRoom, cost: Cost) ->
         let (used, quota) = (room.used.get(), room.quota.get());
         let total = used.saturating_add(room.pending.total());
         if quota != 0 && !cost.frees && total >= quota {
-            return Err(Refused::Quota { used, quota, is_pending: used < quota });
+            return Err(Refused::Quota { used, quota, is_pending: pool.is_worth_waiting(used < quota) });
         }
         if level + 1 == rooms.len() {
             let size = pool.limit(cost.frees);
             if total >= size {
-                return Err(Refused::Pool { used, size, is_pending: used < size });
+                // What was freed comes back two txgs later.
+                let soon = size.saturating_add(pool.returning.get());
+                let is_pending = pool.is_worth_waiting(used < soon);
+                return Err(Refused::Pool { used, size, is_pending });
             }
         }
         let reserved = room.reserved.get();
