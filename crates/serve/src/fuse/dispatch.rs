@@ -437,3 +437,208 @@ pub(super) fn undo(service: &dyn Service, request: &Request<'_>, body: &[u8]) {
         service.release(node, handle);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::classic;
+    use super::super::service::Life;
+    use super::*;
+    use crate::view::{Attr, SpaceInfo};
+    use std::sync::Mutex;
+
+    /// One file, and what was asked of it.
+    #[derive(Default)]
+    struct Asked(Mutex<Vec<String>>);
+
+    impl Asked {
+        fn note(&self, what: String) {
+            self.0.lock().unwrap().push(what);
+        }
+    }
+
+    fn attr() -> Attr {
+        let at = Time { secs: -3, nanos: 7 };
+        Attr {
+            ino: 5,
+            generation: 9,
+            kind: Kind::Regular,
+            perm: 0o640,
+            nlink: 2,
+            uid: 10,
+            gid: 20,
+            size: 1000,
+            blocks: 3,
+            block_size: 512,
+            rdev: (0, 0),
+            atime: at,
+            mtime: at,
+            ctime: at,
+            crtime: at,
+        }
+    }
+
+    impl Service for Asked {
+        fn abilities(&self, _: u64) -> u64 {
+            0
+        }
+
+        fn lookup(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
+            self.note(format!("lookup {dir} {}", name.escape_ascii()));
+            let known = Known { entry: Entry { node: 5, attr: attr() }, name: Life::Ever, attr: Life::None };
+            Ok((name == b"there").then_some(known))
+        }
+
+        fn forget(&self, node: u64, count: u64) {
+            self.note(format!("forget {node} {count}"));
+        }
+
+        fn attr(&self, _: u64, handle: Option<u64>) -> Answer<(crate::view::Attr, Life)> {
+            self.note(format!("attr {handle:?}"));
+            Ok((attr(), Life::Ever))
+        }
+
+        fn set_attr(&self, _: &Caller, _: u64, new: &SetAttr) -> Answer<(crate::view::Attr, Life)> {
+            self.note(format!("{new:?}"));
+            Ok((attr(), Life::Ever))
+        }
+
+        fn read_link(&self, _: u64) -> Answer<Vec<u8>> {
+            Ok(vec![b'x'; 300])
+        }
+
+        fn read(&self, _: u64, _: u64, offset: u64, buf: &mut [u8]) -> Answer<usize> {
+            buf.fill(1);
+            self.note(format!("read {offset} {}", buf.len()));
+            Ok(buf.len())
+        }
+
+        fn write(&self, caller: &Caller, _: u64, write: &WriteAt<'_>) -> Answer<()> {
+            self.note(format!("write {} {} {:?}", caller.uid, write.offset, write.data.len()));
+            Ok(())
+        }
+
+        fn read_dir(&self, _: u64, from: u64, lines: &mut dyn Lines) -> Answer<()> {
+            (from..from.saturating_add(50)).all(|i| lines.line(i, None, b"a name", i.wrapping_add(1), None));
+            Ok(())
+        }
+
+        fn space(&self, _: u64) -> Answer<SpaceInfo> {
+            Ok(SpaceInfo::default())
+        }
+
+        fn xattr_names(&self, _: u64) -> Answer<Vec<Vec<u8>>> {
+            Ok(vec![b"user.a".to_vec(), b"user.bc".to_vec()])
+        }
+
+        fn xattr(&self, _: u64, _: &[u8]) -> Answer<Option<Vec<u8>>> {
+            Ok(Some(vec![3; 100]))
+        }
+
+        fn seek(&self, _: u64, offset: u64, _: Seek) -> Answer<u64> {
+            Ok(offset)
+        }
+    }
+
+    fn bytes(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
+        let mut all = Vec::new();
+        all.extend(u32::try_from(40 + body.len()).unwrap().to_ne_bytes());
+        all.extend(opcode.to_ne_bytes());
+        for word in [77_u64, node] {
+            all.extend(word.to_ne_bytes());
+        }
+        for word in [1000_u32, 100, 4242, 0] {
+            all.extend(word.to_ne_bytes());
+        }
+        all.extend(body);
+        all
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    fn ask(asked: &Asked, opcode: u32, body: &[u8], room: usize) -> Option<Answer<Vec<u8>>> {
+        let all = bytes(opcode, 5, body);
+        let request = classic::split(&all)?;
+        let mut reply = vec![0; room];
+        let answer = answer(asked, &request, &mut reply)?;
+        Some(answer.map(|len| reply[..len].to_vec()))
+    }
+
+    #[test]
+    fn requests_reach_the_service_as_they_were_meant() {
+        let asked = Asked::default();
+        assert_eq!(ask(&asked, op::LOOKUP, b"there\0", 200).unwrap().unwrap().len(), 128);
+        assert_eq!(ask(&asked, op::LOOKUP, b"not\0", 200).unwrap().unwrap()[..8], [0; 8]);
+        let read = words(&[1, 0, 4096, 0, 65_536, 0, 0, 0, 0, 0]);
+        assert_eq!(ask(&asked, op::READ, &read, 1000).unwrap().unwrap(), [1; 1000]);
+        let mut write = words(&[1, 0, 100, 0, 3, 0, 0, 0, 0, 0]);
+        write.extend(b"abc");
+        assert_eq!(ask(&asked, op::WRITE, &write, 64).unwrap().unwrap(), words(&[3, 0]));
+        write.pop();
+        assert_eq!(ask(&asked, op::WRITE, &write, 64).unwrap(), Err(Errno::IO));
+        assert!(ask(&asked, op::FORGET, &words(&[3, 0]), 64).is_none());
+        assert!(ask(&asked, op::BATCH_FORGET, &words(&[2, 0, 8, 0, 1, 0, 9, 0, 2, 0]), 64).is_none());
+        assert_eq!(
+            ask(&asked, op::GETXATTR, &[&words(&[10, 0])[..], b"n\0"].concat(), 64).unwrap(),
+            Err(Errno::RANGE)
+        );
+        assert_eq!(ask(&asked, op::LISTXATTR, &words(&[0, 0]), 64).unwrap().unwrap(), words(&[15, 0]));
+        assert_eq!(ask(&asked, op::READLINK, &[], 100).unwrap(), Err(Errno::RANGE));
+        assert_eq!(ask(&asked, 9999, &[], 64).unwrap(), Err(Errno::NOSYS));
+        let lines =
+            ask(&asked, op::READDIR, &words(&[0, 0, 0, 0, 100, 0, 0, 0, 0, 0]), 4096).unwrap().unwrap();
+        assert_eq!(lines.len(), 96, "three lines of 32 bytes in 100");
+        let noted = asked.0.into_inner().unwrap().join("; ");
+        assert_eq!(
+            noted,
+            "lookup 5 there; lookup 5 not; read 4096 1000; write 1000 100 3; forget 5 3; forget 8 1; forget 9 2"
+        );
+    }
+
+    #[test]
+    fn attributes_are_taken_as_the_mask_says() {
+        let asked = Asked::default();
+        let mut body = words(&[1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7, 0, 0, 0, 5000, 0, 0, 0]);
+        for _ in 0..3 {
+            body.extend(words(&[9, 0]));
+        }
+        body.extend(words(&[1, 2, 3, 0o100_4755, 0, 44, 55, 0]));
+        assert_eq!(ask(&asked, op::SETATTR, &body, 200).unwrap().unwrap().len(), 104);
+        let wanted = SetAttr {
+            mode: Some(0o4755),
+            size: Some(5000),
+            atime: Some(NewTime::Now),
+            mtime: Some(NewTime::At(Time { secs: 9, nanos: 2 })),
+            ..SetAttr::default()
+        };
+        assert_eq!(asked.0.into_inner().unwrap(), [format!("{wanted:?}")]);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        let asked = Asked::default();
+        let mut state = 0x1234_5678_9abc_def1_u64;
+        let mut next = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for _ in 0..20_000 {
+            let len = (next() % 120) as usize;
+            let body: Vec<u8> =
+                std::iter::repeat_with(|| (next() >> 20) as u8 & if len % 2 == 0 { 0x83 } else { 0xff })
+                    .take(len)
+                    .collect();
+            let room = (next() % 300) as usize;
+            let reply = ask(&asked, (next() % 60) as u32, &body, room);
+            assert!(reply.is_none_or(|reply| reply.is_err() || reply.is_ok_and(|reply| reply.len() <= room)));
+            asked.0.lock().unwrap().clear();
+        }
+        let all = bytes(op::READ, 5, &[]);
+        for len in 0..all.len() {
+            assert!(classic::split(&all[..len]).is_none(), "{len}");
+        }
+    }
+}
