@@ -32,9 +32,18 @@ fn line(line: &str) -> Option<(String, u64)> {
     Some((name, fields.nth(1)?.parse().ok()?))
 }
 
+/// A number as the tools read it: nothing is 0, and of users and groups only 32 bits count.
+fn number(text: &str) -> Option<u64> {
+    if text.is_empty() {
+        return Some(0);
+    }
+    let wide = text.parse::<u64>().ok().or_else(|| text.parse::<i64>().ok().map(i64::cast_unsigned))?;
+    Some(wide & u64::from(u32::MAX))
+}
+
 /// Domain and number of an owner who is given by number, by name, or as a Windows identity (`S-1-…-N`).
 pub(super) fn parse(owner: Owner, text: &str) -> Option<(Option<String>, u64)> {
-    if let Ok(number) = text.parse() {
+    if let Some(number) = number(text) {
         return Some((None, number));
     }
     if owner != Owner::Project
@@ -53,6 +62,9 @@ mod tests {
     #[test]
     fn owners_by_number_and_windows_identity() {
         assert_eq!(parse(Owner::User, "1000"), Some((None, 1000)));
+        assert_eq!(parse(Owner::User, "99999999999"), Some((None, 1_215_752_191)));
+        assert_eq!(parse(Owner::User, "-1"), Some((None, u64::from(u32::MAX))));
+        assert_eq!(parse(Owner::Group, ""), Some((None, 0)));
         assert_eq!(parse(Owner::User, "S-1-5-21-7-513"), Some((Some("S-1-5-21-7".into()), 513)));
         assert_eq!(parse(Owner::Project, "nobody-has-this-name"), None);
         assert_eq!(line("root:x:0:0:root:/root:/bin/sh"), Some(("root".into(), 0)));
