@@ -628,7 +628,7 @@ mod tests {
         for _ in 0..20_000 {
             let len = (next() % 120) as usize;
             let body: Vec<u8> =
-                std::iter::repeat_with(|| (next() >> 20) as u8 & if len % 2 == 0 { 0x83 } else { 0xff })
+                std::iter::repeat_with(|| (next() >> 20) as u8 & if len.is_multiple_of(2) { 0x83 } else { 0xff })
                     .take(len)
                     .collect();
             let room = (next() % 300) as usize;
