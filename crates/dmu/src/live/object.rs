@@ -502,18 +502,22 @@ impl LiveObject {
 
     /// Frees the object. Returns the slots that it took.
     pub(crate) fn free_all(&self, tx: &dyn AllocTx) -> u64 {
-        let (dropped, slots) = self.change(tx, |inner| {
+        let (dropped, blocks, slots) = self.change(tx, |inner| {
             let dropped = inner.open.dirty_bytes();
             inner.open.drop_blocks(0..u64::MAX);
+            let top = inner.synced.iter().flat_map(|dnode| dnode.blkptrs.iter());
+            let fill = top.filter(|bp| !bp.is_hole()).map(BlockPtr::fill).fold(0, u64::saturating_add);
+            let blocks = fill.min(inner.header.maxblkid.saturating_add(1));
             let mut freed = zio::RangeSet::new();
             freed.insert(0..u64::MAX);
             let displaced = std::mem::take(&mut inner.open.displaced);
             inner.open =
                 Overlay { freed, is_freed: true, spill: Spill::Drop, displaced, ..Overlay::default() };
             inner.exists = false;
-            (dropped, u64::from(inner.header.extra_slots) + 1)
+            (dropped, blocks, u64::from(inner.header.extra_slots) + 1)
         });
         self.set.meter.sub(tx.txg(), dropped);
+        self.note_freed(blocks, tx);
         slots
     }
 }

@@ -6,6 +6,7 @@ use super::home::Cost;
 use super::inode::{Inode, Store};
 use super::options::AccessTimes;
 use super::quota::{Owners, QuotaOf};
+use super::unlink::BLOCKS_PER_TX;
 use crate::{Attrs, FileKind, ZplError};
 use dmu::live::{LiveObject, Tx};
 use format::ObjectId;
@@ -18,6 +19,8 @@ const CHUNK: u64 = 1 << 20;
 /// One past the largest size of a file.
 const SIZE_LIMIT: u64 = 1 << 63;
 const SECTOR: u64 = 512;
+/// Blocks of a file that are freed at once, without counting them.
+const UNCOUNTED: u64 = 1024;
 /// Relative access times are kept exact to a day.
 const DAY_SECS: i64 = 24 * 60 * 60;
 
@@ -46,6 +49,15 @@ pub enum Allocate {
         /// The size does not change.
         keep_size: bool,
     },
+}
+
+/// What is left of a range whose end was freed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Rest {
+    /// Its end.
+    pub(super) end: u64,
+    /// Blocks in it.
+    pub(super) blocks: u64,
 }
 
 impl Fs {
@@ -225,8 +237,11 @@ impl Fs {
         if size >= SIZE_LIMIT {
             return Err(ZplError::FileTooLarge { object: id, size });
         }
+        let rest =
+            if size < attrs.size { self.free_in_steps(&inode, size..u64::MAX)? } else { Rest::default() };
         let tx = self.begin(if size < attrs.size { Cost::FREES } else { Cost::write(SECTOR) })?;
         self.set_size(&inode, size, clear_set_ids, &tx)?;
+        inode.object.note_freed(rest.blocks, &tx);
         self.log(&tx, || Body::Truncate { object: id, offset: size, length: 0 });
         self.log_cleared_ids(&inode, &attrs, &tx);
         Ok(())
@@ -287,21 +302,54 @@ impl Fs {
             Allocate::Reserve { .. } => self.check_mutable(&inode, &attrs)?,
             _ => self.check_not_append_only(&inode, &attrs)?,
         }
+        let rest = match frees {
+            true => self.free_in_steps(&inode, offset..end.min(attrs.size))?,
+            false => Rest::default(),
+        };
         // Room is checked, although it cannot be kept.
         let tx = self.begin(match how {
             Allocate::Reserve { .. } => Cost { bytes: len, frees: false, within: None },
             _ => Cost::FREES,
         })?;
         if frees {
-            let (end, len) = (end.min(attrs.size), end.min(attrs.size) - offset);
-            self.free_within(&inode, offset..end, &tx)?;
-            self.log(&tx, || Body::Truncate { object: id, offset, length: len });
+            self.free_within(&inode, offset..rest.end, &tx)?;
+            inode.object.note_freed(rest.blocks, &tx);
+            self.log(&tx, || Body::Truncate { object: id, offset, length: rest.end - offset });
         }
         if grows {
             self.set_size(&inode, end, false, &tx)?;
             self.log(&tx, || Body::Truncate { object: id, offset: end, length: 0 });
         }
         Ok(())
+    }
+
+    /// Frees a range of a file from its end, until few enough blocks are left for one transaction. The whole file
+    /// is locked.
+    ///
+    /// Each step is a change of its own, which reads as zeros and has its record: whatever stops the next ones,
+    /// the file is what its log says. Of a truncated file, the size is changed with the last blocks.
+    pub(super) fn free_in_steps(&self, inode: &Inode, range: Range<u64>) -> Result<Rest, ZplError> {
+        let Range { start, mut end } = range;
+        // A record is replayed in one transaction; and what is small is not worth a look.
+        let max = inode.object.max_block().0;
+        if max < UNCOUNTED || self.is_replaying() {
+            let first = start / inode.object.block_size();
+            return Ok(Rest { end, blocks: (max + 1).saturating_sub(first).min(BLOCKS_PER_TX) });
+        }
+        loop {
+            let tail = inode.object.tail(&(start..end), BLOCKS_PER_TX)?;
+            if tail.start <= start {
+                return Ok(Rest { end, blocks: tail.blocks });
+            }
+            let tx = self.begin(Cost::FREES)?;
+            self.free_within(inode, tail.start..end, &tx)?;
+            inode.object.note_freed(tail.blocks, &tx);
+            let length = end.min(inode.attrs().size).saturating_sub(tail.start);
+            if length > 0 {
+                self.log(&tx, || Body::Truncate { object: inode.id, offset: tail.start, length });
+            }
+            end = tail.start;
+        }
     }
 
     /// Frees a range inside a file; the whole file is locked.

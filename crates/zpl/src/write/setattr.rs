@@ -2,6 +2,7 @@
 
 use super::access::without_set_ids;
 use super::acl;
+use super::data::Rest;
 use super::fs::Fs;
 use super::home::Cost;
 use super::inode::{Edit, Inode};
@@ -65,7 +66,8 @@ const LOGGED_FLAGS: [(u64, u64); 4] = [
 ];
 
 impl Fs {
-    /// Changes attributes, all in one transaction.
+    /// Changes attributes, all in one transaction; before it a file that is cut loses blocks in as many as that
+    /// takes.
     ///
     /// # Errors
     /// [`ZplError::NotPermitted`] if flags of the file forbid it: only they themselves can be changed then.
@@ -89,10 +91,15 @@ impl Fs {
         let list = if new.mode.is_some() { self.access_list(&inode)? } else { None };
 
         let shrinks = new.size.is_some_and(|size| size < attrs.size);
+        let rest = match new.size.filter(|_| shrinks) {
+            Some(size) => self.free_in_steps(&inode, size..u64::MAX)?,
+            None => Rest::default(),
+        };
         let tx = self.begin(if shrinks { Cost::FREES } else { Cost::NAMES })?;
         drop(inode.ready(&self.store(&tx))?);
         if let Some(size) = new.size {
             self.set_size(&inode, size, new.clear_set_ids, &tx)?;
+            inode.object.note_freed(rest.blocks, &tx);
         }
         self.apply_attrs(&inode, new, list, &tx)?;
         if let Some(dir) = &xattr_dir {

@@ -18,8 +18,8 @@ use format::znode::{FLAG_APPENDONLY, FLAG_NOUNLINK, Time};
 use format::{BlockId, ObjectId};
 use std::sync::Arc;
 
-/// Data blocks that are freed in one transaction.
-const BLOCKS_PER_TX: u64 = 1 << 15;
+/// Blocks that are freed in one transaction.
+pub(super) const BLOCKS_PER_TX: u64 = 1 << 15;
 /// Transactions that freeing one file may take before it is left to [`Fs::drain`].
 const STEPS_AT_ONCE: usize = 8;
 
@@ -331,13 +331,19 @@ impl Fs {
         if batch.is_empty() {
             return Ok(true);
         }
-        let mut inodes = Vec::new();
+        let (mut inodes, mut blocks) = (Vec::new(), 0);
         for entry in &batch {
-            inodes.push(match self.inode(entry.id) {
+            let inode = match self.inode(entry.id) {
                 Ok(inode) => Some(inode),
                 Err(ZplError::Stale { .. } | ZplError::NotAFile { .. }) => None,
                 Err(error) => return Err(error),
-            });
+            };
+            // Those that are larger than a step join the unlinked set.
+            blocks += inode.iter().map(|inode| inode.object.max_block().0.min(BLOCKS_PER_TX)).sum::<u64>();
+            inodes.push(inode);
+            if blocks >= BLOCKS_PER_TX {
+                break;
+            }
         }
         let tx = self.begin_freeing(Cost::FREES)?;
         let now = self.now();
@@ -350,21 +356,22 @@ impl Fs {
         }
         drop(tx);
         more.extend(later);
-        Ok(batch.len() < ENTRIES_PER_TX)
+        Ok(inodes.len() < ENTRIES_PER_TX && inodes.len() == batch.len())
     }
 
-    /// Frees blocks of a file, from the front. True if few enough are left to go with the object.
+    /// Frees blocks of a file, from the end. True if few enough are left to go with the object.
     fn free_blocks(&self, inode: &Inode) -> Result<bool, ZplError> {
         let object = &inode.object;
-        let size = object.block_size();
         if object.max_block() < BlockId(BLOCKS_PER_TX) {
             return Ok(true);
         }
-        let Some(from) = object.read().next_data(0)? else { return Ok(true) };
-        let step = BLOCKS_PER_TX.saturating_mul(size);
+        let tail = object.tail(&(0..u64::MAX), BLOCKS_PER_TX)?;
+        if tail.start == 0 {
+            return Ok(true);
+        }
         let tx = self.begin_freeing(Cost::FREES)?;
-        object.free_range(from, step, &tx)?;
-        drop(tx);
-        Ok(object.read().next_data(from)?.is_none())
+        object.free_range(tail.start, u64::MAX, &tx)?;
+        object.note_freed(tail.blocks, &tx);
+        Ok(false)
     }
 }

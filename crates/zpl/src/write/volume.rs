@@ -3,6 +3,7 @@
 use super::home::{BeginError, Cost, Home, IntentLog, NoLog};
 use super::make::{FIRST, VOLUME_PROPERTIES};
 use super::range_lock::RangeLock;
+use super::unlink::BLOCKS_PER_TX;
 use crate::{Volume, ZplError};
 use dmu::AllocTx;
 use dmu::live::{LiveObject, Tx};
@@ -13,8 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Bytes that are written in one transaction.
 const CHUNK: u64 = 1 << 20;
-/// Bytes whose blocks are freed in one transaction.
-const BLOCKS_PER_TX: u64 = 1 << 15;
 
 /// A volume opened for writing.
 pub struct VolumeWriter {
@@ -137,13 +136,13 @@ impl VolumeWriter {
         }
         let _range = self.ranges.write(start..end);
         self.check(offset, len)?;
-        let step = self.block_size.saturating_mul(BLOCKS_PER_TX);
-        let mut at = start;
-        while at < end {
-            let stop = end.min(at.saturating_add(step));
+        let mut end = end;
+        while start < end {
+            let tail = self.data.tail(&(start..end), BLOCKS_PER_TX)?;
             let tx = self.begin(Cost::FREES)?;
-            self.free(at, stop - at, &tx)?;
-            at = stop;
+            self.free(tail.start, end - tail.start, &tx)?;
+            self.data.note_freed(tail.blocks, &tx);
+            end = tail.start;
         }
         Ok(())
     }
@@ -198,12 +197,13 @@ impl VolumeWriter {
     pub fn free_beyond(&self) -> Result<(), ZplError> {
         let _resizing = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let _range = self.ranges.write(self.size()..u64::MAX);
-        let step = self.block_size.saturating_mul(BLOCKS_PER_TX);
-        loop {
-            let Some(from) = self.data.read().next_data(self.size())? else { return Ok(()) };
+        while self.data.read().next_data(self.size())?.is_some() {
+            let tail = self.data.tail(&(self.size()..u64::MAX), BLOCKS_PER_TX)?;
             let tx = self.begin(Cost::FREES)?;
-            self.data.free_range(from, step, &tx)?;
+            self.data.free_range(tail.start, u64::MAX, &tx)?;
+            self.data.note_freed(tail.blocks, &tx);
         }
+        Ok(())
     }
 
     fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {

@@ -310,13 +310,16 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes these bytes the whole content of a small file, in one transaction.
+    /// Makes these bytes the whole content of a file, in one transaction, unless what it had takes several to be
+    /// freed.
     fn replace_content(&self, file: &Inode, value: &[u8]) -> Result<(), ZplError> {
         let _range = file.ranges.write_all();
+        let rest = self.free_in_steps(file, 0..u64::MAX)?;
         let tx = self.begin(Cost::write(value.len() as u64))?;
         let store = self.store(&tx);
         drop(file.ready(&store)?);
         file.object.free_range(0, u64::MAX, &tx)?;
+        file.object.note_freed(rest.blocks, &tx);
         self.grow_block(&file.object, 0, value.len() as u64, self.options().block_max(), &tx)?;
         file.object.write_at(0, value, &tx)?;
         let now = self.now();

@@ -114,6 +114,8 @@ fn attack(world: &World, seed: u64) -> [usize; 2] {
         }
     }
     set_mutator(None);
+    // What is freed counts as dirty until a txg is written.
+    world.home.txgs.finish(world.home.txgs.quiesce());
     done
 }
 

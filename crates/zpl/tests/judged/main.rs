@@ -3,12 +3,13 @@
 #![allow(missing_docs)]
 
 use cenote_zpl::write::{
-    BeginError, CloneTable, FileRange, FsOptions, HeadFs, HeadVolume, NewAttrs, NewFile, NewFilesystem,
-    PoolClones, RenameHow, WriteHow, XattrHow, make_filesystem, make_volume, upgrade_filesystem,
+    Allocate, BeginError, CloneTable, FileRange, FsOptions, HeadFs, HeadVolume, NewAttrs, NewFile,
+    NewFilesystem, PoolClones, RenameHow, WriteHow, XattrHow, make_filesystem, make_volume,
+    upgrade_filesystem,
 };
 use cenote_zpl::{FileKind, ZplError};
-use dsl::DslError;
 use dmu::log::Pending;
+use dsl::DslError;
 use dsl::write::create::{NewHead, create};
 use dsl::write::destroy::destroy;
 use format::ObjectId;
@@ -133,6 +134,32 @@ fn files_as_zdb_sees_them() {
         text.contains("ZFS master node") && !text.contains("unable to") && !text.contains("failed"),
         "{text}"
     );
+}
+
+/// More blocks than one transaction frees.
+#[test]
+fn much_is_freed_in_steps() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pool = new_pool(dir.path());
+    let open = make_fs(&pool, "tank/fs");
+    let fs = &open.fs;
+    fs.set_options(FsOptions { record_size: 512, ..FsOptions::default() });
+    let files = [b"cut", b"hit"].map(|name| {
+        let id = fs.create(fs.root(), name, &NewFile::of(FileKind::Regular, 0o644)).expect("made").id;
+        fs.write(id, 0, &[9; 18 << 20], &WriteHow::default()).expect("written");
+        id
+    });
+    pool.sync().expect("synced");
+    fs.truncate(files[0], 1 << 20, false).expect("cut");
+    fs.fallocate(files[1], 700, 17 << 20, Allocate::Punch).expect("punched");
+    drop(open);
+    pool.sync().expect("synced");
+    pool.export(Leave::Exported).expect("exported");
+    judge(dir.path());
+    let blocks = |id: ObjectId| zdb(dir.path(), &["-dddddd", "tank/fs", &id.to_string()]);
+    let Some(text) = blocks(files[0]) else { return };
+    assert!(text.contains("size\t1048576") && text.contains("maxblkid: 2047"), "{text}");
+    assert!(blocks(files[1]).expect("there").contains("size\t18874368"));
 }
 
 #[test]

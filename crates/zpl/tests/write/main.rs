@@ -5,6 +5,7 @@
 mod model;
 mod named;
 mod speed;
+mod steps;
 mod threads;
 mod volume;
 mod world;
