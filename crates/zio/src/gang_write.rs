@@ -13,7 +13,7 @@ use crate::write::{Quantum, WritePolicy};
 use crate::{AllocError, AllocTx, Zio, ZioError, pointer};
 use codec::checksum;
 use format::blkptr::BLKPTR_SIZE;
-use format::{Asize, BlockPtr, Dva, Endian};
+use format::{Asize, BlockPtr, Dva, Endian, VdevId};
 use std::ops::Range;
 
 /// Bytes of a header.
@@ -50,6 +50,8 @@ pub(crate) struct Builder<'a> {
     writer: &'a Writer,
     policy: &'a WritePolicy,
     quantum: Quantum,
+    /// Vdevs to be taken only if no other has room.
+    avoid: &'a [VdevId],
     tx: &'a dyn AllocTx,
     units: Vec<Unit>,
 }
@@ -59,10 +61,11 @@ impl<'a> Builder<'a> {
         zio: &'a Zio,
         writer: &'a Writer,
         policy: &'a WritePolicy,
+        avoid: &'a [VdevId],
         tx: &'a dyn AllocTx,
     ) -> Builder<'a> {
         let quantum = zio.quantum();
-        Builder { zio, writer, policy, quantum, tx, units: Vec::new() }
+        Builder { zio, writer, policy, quantum, avoid, tx, units: Vec::new() }
     }
 
     /// The pointer to a gang that holds `data`, the stored bytes of the block `bp`, and everything that
@@ -97,7 +100,7 @@ impl<'a> Builder<'a> {
         }
         let copies = self.policy.gang_copies.clamp(self.policy.copies, 3);
         let want = space::request(self.policy.class, HEADER_SIZE as u64, copies);
-        let places = self.writer.space.allocate(&want, self.tx).map_err(no_space)?;
+        let places = self.writer.space.allocate_elsewhere(&want, self.avoid, self.tx).map_err(no_space)?;
         let place_of_header = self.units.len();
         let contents = Contents::Header(Box::new([0; HEADER_SIZE]));
         self.units.push(Unit { extents: places.clone(), contents });
@@ -135,16 +138,22 @@ impl<'a> Builder<'a> {
         let size = bytes.len() as u64;
         let piece = pointer::piece(id, size, sum, bp.logical_birth());
         let want = space::request(self.policy.class_of(size), size, self.policy.copies);
-        match self.writer.space.allocate(&want, self.tx) {
+        match self.writer.space.allocate_elsewhere(&want, self.avoid, self.tx) {
             Ok(extents) => {
                 let piece = pointer::with_dvas(&piece, &extents, false);
                 self.units.push(Unit { extents, contents: Contents::Piece(range) });
                 Ok(piece)
             }
-            Err(whole @ AllocError::NoSpace { .. }) => self.gang(&piece, data, range, whole),
+            Err(whole) if may_fit_in_pieces(&whole) => self.gang(&piece, data, range, whole),
             Err(source) => Err(ZioError::Allocate { bp: *bp, source }),
         }
     }
+}
+
+/// Whether there may be room for pieces: also if a metaslab that cannot be read was the only one with room
+/// for the whole.
+pub(crate) fn may_fit_in_pieces(whole: &AllocError) -> bool {
+    matches!(whole, AllocError::NoSpace { .. } | AllocError::Load { .. })
 }
 
 /// The addresses of a header, with the space of the pieces counted in.

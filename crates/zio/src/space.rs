@@ -12,6 +12,15 @@ use vdev::tree::Mark;
 pub(crate) trait Space: Send + Sync {
     /// Space for `want.copies` copies.
     fn allocate(&self, want: &Request, tx: &dyn AllocTx) -> Result<Vec<Dva>, AllocError>;
+    /// The same, on other vdevs than these if possible.
+    fn allocate_elsewhere(
+        &self,
+        want: &Request,
+        _avoid: &[VdevId],
+        tx: &dyn AllocTx,
+    ) -> Result<Vec<Dva>, AllocError> {
+        self.allocate(want, tx)
+    }
     /// The same for many blocks, neighbours being put next to each other.
     fn allocate_batch(&self, wants: &[Request], tx: &dyn AllocTx) -> Vec<Result<Vec<Dva>, AllocError>> {
         wants.iter().map(|want| self.allocate(want, tx)).collect()
@@ -25,6 +34,15 @@ pub(crate) trait Space: Send + Sync {
 impl Space for Allocator {
     fn allocate(&self, want: &Request, tx: &dyn AllocTx) -> Result<Vec<Dva>, AllocError> {
         Allocator::allocate(self, want, tx)
+    }
+
+    fn allocate_elsewhere(
+        &self,
+        want: &Request,
+        avoid: &[VdevId],
+        tx: &dyn AllocTx,
+    ) -> Result<Vec<Dva>, AllocError> {
+        Allocator::allocate_elsewhere(self, want, avoid, tx)
     }
 
     fn allocate_batch(&self, wants: &[Request], tx: &dyn AllocTx) -> Vec<Result<Vec<Dva>, AllocError>> {

@@ -111,6 +111,8 @@ impl fmt::Debug for Allocator {
 struct Call<'a> {
     view: &'a View,
     txg: Txg,
+    /// Vdevs to be taken only if no other has room.
+    avoid: &'a [VdevId],
     /// Of each top-level vdev, the last size asked for and the space that it takes.
     sizes: Vec<(Psize, Option<u64>)>,
 }
@@ -199,6 +201,18 @@ impl Allocator {
         self.allocate_for(want, &mut Call::new(&view, tx.txg()))
     }
 
+    /// [`Allocator::allocate`], but on vdevs of `avoid` only if no other has room: there a write has
+    /// just failed.
+    pub fn allocate_elsewhere(
+        &self,
+        want: &Request,
+        avoid: &[VdevId],
+        tx: &dyn AllocTx,
+    ) -> Result<Vec<Dva>, AllocError> {
+        let view = self.view();
+        self.allocate_for(want, &mut Call { avoid, ..Call::new(&view, tx.txg()) })
+    }
+
     /// [`Allocator::allocate`] for many blocks: those that are neighbours in the list become, as
     /// far as possible, neighbours on disk. Results in the order of the requests.
     pub fn allocate_batch(&self, wants: &[Request], tx: &dyn AllocTx) -> Vec<Result<Vec<Dva>, AllocError>> {
@@ -272,7 +286,8 @@ impl Allocator {
                 for position in (0..count).map(|step| (first + step) % count) {
                     let index = group.tops[position];
                     let vdev = call.view.tops[index].vdev;
-                    if copies.iter().any(|copy| copy.vdev == vdev) != is_used {
+                    let has_copy = copies.iter().any(|copy| copy.vdev == vdev);
+                    if (has_copy || call.avoid.contains(&vdev)) != is_used {
                         continue;
                     }
                     match self.allocate_on(index, (pick, is_last_resort), want, copies, call) {
@@ -500,7 +515,7 @@ impl Allocator {
 
 impl<'a> Call<'a> {
     fn new(view: &'a View, txg: Txg) -> Call<'a> {
-        Call { view, txg, sizes: vec![(Psize(0), None); view.tops.len()] }
+        Call { view, txg, avoid: &[], sizes: vec![(Psize(0), None); view.tops.len()] }
     }
 }
 

@@ -259,7 +259,7 @@ impl Top {
             if metaslab.is_unreadable() || self.nearness(metaslab, others) != Nearness::Far {
                 continue;
             }
-            // A failure is met again, and reported, when the best metaslab is looked for.
+            // After a failure the metaslab counts as unreadable, and others are tried.
             if let Ok(Some(at)) = self.alloc_in(index, bytes, kind, others, want) {
                 return Some(at);
             }

@@ -119,3 +119,82 @@ fn until_the_pool_is_full() {
         assert_eq!(changes(&allocator, 8), (0, total));
     }
 }
+
+/// A pool with empty vdevs and the real allocator.
+fn empty(tops: &[Top], metaslabs: usize) -> (Pool, Arc<Allocator>) {
+    let mut pool = Pool::new(tops, 9);
+    let tree = pool.zio.tree();
+    let hint = MetaslabHint { never_used: true, largest_free: 1 << SHIFT, ..MetaslabHint::default() };
+    let spaces = (0..tops.len()).map(|i| TopSpace {
+        vdev: VdevId(i as u32),
+        class: AllocClass::Normal,
+        ashift: Ashift(9),
+        metaslab_shift: SHIFT,
+        asize: (metaslabs as u64) << SHIFT,
+        allocating: true,
+        metaslabs: vec![hint; metaslabs],
+    });
+    let allocator = Arc::new(Allocator::new(Arc::clone(&tree), spaces.collect(), Arc::new(AllFree)));
+    pool.zio = Zio::new(tree);
+    pool.zio.set_allocator(Arc::clone(&allocator));
+    (pool, allocator)
+}
+
+struct AllFree;
+
+impl SpaceSource for AllFree {
+    fn free_space(&self, _: VdevId, metaslab: u64) -> Result<RangeSet, Box<dyn Error + Send + Sync>> {
+        Ok(std::iter::once(metaslab << SHIFT..(metaslab + 1) << SHIFT).collect())
+    }
+}
+
+#[test]
+fn after_a_vdev_is_lost_its_blocks_go_to_another() {
+    for lost in 0..2 {
+        let (pool, allocator) = empty(&[Top::Single, Top::Single], 4);
+        let new = block(text(65_536, 1), &policy());
+        pool.disks[lost].vanish();
+        let mut bps = Vec::new();
+        for _ in 0..20 {
+            bps.push(pool.write(&new, 12).unwrap());
+        }
+        for bp in &bps {
+            assert_eq!(bp.dvas().next().unwrap().vdev, VdevId(1 - lost as u32));
+            pool.check(bp, &new, 12);
+        }
+        assert_eq!(changes(&allocator, 12), (charged(&bps), 0), "what failed holds nothing");
+    }
+}
+
+/// The first metaslab is said to be empty, but cannot be read; the other has holes.
+struct FirstBroken(Holes);
+
+impl SpaceSource for FirstBroken {
+    fn free_space(&self, vdev: VdevId, metaslab: u64) -> Result<RangeSet, Box<dyn Error + Send + Sync>> {
+        if metaslab == 0 { Err("broken".into()) } else { self.0.free_space(vdev, metaslab) }
+    }
+}
+
+#[test]
+fn a_metaslab_that_cannot_be_read_leaves_the_pieces_of_the_others() {
+    let mut pool = Pool::new(&[Top::Single], 9);
+    let tree = pool.zio.tree();
+    let empty = MetaslabHint { largest_free: 1 << SHIFT, ..MetaslabHint::default() };
+    let space = TopSpace {
+        vdev: VdevId(0),
+        class: AllocClass::Normal,
+        ashift: Ashift(9),
+        metaslab_shift: SHIFT,
+        asize: 2 << SHIFT,
+        allocating: true,
+        metaslabs: vec![empty, MetaslabHint::default()],
+    };
+    let source = Arc::new(FirstBroken(Holes { unit: 512, seed: 3 }));
+    let allocator = Arc::new(Allocator::new(Arc::clone(&tree), vec![space], source));
+    pool.zio = Zio::new(tree);
+    pool.zio.set_allocator(allocator);
+    let new = block(text(131_072, 1), &policy());
+    let bp = pool.write(&new, 12).unwrap();
+    assert_eq!(bp.kind(), BpKind::Gang);
+    pool.check(&bp, &new, 12);
+}

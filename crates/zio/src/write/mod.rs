@@ -30,7 +30,7 @@ use crate::{AllocClass, AllocError, AllocTx, Request, Zio, ZioError, pointer};
 use codec::checksum;
 use format::blkptr::EMBEDDED_MAX;
 use format::units::MAX_BLOCK;
-use format::{BlockPtr, BpKind, ChecksumId, CompressionId, Dva, Endian, Level, ObjType, Txg};
+use format::{BlockPtr, BpKind, ChecksumId, CompressionId, Dva, Endian, Level, ObjType, Txg, VdevId};
 use image::Image;
 use std::ops::Range;
 use std::sync::Arc;
@@ -127,6 +127,12 @@ impl Job {
     /// The stored bytes, `psize` of them.
     fn bytes<'a>(&'a self, block: &'a NewBlock) -> &'a [u8] {
         self.image.as_deref().unwrap_or(&block.data)
+    }
+
+    /// Where it is to be written.
+    fn places(&self) -> impl Iterator<Item = Dva> {
+        let units: &[Unit] = if let Held::Gang(units) = &self.held { units } else { &[] };
+        self.bp.dvas().chain(units.iter().flat_map(|unit| unit.extents.iter().copied()))
     }
 
     /// Every extent that was allocated for it.
@@ -280,7 +286,7 @@ impl Zio {
             let Ok(job) = slot else { continue };
             if matches!(job.held, Held::Wanted)
                 && let Some(place) = places.next()
-                && let Err(error) = self.settle(writer, block, job, place, tx)
+                && let Err(error) = self.settle(writer, block, job, place, &[], tx)
             {
                 *slot = Err(error);
             }
@@ -294,6 +300,7 @@ impl Zio {
         block: &NewBlock,
         job: &mut Job,
         place: Result<Vec<Dva>, AllocError>,
+        avoid: &[VdevId],
         tx: &dyn AllocTx,
     ) -> Result<(), ZioError> {
         match place {
@@ -302,8 +309,8 @@ impl Zio {
                 job.held = Held::Own;
                 Ok(())
             }
-            Err(whole @ AllocError::NoSpace { .. }) => {
-                let gang = gang_write::Builder::new(self, writer, &block.policy, tx);
+            Err(whole) if gang_write::may_fit_in_pieces(&whole) => {
+                let gang = gang_write::Builder::new(self, writer, &block.policy, avoid, tx);
                 let (bp, units) = gang.build(&job.bp, job.bytes(block), whole)?;
                 job.bp = bp;
                 job.held = Held::Gang(units);
@@ -313,7 +320,8 @@ impl Zio {
         }
     }
 
-    /// Blocks that no device took go to another place, once; what they had is given back.
+    /// Blocks that no device took go to another place, once, on another vdev if possible; what they had is
+    /// given back.
     fn try_elsewhere(
         &self,
         writer: &Writer,
@@ -327,8 +335,9 @@ impl Zio {
             let Ok(job) = slot else { continue };
             let had = job.extents();
             // New space first: what is given back before might be handed out again.
-            let place = writer.space.allocate(&request(job, block), tx);
-            let placed = self.settle(writer, block, job, place, tx);
+            let bad: Vec<VdevId> = job.places().map(|dva| dva.vdev).collect();
+            let place = writer.space.allocate_elsewhere(&request(job, block), &bad, tx);
+            let placed = self.settle(writer, block, job, place, &bad, tx);
             match placed {
                 Ok(()) => space::give_back(&*writer.space, had, tx),
                 // It may fit nowhere else, but where it is.
