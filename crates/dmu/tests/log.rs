@@ -11,7 +11,7 @@ use format::{BlockPtr, ObjType, ObjectId, Txg};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use zio::testing::{OpKind, SimDisk, memory_pool, pool_on};
+use zio::testing::{OpKind, SimDisk, memory_pool, memory_pool_and_allocator, pool_on};
 
 struct Freeing<'a>(Arc<zio::Zio>, &'a dyn zio::AllocTx);
 
@@ -253,4 +253,65 @@ fn a_disabled_log_records_nothing() {
     drop(tx);
     world.log.commit(None).expect("nothing to do");
     assert_eq!(check(&world.set).expect("readable").blocks, 0);
+}
+
+/// The txg in which the space of a test is prepared.
+struct Before;
+
+impl zio::AllocTx for Before {
+    fn txg(&self) -> Txg {
+        Txg(1)
+    }
+}
+
+/// A pool whose free space is in pieces of `hole` bytes.
+fn fragmented(hole: u64) -> Arc<zio::Zio> {
+    let (zio, allocator) = memory_pool_and_allocator((64 << 20) + 0x48_0000);
+    let psize = format::Psize(hole);
+    let want = zio::Request { class: zio::AllocClass::Normal, psize, copies: 1, near: None };
+    let mut all = Vec::new();
+    while let Ok(dvas) = allocator.allocate(&want, &Before) {
+        all.extend(dvas);
+    }
+    for dva in all.iter().filter(|dva| dva.offset.0 / hole % 2 == 0) {
+        allocator.free(dva, &Before).expect("allocated");
+    }
+    assert!(!allocator.take_changes(Txg(1)).is_empty());
+    allocator.synced(Txg(3));
+    zio
+}
+
+/// Where no large log block fits, small ones do; and a record that fits in none waits for its txg.
+#[test]
+fn a_log_finds_its_way_through_free_space_in_pieces() {
+    let world = World::on(fragmented(4096));
+    let tx = world.txgs.begin().expect("open");
+    let object = world.set.allocate(&NewObject::of(ObjType::PLAIN_FILE), &tx).expect("made");
+    drop(tx);
+    sync_once(&world.txgs, &world.set, &world.log);
+    with_syncing(&world, || {
+        world.write(&object, 0, b"starts the chain", true);
+        world.log.commit(None).expect("durable");
+        for round in 0..3_u64 {
+            let before = world.txgs.synced_txg();
+            for i in 0..12 {
+                world.write(&object, i * 1000, &[round as u8; 1000], true);
+            }
+            world.log.commit(None).expect("durable");
+            assert_eq!(world.txgs.synced_txg(), before, "the log is enough");
+        }
+        let before = world.txgs.synced_txg();
+        world.write(&object, 0, &[9; 60_000], true);
+        world.log.commit(None).expect("durable, with the txg");
+        assert!(world.txgs.synced_txg() > before);
+        for byte in 10..13 {
+            world.write(&object, 0, &[byte; 1000], true);
+            world.log.commit(None).expect("durable");
+        }
+    });
+    let after = world.after_crash();
+    let mut found = vec![0; 60_000];
+    after.set.object(object.id()).expect("there").read_at(0, &mut found).expect("read");
+    assert!(found[1000..].iter().all(|byte| *byte == 9));
+    assert_eq!(check(&after.set).expect("readable").records, 2, "all but that which started the chain");
 }

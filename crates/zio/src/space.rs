@@ -96,7 +96,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Writer {
     pub(crate) fn new(space: Arc<dyn Space>) -> Writer {
-        Writer { space, freed: Freed::new(), written: Mutex::default(), kept: Mutex::default(), obsolete: Mutex::default() }
+        Writer {
+            space,
+            freed: Freed::new(),
+            written: Mutex::default(),
+            kept: Mutex::default(),
+            obsolete: Mutex::default(),
+        }
     }
 
     /// What to write again if it turns out to be lost.

@@ -10,7 +10,7 @@ use format::zil::{Body, CHAIN_SIZE, Chain, Record, WRITE_UNIT};
 use format::{BlockPtr, Checksum, Endian, ObjectId, Txg};
 use std::collections::VecDeque;
 use zio::alloc::AllocClass;
-use zio::{AllocTx, Unflushed, ZioError};
+use zio::{AllocError, AllocTx, Unflushed, ZioError};
 
 /// Largest block of a log.
 const BLOCK_MAX: usize = 128 << 10;
@@ -260,9 +260,18 @@ impl IntentLog {
         let nused = bytes.len();
         bytes.resize(nused.next_multiple_of(WRITE_UNIT), 0);
         let [guid0, guid1, objset, seq] = bp.checksum().0;
-        let size = next_size(writer, records);
+        let mut size = next_size(writer, records);
+        let least = records.front().map_or(WRITE_UNIT, |record| block_for(record.bytes.len()));
         let zio = self.set.store().zio();
-        let next = zio.allocate_log_block(size as u64, [guid0, guid1, objset, seq + 1], self.class(), tx)?;
+        let next = loop {
+            match zio.allocate_log_block(size as u64, [guid0, guid1, objset, seq + 1], self.class(), tx) {
+                // Free space in small pieces: more and smaller blocks, each with a record at least.
+                Err(ZioError::Allocate { source: AllocError::NoSpace { .. }, .. }) if size > least => {
+                    size = (size / 2).next_multiple_of(WRITE_UNIT).max(least);
+                }
+                outcome => break outcome?,
+            }
+        };
         let chain = Chain { next, nused: nused as u64, checksum: Checksum([0; 4]), order: Endian::Little };
         bytes[..CHAIN_SIZE].copy_from_slice(&chain.encode());
         assert!(write_zil(&bp, &mut bytes, None), "a log block that its pointer does not describe");
@@ -288,5 +297,10 @@ fn next_size(writer: &Writer, records: &VecDeque<Encoded>) -> usize {
         }
     }
     let expected = if left > 0 { left } else { writer.recent.iter().copied().max().unwrap_or(0) };
-    (expected + CHAIN_SIZE).next_multiple_of(WRITE_UNIT).clamp(WRITE_UNIT, BLOCK_MAX)
+    block_for(expected)
+}
+
+/// The size of a block with room for so many bytes of records, or of the largest one.
+fn block_for(records: usize) -> usize {
+    (records + CHAIN_SIZE).next_multiple_of(WRITE_UNIT).clamp(WRITE_UNIT, BLOCK_MAX)
 }
