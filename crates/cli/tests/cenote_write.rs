@@ -223,6 +223,71 @@ fn images_into_volumes() {
     pool.judge();
 }
 
+/// What coreutils do with the same arguments.
+#[test]
+fn slashes_dots_and_links_at_the_end() {
+    let pool = Pool::new();
+    std::fs::write(pool.path("f"), "one").expect("a file");
+    pool.good(&["mkdir", "p:/d", "p:/e"]);
+    pool.good(&["touch", "p:/f", "p:/g"]);
+    pool.good(&["ln", "-s", "gone", "p:/dangling"]);
+    pool.good(&["ln", "-s", "d", "p:/link"]);
+    let not_a_directory = |args: &[&str]| assert!(pool.bad(args).ends_with("Not a directory"), "{args:?}");
+    not_a_directory(&["cp", "f", "p:/f/"]);
+    not_a_directory(&["cp", "f", "p:/new/"]);
+    not_a_directory(&["rm", "p:/f/"]);
+    not_a_directory(&["rm", "-r", "p:/link/"]);
+    not_a_directory(&["mv", "p:/f", "p:/new/"]);
+    assert!(pool.bad(&["mkdir", "p:/new/."]).ends_with("No such file or directory"));
+    assert!(pool.bad(&["mv", "p:/d/.", "p:/new"]).ends_with("Device or resource busy"));
+    assert!(
+        pool.bad(&["mv", "p:/f", "p:/g", "p:/new"]).ends_with("target 'p:/new': No such file or directory")
+    );
+    assert_eq!(pool.bad(&["cp", "f", "p:/dangling"]), "not writing through dangling symlink 'p:/dangling'");
+    assert_eq!(pool.bad(&["mv", "p:/f", "p:/f"]), "'p:/f' and 'p:/f' are the same file");
+    assert_eq!(pool.good(&["ls", "p:/"]), "d\ndangling\ne\nf\ng\nlink\n");
+    // Two names of one file: the old one goes.
+    pool.good(&["ln", "p:/f", "p:/d/same"]);
+    pool.good(&["mv", "p:/f", "p:/d/same"]);
+    assert_eq!(pool.good(&["ls", "p:/d"]), "same\n");
+    pool.good(&["mkdir", "-m", "+t", "p:/sticky"]);
+    assert!(pool.good(&["stat", "p:/sticky"]).contains("1755"));
+}
+
+/// Ended by a signal, a verb closes the pool, and no file is there in part.
+#[test]
+fn ended_in_the_middle() {
+    let pool = Pool::new();
+    let from = pool.path("from");
+    std::fs::create_dir(&from).expect("a folder");
+    std::fs::write(pool.path("big"), vec![7; 60 << 20]).expect("a file");
+    for i in 0..3000 {
+        std::fs::write(from.join(i.to_string()), vec![7; 5000]).expect("a file");
+    }
+    for (args, pause) in [
+        (&["cp", "-r", "from", "p:/"][..], 100),
+        (&["cp", "big", "p:/"], 100),
+        (&["rm", "-rf", "p:/from"], 50),
+        (&["tar", "-x", "p:/"], 100),
+    ] {
+        let mut command = pool.command(args);
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it runs");
+        // Its end would end it.
+        let _input = child.stdin.take();
+        std::thread::sleep(std::time::Duration::from_millis(pause));
+        let pid = child.id().to_string();
+        let _ = Command::new("kill").arg(pid).stderr(Stdio::null()).status().expect("it runs");
+        // Whichever came first, the signal or the end.
+        let code = child.wait().expect("it ends").code();
+        assert!(matches!(code, Some(0 | 130)), "{args:?}: {code:?}");
+    }
+    for line in pool.good(&["ls", "-lR", "p:/"]).lines().filter(|line| line.starts_with('-')) {
+        let size = line.split_whitespace().nth(4).expect("a size");
+        assert!(size == "5000" || size == "62914560", "{line}");
+    }
+    pool.judge();
+}
+
 #[test]
 fn killed_in_the_middle() {
     let pool = Pool::new();

@@ -13,12 +13,17 @@ pub struct Terminator {
 }
 
 impl Terminator {
-    /// Blocks the signals in this thread and in those that it starts from now on.
+    /// Blocks the signals in this thread and in those that it starts from now on. Those that whoever started
+    /// this process wants ignored (`nohup`, the background of a shell) stay ignored.
     ///
     /// # Errors
     /// The system refuses.
     pub fn new() -> io::Result<Terminator> {
-        let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+        let ignored = ignored();
+        let mut signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+        // Blocked, they would be waited for all the same.
+        let unwanted: Vec<Signal> = signals.iter().filter(|s| ignored >> (*s as i32 - 1) & 1 != 0).collect();
+        unwanted.into_iter().for_each(|signal| signals.remove(signal));
         signals.thread_block()?;
         Ok(Terminator { signals })
     }
@@ -37,4 +42,11 @@ impl Terminator {
         };
         std::thread::Builder::new().name("signals".into()).spawn(wait).map(|_| ())
     }
+}
+
+/// A bit for each signal that this process ignores, the first for signal 1.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

@@ -49,12 +49,13 @@ impl FilesystemWriter {
             }
         };
         let mut failures = 0;
-        let mut tell = || {
+        let mut tell = || -> bool {
             for (path, error) in std::mem::take(&mut *lock(&problems)) {
                 failures += 1;
                 observer.problem(&path, &error);
             }
             observer.progress(seen.load(Ordering::Relaxed));
+            observer.is_stopped()
         };
         with_workers(self.pool().env().workers(), &work, |queue| {
             let mut stack = vec![(top, path.strip_suffix(b"/").unwrap_or(path).to_vec(), 0)];
@@ -74,10 +75,14 @@ impl FilesystemWriter {
                 }
                 if !batch.is_empty() {
                     queue.push(batch);
-                    tell();
+                    if tell() {
+                        break;
+                    }
                 }
             }
-            queue.finish_telling(&mut tell);
+            queue.finish_telling(&mut || {
+                tell();
+            });
         });
         tell();
         self.changed(top)?;

@@ -68,7 +68,8 @@ impl FilesystemWriter {
                 continue;
             }
             let Some(id) = fs.lookup(dir, &name).map_err(self.at(path))? else {
-                if todo.is_empty() {
+                // `new/.` would be in it.
+                if todo.is_empty() && !path.ends_with(b"/.") {
                     let path = joined(above.iter().map(|(name, _)| name.as_slice()).chain([&name[..]]));
                     return Ok(Found { dir, name, id: None, path });
                 }

@@ -31,6 +31,11 @@ pub trait TreeObserver {
         let _ = done;
     }
 
+    /// The rest is to be left as it is.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
     /// Something could not be done at this path.
     fn problem(&mut self, path: &[u8], error: &ZplError);
 }
@@ -171,16 +176,19 @@ impl FilesystemWriter {
         };
         let mut failures = 0;
         let threads = self.pool().env().workers();
-        let mut tell = || {
+        let mut tell = || -> bool {
             for (path, error) in std::mem::take(&mut *lock(&shared.problems)) {
                 failures += 1;
                 observer.problem(&path, &error);
             }
             observer.progress(shared.files.load(Ordering::Relaxed) + shared.dirs.load(Ordering::Relaxed));
+            observer.is_stopped()
         };
         with_workers(threads, &Batch::remove, |queue| {
             walk(DirRef::new(top), queue, &mut tell);
-            queue.finish_telling(&mut tell);
+            queue.finish_telling(&mut || {
+                tell();
+            });
         });
         tell();
         self.changed(at.dir)?;
@@ -189,7 +197,7 @@ impl FilesystemWriter {
     }
 }
 
-fn walk(top: DirRef, queue: &Queue<'_, Batch>, tell: &mut dyn FnMut()) {
+fn walk(top: DirRef, queue: &Queue<'_, Batch>, tell: &mut dyn FnMut() -> bool) {
     let level = |dir: DirRef| Level { dir, cursor: 0, below: Vec::new(), is_read: false };
     let mut stack = vec![level(top)];
     while let Some(last) = stack.last_mut() {
@@ -214,7 +222,11 @@ fn walk(top: DirRef, queue: &Queue<'_, Batch>, tell: &mut dyn FnMut()) {
             Ok(names) if names.is_empty() => {}
             Ok(names) => {
                 queue.push(Batch { dir: here, names });
-                tell();
+                if tell() {
+                    // What is not empty stays without a word.
+                    stack.iter().for_each(|level| level.dir.is_kept.store(true, Ordering::Relaxed));
+                    return;
+                }
             }
             Err(error) => {
                 last.is_read = true;

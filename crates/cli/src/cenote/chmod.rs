@@ -102,7 +102,7 @@ impl How {
         let (fs, path) = (&place.fs, &place.path);
         let failure = |error| cannot(format_args!("{} '{}'", self.what, place.shown), &error);
         if self.recursive {
-            let mut teller = TreeTeller::new(self.what, fs);
+            let mut teller = TreeTeller::new(self.what, fs, pools.stop());
             fs.change_all(path, self.follow, new, &mut teller).map_err(failure)?;
             return if teller.failures > 0 { Err(Failure::Silent) } else { Ok(()) };
         }
@@ -133,7 +133,18 @@ fn owners(text: &str) -> Result<(Option<u32>, Option<u32>), String> {
         let number = text.parse::<u32>().ok().or_else(|| by_name().and_then(|id| u32::try_from(id).ok()));
         number.map(Some).ok_or_else(|| format!("invalid {what}: '{text}'"))
     };
+    if group == Some("") && !user.is_empty() {
+        // `name:` is with the group that the user logs in with.
+        let group = login_group(user).ok_or_else(|| format!("invalid spec: '{text}'"))?;
+        return Ok((number(Owner::User, user, "user")?, Some(group)));
+    }
     Ok((number(Owner::User, user, "user")?, number(Owner::Group, group.unwrap_or(""), "group")?))
+}
+
+fn login_group(user: &str) -> Option<u32> {
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    let mut lines = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    lines.find(|fields| fields.first() == Some(&user))?.get(3)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -145,7 +156,8 @@ mod tests {
         assert_eq!(owners("7:8"), Ok((Some(7), Some(8))));
         assert_eq!(owners("7"), Ok((Some(7), None)));
         assert_eq!(owners(":8"), Ok((None, Some(8))));
-        assert_eq!(owners("root:"), Ok((Some(0), None)));
+        assert_eq!(owners("root:"), Ok((Some(0), Some(0))));
+        assert!(owners("7:").is_err());
         assert!(owners("no such user").is_err());
     }
 }

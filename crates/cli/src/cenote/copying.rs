@@ -72,7 +72,7 @@ impl Observer for Teller {
     fn begins(&mut self, path: &[u8]) {
         self.files += 1;
         if self.verbose {
-            self.bar.suspend(|| eprintln!("{}", term::escape(path)));
+            self.bar.suspend(|| term::tell(term::escape(path)));
         } else if self.files.is_multiple_of(64) {
             self.bar.set_message(format!("{} files,", self.files));
         }

@@ -15,7 +15,7 @@ use format::ObjectId;
 
 use super::copying::Teller;
 use super::cp::Args;
-use super::mv::is_dir;
+use super::mv::{is_dir, not_a_folder};
 use super::open::{Found, FoundFile};
 use super::writing::{Place, Writable, Writing, cannot};
 use super::{Failure, Outcome, code, term};
@@ -47,6 +47,8 @@ struct Destination {
     dir: ObjectId,
     /// The name to take instead of the source's.
     name: Option<Vec<u8>>,
+    /// It ends in a slash: only a directory can have the name.
+    is_for_dir: bool,
     shown: String,
 }
 
@@ -56,31 +58,33 @@ impl Destination {
         let failure = |error| cannot(format_args!("create '{shown}'"), &error);
         if is_dir(place) && !args.no_target_directory {
             let dir = place.fs.resolve(&place.path).map_err(failure)?;
-            return Ok(Destination { dir, name: None, shown });
+            return Ok(Destination { dir, name: None, is_for_dir: false, shown });
         }
         if !is_single {
-            return Err(Failure::Message(format!("target '{shown}': Not a directory")));
+            return Err(not_a_folder(place));
         }
         let path = place.path.strip_suffix(b"/").filter(|path| !path.is_empty()).unwrap_or(&place.path);
         let at = place.fs.find(path, true).map_err(failure)?;
         if at.name.is_empty() {
             // The root, as a name: its contents are meant.
-            return Ok(Destination { dir: at.dir, name: None, shown });
+            return Ok(Destination { dir: at.dir, name: None, is_for_dir: false, shown });
         }
-        Ok(Destination { dir: at.dir, name: Some(at.name), shown })
+        if at.id.is_none() && place.fs.resolve_link(path).is_ok() {
+            let why = "not writing through dangling symlink";
+            return Err(Failure::Message(format!("{why} '{shown}'")));
+        }
+        let is_for_dir = path.len() < place.path.len();
+        Ok(Destination { dir: at.dir, name: Some(at.name), is_for_dir, shown })
     }
 }
 
 pub(super) fn run(args: &Args, to: &OsStr, sources: &[std::ffi::OsString]) -> Outcome {
     let pools = Writing::new(&args.source)?;
-    let outcome = match pools.open(to)? {
+    let outcome = pools.open(to).and_then(|to| match to {
         Writable::Files(place) => into_files(args, &pools, &place, sources),
         Writable::Volume(volume) => into_volume(args, &pools, &volume, sources),
-    };
-    let closed = pools.close();
-    let code = outcome?;
-    closed?;
-    Ok(code)
+    });
+    pools.end(outcome)
 }
 
 fn into_files(args: &Args, pools: &Writing<'_>, to: &Place, sources: &[std::ffi::OsString]) -> Outcome {
@@ -90,6 +94,7 @@ fn into_files(args: &Args, pools: &Writing<'_>, to: &Place, sources: &[std::ffi:
         damaged: if args.partial { Damaged::ZeroFill } else { Damaged::LeaveOut },
         keep_existing: args.no_clobber,
         threads: args.threads,
+        stop: pools.stop().clone(),
     };
     let mut teller = Teller::new(args.verbose);
     let mut failed = false;
@@ -98,6 +103,9 @@ fn into_files(args: &Args, pools: &Writing<'_>, to: &Place, sources: &[std::ffi:
             .top(destination.dir, b"")
             .map_err(|error| cannot(format_args!("create '{}'", destination.shown), &error.into()))?;
         for source in sources {
+            if pools.stop().is_asked() {
+                break;
+            }
             let copy = Copy { args, fs: &to.fs, destination: &destination, folder: &folder };
             if let Err(failure) = copy.one(pools, source, importer) {
                 failed = true;
@@ -151,6 +159,10 @@ impl Copy<'_> {
     }
 
     fn check_recursive(&self, is_dir: bool, shown: &str) -> Result<(), Failure> {
+        if !is_dir && self.destination.is_for_dir {
+            let to = &self.destination.shown;
+            return Err(Failure::Message(format!("cannot create regular file '{to}': Not a directory")));
+        }
         if is_dir && !(self.args.recursive || self.args.archive) {
             return Err(Failure::Message(format!("-r not given; leaving out directory '{shown}'")));
         }
@@ -210,10 +222,11 @@ fn into_volume(args: &Args, pools: &Writing<'_>, to: &VolumeFile, sources: &[std
             Found::File(file) => Box::new(file.node),
         }
     };
-    let mut written = 0;
+    let (mut written, stop) = (0, pools.stop());
     let done = write_volume(to, &*image, &mut |bytes| {
         written += bytes;
         teller.copied(bytes);
+        !stop.is_asked()
     });
     teller.finish(&Summary { files: 1, bytes: written, ..Summary::default() });
     match done {

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use ::cenote::Error;
 
-use super::mv::{inside, is_dir, last_part};
+use super::mv::{inside, is_dir, last_part, not_a_folder};
 use super::open::Source;
 use super::writing::{Place, Writing, why};
 use super::{Failure, Outcome, term};
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let link = pools.place(&link)?;
         let is_folder = is_dir(&link);
         if targets.len() > 1 && !is_folder {
-            return Err(Failure::Message(format!("target '{}': Not a directory", link.shown)));
+            return Err(not_a_folder(&link));
         }
         make(args, pools, target, &link, is_folder)
     })

@@ -52,7 +52,8 @@ devices of this machine.
 Encrypted datasets need --key DATASET=FILE, or --key DATASET=prompt; when the command runs at a
 terminal, it asks for a key that was not given.
 
-Exit status: 0 all done; 1 something could not be read, found or written; 2 wrong usage.
+Exit status: 0 all done; 1 something could not be read, found or written; 2 wrong usage; 130 a
+signal ended a verb that changes files: the pool is closed then, a second signal ends at once.
 `verify` has its own, see `cenote verify --help`.";
 
 #[derive(Parser)]
@@ -93,6 +94,8 @@ pub(crate) enum Failure {
     Silent,
     /// Nobody reads our output any more.
     NoReader,
+    /// A signal asked for the end, and nothing was left half done.
+    Interrupted,
 }
 
 impl<E: std::error::Error + 'static> From<E> for Failure {
@@ -119,7 +122,7 @@ impl Failure {
         match self {
             Failure::Message(text) => text.lines().for_each(complain),
             Failure::Silent => {}
-            Failure::NoReader => return Err(Failure::NoReader),
+            Failure::NoReader | Failure::Interrupted => return Err(self),
         }
         Ok(())
     }
@@ -160,6 +163,10 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         // What a process ended by SIGPIPE leaves behind.
         Err(Failure::NoReader) => ExitCode::from(141),
+        Err(Failure::Interrupted) => {
+            complain("interrupted: what was done until then is on disk");
+            ExitCode::from(writing::INTERRUPTED)
+        }
         Err(failure) => {
             let _ = failure.tell();
             ExitCode::from(1)

@@ -40,24 +40,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     let to = pools.place(to)?;
     let is_folder = !args.no_target_directory && is_dir(&to);
     if sources.len() > 1 && !is_folder {
-        return Err(Failure::Message(format!("target '{}': Not a directory", to.shown)));
+        return Err(not_a_folder(&to));
     }
     let to = Destination { place: to, is_folder };
-    // Dropped before the pools are closed.
-    let to = std::cell::RefCell::new(Some(to));
-    let last = sources.len();
-    let mut done = 0;
-    pools.each(sources, |pools, from| {
-        done += 1;
-        let moved = match &*to.borrow() {
-            Some(to) => move_one(args, pools, from, to),
-            None => Err(Failure::Silent),
-        };
-        if done == last {
-            to.take();
-        }
-        moved
-    })
+    pools.each(sources, move |pools, from| move_one(args, pools, from, &to))
 }
 
 struct Destination {
@@ -68,6 +54,12 @@ struct Destination {
 pub(super) fn is_dir(place: &Place) -> bool {
     let attrs = place.fs.resolve(&place.path).and_then(|id| Ok(place.fs.fs().attrs(id)?));
     attrs.is_ok_and(|attrs| FileKind::from_mode(attrs.mode) == Some(FileKind::Directory))
+}
+
+/// Several things cannot go there.
+pub(super) fn not_a_folder(place: &Place) -> Failure {
+    let why = place.fs.resolve(&place.path).err().map_or("Not a directory".to_owned(), |error| why(&error));
+    Failure::Message(format!("target '{}': {why}", place.shown))
 }
 
 /// `folder/name`.
@@ -95,6 +87,10 @@ fn move_one(args: &Args, pools: &Writing<'_>, from: &OsStr, to: &Destination) ->
         let why = "it is the root of the file system";
         return Err(Failure::Message(format!("cannot move '{}': {why}", from.shown)));
     }
+    let last = from.path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()).unwrap_or_default();
+    if matches!(last, b"." | b"..") {
+        return Err(Failure::Message(format!("cannot move '{}': Device or resource busy", from.shown)));
+    }
     let target = match to.is_folder {
         true => inside(&to.place.path, &source.name),
         false => to.place.path.strip_suffix(b"/").unwrap_or(&to.place.path).to_vec(),
@@ -109,9 +105,25 @@ fn move_one(args: &Args, pools: &Writing<'_>, from: &OsStr, to: &Destination) ->
         }
         _ => Failure::Message(format!("cannot move '{}' to '{said}': {}", from.shown, why(&error))),
     };
+    let kind = from.fs.fs().attrs(id).map(|attrs| FileKind::from_mode(attrs.mode));
+    let is_dir = kind.map_err(|error| failure(error.into()))? == Some(FileKind::Directory);
+    if !to.is_folder && to.place.path.ends_with(b"/") && !is_dir {
+        return Err(Failure::Message(format!("cannot move '{}' to '{said}': Not a directory", from.shown)));
+    }
     if from.fs.name() == to.place.fs.name() {
-        if from.fs.find(&target, false).map_err(failure)?.id == Some(id) && args.no_clobber {
-            return Ok(());
+        let there = from.fs.find(&target, false).map_err(failure)?;
+        if there.id == Some(id) {
+            if args.no_clobber {
+                return Ok(());
+            }
+            if there.dir == source.dir && there.name == source.name {
+                let same = format!("'{}' and '{said}' are the same file", from.shown);
+                return Err(Failure::Message(same));
+            }
+            if !is_dir {
+                // A rename would leave both names of one file.
+                return from.fs.remove(&source.path).map_err(failure);
+            }
         }
         let how = if args.no_clobber { RenameHow::NoReplace } else { RenameHow::Replace };
         return match from.fs.rename_with(&from.path, &target, how) {
@@ -137,7 +149,8 @@ fn copy_and_remove(
         return Ok(());
     }
     let mut teller = Teller::new(false);
-    let (told, summary) = import(&to.fs, &Options::default(), &mut teller, |importer| {
+    let options = Options { stop: pools.stop().clone(), ..Options::default() };
+    let (told, summary) = import(&to.fs, &options, &mut teller, |importer| {
         let folder = importer.top(at.dir, b"")?;
         let name = Some(at.name.as_slice());
         importer.copy_pool(&file.fs, &file.node, (file.dataset.name(), &file.shown), (&folder, name), None);
@@ -148,10 +161,14 @@ fn copy_and_remove(
     if summary.failures > 0 {
         return Err(Failure::Message(format!("'{}' was not removed", from.shown)));
     }
+    if pools.stop().is_asked() {
+        // Perhaps not everything was copied.
+        return Err(Failure::Interrupted);
+    }
     // Nothing goes before its copy is safe.
     to.fs.sync()?;
     drop(file);
-    let mut teller = TreeTeller::new("remove", &from.fs);
+    let mut teller = TreeTeller::new("remove", &from.fs, pools.stop());
     let removed = from.fs.remove_all(&from.path, &mut teller);
     removed.map_err(|error| cannot(format_args!("remove '{}'", from.shown), &error))?;
     if teller.failures > 0 { Err(Failure::Silent) } else { Ok(()) }

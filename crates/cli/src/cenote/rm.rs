@@ -54,6 +54,9 @@ fn remove(args: &Args, pools: &Writing<'_>, target: &OsStr) -> Result<(), Failur
         attrs => attrs.map_err(failure)?,
     };
     if FileKind::from_mode(attrs.mode) != Some(FileKind::Directory) {
+        if path.len() < place.path.len() {
+            return Err(Failure::Message(format!("cannot remove '{shown}': Not a directory")));
+        }
         return place.fs.remove(path).map_err(failure);
     }
     if path.iter().all(|byte| *byte == b'/') {
@@ -66,7 +69,7 @@ fn remove(args: &Args, pools: &Writing<'_>, target: &OsStr) -> Result<(), Failur
         }
         return Err(Failure::Message(format!("cannot remove '{shown}': Is a directory")));
     }
-    let mut teller = TreeTeller::new("remove", &place.fs);
+    let mut teller = TreeTeller::new("remove", &place.fs, pools.stop());
     place.fs.remove_all(path, &mut teller).map_err(failure)?;
     if teller.failures > 0 { Err(Failure::Silent) } else { Ok(()) }
 }

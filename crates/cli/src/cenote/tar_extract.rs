@@ -4,14 +4,19 @@ use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 
+use ::cenote::Stop;
 use ::cenote::copy::import::{Options, import, unpack};
 use ::cenote::copy::untar::TarReader;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::copying::Teller;
 use super::tar::Args;
 use super::writing::{Place, Writing, cannot, why};
 use super::{Failure, Outcome, code, term};
 
+/// How often one that waits for the archive looks whether it is to end.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// Bytes read at a time.
 const BUFFER: usize = 1 << 20;
 /// What a file compressed by zstd begins with.
@@ -56,13 +61,10 @@ fn trimmed(name: &[u8]) -> &[u8] {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let Some((target, members)) = args.targets.split_first() else { return Err(Failure::Silent) };
-    let input = input(args)?;
     let pools = Writing::new(&args.source)?;
+    let input = input(args, pools.stop())?;
     let outcome = extract(args, &pools, target, &Members::new(members), input);
-    let closed = pools.close();
-    let code = outcome?;
-    closed?;
-    Ok(code)
+    pools.end(outcome)
 }
 
 fn extract(
@@ -79,6 +81,7 @@ fn extract(
         owners: !args.no_owner,
         keep_existing: args.keep_old_files,
         threads: args.threads,
+        stop: pools.stop().clone(),
         ..Options::default()
     };
     let mut teller = Teller::new(args.verbose);
@@ -92,6 +95,9 @@ fn extract(
     });
     teller.finish(&summary);
     let mut failed = summary.failures > 0;
+    if pools.stop().is_asked() {
+        return done.map(|_| code(failed));
+    }
     if let Err(error) = done? {
         let name = args.file.as_deref().unwrap_or(OsStr::new("-"));
         term::complain(format_args!("{}: {}", term::escape(name.as_bytes()), term::chain(&error)));
@@ -105,9 +111,31 @@ fn extract(
     Ok(code(failed))
 }
 
+/// Standard input, whose end comes when work is to end: whoever writes there may be in no hurry.
+struct Stoppable {
+    input: io::Stdin,
+    stop: Stop,
+}
+
+impl Read for Stoppable {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.stop.is_asked() {
+                return Ok(0);
+            }
+            let mut wanted = [PollFd::new(&self.input, PollFlags::IN)];
+            match poll(&mut wanted, Some(&LOOK_EVERY)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                // What is wrong with it is told by reading.
+                Ok(_) | Err(_) => return Ok(rustix::io::read(&self.input, buf)?),
+            }
+        }
+    }
+}
+
 /// The archive, decompressed if it was compressed by zstd.
 #[allow(clippy::disallowed_types)] // The archive is a file of the user's, no device.
-fn input(args: &Args) -> Result<Box<dyn Read>, Failure> {
+fn input(args: &Args, stop: &Stop) -> Result<Box<dyn Read>, Failure> {
     let name = args.file.as_deref().filter(|name| *name != "-");
     let shown = name.map_or_else(|| "-".to_owned(), |name| term::escape(name.as_bytes()));
     let failure = |error: io::Error| Failure::Message(format!("{shown}: {}", term::io_words(&error)));
@@ -117,7 +145,7 @@ fn input(args: &Args) -> Result<Box<dyn Read>, Failure> {
             let why = "an archive is not read from a terminal: use -f FILE or a pipe";
             return Err(Failure::Message(why.to_owned()));
         }
-        None => Box::new(io::stdin()),
+        None => Box::new(Stoppable { input: io::stdin(), stop: stop.clone() }),
     };
     let mut buffered = BufReader::with_capacity(BUFFER, raw);
     if buffered.fill_buf().map_err(failure)?.starts_with(&ZSTD) {

@@ -41,9 +41,14 @@ fn is_steering(c: char) -> bool {
 /// Writes `cenote: TEXT` to standard error. What comes from a pool is escaped there even when that
 /// is a file: messages are read by people sooner or later.
 pub(super) fn complain(text: impl std::fmt::Display) {
+    tell(format_args!("cenote: {text}"));
+}
+
+/// A line to standard error.
+pub(super) fn tell(text: impl std::fmt::Display) {
     let mut err = io::stderr().lock();
     // Nobody is left to tell when standard error is gone.
-    let _ = writeln!(err, "cenote: {text}");
+    let _ = writeln!(err, "{text}");
 }
 
 /// Without the number that Rust adds to the words of the system.

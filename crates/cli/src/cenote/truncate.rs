@@ -62,7 +62,13 @@ impl NewSize {
             how @ ('+' | '-' | '<' | '>' | '/' | '%') => (how, text.get(1..)?),
             _ => ('=', text),
         };
-        let bytes = parse_bytes(digits).ok()?;
+        // KB is 1000 bytes, K and KiB are 1024.
+        let decimal = digits.strip_suffix('B').and_then(|digits| {
+            let power = "KMGTPE".find(digits.chars().last()?)? as u32 + 1;
+            let count: u64 = digits.get(..digits.len() - 1)?.parse().ok()?;
+            count.checked_mul(1000u64.checked_pow(power)?)
+        });
+        let bytes = decimal.or_else(|| parse_bytes(digits).ok())?;
         (!(matches!(how, '/' | '%') && bytes == 0)).then_some(NewSize { how, bytes })
     }
 
@@ -135,6 +141,8 @@ mod tests {
         assert_eq!(size(">9", 7), Some(9));
         assert_eq!(size("/4", 7), Some(4));
         assert_eq!(size("%4", 7), Some(8));
+        assert_eq!(size("2KB", 7), Some(2000));
+        assert_eq!(size("+1MB", 7), Some(1_000_007));
         assert_eq!(size("%0", 7), None);
         assert_eq!(size("x", 7), None);
     }

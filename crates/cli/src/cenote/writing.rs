@@ -4,21 +4,31 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::cenote::files::BeginError;
 use ::cenote::files::{FileKind, ZplError};
 use ::cenote::files::{FilesystemWriter, TreeObserver, VolumeFile};
-use ::cenote::{Error, PoolWriter, Target};
+use ::cenote::{Error, PoolWriter, Stop, Target};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serve::Terminator;
 
 use super::open::{Found, FoundFile, Session, Source, parse};
 use super::{Failure, Outcome, code, term};
+
+/// Exit code of a command that a signal has ended.
+pub(super) const INTERRUPTED: u8 = 130;
 
 /// Pools that a command changes. They are opened when they are first named, and closed at the end.
 pub(super) struct Writing<'a> {
     session: Session<'a>,
     filesystems: RefCell<HashMap<String, FilesystemWriter>>,
     pools: RefCell<HashMap<String, PoolWriter>>,
+    /// A signal asked for the end.
+    stop: Stop,
+    /// A pool is open: the end takes more than ending.
+    is_open: Arc<AtomicBool>,
 }
 
 /// A path in a file system that is open for writing.
@@ -38,8 +48,22 @@ pub(super) enum Writable {
 impl<'a> Writing<'a> {
     pub(super) fn new(source: &'a Source) -> Result<Writing<'a>, Failure> {
         source.check_writable()?;
+        let (stop, is_open) = (Stop::default(), Arc::new(AtomicBool::new(false)));
+        let (asked, has_pool) = (stop.clone(), Arc::clone(&is_open));
+        // Before any other thread is there, which could get the signals.
+        Terminator::new()?.watch(move |times| {
+            if times > 1 || !has_pool.load(Ordering::Relaxed) {
+                std::process::exit(INTERRUPTED.into());
+            }
+            asked.ask();
+        })?;
         let (filesystems, pools) = (RefCell::default(), RefCell::default());
-        Ok(Writing { session: Session::new(source), filesystems, pools })
+        Ok(Writing { session: Session::new(source), filesystems, pools, stop, is_open })
+    }
+
+    /// Asked for when the command is to end before it is done.
+    pub(super) fn stop(&self) -> &Stop {
+        &self.stop
     }
 
     /// Opens what a target names, and its pool, for writing.
@@ -107,6 +131,7 @@ impl<'a> Writing<'a> {
         let called = target.pool();
         if !self.pools.borrow().contains_key(called) {
             let writer = self.session.open_rw(called)?;
+            self.is_open.store(true, Ordering::Relaxed);
             // What is read from it, too, is read through this.
             self.session.adopt(called, writer.view()?);
             self.pools.borrow_mut().insert(called.to_owned(), writer);
@@ -118,8 +143,8 @@ impl<'a> Writing<'a> {
     }
 
     /// Writes everything and closes the pools.
-    pub(super) fn close(self) -> Result<(), Failure> {
-        let Writing { session, filesystems, pools } = self;
+    fn close(self) -> Result<(), Failure> {
+        let Writing { session, filesystems, pools, .. } = self;
         for (_, fs) in filesystems.into_inner() {
             if let Err(error) = fs.finish_removals() {
                 // The space is freed when the file system is opened again.
@@ -143,15 +168,34 @@ impl<'a> Writing<'a> {
         all: &[T],
         mut work: impl FnMut(&Writing<'a>, &OsStr) -> Result<(), Failure>,
     ) -> Outcome {
-        let mut failed = false;
+        let mut outcome = Ok(code(false));
         for one in all {
+            if self.stop.is_asked() {
+                break;
+            }
             if let Err(failure) = work(&self, one.as_ref()) {
-                failed = true;
-                failure.tell()?;
+                outcome = failure.tell().map(|()| code(true));
+                if outcome.is_err() {
+                    break;
+                }
             }
         }
-        self.close()?;
-        Ok(code(failed))
+        // What it has open of the pools.
+        drop(work);
+        self.end(outcome)
+    }
+
+    /// Closes the pools, whatever the outcome of the work was; that of the command.
+    pub(super) fn end(self, outcome: Outcome) -> Outcome {
+        let stop = self.stop.clone();
+        let closed = self.close();
+        if stop.is_asked() {
+            closed?;
+            return Err(Failure::Interrupted);
+        }
+        let code = outcome?;
+        closed?;
+        Ok(code)
     }
 }
 
@@ -197,21 +241,26 @@ pub(super) struct TreeTeller {
     what: &'static str,
     /// What stands before a path.
     dataset: String,
+    stop: Stop,
     pub(super) failures: u64,
 }
 
 impl TreeTeller {
-    pub(super) fn new(what: &'static str, fs: &FilesystemWriter) -> TreeTeller {
+    pub(super) fn new(what: &'static str, fs: &FilesystemWriter, stop: &Stop) -> TreeTeller {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
         let style = ProgressStyle::with_template("{spinner} {pos} files, {per_sec}, {elapsed}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-        TreeTeller { bar, what, dataset: fs.name().to_owned(), failures: 0 }
+        TreeTeller { bar, what, dataset: fs.name().to_owned(), stop: stop.clone(), failures: 0 }
     }
 }
 
 impl TreeObserver for TreeTeller {
     fn progress(&mut self, done: u64) {
         self.bar.set_position(done);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_asked()
     }
 
     fn problem(&mut self, path: &[u8], error: &ZplError) {

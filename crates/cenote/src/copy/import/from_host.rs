@@ -138,6 +138,9 @@ impl Importer<'_> {
         };
         let mut stack = vec![first];
         while let Some(level) = stack.last_mut() {
+            if self.shared.is_stopped() {
+                return;
+            }
             match level.next() {
                 Ok(None) => {
                     stack.pop();

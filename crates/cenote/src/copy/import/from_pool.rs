@@ -79,6 +79,9 @@ impl Visit<'_, '_> {
 
 impl Visitor for Visit<'_, '_> {
     fn enter(&mut self, at: Place<'_>, dir: &Node) -> Flow {
+        if self.importer.shared.is_stopped() {
+            return Flow::Stop;
+        }
         let shown = crate::copy::join(self.shown, at.path);
         let name = if at.path.is_empty() { self.name } else { Some(at.name) };
         let here = self.here();
@@ -101,6 +104,9 @@ impl Visitor for Visit<'_, '_> {
     }
 
     fn file(&mut self, at: Place<'_>, node: &Node) -> Flow {
+        if self.importer.shared.is_stopped() {
+            return Flow::Stop;
+        }
         let shown = crate::copy::join(self.shown, at.path);
         let name = if at.path.is_empty() { self.name.unwrap_or(b"") } else { at.name };
         let job = Job {

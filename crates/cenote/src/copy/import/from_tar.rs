@@ -6,7 +6,7 @@
 //! - Members with one name replace each other in the order of the archive.
 //! - Directories get their times at the end, whatever order the archive has.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 
 use format::ObjectId;
@@ -23,6 +23,8 @@ use std::sync::atomic::Ordering;
 
 /// Files with at most this much data are read whole and made by another thread.
 const SMALL_MAX: u64 = 1 << 20;
+/// and in at most so many ranges.
+const SEGMENTS_MAX: usize = 1 << 10;
 /// Names that other threads may be at.
 const IN_FLIGHT_MAX: usize = 1 << 16;
 /// Bytes read from the archive at a time.
@@ -36,8 +38,8 @@ struct Unpacker<'u, 'i> {
     top: DirRef,
     shown: &'u [u8],
     in_flight: HashSet<(ObjectId, Vec<u8>)>,
-    /// Directories of the archive and their times.
-    times: Vec<(ObjectId, Stamp, Stamp)>,
+    /// Directories of the archive and their times, access and change.
+    times: HashMap<ObjectId, (Stamp, Stamp)>,
     /// The directory of the last member.
     last: Option<(Vec<u8>, DirRef)>,
 }
@@ -58,7 +60,7 @@ pub fn unpack<R: Read>(
         top: top.0.clone(),
         shown,
         in_flight: HashSet::new(),
-        times: Vec::new(),
+        times: HashMap::new(),
         last: None,
     };
     let result = unpacker.all(archive, wanted);
@@ -71,6 +73,9 @@ pub fn unpack<R: Read>(
 impl<'i> Unpacker<'_, 'i> {
     fn all<R: Read>(&mut self, archive: &mut TarReader<R>, wanted: &Wanted<'_>) -> Result<(), TarError> {
         while let Some(member) = archive.next()? {
+            if self.importer.shared.is_stopped() {
+                return Ok(());
+            }
             if !wanted(&member.name) {
                 continue;
             }
@@ -122,13 +127,14 @@ impl<'i> Unpacker<'_, 'i> {
                 Ok(job(Source::Nothing).link(id)?)
             }
             Entry::Symlink(target) => {
+                let bytes = attribute_bytes(&member.meta) + target.len() as u64;
                 let file = InMemory { meta: member.meta, target, segments: Vec::new(), data: Vec::new() };
-                self.send(job(Source::Memory(Box::new(file))), 0);
+                self.send(job(Source::Memory(Box::new(file))), bytes);
                 Ok(())
             }
             Entry::File => {
                 let stored: u64 = member.segments.iter().map(|segment| segment.len).sum();
-                if stored > SMALL_MAX {
+                if stored > SMALL_MAX || member.segments.len() > SEGMENTS_MAX {
                     self.importer.observer.begins(shown);
                     return self.large(&job(Source::Nothing), &member, archive);
                 }
@@ -141,8 +147,9 @@ impl<'i> Unpacker<'_, 'i> {
                     }
                 }
                 let (meta, segments) = (member.meta, member.segments);
+                let bytes = attribute_bytes(&meta) + stored;
                 let file = InMemory { meta, target: Vec::new(), segments, data };
-                self.send(job(Source::Memory(Box::new(file))), stored);
+                self.send(job(Source::Memory(Box::new(file))), bytes);
                 Ok(())
             }
         }
@@ -151,6 +158,10 @@ impl<'i> Unpacker<'_, 'i> {
     fn send(&mut self, job: Job, bytes: u64) {
         self.in_flight.insert((job.dir.id, job.name.clone()));
         self.importer.file(job, bytes);
+        if bytes > SMALL_MAX {
+            // Not many of them at a time.
+            self.settle();
+        }
     }
 
     /// Whatever other threads were at is done.
@@ -195,6 +206,9 @@ impl<'i> Unpacker<'_, 'i> {
             while done < segment.len {
                 let len = (segment.len - done).min(CHUNK as u64) as usize;
                 let Some(part) = buf.get_mut(..len) else { break };
+                if self.importer.shared.options.stop.is_asked() {
+                    return Err(TarError::Io(std::io::ErrorKind::Interrupted.into()).into());
+                }
                 let n = archive.read_data(part)?;
                 if n == 0 {
                     return Err(TarError::Truncated { at: archive.position() }.into());
@@ -246,7 +260,7 @@ impl<'i> Unpacker<'_, 'i> {
         meta: &Meta,
     ) -> Result<(), Problem> {
         above.attributes(id, shown, meta)?;
-        self.times.push((id, meta.atime, meta.mtime));
+        self.times.insert(id, (meta.atime, meta.mtime));
         // It may have a default ACL now.
         self.last = None;
         Ok(())
@@ -254,7 +268,7 @@ impl<'i> Unpacker<'_, 'i> {
 
     fn set_times(&mut self) {
         let fs = std::sync::Arc::clone(&self.importer.shared.fs);
-        for (id, atime, mtime) in std::mem::take(&mut self.times) {
+        for (id, (atime, mtime)) in std::mem::take(&mut self.times) {
             let new = NewAttrs { atime: Some(atime), mtime: Some(mtime), ..NewAttrs::default() };
             match fs.set_attrs(id, &new) {
                 // It was replaced by a later member.
@@ -317,6 +331,11 @@ impl<'i> Unpacker<'_, 'i> {
         let id = self.importer.shared.fs.lookup(dir, last)?;
         id.ok_or_else(|| Problem::NoTarget { target: name.to_vec() })
     }
+}
+
+/// What the extended attributes of a member take in memory.
+fn attribute_bytes(meta: &Meta) -> u64 {
+    meta.xattrs.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
 }
 
 /// Why a member was not unpacked.

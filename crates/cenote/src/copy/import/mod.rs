@@ -42,6 +42,7 @@ use zpl::{Node, ZplError};
 use super::host::Damaged;
 use super::meta::{Kind, Meta};
 use super::{Observer, Problem, Summary};
+use crate::Stop;
 use crate::files::FilesystemWriter;
 use crate::team::{Queue, with_workers};
 pub use dir::Folder;
@@ -64,11 +65,20 @@ pub struct Options {
     pub keep_existing: bool,
     /// Threads that make files beside the one that walks; 0: one for each processor.
     pub threads: usize,
+    /// When this is asked for, the file in progress goes again, and nothing more is begun. Who asked
+    /// looks there too: nothing is told of it.
+    pub stop: Stop,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { owners: true, damaged: Damaged::default(), keep_existing: false, threads: 0 }
+        Options {
+            owners: true,
+            damaged: Damaged::default(),
+            keep_existing: false,
+            threads: 0,
+            stop: Stop::default(),
+        }
     }
 }
 
@@ -149,7 +159,7 @@ impl Shared {
     }
 
     fn is_stopped(&self) -> bool {
-        self.is_stopped.load(Ordering::Relaxed)
+        self.is_stopped.load(Ordering::Relaxed) || self.options.stop.is_asked()
     }
 
     /// A name for a file that is not whole yet.

@@ -257,15 +257,16 @@ impl Job {
         Ok(true)
     }
 
-    /// Content and attributes. False: it could not be read whole, and is not wanted so.
+    /// Content and attributes. False: it could not be read whole, and is not wanted so; or all is to end.
     fn fill(&self, begun: &Begun, meta: &Meta, body: &Body<'_>) -> Result<bool, Problem> {
         let bad = match body {
             Body::Data { content, segments } => self.write(begun.id, *content, segments)?,
             Body::Node(node) if !self.share(begun.id, node)? => {
                 self.write(begun.id, *node, &known_segments(*node))?
             }
-            _ => Vec::new(),
+            _ => Some(Vec::new()),
         };
+        let Some(bad) = bad else { return Ok(false) };
         if !bad.is_empty() {
             let left_out = self.dir.shared.options.damaged == Damaged::LeaveOut;
             self.problem(Problem::Damaged { ranges: bad, left_out });
@@ -303,12 +304,13 @@ impl Job {
         }
     }
 
+    /// Ranges that could not be read. `None`: it was to end before it was done.
     fn write(
         &self,
         id: ObjectId,
         content: &dyn Content,
         segments: &[Segment],
-    ) -> Result<Vec<BadRange>, ZplError> {
+    ) -> Result<Option<Vec<BadRange>>, ZplError> {
         let (shared, size) = (&self.dir.shared, content.size());
         let is_whole = *segments == [Segment { offset: 0, len: size }];
         if !is_whole && size > 0 {
@@ -318,6 +320,7 @@ impl Job {
         let (mut bad, mut failure) = (Vec::new(), None);
         for segment in segments {
             let read = read_in_blocks(content, *segment, &mut |piece| match piece {
+                _ if shared.options.stop.is_asked() => Err(io::ErrorKind::Other.into()),
                 Piece::Data(offset, bytes) => {
                     let done = shared.fs.write(id, offset, bytes, &WriteHow::default());
                     shared.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -335,11 +338,14 @@ impl Job {
                 return Err(failure);
             }
         }
+        if shared.options.stop.is_asked() {
+            return Ok(None);
+        }
         // The end of a file whose last block could not be read.
         if is_whole && !bad.is_empty() {
             shared.fs.truncate(id, size, false)?;
         }
-        Ok(bad)
+        Ok(Some(bad))
     }
 
     /// The file is whole: it gets its name.

@@ -28,6 +28,9 @@ pub enum VolumeError {
         #[source]
         source: io::Error,
     },
+    /// Whoever heard of it wanted no more.
+    #[error("interrupted: the volume has only a part of the image")]
+    Stopped,
     /// The volume cannot be written.
     #[error(transparent)]
     Target(Box<Error>),
@@ -40,14 +43,15 @@ impl From<Error> for VolumeError {
 }
 
 /// Writes an image to the front of a volume; holes of the image become zeros. What the volume has behind
-/// the end of the image stays. `wrote` hears of each piece. Durable when the volume is synced.
+/// the end of the image stays. `wrote` hears of each piece; if it says `false`,
+/// that is the last. Durable when the volume is synced.
 ///
 /// # Errors
 /// [`VolumeError`]; nothing was written if it does not fit.
 pub fn write_volume(
     to: &VolumeFile,
     image: &dyn Content,
-    wrote: &mut dyn FnMut(u64),
+    wrote: &mut dyn FnMut(u64) -> bool,
 ) -> Result<(), VolumeError> {
     let size = image.size();
     if size > to.size() {
@@ -61,7 +65,10 @@ pub fn write_volume(
         let mut failure = None;
         let read = read_in_blocks(image, segment, &mut |piece| match piece {
             Piece::Data(offset, bytes) => {
-                wrote(bytes.len() as u64);
+                if !wrote(bytes.len() as u64) {
+                    failure = Some(VolumeError::Stopped);
+                    return Err(io::ErrorKind::Other.into());
+                }
                 to.write_at(offset, bytes).map_err(|error| {
                     failure = Some(error.into());
                     io::ErrorKind::Other.into()

@@ -9,12 +9,17 @@ use super::TarError;
 
 /// Ranges in a map that is made of records, at most.
 const MAP_MAX: usize = 1 << 20;
+/// Records of one member, or of all, at most, and the bytes in them.
+const RECORDS_MAX: usize = 1 << 16;
+const BYTES_MAX: usize = 64 << 20;
 const XATTR: &str = "SCHILY.xattr.";
 
 /// Records, the last of each key.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Pax {
     records: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Bytes of them all. There can be any number of headers before a member.
+    bytes: usize,
     /// Of sparse files of form 0.0, whose map is many records of the same keys.
     map: Vec<(u64, u64)>,
     offset: Option<u64>,
@@ -50,7 +55,13 @@ impl Pax {
             }
             // An empty value takes back what a global header said.
             _ => {
-                self.records.insert(key.to_vec(), value.to_vec());
+                self.bytes += key.len() + value.len();
+                if let Some(old) = self.records.insert(key.to_vec(), value.to_vec()) {
+                    self.bytes -= key.len() + old.len();
+                }
+                if self.bytes > BYTES_MAX || self.records.len() > RECORDS_MAX {
+                    return None;
+                }
             }
         }
         Some(())
@@ -125,8 +136,11 @@ impl Pax {
 
     /// Records that carry something and were not understood.
     pub(super) fn ignored(&self) -> Vec<String> {
-        let acls = POSIX_ACLS.iter().filter(|(key, _)| {
-            self.text(key).is_some_and(|text| !text.trim().is_empty() && parse_acl(text).is_none())
+        let acls = POSIX_ACLS.iter().filter(|(key, name)| {
+            // The attribute itself says the same in numbers.
+            let attribute = format!("{XATTR}{name}");
+            self.get(&attribute).is_none()
+                && self.text(key).is_some_and(|text| !text.trim().is_empty() && parse_acl(text).is_none())
         });
         acls.map(|(key, _)| (*key).to_owned()).collect()
     }

@@ -158,6 +158,57 @@ fn rich() -> Vec<u8> {
     [tar(&["--format=gnu"]), tar(&["--format=pax"])].concat()
 }
 
+/// A header of `flag` with these bytes behind it.
+fn header(flag: u8, name: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut block = vec![0; 512];
+    block[..name.len()].copy_from_slice(name);
+    for (at, text) in [(100, "0000644\0"), (108, "0000000\0"), (116, "0000000\0"), (136, "00000000000\0")] {
+        block[at..at + text.len()].copy_from_slice(text.as_bytes());
+    }
+    block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
+    block[156] = flag;
+    block[257..265].copy_from_slice(b"ustar\x0000");
+    block[148..156].fill(b' ');
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block.extend_from_slice(data);
+    block.resize(block.len().next_multiple_of(512), 0);
+    block
+}
+
+/// One header may have 64 MiB of records; any number of headers, no more together.
+#[test]
+fn many_extended_headers_take_no_more_memory_than_one() {
+    let records = |from: usize| -> Vec<u8> {
+        (from..from + 20_000).flat_map(|i| format!("14 k{i:08}=v\n").into_bytes()).collect()
+    };
+    for flag in [b'x', b'g'] {
+        let few: Vec<u8> = (0..3).flat_map(|i| header(flag, b"h", &records(i * 20_000))).collect();
+        let few = [few, header(b'0', b"f", b"")].concat();
+        assert_eq!(read_all(&few).unwrap().len(), 1);
+        let many: Vec<u8> = (0..4).flat_map(|i| header(flag, b"h", &records(i * 20_000))).collect();
+        assert!(matches!(read_all(&many), Err(TarError::Header { .. })));
+    }
+    // The same record again and again is one.
+    let same: Vec<u8> = (0..9).flat_map(|_| header(b'g', b"h", &records(0))).collect();
+    assert_eq!(read_all(&[same, header(b'0', b"f", b"")].concat()).unwrap().len(), 1);
+}
+
+/// GNU tar writes names of users into these; the attribute beside it has their numbers.
+#[test]
+fn an_acl_in_names_is_no_loss_beside_the_attribute() {
+    let text = b"42 SCHILY.acl.access=user::rw-,user:lp:r\n";
+    assert_eq!(text.len(), 41);
+    let text = [&b"41"[..], &text[2..]].concat();
+    let member = header(b'0', b"f", b"");
+    let alone = [header(b'x', b"h", &text), member.clone()].concat();
+    assert_eq!(read_all(&alone).unwrap()[0].0.ignored, ["SCHILY.acl.access"]);
+    let attribute = b"45 SCHILY.xattr.system.posix_acl_access=\x02\0\0\0\n";
+    assert_eq!(attribute.len(), 45);
+    let both = [header(b'x', b"h", &[&text[..], attribute].concat()), member].concat();
+    assert!(read_all(&both).unwrap()[0].0.ignored.is_empty());
+}
+
 #[test]
 fn truncated_anywhere_it_ends_with_an_error_or_early() {
     let archive = rich();
