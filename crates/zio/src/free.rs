@@ -6,11 +6,12 @@
 //! - Space of a removed vdev is that to which it was moved; which part of the removed vdev nobody needs
 //!   any more is told through [`Zio::take_obsolete`].
 
-use crate::space::{Obsolete, Writer};
+use crate::space::{self, Obsolete, Writer};
 use crate::{AllocError, AllocTx, ReadPolicy, Zio, ZioError, gang};
 use format::config::VdevKind;
 use format::units::SECTOR_SHIFT;
 use format::{AllocOffset, Asize, BlockPtr, BpKind, Dva, Psize, Txg};
+use std::cell::RefCell;
 use vdev::VdevTree;
 use vdev::tree::VdevError;
 
@@ -38,12 +39,18 @@ impl Zio {
     }
 
     /// Takes the space of a block that was written by a txg which never ended, as those of the intent
-    /// log are, so that nobody else gets it. Fails as [`Zio::free`] does.
+    /// log are, so that nobody else gets it. If part of it is taken already, that is an error and nothing is held.
     pub fn claim(&self, bp: &BlockPtr, tx: &dyn AllocTx) -> Result<(), ZioError> {
         let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
         let extents = self.extents(bp)?;
-        self.each_on_disk(bp, &extents, &|extent: &Dva| writer.space.claim(extent, tx))?;
-        Ok(())
+        let taken = RefCell::new(Vec::new());
+        let claim = |extent: &Dva| {
+            writer.space.claim(extent, tx)?;
+            taken.borrow_mut().push(*extent);
+            Ok(())
+        };
+        let claimed = self.each_on_disk(bp, &extents, &claim).map(drop);
+        claimed.inspect_err(|_| space::give_back(&*writer.space, taken.take(), tx))
     }
 
     /// What a block is charged, in bytes: the space of all copies, less what its vdevs spend on parity

@@ -1,7 +1,7 @@
 //! Blocks of the intent log.
 
-use super::fake::{Pool, Top, Tx, noise};
-use crate::{AllocClass, AllocError, ZioError};
+use super::fake::{Pool, Top, Tx, block, noise, policy};
+use crate::{AllocClass, AllocError, WritePolicy, ZioError};
 use codec::checksum;
 use format::zil::Chain;
 use format::{BlockPtr, Checksum, ChecksumId, CompressionId, Endian, ObjType, Txg};
@@ -68,4 +68,17 @@ fn a_log_block_on_a_lost_disk_is_an_error() {
     pool.disks[0].vanish();
     let error = pool.zio.write_log_block(&bp, &sealed(&bp, &[])).unwrap_err();
     assert!(matches!(error, ZioError::Unwritable { .. }), "{error:?}");
+}
+
+#[test]
+fn a_block_that_cannot_be_claimed_whole_is_not_claimed() {
+    let pool = Pool::new(&[Top::Single], 9);
+    let new = block(noise(4096, 1), &WritePolicy { copies: 2, ..policy() });
+    let bp = pool.write(&new, 12).unwrap();
+    let second = crate::pointer::with_dvas(&bp, &[bp.dvas().nth(1).unwrap()], false);
+    pool.zio.free(&bp, &Tx(13)).unwrap();
+    pool.zio.claim(&second, &Tx(14)).unwrap();
+    let before = pool.taken();
+    assert!(pool.zio.claim(&bp, &Tx(14)).is_err());
+    assert_eq!(pool.taken(), before, "the first copy is free still");
 }
