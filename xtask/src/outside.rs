@@ -9,8 +9,8 @@ use crate::{Outcome, must, root};
 
 /// What the kernel does to our pools.
 const GUEST: &str = "xtask/src/guest/peer.sh";
-/// Layouts that the kernel sees, all those of `cenote-matrix`.
-const LAYOUTS: [&str; 12] = [
+/// Layouts that the kernel sees: those of `cenote-matrix` in which there is room for what it does.
+const LAYOUTS: [&str; 19] = [
     "single",
     "stripe",
     "mirror",
@@ -23,6 +23,13 @@ const LAYOUTS: [&str; 12] = [
     "mirrored-log",
     "special",
     "special-log",
+    "dedup-class",
+    "all-classes",
+    "sectors-1k",
+    "sectors-16k",
+    "sectors-64k",
+    "clones",
+    "clones-log",
 ];
 
 /// `cargo xtask kernel-peer`: a kernel with OpenZFS works on our pools. With `--`, hands the arguments to the

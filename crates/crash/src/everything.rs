@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vdev::device::sim::Op;
 use vdev::scan::Found;
+use zpl::SpaceKind;
 use zpl::write::{HeadFs, HeadVolume, options_of};
 
 /// Steps after which the pool is let go of and opened again, roughly.
@@ -217,7 +218,7 @@ impl WorldRun {
                 files: &certain.files,
                 until,
             };
-            check_replayed(pool, name, &span, seed).map_err(|why| {
+            check_replayed(pool, name, &span, from, seed).map_err(|why| {
                 format!("{name}, steps {of_head} to {until}: {}", cenote_matrix::with_causes(&*why))
             })?;
         }
@@ -258,8 +259,10 @@ impl WorldRun {
 }
 
 fn same_datasets(a: &Model, b: &Model) -> bool {
-    let head =
-        |(name, head): (&String, &Head)| (name.clone(), head.serial, head.origin.clone(), head.props.clone());
+    let head = |(name, head): (&String, &Head)| {
+        let own = (head.props.clone(), head.bookmarks.clone());
+        (name.clone(), head.serial, head.origin.clone(), own)
+    };
     a.heads.len() == b.heads.len()
         && a.snapshots.len() == b.snapshots.len()
         && a.heads.iter().map(head).eq(b.heads.iter().map(head))
@@ -282,6 +285,19 @@ fn fits(dsl: &Dsl, model: &Model) -> Result<(), Failure> {
             if found.as_ref() != Some(value) {
                 return Err(format!("{name} of {} is {found:?} instead of {value:?}", head.name()).into());
             }
+        }
+        let marks: BTreeMap<String, (u64, u64, u64)> = head
+            .bookmarks()?
+            .iter()
+            .map(|mark| {
+                let (phys, name) = (mark.phys(), mark.name());
+                let name = name.split_once('#').map_or(name, |(_, name)| name);
+                (name.to_owned(), (phys.guid, phys.creation_txg.0, phys.creation_time))
+            })
+            .collect();
+        if marks != expected.bookmarks {
+            let name = head.name();
+            return Err(format!("bookmarks of {name}: {marks:?} instead of {:?}", expected.bookmarks).into());
         }
         for snapshot in head.snapshots()? {
             let Some(expected) = model.snapshots.get(snapshot.name()) else {
@@ -306,7 +322,13 @@ fn fits(dsl: &Dsl, model: &Model) -> Result<(), Failure> {
 }
 
 /// Opens a head for writing, which replays its log, and looks at what is in it.
-fn check_replayed(pool: &Arc<LivePool>, name: &str, span: &Span<'_>, seed: u64) -> Result<(), Failure> {
+fn check_replayed(
+    pool: &Arc<LivePool>,
+    name: &str,
+    span: &Span<'_>,
+    durable: u64,
+    seed: u64,
+) -> Result<(), Failure> {
     let head = pool.heads().open_by_name(name)?;
     let dataset = pool.view()?.dsl().dataset(name)?;
     if dataset.is_volume()? {
@@ -315,5 +337,21 @@ fn check_replayed(pool: &Arc<LivePool>, name: &str, span: &Span<'_>, seed: u64) 
     }
     let options = options_of(&dataset, pool.features())?;
     let files = HeadFs::open(&head, options, &env(seed))?;
+    check_limits(files.fs.reader(), span, durable)?;
     check_head(files.fs.reader(), span)
+}
+
+/// The limits for everybody; the log says nothing of them.
+fn check_limits(fs: &Arc<zpl::Filesystem>, span: &Span<'_>, durable: u64) -> Result<(), Failure> {
+    for of_users in [true, false] {
+        let (space, objects) = fs.default_quota(if of_users { SpaceKind::User } else { SpaceKind::Group })?;
+        for (of_space, found) in [(true, space), (false, objects)] {
+            let known = |head: &Head| head.limits.get(&(of_users, of_space)).copied();
+            let versions: Vec<Option<u64>> = span.since(durable).map(|(_, head)| known(head)).collect();
+            if !versions.iter().any(|limit| limit.is_none_or(|limit| limit == found)) {
+                return Err(format!("a limit for everybody is {found}, not one of {versions:?}").into());
+            }
+        }
+    }
+    Ok(())
 }

@@ -33,7 +33,7 @@ pub struct Span<'a> {
 
 impl Span<'_> {
     /// Versions of the head from the last one that is certain.
-    fn since(&self, durable: u64) -> impl Iterator<Item = (u64, &Head)> {
+    pub(crate) fn since(&self, durable: u64) -> impl Iterator<Item = (u64, &Head)> {
         let first = self.versions.iter().rposition(|(step, _)| *step <= durable).unwrap_or(0);
         let possible = self.versions[first..].iter().take_while(|(step, _)| *step <= self.until);
         possible.filter_map(|(step, model)| {

@@ -57,10 +57,15 @@ fn raidz2_with_log() {
 fn everything_on_every_layout() {
     for (seed, subject) in (1..).zip(Subject::all()) {
         let Subject::World(layout) = subject else { continue };
-        let series =
-            Series { subject, seed, steps: 40, one_in: 61, deep_one_in: 7, only: None, lying: false };
+        // There is much to look at where there is no room.
+        let one_in = match layout.split('-').next() {
+            Some("full") => 401,
+            Some("pieces") => 1201,
+            _ => 61,
+        };
+        let series = Series { subject, seed, steps: 40, one_in, deep_one_in: 7, only: None, lying: false };
         let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}"));
-        assert!(cuts > 5, "{layout}: {cuts} cuts");
+        assert!(cuts > 1, "{layout}: {cuts} cuts");
     }
 }
 

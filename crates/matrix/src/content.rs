@@ -86,6 +86,10 @@ pub struct Head {
     pub ignores_case: bool,
     /// Properties that were set here, as they are stored.
     pub props: BTreeMap<String, PropValue>,
+    /// Bookmarks, each with the guid, the txg and the time of its snapshot.
+    pub bookmarks: BTreeMap<String, (u64, u64, u64)>,
+    /// Limits for everybody that were set here: those of users and groups, of space and of objects.
+    pub limits: BTreeMap<(bool, bool), u64>,
 }
 
 /// A snapshot.

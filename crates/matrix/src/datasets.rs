@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::content::{Content, Head, Snapshot, dataset_of};
 use crate::history::Durable;
+use crate::plan::Setting;
 use crate::world::{POOL, World, fill_error};
 use dsl::prop::PropValue;
 use dsl::write::create::{self, NewHead};
@@ -52,6 +53,16 @@ const RECORD_SIZES: &str = "512 1024 4096 8192 32768 131072 1048576";
 
 impl World {
     pub(crate) fn change_datasets(&mut self) -> Result<(), Failure> {
+        if self.plan.setting == Setting::Clones && self.random.one_in(2) {
+            return match self.random.below(7) {
+                0..=1 => self.take_snapshots(),
+                2..=4 => self.clone_snapshot(),
+                _ => {
+                    let clones = self.clones();
+                    self.destroy_one_of(&clones)
+                }
+            };
+        }
         match self.random.below(100) {
             0..=12 => self.create_head(),
             13..=38 => self.take_snapshots(),
@@ -262,6 +273,8 @@ impl World {
             let content = self.model.snapshots[&newest].content.clone();
             if let Some(head) = self.model.heads.get_mut(&name) {
                 head.content = content;
+                // They were kept where the files are.
+                head.limits.clear();
             }
         }
         Ok(())
@@ -302,11 +315,13 @@ impl World {
     }
 
     fn destroy_head(&mut self) -> Result<(), Failure> {
-        let leaves: Vec<String> = self
-            .heads()
-            .into_iter()
-            .filter(|head| head != POOL && self.model.subtree(head).len() == 1)
-            .collect();
+        let heads = self.heads();
+        self.destroy_one_of(&heads)
+    }
+
+    fn destroy_one_of(&mut self, heads: &[String]) -> Result<(), Failure> {
+        let is_leaf = |head: &&String| *head != POOL && self.model.subtree(head).len() == 1;
+        let leaves: Vec<String> = heads.iter().filter(is_leaf).cloned().collect();
         let Some(name) = self.pick(&leaves) else { return Ok(()) };
         let own = self.model.snapshots_of(&name);
         if !own.is_empty() && !self.destroy_these(own, false)? {
@@ -366,22 +381,32 @@ impl World {
             let Some(name) = self.pick(&self.heads()) else { return Ok(()) };
             let id = self.dataset(&name)?.id();
             let draw = self.random.next();
-            return self
-                .attempt(&format!("destroy a bookmark of {name}"), move |ctx| {
-                    let list = bookmarks::list(ctx.m(), id)?;
-                    let Some((mark, _)) = list.get((draw % list.len().max(1) as u64) as usize) else {
-                        return Ok(());
-                    };
-                    bookmarks::destroy(ctx.m(), id, &String::from_utf8_lossy(mark))
-                })
-                .map(drop);
+            let done = self.attempt(&format!("destroy a bookmark of {name}"), move |ctx| {
+                let list = bookmarks::list(ctx.m(), id)?;
+                let Some((mark, _)) = list.get((draw % list.len().max(1) as u64) as usize) else {
+                    return Ok(None);
+                };
+                let mark = String::from_utf8_lossy(mark).into_owned();
+                bookmarks::destroy(ctx.m(), id, &mark).map(|()| Some(mark))
+            })?;
+            if let (Some(Some(mark)), Some(head)) = (done, self.model.heads.get_mut(&name)) {
+                head.bookmarks.remove(&mark);
+            }
+            return Ok(());
         }
         let Some(name) = self.pick_snapshot() else { return Ok(()) };
         let (snapshot, head) = (self.dataset(&name)?.id(), self.dataset(dataset_of(&name))?.id());
         let mark = self.new_name('b');
         let title = format!("bookmark {name} #{mark}");
-        self.attempt(&title, move |ctx| bookmarks::create_from_snapshot(ctx.m(), head, snapshot, &mark))
-            .map(drop)
+        let task_mark = mark.clone();
+        let done = self.attempt(&title, move |ctx| {
+            bookmarks::create_from_snapshot(ctx.m(), head, snapshot, &task_mark)?;
+            bookmarks::get(ctx.m(), head, &task_mark)
+        })?;
+        if let (Some(Some(made)), Some(head)) = (done, self.model.heads.get_mut(dataset_of(&name))) {
+            head.bookmarks.insert(mark, (made.guid, made.creation_txg.0, made.creation_time));
+        }
+        Ok(())
     }
 
     fn hold(&mut self) -> Result<(), Failure> {
@@ -418,6 +443,26 @@ impl World {
             }
         }
         self.look_for_deferred()
+    }
+
+    /// Takes a snapshot of the root, and holds it if it is to stay.
+    pub(crate) fn snapshot_and_hold(&mut self, stays: bool) -> Result<(), Failure> {
+        let name = format!("{POOL}@{}", self.new_name('s'));
+        let names = [name.clone()];
+        if self.attempt(&format!("snapshot {name}"), move |ctx| snapshot(ctx, &names, &[]))?.is_none() {
+            return crate::wrong("no room for a snapshot");
+        }
+        self.counter += 1;
+        let mut holds = BTreeSet::new();
+        if stays {
+            let (id, tag) = (self.dataset(&name)?.id(), self.new_name('h'));
+            holds.insert(tag.clone());
+            self.attempt("hold", move |ctx| holds::hold(ctx.m(), id, &tag, 1, false))?;
+        }
+        let content = self.model.heads[POOL].content.clone();
+        let taken = Snapshot { content, order: self.counter, is_deferred: false, holds };
+        self.model.snapshots.insert(name, taken);
+        Ok(())
     }
 
     fn set(&mut self, name: &str, prop: &str, value: PropValue) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 use crate::content::{Content, File, Tree};
 use crate::history::Durable;
+use crate::plan::Setting;
 use crate::world::{Open, World};
 use crate::{Failure, wrong};
 use dsl::write::SyncMode;
@@ -18,7 +19,7 @@ use zpl::write::{
 use zpl::{FileKind, SpaceKind, ZplError};
 
 /// Most names in a file system.
-const NAMES_MAX: usize = 60;
+pub(crate) const NAMES_MAX: usize = 60;
 /// Files are not written beyond this, but for a few.
 const FILE_MAX: u64 = 400_000;
 
@@ -41,7 +42,7 @@ fn is_refusal(error: &ZplError) -> bool {
 }
 
 /// `None` if it was refused for a reason that there may be.
-fn allowed<T>(what: &str, result: Result<T, ZplError>) -> Result<Option<T>, Failure> {
+pub(crate) fn allowed<T>(what: &str, result: Result<T, ZplError>) -> Result<Option<T>, Failure> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if is_refusal(&error) => Ok(None),
@@ -50,10 +51,10 @@ fn allowed<T>(what: &str, result: Result<T, ZplError>) -> Result<Option<T>, Fail
 }
 
 /// The file system that is worked on: the engine's, and its model, taken out of the world meanwhile.
-struct Work {
-    name: String,
-    fs: Arc<Fs>,
-    tree: Tree,
+pub(crate) struct Work {
+    pub(crate) name: String,
+    pub(crate) fs: Arc<Fs>,
+    pub(crate) tree: Tree,
 }
 
 impl Work {
@@ -83,11 +84,13 @@ impl Work {
     }
 
     /// A write failed half-way: whatever it left is what is there now.
-    fn reread(&mut self, id: u64) -> Result<(), Failure> {
+    pub(crate) fn reread(&mut self, id: u64) -> Result<(), Failure> {
         let size = self.fs.attrs(ObjectId(id))?.size;
         let mut bytes = vec![0; size as usize];
         self.fs.read(ObjectId(id), 0, &mut bytes)?;
-        self.tree.change(id, |file| file.bytes = bytes);
+        self.tree.change(id, |file| {
+            (file.bytes, file.mtime, file.in_parts) = (bytes, None, true);
+        });
         Ok(())
     }
 }
@@ -123,7 +126,7 @@ impl World {
     }
 
     /// The model of the world is told what is in the tree, if somebody wants to know after each step.
-    fn show(&mut self, work: &Work) {
+    pub(crate) fn show(&mut self, work: &Work) {
         if let (Some(_), Some(head)) = (&self.history, self.model.heads.get_mut(&work.name)) {
             head.content = Content::Files(work.tree.clone());
         }
@@ -141,6 +144,9 @@ impl World {
 
     fn change_file(&mut self, work: &mut Work) -> Result<(), Failure> {
         let is_full = work.tree.names.len() >= NAMES_MAX;
+        if matches!(self.plan.setting, Setting::Full | Setting::Pieces) && self.random.one_in(6) {
+            return self.fill_up(work);
+        }
         match self.random.below(100) {
             0..=19 if !is_full => self.create_file(work),
             20..=23 if !is_full => self.link(work),
@@ -176,7 +182,7 @@ impl World {
         self.pick_name(work, |kind| kind == FileKind::Regular)
     }
 
-    fn new_path(&mut self, work: &Work) -> String {
+    pub(crate) fn new_path(&mut self, work: &Work) -> String {
         let dir = match self.pick_name(work, |kind| kind == FileKind::Directory) {
             Some((path, _)) if self.random.below(3) > 0 => path,
             _ => String::new(),
@@ -216,7 +222,7 @@ impl World {
     }
 
     /// A file that was just made is part of the model; what it inherited is what it says.
-    fn note_file(
+    pub(crate) fn note_file(
         &mut self,
         work: &mut Work,
         path: String,
@@ -508,6 +514,9 @@ impl World {
             file.bytes[..shared].copy_from_slice(&source[..shared]);
             (file.mtime, file.in_parts) = (None, true);
         });
+        if self.plan.setting == Setting::Clones && self.random.one_in(2) {
+            return self.fsync(work, to);
+        }
         Ok(())
     }
 
@@ -536,6 +545,9 @@ impl World {
     }
 
     fn set_quota(&mut self, work: &Work) -> Result<(), Failure> {
+        if self.plan.setting != Setting::Ordinary && self.random.one_in(2) {
+            return self.set_limit_of_everybody(work);
+        }
         let mut kinds = vec![SpaceKind::User, SpaceKind::Group];
         if work.fs.options().projects {
             kinds.push(SpaceKind::Project);
@@ -550,6 +562,19 @@ impl World {
         }[self.random.below(3) as usize];
         self.tell(format!("{} quota {kind:?} {id} {limit}", work.name));
         allowed("quota", work.fs.set_quota(kind, of, id, limit)).map(drop)
+    }
+
+    fn set_limit_of_everybody(&mut self, work: &Work) -> Result<(), Failure> {
+        let (of_users, of_space) = (self.random.one_in(2), self.random.one_in(2));
+        let kind = if of_users { SpaceKind::User } else { SpaceKind::Group };
+        let of = if of_space { QuotaOf::Space } else { QuotaOf::Objects };
+        let limit = [0, 20, 1 << 20, 100 << 20][self.random.below(4) as usize];
+        self.tell(format!("{} quota of every {kind:?}: {of:?} {limit}", work.name));
+        let done = allowed("quota", work.fs.set_default_quota(kind, of, limit))?;
+        if let (Some(()), Some(head)) = (done, self.model.heads.get_mut(&work.name)) {
+            head.limits.insert((of_users, of_space), limit);
+        }
+        Ok(())
     }
 
     /// A file that has no name at first, or never.

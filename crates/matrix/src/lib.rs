@@ -14,6 +14,7 @@
 pub mod content;
 mod datasets;
 mod files;
+mod filling;
 pub mod history;
 pub mod judge;
 pub mod peer;

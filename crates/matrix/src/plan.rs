@@ -27,11 +27,37 @@ impl Top {
     }
 }
 
+/// What the work is bent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// Nothing.
+    Ordinary,
+    /// There is hardly any room, and what is freed is filled again.
+    Full,
+    /// Free space is in small pieces, so that blocks are written in pieces, too.
+    Pieces,
+    /// Clones are made and destroyed, of datasets and of files, and there are limits for everybody.
+    Clones,
+}
+
+impl Setting {
+    fn of_layout(name: &str) -> Setting {
+        match name.split('-').next() {
+            Some("full") => Setting::Full,
+            Some("pieces") => Setting::Pieces,
+            Some("clones") => Setting::Clones,
+            _ => Setting::Ordinary,
+        }
+    }
+}
+
 /// A pool to be.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// What it is called in messages.
     pub title: &'static str,
+    /// What the work is bent to.
+    pub setting: Setting,
     /// Its vdevs.
     pub tops: Vec<Top>,
     /// log2 of its sectors.
@@ -64,7 +90,31 @@ pub fn layouts() -> Vec<(&'static str, Vec<Top>)> {
         ("mirrored-log", vec![mirror, mirror.of(Class::Log)]),
         ("special", vec![raidz(1, 3), mirror.of(Class::Special)]),
         ("special-log", vec![mirror, single.of(Class::Special), single.of(Class::Log)]),
+        ("dedup-class", vec![mirror, single.of(Class::Dedup)]),
+        (
+            "all-classes",
+            [Class::Normal, Class::Special, Class::Dedup, Class::Log].map(|c| single.of(c)).into(),
+        ),
+        ("sectors-1k", vec![raidz(1, 3), single.of(Class::Log)]),
+        ("sectors-16k", vec![mirror, single.of(Class::Special), single.of(Class::Log)]),
+        ("sectors-64k", vec![single]),
+        ("full", vec![single]),
+        ("full-raidz1", vec![raidz(1, 3)]),
+        ("pieces", vec![single]),
+        ("pieces-raidz1", vec![raidz(1, 3)]),
+        ("clones", vec![single]),
+        ("clones-log", vec![mirror, single.of(Class::Log)]),
     ]
+}
+
+/// log2 of the sectors of a layout that is about them.
+fn own_ashift(layout: &str) -> Option<u8> {
+    match layout {
+        "sectors-1k" => Some(10),
+        "sectors-16k" => Some(14),
+        "sectors-64k" => Some(16),
+        _ => None,
+    }
 }
 
 /// Sets of features that a pool may have.
@@ -93,17 +143,24 @@ impl Plan {
             None => drawn,
         };
         let (title, tops) = all.into_iter().nth(index)?;
+        let setting = Setting::of_layout(title);
         let mut features = features(&mut random);
+        if setting == Setting::Clones {
+            features = FeatureSet::Default;
+        }
         if let FeatureSet::Named(names) = &mut features {
             names.push("allocation_classes".to_owned());
         }
-        if features == FeatureSet::None && tops.iter().any(|top| top.class == Class::Special) {
+        if features == FeatureSet::None
+            && tops.iter().any(|top| matches!(top.class, Class::Special | Class::Dedup))
+        {
             features = FeatureSet::Named(vec!["allocation_classes".to_owned()]);
         }
         let ashift = [9, 12, 12, 9, 13][random.below(5) as usize];
+        let ashift = own_ashift(title).unwrap_or(ashift);
         let clones_files = features == FeatureSet::Default && random.one_in(2);
         let has_thread = random.one_in(4);
-        Some(Plan { title, tops, ashift, features, clones_files, has_thread, tops_max: 4 })
+        Some(Plan { title, setting, tops, ashift, features, clones_files, has_thread, tops_max: 4 })
     }
 
     /// Makes the disks, and says how to make the pool of them.

@@ -3,7 +3,7 @@
 use crate::content::{Content, Head, Model, Tree};
 use crate::history::{Durable, History};
 use crate::place::{Folder, Place};
-use crate::plan::Plan;
+use crate::plan::{Plan, Setting};
 use crate::{Failure, wrong};
 use dmu::live::TxError;
 use dsl::prop::PropValue;
@@ -25,6 +25,8 @@ use zpl::{FileKind, SpaceKind};
 
 /// Name of the pool.
 pub const POOL: &str = "judged";
+/// Bytes of disks that are to be full soon.
+const SMALL_DISK: u64 = 72 << 20;
 
 /// A head that is open for writing.
 pub(crate) enum Open {
@@ -143,7 +145,11 @@ impl World {
     /// # Errors
     /// If it cannot be made.
     pub fn create(plan: Plan, seed: u64, dir: &Path) -> Result<World, Failure> {
-        World::create_on(plan, seed, Box::new(Folder::new(dir)))
+        let place = match plan.setting {
+            Setting::Full | Setting::Pieces => Folder::with_disks_of(dir, SMALL_DISK),
+            Setting::Ordinary | Setting::Clones => Folder::new(dir),
+        };
+        World::create_on(plan, seed, Box::new(place))
     }
 
     /// Makes a pool somewhere.
@@ -167,7 +173,7 @@ impl World {
         let root = Head { content: Content::Files(Tree::default()), ..Head::default() };
         model.heads.insert(POOL.to_owned(), root);
         let random = Random::from_seed(seed ^ 0x6d61_7472_6978);
-        Ok(World {
+        let mut world = World {
             plan,
             place,
             name: POOL.to_owned(),
@@ -181,7 +187,9 @@ impl World {
             serial: 0,
             history: None,
             told: Vec::new(),
-        })
+        };
+        world.prepare()?;
+        Ok(world)
     }
 
     pub(crate) fn pool(&self) -> &Arc<LivePool> {
@@ -411,6 +419,11 @@ impl World {
                     .flat_map(|k| [0, 1000, 2000].map(|id| (*k, id)))
                 {
                     files.fs.set_quota(kind, QuotaOf::Space, id, 0)?;
+                }
+                for kind in [SpaceKind::User, SpaceKind::Group] {
+                    for of in [QuotaOf::Space, QuotaOf::Objects] {
+                        files.fs.set_default_quota(kind, of, 0)?;
+                    }
                 }
             }
         }

@@ -49,6 +49,55 @@ fn stripe_with_a_thread() {
     trial(3, "stripe", false);
 }
 
+#[test]
+fn full_and_filled_again() {
+    trial(11, "full", true);
+}
+
+#[test]
+fn clones_come_and_go() {
+    trial(11, "clones-log", false);
+}
+
+#[test]
+fn every_class_of_vdevs() {
+    trial(11, "all-classes", true);
+}
+
+#[test]
+fn sectors_of_64k() {
+    trial(11, "sectors-64k", true);
+}
+
+/// Blocks are really written in pieces there.
+#[test]
+fn free_space_in_small_pieces() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let layout = Some("pieces".to_owned());
+    let trial = Trial {
+        seed: 1,
+        layout,
+        rounds: 1,
+        steps: 30,
+        zdb_every: 0,
+        asks_zdb: true,
+        ztest_secs: 0,
+        tells_all: false,
+    };
+    trial.run(dir.path()).unwrap_or_else(|why| panic!("{why}"));
+    let Some(zdb) = testkit::need_tool("zdb") else { return };
+    let output = std::process::Command::new(zdb)
+        .args(["-e", "-p"])
+        .arg(dir.path())
+        .args(["-bb", "judged"])
+        .output()
+        .expect("zdb runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let count = text.lines().find_map(|line| line.trim().strip_prefix("ganged count:"));
+    let count: u64 = count.and_then(|count| count.trim().parse().ok()).expect("a count");
+    assert!(count > 0, "no block in pieces");
+}
+
 /// OpenZFS's own stress test goes on where we left off; then `zdb` and our own check find nothing wrong.
 #[test]
 fn ztest_works_on_our_pool() {
