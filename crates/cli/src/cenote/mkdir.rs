@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mode = match &args.mode {
         None => usual,
         Some(text) => mode_text::parse(text)
-            .map(|change| change.apply(usual, true, umask()))
+            .map(|change| change.apply(0o777, true, umask()))
             .ok_or_else(|| Failure::Message(format!("invalid mode '{text}'")))?,
     };
     Writing::new(&args.source)?.each(&args.targets, |pools, target| make(args, pools, target, usual, mode))
