@@ -180,6 +180,12 @@ pub enum PoolError {
         /// Why.
         why: String,
     },
+    /// A sync task failed after it had changed something. Its txg is not written.
+    #[error("a change of the pool failed halfway: {why}")]
+    HalfDone {
+        /// Why it failed.
+        why: String,
+    },
     /// The pool, or what was wanted of it, cannot be written by Cenote; it may be opened for reading.
     #[error("pool '{name}' cannot be opened for writing: {why}")]
     NotWritable {

@@ -94,9 +94,7 @@ impl LiveObject {
         let is_first = inner.touch(tx.txg());
         let result = change(&mut inner);
         drop(inner);
-        if is_first {
-            self.set.note_dirty(&self.cell, tx.txg());
-        }
+        self.set.note_change(&self.cell, tx.txg(), is_first);
         result
     }
 
@@ -342,9 +340,7 @@ impl LiveObject {
             let Some(change) = change.take() else { return Err(self.shape("changed twice")) };
             let result = change(bytes);
             drop(inner);
-            if is_first {
-                self.set.note_dirty(&self.cell, tx.txg());
-            }
+            self.set.note_change(&self.cell, tx.txg(), is_first);
             if !is_held {
                 self.set.meter.add(tx.txg(), size as u64);
             }
@@ -444,9 +440,7 @@ impl LiveObject {
                 }
             };
             drop(inner);
-            if is_first {
-                self.set.note_dirty(&self.cell, tx.txg());
-            }
+            self.set.note_change(&self.cell, tx.txg(), is_first);
             self.set.meter.add(tx.txg(), added);
             return Ok(());
         }

@@ -135,6 +135,8 @@ pub struct LiveSet {
     dirty: [Mutex<Vec<Arc<Cell>>>; 2],
     /// The last txg that changed something; by the lowest bit of the txg.
     dirty_txg: [AtomicU64; 2],
+    /// Counts changes of objects.
+    changes: AtomicU64,
     zil: Mutex<ZilHeader>,
     flags: AtomicU64,
     view: Mutex<Weak<ObjSet>>,
@@ -206,6 +208,7 @@ impl LiveSet {
             numbers: Mutex::new(Numbers::new(last_block)),
             dirty: Default::default(),
             dirty_txg: Default::default(),
+            changes: AtomicU64::new(0),
             zil: Mutex::new(phys.zil),
             flags: AtomicU64::new(phys.flags),
             root: RwLock::new(Arc::new(Root { bp, meta: Arc::new(phys.meta_dnode.clone()), phys })),
@@ -291,8 +294,18 @@ impl LiveSet {
         self.dirty_txg[(txg.0 & 1) as usize].load(Ordering::Acquire) == txg.0
     }
 
-    /// The object was changed in `txg` for the first time.
-    pub(crate) fn note_dirty(&self, cell: &Arc<Cell>, txg: Txg) {
+    /// How often something of its objects was changed since it was opened: tells whether there was a change
+    /// between two moments.
+    pub fn change_count(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// The object was changed in `txg`, for the first time or again.
+    pub(crate) fn note_change(&self, cell: &Arc<Cell>, txg: Txg, is_first: bool) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        if !is_first {
+            return;
+        }
         lock(&self.dirty[(txg.0 & 1) as usize]).push(Arc::clone(cell));
         self.mark_root(txg);
         self.meter.add(txg, OBJECT_COST);
@@ -436,9 +449,7 @@ impl LiveSet {
         }
         self.shard(id.0).insert(id.0, Arc::clone(&cell));
         let is_first = cell.lock().touch(tx.txg());
-        if is_first {
-            self.note_dirty(&cell, tx.txg());
-        }
+        self.note_change(&cell, tx.txg(), is_first);
         LiveObject::new(Arc::clone(self), cell)
     }
 

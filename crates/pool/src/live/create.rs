@@ -197,7 +197,10 @@ impl LivePool {
                 case_insensitive: root.case_insensitive,
                 ..NewHead::named(&name)
             };
-            *lock(&slot) = create_root(ctx, new, &mut *root.fill).map(|_| ());
+            let made = create_root(ctx, new, &mut *root.fill).map(|_| ());
+            let failure = made.as_ref().err().map(|error| super::sync::with_causes(error));
+            *lock(&slot) = made;
+            failure.map_or(Ok(()), Err)
         });
         lock(&self.tasks).push(Task { txg: tx.txg(), is_alone: false, run });
         let mut state = lock(&self.state);

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vdev::VdevTree;
 use vdev::label_write::test_leaf;
-use vdev::tree::VdevState;
+use vdev::tree::{VdevState, VdevStatus};
 
 /// Errors within [`WINDOW`] that fault a leaf that still answers.
 const ERRORS_MAX: u64 = 10;
@@ -67,19 +67,19 @@ impl Diagnosis {
     }
 }
 
-/// Whether everything can be read without this leaf, and without those that have missed something.
-fn can_do_without(tree: &VdevTree, leaf: VdevGuid) -> bool {
+/// Whether everything can be read without these leaves, and without those that have missed something.
+pub(super) fn can_do_without(tree: &VdevTree, leaves: &[VdevGuid]) -> bool {
     let mut without = tree.config().clone();
     for guid in tree.leaf_guids() {
-        if (guid == leaf || !tree.dtl(guid).is_empty())
+        if (leaves.contains(&guid) || !tree.dtl(guid).is_empty())
             && let Some(node) = config::find_mut(&mut without, guid)
         {
             node.faulted = true;
         }
     }
     let Ok(rest) = tree.reconfigured(&without, &HashMap::new()) else { return false };
-    let status = rest.status();
-    status.children.iter().filter(|top| top.find(leaf).is_some()).all(|top| top.state >= VdevState::Degraded)
+    let holds_one = |top: &&VdevStatus| leaves.iter().any(|leaf| top.find(*leaf).is_some());
+    rest.status().children.iter().filter(holds_one).all(|top| top.state >= VdevState::Degraded)
 }
 
 fn is_leaf(node: &VdevNode) -> bool {
@@ -120,7 +120,7 @@ pub(super) fn run(pool: &LivePool, state: &mut State) {
             continue;
         }
         state.diagnosis.forget(status.guid);
-        let is_faulted = can_do_without(&tree, status.guid);
+        let is_faulted = can_do_without(&tree, &[status.guid]);
         let Some(node) = config::find_mut(&mut state.config.vdev_tree, status.guid) else { continue };
         if node.faulted || (node.degraded && !is_faulted) {
             continue;

@@ -34,10 +34,6 @@ impl LivePool {
         outcome
     }
 
-    fn is_held(&self) -> bool {
-        self.hold.as_ref().is_some_and(|hold| !hold.is_released())
-    }
-
     fn write_state(&self, how: Leave) -> Result<(), PoolError> {
         let left = match how {
             Leave::Exported => PoolState::Exported,

@@ -31,7 +31,7 @@ use vdev::device::file::Access;
 use vdev::device::held::Hold;
 use vdev::env::Env;
 use vdev::scan::Found;
-use vdev::{VdevTree, label};
+use vdev::{Device, VdevTree, label};
 use zio::Zio;
 use zio::alloc::Allocator;
 
@@ -319,7 +319,10 @@ fn writable_devices(
     devices.retain(|_, device| !device.is_read_only());
     devices.extend(opened.devices);
     if let Some(hold) = hold {
-        devices.values_mut().for_each(|device| *device = Arc::new(hold.device(Arc::clone(device))));
+        let put = |(leaf, device): (&VdevGuid, &mut Arc<dyn Device>)| {
+            *device = Arc::new(hold.device(*leaf, Arc::clone(device)));
+        };
+        devices.iter_mut().for_each(put);
     }
     Ok(devices)
 }

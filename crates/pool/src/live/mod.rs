@@ -34,6 +34,7 @@ mod map_writer;
 mod mmp;
 mod outage;
 mod props;
+mod release;
 mod runtime;
 mod space_maps;
 mod spec;
@@ -141,8 +142,8 @@ struct Task {
     run: Box<Work>,
 }
 
-/// What a task does; where its outcome goes it knows itself.
-type Work = dyn FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) + Send;
+/// What a task does; where its outcome goes it knows itself. An error, in words: it has failed.
+type Work = dyn FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) -> Result<(), String> + Send;
 
 /// What a task on the pool itself holds, besides a [`TaskCtx`].
 pub(crate) struct PoolTask<'a> {
@@ -216,6 +217,9 @@ impl LivePool {
             lift_faults: AtomicBool::new(false),
         });
         pool.zio.set_outage(Arc::new(outage::Asked(Arc::downgrade(&pool))));
+        if let Some(hold) = &pool.hold {
+            pool.judge(hold);
+        }
         pool.sync_inline();
         pool
     }
@@ -336,7 +340,7 @@ impl LivePool {
     ///
     /// # Errors
     /// What the task returns: nothing has changed then. Or [`PoolError::Tx`] if the txg could not be
-    /// written.
+    /// written, also because the task failed after it had changed something: the pool ends as in a crash.
     pub fn run<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + 'static,
@@ -378,7 +382,9 @@ impl LivePool {
         let slot = Arc::clone(&outcome);
         let run = Box::new(move |ctx: &mut TaskCtx<'_>, pool: &mut PoolTask<'_>| {
             let result = task(ctx, pool);
+            let failure = result.as_ref().err().map(|error| sync::with_causes(error));
             *lock(&slot) = Some((ctx.txg(), result));
+            failure.map_or(Ok(()), Err)
         });
         let mut txg = {
             // The txg is not closed before the task is in the queue.
@@ -401,18 +407,6 @@ impl LivePool {
             self.release()?;
         }
         Ok(result)
-    }
-
-    /// Something was changed: from now on all that was and will be written goes to the devices, if it was held
-    /// back ([`ImportOptions::hold`]). A task that does not fail does this too.
-    ///
-    /// # Errors
-    /// If a device fails: the pool is suspended then.
-    pub fn release(&self) -> Result<(), PoolError> {
-        match &self.hold {
-            Some(hold) => hold.release().map_err(|error| TxError::Suspended { why: error.to_string() }.into()),
-            None => Ok(()),
-        }
     }
 
     /// Waits until a txg is on disk; writes it if there is no thread that does.

@@ -7,6 +7,7 @@
 //! - The passes end: from the second on blocks of this txg are overwritten in place, from the sixth on
 //!   nothing is compressed, so that soon no block changes its place.
 //! - A txg in which nothing changed writes nothing.
+//! - A task that failed has changed nothing in the MOS; if it has, its txg is not written.
 //! - After an error nothing that the last uberblock leads to was overwritten.
 
 use super::labels::Commit;
@@ -130,7 +131,12 @@ impl<'a> TxgSync<'a> {
         }
         let _steady = self.pool.heads.exclusive();
         for task in ready {
-            (task.run)(&mut self.ctx, &mut PoolTask { pool: self.pool, state: self.state });
+            let before = self.pool.mos.change_count();
+            let done = (task.run)(&mut self.ctx, &mut PoolTask { pool: self.pool, state: self.state });
+            match done {
+                Err(why) if self.pool.mos.change_count() != before => return Err(PoolError::HalfDone { why }),
+                _ => {}
+            }
         }
         self.pool.heads.sync_all(&mut self.ctx)?;
         Ok(())

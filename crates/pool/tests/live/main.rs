@@ -1,6 +1,7 @@
 //! Pools that are made, changed, exported and opened again, judged by `zdb`.
 
 mod faults;
+mod held;
 mod outages;
 mod support;
 

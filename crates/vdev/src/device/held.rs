@@ -5,32 +5,44 @@
 //! - Until [`Hold::release`] nothing is written; what is read is as if it had been.
 //! - Releasing does all writes and flushes of all devices of the hold in the order in which they were made, so a
 //!   crash at any point of it leaves what a crash of the pool would have left without the hold.
-//! - After an error of a release every request fails: what is on the devices is a beginning of what was held.
+//! - A device that fails during a release fails every request from then on, as one that is gone. The others go on
+//!   only if the [`Judge`] says so, before anything that was written behind the lost write; otherwise every
+//!   request to any of them fails: what is on the devices is a beginning of what was held.
 //! - What is held takes bounded memory: beyond [`HELD_MAX`] bytes it is released.
 
 use super::pages::Pages;
-use super::{Device, DeviceError, RawTarget, ReadRequest, check_range};
-use format::DeviceOffset;
+use super::{Device, DeviceError, RawTarget, ReadRequest, check_range, unsupported_is_fine};
+use format::{DeviceOffset, VdevGuid};
+use std::fmt::Debug;
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Bytes of writes that are held at most.
 const HELD_MAX: usize = 64 << 20;
+
+/// Who knows what the devices are of.
+pub trait Judge: Send + Sync + Debug {
+    /// `leaf` has lost some of what was held, and will take nothing any more; `failed` are all of which that is
+    /// true. Notes that, and tells whether nothing is lost as long as the others take everything.
+    ///
+    /// Called while requests to all devices of the hold wait: must not make one.
+    fn can_lose(&self, leaf: VdevGuid, failed: &[VdevGuid]) -> bool;
+}
 
 /// What waits on several devices.
 #[derive(Debug, Default)]
 pub struct Hold {
     /// Requests go to the devices. Set under the lock, and never cleared.
     is_released: AtomicBool,
+    judge: OnceLock<Box<dyn Judge>>,
     state: RwLock<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// All devices, and what was written to them.
-    devices: Vec<(Arc<dyn Device>, Pages)>,
+    members: Vec<Member>,
     /// What is to be done, in this order.
     steps: Vec<Step>,
     /// Bytes of the writes.
@@ -39,26 +51,67 @@ struct State {
     error: Option<DeviceError>,
 }
 
+/// A device, and what was written to it.
+#[derive(Debug)]
+struct Member {
+    leaf: VdevGuid,
+    base: Arc<dyn Device>,
+    pages: Pages,
+    /// Why it takes nothing any more.
+    failure: Arc<OnceLock<DeviceError>>,
+}
+
 #[derive(Debug)]
 enum Step {
     Write { device: usize, at: DeviceOffset, bytes: Box<[u8]> },
     Flush { device: usize },
 }
 
+impl Step {
+    fn device(&self) -> usize {
+        match self {
+            Step::Write { device, .. } | Step::Flush { device } => *device,
+        }
+    }
+
+    /// A write is tried twice, as everywhere; a flush is not: a system reports once what it has lost.
+    fn run(&self, base: &dyn Device) -> Result<(), DeviceError> {
+        match self {
+            Step::Write { at, bytes, .. } => base.write_at(bytes, *at).or_else(|_| base.write_at(bytes, *at)),
+            Step::Flush { .. } => base.flush().or_else(unsupported_is_fine),
+        }
+    }
+}
+
+impl State {
+    /// The devices that have failed.
+    fn failed(&self) -> Vec<VdevGuid> {
+        let failed = self.members.iter().filter(|member| member.failure.get().is_some());
+        failed.map(|member| member.leaf).collect()
+    }
+}
+
 impl Hold {
-    /// Puts a device behind the hold.
-    pub fn device(self: &Arc<Self>, base: Arc<dyn Device>) -> HeldDevice {
+    /// Puts the device of a leaf behind the hold.
+    pub fn device(self: &Arc<Self>, leaf: VdevGuid, base: Arc<dyn Device>) -> HeldDevice {
+        let failure = Arc::<OnceLock<DeviceError>>::default();
         let mut state = self.write();
-        let index = state.devices.len();
-        state.devices.push((Arc::clone(&base), Pages::default()));
+        let index = state.members.len();
+        let pages = Pages::default();
+        state.members.push(Member { leaf, base: Arc::clone(&base), pages, failure: Arc::clone(&failure) });
         drop(state);
-        HeldDevice { base, hold: Arc::clone(self), index }
+        HeldDevice { base, hold: Arc::clone(self), index, failure }
+    }
+
+    /// Who is asked when a device fails. Without one no device may; a second one is ignored.
+    pub fn set_judge(&self, judge: Box<dyn Judge>) {
+        let _first_counts = self.judge.set(judge);
     }
 
     /// Lets everything go to the devices, what was held first.
     ///
     /// # Errors
-    /// If a device fails; then all of them do from now on.
+    /// If a device fails that cannot be done without; then all of them do from now on.
     pub fn release(&self) -> Result<(), DeviceError> {
         if self.is_released() {
             return Ok(());
@@ -71,16 +124,21 @@ impl Hold {
             return Err(error.clone());
         }
         for step in std::mem::take(&mut state.steps) {
-            let done = match step {
-                Step::Write { device, at, bytes } => state.devices[device].0.write_at(&bytes, at),
-                Step::Flush { device } => state.devices[device].0.flush(),
-            };
-            if let Err(error) = done {
+            let member = &state.members[step.device()];
+            if member.failure.get().is_some() {
+                continue;
+            }
+            let Err(error) = step.run(&*member.base) else { continue };
+            let leaf = member.leaf;
+            tracing::warn!(%leaf, %error, "a device took only a part of what was held for it");
+            let _is_first = member.failure.set(error.clone());
+            let failed = state.failed();
+            if !self.judge.get().is_some_and(|judge| judge.can_lose(leaf, &failed)) {
                 state.error = Some(error.clone());
                 return Err(error);
             }
         }
-        state.devices.iter_mut().for_each(|(_, pages)| *pages = Pages::default());
+        state.members.iter_mut().for_each(|member| member.pages = Pages::default());
         self.is_released.store(true, Ordering::Release);
         Ok(())
     }
@@ -88,6 +146,11 @@ impl Hold {
     /// Nothing is held any more.
     pub fn is_released(&self) -> bool {
         self.is_released.load(Ordering::Acquire)
+    }
+
+    /// The devices that failed during the release.
+    pub fn failed(&self) -> Vec<VdevGuid> {
+        self.read().failed()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -105,29 +168,41 @@ pub struct HeldDevice {
     base: Arc<dyn Device>,
     hold: Arc<Hold>,
     index: usize,
+    /// Why it takes nothing any more: set before the hold is released, never after.
+    failure: Arc<OnceLock<DeviceError>>,
 }
 
 impl HeldDevice {
+    /// Once nothing is held any more: the device, or why it has failed.
+    fn released(&self) -> Option<Result<&dyn Device, DeviceError>> {
+        self.hold.is_released().then(|| match self.failure.get() {
+            None => Ok(&*self.base),
+            Some(error) => Err(error.clone()),
+        })
+    }
+
     /// Does `step` while requests are held; otherwise, or if they are no longer, `direct`.
     fn held<T>(
         &self,
         step: impl FnOnce(&mut State) -> Result<T, DeviceError>,
-        direct: impl FnOnce() -> Result<T, DeviceError>,
+        direct: impl FnOnce(&dyn Device) -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
-        if self.hold.is_released() {
-            return direct();
+        if let Some(device) = self.released() {
+            return direct(device?);
         }
         let mut state = self.hold.write();
         if let Some(error) = &state.error {
             return Err(error.clone());
         }
-        if self.hold.is_released() {
+        if let Some(device) = self.released() {
             drop(state);
-            return direct();
+            return direct(device?);
         }
         let done = step(&mut state)?;
         if state.bytes > HELD_MAX {
             self.hold.release_locked(&mut state)?;
+            // What was written last may be what this device did not take.
+            self.failure.get().map_or(Ok(()), |error| Err(error.clone()))?;
         }
         Ok(done)
     }
@@ -147,21 +222,23 @@ impl Device for HeldDevice {
     }
 
     fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
-        if self.hold.is_released() {
-            return self.base.read_at(buf, at);
+        if let Some(device) = self.released() {
+            return device?.read_at(buf, at);
         }
         check_range(at, buf.len() as u64, self.size())?;
         let state = self.hold.read();
-        match &state.error {
+        match state.error.as_ref().or(self.failure.get()) {
             Some(error) => Err(error.clone()),
             // Released meanwhile: there are no pages any more.
-            None => state.devices[self.index].1.read(buf, at.0, |out, pos| read_base(&*self.base, out, pos)),
+            None => {
+                state.members[self.index].pages.read(buf, at.0, |out, pos| read_base(&*self.base, out, pos))
+            }
         }
     }
 
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
-        if self.hold.is_released() {
-            return self.base.read_many(requests);
+        if let Some(Ok(device)) = self.released() {
+            return device.read_many(requests);
         }
         for request in requests {
             request.result = self.read_at(request.buf, request.at);
@@ -171,17 +248,19 @@ impl Device for HeldDevice {
     fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
         let hold = |state: &mut State| {
             check_range(at, buf.len() as u64, self.size())?;
-            state.devices[self.index].1.write(buf, at.0, |page, pos| read_base(&*self.base, page, pos))?;
+            state.members[self.index]
+                .pages
+                .write(buf, at.0, |page, pos| read_base(&*self.base, page, pos))?;
             state.bytes += buf.len();
             state.steps.push(Step::Write { device: self.index, at, bytes: buf.into() });
             Ok(())
         };
-        self.held(hold, || self.base.write_at(buf, at))
+        self.held(hold, |device| device.write_at(buf, at))
     }
 
     fn write_parts(&self, parts: &[IoSlice<'_>], at: DeviceOffset) -> Result<(), DeviceError> {
-        if self.hold.is_released() {
-            return self.base.write_parts(parts, at);
+        if let Some(device) = self.released() {
+            return device?.write_parts(parts, at);
         }
         self.write_at(&parts.iter().flat_map(|part| part.iter().copied()).collect::<Vec<u8>>(), at)
     }
@@ -191,12 +270,12 @@ impl Device for HeldDevice {
             state.steps.push(Step::Flush { device: self.index });
             Ok(())
         };
-        self.held(hold, || self.base.flush())
+        self.held(hold, |device| device.flush())
     }
 
     fn discard(&self, at: DeviceOffset, len: u64) -> Result<(), DeviceError> {
         // What is discarded may stay as it is.
-        self.held(|_| check_range(at, len, self.size()), || self.base.discard(at, len))
+        self.held(|_| check_range(at, len, self.size()), |device| device.discard(at, len))
     }
 
     fn path(&self) -> Option<&Path> {
@@ -216,7 +295,10 @@ impl Device for HeldDevice {
     }
 
     fn raw_target(&self) -> Option<RawTarget<'_>> {
-        if self.hold.is_released() { self.base.raw_target() } else { None }
+        match self.released() {
+            Some(Ok(device)) => device.raw_target(),
+            _ => None,
+        }
     }
 }
 
@@ -235,7 +317,7 @@ mod tests {
     fn nothing_is_written_before_the_release() {
         let bases = [0, 1].map(|_| Arc::new(MemoryDevice::new(1 << 20)) as Arc<dyn Device>);
         let hold = Arc::new(Hold::default());
-        let [a, b] = bases.each_ref().map(|base| hold.device(Arc::clone(base)));
+        let [a, b] = bases.each_ref().map(|base| hold.device(VdevGuid(1), Arc::clone(base)));
         a.write_at(&[1; 100], DeviceOffset(5000)).expect("held");
         b.write_parts(&[IoSlice::new(&[2; 3]), IoSlice::new(&[3; 3])], DeviceOffset(70_000)).expect("held");
         a.write_at(&[4; 10], DeviceOffset(5010)).expect("held");
@@ -253,7 +335,7 @@ mod tests {
     fn memory_is_bounded() {
         let base: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
         let hold = Arc::new(Hold::default());
-        let device = hold.device(Arc::clone(&base));
+        let device = hold.device(VdevGuid(1), Arc::clone(&base));
         for _ in 0..=HELD_MAX >> 20 {
             device.write_at(&vec![7; 1 << 20], DeviceOffset(0)).expect("held");
         }
@@ -265,8 +347,8 @@ mod tests {
     fn the_order_of_all_devices_is_kept_up_to_an_error() {
         let [first, second] = [0, 1].map(|_| Arc::new(MemoryDevice::new(1 << 20)) as Arc<dyn Device>);
         let hold = Arc::new(Hold::default());
-        let a = hold.device(Arc::clone(&first));
-        let refusing = hold.device(Arc::new(ReadOnly(second)));
+        let a = hold.device(VdevGuid(1), Arc::clone(&first));
+        let refusing = hold.device(VdevGuid(2), Arc::new(ReadOnly(second)));
         a.write_at(&[1], DeviceOffset(0)).expect("held");
         refusing.write_at(&[1], DeviceOffset(0)).expect("held");
         a.write_at(&[2], DeviceOffset(0)).expect("held");
@@ -274,6 +356,53 @@ mod tests {
         assert_eq!(byte(&*first, 0), 1, "what was written behind the failed write is not");
         assert_eq!(a.write_at(&[3], DeviceOffset(0)), Err(DeviceError::ReadOnly));
         assert_eq!(hold.release(), Err(DeviceError::ReadOnly));
+    }
+
+    #[test]
+    fn a_device_that_can_be_lost_fails_alone() {
+        let [first, second, third] =
+            [0, 1, 2].map(|_| Arc::new(MemoryDevice::new(1 << 20)) as Arc<dyn Device>);
+        let hold = Arc::new(Hold::default());
+        hold.set_judge(Box::new(AllBut(VdevGuid(3))));
+        let a = hold.device(VdevGuid(1), Arc::clone(&first));
+        let refusing = hold.device(VdevGuid(2), Arc::new(ReadOnly(Arc::clone(&second))));
+        let needed = hold.device(VdevGuid(3), Arc::clone(&third));
+        refusing.write_at(&[1], DeviceOffset(0)).expect("held");
+        for device in [&a, &refusing, &needed] {
+            device.write_at(&[2], DeviceOffset(0)).expect("held");
+            device.flush().expect("held");
+        }
+        hold.release().expect("one may fail");
+        assert_eq!(hold.failed(), [VdevGuid(2)]);
+        assert_eq!((byte(&a, 0), byte(&*first, 0), byte(&*third, 0), byte(&*second, 0)), (2, 2, 2, 0));
+        a.write_at(&[3], DeviceOffset(0)).expect("a good device");
+        assert_eq!(refusing.read_at(&mut [0], DeviceOffset(0)), Err(DeviceError::ReadOnly));
+        assert_eq!(refusing.flush(), Err(DeviceError::ReadOnly));
+    }
+
+    #[test]
+    fn nothing_goes_on_without_a_device_that_is_needed() {
+        let [first, second] = [0, 1].map(|_| Arc::new(MemoryDevice::new(1 << 20)) as Arc<dyn Device>);
+        let hold = Arc::new(Hold::default());
+        hold.set_judge(Box::new(AllBut(VdevGuid(3))));
+        let needed = hold.device(VdevGuid(3), Arc::new(ReadOnly(first)));
+        let a = hold.device(VdevGuid(1), Arc::clone(&second));
+        needed.write_at(&[1], DeviceOffset(0)).expect("held");
+        a.write_at(&[1], DeviceOffset(0)).expect("held");
+        assert_eq!(hold.release(), Err(DeviceError::ReadOnly));
+        assert_eq!(byte(&*second, 0), 0);
+        assert_eq!(a.flush(), Err(DeviceError::ReadOnly));
+    }
+
+    /// All leaves but one can be lost.
+    #[derive(Debug)]
+    struct AllBut(VdevGuid);
+
+    impl Judge for AllBut {
+        fn can_lose(&self, leaf: VdevGuid, failed: &[VdevGuid]) -> bool {
+            assert!(failed.contains(&leaf));
+            !failed.contains(&self.0)
+        }
     }
 
     /// A device that refuses writes.

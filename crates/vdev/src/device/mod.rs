@@ -248,6 +248,14 @@ pub fn check_range(at: DeviceOffset, len: u64, size: u64) -> Result<(), DeviceEr
     }
 }
 
+/// A device without a volatile cache has nothing to flush.
+pub(crate) fn unsupported_is_fine(error: DeviceError) -> Result<(), DeviceError> {
+    match error {
+        DeviceError::Io { cause: rustix::io::Errno::OPNOTSUPP, .. } => Ok(()),
+        error => Err(error),
+    }
+}
+
 /// Reads from several devices at once, such as the columns of one RAID-Z block: requests that
 /// can be queued in the kernel wait together, the others are read one after the other.
 pub fn read_across(batch: &mut [(&dyn Device, ReadRequest<'_>)]) {

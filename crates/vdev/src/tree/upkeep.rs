@@ -11,10 +11,9 @@
 
 use super::leaf::{Leaf, Memory, Trust, Unflushed};
 use super::{Body, Builder, Extent, Fault, FaultKind, RangeSet, Standing, Vdev, VdevError, VdevTree, Write};
-use crate::device::{Device, DeviceError, flush_across};
+use crate::device::{Device, DeviceError, flush_across, unsupported_is_fine};
 use format::config::VdevNode;
 use format::{VdevGuid, VdevId};
-use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -159,6 +158,14 @@ impl VdevTree {
         self.standing(leaf).map(|standing| (*standing.memory.missed()).clone()).unwrap_or_default()
     }
 
+    /// Notes that nothing that was written in these txgs is on a leaf, although the writes were reported as
+    /// done, and counts one error of writing.
+    pub fn miss(&self, leaf: VdevGuid, txgs: Range<u64>) {
+        let Some(standing) = self.standing(leaf) else { return };
+        standing.memory.counters.write_errors.fetch_add(1, Ordering::Relaxed);
+        standing.memory.change_missed(|missed| missed.insert(txgs));
+    }
+
     /// The leaves whose DTL has changed since the last call.
     pub fn take_changed_dtls(&self) -> Vec<VdevGuid> {
         let standings = self.all_standings();
@@ -255,13 +262,5 @@ impl Leaf {
                 missed.merge(&unflushed.repaired);
             });
         }
-    }
-}
-
-/// A device without a volatile cache has nothing to flush.
-fn unsupported_is_fine(error: DeviceError) -> Result<(), DeviceError> {
-    match error {
-        DeviceError::Io { cause: Errno::OPNOTSUPP, .. } => Ok(()),
-        error => Err(error),
     }
 }
