@@ -30,6 +30,16 @@ fn properties_of_vdevs_are_set_as_by_openzfs() {
     replay(include_str!("transcripts/set-vdev.txt"));
 }
 
+#[test]
+fn pools_that_are_read_only_are_not_changed_as_by_openzfs() {
+    replay(include_str!("transcripts/read-only.txt"));
+}
+
+#[test]
+fn what_fails_half_way_is_told_as_by_openzfs() {
+    replay(include_str!("transcripts/several.txt"));
+}
+
 /// They stand where `zdb` finds them, and the pool is sound with them.
 #[test]
 fn properties_of_vdevs_are_stored_as_by_openzfs() {

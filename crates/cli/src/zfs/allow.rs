@@ -1,6 +1,6 @@
 //! `zfs allow` and `zfs unallow`.
 
-use super::change::{Change, MINUS_ONE, open_text};
+use super::change::{Change, MINUS_ONE, open_text, unwritable};
 use super::{complain, permissions};
 use crate::getopt::Getopt;
 use crate::out::Out;
@@ -214,7 +214,9 @@ pub(super) fn run(verb: Verb, args: &[OsString], out: &Out) -> Outcome {
             Ok(grant) => grant,
             Err(bad) => return wrong(bad),
         };
-        let pool = change.pool(&name).map_err(Stop::failed)?;
+        let pool = change.pool(&name).map_err(|e| {
+            unwritable(&name, e, |e| Stop::failed(format!("cannot set permissions on '{name}': {e}")))
+        })?;
         let outcome = match verb {
             Verb::Allow => edit::allow(pool.live(), &name, &grant),
             Verb::Unallow => edit::unallow(pool.live(), &name, &grant, options.below),

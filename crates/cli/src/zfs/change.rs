@@ -9,7 +9,10 @@
 
 use super::complain;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::edit::{self, EditError};
+use cenote::admin::{
+    self,
+    edit::{self, EditError},
+};
 use cenote::{Pool, PoolWriter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -22,6 +25,8 @@ pub(super) const MINUS_ONE: u8 = 255;
 pub(super) struct Change {
     line: String,
     pools: BTreeMap<String, Rc<PoolWriter>>,
+    /// Pools that cannot be changed.
+    read_only: BTreeMap<String, Pool>,
     changed: BTreeSet<String>,
 }
 
@@ -35,7 +40,8 @@ impl Change {
     ) -> Outcome {
         let words = args.iter().map(|arg| arg.to_string_lossy());
         let line = words.fold(format!("zfs {subcommand}"), |line, word| format!("{line} {word}"));
-        let mut change = Change { line, pools: BTreeMap::new(), changed: BTreeSet::new() };
+        let mut change =
+            Change { line, pools: BTreeMap::new(), read_only: BTreeMap::new(), changed: BTreeSet::new() };
         let outcome = command(&mut change);
         if !matches!(outcome, Ok(0)) {
             change.changed.clear();
@@ -58,9 +64,24 @@ impl Change {
         Ok(pool)
     }
 
-    /// The pool that a dataset's name begins with, for reading, as it is now.
+    /// The pool that a dataset's name begins with, for reading, as it is now: also one that cannot be changed.
     pub(super) fn view(&mut self, dataset: &str) -> Result<Pool, EditError> {
-        Ok(self.pool(dataset)?.view()?)
+        let name = edit::pool_of(dataset);
+        if let Some(pool) = self.read_only.get(name) {
+            return Ok(pool.clone());
+        }
+        let error = match self.pool(dataset) {
+            Ok(pool) => return Ok(pool.view()?),
+            Err(error) => error,
+        };
+        if error.is_read_only() {
+            let (pools, _) = admin::open_pools(&crate::search::from_env(), &[name.to_owned()]);
+            if let Some(pool) = pools.iter().find(|pool| pool.name() == name) {
+                self.read_only.insert(name.to_owned(), pool.pool().clone());
+                return Ok(pool.pool().clone());
+            }
+        }
+        Err(error)
     }
 
     /// Something in the pool of this dataset was changed.
@@ -99,6 +120,12 @@ pub(super) fn open_text(name: &str, error: &EditError) -> String {
 /// What a command says when a dataset that it is about cannot be opened.
 pub(super) fn cannot_open(name: &str, error: impl Into<EditError>) -> Stop {
     Stop::failed(open_text(name, &error.into()))
+}
+
+/// What a command says of a dataset whose pool does not open for change: `refused` has the words of the verb
+/// for a pool that is read-only.
+pub(super) fn unwritable(name: &str, error: EditError, refused: impl FnOnce(EditError) -> Stop) -> Stop {
+    if error.is_read_only() { refused(error) } else { cannot_open(name, error) }
 }
 
 /// `cannot ACTION 'x': …`.

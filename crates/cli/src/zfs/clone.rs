@@ -1,6 +1,6 @@
 //! `zfs clone` and `zfs promote`.
 
-use super::change::{Change, Pairs, cannot, cannot_open, warn_small_blocks};
+use super::change::{Change, Pairs, cannot, cannot_open, unwritable, warn_small_blocks};
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
@@ -65,7 +65,11 @@ pub(super) fn promote(args: &[OsString]) -> Outcome {
         names::check(name, Form::Head).map_err(|e| closed(e.into()))?;
         let view = change.view(name).map_err(closed)?;
         let origin = view.dataset(name).map_err(|e| closed(e.into()))?.dsl().dir().origin();
-        let pool = change.pool(name).map_err(closed)?;
+        if !matches!(origin, Ok(Some(_))) {
+            return Err(Stop::failed(format!("cannot promote '{name}': not a cloned filesystem")));
+        }
+        let pool =
+            change.pool(name).map_err(|e| unwritable(name, e, |error| cannot("promote", name, &error)))?;
         edit::promote(pool.live(), name).map_err(|error| match error {
             EditError::Exists { name: taken } => {
                 let origin = origin.ok().flatten();

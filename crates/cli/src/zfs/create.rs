@@ -94,10 +94,13 @@ fn create(change: &mut Change, options: &Options, out: &Out) -> Outcome {
         return dry_run(change, options, &new, out);
     }
     names::check_new(name).map_err(|e| refused(e.into()))?;
-    let pool = change.pool(name).map_err(refused)?;
     if options.parents && exists(change, name)? {
         return Ok(0);
     }
+    let pool = change.pool(name).map_err(|error| match parent_to_make(change, options) {
+        Some(above) if error.is_read_only() => cannot("create", &above, &error),
+        _ => refused(error),
+    })?;
     warn(options, &new);
     warn_small_blocks(&options.props, &change.view(name).map_err(refused)?);
     if options.verbose || options.parsable {
@@ -113,6 +116,14 @@ fn create(change: &mut Change, options: &Options, out: &Out) -> Outcome {
     edit::create(pool.live(), &new).map_err(refused)?;
     change.done(name);
     Ok(0)
+}
+
+/// The first of the datasets above the new one that `-p` would make.
+fn parent_to_make(change: &mut Change, options: &Options) -> Option<String> {
+    let view = change.view(&options.name).ok().filter(|_| options.parents)?;
+    let slashes = options.name.match_indices('/').map(|(at, _)| at);
+    let mut above = slashes.filter_map(|at| options.name.get(..at));
+    above.find(|name| view.dataset(name).is_err()).map(str::to_owned)
 }
 
 fn exists(change: &mut Change, name: &str) -> Result<bool, Stop> {

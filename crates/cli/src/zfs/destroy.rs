@@ -1,6 +1,6 @@
 //! `zfs destroy`.
 
-use super::change::{Change, MINUS_ONE, cannot_open, tell_partly, with_list};
+use super::change::{Change, MINUS_ONE, cannot, cannot_open, tell_partly, unwritable, with_list};
 use super::complain;
 use crate::getopt::Getopt;
 use crate::out::Out;
@@ -10,6 +10,9 @@ use cenote::admin::edit::{self, EditError, Partly, SnapshotRange};
 use cenote::{DatasetKind, Pool};
 use format::nicenum::nicebytes;
 use std::ffi::OsString;
+
+/// The number of the error of a file system that is read-only, which the real tool passes on.
+const READ_ONLY: u8 = 30;
 
 #[derive(Default)]
 struct Options {
@@ -126,11 +129,11 @@ fn destroy_snapshots(
     clones: &[String],
 ) -> Outcome {
     let defer = options.defer && !options.clones;
+    let first = names.first().map_or("", String::as_str);
+    let pool = change.pool(first).map_err(|e| unwritable(first, e, snapshots_stay))?;
     if !defer && tell_held(view, names.iter().chain(clones))? {
         return Ok(1);
     }
-    let first = names.first().map_or("", String::as_str);
-    let pool = change.pool(first).map_err(|e| cannot_open(first, e))?;
     let outcome = edit::destroy_all(pool.live(), clones);
     if !clones.is_empty() {
         change.done(first);
@@ -145,9 +148,13 @@ fn destroy_snapshots(
         }
         Err(error) => {
             tell_partly("destroyed", clones, names);
-            Err(Stop::failed(format!("cannot destroy snapshots: {error}")))
+            Err(snapshots_stay(error))
         }
     }
+}
+
+fn snapshots_stay(error: EditError) -> Stop {
+    Stop::failed(format!("cannot destroy snapshots: {error}"))
 }
 
 /// Says which of these are held; nothing is destroyed then.
@@ -201,7 +208,13 @@ fn bookmark(change: &mut Change, options: &Options) -> Outcome {
     if names::check(name, Form::Bookmark).is_err() || view.dsl().bookmark(name).is_err() {
         return Err(missing());
     }
-    let pool = change.pool(name).map_err(|e| cannot_open(name, e))?;
+    let pool = match change.pool(name) {
+        Err(error) if error.is_read_only() => {
+            complain(&format!("cannot destroy bookmark: {error}"));
+            return Ok(READ_ONLY);
+        }
+        pool => pool.map_err(|e| cannot_open(name, e))?,
+    };
     edit::destroy_bookmark(pool.live(), name)
         .map_err(|e| Stop::failed(format!("cannot destroy bookmark '{name}': {e}")))?;
     change.done(name);
@@ -244,12 +257,17 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
     if options.dry_run {
         return Ok(0);
     }
+    let pool = change.pool(name).map_err(|e| {
+        unwritable(name, e, |error| match all.iter().any(|name| name.contains('@')) {
+            true => snapshots_stay(error),
+            false => cannot("destroy", all.first().map_or(name, String::as_str), &error),
+        })
+    })?;
     if tell_held(&view, all.iter())? {
         return Ok(1);
     }
     // The root of a pool goes with the pool only.
     all.retain(|name| name.contains(['/', '@']));
-    let pool = change.pool(name).map_err(refused)?;
     let outcome = edit::destroy_all(pool.live(), &all);
     if outcome.as_ref().err().is_none_or(|partly| !partly.done.is_empty()) {
         change.done(name);

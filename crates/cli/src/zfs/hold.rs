@@ -1,12 +1,11 @@
 //! `zfs hold` and `zfs release`.
 
-use super::change::{Change, cannot_open};
+use super::change::{Change, open_text};
 use super::complain;
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
 use cenote::admin::edit::{self, EditError};
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 /// Which of the two verbs.
@@ -56,45 +55,30 @@ pub(super) fn run(verb: Verb, args: &[OsString]) -> Outcome {
     Change::run(verb.name(), args, |change| change_all(change, verb, tag, operands, below))
 }
 
+/// One operand after the other: what is wrong with one does not keep the others from being done.
 fn change_all(change: &mut Change, verb: Verb, tag: &str, operands: &[String], below: bool) -> Outcome {
-    let mut said = Vec::new();
-    let mut by_pool: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut code = 0;
     for operand in operands {
-        match expand(change, verb, operand, below) {
-            Ok(names) => by_pool.entry(edit::pool_of(operand)).or_default().extend(names),
-            Err(message) => said.push((operand.clone(), message)),
-        }
-    }
-    // A snapshot that is missing keeps others from being released, but not from being held.
-    if verb == Verb::Release && !said.is_empty() {
-        by_pool.clear();
-    }
-    for (pool, listed) in by_pool {
-        let mut names: Vec<String> = Vec::with_capacity(listed.len());
-        listed.into_iter().for_each(|name| {
-            if !names.contains(&name) {
-                names.push(name)
+        let outcome = expand(change, verb, operand, below).and_then(|names| {
+            let pool = change.pool(operand).map_err(|error| match error.is_read_only() {
+                true => format!("cannot {}: {error}", verb.name()),
+                false => open_text(operand, &error),
+            })?;
+            match verb {
+                Verb::Hold => edit::hold(pool.live(), &names, tag),
+                Verb::Release => edit::release(pool.live(), &names, tag),
             }
+            .map_err(|blame| verb.text(&blame.0, &blame.1))
         });
-        let writer = change.pool(pool).map_err(|e| cannot_open(pool, e))?;
-        let outcome = match verb {
-            Verb::Hold => edit::hold(writer.live(), &names, tag),
-            Verb::Release => edit::release(writer.live(), &names, tag),
-        };
         match outcome {
-            Ok(()) => change.done(pool),
-            Err(blame) => {
-                let (name, error) = *blame;
-                let message = verb.text(&name, &error);
-                said.push((name, message));
+            Ok(()) => change.done(operand),
+            Err(message) => {
+                complain(&message);
+                code = 1;
             }
         }
     }
-    // In the order in which they were asked for.
-    let place = |name: &str| operands.iter().position(|operand| operand == name).unwrap_or(0);
-    said.sort_by_key(|(name, _)| place(name));
-    said.iter().for_each(|(_, message)| complain(message));
-    Ok(u8::from(!said.is_empty()))
+    Ok(code)
 }
 
 /// The snapshots that an operand names, or what to say of it.
@@ -102,7 +86,7 @@ fn expand(change: &mut Change, verb: Verb, operand: &str, below: bool) -> Result
     let Some((dataset, snapshot)) = operand.split_once('@') else {
         return Err(format!("'{operand}' is not a snapshot"));
     };
-    let closed = |error: EditError| super::change::open_text(dataset, &error);
+    let closed = |error: EditError| open_text(dataset, &error);
     names::check(dataset, Form::Head).map_err(|e| closed(e.into()))?;
     let view = change.view(dataset).map_err(closed)?;
     view.dataset(dataset).map_err(|e| closed(e.into()))?;

@@ -1,6 +1,6 @@
 //! `zfs rename`.
 
-use super::change::{Change, cannot, cannot_open};
+use super::change::{Change, cannot, cannot_open, unwritable};
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
@@ -80,7 +80,7 @@ fn snapshot(change: &mut Change, from: &str, to: &str, below: bool) -> Outcome {
     if from.split_once('@').is_some_and(|(_, old)| old == short) {
         return Ok(0);
     }
-    let pool = change.pool(from).map_err(closed)?;
+    let pool = change.pool(from).map_err(|e| unwritable(from, e, |error| cannot("rename", from, &error)))?;
     edit::rename_snapshot(pool.live(), from, short, below).map_err(|error| match error {
         EditError::Exists { .. } if below => Stop::failed(format!(
             "cannot rename '{from}': a child dataset already has a snapshot with the new name"
@@ -103,7 +103,8 @@ fn dataset(change: &mut Change, from: &str, to: &str, parents: bool) -> Outcome 
     names::check(to, Form::Head).map_err(|e| bad(&e))?;
     let refused = |error: EditError| cannot("create", to, &error);
     names::check_new(to).map_err(|e| refused(e.into()))?;
-    change.pool(to).map_err(refused)?;
+    // Of a pool that is read-only it is told below, of the old name.
+    change.view(to).map_err(refused)?;
     if edit::pool_of(from) != edit::pool_of(to) {
         return Err(bad(&"datasets must be within same pool"));
     }
@@ -113,7 +114,7 @@ fn dataset(change: &mut Change, from: &str, to: &str, parents: bool) -> Outcome 
     if !from.contains('/') {
         return Err(Stop::failed(format!("cannot rename '{from}': operation does not apply to pools")));
     }
-    let pool = change.pool(from).map_err(closed)?;
+    let pool = change.pool(from).map_err(|e| unwritable(from, e, |error| cannot("rename", from, &error)))?;
     if parents && !edit::create_ancestors(pool.live(), to).map_err(refused)?.is_empty() {
         change.done(from);
     }

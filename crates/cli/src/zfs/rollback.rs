@@ -1,6 +1,6 @@
 //! `zfs rollback`.
 
-use super::change::{Change, cannot_open, tell_partly, with_list};
+use super::change::{Change, cannot, cannot_open, tell_partly, unwritable, with_list};
 use super::complain;
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
@@ -37,7 +37,12 @@ fn rollback(change: &mut Change, name: &str, points: bool, clones: bool) -> Outc
     if let Some(message) = refusal(name, &newer, points, clones) {
         return Err(Stop::failed(message));
     }
-    let pool = change.pool(name).map_err(refused)?;
+    let pool = change.pool(name).map_err(|e| {
+        unwritable(name, e, |error| match newer.points().chain(&newer.clones).next() {
+            Some(newer) => cannot("destroy", newer, &error),
+            None => cannot("rollback", name.split('@').next().unwrap_or(name), &error),
+        })
+    })?;
     let outcome = edit::rollback(pool.live(), name, &newer);
     if outcome.as_ref().err().is_none_or(|partly| !partly.done.is_empty()) {
         change.done(name);

@@ -1,6 +1,6 @@
 //! `zfs set` and `zfs inherit`.
 
-use super::change::{Change, MINUS_ONE, Pairs, cannot_open, open_text, warn_small_blocks};
+use super::change::{Change, MINUS_ONE, Pairs, cannot_open, open_text, unwritable, warn_small_blocks};
 use super::complain;
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
@@ -66,19 +66,27 @@ fn set(change: &mut Change, name: &str, pairs: &Pairs) -> Result<(), Failure> {
     names::check(name, Form::Any).map_err(|e| closed(e.into()))?;
     let view = change.view(name).map_err(closed)?;
     let dataset = view.dataset(name).map_err(|e| closed(e.into()))?;
-    let pool = change.pool(name).map_err(closed)?;
     let refused = |error: EditError| (MINUS_ONE, format!("cannot set property for '{name}': {error}"));
     let subject = edit::subject(&dataset).map_err(refused)?;
-    let features = pool.live().features();
+    let pool = match change.pool(name) {
+        Err(error) if !error.is_read_only() => return Err(closed(error)),
+        pool => pool,
+    };
+    let features = pool.as_ref().ok().map(|pool| pool.live().features());
     let settings: Result<Vec<Setting>, ValueError> = pairs
         .0
         .iter()
-        .map(|(prop, text)| values::resolve(prop, text, &subject, &|feature| features.is_enabled(feature)))
+        .map(|(prop, text)| {
+            values::resolve(prop, text, &subject, &|feature| {
+                features.as_ref().is_none_or(|f| f.is_enabled(feature))
+            })
+        })
         .collect();
     if matches!(settings, Ok(_) | Err(ValueError::SmallBlocks { .. })) {
         warn_small_blocks(pairs, &view);
     }
     let settings = settings.map_err(|e| refused(e.into()))?;
+    let pool = pool.map_err(refused)?;
     edit::set(pool.live(), name, &settings).map_err(|error| {
         let text = match error {
             // Of what exists, this is said of a reservation.
@@ -130,9 +138,16 @@ fn inherit_one(change: &mut Change, name: &str, prop: &str, received: bool, belo
     names::check(name, Form::Any).map_err(|e| closed(e.into()))?;
     let view = change.view(name).map_err(closed)?;
     view.dataset(name).map_err(|e| closed(e.into()))?;
-    let pool = change.pool(name).map_err(closed)?;
-    edit::inherit(pool.live(), name, prop, received, below)
-        .map_err(|e| Stop::failed(format!("cannot inherit {prop} for '{name}': {e}")))
+    let text = |name: &str, error: &EditError| format!("cannot inherit {prop} for '{name}': {error}");
+    let pool = match change.pool(name) {
+        Err(error) if error.is_read_only() && below => {
+            let all = edit::with_descendants(&view, name).map_err(closed)?;
+            let lines: Vec<String> = all.iter().map(|name| text(name, &error)).collect();
+            return Err(Stop::failed(lines.join("\n")));
+        }
+        pool => pool.map_err(|e| unwritable(name, e, |error| Stop::failed(text(name, &error))))?,
+    };
+    edit::inherit(pool.live(), name, prop, received, below).map_err(|e| Stop::failed(text(name, &e)))
 }
 
 #[cfg(test)]

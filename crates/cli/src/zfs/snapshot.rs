@@ -53,13 +53,16 @@ fn snapshot(change: &mut Change, operands: &[String], below: bool, props: &Pairs
     }
     let Some(first) = wanted.first() else { return Ok(0) };
     let view = change.view(first).map_err(|e| Stop::failed(open_text(first, &e)))?;
+    let pool = match change.pool(first) {
+        Err(error) if error.is_read_only() => return nothing(&format!("cannot create snapshots : {error}")),
+        pool => pool.map_err(|e| Stop::failed(open_text(first, &e)))?,
+    };
     let taken: Vec<String> = wanted.iter().filter(|name| view.dataset(name).is_ok()).cloned().collect();
     if let Some((last, others)) = taken.split_last() {
         let text = |name| format!("cannot create snapshot '{name}': dataset already exists");
         others.iter().for_each(|name| complain(&text(name)));
         return nothing(&text(last));
     }
-    let pool = change.pool(first).map_err(|e| Stop::failed(open_text(first, &e)))?;
     match edit::snapshot(pool.live(), &wanted, &props.0) {
         Ok(()) => {
             change.done(first);

@@ -119,8 +119,11 @@ fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
 /// `-o`: a property, or, without `=`, options for mounting.
 fn option(text: &str, props: &mut Given) -> Result<(), Stop> {
     let Some((name, value)) = text.split_once('=') else { return Ok(()) };
-    let name = known_pool_property(name)
-        .ok_or_else(|| Stop::failed(format!("property '{name}' is not a valid pool or vdev property")))?;
+    let Some(name) = known_pool_property(name) else {
+        eprintln!("{}", visible(&format!("property '{name}' is not a valid pool or vdev property")));
+        // This ends with 0 in the real tool, too.
+        return Err(Stop::Code(0));
+    };
     props.add(&name, value).map_err(Stop::failed)
 }
 

@@ -15,6 +15,7 @@ use ::pool::space::Class;
 use format::Ashift;
 use format::config::VdevNode;
 use format::label::DEVICE_MIN;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use vdev::device::file::{self, Access};
@@ -78,6 +79,9 @@ pub(super) fn open_devices(
     ashift: Option<u8>,
     too_small: impl Fn() -> ChangeError,
 ) -> Result<OpenDevices, ChangeError> {
+    if has_disk_twice(layout) {
+        return Err(ChangeError::DeviceBusy { disk: None });
+    }
     let mut opened: Vec<Vec<Opened<'_>>> = Vec::new();
     for top in &layout.tops {
         opened.push(top.leaves.iter().map(open).collect::<Result<_, _>>()?);
@@ -112,6 +116,14 @@ pub(super) fn open_devices(
         });
     }
     Ok(OpenDevices { tops, spares, cache })
+}
+
+/// Whether two names are of one block device. Nobody else has it then, so it is not told as one that is busy.
+fn has_disk_twice(layout: &PoolLayout) -> bool {
+    let disks = layout.devices().filter(|(device, _)| device.is_disk);
+    let mut seen = HashSet::new();
+    let mut paths = disks.filter_map(|(device, _)| std::fs::canonicalize(&device.path).ok());
+    !paths.all(|path| seen.insert(path))
 }
 
 fn open(name: &DeviceName) -> Result<Opened<'_>, ChangeError> {

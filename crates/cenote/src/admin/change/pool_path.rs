@@ -21,8 +21,9 @@ const FOLDERS: [&str; 9] = [
 ];
 /// Where the kernel tells about block devices.
 const SYS_BLOCK: &str = "/sys/class/block";
-/// Beginnings of names of disks that can have partitions.
-const PARTITIONABLE: [&str; 9] = ["sd", "hd", "vd", "xvd", "nvme", "mmcblk", "loop", "pmem", "nbd"];
+/// Beginnings of names of disks that get partitions. Loop devices get none, as with OpenZFS: the kernel would
+/// not show them.
+const PARTITIONABLE: [&str; 8] = ["sd", "hd", "vd", "xvd", "nvme", "mmcblk", "pmem", "nbd"];
 
 /// A device that was named.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -138,6 +138,13 @@ pub enum EditError {
     Failed(Error),
 }
 
+impl EditError {
+    /// The pool is there and can be read, but not changed.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, EditError::Open(ChangeError::ImportedReadOnly | ChangeError::ReadOnly { .. }))
+    }
+}
+
 /// The refusal is about a snapshot that is held.
 pub fn is_held(error: &DslError) -> bool {
     matches!(error, DslError::Held { .. })
