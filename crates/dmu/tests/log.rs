@@ -273,7 +273,7 @@ fn fragmented(hole: u64) -> Arc<zio::Zio> {
     while let Ok(dvas) = allocator.allocate(&want, &Before) {
         all.extend(dvas);
     }
-    for dva in all.iter().filter(|dva| dva.offset.0 / hole % 2 == 0) {
+    for dva in all.iter().filter(|dva| (dva.offset.0 / hole).is_multiple_of(2)) {
         allocator.free(dva, &Before).expect("allocated");
     }
     assert!(!allocator.take_changes(Txg(1)).is_empty());
