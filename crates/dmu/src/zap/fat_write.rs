@@ -73,6 +73,8 @@ impl ZapMut<'_> {
             (Place::Free { cd, .. }, _) if cd >= max_cd(header.flags) => Err(self.full()),
             (Place::Free { leaf, cd }, _) => {
                 new.cd = cd;
+                // In memory to be changed before anything else is: writing it in the end cannot fail then.
+                self.write_header(header)?;
                 self.place_in(header, &new, leaf)?;
                 self.write_header(header)
             }
@@ -142,6 +144,8 @@ impl ZapMut<'_> {
     ) -> Result<ZapEntry, DmuError> {
         let taken = self.read_entry(header, leaf, entry)?;
         let (unit, chunk) = (key_unit(header), entry.chunk);
+        // As when an entry is added: writing it in the end cannot fail.
+        self.write_header(header)?;
         let is_empty = self.change(leaf, ZapBlockKind::Leaf, |block| {
             let mut leaf = LeafMut::open(block, unit)?;
             leaf.remove(chunk)?;

@@ -10,7 +10,7 @@
 //! more when it is first changed.)
 
 use super::range_lock::RangeLock;
-use super::sa::{Capacity, Laid, Offsets, Tables};
+use super::sa::{Capacity, LEADING, Laid, Offsets, Tables};
 use crate::{Attrs, FileKind, Filesystem, ZplError};
 use dmu::AllocTx;
 use dmu::live::LiveObject;
@@ -78,7 +78,10 @@ impl Inode {
         let form = match is_plain {
             true => layout_number(read.bonus())
                 .and_then(|number| tables.plan(number))
-                .map_or(Form::Foreign, |plan| Form::Sa(plan.offsets(read.bonus()))),
+                .map(|plan| plan.offsets(read.bonus()))
+                // Those can be changed without reading anything.
+                .filter(|offsets| LEADING.iter().all(|attr| offsets.get(*attr).is_some()))
+                .map_or(Form::Foreign, Form::Sa),
             false => Form::Foreign,
         };
         Ok(Inode::of(object, node.kind(), *node.attrs(), form))
@@ -302,7 +305,7 @@ impl Inode {
     /// What accounting reads comes first, and the project follows the links.
     fn put_in_order(&self, values: &mut [(u16, Vec<u8>)], store: &Store<'_>) -> Result<(), ZplError> {
         let mut ranks = Vec::new();
-        for attr in super::sa::LEADING.iter().copied().chain([Attr::Projid, Attr::Rdev]) {
+        for attr in LEADING.iter().copied().chain([Attr::Projid, Attr::Rdev]) {
             ranks.push(store.number(attr)?);
         }
         let rank = |number: &u16| ranks.iter().position(|known| known == number).unwrap_or(usize::MAX);

@@ -9,6 +9,7 @@
 //! - Each operation of docs/on-disk/23-zpl.md, section 6, is in one transaction; what can fail is checked
 //!   before it begins or before the first change. Only what frees many blocks does so in several, from the end, each
 //!   with its own record, so that no txg has more to free than memory should list.
+//! - Of a change of names that fails, nothing stays: entries are put back (`edits`), attributes come last.
 //! - Nobody waits for a lock of long duration while holding a transaction.
 //! - Attributes in memory and on disk are the same; a file in memory is the only one of its number.
 //! - Nobody frees an object while an operation on its content or settings runs, or while a [`Hold`] keeps it.
@@ -24,6 +25,7 @@ mod access;
 mod acl;
 mod clone;
 mod data;
+mod edits;
 mod fresh;
 mod fs;
 mod head;

@@ -1,6 +1,7 @@
 //! Names: looking them up, making files under them, links.
 
 use super::acl;
+use super::edits::Edits;
 use super::fresh::Fresh;
 use super::fs::Fs;
 use super::hold::Hold;
@@ -327,7 +328,10 @@ impl Fs {
         let mut fresh = self.fresh(new, &inherited, &given, attrs.is_xattr(), dir.id, self.now(), &tx);
         fresh.links = 0;
         let inode = self.make_object(&fresh, &given, &tx)?;
-        self.unlinked.zap(&tx)?.insert_int(inode.id.0)?;
+        if let Err(error) = self.add_unlinked(inode.id, &tx) {
+            self.set.free(inode.id, &tx)?;
+            return Err(error.into());
+        }
         {
             let mut state = inode.state();
             state.is_orphan = true;
@@ -380,17 +384,25 @@ impl Fs {
             state.is_orphan = false;
             std::mem::take(&mut state.is_nameless)
         };
-        let entries = dir.object.zap(&tx)?;
-        if let Err(error) = entries.insert_matching(name, entry_value(id, inode.kind), how) {
-            inode.change(&store, |now| {
+        let result = match was_nameless {
+            true => self.unlinked.zap(&tx).and_then(|set| set.remove_int(id.0)),
+            false => Ok(()),
+        };
+        let mut entries = Edits::new(&tx);
+        let inserted = result
+            .map_err(ZplError::from)
+            .and_then(|()| entries.insert(&dir, name, entry_value(id, inode.kind), how));
+        if let Err(error) = inserted {
+            let mut state = inode.state();
+            inode.change_locked(&mut state, &store, |now| {
                 (now.links, now.ctime, now.parent) = (now.links - 1, attrs.ctime, attrs.parent);
             })?;
-            let mut state = inode.state();
             (state.is_orphan, state.is_nameless) = (was_nameless, was_nameless);
-            return Err(error.into());
-        }
-        if was_nameless {
-            self.unlinked.zap(&tx)?.remove_int(id.0)?;
+            drop(state);
+            if was_nameless {
+                self.add_unlinked(id, &tx)?;
+            }
+            return Err(error);
         }
         self.note_name(name, &tx);
         dir.change(&store, |attrs| {

@@ -1,5 +1,6 @@
 //! Moving names (docs/on-disk/23-zpl.md, section 6).
 
+use super::edits::Edits;
 use super::fs::Fs;
 use super::home::Cost;
 use super::inode::Inode;
@@ -7,6 +8,7 @@ use super::names::{Given, NewFile, create_record, entry_value, kind_bits, lock_n
 use crate::{Attrs, FileKind, ZplError};
 use dmu::AllocTx;
 use dmu::live::Tx;
+use dmu::zap::Match;
 use format::ObjectId;
 use format::zil::{Body, Rename};
 use format::znode::{FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJINHERIT, Time};
@@ -225,32 +227,28 @@ impl Fs {
     ) -> Result<Option<ObjectId>, ZplError> {
         let store = self.store(tx);
         let is_dir = m.source.is_dir();
-        let (from_entries, to_entries) = (m.from.dir.object.zap(tx)?, m.to.dir.object.zap(tx)?);
-        let how = self.name_match(m.to.dir, false);
         let whiteout = match m.how {
             RenameHow::Whiteout { uid, gid } => Some(self.make_whiteout(m, uid, gid, now, tx)?),
             _ => None,
         };
-        let value = entry_value(m.source.id, m.source.kind);
-        from_entries.remove(m.source_name)?;
-        // The name as it is spelt now is kept, whatever spelling it replaces.
-        if target.is_some() {
-            to_entries.remove_matching(m.to.name, how)?;
+        let mut entries = Edits::new(tx);
+        let made = whiteout.as_ref().map(|(inode, _)| entry_value(inode.id, inode.kind));
+        let moved_away = self.move_entries(m, target.is_some(), made, &mut entries);
+        let later = moved_away.and_then(|()| match target {
+            Some(target) => self.drop_link(target, now, tx),
+            None => Ok(None),
+        });
+        let later = entries.keep_if(later);
+        if let (Err(_), Some((inode, _))) = (&later, &whiteout) {
+            self.set.free(inode.id, tx)?;
         }
-        to_entries.insert_matching(m.to.name, value, how)?;
-        if let Some((whiteout, _)) = &whiteout {
-            from_entries.insert(m.source_name, entry_value(whiteout.id, whiteout.kind))?;
-        }
+        let later = later?;
         m.source.change(&store, |attrs| moved(attrs, m.to.dir.id, now))?;
         let from_change = if whiteout.is_some() { 0 } else { -1 };
         let to_change = i64::from(target.is_none());
         let subdirs_to = i64::from(is_dir) - i64::from(target.is_some_and(|target| target.is_dir()));
         change_dir(m.from.dir, &store, from_change, -i64::from(is_dir), now)?;
         change_dir(m.to.dir, &store, to_change, subdirs_to, now)?;
-        let later = match target {
-            Some(target) => self.drop_link(target, now, tx)?,
-            None => None,
-        };
         match whiteout {
             Some((inode, attrs)) => {
                 self.log(tx, || {
@@ -262,6 +260,27 @@ impl Fs {
             None => self.log(tx, || Body::Rename(m.record())),
         }
         Ok(later)
+    }
+
+    /// Moves the entry, in place of the target's if there is one. `made` is the whiteout's.
+    fn move_entries<'r>(
+        &self,
+        m: &Move<'r>,
+        has_target: bool,
+        made: Option<u64>,
+        entries: &mut Edits<'r>,
+    ) -> Result<(), ZplError> {
+        let (from, to, how) = (m.from.dir, m.to.dir, self.name_match(m.to.dir, false));
+        entries.remove(from, m.source_name, Match::Exact)?;
+        // The name as it is spelt now is kept, whatever spelling it replaces.
+        if has_target {
+            entries.remove(to, m.to.name, how)?;
+        }
+        entries.insert(to, m.to.name, entry_value(m.source.id, m.source.kind), how)?;
+        match made {
+            Some(made) => entries.insert(from, m.source_name, made, Match::Exact),
+            None => Ok(()),
+        }
     }
 
     /// The device that stands where a name was.
@@ -302,10 +321,13 @@ impl Fs {
     /// The two files exchange their places.
     fn exchange(&self, m: &Move<'_>, target: &Arc<Inode>, now: Time, tx: &Tx) -> Result<(), ZplError> {
         let store = self.store(tx);
-        let (from_entries, to_entries) = (m.from.dir.object.zap(tx)?, m.to.dir.object.zap(tx)?);
         let how = self.name_match(m.to.dir, false);
-        from_entries.update(m.source_name, entry_value(target.id, target.kind))?;
-        to_entries.update_matching(m.to.name, entry_value(m.source.id, m.source.kind), how)?;
+        let [source_value, target_value] = [m.source, target].map(|inode| entry_value(inode.id, inode.kind));
+        let mut entries = Edits::new(tx);
+        let exchanged = entries
+            .update(m.from.dir, m.source_name, target_value, Match::Exact)
+            .and_then(|()| entries.update(m.to.dir, m.to.name, source_value, how));
+        entries.keep_if(exchanged)?;
         m.source.change(&store, |attrs| moved(attrs, m.to.dir.id, now))?;
         target.change(&store, |attrs| moved(attrs, m.from.dir.id, now))?;
         let subdirs = i64::from(m.source.is_dir()) - i64::from(target.is_dir());

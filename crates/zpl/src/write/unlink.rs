@@ -6,6 +6,7 @@
 //! transactions as that takes -> its directory of extended attributes joins the set, it leaves it and is
 //! freed, in one transaction.
 
+use super::edits::Edits;
 use super::fs::Fs;
 use super::home::Cost;
 use super::inode::Inode;
@@ -13,6 +14,7 @@ use super::names::lock_names;
 use crate::{FileKind, ZplError};
 use dmu::DmuError;
 use dmu::live::Tx;
+use dmu::zap::Match;
 use format::zil::Body;
 use format::znode::{FLAG_APPENDONLY, FLAG_NOUNLINK, Time};
 use format::{BlockId, ObjectId};
@@ -131,8 +133,10 @@ impl Fs {
         let store = self.store(&tx);
         drop(dir.ready(&store)?);
         drop(inode.ready(&store)?);
-        dir.object.zap(&tx)?.remove_matching(name, how)?;
         let now = self.now();
+        let mut entries = Edits::new(&tx);
+        let later = entries.remove(dir, name, how).and_then(|()| self.drop_link(inode, now, &tx));
+        let later = entries.keep_if(later)?;
         dir.change(&store, |attrs| {
             attrs.size = attrs.size.saturating_sub(1).max(2);
             if inode.is_dir() {
@@ -140,7 +144,6 @@ impl Fs {
             }
             (attrs.mtime, attrs.ctime) = (now, now);
         })?;
-        let later = self.drop_link(inode, now, &tx)?;
         self.log(&tx, || match wanted {
             Wanted::Directory => Body::Rmdir { dir: dir.id, name: name.to_vec() },
             Wanted::AnythingElse => Body::Remove { dir: dir.id, name: name.to_vec() },
@@ -167,6 +170,9 @@ impl Fs {
     }
 
     /// A file lost a name. Returns it if that was the last and it is still to be freed.
+    ///
+    /// # Errors
+    /// Then nothing was changed.
     pub(super) fn drop_link(
         &self,
         inode: &Arc<Inode>,
@@ -179,8 +185,9 @@ impl Fs {
         let is_small = inode.object.max_block().0 < BLOCKS_PER_TX && !is_xattr_dir;
         // Nobody else is the last to let go of it, and frees it, before it is in the unlinked set.
         let held = Held::new(inode);
-        let is_freed_now = {
+        let (before, is_freed_now) = {
             let mut state = inode.ready(&store)?;
+            let before = state.attrs;
             inode.change_locked(&mut state, &store, |attrs| {
                 attrs.links = if inode.is_dir() { 0 } else { attrs.links.saturating_sub(1) };
                 attrs.ctime = now;
@@ -191,16 +198,31 @@ impl Fs {
             let is_freed_now = is_small && !inode.is_held_by_others() && state.attrs.xattr_dir.is_none();
             state.is_orphan = true;
             state.is_gone = is_freed_now;
-            is_freed_now
+            (before, is_freed_now)
         };
+        let result = if is_freed_now { self.set.free(inode.id, tx) } else { self.add_unlinked(inode.id, tx) };
+        if let Err(error) = result {
+            let mut state = inode.state();
+            (state.is_orphan, state.is_gone) = (false, false);
+            inode.change_locked(&mut state, &store, |attrs| {
+                (attrs.links, attrs.ctime) = (before.links, before.ctime);
+            })?;
+            return Err(error.into());
+        }
         if is_freed_now {
-            self.set.free(inode.id, tx)?;
             self.inodes.remove(inode.id);
             self.intent_log().forget(inode.id);
             return Ok(None);
         }
-        self.unlinked.zap(tx)?.insert_int(inode.id.0)?;
         Ok(held.let_go().then_some(inode.id))
+    }
+
+    /// Adds a file to the unlinked set. It may be there: what was cut short is done once more.
+    pub(super) fn add_unlinked(&self, id: ObjectId, tx: &Tx) -> Result<(), DmuError> {
+        match self.unlinked.zap(tx)?.insert_int(id.0) {
+            Err(DmuError::KeyExists { .. }) => Ok(()),
+            other => other,
+        }
     }
 
     /// Frees a file that has no name and that nobody holds, and its extended attributes; what takes long is left
@@ -349,10 +371,13 @@ impl Fs {
         let now = self.now();
         let mut later = Vec::new();
         for (entry, inode) in batch.iter().zip(&inodes) {
-            dir.object.zap(&tx)?.remove(&entry.name)?;
-            if let Some(inode) = inode.as_ref().filter(|inode| inode.attrs().is_xattr() && !inode.is_dir()) {
-                later.extend(self.drop_link(inode, now, &tx)?);
-            }
+            let mut entries = Edits::new(&tx);
+            let removed = entries.remove(dir, &entry.name, Match::Exact);
+            let dropped = removed.and_then(|()| match inode {
+                Some(inode) if inode.attrs().is_xattr() && !inode.is_dir() => self.drop_link(inode, now, &tx),
+                _ => Ok(None),
+            });
+            later.extend(entries.keep_if(dropped)?);
         }
         drop(tx);
         more.extend(later);

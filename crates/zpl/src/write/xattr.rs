@@ -7,6 +7,7 @@
 
 use super::acl;
 use super::data::content_changed;
+use super::edits::Edits;
 use super::fresh::Fresh;
 use super::fs::Fs;
 use super::home::Cost;
@@ -17,6 +18,7 @@ use super::setattr::{acl_edits, set_mode};
 use crate::xattr::stored_names;
 use crate::{Attrs, FileKind, ZplError};
 use dmu::live::Tx;
+use dmu::zap::Match;
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT};
 use format::sa::Attr;
 use format::zil::{Body, CreateKind};
@@ -254,14 +256,17 @@ impl Fs {
         file: &Arc<Inode>,
         tx: &Tx,
     ) -> Result<Option<ObjectId>, ZplError> {
+        drop(dir.ready(&self.store(tx))?);
         let now = self.now();
-        dir.object.zap(tx)?.remove(stored)?;
+        let mut entries = Edits::new(tx);
+        let later = entries.remove(dir, stored, Match::Exact).and_then(|()| self.drop_link(file, now, tx));
+        let later = entries.keep_if(later)?;
         dir.change(&self.store(tx), |attrs| {
             attrs.size = attrs.size.saturating_sub(1).max(2);
             (attrs.mtime, attrs.ctime) = (now, now);
         })?;
         self.log(tx, || Body::Remove { dir: dir.id, name: stored.to_vec() });
-        self.drop_link(file, now, tx)
+        Ok(later)
     }
 
     /// Stores an attribute as a file of the hidden directory, and takes it out of the packed list.

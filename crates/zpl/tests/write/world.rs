@@ -49,6 +49,11 @@ pub(crate) struct World {
 
 pub(crate) fn new_set(kind: ObjsetType, limits: Limits) -> (Arc<Store>, Arc<MemoryHome>, Tx) {
     let store = Store::new(memory_pool(4 << 30), 16 << 20);
+    let (home, tx) = new_set_in(&store, kind, limits);
+    (store, home, tx)
+}
+
+pub(crate) fn new_set_in(store: &Arc<Store>, kind: ObjsetType, limits: Limits) -> (Arc<MemoryHome>, Tx) {
     let txgs = Txgs::new(Txg(3), limits);
     let tx = txgs.begin().expect("open");
     let policy = SetPolicy {
@@ -57,8 +62,8 @@ pub(crate) fn new_set(kind: ObjsetType, limits: Limits) -> (Arc<Store>, Arc<Memo
         project_accounting: true,
         ..SetPolicy::dataset()
     };
-    let set = LiveSet::create(&store, txgs.meter(), 7, kind, policy, &tx);
-    (store, Arc::new(MemoryHome { set, txgs }), tx)
+    let set = LiveSet::create(store, txgs.meter(), 7, kind, policy, &tx);
+    (Arc::new(MemoryHome { set, txgs }), tx)
 }
 
 impl World {
