@@ -3,6 +3,7 @@
 
 mod cenote_support;
 
+use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -264,23 +265,29 @@ fn ended_in_the_middle() {
     for i in 0..3000 {
         std::fs::write(from.join(i.to_string()), vec![7; 5000]).expect("a file");
     }
-    for (args, pause) in [
-        (&["cp", "-r", "from", "p:/"][..], 100),
-        (&["cp", "big", "p:/"], 100),
-        (&["rm", "-rf", "p:/from"], 50),
-        (&["tar", "-x", "p:/"], 100),
-    ] {
+    let end = |args: &[&str], pause| {
         let mut command = pool.command(args);
-        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it runs");
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
         // Its end would end it.
         let _input = child.stdin.take();
+        let mut said = child.stderr.take().expect("its messages");
+        if args.contains(&"-v") {
+            // The first file that it names: it is at work.
+            said.read_exact(&mut [0]).expect("a name");
+        }
         std::thread::sleep(std::time::Duration::from_millis(pause));
         let pid = child.id().to_string();
         let _ = Command::new("kill").arg(pid).stderr(Stdio::null()).status().expect("it runs");
-        // Whichever came first, the signal or the end.
-        let code = child.wait().expect("it ends").code();
-        assert!(matches!(code, Some(0 | 130)), "{args:?}: {code:?}");
-    }
+        said.read_to_end(&mut Vec::new()).expect("messages");
+        child.wait().expect("it ends").code()
+    };
+    // Whichever came first, the signal or the end.
+    let code = end(&["cp", "-r", "-v", "from", "p:/"], 10);
+    assert!(matches!(code, Some(0 | 130)), "{code:?}");
+    let code = end(&["cp", "-v", "big", "p:/"], 10);
+    assert!(matches!(code, Some(0 | 130)), "{code:?}");
+    end(&["rm", "-rf", "p:/from"], 50);
+    end(&["tar", "-x", "p:/"], 100);
     for line in pool.good(&["ls", "-lR", "p:/"]).lines().filter(|line| line.starts_with('-')) {
         let size = line.split_whitespace().nth(4).expect("a size");
         assert!(size == "5000" || size == "62914560", "{line}");

@@ -55,6 +55,9 @@ fn remove(args: &Args, pools: &Writing<'_>, target: &OsStr) -> Result<(), Failur
     };
     if FileKind::from_mode(attrs.mode) != Some(FileKind::Directory) {
         if path.len() < place.path.len() {
+            if args.force {
+                return Ok(());
+            }
             return Err(Failure::Message(format!("cannot remove '{shown}': Not a directory")));
         }
         return place.fs.remove(path).map_err(failure);
