@@ -59,8 +59,7 @@ fn everything_on_every_layout() {
         let Subject::World(layout) = subject else { continue };
         // There is much to look at where there is no room.
         let one_in = match layout.split('-').next() {
-            Some("full") => 401,
-            Some("pieces") => 1201,
+            Some("full" | "pieces") => 1201,
             _ => 61,
         };
         let series = Series { subject, seed, steps: 40, one_in, deep_one_in: 7, only: None, lying: false };
