@@ -180,7 +180,7 @@ fn header(flag: u8, name: &[u8], data: &[u8]) -> Vec<u8> {
 #[test]
 fn many_extended_headers_take_no_more_memory_than_one() {
     let records = |from: usize| -> Vec<u8> {
-        (from..from + 20_000).flat_map(|i| format!("14 k{i:08}=v\n").into_bytes()).collect()
+        (from..from + 20_000).flat_map(|i| format!("15 k{i:08}=v\n").into_bytes()).collect()
     };
     for flag in [b'x', b'g'] {
         let few: Vec<u8> = (0..3).flat_map(|i| header(flag, b"h", &records(i * 20_000))).collect();
