@@ -90,7 +90,6 @@ impl LiveObject {
 #[cfg(test)]
 mod tests {
     use super::super::{LiveSet, NewObject, SetPolicy, Txgs};
-    use super::*;
     use crate::{Env, Store};
     use format::objset::ObjsetType;
     use format::{BlockId, BlockPtr, ObjType, Txg};
