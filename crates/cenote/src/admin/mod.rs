@@ -274,12 +274,7 @@ fn labelled(found: &Found, imported: &Imported) -> Vec<Labelled> {
     usable.map(|c| Labelled { guid: c.pool_guid, name: name(c) }).collect()
 }
 
-fn open_one(
-    found: &Found,
-    known: &[Labelled],
-    imported: &Imported,
-    name: &str,
-) -> Result<OpenPool, Problem> {
+fn open_one(found: &Found, known: &[Labelled], imported: &Imported, name: &str) -> Result<OpenPool, Problem> {
     let same: Vec<&Labelled> = known.iter().filter(|c| c.name == name).collect();
     let guid = match &same[..] {
         [] => return Err(Problem { missing_pool: true, ..Problem::new(name, "no such pool") }),
@@ -307,7 +302,7 @@ fn open_one(
     match ::pool::Pool::open(found.clone(), &Which::Guid(guid), &options) {
         Ok(pool) => {
             Ok(OpenPool { pool: Pool::from(pool), found: found.clone(), name: name.to_owned(), settings })
-        },
+        }
         Err(e) => Err(Problem::new(name, chain(&e))),
     }
 }

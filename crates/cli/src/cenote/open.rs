@@ -134,7 +134,8 @@ impl<'a> Session<'a> {
     pub(super) fn open_rw(&self, name: &str) -> Result<PoolWriter, Failure> {
         let imported = Imported::load().map_err(|error| Failure::Message(error.to_string()))?;
         if imported.pools.iter().any(|pool| pool.settings.readonly) {
-            let guid = Pool::open(name, &self.options()).map_err(|error| self.cannot_open(name, &error))?.guid();
+            let guid =
+                Pool::open(name, &self.options()).map_err(|error| self.cannot_open(name, &error))?.guid();
             if imported.by_guid(guid).is_some_and(|pool| pool.settings.readonly) {
                 let name = term::escape(name.as_bytes());
                 return Err(Failure::Message(format!("cannot open pool '{name}': pool is read-only")));

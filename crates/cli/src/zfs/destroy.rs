@@ -130,7 +130,7 @@ fn destroy_snapshots(
 ) -> Outcome {
     let defer = options.defer && !options.clones;
     let first = names.first().map_or("", String::as_str);
-    let pool = change.pool(first).map_err(|e| unwritable(first, e, snapshots_stay))?;
+    let pool = change.pool(first).map_err(|e| unwritable(first, e, |error| snapshots_stay(&error)))?;
     if !defer && tell_held(view, names.iter().chain(clones))? {
         return Ok(1);
     }
@@ -148,12 +148,12 @@ fn destroy_snapshots(
         }
         Err(error) => {
             tell_partly("destroyed", clones, names);
-            Err(snapshots_stay(error))
+            Err(snapshots_stay(&error))
         }
     }
 }
 
-fn snapshots_stay(error: EditError) -> Stop {
+fn snapshots_stay(error: &EditError) -> Stop {
     Stop::failed(format!("cannot destroy snapshots: {error}"))
 }
 
@@ -259,7 +259,7 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
     }
     let pool = change.pool(name).map_err(|e| {
         unwritable(name, e, |error| match all.iter().any(|name| name.contains('@')) {
-            true => snapshots_stay(error),
+            true => snapshots_stay(&error),
             false => cannot("destroy", all.first().map_or(name, String::as_str), &error),
         })
     })?;

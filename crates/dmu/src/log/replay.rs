@@ -5,9 +5,9 @@ use super::{ClaimError, IntentLog};
 use crate::DmuError;
 use crate::live::{Tx, TxError};
 use crate::sync::atomic::Ordering;
-use format::{BlockPtr, Txg};
 use format::units::MAX_BLOCK;
 use format::zil::{Body, Record};
+use format::{BlockPtr, Txg};
 use std::fmt::Display;
 use zio::{ReadPolicy, ZioError};
 

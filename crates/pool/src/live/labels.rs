@@ -19,8 +19,8 @@ use format::uberblock::Uberblock;
 use format::{Ashift, Txg, VdevGuid, VdevId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vdev::label_write::{write_configs, write_uberblocks};
 use vdev::Device;
+use vdev::label_write::{write_configs, write_uberblocks};
 use zio::Zio;
 
 /// Top-level vdevs that get the uberblock of a txg in which no configuration changed.

@@ -134,7 +134,9 @@ impl<'a> TxgSync<'a> {
             let before = self.pool.mos.change_count();
             let done = (task.run)(&mut self.ctx, &mut PoolTask { pool: self.pool, state: self.state });
             match done {
-                Err(why) if self.pool.mos.change_count() != before => return Err(PoolError::HalfDone { why }),
+                Err(why) if self.pool.mos.change_count() != before => {
+                    return Err(PoolError::HalfDone { why });
+                }
                 _ => {}
             }
         }

@@ -627,10 +627,11 @@ mod tests {
         };
         for _ in 0..20_000 {
             let len = (next() % 120) as usize;
-            let body: Vec<u8> =
-                std::iter::repeat_with(|| (next() >> 20) as u8 & if len.is_multiple_of(2) { 0x83 } else { 0xff })
-                    .take(len)
-                    .collect();
+            let body: Vec<u8> = std::iter::repeat_with(|| {
+                (next() >> 20) as u8 & if len.is_multiple_of(2) { 0x83 } else { 0xff }
+            })
+            .take(len)
+            .collect();
             let room = (next() % 300) as usize;
             let reply = ask(&asked, (next() % 60) as u32, &body, room);
             assert!(reply.is_none_or(|reply| reply.is_err() || reply.is_ok_and(|reply| reply.len() <= room)));

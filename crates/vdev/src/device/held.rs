@@ -8,7 +8,7 @@
 //! - A device that fails during a release fails every request from then on, as one that is gone. The others go on
 //!   only if the [`Judge`] says so, before anything that was written behind the lost write; otherwise every
 //!   request to any of them fails: what is on the devices is a beginning of what was held.
-//! - What is held takes bounded memory: beyond [`HELD_MAX`] bytes it is released.
+//! - What is held takes bounded memory: beyond 64 MiB it is released.
 
 use super::pages::Pages;
 use super::{Device, DeviceError, RawTarget, ReadRequest, check_range, unsupported_is_fine};

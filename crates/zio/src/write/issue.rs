@@ -26,7 +26,13 @@ pub(crate) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn add(&mut self, block: usize, extents: impl Iterator<Item = Dva>, bytes: &'a [u8], birth: Txg) {
+    pub(crate) fn add(
+        &mut self,
+        block: usize,
+        extents: impl Iterator<Item = Dva>,
+        bytes: &'a [u8],
+        birth: Txg,
+    ) {
         let before = self.writes.len();
         let psize = Psize(bytes.len() as u64);
         self.writes.extend(extents.map(|dva| Write {

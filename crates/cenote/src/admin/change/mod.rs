@@ -24,6 +24,7 @@ mod replication;
 mod signature;
 mod state;
 
+pub use ::pool::live::VdevProp;
 pub use compat::{CompatError, Compatibility};
 pub use error::ChangeError;
 pub use in_use::{InUse, Usage};
@@ -42,7 +43,6 @@ pub use pool_verbs::{
     NewVdevs, add_vdevs, config_tree, destroy_pool, enable_features, export_pool, found_names,
     imported_names, set_cachefile, set_pool_props, set_vdev_prop, sync_pool,
 };
-pub use ::pool::live::VdevProp;
 pub(crate) use state::prepare_folder;
 pub use state::{cache_path, host_id, host_name, state_folder};
 

@@ -1,6 +1,6 @@
 //! How fast this crate is on this machine: MB/s of block data per algorithm.
 //!
-//! `cargo run --release -p cenote-codec --example speed [FILTER]`
+//! `cargo run --release -p cenote-codec --example codec_speed [FILTER]`
 
 use cenote_codec::checksum::{self, Salt};
 use cenote_codec::compress::{compress, decompress};

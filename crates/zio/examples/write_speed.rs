@@ -1,4 +1,4 @@
-//! How long writing takes, on a disk in memory: `cargo run --release -p cenote-zio --example speed`.
+//! How long writing takes, on a disk in memory: `cargo run --release -p cenote-zio --example write_speed`.
 
 use cenote_zio::alloc::{AllocClass, Allocator, MetaslabHint, SpaceSource, TopSpace};
 use cenote_zio::{AllocTx, NewBlock, WritePolicy, Zio};
