@@ -30,8 +30,8 @@ use std::sync::Arc;
 use zio::AllocTx;
 use zio::write::NewBlock;
 
-/// Bytes of blocks that are written in one batch.
-const BATCH_BYTES: usize = 32 << 20;
+/// Bytes of blocks that are written in one batch: many windows of `zio`, which compresses one while it writes another.
+const BATCH_BYTES: usize = 256 << 20;
 /// Bytes of changed indirect blocks upon which those are written that are complete.
 const INDIRECT_BYTES: usize = if cfg!(test) { 16 << 10 } else { 64 << 20 };
 /// Blocks that are written in one batch.

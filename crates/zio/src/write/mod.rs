@@ -42,7 +42,7 @@ use vdev::tree::VdevError;
 const CHUNK_NS: u64 = 300_000;
 
 /// Bytes of blocks that are written while the next are being compressed.
-const WINDOW: u64 = 32 << 20;
+const WINDOW: u64 = 16 << 20;
 
 /// How a block is to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
