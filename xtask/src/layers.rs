@@ -58,7 +58,7 @@ const WHOLE_HOUSE: &[&str] = &[
 ];
 
 /// Beside the house: programs that drive all of it from outside. Nothing may use them.
-const BESIDE: [&str; 4] = ["xtask", "cenote-crash", "cenote-matrix", "cenote-bench"];
+const BESIDE: [&str; 5] = ["xtask", "cenote-crash", "cenote-matrix", "cenote-bench", "cenote-heap"];
 
 /// `cargo xtask layers`.
 pub(crate) fn run() -> Outcome {

@@ -15,10 +15,6 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The allocator of the commands, see there.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Why a measurement failed.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -82,6 +78,7 @@ enum What {
 }
 
 fn main() -> ExitCode {
+    heap::init();
     let args = Args::parse();
     let done = match args.what {
         What::Tree { files, threads } => tree::make_and_remove(&args.dir, files, threads),

@@ -35,12 +35,8 @@ use std::process::ExitCode;
 use stop::{Outcome, Stop};
 use usage::Tool;
 
-/// Objects and records come and go by the hundred thousand in a txg: with the system's allocator a third of the
-/// time of writing small files went there.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
+    heap::init();
     let mut args: Vec<OsString> = std::env::args_os().collect();
     let called = if args.is_empty() { OsString::new() } else { args.remove(0) };
     let mut name = Path::new(&called).file_name().unwrap_or_default().to_owned();
