@@ -11,6 +11,7 @@ mod errno;
 pub mod fuse;
 pub mod live_service;
 pub mod pool_view;
+mod shown;
 mod signals;
 pub mod view;
 

@@ -13,6 +13,7 @@ use crate::errno::zpl_errno;
 use crate::fuse::{
     Answer, Caller, CopyRange, Known, Life, Lines, NewNode, NewTime, Opened, Service, SetAttr, WriteAt, flag,
 };
+use crate::shown::{END, attr, attr_of, cursor, position};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use cenote::Error;
 use cenote::files::served::{FileRange, Fs, Hold, NewFile, WriteHow};
@@ -30,9 +31,6 @@ const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 /// Entries read at a time.
 const BATCH: usize = 256;
-/// Entry cursors that would be taken for one of the first positions are told from them by this.
-const SMALL_CURSOR: u64 = 1 << 61;
-const END: u64 = (1 << 63) - 1;
 const SHARDS: usize = 16;
 /// Copied at a time, where blocks cannot be shared.
 const COPY_CHUNK: usize = 1 << 20;
@@ -98,9 +96,7 @@ impl LiveService {
     }
 
     fn attr_of(&self, id: ObjectId) -> Result<Attr, ZplError> {
-        let node = self.fs().node(id)?;
-        let block_size = u32::try_from(node.block_size()).unwrap_or(1 << 24);
-        Ok(attr(id, node.attrs(), node.blocks_512(), block_size))
+        Ok(attr_of(&self.fs().node(id)?, id.0))
     }
 
     fn known(&self, id: ObjectId) -> Answer<Known> {
@@ -194,44 +190,6 @@ fn is_removed_dir(attrs: &Attrs) -> bool {
     FileKind::from_mode(attrs.mode) == Some(FileKind::Directory) && attrs.links < 2
 }
 
-fn attr(id: ObjectId, attrs: &Attrs, blocks: u64, block_size: u32) -> Attr {
-    Attr {
-        ino: id.0,
-        generation: attrs.generation,
-        kind: FileKind::from_mode(attrs.mode).unwrap_or(Kind::Regular),
-        perm: (attrs.mode & 0o7777) as u16,
-        nlink: u32::try_from(attrs.links).unwrap_or(u32::MAX),
-        uid: attrs.posix_uid(),
-        gid: attrs.posix_gid(),
-        size: attrs.size,
-        blocks,
-        block_size,
-        rdev: attrs.rdev,
-        atime: attrs.atime,
-        mtime: attrs.mtime,
-        ctime: attrs.ctime,
-        crtime: attrs.crtime,
-    }
-}
-
-/// The position after an entry with this cursor.
-fn position(cursor: u64) -> u64 {
-    match cursor {
-        0..=DOT_DOT => SMALL_CURSOR | cursor,
-        SMALL_CURSOR.. => END,
-        cursor => cursor,
-    }
-}
-
-/// The cursor to go on from at a position.
-fn cursor(position: u64) -> u64 {
-    match position {
-        ..=DOT_DOT => 0,
-        position if position & SMALL_CURSOR != 0 => position & !SMALL_CURSOR,
-        position => position,
-    }
-}
-
 impl Service for LiveService {
     fn abilities(&self, _: u64) -> u64 {
         let options = self.fs().options();
@@ -314,7 +272,7 @@ impl Service for LiveService {
         let made = self.fs().create(self.id(dir), name, &LiveService::new_file(caller, new));
         let made = made.map_err(|e| zpl_errno(&e))?;
         self.settled(made.id)?;
-        Ok(self.known_as(made.id, attr(made.id, &made.attrs, 1, 512)))
+        Ok(self.known_as(made.id, attr(made.id.0, &made.attrs, 1, 512)))
     }
 
     fn unlink(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<()> {

@@ -23,6 +23,7 @@ use cenote::copy::source::{child_filesystems, setting};
 use cenote::{Dataset, Error, Filesystem, Node};
 use format::ObjectId;
 
+use crate::shown::{END, ENTRIES, attr_of, cursor, position};
 use crate::view::{Attr, DirItem, Entry, FsView, Kind, Seek, SpaceInfo, ViewError};
 
 const SLOT_SHIFT: u32 = 48;
@@ -34,11 +35,7 @@ const ROOT: u64 = 1;
 const CONTROL: u64 = 0xFFFF_FFFF_FFFF;
 const SNAPSHOTS: u64 = 0xFFFF_FFFF_FFFD;
 
-const ENTRIES: u64 = 3;
-/// Entry cursors that would be taken for one of the first positions are told from them by this.
-const SMALL_CURSOR: u64 = 1 << 61;
 const CHILDREN: u64 = 1 << 62;
-const END: u64 = (1 << 63) - 1;
 
 /// File systems kept open.
 const OPEN_MAX: usize = 1024;
@@ -263,46 +260,6 @@ fn is_virtual(object: u64) -> bool {
 /// Last part of a dataset's name.
 fn component(dataset: &Dataset) -> &str {
     dataset.name().rsplit('/').next().unwrap_or_default()
-}
-
-fn attr_of(node: &Node, shown: u64) -> Attr {
-    let attrs = node.attrs();
-    Attr {
-        ino: shown,
-        generation: attrs.generation,
-        kind: node.kind(),
-        perm: (attrs.mode & 0o7777) as u16,
-        nlink: u32::try_from(attrs.links).unwrap_or(u32::MAX),
-        uid: attrs.posix_uid(),
-        gid: attrs.posix_gid(),
-        size: attrs.size,
-        blocks: node.blocks_512(),
-        block_size: u32::try_from(node.block_size()).unwrap_or(1 << 24),
-        rdev: attrs.rdev,
-        atime: attrs.atime,
-        mtime: attrs.mtime,
-        ctime: attrs.ctime,
-        crtime: attrs.crtime,
-    }
-}
-
-/// The position after an entry with this cursor.
-fn position(cursor: u64) -> u64 {
-    match cursor {
-        0..=ENTRIES => SMALL_CURSOR | cursor,
-        // Beyond all positions: the end.
-        SMALL_CURSOR.. => END,
-        cursor => cursor,
-    }
-}
-
-/// The cursor to go on from at a position among the entries.
-fn cursor(position: u64) -> u64 {
-    match position {
-        ..=ENTRIES => 0,
-        position if position & SMALL_CURSOR != 0 => position & !SMALL_CURSOR,
-        position => position,
-    }
 }
 
 impl FsView for PoolView {
