@@ -2,7 +2,13 @@
 //! may run, those of `shuttle` (`tests/shuttle.rs`).
 
 #[cfg(feature = "shuttle")]
-pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, atomic};
+pub(crate) use shuttle::{
+    sync::{Condvar, Mutex, MutexGuard, RwLock, atomic},
+    thread,
+};
 pub(crate) use std::sync::{Arc, PoisonError, Weak};
 #[cfg(not(feature = "shuttle"))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, atomic};
+pub(crate) use std::{
+    sync::{Condvar, Mutex, MutexGuard, RwLock, atomic},
+    thread,
+};

@@ -27,7 +27,8 @@ pub use replay::{Apply, ReplayError, Replayed, replay};
 
 use crate::live::{LiveSet, SyncTx, Tx, TxError, Txgs};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::thread::{self, Thread};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use chain::ChainState;
 use format::objset::ZilHeader;
 use format::{BlockPtr, ObjectId, Txg};
@@ -43,9 +44,9 @@ pub struct IntentLog {
     recorded_after: AtomicU64,
     avoids_log_devices: AtomicBool,
     queue: Mutex<Queue>,
+    /// Ordered records up to this one are durable.
+    done: AtomicU64,
     progress: Mutex<Progress>,
-    /// A committer is done.
-    written: Condvar,
     /// Of the committer at work.
     writer: Mutex<Writer>,
     chain: Mutex<ChainState>,
@@ -65,13 +66,34 @@ pub enum LogBias {
     Throughput,
 }
 
-/// How far the commits got.
+/// Who commits.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Ordered records up to this one are durable.
-    done: u64,
     /// Somebody writes.
     is_written: bool,
+    /// Who waits, and for which record.
+    waiters: Vec<(u64, Thread)>,
+}
+
+impl Progress {
+    /// The calling thread parks until the record is durable, or somebody else must write. It may wake early.
+    fn wait_for(&mut self, target: u64) {
+        let me = thread::current();
+        if !self.waiters.iter().any(|(_, thread)| thread.id() == me.id()) {
+            self.waiters.push((target, me));
+        }
+    }
+
+    /// Whom to wake when records up to `done` are durable: one of the rest, to write next, before all who are
+    /// served. The others sleep on: they would only fight for the lock.
+    fn finish(&mut self, done: u64) -> Vec<Thread> {
+        let (served, rest): (Vec<_>, Vec<_>) =
+            self.waiters.drain(..).partition(|(target, _)| *target <= done);
+        let mut rest = rest.into_iter();
+        let next = rest.next();
+        self.waiters = rest.collect();
+        next.into_iter().chain(served).map(|(_, thread)| thread).collect()
+    }
 }
 
 /// What the committer at work knows.
@@ -94,8 +116,8 @@ impl IntentLog {
             recorded_after: AtomicU64::new(0),
             avoids_log_devices: AtomicBool::new(false),
             queue: Mutex::default(),
+            done: AtomicU64::new(0),
             progress: Mutex::default(),
-            written: Condvar::new(),
             writer: Mutex::default(),
             chain: Mutex::default(),
             replayed: Default::default(),
@@ -159,26 +181,36 @@ impl IntentLog {
             return Ok(());
         }
         let target = self.queue().order(object);
-        let mut progress = lock(&self.progress);
         loop {
-            if progress.done >= target {
+            let mut progress = lock(&self.progress);
+            if self.done.load(Ordering::Acquire) >= target {
                 return Ok(());
             }
             if !progress.is_written {
+                progress.is_written = true;
+                // Who woke early may still be on the list, and must not be woken instead of somebody who waits.
+                let me = thread::current().id();
+                progress.waiters.retain(|(_, thread)| thread.id() != me);
                 break;
             }
-            progress = self.written.wait(progress).unwrap_or_else(PoisonError::into_inner);
+            progress.wait_for(target);
+            drop(progress);
+            thread::park();
+            if self.done.load(Ordering::Acquire) >= target {
+                return Ok(());
+            }
         }
-        progress.is_written = true;
-        drop(progress);
         // Whoever came while the last one wrote is served by this one too.
         let outcome = self.write_pending();
-        let mut progress = lock(&self.progress);
-        progress.is_written = false;
         if let Ok(taken) = outcome {
-            progress.done = progress.done.max(taken);
+            self.done.fetch_max(taken, Ordering::AcqRel);
         }
-        self.written.notify_all();
+        let woken = {
+            let mut progress = lock(&self.progress);
+            progress.is_written = false;
+            progress.finish(self.done.load(Ordering::Acquire))
+        };
+        woken.iter().for_each(Thread::unpark);
         outcome.map(drop)
     }
 
