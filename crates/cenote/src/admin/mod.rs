@@ -15,6 +15,8 @@ mod diagnosis;
 pub mod edit;
 mod identity;
 mod import;
+mod mounts;
+mod namespace;
 mod pool_props;
 mod session;
 mod status;
@@ -27,6 +29,8 @@ pub use data::*;
 pub use datasets::{Entry, Walk, find, points, walk};
 pub use identity::names as owner_names;
 pub use import::{Candidate, CandidateVdev, import_list};
+pub use mounts::{AccessTimes, MountError, MountOptions, Mounted, Mounts, Unmount};
+pub use namespace::{Caller, Namespace};
 pub use pool_props::{is_feature_property, pool_property, pool_property_names};
 pub use session::ImportSettings;
 pub use status::pool_status;
@@ -57,6 +61,11 @@ pub struct Search {
     /// Datasets, and what a key's location holds for their encryption roots: to be loaded when their pools
     /// are opened.
     pub keys: Vec<(String, Vec<u8>)>,
+    /// The pools that this process keeps open: verbs use these instead of opening devices. `None`: a verb opens
+    /// its pool, and closes it.
+    pub namespace: Option<Arc<Namespace>>,
+    /// In whose name verbs run; `None`: the user of this process.
+    pub caller: Option<Caller>,
 }
 
 impl Search {

@@ -1,0 +1,143 @@
+//! How file systems of imported pools are shown to the machine's programs. The verbs here decide what is mounted
+//! where; whoever owns the pools brings the means ([`Mounts`]), or has none.
+
+use ::pool::live::LivePool;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A table of mounts and the means to change it. `serve` has one for FUSE.
+///
+/// # What always holds
+/// - A dataset is mounted once at most (its snapshots beside it do not count).
+/// - A call returns when the kernel has seen the change.
+pub trait Mounts: Send + Sync {
+    /// What is mounted now, oldest first.
+    fn list(&self) -> Vec<Mounted>;
+
+    /// Mounts a file system of a pool. The folder exists.
+    ///
+    /// # Errors
+    /// [`MountError`], and nothing is mounted.
+    fn mount(
+        &self,
+        pool: &Arc<LivePool>,
+        dataset: &str,
+        at: &Path,
+        options: &MountOptions,
+    ) -> Result<(), MountError>;
+
+    /// Ends the mount of a dataset; everything that was written to it is in the pool, and durable.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`] if it is in use and `how` is [`Unmount::Normal`].
+    fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountError>;
+
+    /// Changes the options of a mount.
+    ///
+    /// # Errors
+    /// [`MountError::NotMounted`], or why the kernel refuses.
+    fn remount(&self, dataset: &str, options: &MountOptions) -> Result<(), MountError>;
+
+    /// Has the kernel hand over what it has not yet written of a dataset, or of all of a pool: before a snapshot, a
+    /// rollback, a send, a report of space. Nothing happens to what is not mounted.
+    ///
+    /// # Errors
+    /// What could not be written.
+    fn write_back(&self, name: &str) -> Result<(), MountError>;
+
+    /// The contents of a dataset have been replaced (rollback, receive): open files answer with errors, and
+    /// nothing that the kernel remembers of it holds any more.
+    fn replaced(&self, dataset: &str);
+
+    /// A dataset has another name, those below it too.
+    fn renamed(&self, from: &str, to: &str);
+}
+
+/// A mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounted {
+    /// The dataset's name.
+    pub dataset: String,
+    /// Where.
+    pub at: PathBuf,
+    /// How.
+    pub options: MountOptions,
+}
+
+/// How a file system is mounted: its properties, and what a command said beside them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// Programs can be run.
+    pub exec: bool,
+    /// Set-id bits count.
+    pub setuid: bool,
+    /// Device files are devices.
+    pub devices: bool,
+    /// Which reads are noted.
+    pub atime: AccessTimes,
+    /// Over a folder that is not empty (property `overlay`, `zfs mount -O`).
+    pub overlay: bool,
+    /// Other users may look in.
+    pub allow_other: bool,
+    /// Properties that a command has set for this mount alone: shown with the source `temporary`.
+    pub temporary: Vec<(String, String)>,
+}
+
+/// Which reads a file's time of access tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AccessTimes {
+    /// None.
+    Never,
+    /// The first after a change, and one a day.
+    #[default]
+    Relative,
+    /// All.
+    Always,
+}
+
+/// How a mount ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unmount {
+    /// Only if nobody uses it.
+    #[default]
+    Normal,
+    /// At once: whoever uses it gets errors.
+    Force,
+    /// It disappears at once, and ends when nobody uses it any more.
+    Lazy,
+}
+
+/// Why a mount cannot be changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// This process mounts nothing.
+    #[error("mounts need the daemon")]
+    NoMounts,
+    /// It is mounted already.
+    #[error("filesystem already mounted")]
+    AlreadyMounted,
+    /// It is not mounted.
+    #[error("not currently mounted")]
+    NotMounted,
+    /// The folder is not empty.
+    #[error("directory is not empty")]
+    NotEmpty,
+    /// Somebody uses it.
+    #[error("pool or dataset is busy")]
+    Busy {
+        /// Programs that do: number and name.
+        by: Vec<(u32, String)>,
+    },
+    /// The kernel, or FUSE, says no.
+    #[error("{why}")]
+    Refused {
+        /// Why.
+        why: String,
+    },
+    /// The dataset cannot be opened.
+    #[error(transparent)]
+    Open(#[from] crate::Error),
+}
