@@ -5,6 +5,7 @@
 //! into it, the root file system, the first uberblock -> the command in the history.
 
 use super::config::{self, Host};
+use super::events::Context;
 use super::history::{self, Command};
 use super::labels::FIRST_TXG;
 use super::props;
@@ -25,6 +26,7 @@ use dsl::write::create::NewHead;
 use dsl::write::{FeatureCounts, Heads, HistoryNote, MosTx, bootstrap, bpobj, create_root, mos_policy};
 use format::config::{PoolConfig, VdevNode};
 use format::feature::Feature;
+use format::nvlist::NvList;
 use format::objset::ObjsetType;
 use format::uberblock::{ReflowInfo, Uberblock};
 use format::{BlockPtr, Endian, ObjType, ObjectId, PoolGuid, Txg, VdevId};
@@ -170,13 +172,17 @@ impl LivePool {
             host: spec.host,
             config,
             uberblock: template,
+            context: Context::Create,
         });
         pool.announce_space()?;
+        pool.events.sysevent("pool_create", NvList::new());
         pool.write_first(tx, spec.root, notes)?;
         pool.set_props(spec.props)?;
         if let Some(command) = spec.command {
             pool.record(command)?;
         }
+        pool.events.sysevent("config_sync", NvList::new());
+        pool.events.set_context(Context::Open);
         Ok(pool)
     }
 

@@ -30,6 +30,11 @@ impl LivePool {
             Leave::Exported if self.is_held() => Ok(()),
             _ => self.sync().and_then(|_| self.write_state(how)),
         };
+        match how {
+            Leave::Exported => self.events.left("pool_export", 1),
+            Leave::Destroyed => self.events.left("pool_destroy", 2),
+        }
+        self.events.left("config_sync", 5);
         self.close();
         outcome
     }

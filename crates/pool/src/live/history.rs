@@ -11,7 +11,7 @@ use dmu::live::{LiveObject, NewObject};
 use dsl::write::{HistoryNote, MosTx};
 use format::history::{HistoryPhys, RECORD_MAX, encode_record};
 use format::nvlist::NvList;
-use format::{Endian, ObjType};
+use format::{Endian, ObjType, Txg};
 use std::ops::Range;
 
 /// Directory: the history.
@@ -79,6 +79,23 @@ pub(crate) fn write_notes(m: MosTx<'_>, notes: &[HistoryNote], hostname: &str) -
         append(m, &record)?;
     }
     Ok(())
+}
+
+/// Posts what happened as an event.
+pub(crate) fn announce(pool: &LivePool, note: &HistoryNote, txg: Txg) {
+    let mut extra = NvList::new();
+    extra.push("history_hostname", pool.host.name.as_str());
+    if let Some((name, _)) = &note.dataset {
+        extra.push("history_dsname", name.as_str());
+    }
+    extra.push("history_internal_str", note.text.as_str());
+    extra.push("history_internal_name", note.name.as_str());
+    if let Some((_, id)) = &note.dataset {
+        extra.push("history_dsid", id.0);
+    }
+    extra.push("history_txg", txg.0);
+    extra.push("history_time", pool.env.clock().wall().as_secs());
+    pool.events().sysevent("history_event", extra);
 }
 
 /// Appends a command.

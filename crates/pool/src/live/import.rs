@@ -10,6 +10,7 @@
 //! logs -> first txg: claims, labels -> txgs until none that was claimed is from the future.
 
 use super::config::{Host, find_mut};
+use super::events::Context;
 use super::space_maps::{SpaceBook, known_tops};
 use super::spec::{NewDevices, set_path};
 use super::{FailMode, LivePool, Parts, claim, diagnosis, leftovers, lock, vdev_zaps};
@@ -22,6 +23,7 @@ use dmu::live::{Limits, LiveSet, Txgs};
 use dsl::write::brt::Brt;
 use dsl::write::{FeatureCounts, Heads, mos_policy};
 use format::config::{PoolConfig, PoolState, VdevKind, VdevNode};
+use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use format::{Endian, PoolGuid, Txg, VdevGuid};
 use std::sync::Arc;
@@ -191,6 +193,9 @@ impl LivePool {
         lock(&live.aux).extend(aux.iter().map(|device| device.guid));
         live.first_txgs(&pool, opts)?;
         live.is_open.store(true, Ordering::Release);
+        live.events.set_context(Context::Open);
+        live.events.sysevent("config_sync", NvList::new());
+        live.events.sysevent("pool_import", NvList::new());
         Ok(live)
     }
 
@@ -376,6 +381,7 @@ fn assemble(
         host,
         config,
         uberblock,
+        context: Context::Import,
     });
     live.announce_space()?;
     let number =

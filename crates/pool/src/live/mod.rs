@@ -25,6 +25,7 @@ mod config;
 mod create;
 mod diagnosis;
 mod dtl;
+pub mod events;
 mod export;
 mod history;
 mod import;
@@ -102,6 +103,7 @@ pub struct LivePool {
     outages: outage::Outages,
     /// Leaves that were faulted by themselves and answer are to be used again.
     lift_faults: AtomicBool,
+    events: Arc<events::Poster>,
 }
 
 /// What changes from txg to txg, and belongs to whoever writes one.
@@ -173,12 +175,15 @@ pub(crate) struct Parts {
     pub(crate) host: Host,
     pub(crate) config: PoolConfig,
     pub(crate) uberblock: Uberblock,
+    /// What is being done with it.
+    pub(crate) context: events::Context,
 }
 
 impl LivePool {
     fn assemble(parts: Parts) -> Arc<LivePool> {
         let Parts { env, zio, store, mos, allocator, txgs, heads, features, brt, space, host, .. } = parts;
-        let Parts { name, hold, config, uberblock, .. } = parts;
+        let Parts { name, hold, config, uberblock, context, .. } = parts;
+        let events = events::Poster::new(&env, &name, config.pool_guid, context);
         let published = Published { config: config.clone(), uberblock, view: Mutex::default() };
         let state = State {
             config,
@@ -215,6 +220,7 @@ impl LivePool {
             mmp: mmp::Mmp::default(),
             outages: outage::Outages::default(),
             lift_faults: AtomicBool::new(false),
+            events,
         });
         pool.zio.set_outage(Arc::new(outage::Asked(Arc::downgrade(&pool))));
         if let Some(hold) = &pool.hold {

@@ -174,6 +174,7 @@ impl<'a> TxgSync<'a> {
 
     fn write_history(&mut self) -> Result<(), PoolError> {
         let notes = std::mem::take(&mut self.ctx.notes);
+        notes.iter().for_each(|note| history::announce(self.pool, note, self.tx.txg()));
         history::write_notes(self.m(), &notes, &self.pool.host.name)
     }
 
