@@ -14,6 +14,7 @@ mod judges;
 mod layers;
 mod outside;
 mod suite;
+mod zts;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -37,7 +38,9 @@ usage: cargo xtask TASK
                  OpenZFS, and opened here again (needs the peer tooling)
   kernel-peer -- ARG…
                  run a script of one's own there
-  zts            run OpenZFS's own test suite on our commands (needs the suite's runner)
+  zts [--list core|public|FILE] [--group G] [--shard K/N] [--tests ID…] [--direct] [--debug] [--record] [ARG…]
+                 run OpenZFS's own test suite on our commands, daemon and mounts (as root; needs ../shared/zts);
+                 --record writes the counts into docs/conformance.md, ARG… go to the suite's runner
 ";
 
 /// `cargo xtask crash`.
@@ -63,7 +66,7 @@ fn main() -> ExitCode {
         "crash" => crash(&rest),
         "matrix" => matrix(&rest),
         "kernel-peer" => outside::kernel_peer(&rest),
-        "zts" => outside::zts(&rest),
+        "zts" => zts::run(&rest),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

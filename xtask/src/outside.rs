@@ -70,15 +70,8 @@ pub(crate) fn kernel_peer(arguments: &[String]) -> Outcome {
     peer("check")
 }
 
-/// `cargo xtask zts ARGUMENT…`: runs the suite on the commands built in release mode.
-pub(crate) fn zts(arguments: &[String]) -> Outcome {
-    let script = outside("CENOTE_ZTS", "zts", "zts_run.py")?;
-    must(&mut crate::cargo(&["build", "--release", "--package", "cenote-cli"]))?;
-    let programs = root().join("target/release");
-    must(Command::new("python3").arg(script).arg("--bin").arg(programs).args(arguments))
-}
-
-fn outside(variable: &str, folder: &str, file: &str) -> Result<PathBuf, String> {
+/// A file in a folder beside the checkout, or in the one that a variable names.
+pub(crate) fn outside(variable: &str, folder: &str, file: &str) -> Result<PathBuf, String> {
     let beside = || root().join("../shared").join(folder);
     let folder = std::env::var_os(variable).map_or_else(beside, PathBuf::from);
     let path = folder.join(file);

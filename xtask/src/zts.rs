@@ -1,0 +1,344 @@
+//! `cargo xtask zts`: OpenZFS's own test suite, unchanged, on our commands, daemon and mounts.
+//!
+//! The suite and its runner are not part of the project: the runner is found in `../shared/zts` or through
+//! `CENOTE_ZTS`, the suite is a package of the distribution. Here: what is missing is installed, the programs are
+//! built and put into a folder under the names that tests use, the runner runs, and what it found is counted.
+//!
+//! # What always holds
+//! - What a run finds out about a test replaces what was known of it, and nothing else: results of runs of single
+//!   groups add up in `target/zts/results.json`.
+//! - With `--record` the counts go into `docs/conformance.md`, between two marks. What is written by hand there stays;
+//!   a failure that it does not explain, and an explanation of what passes, are told.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Map, Value, json};
+
+use crate::{Outcome, judges, must, outside, root};
+
+/// What the suite calls, all of it our one program.
+const OURS: [&str; 6] = ["zpool", "zfs", "zdb", "fsstat", "cenote", "cenoted"];
+/// What tests use of the system's: programs that look at pools in files without a kernel.
+const SYSTEMS: [&str; 2] = ["zhack", "zgenhostid"];
+/// A program of each package that scripts of the suite use.
+const PACKAGES: [(&str, &str); 11] = [
+    ("ksh", "ksh"),
+    ("xxh128sum", "xxhash"),
+    ("pax", "pax"),
+    ("jq", "jq"),
+    ("bc", "bc"),
+    ("fio", "fio"),
+    ("getfattr", "attr"),
+    ("getfacl", "acl"),
+    ("parted", "parted"),
+    ("sudo", "sudo"),
+    ("rsync", "rsync"),
+];
+/// Where the suite is installed.
+const SUITE: &str = "/usr/share/zfs/zfs-tests";
+const DOCUMENT: &str = "docs/conformance.md";
+const BEGIN: &str = "<!-- counts: written by `cargo xtask zts --record` -->\n";
+const END: &str = "<!-- end of counts -->\n";
+
+/// Our own arguments; the others are the runner's.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Arguments {
+    /// Each command does its work in its own process.
+    direct: bool,
+    /// The programs of `cargo build` without `--release`.
+    debug: bool,
+    record: bool,
+    /// `--list` as it was given.
+    lists: Vec<String>,
+    rest: Vec<String>,
+}
+
+impl Arguments {
+    fn parse(words: &[String]) -> Result<Arguments, String> {
+        let mut parsed = Arguments::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--direct" => parsed.direct = true,
+                "--debug" => parsed.debug = true,
+                "--record" => parsed.record = true,
+                "--list" => {
+                    parsed.lists.push(words.next().ok_or("--list needs core, public or a file")?.clone())
+                }
+                other => parsed.rest.push(other.to_owned()),
+            }
+        }
+        let names_tests = parsed.rest.iter().any(|word| word == "--tests");
+        if parsed.lists.is_empty() && !names_tests {
+            parsed.lists.push("core".to_owned());
+        }
+        Ok(parsed)
+    }
+}
+
+/// `cargo xtask zts ARGUMENT…`.
+pub(crate) fn run(words: &[String]) -> Outcome {
+    let arguments = Arguments::parse(words)?;
+    let runner = outside::outside("CENOTE_ZTS", "zts", "zts_run.py")?;
+    install()?;
+    let place = root().join("target/zts");
+    let bin = programs(&place, arguments.debug)?;
+    let results = place.join("last.json");
+    let outcome = must(&mut command(&runner, &bin, &place, &arguments, &results));
+    let folder = runner.parent().unwrap_or(Path::new("."));
+    let all = merge(&place.join("results.json"), &results)?;
+    let core = ids(&folder.join("core.txt"));
+    let (text, totals) = report(&all, &core);
+    fs::write(place.join("groups.md"), &text).map_err(|error| format!("groups.md: {error}"))?;
+    println!("all runs so far: {totals}; by group in {}", place.join("groups.md").display());
+    if arguments.record {
+        record(&root().join(DOCUMENT), &text, &all, &core)?;
+    }
+    outcome
+}
+
+/// The runner with all that it needs to know.
+fn command(runner: &Path, bin: &Path, place: &Path, arguments: &Arguments, results: &Path) -> Command {
+    // The suite fills disks of 12 GB that are sparse; its folder must be one that others may enter.
+    let mut command = Command::new("python3");
+    command.arg(runner).arg("--bin").arg(bin).arg("--json").arg(results);
+    command.arg("--logs").arg(place.join("logs"));
+    for list in &arguments.lists {
+        let file = match list.as_str() {
+            "core" | "public" => runner.with_file_name(format!("{list}.txt")),
+            file => PathBuf::from(file),
+        };
+        command.arg("--list").arg(file);
+    }
+    if arguments.direct {
+        command.args(["--env", "CENOTE_DIRECT=1"]);
+    } else {
+        let state = place.join("state");
+        let control = state.join("control");
+        let socket = place.join("socket");
+        let variables =
+            [format!("CENOTE_STATE={}", state.display()), format!("CENOTE_SOCKET={}", socket.display())];
+        let _ = fs::remove_dir_all(&state);
+        let _ = fs::create_dir_all(&control);
+        let daemon = format!("{} exec {}/cenoted --foreground", variables.join(" "), bin.display());
+        command.arg("--daemon").arg(daemon);
+        command.arg("--daemon-ready").arg(format!("{} {}/zpool list", variables.join(" "), bin.display()));
+        command.arg("--control").arg(control);
+        for variable in variables {
+            command.arg("--env").arg(variable);
+        }
+    }
+    command.args(&arguments.rest);
+    command
+}
+
+/// Installs what scripts of the suite use, or says what is missing.
+fn install() -> Outcome {
+    if !Path::new(SUITE).is_dir() {
+        let missing = judges::set_up();
+        if !Path::new(SUITE).is_dir() {
+            return Err(format!(
+                "needs the suite in {SUITE} (package zfs-test); missing: {}",
+                missing.join(", ")
+            ));
+        }
+    }
+    let missing =
+        || PACKAGES.iter().filter(|(tool, _)| testkit::tool(tool).is_none()).map(|(_, package)| *package);
+    let wanted: Vec<&str> = missing().collect();
+    if !wanted.is_empty() {
+        println!("installing {}", wanted.join(" "));
+        let mut apt = Command::new("apt-get");
+        apt.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
+        let _ = must(apt.args(["-q", "install", "-y", "--no-install-recommends"]).args(&wanted));
+    }
+    let left: Vec<&str> = missing().collect();
+    if left.contains(&"ksh") {
+        return Err("needs ksh".to_owned());
+    }
+    if !left.is_empty() {
+        eprintln!("tests that use these will fail, as they are not installed: {}", left.join(" "));
+    }
+    Ok(())
+}
+
+/// Builds the programs; the folder in which they stand under all their names. They are copies, so that a run goes on
+/// with what it began with.
+fn programs(place: &Path, debug: bool) -> Result<PathBuf, String> {
+    let mut build = crate::cargo(&["build", "--package", "cenote-cli"]);
+    if !debug {
+        build.arg("--release");
+    }
+    must(&mut build)?;
+    let built = root().join("target").join(if debug { "debug" } else { "release" }).join("cenote");
+    let bin = place.join("bin");
+    let prepare = || {
+        let _ = fs::remove_dir_all(&bin);
+        fs::create_dir_all(&bin)?;
+        fs::copy(&built, bin.join("cenote"))?;
+        for name in OURS.iter().filter(|name| **name != "cenote") {
+            std::os::unix::fs::symlink("cenote", bin.join(name))?;
+        }
+        for (name, path) in SYSTEMS.iter().filter_map(|name| Some((name, testkit::tool(name)?))) {
+            std::os::unix::fs::symlink(path, bin.join(name))?;
+        }
+        Ok::<(), std::io::Error>(())
+    };
+    prepare().map_err(|error| format!("{}: {error}", bin.display()))?;
+    Ok(bin)
+}
+
+/// What is known of one test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Known {
+    group: String,
+    status: String,
+    why: String,
+}
+
+/// Adds what the last run found to what is known, and keeps it.
+fn merge(kept: &Path, last: &Path) -> Result<BTreeMap<String, Known>, String> {
+    let read =
+        |path: &Path| fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let mut all: Map<String, Value> = match read(kept) {
+        Some(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    let found = read(last).ok_or("the runner left no results")?;
+    for result in found["results"].as_array().into_iter().flatten() {
+        let id = result["id"].as_str().unwrap_or_default();
+        let part = json!({"group": result["group"], "status": result["status"], "why": result["why"]});
+        all.insert(id.to_owned(), part);
+    }
+    fs::write(kept, serde_json::to_vec_pretty(&all).unwrap_or_default())
+        .map_err(|error| format!("{}: {error}", kept.display()))?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let known = |value: &Value| Known {
+        group: text(&value["group"]),
+        status: text(&value["status"]),
+        why: text(&value["why"]),
+    };
+    Ok(all.iter().map(|(id, value)| (id.clone(), known(value))).collect())
+}
+
+/// The tests that a list names.
+fn ids(list: &Path) -> Vec<String> {
+    let text = fs::read_to_string(list).unwrap_or_default();
+    let first = |line: &str| line.split('#').next()?.split_whitespace().next().map(str::to_owned);
+    text.lines().filter_map(first).collect()
+}
+
+/// Passed, failed, skipped.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Count([u64; 3]);
+
+impl Count {
+    fn add(&mut self, status: &str) {
+        let slot = match status {
+            "PASS" => 0,
+            "SKIP" => 2,
+            _ => 1,
+        };
+        self.0[slot] += 1;
+    }
+}
+
+/// The tables, and the totals in words.
+fn report(all: &BTreeMap<String, Known>, core: &[String]) -> (String, String) {
+    let mut text = String::new();
+    let (mut core_count, mut total) = (Count::default(), Count::default());
+    let mut groups: BTreeMap<(bool, &str), Count> = BTreeMap::new();
+    for (id, known) in all {
+        let is_core = core.iter().any(|name| name == id);
+        groups.entry((!is_core, &known.group)).or_default().add(&known.status);
+        total.add(&known.status);
+        if is_core {
+            core_count.add(&known.status);
+        }
+    }
+    let line = |Count([passed, failed, skipped]): Count| {
+        format!("{passed} passed, {failed} failed, {skipped} skipped")
+    };
+    let totals = format!("core {} of {}; all {}", line(core_count), core.len(), line(total));
+    for (further, title) in [(false, "core.txt"), (true, "further tests of public.txt")] {
+        let part: Vec<_> = groups.iter().filter(|((is_further, _), _)| *is_further == further).collect();
+        if part.is_empty() {
+            continue;
+        }
+        text.push_str(&format!("\n| {title} | pass | fail | skip |\n| --- | ---: | ---: | ---: |\n"));
+        let mut sum = [0; 3];
+        for ((_, group), Count(count)) in part {
+            text.push_str(&format!("| {group} | {} | {} | {} |\n", count[0], count[1], count[2]));
+            sum.iter_mut().zip(count).for_each(|(sum, n)| *sum += n);
+        }
+        text.push_str(&format!("| **all** | **{}** | **{}** | **{}** |\n", sum[0], sum[1], sum[2]));
+    }
+    (text, totals)
+}
+
+/// Puts the tables into the document, and tells where document and results do not agree.
+fn record(document: &Path, tables: &str, all: &BTreeMap<String, Known>, core: &[String]) -> Outcome {
+    let text = fs::read_to_string(document).map_err(|error| format!("{}: {error}", document.display()))?;
+    let marks = "the marks around the counts are missing";
+    let (before, rest) = text.split_once(BEGIN).ok_or(marks)?;
+    let (_, after) = rest.split_once(END).ok_or(marks)?;
+    for (id, known) in all.iter().filter(|(id, _)| core.contains(id)) {
+        let short = id.rsplit('/').next().unwrap_or(id);
+        let is_explained = before.contains(short) || after.contains(short);
+        match known.status.as_str() {
+            "PASS" if is_explained => eprintln!("{DOCUMENT} explains {id}, which passes"),
+            "PASS" => {}
+            _ if is_explained => {}
+            status => eprintln!("{DOCUMENT} does not explain {id}: {status} {}", known.why),
+        }
+    }
+    let whole = format!("{before}{BEGIN}{tables}\n{END}{after}");
+    fs::write(document, whole).map_err(|error| format!("{}: {error}", document.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(group: &str, status: &str) -> Known {
+        Known { group: group.to_owned(), status: status.to_owned(), why: String::new() }
+    }
+
+    #[test]
+    fn arguments_that_are_not_ours_go_to_the_runner() {
+        let words = ["--direct", "--group", "atime", "--list", "public"].map(str::to_owned);
+        let parsed = Arguments::parse(&words).expect("good");
+        assert!(parsed.direct && !parsed.record);
+        assert_eq!(
+            (parsed.lists, parsed.rest),
+            (vec!["public".to_owned()], vec!["--group".to_owned(), "atime".to_owned()])
+        );
+        let parsed = Arguments::parse(&["--tests".to_owned(), "atime/x".to_owned()]).expect("good");
+        assert_eq!(parsed.lists, Vec::<String>::new());
+        assert!(Arguments::parse(&["--list".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn counts_are_those_of_groups() {
+        let all = BTreeMap::from([
+            ("a/one".to_owned(), known("a", "PASS")),
+            ("a/two".to_owned(), known("a", "TIMEOUT")),
+            ("b/three".to_owned(), known("b", "SKIP")),
+        ]);
+        let (text, totals) = report(&all, &["a/one".to_owned(), "a/two".to_owned()]);
+        assert_eq!(totals, "core 1 passed, 1 failed, 0 skipped of 2; all 1 passed, 1 failed, 1 skipped");
+        assert!(text.contains("| a | 1 | 1 | 0 |") && text.contains("| b | 0 | 0 | 1 |"));
+    }
+
+    #[test]
+    fn what_is_written_by_hand_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let document = folder.path().join("c.md");
+        fs::write(&document, format!("head\n{BEGIN}old\n{END}by hand\n")).expect("written");
+        record(&document, "new", &BTreeMap::new(), &[]).expect("recorded");
+        assert_eq!(fs::read_to_string(&document).expect("read"), format!("head\n{BEGIN}new\n{END}by hand\n"));
+    }
+}
