@@ -76,7 +76,7 @@ impl FileWriter {
     }
 
     fn put(&self, offset: u64, data: &[u8], append: bool) -> Result<u64, Error> {
-        let how = WriteHow { append, clear_set_ids: false };
+        let how = WriteHow { append, ..WriteHow::default() };
         let at = self.fs.fs().write(self.id(), offset, data, &how).map_err(self.fs.at(&self.path))?;
         self.fs.changed(self.id())?;
         Ok(at)

@@ -83,6 +83,15 @@ impl LiveObject {
         &self.cell.zap
     }
 
+    /// Data of it is only in memory: what it takes on the devices is not known yet.
+    pub fn is_unwritten(&self) -> bool {
+        let inner = self.cell.lock();
+        let is_changed =
+            |overlay: &super::cell::Overlay| !overlay.blocks.is_empty() || !overlay.freed.is_empty();
+        (inner.dirty && is_changed(&inner.open))
+            || inner.syncing.as_ref().is_some_and(|frozen| is_changed(&frozen.overlay))
+    }
+
     /// A number that changes whenever the object does: for caches of what was decoded from it.
     pub fn version(&self) -> u64 {
         self.cell.lock().version

@@ -31,6 +31,8 @@ pub struct WriteHow {
     pub append: bool,
     /// The writer has no right to keep set-id bits: they are cleared.
     pub clear_set_ids: bool,
+    /// The times stay: who wrote tells them separately.
+    pub keep_times: bool,
 }
 
 /// What happens to a range of a file.
@@ -185,7 +187,11 @@ impl Fs {
         let (now, stop) = (self.now(), offset + data.len() as u64);
         inode.change(&store, |attrs| {
             attrs.size = attrs.size.max(stop);
+            let times = (attrs.mtime, attrs.ctime);
             content_changed(attrs, now);
+            if how.keep_times {
+                (attrs.mtime, attrs.ctime) = times;
+            }
             if how.clear_set_ids {
                 attrs.mode = without_set_ids(attrs.mode);
             }

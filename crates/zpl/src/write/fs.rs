@@ -131,6 +131,16 @@ impl Fs {
         Ok(self.inode(id)?.attrs())
     }
 
+    /// A file for reading, and whether the blocks that it takes are not known before the next sync.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`] if there is none.
+    pub fn node_and_unwritten(&self, id: ObjectId) -> Result<(Node, bool), ZplError> {
+        let inode = self.inode(id)?;
+        let is_unwritten = inode.kind == FileKind::Regular && inode.object.is_unwritten();
+        Ok((self.reader.node_of(inode.object.read())?, is_unwritten))
+    }
+
     /// Forgets what is in memory of files that nobody uses: their objects were changed by other means.
     pub fn forget(&self) {
         self.inodes.clear();

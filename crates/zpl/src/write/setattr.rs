@@ -35,6 +35,8 @@ pub struct NewAttrs {
     pub atime: Option<Time>,
     /// Time of the last change of the content.
     pub mtime: Option<Time>,
+    /// Time of the last change of the attributes; `None`: now.
+    pub ctime: Option<Time>,
     /// Time of creation.
     pub crtime: Option<Time>,
     /// Project.
@@ -130,7 +132,7 @@ impl Fs {
         };
         let others = NewAttrs { linux_flags: None, clear_set_ids: false, ..*new };
         let changes_times_only =
-            NewAttrs { atime: None, mtime: None, ..others } == NewAttrs::default() && new.size.is_none();
+            NewAttrs { atime: None, mtime: None, ctime: None, ..others } == NewAttrs::default() && new.size.is_none();
         if others != NewAttrs::default() && flags & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0 {
             // Of what can only grow, times may change.
             if flags & FLAG_IMMUTABLE != 0 || !changes_times_only {
@@ -186,7 +188,7 @@ impl Fs {
         if let Some(flags) = new.linux_flags.and_then(|linux| with_linux_flags(attrs.flags, linux)) {
             attrs.flags = flags;
         }
-        (attrs.flags, attrs.ctime) = (attrs.flags | FLAG_ARCHIVE, now);
+        (attrs.flags, attrs.ctime) = (attrs.flags | FLAG_ARCHIVE, new.ctime.unwrap_or(now));
         attrs.crtime = new.crtime.unwrap_or(attrs.crtime);
         let changes_owner = new.uid.is_some() || new.gid.is_some();
         (attrs.uid, attrs.gid) = (new.uid.map_or(attrs.uid, u64::from), new.gid.map_or(attrs.gid, u64::from));
