@@ -8,6 +8,12 @@
 //! - Files are not opened here: `open` is answered "not needed". A file whose last name goes is kept until the kernel
 //!   forgets it, which it does when its last descriptor is closed and not before.
 //! - A change is acknowledged when it is made; with `sync=always`, when it is durable.
+//! - Where the kernel keeps what programs write ([`Manner`]), sizes and times of files are its own: what it sends is taken
+//!   as it is. It sends them when a file is closed, synced, or dirty for some seconds. Whoever needs all of it sooner
+//!   (a snapshot, a rollback, a report of space) calls [`crate::fuse::write_back`] first.
+
+mod control;
+mod manner;
 
 use crate::errno::zpl_errno;
 use crate::fuse::{
@@ -17,8 +23,9 @@ use crate::shown::{END, attr, attr_of, cursor, position};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use cenote::Error;
 use cenote::files::served::{FileRange, Fs, Hold, NewFile, WriteHow};
-use cenote::files::{Allocate, Attrs, FileKind, FilesystemWriter, NewAttrs, RenameHow, XattrHow, ZplError};
+use cenote::files::{Allocate, Attrs, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs, RenameHow, XattrHow, ZplError};
 use format::ObjectId;
+pub use manner::Manner;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,6 +61,7 @@ pub struct LiveService {
     nameless: [Mutex<HashMap<u64, Hold>>; SHARDS],
     /// The kernel may keep dirty pages.
     writeback: bool,
+    agreed: manner::Agreed,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -73,10 +81,12 @@ fn now() -> Time {
 }
 
 impl LiveService {
-    /// Serves `writer`. With `writeback` the kernel keeps what programs write until it is asked for, or for some seconds.
+    /// Serves `writer`. With `writeback` the kernel keeps what programs write until it is asked for, or for some seconds,
+    /// where no promise forbids it.
     #[must_use]
     pub fn new(writer: FilesystemWriter, writeback: bool) -> LiveService {
-        LiveService { writer, nameless: std::array::from_fn(|_| Mutex::default()), writeback }
+        let nameless = std::array::from_fn(|_| Mutex::default());
+        LiveService { writer, nameless, writeback, agreed: manner::Agreed::new() }
     }
 
     fn fs(&self) -> &Arc<Fs> {
@@ -95,20 +105,29 @@ impl LiveService {
         self.writer.settled(id).map_err(|error| pool_errno(&error))
     }
 
-    fn attr_of(&self, id: ObjectId) -> Result<Attr, ZplError> {
-        Ok(attr_of(&self.fs().node(id)?, id.0))
+    /// Attributes, and how long they are right: what a file takes on the devices is known when it was written there.
+    fn attr_of(&self, id: ObjectId) -> Result<(Attr, Life), ZplError> {
+        let (node, is_unwritten) = self.fs().node_and_unwritten(id)?;
+        Ok((attr_of(&node, id.0), if is_unwritten { Life::Moment } else { Life::Ever }))
     }
 
     fn known(&self, id: ObjectId) -> Answer<Known> {
-        let attr = self.attr_of(id).map_err(|e| zpl_errno(&e))?;
-        Ok(self.known_as(id, attr))
+        let (attr, life) = self.attr_of(id).map_err(|e| zpl_errno(&e))?;
+        Ok(self.known_as(id, attr, life))
     }
 
     /// An entry carries one number only: where the node is another, the kernel asks for the attributes again.
-    fn known_as(&self, id: ObjectId, attr: Attr) -> Known {
+    fn known_as(&self, id: ObjectId, attr: Attr, life: Life) -> Known {
         let node = self.node(id);
-        let life = if node == attr.ino { Life::Ever } else { Life::None };
-        Known { entry: Entry { node, attr }, name: Life::Ever, attr: life }
+        let life = if node == attr.ino { life } else { Life::None };
+        Known { entry: Entry { node, attr }, name: self.name_life(), attr: life }
+    }
+
+    /// Where several spellings are one name, a change of one concerns others that the kernel cannot know.
+    fn name_life(&self) -> Life {
+        let reader = self.fs().reader();
+        let is_exact = reader.normalization() == 0 && reader.case_sensitivity() != CaseSensitivity::Insensitive;
+        if is_exact { Life::Ever } else { Life::None }
     }
 
     /// Keeps a file that is about to lose a name, while the kernel knows it.
@@ -191,20 +210,27 @@ fn is_removed_dir(attrs: &Attrs) -> bool {
 }
 
 impl Service for LiveService {
-    fn abilities(&self, _: u64) -> u64 {
+    fn abilities(&self, offered: u64) -> u64 {
         let options = self.fs().options();
         let acl = if options.posix_acls { flag::POSIX_ACL } else { 0 };
-        let writeback = if self.writeback { flag::WRITEBACK_CACHE } else { 0 };
+        let manner = self.agree(offered);
+        let writeback = if manner.writeback { flag::WRITEBACK_CACHE } else { 0 };
+        let no_opens = if manner.opens { 0 } else { flag::NO_OPEN_SUPPORT };
         flag::DO_READDIRPLUS
             | flag::READDIRPLUS_AUTO
             | flag::CACHE_SYMLINKS
-            | flag::NO_OPEN_SUPPORT
             | flag::NO_OPENDIR_SUPPORT
+            | flag::DIRECT_IO_ALLOW_MMAP
             | flag::DONT_MASK
             | flag::HANDLE_KILLPRIV_V2
             | flag::EXPLICIT_INVAL_DATA
             | acl
             | writeback
+            | no_opens
+    }
+
+    fn absent_life(&self) -> Life {
+        self.name_life()
     }
 
     fn lookup(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
@@ -212,7 +238,7 @@ impl Service for LiveService {
             let found = self.fs().lookup(self.id(dir), name).map_err(|e| zpl_errno(&e))?;
             let Some(id) = found else { return Ok(None) };
             match self.attr_of(id) {
-                Ok(attr) => return Ok(Some(self.known_as(id, attr))),
+                Ok((attr, life)) => return Ok(Some(self.known_as(id, attr, life))),
                 // Removed between the two: look again.
                 Err(ZplError::Stale { .. }) => {}
                 Err(e) => return Err(zpl_errno(&e)),
@@ -227,7 +253,7 @@ impl Service for LiveService {
     }
 
     fn attr(&self, node: u64, _: Option<u64>) -> Answer<(Attr, Life)> {
-        self.attr_of(self.id(node)).map(|attr| (attr, Life::Ever)).map_err(|e| zpl_errno(&e))
+        self.attr_of(self.id(node)).map_err(|e| zpl_errno(&e))
     }
 
     fn set_attr(&self, _: &Caller, node: u64, new: &SetAttr) -> Answer<(Attr, Life)> {
@@ -243,6 +269,7 @@ impl Service for LiveService {
             size: new.size,
             atime: new.atime.map(time),
             mtime: new.mtime.map(time),
+            ctime: new.ctime,
             clear_set_ids: new.kill_set_ids && new.size.is_some(),
             ..NewAttrs::default()
         };
@@ -255,11 +282,9 @@ impl Service for LiveService {
             let mode = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?.mode;
             wanted.mode = Some(cenote::files::without_set_ids(mode) & 0o7777);
         }
-        // A change of owner alone: the file keeps its old one for the other.
-        if wanted != NewAttrs::default() {
-            self.fs().set_attrs(id, &wanted).map_err(|e| zpl_errno(&e))?;
-            self.settled(id)?;
-        }
+        // Also without anything to change, which is a change of the ctime.
+        self.fs().set_attrs(id, &wanted).map_err(|e| zpl_errno(&e))?;
+        self.settled(id)?;
         self.attr(node, None)
     }
 
@@ -272,7 +297,7 @@ impl Service for LiveService {
         let made = self.fs().create(self.id(dir), name, &LiveService::new_file(caller, new));
         let made = made.map_err(|e| zpl_errno(&e))?;
         self.settled(made.id)?;
-        Ok(self.known_as(made.id, attr(made.id.0, &made.attrs, 1, 512)))
+        Ok(self.known_as(made.id, attr(made.id.0, &made.attrs, 1, 512), Life::Ever))
     }
 
     fn unlink(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
@@ -323,11 +348,11 @@ impl Service for LiveService {
     ) -> Answer<(Known, Opened)> {
         let new = NewNode { kind: Kind::Regular, mode, rdev: (0, 0), target: &[] };
         match self.make(caller, dir, name, &new) {
-            Ok(made) => Ok((made, Opened::default())),
+            Ok(made) => Ok((made, self.opened_new())),
             // Somebody was faster, and a new file was not asked for.
             Err(Errno::EXIST) if flags & rustix::fs::OFlags::EXCL.bits() == 0 => {
                 let found = self.lookup(caller, dir, name)?.ok_or(Errno::NOENT)?;
-                Ok((found, Opened::default()))
+                Ok((found, self.opened_new()))
             }
             Err(e) => Err(e),
         }
@@ -339,7 +364,15 @@ impl Service for LiveService {
         let hold = made.map_err(|e| zpl_errno(&e))?;
         let known = self.known(hold.id())?;
         self.keep(hold);
-        Ok((known, Opened::default()))
+        Ok((known, self.opened_new()))
+    }
+
+    fn open(&self, _: &Caller, node: u64, flags: u32) -> Answer<Opened> {
+        if !self.manner().opens {
+            return Err(Errno::NOSYS);
+        }
+        self.check_open(self.id(node), flags)?;
+        Ok(self.opened_again())
     }
 
     fn read(&self, node: u64, _: u64, offset: u64, buf: &mut [u8]) -> Answer<usize> {
@@ -352,10 +385,22 @@ impl Service for LiveService {
 
     fn write(&self, _: &Caller, node: u64, write: &WriteAt<'_>) -> Answer<()> {
         let id = self.id(node);
-        let is_append = write.flags & rustix::fs::OFlags::APPEND.bits() != 0 && !write.from_cache;
-        let how = WriteHow { append: is_append, clear_set_ids: write.kill_set_ids };
-        self.fs().write(id, write.offset, write.data, &how).map_err(|e| zpl_errno(&e))?;
-        self.settled(id)
+        // Where the end of the file is, the kernel knows best: it appends by itself. The times of what it kept, too.
+        let keep_times = write.from_cache && self.manner().writeback;
+        let how = WriteHow { append: false, clear_set_ids: write.kill_set_ids, keep_times };
+        match self.fs().write(id, write.offset, write.data, &how).map_err(|e| zpl_errno(&e)) {
+            // Closing a file whose pages could not be written says EIO for all but this.
+            Err(Errno::DQUOT) if keep_times => return Err(Errno::NOSPC),
+            written => written?,
+        };
+        // Whoever opened it for that: for others the kernel asks separately. Nobody waits for pages of the cache.
+        let is_durable = write.handle == manner::DIRECT
+            && write.flags & (rustix::fs::OFlags::DSYNC | rustix::fs::OFlags::SYNC).bits() != 0;
+        match (is_durable, write.from_cache) {
+            (true, _) => self.fsync(node, write.handle, true),
+            (_, false) => self.settled(id),
+            _ => Ok(()),
+        }
     }
 
     fn fsync(&self, node: u64, _: u64, _: bool) -> Answer<()> {
@@ -364,6 +409,10 @@ impl Service for LiveService {
 
     fn read_dir(&self, node: u64, from: u64, lines: &mut dyn Lines) -> Answer<()> {
         let id = self.id(node);
+        if from == 0 {
+            // That it was listed is known; that the time could not be noted is no failure.
+            let _ = self.fs().accessed(id);
+        }
         if from < DOT_DOT {
             let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
             let above = self.node(attrs.parent);
@@ -378,13 +427,16 @@ impl Service for LiveService {
             return Ok(());
         }
         let mut at = cursor(from);
+        // A line cannot say that its name is good for now only.
+        let life = self.name_life();
         loop {
             let entries = self.fs().read_dir(id, at, BATCH).map_err(|e| zpl_errno(&e))?;
             let Some(last) = entries.last() else { return Ok(()) };
             at = last.cursor;
             for entry in entries {
                 let node = self.node(entry.id);
-                let file = if lines.wants_files() { self.known(entry.id).ok() } else { None };
+                let wants_file = lines.wants_files() && life == Life::Ever;
+                let file = if wants_file { self.known(entry.id).ok() } else { None };
                 let kind = file.map_or(entry.kind_hint, |file| Some(file.entry.attr.kind));
                 let file = file.map(|file| (file.entry, file.attr));
                 if !lines.line(node, kind, &entry.name, position(entry.cursor), file) {
@@ -492,6 +544,17 @@ impl Service for LiveService {
         };
         self.settled(to)?;
         Ok(done)
+    }
+
+    fn ioctl(
+        &self,
+        _: &Caller,
+        node: u64,
+        number: u32,
+        given: &[u8],
+        got: &mut [u8],
+    ) -> Answer<usize> {
+        self.control(self.id(node), number, given, got)
     }
 
     fn sync(&self) -> Answer<()> {

@@ -27,8 +27,8 @@ pub use file::FileWriter;
 pub use path::Found;
 pub use remove::{Removed, TreeObserver};
 pub use volume::VolumeFile;
-pub use zpl::write::{Allocate, BeginError, NewAttrs, RenameHow, XattrHow, without_set_ids};
-pub use zpl::{Attrs, FileKind, ZplError};
+pub use zpl::write::{AccessTimes, Allocate, BeginError, NewAttrs, RenameHow, XattrHow, without_set_ids};
+pub use zpl::{Attrs, CaseSensitivity, FileKind, ZplError};
 
 use std::sync::Arc;
 
@@ -91,6 +91,18 @@ impl FilesystemWriter {
     /// [`Error::NotAFilesystem`], [`Error::Dsl`] if there is none or it cannot be changed: a snapshot, an
     /// encrypted one.
     pub fn open(pool: &Arc<LivePool>, name: &str) -> Result<FilesystemWriter, Error> {
+        FilesystemWriter::open_as(pool, name, true)
+    }
+
+    /// The same of a file system that may be read-only now, by its property: changes are refused as long as it is.
+    ///
+    /// # Errors
+    /// As [`FilesystemWriter::open`].
+    pub fn open_for_mount(pool: &Arc<LivePool>, name: &str) -> Result<FilesystemWriter, Error> {
+        FilesystemWriter::open_as(pool, name, false)
+    }
+
+    fn open_as(pool: &Arc<LivePool>, name: &str, writes: bool) -> Result<FilesystemWriter, Error> {
         let dataset = pool.view()?.dsl().dataset(name)?;
         if dataset.is_snapshot() {
             let why = "a snapshot cannot be changed";
@@ -99,13 +111,18 @@ impl FilesystemWriter {
         if dataset.is_volume()? {
             return Err(Error::NotAFilesystem { dataset: name.to_owned() });
         }
-        check_writable(&dataset, name)?;
+        if writes {
+            check_writable(&dataset, name)?;
+        }
         let options = options_of(&dataset, pool.features())?;
+        let can_drain = !options.read_only;
         pool.release()?;
         let head = pool.heads().open(dataset.id())?;
         let open = || -> Result<Arc<HeadFs>, ZplError> {
             let head = HeadFs::open(&head, options, pool.env())?;
-            head.fs.drain(DRAIN_STEPS)?;
+            if can_drain {
+                head.fs.drain(DRAIN_STEPS)?;
+            }
             Ok(Arc::new(head))
         };
         let (pool, head) = (Arc::clone(pool), head.opened(open)?);

@@ -3,10 +3,31 @@
 use super::FilesystemWriter;
 use crate::Error;
 use format::ObjectId;
+use std::sync::Arc;
 use zpl::ZplError;
 pub use zpl::write::{FileRange, Fs, FsStats, Hold, NewFile, WriteHow};
 
 impl FilesystemWriter {
+    /// Full name of the dataset as of the last sync: it may have been renamed since it was opened.
+    pub fn current_name(&self) -> Arc<str> {
+        self.head.head().name()
+    }
+
+    /// The dataset's number in the pool, which it keeps for life.
+    pub fn dataset_id(&self) -> ObjectId {
+        self.head.head().id()
+    }
+
+    /// Every change is durable when it is acknowledged: property `sync=always`.
+    pub fn is_sync_always(&self) -> bool {
+        self.head.head().sync_mode() == dsl::write::SyncMode::Always
+    }
+
+    /// Bytes that may still be taken, as quotas and the pool have it.
+    pub fn available(&self) -> u64 {
+        self.head.head().space().available
+    }
+
     /// What was changed of a file, and all changes of names, are durable when this returns.
     ///
     /// # Errors

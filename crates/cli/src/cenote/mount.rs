@@ -31,6 +31,9 @@ pub(super) struct Args {
     /// Let files be changed
     #[arg(short = 'w', long, conflicts_with = "children")]
     read_write: bool,
+    /// With --read-write: have each write reach this process at once; else the kernel keeps some for seconds
+    #[arg(long, requires = "read_write")]
+    write_through: bool,
     /// Also show the file systems below, as directories of their names
     #[arg(short = 'R', long)]
     children: bool,
@@ -91,7 +94,7 @@ fn run_writable(args: &Args, terminator: Terminator) -> Outcome {
     let below = target.dataset.strip_prefix(target.pool()).unwrap_or("");
     let fs = pool.filesystem(&format!("{}{below}", pool.name()))?;
     let options = MountOptions { writable: true, ..options(args, fs.name()) };
-    let service: Arc<dyn Service> = Arc::new(LiveService::new(fs, false));
+    let service: Arc<dyn Service> = Arc::new(LiveService::new(fs, !args.write_through));
     let done = mounted(args, &service, &options).and_then(|mounted| serve_until_end(mounted, terminator));
     drop(service);
     pool.close()?;

@@ -121,7 +121,7 @@ fn names(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> A
     match request.header.opcode {
         op::LOOKUP => match service.lookup(&who, node, name)? {
             Some(found) => known(body, &found),
-            None => body.absent(super::service::Life::Ever),
+            None => body.absent(service.absent_life()),
         },
         op::UNLINK => service.unlink(&who, node, name),
         op::RMDIR => service.rmdir(&who, node, name),

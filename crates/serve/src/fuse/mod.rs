@@ -17,10 +17,12 @@ mod classic;
 mod clone;
 mod dispatch;
 mod mount;
+mod notify;
 mod proto;
 mod ring;
 mod service;
 mod view_service;
+mod write_back;
 
 use classic::Buffers;
 use proto::input::Init;
@@ -31,12 +33,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+pub use notify::Notifier;
 pub use proto::flag;
 pub use service::{
     Answer, Caller, CopyRange, Known, Life, Lines, NewNode, NewTime, Opened, Service, SetAttr, WriteAt,
     open_flag,
 };
 pub use view_service::{Reporter, ViewService};
+pub use write_back::write_back;
 
 /// Most bytes of one write, and of one read.
 const MAX_WRITE: usize = 1 << 20;
@@ -147,8 +151,11 @@ pub fn mount(service: &Arc<dyn Service>, at: &Path, options: &MountOptions) -> R
     }
     let device = mount::mount(&at, options)?;
     let unmounter = Unmounter { at };
-    match start(service, device, options) {
-        Ok((threads, over_io_uring)) => Ok(Mounted { threads, unmounter, over_io_uring }),
+    let notifier = device.try_clone().map(notify::Notifier::new).map_err(StartError::System);
+    match notifier.and_then(|notifier| Ok((start(service, device, options)?, notifier))) {
+        Ok(((threads, over_io_uring), notifier)) => {
+            Ok(Mounted { threads, unmounter, over_io_uring, notifier: Arc::new(notifier) })
+        }
         Err(error) => {
             // The descriptor is closed: nobody would ever answer there.
             let _ = mount::unmount(&unmounter.at, true);
@@ -293,6 +300,7 @@ pub struct Mounted {
     threads: Threads,
     unmounter: Unmounter,
     over_io_uring: bool,
+    notifier: Arc<Notifier>,
 }
 
 impl Mounted {
@@ -306,6 +314,12 @@ impl Mounted {
     #[must_use]
     pub fn is_over_io_uring(&self) -> bool {
         self.over_io_uring
+    }
+
+    /// What tells the kernel to forget things.
+    #[must_use]
+    pub fn notifier(&self) -> &Arc<Notifier> {
+        &self.notifier
     }
 
     /// Splits into what ends the mount and what waits for its end, for two threads.
@@ -347,6 +361,17 @@ impl Waiter {
         }
         result
     }
+}
+
+/// Ends the mount on a directory, unless it is in use; with `detach` it disappears at once and is served until nobody
+/// uses it.
+pub(crate) fn unmount_at(at: &Path, detach: bool) -> io::Result<()> {
+    mount::unmount(at, detach)
+}
+
+/// The flags of a mount, for the system call that changes them.
+pub(crate) fn mount_flags(options: &MountOptions) -> rustix::mount::MountFlags {
+    mount::flags(options)
 }
 
 /// Ends a mount.

@@ -25,7 +25,7 @@ pub(super) fn mount(at: &Path, options: &MountOptions) -> Result<OwnedFd, MountE
     if is_root() { by_call(at, options).map_err(refused) } else { by_helper(at, options) }
 }
 
-fn flags(options: &MountOptions) -> MountFlags {
+pub(super) fn flags(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::empty();
     for (wanted, flag) in [
         (!options.writable, MountFlags::RDONLY),

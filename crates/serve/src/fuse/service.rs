@@ -14,17 +14,27 @@ pub enum Life {
     /// It asks again each time.
     #[default]
     None,
+    /// For a moment: so often that nobody notices, and so seldom that it costs nothing.
+    Moment,
     /// Until it is told otherwise.
     Ever,
 }
+
+/// [`Life::Moment`].
+const MOMENT_NANOS: u32 = 20_000_000;
 
 impl Life {
     /// In seconds; "for ever" is what a signed counter of jiffies bears.
     pub(super) fn seconds(self) -> u64 {
         match self {
-            Life::None => 0,
+            Life::None | Life::Moment => 0,
             Life::Ever => 1 << 30,
         }
+    }
+
+    /// The rest, in nanoseconds.
+    pub(super) fn nanos(self) -> u32 {
+        if self == Life::Moment { MOMENT_NANOS } else { 0 }
     }
 }
 
@@ -178,6 +188,11 @@ pub trait Service: Send + Sync + 'static {
 
     /// The file called `name`; `Ok(None)`: there is none, and the kernel may remember that.
     fn lookup(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>>;
+
+    /// How long the kernel may remember that there is no file of a name.
+    fn absent_life(&self) -> Life {
+        Life::Ever
+    }
 
     /// The kernel no longer knows of so many look-ups of the node.
     fn forget(&self, _node: u64, _count: u64) {}

@@ -77,7 +77,8 @@ impl<'a> Body<'a> {
         for word in [entry.node, entry.attr.generation, name.seconds(), attr.seconds()] {
             self.u64(word)?;
         }
-        self.u64(0)?;
+        self.u32(name.nanos())?;
+        self.u32(attr.nanos())?;
         self.attr(entry.node, &entry.attr)
     }
 
@@ -98,7 +99,8 @@ impl<'a> Body<'a> {
     /// What `GETATTR` and `SETATTR` answer.
     pub(in crate::fuse) fn attributes(&mut self, attr: &Attr, life: Life) -> Result<(), Errno> {
         self.u64(life.seconds())?;
-        self.u64(0)?;
+        self.u32(life.nanos())?;
+        self.u32(0)?;
         self.attr(attr.ino, attr)
     }
 
@@ -124,7 +126,8 @@ impl<'a> Body<'a> {
         /// Basic statistics and the time of birth.
         const MASK: u32 = 0xfff;
         self.u64(life.seconds())?;
-        self.u64(0)?;
+        self.u32(life.nanos())?;
+        self.u32(0)?;
         self.u64(0)?;
         self.u64(0)?;
         self.u32(MASK)?;

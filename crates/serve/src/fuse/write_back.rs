@@ -1,0 +1,45 @@
+//! Having the kernel write back what programs have written.
+
+use rustix::fs::{Mode, OFlags, fstat, fstatfs, major, minor, open, syncfs};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What `statfs` says a FUSE file system is.
+const FUSE: i64 = 0x6573_5546;
+/// Where programs ask for something all the time, what was on its way is answered after this, unless the pool hangs.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Has the kernel write back all dirty pages and times of the FUSE mount at this directory, and waits until what it
+/// sent was answered. Not to be called by a thread that answers requests.
+///
+/// # Errors
+/// There is no FUSE mount; or a page could not be written, which who wrote it is told, too.
+pub fn write_back(at: &Path) -> io::Result<()> {
+    let dir = open(at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    if i64::try_from(fstatfs(&dir)?.f_type) != Ok(FUSE) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    syncfs(&dir)?;
+    // Depending on its version the kernel waited for the answers, or not.
+    let device = fstat(&dir)?.st_dev;
+    if major(device) == 0 {
+        wait_until_answered(minor(device));
+    }
+    Ok(())
+}
+
+/// Requests that the kernel waits for, of the connection with this number. `None`: it does not say.
+fn waiting(connection: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/sys/fs/fuse/connections/{connection}/waiting")).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Waits until nothing is on its way, or for a while.
+fn wait_until_answered(connection: u32) {
+    let begun = Instant::now();
+    while waiting(connection).is_some_and(|count| count > 0) && begun.elapsed() < PATIENCE {
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}

@@ -1,0 +1,90 @@
+//! Control calls of files: flags and projects, as `chattr` and `lsattr` know them.
+
+use super::LiveService;
+use crate::errno::zpl_errno;
+use crate::fuse::Answer;
+use cenote::files::NewAttrs;
+use format::ObjectId;
+use format::znode::linux_flags;
+use rustix::io::Errno;
+
+/// Numbers of the calls (`linux/fs.h`): direction, size, letter, number.
+const GET_FLAGS: u32 = 0x8008_6601;
+const SET_FLAGS: u32 = 0x4008_6602;
+const GET_VERSION: u32 = 0x8008_7601;
+const GET_XATTR: u32 = 0x801c_581f;
+const SET_XATTR: u32 = 0x401c_5820;
+/// Bits of the call that are not its size, which differs for programs of 32 bits.
+const SIZELESS: u32 = 0xc000_ffff;
+
+/// Flags of the two families of calls that mean the same.
+const EXTENDED: [(u32, u32); 4] = [(0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x2000_0000, 0x200)];
+/// "There are extended attributes", which is only told.
+const HAS_ATTRIBUTES: u32 = 0x8000_0000;
+
+/// `struct fsxattr`.
+const FSXATTR: usize = 28;
+const PROJECT_AT: usize = 12;
+
+fn put(got: &mut [u8], at: usize, value: u32) -> Answer<()> {
+    let place = got.get_mut(at..at + 4).ok_or(Errno::INVAL)?;
+    place.copy_from_slice(&value.to_ne_bytes());
+    Ok(())
+}
+
+fn take(given: &[u8], at: usize) -> Answer<u32> {
+    let bytes = given.get(at..).and_then(|bytes| bytes.first_chunk()).ok_or(Errno::INVAL)?;
+    Ok(u32::from_ne_bytes(*bytes))
+}
+
+impl LiveService {
+    /// Answers a control call.
+    pub(super) fn control(&self, id: ObjectId, number: u32, given: &[u8], got: &mut [u8]) -> Answer<usize> {
+        let is = |call: u32| number & SIZELESS == call & SIZELESS;
+        if is(GET_FLAGS) || is(GET_VERSION) {
+            let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+            let value = if is(GET_FLAGS) { linux_flags(attrs.flags) } else { attrs.generation as u32 };
+            got.fill(0);
+            put(got, 0, value)?;
+            return Ok(got.len());
+        }
+        if is(SET_FLAGS) {
+            let new = NewAttrs { linux_flags: Some(take(given, 0)?), ..NewAttrs::default() };
+            return self.set_controlled(id, &new);
+        }
+        match number {
+            GET_XATTR => {
+                let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+                let flags = linux_flags(attrs.flags);
+                let extended = EXTENDED.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, bit)| bit).sum();
+                got.get_mut(..FSXATTR).ok_or(Errno::INVAL)?.fill(0);
+                put(got, 0, extended)?;
+                put(got, PROJECT_AT, attrs.projid as u32)?;
+                Ok(FSXATTR)
+            }
+            SET_XATTR => {
+                let (extended, project) = (take(given, 0)? & !HAS_ATTRIBUTES, take(given, PROJECT_AT)?);
+                let known: u32 = EXTENDED.iter().map(|(_, bit)| bit).sum();
+                if extended & !known != 0 {
+                    return Err(Errno::OPNOTSUPP);
+                }
+                let flags = EXTENDED.iter().filter(|(_, bit)| extended & bit != 0).map(|(flag, _)| flag).sum();
+                let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+                let is_moved = attrs.projid != u64::from(project);
+                let new = NewAttrs {
+                    linux_flags: (linux_flags(attrs.flags) != flags).then_some(flags),
+                    project: is_moved.then_some(project),
+                    ..NewAttrs::default()
+                };
+                if new == NewAttrs::default() { Ok(0) } else { self.set_controlled(id, &new) }
+            }
+            _ => Err(Errno::NOTTY),
+        }
+    }
+
+    fn set_controlled(&self, id: ObjectId, new: &NewAttrs) -> Answer<usize> {
+        self.fs().set_attrs(id, new).map_err(|e| zpl_errno(&e))?;
+        self.settled(id)?;
+        Ok(0)
+    }
+}
