@@ -12,6 +12,7 @@ use super::{LivePool, PoolTask, config, vdev_zaps};
 use crate::PoolError;
 use crate::space::Class;
 use dsl::write::TaskCtx;
+use format::nvlist::NvList;
 use format::VdevId;
 use std::sync::Arc;
 
@@ -51,6 +52,8 @@ impl PoolTask<'_> {
         }
         let tree = self.pool.tree().reconfigured(&changed.vdev_tree, &devices)?;
         self.pool.zio.set_tree(Arc::clone(&tree));
+        self.pool.events().sysevent("config_sync", NvList::new());
+        self.pool.events().sysevent("vdev_add", NvList::new());
         self.pool.allocator.set_tree(Arc::clone(&tree));
         for (spec, vdev) in tops.iter().zip(&added) {
             let node = &changed.vdev_tree.children[vdev.0 as usize];

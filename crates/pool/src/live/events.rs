@@ -14,6 +14,7 @@
 
 use super::LivePool;
 use format::nvlist::{NvList, NvValue};
+use format::units::LABEL_START;
 use format::{PoolGuid, VdevGuid};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use vdev::VdevTree;
 use vdev::env::Env;
-use vdev::tree::{VdevState, VdevStatus};
+use vdev::tree::{Fault, FaultKind, FaultListener, Op, VdevState, VdevStatus};
 
 /// Events that are kept if nobody says otherwise (`zfs_zevent_len_max`).
 pub const LEN_MAX: usize = 512;
@@ -255,6 +256,22 @@ impl Poster {
         self.post("resource", "statechange", 0, extra);
     }
 
+    /// Posts the changes of states of leaves between two trees of the pool.
+    pub fn tree_changed(&self, old: &VdevTree, new: &VdevTree) {
+        let (before, now) = (old.status(), new.status());
+        let mut is_changed = false;
+        for leaf in now.walk().into_iter().filter(|vdev| vdev.kind.is_leaf()) {
+            let Some(before) = before.find(leaf.guid).filter(|before| before.state != leaf.state) else {
+                continue;
+            };
+            self.state_change(new, leaf.guid, before.state);
+            is_changed = true;
+        }
+        if is_changed {
+            self.sysevent("config_sync", NvList::new());
+        }
+    }
+
     /// An error: `ereport.fs.zfs.NAME`. Too many of one kind and vdev are not taken.
     pub fn ereport(&self, name: &str, tree: &VdevTree, vdev: Option<VdevGuid>, extra: NvList) {
         let ring = EventRing::process();
@@ -301,6 +318,22 @@ impl Poster {
         self.push_pool(&mut payload, state);
         append(&mut payload, extra);
         EventRing::process().post(self.env.clock().wall(), payload);
+    }
+}
+
+impl FaultListener for Poster {
+    fn fault(&self, tree: &VdevTree, op: Op, fault: &Fault, bytes: u64) {
+        let (name, errno) = match fault.kind {
+            FaultKind::Checksum => ("checksum", 52),
+            FaultKind::Io => ("io", 5),
+            FaultKind::Missing => return,
+        };
+        let mut extra = NvList::new();
+        extra.push("zio_err", NvValue::Int32(errno));
+        extra.push("zio_priority", NvValue::Int32(if op == Op::Read { 0 } else { 3 }));
+        extra.push("zio_offset", fault.offset.0.saturating_sub(LABEL_START));
+        extra.push("zio_size", bytes);
+        self.ereport(name, tree, Some(fault.leaf), extra);
     }
 }
 

@@ -184,6 +184,7 @@ impl LivePool {
         let Parts { env, zio, store, mos, allocator, txgs, heads, features, brt, space, host, .. } = parts;
         let Parts { name, hold, config, uberblock, context, .. } = parts;
         let events = events::Poster::new(&env, &name, config.pool_guid, context);
+        zio.tree().set_listener(Arc::clone(&events) as _);
         let published = Published { config: config.clone(), uberblock, view: Mutex::default() };
         let state = State {
             config,

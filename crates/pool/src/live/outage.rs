@@ -210,7 +210,9 @@ impl LivePool {
             fresh.extend(at_path.or_else(elsewhere).map(|device| (node.guid, device)));
         }
         if !fresh.is_empty() {
-            let tree = tree.reconfigured(tree.config(), &fresh)?;
+            let old = tree;
+            let tree = old.reconfigured(old.config(), &fresh)?;
+            self.events.tree_changed(&old, &tree);
             self.zio.set_tree(Arc::clone(&tree));
             self.allocator.set_tree(tree);
         }

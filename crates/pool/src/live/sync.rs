@@ -314,9 +314,10 @@ impl LivePool {
 
     /// The tree gets what the configuration says now.
     pub(super) fn renew_tree(&self, config: &PoolConfig) -> Result<(), PoolError> {
-        let tree = self.tree();
-        if *tree.config() != config.vdev_tree {
-            let tree = tree.reconfigured(&config.vdev_tree, &HashMap::new())?;
+        let old = self.tree();
+        if *old.config() != config.vdev_tree {
+            let tree = old.reconfigured(&config.vdev_tree, &HashMap::new())?;
+            self.events.tree_changed(&old, &tree);
             self.zio.set_tree(Arc::clone(&tree));
             self.allocator.set_tree(tree);
         }

@@ -4,13 +4,14 @@
 //! of a RAID-Z has one, or several when its child is being replaced.
 
 use super::leaf::{Leaf, Trust};
+use super::stats::{Done, Op, Priority};
 use super::{
     Body, DEPTH_MAX, DistributedSpare, Extent, Fault, FaultKind, How, Read, Vdev, VdevError, VdevTree,
     on_device,
 };
 use crate::device::{Device, DeviceError, ReadRequest, read_across};
 use format::{DeviceOffset, Txg};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Equally good sides of a mirror take turns by this many bytes.
 const TURN_SHIFT: u32 = 20;
@@ -51,11 +52,13 @@ impl<'t, 'b> Pull<'t, 'b> {
 
 /// Reads all at once, each from its leaf.
 pub(super) fn pull_all(pulls: &mut [Pull<'_, '_>]) {
+    let priority = Priority::of_read();
     let mut batch: Vec<(&dyn Device, ReadRequest<'_>)> = Vec::with_capacity(pulls.len());
     let mut which = Vec::with_capacity(pulls.len());
     for (i, pull) in pulls.iter_mut().enumerate() {
         match pull.source.leaf.readable(pull.source.at, pull.buf.len() as u64) {
             Ok(device) => {
+                pull.source.leaf.memory().io.begin(priority);
                 batch.push((device, ReadRequest::new(pull.source.at, pull.buf)));
                 which.push(i);
             }
@@ -68,7 +71,8 @@ pub(super) fn pull_all(pulls: &mut [Pull<'_, '_>]) {
     let results: Vec<_> = batch.into_iter().map(|(_, request)| request.result).collect();
     for (i, result) in which.into_iter().zip(results) {
         if let Some(pull) = pulls.get_mut(i) {
-            pull.source.leaf.note_read(pull.buf.len() as u64, took);
+            let (op, bytes, queued) = (Op::Read, pull.buf.len() as u64, Duration::ZERO);
+            pull.source.leaf.note_done(Done { op, priority, bytes, queued, took, is_joined: false });
             pull.result = result;
         }
     }

@@ -1,6 +1,6 @@
 //! States of vdevs as people see them: what works, what does not, and why.
 
-use super::{Body, Leaf, Vdev, VdevTree};
+use super::{Body, Leaf, Op, Vdev, VdevTree};
 use format::config::{DraidShape, VdevKind, VdevNode};
 use format::{VdevGuid, VdevId};
 use std::path::{Path, PathBuf};
@@ -242,10 +242,8 @@ fn leaf_numbers(status: &mut VdevStatus, leaf: &Leaf) {
     status.write_errors = c.write_errors.load(Ordering::Relaxed);
     status.checksum_errors = c.checksum_errors.load(Ordering::Relaxed);
     status.slow_ios = c.slow_ios.load(Ordering::Relaxed);
-    status.reads = c.reads.load(Ordering::Relaxed);
-    status.read_bytes = c.read_bytes.load(Ordering::Relaxed);
-    status.writes = c.writes.load(Ordering::Relaxed);
-    status.write_bytes = c.write_bytes.load(Ordering::Relaxed);
+    (status.reads, status.read_bytes) = leaf.memory().io.count(Op::Read);
+    (status.writes, status.write_bytes) = leaf.memory().io.count(Op::Write);
 }
 
 /// State of a vdev that works as long as at most `spare` of its children do not. A pool can do without its logs.

@@ -3,6 +3,7 @@
 //! A distributed spare has no device of its own, but a [`Standing`]: it too can miss txgs or be out
 //! of service.
 
+use super::stats::{Done, IoCounters};
 use super::{Aux, RangeSet, VdevState};
 use crate::device::{Device, DeviceError};
 use format::config::VdevNode;
@@ -23,10 +24,6 @@ pub(super) struct Counters {
     pub(super) write_errors: AtomicU64,
     pub(super) checksum_errors: AtomicU64,
     pub(super) slow_ios: AtomicU64,
-    pub(super) reads: AtomicU64,
-    pub(super) read_bytes: AtomicU64,
-    pub(super) writes: AtomicU64,
-    pub(super) write_bytes: AtomicU64,
 }
 
 /// Births of blocks that were written to a leaf since its last flush.
@@ -48,6 +45,7 @@ impl Unflushed {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) counters: Counters,
+    pub(super) io: IoCounters,
     missed: RwLock<Arc<RangeSet>>,
     /// `missed` has grown or shrunk since somebody last asked.
     missed_changed: AtomicBool,
@@ -212,23 +210,11 @@ impl Leaf {
         at.0 >= label::BOOT_AREA_OFFSET && at.0.checked_add(len).is_some_and(|last| last <= end)
     }
 
-    /// Notes one finished read.
-    pub(super) fn note_read(&self, len: u64, took: Duration) {
-        let c = self.counters();
-        c.reads.fetch_add(1, Ordering::Relaxed);
-        c.read_bytes.fetch_add(len, Ordering::Relaxed);
-        if took > SLOW {
-            c.slow_ios.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes one finished write.
-    pub(super) fn note_write(&self, len: u64, took: Duration) {
-        let c = self.counters();
-        c.writes.fetch_add(1, Ordering::Relaxed);
-        c.write_bytes.fetch_add(len, Ordering::Relaxed);
-        if took > SLOW {
-            c.slow_ios.fetch_add(1, Ordering::Relaxed);
+    /// Notes a request that has come back; [`IoCounters::begin`] was called for it.
+    pub(super) fn note_done(&self, done: Done) {
+        self.memory().io.end(done);
+        if done.took > SLOW {
+            self.counters().slow_ios.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -32,6 +32,7 @@ mod leaf;
 mod parity;
 mod range_set;
 mod search;
+mod stats;
 mod stripes;
 mod upkeep;
 mod write;
@@ -39,6 +40,9 @@ mod write;
 pub use health::{Aux, VdevState, VdevStatus};
 pub use indirect::{Birth, IndirectMapping, MapEntry};
 pub use range_set::RangeSet;
+pub use stats::{
+    Doing, IoStats, LeafIo, OPS, Op, PRIORITIES, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,
+};
 pub use upkeep::Mark;
 pub use write::Write;
 
@@ -51,7 +55,7 @@ use format::{AllocOffset, Ashift, Asize, DeviceOffset, Dva, Psize, Txg, VdevGuid
 use leaf::{Leaf, Memory, Standing};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use upkeep::Losses;
 
 /// Most candidates that are tried for one block.
@@ -182,6 +186,15 @@ pub struct Fault {
     pub kind: FaultKind,
 }
 
+/// Is told what leaves do wrong, as it is found, on the thread that found it: it must not wait for anything.
+pub trait FaultListener: Send + Sync + std::fmt::Debug {
+    /// A leaf failed or lied in reading or writing what is at `fault.offset`; `bytes`: of the whole block.
+    fn fault(&self, tree: &VdevTree, op: Op, fault: &Fault, bytes: u64);
+}
+
+/// Who is told of faults, if anybody; the same for a tree and those that it is made into.
+type Listener = Arc<OnceLock<Arc<dyn FaultListener>>>;
+
 /// The outcome of reading a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read {
@@ -277,6 +290,7 @@ pub struct VdevTree {
     /// How far an expansion has come.
     reflow: ReflowInfo,
     losses: Arc<Mutex<Losses>>,
+    listener: Listener,
 }
 
 impl VdevTree {
@@ -288,7 +302,16 @@ impl VdevTree {
         devices: &HashMap<VdevGuid, Arc<dyn Device>>,
         reflow: ReflowInfo,
     ) -> Result<Arc<VdevTree>, VdevError> {
-        VdevTree::build(root, &Builder { devices, reflow, memories: HashMap::new(), losses: Arc::default() })
+        VdevTree::build(
+            root,
+            &Builder {
+                devices,
+                reflow,
+                memories: HashMap::new(),
+                losses: Arc::default(),
+                listener: Arc::default(),
+            },
+        )
     }
 
     fn build(root: &VdevNode, builder: &Builder<'_>) -> Result<Arc<VdevTree>, VdevError> {
@@ -308,7 +331,9 @@ impl VdevTree {
             tops.push(builder.top(id, node)?);
         }
         let losses = Arc::clone(&builder.losses);
-        Ok(Arc::new(VdevTree { config: root.clone(), tops, draids, reflow: builder.reflow, losses }))
+        let listener = Arc::clone(&builder.listener);
+        let (config, reflow) = (root.clone(), builder.reflow);
+        Ok(Arc::new(VdevTree { config, tops, draids, reflow, losses, listener }))
     }
 
     /// The configuration that the tree was made from.
@@ -409,6 +434,7 @@ impl VdevTree {
     /// Reads every copy of a block and recomputes its parity, as a scrub does. Every leaf with
     /// wrong bytes is reported; the data is there if any copy or reconstruction is right.
     pub fn check_every_copy(&self, at: &Extent, verify: &dyn Fn(&[u8]) -> bool) -> Read {
+        let _scrub = Doing::begin(Priority::Scrub);
         self.run(at, How { every_copy: true, verify })
     }
 
@@ -423,7 +449,20 @@ impl VdevTree {
         read.faults.sort_by_key(|fault| (fault.leaf.0, fault.offset.0, fault.kind));
         read.faults.dedup();
         self.count(&read.faults);
+        self.tell(Op::Read, &read.faults, at.psize.0);
         read
+    }
+
+    /// Tells somebody of all faults from now on. A second call changes nothing.
+    pub fn set_listener(&self, listener: Arc<dyn FaultListener>) {
+        let _ = self.listener.set(listener);
+    }
+
+    fn tell(&self, op: Op, faults: &[Fault], bytes: u64) {
+        let Some(listener) = self.listener.get() else { return };
+        for fault in faults.iter().filter(|fault| fault.kind != FaultKind::Missing) {
+            listener.fault(self, op, fault, bytes);
+        }
     }
 
     /// Adds faults to the leaves' counters.
@@ -564,6 +603,7 @@ struct Builder<'a> {
     memories: HashMap<VdevGuid, Arc<Memory>>,
     /// And of its flushes.
     losses: Arc<Mutex<Losses>>,
+    listener: Listener,
 }
 
 impl Builder<'_> {

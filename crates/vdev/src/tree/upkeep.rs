@@ -212,7 +212,7 @@ impl VdevTree {
         let memory_of = |standing: &Standing| (standing.guid, Arc::clone(&standing.memory));
         let memories: HashMap<VdevGuid, Arc<Memory>> =
             self.all_standings().into_iter().map(memory_of).collect();
-        let losses = Arc::clone(&self.losses);
+        let (losses, listener) = (Arc::clone(&self.losses), Arc::clone(&self.listener));
         let mut leaves = Vec::new();
         self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
         let mut devices: HashMap<VdevGuid, Arc<dyn Device>> =
@@ -224,8 +224,10 @@ impl VdevTree {
         let replaced: Vec<VdevGuid> = replaced.map(|(guid, _)| *guid).collect();
         self.flush_leaves(&replaced);
         devices.extend(new_devices.iter().map(|(guid, device)| (*guid, Arc::clone(device))));
-        let tree =
-            VdevTree::build(root, &Builder { devices: &devices, reflow: self.reflow, memories, losses })?;
+        let tree = VdevTree::build(
+            root,
+            &Builder { devices: &devices, reflow: self.reflow, memories, losses, listener },
+        )?;
         for (id, node) in self.tops() {
             if let Some(mapping) = self.indirect(id)
                 && tree.top(id).is_some_and(|now| now.guid == node.guid)

@@ -18,7 +18,8 @@
 //! lay out (maps, parity) -> tasks -> runs -> devices -> failed runs again, task by task -> judge.
 
 use super::leaf::Leaf;
-use super::{Body, DEPTH_MAX, Extent, Vdev, VdevError, VdevTree, check_size, on_device};
+use super::stats::{Done, Op, Priority};
+use super::{Body, DEPTH_MAX, Extent, Fault, FaultKind, Vdev, VdevError, VdevTree, check_size, on_device};
 use crate::device::stage::AlignedBuf;
 use crate::device::{Device, DeviceError, WriteRequest, write_across};
 use crate::geometry::{BlockMap, Row};
@@ -305,7 +306,7 @@ fn join(tasks: &[Task<'_, '_>]) -> Vec<Vec<usize>> {
 }
 
 /// Writes all tasks, each to its leaf.
-fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool) {
+fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
     let runs = join(tasks);
     let mut batch: Vec<(&dyn Device, WriteRequest<'_>)> = Vec::with_capacity(runs.len());
     for run in &runs {
@@ -315,7 +316,10 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool) {
         batch.push((&**device, WriteRequest::new(first.at, members().flat_map(Task::slices).collect())));
     }
     assert_eq!(batch.len(), runs.len(), "tasks are made for leaves with a device only");
+    let priority = Priority::of_write();
+    count_begun(tasks, &runs, priority);
     let start = Instant::now();
+    let queued = start.saturating_duration_since(called);
     write_across(&mut batch);
     let took = start.elapsed();
     let results: Vec<_> = batch.into_iter().map(|(_, request)| request.result).collect();
@@ -333,13 +337,27 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool) {
         }
         let members = || run.iter().filter_map(|index| tasks.get(*index));
         let Some(leaf) = members().next().map(|task| task.leaf) else { continue };
-        leaf.note_write(len, took);
+        let (op, is_joined) = (Op::Write, run.len() > 1);
+        leaf.note_done(Done { op, priority, bytes: len, queued, took, is_joined });
         let mut unflushed = leaf.memory().unflushed();
         let births = if is_repair { &mut unflushed.repaired } else { &mut unflushed.written };
         for birth in members().filter(|task| task.is_done).map(|task| task.birth.0) {
             if !births.contains(birth) {
                 births.insert(birth..birth.saturating_add(1));
             }
+        }
+    }
+}
+
+/// Tells the leaves what is about to be written to them.
+fn count_begun(tasks: &[Task<'_, '_>], runs: &[Vec<usize>], priority: Priority) {
+    for run in runs {
+        let members = || run.iter().filter_map(|index| tasks.get(*index));
+        if let Some(first) = members().next() {
+            first.leaf.memory().io.begin(priority);
+        }
+        if run.len() > 1 {
+            members().for_each(|task| task.leaf.memory().io.individual(priority, task.len() as u64));
         }
     }
 }
@@ -397,6 +415,7 @@ impl VdevTree {
         select: &dyn Fn(&Leaf) -> bool,
         is_repair: bool,
     ) -> Written {
+        let called = Instant::now();
         let layouts: Vec<_> = writes.iter().map(|write| self.lay_out(write)).collect();
         let mut plan = Plan { tasks: Vec::with_capacity(writes.len()), select, sector: 512 };
         let mut needs = Vec::with_capacity(writes.len());
@@ -407,7 +426,11 @@ impl VdevTree {
             }));
         }
         let mut tasks = plan.tasks;
-        issue(&mut tasks, is_repair);
+        issue(&mut tasks, is_repair, called);
+        for task in tasks.iter().filter(|task| !task.is_done && !task.is_filler) {
+            let fault = Fault { leaf: task.leaf.guid, offset: task.at, kind: FaultKind::Io };
+            self.tell(Op::Write, &[fault], task.len() as u64);
+        }
         let judge = |(write, need): (&Write<'_>, Result<Need, VdevError>)| {
             need.and_then(|need| {
                 need.is_met(&tasks).then_some(()).ok_or(VdevError::NotWritten { vdev: write.at.vdev })

@@ -1,0 +1,457 @@
+//! What a leaf has done: operations, bytes, how long they took and how large they were, by kind of caller.
+//!
+//! Filled by the reading and writing of blocks in this tree, and by whoever trims; read by
+//! `zpool iostat` and kstat files. Labels are written to devices directly and not counted.
+//!
+//! # What always holds
+//! - Counting never waits: counters are atomic and in shards, each thread has its own as far as they go.
+//! - A sample is the sum of the shards. Operations that end while it is taken are in it in part: a reader may
+//!   see the operation and not yet its bytes.
+//! - Of requests that were given to the devices together, each is counted with the time until the last of them
+//!   was done: that is what their caller waited.
+
+use super::VdevTree;
+use format::VdevGuid;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Buckets of a histogram of times: bucket `i` counts 2^i to 2^(i+1) - 1 nanoseconds, the last one all that is
+/// longer.
+pub const TIME_BUCKETS: usize = 37;
+/// Buckets of a histogram of sizes: bucket `i` counts 2^i to 2^(i+1) - 1 bytes, the last one all that is larger.
+pub const SIZE_BUCKETS: usize = 25;
+/// Counters of a leaf exist so many times.
+const SHARDS: usize = 4;
+
+/// In whose interest a device is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Somebody waits for what is read.
+    SyncRead,
+    /// Somebody waits until it is written: the intent log.
+    SyncWrite,
+    /// Reading ahead.
+    AsyncRead,
+    /// Writing txgs.
+    AsyncWrite,
+    /// Looking at everything: scrubs and resilvers.
+    Scrub,
+    /// Telling devices what is free.
+    Trim,
+    /// Rebuilding a device in the order of its space.
+    Rebuild,
+}
+
+impl Priority {
+    /// All, in the order of `zpool iostat`.
+    pub const ALL: [Priority; PRIORITIES] = [
+        Priority::SyncRead,
+        Priority::SyncWrite,
+        Priority::AsyncRead,
+        Priority::AsyncWrite,
+        Priority::Scrub,
+        Priority::Trim,
+        Priority::Rebuild,
+    ];
+
+    /// Its place among [`Priority::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// What the calling thread reads for; somebody waits if nothing else was said.
+    pub(super) fn of_read() -> Priority {
+        PRIORITY.get().unwrap_or(Priority::SyncRead)
+    }
+
+    /// What the calling thread writes for; a txg if nothing else was said.
+    pub(super) fn of_write() -> Priority {
+        match PRIORITY.get() {
+            // Who scrubs or reads repairs in passing.
+            None | Some(Priority::Scrub | Priority::SyncRead | Priority::AsyncRead) => Priority::AsyncWrite,
+            Some(priority) => priority,
+        }
+    }
+}
+
+/// How many priorities there are.
+pub const PRIORITIES: usize = 7;
+
+thread_local! {
+    static PRIORITY: Cell<Option<Priority>> = const { Cell::new(None) };
+    static SHARD: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS
+    };
+}
+
+/// While it lives, what this thread reads and writes counts as of this priority.
+pub struct Doing {
+    before: Option<Priority>,
+    /// It belongs to its thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Doing {
+    /// From now on.
+    #[must_use]
+    pub fn begin(priority: Priority) -> Doing {
+        Doing { before: PRIORITY.replace(Some(priority)), thread: PhantomData }
+    }
+}
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        PRIORITY.set(self.before);
+    }
+}
+
+/// What is done with a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// Discarding.
+    Trim,
+}
+
+/// How many kinds of operations there are.
+pub const OPS: usize = 3;
+
+/// How often something took so long.
+pub type Times = [u64; TIME_BUCKETS];
+/// How often something was so large.
+pub type Sizes = [u64; SIZE_BUCKETS];
+
+/// What a leaf, or several, have done since they were opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IoStats {
+    /// Operations given to the device, by [`Op`].
+    pub ops: [u64; OPS],
+    /// Bytes of these.
+    pub bytes: [u64; OPS],
+    /// Reads, writes: from the call to the answer.
+    pub total_wait: [Times; 2],
+    /// Reads, writes: in the device.
+    pub disk_wait: [Times; 2],
+    /// By [`Priority`]: from the call until it was given to the device.
+    pub queue_wait: [Times; PRIORITIES],
+    /// By [`Priority`]: sizes of requests, those that were joined to larger ones too.
+    pub individual: [Sizes; PRIORITIES],
+    /// By [`Priority`]: sizes of requests that were joined from smaller ones.
+    pub aggregated: [Sizes; PRIORITIES],
+    /// By [`Priority`]: waiting now.
+    pub pending: [u64; PRIORITIES],
+    /// By [`Priority`]: in the device now.
+    pub active: [u64; PRIORITIES],
+}
+
+impl Default for IoStats {
+    fn default() -> IoStats {
+        IoStats {
+            ops: [0; OPS],
+            bytes: [0; OPS],
+            total_wait: [[0; TIME_BUCKETS]; 2],
+            disk_wait: [[0; TIME_BUCKETS]; 2],
+            queue_wait: [[0; TIME_BUCKETS]; PRIORITIES],
+            individual: [[0; SIZE_BUCKETS]; PRIORITIES],
+            aggregated: [[0; SIZE_BUCKETS]; PRIORITIES],
+            pending: [0; PRIORITIES],
+            active: [0; PRIORITIES],
+        }
+    }
+}
+
+impl IoStats {
+    /// Adds what another has done.
+    pub fn add(&mut self, other: &IoStats) {
+        self.change(other, u64::wrapping_add);
+        each(&mut self.pending, &other.pending, u64::wrapping_add);
+        each(&mut self.active, &other.active, u64::wrapping_add);
+    }
+
+    /// What was done since an earlier sample. What waits and is in devices is that of now.
+    pub fn since(&self, earlier: &IoStats) -> IoStats {
+        let mut difference = self.clone();
+        difference.change(earlier, u64::saturating_sub);
+        difference
+    }
+
+    fn change(&mut self, other: &IoStats, how: fn(u64, u64) -> u64) {
+        each(&mut self.ops, &other.ops, how);
+        each(&mut self.bytes, &other.bytes, how);
+        let rows = |to: &mut [Times], from: &[Times]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| each(to, from, how));
+        };
+        rows(&mut self.total_wait, &other.total_wait);
+        rows(&mut self.disk_wait, &other.disk_wait);
+        rows(&mut self.queue_wait, &other.queue_wait);
+        let rows = |to: &mut [Sizes], from: &[Sizes]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| each(to, from, how));
+        };
+        rows(&mut self.individual, &other.individual);
+        rows(&mut self.aggregated, &other.aggregated);
+    }
+}
+
+fn each(to: &mut [u64], from: &[u64], how: fn(u64, u64) -> u64) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = how(*to, *from));
+}
+
+/// The counters of a leaf.
+#[derive(Debug)]
+pub(super) struct IoCounters {
+    born: Instant,
+    shards: [OnceLock<Box<Shard>>; SHARDS],
+}
+
+impl Default for IoCounters {
+    fn default() -> IoCounters {
+        IoCounters { born: Instant::now(), shards: Default::default() }
+    }
+}
+
+#[derive(Debug)]
+struct Shard {
+    ops: [AtomicU64; OPS],
+    bytes: [AtomicU64; OPS],
+    total_wait: [[AtomicU64; TIME_BUCKETS]; 2],
+    disk_wait: [[AtomicU64; TIME_BUCKETS]; 2],
+    queue_wait: [[AtomicU64; TIME_BUCKETS]; PRIORITIES],
+    individual: [[AtomicU64; SIZE_BUCKETS]; PRIORITIES],
+    aggregated: [[AtomicU64; SIZE_BUCKETS]; PRIORITIES],
+    /// What one thread adds, another may take away: only the sum of all shards means something.
+    pending: [AtomicU64; PRIORITIES],
+    active: [AtomicU64; PRIORITIES],
+}
+
+fn zeros<const N: usize>() -> [AtomicU64; N] {
+    [const { AtomicU64::new(0) }; N]
+}
+
+impl Shard {
+    fn new() -> Box<Shard> {
+        Box::new(Shard {
+            ops: zeros(),
+            bytes: zeros(),
+            total_wait: [zeros(), zeros()],
+            disk_wait: [zeros(), zeros()],
+            queue_wait: std::array::from_fn(|_| zeros()),
+            individual: std::array::from_fn(|_| zeros()),
+            aggregated: std::array::from_fn(|_| zeros()),
+            pending: zeros(),
+            active: zeros(),
+        })
+    }
+
+    fn sample(&self) -> IoStats {
+        fn all<const N: usize>(counters: &[AtomicU64; N]) -> [u64; N] {
+            std::array::from_fn(|i| counters[i].load(Ordering::Relaxed))
+        }
+        IoStats {
+            ops: all(&self.ops),
+            bytes: all(&self.bytes),
+            total_wait: std::array::from_fn(|i| all(&self.total_wait[i])),
+            disk_wait: std::array::from_fn(|i| all(&self.disk_wait[i])),
+            queue_wait: std::array::from_fn(|i| all(&self.queue_wait[i])),
+            individual: std::array::from_fn(|i| all(&self.individual[i])),
+            aggregated: std::array::from_fn(|i| all(&self.aggregated[i])),
+            pending: all(&self.pending),
+            active: all(&self.active),
+        }
+    }
+}
+
+fn add(counter: &AtomicU64, number: u64) {
+    counter.fetch_add(number, Ordering::Relaxed);
+}
+
+/// The bucket of a number: its highest bit, as far as there are buckets.
+fn bucket(number: u64, buckets: usize) -> usize {
+    (number.max(1).ilog2() as usize).min(buckets - 1)
+}
+
+/// One request that is done.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) op: Op,
+    pub(super) priority: Priority,
+    pub(super) bytes: u64,
+    /// Until it was given to the device.
+    pub(super) queued: Duration,
+    /// In the device.
+    pub(super) took: Duration,
+    /// It was joined from several.
+    pub(super) is_joined: bool,
+}
+
+impl IoCounters {
+    fn shard(&self) -> &Shard {
+        self.shards[SHARD.with(|shard| *shard)].get_or_init(Shard::new)
+    }
+
+    /// A request goes to the device.
+    pub(super) fn begin(&self, priority: Priority) {
+        add(&self.shard().active[priority.index()], 1);
+    }
+
+    /// It has come back, however it ended.
+    pub(super) fn end(&self, done: Done) {
+        let shard = self.shard();
+        let Done { op, priority, bytes, queued, took, is_joined } = done;
+        shard.active[priority.index()].fetch_sub(1, Ordering::Relaxed);
+        add(&shard.ops[op as usize], 1);
+        add(&shard.bytes[op as usize], bytes);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let slot = |time: Duration| bucket(nanos(time), TIME_BUCKETS);
+        if op != Op::Trim {
+            add(&shard.total_wait[op as usize][slot(queued.saturating_add(took))], 1);
+            add(&shard.disk_wait[op as usize][slot(took)], 1);
+        }
+        add(&shard.queue_wait[priority.index()][slot(queued)], 1);
+        if is_joined {
+            add(&shard.aggregated[priority.index()][bucket(bytes, SIZE_BUCKETS)], 1);
+        } else {
+            self.individual(priority, bytes);
+        }
+    }
+
+    /// A request that is part of a larger one.
+    pub(super) fn individual(&self, priority: Priority, bytes: u64) {
+        add(&self.shard().individual[priority.index()][bucket(bytes, SIZE_BUCKETS)], 1);
+    }
+
+    /// Since it was opened.
+    pub(super) fn sample(&self) -> IoStats {
+        let mut sum = IoStats::default();
+        self.shards.iter().filter_map(OnceLock::get).for_each(|shard| sum.add(&shard.sample()));
+        sum
+    }
+
+    /// Operations and bytes of one kind.
+    pub(super) fn count(&self, op: Op) -> (u64, u64) {
+        let shards = || self.shards.iter().filter_map(OnceLock::get);
+        let sum = |of: fn(&Shard) -> &[AtomicU64; OPS]| {
+            shards().map(|shard| of(shard)[op as usize].load(Ordering::Relaxed)).sum()
+        };
+        (sum(|shard| &shard.ops), sum(|shard| &shard.bytes))
+    }
+}
+
+/// What a leaf has done, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeafIo {
+    /// How long ago it was opened.
+    pub age: Duration,
+    /// What it did since.
+    pub stats: IoStats,
+}
+
+impl VdevTree {
+    /// What each leaf has done since it was opened. What the vdevs above have done is the sum of their leaves.
+    pub fn io_stats(&self) -> HashMap<VdevGuid, LeafIo> {
+        let mut leaves = Vec::new();
+        self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
+        let of = |counters: &IoCounters| LeafIo { age: counters.born.elapsed(), stats: counters.sample() };
+        leaves.into_iter().map(|leaf| (leaf.guid, of(&leaf.memory().io))).collect()
+    }
+
+    /// Counts a range of a leaf's device that was discarded.
+    pub fn note_trim(&self, leaf: VdevGuid, bytes: u64, took: Duration) {
+        if let Some(leaf) = self.leaf(leaf) {
+            let (op, priority) = (Op::Trim, Priority::Trim);
+            let done = Done { op, priority, bytes, queued: Duration::ZERO, took, is_joined: false };
+            leaf.memory().io.begin(priority);
+            leaf.memory().io.end(done);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(op: Op, priority: Priority, bytes: u64, queued: u64, took: u64) -> Done {
+        let (queued, took) = (Duration::from_nanos(queued), Duration::from_nanos(took));
+        Done { op, priority, bytes, queued, took, is_joined: false }
+    }
+
+    #[test]
+    fn buckets_begin_at_powers_of_two() {
+        for (number, expected) in [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (1023, 9), (1024, 10)] {
+            assert_eq!(bucket(number, TIME_BUCKETS), expected, "{number}");
+        }
+        assert_eq!(bucket(u64::MAX, TIME_BUCKETS), TIME_BUCKETS - 1);
+        assert_eq!(bucket(16 << 20, SIZE_BUCKETS), SIZE_BUCKETS - 1);
+        assert_eq!(bucket(64 << 20, SIZE_BUCKETS), SIZE_BUCKETS - 1);
+    }
+
+    #[test]
+    fn all_threads_count_together() {
+        let counters = IoCounters::default();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        counters.begin(Priority::SyncRead);
+                        counters.end(done(Op::Read, Priority::SyncRead, 4096, 0, 5000));
+                        counters.begin(Priority::Scrub);
+                    }
+                });
+            }
+        });
+        let sum = counters.sample();
+        assert_eq!((sum.ops, sum.bytes), ([8000, 0, 0], [8000 * 4096, 0, 0]));
+        assert_eq!(sum.disk_wait[0][12], 8000);
+        assert_eq!(sum.queue_wait[Priority::SyncRead.index()][0], 8000);
+        assert_eq!(sum.individual[Priority::SyncRead.index()][12], 8000);
+        assert_eq!((sum.active[0], sum.active[Priority::Scrub.index()]), (0, 8000));
+        assert_eq!(counters.count(Op::Read), (8000, 8000 * 4096));
+    }
+
+    #[test]
+    fn differences_are_of_counts_but_not_of_depths() {
+        let counters = IoCounters::default();
+        let one = |took| {
+            counters.begin(Priority::AsyncWrite);
+            counters.end(done(Op::Write, Priority::AsyncWrite, 512, 10, took));
+        };
+        one(100);
+        let first = counters.sample();
+        one(100);
+        one(70_000);
+        counters.begin(Priority::AsyncWrite);
+        let later = counters.sample().since(&first);
+        assert_eq!(later.ops, [0, 2, 0]);
+        assert_eq!(later.disk_wait[1].iter().sum::<u64>(), 2);
+        assert_eq!(later.disk_wait[1][16], 1);
+        assert_eq!(later.active[Priority::AsyncWrite.index()], 1);
+        let mut both = first.clone();
+        both.add(&later);
+        assert_eq!(both.ops, [0, 3, 0]);
+    }
+
+    #[test]
+    fn what_a_thread_does_ends_with_the_guard() {
+        assert_eq!((Priority::of_read(), Priority::of_write()), (Priority::SyncRead, Priority::AsyncWrite));
+        {
+            let _outer = Doing::begin(Priority::SyncWrite);
+            assert_eq!(Priority::of_write(), Priority::SyncWrite);
+            {
+                let _inner = Doing::begin(Priority::Scrub);
+                assert_eq!(
+                    (Priority::of_read(), Priority::of_write()),
+                    (Priority::Scrub, Priority::AsyncWrite)
+                );
+            }
+            assert_eq!(Priority::of_write(), Priority::SyncWrite);
+        }
+        assert_eq!(Priority::of_write(), Priority::AsyncWrite);
+    }
+}
