@@ -10,6 +10,7 @@
 mod errno;
 pub mod fuse;
 pub mod live_service;
+pub mod mounts;
 pub mod pool_view;
 mod shown;
 mod signals;

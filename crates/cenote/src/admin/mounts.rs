@@ -45,6 +45,19 @@ pub trait Mounts: Send + Sync {
     /// What could not be written.
     fn write_back(&self, name: &str) -> Result<(), MountError>;
 
+    /// The contents of a dataset are about to be replaced: lets go of it, so that nothing uses it. Who looks at
+    /// the mount waits. [`Mounts::replaced`] must follow, also when nothing was replaced after all. Nothing happens to
+    /// what is not mounted.
+    ///
+    /// # Errors
+    /// What could not be written; it is let go of all the same.
+    fn suspend(&self, _dataset: &str) -> Result<(), MountError> {
+        Ok(())
+    }
+
+    /// Snapshots of a dataset were made, destroyed or renamed: listings that the kernel remembers are old.
+    fn snapshots_changed(&self, _dataset: &str) {}
+
     /// The contents of a dataset have been replaced (rollback, receive): open files answer with errors, and
     /// nothing that the kernel remembers of it holds any more.
     fn replaced(&self, dataset: &str);

@@ -1,0 +1,131 @@
+//! What the machine's kernel knows of mounts, and how it is told to change them.
+//!
+//! # What always holds
+//! - Nothing here asks a mounted file system anything, except [`is_dead`].
+
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// The type that our mounts have.
+pub(super) const KIND: &str = "fuse.cenote";
+
+/// A line of the kernel's table of mounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    /// Number of its device: major and minor.
+    pub(super) device: (u32, u32),
+    /// Where.
+    pub(super) at: PathBuf,
+    /// Type of file system.
+    pub(super) kind: String,
+    /// Source.
+    pub(super) source: String,
+}
+
+/// The mounts that this process sees, oldest first.
+pub(super) fn table() -> Vec<Line> {
+    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    text.split(|byte| *byte == b'\n').filter_map(line).collect()
+}
+
+fn line(text: &[u8]) -> Option<Line> {
+    let mut words = text.split(|byte| *byte == b' ');
+    let device = std::str::from_utf8(words.nth(2)?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let at = unescaped(words.nth(1)?);
+    let mut rest = words.skip_while(|word| *word != b"-").skip(1);
+    let kind = String::from_utf8_lossy(rest.next()?).into_owned();
+    let source = String::from_utf8_lossy(&unescaped(rest.next()?)).into_owned();
+    Some(Line {
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        at: PathBuf::from(OsString::from_vec(at)),
+        kind,
+        source,
+    })
+}
+
+/// The kernel writes spaces and their like as `\040`.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut found = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, tail)) = rest.split_first() {
+        let code =
+            tail.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                found.push(byte);
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            None => {
+                found.push(first);
+                rest = tail;
+            }
+        }
+    }
+    found
+}
+
+/// The newest mount on a directory, which is given without links.
+pub(super) fn on(at: &Path) -> Option<Line> {
+    table().into_iter().rev().find(|line| line.at == at)
+}
+
+/// A mount of ours whose server is gone: it answers nothing any more.
+pub(super) fn is_dead(at: &Path) -> bool {
+    matches!(rustix::fs::statfs(at), Err(Errno::NOTCONN))
+}
+
+fn connection(device: (u32, u32), file: &str) -> PathBuf {
+    // The number is that of the device, as the kernel packs it in 32 bits.
+    let number = u64::from(device.0) << 20 | u64::from(device.1);
+    PathBuf::from(format!("/sys/fs/fuse/connections/{number}/{file}"))
+}
+
+/// Ends a connection at once: whoever waits for an answer gets an error.
+pub(super) fn abort(device: (u32, u32)) -> std::io::Result<()> {
+    std::fs::write(connection(device, "abort"), b"1")
+}
+
+/// Changes the flags of a mount.
+pub(super) fn remount(at: &Path, flags: MountFlags) -> rustix::io::Result<()> {
+    rustix::mount::mount_remount(at, flags, c"")
+}
+
+/// Whether a path is, or lies below, a directory.
+pub(super) fn is_within(path: &Path, dir: &Path) -> bool {
+    let (path, dir) = (path.as_os_str().as_bytes(), dir.as_os_str().as_bytes());
+    let dir = dir.strip_suffix(b"/").unwrap_or(dir);
+    path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_table_are_taken_apart() {
+        let text =
+            b"36 35 0:41 / /mnt/two\\040words rw,noatime master:1 shared:7 - fuse.cenote tank/a\\040b rw";
+        let found = line(text).expect("a line");
+        assert_eq!(found.device, (0, 41));
+        assert_eq!(found.at, Path::new("/mnt/two words"));
+        assert_eq!((found.kind.as_str(), found.source.as_str()), (KIND, "tank/a b"));
+        assert_eq!(line(b"36 35 broken"), None);
+    }
+
+    #[test]
+    fn a_directory_contains_itself_and_what_is_below() {
+        for (path, dir, within) in [
+            ("/a/b", "/a", true),
+            ("/a", "/a", true),
+            ("/ab", "/a", false),
+            ("/a", "/", true),
+            ("/", "/a", false),
+        ] {
+            assert_eq!(is_within(Path::new(path), Path::new(dir)), within, "{path} {dir}");
+        }
+    }
+}

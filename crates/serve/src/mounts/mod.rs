@@ -1,0 +1,459 @@
+//! The mounts of a process that keeps pools open: what [`cenote::admin::Mounts`] wants, done with FUSE.
+//!
+//! `service` answers for a mount while its contents come and go, `kernel` asks and changes the machine's table of
+//! mounts, `users` finds the programs that hold a mount up.
+//!
+//! # What always holds
+//! - A dataset is mounted once. Verbs about one dataset happen one after the other; those about different
+//!   ones do not wait for each other.
+//! - No lock of the table is held while the kernel is asked to do anything, and threads that answer requests take
+//!   none of its locks: so a mount point, or the files of a pool, may lie in another of these mounts.
+//! - A mount that somebody else ends (`umount`) is taken out of the table, and its dataset closed.
+//! - When a dataset is out of the table, everything that was written to it is in the pool, and on disk.
+//!
+//! # Order of locks
+//! `mounts` -> one mount's `name`, `options`. `changing` is held alone.
+
+mod kernel;
+mod service;
+mod users;
+
+use crate::LiveService;
+use crate::fuse::{self, Notifier, Service, Transport, Waiter};
+use cenote::admin::{MountError, MountOptions, Mounted, Mounts, Unmount};
+use cenote::files::FilesystemWriter;
+use pool::live::LivePool;
+use rustix::io::Errno;
+use service::MountedFs;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long the kernel may take to let go of a mount that nobody uses here: other mount namespaces may have it too.
+const LETTING_GO: Duration = Duration::from_secs(3);
+/// How long a mount that is ended by force is given to bring what it has to disk.
+const LAST_WRITES: Duration = Duration::from_secs(10);
+/// The root of a mount.
+const ROOT: u64 = 1;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these guard is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// How a table mounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TableSettings {
+    /// How requests come.
+    pub transport: Transport,
+    /// The kernel may keep what programs write for some seconds.
+    pub writeback: bool,
+    /// Threads of a mount that is served over `/dev/fuse`; `None`: as many as seem good.
+    pub threads: Option<usize>,
+}
+
+/// The mounts of this process.
+pub struct MountTable {
+    settings: TableSettings,
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    mounts: Mutex<Vec<Arc<Mount>>>,
+    /// Datasets that a verb is about.
+    changing: Mutex<BTreeSet<String>>,
+    changed: Condvar,
+}
+
+/// A mount that is served.
+struct Mount {
+    name: Mutex<String>,
+    options: Mutex<MountOptions>,
+    at: PathBuf,
+    device: (u32, u32),
+    pool: Arc<LivePool>,
+    service: Arc<MountedFs>,
+    notifier: Arc<Notifier>,
+    end: Mutex<End>,
+    ended: Condvar,
+}
+
+/// How far the end of a mount is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum End {
+    /// It is served.
+    #[default]
+    Not,
+    /// The kernel has let go of it.
+    Gone,
+    /// And all is on disk.
+    Durable,
+}
+
+/// The right to change one dataset's mount.
+struct Claim<'t> {
+    inner: &'t Inner,
+    dataset: String,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        lock(&self.inner.changing).remove(&self.dataset);
+        self.inner.changed.notify_all();
+    }
+}
+
+impl Inner {
+    fn claim(&self, dataset: &str) -> Claim<'_> {
+        let mut changing = lock(&self.changing);
+        while !changing.insert(dataset.to_owned()) {
+            changing = self.changed.wait(changing).unwrap_or_else(PoisonError::into_inner);
+        }
+        Claim { inner: self, dataset: dataset.to_owned() }
+    }
+
+    fn find(&self, dataset: &str) -> Option<Arc<Mount>> {
+        lock(&self.mounts).iter().find(|mount| *lock(&mount.name) == dataset).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<Mount>> {
+        lock(&self.mounts).clone()
+    }
+
+    fn take_out(&self, mount: &Arc<Mount>) {
+        lock(&self.mounts).retain(|other| !Arc::ptr_eq(other, mount));
+    }
+}
+
+impl Mount {
+    fn set_end(&self, end: End) {
+        *lock(&self.end) = end;
+        self.ended.notify_all();
+    }
+
+    /// Waits until the end is as far; `false`: it took too long.
+    fn wait(&self, end: End, limit: Option<Duration>) -> bool {
+        let mut now = lock(&self.end);
+        while *now < end {
+            let Some(limit) = limit else {
+                now = self.ended.wait(now).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let (next, timeout) =
+                self.ended.wait_timeout(now, limit).unwrap_or_else(PoisonError::into_inner);
+            now = next;
+            if timeout.timed_out() && *now < end {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Has the kernel hand over what it keeps.
+    fn write_back(&self) -> Result<(), MountError> {
+        // What something else covers cannot be reached by its path, and is written to by nobody new.
+        if !self.is_on_top() {
+            return Ok(());
+        }
+        match fuse::write_back(&self.at) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same, but not for ever: the pool may be suspended.
+    fn try_write_back(self: &Arc<Mount>) {
+        let (tell, told) = std::sync::mpsc::channel();
+        let mount = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name("write-back".into()).spawn(move || {
+            let _ = tell.send(mount.write_back());
+        });
+        if spawned.is_ok() {
+            let _ = told.recv_timeout(LAST_WRITES);
+        }
+    }
+
+    /// The mount can be changed by its path: nothing else covers it.
+    fn is_on_top(&self) -> bool {
+        kernel::on(&self.at).is_some_and(|line| line.device == self.device)
+    }
+}
+
+fn refused(error: &io::Error) -> MountError {
+    let why = match Errno::from_io_error(error) {
+        Some(Errno::PERM | Errno::ACCESS) => "permission denied".to_owned(),
+        Some(Errno::NOENT) => "No such file or directory".to_owned(),
+        _ => {
+            let mut words = error.to_string();
+            // Without the number that the standard library adds.
+            if let Some(at) = words.find(" (os error") {
+                words.truncate(at);
+            }
+            words
+        }
+    };
+    MountError::Refused { why }
+}
+
+fn fuse_refused(error: fuse::MountError) -> MountError {
+    match error {
+        fuse::MountError::Refused { source, .. } => refused(&source),
+        other => MountError::Refused { why: other.to_string() },
+    }
+}
+
+impl MountTable {
+    /// A table without mounts.
+    #[must_use]
+    pub fn new(settings: TableSettings) -> MountTable {
+        MountTable { settings, inner: Arc::default() }
+    }
+
+    /// Detaches mounts of a server that has died: what is below them answers nothing but errors. To be called before
+    /// anything is mounted. Returns where they were.
+    #[must_use]
+    pub fn detach_dead() -> Vec<PathBuf> {
+        let lines = kernel::table().into_iter().rev().filter(|line| line.kind == kernel::KIND);
+        let dead = lines.filter(|line| kernel::is_dead(&line.at) && fuse::unmount_at(&line.at, true).is_ok());
+        dead.map(|line| line.at).collect()
+    }
+
+    fn fuse_options(&self, dataset: &str, options: &MountOptions) -> fuse::MountOptions {
+        fuse::MountOptions {
+            source: dataset.to_owned(),
+            allow_other: options.allow_other,
+            writable: !options.read_only,
+            // Whoever is not root would give away what the owner of a pool has made up.
+            setuid: options.setuid && is_root(),
+            devices: options.devices && is_root(),
+            exec: options.exec,
+            threads: self.settings.threads,
+            transport: self.settings.transport,
+        }
+    }
+
+    fn live(&self, pool: &Arc<LivePool>, dataset: &str) -> Result<LiveService, MountError> {
+        let writer = FilesystemWriter::open_for_mount(pool, dataset)?;
+        Ok(LiveService::new(writer, self.settings.writeback))
+    }
+
+    fn start(
+        &self,
+        pool: &Arc<LivePool>,
+        dataset: &str,
+        at: &Path,
+        options: &MountOptions,
+    ) -> Result<(), MountError> {
+        let at = ready_directory(at, options.overlay)?;
+        let service = Arc::new(MountedFs::new(self.live(pool, dataset)?));
+        let dyn_service: Arc<dyn Service> = Arc::clone(&service) as _;
+        let fuse_options = self.fuse_options(dataset, options);
+        let mounted = fuse::mount(&dyn_service, &at, &fuse_options).map_err(fuse_refused)?;
+        let notifier = Arc::clone(mounted.notifier());
+        let (_, waiter) = mounted.split();
+        let Some(line) = kernel::on(&at) else {
+            // Somebody has unmounted it already: its threads end.
+            return Err(MountError::NotMounted);
+        };
+        let mount = Arc::new(Mount {
+            name: Mutex::new(dataset.to_owned()),
+            options: Mutex::new(options.clone()),
+            at,
+            device: line.device,
+            pool: Arc::clone(pool),
+            service,
+            notifier,
+            end: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        lock(&self.inner.mounts).push(Arc::clone(&mount));
+        let inner = Arc::clone(&self.inner);
+        let watched = Arc::clone(&mount);
+        let watch = move || watch(&inner, &watched, waiter);
+        if let Err(error) = std::thread::Builder::new().name("mount".into()).spawn(watch) {
+            self.inner.take_out(&mount);
+            mount.service.end();
+            let _ = fuse::unmount_at(&mount.at, true);
+            return Err(refused(&error));
+        }
+        Ok(())
+    }
+
+    fn finish(&self, mount: &Arc<Mount>, how: Unmount) -> Result<(), MountError> {
+        if !mount.wait(End::Gone, Some(LETTING_GO)) && how != Unmount::Lazy {
+            // Another mount namespace has it: that one will see errors, as if the device were gone.
+            let _ = kernel::abort(mount.device);
+            mount.wait(End::Gone, Some(LETTING_GO));
+        }
+        if !mount.wait(End::Durable, (how == Unmount::Force).then_some(LAST_WRITES)) {
+            let why = "not everything could be written".to_owned();
+            return Err(MountError::Refused { why });
+        }
+        Ok(())
+    }
+}
+
+/// Waits for the end of a mount, whoever brings it about, and closes its dataset.
+fn watch(inner: &Inner, mount: &Arc<Mount>, waiter: Waiter) {
+    if let Err(error) = waiter.wait() {
+        tracing::warn!(at = %mount.at.display(), %error, "a mount ended with an error");
+    }
+    mount.service.end();
+    mount.set_end(End::Gone);
+    if let Err(error) = mount.pool.sync() {
+        tracing::error!(at = %mount.at.display(), %error, "what was written last is not on disk");
+    }
+    inner.take_out(mount);
+    mount.set_end(End::Durable);
+}
+
+/// The directory to mount on, without links in its path. What a dead server has left there is taken away.
+fn ready_directory(at: &Path, overlay: bool) -> Result<PathBuf, MountError> {
+    while kernel::is_dead(at) && kernel::on(at).is_some_and(|line| line.kind == kernel::KIND) {
+        fuse::unmount_at(at, true).map_err(|error| refused(&error))?;
+    }
+    let at = at.canonicalize().map_err(|error| refused(&error))?;
+    let mut entries = std::fs::read_dir(&at).map_err(|error| refused(&error))?;
+    if !overlay && entries.next().is_some() {
+        return Err(MountError::NotEmpty);
+    }
+    Ok(at)
+}
+
+impl Mounts for MountTable {
+    fn list(&self) -> Vec<Mounted> {
+        let of = |mount: &Arc<Mount>| Mounted {
+            dataset: lock(&mount.name).clone(),
+            at: mount.at.clone(),
+            options: lock(&mount.options).clone(),
+        };
+        lock(&self.inner.mounts).iter().map(of).collect()
+    }
+
+    fn mount(
+        &self,
+        pool: &Arc<LivePool>,
+        dataset: &str,
+        at: &Path,
+        options: &MountOptions,
+    ) -> Result<(), MountError> {
+        let _claim = self.inner.claim(dataset);
+        if self.inner.find(dataset).is_some() {
+            return Err(MountError::AlreadyMounted);
+        }
+        self.start(pool, dataset, at, options)
+    }
+
+    fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountError> {
+        let _claim = self.inner.claim(dataset);
+        let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
+        if how == Unmount::Force {
+            mount.try_write_back();
+        }
+        if mount.is_on_top() {
+            let ended = fuse::unmount_at(&mount.at, false);
+            match (ended, how) {
+                (Ok(()), _) => {}
+                (Err(error), Unmount::Normal) if is_busy(&error) => {
+                    return Err(MountError::Busy { by: users::of(&mount.at) });
+                }
+                (Err(error), _) if !is_busy(&error) => return Err(refused(&error)),
+                (Err(_), Unmount::Force) => {
+                    let _ = kernel::abort(mount.device);
+                    fuse::unmount_at(&mount.at, true).map_err(|error| refused(&error))?;
+                }
+                (Err(_), _) => {
+                    fuse::unmount_at(&mount.at, true).map_err(|error| refused(&error))?;
+                    // Served on, but no longer ours to show.
+                    self.inner.take_out(&mount);
+                    return Ok(());
+                }
+            }
+        } else if kernel::table().iter().any(|line| line.device == mount.device) {
+            return Err(MountError::Busy { by: Vec::new() });
+        }
+        self.finish(&mount, how)
+    }
+
+    fn remount(&self, dataset: &str, options: &MountOptions) -> Result<(), MountError> {
+        let _claim = self.inner.claim(dataset);
+        let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
+        let before = lock(&mount.options).clone();
+        let flags = |options| fuse::mount_flags(&self.fuse_options(dataset, options));
+        if flags(&before) != flags(options) && is_root() {
+            let changed = kernel::remount(&mount.at, flags(options));
+            match changed {
+                Ok(()) => {}
+                Err(Errno::BUSY) => return Err(MountError::Busy { by: users::of(&mount.at) }),
+                Err(error) => return Err(refused(&error.into())),
+            }
+        }
+        *lock(&mount.options) = options.clone();
+        Ok(())
+    }
+
+    fn write_back(&self, name: &str) -> Result<(), MountError> {
+        let is_pool = !name.contains('/');
+        for mount in self.inner.all() {
+            let of = lock(&mount.name).clone();
+            let below = of.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+            if of == name || (is_pool && below) {
+                mount.write_back()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn suspend(&self, dataset: &str) -> Result<(), MountError> {
+        let Some(mount) = self.inner.find(dataset) else { return Ok(()) };
+        mount.write_back()?;
+        mount.service.pause();
+        // The head is let go of when nothing of it is left to be written.
+        mount.pool.sync().map_err(|error| cenote::Error::from(error).into()).map(drop)
+    }
+
+    fn replaced(&self, dataset: &str) {
+        let Some(mount) = self.inner.find(dataset) else { return };
+        match self.live(&mount.pool, dataset) {
+            Ok(live) => mount.service.resume(live),
+            Err(error) => {
+                tracing::error!(dataset, %error, "a mounted file system is gone");
+                mount.service.end();
+            }
+        }
+        let flags = fuse::mount_flags(&self.fuse_options(dataset, &lock(&mount.options).clone()));
+        // What nobody uses is forgotten with its pages.
+        if is_root() && mount.is_on_top() {
+            let _ = kernel::remount(&mount.at, flags);
+        }
+        mount.notifier.forget_names();
+        mount.notifier.forget_file(ROOT);
+    }
+
+    fn renamed(&self, from: &str, to: &str) {
+        for mount in self.inner.all() {
+            let mut name = lock(&mount.name);
+            let rest = name.strip_prefix(from).map(str::to_owned);
+            if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+                *name = format!("{to}{rest}");
+            }
+        }
+    }
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy
+}
+
+impl std::fmt::Debug for MountTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("MountTable").field(&self.list()).finish()
+    }
+}
