@@ -12,6 +12,7 @@ pub mod change;
 mod data;
 mod datasets;
 mod diagnosis;
+pub mod diff;
 pub mod edit;
 mod identity;
 mod import;
@@ -135,6 +136,12 @@ impl std::fmt::Display for Problem {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdminError {
+    /// A difference was asked for to something that is no earlier snapshot of the same file system.
+    #[error("'{name}' is not an earlier snapshot from the same fs")]
+    NotEarlier {
+        /// What was named first.
+        name: String,
+    },
     /// No pool of this name is open.
     #[error("no such pool")]
     NoPool {
