@@ -1,7 +1,11 @@
 //! The labels of a device, sound or not: what `zdb -l` prints.
 
+use format::config::PoolConfig;
 use format::l2arc::{CacheHeader, HEADER_SIZE};
-use format::label::{LABELS, RING_OFFSET, RING_SIZE, label_offset, ring_slot_size};
+use format::label::{
+    CONFIG_NVLIST_MAX, CONFIG_OFFSET, LABELS, RING_OFFSET, RING_SIZE, label_offset, ring_slot_size,
+};
+use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use format::units::LABEL_START;
 use format::{Ashift, DeviceOffset};
@@ -34,13 +38,29 @@ pub struct Labels {
     pub cache: Option<CacheHeader>,
     /// Labels that could be read, whatever is in them.
     pub readable: [bool; LABELS],
+    /// Configurations whose checksum is wrong, by label: nothing may rely on them.
+    pub unsound: [Option<PoolConfig>; LABELS],
+}
+
+impl Labels {
+    /// The configuration in a label, sound or not.
+    pub fn config(&self, label: usize) -> Option<&PoolConfig> {
+        let sound = self.probe.config_of_label(label);
+        sound.or_else(|| self.unsound.get(label).and_then(Option::as_ref))
+    }
 }
 
 /// The labels, uberblocks and cache header of a device or image file.
 pub fn labels(path: &Path) -> Result<Labels, DeviceError> {
     let device = FileDevice::open(path, Access::Auto)?;
     let probe = probe(&device);
-    let mut labels = Labels { ring: Vec::new(), cache: None, readable: [false; LABELS], probe };
+    let mut labels = Labels {
+        ring: Vec::new(),
+        cache: None,
+        readable: [false; LABELS],
+        unsound: Default::default(),
+        probe,
+    };
     if device.size() < format::label::DEVICE_MIN {
         return Ok(labels);
     }
@@ -53,12 +73,25 @@ pub fn labels(path: &Path) -> Result<Labels, DeviceError> {
             *readable = slots.is_some();
         }
         labels.ring.extend(slots.into_iter().flatten());
+        if labels.probe.config_of_label(label).is_none()
+            && let Some(unsound) = labels.unsound.get_mut(label)
+        {
+            *unsound = unsound_config(&device, label);
+        }
     }
     let mut header = vec![0; HEADER_SIZE];
     if device.read_at(&mut header, DeviceOffset(LABEL_START)).is_ok() {
         labels.cache = CacheHeader::decode(&header).ok();
     }
     Ok(labels)
+}
+
+/// What a label says, whatever its checksum.
+fn unsound_config(device: &dyn Device, label: usize) -> Option<PoolConfig> {
+    let mut packed = vec![0; CONFIG_NVLIST_MAX];
+    let at = DeviceOffset(label_offset(label, device.size()).0 + CONFIG_OFFSET);
+    device.read_at(&mut packed, at).ok()?;
+    PoolConfig::from_nvlist(&NvList::decode(&packed).ok()?).ok()
 }
 
 fn read_ring(device: &dyn Device, label: usize, ashift: Ashift, probe: &Probe) -> Option<Vec<RingSlot>> {
