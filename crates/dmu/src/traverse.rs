@@ -63,22 +63,86 @@ pub trait Visitor {
     fn unreadable(&mut self, at: &Bookmark, bp: &BlockPtr, error: DmuError) -> Step;
 }
 
+/// How far a walk has come: everything before this object, and of this object everything before this block of
+/// level 0, was visited with all that leads to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    /// The object; 0: nothing was visited.
+    pub object: ObjectId,
+    /// The block; [`Bookmark::SPILL`]: only the spill block is left.
+    pub blkid: u64,
+}
+
+impl Place {
+    /// Where a walk begins.
+    pub const START: Place = Place { object: ObjectId(0), blkid: 0 };
+
+    /// Its place in the order of a walk: the objects of accounting come last.
+    fn rank(&self) -> (u64, u64) {
+        (rank(self.object), self.blkid)
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Place) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Place) -> std::cmp::Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+fn rank(object: ObjectId) -> u64 {
+    const LAST: u64 = ObjectId::PROJECT_USED.0;
+    if object.0 >= LAST { LAST + (u64::MAX - object.0) } else { object.0 }
+}
+
+/// Decides before each block, by its place, whether the walk is to end there.
+pub type Until<'a> = &'a mut dyn FnMut(&Place) -> bool;
+
 /// Visits the blocks of `objset` that are newer than `newer_than`.
 pub fn walk(objset: &Arc<ObjSet>, newer_than: Txg, visitor: &mut dyn Visitor) {
-    let mut walk = Walk { objset, newer_than, room: Room::new(objset.store()), visitor };
+    walk_from(objset, newer_than, Place::START, visitor, &mut |_| false);
+}
+
+/// The same from a place on, until `until` says so. Blocks that lead to the place may be visited again.
+/// Returns the place of the first block that was not visited; `None`: all were, or the visitor has ended the
+/// walk.
+pub fn walk_from(
+    objset: &Arc<ObjSet>,
+    newer_than: Txg,
+    from: Place,
+    visitor: &mut dyn Visitor,
+    until: Until<'_>,
+) -> Option<Place> {
+    let room = Room::new(objset.store());
+    let mut walk = Walk { objset, newer_than, room, visitor, from, until, stopped_at: None };
     let root = *objset.root();
-    let at = Bookmark { objset: objset.number(), object: ObjectId(0), level: -1, blkid: 0 };
-    if root.logical_birth() <= newer_than || walk.visitor.block(&at, &root, None) != Step::Into {
-        return;
+    if root.logical_birth() <= newer_than {
+        return None;
     }
-    // Every `visit` below returns `Err(Stopped)` once the visitor has had enough.
+    if from == Place::START {
+        let at = Bookmark { objset: objset.number(), object: ObjectId(0), level: -1, blkid: 0 };
+        if (walk.until)(&from) {
+            return Some(from);
+        }
+        if walk.visitor.block(&at, &root, None) != Step::Into {
+            return None;
+        }
+    }
+    // Every `visit` below returns `Err(Stopped)` once somebody has had enough.
     let _ = walk.root_dnodes();
+    walk.stopped_at
 }
 
 /// Visits the blocks of one object that are newer than `newer_than`.
 pub fn walk_object(object: &crate::Object, newer_than: Txg, visitor: &mut dyn Visitor) {
     let objset = object.objset();
-    let mut walk = Walk { objset, newer_than, room: Room::new(objset.store()), visitor };
+    let (room, until) = (Room::new(objset.store()), &mut |_: &Place| false);
+    let mut walk = Walk { objset, newer_than, room, visitor, from: Place::START, until, stopped_at: None };
     let _ = walk.dnode(object.id(), object.dnode());
 }
 
@@ -89,6 +153,19 @@ struct Walk<'a> {
     newer_than: Txg,
     room: Room,
     visitor: &'a mut dyn Visitor,
+    from: Place,
+    until: Until<'a>,
+    stopped_at: Option<Place>,
+}
+
+/// What a pointer has to do with the place at which a walk begins.
+enum Part {
+    /// Everything below it comes before.
+    Before,
+    /// It leads there and was visited.
+    Across,
+    /// It begins there, or comes later.
+    From(Place),
 }
 
 impl Walk<'_> {
@@ -106,15 +183,56 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Where a pointer lies to the place at which the walk begins.
+    fn part(&self, object: ObjectId, dnode: &Dnode, level: Level, blkid: u64) -> Part {
+        let below = |blkid: u64| {
+            let shift = dnode.epbs().saturating_mul(u32::from(level.0));
+            let top = blkid.checked_shl(shift).filter(|first| first >> shift == blkid);
+            top.unwrap_or(u64::MAX)
+        };
+        let (mut first, mut last) = (below(blkid), below(blkid.saturating_add(1)).saturating_sub(1));
+        let place = if object == ObjectId(0) {
+            // By the objects in it.
+            let per_block = (dnode.data_block_size() / SLOT_SIZE as u64).max(1);
+            first = first.saturating_mul(per_block);
+            last = last.saturating_mul(per_block).saturating_add(per_block - 1);
+            if rank(self.from.object) > last {
+                return Part::Before;
+            }
+            Place { object: ObjectId(first), blkid: 0 }
+        } else {
+            if object == self.from.object && self.from.blkid > last {
+                return Part::Before;
+            }
+            Place { object, blkid: first }
+        };
+        if place < self.from { Part::Across } else { Part::From(place) }
+    }
+
+    /// Notes that the walk ends here, if it does.
+    fn check_end(&mut self, place: Place) -> Result<(), Stopped> {
+        if (self.until)(&place) {
+            self.stopped_at = Some(place);
+            return Err(Stopped);
+        }
+        Ok(())
+    }
+
     fn dnode(&mut self, object: ObjectId, dnode: &Dnode) -> Result<(), Stopped> {
+        if object != ObjectId(0) && rank(object) < rank(self.from.object) {
+            return Ok(());
+        }
         let top = Level(dnode.nlevels - 1);
         for (i, bp) in dnode.blkptrs.iter().enumerate() {
             self.pointer(object, dnode, top, i as u64, bp)?;
         }
         if let Some(bp) = &dnode.spill {
             let at = self.bookmark(object, Level(0), Bookmark::SPILL);
-            if self.is_wanted(bp) && self.visitor.block(&at, bp, Some(dnode)) == Step::Stop {
-                return Err(Stopped);
+            if self.is_wanted(bp) {
+                self.check_end(Place { object, blkid: Bookmark::SPILL })?;
+                if self.visitor.block(&at, bp, Some(dnode)) == Step::Stop {
+                    return Err(Stopped);
+                }
             }
         }
         Ok(())
@@ -139,6 +257,10 @@ impl Walk<'_> {
         if !self.is_wanted(bp) {
             return Ok(());
         }
+        let part = self.part(object, dnode, level, blkid);
+        if matches!(part, Part::Before) {
+            return Ok(());
+        }
         let at = self.bookmark(object, level, blkid);
         if !self.room.take(bp, object.0, level.0, blkid) {
             let objset = self.objset.number();
@@ -146,10 +268,13 @@ impl Walk<'_> {
             self.visitor.unreadable(&at, bp, DmuError::Corrupt { objset, object, why });
             return Err(Stopped);
         }
-        match self.visitor.block(&at, bp, Some(dnode)) {
-            Step::Stop => return Err(Stopped),
-            Step::Over => return Ok(()),
-            Step::Into => {}
+        if let Part::From(place) = part {
+            self.check_end(place)?;
+            match self.visitor.block(&at, bp, Some(dnode)) {
+                Step::Stop => return Err(Stopped),
+                Step::Over => return Ok(()),
+                Step::Into => {}
+            }
         }
         let is_dnodes = dnode.obj_type == ObjType::DNODE && object == ObjectId(0);
         if level.0 == 0 && !is_dnodes {

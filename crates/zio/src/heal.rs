@@ -9,7 +9,8 @@
 //! - A block that was freed or overwritten by this process is not repaired by an ordinary read. What is
 //!   forgotten, as millions of blocks were freed since, is made up for: then no block is repaired that is old
 //!   enough to have been freed before that.
-//! - A scrub ([`ReadPolicy::every_copy`]) repairs everything: it must come with pointers in use.
+//! - A scrub ([`ReadPolicy::every_copy`]) repairs everything, and brings the block to leaves in service that lack
+//!   it: it must come with pointers in use.
 
 use crate::{ReadPolicy, Zio};
 use format::{AllocOffset, Txg, VdevId};
@@ -97,6 +98,12 @@ impl Zio {
         how: &ReadPolicy<'_>,
     ) {
         let Some(writer) = self.writer() else { return };
+        if how.every_copy {
+            // A failure is remembered where it matters: the leaf keeps the txg in its DTL.
+            for (at, _) in bad.iter().filter(|(at, _)| tree.lacks(at.vdev, at.birth)) {
+                let _ = tree.resilver(at, data);
+            }
+        }
         for (at, faults) in bad.iter().filter(|(_, faults)| !faults.is_empty()) {
             if how.every_copy || !writer.freed.may_have(at.vdev, at.offset, at.birth) {
                 tree.repair(at, data, faults);

@@ -150,6 +150,16 @@ impl Zio {
         Checked { data, faults }
     }
 
+    /// Whether a leaf in service may lack a copy of this block, as far as is known without reading it.
+    pub fn is_lacking(&self, bp: &BlockPtr) -> bool {
+        let (tree, birth) = (self.tree(), bp.physical_birth());
+        if bp.kind() == BpKind::Gang {
+            // Its pieces may be anywhere.
+            return tree.tops().any(|(vdev, _)| tree.lacks(vdev, birth));
+        }
+        bp.dvas().any(|dva| tree.lacks(dva.vdev, birth))
+    }
+
     /// The stored bytes of a block or of a piece of a gang block, `depth` gangs deep.
     pub(crate) fn physical(
         &self,

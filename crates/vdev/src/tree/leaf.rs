@@ -24,6 +24,8 @@ pub(super) struct Counters {
     pub(super) write_errors: AtomicU64,
     pub(super) checksum_errors: AtomicU64,
     pub(super) slow_ios: AtomicU64,
+    /// Written by repairs.
+    pub(super) repaired_bytes: AtomicU64,
 }
 
 /// Births of blocks that were written to a leaf since its last flush.
@@ -49,6 +51,8 @@ pub(super) struct Memory {
     missed: RwLock<Arc<RangeSet>>,
     /// `missed` has grown or shrunk since somebody last asked.
     missed_changed: AtomicBool,
+    /// Txgs of which something could not be brought to the leaf since [`Memory::forget_unrepaired`].
+    unrepaired: Mutex<RangeSet>,
     unflushed: Mutex<Unflushed>,
     /// Held while the leaf is flushed: whoever finds nothing to flush must not go on before the flush that
     /// took it has ended.
@@ -77,6 +81,22 @@ impl Memory {
 
     pub(super) fn take_missed_changed(&self) -> bool {
         self.missed_changed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Notes that a block born in this txg did not get to the leaf that lacked it.
+    pub(super) fn note_unrepaired(&self, birth: Txg) {
+        let mut unrepaired = self.unrepaired.lock().unwrap_or_else(PoisonError::into_inner);
+        if !unrepaired.contains(birth.0) {
+            unrepaired.insert(birth.0..birth.0.saturating_add(1));
+        }
+    }
+
+    pub(super) fn unrepaired(&self) -> RangeSet {
+        self.unrepaired.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn forget_unrepaired(&self) {
+        *self.unrepaired.lock().unwrap_or_else(PoisonError::into_inner) = RangeSet::new();
     }
 
     pub(super) fn unflushed(&self) -> MutexGuard<'_, Unflushed> {

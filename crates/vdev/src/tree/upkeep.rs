@@ -13,7 +13,7 @@ use super::leaf::{Leaf, Memory, Trust, Unflushed};
 use super::{Body, Builder, Extent, Fault, FaultKind, RangeSet, Standing, Vdev, VdevError, VdevTree, Write};
 use crate::device::{Device, DeviceError, flush_across, unsupported_is_fine};
 use format::config::VdevNode;
-use format::{VdevGuid, VdevId};
+use format::{Txg, VdevGuid, VdevId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -152,6 +152,22 @@ impl VdevTree {
         }
     }
 
+    /// Whether a leaf that is in service lacks blocks that were born in this txg on this vdev, so that
+    /// [`VdevTree::resilver`] has something to do.
+    pub fn lacks(&self, vdev: VdevId, birth: Txg) -> bool {
+        self.find_top(vdev).is_ok_and(|top| {
+            let mut leaves = Vec::new();
+            top.vdev.leaves(&mut leaves);
+            leaves.iter().any(|leaf| leaf.trust(birth) == Trust::Stale)
+        })
+    }
+
+    /// Bytes that were written over wrong ones, or to leaves that lacked them, since the pool was opened.
+    pub fn repaired_bytes(&self) -> u64 {
+        let of_leaf = |standing: &&Standing| standing.memory.counters.repaired_bytes.load(Ordering::Relaxed);
+        self.all_standings().iter().map(of_leaf).sum()
+    }
+
     /// What a leaf missed: what [`VdevTree::set_dtl`] gave, and writes since that failed or were not tried
     /// because it is missing. Empty for an unknown leaf.
     pub fn dtl(&self, leaf: VdevGuid) -> RangeSet {
@@ -174,7 +190,7 @@ impl VdevTree {
     }
 
     /// Takes txgs out of a leaf's DTL, after it got everything that was written in them, since `since` or
-    /// before the DTL was there. Flushes the leaf first: what it only has in its cache it does not have.
+    /// before the DTL was there; but for those of which something failed since [`VdevTree::begin_repairs`]. Flushes the leaf first: what it only has in its cache it does not have.
     ///
     /// # Errors
     /// If the leaf could not be flushed, now or since `since`. Its DTL stays.
@@ -184,10 +200,33 @@ impl VdevTree {
         if self.losses().of_leaves.get(&leaf.0).is_some_and(|last| *last > since.0) {
             return Err(DeviceError::NotWritten);
         }
-        if standing.memory.missed().intersects(&RangeSet::from_iter([txgs.clone()])) {
-            standing.memory.change_missed(|missed| missed.remove(txgs));
+        let before = standing.memory.missed();
+        if before.intersects(&RangeSet::from_iter([txgs.clone()])) {
+            let kept = standing.memory.unrepaired();
+            standing.memory.change_missed(|missed| {
+                missed.remove(txgs.clone());
+                for range in kept.iter() {
+                    let (start, end) = (range.start.max(txgs.start), range.end.min(txgs.end));
+                    (start..end)
+                        .filter(|txg| before.contains(*txg))
+                        .for_each(|txg| missed.insert(txg..txg + 1));
+                }
+            });
         }
         Ok(())
+    }
+
+    /// A run over what leaves lack begins: what earlier runs could not bring to them counts no more.
+    pub fn begin_repairs(&self) {
+        self.all_standings().iter().for_each(|standing| standing.memory.forget_unrepaired());
+    }
+
+    /// Notes that a block born in this txg cannot be read, so that leaves that lack it do not get it:
+    /// [`VdevTree::forgive`] leaves that txg in their DTLs.
+    pub fn note_unreadable(&self, birth: Txg) {
+        let standings = self.all_standings();
+        let lacking = standings.iter().filter(|standing| standing.memory.missed().contains(birth.0));
+        lacking.for_each(|standing| standing.memory.note_unrepaired(birth));
     }
 
     fn all_standings(&self) -> Vec<&Standing> {

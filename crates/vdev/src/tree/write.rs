@@ -340,6 +340,10 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
         let (op, is_joined) = (Op::Write, run.len() > 1);
         leaf.note_done(Done { op, priority, bytes: len, queued, took, is_joined });
         let mut unflushed = leaf.memory().unflushed();
+        if is_repair {
+            let done: u64 = members().filter(|task| task.is_done).map(|task| task.len() as u64).sum();
+            leaf.counters().repaired_bytes.fetch_add(done, Ordering::Relaxed);
+        }
         let births = if is_repair { &mut unflushed.repaired } else { &mut unflushed.written };
         for birth in members().filter(|task| task.is_done).map(|task| task.birth.0) {
             if !births.contains(birth) {
@@ -430,6 +434,9 @@ impl VdevTree {
         for task in tasks.iter().filter(|task| !task.is_done && !task.is_filler) {
             let fault = Fault { leaf: task.leaf.guid, offset: task.at, kind: FaultKind::Io };
             self.tell(Op::Write, &[fault], task.len() as u64);
+            if is_repair {
+                task.leaf.memory().note_unrepaired(task.birth);
+            }
         }
         let judge = |(write, need): (&Write<'_>, Result<Need, VdevError>)| {
             need.and_then(|need| {
