@@ -290,10 +290,10 @@ fn distributed_spare_size(root: &Vdev, spare: &VdevNode) -> u64 {
     top.map_or(0, |top| top.walk().iter().map(|v| v.psize).max().unwrap_or(0))
 }
 
-/// A vdev by its name, path or guid; `root-0` is the root.
+/// A vdev by its name, path or guid; `root-0`, also `root`, is the root.
 pub fn find_vdev(pool: &OpenPool, name: &str) -> Result<Option<Vdev>, AdminError> {
     let vdevs = vdevs(pool)?;
-    if name == "root-0" {
+    if matches!(name, "root-0" | "root") {
         return Ok(Some(vdevs.root));
     }
     let matches = |v: &&&Vdev| {

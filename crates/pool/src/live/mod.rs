@@ -35,6 +35,7 @@ mod map_writer;
 mod mmp;
 mod outage;
 mod props;
+mod reguid;
 mod release;
 mod runtime;
 mod space_maps;

@@ -20,6 +20,7 @@ mod pool_open;
 mod pool_path;
 mod pool_settings;
 mod pool_verbs;
+mod reguid;
 mod replication;
 mod signature;
 mod state;
@@ -43,6 +44,7 @@ pub use pool_verbs::{
     NewVdevs, add_vdevs, config_tree, destroy_pool, enable_features, export_pool, found_names,
     imported_names, set_cachefile, set_pool_props, set_vdev_prop, sync_pool,
 };
+pub use reguid::reguid_pool;
 pub(crate) use state::prepare_folder;
 pub use state::{cache_path, host_id, host_name, state_folder};
 

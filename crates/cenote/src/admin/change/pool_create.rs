@@ -111,6 +111,9 @@ fn with_dependencies(names: &[String]) -> BTreeSet<String> {
     all
 }
 
+/// The largest block of files whose file system says nothing else.
+const RECORD_SIZE: u64 = 128 << 10;
+
 /// The root file system of a new pool.
 struct Root {
     props: Vec<(String, PropValue)>,
@@ -127,6 +130,14 @@ impl Root {
         let mut root = Root { props: Vec::new(), filesystem };
         for (name, text) in &new.dataset_props {
             root.take(name, text, new, features)?;
+        }
+        let number = |wanted: &str, default: u64| {
+            let given = root.props.iter().find(|(name, _)| name == wanted);
+            given.and_then(|(_, value)| value.number()).unwrap_or(default)
+        };
+        if number("special_small_blocks", 0) > number("recordsize", RECORD_SIZE) {
+            let why = "special_small_blocks property must not be greater than recordsize";
+            return Err(ChangeError::Property(why.to_owned()));
         }
         Ok(root)
     }

@@ -312,7 +312,13 @@ pub fn clone(pool: &LivePool, spec: &CloneSpec) -> Result<(), EditError> {
     for (name, text) in &spec.props {
         settings.push(values::resolve(name, text, &subject, &|feature| features.is_enabled(feature))?);
     }
-    let (props, limits) = for_new(&settings);
+    let (mut props, limits) = for_new(&settings);
+    if settings.contains(&Setting::AutoReservation) {
+        // The clone is as large as the volume that it comes from.
+        let volume = origin.volume()?;
+        let auto = AutoReservation::new(&pool.tree(), volume.block_size());
+        props.push(("refreservation".into(), PropValue::Number(auto.of(volume.size()))));
+    }
     let is_counted = |(name, _): &(String, PropValue)| name == "filesystem_limit" || name == "snapshot_limit";
     let (counted, props): (Vec<_>, Vec<_>) = props.into_iter().partition(is_counted);
     let (origin, name) = (spec.origin.clone(), spec.name.clone());

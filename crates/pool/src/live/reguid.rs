@@ -1,0 +1,32 @@
+//! A new guid for a pool: devices that were copied by other means can then be imported beside the original.
+//!
+//! # What always holds
+//! - Labels, configuration and the sum of guids in the uberblock change in one txg.
+
+use super::LivePool;
+use crate::PoolError;
+use format::{PoolGuid, VdevGuid};
+
+impl LivePool {
+    /// Gives the pool this guid, or a new one.
+    ///
+    /// # Errors
+    /// [`PoolError::Property`] if the pool or one of its vdevs has this guid, or it is 0.
+    pub fn reguid(&self, wanted: Option<PoolGuid>) -> Result<PoolGuid, PoolError> {
+        let random = || PoolGuid(self.env.random().max(1));
+        let new = wanted.unwrap_or_else(random);
+        self.run_on_pool(move |ctx, pool| {
+            let config = &mut pool.state.config;
+            let is_used = config.pool_guid == new || config.vdev_tree.walk().any(|node| node.guid.0 == new.0);
+            if is_used || new.0 == 0 {
+                let why = "the guid is already in use, or no guid".to_owned();
+                return Err(PoolError::Property { name: "guid".to_owned(), why });
+            }
+            let old = std::mem::replace(&mut config.pool_guid, new);
+            config.vdev_tree.guid = VdevGuid(new.0);
+            pool.state.mark_all();
+            ctx.note("guid change", None, format!("old={} new={}", old.0, new.0));
+            Ok(new)
+        })
+    }
+}
