@@ -7,12 +7,30 @@
 //!   ([`current`], [`Console::enter`]).
 //! - Nothing else in this crate uses the standard streams or the environment of the process.
 
+// The one place that may use what all others may not.
+#![allow(clippy::disallowed_methods)]
+
+mod cancel;
+mod progress;
+
+#[allow(unused_imports)] // For commands that take long.
+pub(crate) use cancel::{Cancel, end_if_cancelled, is_cancelled, on_cancel, sleep};
+pub(crate) use progress::progress_target;
+
+use cenote::admin::{Caller, Namespace};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// How often one that waits for a client's descriptor looks whether the command is to end.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// Bytes for which a pipe has room when it says that it can be written (PIPE_BUF).
+const PIPE_ROOM: usize = 4096;
 
 thread_local! {
     static CONSOLE: RefCell<Option<Arc<Console>>> = const { RefCell::new(None) };
@@ -25,6 +43,16 @@ pub(crate) struct Console {
     pub(crate) streams: [OwnedFd; 3],
     /// Its environment, as far as commands look at it.
     pub(crate) env: BTreeMap<OsString, OsString>,
+    /// The terminal that its user sits at, if there is one.
+    pub(crate) terminal: Option<OwnedFd>,
+    /// Permissions that it does not give to new files.
+    pub(crate) umask: u32,
+    /// The pools that verbs find open.
+    pub(crate) namespace: Arc<Namespace>,
+    /// In whose name verbs run.
+    pub(crate) caller: Caller,
+    /// Whether the command is to end.
+    pub(crate) cancel: Arc<Cancel>,
 }
 
 impl Console {
@@ -58,7 +86,7 @@ pub(crate) enum Stream {
 /// Writes all of it.
 pub(crate) fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     match (current(), stream) {
-        (Some(console), stream) => write_fd(&console.streams[stream.index()], bytes),
+        (Some(console), stream) => console.write(stream, bytes),
         (None, Stream::Out) => {
             let mut stdout = io::stdout().lock();
             stdout.write_all(bytes).and_then(|()| stdout.flush())
@@ -93,38 +121,146 @@ pub(crate) fn env(name: impl AsRef<OsStr>) -> Option<OsString> {
     }
 }
 
-/// Standard input.
-pub(crate) fn input() -> Box<dyn Read> {
+/// All variables of the environment.
+pub(crate) fn all_env() -> Vec<(OsString, OsString)> {
     match current() {
-        Some(console) => Box::new(Input(console)),
-        None => Box::new(io::stdin()),
+        Some(console) => console.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        None => std::env::vars_os().collect(),
     }
 }
 
-struct Input(Arc<Console>);
+/// Standard output, written without a buffer between.
+#[derive(Debug)]
+pub(crate) struct RawOut(Option<Arc<Console>>);
+
+impl RawOut {
+    /// That of the calling thread.
+    pub(crate) fn new() -> RawOut {
+        RawOut(current())
+    }
+}
+
+impl AsFd for RawOut {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Some(console) => console.streams[Stream::Out.index()].as_fd(),
+            None => rustix::stdio::stdout(),
+        }
+    }
+}
+
+impl Write for RawOut {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &self.0 {
+            Some(console) => console.write(Stream::Out, bytes).map(|()| bytes.len()),
+            None => Ok(rustix::io::retry_on_intr(|| rustix::io::write(rustix::stdio::stdout(), bytes))?),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Standard input.
+#[derive(Debug)]
+pub(crate) struct Input(Option<Arc<Console>>);
+
+/// That of the calling thread.
+pub(crate) fn input() -> Input {
+    Input(current())
+}
+
+impl AsFd for Input {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Some(console) => console.streams[0].as_fd(),
+            None => rustix::stdio::stdin(),
+        }
+    }
+}
 
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::retry_on_intr(|| rustix::io::read(&self.0.streams[0], &mut *buffer))?)
+        use rustix::io::Errno;
+        loop {
+            // A client may be gone for good before a byte comes.
+            if let Some(console) = &self.0 {
+                console.wait_for(self.as_fd(), PollFlags::IN)?;
+            }
+            match rustix::io::read(self.as_fd(), &mut *buffer) {
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                done => return Ok(done?),
+            }
+        }
     }
 }
 
-/// A descriptor of somebody else's may be one that does not wait.
-fn write_fd(fd: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
-    use rustix::event::{PollFd, PollFlags, poll};
-    use rustix::io::Errno;
-    while !bytes.is_empty() {
-        match rustix::io::write(fd, bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => bytes = &bytes[n..],
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
-                poll(&mut [PollFd::new(fd, PollFlags::OUT)], None)?;
+/// The terminal that the user sits at, to ask and to be answered there.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn terminal() -> io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags, open};
+    match current() {
+        Some(console) => match &console.terminal {
+            Some(terminal) => terminal.try_clone(),
+            None => Err(rustix::io::Errno::NXIO.into()),
+        },
+        None => Ok(open("/dev/tty", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?),
+    }
+}
+
+/// The permissions that are not given to new files.
+pub(crate) fn umask() -> u32 {
+    if let Some(console) = current() {
+        return console.umask;
+    }
+    // There is no way to ask but to set it.
+    let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    rustix::process::umask(old);
+    old.as_raw_mode()
+}
+
+impl Console {
+    /// Writes all of it, unless the command is to end.
+    fn write(&self, stream: Stream, mut bytes: &[u8]) -> io::Result<()> {
+        use rustix::io::Errno;
+        let fd = self.streams[stream.index()].as_fd();
+        // What fits into a pipe that has room does not wait, and files never do.
+        let is_file = |fd| rustix::fs::fstat(fd).is_ok_and(|stat| is_regular(stat.st_mode));
+        let most = if bytes.len() > PIPE_ROOM && is_file(fd) { bytes.len() } else { PIPE_ROOM };
+        while !bytes.is_empty() {
+            // A descriptor of somebody else's may be one that nobody reads: that must not hold us.
+            self.wait_for(fd, PollFlags::OUT)?;
+            let chunk = &bytes[..bytes.len().min(most)];
+            match rustix::io::write(fd, chunk) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => bytes = &bytes[n..],
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(error.into()),
             }
-            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Waits until one of the client's descriptors is ready.
+    fn wait_for(&self, fd: BorrowedFd<'_>, what: PollFlags) -> io::Result<()> {
+        loop {
+            if self.cancel.times() > 0 {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            match poll(&mut [PollFd::new(&fd, what)], Some(&LOOK_EVERY)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                // What is wrong with it is told by using it.
+                Ok(_) | Err(_) => return Ok(()),
+            }
         }
     }
-    Ok(())
+}
+
+fn is_regular(mode: u32) -> bool {
+    rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::RegularFile
 }
 
 /// Ends the command with this code: the process, or what a daemon does for a client.

@@ -55,6 +55,8 @@ pub(crate) struct Getopt {
     /// What is left of a cluster of letters.
     cluster: VecDeque<u8>,
     operands: Vec<OsString>,
+    /// `POSIXLY_CORRECT`: options end with the first operand.
+    is_posix: bool,
 }
 
 /// An option and its value.
@@ -63,7 +65,8 @@ pub(crate) type Opt = (char, Option<OsString>);
 impl Getopt {
     /// `short` lists the letters, each followed by `:` if it takes a value.
     pub(crate) fn new(args: Vec<OsString>, short: &'static str, long: &'static [Long]) -> Getopt {
-        Getopt { short, long, rest: args.into(), cluster: VecDeque::new(), operands: Vec::new() }
+        let is_posix = crate::console::env("POSIXLY_CORRECT").is_some();
+        Getopt { short, long, rest: args.into(), cluster: VecDeque::new(), operands: Vec::new(), is_posix }
     }
 
     /// The next option, `None` when only operands are left.
@@ -82,7 +85,12 @@ impl Getopt {
                     self.cluster = more.iter().copied().collect();
                     return self.letter(char::from(*letter)).map(Some);
                 }
-                _ => self.operands.push(arg),
+                _ => {
+                    self.operands.push(arg);
+                    if self.is_posix {
+                        self.operands.extend(self.rest.drain(..));
+                    }
+                }
             }
         }
         Ok(None)

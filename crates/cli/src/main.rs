@@ -11,6 +11,9 @@
 //! - Bytes from a pool reach a terminal with their control characters made visible.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod console;
+
 mod cenote;
 mod getopt;
 mod out;
@@ -43,8 +46,8 @@ fn main() -> ExitCode {
     if !is_tool(&name) && args.first().is_some_and(|first| is_tool(first)) {
         name = args.remove(0);
     }
-    if let Err(message) = check_direct(std::env::var_os(DIRECT).as_deref()) {
-        eprintln!("{message}");
+    if let Err(message) = check_direct(console::env(DIRECT).as_deref()) {
+        say_error_line!("{message}");
         return ExitCode::from(2);
     }
     match name.to_str() {
@@ -75,7 +78,7 @@ fn run(tool: Tool, mut args: Vec<OsString>) -> u8 {
     stop::end_on_panic();
     let out = Out::new();
     if args.is_empty() {
-        eprint!("missing command\n{}", tool.summary());
+        say_error!("missing command\n{}", tool.summary());
         return 2;
     }
     let word = args.remove(0).to_string_lossy().into_owned();
@@ -88,7 +91,7 @@ fn run(tool: Tool, mut args: Vec<OsString>) -> u8 {
         other => other,
     };
     let Some(subcommand) = tool.subcommand(word) else {
-        eprint!("unrecognized command '{}'\n{}", out::visible(word), tool.summary());
+        say_error!("unrecognized command '{}'\n{}", out::visible(word), tool.summary());
         return 2;
     };
     let outcome = match tool {
@@ -105,16 +108,16 @@ fn finish(tool: Tool, subcommand: &str, outcome: Outcome) -> u8 {
         Ok(code) => code,
         Err(Stop::Usage(message)) => {
             if !message.is_empty() {
-                eprintln!("{}", out::visible(&message));
+                say_error_line!("{}", out::visible(&message));
             }
-            eprint!("{}", tool.of(subcommand));
+            say_error!("{}", tool.of(subcommand));
             2
         }
         Err(Stop::Code(code)) => code,
         Err(Stop::Failed(message)) => {
             if let Some(message) = message {
                 // Messages may have several lines; each is made safe by itself.
-                message.lines().for_each(|line| eprintln!("{}", out::message_line(line)));
+                message.lines().for_each(|line| say_error_line!("{}", out::message_line(line)));
             }
             1
         }

@@ -5,8 +5,8 @@
 //!   visible when standard output is a terminal, and leaves them alone in pipes and files.
 //! - A reader that went away ends the command, silently, as SIGPIPE would.
 
+use crate::console::{self, Stream};
 use std::borrow::Cow;
-use std::io::{IsTerminal, Write};
 
 /// Standard output, and what is known of it.
 pub(crate) struct Out {
@@ -16,19 +16,23 @@ pub(crate) struct Out {
 impl Out {
     /// The process's.
     pub(crate) fn new() -> Out {
-        Out { terminal: std::io::stdout().is_terminal() }
+        Out { terminal: Stream::Out.is_terminal() }
     }
 
     /// Writes text that holds nothing unchecked.
     pub(crate) fn print(&self, text: &str) {
-        let mut stdout = std::io::stdout().lock();
-        if let Err(e) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        self.print_bytes(text.as_bytes());
+    }
+
+    /// The same; names in it may be no text.
+    pub(crate) fn print_bytes(&self, bytes: &[u8]) {
+        if let Err(e) = console::write(Stream::Out, bytes) {
             // The exit code of a process that a closed pipe ended.
             let code = if e.kind() == std::io::ErrorKind::BrokenPipe { 141 } else { 1 };
             if code == 1 {
-                eprintln!("cannot write to standard output: {e}");
+                say_error_line!("cannot write to standard output: {e}");
             }
-            std::process::exit(code);
+            console::exit(code);
         }
     }
 

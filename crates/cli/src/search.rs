@@ -1,9 +1,13 @@
 //! Where the drop-in commands look for pools, and the keys that they may use. With OpenZFS the kernel knows
 //! which pools are imported and which keys are loaded; here the environment tells.
 
+use crate::console;
 use cenote::admin::Search;
+use std::ffi::OsString;
 use std::io::Read;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Most bytes read from a key file; the longest key is a passphrase of 512.
 const KEY_MAX: u64 = 4096;
@@ -11,15 +15,32 @@ const KEY_MAX: u64 = 4096;
 /// `CENOTE_DEVICES` or `ZPOOL_IMPORT_PATH`, else all block devices; and `CENOTE_KEYS`: one `DATASET=FILE` a
 /// line. A key that cannot be read is told on standard error, and what needs it will fail.
 pub(crate) fn from_env() -> Search {
-    let mut search = Search::from_env();
-    let keys = std::env::var("CENOTE_KEYS").unwrap_or_default();
+    let console = console::current();
+    let mut search = Search {
+        paths: devices(),
+        namespace: console.as_ref().map(|console| Arc::clone(&console.namespace)),
+        caller: console.as_ref().map(|console| console.caller.clone()),
+        ..Search::default()
+    };
+    let keys = console::env("CENOTE_KEYS").unwrap_or_default().to_string_lossy().into_owned();
     for (dataset, file) in keys.lines().filter_map(|line| line.split_once('=')) {
         match read(Path::new(file)) {
             Ok(material) => search.keys.push((dataset.to_owned(), material)),
-            Err(e) => eprintln!("{}", crate::out::visible(&format!("cannot read the key in '{file}': {e}"))),
+            Err(e) => say_error_line!("{}", crate::out::visible(&format!("cannot read the key in '{file}': {e}"))),
         }
     }
     search
+}
+
+/// The places that the environment names.
+fn devices() -> Vec<PathBuf> {
+    let split = |list: OsString, separator: u8| -> Vec<PathBuf> {
+        let parts = list.as_bytes().split(|byte| *byte == separator).filter(|part| !part.is_empty());
+        parts.map(|part| PathBuf::from(OsString::from_vec(part.to_vec()))).collect()
+    };
+    let ours = console::env("CENOTE_DEVICES").map(|list| split(list, b'\n'));
+    let theirs = || console::env("ZPOOL_IMPORT_PATH").map(|list| split(list, b':'));
+    ours.or_else(theirs).unwrap_or_default()
 }
 
 #[allow(clippy::disallowed_types)] // A key is a file of the user's, no device.

@@ -1,22 +1,33 @@
 //! Points in time as the tools print them: local time, in the layouts of docs/on-disk/33-cli.md,
 //! section 1.2. The zone is that of `TZ` or `/etc/localtime`; without either, UTC.
 
-use std::sync::OnceLock;
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::rc::Rc;
 use tz::{DateTime, TimeZone};
 
 const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-fn zone() -> &'static TimeZone {
-    static ZONE: OnceLock<TimeZone> = OnceLock::new();
-    ZONE.get_or_init(|| {
-        let named = std::env::var("TZ").ok().filter(|tz| !tz.is_empty());
-        let found = match named {
-            Some(tz) => TimeZone::from_posix_tz(&tz),
-            None => TimeZone::local(),
-        };
-        found.unwrap_or_else(|_| TimeZone::utc())
+thread_local! {
+    /// The zone that this thread has used last, and what `TZ` was then: a command's thread has its own.
+    static ZONE: RefCell<Option<(Option<OsString>, Rc<TimeZone>)>> = const { RefCell::new(None) };
+}
+
+fn zone() -> Rc<TimeZone> {
+    let named = crate::console::env("TZ").filter(|tz| !tz.is_empty());
+    ZONE.with_borrow_mut(|last| match last {
+        Some((tz, zone)) if *tz == named => Rc::clone(zone),
+        _ => {
+            let found = match &named {
+                Some(tz) => TimeZone::from_posix_tz(&tz.to_string_lossy()),
+                None => TimeZone::local(),
+            };
+            let zone = Rc::new(found.unwrap_or_else(|_| TimeZone::utc()));
+            *last = Some((named, Rc::clone(&zone)));
+            zone
+        }
     })
 }
 
@@ -39,7 +50,7 @@ fn parts(seconds: u64) -> Option<Parts> {
 }
 
 fn parts_of(seconds: i64) -> Option<Parts> {
-    let date = DateTime::from_timespec(seconds, 0, zone().as_ref()).ok()?;
+    let date = DateTime::from_timespec(seconds, 0, TimeZone::as_ref(&zone())).ok()?;
     Some(Parts {
         weekday: DAYS.get(usize::from(date.week_day())).copied()?,
         month: MONTHS.get(usize::from(date.month()).checked_sub(1)?).copied()?,
@@ -104,6 +115,11 @@ fn clock(p: &Parts) -> String {
 /// `2026-11-20.08:35:07`: records of the history.
 pub(crate) fn history(seconds: u64) -> String {
     laid_out(seconds, |p| format!("{}-{:02}-{:02}.{}", p.year, p.month_number, p.day, clock(p)))
+}
+
+/// `Nov 20 2026 08:35:07`: events.
+pub(crate) fn event(seconds: u64) -> String {
+    laid_out(seconds, |p| format!("{} {:02} {} {}", p.month, p.day, p.year, clock(p)))
 }
 
 /// `01:02:03`, with `4 days ` in front when there are any.

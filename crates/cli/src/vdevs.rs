@@ -17,8 +17,8 @@ impl Names {
     /// With what the environment asks for.
     pub(crate) fn from_env() -> Names {
         let on = |name: &str| {
-            std::env::var(name)
-                .is_ok_and(|v| matches!(v.as_str(), "YES" | "yes" | "1" | "ON" | "on" | "true"))
+            let value = crate::console::env(name);
+            value.is_some_and(|v| matches!(v.to_str(), Some("YES" | "yes" | "1" | "ON" | "on" | "true")))
         };
         Names {
             guid: on("ZPOOL_VDEV_NAME_GUID"),

@@ -10,7 +10,7 @@ use ::cenote::copy::tar::{Piece, read_in_blocks};
 use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fstat, ftruncate, seek};
 
 use super::open::{Found, Session, Source};
-use super::term::RawOut;
+use crate::console::RawOut;
 use super::{Failure, Outcome, code, term};
 
 /// Write files, or the raw image of volumes, to standard output
@@ -72,7 +72,7 @@ struct Output {
 
 impl Output {
     fn new() -> Output {
-        let out = RawOut;
+        let out = RawOut::new();
         let is_file = fstat(out.as_fd())
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
         let appends = fcntl_getfl(out.as_fd()).is_ok_and(|flags| flags.contains(OFlags::APPEND));

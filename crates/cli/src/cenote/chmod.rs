@@ -8,7 +8,8 @@ use ::cenote::files::without_set_ids;
 use ::cenote::files::{Attrs, FileKind};
 
 use super::open::Source;
-use super::writing::{TreeTeller, Writing, cannot, umask};
+use super::writing::{TreeTeller, Writing, cannot};
+use crate::console::umask;
 use super::{Failure, Outcome, mode_text};
 
 /// Change permissions of files in a pool

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use ::cenote::copy::host::Lost;
 use ::cenote::copy::{Observer, Problem, Summary};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{term, writing};
+use crate::console;
 
 /// Prints problems, and counts those that are the same for every file.
 pub(super) struct Teller {
@@ -21,7 +22,7 @@ pub(super) struct Teller {
 impl Teller {
     pub(super) fn new(verbose: bool) -> Teller {
         // Hidden by itself where standard error is no terminal.
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+        let bar = ProgressBar::with_draw_target(None, console::progress_target());
         let style = ProgressStyle::with_template("{spinner} {msg} {bytes}, {bytes_per_sec}, {elapsed}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
         if !verbose {

@@ -10,7 +10,7 @@ use ::cenote::copy::source::children;
 use ::cenote::copy::walk::{Flow, Place, Trouble, Visitor, walk};
 
 use super::open::{FoundFile, Session, Source};
-use super::term::RawOut;
+use crate::console::RawOut;
 use super::{Failure, Outcome, code, glob, term};
 
 /// Print the paths of files below TARGET that have all the attributes asked for
@@ -154,7 +154,7 @@ fn search(args: &Args, file: &FoundFile) -> Result<bool, Failure> {
     let below: Option<&dyn Fn(&str) -> _> = if args.children { Some(&below) } else { None };
     let mut finder = Finder {
         args,
-        out: BufWriter::new(RawOut),
+        out: BufWriter::new(RawOut::new()),
         to_terminal: term::out_is_terminal(),
         shown: &file.shown,
         start: &file.path,

@@ -5,7 +5,8 @@ use std::ffi::{OsStr, OsString};
 use ::cenote::files::NewAttrs;
 
 use super::open::Source;
-use super::writing::{Writing, cannot, umask};
+use super::writing::{Writing, cannot};
+use crate::console::umask;
 use super::{Failure, Outcome, mode_text};
 
 /// Make directories in a pool

@@ -33,6 +33,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::console::{self, Stream};
 use term::complain;
 
 const ABOUT: &str =
@@ -136,7 +137,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             // Help and version are no errors, and go to standard output.
             let code = if error.use_stderr() { 2 } else { 0 };
-            let _ = error.print();
+            print_clap(&error);
             return ExitCode::from(code);
         }
     };
@@ -172,4 +173,14 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+/// Says what clap has to say, in colors where somebody looks at it.
+fn print_clap(error: &clap::Error) {
+    let stream = if error.use_stderr() { Stream::Err } else { Stream::Out };
+    let is_plain = console::env("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let text = error.render();
+    let text = if stream.is_terminal() && !is_plain { text.ansi().to_string() } else { text.to_string() };
+    // Nobody is left to tell when that fails.
+    let _ = console::write(stream, text.as_bytes());
 }

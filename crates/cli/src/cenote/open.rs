@@ -12,6 +12,7 @@ use ::cenote::copy::meta::Kind;
 use ::cenote::{Dataset, Error, Filesystem, Node, OpenOptions, Pool, PoolWriter, Target, Volume};
 
 use super::{Failure, prompt, term};
+use crate::console;
 
 /// Links followed in one path, as in Linux.
 const LINKS_MAX: usize = 40;
@@ -313,7 +314,7 @@ fn with_real_pool(dataset: &str, called: &str, pool: &Pool) -> String {
 
 fn devices_of_environment() -> Vec<PathBuf> {
     let split = |name: &str, at: u8| -> Vec<PathBuf> {
-        let value = std::env::var_os(name).unwrap_or_default().into_vec();
+        let value = console::env(name).unwrap_or_default().into_vec();
         let parts = value.split(|&byte| byte == at).filter(|part| !part.is_empty());
         parts.map(|part| PathBuf::from(OsStr::from_bytes(part))).collect()
     };

@@ -1,9 +1,10 @@
 //! Asking for a key at the terminal.
 
-use std::io::{self, Write};
+use std::io;
 
-use rustix::fs::{Mode, OFlags, open};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use crate::console::{self, Stream};
 
 /// Longest line taken.
 const LINE_MAX: usize = 4096;
@@ -37,8 +38,7 @@ impl Drop for Quiet<'_> {
 
 /// There is a terminal to ask at.
 pub(super) fn is_possible() -> bool {
-    use std::io::IsTerminal;
-    io::stderr().is_terminal() && open("/dev/tty", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).is_ok()
+    Stream::Err.is_terminal() && console::terminal().is_ok()
 }
 
 /// Asks for a line that is not shown. `None`: the user does not want to.
@@ -46,10 +46,8 @@ pub(super) fn is_possible() -> bool {
 /// # Errors
 /// There is no terminal, or it fails.
 pub(super) fn secret(question: &str) -> io::Result<Option<Vec<u8>>> {
-    let terminal = open("/dev/tty", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
-    let mut err = io::stderr().lock();
-    write!(err, "{question}")?;
-    err.flush()?;
+    let terminal = console::terminal()?;
+    console::write(Stream::Err, question.as_bytes())?;
     let quiet = Quiet::new(&terminal)?;
     let mut line = Vec::new();
     let mut byte = [0u8];
@@ -58,7 +56,7 @@ pub(super) fn secret(question: &str) -> io::Result<Option<Vec<u8>>> {
             [b'\n' | END] => break,
             [CANCEL] => {
                 drop(quiet);
-                writeln!(err)?;
+                console::write(Stream::Err, b"\n")?;
                 return Ok(None);
             }
             [other] => line.push(other),

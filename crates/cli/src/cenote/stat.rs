@@ -8,7 +8,8 @@ use ::cenote::copy::tar::ace_text;
 use ::cenote::{Dataset, Node, Volume};
 
 use super::open::{Found, FoundFile, Session, Source};
-use super::term::{RawOut, date, escape, mode};
+use super::term::{date, escape, mode};
+use crate::console::RawOut;
 use super::{Outcome, code, term};
 
 /// Show all attributes of files and volumes
@@ -33,7 +34,7 @@ const FLAGS: [(u32, &str); 4] =
 
 pub(super) fn run(args: &Args) -> Outcome {
     let session = Session::new(&args.source);
-    let mut out = BufWriter::new(RawOut);
+    let mut out = BufWriter::new(RawOut::new());
     let mut failed = false;
     for target in &args.targets {
         match session.find(target, args.dereference) {

@@ -1,7 +1,7 @@
 //! `cenote tar`: files and trees as an archive, and archives into pools ([`super::tar_extract`]).
 
 use std::ffi::OsString;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use ::cenote::copy::archive::Archiver;
@@ -11,7 +11,7 @@ use ::cenote::copy::tar::TarWriter;
 
 use super::copying::Teller;
 use super::open::{Session, Source};
-use super::term::RawOut;
+use crate::console::{RawOut, Stream};
 use super::{Failure, Outcome, code, tar_extract, term};
 
 /// Write files and directories as a tar archive (pax format), or extract one into a pool
@@ -97,9 +97,9 @@ fn output(args: &Args) -> Result<Box<dyn Write>, Failure> {
             })?;
             Ok(Box::new(created))
         }
-        _ if io::IsTerminal::is_terminal(&io::stdout()) => {
+        _ if Stream::Out.is_terminal() => {
             Err(Failure::Message("an archive is not written to a terminal: use -f FILE or a pipe".to_owned()))
         }
-        _ => Ok(Box::new(RawOut)),
+        _ => Ok(Box::new(RawOut::new())),
     }
 }

@@ -1,7 +1,8 @@
 //! `cenote tar -x`: archives into pools.
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 use ::cenote::Stop;
@@ -11,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::copying::Teller;
+use crate::console::{self, Input};
 use super::tar::Args;
 use super::writing::{Place, Writing, cannot, why};
 use super::{Failure, Outcome, code, term};
@@ -113,7 +115,7 @@ fn extract(
 
 /// Standard input, whose end comes when work is to end: whoever writes there may be in no hurry.
 struct Stoppable {
-    input: io::Stdin,
+    input: Input,
     stop: Stop,
 }
 
@@ -127,7 +129,7 @@ impl Read for Stoppable {
             match poll(&mut wanted, Some(&LOOK_EVERY)) {
                 Ok(0) | Err(Errno::INTR) => {}
                 // What is wrong with it is told by reading.
-                Ok(_) | Err(_) => return Ok(rustix::io::read(&self.input, buf)?),
+                Ok(_) | Err(_) => return self.input.read(buf),
             }
         }
     }
@@ -141,11 +143,11 @@ fn input(args: &Args, stop: &Stop) -> Result<Box<dyn Read>, Failure> {
     let failure = |error: io::Error| Failure::Message(format!("{shown}: {}", term::io_words(&error)));
     let raw: Box<dyn Read> = match name {
         Some(file) => Box::new(std::fs::File::open(file).map_err(failure)?),
-        None if io::IsTerminal::is_terminal(&io::stdin()) => {
+        None if console::input().as_fd().is_terminal() => {
             let why = "an archive is not read from a terminal: use -f FILE or a pipe";
             return Err(Failure::Message(why.to_owned()));
         }
-        None => Box::new(Stoppable { input: io::stdin(), stop: stop.clone() }),
+        None => Box::new(Stoppable { input: console::input(), stop: stop.clone() }),
     };
     let mut buffered = BufReader::with_capacity(BUFFER, raw);
     if buffered.fill_buf().map_err(failure)?.starts_with(&ZSTD) {

@@ -1,8 +1,9 @@
 //! What is written for people: names as they can be shown, times, sizes, messages.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+
+use crate::console::Stream;
 
 /// A name as bytes for an output. On a terminal, bytes that would steer it, or are no text, are
 /// written as escapes; into a file or pipe a name goes as it is.
@@ -46,9 +47,7 @@ pub(super) fn complain(text: impl std::fmt::Display) {
 
 /// A line to standard error.
 pub(super) fn tell(text: impl std::fmt::Display) {
-    let mut err = io::stderr().lock();
-    // Nobody is left to tell when standard error is gone.
-    let _ = writeln!(err, "{text}");
+    say_error_line!("{text}");
 }
 
 /// Without the number that Rust adds to the words of the system.
@@ -78,28 +77,9 @@ pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Standard output without a buffer between.
-pub(super) struct RawOut;
-
-impl AsFd for RawOut {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        rustix::stdio::stdout()
-    }
-}
-
-impl Write for RawOut {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(self.as_fd(), bytes)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Standard output is a terminal.
 pub(super) fn out_is_terminal() -> bool {
-    io::stdout().is_terminal()
+    Stream::Out.is_terminal()
 }
 
 /// Seconds since 1970 as `2026-11-20 10:57:01`, in UTC: a pool does not say where it was used.

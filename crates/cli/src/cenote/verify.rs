@@ -12,7 +12,7 @@ use format::nicenum::nicebytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::open::{Session, Source, parse};
-use super::term::RawOut;
+use crate::console::{self, RawOut};
 use super::{Failure, Outcome, term};
 
 /// Read and check every block of a pool, and tell what is damaged by file name
@@ -67,12 +67,12 @@ impl Watcher for Bar {
             n => format!(", {n} DAMAGED"),
         };
         self.0.set_message(format!("{}{bad}", term::escape(progress.dataset.as_bytes())));
-        true
+        !console::is_cancelled()
     }
 }
 
 fn bar(total: Option<u64>, quiet: bool) -> ProgressBar {
-    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(5) };
+    let target = if quiet { ProgressDrawTarget::hidden() } else { console::progress_target() };
     let bar = ProgressBar::with_draw_target(total, target);
     let known = "{percent:>3}% [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} ETA {eta} {msg}";
     let unknown = "{spinner} {bytes} {bytes_per_sec} {elapsed} {msg}";
@@ -108,7 +108,7 @@ fn checked(args: &Args) -> Outcome {
     let begun = Instant::now();
     let report = verify(&pool, &options, &bar);
     bar.0.finish_and_clear();
-    let mut out = BufWriter::new(RawOut);
+    let mut out = BufWriter::new(RawOut::new());
     tell(&mut out, args, pool.name(), &options, &report, begun.elapsed().as_secs_f64())?;
     out.flush()?;
     Ok(exit_code(&report, args.strict))

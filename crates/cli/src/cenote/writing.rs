@@ -11,11 +11,11 @@ use ::cenote::files::BeginError;
 use ::cenote::files::{FileKind, ZplError};
 use ::cenote::files::{FilesystemWriter, TreeObserver, VolumeFile};
 use ::cenote::{Error, PoolWriter, Stop, Target};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serve::Terminator;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::open::{Found, FoundFile, Session, Source, parse};
 use super::{Failure, Outcome, code, term};
+use crate::console;
 
 /// Exit code of a command that a signal has ended.
 pub(super) const INTERRUPTED: u8 = 130;
@@ -50,10 +50,11 @@ impl<'a> Writing<'a> {
         source.check_writable()?;
         let (stop, is_open) = (Stop::default(), Arc::new(AtomicBool::new(false)));
         let (asked, has_pool) = (stop.clone(), Arc::clone(&is_open));
+        let is_own_process = console::current().is_none();
         // Before any other thread is there, which could get the signals.
-        Terminator::new()?.watch(move |times| {
-            if times > 1 || !has_pool.load(Ordering::Relaxed) {
-                std::process::exit(INTERRUPTED.into());
+        console::on_cancel(move |times| {
+            if is_own_process && (times > 1 || !has_pool.load(Ordering::Relaxed)) {
+                console::exit(INTERRUPTED);
             }
             asked.ask();
         })?;
@@ -247,7 +248,7 @@ pub(super) struct TreeTeller {
 
 impl TreeTeller {
     pub(super) fn new(what: &'static str, fs: &FilesystemWriter, stop: &Stop) -> TreeTeller {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+        let bar = ProgressBar::with_draw_target(None, console::progress_target());
         let style = ProgressStyle::with_template("{spinner} {pos} files, {per_sec}, {elapsed}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
         TreeTeller { bar, what, dataset: fs.name().to_owned(), stop: stop.clone(), failures: 0 }
@@ -276,12 +277,4 @@ impl Drop for TreeTeller {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
-}
-
-/// The permissions that this process does not give to new files.
-pub(super) fn umask() -> u32 {
-    // There is no way to ask but to set it.
-    let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    rustix::process::umask(old);
-    old.as_raw_mode()
 }

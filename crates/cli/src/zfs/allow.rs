@@ -182,7 +182,7 @@ pub(super) fn run(verb: Verb, args: &[OsString], out: &Out) -> Outcome {
     let wrong = |(message, code): Wrong| {
         match message.as_str() {
             "" => out.print(&verb.usage()),
-            _ => eprint!("{}\nzfs: error: {message}\n", verb.usage()),
+            _ => say_error!("{}\nzfs: error: {message}\n", verb.usage()),
         }
         Ok(code)
     };

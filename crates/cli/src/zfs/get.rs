@@ -61,7 +61,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         out.print(&json(&options, &list, &selected.entries)?);
     } else if selected.entries.is_empty() {
         if selected.code == 0 && operands.is_empty() && !options.common.scripted {
-            eprintln!("no datasets available");
+            say_error_line!("no datasets available");
         }
     } else {
         out.print(&text(&options, &list, &selected.entries, out)?);

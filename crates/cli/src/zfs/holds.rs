@@ -47,7 +47,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         }
     }
     if holds.is_empty() && width == 0 {
-        eprintln!("no datasets available");
+        say_error_line!("no datasets available");
     }
     out.print(&text(&holds, width, scripted, exact, out));
     Ok(code)

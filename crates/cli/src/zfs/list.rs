@@ -61,7 +61,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         out.print(&json(&options, &rows)?);
     } else if rows.is_empty() {
         if selected.code == 0 && !options.common.scripted {
-            eprintln!("no datasets available");
+            say_error_line!("no datasets available");
         }
     } else {
         out.print(&text(&options, &rows, out)?);

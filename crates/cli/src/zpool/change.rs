@@ -79,7 +79,7 @@ fn each(names: &[String], mut work: impl FnMut(&str) -> Result<(), String>) -> u
     let mut code = 0;
     for name in names {
         if let Err(message) = work(name) {
-            message.lines().for_each(|line| eprintln!("{}", visible(line)));
+            message.lines().for_each(|line| say_error_line!("{}", visible(line)));
             code = 1;
         }
     }
@@ -107,7 +107,7 @@ pub(super) fn labelclear(args: Vec<OsString>) -> Outcome {
     match clear_labels(&path, force) {
         Ok(()) => Ok(0),
         Err(error) => {
-            error.to_string().lines().for_each(|line| eprintln!("{}", visible(line)));
+            error.to_string().lines().for_each(|line| say_error_line!("{}", visible(line)));
             let nothing_there = matches!(error, cenote::admin::change::LabelClearError::Clear { .. });
             Err(Stop::Code(if nothing_there { 255 } else { 1 }))
         }

@@ -162,7 +162,7 @@ fn describe(name: &str, layout: PoolLayout, wanted: &Wanted, command: String) ->
     let version: Option<u64> = wanted.pool.get("version").map(|text| text.parse().unwrap_or(u64::MAX));
     if !wanted.few && version.is_some_and(|version| version >= VERSION) {
         // All features would be enabled, and version 5000 says so too.
-        eprintln!("'feature@' and 'version' properties cannot be specified together");
+        say_error_line!("'feature@' and 'version' properties cannot be specified together");
         return Err(Stop::Code(2));
     }
     let refused = |why: &dyn std::fmt::Display| Stop::failed(format!("cannot create '{name}': {why}"));
@@ -217,7 +217,7 @@ fn apply(setting: PoolSetting, compatibility: &Compatibility, new: &mut NewPool)
         }
         PoolSetting::Feature(name) => {
             if !compatibility.allows(name) {
-                eprintln!(
+                say_error_line!(
                     "Warning: feature \"{name}\" enabled but is not in specified 'compatibility' feature set."
                 );
             }

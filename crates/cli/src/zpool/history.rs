@@ -33,7 +33,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     let operands = texts(&walk.operands());
     let opened = super::open(&operands);
     if opened.pools.is_empty() && operands.is_empty() && opened.code == 0 {
-        eprintln!("no pools available");
+        say_error_line!("no pools available");
     }
     let users = if shown.long { owner_names(Owner::User) } else { HashMap::new() };
     for pool in &opened.pools {

@@ -61,7 +61,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     let mut found = match importable(&search) {
         Ok(found) => found,
         Err(error) => {
-            eprintln!("{}", visible(&format!("failed to open cache file: {error}")));
+            say_error_line!("{}", visible(&format!("failed to open cache file: {error}")));
             Importable::default()
         }
     };
@@ -120,7 +120,7 @@ fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
 fn option(text: &str, props: &mut Given) -> Result<(), Stop> {
     let Some((name, value)) = text.split_once('=') else { return Ok(()) };
     let Some(name) = known_pool_property(name) else {
-        eprintln!("{}", visible(&format!("property '{name}' is not a valid pool or vdev property")));
+        say_error_line!("{}", visible(&format!("property '{name}' is not a valid pool or vdev property")));
         // This ends with 0 in the real tool, too.
         return Err(Stop::Code(0));
     };
@@ -140,7 +140,7 @@ fn txg(text: &str) -> Result<u64, Stop> {
 fn told(found: &mut Importable, is_given: bool) {
     found.problems.retain(|problem| !is_given || Path::new(&problem.what).exists());
     for problem in &found.problems {
-        eprintln!("{}", visible(&problem.to_string()));
+        say_error_line!("{}", visible(&problem.to_string()));
     }
 }
 
@@ -149,7 +149,7 @@ fn list(search: &Search, is_given: bool, out: &Out) -> Outcome {
     let mut found = importable(search).map_err(Stop::failed)?;
     told(&mut found, is_given);
     if found.pools.is_empty() && found.problems.is_empty() {
-        eprintln!("no pools available to import");
+        say_error_line!("no pools available to import");
     }
     for (i, pool) in found.pools.iter().enumerate() {
         let gap = if i > 0 { "\n" } else { "" };
@@ -214,7 +214,7 @@ fn one(name: &str, new: Option<&String>, found: &Importable, mut wanted: Wanted)
 /// `-a`: all that are there.
 fn all(found: &Importable, wanted: &Wanted) -> Outcome {
     if found.pools.is_empty() && found.problems.is_empty() {
-        eprintln!("no pools available to import");
+        say_error_line!("no pools available to import");
     }
     let mut code = u8::from(!found.problems.is_empty());
     for pool in &found.pools {
@@ -223,7 +223,7 @@ fn all(found: &Importable, wanted: &Wanted) -> Outcome {
         let outcome = properties(&pool.name, &mut own)
             .and_then(|()| found.import(pool, &own.request).map_err(|error| stop(pool, None, &error)));
         if let Err(Stop::Failed(Some(message))) = outcome {
-            message.lines().for_each(|line| eprintln!("{}", message_line(line)));
+            message.lines().for_each(|line| say_error_line!("{}", message_line(line)));
             code = 1;
         }
     }

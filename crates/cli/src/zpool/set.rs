@@ -36,7 +36,7 @@ pub(super) fn run(args: Vec<OsString>, _: &Out) -> Outcome {
     };
     let (pools, _) = admin::open_pools(&crate::search::from_env(), std::slice::from_ref(pool));
     let Some(opened) = pools.into_iter().next() else {
-        eprintln!("{}", visible(&format!("cannot open '{pool}': is not a pool")));
+        say_error_line!("{}", visible(&format!("cannot open '{pool}': is not a pool")));
         return Err(Stop::Code(EXIT_INVALID));
     };
     match vdev {
@@ -99,7 +99,7 @@ fn check_compatibility(pool: &OpenPool, value: &str) -> Result<(), Stop> {
     let mut enabled =
         pool.pool().spa().features().iter().filter(|(_, state)| *state != FeatureState::Disabled);
     if enabled.any(|(feature, _)| !set.allows(feature.name)) {
-        eprintln!(
+        say_error_line!(
             "Warning: one or more features already enabled on pool '{}'\n\
              are not present in this compatibility set.",
             visible(pool.name())
@@ -111,7 +111,7 @@ fn check_compatibility(pool: &OpenPool, value: &str) -> Result<(), Stop> {
 fn set_vdev(pool: OpenPool, vdev: &str, name: &str, value: &str) -> Outcome {
     let pool_name = pool.name().to_owned();
     let Some(found) = admin::find_vdev(&pool, vdev).map_err(Stop::failed)? else {
-        eprintln!("{}", visible(&format!("cannot find '{vdev}' in '{pool_name}': device not in pool")));
+        say_error_line!("{}", visible(&format!("cannot find '{vdev}' in '{pool_name}': device not in pool")));
         return Err(Stop::Code(EXIT_INVALID));
     };
     drop(pool);

@@ -117,7 +117,7 @@ fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
         out.print(&status_json::answer(options, &statuses));
     } else if opened.pools.is_empty() {
         if names.is_empty() && opened.code == 0 {
-            eprintln!("no pools available");
+            say_error_line!("no pools available");
         }
     } else if statuses.is_empty() && options.sick_only {
         match names {

@@ -1,0 +1,84 @@
+//! Where progress is drawn: standard error, if it is a terminal.
+
+use super::{Console, Stream, current};
+use indicatif::{ProgressDrawTarget, TermLike};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// Times a second that progress is drawn.
+const HZ: u8 = 5;
+
+/// For an `indicatif` bar; hidden where standard error is no terminal.
+pub(crate) fn progress_target() -> ProgressDrawTarget {
+    match current() {
+        None => ProgressDrawTarget::stderr_with_hz(HZ),
+        Some(console) if Stream::Err.is_terminal() => {
+            ProgressDrawTarget::term_like_with_hz(Box::new(Screen(console)), HZ)
+        }
+        Some(_) => ProgressDrawTarget::hidden(),
+    }
+}
+
+/// A client's terminal.
+#[derive(Debug)]
+struct Screen(Arc<Console>);
+
+impl Screen {
+    /// Columns and lines.
+    fn size(&self) -> (u16, u16) {
+        let size = rustix::termios::tcgetwinsize(self.0.streams[Stream::Err.index()].as_fd());
+        size.map(|size| (size.ws_col, size.ws_row)).ok().filter(|size| size.0 > 0).unwrap_or((80, 24))
+    }
+
+    fn send(&self, text: &str) -> io::Result<()> {
+        self.0.write(Stream::Err, text.as_bytes())
+    }
+
+    /// One of the sequences that move the cursor, `n` times.
+    fn go(&self, n: usize, letter: char) -> io::Result<()> {
+        if n == 0 { Ok(()) } else { self.send(&format!("\x1b[{n}{letter}")) }
+    }
+}
+
+impl TermLike for Screen {
+    fn width(&self) -> u16 {
+        self.size().0
+    }
+
+    fn height(&self) -> u16 {
+        self.size().1
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.go(n, 'A')
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.go(n, 'B')
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.go(n, 'C')
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.go(n, 'D')
+    }
+
+    fn write_line(&self, s: &str) -> io::Result<()> {
+        self.send(&format!("{s}\n"))
+    }
+
+    fn write_str(&self, s: &str) -> io::Result<()> {
+        self.send(s)
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.send("\r\x1b[2K")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
