@@ -1,0 +1,286 @@
+//! What is unmounted before datasets change, and mounted again after.
+
+use super::{
+    MountPoint, MountRefusal, MountRequest, Mounted, Mounting, Place, Unmount, remove_folder, unmount_words,
+};
+use std::path::PathBuf;
+
+/// Properties that decide how a mount is.
+const OF_MOUNTS: [&str; 9] =
+    ["readonly", "exec", "setuid", "devices", "atime", "relatime", "nbmand", "xattr", "acltype"];
+
+/// What was unmounted, and is to be mounted again when the change is made or has failed.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Pending {
+    moved: Vec<Moved>,
+    /// Where the change begins, and whether it had no place before.
+    root: String,
+    had_no_place: bool,
+    /// Mounts have to follow properties.
+    remounts: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Moved {
+    place: Place,
+    was: Option<Mounted>,
+}
+
+impl Mounting {
+    /// A file system and those below it that have their mount points from it, it first.
+    pub(super) fn inheriting(&self, dataset: &str) -> Result<Vec<Place>, MountRefusal> {
+        let all = self.places_below(dataset)?;
+        let mut stops: Vec<String> = Vec::new();
+        let mut found = Vec::new();
+        for place in all {
+            let below_stop = stops.iter().any(|stop| is_below(&place.dataset, stop));
+            if below_stop || (place.is_own && place.dataset != dataset) {
+                stops.push(place.dataset);
+            } else {
+                found.push(place);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Unmounts those of these that are mounted, the last first. If one stays, the others are mounted again.
+    pub(super) fn take_down(&self, places: &[Place], how: Unmount) -> Result<Vec<Moved>, MountRefusal> {
+        let mut moved: Vec<Moved> = Vec::new();
+        for place in places.iter().rev() {
+            let was = self.mounted(&place.dataset);
+            if let Some(mount) = &was {
+                if let Err(refusal) = self.end(mount, how) {
+                    moved.reverse();
+                    self.put_back_as_was(&moved);
+                    return Err(refusal);
+                }
+            }
+            moved.push(Moved { place: place.clone(), was });
+        }
+        moved.reverse();
+        Ok(moved)
+    }
+
+    fn put_back_as_was(&self, moved: &[Moved]) {
+        for was in moved.iter().filter_map(|moved| moved.was.as_ref()) {
+            let Ok(live) = self.live(&was.dataset) else { continue };
+            // The verb tells why it failed; of what stays unmounted for that, the listing tells.
+            let _ = self.mounts.mount(&live, &was.dataset, &was.at, &was.options);
+        }
+    }
+
+    // ---- properties --------------------------------------------------------------------------
+
+    /// Before properties of a dataset are set or inherited: `off` says that `canmount` becomes `off`.
+    ///
+    /// # Errors
+    /// What would have to be unmounted and cannot be; nothing has changed then.
+    pub fn before_set(&self, dataset: &str, props: &[&str], off: bool) -> Result<Pending, MountRefusal> {
+        let mut pending = Pending { root: dataset.to_owned(), ..Pending::default() };
+        // Of snapshots and volumes nothing is mounted by its properties.
+        let Ok(own) = self.place(dataset) else { return Ok(pending) };
+        if props.contains(&"mountpoint") {
+            pending.had_no_place = own.point.path().is_none();
+            pending.moved = self.take_down(&self.inheriting(dataset)?, Unmount::Normal)?;
+        } else if props.contains(&"canmount") && off {
+            pending.moved = self.take_down(&[own], Unmount::Normal)?;
+        }
+        pending.remounts = props.iter().any(|prop| OF_MOUNTS.contains(prop));
+        Ok(pending)
+    }
+
+    /// After that: mounts what was unmounted, where it belongs now. Returns what is not mounted, and why.
+    pub fn after_set(&self, pending: Pending) -> Vec<MountRefusal> {
+        let mut refusals = Vec::new();
+        for moved in &pending.moved {
+            refusals.extend(self.put_again(moved, &moved.place.dataset, pending.had_no_place).err());
+        }
+        if pending.remounts {
+            refusals.extend(self.follow_properties(&pending.root));
+        }
+        refusals
+    }
+
+    /// Mounts something again under its new name and in its new place.
+    fn put_again(&self, moved: &Moved, name: &str, had_no_place: bool) -> Result<(), MountRefusal> {
+        let place = self.place(name)?;
+        let is_moved = place.point != moved.place.point;
+        if let (true, MountPoint::At(old)) = (is_moved && !moved.place.is_own, &moved.place.point) {
+            remove_folder(old);
+        }
+        let wanted = moved.was.is_some() || (had_no_place && place.mounts_by_itself());
+        if !wanted || self.mounted(name).is_some() {
+            return Ok(());
+        }
+        if place.point == MountPoint::Legacy && !is_moved {
+            // It was mounted by hand: there again.
+            let Some(was) = &moved.was else { return Ok(()) };
+            let live = self.live(name)?;
+            let mounted = self.mounts.mount(&live, name, &was.at, &was.options);
+            return mounted.map_err(|error| super::mount_words(&place, &error));
+        }
+        if place.can_mount == super::CanMount::Off || place.is_inconsistent {
+            return Ok(());
+        }
+        self.put(&place, &place.options)
+    }
+
+    /// Mounts of a dataset and those below it become what their properties say.
+    fn follow_properties(&self, dataset: &str) -> Vec<MountRefusal> {
+        let mut refusals = Vec::new();
+        for place in self.places_below(dataset).unwrap_or_default() {
+            let Some(mount) = self.mounted(&place.dataset) else { continue };
+            let options =
+                super::MountOptions { allow_other: mount.options.allow_other, ..place.options.clone() };
+            if mount.options == options {
+                continue;
+            }
+            match self.mounts.remount(&place.dataset, &options) {
+                // Programs that are writing get errors from now on; the table of mounts shows it later.
+                Ok(()) | Err(super::MountError::Busy { .. } | super::MountError::NotMounted) => {}
+                Err(error) => refusals.push(super::mount_words(&place, &error)),
+            }
+        }
+        refusals
+    }
+
+    // ---- names -------------------------------------------------------------------------------
+
+    /// Before a dataset is renamed, with all below it. With `stay` (`-u`) nothing is unmounted.
+    ///
+    /// # Errors
+    /// What would have to be unmounted and cannot be; nothing has changed then.
+    pub fn before_rename(&self, from: &str, stay: bool, how: Unmount) -> Result<Pending, MountRefusal> {
+        let mut pending = Pending { root: from.to_owned(), ..Pending::default() };
+        if !stay && self.place(from).is_ok() {
+            pending.moved = self.take_down(&self.places_below(from)?, how)?;
+        }
+        Ok(pending)
+    }
+
+    /// After that: `to` is its name now, the old one if it was not renamed.
+    pub fn after_rename(&self, pending: Pending, to: &str) -> Vec<MountRefusal> {
+        if pending.root != to {
+            self.mounts.renamed(&pending.root, to);
+        }
+        let mut refusals = Vec::new();
+        for moved in &pending.moved {
+            let rest = moved.place.dataset.strip_prefix(&pending.root).unwrap_or_default();
+            refusals.extend(self.put_again(moved, &format!("{to}{rest}"), false).err());
+        }
+        refusals
+    }
+
+    // ---- going -------------------------------------------------------------------------------
+
+    /// Before datasets are destroyed, in this order; names of snapshots are passed over.
+    ///
+    /// # Errors
+    /// What cannot be unmounted; what was unmounted before it stays so.
+    pub fn before_destroy(&self, datasets: &[String], how: Unmount) -> Result<Vec<PathBuf>, MountRefusal> {
+        let mut folders = Vec::new();
+        for dataset in datasets.iter().filter(|name| !name.contains(['@', '#'])) {
+            let place = self.place(dataset).ok();
+            if let Some(mount) = self.mounted(dataset) {
+                self.end(&mount, how)?;
+                if place.is_some_and(|place| !place.is_own && place.point.path().is_some()) {
+                    folders.push(mount.at);
+                }
+            }
+        }
+        Ok(folders)
+    }
+
+    /// After that: removes the folders that were made for them.
+    pub fn after_destroy(&self, folders: &[PathBuf]) {
+        folders.iter().for_each(remove_folder);
+    }
+
+    /// Before a pool is exported or destroyed: nothing of it is mounted when this returns.
+    ///
+    /// # Errors
+    /// What cannot be unmounted; what was unmounted is mounted again.
+    pub fn before_export(&self, pool: &str, how: Unmount) -> Result<Pending, MountRefusal> {
+        let mut places = self.places_below(pool).unwrap_or_default();
+        places.sort_by(|a, b| a.point.path().cmp(&b.point.path()));
+        // Those that were mounted by hand may lie anywhere: they go by where they are.
+        let order = |place: &Place| self.mounted(&place.dataset).map(|mount| mount.at);
+        places.sort_by_cached_key(order);
+        let moved = self.take_down(&places, how)?;
+        Ok(Pending { moved, root: pool.to_owned(), ..Pending::default() })
+    }
+
+    /// After that. `done`: the pool has gone, and the folders that were made for its mounts go; else they are mounted again.
+    pub fn after_export(&self, pending: &Pending, done: bool) {
+        if !done {
+            return self.put_back_as_was(&pending.moved);
+        }
+        for moved in pending.moved.iter().rev().filter(|moved| !moved.place.is_own) {
+            if let Some(at) = moved.place.point.path() {
+                remove_folder(&at.to_owned());
+            }
+        }
+    }
+
+    /// After a pool was imported or made: mounts what mounts by itself. Returns what is not, and why.
+    pub fn after_import(&self, pool: &str, options: &[String]) -> Vec<MountRefusal> {
+        self.mount_all(Some(pool), &MountRequest { overlay: false, options: options.to_vec() })
+    }
+
+    // ---- contents ----------------------------------------------------------------------------
+
+    /// Before the contents of a dataset are replaced: it is let go of, and who looks at it waits.
+    /// [`Mounting::after_replace`] must follow.
+    ///
+    /// # Errors
+    /// What could not be written; then nothing is let go of.
+    pub fn before_replace(&self, dataset: &str) -> Result<(), MountRefusal> {
+        self.mounts.suspend(dataset).map_err(|error| {
+            self.mounts.replaced(dataset);
+            MountRefusal { verb: "unmount", what: dataset.to_owned(), why: unmount_words(&error) }
+        })
+    }
+
+    /// After that, whether they were replaced or not.
+    pub fn after_replace(&self, dataset: &str) {
+        self.mounts.replaced(dataset);
+        self.mounts.snapshots_changed(dataset);
+    }
+
+    /// Before something looks at what is on disk: the kernel hands over what it has of these datasets or pools.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub fn before_look(&self, names: &[&str]) -> Result<(), MountRefusal> {
+        let mut done: Vec<&str> = Vec::new();
+        for name in names.iter().map(|name| name.split(['@', '#']).next().unwrap_or(name)) {
+            if !done.contains(&name) {
+                let failed = |error| MountRefusal::open(name, unmount_words(&error));
+                self.mounts.write_back(name).map_err(failed)?;
+                done.push(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// After snapshots with these names were made, destroyed or renamed.
+    pub fn after_snapshots<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
+        let mut datasets: Vec<&str> =
+            names.into_iter().filter_map(|name| name.split_once('@')).map(|(dataset, _)| dataset).collect();
+        datasets.sort_unstable();
+        datasets.dedup();
+        datasets.into_iter().for_each(|dataset| self.mounts.snapshots_changed(dataset));
+    }
+
+    /// Where a path is: the mounted file system that has it, by the longest mount point above it.
+    pub fn holding(&self, path: &std::path::Path) -> Option<Mounted> {
+        let path = path.canonicalize().ok()?;
+        let mounts = self.list().into_iter().rev().filter(|mount| path.starts_with(&mount.at));
+        mounts.max_by_key(|mount| mount.at.as_os_str().len())
+    }
+}
+
+fn is_below(name: &str, above: &str) -> bool {
+    name.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
+}

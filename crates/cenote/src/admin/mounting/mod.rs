@@ -1,0 +1,347 @@
+//! Verbs about mounts: which file system is mounted where, in which order, and what has to be unmounted and mounted
+//! again around a change of datasets.
+//!
+//! The means are the [`Mounts`] of the [`Namespace`]; without them ([`Mounting::of`] gives `None`) nothing is mounted,
+//! and no verb asks. [`place`] reads the properties, `change` goes around changes.
+//!
+//! # What always holds
+//! - File systems above are mounted before those below, and unmounted after them.
+//! - A verb that fails half-way mounts again what it has unmounted.
+//! - What a mount was told for itself alone (`zfs mount -o`) holds until it is unmounted or a property of it that
+//!   concerns mounts is set.
+//!
+//! Source: docs/on-disk/33-cli.md (sections 1.3, 7); fixtures/cli-transcripts; the tools' behaviour.
+
+mod change;
+pub mod place;
+
+pub use change::Pending;
+pub use place::{CanMount, MountPoint, Place};
+
+use super::edit::names::{self, Form};
+use super::{MountError, MountOptions, Mounted, Mounts, Namespace, Search, Unmount};
+use crate::{Error, Pool};
+use ::pool::live::LivePool;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Why something is not mounted or unmounted, in the words of OpenZFS.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot {verb} '{what}': {why}")]
+pub struct MountRefusal {
+    /// `mount`, `unmount`, …
+    pub verb: &'static str,
+    /// A dataset or a path.
+    pub what: String,
+    /// Why, and perhaps lines of advice.
+    pub why: String,
+}
+
+impl MountRefusal {
+    fn mount(what: impl Into<String>, why: impl Into<String>) -> MountRefusal {
+        MountRefusal { verb: "mount", what: what.into(), why: why.into() }
+    }
+
+    fn unmount(what: impl Into<String>, why: impl Into<String>) -> MountRefusal {
+        MountRefusal { verb: "unmount", what: what.into(), why: why.into() }
+    }
+
+    fn open(what: impl Into<String>, why: impl Into<String>) -> MountRefusal {
+        MountRefusal { verb: "open", what: what.into(), why: why.into() }
+    }
+}
+
+/// What a command says beside the properties.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MountRequest {
+    /// `-O`.
+    pub overlay: bool,
+    /// `-o`: words in order.
+    pub options: Vec<String>,
+}
+
+/// The mounts of a namespace, and what is known of its pools.
+pub struct Mounting {
+    namespace: Arc<Namespace>,
+    mounts: Arc<dyn Mounts>,
+}
+
+fn missing(name: &str) -> MountRefusal {
+    MountRefusal::open(name, "dataset does not exist")
+}
+
+fn failed(name: &str, error: &Error) -> MountRefusal {
+    match error {
+        Error::Dsl(dsl::DslError::NotFound { .. }) => missing(name),
+        other => MountRefusal::open(name, super::chain(other)),
+    }
+}
+
+/// The words for an error of the system.
+fn errno_words(error: &io::Error) -> String {
+    super::change::errno_text(error)
+}
+
+impl Mounting {
+    /// The mounts that verbs with this search are about; `None`: none.
+    pub fn of(search: &Search) -> Option<Mounting> {
+        let namespace = search.namespace.as_ref()?;
+        let mounts = namespace.mounts()?;
+        Some(Mounting { namespace: Arc::clone(namespace), mounts: Arc::clone(mounts) })
+    }
+
+    /// What is mounted, oldest first.
+    pub fn list(&self) -> Vec<Mounted> {
+        self.mounts.list()
+    }
+
+    /// The means.
+    pub fn mounts(&self) -> &Arc<dyn Mounts> {
+        &self.mounts
+    }
+
+    /// The mount of a dataset.
+    pub fn mounted(&self, dataset: &str) -> Option<Mounted> {
+        self.list().into_iter().find(|mount| mount.dataset == dataset)
+    }
+
+    fn live(&self, dataset: &str) -> Result<Arc<LivePool>, MountRefusal> {
+        let pool = super::edit::pool_of(dataset);
+        self.namespace.live(pool).ok_or_else(|| missing(dataset))
+    }
+
+    fn view(&self, dataset: &str) -> Result<Pool, MountRefusal> {
+        let live = self.live(dataset)?;
+        live.view().map(Pool::from).map_err(|error| failed(dataset, &error.into()))
+    }
+
+    /// Where a file system belongs, by its properties.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn place(&self, dataset: &str) -> Result<Place, MountRefusal> {
+        names::check(dataset, Form::Head).map_err(|error| MountRefusal::open(dataset, error.to_string()))?;
+        let view = self.view(dataset)?;
+        place::of(&view, dataset)
+    }
+
+    /// Where a file system and all below it belong, those above first.
+    fn places_below(&self, dataset: &str) -> Result<Vec<Place>, MountRefusal> {
+        let view = self.view(dataset)?;
+        place::below(&view, dataset)
+    }
+
+    // ---- mounting ----------------------------------------------------------------------------
+
+    /// `zfs mount FILESYSTEM`.
+    ///
+    /// # Errors
+    /// Why it is not mounted.
+    pub fn mount(&self, dataset: &str, request: &MountRequest) -> Result<(), MountRefusal> {
+        let place = self.place(dataset)?;
+        let refused = |why: &str| Err(MountRefusal::mount(dataset, why));
+        let parsed = place::parse_options(&place, request)
+            .ok_or_else(|| MountRefusal::mount(dataset, "Invalid argument"))?;
+        match (&place.point, place.can_mount) {
+            (MountPoint::Legacy, _) => {
+                return refused("legacy mountpoint\nuse mount(8) to mount this filesystem");
+            }
+            (MountPoint::None, _) => return refused("no mountpoint set"),
+            (_, CanMount::Off) => return refused("'canmount' property is set to 'off'"),
+            (MountPoint::At(_), _) => {}
+        }
+        if parsed.remount {
+            return self.mounts.remount(dataset, &parsed.options).map_err(|e| mount_words(&place, &e));
+        }
+        if self.mounted(dataset).is_some() {
+            return refused("filesystem already mounted");
+        }
+        if place.is_inconsistent {
+            return refused(
+                "Contains partially-completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\"",
+            );
+        }
+        self.put(&place, &parsed.options)
+    }
+
+    /// `mount -t fuse.cenote`: on a directory of the caller's choice, whatever the mount point says.
+    ///
+    /// # Errors
+    /// Why it is not mounted.
+    pub fn mount_at(&self, dataset: &str, at: &Path, options: &[String]) -> Result<(), MountRefusal> {
+        let place = self.place(dataset)?;
+        let request = MountRequest { overlay: true, options: options.to_vec() };
+        let parsed = place::parse_options(&place, &request)
+            .ok_or_else(|| MountRefusal::mount(dataset, "Invalid argument"))?;
+        if let MountPoint::At(own) = &place.point {
+            if own != at && !parsed.by_tool {
+                let why = format!(
+                    "filesystem has a mountpoint\nUse 'zfs set mountpoint=legacy {dataset}' or \
+                     'zfs mount {dataset}'."
+                );
+                return Err(MountRefusal::mount(dataset, why));
+            }
+        }
+        if parsed.remount {
+            return self.mounts.remount(dataset, &parsed.options).map_err(|e| mount_words(&place, &e));
+        }
+        let live = self.live(dataset)?;
+        let mounted = self.mounts.mount(&live, dataset, at, &parsed.options);
+        mounted.map_err(|error| mount_words(&Place { point: MountPoint::At(at.to_owned()), ..place }, &error))
+    }
+
+    /// Mounts what can be mounted by itself: below a dataset, or of all pools. Returns what was not, and why.
+    pub fn mount_all(&self, below: Option<&str>, request: &MountRequest) -> Vec<MountRefusal> {
+        let roots = match below {
+            Some(dataset) => vec![dataset.to_owned()],
+            None => self.namespace.names(),
+        };
+        let mut refusals = Vec::new();
+        let mut places = Vec::new();
+        for root in roots {
+            match self.places_below(&root) {
+                Ok(found) => places.extend(found),
+                Err(refusal) => refusals.push(refusal),
+            }
+        }
+        places.sort_by(|a, b| a.point.path().cmp(&b.point.path()));
+        for place in places.iter().filter(|place| place.mounts_by_itself()) {
+            if self.mounted(&place.dataset).is_some() {
+                continue;
+            }
+            let done = match place::parse_options(place, request) {
+                Some(parsed) => self.put(place, &parsed.options),
+                None => Err(MountRefusal::mount(&place.dataset, "Invalid argument")),
+            };
+            refusals.extend(done.err());
+        }
+        refusals
+    }
+
+    /// Mounts a file system that was just made, if it mounts by itself.
+    ///
+    /// # Errors
+    /// Why it is not mounted.
+    pub fn mount_new(&self, dataset: &str) -> Result<(), MountRefusal> {
+        let place = self.place(dataset)?;
+        if place.mounts_by_itself() && self.mounted(dataset).is_none() {
+            self.put(&place, &place.options)?;
+        }
+        Ok(())
+    }
+
+    fn put(&self, place: &Place, options: &MountOptions) -> Result<(), MountRefusal> {
+        let MountPoint::At(at) = &place.point else { return Ok(()) };
+        let shown = at.display().to_string();
+        if let Err(error) = make_folders(at) {
+            let why = format!("failed to create mountpoint: {}", errno_words(&error));
+            return Err(MountRefusal::mount(shown, why));
+        }
+        let live = self.live(&place.dataset)?;
+        let mounted = self.mounts.mount(&live, &place.dataset, at, options);
+        mounted.map_err(|error| mount_words(place, &error))
+    }
+
+    // ---- unmounting --------------------------------------------------------------------------
+
+    /// `zfs unmount FILESYSTEM`, with what is mounted by itself below it.
+    ///
+    /// # Errors
+    /// Why it is not unmounted.
+    pub fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountRefusal> {
+        let place = self.place(dataset)?;
+        if place.point == MountPoint::Legacy {
+            let why = "legacy mountpoint\nuse umount(8) to unmount this filesystem";
+            return Err(MountRefusal::unmount(dataset, why));
+        }
+        if self.mounted(dataset).is_none() {
+            return Err(MountRefusal::unmount(dataset, "not currently mounted"));
+        }
+        let below = self.inheriting(dataset)?;
+        self.take_down(&below, how).map(drop)
+    }
+
+    /// `zfs unmount PATH`.
+    ///
+    /// # Errors
+    /// Why it is not unmounted.
+    pub fn unmount_path(&self, path: &Path, how: Unmount) -> Result<(), MountRefusal> {
+        let shown = path.display().to_string();
+        let at = path.canonicalize().map_err(|error| {
+            let words = errno_words(&error);
+            let more = format!("{words}\nwarning: {shown} not in/proc/self/mounts\n{shown}: {words}");
+            MountRefusal::open(&shown, more)
+        })?;
+        let mounts = self.list();
+        if let Some(mount) = mounts.iter().rev().find(|mount| mount.at == at) {
+            return self.unmount(&mount.dataset.clone(), how);
+        }
+        let is_below = mounts.iter().any(|mount| at.starts_with(&mount.at));
+        let why = if is_below { "not a mountpoint" } else { "not a ZFS filesystem" };
+        Err(MountRefusal::unmount(shown, why))
+    }
+
+    /// Unmounts everything, or everything of a pool, legacy mounts too if `legacy`. Returns what was not, and why.
+    pub fn unmount_all(&self, pool: Option<&str>, legacy: bool, how: Unmount) -> Vec<MountRefusal> {
+        let is_meant = |mount: &Mounted| pool.is_none_or(|pool| super::edit::pool_of(&mount.dataset) == pool);
+        let mut mounts: Vec<Mounted> = self.list().into_iter().filter(is_meant).collect();
+        mounts.sort_by(|a, b| b.at.cmp(&a.at));
+        let mut refusals = Vec::new();
+        for mount in mounts {
+            let is_legacy = || self.place(&mount.dataset).is_ok_and(|place| place.point == MountPoint::Legacy);
+            if legacy || !is_legacy() {
+                refusals.extend(self.end(&mount, how).err());
+            }
+        }
+        refusals
+    }
+
+    fn end(&self, mount: &Mounted, how: Unmount) -> Result<(), MountRefusal> {
+        match self.mounts.unmount(&mount.dataset, how) {
+            // Somebody else was faster.
+            Ok(()) | Err(MountError::NotMounted) => Ok(()),
+            Err(error) => Err(MountRefusal::unmount(mount.at.display().to_string(), unmount_words(&error))),
+        }
+    }
+}
+
+/// Makes a mount point and the folders above it.
+fn make_folders(at: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    match std::fs::DirBuilder::new().recursive(true).mode(0o755).create(at) {
+        // What a dead server has left there is taken away when it is mounted on.
+        Err(error) if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::NOTCONN) => Ok(()),
+        done => done,
+    }
+}
+
+fn mount_words(place: &Place, error: &MountError) -> MountRefusal {
+    let at = place.point.path().map(|path| path.display().to_string());
+    let dataset = place.dataset.clone();
+    match error {
+        MountError::NotEmpty => MountRefusal::mount(at.unwrap_or(dataset), "directory is not empty"),
+        MountError::Busy { .. } => MountRefusal::mount(dataset, "mountpoint or dataset is busy"),
+        MountError::Open(Error::Locked { .. } | Error::Dsl(dsl::DslError::Encrypted { .. })) => {
+            MountRefusal::mount(dataset, "encryption key not loaded")
+        }
+        MountError::Open(error) => MountRefusal::mount(dataset, super::chain(error)),
+        other => MountRefusal::mount(dataset, other.to_string()),
+    }
+}
+
+/// Why something is not unmounted; who uses it stands on a line of its own.
+fn unmount_words(error: &MountError) -> String {
+    match error {
+        MountError::Busy { by } if !by.is_empty() => {
+            let users: Vec<String> = by.iter().map(|(pid, name)| format!("{name} ({pid})")).collect();
+            format!("{error}\nin use by: {}", users.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Removes the folder of a mount point if it is empty; others are somebody's.
+fn remove_folder(at: &PathBuf) {
+    let _ = std::fs::remove_dir(at);
+}

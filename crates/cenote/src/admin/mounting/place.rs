@@ -1,0 +1,283 @@
+//! Where a file system belongs and how it is mounted: its properties, and the words of `-o`.
+
+use super::{MountRefusal, MountRequest, failed};
+use crate::Pool;
+use crate::admin::{AccessTimes, ImportSettings, Imported, MountOptions};
+use dsl::prop::{self, PropValue, Source};
+use dsl::{Dataset, Dir};
+use std::path::{Path, PathBuf};
+
+/// Property `mountpoint`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountPoint {
+    /// Nowhere.
+    None,
+    /// Whoever mounts it by `mount(8)` says where.
+    Legacy,
+    /// Here; the alternate root is part of it.
+    At(PathBuf),
+}
+
+impl MountPoint {
+    /// The folder, if there is one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            MountPoint::At(path) => Some(path),
+            MountPoint::None | MountPoint::Legacy => None,
+        }
+    }
+}
+
+/// Property `canmount`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CanMount {
+    /// Never.
+    Off,
+    /// When somebody asks for it by name, and with all others.
+    On,
+    /// Only when somebody asks for it by name.
+    NoAuto,
+}
+
+/// A file system and where it belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its name.
+    pub dataset: String,
+    /// Where.
+    pub point: MountPoint,
+    /// The mount point is set on the file system itself.
+    pub is_own: bool,
+    /// Whether it may be mounted.
+    pub can_mount: CanMount,
+    /// How, by its properties.
+    pub options: MountOptions,
+    /// It is being received: there is nothing whole in it.
+    pub is_inconsistent: bool,
+}
+
+impl Place {
+    /// It is mounted with all others.
+    pub fn mounts_by_itself(&self) -> bool {
+        self.can_mount == CanMount::On && self.point.path().is_some() && !self.is_inconsistent
+    }
+}
+
+/// How the pool was imported.
+fn settings(pool: &Pool) -> ImportSettings {
+    let known = Imported::load().ok().and_then(|all| all.by_guid(pool.guid()).cloned());
+    known.map(|pool| pool.settings).unwrap_or_default()
+}
+
+/// Where a file system belongs.
+pub(super) fn of(pool: &Pool, name: &str) -> Result<Place, MountRefusal> {
+    let refused = |error: dsl::DslError| failed(name, &error.into());
+    let dataset = pool.dsl().dataset(name).map_err(refused)?;
+    if dataset.is_snapshot() || dataset.is_volume().map_err(refused)? {
+        return Err(MountRefusal::open(name, "operation not applicable to datasets of this type"));
+    }
+    read(&dataset, &settings(pool)).map_err(refused)
+}
+
+/// Where the file systems from this one on down belong, those above first.
+pub(super) fn below(pool: &Pool, name: &str) -> Result<Vec<Place>, MountRefusal> {
+    let refused = |error: dsl::DslError| failed(name, &error.into());
+    let settings = settings(pool);
+    let mut found = Vec::new();
+    let mut stack = vec![pool.dsl().dir(name).map_err(refused)?];
+    while let Some(dir) = stack.pop() {
+        add(&dir, &settings, &mut found).map_err(refused)?;
+        let mut children = dir.children().map_err(refused)?;
+        children.reverse();
+        stack.extend(children);
+    }
+    Ok(found)
+}
+
+fn add(dir: &Dir, settings: &ImportSettings, found: &mut Vec<Place>) -> Result<(), dsl::DslError> {
+    // Directories of the pool's own have no head.
+    let Some(head) = dir.head()? else { return Ok(()) };
+    if !head.is_volume()? {
+        found.push(read(&head, settings)?);
+    }
+    Ok(())
+}
+
+fn read(dataset: &Dataset, settings: &ImportSettings) -> Result<Place, dsl::DslError> {
+    let number = |name| -> Result<u64, dsl::DslError> {
+        Ok(prop::get(dataset, name)?.and_then(|value| value.raw.number()).unwrap_or(0))
+    };
+    let mountpoint = prop::get(dataset, "mountpoint")?;
+    let is_own = mountpoint.as_ref().is_some_and(|value| value.source == Source::Local);
+    let point = match mountpoint.map(|value| value.raw) {
+        Some(PropValue::String(path)) if path == "legacy" => MountPoint::Legacy,
+        Some(PropValue::String(path)) if path.starts_with('/') => MountPoint::At(rooted(&path, settings)),
+        _ => MountPoint::None,
+    };
+    let atime = match (number("atime")?, number("relatime")?) {
+        (0, _) => AccessTimes::Never,
+        (_, 0) => AccessTimes::Always,
+        _ => AccessTimes::Relative,
+    };
+    let is_root = rustix::process::geteuid().is_root();
+    let options = MountOptions {
+        read_only: settings.readonly || number("readonly")? != 0,
+        exec: number("exec")? != 0,
+        setuid: number("setuid")? != 0,
+        devices: number("devices")? != 0,
+        atime,
+        overlay: number("overlay")? != 0,
+        allow_other: is_root,
+        temporary: Vec::new(),
+    };
+    let can_mount = match number("canmount")? {
+        0 => CanMount::Off,
+        1 => CanMount::On,
+        _ => CanMount::NoAuto,
+    };
+    let is_inconsistent = dataset.is_inconsistent();
+    Ok(Place { dataset: dataset.name().to_owned(), point, is_own, can_mount, options, is_inconsistent })
+}
+
+/// A mount point below the alternate root. A user's pools are mounted below a folder of the user's in any case: a
+/// pool that came from elsewhere does not choose where.
+fn rooted(stored: &str, settings: &ImportSettings) -> PathBuf {
+    if let Some(path) = settings.mountpoint(stored) {
+        return PathBuf::from(path);
+    }
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from(stored);
+    }
+    let base = crate::admin::change::state_folder().join("mnt");
+    base.join(stored.trim_start_matches('/'))
+}
+
+/// What the words of `-o` make of a mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Parsed {
+    /// How it is mounted.
+    pub(super) options: MountOptions,
+    /// It is mounted already, and changes.
+    pub(super) remount: bool,
+    /// It was `zfs mount` that called (`zfsutil`).
+    pub(super) by_tool: bool,
+}
+
+/// Takes the words of `-o`; `None`: one of them is unknown.
+pub(super) fn parse_options(place: &Place, request: &MountRequest) -> Option<Parsed> {
+    let mut parsed = Parsed { options: place.options.clone(), remount: false, by_tool: false };
+    parsed.options.overlay |= request.overlay;
+    for word in request.options.iter().flat_map(|list| list.split(',')) {
+        take(&mut parsed, word.trim())?;
+    }
+    // What the properties say anyway is not temporary.
+    let before = &place.options;
+    let now = parsed.options.clone();
+    let differs = |name: &str| match name {
+        "readonly" => before.read_only != now.read_only,
+        "exec" => before.exec != now.exec,
+        "setuid" => before.setuid != now.setuid,
+        "devices" => before.devices != now.devices,
+        _ => before.atime != now.atime,
+    };
+    let said = std::mem::take(&mut parsed.options.temporary);
+    parsed.options.temporary = said.into_iter().filter(|(name, _)| differs(name)).collect();
+    Some(parsed)
+}
+
+fn take(parsed: &mut Parsed, word: &str) -> Option<()> {
+    let options = &mut parsed.options;
+    let mut say = |name: &str, on: bool| {
+        options.temporary.retain(|(known, _)| known != name);
+        options.temporary.push((name.to_owned(), if on { "on" } else { "off" }.to_owned()));
+    };
+    match word {
+        "ro" | "rw" => {
+            say("readonly", word == "ro");
+            options.read_only = word == "ro";
+        }
+        "exec" | "noexec" => {
+            say("exec", word == "exec");
+            options.exec = word == "exec";
+        }
+        "suid" | "setuid" | "nosuid" | "nosetuid" => {
+            let on = !word.starts_with("no");
+            say("setuid", on);
+            options.setuid = on;
+        }
+        "dev" | "devices" | "nodev" | "nodevices" => {
+            let on = !word.starts_with("no");
+            say("devices", on);
+            options.devices = on;
+        }
+        "atime" | "noatime" => {
+            say("atime", word == "atime");
+            options.atime = match (word, options.atime) {
+                ("noatime", _) => AccessTimes::Never,
+                (_, AccessTimes::Never) => AccessTimes::Relative,
+                (_, other) => other,
+            };
+        }
+        "relatime" | "norelatime" | "strictatime" => {
+            let on = word == "relatime";
+            say("relatime", on);
+            if options.atime != AccessTimes::Never || word == "strictatime" {
+                options.atime = if on { AccessTimes::Relative } else { AccessTimes::Always };
+            }
+        }
+        "remount" => parsed.remount = true,
+        "zfsutil" => parsed.by_tool = true,
+        "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev"
+        | "xattr" | "noxattr" | "saxattr" | "dirxattr" | "nbmand" | "nonbmand" | "mand" | "nomand"
+        | "async" | "quiet" | "loud" | "diratime" | "nodiratime" | "acl" | "noacl" | "posixacl"
+        | "silent" | "lazytime" | "nolazytime" | "iversion" | "noiversion" => {}
+        "allow_other" => options.allow_other = true,
+        other => {
+            let ignored = ["x-", "X-", "comment=", "context=", "fscontext=", "defcontext=", "rootcontext="];
+            ignored.iter().any(|prefix| other.starts_with(prefix)).then_some(())?;
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        Place {
+            dataset: "p/a".into(),
+            point: MountPoint::At("/p/a".into()),
+            is_own: false,
+            can_mount: CanMount::On,
+            options: MountOptions {
+                read_only: false,
+                exec: true,
+                setuid: true,
+                devices: true,
+                atime: AccessTimes::Relative,
+                overlay: true,
+                allow_other: true,
+                temporary: Vec::new(),
+            },
+            is_inconsistent: false,
+        }
+    }
+
+    fn parse(words: &str) -> Option<Parsed> {
+        parse_options(&place(), &MountRequest { overlay: false, options: vec![words.to_owned()] })
+    }
+
+    #[test]
+    fn words_of_options_are_temporary_properties() {
+        let parsed = parse("ro,noexec,rw,nosuid,noatime").expect("known words");
+        assert!(!parsed.options.read_only && !parsed.options.exec && !parsed.options.setuid);
+        assert_eq!(parsed.options.atime, AccessTimes::Never);
+        let named: Vec<&str> = parsed.options.temporary.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(named, ["exec", "setuid", "atime"]);
+        assert!(parse("remount,dev").expect("known words").remount);
+        assert_eq!(parse("x-systemd.automount,defaults").expect("known words").options, place().options);
+        assert_eq!(parse("foo"), None);
+        assert_eq!(parse("bar=1"), None);
+    }
+}

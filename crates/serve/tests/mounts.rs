@@ -1,0 +1,218 @@
+//! The table of mounts: file systems of a pool in this process, used as any program would.
+#![allow(clippy::disallowed_types)] // The tests look at the mounts as any program would.
+
+use cenote::admin::change::NewPool;
+use cenote::admin::{AccessTimes, MountError, MountOptions, Mounts, Unmount};
+use cenote::{Pool, PoolWriter};
+use cenote_serve::fuse::Transport;
+use cenote_serve::mounts::{MountTable, TableSettings};
+use rustix::io::Errno;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A pool `p` with file systems `p/a` and `p/a/b`, and a table.
+struct Home {
+    table: MountTable,
+    pool: Option<PoolWriter>,
+    dir: tempfile::TempDir,
+}
+
+impl Home {
+    /// `None`: it cannot be done here, which has been said.
+    fn new() -> Option<Home> {
+        if !testkit::need_file("/dev/fuse") {
+            return None;
+        }
+        if !rustix::process::geteuid().is_root() && testkit::need_tool("fusermount3").is_none() {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let disk = dir.path().join("disk");
+        fs::File::create(&disk).unwrap().set_len(256 << 20).unwrap();
+        let pool = Pool::create(&NewPool::new("p", &[disk.to_str().unwrap()]).unwrap()).unwrap();
+        pool.create_filesystem("p/a", &[]).unwrap();
+        pool.create_filesystem("p/a/b", &[]).unwrap();
+        for folder in ["a", "b"] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        let settings =
+            TableSettings { transport: Transport::Classic, threads: Some(3), ..TableSettings::default() };
+        Some(Home { table: MountTable::new(settings), pool: Some(pool), dir })
+    }
+
+    fn pool(&self) -> &PoolWriter {
+        self.pool.as_ref().unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    fn mount(&self, dataset: &str, at: &str, options: &MountOptions) -> Result<(), MountError> {
+        self.table.mount(self.pool().live(), dataset, &self.path(at), options)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        for mount in self.table.list().iter().rev() {
+            let _ = self.table.unmount(&mount.dataset, Unmount::Force);
+        }
+        if let Some(pool) = self.pool.take() {
+            let closed = pool.close();
+            assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
+        }
+    }
+}
+
+fn options() -> MountOptions {
+    MountOptions {
+        read_only: false,
+        exec: true,
+        setuid: true,
+        devices: true,
+        atime: AccessTimes::Relative,
+        overlay: false,
+        allow_other: rustix::process::geteuid().is_root(),
+        temporary: Vec::new(),
+    }
+}
+
+fn is_mounted(at: &Path) -> bool {
+    fs::metadata(at).unwrap().dev() != fs::metadata(at.parent().unwrap()).unwrap().dev()
+}
+
+#[test]
+fn what_is_mounted_is_listed_and_ends_when_asked() {
+    let Some(home) = Home::new() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    assert!(matches!(home.mount("p/a", "b", &options()), Err(MountError::AlreadyMounted)));
+    fs::write(home.path("a/file"), "text").unwrap();
+    fs::create_dir(home.path("a/inner")).unwrap();
+    home.mount("p/a/b", "a/inner", &options()).unwrap();
+    fs::write(home.path("a/inner/deep"), "deeper").unwrap();
+    let named: Vec<String> = home.table.list().into_iter().map(|mount| mount.dataset).collect();
+    assert_eq!(named, ["p/a", "p/a/b"]);
+    // The one above is busy as long as something is mounted in it.
+    assert!(matches!(home.table.unmount("p/a", Unmount::Normal), Err(MountError::Busy { .. })));
+    home.table.unmount("p/a/b", Unmount::Normal).unwrap();
+    home.table.unmount("p/a", Unmount::Normal).unwrap();
+    assert!(matches!(home.table.unmount("p/a", Unmount::Normal), Err(MountError::NotMounted)));
+    assert!(!is_mounted(&home.path("a")));
+    // What was written is in the pool.
+    let again = home.pool().view().unwrap().dataset("p/a/b").unwrap().filesystem().unwrap();
+    assert_eq!(again.open(b"/deep").unwrap().attrs().size, 6);
+    fs::write(home.path("a/in the way"), "").unwrap();
+    assert!(matches!(home.mount("p/a", "a", &options()), Err(MountError::NotEmpty)));
+    home.mount("p/a", "a", &MountOptions { overlay: true, ..options() }).unwrap();
+    assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "text");
+}
+
+#[test]
+fn who_uses_a_mount_is_named_and_thrown_out_by_force() {
+    let Some(home) = Home::new() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    fs::write(home.path("a/file"), "text").unwrap();
+    let mut child =
+        Command::new("sleep").arg("1000").current_dir(home.path("a")).stdin(Stdio::null()).spawn().unwrap();
+    match home.table.unmount("p/a", Unmount::Normal) {
+        Err(MountError::Busy { by }) => {
+            assert!(by.iter().any(|(pid, name)| *pid == child.id() && name == "sleep"), "{by:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let mut open = fs::File::options().read(true).write(true).open(home.path("a/file")).unwrap();
+    open.write_all(b"last words").unwrap();
+    home.table.unmount("p/a", Unmount::Force).unwrap();
+    assert!(!is_mounted(&home.path("a")));
+    let mut text = String::new();
+    assert!(open.read_to_string(&mut text).is_err());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    home.mount("p/a", "a", &options()).unwrap();
+    assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "last words");
+}
+
+#[test]
+fn what_somebody_else_unmounts_is_noticed() {
+    let Some(home) = Home::new() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    let status = if rustix::process::geteuid().is_root() {
+        Command::new("umount").arg(home.path("a")).status().unwrap()
+    } else {
+        Command::new("fusermount3").arg("-u").arg(home.path("a")).status().unwrap()
+    };
+    assert!(status.success());
+    while !home.table.list().is_empty() {
+        std::thread::yield_now();
+    }
+    home.mount("p/a", "a", &options()).unwrap();
+}
+
+#[test]
+fn options_change_in_place() {
+    let Some(home) = Home::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    home.mount("p/a", "a", &options()).unwrap();
+    fs::write(home.path("a/file"), "text").unwrap();
+    home.table.remount("p/a", &MountOptions { read_only: true, exec: false, ..options() }).unwrap();
+    assert_eq!(
+        fs::write(home.path("a/other"), "").unwrap_err().raw_os_error(),
+        Some(Errno::ROFS.raw_os_error())
+    );
+    let flags = |text: &str| {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = mounts.lines().find(|line| line.starts_with("p/a ")).unwrap().to_owned();
+        let words = line.split(' ').nth(3).unwrap().split(',').any(|word| word == text);
+        words
+    };
+    assert!(flags("ro") && flags("noexec") && !flags("nosuid"));
+    home.table.remount("p/a", &options()).unwrap();
+    fs::write(home.path("a/other"), "").unwrap();
+    assert!(flags("rw") && !flags("noexec"));
+    let mount = home.table.list().remove(0);
+    assert_eq!((mount.at, mount.options), (home.path("a"), options()));
+}
+
+#[test]
+fn contents_are_replaced_under_a_mount() {
+    let Some(home) = Home::new() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    fs::write(home.path("a/kept"), "one").unwrap();
+    fs::create_dir(home.path("a/dir")).unwrap();
+    home.table.write_back("p/a").unwrap();
+    home.pool().snapshot(&["p/a@1"]).unwrap();
+    fs::write(home.path("a/kept"), "two, longer").unwrap();
+    fs::write(home.path("a/new"), "new").unwrap();
+    fs::write(home.path("a/dir/inner"), "inner").unwrap();
+    let mut new = fs::File::open(home.path("a/new")).unwrap();
+    let mut kept = fs::File::open(home.path("a/kept")).unwrap();
+    let standing = rustix::fs::open(
+        home.path("a/dir"),
+        rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::RDONLY,
+        rustix::fs::Mode::empty(),
+    )
+    .unwrap();
+    assert_eq!(fs::read_to_string(home.path("a/kept")).unwrap(), "two, longer");
+
+    home.table.suspend("p/a").unwrap();
+    home.pool().rollback("p/a@1").unwrap();
+    home.table.replaced("p/a");
+
+    assert_eq!(fs::read_to_string(home.path("a/kept")).unwrap(), "one");
+    assert_eq!(fs::metadata(home.path("a/new")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(fs::read_dir(home.path("a/dir")).unwrap().count(), 0);
+    let mut text = String::new();
+    assert!(new.read_to_string(&mut text).is_err(), "a file that is no more: {text:?}");
+    kept.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "one");
+    let inner = rustix::fs::statat(&standing, "inner", rustix::fs::AtFlags::empty());
+    assert_eq!(inner.err(), Some(Errno::NOENT));
+    fs::write(home.path("a/later"), "works").unwrap();
+    assert_eq!(fs::read_to_string(home.path("a/later")).unwrap(), "works");
+}
