@@ -7,10 +7,12 @@ mod change;
 mod clone;
 mod create;
 mod destroy;
+mod diff;
 mod get;
 mod hold;
 mod holds;
 mod list;
+mod mount;
 mod permissions;
 mod project;
 mod rename;
@@ -34,9 +36,12 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
     match subcommand {
         "list" => list::run(args, out),
         "get" => get::run(args, out),
+        "diff" => diff::run(args, out),
         "holds" => holds::run(args, out),
         "userspace" | "groupspace" | "projectspace" => space::run(subcommand, args, out),
         "version" => crate::version::run(Tool::Zfs, args, out),
+        "mount" => mount::mount(args, out),
+        "unmount" => mount::unmount(args),
         "create" => create::run(&args, out),
         "destroy" => destroy::run(&args, out),
         "snapshot" => snapshot::run(&args),
@@ -203,7 +208,7 @@ fn select(selection: &Selection<'_>) -> Result<Selected, Stop> {
 }
 
 fn complain(message: &str) {
-    eprintln!("{}", crate::out::visible(message));
+    say_error_line!("{}", crate::out::visible(message));
 }
 
 fn is_path(operand: &str) -> bool {
