@@ -25,7 +25,8 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         [what, dir, pool] if what == "verify" => verify(&[(dir.clone(), pool.clone())]),
         [what] if what == "write" => crate::bench_write::run(None),
         [what, dir] if what == "write" => crate::bench_write::run(Some(dir)),
-        _ => Err("what can be measured: verify [DIR POOL], write [DIR]".to_owned()),
+        [what, rest @ ..] if what == "mount" => crate::bench_mount::run(rest),
+        _ => Err("what can be measured: verify [DIR POOL], write [DIR], mount [--dir DIR]".to_owned()),
     }
 }
 

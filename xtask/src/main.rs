@@ -8,6 +8,7 @@
 
 mod apt;
 mod bench;
+mod bench_mount;
 mod bench_write;
 mod check;
 mod judges;
@@ -29,7 +30,7 @@ usage: cargo xtask TASK
   fixtures       unpack all golden pools into target/fixtures
   judges         install the other implementation's tools, or say what is missing
   bench [WHAT]   measure ourselves against the other implementation and against the disk, in one
-                 run: verify [DIR POOL], write [DIR]
+                 run: verify [DIR POOL], write [DIR], mount [--dir DIR] [--help tells more]
   crash [ARG…]   cut the power at every write of workloads on simulated disks; --help tells more
   matrix [ARG…]  pools of every layout with seeded work in them, judged by zdb, and by ztest with --ztest
                  SECONDS (--help says more)

@@ -7,6 +7,7 @@
 
 mod cost;
 mod database;
+mod mount;
 mod pools;
 mod stream;
 mod tree;
@@ -75,6 +76,14 @@ enum What {
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
+    /// File systems as programs see them: the kernel's, others through FUSE, and ours. As root.
+    Mount(mount::Choices),
+    /// An empty file system, for the floors.
+    #[command(hide = true)]
+    NullMount {
+        /// Where.
+        at: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -87,6 +96,8 @@ fn main() -> ExitCode {
         What::Overwrite { threads, writes, mib } => {
             database::overwrite(&args.dir, threads, writes, mib << 20)
         }
+        What::Mount(choices) => mount::run(&args.dir, &choices),
+        What::NullMount { at } => mount::serve_null(&at),
         What::Fsync { threads, seconds } => database::fsync(&args.dir, threads, seconds),
     };
     match done {

@@ -1,0 +1,347 @@
+//! Workloads of bytes: streams, databases, what must be durable.
+
+use super::meter::{Meter, Row, percentiles};
+use super::site::{Purpose, Site};
+use super::tools::run;
+use crate::Failure;
+use crate::pools::noise;
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use vdev::env::Random;
+
+const PAGE: usize = 8 << 10;
+const CALL: usize = 1 << 20;
+/// O_DIRECT wants memory at such addresses.
+const ALIGNMENT: usize = 4096;
+/// Bytes that one log writer appends at a time.
+const LOG_RECORD: usize = 4096;
+/// Bytes that are appended before an fdatasync.
+const APPENDED: usize = 512;
+
+/// How much is done.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent {
+    /// Bytes of a file that is streamed, and of a database.
+    pub(super) bytes: u64,
+    /// How long a workload of random places runs.
+    pub(super) seconds: u64,
+}
+
+/// Bytes at an address that direct I/O takes.
+struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn new(data: &[u8]) -> Aligned {
+        let mut bytes = vec![0; data.len() + ALIGNMENT];
+        let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        bytes[start..start + data.len()].copy_from_slice(data);
+        Aligned { bytes, start, len: data.len() }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}
+
+fn open(path: &Path, flags: OFlags) -> Result<OwnedFd, Failure> {
+    Ok(rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))?)
+}
+
+fn write_all(file: &OwnedFd, data: &[u8], offset: u64) -> Result<(), Failure> {
+    let done = rustix::io::pwrite(file, data, offset)?;
+    if done == data.len() { Ok(()) } else { Err("a short write".into()) }
+}
+
+/// A file of noise, written in large calls and durable.
+fn fill(path: &Path, bytes: u64) -> Result<(), Failure> {
+    let file = open(path, OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY)?;
+    let data = noise(CALL * 8, 3);
+    for call in 0..bytes / CALL as u64 {
+        let at = (call % 8) as usize * CALL;
+        write_all(&file, &data[at..at + CALL], call * CALL as u64)?;
+    }
+    rustix::fs::fsync(&file)?;
+    Ok(())
+}
+
+/// `dd`: one file from its beginning to its end, written and read cold.
+pub(super) fn stream(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    site.prepare(Purpose::Files)?;
+    let (path, calls) = (site.dir().join("stream"), extent.bytes / CALL as u64);
+    let meter = Meter::start(site);
+    fill(&path, extent.bytes)?;
+    rows.push(meter.stop(site, "dd write, MiB", calls));
+    site.cool()?;
+    let meter = Meter::start(site);
+    let file = open(&path, OFlags::RDONLY)?;
+    let mut buffer = vec![0; CALL];
+    while rustix::io::read(&file, &mut buffer[..])? > 0 {}
+    rows.push(meter.stop(site, "dd read, MiB", calls));
+    drop(file);
+    std::fs::remove_file(path)?;
+    Ok(())
+}
+
+/// What a thread does with random pages of a file.
+#[derive(Clone, Copy)]
+struct Job {
+    name: &'static str,
+    threads: u64,
+    flags: OFlags,
+    writes: Option<Writes>,
+}
+
+#[derive(Clone, Copy)]
+enum Writes {
+    Random,
+    Append,
+}
+
+/// Runs jobs side by side for some seconds. What each did, and how long each operation took.
+fn run_jobs(path: &Path, jobs: &[Job], extent: Extent) -> Result<Vec<Vec<Duration>>, Failure> {
+    let times: Vec<Mutex<Vec<Duration>>> = jobs.iter().map(|_| Mutex::default()).collect();
+    let end = Instant::now() + Duration::from_secs(extent.seconds);
+    let seed = AtomicU64::new(1);
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (job, times) in jobs.iter().zip(&times) {
+            for _ in 0..job.threads {
+                let seed = seed.fetch_add(1, Ordering::Relaxed);
+                threads.push(scope.spawn(move || {
+                    let own = run_job(path, *job, extent.bytes, (seed, end))?;
+                    times.lock().map_err(|_| "a thread panicked")?.extend(own);
+                    Ok::<(), Failure>(())
+                }));
+            }
+        }
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
+    })?;
+    times.into_iter().map(|times| times.into_inner().map_err(|_| "a thread panicked".into())).collect()
+}
+
+fn run_job(path: &Path, job: Job, bytes: u64, (seed, end): (u64, Instant)) -> Result<Vec<Duration>, Failure> {
+    let (path, len) = match job.writes {
+        Some(Writes::Append) => (path.with_extension("log"), LOG_RECORD),
+        _ => (path.to_path_buf(), PAGE),
+    };
+    let access = if job.writes.is_some() { OFlags::WRONLY | OFlags::CREATE } else { OFlags::RDONLY };
+    let file = open(&path, access | job.flags)?;
+    let mut random = Random::from_seed(seed);
+    let mut buffer = Aligned::new(&noise(len, seed));
+    let (mut times, mut appended) = (Vec::new(), 0);
+    while Instant::now() < end {
+        let at = random.below(bytes / PAGE as u64) * PAGE as u64;
+        let start = Instant::now();
+        match job.writes {
+            Some(Writes::Random) => write_all(&file, buffer.bytes(), at)?,
+            Some(Writes::Append) => {
+                write_all(&file, buffer.bytes(), appended)?;
+                appended += len as u64;
+            }
+            None => {
+                if rustix::io::pread(&file, buffer.bytes(), at)? != PAGE {
+                    return Err("a short read".into());
+                }
+            }
+        }
+        times.push(start.elapsed());
+    }
+    Ok(times)
+}
+
+/// 8 KiB pages of a database, around the cache: read by 32 threads, written durably by 10, and both with a log.
+pub(super) fn database(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    site.prepare(Purpose::Database)?;
+    let path = site.dir().join("table");
+    fill(&path, extent.bytes)?;
+    site.cool()?;
+    let direct = OFlags::DIRECT;
+    let reads = Job { name: "8 KiB direct reads, 32 threads", threads: 32, flags: direct, writes: None };
+    measure(site, &path, &[reads], extent, rows)?;
+    let writes = Job {
+        name: "8 KiB O_DSYNC writes, 10 threads",
+        threads: 10,
+        flags: OFlags::DSYNC,
+        writes: Some(Writes::Random),
+    };
+    measure(site, &path, &[writes], extent, rows)?;
+    let durable = direct | OFlags::DSYNC;
+    let oltp = [
+        Job { name: "OLTP reads, 200 threads", threads: 200, flags: direct, writes: None },
+        Job { name: "OLTP writes, 10 threads", threads: 10, flags: direct, writes: Some(Writes::Random) },
+        Job { name: "OLTP log, 1 thread", threads: 1, flags: durable, writes: Some(Writes::Append) },
+    ];
+    measure(site, &path, &oltp, extent, rows)?;
+    std::fs::remove_file(path)?;
+    Ok(())
+}
+
+/// The processors and bytes of jobs that run together are counted with the first.
+fn measure(
+    site: &mut Site<'_>,
+    path: &Path,
+    jobs: &[Job],
+    extent: Extent,
+    rows: &mut Vec<Row>,
+) -> Result<(), Failure> {
+    let meter = Meter::start(site);
+    let done = run_jobs(path, jobs, extent)?;
+    let total = meter.stop(site, "", 0);
+    for (i, (job, times)) in jobs.iter().zip(done).enumerate() {
+        let mut row = if i == 0 {
+            total.clone()
+        } else {
+            Row { system: total.system, wall: total.wall, ..Row::default() }
+        };
+        (row.what, row.count) = (job.name.to_owned(), times.len() as u64);
+        row.latency = percentiles(times);
+        rows.push(row);
+    }
+    Ok(())
+}
+
+/// Appends a little and makes it durable, again and again.
+pub(super) fn fdatasync(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    site.prepare(Purpose::Files)?;
+    let path = site.dir().join("journal");
+    let file = open(&path, OFlags::CREATE | OFlags::WRONLY | OFlags::APPEND)?;
+    let data = noise(APPENDED, 4);
+    let end = Instant::now() + Duration::from_secs(extent.seconds);
+    let mut times = Vec::new();
+    let meter = Meter::start(site);
+    while Instant::now() < end {
+        let start = Instant::now();
+        if rustix::io::write(&file, &data)? != data.len() {
+            return Err("a short write".into());
+        }
+        rustix::fs::fdatasync(&file)?;
+        times.push(start.elapsed());
+    }
+    let mut row = meter.stop(site, "append, fdatasync", times.len() as u64);
+    row.latency = percentiles(times);
+    rows.push(row);
+    drop(file);
+    std::fs::remove_file(path)?;
+    Ok(())
+}
+
+/// `fio`: 4 KiB at random places of four files, read and written.
+pub(super) fn fio(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    site.prepare(Purpose::Files)?;
+    for (what, rw) in [("fio 4 KiB random reads", "randread"), ("fio 4 KiB random writes", "randwrite")] {
+        let job = |more: &[&str]| {
+            let mut command = Command::new("fio");
+            command.args(["--name=bench", "--bs=4k", "--numjobs=4", "--group_reporting", "--ioengine=psync"]);
+            command.args(["--output-format=json", "--fallocate=none"]);
+            command.arg(format!("--rw={rw}")).arg(format!("--size={}", extent.bytes / 8)).args(more);
+            command.arg(format!("--directory={}", site.dir().display()));
+            command
+        };
+        run(&mut job(&["--create_only=1"]))?;
+        site.cool()?;
+        let job = |site: &Site<'_>| {
+            let mut command = Command::new("fio");
+            command.args(["--name=bench", "--bs=4k", "--numjobs=4", "--group_reporting", "--ioengine=psync"]);
+            command.args(["--output-format=json", "--fallocate=none", "--time_based", "--end_fsync=1"]);
+            command.arg(format!("--rw={rw}")).arg(format!("--size={}", extent.bytes / 8));
+            command.arg(format!("--runtime={}", extent.seconds));
+            command.arg(format!("--directory={}", site.dir().display()));
+            command
+        };
+        let meter = Meter::start(site);
+        let text = run(&mut job(site))?;
+        let mut row = meter.stop(site, what, 0);
+        let (count, wall, latency) =
+            fio_result(&text, rw).ok_or("fio printed something else than it should")?;
+        (row.count, row.wall, row.latency) = (count, wall, latency);
+        rows.push(row);
+        for entry in std::fs::read_dir(site.dir())? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("bench.") {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+type FioResult = (u64, Duration, Option<(Duration, Duration)>);
+
+/// Operations, time, and times of operations in the middle and of the slowest hundredth.
+fn fio_result(text: &str, rw: &str) -> Option<FioResult> {
+    let all: serde_json::Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
+    let side = all.get("jobs")?.get(0)?.get(if rw == "randread" { "read" } else { "write" })?;
+    let wall = Duration::from_millis(side.get("runtime")?.as_u64()?);
+    let percentile =
+        |name: &str| side.get("clat_ns")?.get("percentile")?.get(name)?.as_u64().map(Duration::from_nanos);
+    let latency = percentile("50.000000").zip(percentile("99.000000"));
+    Some((side.get("total_ios")?.as_u64()?, wall, latency))
+}
+
+/// `bonnie++`: rates as it prints them, in its own units.
+pub(super) fn bonnie(site: &mut Site<'_>, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    site.prepare(Purpose::Files)?;
+    let meter = Meter::start(site);
+    let mut command = Command::new("bonnie++");
+    command.args(["-q", "-u", "root", "-r", "256", "-s", "512", "-n", "8", "-d"]).arg(site.dir());
+    let text = run(&mut command)?;
+    let whole = meter.stop(site, "bonnie++, all of it", 1);
+    rows.push(whole);
+    for (what, rate) in bonnie_rates(&text) {
+        let wall = Duration::from_secs(1);
+        rows.push(Row { system: site.kind.name(), what, count: rate, wall, ..Row::default() });
+    }
+    Ok(())
+}
+
+/// Fields of its line of commas that are rates, with their names.
+fn bonnie_rates(text: &str) -> Vec<(String, u64)> {
+    const FIELDS: [(usize, &str); 10] = [
+        (9, "bonnie++ write, KiB"),
+        (11, "bonnie++ rewrite, KiB"),
+        (15, "bonnie++ read, KiB"),
+        (17, "bonnie++ seeks"),
+        (24, "bonnie++ sequential create"),
+        (26, "bonnie++ sequential stat"),
+        (28, "bonnie++ sequential delete"),
+        (30, "bonnie++ random create"),
+        (32, "bonnie++ random stat"),
+        (34, "bonnie++ random delete"),
+    ];
+    let line = text.lines().rev().find(|line| line.contains(',')).unwrap_or_default();
+    let fields: Vec<&str> = line.split(',').collect();
+    let rate = |at: usize| fields.get(at)?.parse::<f64>().ok().map(|rate| rate as u64);
+    FIELDS.iter().filter_map(|(at, what)| Some(((*what).to_owned(), rate(*at)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_fio_are_read() {
+        let text = r#"note
+            {"jobs": [{"read": {"total_ios": 7, "runtime": 2000, "clat_ns": {"percentile":
+            {"50.000000": 1000, "99.000000": 9000}}}, "write": {}}]}"#;
+        let (count, wall, latency) = fio_result(text, "randread").expect("understood");
+        assert_eq!((count, wall), (7, Duration::from_secs(2)));
+        assert_eq!(latency, Some((Duration::from_micros(1), Duration::from_micros(9))));
+        assert!(fio_result(text, "randwrite").is_none() && fio_result("", "randread").is_none());
+    }
+
+    #[test]
+    fn direct_buffers_are_aligned() {
+        let mut buffer = Aligned::new(&[5; 100]);
+        assert_eq!(buffer.bytes(), [5; 100]);
+        assert_eq!(buffer.bytes().as_ptr() as usize % ALIGNMENT, 0);
+    }
+}

@@ -1,0 +1,50 @@
+//! Programs of others that are measured, or measure.
+
+use crate::Failure;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where they are.
+pub(super) struct Tools {
+    /// Our own.
+    pub(super) cenote: PathBuf,
+    pub(super) zfs_fuse: Option<ZfsFuse>,
+    pub(super) fio: bool,
+    pub(super) bonnie: bool,
+}
+
+/// Debian's package zfs-fuse, unpacked into a folder: installed it would take the place of OpenZFS's tools.
+#[derive(Clone)]
+pub(super) struct ZfsFuse(PathBuf);
+
+impl ZfsFuse {
+    pub(super) fn in_folder(folder: &Path) -> Option<ZfsFuse> {
+        folder.join("sbin/zfs-fuse").is_file().then(|| ZfsFuse(folder.to_path_buf()))
+    }
+
+    pub(super) fn command(&self, program: &str) -> Command {
+        let libraries = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"].map(|lib| self.0.join(lib));
+        let mut command = Command::new(self.0.join("sbin").join(program));
+        command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).unwrap_or_default());
+        command.stdin(Stdio::null());
+        command
+    }
+}
+
+/// Whether a program can be found.
+pub(super) fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+/// Runs a program; what it prints.
+pub(super) fn run(command: &mut Command) -> Result<String, Failure> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{name}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+    Err(format!("{name} {}: {}: {said}", words.join(" "), output.status).into())
+}
