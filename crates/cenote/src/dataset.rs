@@ -65,7 +65,7 @@ impl Dataset {
         if objset.kind() == ObjsetType::Zvol {
             return Err(Error::NotAFilesystem { dataset: self.name().to_owned() });
         }
-        Ok(DatasetFiles { name: self.name().to_owned(), fs: Filesystem::open(objset)? })
+        Ok(DatasetFiles { name: self.name().to_owned(), fs: Filesystem::open(objset)?, _pool: self.pool.clone() })
     }
 
     /// The volume.
@@ -86,6 +86,8 @@ impl Dataset {
 pub struct DatasetFiles {
     name: String,
     fs: Arc<Filesystem>,
+    /// Is not closed, nor are its blocks used again, meanwhile.
+    _pool: Pool,
 }
 
 impl DatasetFiles {

@@ -66,7 +66,7 @@ impl PoolWriter {
     /// # Errors
     /// [`EditError::Exists`], [`EditError::NoParent`], or what is wrong with its name or properties.
     pub fn create_filesystem(&self, name: &str, props: &[(&str, &str)]) -> Result<(), EditError> {
-        edit::create(self.live(), &NewDataset { props: owned(props), ..NewDataset::filesystem(name) })
+        edit::create(self, &NewDataset { props: owned(props), ..NewDataset::filesystem(name) })
     }
 
     /// Makes a volume of `size` bytes, rounded up to whole blocks, that reserves what it can take at most;
@@ -76,7 +76,7 @@ impl PoolWriter {
     /// As of [`PoolWriter::create_filesystem`]; [`EditError::NoSpace`].
     pub fn create_volume(&self, name: &str, size: u64, props: &[(&str, &str)]) -> Result<(), EditError> {
         let kind = NewKind::Volume { size, sparse: false };
-        edit::create(self.live(), &NewDataset { name: name.to_owned(), kind, props: owned(props) })
+        edit::create(self, &NewDataset { name: name.to_owned(), kind, props: owned(props) })
     }
 
     /// Sets properties of a dataset, all or none. What is open already follows at once.
@@ -90,7 +90,7 @@ impl PoolWriter {
             edit::values::resolve(name, value, &subject, &|feature| features.is_enabled(feature))
         };
         let settings = props.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
-        edit::set(self.live(), dataset, &settings)
+        edit::set(self, dataset, &settings)
     }
 
     /// Lets a dataset inherit a property again.
@@ -98,7 +98,7 @@ impl PoolWriter {
     /// # Errors
     /// [`EditError::NotApplicable`], [`EditError::NoDataset`].
     pub fn inherit(&self, dataset: &str, prop: &str) -> Result<(), EditError> {
-        edit::inherit(self.live(), dataset, prop, false, false)
+        edit::inherit(self, dataset, prop, false, false)
     }
 
     /// Takes snapshots (`tank/home@monday`), all at the same instant, or none.
@@ -107,7 +107,7 @@ impl PoolWriter {
     /// Why one of them cannot be taken.
     pub fn snapshot(&self, names: &[impl AsRef<str>]) -> Result<(), EditError> {
         let names: Vec<String> = names.iter().map(|name| name.as_ref().to_owned()).collect();
-        edit::snapshot(self.live(), &names, &[])
+        edit::snapshot(self, &names, &[])
     }
 
     /// Makes a file system or volume that begins as a snapshot was.
@@ -121,7 +121,7 @@ impl PoolWriter {
         props: &[(&str, &str)],
     ) -> Result<(), EditError> {
         let spec = CloneSpec { origin: snapshot.to_owned(), name: name.to_owned(), props: owned(props) };
-        edit::clone(self.live(), &spec)
+        edit::clone(self, &spec)
     }
 
     /// Makes a clone the owner of the snapshots that it shares with its origin.
@@ -129,7 +129,7 @@ impl PoolWriter {
     /// # Errors
     /// It is no clone, or snapshots of both have the same name.
     pub fn promote(&self, clone: &str) -> Result<(), EditError> {
-        edit::promote(self.live(), clone)
+        edit::promote(self, clone)
     }
 
     /// Makes a dataset what it was when its newest snapshot was taken. What was written since is lost.
@@ -137,7 +137,7 @@ impl PoolWriter {
     /// # Errors
     /// [`EditError::Refused`] unless it is the newest, [`EditError::Busy`] if somebody writes to the dataset.
     pub fn rollback(&self, snapshot: &str) -> Result<(), EditError> {
-        edit::rollback(self.live(), snapshot, &Newer::default()).map_err(|partly| partly.error)
+        edit::rollback(self, snapshot, &Newer::default()).map_err(|partly| partly.error)
     }
 
     /// Renames a file system or volume, with all below it.
@@ -145,7 +145,7 @@ impl PoolWriter {
     /// # Errors
     /// [`EditError::Exists`], [`EditError::NoParent`], or what is wrong with the name.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), EditError> {
-        edit::rename(self.live(), from, to)
+        edit::rename(self, from, to)
     }
 
     /// Destroys a file system, volume, snapshot or bookmark.
@@ -154,10 +154,10 @@ impl PoolWriter {
     /// [`EditError::Refused`] if something hangs on it, [`EditError::Busy`] if somebody has it open.
     pub fn destroy_dataset(&self, name: &str) -> Result<(), EditError> {
         if name.contains('#') {
-            return edit::destroy_bookmark(self.live(), name);
+            return edit::destroy_bookmark(self, name);
         }
         self.view()?.dataset(name)?;
-        edit::destroy_all(self.live(), &[name.to_owned()]).map_err(|partly| partly.error)
+        edit::destroy_all(self, &[name.to_owned()]).map_err(|partly| partly.error)
     }
 
     /// Destroys a file system or volume with everything below it, and its snapshots.
@@ -169,7 +169,7 @@ impl PoolWriter {
         let view = self.view().map_err(|error| partly(error.into()))?;
         let mut names = edit::dependents(&view, name).map_err(partly)?.below;
         names.push(name.to_owned());
-        edit::destroy_all(self.live(), &names)
+        edit::destroy_all(self, &names)
     }
 
     /// The value of a property of a dataset, as of the last transaction group that is on disk; see

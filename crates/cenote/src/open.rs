@@ -1,5 +1,6 @@
 //! Finding and opening a pool.
 
+use crate::admin::Use;
 use crate::{Dataset, Error};
 use dmu::{ObjSet, Store};
 use dsl::Dsl;
@@ -103,6 +104,8 @@ impl OpenOptions {
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<pool::Pool>,
+    /// It belongs to a namespace, which keeps it open meanwhile.
+    _user: Option<Use>,
 }
 
 impl Pool {
@@ -128,6 +131,11 @@ impl Pool {
             }
             opened => Ok(Pool::from(opened?)),
         }
+    }
+
+    /// Somebody uses a pool of a namespace as long as this, or a copy of it, is there.
+    pub(crate) fn used_by(self, user: Option<Use>) -> Pool {
+        Pool { _user: user, ..self }
     }
 
     /// The pool's name.
@@ -198,6 +206,6 @@ impl Pool {
 
 impl From<Arc<pool::Pool>> for Pool {
     fn from(inner: Arc<pool::Pool>) -> Pool {
-        Pool { inner }
+        Pool { inner, _user: None }
     }
 }

@@ -5,6 +5,7 @@
 //! - What was changed and not yet synced is written when the pool is closed; who must know that it is
 //!   durable before goes through the intent log or [`PoolWriter::sync`].
 
+use crate::admin::{Caller, Use};
 use crate::{Error, OpenOptions, Pool};
 use dsl::DslError;
 use dsl::write::TaskCtx;
@@ -22,17 +23,54 @@ pub(crate) fn this_host() -> Host {
 }
 
 /// A pool that is open for change. Exported when it is dropped; [`PoolWriter::close`] also tells whether that
-/// worked.
+/// worked. One that belongs to a namespace stays open.
 pub struct PoolWriter {
     /// `None` only while it is being closed.
     live: Option<Arc<LivePool>>,
+    /// Somebody else keeps it open.
+    is_kept: bool,
+    /// It belongs to a namespace.
+    user: Option<Use>,
+    caller: Caller,
 }
 
 impl PoolWriter {
     /// Takes over a pool that is open already. Does not start its thread: without one every caller that waits
     /// for a txg writes it.
     pub fn of(live: Arc<LivePool>) -> PoolWriter {
-        PoolWriter { live: Some(live) }
+        PoolWriter { live: Some(live), is_kept: false, user: None, caller: Caller::this_process() }
+    }
+
+    /// A pool that somebody else keeps open: it stays open when this is closed or dropped.
+    pub fn shared(live: Arc<LivePool>) -> PoolWriter {
+        PoolWriter { live: Some(live), is_kept: true, user: None, caller: Caller::this_process() }
+    }
+
+    /// A pool that belongs to a namespace, and stays open when this is closed.
+    pub(crate) fn kept(live: Arc<LivePool>, user: Use) -> PoolWriter {
+        let mut pool = PoolWriter::shared(live);
+        pool.user = Some(user);
+        pool
+    }
+
+    /// From now on everything is done in the name of this user: permissions are asked for, new file systems are
+    /// his, the history names him.
+    #[must_use]
+    pub fn in_name_of(mut self, caller: Option<&Caller>) -> PoolWriter {
+        if let Some(caller) = caller {
+            self.caller.clone_from(caller);
+        }
+        self
+    }
+
+    /// In whose name everything is done: the user of this process, unless somebody else was named.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Hands it over to a namespace.
+    pub(crate) fn into_live(mut self) -> Arc<LivePool> {
+        self.live.take().expect("a pool is given up only by closing it")
     }
 
     /// Opens a pool among devices that were found, and starts the thread that writes txgs.
@@ -71,7 +109,7 @@ impl PoolWriter {
     /// # Errors
     /// If the pool's own objects cannot be read.
     pub fn view(&self) -> Result<Pool, Error> {
-        Ok(Pool::from(self.live().view()?))
+        Ok(Pool::from(self.live().view()?).used_by(self.user.clone()))
     }
 
     /// Does something in syncing context: all of it or, with an error, nothing. Returns when it is on disk.
@@ -93,15 +131,15 @@ impl PoolWriter {
         Ok(self.live().sync()?)
     }
 
-    /// Writes a command line into the pool's history, in the name of the user of this process.
+    /// Writes a command line into the pool's history, in the caller's name.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn record(&self, command: &str) -> Result<(), Error> {
-        Ok(self.live().record(self::command(command))?)
+        Ok(self.live().record(self::command(command, &self.caller))?)
     }
 
-    /// Writes everything and exports the pool.
+    /// Writes everything and exports the pool. Does nothing to one that belongs to a namespace.
     ///
     /// # Errors
     /// If something could not be written: then the pool is as after a crash, with what was synced.
@@ -119,8 +157,8 @@ impl PoolWriter {
 
     fn leave(mut self, how: Leave) -> Result<(), Error> {
         match self.live.take() {
-            Some(live) => Ok(live.export(how)?),
-            None => Ok(()),
+            Some(live) if !self.is_kept => Ok(live.export(how)?),
+            _ => Ok(()),
         }
     }
 }
@@ -135,7 +173,7 @@ fn unwrapped(error: PoolError) -> Error {
 
 impl Drop for PoolWriter {
     fn drop(&mut self) {
-        if let Some(live) = self.live.take() {
+        if let Some(live) = self.live.take().filter(|_| !self.is_kept) {
             // Whoever wants to know closes it.
             let _ = live.export(Leave::Exported);
         }
@@ -148,11 +186,11 @@ impl std::fmt::Debug for PoolWriter {
     }
 }
 
-/// A command line, given by the user of this process.
-pub(crate) fn command(text: &str) -> Command {
+/// A command line, given by somebody.
+pub(crate) fn command(text: &str, caller: &Caller) -> Command {
     Command {
         text: text.to_owned(),
-        user: rustix::process::getuid().as_raw().into(),
+        user: caller.uid.into(),
         hostname: crate::admin::host_name(),
     }
 }

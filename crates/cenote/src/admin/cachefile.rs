@@ -88,7 +88,7 @@ pub(super) fn devices(file: &Path) -> Result<Vec<PathBuf>, AdminError> {
 }
 
 /// The pools of a cache file. `is_own`: it is ours; entries that no longer hold are left out.
-fn read(file: &Path, is_own: bool) -> Result<Imported, AdminError> {
+pub(super) fn read(file: &Path, is_own: bool) -> Result<Imported, AdminError> {
     let failed = |why: String| AdminError::CacheFile { path: file.display().to_string(), why };
     let size = std::fs::metadata(file).map_err(|e| failed(e.to_string()))?.len();
     if size > SIZE_MAX {

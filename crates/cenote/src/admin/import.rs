@@ -13,5 +13,8 @@ pub fn import_list(search: &Search) -> Result<(Vec<Candidate>, Vec<Problem>), Ad
     let found = search.run()?;
     let mut pools = candidates_for(&found, super::host_id());
     pools.retain(|pool| pool.is_destroyed() == search.destroyed);
+    if let Some(namespace) = &search.namespace {
+        pools.retain(|pool| !namespace.has(pool.guid));
+    }
     Ok((pools, device_problems(&found)))
 }

@@ -14,8 +14,11 @@ mod datasets;
 mod diagnosis;
 pub mod diff;
 pub mod edit;
+mod file_ops;
 mod identity;
 mod import;
+mod iostat;
+pub mod mounting;
 mod mounts;
 mod namespace;
 mod pool_props;
@@ -28,9 +31,15 @@ pub use cachefile::{Imported, ImportedPool};
 pub use change::{cache_path, host_id, host_name};
 pub use data::*;
 pub use datasets::{Entry, Walk, find, points, walk};
+pub use file_ops::{FILE_OPS, FileOp, FileOps};
 pub use identity::names as owner_names;
 pub use import::{Candidate, CandidateVdev, import_list};
+pub use ::pool::live::events::{Event, EventRing};
+pub use iostat::{
+    IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo, pool_io,
+};
 pub use mounts::{AccessTimes, MountError, MountOptions, Mounted, Mounts, Unmount};
+pub(crate) use namespace::{Kept, NotTaken, Use};
 pub use namespace::{Caller, Namespace};
 pub use pool_props::{is_feature_property, pool_property, pool_property_names};
 pub use session::ImportSettings;
@@ -230,9 +239,13 @@ impl OpenPool {
     }
 }
 
-/// Finds and opens pools, by name: those named, or, without names, all that are there and not destroyed.
-/// What could not be opened or looked at comes second.
+/// Finds and opens pools, by name: those named, or, without names, all that are there and not destroyed; where
+/// there is a namespace, those that are imported, as of the last txg on disk. What could not be opened or looked
+/// at comes second.
 pub fn open_pools(search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Problem>) {
+    if let Some(namespace) = &search.namespace {
+        return show_pools(namespace, search, names);
+    }
     let found = match search.run() {
         Ok(found) => found,
         Err(e) => return (Vec::new(), vec![Problem::new("cache file", e.to_string())]),
@@ -263,6 +276,40 @@ pub fn open_pools(search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Prob
         }
     }
     (pools, problems)
+}
+
+/// The pools of a namespace, for reading.
+fn show_pools(namespace: &Namespace, search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Problem>) {
+    let mut wanted = if names.is_empty() { namespace.names() } else { names.to_vec() };
+    wanted.sort();
+    wanted.dedup();
+    let (mut pools, mut problems) = (Vec::new(), Vec::new());
+    for name in wanted {
+        match show_one(namespace, &name) {
+            Ok(pool) => {
+                problems.extend(load_keys(&pool, search));
+                pools.push(pool);
+            }
+            // One of all that has just gone is not missed.
+            Err(problem) if problem.missing_pool && names.is_empty() => {}
+            Err(problem) => problems.push(problem),
+        }
+    }
+    (pools, problems)
+}
+
+fn show_one(namespace: &Namespace, name: &str) -> Result<OpenPool, Problem> {
+    let missing = || Problem { missing_pool: true, ..Problem::new(name, "no such pool") };
+    let (entry, user) = namespace.entry(name).ok_or_else(missing)?;
+    let (pool, found) = match entry.kept() {
+        Kept::Live(live) => {
+            let view = live.view().map_err(|error| Problem::new(name, chain(&error)))?;
+            (Pool::from(view), Found::default())
+        }
+        Kept::Shown(pool, found) => (pool.clone(), found.clone()),
+    };
+    let pool = pool.used_by(Some(user));
+    Ok(OpenPool { pool, found, name: name.to_owned(), settings: entry.settings() })
 }
 
 /// A pool that labels tell of.

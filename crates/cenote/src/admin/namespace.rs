@@ -2,28 +2,62 @@
 //! that run in process have none, and open and close a pool for each verb.
 //!
 //! # What always holds
-//! - A pool in it is open for writing, by this process alone, until it is exported or destroyed.
-//! - Names are those by which the pools are known here.
+//! - A pool in it is open for writing, by this process alone, until it is exported or destroyed; or it was
+//!   imported for reading only, and is shown as it was then.
+//! - Names are those by which the pools are known here. A name that is being given or given up belongs to the
+//!   one who does that; all others wait until it is settled.
+//! - A pool is let go of only when nobody uses it: verbs ([`PoolWriter`], [`Pool`]) say so while they last.
 //!
 //! # Order of locks
-//! pools -> whatever a pool has. No lock is held while a pool is opened or closed, or something is mounted.
+//! pools -> users of a pool -> whatever a pool has. No lock is held while a pool is opened or closed, or something
+//! is mounted.
 
-use super::Mounts;
-use crate::PoolWriter;
+use super::{ImportSettings, Mounts};
+use crate::{Pool, PoolWriter};
 use ::pool::live::LivePool;
+use format::PoolGuid;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use vdev::scan::Found;
+
+/// How long a verb waits for another one that opens or closes a pool of the same name.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The imported pools of this process.
 pub struct Namespace {
-    pools: Mutex<BTreeMap<String, Arc<LivePool>>>,
+    pools: Mutex<BTreeMap<String, Slot>>,
+    changed: Condvar,
     mounts: Option<Arc<dyn Mounts>>,
+}
+
+/// What a name stands for.
+enum Slot {
+    /// Somebody opens or closes its pool.
+    Taken,
+    /// A pool.
+    Open(Arc<Entry>),
+}
+
+/// A pool that is imported.
+pub(crate) struct Entry {
+    kept: Kept,
+    settings: Mutex<Arc<ImportSettings>>,
+    users: Arc<Users>,
+}
+
+/// How it is open.
+pub(crate) enum Kept {
+    /// For writing.
+    Live(Arc<LivePool>),
+    /// Only for reading, with the devices that were found beside it.
+    Shown(Pool, Found),
 }
 
 impl Namespace {
     /// Without pools. `mounts`: how their file systems are mounted, if they are.
     pub fn new(mounts: Option<Arc<dyn Mounts>>) -> Arc<Namespace> {
-        Arc::new(Namespace { pools: Mutex::default(), mounts })
+        Arc::new(Namespace { pools: Mutex::default(), changed: Condvar::new(), mounts })
     }
 
     /// How file systems are mounted.
@@ -33,17 +67,252 @@ impl Namespace {
 
     /// The names of its pools.
     pub fn names(&self) -> Vec<String> {
-        self.pools().keys().cloned().collect()
+        let pools = self.pools();
+        let open = pools.iter().filter(|(_, slot)| matches!(slot, Slot::Open(_)));
+        open.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The pool of this name.
+    /// The pool of this name, if it is open for writing. Closing it does nothing; it cannot be exported meanwhile.
     pub fn get(&self, name: &str) -> Option<PoolWriter> {
-        self.pools().get(name).map(|live| PoolWriter::of(Arc::clone(live)))
+        let (entry, user) = self.entry(name)?;
+        match &entry.kept {
+            Kept::Live(live) => Some(PoolWriter::kept(Arc::clone(live), user)),
+            Kept::Shown(..) => None,
+        }
     }
 
-    fn pools(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LivePool>>> {
+    /// The same pool, as the layers below know it: for whoever sees to it that it is not exported.
+    pub fn live(&self, name: &str) -> Option<Arc<LivePool>> {
+        match &self.entry(name)?.0.kept {
+            Kept::Live(live) => Some(Arc::clone(live)),
+            Kept::Shown(..) => None,
+        }
+    }
+
+    /// How the pool of this name was imported.
+    pub fn settings(&self, name: &str) -> Option<Arc<ImportSettings>> {
+        Some(self.entry(name)?.0.settings())
+    }
+
+    /// The pool with this guid is here.
+    pub(crate) fn has(&self, guid: PoolGuid) -> bool {
+        let pools = self.pools();
+        pools.values().any(|slot| matches!(slot, Slot::Open(entry) if entry.guid() == guid))
+    }
+
+    /// The pool of this name, and that somebody uses it from now on. Waits while it is being opened or closed.
+    pub(crate) fn entry(&self, name: &str) -> Option<(Arc<Entry>, Use)> {
+        let until = Instant::now() + PATIENCE;
+        let mut pools = self.pools();
+        loop {
+            match pools.get(name)? {
+                Slot::Open(entry) => return Some((Arc::clone(entry), Users::enter(&entry.users))),
+                Slot::Taken => {}
+            }
+            let left = until.checked_duration_since(Instant::now())?;
+            pools = self.changed.wait_timeout(pools, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Takes a name for a pool that is about to be opened. `None`: a pool has it.
+    pub(crate) fn reserve(self: &Arc<Self>, name: &str) -> Option<Reserved> {
+        let until = Instant::now() + PATIENCE;
+        let mut pools = self.pools();
+        while let Some(slot) = pools.get(name) {
+            let left = until.checked_duration_since(Instant::now());
+            let (Slot::Taken, Some(left)) = (slot, left) else { return None };
+            pools = self.changed.wait_timeout(pools, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        pools.insert(name.to_owned(), Slot::Taken);
+        Some(Reserved { namespace: Arc::clone(self), name: name.to_owned(), is_settled: false })
+    }
+
+    /// Takes a pool out, when nobody uses it any more; whoever asks for it then waits.
+    ///
+    /// # Errors
+    /// [`NotTaken`]; it is as before.
+    pub(crate) fn take(self: &Arc<Self>, name: &str, patience: Duration) -> Result<Taken, NotTaken> {
+        let taken = self.claim(name)?;
+        let mounted = self.mounts.as_ref().map(|mounts| mounts.list()).unwrap_or_default();
+        let is_mounted = mounted.iter().any(|mount| mount.dataset.split(['/', '@']).next() == Some(name));
+        if is_mounted || !taken.entry().users.wait_gone(patience) {
+            return Err(NotTaken::Busy);
+        }
+        Ok(taken)
+    }
+
+    /// The same, also of one that is still in use after that time. `None`: there is none.
+    pub(crate) fn take_whatever(self: &Arc<Self>, name: &str, patience: Duration) -> Option<Taken> {
+        let taken = self.claim(name).ok()?;
+        taken.entry().users.wait_gone(patience);
+        Some(taken)
+    }
+
+    /// Takes a name away from everybody else.
+    fn claim(self: &Arc<Self>, name: &str) -> Result<Taken, NotTaken> {
+        let until = Instant::now() + PATIENCE;
+        let mut pools = self.pools();
+        loop {
+            match pools.get(name) {
+                None => return Err(NotTaken::Missing),
+                Some(Slot::Open(entry)) => {
+                    let entry = Some(Arc::clone(entry));
+                    pools.insert(name.to_owned(), Slot::Taken);
+                    return Ok(Taken { namespace: Arc::clone(self), name: name.to_owned(), entry });
+                }
+                Some(Slot::Taken) => {}
+            }
+            let left = until.checked_duration_since(Instant::now()).ok_or(NotTaken::Busy)?;
+            pools = self.changed.wait_timeout(pools, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn settle(&self, name: &str, entry: Option<Arc<Entry>>) {
+        let mut pools = self.pools();
+        match entry {
+            Some(entry) => pools.insert(name.to_owned(), Slot::Open(entry)),
+            None => pools.remove(name),
+        };
+        self.changed.notify_all();
+    }
+
+    fn pools(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
         // Whole between any two statements.
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    /// How it is open.
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// How it was imported.
+    pub(crate) fn settings(&self) -> Arc<ImportSettings> {
+        Arc::clone(&self.settings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_settings(&self, settings: ImportSettings) {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+
+    pub(crate) fn guid(&self) -> PoolGuid {
+        match &self.kept {
+            Kept::Live(live) => live.guid(),
+            Kept::Shown(pool, _) => pool.guid(),
+        }
+    }
+}
+
+/// Why a pool could not be taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    /// There is none.
+    Missing,
+    /// It is in use.
+    Busy,
+}
+
+/// A name that belongs to a pool that is being opened; free again when this is dropped.
+pub(crate) struct Reserved {
+    namespace: Arc<Namespace>,
+    name: String,
+    is_settled: bool,
+}
+
+impl Reserved {
+    /// The pool is open: everybody may use it. One that is open for writing gets its threads, and whoever
+    /// waits for its devices waits as its property `failmode` says.
+    pub(crate) fn fill(mut self, kept: Kept, settings: ImportSettings) {
+        if let Kept::Live(live) = &kept {
+            live.start();
+            live.attend();
+        }
+        let settings = Mutex::new(Arc::new(settings));
+        let entry = Entry { kept, settings, users: Arc::default() };
+        self.is_settled = true;
+        self.namespace.settle(&self.name, Some(Arc::new(entry)));
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.namespace.settle(&self.name, None);
+        }
+    }
+}
+
+/// A pool that was taken out; put back when this is dropped.
+pub(crate) struct Taken {
+    namespace: Arc<Namespace>,
+    name: String,
+    entry: Option<Arc<Entry>>,
+}
+
+impl Taken {
+    pub(crate) fn entry(&self) -> &Arc<Entry> {
+        self.entry.as_ref().expect("it is given away only by ending this")
+    }
+
+    /// Calls `close` with it. Whatever that says: afterwards the pool is gone from here.
+    pub(crate) fn close<T>(mut self, close: impl FnOnce(Arc<Entry>) -> T) -> T {
+        let entry = self.entry.take().expect("it is given away only here");
+        let closed = close(entry);
+        self.namespace.settle(&self.name, None);
+        closed
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            self.namespace.settle(&self.name, Some(entry));
+        }
+    }
+}
+
+/// Those who use a pool.
+#[derive(Default)]
+struct Users {
+    count: Mutex<usize>,
+    gone: Condvar,
+}
+
+impl Users {
+    fn enter(users: &Arc<Users>) -> Use {
+        *users.count() += 1;
+        Use(Arc::clone(users))
+    }
+
+    /// Waits until there are none. False: there still are.
+    fn wait_gone(&self, patience: Duration) -> bool {
+        let waited = self.gone.wait_timeout_while(self.count(), patience, |count| *count > 0);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+    }
+
+    fn count(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// That somebody uses a pool of a namespace.
+pub(crate) struct Use(Arc<Users>);
+
+impl Clone for Use {
+    fn clone(&self) -> Use {
+        Users::enter(&self.0)
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        let mut count = self.0.count();
+        *count -= 1;
+        if *count == 0 {
+            self.0.gone.notify_all();
+        }
     }
 }
 
@@ -73,5 +342,15 @@ impl Caller {
             gid: rustix::process::getegid().as_raw(),
             groups: groups.iter().map(|group| group.as_raw()).collect(),
         }
+    }
+
+    /// May do everything: it is root, or the user whose process this is, who may open the devices anyway.
+    pub fn is_admin(&self) -> bool {
+        self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
+    }
+
+    /// It is in this group.
+    pub(crate) fn is_in(&self, group: u64) -> bool {
+        u64::from(self.gid) == group || self.groups.iter().any(|one| u64::from(*one) == group)
     }
 }

@@ -10,7 +10,7 @@ use zpl::{FileKind, Node};
 
 use cenote::admin::edit::{self, NewDataset};
 
-use crate::support::{Image, Told, live};
+use crate::support::{Image, Told};
 
 const SIZE: u64 = 512 << 20;
 
@@ -43,7 +43,7 @@ fn node(pool: &Pool, dataset: &str, path: &[u8]) -> Node {
 #[test]
 fn in_one_dataset_across_two_and_out_of_a_snapshot() {
     let (image, writer) = Image::new(SIZE, &[]);
-    edit::create(live(&writer), &NewDataset::filesystem("p/b")).unwrap();
+    edit::create(&writer, &NewDataset::filesystem("p/b")).unwrap();
     let a = writer.filesystem("p").unwrap();
     a.create_dir(b"/dir", 0o755).unwrap();
     let large = noise(1 << 20, 1);
@@ -98,7 +98,7 @@ fn in_one_dataset_across_two_and_out_of_a_snapshot() {
 #[test]
 fn only_where_records_are_of_one_size() {
     let (image, writer) = Image::new(SIZE, &[]);
-    edit::create(live(&writer), &NewDataset::filesystem("p/b")).unwrap();
+    edit::create(&writer, &NewDataset::filesystem("p/b")).unwrap();
     writer.run(|ctx| props::set(ctx, "p/b", "recordsize", &PropValue::Number(64 << 10))).unwrap();
     let (a, b) = (writer.filesystem("p").unwrap(), writer.filesystem("p/b").unwrap());
     let content = noise(1 << 20, 3);

@@ -13,7 +13,7 @@ use format::{ChecksumId, CompressionId};
 use pool::space::Class;
 use zpl::write::AccessTimes;
 
-use crate::support::{Image, live};
+use crate::support::Image;
 
 const SIZE: u64 = 256 << 20;
 
@@ -127,7 +127,7 @@ fn limits_of_owners() {
     fs.sync().unwrap();
     let limit = |limit| {
         let setting = Setting::OwnerLimit { owner: Owner::User, id: 5, objects: true, limit };
-        edit::set(live(&writer), "p", &[setting]).unwrap();
+        edit::set(&writer, "p", &[setting]).unwrap();
     };
     limit(1);
     let refused = fs.create(b"/two");
@@ -140,7 +140,7 @@ fn limits_of_owners() {
 fn volumes_hear_of_them_too() {
     let (image, writer) = Image::new(SIZE, &[]);
     let kind = NewKind::Volume { size: 4 << 20, sparse: true };
-    edit::create(live(&writer), &NewDataset { kind, ..NewDataset::filesystem("p/v") }).unwrap();
+    edit::create(&writer, &NewDataset { kind, ..NewDataset::filesystem("p/v") }).unwrap();
     let volume = writer.volume("p/v").unwrap();
     volume.write_at(0, &[1; 8192]).unwrap();
     set(&writer, "p/v", "readonly", 1);
@@ -150,7 +150,7 @@ fn volumes_hear_of_them_too() {
     volume.write_at(3 << 20, &[3; 8192]).unwrap();
 
     // The size as well, which is durable at once.
-    edit::set(live(&writer), "p/v", &[Setting::VolumeSize(2 << 20)]).unwrap();
+    edit::set(&writer, "p/v", &[Setting::VolumeSize(2 << 20)]).unwrap();
     assert_eq!(volume.size(), 2 << 20);
     assert_eq!(writer.view().unwrap().dataset("p/v").unwrap().volume().unwrap().size(), 2 << 20);
     assert!(volume.write_at(3 << 20, &[3; 8192]).is_err());

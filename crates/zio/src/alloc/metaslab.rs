@@ -527,10 +527,10 @@ impl Metaslab {
         runs.into_iter().map(|(at, len)| self.offset(at)..self.offset(at) + self.bytes(len)).collect()
     }
 
-    /// Lets go of what was freed [`DEFER_TXGS`] before `synced` and earlier.
-    pub(super) fn release(&self, synced: Txg, place: &Place<'_>) {
+    /// Lets go of what was freed before the txg `end`.
+    pub(super) fn release(&self, end: Txg, place: &Place<'_>) {
         let mut body = self.lock();
-        let ready = body.deferred.partition_point(|(txg, _)| txg.0.saturating_add(DEFER_TXGS) <= synced.0);
+        let ready = body.deferred.partition_point(|(txg, _)| *txg < end);
         let ready: Vec<_> = body.deferred.drain(..ready).collect();
         for (_, runs) in &ready {
             let bytes = runs.total() * self.unit;

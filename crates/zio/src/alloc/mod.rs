@@ -430,16 +430,25 @@ impl Allocator {
     /// # Panics
     /// If changes of that txg were never taken: the disk would not know of them.
     pub fn synced(&self, txg: Txg) {
+        self.synced_for(txg, Txg(u64::MAX));
+    }
+
+    /// The same, while somebody still reads the pool as of the txg `shown`: what was freed since then waits.
+    ///
+    /// # Panics
+    /// As of [`Allocator::synced`].
+    pub fn synced_for(&self, txg: Txg, shown: Txg) {
         let untaken = lock(&self.ledger.changed).range(..=txg).next().map(|(untaken, _)| *untaken);
         assert!(untaken.is_none(), "txg {txg} is synced, changes of {untaken:?} were not taken");
+        let end = Txg((txg.0 + 1).saturating_sub(metaslab::DEFER_TXGS).min(shown.0.saturating_add(1)));
         let ready = {
             let mut deferred = lock(&self.ledger.deferred);
-            let later = deferred.split_off(&Txg((txg.0 + 1).saturating_sub(metaslab::DEFER_TXGS)));
+            let later = deferred.split_off(&end);
             std::mem::replace(&mut *deferred, later)
         };
         let metaslabs: BTreeSet<_> = ready.into_values().flatten().collect();
         for (vdev, metaslab) in metaslabs {
-            self.at_index(vdev, metaslab, |m, place| m.release(txg, place));
+            self.at_index(vdev, metaslab, |m, place| m.release(end, place));
         }
         if self.view().is_outdated() {
             self.change_view(|view| View::new(Arc::clone(&view.tree), view.tops.clone()));

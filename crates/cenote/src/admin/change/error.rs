@@ -68,6 +68,15 @@ pub enum ChangeError {
         /// Which device, and how that showed.
         why: String,
     },
+    /// Somebody uses it, or something of it is mounted.
+    #[error("pool is busy")]
+    InUse,
+    /// Its devices do not take what is written.
+    #[error("pool I/O is currently suspended")]
+    Suspended,
+    /// Only the administrator may do that.
+    #[error("permission denied")]
+    Denied,
     /// There is not enough room for what the root file system reserves.
     #[error("one or more devices is out of space")]
     NoSpace,

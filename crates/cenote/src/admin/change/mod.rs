@@ -9,6 +9,7 @@
 mod compat;
 mod error;
 mod in_use;
+mod keep;
 mod labelclear;
 mod pool_create;
 mod pool_devices;
@@ -38,6 +39,7 @@ pub use pool_import::{ImportRequest, Importable, importable};
 pub use pool_layout::{DeviceUse, LayoutClass, LayoutError, LayoutKind, LayoutTop, PoolLayout};
 pub use pool_name::{NameProblem, check_pool_name};
 pub use pool_open::open_for_change;
+pub(crate) use pool_open::open_writer;
 pub use pool_path::{DeviceName, PathProblem, find_device, first_partition};
 pub use pool_settings::{PoolSetting, SetWhen, check_pool_setting};
 pub use pool_verbs::{

@@ -2,10 +2,10 @@
 
 use super::pool_devices::open_devices;
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::{listed_now, note};
-use super::{ChangeError, check_pool_name};
+use super::pool_open::{check_admin, listed_now, note};
+use super::{ChangeError, check_pool_name, keep};
 use crate::PoolWriter;
-use crate::admin::{ImportSettings, Imported};
+use crate::admin::{Caller, ImportSettings, Imported, Kept, Search};
 use crate::writer::{command, this_host};
 use ::pool::PoolError;
 use ::pool::live::{AuxKind, CreateSpec, FeatureSet, LivePool, RootDataset};
@@ -51,23 +51,65 @@ pub struct NewPool {
 ///
 /// # Errors
 /// [`ChangeError`]; what was on the devices is still there unless a device has failed.
-pub fn create_pool(new: &NewPool) -> Result<(), ChangeError> {
-    let pool = make_pool(new)?;
+pub fn create_pool(search: &Search, new: &NewPool) -> Result<(), ChangeError> {
+    check_admin(search)?;
+    let settings = ImportSettings { temporary: new.temporary.is_some(), ..new.settings.clone() };
+    let Some(namespace) = &search.namespace else {
+        let pool = make_pool(new)?;
+        return close(pool, new, &settings);
+    };
+    // The name is this pool's from now on, however long its devices take.
+    let reserved = namespace.reserve(new.temporary.as_ref().unwrap_or(&new.name));
+    let mut pool = build(new, &|| Ok(reserved.is_none()))?.in_name_of(search.caller.as_ref());
+    let reserved = reserved.ok_or(ChangeError::Exists)?;
+    if let Some(temporary) = &new.temporary {
+        pool = reopen(pool, new, temporary)?;
+    }
+    let mut config = listed_now(&pool)?;
+    pool.name().clone_into(&mut config.name);
+    reserved.fill(Kept::Live(pool.into_live()), settings.clone());
+    note(&config, &settings)
+}
+
+/// Opens a new pool again under another name, which is not written to it.
+fn reopen(pool: PoolWriter, new: &NewPool, temporary: &str) -> Result<PoolWriter, ChangeError> {
+    let guid = pool.guid();
+    pool.close()?;
+    let layout = &new.layout;
+    let leaves = layout.tops.iter().flat_map(|top| &top.leaves).chain(&layout.spares).chain(&layout.cache);
+    let paths = leaves.map(|leaf| leaf.path.clone());
+    let found = vdev::scan::Search { paths: paths.collect(), ..vdev::scan::Search::default() }.run();
+    let mut options = keep::options();
+    options.open.name = Some(temporary.to_owned());
+    Ok(PoolWriter::import(&found, guid, &options)?)
+}
+
+/// Exports a new pool, and notes that it is imported.
+fn close(pool: PoolWriter, new: &NewPool, settings: &ImportSettings) -> Result<(), ChangeError> {
     let mut config = listed_now(&pool)?;
     pool.close()?;
     if let Some(temporary) = &new.temporary {
         config.name.clone_from(temporary);
     }
-    let settings = ImportSettings { temporary: new.temporary.is_some(), ..new.settings.clone() };
-    note(&config, &settings)
+    note(&config, settings)
 }
 
 /// Makes a pool, and leaves it open. No cache file lists it.
 pub(crate) fn make_pool(new: &NewPool) -> Result<PoolWriter, ChangeError> {
+    let is_taken =
+        || Ok(Imported::load()?.by_name(new.temporary.as_ref().unwrap_or(&new.name)).is_some());
+    build(new, &is_taken)
+}
+
+/// The same. `is_taken`: a pool that is imported has its name.
+fn build(
+    new: &NewPool,
+    is_taken: &dyn Fn() -> Result<bool, ChangeError>,
+) -> Result<PoolWriter, ChangeError> {
     check_pool_name(&new.name)?;
     let features = with_dependencies(&new.features);
     let root = Root::check(new, &features)?;
-    if Imported::load()?.by_name(new.temporary.as_ref().unwrap_or(&new.name)).is_some() {
+    if is_taken()? {
         return Err(ChangeError::Exists);
     }
     let is_special = |class| matches!(class, LayoutClass::Special | LayoutClass::Dedup);
@@ -82,7 +124,7 @@ pub(crate) fn make_pool(new: &NewPool) -> Result<PoolWriter, ChangeError> {
         props: new.props.clone(),
         root: root.dataset(env.clone()),
         host: this_host(),
-        command: new.command.as_deref().map(command),
+        command: new.command.as_deref().map(|text| command(text, &Caller::this_process())),
         ..CreateSpec::new(&new.name, devices.tops)
     };
     let pool = PoolWriter::of(LivePool::create(spec, env).map_err(of_create)?);

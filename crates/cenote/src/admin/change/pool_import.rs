@@ -1,19 +1,21 @@
 //! `zpool import` of one pool.
 //!
 //! In process an import is: open for writing (what crashed logs hold is claimed), do what the options ask
-//! for, export, and note that the pool is imported, and how.
+//! for, export, and note that the pool is imported, and how. Where there is a namespace the pool stays open in it.
 
 use super::pool_open::{listed, listed_now, note, options, without_logs};
-use super::{ChangeError, check_pool_name};
+use super::{ChangeError, check_pool_name, keep};
 use crate::PoolWriter;
 use crate::admin::{
-    AdminError, Candidate, ImportSettings, Imported, Problem, Search, device_problems, host_id,
+    AdminError, Caller, Candidate, ImportSettings, Imported, Kept, Namespace, Problem, Search, device_problems,
+    host_id,
 };
 use ::pool::import::candidates_for;
 use ::pool::{OpenOptions, Pool, Which};
 use format::config::VdevNode;
 use format::{PoolGuid, Txg, VdevGuid};
 use std::collections::HashMap;
+use std::sync::Arc;
 use vdev::scan::Found;
 
 /// How a pool is to be imported.
@@ -47,6 +49,8 @@ pub struct ImportRequest {
 #[derive(Default)]
 pub struct Importable {
     found: Found,
+    namespace: Option<Arc<Namespace>>,
+    caller: Option<Caller>,
     /// The pools, those left out that are imported already.
     pub pools: Vec<Candidate>,
     /// What could not be looked at.
@@ -59,11 +63,17 @@ pub struct Importable {
 /// If [`Search::cachefile`] is set and cannot be used.
 pub fn importable(search: &Search) -> Result<Importable, AdminError> {
     let found = search.run()?;
-    let imported = Imported::load()?;
     let mut pools = candidates_for(&found, host_id());
-    pools.retain(|pool| pool.is_destroyed() == search.destroyed && imported.by_guid(pool.guid).is_none());
+    pools.retain(|pool| pool.is_destroyed() == search.destroyed);
+    if let Some(namespace) = &search.namespace {
+        pools.retain(|pool| !namespace.has(pool.guid));
+    } else {
+        let imported = Imported::load()?;
+        pools.retain(|pool| imported.by_guid(pool.guid).is_none());
+    }
     let problems = device_problems(&found);
-    Ok(Importable { found, pools, problems })
+    let (namespace, caller) = (search.namespace.clone(), search.caller.clone());
+    Ok(Importable { found, namespace, caller, pools, problems })
 }
 
 impl Importable {
@@ -83,12 +93,17 @@ impl Importable {
     /// [`ChangeError`]; nothing was changed then, unless a device has failed.
     pub fn import(&self, pool: &Candidate, request: &ImportRequest) -> Result<(), ChangeError> {
         let name = request.new_name.as_deref().unwrap_or(&pool.name);
+        if self.caller.as_ref().is_some_and(|caller| !caller.is_admin()) {
+            return Err(ChangeError::Denied);
+        }
         if let Some(new) = &request.new_name {
             check_pool_name(new)?;
         }
-        if Imported::load()?.by_name(name).is_some() {
-            return Err(ChangeError::Exists);
-        }
+        let reserved = match &self.namespace {
+            Some(namespace) => Some(namespace.reserve(name).ok_or(ChangeError::Exists)?),
+            None if Imported::load()?.by_name(name).is_some() => return Err(ChangeError::Exists),
+            None => None,
+        };
         let open = OpenOptions {
             max_txg: request.max_txg.map(Txg),
             recover: request.recover,
@@ -98,22 +113,31 @@ impl Importable {
             ..options().open
         };
         if request.settings.readonly || request.dry {
-            return self.open_for_reading(pool, request, &open);
+            let shown = self.open_for_reading(pool, request, &open)?;
+            if let Some((reserved, shown)) = reserved.zip(shown) {
+                reserved.fill(Kept::Shown(shown, self.found.clone()), request.settings.clone());
+            }
+            return Ok(());
         }
-        let mut import = options();
-        import.open = open;
+        let mut import = if reserved.is_some() { keep::options() } else { options() };
+        import.open = OpenOptions { cache_bytes: import.open.cache_bytes, ..open };
         import.force = request.force;
         match &request.new_name {
             Some(new) if request.settings.temporary => import.open.name = Some(new.clone()),
             new => import.new_name.clone_from(new),
         }
-        let writer =
-            PoolWriter::import(&self.found, pool.guid, &import).map_err(|e| self.told(e.into(), pool))?;
+        let writer = PoolWriter::import(&self.found, pool.guid, &import)
+            .map_err(|e| self.told(keep::with_holder(e.into()), pool))?
+            .in_name_of(self.caller.as_ref());
         let outcome = finish(&writer, request);
-        let config = listed_now(&writer);
-        let closed = writer.close();
-        outcome?;
-        closed?;
+        let config = outcome.and_then(|()| listed_now(&writer));
+        let config = match (reserved, config) {
+            (Some(reserved), Ok(config)) => {
+                reserved.fill(Kept::Live(writer.into_live()), request.settings.clone());
+                Ok(config)
+            }
+            (_, config) => writer.close().map_err(ChangeError::from).and(config),
+        };
         let mut config = config?;
         name.clone_into(&mut config.name);
         let config = if request.allow_missing_logs { without_logs(config) } else { config };
@@ -126,20 +150,23 @@ impl Importable {
         pool: &Candidate,
         request: &ImportRequest,
         open: &OpenOptions,
-    ) -> Result<(), ChangeError> {
+    ) -> Result<Option<crate::Pool>, ChangeError> {
         if request.new_name.is_some() && !request.settings.temporary && !request.dry {
             return Err(ChangeError::ReadOnly { why: "its name is written on its devices".to_owned() });
         }
-        let opened = Pool::open(self.found.clone(), &Which::Guid(pool.guid), open);
+        let name = request.new_name.clone().filter(|_| !request.dry);
+        let open = OpenOptions { name, ..open.clone() };
+        let opened = Pool::open(self.found.clone(), &Which::Guid(pool.guid), &open);
         let opened = opened.map_err(|e| self.told(e.into(), pool))?;
         if request.dry {
-            return Ok(());
+            return Ok(None);
         }
         let mut config = opened.config().clone();
         config.name = request.new_name.clone().unwrap_or_else(|| opened.name().to_owned());
         relocate(&mut config.vdev_tree, &self.paths());
         let config = listed(config, &opened)?;
-        note(&config, &request.settings)
+        note(&config, &request.settings)?;
+        Ok(Some(crate::Pool::from(opened)))
     }
 
     /// Where leaves were found.

@@ -4,11 +4,12 @@
 //! - A pool is imported if the cache file lists it, or our own file beside it, and stays so over any number of
 //!   commands, each of which opens it, does its work and exports it again.
 //! - A pool that was imported for reading only is not opened for change.
+//! - Where there is a namespace it alone counts: its pools are open already, and stay open.
 
 use super::state::{cache_path, prepare_folder};
 use super::{ChangeError, cache_error};
 use crate::admin::cachefile::{AUX, WITHOUT_LOGS};
-use crate::admin::{AdminError, ImportSettings, Imported, Search, labelled, session};
+use crate::admin::{AdminError, Caller, ImportSettings, Imported, Search, labelled, session};
 use crate::writer::this_host;
 use crate::{Error, PoolWriter};
 use ::pool::OpenOptions;
@@ -16,6 +17,7 @@ use ::pool::live::{CacheFile, ImportOptions};
 use format::PoolGuid;
 use format::config::PoolConfig;
 use format::nvlist::NvValue;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use vdev::scan::Found;
 
@@ -35,9 +37,30 @@ pub(super) fn options() -> ImportOptions {
 /// # Errors
 /// [`ChangeError`] if there is none, or it cannot be changed.
 pub fn open_for_change(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
-    let found = search.run()?;
-    let guid = find(&found, name)?;
-    open_found(&found, guid)
+    check_admin(search)?;
+    open_writer(search, name)
+}
+
+/// The same for verbs that ask for the caller's permissions themselves.
+pub(crate) fn open_writer(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
+    let Some(namespace) = &search.namespace else {
+        let found = search.run()?;
+        let guid = find(&found, name)?;
+        return Ok(open_found(&found, guid)?.in_name_of(search.caller.as_ref()));
+    };
+    let Some(pool) = namespace.get(name) else {
+        let is_there = namespace.settings(name).is_some();
+        return Err(if is_there { ChangeError::ImportedReadOnly } else { ChangeError::NoPool });
+    };
+    if pool.live().suspended().is_some() {
+        return Err(ChangeError::Suspended);
+    }
+    Ok(pool.in_name_of(search.caller.as_ref()))
+}
+
+/// Pools as a whole are the administrator's.
+pub(super) fn check_admin(search: &Search) -> Result<(), ChangeError> {
+    if search.caller.as_ref().is_none_or(Caller::is_admin) { Ok(()) } else { Err(ChangeError::Denied) }
 }
 
 /// Opens a pool among devices that were found. Leaves its history as it is.
@@ -50,7 +73,7 @@ pub(super) fn open_found(found: &Found, guid: PoolGuid) -> Result<PoolWriter, Ch
         options.open.allow_missing_logs = pool.without_logs;
         options.open.name = Some(pool.name.clone()).filter(|_| pool.settings.temporary);
     }
-    Ok(PoolWriter::import(found, guid, &options)?)
+    PoolWriter::import(found, guid, &options).map_err(|error| super::keep::with_holder(error.into()))
 }
 
 /// The pool of this name.
@@ -145,4 +168,21 @@ pub(super) fn close(pool: PoolWriter) -> Result<(), ChangeError> {
     let config = listed_now(&pool);
     pool.close().map_err(|e: Error| ChangeError::from(e))?;
     refresh(config?)
+}
+
+/// Who has a device or file open: number and name of the process. `None`: that cannot be seen.
+pub(super) fn find_device_holder(path: &Path) -> Option<(u32, String)> {
+    let wanted = std::fs::metadata(path).ok()?;
+    let is_it = |fd: std::fs::DirEntry| {
+        std::fs::metadata(fd.path()).is_ok_and(|open| (open.dev(), open.ino()) == (wanted.dev(), wanted.ino()))
+    };
+    let own = std::process::id();
+    std::fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+        let number: u32 = process.file_name().to_str()?.parse().ok()?;
+        if number == own || !std::fs::read_dir(process.path().join("fd")).ok()?.flatten().any(is_it) {
+            return None;
+        }
+        let name = std::fs::read_to_string(process.path().join("comm")).ok()?;
+        Some((number, name.trim().to_owned()))
+    })
 }

@@ -1,14 +1,14 @@
 //! Verbs on a pool that exists: adding vdevs, setting properties, enabling features, exporting, destroying.
 //!
-//! Each opens the pool, does its work, writes the command into the history and exports the pool again.
+//! Each opens the pool, does its work, writes the command into the history and closes the pool again.
 
 use super::pool_devices::{Allow, open_devices};
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::{close, find, forget, listed_now, note, open_found};
-use super::{ChangeError, open_for_change};
+use super::pool_open::{check_admin, close, find, forget, listed_now, note, open_found};
+use super::{ChangeError, keep, open_for_change};
 use crate::PoolWriter;
 use crate::admin::{Imported, OpenPool, Search, Vdev};
-use ::pool::live::{AuxKind, VdevProp};
+use ::pool::live::{AuxKind, Leave, VdevProp};
 use format::VdevGuid;
 use format::config::VdevNode;
 use vdev::scan::Found;
@@ -169,11 +169,16 @@ fn check_ashift(pool: &PoolWriter, new: &NewVdevs, wanted: Option<u8>) -> Result
     Ok(())
 }
 
-/// `zpool export`: the pool is no longer imported here, and any machine may have it.
+/// `zpool export`: the pool is no longer imported here, and any machine may have it. What is mounted of it was
+/// unmounted before.
 ///
 /// # Errors
-/// If there is no such pool, or its labels cannot be written.
+/// If there is no such pool, somebody uses it, or its labels cannot be written.
 pub fn export_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
+    check_admin(search)?;
+    if search.namespace.is_some() {
+        return keep::close(search, name, Leave::Exported, command);
+    }
     let guid = Imported::load()?.by_name(name).map(|pool| pool.guid).ok_or(ChangeError::NoPool)?;
     let pool = match open_found(&search.run()?, guid) {
         Ok(pool) => pool,
@@ -204,8 +209,12 @@ fn leave_unwritten(guid: format::PoolGuid, error: ChangeError) -> Result<(), Cha
 /// `zpool import -D` brings it back until something else is written.
 ///
 /// # Errors
-/// If there is no such pool, or its labels cannot be written.
+/// If there is no such pool, somebody uses it, or its labels cannot be written.
 pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
+    check_admin(search)?;
+    if search.namespace.is_some() {
+        return keep::close(search, name, Leave::Destroyed, command);
+    }
     let found = search.run()?;
     let guid = find(&found, name)?;
     let pool = match open_found(&found, guid) {
@@ -237,14 +246,21 @@ pub fn set_cachefile(search: &Search, name: &str, value: &str, command: &str) ->
         config.name = name.to_owned();
     }
     settings.cachefile = Some(value.to_owned()).filter(|value| !value.is_empty());
-    note(&config, &settings)
+    note(&config, &settings)?;
+    if let Some((entry, _)) = search.namespace.as_ref().and_then(|namespace| namespace.entry(name)) {
+        entry.set_settings(settings);
+    }
+    Ok(())
 }
 
 /// The names of the pools that are imported.
 ///
 /// # Errors
 /// If the cache file cannot be read.
-pub fn imported_names() -> Result<Vec<String>, ChangeError> {
+pub fn imported_names(search: &Search) -> Result<Vec<String>, ChangeError> {
+    if let Some(namespace) = &search.namespace {
+        return Ok(namespace.names());
+    }
     Ok(Imported::load()?.pools.into_iter().map(|pool| pool.name).collect())
 }
 
@@ -253,6 +269,9 @@ pub fn imported_names() -> Result<Vec<String>, ChangeError> {
 /// # Errors
 /// If looking for them fails.
 pub fn found_names(search: &Search) -> Result<Vec<String>, ChangeError> {
+    if let Some(namespace) = &search.namespace {
+        return Ok(namespace.names());
+    }
     let found: Found = search.run()?;
     let mut names: Vec<String> =
         crate::admin::labelled(&found, &Imported::load()?).into_iter().map(|pool| pool.name).collect();

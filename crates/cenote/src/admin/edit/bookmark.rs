@@ -1,7 +1,7 @@
 //! Bookmarks.
 
-use super::{EditError, run};
-use ::pool::live::LivePool;
+use super::{EditError, permit, run};
+use crate::PoolWriter;
 use dsl::DslError;
 use dsl::write::bookmarks;
 
@@ -9,7 +9,8 @@ use dsl::write::bookmarks;
 ///
 /// # Errors
 /// Why it cannot be made.
-pub fn bookmark(pool: &LivePool, source: &str, name: &str) -> Result<(), EditError> {
+pub fn bookmark(pool: &PoolWriter, source: &str, name: &str) -> Result<(), EditError> {
+    permit::ask(pool, name, &["bookmark"])?;
     let (source, name) = (source.to_owned(), name.to_owned());
     run(pool, move |ctx| {
         let dsl = ctx.dsl()?;
@@ -36,7 +37,8 @@ pub fn bookmark(pool: &LivePool, source: &str, name: &str) -> Result<(), EditErr
 ///
 /// # Errors
 /// [`EditError::Refused`] with `DslError::Bookmark` if there is none of this name.
-pub fn destroy_bookmark(pool: &LivePool, name: &str) -> Result<(), EditError> {
+pub fn destroy_bookmark(pool: &PoolWriter, name: &str) -> Result<(), EditError> {
+    permit::ask(pool, name, &["destroy", "mount"])?;
     let name = name.to_owned();
     run(pool, move |ctx| {
         let missing = || DslError::NotFound { name: name.clone() };

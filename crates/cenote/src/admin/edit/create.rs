@@ -4,8 +4,8 @@ use super::names::{self, NameError};
 use super::set::{for_new, set_limits};
 use super::values::{self, Setting, Subject, VOLUME_LIMIT, ValueError};
 use super::volume::{AutoReservation, DEFAULT_VOLUME_BLOCK};
-use super::{EditError, run, view};
-use crate::{DatasetKind, Pool};
+use super::{EditError, permit, run, view};
+use crate::{DatasetKind, Pool, PoolWriter};
 use ::pool::live::LivePool;
 use dsl::DslError;
 use dsl::prop::PropValue;
@@ -135,7 +135,7 @@ fn check_place(pool: &Pool, name: &str) -> Result<(), EditError> {
 ///
 /// # Errors
 /// If one of them is a volume, or cannot be made.
-pub fn create_ancestors(pool: &LivePool, name: &str) -> Result<Vec<String>, EditError> {
+pub fn create_ancestors(pool: &PoolWriter, name: &str) -> Result<Vec<String>, EditError> {
     names::check_new(name)?;
     let mut made = Vec::new();
     let parts: Vec<&str> = name.split('/').collect();
@@ -157,6 +157,8 @@ pub fn create_ancestors(pool: &LivePool, name: &str) -> Result<Vec<String>, Edit
 /// What is made, worked out.
 struct Work {
     name: String,
+    /// Who makes it.
+    creator: u32,
     /// Properties that are stored with the new head,
     props: Vec<(String, PropValue)>,
     /// and those that count something when they are set.
@@ -174,18 +176,22 @@ enum Contents {
 ///
 /// # Errors
 /// Why it cannot be made; nothing has changed then.
-pub fn create(pool: &LivePool, new: &NewDataset) -> Result<(), EditError> {
+pub fn create(pool: &PoolWriter, new: &NewDataset) -> Result<(), EditError> {
+    let live = pool.live();
     check_place(&view(pool)?, &new.name)?;
-    let settings = new.settings(pool)?;
+    let settings = new.settings(live)?;
+    let needed: Vec<String> = settings.iter().map(permit::for_setting).collect();
+    permit::ask_new(pool, &new.name, &needed.iter().map(String::as_str).collect::<Vec<_>>())?;
     let (mut props, limits) = for_new(&settings);
     let contents = contents(pool, new, &props)?;
-    if let Some(bytes) = new.reservation(pool)? {
+    if let Some(bytes) = new.reservation(live)? {
+        permit::ask_new(pool, &new.name, &["refreservation"])?;
         props.push(("refreservation".into(), PropValue::Number(bytes)));
     } else if settings.contains(&Setting::AutoReservation) {
-        let auto = AutoReservation::new(&pool.tree(), new.block_size()?);
+        let auto = AutoReservation::new(&live.tree(), new.block_size()?);
         props.push(("refreservation".into(), PropValue::Number(auto.of(new.volume_size()?))));
     }
-    check_footprint(pool, &props)?;
+    check_footprint(live, &props)?;
     // These are kept in the contents.
     props.retain(|(name, _)| {
         !matches!(
@@ -195,7 +201,8 @@ pub fn create(pool: &LivePool, new: &NewDataset) -> Result<(), EditError> {
     });
     let is_counted = |(name, _): &(String, PropValue)| name == "filesystem_limit" || name == "snapshot_limit";
     let (counted, props) = props.into_iter().partition(is_counted);
-    let work = Work { name: new.name.clone(), props, counted, contents };
+    let creator = pool.caller().uid;
+    let work = Work { name: new.name.clone(), creator, props, counted, contents };
     run(pool, move |ctx| make(ctx, &work)).map_err(no_room)?;
     if !limits.is_empty() {
         set_limits(pool, &view(pool)?.dataset(&new.name)?, &limits)?;
@@ -225,7 +232,7 @@ fn check_footprint(pool: &LivePool, props: &[(String, PropValue)]) -> Result<(),
     if props.iter().any(too_small) { Err(EditError::NoSpace) } else { Ok(()) }
 }
 
-fn contents(pool: &LivePool, new: &NewDataset, props: &[(String, PropValue)]) -> Result<Contents, EditError> {
+fn contents(pool: &PoolWriter, new: &NewDataset, props: &[(String, PropValue)]) -> Result<Contents, EditError> {
     let number = |wanted: &str| {
         props.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| value.number()).unwrap_or(0)
     };
@@ -241,9 +248,9 @@ fn contents(pool: &LivePool, new: &NewDataset, props: &[(String, PropValue)]) ->
                 2 => CaseSensitivity::Mixed,
                 _ => CaseSensitivity::Sensitive,
             },
-            projects: pool.features().is_enabled("project_quota"),
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
+            projects: pool.live().features().is_enabled("project_quota"),
+            uid: pool.caller().uid,
+            gid: pool.caller().gid,
             ..NewFilesystem::default()
         }),
     })
@@ -252,7 +259,7 @@ fn contents(pool: &LivePool, new: &NewDataset, props: &[(String, PropValue)]) ->
 fn make(ctx: &mut TaskCtx<'_>, work: &Work) -> Result<(), DslError> {
     let case_insensitive =
         matches!(work.contents, Contents::Filesystem(fs) if fs.case == CaseSensitivity::Insensitive);
-    let creator = Some(rustix::process::getuid().as_raw());
+    let creator = Some(work.creator);
     let new = NewHead { name: &work.name, props: &work.props, creator, case_insensitive };
     let env = ctx.env;
     match work.contents {
@@ -296,7 +303,7 @@ pub struct CloneSpec {
 ///
 /// # Errors
 /// Why it cannot be cloned; nothing has changed then.
-pub fn clone(pool: &LivePool, spec: &CloneSpec) -> Result<(), EditError> {
+pub fn clone(pool: &PoolWriter, spec: &CloneSpec) -> Result<(), EditError> {
     let pool_view = view(pool)?;
     let origin = pool_view.dataset(&spec.origin)?;
     check_place(&pool_view, &spec.name)?;
@@ -307,22 +314,25 @@ pub fn clone(pool: &LivePool, spec: &CloneSpec) -> Result<(), EditError> {
         block_size: 1,
         version: 0,
     };
-    let features = pool.features();
+    let features = pool.live().features();
     let mut settings = Vec::new();
     for (name, text) in &spec.props {
         settings.push(values::resolve(name, text, &subject, &|feature| features.is_enabled(feature))?);
     }
+    let needed: Vec<String> = settings.iter().map(permit::for_setting).collect();
+    permit::ask(pool, &spec.origin, &["clone"])?;
+    permit::ask_new(pool, &spec.name, &needed.iter().map(String::as_str).collect::<Vec<_>>())?;
     let (mut props, limits) = for_new(&settings);
     if settings.contains(&Setting::AutoReservation) {
         // The clone is as large as the volume that it comes from.
         let volume = origin.volume()?;
-        let auto = AutoReservation::new(&pool.tree(), volume.block_size());
+        let auto = AutoReservation::new(&pool.live().tree(), volume.block_size());
         props.push(("refreservation".into(), PropValue::Number(auto.of(volume.size()))));
     }
     let is_counted = |(name, _): &(String, PropValue)| name == "filesystem_limit" || name == "snapshot_limit";
     let (counted, props): (Vec<_>, Vec<_>) = props.into_iter().partition(is_counted);
     let (origin, name) = (spec.origin.clone(), spec.name.clone());
-    let creator = Some(rustix::process::getuid().as_raw());
+    let creator = Some(pool.caller().uid);
     run(pool, move |ctx| {
         let new = NewHead { name: &name, props: &props, creator, case_insensitive: false };
         create::clone(ctx, &origin, new)?;
@@ -340,7 +350,12 @@ pub fn clone(pool: &LivePool, spec: &CloneSpec) -> Result<(), EditError> {
 /// # Errors
 /// If it is no clone, or a snapshot of the same name is in the way ([`EditError::Exists`] with the full name
 /// that cannot be given twice).
-pub fn promote(pool: &LivePool, name: &str) -> Result<(), EditError> {
+pub fn promote(pool: &PoolWriter, name: &str) -> Result<(), EditError> {
+    if let Some(permit) = permit::of(pool)? {
+        permit.ask(name, &["promote"])?;
+        let origin = view(pool)?.dataset(name)?.dsl().dir().origin()?;
+        origin.map_or(Ok(()), |origin| permit.ask(origin.name(), &["promote", "mount"]))?;
+    }
     let name = name.to_owned();
     run(pool, move |ctx| promotion::promote(ctx, &name))
 }

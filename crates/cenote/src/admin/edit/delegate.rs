@@ -1,9 +1,8 @@
 //! Permissions of users who are not the administrator.
 
-use super::{EditError, run};
-use crate::Pool;
+use super::{EditError, permit, run};
+use crate::{Pool, PoolWriter};
 use crate::admin::{Owner, identity};
-use ::pool::live::LivePool;
 use dsl::delegation::{Allow, Scope, Who};
 use dsl::write::deleg;
 
@@ -49,7 +48,8 @@ pub fn allowed(pool: &Pool, name: &str) -> Result<Vec<(String, Vec<Allow>)>, Edi
 ///
 /// # Errors
 /// [`EditError::Refused`] if one of them does not exist.
-pub fn allow(pool: &LivePool, name: &str, grant: &Grant) -> Result<(), EditError> {
+pub fn allow(pool: &PoolWriter, name: &str, grant: &Grant) -> Result<(), EditError> {
+    ask(pool, name, grant)?;
     let (name, grant) = (name.to_owned(), grant.clone());
     run(pool, move |ctx| {
         let dir = ctx.dsl()?.dir(&name)?;
@@ -71,7 +71,8 @@ pub fn allow(pool: &LivePool, name: &str, grant: &Grant) -> Result<(), EditError
 ///
 /// # Errors
 /// [`EditError::NoDataset`].
-pub fn unallow(pool: &LivePool, name: &str, grant: &Grant, below: bool) -> Result<(), EditError> {
+pub fn unallow(pool: &PoolWriter, name: &str, grant: &Grant, below: bool) -> Result<(), EditError> {
+    ask(pool, name, grant)?;
     let (name, grant) = (name.to_owned(), grant.clone());
     run(pool, move |ctx| {
         let permissions: Vec<&str> = grant.permissions.iter().map(String::as_str).collect();
@@ -96,6 +97,13 @@ pub fn unallow(pool: &LivePool, name: &str, grant: &Grant, below: bool) -> Resul
         }
         Ok(())
     })
+}
+
+/// Who gives and takes permissions has them himself.
+fn ask(pool: &PoolWriter, name: &str, grant: &Grant) -> Result<(), EditError> {
+    let mut needed = vec!["allow"];
+    needed.extend(grant.permissions.iter().map(String::as_str).filter(|p| !p.starts_with('@')));
+    permit::ask(pool, name, &needed)
 }
 
 fn note(

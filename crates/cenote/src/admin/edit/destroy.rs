@@ -1,7 +1,7 @@
 //! Destroying.
 
-use super::{EditError, Partly, run};
-use ::pool::live::LivePool;
+use super::{EditError, Partly, permit, run};
+use crate::PoolWriter;
 use dsl::DslError;
 use dsl::write::destroy;
 
@@ -13,7 +13,8 @@ const BATCH: usize = 64;
 ///
 /// # Errors
 /// [`EditError::Refused`] with [`DslError::Held`] or [`DslError::HasClones`].
-pub fn destroy_snapshots(pool: &LivePool, names: &[String], defer: bool) -> Result<(), EditError> {
+pub fn destroy_snapshots(pool: &PoolWriter, names: &[String], defer: bool) -> Result<(), EditError> {
+    ask(pool, names)?;
     let names = names.to_vec();
     run(pool, move |ctx| destroy::destroy_snapshots(ctx, &names, defer))
 }
@@ -22,7 +23,9 @@ pub fn destroy_snapshots(pool: &LivePool, names: &[String], defer: bool) -> Resu
 ///
 /// # Errors
 /// What was destroyed and what was not, if one of them cannot be.
-pub fn destroy_all(pool: &LivePool, names: &[String]) -> Result<(), Partly> {
+pub fn destroy_all(pool: &PoolWriter, names: &[String]) -> Result<(), Partly> {
+    let partly = |error| Partly { done: Vec::new(), left: names.to_vec(), error };
+    ask(pool, names).map_err(partly)?;
     let mut done = 0;
     while let Some(rest) = names.get(done..).filter(|rest| !rest.is_empty()) {
         let batch: Vec<String> = rest.iter().take(BATCH).cloned().collect();
@@ -57,4 +60,11 @@ pub fn destroy_all(pool: &LivePool, names: &[String]) -> Result<(), Partly> {
         return Err(Partly { done: done.to_vec(), left: left.to_vec(), error });
     }
     Ok(())
+}
+
+/// Asks for what destroying takes, at each dataset that is there.
+pub(super) fn ask(pool: &PoolWriter, names: &[String]) -> Result<(), EditError> {
+    let Some(permit) = permit::of(pool)? else { return Ok(()) };
+    let allowed = names.iter().map(|name| permit.ask(name, &["destroy", "mount"]));
+    allowed.filter(|asked| !matches!(asked, Err(EditError::NoDataset { .. }))).collect()
 }

@@ -1,8 +1,7 @@
 //! Holding snapshots, and letting them go.
 
-use super::{EditError, run};
-use crate::Pool;
-use ::pool::live::LivePool;
+use super::{EditError, permit, run};
+use crate::{Pool, PoolWriter};
 use dsl::DslError;
 use dsl::write::{TaskCtx, destroy, holds};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +28,8 @@ pub fn with_name_below(pool: &Pool, dataset: &str, snapshot: &str) -> Result<Vec
 ///
 /// # Errors
 /// The first snapshot that cannot be held, and why; none is held then.
-pub fn hold(pool: &LivePool, names: &[String], tag: &str) -> Result<(), Blame> {
+pub fn hold(pool: &PoolWriter, names: &[String], tag: &str) -> Result<(), Blame> {
+    ask(pool, names, "hold")?;
     each(pool, names, tag, false, |ctx, name, tag, is_check| {
         let id = ctx.dsl()?.dataset(name)?.id();
         if is_check {
@@ -46,7 +46,8 @@ pub fn hold(pool: &LivePool, names: &[String], tag: &str) -> Result<(), Blame> {
 ///
 /// # Errors
 /// The first snapshot that cannot be released, and why; none is released then.
-pub fn release(pool: &LivePool, names: &[String], tag: &str) -> Result<(), Blame> {
+pub fn release(pool: &PoolWriter, names: &[String], tag: &str) -> Result<(), Blame> {
+    ask(pool, names, "release")?;
     each(pool, names, tag, true, |ctx, name, tag, is_check| {
         let id = ctx.dsl()?.dataset(name)?.id();
         if is_check {
@@ -62,10 +63,18 @@ pub fn release(pool: &LivePool, names: &[String], tag: &str) -> Result<(), Blame
     })
 }
 
+/// Asks for a permission at the dataset of each snapshot.
+fn ask(pool: &PoolWriter, names: &[String], permission: &str) -> Result<(), Blame> {
+    let blame = |name: &String, error| Box::new((name.clone(), error));
+    names.iter().try_for_each(|name| {
+        permit::ask(pool, name, &[permission]).map_err(|error| blame(name, error))
+    })
+}
+
 /// Does something to each snapshot, in one transaction group, if it can be done to all; or, if `lenient`, to
 /// one at least.
 fn each(
-    pool: &LivePool,
+    pool: &PoolWriter,
     names: &[String],
     tag: &str,
     lenient: bool,

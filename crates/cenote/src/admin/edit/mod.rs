@@ -21,6 +21,7 @@ mod destroy;
 mod hold;
 pub mod names;
 mod open;
+mod permit;
 mod project;
 mod rename;
 mod rollback;
@@ -47,9 +48,8 @@ pub use upgrade::{FilesystemVersion, filesystem_versions};
 pub use volume::{AutoReservation, DEFAULT_VOLUME_BLOCK};
 
 use super::change::ChangeError;
-use crate::{Error, Pool};
+use crate::{Error, Pool, PoolWriter};
 use ::pool::PoolError;
-use ::pool::live::LivePool;
 use dsl::DslError;
 use dsl::write::props::PropError;
 use dsl::write::{Caller, TaskCtx};
@@ -257,29 +257,29 @@ pub struct Partly {
 }
 
 /// The datasets of the last txg that is on disk.
-pub(super) fn view(pool: &LivePool) -> Result<Pool, EditError> {
-    Ok(Pool::from(pool.view()?))
+pub(super) fn view(pool: &PoolWriter) -> Result<Pool, EditError> {
+    Ok(pool.view()?)
 }
 
-/// Whom this process acts for.
-fn caller() -> Caller {
-    if rustix::process::geteuid().is_root() { Caller::Root } else { Caller::User }
+/// In whose name a verb runs, as far as limits on the number of datasets care.
+fn caller(pool: &PoolWriter) -> Caller {
+    if pool.caller().uid == 0 { Caller::Root } else { Caller::User }
 }
 
 /// Runs a task in syncing context; one that cannot be done in a txg is tried again in the next.
 fn run<T: Send + 'static>(
-    pool: &LivePool,
+    pool: &PoolWriter,
     task: impl Fn(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + Sync + 'static,
 ) -> Result<T, EditError> {
-    let task = Arc::new(task);
+    let (task, caller, pool) = (Arc::new(task), caller(pool), pool.live());
     for _ in 1..AGAIN_MAX {
         let once = Arc::clone(&task);
-        match pool.run_as(caller(), move |ctx| once(ctx)) {
+        match pool.run_as(caller, move |ctx| once(ctx)) {
             Err(PoolError::Dsl(DslError::Again { .. })) => {}
             done => return Ok(done?),
         }
     }
-    Ok(pool.run_as(caller(), move |ctx| task(ctx))?)
+    Ok(pool.run_as(caller, move |ctx| task(ctx))?)
 }
 
 /// The name of the pool that a dataset's name begins with.

@@ -6,13 +6,14 @@ use crate::admin::change::{self, ChangeError};
 use crate::{Pool, PoolWriter};
 use ::pool::space::Class;
 
-/// Finds the pool that a dataset's name begins with, and opens it for change.
+/// Finds the pool that a dataset's name begins with, and opens it for change. Everybody may: each verb asks for the
+/// permissions of the caller.
 ///
 /// # Errors
 /// [`EditError::NoPool`]; [`EditError::Open`] if it can only be read or somebody else has it.
 pub fn open_pool(search: &Search, dataset: &str) -> Result<PoolWriter, EditError> {
     let pool = pool_of(dataset);
-    change::open_for_change(search, pool).map_err(|error| match error {
+    change::open_writer(search, pool).map_err(|error| match error {
         ChangeError::NoPool => EditError::NoPool { pool: pool.to_owned() },
         other => EditError::Open(other),
     })

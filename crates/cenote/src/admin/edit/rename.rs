@@ -1,14 +1,16 @@
 //! Renaming.
 
-use super::{EditError, run};
-use ::pool::live::LivePool;
+use super::{EditError, permit, run};
+use crate::PoolWriter;
 use dsl::write::rename as task;
 
 /// Renames a file system or volume with all below it.
 ///
 /// # Errors
 /// Why it cannot be renamed; nothing has changed then.
-pub fn rename(pool: &LivePool, from: &str, to: &str) -> Result<(), EditError> {
+pub fn rename(pool: &PoolWriter, from: &str, to: &str) -> Result<(), EditError> {
+    permit::ask(pool, from, &["rename", "mount"])?;
+    permit::ask_new(pool, to, &[])?;
     let (from, to) = (from.to_owned(), to.to_owned());
     run(pool, move |ctx| task::rename(ctx, &from, &to))
 }
@@ -18,7 +20,8 @@ pub fn rename(pool: &LivePool, from: &str, to: &str) -> Result<(), EditError> {
 ///
 /// # Errors
 /// Why it cannot be renamed; nothing has changed then.
-pub fn rename_snapshot(pool: &LivePool, from: &str, to: &str, below: bool) -> Result<(), EditError> {
+pub fn rename_snapshot(pool: &PoolWriter, from: &str, to: &str, below: bool) -> Result<(), EditError> {
+    permit::ask(pool, from, &["rename", "mount"])?;
     let (from, to) = (from.to_owned(), to.to_owned());
     run(pool, move |ctx| task::rename_snapshot(ctx, &from, &to, below))
 }

@@ -1,8 +1,7 @@
 //! Going back to a snapshot.
 
-use super::{EditError, Partly, destroy_all, run};
-use crate::Pool;
-use ::pool::live::LivePool;
+use super::{EditError, Partly, destroy_all, permit, run};
+use crate::{Pool, PoolWriter};
 use dsl::write::{bookmarks, destroy, rollback as task};
 
 /// What is newer than a snapshot, and would be lost by going back to it.
@@ -52,7 +51,10 @@ pub fn newer_than(pool: &Pool, snapshot: &str) -> Result<Newer, EditError> {
 ///
 /// # Errors
 /// What was not done, first of all what failed.
-pub fn rollback(pool: &LivePool, snapshot: &str, newer: &Newer) -> Result<(), Partly> {
+pub fn rollback(pool: &PoolWriter, snapshot: &str, newer: &Newer) -> Result<(), Partly> {
+    permit::ask(pool, snapshot, &["rollback"])
+        .and_then(|()| super::destroy::ask(pool, &newer.snapshots))
+        .map_err(|error| Partly { done: Vec::new(), left: vec![snapshot.to_owned()], error })?;
     destroy_all(pool, &newer.clones)?;
     let name = snapshot.split('@').next().unwrap_or_default().to_owned();
     let target = snapshot.to_owned();

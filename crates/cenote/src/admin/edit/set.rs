@@ -2,9 +2,9 @@
 
 use super::values::{Setting, Subject};
 use super::volume::AutoReservation;
-use super::{EditError, run, view};
+use super::{EditError, permit, run, view};
 use crate::admin::Owner;
-use crate::{Dataset, DatasetKind, Pool};
+use crate::{Dataset, DatasetKind, Pool, PoolWriter};
 use ::pool::live::LivePool;
 use dsl::prop::{self as stored, PropValue};
 use dsl::write::{TaskCtx, props};
@@ -40,9 +40,11 @@ pub fn subject(dataset: &Dataset) -> Result<Subject, EditError> {
 ///
 /// # Errors
 /// Why one of them cannot be set; those before it are set then, as `zfs set` does it.
-pub fn set(pool: &LivePool, name: &str, settings: &[Setting]) -> Result<(), EditError> {
+pub fn set(pool: &PoolWriter, name: &str, settings: &[Setting]) -> Result<(), EditError> {
+    let needed: Vec<String> = settings.iter().map(permit::for_setting).collect();
+    permit::ask(pool, name, &needed.iter().map(String::as_str).collect::<Vec<_>>())?;
     let dataset = view(pool)?.dataset(name)?;
-    let plan = Plan::make(pool, &dataset, settings)?;
+    let plan = Plan::make(pool.live(), &dataset, settings)?;
     let (target, props, size) = (name.to_owned(), plan.props, plan.size);
     if !props.is_empty() || size.is_some() {
         run(pool, move |ctx| store(ctx, &target, &props, size))?.map_or(Ok(()), Err)?;
@@ -163,8 +165,8 @@ fn set_all(
     }
 }
 
-fn resize(pool: &LivePool, dataset: &Dataset, size: u64) -> Result<(), EditError> {
-    let head = pool.heads().open(dataset.dsl().id())?;
+fn resize(pool: &PoolWriter, dataset: &Dataset, size: u64) -> Result<(), EditError> {
+    let head = pool.live().heads().open(dataset.dsl().id())?;
     let volume = head.opened(|| HeadVolume::open(&head).map(Arc::new)).map_err(crate::Error::from)?;
     volume.resize(size).map_err(crate::Error::from)?;
     drop((volume, head));
@@ -173,7 +175,8 @@ fn resize(pool: &LivePool, dataset: &Dataset, size: u64) -> Result<(), EditError
 }
 
 /// Sets limits of owners in a file system.
-pub(super) fn set_limits(pool: &LivePool, dataset: &Dataset, limits: &[OwnerLimit]) -> Result<(), EditError> {
+pub(super) fn set_limits(pool: &PoolWriter, dataset: &Dataset, limits: &[OwnerLimit]) -> Result<(), EditError> {
+    let pool = pool.live();
     let options = options_of(dataset.dsl(), pool.features())?;
     let head = pool.heads().open(dataset.dsl().id())?;
     let fs = head.opened(|| HeadFs::open(&head, options, pool.env()).map(Arc::new));
@@ -198,7 +201,7 @@ pub(super) fn set_limits(pool: &LivePool, dataset: &Dataset, limits: &[OwnerLimi
 /// # Errors
 /// [`EditError::NoDataset`]; nothing has changed then.
 pub fn inherit(
-    pool: &LivePool,
+    pool: &PoolWriter,
     name: &str,
     prop: &str,
     received: bool,
@@ -208,6 +211,7 @@ pub fn inherit(
     if prop == "mlslabel" || prop == "keylocation" {
         return Err(EditError::Denied);
     }
+    permit::ask(pool, name, &[&permit::to_set(prop)])?;
     let pool_view = view(pool)?;
     let dataset = pool_view.dataset(name)?;
     let targets = if below { tree(&pool_view, &dataset)? } else { vec![dataset] };

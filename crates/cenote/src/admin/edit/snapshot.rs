@@ -1,8 +1,7 @@
 //! Taking snapshots.
 
-use super::{EditError, run};
-use crate::Pool;
-use ::pool::live::LivePool;
+use super::{EditError, permit, run};
+use crate::{Pool, PoolWriter};
 use dsl::prop::PropValue;
 use dsl::write::snapshot as task;
 
@@ -11,7 +10,11 @@ use dsl::write::snapshot as task;
 ///
 /// # Errors
 /// Why they cannot be taken; none is then.
-pub fn snapshot(pool: &LivePool, names: &[String], props: &[(String, String)]) -> Result<(), EditError> {
+pub fn snapshot(pool: &PoolWriter, names: &[String], props: &[(String, String)]) -> Result<(), EditError> {
+    if let Some(permit) = permit::of(pool)? {
+        let needed: &[&str] = if props.is_empty() { &["snapshot"] } else { &["snapshot", "userprop"] };
+        names.iter().try_for_each(|name| permit.ask(name, needed))?;
+    }
     let names = names.to_vec();
     let props: Vec<(String, PropValue)> =
         props.iter().map(|(name, text)| (name.clone(), PropValue::String(text.clone()))).collect();

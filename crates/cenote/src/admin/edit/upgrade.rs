@@ -3,8 +3,7 @@
 use super::EditError;
 use super::values::VERSION;
 use super::{run, view};
-use crate::{DatasetKind, Pool};
-use ::pool::live::LivePool;
+use crate::{DatasetKind, Pool, PoolWriter};
 use dsl::prop as stored;
 use dsl::write::Cost;
 use zpl::write::upgrade_filesystem;
@@ -47,7 +46,7 @@ pub fn filesystem_versions(
 ///
 /// # Errors
 /// [`EditError::Unsupported`] if it is to have another version than it has or the newest.
-pub(super) fn upgrade(pool: &LivePool, name: &str, version: u64) -> Result<(), EditError> {
+pub(super) fn upgrade(pool: &PoolWriter, name: &str, version: u64) -> Result<(), EditError> {
     let pool_view = view(pool)?;
     let found = filesystem_versions(&pool_view, name, false)?;
     let Some(old) = found.first().map(|fs| fs.version).filter(|old| *old != version) else { return Ok(()) };
@@ -55,10 +54,10 @@ pub(super) fn upgrade(pool: &LivePool, name: &str, version: u64) -> Result<(), E
         return Err(EditError::Unsupported { what: "a version of file systems other than the newest" });
     }
     let id = pool_view.dataset(name)?.dsl().id();
-    let head = pool.heads().open(id)?;
+    let head = pool.live().heads().open(id)?;
     {
         let tx = head.begin(Cost::metadata())?;
-        upgrade_filesystem(&head.set, pool.env(), &tx).map_err(crate::Error::from)?;
+        upgrade_filesystem(&head.set, pool.live().env(), &tx).map_err(crate::Error::from)?;
     }
     drop(head);
     let name = name.to_owned();
