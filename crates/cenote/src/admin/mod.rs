@@ -15,8 +15,10 @@ mod diagnosis;
 pub mod diff;
 pub mod edit;
 mod file_ops;
+mod file_ops;
 mod identity;
 mod import;
+mod iostat;
 mod iostat;
 pub mod mounting;
 mod mounts;
@@ -32,8 +34,13 @@ pub use change::{cache_path, host_id, host_name};
 pub use data::*;
 pub use datasets::{Entry, Walk, find, points, walk};
 pub use file_ops::{FILE_OPS, FileOp, FileOps};
+pub use file_ops::{FILE_OPS, FileOp, FileOps};
 pub use identity::names as owner_names;
 pub use import::{Candidate, CandidateVdev, import_list};
+pub use ::pool::live::events::{Event, EventRing};
+pub use iostat::{
+    IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo, pool_io,
+};
 pub use ::pool::live::events::{Event, EventRing};
 pub use iostat::{
     IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo, pool_io,

@@ -1,6 +1,7 @@
 //! How file systems of imported pools are shown to the machine's programs. The verbs here decide what is mounted
 //! where; whoever owns the pools brings the means ([`Mounts`]), or has none.
 
+use super::FileOps;
 use ::pool::live::LivePool;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,12 @@ use std::sync::Arc;
 pub trait Mounts: Send + Sync {
     /// What is mounted now, oldest first.
     fn list(&self) -> Vec<Mounted>;
+
+    /// What programs have asked of the mount of a dataset; `None`: it is not mounted, or nobody counts.
+    fn stats(&self, dataset: &str) -> Option<FileOps> {
+        let _ = dataset;
+        None
+    }
 
     /// Mounts a file system of a pool. The folder exists.
     ///

@@ -1,0 +1,104 @@
+//! What the vdevs of a pool have read and written: the data of `zpool iostat` and of the kstat files.
+
+use super::{AdminError, OpenPool, Vdev, Vdevs, vdevs};
+use std::collections::HashMap;
+use std::time::Duration;
+
+pub use ::vdev::tree::{IoStats, Op, PRIORITIES, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
+
+/// What a vdev has done since it was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VdevIo {
+    /// How long ago that was.
+    pub age: Duration,
+    /// What it did; of a vdev with others below it, what these did.
+    pub stats: IoStats,
+}
+
+impl VdevIo {
+    /// What was done since an earlier sample of the same vdev. If there is none, or that one is of an earlier life of
+    /// the vdev, all counts.
+    pub fn since(&self, earlier: Option<&VdevIo>) -> VdevIo {
+        match earlier.filter(|earlier| earlier.age <= self.age) {
+            Some(earlier) => {
+                VdevIo { age: self.age.saturating_sub(earlier.age), stats: self.stats.since(&earlier.stats) }
+            }
+            None => self.clone(),
+        }
+    }
+
+    /// How many a second, of a number of this sample.
+    pub fn per_second(&self, number: u64) -> u64 {
+        let nanos = self.age.as_nanos().max(1);
+        u64::try_from(u128::from(number) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
+    }
+}
+
+/// One pool at one moment.
+#[derive(Debug, Clone)]
+pub struct PoolIo {
+    /// Its name.
+    pub name: String,
+    /// Its vdevs, with their space.
+    pub vdevs: Vdevs,
+    /// What they have done, by guid. The root has the guid of the pool. Cache devices and spares are not in it.
+    pub io: HashMap<u64, VdevIo>,
+}
+
+impl PoolIo {
+    /// What was done since an earlier sample.
+    #[must_use]
+    pub fn since(&self, earlier: Option<&PoolIo>) -> PoolIo {
+        let before = |guid: &u64| earlier.and_then(|earlier| earlier.io.get(guid));
+        let io = self.io.iter().map(|(guid, io)| (*guid, io.since(before(guid)))).collect();
+        PoolIo { name: self.name.clone(), vdevs: self.vdevs.clone(), io }
+    }
+}
+
+/// What the vdevs of a pool have done so far.
+///
+/// # Errors
+/// If its space cannot be read.
+pub fn pool_io(pool: &OpenPool) -> Result<PoolIo, AdminError> {
+    let leaves = pool.pool.vdevs().io_stats();
+    let leaves = leaves.into_iter().map(|(guid, leaf)| (guid.0, VdevIo { age: leaf.age, stats: leaf.stats }));
+    let vdevs = vdevs(pool)?;
+    let mut io = HashMap::new();
+    sum(&vdevs.root, &leaves.collect(), &mut io);
+    Ok(PoolIo { name: pool.name().to_owned(), vdevs, io })
+}
+
+/// Adds up what is below a vdev, and notes it. A vdev is as old as the oldest leaf below it.
+fn sum(vdev: &Vdev, leaves: &HashMap<u64, VdevIo>, all: &mut HashMap<u64, VdevIo>) -> VdevIo {
+    let blank = || VdevIo { age: Duration::ZERO, stats: IoStats::default() };
+    let mut own = leaves.get(&vdev.guid).cloned().unwrap_or_else(blank);
+    for child in &vdev.children {
+        let child = sum(child, leaves, all);
+        own.age = own.age.max(child.age);
+        own.stats.add(&child.stats);
+    }
+    all.insert(vdev.guid, own.clone());
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn io(seconds: u64, reads: u64) -> VdevIo {
+        let mut stats = IoStats::default();
+        stats.ops[Op::Read as usize] = reads;
+        VdevIo { age: Duration::from_secs(seconds), stats }
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between_samples() {
+        let later = io(12, 350).since(Some(&io(10, 250)));
+        assert_eq!(later.per_second(later.stats.ops[0]), 50);
+        let first = io(10, 250).since(None);
+        assert_eq!(first.per_second(first.stats.ops[0]), 25);
+        let again = io(1, 5).since(Some(&io(10, 250)));
+        assert_eq!(again.stats.ops[0], 5, "the pool was exported and imported meanwhile");
+        assert_eq!(io(0, 3).per_second(3), 3_000_000_000, "no time at all is no division by zero");
+    }
+}
