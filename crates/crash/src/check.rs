@@ -68,6 +68,28 @@ pub fn check(run: &Run, disks: &Disks, operation: u64, seed: u64, depth: Depth) 
     check_space(disks)
 }
 
+/// The same, after whatever scan was under way has been brought to its end: then every disk has everything.
+///
+/// # Errors
+/// What is wrong.
+pub fn check_scanned(run: &Run, disks: &Disks, operation: u64, seed: u64) -> Result<(), Failure> {
+    let (durable, begun) = run.at(operation);
+    let pool = check_contents(run, disks, durable, begun, seed)?;
+    let tree = pool.tree();
+    for leaf in tree.leaf_guids() {
+        pool.bring_online(leaf, None)?;
+    }
+    pool.scan_to_end()?;
+    pool.resilver_if_needed()?;
+    pool.scan_to_end()?;
+    let tree = pool.tree();
+    if let Some(leaf) = tree.leaf_guids().into_iter().find(|leaf| !tree.dtl(*leaf).is_empty()) {
+        return wrong(format!("leaf {leaf} still lacks {:?}", tree.dtl(leaf)));
+    }
+    pool.export(Leave::Exported)?;
+    check_space(disks)
+}
+
 /// Opens the pool on these disks and looks whether it is in a state between these two steps.
 ///
 /// # Errors
@@ -94,7 +116,7 @@ fn check_contents(
 }
 
 /// The space maps agree with the blocks, and all of these are good.
-fn check_space(disks: &Disks) -> Result<(), Failure> {
+pub(crate) fn check_space(disks: &Disks) -> Result<(), Failure> {
     let which = Which::Name(POOL.to_owned());
     let pool = cenote::Pool::from(pool::Pool::open(disks.found(), &which, &OpenOptions::default())?);
     let report = blocks(&pool, Check::Everything, true)?;

@@ -15,6 +15,7 @@ pub mod everything;
 pub mod faults;
 pub mod model;
 pub mod parts;
+pub mod scans;
 pub mod subject;
 pub mod workload;
 
@@ -81,6 +82,7 @@ impl std::fmt::Display for Broken {
 enum Subjected {
     Files(Run),
     World(WorldRun),
+    Scans(Run),
 }
 
 impl Subjected {
@@ -89,12 +91,13 @@ impl Subjected {
         Ok(match subject {
             Subject::Files(layout) => Subjected::Files(workload::run(layout, seed, steps)?),
             Subject::World(layout) => Subjected::World(everything::run(layout, seed, steps)?),
+            Subject::Scans(layout) => Subjected::Scans(scans::run(layout, seed, steps)?),
         })
     }
 
     fn disks(&self) -> usize {
         match self {
-            Subjected::Files(run) => run.layout.disks(),
+            Subjected::Files(run) | Subjected::Scans(run) => run.layout.disks(),
             Subjected::World(run) => run.disks,
         }
     }
@@ -102,14 +105,14 @@ impl Subjected {
     /// What was done to the disks until the pool was there, and since.
     fn record(&self) -> [&[(usize, Op)]; 2] {
         match self {
-            Subjected::Files(run) => [&run.base, &run.ops],
+            Subjected::Files(run) | Subjected::Scans(run) => [&run.base, &run.ops],
             Subjected::World(run) => [&run.base, &run.ops],
         }
     }
 
     fn promises(&self, operation: u64) -> usize {
         match self {
-            Subjected::Files(run) => run.promises(operation),
+            Subjected::Files(run) | Subjected::Scans(run) => run.promises(operation),
             Subjected::World(run) => run.promises(operation),
         }
     }
@@ -120,6 +123,7 @@ impl Subjected {
                 let depth = if is_deep { Depth::Everything } else { Depth::Contents };
                 check(run, disks, operation, seed, depth)
             }
+            Subjected::Scans(run) => check::check_scanned(run, disks, operation, seed),
             Subjected::World(run) => {
                 let with_snapshots = is_deep || operation.is_multiple_of(SNAPSHOTS_ONE_IN);
                 run.check(disks, operation, seed, with_snapshots, is_deep)

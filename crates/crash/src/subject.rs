@@ -10,13 +10,16 @@ pub enum Subject {
     Files(Layout),
     /// Everything that can be done to a pool, on a layout of `cenote-matrix`.
     World(&'static str),
+    /// The same files while disks are taken away and brought back, scrubbed and resilvered.
+    Scans(Layout),
 }
 
 impl Subject {
     /// All of them.
     pub fn all() -> Vec<Subject> {
         let worlds = cenote_matrix::plan::layouts().into_iter().map(|(name, _)| Subject::World(name));
-        Layout::all().into_iter().map(Subject::Files).chain(worlds).collect()
+        let redundant = Layout::all().into_iter().filter(|layout| layout.spare_disks() > 0);
+        Layout::all().into_iter().map(Subject::Files).chain(worlds).chain(redundant.map(Subject::Scans)).collect()
     }
 }
 
@@ -25,6 +28,7 @@ impl std::fmt::Display for Subject {
         match self {
             Subject::Files(layout) => write!(f, "{layout}"),
             Subject::World(layout) => write!(f, "all:{layout}"),
+            Subject::Scans(layout) => write!(f, "scan:{layout}"),
         }
     }
 }

@@ -168,6 +168,16 @@ impl Work {
         &self.disks
     }
 
+    /// The pool.
+    pub fn pool(&self) -> &Arc<LivePool> {
+        &self.pool
+    }
+
+    /// What was done so far and to which disks; the pool is left as it is.
+    pub fn end(self) -> (Run, Disks) {
+        self.into_run()
+    }
+
     /// The next step.
     ///
     /// # Errors
@@ -196,12 +206,17 @@ impl Work {
 
     /// Flips bits in something that is on a disk. Labels are spared: they have copies of their own.
     pub fn rot(&self, disk: usize, random: &mut Random) {
+        self.rot_bytes(disk, random, 512);
+    }
+
+    /// The same with so many bytes.
+    pub(crate) fn rot_bytes(&self, disk: usize, random: &mut Random, len: u64) {
         let ops = self.disks.disks()[disk].take_record();
         let written: Vec<&Op> =
             ops.iter().filter(|op| op.kind == OpKind::Write && op.at.0 >= LABEL_START && op.ok).collect();
         let index = random.below(written.len() as u64) as usize;
         if let Some(op) = written.get(index).filter(|op| op.at.0 + op.len <= self.disks.size() - LABEL_END) {
-            self.disks.disks()[disk].flip(op.at, op.len.min(512), 1 << random.below(8));
+            self.disks.disks()[disk].flip(op.at, op.len.min(len), 1 << random.below(8));
         }
     }
 

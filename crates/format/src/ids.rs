@@ -293,6 +293,8 @@ type_consts! {
     ZVOL = 23;
     /// A volume's properties.
     ZVOL_PROP = 24;
+    /// A log of blocks that could not be read.
+    ERROR_LOG = 28;
     /// The pool's history.
     SPA_HISTORY = 29;
     /// Pool properties.
@@ -305,6 +307,8 @@ type_consts! {
     FUID = 35;
     /// Datasets that come after a snapshot, but not in line.
     NEXT_CLONES = 37;
+    /// Datasets that a scan has still to visit.
+    SCAN_QUEUE = 38;
     /// Space used by user, group, project.
     USERGROUP_USED = 39;
     /// Quotas.

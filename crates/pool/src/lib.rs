@@ -47,9 +47,10 @@ use dsl::Dsl;
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
 use format::{PoolGuid, Txg, VdevGuid};
+use live::Lease;
 use open::Opened;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use vdev::{Device, VdevTree};
 
 /// An open pool.
@@ -64,8 +65,10 @@ pub struct Pool {
     features: Features,
     dsl: Dsl,
     devices: HashSet<VdevGuid>,
-    /// It shows a pool that is open for writing.
-    is_live: bool,
+    /// It shows a pool that is open for writing, which keeps what it leads to meanwhile.
+    lease: Option<Lease>,
+    /// The scans of that pool.
+    scans: OnceLock<Arc<live::scan::Scans>>,
 }
 
 impl Pool {
@@ -89,7 +92,8 @@ impl Pool {
             features,
             dsl,
             devices,
-            is_live: false,
+            lease: None,
+            scans: OnceLock::new(),
         }))
     }
 
@@ -102,6 +106,7 @@ impl Pool {
         tree: &Arc<VdevTree>,
         store: &Arc<Store>,
         aux: HashSet<VdevGuid>,
+        lease: Lease,
     ) -> Result<Arc<Pool>, PoolError> {
         let mos = ObjSet::open(store, &uberblock.root, 0, KeyState::None)?;
         let directory = Directory::open(&mos)?;
@@ -110,7 +115,7 @@ impl Pool {
         let is_open = |guid: &VdevGuid| tree.device(*guid).is_some();
         let devices = tree.leaf_guids().into_iter().filter(is_open).chain(aux).collect();
         let (label, config, uberblock) = (config.clone(), config.clone(), *uberblock);
-        let (name, tree, is_live) = (name.to_owned(), tree.clone(), true);
+        let (name, tree, lease) = (name.to_owned(), tree.clone(), Some(lease));
         Ok(Arc::new(Pool {
             name,
             label,
@@ -122,7 +127,8 @@ impl Pool {
             features,
             dsl,
             devices,
-            is_live,
+            lease,
+            scans: OnceLock::new(),
         }))
     }
 
@@ -203,7 +209,17 @@ impl Pool {
 
     /// It shows a pool that is open for writing.
     pub fn is_live(&self) -> bool {
-        self.is_live
+        self.lease.is_some()
+    }
+
+    /// The scans of the pool whose state this shows.
+    pub(crate) fn show_scans(&self, scans: &Arc<live::scan::Scans>) {
+        let _ = self.scans.set(Arc::clone(scans));
+    }
+
+    /// How far the scan is now that is under way; `None`: there is none, or the pool is not open for writing here.
+    pub fn scan_progress(&self) -> Option<live::ScanProgress> {
+        self.scans.get()?.progress()
     }
 
     /// A device with this guid was found.

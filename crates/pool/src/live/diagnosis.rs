@@ -120,6 +120,9 @@ pub(super) fn run(pool: &LivePool, state: &mut State) {
             continue;
         }
         state.diagnosis.forget(status.guid);
+        if fails {
+            pool.scans.note_silent(status.guid);
+        }
         let is_faulted = can_do_without(&tree, &[status.guid]);
         let Some(node) = config::find_mut(&mut state.config.vdev_tree, status.guid) else { continue };
         if node.faulted || (node.degraded && !is_faulted) {

@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub enum Leave {
     /// Any machine may open it.
     Exported,
+    /// It stays this machine's, which opens it again later.
+    Imported,
     /// It is no longer wanted. It can be opened only by who asks for destroyed pools.
     Destroyed,
 }
@@ -27,10 +29,12 @@ impl LivePool {
         self.give_up();
         let outcome = match how {
             // Its labels are what they were: whoever had opened it changed nothing.
-            Leave::Exported if self.is_held() => Ok(()),
-            _ => self.sync().and_then(|_| self.write_state(how)),
+            Leave::Exported | Leave::Imported if self.is_held() => Ok(()),
+            Leave::Imported => self.park_scan().and_then(|()| self.sync()).map(|_| ()),
+            _ => self.park_scan().and_then(|()| self.sync()).and_then(|_| self.write_state(how)),
         };
         match how {
+            Leave::Imported => {}
             Leave::Exported => self.events.left("pool_export", 1),
             Leave::Destroyed => self.events.left("pool_destroy", 2),
         }
@@ -42,6 +46,7 @@ impl LivePool {
     fn write_state(&self, how: Leave) -> Result<(), PoolError> {
         let left = match how {
             Leave::Exported => PoolState::Exported,
+            Leave::Imported => PoolState::Active,
             Leave::Destroyed => PoolState::Destroyed,
         };
         self.run_on_pool(move |_, pool| {
@@ -55,6 +60,7 @@ impl LivePool {
     /// Lets nothing more happen, and waits for the thread to end.
     pub(super) fn close(&self) {
         self.end_outages();
+        self.scans.close();
         self.txgs.fail(TxError::Closed);
         let runtime = lock(&self.runtime).take();
         if let Some(runtime) = runtime {

@@ -13,7 +13,7 @@ use super::config::{Host, find_mut};
 use super::events::Context;
 use super::space_maps::{SpaceBook, known_tops};
 use super::spec::{NewDevices, set_path};
-use super::{FailMode, LivePool, Parts, claim, diagnosis, leftovers, lock, vdev_zaps};
+use super::{FailMode, LivePool, Parts, claim, diagnosis, leftovers, lock, scan, vdev_zaps};
 use crate::assemble::{Group, aux_devices, groups};
 use crate::open::{self, Opener};
 use crate::scan::Expansion;
@@ -24,6 +24,7 @@ use dsl::write::brt::Brt;
 use dsl::write::{FeatureCounts, Heads, mos_policy};
 use format::config::{PoolConfig, PoolState, VdevKind, VdevNode};
 use format::nvlist::NvList;
+use format::scan::ScanState;
 use format::uberblock::Uberblock;
 use format::{Endian, PoolGuid, Txg, VdevGuid};
 use std::sync::Arc;
@@ -230,7 +231,10 @@ impl LivePool {
             state.claims = claims;
         }
         let stale = !pool.config().has_vdev_zaps;
-        let scan = pool.scan()?;
+        let scan = pool.scan()?.filter(|scan| scan.state == ScanState::Scanning);
+        let words = pool.directory().words(scan::POSITION)?;
+        let saved = scan.as_ref().and_then(|phys| scan::position_of(&words, phys));
+        let is_ours = saved.is_some();
         let newest = Arc::new(std::sync::Mutex::new(Txg(0)));
         let slot = Arc::clone(&newest);
         self.run_on_pool(move |ctx, task| {
@@ -246,8 +250,11 @@ impl LivePool {
                 vdev_zaps::create_missing(m, top)?;
             }
             task.pool.space.renew_zaps(&config.vdev_tree);
-            leftovers::clear(ctx, scan)
+            leftovers::clear(ctx, scan, is_ours)
         })?;
+        if let Some(phys) = scan {
+            self.resume_scan(phys, saved);
+        }
         let newest = *lock(&newest);
         while self.txgs.synced_txg() < newest {
             self.sync_here()?;

@@ -30,6 +30,7 @@ mod export;
 mod history;
 mod import;
 mod labels;
+mod leases;
 mod leftovers;
 mod map_writer;
 mod mmp;
@@ -38,6 +39,7 @@ mod props;
 mod reguid;
 mod release;
 mod runtime;
+pub(crate) mod scan;
 mod space_maps;
 mod spec;
 mod sync;
@@ -52,8 +54,10 @@ pub use create::{CreateSpec, FillRoot, RootDataset, check_name};
 pub use export::Leave;
 pub use history::Command;
 pub use import::{ImportOptions, refusal};
+pub(crate) use leases::Lease;
 pub use outage::FailMode;
 pub use props::PoolProp;
+pub use scan::{Offline, ScanProgress, ScanRefusal};
 pub use spec::{FeatureSet, Layout, LeafSpec, TopSpec};
 pub use vdev_props::VdevProp;
 
@@ -97,6 +101,8 @@ pub struct LivePool {
     tasks: Mutex<Vec<Task>>,
     state: Mutex<State>,
     published: RwLock<Arc<Published>>,
+    /// Views of it that are read.
+    leases: Arc<leases::Leases>,
     /// Spares and cache devices that are there.
     aux: Mutex<HashSet<VdevGuid>>,
     runtime: Mutex<Option<runtime::Runtime>>,
@@ -105,6 +111,7 @@ pub struct LivePool {
     /// Leaves that were faulted by themselves and answer are to be used again.
     lift_faults: AtomicBool,
     events: Arc<events::Poster>,
+    scans: Arc<scan::Scans>,
 }
 
 /// What changes from txg to txg, and belongs to whoever writes one.
@@ -217,12 +224,14 @@ impl LivePool {
             tasks: Mutex::default(),
             state: Mutex::new(state),
             published: RwLock::new(Arc::new(published)),
+            leases: Arc::default(),
             aux: Mutex::default(),
             runtime: Mutex::default(),
             mmp: mmp::Mmp::default(),
             outages: outage::Outages::default(),
             lift_faults: AtomicBool::new(false),
             events,
+            scans: Arc::default(),
         });
         pool.zio.set_outage(Arc::new(outage::Asked(Arc::downgrade(&pool))));
         if let Some(hold) = &pool.hold {
@@ -323,8 +332,8 @@ impl LivePool {
 
     /// The pool as of the last txg that is on disk, for reading. Cheap while no new txg was written.
     ///
-    /// What it leads to stays as it is until two more txgs were written; who reads longer gets errors of
-    /// blocks that were overwritten, and asks for a new view.
+    /// What it leads to stays as it is while the view is held, up to a part of the pool (`leases`); who holds back
+    /// more than that gets errors of blocks that were overwritten, and asks for a new view.
     ///
     /// # Errors
     /// If the MOS cannot be read.
@@ -334,9 +343,16 @@ impl LivePool {
         if let Some(view) = &*view {
             return Ok(Arc::clone(view));
         }
+        let lease = self.leases.hold(published.uberblock.txg);
+        if !Arc::ptr_eq(&published, &self.published()) {
+            // Txgs that have ended since may have let go of blocks: this one is too old to be held.
+            drop(view);
+            return self.view();
+        }
         let aux = lock(&self.aux).clone();
         let (config, uberblock) = (&published.config, &published.uberblock);
-        let made = Pool::of_live(&self.name, config, uberblock, &self.tree(), &self.store, aux)?;
+        let made = Pool::of_live(&self.name, config, uberblock, &self.tree(), &self.store, aux, lease)?;
+        made.show_scans(&self.scans);
         *view = Some(Arc::clone(&made));
         Ok(made)
     }

@@ -188,7 +188,7 @@ impl LivePool {
     }
 
     /// New handles for leaves whose own no longer work.
-    fn reopen(&self, found: Option<&Found>) -> Result<(), PoolError> {
+    pub(super) fn reopen(&self, found: Option<&Found>) -> Result<(), PoolError> {
         let tree = self.tree();
         let config = self.config();
         let answers = |device: &dyn Device, leaf: VdevGuid| is_leaf(device, leaf, config.pool_guid);

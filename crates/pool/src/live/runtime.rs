@@ -1,5 +1,5 @@
 //! The threads of a pool that is open: one writes txgs when nobody asks for one, every few seconds and when
-//! much has changed; the other shows other machines that the pool is in use.
+//! much has changed; one shows other machines that the pool is in use; one scrubs and resilvers.
 //!
 //! # What always holds
 //! - The second thread waits for nothing that the first does: a txg that takes long is not mistaken for a
@@ -66,10 +66,12 @@ impl LivePool {
         let (txgs, pool) = (Arc::clone(&self.txgs), Arc::downgrade(self));
         let syncer = Builder::new().name(format!("sync {}", self.name)).spawn(move || write(&txgs, &pool));
         let (pool, until) = (Arc::downgrade(self), Arc::clone(&stop));
+        let healer = Builder::new().name(format!("scan {}", self.name)).spawn(move || heal(&pool, &until));
+        let (pool, until) = (Arc::downgrade(self), Arc::clone(&stop));
         let beacon = Builder::new().name(format!("mmp {}", self.name)).spawn(move || shine(&pool, &until));
         match syncer {
             Ok(syncer) => {
-                let threads = std::iter::once(syncer).chain(beacon).collect();
+                let threads = std::iter::once(syncer).chain(beacon).chain(healer).collect();
                 *runtime = Some(Runtime { threads, stop });
                 self.txgs.set_inline(None);
             }
@@ -91,6 +93,15 @@ fn write(txgs: &Arc<Txgs>, pool: &Weak<LivePool>) {
             Work::Sync if pool.sync_here().is_err() => return,
             Work::Sync => {}
         }
+    }
+}
+
+/// Scrubs and resilvers, and looks for devices that have come back.
+fn heal(pool: &Weak<LivePool>, stop: &Stop) {
+    let mut pause = Duration::ZERO;
+    while !stop.wait(pause) {
+        let Some(pool) = pool.upgrade() else { return };
+        pause = pool.scan_tick();
     }
 }
 

@@ -20,9 +20,10 @@ use dsl::bpobj::Space;
 use dsl::write::space::charge_mos;
 use dsl::write::{Caller, MosTx, Tally, TaskCtx, bpobj, free_lists};
 use format::bpobj::StoredBlock;
-use format::config::PoolConfig;
+use format::config::{PoolConfig, VdevNode};
 use format::uberblock::Uberblock;
 use format::{BlockPtr, Txg};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
@@ -289,7 +290,8 @@ impl<'a> TxgSync<'a> {
     /// What was freed two txgs ago may be used again, and everybody learns how much room there is.
     fn finish(&mut self) -> Result<(), PoolError> {
         let txg = self.tx.txg();
-        self.pool.allocator.synced(txg);
+        self.pool.scans.gate().pass(txg);
+        self.pool.reuse_freed(txg);
         self.pool.renew_tree(&self.state.config)?;
         self.pool.announce_space()?;
         self.pool.heads.finish_txg(txg)?;
@@ -315,13 +317,25 @@ impl LivePool {
     /// The tree gets what the configuration says now.
     pub(super) fn renew_tree(&self, config: &PoolConfig) -> Result<(), PoolError> {
         let old = self.tree();
-        if *old.config() != config.vdev_tree {
-            let tree = old.reconfigured(&config.vdev_tree, &HashMap::new())?;
+        let wanted = self.with_offline(&config.vdev_tree);
+        if *old.config() != *wanted {
+            let tree = old.reconfigured(&wanted, &HashMap::new())?;
             self.events.tree_changed(&old, &tree);
             self.zio.set_tree(Arc::clone(&tree));
             self.allocator.set_tree(tree);
         }
         Ok(())
+    }
+
+    /// What the configuration says, and which leaves are offline until the pool is closed.
+    fn with_offline<'c>(&self, root: &'c VdevNode) -> Cow<'c, VdevNode> {
+        let mut root = Cow::Borrowed(root);
+        for leaf in self.scans.offline() {
+            if let Some(node) = config::find_mut(root.to_mut(), leaf) {
+                node.offline = true;
+            }
+        }
+        root
     }
 
     /// Tells the heads how large the pool is.

@@ -164,6 +164,16 @@ impl VdevTree {
         }
     }
 
+    /// Forgets the errors of some leaves.
+    pub fn clear_errors_of(&self, guids: &[VdevGuid]) {
+        for leaf in guids.iter().filter_map(|guid| self.leaf(*guid)) {
+            let c = leaf.counters();
+            for count in [&c.read_errors, &c.write_errors, &c.checksum_errors, &c.slow_ios] {
+                count.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
     fn mapping_is_missing(&self, id: VdevId, node: &VdevNode) -> bool {
         node.indirect_object.0 != 0 && self.indirect(id).is_none()
     }

@@ -1,0 +1,100 @@
+//! Views of the pool that somebody still reads ([`LivePool::view`]): what they lead to is not overwritten.
+//!
+//! # What always holds
+//! - Blocks that were freed after the txg of a view that is held are not handed out again.
+//! - Views hold back a part of the pool at most ([`SHARE`]): when it becomes more all of them lapse, and who still
+//!   reads one of them may get errors of blocks that were overwritten, and asks for a new view. Nothing is ever
+//!   repaired through such a pointer (`zio::heal`).
+
+use super::{LivePool, lock};
+use format::Txg;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use zio::alloc::AllocClass;
+
+/// The part of the pool that views may hold back.
+const SHARE: u64 = 32;
+
+/// Views that are held.
+#[derive(Default)]
+pub(crate) struct Leases(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    /// By txg; the number tells views of one txg apart.
+    views: BTreeSet<(Txg, u64)>,
+    next: u64,
+}
+
+impl Leases {
+    /// A view of this txg is held until the lease is dropped.
+    pub(crate) fn hold(self: &Arc<Self>, txg: Txg) -> Lease {
+        let mut held = lock(&self.0);
+        held.next += 1;
+        let view = (txg, held.next);
+        held.views.insert(view);
+        Lease { leases: Arc::clone(self), view }
+    }
+
+    /// The txg of the oldest view; the largest there is if there is none.
+    fn oldest(&self) -> Txg {
+        lock(&self.0).views.first().map_or(Txg(u64::MAX), |(txg, _)| *txg)
+    }
+
+    /// All views lapse.
+    fn lapse(&self) {
+        lock(&self.0).views.clear();
+    }
+}
+
+/// That somebody holds a view.
+pub(crate) struct Lease {
+    leases: Arc<Leases>,
+    view: (Txg, u64),
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        lock(&self.leases.0).views.remove(&self.view);
+    }
+}
+
+impl LivePool {
+    /// A txg is on disk: what was freed before may be used again, as far as no view shows it.
+    pub(super) fn reuse_freed(&self, txg: Txg) {
+        let totals = self.allocator.totals(AllocClass::Normal);
+        if totals.deferred > totals.size / SHARE && self.leases.oldest().0 < txg.0.saturating_sub(2) {
+            tracing::warn!(pool = self.name, "old views of the pool hold back too much, and lapse");
+            self.leases.lapse();
+        }
+        self.allocator.synced_for(txg, self.leases.oldest());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_view_counts_until_it_is_dropped() {
+        let leases = Arc::<Leases>::default();
+        assert_eq!(leases.oldest(), Txg(u64::MAX));
+        let old = leases.hold(Txg(5));
+        let same = leases.hold(Txg(5));
+        let _new = leases.hold(Txg(7));
+        drop(old);
+        assert_eq!(leases.oldest(), Txg(5));
+        drop(same);
+        assert_eq!(leases.oldest(), Txg(7));
+    }
+
+    #[test]
+    fn a_lapsed_view_takes_no_newer_one_along() {
+        let leases = Arc::<Leases>::default();
+        let lapsed = leases.hold(Txg(5));
+        leases.lapse();
+        let _new = leases.hold(Txg(5));
+        drop(lapsed);
+        assert_eq!(leases.oldest(), Txg(5));
+    }
+}

@@ -1,0 +1,166 @@
+//! Scrubs and resilvers of a pool that is in use (docs/on-disk/14-vdevs.md, sections 7 and 9; docs/on-disk/22-mos-dsl.md,
+//! sections 11 and 12).
+//!
+//! A scan goes over all blocks that were there when it began, each once, in slices. A slice takes the state of the
+//! last txg, walks on from where the one before has ended, reads every copy of the blocks that it meets, parity
+//! included, and writes over what is wrong; leaves that lack a block get it. How far it is goes to disk every few
+//! seconds, so that it goes on after the pool was closed, or the power.
+//!
+//! # Order of a scan
+//! The pool's own objects; the snapshots that there were at its begin, by the txgs of their making; the heads, by number;
+//! snapshots that were made meanwhile, for what only they hold. What a dataset shares with the snapshot before is passed over.
+//! This order does not change when datasets are made, renamed, promoted or destroyed: what a destroyed snapshot held alone
+//! is gone, and what it shared with the next belongs to that one, which comes later.
+//!
+//! # What always holds
+//! - What a slice reads and writes is in use: space that was freed since its txg is not handed out before it has ended
+//!   ([`Gate`]); a txg that would waits for it, and a slice ends at once when one waits.
+//! - Nothing counts as done before it is durable.
+//! - A leaf's DTL is cleared only of what it got: it was in service all the time, with the same device, and nothing
+//!   failed.
+//! - On disk other implementations find a scan that has just begun, of the same range: it names no dataset that could be
+//!   destroyed. How far it really is stands in an entry of our own ([`state::POSITION`]).
+//!
+//! # Order of locks
+//! `driver` (a slice, or a change of what is scanned) -> `run` -> `gate`. The state of a pool is not locked while a slice runs.
+//!
+//! Tests: `tests/live/scans.rs`.
+
+mod control;
+mod gate;
+mod healing;
+mod slice;
+mod state;
+
+pub use control::ScanRefusal;
+pub(super) use gate::Gate;
+pub use healing::Offline;
+pub(super) use state::{POSITION, adopt, position_of};
+
+use super::lock;
+use format::scan::ScanPhys;
+use format::{ObjectId, Txg, VdevGuid};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use vdev::Device;
+use vdev::tree::Mark;
+
+/// What is told of a scan, beyond what is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanProgress {
+    /// As it will be written.
+    pub phys: ScanPhys,
+    /// Bytes of the blocks that were read, in all.
+    pub issued: u64,
+    /// Since when it has been running without a break: seconds since 1970.
+    pub pass_start: u64,
+    /// Bytes looked at since then.
+    pub pass_examined: u64,
+    /// Bytes read since then.
+    pub pass_issued: u64,
+    /// Since when it is paused; 0: it is not.
+    pub paused_since: u64,
+    /// Seconds that it was paused since `pass_start`.
+    pub spent_paused: u64,
+}
+
+/// How far a scan has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Position {
+    /// Part of the order above, from 0.
+    pass: u64,
+    /// The dataset: its txg (of a snapshot) and number.
+    at: (Txg, ObjectId),
+    /// The place in it.
+    place: dmu::traverse::Place,
+}
+
+/// A scan that is under way, or paused.
+#[derive(Debug)]
+struct Run {
+    phys: ScanPhys,
+    position: Position,
+    /// Datasets of this pass that are to come; `None`: to be listed.
+    targets: Option<VecDeque<(Txg, ObjectId)>>,
+    issued: u64,
+    pass_start: u64,
+    pass_examined: u64,
+    pass_issued: u64,
+    paused_since: u64,
+    spent_paused: u64,
+    /// Leaves that were in service since it began, with their devices.
+    served: HashMap<VdevGuid, Option<Arc<dyn Device>>>,
+    /// Something could not be walked, so that leaves may still lack it.
+    is_incomplete: bool,
+    /// Errors that are not yet in the log.
+    errors: Vec<state::Failed>,
+    /// When it was last written down.
+    saved: Duration,
+    mark: Mark,
+}
+
+impl Run {
+    fn progress(&self) -> ScanProgress {
+        ScanProgress {
+            phys: self.phys,
+            issued: self.issued,
+            pass_start: self.pass_start,
+            pass_examined: self.pass_examined,
+            pass_issued: self.pass_issued,
+            paused_since: self.paused_since,
+            spent_paused: self.spent_paused,
+        }
+    }
+}
+
+/// The scans of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct Scans {
+    /// Held while a slice runs or what is scanned is changed.
+    driver: Mutex<()>,
+    run: Mutex<Option<Run>>,
+    /// The pool is being closed.
+    is_closing: AtomicBool,
+    gate: Gate,
+    /// Leaves that a resilver has done what it could for.
+    hopeless: Mutex<HashSet<VdevGuid>>,
+    /// Leaves that were taken out of service because they did not answer.
+    silent: Mutex<HashSet<VdevGuid>>,
+    /// When silent leaves were last looked for.
+    looked: Mutex<Duration>,
+    /// Leaves that are offline until the pool is closed.
+    offline: Mutex<HashSet<VdevGuid>>,
+}
+
+impl Scans {
+    /// How far the scan is that is under way or paused; `None`: what is on disk is all that there is to tell.
+    pub(crate) fn progress(&self) -> Option<ScanProgress> {
+        lock(&self.run).as_ref().map(Run::progress)
+    }
+
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// No more slices: the one that runs ends soon.
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Ordering::Release);
+        self.gate.close();
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    /// Leaves that are offline until the pool is closed.
+    pub(super) fn offline(&self) -> HashSet<VdevGuid> {
+        lock(&self.offline).clone()
+    }
+
+    /// A leaf was taken out of service because it did not answer.
+    pub(super) fn note_silent(&self, leaf: VdevGuid) {
+        lock(&self.silent).insert(leaf);
+    }
+}
