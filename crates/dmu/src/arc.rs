@@ -34,6 +34,11 @@ impl Key {
         let birth = bp.physical_birth();
         Some(Key { place: dva.to_words(), birth, unlocked: unlocked && bp.uses_crypt() })
     }
+
+    #[cfg(test)]
+    pub(crate) fn for_test(n: u64) -> Key {
+        Key { place: [1, n], birth: Txg(1), unlocked: false }
+    }
 }
 
 struct Entry {
@@ -41,6 +46,8 @@ struct Entry {
     /// When it was last used: its key in the queue it is in.
     stamp: u64,
     protected: bool,
+    /// It was read ahead, and nobody has asked for it yet.
+    ahead: bool,
 }
 
 #[derive(Default)]
@@ -98,10 +105,22 @@ impl Arc {
         found
     }
 
+    /// Whether the block is cached. Does not count as a use of it.
+    pub fn has(&self, key: &Key) -> bool {
+        self.shard(key).entries.contains_key(key)
+    }
+
     /// Adds a block, pushing out others.
     pub fn insert(&self, key: Key, block: Block) {
         if block.bytes().len() <= self.shard_limit {
-            self.shard(&key).insert(key, block, self.shard_limit);
+            self.shard(&key).insert(key, block, self.shard_limit, false);
+        }
+    }
+
+    /// Adds a block that nobody has asked for yet: the first look-up counts as its first use.
+    pub fn insert_ahead(&self, key: Key, block: Block) {
+        if block.bytes().len() <= self.shard_limit {
+            self.shard(&key).insert(key, block, self.shard_limit, true);
         }
     }
 
@@ -110,7 +129,7 @@ impl Arc {
         let mut shard = self.shard(&key);
         shard.remove(&key);
         if block.bytes().len() <= self.shard_limit {
-            shard.insert(key, block, self.shard_limit);
+            shard.insert(key, block, self.shard_limit, false);
         }
     }
 
@@ -130,6 +149,12 @@ impl Shard {
         self.clock += 1;
         let stamp = self.clock;
         let entry = self.entries.get_mut(key)?;
+        if std::mem::take(&mut entry.ahead) {
+            self.probation.remove(&entry.stamp);
+            entry.stamp = stamp;
+            self.probation.insert(stamp, *key);
+            return Some(entry.block.clone());
+        }
         if entry.protected {
             self.protected.remove(&entry.stamp);
         } else {
@@ -155,13 +180,13 @@ impl Shard {
         }
     }
 
-    fn insert(&mut self, key: Key, block: Block, limit: usize) {
+    fn insert(&mut self, key: Key, block: Block, limit: usize, ahead: bool) {
         if self.entries.contains_key(&key) {
             return;
         }
         self.clock += 1;
         self.bytes += block.bytes().len();
-        self.entries.insert(key, Entry { block, stamp: self.clock, protected: false });
+        self.entries.insert(key, Entry { block, stamp: self.clock, protected: false, ahead });
         self.probation.insert(self.clock, key);
         while self.bytes > limit {
             let victim = self.probation.pop_first().or_else(|| self.protected.pop_first());
@@ -218,6 +243,20 @@ mod tests {
         }
         for n in 1000..100_000 {
             cache.insert(key(n), block(100));
+        }
+        assert!((0..50).all(|n| cache.get(&key(n)).is_some()));
+    }
+
+    #[test]
+    fn what_is_read_ahead_and_used_once_does_not_push_out_what_is_used_often() {
+        let cache = Arc::new(SHARDS * 10_000);
+        for n in 0..50 {
+            cache.insert(key(n), block(100));
+            assert!(cache.get(&key(n)).is_some());
+        }
+        for n in 1000..100_000 {
+            cache.insert_ahead(key(n), block(100));
+            assert!(cache.has(&key(n)) && cache.get(&key(n)).is_some());
         }
         assert!((0..50).all(|n| cache.get(&key(n)).is_some()));
     }

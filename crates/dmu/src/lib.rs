@@ -19,6 +19,8 @@ pub mod live;
 pub mod log;
 mod object;
 mod objset;
+mod prefetch;
+mod reading;
 mod room;
 mod store;
 mod sync;

@@ -152,6 +152,16 @@ impl Object {
         if bp.is_hole() { Ok(None) } else { self.read(&bp, Level(0)).map(Some) }
     }
 
+    /// Brings a data block into the cache before it is asked for.
+    pub(crate) fn read_ahead(&self, blkid: BlockId) {
+        if blkid <= self.dnode.maxblkid
+            && let Ok(bp) = self.block_ptr(Level(0), blkid)
+            && self.check_pointer(&bp, Level(0), self.block_size()).is_ok()
+        {
+            self.objset.store().read_ahead(&bp, self.objset.key().key());
+        }
+    }
+
     /// The spill block, if the object has one.
     pub fn spill(&self) -> Result<Option<Block>, DmuError> {
         if let Some(live) = &self.live {

@@ -1,6 +1,8 @@
 //! The block layer with the cache in front.
 
 use crate::arc::{Arc as BlockCache, Key};
+use crate::prefetch::{Prefetch, Task};
+use crate::reading::{Reading, Turn};
 use codec::crypt::DataKey;
 use format::{BlockPtr, Endian};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +15,8 @@ pub struct Store {
     cache: BlockCache,
     capacity: OnceLock<u64>,
     env: OnceLock<zio::Env>,
+    reading: Reading,
+    prefetch: Prefetch,
 }
 
 impl Store {
@@ -23,6 +27,8 @@ impl Store {
             cache: BlockCache::new(cache_bytes),
             capacity: OnceLock::new(),
             env: OnceLock::new(),
+            reading: Reading::new(),
+            prefetch: Prefetch::default(),
         })
     }
 
@@ -77,14 +83,58 @@ impl Store {
 
     /// The contents of a block, from the cache or from the devices.
     pub fn read(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
-        let cached_as = Key::of(bp, key.is_some());
-        if let Some(block) = cached_as.and_then(|id| self.cache.get(&id)) {
+        let Some(id) = Key::of(bp, key.is_some()) else { return self.read_device(bp, key) };
+        if let Some(block) = self.cache.get(&id) {
             return Ok(block);
         }
-        let block = self.zio.read(bp, &ReadPolicy { key, every_copy: false })?;
-        if let Some(id) = cached_as {
-            self.cache.insert(id, block.clone());
+        match self.reading.enter(&id) {
+            Turn::Theirs(Some(block)) => Ok(block),
+            Turn::Theirs(None) => self.read_device(bp, key),
+            Turn::Ours(mut ours) => {
+                let block = self.read_device(bp, key)?;
+                self.cache.insert(id, block.clone());
+                ours.read(&block);
+                Ok(block)
+            }
         }
-        Ok(block)
+    }
+
+    fn read_device(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
+        self.zio.read(bp, &ReadPolicy { key, every_copy: false })
+    }
+
+    /// Brings a block into the cache before it is asked for. What goes wrong is told to who asks for it.
+    pub(crate) fn read_ahead(&self, bp: &BlockPtr, key: Option<&DataKey>) {
+        let Some(id) = Key::of(bp, key.is_some()) else { return };
+        if self.cache.has(&id) {
+            return;
+        }
+        if let Turn::Ours(mut ours) = self.reading.enter(&id)
+            && !self.cache.has(&id)
+            && let Ok(block) = self.read_device(bp, key)
+        {
+            self.cache.insert_ahead(id, block.clone());
+            ours.read(&block);
+        }
+    }
+
+    /// Starts the threads that read ahead; without them nothing is.
+    pub fn start_prefetch(&self) {
+        self.prefetch.start();
+    }
+
+    /// Ends them; returns when they read nothing any more. Before devices are closed.
+    pub fn stop_prefetch(&self) {
+        self.prefetch.stop();
+    }
+
+    /// Whether tasks would be done now.
+    pub fn can_prefetch(&self) -> bool {
+        self.prefetch.has_room()
+    }
+
+    /// Has something read ahead by another thread, or not at all.
+    pub fn prefetch(&self, tasks: impl IntoIterator<Item = Box<dyn FnOnce() + Send>>) {
+        self.prefetch.submit(tasks.into_iter().map(|task| task as Task));
     }
 }

@@ -1,5 +1,6 @@
 //! The state of one object in memory: its image as of the last sync, and what has changed since.
 
+use crate::prefetch::Streams;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::zap::ZapState;
 use format::dnode::{CORE_SIZE, Dnode, FLAG_SPILL, SLOT_SIZE};
@@ -297,6 +298,8 @@ pub(crate) struct Cell {
     inner: Mutex<Inner>,
     /// If it is a ZAP: the lock of its writers, and the index of a small one.
     pub(crate) zap: ZapState,
+    /// Who reads it in which order.
+    streams: Mutex<Streams>,
 }
 
 impl Cell {
@@ -307,12 +310,23 @@ impl Cell {
             id,
             inner: Mutex::new(Inner::new(Some(Arc::new(dnode)), header)),
             zap: ZapState::default(),
+            streams: Mutex::default(),
         })
     }
 
     /// A new object.
     pub(crate) fn new(id: ObjectId, header: Header) -> Arc<Cell> {
-        Arc::new(Cell { id, inner: Mutex::new(Inner::new(None, header)), zap: ZapState::default() })
+        Arc::new(Cell {
+            id,
+            inner: Mutex::new(Inner::new(None, header)),
+            zap: ZapState::default(),
+            streams: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn streams(&self) -> MutexGuard<'_, Streams> {
+        // A guess that was interrupted is still a guess.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {

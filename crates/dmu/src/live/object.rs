@@ -214,9 +214,45 @@ impl LiveObject {
         })
     }
 
+    /// A range is about to be read: has others read what comes behind it, and the second and further blocks of it.
+    fn prefetch(&self, offset: u64, len: u64, size: u64) {
+        let (first, end) = (offset / size, offset.saturating_add(len).div_ceil(size));
+        let (max, is_on_disk) = {
+            let inner = self.cell.lock();
+            (inner.header.maxblkid, inner.synced.is_some())
+        };
+        if max == 0 || !is_on_disk || len == 0 {
+            return;
+        }
+        let ahead = self.cell.streams().note(first, end, size);
+        let others = first + 1..end.min(max + 1);
+        if (ahead.is_none() && others.is_empty()) || !self.set.store.can_prefetch() {
+            return;
+        }
+        let others = others.chain(ahead.into_iter().flat_map(|ahead| ahead.blocks(max)));
+        self.set.store.prefetch(others.map(|blkid| {
+            let object = self.clone();
+            Box::new(move || object.read_ahead(BlockId(blkid))) as Box<dyn FnOnce() + Send>
+        }));
+    }
+
+    /// Brings a block into the cache, unless it is in memory.
+    pub fn read_ahead(&self, blkid: BlockId) {
+        let (known, synced) = {
+            let inner = self.cell.lock();
+            (inner.known(blkid.0), inner.synced.clone())
+        };
+        match (known, synced) {
+            (Known::Pointer(bp), _) if !bp.is_hole() => self.set.store.read_ahead(&bp, None),
+            (Known::Unknown, Some(dnode)) => self.plain(dnode).read_ahead(blkid),
+            _ => {}
+        }
+    }
+
     /// Fills `buf` with the bytes from `offset` on; holes and what lies beyond the end are zeros.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DmuError> {
         let size = self.block_size();
+        self.prefetch(offset, buf.len() as u64, size);
         let (mut rest, mut at) = (buf, offset);
         while !rest.is_empty() {
             let within = (at % size) as usize;

@@ -62,6 +62,7 @@ impl LivePool {
         self.end_outages();
         self.scans.close();
         self.txgs.fail(TxError::Closed);
+        self.store.stop_prefetch();
         let runtime = lock(&self.runtime).take();
         if let Some(runtime) = runtime {
             runtime.join();

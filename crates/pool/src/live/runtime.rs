@@ -74,6 +74,7 @@ impl LivePool {
                 let threads = std::iter::once(syncer).chain(beacon).chain(healer).collect();
                 *runtime = Some(Runtime { threads, stop });
                 self.txgs.set_inline(None);
+                self.store.start_prefetch();
             }
             // Then callers write txgs themselves.
             Err(error) => tracing::warn!(%error, "no thread for writing txgs"),

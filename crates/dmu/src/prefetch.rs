@@ -1,0 +1,352 @@
+//! Reading ahead: a few threads that read blocks which somebody will ask for soon.
+//!
+//! # What always holds
+//! - It is a favour: without its threads (a pool that was not started, tests) nothing is read ahead and nothing else
+//!   changes. What does not fit into the queue is dropped.
+//! - After [`Prefetch::stop`] no task is running and none will run.
+//!
+//! Who guesses what is next: [`Streams`] for files, `zpl` for directories.
+
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+
+/// Threads: as many reads as keep a disk busy, and no more than is fair to others.
+const THREADS: usize = 8;
+/// Most tasks that wait.
+const QUEUE_MAX: usize = 512;
+
+/// Something to read.
+pub(crate) type Task = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Task>,
+    /// Threads there are; 0: it was not started, or is stopped.
+    threads: usize,
+    running: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    idle: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The counts are whole between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The threads and their queue.
+#[derive(Default)]
+pub(crate) struct Prefetch {
+    shared: Arc<Shared>,
+}
+
+/// A task that is running: it counts as such until this is dropped, also when it panics.
+struct Running<'s>(&'s Shared);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.running -= 1;
+        if state.running == 0 {
+            self.0.idle.notify_all();
+        }
+    }
+}
+
+impl Prefetch {
+    /// Starts the threads, unless there are some. Where the system has none to give, nothing is read ahead.
+    pub(crate) fn start(&self) {
+        let mut state = self.shared.lock();
+        while state.threads < THREADS {
+            let shared = Arc::clone(&self.shared);
+            let name = "prefetch".to_owned();
+            if std::thread::Builder::new().name(name).spawn(move || serve(&shared)).is_err() {
+                return;
+            }
+            state.threads += 1;
+        }
+    }
+
+    /// Ends the threads; returns when nothing is being read.
+    pub(crate) fn stop(&self) {
+        let mut state = self.shared.lock();
+        state.threads = 0;
+        let dropped = std::mem::take(&mut state.queue);
+        self.shared.work.notify_all();
+        while state.running > 0 {
+            state = self.shared.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        // What they held may be the last of its kind, and its end must not happen under the lock.
+        drop(dropped);
+    }
+
+    /// Whether there is anybody to read, and room in the queue.
+    pub(crate) fn has_room(&self) -> bool {
+        let state = self.shared.lock();
+        state.threads > 0 && state.queue.len() < QUEUE_MAX
+    }
+
+    /// Has a task done by another thread, or not at all.
+    pub(crate) fn submit(&self, tasks: impl IntoIterator<Item = Task>) {
+        let mut left = Vec::new();
+        let mut state = self.shared.lock();
+        for task in tasks {
+            if state.threads == 0 || state.queue.len() >= QUEUE_MAX {
+                left.push(task);
+                continue;
+            }
+            state.queue.push_back(task);
+            self.shared.work.notify_one();
+        }
+        drop(state);
+        drop(left);
+    }
+}
+
+impl Drop for Prefetch {
+    fn drop(&mut self) {
+        // The last owner of a pool may be one of these threads: nobody is waited for.
+        let mut state = self.shared.lock();
+        state.threads = 0;
+        let dropped = std::mem::take(&mut state.queue);
+        self.shared.work.notify_all();
+        drop(state);
+        drop(dropped);
+    }
+}
+
+fn serve(shared: &Shared) {
+    loop {
+        let mut state = shared.lock();
+        let task = loop {
+            if state.threads == 0 {
+                return;
+            }
+            match state.queue.pop_front() {
+                Some(task) => break task,
+                None => state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        state.running += 1;
+        drop(state);
+        let running = Running(shared);
+        task();
+        drop(running);
+    }
+}
+
+/// Streams of one file that are followed at the same time.
+const STREAMS: usize = 4;
+/// Most bytes that are read ahead of a stream.
+const AHEAD_MAX: u64 = 16 << 20;
+/// Bytes that are read ahead at first.
+const AHEAD_FIRST: u64 = 256 << 10;
+/// Reads with the same distance after which one is taken for strided.
+const STRIDES: u32 = 3;
+/// Steps that are read ahead of a strided stream.
+const STEPS_AHEAD: u64 = 8;
+
+/// Somebody who reads a file in some order.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stream {
+    /// The block at which the next read is expected.
+    next: u64,
+    /// The first block that has not been asked for ahead.
+    ahead: u64,
+    /// Blocks to be ahead by.
+    window: u64,
+    /// Reads that went on where the one before had ended.
+    hits: u32,
+    /// Where the last read began, the distance to that from the one before, and how often that was the same.
+    last: u64,
+    stride: i64,
+    strides: u32,
+    /// When it was last used; 0: never.
+    used: u64,
+}
+
+/// Guesses from the reads of a file what is read next. Blocks in, blocks out.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    streams: [Stream; STREAMS],
+    clock: u64,
+}
+
+/// Blocks to be read ahead: `count` pieces of `len` blocks from `first` on, each `step` blocks behind the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    pub(crate) first: u64,
+    pub(crate) len: u64,
+    pub(crate) step: i64,
+    pub(crate) count: u64,
+}
+
+impl Ahead {
+    /// Their numbers, none above `max`.
+    pub(crate) fn blocks(self, max: u64) -> impl Iterator<Item = u64> {
+        let start = move |i: u64| self.first.checked_add_signed(self.step.checked_mul(i.cast_signed())?);
+        (0..self.count)
+            .map_while(start)
+            .flat_map(move |first| first..first.saturating_add(self.len))
+            .filter(move |block| *block <= max)
+    }
+}
+
+impl Streams {
+    /// Blocks `first..end` of `size` bytes are read. What to read ahead, if anything.
+    pub(crate) fn note(&mut self, first: u64, end: u64, size: u64) -> Option<Ahead> {
+        self.clock += 1;
+        let clock = self.clock;
+        let max = (AHEAD_MAX / size).max(1);
+        // A kernel that reads ahead itself sends several requests, which may overtake each other.
+        let found = self.streams.iter_mut().filter(|stream| stream.used > 0).find(|stream| {
+            stream.next <= end && first <= stream.next.max(stream.next.saturating_add(stream.window.min(max)))
+        });
+        if let Some(stream) = found {
+            stream.used = clock;
+            return stream.go_on(first, end, size);
+        }
+        if let Some(ahead) = self.step(first, end, clock) {
+            return Some(ahead);
+        }
+        let oldest = self.streams.iter_mut().min_by_key(|stream| stream.used)?;
+        *oldest = Stream { next: end, ahead: end, last: first, used: clock, ..Stream::default() };
+        // Who begins at the beginning goes on, usually.
+        if first == 0 { oldest.go_on(first, end, size) } else { None }
+    }
+
+    /// A read that is as far from the last one as that was from the one before.
+    fn step(&mut self, first: u64, end: u64, clock: u64) -> Option<Ahead> {
+        let stream =
+            self.streams.iter_mut().filter(|stream| stream.used > 0).max_by_key(|stream| stream.used)?;
+        let stride = first.cast_signed().wrapping_sub(stream.last.cast_signed());
+        if stride == 0 || stream.hits > 1 {
+            return None;
+        }
+        stream.strides = if stride == stream.stride { stream.strides + 1 } else { 1 };
+        (stream.stride, stream.last, stream.used, stream.next, stream.ahead) =
+            (stride, first, clock, end, end);
+        (stream.window, stream.hits) = (0, 0);
+        if stream.strides < STRIDES {
+            return None;
+        }
+        // Once as many as fit, then one more for each that is read.
+        let count = if stream.strides == STRIDES { STEPS_AHEAD } else { 1 };
+        let step = if count == 1 { STEPS_AHEAD.cast_signed() } else { 1 };
+        let begin = first.checked_add_signed(stride.checked_mul(step)?)?;
+        Some(Ahead { first: begin, len: end - first, step: stride, count })
+    }
+}
+
+impl Stream {
+    fn go_on(&mut self, first: u64, end: u64, size: u64) -> Option<Ahead> {
+        if end > self.next || self.hits == 0 {
+            self.hits += 1;
+            let max = (AHEAD_MAX / size).max(1);
+            let least = (AHEAD_FIRST / size).max(2 * (end - first)).max(1);
+            self.window = (self.window * 2).clamp(least.min(max), max);
+        }
+        self.next = self.next.max(end);
+        self.last = first;
+        let (from, to) = (self.ahead.max(self.next), self.next.saturating_add(self.window));
+        // A half at a time: few large requests instead of many small ones.
+        if to.saturating_sub(from) < self.window.div_ceil(2) {
+            return None;
+        }
+        self.ahead = to;
+        Some(Ahead { first: from, len: to - from, step: 1, count: 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    const BLOCK: u64 = 128 << 10;
+
+    fn read_ahead(reads: impl IntoIterator<Item = (u64, u64)>) -> Vec<Vec<u64>> {
+        let mut streams = Streams::default();
+        let note = |(first, end)| {
+            streams.note(first, end, BLOCK).map_or(Vec::new(), |ahead| ahead.blocks(u64::MAX).collect())
+        };
+        reads.into_iter().map(note).collect()
+    }
+
+    #[test]
+    fn a_stream_is_read_ahead_further_and_further_each_block_once() {
+        let all = read_ahead((0..1000).map(|block| (block, block + 1)));
+        let mut seen: Vec<u64> = all.concat();
+        assert!(seen.is_sorted() && !all[0].is_empty());
+        let count = seen.len();
+        seen.dedup();
+        assert_eq!(seen.len(), count);
+        // Nothing that was read had not been asked for ahead, and never more than the bound.
+        assert_eq!(seen[0], 1);
+        let mut ahead = 0;
+        for (block, asked) in (0..).zip(&all) {
+            ahead = asked.last().map_or(ahead, |last| *last);
+            assert!(ahead >= block && ahead <= block + AHEAD_MAX / BLOCK, "{ahead} at {block}");
+        }
+    }
+
+    #[test]
+    fn two_streams_and_requests_that_overtake_each_other() {
+        let two = (0..100).flat_map(|i| [(i, i + 1), (10_000 + i, 10_001 + i)]);
+        let all = read_ahead(two).concat();
+        assert!(all.iter().any(|block| *block > 10_100) && all.iter().any(|block| (90..200).contains(block)));
+        let swapped =
+            (0..50).flat_map(|i| [(16 * i, 16 * i + 8), (16 * i + 8, 16 * i + 16)].into_iter().rev());
+        let all = read_ahead(swapped).concat();
+        assert!(all.contains(&790), "{:?}", all.last());
+    }
+
+    #[test]
+    fn random_reads_are_left_alone() {
+        let mut state = 7_u64;
+        let random = (0..10_000).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let block = (state >> 33) % 1_000_000 + 1;
+            (block, block + 1)
+        });
+        let all = read_ahead(random).concat();
+        assert!(all.len() < 20, "{} blocks", all.len());
+    }
+
+    #[test]
+    fn strides_are_followed_forwards_and_backwards() {
+        let all = read_ahead((0..20).map(|i| (1000 + 50 * i, 1002 + 50 * i))).concat();
+        assert!(all.contains(&1500) && all.contains(&1501) && !all.contains(&1502));
+        let all = read_ahead((0..20).map(|i| (100_000 - 70 * i, 100_001 - 70 * i))).concat();
+        assert!(all.contains(&(100_000 - 70 * 10)));
+    }
+
+    #[test]
+    fn tasks_run_and_none_after_the_end() {
+        let prefetch = Prefetch::default();
+        let done = Arc::new(AtomicU64::new(0));
+        let task = || {
+            let done = Arc::clone(&done);
+            Box::new(move || {
+                done.fetch_add(1, Ordering::Relaxed);
+            }) as Task
+        };
+        prefetch.submit([task()]);
+        assert!(!prefetch.has_room(), "nobody reads before it is started");
+        prefetch.start();
+        prefetch.submit((0..100).map(|_| task()));
+        while done.load(Ordering::Relaxed) < 100 {
+            std::thread::yield_now();
+        }
+        prefetch.stop();
+        prefetch.submit([task()]);
+        assert_eq!(done.load(Ordering::Relaxed), 100);
+    }
+}
