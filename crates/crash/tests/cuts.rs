@@ -78,3 +78,21 @@ fn disks_that_only_say_that_they_flush_are_found_out() {
         assert!(broken.cut.is_some(), "{broken}");
     }
 }
+
+/// Disks are taken away and brought back, scrubbed and resilvered.
+#[test]
+fn scans_go_on_after_a_cut() {
+    for (layout, seed) in [("scan:mirror", 1), ("scan:raidz2", 2)] {
+        let series = Series {
+            subject: layout.parse().expect("a layout"),
+            seed,
+            steps: 60,
+            one_in: 9,
+            deep_one_in: 1,
+            only: None,
+            lying: false,
+        };
+        let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}"));
+        assert!(cuts > 20, "{layout}: {cuts} cuts");
+    }
+}

@@ -3,6 +3,7 @@
 
 use cenote_crash::disks::Layout;
 use cenote_crash::faults::{Fault, Readings, read_beyond_redundancy, run_with_faults};
+use cenote_crash::scans::flip_and_scrub;
 
 fn layout(name: &str) -> Layout {
     name.parse().expect("a layout")
@@ -63,5 +64,19 @@ fn beyond_redundancy_there_are_errors_and_no_wrong_bytes() {
             (all.right, all.errors) = (all.right + read.right, all.errors + read.errors);
         }
         assert!(all.errors > 0 && all.right > 0, "{name}: {all:?}");
+    }
+}
+
+#[test]
+fn flipped_bits_are_right_again_after_a_scrub() {
+    for name in ["mirror", "raidz1", "raidz2", "raidz3"] {
+        let mut repaired = 0;
+        for seed in 0..6 {
+            let done = flip_and_scrub(layout(name), seed, 72);
+            let done = done.unwrap_or_else(|why| panic!("{name}, seed {seed}: {why}"));
+            assert_eq!(done.errors, 0, "{name}, seed {seed}: {done:?}");
+            repaired += done.repaired;
+        }
+        assert!(repaired > 0, "{name}");
     }
 }
