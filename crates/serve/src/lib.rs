@@ -7,14 +7,17 @@
 //! Threads start here and nowhere else above the engine: one per descriptor of the mount.
 #![deny(unsafe_code)]
 
+pub mod control;
 mod errno;
 pub mod fuse;
 pub mod live_service;
+pub mod manager;
 pub mod mounts;
 pub mod pool_view;
 mod shown;
 mod signals;
 pub mod view;
+mod zfsdir;
 
 pub use fuse::{MountError, MountOptions, Mounted, Unmounter};
 pub use live_service::LiveService;
