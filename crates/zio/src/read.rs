@@ -100,7 +100,7 @@ impl Zio {
     }
 
     /// The pool's checksum salt, if it is known.
-    pub(crate) fn salt(&self) -> Option<&Salt> {
+    pub fn salt(&self) -> Option<&Salt> {
         self.salt.get()
     }
 

@@ -11,6 +11,7 @@ mod leaks;
 mod metaslabs;
 mod objects;
 mod paths;
+mod raw;
 
 pub use blocks::{
     BlockCounts, BlockReport, BlockUse, Check, Damaged, SIZE_ROWS, SizeRows, Space, Tally, blocks,
@@ -30,6 +31,7 @@ pub use objects::{Segment, each_block, segments};
 pub use paths::Paths;
 pub use pool::space::Class;
 pub use pool::space_map::SpaceMap;
+pub use raw::{checksums, decompress_any, raw_bytes, raw_vdev};
 pub use vdev::label::Probe;
 pub use zpl::FileKind;
 pub use zpl::Filesystem;
