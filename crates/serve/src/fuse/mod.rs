@@ -15,6 +15,7 @@
 
 mod classic;
 mod clone;
+mod counters;
 mod dispatch;
 mod mount;
 mod notify;
@@ -33,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+pub use counters::FileCounters;
 pub use notify::Notifier;
 pub use proto::flag;
 pub use service::{

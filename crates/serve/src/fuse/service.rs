@@ -5,6 +5,7 @@
 //! - A node is a number that the service gave out; 1 is the root.
 //! - Functions are called from many threads at once, and may block.
 
+use super::FileCounters;
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use rustix::io::Errno;
 
@@ -185,6 +186,11 @@ pub type Answer<T> = Result<T, Errno>;
 pub trait Service: Send + Sync + 'static {
     /// Abilities to take of those that are `offered`, see [`super::flag`].
     fn abilities(&self, offered: u64) -> u64;
+
+    /// Where requests are counted, if they are.
+    fn counters(&self) -> Option<&FileCounters> {
+        None
+    }
 
     /// The file called `name`; `Ok(None)`: there is none, and the kernel may remember that.
     fn lookup(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>>;

@@ -19,8 +19,8 @@ mod service;
 mod users;
 
 use crate::LiveService;
-use crate::fuse::{self, Notifier, Service, Transport, Waiter};
-use cenote::admin::{MountError, MountOptions, Mounted, Mounts, Unmount};
+use crate::fuse::{self, FileCounters, Notifier, Service, Transport, Waiter};
+use cenote::admin::{FileOps, MountError, MountOptions, Mounted, Mounts, Unmount};
 use cenote::files::FilesystemWriter;
 use pool::live::LivePool;
 use rustix::io::Errno;
@@ -335,6 +335,11 @@ impl Mounts for MountTable {
             options: lock(&mount.options).clone(),
         };
         lock(&self.inner.mounts).iter().map(of).collect()
+    }
+
+    fn stats(&self, dataset: &str) -> Option<FileOps> {
+        let mount = self.inner.find(dataset)?;
+        mount.service.counters().map(FileCounters::sample)
     }
 
     fn mount(

@@ -6,7 +6,7 @@
 
 use crate::LiveService;
 use crate::fuse::{
-    Answer, Caller, CopyRange, Known, Life, Lines, NewNode, Opened, Service, SetAttr, WriteAt,
+    Answer, Caller, CopyRange, FileCounters, Known, Life, Lines, NewNode, Opened, Service, SetAttr, WriteAt,
 };
 use crate::view::{Attr, Seek, SpaceInfo};
 use rustix::io::Errno;
@@ -25,6 +25,7 @@ enum State {
 /// Serves what stands behind a mount at the time.
 pub(super) struct MountedFs {
     state: RwLock<State>,
+    counters: FileCounters,
     /// For those who wait until it is no longer paused.
     changes: Mutex<()>,
     changed: Condvar,
@@ -34,6 +35,7 @@ impl MountedFs {
     pub(super) fn new(live: LiveService) -> MountedFs {
         MountedFs {
             state: RwLock::new(State::Serving(live)),
+            counters: FileCounters::default(),
             changes: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -87,6 +89,10 @@ impl MountedFs {
 impl Service for MountedFs {
     fn abilities(&self, offered: u64) -> u64 {
         self.ask(|live| Ok(live.abilities(offered))).unwrap_or(0)
+    }
+
+    fn counters(&self) -> Option<&FileCounters> {
+        Some(&self.counters)
     }
 
     fn lookup(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
