@@ -179,6 +179,17 @@ impl LiveService {
         }
     }
 
+    /// A file was changed in a way of which the kernel does not say whether set-id bits go: they do, unless root did it.
+    fn drop_set_ids(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
+        let mode = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?.mode;
+        let without = cenote::files::without_set_ids(mode);
+        if caller.uid != 0 && without != mode {
+            let new = NewAttrs { mode: Some(without & 0o7777), ..NewAttrs::default() };
+            self.fs().set_attrs(id, &new).map_err(|e| zpl_errno(&e))?;
+        }
+        Ok(())
+    }
+
     /// Copies what cannot be shared; how much.
     fn copy_bytes(&self, range: &CopyRange) -> Answer<u64> {
         let mut buf = vec![0; COPY_CHUNK.min(usize::try_from(range.len).unwrap_or(COPY_CHUNK))];
@@ -201,6 +212,18 @@ impl LiveService {
             }
         }
         Ok(done)
+    }
+}
+
+/// The name spaces of extended attributes that there are, as Linux has them, and a name in them.
+fn check_xattr_name(name: &[u8]) -> Answer<()> {
+    if matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default") {
+        return Ok(());
+    }
+    match [&b"user."[..], b"trusted.", b"security."].iter().find_map(|space| name.strip_prefix(*space)) {
+        Some(b"") => Err(Errno::INVAL),
+        Some(_) => Ok(()),
+        None => Err(Errno::OPNOTSUPP),
     }
 }
 
@@ -234,6 +257,9 @@ impl Service for LiveService {
     }
 
     fn lookup(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
+        if name.len() > self.fs().name_max() {
+            return Err(Errno::NAMETOOLONG);
+        }
         loop {
             let found = self.fs().lookup(self.id(dir), name).map_err(|e| zpl_errno(&e))?;
             let Some(id) = found else { return Ok(None) };
@@ -465,6 +491,7 @@ impl Service for LiveService {
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> Answer<Option<Vec<u8>>> {
+        check_xattr_name(name)?;
         let node = self.fs().node(self.id(node)).map_err(|e| zpl_errno(&e))?;
         node.xattr(name).map_err(|e| zpl_errno(&e))
     }
@@ -478,6 +505,7 @@ impl Service for LiveService {
         flags: u32,
         kill_set_gid: bool,
     ) -> Answer<()> {
+        check_xattr_name(name)?;
         let id = self.id(node);
         let how = match flags {
             0 => XattrHow::Either,
@@ -496,6 +524,7 @@ impl Service for LiveService {
     }
 
     fn remove_xattr(&self, _: &Caller, node: u64, name: &[u8]) -> Answer<()> {
+        check_xattr_name(name)?;
         let id = self.id(node);
         self.fs().remove_xattr(id, name).map_err(|e| zpl_errno(&e))?;
         self.settled(id)
@@ -513,7 +542,7 @@ impl Service for LiveService {
         found.map_err(|e| zpl_errno(&e))?.ok_or(Errno::NXIO)
     }
 
-    fn allocate(&self, _: &Caller, node: u64, offset: u64, len: u64, mode: u32) -> Answer<()> {
+    fn allocate(&self, caller: &Caller, node: u64, offset: u64, len: u64, mode: u32) -> Answer<()> {
         let keep_size = mode & KEEP_SIZE != 0;
         let how = match mode & !KEEP_SIZE {
             0 => Allocate::Reserve { keep_size },
@@ -523,10 +552,11 @@ impl Service for LiveService {
         };
         let id = self.id(node);
         self.fs().fallocate(id, offset, len, how).map_err(|e| zpl_errno(&e))?;
+        self.drop_set_ids(caller, id)?;
         self.settled(id)
     }
 
-    fn copy_range(&self, _: &Caller, range: &CopyRange) -> Answer<u64> {
+    fn copy_range(&self, caller: &Caller, range: &CopyRange) -> Answer<u64> {
         let (from, to) = (self.id(range.from), self.id(range.to));
         let source = FileRange { id: from, offset: range.from_offset };
         let target = FileRange { id: to, offset: range.to_offset };
@@ -542,6 +572,7 @@ impl Service for LiveService {
             // Whatever keeps blocks from being shared, bytes can be copied, or the copy tells why not.
             Err(_) => self.copy_bytes(range)?,
         };
+        self.drop_set_ids(caller, to)?;
         self.settled(to)?;
         Ok(done)
     }

@@ -53,11 +53,8 @@ pub(super) fn answer(service: &dyn Service, request: &Request<'_>, room: &mut [u
         _ => {}
     }
     let mut body = Body::new(room);
-    let done = ask(service, request, &mut body).map(|()| body.len());
-    if let Some(counters) = service.counters() {
-        counters.note(request, &done);
-    }
-    Some(done)
+    let done = ask(service, request, &mut body);
+    Some(done.map(|()| body.len()))
 }
 
 fn forget_many(service: &dyn Service, request: &Request<'_>) {
@@ -390,7 +387,10 @@ fn xattrs(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> 
         op::LISTXATTR => {
             let size = fixed.u32().or_cut()?;
             let names = service.xattr_names(node)?;
-            let list: Vec<u8> = names.iter().flat_map(|name| name.iter().copied().chain([0])).collect();
+            // Whoever may not read them does not see them. The kernel checks that for reading only.
+            let is_hidden = |name: &[u8]| request.header.uid != 0 && name.starts_with(b"trusted.");
+            let names = names.iter().filter(|name| !is_hidden(name));
+            let list: Vec<u8> = names.flat_map(|name| name.iter().copied().chain([0])).collect();
             if list.len() > XATTR_LIST_MAX {
                 return Err(Errno::TOOBIG);
             }

@@ -245,6 +245,11 @@ impl Fs {
         Ok(())
     }
 
+    /// Bytes of the longest name that a file can have.
+    pub fn name_max(&self) -> usize {
+        if self.options().long_names { LONG_NAME_MAX } else { NAME_MAX }
+    }
+
     /// An error if nothing can be added to the directory: it was removed.
     pub(super) fn check_linked(dir: &Inode) -> Result<Attrs, ZplError> {
         let state = dir.state();
