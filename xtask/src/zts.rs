@@ -37,6 +37,10 @@ const PACKAGES: [(&str, &str); 11] = [
     ("sudo", "sudo"),
     ("rsync", "rsync"),
 ];
+/// The folders of root's daemon: its socket, and what it remembers.
+const PRIVATE: [&str; 2] = ["/run/cenote", "/var/lib/cenote"];
+/// Where the daemon publishes counters and tunables.
+const CONTROL: &str = "/run/cenote";
 /// Where the suite is installed.
 const SUITE: &str = "/usr/share/zfs/zfs-tests";
 const DOCUMENT: &str = "docs/conformance.md";
@@ -102,8 +106,11 @@ pub(crate) fn run(words: &[String]) -> Outcome {
 
 /// The runner with all that it needs to know.
 fn command(runner: &Path, bin: &Path, place: &Path, arguments: &Arguments, results: &Path) -> Command {
-    // The suite fills disks of 12 GB that are sparse; its folder must be one that others may enter.
-    let mut command = Command::new("python3");
+    // Folders of the run's own, in a namespace of its own: the machine may have a daemon already.
+    let private =
+        PRIVATE.map(|folder| format!("mkdir -p {folder} && mount -t tmpfs -o mode=755 zts {folder} && "));
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c"]).arg(format!("{}exec python3 \"$@\"", private.concat())).arg("zts");
     command.arg(runner).arg("--bin").arg(bin).arg("--json").arg(results);
     command.arg("--logs").arg(place.join("logs"));
     for list in &arguments.lists {
@@ -116,20 +123,10 @@ fn command(runner: &Path, bin: &Path, place: &Path, arguments: &Arguments, resul
     if arguments.direct {
         command.args(["--env", "CENOTE_DIRECT=1"]);
     } else {
-        let state = place.join("state");
-        let control = state.join("control");
-        let socket = place.join("socket");
-        let variables =
-            [format!("CENOTE_STATE={}", state.display()), format!("CENOTE_SOCKET={}", socket.display())];
-        let _ = fs::remove_dir_all(&state);
-        let _ = fs::create_dir_all(&control);
-        let daemon = format!("{} exec {}/cenoted --foreground", variables.join(" "), bin.display());
-        command.arg("--daemon").arg(daemon);
-        command.arg("--daemon-ready").arg(format!("{} {}/zpool list", variables.join(" "), bin.display()));
-        command.arg("--control").arg(control);
-        for variable in variables {
-            command.arg("--env").arg(variable);
-        }
+        let bin = bin.display();
+        command.arg("--daemon").arg(format!("exec {bin}/cenoted"));
+        command.arg("--daemon-ready").arg(format!("{bin}/cenote daemon --status"));
+        command.arg("--control").arg(CONTROL);
     }
     command.args(&arguments.rest);
     command
