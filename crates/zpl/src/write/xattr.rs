@@ -96,10 +96,11 @@ impl Fs {
         self.check_not_append_only(&inode, &attrs)?;
         let is_there = self.reader.node_of(inode.object.read())?.xattr(name)?.is_some();
         let is_default = name == POSIX_DEFAULT.as_bytes();
+        let is_acl = is_default || name == POSIX_ACCESS.as_bytes();
         match (how, is_there) {
             (XattrHow::Create, true) => return Err(ZplError::XattrExists { object: id }),
-            // Linux removes a default ACL that is not there without a word.
-            (XattrHow::Replace, false) if value.is_none() && is_default => return Ok(()),
+            // Linux removes an ACL that is not there without a word.
+            (XattrHow::Replace, false) if value.is_none() && is_acl => return Ok(()),
             (XattrHow::Replace, false) => return Err(ZplError::NoXattr { object: id }),
             _ => {}
         }

@@ -1,0 +1,114 @@
+//! A pool with a file system, mounted by this process; unmounted and judged at the end.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use cenote::PoolWriter;
+use cenote::files::FilesystemWriter;
+use cenote_serve::LiveService;
+use cenote_serve::fuse::{MountOptions, Mounted, Service, mount};
+use dsl::DslError;
+use dsl::prop::PropValue;
+use pool::live::{CreateSpec, Layout, LeafSpec, LivePool, TopSpec};
+use pool::space::Class;
+use vdev::device::file::{Access, open_exclusive};
+use vdev::env::Env;
+use zpl::write::{NewFilesystem, make_filesystem};
+
+/// A mounted file system. Dropped in the middle of a failed test, it is unmounted all the same.
+pub(crate) struct Home {
+    dir: tempfile::TempDir,
+    mounted: Option<Mounted>,
+    pool: Option<PoolWriter>,
+}
+
+impl Home {
+    /// A pool of `size` MiB, with properties of its root file system; `writeback`: the kernel keeps what is written.
+    /// `None`: it cannot be mounted here, which has been said.
+    pub(crate) fn new(size: u64, props: &[(&str, u64)], writeback: bool) -> Option<Home> {
+        if !testkit::need_file("/dev/fuse") {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["images", "at"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        // The way to the mount is open to everybody.
+        rustix::fs::chmod(dir.path(), rustix::fs::Mode::from_raw_mode(0o755)).unwrap();
+        let path = dir.path().join("images/disk");
+        std::fs::File::create(&path).unwrap().set_len(size << 20).unwrap();
+        let device = open_exclusive(&path, Access::Cached).unwrap();
+        let leaves = vec![LeafSpec::file(path.to_str().unwrap(), device)];
+        let top = TopSpec { layout: Layout::Single, class: Class::Normal, ashift: None, leaves };
+        let mut spec = CreateSpec::new("p", vec![top]);
+        let number = |(name, value): &(&str, u64)| ((*name).to_owned(), PropValue::Number(*value));
+        spec.root.props = props.iter().map(number).collect();
+        let env = Env::system();
+        spec.root.fill = Box::new(move |set, tx| {
+            let new = NewFilesystem { mode: 0o755, ..NewFilesystem::default() };
+            let made = make_filesystem(set, &new, &env, tx);
+            made.map(drop).map_err(|error| DslError::Fill { source: Box::new(error) })
+        });
+        let live = LivePool::create(spec, Env::system()).unwrap();
+        live.start();
+        let mut home = Home { dir, mounted: None, pool: Some(PoolWriter::of(live)) };
+        home.mount(writeback).then_some(home)
+    }
+
+    pub(crate) fn at(&self) -> PathBuf {
+        self.dir.path().join("at")
+    }
+
+    /// A folder beside the mount.
+    pub(crate) fn beside(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Whether it is mounted now.
+    pub(crate) fn mount(&mut self, writeback: bool) -> bool {
+        let fs = FilesystemWriter::open(self.pool.as_ref().unwrap().live(), "p").unwrap();
+        let service: Arc<dyn Service> = Arc::new(LiveService::new(fs, writeback));
+        let is_root = rustix::process::geteuid().is_root();
+        let source = "p".to_owned();
+        let options = MountOptions {
+            source,
+            writable: true,
+            exec: true,
+            setuid: true,
+            devices: true,
+            allow_other: is_root,
+            ..MountOptions::default()
+        };
+        match mount(&service, &self.at(), &options) {
+            Ok(mounted) => self.mounted = Some(mounted),
+            Err(error) => testkit::skip(&format!("{error}: {:?}", std::error::Error::source(&error))),
+        }
+        self.mounted.is_some()
+    }
+
+    pub(crate) fn unmount(&mut self) {
+        if let Some(mounted) = self.mounted.take() {
+            mounted.unmount().unwrap();
+        }
+    }
+
+    /// `zdb` finds nothing wrong in the pool.
+    pub(crate) fn judge(mut self) {
+        self.unmount();
+        self.pool.take().unwrap().close().unwrap();
+        let Some(zdb) = testkit::need_tool("zdb") else { return };
+        let images = self.dir.path().join("images");
+        let output = Command::new(zdb).args(["-e", "-p"]).arg(images).args(["-bcc", "p"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("No leaks"), "{text}");
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Some(mounted) = self.mounted.take() {
+            let _ = mounted.unmount();
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A mount behaves as the file systems that programs know: tables of calls are run in it and in a folder of this
+//! machine (ext4, XFS, btrfs or tmpfs), by root and by others, and each outcome is the same.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // The tests use the mount as any program would.
+
+mod home;
+mod random;
+mod run;
+mod tables;
+
+use home::Home;
+use random::Chance;
+use run::Runner;
+use std::path::Path;
+
+/// `xattr=sa`, `acltype=posix`.
+const PROPERTIES: [(&str, u64); 2] = [("xattr", 2), ("acltype", 1)];
+
+/// Where file systems of the machine differ among themselves, or from ZFS: the table's line, and why.
+const DIFFERENT: &[(&str, usize, &str)] = &[
+    (
+        "set-id bits of written files",
+        20,
+        "FUSE: the kernel does not tell whether the writer is in the file's group",
+    ),
+    ("truncate and sizes", 4, "files of ZFS may have that size"),
+    ("holes and copies", 5, "holes are whole records"),
+];
+
+/// The outcomes of the lines of a table, in an empty folder that everybody may look into.
+fn outcomes(root: &Path, table: &str) -> Vec<String> {
+    std::fs::create_dir(root).unwrap();
+    rustix::fs::chmod(root, rustix::fs::Mode::from_raw_mode(0o777)).unwrap();
+    let mut runner = Runner::new(root);
+    table.lines().filter(|line| !line.is_empty()).map(|line| runner.run(line)).collect()
+}
+
+/// Runs tables in a mount and beside it.
+fn compare(home: &Home, tables: &[(&str, &str)]) {
+    let beside = home.beside().join("reference");
+    std::fs::create_dir(&beside).unwrap();
+    let mut wrong = Vec::new();
+    for (at, (name, table)) in tables.iter().enumerate() {
+        let ours = outcomes(&home.at().join(format!("table{at}")), table);
+        let theirs = outcomes(&beside.join(format!("table{at}")), table);
+        let lines = table.lines().filter(|line| !line.is_empty());
+        for (number, (line, (ours, theirs))) in lines.zip(ours.iter().zip(&theirs)).enumerate() {
+            let is_known = DIFFERENT.iter().any(|(table, known, _)| (*table, *known) == (*name, number + 1));
+            if ours != theirs && !is_known {
+                wrong.push(format!("{name}, {}: {line}\n    here:  {ours}\n    there: {theirs}", number + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        testkit::skip("only root can act as several users");
+    }
+    is_root
+}
+
+#[test]
+fn calls_have_the_outcomes_that_they_have_elsewhere() {
+    if !is_root() {
+        return;
+    }
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let Some(home) = Home::new(512, &PROPERTIES, true) else { return };
+    compare(&home, tables::TABLES);
+    home.judge();
+}
+
+#[test]
+fn the_same_with_writes_through_the_cache() {
+    if !is_root() {
+        return;
+    }
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let Some(home) = Home::new(512, &PROPERTIES, false) else { return };
+    compare(&home, tables::TABLES);
+    home.judge();
+}
+
+/// Runs lines by chance in a mount and beside it, and looks at all files now and then.
+fn compare_by_chance(home: &Home, seed: u64, lines: u64) {
+    let (ours, theirs) =
+        (home.at().join(format!("chance{seed}")), home.beside().join(format!("chance{seed}")));
+    for root in [&ours, &theirs] {
+        std::fs::create_dir(root).unwrap();
+        rustix::fs::chmod(root, rustix::fs::Mode::from_raw_mode(0o777)).unwrap();
+    }
+    let (mut here, mut there) = (Runner::new(&ours), Runner::new(&theirs));
+    let mut chance = Chance::new(seed);
+    let mut so_far = Vec::new();
+    for number in 0..lines {
+        let line = random::line(&mut chance);
+        let looks = if number % 32 == 0 { random::state() } else { Vec::new() };
+        for line in std::iter::once(line).chain(looks) {
+            let (ours, theirs) = (here.run(&line), there.run(&line));
+            so_far.push(format!("{line} -> {theirs}"));
+            let last = so_far.len().saturating_sub(150);
+            assert_eq!(ours, theirs, "seed {seed}: {line}, after\n{}", so_far[last..].join("\n"));
+        }
+    }
+}
+
+#[test]
+fn calls_by_chance_have_the_outcomes_that_they_have_elsewhere() {
+    if !is_root() {
+        return;
+    }
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let Some(home) = Home::new(512, &PROPERTIES, true) else { return };
+    for seed in 0..4 {
+        compare_by_chance(&home, seed, 300);
+    }
+    home.judge();
+}

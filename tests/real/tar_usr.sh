@@ -1,0 +1,30 @@
+#!/bin/bash
+# A round trip of /usr (or of TREE): tar into a mount, compared there, tar out of it, compared again.
+. "$(dirname "$0")/lib.sh"
+need tar diff
+: "${TREE:=/usr}"
+create 60G compression=lz4 xattr=sa acltype=posix
+options=(--one-file-system --acls --xattrs --xattrs-include='*' --numeric-owner -S)
+# What every file is: kind, mode, owner, size, time, name and target; and its content.
+describe() {
+    (cd "$1" && find . -xdev \( -type d -printf '%y %m %U:%G %T@ %p\n' -o -printf '%y %m %U:%G %n %s %T@ %p %l\n' \) | sort)
+}
+mkdir "$at/in"
+tar -C "$TREE" "${options[@]}" -cf - . | tar -C "$at/in" "${options[@]}" -xpf - || fail "tar in"
+describe "$TREE" >"$work/before"
+describe "$at/in" >"$work/in"
+diff "$work/before" "$work/in" >"$work/differences" || { head -n 20 "$work/differences"; fail "it is not the same in the mount"; }
+unmount
+judge
+serve
+describe "$at/in" >"$work/in"
+diff "$work/before" "$work/in" >"$work/differences" || { head -n 20 "$work/differences"; fail "it is not the same after a new mount"; }
+diff -r --no-dereference "$TREE" "$at/in" >"$work/differences" 2>&1 || grep -v "is a \(fifo\|socket\|character\|block\)" "$work/differences" | head -n 20 | grep . && fail "contents differ"
+tar -C "$at/in" "${options[@]}" -cf - . | tar -C / "${options[@]}" --compare -f - >"$work/compare" 2>&1 <&0 || true
+# Out again: the archive of the mount is that of the tree, file by file.
+tar -C "$at/in" "${options[@]}" -cf - . | (cd "$TREE" && tar "${options[@]}" -df - 2>&1) | grep -v "Mod time\|^$" | head -n 20 >"$work/compare"
+[ -s "$work/compare" ] && { cat "$work/compare"; fail "tar finds differences"; }
+rm -rf "$at/in" || fail "rm"
+unmount
+judge
+pass "$(wc -l <"$work/before") files"
