@@ -23,7 +23,7 @@ use crate::shown::{END, attr, attr_of, cursor, position};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use cenote::Error;
 use cenote::files::served::{FileRange, Fs, Hold, NewFile, WriteHow};
-use cenote::files::{Allocate, Attrs, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs, RenameHow, XattrHow, ZplError};
+use cenote::files::{AccessTimes, Allocate, Attrs, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs, RenameHow, XattrHow, ZplError};
 use format::ObjectId;
 pub use manner::Manner;
 use rustix::io::Errno;
@@ -62,6 +62,8 @@ pub struct LiveService {
     /// The kernel may keep dirty pages.
     writeback: bool,
     agreed: manner::Agreed,
+    /// Which reads are noted, if the property does not say.
+    access_times: Option<AccessTimes>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -86,7 +88,27 @@ impl LiveService {
     #[must_use]
     pub fn new(writer: FilesystemWriter, writeback: bool) -> LiveService {
         let nameless = std::array::from_fn(|_| Mutex::default());
-        LiveService { writer, nameless, writeback, agreed: manner::Agreed::new() }
+        LiveService { writer, nameless, writeback, agreed: manner::Agreed::new(), access_times: None }
+    }
+
+    /// The same, noting reads by this rule, whatever the property says.
+    #[must_use]
+    pub fn with_access_times(mut self, access_times: Option<AccessTimes>) -> LiveService {
+        self.access_times = access_times;
+        self
+    }
+
+    /// What it serves.
+    pub fn writer(&self) -> &FilesystemWriter {
+        &self.writer
+    }
+
+    /// It was read: what the property or the mount says is noted. That it cannot be is no failure of the read.
+    fn accessed(&self, id: ObjectId) {
+        let _ = match self.access_times {
+            Some(rule) => self.fs().accessed_by(id, rule),
+            None => self.fs().accessed(id),
+        };
     }
 
     fn fs(&self) -> &Arc<Fs> {
@@ -405,7 +427,7 @@ impl Service for LiveService {
         let id = self.id(node);
         let read = self.fs().read(id, offset, buf).map_err(|e| zpl_errno(&e))?;
         // That it was read is known; that the time could not be noted is no failure of the read.
-        let _ = self.fs().accessed(id);
+        self.accessed(id);
         Ok(read)
     }
 
@@ -437,7 +459,7 @@ impl Service for LiveService {
         let id = self.id(node);
         if from == 0 {
             // That it was listed is known; that the time could not be noted is no failure.
-            let _ = self.fs().accessed(id);
+            self.accessed(id);
         }
         if from < DOT_DOT {
             let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
@@ -459,6 +481,7 @@ impl Service for LiveService {
             let entries = self.fs().read_dir(id, at, BATCH).map_err(|e| zpl_errno(&e))?;
             let Some(last) = entries.last() else { return Ok(()) };
             at = last.cursor;
+            self.fs().foresee(&entries);
             for entry in entries {
                 let node = self.node(entry.id);
                 let wants_file = lines.wants_files() && life == Life::Ever;

@@ -32,8 +32,8 @@ const SLOTS_MAX: usize = 1 << 16;
 /// Stands for the root directory of a slot.
 const ROOT: u64 = 1;
 /// `.zfs` and `.zfs/snapshot` (docs/on-disk/23-zpl.md, section 3.4).
-const CONTROL: u64 = 0xFFFF_FFFF_FFFF;
-const SNAPSHOTS: u64 = 0xFFFF_FFFF_FFFD;
+pub(crate) const CONTROL: u64 = 0xFFFF_FFFF_FFFF;
+pub(crate) const SNAPSHOTS: u64 = 0xFFFF_FFFF_FFFD;
 
 const CHILDREN: u64 = 1 << 62;
 

@@ -165,11 +165,11 @@ fn options_change_in_place() {
         fs::write(home.path("a/other"), "").unwrap_err().raw_os_error(),
         Some(Errno::ROFS.raw_os_error())
     );
+    let here = home.path("a").display().to_string();
     let flags = |text: &str| {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        let line = mounts.lines().find(|line| line.starts_with("p/a ")).unwrap().to_owned();
-        let words = line.split(' ').nth(3).unwrap().split(',').any(|word| word == text);
-        words
+        let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(here.as_str())).unwrap();
+        line.split(' ').nth(3).unwrap().split(',').any(|word| word == text)
     };
     assert!(flags("ro") && flags("noexec") && !flags("nosuid"));
     home.table.remount("p/a", &options()).unwrap();
@@ -215,4 +215,97 @@ fn contents_are_replaced_under_a_mount() {
     assert_eq!(inner.err(), Some(Errno::NOENT));
     fs::write(home.path("a/later"), "works").unwrap();
     assert_eq!(fs::read_to_string(home.path("a/later")).unwrap(), "works");
+}
+
+#[test]
+fn snapshots_are_seen_below_zfs() {
+    let Some(home) = Home::new() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    let (zfs, snapshots) = (home.path("a/.zfs"), home.path("a/.zfs/snapshot"));
+    let names = |dir: &Path| {
+        let mut names: Vec<String> = fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    fs::write(home.path("a/file"), "one").unwrap();
+    fs::create_dir(home.path("a/dir")).unwrap();
+    fs::write(home.path("a/dir/inner"), "inner one").unwrap();
+    assert_eq!(names(&zfs), ["shares", "snapshot"]);
+    assert!(names(&snapshots).is_empty());
+    home.table.write_back("p/a").unwrap();
+    home.pool().snapshot(&["p/a@1"]).unwrap();
+    home.table.snapshots_changed("p/a");
+    assert_eq!(names(&snapshots), ["1"]);
+    fs::write(home.path("a/file"), "two").unwrap();
+    fs::remove_file(home.path("a/dir/inner")).unwrap();
+    home.table.write_back("p/a").unwrap();
+    home.pool().snapshot(&["p/a@2"]).unwrap();
+    home.table.snapshots_changed("p/a");
+    assert_eq!(names(&snapshots), ["1", "2"]);
+    assert_eq!(fs::read_to_string(snapshots.join("1/file")).unwrap(), "one");
+    assert_eq!(fs::read_to_string(snapshots.join("2/file")).unwrap(), "two");
+    assert_eq!(names(&snapshots.join("1/dir")), ["inner"]);
+    assert_eq!(names(&snapshots.join("2")), ["dir", "file"]);
+    let ino = |path: &str| fs::metadata(home.path("a").join(path)).unwrap().ino();
+    let numbers = [ino("file"), ino(".zfs/snapshot/1/file"), ino(".zfs/snapshot/2/file")];
+    assert_eq!(numbers.map(|ino| ino & 0xFFFF_FFFF_FFFF), [numbers[0]; 3]);
+    assert!(numbers[0] != numbers[1] && numbers[1] != numbers[2]);
+    let errno =
+        |result: std::io::Result<()>| result.unwrap_err().raw_os_error().map(Errno::from_raw_os_error);
+    assert_eq!(errno(fs::write(snapshots.join("1/new"), "")), Some(Errno::ROFS));
+    assert_eq!(errno(fs::remove_file(snapshots.join("1/file"))), Some(Errno::ROFS));
+    assert_eq!(errno(fs::create_dir(&zfs)), Some(Errno::EXIST));
+    assert_eq!(errno(fs::create_dir(zfs.join("x"))), Some(Errno::PERM));
+    assert_eq!(errno(fs::create_dir(snapshots.join("3"))), Some(Errno::ACCESS));
+    assert_eq!(errno(fs::rename(snapshots.join("1/file"), home.path("a/back"))), Some(Errno::XDEV));
+    fs::copy(snapshots.join("1/file"), home.path("a/back")).unwrap();
+    assert_eq!(fs::read_to_string(home.path("a/back")).unwrap(), "one");
+
+    home.table.allow_snapshots_in_zfs_dir(true);
+    fs::create_dir(snapshots.join("3")).unwrap();
+    assert_eq!(fs::read_to_string(snapshots.join("3/back")).unwrap(), "one");
+    assert!(home.pool().view().unwrap().dataset("p/a@3").is_ok());
+    let before = ino(".zfs/snapshot/3/back");
+    fs::rename(snapshots.join("3"), snapshots.join("three")).unwrap();
+    assert_eq!(ino(".zfs/snapshot/three/back"), before);
+    assert_eq!(names(&snapshots), ["1", "2", "three"]);
+    let mut open = fs::File::open(snapshots.join("three/file")).unwrap();
+    fs::remove_dir(snapshots.join("three")).unwrap();
+    assert!(home.pool().view().unwrap().dataset("p/a@three").is_err());
+    assert_eq!(names(&snapshots), ["1", "2"]);
+    assert!(open.read_to_string(&mut String::new()).is_err());
+    assert_eq!(errno(fs::metadata(snapshots.join("three")).map(drop)), Some(Errno::NOENT));
+
+    assert!(!names(&home.path("a")).contains(&".zfs".to_owned()));
+    home.pool().set("p/a", &[("snapdir", "visible")]).unwrap();
+    home.table.snapshots_changed("p/a");
+    assert!(names(&home.path("a")).contains(&".zfs".to_owned()));
+    home.pool().set("p/a", &[("snapdir", "disabled")]).unwrap();
+    home.table.snapshots_changed("p/a");
+    assert_eq!(errno(fs::metadata(&zfs).map(drop)), Some(Errno::NOENT));
+    assert!(!names(&home.path("a")).contains(&".zfs".to_owned()));
+}
+
+#[test]
+fn what_a_mount_was_told_of_times_goes_before_the_property() {
+    let Some(home) = Home::new() else { return };
+    home.pool().set("p/a", &[("atime", "off")]).unwrap();
+    let told = vec![("atime".to_owned(), "on".to_owned())];
+    let always = MountOptions { atime: AccessTimes::Always, temporary: told, ..options() };
+    home.mount("p/a", "a", &always).unwrap();
+    fs::write(home.path("a/file"), "text").unwrap();
+    let atime = || {
+        let stat = fs::metadata(home.path("a/file")).unwrap();
+        (stat.atime(), stat.atime_nsec())
+    };
+    let before = atime();
+    home.table.unmount("p/a", Unmount::Normal).unwrap();
+    home.mount("p/a", "a", &always).unwrap();
+    assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "text");
+    home.table.unmount("p/a", Unmount::Normal).unwrap();
+    home.mount("p/a", "a", &options()).unwrap();
+    assert!(atime() > before, "{:?} {before:?}", atime());
 }

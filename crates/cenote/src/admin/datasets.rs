@@ -1,13 +1,14 @@
 //! Datasets by name, lists of them, and what the commands tell about each.
 
 use super::{
-    AdminError, Hold, ImportSettings, Kind, OpenPool, Owner, Property, Source, SpaceRow, Value, identity,
+    AdminError, Hold, ImportSettings, Kind, Mounted, OpenPool, Owner, Property, Source, SpaceRow, Value, identity,
 };
 use crate::Error;
 use dmu::ObjSet;
 use dsl::prop as stored;
 use dsl::{Bookmark, Dataset, Dir, DslError};
 use format::prop;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use zpl::{Filesystem, SpaceKind};
 
@@ -22,6 +23,7 @@ pub struct Entry {
     pool: String,
     /// How the pool was imported.
     settings: Arc<ImportSettings>,
+    mounted: Option<Arc<BTreeMap<String, Mounted>>>,
     kind: Kind,
     what: What,
 }
@@ -60,13 +62,14 @@ impl Entry {
             (false, true) => Kind::Volume,
             (false, false) => Kind::Filesystem,
         };
+        let mounted = pool.mounted.clone();
         let (pool, settings) = (pool.name().to_owned(), Arc::clone(&pool.settings));
-        Ok(Entry { pool, settings, kind, what: What::Dataset { dataset, of_volume } })
+        Ok(Entry { pool, settings, mounted, kind, what: What::Dataset { dataset, of_volume } })
     }
 
     fn of_bookmark(pool: &OpenPool, mark: Bookmark) -> Entry {
         let (pool, settings) = (pool.name().to_owned(), Arc::clone(&pool.settings));
-        Entry { pool, settings, kind: Kind::Bookmark, what: What::Bookmark(mark) }
+        Entry { pool, settings, mounted: None, kind: Kind::Bookmark, what: What::Bookmark(mark) }
     }
 
     /// Full name.
@@ -128,9 +131,24 @@ impl Entry {
         Ok(stored.map(|stored| self.as_imported(name, stored)))
     }
 
-    /// A property as the import of the pool makes it.
+    /// How it is mounted, if it is.
+    fn mount(&self) -> Option<&Mounted> {
+        self.mounted.as_ref()?.get(self.name())
+    }
+
+    /// A property as the import of the pool and the mount make it.
     fn as_imported(&self, name: &str, mut property: Property) -> Property {
+        let temporary = self.mount().and_then(|mount| {
+            mount.options.temporary.iter().find(|(known, _)| known == name).map(|(_, value)| value == "on")
+        });
+        if let Some(is_on) = temporary {
+            let value = Value::Number(is_on.into());
+            return Property { value, source: Source::Temporary, received: None };
+        }
         match (name, &property.value) {
+            ("mounted", _) if self.mounted.is_some() => {
+                property.value = Value::Number(self.mount().is_some().into());
+            }
             ("mountpoint", Value::Text(path)) => {
                 if let Some(path) = self.settings.mountpoint(path) {
                     property.value = Value::Text(path);
@@ -274,8 +292,11 @@ pub fn find(pools: &[OpenPool], name: &str) -> Result<Entry, AdminError> {
     Entry::of_dataset(pool, pool.pool.dsl().dataset(name).map_err(missing)?)
 }
 
-/// Nothing is mounted here, so the mount points are those that the pools' properties tell.
+/// Where nobody knows what is mounted, the mount points are those that the pools' properties tell.
 fn at_path(pools: &[OpenPool], path: &str) -> Result<Entry, AdminError> {
+    if pools.iter().any(|pool| pool.mounted.is_some()) {
+        return mounted_at(pools, path);
+    }
     let mut best: Option<(usize, Entry)> = None;
     for pool in pools {
         let walk = Walk { kinds: vec![Kind::Filesystem], depth: None };
@@ -291,6 +312,16 @@ fn at_path(pools: &[OpenPool], path: &str) -> Result<Entry, AdminError> {
         }
     }
     best.map(|(_, entry)| entry).ok_or_else(|| AdminError::NotInPool { path: path.to_owned() })
+}
+
+/// The file system that is mounted nearest above a path.
+fn mounted_at(pools: &[OpenPool], path: &str) -> Result<Entry, AdminError> {
+    let nowhere = || AdminError::NotInPool { path: path.to_owned() };
+    let at = std::path::Path::new(path).canonicalize().map_err(|_| nowhere())?;
+    let mounts = pools.iter().filter_map(|pool| pool.mounted.as_ref()).flat_map(|mounted| mounted.values());
+    let above = mounts.filter(|mount| at.starts_with(&mount.at));
+    let nearest = above.max_by_key(|mount| mount.at.as_os_str().len()).ok_or_else(nowhere)?;
+    find(pools, &nearest.dataset)
 }
 
 /// A dataset and what lies below it, parents first.

@@ -15,10 +15,8 @@ mod diagnosis;
 pub mod diff;
 pub mod edit;
 mod file_ops;
-mod file_ops;
 mod identity;
 mod import;
-mod iostat;
 mod iostat;
 pub mod mounting;
 mod mounts;
@@ -34,13 +32,8 @@ pub use change::{cache_path, host_id, host_name};
 pub use data::*;
 pub use datasets::{Entry, Walk, find, points, walk};
 pub use file_ops::{FILE_OPS, FileOp, FileOps};
-pub use file_ops::{FILE_OPS, FileOp, FileOps};
 pub use identity::names as owner_names;
 pub use import::{Candidate, CandidateVdev, import_list};
-pub use ::pool::live::events::{Event, EventRing};
-pub use iostat::{
-    IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo, pool_io,
-};
 pub use ::pool::live::events::{Event, EventRing};
 pub use iostat::{
     IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo, pool_io,
@@ -232,6 +225,8 @@ pub struct OpenPool {
     pub(crate) name: String,
     /// How it was imported.
     pub(crate) settings: Arc<ImportSettings>,
+    /// What of it is mounted, by dataset; `None`: nobody knows.
+    pub(crate) mounted: Option<Arc<BTreeMap<String, Mounted>>>,
 }
 
 impl OpenPool {
@@ -316,7 +311,9 @@ fn show_one(namespace: &Namespace, name: &str) -> Result<OpenPool, Problem> {
         Kept::Shown(pool, found) => (pool.clone(), found.clone()),
     };
     let pool = pool.used_by(Some(user));
-    Ok(OpenPool { pool, found, name: name.to_owned(), settings: entry.settings() })
+    let mounts = namespace.mounts().map(|mounts| mounts.list());
+    let mounted = mounts.map(|all| Arc::new(all.into_iter().map(|m| (m.dataset.clone(), m)).collect()));
+    Ok(OpenPool { pool, found, name: name.to_owned(), settings: entry.settings(), mounted })
 }
 
 /// A pool that labels tell of.
@@ -371,7 +368,8 @@ fn open_one(found: &Found, known: &[Labelled], imported: &Imported, name: &str) 
     };
     match ::pool::Pool::open(found.clone(), &Which::Guid(guid), &options) {
         Ok(pool) => {
-            Ok(OpenPool { pool: Pool::from(pool), found: found.clone(), name: name.to_owned(), settings })
+            let (pool, found, name) = (Pool::from(pool), found.clone(), name.to_owned());
+            Ok(OpenPool { pool, found, name, settings, mounted: None })
         }
         Err(e) => Err(Problem::new(name, chain(&e))),
     }

@@ -33,6 +33,20 @@ pub trait Mounts: Send + Sync {
         options: &MountOptions,
     ) -> Result<(), MountError>;
 
+    /// The same of a pool that is open for reading only: nothing can be changed, whatever the options say.
+    ///
+    /// # Errors
+    /// [`MountError`], and nothing is mounted.
+    fn mount_view(
+        &self,
+        _pool: &crate::Pool,
+        _dataset: &str,
+        _at: &Path,
+        _options: &MountOptions,
+    ) -> Result<(), MountError> {
+        Err(MountError::NoMounts)
+    }
+
     /// Ends the mount of a dataset; everything that was written to it is in the pool, and durable.
     ///
     /// # Errors

@@ -27,7 +27,9 @@ pub use file::FileWriter;
 pub use path::Found;
 pub use remove::{Removed, TreeObserver};
 pub use volume::VolumeFile;
-pub use zpl::write::{AccessTimes, Allocate, BeginError, NewAttrs, RenameHow, XattrHow, without_set_ids};
+pub use zpl::write::{
+    AccessTimes, Allocate, BeginError, NewAttrs, RenameHow, SnapshotDir, XattrHow, without_set_ids,
+};
 pub use zpl::{Attrs, CaseSensitivity, FileKind, ZplError};
 
 use std::sync::Arc;

@@ -69,6 +69,12 @@ impl LiveService {
         Manner { writeback: bits & 1 != 0, opens: bits & 2 != 0 }
     }
 
+    /// Goes on with what was agreed for a mount whose contents these replace.
+    pub(crate) fn go_on_as(&self, manner: Manner) {
+        let bits = u8::from(manner.writeback) | u8::from(manner.opens) << 1;
+        self.agreed.manner.store(bits, Ordering::Relaxed);
+    }
+
     /// What would be agreed today.
     fn wanted_manner(&self) -> Manner {
         let opens = self.fs().options().access_times == AccessTimes::Always;

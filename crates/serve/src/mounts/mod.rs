@@ -19,15 +19,20 @@ mod service;
 mod users;
 
 use crate::LiveService;
-use crate::fuse::{self, FileCounters, Notifier, Service, Transport, Waiter};
-use cenote::admin::{FileOps, MountError, MountOptions, Mounted, Mounts, Unmount};
-use cenote::files::FilesystemWriter;
+use crate::fuse::{self, FileCounters, Notifier, Service, Transport, ViewService, Waiter};
+use crate::live_service::Manner;
+use crate::pool_view::{PoolView, SNAPSHOTS};
+use crate::view::ViewError;
+use cenote::Pool;
+use cenote::admin::{AccessTimes, FileOps, MountError, MountOptions, Mounted, Mounts, Unmount};
+use cenote::files::{self, FilesystemWriter};
 use pool::live::LivePool;
 use rustix::io::Errno;
-use service::MountedFs;
+use service::{InUse, MountedFs};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -61,6 +66,8 @@ pub struct TableSettings {
 /// The mounts of this process.
 pub struct MountTable {
     settings: TableSettings,
+    /// Snapshots may be changed in `.zfs/snapshot`.
+    admin: Arc<AtomicBool>,
     inner: Arc<Inner>,
 }
 
@@ -78,11 +85,20 @@ struct Mount {
     options: Mutex<MountOptions>,
     at: PathBuf,
     device: (u32, u32),
-    pool: Arc<LivePool>,
-    service: Arc<MountedFs>,
+    behind: Behind,
     notifier: Arc<Notifier>,
+    /// What was in use, and how requests come, while it is let go of.
+    kept: Mutex<Option<(InUse, Manner)>>,
     end: Mutex<End>,
     ended: Condvar,
+}
+
+/// What stands behind a mount.
+enum Behind {
+    /// A file system of a pool that is open for writing.
+    Live { pool: Arc<LivePool>, service: Arc<MountedFs> },
+    /// One of a pool that is only read.
+    View,
 }
 
 /// How far the end of a mount is.
@@ -138,6 +154,21 @@ impl Mount {
         self.ended.notify_all();
     }
 
+    /// Lets go of the dataset.
+    fn close(&self) {
+        if let Behind::Live { service, .. } = &self.behind {
+            service.end();
+        }
+    }
+
+    /// What answers, if it can be changed.
+    fn live(&self) -> Option<(&Arc<LivePool>, &Arc<MountedFs>)> {
+        match &self.behind {
+            Behind::Live { pool, service } => Some((pool, service)),
+            Behind::View => None,
+        }
+    }
+
     /// Waits until the end is as far; `false`: it took too long.
     fn wait(&self, end: End, limit: Option<Duration>) -> bool {
         let mut now = lock(&self.end);
@@ -146,8 +177,7 @@ impl Mount {
                 now = self.ended.wait(now).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let (next, timeout) =
-                self.ended.wait_timeout(now, limit).unwrap_or_else(PoisonError::into_inner);
+            let (next, timeout) = self.ended.wait_timeout(now, limit).unwrap_or_else(PoisonError::into_inner);
             now = next;
             if timeout.timed_out() && *now < end {
                 return false;
@@ -213,7 +243,13 @@ impl MountTable {
     /// A table without mounts.
     #[must_use]
     pub fn new(settings: TableSettings) -> MountTable {
-        MountTable { settings, inner: Arc::default() }
+        MountTable { settings, admin: Arc::default(), inner: Arc::default() }
+    }
+
+    /// Lets root, and the user whose mounts these are, make, destroy and rename snapshots in `.zfs/snapshot`. Off at
+    /// first, as OpenZFS has it (parameter `zfs_admin_snapshot`).
+    pub fn allow_snapshots_in_zfs_dir(&self, on: bool) {
+        self.admin.store(on, Ordering::Relaxed);
     }
 
     /// Detaches mounts of a server that has died: what is below them answers nothing but errors. To be called before
@@ -239,24 +275,36 @@ impl MountTable {
         }
     }
 
-    fn live(&self, pool: &Arc<LivePool>, dataset: &str) -> Result<LiveService, MountError> {
-        let writer = FilesystemWriter::open_for_mount(pool, dataset)?;
-        Ok(LiveService::new(writer, self.settings.writeback))
-    }
-
-    fn start(
+    fn live(
         &self,
         pool: &Arc<LivePool>,
         dataset: &str,
-        at: &Path,
         options: &MountOptions,
+    ) -> Result<LiveService, MountError> {
+        let writer = FilesystemWriter::open_for_mount(pool, dataset)?;
+        let says = |name: &str| options.temporary.iter().any(|(known, _)| known == name);
+        let times = (says("atime") || says("relatime")).then_some(match options.atime {
+            AccessTimes::Never => files::AccessTimes::Never,
+            AccessTimes::Relative => files::AccessTimes::Relative,
+            AccessTimes::Always => files::AccessTimes::Always,
+        });
+        Ok(LiveService::new(writer, self.settings.writeback).with_access_times(times))
+    }
+
+    /// Mounts a service and watches over its mount.
+    fn start(
+        &self,
+        dataset: &str,
+        at: PathBuf,
+        options: &MountOptions,
+        serves: &Arc<dyn Service>,
+        behind: Behind,
     ) -> Result<(), MountError> {
-        let at = ready_directory(at, options.overlay)?;
-        let service = Arc::new(MountedFs::new(self.live(pool, dataset)?));
-        let dyn_service: Arc<dyn Service> = Arc::clone(&service) as _;
-        let fuse_options = self.fuse_options(dataset, options);
-        let mounted = fuse::mount(&dyn_service, &at, &fuse_options).map_err(fuse_refused)?;
+        let mounted = fuse::mount(serves, &at, &self.fuse_options(dataset, options)).map_err(fuse_refused)?;
         let notifier = Arc::clone(mounted.notifier());
+        if let Behind::Live { service, .. } = &behind {
+            service.set_notifier(&notifier);
+        }
         let (_, waiter) = mounted.split();
         let Some(line) = kernel::on(&at) else {
             // Somebody has unmounted it already: its threads end.
@@ -267,9 +315,9 @@ impl MountTable {
             options: Mutex::new(options.clone()),
             at,
             device: line.device,
-            pool: Arc::clone(pool),
-            service,
+            behind,
             notifier,
+            kept: Mutex::default(),
             end: Mutex::default(),
             ended: Condvar::new(),
         });
@@ -279,7 +327,7 @@ impl MountTable {
         let watch = move || watch(&inner, &watched, waiter);
         if let Err(error) = std::thread::Builder::new().name("mount".into()).spawn(watch) {
             self.inner.take_out(&mount);
-            mount.service.end();
+            mount.close();
             let _ = fuse::unmount_at(&mount.at, true);
             return Err(refused(&error));
         }
@@ -305,10 +353,12 @@ fn watch(inner: &Inner, mount: &Arc<Mount>, waiter: Waiter) {
     if let Err(error) = waiter.wait() {
         tracing::warn!(at = %mount.at.display(), %error, "a mount ended with an error");
     }
-    mount.service.end();
+    mount.close();
     mount.set_end(End::Gone);
-    if let Err(error) = mount.pool.sync() {
-        tracing::error!(at = %mount.at.display(), %error, "what was written last is not on disk");
+    if let Behind::Live { pool, .. } = &mount.behind {
+        if let Err(error) = pool.sync() {
+            tracing::error!(at = %mount.at.display(), %error, "what was written last is not on disk");
+        }
     }
     inner.take_out(mount);
     mount.set_end(End::Durable);
@@ -339,7 +389,7 @@ impl Mounts for MountTable {
 
     fn stats(&self, dataset: &str) -> Option<FileOps> {
         let mount = self.inner.find(dataset)?;
-        mount.service.counters().map(FileCounters::sample)
+        mount.live().and_then(|(_, service)| service.counters()).map(FileCounters::sample)
     }
 
     fn mount(
@@ -353,7 +403,35 @@ impl Mounts for MountTable {
         if self.inner.find(dataset).is_some() {
             return Err(MountError::AlreadyMounted);
         }
-        self.start(pool, dataset, at, options)
+        let at = ready_directory(at, options.overlay)?;
+        let live = self.live(pool, dataset, options)?;
+        let service = Arc::new(MountedFs::new(live, pool, &self.admin));
+        let serves: Arc<dyn Service> = Arc::clone(&service) as _;
+        self.start(dataset, at, options, &serves, Behind::Live { pool: Arc::clone(pool), service })
+    }
+
+    fn mount_view(
+        &self,
+        pool: &Pool,
+        dataset: &str,
+        at: &Path,
+        options: &MountOptions,
+    ) -> Result<(), MountError> {
+        let _claim = self.inner.claim(dataset);
+        if self.inner.find(dataset).is_some() {
+            return Err(MountError::AlreadyMounted);
+        }
+        let at = ready_directory(at, options.overlay)?;
+        let view = PoolView::new(&pool.dataset(dataset)?, false)?;
+        let posix_acl = view.has_posix_acls();
+        let name = dataset.to_owned();
+        let reporter = move |node, error: &ViewError| {
+            tracing::error!(dataset = name, node, %error, "damage");
+        };
+        let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
+        let serves: Arc<dyn Service> = Arc::new(service);
+        let options = MountOptions { read_only: true, ..options.clone() };
+        self.start(dataset, at, &options, &serves, Behind::View)
     }
 
     fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountError> {
@@ -418,27 +496,49 @@ impl Mounts for MountTable {
 
     fn suspend(&self, dataset: &str) -> Result<(), MountError> {
         let Some(mount) = self.inner.find(dataset) else { return Ok(()) };
+        let Some((pool, service)) = mount.live() else { return Ok(()) };
         mount.write_back()?;
-        mount.service.pause();
+        if let Some(live) = service.pause() {
+            let in_use = service::generations(&live, users::files(&mount.at));
+            *lock(&mount.kept) = Some((in_use, live.manner()));
+        }
         // The head is let go of when nothing of it is left to be written.
-        mount.pool.sync().map_err(|error| cenote::Error::from(error).into()).map(drop)
+        pool.sync().map_err(|error| cenote::Error::from(error).into()).map(drop)
     }
 
     fn replaced(&self, dataset: &str) {
         let Some(mount) = self.inner.find(dataset) else { return };
-        match self.live(&mount.pool, dataset) {
-            Ok(live) => mount.service.resume(live),
+        let Some((pool, service)) = mount.live() else { return };
+        let Some((in_use, manner)) = lock(&mount.kept).take() else { return };
+        let options = lock(&mount.options).clone();
+        match self.live(pool, dataset, &options) {
+            Ok(live) => {
+                live.go_on_as(manner);
+                service.resume(live, &in_use);
+            }
             Err(error) => {
                 tracing::error!(dataset, %error, "a mounted file system is gone");
-                mount.service.end();
+                service.end();
             }
         }
-        let flags = fuse::mount_flags(&self.fuse_options(dataset, &lock(&mount.options).clone()));
-        // What nobody uses is forgotten with its pages.
+        // What nobody uses is forgotten with its pages; of the rest the kernel is told one by one.
         if is_root() && mount.is_on_top() {
-            let _ = kernel::remount(&mount.at, flags);
+            let _ = kernel::remount(&mount.at, fuse::mount_flags(&self.fuse_options(dataset, &options)));
         }
         mount.notifier.forget_names();
+        for node in in_use.into_keys().chain([ROOT]) {
+            mount.notifier.forget_file(node);
+        }
+        self.snapshots_changed(dataset);
+    }
+
+    fn snapshots_changed(&self, dataset: &str) {
+        let Some(mount) = self.inner.find(dataset) else { return };
+        if let Some((_, service)) = mount.live() {
+            service.snapshots_changed(dataset);
+        }
+        // The root's listing too: `.zfs` may be visible now, or no longer.
+        mount.notifier.forget_file(SNAPSHOTS);
         mount.notifier.forget_file(ROOT);
     }
 

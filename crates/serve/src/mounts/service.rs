@@ -1,16 +1,28 @@
-//! A mounted file system whose contents can be replaced under it.
+//! A mounted file system whose contents can be replaced under it, with its snapshots in `.zfs`.
 //!
 //! # What always holds
 //! - While it is paused, requests wait; nothing of the file system is in use, so that it can be rolled back.
 //! - When it has ended, every request is an error: nobody waits for ever.
+//! - A file that is open while its file system is replaced, and is another one or none afterwards, answers with errors,
+//!   until the kernel has let go of it.
+//! - Nodes of [`crate::zfsdir`] never reach the file system, and its nodes never that.
 
 use crate::LiveService;
 use crate::fuse::{
-    Answer, Caller, CopyRange, FileCounters, Known, Life, Lines, NewNode, Opened, Service, SetAttr, WriteAt,
+    Answer, Caller, CopyRange, FileCounters, Known, Life, Lines, NewNode, Notifier, Opened, Service, SetAttr,
+    WriteAt, open_flag,
 };
-use crate::view::{Attr, Seek, SpaceInfo};
+use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
+use crate::zfsdir::{self, Home, Rights, ZfsDir};
+use cenote::files::SnapshotDir;
+use pool::live::LivePool;
 use rustix::io::Errno;
-use std::sync::{Condvar, Mutex, PoisonError, RwLock};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
+
+/// The root.
+const ROOT: u64 = 1;
 
 /// What stands behind a mount now.
 enum State {
@@ -25,45 +37,79 @@ enum State {
 /// Serves what stands behind a mount at the time.
 pub(super) struct MountedFs {
     state: RwLock<State>,
-    counters: FileCounters,
     /// For those who wait until it is no longer paused.
     changes: Mutex<()>,
     changed: Condvar,
+    zfs: ZfsDir,
+    /// Snapshots may be made, destroyed and renamed in `.zfs/snapshot`.
+    admin: Arc<AtomicBool>,
+    /// Nodes that the kernel knows as files which are no more.
+    lost: RwLock<HashSet<u64>>,
+    has_lost: AtomicBool,
+    notifier: OnceLock<Arc<Notifier>>,
+    /// What was asked of it.
+    counters: FileCounters,
 }
 
+/// Files in use, by node, and the generation that tells whether they are still the same.
+pub(super) type InUse = BTreeMap<u64, Option<u64>>;
+
 impl MountedFs {
-    pub(super) fn new(live: LiveService) -> MountedFs {
+    pub(super) fn new(live: LiveService, pool: &Arc<LivePool>, admin: &Arc<AtomicBool>) -> MountedFs {
         MountedFs {
             state: RwLock::new(State::Serving(live)),
-            counters: FileCounters::default(),
             changes: Mutex::default(),
             changed: Condvar::new(),
+            zfs: ZfsDir::new(Arc::clone(pool)),
+            admin: Arc::clone(admin),
+            lost: RwLock::default(),
+            has_lost: AtomicBool::new(false),
+            notifier: OnceLock::new(),
+            counters: FileCounters::default(),
         }
     }
 
-    /// Lets go of the file system: returns when no request uses it. What comes meanwhile waits.
-    pub(super) fn pause(&self) {
-        self.put(State::Paused);
+    /// Says how the kernel is told things.
+    pub(super) fn set_notifier(&self, notifier: &Arc<Notifier>) {
+        let _ = self.notifier.set(Arc::clone(notifier));
     }
 
-    /// Goes on with this.
-    pub(super) fn resume(&self, live: LiveService) {
+    /// Lets go of the file system: returns it when no request uses it. What comes meanwhile waits.
+    pub(super) fn pause(&self) -> Option<LiveService> {
+        self.put(State::Paused)
+    }
+
+    /// Goes on with this. Of the files in use, those that are no more are errors from now on.
+    pub(super) fn resume(&self, live: LiveService, in_use: &InUse) {
+        let lost = in_use.iter().filter(|(node, generation)| generation_of(&live, **node) != **generation);
+        let lost: HashSet<u64> = lost.map(|(node, _)| *node).filter(|node| *node != ROOT).collect();
+        self.has_lost.store(!lost.is_empty(), Ordering::Release);
+        *self.lost.write().unwrap_or_else(PoisonError::into_inner) = lost;
         self.put(State::Serving(live));
     }
 
     /// Lets go of the file system for good.
     pub(super) fn end(&self) {
         self.put(State::Ended);
+        self.zfs.close();
     }
 
-    fn put(&self, new: State) {
+    /// Snapshots were made, destroyed or renamed by another way.
+    pub(super) fn snapshots_changed(&self, dataset: &str) {
+        self.zfs.refresh(dataset);
+    }
+
+    fn put(&self, new: State) -> Option<LiveService> {
         let old = {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *state, new)
         };
-        drop(old);
         let _waiters_look = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.notify_all();
+        match old {
+            State::Serving(live) => Some(live),
+            State::Paused | State::Ended => None,
+        }
     }
 
     /// Asks what is served, once it is.
@@ -78,68 +124,220 @@ impl MountedFs {
         }
     }
 
+    /// Asks it about a file, unless the kernel means one that is no more.
+    fn ask_of<T>(&self, node: u64, ask: impl FnOnce(&LiveService) -> Answer<T>) -> Answer<T> {
+        self.ask(|live| {
+            // Looked at when it is known which contents are asked.
+            if self.has_lost.load(Ordering::Acquire) && self.is_lost(node) {
+                Err(Errno::IO)
+            } else {
+                ask(live)
+            }
+        })
+    }
+
+    fn is_lost(&self, node: u64) -> bool {
+        self.lost.read().unwrap_or_else(PoisonError::into_inner).contains(&node)
+    }
+
+    /// The kernel is told of a file under this number: what it knew under it before, it drops by its generation.
+    fn found(&self, known: Known) -> Known {
+        if self.has_lost.load(Ordering::Acquire) {
+            self.lost.write().unwrap_or_else(PoisonError::into_inner).remove(&known.entry.node);
+        }
+        known
+    }
+
     fn wait(&self) {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         while matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), State::Paused) {
             changes = self.changed.wait(changes).unwrap_or_else(PoisonError::into_inner);
         }
     }
+
+    /// Tells what is served something that nobody waits for: while it is paused there is nothing to tell.
+    fn tell(&self, tell: impl FnOnce(&LiveService)) {
+        if let State::Serving(live) = &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            tell(live);
+        }
+    }
+
+    // ---- .zfs --------------------------------------------------------------------------------
+
+    /// What `.zfs` shows of the file system.
+    fn home(&self) -> Answer<Home> {
+        self.ask(|live| Ok(Home { root: live.attr(ROOT, None)?.0, name: live.writer().current_name() }))
+    }
+
+    /// Asks a snapshot about one of its files.
+    fn ask_snapshot<T>(
+        &self,
+        node: u64,
+        ask: impl FnOnce(&crate::fuse::ViewService, u64) -> Answer<T>,
+    ) -> Answer<T> {
+        let name = self.ask(|live| Ok(live.writer().current_name()))?;
+        self.zfs.ask(node, &name, ask)
+    }
+
+    fn snapshot_dir(&self) -> Answer<SnapshotDir> {
+        self.ask(|live| Ok(live.writer().fs().options().snapshot_dir))
+    }
+
+    /// A name in the root that stands for `.zfs`.
+    fn is_entrance(&self, dir: u64, name: &[u8]) -> Answer<bool> {
+        Ok(dir == ROOT && name == zfsdir::NAME && self.snapshot_dir()? != SnapshotDir::Disabled)
+    }
+
+    fn rights(&self, caller: &Caller) -> Rights {
+        let is_owner = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
+        Rights { is_on: self.admin.load(Ordering::Relaxed), is_owner }
+    }
+
+    fn lookup_here(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
+        let home = self.home()?;
+        let found = self.zfs.lookup(caller, dir, name, &home)?;
+        // Above all of it is the root.
+        Ok(Some(found.unwrap_or(Known {
+            entry: Entry { node: ROOT, attr: home.root },
+            name: Life::Ever,
+            attr: Life::None,
+        })))
+    }
+}
+
+/// Tells files of one number apart.
+fn generation_of(live: &LiveService, node: u64) -> Option<u64> {
+    live.attr(node, None).ok().map(|(attr, _)| attr.generation)
+}
+
+/// What is known of files that are in use.
+pub(super) fn generations(live: &LiveService, nodes: impl IntoIterator<Item = u64>) -> InUse {
+    let root = live.writer().fs().root().0;
+    let node = |number: u64| if number == root { ROOT } else { number };
+    nodes.into_iter().map(node).map(|node| (node, generation_of(live, node))).collect()
 }
 
 impl Service for MountedFs {
-    fn abilities(&self, offered: u64) -> u64 {
-        self.ask(|live| Ok(live.abilities(offered))).unwrap_or(0)
-    }
-
     fn counters(&self) -> Option<&FileCounters> {
         Some(&self.counters)
     }
 
+    fn abilities(&self, offered: u64) -> u64 {
+        self.ask(|live| Ok(live.abilities(offered))).unwrap_or(0)
+    }
+
     fn lookup(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
-        self.ask(|live| live.lookup(caller, dir, name))
+        if zfsdir::is_here(dir) {
+            return self.lookup_here(caller, dir, name);
+        }
+        if dir == ROOT && name == zfsdir::NAME {
+            // Said so that the kernel does not remember it: the property may change.
+            return match self.snapshot_dir()? {
+                SnapshotDir::Disabled => Err(Errno::NOENT),
+                SnapshotDir::Hidden | SnapshotDir::Visible => self.zfs.entrance(&self.home()?).map(Some),
+            };
+        }
+        let found = self.ask_of(dir, |live| live.lookup(caller, dir, name))?;
+        Ok(found.map(|known| self.found(known)))
+    }
+
+    fn absent_life(&self) -> Life {
+        self.ask(|live| Ok(live.absent_life())).unwrap_or_default()
     }
 
     fn forget(&self, node: u64, count: u64) {
-        // Nobody waits for this: while it is paused nothing is there that could be forgotten.
-        if let State::Serving(live) = &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            live.forget(node, count);
+        if !zfsdir::is_here(node) {
+            self.tell(|live| live.forget(node, count));
         }
     }
 
     fn attr(&self, node: u64, handle: Option<u64>) -> Answer<(Attr, Life)> {
-        self.ask(|live| live.attr(node, handle))
+        if zfsdir::is_here(node) {
+            return self.zfs.attr(node, &self.home()?);
+        }
+        self.ask_of(node, |live| live.attr(node, handle))
     }
 
     fn set_attr(&self, caller: &Caller, node: u64, new: &SetAttr) -> Answer<(Attr, Life)> {
-        self.ask(|live| live.set_attr(caller, node, new))
+        if zfsdir::is_here(node) {
+            // As OpenZFS has it: nothing changes, and nobody is told.
+            return if zfsdir::is_snapshot(node) { Err(Errno::ROFS) } else { self.attr(node, None) };
+        }
+        self.ask_of(node, |live| live.set_attr(caller, node, new))
     }
 
     fn read_link(&self, node: u64) -> Answer<Vec<u8>> {
-        self.ask(|live| live.read_link(node))
+        if zfsdir::is_here(node) {
+            return self.ask_snapshot(node, |snapshot, node| snapshot.read_link(node));
+        }
+        self.ask_of(node, |live| live.read_link(node))
     }
 
     fn make(&self, caller: &Caller, dir: u64, name: &[u8], new: &NewNode<'_>) -> Answer<Known> {
-        self.ask(|live| live.make(caller, dir, name, new))
+        if zfsdir::is_here(dir) {
+            if new.kind != Kind::Directory {
+                return Err(if zfsdir::is_snapshot(dir) { Errno::ROFS } else { Errno::PERM });
+            }
+            return self.zfs.make(dir, name, &self.home()?, self.rights(caller));
+        }
+        if self.is_entrance(dir, name)? {
+            return Err(Errno::EXIST);
+        }
+        self.ask_of(dir, |live| live.make(caller, dir, name, new)).map(|known| self.found(known))
     }
 
     fn unlink(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
-        self.ask(|live| live.unlink(caller, dir, name))
+        if zfsdir::is_here(dir) {
+            return Err(if zfsdir::is_snapshot(dir) { Errno::ROFS } else { Errno::PERM });
+        }
+        if self.is_entrance(dir, name)? {
+            return Err(Errno::PERM);
+        }
+        self.ask_of(dir, |live| live.unlink(caller, dir, name))
     }
 
     fn rmdir(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
-        self.ask(|live| live.rmdir(caller, dir, name))
+        if zfsdir::is_here(dir) {
+            return self.zfs.remove(dir, name, &self.home()?, self.rights(caller));
+        }
+        if self.is_entrance(dir, name)? {
+            return Err(Errno::EXIST);
+        }
+        self.ask_of(dir, |live| live.rmdir(caller, dir, name))
     }
 
     fn rename(&self, caller: &Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Answer<()> {
-        self.ask(|live| live.rename(caller, from, to, flags))
+        match (zfsdir::is_here(from.0), zfsdir::is_here(to.0)) {
+            (true, true) => return self.zfs.rename(from, to, &self.home()?, self.rights(caller)),
+            (true, false) | (false, true) => return Err(Errno::XDEV),
+            (false, false) => {}
+        }
+        if self.is_entrance(from.0, from.1)? || self.is_entrance(to.0, to.1)? {
+            return Err(Errno::PERM);
+        }
+        self.ask_of(from.0, |live| live.rename(caller, from, to, flags))
     }
 
     fn link(&self, caller: &Caller, node: u64, dir: u64, name: &[u8]) -> Answer<Known> {
-        self.ask(|live| live.link(caller, node, dir, name))
+        if zfsdir::is_here(node) || zfsdir::is_here(dir) {
+            return Err(if zfsdir::is_here(dir) { Errno::PERM } else { Errno::XDEV });
+        }
+        if self.is_entrance(dir, name)? {
+            return Err(Errno::EXIST);
+        }
+        self.ask_of(node, |live| live.link(caller, node, dir, name)).map(|known| self.found(known))
     }
 
     fn open(&self, caller: &Caller, node: u64, flags: u32) -> Answer<Opened> {
-        self.ask(|live| live.open(caller, node, flags))
+        if zfsdir::is_here(node) {
+            // "Not needed" would count for all files of the mount.
+            return self.ask(|live| match live.manner().opens {
+                true if flags & WRITES != 0 => Err(Errno::ROFS),
+                true => Ok(Opened { handle: 0, flags: open_flag::KEEP_CACHE }),
+                false => Err(Errno::NOSYS),
+            });
+        }
+        self.ask_of(node, |live| live.open(caller, node, flags))
     }
 
     fn create(
@@ -150,59 +348,107 @@ impl Service for MountedFs {
         mode: u32,
         flags: u32,
     ) -> Answer<(Known, Opened)> {
-        self.ask(|live| live.create(caller, dir, name, mode, flags))
+        if zfsdir::is_here(dir) {
+            return Err(if zfsdir::is_snapshot(dir) { Errno::ROFS } else { Errno::ACCESS });
+        }
+        if self.is_entrance(dir, name)? {
+            return Err(Errno::EXIST);
+        }
+        let made = self.ask_of(dir, |live| live.create(caller, dir, name, mode, flags));
+        made.map(|(known, opened)| (self.found(known), opened))
     }
 
     fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, flags: u32) -> Answer<(Known, Opened)> {
-        self.ask(|live| live.tmpfile(caller, dir, mode, flags))
+        if zfsdir::is_here(dir) {
+            return Err(Errno::ROFS);
+        }
+        let made = self.ask_of(dir, |live| live.tmpfile(caller, dir, mode, flags));
+        made.map(|(known, opened)| (self.found(known), opened))
     }
 
     fn read(&self, node: u64, handle: u64, offset: u64, buf: &mut [u8]) -> Answer<usize> {
-        self.ask(|live| live.read(node, handle, offset, buf))
+        if zfsdir::is_here(node) {
+            return self.ask_snapshot(node, |snapshot, node| snapshot.read(node, handle, offset, buf));
+        }
+        self.ask_of(node, |live| live.read(node, handle, offset, buf))
     }
 
     fn write(&self, caller: &Caller, node: u64, write: &WriteAt<'_>) -> Answer<()> {
-        self.ask(|live| live.write(caller, node, write))
+        if zfsdir::is_here(node) {
+            self.take_back(node);
+            return Err(Errno::ROFS);
+        }
+        self.ask_of(node, |live| live.write(caller, node, write))
     }
 
     fn flush(&self, node: u64, handle: u64) -> Answer<()> {
+        if zfsdir::is_here(node) {
+            return Err(Errno::NOSYS);
+        }
         self.ask(|live| live.flush(node, handle))
     }
 
     fn release(&self, node: u64, handle: u64) {
-        if let State::Serving(live) = &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            live.release(node, handle);
+        if !zfsdir::is_here(node) {
+            self.tell(|live| live.release(node, handle));
         }
     }
 
     fn fsync(&self, node: u64, handle: u64, data_only: bool) -> Answer<()> {
-        self.ask(|live| live.fsync(node, handle, data_only))
+        if zfsdir::is_here(node) {
+            return Ok(());
+        }
+        self.ask_of(node, |live| live.fsync(node, handle, data_only))
     }
 
     fn open_dir(&self, caller: &Caller, node: u64) -> Answer<Opened> {
-        self.ask(|live| live.open_dir(caller, node))
+        self.ask(|live| live.open_dir(caller, if zfsdir::is_here(node) { ROOT } else { node }))
     }
 
     fn release_dir(&self, node: u64, handle: u64) {
-        if let State::Serving(live) = &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            live.release_dir(node, handle);
+        if !zfsdir::is_here(node) {
+            self.tell(|live| live.release_dir(node, handle));
         }
     }
 
     fn read_dir(&self, node: u64, from: u64, lines: &mut dyn Lines) -> Answer<()> {
-        self.ask(|live| live.read_dir(node, from, lines))
+        if zfsdir::is_here(node) {
+            return self.zfs.read_dir(node, from, lines, &self.home()?);
+        }
+        if node == ROOT && self.snapshot_dir()? == SnapshotDir::Visible {
+            return self.ask(|live| live.read_dir(node, from, &mut WithEntrance { lines }));
+        }
+        let mut lines = Found { lines, service: self };
+        self.ask_of(node, |live| live.read_dir(node, from, &mut lines))
     }
 
     fn space(&self, node: u64) -> Answer<SpaceInfo> {
-        self.ask(|live| live.space(node))
+        if zfsdir::is_here(node) {
+            if let Some(space) = self.zfs.space(node, &self.home()?)? {
+                return Ok(space);
+            }
+        }
+        self.ask(|live| live.space(if zfsdir::is_here(node) { ROOT } else { node }))
     }
 
     fn xattr_names(&self, node: u64) -> Answer<Vec<Vec<u8>>> {
-        self.ask(|live| live.xattr_names(node))
+        if zfsdir::is_here(node) {
+            if !zfsdir::is_snapshot(node) {
+                return Ok(Vec::new());
+            }
+            return self.ask_snapshot(node, |snapshot, node| snapshot.xattr_names(node));
+        }
+        self.ask_of(node, |live| live.xattr_names(node))
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> Answer<Option<Vec<u8>>> {
-        self.ask(|live| live.xattr(node, name))
+        if zfsdir::is_here(node) {
+            if !zfsdir::is_snapshot(node) {
+                return Ok(None);
+            }
+            return self.ask_snapshot(node, |snapshot, node| snapshot.xattr(node, name));
+        }
+        self.ask_of(node, |live| live.xattr(node, name))
     }
 
     fn set_xattr(
@@ -214,23 +460,41 @@ impl Service for MountedFs {
         flags: u32,
         kill_set_gid: bool,
     ) -> Answer<()> {
-        self.ask(|live| live.set_xattr(caller, node, name, value, flags, kill_set_gid))
+        if zfsdir::is_here(node) {
+            return Err(Errno::ROFS);
+        }
+        self.ask_of(node, |live| live.set_xattr(caller, node, name, value, flags, kill_set_gid))
     }
 
     fn remove_xattr(&self, caller: &Caller, node: u64, name: &[u8]) -> Answer<()> {
-        self.ask(|live| live.remove_xattr(caller, node, name))
+        if zfsdir::is_here(node) {
+            return Err(Errno::ROFS);
+        }
+        self.ask_of(node, |live| live.remove_xattr(caller, node, name))
     }
 
     fn seek(&self, node: u64, offset: u64, what: Seek) -> Answer<u64> {
-        self.ask(|live| live.seek(node, offset, what))
+        if zfsdir::is_here(node) {
+            return self.zfs.seek(node, offset, what, &self.home()?);
+        }
+        self.ask_of(node, |live| live.seek(node, offset, what))
     }
 
     fn allocate(&self, caller: &Caller, node: u64, offset: u64, len: u64, mode: u32) -> Answer<()> {
-        self.ask(|live| live.allocate(caller, node, offset, len, mode))
+        if zfsdir::is_here(node) {
+            return Err(Errno::ROFS);
+        }
+        self.ask_of(node, |live| live.allocate(caller, node, offset, len, mode))
     }
 
     fn copy_range(&self, caller: &Caller, range: &CopyRange) -> Answer<u64> {
-        self.ask(|live| live.copy_range(caller, range))
+        if zfsdir::is_here(range.to) {
+            return Err(Errno::ROFS);
+        }
+        if zfsdir::is_here(range.from) {
+            return self.copy_out(caller, range);
+        }
+        self.ask_of(range.to, |live| live.copy_range(caller, range))
     }
 
     fn sync(&self) -> Answer<()> {
@@ -238,6 +502,112 @@ impl Service for MountedFs {
     }
 
     fn ioctl(&self, caller: &Caller, node: u64, number: u32, given: &[u8], got: &mut [u8]) -> Answer<usize> {
-        self.ask(|live| live.ioctl(caller, node, number, given, got))
+        if zfsdir::is_here(node) {
+            return Err(Errno::NOTTY);
+        }
+        self.ask_of(node, |live| live.ioctl(caller, node, number, given, got))
+    }
+}
+
+/// `open` for writing.
+const WRITES: u32 = 3;
+/// Copied at a time out of a snapshot.
+const COPY_CHUNK: usize = 1 << 20;
+
+impl MountedFs {
+    /// The kernel has taken a write to a snapshot, because it does not ask when a file is opened: it forgets it.
+    fn take_back(&self, node: u64) {
+        let Some(notifier) = self.notifier.get().map(Arc::clone) else { return };
+        // Not by this thread, whose answer the kernel waits for.
+        let forget = move || notifier.forget_file(node);
+        let _ = std::thread::Builder::new().name("take-back".into()).spawn(forget);
+    }
+
+    /// Copies from a file of a snapshot: programs restore files so.
+    fn copy_out(&self, caller: &Caller, range: &CopyRange) -> Answer<u64> {
+        let mut buf = vec![0; COPY_CHUNK.min(usize::try_from(range.len).unwrap_or(COPY_CHUNK))];
+        let mut done = 0;
+        while done < range.len {
+            let want = usize::try_from(range.len - done).map_or(buf.len(), |left| left.min(buf.len()));
+            let chunk = buf.get_mut(..want).ok_or(Errno::IO)?;
+            let read = self.read(range.from, 0, range.from_offset + done, chunk);
+            let wrote = read.and_then(|read| {
+                let data = chunk.get(..read).ok_or(Errno::IO)?;
+                let write = WriteAt {
+                    handle: 0,
+                    offset: range.to_offset + done,
+                    data,
+                    from_cache: false,
+                    kill_set_ids: true,
+                    flags: 0,
+                };
+                if read > 0 {
+                    self.write(caller, range.to, &write)?;
+                }
+                Ok(read)
+            });
+            match wrote {
+                Ok(0) => break,
+                Ok(count) => done += count as u64,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Lines of the root, with `.zfs` after `..`.
+struct WithEntrance<'l> {
+    lines: &'l mut dyn Lines,
+}
+
+impl Lines for WithEntrance<'_> {
+    fn line(
+        &mut self,
+        node: u64,
+        kind: Option<Kind>,
+        name: &[u8],
+        next: u64,
+        file: Option<(Entry, Life)>,
+    ) -> bool {
+        // The position after `.` is that before `..`, which comes again if only one of the two fits.
+        if name == b".."
+            && !self.lines.line(zfsdir::ENTRANCE, Some(Kind::Directory), zfsdir::NAME, next - 1, None)
+        {
+            return false;
+        }
+        self.lines.line(node, kind, name, next, file)
+    }
+
+    fn wants_files(&self) -> bool {
+        self.lines.wants_files()
+    }
+}
+
+/// Lines whose files the kernel comes to know.
+struct Found<'l> {
+    lines: &'l mut dyn Lines,
+    service: &'l MountedFs,
+}
+
+impl Lines for Found<'_> {
+    fn line(
+        &mut self,
+        node: u64,
+        kind: Option<Kind>,
+        name: &[u8],
+        next: u64,
+        file: Option<(Entry, Life)>,
+    ) -> bool {
+        let took = self.lines.line(node, kind, name, next, file);
+        if let (true, Some((entry, attr))) = (took, file) {
+            self.service.found(Known { entry, name: attr, attr });
+        }
+        took
+    }
+
+    fn wants_files(&self) -> bool {
+        self.lines.wants_files()
     }
 }

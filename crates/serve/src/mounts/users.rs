@@ -1,7 +1,9 @@
 //! Which programs use a mount.
 
 use super::kernel::is_within;
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::process::getpid;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +29,44 @@ pub(super) fn of(at: &Path) -> Vec<(u32, String)> {
         }
     }
     users
+}
+
+/// The numbers of the files below a directory that programs, this one too, have open or mapped or stand in.
+pub(super) fn files(at: &Path) -> BTreeSet<u64> {
+    let mut files = BTreeSet::new();
+    let Ok(entries) = fs::read_dir("/proc") else { return files };
+    for process in entries.flatten().map(|entry| entry.path()) {
+        if process.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit)) {
+            add_files(&process, at, &mut files);
+        }
+    }
+    files
+}
+
+fn add_files(process: &Path, at: &Path, files: &mut BTreeSet<u64>) {
+    for link in ["cwd", "root", "exe"].map(|link| process.join(link)) {
+        if fs::read_link(&link).is_ok_and(|path| is_within(&path, at)) {
+            files.extend(number(&link));
+        }
+    }
+    for fd in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
+        if fs::read_link(fd.path()).is_ok_and(|path| is_within(&path, at)) {
+            files.extend(number(&fd.path()));
+        }
+    }
+    let maps = fs::read_to_string(process.join("maps")).unwrap_or_default();
+    for line in maps.lines() {
+        let path = line.find('/').and_then(|start| line.get(start..));
+        if path.is_some_and(|path| is_within(Path::new(path), at)) {
+            files.extend(line.split_ascii_whitespace().nth(4).and_then(|number| number.parse::<u64>().ok()));
+        }
+    }
+}
+
+/// The number of the file that a link of `/proc` leads to, as the kernel knows it: nobody else is asked.
+fn number(link: &Path) -> Option<u64> {
+    let (flags, mask) = (AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
+    rustix::fs::statx(rustix::fs::CWD, link, flags, mask).ok().map(|stat| stat.stx_ino)
 }
 
 /// Links are read, not followed: nothing is asked of the mount.

@@ -68,6 +68,9 @@ impl Fs {
         let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
         let end = offset.saturating_add(buf.len() as u64);
+        if inode.note_read() {
+            self.foresight.earn();
+        }
         let _range = inode.ranges.read(offset..end);
         let left = inode.attrs().size.saturating_sub(offset);
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
@@ -91,7 +94,11 @@ impl Fs {
 
     /// The file was read: its access time changes as the property says.
     pub fn accessed(&self, id: ObjectId) -> Result<(), ZplError> {
-        let mode = self.options().access_times;
+        self.accessed_by(id, self.options().access_times)
+    }
+
+    /// The same, by another rule than the property's.
+    pub fn accessed_by(&self, id: ObjectId, mode: AccessTimes) -> Result<(), ZplError> {
         if mode == AccessTimes::Never || self.options().read_only {
             return Ok(());
         }

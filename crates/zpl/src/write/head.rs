@@ -7,7 +7,7 @@
 //! - A log that an import claimed was replayed before anybody can change the file system.
 
 use super::home::{BeginError, CloneTable, Cost, Home, IntentLog};
-use super::{AccessTimes, Fs, FsOptions, VolumeWriter, XattrStorage, replay};
+use super::{AccessTimes, Fs, FsOptions, SnapshotDir, VolumeWriter, XattrStorage, replay};
 use crate::ZplError;
 use dmu::AllocTx;
 use dmu::Env;
@@ -154,6 +154,11 @@ pub fn options_of(dataset: &Dataset, features: &FeatureCounts) -> Result<FsOptio
         log_sa_xattrs: features.is_enabled("zilsaxattr"),
         clones: features.is_enabled("block_cloning"),
         read_only: number("readonly")? == 1,
+        snapshot_dir: match number("snapdir")? {
+            0 => SnapshotDir::Hidden,
+            1 => SnapshotDir::Visible,
+            _ => SnapshotDir::Disabled,
+        },
         large_blocks: features.is_enabled("large_blocks"),
     })
 }

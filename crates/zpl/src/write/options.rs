@@ -24,6 +24,18 @@ pub enum AccessTimes {
     Never,
 }
 
+/// Whether snapshots are seen in the directory `.zfs` of the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SnapshotDir {
+    /// Who knows its name finds it.
+    #[default]
+    Hidden,
+    /// It is listed.
+    Visible,
+    /// It is not there.
+    Disabled,
+}
+
 /// What the properties of a dataset mean for the file system in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FsOptions {
@@ -47,6 +59,8 @@ pub struct FsOptions {
     pub clones: bool,
     /// Property `readonly`: nothing can be changed.
     pub read_only: bool,
+    /// Property `snapdir`.
+    pub snapshot_dir: SnapshotDir,
     /// Feature `large_blocks` is enabled: without it blocks have at most 128 KiB.
     pub large_blocks: bool,
 }
@@ -64,6 +78,7 @@ impl Default for FsOptions {
             log_sa_xattrs: true,
             clones: true,
             read_only: false,
+            snapshot_dir: SnapshotDir::default(),
             large_blocks: true,
         }
     }

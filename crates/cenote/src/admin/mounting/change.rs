@@ -64,9 +64,8 @@ impl Mounting {
 
     fn put_back_as_was(&self, moved: &[Moved]) {
         for was in moved.iter().filter_map(|moved| moved.was.as_ref()) {
-            let Ok(live) = self.live(&was.dataset) else { continue };
             // The verb tells why it failed; of what stays unmounted for that, the listing tells.
-            let _ = self.mounts.mount(&live, &was.dataset, &was.at, &was.options);
+            let _ = self.mount_on(&was.dataset, &was.at, &was.options);
         }
     }
 
@@ -116,8 +115,7 @@ impl Mounting {
         if place.point == MountPoint::Legacy && !is_moved {
             // It was mounted by hand: there again.
             let Some(was) = &moved.was else { return Ok(()) };
-            let live = self.live(name)?;
-            let mounted = self.mounts.mount(&live, name, &was.at, &was.options);
+            let mounted = self.mount_on(name, &was.at, &was.options);
             return mounted.map_err(|error| super::mount_words(&place, &error));
         }
         if place.can_mount == super::CanMount::Off || place.is_inconsistent {

@@ -19,9 +19,9 @@ pub use change::Pending;
 pub use place::{CanMount, MountPoint, Place};
 
 use super::edit::names::{self, Form};
-use super::{MountError, MountOptions, Mounted, Mounts, Namespace, Search, Unmount};
+use super::namespace::Kept;
+use super::{ImportSettings, MountError, MountOptions, Mounted, Mounts, Namespace, Search, Unmount};
 use crate::{Error, Pool};
-use ::pool::live::LivePool;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -65,6 +65,8 @@ pub struct MountRequest {
 pub struct Mounting {
     namespace: Arc<Namespace>,
     mounts: Arc<dyn Mounts>,
+    /// The caller may mount and unmount: as with OpenZFS on Linux only the administrator may.
+    may_mount: bool,
 }
 
 fn missing(name: &str) -> MountRefusal {
@@ -88,7 +90,13 @@ impl Mounting {
     pub fn of(search: &Search) -> Option<Mounting> {
         let namespace = search.namespace.as_ref()?;
         let mounts = namespace.mounts()?;
-        Some(Mounting { namespace: Arc::clone(namespace), mounts: Arc::clone(mounts) })
+        let may_mount = search.caller.as_ref().is_none_or(super::Caller::is_admin);
+        Some(Mounting { namespace: Arc::clone(namespace), mounts: Arc::clone(mounts), may_mount })
+    }
+
+    /// The caller may mount and unmount.
+    pub fn may_mount(&self) -> bool {
+        self.may_mount
     }
 
     /// What is mounted, oldest first.
@@ -106,14 +114,29 @@ impl Mounting {
         self.list().into_iter().find(|mount| mount.dataset == dataset)
     }
 
-    fn live(&self, dataset: &str) -> Result<Arc<LivePool>, MountRefusal> {
-        let pool = super::edit::pool_of(dataset);
-        self.namespace.live(pool).ok_or_else(|| missing(dataset))
+    /// The pool of a dataset for reading, and how it was imported.
+    fn view(&self, dataset: &str) -> Result<(Pool, Arc<ImportSettings>), MountRefusal> {
+        let (entry, _) = self.namespace.entry(super::edit::pool_of(dataset)).ok_or_else(|| missing(dataset))?;
+        let pool = match entry.kept() {
+            Kept::Live(live) => live.view().map(Pool::from).map_err(|error| failed(dataset, &error.into()))?,
+            Kept::Shown(pool, _) => pool.clone(),
+        };
+        Ok((pool, entry.settings()))
     }
 
-    fn view(&self, dataset: &str) -> Result<Pool, MountRefusal> {
-        let live = self.live(dataset)?;
-        live.view().map(Pool::from).map_err(|error| failed(dataset, &error.into()))
+    /// Others than the administrator mount nothing.
+    fn ask(&self, dataset: &str) -> Result<(), MountRefusal> {
+        if self.may_mount { Ok(()) } else { Err(MountRefusal::mount(dataset, "Insufficient privileges")) }
+    }
+
+    /// Has a file system mounted by the means.
+    fn mount_on(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
+        let pool = super::edit::pool_of(dataset);
+        let Some((entry, _)) = self.namespace.entry(pool) else { return Err(MountError::NotMounted) };
+        match entry.kept() {
+            Kept::Live(live) => self.mounts.mount(live, dataset, at, options),
+            Kept::Shown(pool, _) => self.mounts.mount_view(pool, dataset, at, options),
+        }
     }
 
     /// Where a file system belongs, by its properties.
@@ -122,14 +145,14 @@ impl Mounting {
     /// There is none of this name.
     pub fn place(&self, dataset: &str) -> Result<Place, MountRefusal> {
         names::check(dataset, Form::Head).map_err(|error| MountRefusal::open(dataset, error.to_string()))?;
-        let view = self.view(dataset)?;
-        place::of(&view, dataset)
+        let (view, settings) = self.view(dataset)?;
+        place::of(&view, &settings, dataset)
     }
 
     /// Where a file system and all below it belong, those above first.
     fn places_below(&self, dataset: &str) -> Result<Vec<Place>, MountRefusal> {
-        let view = self.view(dataset)?;
-        place::below(&view, dataset)
+        let (view, settings) = self.view(dataset)?;
+        place::below(&view, &settings, dataset)
     }
 
     // ---- mounting ----------------------------------------------------------------------------
@@ -152,6 +175,7 @@ impl Mounting {
             (MountPoint::At(_), _) => {}
         }
         if parsed.remount {
+            self.ask(dataset)?;
             return self.mounts.remount(dataset, &parsed.options).map_err(|e| mount_words(&place, &e));
         }
         if self.mounted(dataset).is_some() {
@@ -184,10 +208,11 @@ impl Mounting {
             }
         }
         if parsed.remount {
+            self.ask(dataset)?;
             return self.mounts.remount(dataset, &parsed.options).map_err(|e| mount_words(&place, &e));
         }
-        let live = self.live(dataset)?;
-        let mounted = self.mounts.mount(&live, dataset, at, &parsed.options);
+        self.ask(dataset)?;
+        let mounted = self.mount_on(dataset, at, &parsed.options);
         mounted.map_err(|error| mount_words(&Place { point: MountPoint::At(at.to_owned()), ..place }, &error))
     }
 
@@ -234,12 +259,12 @@ impl Mounting {
     fn put(&self, place: &Place, options: &MountOptions) -> Result<(), MountRefusal> {
         let MountPoint::At(at) = &place.point else { return Ok(()) };
         let shown = at.display().to_string();
+        self.ask(&place.dataset)?;
         if let Err(error) = make_folders(at) {
             let why = format!("failed to create mountpoint: {}", errno_words(&error));
             return Err(MountRefusal::mount(shown, why));
         }
-        let live = self.live(&place.dataset)?;
-        let mounted = self.mounts.mount(&live, &place.dataset, at, options);
+        let mounted = self.mount_on(&place.dataset, at, options);
         mounted.map_err(|error| mount_words(place, &error))
     }
 
@@ -298,6 +323,9 @@ impl Mounting {
     }
 
     fn end(&self, mount: &Mounted, how: Unmount) -> Result<(), MountRefusal> {
+        if !self.may_mount {
+            return Err(MountRefusal::unmount(mount.at.display().to_string(), "permission denied"));
+        }
         match self.mounts.unmount(&mount.dataset, how) {
             // Somebody else was faster.
             Ok(()) | Err(MountError::NotMounted) => Ok(()),

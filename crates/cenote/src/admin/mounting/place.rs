@@ -2,7 +2,7 @@
 
 use super::{MountRefusal, MountRequest, failed};
 use crate::Pool;
-use crate::admin::{AccessTimes, ImportSettings, Imported, MountOptions};
+use crate::admin::{AccessTimes, ImportSettings, MountOptions};
 use dsl::prop::{self, PropValue, Source};
 use dsl::{Dataset, Dir};
 use std::path::{Path, PathBuf};
@@ -63,30 +63,23 @@ impl Place {
     }
 }
 
-/// How the pool was imported.
-fn settings(pool: &Pool) -> ImportSettings {
-    let known = Imported::load().ok().and_then(|all| all.by_guid(pool.guid()).cloned());
-    known.map(|pool| pool.settings).unwrap_or_default()
-}
-
 /// Where a file system belongs.
-pub(super) fn of(pool: &Pool, name: &str) -> Result<Place, MountRefusal> {
+pub(super) fn of(pool: &Pool, settings: &ImportSettings, name: &str) -> Result<Place, MountRefusal> {
     let refused = |error: dsl::DslError| failed(name, &error.into());
     let dataset = pool.dsl().dataset(name).map_err(refused)?;
     if dataset.is_snapshot() || dataset.is_volume().map_err(refused)? {
         return Err(MountRefusal::open(name, "operation not applicable to datasets of this type"));
     }
-    read(&dataset, &settings(pool)).map_err(refused)
+    read(&dataset, settings).map_err(refused)
 }
 
 /// Where the file systems from this one on down belong, those above first.
-pub(super) fn below(pool: &Pool, name: &str) -> Result<Vec<Place>, MountRefusal> {
+pub(super) fn below(pool: &Pool, settings: &ImportSettings, name: &str) -> Result<Vec<Place>, MountRefusal> {
     let refused = |error: dsl::DslError| failed(name, &error.into());
-    let settings = settings(pool);
     let mut found = Vec::new();
     let mut stack = vec![pool.dsl().dir(name).map_err(refused)?];
     while let Some(dir) = stack.pop() {
-        add(&dir, &settings, &mut found).map_err(refused)?;
+        add(&dir, settings, &mut found).map_err(refused)?;
         let mut children = dir.children().map_err(refused)?;
         children.reverse();
         stack.extend(children);

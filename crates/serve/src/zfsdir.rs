@@ -1,0 +1,505 @@
+//! `.zfs` in a file system that is mounted for writing: its snapshots, as directories, and nothing else of use.
+//!
+//! # Numbers
+//! A node is an object number in its low 48 bits and a slot above. Slot 0 is the file system itself; each snapshot gets
+//! the next slot when somebody first looks at it, and keeps it for the life of the mount, also when it is renamed: so
+//! no program takes two versions of a file for one. In slot 0 the highest numbers, which no file has, are `.zfs` and
+//! what is in it.
+//!
+//! # What always holds
+//! - Listing `.zfs/snapshot` opens no snapshot.
+//! - The kernel asks each time that a name in `.zfs` is looked up, because snapshots come and go by other ways.
+//!   Listings it remembers, and is told when they are old (see `mounts`).
+//! - A snapshot that was destroyed answers nothing any more, whoever stands in it.
+//! - Whoever may take snapshots by name may do so here, if the administrator allows that at all.
+//!
+//! Source: docs/on-disk/23-zpl.md (section 3.4); the behaviour of OpenZFS 2.3.2.
+
+use crate::fuse::{Answer, Caller, Known, Life, Lines, Service, ViewService};
+use crate::pool_view::{CONTROL, PoolView, SNAPSHOTS};
+use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
+use cenote::Pool;
+use cenote::admin::edit;
+use dsl::{Dataset, DslError, write};
+use format::ObjectId;
+use pool::PoolError;
+use pool::live::LivePool;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use vdev::VdevTree;
+
+/// Numbers of files end here, those of slots begin.
+const SLOT_SHIFT: u32 = 48;
+const OBJECT_MASK: u64 = (1 << SLOT_SHIFT) - 1;
+const SLOTS_MAX: usize = (1 << 16) - 1;
+/// `.zfs/shares`, which is empty.
+const SHARES: u64 = CONTROL - 1;
+/// The first of the numbers that no file has.
+const FIRST: u64 = SHARES - 0xFFFF;
+/// The root of a mount, and of a snapshot in its slot.
+const ROOT: u64 = 1;
+/// Snapshots that are kept open.
+const OPEN_MAX: usize = 64;
+/// The name in the root.
+pub(crate) const NAME: &[u8] = b".zfs";
+
+/// Whether a node is one of these, and no file of the file system.
+pub(crate) fn is_here(node: u64) -> bool {
+    node >= FIRST
+}
+
+/// Whether one of these nodes is in a snapshot.
+pub(crate) fn is_snapshot(node: u64) -> bool {
+    node >> SLOT_SHIFT != 0
+}
+
+/// `.zfs` itself.
+pub(crate) const ENTRANCE: u64 = CONTROL;
+
+/// What is not there, said so that the kernel does not remember it.
+const ABSENT: Errno = Errno::NOENT;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these guard is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The snapshots of a mounted file system.
+pub(crate) struct ZfsDir {
+    pool: Arc<LivePool>,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Default)]
+struct Slots {
+    /// Snapshots by slot, from slot 1 on.
+    all: Vec<Slot>,
+    by_snapshot: HashMap<ObjectId, usize>,
+    /// Counts uses, to tell who was used last.
+    uses: u64,
+}
+
+struct Slot {
+    snapshot: ObjectId,
+    /// The part of its name behind the `@`, as it was last seen.
+    name: String,
+    open: Option<Open>,
+    used: u64,
+    is_gone: bool,
+}
+
+/// A snapshot that is open, over the devices that the pool had then.
+struct Open {
+    service: Arc<ViewService>,
+    tree: Arc<VdevTree>,
+}
+
+/// What the directories here show that depends on the file system: its attributes, and its name now.
+pub(crate) struct Home {
+    /// The root's attributes.
+    pub(crate) root: Attr,
+    /// Full name of the dataset.
+    pub(crate) name: Arc<str>,
+}
+
+impl ZfsDir {
+    pub(crate) fn new(pool: Arc<LivePool>) -> ZfsDir {
+        ZfsDir { pool, slots: Mutex::default() }
+    }
+
+    /// Lets go of all snapshots that are open.
+    pub(crate) fn close(&self) {
+        lock(&self.slots).all.iter_mut().for_each(|slot| slot.open = None);
+    }
+
+    /// Snapshots were made, destroyed or renamed: those that are no more answer nothing any more.
+    pub(crate) fn refresh(&self, dataset: &str) {
+        let now: HashMap<ObjectId, String> = match self.head(dataset).and_then(|head| entries(&head)) {
+            Ok(entries) => entries.into_iter().map(|(name, id)| (id, name)).collect(),
+            // Whoever asks next is told why.
+            Err(_) => return,
+        };
+        for slot in &mut lock(&self.slots).all {
+            match now.get(&slot.snapshot) {
+                Some(name) => slot.name.clone_from(name),
+                None => (slot.is_gone, slot.open) = (true, None),
+            }
+        }
+    }
+
+    fn head(&self, dataset: &str) -> Answer<Dataset> {
+        let view = self.pool.view().map_err(|error| told(&error))?;
+        view.dsl().dataset(dataset).map_err(|error| told(&error))
+    }
+
+    /// The slot of a snapshot, given to it now if it has none.
+    fn slot_for(&self, snapshot: ObjectId, name: &str) -> Answer<u64> {
+        let mut slots = lock(&self.slots);
+        let index = match slots.by_snapshot.get(&snapshot) {
+            Some(index) => *index,
+            None if slots.all.len() >= SLOTS_MAX => return Err(Errno::NFILE),
+            None => {
+                let index = slots.all.len();
+                let name = name.to_owned();
+                slots.all.push(Slot { snapshot, name, open: None, used: 0, is_gone: false });
+                slots.by_snapshot.insert(snapshot, index);
+                index
+            }
+        };
+        if let Some(slot) = slots.all.get_mut(index) {
+            name.clone_into(&mut slot.name);
+        }
+        Ok(index as u64 + 1)
+    }
+
+    /// What answers for the snapshot in a slot.
+    fn service(&self, slot: u64, dataset: &str) -> Answer<Arc<ViewService>> {
+        let index = usize::try_from(slot).ok().and_then(|slot| slot.checked_sub(1)).ok_or(Errno::STALE)?;
+        let tree = self.pool.tree();
+        let (snapshot, name) = {
+            let mut slots = lock(&self.slots);
+            slots.uses += 1;
+            let uses = slots.uses;
+            let slot = slots.all.get_mut(index).filter(|slot| !slot.is_gone).ok_or(Errno::STALE)?;
+            slot.used = uses;
+            match &slot.open {
+                Some(open) if Arc::ptr_eq(&open.tree, &tree) => return Ok(Arc::clone(&open.service)),
+                _ => (slot.snapshot, slot.name.clone()),
+            }
+        };
+        // Not under the lock: this reads the disk.
+        let service = self.open(&format!("{dataset}@{name}"), snapshot)?;
+        let mut slots = lock(&self.slots);
+        if slots.all.iter().filter(|slot| slot.open.is_some()).count() >= OPEN_MAX {
+            let oldest = slots.all.iter_mut().filter(|slot| slot.open.is_some()).min_by_key(|slot| slot.used);
+            if let Some(oldest) = oldest {
+                oldest.open = None;
+            }
+        }
+        if let Some(slot) = slots.all.get_mut(index) {
+            slot.open = Some(Open { service: Arc::clone(&service), tree });
+        }
+        Ok(service)
+    }
+
+    fn open(&self, full: &str, snapshot: ObjectId) -> Answer<Arc<ViewService>> {
+        let view = self.pool.view().map_err(|error| told(&error))?;
+        let dataset = Pool::from(view).dataset(full).map_err(|error| told(&error))?;
+        if dataset.dsl().id() != snapshot {
+            // Another one has its name.
+            return Err(Errno::STALE);
+        }
+        let view = PoolView::new(&dataset, false).map_err(|error| match error {
+            cenote::Error::Locked { .. } => Errno::ACCESS,
+            other => told(&other),
+        })?;
+        let name = full.to_owned();
+        let reporter = move |node, error: &crate::ViewError| {
+            tracing::error!(snapshot = name, node, %error, "damage");
+        };
+        Ok(Arc::new(ViewService::new(Arc::new(view), false, Some(Box::new(reporter)))))
+    }
+
+    /// Asks a snapshot about one of its files.
+    pub(crate) fn ask<T>(
+        &self,
+        node: u64,
+        dataset: &str,
+        ask: impl FnOnce(&ViewService, u64) -> Answer<T>,
+    ) -> Answer<T> {
+        let slot = node >> SLOT_SHIFT;
+        if slot == 0 {
+            return Err(Errno::INVAL);
+        }
+        ask(&*self.service(slot, dataset)?, node & OBJECT_MASK)
+    }
+
+    // ---- looking -----------------------------------------------------------------------------
+
+    fn virtual_attr(&self, node: u64, home: &Home) -> Answer<Attr> {
+        let (nlink, size) = match node {
+            CONTROL => (1, 0),
+            SNAPSHOTS => {
+                let count = entries(&self.head(&home.name)?)?.len();
+                (u32::try_from(count + 2).unwrap_or(u32::MAX), 2)
+            }
+            SHARES => (2, 2),
+            _ => return Err(Errno::STALE),
+        };
+        let root = &home.root;
+        Ok(Attr {
+            ino: node,
+            generation: 0,
+            kind: Kind::Directory,
+            perm: 0o777,
+            nlink,
+            uid: 0,
+            gid: 0,
+            size,
+            blocks: 0,
+            block_size: 512,
+            rdev: (0, 0),
+            ..*root
+        })
+    }
+
+    /// Attributes of a node here, and how long they hold.
+    pub(crate) fn attr(&self, node: u64, home: &Home) -> Answer<(Attr, Life)> {
+        let slot = node >> SLOT_SHIFT;
+        if slot == 0 {
+            return self.virtual_attr(node, home).map(|attr| (attr, Life::None));
+        }
+        let (attr, life) = self.ask(node, &home.name, |snapshot, node| snapshot.attr(node, None))?;
+        Ok((Attr { ino: slot << SLOT_SHIFT | attr.ino, ..attr }, life))
+    }
+
+    fn known(&self, node: u64, home: &Home, name: Life) -> Answer<Known> {
+        let (attr, life) = self.attr(node, home)?;
+        // An entry carries one number only: where the node is another, the kernel asks again.
+        let life = if attr.ino == node { life } else { Life::None };
+        Ok(Known { entry: Entry { node, attr }, name, attr: life })
+    }
+
+    /// The directory itself, as it is found in the root.
+    pub(crate) fn entrance(&self, home: &Home) -> Answer<Known> {
+        self.known(CONTROL, home, Life::None)
+    }
+
+    /// Looks up a name in a directory here. The root, above, is the caller's affair: `None`.
+    pub(crate) fn lookup(
+        &self,
+        caller: &Caller,
+        dir: u64,
+        name: &[u8],
+        home: &Home,
+    ) -> Answer<Option<Known>> {
+        let found = |node| self.known(node, home, Life::None).map(Some);
+        match (dir, name) {
+            (_, b".") => found(dir),
+            (CONTROL, b"..") => Ok(None),
+            (SNAPSHOTS | SHARES, b"..") => found(CONTROL),
+            (CONTROL, b"snapshot") => found(SNAPSHOTS),
+            (CONTROL, b"shares") => found(SHARES),
+            (CONTROL | SHARES, _) => Err(ABSENT),
+            (SNAPSHOTS, name) => {
+                let (snapshot, name) = self.find(name, home)?;
+                let slot = self.slot_for(snapshot, &name)?;
+                found(slot << SLOT_SHIFT | ROOT)
+            }
+            (dir, b"..") if dir & OBJECT_MASK == ROOT => found(SNAPSHOTS),
+            _ => {
+                let slot = dir >> SLOT_SHIFT;
+                let below = self.ask(dir, &home.name, |snapshot, dir| snapshot.lookup(caller, dir, name))?;
+                let Some(below) = below else { return Err(ABSENT) };
+                let node = slot << SLOT_SHIFT | below.entry.node;
+                let attr = Attr { ino: slot << SLOT_SHIFT | below.entry.attr.ino, ..below.entry.attr };
+                Ok(Some(Known { entry: Entry { node, attr }, ..below }))
+            }
+        }
+    }
+
+    /// A snapshot by the part of its name behind the `@`.
+    fn find(&self, name: &[u8], home: &Home) -> Answer<(ObjectId, String)> {
+        let name = std::str::from_utf8(name).map_err(|_| ABSENT)?;
+        let full = format!("{}@{name}", home.name);
+        let view = self.pool.view().map_err(|error| told(&error))?;
+        match view.dsl().dataset(&full) {
+            Ok(dataset) => Ok((dataset.id(), name.to_owned())),
+            Err(dsl::DslError::NotFound { .. } | dsl::DslError::BadName { .. }) => Err(ABSENT),
+            Err(error) => Err(told(&error)),
+        }
+    }
+
+    /// Lists a directory here.
+    pub(crate) fn read_dir(&self, dir: u64, from: u64, lines: &mut dyn Lines, home: &Home) -> Answer<()> {
+        let slot = dir >> SLOT_SHIFT;
+        if slot != 0 {
+            let mut below = Below { lines, slot };
+            return self.ask(dir, &home.name, |snapshot, dir| snapshot.read_dir(dir, from, &mut below));
+        }
+        let above = if dir == CONTROL { home.root.ino } else { CONTROL };
+        let mut listed: Vec<(u64, u64, &[u8])> = vec![(1, dir, b"."), (2, above, b"..")];
+        if dir == CONTROL {
+            listed.extend([(3, SHARES, &b"shares"[..]), (4, SNAPSHOTS, b"snapshot")]);
+        }
+        for (next, node, name) in listed.into_iter().filter(|(next, ..)| *next > from) {
+            if !lines.line(node, Some(Kind::Directory), name, next, None) {
+                return Ok(());
+            }
+        }
+        if dir == SNAPSHOTS { self.list(from, lines, home) } else { Ok(()) }
+    }
+
+    /// Snapshots in the order of their objects, which tells where a listing goes on.
+    fn list(&self, from: u64, lines: &mut dyn Lines, home: &Home) -> Answer<()> {
+        const BEFORE: u64 = 2;
+        let mut all = entries(&self.head(&home.name)?)?;
+        all.sort_by_key(|(_, id)| *id);
+        for (name, id) in all {
+            let next = BEFORE + id.0;
+            if next <= from {
+                continue;
+            }
+            let slot = lock(&self.slots).by_snapshot.get(&id).map(|index| *index as u64 + 1);
+            // Nobody has looked at it: a number that is its own, and no file's.
+            let node = slot.map_or(FIRST.saturating_sub(1 + id.0), |slot| slot << SLOT_SHIFT | ROOT);
+            if !lines.line(node, Some(Kind::Directory), name.as_bytes(), next, None) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    // ---- changing ----------------------------------------------------------------------------
+
+    /// Takes a snapshot. `Known` is its directory.
+    pub(crate) fn make(&self, dir: u64, name: &[u8], home: &Home, rights: Rights) -> Answer<Known> {
+        if dir != SNAPSHOTS {
+            return Err(if dir >> SLOT_SHIFT == 0 { Errno::PERM } else { Errno::ROFS });
+        }
+        rights.check()?;
+        let name = std::str::from_utf8(name).map_err(|_| Errno::ILSEQ)?;
+        let full = format!("{}@{name}", home.name);
+        edit::names::check(&full, edit::names::Form::Snapshot).map_err(|_| Errno::INVAL)?;
+        let made = self.pool.run(move |ctx| write::snapshot::snapshot(ctx, &[full.clone()], &[]).map(drop));
+        made.map_err(|error| refused(&error))?;
+        let (snapshot, name) = self.find(name.as_bytes(), home)?;
+        let slot = self.slot_for(snapshot, &name)?;
+        self.known(slot << SLOT_SHIFT | ROOT, home, Life::None)
+    }
+
+    /// Destroys a snapshot.
+    pub(crate) fn remove(&self, dir: u64, name: &[u8], home: &Home, rights: Rights) -> Answer<()> {
+        if dir != SNAPSHOTS {
+            return Err(if dir >> SLOT_SHIFT == 0 { Errno::PERM } else { Errno::ROFS });
+        }
+        rights.check()?;
+        let (_, name) = self.find(name, home)?;
+        let full = format!("{}@{name}", home.name);
+        let gone = self.pool.run(move |ctx| write::destroy::destroy_snapshots(ctx, &[full.clone()], false));
+        gone.map_err(|error| refused(&error))?;
+        self.refresh(&home.name);
+        Ok(())
+    }
+
+    /// Renames a snapshot.
+    pub(crate) fn rename(
+        &self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        home: &Home,
+        rights: Rights,
+    ) -> Answer<()> {
+        if from.0 != SNAPSHOTS || to.0 != SNAPSHOTS {
+            let is_inside = from.0 >> SLOT_SHIFT != 0 || to.0 >> SLOT_SHIFT != 0;
+            return Err(if is_inside { Errno::ROFS } else { Errno::PERM });
+        }
+        rights.check()?;
+        let (_, name) = self.find(from.1, home)?;
+        let full = format!("{}@{name}", home.name);
+        let new = std::str::from_utf8(to.1).map_err(|_| Errno::ILSEQ)?.to_owned();
+        let renamed = self.pool.run(move |ctx| write::rename::rename_snapshot(ctx, &full, &new, false));
+        renamed.map_err(|error| refused(&error))?;
+        self.refresh(&home.name);
+        Ok(())
+    }
+
+    /// The space that the mount has, seen from here.
+    pub(crate) fn space(&self, node: u64, home: &Home) -> Answer<Option<SpaceInfo>> {
+        if node >> SLOT_SHIFT == 0 {
+            return Ok(None);
+        }
+        self.ask(node, &home.name, |snapshot, node| snapshot.space(node)).map(Some)
+    }
+
+    /// Data or a hole of a file in a snapshot.
+    pub(crate) fn seek(&self, node: u64, offset: u64, what: Seek, home: &Home) -> Answer<u64> {
+        self.ask(node, &home.name, |snapshot, node| snapshot.seek(node, offset, what))
+    }
+}
+
+/// Whether somebody may change snapshots here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rights {
+    /// The administrator allows it to those who may.
+    pub(crate) is_on: bool,
+    /// It is root, or the user whose mount it is.
+    pub(crate) is_owner: bool,
+}
+
+impl Rights {
+    fn check(self) -> Answer<()> {
+        if self.is_on && self.is_owner { Ok(()) } else { Err(Errno::ACCESS) }
+    }
+}
+
+/// Lines of a snapshot's directory, with the numbers that its slot makes of them.
+struct Below<'l> {
+    lines: &'l mut dyn Lines,
+    slot: u64,
+}
+
+impl Lines for Below<'_> {
+    fn line(
+        &mut self,
+        node: u64,
+        kind: Option<Kind>,
+        name: &[u8],
+        next: u64,
+        file: Option<(Entry, Life)>,
+    ) -> bool {
+        let here = |number: u64| self.slot << SLOT_SHIFT | number;
+        let file = file.map(|(entry, life)| {
+            let attr = Attr { ino: here(entry.attr.ino), ..entry.attr };
+            (Entry { node: here(entry.node), attr }, life)
+        });
+        self.lines.line(here(node), kind, name, next, file)
+    }
+
+    fn wants_files(&self) -> bool {
+        self.lines.wants_files()
+    }
+}
+
+fn entries(head: &Dataset) -> Answer<Vec<(String, ObjectId)>> {
+    head.snapshot_entries().map_err(|error| told(&error))
+}
+
+fn told(error: &(dyn std::error::Error + 'static)) -> Errno {
+    tracing::error!(error, "a snapshot cannot be shown");
+    Errno::IO
+}
+
+fn refused(error: &PoolError) -> Errno {
+    match error {
+        PoolError::Dsl(DslError::Exists { .. }) => Errno::EXIST,
+        PoolError::Dsl(DslError::NotFound { .. }) => Errno::NOENT,
+        PoolError::Dsl(DslError::BadName { .. }) => Errno::INVAL,
+        PoolError::Dsl(DslError::Space { .. } | DslError::Quota { .. } | DslError::CountLimit { .. }) => {
+            Errno::NOSPC
+        }
+        PoolError::Dsl(DslError::Busy { .. } | DslError::Held { .. } | DslError::HasClones { .. }) => {
+            Errno::BUSY
+        }
+        other => {
+            tracing::error!(error = %other, "a snapshot could not be changed");
+            Errno::IO
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_files_are_not_taken_for_others() {
+        for file in [1, 2, 34, 1 << 40, (1 << 47) + 5] {
+            assert!(!is_here(file), "{file}");
+        }
+        for other in [CONTROL, SNAPSHOTS, SHARES, 1 << 48 | ROOT, 0xffff << 48 | 7] {
+            assert!(is_here(other), "{other}");
+        }
+    }
+}
