@@ -8,6 +8,7 @@
 //! - [`geometry`]: where the columns of a block are: pure functions of numbers.
 //! - [`label`]: the four labels of a leaf; [`label_write`]: writing them; [`scan`]: finding leaves.
 //! - [`tree`]: the vdevs of a pool, reading and writing their blocks.
+//! - [`tunable`]: numbers that may be changed while it runs.
 //! - [`gpt`]: finding the ZFS partition of a whole disk, and making it.
 //!
 //! # What always holds
@@ -23,6 +24,7 @@ pub mod label;
 pub mod label_write;
 pub mod scan;
 pub mod tree;
+pub mod tunable;
 
 pub use device::{Device, DeviceError};
 pub use env::Env;

@@ -54,3 +54,5 @@ pub use vdev::Env;
 pub use vdev::VdevTree;
 /// A set of ranges of numbers.
 pub use vdev::tree::RangeSet;
+/// Numbers that may be changed while the engine runs.
+pub use vdev::tunable::Tunable;

@@ -6,10 +6,12 @@
 mod add;
 mod change;
 mod create;
+mod events;
 mod get;
 pub(crate) use get::fields as get_fields;
 mod history;
 mod import;
+mod iostat;
 mod layout;
 mod list;
 #[cfg(test)]
@@ -38,6 +40,8 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "get" => get::run(args, out),
         "import" => import::run(args, out),
         "history" => history::run(args, out),
+        "events" => events::run(args, out),
+        "iostat" => iostat::run(args, out),
         "create" => create::run(args, out),
         "add" => add::run(args, out),
         "destroy" => change::destroy(args),

@@ -36,4 +36,4 @@ pub use policy::{RedundantMetadata, SetPolicy};
 pub use set::{LiveSet, NewObject};
 pub use sync::Ledger;
 pub use tail::Tail;
-pub use txg::{DirtyMeter, Limits, SyncTx, Tx, TxError, Txgs, Work};
+pub use txg::{DirtyMeter, Limits, SyncTx, TXG_TIMEOUT, Tx, TxError, Txgs, Work};

@@ -15,7 +15,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use format::Txg;
 use std::time::{Duration, Instant};
-use zio::AllocTx;
+use zio::{AllocTx, Tunable};
 
 /// Why no transaction can begin, or a txg will never be on disk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +31,10 @@ pub enum TxError {
     #[error("the pool is closed")]
     Closed,
 }
+
+/// Seconds after which a txg with changes is closed, where it is not what it was: then what was said for each pool
+/// counts ([`Limits::timeout`]).
+pub static TXG_TIMEOUT: Tunable = Tunable::new("zfs_txg_timeout", 5, 1, 1 << 20);
 
 /// How much dirty memory there may be, and how often a txg is written.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +52,15 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits { dirty_max: 256 << 20, sync_percent: 20, delay_percent: 60, timeout: Duration::from_secs(5) }
+    }
+}
+
+impl Limits {
+    fn timeout(&self) -> Duration {
+        match TXG_TIMEOUT.get() {
+            seconds if seconds == TXG_TIMEOUT.default => self.timeout,
+            seconds => Duration::from_secs(seconds),
+        }
     }
 }
 
@@ -322,10 +335,10 @@ impl Txgs {
             let waited = started.elapsed();
             let is_changed = self.meter.changed.load(Ordering::Relaxed) >= state.open.0;
             let is_full = self.meter.of(state.open) * 100 >= self.limits.dirty_max * self.limits.sync_percent;
-            if state.wanted >= state.open || is_full || (is_changed && waited >= self.limits.timeout) {
+            if state.wanted >= state.open || is_full || (is_changed && waited >= self.limits.timeout()) {
                 return Work::Sync;
             }
-            let until = if is_changed { self.limits.timeout.min(idle) } else { idle };
+            let until = if is_changed { self.limits.timeout().min(idle) } else { idle };
             if waited >= until.max(Duration::from_millis(1)) {
                 return Work::Idle;
             }

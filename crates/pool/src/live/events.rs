@@ -23,11 +23,17 @@ use std::time::Duration;
 use vdev::VdevTree;
 use vdev::env::Env;
 use vdev::tree::{Fault, FaultKind, FaultListener, Op, VdevState, VdevStatus};
+use vdev::tunable::Tunable;
 
-/// Events that are kept if nobody says otherwise (`zfs_zevent_len_max`).
+/// Events that are kept if nobody says otherwise.
 pub const LEN_MAX: usize = 512;
-/// Reports of one kind about one vdev that are taken in a second.
-const REPORTS_PER_SECOND: u32 = 20;
+/// Events that are kept; 0: as many as usual.
+pub static ZEVENT_LEN_MAX: Tunable = Tunable::new("zfs_zevent_len_max", 0, 0, 1 << 20);
+/// Reports of wrong bytes of one vdev that are taken in a second.
+pub static CHECKSUM_EVENTS_PER_SECOND: Tunable =
+    Tunable::new("zfs_checksum_events_per_second", 20, 0, 1 << 20);
+/// The same of all other kinds.
+const REPORTS_PER_SECOND: u64 = 20;
 /// Vdevs and kinds of which the pace of reports is known. Beyond that all are forgotten and begin anew.
 const PACES_MAX: usize = 4096;
 
@@ -68,11 +74,12 @@ pub struct Batch {
 pub struct EventRing {
     state: Mutex<Ring>,
     posted: Condvar,
+    /// How many events are kept, if that is not what everybody may say.
+    own_len_max: Option<usize>,
 }
 
 struct Ring {
     events: VecDeque<Arc<Event>>,
-    len_max: usize,
     /// Number of the newest.
     last: u64,
     /// Not taken, and nobody was told yet.
@@ -83,14 +90,14 @@ struct Ring {
 /// How many reports came in a second.
 struct Pace {
     second: u64,
-    count: u32,
+    count: u64,
 }
 
 impl Default for EventRing {
     fn default() -> EventRing {
         let events = VecDeque::new();
-        let ring = Ring { events, len_max: LEN_MAX, last: 0, refused: 0, paces: HashMap::new() };
-        EventRing { state: Mutex::new(ring), posted: Condvar::new() }
+        let ring = Ring { events, last: 0, refused: 0, paces: HashMap::new() };
+        EventRing { state: Mutex::new(ring), posted: Condvar::new(), own_len_max: None }
     }
 }
 
@@ -106,6 +113,11 @@ impl EventRing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn len_max(&self) -> usize {
+        let said = self.own_len_max.unwrap_or(ZEVENT_LEN_MAX.get() as usize);
+        if said == 0 { LEN_MAX } else { said }
+    }
+
     /// Adds an event. `time` and `eid` are put at its end. Returns its number.
     pub fn post(&self, time: Duration, mut payload: NvList) -> u64 {
         let mut ring = self.ring();
@@ -115,7 +127,7 @@ impl EventRing {
             .push("time", NvValue::Int64Array(vec![time.as_secs() as i64, i64::from(time.subsec_nanos())]));
         payload.push("eid", id);
         ring.events.push_back(Arc::new(Event { id, time, payload }));
-        ring.trim();
+        ring.trim(self.len_max());
         drop(ring);
         self.posted.notify_all();
         id
@@ -150,18 +162,6 @@ impl EventRing {
         std::mem::take(&mut self.ring().events).len()
     }
 
-    /// How many events are kept.
-    pub fn len_max(&self) -> usize {
-        self.ring().len_max
-    }
-
-    /// Keeps so many events from now on; 0 is the usual number.
-    pub fn set_len_max(&self, len_max: usize) {
-        let mut ring = self.ring();
-        ring.len_max = if len_max == 0 { LEN_MAX } else { len_max };
-        ring.trim();
-    }
-
     /// Whether one more report of this kind about a vdev is taken now.
     fn admits(&self, vdev: VdevGuid, kind: &str, now: Duration) -> bool {
         let mut ring = self.ring();
@@ -174,15 +174,16 @@ impl EventRing {
             *pace = Pace { second, count: 0 };
         }
         pace.count = pace.count.saturating_add(1);
-        let is_admitted = pace.count <= REPORTS_PER_SECOND;
+        let most = if kind == "checksum" { CHECKSUM_EVENTS_PER_SECOND.get() } else { REPORTS_PER_SECOND };
+        let is_admitted = pace.count <= most;
         ring.refused += u64::from(!is_admitted);
         is_admitted
     }
 }
 
 impl Ring {
-    fn trim(&mut self) {
-        while self.events.len() > self.len_max {
+    fn trim(&mut self, len_max: usize) {
+        while self.events.len() > len_max {
             self.events.pop_front();
         }
     }
@@ -404,7 +405,7 @@ mod tests {
 
     #[test]
     fn numbers_go_on_and_old_ones_make_room() {
-        let ring = EventRing::default();
+        let mut ring = EventRing::default();
         for i in 0..LEN_MAX as u64 + 10 {
             assert_eq!(ring.post(Duration::from_secs(i), event("a")), i + 1);
         }
@@ -418,7 +419,7 @@ mod tests {
         assert_eq!(ring.clear(), LEN_MAX);
         assert_eq!(ring.clear(), 0);
         assert_eq!(ring.post(Duration::ZERO, event("b")), LEN_MAX as u64 + 11);
-        ring.set_len_max(2);
+        ring.own_len_max = Some(2);
         (0..5).for_each(|_| drop(ring.post(Duration::ZERO, event("c"))));
         assert_eq!(ring.after(0).events.len(), 2);
         assert_eq!(ring.after(0).events[0].class(), "c");
@@ -441,7 +442,7 @@ mod tests {
         let ring = EventRing::default();
         let at = Duration::from_secs(5);
         let taken = (0..100).filter(|_| ring.admits(VdevGuid(1), "checksum", at)).count();
-        assert_eq!(taken, REPORTS_PER_SECOND as usize);
+        assert_eq!(taken, 20);
         assert!(ring.admits(VdevGuid(1), "io", at));
         assert!(ring.admits(VdevGuid(2), "checksum", at));
         assert!(ring.admits(VdevGuid(1), "checksum", at + Duration::from_secs(1)));

@@ -57,7 +57,7 @@ pub use import::{ImportOptions, refusal};
 pub(crate) use leases::Lease;
 pub use outage::FailMode;
 pub use props::PoolProp;
-pub use scan::{Offline, ScanProgress, ScanRefusal};
+pub use scan::{Offline, SCAN_SUSPEND_PROGRESS, ScanProgress, ScanRefusal};
 pub use spec::{FeatureSet, Layout, LeafSpec, TopSpec};
 pub use vdev_props::VdevProp;
 

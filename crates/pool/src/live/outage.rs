@@ -107,7 +107,7 @@ impl LivePool {
         self.zio.keep_blocks();
     }
 
-    fn is_attended(&self) -> bool {
+    pub(super) fn is_attended(&self) -> bool {
         lock(&self.outages.state).is_attended
     }
 

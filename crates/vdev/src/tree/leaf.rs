@@ -6,16 +6,16 @@
 use super::stats::{Done, IoCounters};
 use super::{Aux, RangeSet, VdevState};
 use crate::device::{Device, DeviceError};
+use crate::tunable::Tunable;
 use format::config::VdevNode;
 use format::units::LABEL_START;
 use format::{DeviceOffset, Txg, VdevGuid, label};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
-/// A read or write that takes longer is counted as slow.
-const SLOW: Duration = Duration::from_secs(30);
+/// A read or write that takes longer is counted as slow; milliseconds.
+pub static SLOW_IO_MS: Tunable = Tunable::new("zio_slow_io_ms", 30_000, 0, u64::MAX);
 
 /// What happened on a leaf since the pool was opened.
 #[derive(Debug, Default)]
@@ -233,7 +233,7 @@ impl Leaf {
     /// Notes a request that has come back; [`IoCounters::begin`] was called for it.
     pub(super) fn note_done(&self, done: Done) {
         self.memory().io.end(done);
-        if done.took > SLOW {
+        if done.took.as_millis() > u128::from(SLOW_IO_MS.get()) {
             self.counters().slow_ios.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -39,6 +39,7 @@ mod write;
 
 pub use health::{Aux, VdevState, VdevStatus};
 pub use indirect::{Birth, IndirectMapping, MapEntry};
+pub use leaf::SLOW_IO_MS;
 pub use range_set::RangeSet;
 pub use stats::{
     Doing, IoStats, LeafIo, OPS, Op, PRIORITIES, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times,

@@ -11,6 +11,7 @@ use format::{ObjectId, Txg, VdevGuid};
 use std::collections::HashMap;
 use std::time::Duration;
 use vdev::tree::{Op, Priority};
+use vdev::tunable::Tunable;
 
 /// What a slice does at most, so that programs and txgs do not wait for it.
 const SLICE: Budget = Budget { bytes: 64 << 20, time: Duration::from_millis(100) };
@@ -18,6 +19,8 @@ const SLICE: Budget = Budget { bytes: 64 << 20, time: Duration::from_millis(100)
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 /// When nothing is scanned, how often somebody looks whether something should be.
 const IDLE: Duration = Duration::from_millis(200);
+/// While it is on, scans begin but get nowhere: for tests that need one that is under way.
+pub static SCAN_SUSPEND_PROGRESS: Tunable = Tunable::new("zfs_scan_suspend_progress", 0, 0, 1);
 /// While nothing can be done.
 const STUCK: Duration = Duration::from_secs(1);
 /// Longest pause between two slices.
@@ -356,10 +359,17 @@ impl LivePool {
         if self.scans.is_closing() || self.suspended().is_some() || self.is_held() {
             return STUCK;
         }
-        self.look_for_silent();
-        let outcome = if self.wants_resilver() { self.start_resilver().map(|()| true) } else { Ok(true) };
+        let outcome = if self.is_attended() {
+            self.look_for_silent();
+            if self.wants_resilver() { self.start_resilver() } else { Ok(()) }
+        } else {
+            Ok(())
+        };
+        if SCAN_SUSPEND_PROGRESS.is_on() {
+            return IDLE;
+        }
         let (before, start) = (self.foreground(), std::time::Instant::now());
-        match outcome.and_then(|_| self.scan_step()) {
+        match outcome.and_then(|()| self.scan_step()) {
             Ok(true) if self.foreground() > before => start.elapsed().min(PAUSE_MAX),
             Ok(true) => Duration::ZERO,
             Ok(false) => IDLE,

@@ -32,7 +32,7 @@ mod healing;
 mod slice;
 mod state;
 
-pub use control::ScanRefusal;
+pub use control::{SCAN_SUSPEND_PROGRESS, ScanRefusal};
 pub(super) use gate::Gate;
 pub use healing::Offline;
 pub(super) use state::{POSITION, adopt, position_of};

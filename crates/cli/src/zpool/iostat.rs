@@ -1,0 +1,334 @@
+//! `zpool iostat`.
+//!
+//! A sample is taken of all pools, the one before is subtracted, and the rest printed: as a table (`table.rs`) or
+//! as histograms (`histogram.rs`). Texts and layout: fixtures/cli-transcripts/04-iostat.txt.
+
+mod histogram;
+mod operands;
+mod table;
+
+use super::Stamp;
+use crate::getopt::Getopt;
+use crate::out::Out;
+use crate::stop::{Outcome, Stop};
+use crate::vdevs::{GROUPS, Names, tops};
+use cenote::admin::{Class, OpenPool, PoolIo, Search, Vdev, VdevIo, Vdevs, open_pools, pool_io};
+use operands::{Operands, Wanted};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Scripts may be run by root only if root has said so.
+const AS_ROOT: &str = "ZPOOL_SCRIPTS_AS_ROOT";
+/// Lines of a terminal between headers.
+const HEADER_EVERY: u64 = 24;
+
+/// Which histograms are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Histogram {
+    /// `-r`.
+    Sizes,
+    /// `-w`.
+    Times,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Options {
+    /// `-H`
+    scripted: bool,
+    /// `-p`
+    exact: bool,
+    /// `-v`
+    verbose: bool,
+    /// `-l`
+    latency: bool,
+    /// `-q`
+    queues: bool,
+    /// `-n`
+    one_header: bool,
+    /// `-y`
+    skip_first: bool,
+    histogram: Option<Histogram>,
+    names: Names,
+}
+
+/// What goes into one line, or one histogram.
+struct Line<'a> {
+    name: String,
+    depth: usize,
+    vdev: &'a Vdev,
+    io: Option<&'a VdevIo>,
+}
+
+/// The parts of a report, in their order.
+enum Part<'a> {
+    Line(Line<'a>),
+    /// A heading of vdevs of one class; where names are not shown, an empty line.
+    Heading(&'static str),
+}
+
+pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
+    let (options, stamp, walk) = options(args)?;
+    let given = operands::split(&super::texts(&walk.operands()))?;
+    let (mut interval, mut count) = (given.interval, given.count);
+    if options.skip_first && interval.is_none() {
+        (interval, count) = (Some(1.0), Some(1));
+    }
+    let mut source = Source::new(&given)?;
+    let mut before = Vec::new();
+    let mut report = Report { options, stamp, out, wanted: source.wanted.clone(), samples: 0, lines: 0 };
+    let mut is_first = true;
+    loop {
+        let now = source.sample()?;
+        if now.is_empty() && interval.is_none() {
+            return Err(Stop::failed("no pools available"));
+        }
+        if !(is_first && options.skip_first) {
+            report.print(&before, &now);
+            count = count.map(|count| count - 1);
+        }
+        let Some(seconds) = interval.filter(|_| count != Some(0)) else { return Ok(0) };
+        // Longer pauses than a year are one.
+        if !crate::console::sleep(Duration::from_secs_f64(seconds.min(3.2e7))) {
+            return Ok(0);
+        }
+        (before, is_first) = (now, false);
+    }
+}
+
+fn options(args: Vec<OsString>) -> Result<(Options, Stamp, Getopt), Stop> {
+    let mut walk = Getopt::new(args, "c:gHLlnPpqrT:vwy", &[]);
+    let mut options = Options { names: Names::from_env(), ..Options::default() };
+    let (mut stamp, mut sizes, mut times) = (Stamp::Off, false, false);
+    while let Some((letter, value)) = walk.next()? {
+        match letter {
+            'c' => return Err(no_scripts()),
+            'g' => options.names.guid = true,
+            'H' => options.scripted = true,
+            'L' => options.names.follow = true,
+            'l' => options.latency = true,
+            'n' => options.one_header = true,
+            'P' => options.names.path = true,
+            'p' => options.exact = true,
+            'q' => options.queues = true,
+            'r' => sizes = true,
+            'T' => stamp = Stamp::parse(value.as_deref())?,
+            'v' => options.verbose = true,
+            'w' => times = true,
+            _ => options.skip_first = true,
+        }
+    }
+    if (sizes || times) && (options.latency || options.queues) {
+        return Err(Stop::usage("[-r|-w] isn't allowed with [-c|-l|-q]"));
+    }
+    if sizes && times {
+        return Err(Stop::usage("Only one of [-r|-w] can be passed at a time"));
+    }
+    options.histogram = sizes.then_some(Histogram::Sizes).or_else(|| times.then_some(Histogram::Times));
+    Ok((options, stamp, walk))
+}
+
+fn no_scripts() -> Stop {
+    let is_allowed = crate::console::env(AS_ROOT).is_some();
+    if rustix::process::geteuid().is_root() && !is_allowed {
+        return Stop::failed(format!("Can't run -c with root privileges unless {AS_ROOT} is set."));
+    }
+    Stop::failed("zpool iostat -c: not supported by this version of Cenote")
+}
+
+/// Where samples come from.
+struct Source {
+    search: Search,
+    /// Pools that this command itself has opened: they stay open, or nothing would ever be counted.
+    own: Vec<OpenPool>,
+    /// By name; empty: all.
+    pools: Vec<String>,
+    wanted: Wanted,
+}
+
+impl Source {
+    fn new(given: &Operands) -> Result<Source, Stop> {
+        let search = crate::search::from_env();
+        let mut source = Source { search, own: Vec::new(), pools: Vec::new(), wanted: Wanted::Pools };
+        let all = source.open();
+        let vdevs: Vec<(String, Vdevs)> = all
+            .iter()
+            .map(|pool| Ok((pool.name().to_owned(), pool_io(pool).map_err(Stop::failed)?.vdevs)))
+            .collect::<Result<_, Stop>>()?;
+        (source.pools, source.wanted) = operands::understand(&given.names, &vdevs)?;
+        if source.search.namespace.is_none() {
+            source.own = all;
+        }
+        Ok(source)
+    }
+
+    fn open(&self) -> Vec<OpenPool> {
+        let (pools, problems) = open_pools(&self.search, &[]);
+        for problem in problems.iter().filter(|problem| problem.is_missing_pool()) {
+            say_error_line!("{}", crate::out::visible(&problem.to_string()));
+        }
+        pools
+    }
+
+    fn sample(&mut self) -> Result<Vec<PoolIo>, Stop> {
+        let opened;
+        let pools = if self.search.namespace.is_none() {
+            &self.own
+        } else {
+            opened = self.open();
+            &opened
+        };
+        let is_wanted =
+            |pool: &&OpenPool| self.pools.is_empty() || self.pools.iter().any(|name| name == pool.name());
+        pools.iter().filter(is_wanted).map(|pool| pool_io(pool).map_err(Stop::failed)).collect()
+    }
+}
+
+/// Prints samples, one after the other.
+struct Report<'o> {
+    options: Options,
+    stamp: Stamp,
+    out: &'o Out,
+    wanted: Wanted,
+    /// So many were printed.
+    samples: u64,
+    /// Lines since the last header.
+    lines: u64,
+}
+
+impl Report<'_> {
+    fn print(&mut self, before: &[PoolIo], now: &[PoolIo]) {
+        let pools: Vec<PoolIo> = now
+            .iter()
+            .map(|pool| pool.since(before.iter().find(|before| before.name == pool.name)))
+            .collect();
+        let text = self.stamp.line() + &self.text(&pools);
+        self.samples += 1;
+        self.out.print(&text);
+    }
+
+    fn text(&mut self, pools: &[PoolIo]) -> String {
+        let options = self.options;
+        let width = self.name_width(pools);
+        let mut text = String::new();
+        if let Some(kind) = options.histogram {
+            for part in pools.iter().flat_map(|pool| self.parts(pool)) {
+                match part {
+                    Part::Heading(_) => text.push('\n'),
+                    Part::Line(line) => {
+                        text.push_str(&histogram::text(&line, kind, width, options));
+                    }
+                }
+            }
+            return text;
+        }
+        let table = table::Table::new(options, width, matches!(self.wanted, Wanted::Vdevs(_)));
+        if self.wants_header() {
+            text.push_str(&table.header());
+            self.lines = 0;
+        }
+        let is_listing = matches!(self.wanted, Wanted::Vdevs(_));
+        for pool in pools {
+            for part in self.parts(pool) {
+                self.lines += 1;
+                text.push_str(&match part {
+                    Part::Heading(name) => table.heading(name),
+                    Part::Line(line) => table.line(&line),
+                });
+            }
+            if options.verbose && !is_listing {
+                text.push_str(&table.dashes());
+            }
+        }
+        if is_listing || (!options.verbose && pools.len() > 1) {
+            text.push_str(&table.dashes());
+        }
+        text
+    }
+
+    fn wants_header(&self) -> bool {
+        let is_full = || {
+            self.lines >= HEADER_EVERY
+                && !self.options.one_header
+                && crate::console::Stream::Out.is_terminal()
+        };
+        !self.options.scripted && (self.samples == 0 || self.options.verbose || is_full())
+    }
+
+    /// How wide names are, at least ten; also where only some of the vdevs are shown.
+    fn name_width(&self, pools: &[PoolIo]) -> usize {
+        let mut width = 10;
+        for pool in pools {
+            let all = match self.wanted {
+                Wanted::Pools if !self.options.verbose => vec![(pool.name.clone(), 0)],
+                _ => self.tree(pool),
+            };
+            let widths = all.iter().map(|(name, depth)| name.chars().count() + 2 * depth);
+            width = widths.fold(width, usize::max);
+        }
+        width
+    }
+
+    /// All names and how deep they are.
+    fn tree(&self, pool: &PoolIo) -> Vec<(String, usize)> {
+        fn walk(vdev: &Vdev, depth: usize, names: Names, out: &Out, all: &mut Vec<(String, usize)>) {
+            all.push((out.cell(&names.of(vdev)).into_owned(), depth));
+            vdev.children.iter().for_each(|child| walk(child, depth + 1, names, out, all));
+        }
+        let mut all = vec![(self.out.cell(&pool.name).into_owned(), 0)];
+        let root = &pool.vdevs.root;
+        for top in root.children.iter().filter(|top| top.kind != "hole").chain(&pool.vdevs.cache) {
+            walk(top, 1, self.options.names, self.out, &mut all);
+        }
+        all
+    }
+
+    /// What is shown of a pool.
+    fn parts<'a>(&self, pool: &'a PoolIo) -> Vec<Part<'a>> {
+        let mut parts = Vec::new();
+        let root = &pool.vdevs.root;
+        if matches!(self.wanted, Wanted::Pools) {
+            let name = self.out.cell(&pool.name).into_owned();
+            parts.push(Part::Line(Line { name, depth: 0, vdev: root, io: pool.io.get(&root.guid) }));
+            if !self.options.verbose {
+                return parts;
+            }
+        }
+        tops(root, Class::Normal).for_each(|top| self.below(pool, top, 1, &mut parts));
+        for (class, heading) in GROUPS {
+            self.group(pool, heading, tops(root, class).collect(), &mut parts);
+        }
+        self.group(pool, "cache", pool.vdevs.cache.iter().collect(), &mut parts);
+        parts
+    }
+
+    fn group<'a>(
+        &self,
+        pool: &'a PoolIo,
+        heading: &'static str,
+        vdevs: Vec<&'a Vdev>,
+        parts: &mut Vec<Part<'a>>,
+    ) {
+        if !vdevs.is_empty() {
+            let is_named = matches!(self.wanted, Wanted::Pools) && !self.options.scripted;
+            parts.push(Part::Heading(if is_named { heading } else { "" }));
+            vdevs.into_iter().for_each(|vdev| self.below(pool, vdev, 1, parts));
+        }
+    }
+
+    fn below<'a>(&self, pool: &'a PoolIo, vdev: &'a Vdev, depth: usize, parts: &mut Vec<Part<'a>>) {
+        let names = self.options.names;
+        let (shown, depth_shown) = match &self.wanted {
+            Wanted::Pools => (true, depth),
+            Wanted::Vdevs(wanted) => (wanted.iter().any(|name| operands::is_called(vdev, name)), 0),
+        };
+        if shown {
+            let name = self.out.cell(&names.of(vdev)).into_owned();
+            parts.push(Part::Line(Line { name, depth: depth_shown, vdev, io: pool.io.get(&vdev.guid) }));
+        }
+        vdev.children.iter().for_each(|child| self.below(pool, child, depth + 1, parts));
+    }
+}
+
+#[cfg(test)]
+mod tests;
