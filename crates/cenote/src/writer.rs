@@ -68,6 +68,11 @@ impl PoolWriter {
         &self.caller
     }
 
+    /// It stays open when this is closed: others use it too.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
     /// Hands it over to a namespace.
     pub(crate) fn into_live(mut self) -> Arc<LivePool> {
         self.live.take().expect("a pool is given up only by closing it")

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ::cenote::admin::Imported;
+use ::cenote::admin::{Imported, Namespace, Search, open_pools};
 use ::cenote::copy::meta::Kind;
 use ::cenote::{Dataset, Error, Filesystem, Node, OpenOptions, Pool, PoolWriter, Target, Volume};
 
@@ -133,6 +133,13 @@ impl<'a> Session<'a> {
 
     /// Opens the pool of that name or guid for writing, unless it was imported for reading only.
     pub(super) fn open_rw(&self, name: &str) -> Result<PoolWriter, Failure> {
+        if let Some((namespace, search)) = self.kept(name)? {
+            let known = namespace.get(name).map(|pool| pool.in_name_of(search.caller.as_ref()));
+            return known.ok_or_else(|| {
+                let name = term::escape(name.as_bytes());
+                Failure::Message(format!("cannot open pool '{name}': pool is read-only"))
+            });
+        }
         let imported = Imported::load().map_err(|error| Failure::Message(error.to_string()))?;
         if imported.pools.iter().any(|pool| pool.settings.readonly) {
             let guid =
@@ -145,6 +152,20 @@ impl<'a> Session<'a> {
         Pool::open_rw(name, &self.options()).map_err(|error| self.cannot_open(name, &error))
     }
 
+    /// The pools that this process keeps open, if that of this name is among them and is wanted as it is. What is
+    /// in a pool the owners of its files decide: all of it is for the administrator alone.
+    fn kept(&self, name: &str) -> Result<Option<(Arc<Namespace>, Search)>, Failure> {
+        let search = crate::search::from_env();
+        if search.caller.as_ref().is_some_and(|caller| !caller.is_admin()) {
+            let name = term::escape(name.as_bytes());
+            return Err(Failure::Message(format!("cannot open pool '{name}': permission denied")));
+        }
+        let source = self.source;
+        let is_special = !source.devices.is_empty() || source.txg.is_some() || source.checkpoint;
+        let namespace = search.namespace.clone().filter(|kept| !is_special && kept.settings(name).is_some());
+        Ok(namespace.map(|namespace| (namespace, search)))
+    }
+
     /// From now on the pool that is called so is this one.
     pub(super) fn adopt(&self, called: &str, pool: Pool) {
         self.pools.borrow_mut().insert(called.to_owned(), pool);
@@ -155,7 +176,20 @@ impl<'a> Session<'a> {
         if let Some(pool) = self.pools.borrow().get(name) {
             return Ok(pool.clone());
         }
-        let pool = Pool::open(name, &self.options()).map_err(|error| self.cannot_open(name, &error))?;
+        let pool = match self.kept(name)? {
+            Some((namespace, search)) => {
+                // What was written through mounts and by other commands is part of it.
+                if let Some(pool) = namespace.get(name) {
+                    pool.sync()?;
+                }
+                let (pools, problems) = open_pools(&search, &[name.to_owned()]);
+                if let Some(problem) = problems.first() {
+                    return Err(Failure::Message(problem.to_string()));
+                }
+                pools.first().map(|open| open.pool().clone()).ok_or(Failure::Silent)?
+            }
+            None => Pool::open(name, &self.options()).map_err(|error| self.cannot_open(name, &error))?,
+        };
         self.load_keys(name, &pool)?;
         self.pools.borrow_mut().insert(name.to_owned(), pool.clone());
         Ok(pool)

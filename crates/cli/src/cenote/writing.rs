@@ -83,8 +83,10 @@ impl<'a> Writing<'a> {
         let Some(pool) = pools.get(target.pool()) else { return Err(Failure::Silent) };
         match pool.filesystem(&name) {
             Ok(fs) => {
-                // The command ends with a sync, and nobody else has the pool.
-                fs.stop_logging();
+                if !pool.is_kept() {
+                    // The command ends with a sync, and nobody else has the pool.
+                    fs.stop_logging();
+                }
                 let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
                 let fs = fs.as_owner(uid.as_raw(), gid.as_raw());
                 self.filesystems.borrow_mut().insert(name, fs.clone());
@@ -154,7 +156,8 @@ impl<'a> Writing<'a> {
         }
         drop(session);
         for (name, pool) in pools.into_inner() {
-            pool.close().map_err(|error| {
+            let written = if pool.is_kept() { pool.sync().map(|_| ()) } else { Ok(()) };
+            written.and_then(|()| pool.close()).map_err(|error| {
                 let name = term::escape(name.as_bytes());
                 Failure::Message(format!("{name}: not everything was written: {}", term::chain(&error)))
             })?;

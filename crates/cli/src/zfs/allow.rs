@@ -218,8 +218,8 @@ pub(super) fn run(verb: Verb, args: &[OsString], out: &Out) -> Outcome {
             unwritable(&name, e, |e| Stop::failed(format!("cannot set permissions on '{name}': {e}")))
         })?;
         let outcome = match verb {
-            Verb::Allow => edit::allow(pool.live(), &name, &grant),
-            Verb::Unallow => edit::unallow(pool.live(), &name, &grant, options.below),
+            Verb::Allow => edit::allow(&pool, &name, &grant),
+            Verb::Unallow => edit::unallow(&pool, &name, &grant, options.below),
         };
         outcome.map_err(|error| {
             let text = match error {

@@ -66,7 +66,7 @@ fn bookmark(change: &mut Change, source: &str, name: &str) -> Outcome {
         });
     }
     let pool = change.pool(source).map_err(|e| refused(&e))?;
-    edit::bookmark(pool.live(), source, name).map_err(|e: EditError| refused(&e))?;
+    edit::bookmark(&pool, source, name).map_err(|e: EditError| refused(&e))?;
     change.done(source);
     Ok(0)
 }

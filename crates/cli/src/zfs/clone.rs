@@ -1,6 +1,7 @@
 //! `zfs clone` and `zfs promote`.
 
 use super::change::{Change, Pairs, cannot, cannot_open, unwritable, warn_small_blocks};
+use super::mount;
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
@@ -9,11 +10,12 @@ use std::ffi::OsString;
 
 /// Runs `zfs clone`.
 pub(super) fn run(args: &[OsString]) -> Outcome {
-    let mut walk = Getopt::new(args.to_vec(), "o:p", &[]);
-    let (mut parents, mut props) = (false, Pairs::default());
+    let mut walk = Getopt::new(args.to_vec(), "o:pu", &[]);
+    let (mut parents, mut stays, mut props) = (false, false, Pairs::default());
     while let Some((letter, value)) = walk.next()? {
         match letter {
             'p' => parents = true,
+            'u' => stays = true,
             _ => props.add(value)?,
         }
     }
@@ -24,10 +26,17 @@ pub(super) fn run(args: &[OsString]) -> Outcome {
         [origin, name] => (origin.clone(), name.clone()),
         _ => return Err(Stop::usage("too many arguments")),
     };
-    Change::run("clone", args, |change| clone(change, origin, name, parents, props))
+    Change::run("clone", args, |change| clone(change, origin, name, parents, stays, props))
 }
 
-fn clone(change: &mut Change, origin: String, name: String, parents: bool, props: Pairs) -> Outcome {
+fn clone(
+    change: &mut Change,
+    origin: String,
+    name: String,
+    parents: bool,
+    stays: bool,
+    props: Pairs,
+) -> Outcome {
     let closed = |error: EditError| cannot_open(&origin, error);
     names::check(&origin, Form::Snapshot).map_err(|e| closed(e.into()))?;
     let view = change.view(&origin).map_err(closed)?;
@@ -42,13 +51,17 @@ fn clone(change: &mut Change, origin: String, name: String, parents: bool, props
         return Err(Stop::failed(format!("cannot create '{name}': source and target pools differ")));
     }
     warn_small_blocks(&props, &view);
-    if parents && !edit::create_ancestors(pool.live(), &name).map_err(refused)?.is_empty() {
-        change.done(&name);
+    if parents {
+        let made = edit::create_ancestors(&pool, &name).map_err(refused)?;
+        if !made.is_empty() {
+            change.done(&name);
+            mount::made(&made);
+        }
     }
     let spec = CloneSpec { origin, name, props: props.0 };
-    edit::clone(pool.live(), &spec).map_err(|e| cannot("create", &spec.name, &e))?;
+    edit::clone(&pool, &spec).map_err(|e| cannot("create", &spec.name, &e))?;
     change.done(&spec.name);
-    Ok(0)
+    Ok(if stays { 0 } else { mount::made(&[spec.name]) })
 }
 
 /// Runs `zfs promote`.
@@ -70,7 +83,7 @@ pub(super) fn promote(args: &[OsString]) -> Outcome {
         }
         let pool =
             change.pool(name).map_err(|e| unwritable(name, e, |error| cannot("promote", name, &error)))?;
-        edit::promote(pool.live(), name).map_err(|error| match error {
+        edit::promote(&pool, name).map_err(|error| match error {
             EditError::Exists { name: taken } => {
                 let origin = origin.ok().flatten();
                 let parent = origin.map_or_else(String::new, |origin| origin.name().to_owned());
@@ -82,6 +95,11 @@ pub(super) fn promote(args: &[OsString]) -> Outcome {
             other => cannot("promote", name, &other),
         })?;
         change.done(name);
+        // Snapshots have moved from one to the other.
+        if let (Some(mounting), Ok(view)) = (mount::mounting(), change.view(name)) {
+            let all = edit::with_descendants(&view, edit::pool_of(name)).unwrap_or_default();
+            mounting.after_snapshots(all.iter().map(|name| format!("{name}@")).collect::<Vec<_>>().iter().map(String::as_str));
+        }
         Ok(0)
     })
 }

@@ -1,7 +1,7 @@
 //! `zfs create`.
 
 use super::change::{Change, Pairs, cannot, cannot_open, warn_small_blocks};
-use super::complain;
+use super::{complain, mount};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -17,6 +17,7 @@ struct Options {
     parsable: bool,
     sparse: bool,
     is_volume: bool,
+    stay_unmounted: bool,
     props: Pairs,
     name: String,
 }
@@ -42,8 +43,7 @@ impl Options {
                 'o' => options.props.add(value)?,
                 'p' => options.parents = true,
                 'v' => options.verbose = true,
-                // Nothing is mounted.
-                _ => {}
+                _ => options.stay_unmounted = true,
             }
         }
         if (has_block_size || options.sparse) && !options.is_volume {
@@ -108,14 +108,17 @@ fn create(change: &mut Change, options: &Options, out: &Out) -> Outcome {
         out.print(&told(options, &new, reserved));
     }
     if options.parents {
-        let made = edit::create_ancestors(pool.live(), name).map_err(refused)?;
+        let made = edit::create_ancestors(&pool, name).map_err(refused)?;
         if !made.is_empty() {
             change.done(name);
         }
+        if !options.stay_unmounted {
+            mount::made(&made);
+        }
     }
-    edit::create(pool.live(), &new).map_err(refused)?;
+    edit::create(&pool, &new).map_err(refused)?;
     change.done(name);
-    Ok(0)
+    Ok(if options.is_volume || options.stay_unmounted { 0 } else { mount::made(&[name.to_owned()]) })
 }
 
 /// The first of the datasets above the new one that `-p` would make.

@@ -1,7 +1,7 @@
 //! `zfs destroy`.
 
 use super::change::{Change, MINUS_ONE, cannot, cannot_open, tell_partly, unwritable, with_list};
-use super::complain;
+use super::{complain, mount};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -17,6 +17,7 @@ const READ_ONLY: u8 = 30;
 #[derive(Default)]
 struct Options {
     defer: bool,
+    force: bool,
     dry_run: bool,
     parsable: bool,
     verbose: bool,
@@ -38,8 +39,7 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
             'd' => options.defer = true,
             'r' => options.below = true,
             'R' => (options.below, options.clones) = (true, true),
-            // Nothing is mounted.
-            _ => {}
+            _ => options.force = true,
         }
     }
     let operands = crate::zpool::texts(&walk.operands());
@@ -134,16 +134,21 @@ fn destroy_snapshots(
     if !defer && tell_held(view, names.iter().chain(clones))? {
         return Ok(1);
     }
-    let outcome = edit::destroy_all(pool.live(), clones);
+    let (clones, busy) = mount::unmounted(clones, options.force);
+    let outcome = edit::destroy_all(&pool, clones);
     if !clones.is_empty() {
         change.done(first);
     }
     if let Err(partly) = outcome {
         return Ok(failed(&partly));
     }
-    match edit::destroy_snapshots(pool.live(), names, defer) {
+    if busy {
+        return Ok(1);
+    }
+    match edit::destroy_snapshots(&pool, names, defer) {
         Ok(()) => {
             change.done(first);
+            mount::snapshots_changed(names);
             Ok(0)
         }
         Err(error) => {
@@ -215,8 +220,13 @@ fn bookmark(change: &mut Change, options: &Options) -> Outcome {
         }
         pool => pool.map_err(|e| cannot_open(name, e))?,
     };
-    edit::destroy_bookmark(pool.live(), name)
-        .map_err(|e| Stop::failed(format!("cannot destroy bookmark '{name}': {e}")))?;
+    edit::destroy_bookmark(&pool, name)
+        .map_err(|error| match error {
+            EditError::Denied | EditError::DelegationOff => {
+                Stop::failed(format!("cannot destroy bookmark: {error}"))
+            }
+            error => Stop::failed(format!("cannot destroy bookmark '{name}': {error}")),
+        })?;
     change.done(name);
     Ok(0)
 }
@@ -268,11 +278,13 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
     }
     // The root of a pool goes with the pool only.
     all.retain(|name| name.contains(['/', '@']));
-    let outcome = edit::destroy_all(pool.live(), &all);
+    let (gone, busy) = mount::unmounted(&all, options.force);
+    let outcome = edit::destroy_all(&pool, gone);
+    mount::snapshots_changed(gone);
     if outcome.as_ref().err().is_none_or(|partly| !partly.done.is_empty()) {
         change.done(name);
     }
-    Ok(outcome.map_or_else(|partly| failed(&partly), |()| 0))
+    Ok(outcome.map_or_else(|partly| failed(&partly), |()| u8::from(busy)))
 }
 
 #[cfg(test)]

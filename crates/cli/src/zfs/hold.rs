@@ -65,10 +65,15 @@ fn change_all(change: &mut Change, verb: Verb, tag: &str, operands: &[String], b
                 false => open_text(operand, &error),
             })?;
             match verb {
-                Verb::Hold => edit::hold(pool.live(), &names, tag),
-                Verb::Release => edit::release(pool.live(), &names, tag),
+                Verb::Hold => edit::hold(&pool, &names, tag),
+                Verb::Release => edit::release(&pool, &names, tag),
             }
-            .map_err(|blame| verb.text(&blame.0, &blame.1))
+            .map_err(|blame| match &blame.1 {
+                error @ (EditError::Denied | EditError::DelegationOff) => {
+                    format!("cannot {}: {error}", verb.name())
+                }
+                error => verb.text(&blame.0, error),
+            })
         });
         match outcome {
             Ok(()) => change.done(operand),

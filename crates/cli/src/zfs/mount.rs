@@ -1,14 +1,15 @@
 //! `zfs mount` and `zfs unmount`.
 
+use super::change::Pairs;
 use super::{complain, is_path};
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::Unmount;
-use cenote::admin::mounting::{MountRefusal, MountRequest, Mounting};
+use cenote::admin::mounting::{MountRefusal, MountRequest, Mounting, Pending};
 use serde_json::{Map, json};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The mounts that commands are about; without a daemon nothing can be mounted.
 pub(super) fn mounting() -> Option<Mounting> {
@@ -46,7 +47,8 @@ struct Options {
 
 /// Runs `zfs mount`.
 pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
-    let mut walk = Getopt::new(args, "ajRlvo:Of", &[Long::flag("json", 'j')]);
+    const LONG: [Long; 1] = [Long::flag("json", 'j')];
+    let mut walk = Getopt::new(args, "ajRlvo:Of", &LONG);
     let mut options = Options::default();
     while let Some((letter, value)) = walk.next()? {
         match letter {
@@ -132,9 +134,77 @@ pub(super) fn unmount(args: Vec<OsString>) -> Outcome {
     }
 }
 
-/// Removes folders of mount points when what was mounted there has gone.
-pub(super) fn swept(mounting: Option<&Mounting>, folders: &[PathBuf]) {
-    if let Some(mounting) = mounting {
-        mounting.after_destroy(folders);
+/// How `-f` unmounts.
+pub(super) fn how(force: bool) -> Unmount {
+    if force { Unmount::Force } else { Unmount::Normal }
+}
+
+/// Mounts file systems that were just made; the exit code.
+pub(super) fn made(names: &[String]) -> u8 {
+    let Some(mounting) = mounting() else { return 0 };
+    let mut code = 0;
+    for name in names {
+        if let Err(refusal) = mounting.mount_new(name) {
+            code = 1;
+            if !mounting.may_mount() {
+                complain("filesystem successfully created, but it may only be mounted by root");
+                continue;
+            }
+            tell(&refusal);
+            complain("filesystem successfully created, but not mounted");
+            code = 1;
+        }
+    }
+    code
+}
+
+/// Unmounts what is to be destroyed, in this order. Returns those that can be, and whether one cannot, which is told.
+pub(super) fn unmounted(names: &[String], force: bool) -> (&[String], bool) {
+    let Some(mounting) = mounting() else { return (names, false) };
+    for (index, name) in names.iter().enumerate() {
+        match mounting.before_destroy(std::slice::from_ref(name), how(force)) {
+            Ok(folders) => mounting.after_destroy(&folders),
+            Err(refusal) => {
+                tell(&refusal);
+                return (names.get(..index).unwrap_or_default(), true);
+            }
+        }
+    }
+    (names, false)
+}
+
+/// Snapshots of these names were made, destroyed or renamed.
+pub(super) fn snapshots_changed(names: &[String]) {
+    if let Some(mounting) = mounting() {
+        mounting.after_snapshots(names.iter().map(String::as_str));
+    }
+}
+
+/// What is done to mounts around setting properties.
+pub(super) struct Around(Option<(Mounting, Pending)>);
+
+impl Around {
+    /// Before these are set; with `stays` (`-u`) what is mounted stays where it is.
+    pub(super) fn set(dataset: &str, pairs: &Pairs, stays: bool) -> Result<Around, MountRefusal> {
+        let props = pairs.0.iter().map(|(name, _)| name.as_str());
+        let props: Vec<&str> = props.filter(|name| !stays || *name != "mountpoint").collect();
+        let off = pairs.0.iter().any(|(name, value)| name == "canmount" && value == "off");
+        Around::begin(dataset, &props, off)
+    }
+
+    /// Before one is inherited.
+    pub(super) fn inherit(dataset: &str, prop: &str) -> Result<Around, MountRefusal> {
+        Around::begin(dataset, &[prop], false)
+    }
+
+    fn begin(dataset: &str, props: &[&str], off: bool) -> Result<Around, MountRefusal> {
+        let Some(mounting) = mounting() else { return Ok(Around(None)) };
+        let pending = mounting.before_set(dataset, props, off)?;
+        Ok(Around(Some((mounting, pending))))
+    }
+
+    /// After that, whether they were set or not. What is not mounted, and why.
+    pub(super) fn finish(self) -> Vec<MountRefusal> {
+        self.0.map(|(mounting, pending)| mounting.after_set(pending)).unwrap_or_default()
     }
 }

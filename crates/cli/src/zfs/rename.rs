@@ -1,6 +1,7 @@
 //! `zfs rename`.
 
 use super::change::{Change, cannot, cannot_open, unwritable};
+use super::mount;
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
@@ -12,6 +13,7 @@ struct Options {
     parents: bool,
     below: bool,
     unmounted: bool,
+    force: bool,
 }
 
 /// Runs the verb.
@@ -23,8 +25,7 @@ pub(super) fn run(args: &[OsString]) -> Outcome {
             'p' => options.parents = true,
             'r' => options.below = true,
             'u' => options.unmounted = true,
-            // Nothing is mounted.
-            _ => {}
+            _ => options.force = true,
         }
     }
     let operands = crate::zpool::texts(&walk.operands());
@@ -53,7 +54,7 @@ pub(super) fn run(args: &[OsString]) -> Outcome {
         if from.contains('@') && !options.parents && !options.unmounted {
             snapshot(change, from, to, options.below)
         } else {
-            dataset(change, from, to, options.parents)
+            dataset(change, from, to, &options)
         }
     })
 }
@@ -81,17 +82,21 @@ fn snapshot(change: &mut Change, from: &str, to: &str, below: bool) -> Outcome {
         return Ok(0);
     }
     let pool = change.pool(from).map_err(|e| unwritable(from, e, |error| cannot("rename", from, &error)))?;
-    edit::rename_snapshot(pool.live(), from, short, below).map_err(|error| match error {
+    edit::rename_snapshot(&pool, from, short, below).map_err(|error| match error {
         EditError::Exists { .. } if below => Stop::failed(format!(
             "cannot rename '{from}': a child dataset already has a snapshot with the new name"
         )),
         other => cannot("rename", from, &other),
     })?;
     change.done(from);
+    let renamed = if below { edit::with_descendants(&view, from.split('@').next().unwrap_or(from)) } else { Ok(Vec::new()) };
+    let mut renamed: Vec<String> = renamed.unwrap_or_default().iter().map(|name| format!("{name}@")).collect();
+    renamed.push(from.to_owned());
+    mount::snapshots_changed(&renamed);
     Ok(0)
 }
 
-fn dataset(change: &mut Change, from: &str, to: &str, parents: bool) -> Outcome {
+fn dataset(change: &mut Change, from: &str, to: &str, options: &Options) -> Outcome {
     let closed = |error: EditError| cannot_open(from, error);
     names::check(from, Form::Head).map_err(|e| closed(e.into()))?;
     let view = change.view(from).map_err(closed)?;
@@ -115,10 +120,23 @@ fn dataset(change: &mut Change, from: &str, to: &str, parents: bool) -> Outcome 
         return Err(Stop::failed(format!("cannot rename '{from}': operation does not apply to pools")));
     }
     let pool = change.pool(from).map_err(|e| unwritable(from, e, |error| cannot("rename", from, &error)))?;
-    if parents && !edit::create_ancestors(pool.live(), to).map_err(refused)?.is_empty() {
-        change.done(from);
+    if options.parents {
+        let made = edit::create_ancestors(&pool, to).map_err(refused)?;
+        if !made.is_empty() {
+            change.done(from);
+            mount::made(&made);
+        }
     }
-    edit::rename(pool.live(), from, to).map_err(|error| match error {
+    let mounting = mount::mounting();
+    let how = mount::how(options.force);
+    let pending = mounting.as_ref().map(|mounting| mounting.before_rename(from, options.unmounted, how));
+    let pending = pending.transpose().map_err(|refusal| Stop::failed(refusal.to_string()))?;
+    let renamed = edit::rename(&pool, from, to);
+    let mut refusals = Vec::new();
+    if let (Some(mounting), Some(pending)) = (&mounting, pending) {
+        refusals = mounting.after_rename(pending, if renamed.is_ok() { to } else { from });
+    }
+    renamed.map_err(|error| match error {
         // What is wrong with the place is told of the new name.
         EditError::NoParent { .. } | EditError::ParentNotFilesystem { .. } => refused(error),
         EditError::Refused(ref cause) if edit::is_bad_name(cause) => {
@@ -127,7 +145,7 @@ fn dataset(change: &mut Change, from: &str, to: &str, parents: bool) -> Outcome 
         other => cannot("rename", from, &other),
     })?;
     change.done(from);
-    Ok(0)
+    Ok(mount::outcome(&refusals))
 }
 
 #[cfg(test)]

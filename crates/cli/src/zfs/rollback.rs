@@ -1,7 +1,7 @@
 //! `zfs rollback`.
 
 use super::change::{Change, cannot, cannot_open, tell_partly, unwritable, with_list};
-use super::complain;
+use super::{complain, mount};
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
@@ -11,13 +11,12 @@ use std::ffi::OsString;
 /// Runs the verb.
 pub(super) fn run(args: &[OsString]) -> Outcome {
     let mut walk = Getopt::new(args.to_vec(), "rRf", &[]);
-    let (mut points, mut clones) = (false, false);
+    let (mut points, mut clones, mut force) = (false, false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
             'r' => points = true,
             'R' => (points, clones) = (true, true),
-            // Nothing is mounted.
-            _ => {}
+            _ => force = true,
         }
     }
     let operands = crate::zpool::texts(&walk.operands());
@@ -26,10 +25,10 @@ pub(super) fn run(args: &[OsString]) -> Outcome {
         [one] => one,
         _ => return Err(Stop::usage("too many arguments")),
     };
-    Change::run("rollback", args, |change| rollback(change, name, points, clones))
+    Change::run("rollback", args, |change| rollback(change, name, points, clones, force))
 }
 
-fn rollback(change: &mut Change, name: &str, points: bool, clones: bool) -> Outcome {
+fn rollback(change: &mut Change, name: &str, points: bool, clones: bool, force: bool) -> Outcome {
     let refused = |error: EditError| cannot_open(name, error);
     names::check(name, Form::Snapshot).map_err(|e| refused(e.into()))?;
     let view = change.view(name).map_err(refused)?;
@@ -43,7 +42,17 @@ fn rollback(change: &mut Change, name: &str, points: bool, clones: bool) -> Outc
             None => cannot("rollback", name.split('@').next().unwrap_or(name), &error),
         })
     })?;
-    let outcome = edit::rollback(pool.live(), name, &newer);
+    let mounting = mount::mounting();
+    let dataset = name.split('@').next().unwrap_or(name);
+    if let Some(mounting) = &mounting {
+        let told = |refusal: cenote::admin::mounting::MountRefusal| Stop::failed(refusal.to_string());
+        mounting.before_destroy(&newer.clones, mount::how(force)).map_err(told)?;
+        mounting.before_replace(dataset).map_err(told)?;
+    }
+    let outcome = edit::rollback(&pool, name, &newer);
+    if let Some(mounting) = &mounting {
+        mounting.after_replace(dataset);
+    }
     if outcome.as_ref().err().is_none_or(|partly| !partly.done.is_empty()) {
         change.done(name);
     }

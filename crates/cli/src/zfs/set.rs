@@ -1,7 +1,7 @@
 //! `zfs set` and `zfs inherit`.
 
 use super::change::{Change, MINUS_ONE, Pairs, cannot_open, open_text, unwritable, warn_small_blocks};
-use super::complain;
+use super::{complain, mount};
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
@@ -12,8 +12,10 @@ use std::ffi::OsString;
 /// Runs `zfs set`.
 pub(super) fn run(args: &[OsString]) -> Outcome {
     let mut walk = Getopt::new(args.to_vec(), "u", &[]);
-    // Nothing is mounted, so there is nothing to mount elsewhere: `-u` changes nothing.
-    while walk.next()?.is_some() {}
+    let mut stays = false;
+    while walk.next()?.is_some() {
+        stays = true;
+    }
     let operands = crate::zpool::texts(&walk.operands());
     if operands.is_empty() {
         return Err(Stop::usage("missing arguments"));
@@ -28,10 +30,10 @@ pub(super) fn run(args: &[OsString]) -> Outcome {
     Change::run("set", args, |change| {
         let mut code = 0;
         for name in datasets {
-            match set(change, name, &pairs) {
+            match set(change, name, &pairs, stays) {
                 Ok(()) => change.done(name),
                 Err((failure, message)) => {
-                    complain(&message);
+                    message.lines().for_each(complain);
                     code = code.max(failure);
                 }
             }
@@ -61,7 +63,7 @@ fn split(operands: &[String]) -> Result<Result<(Pairs, &[String]), String>, Stop
 /// The exit code of a failure, and its message.
 type Failure = (u8, String);
 
-fn set(change: &mut Change, name: &str, pairs: &Pairs) -> Result<(), Failure> {
+fn set(change: &mut Change, name: &str, pairs: &Pairs, stays: bool) -> Result<(), Failure> {
     let closed = |error: EditError| (1, open_text(name, &error));
     names::check(name, Form::Any).map_err(|e| closed(e.into()))?;
     let view = change.view(name).map_err(closed)?;
@@ -87,14 +89,22 @@ fn set(change: &mut Change, name: &str, pairs: &Pairs) -> Result<(), Failure> {
     }
     let settings = settings.map_err(|e| refused(e.into()))?;
     let pool = pool.map_err(refused)?;
-    edit::set(pool.live(), name, &settings).map_err(|error| {
+    let told = |text: String| (MINUS_ONE, text);
+    let around = mount::Around::set(name, pairs, stays).map_err(|refusal| told(refusal.to_string()))?;
+    let done = edit::set(&pool, name, &settings);
+    let refusals = around.finish();
+    done.map_err(|error| {
         let text = match error {
             // Of what exists, this is said of a reservation.
             EditError::NoSpace => "size is greater than available space".to_owned(),
             other => other.to_string(),
         };
         (MINUS_ONE, format!("cannot set property for '{name}': {text}"))
-    })
+    })?;
+    match refusals.first() {
+        None => Ok(()),
+        Some(_) => Err((1, refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))),
+    }
 }
 
 /// Runs `zfs inherit`.
@@ -147,7 +157,12 @@ fn inherit_one(change: &mut Change, name: &str, prop: &str, received: bool, belo
         }
         pool => pool.map_err(|e| unwritable(name, e, |error| Stop::failed(text(name, &error))))?,
     };
-    edit::inherit(pool.live(), name, prop, received, below).map_err(|e| Stop::failed(text(name, &e)))
+    let around = mount::Around::inherit(name, prop).map_err(|refusal| Stop::failed(refusal.to_string()))?;
+    let done = edit::inherit(&pool, name, prop, received, below);
+    let refusals = around.finish();
+    done.map_err(|e| Stop::failed(text(name, &e)))?;
+    refusals.iter().for_each(mount::tell);
+    if refusals.is_empty() { Ok(()) } else { Err(Stop::Code(1)) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `zfs snapshot`.
 
 use super::change::{Change, Pairs, open_text};
-use super::complain;
+use super::{complain, mount};
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
@@ -63,10 +63,20 @@ fn snapshot(change: &mut Change, operands: &[String], below: bool, props: &Pairs
         others.iter().for_each(|name| complain(&text(name)));
         return nothing(&text(last));
     }
-    match edit::snapshot(pool.live(), &wanted, &props.0) {
+    let mounting = mount::mounting();
+    if let Some(mounting) = &mounting {
+        let names: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        mounting.before_look(&names).map_err(|refusal| Stop::failed(refusal.to_string()))?;
+    }
+    match edit::snapshot(&pool, &wanted, &props.0) {
         Ok(()) => {
             change.done(first);
+            mount::snapshots_changed(&wanted);
             Ok(0)
+        }
+        // Who may not is not told of names.
+        Err(error @ (EditError::Denied | EditError::DelegationOff)) => {
+            nothing(&format!("cannot create snapshots : {error}"))
         }
         Err(error) if wanted.len() == 1 => nothing(&format!("cannot create snapshot '{first}': {error}")),
         Err(error) => nothing(&format!("cannot create snapshots : {error}")),

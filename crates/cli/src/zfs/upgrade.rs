@@ -176,7 +176,7 @@ fn one(change: &mut Change, fs: &FilesystemVersion, version: u64, count: &mut Co
         Err(format!("{name}: can not be downgraded; it is already at version {}", fs.version))
     } else {
         let set = |change: &mut Change| -> Result<(), EditError> {
-            edit::set(change.pool(name)?.live(), name, &[Setting::Version(version)])
+            edit::set(&*change.pool(name)?, name, &[Setting::Version(version)])
         };
         set(change).map_err(|e| format!("cannot set property for '{name}': {e}"))
     };

@@ -5,8 +5,11 @@ use crate::getopt::Getopt;
 use crate::out::visible;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::change::{
-    ChangeError, clear_labels, destroy_pool, export_pool, find_device, found_names, imported_names, sync_pool,
+    ChangeError, check_admin, clear_labels, destroy_pool, export_pool, find_device, found_names,
+    imported_names, sync_pool,
 };
+use cenote::admin::mounting::{MountRefusal, Mounting};
+use cenote::admin::{Search, Unmount};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -21,36 +24,67 @@ fn told(action: &str, name: &str, error: &ChangeError) -> String {
 pub(super) fn destroy(args: Vec<OsString>) -> Outcome {
     let command = command_line("destroy", &args);
     let mut walk = Getopt::new(args, "f", &[]);
-    // Nothing is mounted that would have to be unmounted by force.
-    while walk.next()?.is_some() {}
+    let mut how = Unmount::Normal;
+    while walk.next()?.is_some() {
+        how = Unmount::Force;
+    }
     let operands = texts(&walk.operands());
     let [name] = &operands[..] else {
         let why = if operands.is_empty() { "missing pool argument" } else { "too many arguments" };
         return Err(Stop::usage(why));
     };
-    destroy_pool(&crate::search::from_env(), name, &command)
-        .map_err(|e| Stop::failed(told("cannot destroy", name, &e)))?;
+    let search = crate::search::from_env();
+    let unmounted =
+        |refusal: MountRefusal| format!("{refusal}\ncould not destroy '{name}': could not unmount datasets");
+    let gone =
+        let_go(&search, name, how, &|| destroy_pool(&search, name, &command), &unmounted, "cannot destroy");
+    gone.map_err(Stop::failed)?;
     Ok(0)
+}
+
+/// Unmounts what is mounted of a pool, and lets the pool go; mounts it again if the pool stays. What to say if that
+/// fails.
+fn let_go(
+    search: &Search,
+    name: &str,
+    how: Unmount,
+    verb: &dyn Fn() -> Result<(), ChangeError>,
+    unmounted: &dyn Fn(MountRefusal) -> String,
+    action: &str,
+) -> Result<(), String> {
+    let failed = |error: ChangeError| told(action, name, &error);
+    check_admin(search).map_err(failed)?;
+    let Some(mounting) = Mounting::of(search) else { return verb().map_err(failed) };
+    let pending = mounting.before_export(name, how).map_err(unmounted)?;
+    let outcome = verb();
+    mounting.after_export(&pending, outcome.is_ok());
+    outcome.map_err(failed)
 }
 
 pub(super) fn export(args: Vec<OsString>) -> Outcome {
     let command = command_line("export", &args);
     let mut walk = Getopt::new(args, "afF", &[]);
-    let mut all = false;
+    let (mut all, mut how) = (false, Unmount::Normal);
     while let Some((letter, _)) = walk.next()? {
-        all |= letter == 'a';
+        match letter {
+            'a' => all = true,
+            _ => how = Unmount::Force,
+        }
     }
+    let search = crate::search::from_env();
     let mut names = texts(&walk.operands());
     if all {
         if !names.is_empty() {
             return Err(Stop::usage("too many arguments"));
         }
-        names = imported_names().map_err(Stop::failed)?;
+        names = imported_names(&search).map_err(Stop::failed)?;
     } else if names.is_empty() {
         return Err(Stop::usage("missing pool argument"));
     }
-    let search = crate::search::from_env();
-    Ok(each(&names, |name| export_pool(&search, name, &command).map_err(|e| told("cannot export", name, &e))))
+    Ok(each(&names, |name| {
+        let verb = || export_pool(&search, name, &command);
+        let_go(&search, name, how, &verb, &|refusal| refusal.to_string(), "cannot export")
+    }))
 }
 
 pub(super) fn sync(args: Vec<OsString>) -> Outcome {

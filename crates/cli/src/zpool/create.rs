@@ -13,6 +13,7 @@ use cenote::admin::change::{
     Allow, ChangeError, Compatibility, NewPool, PoolLayout, PoolSetting, SetWhen, check_layout,
     check_pool_name, check_pool_setting, create_pool, find_device,
 };
+use cenote::admin::mounting::Mounting;
 use format::feature::PROPERTY_PREFIX;
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -63,8 +64,12 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         return Ok(0);
     }
     let new = describe(name, vdevs, &wanted, command)?;
-    create_pool(&new).map_err(|e| stop(name, &e))?;
-    Ok(0)
+    let search = crate::search::from_env();
+    create_pool(&search, &new).map_err(|e| stop(name, &e))?;
+    let known = new.temporary.as_ref().unwrap_or(&new.name);
+    let refused = Mounting::of(&search).and_then(|mounting| mounting.mount_new(known).err());
+    // The pool is there all the same.
+    refused.map_or(Ok(0), |refusal| Err(Stop::failed(refusal)))
 }
 
 fn options(walk: &mut Getopt) -> Result<Wanted, Stop> {

@@ -12,6 +12,7 @@ use cenote::admin::change::{
     ChangeError, ImportRequest, Importable, PoolSetting, SetWhen, check_pool_name, check_pool_setting,
     importable, imported_names,
 };
+use cenote::admin::mounting::Mounting;
 use cenote::admin::{Candidate, CandidateVdev, Search};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -30,6 +31,7 @@ struct Wanted {
     extreme: bool,
     load_keys: bool,
     no_mount: bool,
+    mount_options: Vec<String>,
     /// `-d` said where to look.
     has_places: bool,
     props: Given,
@@ -51,7 +53,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     if let Some(name) = operands.first()
         && operands.len() == 1
-        && imported_names().map_err(Stop::failed)?.contains(name)
+        && imported_names(&search).map_err(Stop::failed)?.contains(name)
     {
         return Err(Stop::failed(format!(
             "cannot import '{name}': a pool with that name already exists\n\
@@ -67,8 +69,8 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     };
     told(&mut found, wanted.has_places);
     match operands.first() {
-        Some(name) => one(name, operands.get(1), &found, wanted),
-        None => all(&found, &wanted),
+        Some(name) => one(name, operands.get(1), &found, wanted, &search),
+        None => all(&found, &wanted, &search),
     }
 }
 
@@ -89,7 +91,7 @@ fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
             'm' => request.allow_missing_logs = true,
             'n' => (wanted.dry, request.dry) = (true, true),
             'N' => wanted.no_mount = true,
-            'o' => option(&text(), &mut wanted.props)?,
+            'o' => option(&text(), &mut wanted)?,
             'R' => wanted.props.add("altroot", &text()).map_err(Stop::failed)?,
             't' => request.settings.temporary = true,
             'T' => request.max_txg = Some(txg(&text())?),
@@ -117,14 +119,17 @@ fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
 }
 
 /// `-o`: a property, or, without `=`, options for mounting.
-fn option(text: &str, props: &mut Given) -> Result<(), Stop> {
-    let Some((name, value)) = text.split_once('=') else { return Ok(()) };
+fn option(text: &str, wanted: &mut Wanted) -> Result<(), Stop> {
+    let Some((name, value)) = text.split_once('=') else {
+        wanted.mount_options.extend(text.split(',').map(str::to_owned));
+        return Ok(());
+    };
     let Some(name) = known_pool_property(name) else {
         say_error_line!("{}", visible(&format!("property '{name}' is not a valid pool or vdev property")));
         // This ends with 0 in the real tool, too.
         return Err(Stop::Code(0));
     };
-    props.add(&name, value).map_err(Stop::failed)
+    wanted.props.add(&name, value).map_err(Stop::failed)
 }
 
 /// `-T`: the newest state that counts. 0 stands for the newest of all.
@@ -191,7 +196,7 @@ fn properties(name: &str, wanted: &mut Wanted) -> Result<(), Stop> {
 }
 
 /// Imports the pool that was named.
-fn one(name: &str, new: Option<&String>, found: &Importable, mut wanted: Wanted) -> Outcome {
+fn one(name: &str, new: Option<&String>, found: &Importable, mut wanted: Wanted, search: &Search) -> Outcome {
     let matching = found.matching(name);
     let pool = match &matching[..] {
         [] => return Err(Stop::failed(format!("cannot import '{name}': no such pool available"))),
@@ -208,11 +213,24 @@ fn one(name: &str, new: Option<&String>, found: &Importable, mut wanted: Wanted)
     }
     properties(&pool.name, &mut wanted)?;
     found.import(pool, &wanted.request).map_err(|error| stop(pool, new, &error))?;
-    Ok(0)
+    Ok(mount(search, new.unwrap_or(&pool.name), &wanted))
+}
+
+/// Mounts what mounts by itself of a pool that was imported; says what does not. The exit code.
+fn mount(search: &Search, pool: &str, wanted: &Wanted) -> u8 {
+    if wanted.no_mount || wanted.dry {
+        return 0;
+    }
+    let Some(mounting) = Mounting::of(search) else { return 0 };
+    let refused = mounting.after_import(pool, &wanted.mount_options);
+    for refusal in &refused {
+        refusal.to_string().lines().for_each(|line| say_error_line!("{}", message_line(line)));
+    }
+    u8::from(!refused.is_empty())
 }
 
 /// `-a`: all that are there.
-fn all(found: &Importable, wanted: &Wanted) -> Outcome {
+fn all(found: &Importable, wanted: &Wanted, search: &Search) -> Outcome {
     if found.pools.is_empty() && found.problems.is_empty() {
         say_error_line!("no pools available to import");
     }
@@ -222,9 +240,13 @@ fn all(found: &Importable, wanted: &Wanted) -> Outcome {
             Wanted { props: wanted.props.clone(), request: wanted.request.clone(), ..Wanted::default() };
         let outcome = properties(&pool.name, &mut own)
             .and_then(|()| found.import(pool, &own.request).map_err(|error| stop(pool, None, &error)));
-        if let Err(Stop::Failed(Some(message))) = outcome {
-            message.lines().for_each(|line| say_error_line!("{}", message_line(line)));
-            code = 1;
+        match outcome {
+            Err(Stop::Failed(Some(message))) => {
+                message.lines().for_each(|line| say_error_line!("{}", message_line(line)));
+                code = 1;
+            }
+            Ok(()) => code |= mount(search, &pool.name, wanted),
+            Err(_) => code = 1,
         }
     }
     Ok(code)

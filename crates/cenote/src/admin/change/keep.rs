@@ -38,7 +38,8 @@ fn cache_bytes() -> usize {
         let kib: u64 = line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok()?;
         kib.checked_mul(1 << 10)
     });
-    let group = text("/proc/self/cgroup").lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned));
+    let group =
+        text("/proc/self/cgroup").lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned));
     let allowed = group.and_then(|group| {
         let path = Path::new("/sys/fs/cgroup").join(group.trim_start_matches('/')).join("memory.max");
         text(path.to_str()?).trim().parse::<u64>().ok()
@@ -52,7 +53,9 @@ pub(super) fn with_holder(error: ChangeError) -> ChangeError {
     let ChangeError::Busy { why } = &error else { return error };
     let holder = why.split_once(": ").and_then(|(path, _)| find_device_holder(Path::new(path)));
     match holder {
-        Some((process, name)) => ChangeError::Busy { why: format!("{why} ({name}, process {process}, has it)") },
+        Some((process, name)) => {
+            ChangeError::Busy { why: format!("{why} ({name}, process {process}, has it)") }
+        }
         None => error,
     }
 }
@@ -60,9 +63,8 @@ pub(super) fn with_holder(error: ChangeError) -> ChangeError {
 /// Takes a pool out of the namespace: exports or destroys it.
 pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> Result<(), ChangeError> {
     let namespace = search.namespace.as_ref().ok_or(ChangeError::NoPool)?;
-    let is_suspended = |namespace: &Namespace| {
-        namespace.live(name).is_some_and(|live| live.suspended().is_some())
-    };
+    let is_suspended =
+        |namespace: &Namespace| namespace.live(name).is_some_and(|live| live.suspended().is_some());
     if is_suspended(namespace) {
         return Err(ChangeError::Suspended);
     }
@@ -131,8 +133,8 @@ impl Namespace {
             reserved.fill(Kept::Shown(Pool::from(opened), found.clone()), pool.settings.clone());
             return Ok(());
         }
-        let writer = PoolWriter::import(found, pool.guid, &options)
-            .map_err(|error| with_holder(error.into()))?;
+        let writer =
+            PoolWriter::import(found, pool.guid, &options).map_err(|error| with_holder(error.into()))?;
         reserved.fill(Kept::Live(writer.into_live()), pool.settings.clone());
         Ok(())
     }

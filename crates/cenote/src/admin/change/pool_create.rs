@@ -96,16 +96,12 @@ fn close(pool: PoolWriter, new: &NewPool, settings: &ImportSettings) -> Result<(
 
 /// Makes a pool, and leaves it open. No cache file lists it.
 pub(crate) fn make_pool(new: &NewPool) -> Result<PoolWriter, ChangeError> {
-    let is_taken =
-        || Ok(Imported::load()?.by_name(new.temporary.as_ref().unwrap_or(&new.name)).is_some());
+    let is_taken = || Ok(Imported::load()?.by_name(new.temporary.as_ref().unwrap_or(&new.name)).is_some());
     build(new, &is_taken)
 }
 
 /// The same. `is_taken`: a pool that is imported has its name.
-fn build(
-    new: &NewPool,
-    is_taken: &dyn Fn() -> Result<bool, ChangeError>,
-) -> Result<PoolWriter, ChangeError> {
+fn build(new: &NewPool, is_taken: &dyn Fn() -> Result<bool, ChangeError>) -> Result<PoolWriter, ChangeError> {
     check_pool_name(&new.name)?;
     let features = with_dependencies(&new.features);
     let root = Root::check(new, &features)?;

@@ -7,8 +7,8 @@ use super::pool_open::{listed, listed_now, note, options, without_logs};
 use super::{ChangeError, check_pool_name, keep};
 use crate::PoolWriter;
 use crate::admin::{
-    AdminError, Caller, Candidate, ImportSettings, Imported, Kept, Namespace, Problem, Search, device_problems,
-    host_id,
+    AdminError, Caller, Candidate, ImportSettings, Imported, Kept, Namespace, Problem, Search,
+    device_problems, host_id,
 };
 use ::pool::import::candidates_for;
 use ::pool::{OpenOptions, Pool, Which};

@@ -59,7 +59,10 @@ pub(crate) fn open_writer(search: &Search, name: &str) -> Result<PoolWriter, Cha
 }
 
 /// Pools as a whole are the administrator's.
-pub(super) fn check_admin(search: &Search) -> Result<(), ChangeError> {
+///
+/// # Errors
+/// [`ChangeError::Denied`].
+pub fn check_admin(search: &Search) -> Result<(), ChangeError> {
     if search.caller.as_ref().is_none_or(Caller::is_admin) { Ok(()) } else { Err(ChangeError::Denied) }
 }
 
@@ -174,7 +177,8 @@ pub(super) fn close(pool: PoolWriter) -> Result<(), ChangeError> {
 pub(super) fn find_device_holder(path: &Path) -> Option<(u32, String)> {
     let wanted = std::fs::metadata(path).ok()?;
     let is_it = |fd: std::fs::DirEntry| {
-        std::fs::metadata(fd.path()).is_ok_and(|open| (open.dev(), open.ino()) == (wanted.dev(), wanted.ino()))
+        std::fs::metadata(fd.path())
+            .is_ok_and(|open| (open.dev(), open.ino()) == (wanted.dev(), wanted.ino()))
     };
     let own = std::process::id();
     std::fs::read_dir("/proc").ok()?.flatten().find_map(|process| {

@@ -4,7 +4,7 @@
 
 use super::pool_devices::{Allow, open_devices};
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::{check_admin, close, find, forget, listed_now, note, open_found};
+use super::pool_open::{check_admin, close, find, forget, listed_now, note, open_found, open_writer};
 use super::{ChangeError, keep, open_for_change};
 use crate::PoolWriter;
 use crate::admin::{Imported, OpenPool, Search, Vdev};
@@ -32,12 +32,12 @@ fn change<T>(
     Ok(done)
 }
 
-/// `zpool sync`: brings everything to disk.
+/// `zpool sync`: brings everything to disk. Everybody may.
 ///
 /// # Errors
 /// If the pool cannot be opened for change.
 pub fn sync_pool(search: &Search, name: &str) -> Result<(), ChangeError> {
-    let pool = open_for_change(search, name)?;
+    let pool = open_writer(search, name)?;
     pool.sync()?;
     close(pool)
 }

@@ -38,7 +38,7 @@ pub fn bookmark(pool: &PoolWriter, source: &str, name: &str) -> Result<(), EditE
 /// # Errors
 /// [`EditError::Refused`] with `DslError::Bookmark` if there is none of this name.
 pub fn destroy_bookmark(pool: &PoolWriter, name: &str) -> Result<(), EditError> {
-    permit::ask(pool, name, &["destroy", "mount"])?;
+    permit::ask(pool, name, &["destroy"])?;
     let name = name.to_owned();
     run(pool, move |ctx| {
         let missing = || DslError::NotFound { name: name.clone() };

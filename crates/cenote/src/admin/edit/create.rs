@@ -232,7 +232,11 @@ fn check_footprint(pool: &LivePool, props: &[(String, PropValue)]) -> Result<(),
     if props.iter().any(too_small) { Err(EditError::NoSpace) } else { Ok(()) }
 }
 
-fn contents(pool: &PoolWriter, new: &NewDataset, props: &[(String, PropValue)]) -> Result<Contents, EditError> {
+fn contents(
+    pool: &PoolWriter,
+    new: &NewDataset,
+    props: &[(String, PropValue)],
+) -> Result<Contents, EditError> {
     let number = |wanted: &str| {
         props.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| value.number()).unwrap_or(0)
     };

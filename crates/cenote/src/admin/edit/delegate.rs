@@ -1,8 +1,8 @@
 //! Permissions of users who are not the administrator.
 
 use super::{EditError, permit, run};
-use crate::{Pool, PoolWriter};
 use crate::admin::{Owner, identity};
+use crate::{Pool, PoolWriter};
 use dsl::delegation::{Allow, Scope, Who};
 use dsl::write::deleg;
 
@@ -72,7 +72,12 @@ pub fn allow(pool: &PoolWriter, name: &str, grant: &Grant) -> Result<(), EditErr
 /// # Errors
 /// [`EditError::NoDataset`].
 pub fn unallow(pool: &PoolWriter, name: &str, grant: &Grant, below: bool) -> Result<(), EditError> {
-    ask(pool, name, grant)?;
+    permit::ask(pool, name, &["allow"])?;
+    let own = Who::User(pool.caller().uid.into());
+    if !pool.caller().is_admin() && grant.who.iter().any(|who| *who != own) {
+        // Others only give back what they have.
+        return Err(EditError::Denied);
+    }
     let (name, grant) = (name.to_owned(), grant.clone());
     run(pool, move |ctx| {
         let permissions: Vec<&str> = grant.permissions.iter().map(String::as_str).collect();
@@ -99,7 +104,7 @@ pub fn unallow(pool: &PoolWriter, name: &str, grant: &Grant, below: bool) -> Res
     })
 }
 
-/// Who gives and takes permissions has them himself.
+/// Who gives permissions has them himself.
 fn ask(pool: &PoolWriter, name: &str, grant: &Grant) -> Result<(), EditError> {
     let mut needed = vec!["allow"];
     needed.extend(grant.permissions.iter().map(String::as_str).filter(|p| !p.starts_with('@')));

@@ -66,9 +66,9 @@ pub fn release(pool: &PoolWriter, names: &[String], tag: &str) -> Result<(), Bla
 /// Asks for a permission at the dataset of each snapshot.
 fn ask(pool: &PoolWriter, names: &[String], permission: &str) -> Result<(), Blame> {
     let blame = |name: &String, error| Box::new((name.clone(), error));
-    names.iter().try_for_each(|name| {
-        permit::ask(pool, name, &[permission]).map_err(|error| blame(name, error))
-    })
+    names
+        .iter()
+        .try_for_each(|name| permit::ask(pool, name, &[permission]).map_err(|error| blame(name, error)))
 }
 
 /// Does something to each snapshot, in one transaction group, if it can be done to all; or, if `lenient`, to

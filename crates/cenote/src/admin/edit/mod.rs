@@ -112,6 +112,9 @@ pub enum EditError {
     /// Nobody may do that.
     #[error("permission denied")]
     Denied,
+    /// Nobody but the administrator may do anything: the pool's property `delegation` is off.
+    #[error("delegated administration is disabled on pool")]
+    DelegationOff,
     /// Somebody uses the dataset.
     #[error("dataset is busy")]
     Busy {

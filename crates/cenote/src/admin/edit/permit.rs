@@ -72,7 +72,7 @@ impl Permit<'_> {
         let mut granted = Granted::default();
         let delegation = self.view.spa().property("delegation")?.flatten();
         if delegation.and_then(|value| value.raw.number()) == Some(0) {
-            return Ok(granted);
+            return Err(EditError::DelegationOff);
         }
         let name = name.split(['@', '#']).next().unwrap_or_default();
         let dir: Dir = self.view.dsl().dir(name)?;
@@ -177,9 +177,12 @@ mod tests {
 
     #[test]
     fn what_a_property_takes() {
-        for (prop, permission) in
-            [("compress", "compression"), ("a:b", "userprop"), ("userquota@joe", "userquota"), ("quota", "quota")]
-        {
+        for (prop, permission) in [
+            ("compress", "compression"),
+            ("a:b", "userprop"),
+            ("userquota@joe", "userquota"),
+            ("quota", "quota"),
+        ] {
             assert_eq!(to_set(prop), permission);
         }
     }

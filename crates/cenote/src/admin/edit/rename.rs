@@ -21,7 +21,7 @@ pub fn rename(pool: &PoolWriter, from: &str, to: &str) -> Result<(), EditError> 
 /// # Errors
 /// Why it cannot be renamed; nothing has changed then.
 pub fn rename_snapshot(pool: &PoolWriter, from: &str, to: &str, below: bool) -> Result<(), EditError> {
-    permit::ask(pool, from, &["rename", "mount"])?;
+    permit::ask(pool, from, &["rename", "create", "mount"])?;
     let (from, to) = (from.to_owned(), to.to_owned());
     run(pool, move |ctx| task::rename_snapshot(ctx, &from, &to, below))
 }

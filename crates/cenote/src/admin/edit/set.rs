@@ -175,7 +175,11 @@ fn resize(pool: &PoolWriter, dataset: &Dataset, size: u64) -> Result<(), EditErr
 }
 
 /// Sets limits of owners in a file system.
-pub(super) fn set_limits(pool: &PoolWriter, dataset: &Dataset, limits: &[OwnerLimit]) -> Result<(), EditError> {
+pub(super) fn set_limits(
+    pool: &PoolWriter,
+    dataset: &Dataset,
+    limits: &[OwnerLimit],
+) -> Result<(), EditError> {
     let pool = pool.live();
     let options = options_of(dataset.dsl(), pool.features())?;
     let head = pool.heads().open(dataset.dsl().id())?;
