@@ -41,6 +41,11 @@ impl Tool {
         known.find(|known| *known == name && !known.is_empty())
     }
 
+    /// The names of all subcommands.
+    pub(crate) fn subcommands(self) -> impl Iterator<Item = &'static str> {
+        self.texts().iter().map(|(name, _)| *name).filter(|name| !name.is_empty())
+    }
+
     /// The summary of all subcommands.
     pub(crate) fn summary(self) -> String {
         let mut text =

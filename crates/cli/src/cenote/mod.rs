@@ -29,7 +29,6 @@ mod verify;
 mod writing;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -59,7 +58,7 @@ signal ended a verb that changes files: the pool is closed then, a second signal
 
 #[derive(Parser)]
 #[command(name = "cenote", version, about = ABOUT, long_about = LONG_ABOUT, max_term_width = 100)]
-struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -83,6 +82,10 @@ enum Verb {
     Verify(verify::Args),
     Mount(mount::Args),
     Tour(crate::tour::Args),
+    Daemon(crate::daemon::Args),
+    Completions(crate::completions::Args),
+    #[command(hide = true)]
+    Complete(crate::completions::CompleteArgs),
 }
 
 /// Why a verb ends at once. Everything that concerns one file of several is told and passed over
@@ -130,7 +133,7 @@ impl Failure {
 }
 
 /// Runs `cenote` with these arguments, the first of which is its name.
-pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let args = find::with_long_options(args.collect());
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
@@ -138,7 +141,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             // Help and version are no errors, and go to standard output.
             let code = if error.use_stderr() { 2 } else { 0 };
             print_clap(&error);
-            return ExitCode::from(code);
+            return code;
         }
     };
     let outcome = match cli.verb {
@@ -159,18 +162,21 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Verb::Verify(args) => verify::run(&args),
         Verb::Mount(args) => mount::run(&args),
         Verb::Tour(args) => Ok(crate::tour::run(&args)),
+        Verb::Daemon(args) => Ok(crate::daemon::run(&args)),
+        Verb::Completions(args) => Ok(crate::completions::run(&args)),
+        Verb::Complete(args) => Ok(crate::completions::complete(&args)),
     };
     match outcome {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         // What a process ended by SIGPIPE leaves behind.
-        Err(Failure::NoReader) => ExitCode::from(141),
+        Err(Failure::NoReader) => 141,
         Err(Failure::Interrupted) => {
             complain("interrupted: what was done until then is on disk");
-            ExitCode::from(writing::INTERRUPTED)
+            writing::INTERRUPTED
         }
         Err(failure) => {
             let _ = failure.tell();
-            ExitCode::from(1)
+            1
         }
     }
 }

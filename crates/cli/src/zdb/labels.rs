@@ -75,12 +75,12 @@ fn print_label(
     options: &Options,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    let config = found.probe.config_of_label(label);
-    let mut head = Head { label, printed: options.has('q') };
+    let config = found.config(label);
+    let is_sound = found.probe.config_of_label(label).is_some() || config.is_none();
+    let mut head = Head { label, is_sound, printed: options.has('q') };
     match config {
         Some(config) if !options.has('q') => {
-            let has_same =
-                |other: &usize| found.probe.config_of_label(*other).is_some_and(|c| c.raw == config.raw);
+            let has_same = |other: &usize| found.config(*other).is_some_and(|c| c.raw == config.raw);
             let same: Vec<usize> = (0..LABELS).filter(has_same).collect();
             if same.first() == Some(&label) || options.count('l') > 2 {
                 head.print(out)?;
@@ -108,6 +108,8 @@ fn print_label(
 /// The heading of a label, printed before the first thing that it has.
 struct Head {
     label: usize,
+    /// Its checksum is right, or it has nothing to say.
+    is_sound: bool,
     printed: bool,
 }
 
@@ -116,7 +118,8 @@ impl Head {
         if std::mem::replace(&mut self.printed, true) {
             return Ok(());
         }
-        writeln!(out, "{RULE}\nLABEL {} \n{RULE}", self.label)
+        let cksum = if self.is_sound { "" } else { "(Bad label cksum)" };
+        writeln!(out, "{RULE}\nLABEL {} {cksum}\n{RULE}", self.label)
     }
 }
 

@@ -21,6 +21,7 @@ mod labels;
 mod metaslabs;
 pub(crate) mod nvprint;
 mod object;
+mod raw;
 mod text;
 mod uberblock;
 mod zil;
@@ -50,6 +51,7 @@ const LONG: &[Long] = &[
     Long { name: "path", letter: 'p', value: true },
     Long::flag("parseable", 'P'),
     Long::flag("skip-label", 'q'),
+    Long::flag("read-block", 'R'),
     Long { name: "txg", letter: 't', value: true },
     Long::flag("uberblock", 'u'),
     Long { name: "cachefile", letter: 'U', value: true },
@@ -61,6 +63,7 @@ const USAGE: &str = "\
 Usage:\tzdb [-bcCdehiLPuv] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
 \tzdb -l [-Pqu] <device>
+\tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:[<lsize>/]<psize>[:<flags>]
 \t-b --block-stats             count blocks, and compare with the space maps (-bb: by type)
 \t-c --checksum                verify the checksums of all metadata blocks (-cc: of all blocks)
 \t-C --config                  configuration of the pool
@@ -74,6 +77,8 @@ Usage:\tzdb [-bcCdehiLPuv] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 \t-p --path=PATH               a folder or device to look at; may be repeated
 \t-P --parseable               exact numbers
 \t-q --skip-label              do not print the label's contents
+\t-R --read-block              bytes by their place; flags: b pointer, c checksums, d decompress,
+\t                             e other byte order, i pointers of an indirect block, r raw
 \t-t --txg=INTEGER             newest txg to open
 \t-u --uberblock               uberblocks
 ";
@@ -171,7 +176,7 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Vec<String>), String> {
                 options.txg = Some(parsed.ok_or("zdb: incorrect txg specified\n")?);
             }
             ('A' | 'e' | 'F' | 'G' | 'I' | 'o' | 'U' | 'V' | 'X' | 'Y' | 'x', _) => {}
-            ('b' | 'c' | 'C' | 'd' | 'h' | 'i' | 'l' | 'L' | 'P' | 'q' | 'u' | 'v', _) => {}
+            ('b' | 'c' | 'C' | 'd' | 'h' | 'i' | 'l' | 'L' | 'P' | 'q' | 'R' | 'u' | 'v', _) => {}
             (other, _) => {
                 return Err(format!("zdb: option -{other} is not supported by this version of Cenote\n"));
             }
@@ -209,6 +214,13 @@ fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Resul
         eprintln!("zdb: can't load the key of '{target}': {}", chain(&error));
         return Ok(Verdict::Failed);
     }
+    if options.has('R') {
+        let [place] = objects else {
+            eprint!("{USAGE}");
+            return Ok(Verdict::Failed);
+        };
+        return raw::print(&pool, place, options, out);
+    }
     if target.len() > name.len() {
         return datasets::print_one(&pool, Some(target), objects, options, out);
     }
@@ -218,7 +230,7 @@ fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Resul
 fn open(name: &str, options: &Options) -> Result<Pool, cenote::Error> {
     let mut how = OpenOptions::new().destroyed(true).allow_missing_logs(true);
     let places: Vec<_> = match &options.paths[..] {
-        [] => crate::zdb::default_places(),
+        [] => crate::zdb::default_places(name, options.has('e')),
         paths => paths.iter().map(Into::into).collect(),
     };
     for place in places {
@@ -230,9 +242,15 @@ fn open(name: &str, options: &Options) -> Result<Pool, cenote::Error> {
     Pool::open(name, &how)
 }
 
-/// The search paths of the environment, as for every other command.
-fn default_places() -> Vec<std::path::PathBuf> {
-    cenote::admin::Search::from_env().paths
+/// The search paths of the environment, as for every other command. Where there are none, the devices that the cache
+/// file names for a pool that is imported; else all of the machine.
+fn default_places(name: &str, is_exported: bool) -> Vec<std::path::PathBuf> {
+    let named = cenote::admin::Search::from_env().paths;
+    if !named.is_empty() || is_exported {
+        return named;
+    }
+    let imported = cenote::admin::Imported::load().unwrap_or_default();
+    imported.by_name(name).map_or_else(Vec::new, |pool| pool.paths().collect())
 }
 
 fn print_pool(

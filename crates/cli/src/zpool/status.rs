@@ -1,6 +1,7 @@
 //! `zpool status`.
 
 use super::list::spare_word;
+use super::scripts::{Columns, Scripts};
 use super::status_text::{self, Advice};
 use super::{
     JSON_BY_GUID, JSON_FLAT, JSON_INT, JsonOptions, Operands, POWER, Stamp, nice, open, operands, repeat,
@@ -46,6 +47,7 @@ pub(super) struct Options {
     trim: bool,
     sick_only: bool,
     power: bool,
+    scripts: Scripts,
 }
 
 impl Options {
@@ -62,11 +64,7 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Operands, Stamp), Stop> {
     let mut options = Options { names: Names::from_env(), ..Options::default() };
     while let Some((letter, value)) = walk.next()? {
         match letter {
-            'c' => {
-                return Err(Stop::failed(
-                    "zpool status -c: scripts are not supported by this version of Cenote",
-                ));
-            }
+            'c' => options.scripts = Scripts::parse(&value.unwrap_or_default().to_string_lossy())?,
             'd' => options.direct = true,
             'D' => options.dedup += 1,
             'e' => options.unhealthy_only = true,
@@ -92,6 +90,10 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Operands, Stamp), Stop> {
 }
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
+    if matches!(args.last(), Some(last) if last == "-c") {
+        out.print(&Scripts::available("status")?);
+        return Ok(0);
+    }
     let (options, operands, stamp) = parse(args)?;
     repeat(&operands, stamp, out, |pools| sample(&options, pools, out))
 }
@@ -161,7 +163,9 @@ fn text(options: &Options, status: &PoolStatus, out: &Out) -> String {
         }
     }
     text.push_str("config:\n\n");
-    Config { options, out, text: &mut text, width: 0 }.all(status);
+    let leaves = status.vdevs.root.walk().into_iter().filter(|vdev| vdev.is_leaf());
+    let columns = options.scripts.columns(leaves);
+    Config { options, out, columns: &columns, text: &mut text, width: 0 }.all(status);
     errors(options, status, out, &mut text);
     if options.dedup > 0 {
         dedup(options, status, &mut text);
@@ -197,25 +201,57 @@ fn scan_lines(scan: &Scan, text: &mut String) {
         }
         3 => writeln!(text, "  scan: {noun} canceled on {}", time::ctime(scan.end)),
         1 => {
-            let started = time::ctime(scan.start);
-            // No I/O is going on in a pool that is only read: no rate, and no end in sight.
-            if scan.paused {
-                let _ =
-                    writeln!(text, "  scan: {noun} paused since {}", time::ctime(scan.end.max(scan.start)));
-                let _ = writeln!(text, "\t{noun} started on {started}");
-            } else {
-                let _ = writeln!(text, "  scan: {noun} in progress since {started}");
-            }
-            let (examined, total) = (nicebytes(scan.examined), nicebytes(scan.to_examine));
-            let issued = nicebytes(scan.examined.saturating_sub(scan.skipped));
-            let _ = writeln!(text, "\t{examined} / {total} scanned, {issued} / {total} issued");
-            let share = scan.examined as f64 * 100.0 / (scan.to_examine.max(1)) as f64;
-            let _ = write!(text, "\t{} {verb}, {share:.2}% done", nicebytes(scan.processed));
-            text.push_str(if scan.paused { "\n" } else { ", no estimated completion time\n" });
+            under_way(scan, verb, noun, text);
             Ok(())
         }
         _ => Ok(()),
     };
+}
+
+/// The lines of a scan that has not ended.
+fn under_way(scan: &Scan, verb: &str, noun: &str, text: &mut String) {
+    let started = time::ctime(scan.start);
+    let pass = scan.pass.as_ref();
+    if scan.paused {
+        let since = pass.map_or(scan.end, |pass| pass.paused_since).max(scan.start);
+        let _ = writeln!(text, "  scan: {noun} paused since {}", time::ctime(since));
+        let _ = writeln!(text, "\t{noun} started on {started}");
+    } else {
+        let _ = writeln!(text, "  scan: {noun} in progress since {started}");
+    }
+    let total = scan.to_examine;
+    let to_issue = total.saturating_sub(scan.skipped);
+    let issued = pass.map_or(scan.examined.saturating_sub(scan.skipped), |pass| pass.issued);
+    // Of a scan that nobody runs there is no rate, and no end in sight.
+    let elapsed = |start: u64, paused: u64| time::now().saturating_sub(start).saturating_sub(paused).max(1);
+    let rate = |bytes: u64| {
+        let seconds = pass.filter(|_| !scan.paused).map(|pass| elapsed(pass.start, pass.spent_paused));
+        seconds.map_or(0, |seconds| bytes / seconds)
+    };
+    let at = |rate: u64| if rate > 0 { format!(" at {}/s", nicebytes(rate)) } else { String::new() };
+    let issue_rate = rate(pass.map_or(0, |pass| pass.pass_issued));
+    let _ = writeln!(
+        text,
+        "\t{} / {} scanned{}, {} / {} issued{}",
+        nicebytes(scan.examined),
+        nicebytes(total),
+        at(rate(pass.map_or(0, |pass| pass.pass_examined))),
+        nicebytes(issued),
+        nicebytes(to_issue),
+        at(issue_rate),
+    );
+    let share = (issued as f64 * 100.0 / to_issue.max(1) as f64).min(100.0);
+    let _ = write!(text, "\t{} {verb}, {share:.2}% done", nicebytes(scan.processed));
+    if scan.paused {
+        text.push('\n');
+        return;
+    }
+    match to_issue.saturating_sub(issued).checked_div(issue_rate) {
+        Some(left) => {
+            let _ = writeln!(text, ", {} to go", time::duration(left));
+        }
+        None => text.push_str(", no estimated completion time\n"),
+    }
 }
 
 fn error_scrub_lines(scrub: &ErrorScrub, text: &mut String) {
@@ -306,6 +342,8 @@ fn expansion_lines(expansion: &Expansion, vdev: Option<String>, text: &mut Strin
 struct Config<'a> {
     options: &'a Options,
     out: &'a Out,
+    /// What scripts say.
+    columns: &'a Columns,
     text: &'a mut String,
     width: usize,
 }
@@ -336,6 +374,9 @@ impl Config<'_> {
         }
         if self.options.direct {
             let _ = write!(self.text, " {:>5}", "DIO");
+        }
+        for title in &self.columns.titles {
+            let _ = write!(self.text, "  {title:>w$}", w = self.columns.width(title));
         }
         self.text.push('\n');
         self.line(&vdevs.root, 0, false);
@@ -398,6 +439,10 @@ impl Config<'_> {
             }
             if self.options.direct {
                 let _ = write!(self.text, " {:>5}", nice(0, exact));
+            }
+            for title in &self.columns.titles {
+                let cell = self.columns.cell(vdev.guid, title);
+                let _ = write!(self.text, "  {cell:>w$}", w = self.columns.width(title));
             }
         }
         self.notes(vdev, spare);

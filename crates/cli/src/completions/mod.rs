@@ -1,0 +1,176 @@
+//! `cenote completions SHELL`: what a shell needs to complete command lines of `zpool`, `zfs`, `zdb`, `fsstat` and
+//! `cenote`.
+//!
+//! The scripts for the shells are small: they ask `cenote complete`, which knows the usage tables, the tables of
+//! properties, and the names of what is imported.
+//!
+//! # What always holds
+//! - Completing starts no daemon and says nothing on standard error.
+//! - What a usage text names is what is offered: a new subcommand or option is completed as soon as it is in there.
+
+mod operands;
+mod shells;
+
+use crate::out::Out;
+use crate::usage::Tool;
+use clap::CommandFactory as _;
+use operands::What;
+
+/// Prints what a shell needs to complete commands: source it, or put it where the shell looks for such files
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The shell
+    #[arg(value_enum)]
+    shell: shells::Shell,
+}
+
+/// Prints what could stand where the last WORD is (for the scripts of `cenote completions`)
+#[derive(clap::Args)]
+pub(crate) struct CompleteArgs {
+    /// The words of the command line, the name of the command first, the one to be completed last
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+/// Prints the script of a shell; the exit code.
+pub(crate) fn run(args: &Args) -> u8 {
+    Out::new().print(shells::script(args.shell));
+    0
+}
+
+/// Prints candidates, one a line; the exit code.
+pub(crate) fn complete(args: &CompleteArgs) -> u8 {
+    let Some((command, words)) = args.words.split_first() else { return 0 };
+    let mut text = String::new();
+    for candidate in candidates(command, words) {
+        // A name that would be more than one word, or more than a name, is not offered.
+        if !candidate.is_empty() && !candidate.chars().any(char::is_control) {
+            text.push_str(&candidate);
+            text.push('\n');
+        }
+    }
+    Out::new().print(&text);
+    0
+}
+
+/// What could be the last of `words`, which stand behind the name of a command.
+fn candidates(command: &str, words: &[String]) -> Vec<String> {
+    let Some((current, before)) = words.split_last() else { return Vec::new() };
+    let name = command.rsplit('/').next().unwrap_or(command);
+    let all = match name {
+        "zpool" => of_tool(Tool::Zpool, before, current),
+        "zfs" => of_tool(Tool::Zfs, before, current),
+        "zdb" if current.starts_with('-') => letters(operands::ZDB),
+        "zdb" => operands::names(What::Datasets),
+        "fsstat" if current.starts_with('-') => letters(operands::FSSTAT),
+        "fsstat" => operands::names(What::Mountpoints),
+        "cenote" => of_cenote(before, current),
+        _ => Vec::new(),
+    };
+    all.into_iter().filter(|candidate| candidate.starts_with(current)).collect()
+}
+
+fn letters(letters: &str) -> Vec<String> {
+    letters.chars().map(|letter| format!("-{letter}")).collect()
+}
+
+fn of_tool(tool: Tool, before: &[String], current: &str) -> Vec<String> {
+    let Some((word, before)) = before.split_first() else {
+        let mut all: Vec<String> = tool.subcommands().map(str::to_owned).collect();
+        all.extend(["help".to_owned(), "--version".to_owned()]);
+        return all;
+    };
+    let Some(subcommand) = tool.subcommand(word) else { return Vec::new() };
+    let usage = tool.of(subcommand);
+    // What follows the lines of the subcommand itself is the same for all.
+    let usage = usage.split("\n\n").next().unwrap_or_default();
+    if current.starts_with('-') {
+        return operands::options(usage);
+    }
+    if let Some(last) = before.last()
+        && let Some(what) = operands::value_of(tool, subcommand, last, usage)
+    {
+        return operands::list(what, current);
+    }
+    let index = operands::operands_before(before, usage);
+    let what = operands::expected(tool, subcommand, index, usage);
+    what.into_iter().flat_map(|what| operands::list(what, current)).collect()
+}
+
+fn of_cenote(before: &[String], current: &str) -> Vec<String> {
+    let tools = ["zpool", "zfs", "zdb", "fsstat"];
+    if let Some((first, rest)) = before.split_first()
+        && tools.contains(&first.as_str())
+    {
+        let words: Vec<String> = rest.iter().cloned().chain([current.to_owned()]).collect();
+        return candidates(first, &words);
+    }
+    let command = crate::cenote::Cli::command();
+    let shown = |command: &clap::Command| !command.is_hide_set();
+    let Some(first) = before.first() else {
+        let verbs = command.get_subcommands().filter(|verb| shown(verb));
+        let names = verbs.map(|verb| verb.get_name().to_owned());
+        return names.chain(tools.map(str::to_owned)).collect();
+    };
+    let Some(verb) = command.get_subcommands().find(|verb| verb.get_name() == first) else {
+        return Vec::new();
+    };
+    if current.starts_with('-') {
+        let long = verb.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
+        let short = verb.get_arguments().filter_map(|arg| Some(format!("-{}", arg.get_short()?)));
+        return long.chain(short).chain(["--help".to_owned()]).collect();
+    }
+    let values = verb.get_positionals().flat_map(clap::Arg::get_possible_values);
+    let values: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
+    if values.is_empty() { operands::names(What::Everything) } else { values }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(line: &str) -> Vec<String> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let (command, words) = words.split_first().expect("a command");
+        candidates(command, words)
+    }
+
+    #[test]
+    fn subcommands_and_options_are_those_of_the_usage() {
+        assert_eq!(all("zpool sta"), ["status"]);
+        assert!(all("zfs ").contains(&"snapshot".to_owned()));
+        let options = all("zpool status -");
+        for option in ["-v", "-x", "-j", "--json-int", "--power", "-T", "-c"] {
+            assert!(options.contains(&option.to_owned()), "{option}: {options:?}");
+        }
+        assert_eq!(all("zfs rollback -"), ["-r", "-R", "-f"]);
+        assert_eq!(all("zpool nosuch -"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn properties_are_completed_where_they_are_expected() {
+        assert_eq!(all("zfs get compressr"), ["compressratio"]);
+        assert_eq!(all("zfs set compressi"), ["compression="]);
+        assert_eq!(all("zfs list -o name,refq"), ["name,refquota"]);
+        assert_eq!(all("zfs create -o records"), ["recordsize="]);
+        assert_eq!(all("zpool get fragm"), ["fragmentation"]);
+        assert_eq!(all("zfs set compression=zst").first().map(String::as_str), Some("compression=zstd"));
+        assert_eq!(all("zfs list -t snap"), ["snapshot"]);
+        assert!(all("zpool create -o ashi").contains(&"ashift=".to_owned()));
+    }
+
+    #[test]
+    fn verbs_of_our_own_are_those_of_the_parser() {
+        assert_eq!(all("cenote veri"), ["verify"]);
+        assert_eq!(all("cenote completions "), ["bash", "zsh", "fish"]);
+        assert_eq!(all("cenote zfs roll"), ["rollback"]);
+        assert!(all("cenote ls --").contains(&"--help".to_owned()));
+    }
+
+    #[test]
+    fn scripts_call_back() {
+        for shell in [shells::Shell::Bash, shells::Shell::Zsh, shells::Shell::Fish] {
+            assert!(shells::script(shell).contains("cenote complete"), "{shell:?}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What is expected where, read from usage texts, and the names that exist.
+
+use crate::usage::Tool;
+use format::prop::{self, Prop};
+use std::process::{Command, Stdio};
+
+/// Tells commands not to start a daemon: where none runs, there is nothing to complete.
+const NO_START: &str = "CENOTE_NO_START";
+/// Letters of options without a table.
+pub(super) const ZDB: &str = "AbBcCdDeEFGhiIkKlLmMoOpPqrRsStTuUvVxXyYZ";
+/// The same.
+pub(super) const FSSTAT: &str = "afinPTv";
+
+/// A kind of thing that a word can name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Pools,
+    /// File systems and volumes.
+    Datasets,
+    Filesystems,
+    Snapshots,
+    Bookmarks,
+    /// Datasets, snapshots and bookmarks.
+    Everything,
+    Mountpoints,
+    /// Vdevs of all pools.
+    Devices,
+    /// A property, or several.
+    DatasetProperties,
+    PoolProperties,
+    /// A property and its new value.
+    SetDataset,
+    SetPool,
+    Types,
+    Dates,
+}
+
+/// All options of a usage text.
+pub(super) fn options(usage: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for word in usage.split(|c: char| c.is_whitespace() || matches!(c, '[' | ']' | '|' | ',' | '<' | '>')) {
+        let new: Vec<String> = match word.strip_prefix('-') {
+            Some(long) if long.starts_with('-') && long.len() > 1 => vec![word.to_owned()],
+            Some(letters) if letters.chars().all(|c| c.is_ascii_alphanumeric()) => {
+                letters.chars().map(|letter| format!("-{letter}")).collect()
+            }
+            _ => Vec::new(),
+        };
+        for option in new {
+            if !found.contains(&option) {
+                found.push(option);
+            }
+        }
+    }
+    found
+}
+
+/// Whether an option takes a value: a usage names it behind the letter.
+fn takes_value(option: &str, usage: &str) -> bool {
+    let words: Vec<&str> = usage.split_whitespace().collect();
+    words.windows(2).any(|pair| {
+        let is_it = pair[0].trim_start_matches('[') == option;
+        is_it && !pair[0].ends_with(']') && !pair[1].starts_with(['[', '|', '-'])
+    })
+}
+
+/// Operands among the words before the one to be completed.
+pub(super) fn operands_before(before: &[String], usage: &str) -> usize {
+    let mut count = 0;
+    let mut words = before.iter();
+    while let Some(word) = words.next() {
+        if word.starts_with('-') && word.len() > 1 {
+            if word.len() == 2 && takes_value(word, usage) {
+                words.next();
+            }
+        } else {
+            count += 1;
+        }
+    }
+    count
+}
+
+/// What the value of an option is; `None` if it takes none that could be completed.
+pub(super) fn value_of(tool: Tool, subcommand: &str, option: &str, usage: &str) -> Option<What> {
+    if !takes_value(option, usage) {
+        return None;
+    }
+    let names_columns = matches!(subcommand, "list" | "get");
+    Some(match (tool, option) {
+        (Tool::Zfs, "-o") if subcommand == "get" => return None,
+        (Tool::Zfs, "-o") if names_columns => What::DatasetProperties,
+        (Tool::Zpool, "-o") if names_columns => What::PoolProperties,
+        (Tool::Zfs, "-s" | "-S") if subcommand == "list" => What::DatasetProperties,
+        (Tool::Zfs, "-x") => What::DatasetProperties,
+        (Tool::Zfs, "-t") if names_columns => What::Types,
+        (Tool::Zfs, "-i" | "-I") => What::Snapshots,
+        (Tool::Zfs, "-R") if subcommand == "mount" => What::Filesystems,
+        (Tool::Zfs, "-o") => What::SetDataset,
+        (Tool::Zpool, "-o") => What::SetPool,
+        (Tool::Zpool, "-O") => What::SetDataset,
+        (_, "-T") => What::Dates,
+        _ => return None,
+    })
+}
+
+/// What an operand may be, by its place.
+pub(super) fn expected(tool: Tool, subcommand: &str, index: usize, usage: &str) -> Vec<What> {
+    let is_first = index == 0;
+    match (tool, subcommand) {
+        (Tool::Zfs, "get" | "inherit") if is_first => return vec![What::DatasetProperties],
+        (Tool::Zpool, "get") if is_first => return vec![What::PoolProperties],
+        (Tool::Zfs, "set") if is_first => return vec![What::SetDataset],
+        (Tool::Zpool, "set") if is_first => return vec![What::SetPool],
+        (Tool::Zfs, "get" | "list") => return vec![What::Everything],
+        (Tool::Zfs, "hold" | "release") if is_first => return Vec::new(),
+        (Tool::Zfs, "hold" | "release" | "holds" | "rollback") => return vec![What::Snapshots],
+        // What is made has no name yet.
+        (Tool::Zpool, "create" | "import" | "labelclear") => return Vec::new(),
+        (Tool::Zpool, _) if is_first => return vec![What::Pools],
+        (Tool::Zpool, _) if usage.contains("device") || usage.contains("vdev") => return vec![What::Devices],
+        (Tool::Zpool, _) if usage.contains("...") => return vec![What::Pools],
+        (Tool::Zpool, _) => return Vec::new(),
+        (Tool::Zfs, _) => {}
+    }
+    let mut what = Vec::new();
+    if usage.contains("snap") {
+        what.push(What::Snapshots);
+    }
+    if usage.contains("bookmark") {
+        what.push(What::Bookmarks);
+    }
+    if usage.contains("filesystem") || usage.contains("volume") {
+        what.push(What::Datasets);
+    }
+    if usage.contains("mountpoint>") {
+        what.push(What::Mountpoints);
+    }
+    if subcommand == "program" && is_first {
+        what.push(What::Pools);
+    }
+    what
+}
+
+/// The words that `what` stands for; `current` is what there is of the word.
+pub(super) fn list(what: What, current: &str) -> Vec<String> {
+    match what {
+        What::DatasetProperties => several(current, &shown(&prop::DATASET)),
+        What::PoolProperties => several(current, &shown(&prop::POOL)),
+        What::Types => several(current, &["filesystem", "snapshot", "volume", "bookmark", "all"]),
+        What::Dates => ["d", "u"].map(str::to_owned).to_vec(),
+        What::SetDataset => assignments(current, &prop::DATASET),
+        What::SetPool => assignments(current, &prop::POOL),
+        what => names(what),
+    }
+}
+
+fn shown(table: &'static [Prop]) -> Vec<&'static str> {
+    table.iter().filter(|prop| prop.visible).map(|prop| prop.name).collect()
+}
+
+/// Completes the last of several words between commas.
+fn several(current: &str, words: &[&str]) -> Vec<String> {
+    let head = current.rfind(',').and_then(|comma| current.get(..=comma)).unwrap_or_default();
+    words.iter().map(|word| format!("{head}{word}")).collect()
+}
+
+/// `name=`, or behind it the values that the table knows.
+fn assignments(current: &str, table: &'static [Prop]) -> Vec<String> {
+    let Some((name, _)) = current.split_once('=') else {
+        let editable = table.iter().filter(|prop| prop.visible && prop.editable());
+        return editable.map(|prop| format!("{}=", prop.name)).collect();
+    };
+    let known = table.iter().filter(|prop| prop.name == name);
+    known.flat_map(|prop| prop.index).map(|(word, _)| format!("{name}={word}")).collect()
+}
+
+/// The names of what is imported here.
+pub(super) fn names(what: What) -> Vec<String> {
+    let zfs = |types: &str| ask(&["zfs", "list", "-H", "-o", "name", "-t", types]);
+    match what {
+        What::Pools => ask(&["zpool", "list", "-H", "-o", "name"]),
+        What::Datasets => zfs("filesystem,volume"),
+        What::Filesystems => zfs("filesystem"),
+        What::Snapshots => zfs("snapshot"),
+        What::Bookmarks => zfs("bookmark"),
+        What::Everything => zfs("all"),
+        What::Mountpoints => {
+            let mounted = ask(&["zfs", "mount"]);
+            let path = |line: &String| Some(line.get(line.find(" /")? + 1..)?.to_owned());
+            mounted.iter().filter_map(path).collect()
+        }
+        What::Devices => {
+            let lines = ask(&["zpool", "list", "-v", "-H", "-P"]);
+            let vdev = |line: &String| line.strip_prefix('\t')?.split('\t').next().map(str::to_owned);
+            lines.iter().filter_map(vdev).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The lines that one of our own commands prints.
+fn ask(words: &[&str]) -> Vec<String> {
+    let Ok(program) = std::env::current_exe() else { return Vec::new() };
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null()).stderr(Stdio::null()).env(NO_START, "1");
+    let output = command.output().map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&output).lines().map(str::to_owned).collect()
+}

@@ -1,0 +1,227 @@
+//! `-c`: scripts that are run for each leaf, whose output makes columns of `zpool status` and `zpool iostat`.
+//!
+//! # What always holds
+//! - A script runs as the user who typed the command, with that user's environment, whoever does the work.
+//! - Scripts are found by name in the folders of the search path only: a name with a slash is refused.
+//! - Every cell has a text: `-` where a script said nothing.
+
+use crate::console;
+use crate::stop::Stop;
+use cenote::admin::Vdev;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Folders separated by colons, in place of the usual ones.
+const PATH: &str = "ZPOOL_SCRIPTS_PATH";
+/// 0: nobody may run scripts.
+const ENABLED: &str = "ZPOOL_SCRIPTS_ENABLED";
+/// Root may run scripts only where this is 1.
+const AS_ROOT: &str = "ZPOOL_SCRIPTS_AS_ROOT";
+/// The folder of the system.
+const SYSTEM: &str = "/etc/zfs/zpool.d";
+/// Bytes read of what a script prints.
+const OUTPUT_MAX: u64 = 64 << 10;
+
+/// The scripts of a command line.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Scripts {
+    found: Vec<PathBuf>,
+}
+
+/// What scripts said of all leaves.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    /// Titles, in the order in which they first came.
+    pub(super) titles: Vec<String>,
+    cells: BTreeMap<(u64, String), String>,
+}
+
+impl Columns {
+    /// What stands in a column for a vdev, by its guid.
+    pub(super) fn cell(&self, vdev: u64, title: &str) -> &str {
+        self.cells.get(&(vdev, title.to_owned())).map_or("-", String::as_str)
+    }
+
+    /// Characters that a column needs.
+    pub(super) fn width(&self, title: &str) -> usize {
+        let own = self.cells.iter().filter(|((_, of), _)| of == title).map(|(_, text)| text.chars().count());
+        own.fold(title.chars().count(), usize::max)
+    }
+
+    fn put(&mut self, vdev: u64, title: &str, text: &str) {
+        if !self.titles.iter().any(|known| known == title) {
+            self.titles.push(title.to_owned());
+        }
+        let text = if text.trim().is_empty() { "-" } else { text.trim() };
+        self.cells.insert((vdev, title.to_owned()), crate::out::visible(text).into_owned());
+    }
+}
+
+fn is_set(variable: &str, value: &str) -> bool {
+    console::env(variable).is_some_and(|found| found == OsStr::new(value))
+}
+
+fn uid() -> u32 {
+    let of_process = || rustix::process::geteuid().as_raw();
+    console::current().map_or_else(of_process, |console| console.caller.uid)
+}
+
+/// Whether this user may run scripts at all.
+pub(super) fn check_allowed() -> Result<(), Stop> {
+    if is_set(ENABLED, "0") {
+        return Err(Stop::failed(format!("Can't run -c, disabled by {ENABLED}.")));
+    }
+    if uid() == 0 && !is_set(AS_ROOT, "1") {
+        return Err(Stop::failed(format!("Can't run -c with root privileges unless {AS_ROOT} is set.")));
+    }
+    Ok(())
+}
+
+/// Folders in which scripts are looked for.
+fn folders() -> Vec<PathBuf> {
+    if let Some(path) = console::env(PATH) {
+        return std::env::split_paths(&path).collect();
+    }
+    let home = console::env("HOME").map(|home| Path::new(&home).join(".zpool.d"));
+    home.into_iter().chain([PathBuf::from(SYSTEM)]).collect()
+}
+
+impl Scripts {
+    /// The scripts of a list.
+    ///
+    /// # Errors
+    /// If scripts may not be run, or one is not there.
+    pub(super) fn parse(list: &str) -> Result<Scripts, Stop> {
+        check_allowed()?;
+        let folders = folders();
+        let mut found = Vec::new();
+        for name in list.split(',').filter(|name| !name.is_empty()) {
+            if name.contains('/') || name.starts_with('.') {
+                return Err(Stop::failed(format!("'{name}' cannot be the name of a script")));
+            }
+            let path = folders.iter().map(|folder| folder.join(name)).find(|path| is_program(path));
+            found.push(
+                path.ok_or_else(|| Stop::failed(format!("'{name}' is not in the search path of scripts")))?,
+            );
+        }
+        Ok(Scripts { found })
+    }
+
+    /// The list of all scripts, with what each says of itself.
+    pub(super) fn available(verb: &str) -> Result<String, Stop> {
+        check_allowed()?;
+        let mut all = BTreeMap::new();
+        for folder in folders() {
+            let entries = std::fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok);
+            for entry in entries.filter(|entry| is_program(&entry.path())) {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                all.entry(name).or_insert_with(|| run(&entry.path(), Some("-h"), &[]));
+            }
+        }
+        let mut text = format!("Available 'zpool {verb} -c' commands:\n");
+        for (name, help) in all {
+            let help = help.lines().next().unwrap_or_default();
+            let _ = writeln!(text, "  {name:<14}  {}", crate::out::visible(help));
+        }
+        Ok(text)
+    }
+
+    /// There are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// Runs all scripts for these leaves, each leaf on a thread of its own.
+    pub(super) fn columns<'v>(&self, leaves: impl Iterator<Item = &'v Vdev>) -> Columns {
+        let console = console::current();
+        let of_leaf = |leaf: &Vdev| {
+            let variables = variables(leaf);
+            let said = || self.found.iter().map(|script| run(script, None, &variables)).collect::<Vec<_>>();
+            console.as_ref().map_or_else(said, |console| console.enter(said))
+        };
+        let leaves: Vec<&Vdev> = leaves.collect();
+        let said: Vec<Vec<String>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = leaves.iter().map(|leaf| scope.spawn(|| of_leaf(leaf))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+        });
+        let mut columns = Columns::default();
+        // By scripts first, so that the columns of one stand beside each other.
+        for script in 0..self.found.len() {
+            for (leaf, said) in leaves.iter().zip(&said) {
+                take(leaf.guid, said.get(script).map_or("", String::as_str), &mut columns);
+            }
+        }
+        columns
+    }
+}
+
+/// Takes what a script said apart: lines `name=value`, up to the first that is none.
+fn take(vdev: u64, said: &str, columns: &mut Columns) {
+    for line in said.lines() {
+        match line.split_once('=') {
+            Some((title, value)) if !title.is_empty() => columns.put(vdev, title, value),
+            _ => return columns.put(vdev, "-", line),
+        }
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+fn variables(leaf: &Vdev) -> Vec<(&'static str, OsString)> {
+    let path = leaf.path.clone().unwrap_or_default();
+    let below = std::fs::canonicalize(&path).map_or_else(|_| OsString::from(&path), PathBuf::into_os_string);
+    vec![("VDEV_PATH", path.into()), ("VDEV_UPATH", below)]
+}
+
+/// What a script prints; nothing if it cannot be run.
+fn run(script: &Path, argument: Option<&str>, variables: &[(&'static str, OsString)]) -> String {
+    let start = |mut command: Command| {
+        command.args(argument).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        if let Some(console) = console::current() {
+            command.env_clear().envs(console::all_env()).current_dir("/");
+            if rustix::process::geteuid().is_root() && console.caller.uid != 0 {
+                command.gid(console.caller.gid).uid(console.caller.uid);
+            }
+        }
+        command.envs(variables.iter().map(|(name, value)| (*name, value))).spawn()
+    };
+    // A script may lack the line that names its shell.
+    let child = start(Command::new(script)).or_else(|_| {
+        let mut shell = Command::new("/bin/sh");
+        shell.arg(script);
+        start(shell)
+    });
+    let Ok(mut child) = child else { return String::new() };
+    let mut output = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        // Cut off in the middle is as good as not read.
+        let _ = stdout.take(OUTPUT_MAX).read_to_end(&mut output);
+    }
+    let _ = child.wait();
+    String::from_utf8_lossy(&output).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_columns_up_to_the_first_line_that_is_none() {
+        let mut columns = Columns::default();
+        take(1, "temp=36\nserial=\nno more\nx=1\n", &mut columns);
+        take(2, "temp=40", &mut columns);
+        assert_eq!(columns.titles, ["temp", "serial", "-"]);
+        assert_eq!((columns.cell(1, "temp"), columns.cell(2, "temp")), ("36", "40"));
+        assert_eq!((columns.cell(1, "serial"), columns.cell(2, "serial")), ("-", "-"));
+        assert_eq!((columns.cell(1, "-"), columns.cell(1, "x")), ("no more", "-"));
+        assert_eq!(columns.width("serial"), 6);
+    }
+}
