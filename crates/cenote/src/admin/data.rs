@@ -433,6 +433,25 @@ pub struct Scan {
     pub errors: u64,
     /// Paused.
     pub paused: bool,
+    /// What only whoever scans knows; `None`: nobody does.
+    pub pass: Option<ScanPass>,
+}
+
+/// The part of a scan since the pool was opened, or since it was last let go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ScanPass {
+    /// Start, seconds since 1970.
+    pub start: u64,
+    /// Bytes of blocks read, in the whole scan.
+    pub issued: u64,
+    /// Bytes looked at since `start`.
+    pub pass_examined: u64,
+    /// Bytes read since `start`.
+    pub pass_issued: u64,
+    /// Since when it is paused, seconds since 1970; 0: it is not.
+    pub paused_since: u64,
+    /// Seconds that it was paused since `start`.
+    pub spent_paused: u64,
 }
 
 /// A scrub of known errors only.

@@ -18,6 +18,7 @@ mod file_ops;
 mod identity;
 mod import;
 mod iostat;
+mod kstat;
 pub mod mounting;
 mod mounts;
 mod namespace;
@@ -25,6 +26,7 @@ mod pool_props;
 mod session;
 mod status;
 mod tree;
+mod tunables;
 mod vdev_props;
 
 pub use cachefile::{Imported, ImportedPool};
@@ -35,6 +37,8 @@ pub use file_ops::{FILE_OPS, FileOp, FileOps};
 pub use identity::names as owner_names;
 pub use import::{Candidate, CandidateVdev, import_list};
 pub use ::pool::live::events::{Event, EventRing};
+pub use kstat::Kstats;
+pub use tunables::{Tunable, tunable, tunables};
 pub use iostat::{
     IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo, pool_io,
 };

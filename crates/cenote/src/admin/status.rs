@@ -2,7 +2,7 @@
 
 use super::diagnosis::{self, Facts};
 use super::{
-    AdminError, Checkpoint, Dedup, DedupBucket, ErrorScrub, Expansion, OpenPool, PoolStatus, Removal, Scan,
+    AdminError, Checkpoint, Dedup, DedupBucket, ErrorScrub, Expansion, OpenPool, PoolStatus, Removal, Scan, ScanPass,
     pool_facts, tree,
 };
 use crate::Error;
@@ -67,7 +67,14 @@ pub fn pool_status(pool: &OpenPool) -> Result<PoolStatus, AdminError> {
 }
 
 fn scan(pool: &OpenPool) -> Result<Option<Scan>, AdminError> {
-    let Some(scan) = pool.pool.spa().scan().map_err(failed)? else { return Ok(None) };
+    let live = pool.pool.spa().scan_progress();
+    let scan = match live {
+        Some(live) => live.phys,
+        None => match pool.pool.spa().scan().map_err(failed)? {
+            Some(scan) => scan,
+            None => return Ok(None),
+        },
+    };
     let function = match scan.func {
         ScanFunc::Scrub => 1,
         ScanFunc::Resilver => 2,
@@ -84,6 +91,14 @@ fn scan(pool: &OpenPool) -> Result<Option<Scan>, AdminError> {
         processed: scan.processed,
         errors: scan.errors,
         paused: scan.is_paused(),
+        pass: live.map(|live| ScanPass {
+            start: live.pass_start,
+            issued: live.issued,
+            pass_examined: live.pass_examined,
+            pass_issued: live.pass_issued,
+            paused_since: live.paused_since,
+            spent_paused: live.spent_paused,
+        }),
     }))
 }
 

@@ -136,6 +136,9 @@ pub fn vdevs(pool: &OpenPool) -> Result<Vdevs, AdminError> {
 
 /// A resilver was going on when the pool was last written.
 pub(super) fn is_resilvering(pool: &OpenPool) -> Result<bool, AdminError> {
+    if let Some(live) = pool.pool.spa().scan_progress() {
+        return Ok(live.phys.func == ScanFunc::Resilver);
+    }
     let scan = pool.pool.spa().scan().map_err(Error::from)?;
     Ok(scan.is_some_and(|s| s.func == ScanFunc::Resilver && s.state == ScanState::Scanning))
 }

@@ -9,13 +9,16 @@ mod create;
 mod events;
 mod get;
 pub(crate) use get::fields as get_fields;
+mod healing;
 mod history;
 mod import;
 mod iostat;
 mod layout;
 mod list;
+mod reguid;
 #[cfg(test)]
 mod samples;
+mod scripts;
 mod set;
 mod status;
 mod status_json;
@@ -47,7 +50,15 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "destroy" => change::destroy(args),
         "export" => change::export(args),
         "sync" => change::sync(args),
+        "reguid" => reguid::run(args),
         "labelclear" => change::labelclear(args),
+        "scrub" => healing::scrub(args, out),
+        "resilver" => healing::resilver(args),
+        "clear" => healing::clear(args),
+        "online" => healing::online(args),
+        "offline" => healing::offline(args),
+        "reopen" => healing::reopen(args),
+        "wait" => healing::wait(args, out),
         "set" => set::run(args, out),
         "upgrade" => upgrade::run(args, out),
         "version" => crate::version::run(Tool::Zpool, args, out),
@@ -318,7 +329,7 @@ pub(crate) fn open_saying(names: &[String], words: &dyn Fn(&Problem) -> String) 
     let (pools, problems) = admin::open_pools(&crate::search::from_env(), names);
     let mut code = 0;
     for problem in problems {
-        eprintln!("{}", crate::out::visible(&words(&problem)));
+        say_error_line!("{}", crate::out::visible(&words(&problem)));
         code = 1;
     }
     Opened { pools, code }

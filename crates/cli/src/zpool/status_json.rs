@@ -106,7 +106,10 @@ fn scan(scan: &Scan, form: Form) -> Json {
         3 => "CANCELED",
         _ => "NONE",
     };
-    // Per-pass numbers belong to a scan that runs; in a pool that is only read none does.
+    // Numbers of this pass belong to a scan that somebody runs.
+    let pass = scan.pass.as_ref();
+    let issued = pass.map_or(scan.examined.saturating_sub(scan.skipped), |pass| pass.issued);
+    let paused_since = pass.map_or(if scan.paused { scan.end } else { 0 }, |pass| pass.paused_since);
     json!({
         "function": function,
         "state": state,
@@ -117,12 +120,12 @@ fn scan(scan: &Scan, form: Form) -> Json {
         "skipped": form.bytes(scan.skipped),
         "processed": form.bytes(scan.processed),
         "errors": form.count(scan.errors),
-        "bytes_per_scan": form.bytes(0),
-        "pass_start": form.count(scan.start),
-        "scrub_pause": form.time(if scan.paused { scan.end } else { 0 }),
-        "scrub_spent_paused": form.count(0),
-        "issued_bytes_per_scan": form.bytes(0),
-        "issued": form.bytes(scan.examined.saturating_sub(scan.skipped)),
+        "bytes_per_scan": form.bytes(pass.map_or(0, |pass| pass.pass_examined)),
+        "pass_start": form.count(pass.map_or(scan.start, |pass| pass.start)),
+        "scrub_pause": form.time(paused_since),
+        "scrub_spent_paused": form.count(pass.map_or(0, |pass| pass.spent_paused)),
+        "issued_bytes_per_scan": form.bytes(pass.map_or(0, |pass| pass.pass_issued)),
+        "issued": form.bytes(issued),
     })
 }
 

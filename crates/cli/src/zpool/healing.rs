@@ -1,0 +1,388 @@
+//! `zpool scrub`, `resilver`, `clear`, `online`, `offline`, `reopen`, `wait`.
+
+use super::{Stamp, command_line, nice, open, texts};
+use crate::console;
+use crate::getopt::{Getopt, Long};
+use crate::out::{Out, visible};
+use crate::stop::{Outcome, Stop};
+use cenote::admin::change::{
+    Activities, ChangeError, Offline, Scrub, activities, clear_pool, offline_vdev, online_vdev, reopen_pool,
+    resilver_pool, scrub_pool,
+};
+use cenote::admin::{self, Vdev};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// How often it is looked whether something has ended.
+const LOOK: Duration = Duration::from_millis(200);
+/// `--power`.
+const POWER: char = super::POWER;
+/// Options of `clear`, `online` and `offline`.
+const LONG: &[Long] = &[Long::flag("power", POWER)];
+
+fn told(action: &str, name: &str, error: &ChangeError) -> String {
+    match error {
+        ChangeError::NoPool => format!("cannot open '{name}': no such pool"),
+        error => format!("{action} {name}: {error}"),
+    }
+}
+
+fn say(text: &str) {
+    text.lines().for_each(|line| say_error_line!("{}", visible(line)));
+}
+
+pub(super) fn scrub(args: Vec<OsString>, out: &Out) -> Outcome {
+    let command = command_line("scrub", &args);
+    let mut walk = Getopt::new(args, "spweC", &[]);
+    let (mut stop, mut pause, mut wait, mut errors, mut newer) = (false, false, false, false, false);
+    while let Some((letter, _)) = walk.next()? {
+        match letter {
+            's' => stop = true,
+            'p' => pause = true,
+            'w' => wait = true,
+            'e' => errors = true,
+            _ => newer = true,
+        }
+    }
+    for (one, other, letters) in [
+        (pause, stop, ("-s", "-p")),
+        (pause, newer, ("-p", "-C")),
+        (stop, newer, ("-s", "-C")),
+        (errors, newer, ("-e", "-C")),
+    ] {
+        if one && other {
+            let (a, b) = letters;
+            let why = format!("invalid option combination :{a} and {b} are mutually exclusive");
+            return Err(Stop::usage(why));
+        }
+    }
+    if wait && (stop || pause) {
+        let letter = if stop { "-s" } else { "-p" };
+        return Err(Stop::usage(format!("invalid option combination: -w cannot be used with {letter}")));
+    }
+    let names = texts(&walk.operands());
+    if names.is_empty() {
+        return Err(Stop::usage("missing pool name argument"));
+    }
+    let (what, action) = match (stop, pause, newer) {
+        (true, ..) => (Scrub::Stop, "cannot cancel scrubbing"),
+        (_, true, _) => (Scrub::Pause, "cannot pause scrubbing"),
+        (_, _, true) => (Scrub::Newer, "cannot scrub"),
+        _ => (Scrub::Start, "cannot scrub"),
+    };
+    let search = crate::search::from_env();
+    let code = each(&names, |name| {
+        if errors {
+            return error_scrub(name, what, action);
+        }
+        scrub_pool(&search, name, what, &command).map_err(|error| told(action, name, &error))
+    });
+    if code == 0 && wait {
+        for name in &names {
+            wait_for(name, &|all| all.scrub, out)?;
+        }
+    }
+    Ok(code)
+}
+
+/// `scrub -e`: looks again at the blocks in the error log. There is nothing to do if it is empty.
+fn error_scrub(name: &str, what: Scrub, action: &str) -> Result<(), String> {
+    let (pools, problems) = admin::open_pools(&crate::search::from_env(), &[name.to_owned()]);
+    let Some(pool) = pools.first() else {
+        return Err(problems.first().map_or_else(String::new, ToString::to_string));
+    };
+    if what != Scrub::Start {
+        return Err(format!("{action} {name}: there is no active scrub"));
+    }
+    match pool.pool().spa().error_log() {
+        Ok(log) if log.is_empty() => Ok(()),
+        Ok(_) => Err(format!("{action} {name}: scrubs of errors only are not supported by this version of Cenote")),
+        Err(error) => Err(format!("{action} {name}: {error}")),
+    }
+}
+
+pub(super) fn resilver(args: Vec<OsString>) -> Outcome {
+    let command = command_line("resilver", &args);
+    let mut walk = Getopt::new(args, "", &[]);
+    while walk.next()?.is_some() {}
+    let names = texts(&walk.operands());
+    if names.is_empty() {
+        return Err(Stop::usage("missing pool name argument"));
+    }
+    let search = crate::search::from_env();
+    Ok(each(&names, |name| {
+        resilver_pool(&search, name, &command).map_err(|error| told("cannot restart resilver", name, &error))
+    }))
+}
+
+/// Does something with each, and says what failed. The exit code.
+fn each(names: &[String], mut work: impl FnMut(&str) -> Result<(), String>) -> u8 {
+    let mut code = 0;
+    for name in names {
+        if let Err(message) = work(name) {
+            say(&message);
+            code = 1;
+        }
+    }
+    code
+}
+
+pub(super) fn clear(args: Vec<OsString>) -> Outcome {
+    let command = command_line("clear", &args);
+    let mut walk = Getopt::new(args, "FnX", LONG);
+    let (mut rewind, mut dry) = (false, false);
+    while let Some((letter, _)) = walk.next()? {
+        match letter {
+            'F' => rewind = true,
+            'n' => dry = true,
+            _ => {}
+        }
+    }
+    if dry && !rewind {
+        return Err(Stop::usage("-n flag requires the -F flag"));
+    }
+    let operands = texts(&walk.operands());
+    let (name, device) = match &operands[..] {
+        [] => return Err(Stop::usage("missing pool name")),
+        [name] => (name, None),
+        [name, device] => (name, Some(device)),
+        _ => return Err(Stop::usage("too many arguments")),
+    };
+    let vdev = match device {
+        Some(device) => Some(find(name, device).map_err(|why| match why {
+            Missing::Pool(text) => Stop::failed(text),
+            Missing::Device => Stop::failed(format!("cannot clear errors for {device}: no such device in pool")),
+        })?),
+        None => None,
+    };
+    if dry {
+        return Ok(0);
+    }
+    let search = crate::search::from_env();
+    clear_pool(&search, name, vdev.map(|vdev| vdev.guid), &command).map_err(|error| {
+        let what = device.unwrap_or(name);
+        Stop::failed(told("cannot clear errors for", what, &error))
+    })?;
+    Ok(0)
+}
+
+/// Why a device was not found.
+enum Missing {
+    /// Its pool cannot be opened: why.
+    Pool(String),
+    Device,
+}
+
+fn find(pool: &str, device: &str) -> Result<Vdev, Missing> {
+    let (pools, problems) = admin::open_pools(&crate::search::from_env(), &[pool.to_owned()]);
+    let Some(opened) = pools.first() else {
+        return Err(Missing::Pool(problems.first().map_or_else(String::new, ToString::to_string)));
+    };
+    match admin::find_vdev(opened, device) {
+        Ok(Some(vdev)) => Ok(vdev),
+        Ok(None) => Err(Missing::Device),
+        Err(error) => Err(Missing::Pool(error.to_string())),
+    }
+}
+
+/// Pool and devices of `online` and `offline`.
+fn devices(operands: &[String]) -> Result<(&String, &[String]), Stop> {
+    match operands {
+        [] => Err(Stop::usage("missing pool name")),
+        [_] => Err(Stop::usage("missing device name")),
+        [pool, devices @ ..] => Ok((pool, devices)),
+    }
+}
+
+pub(super) fn offline(args: Vec<OsString>) -> Outcome {
+    let command = command_line("offline", &args);
+    let mut walk = Getopt::new(args, "ft", LONG);
+    let mut how = Offline::Always;
+    while let Some((letter, _)) = walk.next()? {
+        match letter {
+            'f' => how = Offline::Faulted,
+            't' if how == Offline::Always => how = Offline::Temporarily,
+            _ => {}
+        }
+    }
+    let operands = texts(&walk.operands());
+    let (pool, names) = devices(&operands)?;
+    open_pool(pool)?;
+    let search = crate::search::from_env();
+    let action = if how == Offline::Faulted { "cannot fault" } else { "cannot offline" };
+    Ok(each(names, |name| {
+        let vdev = find(pool, name).map_err(|why| match why {
+            Missing::Pool(text) => text,
+            Missing::Device => format!("{action} {name}: no such device in pool"),
+        })?;
+        if !vdev.is_leaf() {
+            return Err(format!("{action} {name}: operation not supported on this type of vdev"));
+        }
+        if vdev.pool_name.is_none() && matches!(vdev.health.word(), "AVAIL" | "INUSE") {
+            return Err(format!("{action} {name}: device is reserved as a hot spare"));
+        }
+        offline_vdev(&search, pool, vdev.guid, how, &command).map_err(|error| told(action, name, &error))
+    }))
+}
+
+fn open_pool(pool: &str) -> Result<(), Stop> {
+    if open(&[pool.to_owned()]).pools.is_empty() { Err(Stop::Code(1)) } else { Ok(()) }
+}
+
+pub(super) fn online(args: Vec<OsString>) -> Outcome {
+    let command = command_line("online", &args);
+    let mut walk = Getopt::new(args, "e", LONG);
+    while walk.next()?.is_some() {}
+    let operands = texts(&walk.operands());
+    let (pool, names) = devices(&operands)?;
+    open_pool(pool)?;
+    let search = crate::search::from_env();
+    Ok(each(names, |name| {
+        let vdev = find(pool, name).map_err(|why| match why {
+            Missing::Pool(text) => text,
+            Missing::Device => format!("couldn't find device \"{name}\" in pool \"{pool}\""),
+        })?;
+        if !vdev.is_leaf() {
+            return Err(format!("cannot online {name}: operation not supported on this type of vdev"));
+        }
+        let state = online_vdev(&search, pool, vdev.guid, &command)
+            .map_err(|error| told("cannot online", name, &error))?;
+        warn(name, state);
+        Ok(())
+    }))
+}
+
+/// Tells of a device that is no good though it is online.
+fn warn(name: &str, state: Option<admin::Health>) {
+    let Some(state) = state.map(admin::Health::word) else { return };
+    if matches!(state, "ONLINE" | "DEGRADED") {
+        return;
+    }
+    say(&format!("warning: device '{name}' onlined, but remains in faulted state"));
+    match state {
+        "FAULTED" => say("use 'zpool clear' to restore a faulted device"),
+        _ => say("use 'zpool replace' to replace devices that are no longer present"),
+    }
+}
+
+pub(super) fn reopen(args: Vec<OsString>) -> Outcome {
+    let command = command_line("reopen", &args);
+    let mut walk = Getopt::new(args, "n", &[]);
+    let mut restart = true;
+    while walk.next()?.is_some() {
+        restart = false;
+    }
+    let mut names = texts(&walk.operands());
+    if names.is_empty() {
+        names = open(&[]).pools.iter().map(|pool| pool.name().to_owned()).collect();
+    }
+    let search = crate::search::from_env();
+    Ok(each(&names, |name| {
+        reopen_pool(&search, name, restart, &command).map_err(|error| told("cannot reopen", name, &error))
+    }))
+}
+
+/// What can be waited for, in the order in which it is shown, and whether it can be going on here.
+type Activity = (&'static str, fn(&Activities) -> u64);
+const ACTIVITIES: [Activity; 9] = [
+    ("discard", |_| 0),
+    ("free", |all| all.free),
+    ("initialize", |_| 0),
+    ("replace", |_| 0),
+    ("remove", |_| 0),
+    ("resilver", |all| all.resilver),
+    ("scrub", |all| all.scrub),
+    ("trim", |_| 0),
+    ("raidz_expand", |_| 0),
+];
+
+/// Waits until something has ended. False: the command is to end.
+fn wait_for(pool: &str, left: &dyn Fn(&Activities) -> u64, _: &Out) -> Result<bool, Stop> {
+    loop {
+        let now = look(pool)?;
+        if left(&now) == 0 {
+            return Ok(true);
+        }
+        if !console::sleep(LOOK) {
+            return Ok(false);
+        }
+    }
+}
+
+fn look(pool: &str) -> Result<Activities, Stop> {
+    let opened = open(&[pool.to_owned()]);
+    let Some(opened) = opened.pools.first() else { return Err(Stop::Code(1)) };
+    activities(opened).map_err(|error| Stop::failed(format!("failed to check progress of {pool}: {error}")))
+}
+
+pub(super) fn wait(args: Vec<OsString>, out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args, "HpT:t:", &[]);
+    let (mut plain, mut exact, mut stamp) = (false, false, Stamp::Off);
+    let mut wanted: Vec<Activity> = ACTIVITIES.to_vec();
+    while let Some((letter, value)) = walk.next()? {
+        match letter {
+            'H' => plain = true,
+            'p' => exact = true,
+            'T' => stamp = Stamp::parse(value.as_deref())?,
+            _ => wanted = chosen(&value.unwrap_or_default().to_string_lossy())?,
+        }
+    }
+    let operands = texts(&walk.operands());
+    let (name, interval) = match &operands[..] {
+        [] => return Err(Stop::usage("missing 'pool' argument")),
+        [name] => (name, None),
+        [name, interval] => match interval.parse::<f64>() {
+            Ok(seconds) if seconds > 0.0 && seconds.is_finite() => (name, Some(seconds.min(3.2e7))),
+            Ok(_) => return Err(Stop::usage("interval cannot be zero")),
+            Err(_) => return Err(Stop::usage("too many arguments")),
+        },
+        _ => return Err(Stop::usage("too many arguments")),
+    };
+    let left = |all: &Activities| wanted.iter().map(|(_, of)| of(all)).fold(0, u64::saturating_add);
+    let Some(seconds) = interval else {
+        wait_for(name, &left, out)?;
+        return Ok(0);
+    };
+    let mut is_first = true;
+    loop {
+        let now = look(name)?;
+        out.print(&stamp.line());
+        out.print(&row(&wanted, &now, plain, exact, is_first));
+        is_first = false;
+        if left(&now) == 0 || !console::sleep(Duration::from_secs_f64(seconds)) {
+            return Ok(0);
+        }
+    }
+}
+
+/// The activities of `-t`.
+fn chosen(list: &str) -> Result<Vec<Activity>, Stop> {
+    let mut names = Vec::new();
+    for name in list.split(',').filter(|name| !name.is_empty()) {
+        if !ACTIVITIES.iter().any(|(known, _)| *known == name) {
+            return Err(Stop::usage(format!("invalid activity '{name}'")));
+        }
+        names.push(name);
+    }
+    Ok(ACTIVITIES.iter().filter(|(known, _)| names.contains(known)).copied().collect())
+}
+
+/// How much is left of each activity, with their names above the first such line.
+fn row(wanted: &[Activity], now: &Activities, plain: bool, exact: bool, is_first: bool) -> String {
+    let line = |cells: Vec<String>| {
+        let padded = cells.iter().zip(wanted).map(|(cell, (name, _))| {
+            if plain { cell.clone() } else { format!("{cell:>width$}", width = name.len().max(6)) }
+        });
+        format!("{}\n", padded.collect::<Vec<_>>().join(if plain { "\t" } else { "  " }))
+    };
+    let numbers = wanted.iter().map(|(_, of)| match of(now) {
+        0 => "-".to_owned(),
+        left => nice(left, exact),
+    });
+    let mut text = String::new();
+    if is_first && !plain {
+        text.push_str(&line(wanted.iter().map(|(name, _)| (*name).to_owned()).collect()));
+    }
+    text.push_str(&line(numbers.collect()));
+    text
+}
