@@ -293,4 +293,5 @@ macro_rules! say_error_line {
     }};
 }
 
+#[allow(unused_imports)] // By path, where a module is compiled for other programs.
 pub(crate) use {say_error, say_error_line};

@@ -15,6 +15,10 @@
 mod console;
 
 mod cenote;
+mod client;
+mod completions;
+mod daemon;
+mod fsstat;
 mod getopt;
 mod out;
 mod search;
@@ -50,15 +54,69 @@ fn main() -> ExitCode {
         say_error_line!("{message}");
         return ExitCode::from(2);
     }
-    match name.to_str() {
-        Some("zpool") => ExitCode::from(run(Tool::Zpool, args)),
-        Some("zfs") => ExitCode::from(run(Tool::Zfs, args)),
-        Some("zdb") => zdb::main(args),
-        _ => cenote::main(std::iter::once(called).chain(args)),
+    let program = match name.to_str() {
+        Some("zdb") => return zdb::main(args),
+        Some("cenoted") => {
+            args.insert(0, "daemon".into());
+            "cenote"
+        }
+        Some(tool @ ("zpool" | "zfs" | "fsstat")) => tool,
+        _ => "cenote",
+    };
+    let is_direct = console::env(DIRECT).is_some_and(|value| value == "1");
+    let place = if is_direct { Place::Here } else { place(program, &args) };
+    let done = match place {
+        Place::Here => client::Done::Here,
+        Place::Daemon => client::run(program, &args, true),
+        Place::DaemonIfAny => client::run(program, &args, false),
+    };
+    match done {
+        client::Done::Code(code) => ExitCode::from(code),
+        client::Done::Here => {
+            stop::end_on_panic();
+            ExitCode::from(run_program(program, args))
+        }
     }
 }
 
-/// 1: verbs run in process. They do so in any case as long as there is no daemon.
+/// Where a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In this process.
+    Here,
+    /// In the daemon.
+    Daemon,
+    /// In the daemon, if one runs and has the pool that it is about.
+    DaemonIfAny,
+}
+
+/// Commands that ask for nothing of a pool need no daemon; verbs on files can do without.
+fn place(program: &str, args: &[OsString]) -> Place {
+    let word = args.first().and_then(|word| word.to_str()).unwrap_or_default();
+    let tool = match program {
+        "zpool" => Tool::Zpool,
+        "zfs" => Tool::Zfs,
+        "cenote" => {
+            let is_own = matches!(word, "" | "mount" | "tour" | "completions" | "complete" | "daemon" | "help");
+            return if is_own || word.starts_with('-') { Place::Here } else { Place::DaemonIfAny };
+        }
+        _ => return Place::Daemon,
+    };
+    let needs_pools = tool.subcommand(word).is_some_and(|subcommand| subcommand != "version");
+    if needs_pools && !asks_for_usage(&args[1..]) { Place::Daemon } else { Place::Here }
+}
+
+/// Runs a command with the console of this thread; its exit code.
+fn run_program(program: &str, args: Vec<OsString>) -> u8 {
+    match program {
+        "zpool" => run(Tool::Zpool, args),
+        "zfs" => run(Tool::Zfs, args),
+        "fsstat" => fsstat::main(args, &Out::new()),
+        _ => cenote::main(std::iter::once(OsString::from("cenote")).chain(args)),
+    }
+}
+
+/// 1: verbs run in process, without a daemon.
 const DIRECT: &str = "CENOTE_DIRECT";
 
 fn check_direct(value: Option<&OsStr>) -> Result<(), String> {
@@ -70,12 +128,11 @@ fn check_direct(value: Option<&OsStr>) -> Result<(), String> {
 
 /// A name under which this binary is another tool than `cenote`.
 fn is_tool(name: &OsStr) -> bool {
-    matches!(name.to_str(), Some("zpool" | "zfs" | "zdb"))
+    matches!(name.to_str(), Some("zpool" | "zfs" | "zdb" | "fsstat" | "cenoted"))
 }
 
 /// Runs one of the tools; its exit code.
 fn run(tool: Tool, mut args: Vec<OsString>) -> u8 {
-    stop::end_on_panic();
     let out = Out::new();
     if args.is_empty() {
         say_error!("missing command\n{}", tool.summary());
@@ -146,6 +203,18 @@ fn unsupported(tool: Tool, subcommand: &str) -> Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_needs_a_pool_goes_to_the_daemon() {
+        let place = |program, line: &str| {
+            place(program, &line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+        };
+        assert_eq!((place("zpool", "list"), place("zfs", "get all")), (Place::Daemon, Place::Daemon));
+        assert_eq!((place("zpool", "version"), place("zpool", "list -?")), (Place::Here, Place::Here));
+        assert_eq!((place("zfs", ""), place("zfs", "nosuch"), place("zfs", "help")), (Place::Here, Place::Here, Place::Here));
+        assert_eq!((place("cenote", "ls tank:/"), place("cenote", "mount a b")), (Place::DaemonIfAny, Place::Here));
+        assert_eq!((place("cenote", "--help"), place("fsstat", "/x")), (Place::Here, Place::Daemon));
+    }
 
     #[test]
     fn where_verbs_run_is_said_by_0_or_1() {

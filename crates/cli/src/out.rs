@@ -19,6 +19,11 @@ impl Out {
         Out { terminal: Stream::Out.is_terminal() }
     }
 
+    /// Somebody looks at it.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
     /// Writes text that holds nothing unchecked.
     pub(crate) fn print(&self, text: &str) {
         self.print_bytes(text.as_bytes());

@@ -49,7 +49,7 @@ impl Home {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
         command.args(words);
         command.env("CENOTE_DEVICES", self.dir.path().join("images"));
-        command.env("CENOTE_STATE", self.dir.path().join("state"));
+        command.env("CENOTE_STATE", self.dir.path().join("state")).env("CENOTE_DIRECT", "1");
         command
     }
 

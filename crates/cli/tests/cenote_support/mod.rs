@@ -12,7 +12,7 @@ use testkit::{Entry, Fixture};
 /// `cenote` with pools looked for in one folder.
 pub(crate) fn cenote(devices: &Path, verb: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
-    command.arg(verb).arg("-d").arg(devices).stdin(Stdio::null());
+    command.arg(verb).arg("-d").arg(devices).stdin(Stdio::null()).env("CENOTE_DIRECT", "1");
     command
 }
 

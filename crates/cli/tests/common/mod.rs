@@ -26,6 +26,7 @@ pub(crate) fn run_with(devices: &Path, keys: &str, words: &[&str]) -> Ran {
         .env("TZ", "UTC0")
         .env("CENOTE_DEVICES", devices)
         .env("CENOTE_STATE", "/nonexistent/state")
+        .env("CENOTE_DIRECT", "1")
         .env("CENOTE_KEYS", keys)
         .output()
         .expect("the command starts");

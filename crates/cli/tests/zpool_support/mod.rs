@@ -62,6 +62,7 @@ impl World {
             .args(words)
             .env_clear()
             .env("TZ", "UTC0")
+            .env("CENOTE_DIRECT", "1")
             .env("CENOTE_STATE", self.folder.path().join("state"))
             .stdin(Stdio::null())
             .stdout(writer.try_clone().expect("a second end"))

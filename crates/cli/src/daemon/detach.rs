@@ -1,0 +1,40 @@
+//! A daemon that goes on when whoever started it has ended.
+
+use super::{DaemonError, RUNNING};
+use std::io::{self, Read, Write};
+use std::process::{Command, Stdio};
+
+/// What the background process says when it can be asked.
+const READY: &[u8] = b"ready\n";
+
+/// Starts this program again as a child that serves, and waits until it says that it does. This process ends
+/// then: the child belongs to nobody.
+pub(super) fn start() -> Result<u8, DaemonError> {
+    let mut child = Command::new(std::env::current_exe()?);
+    child.args(["daemon", "--detached"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = child.spawn()?;
+    let mut said = Vec::new();
+    if let Some(out) = child.stdout.take() {
+        out.take(READY.len() as u64).read_to_end(&mut said)?;
+    }
+    if said == READY {
+        return Ok(0);
+    }
+    // It has said why.
+    let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.filter(|code| *code == RUNNING).unwrap_or(1))
+}
+
+/// In the child: says that it can be asked, and leaves the session and files of whoever started it.
+pub(super) fn ready() -> io::Result<()> {
+    use rustix::fs::{Mode, OFlags, open};
+    // It may lead its session already.
+    let _ = rustix::process::setsid();
+    rustix::process::chdir("/")?;
+    let mut stdout = io::stdout();
+    // Whoever waited may be gone.
+    let _ = stdout.write_all(READY).and_then(|()| stdout.flush());
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    Ok(rustix::stdio::dup2_stdout(&null)?)
+}

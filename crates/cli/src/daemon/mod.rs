@@ -1,0 +1,313 @@
+//! `cenoted`: the process that keeps pools open and serves their mounts. Commands ask it over a socket
+//! ([`serve::control`]) and run here, each on a thread of its own, with the client's console.
+//!
+//! # Order
+//! Start: state folder locked -> socket -> dead mounts detached -> pools of the cache file imported -> file systems
+//! mounted -> requests. End (SIGTERM, SIGINT, `cenote daemon --stop`): no more requests, those that run are
+//! cancelled -> everything unmounted -> pools closed, still listed in the cache file -> the next start has them again.
+//!
+//! # What always holds
+//! - One daemon has a state folder: the lock on a file there says which, and goes with the process.
+//! - A pool is whole after an end at any moment; a panic outside of requests ends the process.
+//! - Missing devices and mounts that fail are told in the log and keep no daemon from starting.
+//!
+//! Tests: `cli/tests/daemon.rs`.
+
+// Here is the process whose streams and environment these are.
+#![allow(clippy::disallowed_methods)]
+
+mod detach;
+mod log;
+pub(crate) mod places;
+mod policy;
+mod requests;
+
+use crate::console;
+use cenote::admin::mounting::{MountRequest, Mounting};
+use cenote::admin::{Mounts, Namespace, Search, Unmount};
+use requests::Requests;
+use serve::control::{Connection, Listener, Message, Reply, Server, VERSION};
+use serve::mounts::MountTable;
+use serve::{Terminator, manager};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the end waits for requests that run.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Exit code when a daemon runs already: there is no need for this one.
+pub(crate) const RUNNING: u8 = 3;
+
+/// Keep pools open, mount their file systems, and run what the commands ask for
+///
+/// The commands start it when they need it; `cenoted` is the same as `cenote daemon`. It stays in the
+/// foreground, for a service manager, unless --detach is given. Environment: CENOTE_SOCKET (where it is
+/// asked), CENOTE_STATE (the folder of its lock, its log and its list of pools), CENOTE_LOG (off,
+/// error, warn, info, debug, trace).
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Return when it answers, and go on in the background; the log goes into the state folder
+    #[arg(long, conflicts_with_all = ["stop", "status"])]
+    detach: bool,
+    /// In the background process: tell readiness and let go of the terminal
+    #[arg(long, hide = true)]
+    detached: bool,
+    /// End the daemon that runs: its pools are closed, and come back with the next start
+    #[arg(long, conflicts_with = "status")]
+    stop: bool,
+    /// Tell whether one runs; exit code 3 if none does
+    #[arg(long)]
+    status: bool,
+}
+
+/// Why there is no daemon.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DaemonError {
+    /// Another one has the state folder.
+    #[error("cenoted is already running{} with the state folder {}", process(*.pid), .state.display())]
+    Running {
+        /// Its process.
+        pid: Option<u32>,
+        /// The folder.
+        state: PathBuf,
+    },
+    /// One with another state folder answers at the socket.
+    #[error("another cenoted answers at {}", .socket.display())]
+    Answers {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// A folder or file cannot be used.
+    #[error("{}: {source}", .path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The socket cannot be made.
+    #[error("cannot listen at {}: {source}", .socket.display())]
+    Listen {
+        /// Which.
+        socket: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// `CENOTE_LOG` is none of its words.
+    #[error("CENOTE_LOG is '{text}': it must be off, error, warn, info, debug or trace")]
+    LogLevel {
+        /// What it is.
+        text: String,
+    },
+    /// The system refuses something else.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+fn process(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+}
+
+/// Runs the verb; its exit code.
+pub(crate) fn run(args: &Args) -> u8 {
+    let socket = places::own_socket(|name| std::env::var_os(name));
+    let done = match () {
+        () if args.stop => stop(&socket),
+        () if args.status => return status(&socket),
+        () if args.detach => detach::start(),
+        () => serve(&socket, args.detached),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            say_error_line!("cenoted: {}", crate::out::visible(&error.to_string()));
+            if matches!(error, DaemonError::Running { .. }) { RUNNING } else { 1 }
+        }
+    }
+}
+
+/// A daemon, from its start to its end.
+fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
+    // Before any thread is started, so that all of them leave the signals to one.
+    let terminator = Terminator::new()?;
+    let inherited = manager::inherited_socket()?;
+    places::prepare(socket)?;
+    let lock = places::Lock::take()?;
+    if is_detached {
+        log::to_file()?;
+    }
+    log::begin()?;
+    end_on_panic();
+    let is_ours = inherited.is_none();
+    let listener = match inherited {
+        Some(inherited) => Listener::of(inherited),
+        None => listen(socket)?,
+    };
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "cenoted starts");
+    let namespace = bring_back();
+    let handler = Arc::new(Requests::new(Arc::clone(&namespace)));
+    let server = Server::new(handler.clone())?;
+    handler.stops(&server);
+    let stopping = Arc::clone(&server);
+    terminator.watch(move |times| {
+        if times > 1 {
+            tracing::warn!("asked to end for the second time: the pools are not closed");
+            std::process::exit(1);
+        }
+        tracing::info!("asked to end");
+        stopping.stop();
+    })?;
+    if is_detached {
+        detach::ready()?;
+    }
+    tell_manager("READY=1");
+    watch(&namespace);
+    let served = server.serve(&listener);
+    if let Err(error) = &served {
+        tracing::error!(%error, "the socket fails");
+        server.stop();
+    }
+    tell_manager("STOPPING=1");
+    if is_ours {
+        // From now on clients see that nobody is there; the next daemon replaces it anyway.
+        let _ = std::fs::remove_file(socket);
+    }
+    drop(listener);
+    end(&server, &namespace);
+    drop(lock);
+    tracing::info!("cenoted has ended");
+    Ok(u8::from(served.is_err()))
+}
+
+fn listen(socket: &Path) -> Result<Listener, DaemonError> {
+    // The lock says that no daemon of this state folder is alive: this would be somebody else's.
+    if Connection::open(socket).is_ok() {
+        return Err(DaemonError::Answers { socket: socket.to_owned() });
+    }
+    let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
+    Listener::bind(socket, mode).map_err(|source| DaemonError::Listen { socket: socket.to_owned(), source })
+}
+
+/// Everything as it was when the last daemon ended: pools imported, file systems mounted.
+fn bring_back() -> Arc<Namespace> {
+    for at in MountTable::detach_dead() {
+        tracing::warn!(at = %at.display(), "detached the mount of a daemon that has died");
+    }
+    let table: Arc<dyn Mounts> = Arc::new(MountTable::new(requests::table_settings()));
+    let namespace = Namespace::new(Some(table));
+    for (pool, error) in namespace.import_all(None) {
+        tracing::error!(pool, %error, "a pool is not imported");
+    }
+    for pool in namespace.names() {
+        tracing::info!(pool, "imported");
+    }
+    if let Some(mounting) = mounting(&namespace) {
+        for refusal in mounting.mount_all(None, &MountRequest::default()) {
+            tracing::error!(dataset = refusal.what, why = refusal.why, "not mounted");
+        }
+    }
+    namespace
+}
+
+fn mounting(namespace: &Arc<Namespace>) -> Option<Mounting> {
+    Mounting::of(&Search { namespace: Some(Arc::clone(namespace)), ..Search::default() })
+}
+
+/// No more requests; what is mounted is unmounted; the pools are closed.
+fn end(server: &Server, namespace: &Arc<Namespace>) {
+    let left = server.wait(PATIENCE);
+    if left > 0 {
+        tracing::warn!(requests = left, "these have not ended, and are not waited for any longer");
+    }
+    if let Some(mounting) = mounting(namespace) {
+        let refused = mounting.unmount_all(None, true, Unmount::Normal);
+        for busy in refused {
+            tracing::warn!(dataset = busy.what, why = busy.why, "whoever uses it gets errors from now on");
+        }
+        for refusal in mounting.unmount_all(None, true, Unmount::Force) {
+            tracing::error!(dataset = refusal.what, why = refusal.why, "not unmounted");
+        }
+    }
+    for (pool, error) in namespace.leave_all() {
+        tracing::error!(pool, %error, "a pool could not be closed");
+    }
+}
+
+/// Tells the service manager that we are alive, as often as it wants to know.
+fn watch(namespace: &Arc<Namespace>) {
+    let Some(interval) = manager::watchdog() else { return };
+    let namespace = Arc::clone(namespace);
+    let tell = move || loop {
+        // One that hangs here does not tell.
+        let _ = namespace.names();
+        tell_manager("WATCHDOG=1");
+        std::thread::sleep(interval / 3);
+    };
+    if let Err(error) = std::thread::Builder::new().name("watchdog".to_owned()).spawn(tell) {
+        tracing::error!(%error, "no thread for the watchdog");
+    }
+}
+
+fn tell_manager(text: &str) {
+    if let Err(error) = manager::notify(text) {
+        tracing::warn!(%error, text, "the service manager does not listen");
+    }
+}
+
+/// A panic of a request is told to its client; any other ends the process: whoever waits for a thread that has
+/// died would wait for good, and a pool is whole after an end at any moment.
+fn end_on_panic() {
+    std::panic::set_hook(Box::new(move |info| {
+        let thread = std::thread::current();
+        let backtrace = std::backtrace::Backtrace::force_capture();
+        tracing::error!(thread = thread.name(), "{info}\n{backtrace}");
+        if thread.name() != Some(requests::THREAD) {
+            std::process::abort();
+        }
+    }));
+}
+
+/// Ends the daemon that runs, and waits until it has ended.
+fn stop(socket: &Path) -> Result<u8, DaemonError> {
+    let Ok(connection) = Connection::open(socket) else {
+        say_error_line!("cenoted is not running");
+        return Ok(RUNNING);
+    };
+    let pid = match Connection::open(socket)?.ping() {
+        Ok(Reply::Pong { pid, .. }) => pid,
+        _ => 0,
+    };
+    connection.say(&Message::Stop { version: VERSION }, &[])?;
+    match connection.reply() {
+        Ok(Reply::Refused(why)) => {
+            say_error_line!("cenoted: {}", crate::out::visible(&why));
+            return Ok(1);
+        }
+        Ok(_) => {}
+        Err(error) => {
+            say_error_line!("cenoted: {error}");
+            return Ok(1);
+        }
+    }
+    // When the process is gone, so is its lock: another one can start at once.
+    while pid > 0 && Path::new(&format!("/proc/{pid}")).exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(0)
+}
+
+fn status(socket: &Path) -> u8 {
+    let answer = Connection::open(socket).ok().and_then(|connection| connection.ping().ok());
+    match answer {
+        Some(Reply::Pong { program, pid, .. }) => {
+            let line = format!("cenoted {program} is running, process {pid}, socket {}\n", socket.display());
+            let _ = console::write(console::Stream::Out, line.as_bytes());
+            0
+        }
+        _ => {
+            say_error_line!("cenoted is not running");
+            RUNNING
+        }
+    }
+}

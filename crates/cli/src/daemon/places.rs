@@ -1,0 +1,133 @@
+//! Where a daemon is, and where its files are.
+
+use super::DaemonError;
+use cenote::admin::change::state_folder;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Root's socket.
+const SYSTEM_SOCKET: &str = "/run/cenote/socket";
+/// Names in the state folder.
+const LOCK_NAME: &str = "cenoted.lock";
+const LOG_NAME: &str = "cenoted.log";
+
+/// The socket of this user's daemon: `CENOTE_SOCKET`, else `/run/cenote/socket` for root, else
+/// `$XDG_RUNTIME_DIR/cenote/socket`, else `/tmp/cenote-UID/socket`. `env`: how variables are known here.
+pub(crate) fn own_socket(env: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    let named = |name| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(path) = named("CENOTE_SOCKET") {
+        return path;
+    }
+    let uid = rustix::process::getuid();
+    if uid.is_root() {
+        return SYSTEM_SOCKET.into();
+    }
+    let folder = named("XDG_RUNTIME_DIR").map(|folder| folder.join("cenote"));
+    folder.unwrap_or_else(|| PathBuf::from(format!("/tmp/cenote-{}", uid.as_raw()))).join("socket")
+}
+
+/// Root's socket, for users who have no daemon of their own and name none.
+pub(crate) fn system_socket(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let is_named = env("CENOTE_SOCKET").is_some_and(|value| !value.is_empty());
+    let is_root = rustix::process::getuid().is_root();
+    (!is_named && !is_root).then(|| SYSTEM_SOCKET.into())
+}
+
+/// Where a daemon in the background writes its log.
+pub(crate) fn log_path() -> PathBuf {
+    state_folder().join(LOG_NAME)
+}
+
+/// Makes the folders of the socket and of the state.
+///
+/// # Errors
+/// [`DaemonError::Folder`]: they cannot be made, or somebody else could put things there.
+pub(super) fn prepare(socket: &Path) -> Result<(), DaemonError> {
+    // Everybody may ask root's daemon, nobody else's.
+    let mode = if rustix::process::getuid().is_root() { 0o755 } else { 0o700 };
+    if let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        own_folder(folder, mode)?;
+    }
+    own_folder(&state_folder(), 0o700)
+}
+
+/// Makes a folder, if it is not there; it must belong to us or to root.
+fn own_folder(folder: &Path, mode: u32) -> Result<(), DaemonError> {
+    let failed = |source| DaemonError::Folder { path: folder.to_owned(), source };
+    let denied = |why: String| failed(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    std::fs::DirBuilder::new().recursive(true).mode(mode).create(folder).map_err(failed)?;
+    // A link that somebody else has put there belongs to them.
+    let found = std::fs::symlink_metadata(folder).map_err(failed)?;
+    let (owner, own) = (found.uid(), rustix::process::geteuid().as_raw());
+    if owner != own && owner != 0 {
+        return Err(denied(format!("it belongs to user {owner}")));
+    }
+    let is_shared = found.is_dir() && found.mode() & 0o022 != 0;
+    if is_shared && found.mode() & 0o1000 == 0 {
+        return Err(denied("others may write there".to_owned()));
+    }
+    Ok(())
+}
+
+/// That this process is the one that has the state folder. Held until it ends, however it ends.
+#[derive(Debug)]
+pub(super) struct Lock(#[allow(dead_code)] OwnedFd);
+
+impl Lock {
+    /// # Errors
+    /// [`DaemonError::Running`] if somebody has it.
+    pub(super) fn take() -> Result<Lock, DaemonError> {
+        let path = state_folder().join(LOCK_NAME);
+        let failed = |e: rustix::io::Errno| DaemonError::Folder { path: path.clone(), source: e.into() };
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = open(&path, flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                return Err(DaemonError::Running { pid: text.trim().parse().ok(), state: state_folder() });
+            }
+            Err(e) => return Err(failed(e)),
+        }
+        rustix::fs::ftruncate(&file, 0).map_err(failed)?;
+        rustix::io::write(&file, format!("{}\n", std::process::id()).as_bytes()).map_err(failed)?;
+        Ok(Lock(file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_is_where_the_environment_says() {
+        let env = |pairs: &'static [(&str, &str)]| {
+            move |name: &str| {
+                pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+            }
+        };
+        assert_eq!(own_socket(env(&[("CENOTE_SOCKET", "/x/s")])), Path::new("/x/s"));
+        assert_eq!(system_socket(env(&[("CENOTE_SOCKET", "/x/s")])), None);
+        let found = own_socket(env(&[("XDG_RUNTIME_DIR", "/run/user/5")]));
+        let expected =
+            if rustix::process::getuid().is_root() { SYSTEM_SOCKET } else { "/run/user/5/cenote/socket" };
+        assert_eq!(found, Path::new(expected));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_not_taken() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = folder.path().join("a/b");
+        own_folder(&inner, 0o700).expect("made");
+        own_folder(&inner, 0o700).expect("there already");
+        std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o777)).expect("set");
+        assert!(own_folder(&inner, 0o700).is_err());
+        std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o1777)).expect("set");
+        own_folder(&inner, 0o700).expect("as /tmp is");
+    }
+}

@@ -1,0 +1,118 @@
+//! What a daemon does for whom.
+//!
+//! # What always holds
+//! - Root and the user whose daemon it is may everything; a user's daemon does nothing for anybody else.
+//! - For others root's daemon opens no path that they name: not by arguments, not by variables.
+
+use serve::control::Peer;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+/// Subcommands of `zpool` that only read the pools.
+const ZPOOL_READS: [&str; 9] =
+    ["list", "get", "status", "iostat", "events", "wait", "version", "prefetch", "help"];
+/// Subcommands of `zfs` that only read.
+const ZFS_READS: [&str; 8] =
+    ["list", "get", "holds", "userspace", "groupspace", "projectspace", "version", "diff"];
+/// Subcommands of `zfs` that `zfs allow` can grant; who was granted what is looked up where they are done.
+const ZFS_GRANTABLE: [&str; 17] = [
+    "create", "destroy", "snapshot", "snap", "rollback", "clone", "promote", "rename", "set", "inherit",
+    "hold", "release", "bookmark", "allow", "unallow", "upgrade", "mount",
+];
+
+/// The daemon's own user, or root.
+pub(super) fn is_trusted(peer: &Peer) -> bool {
+    peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw()
+}
+
+/// Whether a client may ask anything.
+pub(super) fn admit(peer: &Peer) -> Result<(), String> {
+    if is_trusted(peer) || rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err("permission denied: this is another user's cenoted".to_owned())
+}
+
+/// Whether one who is not trusted may ask for this.
+pub(super) fn check(program: &str, args: &[OsString]) -> Result<(), String> {
+    let word = args.first().and_then(|arg| arg.to_str()).unwrap_or_default();
+    let may = match program {
+        "zpool" => ZPOOL_READS.contains(&word),
+        "zfs" => ZFS_READS.contains(&word) || ZFS_GRANTABLE.contains(&word),
+        "fsstat" => true,
+        _ => false,
+    };
+    if !may {
+        return Err(format!("{program} {word}: permission denied"));
+    }
+    // Scripts, files with lists, keys: all are read by whoever runs the command.
+    if program == "zpool" && has_option(args, 'c') {
+        return Err(format!("{program} {word}: permission denied: -c runs programs"));
+    }
+    let names_a_file = |arg: &OsString| {
+        let text = arg.to_string_lossy();
+        text.contains("keylocation=file:") || text.contains("compatibility=/")
+    };
+    if args.iter().any(names_a_file) {
+        return Err(format!("{program} {word}: permission denied: files are read for root only"));
+    }
+    Ok(())
+}
+
+/// An option of one letter among the arguments, alone or with others.
+fn has_option(args: &[OsString], letter: char) -> bool {
+    let is_cluster = |text: &str| text.starts_with('-') && !text.starts_with("--") && text.contains(letter);
+    args.iter().any(|arg| arg.to_str().is_some_and(is_cluster))
+}
+
+/// The variables of one who is not trusted: those that name files are left out.
+pub(super) fn harmless(env: BTreeMap<OsString, OsString>) -> BTreeMap<OsString, OsString> {
+    env.into_iter().filter(|(name, value)| is_harmless(name, value)).collect()
+}
+
+fn is_harmless(name: &OsStr, value: &OsStr) -> bool {
+    let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+    match &*name {
+        // A zone by its name. Rules of its own have no slash.
+        "TZ" => !value.starts_with([':', '/']) && !value.contains(".."),
+        "COLUMNS" | "LINES" | "TERM" | "NO_COLOR" | "ZFS_COLOR" | "LANG" | "POSIXLY_CORRECT" => true,
+        name => name.starts_with("LC_") || name.starts_with("ZPOOL_VDEV_NAME_"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn may(program: &str, line: &str) -> bool {
+        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        check(program, &args).is_ok()
+    }
+
+    #[test]
+    fn others_read_and_ask_for_what_can_be_granted() {
+        for line in ["list -v", "status tank", "get all tank", "iostat 1", "events"] {
+            assert!(may("zpool", line), "{line}");
+        }
+        for line in
+            ["create tank /tmp/x", "import", "export tank", "history", "labelclear x", "", "status -c x"]
+        {
+            assert!(!may("zpool", line), "{line}");
+        }
+        for line in ["list", "get all", "snapshot tank@x", "set atime=off tank"] {
+            assert!(may("zfs", line), "{line}");
+        }
+        for line in ["load-key tank", "create -o keylocation=file:///etc/shadow tank/x", "share -a"] {
+            assert!(!may("zfs", line), "{line}");
+        }
+        assert!(!may("cenote", "ls tank:/"));
+    }
+
+    #[test]
+    fn variables_that_name_files_are_not_looked_at() {
+        let harmless = |name: &str, value: &str| is_harmless(OsStr::new(name), OsStr::new(value));
+        assert!(harmless("TZ", "Europe/Berlin") && harmless("TZ", "UTC0") && harmless("LC_ALL", "C"));
+        assert!(!harmless("TZ", "/etc/shadow") && !harmless("TZ", ":x") && !harmless("TZ", "../../x"));
+        assert!(!harmless("CENOTE_KEYS", "a=/etc/shadow") && !harmless("CENOTE_DEVICES", "/dev"));
+    }
+}
