@@ -24,6 +24,8 @@ struct State {
     /// Threads there are; 0: it was not started, or is stopped.
     threads: usize,
     running: usize,
+    /// Those who wait until nothing runs: no task is begun meanwhile.
+    draining: usize,
 }
 
 #[derive(Default)]
@@ -87,6 +89,20 @@ impl Prefetch {
         drop(dropped);
     }
 
+    /// Forgets what waits, and returns when nothing is being read: no task holds anything then.
+    pub(crate) fn drain(&self) {
+        let mut state = self.shared.lock();
+        let dropped = std::mem::take(&mut state.queue);
+        state.draining += 1;
+        while state.running > 0 {
+            state = self.shared.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.draining -= 1;
+        self.shared.work.notify_all();
+        drop(state);
+        drop(dropped);
+    }
+
     /// Whether there is anybody to read, and room in the queue.
     pub(crate) fn has_room(&self) -> bool {
         let state = self.shared.lock();
@@ -129,7 +145,8 @@ fn serve(shared: &Shared) {
             if state.threads == 0 {
                 return;
             }
-            match state.queue.pop_front() {
+            let is_open = state.draining == 0;
+            match if is_open { state.queue.pop_front() } else { None } {
                 Some(task) => break task,
                 None => state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner),
             }

@@ -128,6 +128,11 @@ impl Store {
         self.prefetch.stop();
     }
 
+    /// Nothing that was to be read ahead is any more: whoever holds something now uses it.
+    pub fn drain_prefetch(&self) {
+        self.prefetch.drain();
+    }
+
     /// Whether tasks would be done now.
     pub fn can_prefetch(&self) -> bool {
         self.prefetch.has_room()

@@ -503,7 +503,7 @@ impl Heads {
     /// [`DslError::Busy`] if somebody does, or has changed it since this txg closed.
     pub(crate) fn check_idle(&self, id: ObjectId, name: &str) -> Result<(), DslError> {
         match lock(&self.open).get(&id) {
-            Some(head) if is_used(head) || head.set.is_dirty(self.txgs.open_txg()) => {
+            Some(head) if is_still_used(head) || head.set.is_dirty(self.txgs.open_txg()) => {
                 Err(DslError::Busy { name: name.to_owned() })
             }
             _ => Ok(()),
@@ -517,7 +517,7 @@ impl Heads {
 
     /// Whether somebody uses this head.
     pub fn is_in_use(&self, id: ObjectId) -> bool {
-        lock(&self.open).get(&id).is_some_and(is_used)
+        lock(&self.open).get(&id).is_some_and(is_still_used)
     }
 
     /// Whether a sync of this txg has anything to write.
@@ -642,6 +642,15 @@ fn is_used(head: &Arc<Head>) -> bool {
     Arc::strong_count(head) > 1
         || Arc::strong_count(&head.log) > 1
         || Arc::strong_count(&head.set) > OWN_HOLDERS
+}
+
+/// The same; reading ahead is no use of it, and ends.
+fn is_still_used(head: &Arc<Head>) -> bool {
+    if !is_used(head) {
+        return false;
+    }
+    head.set.store().drain_prefetch();
+    is_used(head)
 }
 
 /// Checks that a dataset is a head whose contents may be changed.

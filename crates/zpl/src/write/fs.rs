@@ -1,5 +1,6 @@
 //! A file system opened for writing.
 
+use super::foresight::Foresight;
 use super::home::{BeginError, Cost, Home, IntentLog, NoLog};
 use super::inode::{Inode, Store};
 use super::make::{self, directory_normalization};
@@ -35,6 +36,7 @@ pub struct Fs {
     /// Whoever moves something from one directory to another.
     pub(super) renames: Mutex<()>,
     pub(super) quotas: Quotas,
+    pub(super) foresight: Foresight,
     /// While a log is replayed: the transaction that everything belongs to.
     replaying: AtomicBool,
     replay_tx: Mutex<Option<Tx>>,
@@ -73,6 +75,7 @@ impl Fs {
             log: RwLock::new(Arc::new(NoLog)),
             renames: Mutex::default(),
             quotas,
+            foresight: Foresight::default(),
             replaying: AtomicBool::new(false),
             replay_tx: Mutex::default(),
             pending: Mutex::new(pending),

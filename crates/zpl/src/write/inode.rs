@@ -18,7 +18,7 @@ use format::acl::{ACE_IDENTIFIER_GROUP, Ace, Who};
 use format::sa::Attr;
 use format::znode::{FLAG_PROJID, Time};
 use format::{Endian, ObjType, ObjectId};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A file in memory.
@@ -33,6 +33,8 @@ pub(super) struct Inode {
     pub(super) settings: Mutex<()>,
     /// Its content and size.
     pub(super) ranges: RangeLock,
+    /// It was read since it came into memory.
+    was_read: AtomicBool,
     /// Handles that keep it although it has no name.
     holds: AtomicU32,
 }
@@ -108,6 +110,7 @@ impl Inode {
             names: Mutex::default(),
             settings: Mutex::default(),
             ranges: RangeLock::default(),
+            was_read: AtomicBool::new(false),
             holds: AtomicU32::new(0),
         }
     }
@@ -131,6 +134,11 @@ impl Inode {
             return Ok(());
         }
         Err(ZplError::WrongKind { object: self.id, kind: self.kind, expected })
+    }
+
+    /// It is read. True the first time.
+    pub(super) fn note_read(&self) -> bool {
+        !self.was_read.load(Ordering::Relaxed) && !self.was_read.swap(true, Ordering::Relaxed)
     }
 
     /// Keeps it until [`Inode::let_go`].
