@@ -43,6 +43,7 @@ pub(crate) mod scan;
 mod space_maps;
 mod spec;
 mod sync;
+mod txg_history;
 mod upgrade;
 mod vdev_props;
 mod vdev_zaps;
@@ -58,6 +59,7 @@ pub(crate) use leases::Lease;
 pub use outage::FailMode;
 pub use props::PoolProp;
 pub use scan::{Offline, SCAN_SUSPEND_PROGRESS, ScanProgress, ScanRefusal};
+pub use txg_history::TxgRecord;
 pub use spec::{FeatureSet, Layout, LeafSpec, TopSpec};
 pub use vdev_props::VdevProp;
 
@@ -111,6 +113,7 @@ pub struct LivePool {
     /// Leaves that were faulted by themselves and answer are to be used again.
     lift_faults: AtomicBool,
     events: Arc<events::Poster>,
+    txg_history: txg_history::TxgHistory,
     scans: Arc<scan::Scans>,
 }
 
@@ -231,6 +234,7 @@ impl LivePool {
             outages: outage::Outages::default(),
             lift_faults: AtomicBool::new(false),
             events,
+            txg_history: txg_history::TxgHistory::default(),
             scans: Arc::default(),
         });
         pool.zio.set_outage(Arc::new(outage::Asked(Arc::downgrade(&pool))));
@@ -469,10 +473,13 @@ impl LivePool {
         let fuse = Fuse(&self.txgs);
         // Should it not return, nothing is written on top of what it has left.
         state.stopped = Some(Fuse::blown());
+        let now = || self.env.clock().monotonic();
+        let writing = self.txg_history.begin(txg, self.txgs.meter().of(txg), now(), &self.tree());
         match sync::write_txg(self, state, &tx) {
             Ok(()) => {
                 state.stopped = None;
                 drop(fuse);
+                self.txg_history.end(writing, now(), &self.tree());
                 self.publish(state);
                 self.txgs.finish(tx);
                 Ok(txg)

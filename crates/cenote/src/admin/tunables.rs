@@ -1,0 +1,36 @@
+//! The numbers that may be changed while the engine runs, under the names that OpenZFS has for them. Only those are
+//! here that change something.
+
+use ::pool::live::SCAN_SUSPEND_PROGRESS;
+use ::pool::live::events::{CHECKSUM_EVENTS_PER_SECOND, ZEVENT_LEN_MAX};
+use dmu::live::TXG_TIMEOUT;
+use vdev::tree::SLOW_IO_MS;
+pub use vdev::tunable::Tunable;
+
+/// All of them, by name.
+pub fn tunables() -> [&'static Tunable; 5] {
+    [&SLOW_IO_MS, &CHECKSUM_EVENTS_PER_SECOND, &SCAN_SUSPEND_PROGRESS, &TXG_TIMEOUT, &ZEVENT_LEN_MAX]
+}
+
+/// The one of this name.
+pub fn tunable(name: &str) -> Option<&'static Tunable> {
+    tunables().into_iter().find(|tunable| tunable.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_sorted_but_for_the_prefix_and_found_by_name() {
+        let names = tunables().map(|tunable| tunable.name.to_owned());
+        for name in &names {
+            assert_eq!(tunable(name).map(|found| found.name), Some(name.as_str()));
+        }
+        assert!(tunable("zfs_none").is_none());
+        let mut distinct = names.to_vec();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), names.len());
+    }
+}
