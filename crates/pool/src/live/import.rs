@@ -237,7 +237,7 @@ impl LivePool {
         let is_ours = saved.is_some();
         let newest = Arc::new(std::sync::Mutex::new(Txg(0)));
         let slot = Arc::clone(&newest);
-        self.run_on_pool(move |ctx, task| {
+        let scan = self.run_on_pool(move |ctx, task| {
             *lock(&slot) = task.state.claimed;
             let m = ctx.m();
             let config = &mut task.state.config;

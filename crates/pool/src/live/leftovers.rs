@@ -6,13 +6,15 @@ use crate::PoolError;
 use dsl::write::{TaskCtx, destroy, holds};
 use format::scan::ScanPhys;
 
-/// Takes over a scan that was under way, and ends temporary holds.
-pub(super) fn clear(ctx: &mut TaskCtx<'_>, scan: Option<ScanPhys>, is_ours: bool) -> Result<(), PoolError> {
-    if let Some(phys) = scan {
-        scan::adopt(ctx.m(), phys, is_ours)?;
-    }
+/// Takes over a scan that was under way, and ends temporary holds. Returns the scan as it goes on.
+pub(super) fn clear(
+    ctx: &mut TaskCtx<'_>,
+    scan: Option<ScanPhys>,
+    is_ours: bool,
+) -> Result<Option<ScanPhys>, PoolError> {
+    let scan = scan.map(|phys| scan::adopt(ctx.m(), phys, is_ours)).transpose()?;
     for snapshot in holds::release_temporary(ctx.m())? {
         destroy::destroy_if_deferred(ctx, snapshot)?;
     }
-    Ok(())
+    Ok(scan)
 }

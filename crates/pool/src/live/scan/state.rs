@@ -93,20 +93,21 @@ pub(super) fn begin(m: MosTx<'_>, phys: &mut ScanPhys) -> Result<(), DslError> {
 
 /// Takes over a scan that the last user of the pool has not ended: it names no datasets any more, as these change
 /// while it does not know of that. Unless it is one of ours it begins again.
-pub(in crate::live) fn adopt(m: MosTx<'_>, phys: ScanPhys, is_ours: bool) -> Result<(), DslError> {
-    let queue = if phys.queue == ObjectId(0) { None } else { Some(m.object(phys.queue)?) };
-    let is_fresh = phys.bookmark == [0; 4] && phys.ddt_bookmark == [0; 4];
-    if is_ours && is_fresh && queue.is_some() {
-        return Ok(());
+pub(in crate::live) fn adopt(m: MosTx<'_>, phys: ScanPhys, is_ours: bool) -> Result<ScanPhys, DslError> {
+    let is_fresh = phys.bookmark == [0; 4] && phys.ddt_bookmark == [0; 4] && phys.queue != ObjectId(0);
+    if is_ours && is_fresh {
+        return Ok(phys);
     }
-    if queue.is_some() {
+    if phys.queue != ObjectId(0) {
         m.free(phys.queue)?;
     }
     let queue = m.create_plain_zap(ObjType::SCAN_QUEUE)?;
-    let (bookmark, ddt_bookmark) = ([0; 4], [0; 4]);
     let (current_min_txg, current_max_txg) = (phys.min_txg, phys.max_txg);
-    let phys = ScanPhys { queue, bookmark, ddt_bookmark, current_min_txg, current_max_txg, ..phys };
-    put(m, &ScanPhys { examined: 0, skipped: 0, ..phys })
+    let phys =
+        ScanPhys { queue, bookmark: [0; 4], ddt_bookmark: [0; 4], current_min_txg, current_max_txg, ..phys };
+    let phys = ScanPhys { examined: 0, skipped: 0, ..phys };
+    put(m, &phys)?;
+    Ok(phys)
 }
 
 /// Writes down how far a scan is.
