@@ -19,7 +19,10 @@ use vdev::scan::Found;
 
 /// The machine that this runs on, as pools remember it.
 pub(crate) fn this_host() -> Host {
-    Host { id: crate::admin::host_id(), name: crate::admin::host_name() }
+    let system = rustix::system::uname();
+    let parts = [system.nodename(), system.release(), system.version(), system.machine()];
+    let uts = parts.map(|part| part.to_string_lossy().into_owned()).join(" ");
+    Host { id: crate::admin::host_id(), name: crate::admin::host_name(), uts }
 }
 
 /// A pool that is open for change. Exported when it is dropped; [`PoolWriter::close`] also tells whether that
@@ -193,11 +196,7 @@ impl std::fmt::Debug for PoolWriter {
 
 /// A command line, given by somebody.
 pub(crate) fn command(text: &str, caller: &Caller) -> Command {
-    Command {
-        text: text.to_owned(),
-        user: caller.uid.into(),
-        hostname: crate::admin::host_name(),
-    }
+    Command { text: text.to_owned(), user: caller.uid.into(), hostname: crate::admin::host_name() }
 }
 
 impl Pool {

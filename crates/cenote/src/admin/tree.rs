@@ -11,6 +11,8 @@ use format::units::{LABEL_END, LABEL_START};
 use format::{ObjectId, VdevId};
 use std::collections::HashMap;
 use std::path::Path;
+use vdev::Device;
+use vdev::device::file::{Access, FileDevice};
 use vdev::tree::{Aux as TreeAux, VdevState, VdevStatus};
 
 /// Bytes of a leaf that hold labels.
@@ -220,11 +222,18 @@ fn activity(
     Ok(Some(Activity { state, done: number(done)?.min(total), total, since: number(since)? }))
 }
 
+/// Bytes of a spare or cache device of a pool that is open for writing: nobody has searched for it.
+fn size_of(pool: &OpenPool, node: &VdevNode) -> u64 {
+    let path = node.path.as_ref().filter(|_| pool.pool.spa().is_live());
+    let device = path.and_then(|path| FileDevice::open(Path::new(path), Access::Auto).ok());
+    device.map_or(0, |device| device.size())
+}
+
 /// A spare or cache device.
 fn beside(pool: &OpenPool, device: &AuxVdev, class: Class, root: &Vdev) -> Vdev {
     let node = &device.node;
     let leaf = pool.found.leaves.iter().find(|leaf| leaf.probe.guid() == Some(node.guid));
-    let mut psize = leaf.map_or(0, |leaf| leaf.device.size());
+    let mut psize = leaf.map_or_else(|| size_of(pool, node), |leaf| leaf.device.size());
     let path = leaf.map(|leaf| leaf.path.to_string_lossy().into_owned()).or_else(|| node.path.clone());
     if node.kind == VdevKind::DistributedSpare {
         psize = distributed_spare_size(root, node);

@@ -51,6 +51,12 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// Nothing is said about how the pool is opened, or where it is: one that is open already will do.
+    fn is_plain(&self) -> bool {
+        let is_as_of_now = self.txg.is_none() && !self.checkpoint && !self.recover;
+        self.devices.is_empty() && is_as_of_now && !self.destroyed && !self.missing
+    }
+
     /// What only makes sense for reading was not asked for.
     pub(super) fn check_writable(&self) -> Result<(), Failure> {
         let given = [
@@ -131,6 +137,16 @@ impl<'a> Session<'a> {
         devices.into_iter().fold(options, OpenOptions::search)
     }
 
+    /// A pool that this process keeps open, as it is now.
+    fn seen(&self, writer: &PoolWriter) -> Result<Pool, Failure> {
+        let console = console::current();
+        if let Some(mounts) = console.as_ref().and_then(|console| console.namespace.mounts()) {
+            mounts.write_back(writer.name())?;
+        }
+        writer.sync()?;
+        Ok(writer.view()?)
+    }
+
     /// Opens the pool of that name or guid for writing, unless it was imported for reading only.
     pub(super) fn open_rw(&self, name: &str) -> Result<PoolWriter, Failure> {
         if let Some((namespace, search)) = self.kept(name)? {
@@ -160,9 +176,8 @@ impl<'a> Session<'a> {
             let name = term::escape(name.as_bytes());
             return Err(Failure::Message(format!("cannot open pool '{name}': permission denied")));
         }
-        let source = self.source;
-        let is_special = !source.devices.is_empty() || source.txg.is_some() || source.checkpoint;
-        let namespace = search.namespace.clone().filter(|kept| !is_special && kept.settings(name).is_some());
+        let is_plain = self.source.is_plain();
+        let namespace = search.namespace.clone().filter(|kept| is_plain && kept.settings(name).is_some());
         Ok(namespace.map(|namespace| (namespace, search)))
     }
 
@@ -180,7 +195,7 @@ impl<'a> Session<'a> {
             Some((namespace, search)) => {
                 // What was written through mounts and by other commands is part of it.
                 if let Some(pool) = namespace.get(name) {
-                    pool.sync()?;
+                    let _ = self.seen(&pool)?;
                 }
                 let (pools, problems) = open_pools(&search, &[name.to_owned()]);
                 if let Some(problem) = problems.first() {

@@ -7,7 +7,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
 use cenote::admin::edit::{self, EditError, Partly, SnapshotRange};
-use cenote::{DatasetKind, Pool};
+use cenote::{DatasetKind, Pool, PoolWriter};
 use format::nicenum::nicebytes;
 use std::ffi::OsString;
 
@@ -220,13 +220,12 @@ fn bookmark(change: &mut Change, options: &Options) -> Outcome {
         }
         pool => pool.map_err(|e| cannot_open(name, e))?,
     };
-    edit::destroy_bookmark(&pool, name)
-        .map_err(|error| match error {
-            EditError::Denied | EditError::DelegationOff => {
-                Stop::failed(format!("cannot destroy bookmark: {error}"))
-            }
-            error => Stop::failed(format!("cannot destroy bookmark '{name}': {error}")),
-        })?;
+    edit::destroy_bookmark(&pool, name).map_err(|error| match error {
+        EditError::Denied | EditError::DelegationOff => {
+            Stop::failed(format!("cannot destroy bookmark: {error}"))
+        }
+        error => Stop::failed(format!("cannot destroy bookmark '{name}': {error}")),
+    })?;
     change.done(name);
     Ok(0)
 }
@@ -273,11 +272,12 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
             false => cannot("destroy", all.first().map_or(name, String::as_str), &error),
         })
     })?;
-    if tell_held(&view, all.iter())? {
-        return Ok(1);
-    }
     // The root of a pool goes with the pool only.
     all.retain(|name| name.contains(['/', '@']));
+    if all.iter().filter(|name| name.contains('@')).any(|name| is_held(&view, name)) {
+        change.done(name);
+        return around_held(&pool, &view, options, &all);
+    }
     let (gone, busy) = mount::unmounted(&all, options.force);
     let outcome = edit::destroy_all(&pool, gone);
     mount::snapshots_changed(gone);
@@ -285,6 +285,28 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
         change.done(name);
     }
     Ok(outcome.map_or_else(|partly| failed(&partly), |()| u8::from(busy)))
+}
+
+/// Destroys what can be destroyed although snapshots are held: what has one stays, with all its snapshots, and what is
+/// above it.
+fn around_held(pool: &PoolWriter, view: &Pool, options: &Options, all: &[String]) -> Outcome {
+    for group in all.split_inclusive(|name| !name.contains('@')) {
+        if tell_held(view, group.iter())? {
+            continue;
+        }
+        let (gone, _) = mount::unmounted(group, options.force);
+        if let Err(partly) = edit::destroy_all(pool, gone) {
+            let name = partly.left.first().map_or("", String::as_str);
+            complain(&format!("cannot destroy '{name}': {}", partly.error));
+        }
+        mount::snapshots_changed(gone);
+    }
+    Ok(1)
+}
+
+fn is_held(view: &Pool, snapshot: &str) -> bool {
+    let holds = view.dataset(snapshot).ok().and_then(|dataset| dataset.dsl().holds().ok());
+    holds.is_some_and(|holds| !holds.is_empty())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use super::bpobj;
 use super::create::{
-    Fill, NewHead, create_dataset, create_dir, create_head, fill_head, new_phys, store_props,
+    Fill, NewHead, create_dataset, create_dir, create_head, fill_head, new_phys, note_props, store_props,
 };
 use super::ctx::{FREE_DIR, MOS_DIR, ORIGIN_DIR, ROOT_DATASET, TaskCtx};
 use super::deadlist;
@@ -67,5 +67,6 @@ pub fn create_root(ctx: &mut TaskCtx<'_>, new: NewHead<'_>, fill: Fill<'_>) -> R
     let head = create_head(m, root, m.origin_snapshot()?, flags)?;
     store_props(ctx, new.name, root, new.props)?;
     fill_head(ctx, head, ObjsetType::Zfs, fill)?;
+    note_props(ctx, new.name, head, new.props);
     Ok(head)
 }

@@ -294,7 +294,15 @@ pub fn create(
     fill_head(ctx, head, kind, fill)?;
     deleg::inherit_create_time(m, parent.id(), dir, new.creator)?;
     ctx.note("create", Some((new.name, head)), " ");
+    note_props(ctx, new.name, head, new.props);
     Ok(head)
+}
+
+/// The history has what was set when a head was made.
+pub(crate) fn note_props(ctx: &mut TaskCtx<'_>, name: &str, head: ObjectId, props: &[(String, PropValue)]) {
+    for (prop, value) in props {
+        ctx.note("set", Some((name, head)), format!("{prop}={}", super::props::raw(value)));
+    }
 }
 
 /// Makes the object set of a head that has none, and writes it.
@@ -373,6 +381,7 @@ pub fn clone(ctx: &mut TaskCtx<'_>, origin: &str, new: NewHead<'_>) -> Result<Ob
     deleg::inherit_create_time(m, parent.id(), dir, new.creator)?;
     let text = format!("origin={} ({})", origin.name(), origin.id());
     ctx.note("clone", Some((new.name, head)), text);
+    note_props(ctx, new.name, head, new.props);
     Ok(head)
 }
 

@@ -187,7 +187,7 @@ pub fn set(ctx: &mut TaskCtx<'_>, name: &str, prop: &str, value: &PropValue) -> 
 }
 
 /// A value as the history has it: names of indexes as their numbers.
-fn raw(value: &PropValue) -> String {
+pub(crate) fn raw(value: &PropValue) -> String {
     match value {
         PropValue::Number(number) => number.to_string(),
         PropValue::String(text) => text.clone(),

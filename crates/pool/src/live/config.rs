@@ -26,6 +26,8 @@ pub struct Host {
     pub id: u64,
     /// Its name.
     pub name: String,
+    /// What its system is (`uname -nrvm`): the history tells it. Empty: unknown.
+    pub uts: String,
 }
 
 impl Host {

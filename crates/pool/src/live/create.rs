@@ -295,7 +295,7 @@ impl NewMos<'_> {
         m.set_entry("creation_version", config.version)?;
         m.set_entry("deflate", 1)?;
         bootstrap(m)?;
-        let mut notes = vec![note("create", software_text(config.version))];
+        let mut notes = vec![note("create", software_text(config.version, &self.spec.host))];
         for feature in features {
             counts.enable(m, feature.name)?;
             notes.push(note("set", format!("feature@{}=enabled", feature.name)));
@@ -339,8 +339,10 @@ fn note(name: &str, text: String) -> HistoryNote {
 }
 
 /// What the history says of software that has opened a pool.
-pub(super) fn software_text(version: u64) -> String {
-    format!("pool version {version}; software version cenote-{}", env!("CARGO_PKG_VERSION"))
+pub(super) fn software_text(version: u64, host: &Host) -> String {
+    let software = env!("CARGO_PKG_VERSION");
+    let uts = if host.uts.is_empty() { String::new() } else { format!("; uts {}", host.uts) };
+    format!("pool version {version}; software version cenote-{software}{uts}")
 }
 
 #[cfg(test)]

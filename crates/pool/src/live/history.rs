@@ -45,7 +45,7 @@ impl LivePool {
     /// If it cannot be written.
     pub fn note_import(&self) -> Result<(), PoolError> {
         self.run_on_pool(|ctx, pool| {
-            let text = software_text(pool.state.uberblock.version);
+            let text = software_text(pool.state.uberblock.version, &pool.pool.host);
             ctx.note("open", None, text.clone());
             ctx.note("import", None, text);
             Ok(())

@@ -111,7 +111,7 @@ fn without_devices_the_pool_is_suspended_and_nothing_is_half_written() {
 
 #[test]
 fn a_pool_that_is_in_use_is_not_taken_from_its_machine() {
-    let host = |id: u64| Host { id, name: format!("host{id}") };
+    let host = |id: u64| Host { id, name: format!("host{id}"), ..Host::default() };
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(SIZE));
     let devices = [device];
     let mut spec = CreateSpec::new("tank", vec![top(Layout::Single, &devices)]);

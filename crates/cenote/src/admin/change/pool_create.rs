@@ -5,6 +5,8 @@ use super::pool_layout::{LayoutClass, PoolLayout};
 use super::pool_open::{check_admin, listed_now, note};
 use super::{ChangeError, check_pool_name, keep};
 use crate::PoolWriter;
+use crate::admin::edit;
+use crate::admin::edit::values::{self, Setting, Subject};
 use crate::admin::{Caller, ImportSettings, Imported, Kept, Search};
 use crate::writer::{command, this_host};
 use ::pool::PoolError;
@@ -104,7 +106,8 @@ pub(crate) fn make_pool(new: &NewPool) -> Result<PoolWriter, ChangeError> {
 fn build(new: &NewPool, is_taken: &dyn Fn() -> Result<bool, ChangeError>) -> Result<PoolWriter, ChangeError> {
     check_pool_name(&new.name)?;
     let features = with_dependencies(&new.features);
-    let root = Root::check(new, &features)?;
+    let mut root = Root::check(new, &features)?;
+    let limits = std::mem::take(&mut root.limits);
     if is_taken()? {
         return Err(ChangeError::Exists);
     }
@@ -126,6 +129,9 @@ fn build(new: &NewPool, is_taken: &dyn Fn() -> Result<bool, ChangeError>) -> Res
     let pool = PoolWriter::of(LivePool::create(spec, env).map_err(of_create)?);
     pool.live().add_aux(AuxKind::Spare, devices.spares)?;
     pool.live().add_aux(AuxKind::Cache, devices.cache)?;
+    if !limits.is_empty() {
+        edit::set(&pool, &new.name, &limits).map_err(|e| ChangeError::Property(e.to_string()))?;
+    }
     Ok(pool)
 }
 
@@ -156,6 +162,8 @@ const RECORD_SIZE: u64 = 128 << 10;
 struct Root {
     props: Vec<(String, PropValue)>,
     filesystem: NewFilesystem,
+    /// Limits of owners in it.
+    limits: Vec<Setting>,
 }
 
 impl Root {
@@ -165,7 +173,7 @@ impl Root {
         let gid = rustix::process::getegid().as_raw();
         let projects = features.contains("project_quota");
         let filesystem = NewFilesystem { projects, uid, gid, ..NewFilesystem::default() };
-        let mut root = Root { props: Vec::new(), filesystem };
+        let mut root = Root { props: Vec::new(), filesystem, limits: Vec::new() };
         for (name, text) in &new.dataset_props {
             root.take(name, text, new, features)?;
         }
@@ -193,7 +201,11 @@ impl Root {
             return Ok(());
         }
         if table::per_owner(name).is_some() {
-            return Err(unsupported(name, text));
+            let subject =
+                Subject { kind: table::FS, creating: true, block_size: 1, version: FILESYSTEM_VERSION };
+            let setting = values::resolve(name, text, &subject, &|feature| features.contains(feature));
+            self.limits.push(setting.map_err(|e| ChangeError::Property(e.to_string()))?);
+            return Ok(());
         }
         let known = props::settable(name, table::FS, true).map_err(|e| property(&e))?;
         let value = props::parse(known, text).map_err(|e| property(&e))?;
