@@ -54,6 +54,9 @@ fn main() -> ExitCode {
         say_error_line!("{message}");
         return ExitCode::from(2);
     }
+    if let Some(rewritten) = zfs::mount_helper::arguments(&name, &args, cenote::is_verb) {
+        (name, args) = ("zfs".into(), rewritten);
+    }
     let program = match name.to_str() {
         Some("zdb") => return zdb::main(args),
         Some("cenoted") => {

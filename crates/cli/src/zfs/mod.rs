@@ -13,6 +13,7 @@ mod hold;
 mod holds;
 mod list;
 mod mount;
+pub(crate) mod mount_helper;
 mod permissions;
 mod project;
 mod rename;

@@ -9,7 +9,7 @@ use cenote::admin::Unmount;
 use cenote::admin::mounting::{MountRefusal, MountRequest, Mounting, Pending};
 use serde_json::{Map, json};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The mounts that commands are about; without a daemon nothing can be mounted.
 pub(super) fn mounting() -> Option<Mounting> {
@@ -42,8 +42,13 @@ struct Options {
     all: bool,
     below: bool,
     json: bool,
+    /// Where `mount(8)` says.
+    on: Option<PathBuf>,
     request: MountRequest,
 }
+
+/// `--on`, for [`super::mount_helper`].
+const ON: char = '\u{1}';
 
 /// Runs `zfs mount`.
 pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
@@ -55,6 +60,7 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
             'a' => options.all = true,
             'R' => options.below = true,
             'j' => options.json = true,
+            ON => options.on = value.map(PathBuf::from),
             'O' => options.request.overlay = true,
             'o' => options.request.options.push(value.unwrap_or_default().to_string_lossy().into_owned()),
             // Keys of encrypted file systems, progress, and mounts that are forced although they are no
@@ -81,7 +87,11 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
             Ok(outcome(&mounting.mount_all(Some(name), &options.request)))
         }
         ([name], false, false) => {
-            let done = needed("mount")?.mount(name, &options.request);
+            let mounting = needed("mount")?;
+            let done = match &options.on {
+                Some(at) => mounting.mount_at(name, at, &options.request.options),
+                None => mounting.mount(name, &options.request),
+            };
             done.map(|()| 0).map_err(|refusal| refused(&refusal))
         }
         _ => Err(Stop::usage("too many arguments")),

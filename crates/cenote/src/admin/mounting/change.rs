@@ -14,9 +14,10 @@ const OF_MOUNTS: [&str; 9] =
 #[must_use]
 pub struct Pending {
     moved: Vec<Moved>,
-    /// Where the change begins, and whether it had no place before.
+    /// Where the change begins.
     root: String,
-    had_no_place: bool,
+    /// What mounts by itself is mounted, whether it was or not.
+    mounts_all: bool,
     /// Mounts have to follow properties.
     remounts: bool,
 }
@@ -80,7 +81,7 @@ impl Mounting {
         // Of snapshots and volumes nothing is mounted by its properties.
         let Ok(own) = self.place(dataset) else { return Ok(pending) };
         if props.contains(&"mountpoint") {
-            pending.had_no_place = own.point.path().is_none();
+            pending.mounts_all = true;
             pending.moved = self.take_down(&self.inheriting(dataset)?, Unmount::Normal)?;
         } else if props.contains(&"canmount") && off {
             pending.moved = self.take_down(&[own], Unmount::Normal)?;
@@ -93,7 +94,7 @@ impl Mounting {
     pub fn after_set(&self, pending: Pending) -> Vec<MountRefusal> {
         let mut refusals = Vec::new();
         for moved in &pending.moved {
-            refusals.extend(self.put_again(moved, &moved.place.dataset, pending.had_no_place).err());
+            refusals.extend(self.put_again(moved, &moved.place.dataset, pending.mounts_all).err());
         }
         if pending.remounts {
             refusals.extend(self.follow_properties(&pending.root));
@@ -102,13 +103,13 @@ impl Mounting {
     }
 
     /// Mounts something again under its new name and in its new place.
-    fn put_again(&self, moved: &Moved, name: &str, had_no_place: bool) -> Result<(), MountRefusal> {
+    fn put_again(&self, moved: &Moved, name: &str, mounts_all: bool) -> Result<(), MountRefusal> {
         let place = self.place(name)?;
         let is_moved = place.point != moved.place.point;
         if let (true, MountPoint::At(old)) = (is_moved && !moved.place.is_own, &moved.place.point) {
             remove_folder(old);
         }
-        let wanted = moved.was.is_some() || (had_no_place && place.mounts_by_itself());
+        let wanted = moved.was.is_some() || (mounts_all && place.mounts_by_itself());
         if !wanted || self.mounted(name).is_some() {
             return Ok(());
         }

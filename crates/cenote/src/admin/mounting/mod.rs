@@ -198,14 +198,15 @@ impl Mounting {
         let request = MountRequest { overlay: true, options: options.to_vec() };
         let parsed = place::parse_options(&place, &request)
             .ok_or_else(|| MountRefusal::mount(dataset, "Invalid argument"))?;
-        if let MountPoint::At(own) = &place.point {
-            if own != at && !parsed.by_tool {
-                let why = format!(
-                    "filesystem has a mountpoint\nUse 'zfs set mountpoint=legacy {dataset}' or \
-                     'zfs mount {dataset}'."
-                );
-                return Err(MountRefusal::mount(dataset, why));
-            }
+        if place.point != MountPoint::Legacy && !parsed.by_tool && !parsed.remount {
+            return Err(MountRefusal {
+                verb: "mount",
+                what: dataset.to_owned(),
+                why: format!(
+                    "it cannot be mounted using 'mount'.\nUse 'zfs set mountpoint=legacy {dataset}' or \
+                     'zfs mount {dataset}'.\nSee zfs(8) for more information."
+                ),
+            });
         }
         if parsed.remount {
             self.ask(dataset)?;
