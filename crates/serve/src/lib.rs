@@ -9,6 +9,7 @@
 
 pub mod control;
 mod errno;
+pub mod control_files;
 pub mod fuse;
 pub mod live_service;
 pub mod manager;
