@@ -17,6 +17,7 @@ mod mkdir;
 mod mode_text;
 mod mount;
 mod mv;
+mod observe;
 mod open;
 mod prompt;
 mod rm;
@@ -83,9 +84,17 @@ enum Verb {
     Mount(mount::Args),
     Tour(crate::tour::Args),
     Daemon(crate::daemon::Args),
+    Kstat(observe::KstatArgs),
+    Metrics(observe::MetricsArgs),
     Completions(crate::completions::Args),
     #[command(hide = true)]
     Complete(crate::completions::CompleteArgs),
+}
+
+/// Whether this is one of the verbs.
+pub(crate) fn is_verb(word: &str) -> bool {
+    use clap::CommandFactory;
+    word == "help" || Cli::command().get_subcommands().any(|verb| verb.get_name() == word)
 }
 
 /// Why a verb ends at once. Everything that concerns one file of several is told and passed over
@@ -162,6 +171,8 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
         Verb::Verify(args) => verify::run(&args),
         Verb::Mount(args) => mount::run(&args),
         Verb::Tour(args) => Ok(crate::tour::run(&args)),
+        Verb::Kstat(args) => observe::kstat(&args),
+        Verb::Metrics(args) => observe::metrics(&args),
         Verb::Daemon(args) => Ok(crate::daemon::run(&args)),
         Verb::Completions(args) => Ok(crate::completions::run(&args)),
         Verb::Complete(args) => Ok(crate::completions::complete(&args)),

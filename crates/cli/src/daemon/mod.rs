@@ -27,6 +27,7 @@ use cenote::admin::mounting::{MountRequest, Mounting};
 use cenote::admin::{Mounts, Namespace, Search, Unmount};
 use requests::Requests;
 use serve::control::{Connection, Listener, Message, Reply, Server, VERSION};
+use serve::control_files::ControlFiles;
 use serve::mounts::MountTable;
 use serve::{Terminator, manager};
 use std::io;
@@ -158,6 +159,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         tracing::info!("asked to end");
         stopping.stop();
     })?;
+    let control_files = mount_control_files(&namespace);
     if is_detached {
         detach::ready()?;
     }
@@ -174,6 +176,11 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         let _ = std::fs::remove_file(socket);
     }
     drop(listener);
+    if let Some(mut mounted) = control_files
+        && let Err(error) = mounted.unmount()
+    {
+        tracing::warn!(%error, "the control files are still mounted");
+    }
     end(&server, &namespace);
     drop(lock);
     tracing::info!("cenoted has ended");
@@ -208,6 +215,18 @@ fn bring_back() -> Arc<Namespace> {
         }
     }
     namespace
+}
+
+/// Counters and parameters as files, where `CENOTE_KSTAT` says.
+fn mount_control_files(namespace: &Arc<Namespace>) -> Option<serve::Unmounter> {
+    let at = std::env::var_os("CENOTE_KSTAT").filter(|at| !at.is_empty())?;
+    match ControlFiles::mount(namespace, Path::new(&at)) {
+        Ok(mounted) => Some(mounted),
+        Err(error) => {
+            tracing::error!(at = %Path::new(&at).display(), %error, "the control files are not mounted");
+            None
+        }
+    }
 }
 
 fn mounting(namespace: &Arc<Namespace>) -> Option<Mounting> {

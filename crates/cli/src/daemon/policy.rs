@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 /// Subcommands of `zpool` that only read the pools.
-const ZPOOL_READS: [&str; 9] =
-    ["list", "get", "status", "iostat", "events", "wait", "version", "prefetch", "help"];
+const ZPOOL_READS: [&str; 10] =
+    ["list", "get", "status", "iostat", "events", "wait", "version", "prefetch", "help", "sync"];
 /// Subcommands of `zfs` that only read.
 const ZFS_READS: [&str; 8] =
     ["list", "get", "holds", "userspace", "groupspace", "projectspace", "version", "diff"];
@@ -40,10 +40,12 @@ pub(super) fn check(program: &str, args: &[OsString]) -> Result<(), String> {
         "zpool" => ZPOOL_READS.contains(&word),
         "zfs" => ZFS_READS.contains(&word) || ZFS_GRANTABLE.contains(&word),
         "fsstat" => true,
+        // It writes nothing but to standard output.
+        "cenote" => word == "metrics",
         _ => false,
     };
     if !may {
-        return Err(format!("{program} {word}: permission denied"));
+        return Err(refusal(program, word, args));
     }
     // Scripts, files with lists, keys: all are read by whoever runs the command.
     if program == "zpool" && has_option(args, 'c') {
@@ -57,6 +59,32 @@ pub(super) fn check(program: &str, args: &[OsString]) -> Result<(), String> {
         return Err(format!("{program} {word}: permission denied: files are read for root only"));
     }
     Ok(())
+}
+
+/// What is said to one who may not, in the words of OpenZFS where it has some.
+fn refusal(program: &str, word: &str, args: &[OsString]) -> String {
+    let operands: Vec<_> =
+        args.iter().skip(1).map(|arg| arg.to_string_lossy()).filter(|arg| !arg.starts_with('-')).collect();
+    let (pool, last) = (operands.first(), operands.last());
+    let pool = pool.map_or("", |text| text.as_ref());
+    let what = match (program, word) {
+        ("zpool", "import") => "cannot discover pools".to_owned(),
+        ("zpool", "scrub") => format!("cannot scrub {pool}"),
+        ("zpool", "clear") => format!("cannot clear errors for {pool}"),
+        ("zpool", "history") => format!("cannot show history for pool '{pool}'"),
+        ("zpool", "set") => format!("cannot set property for '{}'", last.map_or("", |text| text.as_ref())),
+        ("zpool", "add") => format!("cannot add to '{pool}'"),
+        ("zpool", "offline" | "online") => {
+            format!("cannot {word} {}", operands.get(1).map_or("", |text| text.as_ref()))
+        }
+        ("zpool", "trim" | "initialize") => "operation failed".to_owned(),
+        ("zpool", "create" | "destroy" | "export" | "reguid" | "checkpoint" | "reopen" | "split") => {
+            format!("cannot {word} '{pool}'")
+        }
+        ("zfs", "send") => format!("warning: cannot send '{}'", last.map_or("", |text| text.as_ref())),
+        _ => format!("{program} {word}"),
+    };
+    format!("{what}: permission denied")
 }
 
 /// An option of one letter among the arguments, alone or with others.
@@ -106,6 +134,18 @@ mod tests {
             assert!(!may("zfs", line), "{line}");
         }
         assert!(!may("cenote", "ls tank:/"));
+    }
+
+    #[test]
+    fn refusals_have_the_words_of_openzfs() {
+        let said = |line: &str| {
+            let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            check("zpool", &args).expect_err("not for others")
+        };
+        assert_eq!(said("create -f q /tmp/e"), "cannot create 'q': permission denied");
+        assert_eq!(said("import -a"), "cannot discover pools: permission denied");
+        assert_eq!(said("set comment=x t"), "cannot set property for 't': permission denied");
+        assert_eq!(said("online t /tmp/d"), "cannot online /tmp/d: permission denied");
     }
 
     #[test]

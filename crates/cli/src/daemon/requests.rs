@@ -68,7 +68,8 @@ impl Handler for Requests {
 
     fn accepts(&self, request: &Request, peer: &Peer) -> Result<bool, String> {
         let args: Vec<OsString> = request.args.iter().cloned().map(OsString::from).collect();
-        if request.program == "cenote" && !names_a_pool(&args, &self.namespace.names()) {
+        let is_ours = is_about_all(&args) || names_a_pool(&args, &self.namespace.names());
+        if request.program == "cenote" && !is_ours {
             return Ok(false);
         }
         if !policy::is_trusted(peer) {
@@ -136,6 +137,11 @@ impl Drop for Place {
         let _ = rustix::process::chdir("/");
         rustix::process::umask(Mode::from_raw_mode(0o022));
     }
+}
+
+/// Whether a `cenote` verb is about all pools that are imported.
+fn is_about_all(args: &[OsString]) -> bool {
+    args.first().is_some_and(|verb| verb == "kstat" || verb == "metrics")
 }
 
 /// Whether a `cenote` verb is about one of these pools, and not about devices that it names itself.
