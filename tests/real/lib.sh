@@ -56,10 +56,13 @@ serve() {
     fail "not mounted"
 }
 
-# The server is gone from one moment to the next.
+# The server is gone from one moment to the next. Who uses the mount gets errors; when nobody does, `detach`.
 kill_server() {
     kill -9 "$server"
     wait "$server" 2>/dev/null
+}
+
+detach() {
     umount -l "$at" 2>/dev/null
 }
 

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""What kill9.sh runs: programs that write, and note elsewhere what they were told is durable; and who checks it.
+
+load MOUNT NOTES ROUND   writes until the mount is gone
+check MOUNT NOTES        everything noted is there
+"""
+import hashlib
+import os
+import random
+import sys
+
+
+def block(key, size):
+    """Bytes that only this key has."""
+    seed = hashlib.sha256(key.encode()).digest()
+    return (seed * (size // 32 + 1))[:size]
+
+
+def note(notes, *words):
+    notes.write(" ".join(str(word) for word in words) + "\n")
+    notes.flush()
+
+
+def appender(mount, notes, who):
+    """Appends records to a log, and syncs it."""
+    fd = os.open(f"{mount}/log{who}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    number = os.fstat(fd).st_size // 1000
+    os.ftruncate(fd, number * 1000)
+    while True:
+        for _ in range(random.randint(1, 5)):
+            os.write(fd, block(f"log{who}.{number}", 1000))
+            number += 1
+        os.fdatasync(fd) if number % 2 else os.fsync(fd)
+        note(notes, "log", who, number)
+
+
+def replacer(mount, notes, who):
+    """Replaces a file as editors do: a new one, synced, is renamed over it, and its folder is synced."""
+    directory = os.open(mount, os.O_RDONLY | os.O_DIRECTORY)
+    version = int(random.random() * 1e9) << 20
+    while True:
+        version += 1
+        size = random.randint(1, 200000)
+        name = f"{mount}/replaced{who}"
+        fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.write(fd, f"{version} {size}\n".encode() + block(f"{who}.{version}", size))
+        os.fsync(fd)
+        os.close(fd)
+        os.rename(name + ".new", name)
+        os.fsync(directory)
+        note(notes, "replaced", who, version)
+
+
+def maker(mount, notes, who, round_):
+    """Makes and removes trees; now and then syncs a file and its folder."""
+    number = 0
+    while True:
+        number += 1
+        folder = f"{mount}/tree{who}/{round_}.{number}"
+        os.makedirs(folder)
+        for i in range(random.randint(1, 30)):
+            with open(f"{folder}/{i}", "wb", 0) as file:
+                file.write(block(f"{folder[len(mount):]}/{i}", 3000))
+        if number % 7 == 0:
+            fd = os.open(f"{folder}/0", os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+            note(notes, "file", f"tree{who}/{round_}.{number}/0")
+        elif number % 3 == 0:
+            for entry in os.scandir(folder):
+                os.unlink(entry)
+            os.rmdir(folder)
+
+
+def overwriter(mount, notes, who):
+    """Overwrites pages in place with O_DSYNC."""
+    fd = os.open(f"{mount}/pages{who}", os.O_RDWR | os.O_CREAT | os.O_DSYNC)
+    version = int(random.random() * 1e9) << 20
+    while True:
+        version += 1
+        page = random.randrange(200)
+        key = f"{who}.{page}.{version}"
+        note(notes, "try", who, page, version)
+        os.pwrite(fd, f"{version:020d}".encode() + block(key, 4076), page * 4096)
+        note(notes, "page", who, page, version)
+
+
+def load(mount, folder, round_):
+    os.makedirs(folder, exist_ok=True)
+    children = []
+    work = [(kind, who) for who in range(2) for kind in (appender, replacer, maker, overwriter)]
+    for kind, who in work:
+        pid = os.fork()
+        if pid == 0:
+            random.seed(f"{kind.__name__}{who}{round_}{os.getpid()}")
+            try:
+                with open(f"{folder}/{kind.__name__}{who}", "a", encoding="ascii") as notes:
+                    kind(mount, notes, who, *([round_] if kind is maker else []))
+            except OSError as error:
+                print(kind.__name__, error)
+            os._exit(0)
+        children.append(pid)
+    for pid in children:
+        os.waitpid(pid, 0)
+
+
+def lines(folder, name):
+    try:
+        with open(f"{folder}/{name}", encoding="ascii") as file:
+            return [line.split() for line in file if line.endswith("\n")]
+    except FileNotFoundError:
+        return []
+
+
+def must(holds, *what):
+    if not holds:
+        print("wrong:", *what)
+        sys.exit(1)
+
+
+def check(mount, folder):
+    seen = 0
+    for who in range(2):
+        noted = lines(folder, f"appender{who}")
+        if noted:
+            count = int(noted[-1][2])
+            with open(f"{mount}/log{who}", "rb") as file:
+                content = file.read()
+            must(len(content) >= count * 1000, f"log{who} has {len(content)} bytes, {count} records are durable")
+            for number in range(count):
+                must(content[number * 1000 : number * 1000 + 1000] == block(f"log{who}.{number}", 1000), f"log{who}, record {number}")
+            seen += count
+        noted = lines(folder, f"replacer{who}")
+        if noted:
+            with open(f"{mount}/replaced{who}", "rb") as file:
+                head, content = file.read().split(b"\n", 1)
+            version, size = map(int, head.split())
+            must(content == block(f"{who}.{version}", size), f"replaced{who} is torn")
+            durable = [int(words[2]) for words in noted]
+            # The last rename may be there without having been acknowledged.
+            must(version >= durable[-1] or version in durable[-1:], f"replaced{who}: version {version}, {durable[-1]} is durable")
+            seen += 1
+        for words in lines(folder, f"maker{who}"):
+            with open(f"{mount}/{words[1]}", "rb") as file:
+                must(file.read() == block(f"/{words[1]}", 3000), words[1])
+            seen += 1
+        durable, tried = {}, {}
+        for kind, _, page, version in lines(folder, f"overwriter{who}"):
+            if kind == "page":
+                durable[int(page)] = int(version)
+                tried[int(page)] = []
+            else:
+                tried.setdefault(int(page), []).append(int(version))
+        with open(f"{mount}/pages{who}", "rb") if durable else open("/dev/null", "rb") as file:
+            content = file.read()
+        for page, version in durable.items():
+            found = content[page * 4096 : page * 4096 + 4096]
+            now = int(found[:20])
+            must(now == version or now in tried[page], f"pages{who}, page {page}: {now}, {version} is durable")
+            must(found[20:] == block(f"{who}.{page}.{now}", 4076), f"pages{who}, page {page} is torn")
+            seen += 1
+    print(f"{seen} durable things are there")
+
+
+if sys.argv[1] == "load":
+    load(sys.argv[2], sys.argv[3], sys.argv[4])
+else:
+    check(sys.argv[2], sys.argv[3])

@@ -1,0 +1,27 @@
+#!/bin/bash
+# The server of a mount is killed at random points under load, ROUNDS times (default: 5). After each the pool is
+# imported again and what the programs were told is durable is there; at the end nothing is wrong in it.
+. "$(dirname "$0")/lib.sh"
+need python3
+create 3G compression=lz4 recordsize=32k
+chmod 777 "$at"
+for round in $(seq "${ROUNDS:-5}"); do
+    python3 "$(dirname "$0")/kill9.py" load "$at" "$work/acked" "$round" >"$work/load" 2>&1 &
+    load=$!
+    # Some die before anything is written, some in the middle of many transaction groups.
+    sleep "$((RANDOM % 8)).$((RANDOM % 10))"
+    kill_server
+    wait "$load" 2>/dev/null
+    detach
+    serve
+    python3 "$(dirname "$0")/kill9.py" check "$at" "$work/acked" >"$work/check" 2>&1 || { tail -n 10 "$work/check"; KEEP=1 fail "round $round: $work is kept"; }
+    if [ $((round % 10)) = 0 ]; then
+        unmount
+        judge
+        serve
+        say "round $round: $(cat "$work/check")"
+    fi
+done
+unmount
+judge
+pass "$(tail -n 1 "$work/check")"
