@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -81,6 +82,10 @@ impl<'a> Writing<'a> {
         }
         let pools = self.pools.borrow();
         let Some(pool) = pools.get(target.pool()) else { return Err(Failure::Silent) };
+        if let Some(at) = mount_of(&name) {
+            let at = term::escape(at.as_os_str().as_bytes());
+            return Err(Failure::Message(format!("{shown}: {name} is mounted: change its files below {at}")));
+        }
         match pool.filesystem(&name) {
             Ok(fs) => {
                 if !pool.is_kept() {
@@ -201,6 +206,13 @@ impl<'a> Writing<'a> {
         closed?;
         Ok(code)
     }
+}
+
+/// Where the daemon that runs this has mounted a file system.
+fn mount_of(dataset: &str) -> Option<PathBuf> {
+    let console = console::current()?;
+    let mounted = console.namespace.mounts()?.list().into_iter().find(|mount| mount.dataset == dataset);
+    mounted.map(|mount| mount.at)
 }
 
 /// `cannot WHAT: WHY`.

@@ -310,10 +310,17 @@ fn stop(socket: &Path) -> Result<u8, DaemonError> {
         }
     }
     // When the process is gone, so is its lock: another one can start at once.
-    while pid > 0 && Path::new(&format!("/proc/{pid}")).exists() {
+    while pid > 0 && is_alive(pid) {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(0)
+}
+
+/// One that has ended and that nobody has asked about yet is not alive.
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before the state may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 fn status(socket: &Path) -> u8 {

@@ -1,0 +1,436 @@
+//! A daemon, its clients, and what happens when either of them misbehaves or dies.
+
+// Tests make and break files as they like.
+#![allow(clippy::disallowed_types, missing_docs)]
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Size of an image.
+const IMAGE: u64 = 256 << 20;
+
+/// A folder with a state folder, a socket and images of its own. Commands there have their own daemon, which is
+/// started by the first that needs it and ended at the end.
+struct World {
+    folder: tempfile::TempDir,
+}
+
+/// What a command did.
+#[derive(Debug)]
+struct Ran {
+    out: String,
+    err: String,
+    code: Option<i32>,
+}
+
+impl World {
+    fn new() -> World {
+        let world = World { folder: tempfile::tempdir().expect("a folder") };
+        for image in ["a", "b"] {
+            let file = std::fs::File::create(world.path(image)).expect("made");
+            file.set_len(IMAGE).expect("sparse");
+        }
+        world
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path("run/socket")
+    }
+
+    fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        // Devices are named by whole paths.
+        let words = words.replace("~", self.folder.path().to_str().expect("text"));
+        command.args(words.split_whitespace()).env_clear().env("TZ", "UTC0").env("PATH", "/usr/bin:/bin");
+        command.env("CENOTE_SOCKET", self.socket()).env("CENOTE_STATE", self.path("state"));
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, words: &str) -> Ran {
+        let output = self.command(words).output().expect("it starts");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ran { out: text(output.stdout), err: text(output.stderr), code: output.status.code() }
+    }
+
+    /// The output of a command that does what it is to do.
+    fn good(&self, words: &str) -> String {
+        let ran = self.run(words);
+        assert!(ran.code == Some(0), "{words}: {ran:?}\n{}", self.log());
+        ran.out
+    }
+
+    /// A pool whose file systems are mounted nowhere.
+    fn create(&self) {
+        self.good("zpool create -O mountpoint=none tank ~/a");
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.path("state/cenoted.log")).unwrap_or_default()
+    }
+
+    /// The process of the daemon that runs.
+    fn pid(&self) -> rustix::process::Pid {
+        let text = self.good("daemon --status");
+        let pid = text.split("process ").nth(1).and_then(|rest| rest.split(',').next());
+        let pid = pid.and_then(|pid| pid.parse().ok()).and_then(rustix::process::Pid::from_raw);
+        pid.expect("a process")
+    }
+
+    fn kill(&self) {
+        let pid = self.pid();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+        // Another one can start when its lock is gone.
+        let status = PathBuf::from(format!("/proc/{}/status", pid.as_raw_nonzero()));
+        let is_alive = || std::fs::read_to_string(&status).is_ok_and(|text| !text.contains("State:\tZ"));
+        while is_alive() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    /// A command that goes on until it is stopped, and has written its first line.
+    fn going(&self, words: &str) -> Child {
+        let mut child = self.command(words);
+        child.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = child.spawn().expect("it starts");
+        let mut byte = [0];
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut byte).expect("it writes");
+        child
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.command("daemon --stop").output();
+    }
+}
+
+fn ended(child: Child) -> (Option<i32>, String) {
+    let output = child.wait_with_output().expect("it ends");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn the_first_command_starts_it_and_all_find_the_same_pools() {
+    let world = World::new();
+    assert_eq!(world.run("daemon --status").code, Some(3));
+    world.create();
+    world.good("zfs create tank/a");
+    world.good("zfs create tank/a/b");
+    world.good("zfs snapshot -r tank@s");
+    world.good("zfs destroy -r tank/a");
+    assert_eq!(world.good("zfs list -H -o name -t all"), "tank\ntank@s\n");
+    assert_eq!(world.good("zpool list -H -o name,health"), "tank\tONLINE\n");
+    let exported = world.run("zpool export tank");
+    assert_eq!(exported.code, Some(0), "{exported:?}");
+    assert_eq!(world.good("zpool list -H"), "");
+    assert!(world.good("zpool import -d .").contains("tank"));
+    world.good("zpool import -d . tank");
+    world.good("zpool destroy tank");
+}
+
+#[test]
+fn it_ends_when_asked_and_has_the_pools_again() {
+    let world = World::new();
+    world.create();
+    world.good("zfs create tank/a");
+    world.good("daemon --stop");
+    assert!(!world.socket().exists());
+    assert_eq!(world.run("daemon --status").err, "cenoted is not running\n");
+    assert_eq!(world.good("zfs list -H -o name"), "tank\ntank/a\n");
+    // Signals end it in the same way.
+    let pid = world.pid();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("told");
+    while Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists() && world.socket().exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(world.good("zpool list -H -o name"), "tank\n");
+}
+
+#[test]
+fn what_was_answered_survives_a_kill() {
+    let world = World::new();
+    world.create();
+    for n in 0..5 {
+        world.good(&format!("zfs create tank/{n}"));
+        world.kill();
+        let names: String = (0..=n).map(|n| format!("tank/{n}\n")).collect();
+        assert_eq!(world.good("zfs list -H -o name -d 1 tank"), format!("tank\n{names}"));
+    }
+}
+
+#[test]
+fn mounts_come_back_after_a_kill() {
+    if !is_root() || !Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let world = World::new();
+    let at = world.path("mnt");
+    world.good(&format!("zpool create -m {} tank ~/a", at.display()));
+    let file = at.join("file");
+    let mut written = std::fs::File::create(&file).expect("made");
+    written.write_all(b"kept").expect("written");
+    written.sync_all().expect("durable");
+    world.kill();
+    assert!(std::fs::read(&file).is_err(), "nobody serves it");
+    drop(written);
+    world.good("zpool list");
+    assert_eq!(std::fs::read(&file).expect("served again"), b"kept");
+    // As it is now, not as of the last transaction group.
+    std::fs::write(at.join("new"), b"x").expect("written");
+    assert!(world.good("ls tank:/").contains("new"));
+    let ran = world.run("mkdir tank:/dir");
+    assert!(ran.code == Some(1) && ran.err.contains("is mounted: change its files below"), "{ran:?}");
+    world.good("daemon --stop");
+    assert!(!file.exists(), "unmounted");
+}
+
+#[test]
+fn clients_at_the_same_time() {
+    let world = World::new();
+    world.create();
+    std::thread::scope(|scope| {
+        for client in 0..4 {
+            let world = &world;
+            scope.spawn(move || {
+                for n in 0..4 {
+                    world.good(&format!("zfs create tank/{client}-{n}"));
+                    world.good("zfs list");
+                }
+            });
+        }
+    });
+    assert_eq!(world.good("zfs list -H -o name").lines().count(), 17);
+}
+
+#[test]
+fn several_first_commands_start_one() {
+    let world = World::new();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| world.good("zpool list"));
+        }
+    });
+    assert_eq!(world.log().matches("cenoted starts").count(), 1, "{}", world.log());
+}
+
+#[test]
+fn bad_messages_end_their_connection_only() {
+    let world = World::new();
+    world.create();
+    let refused = |bytes: &[u8]| {
+        let mut stream = UnixStream::connect(world.socket()).expect("it listens");
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    assert!(refused(b"GET / HTTP/1.1\r\n\r\n").contains("not Cenote's protocol"));
+    assert!(refused(b"CntC\xff\xff\xff\xff").contains("at most"));
+    assert!(refused(b"CntC\x02\0\0\0{}").contains("malformed"));
+    let request =
+        br#"{"request":{"version":1,"program":"zpool","args":[],"env":[],"umask":0,"terminal":false}}"#;
+    let length = u32::try_from(request.len()).expect("short").to_le_bytes();
+    assert!(refused(&[&b"CntC"[..], &length, request].concat()).contains("0 came"));
+    // One that says nothing holds nobody.
+    let _silent = UnixStream::connect(world.socket()).expect("it listens");
+    assert_eq!(world.good("zpool list -H -o name"), "tank\n");
+}
+
+#[test]
+fn there_is_one_for_a_state_folder_and_one_at_a_socket() {
+    let world = World::new();
+    world.good("zpool list");
+    let pid = world.pid().as_raw_nonzero();
+    let second = world.run("daemon");
+    assert_eq!(second.code, Some(3));
+    assert!(second.err.contains(&format!("already running (process {pid})")), "{second:?}");
+    let output =
+        world.command("daemon").env("CENOTE_STATE", world.path("other")).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("another cenoted answers at"));
+}
+
+#[test]
+fn one_that_cannot_start_says_why_and_where_its_log_is() {
+    let world = World::new();
+    let output =
+        world.command("zpool list").env("CENOTE_STATE", world.path("a/b")).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("a/b: ") && text.contains("cannot start cenoted; its log: "), "{text}");
+    let silent = world.command("zpool list").env("CENOTE_NO_START", "1").output().expect("it starts");
+    assert!(silent.status.code() == Some(1) && silent.stderr.is_empty());
+}
+
+#[test]
+fn a_signal_to_the_client_ends_the_command() {
+    let world = World::new();
+    world.create();
+    let child = world.going("zpool iostat tank 1");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("told");
+    assert_eq!(ended(child).0, Some(130));
+    // One that is killed leaves nothing that would keep the pool in use.
+    let mut child = world.going("zpool iostat tank 1");
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    world.good("zpool export tank");
+}
+
+#[test]
+fn a_daemon_that_dies_is_told() {
+    let world = World::new();
+    world.create();
+    let child = world.going("zpool iostat tank 1");
+    world.kill();
+    let (code, text) = ended(child);
+    assert_eq!((code, text.as_str()), (Some(1), "connection to cenoted lost\n"));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_command() {
+    let world = World::new();
+    world.create();
+    let mut child = world.going("zpool iostat tank 1");
+    drop(child.stdout.take());
+    assert_eq!(ended(child).0, Some(141));
+}
+
+#[test]
+fn streams_and_the_working_folder_are_the_clients() {
+    let world = World::new();
+    world.create();
+    world.good("zpool export tank");
+    let inner = world.path("inner");
+    std::fs::create_dir(&inner).expect("made");
+    std::fs::rename(world.path("a"), inner.join("disk")).expect("moved");
+    let output = world.command("zpool import -d . tank").current_dir(&inner).output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    let file = std::fs::File::create(world.path("out")).expect("made");
+    assert!(world.command("zpool list -H -o name").stdout(file).status().expect("it starts").success());
+    assert_eq!(std::fs::read_to_string(world.path("out")).expect("written"), "tank\n");
+    // The daemon does not stay there.
+    let at = std::fs::read_link(format!("/proc/{}/cwd", world.pid().as_raw_nonzero())).expect("a folder");
+    assert_eq!(at, Path::new("/"));
+}
+
+#[test]
+fn files_of_an_imported_pool_are_changed_in_the_daemon() {
+    let world = World::new();
+    world.create();
+    world.good("zfs create tank/fs");
+    world.good("mkdir tank/fs:/dir");
+    let output = world.command("cp b tank/fs:/dir/b").output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    assert!(world.good("ls -l tank/fs:/dir").contains(&IMAGE.to_string()));
+    world.good("rm -r tank/fs:/dir");
+    assert_eq!(world.good("ls tank/fs:/"), "");
+    assert_eq!(world.good("zpool list -H -o health tank"), "ONLINE\n");
+}
+
+#[test]
+fn other_users_see_and_do_not_change() {
+    use std::os::unix::fs::PermissionsExt;
+    if !is_root() || !Path::new("/usr/bin/setpriv").exists() {
+        return;
+    }
+    let world = World::new();
+    world.create();
+    // Test programs are not always where everybody may go.
+    let program = world.path("cenote");
+    std::fs::copy(env!("CARGO_BIN_EXE_cenote"), &program).expect("copied");
+    std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
+    let nobody = |words: &str| {
+        let mut command = Command::new("/usr/bin/setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&program);
+        command.args(words.split_whitespace()).env_clear().env("CENOTE_SOCKET", world.socket());
+        command.env("CENOTE_KEYS", "tank=/etc/shadow").stdin(Stdio::null());
+        let output = command.output().expect("it starts");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), text)
+    };
+    assert_eq!(nobody("zpool list -H -o name"), (Some(0), "tank\n".to_owned(), String::new()));
+    assert_eq!(nobody("zfs list -H -o name").1, "tank\n");
+    for words in ["zpool export tank", "zpool create x b", "zpool import", "zfs load-key tank", "cat tank:/x"]
+    {
+        let (code, _, text) = nobody(words);
+        assert!(code == Some(1) && text.contains("permission denied"), "{words}: {text}");
+    }
+    let (code, _, text) = nobody("zfs create tank/a");
+    assert!(code == Some(1) && text.contains("permission denied"), "{text}");
+    assert_eq!(nobody("daemon --stop").2, "cenoted: permission denied\n");
+    world.good("zpool list tank");
+}
+
+#[test]
+fn one_of_a_user_answers_that_user_only() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    if !is_root() || !Path::new("/usr/bin/setpriv").exists() {
+        return;
+    }
+    let world = World::new();
+    std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o1777)).expect("set");
+    let program = world.path("cenote");
+    std::fs::copy(env!("CARGO_BIN_EXE_cenote"), &program).expect("copied");
+    let as_user = |uid: u32, words: &str| {
+        let mut command = Command::new("/usr/bin/setpriv");
+        command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()]);
+        command.arg("--").arg(&program).args(words.split_whitespace()).env_clear().stdin(Stdio::null());
+        command.env("CENOTE_SOCKET", world.socket()).env("CENOTE_STATE", world.path("state"));
+        command.current_dir(world.folder.path());
+        let output = command.output().expect("it starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let image = world.path("b");
+    std::fs::set_permissions(&image, std::fs::Permissions::from_mode(0o666)).expect("set");
+    let made = as_user(65534, &format!("zpool create -O mountpoint=none mine {}", image.display()));
+    assert_eq!(made.0, Some(0), "{made:?}");
+    let folder = std::fs::metadata(world.path("run")).expect("made");
+    assert_eq!((folder.uid(), folder.mode() & 0o777), (65534, 0o700));
+    let other = as_user(65533, "zpool list");
+    assert!(other.0 == Some(1) && other.1.contains("cannot connect to cenoted"), "{other:?}");
+    assert_eq!(as_user(65534, "daemon --stop").0, Some(0));
+}
+
+#[test]
+fn a_service_manager_hands_over_the_socket_and_is_told() {
+    let world = World::new();
+    let listener = UnixListener::bind(world.path("handed")).expect("a socket");
+    let manager = UnixDatagram::bind(world.path("notify")).expect("a socket");
+    let mut child = Command::new("/bin/sh");
+    let script = "exec 3<&0 0</dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" daemon";
+    child.args(["-c", script, env!("CARGO_BIN_EXE_cenote")]).env_clear();
+    child.env("CENOTE_STATE", world.path("state")).env("NOTIFY_SOCKET", world.path("notify"));
+    child.env("CENOTE_SOCKET", world.socket()).env("WATCHDOG_USEC", "30000000");
+    let mut child = child.stdin(OwnedFd::from(listener)).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut words = Vec::new();
+    let mut hear = |until: &str| {
+        while !words.iter().any(|word| word == until) {
+            let mut text = [0; 64];
+            let length = manager.recv(&mut text).expect("told");
+            words.push(String::from_utf8_lossy(&text[..length]).into_owned());
+        }
+    };
+    hear("READY=1");
+    hear("WATCHDOG=1");
+    let list = world.command("zpool list").env("CENOTE_SOCKET", world.path("handed")).output();
+    assert!(list.expect("it starts").status.success());
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("told");
+    hear("STOPPING=1");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    assert!(world.path("handed").exists(), "the socket is the manager's");
+}
