@@ -125,9 +125,10 @@ fn default_threads() -> usize {
     (2 * cpus).clamp(8, 32)
 }
 
-/// Threads of each queue of the ring: the fewer queues, the more.
+/// Threads of each queue of the ring: the fewer queues, the more. As many requests as there are threads wait for disks at
+/// the same time, and databases have dozens.
 fn threads_per_queue(queues: u16) -> usize {
-    (32 / usize::from(queues.max(1))).clamp(2, 8)
+    (64 / usize::from(queues.max(1))).clamp(4, 24)
 }
 
 /// Runs the answer to a request; a panic is a bug, and an input/output error to who asked.
