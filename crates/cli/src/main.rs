@@ -20,6 +20,7 @@ mod completions;
 mod daemon;
 mod fsstat;
 mod getopt;
+mod ids_to_path;
 mod out;
 mod search;
 mod stop;
@@ -54,8 +55,10 @@ fn main() -> ExitCode {
         say_error_line!("{message}");
         return ExitCode::from(2);
     }
-    if let Some(rewritten) = zfs::mount_helper::arguments(&name, &args, cenote::is_verb) {
-        (name, args) = ("zfs".into(), rewritten);
+    if !is_tool(&name) {
+        if let Some(rewritten) = zfs::mount_helper::arguments(&name, &args, cenote::is_verb) {
+            (name, args) = ("zfs".into(), rewritten);
+        }
     }
     let program = match name.to_str() {
         Some("zdb") => return zdb::main(args),
@@ -63,7 +66,7 @@ fn main() -> ExitCode {
             args.insert(0, "daemon".into());
             "cenote"
         }
-        Some(tool @ ("zpool" | "zfs" | "fsstat")) => tool,
+        Some(tool @ ("zpool" | "zfs" | "fsstat" | IDS_TO_PATH)) => tool,
         _ => "cenote",
     };
     let is_direct = console::env(DIRECT).is_some_and(|value| value == "1");
@@ -115,10 +118,13 @@ fn run_program(program: &str, args: Vec<OsString>) -> u8 {
         "zpool" => run(Tool::Zpool, args),
         "zfs" => run(Tool::Zfs, args),
         "fsstat" => fsstat::main(args, &Out::new()),
+        IDS_TO_PATH => ids_to_path::main(args, &Out::new()),
         _ => cenote::main(std::iter::once(OsString::from("cenote")).chain(args)),
     }
 }
 
+/// The name of a tool.
+const IDS_TO_PATH: &str = "zfs_ids_to_path";
 /// 1: verbs run in process, without a daemon.
 const DIRECT: &str = "CENOTE_DIRECT";
 
@@ -131,7 +137,7 @@ fn check_direct(value: Option<&OsStr>) -> Result<(), String> {
 
 /// A name under which this binary is another tool than `cenote`.
 fn is_tool(name: &OsStr) -> bool {
-    matches!(name.to_str(), Some("zpool" | "zfs" | "zdb" | "fsstat" | "cenoted"))
+    matches!(name.to_str(), Some("zpool" | "zfs" | "zdb" | "fsstat" | "cenoted" | IDS_TO_PATH))
 }
 
 /// Runs one of the tools; its exit code.

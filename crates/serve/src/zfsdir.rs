@@ -27,6 +27,7 @@ use pool::live::LivePool;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use vdev::VdevTree;
 
 /// Numbers of files end here, those of slots begin.
@@ -41,6 +42,8 @@ const FIRST: u64 = SHARES - 0xFFFF;
 const ROOT: u64 = 1;
 /// Snapshots that are kept open.
 const OPEN_MAX: usize = 64;
+/// How long one is kept open: an open view of a pool holds up the reuse of what was freed since.
+const OPEN_FOR: Duration = Duration::from_secs(20);
 /// The name in the root.
 pub(crate) const NAME: &[u8] = b".zfs";
 
@@ -78,6 +81,8 @@ struct Slots {
     by_snapshot: HashMap<ObjectId, usize>,
     /// Counts uses, to tell who was used last.
     uses: u64,
+    /// A thread closes what has been open for long.
+    is_swept: bool,
 }
 
 struct Slot {
@@ -93,6 +98,7 @@ struct Slot {
 struct Open {
     service: Arc<ViewService>,
     tree: Arc<VdevTree>,
+    since: Instant,
 }
 
 /// What the directories here show that depends on the file system: its attributes, and its name now.
@@ -104,8 +110,8 @@ pub(crate) struct Home {
 }
 
 impl ZfsDir {
-    pub(crate) fn new(pool: Arc<LivePool>) -> ZfsDir {
-        ZfsDir { pool, slots: Mutex::default() }
+    pub(crate) fn new(pool: Arc<LivePool>) -> Arc<ZfsDir> {
+        Arc::new(ZfsDir { pool, slots: Mutex::default() })
     }
 
     /// Lets go of all snapshots that are open.
@@ -154,7 +160,7 @@ impl ZfsDir {
     }
 
     /// What answers for the snapshot in a slot.
-    fn service(&self, slot: u64, dataset: &str) -> Answer<Arc<ViewService>> {
+    fn service(self: &Arc<Self>, slot: u64, dataset: &str) -> Answer<Arc<ViewService>> {
         let index = usize::try_from(slot).ok().and_then(|slot| slot.checked_sub(1)).ok_or(Errno::STALE)?;
         let tree = self.pool.tree();
         let (snapshot, name) = {
@@ -178,9 +184,36 @@ impl ZfsDir {
             }
         }
         if let Some(slot) = slots.all.get_mut(index) {
-            slot.open = Some(Open { service: Arc::clone(&service), tree });
+            slot.open = Some(Open { service: Arc::clone(&service), tree, since: Instant::now() });
+        }
+        if !std::mem::replace(&mut slots.is_swept, true) {
+            drop(slots);
+            self.start_sweeping();
         }
         Ok(service)
+    }
+
+    fn start_sweeping(self: &Arc<Self>) {
+        let dir = Arc::downgrade(self);
+        let sweep = move || loop {
+            std::thread::sleep(OPEN_FOR / 2);
+            if dir.upgrade().is_none_or(|dir| !dir.sweep()) {
+                return;
+            }
+        };
+        if std::thread::Builder::new().name("zfsdir".into()).spawn(sweep).is_err() {
+            lock(&self.slots).is_swept = false;
+        }
+    }
+
+    /// Closes what has been open for long. Whether something still is open.
+    fn sweep(&self) -> bool {
+        let mut slots = lock(&self.slots);
+        for slot in &mut slots.all {
+            slot.open = slot.open.take().filter(|open| open.since.elapsed() < OPEN_FOR);
+        }
+        slots.is_swept = slots.all.iter().any(|slot| slot.open.is_some());
+        slots.is_swept
     }
 
     fn open(&self, full: &str, snapshot: ObjectId) -> Answer<Arc<ViewService>> {
@@ -203,7 +236,7 @@ impl ZfsDir {
 
     /// Asks a snapshot about one of its files.
     pub(crate) fn ask<T>(
-        &self,
+        self: &Arc<Self>,
         node: u64,
         dataset: &str,
         ask: impl FnOnce(&ViewService, u64) -> Answer<T>,
@@ -245,7 +278,7 @@ impl ZfsDir {
     }
 
     /// Attributes of a node here, and how long they hold.
-    pub(crate) fn attr(&self, node: u64, home: &Home) -> Answer<(Attr, Life)> {
+    pub(crate) fn attr(self: &Arc<Self>, node: u64, home: &Home) -> Answer<(Attr, Life)> {
         let slot = node >> SLOT_SHIFT;
         if slot == 0 {
             return self.virtual_attr(node, home).map(|attr| (attr, Life::None));
@@ -254,7 +287,7 @@ impl ZfsDir {
         Ok((Attr { ino: slot << SLOT_SHIFT | attr.ino, ..attr }, life))
     }
 
-    fn known(&self, node: u64, home: &Home, name: Life) -> Answer<Known> {
+    fn known(self: &Arc<Self>, node: u64, home: &Home, name: Life) -> Answer<Known> {
         let (attr, life) = self.attr(node, home)?;
         // An entry carries one number only: where the node is another, the kernel asks again.
         let life = if attr.ino == node { life } else { Life::None };
@@ -262,13 +295,13 @@ impl ZfsDir {
     }
 
     /// The directory itself, as it is found in the root.
-    pub(crate) fn entrance(&self, home: &Home) -> Answer<Known> {
+    pub(crate) fn entrance(self: &Arc<Self>, home: &Home) -> Answer<Known> {
         self.known(CONTROL, home, Life::None)
     }
 
     /// Looks up a name in a directory here. The root, above, is the caller's affair: `None`.
     pub(crate) fn lookup(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         dir: u64,
         name: &[u8],
@@ -312,7 +345,13 @@ impl ZfsDir {
     }
 
     /// Lists a directory here.
-    pub(crate) fn read_dir(&self, dir: u64, from: u64, lines: &mut dyn Lines, home: &Home) -> Answer<()> {
+    pub(crate) fn read_dir(
+        self: &Arc<Self>,
+        dir: u64,
+        from: u64,
+        lines: &mut dyn Lines,
+        home: &Home,
+    ) -> Answer<()> {
         let slot = dir >> SLOT_SHIFT;
         if slot != 0 {
             let mut below = Below { lines, slot };
@@ -354,7 +393,13 @@ impl ZfsDir {
     // ---- changing ----------------------------------------------------------------------------
 
     /// Takes a snapshot. `Known` is its directory.
-    pub(crate) fn make(&self, dir: u64, name: &[u8], home: &Home, rights: Rights) -> Answer<Known> {
+    pub(crate) fn make(
+        self: &Arc<Self>,
+        dir: u64,
+        name: &[u8],
+        home: &Home,
+        rights: Rights,
+    ) -> Answer<Known> {
         if dir != SNAPSHOTS {
             return Err(if dir >> SLOT_SHIFT == 0 { Errno::PERM } else { Errno::ROFS });
         }
@@ -406,7 +451,7 @@ impl ZfsDir {
     }
 
     /// The space that the mount has, seen from here.
-    pub(crate) fn space(&self, node: u64, home: &Home) -> Answer<Option<SpaceInfo>> {
+    pub(crate) fn space(self: &Arc<Self>, node: u64, home: &Home) -> Answer<Option<SpaceInfo>> {
         if node >> SLOT_SHIFT == 0 {
             return Ok(None);
         }
@@ -414,7 +459,7 @@ impl ZfsDir {
     }
 
     /// Data or a hole of a file in a snapshot.
-    pub(crate) fn seek(&self, node: u64, offset: u64, what: Seek, home: &Home) -> Answer<u64> {
+    pub(crate) fn seek(self: &Arc<Self>, node: u64, offset: u64, what: Seek, home: &Home) -> Answer<u64> {
         self.ask(node, &home.name, |snapshot, node| snapshot.seek(node, offset, what))
     }
 }

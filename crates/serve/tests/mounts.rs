@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_types)] // The tests look at the mounts as any program would.
 
 use cenote::admin::change::NewPool;
-use cenote::admin::{AccessTimes, MountError, MountOptions, Mounts, Unmount};
+use cenote::admin::{ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounts, Unmount};
 use cenote::{Pool, PoolWriter};
 use cenote_serve::fuse::Transport;
 use cenote_serve::mounts::{MountTable, TableSettings};
@@ -264,7 +264,7 @@ fn snapshots_are_seen_below_zfs() {
     fs::copy(snapshots.join("1/file"), home.path("a/back")).unwrap();
     assert_eq!(fs::read_to_string(home.path("a/back")).unwrap(), "one");
 
-    home.table.allow_snapshots_in_zfs_dir(true);
+    assert!(ADMIN_SNAPSHOT.set(1));
     fs::create_dir(snapshots.join("3")).unwrap();
     assert_eq!(fs::read_to_string(snapshots.join("3/back")).unwrap(), "one");
     assert!(home.pool().view().unwrap().dataset("p/a@3").is_ok());

@@ -5,6 +5,10 @@ use super::FileOps;
 use ::pool::live::LivePool;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use vdev::tunable::Tunable;
+
+/// Root, and the user whose mounts they are, may make, destroy and rename snapshots in `.zfs/snapshot`.
+pub static ADMIN_SNAPSHOT: Tunable = Tunable::new("zfs_admin_snapshot", 0, 0, 1);
 
 /// A table of mounts and the means to change it. `serve` has one for FUSE.
 ///

@@ -1,6 +1,7 @@
 //! The numbers that may be changed while the engine runs, under the names that OpenZFS has for them. Only those are
 //! here that change something.
 
+use super::ADMIN_SNAPSHOT;
 use ::pool::live::SCAN_SUSPEND_PROGRESS;
 use ::pool::live::events::{CHECKSUM_EVENTS_PER_SECOND, ZEVENT_LEN_MAX};
 use dmu::live::TXG_TIMEOUT;
@@ -8,8 +9,15 @@ use vdev::tree::SLOW_IO_MS;
 pub use vdev::tunable::Tunable;
 
 /// All of them, by name.
-pub fn tunables() -> [&'static Tunable; 5] {
-    [&SLOW_IO_MS, &CHECKSUM_EVENTS_PER_SECOND, &SCAN_SUSPEND_PROGRESS, &TXG_TIMEOUT, &ZEVENT_LEN_MAX]
+pub fn tunables() -> [&'static Tunable; 6] {
+    [
+        &ADMIN_SNAPSHOT,
+        &SLOW_IO_MS,
+        &CHECKSUM_EVENTS_PER_SECOND,
+        &SCAN_SUSPEND_PROGRESS,
+        &TXG_TIMEOUT,
+        &ZEVENT_LEN_MAX,
+    ]
 }
 
 /// The one of this name.

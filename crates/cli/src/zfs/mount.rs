@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// The mounts that commands are about; without a daemon nothing can be mounted.
-pub(super) fn mounting() -> Option<Mounting> {
+pub(crate) fn mounting() -> Option<Mounting> {
     Mounting::of(&crate::search::from_env())
 }
 
@@ -52,7 +52,7 @@ const ON: char = '\u{1}';
 
 /// Runs `zfs mount`.
 pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
-    const LONG: [Long; 1] = [Long::flag("json", 'j')];
+    const LONG: [Long; 2] = [Long::flag("json", 'j'), Long { name: "on", letter: ON, value: true }];
     let mut walk = Getopt::new(args, "ajRlvo:Of", &LONG);
     let mut options = Options::default();
     while let Some((letter, value)) = walk.next()? {

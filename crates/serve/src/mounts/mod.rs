@@ -32,7 +32,6 @@ use service::{InUse, MountedFs};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -66,8 +65,6 @@ pub struct TableSettings {
 /// The mounts of this process.
 pub struct MountTable {
     settings: TableSettings,
-    /// Snapshots may be changed in `.zfs/snapshot`.
-    admin: Arc<AtomicBool>,
     inner: Arc<Inner>,
 }
 
@@ -243,13 +240,7 @@ impl MountTable {
     /// A table without mounts.
     #[must_use]
     pub fn new(settings: TableSettings) -> MountTable {
-        MountTable { settings, admin: Arc::default(), inner: Arc::default() }
-    }
-
-    /// Lets root, and the user whose mounts these are, make, destroy and rename snapshots in `.zfs/snapshot`. Off at
-    /// first, as OpenZFS has it (parameter `zfs_admin_snapshot`).
-    pub fn allow_snapshots_in_zfs_dir(&self, on: bool) {
-        self.admin.store(on, Ordering::Relaxed);
+        MountTable { settings, inner: Arc::default() }
     }
 
     /// Detaches mounts of a server that has died: what is below them answers nothing but errors. To be called before
@@ -405,7 +396,7 @@ impl Mounts for MountTable {
         }
         let at = ready_directory(at, options.overlay)?;
         let live = self.live(pool, dataset, options)?;
-        let service = Arc::new(MountedFs::new(live, pool, &self.admin));
+        let service = Arc::new(MountedFs::new(live, pool));
         let serves: Arc<dyn Service> = Arc::clone(&service) as _;
         self.start(dataset, at, options, &serves, Behind::Live { pool: Arc::clone(pool), service })
     }

@@ -14,6 +14,7 @@ use crate::fuse::{
 };
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
 use crate::zfsdir::{self, Home, Rights, ZfsDir};
+use cenote::admin::ADMIN_SNAPSHOT;
 use cenote::files::SnapshotDir;
 use pool::live::LivePool;
 use rustix::io::Errno;
@@ -40,9 +41,7 @@ pub(super) struct MountedFs {
     /// For those who wait until it is no longer paused.
     changes: Mutex<()>,
     changed: Condvar,
-    zfs: ZfsDir,
-    /// Snapshots may be made, destroyed and renamed in `.zfs/snapshot`.
-    admin: Arc<AtomicBool>,
+    zfs: Arc<ZfsDir>,
     /// Nodes that the kernel knows as files which are no more.
     lost: RwLock<HashSet<u64>>,
     has_lost: AtomicBool,
@@ -55,13 +54,12 @@ pub(super) struct MountedFs {
 pub(super) type InUse = BTreeMap<u64, Option<u64>>;
 
 impl MountedFs {
-    pub(super) fn new(live: LiveService, pool: &Arc<LivePool>, admin: &Arc<AtomicBool>) -> MountedFs {
+    pub(super) fn new(live: LiveService, pool: &Arc<LivePool>) -> MountedFs {
         MountedFs {
             state: RwLock::new(State::Serving(live)),
             changes: Mutex::default(),
             changed: Condvar::new(),
             zfs: ZfsDir::new(Arc::clone(pool)),
-            admin: Arc::clone(admin),
             lost: RwLock::default(),
             has_lost: AtomicBool::new(false),
             notifier: OnceLock::new(),
@@ -190,7 +188,7 @@ impl MountedFs {
 
     fn rights(&self, caller: &Caller) -> Rights {
         let is_owner = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
-        Rights { is_on: self.admin.load(Ordering::Relaxed), is_owner }
+        Rights { is_on: ADMIN_SNAPSHOT.is_on(), is_owner }
     }
 
     fn lookup_here(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {

@@ -1,0 +1,244 @@
+//! Mounts through a daemon, as people use them: what the commands say, and what is where. The answers are those of
+//! OpenZFS 2.3.2 in the same situation.
+
+// Tests use files as any program does.
+#![allow(clippy::disallowed_types, missing_docs)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// A folder with a state folder, a socket, an image and an alternate root of its own. Commands there have their own
+/// daemon, which is started by the first that needs it and ended at the end.
+struct World {
+    folder: tempfile::TempDir,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Ran {
+    out: String,
+    err: String,
+    code: Option<i32>,
+}
+
+impl World {
+    /// With a pool `tank`, imported below `~/alt`. `None`: nothing can be mounted here, which has been said.
+    fn new() -> Option<World> {
+        if !testkit::need_file("/dev/fuse") {
+            return None;
+        }
+        if !rustix::process::geteuid().is_root() {
+            testkit::skip("only root mounts where properties say");
+            return None;
+        }
+        let world = World { folder: tempfile::tempdir().expect("a folder") };
+        let file = fs::File::create(world.path("disk")).expect("made");
+        file.set_len(256 << 20).expect("sparse");
+        world.good("zpool create -R ~/alt tank ~/disk");
+        Some(world)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().canonicalize().expect("there").join(name)
+    }
+
+    fn run(&self, words: &str) -> Ran {
+        let folder = self.path("").display().to_string();
+        let folder = folder.trim_end_matches('/');
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command.args(words.replace('~', folder).split_whitespace()).env_clear();
+        command.env("TZ", "UTC0").env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+        command.env("CENOTE_SOCKET", self.path("socket")).env("CENOTE_STATE", self.path("state"));
+        let output = command.current_dir("/").output().expect("it starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(folder, "~");
+        Ran { out: text(&output.stdout), err: text(&output.stderr), code: output.status.code() }
+    }
+
+    fn good(&self, words: &str) -> String {
+        let ran = self.run(words);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{words}: {ran:?}");
+        ran.out
+    }
+
+    fn bad(&self, words: &str, code: i32, message: &str) {
+        let ran = self.run(words);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(code), message), "{words}");
+    }
+
+    /// What is mounted where, without what is the same everywhere.
+    fn mounts(&self) -> Vec<String> {
+        let list = self.good("zfs mount");
+        let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ").replace("~/alt", "");
+        list.lines().map(line).collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.run("zpool destroy -f tank");
+        let _ = self.run("daemon --stop");
+    }
+}
+
+#[test]
+fn file_systems_are_where_their_properties_say() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -p tank/a/b");
+    world.good("zfs create -o canmount=noauto tank/c");
+    assert_eq!(world.mounts(), ["tank /tank", "tank/a /tank/a", "tank/a/b /tank/a/b"]);
+    fs::write(world.path("alt/tank/a/b/file"), "text").expect("written");
+    world.good("zfs set mountpoint=/x/y tank/a");
+    assert_eq!(world.mounts(), ["tank /tank", "tank/a /x/y", "tank/a/b /x/y/b"]);
+    assert_eq!(fs::read_to_string(world.path("alt/x/y/b/file")).expect("read"), "text");
+    // The folder was made for the mount, and goes with it.
+    assert!(!world.path("alt/tank/a").exists());
+    world.good("zfs set -u mountpoint=/z tank/a");
+    assert_eq!(world.mounts()[1], "tank/a /x/y");
+    world.good("zfs unmount tank/a");
+    assert_eq!(world.mounts(), ["tank /tank"]);
+    world.good("zfs set mountpoint=/w tank/a");
+    assert_eq!(world.mounts(), ["tank /tank", "tank/a /w", "tank/a/b /w/b"]);
+    world.good("zfs set mountpoint=none tank/a");
+    assert_eq!(world.mounts(), ["tank /tank"]);
+    world.bad("zfs mount tank/a/b", 1, "cannot mount 'tank/a/b': no mountpoint set\n");
+    world.good("zfs inherit mountpoint tank/a");
+    world.good("zfs rename tank/a tank/r");
+    assert_eq!(world.mounts(), ["tank /tank", "tank/r /tank/r", "tank/r/b /tank/r/b"]);
+    world.good("zfs rename -u tank/r tank/s");
+    assert_eq!(world.mounts(), ["tank /tank", "tank/s /tank/r", "tank/s/b /tank/r/b"]);
+    world.good("zfs set canmount=off tank/s/b");
+    world.good("zfs set canmount=on tank/s/b");
+    assert_eq!(world.mounts(), ["tank /tank", "tank/s /tank/r"]);
+    world.good("zfs mount -a");
+    world.good("zfs mount tank/c");
+    world.bad("zfs mount tank/c", 1, "cannot mount 'tank/c': filesystem already mounted\n");
+    assert_eq!(world.good("zfs get -H -o value mounted tank/c tank/s/b"), "yes\nyes\n");
+    world.good("zfs destroy -r tank/s");
+    assert_eq!(world.mounts(), ["tank /tank", "tank/c /tank/c"]);
+    world.good("zfs unmount -a");
+    assert!(world.mounts().is_empty());
+    world.bad("zfs unmount tank/c", 1, "cannot unmount 'tank/c': not currently mounted\n");
+    world.good("zpool export tank");
+    world.good("zpool import -d ~/disk -R ~/alt tank");
+    assert_eq!(world.mounts(), ["tank /tank"]);
+}
+
+#[test]
+fn what_is_in_use_stays() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create tank/a");
+    world.good("zfs create tank/a/b");
+    let at = world.path("alt/tank/a");
+    let mut child = Command::new("sleep").arg("1000").current_dir(&at).spawn().expect("it starts");
+    let busy = format!(
+        "cannot unmount '~/alt/tank/a': pool or dataset is busy\nin use by: sleep ({})\n",
+        child.id()
+    );
+    for (words, code) in [
+        ("zfs unmount tank/a", 1),
+        ("zfs set mountpoint=/w tank/a", 255),
+        ("zfs rename tank/a tank/c", 1),
+        ("zpool export tank", 1),
+    ] {
+        world.bad(words, code, &busy);
+        assert_eq!(world.mounts().len(), 3, "{words}");
+    }
+    world.good("zfs unmount -f tank/a");
+    assert_eq!(world.mounts(), ["tank /tank"]);
+    child.kill().expect("it ends");
+    child.wait().expect("it has ended");
+    world.good("zfs mount -a");
+    let empty_dir = world.path("alt/tank/full/inner");
+    fs::create_dir_all(empty_dir).expect("made");
+    world.bad(
+        "zfs create -o overlay=off tank/full",
+        1,
+        "cannot mount '~/alt/tank/full': directory is not empty\nfilesystem successfully created, but not mounted\n",
+    );
+    world.good("zfs mount -O tank/full");
+    assert_eq!(fs::read_dir(world.path("alt/tank/full")).expect("listed").count(), 0);
+}
+
+#[test]
+fn a_mount_is_told_things_that_hold_for_it_alone() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -u tank/a");
+    assert_eq!(world.mounts(), ["tank /tank"]);
+    world.bad("zfs mount -o foo tank/a", 1, "cannot mount 'tank/a': Invalid argument\n");
+    world.good("zfs mount -o ro,noatime tank/a");
+    let said = "on\ttemporary\noff\ttemporary\non\tdefault\n";
+    assert_eq!(world.good("zfs get -H -o value,source readonly,atime,exec tank/a"), said);
+    assert!(fs::write(world.path("alt/tank/a/file"), "").is_err());
+    world.good("zfs mount -o remount,rw,noexec tank/a");
+    fs::write(world.path("alt/tank/a/file"), "").expect("written");
+    assert_eq!(
+        world.good("zfs get -H -o value,source readonly,exec tank/a"),
+        "off\tdefault\noff\ttemporary\n"
+    );
+    world.good("zfs set readonly=on tank");
+    assert_eq!(world.good("zfs get -H -o value,source exec tank/a"), "on\tdefault\n");
+    assert!(fs::write(world.path("alt/tank/a/file"), "").is_err());
+    world.good("zfs inherit readonly tank");
+    fs::write(world.path("alt/tank/a/file"), "").expect("written");
+}
+
+#[test]
+fn snapshots_and_rollbacks_under_a_mount() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create tank/a");
+    let at = world.path("alt/tank/a");
+    fs::write(at.join("file"), "one").expect("written");
+    world.good("zfs snapshot tank/a@1");
+    fs::write(at.join("file"), "two").expect("written");
+    fs::write(at.join("new"), "new").expect("written");
+    assert_eq!(fs::read_to_string(at.join(".zfs/snapshot/1/file")).expect("read"), "one");
+    let new = fs::File::open(at.join("new")).expect("opened");
+    world.good("zfs rollback tank/a@1");
+    assert_eq!(fs::read_to_string(at.join("file")).expect("read"), "one");
+    assert!(!at.join("new").exists());
+    assert!(std::io::read_to_string(new).is_err());
+    world.good("zfs rename tank/a@1 tank/a@one");
+    assert!(!at.join(".zfs/snapshot/1").exists());
+    world.good("zfs clone tank/a@one tank/c");
+    assert_eq!(fs::read_to_string(world.path("alt/tank/c/file")).expect("read"), "one");
+    world.good("zfs promote tank/c");
+    let names = |of: &str| -> Vec<_> {
+        let entries = fs::read_dir(world.path(of)).expect("listed");
+        entries.map(|entry| entry.expect("an entry").file_name()).collect()
+    };
+    assert!(names("alt/tank/a/.zfs/snapshot").is_empty());
+    assert_eq!(names("alt/tank/c/.zfs/snapshot"), ["one"]);
+    assert_eq!(world.good("zfs list -H -o name ~/alt/tank/c/file"), "tank/c\n");
+    world.good("zfs set snapdir=visible tank/c");
+    assert!(names("alt/tank/c").contains(&".zfs".into()));
+}
+
+#[test]
+fn mount_by_hand() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -o mountpoint=legacy tank/a");
+    world.bad(
+        "zfs mount tank/a",
+        1,
+        "cannot mount 'tank/a': legacy mountpoint\nuse mount(8) to mount this filesystem\n",
+    );
+    fs::create_dir(world.path("at")).expect("made");
+    // As mount.fuse3 calls it.
+    world.good("tank/a ~/at -o rw,noexec,dev,suid");
+    assert_eq!(world.good("zfs get -H -o value,source mounted,exec tank/a"), "yes\t-\noff\ttemporary\n");
+    fs::write(world.path("at/file"), "text").expect("written");
+    let advice = "cannot unmount 'tank/a': legacy mountpoint\nuse umount(8) to unmount this filesystem\n";
+    world.bad("zfs unmount tank/a", 1, advice);
+    let status = Command::new("umount").arg(world.path("at")).status().expect("it starts");
+    assert!(status.success());
+    // The daemon hears of it when the kernel has let go.
+    while world.good("zfs get -H -o value mounted tank/a") == "yes\n" {
+        std::thread::yield_now();
+    }
+    world.good("tank/a ~/at -o ro");
+    assert_eq!(fs::read_to_string(world.path("at/file")).expect("read"), "text");
+    assert!(fs::write(world.path("at/file"), "").is_err());
+    let ran = world.run("tank ~/at -o rw");
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.starts_with("cannot mount 'tank': it cannot be mounted using 'mount'."), "{}", ran.err);
+}
