@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use crate::{Outcome, judges, must, outside, root};
 
 /// What the suite calls, all of it our one program.
-const OURS: [&str; 6] = ["zpool", "zfs", "zdb", "fsstat", "cenote", "cenoted"];
+const OURS: [&str; 7] = ["zpool", "zfs", "zdb", "fsstat", "cenote", "cenoted", "zfs_ids_to_path"];
 /// What tests use of the system's: programs that look at pools in files without a kernel.
 const SYSTEMS: [&str; 2] = ["zhack", "zgenhostid"];
 /// A program of each package that scripts of the suite use.
