@@ -194,7 +194,7 @@ impl<'a> Session<'a> {
         let pool = match self.kept(name)? {
             Some((namespace, search)) => {
                 // What was written through mounts and by other commands is part of it.
-                if let Some(pool) = namespace.get(name) {
+                if let Some(pool) = namespace.get(name).filter(|pool| pool.live().suspended().is_none()) {
                     let _ = self.seen(&pool)?;
                 }
                 let (pools, problems) = open_pools(&search, &[name.to_owned()]);

@@ -8,6 +8,7 @@ use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::diff::{Change, What, diff};
+use cenote::admin::edit::{self, EditError};
 use cenote::admin::{self, AdminError, OpenPool, Search};
 use cenote::inspect::FileKind;
 use std::ffi::OsString;
@@ -70,6 +71,16 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     let missing = || Stop::failed(format!("cannot open '{from}': dataset does not exist"));
     let pool = pools.first().ok_or_else(missing)?;
+    let needed = |error: EditError| match error {
+        EditError::Denied if to.is_none() => Stop::failed(
+            "The diff delegated permission is needed in order\n\
+             to create a just-in-time snapshot for diffing\n\
+             : unable to generate diffs",
+        ),
+        EditError::NoDataset { .. } => missing(),
+        error => Stop::failed(format!("unable to generate diffs: {error}")),
+    };
+    edit::may(&search, pool.pool(), dataset, &["diff"]).map_err(needed)?;
     between(pool, from, &full, shown, out)
 }
 

@@ -6,6 +6,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values::ABSENT;
+use cenote::admin::edit::{self, EditError};
 use cenote::admin::{self, Kind, Owner, SpaceRow};
 use format::nicenum::{nicebytes, nicenum};
 use std::cmp::Ordering;
@@ -142,7 +143,8 @@ fn rows(types: &[Type], name: &str) -> Result<Vec<SpaceRow>, Stop> {
     let pool = name.split(['/', '@', '#']).next().unwrap_or_default().to_owned();
     let by_path = name.starts_with('/');
     let names = if by_path { Vec::new() } else { vec![pool] };
-    let (pools, problems) = admin::open_pools(&crate::search::from_env(), &names);
+    let search = crate::search::from_env();
+    let (pools, problems) = admin::open_pools(&search, &names);
     let mut broken = false;
     for problem in problems.iter().filter(|p| !p.is_missing_pool()) {
         complain(&problem.to_string());
@@ -158,8 +160,16 @@ fn rows(types: &[Type], name: &str) -> Result<Vec<SpaceRow>, Stop> {
         return Err(Stop::failed(format!("cannot open '{name}': {why}")));
     }
     let mut rows = Vec::new();
-    for owner in [Owner::User, Owner::Group, Owner::Project] {
+    for (owner, word) in [(Owner::User, "user"), (Owner::Group, "group"), (Owner::Project, "project")] {
         if types.iter().any(|one| one.owner() == owner) {
+            let needed = ["used", "quota", "objused", "objquota"].map(|what| format!("{word}{what}"));
+            let needed = needed.each_ref().map(String::as_str);
+            let pool = pools.iter().find(|pool| edit::pool_of(entry.name()) == pool.name());
+            let may = pool.map_or(Ok(()), |pool| edit::may(&search, pool.pool(), entry.name(), &needed));
+            if let Err(error @ (EditError::Denied | EditError::DelegationOff)) = may {
+                complain(&format!("cannot get used/quota for {name}: {error}"));
+                return Err(Stop::Code(super::change::MINUS_ONE));
+            }
             let found = entry.space(owner);
             rows.extend(found.map_err(|e| Stop::failed(format!("cannot get used/quota for {name}: {e}")))?);
         }

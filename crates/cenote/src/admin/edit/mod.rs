@@ -39,6 +39,7 @@ pub use destroy::{destroy_all, destroy_snapshots};
 pub use dsl::delegation::{Allow as Permit, Scope, Who};
 pub use hold::{hold, release, with_name_below};
 pub use open::{has_special, open_pool};
+pub use permit::may;
 pub use project::{ProjectChange, ProjectNode, Reach, change_project, projects};
 pub use rename::{rename, rename_snapshot};
 pub use rollback::{Newer, newer_than, rollback};

@@ -8,7 +8,7 @@
 
 use super::EditError;
 use super::values::Setting;
-use crate::admin::{Caller, Owner};
+use crate::admin::{Caller, Owner, Search};
 use crate::{Pool, PoolWriter};
 use dsl::Dir;
 use dsl::delegation::{Allow, Scope, Who};
@@ -39,6 +39,17 @@ pub(super) fn of(pool: &PoolWriter) -> Result<Option<Permit<'_>>, EditError> {
 pub(super) fn ask(pool: &PoolWriter, name: &str, permissions: &[&str]) -> Result<(), EditError> {
     match of(pool)? {
         Some(permit) => permit.ask(name, permissions),
+        None => Ok(()),
+    }
+}
+
+/// Asks for permissions of the one in whose name verbs run that only read.
+///
+/// # Errors
+/// [`EditError::Denied`] if one is missing; [`EditError::NoDataset`].
+pub fn may(search: &Search, pool: &Pool, name: &str, permissions: &[&str]) -> Result<(), EditError> {
+    match search.caller.as_ref().filter(|caller| !caller.is_admin()) {
+        Some(caller) => Permit { view: pool.clone(), caller }.ask(name, permissions),
         None => Ok(()),
     }
 }
