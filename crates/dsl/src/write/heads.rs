@@ -708,6 +708,7 @@ pub fn decides_policy(prop: &str) -> bool {
             | "recordsize"
             | "redundant_metadata"
             | "relatime"
+            | "snapdir"
             | "special_small_blocks"
             | "sync"
             | "xattr"

@@ -20,6 +20,8 @@ pub struct Pending {
     mounts_all: bool,
     /// Mounts have to follow properties.
     remounts: bool,
+    /// What the kernel remembers of `.zfs` is old.
+    shows: bool,
 }
 
 #[derive(Debug)]
@@ -86,6 +88,7 @@ impl Mounting {
         } else if props.contains(&"canmount") && off {
             pending.moved = self.take_down(&[own], Unmount::Normal)?;
         }
+        pending.shows = props.contains(&"snapdir");
         pending.remounts = props.iter().any(|prop| OF_MOUNTS.contains(prop));
         Ok(pending)
     }
@@ -98,6 +101,10 @@ impl Mounting {
         }
         if pending.remounts {
             refusals.extend(self.follow_properties(&pending.root));
+        }
+        if pending.shows {
+            let places = self.places_below(&pending.root).unwrap_or_default();
+            places.iter().for_each(|place| self.mounts.snapshots_changed(&place.dataset));
         }
         refusals
     }
