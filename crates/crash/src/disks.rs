@@ -85,6 +85,7 @@ impl FromStr for Layout {
 }
 
 /// The disks of one machine.
+#[derive(Clone)]
 pub struct Disks {
     power: Arc<Power>,
     disks: Vec<Arc<SimDisk>>,

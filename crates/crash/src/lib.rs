@@ -13,6 +13,7 @@ pub mod check;
 pub mod disks;
 pub mod everything;
 pub mod faults;
+pub mod load;
 pub mod model;
 pub mod parts;
 pub mod scans;

@@ -111,8 +111,7 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     Ok(work.into_run().0)
 }
 
-fn create(disks: &Disks, layout: Layout, seed: u64) -> Result<Arc<LivePool>, PoolError> {
-    let env = env(seed);
+fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, PoolError> {
     let mut spec = disks.spec(POOL, layout);
     let fill_env = env.clone();
     spec.root.fill = Box::new(move |set, tx| {
@@ -139,9 +138,19 @@ impl Work {
     /// # Errors
     /// If that fails.
     pub fn new(layout: Layout, seed: u64) -> Result<Work, Failure> {
+        Work::new_in(layout, seed, env(seed), true)
+    }
+
+    /// The same in some other world. `is_recorded`: what is done to the disks is remembered.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn new_in(layout: Layout, seed: u64, env: Env, is_recorded: bool) -> Result<Work, Failure> {
         let disks = Disks::new(layout.disks(), seed);
-        disks.record();
-        let pool = create(&disks, layout, seed)?;
+        if is_recorded {
+            disks.record();
+        }
+        let pool = create(&disks, layout, env)?;
         let fs = open_fs(&pool, seed)?;
         pool.sync()?;
         let base = disks.take_record();

@@ -67,6 +67,16 @@ fn beyond_redundancy_there_are_errors_and_no_wrong_bytes() {
     }
 }
 
+/// With threads: disks vanish and come back while somebody writes and reads.
+#[test]
+fn disks_come_back_under_load() {
+    for (name, seed) in [("mirror", 1), ("raidz2", 2)] {
+        let done = cenote_crash::load::run(layout(name), seed, std::time::Duration::from_secs(4));
+        let done = done.unwrap_or_else(|why| panic!("{name}, seed {seed}: {why}"));
+        assert!(done.outages > 0 && done.steps > 0, "{name}, seed {seed}: {done:?}");
+    }
+}
+
 #[test]
 fn flipped_bits_are_right_again_after_a_scrub() {
     for name in ["mirror", "raidz1", "raidz2", "raidz3"] {

@@ -120,6 +120,11 @@ pub(super) fn run(pool: &LivePool, state: &mut State) {
             continue;
         }
         state.diagnosis.forget(status.guid);
+        let was_gone = tree.take_was_gone(status.guid);
+        if was_gone && !fails {
+            // It was away and is back. What it has missed is known.
+            continue;
+        }
         if fails {
             pool.scans.note_silent(status.guid);
         }

@@ -53,6 +53,8 @@ pub(super) struct Memory {
     missed_changed: AtomicBool,
     /// Txgs of which something could not be brought to the leaf since [`Memory::forget_unrepaired`].
     unrepaired: Mutex<RangeSet>,
+    /// A write has failed because the device was not there.
+    pub(super) was_gone: AtomicBool,
     unflushed: Mutex<Unflushed>,
     /// Held while the leaf is flushed: whoever finds nothing to flush must not go on before the flush that
     /// took it has ended.

@@ -216,6 +216,11 @@ impl VdevTree {
         Ok(())
     }
 
+    /// Whether writes to a leaf have failed because its device was not there, since the last call.
+    pub fn take_was_gone(&self, leaf: VdevGuid) -> bool {
+        self.standing(leaf).is_some_and(|standing| standing.memory.was_gone.swap(false, Ordering::AcqRel))
+    }
+
     /// A run over what leaves lack begins: what earlier runs could not bring to them counts no more.
     pub fn begin_repairs(&self) {
         self.all_standings().iter().for_each(|standing| standing.memory.forget_unrepaired());

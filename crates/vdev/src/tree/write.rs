@@ -381,6 +381,9 @@ impl Task<'_, '_> {
             *patience = Patience { leaf: Some(self.leaf.guid), left: SECOND_TRIES_FAILED_MAX };
         }
         let is_hopeless = matches!(error, DeviceError::Gone | DeviceError::PowerOff | DeviceError::ReadOnly);
+        if matches!(error, DeviceError::Gone) {
+            self.leaf.memory().was_gone.store(true, Ordering::Release);
+        }
         let slices: Vec<_> = self.slices().collect();
         let device = self.leaf.in_service().filter(|_| !is_hopeless && patience.left > 0);
         if device.is_some_and(|device| device.write_parts(&slices, self.at).is_ok()) {
