@@ -19,7 +19,7 @@ use crate::errno::zpl_errno;
 use crate::fuse::{
     Answer, Caller, CopyRange, Known, Life, Lines, NewNode, NewTime, Opened, Service, SetAttr, WriteAt, flag,
 };
-use crate::shown::{END, attr, attr_of, cursor, position};
+use crate::shown::{END, attr, cursor, position};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use cenote::Error;
 use cenote::files::served::{FileRange, Fs, Hold, NewFile, WriteHow};
@@ -129,8 +129,10 @@ impl LiveService {
 
     /// Attributes, and how long they are right: what a file takes on the devices is known when it was written there.
     fn attr_of(&self, id: ObjectId) -> Result<(Attr, Life), ZplError> {
-        let (node, is_unwritten) = self.fs().node_and_unwritten(id)?;
-        Ok((attr_of(&node, id.0), if is_unwritten { Life::Moment } else { Life::Ever }))
+        let stat = self.fs().stat(id)?;
+        let block_size = u32::try_from(stat.block_size).unwrap_or(1 << 24);
+        let shown = attr(id.0, &stat.attrs, stat.blocks_512, block_size);
+        Ok((shown, if stat.is_unwritten { Life::Moment } else { Life::Ever }))
     }
 
     fn known(&self, id: ObjectId) -> Answer<Known> {

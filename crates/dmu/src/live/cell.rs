@@ -350,6 +350,13 @@ impl Inner {
         }
     }
 
+    /// Data of it is only in memory.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        let is_changed = |overlay: &Overlay| !overlay.blocks.is_empty() || !overlay.freed.is_empty();
+        (self.dirty && is_changed(&self.open))
+            || self.syncing.as_ref().is_some_and(|frozen| is_changed(&frozen.overlay))
+    }
+
     /// Nothing is lost if it is forgotten.
     pub(crate) fn is_clean(&self) -> bool {
         !self.dirty && self.syncing.is_none()

@@ -31,7 +31,7 @@ mod tree;
 mod txg;
 mod zap;
 
-pub use object::LiveObject;
+pub use object::{LiveObject, Taken};
 pub use policy::{RedundantMetadata, SetPolicy};
 pub use set::{LiveSet, NewObject};
 pub use sync::Ledger;

@@ -12,6 +12,19 @@ use zio::{AllocTx, Block};
 /// How often a read is repeated because the object was written meanwhile, and what the reader held is gone.
 const RETRIES: usize = 4;
 
+/// What an object takes on the devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Bytes of its blocks, as of the last sync.
+    pub used: u64,
+    /// Slots of 512 bytes of its dnode.
+    pub slots: u8,
+    /// Bytes of a data block.
+    pub block_size: u64,
+    /// Data of it is only in memory: what it takes is not known yet.
+    pub is_unwritten: bool,
+}
+
 /// A writable object. Cloning is cheap; all handles show and change one object.
 #[derive(Clone)]
 pub struct LiveObject {
@@ -85,11 +98,18 @@ impl LiveObject {
 
     /// Data of it is only in memory: what it takes on the devices is not known yet.
     pub fn is_unwritten(&self) -> bool {
+        self.cell.lock().is_unwritten()
+    }
+
+    /// What it takes, in one look.
+    pub fn taken(&self) -> Taken {
         let inner = self.cell.lock();
-        let is_changed =
-            |overlay: &super::cell::Overlay| !overlay.blocks.is_empty() || !overlay.freed.is_empty();
-        (inner.dirty && is_changed(&inner.open))
-            || inner.syncing.as_ref().is_some_and(|frozen| is_changed(&frozen.overlay))
+        Taken {
+            used: inner.synced.as_ref().map_or(0, |dnode| dnode.used_bytes()),
+            slots: inner.header.extra_slots + 1,
+            block_size: inner.header.block_size(),
+            is_unwritten: inner.is_unwritten(),
+        }
     }
 
     /// A number that changes whenever the object does: for caches of what was decoded from it.

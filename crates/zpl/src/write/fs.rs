@@ -7,6 +7,7 @@ use super::make::{self, directory_normalization};
 use super::options::FsOptions;
 use super::quota::Quotas;
 use super::sa::Tables;
+use super::stat::Stat;
 use super::table::Inodes;
 use crate::{Attrs, CaseSensitivity, FileKind, Filesystem, Node, ZplError};
 use dmu::AllocTx;
@@ -134,14 +135,20 @@ impl Fs {
         Ok(self.inode(id)?.attrs())
     }
 
-    /// A file for reading, and whether the blocks that it takes are not known before the next sync.
+    /// What `stat` tells of a file. Nothing is decoded for it: it is asked for more often than anything else.
     ///
     /// # Errors
     /// [`ZplError::Stale`] if there is none.
-    pub fn node_and_unwritten(&self, id: ObjectId) -> Result<(Node, bool), ZplError> {
+    pub fn stat(&self, id: ObjectId) -> Result<Stat, ZplError> {
         let inode = self.inode(id)?;
-        let is_unwritten = inode.kind == FileKind::Regular && inode.object.is_unwritten();
-        Ok((self.reader.node_of(inode.object.read())?, is_unwritten))
+        let taken = inode.object.taken();
+        Ok(Stat {
+            attrs: inode.attrs(),
+            // As of `Node::blocks_512`.
+            blocks_512: (taken.used.saturating_add(256) / 512).saturating_add(taken.slots.into()),
+            block_size: taken.block_size,
+            is_unwritten: inode.kind == FileKind::Regular && taken.is_unwritten,
+        })
     }
 
     /// Forgets what is in memory of files that nobody uses: their objects were changed by other means.

@@ -65,7 +65,7 @@ pub use quota::QuotaOf;
 pub use rename::RenameHow;
 pub use replay::replay;
 pub use setattr::NewAttrs;
-pub use stat::FsStats;
+pub use stat::{FsStats, Stat};
 pub use volume::VolumeWriter;
 pub use xattr::XattrHow;
 

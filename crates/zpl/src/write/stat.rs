@@ -2,7 +2,7 @@
 
 use super::fs::Fs;
 use super::quota::QuotaOf;
-use crate::{SpaceKind, ZplError};
+use crate::{Attrs, SpaceKind, ZplError};
 use format::ObjectId;
 
 /// Objects that an object set can have.
@@ -25,6 +25,19 @@ pub struct FsStats {
     pub files_free: u64,
     /// Longest name.
     pub name_max: u64,
+}
+
+/// What `stat` tells of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// Its attributes.
+    pub attrs: Attrs,
+    /// Space taken, its dnode included, in units of 512 bytes, as of the last sync.
+    pub blocks_512: u64,
+    /// Bytes of a block.
+    pub block_size: u64,
+    /// Of a regular file: the space that it takes is not known before the next sync.
+    pub is_unwritten: bool,
 }
 
 impl Fs {
