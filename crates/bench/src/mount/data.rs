@@ -7,7 +7,7 @@ use crate::Failure;
 use crate::pools::noise;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +18,8 @@ const PAGE: usize = 8 << 10;
 const CALL: usize = 1 << 20;
 /// O_DIRECT wants memory at such addresses.
 const ALIGNMENT: usize = 4096;
+/// Threads that write durably.
+const WRITERS: u64 = 10;
 /// Bytes that one log writer appends at a time.
 const LOG_RECORD: usize = 4096;
 /// Bytes that are appended before an fdatasync.
@@ -103,6 +105,8 @@ struct Job {
 #[derive(Clone, Copy)]
 enum Writes {
     Random,
+    /// The same, each thread in a file of its own: the kernel lets one thread at a time make a FUSE file durable.
+    Own,
     Append,
 }
 
@@ -128,9 +132,15 @@ fn run_jobs(path: &Path, jobs: &[Job], extent: Extent) -> Result<Vec<Vec<Duratio
     times.into_iter().map(|times| times.into_inner().map_err(|_| "a thread panicked".into())).collect()
 }
 
+/// The file of one writer.
+fn own_file(path: &Path, number: u64) -> PathBuf {
+    path.with_extension(format!("{number}"))
+}
+
 fn run_job(path: &Path, job: Job, bytes: u64, (seed, end): (u64, Instant)) -> Result<Vec<Duration>, Failure> {
     let (path, len) = match job.writes {
         Some(Writes::Append) => (path.with_extension("log"), LOG_RECORD),
+        Some(Writes::Own) => (own_file(path, seed), PAGE),
         _ => (path.to_path_buf(), PAGE),
     };
     let access = if job.writes.is_some() { OFlags::WRONLY | OFlags::CREATE } else { OFlags::RDONLY };
@@ -142,7 +152,7 @@ fn run_job(path: &Path, job: Job, bytes: u64, (seed, end): (u64, Instant)) -> Re
         let at = random.below(bytes / PAGE as u64) * PAGE as u64;
         let start = Instant::now();
         match job.writes {
-            Some(Writes::Random) => write_all(&file, buffer.bytes(), at)?,
+            Some(Writes::Random | Writes::Own) => write_all(&file, buffer.bytes(), at)?,
             Some(Writes::Append) => {
                 write_all(&file, buffer.bytes(), appended)?;
                 appended += len as u64;
@@ -167,17 +177,23 @@ pub(super) fn database(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>)
     let direct = OFlags::DIRECT;
     let reads = Job { name: "8 KiB direct reads, 32 threads", threads: 32, flags: direct, writes: None };
     measure(site, &path, &[reads], extent, rows)?;
-    let writes = Job {
-        name: "8 KiB O_DSYNC writes, 10 threads",
-        threads: 10,
-        flags: OFlags::DSYNC,
-        writes: Some(Writes::Random),
-    };
-    measure(site, &path, &[writes], extent, rows)?;
+    let writes = |name, writes| Job { name, threads: WRITERS, flags: OFlags::DSYNC, writes: Some(writes) };
+    let one = writes("8 KiB O_DSYNC, 10 threads, a file", Writes::Random);
+    measure(site, &path, &[one], extent, rows)?;
+    let part = Extent { bytes: extent.bytes / WRITERS / CALL as u64 * CALL as u64, ..extent };
+    let own: Vec<PathBuf> = (1..=WRITERS).map(|number| own_file(&path, number)).collect();
+    own.iter().try_for_each(|path| fill(path, part.bytes))?;
+    measure(site, &path, &[writes("8 KiB O_DSYNC, 10 threads, own", Writes::Own)], part, rows)?;
+    own.iter().try_for_each(std::fs::remove_file)?;
     let durable = direct | OFlags::DSYNC;
     let oltp = [
         Job { name: "OLTP reads, 200 threads", threads: 200, flags: direct, writes: None },
-        Job { name: "OLTP writes, 10 threads", threads: 10, flags: direct, writes: Some(Writes::Random) },
+        Job {
+            name: "OLTP writes, 10 threads",
+            threads: WRITERS,
+            flags: direct,
+            writes: Some(Writes::Random),
+        },
         Job { name: "OLTP log, 1 thread", threads: 1, flags: durable, writes: Some(Writes::Append) },
     ];
     measure(site, &path, &oltp, extent, rows)?;

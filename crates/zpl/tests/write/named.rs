@@ -109,6 +109,27 @@ fn a_small_file_has_one_block_and_a_large_one_blocks_of_the_record_size() {
 }
 
 #[test]
+fn stat_tells_what_the_file_itself_tells() {
+    let world = world();
+    let fs = &world.fs;
+    let id = file(&world, fs.root(), "f");
+    let is_unwritten = |id| {
+        let (stat, node) = (fs.stat(id).expect("there"), fs.node(id).expect("there"));
+        let told = (stat.attrs, stat.blocks_512, stat.block_size);
+        assert_eq!(told, (*node.attrs(), node.blocks_512(), node.block_size()));
+        stat.is_unwritten
+    };
+    write(&world, id, 0, &[1; 5000]);
+    assert!(is_unwritten(id) && !is_unwritten(fs.root()));
+    world.sync();
+    assert!(!is_unwritten(id));
+    write(&world, id, 300_000, &[2; 100]);
+    assert!(is_unwritten(id));
+    world.sync();
+    assert!(!is_unwritten(id) && fs.stat(id).expect("there").blocks_512 > 2);
+}
+
+#[test]
 fn cut_and_grown_again_is_zeros() {
     let world = world();
     let fs = &world.fs;
