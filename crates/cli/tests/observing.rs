@@ -143,7 +143,7 @@ fn events_go_on_over_pools_and_can_be_followed() {
 fn counters_are_shown_as_files_and_metrics() {
     let world = World::new();
     world.create();
-    let out = world.good("cenote kstat");
+    let out = world.good("kstat");
     assert!(out.contains("== tank/state\nONLINE\n"), "{out}");
     world.good("kstat -o ~/files");
     let read =

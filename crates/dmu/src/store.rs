@@ -7,7 +7,7 @@ use codec::crypt::DataKey;
 use format::{BlockPtr, Endian};
 use std::sync::{Arc, OnceLock};
 use zio::write::NewBlock;
-use zio::{AllocTx, Block, ReadPolicy, Zio, ZioError};
+use zio::{AllocTx, Block, Doing, Priority, ReadPolicy, Zio, ZioError};
 
 /// Where the blocks of a pool come from.
 pub struct Store {
@@ -109,6 +109,7 @@ impl Store {
         if self.cache.has(&id) {
             return;
         }
+        let _ahead = Doing::begin(Priority::AsyncRead);
         if let Turn::Ours(mut ours) = self.reading.enter(&id)
             && !self.cache.has(&id)
             && let Ok(block) = self.read_device(bp, key)

@@ -54,5 +54,7 @@ pub use vdev::Env;
 pub use vdev::VdevTree;
 /// A set of ranges of numbers.
 pub use vdev::tree::RangeSet;
+/// In whose interest devices are used: what their counters tell apart.
+pub use vdev::tree::{Doing, Priority};
 /// Numbers that may be changed while the engine runs.
 pub use vdev::tunable::Tunable;

@@ -247,11 +247,7 @@ impl Report<'_> {
     }
 
     fn wants_header(&self) -> bool {
-        let is_full = || {
-            self.lines >= HEADER_EVERY
-                && !self.options.one_header
-                && crate::console::Stream::Out.is_terminal()
-        };
+        let is_full = || self.lines >= HEADER_EVERY && !self.options.one_header && self.out.is_terminal();
         !self.options.scripted && (self.samples == 0 || self.options.verbose || is_full())
     }
 
