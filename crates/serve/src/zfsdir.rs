@@ -35,7 +35,7 @@ const SLOT_SHIFT: u32 = 48;
 const OBJECT_MASK: u64 = (1 << SLOT_SHIFT) - 1;
 const SLOTS_MAX: usize = (1 << 16) - 1;
 /// `.zfs/shares`, which is empty.
-const SHARES: u64 = CONTROL - 1;
+pub(crate) const SHARES: u64 = CONTROL - 1;
 /// The first of the numbers that no file has.
 const FIRST: u64 = SHARES - 0xFFFF;
 /// The root of a mount, and of a snapshot in its slot.

@@ -181,11 +181,6 @@ impl MountedFs {
         self.ask(|live| Ok(live.writer().fs().options().snapshot_dir))
     }
 
-    /// A name in the root that stands for `.zfs`.
-    fn is_entrance(&self, dir: u64, name: &[u8]) -> Answer<bool> {
-        Ok(dir == ROOT && name == zfsdir::NAME && self.snapshot_dir()? != SnapshotDir::Disabled)
-    }
-
     fn rights(&self, caller: &Caller) -> Rights {
         let is_owner = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
         Rights { is_on: ADMIN_SNAPSHOT.is_on(), is_owner }
@@ -201,6 +196,11 @@ impl MountedFs {
             attr: Life::None,
         })))
     }
+}
+
+/// A name in the root that stands for `.zfs`: no file has it, whatever the property says.
+fn is_entrance(dir: u64, name: &[u8]) -> bool {
+    dir == ROOT && name == zfsdir::NAME
 }
 
 /// Tells files of one number apart.
@@ -278,7 +278,7 @@ impl Service for MountedFs {
             }
             return self.zfs.make(dir, name, &self.home()?, self.rights(caller));
         }
-        if self.is_entrance(dir, name)? {
+        if is_entrance(dir, name) {
             return Err(Errno::EXIST);
         }
         self.ask_of(dir, |live| live.make(caller, dir, name, new)).map(|known| self.found(known))
@@ -288,7 +288,7 @@ impl Service for MountedFs {
         if zfsdir::is_here(dir) {
             return Err(if zfsdir::is_snapshot(dir) { Errno::ROFS } else { Errno::PERM });
         }
-        if self.is_entrance(dir, name)? {
+        if is_entrance(dir, name) {
             return Err(Errno::PERM);
         }
         self.ask_of(dir, |live| live.unlink(caller, dir, name))
@@ -298,7 +298,7 @@ impl Service for MountedFs {
         if zfsdir::is_here(dir) {
             return self.zfs.remove(dir, name, &self.home()?, self.rights(caller));
         }
-        if self.is_entrance(dir, name)? {
+        if is_entrance(dir, name) {
             return Err(Errno::EXIST);
         }
         self.ask_of(dir, |live| live.rmdir(caller, dir, name))
@@ -310,7 +310,7 @@ impl Service for MountedFs {
             (true, false) | (false, true) => return Err(Errno::XDEV),
             (false, false) => {}
         }
-        if self.is_entrance(from.0, from.1)? || self.is_entrance(to.0, to.1)? {
+        if is_entrance(from.0, from.1) || is_entrance(to.0, to.1) {
             return Err(Errno::PERM);
         }
         self.ask_of(from.0, |live| live.rename(caller, from, to, flags))
@@ -320,7 +320,7 @@ impl Service for MountedFs {
         if zfsdir::is_here(node) || zfsdir::is_here(dir) {
             return Err(if zfsdir::is_here(dir) { Errno::PERM } else { Errno::XDEV });
         }
-        if self.is_entrance(dir, name)? {
+        if is_entrance(dir, name) {
             return Err(Errno::EXIST);
         }
         self.ask_of(node, |live| live.link(caller, node, dir, name)).map(|known| self.found(known))
@@ -347,9 +347,13 @@ impl Service for MountedFs {
         flags: u32,
     ) -> Answer<(Known, Opened)> {
         if zfsdir::is_here(dir) {
-            return Err(if zfsdir::is_snapshot(dir) { Errno::ROFS } else { Errno::ACCESS });
+            return Err(match dir {
+                dir if zfsdir::is_snapshot(dir) => Errno::ROFS,
+                zfsdir::SHARES => Errno::OPNOTSUPP,
+                _ => Errno::ACCESS,
+            });
         }
-        if self.is_entrance(dir, name)? {
+        if is_entrance(dir, name) {
             return Err(Errno::EXIST);
         }
         let made = self.ask_of(dir, |live| live.create(caller, dir, name, mode, flags));
@@ -382,6 +386,10 @@ impl Service for MountedFs {
     fn flush(&self, node: u64, handle: u64) -> Answer<()> {
         if zfsdir::is_here(node) {
             return Err(Errno::NOSYS);
+        }
+        // Whoever closes a file that is no more has nothing to lose.
+        if self.has_lost.load(Ordering::Acquire) && self.is_lost(node) {
+            return Ok(());
         }
         self.ask(|live| live.flush(node, handle))
     }
