@@ -57,8 +57,11 @@
 //!   Writers of files that are still open then get errors, and what they had written is on disk. The devices
 //!   are let go of with the last of them: until then the pool cannot be opened for change again.
 //! - A pool is open for change once, in one process: a second [`Pool::open_rw`] is refused.
-//! - [`Pool`]s for reading show one transaction group ([`PoolWriter::view`]: the last that is on disk) and are good
-//!   for two more; [`files::FilesystemWriter`] shows the newest state to all of its clones.
+//! - [`Pool`]s for reading show one transaction group ([`PoolWriter::view`]: the last that is on disk) as long as they
+//!   are held, unless that holds back too much of the pool; [`files::FilesystemWriter`] shows the newest state to all
+//!   of its clones.
+//! - Pools of an [`admin::Namespace`] stay open whatever happens to their handles, and are exported when nobody uses
+//!   them.
 //! - What is open for writing follows changed properties at once, and keeps its files when it is renamed. It
 //!   cannot be destroyed or rolled back meanwhile.
 //! - All handles are for many threads; one that panics takes nothing along.

@@ -11,8 +11,8 @@ use format::config::PoolState;
 use pool::live::{ImportOptions, LivePool};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 /// Says that a test runs in a process of its own, with a state folder of its own.
 const INNER: &str = "CENOTE_TEST_INNER";
@@ -166,6 +166,32 @@ fn a_pool_is_not_exported_while_a_verb_is_at_work() {
             std::thread::yield_now();
             drop(at_work);
             export.join().expect("no panic").expect("nobody uses it");
+        });
+        place.judge("p");
+    });
+}
+
+#[test]
+fn an_export_lets_who_is_at_work_look_again() {
+    alone("an_export_lets_who_is_at_work_look_again", |place| {
+        let search = place.pool();
+        let (at_work, asked) = (Barrier::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let pool = writer(&search);
+                at_work.wait();
+                while !asked.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                // As verbs do that look at mounts and properties on their way.
+                for i in 0..20 {
+                    assert_eq!(datasets(&search).len(), 1 + i);
+                    pool.create_filesystem(&format!("p/d{i}"), &[]).expect("made");
+                }
+            });
+            at_work.wait();
+            asked.store(true, Ordering::Relaxed);
+            export_pool(&search, "p", "zpool export p").expect("it waits");
         });
         place.judge("p");
     });

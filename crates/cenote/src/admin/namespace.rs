@@ -127,38 +127,56 @@ impl Namespace {
         Some(Reserved { namespace: Arc::clone(self), name: name.to_owned(), is_settled: false })
     }
 
-    /// Takes a pool out, when nobody uses it any more; whoever asks for it then waits.
+    /// Takes a pool out, when nobody uses it any more; whoever asks for it then waits. Until then nobody does: who is
+    /// at work may ask for it again.
     ///
     /// # Errors
     /// [`NotTaken`]; it is as before.
     pub(crate) fn take(self: &Arc<Self>, name: &str, patience: Duration) -> Result<Taken, NotTaken> {
-        let taken = self.claim(name)?;
         let mounted = self.mounts.as_ref().map(|mounts| mounts.list()).unwrap_or_default();
-        let is_mounted = mounted.iter().any(|mount| mount.dataset.split(['/', '@']).next() == Some(name));
-        if is_mounted || !taken.entry().users.wait_gone(patience) {
+        if mounted.iter().any(|mount| mount.dataset.split(['/', '@']).next() == Some(name)) {
             return Err(NotTaken::Busy);
         }
-        Ok(taken)
+        let until = Instant::now() + patience;
+        loop {
+            let users = match self.claim(name, false)? {
+                Claim::Taken(taken) => return Ok(taken),
+                Claim::Used(users) => users,
+            };
+            let left = until.checked_duration_since(Instant::now()).ok_or(NotTaken::Busy)?;
+            users.wait_gone(left);
+        }
     }
 
     /// The same, also of one that is still in use after that time. `None`: there is none.
     pub(crate) fn take_whatever(self: &Arc<Self>, name: &str, patience: Duration) -> Option<Taken> {
-        let taken = self.claim(name).ok()?;
-        taken.entry().users.wait_gone(patience);
-        Some(taken)
+        if let Claim::Used(users) = self.claim(name, false).ok()? {
+            users.wait_gone(patience);
+        }
+        match self.claim(name, true).ok()? {
+            Claim::Taken(taken) => Some(taken),
+            Claim::Used(_) => None,
+        }
     }
 
-    /// Takes a name away from everybody else.
-    fn claim(self: &Arc<Self>, name: &str) -> Result<Taken, NotTaken> {
+    /// Takes a name away from everybody else, if nobody uses its pool, or `anyway`.
+    fn claim(self: &Arc<Self>, name: &str, anyway: bool) -> Result<Claim, NotTaken> {
         let until = Instant::now() + PATIENCE;
         let mut pools = self.pools();
         loop {
             match pools.get(name) {
                 None => return Err(NotTaken::Missing),
+                Some(Slot::Open(entry)) if !anyway && *entry.users.count() > 0 => {
+                    return Ok(Claim::Used(Arc::clone(&entry.users)));
+                }
                 Some(Slot::Open(entry)) => {
                     let entry = Some(Arc::clone(entry));
                     pools.insert(name.to_owned(), Slot::Taken);
-                    return Ok(Taken { namespace: Arc::clone(self), name: name.to_owned(), entry });
+                    return Ok(Claim::Taken(Taken {
+                        namespace: Arc::clone(self),
+                        name: name.to_owned(),
+                        entry,
+                    }));
                 }
                 Some(Slot::Taken) => {}
             }
@@ -203,6 +221,14 @@ impl Entry {
             Kept::Shown(pool, _) => pool.guid(),
         }
     }
+}
+
+/// What came of taking a name away.
+enum Claim {
+    /// It is taken.
+    Taken(Taken),
+    /// Its pool is in use, by these.
+    Used(Arc<Users>),
 }
 
 /// Why a pool could not be taken out.

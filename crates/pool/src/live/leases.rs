@@ -2,9 +2,11 @@
 //!
 //! # What always holds
 //! - Blocks that were freed after the txg of a view that is held are not handed out again.
-//! - Views hold back a part of the pool at most ([`SHARE`]): when it becomes more all of them lapse, and who still
-//!   reads one of them may get errors of blocks that were overwritten, and asks for a new view. Nothing is ever
-//!   repaired through such a pointer (`zio::heal`).
+//! - Views hold back a part of the pool at most ([`SHARE`]), and nothing of one that is nearly full ([`SHORT`]): then
+//!   all of them lapse, and who still reads one of them may get errors of blocks that were overwritten, and asks for
+//!   a new view. Nothing is ever repaired through such a pointer (`zio::heal`).
+//! - Nobody who writes waits for a view to be let go of: what they hold back is less than what is kept free in any
+//!   case, and counts as free.
 
 use super::{LivePool, lock};
 use format::Txg;
@@ -14,6 +16,8 @@ use zio::alloc::AllocClass;
 
 /// The part of the pool that views may hold back.
 const SHARE: u64 = 32;
+/// The part of the pool that is free at least while views hold anything back.
+const SHORT: u64 = 16;
 
 /// Views that are held.
 #[derive(Default)]
@@ -24,6 +28,8 @@ struct Held {
     /// By txg; the number tells views of one txg apart.
     views: BTreeSet<(Txg, u64)>,
     next: u64,
+    /// Something is not used again because of them.
+    is_holding_back: bool,
 }
 
 impl Leases {
@@ -45,6 +51,11 @@ impl Leases {
     fn lapse(&self) {
         lock(&self.0).views.clear();
     }
+
+    /// Something that was freed is not used again because of a view, as of the last txg.
+    pub(super) fn is_holding_back(&self) -> bool {
+        lock(&self.0).is_holding_back
+    }
 }
 
 /// That somebody holds a view.
@@ -63,11 +74,15 @@ impl LivePool {
     /// A txg is on disk: what was freed before may be used again, as far as no view shows it.
     pub(super) fn reuse_freed(&self, txg: Txg) {
         let totals = self.allocator.totals(AllocClass::Normal);
-        if totals.deferred > totals.size / SHARE && self.leases.oldest().0 < txg.0.saturating_sub(2) {
-            tracing::warn!(pool = self.name, "old views of the pool hold back too much, and lapse");
+        let is_old = |leases: &Leases| leases.oldest().0 < txg.0.saturating_sub(2);
+        let is_short = totals.size.saturating_sub(totals.allocated) < totals.size / SHORT;
+        if is_old(&self.leases) && (is_short || totals.deferred > totals.size / SHARE) {
+            tracing::debug!(pool = self.name, "old views of the pool hold back too much, and lapse");
             self.leases.lapse();
         }
         self.allocator.synced_for(txg, self.leases.oldest());
+        let is_holding_back = is_old(&self.leases);
+        lock(&self.leases.0).is_holding_back = is_holding_back;
     }
 }
 

@@ -343,7 +343,10 @@ impl LivePool {
         let view = self.mos.view();
         let directory = Directory::open(&view)?;
         let mut room = space::root_space(&view, &directory, &self.tree())?;
-        let deferred = self.allocator.totals(AllocClass::Normal).deflated_deferred;
+        let deferred = match self.leases.is_holding_back() {
+            true => 0,
+            false => self.allocator.totals(AllocClass::Normal).deflated_deferred,
+        };
         room.size = room.size.saturating_sub(deferred);
         self.heads.set_pool_space(room);
         self.heads.set_returning(deferred);
