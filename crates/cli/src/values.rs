@@ -16,11 +16,14 @@ pub(crate) fn is_ratio(name: &str) -> bool {
     matches!(name, "compressratio" | "refcompressratio" | "dedupratio" | "bcloneratio")
 }
 
+/// Characters of a value at most: more clones than that are not listed.
+const TEXT_MAX: usize = 8191;
+
 /// The value of a dataset property.
 pub(crate) fn dataset(name: &str, value: &Value, exact: bool) -> String {
     let number = match value {
         Value::Absent => return ABSENT.into(),
-        Value::Text(text) => return text.clone(),
+        Value::Text(text) => return text.chars().take(TEXT_MAX).collect(),
         Value::Number(number) => *number,
     };
     let known = prop::dataset(name);

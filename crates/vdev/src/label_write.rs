@@ -163,19 +163,21 @@ pub fn init(device: &dyn Device, config: &NvList, template: &Uberblock) -> Resul
     flush(device)
 }
 
-/// Makes a device no leaf: overwrites all labels with zeros, and the header of a cache device, and flushes.
+/// Makes a device no leaf: overwrites its labels with zeros, and the header of a cache device, and flushes. Labels
+/// without a valid configuration are left alone: something else may be there now.
 pub fn clear(device: &dyn Device) -> Result<(), LabelWriteError> {
     check_size(device)?;
-    let is_cache =
-        label::probe(device).newest_config().is_some_and(|config| config.state == PoolState::L2cache);
+    let probe = label::probe(device);
+    let is_cache = probe.newest_config().is_some_and(|config| config.state == PoolState::L2cache);
     let zeros = vec![0; (LABEL_SIZE - BOOT_ENV_OFFSET) as usize];
     let mut first_error = Ok(());
-    for label in 0..LABELS {
+    for label in (0..LABELS).filter(|label| probe.config_of_label(*label).is_some()) {
         let at = DeviceOffset(label_offset(label, device.size()).0 + BOOT_ENV_OFFSET);
         let result = device.write_at(&zeros, at).map_err(|cause| LabelWriteError::Write { label, cause });
         first_error = first_error.and(result);
     }
-    if is_cache {
+    // Behind the second label.
+    if is_cache && probe.config_of_label(1).is_some() {
         let header = zeros.get(..CACHE_HEADER_SIZE).unwrap_or(&zeros);
         let result = device.write_at(header, DeviceOffset(LABEL_START));
         first_error = first_error.and(result.map_err(|cause| LabelWriteError::Write { label: 0, cause }));

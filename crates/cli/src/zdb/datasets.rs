@@ -262,9 +262,13 @@ impl Range {
         }
         let mut kinds = Vec::new();
         let mut wanted = true;
+        if flags.is_some_and(|flags| flags.is_empty() || flags.ends_with('-')) {
+            return Err("Invalid flags");
+        }
         for flag in flags.unwrap_or_default().chars() {
             match flag {
-                '-' => wanted = !wanted,
+                '-' if !wanted => return Err("Invalid flags"),
+                '-' => wanted = false,
                 'A' if wanted => kinds.clear(),
                 'A' | 'd' | 'f' | 'm' | 'z' => {
                     kinds.push((flag, wanted));
@@ -286,7 +290,8 @@ impl Range {
             ObjType::DIRECTORY => 'd',
             ObjType::PLAIN_FILE => 'f',
             ObjType::SPACE_MAP => 'm',
-            kind if kind.is_zap() => 'z',
+            // Those of a purpose of their own have other names.
+            kind if super::object::type_name(kind).contains("zap") => 'z',
             _ => 'A',
         };
         // The last flag that says something of this kind decides.

@@ -1,6 +1,6 @@
 //! One object as `zdb -d` prints it: the table line, then, with more `-d`, what it holds.
 
-use super::bp::Short;
+use super::bp::{Long, Short};
 use super::{Options, bonus, chain, contents, znode};
 use cenote::inspect::{Object, Paths, Segment, each_block, segments};
 use format::dnode::{
@@ -162,7 +162,10 @@ fn print_blocks(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Re
                 false => marks.push(' '),
             }
         }
-        written = writeln!(out, "{offset:>16x} {marks} {}", Short { bp, all, freed: false });
+        written = match view.options.count('b') > 4 {
+            true => writeln!(out, "{offset:>16x} {marks} {}", Long(bp)),
+            false => writeln!(out, "{offset:>16x} {marks} {}", Short { bp, all, freed: false }),
+        };
     });
     written?;
     for error in unreadable {

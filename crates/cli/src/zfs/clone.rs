@@ -40,7 +40,7 @@ fn clone(
     let closed = |error: EditError| cannot_open(&origin, error);
     names::check(&origin, Form::Snapshot).map_err(|e| closed(e.into()))?;
     let view = change.view(&origin).map_err(closed)?;
-    view.dataset(&origin).map_err(|e| closed(e.into()))?;
+    let is_volume = view.dataset(&origin).map_err(|e| closed(e.into()))?.dsl().is_volume().unwrap_or(false);
     let refused = |error: EditError| cannot("create", &name, &error);
     if parents && name.contains('/') && view.dataset(&name).is_ok() {
         return Ok(0);
@@ -61,7 +61,8 @@ fn clone(
     let spec = CloneSpec { origin, name, props: props.0 };
     edit::clone(&pool, &spec).map_err(|e| cannot("create", &spec.name, &e))?;
     change.done(&spec.name);
-    Ok(if stays { 0 } else { mount::made(&[spec.name]) })
+    // Volumes are not mounted.
+    Ok(if stays || is_volume { 0 } else { mount::made(&[spec.name]) })
 }
 
 /// Runs `zfs promote`.

@@ -12,7 +12,7 @@ mod get;
 mod hold;
 mod holds;
 mod list;
-mod mount;
+pub(crate) mod mount;
 pub(crate) mod mount_helper;
 mod permissions;
 mod project;

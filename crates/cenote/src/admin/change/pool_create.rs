@@ -208,6 +208,9 @@ impl Root {
             return Ok(());
         }
         let known = props::settable(name, table::FS, true).map_err(|e| property(&e))?;
+        if matches!(known.name, "quota" | "refquota") && text == "0" {
+            return Err(ChangeError::Property("use 'none' to disable quota/refquota".to_owned()));
+        }
         let value = props::parse(known, text).map_err(|e| property(&e))?;
         let is_enabled = |feature: &str| features.contains(feature);
         props::validate_for(known, &value, &is_enabled).map_err(|e| property(&e))?;

@@ -3,7 +3,7 @@
 use super::EditError;
 use crate::Pool;
 use dsl::{DslError, dir::Dir};
-use format::Txg;
+use format::{ObjectId, Txg};
 use std::collections::HashSet;
 
 /// Clones of clones and children of children that are followed.
@@ -26,7 +26,8 @@ pub struct Dependents {
 /// # Errors
 /// [`EditError::NoDataset`].
 pub fn dependents(pool: &Pool, name: &str) -> Result<Dependents, EditError> {
-    let mut walk = Walk { found: Dependents::default(), seen: HashSet::new(), target: name };
+    let mut walk =
+        Walk { found: Dependents::default(), seen: HashSet::new(), entered: HashSet::new(), target: name };
     let dataset = pool.dsl().dataset(name)?;
     if dataset.is_snapshot() {
         walk.clones(&dataset, 0)?;
@@ -39,6 +40,8 @@ pub fn dependents(pool: &Pool, name: &str) -> Result<Dependents, EditError> {
 struct Walk<'a> {
     found: Dependents,
     seen: HashSet<String>,
+    /// Directories whose dependents are looked for or found: a file system can be below its own clone.
+    entered: HashSet<ObjectId>,
     target: &'a str,
 }
 
@@ -47,6 +50,9 @@ impl Walk<'_> {
         if depth > DEPTH_MAX {
             let what = "clones and children";
             return Err(DslError::Endless { what, object: dir.id(), limit: DEPTH_MAX }.into());
+        }
+        if !self.entered.insert(dir.id()) {
+            return Ok(());
         }
         for child in dir.children()? {
             self.below(&child, depth + 1)?;
@@ -65,7 +71,7 @@ impl Walk<'_> {
     fn clones(&mut self, snapshot: &dsl::Dataset, depth: usize) -> Result<(), EditError> {
         for clone in snapshot.clones()? {
             // It may be on its way out already, being a child as well.
-            if !self.seen.contains(clone.name()) {
+            if !self.seen.contains(clone.name()) && clone.name() != self.target {
                 self.below(clone.dir(), depth + 1)?;
                 self.add(clone.name());
             }
