@@ -32,6 +32,8 @@ usage: cargo xtask TASK
   bench [WHAT]   measure ourselves against the other implementation and against the disk, in one
                  run: verify [DIR POOL], write [DIR], mount [--dir DIR] [--help tells more]
   crash [ARG…]   cut the power at every write of workloads on simulated disks; --help tells more
+  faults [SECONDS [ARG…]]
+                 disks vanish and come back, and scrubs run, under load: so long for each layout with redundancy
   matrix [ARG…]  pools of every layout with seeded work in them, judged by zdb, and by ztest with --ztest
                  SECONDS (--help says more)
   kernel-peer [--seed N] [LAYOUT…]
@@ -50,6 +52,14 @@ fn crash(arguments: &[String]) -> Outcome {
     must(command.args(arguments))
 }
 
+/// `cargo xtask faults`.
+fn faults(arguments: &[String]) -> Outcome {
+    let (seconds, rest) =
+        arguments.split_first().map_or(("60", arguments), |(first, rest)| (first.as_str(), rest));
+    let mut command = cargo(&["run", "--quiet", "--release", "--package", "cenote-crash", "--"]);
+    must(command.args(["--load", seconds]).args(rest))
+}
+
 /// Why a task failed, in words.
 type Outcome = Result<(), String>;
 
@@ -65,6 +75,7 @@ fn main() -> ExitCode {
         "judges" => judges::run(),
         "bench" => bench::run(&rest),
         "crash" => crash(&rest),
+        "faults" => faults(&rest),
         "matrix" => matrix(&rest),
         "kernel-peer" => outside::kernel_peer(&rest),
         "zts" => zts::run(&rest),

@@ -1,6 +1,7 @@
 //! `cargo xtask crash`: power cuts at every write of many workloads.
 #![forbid(unsafe_code)]
 
+use cenote_crash::disks::Layout;
 use cenote_crash::subject::Subject;
 use cenote_crash::{Series, cut_everywhere};
 use clap::Parser;
@@ -40,10 +41,33 @@ struct Args {
     /// Threads.
     #[arg(long)]
     threads: Option<usize>,
+    /// Instead of cutting the power: for so many seconds for each layout with redundancy, disks vanish and come back, and
+    /// scrubs run, while somebody writes and reads.
+    #[arg(long)]
+    load: Option<u64>,
+}
+
+/// `--load`: one layout after the other.
+fn load(seconds: u64, seed: u64, runs: u64) -> ExitCode {
+    for run in 0..runs.max(1) {
+        for layout in Layout::all().into_iter().filter(|layout| layout.spare_disks() > 0) {
+            match cenote_crash::load::run(layout, seed + run, Duration::from_secs(seconds)) {
+                Ok(told) => println!("{layout}, seed {}: {told:?}", seed + run),
+                Err(why) => {
+                    eprintln!("faults: {layout}, seed {}: {why}", seed + run);
+                    return ExitCode::FAILURE;
+                }
+            }
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(seconds) = args.load {
+        return load(seconds, args.seed, args.runs);
+    }
     let layouts = args.layout.map_or_else(Subject::all, |layout| vec![layout]);
     let jobs = if args.runs == 0 { u64::MAX } else { args.runs * layouts.len() as u64 };
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));

@@ -37,7 +37,9 @@ fn disturb(work: &Work, step: u64, layout: Layout, random: &mut Random) -> Resul
         }
         9 => drop(pool.bring_online(leaf, None)?),
         18 if pool.scan_progress().is_none() => pool.start_scrub(false)?,
-        20 if random.one_in(3) && pool.scan_progress().is_some_and(|scan| scan.phys.func == format::scan::ScanFunc::Scrub) => {
+        20 if random.one_in(3)
+            && pool.scan_progress().is_some_and(|scan| scan.phys.func == format::scan::ScanFunc::Scrub) =>
+        {
             pool.pause_scrub()?;
             pool.start_scrub(false)?;
         }

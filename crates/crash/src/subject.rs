@@ -19,7 +19,12 @@ impl Subject {
     pub fn all() -> Vec<Subject> {
         let worlds = cenote_matrix::plan::layouts().into_iter().map(|(name, _)| Subject::World(name));
         let redundant = Layout::all().into_iter().filter(|layout| layout.spare_disks() > 0);
-        Layout::all().into_iter().map(Subject::Files).chain(worlds).chain(redundant.map(Subject::Scans)).collect()
+        Layout::all()
+            .into_iter()
+            .map(Subject::Files)
+            .chain(worlds)
+            .chain(redundant.map(Subject::Scans))
+            .collect()
     }
 }
 

@@ -201,9 +201,10 @@ fn damaged(pool: &OpenPool, log: &[LoggedError]) -> Result<Vec<String>, AdminErr
         let opened = files.entry(error.dataset).or_insert_with(|| Opened::of(pool, error.dataset));
         places.insert(match opened {
             None => format!("<{:#x}>:<{object:#x}>", error.dataset.0),
-            Some(Opened { name, files }) => match path(files.as_ref(), error.key.object) {
-                Some(path) => format!("{name}:{path}"),
-                None => format!("{name}:<{object:#x}>"),
+            Some(Opened { name, files, at }) => match (path(files.as_ref(), error.key.object), at) {
+                (Some(path), Some(at)) => format!("{}{path}", at.trim_end_matches('/')),
+                (Some(path), None) => format!("{name}:{path}"),
+                (None, _) => format!("{name}:<{object:#x}>"),
             },
         });
     }
@@ -214,6 +215,8 @@ fn damaged(pool: &OpenPool, log: &[LoggedError]) -> Result<Vec<String>, AdminErr
 struct Opened {
     name: String,
     files: Option<Arc<Filesystem>>,
+    /// Where it is mounted.
+    at: Option<String>,
 }
 
 impl Opened {
@@ -222,7 +225,9 @@ impl Opened {
         let dataset = pool.pool.dsl().dataset_by_object(id).ok()?;
         let objset = dataset.open_objset().ok().filter(|objset| !objset.is_locked());
         let files = objset.and_then(|objset| Filesystem::open(objset).ok());
-        Some(Opened { name: dataset.name().to_owned(), files })
+        let mounted = pool.mounted.as_ref().and_then(|all| all.get(dataset.name()));
+        let at = mounted.map(|mounted| mounted.at.to_string_lossy().into_owned());
+        Some(Opened { name: dataset.name().to_owned(), files, at })
     }
 }
 

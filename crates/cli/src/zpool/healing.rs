@@ -96,7 +96,9 @@ fn error_scrub(name: &str, what: Scrub, action: &str) -> Result<(), String> {
     }
     match pool.pool().spa().error_log() {
         Ok(log) if log.is_empty() => Ok(()),
-        Ok(_) => Err(format!("{action} {name}: scrubs of errors only are not supported by this version of Cenote")),
+        Ok(_) => {
+            Err(format!("{action} {name}: scrubs of errors only are not supported by this version of Cenote"))
+        }
         Err(error) => Err(format!("{action} {name}: {error}")),
     }
 }
@@ -151,7 +153,9 @@ pub(super) fn clear(args: Vec<OsString>) -> Outcome {
     let vdev = match device {
         Some(device) => Some(find(name, device).map_err(|why| match why {
             Missing::Pool(text) => Stop::failed(text),
-            Missing::Device => Stop::failed(format!("cannot clear errors for {device}: no such device in pool")),
+            Missing::Device => {
+                Stop::failed(format!("cannot clear errors for {device}: no such device in pool"))
+            }
         })?),
         None => None,
     };

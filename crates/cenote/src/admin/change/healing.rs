@@ -28,7 +28,7 @@ pub enum Scrub {
 impl From<ScanRefusal> for ChangeError {
     fn from(refusal: ScanRefusal) -> ChangeError {
         match refusal {
-            ScanRefusal::Pool(error) => error.into(),
+            ScanRefusal::Pool(error) => (*error).into(),
             refusal => ChangeError::Property(refusal.to_string()),
         }
     }

@@ -46,7 +46,13 @@ pub enum ScanRefusal {
     NotScrubbing,
     /// The pool cannot be written.
     #[error(transparent)]
-    Pool(#[from] PoolError),
+    Pool(Box<PoolError>),
+}
+
+impl From<PoolError> for ScanRefusal {
+    fn from(error: PoolError) -> ScanRefusal {
+        ScanRefusal::Pool(Box::new(error))
+    }
 }
 
 fn event_word(func: ScanFunc) -> &'static str {
