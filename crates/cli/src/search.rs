@@ -26,7 +26,9 @@ pub(crate) fn from_env() -> Search {
     for (dataset, file) in keys.lines().filter_map(|line| line.split_once('=')) {
         match read(Path::new(file)) {
             Ok(material) => search.keys.push((dataset.to_owned(), material)),
-            Err(e) => say_error_line!("{}", crate::out::visible(&format!("cannot read the key in '{file}': {e}"))),
+            Err(e) => {
+                say_error_line!("{}", crate::out::visible(&format!("cannot read the key in '{file}': {e}")))
+            }
         }
     }
     search

@@ -10,8 +10,8 @@ use ::cenote::copy::tar::{Piece, read_in_blocks};
 use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fstat, ftruncate, seek};
 
 use super::open::{Found, Session, Source};
-use crate::console::RawOut;
 use super::{Failure, Outcome, code, term};
+use crate::console::RawOut;
 
 /// Write files, or the raw image of volumes, to standard output
 ///

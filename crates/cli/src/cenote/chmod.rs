@@ -9,8 +9,8 @@ use ::cenote::files::{Attrs, FileKind};
 
 use super::open::Source;
 use super::writing::{TreeTeller, Writing, cannot};
-use crate::console::umask;
 use super::{Failure, Outcome, mode_text};
+use crate::console::umask;
 
 /// Change permissions of files in a pool
 ///

@@ -10,8 +10,8 @@ use ::cenote::copy::source::children;
 use ::cenote::copy::walk::{Flow, Place, Trouble, Visitor, walk};
 
 use super::open::{FoundFile, Session, Source};
-use crate::console::RawOut;
 use super::{Failure, Outcome, code, glob, term};
+use crate::console::RawOut;
 
 /// Print the paths of files below TARGET that have all the attributes asked for
 ///

@@ -8,8 +8,8 @@ use ::cenote::copy::meta::Kind;
 use format::nicenum;
 
 use super::open::{Found, FoundFile, Session, Source};
-use crate::console::RawOut;
 use super::{Failure, Outcome, code, term};
+use crate::console::RawOut;
 
 /// List directories, one name a line
 ///
@@ -77,7 +77,8 @@ struct Lister<'a> {
 pub(super) fn run(args: &Args) -> Outcome {
     let session = Session::new(&args.source);
     let to_terminal = term::out_is_terminal();
-    let mut lister = Lister { args, out: BufWriter::new(RawOut::new()), to_terminal, failed: false, begun: false };
+    let mut lister =
+        Lister { args, out: BufWriter::new(RawOut::new()), to_terminal, failed: false, begun: false };
     for target in &args.targets {
         match session.find(target, false) {
             Ok(Found::File(file)) => lister.target(&file)?,

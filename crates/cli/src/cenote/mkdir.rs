@@ -6,8 +6,8 @@ use ::cenote::files::NewAttrs;
 
 use super::open::Source;
 use super::writing::{Writing, cannot};
-use crate::console::umask;
 use super::{Failure, Outcome, mode_text};
+use crate::console::umask;
 
 /// Make directories in a pool
 ///

@@ -9,8 +9,8 @@ use ::cenote::{Dataset, Node, Volume};
 
 use super::open::{Found, FoundFile, Session, Source};
 use super::term::{date, escape, mode};
-use crate::console::RawOut;
 use super::{Outcome, code, term};
+use crate::console::RawOut;
 
 /// Show all attributes of files and volumes
 ///

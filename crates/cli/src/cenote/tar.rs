@@ -11,8 +11,8 @@ use ::cenote::copy::tar::TarWriter;
 
 use super::copying::Teller;
 use super::open::{Session, Source};
-use crate::console::{RawOut, Stream};
 use super::{Failure, Outcome, code, tar_extract, term};
+use crate::console::{RawOut, Stream};
 
 /// Write files and directories as a tar archive (pax format), or extract one into a pool
 ///

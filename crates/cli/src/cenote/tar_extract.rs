@@ -12,10 +12,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::copying::Teller;
-use crate::console::{self, Input};
 use super::tar::Args;
 use super::writing::{Place, Writing, cannot, why};
 use super::{Failure, Outcome, code, term};
+use crate::console::{self, Input};
 
 /// How often one that waits for the archive looks whether it is to end.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ::cenote::verify::{
@@ -12,8 +13,8 @@ use format::nicenum::nicebytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::open::{Session, Source, parse};
-use crate::console::{self, RawOut};
 use super::{Failure, Outcome, term};
+use crate::console::{self, Console, RawOut};
 
 /// Read and check every block of a pool, and tell what is damaged by file name
 ///
@@ -56,8 +57,8 @@ pub(super) struct Args {
 /// Exit code when there is no answer.
 const NO_ANSWER: u8 = 2;
 
-/// Moves the bar.
-struct Bar(ProgressBar);
+/// Moves the bar, and looks whether the client of a daemon is still there: from threads that have no console.
+struct Bar(ProgressBar, Option<Arc<Console>>);
 
 impl Watcher for Bar {
     fn progress(&self, progress: &Progress) -> bool {
@@ -67,7 +68,7 @@ impl Watcher for Bar {
             n => format!(", {n} DAMAGED"),
         };
         self.0.set_message(format!("{}{bad}", term::escape(progress.dataset.as_bytes())));
-        !console::is_cancelled()
+        self.1.as_ref().is_none_or(|console| console.cancel.times() == 0)
     }
 }
 
@@ -104,7 +105,7 @@ fn checked(args: &Args) -> Outcome {
         options.only.push(session.dataset(target)?.dsl().dir().name().to_owned());
     }
     let total = if options.only.is_empty() { expected_bytes(&pool) } else { None };
-    let bar = Bar(bar(total, args.quiet));
+    let bar = Bar(bar(total, args.quiet), console::current());
     let begun = Instant::now();
     let report = verify(&pool, &options, &bar);
     bar.0.finish_and_clear();

@@ -140,6 +140,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
     }
     log::begin()?;
     end_on_panic();
+    take_descriptors();
     let is_ours = inherited.is_none();
     let listener = match inherited {
         Some(inherited) => Listener::of(inherited),
@@ -185,6 +186,16 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
     drop(lock);
     tracing::info!("cenoted has ended");
     Ok(u8::from(served.is_err()))
+}
+
+/// As many descriptors as the system lets us have: clients bring five each, mounts and devices have theirs.
+fn take_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
 }
 
 fn listen(socket: &Path) -> Result<Listener, DaemonError> {
