@@ -44,15 +44,14 @@ fn rollback(change: &mut Change, name: &str, points: bool, clones: bool, force: 
     })?;
     let mounting = mount::mounting();
     let dataset = name.split('@').next().unwrap_or(name);
+    let mut replacing = None;
     if let Some(mounting) = &mounting {
         let told = |refusal: cenote::admin::mounting::MountRefusal| Stop::failed(refusal.to_string());
         mounting.before_destroy(&newer.clones, mount::how(force)).map_err(told)?;
-        mounting.before_replace(dataset).map_err(told)?;
+        replacing = Some(mounting.before_replace(dataset).map_err(told)?);
     }
     let outcome = edit::rollback(&pool, name, &newer);
-    if let Some(mounting) = &mounting {
-        mounting.after_replace(dataset);
-    }
+    drop(replacing);
     if outcome.as_ref().err().is_none_or(|partly| !partly.done.is_empty()) {
         change.done(name);
     }

@@ -24,6 +24,20 @@ pub struct Pending {
     shows: bool,
 }
 
+/// A dataset that is let go of while its contents are replaced; when this is dropped it is served again.
+#[must_use]
+pub struct Replacing<'m> {
+    mounting: &'m Mounting,
+    dataset: String,
+}
+
+impl Drop for Replacing<'_> {
+    fn drop(&mut self) {
+        self.mounting.mounts.replaced(&self.dataset);
+        self.mounting.mounts.snapshots_changed(&self.dataset);
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Moved {
     place: Place,
@@ -87,6 +101,15 @@ impl Mounting {
             pending.moved = self.take_down(&self.inheriting(dataset)?, Unmount::Normal)?;
         } else if props.contains(&"canmount") && off {
             pending.moved = self.take_down(&[own], Unmount::Normal)?;
+        }
+        if props.contains(&"readonly") {
+            // What programs have written before still counts.
+            for place in self.places_below(dataset)? {
+                let failed = |error| MountRefusal::open(dataset, unmount_words(&error));
+                if self.mounted(&place.dataset).is_some() {
+                    self.mounts.write_back(&place.dataset).map_err(failed)?;
+                }
+            }
         }
         pending.shows = props.contains(&"snapdir");
         pending.remounts = props.iter().any(|prop| OF_MOUNTS.contains(prop));
@@ -236,22 +259,19 @@ impl Mounting {
 
     // ---- contents ----------------------------------------------------------------------------
 
-    /// Before the contents of a dataset are replaced: it is let go of, and who looks at it waits.
-    /// [`Mounting::after_replace`] must follow.
+    /// Before the contents of a dataset are replaced: it is let go of, and who looks at it waits until what this
+    /// returns is dropped, whether they were replaced or not.
     ///
     /// # Errors
     /// What could not be written; then nothing is let go of.
-    pub fn before_replace(&self, dataset: &str) -> Result<(), MountRefusal> {
-        self.mounts.suspend(dataset).map_err(|error| {
-            self.mounts.replaced(dataset);
-            MountRefusal { verb: "unmount", what: dataset.to_owned(), why: unmount_words(&error) }
-        })
-    }
-
-    /// After that, whether they were replaced or not.
-    pub fn after_replace(&self, dataset: &str) {
-        self.mounts.replaced(dataset);
-        self.mounts.snapshots_changed(dataset);
+    pub fn before_replace(&self, dataset: &str) -> Result<Replacing<'_>, MountRefusal> {
+        let replacing = Replacing { mounting: self, dataset: dataset.to_owned() };
+        self.mounts.suspend(dataset).map_err(|error| MountRefusal {
+            verb: "unmount",
+            what: dataset.to_owned(),
+            why: unmount_words(&error),
+        })?;
+        Ok(replacing)
     }
 
     /// Before something looks at what is on disk: the kernel hands over what it has of these datasets or pools.

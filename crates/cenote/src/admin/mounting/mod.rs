@@ -15,7 +15,7 @@
 mod change;
 pub mod place;
 
-pub use change::Pending;
+pub use change::{Pending, Replacing};
 pub use place::{CanMount, MountPoint, Place};
 
 use super::edit::names::{self, Form};
