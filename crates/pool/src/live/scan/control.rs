@@ -10,7 +10,7 @@ use format::scan::{SCAN_FLAG_PAUSED, ScanFunc, ScanPhys, ScanState};
 use format::{ObjectId, Txg, VdevGuid};
 use std::collections::HashMap;
 use std::time::Duration;
-use vdev::tree::{Op, Priority};
+use vdev::tree::Priority;
 use vdev::tunable::Tunable;
 
 /// What a slice does at most, so that programs and txgs do not wait for it.
@@ -394,7 +394,6 @@ impl LivePool {
         let of = |stats: &vdev::tree::IoStats| -> u64 {
             kinds.iter().flat_map(|kind| stats.individual[kind.index()]).sum::<u64>()
         };
-        debug_assert!(Op::Read as usize == 0, "reads come first");
         self.tree().io_stats().values().map(|leaf| of(&leaf.stats)).sum()
     }
 

@@ -24,7 +24,7 @@
 //! # Order of locks
 //! `driver` (a slice, or a change of what is scanned) -> `run` -> `gate`. The state of a pool is not locked while a slice runs.
 //!
-//! Tests: `tests/live/scans.rs`.
+//! Tests: `crates/crash` (`scans`: power cuts and flipped bits; `load`: with threads).
 
 mod control;
 mod gate;
