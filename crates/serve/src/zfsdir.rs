@@ -407,7 +407,9 @@ impl ZfsDir {
         let name = std::str::from_utf8(name).map_err(|_| Errno::ILSEQ)?;
         let full = format!("{}@{name}", home.name);
         edit::names::check(&full, edit::names::Form::Snapshot).map_err(|_| Errno::INVAL)?;
-        let made = self.pool.run(move |ctx| write::snapshot::snapshot(ctx, &[full.clone()], &[]).map(drop));
+        let made = self
+            .pool
+            .run(move |ctx| write::snapshot::snapshot(ctx, std::slice::from_ref(&full), &[]).map(drop));
         made.map_err(|error| refused(&error))?;
         let (snapshot, name) = self.find(name.as_bytes(), home)?;
         let slot = self.slot_for(snapshot, &name)?;
@@ -422,7 +424,9 @@ impl ZfsDir {
         rights.check()?;
         let (_, name) = self.find(name, home)?;
         let full = format!("{}@{name}", home.name);
-        let gone = self.pool.run(move |ctx| write::destroy::destroy_snapshots(ctx, &[full.clone()], false));
+        let gone = self
+            .pool
+            .run(move |ctx| write::destroy::destroy_snapshots(ctx, std::slice::from_ref(&full), false));
         gone.map_err(|error| refused(&error))?;
         self.refresh(&home.name);
         Ok(())
@@ -455,7 +459,7 @@ impl ZfsDir {
         if node >> SLOT_SHIFT == 0 {
             return Ok(None);
         }
-        self.ask(node, &home.name, |snapshot, node| snapshot.space(node)).map(Some)
+        self.ask(node, &home.name, Service::space).map(Some)
     }
 
     /// Data or a hole of a file in a snapshot.

@@ -346,10 +346,10 @@ fn watch(inner: &Inner, mount: &Arc<Mount>, waiter: Waiter) {
     }
     mount.close();
     mount.set_end(End::Gone);
-    if let Behind::Live { pool, .. } = &mount.behind {
-        if let Err(error) = pool.sync() {
-            tracing::error!(at = %mount.at.display(), %error, "what was written last is not on disk");
-        }
+    if let Behind::Live { pool, .. } = &mount.behind
+        && let Err(error) = pool.sync()
+    {
+        tracing::error!(at = %mount.at.display(), %error, "what was written last is not on disk");
     }
     inner.take_out(mount);
     mount.set_end(End::Durable);

@@ -28,7 +28,7 @@ const ROOT: u64 = 1;
 /// What stands behind a mount now.
 enum State {
     /// It answers.
-    Serving(LiveService),
+    Serving(Box<LiveService>),
     /// It is being replaced.
     Paused,
     /// There is nothing any more.
@@ -56,7 +56,7 @@ pub(super) type InUse = BTreeMap<u64, Option<u64>>;
 impl MountedFs {
     pub(super) fn new(live: LiveService, pool: &Arc<LivePool>) -> MountedFs {
         MountedFs {
-            state: RwLock::new(State::Serving(live)),
+            state: RwLock::new(State::Serving(Box::new(live))),
             changes: Mutex::default(),
             changed: Condvar::new(),
             zfs: ZfsDir::new(Arc::clone(pool)),
@@ -83,7 +83,7 @@ impl MountedFs {
         let lost: HashSet<u64> = lost.map(|(node, _)| *node).filter(|node| *node != ROOT).collect();
         self.has_lost.store(!lost.is_empty(), Ordering::Release);
         *self.lost.write().unwrap_or_else(PoisonError::into_inner) = lost;
-        self.put(State::Serving(live));
+        self.put(State::Serving(Box::new(live)));
     }
 
     /// Lets go of the file system for good.
@@ -105,7 +105,7 @@ impl MountedFs {
         let _waiters_look = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.notify_all();
         match old {
-            State::Serving(live) => Some(live),
+            State::Serving(live) => Some(*live),
             State::Paused | State::Ended => None,
         }
     }
@@ -266,7 +266,7 @@ impl Service for MountedFs {
 
     fn read_link(&self, node: u64) -> Answer<Vec<u8>> {
         if zfsdir::is_here(node) {
-            return self.ask_snapshot(node, |snapshot, node| snapshot.read_link(node));
+            return self.ask_snapshot(node, Service::read_link);
         }
         self.ask_of(node, |live| live.read_link(node))
     }
@@ -429,10 +429,10 @@ impl Service for MountedFs {
     }
 
     fn space(&self, node: u64) -> Answer<SpaceInfo> {
-        if zfsdir::is_here(node) {
-            if let Some(space) = self.zfs.space(node, &self.home()?)? {
-                return Ok(space);
-            }
+        if zfsdir::is_here(node)
+            && let Some(space) = self.zfs.space(node, &self.home()?)?
+        {
+            return Ok(space);
         }
         self.ask(|live| live.space(if zfsdir::is_here(node) { ROOT } else { node }))
     }
@@ -442,7 +442,7 @@ impl Service for MountedFs {
             if !zfsdir::is_snapshot(node) {
                 return Ok(Vec::new());
             }
-            return self.ask_snapshot(node, |snapshot, node| snapshot.xattr_names(node));
+            return self.ask_snapshot(node, Service::xattr_names);
         }
         self.ask_of(node, |live| live.xattr_names(node))
     }

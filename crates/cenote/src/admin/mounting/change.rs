@@ -66,12 +66,12 @@ impl Mounting {
         let mut moved: Vec<Moved> = Vec::new();
         for place in places.iter().rev() {
             let was = self.mounted(&place.dataset);
-            if let Some(mount) = &was {
-                if let Err(refusal) = self.end(mount, how) {
-                    moved.reverse();
-                    self.put_back_as_was(&moved);
-                    return Err(refusal);
-                }
+            if let Some(mount) = &was
+                && let Err(refusal) = self.end(mount, how)
+            {
+                moved.reverse();
+                self.put_back_as_was(&moved);
+                return Err(refusal);
             }
             moved.push(Moved { place: place.clone(), was });
         }
@@ -118,15 +118,16 @@ impl Mounting {
 
     /// After that: mounts what was unmounted, where it belongs now. Returns what is not mounted, and why.
     pub fn after_set(&self, pending: Pending) -> Vec<MountRefusal> {
+        let Pending { moved, root, mounts_all, remounts, shows } = pending;
         let mut refusals = Vec::new();
-        for moved in &pending.moved {
-            refusals.extend(self.put_again(moved, &moved.place.dataset, pending.mounts_all).err());
+        for moved in moved {
+            refusals.extend(self.put_again(&moved, &moved.place.dataset, mounts_all).err());
         }
-        if pending.remounts {
-            refusals.extend(self.follow_properties(&pending.root));
+        if remounts {
+            refusals.extend(self.follow_properties(&root));
         }
-        if pending.shows {
-            let places = self.places_below(&pending.root).unwrap_or_default();
+        if shows {
+            let places = self.places_below(&root).unwrap_or_default();
             places.iter().for_each(|place| self.mounts.snapshots_changed(&place.dataset));
         }
         refusals
@@ -190,13 +191,14 @@ impl Mounting {
 
     /// After that: `to` is its name now, the old one if it was not renamed.
     pub fn after_rename(&self, pending: Pending, to: &str) -> Vec<MountRefusal> {
-        if pending.root != to {
-            self.mounts.renamed(&pending.root, to);
+        let Pending { moved, root, .. } = pending;
+        if root != to {
+            self.mounts.renamed(&root, to);
         }
         let mut refusals = Vec::new();
-        for moved in &pending.moved {
-            let rest = moved.place.dataset.strip_prefix(&pending.root).unwrap_or_default();
-            refusals.extend(self.put_again(moved, &format!("{to}{rest}"), false).err());
+        for moved in moved {
+            let rest = moved.place.dataset.strip_prefix(&root).unwrap_or_default();
+            refusals.extend(self.put_again(&moved, &format!("{to}{rest}"), false).err());
         }
         refusals
     }
