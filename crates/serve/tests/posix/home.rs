@@ -87,6 +87,11 @@ impl Home {
         self.mounted.is_some()
     }
 
+    /// Everything that reached the pool is on its devices.
+    pub(crate) fn sync(&self) {
+        self.pool.as_ref().unwrap().live().sync().unwrap();
+    }
+
     pub(crate) fn unmount(&mut self) {
         if let Some(mounted) = self.mounted.take() {
             mounted.unmount().unwrap();

@@ -2,9 +2,11 @@
 //! machine (ext4, XFS, btrfs or tmpfs), by root and by others, and each outcome is the same.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // The tests use the mount as any program would.
 
+mod fsx;
 mod home;
 mod random;
 mod run;
+mod stress;
 mod tables;
 
 use home::Home;
@@ -116,5 +118,66 @@ fn calls_by_chance_have_the_outcomes_that_they_have_elsewhere() {
     for seed in 0..4 {
         compare_by_chance(&home, seed, 300);
     }
+    home.judge();
+}
+
+#[test]
+fn one_file_in_all_ways_is_what_its_model_is() {
+    for (props, writeback) in [(("recordsize", 16_384), true), (("recordsize", 131_072), false)] {
+        let Some(mut home) = Home::new(1024, &[props], writeback) else { return };
+        let left = fsx::run_many(&home, 0..3, 300);
+        home.unmount();
+        assert!(home.mount(writeback));
+        left.check();
+        home.judge();
+    }
+}
+
+#[test]
+fn many_programs_at_the_same_time() {
+    for writeback in [true, false] {
+        let Some(mut home) = Home::new(1024, &[], writeback) else { return };
+        let files = stress::run(&home.at(), 8, 150);
+        stress::check(&home.at(), &files);
+        home.unmount();
+        assert!(home.mount(writeback));
+        stress::check(&home.at(), &files);
+        home.judge();
+    }
+}
+
+/// Bytes that the file system says are taken, of those in an open file that was not synced.
+fn taken_of_unsynced(home: &Home) -> u64 {
+    let free = || rustix::fs::statvfs(home.at()).map(|stats| stats.f_bfree * stats.f_bsize).unwrap();
+    let before = free();
+    let content: Vec<u8> = (0..8_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let file = std::fs::File::create(home.at().join("open")).unwrap();
+    std::io::Write::write_all(&mut &file, &content).unwrap();
+    cenote_serve::fuse::write_back(&home.at()).unwrap();
+    home.sync();
+    drop(file);
+    before.saturating_sub(free())
+}
+
+#[test]
+fn what_programs_wrote_is_there_when_it_is_asked_for() {
+    for writeback in [true, false] {
+        let Some(home) = Home::new(1024, &[("compression", 2)], writeback) else { return };
+        assert!(taken_of_unsynced(&home) >= 8 << 20, "all of it was written back");
+        home.judge();
+    }
+}
+
+#[test]
+fn who_writes_is_told_that_there_is_no_room() {
+    use std::io::Write;
+    let Some(home) = Home::new(1024, &[("quota", 40 << 20), ("compression", 2)], true) else { return };
+    let mut file = std::fs::File::create(home.at().join("large")).unwrap();
+    let block = vec![0x5a; 1 << 20];
+    let error = (0..100).find_map(|_| file.write_all(&block).err());
+    let error = error.and_then(|error| error.raw_os_error());
+    assert_eq!(error, Some(rustix::io::Errno::DQUOT.raw_os_error()));
+    drop(file);
+    std::fs::remove_file(home.at().join("large")).unwrap();
     home.judge();
 }
