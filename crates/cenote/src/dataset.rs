@@ -65,7 +65,11 @@ impl Dataset {
         if objset.kind() == ObjsetType::Zvol {
             return Err(Error::NotAFilesystem { dataset: self.name().to_owned() });
         }
-        Ok(DatasetFiles { name: self.name().to_owned(), fs: Filesystem::open(objset)?, _pool: self.pool.clone() })
+        Ok(DatasetFiles {
+            name: self.name().to_owned(),
+            fs: Filesystem::open(objset)?,
+            _pool: self.pool.clone(),
+        })
     }
 
     /// The volume.

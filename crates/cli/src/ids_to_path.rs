@@ -9,7 +9,7 @@ use std::ffi::OsString;
 const USAGE: &str = "Usage: zfs_ids_to_path [-v] <pool> <objset id> <object id>";
 
 /// Runs it; the exit code.
-pub(crate) fn main(args: Vec<OsString>, out: &Out) -> u8 {
+pub(crate) fn main(args: &[OsString], out: &Out) -> u8 {
     let mut words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let before = words.len();
     words.retain(|word| word != "-v");

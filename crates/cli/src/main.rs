@@ -55,10 +55,10 @@ fn main() -> ExitCode {
         say_error_line!("{message}");
         return ExitCode::from(2);
     }
-    if !is_tool(&name) {
-        if let Some(rewritten) = zfs::mount_helper::arguments(&name, &args, cenote::is_verb) {
-            (name, args) = ("zfs".into(), rewritten);
-        }
+    if !is_tool(&name)
+        && let Some(rewritten) = zfs::mount_helper::arguments(&name, &args, cenote::is_verb)
+    {
+        (name, args) = ("zfs".into(), rewritten);
     }
     let program = match name.to_str() {
         Some("zdb") => return zdb::main(args),
@@ -103,7 +103,8 @@ fn place(program: &str, args: &[OsString]) -> Place {
         "zpool" => Tool::Zpool,
         "zfs" => Tool::Zfs,
         "cenote" => {
-            let is_own = matches!(word, "" | "mount" | "tour" | "completions" | "complete" | "daemon" | "help");
+            let is_own =
+                matches!(word, "" | "mount" | "tour" | "completions" | "complete" | "daemon" | "help");
             return if is_own || word.starts_with('-') { Place::Here } else { Place::DaemonIfAny };
         }
         _ => return Place::Daemon,
@@ -118,7 +119,7 @@ fn run_program(program: &str, args: Vec<OsString>) -> u8 {
         "zpool" => run(Tool::Zpool, args),
         "zfs" => run(Tool::Zfs, args),
         "fsstat" => fsstat::main(args, &Out::new()),
-        IDS_TO_PATH => ids_to_path::main(args, &Out::new()),
+        IDS_TO_PATH => ids_to_path::main(&args, &Out::new()),
         _ => cenote::main(std::iter::once(OsString::from("cenote")).chain(args)),
     }
 }
@@ -220,8 +221,14 @@ mod tests {
         };
         assert_eq!((place("zpool", "list"), place("zfs", "get all")), (Place::Daemon, Place::Daemon));
         assert_eq!((place("zpool", "version"), place("zpool", "list -?")), (Place::Here, Place::Here));
-        assert_eq!((place("zfs", ""), place("zfs", "nosuch"), place("zfs", "help")), (Place::Here, Place::Here, Place::Here));
-        assert_eq!((place("cenote", "ls tank:/"), place("cenote", "mount a b")), (Place::DaemonIfAny, Place::Here));
+        assert_eq!(
+            (place("zfs", ""), place("zfs", "nosuch"), place("zfs", "help")),
+            (Place::Here, Place::Here, Place::Here)
+        );
+        assert_eq!(
+            (place("cenote", "ls tank:/"), place("cenote", "mount a b")),
+            (Place::DaemonIfAny, Place::Here)
+        );
         assert_eq!((place("cenote", "--help"), place("fsstat", "/x")), (Place::Here, Place::Daemon));
     }
 

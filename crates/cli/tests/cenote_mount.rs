@@ -1,4 +1,6 @@
 //! `cenote mount` over golden pools: what the kernel shows of them is what the manifest says.
+// A test is no command that runs for a client.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 #![allow(clippy::disallowed_types)] // The tests look at the mount as any program would.
 
 mod cenote_support;

@@ -1,4 +1,6 @@
 //! `cenote mount --read-write`: a pool used as any program uses a file system, then judged.
+// A test is no command that runs for a client.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 #![allow(clippy::disallowed_types)] // The tests use the mount as any program would.
 
 use std::fs;

@@ -1,5 +1,6 @@
 //! A daemon, its clients, and what happens when either of them misbehaves or dies.
-
+// A test is no command that runs for a client.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 // Tests make and break files as they like.
 #![allow(clippy::disallowed_types, missing_docs)]
 

@@ -1,6 +1,7 @@
 //! Mounts through a daemon, as people use them: what the commands say, and what is where. The answers are those of
 //! OpenZFS 2.3.2 in the same situation.
-
+// A test is no command that runs for a client.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 // Tests use files as any program does.
 #![allow(clippy::disallowed_types, missing_docs)]
 

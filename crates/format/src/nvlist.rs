@@ -370,6 +370,11 @@ impl NvList {
         self.pairs.push(Pair::new(name.as_ref(), value.into()));
     }
 
+    /// Adds all pairs of another list behind its own.
+    pub fn append(&mut self, mut other: NvList) {
+        self.pairs.append(&mut other.pairs);
+    }
+
     /// Replaces the value of the pair with this name, where it stands, or adds one at the end.
     pub fn set(&mut self, name: impl AsRef<[u8]>, value: impl Into<NvValue>) {
         let name = name.as_ref();

@@ -7,7 +7,8 @@
 //! - Only `parameters/…` can be written, by the owner of the mount; a value that cannot be is `EINVAL`.
 
 use crate::fuse::{
-    self, Answer, Caller, Known, Life, Lines, Opened, Service, SetAttr, Transport, Unmounter, WriteAt, open_flag,
+    self, Answer, Caller, Known, Life, Lines, Opened, Service, SetAttr, Transport, Unmounter, WriteAt,
+    open_flag,
 };
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use cenote::admin::{Kstats, Namespace, Tunable, tunables};
@@ -242,7 +243,9 @@ impl Service for ControlFiles {
 
     fn read_dir(&self, node: u64, from: u64, lines: &mut dyn Lines) -> Answer<()> {
         let children = self.children(&self.node(node)?)?;
-        for (i, (name, child)) in children.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+        for (i, (name, child)) in
+            children.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX))
+        {
             let number = self.number(child);
             let attr = self.attributes(number, child);
             let file = lines.wants_files().then_some((Entry { node: number, attr }, Life::None));
@@ -323,7 +326,8 @@ mod tests {
         assert_eq!(text(&files, path).unwrap(), "0\n");
         let node = walk(&files, path).unwrap();
         let write = |data: &[u8]| {
-            let write = WriteAt { handle: 0, offset: 0, data, from_cache: false, kill_set_ids: false, flags: 0 };
+            let write =
+                WriteAt { handle: 0, offset: 0, data, from_cache: false, kill_set_ids: false, flags: 0 };
             files.write(&Caller::default(), node, &write)
         };
         assert_eq!(write(b"700\n"), Ok(()));
@@ -335,7 +339,8 @@ mod tests {
         }
         assert_eq!(write(b"0"), Ok(()));
         let other = walk(&files, "kstat/zfs/arcstats").unwrap();
-        let data = WriteAt { handle: 0, offset: 0, data: b"1", from_cache: false, kill_set_ids: false, flags: 0 };
+        let data =
+            WriteAt { handle: 0, offset: 0, data: b"1", from_cache: false, kill_set_ids: false, flags: 0 };
         assert_eq!(files.write(&Caller::default(), other, &data), Err(Errno::PERM));
     }
 }

@@ -8,8 +8,8 @@
 #![deny(unsafe_code)]
 
 pub mod control;
-mod errno;
 pub mod control_files;
+mod errno;
 pub mod fuse;
 pub mod live_service;
 pub mod manager;

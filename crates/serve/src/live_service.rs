@@ -23,7 +23,10 @@ use crate::shown::{END, attr, cursor, position};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use cenote::Error;
 use cenote::files::served::{FileRange, Fs, Hold, NewFile, WriteHow};
-use cenote::files::{AccessTimes, Allocate, Attrs, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs, RenameHow, XattrHow, ZplError};
+use cenote::files::{
+    AccessTimes, Allocate, Attrs, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs, RenameHow, XattrHow,
+    ZplError,
+};
 use format::ObjectId;
 pub use manner::Manner;
 use rustix::io::Errno;
@@ -150,7 +153,8 @@ impl LiveService {
     /// Where several spellings are one name, a change of one concerns others that the kernel cannot know.
     fn name_life(&self) -> Life {
         let reader = self.fs().reader();
-        let is_exact = reader.normalization() == 0 && reader.case_sensitivity() != CaseSensitivity::Insensitive;
+        let is_exact =
+            reader.normalization() == 0 && reader.case_sensitivity() != CaseSensitivity::Insensitive;
         if is_exact { Life::Ever } else { Life::None }
     }
 
@@ -602,14 +606,7 @@ impl Service for LiveService {
         Ok(done)
     }
 
-    fn ioctl(
-        &self,
-        _: &Caller,
-        node: u64,
-        number: u32,
-        given: &[u8],
-        got: &mut [u8],
-    ) -> Answer<usize> {
+    fn ioctl(&self, _: &Caller, node: u64, number: u32, given: &[u8], got: &mut [u8]) -> Answer<usize> {
         self.control(self.id(node), number, given, got)
     }
 

@@ -1,7 +1,8 @@
 //! Datasets by name, lists of them, and what the commands tell about each.
 
 use super::{
-    AdminError, Hold, ImportSettings, Kind, Mounted, OpenPool, Owner, Property, Source, SpaceRow, Value, identity,
+    AdminError, Hold, ImportSettings, Kind, Mounted, OpenPool, Owner, Property, Source, SpaceRow, Value,
+    identity,
 };
 use crate::Error;
 use dmu::ObjSet;

@@ -29,6 +29,7 @@ mod tree;
 mod tunables;
 mod vdev_props;
 
+pub use ::pool::live::events::{Event, EventRing};
 pub use cachefile::{Imported, ImportedPool};
 pub use change::{cache_path, host_id, host_name};
 pub use data::*;
@@ -36,19 +37,18 @@ pub use datasets::{Entry, Walk, find, points, walk};
 pub use file_ops::{FILE_OPS, FileOp, FileOps};
 pub use identity::names as owner_names;
 pub use import::{Candidate, CandidateVdev, import_list};
-pub use ::pool::live::events::{Event, EventRing};
-pub use kstat::Kstats;
-pub use tunables::{Tunable, tunable, tunables};
 pub use iostat::{
     IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo, pool_io,
 };
+pub use kstat::Kstats;
 pub use mounts::{ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounted, Mounts, Unmount};
-pub(crate) use namespace::{Kept, NotTaken, Use};
 pub use namespace::{Caller, Namespace};
+pub(crate) use namespace::{Kept, NotTaken, Use};
 pub use pool_props::{is_feature_property, pool_property, pool_property_names};
 pub use session::ImportSettings;
 pub use status::pool_status;
 pub use tree::{find_vdev, vdevs};
+pub use tunables::{Tunable, tunable, tunables};
 pub use vdev_props::{vdev_property, vdev_property_names};
 
 use crate::{Error, Pool};

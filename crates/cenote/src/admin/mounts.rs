@@ -177,5 +177,11 @@ pub enum MountError {
     },
     /// The dataset cannot be opened.
     #[error(transparent)]
-    Open(#[from] crate::Error),
+    Open(Box<crate::Error>),
+}
+
+impl From<crate::Error> for MountError {
+    fn from(error: crate::Error) -> MountError {
+        MountError::Open(Box::new(error))
+    }
 }

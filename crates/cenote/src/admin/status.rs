@@ -2,8 +2,8 @@
 
 use super::diagnosis::{self, Facts};
 use super::{
-    AdminError, Checkpoint, Dedup, DedupBucket, ErrorScrub, Expansion, OpenPool, PoolStatus, Removal, Scan, ScanPass,
-    pool_facts, tree,
+    AdminError, Checkpoint, Dedup, DedupBucket, ErrorScrub, Expansion, OpenPool, PoolStatus, Removal, Scan,
+    ScanPass, pool_facts, tree,
 };
 use crate::Error;
 use ::pool::{FeatureState, LoggedError};

@@ -69,7 +69,9 @@ fn split_flags(text: &str) -> Result<(String, usize), String> {
         flags.push(flag);
         if flag == 'b' {
             let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
-            let number = |len: usize| usize::from_str_radix(rest.get(..len)?, 16).ok().filter(|n| n % BLKPTR_SIZE == 0);
+            let number = |len: usize| {
+                usize::from_str_radix(rest.get(..len)?, 16).ok().filter(|n| n % BLKPTR_SIZE == 0)
+            };
             if let Some((len, at)) = (1..=digits).rev().find_map(|len| Some((len, number(len)?))) {
                 pointer = at;
                 rest = rest.get(len..).unwrap_or_default();
@@ -156,7 +158,8 @@ fn dump(title: &str, block: &[u8], swap: bool, out: &mut dyn Write) -> io::Resul
             let digits: String = word.iter().map(|byte| format!("{byte:02x}")).collect();
             write!(out, "  {digits}")?;
         }
-        let shown = |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
+        let shown =
+            |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
         writeln!(out, "  {}", bytes.iter().map(shown).collect::<String>())?;
     }
     Ok(())

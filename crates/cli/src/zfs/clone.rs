@@ -99,7 +99,9 @@ pub(super) fn promote(args: &[OsString]) -> Outcome {
         // Snapshots have moved from one to the other.
         if let (Some(mounting), Ok(view)) = (mount::mounting(), change.view(name)) {
             let all = edit::with_descendants(&view, edit::pool_of(name)).unwrap_or_default();
-            mounting.after_snapshots(all.iter().map(|name| format!("{name}@")).collect::<Vec<_>>().iter().map(String::as_str));
+            mounting.after_snapshots(
+                all.iter().map(|name| format!("{name}@")).collect::<Vec<_>>().iter().map(String::as_str),
+            );
         }
         Ok(0)
     })

@@ -29,7 +29,7 @@ pub(crate) fn arguments(
     };
     let is_source = source.to_str().is_some_and(|word| !word.starts_with('-') && !is_verb(word));
     let is_dir = at.as_encoded_bytes().starts_with(b"/");
-    if !is_helper && !(is_source && is_dir) {
+    if !(is_helper || is_source && is_dir) {
         return None;
     }
     let mut options = Vec::new();

@@ -89,8 +89,13 @@ fn snapshot(change: &mut Change, from: &str, to: &str, below: bool) -> Outcome {
         other => cannot("rename", from, &other),
     })?;
     change.done(from);
-    let renamed = if below { edit::with_descendants(&view, from.split('@').next().unwrap_or(from)) } else { Ok(Vec::new()) };
-    let mut renamed: Vec<String> = renamed.unwrap_or_default().iter().map(|name| format!("{name}@")).collect();
+    let renamed = if below {
+        edit::with_descendants(&view, from.split('@').next().unwrap_or(from))
+    } else {
+        Ok(Vec::new())
+    };
+    let mut renamed: Vec<String> =
+        renamed.unwrap_or_default().iter().map(|name| format!("{name}@")).collect();
     renamed.push(from.to_owned());
     mount::snapshots_changed(&renamed);
     Ok(0)

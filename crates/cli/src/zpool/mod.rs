@@ -304,7 +304,9 @@ pub(crate) fn repeat(
         match operands.interval {
             Some(seconds) if left > 0 => {
                 // Longer pauses than a year are one.
-                std::thread::sleep(std::time::Duration::from_secs_f64(seconds.min(3.2e7)));
+                if !crate::console::sleep(std::time::Duration::from_secs_f64(seconds.min(3.2e7))) {
+                    return Ok(code);
+                }
             }
             _ => return Ok(code),
         }

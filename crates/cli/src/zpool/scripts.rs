@@ -131,11 +131,6 @@ impl Scripts {
         Ok(text)
     }
 
-    /// There are none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.found.is_empty()
-    }
-
     /// Runs all scripts for these leaves, each leaf on a thread of its own.
     pub(super) fn columns<'v>(&self, leaves: impl Iterator<Item = &'v Vdev>) -> Columns {
         let console = console::current();

@@ -12,8 +12,8 @@ use super::{LivePool, PoolTask, config, vdev_zaps};
 use crate::PoolError;
 use crate::space::Class;
 use dsl::write::TaskCtx;
-use format::nvlist::NvList;
 use format::VdevId;
+use format::nvlist::NvList;
 use std::sync::Arc;
 
 impl LivePool {

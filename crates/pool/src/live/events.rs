@@ -290,7 +290,7 @@ impl Poster {
         if let Some(vdev) = vdev {
             push_vdev(&mut payload, tree, vdev);
         }
-        append(&mut payload, extra);
+        payload.append(extra);
         ring.post(now, payload);
     }
 
@@ -317,7 +317,7 @@ impl Poster {
         payload.push("version", NvValue::Uint8(0));
         payload.push("class", format!("{group}.fs.zfs.{name}"));
         self.push_pool(&mut payload, state);
-        append(&mut payload, extra);
+        payload.append(extra);
         EventRing::process().post(self.env.clock().wall(), payload);
     }
 }
@@ -343,10 +343,6 @@ impl LivePool {
     pub fn events(&self) -> &Arc<Poster> {
         &self.events
     }
-}
-
-fn append(payload: &mut NvList, extra: NvList) {
-    extra.iter().for_each(|(name, value)| payload.push(name, value.clone()));
 }
 
 /// The number that stands for a state in events.
@@ -420,7 +416,9 @@ mod tests {
         assert_eq!(ring.clear(), 0);
         assert_eq!(ring.post(Duration::ZERO, event("b")), LEN_MAX as u64 + 11);
         ring.own_len_max = Some(2);
-        (0..5).for_each(|_| drop(ring.post(Duration::ZERO, event("c"))));
+        for _ in 0..5 {
+            ring.post(Duration::ZERO, event("c"));
+        }
         assert_eq!(ring.after(0).events.len(), 2);
         assert_eq!(ring.after(0).events[0].class(), "c");
     }

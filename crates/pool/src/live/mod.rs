@@ -59,8 +59,8 @@ pub(crate) use leases::Lease;
 pub use outage::FailMode;
 pub use props::PoolProp;
 pub use scan::{Offline, SCAN_SUSPEND_PROGRESS, ScanProgress, ScanRefusal};
-pub use txg_history::TxgRecord;
 pub use spec::{FeatureSet, Layout, LeafSpec, TopSpec};
+pub use txg_history::TxgRecord;
 pub use vdev_props::VdevProp;
 
 use crate::{Pool, PoolError};
@@ -479,7 +479,7 @@ impl LivePool {
             Ok(()) => {
                 state.stopped = None;
                 drop(fuse);
-                self.txg_history.end(writing, now(), &self.tree());
+                self.txg_history.end(&writing, now(), &self.tree());
                 self.publish(state);
                 self.txgs.finish(tx);
                 Ok(txg)

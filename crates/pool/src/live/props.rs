@@ -108,10 +108,8 @@ impl PoolProp {
 
     fn check(&self, ctx: &TaskCtx<'_>) -> Result<(), PoolError> {
         match self {
-            PoolProp::BootFs(name) if !name.is_empty() => {
-                if ctx.dsl()?.dataset(name)?.is_volume()? {
-                    return Err(bad("bootfs", "operation not supported on this dataset"));
-                }
+            PoolProp::BootFs(name) if !name.is_empty() && ctx.dsl()?.dataset(name)?.is_volume()? => {
+                return Err(bad("bootfs", "operation not supported on this dataset"));
             }
             PoolProp::Feature(name) if *name == "draid_failure_domains" => {
                 return Err(bad(name, "unsupported"));

@@ -75,8 +75,8 @@ impl TxgHistory {
     }
 
     /// It is on disk.
-    pub(super) fn end(&self, writing: Writing, now: Duration, tree: &VdevTree) {
-        let Writing { mut record, began, before } = writing;
+    pub(super) fn end(&self, writing: &Writing, now: Duration, tree: &VdevTree) {
+        let Writing { mut record, began, before } = *writing;
         record.sync = now.saturating_sub(began);
         let after = counts(tree);
         let [reads, writes, read, written] =

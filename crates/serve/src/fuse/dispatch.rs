@@ -53,8 +53,11 @@ pub(super) fn answer(service: &dyn Service, request: &Request<'_>, room: &mut [u
         _ => {}
     }
     let mut body = Body::new(room);
-    let done = ask(service, request, &mut body);
-    Some(done.map(|()| body.len()))
+    let done = ask(service, request, &mut body).map(|()| body.len());
+    if let Some(counters) = service.counters() {
+        counters.note(request, &done);
+    }
+    Some(done)
 }
 
 fn forget_many(service: &dyn Service, request: &Request<'_>) {

@@ -18,7 +18,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// There is no FUSE mount; or a page could not be written, which who wrote it is told, too.
 pub fn write_back(at: &Path) -> io::Result<()> {
     let dir = open(at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    if i64::try_from(fstatfs(&dir)?.f_type) != Ok(FUSE) {
+    #[allow(clippy::useless_conversion)] // Of another type on other machines.
+    let kind = i64::try_from(fstatfs(&dir)?.f_type);
+    if kind != Ok(FUSE) {
         return Err(io::ErrorKind::NotFound.into());
     }
     syncfs(&dir)?;

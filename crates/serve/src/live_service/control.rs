@@ -56,7 +56,8 @@ impl LiveService {
             GET_XATTR => {
                 let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
                 let flags = linux_flags(attrs.flags);
-                let extended = EXTENDED.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, bit)| bit).sum();
+                let extended =
+                    EXTENDED.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, bit)| bit).sum();
                 got.get_mut(..FSXATTR).ok_or(Errno::INVAL)?.fill(0);
                 put(got, 0, extended)?;
                 put(got, PROJECT_AT, attrs.projid as u32)?;
@@ -68,7 +69,8 @@ impl LiveService {
                 if extended & !known != 0 {
                     return Err(Errno::OPNOTSUPP);
                 }
-                let flags = EXTENDED.iter().filter(|(_, bit)| extended & bit != 0).map(|(flag, _)| flag).sum();
+                let flags =
+                    EXTENDED.iter().filter(|(_, bit)| extended & bit != 0).map(|(flag, _)| flag).sum();
                 let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
                 let is_moved = attrs.projid != u64::from(project);
                 let new = NewAttrs {

@@ -116,14 +116,18 @@ impl LiveService {
     /// How a file that was just made is opened.
     pub(super) fn opened_new(&self) -> Opened {
         if self.manner().writeback && self.was_near_end() {
-            return Opened { handle: DIRECT, flags: open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES };
+            return Opened {
+                handle: DIRECT,
+                flags: open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES,
+            };
         }
         Opened { handle: 0, flags: open_flag::KEEP_CACHE }
     }
 
     /// What the flags of a file forbid those who open it, where files are opened here.
     pub(super) fn check_open(&self, id: ObjectId, flags: u32) -> Answer<()> {
-        let (flags, attrs) = (OFlags::from_bits_retain(flags), self.fs().attrs(id).map_err(|e| zpl_errno(&e))?);
+        let (flags, attrs) =
+            (OFlags::from_bits_retain(flags), self.fs().attrs(id).map_err(|e| zpl_errno(&e))?);
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         let grows_only = flags.contains(OFlags::APPEND) && !flags.contains(OFlags::TRUNC);
         if writes

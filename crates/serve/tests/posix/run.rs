@@ -352,9 +352,9 @@ fn acl(text: &str) -> Vec<u8> {
 
 fn times(stat: &Stat) -> [(i64, u64); 3] {
     [
-        (stat.st_atime, stat.st_atime_nsec as u64),
-        (stat.st_mtime, stat.st_mtime_nsec as u64),
-        (stat.st_ctime, stat.st_ctime_nsec as u64),
+        (stat.st_atime, stat.st_atime_nsec),
+        (stat.st_mtime, stat.st_mtime_nsec),
+        (stat.st_ctime, stat.st_ctime_nsec),
     ]
 }
 

@@ -131,8 +131,9 @@ impl Fs {
             None => attrs.flags,
         };
         let others = NewAttrs { linux_flags: None, clear_set_ids: false, ..*new };
-        let changes_times_only =
-            NewAttrs { atime: None, mtime: None, ctime: None, ..others } == NewAttrs::default() && new.size.is_none();
+        let changes_times_only = NewAttrs { atime: None, mtime: None, ctime: None, ..others }
+            == NewAttrs::default()
+            && new.size.is_none();
         if others != NewAttrs::default() && flags & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0 {
             // Of what can only grow, times may change.
             if flags & FLAG_IMMUTABLE != 0 || !changes_times_only {

@@ -27,13 +27,14 @@ mod replication;
 mod signature;
 mod state;
 
+pub use ::pool::live::Offline;
 pub use ::pool::live::VdevProp;
 pub use compat::{CompatError, Compatibility};
 pub use error::ChangeError;
 pub use healing::{
-    Activities, Scrub, activities, clear_pool, offline_vdev, online_vdev, reopen_pool, resilver_pool, scrub_pool,
+    Activities, Scrub, activities, clear_pool, offline_vdev, online_vdev, reopen_pool, resilver_pool,
+    scrub_pool,
 };
-pub use ::pool::live::Offline;
 pub use in_use::{InUse, Usage};
 pub use labelclear::{LabelClearError, clear_labels};
 pub(crate) use pool_create::make_pool;
@@ -43,8 +44,8 @@ pub use pool_draid::DraidError;
 pub use pool_import::{ImportRequest, Importable, importable};
 pub use pool_layout::{DeviceUse, LayoutClass, LayoutError, LayoutKind, LayoutTop, PoolLayout};
 pub use pool_name::{NameProblem, check_pool_name};
-pub use pool_open::{check_admin, open_for_change};
 pub(crate) use pool_open::open_writer;
+pub use pool_open::{check_admin, open_for_change};
 pub use pool_path::{DeviceName, PathProblem, find_device, first_partition};
 pub use pool_settings::{PoolSetting, SetWhen, check_pool_setting};
 pub use pool_verbs::{

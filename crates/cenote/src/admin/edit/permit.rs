@@ -87,7 +87,7 @@ impl Permit<'_> {
         }
         let name = name.split(['@', '#']).next().unwrap_or_default();
         let dir: Dir = self.view.dsl().dir(name)?;
-        for (height, at) in dir.ancestry().into_iter().enumerate() {
+        for (height, at) in dir.ancestry().enumerate() {
             let is_own = height == 0 && !below;
             for allow in at.allowed()? {
                 let Allow { who, scope, permissions } = allow;

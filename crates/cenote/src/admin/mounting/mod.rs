@@ -116,9 +116,12 @@ impl Mounting {
 
     /// The pool of a dataset for reading, and how it was imported.
     fn view(&self, dataset: &str) -> Result<(Pool, Arc<ImportSettings>), MountRefusal> {
-        let (entry, _) = self.namespace.entry(super::edit::pool_of(dataset)).ok_or_else(|| missing(dataset))?;
+        let (entry, _) =
+            self.namespace.entry(super::edit::pool_of(dataset)).ok_or_else(|| missing(dataset))?;
         let pool = match entry.kept() {
-            Kept::Live(live) => live.view().map(Pool::from).map_err(|error| failed(dataset, &error.into()))?,
+            Kept::Live(live) => {
+                live.view().map(Pool::from).map_err(|error| failed(dataset, &error.into()))?
+            }
             Kept::Shown(pool, _) => pool.clone(),
         };
         Ok((pool, entry.settings()))
@@ -315,7 +318,8 @@ impl Mounting {
         mounts.sort_by(|a, b| b.at.cmp(&a.at));
         let mut refusals = Vec::new();
         for mount in mounts {
-            let is_legacy = || self.place(&mount.dataset).is_ok_and(|place| place.point == MountPoint::Legacy);
+            let is_legacy =
+                || self.place(&mount.dataset).is_ok_and(|place| place.point == MountPoint::Legacy);
             if legacy || !is_legacy() {
                 refusals.extend(self.end(&mount, how).err());
             }
@@ -351,10 +355,12 @@ fn mount_words(place: &Place, error: &MountError) -> MountRefusal {
     match error {
         MountError::NotEmpty => MountRefusal::mount(at.unwrap_or(dataset), "directory is not empty"),
         MountError::Busy { .. } => MountRefusal::mount(dataset, "mountpoint or dataset is busy"),
-        MountError::Open(Error::Locked { .. } | Error::Dsl(dsl::DslError::Encrypted { .. })) => {
+        MountError::Open(error)
+            if matches!(**error, Error::Locked { .. } | Error::Dsl(dsl::DslError::Encrypted { .. })) =>
+        {
             MountRefusal::mount(dataset, "encryption key not loaded")
         }
-        MountError::Open(error) => MountRefusal::mount(dataset, super::chain(error)),
+        MountError::Open(error) => MountRefusal::mount(dataset, super::chain(&**error)),
         other => MountRefusal::mount(dataset, other.to_string()),
     }
 }
