@@ -8,6 +8,8 @@ use rustix::mount::MountFlags;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// The type that our mounts have.
 pub(super) const KIND: &str = "fuse.cenote";
@@ -73,9 +75,17 @@ pub(super) fn on(at: &Path) -> Option<Line> {
     table().into_iter().rev().find(|line| line.at == at)
 }
 
-/// A mount of ours whose server is gone: it answers nothing any more.
+/// How long a server may take to show that it lives: the kernel tells at once of one that is gone.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+/// A mount of ours whose server is gone: it answers nothing any more. One that lives, and hangs, holds up nobody.
 pub(super) fn is_dead(at: &Path) -> bool {
-    matches!(rustix::fs::statfs(at), Err(Errno::NOTCONN))
+    let (tell, told) = mpsc::channel();
+    let asked = at.to_owned();
+    let spawned = std::thread::Builder::new().name("mount-probe".into()).spawn(move || {
+        let _ = tell.send(matches!(rustix::fs::statfs(&asked), Err(Errno::NOTCONN)));
+    });
+    spawned.is_ok() && told.recv_timeout(SIGN_OF_LIFE).unwrap_or(false)
 }
 
 fn connection(device: (u32, u32), file: &str) -> PathBuf {
