@@ -962,7 +962,7 @@ delx d system.posix_acl_default
 delx d system.posix_acl_default
 make d/after 666
 stat d/after
-acl d access u:7,g65510:7,g:5,m:7,o:0
+acl d access u:7,g:5,g65510:7,m:7,o:0
 a: make d/mine 644
 c: make d/no 644
 a: rename d/mine d/yours
