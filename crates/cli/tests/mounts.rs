@@ -144,10 +144,11 @@ fn what_is_in_use_stays() {
         world.bad(words, code, &busy);
         assert_eq!(world.mounts().len(), 3, "{words}");
     }
-    world.good("zfs unmount -f tank/a");
-    assert_eq!(world.mounts(), ["tank /tank"]);
+    world.bad("zfs unmount -f tank/a", 1, &busy);
     child.kill().expect("it ends");
     child.wait().expect("it has ended");
+    world.good("zfs unmount -f tank/a");
+    assert_eq!(world.mounts(), ["tank /tank"]);
     world.good("zfs mount -a");
     let empty_dir = world.path("alt/tank/full/inner");
     fs::create_dir_all(empty_dir).expect("made");

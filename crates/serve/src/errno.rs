@@ -44,6 +44,7 @@ pub(crate) fn zpl_errno(error: &ZplError) -> Errno {
             _ => Errno::INVAL,
         },
         ZplError::Begin(BeginError::NoSpace(_)) => Errno::NOSPC,
+        full if full.is_full_directory() => Errno::NOSPC,
         ZplError::Begin(BeginError::Quota(_)) => Errno::DQUOT,
         ZplError::Begin(BeginError::ReadOnly) => Errno::ROFS,
         // A suspended pool, and damage.

@@ -223,3 +223,11 @@ pub enum ZplError {
         why: &'static str,
     },
 }
+
+impl ZplError {
+    /// A directory takes no more names like this one: too many of equal hash, for example those that differ only in
+    /// the case of letters. OpenZFS calls it a lack of space.
+    pub fn is_full_directory(&self) -> bool {
+        matches!(self, ZplError::Dmu(DmuError::ZapFull { .. }))
+    }
+}

@@ -276,7 +276,8 @@ pub(super) fn property_of(value: stored::Value) -> Property {
 /// The dataset, snapshot or bookmark with this name; a path stands for the file system whose mount point
 /// is nearest above it.
 pub fn find(pools: &[OpenPool], name: &str) -> Result<Entry, AdminError> {
-    if name.starts_with('/') {
+    // No pool's name begins so.
+    if name.starts_with(['/', '.']) {
         return at_path(pools, name);
     }
     let no_dataset = || AdminError::NoDataset { name: name.to_owned() };

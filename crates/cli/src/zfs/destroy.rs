@@ -17,7 +17,6 @@ const READ_ONLY: u8 = 30;
 #[derive(Default)]
 struct Options {
     defer: bool,
-    force: bool,
     dry_run: bool,
     parsable: bool,
     verbose: bool,
@@ -39,7 +38,8 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
             'd' => options.defer = true,
             'r' => options.below = true,
             'R' => (options.below, options.clones) = (true, true),
-            _ => options.force = true,
+            // -f: see `mount::HOW`.
+            _ => {}
         }
     }
     let operands = crate::zpool::texts(&walk.operands());
@@ -134,7 +134,7 @@ fn destroy_snapshots(
     if !defer && tell_held(view, names.iter().chain(clones))? {
         return Ok(1);
     }
-    let (clones, busy) = mount::unmounted(clones, options.force);
+    let (clones, busy) = mount::unmounted(clones);
     let outcome = edit::destroy_all(&pool, clones);
     if !clones.is_empty() {
         change.done(first);
@@ -276,9 +276,9 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
     all.retain(|name| name.contains(['/', '@']));
     if all.iter().filter(|name| name.contains('@')).any(|name| is_held(&view, name)) {
         change.done(name);
-        return around_held(&pool, &view, options, &all);
+        return around_held(&pool, &view, &all);
     }
-    let (gone, busy) = mount::unmounted(&all, options.force);
+    let (gone, busy) = mount::unmounted(&all);
     let outcome = edit::destroy_all(&pool, gone);
     mount::snapshots_changed(gone);
     if outcome.as_ref().err().is_none_or(|partly| !partly.done.is_empty()) {
@@ -289,12 +289,12 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
 
 /// Destroys what can be destroyed although snapshots are held: what has one stays, with all its snapshots, and what is
 /// above it.
-fn around_held(pool: &PoolWriter, view: &Pool, options: &Options, all: &[String]) -> Outcome {
+fn around_held(pool: &PoolWriter, view: &Pool, all: &[String]) -> Outcome {
     for group in all.split_inclusive(|name| !name.contains('@')) {
         if tell_held(view, group.iter())? {
             continue;
         }
-        let (gone, _) = mount::unmounted(group, options.force);
+        let (gone, _) = mount::unmounted(group);
         if let Err(partly) = edit::destroy_all(pool, gone) {
             let name = partly.left.first().map_or("", String::as_str);
             complain(&format!("cannot destroy '{name}': {}", partly.error));

@@ -269,7 +269,7 @@ fn one(
         let fits = kinds.contains(&entry.kind()) || !selection.kinds_given;
         if fits {
             selected.entries.push(entry);
-        } else {
+        } else if !below || selection.depth == Depth::Own {
             complain(&format!("cannot open '{operand}': operation not applicable to datasets of this type"));
             selected.code = 1;
         }

@@ -1,7 +1,7 @@
 //! `zfs mount` and `zfs unmount`.
 
 use super::change::Pairs;
-use super::{complain, is_path};
+use super::complain;
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -80,11 +80,14 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
             list(&options, out);
             Ok(0)
         }
-        ([name], false, true) => {
+        (names, false, true) => {
             let mounting = needed("mount")?;
-            // The real tool adds its usage here.
-            mounting.place(name).map_err(|refusal| Stop::usage(refusal.to_string()))?;
-            Ok(outcome(&mounting.mount_all(Some(name), &options.request)))
+            for name in names {
+                // The real tool adds its usage here.
+                mounting.place(name).map_err(|refusal| Stop::usage(refusal.to_string()))?;
+            }
+            let below = |name: &String| mounting.mount_all(Some(name), &options.request);
+            Ok(outcome(&names.iter().flat_map(below).collect::<Vec<_>>()))
         }
         ([name], false, false) => {
             let mounting = needed("mount")?;
@@ -118,25 +121,21 @@ fn list(options: &Options, out: &Out) {
 /// Runs `zfs unmount`.
 pub(super) fn unmount(args: Vec<OsString>) -> Outcome {
     let mut walk = Getopt::new(args, "afu", &[]);
-    let (mut all, mut how) = (false, Unmount::Normal);
+    let mut all = false;
     while let Some((letter, _)) = walk.next()? {
-        match letter {
-            'a' => all = true,
-            'f' => how = Unmount::Force,
-            // Keys are unloaded with the last who needs them.
-            _ => {}
-        }
+        // Keys are unloaded with the last who needs them; for -f see [`HOW`].
+        all |= letter == 'a';
     }
     let operands = crate::zpool::texts(&walk.operands());
     match (&operands[..], all) {
-        ([], true) => Ok(outcome(&needed("unmount")?.unmount_all(None, false, how))),
+        ([], true) => Ok(outcome(&needed("unmount")?.unmount_all(None, false, HOW))),
         ([_, ..], true) => Err(Stop::usage("too many arguments")),
         ([], false) => Err(Stop::usage("missing filesystem argument")),
         ([one], false) => {
             let mounting = needed("unmount")?;
-            let done = match is_path(one) {
-                true => mounting.unmount_path(Path::new(one), how),
-                false => mounting.unmount(one, how),
+            let done = match one.starts_with('/') {
+                true => mounting.unmount_path(Path::new(one), HOW),
+                false => mounting.unmount(one, HOW),
             };
             done.map(|()| 0).map_err(|refusal| refused(&refusal))
         }
@@ -144,10 +143,8 @@ pub(super) fn unmount(args: Vec<OsString>) -> Outcome {
     }
 }
 
-/// How `-f` unmounts.
-pub(super) fn how(force: bool) -> Unmount {
-    if force { Unmount::Force } else { Unmount::Normal }
-}
+/// How commands unmount, with `-f` or without: what is in use stays, as it does on Linux.
+pub(crate) const HOW: Unmount = Unmount::Normal;
 
 /// Mounts file systems that were just made; the exit code.
 pub(super) fn made(names: &[String]) -> u8 {
@@ -169,10 +166,10 @@ pub(super) fn made(names: &[String]) -> u8 {
 }
 
 /// Unmounts what is to be destroyed, in this order. Returns those that can be, and whether one cannot, which is told.
-pub(super) fn unmounted(names: &[String], force: bool) -> (&[String], bool) {
+pub(super) fn unmounted(names: &[String]) -> (&[String], bool) {
     let Some(mounting) = mounting() else { return (names, false) };
     for (index, name) in names.iter().enumerate() {
-        match mounting.before_destroy(std::slice::from_ref(name), how(force)) {
+        match mounting.before_destroy(std::slice::from_ref(name), HOW) {
             Ok(folders) => mounting.after_destroy(&folders),
             Err(refusal) => {
                 tell(&refusal);

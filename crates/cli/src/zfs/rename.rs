@@ -13,7 +13,6 @@ struct Options {
     parents: bool,
     below: bool,
     unmounted: bool,
-    force: bool,
 }
 
 /// Runs the verb.
@@ -25,7 +24,8 @@ pub(super) fn run(args: &[OsString]) -> Outcome {
             'p' => options.parents = true,
             'r' => options.below = true,
             'u' => options.unmounted = true,
-            _ => options.force = true,
+            // -f: see `mount::HOW`.
+            _ => {}
         }
     }
     let operands = crate::zpool::texts(&walk.operands());
@@ -133,8 +133,8 @@ fn dataset(change: &mut Change, from: &str, to: &str, options: &Options) -> Outc
         }
     }
     let mounting = mount::mounting();
-    let how = mount::how(options.force);
-    let pending = mounting.as_ref().map(|mounting| mounting.before_rename(from, options.unmounted, how));
+    let pending =
+        mounting.as_ref().map(|mounting| mounting.before_rename(from, options.unmounted, mount::HOW));
     let pending = pending.transpose().map_err(|refusal| Stop::failed(refusal.to_string()))?;
     let renamed = edit::rename(&pool, from, to);
     let mut refusals = Vec::new();

@@ -11,12 +11,13 @@ use std::ffi::OsString;
 /// Runs the verb.
 pub(super) fn run(args: &[OsString]) -> Outcome {
     let mut walk = Getopt::new(args.to_vec(), "rRf", &[]);
-    let (mut points, mut clones, mut force) = (false, false, false);
+    let (mut points, mut clones) = (false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
             'r' => points = true,
             'R' => (points, clones) = (true, true),
-            _ => force = true,
+            // -f: see `mount::HOW`.
+            _ => {}
         }
     }
     let operands = crate::zpool::texts(&walk.operands());
@@ -25,10 +26,10 @@ pub(super) fn run(args: &[OsString]) -> Outcome {
         [one] => one,
         _ => return Err(Stop::usage("too many arguments")),
     };
-    Change::run("rollback", args, |change| rollback(change, name, points, clones, force))
+    Change::run("rollback", args, |change| rollback(change, name, points, clones))
 }
 
-fn rollback(change: &mut Change, name: &str, points: bool, clones: bool, force: bool) -> Outcome {
+fn rollback(change: &mut Change, name: &str, points: bool, clones: bool) -> Outcome {
     let refused = |error: EditError| cannot_open(name, error);
     names::check(name, Form::Snapshot).map_err(|e| refused(e.into()))?;
     let view = change.view(name).map_err(refused)?;
@@ -47,7 +48,7 @@ fn rollback(change: &mut Change, name: &str, points: bool, clones: bool, force: 
     let mut replacing = None;
     if let Some(mounting) = &mounting {
         let told = |refusal: cenote::admin::mounting::MountRefusal| Stop::failed(refusal.to_string());
-        mounting.before_destroy(&newer.clones, mount::how(force)).map_err(told)?;
+        mounting.before_destroy(&newer.clones, mount::HOW).map_err(told)?;
         replacing = Some(mounting.before_replace(dataset).map_err(told)?);
     }
     let outcome = edit::rollback(&pool, name, &newer);

@@ -4,12 +4,13 @@ use super::{command_line, texts};
 use crate::getopt::Getopt;
 use crate::out::visible;
 use crate::stop::{Outcome, Stop};
+use crate::zfs::mount::HOW;
+use cenote::admin::Search;
 use cenote::admin::change::{
     ChangeError, check_admin, clear_labels, destroy_pool, export_pool, find_device, found_names,
     imported_names, sync_pool,
 };
 use cenote::admin::mounting::{MountRefusal, Mounting};
-use cenote::admin::{Search, Unmount};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -24,10 +25,7 @@ fn told(action: &str, name: &str, error: &ChangeError) -> String {
 pub(super) fn destroy(args: Vec<OsString>) -> Outcome {
     let command = command_line("destroy", &args);
     let mut walk = Getopt::new(args, "f", &[]);
-    let mut how = Unmount::Normal;
-    while walk.next()?.is_some() {
-        how = Unmount::Force;
-    }
+    while walk.next()?.is_some() {}
     let operands = texts(&walk.operands());
     let [name] = &operands[..] else {
         let why = if operands.is_empty() { "missing pool argument" } else { "too many arguments" };
@@ -36,8 +34,7 @@ pub(super) fn destroy(args: Vec<OsString>) -> Outcome {
     let search = crate::search::from_env();
     let unmounted =
         |refusal: MountRefusal| format!("{refusal}\ncould not destroy '{name}': could not unmount datasets");
-    let gone =
-        let_go(&search, name, how, &|| destroy_pool(&search, name, &command), &unmounted, "cannot destroy");
+    let gone = let_go(&search, name, &|| destroy_pool(&search, name, &command), &unmounted, "cannot destroy");
     gone.map_err(Stop::failed)?;
     Ok(0)
 }
@@ -47,7 +44,6 @@ pub(super) fn destroy(args: Vec<OsString>) -> Outcome {
 fn let_go(
     search: &Search,
     name: &str,
-    how: Unmount,
     verb: &dyn Fn() -> Result<(), ChangeError>,
     unmounted: &dyn Fn(MountRefusal) -> String,
     action: &str,
@@ -55,7 +51,7 @@ fn let_go(
     let failed = |error: ChangeError| told(action, name, &error);
     check_admin(search).map_err(failed)?;
     let Some(mounting) = Mounting::of(search) else { return verb().map_err(failed) };
-    let pending = mounting.before_export(name, how).map_err(unmounted)?;
+    let pending = mounting.before_export(name, HOW).map_err(unmounted)?;
     let outcome = verb();
     mounting.after_export(&pending, outcome.is_ok());
     outcome.map_err(failed)
@@ -64,12 +60,9 @@ fn let_go(
 pub(super) fn export(args: Vec<OsString>) -> Outcome {
     let command = command_line("export", &args);
     let mut walk = Getopt::new(args, "afF", &[]);
-    let (mut all, mut how) = (false, Unmount::Normal);
+    let mut all = false;
     while let Some((letter, _)) = walk.next()? {
-        match letter {
-            'a' => all = true,
-            _ => how = Unmount::Force,
-        }
+        all |= letter == 'a';
     }
     let search = crate::search::from_env();
     let mut names = texts(&walk.operands());
@@ -83,7 +76,7 @@ pub(super) fn export(args: Vec<OsString>) -> Outcome {
     }
     Ok(each(&names, |name| {
         let verb = || export_pool(&search, name, &command);
-        let_go(&search, name, how, &verb, &|refusal| refusal.to_string(), "cannot export")
+        let_go(&search, name, &verb, &|refusal| refusal.to_string(), "cannot export")
     }))
 }
 
