@@ -92,8 +92,10 @@ pub use dataset::{Dataset, DatasetFiles, DatasetKind};
 pub use error::Error;
 pub use open::{OpenOptions, Pool};
 pub use pool::FeatureState;
+pub use pool::live::LivePool;
 pub use stop::Stop;
 pub use target::Target;
+pub use vdev::VdevTree;
 pub use writer::PoolWriter;
 pub use zpl::{Filesystem, Node, Volume};
 

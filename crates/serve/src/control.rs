@@ -10,12 +10,12 @@
 //! of the connection. A client that goes away cancels.
 //!
 //! # What always holds
-//! - A frame is four bytes of magic, four of length (little-endian, [`frame::REQUEST_MAX`] at most), and JSON.
+//! - A frame is four bytes of magic, four of length (little-endian, `frame::REQUEST_MAX` at most), and JSON.
 //! - What is malformed, too long, too slow or brings too many descriptors ends that connection and nothing else;
 //!   no memory is taken for what has not come.
 //! - Who is at the other end is what the kernel says, never what the message says.
 //! - A connection has a thread for the request and one that listens for its end; there are at most
-//!   [`listen::CONNECTIONS_MAX`], and [`listen::OTHERS_MAX`] of users that are neither root nor the daemon's own.
+//!   `listen::CONNECTIONS_MAX`, and `listen::OTHERS_MAX` of users that are neither root nor the daemon's own.
 //!
 //! Tests: here, `cli/tests/daemon.rs`; fuzz: `tests::any_bytes`.
 

@@ -18,17 +18,13 @@
 use crate::fuse::{Answer, Caller, Known, Life, Lines, Service, ViewService};
 use crate::pool_view::{CONTROL, PoolView, SNAPSHOTS};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
-use cenote::Pool;
-use cenote::admin::edit;
-use dsl::{Dataset, DslError, write};
+use cenote::admin::edit::{self, EditError};
+use cenote::{Dataset, LivePool, Pool, PoolWriter, VdevTree};
 use format::ObjectId;
-use pool::PoolError;
-use pool::live::LivePool;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use vdev::VdevTree;
 
 /// Numbers of files end here, those of slots begin.
 const SLOT_SHIFT: u32 = 48;
@@ -134,9 +130,13 @@ impl ZfsDir {
         }
     }
 
+    fn writer(&self) -> PoolWriter {
+        PoolWriter::shared(Arc::clone(&self.pool))
+    }
+
     fn head(&self, dataset: &str) -> Answer<Dataset> {
-        let view = self.pool.view().map_err(|error| told(&error))?;
-        view.dsl().dataset(dataset).map_err(|error| told(&error))
+        let view = self.writer().view().map_err(|error| told(&error))?;
+        view.dataset(dataset).map_err(|error| told(&error))
     }
 
     /// The slot of a snapshot, given to it now if it has none.
@@ -336,10 +336,11 @@ impl ZfsDir {
     fn find(&self, name: &[u8], home: &Home) -> Answer<(ObjectId, String)> {
         let name = std::str::from_utf8(name).map_err(|_| ABSENT)?;
         let full = format!("{}@{name}", home.name);
-        let view = self.pool.view().map_err(|error| told(&error))?;
-        match view.dsl().dataset(&full) {
-            Ok(dataset) => Ok((dataset.id(), name.to_owned())),
-            Err(dsl::DslError::NotFound { .. } | dsl::DslError::BadName { .. }) => Err(ABSENT),
+        let view = self.writer().view().map_err(|error| told(&error))?;
+        match view.dataset(&full).map_err(EditError::from) {
+            Ok(dataset) => Ok((dataset.dsl().id(), name.to_owned())),
+            Err(EditError::NoDataset { .. }) => Err(ABSENT),
+            Err(EditError::Refused(error)) if edit::is_bad_name(&error) => Err(ABSENT),
             Err(error) => Err(told(&error)),
         }
     }
@@ -407,10 +408,7 @@ impl ZfsDir {
         let name = std::str::from_utf8(name).map_err(|_| Errno::ILSEQ)?;
         let full = format!("{}@{name}", home.name);
         edit::names::check(&full, edit::names::Form::Snapshot).map_err(|_| Errno::INVAL)?;
-        let made = self
-            .pool
-            .run(move |ctx| write::snapshot::snapshot(ctx, std::slice::from_ref(&full), &[]).map(drop));
-        made.map_err(|error| refused(&error))?;
+        edit::snapshot(&self.writer(), &[full], &[]).map_err(|error| refused(&error))?;
         let (snapshot, name) = self.find(name.as_bytes(), home)?;
         let slot = self.slot_for(snapshot, &name)?;
         self.known(slot << SLOT_SHIFT | ROOT, home, Life::None)
@@ -424,10 +422,7 @@ impl ZfsDir {
         rights.check()?;
         let (_, name) = self.find(name, home)?;
         let full = format!("{}@{name}", home.name);
-        let gone = self
-            .pool
-            .run(move |ctx| write::destroy::destroy_snapshots(ctx, std::slice::from_ref(&full), false));
-        gone.map_err(|error| refused(&error))?;
+        edit::destroy_snapshots(&self.writer(), &[full], false).map_err(|error| refused(&error))?;
         self.refresh(&home.name);
         Ok(())
     }
@@ -447,9 +442,8 @@ impl ZfsDir {
         rights.check()?;
         let (_, name) = self.find(from.1, home)?;
         let full = format!("{}@{name}", home.name);
-        let new = std::str::from_utf8(to.1).map_err(|_| Errno::ILSEQ)?.to_owned();
-        let renamed = self.pool.run(move |ctx| write::rename::rename_snapshot(ctx, &full, &new, false));
-        renamed.map_err(|error| refused(&error))?;
+        let new = std::str::from_utf8(to.1).map_err(|_| Errno::ILSEQ)?;
+        edit::rename_snapshot(&self.writer(), &full, new, false).map_err(|error| refused(&error))?;
         self.refresh(&home.name);
         Ok(())
     }
@@ -512,7 +506,7 @@ impl Lines for Below<'_> {
 }
 
 fn entries(head: &Dataset) -> Answer<Vec<(String, ObjectId)>> {
-    head.snapshot_entries().map_err(|error| told(&error))
+    head.dsl().snapshot_entries().map_err(|error| told(&error))
 }
 
 fn told(error: &(dyn std::error::Error + 'static)) -> Errno {
@@ -520,17 +514,15 @@ fn told(error: &(dyn std::error::Error + 'static)) -> Errno {
     Errno::IO
 }
 
-fn refused(error: &PoolError) -> Errno {
+fn refused(error: &EditError) -> Errno {
     match error {
-        PoolError::Dsl(DslError::Exists { .. }) => Errno::EXIST,
-        PoolError::Dsl(DslError::NotFound { .. }) => Errno::NOENT,
-        PoolError::Dsl(DslError::BadName { .. }) => Errno::INVAL,
-        PoolError::Dsl(DslError::Space { .. } | DslError::Quota { .. } | DslError::CountLimit { .. }) => {
-            Errno::NOSPC
-        }
-        PoolError::Dsl(DslError::Busy { .. } | DslError::Held { .. } | DslError::HasClones { .. }) => {
-            Errno::BUSY
-        }
+        EditError::Exists { .. } => Errno::EXIST,
+        EditError::NoDataset { .. } => Errno::NOENT,
+        EditError::NoSpace => Errno::NOSPC,
+        EditError::Busy { .. } => Errno::BUSY,
+        EditError::Refused(error) if edit::is_bad_name(error) => Errno::INVAL,
+        // Held, or the origin of clones.
+        EditError::Refused(error) if edit::about(error).is_some() => Errno::BUSY,
         other => {
             tracing::error!(error = %other, "a snapshot could not be changed");
             Errno::IO

@@ -33,7 +33,7 @@ pub enum TxError {
 }
 
 /// Seconds after which a txg with changes is closed, where it is not what it was: then what was said for each pool
-/// counts ([`Limits::timeout`]).
+/// counts (`Limits::timeout`).
 pub static TXG_TIMEOUT: Tunable = Tunable::new("zfs_txg_timeout", 5, 1, 1 << 20);
 
 /// How much dirty memory there may be, and how often a txg is written.

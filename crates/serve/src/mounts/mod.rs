@@ -23,10 +23,10 @@ use crate::fuse::{self, FileCounters, Notifier, Service, Transport, ViewService,
 use crate::live_service::Manner;
 use crate::pool_view::{PoolView, SNAPSHOTS};
 use crate::view::ViewError;
+use cenote::LivePool;
 use cenote::Pool;
 use cenote::admin::{AccessTimes, FileOps, MountError, MountOptions, Mounted, Mounts, Unmount};
 use cenote::files::{self, FilesystemWriter};
-use pool::live::LivePool;
 use rustix::io::Errno;
 use service::{InUse, MountedFs};
 use std::collections::BTreeSet;

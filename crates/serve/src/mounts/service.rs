@@ -14,9 +14,9 @@ use crate::fuse::{
 };
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
 use crate::zfsdir::{self, Home, Rights, ZfsDir};
+use cenote::LivePool;
 use cenote::admin::ADMIN_SNAPSHOT;
 use cenote::files::SnapshotDir;
-use pool::live::LivePool;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
