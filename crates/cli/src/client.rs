@@ -21,9 +21,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// Not to start a daemon: a command that would have to ends silently. For completions.
 const NO_START: &str = "CENOTE_NO_START";
+/// How long a daemon that ends is waited for, before another one is started.
+const ENDING: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// What a command that a signal has ended leaves behind, less the number of the signal.
 const INTERRUPTED: u8 = 130;
 
@@ -78,14 +82,19 @@ fn connect(start: bool) -> Result<Option<Connection>, u8> {
     if env(NO_START).is_some_and(|value| !value.is_empty()) {
         return Err(1);
     }
-    start_daemon()?;
-    match try_connect(&own)? {
-        Some(connection) => Ok(Some(connection)),
-        None => {
+    let began = Instant::now();
+    loop {
+        start_daemon()?;
+        if let Some(connection) = try_connect(&own)? {
+            return Ok(Some(connection));
+        }
+        // One that ends answers no more, and has its state folder until its pools are closed.
+        if began.elapsed() > ENDING {
             let (socket, log) = (own.display(), places::log_path());
             say_error_line!("cenoted does not answer at {socket}\nits log: {}", log.display());
-            Err(1)
+            return Err(1);
         }
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 
@@ -108,7 +117,7 @@ fn start_daemon() -> Result<(), u8> {
         1
     };
     let mut command = Command::new(std::env::current_exe().map_err(told)?);
-    command.args(["daemon", "--detach"]).stdin(Stdio::null()).stdout(Stdio::null());
+    command.args(["daemon", "--detach", "--unless-running"]).stdin(Stdio::null()).stdout(Stdio::null());
     // What belongs to this command alone is not the daemon's.
     for name in ["CENOTE_KEYS", "CENOTE_DIRECT", "CENOTE_DEVICES", "ZPOOL_IMPORT_PATH"] {
         command.env_remove(name);

@@ -88,10 +88,8 @@ impl World {
     fn kill(&self) {
         let pid = self.pid();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
-        // Another one can start when its lock is gone.
-        let status = PathBuf::from(format!("/proc/{}/status", pid.as_raw_nonzero()));
-        let is_alive = || std::fs::read_to_string(&status).is_ok_and(|text| !text.contains("State:\tZ"));
-        while is_alive() {
+        // Its threads end one after the other; until the last has, the kernel takes connections for it.
+        while std::os::unix::net::UnixStream::connect(self.socket()).is_ok() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
@@ -105,6 +103,13 @@ impl World {
         child.stdout.as_mut().expect("a pipe").read_exact(&mut byte).expect("it writes");
         child
     }
+}
+
+/// By a process of its own: a descriptor of this one that writes a program would go to what other tests start
+/// meanwhile, and a program that is written cannot be run.
+fn copy_program(to: &Path) {
+    let done = Command::new("cp").arg(env!("CARGO_BIN_EXE_cenote")).arg(to).status();
+    assert!(done.expect("cp starts").success());
 }
 
 impl Drop for World {
@@ -352,7 +357,7 @@ fn other_users_see_and_do_not_change() {
     world.create();
     // Test programs are not always where everybody may go.
     let program = world.path("cenote");
-    std::fs::copy(env!("CARGO_BIN_EXE_cenote"), &program).expect("copied");
+    copy_program(&program);
     std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
     let nobody = |words: &str| {
         let mut command = Command::new("/usr/bin/setpriv");
@@ -385,7 +390,7 @@ fn one_of_a_user_answers_that_user_only() {
     let world = World::new();
     std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o1777)).expect("set");
     let program = world.path("cenote");
-    std::fs::copy(env!("CARGO_BIN_EXE_cenote"), &program).expect("copied");
+    copy_program(&program);
     let as_user = |uid: u32, words: &str| {
         let mut command = Command::new("/usr/bin/setpriv");
         command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()]);

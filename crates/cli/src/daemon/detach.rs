@@ -9,9 +9,10 @@ const READY: &[u8] = b"ready\n";
 
 /// Starts this program again as a child that serves, and waits until it says that it does. This process ends
 /// then: the child belongs to nobody.
-pub(super) fn start() -> Result<u8, DaemonError> {
+pub(super) fn start(unless_running: bool) -> Result<u8, DaemonError> {
     let mut child = Command::new(std::env::current_exe()?);
-    child.args(["daemon", "--detached"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    child.args(["daemon", "--detached"]).args(unless_running.then_some("--unless-running"));
+    child.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = child.spawn()?;
     let mut said = Vec::new();
     if let Some(out) = child.stdout.take() {

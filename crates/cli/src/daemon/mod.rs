@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// End the daemon that runs: its pools are closed, and come back with the next start
     #[arg(long, conflicts_with = "status")]
     stop: bool,
+    /// Say nothing if one runs already: of commands that want one to run
+    #[arg(long, hide = true)]
+    unless_running: bool,
     /// Tell whether one runs; exit code 3 if none does
     #[arg(long)]
     status: bool,
@@ -116,11 +119,12 @@ pub(crate) fn run(args: &Args) -> u8 {
     let done = match () {
         () if args.stop => stop(&socket),
         () if args.status => return status(&socket),
-        () if args.detach => detach::start(),
+        () if args.detach => detach::start(args.unless_running),
         () => serve(&socket, args.detached),
     };
     match done {
         Ok(code) => code,
+        Err(DaemonError::Running { .. }) if args.unless_running => RUNNING,
         Err(error) => {
             say_error_line!("cenoted: {}", crate::out::visible(&error.to_string()));
             if matches!(error, DaemonError::Running { .. }) { RUNNING } else { 1 }
