@@ -136,6 +136,13 @@ fn tree(folder: &Path) {
 }
 
 /// Everything that the host's tar sees.
+/// What is not the same in two trees: contents, and the lines of long listings.
+fn differences(one: &Path, two: &Path) -> String {
+    let script = "diff -rq \"$1\" \"$2\" | head; for d in \"$1\" \"$2\"; do (cd \"$d\" && find . -printf '%p %m %u %g %s %T@ %y\\n' | sort > \"$d.list\"); done; diff \"$1.list\" \"$2.list\" | head -20";
+    let output = Command::new("sh").args(["-c", script, "sh"]).arg(one).arg(two).output().expect("sh runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 fn archive(folder: &Path) -> Vec<u8> {
     let mut tar = Command::new("tar");
     tar.args([
@@ -321,7 +328,8 @@ fn killed_in_the_middle() {
     pool.judge();
     std::fs::create_dir(pool.path("to")).expect("a folder");
     pool.good(&["cp", "-r", "p:/from", "to"]);
-    assert!(archive(&from) == archive(&pool.path("to/from")));
+    let back = pool.path("to/from");
+    assert!(archive(&from) == archive(&back), "{}", differences(&from, &back));
     pool.good(&["rm", "-r", "p:/from"]);
     assert_eq!(pool.good(&["ls", "p:/"]), "keep\n");
     pool.judge();

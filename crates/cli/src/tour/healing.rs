@@ -14,9 +14,9 @@ impl Tour {
             create(&self.at(name), DISK)?;
         }
         let disks = names.map(|name| self.word(name));
-        let mountpoint = self.word("mnt/safe");
+
         say("Healing: a raidz1 of three, filled, and then 16 MiB of one disk are overwritten with noise:");
-        let mut line = vec!["zpool", "create", "-m", &mountpoint, "safe", "raidz1"];
+        let mut line = vec!["zpool", "create", "-m", "none", "safe", "raidz1"];
         line.extend(disks.iter().map(String::as_str));
         self.show(Daemon, &line)?;
         let file = self.word("noise");
