@@ -365,6 +365,8 @@ fn a_stale_leaf_gets_what_it_missed() {
     assert_eq!(tree.flush(&[VdevId(0)], since), Ok(()));
     assert_eq!(tree.forgive(guid(1), 0..7, since), Err(DeviceError::NotWritten));
     assert_eq!(tree.dtl(guid(1)), set(&[5, 6]));
+    // A new run, for which the write that failed above counts no more.
+    tree.begin_repairs();
     let since = tree.mark();
     for at in [before, after] {
         tree.resilver(&at, &content(&at, at.offset.0)).unwrap();
