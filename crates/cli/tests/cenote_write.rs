@@ -144,7 +144,13 @@ fn differences(one: &Path, two: &Path) -> String {
 }
 
 fn archive(folder: &Path) -> Vec<u8> {
+    archive_without(folder, &[])
+}
+
+/// An archive without files of these names.
+fn archive_without(folder: &Path, names: &[&str]) -> Vec<u8> {
     let mut tar = Command::new("tar");
+    tar.args(names.iter().map(|name| format!("--exclude={name}")));
     tar.args([
         "--sort=name",
         "--format=pax",
@@ -329,7 +335,9 @@ fn killed_in_the_middle() {
     std::fs::create_dir(pool.path("to")).expect("a folder");
     pool.good(&["cp", "-r", "p:/from", "to"]);
     let back = pool.path("to/from");
-    assert!(archive(&from) == archive(&back), "{}", differences(&from, &back));
+    // A copy that is killed may leave the file that it was writing, under a name of its own.
+    let left = [".cenote.*"];
+    assert!(archive(&from) == archive_without(&back, &left), "{}", differences(&from, &back));
     pool.good(&["rm", "-r", "p:/from"]);
     assert_eq!(pool.good(&["ls", "p:/"]), "keep\n");
     pool.judge();
