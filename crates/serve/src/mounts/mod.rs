@@ -252,6 +252,20 @@ impl MountTable {
         dead.map(|line| line.at).collect()
     }
 
+    /// The right to mount a dataset that is not mounted yet, and the directory for it.
+    fn claim_free(
+        &self,
+        dataset: &str,
+        at: &Path,
+        options: &MountOptions,
+    ) -> Result<(Claim<'_>, PathBuf), MountError> {
+        let claim = self.inner.claim(dataset);
+        if self.inner.find(dataset).is_some() {
+            return Err(MountError::AlreadyMounted);
+        }
+        Ok((claim, ready_directory(at, options.overlay)?))
+    }
+
     fn fuse_options(&self, dataset: &str, options: &MountOptions) -> fuse::MountOptions {
         fuse::MountOptions {
             source: dataset.to_owned(),
@@ -390,11 +404,7 @@ impl Mounts for MountTable {
         at: &Path,
         options: &MountOptions,
     ) -> Result<(), MountError> {
-        let _claim = self.inner.claim(dataset);
-        if self.inner.find(dataset).is_some() {
-            return Err(MountError::AlreadyMounted);
-        }
-        let at = ready_directory(at, options.overlay)?;
+        let (_claim, at) = self.claim_free(dataset, at, options)?;
         let live = self.live(pool, dataset, options)?;
         let service = Arc::new(MountedFs::new(live, pool));
         let serves: Arc<dyn Service> = Arc::clone(&service) as _;
@@ -408,11 +418,7 @@ impl Mounts for MountTable {
         at: &Path,
         options: &MountOptions,
     ) -> Result<(), MountError> {
-        let _claim = self.inner.claim(dataset);
-        if self.inner.find(dataset).is_some() {
-            return Err(MountError::AlreadyMounted);
-        }
-        let at = ready_directory(at, options.overlay)?;
+        let (_claim, at) = self.claim_free(dataset, at, options)?;
         let view = PoolView::new(&pool.dataset(dataset)?, false)?;
         let posix_acl = view.has_posix_acls();
         let name = dataset.to_owned();
