@@ -3,10 +3,13 @@
 
 load MOUNT NOTES ROUND   writes until the mount is gone
 check MOUNT NOTES        everything noted is there
+
+With VIA=daemon the program CENOTE is also told to make, change and remove datasets.
 """
 import hashlib
 import os
 import random
+import subprocess
 import sys
 import time
 
@@ -86,17 +89,77 @@ def overwriter(mount, notes, who):
         note(notes, "page", who, page, version)
 
 
+def ask(*words):
+    """Runs a command; its output, or None if it failed."""
+    done = subprocess.run([os.environ["CENOTE"], *words], capture_output=True, text=True, check=False)
+    if done.returncode != 0 or done.stderr:
+        print(" ".join(words), done.returncode, done.stderr.strip())
+    return done.stdout if done.returncode == 0 else None
+
+
+def datasets():
+    """Every file system and snapshot that commander makes, with its mark."""
+    listed = ask("zfs", "list", "-Hrt", "filesystem,snapshot", "-o", "name,real:mark", "real")
+    if listed is None:
+        return None
+    pairs = (line.split("\t") for line in listed.splitlines())
+    return {name: mark for name, mark in pairs if name.startswith(("real/d", "real/a@"))}
+
+
+def commander(mount, notes, who, round_):
+    """Makes, marks, renames and removes file systems and snapshots. Each new file system gets a file that is synced."""
+    known = datasets()
+    note(notes, "state", *(f"{name}={mark}" for name, mark in (known or {}).items()))
+    number = 0
+    while known is not None:
+        number += 1
+        name, mark = f"d{who}.{round_}.{number}", f"m{round_}.{number}"
+        olds = [old for old in known if old.split(".")[0].endswith(f"d{who}")]
+        old = random.choice(olds) if olds else None
+        verb = random.choice(["create", "snapshot", "mark", "rename", "destroy", "destroy"] if len(olds) > 2 else ["create", "snapshot"])
+        changed, words = dict(known), None
+        if verb == "create":
+            at = f"{os.path.dirname(mount)}/more/{name}"
+            changed[f"real/{name}"] = mark
+            words = ("create", "-o", f"mountpoint={at}", "-o", f"real:mark={mark}", f"real/{name}")
+        elif verb == "snapshot":
+            changed[f"real/a@{name}"] = mark
+            words = ("snapshot", "-o", f"real:mark={mark}", f"real/a@{name}")
+        elif verb == "mark":
+            changed[old] = mark
+            words = ("set", f"real:mark={mark}", old)
+        elif verb == "rename":
+            new = f"real/a@{name}" if "@" in old else f"real/{name}"
+            changed[new] = changed.pop(old)
+            words = ("rename", old, new)
+        else:
+            del changed[old]
+            words = ("destroy", old)
+        note(notes, "try", *(f"{name}={mark}" for name, mark in changed.items()))
+        if ask("zfs", *words) is None:
+            return
+        known = changed
+        note(notes, "state", *(f"{name}={mark}" for name, mark in known.items()))
+        if verb == "create":
+            fd = os.open(f"{at}/file", os.O_WRONLY | os.O_CREAT)
+            os.write(fd, block(at, 5000))
+            os.fsync(fd)
+            note(notes, "file", f"real/{name}", at)
+
+
 def load(mount, folder, round_):
     os.makedirs(folder, exist_ok=True)
     children = []
     work = [(kind, who) for who in range(2) for kind in (appender, replacer, maker, overwriter)]
+    if os.environ.get("VIA") == "daemon":
+        work.append((commander, 0))
     for kind, who in work:
         pid = os.fork()
         if pid == 0:
             random.seed(f"{kind.__name__}{who}{round_}{os.getpid()}")
             try:
                 with open(f"{folder}/{kind.__name__}{who}", "a", encoding="ascii") as notes:
-                    kind(mount, notes, who, *([round_] if kind is maker else []))
+                    kind(mount, notes, who, *([round_] if kind in (maker, commander) else []))
             except OSError as error:
                 print(kind.__name__, error)
             os._exit(0)
@@ -160,7 +223,35 @@ def check(mount, folder):
             must(now == version or now in tried[page], f"pages{who}, page {page}: {now}, {version} is durable")
             must(found[20:] == block(f"{who}.{page}.{now}", 4076), f"pages{who}, page {page} is torn")
             seen += 1
+    seen += check_datasets(folder)
     print(f"{seen} durable things are there")
+
+
+def state_of(pairs):
+    return dict(pair.split("=") for pair in pairs)
+
+
+def check_datasets(folder):
+    noted = lines(folder, "commander0")
+    may = []
+    for kind, *pairs in noted:
+        if kind == "state":
+            may = [state_of(pairs)]
+        elif kind == "try":
+            # It may have been done without its client having heard of it.
+            may.append(state_of(pairs))
+    if not may:
+        return 0
+    found = datasets()
+    must(found in may, "datasets:", found, "where it must be one of", may)
+    wanted = {words[1]: words[2] for words in noted if words[0] == "file"}
+    there = 0
+    for name, at in wanted.items():
+        if name in found:
+            with open(f"{at}/file", "rb") as file:
+                must(file.read() == block(at, 5000), f"{at}/file")
+            there += 1
+    return len(found) + there
 
 
 if sys.argv[1] == "load":

@@ -1,8 +1,10 @@
 #!/bin/bash
 # The server of a mount is killed at random points under load, ROUNDS times (default: 5). After each the pool is
-# imported again and what the programs were told is durable is there; at the end nothing is wrong in it.
+# imported again and what the programs (and those who asked for file systems and snapshots) were told is durable is
+# there; at the end nothing is wrong in it.
 . "$(dirname "$0")/lib.sh"
 need python3
+export VIA
 create 3G compression=lz4 recordsize=32k
 chmod 777 "$at"
 for round in $(seq "${ROUNDS:-5}"); do

@@ -2,11 +2,14 @@
 #
 # CENOTE      the program (default: target/release/cenote of this repository)
 # REAL_DIR    folder for pools and reference trees (default: /var/tmp); some GB are needed
-# MOUNT       options of `cenote mount` (default: none; --write-through: the kernel keeps nothing back)
+# VIA         who serves the mount: daemon (the default: a cenoted of the script's own), or mount (`cenote mount`, where
+#             the kernel may keep back for seconds what is written)
+# MOUNT       with VIA=mount: options of `cenote mount` (--write-through: the kernel keeps nothing back)
 
 set -u
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-: "${CENOTE:=$repo/target/release/cenote}" "${REAL_DIR:=/var/tmp}" "${MOUNT:=}"
+: "${CENOTE:=$repo/target/release/cenote}" "${REAL_DIR:=/var/tmp}" "${MOUNT:=}" "${VIA:=daemon}"
+case $VIA in daemon | mount) ;; *) echo "VIA must be daemon or mount" >&2; exit 2 ;; esac
 [ -x "$CENOTE" ] || { echo "SKIP $CENOTE is not built"; exit 0; }
 [ "$(id -u)" = 0 ] || { echo "SKIP only root can run this"; exit 0; }
 [ -e /dev/fuse ] || { echo "SKIP there is no /dev/fuse"; exit 0; }
@@ -16,7 +19,8 @@ work=$(mktemp -d -p "$REAL_DIR" cenote-real.XXXXXX)
 chmod 755 "$work"
 at=$work/at
 mkdir -p "$at" "$work/images" "$work/state"
-export CENOTE_DIRECT=1 CENOTE_DEVICES=$work/images CENOTE_STATE=$work/state
+export CENOTE CENOTE_DEVICES=$work/images CENOTE_STATE=$work/state CENOTE_SOCKET=$work/state/socket CENOTE_NO_START=1
+[ "$VIA" = daemon ] || export CENOTE_DIRECT=1
 server=
 
 say() { echo "$name: $*"; }
@@ -38,13 +42,31 @@ need() {
 create() {
     truncate -s "$1" "$work/images/disk" || fail "no disk"
     shift
-    "$CENOTE" zpool create real "$work/images/disk" || fail "no pool"
-    "$CENOTE" zfs create "${@/#/-o}" real/a || fail "no file system"
+    [ "$VIA" = mount ] || start_daemon
+    "$CENOTE" zpool create -O mountpoint=none real "$work/images/disk" || fail "no pool"
+    "$CENOTE" zfs create -o mountpoint="$at" "${@/#/-o}" real/a || fail "no file system"
     serve
+}
+
+# A daemon of our own; it brings back the pools of the last one and mounts their file systems.
+start_daemon() {
+    setsid "$CENOTE" daemon >>"$work/log" 2>&1 &
+    server=$!
+    for _ in $(seq 1200); do
+        "$CENOTE" daemon --status >/dev/null 2>&1 && return
+        kill -0 "$server" 2>/dev/null || fail "no daemon: $(tail -n 3 "$work/log")"
+        sleep 0.05
+    done
+    fail "the daemon does not answer"
 }
 
 # Mounts and serves it.
 serve() {
+    if [ "$VIA" = daemon ]; then
+        [ -n "$server" ] || start_daemon
+        mountpoint -q "$at" || fail "not mounted: $(tail -n 3 "$work/log")"
+        return
+    fi
     # shellcheck disable=SC2086
     setsid "$CENOTE" mount -w --allow-other $MOUNT real/a "$at" >>"$work/log" 2>&1 &
     server=$!
@@ -60,20 +82,31 @@ serve() {
 kill_server() {
     kill -9 "$server"
     wait "$server" 2>/dev/null
-}
-
-detach() {
-    umount -l "$at" 2>/dev/null
-}
-
-unmount() {
-    timeout -k 1 120 umount "$at" || fail "it cannot be unmounted"
-    wait "$server" || fail "the server: $(tail -n 3 "$work/log")"
     server=
 }
 
-# Nothing is wrong in the pool.
+# The mount of a server that is gone. A daemon looks for those of the one before it.
+detach() {
+    [ "$VIA" = daemon ] || umount -l "$at" 2>/dev/null
+}
+
+# All is on disk, and nobody has the pool open.
+unmount() {
+    if [ "$VIA" = daemon ]; then
+        timeout -k 1 120 "$CENOTE" daemon --stop || fail "the daemon does not end"
+        grep "gets errors from now on" "$work/log" && fail "it was in use"
+    else
+        timeout -k 1 120 umount "$at" || fail "it cannot be unmounted"
+    fi
+    wait "$server" || fail "the server: $(tail -n 3 "$work/log")"
+    server=
+    mountpoint -q "$at" && fail "it is still mounted"
+    return 0
+}
+
+# Nothing is wrong in the pool, and nothing has panicked.
 judge() {
+    grep -a "panicked" "$work/log" && fail "a panic"
     "$CENOTE" verify real >"$work/verify" 2>&1 || { cat "$work/verify"; fail "verify finds errors"; }
     command -v zdb >/dev/null || return 0
     zdb -e -p "$work/images" -bcc real >"$work/zdb" 2>&1 && grep -q "No leaks" "$work/zdb" ||
@@ -86,10 +119,8 @@ pass() {
 }
 
 clean() {
-    if [ -n "$server" ]; then
-        kill -9 "$server" 2>/dev/null
-        umount -l "$at" 2>/dev/null
-    fi
+    [ -z "$server" ] || kill -9 "$server" 2>/dev/null
+    umount -l "$at" 2>/dev/null
     [ -n "${KEEP:-}" ] || rm -rf "$work"
 }
 trap clean EXIT
