@@ -109,9 +109,11 @@ def datasets():
 def commander(mount, notes, who, round_):
     """Makes, marks, renames and removes file systems and snapshots. Each new file system gets a file that is synced."""
     known = datasets()
-    note(notes, "state", *(f"{name}={mark}" for name, mark in (known or {}).items()))
+    if known is None:
+        return
+    note(notes, "state", *(f"{name}={mark}" for name, mark in known.items()))
     number = 0
-    while known is not None:
+    while True:
         number += 1
         name, mark = f"d{who}.{round_}.{number}", f"m{round_}.{number}"
         olds = [old for old in known if old.split(".")[0].endswith(f"d{who}")]

@@ -80,8 +80,7 @@ serve() {
 
 # The server is gone from one moment to the next. Who uses the mount gets errors; when nobody does, `detach`.
 kill_server() {
-    kill -9 "$server"
-    wait "$server" 2>/dev/null
+    { kill -9 "$server" && wait "$server"; } 2>/dev/null
     server=
 }
 
