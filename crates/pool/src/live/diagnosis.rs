@@ -60,6 +60,12 @@ impl Diagnosis {
         Some(known.recent)
     }
 
+    /// Errors of a leaf that is out of service: of what was under way when it left. They do not speak against it once it
+    /// is back.
+    fn pass_over(&mut self, leaf: VdevGuid, errors: u64) {
+        self.0.entry(leaf).or_default().seen = errors;
+    }
+
     fn forget(&mut self, leaf: VdevGuid) {
         if let Some(known) = self.0.get_mut(&leaf) {
             known.recent = 0;
@@ -110,10 +116,14 @@ pub(super) fn run(pool: &LivePool, state: &mut State) {
     let now = pool.env.clock().monotonic();
     for status in tree.status().walk() {
         let is_in_service = matches!(status.state, VdevState::Online | VdevState::Degraded);
-        if !matches!(status.kind, VdevKind::Disk | VdevKind::File) || !is_in_service {
+        if !matches!(status.kind, VdevKind::Disk | VdevKind::File) {
             continue;
         }
         let errors = status.read_errors.saturating_add(status.write_errors);
+        if !is_in_service {
+            state.diagnosis.pass_over(status.guid, errors);
+            continue;
+        }
         let Some(recent) = state.diagnosis.note(status.guid, errors, now) else { continue };
         let fails = tree.device(status.guid).is_none_or(|device| test_leaf(&*device).is_err());
         if !fails && recent < ERRORS_MAX {
@@ -156,5 +166,17 @@ mod tests {
         assert_eq!(diagnosis.note(leaf, 10, at(30)), Some(1));
         // Cleared, and two more.
         assert_eq!(diagnosis.note(leaf, 2, at(31)), Some(3));
+    }
+
+    #[test]
+    fn what_was_under_way_when_a_leaf_left_is_not_held_against_it() {
+        let mut diagnosis = Diagnosis::default();
+        let (leaf, now) = (VdevGuid(1), Duration::from_secs(60));
+        assert_eq!(diagnosis.note(leaf, 45, now), Some(45));
+        diagnosis.forget(leaf);
+        // It is faulted, and the rest of the txg fails, too.
+        diagnosis.pass_over(leaf, 898);
+        assert_eq!(diagnosis.note(leaf, 898, now), None);
+        assert_eq!(diagnosis.note(leaf, 899, now), Some(1));
     }
 }
