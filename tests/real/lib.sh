@@ -119,7 +119,7 @@ pass() {
 
 clean() {
     [ -z "$server" ] || kill -9 "$server" 2>/dev/null
-    umount -l "$at" 2>/dev/null
+    grep -o " $work/[^ ]*" /proc/mounts | sort -r | while read -r left; do umount -l "$left"; done
     [ -n "${KEEP:-}" ] || rm -rf "$work"
 }
 trap clean EXIT
