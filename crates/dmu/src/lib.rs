@@ -32,7 +32,7 @@ pub use error::DmuError;
 pub use object::{Blocks, Object};
 pub use objset::{KeyState, ObjSet};
 pub use room::Room;
-pub use store::Store;
+pub use store::{Store, Witness};
 
 /// What everybody above holds who changes objects: transactions, and clock, random numbers and workers; and
 /// the bytes of a block.

@@ -145,6 +145,11 @@ impl Object {
         if let Some(live) = &self.live {
             return live.block(blkid);
         }
+        self.block_on_disk(blkid).inspect_err(|error| self.objset.store().tell(error, blkid))
+    }
+
+    /// The same in the tree on disk; nobody is told of errors.
+    pub(crate) fn block_on_disk(&self, blkid: BlockId) -> Result<Option<Block>, DmuError> {
         if blkid > self.dnode.maxblkid {
             return Ok(None);
         }

@@ -1,13 +1,21 @@
 //! The block layer with the cache in front.
 
+use crate::DmuError;
 use crate::arc::{Arc as BlockCache, Key};
 use crate::prefetch::{Prefetch, Task};
 use crate::reading::{Reading, Turn};
 use codec::crypt::DataKey;
-use format::{BlockPtr, Endian};
+use format::{BlockId, BlockPtr, Endian, ObjectId};
 use std::sync::{Arc, OnceLock};
 use zio::write::NewBlock;
 use zio::{AllocTx, Block, Doing, Priority, ReadPolicy, Zio, ZioError};
+
+/// Hears of data that could not be read, by whoever asked for it.
+pub trait Witness: Send + Sync {
+    /// Block `blkid` of an object could not be read from any device. Called on the reader's thread, so it is to be quick; the
+    /// reader may have looked at a state of the pool that is gone meanwhile.
+    fn unreadable(&self, objset: u64, object: ObjectId, blkid: BlockId);
+}
 
 /// Where the blocks of a pool come from.
 pub struct Store {
@@ -17,6 +25,7 @@ pub struct Store {
     env: OnceLock<zio::Env>,
     reading: Reading,
     prefetch: Prefetch,
+    witness: OnceLock<Arc<dyn Witness>>,
 }
 
 impl Store {
@@ -29,6 +38,7 @@ impl Store {
             env: OnceLock::new(),
             reading: Reading::new(),
             prefetch: Prefetch::default(),
+            witness: OnceLock::new(),
         })
     }
 
@@ -40,6 +50,20 @@ impl Store {
     /// The cache.
     pub fn cache(&self) -> &BlockCache {
         &self.cache
+    }
+
+    /// Who hears of data that cannot be read. A second call changes nothing.
+    pub fn set_witness(&self, witness: Arc<dyn Witness>) {
+        let _ = self.witness.set(witness);
+    }
+
+    /// Passes on an error that a reader of a data block gets, if it is one of the devices.
+    pub(crate) fn tell(&self, error: &DmuError, blkid: BlockId) {
+        if let (Some(witness), DmuError::Zio { objset, object, source: ZioError::Unreadable { .. } }) =
+            (self.witness.get(), error)
+        {
+            witness.unreadable(*objset, *object, blkid);
+        }
     }
 
     /// More bytes than all blocks of the pool can take together: twice what its devices have if all

@@ -206,13 +206,16 @@ impl LiveObject {
                 (Known::Hole, _) | (Known::Unknown, None) => return Ok(None),
                 (Known::Pointer(bp), _) if bp.is_hole() => return Ok(None),
                 (Known::Pointer(bp), _) => self.read_pointer(&bp).map(Some),
-                (Known::Unknown, Some(dnode)) => self.plain(Arc::clone(dnode)).block(blkid),
+                (Known::Unknown, Some(dnode)) => self.plain(Arc::clone(dnode)).block_on_disk(blkid),
             };
             match read {
                 Ok(block) => return Ok(block),
                 // Two txgs later the place may be somebody else's: ask where the block is now.
                 Err(error) if self.is_written_since(synced.as_ref()) => last = Some(error),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.set.store.tell(&error, blkid);
+                    return Err(error);
+                }
             }
         }
         Err(last.unwrap_or(DmuError::NoObject { objset: self.set.number(), object: self.id() }))

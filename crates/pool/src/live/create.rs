@@ -215,13 +215,6 @@ impl LivePool {
         written.map(|_| ())
     }
 
-    /// Writes a command into the history.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn record(&self, command: Command) -> Result<(), PoolError> {
-        self.run_on_pool(move |ctx, _| history::write_command(ctx.m(), &command))
-    }
 }
 
 fn wanted_features(spec: &CreateSpec) -> Result<Vec<&'static Feature>, PoolError> {

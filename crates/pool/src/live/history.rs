@@ -4,15 +4,17 @@
 //! - The records of the pool's creation, up to the first command, are never overwritten.
 //! - The oldest of the others make room, whole records at a time.
 
-use super::LivePool;
+use super::{LivePool, PoolTask, Task, lock, sync};
 use super::create::software_text;
 use crate::PoolError;
 use dmu::live::{LiveObject, NewObject};
-use dsl::write::{HistoryNote, MosTx};
+use dsl::write::{HistoryNote, MosTx, TaskCtx};
 use format::history::{HistoryPhys, RECORD_MAX, encode_record};
 use format::nvlist::NvList;
 use format::{Endian, ObjType, Txg};
 use std::ops::Range;
+use std::sync::atomic::Ordering;
+use zio::AllocTx;
 
 /// Directory: the history.
 const ENTRY: &str = "history";
@@ -50,6 +52,29 @@ impl LivePool {
             ctx.note("import", None, text);
             Ok(())
         })
+    }
+}
+
+impl LivePool {
+    /// Writes a command into the history: in the txg that is open now, without waiting for it ([`LivePool::settle`]
+    /// does). What the command has changed is on disk already, and who only wants to know what was done can do without
+    /// the last seconds before a crash. A pool whose writes are still held back is released first.
+    ///
+    /// # Errors
+    /// If the pool takes no changes.
+    pub fn record(&self, command: Command) -> Result<(), PoolError> {
+        if self.is_held() {
+            return self.run_on_pool(move |ctx, _| write_command(ctx.m(), &command));
+        }
+        let run = Box::new(move |ctx: &mut TaskCtx<'_>, _: &mut PoolTask<'_>| {
+            write_command(ctx.m(), &command).map_err(|error| sync::with_causes(&error))
+        });
+        // The txg is not closed before the task is in the queue.
+        let tx = self.txgs.begin_now()?;
+        lock(&self.tasks).push(Task { txg: tx.txg(), is_alone: false, run });
+        self.txgs.meter().add(tx.txg(), 0);
+        self.recorded.fetch_max(tx.txg().0, Ordering::AcqRel);
+        Ok(())
     }
 }
 

@@ -74,7 +74,7 @@ use format::uberblock::Uberblock;
 use format::{PoolGuid, Txg, VdevGuid, VdevId};
 use space_maps::SpaceBook;
 use std::collections::{BTreeSet, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use vdev::VdevTree;
 use vdev::device::held::Hold;
@@ -101,6 +101,8 @@ pub struct LivePool {
     /// It has been opened: what is changed from now on, somebody has asked for.
     is_open: AtomicBool,
     tasks: Mutex<Vec<Task>>,
+    /// The txg that writes the newest command into the history.
+    recorded: AtomicU64,
     state: Mutex<State>,
     published: RwLock<Arc<Published>>,
     /// Views of it that are read.
@@ -225,6 +227,7 @@ impl LivePool {
             hold,
             is_open: AtomicBool::new(false),
             tasks: Mutex::default(),
+            recorded: AtomicU64::new(0),
             state: Mutex::new(state),
             published: RwLock::new(Arc::new(published)),
             leases: Arc::default(),
@@ -238,6 +241,7 @@ impl LivePool {
             scans: Arc::default(),
         });
         pool.zio.set_outage(Arc::new(outage::Asked(Arc::downgrade(&pool))));
+        pool.store.set_witness(Arc::clone(pool.scans.notes()) as _);
         if let Some(hold) = &pool.hold {
             pool.judge(hold);
         }

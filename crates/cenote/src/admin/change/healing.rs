@@ -19,6 +19,8 @@ pub enum Scrub {
     Start,
     /// Looks only at what was written since the last one.
     Newer,
+    /// Looks only at what stands in the error log, at once.
+    Errors,
     /// Pauses.
     Pause,
     /// Stops for good.
@@ -64,6 +66,7 @@ pub fn scrub_pool(search: &Search, name: &str, what: Scrub, command: &str) -> Re
         Ok(match what {
             Scrub::Start => live.start_scrub(false),
             Scrub::Newer => live.start_scrub(true),
+            Scrub::Errors => live.scrub_errors(),
             Scrub::Pause => live.pause_scrub(),
             Scrub::Stop => live.stop_scrub(),
         }?)

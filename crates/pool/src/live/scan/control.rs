@@ -44,6 +44,9 @@ pub enum ScanRefusal {
     /// There is nothing to pause or stop.
     #[error("there is no active scrub")]
     NotScrubbing,
+    /// The log of errors has not the form that it needs.
+    #[error("unsupported version or feature")]
+    NeedsErrorsByHead,
     /// The pool cannot be written.
     #[error(transparent)]
     Pool(Box<PoolError>),
@@ -303,6 +306,7 @@ impl LivePool {
             Ok(())
         })?;
         *lock(&self.scans.run) = None;
+        self.scans.notes.forget();
         let word = event_word(phys.func);
         let event = if is_finished { format!("{word}_finish") } else { format!("{word}_abort") };
         self.events.sysevent(&event, NvList::new());
@@ -365,12 +369,13 @@ impl LivePool {
         if self.scans.is_closing() || self.suspended().is_some() || self.is_held() {
             return STUCK;
         }
-        let outcome = if self.is_attended() {
+        let outcome = self.log_damage().and_then(|()| {
+            if !self.is_attended() {
+                return Ok(());
+            }
             self.look_for_silent();
             if self.wants_resilver() { self.start_resilver() } else { Ok(()) }
-        } else {
-            Ok(())
-        };
+        });
         if SCAN_SUSPEND_PROGRESS.is_on() {
             return IDLE;
         }

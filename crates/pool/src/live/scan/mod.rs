@@ -27,6 +27,7 @@
 //! Tests: `crates/crash` (`scans`: power cuts and flipped bits; `load`: with threads).
 
 mod control;
+mod errors;
 mod gate;
 mod healing;
 mod slice;
@@ -132,12 +133,19 @@ pub(crate) struct Scans {
     looked: Mutex<Duration>,
     /// Leaves that are offline until the pool is closed.
     offline: Mutex<HashSet<VdevGuid>>,
+    /// What programs could not read.
+    notes: Arc<errors::Notes>,
 }
 
 impl Scans {
     /// How far the scan is that is under way or paused; `None`: what is on disk is all that there is to tell.
     pub(crate) fn progress(&self) -> Option<ScanProgress> {
         lock(&self.run).as_ref().map(Run::progress)
+    }
+
+    /// Who hears of what programs cannot read.
+    pub(super) fn notes(&self) -> &Arc<errors::Notes> {
+        &self.notes
     }
 
     pub(super) fn gate(&self) -> &Gate {

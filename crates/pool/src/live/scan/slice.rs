@@ -4,11 +4,13 @@ use super::state::Failed;
 use super::{Position, Run};
 use crate::live::{LivePool, lock};
 use crate::{Pool, PoolError};
+use dmu::log;
 use dmu::traverse::{Bookmark, Place, Step, Visitor, walk_from};
 use dmu::{DmuError, ObjSet};
 use dsl::{Dataset, Dir, DslError};
 use format::dnode::Dnode;
 use format::scan::ScanFunc;
+use format::zil::{Body, block_seq};
 use format::{BlockPtr, BpKind, ObjectId, Txg};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
@@ -23,6 +25,8 @@ const BATCH: usize = 512;
 const BATCH_BYTES: u64 = 32 << 20;
 /// Errors of one slice that are put into the log by place; all are counted.
 const ERRORS_MAX: usize = 1000;
+/// The level that blocks of logs are told to be of.
+const LOG_LEVEL: i64 = -2;
 /// The parts of a scan.
 const PASSES: u64 = 4;
 
@@ -72,17 +76,18 @@ impl Checker<'_> {
         let check = |job: &Job| {
             let _priority = Doing::begin(Priority::Scrub);
             match zio.check(&job.bp, &policy).data {
-                Ok(_) | Err(ZioError::Redacted { .. }) => true,
-                Err(_) => false,
+                Ok(_) | Err(ZioError::Redacted { .. }) => None,
+                Err(error) => Some(error),
             }
         };
-        let good = self.pool.env.map(&jobs, check);
-        for (job, _) in jobs.iter().zip(good).filter(|(_, is_good)| !is_good) {
+        let errors = self.pool.env.map(&jobs, check);
+        for (job, error) in jobs.iter().zip(errors).filter_map(|(job, error)| Some((job, error?))) {
             self.outcome.errors += 1;
             self.pool.tree().note_unreadable(job.bp.physical_birth());
             if self.outcome.failed.len() < ERRORS_MAX {
-                let birth = job.bp.logical_birth();
-                self.outcome.failed.push(Failed { head: self.head, at: job.at, birth });
+                let failed = Failed { head: self.head, at: job.at, birth: job.bp.logical_birth() };
+                self.pool.post_damage(&failed, &error);
+                self.outcome.failed.push(failed);
             }
         }
     }
@@ -93,6 +98,47 @@ fn size_of(bp: &BlockPtr) -> u64 {
     match bp.kind() {
         BpKind::Normal | BpKind::Gang => bp.dvas().map(|dva| dva.asize.0).sum(),
         BpKind::Embedded | BpKind::Hole | BpKind::Redacted => 0,
+    }
+}
+
+impl Checker<'_> {
+    /// Checks the log of a head that was claimed and not yet replayed. Of one that is not claimed nothing is told before
+    /// a crash; then it is claimed.
+    fn log(&mut self, objset: &ObjSet) {
+        let header = objset.phys().zil;
+        if header.log.is_hole() || header.claim_txg == Txg(0) {
+            return;
+        }
+        let (zio, number) = (Arc::clone(&self.pool.zio), objset.number());
+        let (mut blocks, mut data) = (Vec::new(), Vec::new());
+        let at = |object, blkid| Bookmark { objset: number, object, level: LOG_LEVEL, blkid };
+        let walked = log::walk_chain(
+            &zio,
+            number,
+            &header,
+            &mut |bp| {
+                blocks.push(*bp);
+                true
+            },
+            &mut |record| {
+                if let Ok(Body::Write { object, offset, bp, .. }) = record.decode().map(|record| record.body)
+                    && bp.logical_birth() >= header.claim_txg
+                {
+                    data.push((at(object, offset / bp.lsize().0.max(1)), bp));
+                }
+                true
+            },
+        );
+        self.outcome.is_incomplete |= walked.is_err();
+        // The last one was allocated, but may never have been written.
+        let is_written = |bp: &BlockPtr| matches!(zio.read_log_block(bp, None), Ok(Some(_)));
+        blocks.pop_if(|last| !is_written(last));
+        for bp in &blocks {
+            self.block(&at(ObjectId(0), block_seq(bp)), bp, None);
+        }
+        for (at, bp) in &data {
+            self.block(at, bp, None);
+        }
     }
 }
 
@@ -256,6 +302,9 @@ impl LivePool {
             batch_bytes: 0,
             outcome,
         });
+        if from == Place::START && target.head.0 == target.objset.number() {
+            checker.borrow_mut().log(&target.objset);
+        }
         let gate = self.scans.gate();
         let mut visited = 0_u64;
         let mut until = |place: &Place| {

@@ -3,12 +3,13 @@
 use super::{Position, Run};
 use crate::PoolError;
 use crate::directory;
+use crate::error_log::LoggedError;
 use dmu::traverse::{Bookmark, Place};
 use dmu::zap::ZapValue;
 use dsl::DslError;
 use dsl::write::MosTx;
 use format::errlog::ErrorKey;
-use format::scan::{ScanFunc, ScanPhys, ScanState};
+use format::scan::{ErrorScrubPhys, ScanFunc, ScanPhys, ScanState};
 use format::{BlockId, ObjType, ObjectId, Txg, VdevGuid};
 use std::collections::BTreeMap;
 
@@ -16,10 +17,12 @@ use std::collections::BTreeMap;
 const SCAN: &str = "scan";
 /// Directory: how far a scan of ours has come, as words.
 pub(in crate::live) const POSITION: &str = "org.cenote:scan";
+/// Directory: the last scrub of errors.
+const ERROR_SCRUB: &str = "error_scrub";
 /// Directory: the last txg up to which a scrub has read everything.
 const LAST_SCRUBBED: &str = "last_scrubbed_txg";
 /// Directory: what was found by others, and by scrubs that have ended.
-const ERRORS_LAST: &str = "errlog_last";
+pub(super) const ERRORS_LAST: &str = "errlog_last";
 /// Directory: what the scrub under way has found.
 const ERRORS_SCRUB: &str = "errlog_scrub";
 /// What the words of a position begin with.
@@ -206,6 +209,26 @@ pub(super) fn log_errors(m: MosTx<'_>, name: &str, by_head: bool, errors: &[Fail
         }
     }
     Ok(())
+}
+
+/// Takes entries out of the logs by head.
+pub(super) fn forget_errors(m: MosTx<'_>, errors: &[LoggedError]) -> Result<(), DslError> {
+    for name in [ERRORS_LAST, ERRORS_SCRUB] {
+        let Some(log) = m.entry(name)? else { continue };
+        for error in errors {
+            let head = format!("{:x}", error.dataset.0);
+            if let Some(list) = m.zap(log)?.lookup(head.as_bytes())?.and_then(|entry| entry.u64()) {
+                m.zap(ObjectId(list))?.remove_if_present(error.key.to_key().as_bytes())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes what a scrub of errors has come to.
+pub(super) fn put_error_scrub(m: MosTx<'_>, phys: &ErrorScrubPhys) -> Result<(), DslError> {
+    let words = phys.to_words();
+    Ok(m.zap(directory::OBJECT)?.upsert(ERROR_SCRUB.as_bytes(), ZapValue::U64s(&words))?)
 }
 
 fn list_of_head(m: MosTx<'_>, log: ObjectId, head: ObjectId) -> Result<ObjectId, DslError> {
