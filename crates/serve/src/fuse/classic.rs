@@ -3,12 +3,14 @@
 //! # What always holds
 //! - A thread has one request at a time: it reads it, answers it, reads the next.
 //! - The reader ends when the mount is gone, and then only.
+//! - As few threads wait for requests as suffice, see [`Turns`].
 
 use super::dispatch::{self, Request};
 use super::guard;
 use super::proto::input::{Header, fixed_len};
 use super::proto::{IN_HEADER, OUT_HEADER};
 use super::service::Service;
+use super::turns::Turns;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
@@ -65,8 +67,8 @@ pub(super) fn send(
     let len = OUT_HEADER + if error.is_some() { 0 } else { body };
     let code = error.map_or(0, |e| -e.raw_os_error());
     let Some(message) = reply.get_mut(..len) else { return Err(Errno::INVAL) };
-    let words = [u32::try_from(len).unwrap_or(0).to_ne_bytes(), code.to_ne_bytes()].concat();
-    for (to, from) in message.iter_mut().zip(words.into_iter().chain(unique.to_ne_bytes())) {
+    let words = [u32::try_from(len).unwrap_or(0).to_ne_bytes(), code.to_ne_bytes()];
+    for (to, from) in message.iter_mut().zip(words.into_iter().flatten().chain(unique.to_ne_bytes())) {
         *to = from;
     }
     match rustix::io::write(device, message) {
@@ -76,10 +78,20 @@ pub(super) fn send(
     }
 }
 
-/// Serves until the mount is gone.
-pub(super) fn serve(service: &dyn Service, device: &OwnedFd, max_write: usize) -> Result<(), Errno> {
+/// Serves until the mount is gone, as one of those who take turns.
+pub(super) fn serve(
+    service: &dyn Service,
+    device: &OwnedFd,
+    max_write: usize,
+    turns: &Turns,
+) -> Result<(), Errno> {
     let mut buffers = Buffers::new(max_write);
-    while let Some(bytes) = next(device, &mut buffers.request)? {
+    while let Some(turn) = turns.take() {
+        let Some(bytes) = next(device, &mut buffers.request)? else {
+            turns.end();
+            break;
+        };
+        drop(turn);
         let Some(request) = split(bytes) else { continue };
         let room = buffers.reply.get_mut(OUT_HEADER..).unwrap_or_default();
         let Some(answer) = guard(|| dispatch::answer(service, &request, room)) else { continue };

@@ -11,7 +11,8 @@
 //!
 //! # Threads
 //! Classic: one per cloned descriptor of `/dev/fuse`; there are more of them than processors because they wait for
-//! disks. Ring: several for each queue, and one on `/dev/fuse` for what does not come through the ring.
+//! disks, and no more of them take requests than are needed (`turns`). Ring: several for each queue, and one on
+//! `/dev/fuse` for what does not come through the ring.
 
 mod classic;
 mod clone;
@@ -22,6 +23,7 @@ mod notify;
 mod proto;
 mod ring;
 mod service;
+mod turns;
 mod view_service;
 mod write_back;
 
@@ -33,6 +35,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use turns::Turns;
 
 pub use counters::FileCounters;
 pub use notify::Notifier;
@@ -122,7 +125,7 @@ pub enum MountError {
 /// Threads for a machine with this many processors.
 fn default_threads() -> usize {
     let cpus = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
-    (2 * cpus).clamp(8, 32)
+    (2 * cpus).clamp(16, 32)
 }
 
 /// Threads of each queue of the ring: the fewer queues, the more. As many requests as there are threads wait for disks at
@@ -201,9 +204,10 @@ fn start(
         devices.push(clone::clone(&device)?);
     }
     devices.push(device);
+    let turns = Arc::new(Turns::default());
     for device in devices {
-        let service = Arc::clone(service);
-        let run = move || Ok(classic::serve(&*service, &device, MAX_WRITE)?);
+        let (service, turns) = (Arc::clone(service), Arc::clone(&turns));
+        let run = move || Ok(classic::serve(&*service, &device, MAX_WRITE, &turns)?);
         threads.push(std::thread::Builder::new().name("fuse".into()).spawn(run)?);
     }
     Ok((threads, seated))
