@@ -12,6 +12,7 @@ use super::{
     pool_io,
 };
 use ::pool::live::LivePool;
+use ::pool::live::events::EventRing;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
@@ -66,7 +67,7 @@ impl Kstats {
 
     /// The files that are of no one pool.
     pub fn shared_files(&self) -> &'static [&'static str] {
-        &["arcstats"]
+        &["arcstats", "fm"]
     }
 
     /// The files of a pool.
@@ -96,7 +97,11 @@ impl Kstats {
 
     /// The contents of a file that is of no one pool.
     pub fn shared_file(&self, file: &str) -> Option<String> {
-        (file == "arcstats").then(|| self.arcstats())
+        match file {
+            "arcstats" => Some(self.arcstats()),
+            "fm" => Some(named(&[("erpt-dropped", EventRing::process().dropped())])),
+            _ => None,
+        }
     }
 
     /// The contents of a file of a pool. `None`: there is no such file.

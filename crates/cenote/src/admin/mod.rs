@@ -46,7 +46,7 @@ pub use namespace::{Caller, Namespace};
 pub(crate) use namespace::{Kept, NotTaken, Use};
 pub use pool_props::{is_feature_property, pool_property, pool_property_names};
 pub use session::ImportSettings;
-pub use status::pool_status;
+pub use status::{pool_status, settle};
 pub use tree::{find_vdev, vdevs};
 pub use tunables::{Tunable, tunable, tunables};
 pub use vdev_props::{vdev_property, vdev_property_names};

@@ -3,7 +3,7 @@
 use super::diagnosis::{self, Facts};
 use super::{
     AdminError, Checkpoint, Dedup, DedupBucket, ErrorScrub, Expansion, OpenPool, PoolStatus, Removal, Scan,
-    ScanPass, pool_facts, tree,
+    ScanPass, Search, pool_facts, tree,
 };
 use crate::Error;
 use ::pool::{FeatureState, LoggedError};
@@ -11,6 +11,7 @@ use format::ObjectId;
 use format::scan::{ScanFunc, ScanState};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 use zpl::Filesystem;
 
 /// Bytes of one mapping of a removed vdev in memory.
@@ -26,6 +27,19 @@ fn state(state: ScanState) -> u64 {
         ScanState::Scanning | ScanState::ErrorScrubbing => 1,
         ScanState::Finished => 2,
         ScanState::Canceled => 3,
+    }
+}
+
+/// How long is waited for what was noted of the past.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Waits a little until these pools (all, if none is named) show what has happened until now: commands in the history, and
+/// files that could not be read. For what is open here; nothing else has anything to wait for.
+pub fn settle(search: &Search, names: &[String]) {
+    let Some(namespace) = &search.namespace else { return };
+    let all = if names.is_empty() { namespace.names() } else { names.to_vec() };
+    for live in all.iter().filter_map(|name| namespace.live(name)) {
+        live.settle(SETTLE);
     }
 }
 

@@ -9,6 +9,7 @@ use super::LivePool;
 use crate::{Pool, PoolError};
 use dmu::log;
 use dsl::write::{Head, MosTx};
+use format::nvlist::NvList;
 use format::objset::ZilHeader;
 use format::zil::RecordKind;
 use format::{ObjectId, Txg};
@@ -47,10 +48,12 @@ pub(super) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Cl
         match log::check(&head.set) {
             Ok(_) => claims.push(Claim { head, is_lost: false }),
             Err(error) if give_up => {
+                pool.events.ereport("log_replay", &pool.tree(), None, NvList::new());
                 tracing::warn!(dataset = dataset.name(), %error, "its intent log is given up");
                 claims.push(Claim { head, is_lost: true });
             }
             Err(error) => {
+                pool.events.ereport("log_replay", &pool.tree(), None, NvList::new());
                 let why = format!("{}: {error}; allow_missing_logs (import -m) gives it up", dataset.name());
                 return Err(PoolError::NotWritable { name: pool.name.clone(), why });
             }

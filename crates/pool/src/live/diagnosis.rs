@@ -14,6 +14,7 @@
 use super::{LivePool, State, config};
 use format::VdevGuid;
 use format::config::{VdevKind, VdevNode};
+use format::nvlist::NvList;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -136,6 +137,7 @@ pub(super) fn run(pool: &LivePool, state: &mut State) {
             continue;
         }
         if fails {
+            pool.events.ereport("probe_failure", &tree, Some(status.guid), NvList::new());
             pool.scans.note_silent(status.guid);
         }
         let is_faulted = can_do_without(&tree, &[status.guid]);

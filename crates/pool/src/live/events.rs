@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use vdev::VdevTree;
 use vdev::env::Env;
-use vdev::tree::{Fault, FaultKind, FaultListener, Op, VdevState, VdevStatus};
+use vdev::tree::{Aux, Fault, FaultKind, FaultListener, Op, VdevState, VdevStatus};
 use vdev::tunable::Tunable;
 
 /// Events that are kept if nobody says otherwise.
@@ -84,6 +84,8 @@ struct Ring {
     last: u64,
     /// Not taken, and nobody was told yet.
     refused: u64,
+    /// Not taken, in all.
+    dropped: u64,
     paces: HashMap<(VdevGuid, String), Pace>,
 }
 
@@ -96,7 +98,7 @@ struct Pace {
 impl Default for EventRing {
     fn default() -> EventRing {
         let events = VecDeque::new();
-        let ring = Ring { events, last: 0, refused: 0, paces: HashMap::new() };
+        let ring = Ring { events, last: 0, refused: 0, dropped: 0, paces: HashMap::new() };
         EventRing { state: Mutex::new(ring), posted: Condvar::new(), own_len_max: None }
     }
 }
@@ -157,6 +159,11 @@ impl EventRing {
         self.ring().last
     }
 
+    /// How many reports were not taken because there were too many of a kind.
+    pub fn dropped(&self) -> u64 {
+        self.ring().dropped
+    }
+
     /// Forgets all events. Returns how many there were.
     pub fn clear(&self) -> usize {
         std::mem::take(&mut self.ring().events).len()
@@ -177,6 +184,7 @@ impl EventRing {
         let most = if kind == "checksum" { CHECKSUM_EVENTS_PER_SECOND.get() } else { REPORTS_PER_SECOND };
         let is_admitted = pace.count <= most;
         ring.refused += u64::from(!is_admitted);
+        ring.dropped += u64::from(!is_admitted);
         is_admitted
     }
 }
@@ -257,9 +265,26 @@ impl Poster {
         self.post("resource", "statechange", 0, extra);
     }
 
-    /// Posts the changes of states of leaves between two trees of the pool.
+    /// Posts what is wrong with the vdevs of a pool that is being opened.
+    pub(super) fn opened(&self, tree: &VdevTree) {
+        for vdev in tree.status().walk() {
+            if let Some(class) = trouble(vdev) {
+                self.ereport(class, tree, Some(vdev.guid), NvList::new());
+            }
+        }
+    }
+
+    /// Posts the changes of states of vdevs between two trees of the pool.
     pub fn tree_changed(&self, old: &VdevTree, new: &VdevTree) {
         let (before, now) = (old.status(), new.status());
+        for vdev in now.walk() {
+            let last = before.find(vdev.guid).map(|before| before.state);
+            if let (Some(class), Some(last)) = (trouble(vdev), last.filter(|last| *last != vdev.state)) {
+                let mut extra = NvList::new();
+                extra.push("prev_state", state_number(last));
+                self.ereport(class, new, Some(vdev.guid), extra);
+            }
+        }
         let mut is_changed = false;
         for leaf in now.walk().into_iter().filter(|vdev| vdev.kind.is_leaf()) {
             let Some(before) = before.find(leaf.guid).filter(|before| before.state != leaf.state) else {
@@ -357,6 +382,20 @@ pub fn state_number(state: VdevState) -> u64 {
     }
 }
 
+/// The report about a vdev that cannot be used, by why.
+fn trouble(vdev: &VdevStatus) -> Option<&'static str> {
+    if vdev.state != VdevState::Unavail {
+        return None;
+    }
+    match vdev.aux {
+        Aux::OpenFailed => Some("vdev.open_failed"),
+        Aux::NoReplicas => Some("vdev.no_replicas"),
+        Aux::TooSmall => Some("vdev.too_small"),
+        Aux::CorruptData => Some("vdev.corrupt_data"),
+        Aux::None | Aux::ErrExceeded | Aux::External | Aux::ChildrenOffline => None,
+    }
+}
+
 fn push_state(payload: &mut NvList, status: &VdevStatus) {
     payload.push("vdev_guid", status.guid.0);
     payload.push("vdev_state", state_number(status.state));
@@ -446,5 +485,6 @@ mod tests {
         assert!(ring.admits(VdevGuid(1), "checksum", at + Duration::from_secs(1)));
         assert_eq!(ring.after(0).lost, 80);
         assert_eq!(ring.after(0).lost, 0, "told once");
+        assert_eq!(ring.dropped(), 80);
     }
 }

@@ -190,6 +190,7 @@ impl LivePool {
         let devices = writable_devices(found, group, opts, hold.as_ref())?;
         let newest = group.uberblocks().first().map_or(pool.txg(), |(ub, _)| ub.txg.max(pool.txg()));
         let live = assemble(&pool, &devices, newest, opts, env, hold)?;
+        live.events.opened(&live.tree());
         live.name_devices(group);
         lock(&live.aux).extend(aux.iter().map(|device| device.guid));
         live.first_txgs(&pool, opts)?;

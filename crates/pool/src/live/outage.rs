@@ -17,6 +17,7 @@ use super::{LivePool, lock, sync};
 use crate::PoolError;
 use dmu::live::TxError;
 use format::config::VdevKind;
+use format::nvlist::NvList;
 use format::{PoolGuid, VdevGuid};
 use std::collections::HashMap;
 use std::error::Error;
@@ -138,6 +139,7 @@ impl LivePool {
             return false;
         }
         tracing::error!(pool = self.name, why, "the pool is suspended");
+        self.events.ereport("io_failure", &self.tree(), None, NvList::new());
         state.suspended = Some(why.to_owned());
         self.txgs.suspend(TxError::Suspended { why: why.to_owned() }, state.mode == FailMode::Wait);
         self.outages.changed.notify_all();

@@ -3,8 +3,8 @@
 //! A pool that stays open scrubs by itself once it was told to. One that is opened for this command only does all of it
 //! before the command ends.
 
-use super::pool_open::close;
-use super::{ChangeError, open_for_change};
+use super::ChangeError;
+use super::pool_open::change_then;
 use crate::PoolWriter;
 use crate::admin::tree::health;
 use crate::admin::{Health, OpenPool, Search};
@@ -36,24 +36,19 @@ impl From<ScanRefusal> for ChangeError {
     }
 }
 
+/// A pool that is opened for the command scans all that there is to scan before it is closed.
 fn change<T>(
     search: &Search,
     name: &str,
     command: &str,
     work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
 ) -> Result<T, ChangeError> {
-    let pool = open_for_change(search, name)?;
-    let outcome = work(&pool).and_then(|done| {
-        pool.record(command)?;
+    change_then(search, name, command, work, |pool| {
         if !pool.is_kept() {
             pool.live().scan_to_end()?;
         }
-        Ok(done)
-    });
-    let closed = close(pool);
-    let done = outcome?;
-    closed?;
-    Ok(done)
+        Ok(())
+    })
 }
 
 /// `zpool scrub`.

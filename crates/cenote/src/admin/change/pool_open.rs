@@ -58,6 +58,37 @@ pub(crate) fn open_writer(search: &Search, name: &str) -> Result<PoolWriter, Cha
     Ok(pool.in_name_of(search.caller.as_ref()))
 }
 
+/// Opens a pool for a verb, does the verb's work, notes the command and closes the pool again. If the work fails,
+/// nothing is noted.
+pub(super) fn change<T>(
+    search: &Search,
+    name: &str,
+    command: &str,
+    work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
+) -> Result<T, ChangeError> {
+    change_then(search, name, command, work, |_| Ok(()))
+}
+
+/// The same with something more to do after the command was noted.
+pub(super) fn change_then<T>(
+    search: &Search,
+    name: &str,
+    command: &str,
+    work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
+    after: impl FnOnce(&PoolWriter) -> Result<(), ChangeError>,
+) -> Result<T, ChangeError> {
+    let pool = open_for_change(search, name)?;
+    let outcome = work(&pool).and_then(|done| {
+        pool.record(command)?;
+        after(&pool)?;
+        Ok(done)
+    });
+    let closed = close(pool);
+    let done = outcome?;
+    closed?;
+    Ok(done)
+}
+
 /// Pools as a whole are the administrator's.
 ///
 /// # Errors

@@ -4,7 +4,7 @@
 
 use super::pool_devices::{Allow, open_devices};
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::{check_admin, close, find, forget, listed_now, note, open_found, open_writer};
+use super::pool_open::{change, check_admin, close, find, forget, listed_now, note, open_found, open_writer};
 use super::{ChangeError, keep, open_for_change};
 use crate::PoolWriter;
 use crate::admin::{Imported, OpenPool, Search, Vdev};
@@ -12,25 +12,6 @@ use ::pool::live::{AuxKind, Leave, VdevProp};
 use format::VdevGuid;
 use format::config::VdevNode;
 use vdev::scan::Found;
-
-/// Opens a pool for a verb, does the verb's work, notes the command and exports the pool. If the work fails,
-/// nothing is noted.
-fn change<T>(
-    search: &Search,
-    name: &str,
-    command: &str,
-    work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
-) -> Result<T, ChangeError> {
-    let pool = open_for_change(search, name)?;
-    let outcome = work(&pool);
-    if outcome.is_ok() {
-        pool.record(command)?;
-    }
-    let closed = close(pool);
-    let done = outcome?;
-    closed?;
-    Ok(done)
-}
 
 /// `zpool sync`: brings everything to disk. Everybody may.
 ///
