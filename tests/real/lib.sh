@@ -5,10 +5,11 @@
 # VIA         who serves the mount: daemon (the default: a cenoted of the script's own), or mount (`cenote mount`, where
 #             the kernel may keep back for seconds what is written)
 # MOUNT       with VIA=mount: options of `cenote mount` (--write-through: the kernel keeps nothing back)
+# URING       1: mounts are served over io_uring; the parameter of the kernel's module is put back after each
 
 set -u
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-: "${CENOTE:=$repo/target/release/cenote}" "${REAL_DIR:=/var/tmp}" "${MOUNT:=}" "${VIA:=daemon}"
+: "${CENOTE:=$repo/target/release/cenote}" "${REAL_DIR:=/var/tmp}" "${MOUNT:=}" "${VIA:=daemon}" "${URING:=}"
 case $VIA in daemon | mount) ;; *) echo "VIA must be daemon or mount" >&2; exit 2 ;; esac
 [ -x "$CENOTE" ] || { echo "SKIP $CENOTE is not built"; exit 0; }
 [ "$(id -u)" = 0 ] || { echo "SKIP only root can run this"; exit 0; }
@@ -38,13 +39,30 @@ need() {
     done
 }
 
+# Runs a command that mounts, with the transport that is wanted.
+parameter=/sys/module/fuse/parameters/enable_uring
+uring_was=
+mounting() {
+    [ -n "$URING" ] || { "$@"; return; }
+    uring_was=$(cat "$parameter") && echo Y >"$parameter" || fail "this kernel has no FUSE over io_uring"
+    "$@"
+    local code=$?
+    as_it_was
+    return "$code"
+}
+
+as_it_was() {
+    [ -z "$uring_was" ] || echo "$uring_was" >"$parameter"
+    uring_was=
+}
+
 # create SIZE [property=value...]: a pool `real` with the file system `real/a`, mounted.
 create() {
     truncate -s "$1" "$work/images/disk" || fail "no disk"
     shift
-    [ "$VIA" = mount ] || start_daemon
+    [ "$VIA" = mount ] || mounting start_daemon
     "$CENOTE" zpool create -O mountpoint=none real "$work/images/disk" || fail "no pool"
-    "$CENOTE" zfs create -o mountpoint="$at" "${@/#/-o}" real/a || fail "no file system"
+    mounting "$CENOTE" zfs create -o mountpoint="$at" "${@/#/-o}" real/a || fail "no file system"
     serve
 }
 
@@ -62,6 +80,10 @@ start_daemon() {
 
 # Mounts and serves it.
 serve() {
+    mounting start_server
+}
+
+start_server() {
     if [ "$VIA" = daemon ]; then
         [ -n "$server" ] || start_daemon
         mountpoint -q "$at" || fail "not mounted: $(tail -n 3 "$work/log")"
@@ -118,6 +140,7 @@ pass() {
 }
 
 clean() {
+    as_it_was
     [ -z "$server" ] || kill -9 "$server" 2>/dev/null
     grep -o " $work/[^ ]*" /proc/mounts | sort -r | while read -r left; do umount -l "$left"; done
     [ -n "${KEEP:-}" ] || rm -rf "$work"

@@ -28,7 +28,7 @@ kill_postgres() {
 }
 # Inserts numbers, and writes down each that was acknowledged: psql prints a row when its transaction has ended.
 insert() {
-    for n in $(seq "$1" $(($1 + 1000000))); do echo "insert into acked values ($n) returning n;"; done |
+    seq -f "insert into acked values (%.0f) returning n;" "$1" $(($1 + 1000000)) |
         as "$bin/psql" -qAt 2>/dev/null >>"$work/acked" &
     inserter=$!
 }
