@@ -26,7 +26,10 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         [what] if what == "write" => crate::bench_write::run(None),
         [what, dir] if what == "write" => crate::bench_write::run(Some(dir)),
         [what, rest @ ..] if what == "mount" => crate::bench_mount::run(rest),
-        _ => Err("what can be measured: verify [DIR POOL], write [DIR], mount [--dir DIR]".to_owned()),
+        _ => Err(
+            "what can be measured: verify [DIR POOL], write [DIR], mount [--quick] [--only TEST] [--help]"
+                .to_owned(),
+        ),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `cargo xtask bench mount`: our mounts beside the kernel's file systems and beside empty FUSE file systems.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -16,33 +17,61 @@ const PROGRAMS: [(&str, &str); 5] = [
 /// Packages that are unpacked, not installed: zfs-fuse would take the place of OpenZFS's tools, the judges.
 const UNPACKED: [&str; 2] = ["zfs-fuse", "libfuse2"];
 
-/// Builds, gets what is missing, and measures. `arguments` are handed on; `--dir DIR` among them is the folder whose disk
-/// matters.
+/// Builds, gets what is missing, and measures. `arguments` are handed on, but for `--dir DIR`, the folder whose disk
+/// matters, and `--no-build`, which takes the programs as they are.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    must(&mut cargo(&["build", "--release", "--package", "cenote-bench", "--package", "cenote-cli"]))?;
+    let (dir, builds, rest) = own(arguments);
+    let asks_for_help = rest.iter().any(|word| *word == "--help" || *word == "-h");
+    let programs = root().join("target/release");
+    if builds && !(asks_for_help && programs.join("cenote-bench").is_file()) {
+        must(&mut cargo(&["build", "--release", "--package", "cenote-bench", "--package", "cenote-cli"]))?;
+    }
+    let tools = root().join("target/bench-tools");
+    if !asks_for_help {
+        fetch(&tools);
+    }
+    let mut bench = Command::new(programs.join("cenote-bench"));
+    bench.arg("--dir").arg(dir.map_or_else(|| root().join("target"), PathBuf::from)).arg("mount");
+    bench.arg("--program").arg(programs.join("cenote")).arg("--zfs-fuse").arg(tools);
+    if !rest.iter().any(|word| word.starts_with("--out")) {
+        bench.arg("--out").arg(root().join("target/bench"));
+    }
+    // In place of this process: whoever ends it ends the measurement, which then cleans up.
+    let error = bench.args(rest).exec();
+    Err(format!("{}: {error}", bench.get_program().to_string_lossy()))
+}
+
+/// What is meant for this task: the folder, and whether to build. And the rest.
+fn own(arguments: &[String]) -> (Option<&str>, bool, Vec<&str>) {
+    let (mut dir, mut builds, mut rest) = (None, true, Vec::new());
+    let mut words = arguments.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "--dir" => dir = words.next(),
+            "--no-build" => builds = false,
+            _ => match word.strip_prefix("--dir=") {
+                Some(named) => dir = Some(named),
+                None => rest.push(word),
+            },
+        }
+    }
+    (dir, builds, rest)
+}
+
+/// Gets what is missing, as far as it can be had.
+fn fetch(tools: &Path) {
     for (program, package) in PROGRAMS {
         if !is_there(program)
-            && must(&mut apt_get(&["install", "-y", "--no-install-recommends", package])).is_err()
+            && must(apt_get(&["install", "-y", "--no-install-recommends"]).arg(package)).is_err()
         {
             println!("{program} is not here (Debian: apt install {package}): what needs it is left out");
         }
     }
-    let tools = root().join("target/bench-tools");
     if !tools.join("sbin/zfs-fuse").is_file()
-        && let Err(reason) = unpack(&tools)
+        && let Err(reason) = unpack(tools)
     {
         println!("zfs-fuse could not be fetched and is left out: {reason}");
     }
-    let (own, rest): (Vec<&String>, Vec<&String>) = match arguments.iter().position(|word| word == "--dir") {
-        Some(at) => arguments.iter().partition(|word| {
-            arguments.get(at..at + 2).is_some_and(|pair| pair.iter().any(|own| std::ptr::eq(own, *word)))
-        }),
-        None => (Vec::new(), arguments.iter().collect()),
-    };
-    let dir = own.get(1).map_or_else(|| root().join("target"), |dir| PathBuf::from(dir.as_str()));
-    let mut bench = Command::new(root().join("target/release/cenote-bench"));
-    bench.arg("--dir").arg(dir).arg("mount").arg("--program").arg(root().join("target/release/cenote"));
-    must(bench.arg("--zfs-fuse").arg(tools).args(rest))
 }
 
 /// Fetches packages and unpacks them into a folder.
@@ -66,4 +95,16 @@ fn apt_get(words: &[&str]) -> Command {
 fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_ours_is_handed_on() {
+        let words = ["--quick", "--dir", "/d", "--only", "tree", "--no-build"].map(str::to_owned);
+        assert_eq!(own(&words), (Some("/d"), false, vec!["--quick", "--only", "tree"]));
+        assert_eq!(own(&["--dir=/e".to_owned()]), (Some("/e"), true, Vec::new()));
+    }
 }

@@ -30,7 +30,8 @@ usage: cargo xtask TASK
   fixtures       unpack all golden pools into target/fixtures
   judges         install the other implementation's tools, or say what is missing
   bench [WHAT]   measure ourselves against the other implementation and against the disk, in one
-                 run: verify [DIR POOL], write [DIR], mount [--dir DIR] [--help tells more]
+                 run: verify [DIR POOL], write [DIR],
+                 mount [--quick] [--systems S,…] [--only W,…] [--dir DIR] [--no-build] (as root; --help tells more)
   crash [ARG…]   cut the power at every write of workloads on simulated disks; --help tells more
   faults [SECONDS [ARG…]]
                  disks vanish and come back, and scrubs run, under load: so long for each layout with redundancy

@@ -84,6 +84,12 @@ enum What {
         /// Where.
         at: PathBuf,
     },
+    /// Takes away what a run of `mount` left when it ends, however that ends.
+    #[command(hide = true)]
+    CleanUp {
+        /// The folder of the run.
+        folder: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -98,6 +104,7 @@ fn main() -> ExitCode {
         }
         What::Mount(choices) => mount::run(&args.dir, &choices),
         What::NullMount { at } => mount::serve_null(&at),
+        What::CleanUp { folder } => mount::cleaner(&folder),
         What::Fsync { threads, seconds } => database::fsync(&args.dir, threads, seconds),
     };
     match done {

@@ -1,14 +1,13 @@
 //! Workloads of bytes: streams, databases, what must be durable.
 
+use super::keeper::Purpose;
 use super::meter::{Meter, Row, percentiles};
-use super::site::{Purpose, Site};
-use super::tools::run;
+use super::site::{Site, System};
 use crate::Failure;
 use crate::pools::noise;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -65,7 +64,7 @@ fn write_all(file: &OwnedFd, data: &[u8], offset: u64) -> Result<(), Failure> {
 
 /// A file of noise, written in large calls and durable.
 fn fill(path: &Path, bytes: u64) -> Result<(), Failure> {
-    let file = open(path, OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY)?;
+    let file = open(path, OFlags::CREATE | OFlags::WRONLY)?;
     let data = noise(CALL * 8, 3);
     for call in 0..bytes / CALL as u64 {
         let at = (call % 8) as usize * CALL;
@@ -75,10 +74,12 @@ fn fill(path: &Path, bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `dd`: one file from its beginning to its end, written and read cold.
+/// `dd`: one file, or the bare device, from its beginning on: written and read cold, in calls of 1 MiB.
 pub(super) fn stream(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
-    site.prepare(Purpose::Files)?;
-    let (path, calls) = (site.dir().join("stream"), extent.bytes / CALL as u64);
+    site.prepare(Purpose::Files);
+    let is_file = site.kind != System::Disk;
+    let path = if is_file { site.dir().join("stream") } else { site.dir() };
+    let calls = extent.bytes / CALL as u64;
     let meter = Meter::start(site);
     fill(&path, extent.bytes)?;
     rows.push(meter.stop(site, "dd write, MiB", calls));
@@ -86,10 +87,16 @@ pub(super) fn stream(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -
     let meter = Meter::start(site);
     let file = open(&path, OFlags::RDONLY)?;
     let mut buffer = vec![0; CALL];
-    while rustix::io::read(&file, &mut buffer[..])? > 0 {}
+    for _ in 0..calls {
+        if rustix::io::read(&file, &mut buffer[..])? != CALL {
+            return Err("a short read".into());
+        }
+    }
     rows.push(meter.stop(site, "dd read, MiB", calls));
     drop(file);
-    std::fs::remove_file(path)?;
+    if is_file {
+        std::fs::remove_file(path)?;
+    }
     Ok(())
 }
 
@@ -170,7 +177,7 @@ fn run_job(path: &Path, job: Job, bytes: u64, (seed, end): (u64, Instant)) -> Re
 
 /// 8 KiB pages of a database, around the cache: read by 32 threads, written durably by 10, and both with a log.
 pub(super) fn database(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
-    site.prepare(Purpose::Database)?;
+    site.prepare(Purpose::Database);
     let path = site.dir().join("table");
     fill(&path, extent.bytes)?;
     site.cool()?;
@@ -227,7 +234,7 @@ fn measure(
 
 /// Appends a little and makes it durable, again and again.
 pub(super) fn fdatasync(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
-    site.prepare(Purpose::Files)?;
+    site.prepare(Purpose::Files);
     let path = site.dir().join("journal");
     let file = open(&path, OFlags::CREATE | OFlags::WRONLY | OFlags::APPEND)?;
     let data = noise(APPENDED, 4);
@@ -250,109 +257,9 @@ pub(super) fn fdatasync(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>
     Ok(())
 }
 
-/// `fio`: 4 KiB at random places of four files, read and written.
-pub(super) fn fio(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
-    site.prepare(Purpose::Files)?;
-    for (what, rw) in [("fio 4 KiB random reads", "randread"), ("fio 4 KiB random writes", "randwrite")] {
-        let job = |more: &[&str]| {
-            let mut command = Command::new("fio");
-            command.args(["--name=bench", "--bs=4k", "--numjobs=4", "--group_reporting", "--ioengine=psync"]);
-            command.args(["--output-format=json", "--fallocate=none"]);
-            command.arg(format!("--rw={rw}")).arg(format!("--size={}", extent.bytes / 8)).args(more);
-            command.arg(format!("--directory={}", site.dir().display()));
-            command
-        };
-        run(&mut job(&["--create_only=1"]))?;
-        site.cool()?;
-        let job = |site: &Site<'_>| {
-            let mut command = Command::new("fio");
-            command.args(["--name=bench", "--bs=4k", "--numjobs=4", "--group_reporting", "--ioengine=psync"]);
-            command.args(["--output-format=json", "--fallocate=none", "--time_based", "--end_fsync=1"]);
-            command.arg(format!("--rw={rw}")).arg(format!("--size={}", extent.bytes / 8));
-            command.arg(format!("--runtime={}", extent.seconds));
-            command.arg(format!("--directory={}", site.dir().display()));
-            command
-        };
-        let meter = Meter::start(site);
-        let text = run(&mut job(site))?;
-        let mut row = meter.stop(site, what, 0);
-        let (count, wall, latency) =
-            fio_result(&text, rw).ok_or("fio printed something else than it should")?;
-        (row.count, row.wall, row.latency) = (count, wall, latency);
-        rows.push(row);
-        for entry in std::fs::read_dir(site.dir())? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with("bench.") {
-                std::fs::remove_file(entry.path())?;
-            }
-        }
-    }
-    Ok(())
-}
-
-type FioResult = (u64, Duration, Option<(Duration, Duration)>);
-
-/// Operations, time, and times of operations in the middle and of the slowest hundredth.
-fn fio_result(text: &str, rw: &str) -> Option<FioResult> {
-    let all: serde_json::Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
-    let side = all.get("jobs")?.get(0)?.get(if rw == "randread" { "read" } else { "write" })?;
-    let wall = Duration::from_millis(side.get("runtime")?.as_u64()?);
-    let percentile =
-        |name: &str| side.get("clat_ns")?.get("percentile")?.get(name)?.as_u64().map(Duration::from_nanos);
-    let latency = percentile("50.000000").zip(percentile("99.000000"));
-    Some((side.get("total_ios")?.as_u64()?, wall, latency))
-}
-
-/// `bonnie++`: rates as it prints them, in its own units.
-pub(super) fn bonnie(site: &mut Site<'_>, rows: &mut Vec<Row>) -> Result<(), Failure> {
-    site.prepare(Purpose::Files)?;
-    let meter = Meter::start(site);
-    let mut command = Command::new("bonnie++");
-    command.args(["-q", "-u", "root", "-r", "256", "-s", "512", "-n", "8", "-d"]).arg(site.dir());
-    let text = run(&mut command)?;
-    let whole = meter.stop(site, "bonnie++, all of it", 1);
-    rows.push(whole);
-    for (what, rate) in bonnie_rates(&text) {
-        let wall = Duration::from_secs(1);
-        rows.push(Row { system: site.kind.name(), what, count: rate, wall, ..Row::default() });
-    }
-    Ok(())
-}
-
-/// Fields of its line of commas that are rates, with their names.
-fn bonnie_rates(text: &str) -> Vec<(String, u64)> {
-    const FIELDS: [(usize, &str); 10] = [
-        (9, "bonnie++ write, KiB"),
-        (11, "bonnie++ rewrite, KiB"),
-        (15, "bonnie++ read, KiB"),
-        (17, "bonnie++ seeks"),
-        (24, "bonnie++ sequential create"),
-        (26, "bonnie++ sequential stat"),
-        (28, "bonnie++ sequential delete"),
-        (30, "bonnie++ random create"),
-        (32, "bonnie++ random stat"),
-        (34, "bonnie++ random delete"),
-    ];
-    let line = text.lines().rev().find(|line| line.contains(',')).unwrap_or_default();
-    let fields: Vec<&str> = line.split(',').collect();
-    let rate = |at: usize| fields.get(at)?.parse::<f64>().ok().map(|rate| rate as u64);
-    FIELDS.iter().filter_map(|(at, what)| Some(((*what).to_owned(), rate(*at)?))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn results_of_fio_are_read() {
-        let text = r#"note
-            {"jobs": [{"read": {"total_ios": 7, "runtime": 2000, "clat_ns": {"percentile":
-            {"50.000000": 1000, "99.000000": 9000}}}, "write": {}}]}"#;
-        let (count, wall, latency) = fio_result(text, "randread").expect("understood");
-        assert_eq!((count, wall), (7, Duration::from_secs(2)));
-        assert_eq!(latency, Some((Duration::from_micros(1), Duration::from_micros(9))));
-        assert!(fio_result(text, "randwrite").is_none() && fio_result("", "randread").is_none());
-    }
 
     #[test]
     fn direct_buffers_are_aligned() {

@@ -1,7 +1,8 @@
 //! Workloads of names and small files.
 
+use super::keeper::Purpose;
 use super::meter::{Meter, Row};
-use super::site::{Purpose, Site};
+use super::site::Site;
 use super::tools::run;
 use crate::Failure;
 use crate::pools::noise;
@@ -16,10 +17,12 @@ const FOLDERS: u64 = 10;
 const FILE: usize = 512;
 /// Files of the second workload in a folder.
 const FOLDER: u64 = 100;
+/// Names in a folder, where names alone are measured.
+const NAMES: u64 = 1000;
 
 /// The tree: made, walked cold and warm, opened and closed, asked for attributes, renamed, removed.
 pub(super) fn tree(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Result<(), Failure> {
-    site.prepare(Purpose::Files)?;
+    site.prepare(Purpose::Files);
     let top = site.dir().join("tree");
     let leaves: Vec<PathBuf> = (0..files.div_ceil(LEAF)).map(|leaf| top.join(leaf_path(leaf))).collect();
     let path = |leaf: &Path, name: u64| leaf.join(format!("file{name:04}"));
@@ -33,7 +36,7 @@ pub(super) fn tree(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Resu
             OpenOptions::new().write(true).create_new(true).open(path(leaf, name))?.write_all(&data)?;
         }
     }
-    sync(site)?;
+    site.sync()?;
     rows.push(meter.stop(site, "tree create", count));
 
     site.cool()?;
@@ -63,14 +66,51 @@ pub(super) fn tree(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Resu
     for path in &all {
         std::fs::rename(path, path.with_extension("new"))?;
     }
-    sync(site)?;
+    site.sync()?;
     rows.push(meter.stop(site, "tree rename", count));
     let meter = Meter::start(site);
     for path in &all {
         std::fs::remove_file(path.with_extension("new"))?;
     }
-    sync(site)?;
+    site.sync()?;
     rows.push(meter.stop(site, "tree unlink", count));
+    std::fs::remove_dir_all(&top)?;
+    site.sync()?;
+    rows.push(meter.stop(site, "tree remove", count));
+    Ok(())
+}
+
+/// What is done to one name.
+type Step<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
+
+/// Names alone: empty files in folders of a thousand, made, opened and closed, asked for attributes, renamed, removed.
+pub(super) fn names(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Result<(), Failure> {
+    site.prepare(Purpose::Files);
+    let top = site.dir().join("names");
+    let path = |file: u64| top.join(format!("{}/name{file}", file / NAMES));
+    for folder in 0..files.div_ceil(NAMES) {
+        std::fs::create_dir_all(top.join(format!("{folder}")))?;
+    }
+    let create = |path: &Path| -> std::io::Result<()> {
+        OpenOptions::new().write(true).create_new(true).open(path).map(drop)
+    };
+    let rename = |path: &Path| std::fs::rename(path, path.with_extension("new"));
+    let remove = |path: &Path| std::fs::remove_file(path.with_extension("new"));
+    let steps: [(&str, Step<'_>); 5] = [
+        ("names create", &create),
+        ("names open+close", &|path| File::open(path).map(drop)),
+        ("names stat", &|path| std::fs::metadata(path).map(drop)),
+        ("names rename", &rename),
+        ("names unlink", &remove),
+    ];
+    for (what, step) in steps {
+        let meter = Meter::start(site);
+        for file in 0..files {
+            step(&path(file))?;
+        }
+        site.sync()?;
+        rows.push(meter.stop(site, what, files));
+    }
     std::fs::remove_dir_all(&top)?;
     Ok(())
 }
@@ -99,16 +139,9 @@ fn walk(top: &Path) -> Result<u64, Failure> {
     Ok(count)
 }
 
-/// Everything of this file system is on disk: a `sync` of all would wait for others.
-fn sync(site: &Site<'_>) -> Result<(), Failure> {
-    let dir = File::open(site.dir())?;
-    rustix::fs::syncfs(&dir)?;
-    Ok(())
-}
-
 /// Many files of 4 and 8 KB: made, copied, removed.
 pub(super) fn small(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Result<(), Failure> {
-    site.prepare(Purpose::Files)?;
+    site.prepare(Purpose::Files);
     for size in [4, 8] {
         let (from, to) = (site.dir().join("from"), site.dir().join("to"));
         let data = noise(size << 10, 2);
@@ -124,15 +157,15 @@ pub(super) fn small(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Res
                 .open(folder.join(format!("{file}")))?
                 .write_all(&data)?;
         }
-        sync(site)?;
+        site.sync()?;
         rows.push(meter.stop(site, &format!("{size} KB create"), files));
         let meter = Meter::start(site);
         run(Command::new("cp").arg("-r").args([&from, &to]))?;
-        sync(site)?;
+        site.sync()?;
         rows.push(meter.stop(site, &format!("{size} KB cp -r"), files));
         let meter = Meter::start(site);
         run(Command::new("rm").arg("-r").args([&from, &to]))?;
-        sync(site)?;
+        site.sync()?;
         rows.push(meter.stop(site, &format!("{size} KB rm -r"), files * 2));
     }
     Ok(())

@@ -1,19 +1,68 @@
 //! What a workload took: time, processors, bytes of the device.
 
 use super::site::Site;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Ticks of `/proc/PID/stat` in a second; Linux has had this number on every machine for decades.
 const TICKS: u64 = 100;
 const SECTOR: u64 = 512;
 
+/// What a device did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct DeviceUse {
+    /// Bytes.
+    pub(super) read: u64,
+    /// Bytes.
+    pub(super) written: u64,
+    /// Requests to read, where they can be counted.
+    pub(super) reads: Option<u64>,
+}
+
+impl DeviceUse {
+    /// Of a block device, since it is there.
+    pub(super) fn of_disk(device: &Path) -> Option<DeviceUse> {
+        let name = device.file_name()?.to_str()?;
+        DeviceUse::of_stat(&std::fs::read_to_string(format!("/sys/block/{name}/stat")).ok()?)
+    }
+
+    /// Of `/sys/block/NAME/stat`.
+    fn of_stat(text: &str) -> Option<DeviceUse> {
+        let fields: Vec<u64> = text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+        let (reads, read, written) = (fields.first()?, fields.get(2)? * SECTOR, fields.get(6)? * SECTOR);
+        Some(DeviceUse { read, written, reads: Some(*reads) })
+    }
+
+    /// What devices did for a process.
+    pub(super) fn of_process(pid: u32) -> Option<DeviceUse> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        Some(DeviceUse { read: value("read_bytes:")?, written: value("write_bytes:")?, reads: None })
+    }
+
+    fn since(self, before: DeviceUse) -> DeviceUse {
+        let reads = self.reads.zip(before.reads).map(|(now, before)| now.saturating_sub(before));
+        let (read, written) =
+            (self.read.saturating_sub(before.read), self.written.saturating_sub(before.written));
+        DeviceUse { read, written, reads }
+    }
+}
+
+/// Time of processors.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cpu {
+    /// Of this process and what it starts.
+    pub(super) client: Duration,
+    pub(super) server: Duration,
+    /// Of everything on this machine, the kernel's own threads included.
+    pub(super) machine: Duration,
+}
+
 /// Totals at one moment.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Usage {
-    client: Duration,
-    server: Duration,
-    read: u64,
-    written: u64,
+    cpu: Cpu,
+    device: Option<DeviceUse>,
 }
 
 /// Since when something is measured.
@@ -32,10 +81,10 @@ pub(super) struct Row {
     /// How often.
     pub(super) count: u64,
     pub(super) wall: Duration,
-    pub(super) client: Duration,
-    pub(super) server: Duration,
-    /// Bytes that the device read and wrote; `None`: there is no device.
-    pub(super) device: Option<(u64, u64)>,
+    /// `None`: counted with another row.
+    pub(super) cpu: Option<Cpu>,
+    /// `None`: there is no device, or its work is counted with another row.
+    pub(super) device: Option<DeviceUse>,
     /// Time of one operation, in the middle and of the slowest hundredth.
     pub(super) latency: Option<(Duration, Duration)>,
 }
@@ -48,17 +97,18 @@ impl Meter {
 
     pub(super) fn stop(&self, site: &Site<'_>, what: &str, count: u64) -> Row {
         let wall = self.wall.elapsed();
-        let now = Usage::of(site);
+        let (now, before) = (Usage::of(site), self.start);
         Row {
             system: site.kind.name(),
             what: what.to_owned(),
             count,
             wall,
-            client: now.client.saturating_sub(self.start.client),
-            server: now.server.saturating_sub(self.start.server),
-            device: site.has_device().then(|| {
-                (now.read.saturating_sub(self.start.read), now.written.saturating_sub(self.start.written))
+            cpu: Some(Cpu {
+                client: now.cpu.client.saturating_sub(before.cpu.client),
+                server: now.cpu.server.saturating_sub(before.cpu.server),
+                machine: now.cpu.machine.saturating_sub(before.cpu.machine),
             }),
+            device: now.device.zip(before.device).map(|(now, before)| now.since(before)),
             latency: None,
         }
     }
@@ -66,11 +116,12 @@ impl Meter {
 
 impl Usage {
     fn of(site: &Site<'_>) -> Usage {
-        let (read, written) = site.device_stat().and_then(|text| sectors(&text)).unwrap_or_default();
         let server = site.server_pid().map(|pid| ticks(&pid.to_string(), 11)).unwrap_or_default();
         let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let own = Duration::new(own.tv_sec.unsigned_abs(), own.tv_nsec.unsigned_abs() as u32);
-        Usage { client: own + ticks("self", 13), server, read, written }
+        let all = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let cpu = Cpu { client: own + ticks("self", 13), server, machine: busy(&all) };
+        Usage { cpu, device: site.device_use() }
     }
 }
 
@@ -83,10 +134,12 @@ fn ticks(pid: &str, field: usize) -> Duration {
     Duration::from_millis(sum * 1000 / TICKS)
 }
 
-/// Bytes read and written, of `/sys/block/NAME/stat`.
-fn sectors(text: &str) -> Option<(u64, u64)> {
-    let fields: Vec<u64> = text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
-    Some((fields.get(2)? * SECTOR, fields.get(6)? * SECTOR))
+/// Time that all processors were busy, of `/proc/stat`: everything but idle and waiting for disks, and nothing twice.
+fn busy(text: &str) -> Duration {
+    let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let all: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+    let sum: u64 = all.iter().enumerate().filter(|(at, _)| matches!(at, 0..=2 | 5 | 6)).map(|(_, n)| n).sum();
+    Duration::from_millis(sum * 1000 / TICKS)
 }
 
 /// Most memory that a process has ever had, in bytes.
@@ -102,6 +155,12 @@ impl Row {
         time.as_secs_f64() * 1e6 / self.count.max(1) as f64
     }
 
+    /// Microseconds of processors for each operation, client and server.
+    pub(super) fn cpu_each(&self) -> Option<f64> {
+        self.cpu.map(|cpu| self.each(cpu.client + cpu.server))
+    }
+
+    /// Operations a second.
     pub(super) fn rate(&self) -> f64 {
         self.count as f64 / self.wall.as_secs_f64().max(1e-9)
     }
@@ -121,8 +180,12 @@ mod tests {
     #[test]
     fn lines_of_the_kernel_are_understood() {
         let stat = "   10 0 80 3 20 0 160 9 0 5 12 0 0 0 0";
-        assert_eq!(sectors(stat), Some((80 * 512, 160 * 512)));
+        let known = DeviceUse { read: 80 * 512, written: 160 * 512, reads: Some(10) };
+        assert_eq!(DeviceUse::of_stat(stat), Some(known));
+        assert!(DeviceUse::of_process(std::process::id()).is_some());
         assert!(memory_peak(std::process::id()).is_some_and(|bytes| bytes > 1 << 20));
+        let busy = busy("cpu  100 10 50 9999 77 3 2 8 5 5\ncpu0 1 1 1 1\n");
+        assert_eq!(busy, Duration::from_millis(1650));
         let times = (0..100).map(Duration::from_millis).collect();
         assert_eq!(percentiles(times), Some((Duration::from_millis(50), Duration::from_millis(99))));
         assert_eq!(percentiles(Vec::new()), None);

@@ -2,60 +2,77 @@
 //!
 //! The floors are file systems of nothing on both transports of FUSE: what they cost, a real one cannot avoid.
 //! Times of processors are of the client (this process and what it starts) and of the server, if there is one; what the
-//! kernel does on threads of its own is in neither.
+//! kernel does on threads of its own is only in those of the whole machine, which mean something on a quiet one.
+//!
+//! [`watch`] sees to it that nothing stays behind; [`ground`] is what all stand on; [`keeper`] makes and mounts each;
+//! [`files`], [`data`] and [`programs`] are the workloads; [`goals`] judges.
 
 mod data;
 mod files;
+mod goals;
+mod ground;
+mod keeper;
 mod meter;
 mod null;
+mod programs;
 mod site;
 mod table;
 mod tools;
+mod watch;
+mod watchdog;
 
 use crate::Failure;
 use clap::ValueEnum;
 use data::Extent;
+use ground::Ground;
 use meter::Row;
-use site::{Ground, Site, System};
+use serde_json::{Value, json};
+use site::{Site, System};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use table::Results;
 use tools::{Tools, ZfsFuse, is_there};
+use watchdog::Watchdog;
 
 pub(crate) use null::serve as serve_null;
+pub(crate) use watch::cleaner;
 
 /// What is done on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Workload {
-    /// A tree of small files: made, walked, renamed, removed.
+    /// Names of empty files in folders of a thousand: made, opened, asked for, renamed, removed.
+    Names,
+    /// A tree of small files: made, walked cold and warm, renamed, removed.
     Tree,
     /// Many files of 4 and 8 KB: made, copied, removed.
     Small,
-    /// One large file, written and read.
+    /// One large file, written and read cold.
     Dd,
-    /// 4 KiB at random places, four threads, through the cache.
+    /// fio: 4 KiB at random places, four threads, through the cache.
     Fio,
-    /// Pages of 8 KiB around the cache, durable writes, a log.
+    /// Pages of 8 KiB: direct reads, durable writes, 200 readers and 10 writers with a log.
     Database,
     /// A little appended and made durable.
     Fdatasync,
-    /// bonnie++, only when asked for or with --full.
+    /// bonnie++.
     Bonnie,
 }
 
 /// Choices.
 #[derive(clap::Args)]
 pub(crate) struct Choices {
-    /// Systems to measure (default: all)
+    /// Systems to measure, comma-separated (default: all)
     #[arg(long, value_enum, value_delimiter = ',')]
     systems: Vec<System>,
-    /// Workloads to run (default: all but bonnie)
+    /// Workloads to run, comma-separated (default: all)
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Workload>,
-    /// The sizes of a careful comparison: 102,400 small files, a tree of 100,000, 4 GiB
+    /// Small sizes: minutes instead of an hour, and 2 GiB of disk instead of 16; good to see that all works
     #[arg(long)]
-    full: bool,
-    /// Also write the results as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    quick: bool,
+    /// The folder where the tables and the JSON are kept
+    #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
+    out: PathBuf,
     /// Our program
     #[arg(long, default_value = "target/release/cenote")]
     program: PathBuf,
@@ -64,35 +81,45 @@ pub(crate) struct Choices {
     zfs_fuse: Option<PathBuf>,
 }
 
+/// How much is done.
 struct Sizes {
+    /// Bytes of the image.
     image: u64,
+    /// Files of the tree, and names.
     tree: u64,
+    /// Files of 4 and of 8 KB.
     small: u64,
     extent: Extent,
+    bonnie: programs::BonnieSize,
+    /// How long a workload may take on a server that may hang.
+    patience: Duration,
 }
 
 impl Choices {
     fn sizes(&self) -> Sizes {
-        match self.full {
-            true => Sizes {
+        match self.quick {
+            false => Sizes {
                 image: 16 << 30,
                 tree: 100_000,
                 small: 102_400,
                 extent: Extent { bytes: 4 << 30, seconds: 15 },
+                bonnie: programs::BonnieSize { mib: 2048, files: 16 },
+                patience: Duration::from_secs(1200),
             },
-            false => Sizes {
-                image: 5 << 30,
-                tree: 20_000,
-                small: 10_000,
-                extent: Extent { bytes: 512 << 20, seconds: 4 },
+            true => Sizes {
+                image: 2 << 30,
+                tree: 6_000,
+                small: 3_000,
+                extent: Extent { bytes: 128 << 20, seconds: 1 },
+                bonnie: programs::BonnieSize { mib: 64, files: 1 },
+                patience: Duration::from_secs(240),
             },
         }
     }
 
     fn workloads(&self) -> Vec<Workload> {
-        let usual = |load: &Workload| self.full || *load != Workload::Bonnie;
         match self.only.is_empty() {
-            true => Workload::value_variants().iter().copied().filter(usual).collect(),
+            true => Workload::value_variants().to_vec(),
             false => self.only.clone(),
         }
     }
@@ -103,6 +130,34 @@ impl Choices {
             false => self.systems.clone(),
         }
     }
+
+    /// On what, and how much: kept with the results.
+    fn conditions(&self) -> Value {
+        let read = |path| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).ok();
+        let sizes = self.sizes();
+        json!({
+            "kernel": read("/proc/sys/kernel/osrelease"),
+            "processors": std::thread::available_parallelism().map(usize::from).ok(),
+            // What else was going on: ours alone is about 1 to 3.
+            "load_at_end": read("/proc/loadavg"),
+            "quick": self.quick,
+            "tree_files": sizes.tree,
+            "small_files": sizes.small,
+            "stream_bytes": sizes.extent.bytes,
+            "seconds": sizes.extent.seconds,
+        })
+    }
+
+    /// Writes down what is known so far. The text of the tables and goals.
+    fn keep(&self, results: &Results) -> Result<String, Failure> {
+        let verdicts = goals::judge(&results.rows);
+        let text = table::text(results, &verdicts);
+        std::fs::create_dir_all(&self.out)?;
+        std::fs::write(self.out.join("mount.txt"), &text)?;
+        let json = table::json(results, &verdicts, &self.conditions());
+        std::fs::write(self.out.join("mount.json"), serde_json::to_string_pretty(&json)?)?;
+        Ok(text)
+    }
 }
 
 /// Measures and prints. As root: devices are attached and file systems mounted.
@@ -110,53 +165,68 @@ pub(crate) fn run(dir: &Path, choices: &Choices) -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         return Err("this mounts file systems: only root can do that".into());
     }
+    let Some(folder) = watch::folder() else { return watch::work_below(dir) };
     let tools = Tools {
-        cenote: choices.program.canonicalize()?,
+        cenote: choices.program.canonicalize().map_err(|error| {
+            format!("{}: {error} (cargo build --release builds it)", choices.program.display())
+        })?,
         zfs_fuse: choices.zfs_fuse.as_deref().and_then(ZfsFuse::in_folder),
         fio: is_there("fio"),
         bonnie: is_there("bonnie++"),
     };
     let sizes = choices.sizes();
-    let ground = Ground::new(dir, sizes.image, tools)?;
-    let mut rows = Vec::new();
+    let ground = Ground::new(folder, sizes.image, tools)?;
+    let mut results = Results::default();
+    let mut text = String::new();
     for kind in choices.systems() {
         match ground.open(kind) {
-            Ok(mut site) => measure(&mut site, choices, &sizes, &mut rows),
-            Err(error) => println!("{}: left out: {error}", kind.name()),
+            Ok(mut site) => measure(&mut site, choices, &sizes, &mut results),
+            Err(error) => fail(&mut results, format!("{}: {error}", kind.name())),
         }
+        text = choices.keep(&results)?;
     }
-    table::print(&rows);
-    if let Some(path) = &choices.json {
-        std::fs::write(path, serde_json::to_string_pretty(&table::json(&rows))?)?;
-    }
+    println!("{text}");
+    println!("kept in {}: mount.txt, mount.json", choices.out.display());
     Ok(())
 }
 
+fn fail(results: &mut Results, what: String) {
+    println!("left out: {what}");
+    results.failures.push(what);
+}
+
 /// One system after another workload; what fails is told, and the others go on.
-fn measure(site: &mut Site<'_>, choices: &Choices, sizes: &Sizes, rows: &mut Vec<Row>) {
-    for load in choices.workloads() {
-        let before = rows.len();
+fn measure(site: &mut Site<'_>, choices: &Choices, sizes: &Sizes, results: &mut Results) {
+    let loads =
+        choices.workloads().into_iter().filter(|load| site.kind != System::Disk || *load == Workload::Dd);
+    for load in loads.collect::<Vec<_>>() {
+        let mut rows: Vec<Row> = Vec::new();
+        let watchdog = site.server_pid().map(|_| Watchdog::over(&site.dir(), sizes.patience));
         let done = match load {
-            Workload::Tree => files::tree(site, sizes.tree, rows),
-            Workload::Small => files::small(site, sizes.small, rows),
-            Workload::Dd => data::stream(site, sizes.extent, rows),
+            Workload::Names => files::names(site, sizes.tree, &mut rows),
+            Workload::Tree => files::tree(site, sizes.tree, &mut rows),
+            Workload::Small => files::small(site, sizes.small, &mut rows),
+            Workload::Dd => data::stream(site, sizes.extent, &mut rows),
             Workload::Fio if !site.tools().fio => Err("fio is not here (Debian: apt install fio)".into()),
-            Workload::Fio => data::fio(site, sizes.extent, rows),
-            Workload::Database => data::database(site, sizes.extent, rows),
-            Workload::Fdatasync => data::fdatasync(site, sizes.extent, rows),
+            Workload::Fio => programs::fio(site, sizes.extent, &mut rows),
+            Workload::Database => data::database(site, sizes.extent, &mut rows),
+            Workload::Fdatasync => data::fdatasync(site, sizes.extent, &mut rows),
             Workload::Bonnie if !site.tools().bonnie => {
                 Err("bonnie++ is not here (Debian: apt install bonnie++)".into())
             }
-            Workload::Bonnie => data::bonnie(site, rows),
+            Workload::Bonnie => programs::bonnie(site, sizes.bonnie, &mut rows),
         };
-        if let Err(error) = done {
-            println!("{}, {load:?}: {error}", site.kind.name());
+        drop(watchdog);
+        for row in &rows {
+            println!("{}", table::line(row));
         }
-        for row in rows.iter().skip(before) {
-            table::line(row);
+        results.rows.append(&mut rows);
+        if let Err(error) = done {
+            fail(results, format!("{}, {load:?}: {error}", site.kind.name()));
+            site.clear();
         }
     }
     if let Some(bytes) = site.server_pid().and_then(meter::memory_peak) {
-        println!("{:<13} the server had {} MiB of memory at most", site.kind.name(), bytes >> 20);
+        results.memory.push((site.kind.name(), bytes));
     }
 }

@@ -22,13 +22,28 @@ impl ZfsFuse {
         folder.join("sbin/zfs-fuse").is_file().then(|| ZfsFuse(folder.to_path_buf()))
     }
 
+    /// The server.
+    pub(super) fn server(&self) -> Command {
+        self.with_libraries(Command::new(self.0.join("sbin/zfs-fuse")))
+    }
+
+    /// A command that asks the server.
     pub(super) fn command(&self, program: &str) -> Command {
+        self.with_libraries(limited(&self.0.join("sbin").join(program)))
+    }
+
+    fn with_libraries(&self, mut command: Command) -> Command {
         let libraries = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"].map(|lib| self.0.join(lib));
-        let mut command = Command::new(self.0.join("sbin").join(program));
         command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).unwrap_or_default());
-        command.stdin(Stdio::null());
         command
     }
+}
+
+/// A program that is killed when it takes minutes: what asks a server that hangs.
+pub(super) fn limited(program: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "300"]).arg(program);
+    command
 }
 
 /// Whether a program can be found.

@@ -1,0 +1,91 @@
+//! What all measurements share: one image, every byte of it written before, and the loop device over it.
+
+use super::tools::{Tools, run};
+use crate::Failure;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The switch of FUSE over io_uring.
+pub(super) const URING: &str = "/sys/module/fuse/parameters/enable_uring";
+/// The file that keeps the state of the switch before the run, and that of the image.
+pub(super) const URING_BEFORE: &str = "enable_uring";
+pub(super) const IMAGE: &str = "image";
+
+/// The folder of a run with its image, and the loop device.
+pub(super) struct Ground {
+    dir: PathBuf,
+    device: PathBuf,
+    tools: Tools,
+}
+
+impl Ground {
+    /// Makes an image of so many bytes in `dir`, filled so that the file system below has nothing to allocate later.
+    /// The loop device over it keeps no cache of its own.
+    pub(super) fn new(dir: PathBuf, bytes: u64, tools: Tools) -> Result<Ground, Failure> {
+        let image = dir.join(IMAGE);
+        let mut file = std::fs::File::create(&image)?;
+        let zeros = vec![0; 4 << 20];
+        for _ in 0..bytes / zeros.len() as u64 {
+            file.write_all(&zeros)?;
+        }
+        file.sync_all()?;
+        let text = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&image))?;
+        std::fs::create_dir_all(dir.join("mnt"))?;
+        Ok(Ground { dir, device: PathBuf::from(text.trim()), tools })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where file systems are mounted.
+    pub(super) fn mount_point(&self) -> PathBuf {
+        self.dir.join("mnt")
+    }
+
+    pub(super) fn image(&self) -> PathBuf {
+        self.dir.join(IMAGE)
+    }
+
+    pub(super) fn device(&self) -> &Path {
+        &self.device
+    }
+
+    pub(super) fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    /// What one system left must not be found by the next, nor stand in the cache.
+    pub(super) fn wipe(&self) -> Result<(), Failure> {
+        run(Command::new("wipefs").args(["--all", "--quiet"]).arg(&self.device))?;
+        rustix::fs::sync();
+        drop_caches()
+    }
+
+    /// Does something that mounts, while the kernel offers io_uring or does not. What is mounted keeps its transport.
+    pub(super) fn with_uring<T>(
+        &self,
+        on: bool,
+        mount: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let Ok(before) = std::fs::read_to_string(URING) else {
+            return if on { Err("this kernel has no FUSE over io_uring".into()) } else { mount() };
+        };
+        std::fs::write(URING, if on { "Y" } else { "N" })?;
+        let done = mount();
+        std::fs::write(URING, before.trim())?;
+        done
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        let _ = run(Command::new("losetup").arg("--detach").arg(&self.device));
+    }
+}
+
+/// The kernel forgets what it has read and what names lead to.
+pub(super) fn drop_caches() -> Result<(), Failure> {
+    Ok(std::fs::write("/proc/sys/vm/drop_caches", "3")?)
+}

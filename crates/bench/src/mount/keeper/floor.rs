@@ -1,0 +1,65 @@
+//! The empty file system, by this program itself.
+
+use super::{Keeper, Purpose, Server, check_transport, is_mount_point, is_over_uring, let_go, unmount};
+use crate::Failure;
+use crate::mount::ground::Ground;
+use crate::mount::meter::DeviceUse;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// See the module.
+pub(in crate::mount) struct Floor {
+    server: Server,
+    at: PathBuf,
+}
+
+impl Floor {
+    /// Mounts one.
+    pub(in crate::mount) fn make(ground: &Ground, over_uring: bool) -> Result<Floor, Failure> {
+        let at = ground.mount_point();
+        let log = ground.dir().join("floor.log");
+        let server = ground.with_uring(over_uring, || {
+            let mut command = Command::new(std::env::current_exe()?);
+            let mut server = Server::start(command.arg("null-mount").arg(&at), &log)?;
+            server.wait_until(|pid| is_mount_point(&at) && (!over_uring || is_over_uring(pid)))?;
+            Ok(server)
+        })?;
+        let floor = Floor { server, at };
+        check_transport(floor.server.pid(), over_uring)?;
+        Ok(floor)
+    }
+}
+
+impl Keeper for Floor {
+    /// It has been mounted since it was made.
+    fn mount(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn unmount(&mut self) -> Result<(), Failure> {
+        unmount(&self.at)?;
+        self.server.wait_for_end()
+    }
+
+    fn folder(&self, _: Purpose) -> PathBuf {
+        self.at.clone()
+    }
+
+    fn is_lasting(&self) -> bool {
+        false
+    }
+
+    fn server(&self) -> Option<u32> {
+        Some(self.server.pid())
+    }
+
+    fn device_use(&self, _: &Ground) -> Option<DeviceUse> {
+        None
+    }
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        let_go(&self.at);
+    }
+}

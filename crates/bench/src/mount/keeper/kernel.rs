@@ -1,0 +1,77 @@
+//! File systems of the kernel, and the bare device.
+
+use super::{Keeper, Purpose, let_go, unmount};
+use crate::Failure;
+use crate::mount::ground::Ground;
+use crate::mount::tools::run;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A file system of the kernel on the device.
+pub(in crate::mount) struct Kernel {
+    kind: &'static str,
+    /// Options besides `noatime`.
+    options: &'static str,
+    device: PathBuf,
+    at: PathBuf,
+}
+
+impl Kernel {
+    /// Makes one. `mkfs` is its program with options.
+    pub(in crate::mount) fn make(
+        ground: &Ground,
+        kind: &'static str,
+        mkfs: &[&str],
+        options: &'static str,
+    ) -> Result<Kernel, Failure> {
+        let (program, words) = mkfs.split_first().ok_or("no mkfs")?;
+        run(Command::new(program).args(words).arg(ground.device()))?;
+        Ok(Kernel { kind, options, device: ground.device().to_path_buf(), at: ground.mount_point() })
+    }
+}
+
+impl Keeper for Kernel {
+    fn mount(&mut self) -> Result<(), Failure> {
+        let options = format!("noatime{}", self.options);
+        run(Command::new("mount").args(["-t", self.kind, "-o", &options]).arg(&self.device).arg(&self.at))?;
+        Ok(())
+    }
+
+    fn unmount(&mut self) -> Result<(), Failure> {
+        unmount(&self.at)
+    }
+
+    fn folder(&self, _: Purpose) -> PathBuf {
+        self.at.clone()
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let_go(&self.at);
+    }
+}
+
+/// The bare device: what a stream may reach at best.
+pub(in crate::mount) struct Disk(PathBuf);
+
+impl Disk {
+    pub(in crate::mount) fn new(ground: &Ground) -> Disk {
+        Disk(ground.device().to_path_buf())
+    }
+}
+
+impl Keeper for Disk {
+    fn mount(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn unmount(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// The device itself.
+    fn folder(&self, _: Purpose) -> PathBuf {
+        self.0.clone()
+    }
+}

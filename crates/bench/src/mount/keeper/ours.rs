@@ -1,0 +1,111 @@
+//! A pool of ours on the device, kept by a `cenoted` of its own.
+
+use super::{Keeper, POOL, Purpose, Server, check_transport, let_go};
+use crate::Failure;
+use crate::mount::ground::Ground;
+use crate::mount::tools::{limited, run};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The file systems of the pool, and what each is for.
+const FILES: &str = "files";
+const DATABASE: &str = "database";
+
+/// See the module.
+pub(in crate::mount) struct Ours<'g> {
+    ground: &'g Ground,
+    over_uring: bool,
+    server: Server,
+}
+
+impl<'g> Ours<'g> {
+    /// Starts a daemon and makes a pool.
+    pub(in crate::mount) fn make(ground: &'g Ground, over_uring: bool) -> Result<Ours<'g>, Failure> {
+        let state = ground.dir().join("state");
+        if state.exists() {
+            std::fs::remove_dir_all(&state)?;
+        }
+        std::fs::create_dir_all(&state)?;
+        let mut daemon = here(ground, Command::new(&ground.tools().cenote));
+        let mut server = Server::start(daemon.arg("daemon"), &ground.dir().join("cenoted.log"))?;
+        server.wait_until(|_| run(asking(ground).args(["daemon", "--status"])).is_ok())?;
+        let ours = Ours { ground, over_uring, server };
+        let mut create = ours.command(&["zpool", "create", "-f", "-O", "canmount=off", "-O", "atime=off"]);
+        create.args(["-O", "compression=lz4", "-O", "xattr=sa", "-O", "acltype=posix"]);
+        create.arg("-m").arg(ground.mount_point()).arg(POOL).arg(ground.device());
+        ours.mounting(&mut create)?;
+        ours.mounting(&mut ours.command(&["zfs", "create", &format!("{POOL}/{FILES}")]))?;
+        let database = format!("{POOL}/{DATABASE}");
+        ours.mounting(&mut ours.command(&["zfs", "create", "-o", "recordsize=8k", &database]))?;
+        check_transport(ours.server.pid(), over_uring)?;
+        Ok(ours)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = asking(self.ground);
+        command.args(words);
+        command
+    }
+
+    /// Runs a command that mounts something.
+    fn mounting(&self, command: &mut Command) -> Result<(), Failure> {
+        self.ground.with_uring(self.over_uring, || run(command).map(drop))
+    }
+}
+
+/// Our program, for what asks the daemon.
+fn asking(ground: &Ground) -> Command {
+    here(ground, limited(&ground.tools().cenote))
+}
+
+/// The daemon of this run has a state of its own and sees this device only; no command starts another.
+fn here(ground: &Ground, mut command: Command) -> Command {
+    let state = ground.dir().join("state");
+    command.env("CENOTE_SOCKET", state.join("socket")).env("CENOTE_STATE", state);
+    command.env("CENOTE_DEVICES", ground.device()).env("CENOTE_NO_START", "1").env_remove("CENOTE_DIRECT");
+    command
+}
+
+impl Keeper for Ours<'_> {
+    fn mount(&mut self) -> Result<(), Failure> {
+        let is_imported = run(&mut self.command(&["zpool", "list", POOL])).is_ok();
+        if !is_imported {
+            self.mounting(&mut self.command(&["zpool", "import", POOL]))?;
+            check_transport(self.server.pid(), self.over_uring)?;
+        }
+        Ok(())
+    }
+
+    fn unmount(&mut self) -> Result<(), Failure> {
+        run(&mut self.command(&["zpool", "export", POOL]))?;
+        Ok(())
+    }
+
+    fn folder(&self, purpose: Purpose) -> PathBuf {
+        self.ground.mount_point().join(match purpose {
+            Purpose::Files => FILES,
+            Purpose::Database => DATABASE,
+        })
+    }
+
+    /// The kernel does not tell a server of FUSE about `syncfs`.
+    fn sync(&self, dir: &Path) -> Result<(), Failure> {
+        rustix::fs::syncfs(std::fs::File::open(dir)?)?;
+        run(&mut self.command(&["zpool", "sync", POOL]))?;
+        Ok(())
+    }
+
+    fn server(&self) -> Option<u32> {
+        Some(self.server.pid())
+    }
+}
+
+impl Drop for Ours<'_> {
+    fn drop(&mut self) {
+        let ended = self.unmount().and_then(|()| run(&mut self.command(&["daemon", "--stop"])).map(drop));
+        if ended.and_then(|()| self.server.wait_for_end()).is_err() {
+            let _ = self.server.0.kill();
+            [FILES, DATABASE].iter().for_each(|name| let_go(&self.ground.mount_point().join(name)));
+        }
+    }
+}
