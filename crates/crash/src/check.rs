@@ -116,7 +116,10 @@ fn check_contents(
 }
 
 /// The space maps agree with the blocks, and all of these are good.
-pub(crate) fn check_space(disks: &Disks) -> Result<(), Failure> {
+///
+/// # Errors
+/// If not.
+pub fn check_space(disks: &Disks) -> Result<(), Failure> {
     let which = Which::Name(POOL.to_owned());
     let pool = cenote::Pool::from(pool::Pool::open(disks.found(), &which, &OpenOptions::default())?);
     let report = blocks(&pool, Check::Everything, true)?;

@@ -65,6 +65,7 @@ pub(super) fn scrub(args: Vec<OsString>, out: &Out) -> Outcome {
         return Err(Stop::usage("missing pool name argument"));
     }
     let (what, action) = match (stop, pause, newer) {
+        (false, false, _) if errors => (Scrub::Errors, "cannot scrub"),
         (true, ..) => (Scrub::Stop, "cannot cancel scrubbing"),
         (_, true, _) => (Scrub::Pause, "cannot pause scrubbing"),
         (_, _, true) => (Scrub::Newer, "cannot scrub"),
@@ -72,9 +73,6 @@ pub(super) fn scrub(args: Vec<OsString>, out: &Out) -> Outcome {
     };
     let search = crate::search::from_env();
     let code = each(&names, |name| {
-        if errors {
-            return error_scrub(name, what, action);
-        }
         scrub_pool(&search, name, what, &command).map_err(|error| told(action, name, &error))
     });
     if code == 0 && wait {
@@ -83,24 +81,6 @@ pub(super) fn scrub(args: Vec<OsString>, out: &Out) -> Outcome {
         }
     }
     Ok(code)
-}
-
-/// `scrub -e`: looks again at the blocks in the error log. There is nothing to do if it is empty.
-fn error_scrub(name: &str, what: Scrub, action: &str) -> Result<(), String> {
-    let (pools, problems) = admin::open_pools(&crate::search::from_env(), &[name.to_owned()]);
-    let Some(pool) = pools.first() else {
-        return Err(problems.first().map_or_else(String::new, ToString::to_string));
-    };
-    if what != Scrub::Start {
-        return Err(format!("{action} {name}: there is no active scrub"));
-    }
-    match pool.pool().spa().error_log() {
-        Ok(log) if log.is_empty() => Ok(()),
-        Ok(_) => {
-            Err(format!("{action} {name}: scrubs of errors only are not supported by this version of Cenote"))
-        }
-        Err(error) => Err(format!("{action} {name}: {error}")),
-    }
 }
 
 pub(super) fn resilver(args: Vec<OsString>) -> Outcome {

@@ -6,7 +6,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use crate::zdb::nvprint::Indented;
-use cenote::admin::{OpenPool, Owner, owner_names};
+use cenote::admin::{self, OpenPool, Owner, owner_names};
 use format::nvlist::{NvList, NvValue};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -31,6 +31,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         }
     }
     let operands = texts(&walk.operands());
+    admin::settle(&crate::search::from_env(), &operands);
     let opened = super::open(&operands);
     if opened.pools.is_empty() && operands.is_empty() && opened.code == 0 {
         say_error_line!("no pools available");

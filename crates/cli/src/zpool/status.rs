@@ -99,6 +99,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
 }
 
 fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
+    admin::settle(&crate::search::from_env(), names);
     let opened = open(names);
     let mut statuses = Vec::new();
     for pool in &opened.pools {
