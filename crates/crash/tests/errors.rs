@@ -47,7 +47,8 @@ fn write(fs: &HeadFs, name: &[u8]) -> ObjectId {
 /// Bits of all copies of a block, or of those on one disk, become others.
 fn flip(disks: &Disks, bp: &BlockPtr, only: Option<usize>) {
     for dva in bp.dvas() {
-        for (_, disk) in disks.disks().iter().enumerate().filter(|(i, _)| only.is_none_or(|only| only == *i)) {
+        for (_, disk) in disks.disks().iter().enumerate().filter(|(i, _)| only.is_none_or(|only| only == *i))
+        {
             disk.flip(dva.offset.on_device(), 64, 0x10);
         }
     }
@@ -75,7 +76,11 @@ fn what_a_program_could_not_read_is_logged_until_it_is_right_again() {
     let fs = open_fs(&pool, 1).expect("opened");
     let bp = {
         let node = fs.fs.node(file).expect("there");
-        let set = pool.view().expect("a view").dsl().dataset_by_object(ObjectId(node.filesystem().objset().number()));
+        let set = pool
+            .view()
+            .expect("a view")
+            .dsl()
+            .dataset_by_object(ObjectId(node.filesystem().objset().number()));
         let set = set.expect("there").open_objset().expect("opened");
         set.object(file).expect("there").block_ptr(Level(0), BlockId(0)).expect("there")
     };

@@ -4,8 +4,8 @@
 //! - The records of the pool's creation, up to the first command, are never overwritten.
 //! - The oldest of the others make room, whole records at a time.
 
-use super::{LivePool, PoolTask, Task, lock, sync};
 use super::create::software_text;
+use super::{LivePool, PoolTask, Task, lock, sync};
 use crate::PoolError;
 use dmu::live::{LiveObject, NewObject};
 use dsl::write::{HistoryNote, MosTx, TaskCtx};
