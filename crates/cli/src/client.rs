@@ -4,6 +4,7 @@
 //! - The daemon gets this process's streams, working folder, terminal and those variables that commands look at;
 //!   what it writes goes where this process's output goes.
 //! - Signals that end a command cancel it there; the second one ends this process at once.
+//! - A command runs once. One that a daemon has not begun is asked for again: of the next daemon, if that one ended.
 //! - If no daemon runs, one is started, unless the command can do without.
 
 // Here is the process whose streams and environment these are.
@@ -12,7 +13,7 @@
 use crate::daemon::{self, places};
 use rustix::fs::{CWD, Mode, OFlags, open, openat};
 use serve::Terminator;
-use serve::control::{Connection, Message, Name, Reply, Request, VERSION};
+use serve::control::{CallError, Connection, Message, Name, Reply, Request, VERSION};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
@@ -41,21 +42,34 @@ pub(crate) enum Done {
 
 /// Has a daemon run a command; which is started for it if `start` says so.
 pub(crate) fn run(program: &str, args: &[OsString], start: bool) -> Done {
-    let connection = match connect(start) {
-        Ok(Some(connection)) => Arc::new(connection),
-        Ok(None) => return Done::Here,
-        Err(code) => return Done::Code(code),
-    };
-    match ask(&connection, program, args) {
-        Ok(Reply::Exit(code)) => Done::Code(code),
-        Ok(Reply::Elsewhere) => Done::Here,
-        Ok(Reply::Refused(why)) => {
-            say_error_line!("{}", crate::out::visible(&why));
-            Done::Code(1)
-        }
-        Ok(_) => lost("cenoted gave no answer to this"),
-        Err(Failed::Call(error)) => lost(error),
-        Err(Failed::System(error)) => lost(format_args!("cannot ask cenoted: {error}")),
+    let began = Instant::now();
+    loop {
+        let connection = match connect(start) {
+            Ok(Some(connection)) => Arc::new(connection),
+            Ok(None) => return Done::Here,
+            Err(code) => return Done::Code(code),
+        };
+        let reply = match begin(&connection, program, args) {
+            // It ended before it began anything: another one will run it.
+            Ok(Reply::Ending) if began.elapsed() < ENDING => {
+                std::thread::sleep(LOOK_AGAIN);
+                continue;
+            }
+            Err(Failed::Unanswered(error)) if error.is_gone() && began.elapsed() < ENDING => {
+                std::thread::sleep(LOOK_AGAIN);
+                continue;
+            }
+            other => other,
+        };
+        return match reply {
+            Ok(Reply::Exit(code)) => Done::Code(code),
+            Ok(Reply::Elsewhere) => Done::Here,
+            Ok(Reply::Refused(why)) => lost(crate::out::visible(&why)),
+            Ok(Reply::Ending) => lost("cenoted does not end"),
+            Ok(_) => lost("cenoted gave no answer to this"),
+            Err(Failed::Unanswered(error) | Failed::Call(error)) => lost(error),
+            Err(Failed::System(error)) => lost(format_args!("cannot ask cenoted: {error}")),
+        };
     }
 }
 
@@ -135,7 +149,10 @@ fn start_daemon() -> Result<(), u8> {
 
 enum Failed {
     System(io::Error),
-    Call(serve::control::CallError),
+    /// Nothing has begun.
+    Unanswered(CallError),
+    /// What has begun has no end.
+    Call(CallError),
 }
 
 impl<E: Into<io::Error>> From<E> for Failed {
@@ -144,9 +161,28 @@ impl<E: Into<io::Error>> From<E> for Failed {
     }
 }
 
-fn ask(connection: &Arc<Connection>, program: &str, args: &[OsString]) -> Result<Reply, Failed> {
-    // Before any thread is started, so that all of them leave the signals to one.
+/// Has a command run, from the request to its end.
+fn begin(connection: &Arc<Connection>, program: &str, args: &[OsString]) -> Result<Reply, Failed> {
+    // There are no other threads, which would have to leave the signals to one.
     let terminator = Terminator::new()?;
+    match ask(connection, program, args, &terminator) {
+        Ok(Reply::Begins) => wait_for_end(connection, terminator),
+        other => {
+            // What runs here instead has its own ways.
+            terminator.release()?;
+            other
+        }
+    }
+}
+
+/// Asks, and waits for the first answer. Signals that come before it end this process, and with it the request; those
+/// that come after it are held.
+fn ask(
+    connection: &Connection,
+    program: &str,
+    args: &[OsString],
+    terminator: &Terminator,
+) -> Result<Reply, Failed> {
     let folder = open(".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .or_else(|_| openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()))?;
     let terminal = open("/dev/tty", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()).ok();
@@ -168,7 +204,16 @@ fn ask(connection: &Arc<Connection>, program: &str, args: &[OsString]) -> Result
         umask: crate::console::umask(),
         terminal: terminal.is_some(),
     };
-    connection.say(&Message::Request(request), &fds)?;
+    // One that refuses at once need not have read all of it.
+    let said = connection.say(&Message::Request(request), &fds);
+    while !connection.is_answered(LOOK_AGAIN)? {
+        terminator.let_through()?;
+    }
+    connection.reply().map_err(|error| Failed::Unanswered(said.err().map_or(error, CallError::from)))
+}
+
+/// The end of a command that has begun. A signal cancels it, the second one ends this process.
+fn wait_for_end(connection: &Arc<Connection>, terminator: Terminator) -> Result<Reply, Failed> {
     let times = Arc::new(AtomicU32::new(0));
     let (asked, cancelling) = (Arc::clone(&times), Arc::clone(connection));
     terminator.watch(move |count| {

@@ -11,10 +11,12 @@
 #![allow(clippy::disallowed_methods)]
 
 mod cancel;
+mod held;
 mod progress;
 
 #[allow(unused_imports)] // For commands that take long.
 pub(crate) use cancel::{Cancel, end_if_cancelled, is_cancelled, on_cancel, sleep};
+pub(crate) use held::Held;
 pub(crate) use progress::progress_target;
 
 use cenote::admin::{Caller, Namespace};
@@ -53,6 +55,8 @@ pub(crate) struct Console {
     pub(crate) caller: Caller,
     /// Whether the command is to end.
     pub(crate) cancel: Arc<Cancel>,
+    /// Its output that the client has not taken yet.
+    pub(crate) held: Held,
 }
 
 impl Console {
@@ -186,6 +190,8 @@ impl Read for Input {
         loop {
             // A client may be gone for good before a byte comes.
             if let Some(console) = &self.0 {
+                // Whoever is asked sees the question first.
+                console.send_all()?;
                 console.wait_for(self.as_fd(), PollFlags::IN)?;
             }
             match rustix::io::read(self.as_fd(), &mut *buffer) {
@@ -204,7 +210,10 @@ pub(crate) fn terminal() -> io::Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags, open};
     match current() {
         Some(console) => match &console.terminal {
-            Some(terminal) => terminal.try_clone(),
+            Some(terminal) => {
+                console.send_all()?;
+                terminal.try_clone()
+            }
             None => Err(rustix::io::Errno::NXIO.into()),
         },
         None => Ok(open("/dev/tty", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?),
@@ -223,38 +232,50 @@ pub(crate) fn umask() -> u32 {
 }
 
 impl Console {
-    /// Writes all of it, unless the command is to end.
-    fn write(&self, stream: Stream, mut bytes: &[u8]) -> io::Result<()> {
+    /// Writes as much as can be written at once, or, if it is to `wait`, all unless the command is to end; how much
+    /// that was.
+    fn send(&self, stream: Stream, bytes: &[u8], wait: bool) -> io::Result<usize> {
         use rustix::io::Errno;
         let fd = self.streams[stream.index()].as_fd();
         // What fits into a pipe that has room does not wait, and files never do.
         let is_file = |fd| rustix::fs::fstat(fd).is_ok_and(|stat| is_regular(stat.st_mode));
         let most = if bytes.len() > PIPE_ROOM && is_file(fd) { bytes.len() } else { PIPE_ROOM };
-        while !bytes.is_empty() {
+        let mut sent = 0;
+        while sent < bytes.len() {
             // A descriptor of somebody else's may be one that nobody reads: that must not hold us.
-            self.wait_for(fd, PollFlags::OUT)?;
-            let chunk = &bytes[..bytes.len().min(most)];
-            match rustix::io::write(fd, chunk) {
+            if wait {
+                self.wait_for(fd, PollFlags::OUT)?;
+            } else if !self.is_ready(fd, PollFlags::OUT, Some(&Timespec::default()))? {
+                break;
+            }
+            let left = &bytes[sent..];
+            match rustix::io::write(fd, &left[..left.len().min(most)]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => bytes = &bytes[n..],
-                Err(Errno::INTR | Errno::AGAIN) => {}
+                Ok(n) => sent += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if wait => {}
+                Err(Errno::AGAIN) => break,
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        Ok(sent)
     }
 
     /// Waits until one of the client's descriptors is ready.
     fn wait_for(&self, fd: BorrowedFd<'_>, what: PollFlags) -> io::Result<()> {
-        loop {
-            if self.cancel.times() > 0 {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-            match poll(&mut [PollFd::new(&fd, what)], Some(&LOOK_EVERY)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                // What is wrong with it is told by using it.
-                Ok(_) | Err(_) => return Ok(()),
-            }
+        while !self.is_ready(fd, what, Some(&LOOK_EVERY))? {}
+        Ok(())
+    }
+
+    /// Whether one of the client's descriptors is ready within a time.
+    fn is_ready(&self, fd: BorrowedFd<'_>, what: PollFlags, time: Option<&Timespec>) -> io::Result<bool> {
+        if self.cancel.times() > 0 {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        match poll(&mut [PollFd::new(&fd, what)], time) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
+            // What is wrong with it is told by using it.
+            Ok(_) | Err(_) => Ok(true),
         }
     }
 }

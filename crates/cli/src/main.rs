@@ -103,8 +103,7 @@ fn place(program: &str, args: &[OsString]) -> Place {
         "zpool" => Tool::Zpool,
         "zfs" => Tool::Zfs,
         "cenote" => {
-            let is_own =
-                matches!(word, "" | "mount" | "tour" | "completions" | "complete" | "daemon" | "help");
+            let is_own = matches!(word, "" | "tour" | "completions" | "complete" | "daemon" | "help");
             return if is_own || word.starts_with('-') { Place::Here } else { Place::DaemonIfAny };
         }
         _ => return Place::Daemon,
@@ -227,7 +226,7 @@ mod tests {
         );
         assert_eq!(
             (place("cenote", "ls tank:/"), place("cenote", "mount a b")),
-            (Place::DaemonIfAny, Place::Here)
+            (Place::DaemonIfAny, Place::DaemonIfAny)
         );
         assert_eq!((place("cenote", "--help"), place("fsstat", "/x")), (Place::Here, Place::Daemon));
     }

@@ -247,7 +247,7 @@ fn bad_messages_end_their_connection_only() {
     assert!(refused(b"CntC\xff\xff\xff\xff").contains("at most"));
     assert!(refused(b"CntC\x02\0\0\0{}").contains("malformed"));
     let request =
-        br#"{"request":{"version":1,"program":"zpool","args":[],"env":[],"umask":0,"terminal":false}}"#;
+        br#"{"request":{"version":2,"program":"zpool","args":[],"env":[],"umask":0,"terminal":false}}"#;
     let length = u32::try_from(request.len()).expect("short").to_le_bytes();
     assert!(refused(&[&b"CntC"[..], &length, request].concat()).contains("0 came"));
     // One that says nothing holds nobody.
@@ -307,12 +307,143 @@ fn a_daemon_that_dies_is_told() {
 }
 
 #[test]
+fn a_command_that_has_not_begun_is_asked_for_again() {
+    let world = World::new();
+    std::fs::create_dir(world.path("run")).expect("made");
+    // One that dies when it is asked, and one that is about to end.
+    for last_words in [&b""[..], b"CntC\x08\0\0\0\"ending\""] {
+        let listener = UnixListener::bind(world.socket()).expect("a socket");
+        let child = world.command("zpool list -H").stderr(Stdio::piped()).spawn().expect("it starts");
+        let (mut stream, _) = listener.accept().expect("asked");
+        stream.read_exact(&mut [0; 8]).expect("said");
+        let _ = stream.write_all(last_words);
+        std::fs::remove_file(world.socket()).expect("removed");
+        drop((listener, stream));
+        assert_eq!(ended(child), (Some(0), String::new()), "{}", world.log());
+        world.good("daemon --stop");
+    }
+    // What has begun is not begun again.
+    let listener = UnixListener::bind(world.socket()).expect("a socket");
+    let child = world.command("zpool list -H").stderr(Stdio::piped()).spawn().expect("it starts");
+    let (mut stream, _) = listener.accept().expect("asked");
+    stream.write_all(b"CntC\x08\0\0\0\"begins\"").expect("said");
+    drop((listener, stream));
+    std::fs::remove_file(world.socket()).expect("removed");
+    assert_eq!(ended(child), (Some(1), "connection to cenoted lost\n".to_owned()));
+}
+
+#[test]
 fn a_reader_that_goes_away_ends_the_command() {
     let world = World::new();
     world.create();
     let mut child = world.going("zpool iostat tank 1");
     drop(child.stdout.take());
     assert_eq!(ended(child).0, Some(141));
+}
+
+/// A pipe that takes one page.
+fn small_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("small");
+    (reader, writer)
+}
+
+#[test]
+fn a_listing_that_nobody_reads_holds_no_pool() {
+    let world = World::new();
+    world.create();
+    for name in ["a", "b", "c", "d", "e"] {
+        world.good(&format!("zfs create tank/{name}"));
+    }
+    let listing = world.good("zfs get -rHp all tank");
+    assert!(listing.len() > 8192, "it does not fit into the pipe");
+    let (mut reader, writer) = small_pipe();
+    let child = world.command("zfs get -rHp all tank").stdout(writer).spawn().expect("it starts");
+    let mut first = [0];
+    reader.read_exact(&mut first).expect("it writes");
+    world.good("zpool export tank");
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).expect("text");
+    assert_eq!(ended(child).0, Some(0));
+    assert_eq!(listing.len(), 1 + rest.len());
+    // One whose reader goes away instead.
+    world.good("zpool import -d . tank");
+    let (mut reader, writer) = small_pipe();
+    let child = world.command("zfs get -rHp all tank").stdout(writer).spawn().expect("it starts");
+    reader.read_exact(&mut first).expect("it writes");
+    drop(reader);
+    assert_eq!(ended(child).0, Some(141));
+}
+
+#[test]
+fn a_pool_that_is_imported_is_mounted_by_zfs_mount() {
+    let world = World::new();
+    world.create();
+    let ran = world.run("mount tank ~/x");
+    assert!(ran.code == Some(1) && ran.err.contains("pool 'tank' is imported: 'zfs mount'"), "{ran:?}");
+}
+
+/// A small file system in memory.
+struct SmallFolder(PathBuf);
+
+impl SmallFolder {
+    fn new(at: PathBuf) -> SmallFolder {
+        std::fs::create_dir(&at).expect("made");
+        let done = Command::new("mount").args(["-t", "tmpfs", "-o", "size=12M", "none"]).arg(&at).status();
+        assert!(done.expect("mount starts").success());
+        SmallFolder(at)
+    }
+}
+
+impl Drop for SmallFolder {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_suspended_pool_holds_up_neither_the_end_nor_others() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    world.create();
+    let small = SmallFolder::new(world.path("small"));
+    let file = std::fs::File::create(small.0.join("disk")).expect("made");
+    file.set_len(IMAGE).expect("sparse");
+    drop(file);
+    world.good("zpool create -O mountpoint=none -O compression=off full ~/small/disk");
+    let mut noise = vec![0u8; 32 << 20];
+    std::fs::File::open("/dev/urandom").expect("there").read_exact(&mut noise).expect("read");
+    std::fs::write(world.path("noise"), noise).expect("written");
+    // It waits for space on its device, and would for good.
+    let mut child = world.command("cp noise full:/noise");
+    let child = child.stderr(Stdio::piped()).spawn().expect("it starts");
+    while !world.log().contains("the pool is suspended") {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    world.good("zfs create tank/meanwhile");
+    world.good("daemon --stop");
+    assert_ne!(ended(child).0, Some(0));
+    assert!(world.log().contains("given up") && world.log().contains("cenoted has ended"), "{}", world.log());
+    assert!(world.good("zfs list -H -o name -r tank").contains("tank/meanwhile"));
+    world.good("daemon --stop");
+}
+
+#[test]
+fn a_pool_in_a_file_of_another_pool_is_closed_first() {
+    if !is_root() || !Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let world = World::new();
+    world.good("zpool create -m ~/mnt outer ~/a");
+    let file = std::fs::File::create(world.path("mnt/disk")).expect("made");
+    file.set_len(100 << 20).expect("sparse");
+    drop(file);
+    world.good("zpool create -m ~/inner inner ~/mnt/disk");
+    std::fs::write(world.path("inner/file"), b"kept").expect("written");
+    world.good("daemon --stop");
+    assert!(!world.log().contains("ERROR"), "{}", world.log());
 }
 
 #[test]
@@ -409,6 +540,57 @@ fn one_of_a_user_answers_that_user_only() {
     let other = as_user(65533, "zpool list");
     assert!(other.0 == Some(1) && other.1.contains("cannot connect to cenoted"), "{other:?}");
     assert_eq!(as_user(65534, "daemon --stop").0, Some(0));
+}
+
+#[test]
+fn a_user_makes_mounts_and_destroys_a_pool() {
+    use std::os::unix::fs::PermissionsExt;
+    let needed = ["/usr/bin/setpriv", "/usr/bin/fusermount3", "/dev/fuse"];
+    if !is_root() || needed.iter().any(|path| !Path::new(path).exists()) {
+        return;
+    }
+    let world = World::new();
+    std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o1777)).expect("set");
+    let program = world.path("cenote");
+    copy_program(&program);
+    let run = |uid: u32, program: &Path, words: &str| {
+        let mut command = Command::new("/usr/bin/setpriv");
+        command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()]);
+        let words = words.replace("~", world.folder.path().to_str().expect("text"));
+        command.arg("--").arg(program).args(words.split_whitespace()).env_clear().stdin(Stdio::null());
+        command.env("PATH", "/usr/bin:/bin").env("XDG_RUNTIME_DIR", world.path("user/run"));
+        command.env("XDG_STATE_HOME", world.path("user/state")).current_dir(world.folder.path());
+        let output = command.output().expect("it starts");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), text)
+    };
+    let good = |words: &str| {
+        let (code, text) = run(65534, &program, words);
+        assert_eq!(code, Some(0), "{words}: {text}");
+        text
+    };
+    let shell = |words: &str| run(65534, Path::new("/usr/bin/env"), words);
+    assert_eq!(shell("mkdir -p ~/user/run ~/user/state").0, Some(0));
+    assert_eq!(shell("truncate -s 256M ~/user/disk").0, Some(0));
+    good("zpool create mine ~/user/disk");
+    good("zfs create mine/a");
+    let mounted = good("zfs mount");
+    let at = mounted.lines().find_map(|line| line.strip_prefix("mine/a ")).expect("mounted").trim();
+    assert!(at.starts_with(world.path("user/state/cenote/mnt").to_str().expect("text")), "{at}");
+    assert_eq!(shell(&format!("cp /etc/hostname {at}/file")), (Some(0), String::new()));
+    good("zfs snapshot mine/a@s");
+    assert_eq!(shell(&format!("rm {at}/file")).0, Some(0));
+    good("zfs rollback mine/a@s");
+    assert_eq!(shell(&format!("cmp /etc/hostname {at}/file")), (Some(0), String::new()));
+    // It is that user's alone, and root's only to end.
+    let other = run(65533, &program, "zpool list");
+    assert!(other.0 == Some(1) && other.1.contains("cannot connect to cenoted"), "{other:?}");
+    assert_ne!(run(65533, Path::new("/usr/bin/env"), &format!("cat {at}/file")).0, Some(0));
+    good("daemon --stop");
+    assert!(good("zfs mount").contains("mine/a"), "it is there again");
+    good("zfs unmount mine/a");
+    good("zpool destroy mine");
+    good("daemon --stop");
 }
 
 #[test]

@@ -28,6 +28,24 @@ impl Terminator {
         Ok(Terminator { signals })
     }
 
+    /// Lets those signals end the process that have come until now, as if they were not kept from it. To be called by
+    /// the thread that made this.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn let_through(&self) -> io::Result<()> {
+        self.signals.thread_unblock()?;
+        Ok(self.signals.thread_block()?)
+    }
+
+    /// The signals end the process again. To be called by the thread that made this.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn release(self) -> io::Result<()> {
+        Ok(self.signals.thread_unblock()?)
+    }
+
     /// Starts a thread that calls `asked` for each signal, with how many there were.
     ///
     /// # Errors

@@ -3,8 +3,9 @@
 //! # What always holds
 //! - Folders are opened one component at a time, beneath the target and through no symbolic link
 //!   (`openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`; plain `O_NOFOLLOW` on a kernel without it).
-//! - A file appears under its name when it is whole, with its attributes: it is written beside it under
-//!   a temporary name and renamed. What was there under that name before is replaced, never followed.
+//! - A file appears under its name when it is whole, with its attributes: it is written without a name, or, where
+//!   there is no such thing, beside it under a temporary one. What was there under that name before is replaced,
+//!   never followed.
 //! - A set-id bit is kept only on a file that got its owner: otherwise it would give away the
 //!   rights of someone else.
 //! - A folder is closed to others while it is being filled, and gets its mode and times at the end.
@@ -156,9 +157,15 @@ impl HostTree {
         let temporary = self.temporary_name();
         let here = self.here()?;
         refuse_device(here, name)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(here, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
-        let guard = Temporary { dir: here, name: &temporary };
+        let (file, guard) = match open_nameless(here)? {
+            Some(file) => (file, None),
+            None => {
+                let flags =
+                    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = fs::openat(here, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
+                (file, Some(Temporary { dir: here, name: &temporary }))
+            }
+        };
         let mut outcome = Outcome::default();
         write_content(file.as_fd(), content, segments, &mut outcome.bad)?;
         if !outcome.bad.is_empty() && damaged == Damaged::LeaveOut {
@@ -166,7 +173,10 @@ impl HostTree {
             return Ok(outcome);
         }
         self.attributes(file.as_fd(), meta, &mut outcome.lost);
-        guard.becomes(name)?;
+        match guard {
+            Some(guard) => guard.becomes(name)?,
+            None => give_name(file.as_fd(), here, name, &temporary)?,
+        }
         Ok(outcome)
     }
 
@@ -337,6 +347,9 @@ impl HostTree {
     }
 }
 
+/// Where the open files of this process have paths.
+const DESCRIPTORS: &str = "/proc/self/fd";
+
 /// A temporary name that goes away unless it [becomes](Temporary::becomes) the real one.
 struct Temporary<'a> {
     dir: BorrowedFd<'a>,
@@ -355,6 +368,34 @@ impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         // Best effort, on the way out with an error that matters more.
         let _ = fs::unlinkat(self.dir, self.name, AtFlags::empty());
+    }
+}
+
+/// A file that nothing is left of if this process is killed before it has a name. `None`: there is no such thing here.
+fn open_nameless(dir: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    // It gets its name by its number there.
+    if fs::access(DESCRIPTORS, fs::Access::EXISTS).is_err() {
+        return Ok(None);
+    }
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match fs::openat(dir, ".", flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(Some(file)),
+        // File systems that have none, and kernels that know nothing of it.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT | Errno::NOSYS) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives a file without a name this one, which is taken from whatever has it.
+fn give_name(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8], temporary: &[u8]) -> io::Result<()> {
+    let path = format!("{DESCRIPTORS}/{}", file.as_raw_fd());
+    let link = |name: &[u8]| fs::linkat(fs::CWD, &path, dir, name, AtFlags::SYMLINK_FOLLOW);
+    match link(name) {
+        Err(Errno::EXIST) => {
+            link(temporary)?;
+            Temporary { dir, name: temporary }.becomes(name)
+        }
+        done => Ok(done?),
     }
 }
 
@@ -507,6 +548,55 @@ mod tests {
         let names: Vec<_> =
             std::fs::read_dir(dir.path().join("d")).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(names.len(), 2, "no temporary names are left: {names:?}");
+    }
+
+    /// Looks at the folder in the middle of a copy.
+    struct Watching<'a> {
+        content: Bytes,
+        folder: &'a Path,
+        seen: std::sync::Mutex<Vec<usize>>,
+    }
+
+    impl Content for Watching<'_> {
+        fn size(&self) -> u64 {
+            self.content.size()
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+            self.seen.lock().unwrap().push(std::fs::read_dir(self.folder)?.count());
+            self.content.read_at(offset, buf)
+        }
+
+        fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+            self.content.next_data(offset)
+        }
+
+        fn next_hole(&self, offset: u64) -> io::Result<u64> {
+            self.content.next_hole(offset)
+        }
+
+        fn block_size(&self) -> u64 {
+            self.content.block_size()
+        }
+    }
+
+    #[test]
+    fn a_copy_that_is_not_finished_has_no_name() {
+        let (dir, mut tree) = tree();
+        let root = fs::open(dir.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        if open_nameless(root.as_fd()).unwrap().is_none() {
+            return;
+        }
+        for byte in [1, 2] {
+            let content = Bytes::new(vec![byte; 1000]);
+            let content = Watching { content, folder: dir.path(), seen: std::sync::Mutex::default() };
+            let map = segments(&content.content).unwrap();
+            tree.file(b"f", &meta(Kind::Regular), &content, &map, Damaged::LeaveOut).unwrap();
+            // The second one replaces the first, which is there until then.
+            assert!(content.seen.lock().unwrap().iter().all(|names| *names == usize::from(byte == 2)));
+            assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), vec![byte; 1000]);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
     }
 
     #[test]

@@ -97,6 +97,15 @@ pub(crate) fn is_verb(word: &str) -> bool {
     word == "help" || Cli::command().get_subcommands().any(|verb| verb.get_name() == word)
 }
 
+/// The pool that `cenote mount` is to mount from; `None` if it says on which devices that is, or makes no sense.
+pub(crate) fn pool_to_mount(args: &[OsString]) -> Option<String> {
+    let words = std::iter::once(OsString::from("cenote")).chain(args.iter().cloned());
+    match Cli::try_parse_from(words).ok()?.verb {
+        Verb::Mount(args) => args.pool(),
+        _ => None,
+    }
+}
+
 /// Why a verb ends at once. Everything that concerns one file of several is told and passed over
 /// instead.
 #[derive(Debug)]

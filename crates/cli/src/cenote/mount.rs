@@ -56,6 +56,16 @@ pub(super) struct Args {
     directory: PathBuf,
 }
 
+impl Args {
+    /// The pool, if it is not said where its devices are.
+    pub(super) fn pool(&self) -> Option<String> {
+        if self.source.names_devices() {
+            return None;
+        }
+        parse(&self.target).ok().map(|target| target.pool().to_owned())
+    }
+}
+
 /// What the background process says when it is mounted.
 const READY: &[u8] = b"mounted\n";
 

@@ -57,6 +57,11 @@ impl Source {
         self.devices.is_empty() && is_as_of_now && !self.destroyed && !self.missing
     }
 
+    /// It is said where the devices are.
+    pub(super) fn names_devices(&self) -> bool {
+        !self.devices.is_empty()
+    }
+
     /// What only makes sense for reading was not asked for.
     pub(super) fn check_writable(&self) -> Result<(), Failure> {
         let given = [

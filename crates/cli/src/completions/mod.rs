@@ -1,5 +1,5 @@
-//! `cenote completions SHELL`: what a shell needs to complete command lines of `zpool`, `zfs`, `zdb`, `fsstat` and
-//! `cenote`.
+//! `cenote completions SHELL`: what a shell needs to complete command lines of `zpool`, `zfs`, `zdb`, `fsstat`,
+//! `cenote` and `cenoted`.
 //!
 //! The scripts for the shells are small: they ask `cenote complete`, which knows the usage tables, the tables of
 //! properties, and the names of what is imported.
@@ -65,6 +65,7 @@ fn candidates(command: &str, words: &[String]) -> Vec<String> {
         "fsstat" if current.starts_with('-') => letters(operands::FSSTAT),
         "fsstat" => operands::names(What::Mountpoints),
         "cenote" => of_cenote(before, current),
+        "cenoted" => of_cenote(&[&["daemon".to_owned()], before].concat(), current),
         _ => Vec::new(),
     };
     all.into_iter().filter(|candidate| candidate.starts_with(current)).collect()
@@ -116,8 +117,9 @@ fn of_cenote(before: &[String], current: &str) -> Vec<String> {
         return Vec::new();
     };
     if current.starts_with('-') {
-        let long = verb.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
-        let short = verb.get_arguments().filter_map(|arg| Some(format!("-{}", arg.get_short()?)));
+        let options = || verb.get_arguments().filter(|arg| !arg.is_hide_set());
+        let long = options().filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
+        let short = options().filter_map(|arg| Some(format!("-{}", arg.get_short()?)));
         return long.chain(short).chain(["--help".to_owned()]).collect();
     }
     let values = verb.get_positionals().flat_map(clap::Arg::get_possible_values);
@@ -164,6 +166,7 @@ mod tests {
         assert_eq!(all("cenote veri"), ["verify"]);
         assert_eq!(all("cenote completions "), ["bash", "zsh", "fish"]);
         assert_eq!(all("cenote zfs roll"), ["rollback"]);
+        assert_eq!(all("cenoted --"), ["--detach", "--stop", "--status", "--help"]);
         assert!(all("cenote ls --").contains(&"--help".to_owned()));
     }
 

@@ -81,7 +81,11 @@ pub(crate) fn is_cancelled() -> bool {
 /// Waits that long, between two samples for example; false if the command is to end instead.
 pub(crate) fn sleep(time: Duration) -> bool {
     match current() {
-        Some(console) => console.cancel.wait(time),
+        Some(console) => {
+            // What cannot be written is told to whoever writes next.
+            let _ = console.send_ready();
+            console.cancel.wait(time)
+        }
         None => {
             std::thread::sleep(time);
             true

@@ -17,6 +17,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod detach;
+mod ending;
 mod log;
 pub(crate) mod places;
 mod policy;
@@ -24,7 +25,7 @@ mod requests;
 
 use crate::console;
 use cenote::admin::mounting::{MountRequest, Mounting};
-use cenote::admin::{Mounts, Namespace, Search, Unmount};
+use cenote::admin::{Mounts, Namespace, Search};
 use requests::Requests;
 use serve::control::{Connection, Listener, Message, Reply, Server, VERSION};
 use serve::control_files::ControlFiles;
@@ -250,22 +251,12 @@ fn mounting(namespace: &Arc<Namespace>) -> Option<Mounting> {
 
 /// No more requests; what is mounted is unmounted; the pools are closed.
 fn end(server: &Server, namespace: &Arc<Namespace>) {
+    let _giving_up = ending::GivingUp::begin(namespace);
     let left = server.wait(PATIENCE);
     if left > 0 {
         tracing::warn!(requests = left, "these have not ended, and are not waited for any longer");
     }
-    if let Some(mounting) = mounting(namespace) {
-        let refused = mounting.unmount_all(None, true, Unmount::Normal);
-        for busy in refused {
-            tracing::warn!(dataset = busy.what, why = busy.why, "whoever uses it gets errors from now on");
-        }
-        for refusal in mounting.unmount_all(None, true, Unmount::Force) {
-            tracing::error!(dataset = refusal.what, why = refusal.why, "not unmounted");
-        }
-    }
-    for (pool, error) in namespace.leave_all() {
-        tracing::error!(pool, %error, "a pool could not be closed");
-    }
+    ending::close_all(namespace);
 }
 
 /// Tells the service manager that we are alive, as often as it wants to know.

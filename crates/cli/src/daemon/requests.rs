@@ -1,22 +1,27 @@
 //! What clients ask for, run as it would be in their own process.
 
 use super::policy;
-use crate::console::{Cancel, Console, Exit};
+use crate::console::{Cancel, Console, Exit, Held};
 use cenote::admin::{Caller, Namespace};
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::Mode;
 use serve::control::{Call, Handler, Peer, Request, Server};
 use serve::mounts::TableSettings;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 
 /// The name of threads that run requests.
 pub(super) const THREAD: &str = "request";
 /// Exit code of a command that is ended by a bug of ours.
 const BUG: u8 = 70;
+/// Exit code of a command whose reader has gone away: that of a process that a closed pipe ended.
+const NO_READER: u8 = 141;
 
 /// Runs requests on the pools of a namespace.
 pub(super) struct Requests {
@@ -56,6 +61,7 @@ impl Requests {
             namespace: Arc::clone(&self.namespace),
             caller: Caller { uid, gid, groups },
             cancel,
+            held: Held::default(),
         };
         (Arc::new(console), request.args.into_iter().map(OsString::from).collect())
     }
@@ -68,6 +74,15 @@ impl Handler for Requests {
 
     fn accepts(&self, request: &Request, peer: &Peer) -> Result<bool, String> {
         let args: Vec<OsString> = request.args.iter().cloned().map(OsString::from).collect();
+        if request.program == "cenote" && args.first().is_some_and(|verb| verb == "mount") {
+            return match crate::cenote::pool_to_mount(&args) {
+                Some(pool) if self.namespace.names().contains(&pool) => Err(format!(
+                    "cenote: pool '{pool}' is imported: 'zfs mount' mounts its file systems, and there snapshots \
+                     are in .zfs/snapshot"
+                )),
+                _ => Ok(false),
+            };
+        }
         let is_ours = is_about_all(&args) || names_a_pool(&args, &self.namespace.names());
         if request.program == "cenote" && !is_ours {
             return Ok(false);
@@ -83,10 +98,13 @@ impl Handler for Requests {
         tracing::debug!(uid, pid, program, args = ?request.args, "request");
         let place = Place::enter(&call.folder, request.umask);
         let (console, args) = self.console(request, call);
-        if let Err(error) = &place {
-            console.enter(|| say_error_line!("cenoted: cannot enter the working folder: {error}"));
-            return 1;
-        }
+        let (place, args) = match place.and_then(|place| Ok((place.whole_paths(&program, args)?, place))) {
+            Ok((args, place)) => (place, args),
+            Err(error) => {
+                console.enter(|| say_error_line!("cenoted: cannot enter the working folder: {error}"));
+                return 1;
+            }
+        };
         let ran = catch_unwind(AssertUnwindSafe(|| console.enter(|| crate::run_program(&program, args))));
         let code = ran.unwrap_or_else(|why| match why.downcast_ref::<Exit>() {
             Some(Exit(code)) => *code,
@@ -96,6 +114,12 @@ impl Handler for Requests {
                 BUG
             }
         });
+        // Whatever it used is free again; its reader may take as long as it likes.
+        drop(place);
+        let code = match console.send_all() {
+            Err(_) if code == 0 => NO_READER,
+            _ => code,
+        };
         tracing::debug!(uid, pid, program, code, "done");
         code
     }
@@ -116,26 +140,71 @@ impl Handler for Requests {
     }
 }
 
-/// The working folder and umask of a request. Threads that it starts have these too, and some stay, with the pool
-/// that it opens: at the end all leave the folder, which could not be unmounted otherwise.
-struct Place;
+/// The working folder and umask of a request.
+enum Place {
+    /// This thread has them. Threads that it starts have these too, and some stay, with the pool that it opens: at
+    /// the end all leave the folder, which could not be unmounted otherwise.
+    Own,
+    /// The system lets no thread have a folder of its own, as in containers where `unshare` is forbidden: this is
+    /// the client's.
+    Shared(PathBuf),
+}
 
 impl Place {
-    fn enter(folder: &std::os::fd::OwnedFd, umask: u32) -> io::Result<Place> {
+    fn enter(folder: &OwnedFd, umask: u32) -> io::Result<Place> {
+        use nix::errno::Errno;
+        match unshare(CloneFlags::CLONE_FS) {
+            Ok(()) => {}
+            Err(Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EINVAL) => {
+                let link = format!("/proc/self/fd/{}", folder.as_raw_fd());
+                return Ok(Place::Shared(std::fs::read_link(link)?));
+            }
+            Err(error) => return Err(error.into()),
+        }
         // Of this thread alone, from now on.
-        unshare(CloneFlags::CLONE_FS)?;
-        let place = Place;
+        let place = Place::Own;
         rustix::process::fchdir(folder)?;
         rustix::process::umask(Mode::from_raw_mode(umask));
         Ok(place)
     }
+
+    /// The arguments of a command that does not run in the client's folder.
+    fn whole_paths(&self, program: &str, args: Vec<OsString>) -> io::Result<Vec<OsString>> {
+        let Place::Shared(folder) = self else { return Ok(args) };
+        let is_copy = program == "cenote"
+            && args.first().is_some_and(|verb| ["cp", "tar"].iter().any(|known| verb == known));
+        // Elsewhere a word without a slash is a name of ZFS.
+        let is_unclear = |arg: &OsString| {
+            let bytes = arg.as_bytes();
+            is_copy && !bytes.starts_with(b"-") && !bytes.starts_with(b"/") && !bytes.contains(&b':')
+        };
+        let whole = |(index, arg): (usize, OsString)| {
+            if names_here(&arg) {
+                return Ok(folder.join(arg).into_os_string());
+            }
+            if index > 0 && is_unclear(&arg) {
+                let why = "unshare is forbidden to it; name files by their whole paths";
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+            }
+            Ok(arg)
+        };
+        args.into_iter().enumerate().map(whole).collect()
+    }
+}
+
+/// It can only be a path, and begins at the working folder.
+fn names_here(arg: &OsStr) -> bool {
+    let bytes = arg.as_bytes();
+    matches!(bytes, b"." | b"..") || bytes.starts_with(b"./") || bytes.starts_with(b"../")
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // The root is always there.
-        let _ = rustix::process::chdir("/");
-        rustix::process::umask(Mode::from_raw_mode(0o022));
+        if let Place::Own = self {
+            // The root is always there.
+            let _ = rustix::process::chdir("/");
+            rustix::process::umask(Mode::from_raw_mode(0o022));
+        }
     }
 }
 
@@ -159,6 +228,25 @@ fn names_a_pool(args: &[OsString], pools: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_threads_share_a_folder_paths_are_made_whole() {
+        let place = Place::Shared("/home/a".into());
+        let whole = |program: &str, line: &str| {
+            let args = line.split_whitespace().map(OsString::from).collect();
+            let joined = |args: Vec<OsString>| args.join(OsStr::new(" ")).into_string().expect("text");
+            place.whole_paths(program, args).map(joined).ok()
+        };
+        let said = whole("zpool", "import -d . -d ../x tank").expect("clear");
+        assert_eq!(said, "import -d /home/a/. -d /home/a/../x tank");
+        assert_eq!(whole("zfs", "list tank").as_deref(), Some("list tank"));
+        assert_eq!(whole("cenote", "cp ./x /y tank:/").as_deref(), Some("cp /home/a/./x /y tank:/"));
+        assert_eq!(whole("cenote", "cp tank:/x y"), None);
+        assert_eq!(
+            Place::Own.whole_paths("cenote", vec!["cp".into(), "y".into()]).expect("as it is").len(),
+            2
+        );
+    }
 
     #[test]
     fn verbs_about_files_of_imported_pools_run_here() {

@@ -2,6 +2,8 @@
 
 use super::descriptors::{Reader, send};
 use super::frame::{self, FrameError, HEADER, Message, Reply, VERSION, WORD_MAX};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -10,6 +12,13 @@ use std::time::Duration;
 
 /// How long a daemon may take to say that it is there.
 const PING: Duration = Duration::from_secs(10);
+
+impl CallError {
+    /// Nobody is at the other end any more.
+    pub fn is_gone(&self) -> bool {
+        !matches!(self, CallError::Frame(_))
+    }
+}
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -47,12 +56,21 @@ impl Connection {
         send(self.0.as_fd(), &frame::encode(message), fds)
     }
 
-    /// Waits for the answer.
+    /// Waits for the next answer.
     ///
     /// # Errors
     /// [`CallError`].
     pub fn reply(&self) -> Result<Reply, CallError> {
         self.reply_within(None)
+    }
+
+    /// Whether an answer, or the end, comes within a time.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn is_answered(&self, within: Duration) -> io::Result<bool> {
+        let within = Timespec::try_from(within).map_err(|_| io::ErrorKind::InvalidInput)?;
+        Ok(retry_on_intr(|| poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&within)))? > 0)
     }
 
     /// Is a daemon there, and which?

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Version of the protocol: another one is refused.
-pub const VERSION: u32 = 1;
+/// Version of the protocol: a request of another one is refused. Whether somebody is there can be asked, and the end
+/// be asked for, in any.
+pub const VERSION: u32 = 2;
 /// Most bytes of a request. Linux allows about 2 MiB of arguments and variables.
 pub(super) const REQUEST_MAX: usize = 4 << 20;
 /// Most bytes of what is said while a request runs, and of a reply.
@@ -55,13 +56,17 @@ pub struct Request {
     pub terminal: bool,
 }
 
-/// What the daemon answers, once.
+/// What the daemon answers: to a request that it runs [`Reply::Begins`] and [`Reply::Exit`], to all else one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reply {
+    /// The command begins now. If there is no answer, nothing has been done: it can be asked for again.
+    Begins,
     /// The command has ended.
     Exit(u8),
+    /// The request is not run, because this daemon is about to end: the next one will run it.
+    Ending,
     /// The request is not run.
     Refused(String),
     /// The request is about nothing that is here: the client runs it itself.
@@ -126,7 +131,10 @@ pub enum FrameError {
     #[error("malformed message: {0}")]
     Malformed(#[source] serde_json::Error),
     /// Another version of the protocol.
-    #[error("version {version} of the protocol is not spoken here: this is version {VERSION}")]
+    #[error(
+        "version {version} of the protocol is not spoken here: this is version {VERSION}; \
+         'cenote daemon --stop' ends this daemon, and the next command starts another one"
+    )]
     Version {
         /// What was said.
         version: u32,
@@ -160,7 +168,7 @@ pub(super) fn length(header: [u8; HEADER], max: usize) -> Result<usize, FrameErr
 
 /// What a client said.
 pub(super) fn decode(body: &[u8]) -> Result<Message, FrameError> {
-    // Of another version only the number must be understood.
+    // Of a request of another version only the number must be understood.
     if let Some(version) = announced(body).filter(|version| *version != VERSION) {
         return Err(FrameError::Version { version });
     }
@@ -176,14 +184,18 @@ pub(super) fn decode_reply(body: &[u8]) -> Result<Reply, FrameError> {
     serde_json::from_slice(body).map_err(FrameError::Malformed)
 }
 
-/// The version that a message of any version names.
+/// The version that a request of any version names.
 fn announced(body: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
     }
-    let kinds: std::collections::BTreeMap<String, Versioned> = serde_json::from_slice(body).ok()?;
-    kinds.into_values().next().map(|kind| kind.version)
+    #[derive(Deserialize)]
+    struct Kinds {
+        request: Versioned,
+    }
+    let kinds: Kinds = serde_json::from_slice(body).ok()?;
+    Some(kinds.request.version)
 }
 
 fn check(request: &Request) -> Result<(), FrameError> {

@@ -221,20 +221,19 @@ impl Server {
             Err(error) => return tracing::warn!(%error, "a client that cannot be known is not answered"),
         };
         // No thread for somebody who may not speak.
-        let admitted = self.handler.admit(&peer);
-        let entered =
-            admitted.and_then(|()| self.enter(peer.uid).ok_or_else(|| "too many requests".to_owned()));
-        let (id, cancelled) = match entered {
+        let admitted = self.handler.admit(&peer).map_err(Reply::Refused);
+        let (id, cancelled) = match admitted.and_then(|()| self.enter(peer.uid)) {
             Ok(entered) => entered,
-            Err(why) => {
-                tracing::warn!(uid = peer.uid, pid = peer.pid, why, "client refused");
+            Err(reply) => {
+                tracing::warn!(uid = peer.uid, pid = peer.pid, ?reply, "client refused");
                 // A few bytes into the empty buffer of a new socket do not wait.
-                return answer(&stream, &Reply::Refused(why));
+                answer(&stream, &reply);
+                return;
             }
         };
         let server = Arc::clone(self);
         let talk = move || {
-            talk(&*server.handler, &stream, peer, &cancelled);
+            server.talk(&stream, peer, &cancelled);
             server.leave(id);
         };
         if let Err(error) = std::thread::Builder::new().name("request".to_owned()).spawn(talk) {
@@ -243,64 +242,86 @@ impl Server {
         }
     }
 
-    fn enter(&self, uid: u32) -> Option<(u64, Cancelled)> {
+    /// Takes the place of a connection; what its client is told if there is none.
+    fn enter(&self, uid: u32) -> Result<(u64, Cancelled), Reply> {
         let own = rustix::process::geteuid().as_raw();
         let is_other = |uid: u32| uid != 0 && uid != own;
         let mut open = self.open();
         let others = open.connections.values().filter(|(uid, _)| is_other(*uid)).count();
         let is_full = open.connections.len() >= CONNECTIONS_MAX || is_other(uid) && others >= OTHERS_MAX;
-        if is_full || open.is_stopping {
-            return None;
+        if open.is_stopping {
+            return Err(Reply::Ending);
+        }
+        if is_full {
+            return Err(Reply::Refused("too many requests".to_owned()));
         }
         let id = open.next;
         open.next += 1;
         let cancelled = Cancelled::default();
         open.connections.insert(id, (uid, cancelled.clone()));
-        Some((id, cancelled))
+        Ok((id, cancelled))
     }
 
     fn leave(&self, id: u64) {
         self.open().connections.remove(&id);
         self.closed.notify_all();
     }
-}
 
-/// One connection, from its first byte to its last.
-fn talk(handler: &dyn Handler, stream: &UnixStream, peer: Peer, cancelled: &Cancelled) {
-    let mut reader = Reader::new(stream.as_fd(), Some(ARRIVAL));
-    let (uid, pid) = (peer.uid, peer.pid);
-    let message = match first(&mut reader) {
-        Ok(Some(message)) => message,
-        // Somebody looked whether there is a daemon.
-        Ok(None) => return,
-        Err(why) => {
+    /// One connection, from its first byte to its last.
+    fn talk(&self, stream: &UnixStream, peer: Peer, cancelled: &Cancelled) {
+        let mut reader = Reader::new(stream.as_fd(), Some(ARRIVAL));
+        let (uid, pid) = (peer.uid, peer.pid);
+        let refuse = |why: String| {
             tracing::warn!(uid, pid, why, "bad message");
-            return answer(stream, &Reply::Refused(why));
-        }
-    };
-    let fds = std::mem::take(&mut reader.fds);
-    let reply = match message {
-        Message::Request(request) => match descriptors(&request, fds, peer, cancelled) {
-            Ok(call) => match handler.accepts(&request, &call.peer) {
-                Ok(true) => Reply::Exit(run(handler, stream, request, call, cancelled)),
-                Ok(false) => Reply::Elsewhere,
+            Reply::Refused(why)
+        };
+        let reply = match first(&mut reader) {
+            // Somebody looked whether there is a daemon.
+            Ok(None) => return,
+            Ok(Some(Message::Request(request))) => {
+                let fds = std::mem::take(&mut reader.fds);
+                match descriptors(&request, fds, peer, cancelled) {
+                    Ok(call) => match self.begin(stream, request, call, cancelled) {
+                        Some(reply) => reply,
+                        None => return,
+                    },
+                    Err(why) => refuse(why),
+                }
+            }
+            Ok(Some(Message::Ping { .. })) => {
+                let (program, pid) = (self.handler.version(), std::process::id());
+                Reply::Pong { version: VERSION, program, pid }
+            }
+            Ok(Some(Message::Stop { .. })) => match self.handler.stop(&peer) {
+                Ok(()) => Reply::Stopping,
                 Err(why) => Reply::Refused(why),
             },
-            Err(why) => {
-                tracing::warn!(uid, pid, why, "bad message");
-                Reply::Refused(why)
-            }
-        },
-        Message::Ping { .. } => {
-            Reply::Pong { version: VERSION, program: handler.version(), pid: std::process::id() }
+            Ok(Some(Message::Cancel)) => Reply::Refused("nothing runs".to_owned()),
+            Err(why) => refuse(why),
+        };
+        answer(stream, &reply);
+    }
+
+    /// Runs a request, if it is to be run, and its client knows that it is. `None`: it is gone.
+    fn begin(
+        &self,
+        stream: &UnixStream,
+        request: Request,
+        call: Call,
+        cancelled: &Cancelled,
+    ) -> Option<Reply> {
+        match self.handler.accepts(&request, &call.peer) {
+            Ok(true) => {}
+            Ok(false) => return Some(Reply::Elsewhere),
+            Err(why) => return Some(Reply::Refused(why)),
         }
-        Message::Stop { .. } => match handler.stop(&peer) {
-            Ok(()) => Reply::Stopping,
-            Err(why) => Reply::Refused(why),
-        },
-        Message::Cancel => Reply::Refused("nothing runs".to_owned()),
-    };
-    answer(stream, &reply);
+        if self.open().is_stopping {
+            return Some(Reply::Ending);
+        }
+        // What nobody waits for any more is not begun.
+        answer(stream, &Reply::Begins)
+            .then(|| Reply::Exit(run(&*self.handler, stream, request, call, cancelled)))
+    }
 }
 
 /// Runs a request, while another thread listens for its end.
@@ -385,8 +406,9 @@ fn descriptors(
     }
 }
 
-fn answer(stream: &UnixStream, reply: &Reply) {
-    // A client that does not read must not hold us, and one that is gone need not be told.
+/// False: the client is gone.
+fn answer(stream: &UnixStream, reply: &Reply) -> bool {
+    // A client that does not read must not hold us.
     let _ = stream.set_write_timeout(Some(ARRIVAL));
-    let _ = send(stream.as_fd(), &frame::encode(reply), &[]);
+    send(stream.as_fd(), &frame::encode(reply), &[]).is_ok()
 }

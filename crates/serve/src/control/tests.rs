@@ -106,6 +106,7 @@ impl Fixture {
         let fds = [null.as_fd(), writer.as_fd(), writer.as_fd(), null.as_fd()];
         connection.say(&Message::Request(request(args)), &fds).expect("said");
         drop(writer);
+        assert_eq!(connection.reply().expect("an answer"), Reply::Begins);
         let reply = connection.reply().expect("an answer");
         let mut out = Vec::new();
         reader.read_to_end(&mut out).expect("read");
@@ -118,6 +119,7 @@ impl Fixture {
         let null = std::io::pipe().expect("a pipe").0;
         connection.say(&Message::Request(request(&[b"wait"])), &[null.as_fd(); 4]).expect("said");
         self.running.recv().expect("it runs");
+        assert_eq!(connection.reply().expect("an answer"), Reply::Begins);
         connection
     }
 }
@@ -155,12 +157,12 @@ fn what_is_no_message_ends_its_connection_only() {
     assert!(fixture.refused(b"CntC\x02\0\0\0{}").starts_with("malformed message"));
     assert_eq!(fixture.refused(b"CntC\x40\0\0\0{"), "unexpected end of file");
     assert_eq!(fixture.refused(&frame::encode(&Message::Cancel)), "nothing runs");
-    let other = Message::Ping { version: VERSION + 1 };
+    let other = Message::Request(Request { version: VERSION + 1, ..request(&[b"list"]) });
     let why = fixture.refused(&frame::encode(&other));
-    assert_eq!(
-        why,
-        format!("version {} of the protocol is not spoken here: this is version {VERSION}", VERSION + 1)
-    );
+    let said =
+        format!("version {} of the protocol is not spoken here: this is version {VERSION};", VERSION + 1);
+    assert!(why.starts_with(&said), "{why}");
+    assert!(fixture.refused(&frame::encode(&Message::Stop { version: VERSION + 1 })) == "not this one");
     let zero = Message::Request(request(&[b"a\0b"]));
     assert!(fixture.refused(&frame::encode(&zero)).contains("a zero byte"));
     // The other one has felt nothing.
@@ -247,4 +249,21 @@ fn any_request() {
             Err(error) => assert!(has_zero, "{error}"),
         }
     });
+}
+
+#[test]
+fn one_that_is_about_to_end_begins_nothing() {
+    let fixture = Fixture::new();
+    // Connected before, so that it is not the socket that refuses.
+    let (late, waiting) = (fixture.connect(), fixture.waiting());
+    fixture.server.stop();
+    assert_eq!(waiting.reply().expect("an answer"), Reply::Exit(130));
+    let null = std::io::pipe().expect("a pipe").0;
+    let said = late.say(&Message::Request(request(&[b"list"])), &[null.as_fd(); 4]);
+    // It was taken already, or it never will be.
+    let reply = said.map_err(CallError::from).and_then(|()| late.reply());
+    match reply {
+        Ok(reply) => assert_eq!(reply, Reply::Ending),
+        Err(error) => assert!(error.is_gone(), "{error}"),
+    }
 }

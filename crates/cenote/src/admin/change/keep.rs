@@ -142,19 +142,19 @@ impl Namespace {
     /// Lets go of all pools, so that the next start opens them again: everything is on disk, and nothing else has
     /// changed. What is mounted was unmounted before. Returns what could not be written.
     pub fn leave_all(self: &Arc<Self>) -> Vec<(String, ChangeError)> {
-        let mut failed = Vec::new();
-        for name in self.names() {
-            let left = match self.take_whatever(&name, PATIENCE) {
-                Some(taken) => taken.close(|entry| match entry.kept() {
-                    Kept::Live(live) => Arc::clone(live).export(Leave::Imported).map_err(ChangeError::from),
-                    Kept::Shown(..) => Ok(()),
-                }),
-                None => Ok(()),
-            };
-            if let Err(error) = left {
-                failed.push((name, error));
-            }
-        }
-        failed
+        let leave = |name: String| self.leave(&name).err().map(|error| (name, error));
+        self.names().into_iter().filter_map(leave).collect()
+    }
+
+    /// The same for one pool; nothing happens if there is none of that name.
+    ///
+    /// # Errors
+    /// What could not be written; the pool is gone from here all the same.
+    pub fn leave(self: &Arc<Self>, name: &str) -> Result<(), ChangeError> {
+        let Some(taken) = self.take_whatever(name, PATIENCE) else { return Ok(()) };
+        taken.close(|entry| match entry.kept() {
+            Kept::Live(live) => Arc::clone(live).export(Leave::Imported).map_err(ChangeError::from),
+            Kept::Shown(..) => Ok(()),
+        })
     }
 }

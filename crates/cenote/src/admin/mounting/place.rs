@@ -120,7 +120,8 @@ fn read(dataset: &Dataset, settings: &ImportSettings) -> Result<Place, dsl::DslE
         devices: number("devices")? != 0,
         atime,
         overlay: number("overlay")? != 0,
-        allow_other: is_root,
+        // A user's are in a folder that nobody else can enter, unless they are below an alternate root.
+        allow_other: is_root || settings.altroot.is_none() && may_let_others_in(),
         temporary: Vec::new(),
     };
     let can_mount = match number("canmount")? {
@@ -142,7 +143,20 @@ fn rooted(stored: &str, settings: &ImportSettings) -> PathBuf {
         return PathBuf::from(stored);
     }
     let base = crate::admin::change::state_folder().join("mnt");
-    base.join(stored.trim_start_matches('/'))
+    let below = stored.trim_start_matches('/');
+    if may_let_others_in() { base.join(below) } else { base.join(flat(below)) }
+}
+
+/// Users may make mounts that others can enter, root among them.
+fn may_let_others_in() -> bool {
+    let settings = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+    settings.lines().any(|line| line.trim() == "user_allow_other")
+}
+
+/// One name for a path: `fusermount3` runs as root, which a mount that is its user's alone does not let in, so none
+/// can be made below another.
+fn flat(path: &str) -> String {
+    path.trim_end_matches('/').replace('%', "%25").replace('+', "%2B").replace('/', "+")
 }
 
 /// What the words of `-o` make of a mount.
@@ -160,8 +174,12 @@ pub(super) struct Parsed {
 pub(super) fn parse_options(place: &Place, request: &MountRequest) -> Option<Parsed> {
     let mut parsed = Parsed { options: place.options.clone(), remount: false, by_tool: false };
     parsed.options.overlay |= request.overlay;
-    for word in request.options.iter().flat_map(|list| list.split(',')) {
-        take(&mut parsed, word.trim())?;
+    let words = || request.options.iter().flat_map(|list| list.split(',')).map(str::trim);
+    let is_sloppy = words().any(|word| word == "sloppy");
+    for word in words() {
+        if take(&mut parsed, word).is_none() && !is_sloppy {
+            return None;
+        }
     }
     // What the properties say anyway is not temporary.
     let before = &place.options;
@@ -223,7 +241,7 @@ fn take(parsed: &mut Parsed, word: &str) -> Option<()> {
         "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev"
         | "xattr" | "noxattr" | "saxattr" | "dirxattr" | "nbmand" | "nonbmand" | "mand" | "nomand"
         | "async" | "quiet" | "loud" | "diratime" | "nodiratime" | "acl" | "noacl" | "posixacl"
-        | "silent" | "lazytime" | "nolazytime" | "iversion" | "noiversion" => {}
+        | "silent" | "sloppy" | "lazytime" | "nolazytime" | "iversion" | "noiversion" => {}
         "allow_other" => options.allow_other = true,
         other => {
             let ignored = ["x-", "X-", "comment=", "context=", "fscontext=", "defcontext=", "rootcontext="];
@@ -262,6 +280,11 @@ mod tests {
     }
 
     #[test]
+    fn mounts_of_users_lie_side_by_side() {
+        assert_eq!((flat("tank/a/b"), flat("tank+a/b%/")), ("tank+a+b".into(), "tank%2Ba+b%25".into()));
+    }
+
+    #[test]
     fn words_of_options_are_temporary_properties() {
         let parsed = parse("ro,noexec,rw,nosuid,noatime").expect("known words");
         assert!(!parsed.options.read_only && !parsed.options.exec && !parsed.options.setuid);
@@ -271,6 +294,7 @@ mod tests {
         assert!(parse("remount,dev").expect("known words").remount);
         assert_eq!(parse("x-systemd.automount,defaults").expect("known words").options, place().options);
         assert_eq!(parse("foo"), None);
+        assert!(parse("foo,ro,sloppy").expect("what is unknown does not count").options.read_only);
         assert_eq!(parse("bar=1"), None);
     }
 }

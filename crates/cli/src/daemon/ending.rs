@@ -1,0 +1,135 @@
+//! How the pools of a daemon are let go of.
+//!
+//! # What always holds
+//! - No pool waits for another, but those whose devices are files of the other's mounts: they are closed first.
+//! - A pool that is suspended is given up; one whose devices answer nothing is left behind after some minutes. The
+//!   next start finds both as after a crash.
+//!
+//! Tests: `cli/tests/daemon.rs`.
+
+use super::mounting;
+use cenote::LivePool;
+use cenote::admin::{Namespace, Unmount};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak, mpsc};
+use std::time::{Duration, Instant};
+
+/// How long all pools may take together.
+const CLOSING: Duration = Duration::from_secs(120);
+/// How long those may take whose users have not gone.
+const FORCING: Duration = Duration::from_secs(40);
+/// How often one looks whether a pool is suspended.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What has become of a pool.
+enum Outcome {
+    Closed,
+    /// Somebody uses its mounts.
+    Busy,
+}
+
+/// Unmounts everything and closes the pools.
+pub(super) fn close_all(namespace: &Arc<Namespace>) {
+    let mut left: BTreeSet<String> = namespace.names().into_iter().collect();
+    let until = Instant::now() + CLOSING;
+    // Each round may free the files and folders that another pool waits for.
+    loop {
+        let rest = round(namespace, &left, until, Unmount::Normal);
+        let is_progress = rest.len() < left.len();
+        left = rest;
+        if left.is_empty() || !is_progress {
+            break;
+        }
+    }
+    let stuck = round(namespace, &left, Instant::now() + FORCING, Unmount::Force);
+    for pool in &stuck {
+        tracing::error!(pool, "not closed: its devices do not answer");
+    }
+}
+
+/// Closes these pools at the same time; those that are not closed.
+fn round(
+    namespace: &Arc<Namespace>,
+    pools: &BTreeSet<String>,
+    until: Instant,
+    how: Unmount,
+) -> BTreeSet<String> {
+    let (tell, told) = mpsc::channel();
+    let (mut left, mut waiting) = (pools.clone(), 0);
+    for pool in pools {
+        let (tell, namespace, pool) = (tell.clone(), Arc::clone(namespace), pool.clone());
+        let work = move || {
+            let outcome = close(&namespace, &pool, how);
+            let _ = tell.send((pool, outcome));
+        };
+        match std::thread::Builder::new().name("closing".to_owned()).spawn(work) {
+            Ok(_) => waiting += 1,
+            Err(error) => tracing::error!(%error, "no thread to close a pool"),
+        }
+    }
+    while waiting > 0
+        && let Ok((pool, outcome)) = told.recv_timeout(until.saturating_duration_since(Instant::now()))
+    {
+        waiting -= 1;
+        if matches!(outcome, Outcome::Closed) {
+            left.remove(&pool);
+        }
+    }
+    left
+}
+
+/// Unmounts what a pool has mounted, and closes it.
+fn close(namespace: &Arc<Namespace>, pool: &str, how: Unmount) -> Outcome {
+    if let Some(mounting) = mounting(namespace) {
+        let refused = mounting.unmount_all(Some(pool), true, how);
+        for refusal in &refused {
+            match how {
+                Unmount::Normal => tracing::warn!(dataset = refusal.what, why = refusal.why, "in use"),
+                _ => tracing::error!(dataset = refusal.what, why = refusal.why, "not unmounted"),
+            }
+        }
+        if !refused.is_empty() && how == Unmount::Normal {
+            return Outcome::Busy;
+        }
+    }
+    if let Err(error) = namespace.leave(pool) {
+        tracing::error!(pool, %error, "a pool could not be closed");
+    }
+    Outcome::Closed
+}
+
+/// Gives up whichever pool is suspended, now or later, until this is dropped: nobody will see to its devices any
+/// more, and whoever waits for them holds up the end.
+pub(super) struct GivingUp(Arc<AtomicBool>);
+
+impl GivingUp {
+    pub(super) fn begin(namespace: &Namespace) -> GivingUp {
+        let done = Arc::new(AtomicBool::new(false));
+        let live = |name: &String| namespace.live(name);
+        let pools: Vec<Weak<LivePool>> =
+            namespace.names().iter().filter_map(live).map(|pool| Arc::downgrade(&pool)).collect();
+        let is_done = Arc::clone(&done);
+        let look = move || {
+            while !is_done.load(Ordering::Relaxed) {
+                for pool in pools.iter().filter_map(Weak::upgrade) {
+                    if let Some(why) = pool.suspended() {
+                        tracing::warn!(pool = pool.name(), why, "suspended at the end: given up");
+                        pool.give_up();
+                    }
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("giving-up".to_owned()).spawn(look) {
+            tracing::error!(%error, "no thread to look after suspended pools");
+        }
+        GivingUp(done)
+    }
+}
+
+impl Drop for GivingUp {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
