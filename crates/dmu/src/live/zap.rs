@@ -83,7 +83,7 @@ impl LiveObject {
 
     /// The ZAP in this object, for changing it in the txg of `tx`.
     pub fn zap<'t>(&self, tx: &'t dyn AllocTx) -> Result<ZapMut<'t>, DmuError> {
-        ZapMut::open(InTx { object: self.clone(), tx }, self.set().number(), self.id())
+        Ok(ZapMut::over(InTx { object: self.clone(), tx }, self.set().number(), self.id()))
     }
 
     /// Makes an empty small ZAP of this object, which has no data yet.

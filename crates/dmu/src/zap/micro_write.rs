@@ -35,11 +35,11 @@ impl ZapMut<'_> {
     pub(super) fn index<'s>(
         &self,
         state: &'s mut Option<MicroIndex>,
+        block: &Block,
     ) -> Result<&'s mut MicroIndex, DmuError> {
         match state {
             Some(index) => Ok(index),
             None => {
-                let block = self.first()?;
                 let index = MicroIndex::build(block.bytes(), block.order());
                 Ok(state.insert(index.map_err(|e| self.decode_error(e))?))
             }
@@ -64,12 +64,12 @@ impl ZapMut<'_> {
     pub(super) fn find_micro(
         &self,
         state: &mut Option<MicroIndex>,
+        block: &Block,
         salt: u64,
         matcher: &Matcher<'_>,
     ) -> Result<Option<ZapEntry>, DmuError> {
-        let index = self.index(state)?;
-        let block = self.first()?;
-        let zap = self.micro(&block)?;
+        let index = self.index(state, block)?;
+        let zap = self.micro(block)?;
         let hash = hash_name(salt, 0, &matcher.hashed);
         let slot = look(index, &zap, matcher, micro_hash(hash)).slot;
         Ok(slot.and_then(|slot| zap.entry(slot)).map(|entry| micro_entry(&entry, hash)))
@@ -79,17 +79,16 @@ impl ZapMut<'_> {
     pub(super) fn put_micro(
         &self,
         state: &mut Option<MicroIndex>,
+        block: Block,
         salt: u64,
         matcher: &Matcher<'_>,
         value: &NewValue<'_>,
         mode: Mode,
     ) -> Result<bool, DmuError> {
         let hash = micro_hash(hash_name(salt, 0, &matcher.hashed));
-        let index = self.index(state)?;
-        let (found, size) = {
-            let block = self.first()?;
-            (look(index, &self.micro(&block)?, matcher, hash), block.bytes().len())
-        };
+        let index = self.index(state, &block)?;
+        let (found, size) = (look(index, &self.micro(&block)?, matcher, hash), block.bytes().len());
+        drop(block);
         match (found.slot, mode) {
             (Some(_), Mode::Insert) => return Err(self.exists()),
             (None, Mode::Update) => return Err(self.missing()),
@@ -119,17 +118,18 @@ impl ZapMut<'_> {
     pub(super) fn take_micro(
         &self,
         state: &mut Option<MicroIndex>,
+        block: Block,
         salt: u64,
         matcher: &Matcher<'_>,
     ) -> Result<Option<ZapEntry>, DmuError> {
         let hash = hash_name(salt, 0, &matcher.hashed);
-        let index = self.index(state)?;
+        let index = self.index(state, &block)?;
         let taken = {
-            let block = self.first()?;
             let zap = self.micro(&block)?;
             let slot = look(index, &zap, matcher, micro_hash(hash)).slot;
             slot.and_then(|slot| zap.entry(slot)).map(|entry| (entry.slot, micro_entry(&entry, hash)))
         };
+        drop(block);
         let Some((slot, entry)) = taken else { return Ok(None) };
         self.change(BlockId(0), ZapBlockKind::First, |block| clear_micro_entry(block, slot))?;
         index.remove(slot);

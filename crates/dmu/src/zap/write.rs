@@ -128,7 +128,7 @@ pub fn lookup_shared(
     name: &[u8],
     how: Match,
 ) -> Result<Option<ZapEntry>, DmuError> {
-    ZapMut::open(Shared { blocks, state, objset, object }, objset, object)?.lookup_matching(name, how)
+    ZapMut::over(Shared { blocks, state, objset, object }, objset, object).lookup_matching(name, how)
 }
 
 /// At most `limit` entries from a cursor on, without a transaction, while nobody writes.
@@ -139,7 +139,7 @@ pub fn list_shared(
     cursor: u64,
     limit: usize,
 ) -> Result<Vec<ZapEntry>, DmuError> {
-    ZapMut::open(Shared { blocks, state, objset, object }, objset, object)?.entries_from(cursor, limit)
+    ZapMut::over(Shared { blocks, state, objset, object }, objset, object).entries_from(cursor, limit)
 }
 
 /// Blocks that are only looked at.
@@ -366,16 +366,21 @@ impl<'a> ZapMut<'a> {
         objset: u64,
         object: ObjectId,
     ) -> Result<ZapMut<'a>, DmuError> {
-        let zap = ZapMut { blocks: Box::new(blocks), objset, object, own: ZapState::default() };
+        let zap = ZapMut::over(blocks, objset, object);
         zap.form()?;
         Ok(zap)
+    }
+
+    /// The same without looking: what is no ZAP is found out by the first that is asked of it.
+    pub(crate) fn over(blocks: impl ZapBlocksMut + 'a, objset: u64, object: ObjectId) -> ZapMut<'a> {
+        ZapMut { blocks: Box::new(blocks), objset, object, own: ZapState::default() }
     }
 
     /// Number of entries: counted in a micro ZAP, as the header says in a fat one.
     pub fn count(&self) -> Result<u64, DmuError> {
         let mut state = self.lock();
         match self.form()? {
-            Form::Micro { .. } => Ok(self.index(&mut state)?.entries() as u64),
+            Form::Micro { .. } => Ok(self.index(&mut state, &self.first()?)?.entries() as u64),
             Form::Fat(header) => Ok(header.entries),
         }
     }
@@ -441,10 +446,11 @@ impl<'a> ZapMut<'a> {
         state: &mut Option<MicroIndex>,
         wanted: Wanted<'_>,
     ) -> Result<Option<ZapEntry>, DmuError> {
-        let form = self.form()?;
+        let first = self.first()?;
+        let form = self.form_of(&first)?;
         let key = self.key(&form, wanted)?;
         match (&form, &key) {
-            (Form::Micro { salt, .. }, Key::Name(matcher)) => self.find_micro(state, *salt, matcher),
+            (Form::Micro { salt, .. }, Key::Name(matcher)) => self.find_micro(state, &first, *salt, matcher),
             (Form::Micro { .. }, Key::Words(_)) => Ok(None),
             (Form::Fat(header), key) => self.find_fat(header, key),
         }
@@ -459,11 +465,12 @@ impl<'a> ZapMut<'a> {
         mode: Mode,
     ) -> Result<(), DmuError> {
         let value = self.check_value(value)?;
-        let form = self.form()?;
+        let first = self.first()?;
+        let form = self.form_of(&first)?;
         let key = self.key(&form, wanted)?;
         let mut header = match (form, &key) {
             (Form::Micro { salt, normalization }, Key::Name(matcher)) => {
-                if self.put_micro(state, salt, matcher, &value, mode)? {
+                if self.put_micro(state, first, salt, matcher, &value, mode)? {
                     return Ok(());
                 }
                 let header = self.convert(salt, normalization)?;
@@ -471,7 +478,10 @@ impl<'a> ZapMut<'a> {
                 header
             }
             (Form::Micro { .. }, Key::Words(_)) => return Err(self.wrong_keys()),
-            (Form::Fat(header), _) => header,
+            (Form::Fat(header), _) => {
+                drop(first);
+                header
+            }
         };
         self.put_fat(&mut header, &key, &value, mode)
     }
@@ -482,12 +492,14 @@ impl<'a> ZapMut<'a> {
         state: &mut Option<MicroIndex>,
         wanted: Wanted<'_>,
     ) -> Result<Option<ZapEntry>, DmuError> {
-        let form = self.form()?;
+        let first = self.first()?;
+        let form = self.form_of(&first)?;
         let key = self.key(&form, wanted)?;
         match (form, &key) {
-            (Form::Micro { salt, .. }, Key::Name(matcher)) => self.take_micro(state, salt, matcher),
+            (Form::Micro { salt, .. }, Key::Name(matcher)) => self.take_micro(state, first, salt, matcher),
             (Form::Micro { .. }, Key::Words(_)) => Err(self.wrong_keys()),
             (Form::Fat(mut header), key) => {
+                drop(first);
                 let Place::Found { leaf, entry } = self.locate(&header, key)? else { return Ok(None) };
                 self.take_fat(&mut header, leaf, &entry).map(Some)
             }
@@ -529,7 +541,10 @@ impl<'a> ZapMut<'a> {
 
     /// Which form it has now.
     pub(super) fn form(&self) -> Result<Form, DmuError> {
-        let first = self.first()?;
+        self.form_of(&self.first()?)
+    }
+
+    fn form_of(&self, first: &Block) -> Result<Form, DmuError> {
         let (bytes, order) = (first.bytes(), first.order());
         let form = match ZapForm::of(bytes, order) {
             Ok(ZapForm::Micro) if self.blocks.max_block().0 != 0 => {
