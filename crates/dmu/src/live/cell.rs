@@ -357,6 +357,12 @@ impl Inner {
             || self.syncing.as_ref().is_some_and(|frozen| is_changed(&frozen.overlay))
     }
 
+    /// Blocks that are newer than on disk; one that is newer in two txgs counts twice.
+    pub(crate) fn dirty_blocks(&self) -> u64 {
+        let syncing = self.syncing.as_ref().map_or(0, |frozen| frozen.overlay.blocks.len());
+        (self.open.blocks.len() + syncing) as u64
+    }
+
     /// Nothing is lost if it is forgotten.
     pub(crate) fn is_clean(&self) -> bool {
         !self.dirty && self.syncing.is_none()

@@ -23,6 +23,8 @@ pub struct Taken {
     pub block_size: u64,
     /// Data of it is only in memory: what it takes is not known yet.
     pub is_unwritten: bool,
+    /// Blocks that were changed since, before compression: about so many bytes will be written.
+    pub dirty: u64,
 }
 
 /// A writable object. Cloning is cheap; all handles show and change one object.
@@ -101,6 +103,11 @@ impl LiveObject {
         self.cell.lock().is_unwritten()
     }
 
+    /// It has a spill block.
+    pub fn has_spill(&self) -> bool {
+        self.cell.lock().header.has_spill
+    }
+
     /// What it takes, in one look.
     pub fn taken(&self) -> Taken {
         let inner = self.cell.lock();
@@ -109,6 +116,7 @@ impl LiveObject {
             slots: inner.header.extra_slots + 1,
             block_size: inner.header.block_size(),
             is_unwritten: inner.is_unwritten(),
+            dirty: inner.dirty_blocks().saturating_mul(inner.header.block_size()),
         }
     }
 
