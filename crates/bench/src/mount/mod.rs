@@ -201,7 +201,7 @@ fn measure(site: &mut Site<'_>, choices: &Choices, sizes: &Sizes, results: &mut 
         choices.workloads().into_iter().filter(|load| site.kind != System::Disk || *load == Workload::Dd);
     for load in loads.collect::<Vec<_>>() {
         let mut rows: Vec<Row> = Vec::new();
-        let watchdog = site.server_pid().map(|_| Watchdog::over(&site.dir(), sizes.patience));
+        let watchdog = site.server_pid().map(|_| Watchdog::over(&site.folders(), sizes.patience));
         let done = match load {
             Workload::Names => files::names(site, sizes.tree, &mut rows),
             Workload::Tree => files::tree(site, sizes.tree, &mut rows),

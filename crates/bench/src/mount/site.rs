@@ -83,6 +83,11 @@ impl Site<'_> {
         self.keeper.folder(self.purpose)
     }
 
+    /// The folders for all purposes.
+    pub(super) fn folders(&self) -> [PathBuf; 2] {
+        [Purpose::Files, Purpose::Database].map(|purpose| self.keeper.folder(purpose))
+    }
+
     pub(super) fn server_pid(&self) -> Option<u32> {
         self.keeper.server()
     }

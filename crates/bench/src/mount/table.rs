@@ -66,7 +66,11 @@ const TABLES: [(&str, Cell); 6] = [
 pub(super) fn text(results: &Results, verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for (title, cell) in TABLES {
-        let _ = write!(text, "\n{title}\n{}", table(&results.rows, cell));
+        let table = table(&results.rows, cell);
+        // More than the line of systems.
+        if table.lines().count() > 1 {
+            let _ = write!(text, "\n{title}\n{table}");
+        }
     }
     if !results.memory.is_empty() {
         text.push_str("\nmemory of the server at most, MiB\n");

@@ -46,6 +46,9 @@ pub(super) fn work_below(dir: &Path) -> Result<(), Failure> {
 pub(crate) fn cleaner(folder: &Path) -> Result<(), Failure> {
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     end_processes(folder);
+    if let Ok(before) = std::fs::read_to_string(folder.join(URING_BEFORE)) {
+        std::fs::write(URING, before)?;
+    }
     let start = Instant::now();
     loop {
         let left = mounts_below(folder, &std::fs::read_to_string("/proc/self/mounts")?);
@@ -62,11 +65,9 @@ pub(crate) fn cleaner(folder: &Path) -> Result<(), Failure> {
     let image = folder.join(IMAGE);
     for line in run(Command::new("losetup").arg("--associated").arg(&image))?.lines() {
         if let Some((device, _)) = line.split_once(':') {
-            run(Command::new("losetup").args(["--detach", device]))?;
+            // A device that is still in use goes with its last user.
+            let _ = run(Command::new("losetup").args(["--detach", device]));
         }
-    }
-    if let Ok(before) = std::fs::read_to_string(folder.join(URING_BEFORE)) {
-        std::fs::write(URING, before)?;
     }
     std::fs::remove_dir_all(folder)?;
     Ok(())

@@ -1,7 +1,7 @@
 //! Ends waiting for a FUSE server that hangs: all who wait get errors, and the next system has its turn.
 
 use rustix::fs::{minor, stat};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,14 +13,16 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Aborts the FUSE connection of a mounted directory after some time.
-    pub(super) fn over(at: &Path, patience: Duration) -> Watchdog {
-        let connection = stat(at)
-            .ok()
-            .map(|stat| PathBuf::from(format!("/sys/fs/fuse/connections/{}/abort", minor(stat.st_dev))));
+    /// Aborts the FUSE connections of mounted folders after some time.
+    pub(super) fn over(folders: &[PathBuf], patience: Duration) -> Watchdog {
+        let connection = |at: &PathBuf| {
+            let number = minor(stat(at).ok()?.st_dev);
+            Some(PathBuf::from(format!("/sys/fs/fuse/connections/{number}/abort")))
+        };
+        let connections: Vec<PathBuf> = folders.iter().filter_map(connection).collect();
         Watchdog::after(patience, move || {
-            if let Some(connection) = connection {
-                println!("it takes too long: the connection of the mount is ended");
+            println!("it takes too long: the connection of the mount is ended");
+            for connection in connections {
                 let _ = std::fs::write(connection, "1");
             }
         })
