@@ -130,6 +130,18 @@ impl Fs {
         self.reader.node_of(self.inode(id)?.object.read())
     }
 
+    /// The value of an extended attribute. The kernel asks for one whenever a file is first written.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn xattr(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
+        let inode = self.inode(id)?;
+        if inode.has_no_xattrs() {
+            return Ok(None);
+        }
+        self.reader.node_of(inode.object.read())?.xattr(name)
+    }
+
     /// The attributes of a file.
     pub fn attrs(&self, id: ObjectId) -> Result<Attrs, ZplError> {
         Ok(self.inode(id)?.attrs())
@@ -141,13 +153,18 @@ impl Fs {
     /// [`ZplError::Stale`] if there is none.
     pub fn stat(&self, id: ObjectId) -> Result<Stat, ZplError> {
         let inode = self.inode(id)?;
-        let taken = inode.object.taken();
+        let (taken, attrs) = (inode.object.taken(), inode.attrs());
+        let is_unwritten = inode.kind == FileKind::Regular && taken.is_unwritten;
+        // Programs take a file with fewer blocks than bytes for one with holes: what is still to be written counts as if it
+        // could not be compressed, but the file for no more than its bytes.
+        let more = if is_unwritten { taken.dirty.min(attrs.size.saturating_sub(taken.used)) } else { 0 };
         Ok(Stat {
-            attrs: inode.attrs(),
+            attrs,
             // As of `Node::blocks_512`.
-            blocks_512: (taken.used.saturating_add(256) / 512).saturating_add(taken.slots.into()),
+            blocks_512: (taken.used.saturating_add(more).saturating_add(256) / 512)
+                .saturating_add(taken.slots.into()),
             block_size: taken.block_size,
-            is_unwritten: inode.kind == FileKind::Regular && taken.is_unwritten,
+            is_unwritten,
         })
     }
 

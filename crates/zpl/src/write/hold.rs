@@ -79,9 +79,13 @@ impl Fs {
     /// # Errors
     /// [`ZplError::Stale`] if it does not exist any more.
     pub fn hold(self: &Arc<Self>, id: ObjectId) -> Result<Hold, ZplError> {
-        let inode = self.inode(id)?;
-        self.note_hold(&inode)?;
-        Ok(Hold::new(Arc::clone(self), inode))
+        self.keep(&self.inode(id)?)
+    }
+
+    /// The same of a file that is at hand.
+    pub(super) fn keep(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Hold, ZplError> {
+        self.note_hold(inode)?;
+        Ok(Hold::new(Arc::clone(self), Arc::clone(inode)))
     }
 
     /// Keeps a file for the length of an operation.

@@ -80,7 +80,7 @@ impl Inode {
         let form = match is_plain {
             true => layout_number(read.bonus())
                 .and_then(|number| tables.plan(number))
-                .map(|plan| plan.offsets(read.bonus()))
+                .and_then(|plan| plan.offsets(read.bonus()))
                 // Those can be changed without reading anything.
                 .filter(|offsets| LEADING.iter().all(|attr| offsets.get(*attr).is_some()))
                 .map_or(Form::Foreign, Form::Sa),
@@ -122,6 +122,13 @@ impl Inode {
     /// Its attributes now.
     pub(super) fn attrs(&self) -> Attrs {
         self.state().attrs
+    }
+
+    /// That it has no extended attributes is known without reading anything.
+    pub(super) fn has_no_xattrs(&self) -> bool {
+        let state = self.state();
+        let has_no_list = matches!(&state.form, Form::Sa(offsets) if offsets.get(Attr::Dxattr).is_none());
+        has_no_list && state.attrs.xattr_dir.is_none() && !self.object.has_spill()
     }
 
     pub(super) fn is_dir(&self) -> bool {

@@ -10,9 +10,9 @@ use super::inode::Inode;
 use super::quota::{Owners, QuotaOf};
 use crate::dir::is_name;
 use crate::{Attrs, DirEntry, FileKind, ZplError};
-use dmu::AllocTx;
 use dmu::live::Tx;
 use dmu::zap::ZapMut;
+use dmu::{AllocTx, DmuError};
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, decode_posix};
 use format::zil::{Body, Create, CreateKind, LogTime};
 use format::znode::{DirentValue, FLAG_PROJINHERIT, Time};
@@ -200,13 +200,22 @@ impl Fs {
 
     /// The file that a name leads to.
     pub(super) fn find_inode(&self, dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, ZplError> {
+        Ok(self.find_named(dir, name)?.map(|(inode, _)| inode))
+    }
+
+    /// The file that a name leads to, and the name as it is stored.
+    pub(super) fn find_named(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Result<Option<(Arc<Inode>, Vec<u8>)>, ZplError> {
         let mut last = None;
         loop {
-            let Some((id, _)) = self.find(dir, name, false)? else { return Ok(None) };
+            let Some((id, stored)) = self.find(dir, name, false)? else { return Ok(None) };
             match self.inode(id) {
                 // Removed between the two; if not, the entry leads nowhere.
                 Err(ZplError::Stale { .. }) if last != Some(id) => last = Some(id),
-                other => return other.map(Some),
+                other => return other.map(|inode| Some((inode, stored))),
             }
         }
     }
@@ -294,7 +303,9 @@ impl Fs {
         Fs::check_linked(&dir)?;
         let tx = self.begin(Cost::NAMES)?;
         let entries = dir.object.zap(&tx)?;
-        if entries.lookup_matching(name, how)?.is_some() {
+        // Usually the name is free, which is found out when it is inserted. What is made again must not be made first: its
+        // object may be there.
+        if given.object.is_some() && entries.lookup_matching(name, how)?.is_some() {
             return Err(ZplError::Exists { dir: dir.id });
         }
         let now = self.now();
@@ -303,7 +314,10 @@ impl Fs {
         let inode = self.make_object(&fresh, given, &tx)?;
         if let Err(error) = entries.insert_matching(name, entry_value(inode.id, new.kind), how) {
             self.set.free(inode.id, &tx)?;
-            return Err(error.into());
+            return Err(match error {
+                DmuError::KeyExists { .. } => ZplError::Exists { dir: dir.id },
+                other => other.into(),
+            });
         }
         self.note_name(name, &tx);
         dir.change(&self.store(&tx), |attrs| {

@@ -2,6 +2,7 @@
 
 use super::edits::Edits;
 use super::fs::Fs;
+use super::hold::Hold;
 use super::home::Cost;
 use super::inode::Inode;
 use super::names::{Given, NewFile, create_record, entry_value, kind_bits, lock_names};
@@ -75,6 +76,23 @@ impl Fs {
         self.rename_as(from_dir, from, to_dir, to, how, &Given::default())
     }
 
+    /// As [`Fs::rename`], and keeps the file that lost the new name: for those who still have it open.
+    ///
+    /// # Errors
+    /// As of [`Fs::rename`].
+    pub fn rename_kept(
+        self: &Arc<Self>,
+        from: (ObjectId, &[u8]),
+        to: (ObjectId, &[u8]),
+        how: RenameHow,
+    ) -> Result<Option<Hold>, ZplError> {
+        let keep = |inode: &Arc<Inode>| match how {
+            RenameHow::Exchange => Ok(None),
+            _ => self.keep(inode).map(Some),
+        };
+        self.rename_with(from, to, how, &Given::default(), keep)
+    }
+
     pub(super) fn rename_as(
         &self,
         from_dir: ObjectId,
@@ -84,6 +102,18 @@ impl Fs {
         how: RenameHow,
         given: &Given,
     ) -> Result<(), ZplError> {
+        self.rename_with((from_dir, from), (to_dir, to), how, given, |_| Ok(None)).map(drop)
+    }
+
+    /// `keep` is asked for a handle of what has the new name, before it loses it.
+    fn rename_with(
+        &self,
+        (from_dir, from): (ObjectId, &[u8]),
+        (to_dir, to): (ObjectId, &[u8]),
+        how: RenameHow,
+        given: &Given,
+        keep: impl Fn(&Arc<Inode>) -> Result<Option<Hold>, ZplError>,
+    ) -> Result<Option<Hold>, ZplError> {
         if [from, to].iter().any(|name| matches!(*name, b"." | b"..")) {
             return Err(ZplError::Invalid { what: "a name to be moved" });
         }
@@ -92,32 +122,35 @@ impl Fs {
         // Directories stay where they are while somebody walks up to see that no circle is made.
         let _renames =
             (from_dir.id != to_dir.id).then(|| self.renames.lock().unwrap_or_else(PoisonError::into_inner));
-        let later = loop {
-            let Some(source) = self.find_inode(&from_dir, from)? else {
+        let (later, kept) = loop {
+            let target;
+            let mut names = lock_names(&[&from_dir, &to_dir]);
+            let Some((source, mut stored)) = self.find_named(&from_dir, from)? else {
                 return Err(ZplError::NotFound { dir: from_dir.id });
             };
-            let target = self.find_inode(&to_dir, to)?;
-            let target_dir = target.as_ref().filter(|target| target.is_dir());
-            let mut dirs = vec![&from_dir, &to_dir];
-            dirs.extend(target_dir);
-            let _names = lock_names(&dirs);
-            let now_source = self.find(&from_dir, from, false)?;
-            let now_target = self.find(&to_dir, to, false)?.map(|(id, _)| id);
-            match now_source {
-                Some((id, stored))
-                    if id == source.id && now_target == target.as_ref().map(|target| target.id) =>
-                {
-                    let (from, to) = (Place { dir: &from_dir, name: from }, Place { dir: &to_dir, name: to });
-                    let (source, source_name, target) = (&source, stored.as_slice(), target.as_ref());
-                    break self.rename_locked(&Move { from, to, source, source_name, target, how, given })?;
+            target = self.find_inode(&to_dir, to)?;
+            let is_locked = |dir: &Arc<Inode>| dir.id == from_dir.id || dir.id == to_dir.id;
+            if let Some(target) = target.as_ref().filter(|target| target.is_dir() && !is_locked(target)) {
+                // Its own names too, all in the order of numbers: what was found may be another by then.
+                drop(names);
+                names = lock_names(&[&from_dir, &to_dir, target]);
+                let still = self.find(&to_dir, to, false)?.is_some_and(|(id, _)| id == target.id);
+                match self.find(&from_dir, from, false)? {
+                    Some((id, name)) if id == source.id && still => stored = name,
+                    _ => continue,
                 }
-                _ => continue,
             }
+            let kept = target.as_ref().map_or(Ok(None), &keep)?;
+            let (from, to) = (Place { dir: &from_dir, name: from }, Place { dir: &to_dir, name: to });
+            let (source, source_name, target) = (&source, stored.as_slice(), target.as_ref());
+            let later = self.rename_locked(&Move { from, to, source, source_name, target, how, given })?;
+            drop(names);
+            break (later, kept);
         };
         if let Some(id) = later {
             self.free_later(id);
         }
-        Ok(())
+        Ok(kept)
     }
 
     fn rename_locked(&self, m: &Move<'_>) -> Result<Option<ObjectId>, ZplError> {

@@ -95,8 +95,8 @@ fn header_size(variable: usize) -> usize {
 }
 
 impl Plan {
-    /// Where a little-endian bonus of this layout has its attributes.
-    pub(super) fn offsets(&self, bonus: &[u8]) -> Offsets {
+    /// Where a little-endian bonus of this layout has its attributes. `None`: it is too short to have all of them.
+    pub(super) fn offsets(&self, bonus: &[u8]) -> Option<Offsets> {
         let mut offsets = Offsets([Offsets::NONE; ATTRS]);
         let info = bonus.get(4..6).map_or(0, |raw| u16::from_le_bytes([raw[0], raw[1]]));
         let (mut at, mut variable) = (usize::from(info >> 10) * 8, 0);
@@ -106,20 +106,18 @@ impl Plan {
             } else {
                 let place = 6 + 2 * variable;
                 variable += 1;
-                match bonus.get(place..place + 2) {
-                    Some(raw) => usize::from(u16::from_le_bytes([raw[0], raw[1]])),
-                    None => break,
-                }
+                let raw = bonus.get(place..place + 2)?;
+                usize::from(u16::from_le_bytes([raw[0], raw[1]]))
             };
             if at + len > bonus.len() {
-                break;
+                return None;
             }
             if let (Some(attr), Ok(at)) = (field.attr, u16::try_from(at)) {
                 offsets.0[attr as usize] = at;
             }
             at = (at + len).next_multiple_of(8);
         }
-        offsets
+        Some(offsets)
     }
 
     /// A buffer of this layout.
@@ -372,13 +370,13 @@ impl Tables {
         reader: Option<&Filesystem>,
         tx: &dyn AllocTx,
     ) -> Result<Laid, ZplError> {
+        let corrupt = |why| {
+            let (objset, object) = (self.layouts.set().number(), self.layouts.id());
+            ZplError::Corrupt { objset, object, why }
+        };
         let mut numbers = [0_u16; 64];
         if values.len() > numbers.len() {
-            return Err(ZplError::Corrupt {
-                objset: self.layouts.set().number(),
-                object: self.layouts.id(),
-                why: "a file with more attributes than there are",
-            });
+            return Err(corrupt("a file with more attributes than there are"));
         }
         for (slot, (number, bytes)) in numbers.iter_mut().zip(values) {
             *slot = *number;
@@ -389,7 +387,9 @@ impl Tables {
         let split = self.split(values, room);
         let plan = self.layout(&numbers[..split], reader, tx)?;
         let mut bonus = plan.fill(&values[..split]);
-        let offsets = plan.offsets(&bonus);
+        let offsets = plan
+            .offsets(&bonus)
+            .ok_or_else(|| corrupt("attributes of other sizes than their layout says"))?;
         if split == values.len() {
             return Ok(Laid { bonus, spill: None, offsets });
         }

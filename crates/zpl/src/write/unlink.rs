@@ -8,6 +8,7 @@
 
 use super::edits::Edits;
 use super::fs::Fs;
+use super::hold::Hold;
 use super::home::Cost;
 use super::inode::Inode;
 use super::names::lock_names;
@@ -62,7 +63,15 @@ impl Fs {
     /// # Errors
     /// [`ZplError::NotFound`]; [`ZplError::WrongKind`] for a directory.
     pub fn unlink(&self, dir: ObjectId, name: &[u8]) -> Result<(), ZplError> {
-        self.remove(dir, name, Wanted::AnythingElse)
+        self.remove(dir, name, Wanted::AnythingElse, |_| Ok(None)).map(drop)
+    }
+
+    /// As [`Fs::unlink`], and keeps the file that had the name: for those who still have it open.
+    ///
+    /// # Errors
+    /// As of [`Fs::unlink`].
+    pub fn unlink_kept(self: &Arc<Self>, dir: ObjectId, name: &[u8]) -> Result<Option<Hold>, ZplError> {
+        self.remove(dir, name, Wanted::AnythingElse, |inode| self.keep(inode).map(Some))
     }
 
     /// Removes an empty directory.
@@ -70,38 +79,62 @@ impl Fs {
     /// # Errors
     /// [`ZplError::NotFound`], [`ZplError::NotEmpty`]; [`ZplError::WrongKind`] for anything else.
     pub fn rmdir(&self, dir: ObjectId, name: &[u8]) -> Result<(), ZplError> {
-        match name {
-            b"." => return Err(ZplError::Invalid { what: "the name of a directory to remove" }),
-            b".." => return Err(ZplError::NotEmpty { object: dir }),
-            _ => {}
-        }
-        self.remove(dir, name, Wanted::Directory)
+        self.remove(dir, name, Wanted::Directory, |_| Ok(None)).map(drop)
     }
 
-    fn remove(&self, dir: ObjectId, name: &[u8], wanted: Wanted) -> Result<(), ZplError> {
+    /// As [`Fs::rmdir`], and keeps the directory.
+    ///
+    /// # Errors
+    /// As of [`Fs::rmdir`].
+    pub fn rmdir_kept(self: &Arc<Self>, dir: ObjectId, name: &[u8]) -> Result<Option<Hold>, ZplError> {
+        self.remove(dir, name, Wanted::Directory, |inode| self.keep(inode).map(Some))
+    }
+
+    /// `keep` is asked for a handle before the name goes.
+    fn remove(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        wanted: Wanted,
+        keep: impl Fn(&Arc<Inode>) -> Result<Option<Hold>, ZplError>,
+    ) -> Result<Option<Hold>, ZplError> {
+        if wanted == Wanted::Directory {
+            match name {
+                b"." => return Err(ZplError::Invalid { what: "the name of a directory to remove" }),
+                b".." => return Err(ZplError::NotEmpty { object: dir }),
+                _ => {}
+            }
+        }
         let dir = self.directory(dir)?;
-        let later = match wanted {
-            Wanted::Directory => self.remove_dir(&dir, name)?,
+        let (later, kept) = match wanted {
+            Wanted::Directory => self.remove_dir(&dir, name, keep)?,
             Wanted::AnythingElse => {
                 let _names = dir.names();
                 let inode = self.find_inode(&dir, name)?.ok_or(ZplError::NotFound { dir: dir.id })?;
-                self.remove_locked(&dir, name, &inode, wanted)?
+                let kept = keep(&inode)?;
+                (self.remove_locked(&dir, name, &inode, wanted)?, kept)
             }
         };
         if let Some(id) = later {
             self.free_later(id);
         }
-        Ok(())
+        Ok(kept)
     }
 
     /// A directory's own names are locked too, in the order of numbers: its number must be known before either
     /// is.
-    fn remove_dir(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Option<ObjectId>, ZplError> {
+    fn remove_dir(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        keep: impl Fn(&Arc<Inode>) -> Result<Option<Hold>, ZplError>,
+    ) -> Result<(Option<ObjectId>, Option<Hold>), ZplError> {
         loop {
             let inode = self.find_inode(dir, name)?.ok_or(ZplError::NotFound { dir: dir.id })?;
             let _names = if inode.is_dir() { lock_names(&[dir, &inode]) } else { lock_names(&[dir]) };
             if self.find(dir, name, false)?.is_some_and(|(found, _)| found == inode.id) {
-                return self.remove_locked(dir, name, &inode, Wanted::Directory);
+                let kept = keep(&inode)?;
+                return Ok((self.remove_locked(dir, name, &inode, Wanted::Directory)?, kept));
             }
         }
     }

@@ -115,16 +115,19 @@ fn stat_tells_what_the_file_itself_tells() {
     let id = file(&world, fs.root(), "f");
     let is_unwritten = |id| {
         let (stat, node) = (fs.stat(id).expect("there"), fs.node(id).expect("there"));
-        let told = (stat.attrs, stat.blocks_512, stat.block_size);
-        assert_eq!(told, (*node.attrs(), node.blocks_512(), node.block_size()));
+        assert_eq!((stat.attrs, stat.block_size), (*node.attrs(), node.block_size()));
+        assert!(stat.is_unwritten || stat.blocks_512 == node.blocks_512());
         stat.is_unwritten
     };
+    let bytes = |id| fs.stat(id).expect("there").blocks_512 * 512;
     write(&world, id, 0, &[1; 5000]);
     assert!(is_unwritten(id) && !is_unwritten(fs.root()));
+    assert!(bytes(id) >= 5000, "what has no holes must not look as if it had");
     world.sync();
     assert!(!is_unwritten(id));
     write(&world, id, 300_000, &[2; 100]);
     assert!(is_unwritten(id));
+    assert!(bytes(id) < 300_000, "what has a hole looks so");
     world.sync();
     assert!(!is_unwritten(id) && fs.stat(id).expect("there").blocks_512 > 2);
 }
@@ -709,4 +712,102 @@ fn sizes_are_reported_and_projects_bounded() {
     assert_eq!((stats.block_size, stats.blocks, stats.blocks_free), (131_072, 8193, 8192));
     assert_eq!((stats.files_free, stats.files), (1 << 21, (1 << 21) + fs.set().object_count()));
     assert_eq!(fs.stats(1000, 1 << 30, d).expect("reported").blocks_free, 7);
+}
+
+#[test]
+fn a_file_that_lost_its_name_is_kept_and_its_times_are_only_in_memory() {
+    let world = world();
+    let fs = &world.fs;
+    let id = file(&world, fs.root(), "f");
+    write(&world, id, 0, &[1; 100]);
+    let kept = fs.unlink_kept(fs.root(), b"f").expect("removed").expect("kept");
+    assert_eq!((kept.id(), kept.attrs().links), (id, 0));
+    world.sync();
+    let when = format::znode::Time { secs: 7, nanos: 8 };
+    let times = NewAttrs { mtime: Some(when), ctime: Some(when), ..NewAttrs::default() };
+    let version = fs.set().object(id).expect("there").version();
+    assert_eq!(fs.set_attrs(id, &times).expect("set").mtime, when);
+    assert_eq!((fs.attrs(id).expect("there").ctime, kept.attrs().mtime), (when, when));
+    assert_eq!(fs.set().object(id).expect("there").version(), version, "nothing is written for it");
+    let cut = NewAttrs { size: Some(10), ..times };
+    assert_eq!(fs.set_attrs(id, &cut).expect("cut").size, 10);
+    drop(kept);
+    assert!(matches!(fs.attrs(id), Err(ZplError::Stale { .. })));
+    assert!(matches!(fs.unlink_kept(fs.root(), b"f"), Err(ZplError::NotFound { .. })));
+
+    let sub = dir(&world, fs.root(), "d");
+    let kept = fs.rmdir_kept(fs.root(), b"d").expect("removed").expect("kept");
+    assert_eq!(fs.attrs(sub).expect("kept").links, 0);
+    drop(kept);
+    assert!(matches!(fs.attrs(sub), Err(ZplError::Stale { .. })));
+}
+
+#[test]
+fn what_a_rename_replaces_is_kept() {
+    let world = world();
+    let (fs, root) = (&world.fs, world.fs.root());
+    let [a, b] = ["a", "b"].map(|name| file(&world, root, name));
+    let kept = fs.rename_kept((root, b"a"), (root, b"b"), RenameHow::Replace).expect("moved").expect("kept");
+    assert_eq!((kept.id(), fs.attrs(b).expect("kept").links), (b, 0));
+    drop(kept);
+    assert!(matches!(fs.attrs(b), Err(ZplError::Stale { .. })));
+    assert_eq!(fs.lookup(root, b"b").expect("looked up"), Some(a));
+    assert!(fs.rename_kept((root, b"b"), (root, b"c"), RenameHow::Replace).expect("moved").is_none());
+    // Directories: the one that makes way is locked too, and may be the one that is moved from.
+    let [d, e] = ["d", "e"].map(|name| dir(&world, root, name));
+    let kept = fs.rename_kept((root, b"d"), (root, b"e"), RenameHow::Replace).expect("moved").expect("kept");
+    assert_eq!((kept.id(), fs.lookup(root, b"e").expect("looked up")), (e, Some(d)));
+    drop(kept);
+    let f = file(&world, d, "f");
+    let refused = fs.rename_kept((d, b"f"), (root, b"e"), RenameHow::Replace);
+    assert!(matches!(refused, Err(ZplError::WrongKind { .. })));
+    assert_eq!(fs.lookup(d, b"f").expect("looked up"), Some(f));
+}
+
+/// How many there are on disk.
+fn objects(world: &World) -> usize {
+    let read = world.reopened();
+    let (mut count, mut from) = (0, ObjectId(1));
+    while let Some(object) = read.objset().next_object(from).expect("readable") {
+        (count, from) = (count + 1, ObjectId(object.id().0 + 1));
+    }
+    count
+}
+
+#[test]
+fn a_name_that_is_taken_costs_no_object() {
+    let world = world();
+    let fs = &world.fs;
+    let id = file(&world, fs.root(), "f");
+    world.sync();
+    let before = objects(&world);
+    for kind in [FileKind::Regular, FileKind::Directory] {
+        let again = fs.create(fs.root(), b"f", &NewFile::of(kind, 0o644));
+        assert!(matches!(again, Err(ZplError::Exists { .. })));
+    }
+    world.sync();
+    assert_eq!(objects(&world), before);
+    assert_eq!(fs.lookup(fs.root(), b"f").expect("looked up"), Some(id));
+}
+
+#[test]
+fn attributes_are_found_wherever_they_are() {
+    for xattrs in [XattrStorage::SystemAttributes, XattrStorage::Directory] {
+        let world = World::new(FsOptions { xattrs, ..FsOptions::default() });
+        let fs = &world.fs;
+        let id = file(&world, fs.root(), "f");
+        let has = |name: &[u8]| fs.xattr(id, name).expect("asked").map(|value| value.len());
+        assert_eq!(has(b"security.capability"), None);
+        // One that fits beside the others, and one that does not.
+        for (name, len) in [(&b"user.a"[..], 10), (b"user.b", 3000)] {
+            fs.set_xattr(id, name, &vec![7; len], XattrHow::Create).expect("set");
+            assert_eq!(has(name), Some(len), "{xattrs:?}");
+        }
+        fs.forget();
+        assert_eq!(
+            (has(b"user.a"), has(b"user.b"), has(b"user.c")),
+            (Some(10), Some(3000), None),
+            "{xattrs:?}"
+        );
+    }
 }
