@@ -158,12 +158,7 @@ impl LiveService {
         if is_exact { Life::Ever } else { Life::None }
     }
 
-    /// Keeps a file that is about to lose a name, while the kernel knows it.
-    fn hold(&self, id: ObjectId) -> Answer<Hold> {
-        self.fs().hold(id).map_err(|e| zpl_errno(&e))
-    }
-
-    /// The file has lost a name: if that was its last, it stays until it is forgotten.
+    /// The file has lost a name: if that was its last, it stays until the kernel forgets it.
     fn lost_name(&self, hold: Hold) {
         if hold.attrs().links == 0 || is_removed_dir(&hold.attrs()) {
             self.keep(hold);
@@ -184,14 +179,12 @@ impl LiveService {
     fn remove(
         &self,
         dir: u64,
-        name: &[u8],
-        remove: impl FnOnce(&Fs, ObjectId) -> Result<(), ZplError>,
+        remove: impl FnOnce(&Arc<Fs>, ObjectId) -> Result<Option<Hold>, ZplError>,
     ) -> Answer<()> {
         let dir = self.id(dir);
-        let found = self.fs().lookup(dir, name).map_err(|e| zpl_errno(&e))?.ok_or(Errno::NOENT)?;
-        let hold = self.hold(found)?;
-        remove(self.fs(), dir).map_err(|e| zpl_errno(&e))?;
-        self.lost_name(hold);
+        if let Some(hold) = remove(self.fs(), dir).map_err(|e| zpl_errno(&e))? {
+            self.lost_name(hold);
+        }
         self.settled(dir)
     }
 
@@ -355,11 +348,11 @@ impl Service for LiveService {
     }
 
     fn unlink(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
-        self.remove(dir, name, |fs, dir| fs.unlink(dir, name))
+        self.remove(dir, |fs, dir| fs.unlink_kept(dir, name))
     }
 
     fn rmdir(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
-        self.remove(dir, name, |fs, dir| fs.rmdir(dir, name))
+        self.remove(dir, |fs, dir| fs.rmdir_kept(dir, name))
     }
 
     fn rename(&self, caller: &Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Answer<()> {
@@ -371,14 +364,8 @@ impl Service for LiveService {
             _ => return Err(Errno::INVAL),
         };
         let (from_dir, to_dir) = (self.id(from.0), self.id(to.0));
-        let replaced = self.fs().lookup(to_dir, to.1).map_err(|e| zpl_errno(&e))?;
-        let hold = match replaced {
-            Some(id) if how != RenameHow::Exchange => self.fs().hold(id).ok(),
-            _ => None,
-        };
-        let renamed = self.fs().rename(from_dir, from.1, to_dir, to.1, how);
-        renamed.map_err(|e| zpl_errno(&e))?;
-        if let Some(hold) = hold {
+        let replaced = self.fs().rename_kept((from_dir, from.1), (to_dir, to.1), how);
+        if let Some(hold) = replaced.map_err(|e| zpl_errno(&e))? {
             self.lost_name(hold);
         }
         self.settled(from_dir)?;
@@ -521,8 +508,7 @@ impl Service for LiveService {
 
     fn xattr(&self, node: u64, name: &[u8]) -> Answer<Option<Vec<u8>>> {
         check_xattr_name(name)?;
-        let node = self.fs().node(self.id(node)).map_err(|e| zpl_errno(&e))?;
-        node.xattr(name).map_err(|e| zpl_errno(&e))
+        self.fs().xattr(self.id(node), name).map_err(|e| zpl_errno(&e))
     }
 
     fn set_xattr(
