@@ -1,13 +1,15 @@
 //! Which object numbers are free (docs/on-disk/20-dmu.md, section 4.1).
 //!
 //! # What always holds
-//! - A number that was freed is not given out before its txg is on disk: until then two objects could
-//!   be changed under one number.
+//! - A number that was freed in a txg is not given out before that txg is on disk: until then two objects could
+//!   be changed under one number, and after a crash the log could make the second while the first is there.
+//!   That a set was written does not mean that its txg is on disk. But two txgs later it is: at most one is
+//!   being written while another one is open.
 //! - A dnode of several slots lies within one block of dnodes.
 
 use format::dnode::SLOTS_PER_BLOCK;
 use format::{ObjectId, Txg};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 const SLOTS: u64 = SLOTS_PER_BLOCK as u64;
 
@@ -22,9 +24,11 @@ pub(crate) struct Numbers {
     taken: HashMap<u64, u32>,
     /// The same, by the lowest bit of the txg that brings them to disk.
     arriving: [Vec<(u64, u32)>; 2],
-    /// Slots whose objects were freed by a txg that is not on disk yet.
+    /// Slots whose objects were freed by a txg that may not be on disk yet.
     leaving: HashMap<u64, u32>,
     freed: [Vec<(u64, u32)>; 2],
+    /// Of these: the ones whose txg was written, but may lack its uberblock.
+    settling: VecDeque<(Txg, u64, u32)>,
     /// Blocks that got free slots since they were passed.
     reusable: BTreeSet<u64>,
     /// The first block beyond everything that was ever used.
@@ -49,6 +53,7 @@ impl Numbers {
             arriving: Default::default(),
             leaving: HashMap::new(),
             freed: Default::default(),
+            settling: VecDeque::new(),
             reusable: BTreeSet::new(),
             end: last_block + 1,
         }
@@ -61,6 +66,7 @@ impl Numbers {
         txg: Txg,
         used: UsedSlots<'_>,
     ) -> Result<ObjectId, crate::DmuError> {
+        self.settle(|freed| freed.0 + 2 <= txg.0);
         loop {
             if !self.loaded {
                 self.load(used)?;
@@ -75,7 +81,8 @@ impl Numbers {
         }
     }
 
-    /// Takes this very number. False if it, or one of the slots behind it, is in use or about to be free.
+    /// Takes this very number. False if it, or one of the slots behind it, is in use or about to be free. For
+    /// a replay, which has waited for what was written, and repeats what was not on disk after all.
     pub(crate) fn take_this(
         &mut self,
         id: ObjectId,
@@ -87,6 +94,7 @@ impl Numbers {
         if first + slots > SLOTS {
             return Ok(false);
         }
+        self.settle(|_| true);
         let wanted = mask(first, slots);
         if self.unusable(block, used)? & wanted != 0 {
             return Ok(false);
@@ -112,13 +120,19 @@ impl Numbers {
         self.freed[(txg.0 & 1) as usize].push((block, bits));
     }
 
-    /// The txg is on disk: what it took is in the blocks now, what it freed can be had.
+    /// The set was written: what the txg took is in the blocks now, what it freed can be had when it is on disk.
     pub(crate) fn synced(&mut self, txg: Txg) {
         let slot = (txg.0 & 1) as usize;
         for (block, bits) in std::mem::take(&mut self.arriving[slot]) {
             clear_bits(&mut self.taken, block, bits);
         }
-        for (block, bits) in std::mem::take(&mut self.freed[slot]) {
+        let freed = std::mem::take(&mut self.freed[slot]);
+        self.settling.extend(freed.into_iter().map(|(block, bits)| (txg, block, bits)));
+    }
+
+    /// The txgs for which `is_on_disk` is true are: what they freed can be had.
+    fn settle(&mut self, is_on_disk: impl Fn(Txg) -> bool) {
+        while let Some((_, block, bits)) = self.settling.pop_front_if(|(txg, ..)| is_on_disk(*txg)) {
             clear_bits(&mut self.leaving, block, bits);
             if block != self.at {
                 self.reusable.insert(block);
@@ -178,7 +192,6 @@ mod tests {
         assert_eq!(first, expected);
         numbers.give_back(ObjectId(7), 1, Txg(5));
         assert!(!numbers.take_this(ObjectId(7), 1, Txg(5), &mut none).expect("asked"));
-        numbers.synced(Txg(5));
         let mut on_disk = |block: u64| {
             Ok(match block {
                 0 => !1 & !(1 << 7),
@@ -186,8 +199,23 @@ mod tests {
                 _ => 0,
             })
         };
+        numbers.synced(Txg(5));
         assert!(numbers.take_this(ObjectId(7), 1, Txg(6), &mut on_disk).expect("asked"));
         assert!(!numbers.take_this(ObjectId(8), 1, Txg(6), &mut on_disk).expect("asked"));
+    }
+
+    /// A log that was written meanwhile would name the new object, and after a crash the old one is there.
+    #[test]
+    fn a_number_of_a_txg_without_its_uberblock_is_not_reused() {
+        let mut numbers = Numbers::new(0);
+        let mut on_disk = |_: u64| Ok(0b111_0110);
+        let first: Vec<u64> =
+            (0..3).map(|_| numbers.take(1, Txg(5), &mut on_disk).expect("free").0).collect();
+        assert_eq!(first, [3, 7, 8]);
+        numbers.give_back(ObjectId(7), 1, Txg(5));
+        numbers.synced(Txg(5));
+        assert_eq!(numbers.take(1, Txg(6), &mut on_disk).expect("free"), ObjectId(9));
+        assert_eq!(numbers.take(1, Txg(7), &mut on_disk).expect("free"), ObjectId(7));
     }
 
     #[test]
