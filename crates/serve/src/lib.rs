@@ -7,6 +7,7 @@
 //! Threads start here and nowhere else above the engine: one per descriptor of the mount.
 #![deny(unsafe_code)]
 
+mod caller;
 pub mod control;
 pub mod control_files;
 mod errno;

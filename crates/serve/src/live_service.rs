@@ -5,8 +5,9 @@
 //!   (`default_permissions`), so the operations here trust it.
 //! - Everything changes through the kernel that caches it, so names and attributes are cached without end. Whoever changes
 //!   the file system by another way tells the kernel.
-//! - Files are not opened here: `open` is answered "not needed". A file whose last name goes is kept until the kernel
-//!   forgets it, which it does when its last descriptor is closed and not before.
+//! - Nothing depends on files being opened here; where it helps they are ([`manner`]), else `open` is answered "not
+//!   needed". A file whose last name goes is kept until the kernel forgets it, which it does when its last descriptor
+//!   is closed and not before.
 //! - A change is acknowledged when it is made; with `sync=always`, when it is durable.
 //! - Where the kernel keeps what programs write ([`Manner`]), sizes and times of files are its own: what it sends is taken
 //!   as it is. It sends them when a file is closed, synced, or dirty for some seconds. Whoever needs all of it sooner
@@ -14,6 +15,7 @@
 
 mod control;
 mod manner;
+mod rules;
 
 use crate::errno::zpl_errno;
 use crate::fuse::{
@@ -49,9 +51,11 @@ const COPY_CHUNK: usize = 1 << 20;
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
+const RENAME_WHITEOUT_NEW: u32 = RENAME_WHITEOUT | RENAME_NOREPLACE;
 /// `setxattr`.
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
+const XATTR_BOTH: u32 = XATTR_CREATE | XATTR_REPLACE;
 /// `fallocate`.
 const KEEP_SIZE: u32 = 0x01;
 const PUNCH_HOLE: u32 = 0x02;
@@ -114,6 +118,10 @@ impl LiveService {
         };
     }
 
+    fn access_rule(&self) -> AccessTimes {
+        self.access_times.unwrap_or(self.fs().options().access_times)
+    }
+
     fn fs(&self) -> &Arc<Fs> {
         self.writer.fs()
     }
@@ -148,6 +156,17 @@ impl LiveService {
         let node = self.node(id);
         let life = if node == attr.ino { life } else { Life::None };
         Known { entry: Entry { node, attr }, name: self.name_life(), attr: life }
+    }
+
+    /// A file, or the directory above, that somebody knows from long ago by its number: a server of NFS, or who opens
+    /// files by handles. The kernel compares generations.
+    fn by_handle(&self, node: u64, name: &[u8]) -> Answer<Known> {
+        let attrs = self.fs().attrs(self.id(node)).map_err(|e| zpl_errno(&e))?;
+        if attrs.is_xattr() {
+            return Err(Errno::STALE);
+        }
+        let id = if name == b".." { attrs.parent } else { self.id(node) };
+        self.known(id)
     }
 
     /// Where several spellings are one name, a change of one concerns others that the kernel cannot know.
@@ -198,17 +217,6 @@ impl LiveService {
             rdev: new.rdev,
             target: new.target,
         }
-    }
-
-    /// A file was changed in a way of which the kernel does not say whether set-id bits go: they do, unless root did it.
-    fn drop_set_ids(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
-        let mode = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?.mode;
-        let without = cenote::files::without_set_ids(mode);
-        if caller.uid != 0 && without != mode {
-            let new = NewAttrs { mode: Some(without & 0o7777), ..NewAttrs::default() };
-            self.fs().set_attrs(id, &new).map_err(|e| zpl_errno(&e))?;
-        }
-        Ok(())
     }
 
     /// Copies what cannot be shared; how much.
@@ -267,6 +275,7 @@ impl Service for LiveService {
             | flag::DIRECT_IO_ALLOW_MMAP
             | flag::DONT_MASK
             | flag::HANDLE_KILLPRIV_V2
+            | flag::EXPORT_SUPPORT
             | flag::EXPLICIT_INVAL_DATA
             | acl
             | writeback
@@ -277,6 +286,9 @@ impl Service for LiveService {
         self.name_life()
     }
 
+        if matches!(name, b"." | b"..") {
+            return self.by_handle(dir, name).map(Some);
+        }
     fn lookup(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
         if name.len() > self.fs().name_max() {
             return Err(Errno::NAMETOOLONG);
@@ -303,7 +315,8 @@ impl Service for LiveService {
         self.attr_of(self.id(node)).map_err(|e| zpl_errno(&e))
     }
 
-    fn set_attr(&self, _: &Caller, node: u64, new: &SetAttr) -> Answer<(Attr, Life)> {
+    fn set_attr(&self, caller: &Caller, node: u64, new: &SetAttr) -> Answer<(Attr, Life)> {
+        self.check_times(id, new)?;
         let id = self.id(node);
         let time = |time: NewTime| match time {
             NewTime::Now => now(),
@@ -328,16 +341,24 @@ impl Service for LiveService {
         {
             let mode = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?.mode;
             wanted.mode = Some(cenote::files::without_set_ids(mode) & 0o7777);
+        if rules::is_bare(new) {
+            wanted.mode = self.mode_after_chown(caller, id)?;
+        }
         }
         // Also without anything to change, which is a change of the ctime.
+        if new.kill_set_ids {
+            self.drop_set_ids(caller, id)?;
+        }
         self.fs().set_attrs(id, &wanted).map_err(|e| zpl_errno(&e))?;
         self.settled(id)?;
         self.attr(node, None)
     }
 
     fn read_link(&self, node: u64) -> Answer<Vec<u8>> {
-        let node = self.fs().node(self.id(node)).map_err(|e| zpl_errno(&e))?;
-        node.readlink().map_err(|e| zpl_errno(&e))
+        let link = self.fs().node(self.id(node)).map_err(|e| zpl_errno(&e))?;
+        let target = link.readlink().map_err(|e| zpl_errno(&e))?;
+        self.accessed(self.id(node));
+        Ok(target)
     }
 
     fn make(&self, caller: &Caller, dir: u64, name: &[u8], new: &NewNode<'_>) -> Answer<Known> {
@@ -360,9 +381,14 @@ impl Service for LiveService {
             0 => RenameHow::Replace,
             RENAME_NOREPLACE => RenameHow::NoReplace,
             RENAME_EXCHANGE => RenameHow::Exchange,
-            RENAME_WHITEOUT => RenameHow::Whiteout { uid: caller.uid, gid: caller.gid },
+            // That nothing has the new name is looked at below.
+            RENAME_WHITEOUT | RENAME_WHITEOUT_NEW => RenameHow::Whiteout { uid: caller.uid, gid: caller.gid },
             _ => return Err(Errno::INVAL),
         };
+        let has_new = || Ok(self.fs().lookup(to_dir, to.1).map_err(|e| zpl_errno(&e))?.is_some());
+        if flags == RENAME_WHITEOUT_NEW && has_new()? {
+            return Err(Errno::EXIST);
+        }
         let (from_dir, to_dir) = (self.id(from.0), self.id(to.0));
         let replaced = self.fs().rename_kept((from_dir, from.1), (to_dir, to.1), how);
         if let Some(hold) = replaced.map_err(|e| zpl_errno(&e))? {
@@ -424,7 +450,7 @@ impl Service for LiveService {
         Ok(read)
     }
 
-    fn write(&self, _: &Caller, node: u64, write: &WriteAt<'_>) -> Answer<()> {
+    fn write(&self, caller: &Caller, node: u64, write: &WriteAt<'_>) -> Answer<()> {
         let id = self.id(node);
         // Where the end of the file is, the kernel knows best: it appends by itself. The times of what it kept, too.
         let keep_times = write.from_cache && self.manner().writeback;
@@ -439,6 +465,9 @@ impl Service for LiveService {
             && write.flags & (rustix::fs::OFlags::DSYNC | rustix::fs::OFlags::SYNC).bits() != 0;
         match (is_durable, write.from_cache) {
             (true, _) => self.fsync(node, write.handle, true),
+        if write.kill_set_ids && !write.from_cache {
+            self.drop_set_ids(caller, id)?;
+        }
             (_, false) => self.settled(id),
             _ => Ok(()),
         }
@@ -531,6 +560,9 @@ impl Service for LiveService {
         self.fs().set_xattr(id, name, value, how).map_err(|e| zpl_errno(&e))?;
         if kill_set_gid {
             const SETGID: u32 = 0o2000;
+            // Neither can be.
+            XATTR_BOTH if self.xattr(node, name)?.is_some() => return Err(Errno::EXIST),
+            XATTR_BOTH => return Err(Errno::NODATA),
             let mode = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?.mode & 0o7777;
             let new = NewAttrs { mode: Some(mode & !SETGID), ..NewAttrs::default() };
             self.fs().set_attrs(id, &new).map_err(|e| zpl_errno(&e))?;
@@ -571,6 +603,9 @@ impl Service for LiveService {
         self.settled(id)
     }
 
+        if matches!(how, Allocate::Reserve { .. }) {
+            self.check_room(id, len)?;
+        }
     fn copy_range(&self, caller: &Caller, range: &CopyRange) -> Answer<u64> {
         let (from, to) = (self.id(range.from), self.id(range.to));
         let source = FileRange { id: from, offset: range.from_offset };

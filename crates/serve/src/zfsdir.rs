@@ -134,6 +134,11 @@ impl ZfsDir {
         PoolWriter::shared(Arc::clone(&self.pool))
     }
 
+    /// For a change in somebody's name.
+    fn writer_for(&self, rights: &Rights) -> PoolWriter {
+        self.writer().in_name_of(Some(&rights.caller))
+    }
+
     fn head(&self, dataset: &str) -> Answer<Dataset> {
         let view = self.writer().view().map_err(|error| told(&error))?;
         view.dataset(dataset).map_err(|error| told(&error))
@@ -399,7 +404,7 @@ impl ZfsDir {
         dir: u64,
         name: &[u8],
         home: &Home,
-        rights: Rights,
+        rights: &Rights,
     ) -> Answer<Known> {
         if dir != SNAPSHOTS {
             return Err(if dir >> SLOT_SHIFT == 0 { Errno::PERM } else { Errno::ROFS });
@@ -408,21 +413,21 @@ impl ZfsDir {
         let name = std::str::from_utf8(name).map_err(|_| Errno::ILSEQ)?;
         let full = format!("{}@{name}", home.name);
         edit::names::check(&full, edit::names::Form::Snapshot).map_err(|_| Errno::INVAL)?;
-        edit::snapshot(&self.writer(), &[full], &[]).map_err(|error| refused(&error))?;
+        edit::snapshot(&self.writer_for(rights), &[full], &[]).map_err(|error| refused(&error))?;
         let (snapshot, name) = self.find(name.as_bytes(), home)?;
         let slot = self.slot_for(snapshot, &name)?;
         self.known(slot << SLOT_SHIFT | ROOT, home, Life::None)
     }
 
     /// Destroys a snapshot.
-    pub(crate) fn remove(&self, dir: u64, name: &[u8], home: &Home, rights: Rights) -> Answer<()> {
+    pub(crate) fn remove(&self, dir: u64, name: &[u8], home: &Home, rights: &Rights) -> Answer<()> {
         if dir != SNAPSHOTS {
             return Err(if dir >> SLOT_SHIFT == 0 { Errno::PERM } else { Errno::ROFS });
         }
         rights.check()?;
         let (_, name) = self.find(name, home)?;
         let full = format!("{}@{name}", home.name);
-        edit::destroy_snapshots(&self.writer(), &[full], false).map_err(|error| refused(&error))?;
+        edit::destroy_snapshots(&self.writer_for(rights), &[full], false).map_err(|error| refused(&error))?;
         self.refresh(&home.name);
         Ok(())
     }
@@ -433,7 +438,7 @@ impl ZfsDir {
         from: (u64, &[u8]),
         to: (u64, &[u8]),
         home: &Home,
-        rights: Rights,
+        rights: &Rights,
     ) -> Answer<()> {
         if from.0 != SNAPSHOTS || to.0 != SNAPSHOTS {
             let is_inside = from.0 >> SLOT_SHIFT != 0 || to.0 >> SLOT_SHIFT != 0;
@@ -443,7 +448,8 @@ impl ZfsDir {
         let (_, name) = self.find(from.1, home)?;
         let full = format!("{}@{name}", home.name);
         let new = std::str::from_utf8(to.1).map_err(|_| Errno::ILSEQ)?;
-        edit::rename_snapshot(&self.writer(), &full, new, false).map_err(|error| refused(&error))?;
+        edit::rename_snapshot(&self.writer_for(rights), &full, new, false)
+            .map_err(|error| refused(&error))?;
         self.refresh(&home.name);
         Ok(())
     }
@@ -463,17 +469,17 @@ impl ZfsDir {
 }
 
 /// Whether somebody may change snapshots here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rights {
     /// The administrator allows it to those who may.
     pub(crate) is_on: bool,
-    /// It is root, or the user whose mount it is.
-    pub(crate) is_owner: bool,
+    /// In whose name it is done: what was not granted to him (`zfs allow`) is refused.
+    pub(crate) caller: cenote::admin::Caller,
 }
 
 impl Rights {
-    fn check(self) -> Answer<()> {
-        if self.is_on && self.is_owner { Ok(()) } else { Err(Errno::ACCESS) }
+    fn check(&self) -> Answer<()> {
+        if self.is_on { Ok(()) } else { Err(Errno::ACCESS) }
     }
 }
 
@@ -519,6 +525,7 @@ fn refused(error: &EditError) -> Errno {
         EditError::Exists { .. } => Errno::EXIST,
         EditError::NoDataset { .. } => Errno::NOENT,
         EditError::NoSpace => Errno::NOSPC,
+        EditError::Denied | EditError::DelegationOff => Errno::PERM,
         EditError::Busy { .. } => Errno::BUSY,
         EditError::Refused(error) if edit::is_bad_name(error) => Errno::INVAL,
         // Held, or the origin of clones.

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_types)] // The tests look at the mounts as any program would.
 
 use cenote::admin::change::NewPool;
+use cenote::admin::edit;
 use cenote::admin::{ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounts, Unmount};
 use cenote::{Pool, PoolWriter};
 use cenote_serve::fuse::Transport;
@@ -308,4 +309,66 @@ fn what_a_mount_was_told_of_times_goes_before_the_property() {
     home.table.unmount("p/a", Unmount::Normal).unwrap();
     home.mount("p/a", "a", &options()).unwrap();
     assert!(atime() > before, "{:?} {before:?}", atime());
+}
+
+#[test]
+fn another_namespace_that_has_a_mount_does_not_keep_it() {
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip("only root can make a mount namespace");
+    }
+    let Some(home) = Home::new() else { return };
+    let Some(unshare) = testkit::need_tool("unshare") else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    fs::write(home.path("a/file"), "text").unwrap();
+    let mut other = Command::new(unshare)
+        .args(["--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 1000"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    other.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let ended = home.table.unmount("p/a", Unmount::Normal);
+    let again = home.mount("p/a", "a", &options());
+    let text = fs::read_to_string(home.path("a/file"));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(ended.is_ok() && again.is_ok(), "{ended:?} {again:?}");
+    assert_eq!(text.unwrap(), "text");
+}
+
+#[test]
+fn whoever_was_granted_it_takes_snapshots_by_name() {
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip("only root can act as several users");
+    }
+    let Some(home) = Home::new() else { return };
+    fs::set_permissions(home.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    home.mount("p/a", "a", &options()).unwrap();
+    let snapshots = home.path("a/.zfs/snapshot");
+    assert!(ADMIN_SNAPSHOT.set(1));
+    // By its further group: the kernel's request names only the first.
+    let made = |name: &str, group: u32| {
+        let path = snapshots.join(name);
+        std::thread::spawn(move || {
+            rustix::thread::set_thread_groups(&[rustix::fs::Gid::from_raw(group)]).unwrap();
+            let gid = rustix::fs::Gid::from_raw(65_501);
+            rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+            let uid = rustix::fs::Uid::from_raw(65_501);
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(0o755))
+        })
+        .join()
+        .unwrap()
+    };
+    assert_eq!(made("no", 65_510), Err(Errno::PERM));
+    let grant = edit::Grant {
+        who: vec![dsl::delegation::Who::Group(65_510)],
+        scopes: vec![dsl::delegation::Scope::Local],
+        permissions: vec!["snapshot".to_owned(), "mount".to_owned()],
+    };
+    edit::allow(home.pool(), "p/a", &grant).unwrap();
+    assert_eq!(made("yes", 65_510), Ok(()));
+    assert_eq!(made("other", 65_511), Err(Errno::PERM));
+    let taken: Vec<_> = fs::read_dir(&snapshots).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(taken, ["yes"]);
 }

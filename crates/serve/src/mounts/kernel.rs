@@ -88,15 +88,34 @@ pub(super) fn is_dead(at: &Path) -> bool {
     spawned.is_ok() && told.recv_timeout(SIGN_OF_LIFE).unwrap_or(false)
 }
 
-fn connection(device: (u32, u32), file: &str) -> PathBuf {
-    // The number is that of the device, as the kernel packs it in 32 bits.
-    let number = u64::from(device.0) << 20 | u64::from(device.1);
-    PathBuf::from(format!("/sys/fs/fuse/connections/{number}/{file}"))
+/// Where the kernel's switches of its connections usually are.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+
+/// The switch that ends a connection; its name is the number of the device, as the kernel packs it in 32 bits.
+fn switch(device: (u32, u32)) -> String {
+    format!("{}/abort", u64::from(device.0) << 20 | u64::from(device.1))
 }
 
 /// Ends a connection at once: whoever waits for an answer gets an error.
 pub(super) fn abort(device: (u32, u32)) -> std::io::Result<()> {
-    std::fs::write(connection(device, "abort"), b"1")
+    let switch = switch(device);
+    match std::fs::write(Path::new(CONNECTIONS).join(&switch), b"1") {
+        // Many containers and small machines do not have them there.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => abort_aside(&switch),
+        done => done,
+    }
+}
+
+/// The same through a mount of the switches that nobody else sees.
+fn abort_aside(switch: &str) -> std::io::Result<()> {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+    let made = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&made)?;
+    let switches = fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    let file = rustix::fs::openat(&switches, switch, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, b"1")?;
+    Ok(())
 }
 
 /// Changes the flags of a mount.

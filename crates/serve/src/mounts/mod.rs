@@ -32,6 +32,7 @@ use service::{InUse, MountedFs};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ struct Mount {
     /// What was in use, and how requests come, while it is let go of.
     kept: Mutex<Option<(InUse, Manner)>>,
     end: Mutex<End>,
+    /// Its dataset was closed, or is being closed.
+    is_settled: AtomicBool,
     ended: Condvar,
 }
 
@@ -324,6 +327,7 @@ impl MountTable {
             notifier,
             kept: Mutex::default(),
             end: Mutex::default(),
+            is_settled: AtomicBool::new(false),
             ended: Condvar::new(),
         });
         lock(&self.inner.mounts).push(Arc::clone(&mount));
@@ -342,8 +346,15 @@ impl MountTable {
     fn finish(&self, mount: &Arc<Mount>, how: Unmount) -> Result<(), MountError> {
         if !mount.wait(End::Gone, Some(LETTING_GO)) && how != Unmount::Lazy {
             // Another mount namespace has it: that one will see errors, as if the device were gone.
-            let _ = kernel::abort(mount.device);
-            mount.wait(End::Gone, Some(LETTING_GO));
+            let ended = kernel::abort(mount.device);
+            if !mount.wait(End::Gone, Some(LETTING_GO)) {
+                let at = mount.at.display();
+                tracing::warn!(%at, ?ended, "a mount is kept by another mount namespace, which sees errors now");
+                let (inner, mount) = (Arc::clone(&self.inner), Arc::clone(mount));
+                let settle = move || settle(&inner, &mount);
+                let spawned = std::thread::Builder::new().name("mount".into()).spawn(settle);
+                spawned.map_err(|error| refused(&error))?;
+            }
         }
         if !mount.wait(End::Durable, (how == Unmount::Force).then_some(LAST_WRITES)) {
             let why = "not everything could be written".to_owned();
@@ -357,6 +368,14 @@ impl MountTable {
 fn watch(inner: &Inner, mount: &Arc<Mount>, waiter: Waiter) {
     if let Err(error) = waiter.wait() {
         tracing::warn!(at = %mount.at.display(), %error, "a mount ended with an error");
+    }
+    settle(inner, mount);
+}
+
+/// Closes the dataset of a mount that has ended, once.
+fn settle(inner: &Inner, mount: &Arc<Mount>) {
+    if mount.is_settled.swap(true, Ordering::AcqRel) {
+        return;
     }
     mount.close();
     mount.set_end(End::Gone);

@@ -8,6 +8,7 @@
 //! - Nodes of [`crate::zfsdir`] never reach the file system, and its nodes never that.
 
 use crate::LiveService;
+use crate::caller;
 use crate::fuse::{
     Answer, Caller, CopyRange, FileCounters, Known, Life, Lines, NewNode, Notifier, Opened, Service, SetAttr,
     WriteAt, open_flag,
@@ -182,8 +183,8 @@ impl MountedFs {
     }
 
     fn rights(&self, caller: &Caller) -> Rights {
-        let is_owner = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
-        Rights { is_on: ADMIN_SNAPSHOT.is_on(), is_owner }
+        let (uid, gid, groups) = (caller.uid, caller.gid, caller::groups(caller));
+        Rights { is_on: ADMIN_SNAPSHOT.is_on(), caller: cenote::admin::Caller { uid, gid, groups } }
     }
 
     fn lookup_here(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
@@ -276,7 +277,7 @@ impl Service for MountedFs {
             if new.kind != Kind::Directory {
                 return Err(if zfsdir::is_snapshot(dir) { Errno::ROFS } else { Errno::PERM });
             }
-            return self.zfs.make(dir, name, &self.home()?, self.rights(caller));
+            return self.zfs.make(dir, name, &self.home()?, &self.rights(caller));
         }
         if is_entrance(dir, name) {
             return Err(Errno::EXIST);
@@ -296,7 +297,7 @@ impl Service for MountedFs {
 
     fn rmdir(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
         if zfsdir::is_here(dir) {
-            return self.zfs.remove(dir, name, &self.home()?, self.rights(caller));
+            return self.zfs.remove(dir, name, &self.home()?, &self.rights(caller));
         }
         if is_entrance(dir, name) {
             return Err(Errno::EXIST);
@@ -306,7 +307,7 @@ impl Service for MountedFs {
 
     fn rename(&self, caller: &Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Answer<()> {
         match (zfsdir::is_here(from.0), zfsdir::is_here(to.0)) {
-            (true, true) => return self.zfs.rename(from, to, &self.home()?, self.rights(caller)),
+            (true, true) => return self.zfs.rename(from, to, &self.home()?, &self.rights(caller)),
             (true, false) | (false, true) => return Err(Errno::XDEV),
             (false, false) => {}
         }

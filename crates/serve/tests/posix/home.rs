@@ -60,15 +60,24 @@ impl Home {
         self.dir.path().join("at")
     }
 
+    pub(crate) fn pool(&self) -> &PoolWriter {
+        self.pool.as_ref().unwrap()
+    }
+
     /// A folder beside the mount.
     pub(crate) fn beside(&self) -> &Path {
         self.dir.path()
     }
 
+    /// What serves it.
+    pub(crate) fn service(&self, writeback: bool) -> LiveService {
+        let fs = FilesystemWriter::open(self.pool.as_ref().unwrap().live(), "p").unwrap();
+        LiveService::new(fs, writeback)
+    }
+
     /// Whether it is mounted now.
     pub(crate) fn mount(&mut self, writeback: bool) -> bool {
-        let fs = FilesystemWriter::open(self.pool.as_ref().unwrap().live(), "p").unwrap();
-        let service: Arc<dyn Service> = Arc::new(LiveService::new(fs, writeback));
+        let service: Arc<dyn Service> = Arc::new(self.service(writeback));
         let is_root = rustix::process::geteuid().is_root();
         let source = "p".to_owned();
         let options = MountOptions {

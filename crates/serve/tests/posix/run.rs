@@ -174,6 +174,7 @@ impl Runner {
                     "exchange" => RenameFlags::EXCHANGE,
                     "whiteout" => RenameFlags::WHITEOUT,
                     "both" => RenameFlags::NOREPLACE | RenameFlags::EXCHANGE,
+                    "whiteout+noreplace" => RenameFlags::NOREPLACE | RenameFlags::WHITEOUT,
                     _ => RenameFlags::empty(),
                 };
                 rustix::fs::renameat_with(CWD, path(1), CWD, path(2), flags).map(ok)
@@ -267,6 +268,7 @@ impl Runner {
                 let flags = match arg(4) {
                     "create" => XattrFlags::CREATE,
                     "replace" => XattrFlags::REPLACE,
+                    "both" => XattrFlags::CREATE | XattrFlags::REPLACE,
                     _ => XattrFlags::empty(),
                 };
                 let value = arg(3).strip_prefix('@').map(|len| "v".repeat(len.parse().unwrap()));

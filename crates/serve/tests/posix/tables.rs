@@ -1032,4 +1032,86 @@ fifo f/x 600
 setx f/x user.k v
 stat f/
 "),
+    ("set-id bits without a change", "
+make f 644
+chown f 65501 65501
+chmod f 6777
+chown f - -
+stat f
+chmod f 6777
+a: chown f - -
+stat f
+chmod f 2767
+chown f - -
+stat f
+chmod f 2767
+a: chown f - -
+stat f
+chown f - 65510
+chmod f 6777
+mark f
+c: chown f - -
+stat f
+a: chown f - -
+stat f
+mkdir d 755
+chmod d 6777
+chown d - -
+stat d
+"),
+    ("set-group-id bits that nobody executes", "
+make f 644
+chown f 65501 65502
+chmod f 6666
+a: open x f rw
+a: pwrite x 0 abc
+stat f
+chmod f 6666
+b: open x f rw
+b: pwrite x 0 abc
+stat f
+chmod f 2666
+c: open x f rw
+c: ftruncate x 1
+stat f
+chmod f 2666
+c: fallocate x - 0 5000
+stat f
+chmod f 2666
+c: copy x 0 x 2000 100
+stat f
+chmod f 2666
+pwrite x 0 abc
+stat f
+chown f 65501 65510
+chmod f 2666
+b: pwrite x 0 abc
+stat f
+chmod f 2666
+c: pwrite x 0 abc
+stat f
+"),
+    ("what cannot be both", "
+make f 644
+rename f g whiteout+noreplace
+lstat f
+lstat g
+make h 644
+rename g h whiteout+noreplace
+setx h user.a one both
+setx h user.a one
+setx h user.a two both
+getx h user.a
+"),
+    ("reserving", "
+open x f rw+creat 644
+pwrite x 0 abc 2000
+mark f
+fallocate x keep 0 100000
+changed f
+mark f
+fallocate x - 0 100
+changed f
+stat f
+"),
 ];

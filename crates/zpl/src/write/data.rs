@@ -319,9 +319,9 @@ impl Fs {
             true => self.free_in_steps(&inode, offset..end.min(attrs.size))?,
             false => Rest::default(),
         };
-        // Room is checked, although it cannot be kept.
+        // Nothing can be kept for it, so that nothing is taken from others either.
         let tx = self.begin(match how {
-            Allocate::Reserve { .. } => Cost { bytes: len, frees: false, within: None },
+            Allocate::Reserve { .. } => Cost::NAMES,
             _ => Cost::FREES,
         })?;
         if frees {
@@ -332,6 +332,11 @@ impl Fs {
         if grows {
             self.set_size(&inode, end, false, &tx)?;
             self.log(&tx, || Body::Truncate { object: id, offset: end, length: 0 });
+        } else if !frees {
+            // As elsewhere: whoever reserves has changed the file.
+            let store = self.store(&tx);
+            drop(inode.ready(&store)?);
+            self.touch_content(&inode, &store)?;
         }
         Ok(())
     }

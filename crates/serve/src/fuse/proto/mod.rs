@@ -71,6 +71,8 @@ pub mod flag {
     pub const ASYNC_READ: u64 = 1 << 0;
     /// Opening truncates.
     pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
+    /// Files are found by their numbers alone.
+    pub const EXPORT_SUPPORT: u64 = 1 << 4;
     /// Writes of more than a page.
     pub const BIG_WRITES: u64 = 1 << 5;
     /// The umask comes along and is not applied by the kernel.
