@@ -3,6 +3,8 @@
 
 use cenote_crash::disks::{Disks, Layout};
 use cenote_crash::workload::{POOL, env, host, open_fs};
+use dmu::log::Pending;
+use format::zil::{Body, Create, CreateKind, LogTime};
 use pool::Which;
 use pool::live::{ImportOptions, LivePool};
 use std::sync::Arc;
@@ -86,4 +88,47 @@ fn what_a_durable_file_inherited_it_still_has() {
     let (_pool, fs) = cut(&disks);
     let after = [dir.id, made.id, deeper.id].map(|id| fs.fs.attrs(id).expect("there"));
     assert_eq!(after.map(|a| (a.mode, a.gid)), before.map(|a| (a.mode, a.gid)));
+}
+
+/// Other writers give a number out again while the txg that freed it is being written: the log makes a file
+/// where there is still one that waits to be freed. What followed that record was lost.
+#[test]
+fn a_log_may_use_the_number_of_a_file_without_a_name() {
+    let disks = Disks::new(1, 11);
+    let (pool, fs) = create(&disks);
+    let root = fs.fs.root();
+    let file = NewFile::of(FileKind::Regular, 0o644);
+    let old = fs.fs.create(root, b"old", &file).expect("made");
+    let held = fs.fs.hold(old.id).expect("held");
+    fs.fs.unlink(root, b"old").expect("removed");
+    pool.sync().expect("synced");
+    // The first use of a log waits for a txg.
+    let first = fs.fs.create(root, b"first", &file).expect("made");
+    fs.fsync(first.id).expect("durable");
+    let record = Create {
+        what: CreateKind::File,
+        dir: root,
+        object: old.id,
+        slots: 1,
+        mode: 0o100_644,
+        uid: 0,
+        gid: 0,
+        generation: 1000,
+        crtime: LogTime { secs: 1, nanos: 0 },
+        rdev: 0,
+        xvattr: None,
+        acl: None,
+        domains: Vec::new(),
+        name: b"new".to_vec(),
+        target: Vec::new(),
+    };
+    let tx = fs.head().begin_waiting(dsl::write::Cost::metadata()).expect("begun");
+    fs.head().log.push(&tx, Pending::Body(Body::Create(Box::new(record))));
+    drop(tx);
+    let other = fs.fs.create(root, b"other", &file).expect("made");
+    fs.fsync(other.id).expect("durable");
+    let (_pool, after) = cut(&disks);
+    drop(held);
+    let found = |name: &[u8]| after.fs.lookup(after.fs.root(), name).expect("readable");
+    assert_eq!((found(b"new"), found(b"other")), (Some(old.id), Some(other.id)));
 }

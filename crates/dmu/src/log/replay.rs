@@ -34,6 +34,16 @@ pub struct Replayed {
     pub stopped: Option<(u64, String)>,
 }
 
+impl IntentLog {
+    /// Whether an import has claimed records in it that were not replayed yet.
+    pub fn awaits_replay(&self) -> bool {
+        let header = self.set.zil_header();
+        header.flags & REPLAY_NEEDED != 0
+            && header.claim_txg != Txg(0)
+            && super::lock(&self.chain).is_foreign()
+    }
+}
+
 /// Applies the records of the log that an import claimed, and gives the log up afterwards. `apply` makes
 /// the change of one record in the transaction given; its second argument is the data of a write that only
 /// has a pointer in the record. It is tried again once after a sync. `sync` brings everything that was

@@ -20,6 +20,8 @@ use format::zil::Body;
 use format::{BlockPtr, ObjectId};
 use std::sync::Arc;
 
+/// Transactions in which files without a name are freed before it is asked whether any are left.
+const DRAIN_STEPS: usize = 64;
 /// Data of at most this many bytes is kept with its record; more is read again if somebody wants it durable.
 const KEPT_WITH_RECORD: usize = 8 << 10;
 
@@ -207,6 +209,10 @@ impl HeadFs {
             }
             Ok(())
         }));
+        if head.log.awaits_replay() {
+            // Records may make files with the numbers of those that only waited to be freed.
+            while !fs.drain(DRAIN_STEPS)? {}
+        }
         replay_log(head, &mut |record, data, tx| replay(&fs, record, data, tx))?;
         fs.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
         Ok(HeadFs { fs, head: Arc::clone(head) })
