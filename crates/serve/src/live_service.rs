@@ -263,9 +263,8 @@ fn is_removed_dir(attrs: &Attrs) -> bool {
 
 impl Service for LiveService {
     fn abilities(&self, offered: u64) -> u64 {
-        let options = self.fs().options();
-        let acl = if options.posix_acls { flag::POSIX_ACL } else { 0 };
         let manner = self.agree(offered);
+        let acl = if manner.acls { flag::POSIX_ACL } else { 0 };
         let writeback = if manner.writeback { flag::WRITEBACK_CACHE } else { 0 };
         let no_opens = if manner.opens { 0 } else { flag::NO_OPEN_SUPPORT };
         flag::DO_READDIRPLUS
@@ -275,8 +274,8 @@ impl Service for LiveService {
             | flag::DIRECT_IO_ALLOW_MMAP
             | flag::DONT_MASK
             | flag::HANDLE_KILLPRIV_V2
-            | flag::EXPORT_SUPPORT
             | flag::EXPLICIT_INVAL_DATA
+            | flag::EXPORT_SUPPORT
             | acl
             | writeback
             | no_opens
@@ -286,10 +285,10 @@ impl Service for LiveService {
         self.name_life()
     }
 
+    fn lookup(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
         if matches!(name, b"." | b"..") {
             return self.by_handle(dir, name).map(Some);
         }
-    fn lookup(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
         if name.len() > self.fs().name_max() {
             return Err(Errno::NAMETOOLONG);
         }
@@ -316,8 +315,8 @@ impl Service for LiveService {
     }
 
     fn set_attr(&self, caller: &Caller, node: u64, new: &SetAttr) -> Answer<(Attr, Life)> {
-        self.check_times(id, new)?;
         let id = self.id(node);
+        self.check_times(id, new)?;
         let time = |time: NewTime| match time {
             NewTime::Now => now(),
             NewTime::At(time) => time,
@@ -341,15 +340,15 @@ impl Service for LiveService {
         {
             let mode = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?.mode;
             wanted.mode = Some(cenote::files::without_set_ids(mode) & 0o7777);
+        }
         if rules::is_bare(new) {
             wanted.mode = self.mode_after_chown(caller, id)?;
         }
-        }
         // Also without anything to change, which is a change of the ctime.
+        self.fs().set_attrs(id, &wanted).map_err(|e| zpl_errno(&e))?;
         if new.kill_set_ids {
             self.drop_set_ids(caller, id)?;
         }
-        self.fs().set_attrs(id, &wanted).map_err(|e| zpl_errno(&e))?;
         self.settled(id)?;
         self.attr(node, None)
     }
@@ -385,11 +384,11 @@ impl Service for LiveService {
             RENAME_WHITEOUT | RENAME_WHITEOUT_NEW => RenameHow::Whiteout { uid: caller.uid, gid: caller.gid },
             _ => return Err(Errno::INVAL),
         };
+        let (from_dir, to_dir) = (self.id(from.0), self.id(to.0));
         let has_new = || Ok(self.fs().lookup(to_dir, to.1).map_err(|e| zpl_errno(&e))?.is_some());
         if flags == RENAME_WHITEOUT_NEW && has_new()? {
             return Err(Errno::EXIST);
         }
-        let (from_dir, to_dir) = (self.id(from.0), self.id(to.0));
         let replaced = self.fs().rename_kept((from_dir, from.1), (to_dir, to.1), how);
         if let Some(hold) = replaced.map_err(|e| zpl_errno(&e))? {
             self.lost_name(hold);
@@ -415,31 +414,37 @@ impl Service for LiveService {
     ) -> Answer<(Known, Opened)> {
         let new = NewNode { kind: Kind::Regular, mode, rdev: (0, 0), target: &[] };
         match self.make(caller, dir, name, &new) {
-            Ok(made) => Ok((made, self.opened_new())),
+            Ok(made) => Ok((made, self.opened_new(flags))),
             // Somebody was faster, and a new file was not asked for.
             Err(Errno::EXIST) if flags & rustix::fs::OFlags::EXCL.bits() == 0 => {
                 let found = self.lookup(caller, dir, name)?.ok_or(Errno::NOENT)?;
-                Ok((found, self.opened_new()))
+                Ok((found, self.opened_new(flags)))
             }
             Err(e) => Err(e),
         }
     }
 
-    fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, _: u32) -> Answer<(Known, Opened)> {
+    fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, flags: u32) -> Answer<(Known, Opened)> {
         let new = NewNode { kind: Kind::Regular, mode, rdev: (0, 0), target: &[] };
         let made = self.fs().tmpfile(self.id(dir), &LiveService::new_file(caller, &new));
         let hold = made.map_err(|e| zpl_errno(&e))?;
         let known = self.known(hold.id())?;
         self.keep(hold);
-        Ok((known, self.opened_new()))
+        Ok((known, self.opened_new(flags)))
     }
 
     fn open(&self, _: &Caller, node: u64, flags: u32) -> Answer<Opened> {
-        if !self.manner().opens {
+        if !self.manner().opens || !self.asks_on(flags) {
             return Err(Errno::NOSYS);
         }
         self.check_open(self.id(node), flags)?;
-        Ok(self.opened_again())
+        Ok(self.opened_again(flags))
+    }
+
+    fn open_dir(&self, _: &Caller, _: u64) -> Answer<Opened> {
+        // A listing that the kernel keeps would be no access that anybody sees.
+        let is_noted = self.access_rule() == AccessTimes::Always && self.manner().opens;
+        if is_noted { Ok(Opened::default()) } else { Err(Errno::NOSYS) }
     }
 
     fn read(&self, node: u64, _: u64, offset: u64, buf: &mut [u8]) -> Answer<usize> {
@@ -460,14 +465,14 @@ impl Service for LiveService {
             Err(Errno::DQUOT) if keep_times => return Err(Errno::NOSPC),
             written => written?,
         };
+        if write.kill_set_ids && !write.from_cache {
+            self.drop_set_ids(caller, id)?;
+        }
         // Whoever opened it for that: for others the kernel asks separately. Nobody waits for pages of the cache.
         let is_durable = write.handle == manner::DIRECT
             && write.flags & (rustix::fs::OFlags::DSYNC | rustix::fs::OFlags::SYNC).bits() != 0;
         match (is_durable, write.from_cache) {
             (true, _) => self.fsync(node, write.handle, true),
-        if write.kill_set_ids && !write.from_cache {
-            self.drop_set_ids(caller, id)?;
-        }
             (_, false) => self.settled(id),
             _ => Ok(()),
         }
@@ -555,14 +560,14 @@ impl Service for LiveService {
             0 => XattrHow::Either,
             XATTR_CREATE => XattrHow::Create,
             XATTR_REPLACE => XattrHow::Replace,
+            // Neither can be.
+            XATTR_BOTH if self.xattr(node, name)?.is_some() => return Err(Errno::EXIST),
+            XATTR_BOTH => return Err(Errno::NODATA),
             _ => return Err(Errno::INVAL),
         };
         self.fs().set_xattr(id, name, value, how).map_err(|e| zpl_errno(&e))?;
         if kill_set_gid {
             const SETGID: u32 = 0o2000;
-            // Neither can be.
-            XATTR_BOTH if self.xattr(node, name)?.is_some() => return Err(Errno::EXIST),
-            XATTR_BOTH => return Err(Errno::NODATA),
             let mode = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?.mode & 0o7777;
             let new = NewAttrs { mode: Some(mode & !SETGID), ..NewAttrs::default() };
             self.fs().set_attrs(id, &new).map_err(|e| zpl_errno(&e))?;
@@ -598,14 +603,14 @@ impl Service for LiveService {
             _ => return Err(Errno::OPNOTSUPP),
         };
         let id = self.id(node);
+        if matches!(how, Allocate::Reserve { .. }) {
+            self.check_room(id, len)?;
+        }
         self.fs().fallocate(id, offset, len, how).map_err(|e| zpl_errno(&e))?;
         self.drop_set_ids(caller, id)?;
         self.settled(id)
     }
 
-        if matches!(how, Allocate::Reserve { .. }) {
-            self.check_room(id, len)?;
-        }
     fn copy_range(&self, caller: &Caller, range: &CopyRange) -> Answer<u64> {
         let (from, to) = (self.id(range.from), self.id(range.to));
         let source = FileRange { id: from, offset: range.from_offset };

@@ -7,6 +7,14 @@
 //!   In a file system that comes near later, this is done for files that are made from then on; who writes others is told
 //!   when they are closed or synced.
 //! - `atime=on` with `relatime=off`: files are opened here and their cached pages dropped, so that each reader is seen.
+//!
+//! The kernel lets one thread at a time write a file around its cache, or make it durable. So who asks for `O_DIRECT`, or
+//! writes with `O_DSYNC` or `O_SYNC`, is given a file around the cache, which any number of threads write at the same time;
+//! what is to be durable is so when the write is answered. For that files are opened here, which costs those who open
+//! many a request each: a mount of which a few hundred files were opened, and none in that way, stops doing so for
+//! good. Where records are smaller than usual, it does not: they are made for programs that read and write pages of their
+//! own. It is not done where the kernel keeps what is written, as the times of such files are then its own and would stand
+//! still; nor by kernels that could leave an old page in the cache of somebody else.
 
 use super::LiveService;
 use crate::errno::zpl_errno;
@@ -16,7 +24,7 @@ use format::ObjectId;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// With less room than this a file system is near its end, whatever the machine.
@@ -26,6 +34,16 @@ const NEAR_BYTES: u64 = 64 << 20;
 const DIRTY_PART: u64 = 250;
 /// How long what was found of the room counts, in milliseconds.
 const ROOM_LIFE_MS: u64 = 100;
+/// Records as large as this are the usual ones.
+const USUAL_RECORD: u64 = 128 << 10;
+/// So many files are opened here before the mount stops doing that, if nobody asked to go around the cache;
+const PLAIN_OPENS: u32 = 256;
+/// and so many after somebody did.
+const PLAIN_OPENS_SINCE: u32 = 100_000;
+/// The first kernel that drops pages which somebody read while they were written around the cache.
+const DROPS_PAGES: (u32, u32) = (6, 18);
+/// `O_DSYNC` of Linux, which `O_SYNC` has in it. `OFlags::DSYNC` is not that: it has both bits.
+const DSYNC: u32 = 0o1_0000;
 /// Handle of files that are written around the cache.
 pub(super) const DIRECT: u64 = 1;
 
@@ -36,17 +54,29 @@ pub struct Manner {
     pub writeback: bool,
     /// Files are opened here.
     pub opens: bool,
+    /// The kernel asks for access control lists, and keeps to them.
+    pub acls: bool,
+}
+
+impl Manner {
+    fn bits(self) -> u8 {
+        u8::from(self.writeback) | u8::from(self.opens) << 1 | u8::from(self.acls) << 2
+    }
 }
 
 /// What was agreed, and what is known of the room.
 #[derive(Debug)]
 pub(super) struct Agreed {
-    /// Bit 0: write-back, bit 1: opens.
+    /// [`Manner::bits`].
     manner: AtomicU8,
     begun: Instant,
     /// Milliseconds since `begun` at which the room was looked at, and in the lowest bit whether it was near its end.
     room: AtomicU64,
     near: u64,
+    /// Files that will still be opened here before the mount stops doing that.
+    opens_left: AtomicU32,
+    /// The kernel can mix files around its cache with others.
+    can_mix: bool,
 }
 
 impl Agreed {
@@ -58,6 +88,8 @@ impl Agreed {
             begun: Instant::now(),
             room: AtomicU64::new(0),
             near: NEAR_BYTES.max(memory / DIRTY_PART),
+            opens_left: AtomicU32::new(PLAIN_OPENS),
+            can_mix: kernel_version(&rustix::system::uname().release().to_string_lossy()) >= DROPS_PAGES,
         }
     }
 }
@@ -66,34 +98,65 @@ impl LiveService {
     /// What was agreed with the kernel.
     pub fn manner(&self) -> Manner {
         let bits = self.agreed.manner.load(Ordering::Relaxed);
-        Manner { writeback: bits & 1 != 0, opens: bits & 2 != 0 }
+        Manner { writeback: bits & 1 != 0, opens: bits & 2 != 0, acls: bits & 4 != 0 }
     }
 
     /// Goes on with what was agreed for a mount whose contents these replace.
     pub(crate) fn go_on_as(&self, manner: Manner) {
-        let bits = u8::from(manner.writeback) | u8::from(manner.opens) << 1;
-        self.agreed.manner.store(bits, Ordering::Relaxed);
+        self.agreed.manner.store(manner.bits(), Ordering::Relaxed);
     }
 
     /// What would be agreed today.
     fn wanted_manner(&self) -> Manner {
-        let opens = self.fs().options().access_times == AccessTimes::Always;
-        let writeback = self.writeback && !self.writer.is_sync_always() && !self.is_near_end();
-        Manner { writeback, opens }
+        let has_pages = self.agreed.can_mix && self.has_pages();
+        let writeback = self.writeback && !has_pages && !self.writer.is_sync_always() && !self.is_near_end();
+        let opens = self.needs_opens() || (self.agreed.can_mix && !writeback);
+        Manner { writeback, opens, acls: self.fs().options().posix_acls }
+    }
+
+    /// Files are for programs with pages of their own.
+    fn has_pages(&self) -> bool {
+        self.fs().options().record_size < USUAL_RECORD
+    }
+
+    /// A promise could not be kept without opening files here.
+    fn needs_opens(&self) -> bool {
+        self.fs().options().access_times == AccessTimes::Always
+    }
+
+    /// A file is opened with these flags. `false`: from now on the kernel need not ask.
+    pub(super) fn asks_on(&self, flags: u32) -> bool {
+        let left = &self.agreed.opens_left;
+        if wants_around(OFlags::from_bits_retain(flags)) {
+            left.store(PLAIN_OPENS_SINCE, Ordering::Relaxed);
+            return true;
+        }
+        if self.needs_opens() || self.has_pages() {
+            return true;
+        }
+        let count = |left: u32| left.checked_sub(1);
+        if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok() {
+            return true;
+        }
+        // Those who are asking at this moment are told the same.
+        self.agreed.manner.fetch_and(!2, Ordering::Relaxed);
+        false
     }
 
     /// Properties were changed so that only a new mount keeps all promises.
     pub fn wants_new_mount(&self) -> bool {
-        let (now, wanted) = (self.manner(), self.wanted_manner());
-        (now.writeback && self.writer.is_sync_always()) || (wanted.opens && !now.opens)
+        let now = self.manner();
+        let needs_opens = self.fs().options().access_times == AccessTimes::Always;
+        let is_async = now.writeback && self.writer.is_sync_always();
+        is_async || (needs_opens && !now.opens) || now.acls != self.fs().options().posix_acls
     }
 
     /// Agrees with a kernel that offers these abilities.
     pub(super) fn agree(&self, offered: u64) -> Manner {
         let mut manner = self.wanted_manner();
         manner.writeback &= offered & flag::WRITEBACK_CACHE != 0;
-        let bits = u8::from(manner.writeback) | u8::from(manner.opens) << 1;
-        self.agreed.manner.store(bits, Ordering::Relaxed);
+        manner.acls &= offered & flag::POSIX_ACL != 0;
+        self.agreed.manner.store(manner.bits(), Ordering::Relaxed);
         manner
     }
 
@@ -113,12 +176,17 @@ impl LiveService {
         is_near
     }
 
-    /// How a file that was just made is opened.
-    pub(super) fn opened_new(&self) -> Opened {
-        if self.manner().writeback && self.was_near_end() {
+    /// How a file that was just made is opened, with these flags of `open`.
+    pub(super) fn opened_new(&self, flags: u32) -> Opened {
+        let manner = self.manner();
+        let goes_around = match manner.writeback {
+            true => self.was_near_end(),
+            false => manner.opens && self.agreed.can_mix && wants_around(OFlags::from_bits_retain(flags)),
+        };
+        if goes_around {
             return Opened {
                 handle: DIRECT,
-                flags: open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES,
+                flags: open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES | open_flag::NOFLUSH,
             };
         }
         Opened { handle: 0, flags: open_flag::KEEP_CACHE }
@@ -139,11 +207,42 @@ impl LiveService {
     }
 
     /// How a file that is there is opened, where files are opened here.
-    pub(super) fn opened_again(&self) -> Opened {
-        let opened = self.opened_new();
+    pub(super) fn opened_again(&self, flags: u32) -> Opened {
+        let opened = self.opened_new(flags);
         match self.fs().options().access_times {
             AccessTimes::Always => Opened { flags: opened.flags & !open_flag::KEEP_CACHE, ..opened },
             _ => opened,
         }
+    }
+}
+
+/// Whether who opens a file with these flags is better off around the kernel's cache.
+fn wants_around(flags: OFlags) -> bool {
+    let is_written = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+    flags.contains(OFlags::DIRECT) || (is_written && flags.bits() & DSYNC != 0)
+}
+
+/// The first two numbers of a kernel's version.
+fn kernel_version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_kernels_are_compared_as_numbers() {
+        assert_eq!(kernel_version("6.18.44-fc-v669"), (6, 18));
+        assert_eq!(kernel_version("7.1"), (7, 1));
+        assert!(kernel_version("6.9.1") < DROPS_PAGES && kernel_version("odd") < DROPS_PAGES);
+    }
+
+    #[test]
+    fn only_who_asks_for_it_goes_around_the_cache() {
+        assert!(wants_around(OFlags::RDONLY | OFlags::DIRECT) && wants_around(OFlags::RDWR | OFlags::SYNC));
+        assert!(wants_around(OFlags::WRONLY | OFlags::from_bits_retain(DSYNC)));
+        assert!(!wants_around(OFlags::RDONLY | OFlags::DSYNC) && !wants_around(OFlags::RDWR));
     }
 }

@@ -2,6 +2,7 @@
 //! machine (ext4, XFS, btrfs or tmpfs), by root and by others, and each outcome is the same.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // The tests use the mount as any program would.
 
+mod around;
 mod fsx;
 mod home;
 mod random;
@@ -20,8 +21,8 @@ const PROPERTIES: [(&str, u64); 2] = [("xattr", 2), ("acltype", 1)];
 /// Where file systems of the machine differ among themselves, or from ZFS: the table's line, and why.
 const DIFFERENT: &[(&str, usize, &str)] = &[
     ("truncate and sizes", 4, "files of ZFS may have that size"),
-    ("holes and copies", 5, "holes are whole records"),
     ("set-id bits without a change", 18, "FUSE: this call is not told from the end of somebody's write"),
+    ("holes and copies", 5, "holes are whole records"),
 ];
 
 /// The outcomes of the lines of a table, in an empty folder that everybody may look into.

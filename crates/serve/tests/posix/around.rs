@@ -1,0 +1,123 @@
+//! Files that are written around the kernel's cache, beside others that go through it.
+
+use crate::home::Home;
+use cenote_serve::LiveService;
+use cenote_serve::fuse::{Answer, Caller, Opened, Service, open_flag};
+use rustix::fs::{OFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const PAGE: usize = 8192;
+/// `O_DSYNC`; the flag of this name in rustix is `O_SYNC`.
+const DSYNC: OFlags = OFlags::from_bits_retain(0o1_0000);
+/// More than a mount asks about before it is sure that nobody wants to go around the cache.
+const MANY: usize = 1000;
+
+/// Opens a file with these flags again and again; what came of the last time.
+fn open_often(service: &LiveService, flags: OFlags, times: usize) -> Answer<Opened> {
+    let who = Caller::default();
+    let known = service.lookup(&who, 1, b"f").unwrap().unwrap();
+    let open = || service.open(&who, known.entry.node, flags.bits());
+    (0..times).map(|_| open()).last().unwrap()
+}
+
+fn goes_around(opened: &Answer<Opened>) -> bool {
+    opened.is_ok_and(|opened| opened.flags & open_flag::DIRECT_IO != 0)
+}
+
+#[test]
+fn who_writes_durably_goes_around_the_cache_and_who_opens_much_is_not_asked() {
+    let durable = OFlags::RDWR | DSYNC;
+    for (record, writeback) in [(128 << 10, false), (8 << 10, false), (8 << 10, true), (128 << 10, true)] {
+        let Some(mut home) = Home::new(1024, &[("recordsize", record)], writeback) else { return };
+        std::fs::write(home.at().join("f"), b"x").unwrap();
+        home.unmount();
+        let service = || {
+            let service = home.service(writeback);
+            service.abilities(u64::MAX);
+            service
+        };
+        let (one, two) = (service(), service());
+        let first = open_often(&one, OFlags::RDWR, 1);
+        if !writeback && first.is_err() {
+            testkit::skip("a kernel that does not mix both");
+            return;
+        }
+        if writeback && record == 128 << 10 {
+            assert_eq!(first.err(), Some(Errno::NOSYS), "the times of such a file would stand still");
+            continue;
+        }
+        assert!(first.is_ok() && !goes_around(&first));
+        let many = open_often(&one, OFlags::RDWR, MANY);
+        assert_eq!(many.err(), (record == 128 << 10).then_some(Errno::NOSYS), "recordsize {record}");
+        assert!(goes_around(&open_often(&two, durable, 1)));
+        // Whoever has seen one expects more of them.
+        assert!(open_often(&two, OFlags::RDWR, MANY).is_ok());
+        assert!(goes_around(&open_often(&two, durable, 1)));
+    }
+}
+
+#[test]
+fn what_goes_around_the_cache_is_seen_by_those_who_go_through_it() {
+    let Some(home) = Home::new(1024, &[("recordsize", PAGE as u64)], false) else { return };
+    let path = home.at().join("shared");
+    std::fs::write(&path, [0; PAGE * 4]).unwrap();
+    let open = |flags: OFlags| {
+        std::fs::File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(&path)
+            .unwrap()
+    };
+    let (around, through, stop) = (open(DSYNC), open(OFlags::empty()), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        // Somebody has the page brought into the cache all the time.
+        scope.spawn(|| {
+            let mut page = [0; PAGE];
+            while !stop.load(Ordering::Relaxed) {
+                through.read_exact_at(&mut page, 0).unwrap();
+            }
+        });
+        for round in 1..=300_u16 {
+            let mut page = [round as u8; PAGE];
+            around.write_all_at(&page, 0).unwrap();
+            through.read_exact_at(&mut page, 0).unwrap();
+            assert_eq!(page, [round as u8; PAGE], "round {round}");
+            through.write_all_at(&[!round as u8; 100], 50).unwrap();
+            around.read_exact_at(&mut page, 0).unwrap();
+            assert_eq!(
+                page[..200],
+                [[round as u8; 50].as_slice(), &[!round as u8; 100], &[round as u8; 50]].concat()
+            );
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    // Several who write different pages, and one who appends.
+    let mut log = std::fs::File::options();
+    log.append(true).create(true).custom_flags(DSYNC.bits().cast_signed());
+    std::thread::scope(|scope| {
+        for writer in 0..4_u8 {
+            let (open, log, path) = (&open, &log, home.at().join("log"));
+            scope.spawn(move || {
+                let (file, log) = (open(DSYNC), log.clone().open(path).unwrap());
+                for _ in 0..50 {
+                    file.write_all_at(&[writer; PAGE], u64::from(writer) * PAGE as u64).unwrap();
+                    std::io::Write::write_all(&mut &log, &[writer; 10]).unwrap();
+                }
+            });
+        }
+    });
+    let content = std::fs::read(&path).unwrap();
+    assert!(content.chunks(PAGE).zip(0..4).all(|(page, writer)| page == [writer; PAGE]));
+    assert_eq!(std::fs::read(home.at().join("log")).unwrap().len(), 4 * 50 * 10);
+    // The times of the file move, whoever changes it.
+    let old = Timespec { tv_sec: 1000, tv_nsec: 0 };
+    rustix::fs::futimens(&around, &Timestamps { last_access: old, last_modification: old }).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().mtime(), 1000);
+    around.write_all_at(&[1], 0).unwrap();
+    assert!(std::fs::metadata(&path).unwrap().mtime() > 1000);
+    drop((around, through));
+    home.judge();
+}
