@@ -14,9 +14,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// So many wait if they suffice: while one is at work the other takes what comes.
 const FEW: usize = 2;
 /// Requests in a row that somebody was waiting for, after which one fewer waits.
-const CALM: u32 = 1024;
+const CALM: u32 = 256;
 /// If nobody waits for requests again after fewer than these, one more will.
-const OFTEN: u32 = 16;
+const OFTEN: u32 = 4;
 
 /// Shared by the threads of a mount.
 #[derive(Debug)]

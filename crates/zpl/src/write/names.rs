@@ -139,6 +139,9 @@ pub(super) fn create_record(
     }
 }
 
+/// A file, and its name as it is stored.
+pub(super) type Named = (Arc<Inode>, Vec<u8>);
+
 /// What a new file gets from its directory.
 struct Inherited {
     mode: u32,
@@ -204,11 +207,7 @@ impl Fs {
     }
 
     /// The file that a name leads to, and the name as it is stored.
-    pub(super) fn find_named(
-        &self,
-        dir: &Inode,
-        name: &[u8],
-    ) -> Result<Option<(Arc<Inode>, Vec<u8>)>, ZplError> {
+    pub(super) fn find_named(&self, dir: &Inode, name: &[u8]) -> Result<Option<Named>, ZplError> {
         let mut last = None;
         loop {
             let Some((id, stored)) = self.find(dir, name, false)? else { return Ok(None) };
