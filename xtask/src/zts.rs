@@ -20,7 +20,9 @@ use serde_json::{Map, Value, json};
 use crate::{Outcome, judges, must, outside, root};
 
 /// What the suite calls, all of it our one program.
-const OURS: [&str; 7] = ["zpool", "zfs", "zdb", "fsstat", "cenote", "cenoted", "zfs_ids_to_path"];
+const OURS: [&str; 8] = ["zpool", "zfs", "zdb", "fsstat", "cenote", "cenoted", "zfs_ids_to_path", HELPER];
+/// What `mount -t zfs` calls: ours stands in for that of the kernel module while the suite runs.
+const HELPER: &str = "mount.zfs";
 /// What tests use of the system's: programs that look at pools in files without a kernel.
 const SYSTEMS: [&str; 2] = ["zhack", "zgenhostid"];
 /// A program of each package that scripts of the suite use.
@@ -109,8 +111,12 @@ fn command(runner: &Path, bin: &Path, place: &Path, arguments: &Arguments, resul
     // Folders of the run's own, in a namespace of its own: the machine may have a daemon already.
     let private =
         PRIVATE.map(|folder| format!("mkdir -p {folder} && mount -t tmpfs -o mode=755 zts {folder} && "));
+    let helper = bin.join(HELPER);
+    let helper =
+        format!("{{ [ ! -e /sbin/{HELPER} ] || mount --bind {} /sbin/{HELPER}; }} && ", helper.display());
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c"]).arg(format!("{}exec python3 \"$@\"", private.concat())).arg("zts");
+    let script = format!("{}{helper}exec python3 \"$@\"", private.concat());
+    command.args(["--mount", "sh", "-c"]).arg(script).arg("zts");
     command.arg(runner).arg("--bin").arg(bin).arg("--json").arg(results);
     command.arg("--logs").arg(place.join("logs"));
     for list in &arguments.lists {

@@ -108,6 +108,9 @@ fn place(program: &str, args: &[OsString]) -> Place {
         }
         _ => return Place::Daemon,
     };
+    if tool == Tool::Zfs && word == "project" && zfs::project::names_files(&args[1..]) {
+        return Place::Here;
+    }
     let needs_pools = tool.subcommand(word).is_some_and(|subcommand| subcommand != "version");
     if needs_pools && !asks_for_usage(&args[1..]) { Place::Daemon } else { Place::Here }
 }

@@ -244,3 +244,70 @@ fn mount_by_hand() {
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.starts_with("cannot mount 'tank': it cannot be mounted using 'mount'."), "{}", ran.err);
 }
+
+#[test]
+fn what_the_kernel_hears_when_it_mounts_follows_properties() {
+    use std::os::unix::fs::MetadataExt as _;
+    let Some(world) = World::new() else { return };
+    world.good("zfs create tank/a");
+    let at = world.path("alt/tank/a");
+    fs::create_dir(at.join("d")).expect("made");
+    fs::write(at.join("file"), "text").expect("written");
+    world.good("zfs set acltype=posix tank/a");
+    // Owner all, group nothing, group 1 reads and writes, mask the same, others nothing.
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, u32::MAX), (4, 0, u32::MAX), (8, 6, 1), (0x10, 6, u32::MAX), (0x20, 0, u32::MAX)];
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(rights.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(at.join("d"), "system.posix_acl_access", &acl, flags).expect("set");
+    assert_eq!(fs::metadata(at.join("d")).expect("there").mode() & 0o777, 0o760);
+    world.good("zfs set atime=on tank/a");
+    world.good("zfs set relatime=off tank/a");
+    let accessed = || fs::metadata(at.join("file")).expect("there").accessed().expect("known");
+    fs::read(at.join("file")).expect("read");
+    let before = accessed();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    fs::read(at.join("file")).expect("read");
+    assert!(accessed() > before);
+}
+
+#[test]
+fn what_is_mounted_below_steps_aside() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -p tank/a/b");
+    world.good("zfs set canmount=off tank/a");
+    assert_eq!(world.mounts(), ["tank /tank", "tank/a/b /tank/a/b"]);
+    // What is not mounted may be given a place where it cannot be.
+    fs::create_dir_all(world.path("alt/full/inner")).expect("made");
+    world.good("zfs create -u -o overlay=off tank/n");
+    world.good("zfs set mountpoint=/full tank/n");
+    assert_eq!(world.mounts(), ["tank /tank", "tank/a/b /tank/a/b"]);
+    world.bad("zfs mount tank/n", 1, "cannot mount '~/alt/full': directory is not empty\n");
+}
+
+#[test]
+fn projects_of_files_by_their_paths() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create tank/a");
+    let dir = world.path("alt/tank/a/d");
+    fs::create_dir_all(dir.join("e")).expect("made");
+    fs::write(dir.join("e/f"), "").expect("written");
+    world.good("zfs project -s -r -p 7 ~/alt/tank/a/d");
+    assert_eq!(world.good("zfs project -d ~/alt/tank/a/d"), "    7 P ~/alt/tank/a/d\n");
+    assert_eq!(world.good("zfs project ~/alt/tank/a/d"), "    7 P ~/alt/tank/a/d/e\n");
+    fs::write(dir.join("e/new"), "").expect("written");
+    assert_eq!(world.good("zfs project ~/alt/tank/a/d/e/new"), "    7 - ~/alt/tank/a/d/e/new\n");
+    let wrong = world.good("zfs project -c -p 8 ~/alt/tank/a/d/e/new");
+    assert!(wrong.contains("~/alt/tank/a/d/e/new - project ID is not set properly (7/8)\n"), "{wrong}");
+    world.bad(
+        "zfs project -r ~/alt/tank/a/d/e/f",
+        1,
+        "'-r' is only valid on directories: ~/alt/tank/a/d/e/f\n",
+    );
+    world.bad("zfs project ~/nowhere", 1, "failed to stat ~/nowhere: No such file or directory\n");
+}

@@ -218,3 +218,35 @@ fn fsstat_counts_what_programs_ask() {
         "{text}"
     );
 }
+
+#[test]
+fn iostat_shows_what_scripts_say_of_leaves() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new();
+    world.create();
+    std::fs::create_dir(world.path("scripts")).expect("made");
+    let script = world.path("scripts/kind");
+    std::fs::write(&script, "#!/bin/sh\necho kind=${VDEV_PATH##*/}\n").expect("written");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("set");
+    let ask = |words: &str, enabled: &str| {
+        let mut command = world.command(words);
+        command.env("ZPOOL_SCRIPTS_PATH", world.path("scripts")).env("ZPOOL_SCRIPTS_AS_ROOT", "1");
+        let output = command.env("ZPOOL_SCRIPTS_ENABLED", enabled).output().expect("it starts");
+        let code = output.status.code();
+        (code, String::from_utf8(output.stdout).expect("text") + &String::from_utf8_lossy(&output.stderr))
+    };
+    let (code, text) = ask("zpool iostat -c kind tank", "1");
+    let last: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    assert_eq!(
+        (code, &last[1..2], &last[3..7]),
+        (Some(0), &["kind"][..], &["-", "-", "a", "b"][..]),
+        "{text}"
+    );
+    let (code, text) = ask("zpool iostat -H -c kind tank", "1");
+    assert!(code == Some(0) && text.lines().all(|line| line.split('\t').count() == 8), "{text}");
+    let refused = ask("zpool iostat -c kind tank", "0");
+    assert_eq!(refused, (Some(1), "Can't run -c, disabled by ZPOOL_SCRIPTS_ENABLED.\n".to_owned()));
+    let (code, text) = ask("zpool iostat -c", "1");
+    assert!(code == Some(0) && text.contains("kind"), "{text}");
+    assert_eq!(ask("zpool iostat -r -c kind tank", "1").0, Some(2));
+}

@@ -296,6 +296,24 @@ fn reservations_are_charged_upwards() {
 }
 
 #[test]
+fn a_head_does_not_go_back_to_more_than_its_refquota() {
+    let world = World::new();
+    world.create("tank/a");
+    world.write("tank/a", 100, 0, 500, 1);
+    world.sync();
+    world.snapshot("tank/a@full");
+    world.remove("tank/a", 100);
+    world.sync();
+    world.task(|ctx| space::set_refquota(ctx, "tank/a", 1 << 20));
+    let refused = world.run(|ctx| rollback(ctx, "tank/a", None));
+    assert!(matches!(refused, Err(DslError::Quota { quota: 0x10_0000, .. })), "{refused:?}");
+    world.task(|ctx| space::set_refquota(ctx, "tank/a", 0));
+    world.task(|ctx| rollback(ctx, "tank/a", None));
+    world.sync();
+    world.check();
+}
+
+#[test]
 fn properties_of_a_new_dataset_take_effect() {
     let world = World::new();
     let props = [

@@ -16,6 +16,7 @@ pub mod live_service;
 pub mod manager;
 pub mod mounts;
 pub mod pool_view;
+pub mod projects;
 mod shown;
 mod signals;
 pub mod view;

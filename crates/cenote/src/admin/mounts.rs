@@ -63,6 +63,11 @@ pub trait Mounts: Send + Sync {
     /// [`MountError::NotMounted`], or why the kernel refuses.
     fn remount(&self, dataset: &str, options: &MountOptions) -> Result<(), MountError>;
 
+    /// Whether properties were changed so that only a new mount of a dataset keeps to all of them.
+    fn wants_new_mount(&self, _dataset: &str) -> bool {
+        false
+    }
+
     /// Has the kernel hand over what it has not yet written of a dataset, or of all of a pool: before a snapshot, a
     /// rollback, a send, a report of space. Nothing happens to what is not mounted.
     ///

@@ -50,6 +50,7 @@ const LONG: &[Long] = &[
     Long::flag("disable-leak-tracking", 'L'),
     Long { name: "path", letter: 'p', value: true },
     Long::flag("parseable", 'P'),
+    Long::flag("object-lookups", 'O'),
     Long::flag("skip-label", 'q'),
     Long::flag("read-block", 'R'),
     Long { name: "txg", letter: 't', value: true },
@@ -63,6 +64,7 @@ const USAGE: &str = "\
 Usage:\tzdb [-bcCdehiLPuv] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
 \tzdb -l [-Pqu] <device>
+\tzdb -O [-ePv] [-p <path> ...] [-K <key>] <dataset> <path>
 \tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:[<lsize>/]<psize>[:<flags>]
 \t-b --block-stats             count blocks, and compare with the space maps (-bb: by type)
 \t-c --checksum                verify the checksums of all metadata blocks (-cc: of all blocks)
@@ -74,6 +76,7 @@ Usage:\tzdb [-bcCdehiLPuv] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 \t-K --key=KEY                 key of the encrypted dataset that is named
 \t-l --label                   labels of a device
 \t-L --disable-leak-tracking   do not compare with the space maps
+\t-O --object-lookups          the file or directory at a path in a dataset
 \t-p --path=PATH               a folder or device to look at; may be repeated
 \t-P --parseable               exact numbers
 \t-q --skip-label              do not print the label's contents
@@ -137,6 +140,9 @@ impl From<Verdict> for ExitCode {
     }
 }
 
+/// As much of an object as there is to say without its blocks.
+const FULL: usize = 4;
+
 /// Runs `zdb` with these arguments, the command's name left out.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let (options, operands) = match parse(args) {
@@ -175,6 +181,8 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Vec<String>), String> {
                 let parsed = txg.to_str().and_then(|t| t.parse().ok());
                 options.txg = Some(parsed.ok_or("zdb: incorrect txg specified\n")?);
             }
+            // Its object is printed in full.
+            ('O', _) => drop(options.counts.insert('d', FULL)),
             ('A' | 'e' | 'F' | 'G' | 'I' | 'o' | 'U' | 'V' | 'X' | 'Y' | 'x', _) => {}
             ('b' | 'c' | 'C' | 'd' | 'h' | 'i' | 'l' | 'L' | 'P' | 'q' | 'R' | 'u' | 'v', _) => {}
             (other, _) => {
@@ -221,10 +229,41 @@ fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Resul
         };
         return raw::print(&pool, place, options, out);
     }
+    if options.has('O') {
+        let [path] = objects else {
+            eprint!("{USAGE}");
+            return Ok(Verdict::Failed);
+        };
+        return print_path(&pool, target, path, options, out);
+    }
     if target.len() > name.len() {
         return datasets::print_one(&pool, Some(target), objects, options, out);
     }
     print_pool(&pool, objects, options, out)
+}
+
+/// Prints the object at a path in a file system.
+fn print_path(
+    pool: &Pool,
+    dataset: &str,
+    path: &str,
+    options: &Options,
+    out: &mut dyn Write,
+) -> io::Result<Verdict> {
+    let found = || -> Result<Option<u64>, cenote::Error> {
+        let files = pool.dataset(dataset)?.filesystem()?;
+        let node = files.filesystem().resolve(path.as_bytes())?;
+        Ok(node.map(|node| node.id().0))
+    };
+    let why = match found() {
+        Ok(Some(object)) => {
+            return datasets::print_one(pool, Some(dataset), &[object.to_string()], options, out);
+        }
+        Ok(None) => "No such file or directory".to_owned(),
+        Err(error) => chain(&error),
+    };
+    eprintln!("failed to lookup {path} in {dataset}: {why}");
+    Ok(Verdict::Failed)
 }
 
 fn open(name: &str, options: &Options) -> Result<Pool, cenote::Error> {

@@ -15,7 +15,7 @@ mod list;
 pub(crate) mod mount;
 pub(crate) mod mount_helper;
 mod permissions;
-mod project;
+pub(crate) mod project;
 mod rename;
 mod rollback;
 mod set;

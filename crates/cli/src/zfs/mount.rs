@@ -5,8 +5,8 @@ use super::complain;
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::Unmount;
 use cenote::admin::mounting::{MountRefusal, MountRequest, Mounting, Pending};
+use cenote::admin::{OpenPool, Unmount, open_pools, pool_io};
 use serde_json::{Map, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -44,15 +44,19 @@ struct Options {
     json: bool,
     /// Where `mount(8)` says.
     on: Option<PathBuf>,
+    /// Only whether it could be.
+    fake: bool,
     request: MountRequest,
 }
 
-/// `--on`, for [`super::mount_helper`].
+/// `--on` and `--fake`, for [`super::mount_helper`].
 const ON: char = '\u{1}';
+const FAKE: char = '\u{2}';
 
 /// Runs `zfs mount`.
 pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
-    const LONG: [Long; 2] = [Long::flag("json", 'j'), Long { name: "on", letter: ON, value: true }];
+    const LONG: [Long; 3] =
+        [Long::flag("json", 'j'), Long { name: "on", letter: ON, value: true }, Long::flag("fake", FAKE)];
     let mut walk = Getopt::new(args, "ajRlvo:Of", &LONG);
     let mut options = Options::default();
     while let Some((letter, value)) = walk.next()? {
@@ -61,6 +65,7 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
             'R' => options.below = true,
             'j' => options.json = true,
             ON => options.on = value.map(PathBuf::from),
+            FAKE => options.fake = true,
             'O' => options.request.overlay = true,
             'o' => options.request.options.push(value.unwrap_or_default().to_string_lossy().into_owned()),
             // Keys of encrypted file systems, progress, and mounts that are forced although they are no
@@ -92,13 +97,37 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
         ([name], false, false) => {
             let mounting = needed("mount")?;
             let done = match &options.on {
-                Some(at) => mounting.mount_at(name, at, &options.request.options),
+                Some(at) => return mount_at(&mounting, name, at, &options),
                 None => mounting.mount(name, &options.request),
             };
             done.map(|()| 0).map_err(|refusal| refused(&refusal))
         }
         _ => Err(Stop::usage("too many arguments")),
     }
+}
+
+/// For `mount(8)`: a file system, or the root of the pool that a device belongs to.
+fn mount_at(mounting: &Mounting, source: &str, at: &Path, options: &Options) -> Outcome {
+    let name = match source.starts_with('/') {
+        true => {
+            pool_with(source).ok_or_else(|| Stop::failed(format!("'{source}' is in no imported pool")))?
+        }
+        false => source.to_owned(),
+    };
+    let done = match options.fake {
+        true => mounting.place(&name).map(drop),
+        false => mounting.mount_at(&name, at, &options.request.options),
+    };
+    done.map(|()| 0).map_err(|refusal| refused(&refusal))
+}
+
+/// The imported pool that has a device.
+fn pool_with(device: &str) -> Option<String> {
+    let (pools, _) = open_pools(&crate::search::from_env(), &[]);
+    let has_it = |pool: &&OpenPool| {
+        pool_io(pool).is_ok_and(|io| io.vdevs.root.walk().iter().any(|v| v.path.as_deref() == Some(device)))
+    };
+    pools.iter().find(has_it).map(|pool| pool.name().to_owned())
 }
 
 fn list(options: &Options, out: &Out) {

@@ -1,4 +1,7 @@
-//! `zfs project`. Nothing is mounted: files are named `POOL/dataset:/path`.
+//! `zfs project`. Files are named by their paths where they are mounted (`files.rs`), or, whether mounted or not, as
+//! `POOL/dataset:/path`.
+
+mod files;
 
 use super::change::{Change, MINUS_ONE, open_text};
 use super::complain;
@@ -47,9 +50,9 @@ impl Options {
                     asked.push(Do::Set);
                     options.inherit = true;
                 }
-                'd' => options.own = true,
+                'd' => (options.own, options.below) = (true, false),
                 'k' => options.keep = true,
-                'r' => options.below = true,
+                'r' => (options.own, options.below) = (false, true),
                 _ => options.id = Some(project_id(value)?),
             }
         }
@@ -80,6 +83,10 @@ impl Options {
         }
     }
 
+    fn names_files(&self) -> bool {
+        self.operands.iter().all(|operand| files::is_path(operand))
+    }
+
     fn reach(&self) -> Reach {
         match (self.own, self.below, self.what) {
             (true, ..) => Reach::Own,
@@ -101,9 +108,18 @@ fn project_id(value: Option<OsString>) -> Result<u32, Stop> {
     }
 }
 
+/// Whether this command line names files by their paths only: then no pool is needed.
+pub(crate) fn names_files(args: &[OsString]) -> bool {
+    Options::parse(args.to_vec()).is_ok_and(|options| options.names_files())
+}
+
 /// Runs the verb.
 pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
     let options = Options::parse(args.to_vec())?;
+    // The daemon opens nothing for others.
+    if crate::console::current().is_none() && options.names_files() {
+        return files::run(&options, out);
+    }
     Change::run("project", args, |change| {
         let mut code = 0;
         for operand in &options.operands {
@@ -157,30 +173,31 @@ fn change_of(options: &Options, first: u64) -> ProjectChange {
 }
 
 fn told(options: &Options, dataset: &str, nodes: &[ProjectNode]) -> String {
-    let expected = options.id.map(u64::from).or_else(|| nodes.first().map(|node| node.project));
-    let mut text = String::new();
-    for node in nodes {
+    let expected = options.id.map(u64::from).or_else(|| nodes.first().map(|node| node.project)).unwrap_or(0);
+    let line = |node: &ProjectNode| {
         let path = format!("{dataset}:{}", String::from_utf8_lossy(&node.path));
-        let path = crate::out::visible(&path);
-        if options.what == Do::List {
-            let flag = if node.inherits { 'P' } else { '-' };
-            text += &format!("{:5} {flag} {path}\n", node.project);
-            continue;
-        }
-        let is_right = Some(node.project) == expected;
-        if options.nul {
-            if !is_right || !node.inherits {
-                text += &format!("{path}\0");
-            }
-            continue;
-        }
-        if !is_right {
-            let expected = expected.unwrap_or(0);
-            text += &format!("{path} - project ID is not set properly ({}/{expected})\n", node.project);
-        }
-        if !node.inherits {
-            text += &format!("{path} - project inherit flag is not set\n");
-        }
+        told_line(options, &path, node.project, node.inherits, expected)
+    };
+    nodes.iter().map(line).collect()
+}
+
+/// What is told of a file: nothing, if it is checked and as it should be.
+fn told_line(options: &Options, path: &str, project: u64, inherits: bool, expected: u64) -> String {
+    let path = crate::out::visible(path);
+    if options.what == Do::List {
+        let flag = if inherits { 'P' } else { '-' };
+        return format!("{project:5} {flag} {path}\n");
+    }
+    let is_right = project == expected;
+    if options.nul {
+        return if is_right && inherits { String::new() } else { format!("{path}\0") };
+    }
+    let mut text = String::new();
+    if !is_right {
+        text += &format!("{path} - project ID is not set properly ({project}/{expected})\n");
+    }
+    if !inherits {
+        text += &format!("{path} - project inherit flag is not set\n");
     }
     text
 }

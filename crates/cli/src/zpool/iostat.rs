@@ -8,6 +8,7 @@ mod operands;
 mod table;
 
 use super::Stamp;
+use super::scripts::{Columns, Scripts};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -17,8 +18,6 @@ use operands::{Operands, Wanted};
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// Scripts may be run by root only if root has said so.
-const AS_ROOT: &str = "ZPOOL_SCRIPTS_AS_ROOT";
 /// Lines of a terminal between headers.
 const HEADER_EVERY: u64 = 24;
 
@@ -68,7 +67,11 @@ enum Part<'a> {
 }
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let (options, stamp, walk) = options(args)?;
+    if matches!(args.last(), Some(last) if last == "-c") {
+        out.print(&Scripts::available("iostat")?);
+        return Ok(0);
+    }
+    let (options, stamp, scripts, walk) = options(args)?;
     let given = operands::split(&super::texts(&walk.operands()))?;
     let (mut interval, mut count) = (given.interval, given.count);
     if options.skip_first && interval.is_none() {
@@ -76,7 +79,8 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     let mut source = Source::new(&given)?;
     let mut before = Vec::new();
-    let mut report = Report { options, stamp, out, wanted: source.wanted.clone(), samples: 0, lines: 0 };
+    let wanted = source.wanted.clone();
+    let mut report = Report { options, stamp, scripts, out, wanted, samples: 0, lines: 0 };
     let mut is_first = true;
     loop {
         let now = source.sample()?;
@@ -96,13 +100,16 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     }
 }
 
-fn options(args: Vec<OsString>) -> Result<(Options, Stamp, Getopt), Stop> {
+fn options(args: Vec<OsString>) -> Result<(Options, Stamp, Scripts, Getopt), Stop> {
     let mut walk = Getopt::new(args, "c:gHLlnPpqrT:vwy", &[]);
     let mut options = Options { names: Names::from_env(), ..Options::default() };
-    let (mut stamp, mut sizes, mut times) = (Stamp::Off, false, false);
+    let (mut stamp, mut scripts, mut sizes, mut times) = (Stamp::Off, None, false, false);
     while let Some((letter, value)) = walk.next()? {
         match letter {
-            'c' => return Err(no_scripts()),
+            'c' => {
+                scripts = Some(Scripts::parse(&value.unwrap_or_default().to_string_lossy())?);
+                options.verbose = true;
+            }
             'g' => options.names.guid = true,
             'H' => options.scripted = true,
             'L' => options.names.follow = true,
@@ -118,22 +125,14 @@ fn options(args: Vec<OsString>) -> Result<(Options, Stamp, Getopt), Stop> {
             _ => options.skip_first = true,
         }
     }
-    if (sizes || times) && (options.latency || options.queues) {
+    if (sizes || times) && (scripts.is_some() || options.latency || options.queues) {
         return Err(Stop::usage("[-r|-w] isn't allowed with [-c|-l|-q]"));
     }
     if sizes && times {
         return Err(Stop::usage("Only one of [-r|-w] can be passed at a time"));
     }
     options.histogram = sizes.then_some(Histogram::Sizes).or_else(|| times.then_some(Histogram::Times));
-    Ok((options, stamp, walk))
-}
-
-fn no_scripts() -> Stop {
-    let is_allowed = crate::console::env(AS_ROOT).is_some();
-    if rustix::process::geteuid().is_root() && !is_allowed {
-        return Stop::failed(format!("Can't run -c with root privileges unless {AS_ROOT} is set."));
-    }
-    Stop::failed("zpool iostat -c: not supported by this version of Cenote")
+    Ok((options, stamp, scripts.unwrap_or_default(), walk))
 }
 
 /// Where samples come from.
@@ -188,6 +187,8 @@ impl Source {
 struct Report<'o> {
     options: Options,
     stamp: Stamp,
+    /// `-c`.
+    scripts: Scripts,
     out: &'o Out,
     wanted: Wanted,
     /// So many were printed.
@@ -222,7 +223,8 @@ impl Report<'_> {
             }
             return text;
         }
-        let table = table::Table::new(options, width, matches!(self.wanted, Wanted::Vdevs(_)));
+        let columns = self.columns(pools);
+        let table = table::Table::new(options, width, matches!(self.wanted, Wanted::Vdevs(_)), &columns);
         if self.wants_header() {
             text.push_str(&table.header());
             self.lines = 0;
@@ -244,6 +246,15 @@ impl Report<'_> {
             text.push_str(&table.dashes());
         }
         text
+    }
+
+    /// What the scripts say of the leaves that are shown.
+    fn columns(&self, pools: &[PoolIo]) -> Columns {
+        let shown = pools.iter().flat_map(|pool| self.parts(pool)).filter_map(|part| match part {
+            Part::Line(line) if line.vdev.is_leaf() => Some(line.vdev),
+            _ => None,
+        });
+        self.scripts.columns(shown)
     }
 
     fn wants_header(&self) -> bool {

@@ -50,7 +50,8 @@ fn plan(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(Dataset, Dat
 ///
 /// # Errors
 /// [`DslError::NotNewest`] if newer snapshots or bookmarks exist, [`DslError::Busy`] if somebody uses the
-/// head, [`DslError::Space`] if its refreservation could not be kept.
+/// head, [`DslError::Space`] if its refreservation could not be kept, [`DslError::Quota`] if the snapshot refers to more
+/// than the head's refquota.
 pub fn rollback(ctx: &mut TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(), DslError> {
     let (head, target) = plan(ctx, name, to)?;
     if head.is_encrypted()? && has_foreign_log(ctx, &target.phys().bp)? {
@@ -61,6 +62,7 @@ pub fn rollback(ctx: &mut TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(
     ctx.heads.check_idle(head.id(), name)?;
     space::check_pool(ctx, Keep::Half)?;
     check_refreservation(ctx, &head, 0)?;
+    check_refquota(ctx, &head, &target)?;
 
     let m = ctx.m();
     let dir = create_dir(m, Some(head.dir().id()), TEMPORARY)?;
@@ -77,6 +79,16 @@ fn check_refreservation(ctx: &TaskCtx<'_>, head: &Dataset, unique: u64) -> Resul
     let (needed, available) = (now.saturating_sub(then), head.dir().available()?);
     if needed > available {
         return Err(DslError::Space { needed, available, after: None });
+    }
+    Ok(())
+}
+
+/// What a head would refer to must not exceed its refquota.
+fn check_refquota(ctx: &TaskCtx<'_>, head: &Dataset, target: &Dataset) -> Result<(), DslError> {
+    let quota = space::own_number(ctx.m(), head.dir().phys(), "refquota")?;
+    let used = target.referenced();
+    if quota != 0 && used > quota {
+        return Err(DslError::Quota { name: head.name().to_owned(), used, quota, after: None });
     }
     Ok(())
 }

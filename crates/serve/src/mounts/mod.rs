@@ -498,6 +498,11 @@ impl Mounts for MountTable {
         Ok(())
     }
 
+    fn wants_new_mount(&self, dataset: &str) -> bool {
+        let Some(mount) = self.inner.find(dataset) else { return false };
+        mount.live().is_some_and(|(_, service)| service.wants_new_mount())
+    }
+
     fn write_back(&self, name: &str) -> Result<(), MountError> {
         let is_pool = !name.contains('/');
         for mount in self.inner.all() {

@@ -123,6 +123,11 @@ impl MountedFs {
         }
     }
 
+    /// Whether the kernel has agreed to something else than the properties ask for now.
+    pub(super) fn wants_new_mount(&self) -> bool {
+        self.ask(|live| Ok(live.wants_new_mount())).unwrap_or(false)
+    }
+
     /// Asks it about a file, unless the kernel means one that is no more.
     fn ask_of<T>(&self, node: u64, ask: impl FnOnce(&LiveService) -> Answer<T>) -> Answer<T> {
         self.ask(|live| {

@@ -6,8 +6,19 @@ use super::{
 use std::path::PathBuf;
 
 /// Properties that decide how a mount is.
-const OF_MOUNTS: [&str; 9] =
-    ["readonly", "exec", "setuid", "devices", "atime", "relatime", "nbmand", "xattr", "acltype"];
+const OF_MOUNTS: [&str; 11] = [
+    "readonly",
+    "exec",
+    "setuid",
+    "devices",
+    "atime",
+    "relatime",
+    "nbmand",
+    "xattr",
+    "acltype",
+    "sync",
+    "recordsize",
+];
 
 /// What was unmounted, and is to be mounted again when the change is made or has failed.
 #[derive(Debug, Default)]
@@ -95,12 +106,15 @@ impl Mounting {
     pub fn before_set(&self, dataset: &str, props: &[&str], off: bool) -> Result<Pending, MountRefusal> {
         let mut pending = Pending { root: dataset.to_owned(), ..Pending::default() };
         // Of snapshots and volumes nothing is mounted by its properties.
-        let Ok(own) = self.place(dataset) else { return Ok(pending) };
+        if self.place(dataset).is_err() {
+            return Ok(pending);
+        }
         if props.contains(&"mountpoint") {
             pending.mounts_all = true;
             pending.moved = self.take_down(&self.inheriting(dataset)?, Unmount::Normal)?;
         } else if props.contains(&"canmount") && off {
-            pending.moved = self.take_down(&[own], Unmount::Normal)?;
+            // What is mounted below its mount point has to step aside.
+            pending.moved = self.take_down(&self.inheriting(dataset)?, Unmount::Normal)?;
         }
         if props.contains(&"readonly") {
             // What programs have written before still counts.
@@ -121,7 +135,9 @@ impl Mounting {
         let Pending { moved, root, mounts_all, remounts, shows } = pending;
         let mut refusals = Vec::new();
         for moved in moved {
-            refusals.extend(self.put_again(&moved, &moved.place.dataset, mounts_all).err());
+            let put = self.put_again(&moved, &moved.place.dataset, mounts_all);
+            // What was not mounted before, nobody has asked to mount: it may stay so.
+            refusals.extend(put.err().filter(|_| moved.was.is_some()));
         }
         if remounts {
             refusals.extend(self.follow_properties(&root));
@@ -156,13 +172,20 @@ impl Mounting {
         self.put(&place, &place.options)
     }
 
-    /// Mounts of a dataset and those below it become what their properties say.
+    /// Mounts of a dataset and those below it become what their properties say. What the kernel was told when it
+    /// mounted needs a new mount: one that is in use stays as it is, and is right the next time.
     fn follow_properties(&self, dataset: &str) -> Vec<MountRefusal> {
         let mut refusals = Vec::new();
         for place in self.places_below(dataset).unwrap_or_default() {
-            let Some(mount) = self.mounted(&place.dataset) else { continue };
+            let Some(mut mount) = self.mounted(&place.dataset) else { continue };
             let options =
                 super::MountOptions { allow_other: mount.options.allow_other, ..place.options.clone() };
+            if self.mounts.wants_new_mount(&place.dataset) && self.end(&mount, Unmount::Normal).is_ok() {
+                mount.options = options;
+                let again = self.mount_on(&mount.dataset, &mount.at, &mount.options);
+                refusals.extend(again.err().map(|error| super::mount_words(&place, &error)));
+                continue;
+            }
             if mount.options == options {
                 continue;
             }

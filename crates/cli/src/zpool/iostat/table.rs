@@ -3,6 +3,7 @@
 use super::{Line, Options};
 use crate::values::ABSENT;
 use crate::zpool::nice;
+use crate::zpool::scripts::Columns;
 use cenote::admin::{Op, PRIORITIES, Priority, TIME_BUCKETS, Times, VdevIo};
 use format::nicenum::nicetime;
 
@@ -14,8 +15,10 @@ struct Group {
 }
 
 /// The layout of a report.
-pub(super) struct Table {
+pub(super) struct Table<'c> {
     groups: Vec<Group>,
+    /// What scripts say: columns behind all others.
+    scripts: &'c Columns,
     options: Options,
     name_width: usize,
     /// What the first column is of.
@@ -24,8 +27,13 @@ pub(super) struct Table {
 
 const BOTH: &[&str] = &["read", "write"];
 
-impl Table {
-    pub(super) fn new(options: Options, name_width: usize, is_of_vdevs: bool) -> Table {
+impl<'c> Table<'c> {
+    pub(super) fn new(
+        options: Options,
+        name_width: usize,
+        is_of_vdevs: bool,
+        scripts: &'c Columns,
+    ) -> Table<'c> {
         let widths = if options.exact { [15, 10, 6] } else { [5, 5, 5] };
         let [numbers, times, depths] = widths;
         let group = |heading, columns, width| Group { heading, columns, width };
@@ -48,7 +56,8 @@ impl Table {
                 groups.push(group(heading, &["pend", "activ"], depths));
             }
         }
-        Table { groups, options, name_width, subject: if is_of_vdevs { "vdev" } else { "pool" } }
+        let subject = if is_of_vdevs { "vdev" } else { "pool" };
+        Table { groups, scripts, options, name_width, subject }
     }
 
     /// Three lines.
@@ -61,6 +70,9 @@ impl Table {
             for column in group.columns {
                 second.push_str(&format!("  {column:>0$}", group.width));
             }
+        }
+        for title in &self.scripts.titles {
+            second.push_str(&format!("  {title:>0$}", self.scripts.width(title)));
         }
         format!("{first}\n{second}\n{}", self.dashes())
     }
@@ -75,7 +87,8 @@ impl Table {
     }
 
     fn widths(&self) -> impl Iterator<Item = usize> {
-        self.groups.iter().flat_map(|group| group.columns.iter().map(|_| group.width))
+        let own = self.groups.iter().flat_map(|group| group.columns.iter().map(|_| group.width));
+        own.chain(self.scripts.titles.iter().map(|title| self.scripts.width(title)))
     }
 
     /// The line above the vdevs of a class; without a name it is empty.
@@ -124,6 +137,8 @@ impl Table {
                 cells.extend([io.stats.pending[i], io.stats.active[i]].map(|depth| nice(depth, exact)));
             }
         }
+        let said = self.scripts.titles.iter().map(|title| self.scripts.cell(line.vdev.guid, title));
+        cells.extend(said.map(str::to_owned));
         cells
     }
 }

@@ -65,7 +65,8 @@ fn tank(stats: &IoStats, rates: [[u64; 4]; 3]) -> PoolIo {
 
 fn shown(options: Options, wanted: Wanted, pools: &[PoolIo]) -> String {
     let out = Out::new();
-    Report { options, stamp: Stamp::Off, out: &out, wanted, samples: 0, lines: 0 }.text(pools)
+    let scripts = Scripts::default();
+    Report { options, stamp: Stamp::Off, scripts, out: &out, wanted, samples: 0, lines: 0 }.text(pools)
 }
 
 #[test]
