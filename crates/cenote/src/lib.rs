@@ -80,6 +80,7 @@ mod error;
 pub mod files;
 pub mod inspect;
 mod manage;
+mod memory;
 mod open;
 mod stop;
 mod survey;

@@ -13,6 +13,7 @@ use crate::writer::{command as line, this_host};
 use crate::{Pool, PoolWriter};
 use ::pool::live::{ImportOptions, Leave};
 use ::pool::{OpenOptions, Which};
+use dmu::live::Limits;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,28 +25,27 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CACHE_MIN: u64 = 64 << 20;
 /// and at most this part of the memory that there is.
 const CACHE_SHARE: u64 = 8;
+/// Bytes that wait to be written, the same.
+const DIRTY_MIN: u64 = 32 << 20;
+const DIRTY_SHARE: u64 = 8;
 
 /// How a pool is opened that stays open.
 pub(super) fn options() -> ImportOptions {
-    let open = OpenOptions { cache_bytes: cache_bytes(), ..OpenOptions::default() };
-    ImportOptions { open, host: this_host(), ..ImportOptions::default() }
+    let memory = crate::memory::allowed();
+    let open = OpenOptions { cache_bytes: cache_bytes(memory), ..OpenOptions::default() };
+    let limits = limits(memory);
+    ImportOptions { open, limits, host: this_host(), ..ImportOptions::default() }
 }
 
-/// Bytes of block cache of a pool: a share of the machine's memory, or of what this process may have of it.
-fn cache_bytes() -> usize {
-    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let machine = text("/proc/meminfo").lines().find_map(|line| {
-        let kib: u64 = line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        kib.checked_mul(1 << 10)
-    });
-    let group =
-        text("/proc/self/cgroup").lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned));
-    let allowed = group.and_then(|group| {
-        let path = Path::new("/sys/fs/cgroup").join(group.trim_start_matches('/')).join("memory.max");
-        text(path.to_str()?).trim().parse::<u64>().ok()
-    });
-    let bytes = [machine, allowed].into_iter().flatten().min().unwrap_or(0) / CACHE_SHARE;
-    usize::try_from(bytes.max(CACHE_MIN)).unwrap_or(usize::MAX)
+/// Bytes of block cache of a pool: a share of the memory that this process may use.
+fn cache_bytes(memory: u64) -> usize {
+    usize::try_from((memory / CACHE_SHARE).max(CACHE_MIN)).unwrap_or(usize::MAX)
+}
+
+/// Bytes that wait to be written: the usual ones, or a share of the memory that this process may use.
+fn limits(memory: u64) -> Limits {
+    let usual = Limits::default();
+    Limits { dirty_max: (memory / DIRTY_SHARE).clamp(DIRTY_MIN, usual.dirty_max), ..usual }
 }
 
 /// Names who has a device that cannot be opened alone.

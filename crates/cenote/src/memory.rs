@@ -1,0 +1,73 @@
+//! How much memory this process may use: the machine's, or what the groups that it is in leave it.
+
+use std::path::Path;
+
+/// Where groups are found: those of the second kind, and those of the first.
+const UNIFIED: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+const FIRST_KIND: &str = "/sys/fs/cgroup/memory";
+
+/// Bytes of memory that this process may use, as far as that can be found out; 0: not at all.
+pub(crate) fn allowed() -> u64 {
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    let groups = text(Path::new("/proc/self/cgroup"));
+    of_machine(&text(Path::new("/proc/meminfo")))
+        .into_iter()
+        .chain(of_groups(&groups, &text))
+        .min()
+        .unwrap_or(0)
+}
+
+/// The machine's, of `/proc/meminfo`.
+fn of_machine(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
+}
+
+/// The least that one of the groups in `/proc/self/cgroup`, or one above it, allows.
+fn of_groups(groups: &str, text: &dyn Fn(&Path) -> String) -> Option<u64> {
+    let mut least = None;
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(group)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let (roots, file) = match controllers {
+            "" => (&UNIFIED[..], "memory.max"),
+            all if all.split(',').any(|one| one == "memory") => (&[FIRST_KIND][..], "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        // Each group is bound by those above it. What a container shows as its root is its own.
+        for group in Path::new(group).ancestors() {
+            let group = group.strip_prefix("/").unwrap_or(group);
+            let limit =
+                |root: &&str| text(&Path::new(root).join(group).join(file)).trim().parse::<u64>().ok();
+            least = roots.iter().filter_map(limit).chain(least).min();
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_narrowest_group_counts_of_both_kinds_and_of_those_above() {
+        let text = |path: &Path| match path.to_str() {
+            Some("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes") => "9223372036854771712\n".to_owned(),
+            Some("/sys/fs/cgroup/memory/a/memory.limit_in_bytes") => "1073741824\n".to_owned(),
+            Some("/sys/fs/cgroup/c/memory.max") => "max\n".to_owned(),
+            Some("/sys/fs/cgroup/d/memory.max") => "4096\n".to_owned(),
+            _ => String::new(),
+        };
+        assert_eq!(of_groups("4:cpu,memory:/a/b\n0::/c\n", &text), Some(1 << 30));
+        assert_eq!(of_groups("0::/d/e/f\n", &text), Some(4096));
+        assert_eq!(of_groups("3:cpu:/a\n0::/c\nodd\n", &text), None);
+    }
+
+    #[test]
+    fn this_machine_has_some() {
+        assert_eq!(of_machine("MemFree: 1 kB\nMemTotal:       2048 kB\n"), Some(2 << 20));
+        assert!(allowed() > 0);
+    }
+}
