@@ -214,7 +214,6 @@ impl LivePool {
         std::mem::replace(&mut *lock(&outcome), Ok(()))?;
         written.map(|_| ())
     }
-
 }
 
 fn wanted_features(spec: &CreateSpec) -> Result<Vec<&'static Feature>, PoolError> {

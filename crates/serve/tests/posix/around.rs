@@ -19,7 +19,10 @@ fn open_often(service: &LiveService, flags: OFlags, times: usize) -> Answer<Open
     let who = Caller::default();
     let known = service.lookup(&who, 1, b"f").unwrap().unwrap();
     let open = || service.open(&who, known.entry.node, flags.bits());
-    (0..times).map(|_| open()).last().unwrap()
+    for _ in 1..times {
+        let _ = open();
+    }
+    open()
 }
 
 fn goes_around(opened: &Answer<Opened>) -> bool {

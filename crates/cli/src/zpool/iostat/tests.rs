@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::zpool::samples::{disk, vdev};
+use crate::zpool::scripts::Columns;
 use cenote::admin::{IoStats, Op, Priority};
 use std::collections::HashMap;
 
@@ -97,7 +98,7 @@ fn exact_numbers_have_wider_columns() {
     );
     let options = Options { scripted: true, ..options };
     assert_eq!(shown(options, Wanted::Pools, &[pool]), "tank\t4450816\t247207424\t0\t29\t22914\t346693\n");
-    let header = |options| table::Table::new(options, 10, false).header();
+    let header = |options| table::Table::new(options, 10, false, &Columns::default()).header();
     let real = printed(MORE, "zpool iostat -p -lqv tp");
     let options = Options { exact: true, latency: true, queues: true, ..Options::default() };
     assert!(real.starts_with(&header(options)), "{}", header(options));
