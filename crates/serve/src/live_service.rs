@@ -5,7 +5,7 @@
 //!   (`default_permissions`), so the operations here trust it.
 //! - Everything changes through the kernel that caches it, so names and attributes are cached without end. Whoever changes
 //!   the file system by another way tells the kernel.
-//! - Nothing depends on files being opened here; where it helps they are ([`manner`]), else `open` is answered "not
+//! - Nothing depends on files being opened here; where it helps they are (`manner`), else `open` is answered "not
 //!   needed". A file whose last name goes is kept until the kernel forgets it, which it does when its last descriptor
 //!   is closed and not before.
 //! - A change is acknowledged when it is made; with `sync=always`, when it is durable.
