@@ -5,7 +5,7 @@ use cenote::admin::change::{
     set_pool_props, sync_pool,
 };
 use cenote::admin::edit::{self, CloneSpec, EditError, Grant, NewDataset, Permit, Scope, Who};
-use cenote::admin::{Caller, ImportSettings, Imported, Namespace, Search, open_pools};
+use cenote::admin::{Caller, ImportSettings, Imported, Namespace, Search, open_pools, settle};
 use cenote::{OpenOptions, Pool, PoolWriter};
 use format::config::PoolState;
 use pool::live::{ImportOptions, LivePool};
@@ -469,6 +469,8 @@ fn the_history_names_the_caller() {
     alone("the_history_names_the_caller", |place| {
         let search = place.pool();
         writer(&by(&search, JOE)).record("zfs snapshot p@x").expect("written");
+        // The line comes to disk with the txg after that of its command.
+        settle(&search, &["p".to_owned()]);
         let (pools, _) = open_pools(&search, &["p".to_owned()]);
         let history = pools[0].pool().spa().history().expect("readable");
         let text = format!("{history:?}");

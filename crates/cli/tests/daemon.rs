@@ -422,6 +422,11 @@ fn a_suspended_pool_holds_up_neither_the_end_nor_others() {
     while !world.log().contains("the pool is suspended") {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+    assert_eq!(world.good("zpool list -H -o name,health").trim(), "full\tSUSPENDED\ntank\tONLINE");
+    let status = world.good("zpool status full");
+    for wanted in [" state: SUSPENDED\n", "faulted in response to IO failures.\n", "/ZFS-8000-HC\n"] {
+        assert!(status.contains(wanted), "{status}");
+    }
     world.good("zfs create tank/meanwhile");
     world.good("daemon --stop");
     assert_ne!(ended(child).0, Some(0));

@@ -69,6 +69,8 @@ pub struct Pool {
     lease: Option<Lease>,
     /// The scans of that pool.
     scans: OnceLock<Arc<live::scan::Scans>>,
+    /// Whether that pool is suspended.
+    outages: OnceLock<Arc<live::outage::Outages>>,
 }
 
 impl Pool {
@@ -94,6 +96,7 @@ impl Pool {
             devices,
             lease: None,
             scans: OnceLock::new(),
+            outages: OnceLock::new(),
         }))
     }
 
@@ -129,6 +132,7 @@ impl Pool {
             devices,
             lease,
             scans: OnceLock::new(),
+            outages: OnceLock::new(),
         }))
     }
 
@@ -212,9 +216,16 @@ impl Pool {
         self.lease.is_some()
     }
 
-    /// The scans of the pool whose state this shows.
-    pub(crate) fn show_scans(&self, scans: &Arc<live::scan::Scans>) {
+    /// The scans of the pool whose state this shows, and what keeps it from writing.
+    pub(crate) fn show(&self, scans: &Arc<live::scan::Scans>, outages: &Arc<live::outage::Outages>) {
         let _ = self.scans.set(Arc::clone(scans));
+        let _ = self.outages.set(Arc::clone(outages));
+    }
+
+    /// The pool whose state this shows cannot write at the moment, and what becomes of those who want to;
+    /// `None`: it can, or is not open for writing.
+    pub fn suspended(&self) -> Option<live::FailMode> {
+        self.outages.get()?.suspended()
     }
 
     /// How far the scan is now that is under way; `None`: there is none, or the pool is not open for writing here.

@@ -94,6 +94,7 @@ impl<'a> Context<'a> {
         Ok(match prop.name {
             "name" => text(pool.name()),
             "guid" => number(pool.guid().0),
+            "health" if pool.suspended().is_some() => text("SUSPENDED"),
             "health" => text(health_name(pool.tree().status().state)),
             "version" if pool.version() == VERSION_FEATURES => None,
             "version" => local(PropValue::Number(pool.version())),

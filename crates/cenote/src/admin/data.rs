@@ -378,6 +378,10 @@ pub enum Diagnosis {
     UnsupportedForWrite(Vec<String>),
     /// The guids do not add up: top-level vdevs are missing.
     BadGuidSum,
+    /// Devices failed, so that nothing can be written: writers wait.
+    SuspendedWaiting,
+    /// Devices failed, so that nothing can be written: writers get errors.
+    SuspendedFailing,
     /// The intent log is damaged.
     BadLog,
     /// A device is faulted, and no others stand in for it.
@@ -563,14 +567,23 @@ pub struct PoolFacts {
     pub name: String,
     /// Guid.
     pub guid: u64,
-    /// State.
+    /// State of its devices.
     pub health: Health,
+    /// It cannot write at the moment.
+    pub suspended: bool,
     /// Txg of its configuration.
     pub config_txg: u64,
     /// Version of the format: 1 to 28, or 5000.
     pub version: u64,
     /// Version of the file system that the root dataset could have.
     pub zpl_version: u64,
+}
+
+impl PoolFacts {
+    /// The word for its state in lists.
+    pub fn state_word(&self) -> &'static str {
+        if self.suspended { "SUSPENDED" } else { self.health.word() }
+    }
 }
 
 /// The vdevs of a pool: the tree, and what hangs beside it.

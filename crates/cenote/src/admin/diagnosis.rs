@@ -2,6 +2,7 @@
 //! (docs/on-disk/33-cli.md, section 5).
 
 use super::{Aux, Diagnosis, Health, Vdev};
+use ::pool::live::FailMode;
 use format::feature::{FEATURES, Since};
 use std::path::Path;
 
@@ -15,6 +16,8 @@ pub(super) struct Facts<'a> {
     pub(super) errors: u64,
     pub(super) version: u64,
     pub(super) unsupported_for_write: Vec<String>,
+    /// It cannot write at the moment.
+    pub(super) suspended: Option<FailMode>,
     /// Value of the `compatibility` property.
     pub(super) compatibility: &'a str,
     /// Names of the features that the pool has enabled.
@@ -27,6 +30,11 @@ pub(super) fn of_pool(facts: &Facts<'_>) -> Diagnosis {
     }
     if !facts.unsupported_for_write.is_empty() {
         return Diagnosis::UnsupportedForWrite(facts.unsupported_for_write.clone());
+    }
+    match facts.suspended {
+        Some(FailMode::Continue) => return Diagnosis::SuspendedFailing,
+        Some(FailMode::Wait | FailMode::Panic) => return Diagnosis::SuspendedWaiting,
+        None => {}
     }
     let by_devices = devices(facts.root);
     match by_devices {

@@ -413,6 +413,7 @@ pub fn pool_facts(pool: &OpenPool) -> Result<PoolFacts, AdminError> {
         name: pool.name.clone(),
         guid: pool.pool.guid().0,
         health: tree::health(pool.pool.vdevs().status().state),
+        suspended: pool.pool.spa().suspended().is_some(),
         config_txg: config.txg.0,
         version: config.version,
         zpl_version: zpl_version(config.version),

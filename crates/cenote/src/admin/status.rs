@@ -62,6 +62,7 @@ pub fn pool_status(pool: &OpenPool) -> Result<PoolStatus, AdminError> {
         errors: log.len() as u64,
         version: facts.version,
         unsupported_for_write: spa.features().unsupported(true),
+        suspended: spa.suspended(),
         compatibility: compatibility.as_ref().and_then(|p| p.value.text()).unwrap_or_default(),
         enabled: &enabled,
     });

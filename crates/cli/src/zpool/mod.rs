@@ -211,7 +211,7 @@ pub(crate) fn json_facts(facts: &PoolFacts, typed: bool, int: bool) -> Map<Strin
     if typed {
         map.insert("type".into(), json!("POOL"));
     }
-    map.insert("state".into(), json!(facts.health.word()));
+    map.insert("state".into(), json!(facts.state_word()));
     map.insert("pool_guid".into(), number(facts.guid));
     map.insert("txg".into(), number(facts.config_txg));
     map.insert("spa_version".into(), number(facts.version));

@@ -75,6 +75,7 @@ pub(super) fn status(name: &str, guid: u64, root: Vdev) -> PoolStatus {
             name: name.to_owned(),
             guid,
             health: root.health,
+            suspended: false,
             config_txg: 4,
             version: 5000,
             zpl_version: 5,

@@ -141,7 +141,7 @@ fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
 fn text(options: &Options, status: &PoolStatus, out: &Out) -> String {
     let mut text = String::new();
     let name = out.cell(&status.facts.name).into_owned();
-    let _ = writeln!(text, "  pool: {name}\n state: {}", status.facts.health.word());
+    let _ = writeln!(text, "  pool: {name}\n state: {}", status.facts.state_word());
     header(&status_text::of_status(&status.diagnosis), &mut text);
     if let Some(scan) = status.scan.as_ref().filter(|s| newest_is_scan(s, status.error_scrub.as_ref())) {
         scan_lines(scan, &mut text);

@@ -81,6 +81,11 @@ pub(super) fn of_status(diagnosis: &Diagnosis) -> Advice {
             "Attach the missing devices and try again.",
             id,
         ),
+        Diagnosis::SuspendedWaiting | Diagnosis::SuspendedFailing => advice(
+            "One or more devices are faulted in response to IO failures.",
+            "Make sure the affected devices are connected, then run 'zpool clear'.",
+            id,
+        ),
         Diagnosis::BadLog => advice(
             "An intent log record could not be read.\n\
              \tWaiting for administrator intervention to fix the faulted pool.",
@@ -199,6 +204,8 @@ fn msgid(diagnosis: &Diagnosis) -> Option<&'static str> {
         Diagnosis::VersionNewer => "ZFS-8000-A5",
         Diagnosis::HostidMismatch => "ZFS-8000-EY",
         Diagnosis::ActiveElsewhere => "ZFS-8000-MM",
+        Diagnosis::SuspendedWaiting => "ZFS-8000-HC",
+        Diagnosis::SuspendedFailing => "ZFS-8000-JQ",
         Diagnosis::BadLog => "ZFS-8000-K4",
         _ => return None,
     })

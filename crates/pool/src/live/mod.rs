@@ -34,7 +34,7 @@ mod leases;
 mod leftovers;
 mod map_writer;
 mod mmp;
-mod outage;
+pub(crate) mod outage;
 mod props;
 mod reguid;
 mod release;
@@ -111,7 +111,7 @@ pub struct LivePool {
     aux: Mutex<HashSet<VdevGuid>>,
     runtime: Mutex<Option<runtime::Runtime>>,
     mmp: mmp::Mmp,
-    outages: outage::Outages,
+    outages: Arc<outage::Outages>,
     /// Leaves that were faulted by themselves and answer are to be used again.
     lift_faults: AtomicBool,
     events: Arc<events::Poster>,
@@ -234,7 +234,7 @@ impl LivePool {
             aux: Mutex::default(),
             runtime: Mutex::default(),
             mmp: mmp::Mmp::default(),
-            outages: outage::Outages::default(),
+            outages: Arc::default(),
             lift_faults: AtomicBool::new(false),
             events,
             txg_history: txg_history::TxgHistory::default(),
@@ -360,7 +360,7 @@ impl LivePool {
         let aux = lock(&self.aux).clone();
         let (config, uberblock) = (&published.config, &published.uberblock);
         let made = Pool::of_live(&self.name, config, uberblock, &self.tree(), &self.store, aux, lease)?;
-        made.show_scans(&self.scans);
+        made.show(&self.scans, &self.outages);
         *view = Some(Arc::clone(&made));
         Ok(made)
     }

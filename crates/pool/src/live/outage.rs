@@ -67,9 +67,17 @@ struct State {
 
 /// Whether and how the pool is suspended.
 #[derive(Default)]
-pub(super) struct Outages {
+pub(crate) struct Outages {
     state: Mutex<State>,
     changed: Condvar,
+}
+
+impl Outages {
+    /// The pool is suspended; what becomes of those who want to write.
+    pub(crate) fn suspended(&self) -> Option<FailMode> {
+        let state = lock(&self.state);
+        state.suspended.as_ref().map(|_| state.mode)
+    }
 }
 
 /// What the block layer asks.

@@ -147,6 +147,8 @@ fn the_history_loses_the_oldest_records_but_not_the_first() {
     for n in 1..=400 {
         pool.record(command(n)).unwrap();
     }
+    // Lines are not waited for.
+    pool.sync().unwrap();
     let history = pool.view().unwrap().history().unwrap();
     let commands: Vec<String> = history
         .into_iter()

@@ -101,6 +101,7 @@ fn vdevs_are_added_and_features_enabled() {
     assert_eq!(pool.view().unwrap().cache_devices().unwrap(), cache[..1]);
     let record = Command { text: "zpool add grow".into(), user: 0, hostname: "here".into() };
     pool.record(record).unwrap();
+    pool.sync().unwrap();
     let history = pool.view().unwrap().history().unwrap();
     let last = history.last().unwrap().as_ref().unwrap();
     assert_eq!(last.str("history command"), Some("zpool add grow"));
