@@ -214,16 +214,24 @@ fn listen(socket: &Path) -> Result<Listener, DaemonError> {
 
 /// Everything as it was when the last daemon ended: pools imported, file systems mounted.
 fn bring_back() -> Arc<Namespace> {
-    for at in MountTable::detach_dead() {
-        tracing::warn!(at = %at.display(), "detached the mount of a daemon that has died");
-    }
-    let table: Arc<dyn Mounts> = Arc::new(MountTable::new(requests::table_settings()));
+    let record = places::mount_record();
+    let table: Arc<dyn Mounts> =
+        Arc::new(MountTable::new(requests::table_settings()).recorded(record.clone()));
     let namespace = Namespace::new(Some(table));
     for (pool, error) in namespace.import_all(None) {
         tracing::error!(pool, %error, "a pool is not imported");
     }
     for pool in namespace.names() {
         tracing::info!(pool, "imported");
+    }
+    // Not before: what is below these places could be written to until they are mounted again.
+    match record.detach_dead() {
+        Ok(dead) => {
+            for at in dead {
+                tracing::warn!(at = %at.display(), "detached the mount of a daemon that has died");
+            }
+        }
+        Err(error) => tracing::error!(%error, "the record of mounts"),
     }
     if let Some(mounting) = mounting(&namespace) {
         for refusal in mounting.mount_all(None, &MountRequest::default()) {
@@ -236,6 +244,9 @@ fn bring_back() -> Arc<Namespace> {
 /// Counters and parameters as files, where `CENOTE_KSTAT` says.
 fn mount_control_files(namespace: &Arc<Namespace>) -> Option<serve::Unmounter> {
     let at = std::env::var_os("CENOTE_KSTAT").filter(|at| !at.is_empty())?;
+    if let Err(error) = places::mount_record().note(Path::new(&at)) {
+        tracing::warn!(%error, "the record of mounts");
+    }
     match ControlFiles::mount(namespace, Path::new(&at)) {
         Ok(mounted) => Some(mounted),
         Err(error) => {

@@ -3,6 +3,7 @@
 use super::DaemonError;
 use cenote::admin::change::state_folder;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use serve::mounts::Record;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,6 +15,7 @@ const SYSTEM_SOCKET: &str = "/run/cenote/socket";
 /// Names in the state folder.
 const LOCK_NAME: &str = "cenoted.lock";
 const LOG_NAME: &str = "cenoted.log";
+const RECORD_NAME: &str = "mounts";
 
 /// The socket of this user's daemon: `CENOTE_SOCKET`, else `/run/cenote/socket` for root, else
 /// `$XDG_RUNTIME_DIR/cenote/socket`, else `/tmp/cenote-UID/socket`. `env`: how variables are known here.
@@ -40,6 +42,11 @@ pub(crate) fn system_socket(env: impl Fn(&str) -> Option<OsString>) -> Option<Pa
 /// Where a daemon in the background writes its log.
 pub(crate) fn log_path() -> PathBuf {
     state_folder().join(LOG_NAME)
+}
+
+/// Where mounts are written down.
+pub(super) fn mount_record() -> Record {
+    Record::new(state_folder().join(RECORD_NAME))
 }
 
 /// Makes the folders of the socket and of the state.

@@ -15,6 +15,7 @@
 //! `mounts` -> one mount's `name`, `options`. `changing` is held alone.
 
 mod kernel;
+mod record;
 mod service;
 mod users;
 
@@ -27,6 +28,7 @@ use cenote::LivePool;
 use cenote::Pool;
 use cenote::admin::{AccessTimes, FileOps, MountError, MountOptions, Mounted, Mounts, Unmount};
 use cenote::files::{self, FilesystemWriter};
+pub use record::Record;
 use rustix::io::Errno;
 use service::{InUse, MountedFs};
 use std::collections::BTreeSet;
@@ -66,6 +68,7 @@ pub struct TableSettings {
 /// The mounts of this process.
 pub struct MountTable {
     settings: TableSettings,
+    record: Option<Record>,
     inner: Arc<Inner>,
 }
 
@@ -243,16 +246,13 @@ impl MountTable {
     /// A table without mounts.
     #[must_use]
     pub fn new(settings: TableSettings) -> MountTable {
-        MountTable { settings, inner: Arc::default() }
+        MountTable { settings, record: None, inner: Arc::default() }
     }
 
-    /// Detaches mounts of a server that has died: what is below them answers nothing but errors. To be called before
-    /// anything is mounted. Returns where they were.
+    /// Writes down where it mounts something, for the server after this one.
     #[must_use]
-    pub fn detach_dead() -> Vec<PathBuf> {
-        let lines = kernel::table().into_iter().rev().filter(|line| line.kind == kernel::KIND);
-        let dead = lines.filter(|line| kernel::is_dead(&line.at) && fuse::unmount_at(&line.at, true).is_ok());
-        dead.map(|line| line.at).collect()
+    pub fn recorded(self, record: Record) -> MountTable {
+        MountTable { record: Some(record), ..self }
     }
 
     /// The right to mount a dataset that is not mounted yet, and the directory for it.
@@ -308,6 +308,9 @@ impl MountTable {
         serves: &Arc<dyn Service>,
         behind: Behind,
     ) -> Result<(), MountError> {
+        if let Some(Err(error)) = self.record.as_ref().map(|record| record.note(&at)) {
+            tracing::warn!(at = %at.display(), %error, "a mount is not recorded: if this server dies, it stays");
+        }
         let mounted = fuse::mount(serves, &at, &self.fuse_options(dataset, options)).map_err(fuse_refused)?;
         let notifier = Arc::clone(mounted.notifier());
         if let Behind::Live { service, .. } = &behind {
