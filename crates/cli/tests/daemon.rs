@@ -191,6 +191,11 @@ fn mounts_come_back_after_a_kill() {
     world.kill();
     assert!(std::fs::read(&file).is_err(), "nobody serves it");
     drop(written);
+    // Another daemon leaves it alone: who writes here must not write below it.
+    let other = World::new();
+    other.create();
+    other.good("daemon --stop");
+    assert!(std::fs::write(at.join("astray"), b"x").is_err(), "what is below the mount is not seen");
     world.good("zpool list");
     assert_eq!(std::fs::read(&file).expect("served again"), b"kept");
     // As it is now, not as of the last transaction group.
