@@ -17,6 +17,7 @@ use super::proto::input::{Bytes, Header, fixed_len};
 use super::service::Service;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -144,8 +145,19 @@ impl Seat {
         }
     }
 
+    /// Requests of a processor are answered on it: whoever asks then sleeps, and nobody has to wake another one up. A
+    /// processor that is not there, or not ours, is left to the scheduler.
+    fn stay_at_its_processor(&self) {
+        let mut here = CpuSet::new();
+        if usize::from(self.queue) < CpuSet::MAX_CPU {
+            here.set(self.queue.into());
+            let _ = sched_setaffinity(None, &here);
+        }
+    }
+
     /// Serves until the mount is gone.
     pub(super) fn serve(mut self, service: &dyn Service, ready: &dyn Fn(bool)) -> io::Result<()> {
+        self.stay_at_its_processor();
         let registered = self.register();
         ready(registered.is_ok());
         if registered.is_err() {

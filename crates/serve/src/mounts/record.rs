@@ -7,9 +7,9 @@
 
 use super::kernel;
 use crate::fuse;
+use rustix::fs::{Mode, OFlags, open};
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,13 @@ impl Record {
     pub fn note(&self, at: &Path) -> io::Result<()> {
         let mut line = at.as_os_str().as_bytes().to_vec();
         line.push(0);
-        OpenOptions::new().append(true).create(true).open(&self.file)?.write_all(&line)
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+        let file = open(&self.file, flags, Mode::RUSR | Mode::WUSR)?;
+        // One call: lines of several threads stay whole.
+        match rustix::io::write(&file, &line)? {
+            written if written == line.len() => Ok(()),
+            _ => Err(io::ErrorKind::WriteZero.into()),
+        }
     }
 
     /// Detaches the mounts of the server before this one: what is below them answers nothing but errors. To be called
@@ -55,7 +61,7 @@ impl Record {
         let ours = lines.filter(|line| line.kind == kernel::KIND && is_known(&line.at));
         let dead = ours.filter(|line| kernel::is_dead(&line.at) && fuse::unmount_at(&line.at, true).is_ok());
         let detached = dead.map(|line| line.at).collect();
-        File::create(&self.file)?;
+        std::fs::write(&self.file, b"")?;
         Ok(detached)
     }
 }
