@@ -111,7 +111,11 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     Ok(work.into_run().0)
 }
 
-fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, PoolError> {
+/// Makes a pool of this layout, with a root file system and nothing in it.
+///
+/// # Errors
+/// If that fails.
+pub fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, PoolError> {
     let mut spec = disks.spec(POOL, layout);
     let fill_env = env.clone();
     spec.root.fill = Box::new(move |set, tx| {

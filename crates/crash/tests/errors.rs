@@ -1,7 +1,9 @@
 //! Data that cannot be read: the log of errors, the events, scrubs of errors, and scrubs of logs that wait to be replayed.
 #![allow(missing_docs)]
 
-use cenote_crash::disks::{Disks, Layout};
+mod support;
+
+use cenote_crash::disks::Disks;
 use cenote_crash::workload::{POOL, env, host, open_fs};
 use format::scan::{ScanFunc, ScanState};
 use format::{BlockId, BlockPtr, Level, ObjectId};
@@ -9,26 +11,11 @@ use pool::Which;
 use pool::live::{ImportOptions, Leave, LivePool};
 use std::sync::Arc;
 use std::time::Duration;
+use support::create;
 use vdev::Device;
 use vdev::device::sim::Fate;
 use zpl::FileKind;
-use zpl::write::{HeadFs, NewFile, NewFilesystem, WriteHow, make_filesystem};
-
-fn create(disks: &Disks, layout: &str) -> (Arc<LivePool>, HeadFs) {
-    let layout: Layout = layout.parse().expect("a layout");
-    let mut spec = disks.spec(POOL, layout);
-    let fill_env = env(1);
-    spec.root.fill = Box::new(move |set, tx| {
-        make_filesystem(set, &NewFilesystem::default(), &fill_env, tx)
-            .map(drop)
-            .map_err(|error| dsl::DslError::Fill { source: Box::new(error) })
-    });
-    spec.host = host();
-    let pool = LivePool::create(spec, env(1)).expect("made");
-    let fs = open_fs(&pool, 1).expect("opened");
-    pool.sync().expect("synced");
-    (pool, fs)
-}
+use zpl::write::{HeadFs, NewFile, WriteHow};
 
 fn import(disks: &Disks) -> Arc<LivePool> {
     let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };

@@ -1,33 +1,19 @@
 //! What random cuts have found, each on its own.
 #![allow(missing_docs)]
 
-use cenote_crash::disks::{Disks, Layout};
+mod support;
+
+use cenote_crash::disks::Disks;
 use cenote_crash::workload::{POOL, env, host, open_fs};
 use dmu::log::Pending;
 use format::zil::{Body, Create, CreateKind, LogTime};
 use pool::Which;
 use pool::live::{ImportOptions, LivePool};
 use std::sync::Arc;
+use support::create;
 use vdev::device::sim::Fate;
 use zpl::FileKind;
-use zpl::write::{HeadFs, NewAttrs, NewFile, NewFilesystem, XattrHow, make_filesystem};
-
-/// A pool on one disk, and its root file system.
-fn create(disks: &Disks) -> (Arc<LivePool>, HeadFs) {
-    let layout: Layout = "single".parse().expect("a layout");
-    let mut spec = disks.spec(POOL, layout);
-    let fill_env = env(1);
-    spec.root.fill = Box::new(move |set, tx| {
-        make_filesystem(set, &NewFilesystem::default(), &fill_env, tx)
-            .map(drop)
-            .map_err(|error| dsl::DslError::Fill { source: Box::new(error) })
-    });
-    spec.host = host();
-    let pool = LivePool::create(spec, env(1)).expect("made");
-    let fs = open_fs(&pool, 1).expect("opened");
-    pool.sync().expect("synced");
-    (pool, fs)
-}
+use zpl::write::{HeadFs, NewAttrs, NewFile, XattrHow};
 
 /// The power goes off: nothing is left that was not flushed. The pool is opened again.
 fn cut(disks: &Disks) -> (Arc<LivePool>, HeadFs) {
@@ -43,7 +29,7 @@ fn cut(disks: &Disks) -> (Arc<LivePool>, HeadFs) {
 #[test]
 fn large_attributes_are_durable_with_their_file() {
     let disks = Disks::new(1, 7);
-    let (_pool, fs) = create(&disks);
+    let (_pool, fs) = create(&disks, "single");
     let made = fs.fs.create(fs.fs.root(), b"f", &NewFile::of(FileKind::Regular, 0o644)).expect("made");
     let value = vec![7; 40_000];
     fs.fs.set_xattr(made.id, b"user.large", &value, XattrHow::Either).expect("set");
@@ -58,7 +44,7 @@ fn large_attributes_are_durable_with_their_file() {
 #[test]
 fn what_follows_the_name_of_a_nameless_file_is_durable() {
     let disks = Disks::new(1, 8);
-    let (_pool, fs) = create(&disks);
+    let (_pool, fs) = create(&disks, "single");
     let root = fs.fs.root();
     let held = fs.fs.tmpfile(root, &NewFile::of(FileKind::Regular, 0o644)).expect("made");
     fs.fs.link(held.id(), root, b"named").expect("linked");
@@ -76,7 +62,7 @@ fn what_follows_the_name_of_a_nameless_file_is_durable() {
 #[test]
 fn what_a_durable_file_inherited_it_still_has() {
     let disks = Disks::new(1, 9);
-    let (_pool, fs) = create(&disks);
+    let (_pool, fs) = create(&disks, "single");
     let root = fs.fs.root();
     let dir = fs.fs.create(root, b"dir", &NewFile::of(FileKind::Directory, 0o755)).expect("made");
     let setgid = NewAttrs { mode: Some(0o2755), gid: Some(77), ..NewAttrs::default() };
@@ -95,7 +81,7 @@ fn what_a_durable_file_inherited_it_still_has() {
 #[test]
 fn a_log_may_use_the_number_of_a_file_without_a_name() {
     let disks = Disks::new(1, 11);
-    let (pool, fs) = create(&disks);
+    let (pool, fs) = create(&disks, "single");
     let root = fs.fs.root();
     let file = NewFile::of(FileKind::Regular, 0o644);
     let old = fs.fs.create(root, b"old", &file).expect("made");

@@ -48,6 +48,55 @@ pub(super) fn of_status(diagnosis: &Diagnosis) -> Advice {
             "Make sure the pool's devices are connected, then reboot your system and\n\timport the pool.",
             id,
         ),
+        Diagnosis::BadGuidSum => advice(
+            "One or more devices are missing from the system.",
+            "Attach the missing devices and try again.",
+            id,
+        ),
+        Diagnosis::SuspendedWaiting | Diagnosis::SuspendedFailing => advice(
+            "One or more devices are faulted in response to IO failures.",
+            "Make sure the affected devices are connected, then run 'zpool clear'.",
+            id,
+        ),
+        Diagnosis::BadLog => advice(
+            "An intent log record could not be read.\n\
+             \tWaiting for administrator intervention to fix the faulted pool.",
+            "Either restore the affected device(s) and run 'zpool online',\n\
+             \tor ignore the intent log records by running 'zpool clear'.",
+            id,
+        ),
+        Diagnosis::CorruptPool => advice(
+            "The pool metadata is corrupted and the pool cannot be opened.",
+            "Destroy and re-create the pool from\n\ta backup source.",
+            id,
+        ),
+        Diagnosis::CorruptData => advice(
+            "One or more devices has experienced an error resulting in data\n\
+             \tcorruption.  Applications may be affected.",
+            "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
+            id,
+        ),
+        Diagnosis::VersionNewer
+        | Diagnosis::UnsupportedForRead(_)
+        | Diagnosis::UnsupportedForWrite(_)
+        | Diagnosis::OldVersion
+        | Diagnosis::FeaturesDisabled
+        | Diagnosis::Incompatible => of_versions(diagnosis, id),
+        Diagnosis::FaultedNoReplicas
+        | Diagnosis::MissingNoReplicas
+        | Diagnosis::CorruptLabelNoReplicas
+        | Diagnosis::Faulted
+        | Diagnosis::Missing
+        | Diagnosis::CorruptLabel
+        | Diagnosis::Failing
+        | Diagnosis::Offline
+        | Diagnosis::Removed => of_devices(diagnosis, id),
+    }
+}
+
+/// Those about the version of a pool and its features.
+fn of_versions(diagnosis: &Diagnosis, id: Option<&'static str>) -> Advice {
+    match diagnosis {
         Diagnosis::VersionNewer => advice(
             "The pool has been upgraded to a newer, incompatible on-disk version.\n\
              \tThe pool cannot be accessed on this system.",
@@ -76,23 +125,36 @@ pub(super) fn of_status(diagnosis: &Diagnosis) -> Advice {
              \trequired feature(s), or restore the pool from backup.",
             None,
         ),
-        Diagnosis::BadGuidSum => advice(
-            "One or more devices are missing from the system.",
-            "Attach the missing devices and try again.",
-            id,
+        Diagnosis::OldVersion => advice(
+            "The pool is formatted using a legacy on-disk format.  The pool can\n\
+             \tstill be used, but some features are unavailable.",
+            "Upgrade the pool using 'zpool upgrade'.  Once this is done, the\n\
+             \tpool will no longer be accessible on software that does not support\n\tfeature flags.",
+            None,
         ),
-        Diagnosis::SuspendedWaiting | Diagnosis::SuspendedFailing => advice(
-            "One or more devices are faulted in response to IO failures.",
-            "Make sure the affected devices are connected, then run 'zpool clear'.",
-            id,
+        Diagnosis::FeaturesDisabled => advice(
+            "Some supported and requested features are not enabled on the pool.\n\
+             \tThe pool can still be used, but some features are unavailable.",
+            "Enable all features using 'zpool upgrade'. Once this is done,\n\
+             \tthe pool may no longer be accessible by software that does not support\n\
+             \tthe features. See zpool-features(7) for details.",
+            None,
         ),
-        Diagnosis::BadLog => advice(
-            "An intent log record could not be read.\n\
-             \tWaiting for administrator intervention to fix the faulted pool.",
-            "Either restore the affected device(s) and run 'zpool online',\n\
-             \tor ignore the intent log records by running 'zpool clear'.",
-            id,
+        Diagnosis::Incompatible => advice(
+            "One or more features are enabled on the pool despite not being\n\
+             \trequested by the 'compatibility' property.",
+            "Consider setting 'compatibility' to an appropriate value, or\n\
+             \tadding needed features to the relevant file in\n\
+             \t/etc/zfs/compatibility.d or /usr/share/zfs/compatibility.d.",
+            None,
         ),
+        _ => advice("", "", None),
+    }
+}
+
+/// Those about single devices.
+fn of_devices(diagnosis: &Diagnosis, id: Option<&'static str>) -> Advice {
+    match diagnosis {
         Diagnosis::FaultedNoReplicas => advice(
             "One or more devices are faulted in response to persistent errors.  There are \n\
              \tinsufficient replicas for the pool to continue functioning.",
@@ -110,17 +172,6 @@ pub(super) fn of_status(diagnosis: &Diagnosis) -> Advice {
             "One or more devices could not be used because the label is missing \n\
              \tor invalid.  There are insufficient replicas for the pool to continue\n\tfunctioning.",
             "Destroy and re-create the pool from\n\ta backup source.",
-            id,
-        ),
-        Diagnosis::CorruptPool => advice(
-            "The pool metadata is corrupted and the pool cannot be opened.",
-            "Destroy and re-create the pool from\n\ta backup source.",
-            id,
-        ),
-        Diagnosis::CorruptData => advice(
-            "One or more devices has experienced an error resulting in data\n\
-             \tcorruption.  Applications may be affected.",
-            "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
             id,
         ),
         Diagnosis::Faulted => advice(
@@ -161,29 +212,7 @@ pub(super) fn of_status(diagnosis: &Diagnosis) -> Advice {
             "Online the device using zpool online' or replace the device with\n\t'zpool replace'.",
             None,
         ),
-        Diagnosis::OldVersion => advice(
-            "The pool is formatted using a legacy on-disk format.  The pool can\n\
-             \tstill be used, but some features are unavailable.",
-            "Upgrade the pool using 'zpool upgrade'.  Once this is done, the\n\
-             \tpool will no longer be accessible on software that does not support\n\tfeature flags.",
-            None,
-        ),
-        Diagnosis::FeaturesDisabled => advice(
-            "Some supported and requested features are not enabled on the pool.\n\
-             \tThe pool can still be used, but some features are unavailable.",
-            "Enable all features using 'zpool upgrade'. Once this is done,\n\
-             \tthe pool may no longer be accessible by software that does not support\n\
-             \tthe features. See zpool-features(7) for details.",
-            None,
-        ),
-        Diagnosis::Incompatible => advice(
-            "One or more features are enabled on the pool despite not being\n\
-             \trequested by the 'compatibility' property.",
-            "Consider setting 'compatibility' to an appropriate value, or\n\
-             \tadding needed features to the relevant file in\n\
-             \t/etc/zfs/compatibility.d or /usr/share/zfs/compatibility.d.",
-            None,
-        ),
+        _ => advice("", "", None),
     }
 }
 
