@@ -148,6 +148,27 @@ pub fn write_uberblocks(leaves: &[(&dyn Device, Ashift)], uberblock: &Uberblock)
     taken
 }
 
+/// Makes the labels at the end of a device that has grown, but for their configuration, which the pool writes: boot
+/// environment and uberblocks are those of the first label, and whatever was at their new place is gone. Flushes.
+pub fn follow_growth(device: &dyn Device, ashift: Ashift) -> Result<(), LabelWriteError> {
+    check_size(device)?;
+    let boot_env = label::boot_env(device, 0).ok().flatten();
+    // What was written in the other byte order is not copied: nothing is better than garbage.
+    let boot_env = boot_env.filter(|(_, order)| *order == Endian::Little).map(|(bytes, _)| bytes);
+    let known = label::probe(device).uberblocks;
+    let mut images = Images::default();
+    images.push(0, device, &END_LABELS, BOOT_ENV_OFFSET, BOOT_ENV_SIZE, &boot_env.unwrap_or_default());
+    // One range with one trailer: no slot of it is valid.
+    images.push(0, device, &END_LABELS, RING_OFFSET, RING_SIZE, &[]);
+    images.write(1).pop().unwrap_or(Ok(()))?;
+    let mut slots = Images::default();
+    for found in known.iter().filter(|found| found.label == 0 && found.slot < ring_slots(ashift)) {
+        slots.push_slot(0, device, &END_LABELS, ashift, found.slot, &found.uberblock);
+    }
+    slots.write(1).pop().unwrap_or(Ok(()))?;
+    flush(device)
+}
+
 /// Makes a device a new leaf: writes the configuration, an empty boot environment and a ring that holds
 /// only a template, the `template` uberblock with txg 0, to all four labels, and flushes. What the ring
 /// held before, uberblocks of another pool, is gone.
@@ -229,6 +250,8 @@ struct Image<'d> {
 }
 
 const ALL_LABELS: [usize; LABELS] = [0, 1, 2, 3];
+/// Those at the end of a device.
+const END_LABELS: [usize; 2] = [2, 3];
 
 impl<'d> Images<'d> {
     /// A range of `size` bytes at `offset` of these labels: `contents`, zeros, trailer.

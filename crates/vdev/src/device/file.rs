@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Alignment that every device accepts.
 const SAFE_ALIGN: u32 = 4096;
@@ -55,7 +56,8 @@ pub struct FileDevice {
     path: PathBuf,
     fd: OwnedFd,
     direct: Option<Direct>,
-    size: u64,
+    /// Grows in `renew_size`.
+    size: AtomicU64,
     writable: bool,
     is_block: bool,
     sectors: (u64, u64),
@@ -103,7 +105,7 @@ impl FileDevice {
             _ => None,
         };
         let sectors = if is_block { block_sectors(&fd) } else { (512, 512) };
-        Ok(FileDevice { path: path.to_owned(), fd, direct, size, writable, is_block, sectors })
+        Ok(FileDevice { path: path.to_owned(), fd, direct, size: size.into(), writable, is_block, sectors })
     }
 
     /// Whether reads bypass the page cache.
@@ -143,7 +145,7 @@ impl FileDevice {
         if target.fits(buf, at) {
             return read_full(&direct.fd, buf, at).ok();
         }
-        let mut bounce = Bounce::new(target, buf.len(), at, self.size)?;
+        let mut bounce = Bounce::new(target, buf.len(), at, self.size())?;
         let from = bounce.at;
         read_full(&direct.fd, bounce.span(), from).ok()?;
         bounce.copy_to(buf)
@@ -367,11 +369,20 @@ fn open_error(cause: Errno) -> DeviceError {
 
 impl Device for FileDevice {
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Relaxed)
+    }
+
+    fn size_now(&self) -> u64 {
+        fs::seek(&self.fd, SeekFrom::End(0)).unwrap_or(0).max(self.size())
+    }
+
+    fn renew_size(&self) -> u64 {
+        let now = self.size_now();
+        self.size.fetch_max(now, Relaxed).max(now)
     }
 
     fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
-        check_range(at, buf.len() as u64, self.size)?;
+        check_range(at, buf.len() as u64, self.size())?;
         if let Some(direct) = &self.direct
             && self.read_direct(direct, buf, at.0).is_some()
         {
@@ -387,7 +398,7 @@ impl Device for FileDevice {
             && let Some(target) = self.raw_target()
         {
             let mut items: Vec<_> =
-                requests.iter_mut().map(|request| uring::Item::new(target, self.size, request)).collect();
+                requests.iter_mut().map(|request| uring::Item::new(target, self.size(), request)).collect();
             uring::read_items(&mut items);
         }
         for request in requests {
@@ -405,7 +416,7 @@ impl Device for FileDevice {
         if !self.writable {
             return Err(DeviceError::ReadOnly);
         }
-        check_range(at, size_of_parts(parts), self.size)?;
+        check_range(at, size_of_parts(parts), self.size())?;
         if let Some(direct) = &self.direct
             && let Some(result) = self.write_direct(direct, parts, at.0)
         {
@@ -430,7 +441,7 @@ impl Device for FileDevice {
         if !self.writable {
             return Err(DeviceError::ReadOnly);
         }
-        check_range(at, len, self.size)?;
+        check_range(at, len, self.size())?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fs::fallocate(&self.fd, flags, at.0, len) {
             // Discarding is advice; what cannot be discarded stays.

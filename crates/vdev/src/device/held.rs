@@ -221,6 +221,14 @@ impl Device for HeldDevice {
         self.base.size()
     }
 
+    fn size_now(&self) -> u64 {
+        self.base.size_now()
+    }
+
+    fn renew_size(&self) -> u64 {
+        self.base.renew_size()
+    }
+
     fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
         if let Some(device) = self.released() {
             return device?.read_at(buf, at);

@@ -171,8 +171,19 @@ impl RawTarget<'_> {
 
 /// Random access to the bytes of one leaf.
 pub trait Device: Send + Sync + Debug {
-    /// Bytes of the device; does not change while it is open.
+    /// Bytes of the device; does not change while it is open, but for [`Device::renew_size`].
     fn size(&self) -> u64;
+
+    /// How large it is now: a file or a volume may have grown since it was opened.
+    fn size_now(&self) -> u64 {
+        self.size()
+    }
+
+    /// Makes the size that of now. A device that has shrunk keeps the one that it had: what was there is missed
+    /// where it is read.
+    fn renew_size(&self) -> u64 {
+        self.size()
+    }
 
     /// Fills `buf` with the bytes from `at` on.
     fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError>;
