@@ -1,4 +1,4 @@
-//! Giving the space of blocks back, taking the space of known blocks, and what blocks are charged.
+//! Giving the space of blocks back, taking the space of known blocks, where it is, and what blocks are charged.
 //!
 //! # What always holds
 //! - All extents of a block are known before the first is touched: a gang whose headers cannot be read
@@ -51,6 +51,18 @@ impl Zio {
         };
         let claimed = self.each_on_disk(bp, &extents, &claim).map(drop);
         claimed.inspect_err(|_| space::give_back(&*writer.space, taken.take(), tx))
+    }
+
+    /// Every extent of a block where it is now, of a gang all headers and pieces, of a removed vdev the place
+    /// to which it was moved: what the space maps must have as allocated. Fails as [`Zio::free`] does.
+    pub fn places(&self, bp: &BlockPtr) -> Result<Vec<Dva>, ZioError> {
+        let places = RefCell::new(Vec::new());
+        let note = |extent: &Dva| {
+            places.borrow_mut().push(*extent);
+            Ok(())
+        };
+        self.each_on_disk(bp, &self.extents(bp)?, &note)?;
+        Ok(places.into_inner())
     }
 
     /// What a block is charged, in bytes: the space of all copies, less what its vdevs spend on parity

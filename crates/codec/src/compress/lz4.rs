@@ -4,6 +4,7 @@
 use super::DecompressError;
 use format::CompressionId;
 use lz4_flex::block;
+use std::cell::RefCell;
 
 const ID: CompressionId = CompressionId::Lz4;
 const HEADER: usize = 4;
@@ -12,6 +13,15 @@ const HEADER: usize = 4;
 const RUNS_RATIO: usize = 24;
 /// Shortest match; its length is stored less this.
 const MATCH_MIN: usize = 4;
+/// The encoder wants room for the worst case. A thread keeps that of usual blocks: a sync compresses thousands of them,
+/// and a buffer for each would be memory fresh from the system.
+const SCRATCH_MAX: usize = 256 << 10;
+/// Results are filled up to what devices take at once: that needs no other buffer.
+const FILLED_TO: usize = 4096;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
     let short = DecompressError::Truncated { id: ID, have: src.len() };
@@ -31,16 +41,28 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressErr
 }
 
 pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
-    // The encoder wants room for the worst case; a limit is a matter of the format, not of memory.
-    let mut out = vec![0; HEADER + block::get_maximum_output_size(src.len())];
-    let (header, body) = out.split_first_chunk_mut::<HEADER>()?;
-    let len = block::compress_into(src, body).ok()?;
-    *header = u32::try_from(len).ok()?.to_be_bytes();
+    let room = block::get_maximum_output_size(src.len());
+    if room > SCRATCH_MAX {
+        return compress_in(&mut vec![0; room], src, limit);
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.len() < room {
+            scratch.resize(room, 0);
+        }
+        compress_in(scratch, src, limit)
+    })
+}
+
+/// Compresses by way of `scratch`, which has room for the worst case: a limit is a matter of the format.
+fn compress_in(scratch: &mut [u8], src: &[u8], limit: usize) -> Option<Vec<u8>> {
+    let len = block::compress_into(src, scratch).ok()?;
     if HEADER + len > limit {
         return None;
     }
-    out.truncate(HEADER + len);
-    Some(out)
+    let mut image = Vec::with_capacity((HEADER + len).next_multiple_of(FILLED_TO));
+    image.extend_from_slice(&u32::try_from(len).ok()?.to_be_bytes());
+    image.extend_from_slice(scratch.get(..len)?);
+    Some(image)
 }
 
 /// Decodes a stream that fills `dst` exactly; `None` if it does not, or is no stream.
