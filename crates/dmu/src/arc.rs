@@ -1,9 +1,9 @@
 //! The block cache, shared by all snapshots and clones of a pool.
 //!
 //! Keyed by the place and birth of a block's first copy, so a block is cached once however many
-//! trees lead to it. Sharded by hash; each shard is two queues by recency: blocks seen once are
-//! on probation, blocks seen again are protected, and a scan that touches everything once can only
-//! push out what is on probation.
+//! trees lead to it. Sharded by hash; each shard is three queues by recency: blocks that were asked for once, blocks
+//! that were asked for again, and contents of files that were only written. A scan that touches everything
+//! once can only push out the first kind, a stream that is written only the last.
 //!
 //! # What always holds
 //! - The bytes held never exceed the bound given to [`Arc::new`], by more than one block per shard.
@@ -17,6 +17,25 @@ use std::hash::{BuildHasher, RandomState};
 use zio::Block;
 
 const SHARDS: usize = 16;
+/// Bytes of memory that a block takes besides its own: its key, twice, its place in both maps, its counters.
+const ENTRY_COST: usize = 256;
+
+/// What was written and not asked for may take this part of the cache;
+const WRITTEN_PART: usize = 16;
+/// where that is less than this,
+const WRITTEN_LEAST: usize = 64 << 20;
+/// a larger part, up to this one: it must not push out what is asked for.
+const WRITTEN_PART_MOST: usize = 4;
+
+/// Bytes of a shard of `limit` bytes for what was written and not asked for.
+fn written_max(limit: usize) -> usize {
+    (limit / WRITTEN_PART).max((WRITTEN_LEAST / SHARDS).min(limit / WRITTEN_PART_MOST))
+}
+
+/// Bytes of memory that a cached block takes.
+fn cost(block: &Block) -> usize {
+    block.bytes().len() + ENTRY_COST
+}
 
 /// Identity of a cached block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -41,23 +60,39 @@ impl Key {
     }
 }
 
+/// The queues of a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// Contents of files that were written, and not asked for since.
+    Written,
+    /// Blocks that were asked for once.
+    Once,
+    /// Blocks that were asked for again.
+    Often,
+}
+
 struct Entry {
     block: Block,
     /// When it was last used: its key in the queue it is in.
     stamp: u64,
-    protected: bool,
+    lane: Lane,
     /// It was read ahead, and nobody has asked for it yet.
     ahead: bool,
+}
+
+/// Blocks by when they were last used.
+#[derive(Default)]
+struct Queue {
+    order: BTreeMap<u64, Key>,
+    bytes: usize,
 }
 
 #[derive(Default)]
 struct Shard {
     entries: HashMap<Key, Entry>,
-    probation: BTreeMap<u64, Key>,
-    protected: BTreeMap<u64, Key>,
+    /// By lane.
+    queues: [Queue; 3],
     clock: u64,
-    bytes: usize,
-    protected_bytes: usize,
 }
 
 /// Counters of a cache since it was made.
@@ -79,7 +114,7 @@ pub struct Arc {
 }
 
 impl Arc {
-    /// A cache of at most `bytes` bytes of blocks.
+    /// A cache of at most `bytes` bytes of memory.
     pub fn new(bytes: usize) -> Arc {
         Arc {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -112,25 +147,37 @@ impl Arc {
 
     /// Adds a block, pushing out others.
     pub fn insert(&self, key: Key, block: Block) {
-        if block.bytes().len() <= self.shard_limit {
-            self.shard(&key).insert(key, block, self.shard_limit, false);
-        }
+        self.add(key, block, Lane::Once, false);
     }
 
     /// Adds a block that nobody has asked for yet: the first look-up counts as its first use.
     pub fn insert_ahead(&self, key: Key, block: Block) {
-        if block.bytes().len() <= self.shard_limit {
-            self.shard(&key).insert(key, block, self.shard_limit, true);
+        self.add(key, block, Lane::Once, true);
+    }
+
+    fn add(&self, key: Key, block: Block, lane: Lane, ahead: bool) {
+        if cost(&block) <= self.shard_limit {
+            self.shard(&key).insert(key, block, lane, ahead, self.shard_limit);
         }
     }
 
-    /// Adds a block, or new contents of one that was written again in its place.
-    pub fn replace(&self, key: Key, block: Block) {
+    /// Takes up what was written in place of `old`, which nobody will ask for again. It takes its place in the order, too;
+    /// contents of files that were not there before are kept in a small part of the cache until they are asked
+    /// for: whoever writes a file need not want to read it, and the kernel may have it as well.
+    pub fn renew(&self, old: Option<&Key>, key: Key, block: Block, is_content: bool) {
+        let was = old.and_then(|old| self.shard(old).remove(old));
         let mut shard = self.shard(&key);
-        shard.remove(&key);
-        if block.bytes().len() <= self.shard_limit {
-            shard.insert(key, block, self.shard_limit, false);
+        // At once: a block may be written twice in its place, and who has read it before must not come in between.
+        let here = shard.remove(&key);
+        let lane = was.or(here).unwrap_or(if is_content { Lane::Written } else { Lane::Once });
+        if cost(&block) <= self.shard_limit {
+            shard.insert(key, block, lane, false, self.shard_limit);
         }
+    }
+
+    /// Forgets a block that nobody will ask for again.
+    pub fn forget(&self, key: &Key) {
+        self.shard(key).remove(key);
     }
 
     /// Hits and misses.
@@ -138,75 +185,89 @@ impl Arc {
         Stats { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
     }
 
-    /// Bytes held now.
+    /// Bytes of memory held now.
     pub fn bytes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).bytes).sum()
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).bytes()).sum()
     }
 }
 
 impl Shard {
+    fn bytes(&self) -> usize {
+        self.queues.iter().map(|queue| queue.bytes).sum()
+    }
+
+    fn queue(&mut self, lane: Lane) -> &mut Queue {
+        &mut self.queues[lane as usize]
+    }
+
+    /// Puts an entry at the end of a queue, as the one that was used last.
+    fn put(&mut self, key: Key, entry: Entry) {
+        self.clock += 1;
+        let (stamp, queue) = (self.clock, &mut self.queues[entry.lane as usize]);
+        queue.bytes += cost(&entry.block);
+        queue.order.insert(stamp, key);
+        self.entries.insert(key, Entry { stamp, ..entry });
+    }
+
+    fn take(&mut self, key: &Key) -> Option<Entry> {
+        let entry = self.entries.remove(key)?;
+        let queue = self.queue(entry.lane);
+        queue.order.remove(&entry.stamp);
+        queue.bytes -= cost(&entry.block);
+        Some(entry)
+    }
+
+    /// Takes out the entry of a queue that was used longest ago.
+    fn take_oldest(&mut self, lane: Lane) -> Option<(Key, Entry)> {
+        let key = *self.queue(lane).order.first_key_value()?.1;
+        self.take(&key).map(|entry| (key, entry))
+    }
+
     fn touch(&mut self, key: &Key, limit: usize) -> Option<Block> {
         self.clock += 1;
-        let stamp = self.clock;
         let entry = self.entries.get_mut(key)?;
-        if std::mem::take(&mut entry.ahead) {
-            self.probation.remove(&entry.stamp);
-            entry.stamp = stamp;
-            self.probation.insert(stamp, *key);
-            return Some(entry.block.clone());
-        }
-        if entry.protected {
-            self.protected.remove(&entry.stamp);
-        } else {
-            self.probation.remove(&entry.stamp);
-            self.protected_bytes += entry.block.bytes().len();
-        }
-        entry.protected = true;
-        entry.stamp = stamp;
         let block = entry.block.clone();
-        self.protected.insert(stamp, *key);
+        let from = &mut self.queues[entry.lane as usize];
+        from.order.remove(&entry.stamp);
+        from.bytes -= cost(&block);
+        entry.lane = if std::mem::take(&mut entry.ahead) { Lane::Once } else { Lane::Often };
+        entry.stamp = self.clock;
+        let to = &mut self.queues[entry.lane as usize];
+        to.order.insert(self.clock, *key);
+        to.bytes += cost(&block);
         self.demote(limit);
         Some(block)
     }
 
-    fn remove(&mut self, key: &Key) {
-        let Some(entry) = self.entries.remove(key) else { return };
-        self.bytes -= entry.block.bytes().len();
-        if entry.protected {
-            self.protected.remove(&entry.stamp);
-            self.protected_bytes -= entry.block.bytes().len();
-        } else {
-            self.probation.remove(&entry.stamp);
-        }
+    fn remove(&mut self, key: &Key) -> Option<Lane> {
+        self.take(key).map(|entry| entry.lane)
     }
 
-    fn insert(&mut self, key: Key, block: Block, limit: usize, ahead: bool) {
+    fn insert(&mut self, key: Key, block: Block, lane: Lane, ahead: bool, limit: usize) {
         if self.entries.contains_key(&key) {
             return;
         }
-        self.clock += 1;
-        self.bytes += block.bytes().len();
-        self.entries.insert(key, Entry { block, stamp: self.clock, protected: false, ahead });
-        self.probation.insert(self.clock, key);
-        while self.bytes > limit {
-            let victim = self.probation.pop_first().or_else(|| self.protected.pop_first());
-            let Some((_, victim)) = victim else { break };
-            let Some(entry) = self.entries.remove(&victim) else { continue };
-            self.bytes -= entry.block.bytes().len();
-            if entry.protected {
-                self.protected_bytes -= entry.block.bytes().len();
+        self.put(key, Entry { block, stamp: 0, lane, ahead });
+        // But the newest stays: of a record that is changed again and again it would otherwise be read again each time.
+        let is_over = |queue: &Queue| queue.bytes > written_max(limit) && queue.order.len() > 1;
+        while is_over(self.queue(Lane::Written)) && self.take_oldest(Lane::Written).is_some() {}
+        while self.bytes() > limit {
+            let victim = self.take_oldest(Lane::Once).or_else(|| self.take_oldest(Lane::Often));
+            if victim.or_else(|| self.take_oldest(Lane::Written)).is_none() {
+                break;
             }
         }
     }
 
-    /// Keeps the protected queue within four fifths, so that newcomers get a chance to be seen again.
+    /// Keeps the queue of what is used often within four fifths, so that newcomers get a chance to be seen again.
     fn demote(&mut self, limit: usize) {
-        while self.protected_bytes > limit / 5 * 4 {
-            let Some((stamp, key)) = self.protected.pop_first() else { break };
-            let Some(entry) = self.entries.get_mut(&key) else { continue };
-            entry.protected = false;
-            self.protected_bytes -= entry.block.bytes().len();
-            self.probation.insert(stamp, key);
+        while self.queue(Lane::Often).bytes > limit / 5 * 4 {
+            let Some((key, entry)) = self.take_oldest(Lane::Often) else { break };
+            // As the oldest of those: nobody has asked for it for longer.
+            let (stamp, queue) = (entry.stamp, self.queue(Lane::Once));
+            queue.bytes += cost(&entry.block);
+            queue.order.insert(stamp, key);
+            self.entries.insert(key, Entry { lane: Lane::Once, ..entry });
         }
     }
 }
@@ -232,6 +293,16 @@ mod tests {
             cache.get(&key(n / 2));
         }
         assert!(cache.bytes() <= SHARDS * 1000, "{} bytes", cache.bytes());
+    }
+
+    #[test]
+    fn small_blocks_count_with_what_it_takes_to_keep_them() {
+        let cache = Arc::new(SHARDS * 10_000);
+        for n in 0..10_000 {
+            cache.insert(key(n), block(1));
+        }
+        let kept = (0..10_000).filter(|n| cache.has(&key(*n))).count();
+        assert!(kept <= SHARDS * 10_000 / ENTRY_COST, "{kept} blocks");
     }
 
     #[test]
@@ -263,8 +334,52 @@ mod tests {
 
     #[test]
     fn a_block_larger_than_a_shard_is_not_kept() {
-        let cache = Arc::new(SHARDS * 10);
-        cache.insert(key(1), block(11));
+        let cache = Arc::new(SHARDS * 1000);
+        cache.insert(key(1), block(1001));
         assert_eq!(cache.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_written_and_not_read_takes_a_small_part() {
+        let cache = Arc::new(2 * WRITTEN_PART * WRITTEN_LEAST);
+        let size = 1 << 20;
+        for n in 0..2000 {
+            cache.renew(None, key(n), block(size), true);
+        }
+        let part = 2 * WRITTEN_LEAST;
+        assert!((part / 2..=part).contains(&cache.bytes()), "{} bytes", cache.bytes());
+        for n in 0..100 {
+            cache.renew(None, key(n), block(size), false);
+        }
+        assert!((0..100).all(|n| cache.has(&key(n))), "not contents of files");
+    }
+
+    #[test]
+    fn a_stream_that_is_written_does_not_push_out_what_is_used_often() {
+        for blocks_of_shard in [50, 5000] {
+            let cache = Arc::new(SHARDS * blocks_of_shard * cost(&block(100)));
+            let often = blocks_of_shard as u64 * 2;
+            for n in 0..often {
+                cache.insert(key(n), block(100));
+                assert!(cache.get(&key(n)).is_some());
+            }
+            for n in 0..100_000 {
+                cache.renew(None, key(1_000_000 + n), block(100), true);
+            }
+            assert!((0..often).all(|n| cache.get(&key(n)).is_some()), "{blocks_of_shard}");
+        }
+    }
+
+    #[test]
+    fn what_is_used_often_stays_when_it_is_written_again() {
+        let cache = Arc::new(WRITTEN_LEAST * 2);
+        let size = 1 << 20;
+        cache.insert(key(1), block(size));
+        cache.get(&key(1));
+        cache.renew(Some(&key(1)), key(2), block(size), true);
+        for n in 1000..3000 {
+            cache.renew(None, key(n), block(size), true);
+        }
+        assert!(cache.has(&key(2)) && !cache.has(&key(1)) && !cache.has(&key(1000)));
     }
 }

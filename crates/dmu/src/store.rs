@@ -5,7 +5,7 @@ use crate::arc::{Arc as BlockCache, Key};
 use crate::prefetch::{Prefetch, Task};
 use crate::reading::{Reading, Turn};
 use codec::crypt::DataKey;
-use format::{BlockId, BlockPtr, Endian, ObjectId};
+use format::{BlockId, BlockPtr, Endian, Level, ObjectId};
 use std::sync::{Arc, OnceLock};
 use zio::write::NewBlock;
 use zio::{AllocTx, Block, Doing, Priority, ReadPolicy, Zio, ZioError};
@@ -88,19 +88,27 @@ impl Store {
         self.env.get_or_init(zio::Env::system)
     }
 
-    /// Writes blocks; their pointers in the order of `blocks`. What was written is in the cache afterwards.
+    /// Writes blocks; their pointers in the order of `blocks`. What was written is in the cache afterwards, and
+    /// what stood there before is not: seldom does a snapshot want it, and with every change of a record one more would
+    /// push out what is in use.
     pub fn write_many(&self, blocks: &[NewBlock], tx: &dyn AllocTx) -> Vec<Result<BlockPtr, ZioError>> {
         if blocks.is_empty() {
             return Vec::new();
         }
         let written = self.zio.write_many(blocks, tx, self.env());
         for (block, result) in blocks.iter().zip(&written) {
-            if let Ok(bp) = result
-                && *bp != block.old
-                && let Some(id) = Key::of(bp, false)
-            {
-                self.cache.replace(id, Block::shared(Arc::clone(&block.data), Endian::Little));
+            let Ok(bp) = result else { continue };
+            if *bp == block.old {
+                continue;
             }
+            let old = Key::of(&block.old, false);
+            let Some(id) = Key::of(bp, false) else {
+                old.inspect(|old| self.cache.forget(old));
+                continue;
+            };
+            let is_content = bp.level() == Level(0) && !bp.obj_type().is_metadata();
+            let data = Block::shared(Arc::clone(&block.data), Endian::Little);
+            self.cache.renew(old.as_ref(), id, data, is_content);
         }
         written
     }
@@ -166,5 +174,50 @@ impl Store {
     /// Has something read ahead by another thread, or not at all.
     pub fn prefetch(&self, tasks: impl IntoIterator<Item = Box<dyn FnOnce() + Send>>) {
         self.prefetch.submit(tasks.into_iter().map(|task| task as Task));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::{Ledger, Limits, LiveSet, NewObject, SetPolicy, Txgs};
+    use format::objset::ObjsetType;
+    use format::{ObjType, Txg};
+    use zio::testing::memory_pool;
+
+    struct Nobody;
+
+    impl Ledger for Nobody {
+        fn born(&mut self, _: &BlockPtr) {}
+
+        fn killed(&mut self, _: &BlockPtr) {}
+    }
+
+    #[test]
+    fn a_record_that_is_overwritten_leaves_the_cache() {
+        let size = 1 << 20;
+        let store = Store::new(memory_pool(1 << 30), 64 << 20);
+        let txgs = Txgs::new(Txg(3), Limits::default());
+        let tx = txgs.begin().expect("open");
+        let set = LiveSet::create(&store, txgs.meter(), 7, ObjsetType::Other, SetPolicy::dataset(), &tx);
+        let new = NewObject::of(ObjType::PLAIN_FILE).with_block_size(size);
+        let object = set.allocate(&new, &tx).expect("made");
+        drop(tx);
+        for round in 1..=20 {
+            let tx = txgs.begin().expect("open");
+            object.put_block(BlockId(0), vec![round; size as usize], &tx).expect("put");
+            drop(tx);
+            let tx = txgs.quiesce();
+            set.sync(&tx, &mut Nobody).expect("synced");
+            txgs.finish(tx);
+        }
+        let held = store.cache().bytes() as u64;
+        assert!((size..3 * size).contains(&held), "{held} bytes for one record of {size}");
+        let before = store.cache().stats();
+        assert_eq!(
+            object.block(BlockId(0)).expect("readable").expect("there").bytes(),
+            vec![20; size as usize]
+        );
+        assert_eq!(store.cache().stats().misses, before.misses, "the newest is there");
     }
 }

@@ -240,6 +240,44 @@ fn blocks_are_resized_while_there_is_one() {
 }
 
 #[test]
+fn a_block_that_grows_in_steps_keeps_its_bytes() {
+    let mut world = World::new(ObjsetType::Other);
+    let tx = world.txgs.begin().expect("open");
+    let object = world.set.allocate(&NewObject::of(ObjType::PLAIN_FILE), &tx).expect("made");
+    drop(tx);
+    let (mut model, mut held) = (Vec::new(), Vec::new());
+    for round in 0..4_u8 {
+        let tx = world.txgs.begin().expect("open");
+        for step in 0..40_u8 {
+            let at = model.len();
+            model.extend([round * 40 + step; 512]);
+            object.set_block_size(model.len() as u64, &tx).expect("grown");
+            object.write_at(at as u64, &model[at..], &tx).expect("written");
+            if step % 16 == 3 {
+                // Whoever reads it goes on reading what was there.
+                held.push((object.block(BlockId(0)).expect("read").expect("data"), model.clone()));
+            }
+        }
+        drop(tx);
+        world.sync();
+    }
+    let tx = world.txgs.begin().expect("open");
+    object.write_at(0, &[7], &tx).expect("written");
+    model[0] = 7;
+    model.truncate(20 * 512);
+    object.set_block_size(model.len() as u64, &tx).expect("shrunk");
+    drop(tx);
+    world.sync();
+    for (block, then) in held {
+        assert_eq!(block.bytes(), then);
+    }
+    let read = world.reopened().object(object.id()).expect("there");
+    let mut got = vec![0; model.len()];
+    read.read_at(0, &mut got).expect("read");
+    assert_eq!((got, read.block_size()), (model.clone(), model.len() as u64));
+}
+
+#[test]
 fn zaps_grow_through_transactions() {
     let mut world = World::new(ObjsetType::Other);
     let tx = world.txgs.begin().expect("open");

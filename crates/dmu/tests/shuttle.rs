@@ -77,20 +77,41 @@ fn whoever_waits_for_a_txg_is_woken() {
     );
 }
 
+fn key(n: u64) -> Key {
+    let words = std::array::from_fn(|i| match i {
+        0 => 1,
+        1 => n,
+        10 => 5,
+        _ => 0,
+    });
+    Key::of(&BlockPtr::from_words(words), false).expect("a block with an address")
+}
+
+/// A block is written twice in its place, and somebody has read it in between.
+#[test]
+fn what_was_read_before_a_block_was_written_again_does_not_stay() {
+    shuttle::check_random(
+        || {
+            let cache = Arc::new(BlockCache::new(16 * 10_000));
+            let block = |byte| Block::new(vec![byte; 100], Endian::Little);
+            cache.renew(None, key(1), block(1), true);
+            let reader = {
+                let cache = Arc::clone(&cache);
+                thread::spawn(move || cache.insert(key(1), block(1)))
+            };
+            cache.renew(None, key(1), block(2), true);
+            reader.join().expect("reader");
+            assert_eq!(cache.get(&key(1)).expect("cached").bytes()[0], 2);
+        },
+        SCHEDULES,
+    );
+}
+
 #[test]
 fn the_cache_is_whole_whoever_uses_it() {
     shuttle::check_random(
         || {
-            let cache = Arc::new(BlockCache::new(16 * 300));
-            let key = |n: u64| {
-                let words = std::array::from_fn(|i| match i {
-                    0 => 1,
-                    1 => n,
-                    10 => 5,
-                    _ => 0,
-                });
-                Key::of(&BlockPtr::from_words(words), false).expect("a block with an address")
-            };
+            let cache = Arc::new(BlockCache::new(16 * 1000));
             let threads: Vec<_> = (0..3_u64)
                 .map(|t| {
                     let cache = Arc::clone(&cache);
@@ -100,7 +121,7 @@ fn the_cache_is_whole_whoever_uses_it() {
                             let block = Block::new(vec![n as u8; 100], Endian::Little);
                             match i % 3 {
                                 0 => cache.insert(key(n), block),
-                                1 => cache.replace(key(n), block),
+                                1 => cache.renew(None, key(n), block, i % 2 == 0),
                                 _ => {}
                             }
                             if let Some(found) = cache.get(&key(n)) {
@@ -111,7 +132,7 @@ fn the_cache_is_whole_whoever_uses_it() {
                 })
                 .collect();
             threads.into_iter().for_each(|thread| thread.join().expect("thread"));
-            assert!(cache.bytes() <= 16 * 300);
+            assert!(cache.bytes() <= 16 * 1000);
         },
         SCHEDULES,
     );

@@ -11,6 +11,8 @@ use zio::{AllocTx, Block};
 
 /// How often a read is repeated because the object was written meanwhile, and what the reader held is gone.
 const RETRIES: usize = 4;
+/// Most bytes by which the only block of an object is larger in memory than it is, so that it can grow in its place.
+const SPARE_MAX: usize = 16 << 10;
 
 /// What an object takes on the devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -495,6 +497,9 @@ impl LiveObject {
             if max > 0 {
                 return Err(self.shape("its block size cannot change any more"));
             }
+            if self.resize_in_place(version, size, tx) {
+                return Ok(());
+            }
             let held = self.block(BlockId(0))?;
             let mut inner = self.cell.lock();
             if inner.version != version {
@@ -520,6 +525,32 @@ impl LiveObject {
             self.set.meter.add(tx.txg(), added);
             return Ok(());
         }
+    }
+
+    /// Changes the size of the only block where the txg has changed it already: a block that grows in many steps is not
+    /// copied at each. False if that was not so, or the object is no longer of this version.
+    fn resize_in_place(&self, version: u64, size: u64, tx: &dyn AllocTx) -> bool {
+        let mut inner = self.cell.lock();
+        let is_of_txg = inner.dirty && inner.open_txg == tx.txg() && inner.version == version;
+        if !is_of_txg || !matches!(inner.open.blocks.get(&0), Some(Leaf::Data(_))) {
+            return false;
+        }
+        inner.touch(tx.txg());
+        inner.header.datablkszsec = u16::try_from(size / SECTOR).unwrap_or(u16::MAX);
+        let mut before = size;
+        if let Some(Leaf::Data(bytes)) = inner.open.blocks.get_mut(&0) {
+            before = bytes.len() as u64;
+            let bytes = Arc::make_mut(bytes);
+            if bytes.capacity() < size as usize {
+                let spare = bytes.len().min(SPARE_MAX);
+                bytes.reserve_exact(size as usize - bytes.len() + spare);
+            }
+            bytes.resize(size as usize, 0);
+        }
+        drop(inner);
+        self.set.note_change(&self.cell, tx.txg(), false);
+        self.set.meter.add(tx.txg(), size - before.min(size));
+        true
     }
 
     /// Frees a range of bytes: whole blocks become holes, the edges zeros. A length of `u64::MAX` means

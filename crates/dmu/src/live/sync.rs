@@ -85,15 +85,14 @@ impl LiveSet {
         let root = sync.write_root(&jobs, &owned, ledger)?;
         let bp = root.bp;
         self.set_root(root);
-        jobs.append(&mut owned);
-        self.install(jobs, txg, ledger);
+        self.install(jobs.into_iter().chain(owned), txg, ledger);
         self.clean_root(txg);
         Ok(bp)
     }
 
     /// Readers see the new trees from here on.
-    fn install(&self, jobs: Vec<Job>, txg: format::Txg, ledger: &mut dyn Ledger) {
-        let mut done = Vec::with_capacity(jobs.len());
+    fn install(&self, jobs: impl Iterator<Item = Job>, txg: format::Txg, ledger: &mut dyn Ledger) {
+        let mut done = Vec::with_capacity(jobs.size_hint().0);
         for job in jobs {
             job.edit.tell(ledger);
             for bp in &job.frozen.overlay.displaced {

@@ -31,6 +31,14 @@ pub(crate) struct TreeEdit {
     pub(crate) used: i64,
 }
 
+/// Most objects have one block: a list of pointers begins with room for one.
+fn push(list: &mut Vec<BlockPtr>, bp: BlockPtr) {
+    if list.is_empty() {
+        list.reserve_exact(1);
+    }
+    list.push(bp);
+}
+
 impl TreeEdit {
     pub(crate) fn new(id: ObjectId, header: &Header, top: TreeTop) -> TreeEdit {
         TreeEdit {
@@ -73,11 +81,11 @@ impl TreeEdit {
         let zio = set.store.zio();
         if !old.is_hole() {
             self.used -= zio.dsize(old) as i64;
-            self.killed.push(*old);
+            push(&mut self.killed, *old);
         }
         if !new.is_hole() {
             self.used += zio.dsize(new) as i64;
-            self.born.push(*new);
+            push(&mut self.born, *new);
         }
     }
 

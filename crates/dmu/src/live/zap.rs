@@ -42,6 +42,10 @@ impl ZapBlocksMut for InTx<'_> {
         self.object.set_block_size(bytes, self.tx)
     }
 
+    fn grow_block(&self, bytes: u64) -> Result<(), DmuError> {
+        self.object.set_block_size(bytes, self.tx)
+    }
+
     fn free_blocks(&self, first: BlockId, count: u64) -> Result<(), DmuError> {
         let size = self.object.block_size();
         self.object.free_range(first.0 * size, count * size, self.tx)

@@ -5,6 +5,7 @@
 
 use format::zil::Body;
 use format::{ObjectId, Txg};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 /// A change to be logged.
@@ -91,7 +92,11 @@ impl Queue {
     pub(crate) fn push(&mut self, txg: Txg, body: Pending) {
         let of_txg = self.txgs.entry(txg).or_default();
         match body.object() {
-            Some(object) => of_txg.own.entry(object).or_default().push(Itx { txg, body }),
+            Some(object) => match of_txg.own.entry(object) {
+                Entry::Occupied(mut list) => list.get_mut().push(Itx { txg, body }),
+                // Most files are written once: no room for more.
+                Entry::Vacant(place) => _ = place.insert(vec![Itx { txg, body }]),
+            },
             None => {
                 of_txg.ordered.push(Itx { txg, body });
                 self.ordered += 1;

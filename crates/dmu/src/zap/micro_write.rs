@@ -140,11 +140,9 @@ impl ZapMut<'_> {
     fn grow_micro(&self, index: &mut MicroIndex) -> Result<usize, DmuError> {
         // In the byte order that is written, whatever it was.
         self.change(BlockId(0), ZapBlockKind::First, |_| Ok(()))?;
-        let mut bytes = self.first()?.bytes().to_vec();
-        bytes.resize((bytes.len() / MICRO_STEP + 1) * MICRO_STEP, 0);
-        let slots = bytes.len() / format::zap::MICRO_ENTRY_SIZE - 1;
-        self.blocks.set_block_size(bytes.len() as u64)?;
-        self.blocks.put_block(BlockId(0), bytes)?;
+        let size = (self.first()?.bytes().len() / MICRO_STEP + 1) * MICRO_STEP;
+        let slots = size / format::zap::MICRO_ENTRY_SIZE - 1;
+        self.blocks.grow_block(size as u64)?;
         index.grow(slots);
         index.free_slot().ok_or_else(|| self.corrupt("a micro ZAP of no known size"))
     }

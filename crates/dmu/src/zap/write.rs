@@ -46,6 +46,14 @@ pub trait ZapBlocksMut: ZapBlocks {
     fn change_block(&self, id: BlockId, change: &mut dyn FnMut(&mut [u8])) -> Result<(), DmuError>;
     /// Only while there is one block: its new size, larger or smaller. The block is put right after.
     fn set_block_size(&self, bytes: u64) -> Result<(), DmuError>;
+    /// Makes the only block larger: what it has stays, and zeros follow.
+    fn grow_block(&self, bytes: u64) -> Result<(), DmuError> {
+        let Some(block) = self.block(BlockId(0))? else { return self.set_block_size(bytes) };
+        let mut grown = block.bytes().to_vec();
+        grown.resize(bytes as usize, 0);
+        self.set_block_size(bytes)?;
+        self.put_block(BlockId(0), grown)
+    }
     /// Makes holes of blocks.
     fn free_blocks(&self, first: BlockId, count: u64) -> Result<(), DmuError>;
     /// What is kept beside the object for its writers. Without it each [`ZapMut`] has its own, and there
@@ -80,6 +88,10 @@ impl<T: ZapBlocksMut + ?Sized> ZapBlocksMut for &T {
 
     fn set_block_size(&self, bytes: u64) -> Result<(), DmuError> {
         (**self).set_block_size(bytes)
+    }
+
+    fn grow_block(&self, bytes: u64) -> Result<(), DmuError> {
+        (**self).grow_block(bytes)
     }
 
     fn free_blocks(&self, first: BlockId, count: u64) -> Result<(), DmuError> {
