@@ -12,6 +12,7 @@
 //! Tests: `tests/`.
 #![forbid(unsafe_code)]
 
+pub mod allocated;
 mod assemble;
 mod aux;
 mod checkpoint;

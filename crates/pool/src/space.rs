@@ -12,7 +12,7 @@ use dmu::ObjSet;
 use dmu::zap::Zap;
 use dsl::PoolSpace;
 use format::config::{VdevKind, VdevNode};
-use format::space_map::{BUCKETS, MapBounds, MapType};
+use format::space_map::{BUCKETS, MapBounds, MapType, Segment};
 use format::{ObjectId, Txg, VdevId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
 /// Vdev ZAP: txgs before which each metaslab's own map is complete.
 const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
 /// Vdev ZAP: space that only the checkpoint needs.
-const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
+pub(crate) const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
 /// Directory: ZAP of the log space maps.
 const LOG_MAPS: &str = "com.delphix:log_spacemap_zap";
 /// More metaslabs than this, and one of a vdev is set aside for the intent log.
@@ -301,27 +301,41 @@ impl Pool {
         Ok(all)
     }
 
-    /// Sums up the log space maps.
-    fn unflushed(&self, tops: &BTreeMap<VdevId, Vec<MetaslabSpace>>) -> Result<Unflushed, PoolError> {
-        let mut changes = Unflushed::new();
+    /// Calls `visit` with every change that is in a log and not in its metaslab's own map, oldest first: the log, the
+    /// metaslab that it begins in, and the change.
+    pub(crate) fn for_each_logged(
+        &self,
+        tops: &BTreeMap<VdevId, &[MetaslabSpace]>,
+        visit: &mut dyn FnMut(ObjectId, (VdevId, usize), Segment) -> Result<(), PoolError>,
+    ) -> Result<(), PoolError> {
         for (txg, id) in self.log_space_maps()? {
             SpaceMap::open(self.mos(), id)?.for_each(MapBounds::LOG, &mut |segment| {
                 let unnamed = || PoolError::Corrupt { object: id, why: "an entry without a vdev" };
                 let vdev = segment.vdev.ok_or_else(unnamed)?;
+                // Of a vdev that is gone.
                 let Some(metaslabs) = tops.get(&vdev) else { return Ok(()) };
                 let index = metaslabs.partition_point(|m| m.start <= segment.start).saturating_sub(1);
-                if let Some(metaslab) = metaslabs.get(index)
-                    && txg >= metaslab.unflushed_txg
-                {
-                    let change = changes.entry((vdev, index as u64)).or_default();
-                    match segment.kind {
-                        MapType::Alloc => *change += i128::from(segment.len),
-                        MapType::Free => *change -= i128::from(segment.len),
-                    }
+                match metaslabs.get(index) {
+                    Some(metaslab) if txg >= metaslab.unflushed_txg => visit(id, (vdev, index), segment),
+                    _ => Ok(()),
                 }
-                Ok(())
             })?;
         }
+        Ok(())
+    }
+
+    /// Sums up the log space maps.
+    fn unflushed(&self, tops: &BTreeMap<VdevId, Vec<MetaslabSpace>>) -> Result<Unflushed, PoolError> {
+        let mut changes = Unflushed::new();
+        let tops = tops.iter().map(|(vdev, metaslabs)| (*vdev, &metaslabs[..])).collect();
+        self.for_each_logged(&tops, &mut |_, (vdev, index), segment| {
+            let change = changes.entry((vdev, index as u64)).or_default();
+            match segment.kind {
+                MapType::Alloc => *change += i128::from(segment.len),
+                MapType::Free => *change -= i128::from(segment.len),
+            }
+            Ok(())
+        })?;
         Ok(changes)
     }
 

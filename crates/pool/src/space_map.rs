@@ -3,9 +3,10 @@
 
 use crate::PoolError;
 use dmu::{ObjSet, Object};
-use format::space_map::{Entry, MapBounds, Segment, SpaceMapPhys, entries};
+use format::space_map::{Entry, MapBounds, MapType, Segment, SpaceMapPhys, entries};
 use format::{BlockId, ObjType, ObjectId};
 use std::sync::Arc;
+use vdev::tree::RangeSet;
 
 /// An open space map.
 pub struct SpaceMap {
@@ -69,4 +70,25 @@ impl SpaceMap {
             None => Ok(()),
         })
     }
+
+    /// Applies its entries to what was free before them. Fails if something is allocated or freed twice.
+    pub(crate) fn replay(&self, bounds: MapBounds, free: &mut RangeSet) -> Result<(), PoolError> {
+        let object = self.object.id();
+        self.for_each(bounds, &mut |segment| {
+            apply(&segment, free).map_err(|why| PoolError::Corrupt { object, why })
+        })
+    }
+}
+
+/// Applies an entry to what was free before it; says why if it cannot be.
+pub(crate) fn apply(segment: &Segment, free: &mut RangeSet) -> Result<(), &'static str> {
+    let range = segment.start..segment.start + segment.len;
+    let known: u64 = free.overlap(&range).iter().map(|part| part.end - part.start).sum();
+    match segment.kind {
+        MapType::Alloc if known != segment.len => return Err("space is allocated twice"),
+        MapType::Free if known != 0 => return Err("space is freed twice"),
+        MapType::Alloc => free.remove(range),
+        MapType::Free => free.insert(range),
+    }
+    Ok(())
 }

@@ -394,6 +394,7 @@ fn assemble(
     live.announce_space()?;
     let number =
         |name| Ok::<_, PoolError>(pool.property(name)?.flatten().and_then(|value| value.raw.number()));
+    live.set_grows_by_itself(number("autoexpand")? == Some(1));
     live.outages.set_mode(FailMode::of_number(number("failmode")?.unwrap_or(0)));
     if number("multihost")? == Some(1) {
         // Other machines must see that it is in use.

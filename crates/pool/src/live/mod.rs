@@ -26,6 +26,7 @@ mod create;
 mod diagnosis;
 mod dtl;
 pub mod events;
+mod expand;
 mod export;
 mod history;
 mod import;
@@ -52,6 +53,7 @@ pub use aux::AuxKind;
 pub use cachefile::{CacheFile, CacheFileError};
 pub use config::Host;
 pub use create::{CreateSpec, FillRoot, RootDataset, check_name};
+pub use expand::Grow;
 pub use export::Leave;
 pub use history::Command;
 pub use import::{ImportOptions, refusal};
@@ -114,6 +116,8 @@ pub struct LivePool {
     outages: Arc<outage::Outages>,
     /// Leaves that were faulted by themselves and answer are to be used again.
     lift_faults: AtomicBool,
+    /// Vdevs grow with their devices.
+    autoexpand: AtomicBool,
     events: Arc<events::Poster>,
     txg_history: txg_history::TxgHistory,
     scans: Arc<scan::Scans>,
@@ -236,6 +240,7 @@ impl LivePool {
             mmp: mmp::Mmp::default(),
             outages: Arc::default(),
             lift_faults: AtomicBool::new(false),
+            autoexpand: AtomicBool::new(false),
             events,
             txg_history: txg_history::TxgHistory::default(),
             scans: Arc::default(),

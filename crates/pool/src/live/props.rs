@@ -5,7 +5,7 @@
 //! - What is stored is what differs from the default: `cachefile`, `altroot` and the like belong to an
 //!   import and are stored nowhere.
 
-use super::{FailMode, LivePool, PoolTask, upgrade, vdev_zaps};
+use super::{FailMode, Grow, LivePool, PoolTask, upgrade, vdev_zaps};
 use crate::PoolError;
 use dmu::zap::ZapValue;
 use dsl::write::{MosTx, TaskCtx};
@@ -136,6 +136,9 @@ impl PoolProp {
                 if *name == "multihost" {
                     pool.set_multihost(*number != 0);
                 }
+                if *name == "autoexpand" {
+                    pool.pool.set_grows_by_itself(*number != 0);
+                }
                 if *name == "failmode" {
                     pool.pool.outages.set_mode(FailMode::of_number(*number));
                 }
@@ -202,6 +205,7 @@ impl LivePool {
         if parsed.contains(&PoolProp::Number("multihost", 1)) && self.host.id == 0 {
             return Err(bad("multihost", "multihost requires a non-zero hostid"));
         }
+        let grows = parsed.contains(&PoolProp::Number("autoexpand", 1));
         self.run_on_pool(move |ctx, pool| {
             parsed.iter().try_for_each(|prop| prop.check(ctx))?;
             for prop in &parsed {
@@ -211,7 +215,11 @@ impl LivePool {
                 }
             }
             Ok(())
-        })
+        })?;
+        if grows {
+            self.grow(Grow::Everything)?;
+        }
+        Ok(())
     }
 }
 

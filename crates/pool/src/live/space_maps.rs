@@ -55,6 +55,8 @@ struct Map {
     object: Option<ObjectId>,
     /// 0: not logged yet.
     unflushed: Txg,
+    /// The last txg whose log has changes of it, as far as this run wrote them.
+    logged: Txg,
     /// What is allocated but, by its own map, free.
     allocs: RangeSet,
     /// What is free but, by its own map, allocated.
@@ -66,6 +68,18 @@ struct Map {
 impl Map {
     fn is_flushed(&self) -> bool {
         self.allocs.is_empty() && self.frees.is_empty()
+    }
+
+    /// Whether its own map, as it is, is complete up to `txg`: nothing is kept, and nothing of it is in the
+    /// log of `txg` yet. What is kept may also have come to nothing in an earlier pass, which has logged the
+    /// second half; with the first half in an older log that must go on counting.
+    fn is_complete_up_to(&self, txg: Txg) -> bool {
+        self.is_flushed() && self.unflushed != txg && self.logged != txg
+    }
+
+    /// That of a metaslab that was never used.
+    fn fresh(node: &VdevNode, index: u64) -> Map {
+        Map { start: index << node.metaslab_shift, size: 1 << node.metaslab_shift, ..Map::default() }
     }
 
     /// Notes a change that its own map does not have.
@@ -153,20 +167,28 @@ impl SpaceBook {
     pub(crate) fn add_top(&self, m: MosTx<'_>, vdev: VdevId, node: &VdevNode) -> Result<ObjectId, PoolError> {
         let count = node.metaslabs();
         let array = create_array(m, ObjType::OBJECT_ARRAY, count)?;
-        let map = |index: u64| Map {
-            start: index << node.metaslab_shift,
-            size: 1 << node.metaslab_shift,
-            ..Map::default()
-        };
         let top = Top {
             shift: shift_of(node),
             zap: node.zap_top,
             array,
             unflushed: ObjectId(0),
-            maps: (0..count).map(map).collect(),
+            maps: (0..count).map(|index| Map::fresh(node, index)).collect(),
         };
         self.lock().tops.insert(vdev, top);
         Ok(array)
+    }
+
+    /// Takes up the metaslabs by which a top-level vdev has grown: they are empty.
+    pub(crate) fn grow_top(&self, m: MosTx<'_>, vdev: VdevId, node: &VdevNode) -> Result<(), PoolError> {
+        let mut book = self.lock();
+        let Some(top) = book.tops.get_mut(&vdev) else { return Ok(()) };
+        let (known, count) = (top.maps.len() as u64, node.metaslabs());
+        let zeros = vec![0; usize::try_from(count.saturating_sub(known) * 8).unwrap_or(0)];
+        for array in [top.array, top.unflushed].into_iter().filter(|array| *array != ObjectId(0)) {
+            m.object(array)?.write_at(known * 8, &zeros, m.tx)?;
+        }
+        top.maps.extend((known..count).map(|index| Map::fresh(node, index)));
+        Ok(())
     }
 
     /// Takes up the vdev ZAPs of the configuration.
@@ -180,7 +202,8 @@ impl SpaceBook {
         }
     }
 
-    /// What the allocator is told of the new top-level vdev `vdev`.
+    /// What the allocator is told of the new top-level vdev `vdev`, or of one that has grown: it goes by the metaslabs
+    /// that it does not know.
     pub(crate) fn fresh_top(vdev: VdevId, node: &VdevNode, class: AllocClass) -> TopSpace {
         let hint = MetaslabHint { allocated: 0, largest_free: 1 << node.metaslab_shift, never_used: true };
         let count = usize::try_from(node.metaslabs()).unwrap_or(0);
@@ -282,7 +305,7 @@ impl SpaceSource for SpaceBook {
         if let Some(id) = map.object {
             let bounds = MapBounds { start: map.start, size: map.size, shift: top.shift };
             let mos = self.mos.upgrade().ok_or(PoolError::Tx(TxError::Closed))?;
-            replay(&SpaceMap::open(&mos.view(), id)?, bounds, &mut free)?;
+            SpaceMap::open(&mos.view(), id)?.replay(bounds, &mut free)?;
         }
         for range in map.allocs.iter() {
             free.remove(range);
@@ -290,28 +313,6 @@ impl SpaceSource for SpaceBook {
         free.merge(&map.frees);
         Ok(free)
     }
-}
-
-/// Applies a map to what was free before it.
-fn replay(map: &SpaceMap, bounds: MapBounds, free: &mut RangeSet) -> Result<(), PoolError> {
-    let object = map.object().id();
-    let corrupt = |why| PoolError::Corrupt { object, why };
-    map.for_each(bounds, &mut |segment| {
-        let range = segment.start..segment.start + segment.len;
-        let known: u64 = free.overlap(&range).iter().map(|part| part.end - part.start).sum();
-        match segment.kind {
-            MapType::Alloc if known != segment.len => Err(corrupt("space is allocated twice")),
-            MapType::Free if known != 0 => Err(corrupt("space is freed twice")),
-            MapType::Alloc => {
-                free.remove(range);
-                Ok(())
-            }
-            MapType::Free => {
-                free.insert(range);
-                Ok(())
-            }
-        }
-    })
 }
 
 impl Top {
@@ -383,7 +384,7 @@ impl Book {
             top.maps[index].object = Some(map.id());
             put_word(m, top.array, index, map.id().0)?;
         }
-        if style.logs && top.maps[index].is_flushed() && top.maps[index].unflushed != txg {
+        if style.logs && top.maps[index].is_complete_up_to(txg) {
             top.set_unflushed(m, index, txg)?;
         }
         Ok(())
@@ -403,6 +404,7 @@ impl Book {
         for change in changes {
             let (top, index) = self.top_mut(change.vdev, change.metaslab);
             let map = &mut top.maps[index];
+            map.logged = m.txg();
             change.allocs.iter().for_each(|range| map.note(MapType::Alloc, &range));
             change.frees.iter().for_each(|range| map.note(MapType::Free, &range));
         }
@@ -655,6 +657,36 @@ mod tests {
                 own.clone_from(&now);
                 (map.allocs, map.frees) = (RangeSet::new(), RangeSet::new());
             }
+        }
+    }
+
+    /// Two passes of a txg: the first undoes all that older logs have, the second changes something else.
+    #[test]
+    fn what_comes_to_nothing_within_a_txg_is_not_cut_in_two() {
+        let (seed, size) = (5, 6);
+        let mut random = Random::from_seed(seed);
+        let mut now = vec![false; size];
+        let (mut map, mut logs) = (Map { size: size as u64, ..Map::default() }, Vec::new());
+        for step in 0..20_000_u64 {
+            let txg = Txg(1 + step / 3);
+            if map.is_complete_up_to(txg) {
+                map.unflushed = txg;
+            }
+            map.logged = txg;
+            let at = random.below(size as u64);
+            let kind = if now[at as usize] { MapType::Free } else { MapType::Alloc };
+            now[at as usize] = kind == MapType::Alloc;
+            map.note(kind, &(at..at + 1));
+            logs.push((txg, kind, at));
+            // As they are read after an import: to a map of its own that never had anything.
+            logs.retain(|(txg, ..)| *txg >= map.unflushed);
+            let mut read = vec![false; size];
+            for (_, kind, at) in &logs {
+                let is_alloc = *kind == MapType::Alloc;
+                assert_ne!(read[*at as usize], is_alloc, "seed {seed}, step {step}: {kind:?} of {at} twice");
+                read[*at as usize] = is_alloc;
+            }
+            assert_eq!(read, now, "seed {seed}, step {step}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Taking leaves out of service and back, and finding those again that did not answer.
 
 use crate::PoolError;
-use crate::live::{LivePool, config, diagnosis, lock};
+use crate::live::{Grow, LivePool, config, diagnosis, lock};
 use format::VdevGuid;
 use format::config::VdevNode;
 use std::sync::Arc;
@@ -84,7 +84,9 @@ impl LivePool {
     /// # Errors
     /// If a tree cannot be made of what is there.
     pub fn reopen_devices(&self, found: Option<&Found>) -> Result<(), PoolError> {
-        self.reopen(found)
+        self.reopen(found)?;
+        self.grow(Grow::Nothing)?;
+        Ok(())
     }
 
     /// Begins a resilver if a leaf in service lacks something and none is under way that brings it.
@@ -146,7 +148,8 @@ impl LivePool {
         self.resilver_if_needed()
     }
 
-    /// Asks leaves again that did not answer, and uses those that do.
+    /// Asks leaves again that did not answer, and uses those that do; with `autoexpand=on`, looks whether devices have
+    /// grown.
     pub(super) fn look_for_silent(&self) {
         let now = self.env.clock().monotonic();
         {
@@ -155,6 +158,11 @@ impl LivePool {
                 return;
             }
             *looked = now;
+        }
+        if self.grows_by_itself()
+            && let Err(error) = self.grow(Grow::Everything)
+        {
+            tracing::warn!(pool = self.name(), %error, "the pool does not grow with its devices");
         }
         let tree = self.tree();
         let silent = lock(&self.scans.silent).clone();

@@ -1,0 +1,165 @@
+//! What is allocated, extent by extent: all space maps and their logs read to the end, so that whoever has
+//! found every block of a pool can say what leaked and what is in use without being allocated
+//! (docs/on-disk/15-space.md).
+//!
+//! # What always holds
+//! - Nothing is allocated or freed twice in the maps, nor in the logs after them: [`Pool::allocated`] fails there.
+//! - An extent can be taken once.
+//!
+//! Memory: some tens of bytes for each separate range of free space.
+
+use crate::space::{MetaslabSpace, VdevSpace};
+use crate::space_map::{SpaceMap, apply};
+use crate::{Pool, PoolError};
+use format::space_map::{MapBounds, MapType, Segment};
+use format::{Dva, ObjectId, VdevId};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use vdev::tree::RangeSet;
+
+/// What is allocated in a pool and was not taken yet. Extents may be taken by several threads.
+pub struct Allocated {
+    tops: BTreeMap<VdevId, Vec<Metaslab>>,
+}
+
+struct Metaslab {
+    start: u64,
+    size: u64,
+    /// What is not allocated, or was taken.
+    free: Mutex<RangeSet>,
+}
+
+impl Pool {
+    /// Reads all space maps and their logs. What only the checkpoint needs counts as free. Fails where they cannot be
+    /// read or contradict themselves.
+    pub fn allocated(&self) -> Result<Allocated, PoolError> {
+        let mut all = Allocated { tops: BTreeMap::new() };
+        let spaces = self.vdev_spaces()?;
+        for space in &spaces {
+            let metaslabs = space.metaslabs.iter().map(|m| self.own_map(space, m));
+            all.tops.insert(space.vdev, metaslabs.collect::<Result<_, _>>()?);
+        }
+        self.apply_logs(&all, &spaces)?;
+        for space in &spaces {
+            self.give_up_checkpoint(&all, space)?;
+        }
+        Ok(all)
+    }
+
+    /// A metaslab as its own map has it.
+    fn own_map(&self, space: &VdevSpace, metaslab: &MetaslabSpace) -> Result<Metaslab, PoolError> {
+        let MetaslabSpace { start, size, .. } = *metaslab;
+        let mut free = RangeSet::new();
+        free.insert(start..start.saturating_add(size));
+        if let Some(id) = metaslab.space_map {
+            let bounds = MapBounds { start, size, shift: space.ashift };
+            SpaceMap::open(self.mos(), id)?.replay(bounds, &mut free)?;
+        }
+        Ok(Metaslab { start, size, free: Mutex::new(free) })
+    }
+
+    /// What the metaslabs' own maps do not have yet.
+    fn apply_logs(&self, all: &Allocated, spaces: &[VdevSpace]) -> Result<(), PoolError> {
+        let tops = spaces.iter().map(|space| (space.vdev, &space.metaslabs[..])).collect();
+        self.for_each_logged(&tops, &mut |object, (vdev, _), segment| {
+            let corrupt = |why| PoolError::Corrupt { object, why };
+            let metaslab = all.metaslab_of(vdev, &segment).ok_or(corrupt("an entry across metaslabs"))?;
+            apply(&segment, &mut metaslab.lock()).map_err(corrupt)
+        })
+    }
+
+    /// What was freed since the checkpoint is kept for it, and in a map of its own.
+    fn give_up_checkpoint(&self, all: &Allocated, space: &VdevSpace) -> Result<(), PoolError> {
+        let zap = self.tree().top(space.vdev).map(|node| node.zap_top).unwrap_or_default();
+        let Some(id) = self.vdev_zap_number(zap, crate::space::CHECKPOINT_MAP)? else { return Ok(()) };
+        let map = SpaceMap::open(self.mos(), ObjectId(id))?;
+        let corrupt = |why| PoolError::Corrupt { object: ObjectId(id), why };
+        let bounds = MapBounds { start: 0, size: u64::MAX, shift: space.ashift };
+        map.for_each(bounds, &mut |segment| {
+            let metaslab =
+                all.metaslab_of(space.vdev, &segment).ok_or(corrupt("an entry across metaslabs"))?;
+            match segment.kind {
+                MapType::Free => apply(&segment, &mut metaslab.lock()).map_err(corrupt),
+                MapType::Alloc => Err(corrupt("an allocation among what the checkpoint keeps")),
+            }
+        })
+    }
+}
+
+impl Allocated {
+    /// Takes an extent that is in use. False: it is not allocated, or part of it was taken before.
+    #[must_use]
+    pub fn take(&self, extent: &Dva) -> bool {
+        let segment = Segment {
+            kind: MapType::Free,
+            start: extent.offset.0,
+            len: extent.asize.0,
+            vdev: Some(extent.vdev),
+        };
+        let metaslab = self.metaslab_of(extent.vdev, &segment);
+        metaslab.is_some_and(|metaslab| apply(&segment, &mut metaslab.lock()).is_ok())
+    }
+
+    /// What was not taken, in order.
+    pub fn left(&self) -> impl Iterator<Item = (VdevId, Range<u64>)> + '_ {
+        let metaslabs = self.tops.iter().flat_map(|(vdev, all)| all.iter().map(|metaslab| (*vdev, metaslab)));
+        metaslabs.flat_map(|(vdev, metaslab)| metaslab.left().into_iter().map(move |range| (vdev, range)))
+    }
+
+    /// The metaslab that all of a range is in.
+    fn metaslab_of(&self, vdev: VdevId, segment: &Segment) -> Option<&Metaslab> {
+        let metaslabs = self.tops.get(&vdev)?;
+        let index = metaslabs.partition_point(|m| m.start <= segment.start).checked_sub(1)?;
+        let metaslab = &metaslabs[index];
+        let room = metaslab.size.checked_sub(segment.start - metaslab.start)?;
+        (segment.len <= room).then_some(metaslab)
+    }
+}
+
+impl Metaslab {
+    fn lock(&self) -> MutexGuard<'_, RangeSet> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn left(&self) -> Vec<Range<u64>> {
+        let (free, end) = (self.lock(), self.start + self.size);
+        let mut left = Vec::new();
+        let mut at = self.start;
+        for range in free.iter().chain(std::iter::once(end..end)) {
+            if at < range.start {
+                left.push(at..range.start);
+            }
+            at = range.end;
+        }
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::{AllocOffset, Asize};
+
+    fn extent(offset: u64, asize: u64) -> Dva {
+        Dva { vdev: VdevId(3), offset: AllocOffset(offset), asize: Asize(asize), gang: false }
+    }
+
+    #[test]
+    fn what_is_taken_once_is_gone_and_the_rest_is_left() {
+        let mut free = RangeSet::new();
+        free.insert(100..150);
+        let first = Metaslab { start: 0, size: 200, free: Mutex::new(free) };
+        let second = Metaslab { start: 200, size: 100, free: Mutex::default() };
+        let all = Allocated { tops: BTreeMap::from([(VdevId(3), vec![first, second])]) };
+        assert!(all.take(&extent(20, 30)));
+        assert!(!all.take(&extent(40, 20)), "a part was taken");
+        assert!(!all.take(&extent(90, 20)), "a part is free");
+        assert!(!all.take(&extent(190, 20)), "no extent is in two metaslabs");
+        assert!(!all.take(&extent(290, 20)) && !all.take(&extent(u64::MAX - 5, 20)));
+        assert!(!all.take(&Dva { vdev: VdevId(4), ..extent(0, 10) }));
+        assert!(all.take(&extent(200, 100)));
+        let left: Vec<_> = all.left().map(|(_, range)| range).collect();
+        assert_eq!(left, [0..20, 50..100, 150..200]);
+    }
+}
