@@ -13,8 +13,15 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 /// The ranges of one file that are locked.
 #[derive(Debug, Default)]
 pub(super) struct RangeLock {
-    held: Mutex<Vec<Held>>,
+    ranges: Mutex<Ranges>,
     released: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Ranges {
+    held: Vec<Held>,
+    /// Threads that sleep until something is released. To call nobody would cost each read a call to the system.
+    waiting: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -46,8 +53,9 @@ impl RangeLock {
         self.take(Held { range, is_exclusive: false })
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ranges(&self) -> MutexGuard<'_, Ranges> {
+        // Whole between any two statements that can panic.
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, wanted: Held) -> RangeGuard<'_> {
@@ -56,25 +64,30 @@ impl RangeLock {
                 && held.range.start < wanted.range.end
                 && wanted.range.start < held.range.end
         };
-        let mut list = self.list();
-        while list.iter().any(conflicts) {
-            list = self.released.wait(list).unwrap_or_else(PoisonError::into_inner);
+        let mut ranges = self.ranges();
+        while ranges.held.iter().any(conflicts) {
+            ranges.waiting += 1;
+            ranges = self.released.wait(ranges).unwrap_or_else(PoisonError::into_inner);
+            ranges.waiting -= 1;
         }
-        list.push(wanted.clone());
-        drop(list);
+        ranges.held.push(wanted.clone());
+        drop(ranges);
         RangeGuard { lock: self, held: wanted }
     }
 }
 
 impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
-        let mut list = self.lock.list();
+        let mut ranges = self.lock.ranges();
         let same = |held: &Held| held.range == self.held.range && held.is_exclusive == self.held.is_exclusive;
-        if let Some(index) = list.iter().position(same) {
-            list.swap_remove(index);
+        if let Some(index) = ranges.held.iter().position(same) {
+            ranges.held.swap_remove(index);
         }
-        drop(list);
-        self.lock.released.notify_all();
+        let is_awaited = ranges.waiting > 0;
+        drop(ranges);
+        if is_awaited {
+            self.lock.released.notify_all();
+        }
     }
 }
 
