@@ -91,6 +91,7 @@ mod writer;
 
 pub use dataset::{Dataset, DatasetFiles, DatasetKind};
 pub use error::Error;
+pub use memory::allowed as memory_allowed;
 pub use open::{OpenOptions, Pool};
 pub use pool::FeatureState;
 pub use pool::live::LivePool;

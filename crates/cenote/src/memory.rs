@@ -1,5 +1,7 @@
-//! How much memory this process may use: the machine's, or what the groups that it is in leave it.
+//! How much memory this process may use: the machine's, or what the groups that it is in leave it. And what of that a
+//! pool may take.
 
+use dmu::live::Limits;
 use std::path::Path;
 
 /// Where groups are found: those of the second kind, and those of the first.
@@ -7,7 +9,8 @@ const UNIFIED: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const FIRST_KIND: &str = "/sys/fs/cgroup/memory";
 
 /// Bytes of memory that this process may use, as far as that can be found out; 0: not at all.
-pub(crate) fn allowed() -> u64 {
+#[must_use]
+pub fn allowed() -> u64 {
     let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
     let groups = text(Path::new("/proc/self/cgroup"));
     of_machine(&text(Path::new("/proc/meminfo")))
@@ -15,6 +18,48 @@ pub(crate) fn allowed() -> u64 {
         .chain(of_groups(&groups, &text))
         .min()
         .unwrap_or(0)
+}
+
+/// Bytes of block cache of a pool: this part of the memory, but so many at least.
+const CACHE_SHARE: u64 = 8;
+const CACHE_MIN: u64 = 16 << 20;
+/// The same for bytes that wait to be written; no more than usual of them. A txg that is being written takes as much
+/// again for a moment: what is compressed, copied for the devices, and kept until it is durable.
+const DIRTY_SHARE: u64 = 12;
+const DIRTY_MIN: u64 = 16 << 20;
+/// Bytes of block cache of a pool that is open for one command.
+const COMMAND_CACHE: usize = 128 << 20;
+
+/// What a pool may take of the memory. Whoever opens one for writing, or makes one, asks here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Budget {
+    /// Blocks that are cached.
+    pub(crate) cache_bytes: usize,
+    /// What waits to be written.
+    pub(crate) limits: Limits,
+}
+
+impl Budget {
+    /// Of a pool that stays open.
+    pub(crate) fn to_stay() -> Budget {
+        Budget::of(allowed())
+    }
+
+    /// Of a pool that is open for one command.
+    pub(crate) fn of_command() -> Budget {
+        let budget = Budget::to_stay();
+        Budget { cache_bytes: budget.cache_bytes.min(COMMAND_CACHE), ..budget }
+    }
+
+    fn of(memory: u64) -> Budget {
+        let cache = (memory / CACHE_SHARE).max(CACHE_MIN);
+        let usual = Limits::default();
+        let dirty_max = (memory / DIRTY_SHARE).clamp(DIRTY_MIN, usual.dirty_max);
+        Budget {
+            cache_bytes: usize::try_from(cache).unwrap_or(usize::MAX),
+            limits: Limits { dirty_max, ..usual },
+        }
+    }
 }
 
 /// The machine's, of `/proc/meminfo`.
@@ -63,6 +108,19 @@ mod tests {
         assert_eq!(of_groups("4:cpu,memory:/a/b\n0::/c\n", &text), Some(1 << 30));
         assert_eq!(of_groups("0::/d/e/f\n", &text), Some(4096));
         assert_eq!(of_groups("3:cpu:/a\n0::/c\nodd\n", &text), None);
+    }
+
+    #[test]
+    fn a_pool_takes_less_than_a_quarter_of_scarce_memory_and_the_usual_of_much() {
+        for memory in [128 << 20, 384 << 20, 1 << 30, 3 << 30] {
+            let budget = Budget::of(memory);
+            let taken = budget.cache_bytes as u64 + budget.limits.dirty_max;
+            assert!(taken <= memory / 4, "{taken} of {memory}");
+        }
+        assert_eq!(Budget::of(64 << 30).limits.dirty_max, Limits::default().dirty_max);
+        assert_eq!(Budget::of(64 << 30).cache_bytes, 8 << 30);
+        // Not found out.
+        assert_eq!(Budget::of(0).limits.dirty_max, DIRTY_MIN);
     }
 
     #[test]

@@ -43,7 +43,8 @@ impl OpenOptions {
         self
     }
 
-    /// Bytes that the block cache may take; 128 MiB unless set.
+    /// Bytes that the block cache may take; 128 MiB unless set. Opened for change, a pool takes no more than a share of
+    /// the memory that the process may use.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> OpenOptions {
         self.pool.cache_bytes = bytes;

@@ -6,6 +6,7 @@
 //!   durable before goes through the intent log or [`PoolWriter::sync`].
 
 use crate::admin::{Caller, Use};
+use crate::memory::Budget;
 use crate::{Error, OpenOptions, Pool};
 use dsl::DslError;
 use dsl::write::TaskCtx;
@@ -210,8 +211,12 @@ impl Pool {
     pub fn open_rw(name: &str, options: &OpenOptions) -> Result<PoolWriter, Error> {
         let found = options.found();
         let pool = Pool::open_among(found.clone(), name, options)?;
-        let import =
-            ImportOptions { open: options.pool.clone(), host: this_host(), ..ImportOptions::default() };
+        let Budget { cache_bytes, limits } = Budget::to_stay();
+        let open = pool::OpenOptions {
+            cache_bytes: options.pool.cache_bytes.min(cache_bytes),
+            ..options.pool.clone()
+        };
+        let import = ImportOptions { open, limits, host: this_host(), ..ImportOptions::default() };
         Ok(PoolWriter::import(&found, pool.guid(), &import)?)
     }
 }

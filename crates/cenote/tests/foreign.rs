@@ -95,6 +95,7 @@ fn check_blocks(pool: &Pool, allocated: u64) -> Report {
     assert!(report.is_whole(), "{}: {report:?}", pool.name());
     let space = blocks(pool, Check::Nothing, true).expect("counted").space.expect("everything was looked at");
     assert_eq!((space.found, space.allocated), (allocated, allocated), "{}", pool.name());
+    assert!(space.matches(), "{}: {space:?}", pool.name());
     report
 }
 

@@ -135,13 +135,8 @@ pub fn check_space(disks: &Disks) -> Result<(), Failure> {
         return wrong(problem.clone());
     }
     match report.space {
-        Some(space) if space.allocated == space.found => Ok(()),
-        Some(space) => wrong(format!(
-            "{} bytes are allocated, {} were found: {} leaked",
-            space.allocated,
-            space.found,
-            i128::from(space.allocated) - i128::from(space.found)
-        )),
+        Some(space) if space.matches() => Ok(()),
+        Some(space) => wrong(space.to_string()),
         None => wrong("the space could not be counted"),
     }
 }

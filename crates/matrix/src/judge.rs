@@ -116,8 +116,8 @@ pub fn verify(pool: &cenote::Pool) -> Result<(), Failure> {
         return wrong(problem.clone());
     }
     match report.space {
-        Some(space) if space.allocated == space.found => {}
-        Some(space) => return wrong(format!("{} bytes allocated, {} found", space.allocated, space.found)),
+        Some(space) if space.matches() => {}
+        Some(space) => return wrong(space.to_string()),
         None => return wrong("the space could not be counted"),
     }
     if let Some(count) = census(pool)?.iter().find(|count| count.counted != count.recorded) {

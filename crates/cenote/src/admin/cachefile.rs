@@ -6,7 +6,9 @@ use super::session::{self, ImportSettings};
 use super::{AdminError, change};
 use format::config::VdevNode;
 use format::{NvList, PoolGuid, VdevGuid};
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
+use vdev::scan::Leaf;
 
 /// Bytes of a cache file: room for thousands of pools.
 const SIZE_MAX: u64 = 64 << 20;
@@ -80,11 +82,28 @@ impl Imported {
     }
 }
 
-/// The paths of all devices that the file names and that are there.
-pub(super) fn devices(file: &Path) -> Result<Vec<PathBuf>, AdminError> {
-    let paths =
-        read(file, false)?.pools.iter().flat_map(|pool| pool.paths().collect::<Vec<_>>()).collect::<Vec<_>>();
-    Ok(paths.into_iter().filter(|path| path.exists()).collect())
+/// Where the devices of the pools of a cache file are looked for, and which pools these are.
+pub(super) struct Places {
+    /// Devices that are there, then the folders of all: they may have been renamed, and others may have joined them.
+    pub(super) paths: Vec<PathBuf>,
+    pools: HashSet<PoolGuid>,
+}
+
+impl Places {
+    /// Whether a device belongs to one of the pools.
+    pub(super) fn has(&self, leaf: &Leaf) -> bool {
+        leaf.probe.newest_config().is_some_and(|config| self.pools.contains(&config.pool_guid))
+    }
+}
+
+/// What a cache file says of where its pools are.
+pub(super) fn places(file: &Path) -> Result<Places, AdminError> {
+    let pools = read(file, false)?.pools;
+    let all: Vec<PathBuf> = pools.iter().flat_map(ImportedPool::paths).collect();
+    let folders: BTreeSet<&Path> = all.iter().filter_map(|path| path.parent()).collect();
+    let folders = folders.into_iter().filter(|folder| folder.is_dir()).map(Path::to_path_buf);
+    let paths = all.iter().filter(|path| path.exists()).cloned().chain(folders).collect();
+    Ok(Places { paths, pools: pools.iter().map(|pool| pool.guid).collect() })
 }
 
 /// The pools of a cache file. `is_own`: it is ours; entries that no longer hold are left out.
@@ -151,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_are_there_in_either_encoding() {
+    fn devices_that_are_there_and_their_folders_in_either_encoding() {
         let folder = tempfile::tempdir().expect("a folder");
         let leaf = folder.path().join("d0.img");
         let file = folder.path().join("zpool.cache");
@@ -159,9 +178,9 @@ mod tests {
         for bytes in [cache.encode_native(), cache.encode_xdr()] {
             std::fs::write(&file, bytes).expect("written");
             let _ = std::fs::remove_file(&leaf);
-            assert!(devices(&file).expect("a cache file").is_empty());
+            assert_eq!(places(&file).expect("a cache file").paths, [folder.path()]);
             std::fs::write(&leaf, b"").expect("written");
-            assert_eq!(devices(&file).expect("a cache file"), std::slice::from_ref(&leaf));
+            assert_eq!(places(&file).expect("a cache file").paths, [&leaf, folder.path()]);
         }
     }
 
@@ -170,8 +189,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("zpool.cache");
         std::fs::write(&file, b"not a list").expect("written");
-        let text = devices(&file).expect_err("no list").to_string();
+        let text = places(&file).err().expect("no list").to_string();
         assert!(text.contains("not a cache file"), "{text}");
-        assert!(devices(&folder.path().join("nosuch")).is_err());
+        assert!(places(&folder.path().join("nosuch")).is_err());
     }
 }

@@ -93,13 +93,19 @@ impl Search {
         // Devices are known by absolute paths, wherever the command was started.
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let mut paths: Vec<PathBuf> = self.paths.iter().map(absolute).collect();
+        let search = |paths| vdev::scan::Search { paths, ..vdev::scan::Search::default() }.run();
         if let Some(file) = &self.cachefile {
-            paths.extend(cachefile::devices(file)?);
+            let places = cachefile::places(file)?;
+            paths.extend(places.paths.iter().cloned());
             if paths.is_empty() {
                 return Ok(Found::default());
             }
+            let mut found = search(paths);
+            found.leaves.retain(|leaf| places.has(leaf));
+            // What else is in those folders is nobody's business.
+            found.problems.clear();
+            return Ok(found);
         }
-        let search = |paths| vdev::scan::Search { paths, ..vdev::scan::Search::default() }.run();
         let is_default = paths.is_empty();
         let mut found = search(paths);
         if is_default {

@@ -27,6 +27,7 @@ use format::VdevGuid;
 use vdev::tree::FaultKind;
 
 use crate::Pool;
+use crate::inspect::{Check, Space, blocks};
 
 /// Damaged blocks whose place is kept for the report; all are counted.
 pub const HITS_MAX: usize = 100_000;
@@ -43,12 +44,15 @@ pub struct Options {
     pub every_copy: bool,
     /// Only these datasets, by full name, and the pool's own objects; empty: all.
     pub only: Vec<String>,
+    /// If everything could be read, compare where blocks are with the space maps. That walks the trees once
+    /// more, and takes some tens of bytes of memory for each separate range of free space and each shared block.
+    pub space: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
         let cpus = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
-        Options { threads: (2 * cpus).clamp(4, 32), every_copy: true, only: Vec::new() }
+        Options { threads: (2 * cpus).clamp(4, 32), every_copy: true, only: Vec::new(), space: true }
     }
 }
 
@@ -93,6 +97,9 @@ pub struct Report {
     pub devices: Vec<DeviceReport>,
     /// Totals.
     pub totals: Progress,
+    /// Where blocks are, compared with the space maps; why that could not be done. `None`: not asked for, or
+    /// not all blocks are known.
+    pub space: Option<Result<Space, String>>,
     /// The watcher ended the run.
     pub cut_short: bool,
 }
@@ -107,10 +114,16 @@ impl Report {
             && self.datasets.iter().all(|dataset| dataset.failed.is_none())
     }
 
-    /// Every copy of every block is good, too.
+    /// Every copy of every block is good, too, and the space maps are right.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.is_whole() && self.totals.degraded == 0 && self.devices.is_empty()
+        self.is_whole() && self.totals.degraded == 0 && self.devices.is_empty() && self.is_space_right()
+    }
+
+    /// The space maps do not contradict themselves or the blocks, as far as that was looked at.
+    #[must_use]
+    pub fn is_space_right(&self) -> bool {
+        self.space.as_ref().is_none_or(|space| space.as_ref().is_ok_and(Space::matches))
     }
 }
 
@@ -212,5 +225,15 @@ pub fn expected_bytes(pool: &Pool) -> Option<u64> {
 pub fn verify(pool: &Pool, options: &Options, watcher: &dyn Watcher) -> Report {
     let plan = plan::Plan::new(pool.spa(), &options.only);
     let found = check::run(pool, &plan, options, watcher);
-    names::report(pool, &plan, found)
+    let mut report = names::report(pool, &plan, found);
+    if options.space && options.only.is_empty() && report.is_whole() {
+        report.space = Some(compare_space(pool));
+    }
+    report
+}
+
+fn compare_space(pool: &Pool) -> Result<Space, String> {
+    let report = blocks(pool, Check::Nothing, true).map_err(|error| plan::chain(&error))?;
+    let unknown = || report.problems.first().cloned().unwrap_or_default();
+    report.space.ok_or_else(unknown)
 }

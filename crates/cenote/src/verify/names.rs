@@ -50,6 +50,7 @@ pub(super) fn report(pool: &Pool, plan: &Plan, found: Found) -> Report {
         damage_untold: found.hits_untold,
         devices: devices(pool, found.devices),
         totals: found.totals,
+        space: None,
         cut_short: found.cut_short,
     }
 }

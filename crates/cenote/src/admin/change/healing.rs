@@ -8,7 +8,7 @@ use super::pool_open::change_then;
 use crate::PoolWriter;
 use crate::admin::tree::health;
 use crate::admin::{Health, OpenPool, Search};
-use ::pool::live::{Offline, ScanRefusal};
+use ::pool::live::{Grow, Offline, ScanRefusal};
 use format::VdevGuid;
 use format::scan::ScanFunc;
 
@@ -119,11 +119,16 @@ pub fn online_vdev(
     search: &Search,
     name: &str,
     vdev: u64,
+    expand: bool,
     command: &str,
 ) -> Result<Option<Health>, ChangeError> {
     let found = search.run()?;
     change(search, name, command, |pool| {
-        Ok(pool.live().bring_online(VdevGuid(vdev), Some(&found))?.map(health))
+        let state = pool.live().bring_online(VdevGuid(vdev), Some(&found))?;
+        if expand {
+            pool.live().grow(Grow::With(VdevGuid(vdev)))?;
+        }
+        Ok(state.map(health))
     })
 }
 

@@ -9,11 +9,11 @@ use super::pool_open::{find_device_holder, forget};
 use super::{ChangeError, cache_path};
 use crate::admin::cachefile::{self, ImportedPool};
 use crate::admin::{Imported, Kept, Namespace, NotTaken, Search};
+use crate::memory::Budget;
 use crate::writer::{command as line, this_host};
 use crate::{Pool, PoolWriter};
 use ::pool::live::{ImportOptions, Leave};
 use ::pool::{OpenOptions, Which};
-use dmu::live::Limits;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,31 +21,12 @@ use vdev::scan::Found;
 
 /// How long an export waits for verbs that are at work on the pool.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of block cache of a pool at least,
-const CACHE_MIN: u64 = 64 << 20;
-/// and at most this part of the memory that there is.
-const CACHE_SHARE: u64 = 8;
-/// Bytes that wait to be written, the same.
-const DIRTY_MIN: u64 = 32 << 20;
-const DIRTY_SHARE: u64 = 8;
 
 /// How a pool is opened that stays open.
 pub(super) fn options() -> ImportOptions {
-    let memory = crate::memory::allowed();
-    let open = OpenOptions { cache_bytes: cache_bytes(memory), ..OpenOptions::default() };
-    let limits = limits(memory);
+    let Budget { cache_bytes, limits } = Budget::to_stay();
+    let open = OpenOptions { cache_bytes, ..OpenOptions::default() };
     ImportOptions { open, limits, host: this_host(), ..ImportOptions::default() }
-}
-
-/// Bytes of block cache of a pool: a share of the memory that this process may use.
-fn cache_bytes(memory: u64) -> usize {
-    usize::try_from((memory / CACHE_SHARE).max(CACHE_MIN)).unwrap_or(usize::MAX)
-}
-
-/// Bytes that wait to be written: the usual ones, or a share of the memory that this process may use.
-fn limits(memory: u64) -> Limits {
-    let usual = Limits::default();
-    Limits { dirty_max: (memory / DIRTY_SHARE).clamp(DIRTY_MIN, usual.dirty_max), ..usual }
 }
 
 /// Names who has a device that cannot be opened alone.

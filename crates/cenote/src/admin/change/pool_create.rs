@@ -8,6 +8,7 @@ use crate::PoolWriter;
 use crate::admin::edit;
 use crate::admin::edit::values::{self, Setting, Subject};
 use crate::admin::{Caller, ImportSettings, Imported, Kept, Search};
+use crate::memory::Budget;
 use crate::writer::{command, this_host};
 use ::pool::PoolError;
 use ::pool::live::{AuxKind, CreateSpec, FeatureSet, LivePool, RootDataset};
@@ -62,7 +63,8 @@ pub fn create_pool(search: &Search, new: &NewPool) -> Result<(), ChangeError> {
     };
     // The name is this pool's from now on, however long its devices take.
     let reserved = namespace.reserve(new.temporary.as_ref().unwrap_or(&new.name));
-    let mut pool = build(new, &|| Ok(reserved.is_none()))?.in_name_of(search.caller.as_ref());
+    let is_taken = || Ok(reserved.is_none());
+    let mut pool = build(new, Budget::to_stay(), &is_taken)?.in_name_of(search.caller.as_ref());
     let reserved = reserved.ok_or(ChangeError::Exists)?;
     if let Some(temporary) = &new.temporary {
         pool = reopen(pool, new, temporary)?;
@@ -99,11 +101,15 @@ fn close(pool: PoolWriter, new: &NewPool, settings: &ImportSettings) -> Result<(
 /// Makes a pool, and leaves it open. No cache file lists it.
 pub(crate) fn make_pool(new: &NewPool) -> Result<PoolWriter, ChangeError> {
     let is_taken = || Ok(Imported::load()?.by_name(new.temporary.as_ref().unwrap_or(&new.name)).is_some());
-    build(new, &is_taken)
+    build(new, Budget::of_command(), &is_taken)
 }
 
 /// The same. `is_taken`: a pool that is imported has its name.
-fn build(new: &NewPool, is_taken: &dyn Fn() -> Result<bool, ChangeError>) -> Result<PoolWriter, ChangeError> {
+fn build(
+    new: &NewPool,
+    budget: Budget,
+    is_taken: &dyn Fn() -> Result<bool, ChangeError>,
+) -> Result<PoolWriter, ChangeError> {
     check_pool_name(&new.name)?;
     let features = with_dependencies(&new.features);
     let mut root = Root::check(new, &features)?;
@@ -124,6 +130,8 @@ fn build(new: &NewPool, is_taken: &dyn Fn() -> Result<bool, ChangeError>) -> Res
         root: root.dataset(env.clone()),
         host: this_host(),
         command: new.command.as_deref().map(|text| command(text, &Caller::this_process())),
+        cache_bytes: budget.cache_bytes,
+        limits: budget.limits,
         ..CreateSpec::new(&new.name, devices.tops)
     };
     let pool = PoolWriter::of(LivePool::create(spec, env).map_err(of_create)?);

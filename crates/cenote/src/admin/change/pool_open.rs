@@ -10,6 +10,7 @@ use super::state::{cache_path, prepare_folder};
 use super::{ChangeError, cache_error};
 use crate::admin::cachefile::{AUX, WITHOUT_LOGS};
 use crate::admin::{AdminError, Caller, ImportSettings, Imported, Search, labelled, session};
+use crate::memory::Budget;
 use crate::writer::this_host;
 use crate::{Error, PoolWriter};
 use ::pool::OpenOptions;
@@ -21,14 +22,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use vdev::scan::Found;
 
-/// Bytes of block cache of a pool that a command changes.
-const CACHE: usize = 128 << 20;
-
 /// How a command opens a pool: nothing is written before something has been changed, so a command that is refused
 /// leaves the devices as they were.
 pub(super) fn options() -> ImportOptions {
-    let open = OpenOptions { cache_bytes: CACHE, ..OpenOptions::default() };
-    ImportOptions { open, host: this_host(), hold: true, ..ImportOptions::default() }
+    let Budget { cache_bytes, limits } = Budget::of_command();
+    let open = OpenOptions { cache_bytes, ..OpenOptions::default() };
+    ImportOptions { open, limits, host: this_host(), hold: true, ..ImportOptions::default() }
 }
 
 /// Finds the pool of this name as the verbs that read do, and opens it for change. Of several pools of one

@@ -1,6 +1,7 @@
 //! Pool properties that a command gives: whether there is such a property, whether it may be set now, and
 //! to this value. The texts are those of the tools of OpenZFS, behind what the verb says first.
 
+use super::state::cache_path;
 use format::feature::{self, PROPERTY_PREFIX};
 use format::nicenum;
 use format::prop::{self as table, Class, Kind};
@@ -128,6 +129,10 @@ fn check_feature(name: &str, feature: &str, value: &str, when: SetWhen) -> Resul
 }
 
 fn check_cachefile(value: &str) -> Result<PoolSetting, String> {
+    // The usual one is what there is without the property.
+    if Path::new(value) == cache_path() {
+        return Ok(PoolSetting::CacheFile(String::new()));
+    }
     if !value.is_empty() && value != "none" {
         if !value.starts_with('/') {
             return Err("property 'cachefile' must be empty, an absolute path, or 'none'".to_owned());

@@ -222,6 +222,16 @@ impl Mounting {
 
     /// Mounts what can be mounted by itself: below a dataset, or of all pools. Returns what was not, and why.
     pub fn mount_all(&self, below: Option<&str>, request: &MountRequest) -> Vec<MountRefusal> {
+        self.mount_all_telling(below, request, &mut |_, _| {})
+    }
+
+    /// The same; before each mount, `tell` hears which it is, from 1, and of how many.
+    pub fn mount_all_telling(
+        &self,
+        below: Option<&str>,
+        request: &MountRequest,
+        tell: &mut dyn FnMut(usize, usize),
+    ) -> Vec<MountRefusal> {
         let roots = match below {
             Some(dataset) => vec![dataset.to_owned()],
             None => self.namespace.names(),
@@ -235,10 +245,9 @@ impl Mounting {
             }
         }
         places.sort_by(|a, b| a.point.path().cmp(&b.point.path()));
-        for place in places.iter().filter(|place| place.mounts_by_itself()) {
-            if self.mounted(&place.dataset).is_some() {
-                continue;
-            }
+        places.retain(|place| place.mounts_by_itself() && self.mounted(&place.dataset).is_none());
+        for (index, place) in places.iter().enumerate() {
+            tell(index + 1, places.len());
             let done = match place::parse_options(place, request) {
                 Some(parsed) => self.put(place, &parsed.options),
                 None => Err(MountRefusal::mount(&place.dataset, "Invalid argument")),

@@ -2,6 +2,8 @@
 //!
 //! # What always holds
 //! - A block shared by deduplication or cloning is checked once, where it is met first.
+//! - Where leaks are looked for, the extents of every block are taken out of what is allocated, those of a
+//!   shared one once.
 
 use super::{BlockUse, Check, Damaged, Tally};
 use crate::Pool;
@@ -11,6 +13,7 @@ use dmu::DmuError;
 use dmu::traverse::Bookmark;
 use format::dnode::Dnode;
 use format::{AllocOffset, BlockPtr, Level, VdevId};
+use pool::allocated::Allocated;
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use vdev::tree::VdevError;
@@ -18,6 +21,8 @@ use zio::{ReadPolicy, ZioError};
 
 /// Unreadable blocks that are listed; all are counted.
 const DAMAGED_MAX: usize = 10_000;
+/// Blocks that are listed because their space is not theirs; all are counted.
+const STRAYS_MAX: usize = 1000;
 /// Error numbers of Linux, as the real tool counts them: a wrong checksum, and everything else.
 const WRONG_CHECKSUM: i32 = 52;
 const IO_ERROR: i32 = 5;
@@ -35,6 +40,8 @@ pub(super) struct Checker<'a> {
     pub(super) shifts: HashMap<VdevId, u32>,
     /// Blocks of dedup tables and cloned blocks that were met.
     pub(super) seen: Mutex<HashSet<Place>>,
+    /// What is allocated and was not met yet; absent if nobody asks for leaks.
+    pub(super) allocated: Option<Allocated>,
 }
 
 /// What a thread found, or all of them.
@@ -45,9 +52,18 @@ pub(super) struct Found {
     /// Unreadable blocks by error number.
     pub(super) errors: std::collections::BTreeMap<i32, u64>,
     pub(super) problems: Vec<String>,
+    /// Blocks with an extent that is not allocated or belongs to another block, too: the first, and how many.
+    pub(super) strays: (Vec<BlockPtr>, u64),
 }
 
 impl Found {
+    fn stray(&mut self, bp: &BlockPtr) {
+        self.strays.1 += 1;
+        if self.strays.0.len() < STRAYS_MAX {
+            self.strays.0.push(*bp);
+        }
+    }
+
     fn hit(&mut self, at: &Bookmark, bp: &BlockPtr, errno: i32, why: String) {
         *self.errors.entry(errno).or_default() += 1;
         if self.damaged.len() < DAMAGED_MAX {
@@ -63,6 +79,9 @@ impl Found {
         let room = DAMAGED_MAX.saturating_sub(self.damaged.len());
         self.damaged.extend(other.damaged.into_iter().take(room));
         self.problems.extend(other.problems);
+        let room = STRAYS_MAX.saturating_sub(self.strays.0.len());
+        self.strays.0.extend(other.strays.0.into_iter().take(room));
+        self.strays.1 += other.strays.1;
     }
 }
 
@@ -104,12 +123,23 @@ impl Checker<'_> {
         };
         let is_clone = !bp.is_dedup() && self.clones.contains(&place);
         if !(bp.is_dedup() || is_clone) || lock(&self.seen).insert(place) {
+            self.take(found, bp);
             return true;
         }
         let asize: u64 = bp.dvas().map(|dva| dva.asize.0).sum();
         let shared = if is_clone { &mut found.tally.cloned } else { &mut found.tally.deduped };
         *shared = (shared.0.saturating_add(asize), shared.1 + 1);
         false
+    }
+
+    /// Takes the extents of a block out of what is allocated.
+    fn take(&self, found: &mut Found, bp: &BlockPtr) {
+        let Some(allocated) = &self.allocated else { return };
+        // Of a gang that cannot be read, the pieces leak; it is told as damaged.
+        let Ok(places) = self.pool.store().zio().places(bp) else { return };
+        if places.iter().filter(|extent| !allocated.take(extent)).count() > 0 {
+            found.stray(bp);
+        }
     }
 
     fn is_checked(&self, bp: &BlockPtr) -> bool {

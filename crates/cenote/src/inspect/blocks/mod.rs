@@ -1,4 +1,4 @@
-//! Counting every block that anything in a pool refers to, and comparing the sum with what the space
+//! Counting every block that anything in a pool refers to, and comparing where they are with what the space
 //! maps say is allocated.
 //!
 //! # What always holds
@@ -8,7 +8,8 @@
 //!   clones being destroyed, intent logs.
 //!
 //! Source: `docs/on-disk/15-space.md`, `22-mos-dsl.md`. Memory grows by some tens of bytes per block
-//! that a dedup table or a block reference table knows.
+//! that a dedup table or a block reference table knows, and per separate range of free space if leaks are
+//! looked for.
 
 mod check;
 mod counts;
@@ -16,7 +17,7 @@ mod counts;
 pub use counts::{BlockCounts, BlockUse, SIZE_ROWS, SizeRows, Tally};
 
 use crate::survey::{self, Walk};
-use crate::verify::plan::Plan;
+use crate::verify::plan::{Plan, chain};
 use crate::{Error, Pool};
 use check::{Checker, Found, Place};
 use dmu::traverse::Bookmark;
@@ -25,8 +26,11 @@ use dmu::{KeyState, ObjSet, zil};
 use dsl::bpobj::Bpobj;
 use dsl::deadlist::Deadlist;
 use format::dsl::{BPTREE_ENTRY_SIZE, BptreeEntry, BptreePhys};
-use format::{AllocOffset, BlockPtr, ObjType, ObjectId, Txg};
+use format::{AllocOffset, BlockPtr, ObjType, ObjectId, Txg, VdevId};
+use pool::allocated::Allocated;
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::ops::Range;
 use std::sync::Mutex;
 
 /// Frees that were put off to the next txg.
@@ -41,14 +45,49 @@ const PROBLEMS_MAX: usize = 10_000;
 const DELETED_CLONES: &str = "com.delphix:deleted_clones";
 /// Threads that check blocks, at most.
 const THREADS_MAX: usize = 16;
+/// Leaked ranges that are listed.
+const LEAKED_MAX: usize = 10_000;
 
 /// What the space maps say, and what was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Space {
     /// Bytes allocated by the space maps of all vdevs, those that only a checkpoint holds left out.
     pub allocated: u64,
     /// Bytes of all blocks that were found, each once.
     pub found: u64,
+    /// What is allocated and in no block: vdev and bytes of it, in order; the first ten thousand.
+    pub leaked: Vec<(VdevId, Range<u64>)>,
+    /// Blocks that are where nothing is allocated or where another block is; the first thousand.
+    pub strays: Vec<BlockPtr>,
+    /// Number of those blocks.
+    pub stray_count: u64,
+}
+
+impl Space {
+    /// What is allocated is what was found, extent by extent.
+    #[must_use]
+    pub fn matches(&self) -> bool {
+        self.allocated == self.found && self.leaked.is_empty() && self.stray_count == 0
+    }
+}
+
+impl fmt::Display for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes are allocated, {} were found", self.allocated, self.found)?;
+        if let Some((vdev, range)) = self.leaked.first() {
+            let more = self.leaked.len() - 1;
+            write!(
+                f,
+                "; leaked: vdev {vdev}, bytes {} to {}, and {more} more ranges",
+                range.start, range.end
+            )?;
+        }
+        if let Some(bp) = self.strays.first() {
+            let more = self.stray_count - 1;
+            write!(f, "; not allocated, or part of two blocks: {bp}, and {more} more blocks")?;
+        }
+        Ok(())
+    }
 }
 
 /// An unreadable block.
@@ -96,12 +135,14 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
     let (mut walks, mut problems) = check::walks_of(&plan);
     walks.extend(being_destroyed(pool, &mut problems)?);
     let tops = pool.vdevs().tops();
+    let allocated = if compare { read_maps(pool, &mut problems) } else { None };
     let checker = Checker {
         pool,
         check,
         clones: cloned_blocks(pool)?,
         shifts: tops.map(|(vdev, node)| (vdev, node.metaslab_shift)).collect(),
         seen: Mutex::default(),
+        allocated,
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let mut found = Found::default();
@@ -115,16 +156,23 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
     }
     deleted_clones(pool, &checker, &mut found)?;
     problems.append(&mut found.problems);
-    let Found { tally, damaged, errors, .. } = found;
+    let Found { tally, damaged, errors, strays: (strays, stray_count), .. } = found;
     let mut report = BlockReport { tally, damaged, errors, problems, space: None };
-    if compare && report.problems.is_empty() {
+    if let Some(left) = checker.allocated.filter(|_| report.problems.is_empty()) {
         let spaces = pool.spa().vdev_spaces()?;
         let allocated = spaces.iter().map(|vdev| vdev.allocated.saturating_sub(vdev.checkpoint)).sum();
         let tally = &report.tally;
         let found = tally.total().asize.saturating_sub(tally.deduped.0).saturating_sub(tally.cloned.0);
-        report.space = Some(Space { allocated, found });
+        let leaked = left.left().take(LEAKED_MAX).collect();
+        report.space = Some(Space { allocated, found, leaked, strays, stray_count });
     }
     Ok(report)
+}
+
+/// What the space maps say; `None`: they contradict themselves or cannot be read.
+fn read_maps(pool: &Pool, problems: &mut Vec<String>) -> Option<Allocated> {
+    let allocated = pool.spa().allocated();
+    allocated.inspect_err(|error| problems.push(format!("space maps: {}", chain(error)))).ok()
 }
 
 /// The blocks that the block reference tables know.
