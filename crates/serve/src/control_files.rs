@@ -16,11 +16,14 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The root of the mount.
 const ROOT: u64 = 1;
 /// Files that may be open at once.
 const OPEN_MAX: usize = 4096;
+/// How long after somebody has unmounted them they are mounted again.
+const MOUNT_AGAIN: Duration = Duration::from_millis(20);
 /// Bytes of the longest number.
 const NUMBER_MAX: usize = 64;
 
@@ -53,6 +56,26 @@ pub struct ControlFiles {
     state: Mutex<State>,
 }
 
+/// What ends the mount.
+#[derive(Debug)]
+pub struct ControlMount(Arc<Mutex<Option<Unmounter>>>);
+
+impl ControlMount {
+    /// Unmounts, for good.
+    ///
+    /// # Errors
+    /// If the system refuses that.
+    pub fn unmount(&self) -> std::io::Result<()> {
+        let unmounter = lock(&self.0).take();
+        unmounter.map_or(Ok(()), |mut unmounter| unmounter.unmount())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl ControlFiles {
     /// Of these pools.
     #[must_use]
@@ -63,11 +86,38 @@ impl ControlFiles {
         files
     }
 
-    /// Mounts them on a folder, which is made if it is not there. They are served until somebody unmounts them.
+    /// Mounts them on a folder, which is made if it is not there. If somebody else unmounts them, they are mounted
+    /// again: who takes everything away that is mounted does not mean them.
     ///
     /// # Errors
     /// If the folder or the mount cannot be made.
-    pub fn mount(namespace: &Arc<Namespace>, at: &Path) -> Result<Unmounter, fuse::MountError> {
+    pub fn mount(namespace: &Arc<Namespace>, at: &Path) -> Result<ControlMount, fuse::MountError> {
+        let refused = |source| fuse::MountError::Refused { at: at.to_path_buf(), source };
+        let shared = Arc::new(Mutex::new(None));
+        let (unmounter, mut waiter) = ControlFiles::mount_once(namespace, at)?.split();
+        *lock(&shared) = Some(unmounter);
+        let (namespace, at, unmounters) = (Arc::downgrade(namespace), at.to_path_buf(), Arc::clone(&shared));
+        let keep = move || loop {
+            if let Err(error) = waiter.wait() {
+                tracing::warn!(%error, "the control files ended with an error");
+            }
+            std::thread::sleep(MOUNT_AGAIN);
+            // Held, so that they are not mounted again while somebody ends it all.
+            let mut unmounter = lock(&unmounters);
+            let Some(namespace) = namespace.upgrade().filter(|_| unmounter.is_some()) else { return };
+            match ControlFiles::mount_once(&namespace, &at).map(fuse::Mounted::split) {
+                Ok((new, next)) => (*unmounter, waiter) = (Some(new), next),
+                Err(error) => {
+                    *unmounter = None;
+                    return tracing::warn!(at = %at.display(), %error, "the control files are not mounted again");
+                }
+            }
+        };
+        std::thread::Builder::new().name("control files".into()).spawn(keep).map_err(refused)?;
+        Ok(ControlMount(shared))
+    }
+
+    fn mount_once(namespace: &Arc<Namespace>, at: &Path) -> Result<fuse::Mounted, fuse::MountError> {
         let refused = |source| fuse::MountError::Refused { at: at.to_path_buf(), source };
         std::fs::create_dir_all(at).map_err(refused)?;
         let service: Arc<dyn Service> = Arc::new(ControlFiles::new(namespace));
@@ -81,19 +131,11 @@ impl ControlFiles {
             threads: Some(2),
             transport: Transport::Classic,
         };
-        let (unmounter, waiter) = fuse::mount(&service, at, &options)?.split();
-        let wait = move || {
-            if let Err(error) = waiter.wait() {
-                tracing::warn!(%error, "the control files ended with an error");
-            }
-        };
-        std::thread::Builder::new().name("control files".into()).spawn(wait).map_err(refused)?;
-        Ok(unmounter)
+        fuse::mount(&service, at, &options)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whole between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn number(&self, node: &Node) -> u64 {

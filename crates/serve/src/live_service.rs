@@ -412,6 +412,9 @@ impl Service for LiveService {
         mode: u32,
         flags: u32,
     ) -> Answer<(Known, Opened)> {
+        if !self.creates(flags) {
+            return Err(Errno::NOSYS);
+        }
         let new = NewNode { kind: Kind::Regular, mode, rdev: (0, 0), target: &[] };
         match self.make(caller, dir, name, &new) {
             Ok(made) => Ok((made, self.opened_new(flags))),
@@ -434,7 +437,7 @@ impl Service for LiveService {
     }
 
     fn open(&self, _: &Caller, node: u64, flags: u32) -> Answer<Opened> {
-        if !self.manner().opens || !self.asks_on(flags) {
+        if !self.asks_on(flags) {
             return Err(Errno::NOSYS);
         }
         self.check_open(self.id(node), flags)?;

@@ -15,7 +15,7 @@
 //!
 //! Source: docs/on-disk/23-zpl.md (section 3.4); the behaviour of OpenZFS 2.3.2.
 
-use crate::fuse::{Answer, Caller, Known, Life, Lines, Service, ViewService};
+use crate::fuse::{Answer, Caller, Known, Life, Lines, Service, ViewService, spawn_anywhere};
 use crate::pool_view::{CONTROL, PoolView, SNAPSHOTS};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
 use cenote::admin::edit::{self, EditError};
@@ -206,7 +206,7 @@ impl ZfsDir {
                 return;
             }
         };
-        if std::thread::Builder::new().name("zfsdir".into()).spawn(sweep).is_err() {
+        if spawn_anywhere("zfsdir", sweep).is_err() {
             lock(&self.slots).is_swept = false;
         }
     }

@@ -219,6 +219,32 @@ fn contents_are_replaced_under_a_mount() {
 }
 
 #[test]
+fn what_is_mounted_below_stays_when_contents_are_replaced() {
+    let Some(home) = Home::new() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    fs::create_dir_all(home.path("a/dir/inner")).unwrap();
+    fs::write(home.path("a/file"), "one").unwrap();
+    home.mount("p/a/b", "a/dir/inner", &options()).unwrap();
+    fs::write(home.path("a/dir/inner/deep"), "deeper").unwrap();
+    home.table.write_back("p/a").unwrap();
+    home.pool().snapshot(&["p/a@1"]).unwrap();
+    fs::write(home.path("a/file"), "two, longer").unwrap();
+    fs::rename(home.path("a/file"), home.path("a/moved")).unwrap();
+    let moved = fs::File::open(home.path("a/moved")).unwrap();
+
+    home.table.suspend("p/a").unwrap();
+    home.pool().rollback("p/a@1").unwrap();
+    home.table.replaced("p/a");
+
+    assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "one");
+    assert!(is_mounted(&home.path("a/dir/inner")));
+    assert_eq!(fs::read_to_string(home.path("a/dir/inner/deep")).unwrap(), "deeper");
+    // A name that was in use, and is no more.
+    assert_eq!(fs::metadata(home.path("a/moved")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    drop(moved);
+}
+
+#[test]
 fn snapshots_are_seen_below_zfs() {
     let Some(home) = Home::new() else { return };
     home.mount("p/a", "a", &options()).unwrap();

@@ -2,36 +2,45 @@
 //!
 //! # What always holds
 //! - A thread has one request at a time: it reads it, answers it, reads the next.
-//! - The reader ends when the mount is gone, and then only.
+//! - Readers end when the mount is gone; before that, only those that nobody needs.
+//! - What waits for a request has memory for the largest, of which it takes only what was ever used; long replies are
+//!   made in memory that all mounts share.
 //! - As few threads wait for requests as suffice, see [`Turns`].
 
 use super::dispatch::{self, Request};
-use super::guard;
-use super::proto::input::{Header, fixed_len};
-use super::proto::{IN_HEADER, OUT_HEADER};
+use super::pages::{Large, Pages};
+use super::proto::input::{Bytes, Header, fixed_len};
+use super::proto::{IN_HEADER, OUT_HEADER, op};
 use super::service::Service;
-use super::turns::Turns;
+use super::turns::{Turn, Turns};
+use super::{MAX_WRITE, clone, guard};
 use rustix::io::Errno;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 /// Bytes that a request may have besides what is written: its header and fixed part.
 pub(super) const REQUEST_EXTRA: usize = 4096;
 
-/// The buffers of a thread.
-pub(super) struct Buffers {
-    request: Vec<u8>,
-    reply: Vec<u8>,
+/// Bytes of a reply that is made in a thread's own memory: all but what is read, and lists of directories.
+const SHORT: usize = OUT_HEADER + (64 << 10) + 4096;
+
+/// Room for the longest request.
+pub(super) fn request_room() -> io::Result<Pages> {
+    Pages::new(MAX_WRITE + REQUEST_EXTRA)
 }
 
-impl Buffers {
-    pub(super) fn new(max_write: usize) -> Buffers {
-        let room = max_write + REQUEST_EXTRA;
-        Buffers { request: vec![0; room], reply: vec![0; room] }
-    }
-
-    pub(super) fn request(&mut self) -> &mut [u8] {
-        &mut self.request
-    }
+/// Bytes of the longest reply that a request may get.
+fn reply_room(request: &Request<'_>) -> usize {
+    let asked = match request.header.opcode {
+        // Behind the handle and the offset.
+        op::READ | op::READDIR | op::READDIRPLUS => {
+            request.fixed.get(16..).and_then(|rest| Bytes::new(rest).u32())
+        }
+        _ => None,
+    };
+    OUT_HEADER + (asked.unwrap_or(0) as usize).min(MAX_WRITE)
 }
 
 /// The next request: its bytes. `None`: the mount is gone.
@@ -78,32 +87,101 @@ pub(super) fn send(
     }
 }
 
-/// Serves until the mount is gone, as one of those who take turns.
-pub(super) fn serve(
-    service: &dyn Service,
-    device: &OwnedFd,
-    max_write: usize,
-    turns: &Turns,
-) -> Result<(), Errno> {
-    let mut buffers = Buffers::new(max_write);
-    while let Some(turn) = turns.take() {
-        let Some(bytes) = next(device, &mut buffers.request)? else {
-            turns.end();
-            break;
+/// The threads of a mount.
+pub(super) struct Crew {
+    service: Arc<dyn Service>,
+    device: OwnedFd,
+    turns: Turns,
+}
+
+impl Crew {
+    /// Starts serving with a few threads; there will be at most `threads`.
+    pub(super) fn start(
+        service: &Arc<dyn Service>,
+        device: OwnedFd,
+        threads: usize,
+    ) -> io::Result<Arc<Crew>> {
+        let crew = Arc::new(Crew { service: Arc::clone(service), device, turns: Turns::new(threads) });
+        for n in 0..crew.turns.first() {
+            if let Err(error) = crew.start_one(Turns::take) {
+                // Those that there are end with the mount.
+                for _ in n..crew.turns.first() {
+                    crew.turns.leave(Ok(()), false);
+                }
+                return Err(error);
+            }
+        }
+        Ok(crew)
+    }
+
+    /// Returns when the mount is gone.
+    pub(super) fn wait(&self) -> io::Result<()> {
+        self.turns.wait()
+    }
+
+    fn start_one(self: &Arc<Self>, first: fn(&Turns) -> Option<Turn<'_>>) -> io::Result<()> {
+        let crew = Arc::clone(self);
+        let (device, room) = (clone::clone(&self.device)?, request_room()?);
+        let run = move || {
+            let serve = AssertUnwindSafe(|| crew.serve(&device, room, first));
+            let died = || Err(io::Error::other("the server of the mount died"));
+            let result = std::panic::catch_unwind(serve).unwrap_or_else(|_| died());
+            crew.turns.leave(result, true);
         };
-        drop(turn);
-        let Some(request) = split(bytes) else { continue };
-        let room = buffers.reply.get_mut(OUT_HEADER..).unwrap_or_default();
-        let Some(answer) = guard(|| dispatch::answer(service, &request, room)) else { continue };
-        let (error, body) = match answer {
-            Ok(body) => (None, body),
+        std::thread::Builder::new().name("fuse".into()).spawn(run).map(drop)
+    }
+
+    /// Serves as one of those who take turns, until the mount is gone or the thread is not needed.
+    fn serve(
+        self: &Arc<Self>,
+        device: &OwnedFd,
+        mut room: Pages,
+        first: fn(&Turns) -> Option<Turn<'_>>,
+    ) -> io::Result<()> {
+        let mut short = vec![0; SHORT];
+        let mut turn = first(&self.turns);
+        while let Some(held) = turn {
+            let Some(bytes) = next(device, &mut room)? else {
+                self.turns.end();
+                break;
+            };
+            if held.pass() && self.start_one(Turns::join).is_err() {
+                // Those that there are do it, as long as it takes.
+                self.turns.leave(Ok(()), false);
+            }
+            if let Some(request) = split(bytes) {
+                match reply_room(&request) {
+                    len if len <= SHORT => self.answer(device, &request, &mut short)?,
+                    _ => self.answer(device, &request, Large::take(OUT_HEADER + MAX_WRITE)?.bytes())?,
+                }
+            }
+            turn = self.turns.take();
+        }
+        Ok(())
+    }
+
+    /// Answers a request, with a reply that is made in `room`.
+    fn answer(&self, device: &OwnedFd, request: &Request<'_>, room: &mut [u8]) -> io::Result<()> {
+        let body = room.get_mut(OUT_HEADER..).unwrap_or_default();
+        let Some(answer) = guard(|| dispatch::answer(&*self.service, request, body)) else { return Ok(()) };
+        let (error, len) = match answer {
+            Ok(len) => (None, len),
             Err(e) => (Some(e), 0),
         };
-        let taken = send(device, request.header.unique, error, &mut buffers.reply, body)?;
+        let taken = send(device, request.header.unique, error, room, len)?;
         if !taken && error.is_none() {
-            let body = buffers.reply.get(OUT_HEADER..OUT_HEADER + body).unwrap_or_default();
-            dispatch::undo(service, &request, body);
+            dispatch::undo(
+                &*self.service,
+                request,
+                room.get(OUT_HEADER..OUT_HEADER + len).unwrap_or_default(),
+            );
         }
+        Ok(())
     }
-    Ok(())
+}
+
+impl std::fmt::Debug for Crew {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Crew({:?})", self.turns)
+    }
 }

@@ -48,6 +48,10 @@ impl FileCounters {
     /// Counts a request that was answered with so many bytes.
     pub(super) fn note(&self, request: &Request<'_>, answer: &Answer<usize>) {
         let Some(kind) = kind(request.header.opcode) else { return };
+        // The kernel does the same by other means.
+        if matches!(answer, Err(rustix::io::Errno::NOSYS)) {
+            return;
+        }
         self.add(kind, 1);
         let Ok(bytes) = answer else { return };
         match kind {
@@ -123,10 +127,12 @@ mod tests {
         counters.note(&request(op::READ, &[]), &Err(rustix::io::Errno::IO));
         counters.note(&request(op::RENAME2, &[]), &Ok(0));
         counters.note(&request(op::FLUSH, &[]), &Ok(0));
+        counters.note(&request(op::CREATE, &[]), &Err(rustix::io::Errno::NOSYS));
         counters.note(&request(op::WRITE, &[1, 2]), &Ok(8));
         let sum = counters.sample();
         assert_eq!((sum.of(FileOp::Read), sum.of(FileOp::ReadBytes)), (401, 400 * 4096));
         assert_eq!((sum.of(FileOp::Write), sum.of(FileOp::WriteBytes)), (401, 400 * 300));
         assert_eq!((sum.of(FileOp::Rename), sum.of(FileOp::Other)), (1, 0));
+        assert_eq!(sum.of(FileOp::Create), 0);
     }
 }

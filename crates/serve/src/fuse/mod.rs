@@ -10,16 +10,19 @@
 //! - The protocol is spoken to kernels from Linux 5.4 on.
 //!
 //! # Threads
-//! Classic: one per cloned descriptor of `/dev/fuse`; there are more of them than processors because they wait for
-//! disks, and no more of them take requests than are needed (`turns`). Ring: several for each queue, and one on
+//! Classic: one per cloned descriptor of `/dev/fuse`, two at first and more when they are needed (`turns`); there may be
+//! more of them than processors because they wait for disks. Ring: several for each queue, and one on
 //! `/dev/fuse` for what does not come through the ring.
 
 mod classic;
 mod clone;
+pub(crate) mod connections;
 mod counters;
 mod dispatch;
 mod mount;
 mod notify;
+mod pages;
+mod place;
 mod proto;
 mod ring;
 mod service;
@@ -27,7 +30,7 @@ mod turns;
 mod view_service;
 mod write_back;
 
-use classic::Buffers;
+use classic::Crew;
 use proto::input::Init;
 use rustix::io::Errno;
 use std::io;
@@ -35,10 +38,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use turns::Turns;
 
 pub use counters::FileCounters;
 pub use notify::Notifier;
+pub(crate) use place::spawn_anywhere;
 pub use proto::flag;
 pub use service::{
     Answer, Caller, CopyRange, Known, Life, Lines, NewNode, NewTime, Opened, Service, SetAttr, WriteAt,
@@ -81,7 +84,7 @@ pub struct MountOptions {
     pub devices: bool,
     /// Programs can be run.
     pub exec: bool,
-    /// Threads of the classic transport; `None`: as many as seem good.
+    /// Most threads of the classic transport; `None`: as many as seem good.
     pub threads: Option<usize>,
     /// How requests come.
     pub transport: Transport,
@@ -129,9 +132,11 @@ fn default_threads() -> usize {
 }
 
 /// Threads of each queue of the ring: the fewer queues, the more. As many requests as there are threads wait for disks at
-/// the same time, and databases have dozens.
+/// the same time, and databases have dozens. But the kernel binds a request to a thread before that runs, and with
+/// hundreds of readers all threads of a processor have one: with twice as many, the slowest answers took twice as long,
+/// and whoever else wants a processor (who writes a txg, a kernel's thread that serves a loop device) waited as much longer.
 fn threads_per_queue(queues: u16) -> usize {
-    (64 / usize::from(queues.max(1))).clamp(4, 24)
+    (64 / usize::from(queues.max(1))).clamp(4, 12)
 }
 
 /// Runs the answer to a request; a panic is a bug, and an input/output error to who asked.
@@ -157,10 +162,11 @@ pub fn mount(service: &Arc<dyn Service>, at: &Path, options: &MountOptions) -> R
     }
     let device = mount::mount(&at, options)?;
     let unmounter = Unmounter { at };
-    let notifier = device.try_clone().map(notify::Notifier::new).map_err(StartError::System);
-    match notifier.and_then(|notifier| Ok((start(service, device, options)?, notifier))) {
-        Ok(((threads, over_io_uring), notifier)) => {
-            Ok(Mounted { threads, unmounter, over_io_uring, notifier: Arc::new(notifier) })
+    let other = device.try_clone().map_err(StartError::System);
+    match other.and_then(|other| Ok((start(service, device, options)?, other))) {
+        Ok(((waiter, agreed), other)) => {
+            let notifier = Arc::new(notify::Notifier::new(other, agreed.can_expire));
+            Ok(Mounted { waiter, unmounter, over_io_uring: agreed.ring, notifier })
         }
         Err(error) => {
             // The descriptor is closed: nobody would ever answer there.
@@ -186,31 +192,30 @@ impl<E: Into<io::Error>> From<E> for StartError {
 
 type Threads = Vec<JoinHandle<io::Result<()>>>;
 
-/// Greets the kernel and starts the threads. Whether requests come over io_uring.
+/// What was agreed with the kernel.
+#[derive(Clone, Copy)]
+struct Agreed {
+    /// Requests come over io_uring.
+    ring: bool,
+    /// It can be told to look at a name anew without taking off what is mounted there.
+    can_expire: bool,
+}
+
+/// Greets the kernel and starts the threads.
 fn start(
     service: &Arc<dyn Service>,
     device: OwnedFd,
     options: &MountOptions,
-) -> Result<(Threads, bool), StartError> {
+) -> Result<(Waiter, Agreed), StartError> {
     let wants_ring = options.transport == Transport::Best && ring::is_enabled();
-    let offered = greet(&**service, &device, wants_ring)?;
+    let agreed = greet(&**service, &device, wants_ring)?;
     let mut threads = Threads::new();
-    let seated = offered && seat(service, &device, &mut threads)?;
+    let seated = agreed.ring && seat(service, &device, &mut threads)?;
     // Over the ring only forgetting and interrupts are left. Where its seats were not taken after all, the kernel goes on
     // here.
     let readers = if seated { 1 } else { options.threads.unwrap_or_else(default_threads).max(1) };
-    let mut devices = Vec::new();
-    for _ in 1..readers {
-        devices.push(clone::clone(&device)?);
-    }
-    devices.push(device);
-    let turns = Arc::new(Turns::default());
-    for device in devices {
-        let (service, turns) = (Arc::clone(service), Arc::clone(&turns));
-        let run = move || Ok(classic::serve(&*service, &device, MAX_WRITE, &turns)?);
-        threads.push(std::thread::Builder::new().name("fuse".into()).spawn(run)?);
-    }
-    Ok((threads, seated))
+    let crew = Crew::start(service, device, readers)?;
+    Ok((Waiter { ring: threads, crew }, Agreed { ring: seated, ..agreed }))
 }
 
 /// Starts the threads of the ring. `false`: the kernel wants none of them after all.
@@ -237,12 +242,12 @@ fn seat(service: &Arc<dyn Service>, device: &OwnedFd, threads: &mut Threads) -> 
     Ok(told.iter().take(count).filter(|ok| *ok).count() == count)
 }
 
-/// Answers the kernel's first request. Whether both sides want the ring.
-fn greet(service: &dyn Service, device: &OwnedFd, ring: bool) -> Result<bool, StartError> {
-    let mut room = Buffers::new(MAX_WRITE);
+/// Answers the kernel's first request.
+fn greet(service: &dyn Service, device: &OwnedFd, ring: bool) -> Result<Agreed, StartError> {
+    let mut room = classic::request_room()?;
     let mut reply = [0; proto::OUT_HEADER + INIT_OUT];
     loop {
-        let Some(bytes) = classic::next(device, room.request())? else {
+        let Some(bytes) = classic::next(device, &mut room)? else {
             return Err(Errno::NODEV.into());
         };
         let header = proto::input::Header::decode(bytes);
@@ -266,7 +271,10 @@ fn greet(service: &dyn Service, device: &OwnedFd, ring: bool) -> Result<bool, St
             & (service.abilities(init.flags) | ALWAYS | if ring { flag::OVER_IO_URING } else { 0 });
         hello(&init, abilities, &mut reply)?;
         classic::send(device, unique, None, &mut reply, INIT_OUT)?;
-        return Ok(abilities & flag::OVER_IO_URING != 0);
+        return Ok(Agreed {
+            ring: abilities & flag::OVER_IO_URING != 0,
+            can_expire: init.flags & flag::HAS_EXPIRE_ONLY != 0,
+        });
     }
 }
 
@@ -304,7 +312,7 @@ fn hello(init: &Init, abilities: u64, reply: &mut [u8]) -> Result<(), Errno> {
 /// A mount that is being served.
 #[derive(Debug)]
 pub struct Mounted {
-    threads: Threads,
+    waiter: Waiter,
     unmounter: Unmounter,
     over_io_uring: bool,
     notifier: Arc<Notifier>,
@@ -332,7 +340,7 @@ impl Mounted {
     /// Splits into what ends the mount and what waits for its end, for two threads.
     #[must_use]
     pub fn split(self) -> (Unmounter, Waiter) {
-        (self.unmounter, Waiter { threads: self.threads })
+        (self.unmounter, self.waiter)
     }
 
     /// Unmounts and waits until all is answered.
@@ -349,7 +357,8 @@ impl Mounted {
 /// Waits for the end of a mount.
 #[derive(Debug)]
 pub struct Waiter {
-    threads: Threads,
+    ring: Threads,
+    crew: Arc<Crew>,
 }
 
 impl Waiter {
@@ -359,14 +368,14 @@ impl Waiter {
     /// The connection to the kernel broke.
     pub fn wait(self) -> io::Result<()> {
         let mut result = Ok(());
-        for thread in self.threads {
+        for thread in self.ring {
             let done =
                 thread.join().unwrap_or_else(|_| Err(io::Error::other("the server of the mount died")));
             if result.is_ok() {
                 result = done;
             }
         }
-        result
+        result.and(self.crew.wait())
     }
 }
 

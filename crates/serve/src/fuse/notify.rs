@@ -11,16 +11,19 @@ use std::os::fd::OwnedFd;
 const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
 const INC_EPOCH: u32 = 8;
+/// A name is looked up again before it is used, and no more.
+const EXPIRE_ONLY: u32 = 1;
 
 /// Tells the kernel what it must forget of a mount.
 #[derive(Debug)]
 pub struct Notifier {
     device: OwnedFd,
+    can_expire: bool,
 }
 
 impl Notifier {
-    pub(super) fn new(device: OwnedFd) -> Notifier {
-        Notifier { device }
+    pub(super) fn new(device: OwnedFd, can_expire: bool) -> Notifier {
+        Notifier { device, can_expire }
     }
 
     /// Attributes and contents of a file, or the listing of a directory, are not what they were.
@@ -30,17 +33,22 @@ impl Notifier {
         self.tell(INVAL_INODE, &body);
     }
 
-    /// A name is not what it was, or is there now.
-    pub fn forget_name(&self, dir: u64, name: &[u8]) {
+    /// A name may not be what it was: it is looked up before it is used again. If it is the same file, what is mounted
+    /// there stays. Before Linux 6.2 the kernel cannot do that, and is told nothing.
+    pub fn look_again(&self, dir: u64, name: &[u8]) {
+        if !self.can_expire {
+            return;
+        }
         let mut body = dir.to_ne_bytes().to_vec();
         body.extend(u32::try_from(name.len()).unwrap_or(0).to_ne_bytes());
-        body.extend(0_u32.to_ne_bytes());
+        body.extend(EXPIRE_ONLY.to_ne_bytes());
         body.extend(name);
         body.push(0);
         self.tell(INVAL_ENTRY, &body);
     }
 
-    /// No name is what it was. `false`: the kernel is older than Linux 6.16 and cannot be told.
+    /// No name is what it was. The kernel takes off what is mounted below. `false`: it is older than Linux 6.16 and cannot
+    /// be told.
     pub fn forget_names(&self) -> bool {
         self.tell(INC_EPOCH, &[])
     }

@@ -12,12 +12,12 @@
 #![allow(unsafe_code)] // Memory is shared with the kernel.
 
 use super::dispatch::{self, Request};
-use super::guard;
+use super::pages::Pages;
 use super::proto::input::{Bytes, Header, fixed_len};
 use super::service::Service;
+use super::{guard, place};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -59,9 +59,9 @@ pub(super) struct Seat {
 /// What the kernel reads and writes. Boxed: it must not move.
 struct Memory {
     headers: Vec<u8>,
-    payload: Vec<u8>,
+    payload: Pages,
     /// Replies to requests that bring names or data along are made here: the payload is still being read.
-    short: Vec<u8>,
+    short: Pages,
     /// The first two as the kernel wants them named.
     parts: [Part; 2],
 }
@@ -80,8 +80,8 @@ impl Seat {
         let ring = IoUring::builder().setup_single_issuer().setup_coop_taskrun().build(2)?;
         let mut memory = Box::new(Memory {
             headers: vec![0; HEADERS],
-            payload: vec![0; payload],
-            short: vec![0; SHORT],
+            payload: Pages::new(payload)?,
+            short: Pages::new(SHORT)?,
             parts: [Part::EMPTY; 2],
         });
         memory.parts = [Part::of(&mut memory.headers), Part::of(&mut memory.payload)];
@@ -145,19 +145,10 @@ impl Seat {
         }
     }
 
-    /// Requests of a processor are answered on it: whoever asks then sleeps, and nobody has to wake another one up. A
-    /// processor that is not there, or not ours, is left to the scheduler.
-    fn stay_at_its_processor(&self) {
-        let mut here = CpuSet::new();
-        if usize::from(self.queue) < CpuSet::MAX_CPU {
-            here.set(self.queue.into());
-            let _ = sched_setaffinity(None, &here);
-        }
-    }
-
     /// Serves until the mount is gone.
     pub(super) fn serve(mut self, service: &dyn Service, ready: &dyn Fn(bool)) -> io::Result<()> {
-        self.stay_at_its_processor();
+        // Requests of a processor are answered on it: whoever asks then sleeps, and nobody has to wake another one up.
+        place::stay_at(self.queue);
         let registered = self.register();
         ready(registered.is_ok());
         if registered.is_err() {

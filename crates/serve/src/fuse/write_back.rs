@@ -1,7 +1,10 @@
 //! Having the kernel write back what programs have written.
 
-use rustix::fs::{Mode, OFlags, fstat, fstatfs, major, minor, open, syncfs};
+use super::connections;
+use rustix::fs::{Mode, OFlags, fstat, fstatfs, major, minor, open, openat, syncfs};
+use rustix::io::read;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -32,16 +35,19 @@ pub fn write_back(at: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Requests that the kernel waits for, of the connection with this number. `None`: it does not say.
-fn waiting(connection: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/sys/fs/fuse/connections/{connection}/waiting")).ok()?;
-    text.trim().parse().ok()
+/// Requests that the kernel waits for, as the files of a connection say. `None`: they do not.
+fn waiting(files: &OwnedFd) -> Option<u64> {
+    let file = openat(files, "waiting", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0; 24];
+    let len = read(file, &mut text).ok()?;
+    std::str::from_utf8(text.get(..len)?).ok()?.trim().parse().ok()
 }
 
 /// Waits until nothing is on its way, or for a while.
 fn wait_until_answered(connection: u32) {
+    let Ok(files) = connections::files(connection.into()) else { return };
     let begun = Instant::now();
-    while waiting(connection).is_some_and(|count| count > 0) && begun.elapsed() < PATIENCE {
+    while waiting(&files).is_some_and(|count| count > 0) && begun.elapsed() < PATIENCE {
         std::thread::sleep(LOOK_AGAIN);
     }
 }

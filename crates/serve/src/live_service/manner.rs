@@ -13,7 +13,8 @@
 //! what is to be durable is so when the write is answered. For that files are opened here, which costs those who open
 //! many a request each: a mount of which a few hundred files were opened, and none in that way, stops doing so for
 //! good. Where records are smaller than usual, it does not: they are made for programs that read and write pages of their
-//! own. It is not done where the kernel keeps what is written, as the times of such files are then its own and would stand
+//! own. The same goes for a mount in which many files were made: from then on they are made and opened by separate requests,
+//! the second of which the kernel does not send, nor that of closing. It is not done where the kernel keeps what is written, as the times of such files are then its own and would stand
 //! still; nor by kernels that could leave an old page in the cache of somebody else.
 
 use super::LiveService;
@@ -38,6 +39,8 @@ const ROOM_LIFE_MS: u64 = 100;
 const USUAL_RECORD: u64 = 128 << 10;
 /// So many files are opened here before the mount stops doing that, if nobody asked to go around the cache;
 const PLAIN_OPENS: u32 = 256;
+/// or so many are made;
+const PLAIN_CREATES: u32 = 1024;
 /// and so many after somebody did.
 const PLAIN_OPENS_SINCE: u32 = 100_000;
 /// The first kernel that drops pages which somebody read while they were written around the cache.
@@ -75,6 +78,8 @@ pub(super) struct Agreed {
     near: u64,
     /// Files that will still be opened here before the mount stops doing that.
     opens_left: AtomicU32,
+    /// Files that will still be opened by the request that makes them.
+    creates_left: AtomicU32,
     /// The kernel can mix files around its cache with others.
     can_mix: bool,
 }
@@ -89,6 +94,7 @@ impl Agreed {
             room: AtomicU64::new(0),
             near: NEAR_BYTES.max(memory / DIRTY_PART),
             opens_left: AtomicU32::new(PLAIN_OPENS),
+            creates_left: AtomicU32::new(PLAIN_CREATES),
             can_mix: kernel_version(&rustix::system::uname().release().to_string_lossy()) >= DROPS_PAGES,
         }
     }
@@ -126,9 +132,26 @@ impl LiveService {
 
     /// A file is opened with these flags. `false`: from now on the kernel need not ask.
     pub(super) fn asks_on(&self, flags: u32) -> bool {
-        let left = &self.agreed.opens_left;
+        self.manner().opens && self.counts_on(&self.agreed.opens_left, flags)
+    }
+
+    /// A file is to be made and opened with these flags. `false`: the kernel is to make it by one request and to open it by
+    /// another, for good. That is fewer: it is then told that files need not be opened, and closes none.
+    ///
+    /// Only where nothing is made but through this kernel, which looks before it makes: who makes a file by itself is told
+    /// that it is there, also when that was all the same.
+    pub(super) fn creates(&self, flags: u32) -> bool {
+        let manner = self.manner();
+        // Near the end of the room new files are opened in another way.
+        manner.writeback || (manner.opens && self.counts_on(&self.agreed.creates_left, flags))
+    }
+
+    /// Counts down for a file that is opened with these flags. `false`: files are no longer opened here.
+    fn counts_on(&self, left: &AtomicU32, flags: u32) -> bool {
         if wants_around(OFlags::from_bits_retain(flags)) {
-            left.store(PLAIN_OPENS_SINCE, Ordering::Relaxed);
+            for left in [&self.agreed.opens_left, &self.agreed.creates_left] {
+                left.store(PLAIN_OPENS_SINCE, Ordering::Relaxed);
+            }
             return true;
         }
         if self.needs_opens() || self.has_pages() {

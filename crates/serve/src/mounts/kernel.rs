@@ -3,6 +3,8 @@
 //! # What always holds
 //! - Nothing here asks a mounted file system anything, except [`is_dead`].
 
+use crate::fuse::connections;
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use std::ffi::OsString;
@@ -75,6 +77,11 @@ pub(super) fn on(at: &Path) -> Option<Line> {
     table().into_iter().rev().find(|line| line.at == at)
 }
 
+/// Whether something is mounted below a directory, which is given without links.
+pub(super) fn has_mounts_below(at: &Path) -> bool {
+    table().iter().any(|line| line.at != at && is_within(&line.at, at))
+}
+
 /// How long a server may take to show that it lives: the kernel tells at once of one that is gone.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
@@ -88,33 +95,16 @@ pub(super) fn is_dead(at: &Path) -> bool {
     spawned.is_ok() && told.recv_timeout(SIGN_OF_LIFE).unwrap_or(false)
 }
 
-/// Where the kernel's switches of its connections usually are.
-const CONNECTIONS: &str = "/sys/fs/fuse/connections";
-
-/// The switch that ends a connection; its name is the number of the device, as the kernel packs it in 32 bits.
-fn switch(device: (u32, u32)) -> String {
-    format!("{}/abort", u64::from(device.0) << 20 | u64::from(device.1))
+/// The number of the connection behind a device, as the kernel packs it in 32 bits.
+fn connection(device: (u32, u32)) -> u64 {
+    u64::from(device.0) << 20 | u64::from(device.1)
 }
 
 /// Ends a connection at once: whoever waits for an answer gets an error.
 pub(super) fn abort(device: (u32, u32)) -> std::io::Result<()> {
-    let switch = switch(device);
-    match std::fs::write(Path::new(CONNECTIONS).join(&switch), b"1") {
-        // Many containers and small machines do not have them there.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => abort_aside(&switch),
-        done => done,
-    }
-}
-
-/// The same through a mount of the switches that nobody else sees.
-fn abort_aside(switch: &str) -> std::io::Result<()> {
-    use rustix::fs::{Mode, OFlags};
-    use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
-    let made = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(&made)?;
-    let switches = fsmount(&made, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
-    let file = rustix::fs::openat(&switches, switch, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, b"1")?;
+    let files = connections::files(connection(device))?;
+    let switch = openat(files, "abort", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&switch, b"1")?;
     Ok(())
 }
 

@@ -30,7 +30,7 @@ use cenote::admin::{AccessTimes, FileOps, MountError, MountOptions, Mounted, Mou
 use cenote::files::{self, FilesystemWriter};
 pub use record::Record;
 use rustix::io::Errno;
-use service::{InUse, MountedFs};
+use service::{InUse, MountedFs, Names};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -88,12 +88,21 @@ struct Mount {
     device: (u32, u32),
     behind: Behind,
     notifier: Arc<Notifier>,
-    /// What was in use, and how requests come, while it is let go of.
-    kept: Mutex<Option<(InUse, Manner)>>,
+    kept: Mutex<Option<Kept>>,
     end: Mutex<End>,
     /// Its dataset was closed, or is being closed.
     is_settled: AtomicBool,
     ended: Condvar,
+}
+
+/// What is kept of a mount while its file system is let go of.
+struct Kept {
+    /// What is in use.
+    in_use: InUse,
+    /// The names that lead there, and to what is mounted below.
+    names: Names,
+    /// How requests come.
+    manner: Manner,
 }
 
 /// What stands behind a mount.
@@ -205,7 +214,7 @@ impl Mount {
     fn try_write_back(self: &Arc<Mount>) {
         let (tell, told) = std::sync::mpsc::channel();
         let mount = Arc::clone(self);
-        let spawned = std::thread::Builder::new().name("write-back".into()).spawn(move || {
+        let spawned = fuse::spawn_anywhere("write-back", move || {
             let _ = tell.send(mount.write_back());
         });
         if spawned.is_ok() {
@@ -523,8 +532,14 @@ impl Mounts for MountTable {
         let Some((pool, service)) = mount.live() else { return Ok(()) };
         mount.write_back()?;
         if let Some(live) = service.pause() {
-            let in_use = service::generations(&live, users::files(&mount.at));
-            *lock(&mount.kept) = Some((in_use, live.manner()));
+            let used = users::files(&mount.at);
+            let below: Vec<PathBuf> = kernel::table().into_iter().map(|line| line.at).collect();
+            let paths = used.paths.iter().chain(&below).map(PathBuf::as_path);
+            *lock(&mount.kept) = Some(Kept {
+                names: service::names_to(&live, &mount.at, paths),
+                in_use: service::generations(&live, used.numbers),
+                manner: live.manner(),
+            });
         }
         // The head is let go of when nothing of it is left to be written.
         pool.sync().map_err(|error| cenote::Error::from(error).into()).map(drop)
@@ -533,7 +548,7 @@ impl Mounts for MountTable {
     fn replaced(&self, dataset: &str) {
         let Some(mount) = self.inner.find(dataset) else { return };
         let Some((pool, service)) = mount.live() else { return };
-        let Some((in_use, manner)) = lock(&mount.kept).take() else { return };
+        let Some(Kept { in_use, names, manner }) = lock(&mount.kept).take() else { return };
         let options = lock(&mount.options).clone();
         match self.live(pool, dataset, &options) {
             Ok(live) => {
@@ -549,7 +564,10 @@ impl Mounts for MountTable {
         if is_root() && mount.is_on_top() {
             let _ = kernel::remount(&mount.at, fuse::mount_flags(&self.fuse_options(dataset, &options)));
         }
-        mount.notifier.forget_names();
+        // All names at once, if nothing is mounted below: it would be taken off with them.
+        if kernel::has_mounts_below(&mount.at) || !mount.notifier.forget_names() {
+            names.iter().for_each(|(dir, name)| mount.notifier.look_again(*dir, name));
+        }
         for node in in_use.into_keys().chain([ROOT]) {
             mount.notifier.forget_file(node);
         }

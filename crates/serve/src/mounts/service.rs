@@ -19,7 +19,9 @@ use cenote::LivePool;
 use cenote::admin::ADMIN_SNAPSHOT;
 use cenote::files::SnapshotDir;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -53,6 +55,9 @@ pub(super) struct MountedFs {
 
 /// Files in use, by node, and the generation that tells whether they are still the same.
 pub(super) type InUse = BTreeMap<u64, Option<u64>>;
+
+/// Names: the node of a directory, and a name in it.
+pub(super) type Names = BTreeSet<(u64, Vec<u8>)>;
 
 impl MountedFs {
     pub(super) fn new(live: LiveService, pool: &Arc<LivePool>) -> MountedFs {
@@ -209,6 +214,15 @@ fn is_entrance(dir: u64, name: &[u8]) -> bool {
     dir == ROOT && name == zfsdir::NAME
 }
 
+/// Why no file is made in a directory of `.zfs`.
+fn why_no_file(dir: u64) -> Errno {
+    match dir {
+        dir if zfsdir::is_snapshot(dir) => Errno::ROFS,
+        zfsdir::SHARES => Errno::OPNOTSUPP,
+        _ => Errno::ACCESS,
+    }
+}
+
 /// Tells files of one number apart.
 fn generation_of(live: &LiveService, node: u64) -> Option<u64> {
     live.attr(node, None).ok().map(|(attr, _)| attr.generation)
@@ -219,6 +233,23 @@ pub(super) fn generations(live: &LiveService, nodes: impl IntoIterator<Item = u6
     let root = live.writer().fs().root().0;
     let node = |number: u64| if number == root { ROOT } else { number };
     nodes.into_iter().map(node).map(|node| (node, generation_of(live, node))).collect()
+}
+
+/// The names on the way to these files, which lie below a mount: each by its directory.
+pub(super) fn names_to<'a>(live: &LiveService, at: &Path, paths: impl Iterator<Item = &'a Path>) -> Names {
+    let fs = live.writer().fs();
+    let root = fs.root();
+    let mut names = Names::new();
+    for path in paths {
+        let Ok(rest) = path.strip_prefix(at) else { continue };
+        let mut dir = root;
+        for part in rest.components().map(|part| part.as_os_str().as_bytes()) {
+            names.insert((if dir == root { ROOT } else { dir.0 }, part.to_vec()));
+            let Ok(Some(next)) = fs.lookup(dir, part) else { break };
+            dir = next;
+        }
+    }
+    names
 }
 
 impl Service for MountedFs {
@@ -279,8 +310,11 @@ impl Service for MountedFs {
 
     fn make(&self, caller: &Caller, dir: u64, name: &[u8], new: &NewNode<'_>) -> Answer<Known> {
         if zfsdir::is_here(dir) {
-            if new.kind != Kind::Directory {
-                return Err(if zfsdir::is_snapshot(dir) { Errno::ROFS } else { Errno::PERM });
+            match new.kind {
+                Kind::Directory => {}
+                // A kernel may make them so that programs open.
+                Kind::Regular => return Err(why_no_file(dir)),
+                _ => return Err(if zfsdir::is_snapshot(dir) { Errno::ROFS } else { Errno::PERM }),
             }
             return self.zfs.make(dir, name, &self.home()?, &self.rights(caller));
         }
@@ -353,11 +387,7 @@ impl Service for MountedFs {
         flags: u32,
     ) -> Answer<(Known, Opened)> {
         if zfsdir::is_here(dir) {
-            return Err(match dir {
-                dir if zfsdir::is_snapshot(dir) => Errno::ROFS,
-                zfsdir::SHARES => Errno::OPNOTSUPP,
-                _ => Errno::ACCESS,
-            });
+            return Err(why_no_file(dir));
         }
         if is_entrance(dir, name) {
             return Err(Errno::EXIST);
@@ -532,7 +562,7 @@ impl MountedFs {
         let Some(notifier) = self.notifier.get().map(Arc::clone) else { return };
         // Not by this thread, whose answer the kernel waits for.
         let forget = move || notifier.forget_file(node);
-        let _ = std::thread::Builder::new().name("take-back".into()).spawn(forget);
+        let _ = crate::fuse::spawn_anywhere("take-back", forget);
     }
 
     /// Copies from a file of a snapshot: programs restore files so.

@@ -31,9 +31,18 @@ pub(super) fn of(at: &Path) -> Vec<(u32, String)> {
     users
 }
 
-/// The numbers of the files below a directory that programs, this one too, have open or mapped or stand in.
-pub(super) fn files(at: &Path) -> BTreeSet<u64> {
-    let mut files = BTreeSet::new();
+/// Files below a directory.
+#[derive(Debug, Default)]
+pub(super) struct Used {
+    /// Their numbers.
+    pub(super) numbers: BTreeSet<u64>,
+    /// Their names.
+    pub(super) paths: BTreeSet<PathBuf>,
+}
+
+/// The files below a directory that programs, this one too, have open or mapped or stand in.
+pub(super) fn files(at: &Path) -> Used {
+    let mut files = Used::default();
     let Ok(entries) = fs::read_dir("/proc") else { return files };
     for process in entries.flatten().map(|entry| entry.path()) {
         if process.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit)) {
@@ -43,22 +52,22 @@ pub(super) fn files(at: &Path) -> BTreeSet<u64> {
     files
 }
 
-fn add_files(process: &Path, at: &Path, files: &mut BTreeSet<u64>) {
-    for link in ["cwd", "root", "exe"].map(|link| process.join(link)) {
-        if fs::read_link(&link).is_ok_and(|path| is_within(&path, at)) {
-            files.extend(number(&link));
-        }
-    }
-    for fd in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
-        if fs::read_link(fd.path()).is_ok_and(|path| is_within(&path, at)) {
-            files.extend(number(&fd.path()));
+fn add_files(process: &Path, at: &Path, files: &mut Used) {
+    let places = ["cwd", "root", "exe"].map(|link| process.join(link));
+    let opened = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|fd| fd.path());
+    for link in places.into_iter().chain(opened) {
+        if let Some(path) = fs::read_link(&link).ok().filter(|path| is_within(path, at)) {
+            files.numbers.extend(number(&link));
+            files.paths.insert(path);
         }
     }
     let maps = fs::read_to_string(process.join("maps")).unwrap_or_default();
     for line in maps.lines() {
         let path = line.find('/').and_then(|start| line.get(start..));
-        if path.is_some_and(|path| is_within(Path::new(path), at)) {
-            files.extend(line.split_ascii_whitespace().nth(4).and_then(|number| number.parse::<u64>().ok()));
+        if let Some(path) = path.map(Path::new).filter(|path| is_within(path, at)) {
+            let number = line.split_ascii_whitespace().nth(4).and_then(|number| number.parse::<u64>().ok());
+            files.numbers.extend(number);
+            files.paths.insert(path.to_owned());
         }
     }
 }

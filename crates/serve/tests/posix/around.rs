@@ -6,6 +6,7 @@ use cenote_serve::fuse::{Answer, Caller, Opened, Service, open_flag};
 use rustix::fs::{OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: usize = 8192;
@@ -13,11 +14,63 @@ const PAGE: usize = 8192;
 const DSYNC: OFlags = OFlags::from_bits_retain(0o1_0000);
 /// More than a mount asks about before it is sure that nobody wants to go around the cache.
 const MANY: usize = 1000;
+/// More than are made before the mount says that they need not be opened.
+const MANY_MADE: usize = 2000;
 
-/// Opens a file with these flags again and again; what came of the last time.
-fn open_often(service: &LiveService, flags: OFlags, times: usize) -> Answer<Opened> {
+/// Makes so many files that the mount no longer opens them.
+pub(crate) fn make_many(at: &Path) {
+    let folder = at.join("many");
+    std::fs::create_dir(&folder).unwrap();
+    for number in 0..MANY_MADE {
+        std::fs::File::create_new(folder.join(format!("{number}"))).unwrap();
+    }
+}
+
+#[test]
+fn who_makes_many_files_makes_and_opens_them_by_separate_requests() {
+    for (record, writeback, ends) in
+        [(128 << 10, false, true), (8 << 10, false, false), (128 << 10, true, false)]
+    {
+        let Some(mut home) = Home::new(1024, &[("recordsize", record)], writeback) else { return };
+        home.unmount();
+        let make = |service: &LiveService, name: &str, flags: OFlags| {
+            service
+                .create(&Caller::default(), 1, name.as_bytes(), 0o644, flags.bits())
+                .map(|(_, opened)| opened)
+        };
+        let service = || {
+            let service = home.service(writeback);
+            service.abilities(u64::MAX);
+            service
+        };
+        let one = service();
+        if make(&one, "first", OFlags::RDWR).is_err() {
+            testkit::skip("a kernel that does not mix both");
+            return;
+        }
+        for number in 0..MANY_MADE {
+            let last = make(&one, &format!("a{number}"), OFlags::RDWR);
+            assert!(last.is_ok() || last == Err(Errno::NOSYS));
+        }
+        let last = make(&one, "last", OFlags::RDWR);
+        assert_eq!(last.err(), ends.then_some(Errno::NOSYS), "recordsize {record}, {writeback}");
+        if ends {
+            let found = one.lookup(&Caller::default(), 1, b"last").unwrap();
+            assert!(found.is_none(), "the kernel makes it by the next request");
+            assert_eq!(open_often(&one, b"a0", OFlags::RDWR, 1).err(), Some(Errno::NOSYS));
+        }
+        drop(one);
+        // Whoever goes around the cache once is expected to do so again.
+        let two = service();
+        make(&two, "durable", OFlags::RDWR | DSYNC).unwrap();
+        assert!((0..MANY_MADE).all(|number| make(&two, &format!("b{number}"), OFlags::RDWR).is_ok()));
+    }
+}
+
+/// Opens the file of this name with these flags again and again; what came of the last time.
+fn open_often(service: &LiveService, name: &[u8], flags: OFlags, times: usize) -> Answer<Opened> {
     let who = Caller::default();
-    let known = service.lookup(&who, 1, b"f").unwrap().unwrap();
+    let known = service.lookup(&who, 1, name).unwrap().unwrap();
     let open = || service.open(&who, known.entry.node, flags.bits());
     for _ in 1..times {
         let _ = open();
@@ -42,7 +95,7 @@ fn who_writes_durably_goes_around_the_cache_and_who_opens_much_is_not_asked() {
             service
         };
         let (one, two) = (service(), service());
-        let first = open_often(&one, OFlags::RDWR, 1);
+        let first = open_often(&one, b"f", OFlags::RDWR, 1);
         if !writeback && first.is_err() {
             testkit::skip("a kernel that does not mix both");
             return;
@@ -52,12 +105,12 @@ fn who_writes_durably_goes_around_the_cache_and_who_opens_much_is_not_asked() {
             continue;
         }
         assert!(first.is_ok() && !goes_around(&first));
-        let many = open_often(&one, OFlags::RDWR, MANY);
+        let many = open_often(&one, b"f", OFlags::RDWR, MANY);
         assert_eq!(many.err(), (record == 128 << 10).then_some(Errno::NOSYS), "recordsize {record}");
-        assert!(goes_around(&open_often(&two, durable, 1)));
+        assert!(goes_around(&open_often(&two, b"f", durable, 1)));
         // Whoever has seen one expects more of them.
-        assert!(open_often(&two, OFlags::RDWR, MANY).is_ok());
-        assert!(goes_around(&open_often(&two, durable, 1)));
+        assert!(open_often(&two, b"f", OFlags::RDWR, MANY).is_ok());
+        assert!(goes_around(&open_often(&two, b"f", durable, 1)));
     }
 }
 

@@ -60,26 +60,32 @@ fn is_root() -> bool {
     is_root
 }
 
-#[test]
-fn calls_have_the_outcomes_that_they_have_elsewhere() {
+/// Makes all calls of the tables in a mount and beside it, after something else was done there.
+fn compare_tables(writeback: bool, before: impl FnOnce(&Home)) {
     if !is_root() {
         return;
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let Some(home) = Home::new(512, &PROPERTIES, true) else { return };
+    let Some(home) = Home::new(512, &PROPERTIES, writeback) else { return };
+    before(&home);
     compare(&home, tables::TABLES);
     home.judge();
 }
 
 #[test]
+fn calls_have_the_outcomes_that_they_have_elsewhere() {
+    compare_tables(true, |_| ());
+}
+
+#[test]
 fn the_same_with_writes_through_the_cache() {
-    if !is_root() {
-        return;
-    }
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let Some(home) = Home::new(512, &PROPERTIES, false) else { return };
-    compare(&home, tables::TABLES);
-    home.judge();
+    compare_tables(false, |_| ());
+}
+
+/// After so many files have been made, others are made and opened by separate requests.
+#[test]
+fn the_same_where_many_files_were_made_before() {
+    compare_tables(false, |home| around::make_many(&home.at()));
 }
 
 /// Runs lines by chance in a mount and beside it, and looks at all files now and then.
@@ -160,7 +166,8 @@ fn taken_of_unsynced(home: &Home) -> u64 {
 fn what_programs_wrote_is_there_when_it_is_asked_for() {
     for writeback in [true, false] {
         let Some(home) = Home::new(1024, &[("compression", 2)], writeback) else { return };
-        assert!(taken_of_unsynced(&home) >= 8 << 20, "all of it was written back");
+        let taken = taken_of_unsynced(&home);
+        assert!(taken >= 8 << 20, "all of it was written back: {taken} bytes");
         home.judge();
     }
 }

@@ -1,0 +1,133 @@
+//! Memory for requests and replies: pages that the system gives when they are first written to.
+//!
+//! A request may bring a mebibyte along, so whoever waits for one needs room for that; nearly all are shorter. From the
+//! heap the room would come in pieces that were used before, or in huge pages, and be taken whole: with hundreds of
+//! mounts that is gigabytes for nothing.
+//!
+//! # What always holds
+//! - What was never written to takes no memory.
+//! - At most [`kept_max`] large rooms are kept while nobody uses them, however many mounts there are.
+#![allow(unsafe_code)] // Memory from the system.
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+/// Zeroed bytes at the beginning of a page.
+#[derive(Debug)]
+pub(super) struct Pages {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the memory belongs to this value alone, as that of a vector does.
+unsafe impl Send for Pages {}
+
+impl Pages {
+    /// So many bytes.
+    pub(super) fn new(len: usize) -> io::Result<Pages> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping, wherever the kernel wants it: nothing is replaced.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len.max(1), access, flags) }?;
+        // SAFETY: the mapping that was just made. Without huge pages where the kernel knows none.
+        let _ = unsafe { madvise(start, len.max(1), Advice::LinuxNoHugepage) };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Pages { start, len })
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: so many bytes are mapped, initialised (zeros), and borrowed as this value is.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and nobody else has them.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length, and nothing borrows it any more.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len.max(1)) };
+    }
+}
+
+/// Rooms for long replies that nobody uses. All are of one size.
+static KEPT: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
+
+/// So many long replies are made at the same time where nobody waits for disks.
+fn kept_max() -> usize {
+    let cpus = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
+    (2 * cpus).clamp(4, 32)
+}
+
+/// A room for one long reply.
+pub(super) struct Large(Option<Pages>);
+
+impl Large {
+    /// A room of `len` bytes, which is the same for all.
+    pub(super) fn take(len: usize) -> io::Result<Large> {
+        let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.filter(|pages| pages.len() == len)
+            .map_or_else(|| Pages::new(len), Ok)
+            .map(|pages| Large(Some(pages)))
+    }
+
+    /// The bytes: of whom they were before.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        self.0.as_deref_mut().unwrap_or_default()
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < kept_max() {
+            kept.extend(self.0.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages of a mapping that are in memory.
+    fn resident(pages: &Pages) -> usize {
+        let at = format!("{:x}-", pages.start.as_ptr() as usize);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| !line.starts_with(&at));
+        let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap() / 4
+    }
+
+    #[test]
+    fn what_is_not_written_to_takes_no_memory() {
+        // Of a size that no neighbour has, so that it stays a mapping of its own.
+        let mut pages = Pages::new((1 << 20) + 4096).unwrap();
+        assert!(pages.iter().step_by(4096).all(|byte| *byte == 0));
+        let mut fresh = Pages::new(1 << 20).unwrap();
+        fresh[5000] = 1;
+        pages[0] = 2;
+        drop(pages);
+        assert!(resident(&fresh) <= 1, "{} pages", resident(&fresh));
+    }
+
+    #[test]
+    fn long_replies_share_few_rooms() {
+        let len = 1 << 16;
+        let taken: Vec<Large> = (0..kept_max() + 9).map(|_| Large::take(len).unwrap()).collect();
+        drop(taken);
+        assert!(KEPT.lock().unwrap().len() <= kept_max());
+        assert_eq!(Large::take(len).unwrap().bytes().len(), len);
+    }
+}
