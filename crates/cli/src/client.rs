@@ -11,6 +11,8 @@
 #![allow(clippy::disallowed_methods)]
 
 use crate::daemon::{self, places};
+use crate::stop::Stop;
+use crate::zpool::SAID;
 use rustix::fs::{CWD, Mode, OFlags, open, openat};
 use serve::Terminator;
 use serve::control::{CallError, Connection, Message, Name, Reply, Request, VERSION};
@@ -18,6 +20,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -43,13 +46,22 @@ pub(crate) enum Done {
 /// Has a daemon run a command; which is started for it if `start` says so.
 pub(crate) fn run(program: &str, args: &[OsString], start: bool) -> Done {
     let began = Instant::now();
+    let mut said = None;
     loop {
-        let connection = match connect(start) {
-            Ok(Some(connection)) => Arc::new(connection),
+        let (connection, is_others) = match connect(start) {
+            Ok(Some((connection, is_others))) => (Arc::new(connection), is_others),
             Ok(None) => return Done::Here,
             Err(code) => return Done::Code(code),
         };
-        let reply = match begin(&connection, program, args) {
+        if is_others && program == "zpool" && said.is_none() {
+            said = match crate::zpool::scripts_said(args) {
+                Ok(columns) => columns,
+                Err(Stop::Failed(Some(why))) => return lost(crate::out::visible(&why)),
+                Err(Stop::Code(code)) => return Done::Code(code),
+                Err(_) => return Done::Code(1),
+            };
+        }
+        let reply = match begin(&connection, program, args, said.as_deref()) {
             // It ended before it began anything: another one will run it.
             Ok(Reply::Ending) if began.elapsed() < ENDING => {
                 std::thread::sleep(LOOK_AGAIN);
@@ -78,17 +90,18 @@ fn lost(why: impl std::fmt::Display) -> Done {
     Done::Code(1)
 }
 
-/// A connection to the daemon that is to be asked. `None`: there is none, and none is needed.
-fn connect(start: bool) -> Result<Option<Connection>, u8> {
+/// A connection to the daemon that is to be asked, and whether it is somebody else's. `None`: there is none, and none
+/// is needed.
+fn connect(start: bool) -> Result<Option<(Connection, bool)>, u8> {
     let env = |name: &str| std::env::var_os(name);
     let own = places::own_socket(env);
     let system = places::system_socket(env);
     let found = try_connect(&own)?;
     if let Some(connection) = found {
-        return Ok(Some(connection));
+        return Ok(Some((connection, is_others(&own))));
     }
     if let Some(connection) = system.and_then(|socket| Connection::open(&socket).ok()) {
-        return Ok(Some(connection));
+        return Ok(Some((connection, true)));
     }
     if !start {
         return Ok(None);
@@ -100,7 +113,7 @@ fn connect(start: bool) -> Result<Option<Connection>, u8> {
     loop {
         start_daemon()?;
         if let Some(connection) = try_connect(&own)? {
-            return Ok(Some(connection));
+            return Ok(Some((connection, false)));
         }
         // One that ends answers no more, and has its state folder until its pools are closed.
         if began.elapsed() > ENDING {
@@ -110,6 +123,11 @@ fn connect(start: bool) -> Result<Option<Connection>, u8> {
         }
         std::thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// Whether a socket belongs to somebody else.
+fn is_others(socket: &Path) -> bool {
+    std::fs::metadata(socket).is_ok_and(|found| found.uid() != rustix::process::geteuid().as_raw())
 }
 
 /// `None`: nobody is there.
@@ -162,10 +180,15 @@ impl<E: Into<io::Error>> From<E> for Failed {
 }
 
 /// Has a command run, from the request to its end.
-fn begin(connection: &Arc<Connection>, program: &str, args: &[OsString]) -> Result<Reply, Failed> {
+fn begin(
+    connection: &Arc<Connection>,
+    program: &str,
+    args: &[OsString],
+    said: Option<&str>,
+) -> Result<Reply, Failed> {
     // There are no other threads, which would have to leave the signals to one.
     let terminator = Terminator::new()?;
-    match ask(connection, program, args, &terminator) {
+    match ask(connection, program, args, said, &terminator) {
         Ok(Reply::Begins) => wait_for_end(connection, terminator),
         other => {
             // What runs here instead has its own ways.
@@ -181,6 +204,7 @@ fn ask(
     connection: &Connection,
     program: &str,
     args: &[OsString],
+    said: Option<&str>,
     terminator: &Terminator,
 ) -> Result<Reply, Failed> {
     let folder = open(".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -200,7 +224,7 @@ fn ask(
         version: VERSION,
         program: program.to_owned(),
         args: args.iter().map(|arg| Name::from(&**arg)).collect(),
-        env: env(std::env::vars_os()),
+        env: env(std::env::vars_os().chain(said.map(|said| (SAID.into(), said.into())))),
         umask: crate::console::umask(),
         terminal: terminal.is_some(),
     };

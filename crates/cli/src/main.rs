@@ -44,7 +44,7 @@ use stop::{Outcome, Stop};
 use usage::Tool;
 
 fn main() -> ExitCode {
-    heap::init();
+    heap::init(::cenote::memory_allowed());
     let mut args: Vec<OsString> = std::env::args_os().collect();
     let called = if args.is_empty() { OsString::new() } else { args.remove(0) };
     let mut name = Path::new(&called).file_name().unwrap_or_default().to_owned();

@@ -500,11 +500,16 @@ fn other_users_see_and_do_not_change() {
     let program = world.path("cenote");
     copy_program(&program);
     std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
+    let scripts = world.path("scripts");
+    std::fs::create_dir(&scripts).expect("made");
+    std::fs::write(scripts.join("who"), "#!/bin/sh\necho who=u$(/usr/bin/id -u)\n").expect("written");
+    std::fs::set_permissions(scripts.join("who"), std::fs::Permissions::from_mode(0o755)).expect("set");
     let nobody = |words: &str| {
         let mut command = Command::new("/usr/bin/setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&program);
         command.args(words.split_whitespace()).env_clear().env("CENOTE_SOCKET", world.socket());
         command.env("CENOTE_KEYS", "tank=/etc/shadow").stdin(Stdio::null());
+        command.env("ZPOOL_SCRIPTS_PATH", &scripts);
         let output = command.output().expect("it starts");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), text)
@@ -518,6 +523,13 @@ fn other_users_see_and_do_not_change() {
     }
     let (code, _, text) = nobody("zfs create tank/a");
     assert!(code == Some(1) && text.contains("permission denied"), "{text}");
+    // Scripts run as who asks, in the process of who asks.
+    for words in ["zpool status -c who tank", "zpool iostat -c who tank"] {
+        let (code, text, errors) = nobody(words);
+        assert!(code == Some(0) && text.contains("u65534"), "{words}: {text}{errors}");
+    }
+    assert_eq!(nobody("zpool status -c ../who tank").0, Some(1));
+    assert_eq!(nobody("zpool status -c none tank").2, "'none' is not in the search path of scripts\n");
     assert_eq!(nobody("daemon --stop").2, "cenoted: permission denied\n");
     world.good("zpool list tank");
 }

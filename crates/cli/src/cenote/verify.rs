@@ -19,14 +19,15 @@ use crate::console::{self, Console, RawOut};
 /// Read and check every block of a pool, and tell what is damaged by file name
 ///
 /// Checks the pool's own objects and all file systems, volumes and snapshots, each shared block once;
-/// every copy of each block, and parity. Nothing is repaired: the pool is not written to.
+/// every copy of each block, and parity. Of a whole pool that can be read, the space maps are compared with
+/// where its blocks are, too. Nothing is repaired: the pool is not written to.
 ///
 /// Of an encrypted dataset without its key, checksums are verified and MACs are not, which is told;
 /// with --key both are.
 ///
 /// Exit status: 0 everything can be read, even if some of it only thanks to another copy or to
-/// parity (told; with --strict that is 1, and a missing device too); 1 something is lost; 2 the check could not be
-/// run, or not be finished.
+/// parity (told; with --strict that is 1, and a missing device too); 1 something is lost, or the space maps are
+/// wrong; 2 the check could not be run, or not be finished.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -40,6 +41,9 @@ pub(super) struct Args {
     /// Exit with 1 also when something had to be read from another copy, or a device is missing
     #[arg(long)]
     strict: bool,
+    /// Do not compare the space maps with the blocks, which takes memory
+    #[arg(short = 'L', long)]
+    no_leaks: bool,
     /// Threads (default: twice the processors)
     #[arg(short = 'j', long, value_name = "N")]
     threads: Option<usize>,
@@ -96,7 +100,7 @@ fn checked(args: &Args) -> Outcome {
         return Err(Failure::Message("datasets of one pool only".to_owned()));
     }
     let pool = session.pool(first.pool())?;
-    let mut options = Options { every_copy: !args.one_copy, ..Options::default() };
+    let mut options = Options { every_copy: !args.one_copy, space: !args.no_leaks, ..Options::default() };
     if let Some(threads) = args.threads {
         options.threads = threads.clamp(1, 1024);
     }
@@ -121,6 +125,8 @@ fn exit_code(report: &Report, strict: bool) -> u8 {
         1
     } else if incomplete {
         NO_ANSWER
+    } else if !report.is_space_right() {
+        1
     } else {
         u8::from(strict && !report.is_clean())
     }
@@ -178,13 +184,23 @@ fn tell(
             writeln!(out, "  {}", device_text(device))?;
         }
     }
+    tell_space(out, report)?;
     let verdict = match (report.is_clean(), report.is_whole()) {
         (true, _) => "no errors",
+        (false, true) if !report.is_space_right() => "all data can be read; the space maps are WRONG",
         (false, true) => "all data can be read; redundancy is impaired",
         (false, false) if totals.damaged > 0 || !report.damage.is_empty() => "DATA IS LOST",
         (false, false) => "NOT EVERYTHING COULD BE CHECKED",
     };
     writeln!(out, "result: {verdict}")
+}
+
+fn tell_space(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    match &report.space {
+        Some(Ok(space)) if !space.matches() => writeln!(out, "space maps: {space}"),
+        Some(Err(why)) => writeln!(out, "space maps: {why}"),
+        _ => Ok(()),
+    }
 }
 
 fn tell_dataset(out: &mut impl Write, dataset: &DatasetReport) -> io::Result<()> {

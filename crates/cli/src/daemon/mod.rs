@@ -28,7 +28,7 @@ use cenote::admin::mounting::{MountRequest, Mounting};
 use cenote::admin::{Mounts, Namespace, Search};
 use requests::Requests;
 use serve::control::{Connection, Listener, Message, Reply, Server, VERSION};
-use serve::control_files::ControlFiles;
+use serve::control_files::{ControlFiles, ControlMount};
 use serve::mounts::MountTable;
 use serve::{Terminator, manager};
 use std::io;
@@ -146,6 +146,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
     log::begin()?;
     end_on_panic();
     take_descriptors();
+    heap::stay_tidy();
     let is_ours = inherited.is_none();
     let listener = match inherited {
         Some(inherited) => Listener::of(inherited),
@@ -182,7 +183,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         let _ = std::fs::remove_file(socket);
     }
     drop(listener);
-    if let Some(mut mounted) = control_files
+    if let Some(mounted) = control_files
         && let Err(error) = mounted.unmount()
     {
         tracing::warn!(%error, "the control files are still mounted");
@@ -241,16 +242,16 @@ fn bring_back() -> Arc<Namespace> {
     namespace
 }
 
-/// Counters and parameters as files, where `CENOTE_KSTAT` says.
-fn mount_control_files(namespace: &Arc<Namespace>) -> Option<serve::Unmounter> {
-    let at = std::env::var_os("CENOTE_KSTAT").filter(|at| !at.is_empty())?;
-    if let Err(error) = places::mount_record().note(Path::new(&at)) {
+/// Counters and parameters as files.
+fn mount_control_files(namespace: &Arc<Namespace>) -> Option<ControlMount> {
+    let at = places::control_folder(|name| std::env::var_os(name))?;
+    if let Err(error) = places::mount_record().note(&at) {
         tracing::warn!(%error, "the record of mounts");
     }
-    match ControlFiles::mount(namespace, Path::new(&at)) {
+    match ControlFiles::mount(namespace, &at) {
         Ok(mounted) => Some(mounted),
         Err(error) => {
-            tracing::error!(at = %Path::new(&at).display(), %error, "the control files are not mounted");
+            tracing::warn!(at = %at.display(), %error, "the control files are not mounted");
             None
         }
     }

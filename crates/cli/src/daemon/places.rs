@@ -16,6 +16,8 @@ const SYSTEM_SOCKET: &str = "/run/cenote/socket";
 const LOCK_NAME: &str = "cenoted.lock";
 const LOG_NAME: &str = "cenoted.log";
 const RECORD_NAME: &str = "mounts";
+/// Beside the socket: counters and parameters.
+const CONTROL_NAME: &str = "control";
 
 /// The socket of this user's daemon: `CENOTE_SOCKET`, else `/run/cenote/socket` for root, else
 /// `$XDG_RUNTIME_DIR/cenote/socket`, else `/tmp/cenote-UID/socket`. `env`: how variables are known here.
@@ -37,6 +39,19 @@ pub(crate) fn system_socket(env: impl Fn(&str) -> Option<OsString>) -> Option<Pa
     let is_named = env("CENOTE_SOCKET").is_some_and(|value| !value.is_empty());
     let is_root = rustix::process::getuid().is_root();
     (!is_named && !is_root).then(|| SYSTEM_SOCKET.into())
+}
+
+/// Where counters and parameters are mounted: `CENOTE_KSTAT`, empty for nowhere; else beside the socket, of a daemon
+/// whose socket and state are at their usual places.
+pub(super) fn control_folder(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if let Some(at) = env("CENOTE_KSTAT") {
+        return (!at.is_empty()).then(|| at.into());
+    }
+    let is_set = |name| env(name).is_some_and(|value| !value.is_empty());
+    if is_set("CENOTE_SOCKET") || is_set("CENOTE_STATE") {
+        return None;
+    }
+    Some(own_socket(env).with_file_name(CONTROL_NAME))
 }
 
 /// Where a daemon in the background writes its log.
@@ -123,6 +138,21 @@ mod tests {
         let expected =
             if rustix::process::getuid().is_root() { SYSTEM_SOCKET } else { "/run/user/5/cenote/socket" };
         assert_eq!(found, Path::new(expected));
+    }
+
+    #[test]
+    fn counters_are_beside_the_usual_socket_or_where_they_are_wanted() {
+        let env = |pairs: &'static [(&str, &str)]| {
+            move |name: &str| {
+                pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+            }
+        };
+        assert_eq!(control_folder(env(&[("CENOTE_KSTAT", "/x/c")])).as_deref(), Some(Path::new("/x/c")));
+        assert_eq!(control_folder(env(&[("CENOTE_KSTAT", "")])), None);
+        assert_eq!(control_folder(env(&[("CENOTE_SOCKET", "/x/s")])), None);
+        assert_eq!(control_folder(env(&[("CENOTE_STATE", "/x")])), None);
+        let usual = control_folder(env(&[])).expect("a place");
+        assert_eq!(usual.parent(), own_socket(env(&[])).parent());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! - Root and the user whose daemon it is may everything; a user's daemon does nothing for anybody else.
 //! - For others root's daemon opens no path that they name: not by arguments, not by variables.
 
+use crate::zpool::SAID;
 use serve::control::Peer;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -33,8 +34,8 @@ pub(super) fn admit(peer: &Peer) -> Result<(), String> {
     Err("permission denied: this is another user's cenoted".to_owned())
 }
 
-/// Whether one who is not trusted may ask for this.
-pub(super) fn check(program: &str, args: &[OsString]) -> Result<(), String> {
+/// Whether one who is not trusted may ask for this. `has_run_scripts`: what the scripts of `-c` say comes along.
+pub(super) fn check(program: &str, args: &[OsString], has_run_scripts: bool) -> Result<(), String> {
     let word = args.first().and_then(|arg| arg.to_str()).unwrap_or_default();
     let may = match program {
         "zpool" => ZPOOL_READS.contains(&word),
@@ -48,7 +49,7 @@ pub(super) fn check(program: &str, args: &[OsString]) -> Result<(), String> {
         return Err(refusal(program, word, args));
     }
     // Scripts, files with lists, keys: all are read by whoever runs the command.
-    if program == "zpool" && has_option(args, 'c') {
+    if program == "zpool" && has_option(args, 'c') && !has_run_scripts {
         return Err(format!("{program} {word}: permission denied: -c runs programs"));
     }
     let names_a_file = |arg: &OsString| {
@@ -103,7 +104,7 @@ fn is_harmless(name: &OsStr, value: &OsStr) -> bool {
     match &*name {
         // A zone by its name. Rules of its own have no slash.
         "TZ" => !value.starts_with([':', '/']) && !value.contains(".."),
-        "COLUMNS" | "LINES" | "TERM" | "NO_COLOR" | "ZFS_COLOR" | "LANG" | "POSIXLY_CORRECT" => true,
+        "COLUMNS" | "LINES" | "TERM" | "NO_COLOR" | "ZFS_COLOR" | "LANG" | "POSIXLY_CORRECT" | SAID => true,
         name => name.starts_with("LC_") || name.starts_with("ZPOOL_VDEV_NAME_"),
     }
 }
@@ -114,7 +115,7 @@ mod tests {
 
     fn may(program: &str, line: &str) -> bool {
         let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        check(program, &args).is_ok()
+        check(program, &args, false).is_ok()
     }
 
     #[test]
@@ -134,13 +135,15 @@ mod tests {
             assert!(!may("zfs", line), "{line}");
         }
         assert!(!may("cenote", "ls tank:/"));
+        let scripts = ["status", "-c", "x"].map(OsString::from);
+        assert!(check("zpool", &scripts, true).is_ok());
     }
 
     #[test]
     fn refusals_have_the_words_of_openzfs() {
         let said = |line: &str| {
             let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-            check("zpool", &args).expect_err("not for others")
+            check("zpool", &args, false).expect_err("not for others")
         };
         assert_eq!(said("create -f q /tmp/e"), "cannot create 'q': permission denied");
         assert_eq!(said("import -a"), "cannot discover pools: permission denied");

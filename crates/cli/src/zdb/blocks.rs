@@ -83,7 +83,14 @@ fn print_damage(report: &BlockReport, options: &Options, out: &mut dyn Write) ->
 }
 
 fn print_leaks(space: &Space, out: &mut dyn Write) -> io::Result<Verdict> {
-    if space.allocated == space.found {
+    for (vdev, range) in &space.leaked {
+        let (offset, size) = (range.start, range.end - range.start);
+        writeln!(out, "leaked space: vdev {vdev}, offset 0x{offset:x}, size {size}")?;
+    }
+    for bp in &space.strays {
+        eprintln!("zdb: not allocated, or part of two blocks: {}", Long(bp));
+    }
+    if space.matches() {
         writeln!(out, "\n\tNo leaks (block sum matches space maps exactly)")?;
         return Ok(Verdict::Clean);
     }

@@ -10,6 +10,7 @@ use cenote::admin::{OpenPool, Unmount, open_pools, pool_io};
 use serde_json::{Map, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The mounts that commands are about; without a daemon nothing can be mounted.
 pub(crate) fn mounting() -> Option<Mounting> {
@@ -42,12 +43,17 @@ struct Options {
     all: bool,
     below: bool,
     json: bool,
+    /// `-v`: progress of `-a` and `-R`.
+    verbose: bool,
     /// Where `mount(8)` says.
     on: Option<PathBuf>,
     /// Only whether it could be.
     fake: bool,
     request: MountRequest,
 }
+
+/// How often progress is shown.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// `--on` and `--fake`, for [`super::mount_helper`].
 const ON: char = '\u{1}';
@@ -66,10 +72,11 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
             'j' => options.json = true,
             ON => options.on = value.map(PathBuf::from),
             FAKE => options.fake = true,
+            'v' => options.verbose = true,
             'O' => options.request.overlay = true,
             'o' => options.request.options.push(value.unwrap_or_default().to_string_lossy().into_owned()),
-            // Keys of encrypted file systems, progress, and mounts that are forced although they are no
-            // different here.
+            // Keys of encrypted file systems, which are not mounted, and mounts that are forced although they are
+            // no different here.
             _ => {}
         }
     }
@@ -78,7 +85,7 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     let operands = crate::zpool::texts(&walk.operands());
     match (&operands[..], options.all, options.below) {
-        ([], true, _) => Ok(outcome(&needed("mount")?.mount_all(None, &options.request))),
+        ([], true, _) => Ok(outcome(&mount_all(&needed("mount")?, None, &options, out))),
         ([_, ..], true, _) => Err(Stop::usage("too many arguments")),
         ([], false, true) => Err(Stop::usage("missing dataset argument")),
         ([], false, false) => {
@@ -91,7 +98,7 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
                 // The real tool adds its usage here.
                 mounting.place(name).map_err(|refusal| Stop::usage(refusal.to_string()))?;
             }
-            let below = |name: &String| mounting.mount_all(Some(name), &options.request);
+            let below = |name: &String| mount_all(&mounting, Some(name), &options, out);
             Ok(outcome(&names.iter().flat_map(below).collect::<Vec<_>>()))
         }
         ([name], false, false) => {
@@ -104,6 +111,28 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
         }
         _ => Err(Stop::usage("too many arguments")),
     }
+}
+
+/// Mounts all, or all below a dataset; with `-v` a terminal shows how far it is, as OpenZFS does.
+fn mount_all(mounting: &Mounting, below: Option<&str>, options: &Options, out: &Out) -> Vec<MountRefusal> {
+    let is_shown = options.verbose && out.is_terminal();
+    let mut shown = Instant::now();
+    mounting.mount_all_telling(below, &options.request, &mut |index, total| {
+        if !is_shown {
+            return;
+        }
+        if index == 1 {
+            out.print("Mounting ZFS filesystems: ");
+        }
+        let how_far = format!("({index}/{total})");
+        if index == total {
+            out.print(&format!("{how_far}\n"));
+        } else if shown.elapsed() >= TELL_EVERY {
+            shown = Instant::now();
+            // The next one overwrites it.
+            out.print(&format!("{how_far}{}", "\u{8}".repeat(how_far.len())));
+        }
+    })
 }
 
 /// For `mount(8)`: a file system, or the root of the pool that a device belongs to.

@@ -1,6 +1,7 @@
 //! `zpool destroy`, `export`, `sync`, `labelclear`.
 
 use super::{command_line, texts};
+use crate::console;
 use crate::getopt::Getopt;
 use crate::out::visible;
 use crate::stop::{Outcome, Stop};
@@ -13,6 +14,11 @@ use cenote::admin::change::{
 use cenote::admin::mounting::{MountRefusal, Mounting};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+/// How often it is looked whether a client still waits.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What is said when a pool could not be changed: one that is not there, or why not.
 fn told(action: &str, name: &str, error: &ChangeError) -> String {
@@ -85,20 +91,53 @@ pub(super) fn sync(args: Vec<OsString>) -> Outcome {
     while walk.next()?.is_some() {}
     let search = crate::search::from_env();
     let mut names = texts(&walk.operands());
-    if names.is_empty() {
+    let are_all = names.is_empty();
+    if are_all {
         names = found_names(&search).map_err(Stop::failed)?;
-        // All means all that can be: others hold nothing that could be written.
-        names.retain(|name| match sync_pool(&search, name) {
-            Err(ChangeError::ReadOnly { .. }) | Ok(()) => false,
-            Err(_) => true,
-        });
     }
-    Ok(each(&names, |name| {
-        sync_pool(&search, name).map_err(|e| match e {
-            ChangeError::NoPool => format!("cannot open '{name}': no such pool"),
-            error => format!("sync '{name}' failed: {error}"),
-        })
-    }))
+    let mut code = 0;
+    for name in &names {
+        match sync_cancellable(&search, name)? {
+            // All means all that can be: others hold nothing that could be written.
+            Err(ChangeError::ReadOnly { .. }) if are_all => {}
+            Ok(()) => {}
+            Err(error) => {
+                not_synced(name, &error).lines().for_each(|line| say_error_line!("{}", visible(line)));
+                code = 1;
+            }
+        }
+    }
+    Ok(code)
+}
+
+fn not_synced(name: &str, error: &ChangeError) -> String {
+    match error {
+        ChangeError::NoPool => format!("cannot open '{name}': no such pool"),
+        error => format!("sync '{name}' failed: {error}"),
+    }
+}
+
+/// Syncs a pool. One that is suspended syncs when its devices are back, however long that takes: a client that does
+/// not want to wait any longer is let go, and the thread that waits ends with the pool's suspension.
+fn sync_cancellable(search: &Search, name: &str) -> Result<Result<(), ChangeError>, Stop> {
+    if console::current().is_none() {
+        return Ok(sync_pool(search, name));
+    }
+    let (told, done) = std::sync::mpsc::channel();
+    let (search, name) = (search.clone(), name.to_owned());
+    let work = move || {
+        // Nobody may be listening any more.
+        let _ = told.send(sync_pool(&search, &name));
+    };
+    let thread = std::thread::Builder::new().name("zpool sync".to_owned()).spawn(work);
+    thread.map_err(|error| Stop::failed(format!("cannot sync: {error}")))?;
+    loop {
+        match done.recv_timeout(LOOK) {
+            Ok(outcome) => return Ok(outcome),
+            Err(RecvTimeoutError::Timeout) if !console::is_cancelled() => {}
+            Err(_) => return Err(Stop::Code(1)),
+        }
+    }
 }
 
 /// Does something with each pool, and says what failed. The exit code.

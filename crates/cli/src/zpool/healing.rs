@@ -216,7 +216,10 @@ fn open_pool(pool: &str) -> Result<(), Stop> {
 pub(super) fn online(args: Vec<OsString>) -> Outcome {
     let command = command_line("online", &args);
     let mut walk = Getopt::new(args, "e", LONG);
-    while walk.next()?.is_some() {}
+    let mut expand = false;
+    while let Some((letter, _)) = walk.next()? {
+        expand |= letter == 'e';
+    }
     let operands = texts(&walk.operands());
     let (pool, names) = devices(&operands)?;
     open_pool(pool)?;
@@ -229,7 +232,13 @@ pub(super) fn online(args: Vec<OsString>) -> Outcome {
         if !vdev.is_leaf() {
             return Err(format!("cannot online {name}: operation not supported on this type of vdev"));
         }
-        let state = online_vdev(&search, pool, vdev.guid, &command)
+        // They have no space of the pool.
+        let is_spare_or_cache =
+            vdev.pool_name.is_none() && vdev.space == 0 && matches!(vdev.health.word(), "AVAIL" | "INUSE");
+        if expand && is_spare_or_cache {
+            return Err(format!("cannot expand {name}: operation not supported on this type of vdev"));
+        }
+        let state = online_vdev(&search, pool, vdev.guid, expand, &command)
             .map_err(|error| told("cannot online", name, &error))?;
         warn(name, state);
         Ok(())

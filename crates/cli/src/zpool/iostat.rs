@@ -66,6 +66,11 @@ enum Part<'a> {
     Heading(&'static str),
 }
 
+/// The scripts of a command line.
+pub(super) fn scripts(args: Vec<OsString>) -> Result<Scripts, Stop> {
+    Ok(options(args)?.2)
+}
+
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if matches!(args.last(), Some(last) if last == "-c") {
         out.print(&Scripts::available("iostat")?);

@@ -16,15 +16,18 @@ mod iostat;
 mod layout;
 mod list;
 mod reguid;
+
 #[cfg(test)]
 mod samples;
 mod scripts;
+pub(crate) use scripts::SAID;
 mod set;
 mod status;
 mod status_json;
 mod status_text;
 mod upgrade;
 
+use crate::console;
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -388,5 +391,28 @@ fn add(total: &mut admin::DedupBucket, b: &admin::DedupBucket) {
     ];
     for (sum, part) in pairs {
         *sum = sum.saturating_add(part);
+    }
+}
+
+/// Runs the scripts of `zpool status -c` and `iostat -c` in the client of somebody else's daemon. What they said, for
+/// [`SAID`]; `None`: there are none, or the command line is no good, which the daemon will say.
+///
+/// # Errors
+/// All is done, or scripts may not be run or are not there.
+pub(crate) fn scripts_said(args: &[OsString]) -> Result<Option<String>, Stop> {
+    let Some((verb, args)) = args.split_first() else { return Ok(None) };
+    let parse = match verb.to_str() {
+        Some("status") => status::scripts,
+        Some("iostat") => iostat::scripts,
+        _ => return Ok(None),
+    };
+    if args.last().is_some_and(|last| last == "-c") {
+        let all = scripts::Scripts::available(&verb.to_string_lossy())?;
+        let written = console::write(console::Stream::Out, all.as_bytes());
+        return Err(Stop::Code(u8::from(written.is_err())));
+    }
+    match parse(args.to_vec()) {
+        Err(Stop::Usage(_)) => Ok(None),
+        scripts => scripts?.said(),
     }
 }

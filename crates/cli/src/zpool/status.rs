@@ -89,6 +89,11 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Operands, Stamp), Stop> {
     Ok((options, operands(walk)?, stamp))
 }
 
+/// The scripts of a command line.
+pub(super) fn scripts(args: Vec<OsString>) -> Result<Scripts, Stop> {
+    Ok(parse(args)?.0.scripts)
+}
+
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if matches!(args.last(), Some(last) if last == "-c") {
         out.print(&Scripts::available("status")?);
