@@ -42,7 +42,7 @@ const PACKAGES: [(&str, &str); 11] = [
 /// The folders of root's daemon: its socket, and what it remembers.
 const PRIVATE: [&str; 2] = ["/run/cenote", "/var/lib/cenote"];
 /// Where the daemon publishes counters and tunables.
-const CONTROL: &str = "/run/cenote";
+const CONTROL: &str = "/run/cenote/control";
 /// Where the suite is installed.
 const SUITE: &str = "/usr/share/zfs/zfs-tests";
 const DOCUMENT: &str = "docs/conformance.md";

@@ -9,7 +9,6 @@ use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vdev::env::Random;
 
@@ -117,22 +116,26 @@ enum Writes {
     Append,
 }
 
-/// Runs jobs side by side for some seconds. What each did, and how long each operation took.
+/// Runs jobs side by side for some seconds, with files that are open before. What each did, and how long each
+/// operation took.
 fn run_jobs(path: &Path, jobs: &[Job], extent: Extent) -> Result<Vec<Vec<Duration>>, Failure> {
     let times: Vec<Mutex<Vec<Duration>>> = jobs.iter().map(|_| Mutex::default()).collect();
+    let mut workers = Vec::new();
+    for (job, times) in jobs.iter().zip(&times) {
+        for _ in 0..job.threads {
+            let seed = workers.len() as u64 + 1;
+            workers.push((job, times, seed, open_for(path, job, seed)?));
+        }
+    }
     let end = Instant::now() + Duration::from_secs(extent.seconds);
-    let seed = AtomicU64::new(1);
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
-        for (job, times) in jobs.iter().zip(&times) {
-            for _ in 0..job.threads {
-                let seed = seed.fetch_add(1, Ordering::Relaxed);
-                threads.push(scope.spawn(move || {
-                    let own = run_job(path, *job, extent.bytes, (seed, end))?;
-                    times.lock().map_err(|_| "a thread panicked")?.extend(own);
-                    Ok::<(), Failure>(())
-                }));
-            }
+        for (job, times, seed, file) in workers {
+            threads.push(scope.spawn(move || {
+                let own = run_job(&file, *job, extent.bytes, (seed, end))?;
+                times.lock().map_err(|_| "a thread panicked")?.extend(own);
+                Ok::<(), Failure>(())
+            }));
         }
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
     })?;
@@ -144,14 +147,24 @@ fn own_file(path: &Path, number: u64) -> PathBuf {
     path.with_extension(format!("{number}"))
 }
 
-fn run_job(path: &Path, job: Job, bytes: u64, (seed, end): (u64, Instant)) -> Result<Vec<Duration>, Failure> {
-    let (path, len) = match job.writes {
-        Some(Writes::Append) => (path.with_extension("log"), LOG_RECORD),
-        Some(Writes::Own) => (own_file(path, seed), PAGE),
-        _ => (path.to_path_buf(), PAGE),
+/// The file that a thread works on.
+fn open_for(path: &Path, job: &Job, seed: u64) -> Result<OwnedFd, Failure> {
+    let path = match job.writes {
+        Some(Writes::Append) => path.with_extension("log"),
+        Some(Writes::Own) => own_file(path, seed),
+        _ => path.to_path_buf(),
     };
     let access = if job.writes.is_some() { OFlags::WRONLY | OFlags::CREATE } else { OFlags::RDONLY };
-    let file = open(&path, access | job.flags)?;
+    open(&path, access | job.flags)
+}
+
+fn run_job(
+    file: &OwnedFd,
+    job: Job,
+    bytes: u64,
+    (seed, end): (u64, Instant),
+) -> Result<Vec<Duration>, Failure> {
+    let len = if matches!(job.writes, Some(Writes::Append)) { LOG_RECORD } else { PAGE };
     let mut random = Random::from_seed(seed);
     let mut buffer = Aligned::new(&noise(len, seed));
     let (mut times, mut appended) = (Vec::new(), 0);
@@ -159,13 +172,13 @@ fn run_job(path: &Path, job: Job, bytes: u64, (seed, end): (u64, Instant)) -> Re
         let at = random.below(bytes / PAGE as u64) * PAGE as u64;
         let start = Instant::now();
         match job.writes {
-            Some(Writes::Random | Writes::Own) => write_all(&file, buffer.bytes(), at)?,
+            Some(Writes::Random | Writes::Own) => write_all(file, buffer.bytes(), at)?,
             Some(Writes::Append) => {
-                write_all(&file, buffer.bytes(), appended)?;
+                write_all(file, buffer.bytes(), appended)?;
                 appended += len as u64;
             }
             None => {
-                if rustix::io::pread(&file, buffer.bytes(), at)? != PAGE {
+                if rustix::io::pread(file, buffer.bytes(), at)? != PAGE {
                     return Err("a short read".into());
                 }
             }
