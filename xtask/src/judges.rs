@@ -47,7 +47,7 @@ pub(crate) fn run() -> Outcome {
 
 /// Installs what is missing where that is possible, says loudly what is still missing, and returns its names.
 pub(crate) fn set_up() -> Vec<&'static str> {
-    if missing().is_empty() {
+    if packages().is_empty() {
         return Vec::new();
     }
     if let Err(reason) = install() {
@@ -62,6 +62,14 @@ pub(crate) fn set_up() -> Vec<&'static str> {
 
 fn missing() -> Vec<&'static Judge> {
     JUDGES.iter().filter(|judge| testkit::tool(judge.tool).is_none()).collect()
+}
+
+/// What is to be installed: the judges that are missing, and what makes `zdb` end sooner.
+fn packages() -> Vec<&'static str> {
+    let hurry = testkit::tool("faketime").is_none().then_some("faketime");
+    let mut packages: Vec<&str> = missing().iter().map(|judge| judge.package).chain(hurry).collect();
+    packages.dedup();
+    packages
 }
 
 fn announce(missing: &[&Judge]) {
@@ -87,8 +95,7 @@ fn install() -> Outcome {
         eprintln!("{reason} (going on)");
     }
     stand_in_for_kernel_module()?;
-    let mut packages: Vec<&str> = missing().iter().map(|judge| judge.package).collect();
-    packages.dedup();
+    let packages = packages();
     println!("installing {}", packages.join(" "));
     // One by one: what can be had is better than nothing.
     let results: Vec<Outcome> = packages.iter().map(|package| install_package(package)).collect();

@@ -475,7 +475,7 @@ fn killed_ztest(seconds: u64, options: &[&str]) -> Option<TempDir> {
 fn zdb_verdict(folder: &Path) -> Option<bool> {
     let zdb = need_tool("zdb")?;
     let output =
-        Command::new(zdb).arg("-e").arg("-p").arg(folder).args(["-bcc", "ztest"]).output().expect("zdb");
+        testkit::hurried(zdb).arg("-e").arg("-p").arg(folder).args(["-bcc", "ztest"]).output().expect("zdb");
     assert!(
         output.status.success() || output.status.code() == Some(2),
         "{}",

@@ -105,7 +105,8 @@ impl Home {
         self.good(&["verify", "p"]);
         let Some(zdb) = testkit::need_tool("zdb") else { return };
         let images = self.dir.path().join("images");
-        let output = Command::new(zdb).args(["-e", "-p"]).arg(images).args(["-bcc", "p"]).output().unwrap();
+        let output =
+            testkit::hurried(zdb).args(["-e", "-p"]).arg(images).args(["-bcc", "p"]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains("No leaks"), "{text}");
     }

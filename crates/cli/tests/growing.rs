@@ -61,7 +61,7 @@ impl World {
         self.good("zpool export tank");
         let Some(zdb) = testkit::need_tool("zdb") else { return };
         let output =
-            Command::new(zdb).args(["-e", "-p"]).arg(self.folder.path()).args(["-bcc", "tank"]).output();
+            testkit::hurried(zdb).args(["-e", "-p"]).arg(self.folder.path()).args(["-bcc", "tank"]).output();
         let output = output.expect("it starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }

@@ -76,7 +76,7 @@ impl World {
     fn judge(&self, pool: &str) {
         let Some(zdb) = testkit::need_tool("zdb") else { return };
         let said = |options: &str| {
-            let output = Command::new(&zdb)
+            let output = testkit::hurried(&zdb)
                 .args(["-e", "-p"])
                 .arg(self.images())
                 .args([options, pool])

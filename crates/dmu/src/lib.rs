@@ -20,6 +20,7 @@ pub mod log;
 mod object;
 mod objset;
 mod prefetch;
+pub use prefetch::PREFETCH_DISABLE;
 mod reading;
 mod room;
 mod store;

@@ -9,6 +9,10 @@
 
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::collections::VecDeque;
+use zio::Tunable;
+
+/// Nothing is read ahead.
+pub static PREFETCH_DISABLE: Tunable = Tunable::new("zfs_prefetch_disable", 0, 0, 1);
 
 /// Threads: as many reads as keep a disk busy, and no more than is fair to others.
 const THREADS: usize = 8;
@@ -106,7 +110,7 @@ impl Prefetch {
     /// Whether there is anybody to read, and room in the queue.
     pub(crate) fn has_room(&self) -> bool {
         let state = self.shared.lock();
-        state.threads > 0 && state.queue.len() < QUEUE_MAX
+        state.threads > 0 && state.queue.len() < QUEUE_MAX && !PREFETCH_DISABLE.is_on()
     }
 
     /// Has a task done by another thread, or not at all.
@@ -114,7 +118,7 @@ impl Prefetch {
         let mut left = Vec::new();
         let mut state = self.shared.lock();
         for task in tasks {
-            if state.threads == 0 || state.queue.len() >= QUEUE_MAX {
+            if state.threads == 0 || state.queue.len() >= QUEUE_MAX || PREFETCH_DISABLE.is_on() {
                 left.push(task);
                 continue;
             }

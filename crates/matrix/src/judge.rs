@@ -30,7 +30,7 @@ const IN_OWN_DEV: &str = include_str!("ztest.sh");
 /// What it finds.
 pub fn zdb(dir: &Path, name: &str, how: &[&str]) -> Result<bool, Failure> {
     let Some(zdb) = testkit::need_tool("zdb") else { return Ok(false) };
-    let output = Command::new(zdb).args(["-e", "-p"]).arg(dir).args(how).arg(name).output()?;
+    let output = testkit::hurried(zdb).args(["-e", "-p"]).arg(dir).args(how).arg(name).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     let complains = |line: &&str| {

@@ -86,7 +86,7 @@ fn free_space_in_small_pieces() {
     };
     trial.run(dir.path()).unwrap_or_else(|why| panic!("{why}"));
     let Some(zdb) = testkit::need_tool("zdb") else { return };
-    let output = std::process::Command::new(zdb)
+    let output = testkit::hurried(zdb)
         .args(["-e", "-p"])
         .arg(dir.path())
         .args(["-bb", "judged"])

@@ -10,7 +10,6 @@ use format::zap::{
 };
 use format::{ObjType, ObjectId};
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
@@ -151,7 +150,8 @@ fn change(pool: &LivePool, objects: &[ObjectId], round: u64) {
 /// Names that `zdb` lists in an object, in its order.
 fn listed(zdb: &Path, dir: &Path, object: ObjectId) -> Vec<String> {
     let id = object.0.to_string();
-    let output = Command::new(zdb).args(["-e", "-p"]).arg(dir).args(["-dddd", "tank", &id]).output().unwrap();
+    let output =
+        testkit::hurried(zdb).args(["-e", "-p"]).arg(dir).args(["-dddd", "tank", &id]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
     let entries = text.lines().filter(|line| line.starts_with("\t\t") && line.contains(" = "));
@@ -196,7 +196,7 @@ fn zdb_lists_what_was_written() {
         }
     }
     let output =
-        Command::new(&zdb).args(["-e", "-p"]).arg(dir.path()).args(["-bcc", "tank"]).output().unwrap();
+        testkit::hurried(&zdb).args(["-e", "-p"]).arg(dir.path()).args(["-bcc", "tank"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("No leaks"), "{text}");
 }

@@ -22,7 +22,6 @@ use format::label::{
 };
 use format::uberblock::{Mmp, Uberblock};
 use format::{Ashift, BlockPtr, DeviceOffset, Endian, NvList, Txg, VdevGuid};
-use std::process::Command;
 use testkit::Fixture;
 
 const SIZE: u64 = (80 << 20) + 777;
@@ -270,7 +269,7 @@ fn zdb_accepts_labels() {
     let path = folder.path().join("leaf");
     std::fs::File::create(&path).unwrap().set_len(SIZE).unwrap();
     let run = |option: &str| {
-        let output = Command::new(&zdb).arg(option).arg(&path).output().unwrap();
+        let output = testkit::hurried(&zdb).arg(option).arg(&path).output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     {

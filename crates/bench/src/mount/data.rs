@@ -1,5 +1,6 @@
 //! Workloads of bytes: streams, databases, what must be durable.
 
+use super::ground::warm_memory;
 use super::keeper::Purpose;
 use super::meter::{Meter, Row, percentiles};
 use super::site::{Site, System};
@@ -79,6 +80,7 @@ pub(super) fn stream(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -
     let is_file = site.kind != System::Disk;
     let path = if is_file { site.dir().join("stream") } else { site.dir() };
     let calls = extent.bytes / CALL as u64;
+    warm_memory(extent.bytes * 2)?;
     let meter = Meter::start(site);
     fill(&path, extent.bytes)?;
     rows.push(meter.stop(site, "dd write, MiB", calls));

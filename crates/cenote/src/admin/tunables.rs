@@ -2,19 +2,24 @@
 //! here that change something.
 
 use super::ADMIN_SNAPSHOT;
-use ::pool::live::SCAN_SUSPEND_PROGRESS;
 use ::pool::live::events::{CHECKSUM_EVENTS_PER_SECOND, ZEVENT_LEN_MAX};
+use ::pool::live::{MULTIHOST_FAIL_INTERVALS, MULTIHOST_INTERVAL, SCAN_SUSPEND_PROGRESS, TXG_HISTORY};
+use dmu::PREFETCH_DISABLE;
 use dmu::live::TXG_TIMEOUT;
 use vdev::tree::SLOW_IO_MS;
 pub use vdev::tunable::Tunable;
 
 /// All of them, by name.
-pub fn tunables() -> [&'static Tunable; 6] {
+pub fn tunables() -> [&'static Tunable; 10] {
     [
         &ADMIN_SNAPSHOT,
         &SLOW_IO_MS,
         &CHECKSUM_EVENTS_PER_SECOND,
+        &MULTIHOST_FAIL_INTERVALS,
+        &MULTIHOST_INTERVAL,
+        &PREFETCH_DISABLE,
         &SCAN_SUSPEND_PROGRESS,
+        &TXG_HISTORY,
         &TXG_TIMEOUT,
         &ZEVENT_LEN_MAX,
     ]

@@ -1,7 +1,6 @@
 //! Pools on files, made and used through the public interface only.
 
 use std::path::Path;
-use std::process::Command;
 
 use cenote::admin::change::NewPool;
 use cenote::{OpenOptions, Pool, PoolWriter};
@@ -73,7 +72,7 @@ pub(crate) fn zdb(dir: &Path, args: &[&str]) -> Option<String> {
 /// What `zdb` says, if it can read the pool; `None`: there is no `zdb`.
 pub(crate) fn try_zdb(dir: &Path, args: &[&str]) -> Option<Option<String>> {
     let zdb = testkit::need_tool("zdb")?;
-    let output = Command::new(zdb).args(["-e", "-p"]).arg(dir).args(args).output().expect("zdb runs");
+    let output = testkit::hurried(zdb).args(["-e", "-p"]).arg(dir).args(args).output().expect("zdb runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
@@ -102,7 +101,7 @@ impl Images {
     pub(crate) fn raw(&self, block: &str) -> Option<Vec<u8>> {
         let zdb = testkit::need_tool("zdb")?;
         let output =
-            Command::new(zdb).args(["-e", "-p"]).arg(self.dir.path()).args(["-R", "p", block]).output();
+            testkit::hurried(zdb).args(["-e", "-p"]).arg(self.dir.path()).args(["-R", "p", block]).output();
         Some(output.expect("zdb runs").stdout)
     }
 }

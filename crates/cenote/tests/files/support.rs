@@ -75,7 +75,7 @@ impl Image {
     /// `zdb` must find nothing wrong in the exported pool.
     pub(crate) fn judge(&self) {
         let Some(zdb) = testkit::need_tool("zdb") else { return };
-        let output = Command::new(zdb)
+        let output = testkit::hurried(zdb)
             .args(["-e", "-p"])
             .arg(self.dir.path())
             .args(["-bcc", "p"])

@@ -95,7 +95,7 @@ impl World {
         if !zdb.exists() {
             return None;
         }
-        let output = Command::new(zdb)
+        let output = testkit::hurried(zdb)
             .args(["-U", "/nonexistent", "-e", "-p"])
             .arg(self.images())
             .args(options.split(' '))
@@ -111,8 +111,9 @@ impl World {
     pub(crate) fn zdb_of_cache(&self) -> Option<String> {
         let zdb = Path::new("/usr/sbin/zdb");
         let cache = self.folder.path().join("state/zpool.cache");
-        let output =
-            zdb.exists().then(|| Command::new(zdb).arg("-CU").arg(cache).output().expect("zdb starts"))?;
+        let output = zdb
+            .exists()
+            .then(|| testkit::hurried(zdb).arg("-CU").arg(cache).output().expect("zdb starts"))?;
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 

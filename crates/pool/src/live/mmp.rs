@@ -15,11 +15,13 @@ use format::{Ashift, VdevGuid};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use vdev::label_write::write_uberblock;
+use vdev::tunable::Tunable;
 
 /// Milliseconds in which every leaf is written once.
-const INTERVAL_MS: u64 = 1000;
-/// Intervals without a successful write after which the pool is suspended.
-const FAIL_INTERVALS: u64 = 10;
+pub static MULTIHOST_INTERVAL: Tunable = Tunable::new("zfs_multihost_interval", 1000, 100, (1 << 24) - 1);
+/// Intervals without a successful write after which the pool is suspended; 0: it never is.
+pub static MULTIHOST_FAIL_INTERVALS: Tunable =
+    Tunable::new("zfs_multihost_fail_intervals", 10, 0, (1 << 16) - 1);
 
 /// State of the writes between txgs.
 #[derive(Debug, Default)]
@@ -32,6 +34,8 @@ pub(crate) struct Mmp {
     delay: AtomicU64,
     /// When a write last succeeded, in nanoseconds of the monotonic clock.
     succeeded: AtomicU64,
+    /// The silence that was allowed then, in nanoseconds; 0: any. Who makes it shorter does not find it passed.
+    allowed: AtomicU64,
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -41,9 +45,15 @@ fn nanos(duration: Duration) -> u64 {
 impl Mmp {
     /// Turns it on or off.
     pub(crate) fn set(&self, is_on: bool, now: Duration) {
-        self.succeeded.store(nanos(now), Ordering::Relaxed);
-        self.delay.store(INTERVAL_MS * 1_000_000, Ordering::Relaxed);
+        self.note_success(now);
+        self.delay.store(MULTIHOST_INTERVAL.get() * 1_000_000, Ordering::Relaxed);
         self.is_on.store(is_on, Ordering::Release);
+    }
+
+    fn note_success(&self, now: Duration) {
+        let allowed = MULTIHOST_INTERVAL.get() * MULTIHOST_FAIL_INTERVALS.get() * 1_000_000;
+        self.allowed.store(allowed, Ordering::Relaxed);
+        self.succeeded.store(nanos(now), Ordering::Relaxed);
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -54,7 +64,8 @@ impl Mmp {
         if !self.is_on() {
             return MmpWords::default();
         }
-        let config = 0b111 | INTERVAL_MS << 8 | (sequence & 0xffff) << 32 | FAIL_INTERVALS << 48;
+        let (interval, fails) = (MULTIHOST_INTERVAL.get(), MULTIHOST_FAIL_INTERVALS.get());
+        let config = 0b111 | interval << 8 | (sequence & 0xffff) << 32 | fails << 48;
         MmpWords { delay_ns: self.delay.load(Ordering::Relaxed).max(1), config }
     }
 
@@ -85,7 +96,7 @@ impl LivePool {
     /// How long to wait between two calls of [`LivePool::mmp_write`]; `None`: multihost is off.
     pub(crate) fn mmp_pause(&self) -> Option<Duration> {
         let leaves = self.tree().leaf_guids().len().max(1) as u64;
-        self.mmp.is_on().then(|| Duration::from_millis((INTERVAL_MS / leaves).max(1)))
+        self.mmp.is_on().then(|| Duration::from_millis((MULTIHOST_INTERVAL.get() / leaves).max(1)))
     }
 
     /// Writes one leaf, in one label: the pool is alive.
@@ -107,7 +118,7 @@ impl LivePool {
             let took = nanos(now).saturating_sub(last);
             let average = self.mmp.delay.load(Ordering::Relaxed);
             self.mmp.delay.store((average / 128 * 127 + took / 128).max(1), Ordering::Relaxed);
-            self.mmp.succeeded.store(nanos(now), Ordering::Relaxed);
+            self.mmp.note_success(now);
             return Ok(());
         }
         self.mmp_check().inspect_err(|_| self.txgs.fail(too_late()))
@@ -120,7 +131,8 @@ impl LivePool {
     pub(crate) fn mmp_check(&self) -> Result<(), PoolError> {
         let last = self.mmp.succeeded.load(Ordering::Relaxed);
         let silence = nanos(self.env.clock().monotonic()).saturating_sub(last);
-        let is_late = self.mmp.is_on() && silence > INTERVAL_MS * FAIL_INTERVALS * 1_000_000;
+        let allowed = self.mmp.allowed.load(Ordering::Relaxed);
+        let is_late = self.mmp.is_on() && allowed > 0 && silence > allowed;
         if is_late && lock(&self.runtime).is_some() { Err(too_late().into()) } else { Ok(()) }
     }
 

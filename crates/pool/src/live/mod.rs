@@ -58,11 +58,12 @@ pub use export::Leave;
 pub use history::Command;
 pub use import::{ImportOptions, refusal};
 pub(crate) use leases::Lease;
+pub use mmp::{MULTIHOST_FAIL_INTERVALS, MULTIHOST_INTERVAL};
 pub use outage::FailMode;
 pub use props::PoolProp;
 pub use scan::{Offline, SCAN_SUSPEND_PROGRESS, ScanProgress, ScanRefusal};
 pub use spec::{FeatureSet, Layout, LeafSpec, TopSpec};
-pub use txg_history::TxgRecord;
+pub use txg_history::{TXG_HISTORY, TxgRecord};
 pub use vdev_props::VdevProp;
 
 use crate::{Pool, PoolError};

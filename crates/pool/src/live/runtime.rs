@@ -108,11 +108,17 @@ fn heal(pool: &Weak<LivePool>, stop: &Stop) {
 
 /// Writes uberblocks between the txgs, while multihost is on.
 fn shine(pool: &Weak<LivePool>, stop: &Stop) {
-    let mut pause = LOOK;
+    // How long it is may change at any time, and what is written promises others what it is now.
+    let (mut pause, mut waited) = (LOOK, Duration::ZERO);
     while !stop.wait(pause) {
         let Some(pool) = pool.upgrade() else { return };
+        waited += pause;
         let wanted = pool.mmp_pause();
-        pause = wanted.unwrap_or(LOOK);
+        pause = wanted.map_or(LOOK, |wanted| wanted.min(LOOK));
+        if wanted.is_some_and(|wanted| waited < wanted) {
+            continue;
+        }
+        waited = Duration::ZERO;
         if wanted.is_some() && pool.mmp_write().is_err() {
             return; // The pool is suspended.
         }

@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 use vdev::VdevTree;
+use vdev::tunable::Tunable;
 
 /// So many txgs are remembered.
-const KEPT: usize = 100;
+pub static TXG_HISTORY: Tunable = Tunable::new("zfs_txg_history", 100, 0, 1 << 16);
 
 /// A txg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,10 +85,9 @@ impl TxgHistory {
         (record.reads, record.writes, record.read_bytes, record.written_bytes) =
             (reads, writes, read, written);
         let mut state = lock(&self.0);
-        if state.last.len() >= KEPT {
-            state.last.pop_front();
-        }
         state.last.push_back(record);
+        let over = state.last.len().saturating_sub(TXG_HISTORY.get() as usize);
+        state.last.drain(..over);
     }
 }
 

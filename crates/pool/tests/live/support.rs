@@ -89,7 +89,8 @@ impl Files {
 /// Runs `zdb` over an exported pool; it must find nothing wrong.
 pub(crate) fn judge(files: &Files, name: &str) {
     let Some(zdb) = testkit::need_tool("zdb") else { return };
-    let output = Command::new(zdb).args(["-e", "-p"]).arg(files.dir()).args(["-bcc", name]).output().unwrap();
+    let output =
+        testkit::hurried(zdb).args(["-e", "-p"]).arg(files.dir()).args(["-bcc", name]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     let complaints = ["leak", "mismatch", "error", "corrupt", "can't"];

@@ -6,6 +6,8 @@
 //! - What waits for a request has memory for the largest, of which it takes only what was ever used; long replies are
 //!   made in memory that all mounts share.
 //! - As few threads wait for requests as suffice, see [`Turns`].
+//! - Where only the rest of the requests comes this way, nobody waits for it, and it is read a few hundred times a
+//!   second at most: many files are then forgotten at once.
 
 use super::dispatch::{self, Request};
 use super::pages::{Large, Pages};
@@ -19,12 +21,25 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes that a request may have besides what is written: its header and fixed part.
 pub(super) const REQUEST_EXTRA: usize = 4096;
 
 /// Bytes of a reply that is made in a thread's own memory: all but what is read, and lists of directories.
 const SHORT: usize = OUT_HEADER + (64 << 10) + 4096;
+
+/// How long what need not be answered waits for more of its kind.
+const REST: Duration = Duration::from_millis(2);
+
+/// Who reads.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Readers {
+    /// At most so many threads: all requests come this way.
+    OfAll(usize),
+    /// One: what is answered comes another way.
+    OfRest,
+}
 
 /// Room for the longest request.
 pub(super) fn request_room() -> io::Result<Pages> {
@@ -92,16 +107,21 @@ pub(super) struct Crew {
     service: Arc<dyn Service>,
     device: OwnedFd,
     turns: Turns,
+    rest: bool,
 }
 
 impl Crew {
-    /// Starts serving with a few threads; there will be at most `threads`.
+    /// Starts serving, with a few threads where there may be many.
     pub(super) fn start(
         service: &Arc<dyn Service>,
         device: OwnedFd,
-        threads: usize,
+        readers: Readers,
     ) -> io::Result<Arc<Crew>> {
-        let crew = Arc::new(Crew { service: Arc::clone(service), device, turns: Turns::new(threads) });
+        let (threads, rest) = match readers {
+            Readers::OfAll(threads) => (threads, false),
+            Readers::OfRest => (1, true),
+        };
+        let crew = Arc::new(Crew { service: Arc::clone(service), device, turns: Turns::new(threads), rest });
         for n in 0..crew.turns.first() {
             if let Err(error) = crew.start_one(Turns::take) {
                 // Those that there are end with the mount.
@@ -154,6 +174,9 @@ impl Crew {
                     len if len <= SHORT => self.answer(device, &request, &mut short)?,
                     _ => self.answer(device, &request, Large::take(OUT_HEADER + MAX_WRITE)?.bytes())?,
                 }
+            }
+            if self.rest {
+                std::thread::sleep(REST);
             }
             turn = self.turns.take();
         }

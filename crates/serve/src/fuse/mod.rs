@@ -30,7 +30,7 @@ mod turns;
 mod view_service;
 mod write_back;
 
-use classic::Crew;
+use classic::{Crew, Readers};
 use proto::input::Init;
 use rustix::io::Errno;
 use std::io;
@@ -213,7 +213,10 @@ fn start(
     let seated = agreed.ring && seat(service, &device, &mut threads)?;
     // Over the ring only forgetting and interrupts are left. Where its seats were not taken after all, the kernel goes on
     // here.
-    let readers = if seated { 1 } else { options.threads.unwrap_or_else(default_threads).max(1) };
+    let readers = match seated {
+        true => Readers::OfRest,
+        false => Readers::OfAll(options.threads.unwrap_or_else(default_threads).max(1)),
+    };
     let crew = Crew::start(service, device, readers)?;
     Ok((Waiter { ring: threads, crew }, Agreed { ring: seated, ..agreed }))
 }

@@ -1,7 +1,6 @@
 //! A pool with a file system, mounted by this process; unmounted and judged at the end.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use cenote::PoolWriter;
@@ -113,7 +112,8 @@ impl Home {
         self.pool.take().unwrap().close().unwrap();
         let Some(zdb) = testkit::need_tool("zdb") else { return };
         let images = self.dir.path().join("images");
-        let output = Command::new(zdb).args(["-e", "-p"]).arg(images).args(["-bcc", "p"]).output().unwrap();
+        let output =
+            testkit::hurried(zdb).args(["-e", "-p"]).arg(images).args(["-bcc", "p"]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains("No leaks"), "{text}");
     }

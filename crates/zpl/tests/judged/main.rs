@@ -49,7 +49,7 @@ fn broken(error: ZplError) -> DslError {
 
 fn zdb(dir: &Path, args: &[&str]) -> Option<String> {
     let zdb = testkit::need_tool("zdb")?;
-    let output = Command::new(zdb).args(["-e", "-p"]).arg(dir).args(args).output().expect("run");
+    let output = testkit::hurried(zdb).args(["-e", "-p"]).arg(dir).args(args).output().expect("run");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{text}\n{errors}");
