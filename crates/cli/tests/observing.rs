@@ -177,9 +177,12 @@ fn counters_and_parameters_are_mounted() {
     assert_eq!(read("parameters/zfs_txg_timeout").unwrap(), "7\n");
     assert!(std::fs::write(world.path("control/parameters/zfs_txg_timeout"), "many").is_err());
     assert!(std::fs::write(world.path("control/parameters/zfs_multihost_interval"), "99").is_err());
+    let change = |name: &str| world.good(&format!("zfs create tank/{name}"));
+    change("one");
+    change("two");
     assert!(read("kstat/zfs/tank/txgs").unwrap().lines().count() > 3);
     std::fs::write(world.path("control/parameters/zfs_txg_history"), "1").unwrap();
-    world.good("zpool sync tank");
+    change("three");
     assert_eq!(read("kstat/zfs/tank/txgs").unwrap().lines().count(), 3, "one, the open one, and a heading");
     world.good("zpool export tank");
     assert!(read("kstat/zfs/tank/state").is_err());

@@ -17,7 +17,7 @@
 
 use crate::fuse::{Answer, Caller, Known, Life, Lines, Service, ViewService, spawn_anywhere};
 use crate::pool_view::{CONTROL, PoolView, SNAPSHOTS};
-use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
+use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use cenote::admin::edit::{self, EditError};
 use cenote::{Dataset, LivePool, Pool, PoolWriter, VdevTree};
 use format::ObjectId;
@@ -256,16 +256,21 @@ impl ZfsDir {
     // ---- looking -----------------------------------------------------------------------------
 
     fn virtual_attr(&self, node: u64, home: &Home) -> Answer<Attr> {
-        let (nlink, size) = match node {
-            CONTROL => (1, 0),
+        let root = &home.root;
+        let (nlink, size, changed) = match node {
+            CONTROL => (1, 0, root.mtime),
             SNAPSHOTS => {
-                let count = entries(&self.head(&home.name)?)?.len();
-                (u32::try_from(count + 2).unwrap_or(u32::MAX), 2)
+                let head = self.head(&home.name)?;
+                let count = entries(&head)?.len();
+                // Whoever keeps copies of snapshots sees here whether there is one to be fetched.
+                let (secs, nanos) =
+                    head.dsl().dir().snapshots_changed().map_err(|error| told(&error))?.unwrap_or_default();
+                let changed = Time { secs: secs.cast_signed(), nanos: u32::try_from(nanos).unwrap_or(0) };
+                (u32::try_from(count + 2).unwrap_or(u32::MAX), 2, changed)
             }
-            SHARES => (2, 2),
+            SHARES => (2, 2, root.mtime),
             _ => return Err(Errno::STALE),
         };
-        let root = &home.root;
         Ok(Attr {
             ino: node,
             generation: 0,
@@ -278,6 +283,8 @@ impl ZfsDir {
             blocks: 0,
             block_size: 512,
             rdev: (0, 0),
+            mtime: changed,
+            ctime: changed,
             ..*root
         })
     }

@@ -127,7 +127,7 @@ impl LiveService {
 
     /// A promise could not be kept without opening files here.
     fn needs_opens(&self) -> bool {
-        self.fs().options().access_times == AccessTimes::Always
+        self.access_rule() == AccessTimes::Always
     }
 
     /// A file is opened with these flags. `false`: from now on the kernel need not ask.
@@ -169,9 +169,8 @@ impl LiveService {
     /// Properties were changed so that only a new mount keeps all promises.
     pub fn wants_new_mount(&self) -> bool {
         let now = self.manner();
-        let needs_opens = self.fs().options().access_times == AccessTimes::Always;
         let is_async = now.writeback && self.writer.is_sync_always();
-        is_async || (needs_opens && !now.opens) || now.acls != self.fs().options().posix_acls
+        is_async || (self.needs_opens() && !now.opens) || now.acls != self.fs().options().posix_acls
     }
 
     /// Agrees with a kernel that offers these abilities.
@@ -215,27 +214,25 @@ impl LiveService {
         Opened { handle: 0, flags: open_flag::KEEP_CACHE }
     }
 
-    /// What the flags of a file forbid those who open it, where files are opened here.
-    pub(super) fn check_open(&self, id: ObjectId, flags: u32) -> Answer<()> {
-        let (flags, attrs) =
-            (OFlags::from_bits_retain(flags), self.fs().attrs(id).map_err(|e| zpl_errno(&e))?);
-        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let grows_only = flags.contains(OFlags::APPEND) && !flags.contains(OFlags::TRUNC);
+    /// How a file that is there is opened, where files are opened here; an error if its flags forbid it.
+    pub(super) fn opened_again(&self, id: ObjectId, flags: u32) -> Answer<Opened> {
+        let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+        let wanted = OFlags::from_bits_retain(flags);
+        let writes = wanted.intersects(OFlags::WRONLY | OFlags::RDWR);
+        let grows_only = wanted.contains(OFlags::APPEND) && !wanted.contains(OFlags::TRUNC);
         if writes
             && (attrs.flags & FLAG_IMMUTABLE != 0 || (attrs.flags & FLAG_APPENDONLY != 0 && !grows_only))
         {
             return Err(Errno::PERM);
         }
-        Ok(())
-    }
-
-    /// How a file that is there is opened, where files are opened here.
-    pub(super) fn opened_again(&self, flags: u32) -> Opened {
         let opened = self.opened_new(flags);
-        match self.fs().options().access_times {
-            AccessTimes::Always => Opened { flags: opened.flags & !open_flag::KEEP_CACHE, ..opened },
-            _ => opened,
-        }
+        let flags = match self.access_rule() {
+            // Of a file that it knows to be empty the kernel asks for nothing, unless it is to go around its cache.
+            AccessTimes::Always if attrs.size == 0 && !writes => open_flag::DIRECT_IO,
+            AccessTimes::Always => opened.flags & !open_flag::KEEP_CACHE,
+            _ => opened.flags,
+        };
+        Ok(Opened { flags, ..opened })
     }
 }
 
