@@ -77,7 +77,7 @@ impl Seat {
     /// A seat in a queue, for the thread that calls: the kernel takes requests of a ring from its maker only.
     /// Nothing is asked of it yet.
     pub(super) fn new(device: OwnedFd, queue: u16, payload: usize) -> io::Result<Seat> {
-        let ring = IoUring::builder().setup_single_issuer().setup_coop_taskrun().build(2)?;
+        let ring = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(2)?;
         let mut memory = Box::new(Memory {
             headers: vec![0; HEADERS],
             payload: Pages::new(payload)?,
