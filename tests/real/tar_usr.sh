@@ -5,9 +5,11 @@ need tar diff
 : "${TREE:=/usr}"
 create 60G compression=lz4 xattr=sa acltype=posix
 options=(--one-file-system --acls --xattrs --xattrs-include='*' --numeric-owner -S)
-# What every file is: kind, mode, owner, size, time, name and target; and its content.
+# What every file is: kind, mode, owner, links in the tree, size, time, name and target.
 describe() {
-    (cd "$1" && find . -xdev \( -type d -printf '%y %m %U:%G %T@ %p\n' -o -printf '%y %m %U:%G %n %s %T@ %p %l\n' \) | sort)
+    (cd "$1" && find . -xdev \( -type d -printf '%i %y %m %U:%G %T@ %p\n' -o -printf '%i %y %m %U:%G %s %T@ %p %l\n' \)) |
+        awk '{ number[NR] = $1; links[$1]++; sub(/^[0-9]+ /, ""); line[NR] = $0 }
+            END { for (i = 1; i <= NR; i++) print links[number[i]], line[i] }' | sort
 }
 mkdir "$at/in"
 tar -C "$TREE" "${options[@]}" -cf - . | tar -C "$at/in" "${options[@]}" -xpf - || fail "tar in"
