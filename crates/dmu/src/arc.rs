@@ -3,13 +3,14 @@
 //! Keyed by the place and birth of a block's first copy, so a block is cached once however many
 //! trees lead to it. Sharded by hash; each shard is three queues by recency: blocks that were asked for once, blocks
 //! that were asked for again, and contents of files that were only written. A scan that touches everything
-//! once can only push out the first kind, a stream that is written only the last.
+//! once can only push out the first kind, a stream that is written only the last. Where whoever reads keeps what was
+//! read itself, as the kernel does for a mount, contents that were read ahead go there too as soon as they were asked for.
 //!
 //! # What always holds
 //! - The bytes held never exceed the bound given to [`Arc::new`], by more than one block per shard.
 //! - No lock is held while a block is read from a device.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use format::{BlockPtr, Txg};
 use std::collections::{BTreeMap, HashMap};
@@ -63,7 +64,7 @@ impl Key {
 /// The queues of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
-    /// Contents of files that were written, and not asked for since.
+    /// Contents of files that were written, and not asked for since; or asked for by who keeps them.
     Written,
     /// Blocks that were asked for once.
     Once,
@@ -76,8 +77,8 @@ struct Entry {
     /// When it was last used: its key in the queue it is in.
     stamp: u64,
     lane: Lane,
-    /// It was read ahead, and nobody has asked for it yet.
-    ahead: bool,
+    /// It was read ahead, and nobody has asked for it yet: the queue in which it goes on then.
+    ahead: Option<Lane>,
 }
 
 /// Blocks by when they were last used.
@@ -111,6 +112,7 @@ pub struct Arc {
     hasher: RandomState,
     hits: AtomicU64,
     misses: AtomicU64,
+    streams_pass: AtomicBool,
 }
 
 impl Arc {
@@ -122,7 +124,13 @@ impl Arc {
             hasher: RandomState::new(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+            streams_pass: AtomicBool::new(false),
         }
+    }
+
+    /// From now on contents that are read in order are not kept for long: whoever reads them keeps them.
+    pub fn let_streams_pass(&self) {
+        self.streams_pass.store(true, Ordering::Relaxed);
     }
 
     fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
@@ -140,6 +148,14 @@ impl Arc {
         found
     }
 
+    /// Somebody has got the block from who read it ahead.
+    pub fn note_use(&self, key: &Key) {
+        let mut shard = self.shard(key);
+        if shard.entries.get(key).is_some_and(|entry| entry.ahead.is_some()) {
+            shard.touch(key, self.shard_limit);
+        }
+    }
+
     /// Whether the block is cached. Does not count as a use of it.
     pub fn has(&self, key: &Key) -> bool {
         self.shard(key).entries.contains_key(key)
@@ -147,17 +163,18 @@ impl Arc {
 
     /// Adds a block, pushing out others.
     pub fn insert(&self, key: Key, block: Block) {
-        self.add(key, block, Lane::Once, false);
+        self.add(key, block, None);
     }
 
-    /// Adds a block that nobody has asked for yet: the first look-up counts as its first use.
-    pub fn insert_ahead(&self, key: Key, block: Block) {
-        self.add(key, block, Lane::Once, true);
+    /// Adds a block that nobody has asked for yet: the first look-up counts as its first use. `is_content`: of a file.
+    pub fn insert_ahead(&self, key: Key, block: Block, is_content: bool) {
+        let passes = is_content && self.streams_pass.load(Ordering::Relaxed);
+        self.add(key, block, Some(if passes { Lane::Written } else { Lane::Once }));
     }
 
-    fn add(&self, key: Key, block: Block, lane: Lane, ahead: bool) {
+    fn add(&self, key: Key, block: Block, ahead: Option<Lane>) {
         if cost(&block) <= self.shard_limit {
-            self.shard(&key).insert(key, block, lane, ahead, self.shard_limit);
+            self.shard(&key).insert(key, block, Lane::Once, ahead, self.shard_limit);
         }
     }
 
@@ -171,7 +188,7 @@ impl Arc {
         let here = shard.remove(&key);
         let lane = was.or(here).unwrap_or(if is_content { Lane::Written } else { Lane::Once });
         if cost(&block) <= self.shard_limit {
-            shard.insert(key, block, lane, false, self.shard_limit);
+            shard.insert(key, block, lane, None, self.shard_limit);
         }
     }
 
@@ -230,12 +247,13 @@ impl Shard {
         let from = &mut self.queues[entry.lane as usize];
         from.order.remove(&entry.stamp);
         from.bytes -= cost(&block);
-        entry.lane = if std::mem::take(&mut entry.ahead) { Lane::Once } else { Lane::Often };
+        entry.lane = entry.ahead.take().unwrap_or(Lane::Often);
         entry.stamp = self.clock;
         let to = &mut self.queues[entry.lane as usize];
         to.order.insert(self.clock, *key);
         to.bytes += cost(&block);
         self.demote(limit);
+        self.trim_written(limit);
         Some(block)
     }
 
@@ -243,20 +261,25 @@ impl Shard {
         self.take(key).map(|entry| entry.lane)
     }
 
-    fn insert(&mut self, key: Key, block: Block, lane: Lane, ahead: bool, limit: usize) {
+    fn insert(&mut self, key: Key, block: Block, lane: Lane, ahead: Option<Lane>, limit: usize) {
         if self.entries.contains_key(&key) {
             return;
         }
         self.put(key, Entry { block, stamp: 0, lane, ahead });
-        // But the newest stays: of a record that is changed again and again it would otherwise be read again each time.
-        let is_over = |queue: &Queue| queue.bytes > written_max(limit) && queue.order.len() > 1;
-        while is_over(self.queue(Lane::Written)) && self.take_oldest(Lane::Written).is_some() {}
+        self.trim_written(limit);
         while self.bytes() > limit {
             let victim = self.take_oldest(Lane::Once).or_else(|| self.take_oldest(Lane::Often));
             if victim.or_else(|| self.take_oldest(Lane::Written)).is_none() {
                 break;
             }
         }
+    }
+
+    /// Keeps what was only written within its part. But the newest stays: of a record that is changed again and again it
+    /// would otherwise be read again each time.
+    fn trim_written(&mut self, limit: usize) {
+        let is_over = |queue: &Queue| queue.bytes > written_max(limit) && queue.order.len() > 1;
+        while is_over(self.queue(Lane::Written)) && self.take_oldest(Lane::Written).is_some() {}
     }
 
     /// Keeps the queue of what is used often within four fifths, so that newcomers get a chance to be seen again.
@@ -326,7 +349,7 @@ mod tests {
             assert!(cache.get(&key(n)).is_some());
         }
         for n in 1000..100_000 {
-            cache.insert_ahead(key(n), block(100));
+            cache.insert_ahead(key(n), block(100), true);
             assert!(cache.has(&key(n)) && cache.get(&key(n)).is_some());
         }
         assert!((0..50).all(|n| cache.get(&key(n)).is_some()));
@@ -368,6 +391,36 @@ mod tests {
             }
             assert!((0..often).all(|n| cache.get(&key(n)).is_some()), "{blocks_of_shard}");
         }
+    }
+
+    #[test]
+    fn a_stream_passes_where_its_reader_keeps_it() {
+        let size = 1 << 20;
+        let cache = Arc::new(WRITTEN_PART * WRITTEN_LEAST);
+        let read = |numbers: std::ops::Range<u64>| {
+            for n in numbers {
+                cache.insert_ahead(key(n), block(size), true);
+                match n % 2 {
+                    0 => assert!(cache.get(&key(n)).is_some()),
+                    _ => cache.note_use(&key(n)),
+                }
+            }
+        };
+        read(0..200);
+        assert!(cache.bytes() >= 150 * size, "{} bytes: nobody else has them", cache.bytes());
+        cache.let_streams_pass();
+        let before = cache.bytes();
+        read(1000..3000);
+        assert!(cache.bytes() <= before + WRITTEN_LEAST, "{} bytes, before {before}", cache.bytes());
+        for n in 5000..5100 {
+            cache.insert_ahead(key(n), block(size), true);
+        }
+        assert!((5000..5100).all(|n| cache.has(&key(n))), "nobody has asked for them yet");
+        for n in 6000..6100 {
+            cache.insert_ahead(key(n), block(size), false);
+            cache.get(&key(n));
+        }
+        assert!((6000..6100).all(|n| cache.has(&key(n))), "not contents of files");
     }
 
     #[test]

@@ -106,9 +106,8 @@ impl Store {
                 old.inspect(|old| self.cache.forget(old));
                 continue;
             };
-            let is_content = bp.level() == Level(0) && !bp.obj_type().is_metadata();
             let data = Block::shared(Arc::clone(&block.data), Endian::Little);
-            self.cache.renew(old.as_ref(), id, data, is_content);
+            self.cache.renew(old.as_ref(), id, data, is_content(bp));
         }
         written
     }
@@ -120,7 +119,10 @@ impl Store {
             return Ok(block);
         }
         match self.reading.enter(&id) {
-            Turn::Theirs(Some(block)) => Ok(block),
+            Turn::Theirs(Some(block)) => {
+                self.cache.note_use(&id);
+                Ok(block)
+            }
             Turn::Theirs(None) => self.read_device(bp, key),
             Turn::Ours(mut ours) => {
                 let block = self.read_device(bp, key)?;
@@ -146,7 +148,7 @@ impl Store {
             && !self.cache.has(&id)
             && let Ok(block) = self.read_device(bp, key)
         {
-            self.cache.insert_ahead(id, block.clone());
+            self.cache.insert_ahead(id, block.clone(), is_content(bp));
             ours.read(&block);
         }
     }
@@ -175,6 +177,11 @@ impl Store {
     pub fn prefetch(&self, tasks: impl IntoIterator<Item = Box<dyn FnOnce() + Send>>) {
         self.prefetch.submit(tasks.into_iter().map(|task| task as Task));
     }
+}
+
+/// Whether a block is of what a file holds.
+fn is_content(bp: &BlockPtr) -> bool {
+    bp.level() == Level(0) && !bp.obj_type().is_metadata()
 }
 
 #[cfg(test)]

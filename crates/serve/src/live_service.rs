@@ -94,6 +94,7 @@ impl LiveService {
     /// where no promise forbids it.
     #[must_use]
     pub fn new(writer: FilesystemWriter, writeback: bool) -> LiveService {
+        writer.let_streams_pass();
         let nameless = std::array::from_fn(|_| Mutex::default());
         LiveService { writer, nameless, writeback, agreed: manner::Agreed::new(), access_times: None }
     }

@@ -18,6 +18,12 @@ impl FilesystemWriter {
         self.head.head().id()
     }
 
+    /// Whoever reads keeps what was read itself, as a kernel does for its mounts: what is read in order does not stay in the
+    /// cache of the pool as well.
+    pub fn let_streams_pass(&self) {
+        self.fs().set().store().cache().let_streams_pass();
+    }
+
     /// Every change is durable when it is acknowledged: property `sync=always`.
     pub fn is_sync_always(&self) -> bool {
         self.head.head().sync_mode() == dsl::write::SyncMode::Always
