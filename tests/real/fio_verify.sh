@@ -4,7 +4,7 @@
 need fio
 create 8G recordsize=16k
 run() {
-    fio --directory="$at" --size="${SIZE:-48M}" --bsrange=4k-64k --bs_unaligned=0 --ba=4k --verify=crc32c --verify_fatal=1 \
+    fio --directory="$at" --size="${SIZE:-48M}" --bsrange=4k-64k --bs_unaligned=0 --ba=4k --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
         --randseed=7 --rw=randwrite --output="$work/fio" "$@" ||
         { tail -n 20 "$work/fio"; fail "fio $*"; }
 }
