@@ -21,6 +21,7 @@ mod daemon;
 mod fsstat;
 mod getopt;
 mod ids_to_path;
+mod keys;
 mod out;
 mod search;
 mod stop;

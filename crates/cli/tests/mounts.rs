@@ -5,7 +5,10 @@
 // Tests use files as any program does.
 #![allow(clippy::disallowed_types, missing_docs)]
 
+use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -44,13 +47,22 @@ impl World {
     }
 
     fn run(&self, words: &str) -> Ran {
+        self.run_with(words, "")
+    }
+
+    /// With this on standard input.
+    fn run_with(&self, words: &str, input: &str) -> Ran {
         let folder = self.path("").display().to_string();
         let folder = folder.trim_end_matches('/');
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
         command.args(words.replace('~', folder).split_whitespace()).env_clear();
-        command.env("TZ", "UTC0").env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+        command.env("TZ", "UTC0").env("PATH", "/usr/bin:/bin").stdin(Stdio::piped());
         command.env("CENOTE_SOCKET", self.path("socket")).env("CENOTE_STATE", self.path("state"));
-        let output = command.current_dir("/").output().expect("it starts");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.current_dir("/").spawn().expect("it starts");
+        // It may end without reading.
+        let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
+        let output = child.wait_with_output().expect("it ends");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(folder, "~");
         Ran { out: text(&output.stdout), err: text(&output.stderr), code: output.status.code() }
     }
@@ -310,4 +322,57 @@ fn projects_of_files_by_their_paths() {
         "'-r' is only valid on directories: ~/alt/tank/a/d/e/f\n",
     );
     world.bad("zfs project ~/nowhere", 1, "failed to stat ~/nowhere: No such file or directory\n");
+}
+
+/// A pool of OpenZFS's, read only: keys come from standard input or from files, as their locations say.
+#[test]
+fn keys_are_loaded_for_what_is_to_be_mounted() {
+    let Some(world) = World::new() else { return };
+    let fixture = testkit::Fixture::open("encryption");
+    let pool = fixture.scratch();
+    let images = pool.dir().display().to_string();
+    let import = format!("zpool import -o readonly=on -R ~/alt -d {images}");
+    world.good(&format!("{import} -N t_encryption"));
+    let locked = "cannot mount 't_encryption/aes-128-gcm': encryption key not loaded\n";
+    world.bad("zfs mount t_encryption/aes-128-gcm", 1, locked);
+
+    let ran = world.run_with("zfs mount -l t_encryption/aes-128-gcm", "abc\n");
+    let short = "Key load error: Passphrase too short (min 8).\n";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), short));
+    let ran = world.run_with("zfs mount -l t_encryption/aes-128-gcm", "passwort1\n");
+    let wrong = "Key load error: Incorrect key provided for 't_encryption/aes-128-gcm'.\n";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), wrong));
+    world.bad("zfs mount t_encryption/aes-128-gcm", 1, locked);
+
+    let key = testkit::keys::material("passphrase").expect("a key");
+    let ran = world.run_with("zfs mount -l t_encryption/aes-128-gcm", &String::from_utf8(key).expect("text"));
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    let at = world.path("alt/mnt/encryption/aes-128-gcm");
+    let mut files = 0;
+    for entry in fixture.entries().filter(|entry| entry.ds == "t_encryption/aes-128-gcm") {
+        if let (Some(sum), false) = (&entry.sha256, entry.hashes_segments()) {
+            let path = at.join(OsStr::from_bytes(&entry.path));
+            assert_eq!(&testkit::sha256(&fs::read(&path).expect("readable")), sum, "{}", path.display());
+            files += 1;
+        }
+    }
+    assert!(files > 0, "nothing was compared");
+    // The key is there until the pool goes.
+    world.good("zfs unmount t_encryption/aes-128-gcm");
+    world.good("zfs mount -l t_encryption/aes-128-gcm");
+    let ran = world.run("zfs mount -l t_encryption/raw");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.starts_with("Key load error: Failed to open key material file: /"), "{ran:?}");
+    // What has no key is passed over; what has none because it was not given is told.
+    world.good("zpool export t_encryption");
+    assert_eq!(world.mounts(), ["tank /tank"]);
+    let ran = world.run(&format!("{import} t_encryption"));
+    assert!(ran.err.is_empty() && ran.code == Some(0), "{ran:?}");
+    assert_eq!(world.mounts(), ["tank /tank", "t_encryption /mnt/encryption"]);
+    let ran = world.run("zfs mount -a -l");
+    assert!(
+        ran.err.contains("Key load error: Passphrase too short (min 8).") && ran.code == Some(1),
+        "{ran:?}"
+    );
+    world.good("zpool export t_encryption");
 }

@@ -11,15 +11,12 @@ use ::cenote::admin::{Imported, Namespace, Search, open_pools};
 use ::cenote::copy::meta::Kind;
 use ::cenote::{Dataset, Error, Filesystem, Node, OpenOptions, Pool, PoolWriter, Target, Volume};
 
-use super::{Failure, prompt, term};
+use super::{Failure, term};
 use crate::console;
+use crate::keys::{self, ATTEMPTS, prompt};
 
 /// Links followed in one path, as in Linux.
 const LINKS_MAX: usize = 40;
-/// Times that a key is asked for.
-const ATTEMPTS: usize = 3;
-/// Most bytes read from a key file; the longest key is a passphrase of 512.
-const KEY_MAX: u64 = 4096;
 
 /// Options of all verbs: where the pool is, and how it is opened.
 #[derive(clap::Args)]
@@ -392,19 +389,11 @@ fn split_key(key: &OsStr) -> Result<(String, OsString), Failure> {
         })
 }
 
-#[allow(clippy::disallowed_types)] // A key is a file of the user's, no device.
 fn read_key(file: &OsStr) -> Result<Vec<u8>, Failure> {
-    use std::io::Read;
-    let mut key = Vec::new();
-    let read = std::fs::File::open(file).and_then(|file| file.take(KEY_MAX).read_to_end(&mut key));
-    match read {
-        Ok(_) => Ok(key),
-        Err(error) => Err(Failure::Message(format!(
-            "cannot read key file {}: {}",
-            term::escape(file.as_bytes()),
-            term::io_words(&error)
-        ))),
-    }
+    keys::read_file(file).map_err(|error| {
+        let file = term::escape(file.as_bytes());
+        Failure::Message(format!("cannot read key file {file}: {}", term::io_words(&error)))
+    })
 }
 
 struct Resolved {

@@ -59,12 +59,12 @@ fn words(mut text: String) -> String {
 }
 
 /// The system's words for an error.
-pub(super) fn io_words(error: &io::Error) -> String {
+pub(crate) fn io_words(error: &io::Error) -> String {
     words(error.to_string())
 }
 
 /// An error and its causes in one line.
-pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = words(error.to_string());
     let mut next = error.source();
     while let Some(cause) = next {

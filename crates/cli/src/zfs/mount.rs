@@ -3,6 +3,7 @@
 use super::change::Pairs;
 use super::complain;
 use crate::getopt::{Getopt, Long};
+use crate::keys;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::mounting::{MountRefusal, MountRequest, Mounting, Pending};
@@ -45,6 +46,8 @@ struct Options {
     json: bool,
     /// `-v`: progress of `-a` and `-R`.
     verbose: bool,
+    /// `-l`: keys that are missing are loaded first.
+    load_keys: bool,
     /// Where `mount(8)` says.
     on: Option<PathBuf>,
     /// Only whether it could be.
@@ -75,8 +78,8 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
             'v' => options.verbose = true,
             'O' => options.request.overlay = true,
             'o' => options.request.options.push(value.unwrap_or_default().to_string_lossy().into_owned()),
-            // Keys of encrypted file systems, which are not mounted, and mounts that are forced although they are
-            // no different here.
+            'l' => options.load_keys = true,
+            // Mounts that are forced are no different here.
             _ => {}
         }
     }
@@ -85,7 +88,7 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     let operands = crate::zpool::texts(&walk.operands());
     match (&operands[..], options.all, options.below) {
-        ([], true, _) => Ok(outcome(&mount_all(&needed("mount")?, None, &options, out))),
+        ([], true, _) => Ok(mount_all(&needed("mount")?, None, &options, out)),
         ([_, ..], true, _) => Err(Stop::usage("too many arguments")),
         ([], false, true) => Err(Stop::usage("missing dataset argument")),
         ([], false, false) => {
@@ -98,26 +101,43 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
                 // The real tool adds its usage here.
                 mounting.place(name).map_err(|refusal| Stop::usage(refusal.to_string()))?;
             }
-            let below = |name: &String| mount_all(&mounting, Some(name), &options, out);
-            Ok(outcome(&names.iter().flat_map(below).collect::<Vec<_>>()))
+            Ok(names.iter().fold(0, |code, name| code | mount_all(&mounting, Some(name), &options, out)))
         }
         ([name], false, false) => {
             let mounting = needed("mount")?;
-            let done = match &options.on {
-                Some(at) => return mount_at(&mounting, name, at, &options),
-                None => mounting.mount(name, &options.request),
-            };
-            done.map(|()| 0).map_err(|refusal| refused(&refusal))
+            match &options.on {
+                Some(at) => mount_at(&mounting, name, at, &options),
+                None => mount_one(&mounting, name, &options),
+            }
         }
         _ => Err(Stop::usage("too many arguments")),
     }
 }
 
-/// Mounts all, or all below a dataset; with `-v` a terminal shows how far it is, as OpenZFS does.
-fn mount_all(mounting: &Mounting, below: Option<&str>, options: &Options, out: &Out) -> Vec<MountRefusal> {
+/// Mounts one where it belongs. Its key is loaded once nothing else is in the way.
+fn mount_one(mounting: &Mounting, name: &str, options: &Options) -> Outcome {
+    let done = match mounting.mount(name, &options.request) {
+        Err(refusal) if refusal.is_locked() && options.load_keys => {
+            let wanted = mounting.wanted_key(name).map_err(|refusal| refused(&refusal))?;
+            match keys::load(mounting, wanted.as_slice()) {
+                0 => mounting.mount(name, &options.request),
+                code => return Ok(code),
+            }
+        }
+        done => done,
+    };
+    done.map(|()| 0).map_err(|refusal| refused(&refusal))
+}
+
+/// Mounts all, or all below a dataset; with `-v` a terminal shows how far it is, as OpenZFS does. The exit code.
+fn mount_all(mounting: &Mounting, below: Option<&str>, options: &Options, out: &Out) -> u8 {
+    let code = match options.load_keys {
+        true => keys::load(mounting, &mounting.wanted_keys(below)),
+        false => 0,
+    };
     let is_shown = options.verbose && out.is_terminal();
     let mut shown = Instant::now();
-    mounting.mount_all_telling(below, &options.request, &mut |index, total| {
+    let refusals = mounting.mount_all_telling(below, &options.request, &mut |index, total| {
         if !is_shown {
             return;
         }
@@ -132,7 +152,8 @@ fn mount_all(mounting: &Mounting, below: Option<&str>, options: &Options, out: &
             // The next one overwrites it.
             out.print(&format!("{how_far}{}", "\u{8}".repeat(how_far.len())));
         }
-    })
+    });
+    code | outcome(&refusals)
 }
 
 /// For `mount(8)`: a file system, or the root of the pool that a device belongs to.

@@ -5,6 +5,7 @@
 
 use super::{Given, command_line, known_pool_property, status_text, texts};
 use crate::getopt::{Getopt, Long};
+use crate::keys;
 use crate::out::{Out, message_line, visible};
 use crate::stop::{Outcome, Stop};
 use crate::time;
@@ -222,11 +223,15 @@ fn mount(search: &Search, pool: &str, wanted: &Wanted) -> u8 {
         return 0;
     }
     let Some(mounting) = Mounting::of(search) else { return 0 };
+    let code = match wanted.load_keys {
+        true => keys::load(&mounting, &mounting.wanted_keys(Some(pool))),
+        false => 0,
+    };
     let refused = mounting.after_import(pool, &wanted.mount_options);
     for refusal in &refused {
         refusal.to_string().lines().for_each(|line| say_error_line!("{}", message_line(line)));
     }
-    u8::from(!refused.is_empty())
+    code | u8::from(!refused.is_empty())
 }
 
 /// `-a`: all that are there.

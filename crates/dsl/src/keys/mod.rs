@@ -198,9 +198,16 @@ impl CryptoKey {
         dsl.dir_by_object(self.root_dir)
     }
 
+    /// How the wrapping key is given.
+    ///
+    /// # Errors
+    /// The key object does not say, or names a format that is not known.
+    pub fn format(&self) -> Result<KeyFormat, KeyError> {
+        self.format.ok_or(KeyError::Object { object: self.object, entry: "keyformat" })
+    }
+
     fn wrapping_key(&self, material: &[u8]) -> Result<WrappingKey, KeyError> {
-        let format = self.format.ok_or(KeyError::Object { object: self.object, entry: "keyformat" })?;
-        format.wrapping_key(material, self.salt, self.iterations)
+        self.format()?.wrapping_key(material, self.salt, self.iterations)
     }
 }
 

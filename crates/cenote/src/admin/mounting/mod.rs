@@ -13,9 +13,11 @@
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7); fixtures/cli-transcripts; the tools' behaviour.
 
 mod change;
+mod keys;
 pub mod place;
 
 pub use change::{Pending, Replacing};
+pub use keys::{KeyFormat, KeyLocation, WantedKey};
 pub use place::{CanMount, MountPoint, Place};
 
 use super::edit::names::{self, Form};
@@ -38,7 +40,15 @@ pub struct MountRefusal {
     pub why: String,
 }
 
+/// Why an encrypted file system is not mounted.
+const LOCKED: &str = "encryption key not loaded";
+
 impl MountRefusal {
+    /// The key of the file system is missing, and nothing else is known to be in the way.
+    pub fn is_locked(&self) -> bool {
+        self.verb == "mount" && self.why == LOCKED
+    }
+
     fn mount(what: impl Into<String>, why: impl Into<String>) -> MountRefusal {
         MountRefusal { verb: "mount", what: what.into(), why: why.into() }
     }
@@ -220,7 +230,8 @@ impl Mounting {
         mounted.map_err(|error| mount_words(&Place { point: MountPoint::At(at.to_owned()), ..place }, &error))
     }
 
-    /// Mounts what can be mounted by itself: below a dataset, or of all pools. Returns what was not, and why.
+    /// Mounts what can be mounted by itself: below a dataset, or of all pools. What lacks its key is passed over, as
+    /// OpenZFS does. Returns what else was not mounted, and why.
     pub fn mount_all(&self, below: Option<&str>, request: &MountRequest) -> Vec<MountRefusal> {
         self.mount_all_telling(below, request, &mut |_, _| {})
     }
@@ -232,6 +243,20 @@ impl Mounting {
         request: &MountRequest,
         tell: &mut dyn FnMut(usize, usize),
     ) -> Vec<MountRefusal> {
+        let (places, mut refusals) = self.unmounted(below);
+        for (index, place) in places.iter().enumerate() {
+            tell(index + 1, places.len());
+            let done = match place::parse_options(place, request) {
+                Some(parsed) => self.put(place, &parsed.options),
+                None => Err(MountRefusal::mount(&place.dataset, "Invalid argument")),
+            };
+            refusals.extend(done.err().filter(|refusal| !refusal.is_locked()));
+        }
+        refusals
+    }
+
+    /// What mounts by itself and is not mounted, in the order in which it can be; and what could not be looked at.
+    fn unmounted(&self, below: Option<&str>) -> (Vec<Place>, Vec<MountRefusal>) {
         let roots = match below {
             Some(dataset) => vec![dataset.to_owned()],
             None => self.namespace.names(),
@@ -246,15 +271,7 @@ impl Mounting {
         }
         places.sort_by(|a, b| a.point.path().cmp(&b.point.path()));
         places.retain(|place| place.mounts_by_itself() && self.mounted(&place.dataset).is_none());
-        for (index, place) in places.iter().enumerate() {
-            tell(index + 1, places.len());
-            let done = match place::parse_options(place, request) {
-                Some(parsed) => self.put(place, &parsed.options),
-                None => Err(MountRefusal::mount(&place.dataset, "Invalid argument")),
-            };
-            refusals.extend(done.err());
-        }
-        refusals
+        (places, refusals)
     }
 
     /// Mounts a file system that was just made, if it mounts by itself.
@@ -273,6 +290,9 @@ impl Mounting {
         let MountPoint::At(at) = &place.point else { return Ok(()) };
         let shown = at.display().to_string();
         self.ask(&place.dataset)?;
+        if place.is_locked {
+            return Err(MountRefusal::mount(&place.dataset, LOCKED));
+        }
         if let Err(error) = make_folders(at) {
             let why = format!("failed to create mountpoint: {}", errno_words(&error));
             return Err(MountRefusal::mount(shown, why));
@@ -367,7 +387,7 @@ fn mount_words(place: &Place, error: &MountError) -> MountRefusal {
         MountError::Open(error)
             if matches!(**error, Error::Locked { .. } | Error::Dsl(dsl::DslError::Encrypted { .. })) =>
         {
-            MountRefusal::mount(dataset, "encryption key not loaded")
+            MountRefusal::mount(dataset, LOCKED)
         }
         MountError::Open(error) => MountRefusal::mount(dataset, super::chain(&**error)),
         other => MountRefusal::mount(dataset, other.to_string()),

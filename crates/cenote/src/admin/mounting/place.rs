@@ -3,6 +3,7 @@
 use super::{MountRefusal, MountRequest, failed};
 use crate::Pool;
 use crate::admin::{AccessTimes, ImportSettings, MountOptions};
+use dsl::keys::KeyStatus;
 use dsl::prop::{self, PropValue, Source};
 use dsl::{Dataset, Dir};
 use std::path::{Path, PathBuf};
@@ -54,6 +55,8 @@ pub struct Place {
     pub options: MountOptions,
     /// It is being received: there is nothing whole in it.
     pub is_inconsistent: bool,
+    /// It is encrypted, and its key is not loaded.
+    pub is_locked: bool,
 }
 
 impl Place {
@@ -130,7 +133,9 @@ fn read(dataset: &Dataset, settings: &ImportSettings) -> Result<Place, dsl::DslE
         _ => CanMount::NoAuto,
     };
     let is_inconsistent = dataset.is_inconsistent();
-    Ok(Place { dataset: dataset.name().to_owned(), point, is_own, can_mount, options, is_inconsistent })
+    let is_locked = dataset.dir().dsl().keyring().status(dataset.dir())? == KeyStatus::Unavailable;
+    let dataset = dataset.name().to_owned();
+    Ok(Place { dataset, point, is_own, can_mount, options, is_inconsistent, is_locked })
 }
 
 /// A mount point below the alternate root. A user's pools are mounted below a folder of the user's in any case: a
@@ -272,6 +277,7 @@ mod tests {
                 temporary: Vec::new(),
             },
             is_inconsistent: false,
+            is_locked: false,
         }
     }
 

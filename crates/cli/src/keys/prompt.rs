@@ -37,7 +37,7 @@ impl Drop for Quiet<'_> {
 }
 
 /// There is a terminal to ask at.
-pub(super) fn is_possible() -> bool {
+pub(crate) fn is_possible() -> bool {
     Stream::Err.is_terminal() && console::terminal().is_ok()
 }
 
@@ -45,7 +45,7 @@ pub(super) fn is_possible() -> bool {
 ///
 /// # Errors
 /// There is no terminal, or it fails.
-pub(super) fn secret(question: &str) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn secret(question: &str) -> io::Result<Option<Vec<u8>>> {
     let terminal = console::terminal()?;
     console::write(Stream::Err, question.as_bytes())?;
     let quiet = Quiet::new(&terminal)?;
