@@ -148,7 +148,7 @@ fn start_daemon() -> Result<(), u8> {
         say_error_line!("cannot start cenoted: {error}");
         1
     };
-    let mut command = Command::new(std::env::current_exe().map_err(told)?);
+    let mut command = crate::this_program().map_err(told)?;
     command.args(["daemon", "--detach", "--unless-running"]).stdin(Stdio::null()).stdout(Stdio::null());
     // What belongs to this command alone is not the daemon's.
     for name in ["CENOTE_KEYS", "CENOTE_DIRECT", "CENOTE_DEVICES", "ZPOOL_IMPORT_PATH"] {

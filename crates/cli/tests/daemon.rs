@@ -146,6 +146,20 @@ fn the_first_command_starts_it_and_all_find_the_same_pools() {
     world.good("zpool destroy tank");
 }
 
+/// Where each name is a file of its own, no link to `cenote`.
+#[test]
+fn a_copy_by_another_name_starts_it() {
+    let world = World::new();
+    let copy = world.path("zpool");
+    copy_program(&copy);
+    let mut command = Command::new(&copy);
+    command.arg("list").env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+    command.env("CENOTE_SOCKET", world.socket()).env("CENOTE_STATE", world.path("state"));
+    let output = command.output().expect("it starts");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "no pools available\n", "{output:?}");
+    assert_eq!(world.run("daemon --status").code, Some(0));
+}
+
 #[test]
 fn it_ends_when_asked_and_has_the_pools_again() {
     let world = World::new();

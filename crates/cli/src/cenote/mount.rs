@@ -162,7 +162,7 @@ fn serve_until_end(mounted: Mounted, terminator: Terminator) -> Outcome {
 /// Starts this command again as a child that serves, and waits until it says that it is mounted. The
 /// child keeps the terminal until then: it may have to ask for a key.
 fn in_background() -> Outcome {
-    let mut child = Command::new(std::env::current_exe()?);
+    let mut child = crate::this_program()?;
     child.args(std::env::args_os().skip(1)).arg("--detached").stdout(Stdio::piped());
     let mut child = child.spawn()?;
     let mut said = Vec::new();

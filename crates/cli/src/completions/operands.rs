@@ -200,8 +200,7 @@ pub(super) fn names(what: What) -> Vec<String> {
 
 /// The lines that one of our own commands prints.
 fn ask(words: &[&str]) -> Vec<String> {
-    let Ok(program) = std::env::current_exe() else { return Vec::new() };
-    let mut command = Command::new(program);
+    let Ok(mut command) = crate::this_program() else { return Vec::new() };
     command.args(words).stdin(Stdio::null()).stderr(Stdio::null()).env(NO_START, "1");
     let output = command.output().map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&output).lines().map(str::to_owned).collect()

@@ -2,7 +2,7 @@
 
 use super::{DaemonError, RUNNING};
 use std::io::{self, Read, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// What the background process says when it can be asked.
 const READY: &[u8] = b"ready\n";
@@ -10,7 +10,7 @@ const READY: &[u8] = b"ready\n";
 /// Starts this program again as a child that serves, and waits until it says that it does. This process ends
 /// then: the child belongs to nobody.
 pub(super) fn start(unless_running: bool) -> Result<u8, DaemonError> {
-    let mut child = Command::new(std::env::current_exe()?);
+    let mut child = crate::this_program()?;
     child.args(["daemon", "--detached"]).args(unless_running.then_some("--unless-running"));
     child.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = child.spawn()?;

@@ -190,7 +190,7 @@ impl Scripts {
             return Ok(None);
         }
         let failed = |error: std::io::Error| Stop::failed(format!("cannot look for devices: {error}"));
-        let mut ask = Command::new(std::env::current_exe().map_err(failed)?);
+        let mut ask = crate::this_program().map_err(failed)?;
         ask.args(["zpool", "status", "-j", "-P"]).stdin(Stdio::null()).stderr(Stdio::null());
         let answer = ask.output().map_err(failed)?;
         let answer = serde_json::from_slice(&answer.stdout).unwrap_or_default();
