@@ -2,7 +2,7 @@
 
 use crate::usage::Tool;
 use format::prop::{self, Prop};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// Tells commands not to start a daemon: where none runs, there is nothing to complete.
 const NO_START: &str = "CENOTE_NO_START";
