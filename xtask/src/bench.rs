@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: ourselves against the other implementation, in the same run.
+//! `cargo xtask bench` and `bench verify`: ourselves against the other implementation, in the same run.
 //!
 //! Wall time on a shared machine is noise; so each number is a ratio of two programs doing the same
 //! work alternately on the same files, with the CPU time of both beside it.
@@ -26,8 +26,11 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         [what] if what == "write" => crate::bench_write::run(None),
         [what, dir] if what == "write" => crate::bench_write::run(Some(dir)),
         [what, rest @ ..] if what == "mount" => crate::bench_mount::run(rest),
+        [what, rest @ ..] if what == "read" => crate::bench_read::read(rest),
+        [what, rest @ ..] if what == "codec" => crate::bench_read::codec(rest),
         _ => Err(
-            "what can be measured: verify [DIR POOL], write [DIR], mount [--quick] [--only TEST] [--help]"
+            "what can be measured: verify [DIR POOL], write [DIR], codec, read [--peer] [--quick] [--help], \
+             mount [--quick] [--only TEST] [--help]"
                 .to_owned(),
         ),
     }

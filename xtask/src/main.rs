@@ -9,6 +9,7 @@
 mod apt;
 mod bench;
 mod bench_mount;
+mod bench_read;
 mod bench_write;
 mod check;
 mod judges;
@@ -30,7 +31,9 @@ usage: cargo xtask TASK
   fixtures       unpack all golden pools into target/fixtures
   judges         install the other implementation's tools, or say what is missing
   bench [WHAT]   measure ourselves against the other implementation and against the disk, in one
-                 run: verify [DIR POOL], write [DIR],
+                 run: verify [DIR POOL], write [DIR], codec [--filter NAME] [--no-raidz-test],
+                 read [--peer] [--quick] [--only verify,copy,list,random] [--dir DIR] (--help tells more;
+                 --peer verifies a pool of OpenZFS's and needs the peer tooling),
                  mount [--quick] [--systems S,…] [--only W,…] [--dir DIR] [--no-build] (as root; --help tells more)
   crash [ARG…]   cut the power at every write of workloads on simulated disks; --help tells more
   faults [SECONDS [ARG…]]

@@ -1,14 +1,19 @@
-//! `cargo xtask bench write`: what writing costs through the library, on pools in files.
+//! What Cenote costs, beside what others cost for the same, on the same machine in the same run.
 //!
-//! Every number is a rate and the CPU time of this whole process for each operation, the work of the sync
-//! included: the clock stops when everything is on disk.
+//! `write` and its parts: a rate and the CPU time of this whole process for each operation, the work of the sync
+//! included: the clock stops when everything is on disk. `mount`: through FUSE, beside the kernel's file systems.
+//! `read`: pools read through the library and the commands. `codec`: what is done to the bytes of a block.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types)] // a program beside the house: it makes its own files
 
+mod codec;
 mod cost;
 mod database;
+mod fio;
 mod mount;
 mod pools;
+mod read;
+mod report;
 mod stream;
 mod tree;
 
@@ -19,7 +24,7 @@ use std::process::ExitCode;
 /// Why a measurement failed.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Measures what writing costs through the library.
+/// Measures what reading and writing cost.
 #[derive(Parser)]
 struct Args {
     /// Where the files of the pools are made; they are removed afterwards.
@@ -78,6 +83,10 @@ enum What {
     },
     /// File systems as programs see them: the kernel's, others through FUSE, and ours. As root.
     Mount(mount::Choices),
+    /// Pools read: verified, copied out of, listed, and by many threads at random, beside others doing the same.
+    Read(read::Choices),
+    /// Checksums, parity, compression and encryption, beside the best of others.
+    Codec(codec::Choices),
     /// An empty file system, for the floors.
     #[command(hide = true)]
     NullMount {
@@ -104,6 +113,8 @@ fn main() -> ExitCode {
             database::overwrite(&args.dir, threads, writes, mib << 20)
         }
         What::Mount(choices) => mount::run(&args.dir, &choices),
+        What::Read(choices) => read::run(&args.dir, &choices),
+        What::Codec(choices) => codec::run(&args.dir, &choices),
         What::NullMount { at } => mount::serve_null(&at),
         What::CleanUp { folder } => mount::cleaner(&folder),
         What::Fsync { threads, seconds } => database::fsync(&args.dir, threads, seconds),

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use dsl::prop::PropValue;
-use pool::live::{CreateSpec, Layout, LeafSpec, LivePool, TopSpec};
+use pool::live::{CreateSpec, Layout, LeafSpec, Leave, LivePool, TopSpec};
 use pool::space::Class;
 use std::io::Write;
 use std::path::Path;
@@ -11,13 +11,14 @@ use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
 use zpl::write::{HeadFs, NewFilesystem, make_filesystem, options_of};
 
-const NAME: &str = "bench";
+/// The name of the pool.
+pub(crate) const NAME: &str = "bench";
 
 /// A pool with its root file system open.
 pub(crate) struct Bench {
     pub(crate) fs: HeadFs,
     pub(crate) pool: Arc<LivePool>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 /// What pool.
@@ -61,7 +62,15 @@ impl Bench {
         let head = pool.heads().open_by_name(NAME)?;
         let options = options_of(&pool.view()?.dsl().dataset(NAME)?, pool.features())?;
         let fs = HeadFs::open(&head, options, &env)?;
-        Ok(Bench { fs, pool, _dir: dir })
+        Ok(Bench { fs, pool, dir })
+    }
+
+    /// Closes it, exported. Its files are there until what this returns is dropped.
+    pub(crate) fn close(self) -> Result<tempfile::TempDir, Failure> {
+        let Bench { fs, pool, dir } = self;
+        drop(fs);
+        pool.export(Leave::Exported)?;
+        Ok(dir)
     }
 
     /// Everything is on disk when this returns.

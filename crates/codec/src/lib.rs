@@ -17,7 +17,7 @@
 //! is the only module with `unsafe`.
 //!
 //! Tests: vectors of `docs/on-disk` beside the code, `tests/golden.rs` (blocks of real pools),
-//! `tests/fuzz.rs`; `examples/codec_speed.rs` measures.
+//! `tests/fuzz.rs`; `cargo xtask bench codec` measures.
 
 pub mod checksum;
 pub mod compress;

@@ -29,7 +29,7 @@ pub(super) fn fio(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> R
         let text = run(job(&site.dir()).args(["--time_based", "--end_fsync=1", &seconds]))?;
         let mut row = meter.stop(site, what, 0);
         let (count, wall, latency) =
-            fio_result(&text, rw).ok_or("fio printed something else than it should")?;
+            crate::fio::result(&text, rw).ok_or("fio printed something else than it should")?;
         (row.count, row.wall, row.latency) = (count, wall, latency);
         rows.push(row);
         for entry in std::fs::read_dir(site.dir())? {
@@ -40,19 +40,6 @@ pub(super) fn fio(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> R
         }
     }
     Ok(())
-}
-
-type FioResult = (u64, Duration, Option<(Duration, Duration)>);
-
-/// Operations, time, and times of operations in the middle and of the slowest hundredth.
-fn fio_result(text: &str, rw: &str) -> Option<FioResult> {
-    let all: serde_json::Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
-    let side = all.get("jobs")?.get(0)?.get(if rw == "randread" { "read" } else { "write" })?;
-    let wall = Duration::from_millis(side.get("runtime")?.as_u64()?);
-    let percentile =
-        |name: &str| side.get("clat_ns")?.get("percentile")?.get(name)?.as_u64().map(Duration::from_nanos);
-    let latency = percentile("50.000000").zip(percentile("99.000000"));
-    Some((side.get("total_ios")?.as_u64()?, wall, latency))
 }
 
 /// How much bonnie++ does.
@@ -118,17 +105,6 @@ fn bonnie_rates(text: &str) -> Option<Vec<(String, u64)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn results_of_fio_are_read() {
-        let text = r#"note
-            {"jobs": [{"read": {"total_ios": 7, "runtime": 2000, "clat_ns": {"percentile":
-            {"50.000000": 1000, "99.000000": 9000}}}, "write": {}}]}"#;
-        let (count, wall, latency) = fio_result(text, "randread").expect("understood");
-        assert_eq!((count, wall), (7, Duration::from_secs(2)));
-        assert_eq!(latency, Some((Duration::from_micros(1), Duration::from_micros(9))));
-        assert!(fio_result(text, "randwrite").is_none() && fio_result("", "randread").is_none());
-    }
 
     #[test]
     fn rates_of_bonnie_are_read() {

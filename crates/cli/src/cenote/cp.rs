@@ -1,6 +1,8 @@
 //! `cenote cp`: files, trees and volumes to a folder of this machine, or into a pool ([`super::cp_into`]).
 
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +11,10 @@ use ::cenote::copy::host::{Damaged, HostTree};
 use ::cenote::copy::meta::Stamp;
 use ::cenote::copy::source::children;
 
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::bytes_out::Output;
 use super::copying::Teller;
 use super::open::{Found, Session, Source};
 use super::{Failure, Outcome, code, cp_into, term};
@@ -22,7 +28,8 @@ use super::{Failure, Outcome, code, cp_into, term};
 /// copied files are kept; owners too where the system permits. Symbolic links are copied, never
 /// followed; nothing is written outside DESTINATION. Contents of `/` go right into an existing
 /// DESTINATION. A volume becomes a raw image with holes. A file that cannot be read whole is left
-/// out and told, see --partial.
+/// out and told, see --partial. Onto a device, /dev/null among them, the bytes of one file or volume
+/// are written as `cenote cat` does; not onto a disk that is in use.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -90,6 +97,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         return cp_into::run(args, to, sources);
     }
     let session = Session::new(&args.source);
+    if let ([source], true) = (sources, is_device(Path::new(to))) {
+        return onto_device(args, &session, source, to);
+    }
     let destination = Destination::new(to, sources.len() == 1)?;
     let tree = HostTree::open(&destination.folder, !args.no_owner).map_err(|error| {
         let folder = term::escape(destination.folder.as_os_str().as_bytes());
@@ -109,6 +119,62 @@ pub(super) fn run(args: &Args) -> Outcome {
     drop(extractor);
     teller.finish(&summary);
     Ok(code(failed || summary.failures > 0))
+}
+
+/// A device of this machine, by its own name or through links: the user named it, no pool did.
+fn is_device(path: &Path) -> bool {
+    let stat = rustix::fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    matches!(stat, Ok(FileType::CharacterDevice | FileType::BlockDevice))
+}
+
+/// An open device.
+struct Device(OwnedFd);
+
+impl Device {
+    /// A disk that somebody else uses, a mount among them, is refused by the system.
+    fn open(path: &Path) -> io::Result<Device> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let is_disk = FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) == FileType::BlockDevice;
+        let flags = if is_disk { flags | OFlags::EXCL } else { flags };
+        Ok(Device(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+}
+
+impl AsFd for &mut Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Write for Device {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::write(&self.0, bytes))?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match rustix::fs::fsync(&self.0) {
+            // Not every device has anything to keep.
+            Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
+            done => Ok(done?),
+        }
+    }
+}
+
+/// The bytes of one file or volume, onto a device.
+fn onto_device(args: &Args, session: &Session<'_>, source: &OsStr, to: &OsStr) -> Outcome {
+    let found = session.find(source, false)?;
+    let shown = term::escape(source.as_bytes());
+    let content = found.content().map_err(|why| Failure::Message(format!("{shown}: {why}")))?;
+    let failed = |error: io::Error| {
+        let device = term::escape(to.as_bytes());
+        Failure::Message(format!("{device}: {}", term::io_words(&error)))
+    };
+    let mut device = Device::open(Path::new(to)).map_err(failed)?;
+    let mut out = Output::new(&mut device);
+    let is_lost = out.content(content, &shown, args.partial)?;
+    out.finish()?;
+    device.flush().map_err(failed)?;
+    Ok(code(is_lost))
 }
 
 fn copy(

@@ -4,6 +4,7 @@
 //! or for writing where the verb changes something ([`writing`]). What cannot be read or written is told on
 //! standard error and makes the exit code 1, whatever else succeeded.
 
+mod bytes_out;
 mod cat;
 mod chmod;
 mod copying;

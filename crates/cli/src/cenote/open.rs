@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::cenote::admin::{Imported, Namespace, Search, open_pools};
-use ::cenote::copy::meta::Kind;
+use ::cenote::copy::meta::{Content, Kind};
 use ::cenote::{Dataset, Error, Filesystem, Node, OpenOptions, Pool, PoolWriter, Target, Volume};
 
 use super::{Failure, term};
@@ -104,6 +104,23 @@ pub(super) enum Found {
     File(Box<FoundFile>),
     /// A volume.
     Volume(Dataset, Volume),
+}
+
+impl Found {
+    /// The bytes of a regular file or a volume.
+    ///
+    /// # Errors
+    /// It is something without bytes: what it is.
+    pub(super) fn content(&self) -> Result<&dyn Content, String> {
+        match self {
+            Found::Volume(_, volume) => Ok(volume),
+            Found::File(file) if file.node.is_dir() => Err("Is a directory".to_owned()),
+            Found::File(file) if file.node.kind() != Kind::Regular => {
+                Err(format!("is a {}", file.node.kind()))
+            }
+            Found::File(file) => Ok(&file.node),
+        }
+    }
 }
 
 /// A file, and where it is.
