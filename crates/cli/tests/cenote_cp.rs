@@ -208,6 +208,24 @@ fn one_file_under_another_name_and_links_as_links() {
     assert_eq!(walk(to.path()), 3);
 }
 
+/// A device that the user names takes the bytes, and keeps being a device.
+#[test]
+fn onto_a_device() {
+    use std::os::unix::fs::FileTypeExt;
+    let fixture = Fixture::open("single");
+    for device in ["/dev/null", "/dev/zero"] {
+        good(cenote(fixture.dir(), "cp").args(["t_single/fs:/holes/tail", device]));
+        assert!(fs::metadata(device).expect("there").file_type().is_char_device());
+    }
+    let (code, _, err) = run(cenote(fixture.dir(), "cp").args(["t_single/fs:/README.txt", "/dev/full"]));
+    assert!(code == 1 && err.contains("No space left on device"), "{code} {err}");
+    let (code, _, err) = run(cenote(fixture.dir(), "cp").args(["-r", "t_single/fs:/a", "/dev/null"]));
+    assert!(code == 1 && err.contains("t_single/fs:/a: Is a directory"), "{code} {err}");
+    let two = ["t_single/fs:/README.txt", "t_single/fs:/a/f0", "/dev/null"];
+    let (code, _, err) = run(cenote(fixture.dir(), "cp").args(two));
+    assert!(code == 1 && err.contains("/dev/null: not a directory"), "{code} {err}");
+}
+
 #[test]
 fn a_damaged_file_is_left_out_or_filled() {
     let fixture = Fixture::open("lost-block");

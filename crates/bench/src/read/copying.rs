@@ -12,8 +12,8 @@ use zpl::write::{NewFile, WriteHow};
 
 pub(super) fn run(dir: &Path, choices: &Choices, report: &mut Report) -> Result<(), Failure> {
     let bytes: u64 = if choices.quick { 256 << 20 } else { 4 << 30 };
-    // The pool's file is hardly more than that one: both sides read the same bytes of the disk.
-    let size = bytes + bytes / 64 + (128 << 20);
+    // Little more than that file: what a pool keeps free for itself.
+    let size = bytes + bytes / 16 + (256 << 20);
     let wanted = Wanted {
         disks: 1,
         size,
