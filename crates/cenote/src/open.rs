@@ -10,6 +10,7 @@ use pool::{PoolError, Which};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::VdevTree;
+use vdev::device::file::Access;
 use vdev::scan::{Found, Search};
 
 /// Bytes of block cache unless [`OpenOptions::cache_bytes`] says otherwise.
@@ -19,6 +20,7 @@ const DEFAULT_CACHE: usize = 128 << 20;
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     search: Vec<PathBuf>,
+    access: Access,
     pub(crate) pool: pool::OpenOptions,
 }
 
@@ -32,7 +34,7 @@ impl OpenOptions {
     /// Looks where pools are by default: the devices of the machine.
     pub fn new() -> OpenOptions {
         let pool = pool::OpenOptions { cache_bytes: DEFAULT_CACHE, ..pool::OpenOptions::default() };
-        OpenOptions { search: Vec::new(), pool }
+        OpenOptions { search: Vec::new(), access: Access::Auto, pool }
     }
 
     /// Looks in this folder, or at this device or image file. May be called several times; then the
@@ -40,6 +42,14 @@ impl OpenOptions {
     #[must_use]
     pub fn search(mut self, path: impl Into<PathBuf>) -> OpenOptions {
         self.search.push(path.into());
+        self
+    }
+
+    /// Reads image files past the system's cache, as block devices are read in any case: right for who reads much of
+    /// a pool once. Otherwise they are read through it, which many short commands one after the other gain from.
+    #[must_use]
+    pub fn direct(mut self, yes: bool) -> OpenOptions {
+        self.access = if yes { Access::Direct } else { Access::Auto };
         self
     }
 
@@ -97,7 +107,7 @@ impl OpenOptions {
 
     /// The devices of all pools in the places to look.
     pub(crate) fn found(&self) -> Found {
-        Search { paths: self.search.clone(), ..Search::default() }.run()
+        Search { paths: self.search.clone(), access: self.access, ..Search::default() }.run()
     }
 }
 

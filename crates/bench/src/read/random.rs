@@ -70,7 +70,7 @@ pub(super) fn run(dir: &Path, choices: &Choices, report: &mut Report) -> Result<
 /// Reads for so long through the library, with a cache far smaller than the file.
 fn read(folder: &Path, bytes: u64, time: Duration) -> Result<Ran, Failure> {
     let cache = (bytes / 32).max(64 << 20);
-    let options = OpenOptions::new().search(folder).cache_bytes(usize::try_from(cache)?);
+    let options = OpenOptions::new().search(folder).direct(true).cache_bytes(usize::try_from(cache)?);
     let pool = Pool::open(NAME, &options)?;
     let files = pool.dataset(NAME)?.filesystem()?;
     let root = files.node(files.root())?;

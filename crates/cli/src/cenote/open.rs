@@ -95,6 +95,8 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
 /// Opened pools, by the name they were asked for.
 pub(super) struct Session<'a> {
     source: &'a Source,
+    /// Image files are read past the system's cache.
+    direct: bool,
     pools: RefCell<HashMap<String, Pool>>,
 }
 
@@ -136,13 +138,19 @@ pub(super) struct FoundFile {
 
 impl<'a> Session<'a> {
     pub(super) fn new(source: &'a Source) -> Session<'a> {
-        Session { source, pools: RefCell::default() }
+        Session { source, direct: false, pools: RefCell::default() }
+    }
+
+    /// For verbs that read much of a pool once: nothing of it pushes out what the system's cache has.
+    pub(super) fn past_the_cache(source: &'a Source) -> Session<'a> {
+        Session { direct: true, ..Session::new(source) }
     }
 
     fn options(&self) -> OpenOptions {
         let source = self.source;
         let mut options = OpenOptions::new()
             .cache_bytes(usize::try_from(source.cache).unwrap_or(usize::MAX))
+            .direct(self.direct)
             .recover(source.recover)
             .checkpoint(source.checkpoint)
             .destroyed(source.destroyed)

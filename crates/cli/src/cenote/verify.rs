@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 fn checked(args: &Args) -> Outcome {
-    let session = Session::new(&args.source);
+    let session = Session::past_the_cache(&args.source);
     let targets = args.targets.iter().map(|target| parse(target)).collect::<Result<Vec<_>, _>>()?;
     let Some(first) = targets.first() else { return Err(Failure::Silent) };
     if targets.iter().any(|target| target.pool() != first.pool()) {
