@@ -346,6 +346,12 @@ impl Pool {
         for (vdev, node) in self.tree().tops().filter(|(_, node)| holds_data(node)) {
             tops.insert(vdev, self.metaslabs(vdev, node)?);
         }
+        // As the metaslabs' own maps have it: their histograms are as old.
+        let ashift = |vdev| self.tree().ashift(vdev).map_or(9, |a| u32::from(a.0));
+        let mut fragmentation: BTreeMap<VdevId, Option<u64>> = BTreeMap::new();
+        for (vdev, metaslabs) in &tops {
+            fragmentation.insert(*vdev, crate::fragmentation::of_vdev(metaslabs, ashift(*vdev)));
+        }
         for ((vdev, index), change) in self.unflushed(&tops)? {
             let metaslabs = tops.get_mut(&vdev);
             if let Some(m) = metaslabs.and_then(|all| all.get_mut(usize::try_from(index).ok()?)) {
@@ -357,7 +363,6 @@ impl Pool {
         let mut all = Vec::new();
         for (vdev, metaslabs) in tops {
             let Some(node) = self.tree().top(vdev) else { continue };
-            let ashift = self.tree().ashift(vdev).map_or(9, |a| u32::from(a.0));
             let offered = status.children.iter().find(|v| v.id == vdev.0).map_or(0, |v| v.offered);
             let metaslab = 1_u64.checked_shl(node.metaslab_shift).unwrap_or(0);
             let growth = offered.saturating_sub(node.asize);
@@ -367,9 +372,9 @@ impl Pool {
                 size: size_of(self.tree(), vdev, node),
                 allocated: metaslabs.iter().fold(0, |sum, m| sum.saturating_add(m.allocated)),
                 checkpoint: checkpoint_bytes(self.mos(), node)?,
-                fragmentation: crate::fragmentation::of_vdev(&metaslabs, ashift),
+                fragmentation: fragmentation.get(&vdev).copied().flatten(),
                 expandable: growth.checked_div(metaslab).unwrap_or(0) * metaslab,
-                ashift,
+                ashift: ashift(vdev),
                 metaslabs,
             });
         }
