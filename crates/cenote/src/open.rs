@@ -82,6 +82,13 @@ impl OpenOptions {
         self
     }
 
+    /// What the pool is called while it is open, whatever its labels say.
+    #[must_use]
+    pub fn known_as(mut self, name: impl Into<String>) -> OpenOptions {
+        self.pool.name = Some(name.into());
+        self
+    }
+
     /// Opens the pool even if log devices are missing: writes that were acknowledged but not yet part
     /// of a transaction group are then not known.
     #[must_use]

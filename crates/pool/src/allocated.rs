@@ -34,15 +34,29 @@ impl Pool {
     /// Reads all space maps and their logs. What only the checkpoint needs counts as free. Fails where they cannot be
     /// read or contradict themselves.
     pub fn allocated(&self) -> Result<Allocated, PoolError> {
-        let mut all = Allocated { tops: BTreeMap::new() };
         let spaces = self.vdev_spaces()?;
-        for space in &spaces {
-            let metaslabs = space.metaslabs.iter().map(|m| self.own_map(space, m));
-            all.tops.insert(space.vdev, metaslabs.collect::<Result<_, _>>()?);
-        }
+        let all = self.own_maps(&spaces)?;
         self.apply_logs(&all, &spaces)?;
         for space in &spaces {
             self.give_up_checkpoint(&all, space)?;
+        }
+        Ok(all)
+    }
+
+    /// What is free by the metaslabs' own maps, by vdev and metaslab: the logs are left out. Fails where maps cannot be
+    /// read or contradict themselves.
+    pub fn mapped_free_space(&self) -> Result<BTreeMap<VdevId, Vec<RangeSet>>, PoolError> {
+        let free = |metaslab: Metaslab| metaslab.free.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let vdevs = self.own_maps(&self.vdev_spaces()?)?.tops.into_iter();
+        Ok(vdevs.map(|(vdev, metaslabs)| (vdev, metaslabs.into_iter().map(free).collect())).collect())
+    }
+
+    /// All metaslabs as their own maps have them.
+    fn own_maps(&self, spaces: &[VdevSpace]) -> Result<Allocated, PoolError> {
+        let mut all = Allocated { tops: BTreeMap::new() };
+        for space in spaces {
+            let metaslabs = space.metaslabs.iter().map(|m| self.own_map(space, m));
+            all.tops.insert(space.vdev, metaslabs.collect::<Result<_, _>>()?);
         }
         Ok(all)
     }

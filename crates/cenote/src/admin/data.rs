@@ -545,6 +545,21 @@ pub struct DedupBucket {
     pub ref_dsize: u64,
 }
 
+impl From<&format::ddt::DdtStat> for DedupBucket {
+    fn from(b: &format::ddt::DdtStat) -> DedupBucket {
+        DedupBucket {
+            blocks: b.blocks,
+            lsize: b.lsize,
+            psize: b.psize,
+            dsize: b.dsize,
+            ref_blocks: b.ref_blocks,
+            ref_lsize: b.ref_lsize,
+            ref_psize: b.ref_psize,
+            ref_dsize: b.ref_dsize,
+        }
+    }
+}
+
 /// The dedup tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Dedup {

@@ -184,22 +184,12 @@ fn dedup(pool: &OpenPool) -> Result<Option<Dedup>, AdminError> {
     for (_, id) in tables.iter().flat_map(|table| &table.classes) {
         in_core = in_core.saturating_add(pool.pool.mos().object(*id).map_err(failed)?.logical_end());
     }
-    let bucket = |b: &format::ddt::DdtStat| DedupBucket {
-        blocks: b.blocks,
-        lsize: b.lsize,
-        psize: b.psize,
-        dsize: b.dsize,
-        ref_blocks: b.ref_blocks,
-        ref_lsize: b.ref_lsize,
-        ref_psize: b.ref_psize,
-        ref_dsize: b.ref_dsize,
-    };
     Ok(Some(Dedup {
         entries: histogram.total().blocks,
         on_disk: spa.dedup_table_size().map_err(failed)?,
         in_core,
         cached: 0,
-        histogram: histogram.buckets.iter().map(bucket).collect(),
+        histogram: histogram.buckets.iter().map(DedupBucket::from).collect(),
     }))
 }
 

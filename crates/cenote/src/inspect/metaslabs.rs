@@ -8,13 +8,17 @@ use format::space_map::{MapBounds, SpaceMapPhys};
 use format::{BlockId, ObjectId, Txg, VdevId};
 use pool::space::Class;
 use pool::space_map::SpaceMap;
-use vdev::tree::{Birth, MapEntry};
+use std::collections::BTreeMap;
+use vdev::tree::{Birth, MapEntry, RangeSet};
 
 /// Vdev ZAP: txgs before which each metaslab's own map is complete.
 const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
 
 /// Vdev ZAP: what became obsolete in the mapping of a removed vdev.
 const OBSOLETE_MAP: &str = "com.delphix:indirect_obsolete_sm";
+
+/// Vdev ZAP: what was freed since the checkpoint.
+const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
 
 /// A metaslab and its space map as stored, the logs left out.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +33,8 @@ pub struct StoredMetaslab {
     pub unflushed_txg: Txg,
     /// Set aside for the intent log.
     pub is_embedded_log: bool,
+    /// How small the free segments are, in percent, as the histogram of its map tells; `None`: there is none.
+    pub fragmentation: Option<u64>,
 }
 
 impl StoredMetaslab {
@@ -62,6 +68,8 @@ pub struct VdevMetaslabs {
     pub vdev: VdevId,
     /// What it is for.
     pub class: Class,
+    /// How small the free segments are, in percent; `None`: not known, or nothing can be free there.
+    pub fragmentation: Option<u64>,
     /// Object with the txgs up to which each map is complete.
     pub unflushed_object: Option<ObjectId>,
     /// Its metaslabs; none of a removed vdev.
@@ -70,15 +78,12 @@ pub struct VdevMetaslabs {
     pub removed: Option<RemovedVdev>,
 }
 
-/// All top-level vdevs, holes left out. Reads the header of every space map.
+/// All top-level vdevs; a hole has nothing. Reads the header of every space map.
 pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
     let spa = pool.spa();
     let spaces = spa.vdev_spaces()?;
     let mut all = Vec::new();
     for (vdev, node) in spa.tree().tops() {
-        if node.kind == format::config::VdevKind::Hole {
-            continue;
-        }
         let mut unflushed_object = None;
         if node.zap_top != ObjectId(0) {
             let zap = Zap::open(&pool.mos().object(node.zap_top)?)?;
@@ -97,17 +102,36 @@ pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
                 map,
                 unflushed_txg: metaslab.unflushed_txg,
                 is_embedded_log: false,
+                fragmentation: space.and_then(|space| metaslab.fragmentation(space.ashift)),
             });
         }
         all.push(VdevMetaslabs {
             vdev,
             class: spa.class_of(vdev)?,
+            fragmentation: space.and_then(|space| space.fragmentation),
             unflushed_object,
             metaslabs: stored,
             removed: removed(pool, vdev)?,
         });
     }
     Ok(all)
+}
+
+/// What is free in each metaslab by its own map, by vdev; the logs are left out. Reads all space maps.
+pub fn free_space(pool: &Pool) -> Result<BTreeMap<VdevId, Vec<RangeSet>>, Error> {
+    Ok(pool.spa().mapped_free_space()?)
+}
+
+/// The maps of what was freed since the checkpoint and is kept for it, by vdev.
+pub fn checkpoint_maps(pool: &Pool) -> Result<Vec<(VdevId, ObjectId, SpaceMapPhys)>, Error> {
+    let mut maps = Vec::new();
+    for (vdev, node) in pool.spa().tree().tops().filter(|(_, node)| node.zap_top != ObjectId(0)) {
+        let zap = Zap::open(&pool.mos().object(node.zap_top)?)?;
+        if let Some(id) = zap.lookup_u64(CHECKPOINT_MAP.as_bytes())?.filter(|id| *id != 0).map(ObjectId) {
+            maps.push((vdev, id, *SpaceMap::open(pool.mos(), id)?.phys()));
+        }
+    }
+    Ok(maps)
 }
 
 fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {

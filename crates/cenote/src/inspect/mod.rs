@@ -12,6 +12,7 @@ mod metaslabs;
 mod objects;
 mod paths;
 mod raw;
+mod simulate;
 
 pub use blocks::{
     BlockCounts, BlockReport, BlockUse, Check, Damaged, SIZE_ROWS, SizeRows, Space, Tally, blocks,
@@ -24,14 +25,19 @@ pub use dsl::bpobj::Bpobj;
 pub use dsl::deadlist::Deadlist;
 pub use dsl::{Dataset as DslDataset, Dir, DslError, prop};
 pub use dtl::{DirtyTimes, dirty_times};
+pub use format::ddt::{DdtHistogram, DdtStat};
 pub use labels::{Labels, RingSlot, labels};
 pub use leaks::{LeakedObject, leaked_objects, space_map_counts};
-pub use metaslabs::{LogMap, RemovedVdev, StoredMetaslab, VdevMetaslabs, log_maps, metaslabs};
+pub use metaslabs::{
+    LogMap, RemovedVdev, StoredMetaslab, VdevMetaslabs, checkpoint_maps, free_space, log_maps, metaslabs,
+};
 pub use objects::{Segment, each_block, segments};
 pub use paths::Paths;
 pub use pool::space::Class;
 pub use pool::space_map::SpaceMap;
 pub use raw::{checksums, decompress_any, raw_bytes, raw_vdev};
+pub use simulate::simulated_dedup;
 pub use vdev::label::Probe;
+pub use vdev::tree::RangeSet;
 pub use zpl::FileKind;
 pub use zpl::Filesystem;

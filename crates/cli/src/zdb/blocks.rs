@@ -15,6 +15,8 @@ use std::io::{self, Write};
 
 /// Object types that have a row of their own: those with a number below this.
 const TYPES: u8 = 54;
+/// The last row of histograms of blocks by sectors.
+const SECTORS_MAX: u64 = 257;
 
 /// Counts and prints the blocks of the pool.
 pub(super) fn print(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
@@ -67,7 +69,7 @@ pub(super) fn print(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::
 fn print_damage(report: &BlockReport, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     for damaged in &report.damaged {
         write!(out, "zdb_blkptr_cb: Got error {} reading {} ", damaged.errno, damaged.at)?;
-        if options.detail('b') > 4 {
+        if options.detail('b') > 1 {
             write!(out, "{}", Long(&damaged.bp))?;
         }
         writeln!(out, " -- skipping")?;
@@ -154,6 +156,15 @@ fn print_totals(pool: &Pool, tally: &Tally, options: &Options, out: &mut dyn Wri
         }
     }
     Ok(())
+}
+
+/// Blocks by sectors; all of more than 128 KiB are in the last row.
+fn sector_rows(counts: &BTreeMap<u64, u64>) -> Vec<u64> {
+    let mut capped = BTreeMap::new();
+    for (sectors, n) in counts {
+        *capped.entry((*sectors).min(SECTORS_MAX)).or_default() += n;
+    }
+    rows(&capped)
 }
 
 /// Counts by number, from 0 on.
@@ -248,7 +259,8 @@ fn print_types(tally: &Tally, detail: usize, out: &mut dyn Write) -> io::Result<
         }
     }
     print_row(&total, &total, "Total", detail, out)?;
-    print_row(&metadata, &total, "Metadata Total", detail, out)
+    // No more than this is said of metadata, whatever the detail.
+    print_row(&metadata, &total, "Metadata Total", 0, out)
 }
 
 fn print_type(
@@ -294,9 +306,12 @@ fn print_row(
         counts.lsize as f64 / counts.psize as f64,
         100.0 * counts.asize as f64 / total.asize as f64,
     )?;
+    if detail > 2 && counts.gangs > 0 {
+        writeln!(out, "\t number of ganged blocks: {}", counts.gangs)?;
+    }
     if detail > 3 {
         writeln!(out, "psize (in 512-byte sectors): number of blocks")?;
-        print_histogram(out, &rows(&counts.sectors))?;
+        print_histogram(out, &sector_rows(&counts.sectors))?;
     }
     Ok(())
 }

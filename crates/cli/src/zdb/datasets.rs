@@ -353,11 +353,11 @@ fn print_subject(
         let detail = options.detail_of(&['d', 'i']);
         verdict = verdict.max(zil::print(objset, subject.pool.spa().txg(), detail, out)?);
     }
-    if detail < 2 {
-        return Ok(verdict);
-    }
     if let Some(dataset) = &subject.dataset {
         deadlists::print(dataset, options, detail, out)?;
+    }
+    if detail < 2 {
+        return Ok(verdict);
     }
     if objset.root().is_hole() {
         return Ok(verdict);

@@ -72,7 +72,7 @@ pub(super) fn print_origin(pool: &Pool, options: &Options, out: &mut dyn Write) 
 }
 
 /// Prints what a dataset has let go and, of a clone, what it has written: totals; with four `d` the
-/// lists; with five their blocks; with two only that there are blocks that a removal moved.
+/// lists; with five their blocks; with fewer than three only that there are blocks that a removal moved.
 pub(super) fn print(
     dataset: &Dataset,
     options: &Options,

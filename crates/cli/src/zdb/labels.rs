@@ -76,7 +76,7 @@ fn print_label(
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let config = found.config(label);
-    let is_sound = found.probe.config_of_label(label).is_some() || config.is_none();
+    let is_sound = found.probe.config_of_label(label).is_some();
     let mut head = Head { label, is_sound, printed: options.has('q') };
     match config {
         Some(config) if !options.has('q') => {
@@ -108,7 +108,7 @@ fn print_label(
 /// The heading of a label, printed before the first thing that it has.
 struct Head {
     label: usize,
-    /// Its checksum is right, or it has nothing to say.
+    /// Its checksum is right, and it can be read.
     is_sound: bool,
     printed: bool,
 }

@@ -5,14 +5,18 @@ use super::contents::print_histogram;
 use super::{Options, Verdict, chain};
 use cenote::Pool;
 use cenote::inspect::{
-    Class, LogMap, RemovedVdev, SpaceMap, StoredMetaslab, VdevMetaslabs, log_maps, metaslabs,
+    Class, LogMap, RangeSet, RemovedVdev, SpaceMap, StoredMetaslab, VdevMetaslabs, checkpoint_maps,
+    free_space, log_maps, metaslabs,
 };
-use format::ObjectId;
 use format::space_map::{BUCKETS, Entry, LOG_SHIFT, MapType, SpaceMapPhys};
+use format::{ObjectId, VdevId};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// How a vdev that is not named is printed: entries of one word have none.
 const NO_VDEV: u64 = 1 << 24;
+/// Free segments shorter than this have no place in the order of sizes, and are not counted among the segments.
+const COUNTED_FROM: u64 = 16 << 10;
 const RULE: &str = "\t---------------   -------------------   ---------------   ------------";
 
 /// Prints the space of all vdevs; `filter`: of one vdev, and of some of its metaslabs.
@@ -25,7 +29,10 @@ pub(super) fn print(
     let print = || -> Result<io::Result<()>, cenote::Error> {
         let vdevs = metaslabs(pool)?;
         let logs = log_maps(pool, &vdevs)?;
-        Ok(print_all(pool, options, filter, (&vdevs, &logs), out))
+        let free = if options.count('m') > 2 { free_space(pool)? } else { BTreeMap::new() };
+        let fragmentation = pool.spa().space()?.fragmentation;
+        let seen = Seen { pool, options, vdevs, logs, free, fragmentation };
+        Ok(seen.print(filter, out))
     };
     match { print }() {
         Ok(written) => written.map(|()| Verdict::Clean),
@@ -36,34 +43,148 @@ pub(super) fn print(
     }
 }
 
-fn print_all(
-    pool: &Pool,
-    options: &Options,
-    filter: Option<(u64, &[u64])>,
-    (vdevs, logs): (&[VdevMetaslabs], &[LogMap]),
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    writeln!(out, "\nMetaslabs:")?;
-    for vdev in vdevs.iter().filter(|v| filter.is_none_or(|(id, _)| id == u64::from(v.vdev.0))) {
-        print_head(vdev, out)?;
-        let only = filter.map_or(&[][..], |(_, only)| only);
-        print_vdev(pool, options, vdev, only, out)?;
+/// What is to be printed.
+struct Seen<'a> {
+    pool: &'a Pool,
+    options: &'a Options,
+    vdevs: Vec<VdevMetaslabs>,
+    logs: Vec<LogMap>,
+    /// What is free in each metaslab; empty if nobody asks.
+    free: BTreeMap<VdevId, Vec<RangeSet>>,
+    /// Of the pool.
+    fragmentation: Option<u64>,
+}
+
+impl Seen<'_> {
+    fn print(&self, filter: Option<(u64, &[u64])>, out: &mut dyn Write) -> io::Result<()> {
+        let options = self.options;
+        let has_maps = options.detail('d') > 2 || options.has('m');
+        if has_maps {
+            writeln!(out, "\nMetaslabs:")?;
+            for vdev in self.vdevs.iter().filter(|v| filter.is_none_or(|(id, _)| id == u64::from(v.vdev.0))) {
+                print_head(vdev, out)?;
+                let only = filter.map_or(&[][..], |(_, only)| only);
+                self.print_vdev(vdev, only, out)?;
+            }
+        }
+        if filter.is_some() {
+            return Ok(());
+        }
+        if options.has('M') {
+            self.print_groups(out)?;
+        }
+        if has_maps { self.print_logs(out) } else { Ok(()) }
     }
-    if filter.is_some() || logs.is_empty() {
-        return Ok(());
+
+    fn print_logs(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.logs.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nLog Space Maps in Pool:")?;
+        for log in &self.logs {
+            writeln!(out, "Log Spacemap object {} txg {}", log.object, log.txg)?;
+            print_map(self.pool, self.options, (log.object, &log.phys), (0, LOG_SHIFT), out)?;
+        }
+        writeln!(out, "\nLog Space Map Obsolete Entry Statistics:")?;
+        for log in &self.logs {
+            writeln!(out, "{:<8} valid entries out of {:<8} - txg {}", log.valid, log.entries, log.txg)?;
+        }
+        let valid: u64 = self.logs.iter().map(|log| log.valid).sum();
+        let entries: u64 = self.logs.iter().map(|log| log.entries).sum();
+        writeln!(out, "{valid:<8} valid entries out of {entries:<8} - total\n")
     }
-    writeln!(out, "\nLog Space Maps in Pool:")?;
-    for log in logs {
-        writeln!(out, "Log Spacemap object {} txg {}", log.object, log.txg)?;
-        print_map(pool, options, (log.object, &log.phys), (0, LOG_SHIFT), out)?;
+
+    /// Free segments by size, of the vdevs for data, with two `M` also of special ones, and of the pool.
+    fn print_groups(&self, out: &mut dyn Write) -> io::Result<()> {
+        let percent = |value: Option<u64>| value.map_or("  -".to_owned(), |value| format!("{value:>3}%"));
+        let mut all = Vec::new();
+        for vdev in self.vdevs.iter().filter(|vdev| vdev.removed.is_none() && !vdev.metaslabs.is_empty()) {
+            let is_special = vdev.class == Class::Special && self.options.count('M') > 1;
+            if vdev.class != Class::Normal && !is_special {
+                continue;
+            }
+            let rows = self.histogram(vdev);
+            let (id, count) = (vdev.vdev, vdev.metaslabs.len());
+            writeln!(
+                out,
+                "\tvdev {id:>10}\t\tmetaslabs{count:>5}\t\tfragmentation{}",
+                percent(vdev.fragmentation)
+            )?;
+            print_histogram(out, &rows)?;
+            if vdev.class == Class::Normal {
+                add_rows(&mut all, &rows);
+            }
+        }
+        writeln!(out, "\tpool {}\tfragmentation\t{}", self.pool.name(), percent(self.fragmentation))?;
+        print_histogram(out, &all)
     }
-    writeln!(out, "\nLog Space Map Obsolete Entry Statistics:")?;
-    for log in logs {
-        writeln!(out, "{:<8} valid entries out of {:<8} - txg {}", log.valid, log.entries, log.txg)?;
+
+    /// Free segments of a vdev, as the maps of its metaslabs have recorded them.
+    fn histogram(&self, vdev: &VdevMetaslabs) -> Vec<u64> {
+        let shift = ashift(self.pool, vdev.vdev);
+        let mut rows = Vec::new();
+        let maps = vdev.metaslabs.iter().filter_map(|metaslab| metaslab.map);
+        maps.filter_map(|(_, phys)| phys.histogram)
+            .for_each(|h| add_rows(&mut rows, &stored_rows(&h, shift)));
+        rows
     }
-    let valid: u64 = logs.iter().map(|log| log.valid).sum();
-    let entries: u64 = logs.iter().map(|log| log.entries).sum();
-    writeln!(out, "{valid:<8} valid entries out of {entries:<8} - total\n")
+
+    fn print_vdev(&self, vdev: &VdevMetaslabs, only: &[u64], out: &mut dyn Write) -> io::Result<()> {
+        let (pool, options) = (self.pool, self.options);
+        if let Some(removed) = &vdev.removed {
+            return print_removed(pool, options, vdev, removed, out);
+        }
+        let shift = ashift(pool, vdev.vdev);
+        for (index, metaslab) in vdev.metaslabs.iter().enumerate() {
+            if !only.is_empty() && !only.contains(&(index as u64)) {
+                continue;
+            }
+            let free = options.number(metaslab.size.saturating_sub(metaslab.allocated()));
+            let map = metaslab.map.map_or(0, |(id, _)| id.0);
+            writeln!(
+                out,
+                "\tmetaslab {index:>6}   offset {:>12x}   spacemap {map:>6}   free    {free:>5}",
+                metaslab.start
+            )?;
+            if let Some(free) = self.free.get(&vdev.vdev).and_then(|metaslabs| metaslabs.get(index)) {
+                print_free(free, metaslab.size, options, out)?;
+            }
+            print_metaslab(pool, options, metaslab, shift, out)?;
+            if vdev.unflushed_object.is_some() {
+                writeln!(out, "\tFlush data:\n\tunflushed txg={}\n", metaslab.unflushed_txg)?;
+            }
+        }
+        writeln!(out)
+    }
+}
+
+/// What is free by the map of a metaslab. The real tool calls this its state in memory, but replays no logs, either.
+fn print_free(free: &RangeSet, size: u64, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let lengths = || free.iter().map(|range| range.end - range.start);
+    let (count, max) = (lengths().filter(|len| *len >= COUNTED_FROM).count(), lengths().max().unwrap_or(0));
+    let percent = u128::from(free.total()) * 100 / u128::from(size.max(1));
+    let max = options.number(max);
+    writeln!(out, "\t                  segments {count:>10}   maxsize {max:>7}   freepct {percent:>4}%")?;
+    writeln!(out, "\tIn-memory histogram:")?;
+    let mut rows = Vec::new();
+    for shift in lengths().map(u64::ilog2) {
+        let mut one = vec![0; shift as usize];
+        one.push(1);
+        add_rows(&mut rows, &one);
+    }
+    print_histogram(out, &rows)
+}
+
+/// The histogram of a map, from segments of one byte on.
+fn stored_rows(histogram: &[u64], shift: u32) -> Vec<u64> {
+    let mut rows = vec![0; shift as usize];
+    rows.extend(histogram.iter().take(BUCKETS));
+    rows
+}
+
+fn add_rows(sums: &mut Vec<u64>, rows: &[u64]) {
+    sums.resize(sums.len().max(rows.len()), 0);
+    sums.iter_mut().zip(rows).for_each(|(sum, n)| *sum = sum.saturating_add(*n));
 }
 
 fn print_head(vdev: &VdevMetaslabs, out: &mut dyn Write) -> io::Result<()> {
@@ -83,36 +204,6 @@ fn print_head(vdev: &VdevMetaslabs, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{RULE}")
 }
 
-fn print_vdev(
-    pool: &Pool,
-    options: &Options,
-    vdev: &VdevMetaslabs,
-    only: &[u64],
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    if let Some(removed) = &vdev.removed {
-        return print_removed(pool, options, vdev, removed, out);
-    }
-    let shift = pool.spa().tree().ashift(vdev.vdev).map_or(9, |ashift| u32::from(ashift.0));
-    for (index, metaslab) in vdev.metaslabs.iter().enumerate() {
-        if !only.is_empty() && !only.contains(&(index as u64)) {
-            continue;
-        }
-        let free = options.number(metaslab.size.saturating_sub(metaslab.allocated()));
-        let map = metaslab.map.map_or(0, |(id, _)| id.0);
-        writeln!(
-            out,
-            "\tmetaslab {index:>6}   offset {:>12x}   spacemap {map:>6}   free    {free:>5}",
-            metaslab.start
-        )?;
-        print_metaslab(pool, options, metaslab, shift, out)?;
-        if vdev.unflushed_object.is_some() {
-            writeln!(out, "\tFlush data:\n\tunflushed txg={}\n", metaslab.unflushed_txg)?;
-        }
-    }
-    writeln!(out)
-}
-
 fn print_metaslab(
     pool: &Pool,
     options: &Options,
@@ -124,10 +215,9 @@ fn print_metaslab(
     if options.count('m') > 1
         && let Some(histogram) = &phys.histogram
     {
-        writeln!(out, "\tOn-disk histogram:")?;
-        let mut rows = vec![0; shift as usize];
-        rows.extend(histogram.iter().take(BUCKETS));
-        print_histogram(out, &rows)?;
+        let fragmentation = metaslab.fragmentation.unwrap_or(0);
+        writeln!(out, "\tOn-disk histogram:\t\tfragmentation {fragmentation}")?;
+        print_histogram(out, &stored_rows(histogram, shift))?;
     }
     print_map(pool, options, (*id, phys), (metaslab.start, shift), out)
 }
@@ -162,6 +252,25 @@ fn print_map(
         Ok(()) => Ok(()),
         Err(error) => writeln!(out, "\t\t{}", chain(&error)),
     }
+}
+
+/// What was freed since the checkpoint and is kept for it, by vdev.
+pub(super) fn print_checkpoint(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
+    let maps = match checkpoint_maps(pool) {
+        Ok(maps) => maps,
+        Err(error) => {
+            eprintln!("zdb: {}", chain(&error));
+            return Ok(Verdict::Unreadable);
+        }
+    };
+    for (vdev, id, phys) in maps {
+        print_map(pool, options, (id, &phys), (0, ashift(pool, vdev)), out)?;
+    }
+    Ok(Verdict::Clean)
+}
+
+fn ashift(pool: &Pool, vdev: VdevId) -> u32 {
+    pool.spa().tree().ashift(vdev).map_or(9, |ashift| u32::from(ashift.0))
 }
 
 /// A map of txgs.

@@ -15,6 +15,7 @@ mod bp;
 mod contents;
 mod datasets;
 mod deadlists;
+mod dedup;
 mod dirty_times;
 mod history;
 mod labels;
@@ -46,13 +47,17 @@ const LONG: &[Long] = &[
     Long::flag("history", 'h'),
     Long::flag("intent-logs", 'i'),
     Long { name: "key", letter: 'K', value: true },
+    Long::flag("checkpointed-state", 'k'),
     Long::flag("label", 'l'),
     Long::flag("disable-leak-tracking", 'L'),
+    Long::flag("metaslabs", 'm'),
+    Long::flag("metaslab-groups", 'M'),
     Long { name: "path", letter: 'p', value: true },
     Long::flag("parseable", 'P'),
     Long::flag("object-lookups", 'O'),
     Long::flag("skip-label", 'q'),
     Long::flag("read-block", 'R'),
+    Long::flag("simulate-dedup", 'S'),
     Long { name: "txg", letter: 't', value: true },
     Long::flag("uberblock", 'u'),
     Long { name: "cachefile", letter: 'U', value: true },
@@ -61,9 +66,10 @@ const LONG: &[Long] = &[
 ];
 
 const USAGE: &str = "\
-Usage:\tzdb [-bcCdehiLPuv] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
+Usage:\tzdb [-bcCdehikLmMPSuv] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
 \tzdb -l [-Pqu] <device>
+\tzdb -m [-kLPv] [-e [-p <path> ...]] [-t <txg>] <poolname> [<vdev> [<metaslab> ...]]
 \tzdb -O [-ePv] [-p <path> ...] [-K <key>] <dataset> <path>
 \tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:[<lsize>/]<psize>[:<flags>]
 \t-b --block-stats             count blocks, and compare with the space maps (-bb: by type)
@@ -73,15 +79,19 @@ Usage:\tzdb [-bcCdehiLPuv] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 \t-e --exported                the pool need not be in a cache file (always so here)
 \t-h --history                 history of the pool
 \t-i --intent-logs             intent logs (-ii: with their records)
+\t-k --checkpointed-state      the pool as it was when its checkpoint was taken
 \t-K --key=KEY                 key of the encrypted dataset that is named
 \t-l --label                   labels of a device
 \t-L --disable-leak-tracking   do not compare with the space maps
+\t-m --metaslabs               metaslabs (-mm, -mmm, -mmmm: more of them)
+\t-M --metaslab-groups         free space of vdevs and pool by size (-MM: special vdevs, too)
 \t-O --object-lookups          the file or directory at a path in a dataset
 \t-p --path=PATH               a folder or device to look at; may be repeated
 \t-P --parseable               exact numbers
 \t-q --skip-label              do not print the label's contents
 \t-R --read-block              bytes by their place; flags: b pointer, c checksums, d decompress,
 \t                             e other byte order, i pointers of an indirect block, r raw
+\t-S --simulate-dedup          what deduplication would save
 \t-t --txg=INTEGER             newest txg to open
 \t-u --uberblock               uberblocks
 ";
@@ -116,7 +126,7 @@ impl Options {
 
     /// Nothing was asked for in particular.
     fn is_default(&self) -> bool {
-        !"bcCdhilmu".chars().any(|c| self.has(c))
+        !"bcCdhilmMSu".chars().any(|c| self.has(c))
     }
 
     /// A number as people read it, or with `-P` as it is.
@@ -139,6 +149,9 @@ impl From<Verdict> for ExitCode {
         ExitCode::from(verdict as u8)
     }
 }
+
+/// Behind the name of a pool that is seen as it was when its checkpoint was taken.
+const CHECKPOINTED: &str = "_CHECKPOINTED_UNIVERSE";
 
 /// As much of an object as there is to say without its blocks.
 const FULL: usize = 4;
@@ -184,7 +197,8 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Vec<String>), String> {
             // Its object is printed in full.
             ('O', _) => drop(options.counts.insert('d', FULL)),
             ('A' | 'e' | 'F' | 'G' | 'I' | 'o' | 'U' | 'V' | 'X' | 'Y' | 'x', _) => {}
-            ('b' | 'c' | 'C' | 'd' | 'h' | 'i' | 'l' | 'L' | 'P' | 'q' | 'R' | 'u' | 'v', _) => {}
+            ('b' | 'c' | 'C' | 'd' | 'h' | 'i' | 'k' | 'l' | 'L' | 'm' | 'M' | 'P', _) => {}
+            ('q' | 'R' | 'S' | 'u' | 'v', _) => {}
             (other, _) => {
                 return Err(format!("zdb: option -{other} is not supported by this version of Cenote\n"));
             }
@@ -209,10 +223,14 @@ fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Resul
         return Ok(Verdict::Failed);
     };
     let name = target.split(['/', '@', '#']).next().unwrap_or(target);
-    let pool = match open(name, options) {
+    let below = &target[name.len()..];
+    // A pool as of its checkpoint has a name of its own, so that nobody takes it for the pool as it is.
+    let seen_as = if options.has('k') { format!("{name}{CHECKPOINTED}") } else { name.to_owned() };
+    let target = &format!("{seen_as}{below}");
+    let pool = match open(name, &seen_as, options) {
         Ok(pool) => pool,
         Err(error) => {
-            eprintln!("zdb: can't open '{target}': {}", crate::zdb::chain(&error));
+            eprintln!("zdb: can't open '{name}{below}': {}", crate::zdb::chain(&error));
             return Ok(Verdict::Failed);
         }
     };
@@ -236,7 +254,7 @@ fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Resul
         };
         return print_path(&pool, target, path, options, out);
     }
-    if target.len() > name.len() {
+    if !below.is_empty() {
         return datasets::print_one(&pool, Some(target), objects, options, out);
     }
     print_pool(&pool, objects, options, out)
@@ -266,7 +284,7 @@ fn print_path(
     Ok(Verdict::Failed)
 }
 
-fn open(name: &str, options: &Options) -> Result<Pool, cenote::Error> {
+fn open(name: &str, seen_as: &str, options: &Options) -> Result<Pool, cenote::Error> {
     let mut how = OpenOptions::new().destroyed(true).allow_missing_logs(true);
     let places: Vec<_> = match &options.paths[..] {
         [] => crate::zdb::default_places(name, options.has('e')),
@@ -274,6 +292,9 @@ fn open(name: &str, options: &Options) -> Result<Pool, cenote::Error> {
     };
     for place in places {
         how = how.search(place);
+    }
+    if options.has('k') {
+        how = how.checkpoint(true).known_as(seen_as);
     }
     if let Some(txg) = options.txg {
         how = how.max_txg(txg);
@@ -300,6 +321,9 @@ fn print_pool(
 ) -> io::Result<Verdict> {
     let all = options.is_default();
     let mut verdict = Verdict::Clean;
+    if options.has('S') {
+        return dedup::print_simulated(pool, out);
+    }
     if options.has('m') && !objects.is_empty() {
         return metaslabs_of(pool, objects, options, out);
     }
@@ -315,7 +339,7 @@ fn print_pool(
         uberblock::print(out, pool.spa().uberblock())?;
         writeln!(out)?;
     }
-    if options.detail('d') > 2 || options.has('m') {
+    if options.detail('d') > 2 || options.has('m') || options.has('M') {
         verdict = verdict.max(metaslabs::print(pool, options, None, out)?);
     }
     if all || options.has('d') || options.has('i') {
@@ -331,7 +355,7 @@ fn print_pool(
         verdict = verdict.max(history::print(pool, out)?);
     }
     if verdict == Verdict::Clean {
-        verdict = print_checkpoint(pool, out)?;
+        verdict = print_checkpoint(pool, options, out)?;
     }
     Ok(verdict)
 }
@@ -367,13 +391,18 @@ fn print_space_map_counts(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdic
     }
 }
 
-/// The uberblock that a checkpoint keeps, if there is one.
-fn print_checkpoint(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
+/// The uberblock that a checkpoint keeps, if there is one, and with four `m` what was freed since.
+fn print_checkpoint(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
     match pool.spa().checkpoint() {
         Ok(Some(uberblock)) => {
             writeln!(out, "\nCheckpointed uberblock found:")?;
             uberblock::print(out, &uberblock)?;
-            writeln!(out).map(|()| Verdict::Clean)
+            writeln!(out)?;
+            if options.count('m') > 3 {
+                metaslabs::print_checkpoint(pool, options, out)
+            } else {
+                Ok(Verdict::Clean)
+            }
         }
         Ok(None) => Ok(Verdict::Clean),
         Err(error) => {

@@ -155,7 +155,7 @@ impl Log<'_> {
             }
             Body::Write { object, offset, length, bp, data } => {
                 writeln!(text, "\t\t\tfoid {object}, offset {offset:x}, length {length:x}")?;
-                self.written(bp, data.as_deref())
+                self.written(bp, data.as_deref(), *length)
             }
             Body::Write2 { object, offset, length } => {
                 writeln!(text, "\t\t\tfoid {object}, offset {offset:x}, length {length:x}")
@@ -193,8 +193,8 @@ impl Log<'_> {
         }
     }
 
-    /// Where the data of a write is, and its first bytes.
-    fn written(&mut self, bp: &BlockPtr, data: Option<&[u8]>) -> io::Result<()> {
+    /// Where the data of a write of `length` bytes is, and its first bytes. A block can hold more than was written.
+    fn written(&mut self, bp: &BlockPtr, data: Option<&[u8]>, length: u64) -> io::Result<()> {
         if self.detail < 4 {
             return Ok(());
         }
@@ -221,7 +221,8 @@ impl Log<'_> {
             },
         };
         self.text.extend_from_slice(b"\t\t\t");
-        let shown = if self.detail > 5 { bytes.len() } else { DATA_SHOWN };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let shown = if self.detail > 5 { length } else { length.min(DATA_SHOWN) };
         for byte in bytes.iter().take(shown) {
             match byte {
                 b' '..=b'~' => write!(self.text, "{} ", char::from(*byte))?,

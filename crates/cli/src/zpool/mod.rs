@@ -346,7 +346,7 @@ pub(crate) fn nice(number: u64, exact: bool) -> String {
 }
 
 /// The dedup histogram, with the blank lines around it.
-fn dedup_table(histogram: &[admin::DedupBucket], text: &mut String) {
+pub(crate) fn dedup_table(histogram: &[admin::DedupBucket], text: &mut String) {
     use std::fmt::Write as _;
     text.push_str("\nbucket              allocated                       referenced          \n");
     text.push_str("______   ______________________________   ______________________________\n");
@@ -364,18 +364,26 @@ fn dedup_table(histogram: &[admin::DedupBucket], text: &mut String) {
     row("------", twice(dashes));
     let mut total = admin::DedupBucket::default();
     for (power, bucket) in histogram.iter().enumerate().filter(|(_, b)| b.blocks > 0) {
-        let cells = numbers(bucket).map(nicenum::nicenum);
+        let cells = cells(bucket);
         let name = u32::try_from(power).ok().and_then(|p| 1u64.checked_shl(p)).unwrap_or(u64::MAX);
         row(&nicenum::nicenum(name), cells.each_ref().map(String::as_str));
         add(&mut total, bucket);
     }
-    let cells = numbers(&total).map(nicenum::nicenum);
-    row("Total", cells.each_ref().map(String::as_str));
+    if total.blocks > 0 {
+        row("Total", cells(&total).each_ref().map(String::as_str));
+    }
     text.push('\n');
 }
 
-fn numbers(b: &admin::DedupBucket) -> [u64; 8] {
-    [b.blocks, b.lsize, b.psize, b.dsize, b.ref_blocks, b.ref_lsize, b.ref_psize, b.ref_dsize]
+/// Counts of blocks as numbers, sizes as bytes.
+fn cells(b: &admin::DedupBucket) -> [String; 8] {
+    let four = |blocks, sizes: [u64; 3]| {
+        let [l, p, d] = sizes.map(nicenum::nicebytes);
+        [nicenum::nicenum(blocks), l, p, d]
+    };
+    let [blocks, l, p, d] = four(b.blocks, [b.lsize, b.psize, b.dsize]);
+    let [ref_blocks, rl, rp, rd] = four(b.ref_blocks, [b.ref_lsize, b.ref_psize, b.ref_dsize]);
+    [blocks, l, p, d, ref_blocks, rl, rp, rd]
 }
 
 fn add(total: &mut admin::DedupBucket, b: &admin::DedupBucket) {

@@ -92,7 +92,7 @@ pub(super) struct Job {
 }
 
 /// The object sets of a plan, and what is wrong with those that cannot be opened.
-pub(super) fn walks_of(plan: &Plan) -> (Vec<Walk>, Vec<String>) {
+pub(in crate::inspect) fn walks_of(plan: &Plan) -> (Vec<Walk>, Vec<String>) {
     let mut problems = Vec::new();
     for set in &plan.sets {
         if let (Err(why), false) = (&set.objset, set.empty) {

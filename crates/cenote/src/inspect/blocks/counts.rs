@@ -37,7 +37,7 @@ pub type SizeRows = [(u64, u64); SIZE_ROWS];
 pub struct BlockCounts {
     /// Pointers to blocks, embedded ones included.
     pub blocks: u64,
-    /// Of those, gang blocks.
+    /// Copies that are gangs: a block can have one copy in a piece and another in pieces.
     pub gangs: u64,
     /// Bytes before compression.
     pub lsize: u64,
@@ -53,7 +53,7 @@ impl BlockCounts {
     fn add(&mut self, bp: &BlockPtr) {
         let (psize, asize) = sizes(bp);
         self.blocks += 1;
-        self.gangs += u64::from(bp.kind() == BpKind::Gang);
+        self.gangs += bp.dvas().filter(|dva| dva.gang).count() as u64;
         self.lsize = self.lsize.saturating_add(bp.lsize().0);
         self.psize = self.psize.saturating_add(psize);
         self.asize = self.asize.saturating_add(asize);

@@ -19,6 +19,7 @@ pub use counts::{BlockCounts, BlockUse, SIZE_ROWS, SizeRows, Tally};
 use crate::survey::{self, Walk};
 use crate::verify::plan::{Plan, chain};
 use crate::{Error, Pool};
+pub(super) use check::walks_of;
 use check::{Checker, Found, Place};
 use dmu::traverse::Bookmark;
 use dmu::zap::{Zap, ZapKey};
@@ -132,7 +133,7 @@ pub enum Check {
 /// Counts all blocks of the pool; `compare` with the space maps.
 pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, Error> {
     let plan = Plan::new(pool.spa(), &[]);
-    let (mut walks, mut problems) = check::walks_of(&plan);
+    let (mut walks, mut problems) = walks_of(&plan);
     walks.extend(being_destroyed(pool, &mut problems)?);
     let tops = pool.vdevs().tops();
     let allocated = if compare { read_maps(pool, &mut problems) } else { None };

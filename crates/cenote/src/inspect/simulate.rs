@@ -1,0 +1,85 @@
+//! What deduplication would save if everything were written with it: a table is made in memory.
+//!
+//! # What always holds
+//! - Only blocks that could be in a dedup table are counted: data at level 0 with bytes of its own on disk. Pieces of metadata,
+//!   indirect blocks, embedded blocks and holes are not.
+//! - Blocks without a checksum could be anything, and are left out.
+//! - A block that has copies here and none there counts with the mean of what it takes.
+//! - Two blocks are one where checksum, sizes, compression and encryption are equal, whatever dataset they are in;
+//!   of snapshots only what their predecessors do not have is met.
+//!
+//! Memory: some hundred bytes for each different block.
+
+use crate::survey::{self, Surveyor, Walk};
+use crate::verify::plan::{Plan, chain};
+use crate::{Error, Pool};
+use dmu::DmuError;
+use dmu::traverse::Bookmark;
+use format::ddt::{DdtHistogram, DdtKey, DdtStat};
+use format::dnode::Dnode;
+use format::{BlockPtr, ChecksumId, Level};
+use std::collections::HashMap;
+
+/// The histogram of the table that there would be, and object sets that could not be looked at.
+pub fn simulated_dedup(pool: &Pool) -> Result<(DdtHistogram, Vec<String>), Error> {
+    let plan = Plan::new(pool.spa(), &[]);
+    let (walks, mut problems) = super::blocks::walks_of(&plan);
+    // One thread has one table: a block that several met would be in each of theirs.
+    let tables = survey::run(&Simulation { pool }, &walks, 1);
+    let mut histogram = DdtHistogram::default();
+    for Table { entries, unreadable } in tables {
+        problems.extend(unreadable);
+        for (key, (refcount, taken)) in entries {
+            if let Some(bucket) = histogram.buckets.get_mut(u64::ilog2(refcount) as usize) {
+                *bucket = bucket.plus(&stat(&key, refcount, taken));
+            }
+        }
+    }
+    Ok((histogram, problems))
+}
+
+fn stat(key: &DdtKey, refcount: u64, taken: u64) -> DdtStat {
+    let (lsize, psize) = (key.lsize().0, key.psize().0);
+    DdtStat {
+        blocks: 1,
+        lsize,
+        psize,
+        dsize: taken / refcount,
+        ref_blocks: refcount,
+        ref_lsize: lsize.saturating_mul(refcount),
+        ref_psize: psize.saturating_mul(refcount),
+        ref_dsize: taken,
+    }
+}
+
+/// References to each block and the bytes that they take together now, and what could not be read.
+#[derive(Default)]
+struct Table {
+    entries: HashMap<DdtKey, (u64, u64)>,
+    unreadable: Vec<String>,
+}
+
+struct Simulation<'a> {
+    pool: &'a Pool,
+}
+
+impl Surveyor for Simulation<'_> {
+    type Job = ();
+    type Found = Table;
+
+    fn met(&self, found: &mut Table, _: &Walk, _: &Bookmark, bp: &BlockPtr, _: Option<&Dnode>) -> Option<()> {
+        let is_data = bp.level() == Level(0) && !bp.obj_type().is_metadata() && !bp.is_embedded();
+        if is_data && bp.checksum_kind().is_ok_and(|kind| kind != ChecksumId::Off) {
+            let (refcount, taken) = found.entries.entry(DdtKey::of(bp)).or_default();
+            *refcount += 1;
+            *taken = taken.saturating_add(self.pool.store().zio().dsize(bp));
+        }
+        None
+    }
+
+    fn check(&self, _: &mut Table, (): ()) {}
+
+    fn unreadable(&self, found: &mut Table, _: &Walk, at: &Bookmark, _: &BlockPtr, error: &DmuError) {
+        found.unreadable.push(format!("{at}: {}", chain(error)));
+    }
+}
