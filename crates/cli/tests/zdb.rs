@@ -1,61 +1,230 @@
-//! Our `zdb` beside the real one on the same images: what both print must be equal, line by line, and
-//! so must the exit code. Nothing is normalised.
+//! Our `zdb` beside the real one on the same images: what both print must be equal, line by line, and so must the
+//! exit code.
+//!
+//! What is left out is named here, with the reason: [`is_senseless`] whole runs in which the real one crashes, does not
+//! end or finds less than there is; [`is_own`] lines that it makes up or reads from the wrong place.
+//!
+//! In every run of the tests: block counts, all checksums and leaks of every golden pool, and of some pools the options
+//! that show what is special about them. All options of all pools and of their labels, some 3000 runs in a quarter of an hour:
+//! `CENOTE_ZDB_MATRIX=all cargo test -p cenote-cli --test zdb -- --nocapture`.
+// A test is no command that runs for a client.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
+use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use testkit::Fixture;
+
+/// Asks for everything.
+const ALL: &str = "CENOTE_ZDB_MATRIX";
+/// Runs at a time. The real one mostly sleeps.
+const THREADS: usize = 4;
+
+/// Every option that is equal, for those who ask for everything.
+const OPTIONS: &str = "-b -bb -bbb -bbbb -bL -c -cc -bcc -bbccL -d -dd -ddd -dddd -ddddd -dddddd -m -mm -mmm -mmmm -M -MM -S -i -ii -iii -iiii -h -u -C";
+/// The same of a pool as it was when its checkpoint was taken.
+const CHECKPOINTED: &str =
+    "-kb -kbcc -kbbbb -kd -kdd -kdddd -kddddd -km -kmm -kmmmm -kMM -ki -kh -kS -ku -kC";
+/// What is looked at in every run, beside `-bcc` of all.
+const CHOSEN: &[(&str, &str)] = &[
+    ("single", "-u -C -d -i -b -c -h"),
+    ("snapshots", "-dd -dddd -S"),
+    // Logs of space maps, with what is kept for the checkpoint; and the pool as of the checkpoint.
+    ("checkpoint", "-bbbb -d -mmmm -MM -kbcc -kdd -kmmmm -ku -kS"),
+    // Mappings of removed vdevs, and the list of what was remapped.
+    ("removed-vdev", "-bb -d -mmmm -MM"),
+    ("removed-mirror", "-mmm -M"),
+    ("holevdev", "-m -MM"),
+    ("classes", "-bb -mmm -M -MM"),
+    ("dedupmix", "-bbb -MM -S"),
+    ("dedup-legacy", "-b -M -S"),
+    ("dedup-fast", "-b -S"),
+    // Blocks without checksums, and blocks that have more copies in one place than in another.
+    ("checksum", "-S"),
+    ("cloned", "-b -S"),
+    // Blocks in pieces, some in one copy only; those of more than 128 KiB are in the last row of histograms.
+    ("gang", "-bbbb -M"),
+    ("raidz-expanded", "-bbb -mmm"),
+    ("draid1", "-mmmm"),
+    // Large sectors: fragmentation of segments of up to 128 MiB.
+    ("ashift16", "-mmm -M"),
+    // No histograms, and names of sizes below 1 KiB; nothing to deduplicate.
+    ("legacy", "-mmm -M -S"),
+    ("version1", "-m -M"),
+    ("fileflags", "-S"),
+    // Names that the real one reads from the wrong place; data of a write that is shorter than its block.
+    ("zil-raidz", "-iiii -dddddd"),
+    // A block that is told as damaged, with its pointer.
+    ("lost-block", "-bbccL"),
+];
 
 /// Output and exit code.
 type Said = (String, Option<i32>);
 
-fn run(program: &str, tool: &[&str], fixture: &Fixture, options: &[&str]) -> Said {
-    let output = Command::new(program)
-        .args(tool)
-        .args(["-e", "-p"])
-        .arg(fixture.dir())
-        .args(options)
-        .arg(&fixture.manifest().pool)
-        .env("TZ", "UTC")
-        .output()
-        .expect("runs");
+fn said(command: &mut Command, options: &str, operands: &[&str]) -> Said {
+    let output = command.arg(options).args(operands).env("TZ", "UTC").output().expect("runs");
     (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
 }
 
-fn same(fixture: &str, options: &[&[&str]]) {
-    let Some(judge) = testkit::need_tool("zdb") else { return };
-    let fixture = Fixture::open(fixture);
-    for options in options {
-        let real = run(judge.to_str().expect("a path"), &[], &fixture, options);
-        let ours = run(env!("CARGO_BIN_EXE_cenote"), &["zdb"], &fixture, options);
-        assert_eq!(ours.1, real.1, "exit code of {options:?}");
-        for (at, (ours, real)) in ours.0.lines().zip(real.0.lines()).enumerate() {
-            assert_eq!(ours, real, "{} {options:?}, line {}", fixture.name(), at + 1);
-        }
-        assert_eq!(ours.0.lines().count(), real.0.lines().count(), "{} {options:?}: lines", fixture.name());
+fn ours() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    command.arg("zdb");
+    command
+}
+
+/// Runs of the real one that are not to be compared.
+fn is_senseless(fixture: &str, options: &str) -> bool {
+    let objects = options.matches('d').count();
+    match fixture {
+        // It takes the image of a whole disk for a partition, and finds no label.
+        "wholedisk" => true,
+        // It does not end.
+        "redacted" => objects > 0 || options.contains('i'),
+        // It stops with an assertion, at a file system that was half received.
+        "partial-receive" => objects > 3,
+        // It finds no data in an encrypted or otherwise large file behind a hole of 1 TiB.
+        "encryption" | "rawrecv" | "gang" => objects > 4,
+        // It takes minutes.
+        "bigdir" | "manyfiles" => objects > 4,
+        "microzap1m" => objects > 5,
+        _ => false,
     }
 }
 
-#[test]
-fn configuration_uberblock_datasets_and_blocks() {
-    same("single", &[&["-u"], &["-C"], &["-d"], &["-i"], &["-b"], &["-bcc"]]);
+/// Lines that are the real one's own.
+fn is_own(fixture: &str, options: &str, real: &str) -> bool {
+    match fixture {
+        // It looks for the names of this record where other renames have them.
+        "zil-raidz" => real.trim() == "src - tgt",
+        // To see the checkpoint it goes back to it in memory, which makes a txg and a time of its own.
+        "checkpoint" if options.contains('k') => {
+            ["\ttxg = ", "\ttimestamp = ", "\tcheckpoint_txg = "].iter().any(|name| real.starts_with(name))
+        }
+        _ => false,
+    }
+}
+
+/// What differs first; empty: nothing.
+fn difference(fixture: &str, options: &str, ours: &Said, real: &Said) -> String {
+    if ours.1 != real.1 {
+        return format!("{fixture} {options}: exit code {:?}, the real one's is {:?}\n", ours.1, real.1);
+    }
+    for (at, (a, b)) in ours.0.lines().zip(real.0.lines()).enumerate() {
+        if a != b && !is_own(fixture, options, b) {
+            return format!("{fixture} {options}, line {}:\n  {a}\n  {b}\n", at + 1);
+        }
+    }
+    let (a, b) = (ours.0.lines().count(), real.0.lines().count());
+    if a == b { String::new() } else { format!("{fixture} {options}: {a} lines, the real one has {b}\n") }
+}
+
+/// Runs both with these options on these pools.
+fn compare(runs: &[(&str, &str)]) {
+    let Some(judge) = testkit::need_tool("zdb") else { return };
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut wrong = String::new();
+        while let Some((name, options)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if is_senseless(name, options) {
+                continue;
+            }
+            let fixture = Fixture::open(name);
+            let dir = fixture.dir().to_str().expect("a path");
+            let operands = ["-e", "-p", dir, &fixture.manifest().pool];
+            let real = said(&mut testkit::hurried(&judge), options, &operands);
+            wrong += &difference(name, options, &said(&mut ours(), options, &operands), &real);
+        }
+        wrong
+    };
+    let wrong: String = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
+    });
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// All golden pools, those of the second collection, too.
+fn names() -> Vec<String> {
+    let more = testkit::workspace_root().join("fixtures/openzfs-2.3.2-more");
+    let listing = std::fs::read_dir(more).expect("the second collection");
+    let entries = listing.map(|entry| entry.expect("an entry")).filter(|entry| entry.path().is_dir());
+    let more = entries.map(|entry| entry.file_name().into_string().expect("a name"));
+    Fixture::names().into_iter().chain(more).collect()
 }
 
 #[test]
-fn objects_of_snapshots_and_clones() {
-    same("snapshots", &[&["-dd"], &["-dddd"]]);
+fn block_counts_checksums_and_leaks_of_every_pool() {
+    let names = names();
+    let runs: Vec<_> = names.iter().map(|name| (name.as_str(), "-bcc")).collect();
+    assert!(runs.len() > 70, "where are the golden pools?");
+    compare(&runs);
 }
 
 #[test]
-fn blocks_of_removed_vdevs() {
-    same("removed-vdev", &[&["-bb"]]);
+fn everything_else_of_chosen_pools() {
+    let names = names();
+    let chosen: Vec<(&str, &str)> = match std::env::var_os(ALL) {
+        Some(_) => {
+            let all = names.iter().map(|name| (name.as_str(), OPTIONS));
+            all.chain([("checkpoint", CHECKPOINTED)]).collect()
+        }
+        None => CHOSEN.to_vec(),
+    };
+    let runs: Vec<(&str, &str)> =
+        chosen.iter().flat_map(|(name, options)| options.split(' ').map(move |one| (*name, one))).collect();
+    compare(&runs);
+}
+
+/// Labels have nothing to do with the pool as a whole: every image is looked at by itself. With a second `l` the real
+/// one counts arrays of numbers in a way of its own; such labels are left out.
+fn compare_labels(fixture: &Fixture, options: &[&str]) -> String {
+    let Some(judge) = testkit::need_tool("zdb") else { return String::new() };
+    let mut wrong = String::new();
+    for image in fixture.images() {
+        let image: &Path = &image;
+        let operands = [image.to_str().expect("a path")];
+        for options in options {
+            let real = said(&mut testkit::hurried(&judge), options, &operands);
+            wrong += &difference(operands[0], options, &said(&mut ours(), options, &operands), &real);
+        }
+    }
+    wrong
 }
 
 #[test]
-fn shared_blocks() {
-    same("cloned", &[&["-b"]]);
-    same("dedup-legacy", &[&["-b"]]);
+fn labels() {
+    let all: &[&str] = &["-l", "-lu", "-luuu", "-lq"];
+    let wrong: String = match std::env::var_os(ALL) {
+        // Uberblocks of uberblock-torn make it read from an address that is none.
+        Some(_) => {
+            let sound = names().into_iter().filter(|name| name != "uberblock-torn");
+            sound.map(|name| compare_labels(&Fixture::open(&name), all)).collect()
+        }
+        None => ["labels-front", "classes"]
+            .iter()
+            .map(|name| compare_labels(&Fixture::open(name), &["-ll", "-luuu"]))
+            .collect(),
+    };
+    assert!(wrong.is_empty(), "{wrong}");
 }
 
 #[test]
-fn a_lost_block_is_exit_code_3() {
-    same("lost-block", &[&["-bcc"]]);
+fn a_pool_without_a_checkpoint_is_not_seen_as_of_one() {
+    let fixture = Fixture::open("single");
+    let dir = fixture.dir().to_str().expect("a path");
+    let output = ours().args(["-kd", "-e", "-p", dir, "t_single"]).output().expect("runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said, "zdb: can't open 't_single': pool 't_single' has no checkpoint\n");
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    for letter in ["B", "D", "E", "r", "s", "T", "y", "Z"] {
+        let output = ours().args([&format!("-{letter}"), "t_single"]).output().expect("runs");
+        assert_eq!(output.status.code(), Some(1), "-{letter}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let expected = format!("zdb: option -{letter} is not supported by this version of Cenote\n");
+        assert!(said.starts_with(&expected), "-{letter}: {said}");
+    }
 }
