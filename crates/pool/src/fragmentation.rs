@@ -105,6 +105,21 @@ mod tests {
     }
 
     #[test]
+    fn a_vdev_is_the_mean_of_what_is_free() {
+        // Half full with small segments, untouched, untouched: a plain mean would be 33 %.
+        let half = MetaslabSpace { allocated: 8 << 20, ..metaslab(&[(0, 1000)]) };
+        let untouched = MetaslabSpace { space_map: None, histogram: None, ..metaslab(&[]) };
+        assert_eq!(of_vdev(&[half, untouched, untouched], 9), Some(20));
+    }
+
+    #[test]
+    fn maps_without_histograms_tell_nothing() {
+        let old = MetaslabSpace { histogram: None, ..metaslab(&[]) };
+        let untouched = MetaslabSpace { space_map: None, ..old };
+        assert_eq!(of_vdev(&[old, untouched], 9), None);
+    }
+
+    #[test]
     fn extremes() {
         assert_eq!(of_vdev(&[metaslab(&[(0, 1000)])], 9), Some(100));
         assert_eq!(of_vdev(&[metaslab(&[(31, u64::MAX)])], 16), Some(0));

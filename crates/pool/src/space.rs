@@ -27,7 +27,7 @@ pub(crate) const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
 /// Directory: ZAP of the log space maps.
 const LOG_MAPS: &str = "com.delphix:log_spacemap_zap";
 /// More metaslabs than this, and one of a vdev is set aside for the intent log.
-const EMBEDDED_LOG_METASLABS: u64 = 64;
+pub const EMBEDDED_LOG_METASLABS: u64 = 64;
 /// Metaslabs of a vdev that are looked at: no vdev is made with more than 2^17.
 const METASLABS_MAX: u64 = 1 << 18;
 /// Slop: 1/32 of the pool,

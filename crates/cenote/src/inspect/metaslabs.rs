@@ -6,7 +6,7 @@ use dmu::zap::Zap;
 use format::indirect::MappingPhys;
 use format::space_map::{MapBounds, SpaceMapPhys};
 use format::{BlockId, ObjectId, Txg, VdevId};
-use pool::space::Class;
+use pool::space::{Class, EMBEDDED_LOG_METASLABS};
 use pool::space_map::SpaceMap;
 use std::collections::BTreeMap;
 use vdev::tree::{Birth, MapEntry, RangeSet};
@@ -105,9 +105,13 @@ pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
                 fragmentation: space.and_then(|space| metaslab.fragmentation(space.ashift)),
             });
         }
+        let class = spa.class_of(vdev)?;
+        if class == Class::Normal {
+            set_aside(&mut stored);
+        }
         all.push(VdevMetaslabs {
             vdev,
-            class: spa.class_of(vdev)?,
+            class,
             fragmentation: space.and_then(|space| space.fragmentation),
             unflushed_object,
             metaslabs: stored,
@@ -120,6 +124,15 @@ pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
 /// What is free in each metaslab by its own map, by vdev; the logs are left out. Reads all space maps.
 pub fn free_space(pool: &Pool) -> Result<BTreeMap<VdevId, Vec<RangeSet>>, Error> {
     Ok(pool.spa().mapped_free_space()?)
+}
+
+/// Whoever opens a pool sets the emptiest metaslab of a vdev with many aside for the intent log.
+fn set_aside(metaslabs: &mut [StoredMetaslab]) {
+    if metaslabs.len() as u64 > EMBEDDED_LOG_METASLABS
+        && let Some(emptiest) = metaslabs.iter_mut().min_by_key(|m| m.allocated())
+    {
+        emptiest.is_embedded_log = true;
+    }
 }
 
 /// The maps of what was freed since the checkpoint and is kept for it, by vdev.

@@ -10,13 +10,18 @@ use std::io::{self, Write};
 
 /// Prints all records, oldest first.
 pub(super) fn print(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
-    let records = match pool.spa().history() {
-        Ok(records) => records,
+    let mut records = match pool.spa().history() {
+        Ok(records) => records.into_iter().peekable(),
         Err(error) => {
             eprintln!("Unable to read history: {}", chain(&error));
             return Ok(Verdict::Clean);
         }
     };
+    if records.peek().is_none() {
+        // Pools of versions 1 to 3.
+        eprintln!("Unable to read history: there is none");
+        return Ok(Verdict::Clean);
+    }
     writeln!(out, "\nHistory:")?;
     for record in records {
         match record {

@@ -2,7 +2,7 @@
 
 use super::bp::Long;
 use crate::time::ctime;
-use format::uberblock::Uberblock;
+use format::uberblock::{MMP_MAGIC, Uberblock};
 use std::io::{self, Write};
 
 /// Prints the fields of an uberblock, one a line.
@@ -14,8 +14,8 @@ pub(crate) fn print(out: &mut dyn Write, ub: &Uberblock) -> io::Result<()> {
     let zone = if std::env::var_os("TZ").is_none_or(|tz| tz == "UTC") { "UTC" } else { "local" };
     writeln!(out, "\ttimestamp = {} {zone} = {}", ub.timestamp, ctime(ub.timestamp))?;
     writeln!(out, "\tbp = {}", Long(&ub.root))?;
+    writeln!(out, "\tmmp_magic = {:016x}", if ub.mmp.is_some() { MMP_MAGIC } else { 0 })?;
     if let Some(mmp) = &ub.mmp {
-        writeln!(out, "\tmmp_magic = 00000000a11cea11")?;
         writeln!(out, "\tmmp_delay = {}", mmp.delay_ns)?;
         if let Some(sequence) = mmp.sequence() {
             writeln!(out, "\tmmp_seq = {sequence}")?;
