@@ -5,7 +5,7 @@
 //! end or finds less than there is; [`is_own`] lines that it makes up or reads from the wrong place.
 //!
 //! In every run of the tests: block counts, all checksums and leaks of every golden pool, and of some pools the options
-//! that show what is special about them. All options of all pools and of their labels, some 3000 runs in a quarter of an hour:
+//! that show what is special about them. All options of all pools and of their labels, some 2500 runs in six minutes:
 //! `CENOTE_ZDB_MATRIX=all cargo test -p cenote-cli --test zdb -- --nocapture`.
 // A test is no command that runs for a client.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
@@ -131,8 +131,13 @@ fn compare(runs: &[(&str, &str)]) {
             let fixture = Fixture::open(name);
             let dir = fixture.dir().to_str().expect("a path");
             let operands = ["-e", "-p", dir, &fixture.manifest().pool];
-            let real = said(&mut testkit::hurried(&judge), options, &operands);
-            wrong += &difference(name, options, &said(&mut ours(), options, &operands), &real);
+            let ours = said(&mut ours(), options, &operands);
+            let mut real = said(&mut testkit::hurried(&judge), options, &operands);
+            if ours.1 != real.1 && real.1 == Some(1) {
+                // It has races: once in 2200 runs it ended so where it never did again.
+                real = said(&mut testkit::hurried(&judge), options, &operands);
+            }
+            wrong += &difference(name, options, &ours, &real);
         }
         wrong
     };
