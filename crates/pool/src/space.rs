@@ -348,8 +348,10 @@ impl Pool {
         }
         // As the metaslabs' own maps have it: their histograms are as old.
         let ashift = |vdev| self.tree().ashift(vdev).map_or(9, |a| u32::from(a.0));
+        let known = |feature: &format::feature::Feature| self.features().counts().contains_key(feature.guid);
+        let has_histograms = format::feature::by_name("spacemap_histogram").is_some_and(known);
         let mut fragmentation: BTreeMap<VdevId, Option<u64>> = BTreeMap::new();
-        for (vdev, metaslabs) in &tops {
+        for (vdev, metaslabs) in tops.iter().filter(|_| has_histograms) {
             fragmentation.insert(*vdev, crate::fragmentation::of_vdev(metaslabs, ashift(*vdev)));
         }
         for ((vdev, index), change) in self.unflushed(&tops)? {

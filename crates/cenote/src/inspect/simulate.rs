@@ -20,12 +20,16 @@ use format::dnode::Dnode;
 use format::{BlockPtr, ChecksumId, Level};
 use std::collections::HashMap;
 
+/// Object directory: 1 in pools of version 3 and later.
+const DEFLATE: &str = "deflate";
+
 /// The histogram of the table that there would be, and object sets that could not be looked at.
 pub fn simulated_dedup(pool: &Pool) -> Result<(DdtHistogram, Vec<String>), Error> {
     let plan = Plan::new(pool.spa(), &[]);
     let (walks, mut problems) = super::blocks::walks_of(&plan);
+    let is_deflated = pool.spa().directory().words(DEFLATE)?.first().is_some_and(|word| *word != 0);
     // One thread has one table: a block that several met would be in each of theirs.
-    let tables = survey::run(&Simulation { pool }, &walks, 1);
+    let tables = survey::run(&Simulation { pool, is_deflated }, &walks, 1);
     let mut histogram = DdtHistogram::default();
     for Table { entries, unreadable } in tables {
         problems.extend(unreadable);
@@ -61,6 +65,8 @@ struct Table {
 
 struct Simulation<'a> {
     pool: &'a Pool,
+    /// Blocks are charged what they take without parity.
+    is_deflated: bool,
 }
 
 impl Surveyor for Simulation<'_> {
@@ -72,7 +78,10 @@ impl Surveyor for Simulation<'_> {
         if is_data && bp.checksum_kind().is_ok_and(|kind| kind != ChecksumId::Off) {
             let (refcount, taken) = found.entries.entry(DdtKey::of(bp)).or_default();
             *refcount += 1;
-            *taken = taken.saturating_add(self.pool.store().zio().dsize(bp));
+            *taken = taken.saturating_add(match self.is_deflated {
+                true => self.pool.store().zio().dsize(bp),
+                false => bp.dvas().fold(0, |sum, dva| sum.saturating_add(dva.asize.0)),
+            });
         }
         None
     }
