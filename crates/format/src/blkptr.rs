@@ -270,19 +270,22 @@ impl BlockPtr {
         if self.protection() != Protection::Encrypted {
             return None;
         }
+        let order = self.byte_order();
         let mut iv = [0; 12];
         let (head, tail) = iv.split_at_mut(8);
-        head.copy_from_slice(&self.words[5].to_le_bytes());
-        tail.copy_from_slice(&(bits(self.words[11], 32, 32) as u32).to_le_bytes());
-        Some(CryptParams { salt: self.words[4].to_le_bytes(), iv, mac: self.mac_bytes() })
+        head.copy_from_slice(&order.put_u64(self.words[5]));
+        tail.copy_from_slice(&order.put_u32(bits(self.words[11], 32, 32) as u32));
+        Some(CryptParams { salt: order.put_u64(self.words[4]), iv, mac: self.mac_bytes() })
     }
 
-    /// Checksum words 2 and 3 as bytes: the MAC of a protected block.
+    /// Checksum words 2 and 3 as bytes: the MAC of a protected block. They lie in the words in the byte order
+    /// of the block that is pointed to (docs/on-disk/31-encryption.md, section 4).
     pub fn mac_bytes(&self) -> [u8; 16] {
+        let order = self.byte_order();
         let mut mac = [0; 16];
         let (head, tail) = mac.split_at_mut(8);
-        head.copy_from_slice(&self.words[14].to_le_bytes());
-        tail.copy_from_slice(&self.words[15].to_le_bytes());
+        head.copy_from_slice(&order.put_u64(self.words[14]));
+        tail.copy_from_slice(&order.put_u64(self.words[15]));
         mac
     }
 
@@ -432,6 +435,28 @@ mod tests {
         assert_eq!((bp.lsize(), bp.psize()), (Lsize(512), Psize(100)));
         let payload = bp.embedded_payload().unwrap();
         assert_eq!((payload.len(), &payload[..4]), (100, &[0, 0, 0, 0x60][..]));
+    }
+
+    #[test]
+    fn the_mac_of_a_block_of_the_other_order_is_turned() {
+        let little = BlockPtr::HOLE
+            .with_word(0, 1)
+            .with_prop_bits(61, 1, 1)
+            .with_prop_bits(63, 1, 1)
+            .with_prop_bits(48, 8, 19)
+            .with_word(4, 0x0807_0605_0403_0201)
+            .with_word(5, 0x0807_0605_0403_0201)
+            .with_word(11, 0x0c0b_0a09_0000_0001)
+            .with_word(14, 0x0807_0605_0403_0201)
+            .with_word(15, 0x100f_0e0d_0c0b_0a09);
+        let mut big = little.with_prop_bits(63, 1, 0).with_word(11, 0x090a_0b0c_0000_0001);
+        for i in [4, 5, 14, 15] {
+            big = big.with_word(i, little.words()[i].swap_bytes());
+        }
+        let params = little.crypt_params().unwrap();
+        assert_eq!((params.salt, params.mac[15]), ([1, 2, 3, 4, 5, 6, 7, 8], 16));
+        assert_eq!(params.iv, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(big.crypt_params(), Some(params));
     }
 
     #[test]
