@@ -58,7 +58,8 @@ const WHOLE_HOUSE: &[&str] = &[
 ];
 
 /// Beside the house: programs that drive all of it from outside. Nothing may use them.
-const BESIDE: [&str; 5] = ["xtask", "cenote-crash", "cenote-matrix", "cenote-bench", "cenote-heap"];
+const BESIDE: [&str; 6] =
+    ["xtask", "cenote-crash", "cenote-matrix", "cenote-bench", "cenote-heap", "cenote-forge"];
 
 /// `cargo xtask layers`.
 pub(crate) fn run() -> Outcome {
