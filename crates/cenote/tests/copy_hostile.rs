@@ -2,8 +2,13 @@
 //! what they met, and keep beneath their target.
 #![allow(clippy::disallowed_types)] // The test looks at files of the host.
 
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::Arc;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cenote::copy::archive::Archiver;
 use cenote::copy::extract::Extractor;
@@ -12,7 +17,8 @@ use cenote::copy::tar::TarWriter;
 use cenote::copy::walk::Trouble;
 use cenote::copy::{Observer, Problem, Summary};
 use cenote::{OpenOptions, Pool};
-use testkit::Fixture;
+use tempfile::TempDir;
+use testkit::{Fixture, need_tool};
 
 /// First word of a small directory's block (docs/on-disk/21-zap.md).
 const MICRO: u64 = (1 << 63) + 3;
@@ -55,8 +61,49 @@ impl Observer for Told {
     }
 }
 
-/// Copies and archives a file system; what was told by the first.
-fn copy(to: &Path) -> (Told, Summary) {
+/// One test at a time: the mutator is the process's.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits for its turn, and gives the blocks back as they are.
+struct Turn<'a>(#[allow(dead_code)] MutexGuard<'a, ()>);
+
+impl Turn<'_> {
+    fn take() -> Turn<'static> {
+        Turn(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        zio::testing::set_mutator(None);
+    }
+}
+
+/// A folder with a folder `target`, and nothing else.
+fn target() -> TempDir {
+    let above = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(above.path().join("target")).expect("made");
+    above
+}
+
+/// What is in a folder.
+fn names_in(folder: &Path) -> Vec<OsString> {
+    let listing = std::fs::read_dir(folder).expect("readable");
+    let mut names: Vec<_> = listing.map(|e| e.expect("an entry").file_name()).collect();
+    names.sort();
+    names
+}
+
+/// What became of a copy and of an archive.
+struct Copied {
+    told: Told,
+    summary: Summary,
+    archived: Summary,
+    archive: Vec<u8>,
+}
+
+/// Copies and archives a file system; what was told is of the copy.
+fn copy(to: &Path) -> Copied {
     let fixture = Fixture::open("single");
     let pool = Pool::open("t_single", &OpenOptions::new().search(fixture.dir())).expect("opens");
     let fs = pool.dataset("t_single/fs").and_then(|dataset| dataset.filesystem()).expect("a file system");
@@ -68,23 +115,57 @@ fn copy(to: &Path) -> (Told, Summary) {
     let summary = extractor.summary().clone();
     drop(extractor);
     let mut again = Told::default();
-    let mut archiver = Archiver::new(TarWriter::new(Vec::new(), true), Damaged::LeaveOut, &mut again);
+    let archive = Shared::default();
+    let mut archiver = Archiver::new(TarWriter::new(archive.clone(), true), Damaged::LeaveOut, &mut again);
     archiver.add(&Arc::clone(&fs), &root, ("t_single/fs", b""), b"", None).expect("memory takes it");
-    assert_eq!(archiver.finish().expect("memory takes it").dirs, summary.dirs);
-    (told, summary)
+    let archived = archiver.finish().expect("memory takes it");
+    let archive = archive.0.lock().expect("whole").clone();
+    Copied { told, summary, archived, archive }
 }
 
-/// One test: the mutator is the process's.
+/// An archive in memory.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("whole").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The names in an archive, as the host's tar reads them.
+fn names_of_archive(archive: &[u8]) -> Option<Vec<String>> {
+    let tar = need_tool("tar")?;
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), archive).expect("written");
+    let output = Command::new(tar).args(["--quoting-style=escape", "-tPf"]).arg(file.path()).output();
+    let text = String::from_utf8(output.expect("tar runs").stdout).expect("escaped");
+    Some(text.lines().map(str::to_owned).collect())
+}
+
+/// Every entry of every directory has this name.
+fn rename_all(evil: &'static [u8]) {
+    static EVIL: Mutex<&[u8]> = Mutex::new(b"");
+    *EVIL.lock().expect("whole") = evil;
+    spoil_entries(|_, name| {
+        let evil = *EVIL.lock().expect("whole");
+        name.fill(0);
+        name[..evil.len()].copy_from_slice(evil);
+    });
+}
+
 #[test]
-fn hostile_directories() {
-    let target = || {
-        let above = tempfile::tempdir().expect("a folder");
-        std::fs::create_dir(above.path().join("target")).expect("made");
-        above
-    };
+fn directories_in_circles_end() {
+    let _turn = Turn::take();
     let above = target();
-    let (told, healthy) = copy(&above.path().join("target"));
+    let Copied { told, summary: healthy, archived, .. } = copy(&above.path().join("target"));
     assert_eq!((told.misplaced, told.bad_entries), (0, 0));
+    assert_eq!(archived.dirs, healthy.dirs);
 
     // Every directory of every directory is the root.
     spoil_entries(|value, _| {
@@ -93,28 +174,72 @@ fn hostile_directories() {
         }
     });
     let above = target();
-    let (told, summary) = copy(&above.path().join("target"));
+    let Copied { told, summary, archived, .. } = copy(&above.path().join("target"));
     assert!(told.misplaced > 0, "it is told");
     assert!(summary.files <= healthy.files && summary.dirs <= healthy.dirs);
+    assert_eq!(archived.dirs, summary.dirs);
 
     // Every entry of a directory leads to one and the same file or directory of it.
     spoil_entries(|value, _| *value = *value & !0xff | 64);
     let above = target();
-    let (_, summary) = copy(&above.path().join("target"));
+    let Copied { summary, .. } = copy(&above.path().join("target"));
     assert!(summary.dirs <= healthy.dirs + 8);
+}
 
-    // Names that lead out.
-    spoil_entries(|_, name| {
-        let evil = b"../../escaped\0";
-        name[..evil.len()].copy_from_slice(evil);
-    });
+#[test]
+fn names_that_are_none_are_told_and_lead_nowhere() {
+    let _turn = Turn::take();
+    let longest = &[b'/'; 49];
+    for evil in
+        [b"../../escaped".as_slice(), b"..", b".", b"/tmp/escaped", b"a/../../escaped", b"a/b", longest]
+    {
+        rename_all(evil);
+        let above = target();
+        let Copied { told, archive, .. } = copy(&above.path().join("target"));
+        let shown = evil.escape_ascii();
+        assert!(told.bad_entries > 0, "{shown} is told");
+        assert_eq!(names_in(above.path()), ["target"], "{shown}: nothing is beside the target");
+        // Large directories keep their names here.
+        let made = names_in(&above.path().join("target"));
+        assert!(made.iter().all(|name| !name.as_bytes().contains(&b'/')), "{shown}: {made:?}");
+        for name in names_of_archive(&archive).unwrap_or_default() {
+            let leads_out = name.starts_with('/') || name.split('/').any(|part| part == "..");
+            assert!(!leads_out, "{shown}: {name} in the archive");
+        }
+    }
+}
+
+#[test]
+fn one_name_for_everything_keeps_beneath_the_target() {
+    let _turn = Turn::take();
+    // Files, directories and symbolic links of one name: what was made first must not be written through.
+    rename_all(b"same");
     let above = target();
-    let (told, _) = copy(&above.path().join("target"));
-    assert!(told.bad_entries > 0, "they are told");
-    let names: Vec<_> = std::fs::read_dir(above.path())
-        .expect("readable")
-        .map(|e| e.expect("an entry").file_name())
-        .collect();
-    assert_eq!(names, ["target"], "nothing is beside the target");
-    zio::testing::set_mutator(None);
+    let Copied { summary, .. } = copy(&above.path().join("target"));
+    assert_eq!(names_in(above.path()), ["target"]);
+    assert_eq!(names_in(&above.path().join("target")), ["same"]);
+    assert!(summary.dirs > 0 || summary.files > 0);
+}
+
+#[test]
+fn links_that_are_there_already_are_not_written_through() {
+    let _turn = Turn::take();
+    let clean = target();
+    copy(&clean.path().join("target"));
+    let all = names_in(&clean.path().join("target"));
+    assert!(all.len() > 5);
+    // Each name leads out of the target: to a folder, or to a file that is not there yet.
+    for to in ["outside", "outside/new"] {
+        let above = target();
+        let outside = above.path().join("outside");
+        std::fs::create_dir(&outside).expect("made");
+        for name in &all {
+            symlink(above.path().join(to), above.path().join("target").join(name)).expect("a link");
+        }
+        let Copied { told, .. } = copy(&above.path().join("target"));
+        assert_eq!(names_in(&outside), Vec::<OsString>::new(), "{to}");
+        assert_eq!(names_in(above.path()), ["outside", "target"]);
+        // Directories cannot be made where the links are, files take their places.
+        assert!(told.other > 0, "{to}: it is told");
+    }
 }

@@ -52,6 +52,8 @@ pub(crate) fn pieces(
         return bad("nested too deep");
     }
     let header = read_header(zio, bp, how, faults)?;
+    #[cfg(feature = "testing")]
+    let header = crate::testing::mutate_stored(bp, crate::testing::Stored::GangHeader, header);
     let mut pieces = pieces_of(&header, bp.byte_order());
     pieces.retain(|piece| !piece.is_hole());
     let total: u64 = pieces.iter().map(|piece| piece.psize().0).sum();

@@ -132,6 +132,8 @@ impl Zio {
 
     /// Decrypts or authenticates, then decompresses, the stored bytes of `bp`.
     pub fn open(&self, bp: &BlockPtr, stored: Vec<u8>, key: Option<&DataKey>) -> Result<Block, ZioError> {
+        #[cfg(feature = "testing")]
+        let stored = crate::testing::mutate_stored(bp, crate::testing::Stored::Block, stored);
         let stored = decrypt(bp, stored, key)?;
         let plain = decompress_block(bp, stored)?;
         if key.is_some() && bp.protection() == Protection::Authenticated && bp.level() > Level(0) {

@@ -35,6 +35,34 @@ pub(crate) fn mutate(bp: &BlockPtr, mut plain: Vec<u8>) -> Vec<u8> {
     plain
 }
 
+/// What a [`StoredMutator`] is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// The bytes of a block: compressed, encrypted.
+    Block,
+    /// The header of a gang block.
+    GangHeader,
+}
+
+/// Changes bytes as they are on disk, given the pointer that led to them: what a compressed stream, a ciphertext
+/// or a gang header may be in a pool whose checksums are right.
+pub type StoredMutator = Box<dyn Fn(&BlockPtr, Stored, &mut [u8]) + Send + Sync>;
+
+static STORED_MUTATOR: RwLock<Option<StoredMutator>> = RwLock::new(None);
+
+/// From now on the stored bytes of every block are changed by `mutator` after they were verified; `None` ends
+/// that.
+pub fn set_stored_mutator(mutator: Option<StoredMutator>) {
+    *STORED_MUTATOR.write().unwrap_or_else(PoisonError::into_inner) = mutator;
+}
+
+pub(crate) fn mutate_stored(bp: &BlockPtr, what: Stored, mut stored: Vec<u8>) -> Vec<u8> {
+    if let Some(mutator) = STORED_MUTATOR.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        mutator(bp, what, &mut stored);
+    }
+    stored
+}
+
 /// A writable pool on one disk in memory, empty and without labels: for tests of the layers above.
 pub fn memory_pool(bytes: u64) -> Arc<Zio> {
     memory_pool_and_allocator(bytes).0

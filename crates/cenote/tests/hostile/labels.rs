@@ -15,7 +15,7 @@ use vdev::device::overlay::OverlayDevice;
 use vdev::scan::{Found, Leaf, Search};
 
 /// Values that a list is made of, one of which is changed.
-fn change(list: &NvList, state: &mut u64, left: &mut usize) -> NvList {
+pub(crate) fn change(list: &NvList, state: &mut u64, left: &mut usize) -> NvList {
     let mut changed = NvList::new();
     for (name, value) in list.iter_bytes() {
         let mut value = value.clone();
@@ -61,7 +61,7 @@ fn hurt(value: &NvValue, state: &mut u64) -> NvValue {
 }
 
 /// How many values there are.
-fn count(list: &NvList) -> usize {
+pub(crate) fn count(list: &NvList) -> usize {
     let one = |value: &NvValue| match value {
         NvValue::List(inner) => count(inner),
         NvValue::ListArray(all) => 1 + all.iter().map(count).sum::<usize>(),

@@ -8,6 +8,7 @@
 //! `cargo test` runs few seeds. More: `CENOTE_HOSTILE_SEEDS=0..3000 cargo test -p cenote --test hostile`,
 //! for one pool with `CENOTE_HOSTILE_POOL=single`.
 
+mod forge;
 mod labels;
 mod repeat;
 mod spoil;
@@ -34,7 +35,7 @@ const SECONDS_MAX: u64 = 20;
 
 /// Pools with every kind of block among them, and a kind that each of them has and few others do: what
 /// its first seed aims at.
-const POOLS: [(&str, Aim); 12] = [
+const POOLS: [(&str, Aim); 16] = [
     ("single", Aim::Lists),
     ("snapshots", Aim::FreedBlocks),
     ("dnodes", Aim::Attributes),
@@ -47,6 +48,10 @@ const POOLS: [(&str, Aim); 12] = [
     ("properties", Aim::Zaps),
     ("zil-slog", Aim::Logs),
     ("posixacl", Aim::Dnodes),
+    ("gang", Aim::Gangs),
+    ("compression", Aim::Streams),
+    ("zil-encrypted", Aim::Ciphers),
+    ("draid1", Aim::Configs),
 ];
 
 /// Changes what the whole process reads: one test at a time.

@@ -6,9 +6,12 @@
 //! - A run changes blocks of one kind mostly, and few of them, so that most runs get far. Over a
 //!   number of runs every kind of block is changed.
 
+use crate::forge;
+use format::blkptr::Protection;
 use format::dnode::{CORE_SIZE, SLOT_SIZE};
-use format::{BlockPtr, Level, ObjType};
+use format::{BlockPtr, Level, NvList, ObjType};
 use std::sync::atomic::{AtomicU64, Ordering};
+use zio::testing::Stored;
 
 /// A kind of place to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,13 +42,23 @@ pub(crate) enum Aim {
     History,
     /// Intent logs.
     Logs,
+    /// Fields of pointers, one at a time and with the checksum off: whatever they lead to is taken for right.
+    Forged,
+    /// Values of packed lists, each list whole: configurations of vdevs, FUIDs, spares.
+    Configs,
+    /// Compressed bytes, before they are decompressed.
+    Streams,
+    /// Encrypted and authenticated bytes.
+    Ciphers,
+    /// Headers of gang blocks.
+    Gangs,
     /// Any of these, and what files contain.
     Anything,
 }
 
 impl Aim {
     /// Every kind.
-    pub(crate) const ALL: [Aim; 14] = [
+    pub(crate) const ALL: [Aim; 19] = [
         Aim::Zaps,
         Aim::Dnodes,
         Aim::Bonuses,
@@ -59,6 +72,11 @@ impl Aim {
         Aim::Words,
         Aim::History,
         Aim::Logs,
+        Aim::Forged,
+        Aim::Configs,
+        Aim::Streams,
+        Aim::Ciphers,
+        Aim::Gangs,
         Aim::Anything,
     ];
 
@@ -67,9 +85,10 @@ impl Aim {
     fn rates(self) -> [u64; 3] {
         match self {
             Aim::Anything => [60, 20, 8],
-            Aim::Zaps | Aim::Dnodes => [24, 10, 4],
+            Aim::Streams => [40, 15, 5],
+            Aim::Zaps | Aim::Dnodes | Aim::Forged => [24, 10, 4],
             Aim::Bonuses | Aim::Pointers => [12, 5, 2],
-            Aim::Indirect | Aim::ObjectSets | Aim::Lists => [6, 3, 2],
+            Aim::Indirect | Aim::ObjectSets | Aim::Lists | Aim::Ciphers => [6, 3, 2],
             _ => [3, 2, 1],
         }
     }
@@ -87,7 +106,7 @@ pub(crate) fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What a seed aims at, and how often it hits: every fourteen seeds in a row have every aim.
+/// What a seed aims at, and how often it hits: every nineteen seeds in a row have every aim.
 pub(crate) fn plan(seed: u64) -> (Aim, u64) {
     let count = Aim::ALL.len() as u64;
     let aim = Aim::ALL[(seed % count) as usize];
@@ -96,15 +115,38 @@ pub(crate) fn plan(seed: u64) -> (Aim, u64) {
 
 /// From now on blocks are changed as this seed says.
 pub(crate) fn start(seed: u64, (aim, one_in): (Aim, u64)) {
-    zio::testing::set_mutator(Some(Box::new(move |bp, bytes| {
+    let chosen = move |bp: &BlockPtr| {
         let mut state = seed;
         for i in [0, 1, 10, 11] {
             state = next(&mut state) ^ bp.words()[i];
         }
+        next(&mut state).is_multiple_of(one_in).then_some(state)
+    };
+    zio::testing::set_mutator(Some(Box::new(move |bp, bytes| {
         let is_meant = aim == Aim::Anything || kinds(bp).contains(&aim);
-        if is_meant && next(&mut state).is_multiple_of(one_in) {
+        if let (true, Some(mut state)) = (is_meant, chosen(bp)) {
             HITS[aim as usize].fetch_add(1, Ordering::Relaxed);
-            change(aim, bytes, &mut state);
+            match aim {
+                Aim::Forged => forge::in_block(bp, bytes, &mut state),
+                Aim::Configs => change_list(bytes, &mut state),
+                _ => change(aim, bytes, &mut state),
+            }
+        }
+    })));
+    zio::testing::set_stored_mutator(Some(Box::new(move |bp, what, bytes| {
+        let is_meant = match aim {
+            Aim::Gangs => what == Stored::GangHeader,
+            Aim::Streams => what == Stored::Block && !matches!(bp.compression_id(), 0 | 2),
+            Aim::Ciphers => what == Stored::Block && bp.protection() != Protection::None,
+            _ => false,
+        };
+        if let (true, Some(mut state)) = (is_meant, chosen(bp)) {
+            HITS[aim as usize].fetch_add(1, Ordering::Relaxed);
+            match aim {
+                Aim::Gangs if next(&mut state).is_multiple_of(2) => forge::in_block(bp, bytes, &mut state),
+                Aim::Streams => change_stream(bytes, &mut state),
+                _ => change(aim, bytes, &mut state),
+            }
         }
     })));
 }
@@ -112,17 +154,38 @@ pub(crate) fn start(seed: u64, (aim, one_in): (Aim, u64)) {
 /// Blocks are what they are again.
 pub(crate) fn stop() {
     zio::testing::set_mutator(None);
+    zio::testing::set_stored_mutator(None);
+}
+
+/// Changes a value of a packed list, and packs it again if it is not longer then.
+fn change_list(bytes: &mut [u8], state: &mut u64) {
+    let Ok(list) = NvList::decode(bytes) else { return };
+    for _ in 0..=next(state) % 2 {
+        let mut left = next(state) as usize % crate::labels::count(&list).max(1);
+        let packed = crate::labels::change(&list, state, &mut left).encode_xdr();
+        if packed.len() <= bytes.len() {
+            bytes[..packed.len()].copy_from_slice(&packed);
+        }
+    }
+}
+
+/// Changes a compressed stream: where its lengths are half of the time.
+fn change_stream(bytes: &mut [u8], state: &mut u64) {
+    for _ in 0..=next(state) % 3 {
+        let len = if next(state).is_multiple_of(2) { bytes.len().min(16) } else { bytes.len() };
+        hurt(&mut bytes[..len], state);
+    }
 }
 
 /// What a block is for.
 fn kinds(bp: &BlockPtr) -> &'static [Aim] {
     if bp.level() > Level(0) {
-        return &[Aim::Indirect];
+        return &[Aim::Indirect, Aim::Forged];
     }
     match bp.obj_type() {
-        ObjType::DNODE => &[Aim::Dnodes, Aim::Bonuses, Aim::Pointers],
-        ObjType::OBJSET => &[Aim::ObjectSets],
-        ObjType::PACKED_NVLIST | ObjType::FUID => &[Aim::Lists],
+        ObjType::DNODE => &[Aim::Dnodes, Aim::Bonuses, Aim::Pointers, Aim::Forged],
+        ObjType::OBJSET => &[Aim::ObjectSets, Aim::Forged],
+        ObjType::PACKED_NVLIST | ObjType::FUID => &[Aim::Lists, Aim::Configs],
         ObjType::SPACE_MAP => &[Aim::SpaceMaps],
         ObjType::BPOBJ | ObjType::BPOBJ_SUBOBJ => &[Aim::FreedBlocks],
         ObjType::SA | ObjType::ACL | ObjType::OLD_ACL => &[Aim::Attributes],
@@ -163,7 +226,7 @@ fn slot_part(aim: Aim, bytes: &[u8], state: &mut u64) -> std::ops::Range<usize> 
 }
 
 /// Changes some bytes or a word, where something is rather than where nothing is.
-fn hurt(part: &mut [u8], state: &mut u64) {
+pub(crate) fn hurt(part: &mut [u8], state: &mut u64) {
     if part.len() < 8 {
         return;
     }
