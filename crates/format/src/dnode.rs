@@ -2,8 +2,9 @@
 //! (docs/on-disk/20-dmu.md, section 2).
 
 use crate::blkptr::BLKPTR_SIZE;
+use crate::ids::SwapClass;
 use crate::units::{BlockId, SECTOR, SECTOR_SHIFT};
-use crate::{BlockPtr, DecodeError, Endian, ObjType};
+use crate::{BlockPtr, DecodeError, Endian, ObjType, znode};
 
 /// Bytes of one dnode slot.
 pub const SLOT_SIZE: usize = 512;
@@ -160,6 +161,23 @@ impl Dnode {
         out
     }
 
+    /// The same dnode in the little order, bonus and all; `None` if nothing tells how the bonus is turned.
+    /// Attributes (`SA`) stay as they are: they have an order of their own.
+    pub fn into_little(mut self) -> Option<Dnode> {
+        if self.order == Endian::Little {
+            return Some(self);
+        }
+        match self.bonus_type.swap_class() {
+            _ if self.bonuslen == 0 => {}
+            SwapClass::U8 => {}
+            SwapClass::U64 => self.bonus.chunks_exact_mut(8).for_each(<[u8]>::reverse),
+            SwapClass::Znode => znode::turn(&mut self.bonus, self.order),
+            _ => return None,
+        }
+        self.order = Endian::Little;
+        Some(self)
+    }
+
     fn check_tree(&self) -> Result<(), DecodeError> {
         let shift = self.epbs() * u32::from(self.nlevels - 1);
         let top = if shift >= 64 { 0 } else { self.maxblkid.0 >> shift };
@@ -205,5 +223,30 @@ impl Dnode {
     /// The valid part of the bonus.
     pub fn valid_bonus(&self) -> &[u8] {
         self.bonus.get(..usize::from(self.bonuslen)).unwrap_or(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bonus_of_words_is_turned_with_its_dnode() {
+        let mut raw = [0; SLOT_SIZE];
+        raw[..5].copy_from_slice(&[ObjType::DSL_DIR.id(), 17, 1, 1, ObjType::DSL_DIR.id()]);
+        raw[8..12].copy_from_slice(&[0, 1, 0, 16]);
+        raw[CORE_SIZE + BLKPTR_SIZE + 7] = 32;
+        let dnode = Dnode::decode(&raw, Endian::Big).unwrap().unwrap();
+        let little = dnode.into_little().unwrap();
+        assert_eq!(
+            (little.order, little.datablkszsec, &little.bonus[..8]),
+            (Endian::Little, 1, &[32, 0, 0, 0, 0, 0, 0, 0][..])
+        );
+        assert_eq!(Dnode::decode(&little.encode(), Endian::Little).unwrap().unwrap().bonus, little.bonus);
+        // Attributes have an order of their own, and nothing tells how a bonus of a ZAP would be turned.
+        raw[4] = ObjType::SA.id();
+        assert_eq!(Dnode::decode(&raw, Endian::Big).unwrap().unwrap().into_little().unwrap().bonus[7], 32);
+        raw[4] = ObjType::DIRECTORY.id();
+        assert_eq!(Dnode::decode(&raw, Endian::Big).unwrap().unwrap().into_little(), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Legacy znodes: the 264-byte bonus of files made before system attributes; and what file flags
 //! and directory entries mean in every version (docs/on-disk/23-zpl.md, sections 3 and 8).
 
-use crate::acl::AclVersion;
+use crate::acl::{ACE_EVERYONE, ACE_GROUP, ACE_IDENTIFIER_GROUP, ACE_OWNER, AclVersion};
 use crate::endian::bits;
 use crate::{DecodeError, Endian, ObjectId};
 
@@ -9,6 +9,8 @@ use crate::{DecodeError, Endian, ObjectId};
 pub const ZNODE_SIZE: usize = 264;
 /// Bytes for ACEs inside it.
 pub const INLINE_ACES: usize = 72;
+/// Where the ACL is, after 22 words.
+const ACL_AT: usize = 176;
 
 /// Flag: an attribute directory, or a file in one.
 pub const FLAG_XATTR: u64 = 0x1;
@@ -90,6 +92,49 @@ impl DirentValue {
     pub fn encode(object: ObjectId, kind: u8) -> u64 {
         object.0 | u64::from(kind) << 60
     }
+}
+
+/// Turns a legacy znode from `order` into the other one. What follows it in the bonus (a link's target, a scan
+/// stamp) is bytes.
+pub fn turn(bonus: &mut [u8], order: Endian) {
+    let Some(znode) = bonus.get_mut(..ZNODE_SIZE) else { return };
+    let version = order.get_u16(znode, ACL_AT + 12);
+    let (words, acl) = znode.split_at_mut(ACL_AT);
+    turn_each(words, 8);
+    let (head, aces) = acl.split_at_mut(ZNODE_SIZE - INLINE_ACES - ACL_AT);
+    turn_each(&mut head[..8], 8);
+    turn_each(&mut head[8..12], 4);
+    turn_each(&mut head[12..], 2);
+    if version == Some(0) {
+        for ace in aces.chunks_exact_mut(12) {
+            turn_each(&mut ace[..8], 4);
+            turn_each(&mut ace[8..], 2);
+        }
+        return;
+    }
+    let mut at = 0;
+    while let Some(ace) = aces.get_mut(at..).filter(|rest| rest.len() >= 8) {
+        let is_object = (5..=8).contains(&order.get_u16(ace, 0).unwrap_or(0));
+        let flags = order.get_u16(ace, 2).unwrap_or(0)
+            & (ACE_OWNER | ACE_GROUP | ACE_EVERYONE | ACE_IDENTIFIER_GROUP);
+        let is_named = ![ACE_OWNER, ACE_GROUP | ACE_IDENTIFIER_GROUP, ACE_EVERYONE].contains(&flags);
+        turn_each(&mut ace[..4], 2);
+        turn_each(&mut ace[4..8], 4);
+        if let (true, Some(who)) = (is_named || is_object, ace.get_mut(8..16)) {
+            who.reverse();
+        }
+        at += if is_object {
+            48
+        } else if is_named {
+            16
+        } else {
+            8
+        };
+    }
+}
+
+fn turn_each(bytes: &mut [u8], width: usize) {
+    bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
 }
 
 /// The ACL inside a legacy znode.
@@ -215,6 +260,30 @@ impl LegacyZnode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turned_znode_reads_the_same() {
+        // ACEs: owner, a user by number, an object's with two guids.
+        let mut little: Vec<u8> = (0..320).map(|i| (i * 7) as u8).collect();
+        for (at, value) in
+            [(12, 1_u16), (14, 2), (16, 0), (18, ACE_OWNER), (24, 0), (26, 0), (40, 5), (42, 0)]
+        {
+            little[ACL_AT + at..ACL_AT + at + 2].copy_from_slice(&value.to_le_bytes());
+        }
+        let mut big = little.clone();
+        turn(&mut big, Endian::Little);
+        assert_ne!(big, little);
+        assert_eq!(big[ZNODE_SIZE..], little[ZNODE_SIZE..]);
+        let (a, b) = (LegacyZnode::decode(&little, Endian::Little), LegacyZnode::decode(&big, Endian::Big));
+        let (a, b) = (a.unwrap(), b.unwrap());
+        assert_eq!((a.atime, a.uid), (b.atime, b.uid));
+        let (a, b) = (a.decode_acl().unwrap(), b.decode_acl().unwrap());
+        assert_eq!((a.external, a.size, a.count), (b.external, b.size, b.count));
+        let aces = |acl: &LegacyAcl| crate::acl::decode_aces(&acl.inline, 2, acl.version, acl.order).unwrap();
+        assert_eq!(aces(&a), aces(&b));
+        turn(&mut big, Endian::Big);
+        assert_eq!(big, little);
+    }
 
     #[test]
     fn both_orders() {

@@ -388,11 +388,11 @@ impl LiveSet {
         let Some((_, bytes)) = DnodeSlots::new(block.bytes()).find(|(slot, _)| *slot == wanted) else {
             return Ok(None);
         };
-        Dnode::decode(bytes, block.order()).map_err(|source| DmuError::Decode {
-            objset: self.number,
-            object: id,
-            source,
-        })
+        let decoded = Dnode::decode(bytes, block.order());
+        let dnode = decoded.map_err(|source| DmuError::Decode { objset: self.number, object: id, source })?;
+        // What is kept of it, and changed, and written, is in the little order.
+        let foreign = DmuError::ForeignOrder { objset: self.number, object: id };
+        dnode.map(|dnode| dnode.into_little().ok_or(foreign)).transpose()
     }
 
     pub(crate) fn dnode_block(&self, root: &Root, block: u64) -> Result<Option<zio::Block>, DmuError> {

@@ -21,7 +21,6 @@ use crate::DmuError;
 use format::dnode::{
     Dnode, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE, SLOTS_PER_BLOCK,
 };
-use format::ids::SwapClass;
 use format::objset::ObjsetType;
 use format::{BlockPtr, Endian, Level, ObjectId};
 use std::collections::BTreeMap;
@@ -455,18 +454,13 @@ fn count_dnodes(block: &[u8]) -> u64 {
     slots.filter(|(_, bytes)| bytes.first().is_some_and(|kind| *kind != 0)).count() as u64
 }
 
-/// A block of big-endian dnodes in the order that everything is written in; `None` if one has a bonus that
-/// is not plain words or bytes.
+/// A block of big-endian dnodes in the order that everything is written in; `None` if one has a bonus of
+/// which nothing tells how it is turned.
 fn dnodes_in_little_order(block: &[u8]) -> Option<Vec<u8>> {
     let mut out = vec![0; block.len()];
     for (slot, bytes) in crate::objset::DnodeSlots::new(block) {
-        let Some(mut dnode) = Dnode::decode(bytes, Endian::Big).ok()? else { continue };
-        match dnode.bonus_type.swap_class() {
-            SwapClass::U8 => {}
-            SwapClass::U64 => dnode.bonus.chunks_exact_mut(8).for_each(<[u8]>::reverse),
-            _ => return None,
-        }
-        dnode.order = Endian::Little;
+        let Some(dnode) = Dnode::decode(bytes, Endian::Big).ok()? else { continue };
+        let dnode = dnode.into_little()?;
         let encoded = dnode.encode();
         out.get_mut(slot * SLOT_SIZE..slot * SLOT_SIZE + encoded.len())?.copy_from_slice(&encoded);
     }
