@@ -23,15 +23,18 @@ enum Verb {
         /// The files, which are changed.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Only a half of the blocks, chosen by this seed.
+        /// Only a half of the blocks, chosen by this seed; the uberblock with odd seeds.
         #[arg(long)]
         half: Option<u64>,
+        /// All blocks, but not the uberblock: such a pool can be written.
+        #[arg(long, conflicts_with = "half")]
+        below: bool,
     },
 }
 
 fn main() -> ExitCode {
-    let Verb::Swap { pool, files, half } = Forge::parse().verb;
-    let which = half.map_or(Which::All, Which::Half);
+    let Verb::Swap { pool, files, half, below } = Forge::parse().verb;
+    let which = half.map_or(if below { Which::Below } else { Which::All }, Which::Half);
     match Image::open(files, &pool, Backing::Files).and_then(|image| swap::swap(&image, which)) {
         Ok(outcome) => {
             println!(

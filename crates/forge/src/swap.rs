@@ -32,9 +32,12 @@ const ZNODE_ACL: usize = 176;
 /// Which blocks are turned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// All.
+    /// All, and the uberblock: as a machine of the other order leaves a pool.
     All,
-    /// A half of them, chosen by this seed.
+    /// All, but not the uberblock: as if a machine of our order had written one more txg without touching
+    /// anything.
+    Below,
+    /// A half of them, chosen by this seed; the uberblock with odd seeds.
     Half(u64),
 }
 
@@ -55,7 +58,12 @@ pub fn swap(image: &Image, which: Which) -> Result<Outcome> {
     if image.pool.checkpoint()?.is_some() {
         return Err(ForgeError::Unsupported("a pool with a checkpoint"));
     }
-    let order = image.pool.uberblock().order.flip();
+    let old = image.pool.uberblock().order;
+    let order = match which {
+        Which::Below => old,
+        Which::Half(seed) if seed % 2 == 0 => old,
+        Which::All | Which::Half(_) => old.flip(),
+    };
     let mut edit = Swap { which, tables: tables(image), current: Arc::default() };
     let mut walk = Walk::new(image, &mut edit);
     let root = walk.run()?;
@@ -116,7 +124,7 @@ fn tables_of(objset: &Arc<ObjSet>) -> Option<Tables> {
 impl Swap {
     fn is_chosen(&self, bp: &BlockPtr) -> bool {
         match self.which {
-            Which::All => true,
+            Which::All | Which::Below => true,
             Which::Half(seed) => {
                 let mut mixed = seed;
                 // A block may be known by several addresses and births, but by one checksum.

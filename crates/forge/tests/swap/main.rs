@@ -70,7 +70,10 @@ fn zdb(zdb: &Path, fixture: &Fixture, folder: &Path, option: &str) -> Vec<String
         .output()
         .expect("zdb runs");
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).replace('\r', "\n");
-    let kept = text.lines().filter(|line| !line.contains("estimated time") && !line.trim().is_empty());
+    // Where zdb gives up, the call trace has addresses of its own.
+    let is_fleeting =
+        |line: &str| ["estimated time", "PID: ", "TID: ", "+0x"].iter().any(|part| line.contains(part));
+    let kept = text.lines().filter(|line| !is_fleeting(line) && !line.trim().is_empty());
     let mut lines: Vec<String> = kept.map(|line| plain(line, folder)).collect();
     lines.push(format!("{:?}", output.status.code()));
     lines
@@ -126,7 +129,8 @@ fn pools_of_the_other_and_of_mixed_order_hold_the_same_for_cenote() {
             let report = verify::verify(&pool, &options, &());
             let was = verify::verify(&open(&fixture, fixture.dir()), &options, &());
             assert_eq!(report.totals.damaged, was.totals.damaged, "{what}: {:?}", report.damage);
-            assert_eq!(report.totals.degraded, was.totals.degraded, "{what}");
+            // Copies that were wrong are right where they were written anew.
+            assert!(report.totals.degraded <= was.totals.degraded, "{what}");
             assert_eq!(report.is_space_right(), was.is_space_right(), "{what}: {:?}", report.space);
         }
     }
