@@ -206,6 +206,26 @@ impl Object {
         Ok(())
     }
 
+    /// As [`Object::read_at`], of an object that is an array of numbers of `width` bytes, a power of two: all of them
+    /// in the little order, whichever order their blocks have, each its own. `offset` and length are multiples
+    /// of the width.
+    pub fn read_numbers(&self, offset: u64, width: usize, buf: &mut [u8]) -> Result<(), DmuError> {
+        let size = self.block_size();
+        let mut rest = buf;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let len = rest.len().min((size - at % size) as usize);
+            let (part, after) = rest.split_at_mut(len);
+            self.read_at(at, part)?;
+            if self.block(BlockId(at / size))?.is_some_and(|block| block.order() == Endian::Big) {
+                part.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+            }
+            rest = after;
+            at = at.saturating_add(len as u64);
+        }
+        Ok(())
+    }
+
     /// The first offset at or after `offset` that is in a block, not a hole; `None` if there is none.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>, DmuError> {
         let size = self.block_size();

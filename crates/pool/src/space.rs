@@ -13,7 +13,7 @@ use dmu::zap::Zap;
 use dsl::PoolSpace;
 use format::config::{VdevKind, VdevNode};
 use format::space_map::{BUCKETS, MapBounds, MapType, Segment};
-use format::{ObjectId, Txg, VdevId};
+use format::{Endian, ObjectId, Txg, VdevId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vdev::VdevTree;
@@ -228,10 +228,8 @@ fn array(mos: &Arc<ObjSet>, id: ObjectId, count: u64) -> Result<Vec<u64>, PoolEr
     let count = count.min(object.logical_end() / 8);
     let len = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(8);
     let mut bytes = vec![0; len];
-    object.read_at(0, &mut bytes)?;
-    // Every block of an object is of one order; so is the dnode that describes it.
-    let order = object.block(format::BlockId(0))?.map_or(object.order(), |block| block.order());
-    Ok(order.all_words(&bytes).collect())
+    object.read_numbers(0, 8, &mut bytes)?;
+    Ok(Endian::Little.all_words(&bytes).collect())
 }
 
 /// Net change of each metaslab in the log space maps: vdev, metaslab, bytes allocated less freed.

@@ -5,7 +5,7 @@ use crate::{Error, Pool};
 use dmu::zap::Zap;
 use format::indirect::MappingPhys;
 use format::space_map::{MapBounds, SpaceMapPhys};
-use format::{BlockId, ObjectId, Txg, VdevId};
+use format::{BlockId, Endian, ObjectId, Txg, VdevId};
 use pool::space::{Class, EMBEDDED_LOG_METASLABS};
 use pool::space_map::SpaceMap;
 use std::collections::BTreeMap;
@@ -183,9 +183,8 @@ fn obsolete_counts(pool: &Pool, id: ObjectId, entries: usize) -> Result<Vec<u32>
     let object = pool.mos().object(id)?;
     let room = usize::try_from(object.logical_end()).unwrap_or(usize::MAX);
     let mut bytes = vec![0; entries.saturating_mul(4).min(room)];
-    object.read_at(0, &mut bytes)?;
-    let order = object.block(BlockId(0))?.map_or(object.order(), |block| block.order());
-    Ok(bytes.chunks_exact(4).map(|raw| order.u32("obsolete counts", raw, 0).unwrap_or(0)).collect())
+    object.read_numbers(0, 4, &mut bytes)?;
+    Ok(bytes.chunks_exact(4).map(|raw| Endian::Little.get_u32(raw, 0).unwrap_or(0)).collect())
 }
 
 /// How much of a log space map still counts.

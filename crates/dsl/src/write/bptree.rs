@@ -122,10 +122,8 @@ fn work_entry(
 ) -> Result<bool, DslError> {
     let at = index * ITEM;
     let mut raw = [0; BPTREE_ENTRY_SIZE];
-    object.read_at(at, &mut raw)?;
-    let block = object.block(format::BlockId(at / object.block_size()))?;
-    let order = block.map_or(Endian::Little, |block| block.order());
-    let entry = BptreeEntry::decode(&raw, order).map_err(DslError::decode(object.id()))?;
+    object.read().read_numbers(at, 8, &mut raw)?;
+    let entry = BptreeEntry::decode(&raw, Endian::Little).map_err(DslError::decode(object.id()))?;
     if entry.birth == Txg(u64::MAX) || entry.bp.is_hole() {
         return Ok(true);
     }

@@ -353,7 +353,10 @@ fn load_table(view: &Arc<ObjSet>, id: ObjectId) -> Result<Table, DslError> {
         return Err(DslError::Mismatch { what: "regions of a table of clones", object: id, found, expected });
     }
     let mut bytes = vec![0; usize::try_from(phys.regions * 2).unwrap_or(usize::MAX)];
-    object.read_at(0, &mut bytes)?;
+    // The counts are of 16 bits, but their object is one of words of 64, and is turned as such.
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    object.read_numbers(0, 8, &mut bytes)?;
+    bytes.truncate(phys.regions as usize * 2);
     Ok(Table {
         object: id,
         entries: phys.entries,

@@ -27,7 +27,7 @@ use dmu::{KeyState, ObjSet, zil};
 use dsl::bpobj::Bpobj;
 use dsl::deadlist::Deadlist;
 use format::dsl::{BPTREE_ENTRY_SIZE, BptreeEntry, BptreePhys};
-use format::{AllocOffset, BlockPtr, ObjType, ObjectId, Txg, VdevId};
+use format::{AllocOffset, BlockPtr, Endian, ObjType, ObjectId, Txg, VdevId};
 use pool::allocated::Allocated;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -246,8 +246,8 @@ fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>,
     let mut walks = Vec::new();
     for index in phys.begin..phys.end.min(room) {
         let mut raw = [0; BPTREE_ENTRY_SIZE];
-        object.read_at(index.saturating_mul(BPTREE_ENTRY_SIZE as u64), &mut raw)?;
-        let entry = BptreeEntry::decode(&raw, object.order())
+        object.read_numbers(index.saturating_mul(BPTREE_ENTRY_SIZE as u64), 8, &mut raw)?;
+        let entry = BptreeEntry::decode(&raw, Endian::Little)
             .map_err(|_| object.corrupt("an entry of the tree of destroyed datasets"))?;
         // A sparse object can claim any number of entries: the first that cannot be one ends the list.
         if entry.bp.is_hole() || problems.len() >= PROBLEMS_MAX {
