@@ -17,7 +17,7 @@ use std::path::Path;
 use testkit::{Fixture, Scratch, hurried, need_tool};
 
 /// Pools with file systems of today and of once, with snapshots, clones and space that is freed.
-const POOLS: [&str; 4] = ["single", "snapshots", "raidz1", "properties"];
+const POOLS: [&str; 3] = ["snapshots", "cloned", "properties"];
 
 fn pools() -> Vec<Fixture> {
     let list = std::env::var("CENOTE_FORGE_POOLS").unwrap_or_else(|_| POOLS.join(","));
