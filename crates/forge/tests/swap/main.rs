@@ -17,10 +17,9 @@ use testkit::{Fixture, Scratch, hurried, need_tool};
 const POOLS: [&str; 8] =
     ["single", "snapshots", "raidz1", "legacy", "version10", "encryption", "removed-vdev", "gang"];
 /// Pools that cannot be made over, and why.
-const LEFT_OUT: [(&str, &str); 3] = [
+const LEFT_OUT: [(&str, &str); 2] = [
     ("checkpoint", "the checkpoint is an uberblock in a ZAP"),
     ("lost-block", "a block of a file is damaged"),
-    ("raidz-expanding", "rows are moved while it is written"),
 ];
 
 fn pools() -> Vec<Fixture> {
