@@ -5,7 +5,7 @@ use crate::{Error, Pool};
 use dmu::zap::Zap;
 use format::indirect::MappingPhys;
 use format::space_map::{MapBounds, SpaceMapPhys};
-use format::{BlockId, Endian, ObjectId, Txg, VdevId};
+use format::{Endian, ObjectId, Txg, VdevId};
 use pool::space::{Class, EMBEDDED_LOG_METASLABS};
 use pool::space_map::SpaceMap;
 use std::collections::BTreeMap;
