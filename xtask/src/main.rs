@@ -16,6 +16,7 @@ mod judges;
 mod layers;
 mod outside;
 mod suite;
+mod ztest;
 mod zts;
 
 use std::path::PathBuf;
@@ -45,6 +46,9 @@ usage: cargo xtask TASK
                  OpenZFS, and opened here again (needs the peer tooling)
   kernel-peer -- ARG…
                  run a script of one's own there
+  ztest [--runs N] [--seconds S] [--dir DIR] [-- OPTION…]
+                 OpenZFS's ztest makes pools and works on them, with its default settings; each must be read here, with
+                 the block counts of zdb -bcc (10 runs of 60 s; OPTION… go to ztest)
   zts [--list core|public|FILE] [--group G] [--shard K/N] [--tests ID…] [--direct] [--debug] [--record] [ARG…]
                  run OpenZFS's own test suite on our commands, daemon and mounts (as root; needs ../shared/zts);
                  --record writes the counts into docs/conformance.md, ARG… go to the suite's runner
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         "faults" => faults(&rest),
         "matrix" => matrix(&rest),
         "kernel-peer" => outside::kernel_peer(&rest),
+        "ztest" => ztest::run(&rest),
         "zts" => zts::run(&rest),
         _ => {
             eprint!("{USAGE}");
