@@ -3,10 +3,15 @@
 
 use crate::directory::Directory;
 use crate::{Pool, PoolError};
-use dmu::ObjSet;
-use dmu::zap::Zap;
-use format::ddt::{ALGORITHMS, DdtClass, DdtHistogram, DdtStat, directory_name, log_name, zap_name};
-use format::{ChecksumId, ObjectId};
+use dmu::zap::{Zap, ZapKey};
+use dmu::{ObjSet, Object};
+use dsl::write::unpack_dedup_value;
+use format::ddt::{
+    ALGORITHMS, DdtClass, DdtHistogram, DdtKey, DdtStat, DdtValue, KEY_WORDS, LogHeader, directory_name,
+    log_name, log_records, zap_name,
+};
+use format::{AllocOffset, BlockId, BlockPtr, ChecksumId, Dva, ObjectId, Txg, VdevId};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Directory entry of the histograms.
@@ -38,6 +43,61 @@ pub fn ratio(stat: &DdtStat) -> u64 {
             u64::try_from(u128::from(referenced) * 100 / u128::from(taken)).unwrap_or(u64::MAX)
         }
     }
+}
+
+/// Where a block of a table is: its first copy, and when it was written.
+type Place = (VdevId, AllocOffset, Txg);
+
+/// The blocks of tables that have several copies.
+#[derive(Debug, Default)]
+pub struct DedupCopies(HashMap<Place, Vec<Dva>>);
+
+impl DedupCopies {
+    /// The pointer with all copies that the table knows of its block. A block of a fast table that was written
+    /// with one copy and then again with two has two, but pointers from before have one address.
+    #[must_use]
+    pub fn complete(&self, bp: &BlockPtr) -> BlockPtr {
+        let first = bp.dvas().next().filter(|_| bp.is_dedup());
+        let place = first.map(|dva| (dva.vdev, dva.offset, bp.physical_birth()));
+        let Some(copies) = place.and_then(|place| self.0.get(&place)) else { return *bp };
+        copies.iter().enumerate().fold(*bp, |bp, (i, dva)| {
+            let [place, position] = dva.to_words();
+            bp.with_word(2 * i, place).with_word(2 * i + 1, position)
+        })
+    }
+
+    fn add(&mut self, words: &[u64; KEY_WORDS], value: &DdtValue) {
+        let DdtValue::Flat { phys, .. } = value else { return };
+        // In the place of the third address encrypted blocks have something else.
+        let most = if DdtKey::from_words(words).is_encrypted() { 2 } else { 3 };
+        let pairs = phys.dva_words.chunks_exact(2).take(most);
+        let dva = |pair: &[u64]| Dva::from_words(*pair.first()?, *pair.get(1)?);
+        let copies: Vec<Dva> = pairs.map_while(dva).collect();
+        if let [first, _, ..] = copies[..] {
+            self.0.insert((first.vdev, first.offset, phys.birth), copies);
+        }
+    }
+}
+
+/// Values in a log that count: the newest of each key, but those before its checkpoint, which are in the ZAPs.
+fn logged(log: &Object) -> Result<BTreeMap<[u64; KEY_WORDS], DdtValue>, PoolError> {
+    let decode = |cause| PoolError::Decode { object: log.id(), cause };
+    let order = log.order();
+    let header = LogHeader::decode(log.bonus(), order).map_err(decode)?;
+    let done = header.checkpoint.map(DdtKey::to_words);
+    let mut newest = BTreeMap::new();
+    let blocks = header.length.div_ceil(log.block_size().max(1)).min(log.dnode().maxblkid.0 + 1);
+    for blkid in 0..blocks {
+        let Some(block) = log.block(BlockId(blkid))? else { continue };
+        for record in log_records(block.bytes(), block.order()) {
+            let record = record.map_err(decode)?;
+            let words = record.key.to_words();
+            if done.is_none_or(|done| words > done) {
+                newest.insert(words, record.value);
+            }
+        }
+    }
+    Ok(newest)
 }
 
 type Find<'a> = dyn Fn(&str) -> Result<Option<ObjectId>, PoolError> + 'a;
@@ -136,6 +196,28 @@ impl Pool {
     /// Bytes that the tables and their logs take.
     pub fn dedup_table_size(&self) -> Result<u64, PoolError> {
         table_size(self.mos(), &self.dedup_tables()?)
+    }
+
+    /// The blocks that have several copies in fast tables.
+    pub fn dedup_copies(&self) -> Result<DedupCopies, PoolError> {
+        let mut copies = DedupCopies::default();
+        for table in self.dedup_tables()?.iter().filter(|table| table.fast.is_some()) {
+            for (_, id) in &table.classes {
+                for entry in Zap::open(&self.mos().object(*id)?)?.entries() {
+                    let entry = entry?;
+                    if let ZapKey::Words(words) = &entry.key
+                        && let Ok(words) = words.as_slice().try_into()
+                    {
+                        copies.add(words, &unpack_dedup_value(*id, &entry)?);
+                    }
+                }
+            }
+            // Of two values for one place the one with more copies came later.
+            for id in &table.logs {
+                logged(&self.mos().object(*id)?)?.iter().for_each(|(words, value)| copies.add(words, value));
+            }
+        }
+        Ok(copies)
     }
 
     /// Entries in the ZAP of a class of a table.

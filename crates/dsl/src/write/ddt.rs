@@ -356,7 +356,11 @@ fn find(m: MosTx<'_>, table: Table, key: &DdtKey) -> Result<Option<Found>, DslEr
     Ok(None)
 }
 
-fn unpack(zap: ObjectId, entry: &ZapEntry) -> Result<DdtValue, DslError> {
+/// The value of an entry of a dedup table.
+///
+/// # Errors
+/// When it is none.
+pub fn unpack(zap: ObjectId, entry: &ZapEntry) -> Result<DdtValue, DslError> {
     let (packing, packed) = split_value(&entry.value).map_err(DslError::decode(zap))?;
     if packing.compression == CompressionId::Off {
         return DdtValue::decode(packed, packing.order).map_err(DslError::decode(zap));

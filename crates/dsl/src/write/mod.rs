@@ -59,6 +59,7 @@ pub mod space;
 mod testing;
 pub mod zapify;
 
+pub use ddt::unpack as unpack_dedup_value;
 pub use bootstrap::{bootstrap, create_root};
 pub use ctx::{Caller, HistoryNote, TaskCtx};
 pub use features::FeatureCounts;

@@ -14,6 +14,7 @@ use dmu::traverse::Bookmark;
 use format::dnode::Dnode;
 use format::{AllocOffset, BlockPtr, Level, VdevId};
 use pool::allocated::Allocated;
+use pool::dedup::DedupCopies;
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use vdev::tree::VdevError;
@@ -36,6 +37,8 @@ pub(super) struct Checker<'a> {
     pub(super) check: Check,
     /// Blocks that were cloned.
     pub(super) clones: HashSet<Place>,
+    /// All copies of blocks of dedup tables.
+    pub(super) copies: DedupCopies,
     /// log2 of the size of the metaslabs, by vdev.
     pub(super) shifts: HashMap<VdevId, u32>,
     /// Blocks of dedup tables and cloned blocks that were met.
@@ -114,8 +117,10 @@ impl Checker<'_> {
         self.shifts.get(&vdev).copied().unwrap_or(u32::MAX)
     }
 
-    /// Counts a block; true if it was not met before.
+    /// Counts a block; true if it was not met before. A shared block counts with the copies that its table knows,
+    /// whatever the pointer says that is met.
     fn count(&self, found: &mut Found, bp: &BlockPtr, used: BlockUse, level: u8) -> bool {
+        let bp = &self.copies.complete(bp);
         found.tally.add(bp, used, level, &|vdev| self.shift(vdev));
         let Some(place) = bp.dvas().next().map(|dva| (dva.vdev, dva.offset)).filter(|_| !bp.is_embedded())
         else {

@@ -141,6 +141,7 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
         pool,
         check,
         clones: cloned_blocks(pool)?,
+        copies: pool.spa().dedup_copies()?,
         shifts: tops.map(|(vdev, node)| (vdev, node.metaslab_shift)).collect(),
         seen: Mutex::default(),
         allocated,
