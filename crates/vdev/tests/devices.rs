@@ -447,6 +447,32 @@ fn damage_sits_on_top_and_writing_heals_it() {
 }
 
 #[test]
+fn sim_reads_that_are_misdirected_or_short() {
+    let disk = SimDisk::new(SIZE, 1);
+    let sectors: Vec<u8> = (1..=4_u8).flat_map(|i| [i; 512]).collect();
+    disk.write_at(&sectors, at(SIZE - 2048)).unwrap();
+    disk.write_at(&sectors, at(0)).unwrap();
+    disk.flush().unwrap();
+    let read = |from: u64, len: usize| {
+        let mut buf = vec![0xee; len];
+        disk.read_at(&mut buf, at(from)).unwrap();
+        buf
+    };
+    // The last sector, then the first: the distance goes round the end of the disk.
+    disk.misdirect_reads(at(4096), 1024, SIZE - 4096 - 512);
+    assert_eq!(read(4096, 512), [4; 512]);
+    assert_eq!(read(4096, 1024), [[4; 512], [1; 512]].concat());
+    assert_eq!(read(3584, 512), [0; 512]);
+    disk.write_at(&[9; 512], at(4096)).unwrap();
+    assert_eq!(read(4096, 512), [9; 512]);
+    disk.repair();
+    disk.cut_reads_short(512);
+    assert_eq!(read(0, 1024), [[1; 512], [0xee; 512]].concat());
+    disk.cut_reads_short(0);
+    assert_eq!(read(0, 1024), [[1; 512], [2; 512]].concat());
+}
+
+#[test]
 fn what_was_flushed_survives_and_what_was_not_may_be_lost_or_torn() {
     let (mut kept, mut lost, mut torn, mut scattered) = (0, 0, 0, 0);
     for seed in 0..400 {

@@ -10,6 +10,8 @@
 //!   flush does not know of it: so does Linux with pages that it could not write.
 //! - **Wrong places.** A misdirected write lands elsewhere and leaves its own place as it was; a
 //!   lost write is reported as done and never happens; a lying flush makes nothing durable.
+//!   Misdirected reads give what is elsewhere; short ones bring only their beginning, and say
+//!   nothing.
 //! - **Failing operations.** The n-th operation from now fails, reads or writes fail at random,
 //!   the disk vanishes, now or after some operations, and returns, or is slow.
 //! - **Power.** Disks share a [`Power`]; it counts writes, flushes and discards of all of them and
@@ -173,6 +175,8 @@ enum Damage {
     Xor(u8),
     /// Random bytes of this seed.
     Garbage(u64),
+    /// What is so many bytes further on, round the end of the disk.
+    Elsewhere(u64),
     /// Reads fail.
     Unreadable,
 }
@@ -202,6 +206,8 @@ struct State {
     /// Vanishes after so many more operations.
     operations_left: Option<u64>,
     read_delay: Duration,
+    /// Reads bring only so many bytes of what they were asked for; 0: all.
+    read_at_most: usize,
     recording: Option<(Vec<Op>, bool)>,
     /// Number of the last operation but reads.
     order: u64,
@@ -236,6 +242,7 @@ impl SimDisk {
             gone: false,
             operations_left: None,
             read_delay: Duration::ZERO,
+            read_at_most: 0,
             recording: None,
             order: 0,
         };
@@ -275,6 +282,18 @@ impl SimDisk {
     /// Makes reads of a range fail until it is written.
     pub fn make_unreadable(&self, at: DeviceOffset, len: u64) {
         self.damage(at, len, Damage::Unreadable);
+    }
+
+    /// Reads of a range are misdirected, all by the same distance: what comes is `distance` bytes further on,
+    /// round the end of the disk. It was written there, and so looks like what a pool would write.
+    pub fn misdirect_reads(&self, at: DeviceOffset, len: u64, distance: u64) {
+        self.damage(at, len, Damage::Elsewhere(distance));
+    }
+
+    /// From now on each read brings at most so many bytes and leaves the rest of the caller's memory as it was,
+    /// but tells that it has succeeded. 0 ends it.
+    pub fn cut_reads_short(&self, at_most: usize) {
+        self.lock().read_at_most = at_most;
     }
 
     /// Removes all damage: the true contents are back.
@@ -455,15 +474,54 @@ impl SimDisk {
         if fails_now(state, OpKind::Read) || state.random.one_in(rate) {
             return Err(io(at, buf.len()));
         }
+        let there = match state.read_at_most {
+            0 => buf.len(),
+            most => buf.len().min(most),
+        };
+        let buf = &mut buf[..there];
+        self.read_medium(state, buf, at.0);
+        self.apply_damage(state, buf, at)?;
+        for (pos, data) in &state.cache {
+            overlap(buf, at.0, data, *pos);
+        }
+        Ok(())
+    }
+
+    /// What is on the medium, damage left out.
+    fn read_medium(&self, state: &State, buf: &mut [u8], at: u64) {
         let base = self.base.as_deref();
-        let read: Result<(), std::convert::Infallible> = state.durable.read(buf, at.0, |out, pos| {
+        let read: Result<(), std::convert::Infallible> = state.durable.read(buf, at, |out, pos| {
             read_base(base, out, pos);
             Ok(())
         });
         let Ok(()) = read;
-        apply_damage(&state.damage, buf, at)?;
-        for (pos, data) in &state.cache {
-            overlap(buf, at.0, data, *pos);
+    }
+
+    /// What is so far from a range that it ends at the end of the disk and goes on at its beginning.
+    fn read_round(&self, state: &State, buf: &mut [u8], at: u64) {
+        let at = at % self.size.max(1);
+        let first = (self.size - at).min(buf.len() as u64) as usize;
+        let (head, tail) = buf.split_at_mut(first);
+        self.read_medium(state, head, at);
+        self.read_medium(state, tail, 0);
+    }
+
+    /// Damages what was read from the medium.
+    fn apply_damage(&self, state: &State, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        let end = at.0 + buf.len() as u64;
+        for (start, (stop, kind)) in state.damage.range(..end) {
+            let (from, to) = ((*start).max(at.0), (*stop).min(end));
+            if from >= to {
+                continue;
+            }
+            let len = buf.len();
+            let hit = &mut buf[(from - at.0) as usize..(to - at.0) as usize];
+            match kind {
+                Damage::Xor(mask) => hit.iter_mut().for_each(|byte| *byte ^= mask),
+                Damage::Garbage(seed) => garbage(hit, from, *seed),
+                Damage::Elsewhere(distance) => self.read_round(state, hit, from.wrapping_add(*distance)),
+                Damage::Unreadable => return Err(io(at, len)),
+            }
         }
         Ok(())
     }
@@ -577,29 +635,6 @@ fn heal(damage: &mut BTreeMap<u64, (u64, Damage)>, range: Range<u64>) {
             damage.insert(range.end, (end, kind));
         }
     }
-}
-
-/// Damages what was read from the medium.
-fn apply_damage(
-    damage: &BTreeMap<u64, (u64, Damage)>,
-    buf: &mut [u8],
-    at: DeviceOffset,
-) -> Result<(), DeviceError> {
-    let end = at.0 + buf.len() as u64;
-    for (start, (stop, kind)) in damage.range(..end) {
-        let (from, to) = ((*start).max(at.0), (*stop).min(end));
-        if from >= to {
-            continue;
-        }
-        let len = buf.len();
-        let hit = &mut buf[(from - at.0) as usize..(to - at.0) as usize];
-        match kind {
-            Damage::Xor(mask) => hit.iter_mut().for_each(|byte| *byte ^= mask),
-            Damage::Garbage(seed) => garbage(hit, from, *seed),
-            Damage::Unreadable => return Err(io(at, len)),
-        }
-    }
-    Ok(())
 }
 
 /// Garbage that depends on the place only, so that reading twice gives the same.
