@@ -66,18 +66,24 @@ pub(crate) fn faults(pool: &Pool) -> u64 {
 pub(crate) fn check_with(name: &str, how: &Open) -> Pool {
     let fixture = Fixture::open(name);
     let pool = open(&fixture, how);
-    let (manifest, entries) = answers(&fixture, how);
-    let mut wrong = Vec::new();
-    datasets(&pool, &manifest, &mut wrong);
-    for dataset in manifest.datasets.iter().filter(|dataset| dataset.kind != "bookmark") {
-        let expected = entries.get(&dataset.name);
-        if let Err(error) = contents(&pool, dataset, expected, &mut wrong) {
-            wrong.push(format!("{}: {}", dataset.name, chain(&error)));
-        }
-    }
+    let wrong = differences(&fixture, &pool, how);
     let shown: Vec<&String> = wrong.iter().take(40).collect();
     assert!(wrong.is_empty(), "{name}: {} differences: {shown:#?}", wrong.len());
     pool
+}
+
+/// Everything in which an open pool is not what its manifest says.
+pub(crate) fn differences(fixture: &Fixture, pool: &Pool, how: &Open) -> Vec<String> {
+    let (manifest, entries) = answers(fixture, how);
+    let mut wrong = Vec::new();
+    datasets(pool, &manifest, &mut wrong);
+    for dataset in manifest.datasets.iter().filter(|dataset| dataset.kind != "bookmark") {
+        let expected = entries.get(&dataset.name);
+        if let Err(error) = contents(pool, dataset, expected, &mut wrong) {
+            wrong.push(format!("{}: {}", dataset.name, chain(&error)));
+        }
+    }
+    wrong
 }
 
 type Answers = BTreeMap<String, BTreeMap<Vec<u8>, Entry>>;

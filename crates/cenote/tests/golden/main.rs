@@ -5,6 +5,7 @@
 mod compare;
 mod damage;
 mod logs;
+mod silent;
 
 use compare::{Open, check, check_with};
 
