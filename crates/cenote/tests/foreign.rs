@@ -25,6 +25,9 @@ use vdev::tree::VdevState;
 /// Where `zfs-test` puts its images.
 const IMAGES: &str = "/usr/share/zfs/zfs-tests/tests/functional/cli_root";
 
+/// Where `zfs-test` has more: folders of its tests.
+const FUNCTIONAL: &str = "/usr/share/zfs/zfs-tests/tests/functional";
+
 /// Unpacks images of `zfs-test` into a new folder; `None`, and said so, where they are not installed.
 fn unpacked(images: &[&str]) -> Option<TempDir> {
     let bunzip2 = need_tool("bunzip2")?;
@@ -43,6 +46,22 @@ fn unpacked(images: &[&str]) -> Option<TempDir> {
         );
         assert!(run.wait().expect("bunzip2").success(), "{packed}");
     }
+    Some(folder)
+}
+
+/// Unpacks one image from a folder of tests, with a command that writes it to its output.
+fn unpacked_from(packed: &str, command: &[&str]) -> Option<TempDir> {
+    let path = format!("{FUNCTIONAL}/{packed}");
+    let (program, options) = command.split_first()?;
+    let program = need_tool(program)?;
+    if !need_file(&path) {
+        return None;
+    }
+    let folder = TempDir::new().expect("a folder");
+    let mut run =
+        Command::new(program).args(options).arg(&path).stdout(Stdio::piped()).spawn().expect("unpacks");
+    write_sparse(&mut run.stdout.take().expect("its output"), &folder.path().join("image"));
+    assert!(run.wait().expect("unpacks").success(), "{packed}");
     Some(folder)
 }
 
@@ -236,6 +255,109 @@ fn encryption_of_early_releases() {
 #[test]
 fn a_pool_that_was_not_exported() {
     check_image("unclean_export", &["unclean_export"], 5000, 107_008, 1);
+}
+
+/// Pools that moved from SPARC and from i386, with what `zpool history` must say of them.
+#[test]
+fn pools_that_moved_between_machines() {
+    for (image, pool, allocated, files) in [
+        ("sparc.migratedpool.DAT", "history_pool", 128_000, 1),
+        ("i386.migratedpool.DAT", "history_pool", 128_000, 1),
+        ("zfs-pool-v4.dat", "zfs-pool-v4", 125_952, 1),
+    ] {
+        let Some(folder) = unpacked_from(&format!("history/{image}.Z"), &["gzip", "-dc"]) else { return };
+        let pool = open(pool, folder.path()).expect("opens");
+        assert_eq!(pool.spa().version(), 4, "{image}");
+        assert!(check_blocks(&pool, allocated).is_clean(), "{image}");
+        let datasets = pool.datasets().expect("datasets");
+        assert_eq!(datasets.iter().map(count_files).collect::<Vec<_>>(), [files], "{image}");
+        let records = pool.spa().history().expect("readable").into_iter();
+        let records: Vec<_> = records.collect::<Result<_, _>>().expect("records");
+        let commands: Vec<&str> = records.iter().filter_map(|record| record.str("history command")).collect();
+        assert!(commands.first().is_some_and(|first| first.starts_with("zpool create")), "{commands:?}");
+        let Some((machine, _)) = image.split_once(".migrated") else { continue };
+        let original = fs::read_to_string(format!("{FUNCTIONAL}/history/{machine}.orig_history.txt"));
+        let original = original.expect("the commands");
+        // A line each: date and command. The image was exported after they were written down.
+        let lines: Vec<&str> = original.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
+        let lines: Vec<&str> = lines.into_iter().filter(|line| line.starts_with('z')).collect();
+        assert!(!lines.is_empty() && commands.len() > lines.len(), "{commands:?}");
+        assert_eq!(commands[..lines.len()], lines, "{image}");
+    }
+}
+
+/// The same compressor, zstd, on little-endian Linux and big-endian FreeBSD, in one pool.
+#[test]
+fn zstd_of_both_byte_orders() {
+    let Some(folder) = unpacked_from("compression/testpool_zstd.tar.gz", &["tar", "-xzOf"]) else {
+        return;
+    };
+    let pool = open("testpool_zstd", folder.path()).expect("opens");
+    assert!(check_blocks(&pool, 681_984).is_clean());
+    let file = |dataset: &str| {
+        let fs = pool.dataset(dataset).expect("listed").filesystem().expect("a file system");
+        let node = fs.open(b"/zstd").expect("there");
+        let mut content = vec![0; node.attrs().size as usize];
+        assert_eq!(node.read_at(0, &mut content).expect("content"), content.len());
+        content
+    };
+    // A program each, of its machine.
+    let (little, big) = (file("testpool_zstd/x86_64"), file("testpool_zstd/ppc64_fbsd"));
+    assert_eq!((&little[..6], &big[..6]), (&b"\x7fELF\x02\x01"[..], &b"\x7fELF\x02\x02"[..]));
+    let count: usize = pool.datasets().expect("datasets").iter().map(count_files).sum();
+    assert_eq!(count, 7);
+}
+
+/// A file system that was received raw has space accounting that cannot be authenticated: its files can be read.
+#[test]
+fn encrypted_without_authenticated_accounting() {
+    let Some(folder) = unpacked_from("userquota/13709_reproducer.bz2", &["bunzip2", "-kc"]) else { return };
+    let pool = open("testpool_13709", folder.path()).expect("opens");
+    pool.load_key("testpool_13709/encroot", b"password").expect("the right key");
+    let report = check_blocks(&pool, 612_352);
+    assert!(report.is_clean());
+    let verified =
+        report.datasets.iter().filter(|set| set.encryption == cenote::verify::Encryption::Verified);
+    assert_eq!(verified.count(), 4);
+    for dataset in pool.datasets().expect("datasets") {
+        count_files(&dataset);
+    }
+}
+
+/// Every packed image that the package has is opened by a test here, or is none of a pool.
+#[test]
+fn no_image_is_left_out() {
+    let Some(find) = need_tool("find") else { return };
+    if !need_file(FUNCTIONAL) {
+        return;
+    }
+    // Tables of dRAID, send streams, archives of files, the image of a volume.
+    let no_pools = [
+        "draidcfg.gz",
+        "dedup.zsend.bz2",
+        "dedup_encrypted_zvol.zsend.bz2",
+        "dedup_encrypted_zvol.bz2",
+        "fs.tar.gz",
+    ];
+    let tests = include_str!("foreign.rs");
+    let listing = Command::new(find)
+        .arg(FUNCTIONAL)
+        .args(["-name", "*.bz2", "-o", "-name", "*.gz", "-o", "-name", "*.xz", "-o", "-name", "*.Z"])
+        .output()
+        .expect("find");
+    let listing = String::from_utf8(listing.stdout).expect("names");
+    assert!(listing.lines().count() > 60, "{listing}");
+    for path in listing.lines() {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let stem = name.split(".dat.").next().unwrap_or(name).trim_end_matches(".Z");
+        // Numbers of versions and of disks are put behind names in the tables above.
+        let stem = match stem.strip_prefix("zfs-pool-") {
+            Some(rest) if rest.starts_with('v') && rest[1..].parse::<u32>().is_ok() => "zfs-pool-v",
+            Some(rest) => rest.strip_suffix(['1', '2', '3']).unwrap_or(rest),
+            None => stem,
+        };
+        assert!(no_pools.contains(&name) || tests.contains(stem), "{name} is not tested: {stem}");
+    }
 }
 
 /// All images in one folder: each pool is found among the others.

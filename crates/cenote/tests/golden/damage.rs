@@ -40,13 +40,15 @@ fn lost_block() {
 /// Mirrors and RAID-Z without as many disks as they can spare, in every combination.
 #[test]
 fn any_disks_within_the_redundancy_may_be_missing() {
-    let layouts: [(&str, usize, usize); 6] = [
+    let layouts: [(&str, usize, usize); 8] = [
         ("mirror", 2, 1),
         ("raidz1", 4, 1),
         ("raidz2", 5, 2),
         ("raidz3", 6, 3),
         ("ashift12", 3, 1),
         ("raidz-expanded", 4, 1),
+        ("expanding", 5, 2),
+        ("gangraidz-encrypted", 3, 1),
     ];
     let names = ["d0.", "d1.", "d2.", "d3.", "d4.", "d5."];
     for (fixture, disks, spare) in layouts {

@@ -7,7 +7,8 @@ mod damage;
 mod logs;
 mod silent;
 
-use compare::{Open, check, check_with};
+use cenote::inspect::{Check, blocks};
+use compare::{Open, check, check_with, open};
 
 /// A test that compares a whole pool with its manifest.
 macro_rules! golden {
@@ -87,7 +88,7 @@ golden! {
     raid10 = "raid10";
     /// raidz1 grown from three to four, data of both widths.
     raidz_expanded = "raidz-expanded";
-    /// raidz2 in the middle of growing.
+    /// raidz2 that grew; the copy was made just after the end, see `expanding`.
     raidz_expanding = "raidz-expanding";
     /// raidz1.
     raidz1 = "raidz1";
@@ -129,7 +130,7 @@ golden! {
 golden! {
     /// Gang blocks only, plain, encrypted, in two copies, with records of 16 MiB.
     gang = "gang";
-    /// Gang blocks on raidz2.
+    /// raidz2 with sectors of 4 KiB; no gangs came about there, see `gangraidz-encrypted`.
     gang_on_raidz = "gangraidz";
     /// Sectors of 8 KiB.
     ashift13 = "ashift13";
@@ -151,14 +152,49 @@ golden! {
     microzap1m = "microzap1m";
     /// A raw received file system; aes-192-gcm, aes-128-ccm, Edon-R.
     rawrecv = "rawrecv";
+    /// One disk, two and three copies of everything.
+    copies = "copies";
+    /// A distributed RAID without a disk, rebuilt onto its distributed spare.
+    draid1_spare_in_use = "draid1-spare";
+    /// A distributed RAID with triple parity, both distributed spares in use.
+    draid3_spares_in_use = "draid3-spare";
+    /// raidz2 caught in the middle of growing: blocks of both layouts, and one that is cut by the border.
+    expanding = "expanding";
+    /// Gang blocks on raidz1, plain and encrypted.
+    gangs_on_raidz_encrypted = "gangraidz-encrypted";
+    /// A mirror removed in segments of 4 KiB: every larger block is split.
+    split_blocks = "removed-split";
+    /// The live side of a raidz1 with a checkpoint.
+    checkpoint_on_raidz = "checkpoint-raidz";
+    /// The live side of a pool with a checkpoint that was taken after a removal.
+    checkpoint_after_removal = "checkpoint-removed";
     /// The replacement of a disk of a raidz1 has begun.
     replacing = "replacing";
 }
 
-/// The pool as it was when its checkpoint was taken.
+/// The pools as they were when their checkpoints were taken; and every block of both views is good.
 #[test]
-fn checkpoint_rewound() {
-    check_with("checkpoint", &Open { manifest: "rewound", checkpoint: true, ..Open::default() });
+fn checkpoints_rewound() {
+    for fixture in ["checkpoint", "checkpoint-raidz", "checkpoint-removed"] {
+        let then = check_with(fixture, &Open { manifest: "rewound", checkpoint: true, ..Open::default() });
+        let now = open(&testkit::Fixture::open(fixture), &Open::default());
+        assert!(then.spa().txg() < now.spa().txg(), "{fixture}");
+        for (view, pool) in [("rewound", then), ("current", now)] {
+            let report = cenote::verify::verify(&pool, &cenote::verify::Options::default(), &());
+            assert!(report.is_clean() && report.is_space_right(), "{fixture}, {view}: {report:?}");
+        }
+    }
+}
+
+/// Gangs are in the fixtures that are there for them: as many copies as `zdb -bcc` counts.
+#[test]
+fn gangs_are_counted() {
+    for (fixture, gangs) in [("gang", 134), ("gangraidz-encrypted", 45), ("single", 0)] {
+        let pool = open(&testkit::Fixture::open(fixture), &Open::default());
+        let report = blocks(&pool, Check::Everything, true).expect("counted");
+        assert_eq!(report.tally.total().gangs, gangs, "{fixture}");
+        assert!(report.space.is_some_and(|space| space.matches()), "{fixture}");
+    }
 }
 
 /// Every fixture of the folder has a test here, in `damage` or in `logs`.
@@ -166,7 +202,11 @@ fn checkpoint_rewound() {
 fn no_fixture_is_left_out() {
     let this = include_str!("main.rs");
     let (damaged, logs) = (include_str!("damage.rs"), include_str!("logs.rs"));
-    for name in testkit::Fixture::names() {
+    let more = testkit::workspace_root().join("fixtures/openzfs-2.3.2-more");
+    let more = std::fs::read_dir(&more).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let more = more.filter(|path| path.join("manifest.json").is_file());
+    let more = more.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    for name in testkit::Fixture::names().into_iter().chain(more) {
         let quoted = format!("\"{name}\"");
         assert!(
             this.contains(&quoted) || damaged.contains(&quoted) || logs.contains(&quoted),
