@@ -150,3 +150,94 @@ fn random_holes() {
         assert_eq!(pool.taken(), 0);
     }
 }
+
+/// Bytes of a large header of a pool with sectors of 4 KiB.
+const LARGE: usize = 4096;
+
+/// A gang as OpenZFS 2.4 writes it: pieces of 4 KiB, all pointers to them in one header of that size, sealed as
+/// docs/on-disk/12-block-pointers.md, section 7, says.
+fn large_gang(pool: &Pool, data: &[u8]) -> format::BlockPtr {
+    let (tx, mut policy) = (Tx(12), policy());
+    policy.gang_copies = 1;
+    let sum = |bytes: &[u8]| {
+        codec::checksum::compute(ChecksumId::Fletcher4, bytes, format::Endian::Little, None).unwrap()
+    };
+    let place = |size: u64| {
+        let want = crate::space::request(policy.class, size, 1);
+        crate::space::Space::allocate(&*pool.space, &want, &tx).unwrap()
+    };
+    let store = |dva: &Dva, bytes: &[u8]| {
+        let at = DeviceOffset(dva.offset.on_device().0);
+        pool.disks.iter().for_each(|disk| vdev::Device::write_at(&**disk, bytes, at).unwrap());
+    };
+    let mut header = vec![0; LARGE];
+    let mut taken = 0;
+    for (piece, slot) in data.chunks(LARGE).zip(header.chunks_exact_mut(format::blkptr::BLKPTR_SIZE)) {
+        let dvas = place(piece.len() as u64);
+        store(&dvas[0], piece);
+        taken += dvas[0].asize.0;
+        let bp =
+            crate::pointer::piece(ChecksumId::Fletcher4, piece.len() as u64, sum(piece), format::Txg(12));
+        let bp = crate::pointer::with_dvas(&bp, &dvas, false);
+        slot.copy_from_slice(&bp.encode(format::Endian::Little));
+    }
+    let home = place(512)[0];
+    let trailer = LARGE - 40;
+    let verifier = [u64::from(home.vdev.0), home.offset.0, 12, 0];
+    let mut words = vec![0x0210_da7a_b10c_7a11];
+    words.extend(verifier);
+    header[trailer..].copy_from_slice(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
+    let seal = codec::checksum::compute(ChecksumId::Sha256, &header, format::Endian::Little, None).unwrap();
+    header[trailer + 8..]
+        .copy_from_slice(&seal.0.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
+    store(&home, &header);
+    let size = data.len() as u64;
+    let bp = crate::pointer::normal(&policy, size, size, CompressionId::Off, sum(data), 1, format::Txg(12));
+    let asize = format::Asize(home.asize.0 + taken);
+    crate::pointer::with_dvas(&bp, &[Dva { asize, gang: true, ..home }], true)
+}
+
+#[test]
+fn large_headers_are_read_where_the_feature_says_so() {
+    for tops in [vec![Top::Single], vec![Top::Mirror(2)]] {
+        let pool = Pool::new(&tops, 12);
+        // As many pieces as a classic header has, one more, and as many as there can be.
+        for pieces in [3, 4, 31] {
+            let data = noise(pieces * LARGE, pieces as u64);
+            let bp = large_gang(&pool, &data);
+            assert_eq!((bp.validate(), bp.kind()), (Ok(()), BpKind::Gang));
+            pool.zio.set_dynamic_gang_headers(false);
+            assert!(pool.zio.read(&bp, &crate::ReadPolicy::default()).is_err(), "no such header is known");
+            pool.zio.set_dynamic_gang_headers(true);
+            assert!(pool.read(&bp) == data);
+            let whole = pool.zio.check(&bp, &crate::ReadPolicy { key: None, every_copy: true });
+            assert!(whole.data.is_ok_and(|found| found == data) && whole.faults.is_empty());
+        }
+        // Headers from before the feature was active stay what they are.
+        pool.set_largest(4096);
+        let new = block(noise(65_536, 1), &policy());
+        gang_of(&pool, &new);
+    }
+}
+
+#[test]
+fn a_bad_large_header_is_read_from_the_other_side() {
+    let pool = Pool::new(&[Top::Mirror(2)], 12);
+    pool.zio.set_dynamic_gang_headers(true);
+    let data = noise(20 * LARGE, 5);
+    let bp = large_gang(&pool, &data);
+    let at = DeviceOffset(bp.dvas().next().unwrap().offset.on_device().0 + 1000);
+    // Damage is on the medium, not in the cache.
+    let flush = || pool.disks.iter().for_each(|disk| vdev::Device::flush(&**disk).unwrap());
+    flush();
+    pool.disks[0].flip(at, 1, 1);
+    let read = pool.zio.check(&bp, &crate::ReadPolicy { key: None, every_copy: true });
+    assert!(read.data.is_ok_and(|found| found == data));
+    let guilty: Vec<_> = read.faults.iter().map(|fault| fault.leaf).collect();
+    assert_eq!(guilty, [format::VdevGuid(1000)]);
+    // Reading has repaired it; now both are bad.
+    flush();
+    pool.disks.iter().for_each(|disk| disk.flip(at, 1, 1));
+    let error = pool.zio.read(&bp, &crate::ReadPolicy::default()).unwrap_err();
+    assert!(matches!(error, ZioError::Unreadable { .. }), "{error:?}");
+}
