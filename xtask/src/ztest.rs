@@ -157,7 +157,7 @@ fn last_line(output: &Output) -> String {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
 }
 
-/// The summary of `zdb -b`: what is counted, and the words behind it.
+/// The summary of `zdb -b`: what is counted, and the words behind it; and each leak.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts(BTreeMap<String, Vec<String>>);
 
@@ -173,6 +173,9 @@ impl Counts {
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             if line.contains("No leaks") {
                 counts.insert("leaks".to_owned(), vec!["none".to_owned()]);
+            } else if line.starts_with("leaked space:") || line.starts_with("block traversal size") {
+                // Each by itself: both must find the same.
+                counts.insert(line.to_owned(), Vec::new());
             } else if let Some((label, rest)) = line.split_once(':')
                 && rest.trim_start().starts_with(|first: char| first.is_ascii_digit())
                 && label.len() < 40

@@ -593,8 +593,15 @@ fn killed_ztest(seconds: u64, options: &[&str]) -> Option<TempDir> {
     Some(folder)
 }
 
-/// `zdb` finds that all blocks are good; whether their sum is what is allocated.
-fn zdb_verdict(folder: &Path) -> Option<bool> {
+/// What `zdb` counts.
+struct Counted {
+    blocks: u64,
+    bytes: u64,
+    no_leaks: bool,
+}
+
+/// `zdb` finds that all blocks are good; how many, and whether their sum is what is allocated.
+fn zdb_counts(folder: &Path) -> Option<Counted> {
     let zdb = need_tool("zdb")?;
     let output =
         testkit::hurried(zdb).arg("-e").arg("-p").arg(folder).args(["-bcc", "ztest"]).output().expect("zdb");
@@ -603,7 +610,17 @@ fn zdb_verdict(folder: &Path) -> Option<bool> {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    Some(String::from_utf8_lossy(&output.stdout).contains("No leaks"))
+    let said = String::from_utf8_lossy(&output.stdout);
+    let number = |label: &str| {
+        let line = said.lines().find_map(|line| line.trim_start().strip_prefix(label));
+        let word = line.and_then(|rest| rest.split_whitespace().next());
+        word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no {label} in {said}"))
+    };
+    Some(Counted {
+        blocks: number("bp count:"),
+        bytes: number("bp allocated:"),
+        no_leaks: said.contains("No leaks"),
+    })
 }
 
 /// What is left of a pool under random load, at no particular moment: every block of it, and again
@@ -636,10 +653,12 @@ fn pools_of_a_killed_ztest() {
     let pool = open("ztest", folder.path()).expect("opens");
     let report = verify(&pool, &Options::default(), &());
     assert!(report.is_clean(), "{report:?}");
-    let space =
-        blocks(&pool, Check::Nothing, true).expect("counted").space.expect("everything was looked at");
-    if let Some(no_leaks) = zdb_verdict(folder.path()) {
-        assert_eq!(space.found == space.allocated, no_leaks, "{space:?}");
+    let counted = blocks(&pool, Check::Nothing, true).expect("counted");
+    let total = counted.tally.total();
+    let space = counted.space.expect("everything was looked at");
+    if let Some(zdb) = zdb_counts(folder.path()) {
+        assert_eq!((total.blocks, total.asize), (zdb.blocks, zdb.bytes));
+        assert_eq!(space.found == space.allocated, zdb.no_leaks, "{space:?}");
     }
     let leaves: Vec<PathBuf> =
         pool.vdevs().status().walk().iter().filter(|v| v.is_open).filter_map(|v| v.path.clone()).collect();
