@@ -229,6 +229,49 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use format::Asize;
+    use format::ddt::DdtPhys;
+
+    fn dva(offset: u64) -> Dva {
+        Dva { vdev: VdevId(0), offset: AllocOffset(offset), asize: Asize(512), gang: false }
+    }
+
+    /// A shared pointer that was made when its block had one copy.
+    fn pointer(encrypted: bool) -> BlockPtr {
+        let [place, position] = dva(0x1000).to_words();
+        let prop = 1 << 62 | u64::from(encrypted) << 61 | u64::from(format::ObjType::PLAIN_FILE.id()) << 48;
+        let salt = u64::from(encrypted) * 0x0000_0700_0000_0009;
+        BlockPtr::from_words([place, position, 0, 0, salt, salt, prop, 0, 0, 133, 191, 1, 1, 2, 3, 4])
+    }
+
+    /// `ztest` wrote a block with one copy, then again with two: the second copy belongs to both pointers.
+    #[test]
+    fn a_shared_block_has_the_copies_that_its_table_knows() {
+        for encrypted in [false, true] {
+            let bp = pointer(encrypted);
+            assert_eq!((bp.is_dedup(), bp.uses_crypt()), (true, encrypted));
+            let words = DdtKey::of(&bp).to_words();
+            let entry = |dvas: [[u64; 2]; 3], birth: u64| {
+                let [[a, b], [c, d], [e, f]] = dvas;
+                let phys = DdtPhys { dva_words: [a, b, c, d, e, f], refcount: 3, birth: Txg(birth) };
+                DdtValue::Flat { phys, class_start: 0 }
+            };
+            // What is behind the copies of an encrypted block looks like an address and is none.
+            let secret = [0xb29d_a9ec_71a6_162a, 0x7be0_faa7_121a_3461];
+            let last = if encrypted { secret } else { [0, 0] };
+            let mut copies = DedupCopies::default();
+            copies.add(&words, &entry([dva(0x1000).to_words(), [0, 0], last], 133));
+            assert_eq!(copies.complete(&bp), bp, "one copy is all there is");
+            copies.add(&words, &entry([dva(0x1000).to_words(), dva(0x2000).to_words(), last], 133));
+            let whole = copies.complete(&bp);
+            assert_eq!(whole.dvas().collect::<Vec<_>>(), [dva(0x1000), dva(0x2000)]);
+            assert_eq!(whole.words()[4..], bp.words()[4..]);
+            // A later block in the same place is another block.
+            let later = bp.with_word(9, 134);
+            assert_eq!(copies.complete(&later), later);
+            assert_eq!(copies.complete(&bp.with_prop_bits(62, 1, 0)).dvas().count(), 1);
+        }
+    }
 
     #[test]
     fn ratio_and_savings() {
