@@ -20,11 +20,12 @@
 //! [`walk::Edit`] what becomes of each -> [`seal`] compresses, checksums and writes it -> the new root goes into the
 //! uberblocks ([`labels`]).
 //!
-//! [`swap`] is the edit that writes a pool in the other byte order. Tests: `tests/`, with zdb as the judge.
+//! [`swap`] is the edit that writes a pool in the other byte order, [`mutate`] those that an attacker makes. Tests: `tests/`, with zdb as the judge.
 #![forbid(unsafe_code)]
 
 pub mod image;
 pub mod labels;
+pub mod mutate;
 pub mod seal;
 pub mod swap;
 pub mod walk;

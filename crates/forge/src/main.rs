@@ -3,6 +3,7 @@
 
 use cenote_forge::image::{Backing, Image};
 use cenote_forge::swap::{self, Which};
+use cenote_forge::{ForgeError, mutate};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,17 +31,23 @@ enum Verb {
         #[arg(long, conflicts_with = "half")]
         below: bool,
     },
+    /// Changes blocks of a pool as an attacker would, by a seed.
+    Mutate {
+        /// Its name.
+        pool: String,
+        /// The files, which are changed.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Which blocks, and how.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+    },
 }
 
 fn main() -> ExitCode {
-    let Verb::Swap { pool, files, half, below } = Forge::parse().verb;
-    let which = half.map_or(if below { Which::Below } else { Which::All }, Which::Half);
-    match Image::open(files, &pool, Backing::Files).and_then(|image| swap::swap(&image, which)) {
-        Ok(outcome) => {
-            println!(
-                "{} blocks written, {} did not fit and keep their order",
-                outcome.written, outcome.unfit
-            );
+    match run(Forge::parse().verb) {
+        Ok(done) => {
+            println!("{done}");
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -48,4 +55,22 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(verb: Verb) -> Result<String, ForgeError> {
+    Ok(match verb {
+        Verb::Swap { pool, files, half, below } => {
+            let which = half.map_or(if below { Which::Below } else { Which::All }, Which::Half);
+            let done = swap::swap(&Image::open(files, &pool, Backing::Files)?, which)?;
+            format!("{} blocks written, {} did not fit and keep their order", done.written, done.unfit)
+        }
+        Verb::Mutate { pool, files, seed } => {
+            let plan = mutate::plan(seed);
+            let done = mutate::mutate(&Image::open(files, &pool, Backing::Files)?, seed, plan)?;
+            format!(
+                "{:?}: {} blocks changed, {} written, {} left since they did not fit",
+                plan.0, done.changed, done.written, done.unfit
+            )
+        }
+    })
 }

@@ -2,11 +2,12 @@
 
 use crate::Result;
 use crate::image::Image;
-use crate::seal::{Sealed, relabel, seal};
+use crate::seal::{Sealed, relabel, seal, write_stored};
 use format::blkptr::{BLKPTR_SIZE, Protection};
 use format::dnode::{CORE_SIZE, Dnode, FLAG_SPILL, SLOT_SIZE};
 use format::{AllocOffset, BlockPtr, BpKind, Endian, Level, ObjType, VdevId};
 use std::collections::HashMap;
+use zio::ReadPolicy;
 
 /// Where the pointer to its object set is in the bonus of a dataset.
 const DATASET_BP: usize = 128;
@@ -14,6 +15,9 @@ const DATASET_BP: usize = 128;
 const BPTREE_ENTRY: usize = 168;
 /// Where dnodes are in an object set block.
 const OBJSET_DNODES: [usize; 4] = [0, 1024, 1536, 2048];
+
+/// Where the first byte of a block is on disk.
+type PlaceKey = (VdevId, AllocOffset);
 
 /// Where a block is in the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,16 @@ pub trait Edit {
     fn wants(&self, _place: &Place, _bp: &BlockPtr) -> bool {
         true
     }
+
+    /// Whether the bytes of a block are to be changed as they are stored: compressed, encrypted.
+    fn wants_stored(&self, _bp: &BlockPtr) -> bool {
+        false
+    }
+
+    /// Changes them. Gives whether anything was changed.
+    fn stored(&mut self, _bp: &BlockPtr, _bytes: &mut Vec<u8>) -> bool {
+        false
+    }
 }
 
 /// A walk over a pool.
@@ -50,7 +64,7 @@ pub struct Walk<'a, E> {
     image: &'a Image,
     edit: &'a mut E,
     /// By place on disk.
-    done: HashMap<(VdevId, AllocOffset), Sealed>,
+    done: HashMap<PlaceKey, Sealed>,
     /// The object of the MOS with trees that are being destroyed.
     bptree: Option<u64>,
     /// Blocks that were written.
@@ -97,7 +111,7 @@ impl<'a, E: Edit> Walk<'a, E> {
         let is_locked =
             bp.level() == Level(0) && bp.protection() != Protection::None && bp.obj_type() != ObjType::OBJSET;
         if !has_children && (is_locked || !self.edit.wants(&place, bp)) {
-            return Ok(*bp);
+            return self.stored(bp, *bp, key);
         }
         let block = self.image.read(bp)?;
         let mut contents = block.bytes().to_vec();
@@ -121,7 +135,18 @@ impl<'a, E: Edit> Walk<'a, E> {
                 Err(error) => return Err(error),
             },
         };
-        self.written += u64::from(new != *bp);
+        self.stored(bp, new, key)
+    }
+
+    /// The last of a block: its bytes as they are stored. `new` leads to it as it is now.
+    fn stored(&mut self, old: &BlockPtr, mut new: BlockPtr, key: Option<PlaceKey>) -> Result<BlockPtr> {
+        if !new.is_embedded() && self.edit.wants_stored(&new) {
+            let mut bytes = self.image.zio().read_physical(&new, &ReadPolicy::default())?.to_vec();
+            if self.edit.stored(&new, &mut bytes) {
+                new = write_stored(self.image, &new, &bytes)?;
+            }
+        }
+        self.written += u64::from(new != *old);
         if let Some(key) = key {
             self.done.insert(key, Sealed::new(new));
         }

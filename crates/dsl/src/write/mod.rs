@@ -59,9 +59,9 @@ pub mod space;
 mod testing;
 pub mod zapify;
 
-pub use ddt::unpack as unpack_dedup_value;
 pub use bootstrap::{bootstrap, create_root};
 pub use ctx::{Caller, HistoryNote, TaskCtx};
+pub use ddt::unpack as unpack_dedup_value;
 pub use features::FeatureCounts;
 pub use heads::{Head, HeadSpace, Heads, Listener, SyncMode, decides_policy};
 pub use ledger::Tally;

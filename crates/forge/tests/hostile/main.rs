@@ -2,15 +2,15 @@
 //! not.
 //!
 //! Golden pools are used as the commands use them while a seeded part of their blocks is changed on the
-//! way up, after the checksum was verified. Whatever then happens must be an error or data: no
+//! way up, after the checksum was verified; and after their images were changed and sealed again. Whatever then happens must be an error or data: no
 //! panic, no run of more than [`SECONDS_MAX`], no more memory than [`HELD_MAX`].
 //!
-//! `cargo test` runs few seeds. More: `CENOTE_HOSTILE_SEEDS=0..3000 cargo test -p cenote --test hostile`,
+//! `cargo test` runs few seeds. More: `CENOTE_HOSTILE_SEEDS=0..3000 cargo test -p cenote-forge --test hostile`,
 //! for one pool with `CENOTE_HOSTILE_POOL=single`.
 
-mod forge;
 mod labels;
 mod repeat;
+mod resealed;
 mod spoil;
 mod work;
 
@@ -211,4 +211,25 @@ fn trees_that_repeat_themselves_are_errors() {
         }
     }
     tally.report("repetitions");
+}
+
+#[test]
+fn images_that_were_changed_and_sealed_again_are_errors() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut tally = Tally::default();
+    let mut changed = 0;
+    for (i, (fixture, first)) in pools().iter().enumerate() {
+        let base = 7 * i as u64;
+        for seed in seeds(0..3) {
+            let plan = if seed == 0 { (*first, 1) } else { spoil::plan(base + seed) };
+            let what = format!("{} image {seed} ({:?}, one in {})", fixture.name(), plan.0, plan.1);
+            let image = resealed::Changed::new(fixture, base + seed, plan);
+            changed += image.outcome.changed;
+            tally.run(&what, || image.use_it(fixture));
+        }
+    }
+    println!("{changed} blocks changed");
+    tally.report("images");
+    assert!(changed >= tally.runs, "{changed} blocks changed in {} images", tally.runs);
+    assert!(3 * tally.opened >= tally.runs && 3 * tally.listed >= tally.runs);
 }

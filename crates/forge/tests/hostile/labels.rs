@@ -1,74 +1,19 @@
 //! Labels whose checksums are right and whose contents are not: configurations with numbers and words
 //! changed, uberblocks with words changed, on top of the images of a golden pool.
 
-use crate::spoil::next;
 use crate::work::{Depth, use_pool};
 use cenote::Pool;
+use cenote_forge::mutate::lists::{change, count};
+use cenote_forge::mutate::next;
 use codec::checksum::write_trailer;
+use format::DeviceOffset;
 use format::label::{CONFIG_OFFSET, CONFIG_SIZE, LABELS, label_offset, verifier};
-use format::{DeviceOffset, NvList, NvValue};
 use pool::{OpenOptions, Which};
 use std::sync::Arc;
 use testkit::Fixture;
 use vdev::device::Device;
 use vdev::device::overlay::OverlayDevice;
 use vdev::scan::{Found, Leaf, Search};
-
-/// Values that a list is made of, one of which is changed.
-pub(crate) fn change(list: &NvList, state: &mut u64, left: &mut usize) -> NvList {
-    let mut changed = NvList::new();
-    for (name, value) in list.iter_bytes() {
-        let mut value = value.clone();
-        match &mut value {
-            NvValue::List(inner) => *inner = change(inner, state, left),
-            NvValue::ListArray(all) => {
-                for inner in all.iter_mut() {
-                    *inner = change(inner, state, left);
-                }
-                if hit(left) {
-                    let copy = all.first().cloned().unwrap_or_default();
-                    all.resize(next(state) as usize % 300, copy);
-                }
-            }
-            leaf if hit(left) => *leaf = hurt(leaf, state),
-            _ => {}
-        }
-        changed.push(name, value);
-    }
-    changed
-}
-
-/// Counts values; true at the one to change.
-fn hit(left: &mut usize) -> bool {
-    let now = *left == 0;
-    *left = left.wrapping_sub(1);
-    now
-}
-
-fn hurt(value: &NvValue, state: &mut u64) -> NvValue {
-    const NUMBERS: [u64; 10] = [0, 1, 2, 3, 9, 63, 255, 1 << 20, 1 << 40, u64::MAX];
-    const WORDS: [&str; 9] = ["", "raidz", "mirror", "disk", "draid", "indirect", "hole", "root", "../x"];
-    let pick = next(state) as usize;
-    match value {
-        NvValue::Uint64(old) => NvValue::Uint64(match pick % 3 {
-            0 => NUMBERS[pick / 3 % NUMBERS.len()],
-            1 => old.wrapping_add(pick as u64 / 3 % 5).wrapping_sub(2),
-            _ => old ^ 1 << (pick / 3 % 64),
-        }),
-        NvValue::String(_) => NvValue::String(WORDS[pick % WORDS.len()].into()),
-        _ => NvValue::Uint64Array(vec![u64::MAX; pick % 40]),
-    }
-}
-
-/// How many values there are.
-pub(crate) fn count(list: &NvList) -> usize {
-    let one = |value: &NvValue| match value {
-        NvValue::List(inner) => count(inner),
-        NvValue::ListArray(all) => 1 + all.iter().map(count).sum::<usize>(),
-        _ => 1,
-    };
-    list.iter_bytes().map(|(_, value)| one(value)).sum()
-}
 
 /// Writes a region and its checksum into a label.
 fn write(device: &dyn Device, at: DeviceOffset, mut region: Vec<u8>) {

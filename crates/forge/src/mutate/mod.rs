@@ -1,21 +1,23 @@
-//! Changes blocks on their way up, after their checksums were verified.
+//! Blocks changed as an attacker would change them: what is in them is wrong, and every checksum is right.
 //!
 //! # What always holds
-//! - A block is changed the same way each time it is read in a run, whichever thread reads it: as in a
-//!   pool that was written that way.
-//! - A run changes blocks of one kind mostly, and few of them, so that most runs get far. Over a
-//!   number of runs every kind of block is changed.
+//! - The same seed changes the same blocks of a pool in the same way.
+//! - A seed aims at blocks of one kind mostly, and changes few of them, so that most pools can be read far. Over a
+//!   number of seeds every kind of block is changed.
 
-use crate::forge;
+pub mod lists;
+pub mod pointers;
+
+use crate::image::Image;
+use crate::walk::{Edit, Place, Walk};
+use crate::{Result, labels};
 use format::blkptr::Protection;
 use format::dnode::{CORE_SIZE, SLOT_SIZE};
-use format::{BlockPtr, Level, NvList, ObjType};
-use std::sync::atomic::{AtomicU64, Ordering};
-use zio::testing::Stored;
+use format::{BlockPtr, Endian, Level, ObjType};
 
 /// A kind of place to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Aim {
+pub enum Aim {
     /// Name-value objects of the pool and of file systems.
     Zaps,
     /// The first 64 bytes of dnodes: type, sizes, levels, counts.
@@ -58,7 +60,7 @@ pub(crate) enum Aim {
 
 impl Aim {
     /// Every kind.
-    pub(crate) const ALL: [Aim; 19] = [
+    pub const ALL: [Aim; 19] = [
         Aim::Zaps,
         Aim::Dnodes,
         Aim::Bonuses,
@@ -94,10 +96,8 @@ impl Aim {
     }
 }
 
-/// How often each kind was hit.
-pub(crate) static HITS: [AtomicU64; Aim::ALL.len()] = [const { AtomicU64::new(0) }; Aim::ALL.len()];
-
-pub(crate) fn next(state: &mut u64) -> u64 {
+/// The next number of a repeatable series.
+pub fn next(state: &mut u64) -> u64 {
     // SplitMix64: every seed gives a different, repeatable series.
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -107,70 +107,103 @@ pub(crate) fn next(state: &mut u64) -> u64 {
 }
 
 /// What a seed aims at, and how often it hits: every nineteen seeds in a row have every aim.
-pub(crate) fn plan(seed: u64) -> (Aim, u64) {
+pub fn plan(seed: u64) -> (Aim, u64) {
     let count = Aim::ALL.len() as u64;
     let aim = Aim::ALL[(seed % count) as usize];
     (aim, aim.rates()[(seed / count % 3) as usize])
 }
 
-/// From now on blocks are changed as this seed says.
-pub(crate) fn start(seed: u64, (aim, one_in): (Aim, u64)) {
-    let chosen = move |bp: &BlockPtr| {
-        let mut state = seed;
-        for i in [0, 1, 10, 11] {
-            state = next(&mut state) ^ bp.words()[i];
-        }
-        next(&mut state).is_multiple_of(one_in).then_some(state)
-    };
-    zio::testing::set_mutator(Some(Box::new(move |bp, bytes| {
-        let is_meant = aim == Aim::Anything || kinds(bp).contains(&aim);
-        if let (true, Some(mut state)) = (is_meant, chosen(bp)) {
-            HITS[aim as usize].fetch_add(1, Ordering::Relaxed);
-            match aim {
-                Aim::Forged => forge::in_block(bp, bytes, &mut state),
-                Aim::Configs => change_list(bytes, &mut state),
-                _ => change(aim, bytes, &mut state),
-            }
-        }
-    })));
-    zio::testing::set_stored_mutator(Some(Box::new(move |bp, what, bytes| {
-        let is_meant = match aim {
-            Aim::Gangs => what == Stored::GangHeader,
-            Aim::Streams => what == Stored::Block && !matches!(bp.compression_id(), 0 | 2),
-            Aim::Ciphers => what == Stored::Block && bp.protection() != Protection::None,
-            _ => false,
-        };
-        if let (true, Some(mut state)) = (is_meant, chosen(bp)) {
-            HITS[aim as usize].fetch_add(1, Ordering::Relaxed);
-            match aim {
-                Aim::Gangs if next(&mut state).is_multiple_of(2) => forge::in_block(bp, bytes, &mut state),
-                Aim::Streams => change_stream(bytes, &mut state),
-                _ => change(aim, bytes, &mut state),
-            }
-        }
-    })));
+/// Whether a seed changes a block, and the state with which it does.
+pub fn chosen(seed: u64, one_in: u64, bp: &BlockPtr) -> Option<u64> {
+    let mut state = seed;
+    for i in [0, 1, 10, 11] {
+        state = next(&mut state) ^ bp.words()[i];
+    }
+    next(&mut state).is_multiple_of(one_in).then_some(state)
 }
 
-/// Blocks are what they are again.
-pub(crate) fn stop() {
-    zio::testing::set_mutator(None);
-    zio::testing::set_stored_mutator(None);
+/// What was done to a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Blocks whose contents or stored bytes were changed.
+    pub changed: u64,
+    /// Blocks that were written: those, and all that lead to them.
+    pub written: u64,
+    /// Blocks that were left as they are since they would not have fit.
+    pub unfit: u64,
 }
 
-/// Changes a value of a packed list, and packs it again if it is not longer then.
-fn change_list(bytes: &mut [u8], state: &mut u64) {
-    let Ok(list) = NvList::decode(bytes) else { return };
-    for _ in 0..=next(state) % 2 {
-        let mut left = next(state) as usize % crate::labels::count(&list).max(1);
-        let packed = crate::labels::change(&list, state, &mut left).encode_xdr();
-        if packed.len() <= bytes.len() {
-            bytes[..packed.len()].copy_from_slice(&packed);
+/// Changes blocks of a pool, and seals everything again.
+///
+/// # Errors
+/// If the pool is damaged already, or a device fails.
+pub fn mutate(image: &Image, seed: u64, (aim, one_in): (Aim, u64)) -> Result<Outcome> {
+    let mut edit = Spoil { seed, aim, one_in, changed: 0 };
+    let mut walk = Walk::new(image, &mut edit);
+    let root = walk.run()?;
+    let (written, unfit) = (walk.written, walk.unfit);
+    labels::reseal(image, &root, image.pool.uberblock().order, false)?;
+    Ok(Outcome { changed: edit.changed, written, unfit })
+}
+
+/// The edit of [`mutate`].
+struct Spoil {
+    seed: u64,
+    aim: Aim,
+    one_in: u64,
+    changed: u64,
+}
+
+impl Edit for Spoil {
+    fn edit(&mut self, _: &Place, bp: &BlockPtr, contents: &mut Vec<u8>) -> Option<Endian> {
+        let is_meant = self.aim == Aim::Anything || kinds(bp).contains(&self.aim);
+        let mut state = chosen(self.seed, self.one_in, bp).filter(|_| is_meant)?;
+        let before = contents.clone();
+        change_as(self.aim, bp, contents, &mut state);
+        let is_changed = *contents != before;
+        self.changed += u64::from(is_changed);
+        is_changed.then_some(bp.byte_order())
+    }
+
+    fn wants(&self, _: &Place, bp: &BlockPtr) -> bool {
+        self.aim == Aim::Anything || kinds(bp).contains(&self.aim)
+    }
+
+    fn stored(&mut self, bp: &BlockPtr, bytes: &mut Vec<u8>) -> bool {
+        let Some(mut state) = chosen(self.seed, self.one_in, bp) else { return false };
+        match self.aim {
+            Aim::Streams => change_stream(bytes, &mut state),
+            aim => change(aim, bytes, &mut state),
         }
+        self.changed += 1;
+        true
+    }
+
+    fn wants_stored(&self, bp: &BlockPtr) -> bool {
+        is_stored_aim(self.aim, bp) && chosen(self.seed, self.one_in, bp).is_some()
+    }
+}
+
+/// The stored bytes of this block are meant, not its contents.
+pub fn is_stored_aim(aim: Aim, bp: &BlockPtr) -> bool {
+    match aim {
+        Aim::Streams => !matches!(bp.compression_id(), 0 | 2),
+        Aim::Ciphers => bp.protection() != Protection::None,
+        _ => false,
+    }
+}
+
+/// Changes the contents of a block in the way of an aim.
+pub fn change_as(aim: Aim, bp: &BlockPtr, bytes: &mut [u8], state: &mut u64) {
+    match aim {
+        Aim::Forged => pointers::in_block(bp, bytes, state),
+        Aim::Configs => lists::change_packed(bytes, state),
+        _ => change(aim, bytes, state),
     }
 }
 
 /// Changes a compressed stream: where its lengths are half of the time.
-fn change_stream(bytes: &mut [u8], state: &mut u64) {
+pub fn change_stream(bytes: &mut [u8], state: &mut u64) {
     for _ in 0..=next(state) % 3 {
         let len = if next(state).is_multiple_of(2) { bytes.len().min(16) } else { bytes.len() };
         hurt(&mut bytes[..len], state);
@@ -178,7 +211,7 @@ fn change_stream(bytes: &mut [u8], state: &mut u64) {
 }
 
 /// What a block is for.
-fn kinds(bp: &BlockPtr) -> &'static [Aim] {
+pub fn kinds(bp: &BlockPtr) -> &'static [Aim] {
     if bp.level() > Level(0) {
         return &[Aim::Indirect, Aim::Forged];
     }
@@ -199,7 +232,8 @@ fn kinds(bp: &BlockPtr) -> &'static [Aim] {
     }
 }
 
-fn change(aim: Aim, bytes: &mut [u8], state: &mut u64) {
+/// Changes the contents of a block in a few places.
+pub fn change(aim: Aim, bytes: &mut [u8], state: &mut u64) {
     for _ in 0..=next(state) % 4 {
         let range = match aim {
             Aim::Dnodes | Aim::Bonuses | Aim::Pointers => slot_part(aim, bytes, state),
@@ -226,7 +260,7 @@ fn slot_part(aim: Aim, bytes: &[u8], state: &mut u64) -> std::ops::Range<usize> 
 }
 
 /// Changes some bytes or a word, where something is rather than where nothing is.
-pub(crate) fn hurt(part: &mut [u8], state: &mut u64) {
+pub fn hurt(part: &mut [u8], state: &mut u64) {
     if part.len() < 8 {
         return;
     }

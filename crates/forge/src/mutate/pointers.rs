@@ -1,13 +1,13 @@
 //! Forged pointers: one field is what an attacker may choose, and the checksum is off, so that whatever the
 //! pointer leads to is taken for right.
 
-use crate::spoil::next;
+use super::next;
 use format::blkptr::BLKPTR_SIZE;
 use format::dnode::{CORE_SIZE, SLOT_SIZE};
 use format::{BlockPtr, ChecksumId, Level, ObjType};
 
 /// Forges one of the pointers of a block, wherever pointers are in a block of its kind.
-pub(crate) fn in_block(bp: &BlockPtr, bytes: &mut [u8], state: &mut u64) {
+pub fn in_block(bp: &BlockPtr, bytes: &mut [u8], state: &mut u64) {
     let is_pointer = |at: &usize| {
         let raw = bytes.get(*at..*at + BLKPTR_SIZE);
         raw.and_then(|raw| BlockPtr::decode(raw, bp.byte_order()).ok()).is_some_and(|bp| !bp.is_hole())
