@@ -152,7 +152,9 @@ fn compare(runs: &[(&str, &str)]) {
 fn names() -> Vec<String> {
     let more = testkit::workspace_root().join("fixtures/openzfs-2.3.2-more");
     let listing = std::fs::read_dir(more).expect("the second collection");
-    let entries = listing.map(|entry| entry.expect("an entry")).filter(|entry| entry.path().is_dir());
+    let entries = listing
+        .map(|entry| entry.expect("an entry"))
+        .filter(|entry| entry.path().join("manifest.json").is_file());
     let more = entries.map(|entry| entry.file_name().into_string().expect("a name"));
     Fixture::names().into_iter().chain(more).collect()
 }

@@ -182,7 +182,7 @@ fn blocks_of_dnodes() {
         let params = CryptParams { salt: [1; 8], iv: [2; 12], mac: [0; 16] };
         let plain = block.clone();
         if let Ok(mac) = block::encrypt_dnode_block(&key, &params, order, &mut block) {
-            let [low, high] = [0, 8].map(|at| Endian::Little.get_u64(&mac, at).unwrap());
+            let [low, high] = [0, 8].map(|at| order.get_u64(&mac, at).unwrap());
             let bp = BlockPtr::HOLE
                 .with_word(0, 8)
                 .with_word(4, 0x0101_0101_0101_0101)

@@ -280,9 +280,13 @@ mod blocks {
             let mut macs = Vec::new();
             for version in [0, 1] {
                 let mac = indirect_mac(version, &block, order);
+                // The words of the pointer have the bytes in the order of the block.
+                let [head, tail] = [0, 8].map(|at| order.get_u64(&mac, at).expect("16 bytes"));
                 let bp = pointer(ObjType::PLAIN_FILE, &params(), &mac)
                     .with_prop_bits(56, 5, 1)
-                    .with_prop_bits(63, 1, u64::from(order == Endian::Little));
+                    .with_prop_bits(63, 1, u64::from(order == Endian::Little))
+                    .with_word(14, head)
+                    .with_word(15, tail);
                 assert_eq!(verify_indirect_mac(&bp, &block), Ok(()));
                 assert_eq!(verify_indirect_mac(&bp, &block[128..]), Err(CryptError::Authentication));
                 macs.push(mac);
