@@ -12,12 +12,17 @@ mod verifying;
 
 use crate::Failure;
 use crate::cost::{Cost, Meter};
+use crate::pools::{Bench, Wanted, noise};
 use crate::report::Report;
 use clap::{Args, ValueEnum};
+use pool::live::Layout;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use tempfile::TempDir;
+use zpl::FileKind;
+use zpl::write::{NewFile, WriteHow};
 
 /// What there is to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -91,6 +96,22 @@ fn cool(folder: &Path) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// A pool that is little more than one file of so many bytes that do not compress.
+fn one_file(dir: &Path, name: &str, bytes: u64, record_size: u64) -> Result<TempDir, Failure> {
+    // What a pool keeps free for itself, and what leads to the blocks.
+    let size = bytes + bytes / 16 + (256 << 20);
+    let (layout, cache_bytes) = (Layout::Single, 512 << 20);
+    let wanted = Wanted { disks: 1, size, layout, record_size, cache_bytes, prefill: size };
+    let bench = Bench::new(dir, &wanted)?;
+    let fs = &bench.fs.fs;
+    let file = fs.create(fs.root(), name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?.id;
+    let data = noise(1 << 20, 5);
+    for at in (0..bytes).step_by(data.len()) {
+        fs.write(file, at, &data, &WriteHow::default())?;
+    }
+    bench.close()
 }
 
 /// The better of two runs.

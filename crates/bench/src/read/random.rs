@@ -1,19 +1,16 @@
 //! 8 KiB at random places, by very many threads at the same time.
 
-use super::{Choices, cool};
+use super::{Choices, cool, one_file};
 use crate::Failure;
-use crate::pools::{Bench, NAME, Wanted, noise};
+use crate::pools::NAME;
 use crate::report::{Goal, Line, Report};
 use cenote::{OpenOptions, Pool};
-use pool::live::Layout;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vdev::env::Random;
 use vdev::tree::Op;
-use zpl::FileKind;
-use zpl::write::{NewFile, WriteHow};
 
 const RECORD: u64 = 8 << 10;
 const THREADS: u64 = 200;
@@ -29,23 +26,7 @@ struct Ran {
 pub(super) fn run(dir: &Path, choices: &Choices, report: &mut Report) -> Result<(), Failure> {
     let bytes: u64 = if choices.quick { 256 << 20 } else { 4 << 30 };
     let time = Duration::from_secs(if choices.quick { 2 } else { 10 });
-    let size = bytes + bytes / 16 + (256 << 20);
-    let wanted = Wanted {
-        disks: 1,
-        size,
-        layout: Layout::Single,
-        record_size: RECORD,
-        cache_bytes: 512 << 20,
-        prefill: size,
-    };
-    let bench = Bench::new(dir, &wanted)?;
-    let fs = &bench.fs.fs;
-    let file = fs.create(fs.root(), b"table", &NewFile::of(FileKind::Regular, 0o644))?.id;
-    let data = noise(1 << 20, 9);
-    for at in (0..bytes).step_by(data.len()) {
-        fs.write(file, at, &data, &WriteHow::default())?;
-    }
-    let made = bench.close()?;
+    let made = one_file(dir, "table", bytes, RECORD)?;
     let (mut us, mut them) = (Ran::default(), 0f64);
     for _ in 0..choices.rounds {
         cool(made.path())?;
