@@ -101,7 +101,7 @@ fn cool(folder: &Path) -> Result<(), Failure> {
 /// A pool that is little more than one file of so many bytes that do not compress.
 fn one_file(dir: &Path, name: &str, bytes: u64, record_size: u64) -> Result<TempDir, Failure> {
     // What a pool keeps free for itself, and what leads to the blocks.
-    let size = bytes + bytes / 16 + (256 << 20);
+    let size = bytes + bytes / 8 + (512 << 20);
     let (layout, cache_bytes) = (Layout::Single, 512 << 20);
     let wanted = Wanted { disks: 1, size, layout, record_size, cache_bytes, prefill: size };
     let bench = Bench::new(dir, &wanted)?;
