@@ -76,11 +76,7 @@ impl Place {
     }
 
     fn judge(&self, pool: &str) {
-        let Some(zdb) = testkit::need_tool("zdb") else { return };
-        let zdb = testkit::hurried(zdb).args(["-e", "-bcc", "-p"]).arg(&self.folder).arg(pool).output();
-        let zdb = zdb.expect("zdb runs");
-        let text = String::from_utf8_lossy(&zdb.stdout) + String::from_utf8_lossy(&zdb.stderr);
-        assert!(zdb.status.success() && text.contains("No leaks"), "{text}");
+        testkit::assert_zdb_clean(&self.folder, pool);
     }
 }
 

@@ -56,12 +56,7 @@ impl Pool {
     }
 
     fn judge(&self) {
-        let Some(zdb) = testkit::need_tool("zdb") else { return };
-        let output =
-            testkit::hurried(zdb).args(["-e", "-p"]).arg(self.path("images")).args(["-bcc", "p"]).output();
-        let output = output.expect("zdb runs");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success() && text.contains("No leaks"), "{text}");
+        testkit::assert_zdb_clean(&self.path("images"), "p");
     }
 }
 

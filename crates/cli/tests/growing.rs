@@ -59,11 +59,7 @@ impl World {
     /// Exports the pool; OpenZFS's own tool reads all of it.
     fn judge(&self) {
         self.good("zpool export tank");
-        let Some(zdb) = testkit::need_tool("zdb") else { return };
-        let output =
-            testkit::hurried(zdb).args(["-e", "-p"]).arg(self.folder.path()).args(["-bcc", "tank"]).output();
-        let output = output.expect("it starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        testkit::assert_zdb_clean(self.folder.path(), "tank");
     }
 }
 

@@ -86,8 +86,7 @@ impl World {
             assert!(output.status.success(), "zdb {options} {pool}: {text}");
             text
         };
-        let blocks = said("-bcc");
-        assert!(blocks.contains("No leaks (block sum matches space maps exactly)"), "{blocks}");
+        testkit::assert_zdb_clean(&self.images(), pool);
         let datasets = said("-Pd");
         assert!(!datasets.contains("ERROR") && !datasets.contains("incorrect"), "{datasets}");
         // `Dataset tank/fs [ZPL], ID 52, cr_txg 9, 23552, 6 objects`

@@ -195,8 +195,5 @@ fn zdb_lists_what_was_written() {
             );
         }
     }
-    let output =
-        testkit::hurried(&zdb).args(["-e", "-p"]).arg(dir.path()).args(["-bcc", "tank"]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("No leaks"), "{text}");
+    testkit::assert_zdb_clean(dir.path(), "tank");
 }

@@ -36,9 +36,54 @@ pub fn need_tool(name: &str) -> Option<PathBuf> {
 /// half the time of our tests would go there.
 pub fn hurried(tool: impl AsRef<Path>) -> Command {
     let Some(faketime) = self::tool("faketime") else { return Command::new(tool.as_ref()) };
+    forget_ended_hurries(Path::new("/dev/shm"));
     let mut command = Command::new(faketime);
     command.args(["-m", "-f", "+0 x20"]).arg(tool.as_ref());
     command
+}
+
+/// Removes what a `faketime` that was killed left behind.
+///
+/// It keeps shared memory under its own process number and does not start when there is some already: a later one
+/// that gets the same number would fail, which happens by chance after some ten thousand processes.
+fn forget_ended_hurries(shared_memory: &Path) {
+    let Ok(entries) = std::fs::read_dir(shared_memory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let process =
+            ["faketime_shm_", "sem.faketime_sem_"].iter().find_map(|start| name.strip_prefix(start));
+        let Some(process) = process.filter(|number| number.parse::<u32>().is_ok()) else { continue };
+        if !Path::new("/proc").join(process).exists() {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// `zdb -bcc` reads every block of an exported pool whose devices are in `dir` and finds nothing wrong; skips without
+/// `zdb`.
+///
+/// # Panics
+/// If it finds something, with all that it says.
+#[track_caller]
+pub fn assert_zdb_clean(dir: &Path, pool: &str) {
+    const COMPLAINTS: [&str; 6] = ["leak", "mismatch", "error", "corrupt", "can't", "ERROR"];
+    let Some(zdb) = need_tool("zdb") else { return };
+    let output = hurried(zdb).args(["-e", "-p"]).arg(dir).args(["-bcc", pool]).output().expect("zdb starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let no_leaks = "No leaks (block sum matches space maps exactly)";
+    let complaints: Vec<&str> = text
+        .lines()
+        .chain(errors.lines())
+        .filter(|line| !line.contains("No leaks") && !line.contains("verify nothing leaked"))
+        .filter(|line| COMPLAINTS.iter().any(|word| line.contains(word)))
+        .collect();
+    assert!(
+        output.status.success() && complaints.is_empty() && text.contains(no_leaks),
+        "zdb -bcc {pool}: {}: {complaints:?}\n{text}\n{errors}",
+        output.status
+    );
 }
 
 /// True when the file (`/dev/fuse`, say) is there; says with [`skip`] that it is not.
@@ -91,9 +136,30 @@ fn running_test() -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn a_shell_is_found_and_nonsense_is_not() {
-        assert!(super::tool("sh").is_some());
-        assert!(super::tool("no-such-tool-anywhere").is_none());
+        assert!(tool("sh").is_some());
+        assert!(tool("no-such-tool-anywhere").is_none());
+    }
+
+    #[test]
+    fn what_a_killed_faketime_left_goes_and_what_is_in_use_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        // No process has a number above PID_MAX_LIMIT.
+        let [ended, running] = [u32::MAX, std::process::id()];
+        let names = |process: u32| [format!("faketime_shm_{process}"), format!("sem.faketime_sem_{process}")];
+        let other = ["faketime_shm_", "sem.other", "faketime_shm_.._x"].map(str::to_owned);
+        for name in names(ended).iter().chain(&names(running)).chain(&other) {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        forget_ended_hurries(folder.path());
+        for name in names(ended) {
+            assert!(!folder.path().join(&name).exists(), "{name}");
+        }
+        for name in names(running).iter().chain(&other) {
+            assert!(folder.path().join(name).exists(), "{name}");
+        }
     }
 }

@@ -33,5 +33,5 @@ mod unpack;
 pub use bytes::{base64_decode, hex, sha256};
 pub use entries::{Entries, Entry, EntryKind};
 pub use fixture::{Fixture, FixtureError, Scratch, fixtures_root, workspace_root};
-pub use judge::{hurried, need_file, need_root, need_tool, skip, tool};
+pub use judge::{assert_zdb_clean, hurried, need_file, need_root, need_tool, skip, tool};
 pub use manifest::{Dataset, Image, Manifest, Partition, Property, SpaceRow, ZdbResult};

@@ -54,14 +54,7 @@ impl Images {
 
     /// `zdb` must find nothing wrong in the exported pool.
     pub(crate) fn judge(&self) {
-        let Some(text) = self.zdb(&["-bcc", "p"]) else { return };
-        let complaints = ["leak", "mismatch", "error", "corrupt", "can't"];
-        let found: Vec<&str> = text
-            .lines()
-            .filter(|line| !line.contains("No leaks") && !line.contains("verify nothing leaked"))
-            .filter(|line| complaints.iter().any(|word| line.contains(word)))
-            .collect();
-        assert!(found.is_empty() && text.contains("No leaks"), "{text}");
+        testkit::assert_zdb_clean(self.dir.path(), "p");
     }
 }
 

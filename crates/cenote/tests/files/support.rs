@@ -74,23 +74,7 @@ impl Image {
 
     /// `zdb` must find nothing wrong in the exported pool.
     pub(crate) fn judge(&self) {
-        let Some(zdb) = testkit::need_tool("zdb") else { return };
-        let output = testkit::hurried(zdb)
-            .args(["-e", "-p"])
-            .arg(self.dir.path())
-            .args(["-bcc", "p"])
-            .output()
-            .expect("zdb runs");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        let complaints = ["leak", "mismatch", "error", "corrupt", "can't"];
-        let found: Vec<&str> = text
-            .lines()
-            .chain(errors.lines())
-            .filter(|line| !line.contains("No leaks") && !line.contains("verify nothing leaked"))
-            .filter(|line| complaints.iter().any(|word| line.contains(word)))
-            .collect();
-        assert!(output.status.success() && found.is_empty() && text.contains("No leaks"), "{text}\n{errors}");
+        testkit::assert_zdb_clean(self.dir.path(), "p");
     }
 }
 

@@ -14,7 +14,7 @@ use cenote_forge::image::{Backing, Image};
 use cenote_forge::swap::{Which, swap};
 use std::ops::Range;
 use std::path::Path;
-use testkit::{Fixture, Scratch, hurried, need_tool};
+use testkit::{Fixture, Scratch};
 
 /// Pools with file systems of today and of once, with snapshots, clones and space that is freed.
 const POOLS: [&str; 3] = ["snapshots", "cloned", "properties"];
@@ -135,14 +135,6 @@ fn run(fixture: &Fixture, folder: &Path, what: &str) -> (Vec<String>, Vec<String
     (told, files(&pool))
 }
 
-fn judge(folder: &Path, pool: &str, what: &str) {
-    let Some(zdb) = need_tool("zdb") else { return };
-    let output = hurried(zdb).args(["-e", "-p"]).arg(folder).args(["-bcc", pool]).output().expect("zdb runs");
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success() && text.contains("No leaks"), "{what}: {text}");
-    assert!(!text.contains("Got error"), "{what}: {text}");
-}
-
 #[test]
 fn what_a_machine_of_the_other_order_wrote_last_is_refused_by_name() {
     let fixture = Fixture::open("single");
@@ -168,7 +160,7 @@ fn blocks_of_the_other_order_are_written_like_any() {
                 let first = before.iter().zip(after).find(|(a, b)| a != b);
                 assert!(first.is_none() && before.len() == after.len(), "{what}: {first:#?}");
             }
-            judge(scratch.dir(), &fixture.manifest().pool, &what);
+            testkit::assert_zdb_clean(scratch.dir(), &fixture.manifest().pool);
         }
     }
 }

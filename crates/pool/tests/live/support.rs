@@ -88,18 +88,7 @@ impl Files {
 
 /// Runs `zdb` over an exported pool; it must find nothing wrong.
 pub(crate) fn judge(files: &Files, name: &str) {
-    let Some(zdb) = testkit::need_tool("zdb") else { return };
-    let output =
-        testkit::hurried(zdb).args(["-e", "-p"]).arg(files.dir()).args(["-bcc", name]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    let complaints = ["leak", "mismatch", "error", "corrupt", "can't"];
-    let lines = text.lines().chain(errors.lines());
-    let found: Vec<&str> = lines
-        .filter(|line| !line.contains("No leaks") && !line.contains("verify nothing leaked"))
-        .filter(|line| complaints.iter().any(|word| line.contains(word)))
-        .collect();
-    assert!(output.status.success() && found.is_empty() && text.contains("No leaks"), "{text}\n{errors}");
+    testkit::assert_zdb_clean(files.dir(), name);
 }
 
 /// What `zhack` wants to see in `/dev` before it opens a pool for writing; only it sees this.

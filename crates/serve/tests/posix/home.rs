@@ -110,12 +110,7 @@ impl Home {
     pub(crate) fn judge(mut self) {
         self.unmount();
         self.pool.take().unwrap().close().unwrap();
-        let Some(zdb) = testkit::need_tool("zdb") else { return };
-        let images = self.dir.path().join("images");
-        let output =
-            testkit::hurried(zdb).args(["-e", "-p"]).arg(images).args(["-bcc", "p"]).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("No leaks"), "{text}");
+        testkit::assert_zdb_clean(&self.dir.path().join("images"), "p");
     }
 }
 
