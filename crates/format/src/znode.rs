@@ -22,6 +22,12 @@ pub const FLAG_ACL_AUTO_INHERIT: u64 = 0x40;
 pub const FLAG_NO_EXECS_DENIED: u64 = 0x100;
 /// Flag: a scan stamp follows the legacy znode.
 pub const FLAG_BONUS_SCANSTAMP: u64 = 0x80;
+/// Flag: told to be read-only to programs for DOS files.
+pub const FLAG_READONLY: u64 = 1 << 32;
+/// Flag: told to be hidden.
+pub const FLAG_HIDDEN: u64 = 1 << 33;
+/// Flag: told to be of the system.
+pub const FLAG_SYSTEM: u64 = 1 << 34;
 /// Flag: changed since the last archive.
 pub const FLAG_ARCHIVE: u64 = 1 << 35;
 /// Flag: cannot be unlinked.
@@ -34,6 +40,12 @@ pub const FLAG_IMMUTABLE: u64 = 1 << 36;
 pub const FLAG_APPENDONLY: u64 = 1 << 38;
 /// Flag: not to be backed up.
 pub const FLAG_NODUMP: u64 = 1 << 39;
+/// Flag: a reparse point.
+pub const FLAG_REPARSE: u64 = 1 << 43;
+/// Flag: told to be stored elsewhere.
+pub const FLAG_OFFLINE: u64 = 1 << 44;
+/// Flag: told to be sparse.
+pub const FLAG_SPARSE: u64 = 1 << 45;
 /// Flag: new files take the directory's project.
 pub const FLAG_PROJINHERIT: u64 = 1 << 46;
 /// Flag: a project is stored.
@@ -54,6 +66,31 @@ pub fn with_linux_flags(flags: u64, linux: u32) -> Option<u64> {
     let all: u64 = LINUX_FLAGS.iter().map(|(flag, _)| flag).sum();
     let wanted: u64 = LINUX_FLAGS.iter().filter(|(_, bit)| linux & bit != 0).map(|(flag, _)| flag).sum();
     (linux & !known == 0).then_some(flags & !all | wanted)
+}
+
+/// Flags that programs for DOS attributes see, at the same places of a word.
+const DOS_FLAGS: u64 = FLAG_READONLY
+    | FLAG_HIDDEN
+    | FLAG_SYSTEM
+    | FLAG_ARCHIVE
+    | FLAG_IMMUTABLE
+    | FLAG_NOUNLINK
+    | FLAG_APPENDONLY
+    | FLAG_NODUMP
+    | FLAG_REPARSE
+    | FLAG_OFFLINE
+    | FLAG_SPARSE;
+
+/// The flags that programs for DOS attributes see.
+pub fn dos_flags(flags: u64) -> u64 {
+    flags & DOS_FLAGS
+}
+
+/// The flags with those replaced that programs for DOS attributes see; `None` if one is wanted that has no meaning there, or
+/// another value for "reparse point", which nobody may change.
+pub fn with_dos_flags(flags: u64, dos: u64) -> Option<u64> {
+    let is_possible = dos & !DOS_FLAGS == 0 && (flags ^ dos) & FLAG_REPARSE == 0;
+    is_possible.then_some(flags & !DOS_FLAGS | dos)
 }
 
 /// A point in time, relative to the Unix epoch.

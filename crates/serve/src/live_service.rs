@@ -635,8 +635,8 @@ impl Service for LiveService {
         Ok(done)
     }
 
-    fn ioctl(&self, _: &Caller, node: u64, number: u32, given: &[u8], got: &mut [u8]) -> Answer<usize> {
-        self.control(self.id(node), number, given, got)
+    fn ioctl(&self, caller: &Caller, node: u64, number: u32, given: &[u8], got: &mut [u8]) -> Answer<usize> {
+        self.control(caller, self.id(node), number, given, got)
     }
 
     fn sync(&self) -> Answer<()> {

@@ -1,11 +1,12 @@
-//! Control calls of files: flags and projects, as `chattr` and `lsattr` know them.
+//! Control calls of files: flags and projects, as `chattr` and `lsattr` know them, and DOS attributes
+//! (docs/on-disk/23-zpl.md, section 3).
 
 use super::LiveService;
 use crate::errno::zpl_errno;
-use crate::fuse::Answer;
+use crate::fuse::{Answer, Caller};
 use cenote::files::NewAttrs;
 use format::ObjectId;
-use format::znode::linux_flags;
+use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, dos_flags, linux_flags};
 use rustix::io::Errno;
 
 /// Numbers of the calls (`linux/fs.h`): direction, size, letter, number.
@@ -14,6 +15,9 @@ const SET_FLAGS: u32 = 0x4008_6602;
 const GET_VERSION: u32 = 0x8008_7601;
 const GET_XATTR: u32 = 0x801c_581f;
 const SET_XATTR: u32 = 0x401c_5820;
+/// The word of DOS attributes.
+const GET_DOS: u32 = 0x8008_8301;
+const SET_DOS: u32 = 0x4008_8302;
 /// Bits of the call that are not its size, which differs for programs of 32 bits.
 const SIZELESS: u32 = 0xc000_ffff;
 
@@ -39,7 +43,14 @@ fn take(given: &[u8], at: usize) -> Answer<u32> {
 
 impl LiveService {
     /// Answers a control call.
-    pub(super) fn control(&self, id: ObjectId, number: u32, given: &[u8], got: &mut [u8]) -> Answer<usize> {
+    pub(super) fn control(
+        &self,
+        caller: &Caller,
+        id: ObjectId,
+        number: u32,
+        given: &[u8],
+        got: &mut [u8],
+    ) -> Answer<usize> {
         let is = |call: u32| number & SIZELESS == call & SIZELESS;
         if is(GET_FLAGS) || is(GET_VERSION) {
             let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
@@ -80,8 +91,27 @@ impl LiveService {
                 };
                 if new == NewAttrs::default() { Ok(0) } else { self.set_controlled(id, &new) }
             }
+            GET_DOS => {
+                let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+                let place = got.first_chunk_mut().ok_or(Errno::INVAL)?;
+                *place = dos_flags(attrs.flags).to_ne_bytes();
+                Ok(place.len())
+            }
+            SET_DOS => {
+                let flags = u64::from_ne_bytes(*given.first_chunk().ok_or(Errno::INVAL)?);
+                self.check_dos(caller, id, flags)?;
+                self.set_controlled(id, &NewAttrs { dos_flags: Some(flags), ..NewAttrs::default() })
+            }
             _ => Err(Errno::NOTTY),
         }
+    }
+
+    /// The owner changes flags, and root alone those that bind everybody. For the other calls the kernel knows this.
+    fn check_dos(&self, caller: &Caller, id: ObjectId, new: u64) -> Answer<()> {
+        let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+        let binds = (attrs.flags ^ new) & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0;
+        let may = caller.uid == 0 || (caller.uid == attrs.posix_uid() && !binds);
+        if may { Ok(()) } else { Err(Errno::PERM) }
     }
 
     fn set_controlled(&self, id: ObjectId, new: &NewAttrs) -> Answer<usize> {

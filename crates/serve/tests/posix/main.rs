@@ -231,3 +231,41 @@ fn more_than_there_is_cannot_be_reserved() {
     drop(file);
     home.judge();
 }
+
+#[test]
+fn dos_attributes_are_the_owners_and_roots() {
+    use cenote::files::FilesystemWriter;
+    use cenote_serve::LiveService;
+    use cenote_serve::fuse::{Caller, NewNode, Service};
+    use cenote_serve::view::Kind;
+    use rustix::io::Errno;
+    const GET: u32 = 0x8008_8301;
+    const SET: u32 = 0x4008_8302;
+    let [readonly, archive, immutable, reparse] = [32, 35, 36, 43].map(|bit| 1u64 << bit);
+    let Some(mut home) = Home::new(256, &[], false) else { return };
+    home.unmount();
+    let live = LiveService::new(FilesystemWriter::open(home.pool().live(), "p").unwrap(), false);
+    let [root, owner, other] = [0, 1000, 1001].map(|uid| Caller { uid, ..Caller::default() });
+    let new = NewNode { kind: Kind::Regular, mode: 0o666, rdev: (0, 0), target: &[] };
+    let file = live.make(&owner, 1, b"f", &new).unwrap().entry.node;
+    let get = || {
+        let mut word = [0; 8];
+        assert_eq!(live.ioctl(&other, file, GET, &[], &mut word), Ok(8));
+        u64::from_ne_bytes(word)
+    };
+    let set = |who: &Caller, flags: u64| live.ioctl(who, file, SET, &flags.to_ne_bytes(), &mut []).map(drop);
+    assert_eq!(get(), archive);
+    assert_eq!(set(&owner, readonly), Ok(()));
+    assert_eq!(get(), readonly);
+    assert_eq!(set(&other, 0), Err(Errno::PERM));
+    assert_eq!(set(&owner, immutable), Err(Errno::PERM));
+    assert_eq!(set(&root, immutable), Ok(()));
+    assert_eq!(set(&owner, 0), Err(Errno::PERM));
+    assert_eq!(set(&root, 0), Ok(()));
+    assert_eq!(set(&root, reparse), Err(Errno::OPNOTSUPP));
+    assert_eq!(live.ioctl(&owner, file, SET, &[0; 4], &mut []), Err(Errno::INVAL));
+    assert_eq!(live.ioctl(&owner, file, GET, &[], &mut [0; 4]), Err(Errno::INVAL));
+    assert_eq!(get(), 0);
+    drop(live);
+    home.judge();
+}

@@ -14,8 +14,9 @@ use format::acl::{POSIX_ACCESS, decode_posix};
 use format::sa::Attr;
 use format::zil::{Body, SetAttr, Xvattr, xat};
 use format::znode::{
-    FLAG_ACL_TRIVIAL, FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_IMMUTABLE, FLAG_NO_EXECS_DENIED, FLAG_NODUMP,
-    FLAG_PROJID, FLAG_PROJINHERIT, Time, with_linux_flags,
+    FLAG_ACL_TRIVIAL, FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_HIDDEN, FLAG_IMMUTABLE, FLAG_NO_EXECS_DENIED,
+    FLAG_NODUMP, FLAG_NOUNLINK, FLAG_OFFLINE, FLAG_PROJID, FLAG_PROJINHERIT, FLAG_READONLY, FLAG_SPARSE,
+    FLAG_SYSTEM, Time, dos_flags, linux_flags, with_dos_flags, with_linux_flags,
 };
 use format::{NvList, NvValue, ObjectId};
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub struct NewAttrs {
     pub project: Option<u32>,
     /// Flags as Linux has them (`FS_…_FL`): immutable, append, nodump, project inheritance.
     pub linux_flags: Option<u32>,
+    /// Flags as programs for DOS attributes have them (`FLAG_…` of [`format::znode`], read-only to sparse).
+    pub dos_flags: Option<u64>,
     /// The caller has no right to keep set-id bits when the size changes.
     pub clear_set_ids: bool,
 }
@@ -59,13 +62,31 @@ pub(super) mod mask {
     pub(in crate::write) const XVATTR: u64 = 0x8000_0000;
 }
 
-/// Flags in records, and in files.
-const LOGGED_FLAGS: [(u64, u64); 4] = [
+/// Flags in records, and in files: those that Linux has.
+const LINUX: [(u64, u64); 4] = [
     (xat::IMMUTABLE, FLAG_IMMUTABLE),
     (xat::APPENDONLY, FLAG_APPENDONLY),
     (xat::NODUMP, FLAG_NODUMP),
     (xat::PROJINHERIT, FLAG_PROJINHERIT),
 ];
+/// The same of those that programs for DOS attributes have and Linux has not.
+const DOS: [(u64, u64); 7] = [
+    (xat::READONLY, FLAG_READONLY),
+    (xat::HIDDEN, FLAG_HIDDEN),
+    (xat::SYSTEM, FLAG_SYSTEM),
+    (xat::ARCHIVE, FLAG_ARCHIVE),
+    (xat::NOUNLINK, FLAG_NOUNLINK),
+    (xat::OFFLINE, FLAG_OFFLINE),
+    (xat::SPARSE, FLAG_SPARSE),
+];
+
+impl NewAttrs {
+    /// The flags that a file with these will have; `None` if some are wanted that it cannot have.
+    fn flags(&self, now: u64) -> Option<u64> {
+        let flags = self.linux_flags.map_or(Some(now), |linux| with_linux_flags(now, linux))?;
+        self.dos_flags.map_or(Some(flags), |dos| with_dos_flags(flags, dos))
+    }
+}
 
 /// Sets times of a file that will never have a name again, where nothing else is wanted: in memory only, for those who
 /// still have it open. The kernel does this each time that a name goes.
@@ -103,10 +124,12 @@ impl Fs {
             return Err(ZplError::FileTooLarge { object: id, size });
         }
         self.check_new_owners(&inode, &attrs, new)?;
-        let xattr_dir = match attrs.xattr_dir.filter(|_| new.uid.is_some() || new.gid.is_some()) {
-            Some(dir) => Some(self.inode(dir)?),
-            None => None,
-        };
+        let is_given_away = new.uid.is_some() || new.gid.is_some() || new.project.is_some();
+        let xattr_dir =
+            attrs.xattr_dir.filter(|_| is_given_away).map(|dir| self.directory(dir)).transpose()?;
+        if let (Some(dir), Some(project)) = (&xattr_dir, new.project) {
+            self.give_xattrs_to_project(dir, project)?;
+        }
         let list = if new.mode.is_some() { self.access_list(&inode)? } else { None };
 
         let shrinks = new.size.is_some_and(|size| size < attrs.size);
@@ -125,6 +148,7 @@ impl Fs {
             dir.change(&self.store(&tx), |attrs| {
                 attrs.uid = new.uid.map_or(attrs.uid, u64::from);
                 attrs.gid = new.gid.map_or(attrs.gid, u64::from);
+                set_project(attrs, new.project);
             })?;
         }
         self.log(&tx, || Body::SetAttr(Box::new(record(id, new, inode.attrs().flags))));
@@ -142,12 +166,8 @@ impl Fs {
 
     /// Fails if the flags that the file has, or will have, forbid the change.
     fn check_flags(&self, inode: &Inode, attrs: &Attrs, new: &NewAttrs) -> Result<(), ZplError> {
-        let flags = match new.linux_flags {
-            Some(linux) => with_linux_flags(attrs.flags, linux)
-                .ok_or(ZplError::Unsupported { what: "a flag of the file" })?,
-            None => attrs.flags,
-        };
-        let others = NewAttrs { linux_flags: None, clear_set_ids: false, ..*new };
+        let flags = new.flags(attrs.flags).ok_or(ZplError::Unsupported { what: "a flag of the file" })?;
+        let others = NewAttrs { linux_flags: None, dos_flags: None, clear_set_ids: false, ..*new };
         let changes_times_only = NewAttrs { atime: None, mtime: None, ctime: None, ..others }
             == NewAttrs::default()
             && new.size.is_none();
@@ -164,6 +184,22 @@ impl Fs {
             return Err(ZplError::Unsupported { what: "projects in this pool" });
         }
         Ok(())
+    }
+
+    /// The files of extended attributes are counted for the project of their owner, whose settings are locked. In
+    /// transactions of their own, of which the log has nothing: the owner's record does all of this again.
+    fn give_xattrs_to_project(&self, dir: &Inode, project: u32) -> Result<(), ZplError> {
+        const AT_ONCE: usize = 64;
+        let mut cursor = 0;
+        loop {
+            let entries = self.read_dir(dir.id, cursor, AT_ONCE)?;
+            let Some(last) = entries.last() else { return Ok(()) };
+            cursor = last.cursor;
+            let tx = self.begin(Cost::NAMES)?;
+            for entry in &entries {
+                self.inode(entry.id)?.change(&self.store(&tx), |attrs| set_project(attrs, Some(project)))?;
+            }
+        }
     }
 
     fn check_new_owners(&self, inode: &Inode, attrs: &Attrs, new: &NewAttrs) -> Result<(), ZplError> {
@@ -203,10 +239,11 @@ impl Fs {
         let now = self.now();
         let before = inode.attrs();
         let mut attrs = before;
-        if let Some(flags) = new.linux_flags.and_then(|linux| with_linux_flags(attrs.flags, linux)) {
-            attrs.flags = flags;
+        attrs.flags = new.flags(attrs.flags).unwrap_or(attrs.flags);
+        if new.dos_flags.is_none() {
+            attrs.flags |= FLAG_ARCHIVE;
         }
-        (attrs.flags, attrs.ctime) = (attrs.flags | FLAG_ARCHIVE, new.ctime.unwrap_or(now));
+        attrs.ctime = new.ctime.unwrap_or(now);
         attrs.crtime = new.crtime.unwrap_or(attrs.crtime);
         let changes_owner = new.uid.is_some() || new.gid.is_some();
         (attrs.uid, attrs.gid) = (new.uid.map_or(attrs.uid, u64::from), new.gid.map_or(attrs.gid, u64::from));
@@ -217,10 +254,7 @@ impl Fs {
         if changes_owner && new.mode.is_none() && !inode.is_dir() {
             mode = without_set_ids(mode);
         }
-        if let Some(project) = new.project {
-            attrs.projid = project.into();
-            attrs.flags |= FLAG_PROJID;
-        }
+        set_project(&mut attrs, new.project);
         let mut edits = Vec::new();
         if mode & 0o777 != attrs.mode & 0o777 || (new.mode.is_some() && attrs.flags & FLAG_ACL_TRIVIAL == 0) {
             edits.extend(acl_edits(mode, inode.is_dir()));
@@ -280,6 +314,13 @@ impl Fs {
     }
 }
 
+fn set_project(attrs: &mut Attrs, project: Option<u32>) {
+    if let Some(project) = project {
+        attrs.projid = project.into();
+        attrs.flags |= FLAG_PROJID;
+    }
+}
+
 /// The list of ACEs that goes with a mode.
 pub(super) fn acl_edits(mode: u32, is_dir: bool) -> [Edit; 2] {
     let (aces, count) = acl::trivial(mode, is_dir);
@@ -326,11 +367,11 @@ fn xvattr(new: &NewAttrs, flags: u64) -> Option<Xvattr> {
     let mut requested = 0;
     let mut xvattr =
         Xvattr { requested: Vec::new(), attrs: 0, crtime: log_time(Time::default()), scanstamp: [0; 32] };
-    if new.linux_flags.is_some() {
-        for (bit, flag) in LOGGED_FLAGS {
-            requested |= bit;
-            xvattr.attrs |= if flags & flag != 0 { bit } else { 0 };
-        }
+    let linux = LINUX.iter().filter(|_| new.linux_flags.is_some() || new.dos_flags.is_some());
+    let dos = DOS.iter().filter(|_| new.dos_flags.is_some());
+    for (bit, flag) in linux.chain(dos) {
+        requested |= bit;
+        xvattr.attrs |= if flags & flag != 0 { *bit } else { 0 };
     }
     if let Some(time) = new.crtime {
         requested |= xat::CREATE_TIME;
@@ -366,15 +407,12 @@ pub(super) fn from_record(set: &SetAttr, flags: u64) -> NewAttrs {
             let raw: [u8; 8] = std::array::from_fn(|i| xvattr.scanstamp[i]);
             new.project = Some(u64::from_le_bytes(raw) as u32);
         }
-        if LOGGED_FLAGS.iter().any(|(bit, _)| requested & bit != 0) {
-            let wanted = LOGGED_FLAGS.iter().filter(|(bit, _)| requested & bit != 0).fold(
-                flags,
-                |flags, (bit, flag)| {
-                    if xvattr.attrs & bit != 0 { flags | flag } else { flags & !flag }
-                },
-            );
-            new.linux_flags = Some(format::znode::linux_flags(wanted));
-        }
+        let is_requested = |(bit, _): &&(u64, u64)| requested & bit != 0;
+        let wanted = LINUX.iter().chain(&DOS).filter(is_requested).fold(flags, |flags, (bit, flag)| {
+            if xvattr.attrs & bit != 0 { flags | flag } else { flags & !flag }
+        });
+        new.linux_flags = LINUX.iter().any(|flag| is_requested(&flag)).then(|| linux_flags(wanted));
+        new.dos_flags = DOS.iter().any(|flag| is_requested(&flag)).then(|| dos_flags(wanted));
     }
     new
 }
@@ -384,4 +422,28 @@ const _: u64 = mask::CTIME;
 /// The record of a change of nothing but the mode.
 pub(super) fn mode_record(object: ObjectId, mode: u32) -> SetAttr {
     record(object, &NewAttrs { mode: Some(mode), ..NewAttrs::default() }, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_go_through_the_log() {
+        let before = FLAG_PROJID | FLAG_HIDDEN | FLAG_ARCHIVE | FLAG_NODUMP;
+        let linux = NewAttrs { linux_flags: Some(linux_flags(FLAG_IMMUTABLE)), ..NewAttrs::default() };
+        let dos = NewAttrs { dos_flags: Some(FLAG_READONLY | FLAG_APPENDONLY), ..NewAttrs::default() };
+        let both = NewAttrs { dos_flags: dos.dos_flags, ..linux };
+        for (new, expected) in [
+            (linux, FLAG_PROJID | FLAG_HIDDEN | FLAG_ARCHIVE | FLAG_IMMUTABLE),
+            (dos, FLAG_PROJID | FLAG_READONLY | FLAG_APPENDONLY),
+            (both, FLAG_PROJID | FLAG_READONLY | FLAG_APPENDONLY),
+            (NewAttrs::default(), before),
+        ] {
+            let after = new.flags(before).expect("possible");
+            assert_eq!(after, expected, "{new:?}");
+            let again = from_record(&record(ObjectId(5), &new, after), before);
+            assert_eq!(again.flags(before), Some(after), "{again:?}");
+        }
+    }
 }

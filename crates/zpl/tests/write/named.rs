@@ -9,7 +9,10 @@ use cenote_zpl::{CaseSensitivity, FileKind, SpaceKind, ZplError};
 use dmu::live::{Limits, NewObject, Tx};
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho};
 use format::zil::Body;
-use format::znode::{FLAG_IMMUTABLE, FLAG_PROJINHERIT};
+use format::znode::{
+    FLAG_ARCHIVE, FLAG_HIDDEN, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_NOUNLINK, FLAG_OFFLINE, FLAG_PROJID,
+    FLAG_PROJINHERIT, FLAG_READONLY, FLAG_REPARSE, FLAG_SPARSE, FLAG_SYSTEM, dos_flags,
+};
 use format::{ObjType, ObjectId};
 use std::sync::{Arc, Mutex};
 
@@ -409,6 +412,62 @@ fn modes_owners_times_flags_and_projects() {
     assert_eq!(read.node(f).expect("there").attrs().projid, 9);
     let projects = read.space(SpaceKind::Project).expect("counted");
     assert_eq!(projects.iter().find(|row| row.id == 77).and_then(|row| row.objects), Some(3));
+}
+
+#[test]
+fn dos_attributes_are_kept_and_some_bind() {
+    let world = world();
+    let fs = &world.fs;
+    let f = file(&world, fs.root(), "f");
+    let set = |flags| fs.set_attrs(f, &NewAttrs { dos_flags: Some(flags), ..Default::default() });
+    let shown = || dos_flags(fs.attrs(f).expect("there").flags);
+    assert_eq!(shown(), FLAG_ARCHIVE);
+    let stored = FLAG_READONLY | FLAG_HIDDEN | FLAG_SYSTEM | FLAG_OFFLINE | FLAG_SPARSE;
+    set(stored).expect("set");
+    assert_eq!(shown(), stored);
+    // Who may write a read-only file is not decided here.
+    fs.write(f, 0, b"x", &WriteHow::default()).expect("written");
+    assert_eq!(shown(), stored | FLAG_ARCHIVE);
+    for no_flag in [FLAG_REPARSE, FLAG_PROJID, 1] {
+        assert!(matches!(set(no_flag), Err(ZplError::Unsupported { .. })), "{no_flag:#x}");
+    }
+    set(FLAG_NOUNLINK | FLAG_NODUMP).expect("set");
+    assert!(matches!(fs.unlink(fs.root(), b"f"), Err(ZplError::NotPermitted { .. })));
+    set(FLAG_IMMUTABLE).expect("set");
+    assert!(matches!(fs.write(f, 0, b"x", &WriteHow::default()), Err(ZplError::NotPermitted { .. })));
+    world.sync();
+    assert_eq!(dos_flags(world.reopened().node(f).expect("there").attrs().flags), FLAG_IMMUTABLE);
+    set(0).expect("set");
+    fs.unlink(fs.root(), b"f").expect("removed");
+}
+
+#[test]
+fn attributes_in_files_go_to_the_project_of_their_owner() {
+    let world = World::new(FsOptions { xattrs: XattrStorage::Directory, ..FsOptions::default() });
+    let fs = &world.fs;
+    let f = file(&world, fs.root(), "f");
+    let put = |from: usize, to: usize| {
+        for i in from..to {
+            fs.set_xattr(f, format!("user.{i}").as_bytes(), b"value", XattrHow::Either).expect("set");
+        }
+    };
+    let give = |project| {
+        fs.set_attrs(f, &NewAttrs { project: Some(project), ..Default::default() }).expect("given");
+        world.sync();
+    };
+    let objects = |project| {
+        let rows = world.reopened().space(SpaceKind::Project).expect("counted");
+        rows.iter().find(|row| row.id == project).and_then(|row| row.objects).unwrap_or(0)
+    };
+    // More than are changed in one transaction.
+    put(0, 150);
+    give(7);
+    assert_eq!(objects(7), 152);
+    put(150, 153);
+    world.sync();
+    assert_eq!(objects(7), 155);
+    give(8);
+    assert_eq!((objects(7), objects(8)), (0, 155));
 }
 
 #[test]
