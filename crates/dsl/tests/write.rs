@@ -393,23 +393,23 @@ fn quotas_stop_writers() {
     world.task(|ctx| space::set_quota(ctx, "tank/a", 1 << 20));
     let head = world.open("tank/a");
     world.write("tank/a", 100, 0, 100, 1);
-    let pending = head.begin(Cost::write(1)).unwrap_err();
+    let pending = head.begin(Cost::write(1, 128 << 10)).unwrap_err();
     assert!(matches!(pending, DslError::Quota { after: Some(_), .. }), "{pending}");
     world.sync();
-    let full = head.begin(Cost::write(1)).unwrap_err();
+    let full = head.begin(Cost::write(1, 128 << 10)).unwrap_err();
     assert!(matches!(full, DslError::Quota { after: None, .. }), "{full}");
     assert!(head.begin(Cost::freeing()).is_ok());
     assert_eq!(head.space().available, 0);
     world.remove("tank/a", 100);
     world.sync();
-    assert!(head.begin(Cost::write(1)).is_ok());
+    assert!(head.begin(Cost::write(1, 128 << 10)).is_ok());
     world.task(|ctx| space::set_quota(ctx, "tank/a", 0));
     world.task(|ctx| space::set_refquota(ctx, "tank/a", 1 << 20));
     world.write("tank/a", 101, 0, 100, 1);
     world.sync();
-    assert!(matches!(head.begin(Cost::write(1)), Err(DslError::Quota { .. })));
+    assert!(matches!(head.begin(Cost::write(1, 128 << 10)), Err(DslError::Quota { .. })));
     world.task(|ctx| space::set_refquota(ctx, "tank/a", 0));
-    assert!(head.begin(Cost::write(1)).is_ok(), "a new limit is known at once");
+    assert!(head.begin(Cost::write(1, 128 << 10)).is_ok(), "a new limit is known at once");
 }
 
 #[test]
@@ -425,10 +425,10 @@ fn a_full_pool_keeps_its_slop_and_its_reservations() {
     let full = cenote_dsl::PoolSpace { size: used + slop, slop };
     world.heads.set_pool_space(full);
     let (a, r) = (world.open("tank/a"), world.open("tank/r"));
-    let refused = a.begin(Cost::write(1)).unwrap_err();
+    let refused = a.begin(Cost::write(1, 128 << 10)).unwrap_err();
     assert!(matches!(refused, DslError::Space { after: None, .. }), "{refused}");
     assert!(a.begin(Cost::freeing()).is_ok());
-    assert!(r.begin(Cost::write(1 << 20)).is_ok(), "it has reserved so much");
+    assert!(r.begin(Cost::write(1 << 20, 128 << 10)).is_ok(), "it has reserved so much");
     assert_eq!(a.space().available, 0);
     assert!(r.space().available > 3 << 20);
     let made = world.try_create("tank/new").unwrap_err();
@@ -454,8 +454,8 @@ fn a_volume_that_reserved_all_is_never_refused() {
     let full = cenote_dsl::PoolSpace { size: used + slop, slop };
     world.heads.set_pool_space(full);
     let (vol, other) = (world.open("tank/vol"), world.open("tank/other"));
-    let of_volume = Cost { within: Some(4 << 20), ..Cost::write(700 << 10) };
-    assert!(matches!(other.begin(Cost::write(1)), Err(DslError::Space { after: None, .. })));
+    let of_volume = Cost { within: Some(4 << 20), ..Cost::write(700 << 10, 128 << 10) };
+    assert!(matches!(other.begin(Cost::write(1, 128 << 10)), Err(DslError::Space { after: None, .. })));
     for _ in 0..3 {
         drop(vol.begin(of_volume).expect("nothing is pending"));
         let waits = vol.begin(of_volume).expect_err("old and new blocks are there until then");
@@ -466,7 +466,7 @@ fn a_volume_that_reserved_all_is_never_refused() {
         world.sync();
         world.heads.set_pool_space(full);
     }
-    let too_large = Cost { within: Some(5 << 20), ..Cost::write(1 << 20) };
+    let too_large = Cost { within: Some(5 << 20), ..Cost::write(1 << 20, 128 << 10) };
     assert!(matches!(vol.begin(too_large), Err(DslError::Space { after: None, .. })));
     // Its policy is read again with a txg that changes something.
     world.task(|ctx| props::set(ctx, "tank/vol", "copies", &PropValue::Number(2)));
@@ -482,12 +482,12 @@ fn a_reservation_has_room_again_when_what_is_pending_was_written() {
     let used = world.reopened().dir("tank").unwrap().phys().used;
     world.heads.set_pool_space(cenote_dsl::PoolSpace { size: used + (2 << 20), slop: 2 << 20 });
     let head = world.open("tank/a");
-    drop(head.begin(Cost::write(3 << 20)).expect("reserved"));
-    let waits = head.begin(Cost::write(3 << 20)).expect_err("both do not fit");
+    drop(head.begin(Cost::write(3 << 20, 128 << 10)).expect("reserved"));
+    let waits = head.begin(Cost::write(3 << 20, 128 << 10)).expect_err("both do not fit");
     assert!(matches!(waits, DslError::Space { after: Some(_), .. }), "{waits}");
     world.write("tank/a", 100, 0, 1, 1);
     world.sync();
-    assert!(head.begin(Cost::write(3 << 20)).is_ok());
+    assert!(head.begin(Cost::write(3 << 20, 128 << 10)).is_ok());
 }
 
 #[test]
@@ -509,7 +509,7 @@ fn write_and_commit(world: &World, name: &str, object: u64, seed: u64) {
     let head = world.open(name);
     let commit = || {
         for _ in 0..20 {
-            let tx = head.begin(Cost::write(4096)).unwrap();
+            let tx = head.begin(Cost::write(4096, 128 << 10)).unwrap();
             let data = Some(world::noise(seed, 20_000));
             let object = format::ObjectId(object);
             head.log.push(&tx, dmu::log::Pending::Write { object, offset: 0, length: 20_000, data });

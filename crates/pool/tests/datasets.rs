@@ -59,7 +59,7 @@ fn clone(pool: &LivePool, origin: &'static str, name: &'static str) {
 /// Writes some blocks of noise.
 fn write(pool: &LivePool, name: &str, object: u64, blocks: std::ops::Range<u64>, seed: u64) {
     let head = pool.heads().open_by_name(name).unwrap();
-    let tx = head.begin(Cost::write(1 << 20)).unwrap();
+    let tx = head.begin(Cost::write(1 << 20, 128 << 10)).unwrap();
     let new = NewObject::of(ObjType::PLAIN_FILE).with_block_size(16 << 10);
     let file = match head.set.object(ObjectId(object)) {
         Ok(file) => file,

@@ -45,7 +45,7 @@ fn fill(pool: &LivePool, random: &mut Random, size: &dyn Fn(&mut Random) -> u64)
     // What waits to be freed comes back with the next txgs.
     while refused < 4 {
         let len = size(random);
-        let tx = match head.begin(Cost::write(len)) {
+        let tx = match head.begin(Cost::write(len, 128 << 10)) {
             Ok(tx) => tx,
             Err(DslError::Space { .. }) => {
                 refused += 1;

@@ -41,7 +41,7 @@ fn destroying_goes_on_after_an_export() {
         .unwrap();
     for n in 0..FILES {
         let head = pool.heads().open_by_name("tank/a").unwrap();
-        let tx = head.begin(Cost::write(4 << 20)).unwrap();
+        let tx = head.begin(Cost::write(4 << 20, 128 << 10)).unwrap();
         let new = NewObject { indirect_shift: 12, ..NewObject::of(ObjType::PLAIN_FILE) }.with_block_size(512);
         let file = head.set.allocate(&new, &tx).unwrap();
         let mut noise = vec![0; (BLOCKS * 512) as usize];

@@ -314,3 +314,29 @@ fn attributes_of_whole_trees() {
     writer.close().unwrap();
     image.judge();
 }
+
+/// Blocks that are far smaller than a sector, in several copies: what is accepted must fit, or the pool stops.
+#[test]
+fn a_full_pool_of_large_sectors_goes_on() {
+    let disk = [("disk", pool::space::Class::Normal)];
+    for (ashift, recordsize, copies, step) in
+        [(13, 512, 3, 1), (13, 4096, 1, 1), (14, 512, 2, 64), (16, 131_072, 3, 1)]
+    {
+        let props = [("compression", 2), ("recordsize", recordsize), ("copies", copies)];
+        let (image, writer) = Image::on_sectors(Some(format::Ashift(ashift)), &disk, 256 << 20, &props);
+        let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
+        let file = fs.create(b"/f").unwrap();
+        let block = [0x5a; 8 << 10];
+        let write = |n: u64| file.write_at(n * step * block.len() as u64, &block);
+        let (count, error) = (0..).find_map(|n| write(n).err().map(|error| (n, error))).unwrap();
+        let text = format!("{error}: {:?}", std::error::Error::source(&error));
+        assert!(text.contains("NoSpace"), "{ashift} {recordsize}: {text}");
+        assert!(count > 100, "{count}");
+        fs.sync().unwrap();
+        drop(file);
+        fs.remove(b"/f").unwrap();
+        drop(fs);
+        writer.close().unwrap();
+        image.judge();
+    }
+}

@@ -12,6 +12,7 @@ use cenote::copy::{Observer, Problem};
 use cenote::{OpenOptions, Pool, PoolWriter};
 use dsl::DslError;
 use dsl::prop::PropValue;
+use format::Ashift;
 use pool::live::{CreateSpec, Layout, LeafSpec, LivePool, TopSpec};
 use pool::space::Class;
 use vdev::device::file::{Access, open_exclusive};
@@ -31,13 +32,23 @@ impl Image {
 
     /// The same of several files.
     pub(crate) fn of(disks: &[(&str, Class)], size: u64, props: &[(&str, u64)]) -> (Image, PoolWriter) {
+        Image::on_sectors(None, disks, size, props)
+    }
+
+    /// The same with sectors of this size.
+    pub(crate) fn on_sectors(
+        ashift: Option<Ashift>,
+        disks: &[(&str, Class)],
+        size: u64,
+        props: &[(&str, u64)],
+    ) -> (Image, PoolWriter) {
         let dir = tempfile::tempdir().expect("a folder");
         let top = |(name, class): &(&str, Class)| {
             let path = dir.path().join(name);
             std::fs::File::create(&path).and_then(|file| file.set_len(size)).expect("a file");
             let device = open_exclusive(&path, Access::Cached).expect("nobody else has it");
             let leaves = vec![LeafSpec::file(path.to_str().expect("plain names"), device)];
-            TopSpec { layout: Layout::Single, class: *class, ashift: None, leaves }
+            TopSpec { layout: Layout::Single, class: *class, ashift, leaves }
         };
         let mut spec = CreateSpec::new("p", disks.iter().map(top).collect());
         spec.root.props =

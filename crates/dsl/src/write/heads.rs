@@ -210,7 +210,8 @@ impl Head {
 
     fn on_vdevs(&self, cost: Cost) -> Cost {
         let copied = |bytes: u64| bytes.saturating_mul(self.copies.load(Ordering::Relaxed));
-        Cost { bytes: self.pool.wasted(copied(cost.bytes)), within: cost.within.map(copied), ..cost }
+        let bytes = copied(self.pool.wasted(cost.bytes, cost.blocks));
+        Cost { bytes, within: cost.within.map(copied), ..cost }
     }
 
     /// The same; where it is worth waiting, it waits until what is dirty now is on disk. Needs a thread

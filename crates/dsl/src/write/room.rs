@@ -30,6 +30,8 @@ use zio::Zio;
 pub struct Cost {
     /// Bytes, metadata included; before copies, and before what small blocks waste on the vdevs.
     pub bytes: u64,
+    /// Blocks of data among them: each may end in the middle of a sector.
+    pub blocks: u64,
     /// It frees more than it takes once it is written: quotas do not stop it, and it may use half of what
     /// the pool keeps back.
     pub frees: bool,
@@ -39,21 +41,25 @@ pub struct Cost {
 
 /// A change of a few blocks of metadata.
 const METADATA_BYTES: u64 = 64 << 10;
+/// How many they are.
+const METADATA_BLOCKS: u64 = 4;
 
 impl Cost {
-    /// Writing this many bytes of data.
-    pub fn write(bytes: u64) -> Cost {
-        Cost { bytes: bytes.saturating_add(METADATA_BYTES), frees: false, within: None }
+    /// Writing this many bytes of data to blocks of this size.
+    pub fn write(bytes: u64, block_size: u64) -> Cost {
+        // The first and the last are written in part.
+        let blocks = bytes / block_size.max(1) + 2;
+        Cost { bytes: bytes.saturating_add(METADATA_BYTES), blocks, frees: false, within: None }
     }
 
     /// Changing metadata only.
     pub fn metadata() -> Cost {
-        Cost { bytes: METADATA_BYTES, frees: false, within: None }
+        Cost { bytes: METADATA_BYTES, blocks: 0, frees: false, within: None }
     }
 
     /// Freeing.
     pub fn freeing() -> Cost {
-        Cost { bytes: METADATA_BYTES, frees: true, within: None }
+        Cost { bytes: METADATA_BYTES, blocks: 0, frees: true, within: None }
     }
 }
 
@@ -98,8 +104,10 @@ pub(crate) struct PoolRoom {
     returning: Shared,
     /// Changes that free something and are not on disk yet.
     freeing: Pending,
-    /// What the smallest block takes, in percent of its size.
+    /// What a block of one sector takes, in percent of its size.
     waste: Shared,
+    /// Bytes of a sector that a block may leave empty: all but the smallest block.
+    unused: Shared,
 }
 
 impl Default for PoolRoom {
@@ -111,6 +119,7 @@ impl Default for PoolRoom {
             returning: Shared::default(),
             freeing: Pending::default(),
             waste: Shared::default(),
+            unused: Shared::default(),
         };
         room.size.set(u64::MAX);
         room.waste.set(100);
@@ -122,7 +131,10 @@ impl PoolRoom {
     pub(crate) fn set(&self, space: PoolSpace, zio: &Zio) {
         self.size.set(space.size);
         self.slop.set(space.slop);
-        self.waste.set(zio.tree().tops().map(|(vdev, _)| waste_on(zio, vdev)).max().unwrap_or(100));
+        let tree = zio.tree();
+        let tops = || tree.tops().map(|(vdev, _)| vdev);
+        self.waste.set(tops().map(|vdev| waste_on(zio, vdev)).max().unwrap_or(100));
+        self.unused.set(tops().map(|vdev| sector_of(zio, vdev) - SMALLEST_BLOCK).max().unwrap_or(0));
     }
 
     pub(crate) fn set_returning(&self, bytes: u64) {
@@ -143,8 +155,10 @@ impl PoolRoom {
         fits || self.freeing.total() > 0
     }
 
-    /// What so many bytes take at most when they are written in small blocks.
-    pub(crate) fn wasted(&self, bytes: u64) -> u64 {
+    /// What a copy takes at most on vdevs: of bytes that are written in so many blocks of data, and in a few of metadata.
+    pub(crate) fn wasted(&self, bytes: u64, blocks: u64) -> u64 {
+        let unused = blocks.saturating_add(METADATA_BLOCKS).saturating_mul(self.unused.get());
+        let bytes = bytes.saturating_add(unused);
         (bytes / 100).saturating_mul(self.waste.get()).saturating_add(bytes % 100)
     }
 
@@ -160,10 +174,16 @@ impl PoolRoom {
     }
 }
 
+/// Bytes that the size of every block is a multiple of.
+const SMALLEST_BLOCK: u64 = 512;
+
+fn sector_of(zio: &Zio, vdev: VdevId) -> u64 {
+    zio.tree().ashift(vdev).map_or(SMALLEST_BLOCK, Ashift::sector)
+}
+
 /// What a block of one sector is charged on a vdev, in percent of its size: with parity and padding it is more.
 fn waste_on(zio: &Zio, vdev: VdevId) -> u64 {
-    let tree = zio.tree();
-    let sector = tree.ashift(vdev).map_or(512, Ashift::sector);
+    let (tree, sector) = (zio.tree(), sector_of(zio, vdev));
     let asize = tree.psize_to_asize(vdev, Psize(sector), Txg(u64::MAX)).map_or(sector, |asize| asize.0);
     let charged = (asize >> 9).saturating_mul(tree.deflate_ratio(vdev));
     (charged.saturating_mul(100) / sector).max(100)

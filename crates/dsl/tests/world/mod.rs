@@ -202,7 +202,7 @@ impl World {
     /// Bytes of a file of `blocks` blocks made of noise, in an object that is made at the first call.
     pub fn write(&self, name: &str, object: u64, first: u64, blocks: u64, seed: u64) {
         let head = self.open(name);
-        let tx = head.begin(Cost::write(blocks << 14)).expect("room");
+        let tx = head.begin(Cost::write(blocks << 14, 128 << 10)).expect("room");
         let id = ObjectId(object);
         let file = match head.set.object(id) {
             Ok(file) => file,

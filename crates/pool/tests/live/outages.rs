@@ -47,7 +47,7 @@ impl World {
         pool.run(|ctx| create_head(ctx, NewHead::named("tank/a"), ObjsetType::Other, &mut fill).map(|_| ()))
             .unwrap();
         let head = pool.heads().open_by_name("tank/a").unwrap();
-        let tx = head.begin(Cost::write(1 << 20)).unwrap();
+        let tx = head.begin(Cost::write(1 << 20, 128 << 10)).unwrap();
         let new = NewObject::of(ObjType::PLAIN_FILE).with_block_size(BLOCK);
         let file = head.set.allocate(&new, &tx).unwrap().id().0;
         drop(tx);
@@ -62,7 +62,7 @@ impl World {
 
     fn write(&self, block: u64, version: u64) -> Result<(), String> {
         let head = self.pool.heads().open_by_name("tank/a").map_err(|e| e.to_string())?;
-        let tx = head.begin(Cost::write(1 << 20)).map_err(|e| e.to_string())?;
+        let tx = head.begin(Cost::write(1 << 20, 128 << 10)).map_err(|e| e.to_string())?;
         let object = head.set.object(format::ObjectId(self.file)).map_err(|e| e.to_string())?;
         object.write_at(block * BLOCK, &contents(block, version), &tx).map_err(|e| e.to_string())
     }

@@ -170,7 +170,7 @@ impl Fs {
         let mut done = 0;
         while done < len {
             let part = (len - done).min(step);
-            let tx = self.begin(Cost::write(part))?;
+            let tx = self.begin(Cost::write(part, block))?;
             let mut pointers = Vec::with_capacity(part.div_ceil(block) as usize);
             for i in 0..part.div_ceil(block) {
                 let bp = pointer_of(BlockId((from + done) / block + i))?;

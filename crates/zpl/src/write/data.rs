@@ -186,7 +186,8 @@ impl Fs {
     ) -> Result<(), ZplError> {
         let attrs = inode.attrs();
         self.check_quota(owners(&attrs), &[QuotaOf::Space])?;
-        let tx = self.begin(Cost::write(data.len() as u64))?;
+        let block = blocks_after(&inode.object, end, block_max);
+        let tx = self.begin(Cost::write(data.len() as u64, block))?;
         let store = self.store(&tx);
         drop(inode.ready(&store)?);
         self.grow_block(&inode.object, attrs.size, end, block_max, &tx)?;
@@ -252,7 +253,7 @@ impl Fs {
         }
         let rest =
             if size < attrs.size { self.free_in_steps(&inode, size..u64::MAX)? } else { Rest::default() };
-        let tx = self.begin(if size < attrs.size { Cost::FREES } else { Cost::write(SECTOR) })?;
+        let tx = self.begin(if size < attrs.size { Cost::FREES } else { Cost::write(SECTOR, SECTOR) })?;
         self.set_size(&inode, size, clear_set_ids, &tx)?;
         inode.object.note_freed(rest.blocks, &tx);
         self.log(&tx, || Body::Truncate { object: id, offset: size, length: 0 });
@@ -388,6 +389,12 @@ impl Fs {
 fn is_growable(inode: &Inode, block_max: u64) -> bool {
     let (size, block) = (inode.attrs().size, inode.object.block_size());
     size <= block && inode.object.max_block().0 == 0 && (block < block_max || !block.is_power_of_two())
+}
+
+/// Bytes of the blocks that a file has once it was written up to `end`: a single block grows up to `max` first.
+pub(super) fn blocks_after(object: &LiveObject, end: u64, max: u64) -> u64 {
+    let now = object.block_size();
+    if object.max_block().0 > 0 { now } else { now.max(end.min(max)) }
 }
 
 pub(super) fn content_changed(attrs: &mut Attrs, now: Time) {

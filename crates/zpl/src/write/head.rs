@@ -43,7 +43,12 @@ impl Home for HeadHome {
     }
 
     fn begin(&self, cost: Cost) -> Result<Tx, BeginError> {
-        let cost = dsl::write::Cost { bytes: cost.bytes, frees: cost.frees, within: cost.within };
+        let cost = dsl::write::Cost {
+            bytes: cost.bytes,
+            blocks: cost.blocks,
+            frees: cost.frees,
+            within: cost.within,
+        };
         self.head.begin_waiting(cost).map_err(begin_error)
     }
 

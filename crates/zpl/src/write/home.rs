@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub struct Cost {
     /// Bytes that it may add, before compression and copies.
     pub bytes: u64,
+    /// Blocks of data among them.
+    pub blocks: u64,
     /// On balance it frees space, and may be made in a full pool.
     pub frees: bool,
     /// However much is written, there are never more bytes than this: the size of a volume.
@@ -21,13 +23,15 @@ pub struct Cost {
 
 impl Cost {
     /// Of a change of names and attributes.
-    pub(super) const NAMES: Cost = Cost { bytes: 64 << 10, frees: false, within: None };
+    pub(super) const NAMES: Cost = Cost { bytes: 64 << 10, blocks: 0, frees: false, within: None };
     /// Of a change that frees what it removes.
-    pub(super) const FREES: Cost = Cost { bytes: 32 << 10, frees: true, within: None };
+    pub(super) const FREES: Cost = Cost { bytes: 32 << 10, blocks: 0, frees: true, within: None };
 
-    /// Of writing so many bytes.
-    pub(super) fn write(bytes: u64) -> Cost {
-        Cost { bytes: bytes.saturating_add(16 << 10), frees: false, within: None }
+    /// Of writing so many bytes to blocks of this size.
+    pub(super) fn write(bytes: u64, block_size: u64) -> Cost {
+        // The first and the last are written in part.
+        let blocks = bytes / block_size.max(1) + 2;
+        Cost { bytes: bytes.saturating_add(16 << 10), blocks, frees: false, within: None }
     }
 }
 

@@ -183,7 +183,7 @@ impl Fs {
         {
             return Err(ZplError::Invalid { what: "a logged range of cloned blocks" });
         }
-        let tx = self.begin(Cost::write(clone.length))?;
+        let tx = self.begin(Cost::write(clone.length, clone.block_size))?;
         self.put_clone(&inode, clone, self.home.clones(), &tx)
     }
 }

@@ -112,7 +112,7 @@ impl VolumeWriter {
         while at < end {
             let stop = end.min((at / CHUNK + 1) * CHUNK);
             let part = &data[(at - offset) as usize..(stop - offset) as usize];
-            let tx = self.begin(Cost::write(stop - at))?;
+            let tx = self.begin(Cost::write(stop - at, self.block_size))?;
             self.data.write_at(at, part, &tx)?;
             if self.block_size > 128 << 10 {
                 self.home.uses_feature("large_blocks", &tx);

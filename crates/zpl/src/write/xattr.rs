@@ -6,7 +6,7 @@
 //! - A POSIX ACL that says no more than the mode is not stored; mode and list say the same.
 
 use super::acl;
-use super::data::content_changed;
+use super::data::{blocks_after, content_changed};
 use super::edits::Edits;
 use super::fresh::Fresh;
 use super::fs::Fs;
@@ -180,7 +180,7 @@ impl Fs {
         }
         // Of a file that goes, the log has a record too.
         let file = if self.is_replaying() { None } else { self.xattr_file(inode, change.name)? };
-        let tx = self.begin(Cost::write(packed.len() as u64 + (64 << 10)))?;
+        let tx = self.begin(Cost::write(packed.len() as u64 + (64 << 10), PACKED_MAX as u64))?;
         let mut edits = Vec::new();
         if had || change.value.is_some() {
             edits.push((Attr::Dxattr, Some(packed)));
@@ -321,12 +321,13 @@ impl Fs {
     fn replace_content(&self, file: &Inode, value: &[u8]) -> Result<(), ZplError> {
         let _range = file.ranges.write_all();
         let rest = self.free_in_steps(file, 0..u64::MAX)?;
-        let tx = self.begin(Cost::write(value.len() as u64))?;
+        let (len, block_max) = (value.len() as u64, self.options().block_max());
+        let tx = self.begin(Cost::write(len, blocks_after(&file.object, len, block_max)))?;
         let store = self.store(&tx);
         drop(file.ready(&store)?);
         file.object.free_range(0, u64::MAX, &tx)?;
         file.object.note_freed(rest.blocks, &tx);
-        self.grow_block(&file.object, 0, value.len() as u64, self.options().block_max(), &tx)?;
+        self.grow_block(&file.object, 0, len, block_max, &tx)?;
         file.object.write_at(0, value, &tx)?;
         let now = self.now();
         file.change(&store, |attrs| {
