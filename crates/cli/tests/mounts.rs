@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -375,4 +376,38 @@ fn keys_are_loaded_for_what_is_to_be_mounted() {
         "{ran:?}"
     );
     world.good("zpool export t_encryption");
+}
+
+#[test]
+fn what_somebody_else_unmounted_is_mounted_again_at_once() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create tank/a");
+    let at = world.path("alt/tank/a");
+    fs::write(at.join("file"), "text").expect("written");
+    let umount = |how: &[&str]| {
+        let done = Command::new("umount").args(how).arg(&at).status().expect("it starts");
+        assert!(done.success());
+    };
+    for _ in 0..10 {
+        umount(&[]);
+        assert_eq!(world.good("zfs get -H -o value mounted tank/a"), "no\n");
+        world.good("zfs mount tank/a");
+        umount(&[]);
+        world.good("zfs mount tank/a");
+    }
+    // Somebody goes on with what is out of sight.
+    let open = fs::OpenOptions::new().read(true).write(true).open(at.join("file")).expect("opened");
+    umount(&["-l"]);
+    assert_eq!(world.mounts(), ["tank /tank"]);
+    world.good("zfs mount tank/a");
+    assert_eq!(fs::read_to_string(at.join("file")).expect("read"), "text");
+    open.write_all_at(b"TEXT more", 0).expect("written");
+    open.sync_all().expect("durable");
+    drop(open);
+    world.good("zfs unmount tank/a");
+    world.good("zfs mount tank/a");
+    assert_eq!(fs::read_to_string(at.join("file")).expect("read"), "TEXT more");
+    world.good("zpool export tank");
+    world.good("zpool import -d ~/disk -R ~/alt tank");
+    assert_eq!(fs::read_to_string(at.join("file")).expect("read"), "TEXT more");
 }

@@ -155,6 +155,24 @@ impl Inner {
         lock(&self.mounts).clone()
     }
 
+    /// Lets go of a mount that somebody else has unmounted: it ends by itself, or is served on for whoever still uses it,
+    /// but is no longer ours to show.
+    fn let_go(&self, mount: &Arc<Mount>) {
+        if !mount.wait(End::Durable, Some(LETTING_GO)) {
+            self.take_out(mount);
+        }
+    }
+
+    /// What was unmounted by `umount` is gone when somebody asks next, though its threads may still be ending.
+    fn let_go_of_unmounted(&self) {
+        let mounts = self.all();
+        if mounts.is_empty() {
+            return;
+        }
+        let table = kernel::table();
+        mounts.iter().filter(|mount| !mount.is_within(&table)).for_each(|mount| self.let_go(mount));
+    }
+
     fn take_out(&self, mount: &Arc<Mount>) {
         lock(&self.mounts).retain(|other| !Arc::ptr_eq(other, mount));
     }
@@ -222,6 +240,11 @@ impl Mount {
         }
     }
 
+    /// The kernel has it: nobody has unmounted it without telling us.
+    fn is_within(&self, table: &[kernel::Line]) -> bool {
+        table.iter().any(|line| line.device == self.device)
+    }
+
     /// The mount can be changed by its path: nothing else covers it.
     fn is_on_top(&self) -> bool {
         kernel::on(&self.at).is_some_and(|line| line.device == self.device)
@@ -272,6 +295,7 @@ impl MountTable {
         options: &MountOptions,
     ) -> Result<(Claim<'_>, PathBuf), MountError> {
         let claim = self.inner.claim(dataset);
+        self.inner.let_go_of_unmounted();
         if self.inner.find(dataset).is_some() {
             return Err(MountError::AlreadyMounted);
         }
@@ -420,6 +444,7 @@ impl Mounts for MountTable {
             at: mount.at.clone(),
             options: lock(&mount.options).clone(),
         };
+        self.inner.let_go_of_unmounted();
         lock(&self.inner.mounts).iter().map(of).collect()
     }
 
@@ -487,7 +512,7 @@ impl Mounts for MountTable {
                     return Ok(());
                 }
             }
-        } else if kernel::table().iter().any(|line| line.device == mount.device) {
+        } else if mount.is_within(&kernel::table()) {
             return Err(MountError::Busy { by: Vec::new() });
         }
         self.finish(&mount, how)
