@@ -246,10 +246,6 @@ fn mount_by_hand() {
     world.bad("zfs unmount tank/a", 1, advice);
     let status = Command::new("umount").arg(world.path("at")).status().expect("it starts");
     assert!(status.success());
-    // The daemon hears of it when the kernel has let go.
-    while world.good("zfs get -H -o value mounted tank/a") == "yes\n" {
-        std::thread::yield_now();
-    }
     world.good("tank/a ~/at -o ro");
     assert_eq!(fs::read_to_string(world.path("at/file")).expect("read"), "text");
     assert!(fs::write(world.path("at/file"), "").is_err());
@@ -410,4 +406,89 @@ fn what_somebody_else_unmounted_is_mounted_again_at_once() {
     world.good("zpool export tank");
     world.good("zpool import -d ~/disk -R ~/alt tank");
     assert_eq!(fs::read_to_string(at.join("file")).expect("read"), "TEXT more");
+}
+
+#[test]
+fn what_is_below_goes_too_wherever_it_is_mounted() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -p tank/a/b/c");
+    world.good("zfs create -o mountpoint=/elsewhere tank/a/b/c/own");
+    world.good("zfs create -o mountpoint=legacy tank/a/b/c/legacy");
+    fs::create_dir(world.path("at")).expect("made");
+    world.good("tank/a/b/c/legacy ~/at -o rw");
+    world.good("zfs unmount tank/a/b");
+    let mounts = world.mounts();
+    assert_eq!(mounts[..2], ["tank /tank", "tank/a /tank/a"], "{mounts:?}");
+    assert!(mounts[2].starts_with("tank/a/b/c/legacy ") && mounts.len() == 3, "{mounts:?}");
+}
+
+#[test]
+fn snapshots_by_hand_and_in_use() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create tank/a");
+    let file = world.path("alt/tank/a/file");
+    fs::write(&file, "one").expect("written");
+    world.good("zfs snapshot tank/a@s");
+    fs::write(&file, "two").expect("written");
+    let at = world.path("at");
+    fs::create_dir(&at).expect("made");
+    world.good("tank/a@s ~/at -o rw");
+    world.good("zpool sync");
+    assert_eq!(fs::read_to_string(at.join("file")).expect("read"), "one");
+    let written = fs::write(at.join("file"), "three").map_err(|error| error.kind());
+    assert_eq!(written, Err(std::io::ErrorKind::ReadOnlyFilesystem));
+    world.bad("tank/a@nothing ~/at", 1, "cannot open 'tank/a@nothing': dataset does not exist\n");
+    let busy = "cannot destroy snapshot tank/a@s: dataset is busy\n";
+    world.bad("zfs destroy tank/a@s", 1, busy);
+    world.bad("zfs destroy -r tank/a", 1, busy);
+    world.good("zpool export tank");
+    assert_eq!(fs::read_dir(&at).expect("listed").count(), 0);
+    world.good("zpool import -d ~/disk -R ~/alt tank");
+    // Who stands in it.
+    let inside = world.path("alt/tank/a/.zfs/snapshot/s");
+    let mut child = Command::new("sleep").arg("1000").current_dir(&inside).spawn().expect("it starts");
+    world.good("zfs snapshot tank/a@t");
+    world.good("zfs destroy tank/a@t");
+    world.bad("zfs destroy tank/a@s", 1, busy);
+    child.kill().expect("it ends");
+    child.wait().expect("it has ended");
+    // Who reads it.
+    let open = fs::File::open(inside.join("file")).expect("opened");
+    world.bad("zfs destroy tank/a@s", 1, busy);
+    drop(open);
+    world.good("zfs destroy tank/a@s");
+}
+
+#[test]
+fn a_visible_entrance_is_a_link_more() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(world) = World::new() else { return };
+    let links = || fs::metadata(world.path("alt/tank")).expect("there").nlink();
+    assert_eq!(links(), 2);
+    world.good("zfs set snapdir=visible tank");
+    assert_eq!(links(), 3);
+    fs::create_dir(world.path("alt/tank/d")).expect("made");
+    assert_eq!(links(), 4);
+    world.good("zfs set snapdir=hidden tank");
+    assert_eq!(links(), 3);
+}
+
+#[test]
+fn without_attributes_of_programs() {
+    let Some(world) = World::new() else { return };
+    let file = world.path("alt/tank/file");
+    fs::write(&file, "").expect("written");
+    let set = |name: &str| rustix::fs::setxattr(&file, name, b"v", rustix::fs::XattrFlags::empty());
+    set("user.a").expect("set");
+    world.good("zfs unmount tank");
+    world.good("zfs mount -o noxattr tank");
+    assert_eq!(world.good("zfs get -H -o value,source xattr tank"), "off\ttemporary\n");
+    let mut room = [0; 16];
+    let mut get = |name: &str| rustix::fs::getxattr(&file, name, &mut room[..]);
+    assert_eq!(get("user.a"), Err(rustix::io::Errno::OPNOTSUPP));
+    assert_eq!(set("user.b"), Err(rustix::io::Errno::OPNOTSUPP));
+    assert_eq!(rustix::fs::listxattr(&file, &mut [0_u8; 64][..]), Ok(0));
+    world.good("zfs unmount tank");
+    world.good("zfs mount tank");
+    assert_eq!(get("user.a"), Ok(1));
 }

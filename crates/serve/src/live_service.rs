@@ -57,6 +57,8 @@ const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
 const XATTR_BOTH: u32 = XATTR_CREATE | XATTR_REPLACE;
 /// `fallocate`.
+/// The name space of programs' extended attributes.
+const USER: &[u8] = b"user.";
 const KEEP_SIZE: u32 = 0x01;
 const PUNCH_HOLE: u32 = 0x02;
 const ZERO_RANGE: u32 = 0x10;
@@ -71,6 +73,8 @@ pub struct LiveService {
     agreed: manner::Agreed,
     /// Which reads are noted, if the property does not say.
     access_times: Option<AccessTimes>,
+    /// Extended attributes of programs (`user.…`) are not there.
+    hides_user_xattrs: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -96,7 +100,20 @@ impl LiveService {
     pub fn new(writer: FilesystemWriter, writeback: bool) -> LiveService {
         writer.let_streams_pass();
         let nameless = std::array::from_fn(|_| Mutex::default());
-        LiveService { writer, nameless, writeback, agreed: manner::Agreed::new(), access_times: None }
+        let agreed = manner::Agreed::new();
+        LiveService { writer, nameless, writeback, agreed, access_times: None, hides_user_xattrs: false }
+    }
+
+    /// The same without extended attributes of programs (`user.…`), as mounted with `noxattr`.
+    #[must_use]
+    pub fn without_user_xattrs(mut self) -> LiveService {
+        self.hides_user_xattrs = true;
+        self
+    }
+
+    /// An error for the names of extended attributes that are not there.
+    fn check_hidden(&self, name: &[u8]) -> Answer<()> {
+        if self.hides_user_xattrs && name.starts_with(USER) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
     }
 
     /// The same, noting reads by this rule, whatever the property says.
@@ -540,11 +557,14 @@ impl Service for LiveService {
 
     fn xattr_names(&self, node: u64) -> Answer<Vec<Vec<u8>>> {
         let node = self.fs().node(self.id(node)).map_err(|e| zpl_errno(&e))?;
-        node.xattrs().map_err(|e| zpl_errno(&e))
+        let mut names = node.xattrs().map_err(|e| zpl_errno(&e))?;
+        names.retain(|name| self.check_hidden(name).is_ok());
+        Ok(names)
     }
 
     fn xattr(&self, node: u64, name: &[u8]) -> Answer<Option<Vec<u8>>> {
         check_xattr_name(name)?;
+        self.check_hidden(name)?;
         self.fs().xattr(self.id(node), name).map_err(|e| zpl_errno(&e))
     }
 
@@ -558,6 +578,7 @@ impl Service for LiveService {
         kill_set_gid: bool,
     ) -> Answer<()> {
         check_xattr_name(name)?;
+        self.check_hidden(name)?;
         let id = self.id(node);
         let how = match flags {
             0 => XattrHow::Either,
@@ -580,6 +601,7 @@ impl Service for LiveService {
 
     fn remove_xattr(&self, _: &Caller, node: u64, name: &[u8]) -> Answer<()> {
         check_xattr_name(name)?;
+        self.check_hidden(name)?;
         let id = self.id(node);
         self.fs().remove_xattr(id, name).map_err(|e| zpl_errno(&e))?;
         self.settled(id)

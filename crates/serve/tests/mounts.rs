@@ -71,6 +71,7 @@ impl Drop for Home {
 
 fn options() -> MountOptions {
     MountOptions {
+        xattrs: true,
         read_only: false,
         exec: true,
         setuid: true,
@@ -351,6 +352,25 @@ fn what_a_mount_was_told_of_times_goes_before_the_property() {
     home.mount("p/a", "a", &options()).unwrap();
     let after = atimes();
     assert!(after.iter().zip(&before).all(|(after, before)| after > before), "{after:?} {before:?}");
+}
+
+#[test]
+fn the_first_read_after_a_change_is_noted_of_empty_files_too() {
+    let Some(home) = Home::new() else { return };
+    let relative = MountOptions { atime: AccessTimes::Relative, ..options() };
+    home.pool().set("p/a", &[("atime", "on"), ("relatime", "on")]).unwrap();
+    home.mount("p/a", "a", &relative).unwrap();
+    let file = home.path("a/empty");
+    fs::write(&file, "").unwrap();
+    let times = || fs::metadata(&file).map(|stat| (stat.atime(), stat.atime_nsec())).unwrap();
+    let made = times();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!(fs::read(&file).unwrap(), b"");
+    let first = times();
+    assert!(first > made, "{first:?} {made:?}");
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!(fs::read(&file).unwrap(), b"");
+    assert_eq!(times(), first);
 }
 
 #[test]

@@ -85,6 +85,11 @@ pub trait Mounts: Send + Sync {
         Ok(())
     }
 
+    /// The snapshots of a mounted dataset, by the part of their names after `@`, that programs use through `.zfs`.
+    fn snapshots_in_use(&self, _dataset: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Snapshots of a dataset were made, destroyed or renamed: listings that the kernel remembers are old.
     fn snapshots_changed(&self, _dataset: &str) {}
 
@@ -118,6 +123,8 @@ pub struct MountOptions {
     pub setuid: bool,
     /// Device files are devices.
     pub devices: bool,
+    /// Programs see extended attributes of theirs (`user.…`).
+    pub xattrs: bool,
     /// Which reads are noted.
     pub atime: AccessTimes,
     /// Over a folder that is not empty (property `overlay`, `zfs mount -O`).

@@ -131,7 +131,7 @@ fn destroy_snapshots(
     let defer = options.defer && !options.clones;
     let first = names.first().map_or("", String::as_str);
     let pool = change.pool(first).map_err(|e| unwritable(first, e, |error| snapshots_stay(&error)))?;
-    if !defer && tell_held(view, names.iter().chain(clones))? {
+    if !defer && (tell_held(view, names.iter().chain(clones))? || tell_in_use(names) || tell_in_use(clones)) {
         return Ok(1);
     }
     let (clones, busy) = mount::unmounted(clones);
@@ -174,6 +174,15 @@ fn tell_held<'n>(view: &Pool, names: impl Iterator<Item = &'n String>) -> Result
         }
     }
     Ok(is_held)
+}
+
+/// Says which of these snapshots somebody uses.
+fn tell_in_use(names: &[String]) -> bool {
+    let used = mount::snapshots_in_use(names);
+    for name in &used {
+        complain(&format!("cannot destroy snapshot {name}: dataset is busy"));
+    }
+    !used.is_empty()
 }
 
 fn say(text: &str) {
@@ -274,7 +283,8 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
     })?;
     // The root of a pool goes with the pool only.
     all.retain(|name| name.contains(['/', '@']));
-    if all.iter().filter(|name| name.contains('@')).any(|name| is_held(&view, name)) {
+    let is_kept = |name: &String| name.contains('@') && is_held(&view, name);
+    if all.iter().any(is_kept) || !mount::snapshots_in_use(&all).is_empty() {
         change.done(name);
         return around_held(&pool, &view, &all);
     }
@@ -287,11 +297,11 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
     Ok(outcome.map_or_else(|partly| failed(&partly), |()| u8::from(busy)))
 }
 
-/// Destroys what can be destroyed although snapshots are held: what has one stays, with all its snapshots, and what is
+/// Destroys what can be destroyed although snapshots are held or in use: what has one stays, with all its snapshots, and what is
 /// above it.
 fn around_held(pool: &PoolWriter, view: &Pool, all: &[String]) -> Outcome {
     for group in all.split_inclusive(|name| !name.contains('@')) {
-        if tell_held(view, group.iter())? {
+        if tell_held(view, group.iter())? || tell_in_use(group) {
             continue;
         }
         let (gone, _) = mount::unmounted(group);

@@ -259,6 +259,13 @@ pub(super) fn unmounted(names: &[String]) -> (&[String], bool) {
     (names, false)
 }
 
+/// Those of these snapshots that somebody uses.
+pub(super) fn snapshots_in_use(names: &[String]) -> Vec<String> {
+    let used =
+        mounting().map(|mounting| mounting.snapshots_in_use(names).into_iter().map(str::to_owned).collect());
+    used.unwrap_or_default()
+}
+
 /// Snapshots of these names were made, destroyed or renamed.
 pub(super) fn snapshots_changed(names: &[String]) {
     if let Some(mounting) = mounting() {

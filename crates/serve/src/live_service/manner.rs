@@ -226,9 +226,12 @@ impl LiveService {
             return Err(Errno::PERM);
         }
         let opened = self.opened_new(flags);
-        let flags = match self.access_rule() {
+        let rule = self.access_rule();
+        let is_first = attrs.atime <= attrs.mtime || attrs.atime <= attrs.ctime;
+        let is_noted = rule == AccessTimes::Always || (rule == AccessTimes::Relative && is_first);
+        let flags = match rule {
             // Of a file that it knows to be empty the kernel asks for nothing, unless it is to go around its cache.
-            AccessTimes::Always if attrs.size == 0 && !writes => open_flag::DIRECT_IO,
+            _ if is_noted && attrs.size == 0 && !writes => open_flag::DIRECT_IO,
             AccessTimes::Always => opened.flags & !open_flag::KEEP_CACHE,
             _ => opened.flags,
         };

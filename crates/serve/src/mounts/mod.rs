@@ -40,8 +40,12 @@ use std::time::Duration;
 
 /// How long the kernel may take to let go of a mount that nobody uses here: other mount namespaces may have it too.
 const LETTING_GO: Duration = Duration::from_secs(3);
+/// How long it may take until a mount that has ended is known to have.
+const HEARING_OF_AN_END: Duration = Duration::from_millis(50);
 /// How long a mount that is ended by force is given to bring what it has to disk.
 const LAST_WRITES: Duration = Duration::from_secs(10);
+/// Where a mount shows its snapshots.
+const SNAPSHOT_DIR: &str = ".zfs/snapshot";
 /// The root of a mount.
 const ROOT: u64 = 1;
 
@@ -170,7 +174,7 @@ impl Inner {
             return;
         }
         let table = kernel::table();
-        mounts.iter().filter(|mount| !mount.is_within(&table)).for_each(|mount| self.let_go(mount));
+        mounts.iter().filter(|mount| mount.has_ended(&table)).for_each(|mount| self.let_go(mount));
     }
 
     fn take_out(&self, mount: &Arc<Mount>) {
@@ -243,6 +247,13 @@ impl Mount {
     /// The kernel has it: nobody has unmounted it without telling us.
     fn is_within(&self, table: &[kernel::Line]) -> bool {
         table.iter().any(|line| line.device == self.device)
+    }
+
+    /// The kernel has it no more. Numbers of devices are given to others at once: one that is elsewhere now was moved there,
+    /// unless its end is heard of.
+    fn has_ended(&self, table: &[kernel::Line]) -> bool {
+        let is_where_it_was = table.iter().any(|line| line.device == self.device && line.at == self.at);
+        !is_where_it_was && (!self.is_within(table) || self.wait(End::Gone, Some(HEARING_OF_AN_END)))
     }
 
     /// The mount can be changed by its path: nothing else covers it.
@@ -329,7 +340,8 @@ impl MountTable {
             AccessTimes::Relative => files::AccessTimes::Relative,
             AccessTimes::Always => files::AccessTimes::Always,
         });
-        Ok(LiveService::new(writer, self.settings.writeback).with_access_times(times))
+        let service = LiveService::new(writer, self.settings.writeback).with_access_times(times);
+        Ok(if says("xattr") { service.without_user_xattrs() } else { service })
     }
 
     /// Mounts a service and watches over its mount.
@@ -597,6 +609,18 @@ impl Mounts for MountTable {
             mount.notifier.forget_file(node);
         }
         self.snapshots_changed(dataset);
+    }
+
+    fn snapshots_in_use(&self, dataset: &str) -> Vec<String> {
+        let Some(mount) = self.inner.find(dataset) else { return Vec::new() };
+        let at = mount.at.join(SNAPSHOT_DIR);
+        let first = |path: &PathBuf| {
+            let name = path.strip_prefix(&at).ok()?.components().next()?;
+            Some(name.as_os_str().to_string_lossy().into_owned())
+        };
+        let mut names: Vec<String> = users::files(&at).paths.iter().filter_map(first).collect();
+        names.dedup();
+        names
     }
 
     fn snapshots_changed(&self, dataset: &str) {

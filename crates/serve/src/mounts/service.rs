@@ -290,7 +290,12 @@ impl Service for MountedFs {
         if zfsdir::is_here(node) {
             return self.zfs.attr(node, &self.home()?);
         }
-        self.ask_of(node, |live| live.attr(node, handle))
+        let (mut attr, life) = self.ask_of(node, |live| live.attr(node, handle))?;
+        // The entrance that the listing shows counts as a directory.
+        if node == ROOT && self.snapshot_dir()? == SnapshotDir::Visible {
+            attr.nlink = attr.nlink.saturating_add(1);
+        }
+        Ok((attr, life))
     }
 
     fn set_attr(&self, caller: &Caller, node: u64, new: &SetAttr) -> Answer<(Attr, Life)> {

@@ -512,8 +512,7 @@ impl Fs {
         given: &Given,
     ) -> Result<Inherited, ZplError> {
         let (is_dir, is_link) = (new.kind == FileKind::Directory, new.kind == FileKind::Symlink);
-        // Extended attributes are counted for the project of their owner, as their directory is.
-        let takes_project = attrs.flags & FLAG_PROJINHERIT != 0 || attrs.is_xattr();
+        let takes_project = attrs.flags & FLAG_PROJINHERIT != 0;
         let stores_project = self.options().projects || takes_project;
         let mut inherited = Inherited {
             mode: if is_link { 0o777 } else { new.mode & 0o7777 },

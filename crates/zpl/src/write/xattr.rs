@@ -22,7 +22,7 @@ use dmu::zap::Match;
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT};
 use format::sa::Attr;
 use format::zil::{Body, CreateKind};
-use format::znode::FLAG_ARCHIVE;
+use format::znode::{FLAG_ARCHIVE, FLAG_PROJINHERIT};
 use format::{NvList, NvValue, ObjectId};
 use std::sync::Arc;
 
@@ -350,6 +350,8 @@ impl Fs {
         let store = self.store(&tx);
         drop(inode.ready(&store)?);
         let (attrs, now) = (inode.attrs(), self.now());
+        // That of its owner it gets when that is set again.
+        let project = if attrs.flags & FLAG_PROJINHERIT != 0 { attrs.projid } else { 0 };
         let fresh = Fresh {
             kind: FileKind::Directory,
             mode: 0o04_1777,
@@ -357,7 +359,7 @@ impl Fs {
             gid: attrs.gid,
             parent: inode.id,
             rdev: (0, 0),
-            project: self.options().projects.then_some(attrs.projid),
+            project: self.options().projects.then_some(project),
             flags: 0,
             is_xattr: true,
             links: 2,

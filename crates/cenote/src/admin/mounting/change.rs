@@ -257,6 +257,15 @@ impl Mounting {
     /// What cannot be unmounted; what was unmounted is mounted again.
     pub fn before_export(&self, pool: &str, how: Unmount) -> Result<Pending, MountRefusal> {
         let mut places = self.places_below(pool).unwrap_or_default();
+        let is_here = |mount: &Mounted| super::super::edit::pool_of(&mount.dataset) == pool;
+        // Snapshots that were mounted by hand.
+        for mount in self.list().into_iter().filter(is_here) {
+            let head = mount.dataset.split_once('@').map(|(head, _)| head);
+            if let Some(place) = places.iter().find(|place| Some(place.dataset.as_str()) == head) {
+                let point = MountPoint::Legacy;
+                places.push(Place { dataset: mount.dataset, point, is_own: true, ..place.clone() });
+            }
+        }
         places.sort_by(|a, b| a.point.path().cmp(&b.point.path()));
         // Those that were mounted by hand may lie anywhere: they go by where they are.
         let order = |place: &Place| self.mounted(&place.dataset).map(|mount| mount.at);

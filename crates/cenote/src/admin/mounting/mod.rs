@@ -207,6 +207,9 @@ impl Mounting {
     /// # Errors
     /// Why it is not mounted.
     pub fn mount_at(&self, dataset: &str, at: &Path, options: &[String]) -> Result<(), MountRefusal> {
+        if let Some((head, _)) = dataset.split_once('@') {
+            return self.mount_snapshot(dataset, head, at, options);
+        }
         let place = self.place(dataset)?;
         let request = MountRequest { overlay: true, options: options.to_vec() };
         let parsed = place::parse_options(&place, &request)
@@ -228,6 +231,49 @@ impl Mounting {
         self.ask(dataset)?;
         let mounted = self.mount_on(dataset, at, &parsed.options);
         mounted.map_err(|error| mount_words(&Place { point: MountPoint::At(at.to_owned()), ..place }, &error))
+    }
+
+    /// The same of a snapshot, which can only be read.
+    fn mount_snapshot(
+        &self,
+        name: &str,
+        head: &str,
+        at: &Path,
+        options: &[String],
+    ) -> Result<(), MountRefusal> {
+        names::check(name, Form::Snapshot).map_err(|error| MountRefusal::open(name, error.to_string()))?;
+        let mut place = self.place(head)?;
+        let (view, _) = self.view(head)?;
+        view.dataset(name).map_err(|error| failed(name, &error))?;
+        place.options.read_only = true;
+        let request = MountRequest { overlay: true, options: options.to_vec() };
+        let parsed = place::parse_options(&place, &request)
+            .ok_or_else(|| MountRefusal::mount(name, "Invalid argument"))?;
+        self.ask(head)?;
+        if parsed.remount {
+            let why = "a snapshot cannot be mounted for writing";
+            return if parsed.options.read_only { Ok(()) } else { Err(MountRefusal::mount(name, why)) };
+        }
+        let options = MountOptions { read_only: true, temporary: Vec::new(), ..parsed.options };
+        let place = Place { dataset: name.to_owned(), point: MountPoint::At(at.to_owned()), ..place };
+        self.mounts.mount_view(&view, name, at, &options).map_err(|error| mount_words(&place, &error))
+    }
+
+    /// Those of these snapshots that somebody uses: they are mounted, or a program stands in them or has a file of
+    /// theirs open, through `.zfs`.
+    pub fn snapshots_in_use<'n>(&self, names: &'n [String]) -> Vec<&'n str> {
+        let mounts = self.list();
+        let mut known: Option<(&str, Vec<String>)> = None;
+        let mut in_use = |name: &&'n str| {
+            let Some((head, snapshot)) = name.split_once('@') else { return false };
+            if known.as_ref().is_none_or(|(known, _)| *known != head) {
+                known = Some((head, self.mounts.snapshots_in_use(head)));
+            }
+            let through_dir =
+                known.as_ref().is_some_and(|(_, used)| used.iter().any(|used| used == snapshot));
+            through_dir || mounts.iter().any(|mount| mount.dataset == **name)
+        };
+        names.iter().map(String::as_str).filter(|name| in_use(name)).collect()
     }
 
     /// Mounts what can be mounted by itself: below a dataset, or of all pools. What lacks its key is passed over, as
@@ -303,7 +349,7 @@ impl Mounting {
 
     // ---- unmounting --------------------------------------------------------------------------
 
-    /// `zfs unmount FILESYSTEM`, with what is mounted by itself below it.
+    /// `zfs unmount FILESYSTEM`, with those below it, wherever they are; legacy mounts stay.
     ///
     /// # Errors
     /// Why it is not unmounted.
@@ -316,7 +362,8 @@ impl Mounting {
         if self.mounted(dataset).is_none() {
             return Err(MountRefusal::unmount(dataset, "not currently mounted"));
         }
-        let below = self.inheriting(dataset)?;
+        let mut below = self.places_below(dataset)?;
+        below.retain(|place| place.point != MountPoint::Legacy);
         self.take_down(&below, how).map(drop)
     }
 

@@ -121,6 +121,7 @@ fn read(dataset: &Dataset, settings: &ImportSettings) -> Result<Place, dsl::DslE
         exec: number("exec")? != 0,
         setuid: number("setuid")? != 0,
         devices: number("devices")? != 0,
+        xattrs: number("xattr")? != 0,
         atime,
         overlay: number("overlay")? != 0,
         // A user's are in a folder that nobody else can enter, unless they are below an alternate root.
@@ -194,6 +195,7 @@ pub(super) fn parse_options(place: &Place, request: &MountRequest) -> Option<Par
         "exec" => before.exec != now.exec,
         "setuid" => before.setuid != now.setuid,
         "devices" => before.devices != now.devices,
+        "xattr" => before.xattrs != now.xattrs,
         _ => before.atime != now.atime,
     };
     let said = std::mem::take(&mut parsed.options.temporary);
@@ -241,12 +243,16 @@ fn take(parsed: &mut Parsed, word: &str) -> Option<()> {
                 options.atime = if on { AccessTimes::Relative } else { AccessTimes::Always };
             }
         }
+        "noxattr" => {
+            say("xattr", false);
+            options.xattrs = false;
+        }
         "remount" => parsed.remount = true,
         "zfsutil" => parsed.by_tool = true,
         "" | "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev"
-        | "xattr" | "noxattr" | "saxattr" | "dirxattr" | "nbmand" | "nonbmand" | "mand" | "nomand"
-        | "async" | "quiet" | "loud" | "diratime" | "nodiratime" | "acl" | "noacl" | "posixacl"
-        | "silent" | "sloppy" | "lazytime" | "nolazytime" | "iversion" | "noiversion" => {}
+        | "xattr" | "saxattr" | "dirxattr" | "nbmand" | "nonbmand" | "mand" | "nomand" | "async"
+        | "quiet" | "loud" | "diratime" | "nodiratime" | "acl" | "noacl" | "posixacl" | "silent"
+        | "sloppy" | "lazytime" | "nolazytime" | "iversion" | "noiversion" => {}
         "allow_other" => options.allow_other = true,
         other => {
             let ignored = ["x-", "X-", "comment=", "context=", "fscontext=", "defcontext=", "rootcontext="];
@@ -267,6 +273,7 @@ mod tests {
             is_own: false,
             can_mount: CanMount::On,
             options: MountOptions {
+                xattrs: true,
                 read_only: false,
                 exec: true,
                 setuid: true,
