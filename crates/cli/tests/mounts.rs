@@ -492,3 +492,50 @@ fn without_attributes_of_programs() {
     world.good("zfs mount tank");
     assert_eq!(get("user.a"), Ok(1));
 }
+
+/// The lists are those of OpenZFS 2.3.2 after the same commands.
+#[test]
+fn damage_is_told_of_every_dataset_that_has_the_block() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -o compression=off tank/f");
+    let marker = "the only block with these words ".repeat(4096);
+    fs::write(world.path("alt/tank/f/x"), &marker).expect("written");
+    for words in
+        ["snapshot tank/f@s1", "clone tank/f@s1 tank/c1", "snapshot tank/c1@s2", "clone tank/c1@s2 tank/c2"]
+    {
+        world.good(&format!("zfs {words}"));
+    }
+    world.good("zpool export tank");
+    let disk = world.path("disk");
+    let image = fs::read(&disk).expect("read");
+    let at = image.windows(64).position(|bytes| bytes == &marker.as_bytes()[..64]).expect("it is there");
+    let file = fs::OpenOptions::new().write(true).open(&disk).expect("opened");
+    file.write_all_at(&[0xa5; 512], at as u64).expect("written");
+    drop(file);
+    world.good("zpool import -d ~/disk -R ~/alt tank");
+    world.good("zpool scrub -w tank");
+    let damaged = || -> Vec<String> {
+        let text = world.good("zpool status -v tank");
+        let Some((_, list)) = text.split_once("in the following files:\n\n") else {
+            assert!(text.contains("errors: No known data errors"), "{text}");
+            return Vec::new();
+        };
+        list.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+    };
+    let [f, c1, c2] = ["f", "c1", "c2"].map(|name| format!("~/alt/tank/{name}/x"));
+    let all = [&f, "tank/f@s1:/x", &c1, "tank/c1@s2:/x", &c2];
+    assert_eq!(damaged(), all);
+    fs::remove_file(world.path("alt/tank/f/x")).expect("removed");
+    fs::remove_file(world.path("alt/tank/c2/x")).expect("removed");
+    world.good("zpool sync");
+    assert_eq!(damaged(), all[1..4]);
+    world.good("zfs promote tank/c1");
+    assert_eq!(damaged(), [&c1, "tank/c1@s1:/x", "tank/c1@s2:/x"]);
+    fs::remove_file(world.path("alt/tank/c1/x")).expect("removed");
+    world.good("zfs destroy -R tank/c1@s2");
+    world.good("zpool sync");
+    assert_eq!(damaged(), ["tank/c1@s1:/x"]);
+    world.good("zfs destroy -R tank/c1@s1");
+    world.good("zpool sync");
+    assert_eq!(damaged(), [""; 0]);
+}

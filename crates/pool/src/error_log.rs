@@ -2,9 +2,14 @@
 //! (docs/on-disk/22-mos-dsl.md, section 11).
 
 use crate::{Pool, PoolError};
+use dmu::traverse::Bookmark;
 use dmu::zap::Zap;
-use format::ObjectId;
+use dmu::{DmuError, ObjSet};
+use dsl::{Dataset, DslError};
 use format::errlog::ErrorKey;
+use format::{BlockPtr, Level, ObjectId, Txg};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The two logs: what was found since the last scrub, and what that scrub found.
 const LOGS: [&str; 2] = ["errlog_last", "errlog_scrub"];
@@ -18,7 +23,90 @@ pub struct LoggedError {
     pub key: ErrorKey,
 }
 
+/// What is at the place of an entry of the log now.
+pub(crate) enum Now {
+    /// The block.
+    Block(BlockPtr),
+    /// Another block, or nothing.
+    Gone,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// What an object set has at the place of an entry of the log.
+pub(crate) fn block_in(set: &Arc<ObjSet>, entry: &LoggedError, level: u8) -> Now {
+    let key = &entry.key;
+    let object = match set.object(key.object) {
+        Ok(object) => object,
+        Err(DmuError::NoObject { .. }) => return Now::Gone,
+        Err(_) => return Now::Unknown,
+    };
+    let found = if key.block.0 == Bookmark::SPILL {
+        Ok(object.dnode().spill.unwrap_or(BlockPtr::HOLE))
+    } else {
+        object.block_ptr(Level(level), key.block)
+    };
+    match found {
+        Ok(bp) if bp.is_hole() || key.birth.is_some_and(|birth| birth != bp.logical_birth()) => Now::Gone,
+        Ok(bp) => Now::Block(bp),
+        Err(_) => Now::Unknown,
+    }
+}
+
 impl Pool {
+    /// The datasets that have a block of the log: the head that it was found in, its snapshots, their clones, those that it
+    /// is a clone of itself; each head before its snapshots, the oldest of these first, each before its clones. Where it
+    /// cannot be told, a dataset counts as one that has it. At most `left` of them are looked at, which is counted down.
+    ///
+    /// `None`: it cannot be told, as the log does not say when the block was born, or there were too many.
+    pub fn carriers(&self, entry: &LoggedError, left: &mut usize) -> Option<Vec<Dataset>> {
+        let birth = entry.key.birth?;
+        let level = u8::try_from(entry.key.level).ok()?;
+        let head = match self.dsl().dataset_by_object(entry.dataset) {
+            Ok(head) => head,
+            Err(DslError::Dmu(DmuError::Zio { .. })) => return None,
+            // It was destroyed.
+            Err(_) => return Some(Vec::new()),
+        };
+        let mut stack = vec![self.oldest_with(head, birth).ok()?];
+        let (mut seen, mut found) = (HashSet::new(), Vec::new());
+        while let Some(dataset) = stack.pop() {
+            if !seen.insert(dataset.id()) {
+                continue;
+            }
+            *left = left.checked_sub(1)?;
+            let now = dataset.open_objset().map_or(Now::Unknown, |set| block_in(&set, entry, level));
+            let has_it = !matches!(now, Now::Gone);
+            let next = match dataset.is_snapshot() {
+                true if has_it => dataset.clones(),
+                true => Ok(Vec::new()),
+                false => dataset.snapshots(),
+            };
+            let may_have_it = |next: &Dataset| !next.is_snapshot() || next.phys().creation_txg >= birth;
+            stack.extend(next.ok()?.into_iter().filter(may_have_it).rev());
+            if has_it {
+                found.push(dataset);
+            }
+        }
+        Some(found)
+    }
+
+    /// The head that a block came to be in, which a head has that may be a clone of a clone.
+    fn oldest_with(&self, mut head: Dataset, birth: Txg) -> Result<Dataset, DslError> {
+        let mut seen = HashSet::new();
+        while let Some(origin) = head.dir().phys().origin
+            && seen.insert(head.id())
+        {
+            let origin = self.dsl().dataset_by_object(origin)?;
+            if origin.phys().creation_txg < birth {
+                break;
+            }
+            let Some(above) = origin.dir().head()? else { break };
+            head = above;
+        }
+        Ok(head)
+    }
+
     /// The blocks in the error log, each once, by dataset and place.
     pub fn error_log(&self) -> Result<Vec<LoggedError>, PoolError> {
         let by_head = self.features().is_active("head_errlog");

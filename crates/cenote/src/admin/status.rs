@@ -7,13 +7,16 @@ use super::{
 };
 use crate::Error;
 use ::pool::{FeatureState, LoggedError};
+use dsl::Dataset;
 use format::ObjectId;
 use format::scan::{ScanFunc, ScanState};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use zpl::Filesystem;
 
+/// Datasets that are looked at for blocks of the error log: of what is beyond that, only the place in the log is told.
+const LOOKS_MAX: usize = 100_000;
 /// Bytes of one mapping of a removed vdev in memory.
 const MAPPING_SIZE: u64 = 24;
 
@@ -47,7 +50,7 @@ pub fn settle(search: &Search, names: &[String]) {
 pub fn pool_status(pool: &OpenPool) -> Result<PoolStatus, AdminError> {
     let spa = pool.pool.spa();
     let vdevs = tree::vdevs(pool)?;
-    let log = spa.error_log().map_err(failed)?;
+    let damage = damaged(pool, &spa.error_log().map_err(failed)?);
     let facts = pool_facts(pool)?;
     let enabled: Vec<&str> = spa
         .features()
@@ -59,7 +62,7 @@ pub fn pool_status(pool: &OpenPool) -> Result<PoolStatus, AdminError> {
     let diagnosis = diagnosis::of_pool(&Facts {
         root: &vdevs.root,
         resilvering: tree::is_resilvering(pool)?,
-        errors: log.len() as u64,
+        errors: damage.blocks,
         version: facts.version,
         unsupported_for_write: spa.features().unsupported(true),
         suspended: spa.suspended(),
@@ -74,8 +77,8 @@ pub fn pool_status(pool: &OpenPool) -> Result<PoolStatus, AdminError> {
         removal: removal(pool)?,
         expansion: expansion(pool, &vdevs.root)?,
         checkpoint: checkpoint(pool, vdevs.root.checkpoint)?,
-        error_count: log.len() as u64,
-        errors: damaged(pool, &log)?,
+        error_count: damage.blocks,
+        errors: damage.places,
         dedup: dedup(pool)?,
         vdevs,
     })
@@ -193,27 +196,42 @@ fn dedup(pool: &OpenPool) -> Result<Option<Dedup>, AdminError> {
     }))
 }
 
-/// Where the damaged blocks are, by name as far as names can be had.
-fn damaged(pool: &OpenPool, log: &[LoggedError]) -> Result<Vec<String>, AdminError> {
+/// Data that cannot be read.
+struct Damage {
+    /// Blocks; those that no dataset has any more do not count.
+    blocks: u64,
+    /// The files that have them, in heads and snapshots.
+    places: Vec<String>,
+}
+
+/// What the error log tells of.
+fn damaged(pool: &OpenPool, log: &[LoggedError]) -> Damage {
+    let spa = pool.pool.spa();
     let mut files: HashMap<ObjectId, Option<Opened>> = HashMap::new();
-    let mut places = BTreeSet::new();
+    let (mut places, mut known) = (Vec::new(), HashSet::new());
+    let (mut blocks, mut left) = (0, LOOKS_MAX);
     for error in log {
-        let object = error.key.object.0;
-        if error.dataset == ObjectId(0) {
-            places.insert(format!("<metadata>:<{object:#x}>"));
-            continue;
+        let object = error.key.object;
+        let carriers: Vec<ObjectId> = match spa.carriers(error, &mut left) {
+            _ if error.dataset == ObjectId(0) => vec![error.dataset],
+            Some(datasets) => datasets.iter().map(Dataset::id).collect(),
+            None => vec![error.dataset],
+        };
+        blocks += u64::from(!carriers.is_empty());
+        for dataset in carriers.into_iter().filter(|dataset| known.insert((*dataset, object))) {
+            let opened = files.entry(dataset).or_insert_with(|| Opened::of(pool, dataset));
+            places.push(match opened {
+                _ if dataset == ObjectId(0) => format!("<metadata>:<{:#x}>", object.0),
+                None => format!("<{:#x}>:<{:#x}>", dataset.0, object.0),
+                Some(Opened { name, files, at }) => match (path(files.as_ref(), object), at) {
+                    (Some(path), Some(at)) => format!("{}{path}", at.trim_end_matches('/')),
+                    (Some(path), None) => format!("{name}:{path}"),
+                    (None, _) => format!("{name}:<{:#x}>", object.0),
+                },
+            });
         }
-        let opened = files.entry(error.dataset).or_insert_with(|| Opened::of(pool, error.dataset));
-        places.insert(match opened {
-            None => format!("<{:#x}>:<{object:#x}>", error.dataset.0),
-            Some(Opened { name, files, at }) => match (path(files.as_ref(), error.key.object), at) {
-                (Some(path), Some(at)) => format!("{}{path}", at.trim_end_matches('/')),
-                (Some(path), None) => format!("{name}:{path}"),
-                (None, _) => format!("{name}:<{object:#x}>"),
-            },
-        });
     }
-    Ok(places.into_iter().collect())
+    Damage { blocks, places }
 }
 
 /// A dataset with damage.

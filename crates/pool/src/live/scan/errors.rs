@@ -10,14 +10,14 @@
 
 use super::control::ScanRefusal;
 use super::state::{self, Failed};
-use crate::error_log::LoggedError;
+use crate::error_log::{LoggedError, Now, block_in};
 use crate::live::{LivePool, lock};
 use crate::{Pool, PoolError};
 use dmu::ObjSet;
 use dmu::traverse::Bookmark;
 use format::nvlist::{NvList, NvValue};
 use format::scan::{ErrorScrubPhys, ScanFunc, ScanState};
-use format::{BlockId, BlockPtr, Level, ObjectId, Txg};
+use format::{BlockId, Level, ObjectId, Txg};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -60,16 +60,6 @@ impl dmu::Witness for Notes {
             notes.insert((ObjectId(objset), object, blkid));
         }
     }
-}
-
-/// What is at the place of an entry of the log now.
-enum Now {
-    /// The block.
-    Block(BlockPtr),
-    /// Another block, or nothing.
-    Gone,
-    /// It cannot be told.
-    Unknown,
 }
 
 impl LivePool {
@@ -277,23 +267,4 @@ fn block_of(view: &Arc<Pool>, entry: &LoggedError) -> Now {
         }
     }
     Now::Gone
-}
-
-fn block_in(set: &Arc<ObjSet>, entry: &LoggedError, level: u8) -> Now {
-    let key = &entry.key;
-    let object = match set.object(key.object) {
-        Ok(object) => object,
-        Err(dmu::DmuError::NoObject { .. }) => return Now::Gone,
-        Err(_) => return Now::Unknown,
-    };
-    let found = if key.block.0 == Bookmark::SPILL {
-        Ok(object.dnode().spill.unwrap_or(BlockPtr::HOLE))
-    } else {
-        object.block_ptr(Level(level), key.block)
-    };
-    match found {
-        Ok(bp) if bp.is_hole() || key.birth.is_some_and(|birth| birth != bp.logical_birth()) => Now::Gone,
-        Ok(bp) => Now::Block(bp),
-        Err(_) => Now::Unknown,
-    }
 }
