@@ -24,7 +24,7 @@ use crate::fuse::{
 use crate::shown::{END, attr, cursor, position};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use cenote::Error;
-use cenote::files::served::{FileRange, Fs, Hold, NewFile, WriteHow};
+use cenote::files::served::{BCLONE_WAIT_DIRTY, FileRange, Fs, Hold, NewFile, WriteHow};
 use cenote::files::{
     AccessTimes, Allocate, Attrs, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs, RenameHow, XattrHow,
     ZplError,
@@ -641,7 +641,7 @@ impl Service for LiveService {
         let source = FileRange { id: from, offset: range.from_offset };
         let target = FileRange { id: to, offset: range.to_offset };
         let shared = match self.writer.clone_range(&self.writer, source, target, range.len) {
-            Err(ZplError::NotYetWritten { .. }) => {
+            Err(ZplError::NotYetWritten { .. }) if BCLONE_WAIT_DIRTY.is_on() => {
                 self.writer.sync().map_err(|error| pool_errno(&error))?;
                 self.writer.clone_range(&self.writer, source, target, range.len)
             }

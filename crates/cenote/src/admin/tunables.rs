@@ -2,19 +2,30 @@
 //! here that change something.
 
 use super::ADMIN_SNAPSHOT;
+use crate::files::served::{BCLONE_ENABLED, BCLONE_WAIT_DIRTY};
 use ::pool::live::events::{CHECKSUM_EVENTS_PER_SECOND, ZEVENT_LEN_MAX};
-use ::pool::live::{MULTIHOST_FAIL_INTERVALS, MULTIHOST_INTERVAL, SCAN_SUSPEND_PROGRESS, TXG_HISTORY};
+use ::pool::live::{
+    MAX_AUTO_ASHIFT, MIN_AUTO_ASHIFT, MULTIHOST_FAIL_INTERVALS, MULTIHOST_INTERVAL, SCAN_SUSPEND_PROGRESS,
+    TXG_HISTORY,
+};
 use dmu::PREFETCH_DISABLE;
 use dmu::live::TXG_TIMEOUT;
+use vdev::device::file::{FILE_LOGICAL_ASHIFT, FILE_PHYSICAL_ASHIFT};
 use vdev::tree::SLOW_IO_MS;
 pub use vdev::tunable::Tunable;
 
 /// All of them, by name.
-pub fn tunables() -> [&'static Tunable; 10] {
+pub fn tunables() -> [&'static Tunable; 16] {
     [
         &ADMIN_SNAPSHOT,
+        &BCLONE_ENABLED,
+        &BCLONE_WAIT_DIRTY,
+        &FILE_LOGICAL_ASHIFT,
+        &FILE_PHYSICAL_ASHIFT,
         &SLOW_IO_MS,
         &CHECKSUM_EVENTS_PER_SECOND,
+        &MAX_AUTO_ASHIFT,
+        &MIN_AUTO_ASHIFT,
         &MULTIHOST_FAIL_INTERVALS,
         &MULTIHOST_INTERVAL,
         &PREFETCH_DISABLE,

@@ -126,8 +126,7 @@ impl FileWriter {
         while done < len {
             let from = FileRange { id: source.id(), offset: from + done };
             let to = FileRange { id: self.id(), offset: to + done };
-            let table = self.fs.clone_table();
-            let shared = self.fs.fs().clone_range(source.fs.fs(), from, to, len - done, &table);
+            let shared = self.fs.clone_range(&source.fs, from, to, len - done);
             match shared.map_err(self.fs.at(&self.path))? {
                 0 => break,
                 n => done += n,

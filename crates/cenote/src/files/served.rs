@@ -4,8 +4,14 @@ use super::FilesystemWriter;
 use crate::Error;
 use format::ObjectId;
 use std::sync::Arc;
+use vdev::tunable::Tunable;
 use zpl::ZplError;
 pub use zpl::write::{FileRange, Fs, FsStats, Hold, NewFile, WriteHow};
+
+/// Blocks may be shared between files.
+pub static BCLONE_ENABLED: Tunable = Tunable::new("zfs_bclone_enabled", 1, 0, 1);
+/// Who copies what is not on disk yet waits until it is, and shares it then; otherwise the bytes are copied.
+pub static BCLONE_WAIT_DIRTY: Tunable = Tunable::new("zfs_bclone_wait_dirty", 1, 0, 1);
 
 impl FilesystemWriter {
     /// Full name of the dataset as of the last sync: it may have been renamed since it was opened.
@@ -71,6 +77,9 @@ impl FilesystemWriter {
         to: FileRange,
         len: u64,
     ) -> Result<u64, ZplError> {
+        if !BCLONE_ENABLED.is_on() {
+            return Err(ZplError::CannotClone { why: "it is switched off (zfs_bclone_enabled)" });
+        }
         self.fs().clone_range(source.fs(), from, to, len, &self.clone_table())
     }
 }

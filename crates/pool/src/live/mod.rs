@@ -62,7 +62,7 @@ pub use mmp::{MULTIHOST_FAIL_INTERVALS, MULTIHOST_INTERVAL};
 pub use outage::FailMode;
 pub use props::PoolProp;
 pub use scan::{Offline, SCAN_SUSPEND_PROGRESS, ScanProgress, ScanRefusal};
-pub use spec::{FeatureSet, Layout, LeafSpec, TopSpec};
+pub use spec::{FeatureSet, Layout, LeafSpec, MAX_AUTO_ASHIFT, MIN_AUTO_ASHIFT, TopSpec, best_ashift};
 pub use txg_history::{TXG_HISTORY, TxgRecord};
 pub use vdev_props::VdevProp;
 

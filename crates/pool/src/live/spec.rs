@@ -11,11 +11,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use vdev::Device;
 use vdev::env::Env;
+use vdev::tunable::Tunable;
 
 /// Sectors of a new vdev, as powers of two.
 const ASHIFTS: std::ops::RangeInclusive<u8> = 9..=16;
-/// Devices that claim larger sectors are believed only so far: small blocks would become expensive.
-const ASHIFT_AUTO_MAX: u8 = 14;
+/// log2 of the largest sector that is chosen because devices like it: small blocks would become expensive.
+pub static MAX_AUTO_ASHIFT: Tunable = Tunable::new("zfs_vdev_max_auto_ashift", 14, 9, 16);
+/// log2 of the smallest that is chosen.
+pub static MIN_AUTO_ASHIFT: Tunable = Tunable::new("zfs_vdev_min_auto_ashift", 9, 9, 16);
 /// Most children of a vdev.
 const CHILDREN_MAX: usize = 255;
 /// log2 of the smallest metaslab.
@@ -175,11 +178,9 @@ impl TopSpec {
     }
 
     fn ashift(&self) -> Result<Ashift, PoolError> {
-        let log2 = |bytes: u64| bytes.max(512).next_power_of_two().ilog2() as u8;
         let sizes = || self.leaves.iter().map(|leaf| leaf.device.sector_sizes());
         let least = sizes().map(|(logical, _)| log2(logical)).max().unwrap_or(9);
-        let best = sizes().map(|(_, physical)| log2(physical)).max().unwrap_or(9);
-        let ashift = self.ashift.map_or(best.min(ASHIFT_AUTO_MAX).max(least), |ashift| ashift.0);
+        let ashift = self.ashift.map_or_else(|| best_ashift(sizes()), |ashift| ashift.0);
         if ashift < least || !ASHIFTS.contains(&ashift) {
             return Err(PoolError::BadSpec {
                 why: format!("ashift {ashift} is not possible on these devices"),
@@ -198,13 +199,26 @@ impl TopSpec {
     }
 }
 
+fn log2(bytes: u64) -> u8 {
+    bytes.max(512).next_power_of_two().ilog2() as u8
+}
+
+/// log2 of the sectors that a vdev gets on devices with these, logical and physical: what they like best, unless that is
+/// very large.
+pub fn best_ashift(sectors: impl IntoIterator<Item = (u64, u64)>) -> u8 {
+    let max = MAX_AUTO_ASHIFT.get() as u8;
+    let of_one = |(logical, physical): (u64, u64)| {
+        let (least, best) = (log2(logical), log2(physical));
+        if best > max { least } else { best.max(least) }
+    };
+    sectors.into_iter().map(of_one).max().unwrap_or(9).max(MIN_AUTO_ASHIFT.get() as u8)
+}
+
 impl LeafSpec {
     /// As a spare or cache device.
     pub(crate) fn aux_node(&self, env: &Env) -> Result<VdevNode, PoolError> {
         let mut node = self.node(env, Txg(0))?;
-        let (_, physical) = self.device.sector_sizes();
-        let ashift = physical.max(512).next_power_of_two().ilog2() as u8;
-        node.ashift = Some(Ashift(ashift.min(ASHIFT_AUTO_MAX)));
+        node.ashift = Some(Ashift(best_ashift([self.device.sector_sizes()])));
         Ok(node)
     }
 
@@ -266,6 +280,18 @@ mod tests {
         assert_eq!(metaslab_shift(1 << 40), 33);
         assert_eq!(metaslab_shift(1 << 46), 34);
         assert!((1_u64 << 54) >> metaslab_shift(1 << 54) <= METASLABS_MAX);
+    }
+
+    #[test]
+    fn sectors_are_those_that_devices_like_unless_they_are_very_large() {
+        let best = |sectors: &[(u64, u64)]| best_ashift(sectors.iter().copied());
+        assert_eq!(best(&[(512, 512)]), 9);
+        assert_eq!(best(&[(512, 4096), (512, 512)]), 12);
+        assert_eq!(best(&[(4096, 512)]), 12);
+        assert_eq!(best(&[(512, 16384)]), 14);
+        assert_eq!(best(&[(512, 65536)]), 9);
+        assert_eq!(best(&[(4096, 65536)]), 12);
+        assert_eq!(best(&[]), 9);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::stage::{ALIGN, AlignedBuf};
 #[cfg(target_os = "linux")]
 use super::uring;
 use super::{Device, DeviceError, RawTarget, ReadRequest, check_range, size_of_parts};
+use crate::tunable::Tunable;
 use format::DeviceOffset;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
@@ -63,6 +64,11 @@ pub struct FileDevice {
     sectors: (u64, u64),
 }
 
+/// log2 of the sectors that regular files show, as what they cannot do with less than;
+pub static FILE_LOGICAL_ASHIFT: Tunable = Tunable::new("vdev_file_logical_ashift", 9, 9, 16);
+/// and as what they like best.
+pub static FILE_PHYSICAL_ASHIFT: Tunable = Tunable::new("vdev_file_physical_ashift", 9, 9, 16);
+
 /// Opens a leaf for a pool that is written: as [`FileDevice::open_writable`], past the page cache also for
 /// files unless [`Access::Cached`] is asked for. The pool caches what it needs, and writing through the
 /// page cache would cost a copy and come to the disk later, in other portions than the pool planned.
@@ -104,7 +110,7 @@ impl FileDevice {
             Access::Auto if is_block => open_direct(path, &fd, flags, is_block),
             _ => None,
         };
-        let sectors = if is_block { block_sectors(&fd) } else { (512, 512) };
+        let sectors = if is_block { block_sectors(&fd) } else { file_sectors() };
         Ok(FileDevice { path: path.to_owned(), fd, direct, size: size.into(), writable, is_block, sectors })
     }
 
@@ -270,6 +276,11 @@ fn lock(fd: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// Logical and physical sector of a block device.
+fn file_sectors() -> (u64, u64) {
+    let logical = 1 << FILE_LOGICAL_ASHIFT.get();
+    (logical, logical.max(1 << FILE_PHYSICAL_ASHIFT.get()))
+}
+
 fn block_sectors(fd: &OwnedFd) -> (u64, u64) {
     #[cfg(target_os = "linux")]
     {

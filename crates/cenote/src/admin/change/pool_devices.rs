@@ -157,18 +157,12 @@ fn leaf_spec(leaf: Opened<'_>, env: &Env) -> Result<LeafSpec, ChangeError> {
 
 /// log2 of the sectors that the devices of a vdev like best.
 pub(super) fn best_ashift(top: &super::LayoutTop) -> Result<u8, ChangeError> {
-    let mut best = ASHIFT_MIN;
+    let mut sectors = Vec::new();
     for leaf in &top.leaves {
         let shown = leaf.path.display().to_string();
         let device = file::FileDevice::open(&leaf.path, Access::Cached);
         let device = device.map_err(|e| ChangeError::device(shown, leaf.is_disk, &e))?;
-        let (least, liked) = device.sector_sizes();
-        let log2 = |bytes: u64| bytes.max(1).next_power_of_two().ilog2() as u8;
-        best = best.max(log2(liked).min(ASHIFT_AUTO_MAX)).max(log2(least));
+        sectors.push(device.sector_sizes());
     }
-    Ok(best)
+    Ok(pool::live::best_ashift(sectors))
 }
-
-/// Smallest sector of a vdev; and the largest that is chosen because a device asks for it.
-const ASHIFT_MIN: u8 = 9;
-const ASHIFT_AUTO_MAX: u8 = 14;
