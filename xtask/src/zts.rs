@@ -7,10 +7,13 @@
 //! # What always holds
 //! - What a run finds out about a test replaces what was known of it, and nothing else: results of runs of single
 //!   groups add up in `target/zts/results.json`.
+//! - `--list rest` is what the suite has in the groups of `core.txt` beside the tests of both lists.
 //! - With `--record` the counts go into `docs/conformance.md`, between two marks. What is written by hand there stays;
 //!   a failure that it does not explain, and an explanation of what passes, are told.
 
-use std::collections::BTreeMap;
+mod suite;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -71,9 +74,9 @@ impl Arguments {
                 "--direct" => parsed.direct = true,
                 "--debug" => parsed.debug = true,
                 "--record" => parsed.record = true,
-                "--list" => {
-                    parsed.lists.push(words.next().ok_or("--list needs core, public or a file")?.clone())
-                }
+                "--list" => parsed
+                    .lists
+                    .push(words.next().ok_or("--list needs core, public, rest or a file")?.clone()),
                 other => parsed.rest.push(other.to_owned()),
             }
         }
@@ -93,10 +96,19 @@ pub(crate) fn run(words: &[String]) -> Outcome {
     let place = root().join("target/zts");
     let bin = programs(&place, arguments.debug)?;
     let results = place.join("last.json");
-    let outcome = must(&mut command(&runner, &bin, &place, &arguments, &results));
     let folder = runner.parent().unwrap_or(Path::new("."));
-    let all = merge(&place.join("results.json"), &results)?;
     let core = ids(&folder.join("core.txt"));
+    let mut arguments = arguments;
+    if arguments.lists.iter().any(|list| list == "rest") {
+        let known = ids(&folder.join("public.txt"));
+        let groups: BTreeSet<String> =
+            core.iter().filter_map(|id| Some(id.rsplit_once('/')?.0.to_owned())).collect();
+        let (catalog, list) = suite::write_rest(&groups, &known, Path::new(SUITE), &place)?;
+        arguments.lists = vec![list.display().to_string()];
+        arguments.rest.extend(["--catalog".to_owned(), catalog.display().to_string()]);
+    }
+    let outcome = must(&mut command(&runner, &bin, &place, &arguments, &results));
+    let all = merge(&place.join("results.json"), &results)?;
     let (text, totals) = report(&all, &core);
     fs::write(place.join("groups.md"), &text).map_err(|error| format!("groups.md: {error}"))?;
     println!("all runs so far: {totals}; by group in {}", place.join("groups.md").display());
@@ -266,7 +278,7 @@ fn report(all: &BTreeMap<String, Known>, core: &[String]) -> (String, String) {
         format!("{passed} passed, {failed} failed, {skipped} skipped")
     };
     let totals = format!("core {} of {}; all {}", line(core_count), core.len(), line(total));
-    for (further, title) in [(false, "core.txt"), (true, "further tests of public.txt")] {
+    for (further, title) in [(false, "core.txt"), (true, "further tests")] {
         let part: Vec<_> = groups.iter().filter(|((is_further, _), _)| *is_further == further).collect();
         if part.is_empty() {
             continue;

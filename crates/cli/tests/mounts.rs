@@ -126,10 +126,16 @@ fn file_systems_are_where_their_properties_say() {
     world.good("zfs mount -a");
     world.good("zfs mount tank/c");
     world.bad("zfs mount tank/c", 1, "cannot mount 'tank/c': filesystem already mounted\n");
+    // What is never mounted by itself does not go with all others either, and keeps what it lies in.
+    let ran = world.run("zfs unmount -a");
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.starts_with("cannot unmount '~/alt/tank': pool or dataset is busy\n"), "{}", ran.err);
+    assert_eq!(world.mounts(), ["tank /tank", "tank/c /tank/c"]);
+    world.good("zfs mount -a");
     assert_eq!(world.good("zfs get -H -o value mounted tank/c tank/s/b"), "yes\nyes\n");
     world.good("zfs destroy -r tank/s");
     assert_eq!(world.mounts(), ["tank /tank", "tank/c /tank/c"]);
-    world.good("zfs unmount -a");
+    world.good("zfs unmount tank");
     assert!(world.mounts().is_empty());
     world.bad("zfs unmount tank/c", 1, "cannot unmount 'tank/c': not currently mounted\n");
     world.good("zpool export tank");

@@ -387,16 +387,17 @@ impl Mounting {
         Err(MountRefusal::unmount(shown, why))
     }
 
-    /// Unmounts everything, or everything of a pool, legacy mounts too if `legacy`. Returns what was not, and why.
-    pub fn unmount_all(&self, pool: Option<&str>, legacy: bool, how: Unmount) -> Vec<MountRefusal> {
+    /// Unmounts everything, or everything of a pool; unless `by_hand`, what is mounted by hand stays: legacy mounts and those
+    /// with `canmount=noauto`. Returns what was not, and why.
+    pub fn unmount_all(&self, pool: Option<&str>, by_hand: bool, how: Unmount) -> Vec<MountRefusal> {
         let is_meant = |mount: &Mounted| pool.is_none_or(|pool| super::edit::pool_of(&mount.dataset) == pool);
         let mut mounts: Vec<Mounted> = self.list().into_iter().filter(is_meant).collect();
         mounts.sort_by(|a, b| b.at.cmp(&a.at));
         let mut refusals = Vec::new();
         for mount in mounts {
-            let is_legacy =
-                || self.place(&mount.dataset).is_ok_and(|place| place.point == MountPoint::Legacy);
-            if legacy || !is_legacy() {
+            let is_by_hand =
+                |place: Place| place.point == MountPoint::Legacy || place.can_mount == CanMount::NoAuto;
+            if by_hand || !self.place(&mount.dataset).is_ok_and(is_by_hand) {
                 refusals.extend(self.end(&mount, how).err());
             }
         }
