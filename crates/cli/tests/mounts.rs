@@ -545,3 +545,24 @@ fn damage_is_told_of_every_dataset_that_has_the_block() {
     world.good("zpool sync");
     assert_eq!(damaged(), [""; 0]);
 }
+
+#[test]
+fn waiting_until_removed_files_are_freed() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create tank/a");
+    world.good("zfs wait tank/a");
+    world.bad("zfs wait tank/nosuch", 1, "cannot open 'tank/nosuch': dataset does not exist\n");
+    let path = world.path("alt/tank/a/file");
+    fs::write(&path, "text").expect("written");
+    let open = fs::File::open(&path).expect("opened");
+    fs::remove_file(&path).expect("removed");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| world.good("zfs wait -t deleteq tank/a"));
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert!(!waiting.is_finished(), "somebody has it open");
+        drop(open);
+        waiting.join().expect("it ends");
+    });
+    world.good("zfs unmount tank/a");
+    world.good("zfs wait tank/a");
+}

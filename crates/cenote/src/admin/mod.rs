@@ -28,6 +28,7 @@ mod status;
 mod tree;
 mod tunables;
 mod vdev_props;
+mod waiting;
 
 pub use ::pool::live::events::{Event, EventRing};
 pub use cachefile::{Imported, ImportedPool};
@@ -50,6 +51,7 @@ pub use status::{pool_status, settle};
 pub use tree::{find_vdev, vdevs};
 pub use tunables::{Tunable, tunable, tunables};
 pub use vdev_props::{vdev_property, vdev_property_names};
+pub use waiting::files_to_free;
 
 use crate::{Error, Pool};
 use ::pool::{OpenOptions, Which};

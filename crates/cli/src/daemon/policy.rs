@@ -13,8 +13,8 @@ use std::ffi::{OsStr, OsString};
 const ZPOOL_READS: [&str; 10] =
     ["list", "get", "status", "iostat", "events", "wait", "version", "prefetch", "help", "sync"];
 /// Subcommands of `zfs` that only read.
-const ZFS_READS: [&str; 8] =
-    ["list", "get", "holds", "userspace", "groupspace", "projectspace", "version", "diff"];
+const ZFS_READS: [&str; 9] =
+    ["list", "get", "holds", "userspace", "groupspace", "projectspace", "version", "diff", "wait"];
 /// Subcommands of `zfs` that `zfs allow` can grant; who was granted what is looked up where they are done.
 const ZFS_GRANTABLE: [&str; 17] = [
     "create", "destroy", "snapshot", "snap", "rollback", "clone", "promote", "rename", "set", "inherit",

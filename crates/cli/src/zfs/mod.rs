@@ -22,6 +22,7 @@ mod set;
 mod snapshot;
 mod space;
 mod upgrade;
+mod wait;
 
 use crate::getopt::Long;
 use crate::out::Out;
@@ -56,6 +57,7 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "release" => hold::run(hold::Verb::Release, &args),
         "bookmark" => bookmark::run(&args),
         "upgrade" => upgrade::run(&args, out),
+        "wait" => wait::run(args),
         "project" => project::run(&args, out),
         "allow" => allow::run(allow::Verb::Allow, &args, out),
         "unallow" => allow::run(allow::Verb::Unallow, &args, out),
