@@ -327,6 +327,8 @@ type_consts! {
     SA_ATTR_REGISTRATION = 46;
     /// Orders of attributes.
     SA_ATTR_LAYOUTS = 47;
+    /// A block of a dedup table, of which it is not known whose it is.
+    DEDUP = 49;
     /// A deadlist.
     DEADLIST = 50;
     /// Bonus of a deadlist.

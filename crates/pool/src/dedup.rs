@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Directory entry of the histograms.
 const STATISTICS: &str = "DDT-statistics";
+/// The object directory, which names the ZAPs of classic tables.
+const DIRECTORY: ObjectId = ObjectId(1);
 
 /// The table of one checksum algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct DedupTable {
     pub checksum: ChecksumId,
     /// Version and flags of a table with a log (`fast_dedup`); `None`: of the classic form.
     pub fast: Option<(u64, u64)>,
+    /// The ZAP that names the ZAPs of the entries.
+    pub home: ObjectId,
     /// ZAPs of the entries.
     pub classes: Vec<(DdtClass, ObjectId)>,
     /// Log objects.
@@ -115,7 +119,7 @@ fn classes(find: &Find<'_>, checksum: ChecksumId) -> Result<Vec<(DdtClass, Objec
 pub(crate) fn tables(directory: &Directory) -> Result<Vec<DedupTable>, PoolError> {
     let mut tables = Vec::new();
     for checksum in ALGORITHMS {
-        if let Some((_, zap)) = directory.zap(&directory_name(checksum))? {
+        if let Some((home, zap)) = directory.zap(&directory_name(checksum))? {
             let number = |name: &str| -> Result<Option<u64>, PoolError> {
                 Ok(zap.lookup(name.as_bytes())?.and_then(|entry| entry.u64()))
             };
@@ -125,11 +129,11 @@ pub(crate) fn tables(directory: &Directory) -> Result<Vec<DedupTable>, PoolError
                 logs.extend(object(&log_name(checksum, which))?);
             }
             let fast = Some((number("version")?.unwrap_or(0), number("flags")?.unwrap_or(0)));
-            tables.push(DedupTable { checksum, fast, classes: classes(&object, checksum)?, logs });
+            tables.push(DedupTable { checksum, fast, home, classes: classes(&object, checksum)?, logs });
         } else {
             let classes = classes(&|name| directory.object(name), checksum)?;
             if !classes.is_empty() {
-                tables.push(DedupTable { checksum, fast: None, classes, logs: Vec::new() });
+                tables.push(DedupTable { checksum, fast: None, home: DIRECTORY, classes, logs: Vec::new() });
             }
         }
     }
@@ -218,6 +222,31 @@ impl Pool {
             }
         }
         Ok(copies)
+    }
+
+    /// Calls `visit` with every entry of the ZAP of a class of a table, in the order of the ZAP, and the position behind it.
+    pub fn each_dedup_entry(
+        &self,
+        zap: ObjectId,
+        visit: &mut dyn FnMut(u64, DdtKey, DdtValue),
+    ) -> Result<(), PoolError> {
+        for entry in Zap::open(&self.mos().object(zap)?)?.entries() {
+            let entry = entry?;
+            if let ZapKey::Words(words) = &entry.key
+                && let Ok(words) = words.as_slice().try_into()
+            {
+                visit(entry.cursor, DdtKey::from_words(words), unpack_dedup_value(zap, &entry)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The header of a log of a fast table, and how many keys in it count.
+    pub fn dedup_log(&self, log: ObjectId) -> Result<(LogHeader, usize), PoolError> {
+        let log = self.mos().object(log)?;
+        let header = LogHeader::decode(log.bonus(), log.order())
+            .map_err(|cause| PoolError::Decode { object: log.id(), cause })?;
+        Ok((header, logged(&log)?.len()))
     }
 
     /// Entries in the ZAP of a class of a table.

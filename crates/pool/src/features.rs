@@ -95,6 +95,11 @@ impl Features {
         matches!(self.state_of(name), FeatureState::Active(_))
     }
 
+    /// Is enabled, in use or not.
+    pub fn is_enabled(&self, name: &str) -> bool {
+        self.state_of(name) != FeatureState::Disabled
+    }
+
     /// Txg in which a feature was enabled, if the pool has recorded it.
     pub fn enabled_txg(&self, feature: &Feature) -> Option<Txg> {
         self.enabled_txgs.get(feature.guid).map(|txg| Txg(*txg))

@@ -54,17 +54,21 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// The dataset of this name, or `pool/N`: the one in object N.
-    fn named(pool: &'a Pool, name: &str) -> Result<Subject<'a>, cenote::Error> {
+    /// The dataset of this name, or `pool/N`: the one in object N. With `by_number` that is all that it can be.
+    fn named(pool: &'a Pool, name: &str, by_number: bool) -> Result<Subject<'a>, cenote::Error> {
         let number = name.split_once('/').and_then(|(_, rest)| parse_number(rest));
-        match (pool.dataset(name), number) {
-            (Ok(dataset), _) => Subject::of(pool, dataset),
-            (Err(_), Some(0)) => Ok(Subject::mos(pool)),
-            (Err(_), Some(id)) => {
+        let dataset = match pool.dataset(name) {
+            _ if by_number && number.is_some() => None,
+            Ok(dataset) => Some(dataset),
+            Err(error) if number.is_none() => return Err(error),
+            Err(_) => None,
+        };
+        match (dataset, number.unwrap_or(0)) {
+            (Some(dataset), _) => Subject::of(pool, dataset),
+            (None, id) => {
                 let found = pool.dsl().dataset_by_object(ObjectId(id))?;
                 Subject::of(pool, pool.dataset(found.name())?)
             }
-            (Err(error), None) => Err(error),
         }
     }
 }
@@ -200,7 +204,7 @@ pub(super) fn print_one(
 ) -> io::Result<Verdict> {
     let subject = match name {
         None => Ok(Subject::mos(pool)),
-        Some(name) => Subject::named(pool, name),
+        Some(name) => Subject::named(pool, name, options.has('N')),
     };
     let subject = match subject {
         Ok(subject) => subject,
@@ -222,6 +226,17 @@ pub(super) fn print_one(
         }
     }
     print_subject(&subject, &wanted, options, out)
+}
+
+/// This names all of the pool: `pool/0`, unless a dataset has that name.
+pub(super) fn is_whole_pool(pool: &Pool, name: &str, by_number: bool) -> bool {
+    let number = name.split_once('/').and_then(|(_, rest)| parse_number(rest));
+    number == Some(0) && (by_number || pool.dataset(name).is_err())
+}
+
+/// What stands behind the name of a pool is the number of an object set, or nothing.
+pub(super) fn is_number(below: &str) -> bool {
+    below.strip_prefix('/').is_none_or(|text| parse_number(text).is_some())
 }
 
 /// A number as C reads it: decimal, octal behind `0`, hexadecimal behind `0x`; maybe negative.

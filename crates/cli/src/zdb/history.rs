@@ -8,8 +8,8 @@ use cenote::Pool;
 use format::nvlist::{NvList, NvValue};
 use std::io::{self, Write};
 
-/// Prints all records, oldest first.
-pub(super) fn print(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
+/// Prints all records, oldest first; with more than one `-h` also each as it is stored.
+pub(super) fn print(pool: &Pool, detail: usize, out: &mut dyn Write) -> io::Result<Verdict> {
     let mut records = match pool.spa().history() {
         Ok(records) => records.into_iter().peekable(),
         Err(error) => {
@@ -25,7 +25,12 @@ pub(super) fn print(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
     writeln!(out, "\nHistory:")?;
     for record in records {
         match record {
-            Ok(record) => print_record(&record, out)?,
+            Ok(record) => {
+                print_record(&record, out)?;
+                if detail > 1 {
+                    write!(out, "{}", Indented { list: &record, indent: 2 })?;
+                }
+            }
             Err(error) => writeln!(out, "unreadable record: {}", chain(&error))?,
         }
     }

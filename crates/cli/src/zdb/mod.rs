@@ -12,13 +12,17 @@
 mod blocks;
 mod bonus;
 mod bp;
+mod clones;
 mod contents;
+mod copy;
 mod datasets;
 mod deadlists;
 mod dedup;
 mod dirty_times;
 mod history;
+mod io_stats;
 mod labels;
+mod livelists;
 mod metaslabs;
 pub(crate) mod nvprint;
 mod object;
@@ -36,7 +40,7 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
-const SHORT: &str = "AbBcCdDeEFGhiI:kK:lLmMo:Op:PqrRsSt:TuU:vVx:XYyZ";
+const SHORT: &str = "AbBcCdDeEFGhiI:kK:lLmMNo:Op:PqrRsSt:TuU:vVx:XYyZ";
 const LONG: &[Long] = &[
     Long::flag("ignore-assertions", 'A'),
     Long::flag("block-stats", 'b'),
@@ -44,6 +48,7 @@ const LONG: &[Long] = &[
     Long::flag("config", 'C'),
     Long::flag("datasets", 'd'),
     Long::flag("exported", 'e'),
+    Long::flag("dedup-stats", 'D'),
     Long::flag("history", 'h'),
     Long::flag("intent-logs", 'i'),
     Long { name: "key", letter: 'K', value: true },
@@ -56,26 +61,34 @@ const LONG: &[Long] = &[
     Long::flag("parseable", 'P'),
     Long::flag("object-lookups", 'O'),
     Long::flag("skip-label", 'q'),
+    Long::flag("copy-object", 'r'),
     Long::flag("read-block", 'R'),
+    Long::flag("io-stats", 's'),
     Long::flag("simulate-dedup", 'S'),
     Long { name: "txg", letter: 't', value: true },
+    Long::flag("brt-stats", 'T'),
     Long::flag("uberblock", 'u'),
     Long { name: "cachefile", letter: 'U', value: true },
     Long::flag("verbose", 'v'),
     Long::flag("verbatim", 'V'),
+    Long::flag("livelist", 'y'),
+    Long::flag("zstd-headers", 'Z'),
 ];
 
 const USAGE: &str = "\
-Usage:\tzdb [-bcCdehikLmMPSuv] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
+Usage:\tzdb [-bcCdDehikLmMNPsSTuvZ] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
 \tzdb -l [-Pqu] <device>
 \tzdb -m [-kLPv] [-e [-p <path> ...]] [-t <txg>] <poolname> [<vdev> [<metaslab> ...]]
 \tzdb -O [-ePv] [-p <path> ...] [-K <key>] <dataset> <path>
+\tzdb -r [-e [-p <path> ...]] [-K <key>] <dataset> <path> <destination>
 \tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:[<lsize>/]<psize>[:<flags>]
 \t-b --block-stats             count blocks, and compare with the space maps (-bb: by type)
 \t-c --checksum                verify the checksums of all metadata blocks (-cc: of all blocks)
 \t-C --config                  configuration of the pool
 \t-d --datasets                datasets (-dd, -dddd, -ddddd, -dddddd: more of their objects)
+\t-D --dedup-stats             dedup tables (-DD: with their histogram, -DDD: that of each,
+\t                             -DDDD: shared blocks, -DDDDD: all blocks)
 \t-e --exported                the pool need not be in a cache file (always so here)
 \t-h --history                 history of the pool
 \t-i --intent-logs             intent logs (-ii: with their records)
@@ -85,16 +98,27 @@ Usage:\tzdb [-bcCdehikLmMPSuv] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 \t-L --disable-leak-tracking   do not compare with the space maps
 \t-m --metaslabs               metaslabs (-mm, -mmm, -mmmm: more of them)
 \t-M --metaslab-groups         free space of vdevs and pool by size (-MM: special vdevs, too)
+\t-N                           like -d, but the name behind the pool is the number of an object set
 \t-O --object-lookups          the file or directory at a path in a dataset
 \t-p --path=PATH               a folder or device to look at; may be repeated
 \t-P --parseable               exact numbers
 \t-q --skip-label              do not print the label's contents
+\t-r --copy-object             copies the file at a path in a dataset
 \t-R --read-block              bytes by their place; flags: b pointer, c checksums, d decompress,
 \t                             e other byte order, i pointers of an indirect block, r raw
+\t-s --io-stats                what was read for all this
 \t-S --simulate-dedup          what deduplication would save
 \t-t --txg=INTEGER             newest txg to open
+\t-T --brt-stats               cloned blocks (-TT: by vdev, -TTT: by references, -TTTT: each)
 \t-u --uberblock               uberblocks
+\t-y --livelist                check the livelists of destroyed clones, and the space maps
+\t-Z --zstd-headers            with block pointers: size, version and level of zstd
 ";
+
+/// Options that say what is wanted.
+const ASKING: &str = "bcCdDGhilmMOrRsSTuy";
+/// What is printed if none of them is given.
+const EVERYTHING: &str = "bcCdDhimMsTu";
 
 /// How often each option was given, and the values.
 #[derive(Default)]
@@ -124,9 +148,19 @@ impl Options {
         letters.iter().map(|letter| self.detail(*letter)).max().unwrap_or(0)
     }
 
+    /// Without a word of what is wanted: nearly everything, each with one more of its letter.
+    fn complete(&mut self) {
+        if !self.is_default() {
+            return;
+        }
+        let count = 1 + self.count('v').max(1);
+        self.counts.extend(EVERYTHING.chars().map(|letter| (letter, count)));
+        self.counts.remove(&'v');
+    }
+
     /// Nothing was asked for in particular.
     fn is_default(&self) -> bool {
-        !"bcCdhilmMSu".chars().any(|c| self.has(c))
+        !ASKING.chars().any(|c| self.has(c))
     }
 
     /// A number as people read it, or with `-P` as it is.
@@ -172,8 +206,8 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
         Box::new(BufWriter::with_capacity(1 << 16, stdout))
     };
     let result = run(&options, &operands, &mut out);
-    match result.and_then(|verdict| out.flush().map(|()| verdict)) {
-        Ok(verdict) => verdict.into(),
+    match result.and_then(|code| out.flush().map(|()| code)) {
+        Ok(code) => code,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(141),
         Err(error) => {
             eprintln!("zdb: {error}");
@@ -198,32 +232,39 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Vec<String>), String> {
             ('O', _) => drop(options.counts.insert('d', FULL)),
             ('A' | 'e' | 'F' | 'G' | 'I' | 'o' | 'U' | 'V' | 'X' | 'Y' | 'x', _) => {}
             ('b' | 'c' | 'C' | 'd' | 'h' | 'i' | 'k' | 'l' | 'L' | 'm' | 'M' | 'P', _) => {}
-            ('q' | 'R' | 'S' | 'u' | 'v', _) => {}
+            // The same, of a number.
+            ('N', _) => *options.counts.entry('d').or_default() += 1,
+            ('D' | 'q' | 'r' | 'R' | 's' | 'S' | 'T' | 'u' | 'v' | 'y' | 'Z', _) => {}
             (other, _) => {
                 return Err(format!("zdb: option -{other} is not supported by this version of Cenote\n"));
             }
         }
     }
+    options.complete();
     let operands = walk.operands().into_iter();
     let operands =
         operands.map(|o| o.into_string().map_err(|o| format!("zdb: {} is not text\n", o.display())));
     Ok((options, operands.collect::<Result<_, _>>()?))
 }
 
-fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Result<Verdict> {
+fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Result<ExitCode> {
     if options.has('l') {
-        let Some(device) = operands.first() else {
-            eprint!("{USAGE}");
-            return Ok(Verdict::Failed);
-        };
-        return labels::print(options, device, out);
+        let Some(device) = operands.first() else { return usage() };
+        return labels::print(options, device, out).map(ExitCode::from);
     }
-    let Some((target, objects)) = operands.split_first() else {
-        eprint!("zdb: no pool named\n{USAGE}");
-        return Ok(Verdict::Failed);
+    let Some((target, rest)) = operands.split_first() else {
+        eprintln!("zdb: no pool named");
+        return usage();
     };
     let name = target.split(['/', '@', '#']).next().unwrap_or(target);
+    let is_dataset = name.len() < target.len();
+    // `POOL/` is the dataset of the pool.
+    let target = target.strip_suffix('/').unwrap_or(target);
     let below = &target[name.len()..];
+    if options.has('N') && is_dataset && !datasets::is_number(below) {
+        println!("Supply a numeric objset ID with -N");
+        return Ok(Verdict::Failed.into());
+    }
     // A pool as of its checkpoint has a name of its own, so that nobody takes it for the pool as it is.
     let seen_as = if options.has('k') { format!("{name}{CHECKPOINTED}") } else { name.to_owned() };
     let target = &format!("{seen_as}{below}");
@@ -231,33 +272,31 @@ fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Resul
         Ok(pool) => pool,
         Err(error) => {
             eprintln!("zdb: can't open '{name}{below}': {}", crate::zdb::chain(&error));
-            return Ok(Verdict::Failed);
+            return Ok(Verdict::Failed.into());
         }
     };
     if let Some(key) = &options.key
         && let Err(error) = pool.load_key(target, key.as_encoded_bytes())
     {
         eprintln!("zdb: can't load the key of '{target}': {}", chain(&error));
-        return Ok(Verdict::Failed);
+        return Ok(Verdict::Failed.into());
     }
-    if options.has('R') {
-        let [place] = objects else {
-            eprint!("{USAGE}");
-            return Ok(Verdict::Failed);
-        };
-        return raw::print(&pool, place, options, out);
-    }
-    if options.has('O') {
-        let [path] = objects else {
-            eprint!("{USAGE}");
-            return Ok(Verdict::Failed);
-        };
-        return print_path(&pool, target, path, options, out);
-    }
-    if !below.is_empty() {
-        return datasets::print_one(&pool, Some(target), objects, options, out);
-    }
-    print_pool(&pool, objects, options, out)
+    let verdict = match rest {
+        [path, copy] if options.has('r') => return copy::copy(&pool, target, path, copy, out),
+        [place] if options.has('R') => raw::print(&pool, place, options, out)?,
+        [path] if options.has('O') => print_path(&pool, target, path, options, out)?,
+        _ if ['r', 'R', 'O'].iter().any(|letter| options.has(*letter)) => return usage(),
+        objects if is_dataset && !datasets::is_whole_pool(&pool, target, options.has('N')) => {
+            datasets::print_one(&pool, Some(target), objects, options, out)?
+        }
+        objects => print_pool(&pool, objects, options, out)?,
+    };
+    Ok(verdict.into())
+}
+
+fn usage() -> io::Result<ExitCode> {
+    eprint!("{USAGE}");
+    Ok(Verdict::Failed.into())
 }
 
 /// Prints the object at a path in a file system.
@@ -319,7 +358,6 @@ fn print_pool(
     options: &Options,
     out: &mut dyn Write,
 ) -> io::Result<Verdict> {
-    let all = options.is_default();
     let mut verdict = Verdict::Clean;
     if options.has('S') {
         return dedup::print_simulated(pool, out);
@@ -330,29 +368,41 @@ fn print_pool(
     if !objects.is_empty() {
         return datasets::print_one(pool, None, objects, options, out);
     }
-    if all || options.has('C') {
+    if options.has('y') {
+        verdict = verdict.max(livelists::verify(pool, out)?);
+    }
+    if options.has('C') {
         writeln!(out, "\nMOS Configuration:")?;
         write!(out, "{}", nvprint::Indented { list: &pool.spa().config().raw, indent: 8 })?;
     }
-    if all || options.has('u') {
+    if options.has('u') {
         writeln!(out, "\nUberblock:")?;
         uberblock::print(out, pool.spa().uberblock())?;
         writeln!(out)?;
     }
+    if options.has('D') {
+        verdict = verdict.max(dedup::print(pool, options, out)?);
+    }
+    if options.has('T') {
+        verdict = verdict.max(clones::print(pool, options, out)?);
+    }
     if options.detail('d') > 2 || options.has('m') || options.has('M') {
         verdict = verdict.max(metaslabs::print(pool, options, None, out)?);
     }
-    if all || options.has('d') || options.has('i') {
+    if options.has('d') || options.has('i') {
         verdict = verdict.max(datasets::print_all(pool, options, out)?);
     }
-    if verdict == Verdict::Clean && (all || options.has('b') || options.has('c')) {
+    if verdict == Verdict::Clean && (options.has('b') || options.has('c')) {
         verdict = blocks::print(pool, options, out)?;
     }
     if verdict == Verdict::Clean {
         verdict = print_space_map_counts(pool, out)?;
     }
-    if all || options.has('h') {
-        verdict = verdict.max(history::print(pool, out)?);
+    if options.has('s') {
+        verdict = verdict.max(io_stats::print(pool, options, out)?);
+    }
+    if options.has('h') {
+        verdict = verdict.max(history::print(pool, options.detail('h'), out)?);
     }
     if verdict == Verdict::Clean {
         verdict = print_checkpoint(pool, options, out)?;

@@ -2,12 +2,12 @@
 
 use super::bp::{Long, Short};
 use super::{Options, bonus, chain, contents, znode};
-use cenote::inspect::{Object, Paths, Segment, each_block, segments};
+use cenote::inspect::{Object, Paths, Segment, ZstdHeader, each_block, segments, zstd_header};
 use format::dnode::{
     FLAG_SPILL, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE,
     SLOTS_PER_BLOCK,
 };
-use format::{BlockPtr, ObjType, ObjectId};
+use format::{BlockPtr, BpKind, ObjType, ObjectId};
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
 
@@ -162,9 +162,10 @@ fn print_blocks(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Re
                 false => marks.push(' '),
             }
         }
-        written = match view.options.count('b') > 4 {
-            true => writeln!(out, "{offset:>16x} {marks} {}", Long(bp)),
-            false => writeln!(out, "{offset:>16x} {marks} {}", Short { bp, all, freed: false }),
+        let zstd = zstd(object, bp, view);
+        written = match view.options.count('b') > 5 {
+            true => writeln!(out, "{offset:>16x} {marks} {}{zstd}", Long(bp)),
+            false => writeln!(out, "{offset:>16x} {marks} {}{zstd}", Short { bp, all, freed: false }),
         };
     });
     written?;
@@ -172,6 +173,24 @@ fn print_blocks(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Re
         eprintln!("zdb: {}", chain(&error));
     }
     writeln!(out)
+}
+
+/// With `-Z`: what stands in front of the zstd frame of a block; nothing of other blocks.
+fn zstd(object: &Object, bp: &BlockPtr, view: &View<'_>) -> String {
+    if !view.options.has('Z') {
+        return String::new();
+    }
+    match zstd_header(object, bp) {
+        Ok(Some(ZstdHeader { size, version, level })) => {
+            let place = if bp.kind() == BpKind::Embedded { "EMBEDDED" } else { "NORMAL" };
+            format!(" ZSTD:size={size}:version={version}:level={level}:{place}")
+        }
+        Ok(None) => String::new(),
+        Err(error) => {
+            eprintln!("zdb: {}", chain(&error));
+            String::new()
+        }
+    }
 }
 
 fn print_segments(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Result<()> {

@@ -4,12 +4,15 @@ use super::{Options, Verdict, bp};
 use cenote::Pool;
 use cenote::inspect::{checksums, decompress_any, raw_bytes, raw_vdev};
 use format::blkptr::BLKPTR_SIZE;
-use format::{BlockPtr, Endian};
+use format::{BlockPtr, CompressionId, Endian};
 use std::io::{self, Write};
 
 /// Most bytes read at once.
 const SIZE_MAX: u64 = 16 << 20;
 const SECTOR: u64 = 512;
+/// Nearly everything is a stream of zle.
+const ZLE_CHOSEN: &str = "ZLE decompression was selected. If you suspect the results are wrong,
+try avoiding ZLE by setting and exporting ZDB_NO_ZLE=\"true\"";
 
 /// `vdev[.child…]:offset:[lsize/]psize[:flags]`, numbers in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +38,12 @@ impl Place {
         let path = numbers.map(|number| number.map(|n| n as usize)).collect::<Result<_, _>>();
         let path = path.map_err(|_| bad("invalid vdev"))?;
         let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+        // As block pointers are printed: `20000L/1400P`.
+        let size = |text: &str| hex(text.strip_suffix(['L', 'P']).unwrap_or(text));
         let (lsize, psize) = sizes.split_once('/').unwrap_or((sizes, sizes));
-        let (Some(lsize), Some(psize)) = (hex(lsize), hex(psize)) else { return Err(bad("invalid size(s)")) };
+        let (Some(lsize), Some(psize)) = (size(lsize), size(psize)) else {
+            return Err(bad("invalid size(s)"));
+        };
         let offset = hex(offset).ok_or_else(|| bad("invalid offset"))?;
         if psize == 0 || lsize == 0 || psize > SIZE_MAX || lsize > SIZE_MAX {
             return Err(bad("invalid size(s)"));
@@ -95,7 +102,7 @@ pub(super) fn print(pool: &Pool, text: &str, _: &Options, out: &mut dyn Write) -
         writeln!(out, "***Invalid vdev: {name}")?;
         return Ok(Verdict::Failed);
     };
-    let kind = if place.path.is_empty() { "vdev type" } else { "vdev" };
+    let kind = if what.starts_with('/') { "vdev" } else { "vdev type" };
     eprintln!("Found {kind}: {}", crate::out::visible(&what));
     let image = match raw_bytes(pool, place.vdev, &place.path, place.offset, place.psize as usize) {
         Ok(image) => image,
@@ -104,10 +111,16 @@ pub(super) fn print(pool: &Pool, text: &str, _: &Options, out: &mut dyn Write) -
             return Ok(Verdict::Failed);
         }
     };
+    let mut is_doubtful = false;
     let block = if place.has('d') {
         let allow_zle = std::env::var_os("ZDB_NO_ZLE").is_none();
-        match decompress_any(&image, allow_zle) {
-            Some((_, block)) => block,
+        // One size is that of the image or of the block; who reads it does not know which.
+        let lsize = (place.lsize != place.psize).then_some(place.lsize as usize);
+        match decompress_any(&image, lsize, allow_zle) {
+            Some((id, block)) => {
+                is_doubtful = id == CompressionId::Zle;
+                block
+            }
             None => {
                 writeln!(out, "Decompress of {text} failed")?;
                 return Ok(Verdict::Failed);
@@ -116,12 +129,19 @@ pub(super) fn print(pool: &Pool, text: &str, _: &Options, out: &mut dyn Write) -
     } else {
         image.clone()
     };
+    // Of what goes to a program byte by byte, nothing stands in front.
+    if is_doubtful && !place.has('r') {
+        writeln!(out, "\n{ZLE_CHOSEN}")?;
+    }
     if place.has('b') {
         pointers(block.get(place.pointer..).unwrap_or_default(), 1, out)?;
     } else if place.has('i') {
         pointers(&block, place.lsize as usize / BLKPTR_SIZE, out)?;
     } else if place.has('r') {
         out.write_all(&block)?;
+        if is_doubtful {
+            writeln!(out, "\n{ZLE_CHOSEN}")?;
+        }
     } else {
         dump(text, &block, place.has('e'), out)?;
         if place.has('c') {
@@ -178,6 +198,16 @@ mod tests {
         for bad in ["x:0:200", "0:0", "0:1:200", "0:0:1", "0:0:200:z", "0:zz:200"] {
             assert!(Place::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn sizes_may_be_written_as_pointers_have_them() {
+        for text in ["0:0:20000L/1400P:d", "0:0:20000/1400", "0:0:0x20000/0x1400"] {
+            let place = Place::parse(text).expect(text);
+            assert_eq!((place.lsize, place.psize), (0x20000, 0x1400), "{text}");
+        }
+        assert_eq!(Place::parse("0:0:1400P").expect("a place").lsize, 0x1400);
+        assert!(Place::parse("0:0:1400X").is_err());
     }
 
     #[test]

@@ -30,6 +30,24 @@ pub(super) fn decompress(id: CompressionId, src: &[u8], dst: &mut [u8]) -> Resul
     })
 }
 
+/// The bytes of a stream of unknown size, which has room in `dst`.
+pub(super) fn decompress_some(
+    id: CompressionId,
+    src: &[u8],
+    dst: &mut [u8],
+) -> Result<usize, DecompressError> {
+    INFLATE.with_borrow_mut(|inflate| {
+        inflate.reset(true);
+        match inflate.decompress(src, dst, InflateFlush::Finish) {
+            Ok(Status::StreamEnd) => {
+                usize::try_from(inflate.total_out()).map_err(|_| DecompressError::Corrupt { id })
+            }
+            Ok(_) => Err(DecompressError::Truncated { id, have: src.len() }),
+            Err(_) => Err(DecompressError::Corrupt { id }),
+        }
+    })
+}
+
 pub(super) fn compress(id: CompressionId, src: &[u8], limit: usize) -> Option<Vec<u8>> {
     let level = i32::from(id.id()) - i32::from(CompressionId::Gzip1.id()) + 1;
     let mut deflate = Deflate::new(level, true, WINDOW_BITS);

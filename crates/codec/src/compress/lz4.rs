@@ -40,6 +40,15 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressErr
     }
 }
 
+/// The bytes of a stream of unknown size, which has room in `dst`.
+pub(super) fn decompress_some(src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {
+    let short = DecompressError::Truncated { id: ID, have: src.len() };
+    let (header, rest) = src.split_first_chunk::<HEADER>().ok_or(short)?;
+    let len = usize::try_from(u32::from_be_bytes(*header)).map_err(|_| short)?;
+    let stream = rest.get(..len).ok_or(short)?;
+    block::decompress_into(stream, dst).map_err(|_| DecompressError::Corrupt { id: ID })
+}
+
 pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     let room = block::get_maximum_output_size(src.len());
     if room > SCRATCH_MAX {

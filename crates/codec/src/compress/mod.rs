@@ -17,7 +17,7 @@ mod zle;
 mod zstd;
 
 pub use self::zstd::{
-    ZSTD_HEADER, level_from_byte as zstd_level_from_byte, level_to_byte as zstd_level_to_byte,
+    ZSTD_HEADER, ZstdHeader, level_from_byte as zstd_level_from_byte, level_to_byte as zstd_level_to_byte,
 };
 
 use format::CompressionId;
@@ -89,6 +89,26 @@ pub fn decompress(id: CompressionId, src: &[u8], dst: &mut [u8]) -> Result<(), D
             Err(DecompressError::Algorithm { id })
         }
     }
+}
+
+/// Decompresses the image `src` of a block of unknown size, which has room in `dst`; the block's size.
+///
+/// # Errors
+/// As [`decompress`]; streams of lzjb and zle do not tell where they end, see [`zle_ends`].
+pub fn decompress_some(id: CompressionId, src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {
+    match id {
+        CompressionId::Lz4 => lz4::decompress_some(src, dst),
+        CompressionId::Zstd => zstd::decompress_some(src, dst),
+        id if (CompressionId::Gzip1..=CompressionId::Gzip9).contains(&id) => {
+            gzip::decompress_some(id, src, dst)
+        }
+        id => Err(DecompressError::Algorithm { id }),
+    }
+}
+
+/// Where the runs of a zle image end, which are the sizes that its block can have.
+pub fn zle_ends(src: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    zle::ends(src)
 }
 
 /// Compresses `src` to an image of at most `limit` bytes; `None` when it does not fit, or when `id`

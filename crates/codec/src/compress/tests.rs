@@ -263,3 +263,38 @@ fn zeros_are_found() {
         }
     }
 }
+
+#[test]
+fn a_block_of_unknown_size_is_as_large_as_its_stream_tells() {
+    let block: Vec<u8> = (0..40_960_u32).map(|i| (i / 97) as u8).collect();
+    for id in [CompressionId::Lz4, CompressionId::Zstd, CompressionId::Gzip1, CompressionId::Gzip9] {
+        let mut image = compress(id, 0, &block, block.len()).expect("it shrinks");
+        // As on disk: zeros up to the next sector.
+        image.resize(image.len().next_multiple_of(512), 0);
+        let mut found = vec![0xee; 1 << 20];
+        assert_eq!(decompress_some(id, &image, &mut found), Ok(block.len()), "{id}");
+        assert_eq!(found.get(..block.len()), Some(&block[..]), "{id}");
+        let mut small = vec![0; block.len() - 1];
+        assert!(decompress_some(id, &image, &mut small).is_err(), "{id}: no room");
+    }
+    assert!(
+        decompress_some(CompressionId::Lzjb, &[0; 512], &mut [0; 512]).is_err(),
+        "its streams have no end"
+    );
+}
+
+#[test]
+fn zle_blocks_end_where_their_runs_do() {
+    // Two literals, 192 zeros, and a run that is cut off.
+    assert_eq!(zle_ends(&[1, 7, 7, 255, 3, 7]).collect::<Vec<_>>(), [2, 194]);
+    assert_eq!(zle_ends(&[]).count(), 0);
+}
+
+#[test]
+fn zstd_headers_of_all_writers() {
+    let header = |word: [u8; 4]| ZstdHeader::decode(&[&[0, 0, 0x63, 0x1f], &word[..]].concat());
+    let expected = Some(ZstdHeader { size: 25_375, version: 10_405, level: 9 });
+    assert_eq!(header([9, 0, 0x28, 0xa5]), expected);
+    assert_eq!(header([0, 0x28, 0xa5, 9]), expected);
+    assert_eq!(ZstdHeader::decode(&[0; 7]), None);
+}

@@ -32,6 +32,23 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressErr
     Ok(())
 }
 
+/// Where the runs of a stream end: the sizes that its block can have.
+pub(super) fn ends(src: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    let (mut src, mut at) = (src, 0_usize);
+    std::iter::from_fn(move || {
+        let (&length, rest) = src.split_first()?;
+        let length = usize::from(length) + 1;
+        if length > LITERALS {
+            at += length - LITERALS;
+            src = rest;
+        } else {
+            at += length;
+            src = rest.get(length..)?;
+        }
+        Some(at)
+    })
+}
+
 pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(limit.min(src.len()));
     let mut rest = src;

@@ -65,7 +65,44 @@ pub fn level_from_byte(byte: u8) -> Option<i32> {
     }
 }
 
+/// What stands in front of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ZstdHeader {
+    /// Bytes of the frame.
+    pub size: u32,
+    /// The library that made it: 10405 is 1.4.5.
+    pub version: u32,
+    /// The level, as its byte has it ([`level_from_byte`]).
+    pub level: u8,
+}
+
+impl ZstdHeader {
+    /// Reads the header of an image. Which order the second word has tells its first byte of zeros, as the version
+    /// has one (docs/on-disk/13-checksums-compression.md, section 2.6).
+    pub fn decode(image: &[u8]) -> Option<ZstdHeader> {
+        let (size, rest) = image.split_first_chunk::<4>()?;
+        let word = u32::from_be_bytes(*rest.first_chunk::<4>()?);
+        let [low, .., high] = word.to_le_bytes();
+        let swapped = word.swap_bytes();
+        let (level, version) = match word.to_le_bytes().iter().position(|byte| *byte == 0) {
+            Some(3) => (low, word >> 8),
+            Some(0) => (high, swapped >> 8),
+            Some(1) => (low, swapped & 0x00ff_ffff),
+            _ => (high, word & 0x00ff_ffff),
+        };
+        Some(ZstdHeader { size: u32::from_be_bytes(*size), version, level })
+    }
+}
+
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
+    match decompress_some(src, dst)? {
+        written if written == dst.len() => Ok(()),
+        _ => Err(DecompressError::Size { id: ID, expected: dst.len() }),
+    }
+}
+
+/// The bytes of a frame of unknown size, which has room in `dst`.
+pub(super) fn decompress_some(src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {
     let short = DecompressError::Truncated { id: ID, have: src.len() };
     let (header, rest) = src.split_first_chunk::<ZSTD_HEADER>().ok_or(short)?;
     let (length, _) = header.split_first_chunk::<4>().ok_or(short)?;
@@ -78,8 +115,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressErr
         };
         // One call for the whole frame: the output is the window.
         match decoder.decompress(dst, frame) {
-            Ok(written) if written == dst.len() => Ok(()),
-            Ok(_) => Err(DecompressError::Size { id: ID, expected: dst.len() }),
+            Ok(written) => Ok(written),
             Err(_) => {
                 // A failed frame leaves the session in the middle.
                 *slot = None;
