@@ -340,6 +340,21 @@ fn what_was_read_is_counted() {
     assert!(text.lines().any(|line| line.contains("l0.img") && numbers(line)[1] == "(log)"), "{text}");
 }
 
+/// Pointers of the golden pool `embedded`.
+#[test]
+fn the_block_in_a_pointer() {
+    let Some(judge) = testkit::need_tool("zdb") else { return };
+    let gzip =
+        "2a2d4e2d4a2b9c78:ca4a2d4a4d28554b:a230518664fc9:6b0601a700:0:0:8013008a380001ff:0:0:0:19:0:0:0:0:0";
+    let ours_said = said(&mut ours(), "-E", &[gzip]);
+    assert_eq!((ours_said.0.len(), ours_said.1), (512, Some(0)));
+    assert_eq!(ours_said, said(&mut testkit::hurried(&judge), "-E", &[gzip]));
+    // Too few words; no words; no embedded block, at which the real one stops with an assertion; one that is damaged.
+    for bad in ["1:2:3", "t_embedded", "1:2:3:4:5:6:7:8:9:a:b:c:d:e:f:10", &gzip.replace("9c78:", "9c79:")] {
+        assert_eq!(said(&mut ours(), "-E", &[bad]), (String::new(), Some(1)), "{bad}");
+    }
+}
+
 /// All golden pools, those of the second collection, too.
 fn names() -> Vec<String> {
     let more = testkit::workspace_root().join("fixtures/openzfs-2.3.2-more");
@@ -419,11 +434,8 @@ fn a_pool_without_a_checkpoint_is_not_seen_as_of_one() {
 
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
-    for letter in ["B", "E"] {
-        let output = ours().args([&format!("-{letter}"), "t_single"]).output().expect("runs");
-        assert_eq!(output.status.code(), Some(1), "-{letter}");
-        let said = String::from_utf8_lossy(&output.stderr);
-        let expected = format!("zdb: option -{letter} is not supported by this version of Cenote\n");
-        assert!(said.starts_with(&expected), "-{letter}: {said}");
-    }
+    let output = ours().args(["-B", "t_single/80"]).output().expect("runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("zdb: option -B is not supported by this version of Cenote\n"), "{said}");
 }

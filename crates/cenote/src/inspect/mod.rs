@@ -41,7 +41,7 @@ pub use pool::CloneTable;
 pub use pool::dedup::DedupTable;
 pub use pool::space::{Class, VdevSpace};
 pub use pool::space_map::SpaceMap;
-pub use raw::{checksums, decompress_any, raw_bytes, raw_vdev, zstd_header};
+pub use raw::{checksums, decompress_any, embedded_block, raw_bytes, raw_vdev, zstd_header};
 pub use simulate::simulated_dedup;
 pub use vdev::label::Probe;
 pub use vdev::tree::{RangeSet, VdevStatus};

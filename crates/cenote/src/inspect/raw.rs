@@ -100,6 +100,13 @@ fn smallest_zle(image: &[u8]) -> Option<(CompressionId, Vec<u8>)> {
     Some((CompressionId::Zle, exactly(CompressionId::Zle, image, lsize)?))
 }
 
+/// The block that is in a pointer itself; `None`: it is not an embedded one, or its payload is no such block.
+pub fn embedded_block(bp: &BlockPtr) -> Option<Vec<u8>> {
+    let payload = bp.embedded_payload()?;
+    let lsize = usize::try_from(bp.lsize().0).ok().filter(|lsize| *lsize <= BLOCK_MAX)?;
+    exactly(bp.compression().ok()?, &payload, lsize)
+}
+
 /// What stands in front of the zstd frame of a block; `None` of blocks that are compressed in another way, or encrypted.
 ///
 /// # Errors

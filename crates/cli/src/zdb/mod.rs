@@ -47,6 +47,7 @@ const LONG: &[Long] = &[
     Long::flag("checksum", 'c'),
     Long::flag("config", 'C'),
     Long::flag("datasets", 'd'),
+    Long::flag("embedded-block-pointer", 'E'),
     Long::flag("exported", 'e'),
     Long::flag("dedup-stats", 'D'),
     Long::flag("history", 'h'),
@@ -78,6 +79,7 @@ const LONG: &[Long] = &[
 const USAGE: &str = "\
 Usage:\tzdb [-bcCdDehikLmMNPsSTuvZ] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
+\tzdb -E <word0>:<word1>:...:<word15>
 \tzdb -l [-Pqu] <device>
 \tzdb -m [-kLPv] [-e [-p <path> ...]] [-t <txg>] <poolname> [<vdev> [<metaslab> ...]]
 \tzdb -O [-ePv] [-p <path> ...] [-K <key>] <dataset> <path>
@@ -89,6 +91,7 @@ Usage:\tzdb [-bcCdDehikLmMNPsSTuvZ] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 \t-d --datasets                datasets (-dd, -dddd, -ddddd, -dddddd: more of their objects)
 \t-D --dedup-stats             dedup tables (-DD: with their histogram, -DDD: that of each,
 \t                             -DDDD: shared blocks, -DDDDD: all blocks)
+\t-E --embedded-block-pointer  the block in a block pointer
 \t-e --exported                the pool need not be in a cache file (always so here)
 \t-h --history                 history of the pool
 \t-i --intent-logs             intent logs (-ii: with their records)
@@ -116,7 +119,7 @@ Usage:\tzdb [-bcCdDehikLmMNPsSTuvZ] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 ";
 
 /// Options that say what is wanted.
-const ASKING: &str = "bcCdDGhilmMOrRsSTuy";
+const ASKING: &str = "bcCdDEGhilmMOrRsSTuy";
 /// What is printed if none of them is given.
 const EVERYTHING: &str = "bcCdDhimMsTu";
 
@@ -234,7 +237,7 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Vec<String>), String> {
             ('b' | 'c' | 'C' | 'd' | 'h' | 'i' | 'k' | 'l' | 'L' | 'm' | 'M' | 'P', _) => {}
             // The same, of a number.
             ('N', _) => *options.counts.entry('d').or_default() += 1,
-            ('D' | 'q' | 'r' | 'R' | 's' | 'S' | 'T' | 'u' | 'v' | 'y' | 'Z', _) => {}
+            ('D' | 'E' | 'q' | 'r' | 'R' | 's' | 'S' | 'T' | 'u' | 'v' | 'y' | 'Z', _) => {}
             (other, _) => {
                 return Err(format!("zdb: option -{other} is not supported by this version of Cenote\n"));
             }
@@ -251,6 +254,10 @@ fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Resul
     if options.has('l') {
         let Some(device) = operands.first() else { return usage() };
         return labels::print(options, device, out).map(ExitCode::from);
+    }
+    if options.has('E') {
+        let [words] = operands else { return usage() };
+        return raw::print_embedded(words, out).map(ExitCode::from);
     }
     let Some((target, rest)) = operands.split_first() else {
         eprintln!("zdb: no pool named");

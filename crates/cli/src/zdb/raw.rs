@@ -1,8 +1,8 @@
-//! `zdb -R`: bytes by their place.
+//! Bytes by their place, `zdb -R`, and those in a block pointer itself, `zdb -E`.
 
 use super::{Options, Verdict, bp};
 use cenote::Pool;
-use cenote::inspect::{checksums, decompress_any, raw_bytes, raw_vdev};
+use cenote::inspect::{checksums, decompress_any, embedded_block, raw_bytes, raw_vdev};
 use format::blkptr::BLKPTR_SIZE;
 use format::{BlockPtr, CompressionId, Endian};
 use std::io::{self, Write};
@@ -37,14 +37,13 @@ impl Place {
         let vdev = numbers.next().and_then(Result::ok).ok_or_else(|| bad("invalid vdev"))?;
         let path = numbers.map(|number| number.map(|n| n as usize)).collect::<Result<_, _>>();
         let path = path.map_err(|_| bad("invalid vdev"))?;
-        let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
         // As block pointers are printed: `20000L/1400P`.
-        let size = |text: &str| hex(text.strip_suffix(['L', 'P']).unwrap_or(text));
+        let size = |text: &str| hexadecimal(text.strip_suffix(['L', 'P']).unwrap_or(text));
         let (lsize, psize) = sizes.split_once('/').unwrap_or((sizes, sizes));
         let (Some(lsize), Some(psize)) = (size(lsize), size(psize)) else {
             return Err(bad("invalid size(s)"));
         };
-        let offset = hex(offset).ok_or_else(|| bad("invalid offset"))?;
+        let offset = hexadecimal(offset).ok_or_else(|| bad("invalid offset"))?;
         if psize == 0 || lsize == 0 || psize > SIZE_MAX || lsize > SIZE_MAX {
             return Err(bad("invalid size(s)"));
         }
@@ -152,6 +151,26 @@ pub(super) fn print(pool: &Pool, text: &str, _: &Options, out: &mut dyn Write) -
         }
     }
     Ok(Verdict::Clean)
+}
+
+/// Prints the block in a pointer, which is given as its words in hexadecimal, colons between them.
+pub(super) fn print_embedded(text: &str, out: &mut dyn Write) -> io::Result<Verdict> {
+    let words: Option<Vec<u64>> = text.split(':').map(hexadecimal).collect();
+    let Some(words) = words.and_then(|words| <[u64; BLKPTR_SIZE / 8]>::try_from(words).ok()) else {
+        eprintln!("invalid input format");
+        return Ok(Verdict::Failed);
+    };
+    match embedded_block(&BlockPtr::from_words(words)) {
+        Some(block) => out.write_all(&block).map(|()| Verdict::Clean),
+        None => {
+            eprintln!("zdb: no embedded block, or one that cannot be decompressed");
+            Ok(Verdict::Failed)
+        }
+    }
+}
+
+fn hexadecimal(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()
 }
 
 fn pointers(block: &[u8], count: usize, out: &mut dyn Write) -> io::Result<()> {
