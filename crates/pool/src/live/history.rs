@@ -10,10 +10,11 @@ use crate::PoolError;
 use dmu::live::{LiveObject, NewObject};
 use dsl::write::{HistoryNote, MosTx, TaskCtx};
 use format::history::{HistoryPhys, RECORD_MAX, encode_record};
-use format::nvlist::NvList;
+use format::nvlist::{NvList, NvValue};
 use format::{Endian, ObjType, Txg};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use zio::AllocTx;
 
 /// Directory: the history.
@@ -34,6 +35,23 @@ const LENGTH: u64 = 8;
 pub struct Command {
     /// The words of the command.
     pub text: String,
+    /// The user's number.
+    pub user: u64,
+    /// The machine's name.
+    pub hostname: String,
+}
+
+/// An operation that a command asked for, with what it was given: what `zpool history -i` calls an ioctl.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation {
+    /// Its name: `snapshot`, `destroy_snaps`, …
+    pub name: String,
+    /// What it was given.
+    pub input: NvList,
+    /// What it gave, if it gives anything.
+    pub output: Option<NvList>,
+    /// How long it took.
+    pub elapsed: Duration,
     /// The user's number.
     pub user: u64,
     /// The machine's name.
@@ -63,11 +81,26 @@ impl LivePool {
     /// # Errors
     /// If the pool takes no changes.
     pub fn record(&self, command: Command) -> Result<(), PoolError> {
+        self.append_soon(move |m| write_command(m, &command))
+    }
+
+    /// The same for an operation that has succeeded; its command comes behind it.
+    ///
+    /// # Errors
+    /// If the pool takes no changes.
+    pub fn record_operation(&self, operation: Operation) -> Result<(), PoolError> {
+        self.append_soon(move |m| write_operation(m, &operation))
+    }
+
+    fn append_soon(
+        &self,
+        write: impl FnOnce(MosTx<'_>) -> Result<(), PoolError> + Send + 'static,
+    ) -> Result<(), PoolError> {
         if self.is_held() {
-            return self.run_on_pool(move |ctx, _| write_command(ctx.m(), &command));
+            return self.run_on_pool(move |ctx, _| write(ctx.m()));
         }
         let run = Box::new(move |ctx: &mut TaskCtx<'_>, _: &mut PoolTask<'_>| {
-            write_command(ctx.m(), &command).map_err(|error| sync::with_causes(&error))
+            write(ctx.m()).map_err(|error| sync::with_causes(&error))
         });
         // The txg is not closed before the task is in the queue.
         let tx = self.txgs.begin_now()?;
@@ -128,10 +161,28 @@ pub(crate) fn write_command(m: MosTx<'_>, command: &Command) -> Result<(), PoolE
     let mut record = NvList::new();
     record.push("history time", now(m));
     record.push("history command", command.text.as_str());
-    record.push("history who", command.user);
-    record.push("history zone", "linux");
-    record.push("history hostname", command.hostname.as_str());
+    push_who(&mut record, command.user, &command.hostname);
     append(m, &record)
+}
+
+fn write_operation(m: MosTx<'_>, operation: &Operation) -> Result<(), PoolError> {
+    let mut record = NvList::new();
+    record.push("history time", now(m));
+    record.push("ioctl", operation.name.as_str());
+    record.push("in_nvl", operation.input.clone());
+    if let Some(output) = &operation.output {
+        record.push("out_nvl", output.clone());
+    }
+    let elapsed = i64::try_from(operation.elapsed.as_nanos()).unwrap_or(i64::MAX);
+    record.push("elapsed_ns", NvValue::Int64(elapsed));
+    push_who(&mut record, operation.user, &operation.hostname);
+    append(m, &record)
+}
+
+fn push_who(record: &mut NvList, user: u64, hostname: &str) {
+    record.push("history who", user);
+    record.push("history zone", "linux");
+    record.push("history hostname", hostname);
 }
 
 fn now(m: MosTx<'_>) -> u64 {

@@ -55,7 +55,7 @@ pub use config::Host;
 pub use create::{CreateSpec, FillRoot, RootDataset, check_name};
 pub use expand::Grow;
 pub use export::Leave;
-pub use history::Command;
+pub use history::{Command, Operation};
 pub use import::{ImportOptions, refusal};
 pub(crate) use leases::Lease;
 pub use mmp::{MULTIHOST_FAIL_INTERVALS, MULTIHOST_INTERVAL};
