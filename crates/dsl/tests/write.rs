@@ -4,6 +4,7 @@
 mod world;
 
 use cenote_dsl::DslError;
+use cenote_dsl::delegation::{Scope, User, Who};
 use cenote_dsl::prop::PropValue;
 use cenote_dsl::write::create::{self, NewHead};
 use cenote_dsl::write::destroy::{destroy, destroy_snapshots};
@@ -11,7 +12,7 @@ use cenote_dsl::write::promote::promote;
 use cenote_dsl::write::rename::{rename, rename_snapshot};
 use cenote_dsl::write::rollback::rollback;
 use cenote_dsl::write::snapshot::snapshot;
-use cenote_dsl::write::{Caller, Cost, TaskCtx, counts, props, space};
+use cenote_dsl::write::{Caller, Cost, TaskCtx, counts, deleg, props, space};
 use format::objset::ObjsetType::Zfs as ZFS;
 use world::World;
 
@@ -370,9 +371,10 @@ fn limits_on_numbers_bind_those_who_cannot_change_them() {
         |ctx| rename(ctx, "tank/b", "tank/a/b"),
         |ctx| promote(ctx, "tank/clone"),
     ];
+    let nobody = User { uid: 7, groups: vec![] };
     for (at, verb) in verbs.into_iter().enumerate() {
         let refused = world.run(|ctx| {
-            ctx.caller = Caller::User;
+            ctx.caller = Caller::User(nobody.clone());
             verb(ctx)
         });
         assert!(matches!(refused, Err(DslError::CountLimit { .. })), "{at}: {refused:?}");
@@ -384,6 +386,65 @@ fn limits_on_numbers_bind_those_who_cannot_change_them() {
     let of = |ctx: &mut TaskCtx<'_>, name: &str| counts::of(ctx.m(), ctx.dsl()?.dir(name)?.id());
     let counted = world.task(|ctx| of(ctx, "tank/a")).unwrap();
     assert_eq!((counted.filesystems, counted.snapshots), (4, 1), "they are counted all the same");
+}
+
+#[test]
+fn who_may_change_a_limit_is_not_bound_by_it() {
+    let world = World::new();
+    for name in ["tank/a", "tank/a/b", "tank/from", "tank/from/below"] {
+        world.create(name);
+    }
+    world.snapshot("tank/from/below@s");
+    for (name, prop) in
+        [("tank/a", "filesystem_limit"), ("tank/a/b", "filesystem_limit"), ("tank/a", "snapshot_limit")]
+    {
+        world.task(|ctx| props::set(ctx, name, prop, &PropValue::Number(1)));
+    }
+    let grant = |name: &str, scope, permission: &str| {
+        world.task(|ctx| {
+            let dir = ctx.dsl()?.dir(name)?.id();
+            deleg::allow(ctx.m(), dir, &Who::User(7), scope, &[permission])
+        });
+    };
+    let as_user = |verb: &dyn Fn(&mut TaskCtx<'_>) -> Result<(), DslError>| {
+        world.run(|ctx| {
+            ctx.caller = Caller::User(User { uid: 7, groups: vec![] });
+            match verb(ctx) {
+                Err(DslError::CountLimit { dir, prop, .. }) => {
+                    Some((ctx.dsl().unwrap().dir_by_object(dir).unwrap().name().to_owned(), prop))
+                }
+                done => {
+                    done.unwrap();
+                    None
+                }
+            }
+        })
+    };
+    let refused_by = |name: &str, prop| Some((name.to_owned(), prop));
+    let create = |name: &str| {
+        as_user(&|ctx| create::create(ctx, NewHead::named(name), ZFS, &mut |_, _| Ok(())).map(drop))
+    };
+    assert_eq!(create("tank/a/b/c"), refused_by("tank/a", "filesystem_limit"));
+    // What is granted below a limit, or for what is below it, is not about it.
+    grant("tank/a/b", Scope::Local, "filesystem_limit");
+    grant("tank/a", Scope::Descendent, "filesystem_limit");
+    grant("tank", Scope::Local, "filesystem_limit");
+    assert_eq!(create("tank/a/b/c"), refused_by("tank/a", "filesystem_limit"));
+    grant("tank", Scope::Descendent, "filesystem_limit");
+    assert_eq!(create("tank/a/b/c"), None);
+    assert_eq!(create("tank/a/b/d"), None);
+
+    // What comes from where nothing is counted weighs what it has.
+    let uncounted = world.task(|ctx| counts::of(ctx.m(), ctx.dsl()?.dir("tank/from")?.id()));
+    assert_eq!(uncounted, None);
+    assert_eq!(as_user(&|ctx| rename(ctx, "tank/from", "tank/a/from")), None, "one snapshot is allowed");
+    assert_eq!(as_user(&|ctx| rename(ctx, "tank/a/from", "tank/from")), None);
+    world.snapshot("tank/from@t");
+    let refused = as_user(&|ctx| rename(ctx, "tank/from", "tank/a/from"));
+    assert_eq!(refused, refused_by("tank/a", "snapshot_limit"));
+    grant("tank/a", Scope::Local, "snapshot_limit");
+    assert_eq!(as_user(&|ctx| rename(ctx, "tank/from", "tank/a/from")), None);
+    world.check();
 }
 
 #[test]

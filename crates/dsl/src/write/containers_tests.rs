@@ -182,7 +182,7 @@ fn counts_begin_with_a_limit_and_follow_the_tree() {
     world.txg(|m, _| counts::activate(m, a));
     assert_eq!(get(&mut world, a), Some((2, 0)));
     assert_eq!((get(&mut world, b), get(&mut world, c)), (Some((1, 0)), Some((0, 0))));
-    assert_eq!(world.features.count("filesystem_limits"), 3);
+    assert_eq!(world.features.count("filesystem_limits"), 1);
     let (d, _) = world.txg(|m, _| {
         let made = make(m, Some(b), "d")?;
         counts::adjust(m, made.0, 1, 0)?;
@@ -195,9 +195,9 @@ fn counts_begin_with_a_limit_and_follow_the_tree() {
     world.txg(|m, _| {
         let props = m.dir(a)?.props.expect("there");
         m.zap(props)?.insert(b"filesystem_limit", 4)?;
-        counts::check_limits(m, b, 1, 5)
+        counts::check_limits(m, b, 1, 5, &|_, _| Ok(false))
     });
-    let error = world.refused(|m| counts::check_limits(m, b, 2, 0));
+    let error = world.refused(|m| counts::check_limits(m, b, 2, 0, &|_, _| Ok(false)));
     assert!(matches!(error, DslError::CountLimit { prop: "filesystem_limit", used: 3, limit: 4, .. }));
     // Away from below `a`, and one that goes altogether.
     world.txg(|m, _| {
@@ -208,7 +208,23 @@ fn counts_begin_with_a_limit_and_follow_the_tree() {
         counts::adjust(m, d, -1, 0)
     });
     assert_eq!((get(&mut world, a), get(&mut world, b)), (Some((0, 1)), Some((1, 2))));
-    assert_eq!(world.features.count("filesystem_limits"), 3);
+    assert_eq!(world.features.count("filesystem_limits"), 1);
+}
+
+/// As OpenZFS leaves it: active once, however many directories count, and for good.
+#[test]
+fn directories_of_a_foreign_pool_that_count_may_all_go() {
+    let mut world = World::new();
+    let dirs = world.txg(|m, _| {
+        let (a, _) = make(m, None, "a")?;
+        counts::activate(m, a)?;
+        let (b, _) = make(m, None, "b")?;
+        counts::adjust(m, b, 1, 0)?;
+        assert_eq!(counts::of(m, b)?, Some(counts::Counts::default()), "although nothing above it counts");
+        Ok([a, b])
+    });
+    world.txg(|m, _| dirs.iter().try_for_each(|dir| counts::adjust(m, *dir, -1, 0)));
+    assert_eq!(world.features.count("filesystem_limits"), 1);
 }
 
 // ---- bookmarks ------------------------------------------------------------------------------

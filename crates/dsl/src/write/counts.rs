@@ -4,15 +4,17 @@
 //! # What always holds
 //! - A directory that counts has two numbers in its ZAP: of the directories below it, and of the snapshots
 //!   of itself and of everything below. Everything below it counts too.
-//! - The feature `filesystem_limits` counts the directories that count.
+//! - The feature `filesystem_limits` says that limits were ever set, not how many directories count: it stays active
+//!   when the last of them is gone, and while it is, every new directory counts, wherever it is.
 //! - Hidden directories and snapshots are not counted.
 
 use super::ctx::{Caller, TaskCtx};
 use super::mos_tx::MosTx;
 use super::zapify;
 use crate::name::{DEPTH_LIMIT, is_hidden};
-use crate::{DslError, mos};
+use crate::{Dir, DslError, mos};
 use format::ObjectId;
+use std::collections::HashSet;
 
 /// Feature.
 const FEATURE: &str = "filesystem_limits";
@@ -74,7 +76,6 @@ fn survey(m: MosTx<'_>, dir: ObjectId, keep: bool, depth: usize) -> Result<Count
     }
     if keep {
         put(m, dir, sum)?;
-        m.features.incr(m, FEATURE)?;
     }
     Ok(sum)
 }
@@ -87,36 +88,23 @@ pub fn activate(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     if !m.features.is_enabled(FEATURE) {
         return Err(DslError::FeatureDisabled { name: FEATURE });
     }
+    if !m.features.is_active(FEATURE) {
+        m.features.incr(m, FEATURE)?;
+    }
     survey(m, dir, true, 0).map(|_| ())
 }
 
-/// Counts what has changed: `dir` itself has come (`filesystems` 1) or is about to go (-1), which the
-/// directories above count, and begins or ceases to count itself; or so many snapshots of it have come or
-/// gone, which it counts too.
+/// Counts what has changed: `dir` itself has come (`filesystems` 1), and begins to count itself, or is about to go
+/// (-1), which the directories above count; or so many snapshots of it have come or gone, which it counts too.
 pub fn adjust(m: MosTx<'_>, dir: ObjectId, filesystems: i64, snapshots: i64) -> Result<(), DslError> {
     if !m.features.is_active(FEATURE) {
         return Ok(());
     }
-    let counts_itself = of(m, dir)?.is_some();
-    let parent = m.dir(dir)?.parent;
-    if filesystems > 0 && !counts_itself && above_counts(m, parent)? {
+    if filesystems > 0 && of(m, dir)?.is_none() {
         put(m, dir, Counts::default())?;
-        m.features.incr(m, FEATURE)?;
     }
     add(m, dir, 0, snapshots)?;
-    if let Some(parent) = parent {
-        add_above(m, parent, filesystems, snapshots)?;
-    }
-    if filesystems < 0 && counts_itself {
-        m.features.decr(m, FEATURE)?;
-        zapify::remove(m, dir, FILESYSTEMS)?;
-        zapify::remove(m, dir, SNAPSHOTS)?;
-    }
-    Ok(())
-}
-
-fn above_counts(m: MosTx<'_>, parent: Option<ObjectId>) -> Result<bool, DslError> {
-    parent.map_or(Ok(false), |parent| Ok(of(m, parent)?.is_some()))
+    m.dir(dir)?.parent.map_or(Ok(()), |parent| add_above(m, parent, filesystems, snapshots))
 }
 
 /// Changes the counts of a directory, if it counts.
@@ -172,22 +160,52 @@ pub fn weight(m: MosTx<'_>, dir: ObjectId) -> Result<Counts, DslError> {
 }
 
 /// Checks that so many file systems may be added below `dir`, and snapshots of it or below: the limits of
-/// it and of all above. Whoever may change the limits is not bound by them.
+/// it and of all above. Whoever may change a limit is not bound by it.
 ///
 /// # Errors
 /// [`DslError::CountLimit`].
 pub fn check(ctx: &TaskCtx<'_>, dir: ObjectId, filesystems: u64, snapshots: u64) -> Result<(), DslError> {
-    match ctx.caller {
+    match &ctx.caller {
         Caller::Root => Ok(()),
-        Caller::User => check_limits(ctx.m(), dir, filesystems, snapshots),
+        Caller::User(user) => check_limits(ctx.m(), dir, filesystems, snapshots, &|at, prop| {
+            Ok(user.granted(&ctx.dsl()?.dir_by_object(at)?, false)?.has(prop))
+        }),
     }
 }
 
+/// The same for snapshots that go from one directory to another: above what both lie below, the sums stay the same,
+/// and nothing is asked.
+///
+/// # Errors
+/// [`DslError::CountLimit`].
+pub fn check_promotion(ctx: &TaskCtx<'_>, from: &Dir, to: &Dir, snapshots: u64) -> Result<(), DslError> {
+    let Caller::User(user) = &ctx.caller else { return Ok(()) };
+    let keeps_sum: HashSet<ObjectId> = from.ancestry().map(Dir::id).collect();
+    check_limits(ctx.m(), to.id(), 0, snapshots, &|at, prop| {
+        Ok(keeps_sum.contains(&at) || user.granted(&ctx.dsl()?.dir_by_object(at)?, false)?.has(prop))
+    })
+}
+
+/// Checks that `dir` may be moved below another parent with everything in it. Limits above both are asked too, as
+/// OpenZFS does, although nothing is added below them.
+///
+/// # Errors
+/// [`DslError::CountLimit`].
+pub fn check_move(ctx: &TaskCtx<'_>, dir: &Dir, to: &Dir) -> Result<(), DslError> {
+    if ctx.caller == Caller::Root || !ctx.features.is_active(FEATURE) {
+        return Ok(());
+    }
+    let weight = weight(ctx.m(), dir.id())?;
+    check(ctx, to.id(), weight.filesystems, weight.snapshots)
+}
+
+/// `is_exempt` tells whether the limit of a directory does not bind.
 pub(crate) fn check_limits(
     m: MosTx<'_>,
     dir: ObjectId,
     filesystems: u64,
     snapshots: u64,
+    is_exempt: &dyn Fn(ObjectId, &str) -> Result<bool, DslError>,
 ) -> Result<(), DslError> {
     if !m.features.is_active(FEATURE) {
         return Ok(());
@@ -200,7 +218,7 @@ pub(crate) fn check_limits(
         ];
         for (prop, used, more) in wanted {
             let limit = limit(m, at, prop)?;
-            if more > 0 && used.saturating_add(more) > limit {
+            if more > 0 && used.saturating_add(more) > limit && !is_exempt(at, prop)? {
                 return Err(DslError::CountLimit { dir: at, prop, used, limit });
             }
         }

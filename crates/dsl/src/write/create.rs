@@ -7,7 +7,7 @@ use super::ledger::sync_set;
 use super::mos_tx::MosTx;
 use super::policy::policy_of;
 use super::space::{self, Keep};
-use super::{counts, deadlist, deleg, key_objects, livelist, zapify};
+use super::{counts, deadlist, deleg, key_objects, livelist, props, zapify};
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::name::{self, Name, Tail};
@@ -222,6 +222,9 @@ pub(crate) fn store_props(
             (prop, PropValue::String(text)) => {
                 m.zap(map)?.upsert(prop.as_bytes(), ZapValue::Str(text.as_bytes()))?;
             }
+        }
+        if let Some(head) = m.dir(dir)?.head {
+            props::activate(m, head, prop, value)?;
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ use super::heads::{Heads, open_set};
 use super::ledger::sync_set;
 use super::mos_tx::MosTx;
 use super::policy::policy_of;
+use crate::delegation::User;
 use crate::{Dsl, DslError, mos};
 use dmu::live::{LiveSet, SyncTx};
 use format::dsl::DirPhys;
@@ -38,13 +39,13 @@ pub struct HistoryNote {
 }
 
 /// Who asked for a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Caller {
     /// Who may change every limit: limits on the number of datasets do not bind them.
     #[default]
     Root,
-    /// Anybody else.
-    User,
+    /// Anybody else: bound by the limits that nobody has allowed them to change.
+    User(User),
 }
 
 /// What a sync task holds. Made by the pool once per txg; everything in it belongs to the txg that syncs.

@@ -158,9 +158,10 @@ pub fn promote(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     let plan = Plan::make(ctx, &dsl, name)?;
     let m = ctx.m();
     let moved = plan.moved_space(m)?;
-    space::check_transfer(&dsl.dir_by_object(plan.loser_dir)?, &dsl.dir(name)?, moved.used)?;
+    let (from, to) = (dsl.dir_by_object(plan.loser_dir)?, dsl.dir(name)?);
+    space::check_transfer(&from, &to, moved.used)?;
     space::check_pool(ctx, Keep::Half)?;
-    counts::check(ctx, plan.clone_dir, 0, plan.shared.len() as u64)?;
+    counts::check_promotion(ctx, &from, &to, plan.shared.len() as u64)?;
 
     charge_dirs(m, &plan, moved)?;
     turn_chain(m, &plan)?;

@@ -286,11 +286,16 @@ pub fn validate_for(
     }
 }
 
+/// The value of `compression` is zstd, at whatever level.
+pub(crate) fn is_zstd(compression: u64) -> bool {
+    compression & 0x7f == 16
+}
+
 /// What the value of an index needs of the pool.
 fn needs(name: &'static str, value: u64, is_enabled: &dyn Fn(&str) -> bool) -> Result<(), PropError> {
     let feature = match (name, value) {
         ("compression", 15) => "lz4_compress",
-        ("compression", n) if n & 0x7f == 16 => "zstd_compress",
+        ("compression", n) if is_zstd(n) => "zstd_compress",
         ("checksum", n) | ("dedup", n) => match n & 0xff {
             11 => "sha512",
             12 => "skein",

@@ -11,7 +11,8 @@
 
 use super::ctx::TaskCtx;
 use super::mos_tx::MosTx;
-use super::{counts, heads, space};
+use super::prop_values::is_zstd;
+use super::{counts, heads, space, zapify};
 use crate::prop::PropValue;
 use crate::{Dataset, DslError};
 use dmu::zap::{ZapMut, ZapValue};
@@ -22,6 +23,8 @@ pub use super::prop_values::{
     PropError, parse, parse_number, settable, validate, validate_for, validate_user,
 };
 
+/// Feature: blocks that zstd has compressed.
+const ZSTD: &str = "zstd_compress";
 /// Marks a received value.
 const RECEIVED: &str = "$recvd";
 /// Hides a received value.
@@ -182,8 +185,17 @@ pub fn set(ctx: &mut TaskCtx<'_>, name: &str, prop: &str, value: &PropValue) -> 
         }
         _ => store(ctx.m(), dataset.id(), prop, &Change::Local(value))?,
     }
+    if !dataset.is_snapshot() {
+        activate(ctx.m(), dataset.id(), prop, value)?;
+    }
     changed(ctx, name, &dataset, prop, &raw(value));
     Ok(())
+}
+
+/// Setting a property of a head may be the first use of a feature there. Of others that is the first block.
+pub(crate) fn activate(m: MosTx<'_>, head: ObjectId, prop: &str, value: &PropValue) -> Result<(), DslError> {
+    let uses_zstd = prop == "compression" && value.number().is_some_and(is_zstd);
+    if uses_zstd && m.features.is_enabled(ZSTD) { zapify::activate_feature(m, head, ZSTD) } else { Ok(()) }
 }
 
 /// A value as the history has it: names of indexes as their numbers.

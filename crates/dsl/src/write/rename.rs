@@ -73,8 +73,7 @@ pub fn rename(ctx: &mut TaskCtx<'_>, from: &str, to: &str) -> Result<(), DslErro
     if is_moved {
         let phys = dir.phys();
         space::check_transfer(old_parent, &parent, phys.used.max(phys.reserved))?;
-        let filesystems = dir.filesystem_count()?.unwrap_or(1).max(1);
-        counts::check(ctx, parent.id(), filesystems, dir.snapshot_count()?.unwrap_or(0))?;
+        counts::check_move(ctx, &dir, &parent)?;
     }
 
     let m = ctx.m();
