@@ -11,10 +11,12 @@ use crate::{Error, OpenOptions, Pool};
 use dsl::DslError;
 use dsl::write::TaskCtx;
 use format::config::PoolConfig;
+use format::nvlist::NvList;
 use format::{PoolGuid, Txg};
 use pool::PoolError;
-use pool::live::{Command, Host, ImportOptions, Leave, LivePool};
+use pool::live::{Command, Host, ImportOptions, Leave, LivePool, Operation};
 use std::sync::Arc;
+use std::time::Duration;
 use vdev::Env;
 use vdev::scan::Found;
 
@@ -146,6 +148,22 @@ impl PoolWriter {
     /// If it cannot be written.
     pub fn record(&self, command: &str) -> Result<(), Error> {
         Ok(self.live().record(self::command(command, &self.caller))?)
+    }
+
+    /// Writes an operation that has succeeded into the pool's history, in the caller's name.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn record_operation(
+        &self,
+        name: &str,
+        input: NvList,
+        output: Option<NvList>,
+        elapsed: Duration,
+    ) -> Result<(), Error> {
+        let Command { user, hostname, .. } = command("", &self.caller);
+        let operation = Operation { name: name.to_owned(), input, output, elapsed, user, hostname };
+        Ok(self.live().record_operation(operation)?)
     }
 
     /// Writes everything and exports the pool. Does nothing to one that belongs to a namespace.

@@ -450,6 +450,25 @@ fn others_do_what_they_are_allowed_to() {
         grant(&search, "p/a", Who::User(JOE.into()), &[Scope::Local], &["allow"]);
         mine("snapshot").expect("he has it");
         denied(&mine("destroy"));
+        denied(&mine("@ops"));
+        denied(&mine("@nosuch"));
+
+        // A set that is granted here means what is said of it here, and below.
+        grant(&search, "p", Who::Set("@set".into()), &[Scope::NotApplicable], &["reservation"]);
+        grant(&search, "p/c", Who::Set("@set".into()), &[Scope::NotApplicable], &["checksum"]);
+        let anywhere = [Scope::Local, Scope::Descendent];
+        grant(&search, "p/c", Who::User(JOE.into()), &anywhere, &["@set"]);
+        make(&search, "p/c/d").expect("made");
+        let may = |name: &str| {
+            [("reservation", "none"), ("checksum", "on")].map(|(prop, value)| set(name, prop, value).is_ok())
+        };
+        assert_eq!((may("p"), may("p/c"), may("p/c/d")), ([false; 2], [false, true], [false, true]));
+        grant(&search, "p", Who::User(JOE.into()), &anywhere, &["@set"]);
+        assert_eq!((may("p"), may("p/c"), may("p/c/d")), ([true, false], [false, true], [false, true]));
+        let who = vec![Who::Set("@set".into())];
+        let unmasked = Grant { who, scopes: vec![Scope::NotApplicable], permissions: vec![] };
+        edit::unallow(&writer(&search), "p/c", &unmasked, false).expect("taken back");
+        assert_eq!((may("p"), may("p/c"), may("p/c/d")), ([true, false], [true, false], [true, false]));
         let allowed: Vec<(String, Vec<Permit>)> =
             edit::allowed(&writer(&search).view().expect("a view"), "p/a").expect("read");
         assert!(allowed[0].1.iter().any(|allow| allow.who == Who::User(1)));

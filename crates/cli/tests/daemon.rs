@@ -549,6 +549,81 @@ fn other_users_see_and_do_not_change() {
 }
 
 #[test]
+fn limits_bind_users_who_may_not_change_them_as_by_openzfs() {
+    use std::os::unix::fs::PermissionsExt;
+    if !is_root() || !Path::new("/usr/bin/setpriv").exists() {
+        return;
+    }
+    let world = World::new();
+    world.create();
+    let program = world.path("cenote");
+    copy_program(&program);
+    std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
+    let user = |words: &str| {
+        let mut command = Command::new("/usr/bin/setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&program);
+        command.args(words.split_whitespace()).env_clear().env("CENOTE_SOCKET", world.socket());
+        let output = command.stdin(Stdio::null()).output().expect("it starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).trim_end().to_owned())
+    };
+    let may = |words: &str| assert_eq!(user(words), (Some(0), String::new()), "{words}");
+    let may_not = |words: &str, what: &str| {
+        assert_eq!(user(words), (Some(1), format!("cannot {what}: out of space")), "{words}");
+    };
+    let counts = |name: &str| {
+        let text = world.good(&format!("zfs get -H -o value filesystem_count,snapshot_count {name}"));
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let grant = |prop: &str, name: &str| drop(world.good(&format!("zfs allow -l -u 65534 {prop} {name}")));
+    for name in ["t", "w"] {
+        world.good(&format!("zfs create -o mountpoint=none tank/{name}"));
+        let all = "create,mount,rename,clone,snapshot,promote,canmount";
+        world.good(&format!("zfs allow -l -d -u 65534 {all} tank/{name}"));
+    }
+
+    world.good("zfs set filesystem_limit=1 tank/t");
+    may("zfs create -o canmount=off tank/t/one");
+    may_not("zfs create -o canmount=off tank/t/more", "create 'tank/t/more'");
+    world.good("zfs snapshot tank/t/one@s");
+    may_not("zfs clone -o canmount=off tank/t/one@s tank/t/clone", "create 'tank/t/clone'");
+    grant("filesystem_limit", "tank/t");
+    may("zfs create -o canmount=off tank/t/more");
+    assert_eq!(
+        (counts("tank/t"), counts("tank/w"), counts("tank")),
+        ("2 1".into(), "none none".into(), "none none".into())
+    );
+
+    world.good("zfs set filesystem_limit=0 tank/w");
+    may_not("zfs rename tank/t/one tank/w/one", "rename 'tank/t/one'");
+    grant("filesystem_limit", "tank/w");
+    world.good("zfs set snapshot_limit=0 tank/w");
+    may_not("zfs rename tank/t/one tank/w/one", "rename 'tank/t/one'");
+    world.good("zfs rename tank/t/one tank/w/one");
+    assert_eq!((counts("tank/t"), counts("tank/w")), ("1 0".into(), "1 1".into()));
+    may_not("zfs snapshot tank/w@x", "create snapshot 'tank/w'");
+    grant("snapshot_limit", "tank/w");
+    may("zfs snapshot tank/w@x");
+
+    // A promotion adds snapshots only below what both do not lie below.
+    world.good("zfs set snapshot_limit=2 tank/w");
+    world.good("zfs unallow -u 65534 snapshot_limit tank/w");
+    world.good("zfs create tank/w/b");
+    world.good("zfs clone tank/w/one@s tank/w/b/clone");
+    may("zfs promote tank/w/b/clone");
+    may("zfs promote tank/w/one");
+    world.good("zfs set snapshot_limit=0 tank/w/b");
+    may_not("zfs promote tank/w/b/clone", "promote 'tank/w/b/clone'");
+    grant("snapshot_limit", "tank/w/b");
+    may("zfs promote tank/w/b/clone");
+    assert_eq!(
+        (counts("tank/w"), counts("tank/w/b"), counts("tank/w/one")),
+        ("3 2".into(), "1 1".into(), "0 0".into())
+    );
+    world.good("zfs create tank/new");
+    assert_eq!(counts("tank/new"), "0 0", "while the feature is active everything new counts");
+}
+
+#[test]
 fn one_of_a_user_answers_that_user_only() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     if !is_root() || !Path::new("/usr/bin/setpriv").exists() {

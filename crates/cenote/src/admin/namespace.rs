@@ -15,6 +15,7 @@
 use super::{ImportSettings, Mounts};
 use crate::{Pool, PoolWriter};
 use ::pool::live::LivePool;
+use dsl::delegation::User;
 use format::PoolGuid;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -375,8 +376,9 @@ impl Caller {
         self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
     }
 
-    /// It is in this group.
-    pub(crate) fn is_in(&self, group: u64) -> bool {
-        u64::from(self.gid) == group || self.groups.iter().any(|one| u64::from(*one) == group)
+    /// The same for what was delegated to it.
+    pub(crate) fn delegate(&self) -> User {
+        let groups = self.groups.iter().chain([&self.gid]).map(|gid| u64::from(*gid)).collect();
+        User { uid: self.uid.into(), groups }
     }
 }

@@ -78,6 +78,11 @@ fn snapshot(change: &mut Change, operands: &[String], below: bool, props: &Pairs
         Err(error @ (EditError::Denied | EditError::DelegationOff)) => {
             nothing(&format!("cannot create snapshots : {error}"))
         }
+        // A lack of space is the dataset's.
+        Err(error @ EditError::NoSpace) if wanted.len() == 1 => {
+            let dataset = first.split('@').next().unwrap_or_default();
+            nothing(&format!("cannot create snapshot '{dataset}': {error}"))
+        }
         Err(error) if wanted.len() == 1 => nothing(&format!("cannot create snapshot '{first}': {error}")),
         Err(error) => nothing(&format!("cannot create snapshots : {error}")),
     }

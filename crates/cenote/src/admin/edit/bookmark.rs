@@ -1,9 +1,11 @@
 //! Bookmarks.
 
+use super::operation::{self, Operation};
 use super::{EditError, permit, run};
 use crate::PoolWriter;
 use dsl::DslError;
 use dsl::write::bookmarks;
+use format::nvlist::NvValue;
 
 /// Makes a bookmark of a snapshot or of another bookmark.
 ///
@@ -11,6 +13,7 @@ use dsl::write::bookmarks;
 /// Why it cannot be made.
 pub fn bookmark(pool: &PoolWriter, source: &str, name: &str) -> Result<(), EditError> {
     permit::ask(pool, name, &["bookmark"])?;
+    let (operation, input) = (Operation::begin("bookmark"), operation::pair(name, source));
     let (source, name) = (source.to_owned(), name.to_owned());
     run(pool, move |ctx| {
         let dsl = ctx.dsl()?;
@@ -30,7 +33,8 @@ pub fn bookmark(pool: &PoolWriter, source: &str, name: &str) -> Result<(), EditE
             ctx.note("bookmark", Some((dataset, head.id())), text);
         }
         Ok(())
-    })
+    })?;
+    operation.done(pool, input)
 }
 
 /// Destroys a bookmark.
@@ -39,6 +43,8 @@ pub fn bookmark(pool: &PoolWriter, source: &str, name: &str) -> Result<(), EditE
 /// [`EditError::Refused`] with `DslError::Bookmark` if there is none of this name.
 pub fn destroy_bookmark(pool: &PoolWriter, name: &str) -> Result<(), EditError> {
     permit::ask(pool, name, &["destroy"])?;
+    let operation = Operation::begin("destroy_bookmarks");
+    let input = operation::pair(name, NvValue::Boolean);
     let name = name.to_owned();
     run(pool, move |ctx| {
         let missing = || DslError::NotFound { name: name.clone() };
@@ -47,5 +53,6 @@ pub fn destroy_bookmark(pool: &PoolWriter, name: &str) -> Result<(), EditError> 
         bookmarks::destroy(ctx.m(), head.id(), mark)?;
         ctx.note("remove bookmark", Some((dataset, head.id())), format!("name={mark}"));
         Ok(())
-    })
+    })?;
+    operation.done(pool, input)
 }

@@ -1,6 +1,7 @@
 //! Making file systems and volumes, cloning snapshots, promoting clones.
 
 use super::names::{self, NameError};
+use super::operation::{self, Operation};
 use super::set::{for_new, set_limits};
 use super::values::{self, Setting, Subject, VOLUME_LIMIT, ValueError};
 use super::volume::{AutoReservation, DEFAULT_VOLUME_BLOCK};
@@ -11,6 +12,7 @@ use dsl::DslError;
 use dsl::prop::PropValue;
 use dsl::write::create::{self, NewHead};
 use dsl::write::{TaskCtx, promote as promotion, props};
+use format::nvlist::{NvList, NvValue};
 use format::objset::ObjsetType;
 use format::prop as table;
 use zpl::write::{NewFilesystem, make_filesystem, make_volume};
@@ -192,6 +194,7 @@ pub fn create(pool: &PoolWriter, new: &NewDataset) -> Result<(), EditError> {
         props.push(("refreservation".into(), PropValue::Number(auto.of(new.volume_size()?))));
     }
     check_footprint(live, &props)?;
+    let (operation, input) = (Operation::begin("create"), input(new, &props)?);
     // These are kept in the contents.
     props.retain(|(name, _)| {
         !matches!(
@@ -204,10 +207,25 @@ pub fn create(pool: &PoolWriter, new: &NewDataset) -> Result<(), EditError> {
     let creator = pool.caller().uid;
     let work = Work { name: new.name.clone(), creator, props, counted, contents };
     run(pool, move |ctx| make(ctx, &work)).map_err(no_room)?;
+    operation.done(pool, input)?;
     if !limits.is_empty() {
         set_limits(pool, &view(pool)?.dataset(&new.name)?, &limits)?;
     }
     Ok(())
+}
+
+/// What making a dataset is given.
+fn input(new: &NewDataset, props: &[(String, PropValue)]) -> Result<NvList, EditError> {
+    let (kind, mut given) = match new.kind {
+        NewKind::Filesystem => (ObjsetType::Zfs, NvList::new()),
+        NewKind::Volume { .. } => (ObjsetType::Zvol, operation::pair("volsize", new.volume_size()?)),
+    };
+    for (name, value) in operation::properties(props).iter() {
+        given.push(name, value.clone());
+    }
+    let mut input = operation::pair("type", NvValue::Int32(i32::try_from(kind.id()).unwrap_or(0)));
+    input.push("props", given);
+    Ok(input)
 }
 
 /// Quotas and reservations that cannot be kept are told as a lack of space while a dataset is being made.
@@ -337,12 +355,16 @@ pub fn clone(pool: &PoolWriter, spec: &CloneSpec) -> Result<(), EditError> {
     let (counted, props): (Vec<_>, Vec<_>) = props.into_iter().partition(is_counted);
     let (origin, name) = (spec.origin.clone(), spec.name.clone());
     let creator = Some(pool.caller().uid);
+    let operation = Operation::begin("clone");
+    let mut input = operation::pair("origin", origin.as_str());
+    input.push("props", operation::properties(props.iter().chain(&counted)));
     run(pool, move |ctx| {
         let new = NewHead { name: &name, props: &props, creator, case_insensitive: false };
         create::clone(ctx, &origin, new)?;
         set_counted(ctx, &name, &counted)
     })
     .map_err(no_room)?;
+    operation.done(pool, input)?;
     if !limits.is_empty() {
         set_limits(pool, &view(pool)?.dataset(&spec.name)?, &limits)?;
     }

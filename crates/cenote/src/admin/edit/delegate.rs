@@ -104,10 +104,11 @@ pub fn unallow(pool: &PoolWriter, name: &str, grant: &Grant, below: bool) -> Res
     })
 }
 
-/// Who gives permissions has them himself.
+/// Who gives permissions has them himself. Nobody has a set: what it says may become more later, so only the
+/// administrator gives one.
 fn ask(pool: &PoolWriter, name: &str, grant: &Grant) -> Result<(), EditError> {
     let mut needed = vec!["allow"];
-    needed.extend(grant.permissions.iter().map(String::as_str).filter(|p| !p.starts_with('@')));
+    needed.extend(grant.permissions.iter().map(String::as_str));
     permit::ask(pool, name, &needed)
 }
 

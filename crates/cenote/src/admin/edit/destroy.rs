@@ -1,9 +1,11 @@
 //! Destroying.
 
+use super::operation::{self, Operation};
 use super::{EditError, Partly, permit, run};
 use crate::PoolWriter;
 use dsl::DslError;
 use dsl::write::destroy;
+use format::nvlist::{NvList, NvValue};
 
 /// Datasets that are destroyed in one transaction group.
 const BATCH: usize = 64;
@@ -15,8 +17,18 @@ const BATCH: usize = 64;
 /// [`EditError::Refused`] with [`DslError::Held`] or [`DslError::HasClones`].
 pub fn destroy_snapshots(pool: &PoolWriter, names: &[String], defer: bool) -> Result<(), EditError> {
     ask(pool, names)?;
-    let names = names.to_vec();
-    run(pool, move |ctx| destroy::destroy_snapshots(ctx, &names, defer))
+    let (operation, wanted) = (Operation::begin("destroy_snaps"), names.to_vec());
+    run(pool, move |ctx| destroy::destroy_snapshots(ctx, &wanted, defer))?;
+    operation.done(pool, input(names, defer))
+}
+
+/// What destroying snapshots is given.
+pub(super) fn input<'n>(names: impl IntoIterator<Item = &'n String>, defer: bool) -> NvList {
+    let mut input = operation::pair("snaps", operation::names(names));
+    if defer {
+        input.push("defer", NvValue::Boolean);
+    }
+    input
 }
 
 /// Destroys datasets and snapshots, one after the other in this order; what has gone already is passed over.
@@ -29,6 +41,7 @@ pub fn destroy_all(pool: &PoolWriter, names: &[String]) -> Result<(), Partly> {
     let mut done = 0;
     while let Some(rest) = names.get(done..).filter(|rest| !rest.is_empty()) {
         let batch: Vec<String> = rest.iter().take(BATCH).cloned().collect();
+        let operation = Operation::begin("destroy_snaps");
         let outcome = run(pool, move |ctx| {
             for (index, name) in batch.iter().enumerate() {
                 let one = if name.contains('@') {
@@ -46,13 +59,17 @@ pub fn destroy_all(pool: &PoolWriter, names: &[String]) -> Result<(), Partly> {
             Ok((batch.len(), None))
         });
         let error = match outcome {
-            Ok((count, None)) => {
+            Ok((count, error)) => {
+                let mut snapshots = rest.iter().take(count).filter(|name| name.contains('@')).peekable();
+                let recorded = match snapshots.peek() {
+                    Some(_) => operation.done(pool, input(snapshots, false)),
+                    None => Ok(()),
+                };
                 done += count;
-                continue;
-            }
-            Ok((count, Some(error))) => {
-                done += count;
-                error.into()
+                match error.map(EditError::from).or(recorded.err()) {
+                    Some(error) => error,
+                    None => continue,
+                }
             }
             Err(error) => error,
         };

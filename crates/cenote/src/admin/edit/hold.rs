@@ -1,9 +1,11 @@
 //! Holding snapshots, and letting them go.
 
+use super::operation::{self, Operation};
 use super::{EditError, permit, run};
 use crate::{Pool, PoolWriter};
 use dsl::DslError;
 use dsl::write::{TaskCtx, destroy, holds};
+use format::nvlist::{NvList, NvValue};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Why snapshots cannot be held or released: the name of the first that is to blame, and the reason.
@@ -30,6 +32,7 @@ pub fn with_name_below(pool: &Pool, dataset: &str, snapshot: &str) -> Result<Vec
 /// The first snapshot that cannot be held, and why; none is held then.
 pub fn hold(pool: &PoolWriter, names: &[String], tag: &str) -> Result<(), Blame> {
     ask(pool, names, "hold")?;
+    let operation = Operation::begin("hold");
     each(pool, names, tag, false, |ctx, name, tag, is_check| {
         let id = ctx.dsl()?.dataset(name)?.id();
         if is_check {
@@ -38,7 +41,15 @@ pub fn hold(pool: &PoolWriter, names: &[String], tag: &str) -> Result<(), Blame>
         holds::hold(ctx.m(), id, tag, ctx.now(), false)?;
         ctx.note("hold", Some((name, id)), format!("tag={tag} temp=0 refs={}", holds::count(ctx.m(), id)?));
         Ok(())
-    })
+    })?;
+    let mut list = NvList::new();
+    names.iter().for_each(|name| list.push(name, tag));
+    record(pool, operation, names, operation::pair("holds", list))
+}
+
+fn record(pool: &PoolWriter, operation: Operation, names: &[String], input: NvList) -> Result<(), Blame> {
+    let first = || names.first().cloned().unwrap_or_default();
+    operation.done(pool, input).map_err(|error| Box::new((first(), error)))
 }
 
 /// Releases holds on snapshots of one pool. Those that are not held by this tag are passed over, unless none
@@ -48,6 +59,7 @@ pub fn hold(pool: &PoolWriter, names: &[String], tag: &str) -> Result<(), Blame>
 /// The first snapshot that cannot be released, and why; none is released then.
 pub fn release(pool: &PoolWriter, names: &[String], tag: &str) -> Result<(), Blame> {
     ask(pool, names, "release")?;
+    let operation = Operation::begin("release");
     each(pool, names, tag, true, |ctx, name, tag, is_check| {
         let id = ctx.dsl()?.dataset(name)?.id();
         if is_check {
@@ -60,7 +72,10 @@ pub fn release(pool: &PoolWriter, names: &[String], tag: &str) -> Result<(), Bla
             destroy::destroy_if_deferred(ctx, id)?;
         }
         Ok(())
-    })
+    })?;
+    let mut list = NvList::new();
+    names.iter().for_each(|name| list.push(name, operation::pair(tag, NvValue::Boolean)));
+    record(pool, operation, names, list)
 }
 
 /// Asks for a permission at the dataset of each snapshot.

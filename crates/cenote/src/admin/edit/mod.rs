@@ -21,6 +21,7 @@ mod destroy;
 mod hold;
 pub mod names;
 mod open;
+mod operation;
 mod permit;
 mod project;
 mod rename;
@@ -267,7 +268,8 @@ pub(super) fn view(pool: &PoolWriter) -> Result<Pool, EditError> {
 
 /// In whose name a verb runs, as far as limits on the number of datasets care.
 fn caller(pool: &PoolWriter) -> Caller {
-    if pool.caller().uid == 0 { Caller::Root } else { Caller::User }
+    let caller = pool.caller();
+    if caller.is_admin() { Caller::Root } else { Caller::User(caller.delegate()) }
 }
 
 /// Runs a task in syncing context; one that cannot be done in a txg is tried again in the next.
@@ -278,7 +280,7 @@ fn run<T: Send + 'static>(
     let (task, caller, pool) = (Arc::new(task), caller(pool), pool.live());
     for _ in 1..AGAIN_MAX {
         let once = Arc::clone(&task);
-        match pool.run_as(caller, move |ctx| once(ctx)) {
+        match pool.run_as(caller.clone(), move |ctx| once(ctx)) {
             Err(PoolError::Dsl(DslError::Again { .. })) => {}
             done => return Ok(done?),
         }

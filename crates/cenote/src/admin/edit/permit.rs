@@ -10,9 +10,7 @@ use super::EditError;
 use super::values::Setting;
 use crate::admin::{Caller, Owner, Search};
 use crate::{Pool, PoolWriter};
-use dsl::Dir;
-use dsl::delegation::{Allow, Scope, Who};
-use std::collections::HashSet;
+use dsl::delegation::Granted;
 
 /// What the caller of some verb may do in a pool.
 pub(super) struct Permit<'p> {
@@ -80,66 +78,12 @@ impl Permit<'_> {
 
     /// What is granted at a dataset; or, `below`, at a new one directly below it.
     fn granted(&self, name: &str, below: bool) -> Result<Granted, EditError> {
-        let mut granted = Granted::default();
         let delegation = self.view.spa().property("delegation")?.flatten();
         if delegation.and_then(|value| value.raw.number()) == Some(0) {
             return Err(EditError::DelegationOff);
         }
         let name = name.split(['@', '#']).next().unwrap_or_default();
-        let dir: Dir = self.view.dsl().dir(name)?;
-        for (height, at) in dir.ancestry().enumerate() {
-            let is_own = height == 0 && !below;
-            for allow in at.allowed()? {
-                let Allow { who, scope, permissions } = allow;
-                let counts = match who {
-                    Who::Set(name) => {
-                        granted.sets.push((name, permissions));
-                        continue;
-                    }
-                    Who::CreateTime => below,
-                    Who::User(uid) => u64::from(self.caller.uid) == uid && holds(scope, is_own),
-                    Who::Group(gid) => self.caller.is_in(gid) && holds(scope, is_own),
-                    Who::Everyone => holds(scope, is_own),
-                };
-                if counts {
-                    granted.permissions.extend(permissions);
-                }
-            }
-        }
-        Ok(granted)
-    }
-}
-
-fn holds(scope: Scope, is_own: bool) -> bool {
-    match scope {
-        Scope::Local => is_own,
-        Scope::Descendent => !is_own,
-        Scope::NotApplicable => false,
-    }
-}
-
-/// Permissions and sets of them.
-#[derive(Default)]
-struct Granted {
-    permissions: HashSet<String>,
-    sets: Vec<(String, Vec<String>)>,
-}
-
-impl Granted {
-    /// Sets may name sets.
-    fn has(&self, wanted: &str) -> bool {
-        let mut seen: HashSet<&str> = HashSet::new();
-        let mut rest: Vec<&str> = self.permissions.iter().map(String::as_str).collect();
-        while let Some(permission) = rest.pop() {
-            if permission == wanted {
-                return true;
-            }
-            if permission.starts_with('@') && seen.insert(permission) {
-                let same = self.sets.iter().filter(|(name, _)| name == permission);
-                rest.extend(same.flat_map(|(_, members)| members).map(String::as_str));
-            }
-        }
-        false
+        Ok(self.caller.delegate().granted(&self.view.dsl().dir(name)?, below)?)
     }
 }
 
@@ -175,16 +119,6 @@ pub(super) fn for_setting(setting: &Setting) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sets_lead_to_sets_and_may_go_in_circles() {
-        let mut granted = Granted::default();
-        granted.permissions.insert("@a".into());
-        granted.sets.push(("@a".into(), vec!["@b".into(), "hold".into()]));
-        granted.sets.push(("@b".into(), vec!["@a".into(), "snapshot".into()]));
-        assert!(granted.has("snapshot") && granted.has("hold"));
-        assert!(!granted.has("destroy"));
-    }
 
     #[test]
     fn what_a_property_takes() {

@@ -1,5 +1,6 @@
 //! Going back to a snapshot.
 
+use super::operation::{self, Operation};
 use super::{EditError, Partly, destroy_all, permit, run};
 use crate::{Pool, PoolWriter};
 use dsl::write::{bookmarks, destroy, rollback as task};
@@ -59,6 +60,7 @@ pub fn rollback(pool: &PoolWriter, snapshot: &str, newer: &Newer) -> Result<(), 
     let name = snapshot.split('@').next().unwrap_or_default().to_owned();
     let target = snapshot.to_owned();
     let (snapshots, marks) = (newer.snapshots.clone(), newer.bookmarks.clone());
+    let operation = Operation::begin("rollback");
     let outcome = run(pool, move |ctx| {
         destroy::destroy_snapshots(ctx, &snapshots, false)?;
         for mark in &marks {
@@ -70,7 +72,14 @@ pub fn rollback(pool: &PoolWriter, snapshot: &str, newer: &Newer) -> Result<(), 
         }
         task::rollback(ctx, &name, Some(&target))
     });
-    outcome.map_err(|error| {
+    let recorded = outcome.and_then(|()| {
+        if !newer.snapshots.is_empty() {
+            Operation::begin("destroy_snaps").done(pool, super::destroy::input(&newer.snapshots, false))?;
+        }
+        let target = operation::pair("target", snapshot);
+        operation.done_with(pool, target.clone(), Some(target))
+    });
+    recorded.map_err(|error| {
         let left = newer.snapshots.iter().chain([&snapshot.to_owned()]).cloned().collect();
         Partly { done: newer.clones.clone(), left, error }
     })

@@ -1,5 +1,6 @@
 //! Taking snapshots.
 
+use super::operation::{self, Operation};
 use super::{EditError, permit, run};
 use crate::{Pool, PoolWriter};
 use dsl::prop::PropValue;
@@ -18,7 +19,11 @@ pub fn snapshot(pool: &PoolWriter, names: &[String], props: &[(String, String)])
     let names = names.to_vec();
     let props: Vec<(String, PropValue)> =
         props.iter().map(|(name, text)| (name.clone(), PropValue::String(text.clone()))).collect();
-    run(pool, move |ctx| task::snapshot(ctx, &names, &props).map(|_| ()))
+    let mut input = operation::pair("snaps", operation::names(&names));
+    input.push("props", operation::properties(&props));
+    let operation = Operation::begin("snapshot");
+    run(pool, move |ctx| task::snapshot(ctx, &names, &props).map(|_| ()))?;
+    operation.done(pool, input)
 }
 
 /// Names of a dataset and of all below it, parents first.
