@@ -78,13 +78,17 @@ fn main() -> ExitCode {
         Place::Daemon => client::run(program, &args, true),
         Place::DaemonIfAny => client::run(program, &args, false),
     };
-    match done {
-        client::Done::Code(code) => ExitCode::from(code),
+    let code = match done {
+        client::Done::Code(code) => code,
         client::Done::Here => {
             stop::end_on_panic();
-            ExitCode::from(run_program(program, args))
+            run_program(program, args)
         }
+    };
+    if matches!(program, "zpool" | "zfs") && console::env(ABORT).is_some() {
+        std::process::abort();
     }
+    ExitCode::from(code)
 }
 
 /// Where a command runs.
@@ -130,6 +134,8 @@ fn run_program(program: &str, args: Vec<OsString>) -> u8 {
 
 /// The name of a tool.
 const IDS_TO_PATH: &str = "zfs_ids_to_path";
+/// Set to anything: `zpool` and `zfs` end by aborting, so that their memory can be looked at.
+const ABORT: &str = "ZFS_ABORT";
 /// 1: verbs run in process, without a daemon.
 const DIRECT: &str = "CENOTE_DIRECT";
 

@@ -140,6 +140,44 @@ fn events_go_on_over_pools_and_can_be_followed() {
     );
 }
 
+/// Whoever knows nothing of the pool finds the devices held that hold its data.
+#[test]
+fn labels_of_a_pool_that_a_daemon_has_open_are_not_cleared() {
+    let world = World::new();
+    for image in ["l", "s", "x"] {
+        let file = std::fs::File::create(world.path(image)).expect("made");
+        file.set_len(IMAGE).expect("sparse");
+    }
+    world.good("zpool create -O mountpoint=none tank mirror ~/a ~/b log ~/l cache ~/c spare ~/s");
+    world.good("zpool add tank cache ~/x");
+    let sums = || ["a", "b", "l", "c", "s", "x"].map(|name| testkit::sha256(&label(&world.path(name))));
+    let before = sums();
+    for name in ["a", "b", "l", "c", "s", "x"] {
+        for stranger in [false, true] {
+            // Labels of cache devices and spares do not name a pool, and nothing is on them yet.
+            if stranger && ["c", "s", "x"].contains(&name) {
+                continue;
+            }
+            let mut command = world.command(&format!("zpool labelclear -f ~/{name}"));
+            if stranger {
+                command.env("CENOTE_STATE", world.path("another")).env("CENOTE_DIRECT", "1");
+            }
+            let output = command.output().expect("it starts");
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && text.contains("is a member ("), "{name} {stranger}: {text}");
+        }
+    }
+    assert!(before == sums(), "labels have changed");
+}
+
+/// The part of a label that a pool at rest does not write: the names of its devices.
+fn label(path: &std::path::Path) -> Vec<u8> {
+    let mut file = std::fs::File::open(path).expect("there");
+    let mut bytes = vec![0; 128 << 10];
+    std::io::Read::read_exact(&mut file, &mut bytes).expect("long enough");
+    bytes
+}
+
 #[test]
 fn counters_are_shown_as_files_and_metrics() {
     let world = World::new();

@@ -229,6 +229,11 @@ fn listing_inheriting_and_limits_below_as_openzfs() {
     replay(include_str!("transcripts/zfs-listing.txt"), &cleanup);
 }
 
+#[test]
+fn listings_are_sorted_as_by_openzfs() {
+    replay(include_str!("transcripts/zfs-sorting.txt"), &[]);
+}
+
 /// What no device can have is refused before anything is made.
 #[test]
 fn volumes_of_half_of_everything() {
@@ -339,4 +344,142 @@ fn history_has_what_was_done() {
     assert_eq!(commands, ["create tank/a", "snapshot -r tank@s"]);
     let all = world.good("zpool history -i tank");
     assert!(all.contains("] snapshot tank/a@s ("), "{all}");
+}
+
+/// What `zpool history -i` has of the operations of the last commands: names and input, as OpenZFS shows them.
+#[test]
+fn operations_are_in_the_internal_history_as_by_openzfs() {
+    let world = World::new();
+    let mut seen = 0;
+    let mut new = || {
+        let all = world.good("zpool history -i tank");
+        let lines: Vec<&str> =
+            all.lines().skip(std::mem::replace(&mut seen, all.lines().count() - 1)).collect();
+        let mut text = String::new();
+        for line in lines {
+            if let Some((_, operation)) = line.split_once("ms) ioctl ") {
+                text += &format!("{operation}\n");
+            } else if line.starts_with("    ") {
+                text += &format!("{line}\n");
+            }
+        }
+        text
+    };
+    new();
+    let snaps = |names: &str| {
+        let names: String = names.split(' ').map(|name| format!("            {name}\n")).collect();
+        format!("    input:\n        snaps:\n{names}")
+    };
+    let all = |line: fn(&str) -> String| {
+        ["tank@snap", "tank/fs1@snap", "tank/fs2@snap", "tank/v@snap"].map(line).concat()
+    };
+    let steps = [
+        ("zfs create tank/fs1", "create\n    input:\n        type: 2\n        props:\n".to_owned()),
+        (
+            "zfs create -o compression=zstd -o com.example:note=hello tank/fs2",
+            "create\n    input:\n        type: 2\n        props:\n            com.example:note: 'hello'\n            \
+             compression: 16\n"
+                .to_owned(),
+        ),
+        (
+            "zfs create -s -V 32M tank/v",
+            "create\n    input:\n        type: 3\n        props:\n            volsize: 33554432\n".to_owned(),
+        ),
+        (
+            "zfs snapshot -r tank@snap",
+            format!(
+                "snapshot\n    input:\n        snaps:\n{}        props:\n",
+                all(|name| format!("            {name}\n"))
+            ),
+        ),
+        (
+            "zfs snapshot -o a:b=c tank@p tank/fs1@p",
+            format!("snapshot\n{}        props:\n            a:b: 'c'\n", snaps("tank@p tank/fs1@p")),
+        ),
+        (
+            "zfs hold -r tag tank@snap",
+            format!("hold\n    input:\n        holds:\n{}", all(|name| format!("            {name}: 'tag'\n"))),
+        ),
+        (
+            "zfs release -r tag tank@snap",
+            format!("release\n    input:\n{}", all(|name| format!("        {name}:\n            tag\n"))),
+        ),
+        (
+            "zfs rollback -r tank/fs1@snap",
+            format!(
+                "destroy_snaps\n{}rollback\n    input:\n        target: 'tank/fs1@snap'\n    output:\n        \
+                 target: 'tank/fs1@snap'\n",
+                snaps("tank/fs1@p")
+            ),
+        ),
+        ("zfs destroy tank/v@snap", format!("destroy_snaps\n{}", snaps("tank/v@snap"))),
+        (
+            "zfs bookmark tank/fs2@snap tank/fs2#b",
+            "bookmark\n    input:\n        tank/fs2#b: 'tank/fs2@snap'\n".to_owned(),
+        ),
+        ("zfs destroy tank/fs2#b", "destroy_bookmarks\n    input:\n        tank/fs2#b\n".to_owned()),
+        (
+            "zfs clone tank/fs2@snap tank/cl",
+            "clone\n    input:\n        origin: 'tank/fs2@snap'\n        props:\n".to_owned(),
+        ),
+        ("zfs promote tank/cl", String::new()),
+        ("zfs destroy -r tank/fs1", format!("destroy_snaps\n{}", snaps("tank/fs1@snap"))),
+        ("zfs set quota=1G tank/fs2", String::new()),
+    ];
+    for (command, expected) in steps {
+        world.good(command);
+        assert_eq!(new(), expected, "{command}");
+    }
+    assert_ne!(world.run("zfs destroy tank/nosuch").1, 0);
+    assert_eq!(new(), "", "what was refused is not there");
+    let long = world.good("zpool history -il tank");
+    assert!(long.contains("\n [user 0 (root) on "), "{long}");
+    world.judge("tank");
+}
+
+/// From when it is set on a dataset to the end of the last one it was ever set on.
+#[test]
+fn compression_with_zstd_is_a_feature_in_use_as_by_openzfs() {
+    let world = World::new();
+    let state = || world.good("zpool get -H -o value feature@zstd_compress tank").trim_end().to_owned();
+    let steps = [
+        ("zfs create -o compress=zstd-7 tank/a", "active"),
+        ("zfs set compression=lz4 tank/a", "active"),
+        ("zfs inherit compression tank/a", "active"),
+        ("zfs snapshot tank/a@s", "active"),
+        ("zfs clone tank/a@s tank/c", "active"),
+        ("zfs destroy -R tank/a", "enabled"),
+        ("zfs create tank/b", "enabled"),
+        ("zfs set compression=zstd-fast-5 tank/b", "active"),
+        ("zfs create tank/b/below", "active"),
+        ("zfs destroy tank/b/below", "active"),
+        ("zfs destroy tank/b", "enabled"),
+        ("zfs create -V 10M -s -o compression=zstd tank/v", "active"),
+        ("zfs destroy tank/v", "enabled"),
+    ];
+    assert_eq!(state(), "enabled");
+    for (command, expected) in steps {
+        world.good(command);
+        assert_eq!(state(), expected, "{command}");
+        if command.contains("set") || command.contains("clone") {
+            world.judge("tank");
+        }
+    }
+    assert_eq!(
+        world.good("zpool get -H -o value feature@skein,feature@large_blocks tank"),
+        "enabled\nenabled\n"
+    );
+    world.judge("tank");
+}
+
+#[test]
+fn commands_abort_at_their_end_on_demand() {
+    let world = World::new();
+    let aborted = |line: &str| world.run(&format!("ulimit -c 0\nZFS_ABORT=yes {line}\necho $?"));
+    for line in ["zfs list", "zpool create", "zpool", "zfs nosuch", "zpool list nosuch", "zpool version"] {
+        let (text, _) = aborted(line);
+        assert!(text.lines().last().is_some_and(|code| code == "134"), "{line}: {text}");
+    }
+    aborted("zfs create tank/made");
+    world.good("zfs list tank/made");
 }

@@ -11,6 +11,11 @@ fn layouts_are_accepted_and_refused_as_by_openzfs() {
 }
 
 #[test]
+fn what_would_be_added_is_shown_as_by_openzfs() {
+    replay(include_str!("transcripts/add-dry-run.txt"));
+}
+
+#[test]
 fn wrong_creations_are_refused_as_by_openzfs() {
     replay(include_str!("transcripts/create-refused.txt"));
 }
@@ -138,16 +143,58 @@ fn spares_and_cache_devices() {
     assert_eq!((text.as_str(), code), (expected, 1));
     let (text, _) = world.run("zpool create y /img/d/f3");
     assert!(text.ends_with("/img/d/f3 is part of unknown pool 'tank'\n"), "{text}");
-    let (text, _) = world.run("zpool labelclear /img/d/f3");
-    assert_eq!(text, "/img/d/f3 is a member (L2CACHE) of pool \"tank\"\n");
     world.judge("tank");
-    let (text, _) = world.run("zpool labelclear /img/d/f1");
-    assert_eq!(text, "/img/d/f1 is a member (ACTIVE) of pool \"tank\"\n");
-    world.good("zpool labelclear -f /img/d/f1");
-    let (text, _) = world.run("zpool labelclear -f /dev/null");
-    assert_eq!(text, "failed to read label from /dev/null\n");
     world.good("zpool export tank");
     world.good("zpool create -f y /img/d/f2");
+}
+
+#[test]
+fn guids_and_names_of_pools_are_read_as_by_openzfs() {
+    let world = World::new();
+    world.good("zpool create tank /img/d/f0");
+    for (given, guid) in [("-1", "18446744073709551615"), ("0123", "123"), ("+7", "7")] {
+        world.good(&format!("zpool reguid -g {given} tank"));
+        assert_eq!(world.run("zpool get -H -o value guid tank"), (format!("{guid}\n"), 0));
+    }
+    let refused = "cannot reguid 'tank': invalid argument for this pool operation\n";
+    assert_eq!(world.run("zpool reguid -g 0 tank"), (refused.to_owned(), 255));
+    let (text, code) = world.run("zpool reguid -g 0x10 tank");
+    assert!(text.starts_with("invalid GUID: 0x10\nusage:\n") && code == 2, "{text}");
+    world.judge("tank");
+    for options in ["", "-v ", "-H ", "-f ", "-vHf "] {
+        for name in ["/tmp/", "tank/fs", "tank@snap", "tank#bm", "-"] {
+            let (text, code) = world.run(&format!("zpool events {options}{name}"));
+            let expected = format!("invalid pool name '{name}'\nusage:\n\tevents [-vHf [pool] | -c]\n");
+            assert_eq!((text, code), (expected, 2));
+        }
+    }
+    let (text, code) = world.run("zpool events nosuch");
+    assert!(text.starts_with("TIME ") && code == 0, "{text}");
+}
+
+#[test]
+fn labels_of_an_imported_pool_are_not_cleared() {
+    let world = World::new();
+    world.good("zpool create tank mirror /img/d/f0 /img/d/f1 log /img/d/f2 cache /img/d/f3 spare /img/d/f4");
+    let before = sums(world.images());
+    for (device, role) in
+        [("f0", "ACTIVE"), ("f1", "ACTIVE"), ("f2", "ACTIVE"), ("f3", "L2CACHE"), ("f4", "SPARE")]
+    {
+        for force in ["", "-f "] {
+            let (text, code) = world.run(&format!("zpool labelclear {force}/img/d/{device}"));
+            let expected = format!("/img/d/{device} is a member ({role}) of pool \"tank\"\n");
+            assert_eq!((text, code), (expected, 1), "{force}{device}");
+        }
+    }
+    assert!(sums(world.images()) == before, "its devices have changed");
+    let (text, _) = world.run("zpool labelclear -f /dev/null");
+    assert_eq!(text, "failed to read label from /dev/null\n");
+    world.judge("tank");
+    // A pool that nobody can open any more holds nothing back.
+    for lost in ["f0", "f1"] {
+        std::fs::remove_file(world.images().join(lost)).expect("there");
+    }
+    world.good("zpool labelclear -f /img/d/f2");
 }
 
 #[test]

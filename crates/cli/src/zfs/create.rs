@@ -49,6 +49,9 @@ impl Options {
         if (has_block_size || options.sparse) && !options.is_volume {
             return Err(Stop::usage("'-s' and '-b' can only be used when creating a volume"));
         }
+        if options.stay_unmounted && options.is_volume {
+            return Err(Stop::usage("'-u' can only be used when creating a filesystem"));
+        }
         let operands = crate::zpool::texts(&walk.operands());
         options.name = match &operands[..] {
             [] => {
@@ -238,6 +241,8 @@ mod tests {
             ("-V tank/n", false, "bad volume size 'tank/n': bad numeric value 'tank/n'"),
             ("-s tank/n", true, "'-s' and '-b' can only be used when creating a volume"),
             ("-b 8K tank/n", true, "'-s' and '-b' can only be used when creating a volume"),
+            ("-u -V 1M tank/n", true, "'-u' can only be used when creating a filesystem"),
+            ("-p -V 1M -u tank/n/v", true, "'-u' can only be used when creating a filesystem"),
             ("a b", true, "too many arguments"),
             ("-p", true, "missing filesystem argument"),
             ("-V 1M", true, "missing volume argument"),

@@ -104,45 +104,44 @@ pub(super) fn property(entry: &Entry, name: &str) -> Result<Property, Stop> {
     Ok(found.unwrap_or(Property { value: Value::Absent, source: Source::None, received: None }))
 }
 
-/// Sorts by the keys asked for, then by name.
+/// Sorts by the keys asked for, then in the order of a listing: snapshots with their dataset, as they were taken. Names
+/// as a key are plain bytes: `a-b@s` before `a@s`.
 fn sorted(options: &Options, mut entries: Vec<Entry>) -> Result<Vec<Entry>, Stop> {
     super::sort(&mut entries);
     let mut keyed = Vec::new();
-    for (place, entry) in entries.into_iter().enumerate() {
+    for entry in entries {
         let mut keys = Vec::new();
         for (name, _) in &options.sort {
-            keys.push(match name.as_str() {
-                // Already in this order.
-                "name" => Value::Number(place as u64),
-                _ => property(&entry, name)?.value,
-            });
+            keys.push(property(&entry, name)?.value);
         }
         keyed.push((keys, entry));
     }
-    // Stable: equal keys stay in the order of their names.
+    // Stable: equal keys stay in the order of the listing, also of a reversed one.
     keyed.sort_by(|(a, _), (b, _)| {
-        let by = options.sort.iter().zip(a.iter().zip(b)).map(|((name, reverse), (x, y))| {
-            let by = compare(name, x, y);
-            if *reverse { by.reverse() } else { by }
-        });
+        let by = options
+            .sort
+            .iter()
+            .zip(a.iter().zip(b))
+            .map(|((name, reverse), (x, y))| compare(name, x, y, *reverse));
         by.fold(Ordering::Equal, Ordering::then)
     });
     Ok(keyed.into_iter().map(|(_, entry)| entry).collect())
 }
 
-/// Values before missing ones; numbers by size, everything else by its text.
-fn compare(name: &str, a: &Value, b: &Value) -> Ordering {
-    match (a, b) {
-        (Value::Absent, Value::Absent) => Ordering::Equal,
-        (Value::Absent, _) => Ordering::Greater,
-        (_, Value::Absent) => Ordering::Less,
+/// Values before missing ones, in either direction; numbers by size, everything else by its text.
+fn compare(name: &str, a: &Value, b: &Value, reverse: bool) -> Ordering {
+    let by = match (a, b) {
+        (Value::Absent, Value::Absent) => return Ordering::Equal,
+        (Value::Absent, _) => return Ordering::Greater,
+        (_, Value::Absent) => return Ordering::Less,
         (Value::Number(x), Value::Number(y))
             if prop::dataset(name).is_none_or(|p| p.kind != prop::Kind::Index) =>
         {
             x.cmp(y)
         }
         _ => values::dataset(name, a, true).cmp(&values::dataset(name, b, true)),
-    }
+    };
+    if reverse { by.reverse() } else { by }
 }
 
 fn text(options: &Options, entries: &[Entry], out: &Out) -> Result<String, Stop> {

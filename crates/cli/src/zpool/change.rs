@@ -170,7 +170,7 @@ pub(super) fn labelclear(args: Vec<OsString>) -> Outcome {
             || Stop::failed(format!("failed to find device {name}, try specifying absolute path instead"));
         find_device(name).map_err(|_| missing())?.path
     };
-    match clear_labels(&path, force) {
+    match clear_labels(&crate::search::from_env(), &path, force) {
         Ok(()) => Ok(0),
         Err(error) => {
             error.to_string().lines().for_each(|line| say_error_line!("{}", visible(line)));

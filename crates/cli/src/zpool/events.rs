@@ -5,6 +5,7 @@ use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::time;
+use cenote::admin::change::check_pool_name;
 use cenote::admin::{Event, EventRing};
 use format::nvlist::{NvList, NvValue};
 use std::ffi::OsString;
@@ -38,6 +39,10 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     let operands = super::texts(&walk.operands());
     if operands.len() > 1 {
         return Err(Stop::usage("too many arguments"));
+    }
+    // A pool that could be, there or not.
+    if let Some(name) = operands.first().filter(|name| !options.clear && check_pool_name(name).is_err()) {
+        return Err(Stop::usage(format!("invalid pool name '{name}'")));
     }
     let ring = EventRing::process();
     if options.clear {

@@ -57,8 +57,15 @@ fn group(
     text: &mut String,
 ) {
     if let Some(pool) = pool {
-        let members = tops(&pool.root, old).filter(|vdev| vdev.kind != "indirect");
-        members.for_each(|vdev| existing(vdev, 1, names, out, text));
+        for vdev in tops(&pool.root, old).filter(|vdev| vdev.kind != "indirect") {
+            // Groups of the other classes go without their numbers.
+            if old != Class::Normal && vdev.path.is_none() && !names.guid {
+                line(names.of(vdev).rsplit_once('-').map_or("", |(kind, _)| kind), 1, out, text);
+                vdev.children.iter().for_each(|child| existing(child, 2, names, out, text));
+            } else {
+                existing(vdev, 1, names, out, text);
+            }
+        }
     }
     for top in layout.tops.iter().filter(|top| top.class == new) {
         added(top, names, out, text);

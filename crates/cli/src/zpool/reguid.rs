@@ -2,10 +2,14 @@
 
 use super::{command_line, texts};
 use crate::getopt::Getopt;
+use crate::out::visible;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::change::{ChangeError, reguid_pool};
 use format::PoolGuid;
 use std::ffi::OsString;
+
+/// Exit code of a refusal whose status the real tool passes on.
+const MINUS_ONE: u8 = 255;
 
 pub(super) fn run(args: Vec<OsString>) -> Outcome {
     let command = command_line("reguid", &args);
@@ -13,23 +17,38 @@ pub(super) fn run(args: Vec<OsString>) -> Outcome {
     let mut guid = None;
     while let Some((_, value)) = walk.next()? {
         let text = value.unwrap_or_default().to_string_lossy().into_owned();
-        guid = Some(parse(&text).ok_or_else(|| Stop::usage(format!("invalid GUID '{text}'")))?);
+        guid = Some(parse(&text).ok_or_else(|| Stop::usage(format!("invalid GUID: {text}")))?);
     }
     let operands = texts(&walk.operands());
     let [name] = &operands[..] else {
         let why = if operands.is_empty() { "missing pool name" } else { "too many arguments" };
         return Err(Stop::usage(why));
     };
-    reguid_pool(&crate::search::from_env(), name, guid, &command).map(|()| 0).map_err(|error| match error {
-        ChangeError::NoPool => Stop::failed(format!("cannot open '{name}': no such pool")),
-        error => Stop::failed(format!("cannot reguid '{name}': {error}")),
-    })
+    let search = crate::search::from_env();
+    match reguid_pool(&search, name, guid.map(PoolGuid), &command) {
+        Ok(()) => Ok(0),
+        Err(ChangeError::NoPool) => Err(Stop::failed(format!("cannot open '{name}': no such pool"))),
+        Err(error) => {
+            say_error_line!("cannot reguid '{name}': {}", visible(&error.to_string()));
+            Err(Stop::Code(MINUS_ONE))
+        }
+    }
 }
 
-/// A decimal number but 0.
-fn parse(text: &str) -> Option<PoolGuid> {
-    let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|guid| is_decimal && *guid != 0).map(PoolGuid)
+/// A number as C's `strtoull` reads one in decimal: white space and a sign in front, a negative one counted down from
+/// 2^64. Nothing is 0.
+fn parse(text: &str) -> Option<u64> {
+    let number = text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\u{b}');
+    let (is_negative, digits) = match number.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, number.strip_prefix('+').unwrap_or(number)),
+    };
+    if text.is_empty() {
+        return Some(0);
+    }
+    let is_decimal = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let value: u64 = digits.parse().ok().filter(|_| is_decimal)?;
+    Some(if is_negative { value.wrapping_neg() } else { value })
 }
 
 #[cfg(test)]
@@ -37,9 +56,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guids_are_decimal_numbers_but_zero() {
-        assert_eq!(parse("42"), Some(PoolGuid(42)));
-        for bad in ["", "0", "0xa", "+1", "-1", "18446744073709551616"] {
+    fn guids_are_read_as_by_openzfs() {
+        let largest = Some(u64::MAX);
+        for (text, guid) in [
+            ("42", Some(42)),
+            ("010", Some(10)),
+            (" 5", Some(5)),
+            ("+7", Some(7)),
+            ("-1", largest),
+            ("18446744073709551615", largest),
+            ("-5", Some(u64::MAX - 4)),
+            ("0", Some(0)),
+            ("", Some(0)),
+        ] {
+            assert_eq!(parse(text), guid, "{text:?}");
+        }
+        for bad in
+            ["0x10", "12abc", "1.5", "abc", "-", "+-1", "99999999999999999999", "-99999999999999999999"]
+        {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

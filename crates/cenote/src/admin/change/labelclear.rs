@@ -1,6 +1,11 @@
 //! `zpool labelclear`: making a device one that no pool knows.
+//!
+//! # What always holds
+//! - A device of a pool that is imported here keeps its labels, whatever it is to the pool and whatever is forced;
+//!   so does one that somebody else has open. A pool that is only listed, because it cannot be opened any more,
+//!   keeps nothing.
 
-use crate::admin::Imported;
+use crate::admin::{Imported, Search, open_pools};
 use format::config::PoolState;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -25,7 +30,7 @@ pub enum LabelClearError {
         /// Its path.
         path: String,
     },
-    /// It belongs to a pool that is imported here; `-f` clears it, unless somebody has it open.
+    /// It belongs to a pool that is imported here, or that somebody has open.
     #[error("{path} is a member ({role}) of pool \"{pool}\"")]
     Member {
         /// Its path.
@@ -57,7 +62,7 @@ pub enum LabelClearError {
 ///
 /// # Errors
 /// [`LabelClearError`]; nothing was written unless the device has failed.
-pub fn clear_labels(path: &Path, force: bool) -> Result<(), LabelClearError> {
+pub fn clear_labels(search: &Search, path: &Path, force: bool) -> Result<(), LabelClearError> {
     let shown = path.display().to_string();
     let failed = |why: String| LabelClearError::Open { path: shown.clone(), why };
     match std::fs::metadata(path) {
@@ -74,12 +79,12 @@ pub fn clear_labels(path: &Path, force: bool) -> Result<(), LabelClearError> {
     let config = probe.newest_config().ok_or_else(none)?;
     let imported = Imported::load().unwrap_or_default();
     let pool = config.guid.and_then(|guid| imported.pool_of(guid)).map(str::to_owned);
-    if let Some(pool) = pool.filter(|_| !force) {
-        let role = match config.state {
-            PoolState::Spare => "SPARE",
-            PoolState::L2cache => "L2CACHE",
-            _ => "ACTIVE",
-        };
+    let role = match config.state {
+        PoolState::Spare => "SPARE",
+        PoolState::L2cache => "L2CACHE",
+        _ => "ACTIVE",
+    };
+    if let Some(pool) = pool.filter(|pool| !force || is_there(search, pool)) {
         return Err(LabelClearError::Member { path: shown, role, pool });
     }
     let state = match config.state {
@@ -93,9 +98,14 @@ pub fn clear_labels(path: &Path, force: bool) -> Result<(), LabelClearError> {
     drop(device);
     let device = match open_exclusive(path, Access::Cached) {
         Err(DeviceError::Busy) => {
-            return Err(LabelClearError::Member { path: shown, role: "ACTIVE", pool: config.name.clone() });
+            return Err(LabelClearError::Member { path: shown, role, pool: config.name.clone() });
         }
         opened => opened.map_err(|e| failed(e.to_string()))?,
     };
     label_write::clear(&*device).map_err(|_| none())
+}
+
+/// A pool that is listed can be opened, too.
+fn is_there(search: &Search, pool: &str) -> bool {
+    !open_pools(search, &[pool.to_owned()]).0.is_empty()
 }

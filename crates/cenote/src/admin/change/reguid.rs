@@ -22,6 +22,9 @@ pub fn reguid_pool(
         return Err(ChangeError::Property("the guid is already in use".to_owned()));
     }
     let pool = open_for_change(search, name)?;
+    if guid == Some(PoolGuid(0)) {
+        return Err(ChangeError::Property("invalid argument for this pool operation".to_owned()));
+    }
     let old = pool.guid();
     let outcome = (|| {
         pool.live().reguid(guid)?;
