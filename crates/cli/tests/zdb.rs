@@ -43,6 +43,8 @@ const CHOSEN: &[(&str, &str)] = &[
     // Blocks without checksums, and blocks that have more copies in one place than in another.
     ("checksum", "-S"),
     ("cloned", "-b -S -T -TT -TTT -TTTT"),
+    ("zil-slog", "-TTT -TTTT"),
+    ("removed-split", "-mmmm"),
     // Blocks in pieces, some in one copy only; those of more than 128 KiB are in the last row of histograms.
     ("gang", "-bbbb -M"),
     ("raidz-expanded", "-bbb -mmm"),

@@ -55,8 +55,8 @@ pub struct RemovedVdev {
     pub mapping_object: ObjectId,
     /// Header of the mapping.
     pub mapping: MappingPhys,
-    /// Its entries, each with how many of its bytes nothing needs any more.
-    pub entries: Vec<(MapEntry, u32)>,
+    /// Its entries, each with how many of its bytes nothing needs any more; `None`: that is not counted.
+    pub entries: Vec<(MapEntry, Option<u32>)>,
     /// Header of the map of what became obsolete since these counts were made.
     pub obsolete: Option<(ObjectId, SpaceMapPhys)>,
 }
@@ -157,9 +157,11 @@ fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {
     let phys = MappingPhys::decode(object.bonus(), object.order()).map_err(corrupt)?;
     let entries = mapping.entries();
     let counts = match phys.counts {
-        Some(counts) => obsolete_counts(pool, counts, entries.len())?,
-        None => Vec::new(),
+        Some(counts) => Some(obsolete_counts(pool, counts, entries.len())?),
+        None => None,
     };
+    // What the counts do not reach is not obsolete.
+    let count = |index: usize| counts.as_ref().map(|counts| counts.get(index).copied().unwrap_or(0));
     let mut obsolete = None;
     if node.zap_top != ObjectId(0) {
         let zap = Zap::open(&pool.mos().object(node.zap_top)?)?;
@@ -167,13 +169,12 @@ fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {
             obsolete = Some((id, *SpaceMap::open(pool.mos(), id)?.phys()));
         }
     }
-    let counts = counts.into_iter().chain(std::iter::repeat(0));
     Ok(Some(RemovedVdev {
         births_object: node.indirect_births,
         births: mapping.births().to_vec(),
         mapping_object: node.indirect_object,
         mapping: phys,
-        entries: entries.iter().copied().zip(counts).collect(),
+        entries: entries.iter().enumerate().map(|(index, entry)| (*entry, count(index))).collect(),
         obsolete,
     }))
 }

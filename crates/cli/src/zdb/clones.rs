@@ -32,13 +32,17 @@ pub(super) fn print(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::
     if detail < 2 {
         return Ok(Verdict::Clean);
     }
-    for table in &tables {
+    for vdev in 0..pool.spa().tree().top_count() {
+        let Some(table) = tables.iter().find(|table| u64::from(table.vdev.0) == vdev as u64) else {
+            writeln!(out, "BRT: vdev {vdev}: empty")?;
+            continue;
+        };
         let [used, saved] = [table.phys.used, table.phys.saved].map(|bytes| options.number(bytes));
         let (vdev, count) = (table.vdev, table.phys.count);
         writeln!(out, "BRT: vdev {vdev}: refcnt {count}; used {used}; saved {saved}")?;
-        if detail > 2
-            && let Err(error) = print_entries(pool, table, detail, out)?
-        {
+    }
+    for table in tables.iter().filter(|_| detail > 2) {
+        if let Err(error) = print_entries(pool, table, detail, out)? {
             return unreadable(&error);
         }
     }

@@ -331,8 +331,8 @@ fn print_removed(
         for (entry, obsolete) in &removed.entries {
             write!(out, "\t<{}:{:x}:{:x}> -> <{}>", vdev.vdev, entry.src.0, entry.len, entry.dst)?;
             match obsolete {
-                0 => writeln!(out)?,
-                bytes => writeln!(out, " ({bytes:x} obsolete)")?,
+                None => writeln!(out)?,
+                Some(bytes) => writeln!(out, " ({bytes:x} obsolete)")?,
             }
         }
         writeln!(out)?;
