@@ -502,27 +502,40 @@ fn files_of_an_imported_pool_are_changed_in_the_daemon() {
     assert_eq!(world.good("zpool list -H -o health tank"), "ONLINE\n");
 }
 
-#[test]
-fn other_users_see_and_do_not_change() {
+/// A world with a pool whose program everybody may run; `None`: nobody here can be somebody else.
+fn world_for_others() -> Option<World> {
     use std::os::unix::fs::PermissionsExt;
     if !is_root() || !Path::new("/usr/bin/setpriv").exists() {
-        return;
+        return None;
     }
     let world = World::new();
     world.create();
     // Test programs are not always where everybody may go.
-    let program = world.path("cenote");
-    copy_program(&program);
+    copy_program(&world.path("cenote"));
     std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
+    Some(world)
+}
+
+/// A command of somebody who is nobody, for the daemon of that world.
+fn as_nobody(world: &World, words: &str) -> Command {
+    let mut command = Command::new("/usr/bin/setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(world.path("cenote"));
+    command.args(words.split_whitespace()).env_clear().env("CENOTE_SOCKET", world.socket());
+    command.stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn other_users_see_and_do_not_change() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(world) = world_for_others() else { return };
     let scripts = world.path("scripts");
     std::fs::create_dir(&scripts).expect("made");
     std::fs::write(scripts.join("who"), "#!/bin/sh\necho who=u$(/usr/bin/id -u)\n").expect("written");
     std::fs::set_permissions(scripts.join("who"), std::fs::Permissions::from_mode(0o755)).expect("set");
     let nobody = |words: &str| {
-        let mut command = Command::new("/usr/bin/setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&program);
-        command.args(words.split_whitespace()).env_clear().env("CENOTE_SOCKET", world.socket());
-        command.env("CENOTE_KEYS", "tank=/etc/shadow").stdin(Stdio::null());
+        let mut command = as_nobody(&world, words);
+        command.env("CENOTE_KEYS", "tank=/etc/shadow");
         command.env("ZPOOL_SCRIPTS_PATH", &scripts);
         let output = command.output().expect("it starts");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -550,20 +563,9 @@ fn other_users_see_and_do_not_change() {
 
 #[test]
 fn limits_bind_users_who_may_not_change_them_as_by_openzfs() {
-    use std::os::unix::fs::PermissionsExt;
-    if !is_root() || !Path::new("/usr/bin/setpriv").exists() {
-        return;
-    }
-    let world = World::new();
-    world.create();
-    let program = world.path("cenote");
-    copy_program(&program);
-    std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
+    let Some(world) = world_for_others() else { return };
     let user = |words: &str| {
-        let mut command = Command::new("/usr/bin/setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&program);
-        command.args(words.split_whitespace()).env_clear().env("CENOTE_SOCKET", world.socket());
-        let output = command.stdin(Stdio::null()).output().expect("it starts");
+        let output = as_nobody(&world, words).output().expect("it starts");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).trim_end().to_owned())
     };
     let may = |words: &str| assert_eq!(user(words), (Some(0), String::new()), "{words}");
