@@ -22,14 +22,16 @@ pub(super) fn write_rest(
     suite: &Path,
     place: &Path,
 ) -> Result<(PathBuf, PathBuf), String> {
-    let mut tests = Vec::new();
+    // Some stand in both run files.
+    let (mut tests, mut seen) = (Vec::new(), BTreeSet::new());
     for name in RUN_FILES {
         let path = Path::new(FOLDER).join(format!("{name}.run"));
         let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let is_script = |file: &str| suite.join(file).is_file();
         tests.extend(of_run_file(&text, name, is_script).into_iter().filter(|test| {
             let text = |key: &str| test[key].as_str().unwrap_or_default();
-            groups.contains(text("group")) && !known.iter().any(|id| id == text("id"))
+            let is_wanted = groups.contains(text("group")) && !known.iter().any(|id| id == text("id"));
+            is_wanted && seen.insert(text("id").to_owned())
         }));
     }
     let ids: String =
