@@ -31,7 +31,7 @@ use cenote::files::{self, FilesystemWriter};
 pub use record::Record;
 use rustix::io::Errno;
 use service::{InUse, MountedFs, Names};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -174,7 +174,9 @@ impl Inner {
             return;
         }
         let table = kernel::table();
-        mounts.iter().filter(|mount| mount.has_ended(&table)).for_each(|mount| self.let_go(mount));
+        let here: HashSet<_> = table.iter().map(|line| (line.device, line.at.as_path())).collect();
+        let elsewhere = mounts.iter().filter(|mount| !here.contains(&(mount.device, mount.at.as_path())));
+        elsewhere.filter(|mount| mount.has_ended(&table)).for_each(|mount| self.let_go(mount));
     }
 
     fn take_out(&self, mount: &Arc<Mount>) {
@@ -249,11 +251,10 @@ impl Mount {
         table.iter().any(|line| line.device == self.device)
     }
 
-    /// The kernel has it no more. Numbers of devices are given to others at once: one that is elsewhere now was moved there,
-    /// unless its end is heard of.
+    /// Of one that is no longer where it was: the kernel has it no more. Numbers of devices are given to others at once: one
+    /// that is elsewhere now was moved there, unless its end is heard of.
     fn has_ended(&self, table: &[kernel::Line]) -> bool {
-        let is_where_it_was = table.iter().any(|line| line.device == self.device && line.at == self.at);
-        !is_where_it_was && (!self.is_within(table) || self.wait(End::Gone, Some(HEARING_OF_AN_END)))
+        !self.is_within(table) || self.wait(End::Gone, Some(HEARING_OF_AN_END))
     }
 
     /// The mount can be changed by its path: nothing else covers it.
