@@ -1,4 +1,4 @@
-//! The other implementation's tools: which there are, and how a Debian 12 gets them.
+//! The other implementation's tools and what judges manual pages: which there are, and how a Debian 12 gets them.
 //!
 //! Only user-space tools are installed, never a kernel module: the tests of this project read and
 //! write pools in ordinary files. `zfs-test` depends on the module, or on its sources; so where
@@ -17,7 +17,7 @@ struct Judge {
     settles: &'static str,
 }
 
-const JUDGES: [Judge; 5] = [
+const JUDGES: [Judge; 7] = [
     Judge {
         tool: "zdb",
         package: "zfsutils-linux",
@@ -27,6 +27,8 @@ const JUDGES: [Judge; 5] = [
     Judge { tool: "ztest", package: "zfs-test", settles: "pools made by random OpenZFS activity" },
     Judge { tool: "raidz_test", package: "zfs-test", settles: "RAID-Z arithmetic against OpenZFS's" },
     Judge { tool: "fusermount3", package: "fuse3", settles: "mounts" },
+    Judge { tool: "mandoc", package: "mandoc", settles: "that manual pages are whole" },
+    Judge { tool: "groff", package: "groff-base", settles: "the same, as `man` shows them" },
 ];
 
 /// The distribution whose packages are known to be the right ones.
