@@ -9,6 +9,8 @@
 //! - Nothing is shown that was not run: every line after a `$` is a command that can be typed.
 //! - A step that does not do what the text says ends the tour with exit code 1.
 //! - Where file systems cannot be mounted, the tour says so and puts files in without a mount.
+//! - However the tour ends (at its end, in a step that went wrong, asked by a signal, without a reader), its daemon is
+//!   ended, nothing of it stays mounted, and its folder is removed. A signal ends it when the step under way is done.
 // The tour always runs in a process of its own.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
@@ -20,6 +22,8 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs the story of a pool in use on disks in a scratch folder: made, mounted, filled, extended, healed
 #[derive(clap::Args)]
@@ -29,14 +33,25 @@ pub(crate) struct Args {
     keep: bool,
 }
 
-/// A step that went wrong, told to the reader.
-struct Wrong(String);
+/// Why the tour ends early.
+enum Wrong {
+    /// A step that went wrong, told to the reader.
+    Step(String),
+    /// Standard output is closed: there is no reader any more.
+    NoReader,
+    /// A signal asks for the end.
+    Asked,
+}
 
 impl From<io::Error> for Wrong {
     fn from(error: io::Error) -> Wrong {
-        Wrong(error.to_string())
+        Wrong::Step(error.to_string())
     }
 }
+
+/// The exit code of a command that a signal (SIGINT, SIGPIPE) has ended, as shells say it.
+const INTERRUPTED: u8 = 130;
+const BROKEN_PIPE: u8 = 141;
 
 /// Runs the tour; its exit code.
 pub(crate) fn run(args: &Args) -> u8 {
@@ -46,21 +61,31 @@ pub(crate) fn run(args: &Args) -> u8 {
         tour.stop_daemon();
         result
     });
+    let result = result.and_then(|()| if args.keep { say_kept(&folder) } else { Ok(()) });
     if is_below_a_mount(&folder) {
-        eprintln!("\ntour: something is still mounted below {}, which stays", folder.display());
-    } else if args.keep {
-        println!("\nThe disks stay in {}.", folder.display());
-    } else {
+        complain(&format!("something is still mounted below {}, which stays", folder.display()));
+    } else if !args.keep {
         // Nothing depends on it any more; what cannot be removed is in the temporary folder.
         let _ = std::fs::remove_dir_all(&folder);
     }
     match result {
         Ok(()) => 0,
-        Err(Wrong(why)) => {
-            eprintln!("\ntour: {why}");
+        Err(Wrong::Step(why)) => {
+            complain(&why);
             1
         }
+        Err(Wrong::NoReader) => BROKEN_PIPE,
+        Err(Wrong::Asked) => INTERRUPTED,
     }
+}
+
+/// To standard error, which may be closed.
+fn complain(why: &str) {
+    let _ = writeln!(io::stderr(), "\ntour: {why}");
+}
+
+fn say_kept(folder: &Path) -> Result<(), Wrong> {
+    say(&format!("The disks stay in {}.", folder.display()))
 }
 
 /// Removing a folder would remove the files of what is mounted in it.
@@ -85,24 +110,39 @@ enum Place {
 struct Tour {
     program: PathBuf,
     folder: PathBuf,
+    /// A signal has asked for the end.
+    is_asked: Arc<AtomicBool>,
 }
 
-fn say(text: &str) {
-    println!("\n{text}");
+/// A paragraph of the story.
+fn say(text: &str) -> Result<(), Wrong> {
+    print(&format!("\n{text}\n"))
+}
+
+/// Writes to standard output at once.
+fn print(text: &str) -> Result<(), Wrong> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Wrong::NoReader,
+        _ => error.into(),
+    })
 }
 
 impl Tour {
     fn begin(folder: &Path) -> Result<Tour, Wrong> {
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let tell = Arc::clone(&is_asked);
+        serve::Terminator::new()?.watch(move |_| tell.store(true, Ordering::Relaxed))?;
         std::fs::create_dir(folder)?;
-        Ok(Tour { program: std::env::current_exe()?, folder: folder.to_owned() })
+        Ok(Tour { program: std::env::current_exe()?, folder: folder.to_owned(), is_asked })
     }
 
     fn walk(&self) -> Result<(), Wrong> {
         self.read_a_pool()?;
         self.use_a_pool()?;
         self.heal_a_pool()?;
-        say("That was Cenote. `cenote --help` lists the commands, docs/man has a page for each tool.");
-        Ok(())
+        say("That was Cenote. `cenote --help` lists the commands, docs/man has a page for each tool.")
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -133,16 +173,12 @@ impl Tour {
 
     /// Shows a command and what it prints.
     fn show(&self, place: Place, line: &[&str]) -> Result<(), Wrong> {
-        let output = self.run(place, line)?;
-        print!("{output}");
-        io::stdout().flush()?;
-        Ok(())
+        print(&self.run(place, line)?)
     }
 
     /// Shows a command, runs it, and returns what it prints.
     fn run(&self, place: Place, line: &[&str]) -> Result<String, Wrong> {
-        println!("\n$ {}", line.join(" "));
-        io::stdout().flush()?;
+        say(&format!("$ {}", line.join(" ")))?;
         let Some((program, words)) = line.split_first() else { return Ok(String::new()) };
         let mut child = self.command(place, program, words).stdout(Stdio::piped()).spawn()?;
         let mut output = Vec::new();
@@ -150,22 +186,29 @@ impl Tour {
             stdout.read_to_end(&mut output)?;
         }
         let status = child.wait()?;
+        self.go_on()?;
         if !status.success() {
-            return Err(Wrong(format!("`{}` failed: {status}", line.join(" "))));
+            return Err(Wrong::Step(format!("`{}` failed: {status}", line.join(" "))));
         }
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
     /// Shows a command that is refused, and what it says.
     fn refused(&self, line: &[&str]) -> Result<(), Wrong> {
-        println!("\n$ {}", line.join(" "));
+        say(&format!("$ {}", line.join(" ")))?;
         let Some((program, words)) = line.split_first() else { return Ok(()) };
         let output = self.command(Place::Daemon, program, words).output()?;
-        print!("{}", String::from_utf8_lossy(&output.stderr));
+        self.go_on()?;
+        print(&String::from_utf8_lossy(&output.stderr))?;
         if output.status.success() {
-            return Err(Wrong(format!("`{}` was not refused", line.join(" "))));
+            return Err(Wrong::Step(format!("`{}` was not refused", line.join(" "))));
         }
         Ok(())
+    }
+
+    /// Unless a signal has asked for the end.
+    fn go_on(&self) -> Result<(), Wrong> {
+        if self.is_asked.load(Ordering::Relaxed) { Err(Wrong::Asked) } else { Ok(()) }
     }
 
     /// Ends the daemon, if one was started. It is silent: there may be none.

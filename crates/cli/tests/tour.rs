@@ -1,6 +1,8 @@
-//! The tour of the README, as a newcomer runs it.
+//! The tour of the README, as a newcomer runs it, and as one who has seen enough ends it.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 #[test]
 fn the_tour_runs_to_its_end() {
@@ -22,4 +24,49 @@ fn the_tour_runs_to_its_end() {
     ] {
         assert!(text.contains(expected), "no {expected:?} in\n{text}");
     }
+}
+
+/// The tour with its scratch folder in this folder; it has just printed the first line that begins so.
+fn tour_until(line: &str, folder: &Path) -> (Child, impl BufRead) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    command.arg("tour").env("TMPDIR", folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut text = String::new();
+    while !text.starts_with(line) {
+        text.clear();
+        assert!(output.read_line(&mut text).expect("text") > 0, "no {line:?}");
+    }
+    (child, output)
+}
+
+/// Its exit code and messages, when it has ended; it has left nothing behind.
+fn ended(child: Child, folder: &Path) -> (Option<i32>, String) {
+    let output = child.wait_with_output().expect("it ends");
+    let left: Vec<_> =
+        std::fs::read_dir(folder).expect("there").flatten().map(|entry| entry.path()).collect();
+    assert_eq!(left, [""; 0].map(Path::new));
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("readable");
+    assert!(!mounts.contains(&folder.display().to_string()), "{mounts}");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_tour_in_silence() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (child, output) = tour_until("$ zpool import", folder.path());
+    drop(output);
+    assert_eq!(ended(child, folder.path()), (Some(141), String::new()));
+}
+
+#[test]
+fn an_interrupted_tour_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (child, mut output) = tour_until("$ zfs create testpool/myprojects/project1", folder.path());
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("told");
+    // What it still says is taken, so that it need not wait for a reader.
+    std::io::copy(&mut output, &mut std::io::sink()).expect("read");
+    let (code, messages) = ended(child, folder.path());
+    assert!(code == Some(130) && !messages.contains("tour"), "{code:?} {messages}");
 }

@@ -1,7 +1,7 @@
 //! A pool that heals: bytes go bad under it, a disk is away and comes back.
 
 use super::Place::Daemon;
-use super::{Tour, Wrong, create, say};
+use super::{Tour, Wrong, create, print, say};
 
 /// Bytes of a disk.
 const DISK: u64 = 256 << 20;
@@ -15,7 +15,7 @@ impl Tour {
         }
         let disks = names.map(|name| self.word(name));
 
-        say("Healing: a raidz1 of three, filled, and then 16 MiB of one disk are overwritten with noise:");
+        say("Healing: a raidz1 of three, filled, and then 16 MiB of one disk are overwritten with noise:")?;
         let mut line = vec!["zpool", "create", "-m", "none", "safe", "raidz1"];
         line.extend(disks.iter().map(String::as_str));
         self.show(Daemon, &line)?;
@@ -32,15 +32,15 @@ impl Tour {
             Daemon,
             &["dd", "if=/dev/urandom", &to, "bs=1M", "seek=8", "count=16", "conv=notrunc", "status=none"],
         )?;
-        say("A scrub reads every copy of every block, and writes anew what is wrong:");
+        say("A scrub reads every copy of every block, and writes anew what is wrong:")?;
         self.show(Daemon, &["zpool", "scrub", "-w", "safe"])?;
         let status = self.run(Daemon, &["zpool", "status", "safe"])?;
-        print!("{status}");
+        print(&status)?;
         if !status.contains("with 0 errors") {
-            return Err(Wrong("the scrub has not healed everything".to_owned()));
+            return Err(Wrong::Step("the scrub has not healed everything".to_owned()));
         }
         self.show(Daemon, &["zpool", "clear", "safe"])?;
-        say("A disk is taken away. Reading and writing go on; when it returns, it gets what it missed:");
+        say("A disk is taken away. Reading and writing go on; when it returns, it gets what it missed:")?;
         self.show(Daemon, &["zpool", "offline", "safe", disk])?;
         self.show(Daemon, &["cenote", "cp", &self.word("whole.tar"), "safe:/"])?;
         let back = self.word("noise.back");
@@ -51,7 +51,6 @@ impl Tour {
         self.show(Daemon, &["zpool", "wait", "-t", "resilver", "safe"])?;
         self.show(Daemon, &["zpool", "status", "-v", "safe"])?;
         self.show(Daemon, &["zpool", "export", "safe"])?;
-        say("What is in these files now is a pool like any other: OpenZFS imports it.");
-        Ok(())
+        say("What is in these files now is a pool like any other: OpenZFS imports it.")
     }
 }

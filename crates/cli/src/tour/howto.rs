@@ -20,10 +20,10 @@ impl Tour {
              systems; here it is one of the tour's own:\n\n    export CENOTE_SOCKET={} CENOTE_STATE={}",
             self.word("socket"),
             self.word("state")
-        ));
+        ))?;
         self.show(Daemon, &["zpool", "create", "-m", &mountpoint, "testpool", &one])?;
         self.show(Daemon, &["zpool", "list"])?;
-        say("A container, and projects in it that inherit where it is mounted:");
+        say("A container, and projects in it that inherit where it is mounted:")?;
         self.show(Daemon, &["zfs", "create", "testpool/myprojects"])?;
         self.show(Daemon, &["zfs", "set", &format!("mountpoint={export}"), "testpool/myprojects"])?;
         self.show(Daemon, &["zfs", "create", "testpool/myprojects/project1"])?;
@@ -33,16 +33,16 @@ impl Tour {
             self.show(Daemon, &["zfs", "mount"])?;
             self.show(Daemon, &["df", "-h", &format!("{export}/project1"), &format!("{export}/project2")])?;
         } else {
-            say("(File systems cannot be mounted here, so files are put in and taken out without a mount.)");
+            say("(File systems cannot be mounted here, so files are put in and taken out without a mount.)")?;
         }
         self.put("whole.tar", is_mounted, &export, "project1")?;
         self.put("hard0", is_mounted, &export, "project2")?;
-        say("It gets another disk:");
+        say("It gets another disk:")?;
         self.show(Daemon, &["zpool", "add", "testpool", &two])?;
         self.show(Daemon, &["zpool", "status", "testpool"])?;
         self.snapshots(is_mounted, &export)?;
         self.counters(is_mounted, &export)?;
-        say("Streams come with a later version: until then they are refused.");
+        say("Streams come with a later version: until then they are refused.")?;
         self.refused(&["zfs", "send", "testpool/myprojects/project1@snap"])?;
         self.show(Daemon, &["zfs", "destroy", "testpool/myprojects/project1@snap"])?;
         self.show(Daemon, &["zpool", "history", "testpool"])?;
@@ -64,7 +64,7 @@ impl Tour {
     /// A snapshot, what changed since, a clone; then they go again.
     fn snapshots(&self, is_mounted: bool, export: &str) -> Result<(), Wrong> {
         let snapshot = "testpool/myprojects/project1@snap";
-        say("A snapshot keeps what is then thrown away, and a clone goes on from there:");
+        say("A snapshot keeps what is then thrown away, and a clone goes on from there:")?;
         self.show(Daemon, &["zfs", "snapshot", snapshot])?;
         self.show(Daemon, &["zfs", "clone", snapshot, "testpool/myprojects/clone_p1"])?;
         if is_mounted {
@@ -86,7 +86,7 @@ impl Tour {
             Daemon,
             &["zfs", "list", "-t", "all", "-o", "name,used,avail,refer,origin", "-r", "testpool"],
         )?;
-        say("What a clone needs cannot be destroyed; then the clone goes:");
+        say("What a clone needs cannot be destroyed; then the clone goes:")?;
         self.refused(&["zfs", "destroy", snapshot])?;
         self.show(Daemon, &["zfs", "destroy", "testpool/myprojects/clone_p1"])
     }
@@ -95,13 +95,13 @@ impl Tour {
     fn same(&self, path: &str) -> Result<(), Wrong> {
         match std::fs::read(path)? == std::fs::read(self.at("whole.tar"))? {
             true => Ok(()),
-            false => Err(Wrong(format!("{path} is not what it was"))),
+            false => Err(Wrong::Step(format!("{path} is not what it was"))),
         }
     }
 
     /// What the pool does, and what its file systems are asked for.
     fn counters(&self, is_mounted: bool, export: &str) -> Result<(), Wrong> {
-        say("What it does:");
+        say("What it does:")?;
         self.show(Daemon, &["zpool", "iostat", "-v", "testpool"])?;
         if is_mounted {
             self.show(Daemon, &["fsstat", &format!("{export}/project1"), &format!("{export}/project2")])?;

@@ -1,6 +1,6 @@
 //! A pool that OpenZFS made, read in process: whole, and without a disk.
 
-use super::{Place, Tour, Wrong, create, say};
+use super::{Place, Tour, Wrong, create, print, say};
 use serde::Deserialize;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
@@ -32,7 +32,8 @@ struct Image {
 impl Tour {
     /// The first part.
     pub(super) fn read_a_pool(&self) -> Result<(), Wrong> {
-        let manifest: Manifest = serde_json::from_str(MANIFEST).map_err(|error| Wrong(error.to_string()))?;
+        let manifest: Manifest =
+            serde_json::from_str(MANIFEST).map_err(|error| Wrong::Step(error.to_string()))?;
         let devices = self.at("openzfs");
         std::fs::create_dir(&devices)?;
         say(&format!(
@@ -41,19 +42,19 @@ impl Tour {
              export CENOTE_DIRECT=1 CENOTE_DEVICES={}",
             manifest.images.len(),
             devices.display()
-        ));
+        ))?;
         unpack(&manifest.images, &devices)?;
         let pool = &manifest.pool;
         self.show(Place::Here, &["zpool", "import"])?;
         self.show(Place::Here, &["zfs", "list", "-t", "all"])?;
         self.walk_tree(pool)?;
-        say("Every block of every dataset and snapshot, all copies and parity, against its checksum:");
+        say("Every block of every dataset and snapshot, all copies and parity, against its checksum:")?;
         self.show(Place::Here, &["cenote", "verify", pool])?;
-        say("What changed between two snapshots:");
+        say("What changed between two snapshots:")?;
         let changes =
             self.run(Place::Here, &["zfs", "diff", &format!("{pool}/fs@s1"), &format!("{pool}/fs")])?;
-        print_some(&changes);
-        say("Files, back out:");
+        print_some(&changes)?;
+        say("Files, back out:")?;
         let copy = self.word("hard0");
         self.show(Place::Here, &["cenote", "cp", &format!("{pool}/fs@s1:/a/hard0"), &copy])?;
         let before = self.archive(pool, "whole.tar")?;
@@ -62,9 +63,8 @@ impl Tour {
     }
 
     fn walk_tree(&self, pool: &str) -> Result<(), Wrong> {
-        say("The files of a snapshot, without mounting it:");
-        print_some(&self.run(Place::Here, &["cenote", "ls", "-lR", &format!("{pool}/fs@s1:/")])?);
-        Ok(())
+        say("The files of a snapshot, without mounting it:")?;
+        print_some(&self.run(Place::Here, &["cenote", "ls", "-lR", &format!("{pool}/fs@s1:/")])?)
     }
 
     /// Archives the file system and returns the archive.
@@ -72,34 +72,34 @@ impl Tour {
         let target = self.word(name);
         self.show(Place::Here, &["cenote", "tar", "-f", &target, &format!("{pool}/fs:/")])?;
         let bytes = std::fs::read(self.at(name))?;
-        println!("{} bytes, with extended attributes, ACLs, holes and hard links", bytes.len());
+        print(&format!("{} bytes, with extended attributes, ACLs, holes and hard links\n", bytes.len()))?;
         Ok(bytes)
     }
 
     fn without_a_disk(&self, pool: &str, disk: &str, before: &[u8]) -> Result<(), Wrong> {
-        say("Now a disk is gone. raidz1 can spare one:");
+        say("Now a disk is gone. raidz1 can spare one:")?;
         let disk = self.at("openzfs").join(disk).display().to_string();
         self.show(Place::Here, &["rm", &disk])?;
         self.show(Place::Here, &["zpool", "status", pool])?;
         let after = self.archive(pool, "degraded.tar")?;
         if after != before {
-            return Err(Wrong("the archive is not what it was".to_owned()));
+            return Err(Wrong::Step("the archive is not what it was".to_owned()));
         }
-        println!("Every byte is the same as before: what the missing disk held was computed from parity.");
-        Ok(())
+        print("Every byte is the same as before: what the missing disk held was computed from parity.\n")
     }
 }
 
 /// The beginning of a long listing.
-fn print_some(listing: &str) {
-    let lines: Vec<&str> = listing.lines().collect();
-    for line in lines.iter().take(LISTING_LINES) {
-        println!("{}", line.chars().take(LINE_WIDTH).collect::<String>());
-    }
-    let more = lines.len().saturating_sub(LISTING_LINES);
-    if more > 0 {
-        println!("... and {more} lines more");
-    }
+fn print_some(listing: &str) -> Result<(), Wrong> {
+    let mut lines = listing.lines();
+    let shown: String = lines.by_ref().take(LISTING_LINES).map(cut).collect();
+    let more = lines.count();
+    let rest = if more > 0 { format!("... and {more} lines more\n") } else { String::new() };
+    print(&format!("{shown}{rest}"))
+}
+
+fn cut(line: &str) -> String {
+    line.chars().take(LINE_WIDTH).chain(['\n']).collect()
 }
 
 /// Writes the images, with holes where they are zeros.
