@@ -117,3 +117,79 @@ fn only_where_records_are_of_one_size() {
     writer.close().unwrap();
     image.judge();
 }
+
+/// Destroys a snapshot as soon as something was copied.
+struct Destroyer<'p> {
+    writer: &'p PoolWriter,
+    outcome: Option<Result<(), edit::EditError>>,
+    problems: Vec<String>,
+}
+
+impl cenote::copy::Observer for Destroyer<'_> {
+    fn problem(&mut self, path: &[u8], problem: &cenote::copy::Problem) {
+        self.problems.push(format!("{}: {problem}", path.escape_ascii()));
+    }
+
+    fn copied(&mut self, _: u64) {
+        let writer = self.writer;
+        self.outcome.get_or_insert_with(|| edit::destroy_snapshots(writer, &["p@s".to_owned()], false));
+    }
+}
+
+/// A snapshot whose files are being copied stays until that is done, and the files of one that has gone share nothing.
+#[test]
+fn out_of_a_snapshot_that_is_destroyed() {
+    let (image, writer) = Image::new(SIZE, &[]);
+    edit::create(&writer, &NewDataset::filesystem("p/b")).unwrap();
+    let (a, b) = (writer.filesystem("p").unwrap(), writer.filesystem("p/b").unwrap());
+    a.create_dir(b"/dir", 0o755).unwrap();
+    let content = |n: u64| noise(256 << 10, 10 + n);
+    let fill = || {
+        for n in 0..12 {
+            a.write(format!("/dir/{n}").as_bytes(), &content(n)).unwrap();
+        }
+    };
+    let taken = || writer.run(|ctx| snapshot(ctx, &["p@s".to_owned()], &[]).map(|_| ())).unwrap();
+    let empty = || (0..12).for_each(|n| a.remove(format!("/dir/{n}").as_bytes()).unwrap());
+    fill();
+    taken();
+    empty();
+    a.sync().unwrap();
+    let view = writer.view().unwrap();
+    let from = node(&view, "p@s", b"/dir");
+    let mut watch = Destroyer { writer: &writer, outcome: None, problems: Vec::new() };
+    import(&b, &Options::default(), &mut watch, |importer| {
+        let top = importer.top(b.fs().root(), b"").unwrap();
+        importer.copy_pool(from.filesystem(), &from, ("p@s", b""), (&top, Some(b"held")), None);
+    });
+    assert_eq!(watch.problems, [""; 0]);
+    assert!(matches!(watch.outcome, Some(Err(edit::EditError::Busy { .. }))), "{:?}", watch.outcome);
+    edit::destroy_snapshots(&writer, &["p@s".to_owned()], false).unwrap();
+
+    fill();
+    taken();
+    empty();
+    a.sync().unwrap();
+    let view = writer.view().unwrap();
+    let from = node(&view, "p@s", b"/dir");
+    edit::destroy_snapshots(&writer, &["p@s".to_owned()], false).unwrap();
+    for _ in 0..3 {
+        writer.sync().unwrap();
+    }
+    // Another snapshot, perhaps with the number of the first.
+    taken();
+    let before = saved(&writer);
+    copy(&b, &from, "p@s", b"gone");
+    assert_eq!(saved(&writer), before);
+    // Space that was freed is used again.
+    fill();
+    a.sync().unwrap();
+    for dir in ["held", "gone"] {
+        for n in 0..12 {
+            assert!(b.read(format!("/{dir}/{n}").as_bytes()).unwrap() == content(n), "{dir}/{n}");
+        }
+    }
+    drop((from, view, a, b));
+    writer.close().unwrap();
+    image.judge();
+}

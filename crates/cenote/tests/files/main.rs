@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_types)] // Images and the host's files.
 
 mod clones;
+mod pairs;
 mod properties;
 mod support;
 

@@ -9,6 +9,8 @@
 //! - A reference noted in open context by [`Brt::add_pending`] is counted from the start of the sync of its
 //!   txg, before anything of that txg is freed. If the new pointer is not written after all, because it was
 //!   overwritten in memory, the reference is dropped again at the end of that sync.
+//! - A dataset whose blocks were shared in a txg is neither destroyed nor rolled back in an earlier one, which may be
+//!   syncing at that moment: its blocks would be freed before the new references count ([`Brt::note_source`]).
 //! - A claimed intent log has a reference of its own to each block that its records clone. Replaying a record
 //!   adds another, and what frees the log drops those of the log.
 //!
@@ -113,6 +115,8 @@ struct Inner {
     pending: BTreeMap<Txg, BTreeMap<Place, Pending>>,
     /// Counted in this sync, and not seen as pointers yet.
     unconfirmed: BTreeMap<Place, Pending>,
+    /// Datasets whose blocks get references, and the newest txg in which they do.
+    sources: BTreeMap<ObjectId, Txg>,
     /// References of logs that go.
     dropped: BTreeMap<Txg, Vec<BlockPtr>>,
 }
@@ -191,6 +195,20 @@ impl Brt {
         }
     }
 
+    /// In open context: pointers of this dataset are put into other objects in `txg`. To be said while the dataset is
+    /// held open, before its pointers are read.
+    pub fn note_source(&self, dataset: ObjectId, txg: Txg) {
+        let mut inner = self.lock();
+        let newest = inner.sources.entry(dataset).or_insert(txg);
+        *newest = (*newest).max(txg);
+    }
+
+    /// Whether references to blocks of this dataset count only after this txg: what it alone holds must not be freed
+    /// in it.
+    pub(crate) fn is_shared_after(&self, dataset: ObjectId, txg: Txg) -> bool {
+        self.lock().sources.get(&dataset).is_some_and(|newest| *newest > txg)
+    }
+
     /// Pointers of the intent logs that were freed in this txg: to be freed like those of a file.
     pub(crate) fn take_dropped(&self, txg: Txg) -> Vec<BlockPtr> {
         let mut inner = self.lock();
@@ -214,6 +232,7 @@ impl Brt {
         let mut inner = self.lock();
         let mut later = inner.pending.split_off(&Txg(m.txg().0 + 1));
         std::mem::swap(&mut inner.pending, &mut later);
+        inner.sources.retain(|_, newest| *newest > m.txg());
         for (place, noted) in later.into_values().flatten() {
             inner.add(m, place, &noted.bp, noted.clones + noted.claims)?;
             if noted.clones > 0 {

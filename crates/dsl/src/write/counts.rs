@@ -9,6 +9,7 @@
 //! - Hidden directories and snapshots are not counted.
 
 use super::ctx::{Caller, TaskCtx};
+use super::features::FeatureCounts;
 use super::mos_tx::MosTx;
 use super::zapify;
 use crate::name::{DEPTH_LIMIT, is_hidden};
@@ -80,14 +81,20 @@ fn survey(m: MosTx<'_>, dir: ObjectId, keep: bool, depth: usize) -> Result<Count
     Ok(sum)
 }
 
+/// Checks that the pool knows such limits.
+///
+/// # Errors
+/// [`DslError::FeatureDisabled`].
+pub fn check_enabled(features: &FeatureCounts) -> Result<(), DslError> {
+    if features.is_enabled(FEATURE) { Ok(()) } else { Err(DslError::FeatureDisabled { name: FEATURE }) }
+}
+
 /// A directory and everything below it counts from now on, because a limit was set here.
 ///
 /// # Errors
 /// [`DslError::FeatureDisabled`] if the pool knows no such limits.
 pub fn activate(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
-    if !m.features.is_enabled(FEATURE) {
-        return Err(DslError::FeatureDisabled { name: FEATURE });
-    }
+    check_enabled(m.features)?;
     if !m.features.is_active(FEATURE) {
         m.features.incr(m, FEATURE)?;
     }

@@ -3,6 +3,9 @@
 //!
 //! # What always holds
 //! - Everything here happens in syncing context, on one thread, in one txg.
+//! - A task that is refused has changed nothing: it finds out everything that it can be refused for, as of this
+//!   moment, before its first change. What its caller saw in a view is a wish by then. A task of several steps that
+//!   are refused one by one takes each with [`TaskCtx::step`], and with something done ends as done.
 
 use super::brt::Brt;
 use super::features::FeatureCounts;
@@ -107,6 +110,20 @@ impl<'a> TaskCtx<'a> {
         Ok(())
     }
 
+    /// Checks that what a head or snapshot alone holds may be freed in this txg: nobody uses it, and no reference to its
+    /// blocks is to be counted in a later txg.
+    ///
+    /// # Errors
+    /// [`DslError::Busy`] if somebody uses it, [`DslError::Again`]: in the next txg it may.
+    pub(crate) fn check_unused(&self, dataset: ObjectId, name: &str) -> Result<(), DslError> {
+        self.heads.check_idle(dataset, name)?;
+        // Asked after the other: whoever shares blocks holds the dataset until that is noted.
+        if self.brt.is_shared_after(dataset, self.txg()) {
+            return Err(DslError::Again { name: name.to_owned() });
+        }
+        Ok(())
+    }
+
     /// Changes the contents of a head that nobody uses, and writes them. Where somebody does, the change
     /// belongs into a transaction of that head.
     ///
@@ -132,6 +149,22 @@ impl<'a> TaskCtx<'a> {
         let result = change(&set, self.tx)?;
         sync_set(self, head, &set)?;
         Ok(result)
+    }
+
+    /// Does one of the things that a task consists of. `Ok(Err(why))`: it was refused, has changed nothing, and the task
+    /// may go on or end with what was done before.
+    ///
+    /// # Errors
+    /// It failed after it had changed something: the txg must not end, and the task returns this error.
+    pub fn step<T>(
+        &mut self,
+        step: impl FnOnce(&mut TaskCtx<'a>) -> Result<T, DslError>,
+    ) -> Result<Result<T, DslError>, DslError> {
+        let before = self.mos.change_count();
+        match step(self) {
+            Err(error) if self.mos.change_count() != before => Err(error),
+            outcome => Ok(outcome),
+        }
     }
 
     /// Writes a record for the pool's history.

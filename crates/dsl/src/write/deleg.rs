@@ -110,7 +110,7 @@ pub fn allow(
     scope: Scope,
     permissions: &[&str],
 ) -> Result<(), DslError> {
-    check(permissions)?;
+    check(who, permissions)?;
     for sets in [false, true] {
         let names: Vec<&str> =
             permissions.iter().copied().filter(|name| name.starts_with('@') == sets).collect();
@@ -121,7 +121,16 @@ pub fn allow(
     Ok(())
 }
 
-fn check(permissions: &[&str]) -> Result<(), DslError> {
+/// Checks that these permissions exist, and that a set has a name that sets can have.
+///
+/// # Errors
+/// [`DslError::BadPermission`].
+pub fn check(who: &Who, permissions: &[&str]) -> Result<(), DslError> {
+    if let Who::Set(name) = who
+        && !name.strip_prefix('@').is_some_and(is_set_name)
+    {
+        return Err(DslError::BadPermission { name: name.clone() });
+    }
     match permissions.iter().find(|p| !is_permission(p)) {
         Some(name) => Err(DslError::BadPermission { name: (*name).to_owned() }),
         None => Ok(()),
@@ -154,7 +163,7 @@ pub fn unallow(
     scope: Scope,
     permissions: Option<&[&str]>,
 ) -> Result<(), DslError> {
-    check(permissions.unwrap_or_default())?;
+    check(who, permissions.unwrap_or_default())?;
     let Some(map) = m.dir(dir)?.delegation else { return Ok(()) };
     for sets in [false, true] {
         let key = key(who, scope, sets);

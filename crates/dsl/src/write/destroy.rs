@@ -47,7 +47,7 @@ pub fn destroy_snapshots(ctx: &mut TaskCtx<'_>, names: &[String], defer: bool) -
         match dsl.dataset(name) {
             Ok(snapshot) if !seen.insert(snapshot.id()) => {}
             Ok(snapshot) => {
-                let must_wait = check_snapshot(ctx.m(), &snapshot, defer)?;
+                let must_wait = check_snapshot(ctx, &snapshot, defer)?;
                 found.push((name, snapshot.id(), must_wait));
             }
             Err(DslError::NotFound { .. }) => {}
@@ -68,15 +68,27 @@ pub fn destroy_snapshots(ctx: &mut TaskCtx<'_>, names: &[String], defer: bool) -
 }
 
 /// Whether a snapshot that is to be destroyed must wait for others.
-fn check_snapshot(m: MosTx<'_>, snapshot: &Dataset, defer: bool) -> Result<bool, DslError> {
+pub(crate) fn check_snapshot(ctx: &TaskCtx<'_>, snapshot: &Dataset, defer: bool) -> Result<bool, DslError> {
     let name = || snapshot.name().to_owned();
-    let (is_held, has_clones) = (holds::is_held(m, snapshot.id())?, snapshot.phys().num_children > 1);
+    let (is_held, has_clones) = (holds::is_held(ctx.m(), snapshot.id())?, snapshot.phys().num_children > 1);
     match (is_held, has_clones, defer) {
-        (false, false, _) => Ok(false),
+        (false, false, _) => ctx.check_unused(snapshot.id(), snapshot.name()).map(|()| false),
         (_, _, true) => Ok(true),
         (true, _, false) => Err(DslError::Held { name: name() }),
         (false, true, false) => Err(DslError::HasClones { name: name(), clones: clone_names(snapshot)? }),
     }
+}
+
+/// Checks, before a hold or a clone of a snapshot goes, that the snapshot may go with it if it is only waiting for that.
+///
+/// # Errors
+/// [`DslError::Busy`] or [`DslError::Again`] if somebody uses it.
+pub fn check_deferred(ctx: &TaskCtx<'_>, snapshot: ObjectId, name: &str) -> Result<(), DslError> {
+    let phys = ctx.m().dataset(snapshot)?;
+    if phys.is_snapshot() && phys.flags & DS_FLAG_DEFER_DESTROY != 0 {
+        return ctx.check_unused(snapshot, name);
+    }
+    Ok(())
 }
 
 /// Destroys a snapshot that was to be destroyed earlier, if nothing holds it any more. True: it is gone.
@@ -271,7 +283,10 @@ fn check_head(ctx: &TaskCtx<'_>, dsl: &Dsl, name: &str) -> Result<Dataset, DslEr
     if !dir.hidden_children()?.is_empty() {
         return Err(DslError::Busy { name: name.to_owned() });
     }
-    ctx.heads.check_idle(head.id(), name)?;
+    ctx.check_unused(head.id(), name)?;
+    if let Some(origin) = head.phys().prev_snap {
+        check_deferred(ctx, origin, name)?;
+    }
     Ok(head)
 }
 

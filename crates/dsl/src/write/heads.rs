@@ -8,6 +8,7 @@
 //! - A head whose users have gone is forgotten only when nothing of it is left to be written.
 //! - What a sync task takes away or replaces (destroy, rollback) is not open: the task fails with
 //!   [`DslError::Busy`] if somebody uses it.
+//! - A snapshot that somebody holds ([`Heads::hold_snapshot`]) is not destroyed: [`DslError::Busy`] too.
 //! - Names and chains change only while [`Heads::exclusive`] is held; a head is not opened meanwhile.
 //!
 //! # Order of locks
@@ -27,7 +28,7 @@ use dmu::live::{LiveObject, LiveSet, SetPolicy, Tx, Txgs};
 use dmu::log::{IntentLog, LogBias};
 use format::dsl::{DatasetPhys, DirPhys};
 use format::objset::{ObjsetType, ZilHeader};
-use format::{BlockPtr, Endian, ObjectId, Txg};
+use format::{BlockPtr, Endian, ObjType, ObjectId, Txg};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -326,6 +327,8 @@ pub struct Heads {
     quiet: RwLock<()>,
     open: Mutex<BTreeMap<ObjectId, Arc<Head>>>,
     dirs: Mutex<HashMap<ObjectId, Weak<Room>>>,
+    /// Snapshots that are held, and how often.
+    held: Arc<Mutex<BTreeMap<ObjectId, usize>>>,
     pool: Arc<PoolRoom>,
     /// Counts changes of properties that policies come from.
     policies: AtomicU64,
@@ -360,6 +363,7 @@ impl Heads {
             quiet: RwLock::new(()),
             open: Mutex::default(),
             dirs: Mutex::default(),
+            held: Arc::default(),
             pool: Arc::default(),
             policies: AtomicU64::new(0),
             changes: AtomicU64::new(0),
@@ -433,6 +437,28 @@ impl Heads {
         self.open_steady(dataset.id(), false)
     }
 
+    /// Keeps a snapshot from being destroyed until what this returns is dropped. `root` is the root block that the
+    /// caller knows of it: object numbers come again, and another dataset may have this one by now.
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`] if there is no such snapshot any more, or why it cannot be read.
+    pub fn hold_snapshot(&self, id: ObjectId, root: &BlockPtr) -> Result<SnapshotHold, DslError> {
+        let _steady = self.quiet.read().unwrap_or_else(PoisonError::into_inner);
+        let gone = || DslError::not_found(format!("snapshot {id}"));
+        let object = self.mos.object(id).map_err(|_| gone())?;
+        if object.read().dnode().bonus_type != ObjType::DSL_DATASET {
+            return Err(gone());
+        }
+        let order = object.read().order();
+        let phys =
+            object.with_bonus(|bonus| DatasetPhys::decode(bonus, order)).map_err(DslError::decode(id))?;
+        if !phys.is_snapshot() || phys.bp != *root {
+            return Err(gone());
+        }
+        *lock(&self.held).entry(id).or_default() += 1;
+        Ok(SnapshotHold { held: Arc::clone(&self.held), id })
+    }
+
     /// The head if it is open.
     pub fn get(&self, dataset: ObjectId) -> Option<Arc<Head>> {
         lock(&self.open).get(&dataset).cloned()
@@ -498,11 +524,14 @@ impl Heads {
         Ok(rooms.into())
     }
 
-    /// Checks that nobody uses a head that is to be destroyed or replaced.
+    /// Checks that nobody uses a head or holds a snapshot that is to be destroyed or replaced.
     ///
     /// # Errors
     /// [`DslError::Busy`] if somebody does, or has changed it since this txg closed.
     pub(crate) fn check_idle(&self, id: ObjectId, name: &str) -> Result<(), DslError> {
+        if lock(&self.held).contains_key(&id) {
+            return Err(DslError::Busy { name: name.to_owned() });
+        }
         match lock(&self.open).get(&id) {
             Some(head) if is_still_used(head) || head.set.is_dirty(self.txgs.open_txg()) => {
                 Err(DslError::Busy { name: name.to_owned() })
@@ -626,6 +655,25 @@ impl Heads {
         *head.name.write().unwrap_or_else(PoisonError::into_inner) = dataset.name().into();
         *head.rooms.write().unwrap_or_else(PoisonError::into_inner) = self.rooms_of(head.dir)?;
         Ok(())
+    }
+}
+
+/// That a snapshot is not destroyed.
+#[derive(Debug)]
+pub struct SnapshotHold {
+    held: Arc<Mutex<BTreeMap<ObjectId, usize>>>,
+    id: ObjectId,
+}
+
+impl Drop for SnapshotHold {
+    fn drop(&mut self) {
+        let mut held = lock(&self.held);
+        if let Some(count) = held.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&self.id);
+            }
+        }
     }
 }
 

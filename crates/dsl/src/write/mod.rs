@@ -63,7 +63,7 @@ pub use bootstrap::{bootstrap, create_root};
 pub use ctx::{Caller, HistoryNote, TaskCtx};
 pub use ddt::unpack as unpack_dedup_value;
 pub use features::FeatureCounts;
-pub use heads::{Head, HeadSpace, Heads, Listener, SyncMode, decides_policy};
+pub use heads::{Head, HeadSpace, Heads, Listener, SnapshotHold, SyncMode, decides_policy};
 pub use ledger::Tally;
 pub use mos_tx::MosTx;
 pub use policy::mos_policy;

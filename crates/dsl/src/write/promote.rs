@@ -92,6 +92,10 @@ impl Plan {
             // The new names must not be too long either.
             crate::name::Name::parse(&format!("{}@{name}", clone.name()))?;
         }
+        let upto = m.dataset(origin.id())?.creation_txg;
+        if let Some(mark) = bookmarks::move_conflicts(m, loser.id(), clone.id(), upto)?.first() {
+            return Err(DslError::Exists { name: format!("{}#{mark}", clone.name()) });
+        }
         Ok(Plan {
             clone: clone.id(),
             clone_dir: dir.id(),

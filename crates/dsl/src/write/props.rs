@@ -160,7 +160,20 @@ pub fn check(
     if ELSEWHERE.contains(&prop.name) {
         return Err(PropError::Elsewhere { name: prop.name }.into());
     }
+    check_counts(ctx, prop.name, value)?;
     Ok(Some(prop))
+}
+
+/// Checks that a limit on the number of datasets can begin to count, where the value is one.
+///
+/// # Errors
+/// [`DslError::FeatureDisabled`].
+pub fn check_counts(ctx: &TaskCtx<'_>, prop: &str, value: &PropValue) -> Result<(), DslError> {
+    let is_limit = matches!(prop, "filesystem_limit" | "snapshot_limit");
+    if is_limit && value.number().is_some_and(|limit| limit != u64::MAX) {
+        return counts::check_enabled(ctx.features);
+    }
+    Ok(())
 }
 
 /// Sets a property of the dataset with this full name, a native or a user one. What is kept in the contents of

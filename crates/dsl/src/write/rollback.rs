@@ -3,11 +3,11 @@
 
 use super::create::{create_clone_head, create_dir, forget_log, has_foreign_log};
 use super::ctx::TaskCtx;
-use super::destroy::{destroy_head, free_log};
+use super::destroy::{self, destroy_head, free_log};
 use super::mos_tx::MosTx;
 use super::snapshot::{REMAP_DEADLIST, keep_refreservation};
 use super::space::{self, DirDelta, Keep, difference};
-use super::{counts, deadlist, livelist, zapify};
+use super::{bookmarks, counts, deadlist, livelist, zapify};
 use crate::DslError;
 use crate::bpobj::Space;
 use crate::dataset::Dataset;
@@ -18,8 +18,18 @@ use format::{ObjectId, Txg};
 /// Name of the clone that a rollback makes for a moment.
 const TEMPORARY: &str = "%rollback";
 
-/// The head and the snapshot to go back to.
-fn plan(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(Dataset, Dataset), DslError> {
+/// What a rollback does.
+struct Plan {
+    head: Dataset,
+    target: Dataset,
+    /// Newer snapshots, which are destroyed,
+    snapshots: Vec<Dataset>,
+    /// and the last parts of the names of newer bookmarks.
+    marks: Vec<String>,
+}
+
+/// Finds what is newer than the snapshot, and checks that all of it may be `lost`.
+fn plan(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>, lost: &[String]) -> Result<Plan, DslError> {
     let dsl = ctx.dsl()?;
     let dir = dsl.dir(name)?;
     let head = dir.head()?.ok_or_else(|| DslError::not_found(name))?;
@@ -35,15 +45,21 @@ fn plan(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(Dataset, Dat
         }
     };
     let txg = target.phys().creation_txg;
-    let is_newer = |other: &Dataset| other.phys().creation_txg > txg;
-    let mut newer: Vec<String> =
-        head.snapshots()?.iter().filter(|s| is_newer(s)).map(|s| s.name().to_owned()).collect();
+    let mut snapshots = head.snapshots()?;
+    snapshots.retain(|other| other.phys().creation_txg > txg);
     let marks = head.bookmarks()?;
-    newer.extend(marks.iter().filter(|m| m.phys().creation_txg > txg).map(|m| m.name().to_owned()));
-    if !newer.is_empty() {
-        return Err(DslError::NotNewest { name: target.name().to_owned(), newer });
+    let marks: Vec<&str> =
+        marks.iter().filter(|mark| mark.phys().creation_txg > txg).map(|mark| mark.name()).collect();
+    let newer = snapshots.iter().map(Dataset::name).chain(marks.iter().copied());
+    let kept: Vec<String> = newer.filter(|name| !lost.iter().any(|l| l == name)).map(str::to_owned).collect();
+    if !kept.is_empty() {
+        return Err(DslError::NotNewest { name: target.name().to_owned(), newer: kept });
     }
-    Ok((head, target))
+    for snapshot in &snapshots {
+        destroy::check_snapshot(ctx, snapshot, false)?;
+    }
+    let marks = marks.iter().filter_map(|name| Some(name.split_once('#')?.1.to_owned())).collect();
+    Ok(Plan { head, target, snapshots, marks })
 }
 
 /// Makes a head what it was when its newest snapshot was taken. `to` names the snapshot.
@@ -53,18 +69,39 @@ fn plan(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(Dataset, Dat
 /// head, [`DslError::Space`] if its refreservation could not be kept, [`DslError::Quota`] if the snapshot refers to more
 /// than the head's refquota.
 pub fn rollback(ctx: &mut TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(), DslError> {
-    let (head, target) = plan(ctx, name, to)?;
+    rollback_over(ctx, name, to, &[])
+}
+
+/// The same to an older snapshot: the snapshots and bookmarks of the head that are newer and stand in `lost`, by their
+/// full names, are destroyed. Other names in there mean nothing.
+///
+/// # Errors
+/// As of [`rollback`]; [`DslError::HasClones`] or [`DslError::Held`] of a snapshot that would have to go.
+pub fn rollback_over(
+    ctx: &mut TaskCtx<'_>,
+    name: &str,
+    to: Option<&str>,
+    lost: &[String],
+) -> Result<(), DslError> {
+    let Plan { head, target, snapshots, marks } = plan(ctx, name, to, lost)?;
     if head.is_encrypted()? && has_foreign_log(ctx, &target.phys().bp)? {
         let why = "the intent log in an encrypted snapshot cannot be taken out without its key";
         return Err(DslError::Encrypted { name: name.to_owned(), why });
     }
     ctx.check_writable(head.id(), name)?;
-    ctx.heads.check_idle(head.id(), name)?;
+    ctx.check_unused(head.id(), name)?;
     space::check_pool(ctx, Keep::Half)?;
     check_refreservation(ctx, &head, 0)?;
     check_refquota(ctx, &head, &target)?;
 
+    for snapshot in &snapshots {
+        destroy::destroy_snapshot(ctx, snapshot.id(), snapshot.name())?;
+        ctx.note("destroy", Some((snapshot.name(), snapshot.id())), " ");
+    }
     let m = ctx.m();
+    for mark in &marks {
+        bookmarks::destroy(m, head.id(), mark)?;
+    }
     let dir = create_dir(m, Some(head.dir().id()), TEMPORARY)?;
     counts::adjust(m, dir, 1, 0)?;
     let clone = create_clone_head(ctx, dir, target.id())?;
@@ -135,8 +172,8 @@ pub fn clone_swap(ctx: &mut TaskCtx<'_>, clone: ObjectId, head: ObjectId) -> Res
     let name = |id| Ok::<_, DslError>(ctx.dsl()?.dataset_by_object(id)?.name().to_owned());
     let (clone_name, head_name) = (name(clone)?, name(head)?);
     ctx.check_writable(head, &head_name)?;
-    ctx.heads.check_idle(clone, &clone_name)?;
-    ctx.heads.check_idle(head, &head_name)?;
+    ctx.check_unused(clone, &clone_name)?;
+    ctx.check_unused(head, &head_name)?;
     let (from, to) = (m.dataset(clone)?, m.dataset(head)?);
     if from.prev_snap != to.prev_snap {
         let number = |id: Option<ObjectId>| id.map_or(0, u64::from);

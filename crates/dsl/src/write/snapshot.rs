@@ -10,6 +10,7 @@ use super::create::{create_dataset, new_phys};
 use super::ctx::TaskCtx;
 use super::ledger::sync_set;
 use super::mos_tx::MosTx;
+use super::prop_values::validate_user;
 use super::space::{self, Charge, Delta, Keep, difference, ref_charged};
 use super::{bookmarks, counts, deadlist, key_objects, zapify};
 use crate::DslError;
@@ -77,6 +78,9 @@ pub fn snapshot(
     props: &[(String, PropValue)],
 ) -> Result<Vec<ObjectId>, DslError> {
     space::check_pool(ctx, Keep::All)?;
+    for (prop, value) in props {
+        validate_user(prop, value.string().unwrap_or_default())?;
+    }
     let mut planned = Vec::with_capacity(names.len());
     let mut heads = HashSet::new();
     for name in names {

@@ -56,7 +56,7 @@ pub struct World {
     pub brt: Arc<Brt>,
 }
 
-fn fill_nothing(set: &Arc<LiveSet>, tx: &SyncTx) -> Result<(), DslError> {
+pub fn fill_nothing(set: &Arc<LiveSet>, tx: &SyncTx) -> Result<(), DslError> {
     let object = set.allocate(&NewObject::of(ObjType::MASTER_NODE), tx)?;
     Ok(object.create_zap(tx, 1, 0)?)
 }
@@ -201,8 +201,13 @@ impl World {
 
     /// Bytes of a file of `blocks` blocks made of noise, in an object that is made at the first call.
     pub fn write(&self, name: &str, object: u64, first: u64, blocks: u64, seed: u64) {
+        assert!(self.try_write(name, object, first, blocks, seed), "there is room");
+    }
+
+    /// The same; false if there is no room.
+    pub fn try_write(&self, name: &str, object: u64, first: u64, blocks: u64, seed: u64) -> bool {
         let head = self.open(name);
-        let tx = head.begin(Cost::write(blocks << 14, 128 << 10)).expect("room");
+        let Ok(tx) = head.begin(Cost::write(blocks << 14, 128 << 10)) else { return false };
         let id = ObjectId(object);
         let file = match head.set.object(id) {
             Ok(file) => file,
@@ -215,6 +220,7 @@ impl World {
             let bytes = noise(seed ^ block.wrapping_mul(0x9e37_79b9), 16 << 10);
             file.put_block(BlockId(block), bytes, &tx).expect("written");
         }
+        true
     }
 
     pub fn remove(&self, name: &str, object: u64) {

@@ -16,6 +16,8 @@ const BLOCKS_PER_TX: u64 = 512;
 
 /// Bytes of one file that become those of another: whole blocks, but for the end of both files.
 struct Range {
+    /// The object set that they come from.
+    source: u64,
     from: u64,
     to: u64,
     len: u64,
@@ -68,14 +70,15 @@ impl Fs {
             target_range = target.ranges.write_all();
             source_range = Some(source.ranges.read(from.offset..from.offset.saturating_add(len)));
         }
-        let shared = self.clone_locked(&source, from.offset, &target, to.offset, len, table);
+        let shared =
+            self.clone_locked((source_fs.set.number(), &source), from.offset, &target, to.offset, len, table);
         drop((source_range, target_range));
         shared
     }
 
     fn clone_locked(
         &self,
-        source: &Inode,
+        (set, source): (u64, &Inode),
         from: u64,
         target: &Inode,
         to: u64,
@@ -108,22 +111,22 @@ impl Fs {
             return Err(ZplError::CannotClone { why: "the files have blocks of different sizes" });
         }
         self.check_quota(owners(&attrs), &[QuotaOf::Space])?;
-        let range = Range { from, to, len, block };
-        self.clone_blocks(&range, target, &|blkid| source.object.pointer_on_disk(blkid), table)?;
+        let range = Range { source: set, from, to, len, block };
+        self.clone_blocks(&range, target, &|blkid| source.object.pointer_on_disk(blkid), &|| true, table)?;
         Ok(len)
     }
 
     /// Makes an empty file the same as a file of a snapshot or of a head of this pool, by sharing its blocks.
-    /// `live` is the object as its head has it in its newest state; without it nobody can change or destroy
-    /// the source meanwhile.
+    /// `live` is the object as its head has it in its newest state, and its version when it was what `source` shows.
+    /// Without it the source is a snapshot. The caller keeps the head open or holds the snapshot meanwhile.
     ///
     /// # Errors
     /// As [`Fs::clone_range`]; [`ZplError::CannotClone`] also where a file of this content would get blocks of
-    /// another size here. What was shared until then stays.
+    /// another size here, and if the source was changed or removed since. What was shared until then stays.
     pub fn clone_file(
         &self,
         source: &Node,
-        live: Option<&LiveObject>,
+        live: Option<&(LiveObject, u64)>,
         to: ObjectId,
         table: &dyn CloneTable,
     ) -> Result<(), ZplError> {
@@ -143,10 +146,12 @@ impl Fs {
         }
         self.check_quota(owners(&attrs), &[QuotaOf::Space])?;
         let pointer_of = |blkid: BlockId| match live {
-            Some(live) => live.pointer_on_disk(blkid),
+            Some((live, _)) => live.pointer_on_disk(blkid),
             None => source.object().block_ptr(Level(0), blkid).map(Some),
         };
-        self.clone_blocks(&Range { from: 0, to: 0, len, block }, &target, &pointer_of, table)
+        let is_same = || live.is_none_or(|(live, version)| live.version() == *version);
+        let range = Range { source: source.object().objset().number(), from: 0, to: 0, len, block };
+        self.clone_blocks(&range, &target, &pointer_of, &is_same, table)
     }
 
     fn check_clones(&self) -> Result<(), ZplError> {
@@ -157,20 +162,23 @@ impl Fs {
     }
 
     /// Shares blocks, as many in each transaction as a record of the log holds. Pointers are asked for while the
-    /// transaction is held: what they lead to then is not freed before it is counted.
+    /// transaction is held: what they lead to then is not freed before it is counted. They count only if the source
+    /// `is_same` after that: those of a file that was removed lead nowhere.
     fn clone_blocks(
         &self,
         range: &Range,
         target: &Inode,
         pointer_of: &dyn Fn(BlockId) -> Result<Option<BlockPtr>, DmuError>,
+        is_same: &dyn Fn() -> bool,
         table: &dyn CloneTable,
     ) -> Result<(), ZplError> {
-        let Range { from, to, len, block } = *range;
+        let Range { source, from, to, len, block } = *range;
         let step = BLOCKS_PER_TX * block;
         let mut done = 0;
         while done < len {
             let part = (len - done).min(step);
             let tx = self.begin(Cost::write(part, block))?;
+            table.note_source(source, &tx);
             let mut pointers = Vec::with_capacity(part.div_ceil(block) as usize);
             for i in 0..part.div_ceil(block) {
                 let bp = pointer_of(BlockId((from + done) / block + i))?;
@@ -179,6 +187,9 @@ impl Fs {
                     return Err(ZplError::CannotClone { why: "a block that cannot be shared" });
                 }
                 pointers.push(bp);
+            }
+            if !is_same() {
+                return Err(ZplError::CannotClone { why: "the file has changed" });
             }
             let (object, offset) = (target.id, to + done);
             let clone = CloneRange { object, offset, length: part, block_size: block, pointers };

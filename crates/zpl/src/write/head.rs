@@ -121,6 +121,10 @@ impl PoolClones {
 }
 
 impl CloneTable for PoolClones {
+    fn note_source(&self, objset: u64, tx: &Tx) {
+        self.brt.note_source(ObjectId(objset), tx.txg());
+    }
+
     fn add(&self, blocks: &[BlockPtr], tx: &Tx) -> Result<(), ZplError> {
         for bp in blocks {
             if !self.brt.add_pending(bp, tx.txg()) {

@@ -117,6 +117,10 @@ impl IntentLog for NoLog {
 
 /// Counts the references to cloned blocks (docs/on-disk/26): the pool's table.
 pub trait CloneTable: Send + Sync {
+    /// Pointers of the object set with this number are about to be read, and get references in the txg of `tx`. Its
+    /// owner keeps it open until this was said.
+    fn note_source(&self, objset: u64, tx: &Tx);
+
     /// One more pointer to each of these blocks exists from the txg of `tx` on. Holes and embedded blocks
     /// are not among them.
     ///

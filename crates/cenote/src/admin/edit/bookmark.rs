@@ -16,6 +16,7 @@ pub fn bookmark(pool: &PoolWriter, source: &str, name: &str) -> Result<(), EditE
     let (operation, input) = (Operation::begin("bookmark"), operation::pair(name, source));
     let (source, name) = (source.to_owned(), name.to_owned());
     run(pool, move |ctx| {
+        dsl::name::check_new(&name)?;
         let dsl = ctx.dsl()?;
         let missing = || DslError::NotFound { name: name.clone() };
         let (dataset, mark) = name.split_once('#').ok_or_else(missing)?;

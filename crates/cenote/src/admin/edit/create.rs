@@ -279,6 +279,7 @@ fn contents(
 }
 
 fn make(ctx: &mut TaskCtx<'_>, work: &Work) -> Result<(), DslError> {
+    check_counted(ctx, &work.counted)?;
     let case_insensitive =
         matches!(work.contents, Contents::Filesystem(fs) if fs.case == CaseSensitivity::Insensitive);
     let creator = Some(work.creator);
@@ -303,6 +304,11 @@ fn not_filled(error: ZplError) -> DslError {
         ZplError::Dmu(error) => error.into(),
         other => unreachable!("sizes and forms of new contents were checked: {other}"),
     }
+}
+
+/// What could be in the way of [`set_counted`]. Before anything is made.
+fn check_counted(ctx: &TaskCtx<'_>, counted: &[(String, PropValue)]) -> Result<(), DslError> {
+    counted.iter().try_for_each(|(prop, value)| props::check_counts(ctx, prop, value))
 }
 
 /// Limits on the number of datasets below begin to count when they are set.
@@ -359,6 +365,7 @@ pub fn clone(pool: &PoolWriter, spec: &CloneSpec) -> Result<(), EditError> {
     let mut input = operation::pair("origin", origin.as_str());
     input.push("props", operation::properties(props.iter().chain(&counted)));
     run(pool, move |ctx| {
+        check_counted(ctx, &counted)?;
         let new = NewHead { name: &name, props: &props, creator, case_insensitive: false };
         create::clone(ctx, &origin, new)?;
         set_counted(ctx, &name, &counted)

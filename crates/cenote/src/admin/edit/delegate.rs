@@ -54,6 +54,7 @@ pub fn allow(pool: &PoolWriter, name: &str, grant: &Grant) -> Result<(), EditErr
     run(pool, move |ctx| {
         let dir = ctx.dsl()?.dir(&name)?;
         let permissions: Vec<&str> = grant.permissions.iter().map(String::as_str).collect();
+        grant.who.iter().try_for_each(|who| deleg::check(who, &permissions))?;
         for (who, scope) in grant.entries() {
             deleg::allow(ctx.m(), dir.id(), &who, scope, &permissions)?;
             let sorted = |sets: bool| permissions.iter().filter(move |p| p.starts_with('@') == sets);
@@ -81,6 +82,7 @@ pub fn unallow(pool: &PoolWriter, name: &str, grant: &Grant, below: bool) -> Res
     let (name, grant) = (name.to_owned(), grant.clone());
     run(pool, move |ctx| {
         let permissions: Vec<&str> = grant.permissions.iter().map(String::as_str).collect();
+        grant.who.iter().try_for_each(|who| deleg::check(who, &permissions))?;
         let mut dirs = vec![ctx.dsl()?.dir(&name)?];
         while let Some(dir) = dirs.pop() {
             if below {

@@ -44,14 +44,16 @@ pub fn destroy_all(pool: &PoolWriter, names: &[String]) -> Result<(), Partly> {
         let operation = Operation::begin("destroy_snaps");
         let outcome = run(pool, move |ctx| {
             for (index, name) in batch.iter().enumerate() {
-                let one = if name.contains('@') {
-                    destroy::destroy_snapshots(ctx, std::slice::from_ref(name), false)
-                } else {
-                    destroy::destroy(ctx, name)
-                };
+                let one = ctx.step(|ctx| match name.contains('@') {
+                    true => destroy::destroy_snapshots(ctx, std::slice::from_ref(name), false),
+                    false => destroy::destroy(ctx, name),
+                })?;
                 match one {
                     // A clone takes a snapshot with it that was only waiting for that.
                     Ok(()) | Err(DslError::NotFound { .. }) => {}
+                    Err(again @ DslError::Again { .. }) if index == 0 => return Err(again),
+                    // The rest is tried in the next txg.
+                    Err(DslError::Again { .. }) => return Ok((index, None)),
                     // What came before it stays done, and is on disk with this txg.
                     Err(error) => return Ok((index, Some(error))),
                 }

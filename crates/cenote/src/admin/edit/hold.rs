@@ -6,6 +6,7 @@ use crate::{Pool, PoolWriter};
 use dsl::DslError;
 use dsl::write::{TaskCtx, destroy, holds};
 use format::nvlist::{NvList, NvValue};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Why snapshots cannot be held or released: the name of the first that is to blame, and the reason.
@@ -63,7 +64,8 @@ pub fn release(pool: &PoolWriter, names: &[String], tag: &str) -> Result<(), Bla
     each(pool, names, tag, true, |ctx, name, tag, is_check| {
         let id = ctx.dsl()?.dataset(name)?.id();
         if is_check {
-            return holds::check_release(ctx.m(), id, tag);
+            holds::check_release(ctx.m(), id, tag)?;
+            return destroy::check_deferred(ctx, id, name);
         }
         let is_due = holds::release(ctx.m(), id, tag)?;
         let left = holds::count(ctx.m(), id)?;
@@ -95,8 +97,11 @@ fn each(
     lenient: bool,
     step: impl Fn(&mut TaskCtx<'_>, &str, &str, bool) -> Result<(), DslError> + Send + Sync + 'static,
 ) -> Result<(), Blame> {
-    let (names, tag) = (names.to_vec(), tag.to_owned());
-    // A task that fails has changed nothing; which snapshot is to blame stands here.
+    let mut seen = HashSet::new();
+    let names: Vec<String> = names.iter().filter(|name| seen.insert(name.as_str())).cloned().collect();
+    let tag = tag.to_owned();
+    // A task that fails has changed nothing, and a name twice would find its first hold in the way of the second. Which
+    // snapshot is to blame stands here.
     let blamed = Arc::new(Mutex::new(names.first().cloned().unwrap_or_default()));
     let slot = Arc::clone(&blamed);
     let outcome = run(pool, move |ctx| {

@@ -3,7 +3,7 @@
 use super::operation::{self, Operation};
 use super::{EditError, Partly, destroy_all, permit, run};
 use crate::{Pool, PoolWriter};
-use dsl::write::{bookmarks, destroy, rollback as task};
+use dsl::write::rollback as task;
 
 /// What is newer than a snapshot, and would be lost by going back to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -59,19 +59,9 @@ pub fn rollback(pool: &PoolWriter, snapshot: &str, newer: &Newer) -> Result<(), 
     destroy_all(pool, &newer.clones)?;
     let name = snapshot.split('@').next().unwrap_or_default().to_owned();
     let target = snapshot.to_owned();
-    let (snapshots, marks) = (newer.snapshots.clone(), newer.bookmarks.clone());
+    let lost: Vec<String> = newer.points().cloned().collect();
     let operation = Operation::begin("rollback");
-    let outcome = run(pool, move |ctx| {
-        destroy::destroy_snapshots(ctx, &snapshots, false)?;
-        for mark in &marks {
-            let Some((_, mark)) = mark.split_once('#') else { continue };
-            let head = ctx.dsl()?.dataset(&name)?.id();
-            if bookmarks::get(ctx.m(), head, mark)?.is_some() {
-                bookmarks::destroy(ctx.m(), head, mark)?;
-            }
-        }
-        task::rollback(ctx, &name, Some(&target))
-    });
+    let outcome = run(pool, move |ctx| task::rollback_over(ctx, &name, Some(&target), &lost));
     let recorded = outcome.and_then(|()| {
         if !newer.snapshots.is_empty() {
             Operation::begin("destroy_snaps").done(pool, super::destroy::input(&newer.snapshots, false))?;

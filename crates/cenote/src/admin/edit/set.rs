@@ -147,13 +147,9 @@ fn set_all(
     loop {
         let (before, mut why, mut refused) = (left.len(), None, Vec::new());
         for entry in left {
-            match props::set(ctx, name, &entry.0, &entry.1) {
-                Ok(()) => {}
-                Err(error @ DslError::BadLimit { .. }) => {
-                    refused.push(entry);
-                    why.get_or_insert(error);
-                }
-                Err(other) => return Err(other),
+            if let Err(error) = ctx.step(|ctx| props::set(ctx, name, &entry.0, &entry.1))? {
+                refused.push(entry);
+                why.get_or_insert(error);
             }
         }
         match why {
@@ -203,7 +199,7 @@ pub(super) fn set_limits(
 /// there is one. With `below` also everything below them, as far as the property applies there.
 ///
 /// # Errors
-/// [`EditError::NoDataset`]; nothing has changed then.
+/// [`EditError::NoDataset`]. A limit that cannot go back to what was received ends it; what was done before stays.
 pub fn inherit(
     pool: &PoolWriter,
     name: &str,
@@ -231,7 +227,29 @@ pub fn inherit(
         }
     }
     let (prop, received) = (prop.to_owned(), received);
-    run(pool, move |ctx| names.iter().try_for_each(|name| props::inherit(ctx, name, &prop, received)))
+    run(pool, move |ctx| inherit_all(ctx, &names, &prop, received, below))?.map_or(Ok(()), Err)?;
+    Ok(())
+}
+
+/// Returns why one of them was refused, if others have changed. What has gone from a tree since it was looked at is
+/// passed over.
+fn inherit_all(
+    ctx: &mut TaskCtx<'_>,
+    names: &[String],
+    prop: &str,
+    received: bool,
+    below: bool,
+) -> Result<Option<DslError>, DslError> {
+    let mut is_changed = false;
+    for name in names {
+        match ctx.step(|ctx| props::inherit(ctx, name, prop, received))? {
+            Ok(()) => is_changed = true,
+            Err(DslError::NotFound { .. }) if below => {}
+            Err(error) if is_changed => return Ok(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 /// A dataset and all below it, with their snapshots.

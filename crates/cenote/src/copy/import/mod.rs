@@ -33,9 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::pool::live::LivePool;
 use dmu::live::LiveObject;
-use dsl::DslError;
-use dsl::write::Head;
-use format::ObjectId;
+use dsl::write::{Head, SnapshotHold};
+use format::{BlockPtr, ObjectId};
 use zpl::write::{BeginError, Fs, PoolClones};
 use zpl::{Node, ZplError};
 
@@ -107,8 +106,8 @@ struct Shared {
 /// A dataset of the pool that is copied from.
 #[derive(Clone)]
 enum Origin {
-    /// It stays as it is.
-    Snapshot,
+    /// Held, so that nobody destroys it.
+    Snapshot { root: BlockPtr, _hold: Arc<SnapshotHold> },
     /// Kept open, so that nobody destroys it.
     Head(Arc<Head>),
     /// Blocks of it cannot be shared.
@@ -131,28 +130,30 @@ impl Shared {
         lock(&self.problems).push((path.to_vec(), problem));
     }
 
-    /// A file of the pool as an object that can be changed, `Some(None)` if it cannot change. `None`: it has, or
-    /// its blocks cannot be shared.
-    fn newest(&self, node: &Node) -> Option<Option<LiveObject>> {
+    /// A file of the pool as an object that can be changed, with its version; `Some(None)` if it cannot change.
+    /// `None`: it has, or its blocks cannot be shared. What it is in stays there until this copy ends.
+    fn newest(&self, node: &Node) -> Option<Option<(LiveObject, u64)>> {
         if let Some(live) = node.object().live() {
-            return Some(Some(live.clone()));
+            return Some(Some((live.clone(), live.version())));
         }
-        let number = node.object().objset().number();
+        let set = node.object().objset();
+        let number = set.number();
         let known = lock(&self.origins).get(&number).cloned();
         let origin = known.unwrap_or_else(|| {
-            let origin = match self.pool.heads().open(ObjectId(number)) {
-                Ok(head) => Origin::Head(head),
-                // Of what is a dataset, and can be read, only snapshots are of the wrong kind.
-                Err(DslError::WrongKind { .. }) => Origin::Snapshot,
-                Err(_) => Origin::Foreign,
+            let heads = self.pool.heads();
+            let origin = match heads.hold_snapshot(ObjectId(number), set.root()) {
+                Ok(hold) => Origin::Snapshot { root: *set.root(), _hold: Arc::new(hold) },
+                // A snapshot that has gone is none of these, nor is what has its number by now.
+                Err(_) => heads.open(ObjectId(number)).map_or(Origin::Foreign, Origin::Head),
             };
             lock(&self.origins).entry(number).or_insert(origin).clone()
         });
         match origin {
-            Origin::Snapshot => Some(None),
+            Origin::Snapshot { root, .. } => (root == *set.root()).then_some(None),
             Origin::Head(head) => {
                 let live = head.set.object(node.id()).ok()?;
-                (live.read().dnode() == node.object().dnode()).then_some(Some(live))
+                let version = live.version();
+                (live.read().dnode() == node.object().dnode()).then_some(Some((live, version)))
             }
             Origin::Foreign => None,
         }
