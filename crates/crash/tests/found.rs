@@ -13,7 +13,7 @@ use std::sync::Arc;
 use support::create;
 use vdev::device::sim::Fate;
 use zpl::FileKind;
-use zpl::write::{HeadFs, NewAttrs, NewFile, XattrHow};
+use zpl::write::{HeadFs, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow};
 
 /// The power goes off: nothing is left that was not flushed. The pool is opened again.
 fn cut(disks: &Disks) -> (Arc<LivePool>, HeadFs) {
@@ -117,4 +117,38 @@ fn a_log_may_use_the_number_of_a_file_without_a_name() {
     drop(held);
     let found = |name: &[u8]| after.fs.lookup(after.fs.root(), name).expect("readable");
     assert_eq!((found(b"new"), found(b"other")), (Some(old.id), Some(other.id)));
+}
+
+/// The data of a large write was read again when its record was written, after the file had been cut: zeros. And after
+/// it had been overwritten by a larger write: a part of that.
+#[test]
+fn what_is_replayed_of_a_large_write_is_what_was_written() {
+    let disks = Disks::new(1, 12);
+    let (pool, fs) = create(&disks, "single");
+    let root = fs.fs.root();
+    let make =
+        |name: &[u8]| fs.fs.create(root, name, &NewFile::of(FileKind::Regular, 0o644)).expect("made").id;
+    let write = |id, len, byte| fs.fs.write(id, 0, &vec![byte; len], &WriteHow::default()).expect("written");
+    let [cut_off, overwritten, moved, other] = [b"cut", b"new", b"old", b"one"].map(|name| make(name));
+    write(cut_off, 100_000, 1);
+    write(overwritten, 100_000, 1);
+    fs.fsync(moved).expect("durable");
+    pool.sync().expect("synced");
+    fs.fsync(moved).expect("durable");
+    write(cut_off, 90_000, 2);
+    write(overwritten, 90_000, 2);
+    // A rename makes sure that what was written before is not behind it.
+    fs.fs.rename(root, b"old", root, b"renamed", RenameHow::Replace).expect("moved");
+    fs.fs.truncate(cut_off, 0, false).expect("cut");
+    write(overwritten, 150_000, 3);
+    write(other, 10, 4);
+    fs.fsync(other).expect("durable");
+    let (_pool, after) = cut(&disks);
+    let mut expected = vec![2; 90_000];
+    expected.resize(100_000, 1);
+    for id in [cut_off, overwritten] {
+        let mut found = vec![9; 200_000];
+        let len = after.fs.read(id, 0, &mut found).expect("readable");
+        assert!(found[..len] == expected, "{id}: {len} bytes, {:?}", &found[..4]);
+    }
 }

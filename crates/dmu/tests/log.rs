@@ -2,8 +2,10 @@
 //! txg, and everything is freed in the end.
 #![allow(missing_docs)]
 
-use cenote_dmu::live::{Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, Tx, Txgs, Work};
-use cenote_dmu::log::{IntentLog, Pending, check, claim, replay};
+use cenote_dmu::live::{
+    Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, SyncTx, Tx, Txgs, Work,
+};
+use cenote_dmu::log::{IntentLog, LogData, Pending, check, claim, replay, walk_chain};
 use cenote_dmu::{DmuError, Store};
 use format::objset::{ObjsetType, ZilHeader};
 use format::zil::{Body, Record};
@@ -34,6 +36,11 @@ struct World {
 fn sync_once(txgs: &Arc<Txgs>, set: &Arc<LiveSet>, log: &IntentLog) {
     let tx = txgs.quiesce();
     log.sync(&tx);
+    finish(txgs, set, log, tx);
+}
+
+/// The rest of a sync.
+fn finish(txgs: &Arc<Txgs>, set: &Arc<LiveSet>, log: &IntentLog, tx: SyncTx) {
     let zio = Arc::clone(set.store().zio());
     set.sync(&tx, &mut Freeing(zio, &tx)).expect("synced");
     let txg = zio::AllocTx::txg(&tx);
@@ -84,12 +91,11 @@ impl World {
         World { store: Arc::clone(&self.store), txgs, set, log }
     }
 
-    fn write(&self, object: &LiveObject, offset: u64, data: &[u8], copied: bool) {
+    fn write(&self, object: &LiveObject, offset: u64, data: &[u8]) {
         let tx = self.txgs.begin().expect("open");
         object.write_at(offset, data, &tx).expect("written");
-        let data_in_record = copied.then(|| data.to_vec());
-        let (object, length) = (object.id(), data.len() as u64);
-        self.log.push(&tx, Pending::Write { object, offset, length, data: data_in_record });
+        let data = LogData::written(object, offset, data);
+        self.log.push(&tx, Pending::Write { object: object.id(), offset, data });
     }
 }
 
@@ -113,11 +119,11 @@ fn committed_writes_survive_a_crash() {
     sync_once(&world.txgs, &world.set, &world.log);
     let mut expected = vec![0_u8; 1 << 20];
     with_syncing(&world, || {
-        world.write(&object, 0, b"first: starts the chain", true);
+        world.write(&object, 0, b"first: starts the chain");
         world.log.commit(Some(object.id())).expect("durable");
         for i in 0..200_u64 {
             let (offset, len) = ((i * 7919) % 900_000, 1 + (i * 613) % 100_000);
-            world.write(&object, offset, &vec![i as u8; len as usize], i % 2 == 0);
+            world.write(&object, offset, &vec![i as u8; len as usize]);
             if i % 3 == 0 {
                 world.log.commit(Some(object.id())).expect("durable");
             }
@@ -177,11 +183,11 @@ fn nothing_is_logged_behind_a_block_that_was_lost() {
         sync_once(&world.txgs, &world.set, &world.log);
         with_syncing(&world, || {
             for text in ["starts the chain", "in the chain"] {
-                world.write(&object, 0, text.as_bytes(), true);
+                world.write(&object, 0, text.as_bytes());
                 world.log.commit(None).expect("durable");
             }
         });
-        world.write(&object, 0, b"may be lost", true);
+        world.write(&object, 0, b"may be lost");
         let tx = world.txgs.quiesce();
         world.log.sync(&tx);
         disk.fail_nth(OpKind::Flush, 0);
@@ -199,7 +205,7 @@ fn nothing_is_logged_behind_a_block_that_was_lost() {
         });
         let last = b"the last word";
         with_syncing(&world, || {
-            world.write(&object, 0, last, true);
+            world.write(&object, 0, last);
             world.log.commit(None).expect("durable");
         });
 
@@ -223,14 +229,14 @@ fn many_committers_are_served_together() {
     sync_once(&world.txgs, &world.set, &world.log);
     let all_wrote = std::sync::Barrier::new(objects.len());
     with_syncing(&world, || {
-        world.write(&objects[0], 0, b"starts the chain", true);
+        world.write(&objects[0], 0, b"starts the chain");
         world.log.commit(None).expect("durable");
         std::thread::scope(|scope| {
             for object in &objects {
                 let (world, all_wrote) = (&world, &all_wrote);
                 scope.spawn(move || {
                     for i in 0..50_u8 {
-                        world.write(object, 0, &[i; 100], true);
+                        world.write(object, 0, &[i; 100]);
                         world.log.order(object.id());
                     }
                     all_wrote.wait();
@@ -249,7 +255,7 @@ fn a_disabled_log_records_nothing() {
     let world = World::new();
     world.log.set_enabled(false);
     let tx = world.txgs.begin().expect("open");
-    world.log.push(&tx, Pending::Write { object: ObjectId(1), offset: 0, length: 1, data: None });
+    world.log.push(&tx, Pending::Write { object: ObjectId(1), offset: 0, data: LogData::copied(&[0]) });
     drop(tx);
     world.log.commit(None).expect("nothing to do");
     assert_eq!(check(&world.set).expect("readable").blocks, 0);
@@ -290,22 +296,22 @@ fn a_log_finds_its_way_through_free_space_in_pieces() {
     drop(tx);
     sync_once(&world.txgs, &world.set, &world.log);
     with_syncing(&world, || {
-        world.write(&object, 0, b"starts the chain", true);
+        world.write(&object, 0, b"starts the chain");
         world.log.commit(None).expect("durable");
         for round in 0..3_u64 {
             let before = world.txgs.synced_txg();
             for i in 0..12 {
-                world.write(&object, i * 1000, &[round as u8; 1000], true);
+                world.write(&object, i * 1000, &[round as u8; 1000]);
             }
             world.log.commit(None).expect("durable");
             assert_eq!(world.txgs.synced_txg(), before, "the log is enough");
         }
         let before = world.txgs.synced_txg();
-        world.write(&object, 0, &[9; 60_000], true);
+        world.write(&object, 0, &[9; 60_000]);
         world.log.commit(None).expect("durable, with the txg");
         assert!(world.txgs.synced_txg() > before);
         for byte in 10..13 {
-            world.write(&object, 0, &[byte; 1000], true);
+            world.write(&object, 0, &[byte; 1000]);
             world.log.commit(None).expect("durable");
         }
     });
@@ -314,4 +320,67 @@ fn a_log_finds_its_way_through_free_space_in_pieces() {
     after.set.object(object.id()).expect("there").read_at(0, &mut found).expect("read");
     assert!(found[1000..].iter().all(|byte| *byte == 9));
     assert_eq!(check(&after.set).expect("readable").records, 2, "all but that which started the chain");
+}
+
+/// What the log of a set holds.
+fn logged(set: &Arc<LiveSet>) -> Vec<Body> {
+    let mut found = Vec::new();
+    let mut note = |raw: &format::zil::RawRecord<'_>| {
+        found.push(raw.decode().expect("our own record").body);
+        true
+    };
+    let header = set.zil_header();
+    walk_chain(set.store().zio(), set.number(), &header, &mut |_| true, &mut note).expect("readable");
+    found
+}
+
+/// A pool with a chain that was begun, and an empty file.
+fn started() -> (World, LiveObject) {
+    let world = World::new();
+    let tx = world.txgs.begin().expect("open");
+    let new = NewObject::of(ObjType::PLAIN_FILE).with_block_size(4096);
+    let object = world.set.allocate(&new, &tx).expect("made");
+    drop(tx);
+    with_syncing(&world, || {
+        world.write(&object, 0, b"starts the chain");
+        world.log.commit(None).expect("durable");
+    });
+    (world, object)
+}
+
+/// The data of larger writes was read again when their records were written, and was then what later changes had left:
+/// zeros of a file that was cut.
+#[test]
+fn a_record_says_what_was_written() {
+    let (world, object) = started();
+    let first: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
+    world.write(&object, 1000, &first);
+    world.log.order(object.id());
+    let tx = world.txgs.begin().expect("open");
+    object.write_at(5000, &[1; 100], &tx).expect("within a block");
+    object.write_at(8192, &[2; 8192], &tx).expect("whole blocks");
+    object.free_range(20_000, u64::MAX, &tx).expect("cut");
+    drop(tx);
+    world.log.commit(None).expect("durable");
+    let mut found = vec![0; first.len()];
+    for body in logged(&world.after_crash().set) {
+        let Body::Write { offset, data: Some(data), length, .. } = body else { panic!("{body:?}") };
+        let at = (offset - 1000) as usize;
+        found[at..at + length as usize].copy_from_slice(&data[..length as usize]);
+    }
+    assert!(found == first);
+}
+
+/// Memory that records hold of what was overwritten counts as dirty: or a program that overwrites a file fills it.
+#[test]
+fn what_only_records_hold_counts_as_dirty() {
+    let (world, object) = started();
+    let of_open = || world.txgs.meter().of(world.txgs.open_txg());
+    world.write(&object, 0, &[1; 64 << 10]);
+    let once = of_open();
+    assert!((64 << 10..80 << 10).contains(&once), "the block is shared: {once}");
+    for i in 0..10 {
+        world.write(&object, 0, &[i; 64 << 10]);
+    }
+    assert!(of_open() >= 11 * (64 << 10), "{}", of_open());
 }

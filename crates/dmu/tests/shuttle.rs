@@ -7,7 +7,7 @@
 use cenote_dmu::Store;
 use cenote_dmu::arc::{Arc as BlockCache, Key};
 use cenote_dmu::live::{Ledger, Limits, LiveSet, NewObject, SetPolicy, TxError, Txgs};
-use cenote_dmu::log::{IntentLog, Pending, walk_chain};
+use cenote_dmu::log::{IntentLog, LogData, Pending, walk_chain};
 use format::objset::ObjsetType;
 use format::zil::Body;
 use format::{BlockPtr, Endian, ObjType, Txg};
@@ -175,8 +175,8 @@ fn a_commit_is_durable_when_it_returns() {
                             let tx = txgs.begin().expect("open");
                             object.write_at(0, &[i; 8], &tx).expect("written");
                             let (id, txg) = (object.id(), tx.txg());
-                            let data = Some(vec![i; 8]);
-                            log.push(&tx, Pending::Write { object: id, offset: 0, length: 8, data });
+                            let data = LogData::written(&object, 0, &[i; 8]);
+                            log.push(&tx, Pending::Write { object: id, offset: 0, data });
                             drop(tx);
                             log.commit(Some(id)).expect("durable");
                             let synced = txgs.synced_txg();

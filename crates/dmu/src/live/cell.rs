@@ -134,6 +134,7 @@ pub(crate) struct Overlay {
 impl Overlay {
     fn heap_bytes(&self) -> u64 {
         let blocks = self.blocks.values().map(|leaf| match leaf {
+            Leaf::Data(bytes) if Arc::strong_count(bytes) > 1 => 0,
             Leaf::Data(bytes) => bytes.len() as u64,
             Leaf::Pointer(_) => POINTER_COST,
         });
@@ -155,6 +156,8 @@ impl Overlay {
 
     fn forget(&mut self, leaf: Option<Leaf>) -> u64 {
         match leaf {
+            // What a record of the intent log shares stays until that goes.
+            Some(Leaf::Data(bytes)) if Arc::strong_count(&bytes) > 1 => 0,
             Some(Leaf::Data(bytes)) => bytes.len() as u64,
             Some(Leaf::Pointer(bp)) => {
                 if !bp.is_hole() && !bp.is_embedded() {

@@ -346,6 +346,15 @@ impl LiveObject {
         }
     }
 
+    /// The buffer of a block whose newest contents are in memory only. Whoever changes the block from now on changes a
+    /// copy, as long as somebody holds this.
+    pub(crate) fn buffer(&self, blkid: BlockId) -> Option<Arc<Vec<u8>>> {
+        match self.cell.lock().known(blkid.0) {
+            Known::Data(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// Replaces a block, whole.
     pub fn put_block(&self, blkid: BlockId, bytes: Vec<u8>, tx: &dyn AllocTx) -> Result<(), DmuError> {
         if bytes.len() as u64 != self.block_size() {
@@ -413,13 +422,14 @@ impl LiveObject {
             let Some(Leaf::Data(bytes)) = inner.open.blocks.get_mut(&blkid.0) else {
                 return Err(self.shape("a block was not where it had just been put"));
             };
+            let is_copied = !is_held || Arc::strong_count(bytes) > 1;
             let bytes = Arc::make_mut(bytes);
             bytes.resize(size, 0);
             let Some(change) = change.take() else { return Err(self.shape("changed twice")) };
             let result = change(bytes);
             drop(inner);
             self.set.note_change(&self.cell, tx.txg(), is_first);
-            if !is_held {
+            if is_copied {
                 self.set.meter.add(tx.txg(), size as u64);
             }
             return Ok(result);
@@ -539,7 +549,7 @@ impl LiveObject {
         inner.header.datablkszsec = u16::try_from(size / SECTOR).unwrap_or(u16::MAX);
         let mut before = size;
         if let Some(Leaf::Data(bytes)) = inner.open.blocks.get_mut(&0) {
-            before = bytes.len() as u64;
+            before = if Arc::strong_count(bytes) > 1 { 0 } else { bytes.len() as u64 };
             let bytes = Arc::make_mut(bytes);
             if bytes.capacity() < size as usize {
                 let spare = bytes.len().min(SPARE_MAX);

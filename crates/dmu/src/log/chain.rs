@@ -2,12 +2,11 @@
 
 use super::pending::{Itx, Pending};
 use super::{IntentLog, Writer, lock};
-use crate::DmuError;
 use crate::live::Tx;
 use crate::sync::atomic::Ordering;
 use codec::checksum::write_zil;
 use format::zil::{Body, CHAIN_SIZE, Chain, Record, WRITE_UNIT};
-use format::{BlockPtr, Checksum, Endian, ObjectId, Txg};
+use format::{BlockPtr, Checksum, Endian, Txg};
 use std::collections::VecDeque;
 use zio::alloc::AllocClass;
 use zio::{AllocError, AllocTx, Unflushed, ZioError};
@@ -26,8 +25,6 @@ pub(crate) enum LogError {
     Zio(#[from] ZioError),
     #[error(transparent)]
     Tx(#[from] crate::live::TxError),
-    #[error(transparent)]
-    Dmu(#[from] DmuError),
     #[error("a record of {0} bytes")]
     TooLarge(usize),
 }
@@ -200,44 +197,24 @@ impl IntentLog {
             out.push_back(Encoded { txg, bytes });
             Ok(())
         };
-        let (object, offset, length, data) = match itx.body {
+        let (object, offset, data) = match itx.body {
             Pending::Body(body) => return add(body),
             Pending::Txg { .. } => return Ok(()),
-            Pending::Write { object, offset, length, data } => (object, offset, length, data),
+            Pending::Write { object, offset, data } => (object, offset, data),
         };
-        let mut done = 0;
+        let (mut done, length) = (0, data.len());
         while done < length || (length == 0 && done == 0) {
             let len = (length - done).min(DATA_MAX as u64);
-            let part = match &data {
-                Some(data) => data.get(done as usize..(done + len) as usize).unwrap_or(&[]).to_vec(),
-                None => match self.contents(object, offset + done, len)? {
-                    Some(part) => part,
-                    None => return Ok(()),
-                },
-            };
             add(Body::Write {
                 object,
                 offset: offset + done,
                 length: len,
                 bp: BlockPtr::HOLE,
-                data: Some(part),
+                data: Some(data.slice(done..done + len)),
             })?;
             done += len.max(1);
         }
         Ok(())
-    }
-
-    /// What a file holds now; `None` if it is gone, and needs no record.
-    fn contents(&self, object: ObjectId, offset: u64, len: u64) -> Result<Option<Vec<u8>>, LogError> {
-        match self.set.object(object) {
-            Ok(object) => {
-                let mut bytes = vec![0; len as usize];
-                object.read_at(offset, &mut bytes)?;
-                Ok(Some(bytes))
-            }
-            Err(DmuError::NoObject { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Fills a block with as many records as fit, and allocates the next.

@@ -9,6 +9,8 @@
 //! # What always holds
 //! - When `commit` returns, everything that was pushed for the object before, and every change of names
 //!   before, is on a device whose cache was flushed after the write: in the log, or in a txg.
+//! - A record says what happened, not what is there when it is written: it keeps its data ([`LogData`]), and nothing
+//!   is read for it. What later changes do to the same bytes is said by their records alone.
 //! - A block of the log is written while a transaction of the txg that allocated its successor is
 //!   held. So whatever a txg's space maps call allocated can be reached from the head of the chain.
 //! - The head points to the oldest block that holds a record of a txg that is not on disk, or earlier.
@@ -22,7 +24,7 @@ mod pending;
 mod replay;
 
 pub use claim::{ClaimError, Claimed, check, claim, destroy, walk_chain};
-pub use pending::Pending;
+pub use pending::{LogData, Pending};
 pub use replay::{Apply, ReplayError, Replayed, replay};
 
 use crate::live::{LiveSet, SyncTx, Tx, TxError, Txgs};

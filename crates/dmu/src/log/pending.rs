@@ -3,10 +3,103 @@
 //! Changes of names are ordered at once. Changes of one object wait in a list of their own until
 //! somebody asks for that object, is about to rename it, or asks for everything.
 
+use crate::live::LiveObject;
 use format::zil::Body;
-use format::{ObjectId, Txg};
+use format::{BlockId, ObjectId, Txg};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Writes of at most this many bytes are copied, even where they are whole blocks: a buffer that is shared is copied as
+/// soon as its block changes again, which small blocks do often.
+const COPIED_MAX: usize = 8 << 10;
+
+/// The data of a write, as it was written: what happens to the object later does not change it.
+///
+/// Blocks that were written whole are shared with the object, which copies them when they change again; of other blocks
+/// the part that was written is copied. So a record never holds more memory than was written.
+#[derive(Debug, Clone, Default)]
+pub struct LogData {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone)]
+enum Part {
+    Copied(Vec<u8>),
+    Shared(Arc<Vec<u8>>),
+}
+
+impl Part {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Part::Copied(bytes) => bytes,
+            Part::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl LogData {
+    /// A copy.
+    pub fn copied(data: &[u8]) -> LogData {
+        LogData { parts: vec![Part::Copied(data.to_vec())] }
+    }
+
+    /// What the caller has just written to `object` at `offset`, in a transaction that it still holds, and while nobody
+    /// else changes that range.
+    pub fn written(object: &LiveObject, offset: u64, data: &[u8]) -> LogData {
+        if data.len() <= COPIED_MAX {
+            return LogData::copied(data);
+        }
+        let size = object.block_size();
+        let mut parts = Vec::with_capacity((data.len() as u64 / size) as usize + 2);
+        let (mut rest, mut at) = (data, offset);
+        while !rest.is_empty() {
+            let len = rest.len().min((size - at % size) as usize);
+            let (part, after) = rest.split_at(len);
+            let whole = (len as u64 == size).then(|| object.buffer(BlockId(at / size))).flatten();
+            parts.push(match whole.filter(|bytes| bytes.len() == len) {
+                Some(bytes) => Part::Shared(bytes),
+                None => Part::Copied(part.to_vec()),
+            });
+            (rest, at) = (after, at + len as u64);
+        }
+        LogData { parts }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes().len() as u64).sum()
+    }
+
+    /// Nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of memory that only it takes, as long as the object has not changed the blocks that they share.
+    fn memory(&self) -> u64 {
+        let of_part = |part: &Part| match part {
+            Part::Copied(bytes) => bytes.len(),
+            Part::Shared(_) => 0,
+        };
+        self.parts.iter().map(|part| (of_part(part) + size_of::<Part>()) as u64).sum()
+    }
+
+    /// A copy of a range.
+    pub(crate) fn slice(&self, range: Range<u64>) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+        let mut at = 0;
+        for part in &self.parts {
+            let part = part.bytes();
+            let (from, to) = (range.start.saturating_sub(at), range.end.saturating_sub(at));
+            let (from, to) = (from.min(part.len() as u64), to.min(part.len() as u64));
+            bytes.extend_from_slice(&part[from as usize..to as usize]);
+            at += part.len() as u64;
+        }
+        bytes
+    }
+}
 
 /// A change to be logged.
 #[derive(Debug, Clone)]
@@ -24,10 +117,8 @@ pub enum Pending {
         object: ObjectId,
         /// First byte.
         offset: u64,
-        /// Bytes.
-        length: u64,
-        /// The data; `None`: it is read from the object when the record is written.
-        data: Option<Vec<u8>>,
+        /// The data.
+        data: LogData,
     },
 }
 
@@ -38,7 +129,7 @@ impl Pending {
     /// Bytes of memory that it takes.
     pub(crate) fn memory(&self) -> u64 {
         let data = match self {
-            Pending::Write { data, .. } => data.as_ref().map_or(0, Vec::len),
+            Pending::Write { data, .. } => data.memory() as usize,
             Pending::Body(Body::Write { data, .. }) => data.as_ref().map_or(0, Vec::len),
             Pending::Body(Body::SetSaXattr { value, .. }) => value.len(),
             Pending::Body(Body::CloneRange(range)) => range.pointers.len() * 128,
@@ -153,7 +244,7 @@ mod tests {
     use super::*;
 
     fn write(object: u64) -> Pending {
-        Pending::Write { object: ObjectId(object), offset: 0, length: 1, data: None }
+        Pending::Write { object: ObjectId(object), offset: 0, data: LogData::copied(&[0]) }
     }
 
     fn name() -> Pending {

@@ -78,20 +78,6 @@ impl Fs {
         Ok(len)
     }
 
-    /// What the intent log wants to know of a write when it is to be durable: the newest bytes of the range, as
-    /// far as the file goes; `None` if the file is gone.
-    pub fn read_for_log(&self, id: ObjectId, offset: u64, len: usize) -> Result<Option<Vec<u8>>, ZplError> {
-        let mut bytes = vec![0; len];
-        match self.read(id, offset, &mut bytes) {
-            Ok(read) => {
-                bytes.truncate(read);
-                Ok(Some(bytes))
-            }
-            Err(ZplError::Stale { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// The file was read: its access time changes as the property says.
     pub fn accessed(&self, id: ObjectId) -> Result<(), ZplError> {
         self.accessed_by(id, self.options().access_times)
@@ -206,7 +192,7 @@ impl Fs {
         })?;
         let log = self.intent_log();
         if log.is_on() {
-            log.log_write(&tx, inode.id, offset, data);
+            log.log_write(&tx, &inode.object, offset, data);
         }
         self.log_cleared_ids(inode, &attrs, &tx);
         Ok(())

@@ -11,8 +11,8 @@ use super::{AccessTimes, Fs, FsOptions, SnapshotDir, VolumeWriter, XattrStorage,
 use crate::ZplError;
 use dmu::AllocTx;
 use dmu::Env;
-use dmu::live::{LiveSet, Tx, TxError, Txgs};
-use dmu::log::{IntentLog as Log, Pending, Replayed};
+use dmu::live::{LiveObject, LiveSet, Tx, TxError, Txgs};
+use dmu::log::{IntentLog as Log, LogData, Pending, Replayed};
 use dsl::write::brt::Brt;
 use dsl::write::{FeatureCounts, Head, SyncMode};
 use dsl::{Dataset, DslError, prop};
@@ -22,8 +22,6 @@ use std::sync::Arc;
 
 /// Transactions in which files without a name are freed before it is asked whether any are left.
 const DRAIN_STEPS: usize = 64;
-/// Data of at most this many bytes is kept with its record; more is read again if somebody wants it durable.
-const KEPT_WITH_RECORD: usize = 8 << 10;
 
 /// A head as the home of a file system or volume.
 struct HeadHome {
@@ -89,10 +87,9 @@ impl IntentLog for HeadLog {
         self.log.push(tx, Pending::Body(record));
     }
 
-    fn log_write(&self, tx: &Tx, object: ObjectId, offset: u64, data: &[u8]) {
-        let length = data.len() as u64;
-        let data = (data.len() <= KEPT_WITH_RECORD).then(|| data.to_vec());
-        self.log.push(tx, Pending::Write { object, offset, length, data });
+    fn log_write(&self, tx: &Tx, object: &LiveObject, offset: u64, data: &[u8]) {
+        let (id, data) = (object.id(), LogData::written(object, offset, data));
+        self.log.push(tx, Pending::Write { object: id, offset, data });
     }
 
     fn log_by_txg(&self, tx: &Tx, object: ObjectId) {

@@ -2,7 +2,7 @@
 //! counts of cloned blocks.
 
 use crate::ZplError;
-use dmu::live::{LiveSet, Tx, TxError};
+use dmu::live::{LiveObject, LiveSet, Tx, TxError};
 use format::zil::Body;
 use format::{BlockPtr, ObjectId};
 use std::error::Error;
@@ -85,9 +85,8 @@ pub trait IntentLog: Send + Sync {
     /// A change of names or attributes.
     fn log(&self, tx: &Tx, record: Body);
 
-    /// Data was written. `data` is what was; [`super::Fs::read_for_log`] and
-    /// [`super::VolumeWriter::read_for_log`] give it again.
-    fn log_write(&self, tx: &Tx, object: ObjectId, offset: u64, data: &[u8]);
+    /// Data was written to an object, of which nobody else changes that range meanwhile.
+    fn log_write(&self, tx: &Tx, object: &LiveObject, offset: u64, data: &[u8]);
 
     /// A change of an object that no record can tell of: whoever wants it durable waits for the txg.
     fn log_by_txg(&self, tx: &Tx, object: ObjectId);
@@ -110,7 +109,7 @@ impl IntentLog for NoLog {
 
     fn log(&self, _: &Tx, _: Body) {}
 
-    fn log_write(&self, _: &Tx, _: ObjectId, _: u64, _: &[u8]) {}
+    fn log_write(&self, _: &Tx, _: &LiveObject, _: u64, _: &[u8]) {}
 
     fn log_by_txg(&self, _: &Tx, _: ObjectId) {}
 }

@@ -90,14 +90,6 @@ impl VolumeWriter {
         Ok(self.data.read_at(offset, buf)?)
     }
 
-    /// What the intent log wants to know of a write when it is to be durable: the newest bytes of the range.
-    pub fn read_for_log(&self, offset: u64, len: usize) -> Result<Vec<u8>, ZplError> {
-        let mut bytes = vec![0; len];
-        let _range = self.ranges.read(offset..offset.saturating_add(len as u64));
-        self.data.read_at(offset, &mut bytes)?;
-        Ok(bytes)
-    }
-
     /// Writes bytes. Larger writes are several transactions.
     ///
     /// # Errors
@@ -119,7 +111,7 @@ impl VolumeWriter {
             }
             let log = self.log();
             if log.is_on() {
-                log.log_write(&tx, FIRST, at, part);
+                log.log_write(&tx, &self.data, at, part);
             }
             at = stop;
         }

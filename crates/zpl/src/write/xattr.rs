@@ -337,7 +337,7 @@ impl Fs {
         self.log(&tx, || Body::Truncate { object: file.id, offset: 0, length: 0 });
         let log = self.intent_log();
         if log.is_on() {
-            log.log_write(&tx, file.id, 0, value);
+            log.log_write(&tx, &file.object, 0, value);
             // Whoever makes the owner durable knows nothing of this object, and its name does not come without it.
             log.order(file.id);
         }

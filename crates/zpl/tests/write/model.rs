@@ -6,7 +6,7 @@ use cenote_zpl::write::{
     replay,
 };
 use cenote_zpl::{FileKind, Filesystem, Node, SpaceKind};
-use dmu::live::Tx;
+use dmu::live::{LiveObject, Tx};
 use format::zil::Body;
 use format::{BlockPtr, ObjectId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +29,8 @@ impl IntentLog for Recorder {
         self.0.lock().expect("whole").records.push(record);
     }
 
-    fn log_write(&self, _: &Tx, object: ObjectId, offset: u64, data: &[u8]) {
-        let (length, data) = (data.len() as u64, Some(data.to_vec()));
+    fn log_write(&self, _: &Tx, object: &LiveObject, offset: u64, data: &[u8]) {
+        let (object, length, data) = (object.id(), data.len() as u64, Some(data.to_vec()));
         let record = Body::Write { object, offset, length, bp: BlockPtr::HOLE, data };
         self.0.lock().expect("whole").records.push(record);
     }

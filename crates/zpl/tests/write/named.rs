@@ -6,7 +6,7 @@ use cenote_zpl::write::{
     WriteHow, XattrHow, XattrStorage, encode_posix,
 };
 use cenote_zpl::{CaseSensitivity, FileKind, SpaceKind, ZplError};
-use dmu::live::{Limits, NewObject, Tx};
+use dmu::live::{Limits, LiveObject, NewObject, Tx};
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho};
 use format::zil::Body;
 use format::znode::{
@@ -555,7 +555,7 @@ impl IntentLog for Records {
         self.0.lock().expect("nobody panics").push(record);
     }
 
-    fn log_write(&self, _: &Tx, _: ObjectId, _: u64, _: &[u8]) {}
+    fn log_write(&self, _: &Tx, _: &LiveObject, _: u64, _: &[u8]) {}
 
     fn log_by_txg(&self, _: &Tx, _: ObjectId) {}
 }

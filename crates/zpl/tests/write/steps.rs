@@ -6,7 +6,7 @@ use cenote_zpl::write::{
     Allocate, BeginError, Cost, Fs, FsOptions, Home, IntentLog, NewAttrs, NewFile, WriteHow, replay,
 };
 use dmu::Store;
-use dmu::live::{LiveSet, Tx};
+use dmu::live::{LiveObject, LiveSet, Tx};
 use format::zil::Body;
 use format::{BlockPtr, ObjectId};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,8 +24,8 @@ impl IntentLog for Records {
         self.0.lock().expect("whole").push(record);
     }
 
-    fn log_write(&self, _: &Tx, object: ObjectId, offset: u64, data: &[u8]) {
-        let (length, data) = (data.len() as u64, Some(data.to_vec()));
+    fn log_write(&self, _: &Tx, object: &LiveObject, offset: u64, data: &[u8]) {
+        let (object, length, data) = (object.id(), data.len() as u64, Some(data.to_vec()));
         let record = Body::Write { object, offset, length, bp: BlockPtr::HOLE, data };
         self.0.lock().expect("whole").push(record);
     }
