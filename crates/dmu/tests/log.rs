@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 use cenote_dmu::live::{
-    Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, SyncTx, Tx, Txgs, Work,
+    Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, SyncTx, Tx, TxError, Txgs, Work,
 };
 use cenote_dmu::log::{IntentLog, LogData, Pending, check, claim, replay, walk_chain};
 use cenote_dmu::{DmuError, Store};
@@ -346,6 +346,36 @@ fn started() -> (World, LiveObject) {
         world.log.commit(None).expect("durable");
     });
     (world, object)
+}
+
+/// What a failed commit had taken was gone, and whoever came behind it was told that all was well.
+#[test]
+fn a_commit_that_failed_stays_failed_until_its_txg_is_on_disk() {
+    let (world, object) = started();
+    let other = {
+        let tx = world.txgs.begin().expect("open");
+        world.set.allocate(&NewObject::of(ObjType::PLAIN_FILE), &tx).expect("made")
+    };
+    world.write(&object, 0, b"must not be lost");
+    let suspended = TxError::Suspended { why: "a test".to_owned() };
+    world.txgs.suspend(suspended.clone(), false);
+    for whose in [Some(object.id()), Some(object.id()), None, Some(other.id()), Some(object.id())] {
+        assert_eq!(world.log.commit(whose), Err(suspended.clone()));
+    }
+    world.txgs.resume();
+    let before = world.txgs.synced_txg();
+    with_syncing(&world, || {
+        world.log.commit(Some(object.id())).expect("durable, with the txg");
+        assert!(world.txgs.synced_txg() > before);
+        world.write(&object, 0, b"more");
+        world.log.commit(Some(object.id())).expect("durable");
+    });
+    // The head of a new chain is on disk before the chain counts.
+    world.write(&object, 0, b"in the chain");
+    let synced = world.txgs.synced_txg();
+    world.log.commit(Some(object.id())).expect("durable");
+    assert_eq!(world.txgs.synced_txg(), synced);
+    assert_eq!(logged(&world.after_crash().set).len(), 1);
 }
 
 /// The data of larger writes was read again when their records were written, and was then what later changes had left:

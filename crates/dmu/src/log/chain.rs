@@ -91,7 +91,7 @@ impl IntentLog {
     /// Writes records and makes them durable.
     pub(super) fn write(&self, writer: &mut Writer, batch: Vec<Itx>) -> Result<(), LogError> {
         if lock(&self.chain).current.is_none() {
-            return self.start();
+            return self.start(writer);
         }
         let mut records: VecDeque<Encoded> = VecDeque::with_capacity(batch.len());
         for itx in batch {
@@ -158,8 +158,9 @@ impl IntentLog {
         if self.avoids_log_devices.load(Ordering::Relaxed) { AllocClass::Normal } else { AllocClass::Log }
     }
 
-    /// Starts a chain. Its head is on disk when this returns, and with it every change so far.
-    fn start(&self) -> Result<(), LogError> {
+    /// Starts a chain. Its head is on disk when this returns, and with it every change so far; if this fails, nothing
+    /// may be written to the chain before that.
+    fn start(&self, writer: &mut Writer) -> Result<(), LogError> {
         let env = self.set.store().env();
         let identity = [env.random(), env.random(), self.set.number(), 1];
         let tx = self.txgs.begin_now()?;
@@ -172,6 +173,7 @@ impl IntentLog {
         self.set.mark_root(tx.txg());
         let txg = tx.txg();
         drop(tx);
+        writer.owed = writer.owed.max(txg);
         self.txgs.wait_synced(txg)?;
         Ok(())
     }

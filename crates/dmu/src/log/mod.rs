@@ -9,6 +9,9 @@
 //! # What always holds
 //! - When `commit` returns, everything that was pushed for the object before, and every change of names
 //!   before, is on a device whose cache was flushed after the write: in the log, or in a txg.
+//! - A commit that failed stays failed. What it took out of the queue and could not make durable is *owed*
+//!   ([`Writer::owed`]): until the newest txg of it is on disk, no commit returns without an error, whoever asks and
+//!   for whatever, and nothing is written behind the gap.
 //! - A record says what happened, not what is there when it is written: it keeps its data ([`LogData`]), and nothing
 //!   is read for it. What later changes do to the same bytes is said by their records alone.
 //! - A block of the log is written while a transaction of the txg that allocated its successor is
@@ -106,6 +109,22 @@ struct Writer {
     /// Bytes of the last commits: the next block is made as large as the largest.
     recent: [usize; 8],
     at: usize,
+    /// Nothing is durable before this txg is on disk: records up to it were taken, and may be lost.
+    owed: Txg,
+}
+
+/// The calling thread is the one that writes. When it has, however it ended, others are woken.
+struct Turn<'a>(&'a IntentLog);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let woken = {
+            let mut progress = lock(&self.0.progress);
+            progress.is_written = false;
+            progress.finish(self.0.done.load(Ordering::Acquire))
+        };
+        woken.iter().for_each(Thread::unpark);
+    }
 }
 
 impl IntentLog {
@@ -177,7 +196,8 @@ impl IntentLog {
     /// called without a transaction.
     ///
     /// # Errors
-    /// If neither the log nor the txg could be written: the pool is suspended.
+    /// If neither the log nor the txg could be written: the pool is suspended. It is an error again for everybody until
+    /// that txg is on disk.
     pub fn commit(&self, object: Option<ObjectId>) -> Result<(), TxError> {
         if !self.enabled.load(Ordering::Relaxed) {
             return Ok(());
@@ -203,16 +223,12 @@ impl IntentLog {
             }
         }
         // Whoever came while the last one wrote is served by this one too.
+        let turn = Turn(self);
         let outcome = self.write_pending();
         if let Ok(taken) = outcome {
             self.done.fetch_max(taken, Ordering::AcqRel);
         }
-        let woken = {
-            let mut progress = lock(&self.progress);
-            progress.is_written = false;
-            progress.finish(self.done.load(Ordering::Acquire))
-        };
-        woken.iter().for_each(Thread::unpark);
+        drop(turn);
         outcome.map(drop)
     }
 
@@ -220,15 +236,19 @@ impl IntentLog {
     fn write_pending(&self) -> Result<u64, TxError> {
         let mut writer = lock(&self.writer);
         // What is recorded may build on what is not.
-        self.txgs.wait_synced(Txg(self.recorded_after.load(Ordering::SeqCst)))?;
+        let unrecorded = Txg(self.recorded_after.load(Ordering::SeqCst));
+        self.txgs.wait_synced(unrecorded.max(writer.owed))?;
         let synced = self.txgs.synced_txg();
         let (batch, taken) = self.queue().take(synced);
-        let newest = batch.iter().map(|record| record.txg).max().unwrap_or(synced);
+        let Some(newest) = batch.iter().map(|record| record.txg).max() else { return Ok(taken) };
+        // They are in no list any more, whatever happens from here on.
+        writer.owed = newest;
         let is_beyond_records = batch.iter().any(|record| matches!(record.body, Pending::Txg { .. }));
-        if is_beyond_records || (!batch.is_empty() && self.write(&mut writer, batch).is_err()) {
+        if is_beyond_records || self.write(&mut writer, batch).is_err() {
             // The txgs themselves are as good a promise.
-            self.txgs.wait_synced(newest)?;
+            self.txgs.wait_synced(writer.owed)?;
         }
+        writer.owed = Txg(0);
         Ok(taken)
     }
 
