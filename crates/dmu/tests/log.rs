@@ -5,11 +5,11 @@
 use cenote_dmu::live::{
     Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, SyncTx, Tx, TxError, Txgs, Work,
 };
-use cenote_dmu::log::{IntentLog, LogData, Pending, check, claim, replay, walk_chain};
+use cenote_dmu::log::{IntentLog, LogData, Pending, check, claim, destroy, replay, walk_chain};
 use cenote_dmu::{DmuError, Store};
 use format::objset::{ObjsetType, ZilHeader};
-use format::zil::{Body, Record};
-use format::{BlockPtr, ObjType, ObjectId, Txg};
+use format::zil::{Body, CloneRange, Record};
+use format::{BlockId, BlockPtr, ObjType, ObjectId, Txg};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -141,7 +141,7 @@ fn committed_writes_survive_a_crash() {
     assert_eq!(header.claim_txg, Txg(0));
     // The disk in memory remembers what the lost txg had allocated: so claiming would find it taken. What a
     // claim does to the header is checked all the same.
-    claim(&after.set, &tx, &mut |_| ()).expect("claimed");
+    claim(&after.set, Txg(synced.0 + 1), &tx, &mut |_| ()).expect("claimed");
     after.set.set_zil_header(
         ZilHeader {
             claim_txg: Txg(synced.0 + 1),
@@ -413,4 +413,48 @@ fn what_only_records_hold_counts_as_dirty() {
         world.write(&object, 0, &[i; 64 << 10]);
     }
     assert!(of_open() >= 11 * (64 << 10), "{}", of_open());
+}
+
+/// Records stand in one block that belong to a txg that is on disk and to the next, which is not. The references of the
+/// first were claimed again, and dropped from blocks that had become somebody else's.
+#[test]
+fn a_record_that_is_on_disk_claims_nothing() {
+    let (world, object) = started();
+    let pointer_of = |blkid: u64| {
+        // Nothing that fits into a pointer.
+        let noise = (0..4096_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8);
+        world.write(&object, blkid * 4096, &noise.collect::<Vec<_>>());
+        sync_once(&world.txgs, &world.set, &world.log);
+        object.pointer_on_disk(BlockId(blkid)).expect("readable").expect("written")
+    };
+    let (kept, free) = (pointer_of(1), pointer_of(2));
+    pointer_of(2);
+    let clone_of = |bp: BlockPtr| {
+        let clone =
+            CloneRange { object: object.id(), offset: 0, length: 4096, block_size: 4096, pointers: vec![bp] };
+        world.log.push(&world.txgs.begin().expect("open"), Pending::Body(Body::CloneRange(clone)));
+    };
+    clone_of(kept);
+    world.log.order(object.id());
+    let tx = world.txgs.quiesce();
+    clone_of(kept);
+    clone_of(free);
+    clone_of(kept);
+    world.log.sync(&tx);
+    world.log.commit(None).expect("durable");
+    finish(&world.txgs, &world.set, &world.log, tx);
+
+    let after = world.after_crash();
+    assert_eq!(logged(&after.set).len(), 4);
+    let first = Txg(after.txgs.synced_txg().0 + 1);
+    let tx = after.txgs.quiesce();
+    let mut references = 0;
+    let claimed = claim(&after.set, first, &tx, &mut |bp| {
+        assert_eq!(*bp, kept);
+        references += 1;
+    });
+    assert_eq!(claimed.expect("claimed").records, 2, "free space cannot be cloned");
+    assert_eq!(references, 1);
+    destroy(&after.set, &tx, &mut |_| references -= 1).expect("freed");
+    assert_eq!(references, 0);
 }

@@ -53,6 +53,16 @@ impl Zio {
         claimed.inspect_err(|_| space::give_back(&*writer.space, taken.take(), tx))
     }
 
+    /// Whether all the space of a block is in use, be it by that block or by others. Fails as [`Zio::free`] does.
+    pub fn is_allocated(&self, bp: &BlockPtr) -> Result<bool, ZioError> {
+        let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
+        match self.each_on_disk(bp, &self.extents(bp)?, &|extent| writer.space.check_allocated(extent)) {
+            Ok(_) => Ok(true),
+            Err(ZioError::Allocate { source: AllocError::NotAllocated { .. }, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Every extent of a block where it is now, of a gang all headers and pieces, of a removed vdev the place
     /// to which it was moved: what the space maps must have as allocated. Fails as [`Zio::free`] does.
     pub fn places(&self, bp: &BlockPtr) -> Result<Vec<Dva>, ZioError> {

@@ -29,6 +29,8 @@ pub(crate) trait Space: Send + Sync {
     fn free(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError>;
     /// Takes this very extent.
     fn claim(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError>;
+    /// Fails with [`AllocError::NotAllocated`] if part of an extent is free.
+    fn check_allocated(&self, extent: &Dva) -> Result<(), AllocError>;
 }
 
 impl Space for Allocator {
@@ -55,6 +57,10 @@ impl Space for Allocator {
 
     fn claim(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {
         Allocator::claim(self, extent, tx)
+    }
+
+    fn check_allocated(&self, extent: &Dva) -> Result<(), AllocError> {
+        Allocator::check_allocated(self, extent)
     }
 }
 

@@ -127,21 +127,31 @@ fn is_readable(zio: &Zio, record: &RawRecord<'_>) -> bool {
     bp.is_hole() || bp.is_embedded() || zio.read_physical(&bp, &ReadPolicy::default()).is_ok()
 }
 
-/// Claims the log of a set: what it holds is allocated from here on. In the first txg after an import,
-/// which is that of `tx`, before anything else allocates. `clone` is told of cloned blocks, and adds a
-/// reference to each, which lasts until the log is freed.
+/// The record says what is not on disk in a pool whose first txg after the crash is `first`. Others are passed over
+/// by all who walk a chain: what they refer to may belong to somebody else by now.
+pub(crate) fn is_needed(record: &RawRecord<'_>, first: Txg) -> bool {
+    record.txg >= first
+}
+
+/// The pointers of a clone that take space.
+fn counted(pointers: &[BlockPtr]) -> impl Iterator<Item = &BlockPtr> + Clone {
+    pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded())
+}
+
+/// Claims the log of a set: what it holds is allocated from here on. In the first transaction that is written after an
+/// import, before anything else allocates; `first` is the txg after the one that was found on disk. `clone` is told of
+/// cloned blocks, and adds a reference to each, which lasts until the log is freed.
 pub fn claim(
     set: &Arc<LiveSet>,
+    first: Txg,
     tx: &SyncTx,
     clone: &mut dyn FnMut(&BlockPtr),
 ) -> Result<Claimed, ClaimError> {
-    use zio::AllocTx;
     let mut header = set.zil_header();
     if header.log.is_hole() || header.claim_txg != Txg(0) {
         return Ok(Claimed::default());
     }
     check_head(set, &header)?;
-    let first = tx.txg();
     let zio = set.store().zio();
     let mut seen = HashSet::new();
     let mut take = |bp: &BlockPtr| {
@@ -160,14 +170,16 @@ pub fn claim(
                 }
                 is_there
             }
-            Ok(Body::CloneRange(range)) => {
-                let real = |bp: &&BlockPtr| !bp.is_hole() && !bp.is_embedded();
-                let pointers = range.pointers.iter().filter(real);
-                let is_old = pointers.clone().all(|bp| bp.physical_birth() < first);
-                if is_old {
+            Ok(Body::CloneRange(range)) if is_needed(record, first) => {
+                let pointers = counted(&range.pointers);
+                // A reference to free space would be one to whatever comes there.
+                let is_there = pointers.clone().all(|bp| {
+                    bp.physical_birth() < first && zio.is_allocated(bp).is_ok_and(|is_allocated| is_allocated)
+                });
+                if is_there {
                     pointers.for_each(&mut *clone);
                 }
-                is_old
+                is_there
             }
             Ok(_) => true,
             Err(_) => false,
@@ -233,8 +245,8 @@ pub(crate) fn free_chain(
                 {
                     data.push(bp);
                 }
-                Ok(Body::CloneRange(range)) if is_claimed => {
-                    clones.extend(range.pointers.into_iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()));
+                Ok(Body::CloneRange(range)) if is_claimed && is_needed(record, header.claim_txg) => {
+                    clones.extend(counted(&range.pointers).copied());
                 }
                 _ => {}
             }
@@ -247,8 +259,11 @@ pub(crate) fn free_chain(
     }
     let mut seen = HashSet::new();
     for bp in blocks.iter().chain(&data) {
-        if seen.insert(bp.dvas().next().map(format::Dva::to_words)) {
-            zio.free(bp, tx).map_err(|source| ClaimError::Unreadable { dataset: set.number(), source })?;
+        if seen.insert(bp.dvas().next().map(format::Dva::to_words))
+            && let Err(error) = zio.free(bp, tx)
+        {
+            // A file system that could not be opened again for that would be worse.
+            super::tracing_free_failed(bp, &error);
         }
     }
     clones.iter().for_each(clone);

@@ -1,6 +1,6 @@
 //! Replaying a claimed log (docs/on-disk/24-zil.md, section 7).
 
-use super::claim::{REPLAY_NEEDED, walk_chain};
+use super::claim::{REPLAY_NEEDED, is_needed, walk_chain};
 use super::{ClaimError, IntentLog};
 use crate::DmuError;
 use crate::live::{Tx, TxError};
@@ -68,7 +68,7 @@ pub fn replay<E: Display>(
     let mut failed: Option<TxError> = None;
     if header.flags & REPLAY_NEEDED != 0 && header.claim_txg != Txg(0) {
         let mut on_record = |raw: &format::zil::RawRecord<'_>| {
-            if raw.seq <= header.replay_seq || raw.txg < header.claim_txg {
+            if raw.seq <= header.replay_seq || !is_needed(raw, header.claim_txg) {
                 done.skipped += 1;
                 return true;
             }

@@ -95,9 +95,14 @@ impl Freer {
         if !must_wait(brt, bp) {
             return Ok(m.zio().free(bp, m.tx)?);
         }
+        self.wait(m, bp);
+        Ok(())
+    }
+
+    /// Remembers a block for [`Freer::flush`]. Where it is freed then, a refusal concerns nobody else.
+    fn wait(&mut self, m: MosTx<'_>, bp: &BlockPtr) {
         self.waiting.extend(StoredBlock::new(bp, false));
         self.space = self.space.plus(m.space_of(bp));
-        Ok(())
     }
 
     /// Puts what must wait on the list, and charges `$FREE`. Returns what it is charged.
@@ -208,7 +213,8 @@ pub fn background(m: MosTx<'_>, brt: &Brt, budget: &mut Budget) -> Result<Freed,
     brt.settle(m)?;
     let mut freer = Freer::new();
     for bp in brt.take_dropped(m.txg()) {
-        freer.free(m, brt, &bp)?;
+        // What a log of another system says is no reason to stop the pool.
+        freer.wait(m, &bp);
     }
     freer.flush(m)?;
     let mut round = Round { m, brt, tables: Tables::default(), freed: Freed::default() };

@@ -84,8 +84,8 @@ fn is_all_allocated(pool: &LivePool, view: &Pool, dataset: ObjectId, header: &Zi
     walked.is_ok() && newest <= view.txg() && !points_elsewhere
 }
 
-/// Claims the logs. Returns the newest birth of what was claimed.
-pub(super) fn run(pool: &LivePool, m: MosTx<'_>, claims: &[Claim]) -> Result<Txg, PoolError> {
+/// Claims the logs; `synced` is the txg that was found on disk. Returns the newest birth of what was claimed.
+pub(super) fn run(pool: &LivePool, m: MosTx<'_>, claims: &[Claim], synced: Txg) -> Result<Txg, PoolError> {
     let mut newest = Txg(0);
     for claim in claims {
         let set = &claim.head.set;
@@ -96,7 +96,7 @@ pub(super) fn run(pool: &LivePool, m: MosTx<'_>, claims: &[Claim]) -> Result<Txg
         let mut clone = |bp: &format::BlockPtr| {
             pool.brt.add_claim(bp, m.txg());
         };
-        let claimed = log::claim(set, m.tx, &mut clone);
+        let claimed = log::claim(set, Txg(synced.0 + 1), m.tx, &mut clone);
         let claimed = claimed
             .map_err(|error| PoolError::NotWritable { name: pool.name.clone(), why: error.to_string() })?;
         newest = newest.max(claimed.newest);

@@ -110,7 +110,8 @@ impl<'a> TxgSync<'a> {
 
     fn claim_logs(&mut self) -> Result<(), PoolError> {
         let claims = std::mem::take(&mut self.state.claims);
-        self.state.claimed = claim::run(self.pool, self.m(), &claims)?;
+        // A rewind has found an older txg than the one before this.
+        self.state.claimed = claim::run(self.pool, self.m(), &claims, self.state.uberblock.txg)?;
         if !claims.is_empty() {
             // The heads are in use until what was claimed is accounted for.
             self.pool.heads.sync_all(&mut self.ctx)?;

@@ -493,6 +493,14 @@ impl Metaslab {
         Ok(())
     }
 
+    /// Refuses unless all of a range is in use.
+    pub(super) fn check_allocated(&self, offset: u64, bytes: u64, place: &Place<'_>) -> Result<(), Refusal> {
+        let run = self.run(offset, bytes).ok_or(Refusal::State)?;
+        let mut body = self.load(place)?;
+        let is_free = body.loaded().overlaps(run) || body.is_deferred(run);
+        if is_free { Err(Refusal::State) } else { Ok(()) }
+    }
+
     // ---- freeing -------------------------------------------------------------------------------
 
     /// Gives a range back: free for the disk at once, for us when `txg` + 2 has synced.

@@ -371,6 +371,14 @@ impl Allocator {
         })
     }
 
+    /// Fails with [`AllocError::NotAllocated`] if part of an extent is free, or was freed.
+    pub fn check_allocated(&self, dva: &Dva) -> Result<(), AllocError> {
+        let not_allocated = AllocError::NotAllocated { dva: *dva };
+        self.at_extent(dva, not_allocated, |metaslab, place| {
+            metaslab.check_allocated(dva.offset.0, dva.asize.0, place)
+        })
+    }
+
     /// Does something with the metaslab that holds all of an extent.
     fn at_extent(
         &self,

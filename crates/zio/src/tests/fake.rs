@@ -121,6 +121,14 @@ impl Space for FakeSpace {
             Some(_) => Err(not_ours(extent)),
         }
     }
+
+    fn check_allocated(&self, extent: &Dva) -> Result<(), AllocError> {
+        let state = self.state.lock().unwrap();
+        match state.taken.get(&(extent.vdev, extent.offset.0)) {
+            Some(asize) if *asize == extent.asize.0 => Ok(()),
+            _ => Err(not_ours(extent)),
+        }
+    }
 }
 
 /// A pool.
