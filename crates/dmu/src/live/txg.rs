@@ -421,6 +421,12 @@ impl Tx {
         self.txgs.state().holders += 1;
         Tx { txg: self.txg, txgs: Arc::clone(&self.txgs) }
     }
+
+    /// A crash from now on leaves what was born in `birth` where it is. Blocks of a txg are written, and can be
+    /// read, before that is so.
+    pub fn is_on_disk(&self, birth: Txg) -> bool {
+        birth <= self.txgs.synced_txg()
+    }
 }
 
 impl AllocTx for Tx {

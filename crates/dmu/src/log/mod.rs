@@ -14,6 +14,8 @@
 //!   for whatever, and nothing is written behind the gap.
 //! - A record says what happened, not what is there when it is written: it keeps its data ([`LogData`]), and nothing
 //!   is read for it. What later changes do to the same bytes is said by their records alone.
+//! - A record needs nothing that a crash takes away: the blocks that it points to were born in txgs that are on disk
+//!   when it is pushed (`Tx::is_on_disk`), and nothing frees them before its own txg is.
 //! - A record whose txg is on disk says nothing any more. It may stand in the chain all the same, in a block with newer
 //!   ones; claiming, replaying and freeing pass over it alike, and so keep the same references.
 //! - A block of the log is written while a transaction of the txg that allocated its successor is

@@ -40,7 +40,7 @@ impl Fs {
     ///
     /// # Errors
     /// [`ZplError::CannotClone`] if the ranges are not of whole blocks of one size, or the blocks cannot be
-    /// shared: the caller copies then. [`ZplError::NotYetWritten`] if a block is only in memory: it works
+    /// shared: the caller copies then. [`ZplError::NotYetWritten`] if the txg of a block is not on disk: it works
     /// after the next sync. What was shared until then stays.
     pub fn clone_range(
         &self,
@@ -182,7 +182,10 @@ impl Fs {
             let mut pointers = Vec::with_capacity(part.div_ceil(block) as usize);
             for i in 0..part.div_ceil(block) {
                 let bp = pointer_of(BlockId((from + done) / block + i))?;
-                let bp = bp.ok_or(ZplError::NotYetWritten { object: target.id })?;
+                // The log takes pointers along: a crash must leave them what they are.
+                let is_there =
+                    |bp: &BlockPtr| bp.is_hole() || bp.is_embedded() || tx.is_on_disk(bp.physical_birth());
+                let bp = bp.filter(is_there).ok_or(ZplError::NotYetWritten { object: target.id })?;
                 if !bp.is_hole() && (bp.lsize().0 != block || bp.level().0 != 0 || bp.uses_crypt()) {
                     return Err(ZplError::CannotClone { why: "a block that cannot be shared" });
                 }

@@ -1,9 +1,9 @@
 //! Operations one by one.
 
-use crate::world::World;
+use crate::world::{World, sync_and};
 use cenote_zpl::write::{
-    AccessTimes, Allocate, FsOptions, IntentLog, NewAttrs, NewFile, NewFilesystem, QuotaOf, RenameHow,
-    WriteHow, XattrHow, XattrStorage, encode_posix,
+    AccessTimes, Allocate, CloneTable, FileRange, FsOptions, IntentLog, NewAttrs, NewFile, NewFilesystem,
+    QuotaOf, RenameHow, WriteHow, XattrHow, XattrStorage, encode_posix,
 };
 use cenote_zpl::{CaseSensitivity, FileKind, SpaceKind, ZplError};
 use dmu::live::{Limits, LiveObject, NewObject, Tx};
@@ -13,7 +13,7 @@ use format::znode::{
     FLAG_ARCHIVE, FLAG_HIDDEN, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_NOUNLINK, FLAG_OFFLINE, FLAG_PROJID,
     FLAG_PROJINHERIT, FLAG_READONLY, FLAG_REPARSE, FLAG_SPARSE, FLAG_SYSTEM, dos_flags,
 };
-use format::{ObjType, ObjectId};
+use format::{BlockPtr, ObjType, ObjectId};
 use std::sync::{Arc, Mutex};
 
 fn world() -> World {
@@ -870,4 +870,31 @@ fn attributes_are_found_wherever_they_are() {
             "{xattrs:?}"
         );
     }
+}
+
+/// Counts nothing.
+struct Uncounted;
+
+impl CloneTable for Uncounted {
+    fn add(&self, _: &[BlockPtr], _: &Tx) -> Result<(), ZplError> {
+        Ok(())
+    }
+}
+
+/// Readers see the blocks of a txg as soon as they are written. The log would tell of pointers to them, and after a crash
+/// before the txg was on disk nothing from that record on could be replayed.
+#[test]
+fn blocks_are_cloned_when_their_txg_is_on_disk() {
+    let world = world();
+    let fs = &world.fs;
+    let [source, target] = [b"source", b"target"]
+        .map(|name| fs.create(fs.root(), name, &NewFile::of(FileKind::Regular, 0o644)).expect("made").id);
+    fs.write(source, 0, &[7; 256 << 10], &WriteHow::default()).expect("written");
+    let range = |id| FileRange { id, offset: 0 };
+    let clone = || fs.clone_range(fs, range(source), range(target), 256 << 10, &Uncounted);
+    assert!(matches!(clone(), Err(ZplError::NotYetWritten { .. })), "in memory");
+    sync_and(&world.store, &world.home, || {
+        assert!(matches!(clone(), Err(ZplError::NotYetWritten { .. })), "written, but not yet in the pool");
+    });
+    assert_eq!(clone().expect("in the pool"), 256 << 10);
 }

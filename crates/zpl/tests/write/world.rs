@@ -108,11 +108,17 @@ impl World {
 }
 
 pub(crate) fn sync(store: &Arc<Store>, home: &MemoryHome) {
+    sync_and(store, home, || ());
+}
+
+/// Does something when all of a txg is written but what makes it the state of the pool.
+pub(crate) fn sync_and(store: &Arc<Store>, home: &MemoryHome, before_the_end: impl FnOnce()) {
     let tx = home.txgs.quiesce();
     let mut ledger = Freeing { zio: Arc::clone(store.zio()), tx: &tx };
     if let Err(error) = home.set.sync(&tx, &mut ledger) {
         panic!("sync: {error}: {:?}", std::error::Error::source(&error));
     }
+    before_the_end();
     home.txgs.finish(tx);
 }
 
