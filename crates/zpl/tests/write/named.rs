@@ -876,6 +876,8 @@ fn attributes_are_found_wherever_they_are() {
 struct Uncounted;
 
 impl CloneTable for Uncounted {
+    fn note_source(&self, _: u64, _: &Tx) {}
+
     fn add(&self, _: &[BlockPtr], _: &Tx) -> Result<(), ZplError> {
         Ok(())
     }
