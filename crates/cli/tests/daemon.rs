@@ -222,6 +222,32 @@ fn mounts_come_back_after_a_kill() {
 }
 
 #[test]
+fn a_daemon_that_is_still_dying_is_waited_for() {
+    let (world, other) = (World::new(), World::new());
+    world.create();
+    world.kill();
+    // As the kernel does for a while, somebody else has the device.
+    let disk = world.path("a");
+    other.good(&format!("zpool import -f -d {} tank", disk.display()));
+    let listing = world.command("zpool list -H -o name").stdout(Stdio::piped()).spawn().expect("it starts");
+    while !world.log().contains("waiting for what it had") {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    other.good("zpool export tank");
+    let listed = listing.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&listed.stdout), "tank\n", "{}", world.log());
+}
+
+#[test]
+fn a_daemon_that_ended_in_order_leaves_nobody_waiting() {
+    let world = World::new();
+    world.create();
+    assert!(!std::fs::read(world.path("state/cenoted.lock")).expect("there").is_empty());
+    world.good("daemon --stop");
+    assert!(std::fs::read(world.path("state/cenoted.lock")).expect("there").is_empty());
+}
+
+#[test]
 fn clients_at_the_same_time() {
     let world = World::new();
     world.create();

@@ -428,6 +428,77 @@ fn what_is_below_goes_too_wherever_it_is_mounted() {
     assert!(mounts[2].starts_with("tank/a/b/c/legacy ") && mounts.len() == 3, "{mounts:?}");
 }
 
+/// A child that was mounted before its parent would be below it, out of reach.
+#[test]
+fn what_is_mounted_before_its_parent_is_not_hidden_by_it() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -p tank/a/n");
+    world.good("zfs unmount tank/a");
+    world.good("zfs mount tank/a/n");
+    fs::write(world.path("alt/tank/a/n/file"), "text").expect("written");
+    world.good("zfs mount tank/a");
+    assert_eq!(fs::read_to_string(world.path("alt/tank/a/n/file")).expect("it is seen"), "text");
+    world.good("zfs unmount tank/a/n");
+    world.good("zfs mount tank/a/n");
+    // What programs use does not step aside.
+    world.good("zfs unmount tank/a");
+    world.good("zfs mount tank/a/n");
+    let open = fs::File::open(world.path("alt/tank/a/n/file")).expect("opened");
+    let ran = world.run("zfs mount tank/a");
+    let said = "cannot mount 'tank/a': 'tank/a/n' is mounted below: pool or dataset is busy\nin use by: ";
+    assert!(ran.code == Some(1) && ran.err.starts_with(said), "{ran:?}");
+    drop(open);
+    world.good("zfs mount tank/a");
+    world.good("zfs rename tank/a tank/b");
+    assert_eq!(world.mounts(), ["tank /tank", "tank/b /tank/b", "tank/b/n /tank/b/n"]);
+    // By another hand it can be hidden all the same: who does that is named, and what is newest goes first.
+    let at = world.path("alt/tank/b");
+    let mount = |words: &[&str]| {
+        assert!(Command::new(words[0]).args(&words[1..]).arg(&at).status().expect("runs").success())
+    };
+    mount(&["mount", "-t", "tmpfs", "tmpfs"]);
+    world.bad(
+        "zfs unmount tank/b/n",
+        1,
+        "cannot unmount '~/alt/tank/b/n': it is hidden by what is mounted on ~/alt/tank/b\n",
+    );
+    mount(&["umount"]);
+    world.good("zpool export tank");
+}
+
+/// Root removes and mounts nothing where a link of a user leads.
+#[test]
+fn links_of_users_lead_root_nowhere() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create tank/u");
+    world.good("zfs create -u tank/u/c");
+    world.good("zfs create -u tank/u/c/d");
+    fs::create_dir_all(world.path("victim/d")).expect("made");
+    let link = world.path("alt/tank/u/c");
+    std::os::unix::fs::symlink(world.path("victim"), &link).expect("linked");
+    std::os::unix::fs::lchown(&link, Some(65_534), Some(65_534)).expect("given away");
+    let said = "failed to create mountpoint: ~/alt/tank/u/c is a symbolic link of user 65534\n";
+    world.bad("zfs mount tank/u/c", 1, &format!("cannot mount '~/alt/tank/u/c': {said}"));
+    world.bad("zfs mount tank/u/c/d", 1, &format!("cannot mount '~/alt/tank/u/c/d': {said}"));
+    // What is not mounted moves, and its folder would go.
+    world.good("zfs rename tank/u/c tank/u/e");
+    assert!(world.path("victim/d").is_dir(), "an empty folder that somebody else had");
+    // Nor is a folder removed that was not made for a mount.
+    fs::create_dir(world.path("alt/tank/u/own")).expect("made");
+    world.good("zfs create tank/u/own");
+    world.good("zfs destroy tank/u/own");
+    assert!(world.path("alt/tank/u/own").is_dir());
+    world.good("zfs create tank/u/made");
+    world.good("zfs destroy tank/u/made");
+    assert!(!world.path("alt/tank/u/made").exists());
+    // A link of root's is the administrator's will.
+    fs::create_dir(world.path("elsewhere")).expect("made");
+    std::os::unix::fs::symlink(world.path("elsewhere"), world.path("alt/tank/u/e")).expect("linked");
+    world.good("zfs mount tank/u/e/d");
+    assert!(fs::read_to_string("/proc/self/mounts").expect("read").contains("/elsewhere/d "));
+    world.good("zpool export tank");
+}
+
 #[test]
 fn snapshots_by_hand_and_in_use() {
     let Some(world) = World::new() else { return };

@@ -3,6 +3,7 @@
 
 use super::FileOps;
 use ::pool::live::LivePool;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::tunable::Tunable;
@@ -19,13 +20,32 @@ pub trait Mounts: Send + Sync {
     /// What is mounted now, oldest first.
     fn list(&self) -> Vec<Mounted>;
 
+    /// The mount of a dataset.
+    fn mounted(&self, dataset: &str) -> Option<Mounted> {
+        self.list().into_iter().find(|mount| mount.dataset == dataset)
+    }
+
+    /// What is mounted below a folder, oldest first.
+    fn below(&self, at: &Path) -> Vec<Mounted>;
+
+    /// Makes a mount point and the folders above it, where they are missing, and remembers that. Links of other users are
+    /// not followed.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn make_folder(&self, at: &Path) -> io::Result<()>;
+
+    /// Removes the folder of a mount point if it was made by [`Mounts::make_folder`], is where it was made, is empty, and
+    /// nothing is mounted there.
+    fn remove_folder(&self, at: &Path);
+
     /// What programs have asked of the mount of a dataset; `None`: it is not mounted, or nobody counts.
     fn stats(&self, dataset: &str) -> Option<FileOps> {
         let _ = dataset;
         None
     }
 
-    /// Mounts a file system of a pool. The folder exists.
+    /// Mounts a file system of a pool. The folder exists; links of other users are not followed on the way there.
     ///
     /// # Errors
     /// [`MountError`], and nothing is mounted.
@@ -180,6 +200,12 @@ pub enum MountError {
     Busy {
         /// Programs that do: number and name.
         by: Vec<(u32, String)>,
+    },
+    /// Something that was mounted later hides it.
+    #[error("it is hidden by what is mounted on {}", by.display())]
+    Hidden {
+        /// Where that is mounted.
+        by: PathBuf,
     },
     /// The kernel, or FUSE, says no.
     #[error("{why}")]

@@ -2,8 +2,8 @@
 //! ([`serve::control`]) and run here, each on a thread of its own, with the client's console.
 //!
 //! # Order
-//! Start: state folder locked -> socket -> dead mounts detached -> pools of the cache file imported -> file systems
-//! mounted -> requests. End (SIGTERM, SIGINT, `cenote daemon --stop`): no more requests, those that run are
+//! Start: state folder locked -> socket -> pools of the cache file imported (of a daemon that has died: when the kernel has
+//! let go of their devices) -> its mounts detached -> file systems mounted -> requests. End (SIGTERM, SIGINT, `cenote daemon --stop`): no more requests, those that run are
 //! cancelled -> everything unmounted -> pools closed, still listed in the cache file -> the next start has them again.
 //!
 //! # What always holds
@@ -24,6 +24,7 @@ mod policy;
 mod requests;
 
 use crate::console;
+use cenote::admin::change::ChangeError;
 use cenote::admin::mounting::{MountRequest, Mounting};
 use cenote::admin::{Mounts, Namespace, Search};
 use requests::Requests;
@@ -34,10 +35,13 @@ use serve::{Terminator, manager};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the end waits for requests that run.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the kernel may take to let go of the devices of a daemon that has died.
+const DYING: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Exit code when a daemon runs already: there is no need for this one.
 pub(crate) const RUNNING: u8 = 3;
 
@@ -153,7 +157,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         None => listen(socket)?,
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "cenoted starts");
-    let namespace = bring_back();
+    let namespace = bring_back(lock.before_has_died());
     let handler = Arc::new(Requests::new(Arc::clone(&namespace)));
     let server = Server::new(handler.clone())?;
     handler.stops(&server);
@@ -213,15 +217,14 @@ fn listen(socket: &Path) -> Result<Listener, DaemonError> {
     Listener::bind(socket, mode).map_err(|source| DaemonError::Listen { socket: socket.to_owned(), source })
 }
 
-/// Everything as it was when the last daemon ended: pools imported, file systems mounted.
-fn bring_back() -> Arc<Namespace> {
+/// Everything as it was when the last daemon ended: pools imported, file systems mounted. `has_died`: it has not ended in
+/// order.
+fn bring_back(has_died: bool) -> Arc<Namespace> {
     let record = places::mount_record();
     let table: Arc<dyn Mounts> =
         Arc::new(MountTable::new(requests::table_settings()).recorded(record.clone()));
     let namespace = Namespace::new(Some(table));
-    for (pool, error) in namespace.import_all(None) {
-        tracing::error!(pool, %error, "a pool is not imported");
-    }
+    import_all(&namespace, if has_died { DYING } else { Duration::ZERO });
     for pool in namespace.names() {
         tracing::info!(pool, "imported");
     }
@@ -240,6 +243,28 @@ fn bring_back() -> Arc<Namespace> {
         }
     }
     namespace
+}
+
+/// Imports the pools that were. The lock of a daemon that was killed is free before the kernel has let go of everything
+/// else that it had: while devices are held by others, they are waited for.
+fn import_all(namespace: &Arc<Namespace>, patience: Duration) {
+    let until = Instant::now() + patience;
+    let mut is_waiting = false;
+    loop {
+        let failed = namespace.import_all(None);
+        let held = failed.iter().find(|(_, error)| matches!(error, ChangeError::Busy { .. }));
+        let Some((pool, error)) = held.filter(|_| Instant::now() < until) else {
+            for (pool, error) in failed {
+                tracing::error!(pool, %error, "a pool is not imported");
+            }
+            return;
+        };
+        if !is_waiting {
+            tracing::warn!(pool, %error, "the daemon before this one has died: waiting for what it had");
+            is_waiting = true;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
 }
 
 /// Counters and parameters as files.

@@ -95,9 +95,13 @@ fn own_folder(folder: &Path, mode: u32) -> Result<(), DaemonError> {
     Ok(())
 }
 
-/// That this process is the one that has the state folder. Held until it ends, however it ends.
+/// That this process is the one that has the state folder. Held until it ends, however it ends. While it is held, and
+/// after an end that was not in order, the file names the process.
 #[derive(Debug)]
-pub(super) struct Lock(#[allow(dead_code)] OwnedFd);
+pub(super) struct Lock {
+    file: OwnedFd,
+    before_has_died: bool,
+}
 
 impl Lock {
     /// # Errors
@@ -115,9 +119,22 @@ impl Lock {
             }
             Err(e) => return Err(failed(e)),
         }
+        let before_has_died = rustix::fs::fstat(&file).map_err(failed)?.st_size > 0;
         rustix::fs::ftruncate(&file, 0).map_err(failed)?;
         rustix::io::write(&file, format!("{}\n", std::process::id()).as_bytes()).map_err(failed)?;
-        Ok(Lock(file))
+        Ok(Lock { file, before_has_died })
+    }
+
+    /// The daemon before this one has not ended in order. The kernel may still be letting go of what it had.
+    pub(super) fn before_has_died(&self) -> bool {
+        self.before_has_died
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // At worst the next daemon waits for nothing.
+        let _ = rustix::fs::ftruncate(&self.file, 0);
     }
 }
 

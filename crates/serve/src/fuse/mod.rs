@@ -32,6 +32,7 @@ mod write_back;
 
 use classic::{Crew, Readers};
 use proto::input::Init;
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -150,17 +151,30 @@ fn guard(answer: impl FnOnce() -> Option<Answer<usize>>) -> Option<Answer<usize>
 /// See [`MountError`].
 pub fn mount(service: &Arc<dyn Service>, at: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
     let refused = |source| MountError::Refused { at: at.to_path_buf(), source };
+    let real = at.canonicalize().map_err(refused)?;
+    if !real.is_dir() {
+        return Err(MountError::NotADirectory { at: real });
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = open(&real, flags, Mode::empty()).map_err(|error| refused(error.into()))?;
+    mount_in(service, dir, real, options)
+}
+
+/// The same on a directory that is held open, until it is mounted on: `at` is where it is, without links.
+pub(crate) fn mount_in(
+    service: &Arc<dyn Service>,
+    dir: OwnedFd,
+    at: PathBuf,
+    options: &MountOptions,
+) -> Result<Mounted, MountError> {
     if !Path::new("/dev/fuse").exists() {
         return Err(MountError::NoFuse);
     }
     if !mount::can_mount() {
         return Err(MountError::NoHelper);
     }
-    let at = at.canonicalize().map_err(refused)?;
-    if !at.is_dir() {
-        return Err(MountError::NotADirectory { at });
-    }
-    let device = mount::mount(&at, options)?;
+    let device = mount::mount(&dir, &at, options)?;
+    drop(dir);
     let unmounter = Unmounter { at };
     let other = device.try_clone().map_err(StartError::System);
     match other.and_then(|other| Ok((start(service, device, options)?, other))) {
@@ -383,9 +397,9 @@ impl Waiter {
 }
 
 /// Ends the mount on a directory, unless it is in use; with `detach` it disappears at once and is served until nobody
-/// uses it.
-pub(crate) fn unmount_at(at: &Path, detach: bool) -> io::Result<()> {
-    mount::unmount(at, detach)
+/// uses it. `by_call` leads there for this process alone, by a directory that is held open; `at` for all.
+pub(crate) fn unmount_in(by_call: &Path, at: &Path, detach: bool) -> io::Result<()> {
+    mount::unmount_in(by_call, at, detach)
 }
 
 /// The flags of a mount, for the system call that changes them.

@@ -19,10 +19,10 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Mounts; what the kernel asks comes out of the descriptor.
-pub(super) fn mount(at: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+/// Mounts on a directory; what the kernel asks comes out of the descriptor.
+pub(super) fn mount(dir: &OwnedFd, at: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let refused = |source| MountError::Refused { at: at.to_path_buf(), source };
-    if is_root() { by_call(at, options).map_err(refused) } else { by_helper(at, options) }
+    if is_root() { by_call(dir, options).map_err(refused) } else { by_helper(at, options) }
 }
 
 pub(super) fn flags(options: &MountOptions) -> MountFlags {
@@ -52,7 +52,9 @@ fn fuse_options(options: &MountOptions) -> String {
     text
 }
 
-fn by_call(at: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+fn by_call(dir: &OwnedFd, options: &MountOptions) -> io::Result<OwnedFd> {
+    // Whatever its path leads to by now.
+    let at = format!("/proc/self/fd/{}", dir.as_raw_fd());
     let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let data = format!(
@@ -119,6 +121,11 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
         _ => None,
     });
     Ok(fds.flatten().next())
+}
+
+/// Unmounts, by a path that leads there for this process alone, or, for the helper, one that does for all.
+pub(super) fn unmount_in(by_call: &Path, at: &Path, detach: bool) -> io::Result<()> {
+    unmount(if is_root() { by_call } else { at }, detach)
 }
 
 /// Unmounts. With `detach` it disappears from its directory at once, and is served until its files are closed.

@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -19,6 +20,8 @@ pub(super) const KIND: &str = "fuse.cenote";
 /// A line of the kernel's table of mounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
+    /// The kernel's number of the mount.
+    pub(super) id: u64,
     /// Number of its device: major and minor.
     pub(super) device: (u32, u32),
     /// Where.
@@ -37,13 +40,15 @@ pub(super) fn table() -> Vec<Line> {
 
 fn line(text: &[u8]) -> Option<Line> {
     let mut words = text.split(|byte| *byte == b' ');
-    let device = std::str::from_utf8(words.nth(2)?).ok()?;
+    let id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    let device = std::str::from_utf8(words.nth(1)?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let at = unescaped(words.nth(1)?);
     let mut rest = words.skip_while(|word| *word != b"-").skip(1);
     let kind = String::from_utf8_lossy(rest.next()?).into_owned();
     let source = String::from_utf8_lossy(&unescaped(rest.next()?)).into_owned();
     Some(Line {
+        id,
         device: (major.parse().ok()?, minor.parse().ok()?),
         at: PathBuf::from(OsString::from_vec(at)),
         kind,
@@ -72,11 +77,6 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
     found
 }
 
-/// The newest mount on a directory, which is given without links.
-pub(super) fn on(at: &Path) -> Option<Line> {
-    table().into_iter().rev().find(|line| line.at == at)
-}
-
 /// Whether something is mounted below a directory, which is given without links.
 pub(super) fn has_mounts_below(at: &Path) -> bool {
     table().iter().any(|line| line.at != at && is_within(&line.at, at))
@@ -85,7 +85,7 @@ pub(super) fn has_mounts_below(at: &Path) -> bool {
 /// How long a server may take to show that it lives: the kernel tells at once of one that is gone.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// A mount of ours whose server is gone: it answers nothing any more. One that lives, and hangs, holds up nobody.
+/// A mount whose server is gone: it answers nothing any more. One that lives, and hangs, holds up nobody.
 pub(super) fn is_dead(at: &Path) -> bool {
     let (tell, told) = mpsc::channel();
     let asked = at.to_owned();
@@ -108,9 +108,9 @@ pub(super) fn abort(device: (u32, u32)) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Changes the flags of a mount.
-pub(super) fn remount(at: &Path, flags: MountFlags) -> rustix::io::Result<()> {
-    rustix::mount::mount_remount(at, flags, c"")
+/// Changes the flags of a mount, which is held open.
+pub(super) fn remount(dir: &OwnedFd, flags: MountFlags) -> rustix::io::Result<()> {
+    rustix::mount::mount_remount(format!("/proc/self/fd/{}", dir.as_raw_fd()), flags, c"")
 }
 
 /// Whether a path is, or lies below, a directory.
@@ -129,7 +129,7 @@ mod tests {
         let text =
             b"36 35 0:41 / /mnt/two\\040words rw,noatime master:1 shared:7 - fuse.cenote tank/a\\040b rw";
         let found = line(text).expect("a line");
-        assert_eq!(found.device, (0, 41));
+        assert_eq!((found.id, found.device), (36, (0, 41)));
         assert_eq!(found.at, Path::new("/mnt/two words"));
         assert_eq!((found.kind.as_str(), found.source.as_str()), (KIND, "tank/a b"));
         assert_eq!(line(b"36 35 broken"), None);

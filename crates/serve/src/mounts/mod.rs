@@ -1,7 +1,8 @@
 //! The mounts of a process that keeps pools open: what [`cenote::admin::Mounts`] wants, done with FUSE.
 //!
 //! `service` answers for a mount while its contents come and go, `kernel` asks and changes the machine's table of
-//! mounts, `users` finds the programs that hold a mount up.
+//! mounts, `walk` leads to mount points, `record` knows what a server before this one has left behind, `users` finds the
+//! programs that hold a mount up.
 //!
 //! # What always holds
 //! - A dataset is mounted once. Verbs about one dataset happen one after the other; those about different
@@ -18,6 +19,7 @@ mod kernel;
 mod record;
 mod service;
 mod users;
+mod walk;
 
 use crate::LiveService;
 use crate::fuse::{self, FileCounters, Notifier, Service, Transport, ViewService, Waiter};
@@ -30,13 +32,16 @@ use cenote::admin::{AccessTimes, FileOps, MountError, MountOptions, Mounted, Mou
 use cenote::files::{self, FilesystemWriter};
 pub use record::Record;
 use rustix::io::Errno;
+use rustix::mount::MountFlags;
 use service::{InUse, MountedFs, Names};
 use std::collections::{BTreeSet, HashSet};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use walk::{Place, WalkError};
 
 /// How long the kernel may take to let go of a mount that nobody uses here: other mount namespaces may have it too.
 const LETTING_GO: Duration = Duration::from_secs(3);
@@ -44,6 +49,8 @@ const LETTING_GO: Duration = Duration::from_secs(3);
 const HEARING_OF_AN_END: Duration = Duration::from_millis(50);
 /// How long a mount that is ended by force is given to bring what it has to disk.
 const LAST_WRITES: Duration = Duration::from_secs(10);
+/// Mounts of dead servers on one way.
+const DEAD_MAX: usize = 64;
 /// Where a mount shows its snapshots.
 const SNAPSHOT_DIR: &str = ".zfs/snapshot";
 /// The root of a mount.
@@ -94,6 +101,8 @@ struct Mount {
     notifier: Arc<Notifier>,
     kept: Mutex<Option<Kept>>,
     end: Mutex<End>,
+    /// It is being unmounted here, or was: no other table needs to say that it is gone.
+    is_unmounted: AtomicBool,
     /// Its dataset was closed, or is being closed.
     is_settled: AtomicBool,
     ended: Condvar,
@@ -179,6 +188,16 @@ impl Inner {
         elsewhere.filter(|mount| mount.has_ended(&table)).for_each(|mount| self.let_go(mount));
     }
 
+    /// The same for one.
+    fn find_mounted(&self, dataset: &str) -> Option<Arc<Mount>> {
+        let mount = self.find(dataset)?;
+        if !mount.is_on_top() && mount.has_ended(&kernel::table()) {
+            self.let_go(&mount);
+            return self.find(dataset);
+        }
+        Some(mount)
+    }
+
     fn take_out(&self, mount: &Arc<Mount>) {
         lock(&self.mounts).retain(|other| !Arc::ptr_eq(other, mount));
     }
@@ -188,6 +207,12 @@ impl Mount {
     fn set_end(&self, end: End) {
         *lock(&self.end) = end;
         self.ended.notify_all();
+    }
+
+    /// What is told of it.
+    fn told(&self) -> Mounted {
+        let (dataset, options) = (lock(&self.name).clone(), lock(&self.options).clone());
+        Mounted { dataset, at: self.at.clone(), options }
     }
 
     /// Lets go of the dataset.
@@ -254,12 +279,36 @@ impl Mount {
     /// Of one that is no longer where it was: the kernel has it no more. Numbers of devices are given to others at once: one
     /// that is elsewhere now was moved there, unless its end is heard of.
     fn has_ended(&self, table: &[kernel::Line]) -> bool {
-        !self.is_within(table) || self.wait(End::Gone, Some(HEARING_OF_AN_END))
+        let is_here = |line: &kernel::Line| line.device == self.device && line.at == self.at;
+        !table.iter().any(is_here)
+            && (!self.is_within(table) || self.wait(End::Gone, Some(HEARING_OF_AN_END)))
     }
 
-    /// The mount can be changed by its path: nothing else covers it.
+    /// Its place, if the mount can be changed there: nothing else covers it.
+    fn place(&self) -> Option<Place> {
+        let place = Place::find(&self.at).ok()?;
+        place.top().is_ok_and(|top| top.device == self.device).then_some(place)
+    }
+
     fn is_on_top(&self) -> bool {
-        kernel::on(&self.at).is_some_and(|line| line.device == self.device)
+        self.place().is_some()
+    }
+
+    /// Of one that is served no more: the kernel has it no more either.
+    fn is_gone(&self) -> bool {
+        self.is_unmounted.load(Ordering::Acquire) || !self.is_on_top() && !self.is_within(&kernel::table())
+    }
+
+    /// What covers it: the newest mount on its place or above, which came after it.
+    fn hidden_by(&self, table: &[kernel::Line]) -> Option<PathBuf> {
+        let covers = |line: &&kernel::Line| kernel::is_within(&self.at, &line.at);
+        let last = table.iter().rev().find(covers)?;
+        (last.device != self.device).then(|| last.at.clone())
+    }
+
+    fn remount(&self, flags: MountFlags) -> io::Result<()> {
+        let place = self.place().ok_or(io::ErrorKind::NotFound)?;
+        Ok(kernel::remount(&place.open()?, flags)?)
     }
 }
 
@@ -305,13 +354,67 @@ impl MountTable {
         dataset: &str,
         at: &Path,
         options: &MountOptions,
-    ) -> Result<(Claim<'_>, PathBuf), MountError> {
+    ) -> Result<(Claim<'_>, Place), MountError> {
         let claim = self.inner.claim(dataset);
-        self.inner.let_go_of_unmounted();
-        if self.inner.find(dataset).is_some() {
+        if self.inner.find_mounted(dataset).is_some() {
             return Err(MountError::AlreadyMounted);
         }
-        Ok((claim, ready_directory(at, options.overlay)?))
+        Ok((claim, self.ready_directory(at, options.overlay)?))
+    }
+
+    /// Calls `walk`, and takes away what dead servers have left on the way.
+    fn past_dead<T>(&self, mut walk: impl FnMut() -> Result<T, WalkError>) -> io::Result<T> {
+        for _ in 0..DEAD_MAX {
+            match walk() {
+                Err(WalkError::Dead { at }) if self.detach_left(&at) => {}
+                done => return done.map_err(io::Error::from),
+            }
+        }
+        Err(Errno::NOTCONN.into())
+    }
+
+    /// Detaches what a dead server has left on a path, which is given without links. Whether there was any.
+    fn detach_left(&self, at: &Path) -> bool {
+        let Ok(place) = Place::find(at) else { return false };
+        let Some(line) = place.top().ok().and_then(|top| top.line(at)) else { return false };
+        let is_ours = || self.inner.all().iter().any(|mount| mount.device == line.device);
+        // A server before this one is gone, or going.
+        let is_recorded = || self.record.as_ref().is_some_and(|record| record.has(at, line.device));
+        if line.kind != kernel::KIND || is_ours() || !(is_recorded() || kernel::is_dead(at)) {
+            return false;
+        }
+        let detached = place.unmount(true);
+        if detached.is_ok() {
+            tracing::warn!(at = %at.display(), "detached the mount of a server that has died");
+            self.tell_record(|record| record.gone(at, line.device));
+        }
+        detached.is_ok()
+    }
+
+    /// The directory to mount on. What a dead server has left there is taken away.
+    fn ready_directory(&self, at: &Path, overlay: bool) -> Result<Place, MountError> {
+        let refused = |error: io::Error| refused(&error);
+        loop {
+            let place = self.past_dead(|| Place::find(at)).map_err(refused)?;
+            if place.is_mount_point().map_err(refused)? && self.detach_left(&place.path().map_err(refused)?) {
+                continue;
+            }
+            if !overlay {
+                let dir = place.open().map_err(refused)?;
+                let mut entries =
+                    std::fs::read_dir(format!("/proc/self/fd/{}", dir.as_raw_fd())).map_err(refused)?;
+                if entries.next().is_some() {
+                    return Err(MountError::NotEmpty);
+                }
+            }
+            return Ok(place);
+        }
+    }
+
+    fn tell_record(&self, tell: impl FnOnce(&Record) -> io::Result<()>) {
+        if let Some(Err(error)) = self.record.as_ref().map(tell) {
+            tracing::warn!(%error, "the record of mounts: what this server leaves behind if it dies may stay");
+        }
     }
 
     fn fuse_options(&self, dataset: &str, options: &MountOptions) -> fuse::MountOptions {
@@ -349,44 +452,50 @@ impl MountTable {
     fn start(
         &self,
         dataset: &str,
-        at: PathBuf,
+        place: &Place,
         options: &MountOptions,
         serves: &Arc<dyn Service>,
         behind: Behind,
     ) -> Result<(), MountError> {
-        if let Some(Err(error)) = self.record.as_ref().map(|record| record.note(&at)) {
-            tracing::warn!(at = %at.display(), %error, "a mount is not recorded: if this server dies, it stays");
-        }
-        let mounted = fuse::mount(serves, &at, &self.fuse_options(dataset, options)).map_err(fuse_refused)?;
+        let system = |error: io::Error| refused(&error);
+        let dir = place.open().map_err(system)?;
+        let at = place.path().map_err(system)?;
+        let before = place.top().map_err(system)?;
+        self.tell_record(|record| record.note(&at));
+        let wanted = self.fuse_options(dataset, options);
+        let mounted = fuse::mount_in(serves, dir, at.clone(), &wanted).map_err(fuse_refused)?;
         let notifier = Arc::clone(mounted.notifier());
         if let Behind::Live { service, .. } = &behind {
             service.set_notifier(&notifier);
         }
         let (_, waiter) = mounted.split();
-        let Some(line) = kernel::on(&at) else {
+        let top = place.top().map_err(system)?;
+        if top == before {
             // Somebody has unmounted it already: its threads end.
             return Err(MountError::NotMounted);
-        };
+        }
         let mount = Arc::new(Mount {
             name: Mutex::new(dataset.to_owned()),
             options: Mutex::new(options.clone()),
             at,
-            device: line.device,
+            device: top.device,
             behind,
             notifier,
             kept: Mutex::default(),
             end: Mutex::default(),
+            is_unmounted: AtomicBool::new(false),
             is_settled: AtomicBool::new(false),
             ended: Condvar::new(),
         });
         lock(&self.inner.mounts).push(Arc::clone(&mount));
-        let inner = Arc::clone(&self.inner);
+        self.tell_record(|record| record.mounted(&mount.at, mount.device));
+        let (inner, record) = (Arc::clone(&self.inner), self.record.clone());
         let watched = Arc::clone(&mount);
-        let watch = move || watch(&inner, &watched, waiter);
+        let watch = move || watch(&inner, record.as_ref(), &watched, waiter);
         if let Err(error) = std::thread::Builder::new().name("mount".into()).spawn(watch) {
             self.inner.take_out(&mount);
             mount.close();
-            let _ = fuse::unmount_at(&mount.at, true);
+            let _ = place.unmount(true);
             return Err(refused(&error));
         }
         Ok(())
@@ -399,8 +508,9 @@ impl MountTable {
             if !mount.wait(End::Gone, Some(LETTING_GO)) {
                 let at = mount.at.display();
                 tracing::warn!(%at, ?ended, "a mount is kept by another mount namespace, which sees errors now");
-                let (inner, mount) = (Arc::clone(&self.inner), Arc::clone(mount));
-                let settle = move || settle(&inner, &mount);
+                let (inner, record, mount) =
+                    (Arc::clone(&self.inner), self.record.clone(), Arc::clone(mount));
+                let settle = move || settle(&inner, record.as_ref(), &mount);
                 let spawned = std::thread::Builder::new().name("mount".into()).spawn(settle);
                 spawned.map_err(|error| refused(&error))?;
             }
@@ -414,20 +524,27 @@ impl MountTable {
 }
 
 /// Waits for the end of a mount, whoever brings it about, and closes its dataset.
-fn watch(inner: &Inner, mount: &Arc<Mount>, waiter: Waiter) {
+fn watch(inner: &Inner, record: Option<&Record>, mount: &Arc<Mount>, waiter: Waiter) {
     if let Err(error) = waiter.wait() {
         tracing::warn!(at = %mount.at.display(), %error, "a mount ended with an error");
     }
-    settle(inner, mount);
+    settle(inner, record, mount);
 }
 
 /// Closes the dataset of a mount that has ended, once.
-fn settle(inner: &Inner, mount: &Arc<Mount>) {
+fn settle(inner: &Inner, record: Option<&Record>, mount: &Arc<Mount>) {
     if mount.is_settled.swap(true, Ordering::AcqRel) {
         return;
     }
     mount.close();
     mount.set_end(End::Gone);
+    // One whose connection was ended is still in the kernel's table, and answers with errors.
+    if let Some(record) = record
+        && mount.is_gone()
+        && let Err(error) = record.gone(&mount.at, mount.device)
+    {
+        tracing::warn!(%error, "the record of mounts");
+    }
     if let Behind::Live { pool, .. } = &mount.behind
         && let Err(error) = pool.sync()
     {
@@ -437,28 +554,39 @@ fn settle(inner: &Inner, mount: &Arc<Mount>) {
     mount.set_end(End::Durable);
 }
 
-/// The directory to mount on, without links in its path. What a dead server has left there is taken away.
-fn ready_directory(at: &Path, overlay: bool) -> Result<PathBuf, MountError> {
-    while kernel::is_dead(at) && kernel::on(at).is_some_and(|line| line.kind == kernel::KIND) {
-        fuse::unmount_at(at, true).map_err(|error| refused(&error))?;
-    }
-    let at = at.canonicalize().map_err(|error| refused(&error))?;
-    let mut entries = std::fs::read_dir(&at).map_err(|error| refused(&error))?;
-    if !overlay && entries.next().is_some() {
-        return Err(MountError::NotEmpty);
-    }
-    Ok(at)
-}
-
 impl Mounts for MountTable {
     fn list(&self) -> Vec<Mounted> {
-        let of = |mount: &Arc<Mount>| Mounted {
-            dataset: lock(&mount.name).clone(),
-            at: mount.at.clone(),
-            options: lock(&mount.options).clone(),
-        };
         self.inner.let_go_of_unmounted();
-        lock(&self.inner.mounts).iter().map(of).collect()
+        lock(&self.inner.mounts).iter().map(|mount| mount.told()).collect()
+    }
+
+    fn mounted(&self, dataset: &str) -> Option<Mounted> {
+        self.inner.find_mounted(dataset).map(|mount| mount.told())
+    }
+
+    fn below(&self, at: &Path) -> Vec<Mounted> {
+        let Ok(at) = self.past_dead(|| Place::find(at)).and_then(|place| place.path()) else {
+            return Vec::new();
+        };
+        let is_below = |mount: &Arc<Mount>| mount.at != at && kernel::is_within(&mount.at, &at);
+        self.inner.all().into_iter().filter(is_below).map(|mount| mount.told()).collect()
+    }
+
+    fn make_folder(&self, at: &Path) -> io::Result<()> {
+        let (place, was_made) = self.past_dead(|| Place::make(at))?;
+        if was_made {
+            let node = place.top()?.node;
+            self.tell_record(|record| record.made(at, node));
+        }
+        Ok(())
+    }
+
+    fn remove_folder(&self, at: &Path) {
+        let made = self.record.as_ref().and_then(|record| record.folder(at));
+        let Some((node, place)) = made.zip(Place::find(at).ok()) else { return };
+        if place.is_mount_point().is_ok_and(|is| !is) && place.remove(node).is_ok() {
+            self.tell_record(|record| record.removed(at, node));
+        }
     }
 
     fn stats(&self, dataset: &str) -> Option<FileOps> {
@@ -473,11 +601,11 @@ impl Mounts for MountTable {
         at: &Path,
         options: &MountOptions,
     ) -> Result<(), MountError> {
-        let (_claim, at) = self.claim_free(dataset, at, options)?;
+        let (_claim, place) = self.claim_free(dataset, at, options)?;
         let live = self.live(pool, dataset, options)?;
         let service = Arc::new(MountedFs::new(live, pool));
         let serves: Arc<dyn Service> = Arc::clone(&service) as _;
-        self.start(dataset, at, options, &serves, Behind::Live { pool: Arc::clone(pool), service })
+        self.start(dataset, &place, options, &serves, Behind::Live { pool: Arc::clone(pool), service })
     }
 
     fn mount_view(
@@ -487,7 +615,7 @@ impl Mounts for MountTable {
         at: &Path,
         options: &MountOptions,
     ) -> Result<(), MountError> {
-        let (_claim, at) = self.claim_free(dataset, at, options)?;
+        let (_claim, place) = self.claim_free(dataset, at, options)?;
         let view = PoolView::new(&pool.dataset(dataset)?, false)?;
         let posix_acl = view.has_posix_acls();
         let name = dataset.to_owned();
@@ -497,7 +625,7 @@ impl Mounts for MountTable {
         let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
         let serves: Arc<dyn Service> = Arc::new(service);
         let options = MountOptions { read_only: true, ..options.clone() };
-        self.start(dataset, at, &options, &serves, Behind::View)
+        self.start(dataset, &place, &options, &serves, Behind::View)
     }
 
     fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountError> {
@@ -506,8 +634,10 @@ impl Mounts for MountTable {
         if how == Unmount::Force {
             mount.try_write_back();
         }
-        if mount.is_on_top() {
-            let ended = fuse::unmount_at(&mount.at, false);
+        if let Some(place) = mount.place() {
+            mount.is_unmounted.store(true, Ordering::Release);
+            let ended = place.unmount(false);
+            mount.is_unmounted.store(ended.is_ok(), Ordering::Release);
             match (ended, how) {
                 (Ok(()), _) => {}
                 (Err(error), Unmount::Normal) if is_busy(&error) => {
@@ -516,17 +646,22 @@ impl Mounts for MountTable {
                 (Err(error), _) if !is_busy(&error) => return Err(refused(&error)),
                 (Err(_), Unmount::Force) => {
                     let _ = kernel::abort(mount.device);
-                    fuse::unmount_at(&mount.at, true).map_err(|error| refused(&error))?;
+                    place.unmount(true).map_err(|error| refused(&error))?;
                 }
                 (Err(_), _) => {
-                    fuse::unmount_at(&mount.at, true).map_err(|error| refused(&error))?;
+                    place.unmount(true).map_err(|error| refused(&error))?;
                     // Served on, but no longer ours to show.
                     self.inner.take_out(&mount);
                     return Ok(());
                 }
             }
-        } else if mount.is_within(&kernel::table()) {
-            return Err(MountError::Busy { by: Vec::new() });
+        } else {
+            let table = kernel::table();
+            if mount.is_within(&table) {
+                return Err(mount
+                    .hidden_by(&table)
+                    .map_or_else(|| MountError::Busy { by: Vec::new() }, |by| MountError::Hidden { by }));
+            }
         }
         self.finish(&mount, how)
     }
@@ -537,11 +672,10 @@ impl Mounts for MountTable {
         let before = lock(&mount.options).clone();
         let flags = |options| fuse::mount_flags(&self.fuse_options(dataset, options));
         if flags(&before) != flags(options) && is_root() {
-            let changed = kernel::remount(&mount.at, flags(options));
-            match changed {
+            match mount.remount(flags(options)) {
                 Ok(()) => {}
-                Err(Errno::BUSY) => return Err(MountError::Busy { by: users::of(&mount.at) }),
-                Err(error) => return Err(refused(&error.into())),
+                Err(error) if is_busy(&error) => return Err(MountError::Busy { by: users::of(&mount.at) }),
+                Err(error) => return Err(refused(&error)),
             }
         }
         *lock(&mount.options) = options.clone();
@@ -599,8 +733,8 @@ impl Mounts for MountTable {
             }
         }
         // What nobody uses is forgotten with its pages; of the rest the kernel is told one by one.
-        if is_root() && mount.is_on_top() {
-            let _ = kernel::remount(&mount.at, fuse::mount_flags(&self.fuse_options(dataset, &options)));
+        if is_root() {
+            let _ = mount.remount(fuse::mount_flags(&self.fuse_options(dataset, &options)));
         }
         // All names at once, if nothing is mounted below: it would be taken off with them.
         if kernel::has_mounts_below(&mount.at) || !mount.notifier.forget_names() {

@@ -1,29 +1,130 @@
-//! Where this server, or the one before it, has mounted something: so that what a server that has died left behind is
-//! known from what belongs to others.
+//! What this server, and those before it that had its state folder, have mounted and made: so that what a server that has
+//! died left behind is known from what belongs to others.
 //!
 //! # What always holds
-//! - A place is in the record before anything is mounted there.
-//! - Only places in the record are detached, and only those whose server is gone.
+//! - A place is in the record before anything is mounted there, and with the number of its device as soon as it is.
+//! - A mount leaves the record when it was seen to be gone, not when somebody tried to end it.
+//! - Only mounts in the record are detached: those that stand there with their device belong to a server that is gone
+//!   or going, as one server at a time has a state folder, so they are not asked whether they live. Of a place without
+//!   one it is not known whether it came to a mount, so what is there is asked.
+//! - Folders that were made for mounts are known by path and inode number.
+//!
+//! # The file
+//! Entries, each ended by a zero byte; the later one holds. `+PATH`: something will be mounted there. `@MAJOR:MINOR PATH`:
+//! it is, with this device. `-MAJOR:MINOR PATH`: it is gone. `dNUMBER PATH`: a folder was made. `rNUMBER PATH`: it was
+//! removed. An entry that begins with `/` is a place, from earlier versions. It is written anew when most of it is old.
 
-use super::kernel;
-use crate::fuse;
+use super::kernel::{self, Line};
+use super::walk::Place;
 use rustix::fs::{Mode, OFlags, open};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A file of places, each followed by a zero byte.
+/// Entries that a file may have beside twice as many as count.
+const OLD_MAX: usize = 1024;
+/// Rounds over the table of mounts: each detaches what the one before has uncovered.
+const ROUNDS_MAX: usize = 64;
+
+/// Number of a device: major and minor.
+type Device = (u32, u32);
+
+/// A file of what was mounted and made. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Record {
     file: PathBuf,
+    known: Arc<Mutex<Option<Known>>>,
+}
+
+/// What the file says.
+#[derive(Debug, Default)]
+struct Known {
+    mounts: BTreeSet<(PathBuf, Option<Device>)>,
+    /// Folders, and their inode numbers.
+    made: BTreeMap<PathBuf, u64>,
+    /// Entries of the file.
+    entries: usize,
+}
+
+impl Known {
+    fn read(bytes: &[u8]) -> Known {
+        let mut known = Known::default();
+        for entry in bytes.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
+            known.entries += 1;
+            known.take(entry);
+        }
+        known
+    }
+
+    /// What cannot be read says nothing.
+    fn take(&mut self, entry: &[u8]) -> Option<()> {
+        let (kind, rest) = entry.split_first()?;
+        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+        let numbered = || {
+            let at = rest.iter().position(|byte| *byte == b' ')?;
+            let number = std::str::from_utf8(rest.get(..at)?).ok()?;
+            Some((number, path(rest.get(at + 1..)?)))
+        };
+        let with_device = || {
+            let (number, path) = numbered()?;
+            let (major, minor) = number.split_once(':')?;
+            Some((path, (major.parse().ok()?, minor.parse().ok()?)))
+        };
+        match kind {
+            b'/' => drop(self.mounts.insert((path(entry), None))),
+            b'+' => drop(self.mounts.insert((path(rest), None))),
+            b'@' => {
+                let (path, device) = with_device()?;
+                self.mounts.remove(&(path.clone(), None));
+                self.mounts.insert((path, Some(device)));
+            }
+            b'-' => {
+                let (path, device) = with_device()?;
+                self.mounts.remove(&(path, Some(device)));
+            }
+            b'd' => {
+                let (number, path) = numbered()?;
+                self.made.insert(path, number.parse().ok()?);
+            }
+            b'r' => {
+                let (_, path) = numbered()?;
+                self.made.remove(&path);
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let mounts = self.mounts.iter().map(|(path, device)| match device {
+            Some(device) => mounted_entry('@', path, *device),
+            None => entry("+", path),
+        });
+        let made = self.made.iter().map(|(path, node)| entry(&format!("d{node} "), path));
+        mounts.chain(made).flatten().collect()
+    }
+
+    fn counting(&self) -> usize {
+        self.mounts.len() + self.made.len()
+    }
+}
+
+fn entry(head: &str, path: &Path) -> Vec<u8> {
+    [head.as_bytes(), path.as_os_str().as_bytes(), &[0]].concat()
+}
+
+fn mounted_entry(kind: char, path: &Path, (major, minor): Device) -> Vec<u8> {
+    entry(&format!("{kind}{major}:{minor} "), path)
 }
 
 impl Record {
     /// The record in this file, which need not be there yet.
     #[must_use]
     pub fn new(file: PathBuf) -> Record {
-        Record { file }
+        Record { file, known: Arc::default() }
     }
 
     /// Something is about to be mounted there.
@@ -31,54 +132,220 @@ impl Record {
     /// # Errors
     /// If that cannot be written down: it would be left behind if this server died.
     pub fn note(&self, at: &Path) -> io::Result<()> {
-        let mut line = at.as_os_str().as_bytes().to_vec();
-        line.push(0);
+        self.add(&entry("+", at))
+    }
+
+    /// It is mounted.
+    pub(super) fn mounted(&self, at: &Path, device: Device) -> io::Result<()> {
+        self.add(&mounted_entry('@', at, device))
+    }
+
+    /// It was seen to be gone.
+    pub(super) fn gone(&self, at: &Path, device: Device) -> io::Result<()> {
+        self.add(&mounted_entry('-', at, device))
+    }
+
+    /// A folder was made for a mount.
+    pub(super) fn made(&self, at: &Path, node: u64) -> io::Result<()> {
+        self.add(&entry(&format!("d{node} "), at))
+    }
+
+    /// It was removed.
+    pub(super) fn removed(&self, at: &Path, node: u64) -> io::Result<()> {
+        self.add(&entry(&format!("r{node} "), at))
+    }
+
+    /// The inode number of a folder that was made for a mount.
+    pub(super) fn folder(&self, at: &Path) -> Option<u64> {
+        self.known().ok()?.as_ref()?.made.get(at).copied()
+    }
+
+    /// Whether a mount is in the record.
+    pub(super) fn has(&self, at: &Path, device: Device) -> bool {
+        self.known().is_ok_and(|known| {
+            known.as_ref().is_some_and(|known| known.mounts.contains(&(at.to_owned(), Some(device))))
+        })
+    }
+
+    /// What the file says, read once.
+    fn known(&self) -> io::Result<MutexGuard<'_, Option<Known>>> {
+        // Changed by one entry at a time.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_none() {
+            *known = Some(match std::fs::read(&self.file) {
+                Ok(bytes) => Known::read(&bytes),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Known::default(),
+                Err(error) => return Err(error),
+            });
+        }
+        Ok(known)
+    }
+
+    fn add(&self, line: &[u8]) -> io::Result<()> {
+        let mut guard = self.known()?;
+        let Some(known) = guard.as_mut() else { return Ok(()) };
+        known.take(line.strip_suffix(&[0]).unwrap_or(line));
+        known.entries += 1;
+        if known.entries > 2 * known.counting() + OLD_MAX {
+            return self.write_anew(known);
+        }
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
         let file = open(&self.file, flags, Mode::RUSR | Mode::WUSR)?;
-        // One call: lines of several threads stay whole.
-        match rustix::io::write(&file, &line)? {
+        match rustix::io::write(&file, line)? {
             written if written == line.len() => Ok(()),
             _ => Err(io::ErrorKind::WriteZero.into()),
         }
     }
 
-    /// Detaches the mounts of the server before this one: what is below them answers nothing but errors. To be called
-    /// before anything is mounted. Returns where they were.
+    /// The old file stays until the new one is whole.
+    fn write_anew(&self, known: &mut Known) -> io::Result<()> {
+        let beside = self.file.with_extension("new");
+        std::fs::write(&beside, known.write())?;
+        std::fs::rename(&beside, &self.file)?;
+        known.entries = known.counting();
+        Ok(())
+    }
+
+    /// Detaches the mounts of the servers before this one: what is below them answers nothing but errors. To be called
+    /// before anything is mounted. Returns where they were; those that could not be detached stay in the record.
     ///
     /// # Errors
-    /// If the record cannot be read or begun anew.
+    /// If the record cannot be read or written.
     pub fn detach_dead(&self) -> io::Result<Vec<PathBuf>> {
-        let known = match std::fs::read(&self.file) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error),
+        let mut guard = self.known()?;
+        let Some(known) = guard.as_mut() else { return Ok(Vec::new()) };
+        let mut detached = Vec::new();
+        let mut table = kernel::table();
+        for _ in 0..ROUNDS_MAX {
+            let before = detached.len();
+            known.detach_some(&table, &mut detached);
+            table = kernel::table();
+            if detached.len() == before {
+                break;
+            }
+        }
+        let is_there = |at: &Path, device: Option<Device>| {
+            let same = |line: &&Line| device.map_or(line.at == at, |device| line.device == device);
+            table.iter().filter(|line| line.kind == kernel::KIND).any(|line| same(&line))
         };
-        let is_known = |at: &Path| {
-            known.split(|byte| *byte == 0).any(|place| OsStr::from_bytes(place) == at.as_os_str())
-        };
-        // Those that lie in others first.
-        let lines = kernel::table().into_iter().rev();
-        let ours = lines.filter(|line| line.kind == kernel::KIND && is_known(&line.at));
-        let dead = ours.filter(|line| kernel::is_dead(&line.at) && fuse::unmount_at(&line.at, true).is_ok());
-        let detached = dead.map(|line| line.at).collect();
-        std::fs::write(&self.file, b"")?;
+        known.mounts.retain(|(at, device)| is_there(at, *device));
+        self.write_anew(known)?;
         Ok(detached)
+    }
+}
+
+impl Known {
+    /// Those above first: what is below goes with them, and cannot be reached through them.
+    fn detach_some(&self, table: &[Line], detached: &mut Vec<PathBuf>) {
+        let first = detached.len();
+        for line in table.iter().filter(|line| line.kind == kernel::KIND) {
+            let is_within_detached = |above: &PathBuf| kernel::is_within(&line.at, above);
+            if detached.iter().skip(first).any(is_within_detached) {
+                continue;
+            }
+            let is_known = self.mounts.contains(&(line.at.clone(), Some(line.device)));
+            let may_be = || {
+                let is_meant = |(at, device): &(PathBuf, Option<Device>)| {
+                    device.map_or(*at == line.at, |d| d == line.device)
+                };
+                self.mounts.iter().any(is_meant) && kernel::is_dead(&line.at)
+            };
+            if !is_known && !may_be() {
+                continue;
+            }
+            let Ok(place) = Place::find(&line.at) else { continue };
+            // What something else covers is reached when that is gone.
+            let is_on_top = place.top().is_ok_and(|top| top.is_of(line));
+            if is_on_top && place.unmount(true).is_ok() {
+                detached.push(line.at.clone());
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::{AsRawFd, OwnedFd};
 
     #[test]
-    fn a_record_begins_anew_when_it_was_read() {
+    fn what_was_noted_is_forgotten_when_nothing_is_there() {
         let dir = tempfile::tempdir().expect("a folder");
         let record = Record::new(dir.path().join("mounts"));
         assert!(record.detach_dead().expect("read").is_empty());
         record.note(Path::new("/nothing/is/mounted\nhere")).expect("written");
         record.note(Path::new("/b")).expect("written");
-        assert_eq!(std::fs::read(&record.file).expect("there"), b"/nothing/is/mounted\nhere\0/b\0");
-        assert!(record.detach_dead().expect("read").is_empty());
+        assert_eq!(std::fs::read(&record.file).expect("there"), b"+/nothing/is/mounted\nhere\0+/b\0");
+        let again = Record::new(record.file.clone());
+        assert!(again.detach_dead().expect("read").is_empty());
         assert!(std::fs::read(&record.file).expect("there").is_empty());
+    }
+
+    #[test]
+    fn a_record_says_what_was_said_last() {
+        let known = Known::read(
+            b"/old\0+/a\0@0:7 /a\0+/b\0@0:8 /b c\0-0:7 /a\0d12 /made\0d13 /x y\0r13 /x y\0?\0@:\0",
+        );
+        let mounts: Vec<_> =
+            known.mounts.iter().map(|(at, device)| (at.to_str().unwrap(), *device)).collect();
+        assert_eq!(mounts, [("/b", None), ("/b c", Some((0, 8))), ("/old", None)]);
+        assert_eq!(known.made, BTreeMap::from([(PathBuf::from("/made"), 12)]));
+        let again = Known::read(&known.write());
+        assert_eq!((again.mounts, again.made), (known.mounts, known.made));
+    }
+
+    #[test]
+    fn a_record_does_not_grow_for_good() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let record = Record::new(dir.path().join("mounts"));
+        for n in 0..2 * OLD_MAX {
+            record.mounted(Path::new("/a"), (0, n as u32)).expect("written");
+            record.gone(Path::new("/a"), (0, n as u32)).expect("written");
+        }
+        assert!(std::fs::metadata(&record.file).expect("there").len() < 32 * OLD_MAX as u64);
+    }
+
+    /// A mount that is never answered, as that of a server that is still dying.
+    fn silent_mount(at: &Path) -> OwnedFd {
+        let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("opened");
+        let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+        let data = std::ffi::CString::new(data).expect("text");
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("p", at, kernel::KIND, flags, data.as_c_str()).expect("mounted");
+        device
+    }
+
+    #[test]
+    fn mounts_of_a_server_that_is_still_dying_are_detached() {
+        if !rustix::process::geteuid().is_root() || !testkit::need_file("/dev/fuse") {
+            return testkit::skip("only root mounts");
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let base = dir.path().canonicalize().expect("there");
+        let (own, others) = (base.join("own"), base.join("others"));
+        let devices = [&own, &others].map(|at| {
+            std::fs::create_dir(at).expect("made");
+            silent_mount(at)
+        });
+        let device = |at: &Path| Place::find(at).expect("there").top().expect("known").device;
+        let record = Record::new(base.join("mounts"));
+        record.note(&own).expect("written");
+        record.mounted(&own, device(&own)).expect("written");
+        // Of this one it is not known what is there, and it does not say that its server is gone.
+        record.note(&others).expect("written");
+        let detached = Record::new(record.file.clone()).detach_dead();
+        let is_mounted = |at: &Path| kernel::table().iter().any(|line| line.at == at);
+        let (own_stays, others_stay) = (is_mounted(&own), is_mounted(&others));
+        let left = Known::read(&std::fs::read(&record.file).expect("there"));
+        drop(devices);
+        let rest = Record::new(record.file.clone()).detach_dead();
+        assert_eq!(detached.expect("read"), [own]);
+        assert!(!own_stays && others_stay);
+        assert_eq!(
+            left.mounts.into_iter().collect::<Vec<_>>(),
+            [(others.clone(), None)],
+            "what is there stays known"
+        );
+        assert_eq!(rest.expect("read"), [others], "its server is gone");
     }
 }

@@ -1,8 +1,7 @@
 //! What is unmounted before datasets change, and mounted again after.
 
-use super::{
-    MountPoint, MountRefusal, MountRequest, Mounted, Mounting, Place, Unmount, remove_folder, unmount_words,
-};
+use super::{MountPoint, MountRefusal, MountRequest, Mounted, Mounting, Place, Unmount, unmount_words};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// Properties that decide how a mount is.
@@ -72,22 +71,34 @@ impl Mounting {
         Ok(found)
     }
 
-    /// Unmounts those of these that are mounted, the last first. If one stays, the others are mounted again.
+    /// Unmounts those of these that are mounted, the newest first. If one stays, the others are mounted again.
     pub(super) fn take_down(&self, places: &[Place], how: Unmount) -> Result<Vec<Moved>, MountRefusal> {
-        let mut moved: Vec<Moved> = Vec::new();
-        for place in places.iter().rev() {
-            let was = self.mounted(&place.dataset);
-            if let Some(mount) = &was
-                && let Err(refusal) = self.end(mount, how)
-            {
-                moved.reverse();
-                self.put_back_as_was(&moved);
+        let mounts = self.list();
+        let age: HashMap<&str, usize> =
+            mounts.iter().enumerate().map(|(age, mount)| (mount.dataset.as_str(), age)).collect();
+        let mut ages: Vec<Option<usize>> =
+            places.iter().map(|place| age.get(place.dataset.as_str()).copied()).collect();
+        let moved = |ages: &[Option<usize>]| -> Vec<Moved> {
+            let was = |age: &Option<usize>| age.and_then(|age| mounts.get(age)).cloned();
+            places
+                .iter()
+                .zip(ages)
+                .map(|(place, age)| Moved { place: place.clone(), was: was(age) })
+                .collect()
+        };
+        let mut down: Vec<usize> = ages.iter().flatten().copied().collect();
+        down.sort_unstable();
+        while let Some(mount) = down.last().and_then(|age| mounts.get(*age)) {
+            if let Err(refusal) = self.end(mount, how) {
+                for age in &mut ages {
+                    age.take_if(|age| down.contains(age));
+                }
+                self.put_back_as_was(&moved(&ages));
                 return Err(refusal);
             }
-            moved.push(Moved { place: place.clone(), was });
+            down.pop();
         }
-        moved.reverse();
-        Ok(moved)
+        Ok(moved(&ages))
     }
 
     fn put_back_as_was(&self, moved: &[Moved]) {
@@ -154,7 +165,7 @@ impl Mounting {
         let place = self.place(name)?;
         let is_moved = place.point != moved.place.point;
         if let (true, MountPoint::At(old)) = (is_moved && !moved.place.is_own, &moved.place.point) {
-            remove_folder(old);
+            self.mounts.remove_folder(old);
         }
         let wanted = moved.was.is_some() || (mounts_all && place.mounts_by_itself());
         if !wanted || self.mounted(name).is_some() {
@@ -248,7 +259,7 @@ impl Mounting {
 
     /// After that: removes the folders that were made for them.
     pub fn after_destroy(&self, folders: &[PathBuf]) {
-        folders.iter().for_each(remove_folder);
+        folders.iter().for_each(|at| self.mounts.remove_folder(at));
     }
 
     /// Before a pool is exported or destroyed: nothing of it is mounted when this returns.
@@ -281,7 +292,7 @@ impl Mounting {
         }
         for moved in pending.moved.iter().rev().filter(|moved| !moved.place.is_own) {
             if let Some(at) = moved.place.point.path() {
-                remove_folder(&at.to_owned());
+                self.mounts.remove_folder(at);
             }
         }
     }

@@ -5,7 +5,8 @@
 //! and no verb asks. [`place`] reads the properties, `change` goes around changes.
 //!
 //! # What always holds
-//! - File systems above are mounted before those below, and unmounted after them.
+//! - File systems above are mounted before those below. What was mounted last is unmounted first.
+//! - A mount hides no other one of ours: what is mounted below steps aside, and is mounted again in it.
 //! - A verb that fails half-way mounts again what it has unmounted.
 //! - What a mount was told for itself alone (`zfs mount -o`) holds until it is unmounted or a property of it that
 //!   concerns mounts is set.
@@ -25,7 +26,7 @@ use super::namespace::Kept;
 use super::{ImportSettings, MountError, MountOptions, Mounted, Mounts, Namespace, Search, Unmount};
 use crate::{Error, Pool};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Why something is not mounted or unmounted, in the words of OpenZFS.
@@ -121,7 +122,7 @@ impl Mounting {
 
     /// The mount of a dataset.
     pub fn mounted(&self, dataset: &str) -> Option<Mounted> {
-        self.list().into_iter().find(|mount| mount.dataset == dataset)
+        self.mounts.mounted(dataset)
     }
 
     /// The pool of a dataset for reading, and how it was imported.
@@ -142,8 +143,36 @@ impl Mounting {
         if self.may_mount { Ok(()) } else { Err(MountRefusal::mount(dataset, "Insufficient privileges")) }
     }
 
-    /// Has a file system mounted by the means.
+    /// Has a file system mounted by the means. What is mounted below would be hidden, and could not be unmounted any more:
+    /// it steps aside, and is mounted again in the file system.
     fn mount_on(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
+        let below = self.mounts.below(at);
+        let again = |below: &[Mounted]| -> Result<(), MountError> {
+            below.iter().fold(Ok(()), |done, mount| done.and(self.mount_there_again(mount)))
+        };
+        for (index, mount) in below.iter().enumerate().rev() {
+            if let Err(error) = self.mounts.unmount(&mount.dataset, Unmount::Normal) {
+                // What was in the way is the reason to tell.
+                let _ = again(below.get(index + 1..).unwrap_or_default());
+                let why = format!("'{}' is mounted below: {}", mount.dataset, unmount_words(&error));
+                return Err(MountError::Refused { why });
+            }
+        }
+        let done = self.mount_alone(dataset, at, options);
+        done.and(again(&below))
+    }
+
+    fn mount_there_again(&self, mount: &Mounted) -> Result<(), MountError> {
+        let told = |why: String| MountError::Refused { why: format!("'{}' below it: {why}", mount.dataset) };
+        self.mounts.make_folder(&mount.at).map_err(|error| told(errno_words(&error)))?;
+        self.mount_alone(&mount.dataset, &mount.at, &mount.options).map_err(|error| told(error.to_string()))
+    }
+
+    fn mount_alone(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
+        if let Some((head, _)) = dataset.split_once('@') {
+            let (view, _) = self.view(head).map_err(|refusal| MountError::Refused { why: refusal.why })?;
+            return self.mounts.mount_view(&view, dataset, at, options);
+        }
         let pool = super::edit::pool_of(dataset);
         let Some((entry, _)) = self.namespace.entry(pool) else { return Err(MountError::NotMounted) };
         match entry.kept() {
@@ -339,7 +368,7 @@ impl Mounting {
         if place.is_locked {
             return Err(MountRefusal::mount(&place.dataset, LOCKED));
         }
-        if let Err(error) = make_folders(at) {
+        if let Err(error) = self.mounts.make_folder(at) {
             let why = format!("failed to create mountpoint: {}", errno_words(&error));
             return Err(MountRefusal::mount(shown, why));
         }
@@ -391,10 +420,9 @@ impl Mounting {
     /// with `canmount=noauto`. Returns what was not, and why.
     pub fn unmount_all(&self, pool: Option<&str>, by_hand: bool, how: Unmount) -> Vec<MountRefusal> {
         let is_meant = |mount: &Mounted| pool.is_none_or(|pool| super::edit::pool_of(&mount.dataset) == pool);
-        let mut mounts: Vec<Mounted> = self.list().into_iter().filter(is_meant).collect();
-        mounts.sort_by(|a, b| b.at.cmp(&a.at));
         let mut refusals = Vec::new();
-        for mount in mounts {
+        // What was mounted later may lie in, or on, what was mounted before; never the other way round.
+        for mount in self.list().into_iter().rev().filter(is_meant) {
             let is_by_hand =
                 |place: Place| place.point == MountPoint::Legacy || place.can_mount == CanMount::NoAuto;
             if by_hand || !self.place(&mount.dataset).is_ok_and(is_by_hand) {
@@ -413,16 +441,6 @@ impl Mounting {
             Ok(()) | Err(MountError::NotMounted) => Ok(()),
             Err(error) => Err(MountRefusal::unmount(mount.at.display().to_string(), unmount_words(&error))),
         }
-    }
-}
-
-/// Makes a mount point and the folders above it.
-fn make_folders(at: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    match std::fs::DirBuilder::new().recursive(true).mode(0o755).create(at) {
-        // What a dead server has left there is taken away when it is mounted on.
-        Err(error) if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::NOTCONN) => Ok(()),
-        done => done,
     }
 }
 
@@ -451,9 +469,4 @@ fn unmount_words(error: &MountError) -> String {
         }
         other => other.to_string(),
     }
-}
-
-/// Removes the folder of a mount point if it is empty; others are somebody's.
-fn remove_folder(at: &PathBuf) {
-    let _ = std::fs::remove_dir(at);
 }
