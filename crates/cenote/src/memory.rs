@@ -1,5 +1,5 @@
-//! How much memory this process may use: the machine's, or what the groups that it is in leave it. And what of that a
-//! pool may take.
+//! How much memory this process may use: the machine's, or what the groups that it is in and its own limits leave it. And
+//! what of that a pool may take. Memory that is refused all the same ends the process.
 
 use dmu::live::Limits;
 use std::path::Path;
@@ -16,6 +16,7 @@ pub fn allowed() -> u64 {
     of_machine(&text(Path::new("/proc/meminfo")))
         .into_iter()
         .chain(of_groups(&groups, &text))
+        .chain(of_limits())
         .min()
         .unwrap_or(0)
 }
@@ -62,6 +63,14 @@ impl Budget {
     }
 }
 
+/// What the limits of address space and data (`ulimit -v`, `-d`) leave: half of them, as stacks of threads and what the
+/// allocator keeps ready count too.
+fn of_limits() -> Option<u64> {
+    use rustix::process::{Resource, getrlimit};
+    let limits = [Resource::As, Resource::Data].map(|resource| getrlimit(resource).current);
+    limits.into_iter().flatten().min().map(|least| least / 2)
+}
+
 /// The machine's, of `/proc/meminfo`.
 fn of_machine(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -95,6 +104,19 @@ fn of_groups(groups: &str, text: &dyn Fn(&Path) -> String) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_address_space_counts() {
+        use rustix::process::{Resource, getrlimit, setrlimit};
+        // For this process: more than any test takes.
+        let before = getrlimit(Resource::As);
+        let mut narrow = before.clone();
+        narrow.current = Some(before.maximum.unwrap_or(u64::MAX >> 8).min(1 << 40));
+        setrlimit(Resource::As, narrow).expect("lowered");
+        let found = of_limits();
+        setrlimit(Resource::As, before).expect("raised again");
+        assert!(found.is_some_and(|found| found <= 1 << 39), "{found:?}");
+    }
 
     #[test]
     fn the_narrowest_group_counts_of_both_kinds_and_of_those_above() {

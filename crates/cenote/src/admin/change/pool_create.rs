@@ -2,7 +2,7 @@
 
 use super::pool_devices::open_devices;
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::{check_admin, listed_now, note};
+use super::pool_open::{check_admin, forget, listed_now, note};
 use super::{ChangeError, check_pool_name, keep};
 use crate::PoolWriter;
 use crate::admin::edit;
@@ -15,6 +15,7 @@ use ::pool::live::{AuxKind, CreateSpec, FeatureSet, LivePool, RootDataset};
 use dsl::DslError;
 use dsl::prop::PropValue;
 use dsl::write::props::{self, PropError};
+use format::config::PoolConfig;
 use format::feature::FEATURES;
 use format::prop as table;
 use std::collections::BTreeSet;
@@ -71,8 +72,23 @@ pub fn create_pool(search: &Search, new: &NewPool) -> Result<(), ChangeError> {
     }
     let mut config = listed_now(&pool)?;
     pool.name().clone_into(&mut config.name);
-    reserved.fill(Kept::Live(pool.into_live()), settings.clone());
-    note(&config, &settings)
+    let live = noted(pool, &config, &settings)?.into_live();
+    reserved.fill(Kept::Live(live), settings);
+    Ok(())
+}
+
+/// Notes that a new pool is imported. If that fails the pool is destroyed again: its command fails, and the
+/// next start would not know it.
+fn noted(
+    pool: PoolWriter,
+    config: &PoolConfig,
+    settings: &ImportSettings,
+) -> Result<PoolWriter, ChangeError> {
+    let Err(error) = note(config, settings) else { return Ok(pool) };
+    // Both as far as it goes: what failed is told.
+    let _ = pool.destroy();
+    let _ = forget(config.pool_guid);
+    Err(error)
 }
 
 /// Opens a new pool again under another name, which is not written to it.
@@ -91,11 +107,10 @@ fn reopen(pool: PoolWriter, new: &NewPool, temporary: &str) -> Result<PoolWriter
 /// Exports a new pool, and notes that it is imported.
 fn close(pool: PoolWriter, new: &NewPool, settings: &ImportSettings) -> Result<(), ChangeError> {
     let mut config = listed_now(&pool)?;
-    pool.close()?;
     if let Some(temporary) = &new.temporary {
         config.name.clone_from(temporary);
     }
-    note(&config, settings)
+    Ok(noted(pool, &config, settings)?.close()?)
 }
 
 /// Makes a pool, and leaves it open. No cache file lists it.

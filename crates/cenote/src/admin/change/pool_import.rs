@@ -130,18 +130,19 @@ impl Importable {
             .map_err(|e| self.told(keep::with_holder(e.into()), pool))?
             .in_name_of(self.caller.as_ref());
         let outcome = finish(&writer, request);
-        let config = outcome.and_then(|()| listed_now(&writer));
-        let config = match (reserved, config) {
-            (Some(reserved), Ok(config)) => {
+        // Before it can be found under its name: one that cannot be noted would be lost at the next start.
+        let noted = outcome.and_then(|()| listed_now(&writer)).and_then(|mut config| {
+            name.clone_into(&mut config.name);
+            let config = if request.allow_missing_logs { without_logs(config) } else { config };
+            note(&config, &request.settings)
+        });
+        match (reserved, noted) {
+            (Some(reserved), Ok(())) => {
                 reserved.fill(Kept::Live(writer.into_live()), request.settings.clone());
-                Ok(config)
+                Ok(())
             }
-            (_, config) => writer.close().map_err(ChangeError::from).and(config),
-        };
-        let mut config = config?;
-        name.clone_into(&mut config.name);
-        let config = if request.allow_missing_logs { without_logs(config) } else { config };
-        note(&config, &request.settings)
+            (_, noted) => writer.close().map_err(ChangeError::from).and(noted),
+        }
     }
 
     /// Imports a pool only for reading: nothing is written to its devices.
