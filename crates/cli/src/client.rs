@@ -1,8 +1,9 @@
 //! Commands that a daemon runs: the side of whoever typed them.
 //!
 //! # What always holds
-//! - The daemon gets this process's streams, working folder, terminal and those variables that commands look at;
-//!   what it writes goes where this process's output goes.
+//! - The daemon gets no descriptor of this process: what it writes and reads goes through here, and so does what it
+//!   asks the user. It is told the working folder and those variables that commands look at.
+//! - It is this user's daemon, or root's: nobody else is told anything, and nobody else's answer is believed.
 //! - Signals that end a command cancel it there; the second one ends this process at once.
 //! - A command runs once. One that a daemon has not begun is asked for again: of the next daemon, if that one ended.
 //! - If no daemon runs, one is started, unless the command can do without.
@@ -10,17 +11,20 @@
 // Here is the process whose streams and environment these are.
 #![allow(clippy::disallowed_methods)]
 
+use crate::cenote::{can_have_holes, end_in_hole};
 use crate::daemon::{self, places};
+use crate::keys::prompt;
 use crate::stop::Stop;
 use crate::zpool::SAID;
-use rustix::fs::{CWD, Mode, OFlags, open, openat};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom, fstat, open, seek};
+use rustix::io::Errno;
 use serve::Terminator;
-use serve::control::{CallError, Connection, Message, Name, Reply, Request, VERSION};
+use serve::control::{CallError, Came, Connection, DATA_MAX, Message, Piece, Reply, Request, Screen};
 use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::fd::AsFd;
+use std::io::{self, IsTerminal};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -34,6 +38,12 @@ const ENDING: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// What a command that a signal has ended leaves behind, less the number of the signal.
 const INTERRUPTED: u8 = 130;
+/// What a command leaves behind whose reader has gone away: as a process that a closed pipe ended.
+const NO_READER: u8 = 141;
+/// How often one that waits for a stream looks whether a signal has come.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// Bytes for which a pipe has room when it says that it can be written (PIPE_BUF).
+const PIPE_ROOM: usize = 4096;
 
 /// What has become of a command.
 pub(crate) enum Done {
@@ -46,22 +56,28 @@ pub(crate) enum Done {
 /// Has a daemon run a command; which is started for it if `start` says so.
 pub(crate) fn run(program: &str, args: &[OsString], start: bool) -> Done {
     let began = Instant::now();
-    let mut said = None;
+    // What scripts said, if they have run.
+    let mut said: Option<Option<String>> = None;
     loop {
-        let (connection, is_others) = match connect(start) {
-            Ok(Some((connection, is_others))) => (Arc::new(connection), is_others),
+        let connection = match connect(start) {
+            Ok(Some(connection)) => Arc::new(connection),
             Ok(None) => return Done::Here,
             Err(code) => return Done::Code(code),
         };
+        let is_others = connection.uid() != rustix::process::geteuid().as_raw();
         if is_others && program == "zpool" && said.is_none() {
+            // They may take long, and a daemon does not wait for those who say nothing.
+            drop(connection);
             said = match crate::zpool::scripts_said(args) {
-                Ok(columns) => columns,
+                Ok(columns) => Some(columns),
                 Err(Stop::Failed(Some(why))) => return lost(crate::out::visible(&why)),
                 Err(Stop::Code(code)) => return Done::Code(code),
                 Err(_) => return Done::Code(1),
             };
+            continue;
         }
-        let reply = match begin(&connection, program, args, said.as_deref()) {
+        let said = said.as_ref().and_then(Option::as_deref);
+        let reply = match begin(&connection, program, args, said) {
             // It ended before it began anything: another one will run it.
             Ok(Reply::Ending) if began.elapsed() < ENDING => {
                 std::thread::sleep(LOOK_AGAIN);
@@ -90,18 +106,16 @@ fn lost(why: impl std::fmt::Display) -> Done {
     Done::Code(1)
 }
 
-/// A connection to the daemon that is to be asked, and whether it is somebody else's. `None`: there is none, and none
-/// is needed.
-fn connect(start: bool) -> Result<Option<(Connection, bool)>, u8> {
+/// A connection to the daemon that is to be asked. `None`: there is none, and none is needed.
+fn connect(start: bool) -> Result<Option<Connection>, u8> {
     let env = |name: &str| std::env::var_os(name);
     let own = places::own_socket(env);
-    let system = places::system_socket(env);
     let found = try_connect(&own)?;
-    if let Some(connection) = found {
-        return Ok(Some((connection, is_others(&own))));
+    if found.is_some() {
+        return Ok(found);
     }
-    if let Some(connection) = system.and_then(|socket| Connection::open(&socket).ok()) {
-        return Ok(Some((connection, true)));
+    if let Some(connection) = places::system_socket(env).and_then(|socket| Connection::open(&socket).ok()) {
+        return Ok(Some(connection));
     }
     if !start {
         return Ok(None);
@@ -113,7 +127,7 @@ fn connect(start: bool) -> Result<Option<(Connection, bool)>, u8> {
     loop {
         start_daemon()?;
         if let Some(connection) = try_connect(&own)? {
-            return Ok(Some((connection, false)));
+            return Ok(Some(connection));
         }
         // One that ends answers no more, and has its state folder until its pools are closed.
         if began.elapsed() > ENDING {
@@ -123,11 +137,6 @@ fn connect(start: bool) -> Result<Option<(Connection, bool)>, u8> {
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-}
-
-/// Whether a socket belongs to somebody else.
-fn is_others(socket: &Path) -> bool {
-    std::fs::metadata(socket).is_ok_and(|found| found.uid() != rustix::process::geteuid().as_raw())
 }
 
 /// `None`: nobody is there.
@@ -150,10 +159,6 @@ fn start_daemon() -> Result<(), u8> {
     };
     let mut command = crate::this_program().map_err(told)?;
     command.args(["daemon", "--detach", "--unless-running"]).stdin(Stdio::null()).stdout(Stdio::null());
-    // What belongs to this command alone is not the daemon's.
-    for name in ["CENOTE_KEYS", "CENOTE_DIRECT", "CENOTE_DEVICES", "ZPOOL_IMPORT_PATH"] {
-        command.env_remove(name);
-    }
     let code = command.status().map_err(told)?.code();
     match code {
         // Somebody else was faster.
@@ -207,55 +212,225 @@ fn ask(
     said: Option<&str>,
     terminator: &Terminator,
 ) -> Result<Reply, Failed> {
-    let folder = open(".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .or_else(|_| openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()))?;
-    let terminal = open("/dev/tty", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()).ok();
-    // One that is closed here is closed there.
-    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    let (input, output, errors) = (rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr());
-    let standard = [input, output, errors].map(|fd| match rustix::io::fcntl_getfd(fd) {
-        Ok(_) => fd,
-        Err(_) => null.as_fd(),
-    });
-    let mut fds = standard.to_vec();
-    fds.push(folder.as_fd());
-    fds.extend(terminal.as_ref().map(AsFd::as_fd));
+    // A folder on a file system that does not answer is waited for here.
+    let _ = open(".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let folder = std::env::current_dir().unwrap_or_else(|_| "/".into());
     let request = Request {
-        version: VERSION,
         program: program.to_owned(),
-        args: args.iter().map(|arg| Name::from(&**arg)).collect(),
+        args: args.to_vec(),
         env: env(std::env::vars_os().chain(said.map(|said| (SAID.into(), said.into())))),
+        folder: folder.into_os_string(),
         umask: crate::console::umask(),
-        terminal: terminal.is_some(),
+        screen: screen(),
     };
     // One that refuses at once need not have read all of it.
-    let said = connection.say(&Message::Request(request), &fds);
+    let said = connection.request(&request);
     while !connection.is_answered(LOOK_AGAIN)? {
         terminator.let_through()?;
     }
     connection.reply().map_err(|error| Failed::Unanswered(said.err().map_or(error, CallError::from)))
 }
 
-/// The end of a command that has begun. A signal cancels it, the second one ends this process.
+/// What is at the ends of this process's streams.
+fn screen() -> Screen {
+    let errors = rustix::stdio::stderr();
+    let size = rustix::termios::tcgetwinsize(errors).ok().map(|size| (size.ws_col, size.ws_row));
+    Screen {
+        terminals: [rustix::stdio::stdin(), rustix::stdio::stdout(), errors].map(|fd| fd.is_terminal()),
+        can_ask: prompt::is_possible(),
+        size,
+    }
+}
+
+/// The end of a command that has begun; until then its streams. A signal cancels it, the second one ends this process.
 fn wait_for_end(connection: &Arc<Connection>, terminator: Terminator) -> Result<Reply, Failed> {
     let times = Arc::new(AtomicU32::new(0));
     let (asked, cancelling) = (Arc::clone(&times), Arc::clone(connection));
     terminator.watch(move |count| {
         asked.store(count, Ordering::Relaxed);
-        if count > 1 || cancelling.say(&Message::Cancel, &[]).is_err() {
+        if count > 1 || cancelling.say(&Message::Cancel).is_err() {
             std::process::exit(INTERRUPTED.into());
         }
     })?;
-    let reply = connection.reply().map_err(Failed::Call)?;
-    // Whoever asked for the end need not see what that did to the command.
-    let is_interrupted = times.load(Ordering::Relaxed) > 0 && matches!(reply, Reply::Exit(_));
-    Ok(if is_interrupted { Reply::Exit(INTERRUPTED) } else { reply })
+    let is_interrupted = || times.load(Ordering::Relaxed) > 0;
+    let mut streams = Streams::new(connection, &is_interrupted);
+    let reply = streams.serve().map_err(Failed::Call)?;
+    Ok(match reply {
+        // Whoever asked for the end need not see what that did to the command.
+        Reply::Exit(_) if is_interrupted() => Reply::Exit(INTERRUPTED),
+        Reply::Exit(code) => Reply::Exit(streams.end(code)),
+        other => other,
+    })
+}
+
+/// The streams of this process, for a command that runs in the daemon.
+struct Streams<'a> {
+    connection: &'a Connection,
+    /// Nobody wants to see more.
+    is_interrupted: &'a dyn Fn() -> bool,
+    out: Outlet,
+    errors: Outlet,
+    /// Zero bytes of standard output can be left out.
+    can_have_holes: bool,
+    ends_in_hole: bool,
+}
+
+/// A stream that is written.
+struct Outlet {
+    fd: BorrowedFd<'static>,
+    is_file: bool,
+    /// It takes no more.
+    broken: Option<Errno>,
+}
+
+impl Outlet {
+    fn new(fd: BorrowedFd<'static>) -> Outlet {
+        let is_regular =
+            |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        Outlet { fd, is_file: fstat(fd).is_ok_and(is_regular), broken: None }
+    }
+
+    /// Writes all of it, unless the user wants the end meanwhile.
+    fn write(&self, mut bytes: &[u8], is_interrupted: &dyn Fn() -> bool) -> Result<(), Errno> {
+        let most = if self.is_file { usize::MAX } else { PIPE_ROOM };
+        while !bytes.is_empty() && !is_interrupted() {
+            if let Ok(0) | Err(Errno::INTR) =
+                poll(&mut [PollFd::new(&self.fd, PollFlags::OUT)], Some(&LOOK_EVERY))
+            {
+                continue;
+            }
+            match rustix::io::write(self.fd, &bytes[..bytes.len().min(most)]) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(n) => bytes = &bytes[n..],
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Streams<'a> {
+    fn new(connection: &'a Connection, is_interrupted: &'a dyn Fn() -> bool) -> Streams<'a> {
+        let (out, errors) = (rustix::stdio::stdout(), rustix::stdio::stderr());
+        Streams {
+            connection,
+            is_interrupted,
+            out: Outlet::new(out),
+            errors: Outlet::new(errors),
+            can_have_holes: can_have_holes(out),
+            ends_in_hole: false,
+        }
+    }
+
+    /// Until the command has ended; its last words.
+    fn serve(&mut self) -> Result<Reply, CallError> {
+        let mut wanted = None;
+        loop {
+            if let Some(most) = wanted.filter(|_| !(self.is_interrupted)()) {
+                let mut ends = [
+                    PollFd::new(self.connection, PollFlags::IN),
+                    PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN),
+                ];
+                // What is wrong with them is told by reading.
+                let _ = poll(&mut ends, None);
+                if !ends[1].revents().is_empty() {
+                    self.give_input(most);
+                    wanted = None;
+                    continue;
+                }
+            }
+            match self.connection.came()? {
+                Came::Piece(Piece::Out, bytes) => self.put(1, &bytes),
+                Came::Piece(Piece::Errors, bytes) => self.put(2, &bytes),
+                Came::Piece(Piece::Hole, bytes) => self.hole(&bytes),
+                Came::Word(Reply::Want(most)) => wanted = usize::try_from(most).ok(),
+                Came::Word(Reply::Ask(question)) => {
+                    let answer = prompt::secret(&question).ok().flatten();
+                    let kind = if answer.is_some() { Piece::Answer } else { Piece::NoAnswer };
+                    let _ = self.connection.give(kind, &answer.unwrap_or_default());
+                }
+                Came::Word(reply) => return Ok(reply),
+                Came::Piece(..) => return Err(CallError::Lost),
+            }
+        }
+    }
+
+    fn give_input(&self, most: usize) {
+        let mut buffer = vec![0; most.min(DATA_MAX)];
+        let count = loop {
+            match rustix::io::read(rustix::stdio::stdin(), &mut *buffer) {
+                Ok(count) => break count,
+                Err(Errno::INTR) => {}
+                // Whoever made it so that it does not wait is polled again.
+                Err(Errno::AGAIN) => {
+                    let _ = poll(
+                        &mut [PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN)],
+                        Some(&LOOK_EVERY),
+                    );
+                }
+                // One that cannot be read has no bytes.
+                Err(_) => break 0,
+            }
+        };
+        let _ = self.connection.give(Piece::Input, &buffer[..count]);
+    }
+
+    /// Writes to standard output (1) or standard error (2), and tells the command if that is not possible.
+    fn put(&mut self, stream: u8, bytes: &[u8]) {
+        if stream == 1 {
+            self.ends_in_hole = false;
+        }
+        let outlet = if stream == 1 { &mut self.out } else { &mut self.errors };
+        if outlet.broken.is_some() {
+            return;
+        }
+        if let Err(error) = outlet.write(bytes, self.is_interrupted) {
+            outlet.broken = Some(error);
+            // The command may have ended already: what it said last comes all the same.
+            let _ = self.connection.say(&Message::Closed { stream, errno: error.raw_os_error() });
+        }
+    }
+
+    fn hole(&mut self, bytes: &[u8]) {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut left = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        if let Ok(skipped) = i64::try_from(left)
+            && self.can_have_holes
+            && seek(self.out.fd, SeekFrom::Current(skipped)).is_ok()
+        {
+            self.ends_in_hole = true;
+            return;
+        }
+        while left > 0 && self.out.broken.is_none() && !(self.is_interrupted)() {
+            let part = left.min(ZEROS.len() as u64);
+            self.put(1, &ZEROS[..usize::try_from(part).unwrap_or(0)]);
+            left -= part;
+        }
+    }
+
+    /// The exit code, if not all that was written could be.
+    fn end(&mut self, code: u8) -> u8 {
+        if self.ends_in_hole
+            && let Err(error) = end_in_hole(self.out.fd)
+        {
+            say_error_line!("cannot write: {error}");
+            return 1;
+        }
+        match self.out.broken {
+            Some(Errno::PIPE) if code == 0 => NO_READER,
+            Some(error) if code == 0 => {
+                say_error_line!("cannot write: {}", io::Error::from(error));
+                1
+            }
+            _ => code,
+        }
+    }
 }
 
 /// The variables that commands look at.
-fn env(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(Name, Name)> {
-    let wanted = all.filter(|(name, _)| is_looked_at(name));
-    wanted.map(|(name, value)| (Name::from(&*name), Name::from(&*value))).collect()
+fn env(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    all.filter(|(name, _)| is_looked_at(name)).collect()
 }
 
 fn is_looked_at(name: &OsStr) -> bool {

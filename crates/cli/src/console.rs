@@ -1,5 +1,5 @@
 //! What a command talks to: standard input, output and error, the environment. A command of its own process has
-//! those of the process; one that a daemon runs for a client has the client's.
+//! those of the process; one that a daemon runs for a client has the client's, at the other end of a connection.
 //!
 //! # What always holds
 //! - A thread that runs a command for a client has that client's console, and no other thread has.
@@ -20,19 +20,19 @@ pub(crate) use held::Held;
 pub(crate) use progress::progress_target;
 
 use cenote::admin::{Caller, Namespace};
+use serve::control::{Link, Piece, Screen};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How often one that waits for a client's descriptor looks whether the command is to end.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// Bytes for which a pipe has room when it says that it can be written (PIPE_BUF).
-const PIPE_ROOM: usize = 4096;
+/// How often one that waits for a client looks whether the command is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 thread_local! {
     static CONSOLE: RefCell<Option<Arc<Console>>> = const { RefCell::new(None) };
@@ -41,12 +41,14 @@ thread_local! {
 /// The streams and the environment of a client.
 #[derive(Debug)]
 pub(crate) struct Console {
-    /// Standard input, output and error.
-    pub(crate) streams: [OwnedFd; 3],
+    /// Where its streams are.
+    pub(crate) link: Arc<Link>,
+    /// What is at their other ends.
+    pub(crate) screen: Screen,
+    /// Its working folder, where the command is too if the client is trusted.
+    pub(crate) folder: OsString,
     /// Its environment, as far as commands look at it.
     pub(crate) env: BTreeMap<OsString, OsString>,
-    /// The terminal that its user sits at, if there is one.
-    pub(crate) terminal: Option<OwnedFd>,
     /// Permissions that it does not give to new files.
     pub(crate) umask: u32,
     /// The pools that verbs find open.
@@ -100,17 +102,17 @@ pub(crate) fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
 }
 
 impl Stream {
-    fn index(self) -> usize {
+    fn piece(self) -> Piece {
         match self {
-            Stream::Out => 1,
-            Stream::Err => 2,
+            Stream::Out => Piece::Out,
+            Stream::Err => Piece::Errors,
         }
     }
 
     /// Somebody looks at it.
     pub(crate) fn is_terminal(self) -> bool {
         match (current(), self) {
-            (Some(console), stream) => console.streams[stream.index()].as_fd().is_terminal(),
+            (Some(console), stream) => console.screen.terminals[stream.piece() as usize],
             (None, Stream::Out) => io::stdout().is_terminal(),
             (None, Stream::Err) => io::stderr().is_terminal(),
         }
@@ -144,11 +146,18 @@ impl RawOut {
     }
 }
 
-impl AsFd for RawOut {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+impl RawOut {
+    /// The descriptor, where it is this process's.
+    pub(crate) fn own(&self) -> Option<BorrowedFd<'_>> {
+        self.0.is_none().then(rustix::stdio::stdout)
+    }
+
+    /// Has the client leave out so many zero bytes, or write them where it must. Only where the descriptor is not this
+    /// process's.
+    pub(crate) fn hole(&self, bytes: u64) -> io::Result<()> {
         match &self.0 {
-            Some(console) => console.streams[Stream::Out.index()].as_fd(),
-            None => rustix::stdio::stdout(),
+            Some(console) => console.hole(bytes),
+            None => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
@@ -175,48 +184,55 @@ pub(crate) fn input() -> Input {
     Input(current())
 }
 
-impl AsFd for Input {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+impl Input {
+    /// Somebody types.
+    pub(crate) fn is_terminal(&self) -> bool {
         match &self.0 {
-            Some(console) => console.streams[0].as_fd(),
-            None => rustix::stdio::stdin(),
+            Some(console) => console.screen.terminals[0],
+            None => rustix::stdio::stdin().is_terminal(),
         }
+    }
+
+    /// Whether there is something to be read within a time, or the end. `most`: bytes that will be read.
+    pub(crate) fn is_ready(&self, most: usize, within: Duration) -> io::Result<bool> {
+        let Some(console) = &self.0 else {
+            let time = Timespec::try_from(within).map_err(|_| io::ErrorKind::InvalidInput)?;
+            // What is wrong with it is told by reading.
+            let stdin = rustix::stdio::stdin();
+            return Ok(!matches!(
+                poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&time)),
+                Ok(0) | Err(rustix::io::Errno::INTR)
+            ));
+        };
+        if let Some(frame) = console.link.want(most) {
+            console.queue(frame)?;
+        }
+        // Whoever is asked sees the question first.
+        console.send_all()?;
+        Ok(console.link.has_input(within))
     }
 }
 
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         use rustix::io::Errno;
-        loop {
-            // A client may be gone for good before a byte comes.
-            if let Some(console) = &self.0 {
-                // Whoever is asked sees the question first.
-                console.send_all()?;
-                console.wait_for(self.as_fd(), PollFlags::IN)?;
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        // A client may be gone for good before a byte comes.
+        if let Some(console) = self.0.clone() {
+            while !self.is_ready(buffer.len(), LOOK_EVERY)? {
+                console.check_wanted()?;
             }
-            match rustix::io::read(self.as_fd(), &mut *buffer) {
-                Err(Errno::INTR | Errno::AGAIN) => {}
+            return Ok(console.link.take_input(buffer));
+        }
+        loop {
+            match rustix::io::read(rustix::stdio::stdin(), &mut *buffer) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => while !self.is_ready(buffer.len(), LOOK_EVERY)? {},
                 done => return Ok(done?),
             }
         }
-    }
-}
-
-/// The terminal that the user sits at, to ask and to be answered there.
-///
-/// # Errors
-/// There is none.
-pub(crate) fn terminal() -> io::Result<OwnedFd> {
-    use rustix::fs::{Mode, OFlags, open};
-    match current() {
-        Some(console) => match &console.terminal {
-            Some(terminal) => {
-                console.send_all()?;
-                terminal.try_clone()
-            }
-            None => Err(rustix::io::Errno::NXIO.into()),
-        },
-        None => Ok(open("/dev/tty", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?),
     }
 }
 
@@ -232,56 +248,25 @@ pub(crate) fn umask() -> u32 {
 }
 
 impl Console {
-    /// Writes as much as can be written at once, or, if it is to `wait`, all unless the command is to end; how much
-    /// that was.
-    fn send(&self, stream: Stream, bytes: &[u8], wait: bool) -> io::Result<usize> {
-        use rustix::io::Errno;
-        let fd = self.streams[stream.index()].as_fd();
-        // What fits into a pipe that has room does not wait, and files never do.
-        let is_file = |fd| rustix::fs::fstat(fd).is_ok_and(|stat| is_regular(stat.st_mode));
-        let most = if bytes.len() > PIPE_ROOM && is_file(fd) { bytes.len() } else { PIPE_ROOM };
-        let mut sent = 0;
-        while sent < bytes.len() {
-            // A descriptor of somebody else's may be one that nobody reads: that must not hold us.
-            if wait {
-                self.wait_for(fd, PollFlags::OUT)?;
-            } else if !self.is_ready(fd, PollFlags::OUT, Some(&Timespec::default()))? {
-                break;
+    /// Its client has not asked for the end.
+    fn check_wanted(&self) -> io::Result<()> {
+        if self.cancel.times() > 0 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    }
+
+    /// Asks the client's user. `None`: no answer is given.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub(crate) fn ask(&self, question: &str) -> io::Result<Option<Vec<u8>>> {
+        self.queue(self.link.ask(question))?;
+        self.send_all()?;
+        loop {
+            if let Some(answer) = self.link.answer(LOOK_EVERY) {
+                return Ok(answer);
             }
-            let left = &bytes[sent..];
-            match rustix::io::write(fd, &left[..left.len().min(most)]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => sent += n,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if wait => {}
-                Err(Errno::AGAIN) => break,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(sent)
-    }
-
-    /// Waits until one of the client's descriptors is ready.
-    fn wait_for(&self, fd: BorrowedFd<'_>, what: PollFlags) -> io::Result<()> {
-        while !self.is_ready(fd, what, Some(&LOOK_EVERY))? {}
-        Ok(())
-    }
-
-    /// Whether one of the client's descriptors is ready within a time.
-    fn is_ready(&self, fd: BorrowedFd<'_>, what: PollFlags, time: Option<&Timespec>) -> io::Result<bool> {
-        if self.cancel.times() > 0 {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        match poll(&mut [PollFd::new(&fd, what)], time) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
-            // What is wrong with it is told by using it.
-            Ok(_) | Err(_) => Ok(true),
+            self.check_wanted()?;
         }
     }
-}
-
-fn is_regular(mode: u32) -> bool {
-    rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::RegularFile
 }
 
 /// Ends the command with this code: the process, or what a daemon does for a client.

@@ -7,6 +7,7 @@ mod layout;
 
 use crate::getopt::Getopt;
 use crate::out::Out;
+use crate::rights;
 use crate::stop::{Outcome, Stop};
 use crate::zpool::Stamp;
 use cenote::admin::{FileOps, Mounts};
@@ -163,6 +164,9 @@ fn place_of(path: &Path, places: &[PathBuf]) -> Option<PathBuf> {
         let around = places.iter().filter(|place| path.starts_with(place));
         around.max_by_key(|place| place.components().count()).cloned()
     };
+    if !rights::is_administrator() {
+        return deepest(&rights::path(path));
+    }
     let by_name = std::path::absolute(path).ok().and_then(|path| deepest(&path));
     by_name.or_else(|| deepest(&path.canonicalize().ok()?))
 }

@@ -1,6 +1,7 @@
 //! `zfs_ids_to_path`: the path of a file, from the numbers of its dataset and of its object.
 
 use crate::out::Out;
+use crate::rights;
 use crate::zfs::mount::mounting;
 use cenote::admin;
 use format::ObjectId;
@@ -10,6 +11,10 @@ const USAGE: &str = "Usage: zfs_ids_to_path [-v] <pool> <objset id> <object id>"
 
 /// Runs it; the exit code.
 pub(crate) fn main(args: &[OsString], out: &Out) -> u8 {
+    if !rights::is_administrator() {
+        say_error_line!("zfs_ids_to_path: permission denied");
+        return 1;
+    }
     let mut words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let before = words.len();
     words.retain(|word| word != "-v");

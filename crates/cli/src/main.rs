@@ -23,6 +23,7 @@ mod getopt;
 mod ids_to_path;
 mod keys;
 mod out;
+mod rights;
 mod search;
 mod stop;
 mod table;

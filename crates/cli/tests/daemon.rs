@@ -291,10 +291,19 @@ fn bad_messages_end_their_connection_only() {
     assert!(refused(b"GET / HTTP/1.1\r\n\r\n").contains("not Cenote's protocol"));
     assert!(refused(b"CntC\xff\xff\xff\xff").contains("at most"));
     assert!(refused(b"CntC\x02\0\0\0{}").contains("malformed"));
+    let word = |word: &[u8]| {
+        let length = u32::try_from(word.len()).expect("short").to_le_bytes();
+        refused(&[&b"CntC"[..], &length, word].concat())
+    };
+    // As an earlier program asks.
     let request =
         br#"{"request":{"version":2,"program":"zpool","args":[],"env":[],"umask":0,"terminal":false}}"#;
-    let length = u32::try_from(request.len()).expect("short").to_le_bytes();
-    assert!(refused(&[&b"CntC"[..], &length, request].concat()).contains("0 came"));
+    assert!(word(request).contains("version 2 of the protocol is not spoken here"));
+    // Numbers that were to become words took thirty times their bytes.
+    assert!(
+        word(format!(r#"{{"request":{{"args":[[{}0]]}}}}"#, "0,".repeat(40_000)).as_bytes())
+            .contains("at most")
+    );
     // One that says nothing holds nobody.
     let _silent = UnixStream::connect(world.socket()).expect("it listens");
     assert_eq!(world.good("zpool list -H -o name"), "tank\n");
@@ -349,6 +358,169 @@ fn a_daemon_that_dies_is_told() {
     world.kill();
     let (code, text) = ended(child);
     assert_eq!((code, text.as_str()), (Some(1), "connection to cenoted lost\n"));
+}
+
+#[test]
+fn a_command_that_goes_on_is_told_when_the_daemon_ends() {
+    let world = World::new();
+    world.create();
+    let child = world.going("zpool iostat tank 1");
+    world.good("daemon --stop");
+    let (code, text) = ended(child);
+    assert_eq!((code, text.as_str()), (Some(1), "cenoted ends: the command was not waited for\n"));
+}
+
+/// What one that reads takes long is not cut off, and one that is new asks the next daemon.
+#[test]
+fn commands_that_meet_the_end_of_a_daemon_are_answered() {
+    let world = World::new();
+    world.create();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (world, done) = (&world, &done);
+        for _ in 0..2 {
+            scope.spawn(move || {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    assert_eq!(world.good("zfs list -H -o name"), "tank\n");
+                }
+            });
+        }
+        (0..6).for_each(|_| drop(world.run("daemon --stop")));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+/// One that never answers would hold a thread that nothing ends.
+#[test]
+fn the_daemon_has_no_descriptor_of_a_client() {
+    let world = World::new();
+    world.create();
+    let file = std::fs::File::create(world.path("out")).expect("made");
+    let mut command = world.command("zpool iostat tank 1");
+    let stdin = std::fs::File::open(world.path("b")).expect("there");
+    let mut child = command.stdin(stdin).stdout(file).spawn().expect("it starts");
+    while std::fs::metadata(world.path("out")).expect("there").len() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let fds = std::fs::read_dir(format!("/proc/{}/fd", world.pid().as_raw_nonzero())).expect("there");
+    let open: Vec<PathBuf> = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok()).collect();
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert!(!open.contains(&world.path("out")) && !open.contains(&world.path("b")), "{open:?}");
+}
+
+#[test]
+fn input_and_holes_go_through_the_connection() {
+    let world = World::new();
+    world.create();
+    let file = std::fs::File::create(world.path("sparse")).expect("made");
+    file.set_len(64 << 20).expect("sparse");
+    std::os::unix::fs::FileExt::write_all_at(&file, b"in the middle", 32 << 20).expect("written");
+    world.good("cp sparse tank:/sparse");
+    let archive = world.command("tar tank:/sparse").output().expect("it starts").stdout;
+    // Into a pipe they are zeros, into a file they take no space.
+    let piped = world.command("cat tank:/sparse").output().expect("it starts");
+    assert!(piped.status.success() && piped.stdout.len() == 64 << 20);
+    let out = std::fs::File::create(world.path("copy")).expect("made");
+    assert!(world.command("cat tank:/sparse").stdout(out).status().expect("it starts").success());
+    let copy = std::fs::read(world.path("copy")).expect("there");
+    assert!(copy == piped.stdout && copy[32 << 20..].starts_with(b"in the middle"));
+    let blocks =
+        std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(world.path("copy")).expect("there"));
+    assert!(blocks < 8192, "{blocks}");
+    world.good("rm tank:/sparse");
+    let mut command = world.command("tar -x tank:/");
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    child.stdin.take().expect("a pipe").write_all(&archive).expect("read");
+    assert_eq!(ended(child), (Some(0), String::new()));
+    assert_eq!(world.command("cat tank:/sparse").output().expect("it starts").stdout, copy);
+}
+
+#[test]
+fn a_client_says_nothing_to_the_socket_of_somebody_else() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    if !is_root() || !Path::new("/usr/bin/setpriv").exists() {
+        return;
+    }
+    let world = World::new();
+    std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o1777)).expect("set");
+    // Whoever made the folder first.
+    std::fs::create_dir(world.path("run")).expect("made");
+    let listener = UnixListener::bind(world.socket()).expect("a socket");
+    listener.set_nonblocking(true).expect("set");
+    chown(world.path("run"), Some(65534), Some(65534)).expect("set");
+    let ran = world.run("zpool list");
+    assert!(ran.code == Some(1) && ran.err.contains("belongs to user 65534"), "{ran:?}");
+    assert!(listener.accept().is_err(), "it is not even connected to");
+    // A link to a folder that is all right.
+    std::fs::rename(world.path("run"), world.path("real")).expect("moved");
+    chown(world.path("real"), Some(0), Some(0)).expect("set");
+    std::os::unix::fs::symlink(world.path("real"), world.path("run")).expect("made");
+    let ran = world.run("zpool list");
+    assert!(ran.code == Some(1) && ran.err.contains("is no folder"), "{ran:?}");
+    std::fs::remove_file(world.path("run")).expect("removed");
+    // One who listens in a folder where everybody may.
+    let program = world.path("cenote");
+    copy_program(&program);
+    let as_user = |words: &str| {
+        let mut command = Command::new("/usr/bin/setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&program);
+        command.args(words.split_whitespace()).env_clear().stdin(Stdio::null());
+        command.env("CENOTE_SOCKET", world.path("s")).env("CENOTE_STATE", world.path("state"));
+        command.output().expect("it starts")
+    };
+    assert!(as_user("zpool list").status.success());
+    let asked =
+        world.command("zpool list").env("CENOTE_SOCKET", world.path("s")).output().expect("it starts");
+    let text = String::from_utf8_lossy(&asked.stderr);
+    assert!(asked.status.code() == Some(1) && text.contains("a socket of user 65534"), "{text}");
+    assert!(as_user("daemon --stop").status.success());
+}
+
+/// The capability to be less nice.
+const SYS_NICE: u32 = 23;
+
+#[test]
+fn a_daemon_that_a_command_starts_has_nothing_of_the_command() {
+    let world = World::new();
+    let script = format!(
+        "exec 9>'{}'; trap '' HUP; umask 077; ulimit -S -f 200; ulimit -S -t 500; exec nice -n 5 \"$0\" zpool list",
+        world.path("lock").display()
+    );
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_cenote")]).env_clear().env("PATH", "/usr/bin:/bin");
+    command.env("CENOTE_SOCKET", world.socket()).env("CENOTE_STATE", world.path("state"));
+    command.env("SECRET", "x").env("CENOTE_KEYS", "x").stdin(Stdio::null());
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    let pid = world.pid().as_raw_nonzero();
+    let proc = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).expect("there");
+    let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("there");
+    let open: Vec<PathBuf> = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok()).collect();
+    assert!(!open.contains(&world.path("lock")), "{open:?}");
+    let limits = proc("limits");
+    for name in ["Max file size", "Max cpu time"] {
+        let line = limits.lines().find(|line| line.starts_with(name)).expect("there");
+        assert!(line.contains("unlimited"), "{line}");
+    }
+    assert!(proc("status").contains("Umask:\t0022"));
+    assert!(!proc("environ").contains("SECRET") && !proc("environ").contains("CENOTE_KEYS"));
+    let capabilities = proc("status")
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    if capabilities.is_some_and(|all| all >> SYS_NICE & 1 == 1) {
+        let stat = proc("stat");
+        let nice = stat.rsplit_once(") ").expect("a name").1.split(' ').nth(16).expect("there").to_owned();
+        assert_eq!(nice, "0");
+    }
+    // A signal that the command ignored does what it should: the log begins again where it was moved away.
+    std::fs::rename(world.path("state/cenoted.log"), world.path("state/moved")).expect("moved");
+    let pid = rustix::process::Pid::from_raw(pid.get()).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("told");
+    while !world.log().contains("the log begins again") {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    world.good("zpool list");
 }
 
 #[test]
@@ -447,6 +619,28 @@ impl Drop for SmallFolder {
 }
 
 #[test]
+fn a_pool_that_cannot_be_noted_is_not_there() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let state = SmallFolder::new(world.path("state"));
+    world.create();
+    let mut fill = std::fs::File::create(state.0.join("fill")).expect("made");
+    while fill.write_all(&[0; 4096]).is_ok() {}
+    let ran = world.run("zpool create -O mountpoint=none more ~/b");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(world.good("zpool list -H -o name"), "tank\n");
+    drop(fill);
+    std::fs::remove_file(state.0.join("fill")).expect("removed");
+    // Nothing of it is left that would be in the way.
+    world.good("zpool create -O mountpoint=none more ~/b");
+    world.good("daemon --stop");
+    assert_eq!(world.good("zpool list -H -o name"), "more\ntank\n");
+    world.good("daemon --stop");
+}
+
+#[test]
 fn a_suspended_pool_holds_up_neither_the_end_nor_others() {
     if !is_root() {
         return;
@@ -494,6 +688,14 @@ fn a_pool_in_a_file_of_another_pool_is_closed_first() {
     std::fs::write(world.path("inner/file"), b"kept").expect("written");
     world.good("daemon --stop");
     assert!(!world.log().contains("ERROR"), "{}", world.log());
+    // They come back in the order in which they need each other, also after an end without notice.
+    for _ in 0..2 {
+        assert_eq!(world.good("zpool list -H -o name,health"), "inner\tONLINE\nouter\tONLINE\n");
+        assert_eq!(std::fs::read(world.path("inner/file")).expect("served"), b"kept", "{}", world.log());
+        world.kill();
+    }
+    world.good("zpool list");
+    world.good("daemon --stop");
 }
 
 #[test]
@@ -584,7 +786,51 @@ fn other_users_see_and_do_not_change() {
     assert_eq!(nobody("zpool status -c ../who tank").0, Some(1));
     assert_eq!(nobody("zpool status -c none tank").2, "'none' is not in the search path of scripts\n");
     assert_eq!(nobody("daemon --stop").2, "cenoted: permission denied\n");
+    // While they run nobody waits for what they say.
+    std::fs::write(scripts.join("who"), "#!/bin/sh\necho n=$(ls -l /proc/$PPID/fd | grep -c socket)\n")
+        .expect("written");
+    let (_, text, _) = nobody("zpool status -c who tank");
+    assert!(text.lines().any(|line| line.contains("ONLINE") && line.trim_end().ends_with(" 0")), "{text}");
     world.good("zpool list tank");
+}
+
+#[test]
+fn rights_do_not_depend_on_how_a_command_is_written() {
+    let Some(world) = world_for_others() else { return };
+    let nobody = |words: &str| {
+        let words = words.replace("~", world.folder.path().to_str().expect("text"));
+        let output =
+            as_nobody(&world, &words).env("CENOTE_SCRIPT_COLUMNS", "[]").output().expect("it starts");
+        assert_eq!(output.stdout, b"", "{words}");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let denied = (Some(1), "cannot clear events: permission denied\n".to_owned());
+    assert_eq!(nobody("zpool events -c"), denied);
+    assert_eq!(nobody("zpool events -cc"), denied);
+    // Whether somebody else's files are there is not told.
+    std::fs::create_dir(world.path("secret")).expect("made");
+    std::fs::write(world.path("secret/there"), "x").expect("written");
+    std::fs::set_permissions(world.path("secret"), std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .expect("set");
+    for verb in ["zfs list", "zfs get all", "zfs userspace", "fsstat"] {
+        let said = |name: &str| {
+            let (code, text) = nobody(&format!("{verb} ~/secret/{name}"));
+            (code, text.replace(name, "NAME"))
+        };
+        assert_eq!(said("there"), said("nothere"), "{verb}");
+        assert_eq!(said("there").0, Some(1), "{verb}");
+    }
+    // Both sides of a comparison are to be seen.
+    for name in ["one", "two"] {
+        world.good(&format!("zfs create -o mountpoint=none tank/{name}"));
+    }
+    world.good("zfs snapshot -r tank@s");
+    world.good("zfs allow -u 65534 diff tank/one");
+    assert_eq!(nobody("zfs diff tank/one@s tank/one").0, Some(0));
+    let (code, text) = nobody("zfs diff tank/one@s tank/two");
+    assert!(code == Some(1) && text.contains("permission denied"), "{text}");
+    let (code, text) = nobody("zfs mount --on /mnt tank/one");
+    assert!(code == Some(1) && text.contains("permission denied"), "{text}");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod caller;
+pub mod clean_start;
 pub mod control;
 pub mod control_files;
 mod errno;

@@ -7,9 +7,10 @@ use std::io;
 use nix::sys::signal::{SigSet, Signal};
 
 /// SIGINT, SIGTERM and SIGHUP, kept from ending the process.
-#[derive(Debug)]
 pub struct Terminator {
     signals: SigSet,
+    /// What SIGHUP does instead of asking for the end.
+    hangup: Option<Box<dyn FnMut() + Send>>,
 }
 
 impl Terminator {
@@ -25,7 +26,7 @@ impl Terminator {
         let unwanted: Vec<Signal> = signals.iter().filter(|s| ignored >> (*s as i32 - 1) & 1 != 0).collect();
         unwanted.into_iter().for_each(|signal| signals.remove(signal));
         signals.thread_block()?;
-        Ok(Terminator { signals })
+        Ok(Terminator { signals, hangup: None })
     }
 
     /// Lets those signals end the process that have come until now, as if they were not kept from it. To be called by
@@ -46,14 +47,24 @@ impl Terminator {
         Ok(self.signals.thread_unblock()?)
     }
 
+    /// SIGHUP asks for something else than the end.
+    #[must_use]
+    pub fn on_hangup(self, hangup: impl FnMut() + Send + 'static) -> Terminator {
+        Terminator { hangup: Some(Box::new(hangup)), ..self }
+    }
+
     /// Starts a thread that calls `asked` for each signal, with how many there were.
     ///
     /// # Errors
     /// There can be no more threads.
-    pub fn watch(self, mut asked: impl FnMut(u32) + Send + 'static) -> io::Result<()> {
+    pub fn watch(mut self, mut asked: impl FnMut(u32) + Send + 'static) -> io::Result<()> {
         let wait = move || {
             let mut times = 0;
-            while self.signals.wait().is_ok() {
+            while let Ok(signal) = self.signals.wait() {
+                if let (Signal::SIGHUP, Some(hangup)) = (signal, &mut self.hangup) {
+                    hangup();
+                    continue;
+                }
                 times += 1;
                 asked(times);
             }

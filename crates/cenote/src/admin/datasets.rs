@@ -10,6 +10,7 @@ use dsl::prop as stored;
 use dsl::{Bookmark, Dataset, Dir, DslError};
 use format::prop;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use zpl::{Filesystem, SpaceKind};
 
@@ -318,8 +319,18 @@ fn at_path(pools: &[OpenPool], path: &str) -> Result<Entry, AdminError> {
 
 /// The file system that is mounted nearest above a path.
 fn mounted_at(pools: &[OpenPool], path: &str) -> Result<Entry, AdminError> {
-    let nowhere = || AdminError::NotInPool { path: path.to_owned() };
-    let at = std::path::Path::new(path).canonicalize().map_err(|_| nowhere())?;
+    let at = Path::new(path).canonicalize();
+    let at = at.map_err(|_| AdminError::NotInPool { path: path.to_owned() })?;
+    find_by_text(pools, &at)
+}
+
+/// The same, of a whole path whose text tells all: nothing is looked up, so that one who asks learns nothing of folders
+/// that he cannot see.
+///
+/// # Errors
+/// [`AdminError::NotInPool`].
+pub fn find_by_text(pools: &[OpenPool], at: &Path) -> Result<Entry, AdminError> {
+    let nowhere = || AdminError::NotInPool { path: at.display().to_string() };
     let mounts = pools.iter().filter_map(|pool| pool.mounted.as_ref()).flat_map(|mounted| mounted.values());
     let above = mounts.filter(|mount| at.starts_with(&mount.at));
     let nearest = above.max_by_key(|mount| mount.at.as_os_str().len()).ok_or_else(nowhere)?;

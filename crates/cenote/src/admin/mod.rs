@@ -34,7 +34,7 @@ pub use ::pool::live::events::{Event, EventRing};
 pub use cachefile::{Imported, ImportedPool};
 pub use change::{cache_path, host_id, host_name};
 pub use data::*;
-pub use datasets::{Entry, Walk, find, points, walk};
+pub use datasets::{Entry, Walk, find, find_by_text, points, walk};
 pub use file_ops::{FILE_OPS, FileOp, FileOps};
 pub use identity::names as owner_names;
 pub use import::{Candidate, CandidateVdev, import_list};

@@ -2,7 +2,7 @@
 //! a device.
 
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 
 use ::cenote::copy::meta::Content;
 use ::cenote::copy::source::known_segments;
@@ -10,6 +10,29 @@ use ::cenote::copy::tar::{Piece, read_in_blocks};
 use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fstat, ftruncate, seek};
 
 use super::{Failure, term};
+use crate::console::RawOut;
+
+/// Somewhere that bytes can be written, and may be left out.
+pub(super) trait Sink: Write {
+    /// Its descriptor, if it is this process's.
+    fn own(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Has somebody else leave out so many zero bytes, or write them.
+    ///
+    /// # Errors
+    /// There is nobody else, or he is gone.
+    fn hole(&self, len: u64) -> io::Result<()>;
+}
+
+impl Sink for RawOut {
+    fn own(&self) -> Option<BorrowedFd<'_>> {
+        RawOut::own(self)
+    }
+
+    fn hole(&self, len: u64) -> io::Result<()> {
+        RawOut::hole(self, len)
+    }
+}
 
 /// Where bytes go: a stream, a device, or a file that can have holes.
 pub(super) struct Output<W> {
@@ -19,17 +42,10 @@ pub(super) struct Output<W> {
     ends_in_hole: bool,
 }
 
-impl<W: Write + AsFd> Output<W> {
+impl<W: Sink> Output<W> {
     pub(super) fn new(out: W) -> Output<W> {
-        let is_file = fstat(out.as_fd())
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
-        let appends = fcntl_getfl(out.as_fd()).is_ok_and(|flags| flags.contains(OFlags::APPEND));
-        // What is already there behind our position would show through the holes.
-        let at_end = match (seek(out.as_fd(), SeekFrom::Current(0)), fstat(out.as_fd())) {
-            (Ok(at), Ok(stat)) => u64::try_from(stat.st_size).is_ok_and(|size| size <= at),
-            _ => false,
-        };
-        Output { out, can_seek: is_file && !appends && at_end, ends_in_hole: false }
+        let can_seek = out.own().is_some_and(can_have_holes);
+        Output { out, can_seek, ends_in_hole: false }
     }
 
     /// Writes one file. True if something of it could not be read.
@@ -75,8 +91,11 @@ impl<W: Write + AsFd> Output<W> {
 
     fn hole(&mut self, mut len: u64) -> io::Result<()> {
         static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let Some(own) = self.out.own() else {
+            return if len > 0 { self.out.hole(len) } else { Ok(()) };
+        };
         if len > 0 && self.can_seek && i64::try_from(len).is_ok() {
-            seek(self.out.as_fd(), SeekFrom::Current(len as i64))?;
+            seek(own, SeekFrom::Current(len as i64))?;
             self.ends_in_hole = true;
             return Ok(());
         }
@@ -89,10 +108,27 @@ impl<W: Write + AsFd> Output<W> {
     }
 
     pub(super) fn finish(self) -> io::Result<()> {
-        if self.ends_in_hole {
-            let end = seek(self.out.as_fd(), SeekFrom::Current(0))?;
-            ftruncate(self.out.as_fd(), end)?;
+        match self.out.own() {
+            Some(own) if self.ends_in_hole => end_in_hole(own),
+            _ => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// Whether bytes behind the position of a descriptor may be left out: nothing is there that would show through.
+pub(crate) fn can_have_holes(out: BorrowedFd<'_>) -> bool {
+    let is_file = |stat: &rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let appends = fcntl_getfl(out).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+    match (seek(out, SeekFrom::Current(0)), fstat(out)) {
+        (Ok(at), Ok(stat)) => {
+            is_file(&stat) && !appends && u64::try_from(stat.st_size).is_ok_and(|size| size <= at)
+        }
+        _ => false,
+    }
+}
+
+/// Makes a file as long as its position says.
+pub(crate) fn end_in_hole(out: BorrowedFd<'_>) -> io::Result<()> {
+    let end = seek(out, SeekFrom::Current(0))?;
+    Ok(ftruncate(out, end)?)
 }

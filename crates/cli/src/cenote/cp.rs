@@ -14,7 +14,7 @@ use ::cenote::copy::source::children;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::bytes_out::Output;
+use super::bytes_out::{Output, Sink};
 use super::copying::Teller;
 use super::open::{Found, Session, Source};
 use super::{Failure, Outcome, code, cp_into, term};
@@ -140,9 +140,13 @@ impl Device {
     }
 }
 
-impl AsFd for &mut Device {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+impl Sink for &mut Device {
+    fn own(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+
+    fn hole(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

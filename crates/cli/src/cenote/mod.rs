@@ -5,6 +5,7 @@
 //! standard error and makes the exit code 1, whatever else succeeded.
 
 mod bytes_out;
+pub(crate) use bytes_out::{can_have_holes, end_in_hole};
 mod cat;
 mod chmod;
 mod copying;
@@ -34,6 +35,7 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 
 use crate::console::{self, Stream};
+use crate::rights;
 use term::complain;
 
 const ABOUT: &str =
@@ -162,6 +164,11 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
             return code;
         }
     };
+    // Others may ask for what is written nowhere but to their own standard output, and read from no file.
+    if !rights::is_administrator() && !matches!(cli.verb, Verb::Metrics(_)) {
+        complain("permission denied");
+        return 1;
+    }
     let outcome = match cli.verb {
         Verb::Ls(args) => ls::run(&args),
         Verb::Stat(args) => stat::run(&args),

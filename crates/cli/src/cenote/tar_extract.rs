@@ -1,15 +1,13 @@
 //! `cenote tar -x`: archives into pools.
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read};
-use std::os::fd::AsFd;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use ::cenote::Stop;
 use ::cenote::copy::import::{Options, import, unpack};
 use ::cenote::copy::untar::TarReader;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use super::copying::Teller;
 use super::tar::Args;
@@ -18,7 +16,7 @@ use super::{Failure, Outcome, code, term};
 use crate::console::{self, Input};
 
 /// How often one that waits for the archive looks whether it is to end.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Bytes read at a time.
 const BUFFER: usize = 1 << 20;
 /// What a file compressed by zstd begins with.
@@ -125,11 +123,8 @@ impl Read for Stoppable {
             if self.stop.is_asked() {
                 return Ok(0);
             }
-            let mut wanted = [PollFd::new(&self.input, PollFlags::IN)];
-            match poll(&mut wanted, Some(&LOOK_EVERY)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                // What is wrong with it is told by reading.
-                Ok(_) | Err(_) => return self.input.read(buf),
+            if self.input.is_ready(buf.len(), LOOK_EVERY)? {
+                return self.input.read(buf);
             }
         }
     }
@@ -143,7 +138,7 @@ fn input(args: &Args, stop: &Stop) -> Result<Box<dyn Read>, Failure> {
     let failure = |error: io::Error| Failure::Message(format!("{shown}: {}", term::io_words(&error)));
     let raw: Box<dyn Read> = match name {
         Some(file) => Box::new(std::fs::File::open(file).map_err(failure)?),
-        None if console::input().as_fd().is_terminal() => {
+        None if console::input().is_terminal() => {
             let why = "an archive is not read from a terminal: use -f FILE or a pipe";
             return Err(Failure::Message(why.to_owned()));
         }

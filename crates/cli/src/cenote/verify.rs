@@ -72,7 +72,7 @@ impl Watcher for Bar {
             n => format!(", {n} DAMAGED"),
         };
         self.0.set_message(format!("{}{bad}", term::escape(progress.dataset.as_bytes())));
-        self.1.as_ref().is_none_or(|console| console.cancel.times() == 0)
+        self.1.as_ref().is_none_or(|console| console.cancel.is_wanted())
     }
 }
 

@@ -1,4 +1,5 @@
-//! The end of a command that somebody asks for: by a signal, or, where a daemon runs it, by its client.
+//! The end of a command that somebody asks for: by a signal, or, where a daemon runs it, by its client, or by whoever
+//! ends the daemon.
 
 use super::current;
 use serve::Terminator;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Called with how often the end has been asked for.
 type Watcher = Box<dyn FnMut(u32) + Send>;
 
-/// Whether a client wants its command to end.
+/// Whether a command is to end.
 #[derive(Default)]
 pub(crate) struct Cancel {
     state: Mutex<State>,
@@ -19,30 +20,65 @@ pub(crate) struct Cancel {
 
 #[derive(Default)]
 struct State {
+    /// How often its client has asked for that.
     times: u32,
+    /// The daemon ends. Who reads the output is still there.
+    is_last: bool,
+    /// It has been told so, and may have left something undone.
+    is_cut: bool,
     watchers: Vec<Watcher>,
 }
 
+impl State {
+    fn is_wanted(&self) -> bool {
+        self.times == 0 && !self.is_last
+    }
+}
+
 impl Cancel {
-    /// Asks for the end, once more.
+    /// The client asks for the end, once more.
     pub(crate) fn ask(&self) {
+        self.tell(|state| state.times = state.times.saturating_add(1));
+    }
+
+    /// The daemon ends: what takes long is to end, all else goes on.
+    pub(crate) fn end(&self) {
+        self.tell(|state| state.is_last = true);
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
-        state.times = state.times.saturating_add(1);
-        let times = state.times;
+        change(&mut state);
+        let times = state.times.max(1);
+        state.is_cut |= !state.watchers.is_empty();
         state.watchers.iter_mut().for_each(|watcher| watcher(times));
         drop(state);
         self.changed.notify_all();
     }
 
-    /// How often the end has been asked for.
+    /// The end of the daemon has cut it short.
+    pub(crate) fn is_cut(&self) -> bool {
+        let state = self.state();
+        state.times == 0 && state.is_last && state.is_cut
+    }
+
+    /// Whether it is to go on. One that asks ends if not.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let mut state = self.state();
+        state.is_cut |= !state.is_wanted();
+        state.is_wanted()
+    }
+
+    /// How often the client has asked for the end.
     pub(crate) fn times(&self) -> u32 {
         self.state().times
     }
 
     fn watch(&self, mut watcher: Watcher) {
         let mut state = self.state();
-        if state.times > 0 {
-            watcher(state.times);
+        if !state.is_wanted() {
+            state.is_cut = true;
+            watcher(state.times.max(1));
         }
         state.watchers.push(watcher);
     }
@@ -53,8 +89,9 @@ impl Cancel {
         let mut state = self.state();
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            if state.times > 0 || left.is_zero() {
-                return state.times == 0;
+            if !state.is_wanted() || left.is_zero() {
+                state.is_cut |= !state.is_wanted();
+                return state.is_wanted();
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -72,10 +109,10 @@ impl fmt::Debug for Cancel {
     }
 }
 
-/// The client of this thread's command wants it to end, or is gone. A command of its own process is ended by
+/// The client of this thread's command wants it to end, or is gone, or the daemon ends. A command of its own process is ended by
 /// signals instead.
 pub(crate) fn is_cancelled() -> bool {
-    current().is_some_and(|console| console.cancel.times() > 0)
+    current().is_some_and(|console| !console.cancel.is_wanted())
 }
 
 /// Waits that long, between two samples for example; false if the command is to end instead.

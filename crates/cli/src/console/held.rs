@@ -1,103 +1,168 @@
 //! Output that a client has not taken yet. A command that a daemon runs uses pools while it writes, and who reads its
-//! output may take hours: so what does not fit into a pipe waits here, and the command goes on.
+//! output may take hours: so what the client does not take at once waits here, and the command goes on.
 //!
 //! # What always holds
-//! - Everything is written in the order in which the command wrote it, to whichever stream.
-//! - It has bounds, for a command and for all together. Beyond them a command waits for its reader.
+//! - Everything is sent in the order in which the command wrote it, to whichever stream, and in whole frames.
+//! - It has bounds, for a command and for all together, and others than for trusted users for all others. Beyond them a
+//!   command waits for its reader.
 
-use super::{Console, Stream};
+use super::{Console, LOOK_EVERY, Stream};
+use serve::control::{DATA_MAX, Link, Piece, piece};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// Most bytes of a command.
-const COMMAND_MAX: usize = 8 << 20;
-/// Most bytes of all commands.
-const ALL_MAX: usize = 64 << 20;
+/// Most bytes of a command, and of all commands.
+const TRUSTED: Bounds = Bounds { command: 8 << 20, all: 64 << 20 };
+/// The same, of commands of users who are neither root nor the daemon's own.
+const OTHERS: Bounds = Bounds { command: 1 << 20, all: 32 << 20 };
+/// How long one whose client wants the end waits for the client to take the rest of a frame.
+const REST: Duration = Duration::from_secs(5);
 
-/// Bytes of all commands.
-static ALL: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of all commands: of trusted users, and of others.
+static ALL: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    command: usize,
+    all: usize,
+}
 
 /// What waits for a client.
-#[derive(Debug, Default)]
-pub(crate) struct Held(Mutex<Waiting>);
+#[derive(Debug)]
+pub(crate) struct Held {
+    waiting: Mutex<Waiting>,
+    bounds: Bounds,
+}
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiting {
-    parts: VecDeque<(Stream, Vec<u8>)>,
+    frames: VecDeque<Vec<u8>>,
+    /// What of the first is sent.
+    sent: usize,
+    /// All that waits.
     bytes: usize,
+    all: &'static AtomicUsize,
+}
+
+impl Held {
+    /// Nothing yet, of a user who is trusted or not.
+    pub(crate) fn new(is_trusted: bool) -> Held {
+        let (bounds, all) = if is_trusted { (TRUSTED, &ALL[0]) } else { (OTHERS, &ALL[1]) };
+        Held { waiting: Mutex::new(Waiting { frames: VecDeque::new(), sent: 0, bytes: 0, all }), bounds }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        // Whole between any two statements.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Console {
     /// Writes all of it, now or later.
-    pub(super) fn write(&self, stream: Stream, mut bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn write(&self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+        let kind = stream.piece();
+        if let Some(errno) = self.link.closed(kind as u8) {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        bytes.chunks(DATA_MAX).try_for_each(|part| self.queue(piece(kind, part)))
+    }
+
+    /// Has the client leave out so many zero bytes of standard output.
+    pub(super) fn hole(&self, bytes: u64) -> io::Result<()> {
+        self.queue(piece(Piece::Hole, &bytes.to_le_bytes()))
+    }
+
+    /// Sends a frame, now or later.
+    pub(super) fn queue(&self, frame: Vec<u8>) -> io::Result<()> {
+        self.check_wanted()?;
         let mut waiting = self.held.waiting();
-        self.send_waiting(&mut waiting, false)?;
-        if waiting.parts.is_empty() {
-            let sent = self.send(stream, bytes, false)?;
-            bytes = &bytes[sent..];
-        }
-        if bytes.is_empty() || waiting.keep(stream, bytes) {
-            return Ok(());
-        }
-        self.send_waiting(&mut waiting, true)?;
-        self.send(stream, bytes, true).map(drop)
-    }
-
-    /// Writes what waits and can be written at once.
-    pub(crate) fn send_ready(&self) -> io::Result<()> {
-        self.send_waiting(&mut self.held.waiting(), false)
-    }
-
-    /// Writes all that waits, however long its reader takes, unless the command is to end.
-    pub(crate) fn send_all(&self) -> io::Result<()> {
-        self.send_waiting(&mut self.held.waiting(), true)
-    }
-
-    fn send_waiting(&self, waiting: &mut Waiting, wait: bool) -> io::Result<()> {
-        while let Some((stream, bytes)) = waiting.parts.front_mut() {
-            let sent = self.send(*stream, bytes, wait)?;
-            bytes.drain(..sent);
-            let is_done = bytes.is_empty();
-            waiting.let_go(sent);
-            if !is_done {
-                break;
-            }
-            waiting.parts.pop_front();
+        waiting.put(frame);
+        waiting.send(&self.link)?;
+        while waiting.is_over(self.held.bounds) {
+            self.wait(&mut waiting)?;
         }
         Ok(())
     }
-}
 
-impl Held {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        // Whole between any two statements.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Sends what waits and can be sent at once.
+    pub(crate) fn send_ready(&self) -> io::Result<()> {
+        self.held.waiting().send(&self.link)
+    }
+
+    /// Sends all that waits, however long its reader takes, unless the command is to end. Then only whole frames have
+    /// been sent.
+    pub(crate) fn send_all(&self) -> io::Result<()> {
+        let mut waiting = self.held.waiting();
+        while waiting.bytes > 0 {
+            self.wait(&mut waiting)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the client takes something, and sends it.
+    fn wait(&self, waiting: &mut Waiting) -> io::Result<()> {
+        if let Err(error) = self.check_wanted() {
+            waiting.end(&self.link);
+            return Err(error);
+        }
+        if self.link.has_room(LOOK_EVERY) { waiting.send(&self.link) } else { Ok(()) }
     }
 }
 
 impl Waiting {
-    /// False: there is no room.
-    fn keep(&mut self, stream: Stream, bytes: &[u8]) -> bool {
-        if self.bytes + bytes.len() > COMMAND_MAX {
-            return false;
+    fn put(&mut self, frame: Vec<u8>) {
+        self.bytes += frame.len();
+        self.all.fetch_add(frame.len(), Ordering::Relaxed);
+        self.frames.push_back(frame);
+    }
+
+    fn is_over(&self, bounds: Bounds) -> bool {
+        self.bytes > 0 && (self.bytes > bounds.command || self.all.load(Ordering::Relaxed) > bounds.all)
+    }
+
+    /// Sends as much as can be sent at once.
+    fn send(&mut self, link: &Link) -> io::Result<()> {
+        while let Some(frame) = self.frames.front() {
+            let sent = link.send(&frame[self.sent..])?;
+            if sent == 0 {
+                break;
+            }
+            self.sent += sent;
+            if self.sent == frame.len() {
+                self.frames.pop_front();
+                self.sent = 0;
+            }
+            self.let_go(sent);
         }
-        if ALL.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len() > ALL_MAX {
-            ALL.fetch_sub(bytes.len(), Ordering::Relaxed);
-            return false;
+        Ok(())
+    }
+
+    /// Forgets all but the rest of a frame that has begun, and sends that.
+    fn end(&mut self, link: &Link) {
+        let has_begun = self.sent > 0;
+        let rest = self.frames.pop_front().filter(|_| has_begun);
+        self.frames.clear();
+        self.let_go(self.bytes);
+        let Some(rest) = rest else { return };
+        let left = rest.len() - self.sent;
+        self.frames.push_back(rest);
+        self.bytes = left;
+        self.all.fetch_add(left, Ordering::Relaxed);
+        let until = std::time::Instant::now() + REST;
+        while self.bytes > 0 && std::time::Instant::now() < until {
+            let _ = link.has_room(LOOK_EVERY);
+            if self.send(link).is_err() {
+                return;
+            }
         }
-        self.bytes += bytes.len();
-        match self.parts.back_mut() {
-            Some((last, kept)) if *last == stream => kept.extend_from_slice(bytes),
-            _ => self.parts.push_back((stream, bytes.to_vec())),
-        }
-        true
     }
 
     fn let_go(&mut self, bytes: usize) {
         self.bytes -= bytes;
-        ALL.fetch_sub(bytes, Ordering::Relaxed);
+        self.all.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 

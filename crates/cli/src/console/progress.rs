@@ -3,7 +3,6 @@
 use super::{Console, Stream, current};
 use indicatif::{ProgressDrawTarget, TermLike};
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// Times a second that progress is drawn.
@@ -27,8 +26,7 @@ struct Screen(Arc<Console>);
 impl Screen {
     /// Columns and lines.
     fn size(&self) -> (u16, u16) {
-        let size = rustix::termios::tcgetwinsize(self.0.streams[Stream::Err.index()].as_fd());
-        size.map(|size| (size.ws_col, size.ws_row)).ok().filter(|size| size.0 > 0).unwrap_or((80, 24))
+        self.0.screen.size.filter(|size| size.0 > 0).unwrap_or((80, 24))
     }
 
     fn send(&self, text: &str) -> io::Result<()> {

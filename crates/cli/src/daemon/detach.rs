@@ -1,6 +1,7 @@
 //! A daemon that goes on when whoever started it has ended.
 
 use super::{DaemonError, RUNNING};
+use serve::clean_start;
 use std::io::{self, Read, Write};
 use std::process::Stdio;
 
@@ -10,7 +11,9 @@ const READY: &[u8] = b"ready\n";
 /// Starts this program again as a child that serves, and waits until it says that it does. This process ends
 /// then: the child belongs to nobody.
 pub(super) fn start(unless_running: bool) -> Result<u8, DaemonError> {
+    clean_start::clean().map_err(DaemonError::Limited)?;
     let mut child = crate::this_program()?;
+    child.env_clear().envs(clean_start::environment(std::env::vars_os()));
     child.args(["daemon", "--detached"]).args(unless_running.then_some("--unless-running"));
     child.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = child.spawn()?;

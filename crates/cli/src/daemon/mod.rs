@@ -25,14 +25,14 @@ mod requests;
 
 use crate::console;
 use cenote::admin::change::ChangeError;
-use cenote::admin::mounting::{MountRequest, Mounting};
+use cenote::admin::mounting::{MountRefusal, MountRequest, Mounting};
 use cenote::admin::{Mounts, Namespace, Search};
 use requests::Requests;
 use serve::control::{Connection, Listener, Message, Reply, Server, VERSION};
 use serve::control_files::{ControlFiles, ControlMount};
 use serve::mounts::MountTable;
 use serve::{Terminator, manager};
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -109,6 +109,9 @@ pub(crate) enum DaemonError {
         /// What it is.
         text: String,
     },
+    /// What started it has limits that it would have too.
+    #[error("{0}")]
+    Limited(String),
     /// The system refuses something else.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -141,6 +144,8 @@ pub(crate) fn run(args: &Args) -> u8 {
 fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
     // Before any thread is started, so that all of them leave the signals to one.
     let terminator = Terminator::new()?;
+    // A hangup of a terminal ends what runs there.
+    let terminator = if io::stderr().is_terminal() { terminator } else { terminator.on_hangup(log::reopen) };
     let inherited = manager::inherited_socket()?;
     places::prepare(socket)?;
     let lock = places::Lock::take()?;
@@ -210,7 +215,7 @@ fn take_descriptors() {
 
 fn listen(socket: &Path) -> Result<Listener, DaemonError> {
     // The lock says that no daemon of this state folder is alive: this would be somebody else's.
-    if Connection::open(socket).is_ok() {
+    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
         return Err(DaemonError::Answers { socket: socket.to_owned() });
     }
     let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
@@ -224,10 +229,8 @@ fn bring_back(has_died: bool) -> Arc<Namespace> {
     let table: Arc<dyn Mounts> =
         Arc::new(MountTable::new(requests::table_settings()).recorded(record.clone()));
     let namespace = Namespace::new(Some(table));
-    import_all(&namespace, if has_died { DYING } else { Duration::ZERO });
-    for pool in namespace.names() {
-        tracing::info!(pool, "imported");
-    }
+    let until = Instant::now() + if has_died { DYING } else { Duration::ZERO };
+    import(&namespace, until, &Namespace::import_whole);
     // Not before: what is below these places could be written to until they are mounted again.
     match record.detach_dead() {
         Ok(dead) => {
@@ -237,34 +240,58 @@ fn bring_back(has_died: bool) -> Arc<Namespace> {
         }
         Err(error) => tracing::error!(%error, "the record of mounts"),
     }
-    if let Some(mounting) = mounting(&namespace) {
-        for refusal in mounting.mount_all(None, &MountRequest::default()) {
-            tracing::error!(dataset = refusal.what, why = refusal.why, "not mounted");
+    let mut refused = mount_all(&namespace);
+    // A pool may be in files of another one's mounts, and is not to be opened without those that are not there yet.
+    loop {
+        let known = namespace.names().len();
+        // Those that fail all the same are told of when all are tried.
+        drop(namespace.import_whole());
+        if namespace.names().len() == known {
+            break;
         }
+        refused = mount_all(&namespace);
+    }
+    let known = namespace.names().len();
+    let missing = import(&namespace, until, &|namespace| namespace.import_all(None));
+    if namespace.names().len() > known {
+        refused = mount_all(&namespace);
+    }
+    for (pool, error) in missing {
+        tracing::error!(pool, %error, "a pool is not imported");
+    }
+    for pool in namespace.names() {
+        tracing::info!(pool, "imported");
+    }
+    for refusal in refused {
+        tracing::error!(dataset = refusal.what, why = refusal.why, "not mounted");
     }
     namespace
 }
 
-/// Imports the pools that were. The lock of a daemon that was killed is free before the kernel has let go of everything
-/// else that it had: while devices are held by others, they are waited for.
-fn import_all(namespace: &Arc<Namespace>, patience: Duration) {
-    let until = Instant::now() + patience;
+/// Imports pools that were. The lock of a daemon that was killed is free before the kernel has let go of everything else
+/// that it had: while devices are held by others, they are waited for. Those that fail, and why.
+fn import(
+    namespace: &Arc<Namespace>,
+    until: Instant,
+    import: &dyn Fn(&Arc<Namespace>) -> Vec<(String, ChangeError)>,
+) -> Vec<(String, ChangeError)> {
     let mut is_waiting = false;
     loop {
-        let failed = namespace.import_all(None);
+        let failed = import(namespace);
         let held = failed.iter().find(|(_, error)| matches!(error, ChangeError::Busy { .. }));
-        let Some((pool, error)) = held.filter(|_| Instant::now() < until) else {
-            for (pool, error) in failed {
-                tracing::error!(pool, %error, "a pool is not imported");
-            }
-            return;
-        };
+        let Some((pool, error)) = held.filter(|_| Instant::now() < until) else { return failed };
         if !is_waiting {
             tracing::warn!(pool, %error, "the daemon before this one has died: waiting for what it had");
             is_waiting = true;
         }
         std::thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// Mounts what is to be mounted and is not; what could not be.
+fn mount_all(namespace: &Arc<Namespace>) -> Vec<MountRefusal> {
+    let mounting = mounting(namespace);
+    mounting.map(|mounting| mounting.mount_all(None, &MountRequest::default())).unwrap_or_default()
 }
 
 /// Counters and parameters as files.
@@ -340,7 +367,7 @@ fn stop(socket: &Path) -> Result<u8, DaemonError> {
         Ok(Reply::Pong { pid, .. }) => pid,
         _ => 0,
     };
-    connection.say(&Message::Stop { version: VERSION }, &[])?;
+    connection.say(&Message::Stop { version: VERSION })?;
     match connection.reply() {
         Ok(Reply::Refused(why)) => {
             say_error_line!("cenoted: {}", crate::out::visible(&why));

@@ -19,8 +19,9 @@ const RECORD_NAME: &str = "mounts";
 /// Beside the socket: counters and parameters.
 const CONTROL_NAME: &str = "control";
 
-/// The socket of this user's daemon: `CENOTE_SOCKET`, else `/run/cenote/socket` for root, else
-/// `$XDG_RUNTIME_DIR/cenote/socket`, else `/tmp/cenote-UID/socket`. `env`: how variables are known here.
+/// The socket of this user's daemon: `CENOTE_SOCKET`, else `/run/cenote/socket` for root, else `cenote/socket` below
+/// `$XDG_RUNTIME_DIR` or `/run/user/UID`, whichever is there and this user's, else `run/socket` in the state folder:
+/// never where somebody else could have made it first. `env`: how variables are known here.
 pub(crate) fn own_socket(env: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let named = |name| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(path) = named("CENOTE_SOCKET") {
@@ -30,8 +31,16 @@ pub(crate) fn own_socket(env: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     if uid.is_root() {
         return SYSTEM_SOCKET.into();
     }
-    let folder = named("XDG_RUNTIME_DIR").map(|folder| folder.join("cenote"));
-    folder.unwrap_or_else(|| PathBuf::from(format!("/tmp/cenote-{}", uid.as_raw()))).join("socket")
+    let is_own = |folder: &PathBuf| {
+        std::fs::symlink_metadata(folder)
+            .is_ok_and(|found| found.is_dir() && found.uid() == uid.as_raw() && found.mode() & 0o022 == 0)
+    };
+    let usual = PathBuf::from(format!("/run/user/{}", uid.as_raw()));
+    let folder = named("XDG_RUNTIME_DIR").into_iter().chain([usual]).find(is_own);
+    match folder {
+        Some(folder) => folder.join("cenote/socket"),
+        None => state_folder().join("run/socket"),
+    }
 }
 
 /// Root's socket, for users who have no daemon of their own and name none.
@@ -82,14 +91,16 @@ fn own_folder(folder: &Path, mode: u32) -> Result<(), DaemonError> {
     let failed = |source| DaemonError::Folder { path: folder.to_owned(), source };
     let denied = |why: String| failed(io::Error::new(io::ErrorKind::PermissionDenied, why));
     std::fs::DirBuilder::new().recursive(true).mode(mode).create(folder).map_err(failed)?;
-    // A link that somebody else has put there belongs to them.
     let found = std::fs::symlink_metadata(folder).map_err(failed)?;
+    // Clients believe no link.
+    if !found.is_dir() {
+        return Err(denied("it is no folder".to_owned()));
+    }
     let (owner, own) = (found.uid(), rustix::process::geteuid().as_raw());
     if owner != own && owner != 0 {
         return Err(denied(format!("it belongs to user {owner}")));
     }
-    let is_shared = found.is_dir() && found.mode() & 0o022 != 0;
-    if is_shared && found.mode() & 0o1000 == 0 {
+    if found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0 {
         return Err(denied("others may write there".to_owned()));
     }
     Ok(())
@@ -151,10 +162,16 @@ mod tests {
         };
         assert_eq!(own_socket(env(&[("CENOTE_SOCKET", "/x/s")])), Path::new("/x/s"));
         assert_eq!(system_socket(env(&[("CENOTE_SOCKET", "/x/s")])), None);
-        let found = own_socket(env(&[("XDG_RUNTIME_DIR", "/run/user/5")]));
-        let expected =
-            if rustix::process::getuid().is_root() { SYSTEM_SOCKET } else { "/run/user/5/cenote/socket" };
-        assert_eq!(found, Path::new(expected));
+        if rustix::process::getuid().is_root() {
+            assert_eq!(own_socket(env(&[("XDG_RUNTIME_DIR", "/run/user/5")])), Path::new(SYSTEM_SOCKET));
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let runtime = |name: &str| (name == "XDG_RUNTIME_DIR").then(|| folder.path().as_os_str().to_owned());
+        assert_eq!(own_socket(runtime), folder.path().join("cenote/socket"));
+        // One that belongs to somebody else is not this user's, whatever the environment says.
+        assert!(!own_socket(env(&[("XDG_RUNTIME_DIR", "/usr")])).starts_with("/usr"));
+        assert!(!own_socket(env(&[])).starts_with("/tmp"));
     }
 
     #[test]

@@ -2,19 +2,17 @@
 
 use super::policy;
 use crate::console::{Cancel, Console, Exit, Held};
-use crate::zpool::SAID;
 use cenote::admin::{Caller, Namespace};
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::Mode;
-use serve::control::{Call, Handler, Peer, Request, Server};
+use serve::control::{Call, Ends, Handler, Peer, Request, Server};
 use serve::mounts::TableSettings;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// The name of threads that run requests.
@@ -47,24 +45,28 @@ impl Requests {
 
     /// The client's console.
     fn console(&self, request: Request, call: Call) -> (Arc<Console>, Vec<OsString>) {
-        let env = request.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let env = request.env.into_iter().collect();
         let is_trusted = policy::is_trusted(&call.peer);
         let env: BTreeMap<OsString, OsString> = if is_trusted { env } else { policy::harmless(env) };
         let Peer { uid, gid, groups, .. } = call.peer;
         let cancel = Arc::new(Cancel::default());
         let asked = Arc::clone(&cancel);
-        call.cancelled.watch(move || asked.ask());
+        call.cancelled.watch(move |why| match why {
+            Ends::Client => asked.ask(),
+            Ends::Daemon => asked.end(),
+        });
         let console = Console {
-            streams: call.streams,
+            link: call.link,
+            screen: request.screen,
+            folder: request.folder,
             env,
-            terminal: call.terminal,
             umask: request.umask,
             namespace: Arc::clone(&self.namespace),
             caller: Caller { uid, gid, groups },
             cancel,
-            held: Held::default(),
+            held: Held::new(is_trusted),
         };
-        (Arc::new(console), request.args.into_iter().map(OsString::from).collect())
+        (Arc::new(console), request.args)
     }
 }
 
@@ -73,10 +75,10 @@ impl Handler for Requests {
         policy::admit(peer)
     }
 
-    fn accepts(&self, request: &Request, peer: &Peer) -> Result<bool, String> {
-        let args: Vec<OsString> = request.args.iter().cloned().map(OsString::from).collect();
+    fn accepts(&self, request: &Request, _: &Peer) -> Result<bool, String> {
+        let args = &request.args;
         if request.program == "cenote" && args.first().is_some_and(|verb| verb == "mount") {
-            return match crate::cenote::pool_to_mount(&args) {
+            return match crate::cenote::pool_to_mount(args) {
                 Some(pool) if self.namespace.names().contains(&pool) => Err(format!(
                     "cenote: pool '{pool}' is imported: 'zfs mount' mounts its file systems, and there snapshots \
                      are in .zfs/snapshot"
@@ -84,13 +86,9 @@ impl Handler for Requests {
                 _ => Ok(false),
             };
         }
-        let is_ours = is_about_all(&args) || names_a_pool(&args, &self.namespace.names());
+        let is_ours = is_about_all(args) || names_a_pool(args, &self.namespace.names());
         if request.program == "cenote" && !is_ours {
             return Ok(false);
-        }
-        if !policy::is_trusted(peer) {
-            let has_run_scripts = request.env.iter().any(|(name, _)| OsString::from(name.clone()) == SAID);
-            policy::check(&request.program, &args, has_run_scripts)?;
         }
         Ok(true)
     }
@@ -98,7 +96,11 @@ impl Handler for Requests {
     fn run(&self, request: Request, call: Call) -> u8 {
         let (uid, pid, program) = (call.peer.uid, call.peer.pid, request.program.clone());
         tracing::debug!(uid, pid, program, args = ?request.args, "request");
-        let place = Place::enter(&call.folder, request.umask);
+        // Others name no paths: nothing is opened for them.
+        let is_trusted = policy::is_trusted(&call.peer);
+        let (folder, umask) =
+            if is_trusted { (Path::new(&request.folder), request.umask) } else { (Path::new("/"), 0o022) };
+        let place = Place::enter(folder, umask);
         let (console, args) = self.console(request, call);
         let (place, args) = match place.and_then(|place| Ok((place.whole_paths(&program, args)?, place))) {
             Ok((args, place)) => (place, args),
@@ -118,6 +120,13 @@ impl Handler for Requests {
         });
         // Whatever it used is free again; its reader may take as long as it likes.
         drop(place);
+        let code = match console.cancel.is_cut() {
+            true => {
+                console.enter(|| say_error_line!("cenoted ends: the command was not waited for"));
+                if code == 0 { 1 } else { code }
+            }
+            false => code,
+        };
         let code = match console.send_all() {
             Err(_) if code == 0 => NO_READER,
             _ => code,
@@ -153,19 +162,18 @@ enum Place {
 }
 
 impl Place {
-    fn enter(folder: &OwnedFd, umask: u32) -> io::Result<Place> {
+    fn enter(folder: &Path, umask: u32) -> io::Result<Place> {
         use nix::errno::Errno;
         match unshare(CloneFlags::CLONE_FS) {
             Ok(()) => {}
             Err(Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EINVAL) => {
-                let link = format!("/proc/self/fd/{}", folder.as_raw_fd());
-                return Ok(Place::Shared(std::fs::read_link(link)?));
+                return Ok(Place::Shared(folder.to_owned()));
             }
             Err(error) => return Err(error.into()),
         }
         // Of this thread alone, from now on.
         let place = Place::Own;
-        rustix::process::fchdir(folder)?;
+        rustix::process::chdir(folder)?;
         rustix::process::umask(Mode::from_raw_mode(umask));
         Ok(place)
     }

@@ -1,6 +1,7 @@
-//! Asking for a key at the terminal.
+//! Asking for a key at the terminal: here, or, in a daemon, by the client at its own.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
@@ -14,12 +15,12 @@ const END: u8 = 4;
 
 /// The terminal without echo, put right again when dropped.
 struct Quiet<'a> {
-    terminal: &'a rustix::fd::OwnedFd,
+    terminal: &'a OwnedFd,
     before: Termios,
 }
 
 impl Quiet<'_> {
-    fn new(terminal: &rustix::fd::OwnedFd) -> io::Result<Quiet<'_>> {
+    fn new(terminal: &OwnedFd) -> io::Result<Quiet<'_>> {
         let before = tcgetattr(terminal)?;
         let mut quiet = before.clone();
         // Without signals: one that ended us here would leave the terminal without echo.
@@ -38,7 +39,10 @@ impl Drop for Quiet<'_> {
 
 /// There is a terminal to ask at.
 pub(crate) fn is_possible() -> bool {
-    Stream::Err.is_terminal() && console::terminal().is_ok()
+    match console::current() {
+        Some(console) => console.screen.can_ask,
+        None => Stream::Err.is_terminal() && terminal().is_ok(),
+    }
 }
 
 /// Asks for a line that is not shown. `None`: the user does not want to.
@@ -46,7 +50,10 @@ pub(crate) fn is_possible() -> bool {
 /// # Errors
 /// There is no terminal, or it fails.
 pub(crate) fn secret(question: &str) -> io::Result<Option<Vec<u8>>> {
-    let terminal = console::terminal()?;
+    if let Some(console) = console::current() {
+        return console.ask(question);
+    }
+    let terminal = terminal()?;
     console::write(Stream::Err, question.as_bytes())?;
     let quiet = Quiet::new(&terminal)?;
     let mut line = Vec::new();
@@ -63,4 +70,10 @@ pub(crate) fn secret(question: &str) -> io::Result<Option<Vec<u8>>> {
         }
     }
     Ok(Some(line).filter(|line| !line.is_empty()))
+}
+
+/// The terminal that the user of this process sits at.
+fn terminal() -> io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags, open};
+    Ok(open("/dev/tty", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?)
 }

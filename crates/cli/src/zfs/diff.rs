@@ -81,6 +81,17 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         error => Stop::failed(format!("unable to generate diffs: {error}")),
     };
     edit::may(&search, pool.pool(), dataset, &["diff"]).map_err(needed)?;
+    // What is only in the other dataset is shown too.
+    let other = full.split('@').next().unwrap_or_default();
+    if other != dataset {
+        let refused = |error: EditError| match error {
+            EditError::NoDataset { .. } => {
+                Stop::failed(format!("cannot open '{full}': dataset does not exist"))
+            }
+            error => Stop::failed(format!("unable to generate diffs: {error}")),
+        };
+        edit::may(&search, pool.pool(), other, &["diff"]).map_err(refused)?;
+    }
     between(pool, from, &full, shown, out)
 }
 

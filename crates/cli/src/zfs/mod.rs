@@ -26,6 +26,7 @@ mod wait;
 
 use crate::getopt::Long;
 use crate::out::Out;
+use crate::rights;
 use crate::stop::{Outcome, Stop};
 use crate::usage::Tool;
 use cenote::admin::{self, AdminError, Entry, Kind, OpenPool, Walk};
@@ -35,6 +36,7 @@ use std::ffi::OsString;
 
 /// Runs a subcommand, given by its canonical name.
 pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
+    rights::check(rights::zfs(subcommand), || rights::zfs_refusal(subcommand, &args))?;
     match subcommand {
         "list" => list::run(args, out),
         "get" => get::run(args, out),
@@ -218,6 +220,14 @@ fn is_path(operand: &str) -> bool {
     operand.starts_with('/') || operand.starts_with("./") || operand.starts_with("../") || operand == "."
 }
 
+/// What an operand names: a dataset, or a path in one. Paths of others than the administrator are not looked up.
+fn find(pools: &[OpenPool], operand: &str) -> Result<Entry, AdminError> {
+    if !is_path(operand) || rights::is_administrator() {
+        return admin::find(pools, operand);
+    }
+    admin::find_by_text(pools, &rights::path(std::path::Path::new(operand)))
+}
+
 fn pool_kinds(selection: &Selection<'_>, pool: &OpenPool) -> Result<Vec<Kind>, Stop> {
     let mut kinds = selection.kinds.to_vec();
     if selection.listsnapshots && !selection.kinds_given {
@@ -238,7 +248,7 @@ fn one(
 ) -> Result<(), Stop> {
     let entry = match unexpected(selection, operand) {
         Some(why) => Err(format!("cannot open '{operand}': {why}")),
-        None => admin::find(pools, operand).map_err(|e| find_message(pools, operand, &e)),
+        None => find(pools, operand).map_err(|e| find_message(pools, operand, &e)),
     };
     let entry = match entry {
         Ok(entry) => entry,
@@ -308,7 +318,8 @@ fn find_message(pools: &[OpenPool], operand: &str, error: &AdminError) -> String
     let has_base = |(base, _): (&str, &str)| admin::find(pools, base).is_ok();
     match error {
         AdminError::NotInPool { .. }
-            if std::path::Path::new(operand).try_exists().is_ok_and(|found| found) =>
+            if rights::is_administrator()
+                && std::path::Path::new(operand).try_exists().is_ok_and(|found| found) =>
         {
             format!("'{operand}': not a ZFS filesystem")
         }

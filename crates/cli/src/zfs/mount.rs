@@ -5,6 +5,7 @@ use super::complain;
 use crate::getopt::{Getopt, Long};
 use crate::keys;
 use crate::out::Out;
+use crate::rights::{self, Right};
 use crate::stop::{Outcome, Stop};
 use cenote::admin::mounting::{MountRefusal, MountRequest, Mounting, Pending};
 use cenote::admin::{OpenPool, Unmount, open_pools, pool_io};
@@ -158,6 +159,8 @@ fn mount_all(mounting: &Mounting, below: Option<&str>, options: &Options, out: &
 
 /// For `mount(8)`: a file system, or the root of the pool that a device belongs to.
 fn mount_at(mounting: &Mounting, source: &str, at: &Path, options: &Options) -> Outcome {
+    // The place is named by whoever asks, not by the dataset.
+    rights::check(Right::Administrator, || format!("cannot mount '{source}': permission denied"))?;
     let name = match source.starts_with('/') {
         true => {
             pool_with(source).ok_or_else(|| Stop::failed(format!("'{source}' is in no imported pool")))?

@@ -150,7 +150,7 @@ fn rows(types: &[Type], name: &str) -> Result<Vec<SpaceRow>, Stop> {
         complain(&problem.to_string());
         broken = true;
     }
-    let entry = match admin::find(&pools, name) {
+    let entry = match super::find(&pools, name) {
         Ok(entry) => entry,
         Err(_) if broken => return Err(Stop::Failed(None)),
         Err(e) => return Err(Stop::failed(open_message(name, &e))),

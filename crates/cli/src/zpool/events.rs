@@ -3,6 +3,7 @@
 
 use crate::getopt::Getopt;
 use crate::out::Out;
+use crate::rights::{self, Right};
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use cenote::admin::change::check_pool_name;
@@ -49,6 +50,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         if !operands.is_empty() || options.verbose || options.scripted || options.follow {
             return Err(Stop::usage("invalid options combined with -c"));
         }
+        rights::check(Right::Administrator, || "cannot clear events: permission denied".to_owned())?;
         out.print(&format!("cleared {} events\n", ring.clear()));
         return Ok(0);
     }

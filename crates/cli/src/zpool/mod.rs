@@ -30,6 +30,7 @@ mod upgrade;
 use crate::console;
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
+use crate::rights;
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use crate::usage::Tool;
@@ -40,6 +41,7 @@ use std::ffi::{OsStr, OsString};
 
 /// Runs a subcommand, given by its canonical name.
 pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
+    rights::check(rights::zpool(subcommand), || rights::zpool_refusal(subcommand, &args))?;
     match subcommand {
         "list" => list::run(args, out),
         "status" => status::run(args, out),

@@ -1,13 +1,20 @@
 //! The side that asks.
+//!
+//! # What always holds
+//! - Nothing is said to a socket before its folder and the user who listens there are known to be those that are
+//!   trusted: a client believes what its daemon says, and tells it what it was called with.
 
-use super::descriptors::{Reader, send};
-use super::frame::{self, FrameError, HEADER, Message, Reply, VERSION, WORD_MAX};
+use super::frame::{self, Came, FrameError, HEADER, Message, Piece, Reply, Request, VERSION};
+use super::peer;
+use super::wire::{Reader, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a daemon may take to say that it is there.
@@ -37,23 +44,63 @@ pub enum CallError {
 
 /// A connection to a daemon, for one request.
 #[derive(Debug)]
-pub struct Connection(UnixStream);
+pub struct Connection {
+    socket: UnixStream,
+    /// The user who listens.
+    uid: u32,
+    /// Held while something is sent: several threads may speak.
+    speaking: Mutex<()>,
+}
 
 impl Connection {
-    /// Connects to a daemon.
+    /// Connects to a daemon of this user or of root.
     ///
     /// # Errors
-    /// Nobody is there, or who is there may not be asked.
-    pub fn open(socket: &Path) -> io::Result<Connection> {
-        Ok(Connection(UnixStream::connect(socket)?))
+    /// Nobody is there, who is there may not be asked, or it, or the folder of the socket, is somebody else's
+    /// (`PermissionDenied`).
+    pub fn open(path: &Path) -> io::Result<Connection> {
+        check_folder(path)?;
+        let socket = UnixStream::connect(path)?;
+        let uid = peer::listener(socket.as_fd())?;
+        if !is_trusted(uid) {
+            let why = format!("it is a socket of user {uid}");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        Ok(Connection { socket, uid, speaking: Mutex::default() })
     }
 
-    /// Says something, with descriptors.
+    /// The user who listens.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Says something.
     ///
     /// # Errors
     /// It cannot be sent.
-    pub fn say(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        send(self.0.as_fd(), &frame::encode(message), fds)
+    pub fn say(&self, message: &Message) -> io::Result<()> {
+        self.send(&frame::word(message))
+    }
+
+    /// Asks for a command.
+    ///
+    /// # Errors
+    /// It cannot be sent.
+    pub fn request(&self, request: &Request) -> io::Result<()> {
+        self.send(&frame::request(request))
+    }
+
+    /// Sends what a command has asked for, `DATA_MAX` bytes at most.
+    ///
+    /// # Errors
+    /// It cannot be sent.
+    pub fn give(&self, piece: Piece, bytes: &[u8]) -> io::Result<()> {
+        self.send(&frame::piece(piece, bytes))
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let _speaking = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
+        send(self.socket.as_fd(), bytes, None)
     }
 
     /// Waits for the next answer.
@@ -61,7 +108,20 @@ impl Connection {
     /// # Errors
     /// [`CallError`].
     pub fn reply(&self) -> Result<Reply, CallError> {
-        self.reply_within(None)
+        match self.next(None)? {
+            Came::Word(reply) => Ok(reply),
+            Came::Piece(..) => {
+                Err(FrameError::Invalid("a piece of a stream before the command begins").into())
+            }
+        }
+    }
+
+    /// Waits for what comes next of a command that runs.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn came(&self) -> Result<Came<Reply>, CallError> {
+        self.next(None)
     }
 
     /// Whether an answer, or the end, comes within a time.
@@ -70,7 +130,7 @@ impl Connection {
     /// The system refuses.
     pub fn is_answered(&self, within: Duration) -> io::Result<bool> {
         let within = Timespec::try_from(within).map_err(|_| io::ErrorKind::InvalidInput)?;
-        Ok(retry_on_intr(|| poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&within)))? > 0)
+        Ok(retry_on_intr(|| poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&within)))? > 0)
     }
 
     /// Is a daemon there, and which?
@@ -78,12 +138,15 @@ impl Connection {
     /// # Errors
     /// [`CallError`].
     pub fn ping(&self) -> Result<Reply, CallError> {
-        self.say(&Message::Ping { version: VERSION }, &[])?;
-        self.reply_within(Some(PING))
+        self.say(&Message::Ping { version: VERSION })?;
+        match self.next(Some(PING))? {
+            Came::Word(reply) => Ok(reply),
+            Came::Piece(..) => Err(CallError::Lost),
+        }
     }
 
-    fn reply_within(&self, time: Option<Duration>) -> Result<Reply, CallError> {
-        let mut reader = Reader::new(self.0.as_fd(), time);
+    fn next(&self, time: Option<Duration>) -> Result<Came<Reply>, CallError> {
+        let mut reader = Reader::new(self.socket.as_fd(), time);
         let mut header = [0; HEADER];
         match reader.fill(&mut header) {
             Ok(true) => {}
@@ -91,10 +154,44 @@ impl Connection {
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Err(CallError::Lost),
             Err(e) => return Err(e.into()),
         }
-        let mut body = vec![0; frame::length(header, WORD_MAX)?];
+        let (kind, length) = frame::announced(header)?;
+        let mut body = vec![0; length];
         if !reader.fill(&mut body)? && !body.is_empty() {
             return Err(CallError::Lost);
         }
-        Ok(frame::decode_reply(&body)?)
+        Ok(frame::decode_reply(kind, body)?)
     }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// Whether nobody else could have made what is in the folder of a socket: it is this user's or root's, no link, and
+/// others cannot write there, or not replace what is there.
+fn check_folder(socket: &Path) -> io::Result<()> {
+    let folder = match socket.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let found = std::fs::symlink_metadata(folder)?;
+    let denied = |why: String| {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {why}", folder.display())))
+    };
+    if !found.is_dir() {
+        return denied("is no folder".to_owned());
+    }
+    if !is_trusted(found.uid()) {
+        return denied(format!("belongs to user {}", found.uid()));
+    }
+    if found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0 {
+        return denied("can be written by others".to_owned());
+    }
+    Ok(())
 }

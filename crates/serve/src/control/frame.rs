@@ -1,4 +1,7 @@
 //! What is said, as bytes.
+//!
+//! A word is JSON of one of the shapes below, `WORD_MAX` bytes at most. A command line and what goes through the standard
+//! streams are bytes behind a header: decoding them takes no more memory than has come.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
@@ -6,16 +9,21 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Version of the protocol: a request of another one is refused. Whether somebody is there can be asked, and the end
 /// be asked for, in any.
-pub const VERSION: u32 = 2;
-/// Most bytes of a request. Linux allows about 2 MiB of arguments and variables.
-pub(super) const REQUEST_MAX: usize = 4 << 20;
-/// Most bytes of what is said while a request runs, and of a reply.
+pub const VERSION: u32 = 3;
+/// Most bytes of a command line. Linux allows about 2 MiB of arguments and variables.
+pub(super) const REQUEST_MAX: u32 = 4 << 20;
+/// Most bytes of a command line of users who are neither root nor the daemon's own.
+pub(super) const OTHERS_REQUEST_MAX: u32 = 256 << 10;
+/// Most bytes of a word.
 pub(super) const WORD_MAX: usize = 64 << 10;
-/// What a frame begins with.
-const MAGIC: [u8; 4] = *b"CntC";
-/// Bytes before the JSON.
+/// Most bytes of a piece of a stream.
+pub const DATA_MAX: usize = 64 << 10;
+/// What words begin with, and pieces of streams.
+const WORD: [u8; 4] = *b"CntC";
+const DATA: [u8; 4] = *b"CntD";
+/// Bytes before a word or a piece: what it is, and its length.
 pub(super) const HEADER: usize = 8;
-/// Most arguments, and most variables.
+/// Most arguments and variables together.
 const WORDS_MAX: usize = 128 << 10;
 
 /// What a client says.
@@ -23,8 +31,8 @@ const WORDS_MAX: usize = 128 << 10;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Message {
-    /// Run this.
-    Request(Request),
+    /// Run this: the command line comes behind it.
+    Request(Head),
     /// End what runs.
     Cancel,
     /// Nothing: is somebody there?
@@ -37,26 +45,62 @@ pub enum Message {
         /// [`VERSION`].
         version: u32,
     },
+    /// One of its streams takes no more.
+    Closed {
+        /// 1: standard output, 2: standard error.
+        stream: u8,
+        /// The system's number of the error.
+        errno: i32,
+    },
 }
 
-/// A command line.
+/// What stands before a command line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
+pub struct Head {
     /// [`VERSION`].
     pub version: u32,
     /// `zpool`, `zfs`, …
     pub program: String,
-    /// Arguments, without the name of the program.
-    pub args: Vec<Name>,
-    /// Variables that commands look at.
-    pub env: Vec<(Name, Name)>,
+    /// How many arguments there are.
+    pub args: u32,
+    /// Bytes of the command line.
+    pub bytes: u32,
     /// Permissions that are not given to new files.
     pub umask: u32,
-    /// A terminal comes as the fifth descriptor.
-    pub terminal: bool,
+    /// What is at the other ends of the streams.
+    pub screen: Screen,
 }
 
-/// What the daemon answers: to a request that it runs [`Reply::Begins`] and [`Reply::Exit`], to all else one.
+/// What a command wants to know of a client's streams.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Screen {
+    /// Standard input, output and error are terminals.
+    pub terminals: [bool; 3],
+    /// There is a terminal at which the user can be asked.
+    pub can_ask: bool,
+    /// Columns and lines of the terminal at standard error, if it is one.
+    pub size: Option<(u16, u16)>,
+}
+
+/// A command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// `zpool`, `zfs`, …
+    pub program: String,
+    /// Arguments, without the name of the program.
+    pub args: Vec<OsString>,
+    /// Variables that commands look at.
+    pub env: Vec<(OsString, OsString)>,
+    /// The working folder.
+    pub folder: OsString,
+    /// Permissions that are not given to new files.
+    pub umask: u32,
+    /// What is at the other ends of the streams.
+    pub screen: Screen,
+}
+
+/// What the daemon answers: to a request that it runs [`Reply::Begins`] and [`Reply::Exit`], between them what the
+/// command wants of its client; to all else one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -82,34 +126,44 @@ pub enum Reply {
     },
     /// It will end.
     Stopping,
+    /// So many bytes of standard input are wanted, or fewer; none at its end.
+    Want(u32),
+    /// The user is to be asked this, without showing the answer.
+    Ask(String),
 }
 
-/// Bytes that are text nearly always: arguments, variables.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Name {
-    /// Text.
-    Text(String),
-    /// What is not UTF-8.
-    Bytes(Vec<u8>),
+/// Bytes of a stream: standard input, from a client; the others, to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Piece {
+    /// Standard input; empty: its end.
+    Input = 0,
+    /// Standard output.
+    Out = 1,
+    /// Standard error.
+    Errors = 2,
+    /// So many zero bytes of standard output, which may be left out where it is a file: a number, little-endian.
+    Hole = 3,
+    /// The answer to [`Reply::Ask`].
+    Answer = 4,
+    /// The user gives none.
+    NoAnswer = 5,
 }
 
-impl From<&OsStr> for Name {
-    fn from(name: &OsStr) -> Name {
-        match name.to_str() {
-            Some(text) => Name::Text(text.to_owned()),
-            None => Name::Bytes(name.as_bytes().to_vec()),
-        }
+impl Piece {
+    fn of(byte: u8) -> Option<Piece> {
+        use Piece::{Answer, Errors, Hole, Input, NoAnswer, Out};
+        [Input, Out, Errors, Hole, Answer, NoAnswer].into_iter().find(|piece| *piece as u8 == byte)
     }
 }
 
-impl From<Name> for OsString {
-    fn from(name: Name) -> OsString {
-        match name {
-            Name::Text(text) => text.into(),
-            Name::Bytes(bytes) => OsString::from_vec(bytes),
-        }
-    }
+/// What has come: a word, or a piece of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Came<W> {
+    /// A word.
+    Word(W),
+    /// A piece.
+    Piece(Piece, Vec<u8>),
 }
 
 /// Why bytes are no message.
@@ -144,48 +198,136 @@ pub enum FrameError {
     Invalid(&'static str),
 }
 
-/// A message as it is sent.
-pub(super) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
-    let mut bytes = [MAGIC, [0; 4]].concat();
+/// What a header announces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Word,
+    Piece,
+}
+
+/// A word as it is sent.
+pub fn word<T: Serialize>(word: &T) -> Vec<u8> {
+    let mut bytes = [WORD, [0; 4]].concat();
     // Strings, numbers and lists of them always have a JSON form.
-    if serde_json::to_writer(&mut bytes, message).is_err() {
+    if serde_json::to_writer(&mut bytes, word).is_err() {
         bytes.truncate(HEADER);
     }
-    let length = u32::try_from(bytes.len() - HEADER).unwrap_or(u32::MAX);
-    bytes[4..HEADER].copy_from_slice(&length.to_le_bytes());
+    set_length(&mut bytes);
     bytes
 }
 
-/// Bytes behind a header.
-pub(super) fn length(header: [u8; HEADER], max: usize) -> Result<usize, FrameError> {
-    let [m0, m1, m2, m3, l0, l1, l2, l3] = header;
-    if [m0, m1, m2, m3] != MAGIC {
-        return Err(FrameError::Magic);
+/// A piece of a stream as it is sent, [`DATA_MAX`] bytes at most.
+pub fn piece(piece: Piece, data: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + 1 + data.len());
+    bytes.extend_from_slice(&DATA);
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.push(piece as u8);
+    bytes.extend_from_slice(data);
+    set_length(&mut bytes);
+    bytes
+}
+
+fn set_length(bytes: &mut [u8]) {
+    let length = u32::try_from(bytes.len() - HEADER).unwrap_or(u32::MAX);
+    bytes[4..HEADER].copy_from_slice(&length.to_le_bytes());
+}
+
+/// A command line as it is sent: its head, and its bytes.
+pub(super) fn request(request: &Request) -> Vec<u8> {
+    let mut line = Vec::new();
+    let mut put = |parts: &[&OsStr]| {
+        for (index, part) in parts.iter().enumerate() {
+            line.extend_from_slice(if index > 0 { b"=" } else { b"" });
+            line.extend_from_slice(part.as_bytes());
+        }
+        line.push(0);
+    };
+    put(&[&request.folder]);
+    request.args.iter().for_each(|arg| put(&[arg]));
+    request.env.iter().for_each(|(name, value)| put(&[name, value]));
+    let head = Head {
+        version: VERSION,
+        program: request.program.clone(),
+        args: u32::try_from(request.args.len()).unwrap_or(u32::MAX),
+        bytes: u32::try_from(line.len()).unwrap_or(u32::MAX),
+        umask: request.umask,
+        screen: request.screen,
+    };
+    let mut bytes = word(&Message::Request(head));
+    bytes.append(&mut line);
+    bytes
+}
+
+/// The command line behind a head: words that end with a zero byte. First the folder, then the arguments, then the
+/// variables.
+pub(super) fn command_line(head: Head, bytes: &[u8]) -> Result<Request, FrameError> {
+    if head.umask > 0o777 {
+        return Err(FrameError::Invalid("umask"));
     }
+    let Some((0, bytes)) = bytes.split_last() else {
+        return Err(FrameError::Invalid("a command line without an end"));
+    };
+    if bytes.iter().filter(|byte| **byte == 0).count() > WORDS_MAX {
+        return Err(FrameError::Invalid("too many arguments or variables"));
+    }
+    let text = |word: &[u8]| OsString::from_vec(word.to_vec());
+    let mut words = bytes.split(|byte| *byte == 0);
+    let folder = words.next().map(text).unwrap_or_default();
+    let wanted = usize::try_from(head.args).unwrap_or(usize::MAX);
+    let args: Vec<OsString> = words.by_ref().take(wanted).map(text).collect();
+    if args.len() != wanted {
+        return Err(FrameError::Invalid("fewer arguments than announced"));
+    }
+    let variable = |word: &[u8]| {
+        let at = word.iter().position(|byte| *byte == b'=').filter(|at| *at > 0);
+        let (name, value) = word.split_at(at.ok_or(FrameError::Invalid("a variable without a name"))?);
+        Ok((text(name), text(&value[1..])))
+    };
+    let env = words.map(variable).collect::<Result<_, FrameError>>()?;
+    Ok(Request { program: head.program, args, env, folder, umask: head.umask, screen: head.screen })
+}
+
+/// What a header announces, and how many bytes of it.
+pub(super) fn announced(header: [u8; HEADER]) -> Result<(Kind, usize), FrameError> {
+    let [m0, m1, m2, m3, l0, l1, l2, l3] = header;
+    let (kind, max) = match [m0, m1, m2, m3] {
+        WORD => (Kind::Word, WORD_MAX),
+        DATA => (Kind::Piece, DATA_MAX + 1),
+        _ => return Err(FrameError::Magic),
+    };
     let length = usize::try_from(u32::from_le_bytes([l0, l1, l2, l3])).unwrap_or(usize::MAX);
-    if length > max { Err(FrameError::TooLong { length, max }) } else { Ok(length) }
+    if length > max { Err(FrameError::TooLong { length, max }) } else { Ok((kind, length)) }
 }
 
 /// What a client said.
-pub(super) fn decode(body: &[u8]) -> Result<Message, FrameError> {
+pub(super) fn decode(kind: Kind, body: Vec<u8>) -> Result<Came<Message>, FrameError> {
+    if kind == Kind::Piece {
+        return decode_piece(body);
+    }
     // Of a request of another version only the number must be understood.
-    if let Some(version) = announced(body).filter(|version| *version != VERSION) {
+    if let Some(version) = version(&body).filter(|version| *version != VERSION) {
         return Err(FrameError::Version { version });
     }
-    let message: Message = serde_json::from_slice(body).map_err(FrameError::Malformed)?;
-    if let Message::Request(request) = &message {
-        check(request)?;
-    }
-    Ok(message)
+    serde_json::from_slice(&body).map(Came::Word).map_err(FrameError::Malformed)
 }
 
 /// What the daemon said.
-pub(super) fn decode_reply(body: &[u8]) -> Result<Reply, FrameError> {
-    serde_json::from_slice(body).map_err(FrameError::Malformed)
+pub(super) fn decode_reply(kind: Kind, body: Vec<u8>) -> Result<Came<Reply>, FrameError> {
+    if kind == Kind::Piece {
+        return decode_piece(body);
+    }
+    serde_json::from_slice(&body).map(Came::Word).map_err(FrameError::Malformed)
+}
+
+fn decode_piece<W>(mut body: Vec<u8>) -> Result<Came<W>, FrameError> {
+    let piece = body.first().copied().and_then(Piece::of);
+    let piece = piece.ok_or(FrameError::Invalid("a piece of no stream"))?;
+    body.remove(0);
+    Ok(Came::Piece(piece, body))
 }
 
 /// The version that a request of any version names.
-fn announced(body: &[u8]) -> Option<u32> {
+fn version(body: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
@@ -196,27 +338,4 @@ fn announced(body: &[u8]) -> Option<u32> {
     }
     let kinds: Kinds = serde_json::from_slice(body).ok()?;
     Some(kinds.request.version)
-}
-
-fn check(request: &Request) -> Result<(), FrameError> {
-    if request.args.len() > WORDS_MAX || request.env.len() > WORDS_MAX {
-        return Err(FrameError::Invalid("too many arguments or variables"));
-    }
-    let env = request.env.iter().flat_map(|(name, value)| [name, value]);
-    if request.args.iter().chain(env).any(|name| name.bytes().contains(&0)) {
-        return Err(FrameError::Invalid("a zero byte in an argument or a variable"));
-    }
-    if request.umask > 0o777 {
-        return Err(FrameError::Invalid("umask"));
-    }
-    Ok(())
-}
-
-impl Name {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Name::Text(text) => text.as_bytes(),
-            Name::Bytes(bytes) => bytes,
-        }
-    }
 }

@@ -1,10 +1,14 @@
 //! The side that is asked: a socket, and threads that answer.
 
-use super::descriptors::{Reader, send};
-use super::frame::{self, HEADER, Message, REQUEST_MAX, Reply, Request, VERSION, WORD_MAX};
-use super::peer::Peer;
+use super::complaints::Complaints;
+use super::frame::{
+    self, Came, HEADER, Head, Message, OTHERS_REQUEST_MAX, REQUEST_MAX, Reply, Request, VERSION, WORD_MAX,
+};
+use super::link::Link;
+use super::peer::{self, Peer};
+use super::slots::{Slots, is_other};
+use super::wire::{Reader, send};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::collections::BTreeMap;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,10 +18,6 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most connections at a time.
-pub(super) const CONNECTIONS_MAX: usize = 256;
-/// Most of them that belong to users who are neither root nor the daemon's own.
-pub(super) const OTHERS_MAX: usize = 64;
 /// How long a request may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(10);
 /// How long one waits after an error of `accept` that will pass (no descriptors left, no memory).
@@ -39,12 +39,14 @@ impl Listener {
             _ => {}
         }
         let socket = UnixListener::bind(path)?;
+        peer::refuse_descriptors(socket.as_fd());
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         Ok(Listener(socket))
     }
 
     /// A socket that somebody else has made and listens already.
     pub fn of(socket: OwnedFd) -> Listener {
+        peer::refuse_descriptors(socket.as_fd());
         Listener(socket.into())
     }
 }
@@ -80,39 +82,49 @@ pub trait Handler: Send + Sync {
 pub struct Call {
     /// Who asks.
     pub peer: Peer,
-    /// Standard input, output and error.
-    pub streams: [OwnedFd; 3],
-    /// The working folder.
-    pub folder: OwnedFd,
-    /// The terminal.
-    pub terminal: Option<OwnedFd>,
-    /// Tells that the client wants the end, or is gone.
+    /// Its streams.
+    pub link: Arc<Link>,
+    /// Tells that the client wants the end, or is gone, or that the daemon ends.
     pub cancelled: Cancelled,
 }
 
-/// Told of the end that a client asks for.
+/// Why a command is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// Its client wants that, or is gone.
+    Client,
+    /// The daemon ends.
+    Daemon,
+}
+
+/// Told of the end that is asked for.
 #[derive(Clone, Default)]
 pub struct Cancelled(Arc<Mutex<CancelState>>);
 
 #[derive(Default)]
 struct CancelState {
-    times: u32,
-    watcher: Option<Box<dyn FnMut() + Send>>,
+    past: Vec<Ends>,
+    watcher: Option<Box<dyn FnMut(Ends) + Send>>,
 }
+
+/// Most times that are remembered for somebody who watches later.
+const PAST_MAX: usize = 4;
 
 impl Cancelled {
     /// Calls `watcher` each time that the end is asked for, also for the times that are past.
-    pub fn watch(&self, mut watcher: impl FnMut() + Send + 'static) {
+    pub fn watch(&self, mut watcher: impl FnMut(Ends) + Send + 'static) {
         let mut state = self.state();
-        (0..state.times).for_each(|_| watcher());
+        state.past.iter().for_each(|why| watcher(*why));
         state.watcher = Some(Box::new(watcher));
     }
 
-    fn ask(&self) {
+    fn ask(&self, why: Ends) {
         let mut state = self.state();
-        state.times = state.times.saturating_add(1);
+        if state.past.len() < PAST_MAX {
+            state.past.push(why);
+        }
         if let Some(watcher) = &mut state.watcher {
-            watcher();
+            watcher(why);
         }
     }
 
@@ -127,27 +139,27 @@ pub struct Server {
     handler: Arc<dyn Handler>,
     open: Mutex<Open>,
     closed: Condvar,
+    complaints: Complaints,
     /// Readable when no more connections are to be taken.
     stop: (OwnedFd, OwnedFd),
 }
 
-#[derive(Default)]
 struct Open {
-    next: u64,
-    /// Who has them, and how their requests are cancelled.
-    connections: BTreeMap<u64, (u32, Cancelled)>,
+    slots: Slots,
     is_stopping: bool,
 }
 
 impl Server {
-    /// Answers with this handler.
+    /// Answers with this handler, as many at a time as the limit of descriptors allows now.
     ///
     /// # Errors
     /// There are no descriptors left.
     pub fn new(handler: Arc<dyn Handler>) -> io::Result<Arc<Server>> {
         let stop = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let (open, closed) = (Mutex::default(), Condvar::new());
-        Ok(Arc::new(Server { handler, open, closed, stop }))
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let open = Mutex::new(Open { slots: Slots::new(descriptors), is_stopping: false });
+        let (closed, complaints) = (Condvar::new(), Complaints::default());
+        Ok(Arc::new(Server { handler, open, closed, complaints, stop }))
     }
 
     /// Takes connections until [`Server::stop`].
@@ -183,14 +195,14 @@ impl Server {
         }
     }
 
-    /// No more requests: new connections are not taken, what runs is cancelled.
+    /// No more requests: new connections are not taken, what runs is told to end.
     pub fn stop(&self) {
         let cancelled: Vec<Cancelled> = {
             let mut open = self.open();
             open.is_stopping = true;
-            open.connections.values().map(|(_, cancelled)| cancelled.clone()).collect()
+            open.slots.cancelled()
         };
-        cancelled.iter().for_each(Cancelled::ask);
+        cancelled.iter().for_each(|cancelled| cancelled.ask(Ends::Daemon));
         // Only to be readable: nobody reads it, and once is enough.
         let _ = rustix::io::write(&self.stop.1, b"x");
     }
@@ -201,8 +213,8 @@ impl Server {
         let mut open = self.open();
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            if open.connections.is_empty() || left.is_zero() {
-                return open.connections.len();
+            if open.slots.len() == 0 || left.is_zero() {
+                return open.slots.len();
             }
             open = self.closed.wait_timeout(open, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -220,12 +232,13 @@ impl Server {
             Ok(peer) => peer,
             Err(error) => return tracing::warn!(%error, "a client that cannot be known is not answered"),
         };
+        let stream = Arc::new(stream);
         // No thread for somebody who may not speak.
         let admitted = self.handler.admit(&peer).map_err(Reply::Refused);
-        let (id, cancelled) = match admitted.and_then(|()| self.enter(peer.uid)) {
+        let (id, cancelled) = match admitted.and_then(|()| self.enter(peer.uid, &stream)) {
             Ok(entered) => entered,
             Err(reply) => {
-                tracing::warn!(uid = peer.uid, pid = peer.pid, ?reply, "client refused");
+                self.complaints.tell(peer.uid, peer.pid, "client refused", &format!("{reply:?}"));
                 // A few bytes into the empty buffer of a new socket do not wait.
                 answer(&stream, &reply);
                 return;
@@ -233,7 +246,7 @@ impl Server {
         };
         let server = Arc::clone(self);
         let talk = move || {
-            server.talk(&stream, peer, &cancelled);
+            server.talk(&stream, &peer, id, &cancelled);
             server.leave(id);
         };
         if let Err(error) = std::thread::Builder::new().name("request".to_owned()).spawn(talk) {
@@ -243,60 +256,47 @@ impl Server {
     }
 
     /// Takes the place of a connection; what its client is told if there is none.
-    fn enter(&self, uid: u32) -> Result<(u64, Cancelled), Reply> {
-        let own = rustix::process::geteuid().as_raw();
-        let is_other = |uid: u32| uid != 0 && uid != own;
+    fn enter(&self, uid: u32, stream: &Arc<UnixStream>) -> Result<(u64, Cancelled), Reply> {
         let mut open = self.open();
-        let others = open.connections.values().filter(|(uid, _)| is_other(*uid)).count();
-        let is_full = open.connections.len() >= CONNECTIONS_MAX || is_other(uid) && others >= OTHERS_MAX;
         if open.is_stopping {
             return Err(Reply::Ending);
         }
-        if is_full {
-            return Err(Reply::Refused("too many requests".to_owned()));
-        }
-        let id = open.next;
-        open.next += 1;
-        let cancelled = Cancelled::default();
-        open.connections.insert(id, (uid, cancelled.clone()));
-        Ok((id, cancelled))
+        open.slots.enter(uid, stream).ok_or_else(|| Reply::Refused("too many requests".to_owned()))
     }
 
     fn leave(&self, id: u64) {
-        self.open().connections.remove(&id);
+        self.open().slots.leave(id);
         self.closed.notify_all();
     }
 
     /// One connection, from its first byte to its last.
-    fn talk(&self, stream: &UnixStream, peer: Peer, cancelled: &Cancelled) {
+    fn talk(&self, stream: &Arc<UnixStream>, peer: &Peer, id: u64, cancelled: &Cancelled) {
         let mut reader = Reader::new(stream.as_fd(), Some(ARRIVAL));
-        let (uid, pid) = (peer.uid, peer.pid);
         let refuse = |why: String| {
-            tracing::warn!(uid, pid, why, "bad message");
+            self.complaints.tell(peer.uid, peer.pid, "bad message", &why);
             Reply::Refused(why)
         };
-        let reply = match first(&mut reader) {
+        let reply = match next(&mut reader) {
             // Somebody looked whether there is a daemon.
             Ok(None) => return,
-            Ok(Some(Message::Request(request))) => {
-                let fds = std::mem::take(&mut reader.fds);
-                match descriptors(&request, fds, peer, cancelled) {
-                    Ok(call) => match self.begin(stream, request, call, cancelled) {
-                        Some(reply) => reply,
-                        None => return,
-                    },
-                    Err(why) => refuse(why),
-                }
-            }
-            Ok(Some(Message::Ping { .. })) => {
+            Ok(Some(Came::Word(Message::Request(head)))) => match command_line(&mut reader, head, peer.uid) {
+                // One that had no more place has been told by the end of its connection.
+                Ok(_) if !self.open().slots.asked(id) => return,
+                Ok(request) => match self.begin(stream, request, peer, cancelled) {
+                    Some(reply) => reply,
+                    None => return,
+                },
+                Err(why) => refuse(why),
+            },
+            Ok(Some(Came::Word(Message::Ping { .. }))) => {
                 let (program, pid) = (self.handler.version(), std::process::id());
                 Reply::Pong { version: VERSION, program, pid }
             }
-            Ok(Some(Message::Stop { .. })) => match self.handler.stop(&peer) {
+            Ok(Some(Came::Word(Message::Stop { .. }))) => match self.handler.stop(peer) {
                 Ok(()) => Reply::Stopping,
                 Err(why) => Reply::Refused(why),
             },
-            Ok(Some(Message::Cancel)) => Reply::Refused("nothing runs".to_owned()),
+            Ok(Some(_)) => Reply::Refused("nothing runs".to_owned()),
             Err(why) => refuse(why),
         };
         answer(stream, &reply);
@@ -305,12 +305,12 @@ impl Server {
     /// Runs a request, if it is to be run, and its client knows that it is. `None`: it is gone.
     fn begin(
         &self,
-        stream: &UnixStream,
+        stream: &Arc<UnixStream>,
         request: Request,
-        call: Call,
+        peer: &Peer,
         cancelled: &Cancelled,
     ) -> Option<Reply> {
-        match self.handler.accepts(&request, &call.peer) {
+        match self.handler.accepts(&request, peer) {
             Ok(true) => {}
             Ok(false) => return Some(Reply::Elsewhere),
             Err(why) => return Some(Reply::Refused(why)),
@@ -318,22 +318,18 @@ impl Server {
         if self.open().is_stopping {
             return Some(Reply::Ending);
         }
+        let link = Arc::new(Link::new(stream));
+        let call = Call { peer: peer.clone(), link: Arc::clone(&link), cancelled: cancelled.clone() };
         // What nobody waits for any more is not begun.
-        answer(stream, &Reply::Begins)
-            .then(|| Reply::Exit(run(&*self.handler, stream, request, call, cancelled)))
+        answer(stream, &Reply::Begins).then(|| Reply::Exit(run(&*self.handler, stream, &link, request, call)))
     }
 }
 
-/// Runs a request, while another thread listens for its end.
-fn run(
-    handler: &dyn Handler,
-    stream: &UnixStream,
-    request: Request,
-    call: Call,
-    cancelled: &Cancelled,
-) -> u8 {
+/// Runs a request, while another thread listens to its client.
+fn run(handler: &dyn Handler, stream: &UnixStream, link: &Link, request: Request, call: Call) -> u8 {
+    let cancelled = call.cancelled.clone();
     std::thread::scope(|scope| {
-        let listen = || listen_for_end(stream, cancelled);
+        let listen = || listen_to(stream, link, &cancelled);
         if let Err(error) = std::thread::Builder::new().name("client".to_owned()).spawn_scoped(scope, listen)
         {
             tracing::warn!(%error, "no thread to listen to a client: it cannot cancel");
@@ -346,69 +342,77 @@ fn run(
 }
 
 /// Until the client goes away, or nobody listens any more.
-fn listen_for_end(stream: &UnixStream, cancelled: &Cancelled) {
+fn listen_to(stream: &UnixStream, link: &Link, cancelled: &Cancelled) {
     let mut reader = Reader::new(stream.as_fd(), None);
     loop {
-        match next(&mut reader, WORD_MAX) {
-            Ok(Some(Message::Cancel)) => cancelled.ask(),
+        match next(&mut reader) {
+            Ok(Some(Came::Word(Message::Cancel))) => cancelled.ask(Ends::Client),
             // One that says something else now is as good as gone.
-            Ok(_) | Err(_) => return cancelled.ask(),
+            Ok(Some(came)) => {
+                if !link.deliver(came) {
+                    return cancelled.ask(Ends::Client);
+                }
+            }
+            Ok(None) | Err(_) => return cancelled.ask(Ends::Client),
         }
-        reader.fds.clear();
     }
-}
-
-fn first(reader: &mut Reader<'_>) -> Result<Option<Message>, String> {
-    next(reader, REQUEST_MAX)
 }
 
 /// The next message; `None` when the other side has ended.
-fn next(reader: &mut Reader<'_>, max: usize) -> Result<Option<Message>, String> {
-    let io = |e: io::Error| match e.kind() {
-        io::ErrorKind::TimedOut => "the message did not arrive in time".to_owned(),
-        _ => e.to_string(),
-    };
+fn next(reader: &mut Reader<'_>) -> Result<Option<Came<Message>>, String> {
     let mut header = [0; HEADER];
-    if !reader.fill(&mut header).map_err(io)? {
+    if !reader.fill(&mut header).map_err(words)? {
         return Ok(None);
     }
-    let length = frame::length(header, max).map_err(|e| e.to_string())?;
+    let (kind, length) = frame::announced(header).map_err(|e| e.to_string())?;
+    let mut body = vec![0; length];
+    if !reader.fill(&mut body).map_err(words)? {
+        return Err("the message ends early".to_owned());
+    }
+    frame::decode(kind, body).map(Some).map_err(|e| e.to_string())
+}
+
+/// The command line behind its head.
+fn command_line(reader: &mut Reader<'_>, head: Head, uid: u32) -> Result<Request, String> {
+    let max = if is_other(uid) { OTHERS_REQUEST_MAX } else { REQUEST_MAX };
+    let is_too_long = head.bytes > max;
+    let length = usize::try_from(head.bytes.min(REQUEST_MAX)).unwrap_or(usize::MAX);
     // Memory for what has come, not for what was announced.
-    let mut body = Vec::new();
-    while body.len() < length {
-        let have = body.len();
-        body.resize(length.min(have + WORD_MAX), 0);
-        if !reader.fill(&mut body[have..]).map_err(io)? {
+    let (mut line, mut come) = (Vec::new(), 0);
+    while come < length {
+        let part = WORD_MAX.min(length - come);
+        // Of one that is too long everything is read, so that its client still hears the answer.
+        let have = if is_too_long { 0 } else { come };
+        line.resize(have + part, 0);
+        if !reader.fill(&mut line[have..]).map_err(words)? {
             return Err("the message ends early".to_owned());
         }
+        come += part;
     }
-    frame::decode(&body).map(Some).map_err(|e| e.to_string())
+    if is_too_long {
+        return Err(format!("a command line of {} bytes: at most {max} are allowed", head.bytes));
+    }
+    frame::command_line(head, &line).map_err(|e| e.to_string())
 }
 
-fn descriptors(
-    request: &Request,
-    fds: Vec<OwnedFd>,
-    peer: Peer,
-    cancelled: &Cancelled,
-) -> Result<Call, String> {
-    let wanted = if request.terminal { 5 } else { 4 };
-    let count = fds.len();
-    let mut fds = fds.into_iter();
-    match (count == wanted, fds.next(), fds.next(), fds.next(), fds.next()) {
-        (true, Some(input), Some(output), Some(errors), Some(folder)) => Ok(Call {
-            peer,
-            streams: [input, output, errors],
-            folder,
-            terminal: fds.next(),
-            cancelled: cancelled.clone(),
-        }),
-        _ => Err(format!("{wanted} descriptors belong to the request, {count} came")),
+fn words(error: io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut => "the message did not arrive in time".to_owned(),
+        _ => error.to_string(),
     }
 }
 
-/// False: the client is gone.
+/// False: the client is gone, or does not read: that must not hold us.
 fn answer(stream: &UnixStream, reply: &Reply) -> bool {
-    // A client that does not read must not hold us.
-    let _ = stream.set_write_timeout(Some(ARRIVAL));
-    send(stream.as_fd(), &frame::encode(reply), &[]).is_ok()
+    send(stream.as_fd(), &frame::word(reply), Some(ARRIVAL)).is_ok()
+}
+
+/// The command line of one who asks for a command first.
+#[cfg(test)]
+pub(super) fn first_of(stream: &UnixStream, uid: u32) -> Result<Request, String> {
+    let mut reader = Reader::new(stream.as_fd(), Some(ARRIVAL));
+    match next(&mut reader)? {
+        Some(Came::Word(Message::Request(head))) => command_line(&mut reader, head, uid),
+        other => Err(format!("{other:?}")),
+    }
 }

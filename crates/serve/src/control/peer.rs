@@ -1,11 +1,13 @@
 //! Who is at the other end of a socket: what the kernel noted when it was connected.
 
-use rustix::net::sockopt::socket_peercred;
+use nix::libc;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Most groups of a process that are asked for (Linux: NGROUPS_MAX).
 const GROUPS_MAX: usize = 65_536;
+/// SO_PASSRIGHTS of Linux 6.16: whether a socket takes descriptors.
+const PASS_RIGHTS: libc::c_int = 83;
 
 /// A client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,20 +28,50 @@ impl Peer {
     /// # Errors
     /// The system does not say.
     pub fn of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
-        let credentials = socket_peercred(socket)?;
-        Ok(Peer {
-            uid: credentials.uid.as_raw(),
-            gid: credentials.gid.as_raw(),
-            groups: groups(socket)?,
-            pid: credentials.pid.as_raw_nonzero().get(),
-        })
+        let credentials = credentials(socket)?;
+        Ok(Peer { uid: credentials.uid, gid: credentials.gid, groups: groups(socket)?, pid: credentials.pid })
+    }
+}
+
+/// The user who listens at the socket that this one has connected to.
+///
+/// # Errors
+/// The system does not say.
+pub(super) fn listener(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(credentials(socket)?.uid)
+}
+
+/// SO_PEERCRED, as numbers: a process of another namespace is 0, which is no process id elsewhere.
+#[allow(unsafe_code)]
+fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
+    let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+    // SAFETY: the buffer is as long as `length` says, and any bytes are numbers.
+    let done = unsafe {
+        let socket = socket.as_fd().as_raw_fd();
+        let into = (&raw mut found).cast();
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, into, &raw mut length)
+    };
+    if done == 0 { Ok(found) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has the kernel refuse descriptors that somebody sends to this socket, or to those that it accepts. Systems that do
+/// not know this drop them when they arrive.
+#[allow(unsafe_code)]
+pub(super) fn refuse_descriptors(socket: BorrowedFd<'_>) {
+    let no: libc::c_int = 0;
+    let length = libc::socklen_t::try_from(size_of_val(&no)).unwrap_or(0);
+    // SAFETY: the kernel reads `length` bytes of a number that lives until it has.
+    unsafe {
+        let socket = socket.as_fd().as_raw_fd();
+        libc::setsockopt(socket, libc::SOL_SOCKET, PASS_RIGHTS, (&raw const no).cast(), length);
     }
 }
 
 /// SO_PEERGROUPS, which no crate here has.
 #[allow(unsafe_code)]
 fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-    use nix::libc::{SO_PEERGROUPS, SOL_SOCKET, getsockopt, socklen_t};
+    use libc::{SO_PEERGROUPS, SOL_SOCKET, getsockopt, socklen_t};
     let mut groups = vec![0u32; 32];
     loop {
         let mut length = socklen_t::try_from(size_of_val(&groups[..])).unwrap_or(0);
@@ -55,7 +87,7 @@ fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
                 return Ok(groups);
             }
             // It said how many there are.
-            (_, e) if e.raw_os_error() == Some(nix::libc::ERANGE) && count <= GROUPS_MAX => {
+            (_, e) if e.raw_os_error() == Some(libc::ERANGE) && count <= GROUPS_MAX => {
                 groups.resize(count.max(groups.len() + 1), 0);
             }
             (_, e) => return Err(e),

@@ -1,4 +1,4 @@
-use super::frame::{self, HEADER, REQUEST_MAX};
+use super::frame::{self, HEADER, OTHERS_REQUEST_MAX, REQUEST_MAX, WORD_MAX};
 use super::*;
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -10,16 +10,21 @@ use std::sync::{Arc, Mutex};
 
 fn request(args: &[&[u8]]) -> Request {
     Request {
-        version: VERSION,
         program: "zpool".to_owned(),
-        args: args.iter().map(|arg| Name::from(OsStr::from_bytes(arg))).collect(),
-        env: vec![(Name::Text("TZ".to_owned()), Name::Text("UTC0".to_owned()))],
+        args: args.iter().map(|arg| OsStr::from_bytes(arg).to_owned()).collect(),
+        env: vec![("TZ".into(), "UTC0".into())],
+        folder: "/".into(),
         umask: 0o022,
-        terminal: false,
+        screen: Screen::default(),
     }
 }
 
-/// Writes its arguments to the client's output; `wait` runs until it is cancelled.
+fn head(bytes: u32) -> Head {
+    let screen = Screen::default();
+    Head { version: VERSION, program: "zpool".to_owned(), args: 1, bytes, umask: 0, screen }
+}
+
+/// Writes its arguments to the client's output; `wait` runs until it is cancelled, `cat` writes what it reads.
 struct Echo {
     running: Mutex<mpsc::Sender<()>>,
 }
@@ -36,17 +41,18 @@ impl Handler for Echo {
     }
 
     fn run(&self, request: Request, call: Call) -> u8 {
-        let args: Vec<OsString> = request.args.into_iter().map(OsString::from).collect();
+        let args: Vec<OsString> = request.args;
         if args.first().is_some_and(|arg| arg == "wait") {
             let (tell, told) = mpsc::channel();
-            call.cancelled.watch(move || {
+            call.cancelled.watch(move |_| {
                 let _ = tell.send(());
             });
             self.running.lock().expect("whole").send(()).expect("a test listens");
             return if told.recv().is_ok() { 130 } else { 1 };
         }
         let text = args.join(OsStr::new(" "));
-        rustix::io::write(&call.streams[1], text.as_bytes()).expect("somebody reads");
+        let frame = piece(Piece::Out, text.as_bytes());
+        assert_eq!(call.link.send(&frame).expect("sent"), frame.len());
         7
     }
 
@@ -93,31 +99,30 @@ impl Fixture {
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said);
-        match said.get(HEADER..).map(frame::decode_reply) {
-            Some(Ok(Reply::Refused(why))) => why,
+        match said.get(HEADER..).map(|body| frame::decode_reply(frame::Kind::Word, body.to_vec())) {
+            Some(Ok(Came::Word(Reply::Refused(why)))) => why,
             other => panic!("{other:?}"),
         }
     }
 
     fn run(&self, args: &[&[u8]]) -> (Reply, Vec<u8>) {
         let connection = self.connect();
-        let (mut reader, writer) = std::io::pipe().expect("a pipe");
-        let null = std::io::pipe().expect("a pipe").0;
-        let fds = [null.as_fd(), writer.as_fd(), writer.as_fd(), null.as_fd()];
-        connection.say(&Message::Request(request(args)), &fds).expect("said");
-        drop(writer);
+        connection.request(&request(args)).expect("said");
         assert_eq!(connection.reply().expect("an answer"), Reply::Begins);
-        let reply = connection.reply().expect("an answer");
         let mut out = Vec::new();
-        reader.read_to_end(&mut out).expect("read");
-        (reply, out)
+        loop {
+            match connection.came().expect("an answer") {
+                Came::Piece(Piece::Out, mut bytes) => out.append(&mut bytes),
+                Came::Word(reply) => return (reply, out),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     /// A request that runs until it is cancelled.
     fn waiting(&self) -> Connection {
         let connection = self.connect();
-        let null = std::io::pipe().expect("a pipe").0;
-        connection.say(&Message::Request(request(&[b"wait"])), &[null.as_fd(); 4]).expect("said");
+        connection.request(&request(&[b"wait"])).expect("said");
         self.running.recv().expect("it runs");
         assert_eq!(connection.reply().expect("an answer"), Reply::Begins);
         connection
@@ -134,16 +139,15 @@ impl Drop for Fixture {
 }
 
 #[test]
-fn a_request_writes_to_the_descriptors_of_its_client() {
+fn what_a_command_writes_comes_through_the_connection() {
     let fixture = Fixture::new();
+    // A long command line comes in many pieces.
     let long = vec![b'x'; 1 << 20];
-    // Long ones come in many pieces. The pipe takes 64 KiB, so the client must read: short ones do here.
     let (reply, out) = fixture.run(&[b"list", b"a\xffb"]);
     assert_eq!((reply, &out[..]), (Reply::Exit(7), &b"list a\xffb"[..]));
     let connection = fixture.connect();
-    connection.say(&Message::Request(request(&[&long])), &[]).expect("said");
-    let Reply::Refused(why) = connection.reply().expect("an answer") else { panic!("not refused") };
-    assert_eq!(why, "4 descriptors belong to the request, 0 came");
+    connection.request(&request(&[b"wait", &long])).expect("said");
+    assert_eq!(connection.reply().expect("an answer"), Reply::Begins);
 }
 
 #[test]
@@ -153,45 +157,78 @@ fn what_is_no_message_ends_its_connection_only() {
     assert_eq!(fixture.refused(b"GET / HTTP/1.1\r\n\r\n"), "this is not Cenote's protocol");
     let too_long = [&b"CntC"[..], &u32::MAX.to_le_bytes()].concat();
     let why = fixture.refused(&too_long);
-    assert_eq!(why, format!("a message of {} bytes: at most {REQUEST_MAX} are allowed", u32::MAX));
+    assert_eq!(why, format!("a message of {} bytes: at most {WORD_MAX} are allowed", u32::MAX));
     assert!(fixture.refused(b"CntC\x02\0\0\0{}").starts_with("malformed message"));
     assert_eq!(fixture.refused(b"CntC\x40\0\0\0{"), "unexpected end of file");
-    assert_eq!(fixture.refused(&frame::encode(&Message::Cancel)), "nothing runs");
-    let other = Message::Request(Request { version: VERSION + 1, ..request(&[b"list"]) });
-    let why = fixture.refused(&frame::encode(&other));
+    assert_eq!(fixture.refused(&word(&Message::Cancel)), "nothing runs");
+    assert_eq!(fixture.refused(&piece(Piece::Input, b"x")), "nothing runs");
+    assert_eq!(fixture.refused(b"CntD\x01\0\0\0\x99"), "malformed message: a piece of no stream");
+    let other = Message::Request(Head { version: VERSION + 1, ..head(1) });
+    let why = fixture.refused(&word(&other));
     let said =
         format!("version {} of the protocol is not spoken here: this is version {VERSION};", VERSION + 1);
     assert!(why.starts_with(&said), "{why}");
-    assert!(fixture.refused(&frame::encode(&Message::Stop { version: VERSION + 1 })) == "not this one");
-    let zero = Message::Request(request(&[b"a\0b"]));
-    assert!(fixture.refused(&frame::encode(&zero)).contains("a zero byte"));
+    assert!(fixture.refused(&word(&Message::Stop { version: VERSION + 1 })) == "not this one");
+    let line = |bytes: &[u8]| {
+        let head = head(u32::try_from(bytes.len()).expect("short"));
+        fixture.refused(&[&word(&Message::Request(head)), bytes].concat())
+    };
+    assert!(line(b"/\0list\0TZ\0").contains("a variable without a name"));
+    assert!(line(b"/\0").contains("fewer arguments"));
+    assert!(line(b"/\0list").contains("without an end") && line(b"").contains("without an end"));
+    let why = fixture.refused(&word(&Message::Request(head(REQUEST_MAX + 1))));
+    assert_eq!(why, "the message ends early");
     // The other one has felt nothing.
-    waiting.say(&Message::Cancel, &[]).expect("said");
+    waiting.say(&Message::Cancel).expect("said");
     assert_eq!(waiting.reply().expect("an answer"), Reply::Exit(130));
 }
 
+/// Files of the client's could be of a kind that is closed only when the client likes.
 #[test]
-fn too_many_descriptors_are_refused() {
+fn no_descriptor_of_a_client_is_ever_taken() {
     let fixture = Fixture::new();
+    let open = || std::fs::read_dir("/proc/self/fd").expect("there").count();
     let null = std::io::pipe().expect("a pipe").0;
-    for count in [3, 5, 6, 100] {
+    let before = open();
+    for count in [1, 5, 100] {
         let stream = fixture.raw();
         let fds = vec![null.as_fd(); count];
         let mut space = vec![std::mem::MaybeUninit::uninit(); 4096];
         let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
         assert!(control.push(rustix::net::SendAncillaryMessage::ScmRights(&fds)));
-        let bytes = frame::encode(&Message::Request(request(&[b"list"])));
+        let bytes = frame::request(&request(&[b"wait"]));
         let parts = [std::io::IoSlice::new(&bytes)];
         let flags = rustix::net::SendFlags::NOSIGNAL;
-        rustix::net::sendmsg(&stream, &parts, &mut control, flags).expect("sent");
-        let mut said = Vec::new();
-        // A connection that is closed with bytes unread is reset behind its last words.
-        let _ = (&stream).read_to_end(&mut said);
-        match said.get(HEADER..).map(frame::decode_reply) {
-            Some(Ok(Reply::Refused(why))) => assert!(why.contains("descriptors"), "{why}"),
-            other => panic!("{count}: {other:?}"),
+        // The kernel refuses them, or they are gone when they arrive.
+        if rustix::net::sendmsg(&stream, &parts, &mut control, flags).is_ok() {
+            let mut said = Vec::new();
+            // A connection that is closed with bytes unread is reset behind its last words.
+            let _ = (&stream).read_to_end(&mut said);
+            match said.get(HEADER..).map(|body| frame::decode_reply(frame::Kind::Word, body.to_vec())) {
+                Some(Ok(Came::Word(Reply::Refused(why)))) => assert!(why.contains("descriptors"), "{why}"),
+                other => panic!("{count}: {other:?}"),
+            }
         }
     }
+    drop(fixture);
+    assert!(open() < before, "the fixture's are closed, and no others are there");
+}
+
+#[test]
+fn other_users_have_shorter_command_lines() {
+    let (one, two) = UnixStream::pair().expect("a pair");
+    let line = |uid: u32| {
+        let long = vec![b'x'; usize::try_from(OTHERS_REQUEST_MAX).expect("fits")];
+        let bytes = frame::request(&request(&[&long]));
+        std::thread::scope(|scope| {
+            scope.spawn(|| (&one).write_all(&bytes).expect("all is read"));
+            super::listen::first_of(&two, uid)
+        })
+    };
+    let own = rustix::process::geteuid().as_raw();
+    assert!(line(own).is_ok());
+    let why = line(own + 1000).expect_err("too long");
+    assert!(why.starts_with("a command line of ") && why.ends_with("at most 262144 are allowed"), "{why}");
 }
 
 #[test]
@@ -216,24 +253,40 @@ fn who_is_there_and_who_may_end_it() {
     let Reply::Pong { version, pid, .. } = fixture.connect().ping().expect("an answer") else { panic!() };
     assert_eq!((version, pid), (VERSION, std::process::id()));
     let connection = fixture.connect();
-    connection.say(&Message::Stop { version: VERSION }, &[]).expect("said");
+    connection.say(&Message::Stop { version: VERSION }).expect("said");
     assert_eq!(connection.reply().expect("an answer"), Reply::Refused("not this one".to_owned()));
 }
 
 #[test]
 fn any_bytes() {
     bolero::check!().for_each(|bytes: &[u8]| {
-        if let Some(header) = bytes.first_chunk::<HEADER>() {
-            let length = frame::length(*header, REQUEST_MAX);
-            assert!(length.is_err() || length.is_ok_and(|length| length <= REQUEST_MAX));
+        let (Some(header), Some(body)) = (bytes.first_chunk::<HEADER>(), bytes.get(HEADER..)) else { return };
+        if let Ok((_, length)) = frame::announced(*header) {
+            assert!(length <= WORD_MAX.max(DATA_MAX + 1));
         }
-        // Whatever is understood is said again with the same meaning.
-        if let Ok(message) = frame::decode(bytes) {
-            let again = frame::encode(&message);
-            assert_eq!(frame::decode(&again[HEADER..]).expect("our own words"), message);
+        for kind in [frame::Kind::Word, frame::Kind::Piece] {
+            // Whatever is understood is said again with the same meaning.
+            if let Ok(Came::Word(message)) = frame::decode(kind, body.to_vec()) {
+                let again = word(&message);
+                let said = frame::decode(frame::Kind::Word, again[HEADER..].to_vec());
+                assert_eq!(said.expect("our own words"), Came::Word(message));
+            }
+            let _ = frame::decode_reply(kind, body.to_vec());
         }
-        let _ = frame::decode_reply(bytes);
+        if let Ok(request) = frame::command_line(head(0), bytes) {
+            assert_eq!(decoded(&frame::request(&request)).expect("our own words"), request);
+        }
     });
+}
+
+/// A command line as it was sent.
+fn decoded(bytes: &[u8]) -> Result<Request, FrameError> {
+    let (_, length) = frame::announced(*bytes.first_chunk().expect("a header"))?;
+    let (head, line) = bytes[HEADER..].split_at(length);
+    match frame::decode(frame::Kind::Word, head.to_vec())? {
+        Came::Word(Message::Request(head)) => frame::command_line(head, line),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -241,12 +294,10 @@ fn any_request() {
     let words = bolero::generator::produce::<Vec<Vec<u8>>>();
     bolero::check!().with_generator(words).for_each(|args| {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-        let message = Message::Request(request(&args));
-        let bytes = frame::encode(&message);
-        let has_zero = args.iter().any(|arg| arg.contains(&0));
-        match frame::decode(&bytes[HEADER..]) {
-            Ok(again) => assert!(again == message && !has_zero),
-            Err(error) => assert!(has_zero, "{error}"),
+        let request = request(&args);
+        // No command line has zero bytes in its words.
+        if !args.iter().any(|arg| arg.contains(&0)) {
+            assert_eq!(decoded(&frame::request(&request)).expect("our own words"), request);
         }
     });
 }
@@ -258,8 +309,7 @@ fn one_that_is_about_to_end_begins_nothing() {
     let (late, waiting) = (fixture.connect(), fixture.waiting());
     fixture.server.stop();
     assert_eq!(waiting.reply().expect("an answer"), Reply::Exit(130));
-    let null = std::io::pipe().expect("a pipe").0;
-    let said = late.say(&Message::Request(request(&[b"list"])), &[null.as_fd(); 4]);
+    let said = late.request(&request(&[b"list"]));
     // It was taken already, or it never will be.
     let reply = said.map_err(CallError::from).and_then(|()| late.reply());
     match reply {

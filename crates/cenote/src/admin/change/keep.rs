@@ -72,12 +72,26 @@ impl Namespace {
     /// Opens the pools again that a cache file lists, the usual one if none is named, and those that were
     /// imported without one since the machine was started. Returns the names of those that cannot be opened, and why.
     pub fn import_all(self: &Arc<Self>, cachefile: Option<&Path>) -> Vec<(String, ChangeError)> {
+        self.import_listed(cachefile, |_| true)
+    }
+
+    /// Opens those of them whose devices are all there, by their names; the others may be waiting for a file system that
+    /// holds these.
+    pub fn import_whole(self: &Arc<Self>) -> Vec<(String, ChangeError)> {
+        self.import_listed(None, |pool| pool.paths().all(|path| path.exists()))
+    }
+
+    fn import_listed(
+        self: &Arc<Self>,
+        cachefile: Option<&Path>,
+        is_wanted: impl Fn(&ImportedPool) -> bool,
+    ) -> Vec<(String, ChangeError)> {
         let listed = match cachefile {
             Some(file) if file != cache_path() => cachefile::read(file, false),
             _ => Imported::load(),
         };
         let pools = match listed {
-            Ok(imported) => imported.pools,
+            Ok(imported) => imported.pools.into_iter().filter(is_wanted).collect::<Vec<_>>(),
             Err(error) => return vec![("cache file".to_owned(), error.into())],
         };
         let paths: Vec<PathBuf> =

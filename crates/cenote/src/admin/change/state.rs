@@ -15,7 +15,7 @@ const MODULE: &str = "/sys/module/zfs";
 const CACHE_NAME: &str = "zpool.cache";
 
 /// The folder with what outlives a command: `CENOTE_STATE`, else `/var/lib/cenote` for root, else
-/// `$XDG_STATE_HOME/cenote`, else `/tmp/cenote-UID`.
+/// `$XDG_STATE_HOME/cenote`, else `~/.local/state/cenote`: it outlives a reboot.
 pub fn state_folder() -> PathBuf {
     if let Some(folder) = named("CENOTE_STATE") {
         return folder;
@@ -23,10 +23,28 @@ pub fn state_folder() -> PathBuf {
     if is_root() {
         return PathBuf::from("/var/lib/cenote");
     }
-    match named("XDG_STATE_HOME") {
-        Some(folder) => folder.join("cenote"),
-        None => PathBuf::from(format!("/tmp/cenote-{}", rustix::process::getuid().as_raw())),
+    let folder = named("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
+    folder.unwrap_or_else(|| home().join(".local/state")).join("cenote")
+}
+
+/// The folder that belongs to this user: `$HOME` if it does, as it does not after some ways to become another user, else what the
+/// system's list of users says.
+fn home() -> PathBuf {
+    let uid = rustix::process::getuid().as_raw();
+    let is_own = |folder: &PathBuf| std::fs::metadata(folder).is_ok_and(|found| found.uid() == uid);
+    let named = named("HOME").filter(|folder| folder.is_absolute());
+    if let Some(folder) = named.clone().filter(is_own) {
+        return folder;
     }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    home_of(&users, uid).or(named).unwrap_or_else(|| "/nonexistent".into())
+}
+
+/// The home of a user in the text of the system's list.
+fn home_of(users: &str, uid: u32) -> Option<PathBuf> {
+    let mut fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let user = fields.find(|user| user.get(2).is_some_and(|number| number.parse() == Ok(uid)))?;
+    user.get(5).filter(|home| home.starts_with('/')).map(PathBuf::from)
 }
 
 /// The cache file of this machine, or of this user.
@@ -68,4 +86,24 @@ pub fn host_id() -> u64 {
 /// The name of this host.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_stands_in_the_list_of_users() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nodd\na:x:7:7:A,,,:/home/a:/bin/sh\nb:x:8:8:::\n";
+        assert_eq!(home_of(users, 7), Some(PathBuf::from("/home/a")));
+        assert_eq!((home_of(users, 8), home_of(users, 9)), (None, None));
+    }
+
+    #[test]
+    fn nothing_that_outlives_a_reboot_is_in_a_folder_that_does_not() {
+        if !is_root() && named("CENOTE_STATE").is_none() && named("XDG_STATE_HOME").is_none() {
+            assert!(!state_folder().starts_with("/tmp"), "{}", state_folder().display());
+        }
+        assert!(!home().starts_with("/tmp") || named("HOME").is_some());
+    }
 }

@@ -1,0 +1,163 @@
+//! What a process inherits, put back to what it would have from a service manager: for a daemon that a command starts.
+//!
+//! # What always holds
+//! - Nothing of the command goes along but the standard streams, which the daemon replaces itself, and variables that
+//!   name places.
+//! - A limit that would end the daemon or cut its files, and that may not be lifted, keeps it from starting.
+
+use nix::libc;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Variables of the settings and places that a daemon looks at, beside those that begin with `CENOTE_`.
+const VARIABLES: [&str; 9] = [
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "TZ",
+    "XDG_RUNTIME_DIR",
+    "XDG_STATE_HOME",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+];
+/// Those of the command's own.
+const COMMANDS: [&str; 5] =
+    ["CENOTE_KEYS", "CENOTE_DIRECT", "CENOTE_DEVICES", "CENOTE_NO_START", "CENOTE_SCRIPT_COLUMNS"];
+/// Where programs are looked for.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Open files that root's daemon may have.
+const FILES: u64 = 1 << 20;
+/// Where the second kind of control groups is.
+const GROUPS: &str = "/sys/fs/cgroup";
+/// The group of root's daemon.
+const GROUP: &str = "cenoted";
+
+/// The environment of the daemon.
+pub fn environment(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    let is_kept =
+        |name: &str| VARIABLES.contains(&name) || (name.starts_with("CENOTE_") && !COMMANDS.contains(&name));
+    let kept = all.filter(|(name, _)| name.to_str().is_some_and(is_kept));
+    kept.chain([("PATH".into(), PATH.into())]).collect()
+}
+
+/// Cleans this process, which is about to start the daemon and has no other threads.
+///
+/// # Errors
+/// A limit that cannot be lifted, in words.
+pub fn clean() -> Result<(), String> {
+    close_others_on_exec();
+    heed_signals();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    be_ordinary();
+    leave_group();
+    lift_limits()
+}
+
+/// Programs that this process starts have the standard streams only.
+#[allow(unsafe_code)]
+fn close_others_on_exec() {
+    // SAFETY: the call takes numbers; descriptors stay open in this process, so that nobody's is closed under his feet.
+    unsafe {
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    }
+}
+
+/// Signals that the command ignored do again what they usually do.
+#[allow(unsafe_code)]
+fn heed_signals() {
+    for signal in 1..32 {
+        if matches!(signal, libc::SIGKILL | libc::SIGSTOP | libc::SIGPIPE) {
+            continue;
+        }
+        // SAFETY: no handler is installed, and none is taken away that anything here depends on.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Not nicer than others, on any processor, and not the first to be ended when memory is short. What is not allowed
+/// stays as it is.
+#[allow(unsafe_code)]
+fn be_ordinary() {
+    const WHO_PROCESS: libc::c_int = 1;
+    let _ = rustix::process::setpriority_process(None, 0);
+    // SAFETY: the calls read what they are given, which lives until they return.
+    unsafe {
+        let mut policy: libc::sched_param = std::mem::zeroed();
+        policy.sched_priority = 0;
+        libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const policy);
+        libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, 0);
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        (0..usize::try_from(libc::CPU_SETSIZE).unwrap_or(0)).for_each(|cpu| libc::CPU_SET(cpu, &mut all));
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const all);
+    }
+    let score = Path::new("/proc/self/oom_score_adj");
+    if std::fs::read_to_string(score).is_ok_and(|text| text.trim().parse().is_ok_and(|score: i32| score > 0))
+    {
+        let _ = std::fs::write(score, "0");
+    }
+}
+
+/// Root's daemon has a control group of its own: what ends the group of a command does not end it. Others may not leave
+/// theirs.
+fn leave_group() {
+    let is_inside = std::fs::read_to_string("/proc/self/cgroup")
+        .is_ok_and(|text| text.lines().any(|line| line.starts_with("0::/") && line.len() > "0::/".len()));
+    let all = Path::new(GROUPS);
+    if !rustix::process::geteuid().is_root() || !is_inside || !all.join("cgroup.procs").exists() {
+        return;
+    }
+    let own = all.join(GROUP);
+    let _ = std::fs::create_dir(&own);
+    if let Err(error) = std::fs::write(own.join("cgroup.procs"), std::process::id().to_string()) {
+        tracing::debug!(%error, "the control group stays that of the command");
+    }
+}
+
+fn lift_limits() -> Result<(), String> {
+    let all = [
+        (Resource::Fsize, "-f", "the size of files"),
+        (Resource::Cpu, "-t", "processor time"),
+        (Resource::As, "-v", ""),
+        (Resource::Data, "-d", ""),
+        (Resource::Rss, "-m", ""),
+        (Resource::Locks, "-x", ""),
+        (Resource::Memlock, "-l", ""),
+        (Resource::Nproc, "-u", ""),
+    ];
+    let free = Rlimit { current: None, maximum: None };
+    for (resource, option, what) in all {
+        if setrlimit(resource, free.clone()).is_ok() {
+            continue;
+        }
+        let Rlimit { maximum, .. } = getrlimit(resource);
+        let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
+        if !what.is_empty() && maximum.is_some() {
+            return Err(format!(
+                "{what} is limited here (ulimit {option}), and its daemon would be: start 'cenoted' elsewhere first"
+            ));
+        }
+    }
+    let mut files = getrlimit(Resource::Nofile);
+    files.maximum = files.maximum.map(|most| most.max(FILES));
+    let _ = setrlimit(Resource::Nofile, files);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_variables_that_name_places_go_along() {
+        let names = ["CENOTE_STATE", "CENOTE_KEYS", "HOME", "LD_PRELOAD", "AWS_SECRET_ACCESS_KEY", "PATH"];
+        let all = names.map(|name| (OsString::from(name), OsString::from("x")));
+        let kept = environment(all.into_iter());
+        let kept: Vec<_> = kept.iter().map(|(name, value)| (name.to_str(), value.to_str())).collect();
+        assert_eq!(
+            kept,
+            [(Some("CENOTE_STATE"), Some("x")), (Some("HOME"), Some("x")), (Some("PATH"), Some(PATH)),]
+        );
+    }
+}

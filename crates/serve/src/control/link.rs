@@ -1,0 +1,145 @@
+//! A client whose command runs, as the command uses it: its output goes there, its input comes from there.
+//!
+//! # What always holds
+//! - Nothing here waits in a descriptor of the client's: there is one socket, which this process made.
+//! - No more is kept of what a client sends than was asked of it.
+
+use super::frame::{self, Came, DATA_MAX, Message, Piece, Reply};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::SendFlags;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The connection of a command.
+#[derive(Debug)]
+pub struct Link {
+    socket: Arc<UnixStream>,
+    inbox: Mutex<Inbox>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    /// Bytes of input that have been asked for and have not come; `None`: none.
+    wanted: Option<usize>,
+    input: Vec<u8>,
+    is_at_end: bool,
+    /// The user has been asked.
+    is_asked: bool,
+    answer: Option<Option<Vec<u8>>>,
+    /// Errors of standard output and standard error.
+    closed: [Option<i32>; 2],
+}
+
+impl Link {
+    pub(super) fn new(socket: &Arc<UnixStream>) -> Link {
+        Link { socket: Arc::clone(socket), inbox: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Sends as much as can be sent at once; how much that was. Frames are the caller's to keep whole.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        use rustix::io::Errno;
+        match rustix::net::send(&*self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(sent) => Ok(sent),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the client takes something within a time.
+    pub fn has_room(&self, within: Duration) -> bool {
+        let within = Timespec::try_from(within).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        poll(&mut [PollFd::new(&*self.socket, PollFlags::OUT)], Some(&within)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Why standard output (1) or standard error (2) takes no more: the system's number of the error.
+    pub fn closed(&self, stream: u8) -> Option<i32> {
+        self.inbox().closed.get(usize::from(stream).checked_sub(1)?).copied().flatten()
+    }
+
+    /// What to send so that input comes; `None`: some is there, or has been asked for.
+    pub fn want(&self, most: usize) -> Option<Vec<u8>> {
+        let mut inbox = self.inbox();
+        if inbox.wanted.is_some() || !inbox.input.is_empty() || inbox.is_at_end || most == 0 {
+            return None;
+        }
+        let most = most.min(DATA_MAX);
+        inbox.wanted = Some(most);
+        Some(frame::word(&Reply::Want(u32::try_from(most).unwrap_or(u32::MAX))))
+    }
+
+    /// Whether input, or its end, has come within a time.
+    pub fn has_input(&self, within: Duration) -> bool {
+        self.wait(within, |inbox| (!inbox.input.is_empty() || inbox.is_at_end).then_some(())).is_some()
+    }
+
+    /// Takes input that has come; 0 at its end, or if none has.
+    pub fn take_input(&self, buffer: &mut [u8]) -> usize {
+        let mut inbox = self.inbox();
+        let count = buffer.len().min(inbox.input.len());
+        buffer[..count].copy_from_slice(&inbox.input[..count]);
+        inbox.input.drain(..count);
+        count
+    }
+
+    /// What to send so that the user is asked.
+    pub fn ask(&self, question: &str) -> Vec<u8> {
+        let mut inbox = self.inbox();
+        (inbox.is_asked, inbox.answer) = (true, None);
+        frame::word(&Reply::Ask(question.to_owned()))
+    }
+
+    /// The answer, if it comes within a time: `Some(None)` if the user gives none.
+    pub fn answer(&self, within: Duration) -> Option<Option<Vec<u8>>> {
+        self.wait(within, |inbox| inbox.answer.take())
+    }
+
+    /// Keeps what a client said. False: it was not to say that now.
+    pub(super) fn deliver(&self, came: Came<Message>) -> bool {
+        let mut inbox = self.inbox();
+        match came {
+            Came::Piece(Piece::Input, bytes) => match inbox.wanted.take() {
+                Some(wanted) if bytes.len() <= wanted => {
+                    inbox.is_at_end = bytes.is_empty();
+                    inbox.input = bytes;
+                }
+                _ => return false,
+            },
+            Came::Piece(kind @ (Piece::Answer | Piece::NoAnswer), bytes) if inbox.is_asked => {
+                inbox.is_asked = false;
+                inbox.answer = Some((kind == Piece::Answer).then_some(bytes));
+            }
+            Came::Word(Message::Closed { stream: stream @ 1..=2, errno }) => {
+                inbox.closed[usize::from(stream) - 1] = Some(errno);
+            }
+            _ => return false,
+        }
+        drop(inbox);
+        self.changed.notify_all();
+        true
+    }
+
+    fn wait<T>(&self, time: Duration, mut found: impl FnMut(&mut Inbox) -> Option<T>) -> Option<T> {
+        let until = Instant::now() + time;
+        let mut inbox = self.inbox();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match found(&mut inbox) {
+                Some(found) => return Some(found),
+                None if left.is_zero() => return None,
+                None => {}
+            }
+            inbox = self.changed.wait_timeout(inbox, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        // Whole between any two statements.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
