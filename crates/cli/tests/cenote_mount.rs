@@ -248,9 +248,9 @@ fn snapshots_are_below_dot_zfs() {
 }
 
 #[test]
-fn child_file_systems_when_asked_for() {
+fn child_file_systems_are_in_directories_of_their_names() {
     let fixture = Fixture::open("snapshots");
-    let Some(mount) = Mount::new(&fixture, &["-R", "t_snapshots"]) else { return };
+    let Some(mount) = Mount::new(&fixture, &["t_snapshots"]) else { return };
     let all = by_dataset(&fixture);
     for (dataset, entries) in &all {
         let Some(name) = dataset.strip_prefix("t_snapshots/").filter(|name| !name.contains('@')) else {

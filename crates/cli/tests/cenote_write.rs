@@ -104,6 +104,20 @@ fn names() {
 }
 
 #[test]
+fn an_archive_makes_the_folder_that_it_goes_to() {
+    let pool = Pool::new();
+    std::fs::create_dir(pool.path("from")).expect("a folder");
+    std::fs::write(pool.path("from/f"), "text").expect("a file");
+    let tar =
+        Command::new("tar").args(["-cf", "f.tar", "-C", "from", "f"]).current_dir(pool.path("")).status();
+    assert!(tar.expect("tar runs").success());
+    pool.good(&["tar", "-x", "-f", "f.tar", "p:/new/"]);
+    assert_eq!(pool.good(&["cat", "p:/new/f"]), "text");
+    let refused = pool.bad(&["tar", "-x", "-f", "f.tar", "p:/none/new"]);
+    assert_eq!(refused, "cannot extract into 'p:/none/new': No such file or directory");
+}
+
+#[test]
 fn what_cannot_be_changed() {
     let pool = Pool::new();
     pool.good(&["zfs", "snapshot", "p@s"]);
@@ -212,7 +226,7 @@ fn members_of_archives() {
     let cut = &archive(&pool.path("from"))[..100_000];
     std::fs::write(pool.path("cut.tar"), cut).expect("room");
     assert!(pool.bad(&["tar", "-xf", "cut.tar", "p:/"]).contains("unexpected end"));
-    assert!(pool.bad(&["tar", "-xf", "t.tar", "p:/none"]).contains("No such file or directory"));
+    assert!(pool.bad(&["tar", "-xf", "t.tar", "p:/none/deep"]).contains("No such file or directory"));
 }
 
 #[test]

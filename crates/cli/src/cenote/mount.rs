@@ -19,8 +19,9 @@ use super::{Failure, Outcome, code, term};
 /// Mount a file system or snapshot through FUSE
 ///
 /// Served by this process until it is unmounted (umount, fusermount3 -u) or interrupted. Read-only, snapshots are
-/// in the directory .zfs/snapshot; going there mounts nothing more. With --read-write the pool is this process's alone
-/// until the end. The mount is nosuid and nodev.
+/// in the directory .zfs/snapshot, the file systems below in directories of their names; going there mounts nothing
+/// more. With --read-write it is this file system alone, and the pool is this process's alone until the end. The mount
+/// is nosuid and nodev.
 /// Made by a user it is private, and shows that user everything, whoever the files belong to; with
 /// --allow-other, and for root, the files' permissions count.
 #[derive(clap::Args)]
@@ -31,14 +32,14 @@ pub(super) struct Args {
     #[arg(short, long)]
     background: bool,
     /// Let files be changed
-    #[arg(short = 'w', long, conflicts_with = "children")]
+    #[arg(short = 'w', long)]
     read_write: bool,
     /// With --read-write: have each write reach this process at once; else the kernel keeps some for seconds
     #[arg(long, requires = "read_write")]
     write_through: bool,
-    /// Also show the file systems below, as directories of their names
-    #[arg(short = 'R', long)]
-    children: bool,
+    /// Leave out the file systems below: their directories are empty
+    #[arg(long)]
+    no_children: bool,
     /// Let other users in
     #[arg(long)]
     allow_other: bool,
@@ -82,7 +83,7 @@ fn run_read_only(args: &Args, terminator: Terminator) -> Outcome {
     let session = Session::new(&args.source);
     let target = whole(args)?;
     let dataset = session.unlocked_dataset(&target)?;
-    let view = PoolView::new(&dataset, args.children)?;
+    let view = PoolView::new(&dataset, !args.no_children)?;
     let posix_acl = view.has_posix_acls();
     let name = dataset.name().to_owned();
     let options = options(args, &name);

@@ -5,9 +5,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use ::cenote::Stop;
 use ::cenote::copy::import::{Options, import, unpack};
 use ::cenote::copy::untar::TarReader;
+use ::cenote::{Error, Stop};
 
 use super::copying::Teller;
 use super::tar::Args;
@@ -76,7 +76,13 @@ fn extract(
 ) -> Outcome {
     let Place { fs, path, shown } = pools.place(target)?;
     let failure = |error| cannot(format_args!("extract into '{shown}'"), &error);
-    let top = fs.resolve(&path).map_err(failure)?;
+    let top = match fs.resolve(&path) {
+        Err(Error::NoSuchPath { .. }) => {
+            let path = path.strip_suffix(b"/").unwrap_or(&path);
+            fs.create_dir(path, 0o777 & !console::umask()).map_err(failure)?
+        }
+        found => found.map_err(failure)?,
+    };
     let options = Options {
         owners: !args.no_owner,
         keep_existing: args.keep_old_files,
