@@ -306,3 +306,13 @@ fn pools_that_can_only_be_read_are_refused_by_name() {
         assert!(sums(copy.dir()) == before, "{name}: its devices have changed");
     }
 }
+
+#[test]
+fn each_import_draws_a_load_guid() {
+    let world = World::new();
+    world.good("zpool create -O mountpoint=none tank /img/d/f0");
+    let drawn = |world: &World| world.run("zpool get -H -o value load_guid tank").0.trim().parse::<u64>();
+    let (one, two) = (drawn(&world).expect("a number"), drawn(&world).expect("a number"));
+    // Without a daemon each command imports the pool.
+    assert_ne!(one, two);
+}

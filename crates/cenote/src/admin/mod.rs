@@ -237,6 +237,8 @@ pub struct OpenPool {
     pub(crate) name: String,
     /// How it was imported.
     pub(crate) settings: Arc<ImportSettings>,
+    /// Drawn by its import.
+    pub(crate) load_guid: u64,
     /// What of it is mounted, by dataset; `None`: nobody knows.
     pub(crate) mounted: Option<Arc<BTreeMap<String, Mounted>>>,
 }
@@ -325,7 +327,8 @@ fn show_one(namespace: &Namespace, name: &str) -> Result<OpenPool, Problem> {
     let pool = pool.used_by(Some(user));
     let mounts = namespace.mounts().map(|mounts| mounts.list());
     let mounted = mounts.map(|all| Arc::new(all.into_iter().map(|m| (m.dataset.clone(), m)).collect()));
-    Ok(OpenPool { pool, found, name: name.to_owned(), settings: entry.settings(), mounted })
+    let (settings, load_guid) = (entry.settings(), entry.load_guid());
+    Ok(OpenPool { pool, found, name: name.to_owned(), settings, load_guid, mounted })
 }
 
 /// A pool that labels tell of.
@@ -381,7 +384,7 @@ fn open_one(found: &Found, known: &[Labelled], imported: &Imported, name: &str) 
     match ::pool::Pool::open(found.clone(), &Which::Guid(guid), &options) {
         Ok(pool) => {
             let (pool, found, name) = (Pool::from(pool), found.clone(), name.to_owned());
-            Ok(OpenPool { pool, found, name, settings, mounted: None })
+            Ok(OpenPool { pool, found, name, settings, load_guid: namespace::draw(), mounted: None })
         }
         Err(e) => Err(Problem::new(name, chain(&e))),
     }

@@ -18,6 +18,7 @@ use ::pool::live::LivePool;
 use dsl::delegation::User;
 use format::PoolGuid;
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use vdev::scan::Found;
@@ -45,6 +46,13 @@ pub(crate) struct Entry {
     kept: Kept,
     settings: Mutex<Arc<ImportSettings>>,
     users: Arc<Users>,
+    load_guid: u64,
+}
+
+/// A number for the property `load_guid`, another one each time.
+pub(crate) fn draw() -> u64 {
+    // The keys of hash tables are random, and no two tables of a process have the same.
+    RandomState::new().build_hasher().finish()
 }
 
 /// How it is open.
@@ -216,6 +224,11 @@ impl Entry {
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
+    /// Tells this import from every other one.
+    pub(crate) fn load_guid(&self) -> u64 {
+        self.load_guid
+    }
+
     pub(crate) fn guid(&self) -> PoolGuid {
         match &self.kept {
             Kept::Live(live) => live.guid(),
@@ -257,7 +270,7 @@ impl Reserved {
             live.attend();
         }
         let settings = Mutex::new(Arc::new(settings));
-        let entry = Entry { kept, settings, users: Arc::default() };
+        let entry = Entry { kept, settings, users: Arc::default(), load_guid: draw() };
         self.is_settled = true;
         self.namespace.settle(&self.name, Some(Arc::new(entry)));
     }

@@ -71,6 +71,9 @@ fn of_import(pool: &OpenPool, name: &str) -> Option<Property> {
             let value = Value::Number(settings.readonly.into());
             Some(Property { value, source: Source::None, received: None })
         }
+        "load_guid" => {
+            Some(Property { value: Value::Number(pool.load_guid), source: Source::None, received: None })
+        }
         "altroot" => settings.altroot.as_ref().map(local),
         "cachefile" => settings.cachefile.as_ref().filter(|_| !settings.readonly).map(local),
         _ => None,

@@ -168,7 +168,7 @@ pub fn resolve(
         return Err(ValueError::OfSnapshot);
     }
     if let Some((prefix, owner)) = table::per_owner(name) {
-        return owner_limit(name, prefix, owner, text, subject);
+        return owner_limit(name, prefix, owner, text, subject, is_enabled);
     }
     if name.starts_with("written@") || name.starts_with("written#") {
         return Err(ValueError::ReadOnly { name: name.to_owned() });
@@ -190,12 +190,16 @@ fn property(name: &str, value: PropValue) -> Setting {
     Setting::Property { name: name.to_owned(), value }
 }
 
+/// The feature without which files have no projects.
+const PROJECTS: &str = "project_quota";
+
 fn owner_limit(
     name: &str,
     prefix: &str,
     owner: &str,
     text: &str,
     subject: &Subject,
+    is_enabled: &dyn Fn(&str) -> bool,
 ) -> Result<Setting, ValueError> {
     if !prefix.ends_with("quota@") {
         return Err(ValueError::ReadOnly { name: name.to_owned() });
@@ -205,6 +209,9 @@ fn owner_limit(
         p if p.starts_with("group") => Owner::Group,
         _ => Owner::Project,
     };
+    if kind == Owner::Project && !is_enabled(PROJECTS) {
+        return Err(PropError::NeedsFeature { name: "projectquota", feature: PROJECTS }.into());
+    }
     // An owner of another domain would need a place in the file system's table of domains.
     let (None, id) =
         identity::parse(kind, owner).ok_or_else(|| ValueError::Owner { name: name.to_owned() })?
@@ -409,6 +416,16 @@ mod tests {
             assert_eq!(check(name, text, kind, creating), why, "{name}={text}");
         }
         assert_eq!(check("user:x", &"a".repeat(9000), fs, false), "property value too long");
+    }
+
+    #[test]
+    fn limits_of_projects_need_their_feature() {
+        let subject = Subject { kind: table::FS, creating: false, block_size: 1, version: 5 };
+        for name in ["projectquota@5", "projectobjquota@5"] {
+            let refused = resolve(name, "1M", &subject, &|feature| feature != PROJECTS).unwrap_err();
+            assert_eq!(refused.to_string(), "pool must be upgraded to set this property or value");
+        }
+        assert!(resolve("userquota@5", "1M", &subject, &|_| false).is_ok());
     }
 
     #[test]
