@@ -181,19 +181,25 @@ fn devices(operands: &[String]) -> Result<(&String, &[String]), Stop> {
 pub(super) fn offline(args: Vec<OsString>) -> Outcome {
     let command = command_line("offline", &args);
     let mut walk = Getopt::new(args, "ft", LONG);
-    let mut how = Offline::Always;
+    let (mut fault, mut temporarily) = (false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
-            'f' => how = Offline::Faulted,
-            't' if how == Offline::Always => how = Offline::Temporarily,
+            'f' => fault = true,
+            't' => temporarily = true,
             _ => {}
         }
     }
+    let how = match (fault, temporarily) {
+        (false, false) => Offline::Always,
+        (false, true) => Offline::Temporarily,
+        (true, false) => Offline::Faulted,
+        (true, true) => Offline::FaultedTemporarily,
+    };
     let operands = texts(&walk.operands());
     let (pool, names) = devices(&operands)?;
     open_pool(pool)?;
     let search = crate::search::from_env();
-    let action = if how == Offline::Faulted { "cannot fault" } else { "cannot offline" };
+    let action = if fault { "cannot fault" } else { "cannot offline" };
     Ok(each(names, |name| {
         let vdev = find(pool, name).map_err(|why| match why {
             Missing::Pool(text) => text,

@@ -318,7 +318,7 @@ impl LivePool {
     /// The tree gets what the configuration says now.
     pub(super) fn renew_tree(&self, config: &PoolConfig) -> Result<(), PoolError> {
         let old = self.tree();
-        let wanted = self.with_offline(&config.vdev_tree);
+        let wanted = self.with_out_of_service(&config.vdev_tree);
         if *old.config() != *wanted {
             let tree = old.reconfigured(&wanted, &HashMap::new())?;
             self.events.tree_changed(&old, &tree);
@@ -328,12 +328,12 @@ impl LivePool {
         Ok(())
     }
 
-    /// What the configuration says, and which leaves are offline until the pool is closed.
-    fn with_offline<'c>(&self, root: &'c VdevNode) -> Cow<'c, VdevNode> {
+    /// What the configuration says, and which leaves are out of service until the pool is closed.
+    fn with_out_of_service<'c>(&self, root: &'c VdevNode) -> Cow<'c, VdevNode> {
         let mut root = Cow::Borrowed(root);
-        for leaf in self.scans.offline() {
+        for (leaf, how) in self.scans.out_of_service() {
             if let Some(node) = config::find_mut(root.to_mut(), leaf) {
-                node.offline = true;
+                how.mark(node);
             }
         }
         root

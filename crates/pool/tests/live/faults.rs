@@ -2,7 +2,7 @@
 
 use crate::churn;
 use cenote_pool::live::{
-    Command, CreateSpec, Host, ImportOptions, Layout, LeafSpec, Leave, LivePool, TopSpec,
+    Command, CreateSpec, Host, ImportOptions, Layout, LeafSpec, Leave, LivePool, Offline, TopSpec,
 };
 use cenote_pool::space::Class;
 use cenote_pool::{PoolError, Which};
@@ -87,6 +87,43 @@ fn a_side_of_a_mirror_vanishes_and_comes_back() {
     assert!(pool.tree().dtl(guid).contains(whole_until.0 + 2));
     churn(&pool, 3);
     pool.view().unwrap().properties().unwrap();
+    pool.export(Leave::Exported).unwrap();
+}
+
+/// `zpool offline -f`, and with `-t`: a fault that was declared shows whether or not the leaf is offline, lasts over an
+/// export unless it is temporary, and goes when it is cleared.
+#[test]
+fn a_declared_fault_covers_offline_and_lasts_as_long_as_was_said() {
+    let (_, devices) = sims(2);
+    let mut pool = create(Layout::Mirror, &devices, 11);
+    let leaf = pool.config().vdev_tree.children[0].children[1].guid;
+    let state = |pool: &LivePool| pool.tree().status().find(leaf).unwrap().state;
+    let online_again = |pool: &LivePool| {
+        pool.clear(None, None).unwrap();
+        pool.bring_online(leaf, None).unwrap();
+        assert_eq!(state(pool), VdevState::Online);
+    };
+    for (how, after) in [
+        (Offline::Always, VdevState::Offline),
+        (Offline::Temporarily, VdevState::Online),
+        (Offline::Faulted, VdevState::Faulted),
+        (Offline::FaultedTemporarily, VdevState::Online),
+    ] {
+        assert!(pool.take_offline(leaf, how).unwrap());
+        assert!(state(&pool) < VdevState::Degraded, "{how:?}");
+        pool.export(Leave::Exported).unwrap();
+        pool = import(&devices).unwrap();
+        assert_eq!(state(&pool), after, "{how:?}");
+        online_again(&pool);
+    }
+    assert!(pool.take_offline(leaf, Offline::Always).unwrap());
+    for how in [Offline::Faulted, Offline::FaultedTemporarily] {
+        assert!(pool.take_offline(leaf, how).unwrap());
+        assert_eq!(state(&pool), VdevState::Faulted);
+        pool.clear(None, None).unwrap();
+        assert_eq!(state(&pool), VdevState::Offline);
+    }
+    online_again(&pool);
     pool.export(Leave::Exported).unwrap();
 }
 

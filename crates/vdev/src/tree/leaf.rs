@@ -256,15 +256,15 @@ fn state(node: &VdevNode, usable: Option<u64>, needed: u64) -> (VdevState, Aux) 
     if node.removed {
         return (VdevState::Removed, Aux::None);
     }
-    if node.offline {
-        return (VdevState::Offline, Aux::None);
-    }
     if node.faulted {
         let aux = match node.aux_state.as_deref() {
             Some("external") => Aux::External,
             _ => Aux::ErrExceeded,
         };
         return (VdevState::Faulted, aux);
+    }
+    if node.offline {
+        return (VdevState::Offline, Aux::None);
     }
     match usable {
         None => (VdevState::Unavail, Aux::OpenFailed),

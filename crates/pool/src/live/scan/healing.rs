@@ -15,14 +15,32 @@ use vdev::tree::VdevState;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How a leaf is taken out of service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Offline {
     /// Until somebody brings it back.
     Always,
     /// Until the pool is closed.
     Temporarily,
-    /// Declared faulted.
+    /// Declared faulted, until that is cleared.
     Faulted,
+    /// Declared faulted, until that is cleared or the pool is closed.
+    FaultedTemporarily,
+}
+
+impl Offline {
+    /// Takes the leaf out of service in a configuration.
+    pub(in crate::live) fn mark(self, node: &mut VdevNode) {
+        match self {
+            Offline::Always | Offline::Temporarily => node.offline = true,
+            Offline::Faulted | Offline::FaultedTemporarily => {
+                (node.faulted, node.aux_state) = (true, Some("external".to_owned()));
+            }
+        }
+    }
+
+    fn is_temporary(self) -> bool {
+        matches!(self, Offline::Temporarily | Offline::FaultedTemporarily)
+    }
 }
 
 impl LivePool {
@@ -36,15 +54,13 @@ impl LivePool {
         if !diagnosis::can_do_without(&self.tree(), &[leaf]) {
             return Ok(false);
         }
-        if how == Offline::Temporarily {
-            lock(&self.scans.offline).insert(leaf);
+        if how.is_temporary() {
+            lock(&self.scans.out).insert((leaf, how));
         }
         self.run_on_pool(move |_, pool| {
-            let Some(node) = config::find_mut(&mut pool.state.config.vdev_tree, leaf) else { return Ok(()) };
-            match how {
-                Offline::Always => node.offline = true,
-                Offline::Faulted => (node.faulted, node.aux_state) = (true, Some("external".to_owned())),
-                Offline::Temporarily => {}
+            let node = config::find_mut(&mut pool.state.config.vdev_tree, leaf);
+            if let Some(node) = node.filter(|_| !how.is_temporary()) {
+                how.mark(node);
             }
             pool.state.mark_all();
             Ok(())
@@ -63,7 +79,7 @@ impl LivePool {
         leaf: VdevGuid,
         found: Option<&Found>,
     ) -> Result<Option<VdevState>, PoolError> {
-        lock(&self.scans.offline).remove(&leaf);
+        lock(&self.scans.out).remove(&(leaf, Offline::Temporarily));
         lock(&self.scans.hopeless).remove(&leaf);
         self.run_on_pool(move |_, pool| {
             if let Some(node) = config::find_mut(&mut pool.state.config.vdev_tree, leaf) {
@@ -122,6 +138,9 @@ impl LivePool {
         };
         let leaves: Vec<VdevGuid> = below.leaves().map(|node| node.guid).collect();
         tree.clear_errors_of(&leaves);
+        let is_cleared =
+            |(leaf, how): &(VdevGuid, Offline)| *how == Offline::FaultedTemporarily && leaves.contains(leaf);
+        lock(&self.scans.out).retain(|out| !is_cleared(out));
         let is_all = |node: &&VdevNode| leaves.contains(&node.guid) && (node.faulted || node.degraded);
         if root.leaves().any(|node| is_all(&node)) {
             self.reopen(found)?;

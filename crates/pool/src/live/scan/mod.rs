@@ -131,8 +131,8 @@ pub(crate) struct Scans {
     silent: Mutex<HashSet<VdevGuid>>,
     /// When silent leaves were last looked for.
     looked: Mutex<Duration>,
-    /// Leaves that are offline until the pool is closed.
-    offline: Mutex<HashSet<VdevGuid>>,
+    /// Leaves that are out of service until the pool is closed, and how.
+    out: Mutex<HashSet<(VdevGuid, Offline)>>,
     /// What programs could not read.
     notes: Arc<errors::Notes>,
 }
@@ -162,9 +162,9 @@ impl Scans {
         self.is_closing.load(Ordering::Acquire)
     }
 
-    /// Leaves that are offline until the pool is closed.
-    pub(super) fn offline(&self) -> HashSet<VdevGuid> {
-        lock(&self.offline).clone()
+    /// Leaves that are out of service until the pool is closed, and how.
+    pub(super) fn out_of_service(&self) -> HashSet<(VdevGuid, Offline)> {
+        lock(&self.out).clone()
     }
 
     /// A leaf was taken out of service because it did not answer.
