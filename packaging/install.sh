@@ -42,7 +42,16 @@ name() {
 tools=fsstat
 [ $names = no ] || tools="zpool zfs zdb fsstat"
 
-put 755 "$program" "$prefix/bin/cenote"
+# The names of functions and lines are six times as large as the program: they go beside it, where debuggers look.
+debug=/usr/lib/debug$prefix/bin/cenote.debug
+if command -v objcopy >/dev/null && objcopy --only-keep-debug "$program" "$scratch/cenote.debug"; then
+    objcopy --strip-unneeded --add-gnu-debuglink="$scratch/cenote.debug" "$program" "$scratch/cenote"
+    put 755 "$scratch/cenote" "$prefix/bin/cenote"
+    put 644 "$scratch/cenote.debug" "$debug"
+else
+    echo "there is no objcopy (package binutils): the program is installed with its debug symbols" >&2
+    put 755 "$program" "$prefix/bin/cenote"
+fi
 for tool in $tools cenoted mount.fuse.cenote; do
     name ../bin/cenote "$prefix/sbin/$tool"
 done

@@ -40,6 +40,21 @@ fn every_name_is_there_and_works() {
     assert!(unit.expect("there").contains("ExecStart=/usr/sbin/cenoted\n"));
 }
 
+/// Debuggers find the symbols by what `.gnu_debuglink` names, below `/usr/lib/debug`.
+#[test]
+fn debug_symbols_are_beside_the_program() {
+    let Some(readelf) = testkit::need_tool("readelf") else { return };
+    let root = install(&[], "/usr");
+    let sections = |path: &str| {
+        let output =
+            Command::new(&readelf).arg("-SW").arg(root.path().join(path)).output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let program = sections("usr/bin/cenote");
+    assert!(program.contains(".gnu_debuglink") && !program.contains(".symtab"), "{program}");
+    assert!(sections("usr/lib/debug/usr/bin/cenote.debug").contains(".symtab"));
+}
+
 #[test]
 fn the_names_of_other_tools_can_be_left_to_them() {
     let root = install(&["--without-names"], "/opt/cenote");
