@@ -8,6 +8,10 @@
 //! - Nothing depends on files being opened here; where it helps they are (`manner`), else `open` is answered "not
 //!   needed". A file whose last name goes is kept until the kernel forgets it, which it does when its last descriptor
 //!   is closed and not before.
+//! - Of a file with set-id bits the kernel asks for the attributes each time, whoever runs it: it must not believe in bits
+//!   that are gone. Where they count (see [`crate::fuse::MountOptions::setuid`]) it takes them away itself before it writes; what it
+//!   does not see, because it goes around its cache, takes them away here before a byte is written, and capabilities of the
+//!   file with them.
 //! - A change is acknowledged when it is made; with `sync=always`, when it is durable.
 //! - Where the kernel keeps what programs write ([`Manner`]), sizes and times of files are its own: what it sends is taken
 //!   as it is. It sends them when a file is closed, synced, or dirty for some seconds. Whoever needs all of it sooner
@@ -111,9 +115,11 @@ impl LiveService {
         self
     }
 
-    /// An error for the names of extended attributes that are not there.
+    /// An error for the names of extended attributes that are not there: access control lists, too, where they do not count.
     fn check_hidden(&self, name: &[u8]) -> Answer<()> {
-        if self.hides_user_xattrs && name.starts_with(USER) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
+        let is_hidden = (self.hides_user_xattrs && name.starts_with(USER))
+            || (is_acl(name) && !self.fs().options().posix_acls);
+        if is_hidden { Err(Errno::OPNOTSUPP) } else { Ok(()) }
     }
 
     /// The same, noting reads by this rule, whatever the property says.
@@ -161,7 +167,7 @@ impl LiveService {
         let stat = self.fs().stat(id)?;
         let block_size = u32::try_from(stat.block_size).unwrap_or(1 << 24);
         let shown = attr(id.0, &stat.attrs, stat.blocks_512, block_size);
-        Ok((shown, if stat.is_unwritten { Life::Moment } else { Life::Ever }))
+        Ok((shown, life_of(&stat.attrs, stat.is_unwritten)))
     }
 
     fn known(&self, id: ObjectId) -> Answer<Known> {
@@ -262,9 +268,23 @@ impl LiveService {
     }
 }
 
+/// How long attributes are right; those of an unwritten file will soon tell of more space.
+fn life_of(attrs: &Attrs, is_unwritten: bool) -> Life {
+    match (rules::lends_rights(attrs), is_unwritten) {
+        (true, _) => Life::None,
+        (false, true) => Life::Moment,
+        (false, false) => Life::Ever,
+    }
+}
+
+/// An access control list.
+fn is_acl(name: &[u8]) -> bool {
+    matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default")
+}
+
 /// The name spaces of extended attributes that there are, as Linux has them, and a name in them.
 fn check_xattr_name(name: &[u8]) -> Answer<()> {
-    if matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default") {
+    if is_acl(name) {
         return Ok(());
     }
     match [&b"user."[..], b"trusted.", b"security."].iter().find_map(|space| name.strip_prefix(*space)) {
@@ -364,7 +384,7 @@ impl Service for LiveService {
         }
         // Also without anything to change, which is a change of the ctime.
         self.fs().set_attrs(id, &wanted).map_err(|e| zpl_errno(&e))?;
-        if new.kill_set_ids {
+        if new.kill_set_ids || new.size.is_some() || new.uid.is_some() || new.gid.is_some() {
             self.drop_set_ids(caller, id)?;
         }
         self.settled(id)?;
@@ -382,7 +402,7 @@ impl Service for LiveService {
         let made = self.fs().create(self.id(dir), name, &LiveService::new_file(caller, new));
         let made = made.map_err(|e| zpl_errno(&e))?;
         self.settled(made.id)?;
-        Ok(self.known_as(made.id, attr(made.id.0, &made.attrs, 1, 512), Life::Ever))
+        Ok(self.known_as(made.id, attr(made.id.0, &made.attrs, 1, 512), life_of(&made.attrs, false)))
     }
 
     fn unlink(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
@@ -479,15 +499,17 @@ impl Service for LiveService {
         let id = self.id(node);
         // Where the end of the file is, the kernel knows best: it appends by itself. The times of what it kept, too.
         let keep_times = write.from_cache && self.manner().writeback;
+        match write.from_cache {
+            true => {}
+            false if write.handle == manner::DIRECT => self.take_back_rights(caller, id)?,
+            false => self.drop_set_ids(caller, id)?,
+        }
         let how = WriteHow { append: false, clear_set_ids: write.kill_set_ids, keep_times };
         match self.fs().write(id, write.offset, write.data, &how).map_err(|e| zpl_errno(&e)) {
             // Closing a file whose pages could not be written says EIO for all but this.
             Err(Errno::DQUOT) if keep_times => return Err(Errno::NOSPC),
             written => written?,
         };
-        if write.kill_set_ids && !write.from_cache {
-            self.drop_set_ids(caller, id)?;
-        }
         // Whoever opened it for that: for others the kernel asks separately. Nobody waits for pages of the cache.
         let is_durable = write.handle == manner::DIRECT
             && write.flags & (rustix::fs::OFlags::DSYNC | rustix::fs::OFlags::SYNC).bits() != 0;
@@ -631,13 +653,14 @@ impl Service for LiveService {
         if matches!(how, Allocate::Reserve { .. }) {
             self.check_room(id, len)?;
         }
+        self.take_back_rights(caller, id)?;
         self.fs().fallocate(id, offset, len, how).map_err(|e| zpl_errno(&e))?;
-        self.drop_set_ids(caller, id)?;
         self.settled(id)
     }
 
     fn copy_range(&self, caller: &Caller, range: &CopyRange) -> Answer<u64> {
         let (from, to) = (self.id(range.from), self.id(range.to));
+        self.take_back_rights(caller, to)?;
         let source = FileRange { id: from, offset: range.from_offset };
         let target = FileRange { id: to, offset: range.to_offset };
         let shared = match self.writer.clone_range(&self.writer, source, target, range.len) {
@@ -652,7 +675,6 @@ impl Service for LiveService {
             // Whatever keeps blocks from being shared, bytes can be copied, or the copy tells why not.
             Err(_) => self.copy_bytes(range)?,
         };
-        self.drop_set_ids(caller, to)?;
         self.settled(to)?;
         Ok(done)
     }

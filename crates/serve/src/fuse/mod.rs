@@ -79,7 +79,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// The file system can be changed.
     pub writable: bool,
-    /// Set-id bits count. Only root's mounts.
+    /// Set-id bits and capabilities of files count. Only root's mounts. The kernel then takes them away by itself before it
+    /// writes: left to the server ([`flag::HANDLE_KILLPRIV_V2`]), it would go on believing in them.
     pub setuid: bool,
     /// Device files are devices. Only root's mounts.
     pub devices: bool,
@@ -222,7 +223,8 @@ fn start(
     options: &MountOptions,
 ) -> Result<(Waiter, Agreed), StartError> {
     let wants_ring = options.transport == Transport::Best && ring::is_enabled();
-    let agreed = greet(&**service, &device, wants_ring)?;
+    let left_to_us = if options.setuid { !flag::HANDLE_KILLPRIV_V2 } else { u64::MAX };
+    let agreed = greet(&**service, &device, left_to_us, wants_ring)?;
     let mut threads = Threads::new();
     let seated = agreed.ring && seat(service, &device, &mut threads)?;
     // Over the ring only forgetting and interrupts are left. Where its seats were not taken after all, the kernel goes on
@@ -259,8 +261,8 @@ fn seat(service: &Arc<dyn Service>, device: &OwnedFd, threads: &mut Threads) -> 
     Ok(told.iter().take(count).filter(|ok| *ok).count() == count)
 }
 
-/// Answers the kernel's first request.
-fn greet(service: &dyn Service, device: &OwnedFd, ring: bool) -> Result<Agreed, StartError> {
+/// Answers the kernel's first request; of the service's abilities those that are wanted count.
+fn greet(service: &dyn Service, device: &OwnedFd, wanted: u64, ring: bool) -> Result<Agreed, StartError> {
     let mut room = classic::request_room()?;
     let mut reply = [0; proto::OUT_HEADER + INIT_OUT];
     loop {
@@ -285,7 +287,9 @@ fn greet(service: &dyn Service, device: &OwnedFd, ring: bool) -> Result<Agreed, 
             return Err(StartError::Old(init));
         }
         let abilities = init.flags
-            & (service.abilities(init.flags) | ALWAYS | if ring { flag::OVER_IO_URING } else { 0 });
+            & ((service.abilities(init.flags) & wanted)
+                | ALWAYS
+                | if ring { flag::OVER_IO_URING } else { 0 });
         hello(&init, abilities, &mut reply)?;
         classic::send(device, unique, None, &mut reply, INIT_OUT)?;
         return Ok(Agreed {

@@ -2,14 +2,17 @@
 //! (docs/on-disk/23-zpl.md, section 3).
 
 use super::LiveService;
+use crate::caller;
 use crate::errno::zpl_errno;
 use crate::fuse::{Answer, Caller};
-use cenote::files::NewAttrs;
+use cenote::files::{Attrs, NewAttrs};
 use format::ObjectId;
-use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, dos_flags, linux_flags};
+use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, dos_flags, linux_flags, with_linux_flags};
 use rustix::io::Errno;
 
-/// Numbers of the calls (`linux/fs.h`): direction, size, letter, number.
+/// Numbers of the calls (`linux/fs.h`): direction, size, letter, number. The kernel knows some of them and checks who calls;
+/// a call with another size is another call, which it passes on unchecked, and is not answered here. Calls of programs of 32
+/// bits it brings into this form.
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
 const GET_VERSION: u32 = 0x8008_7601;
@@ -18,8 +21,6 @@ const SET_XATTR: u32 = 0x401c_5820;
 /// The word of DOS attributes.
 const GET_DOS: u32 = 0x8008_8301;
 const SET_DOS: u32 = 0x4008_8302;
-/// Bits of the call that are not its size, which differs for programs of 32 bits.
-const SIZELESS: u32 = 0xc000_ffff;
 
 /// Flags of the two families of calls that mean the same.
 const EXTENDED: [(u32, u32); 4] = [(0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x2000_0000, 0x200)];
@@ -51,19 +52,19 @@ impl LiveService {
         given: &[u8],
         got: &mut [u8],
     ) -> Answer<usize> {
-        let is = |call: u32| number & SIZELESS == call & SIZELESS;
-        if is(GET_FLAGS) || is(GET_VERSION) {
-            let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
-            let value = if is(GET_FLAGS) { linux_flags(attrs.flags) } else { attrs.generation as u32 };
-            got.fill(0);
-            put(got, 0, value)?;
-            return Ok(got.len());
-        }
-        if is(SET_FLAGS) {
-            let new = NewAttrs { linux_flags: Some(take(given, 0)?), ..NewAttrs::default() };
-            return self.set_controlled(id, &new);
-        }
         match number {
+            GET_FLAGS | GET_VERSION => {
+                let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+                let is_flags = number == GET_FLAGS;
+                let value = if is_flags { linux_flags(attrs.flags) } else { attrs.generation as u32 };
+                got.fill(0);
+                put(got, 0, value)?;
+                Ok(got.len())
+            }
+            SET_FLAGS => {
+                let new = NewAttrs { linux_flags: Some(take(given, 0)?), ..NewAttrs::default() };
+                self.set_flags(caller, id, &new)
+            }
             GET_XATTR => {
                 let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
                 let flags = linux_flags(attrs.flags);
@@ -89,7 +90,7 @@ impl LiveService {
                     project: is_moved.then_some(project),
                     ..NewAttrs::default()
                 };
-                if new == NewAttrs::default() { Ok(0) } else { self.set_controlled(id, &new) }
+                if new == NewAttrs::default() { Ok(0) } else { self.set_flags(caller, id, &new) }
             }
             GET_DOS => {
                 let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
@@ -99,19 +100,35 @@ impl LiveService {
             }
             SET_DOS => {
                 let flags = u64::from_ne_bytes(*given.first_chunk().ok_or(Errno::INVAL)?);
-                self.check_dos(caller, id, flags)?;
+                let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+                self.check_set(caller, &attrs, id, attrs.flags ^ flags)?;
                 self.set_controlled(id, &NewAttrs { dos_flags: Some(flags), ..NewAttrs::default() })
             }
             _ => Err(Errno::NOTTY),
         }
     }
 
-    /// The owner changes flags, and root alone those that bind everybody. For the other calls the kernel knows this.
-    fn check_dos(&self, caller: &Caller, id: ObjectId, new: u64) -> Answer<()> {
-        let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
-        let binds = (attrs.flags ^ new) & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0;
-        let may = caller.uid == 0 || (caller.uid == attrs.posix_uid() && !binds);
-        if may { Ok(()) } else { Err(Errno::PERM) }
+    /// Sets what the kernel has checked, if it is one that does.
+    fn set_flags(&self, caller: &Caller, id: ObjectId, new: &NewAttrs) -> Answer<usize> {
+        if !self.agreed.checks_flags {
+            let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+            let flags = new
+                .linux_flags
+                .map_or(attrs.flags, |linux| with_linux_flags(attrs.flags, linux).unwrap_or(0));
+            self.check_set(caller, &attrs, id, attrs.flags ^ flags)?;
+        }
+        self.set_controlled(id, new)
+    }
+
+    /// What the kernel checks of the calls that it knows: the owner changes flags, and those that bind everybody only who has
+    /// the capability for it; through a mount that is only read, nobody.
+    fn check_set(&self, caller: &Caller, attrs: &Attrs, id: ObjectId, changed: u64) -> Answer<()> {
+        let binds = changed & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0;
+        let is_owner = caller.uid == attrs.posix_uid() || caller::has(caller, caller::FOWNER);
+        if !is_owner || (binds && !caller::has(caller, caller::LINUX_IMMUTABLE)) {
+            return Err(Errno::PERM);
+        }
+        if caller::writes_to(caller, self.node(id), id.0) { Ok(()) } else { Err(Errno::ROFS) }
     }
 
     fn set_controlled(&self, id: ObjectId, new: &NewAttrs) -> Answer<usize> {

@@ -18,6 +18,7 @@
 //! still; nor by kernels that could leave an old page in the cache of somebody else.
 
 use super::LiveService;
+use super::rules::lends_rights;
 use crate::errno::zpl_errno;
 use crate::fuse::{Answer, Opened, flag, open_flag};
 use cenote::files::AccessTimes;
@@ -45,6 +46,8 @@ const PLAIN_CREATES: u32 = 1024;
 const PLAIN_OPENS_SINCE: u32 = 100_000;
 /// The first kernel that drops pages which somebody read while they were written around the cache.
 const DROPS_PAGES: (u32, u32) = (6, 18);
+/// The first kernel that checks who changes flags and projects of files, and through which mount.
+const CHECKS_FLAGS: (u32, u32) = (5, 13);
 /// `O_DSYNC` of Linux, which `O_SYNC` has in it. `OFlags::DSYNC` is not that: it has both bits.
 const DSYNC: u32 = 0o1_0000;
 /// Handle of files that are written around the cache.
@@ -82,6 +85,8 @@ pub(super) struct Agreed {
     creates_left: AtomicU32,
     /// The kernel can mix files around its cache with others.
     can_mix: bool,
+    /// The kernel knows who may change flags and projects of files.
+    pub(super) checks_flags: bool,
 }
 
 impl Agreed {
@@ -95,7 +100,8 @@ impl Agreed {
             near: NEAR_BYTES.max(memory / DIRTY_PART),
             opens_left: AtomicU32::new(PLAIN_OPENS),
             creates_left: AtomicU32::new(PLAIN_CREATES),
-            can_mix: kernel_version(&rustix::system::uname().release().to_string_lossy()) >= DROPS_PAGES,
+            can_mix: this_kernel() >= DROPS_PAGES,
+            checks_flags: this_kernel() >= CHECKS_FLAGS,
         }
     }
 }
@@ -225,7 +231,13 @@ impl LiveService {
         {
             return Err(Errno::PERM);
         }
-        let opened = self.opened_new(flags);
+        // Of what a file lends the kernel takes care, but not around its cache.
+        let is_lending = writes && (lends_rights(&attrs) || self.has_capabilities(id)?);
+        let opened = if is_lending {
+            Opened { handle: 0, flags: open_flag::KEEP_CACHE }
+        } else {
+            self.opened_new(flags)
+        };
         let rule = self.access_rule();
         let is_first = attrs.atime <= attrs.mtime || attrs.atime <= attrs.ctime;
         let is_noted = rule == AccessTimes::Always || (rule == AccessTimes::Relative && is_first);
@@ -243,6 +255,11 @@ impl LiveService {
 fn wants_around(flags: OFlags) -> bool {
     let is_written = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
     flags.contains(OFlags::DIRECT) || (is_written && flags.bits() & DSYNC != 0)
+}
+
+/// The version of the kernel that runs.
+pub(super) fn this_kernel() -> (u32, u32) {
+    kernel_version(&rustix::system::uname().release().to_string_lossy())
 }
 
 /// The first two numbers of a kernel's version.

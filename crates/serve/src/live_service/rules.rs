@@ -9,7 +9,10 @@ use format::ObjectId;
 use format::znode::FLAG_APPENDONLY;
 use rustix::io::Errno;
 
+const SET_IDS: u32 = 0o6000;
 const SET_GID: u32 = 0o2000;
+/// Capabilities that a program gets.
+const CAPABILITIES: &[u8] = b"security.capability";
 const GROUP_EXECUTES: u32 = 0o0010;
 
 /// The set-group-id bit of a file that its group cannot execute goes only if whoever changes it is not in that group.
@@ -22,6 +25,11 @@ fn is_bare_set_gid(attrs: &Attrs) -> bool {
 fn without(caller: &Caller, attrs: &Attrs) -> u32 {
     let mode = without_set_ids(attrs.mode);
     if is_bare_set_gid(attrs) && !caller::is_in(caller, attrs.posix_gid()) { mode & !SET_GID } else { mode }
+}
+
+/// A file that lends the rights of its owner or its group to programs.
+pub(super) fn lends_rights(attrs: &Attrs) -> bool {
+    FileKind::from_mode(attrs.mode) == Some(FileKind::Regular) && attrs.mode & SET_IDS != 0
 }
 
 /// Nothing is to be changed: `chown` was called without a user and without a group.
@@ -39,6 +47,21 @@ impl LiveService {
         let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
         let mode = without(caller, &attrs);
         if mode == attrs.mode { Ok(()) } else { self.set_mode(id, mode) }
+    }
+
+    /// The content of a file is about to be changed by another way than through the kernel's cache, before which the kernel
+    /// would have done this itself: what the file lends is taken back first.
+    pub(super) fn take_back_rights(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
+        self.drop_set_ids(caller, id)?;
+        if self.has_capabilities(id)? {
+            self.fs().remove_xattr(id, CAPABILITIES).map_err(|e| zpl_errno(&e))?;
+        }
+        Ok(())
+    }
+
+    /// A file that gives programs capabilities. Whoever changes it, root too, takes them away.
+    pub(super) fn has_capabilities(&self, id: ObjectId) -> Answer<bool> {
+        self.fs().xattr(id, CAPABILITIES).map(|value| value.is_some()).map_err(|e| zpl_errno(&e))
     }
 
     fn set_mode(&self, id: ObjectId, mode: u32) -> Answer<()> {

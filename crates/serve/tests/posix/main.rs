@@ -6,6 +6,7 @@ mod around;
 mod fsx;
 mod home;
 mod random;
+mod rights;
 mod run;
 mod stress;
 mod tables;
@@ -18,11 +19,17 @@ use std::path::Path;
 /// `xattr=sa`, `acltype=posix`.
 const PROPERTIES: [(&str, u64); 2] = [("xattr", 2), ("acltype", 1)];
 
+const GROUP_BIT: &str =
+    "FUSE: the bit, with which nothing is run, stays when the kernel keeps what is written";
+
 /// Where file systems of the machine differ among themselves, or from ZFS: the table's line, and why.
 const DIFFERENT: &[(&str, usize, &str)] = &[
     ("truncate and sizes", 4, "files of ZFS may have that size"),
     ("set-id bits without a change", 18, "FUSE: this call is not told from the end of somebody's write"),
     ("holes and copies", 5, "holes are whole records"),
+    ("set-id bits of written files", 20, GROUP_BIT),
+    ("set-group-id bits that nobody executes", 6, GROUP_BIT),
+    ("set-group-id bits that nobody executes", 30, GROUP_BIT),
 ];
 
 /// The outcomes of the lines of a table, in an empty folder that everybody may look into.

@@ -85,6 +85,7 @@ fn flags_of(word: &str) -> OFlags {
                 "tmp" => OFlags::TMPFILE,
                 "dsync" => OFlags::DSYNC,
                 "sync" => OFlags::SYNC,
+                "direct" => OFlags::DIRECT,
                 "noatime" => OFlags::NOATIME,
                 "nonblock" => OFlags::NONBLOCK,
                 "path" => OFlags::PATH,
