@@ -376,7 +376,7 @@ impl FsView for PoolView {
         let available = dataset.available().map_err(damaged)?;
         let files = self.filesystem(&slot)?.objset().root().fill();
         // docs/on-disk/23-zpl.md, section 7.
-        let unit = 128 << 10;
+        let unit = 4096;
         let files_free = (available / 512).min((1u64 << 48).saturating_sub(files));
         Ok(SpaceInfo {
             block_size: unit as u32,

@@ -335,7 +335,8 @@ pub(crate) fn available(head: &HeadRoom, rooms: &[Arc<Room>], pool: &PoolRoom) -
         let (used, quota) = (room.used.get(), room.quota.get());
         let mut limit = if quota == 0 { u64::MAX } else { quota };
         if above == 0 {
-            limit = limit.min(pool.limit(false));
+            // What was freed and comes back later counts: whoever needs it waits for it.
+            limit = limit.min(pool.limit(false).saturating_add(pool.returning.get()));
         }
         let from_above = available.saturating_add(room.reserved.get().saturating_sub(used));
         available = from_above.min(limit.saturating_sub(used));

@@ -225,6 +225,47 @@ fn files_are_found_by_handles_as_long_as_they_are_there() {
 }
 
 #[test]
+fn a_pool_that_was_full_and_was_emptied_has_room() {
+    let Some(home) = Home::new(128, &[("compression", 2)], false) else { return };
+    let room = || rustix::fs::statvfs(home.at()).unwrap();
+    let all = room().f_bavail;
+    assert_eq!((room().f_bsize, room().f_frsize), (4096, 4096));
+    let mut file = std::fs::File::create(home.at().join("large")).unwrap();
+    let block: Vec<u8> = (0..1_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    while std::io::Write::write_all(&mut file, &block).is_ok() {}
+    drop(file);
+    home.sync();
+    assert!(room().f_bavail < all / 10, "{} of {all} units", room().f_bavail);
+    std::fs::remove_file(home.at().join("large")).unwrap();
+    home.sync();
+    home.sync();
+    // Nothing is changed any more.
+    assert!(room().f_bavail > all / 10 * 9, "{} of {all} units", room().f_bavail);
+    home.judge();
+}
+
+#[test]
+fn names_of_extended_attributes_may_have_slashes() {
+    for storage in [1, 2] {
+        let Some(home) = Home::new(256, &[("xattr", storage)], false) else { return };
+        let file = home.at().join("f");
+        std::fs::write(&file, "").unwrap();
+        let flags = rustix::fs::XattrFlags::empty();
+        for name in ["user.a/b", "user./", "user.plain"] {
+            rustix::fs::setxattr(&file, name, name.as_bytes(), flags).unwrap();
+        }
+        let mut run = run::Runner::new(&home.at());
+        assert_eq!(run.run("listx f"), "user./ user.a/b user.plain");
+        assert_eq!(run.run("getx f user.a/b"), "8 user.a/b");
+        assert_eq!(run.run("delx f user.a/b"), "ok");
+        assert_eq!(run.run("listx f"), "user./ user.plain");
+        assert!(run.run("setx f user.a/b @60000").ends_with(" 7"), "E2BIG");
+        drop(run);
+        home.judge();
+    }
+}
+
+#[test]
 fn more_than_there_is_cannot_be_reserved() {
     use rustix::fs::{FallocateFlags, fallocate};
     let Some(home) = Home::new(256, &[("quota", 40 << 20)], false) else { return };

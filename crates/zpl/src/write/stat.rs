@@ -9,15 +9,17 @@ use format::ObjectId;
 const OBJECTS_MAX: u64 = 1 << 48;
 /// Bytes that a file takes at least.
 const FILE_MIN: u64 = 512;
+/// The unit of space in reports, whatever the size of records: programs take both numbers that `statfs` has for it.
+const UNIT: u64 = 4096;
 
 /// What `statfs` reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FsStats {
-    /// Bytes of a block, the unit of the next two.
+    /// Bytes of the unit of the next two.
     pub block_size: u64,
-    /// Blocks in all.
+    /// Units in all.
     pub blocks: u64,
-    /// Blocks that may still be taken.
+    /// Units that may still be taken.
     pub blocks_free: u64,
     /// Files in all.
     pub files: u64,
@@ -67,11 +69,10 @@ impl Fs {
             }
         }
         let options = self.options();
-        let block_size = options.block_max();
         Ok(FsStats {
-            block_size,
-            blocks: (referenced.div_ceil(block_size) * block_size).saturating_add(available) / block_size,
-            blocks_free: available / block_size,
+            block_size: UNIT,
+            blocks: referenced.div_ceil(UNIT).saturating_add(available / UNIT),
+            blocks_free: available / UNIT,
             files,
             files_free,
             name_max: if options.long_names { 1023 } else { 255 },

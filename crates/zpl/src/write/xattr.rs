@@ -84,7 +84,7 @@ impl Fs {
         if name.len() > NAME_MAX {
             return Err(ZplError::NameTooLong { len: name.len(), max: NAME_MAX });
         }
-        if !crate::dir::is_name(name) {
+        if name.is_empty() || name.contains(&0) {
             return Err(ZplError::InvalidName);
         }
         if self.options().xattrs == XattrStorage::Off {
@@ -153,10 +153,15 @@ impl Fs {
         let Some(value) = change.value else {
             return if is_there || change.mode.is_some() { self.store_packed(inode, change) } else { Ok(()) };
         };
+        // A name that no file can have has no other place.
+        let can_be_file = crate::dir::is_name(change.name);
         let prefers_packed = self.options().xattrs == XattrStorage::SystemAttributes;
-        if prefers_packed && value.len() <= PACKED_VALUE_MAX {
+        if !can_be_file && value.len() > PACKED_VALUE_MAX {
+            return Err(ZplError::AttributeTooLarge { size: value.len() as u64 });
+        }
+        if (prefers_packed || !can_be_file) && value.len() <= PACKED_VALUE_MAX {
             match self.store_packed(inode, change) {
-                Err(ZplError::AttributeTooLarge { .. }) => {}
+                Err(ZplError::AttributeTooLarge { .. }) if can_be_file => {}
                 result => return result,
             }
         }
