@@ -1,8 +1,10 @@
 //! The kernel's questions about a file system that is open for writing.
 //!
 //! # What always holds
-//! - A node is the number of an object; 1, which no file has, is the root. The kernel checks permissions
+//! - A node is the number of an object (see `lookups`); 1, which no file has, is the root. The kernel checks permissions
 //!   (`default_permissions`), so the operations here trust it.
+//! - Whoever makes something by a name has the kernel look first: that the name is there all the same means that what it
+//!   remembers is old, and it is told to look again (`ESTALE`).
 //! - Everything changes through the kernel that caches it, so names and attributes are cached without end. Whoever changes
 //!   the file system by another way tells the kernel.
 //! - Nothing depends on files being opened here; where it helps they are (`manner`), else `open` is answered "not
@@ -18,6 +20,7 @@
 //!   (a snapshot, a rollback, a report of space) calls [`crate::fuse::write_back`] first.
 
 mod control;
+mod lookups;
 mod manner;
 mod rules;
 
@@ -34,6 +37,7 @@ use cenote::files::{
     ZplError,
 };
 use format::ObjectId;
+pub(crate) use lookups::{Lookups, is_later};
 pub use manner::Manner;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -75,6 +79,8 @@ pub struct LiveService {
     /// The kernel may keep dirty pages.
     writeback: bool,
     agreed: manner::Agreed,
+    /// What the kernel knows.
+    lookups: Arc<Lookups>,
     /// Which reads are noted, if the property does not say.
     access_times: Option<AccessTimes>,
     /// Extended attributes of programs (`user.…`) are not there.
@@ -105,7 +111,34 @@ impl LiveService {
         writer.let_streams_pass();
         let nameless = std::array::from_fn(|_| Mutex::default());
         let agreed = manner::Agreed::new();
-        LiveService { writer, nameless, writeback, agreed, access_times: None, hides_user_xattrs: false }
+        let lookups = Arc::default();
+        LiveService {
+            writer,
+            nameless,
+            writeback,
+            agreed,
+            lookups,
+            access_times: None,
+            hides_user_xattrs: false,
+        }
+    }
+
+    /// What the kernel knows of it.
+    pub(crate) fn lookups(&self) -> &Arc<Lookups> {
+        &self.lookups
+    }
+
+    /// Goes on with what was agreed for a mount whose contents these replace, and with what the kernel knows of them.
+    pub(crate) fn go_on_with(mut self, manner: Manner, lookups: &Arc<Lookups>) -> LiveService {
+        self.go_on_as(manner);
+        self.lookups = Arc::clone(lookups);
+        self
+    }
+
+    /// Whether a node stands for a file that is no more, or is another now.
+    pub(crate) fn is_lost(&self, node: u64) -> bool {
+        let now = || self.fs().attrs(self.id(node)).ok().map(|attrs| attrs.generation);
+        node != ROOT && self.lookups.is_lost(node, now)
     }
 
     /// The same without extended attributes of programs (`user.…`), as mounted with `noxattr`.
@@ -151,11 +184,18 @@ impl LiveService {
     }
 
     fn id(&self, node: u64) -> ObjectId {
-        if node == ROOT { self.fs().root() } else { ObjectId(node) }
+        if node == ROOT { self.fs().root() } else { ObjectId(lookups::object_of(node)) }
     }
 
+    /// The node of an object, without others that had its number.
     fn node(&self, id: ObjectId) -> u64 {
         if id == self.fs().root() { ROOT } else { id.0 }
+    }
+
+    /// What was made is durable if it is to be; if that fails, the kernel is not told of it.
+    fn acknowledged(&self, made: Known) -> Answer<Known> {
+        self.settled(self.id(made.entry.node)).inspect_err(|_| self.forget(made.entry.node, 1))?;
+        Ok(made)
     }
 
     fn settled(&self, id: ObjectId) -> Answer<()> {
@@ -175,10 +215,10 @@ impl LiveService {
         Ok(self.known_as(id, attr, life))
     }
 
-    /// An entry carries one number only: where the node is another, the kernel asks for the attributes again.
+    /// The kernel is told of a file.
     fn known_as(&self, id: ObjectId, attr: Attr, life: Life) -> Known {
-        let node = self.node(id);
-        let life = if node == attr.ino { life } else { Life::None };
+        let is_root = id == self.fs().root();
+        let node = if is_root { ROOT } else { self.lookups.tell(id.0, attr.generation) };
         Known { entry: Entry { node, attr }, name: self.name_life(), attr: life }
     }
 
@@ -208,15 +248,50 @@ impl LiveService {
         }
     }
 
+    /// Keeps a file without a name while the kernel knows it.
     fn keep(&self, hold: Hold) {
-        let node = hold.id().0;
-        if let Some(shard) = self.shard(node) {
-            lock(shard).insert(node, hold);
+        let (id, generation) = (hold.id().0, hold.attrs().generation);
+        let Some(shard) = self.shard(id) else { return };
+        lock(shard).insert(id, hold);
+        // Forgotten before it was here to be found.
+        if !self.lookups.knows(id, generation) {
+            self.let_go(id, generation);
         }
     }
 
-    fn shard(&self, node: u64) -> Option<&Mutex<HashMap<u64, Hold>>> {
-        self.nameless.get(node as usize % SHARDS)
+    /// The kernel no longer knows a file.
+    fn let_go(&self, id: u64, generation: u64) {
+        let Some(shard) = self.shard(id) else { return };
+        let mut shard = lock(shard);
+        let is_it = shard.get(&id).is_some_and(|hold| hold.attrs().generation == generation);
+        let hold = if is_it { shard.remove(&id) } else { None };
+        drop(shard);
+        // Which may free the file.
+        drop(hold);
+    }
+
+    fn shard(&self, id: u64) -> Option<&Mutex<HashMap<u64, Hold>>> {
+        self.nameless.get(id as usize % SHARDS)
+    }
+
+    /// What the kernel is told of whoever makes something by a name that is there.
+    fn unless_it_is_there(error: &ZplError) -> Errno {
+        match zpl_errno(error) {
+            Errno::EXIST => Errno::STALE,
+            other => other,
+        }
+    }
+
+    fn make_file(
+        &self,
+        caller: &Caller,
+        dir: u64,
+        name: &[u8],
+        new: &NewNode<'_>,
+    ) -> Result<Known, ZplError> {
+        let made = self.fs().create(self.id(dir), name, &LiveService::new_file(caller, new))?;
+        let shown = attr(made.id.0, &made.attrs, 1, 512);
+        Ok(self.known_as(made.id, shown, life_of(&made.attrs, false)))
     }
 
     fn remove(
@@ -342,10 +417,10 @@ impl Service for LiveService {
         }
     }
 
-    fn forget(&self, node: u64, _: u64) {
-        // The kernel forgets a file without a name once, whole: nobody can look it up again.
-        let hold = self.shard(node).and_then(|shard| lock(shard).remove(&node));
-        drop(hold);
+    fn forget(&self, node: u64, count: u64) {
+        if let Some(generation) = self.lookups.forget(node, count) {
+            self.let_go(lookups::object_of(node), generation);
+        }
     }
 
     fn attr(&self, node: u64, _: Option<u64>) -> Answer<(Attr, Life)> {
@@ -399,10 +474,8 @@ impl Service for LiveService {
     }
 
     fn make(&self, caller: &Caller, dir: u64, name: &[u8], new: &NewNode<'_>) -> Answer<Known> {
-        let made = self.fs().create(self.id(dir), name, &LiveService::new_file(caller, new));
-        let made = made.map_err(|e| zpl_errno(&e))?;
-        self.settled(made.id)?;
-        Ok(self.known_as(made.id, attr(made.id.0, &made.attrs, 1, 512), life_of(&made.attrs, false)))
+        let made = self.make_file(caller, dir, name, new);
+        self.acknowledged(made.map_err(|e| LiveService::unless_it_is_there(&e))?)
     }
 
     fn unlink(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
@@ -437,7 +510,7 @@ impl Service for LiveService {
 
     fn link(&self, _: &Caller, node: u64, dir: u64, name: &[u8]) -> Answer<Known> {
         let id = self.id(node);
-        self.fs().link(id, self.id(dir), name).map_err(|e| zpl_errno(&e))?;
+        self.fs().link(id, self.id(dir), name).map_err(|e| LiveService::unless_it_is_there(&e))?;
         self.settled(id)?;
         self.known(id)
     }
@@ -454,8 +527,9 @@ impl Service for LiveService {
             return Err(Errno::NOSYS);
         }
         let new = NewNode { kind: Kind::Regular, mode, rdev: (0, 0), target: &[] };
-        match self.make(caller, dir, name, &new) {
-            Ok(made) => Ok((made, self.opened_new(flags))),
+        let made = self.make_file(caller, dir, name, &new).map_err(|e| zpl_errno(&e));
+        match made {
+            Ok(made) => Ok((self.acknowledged(made)?, self.opened_new(flags))),
             // Somebody was faster, and a new file was not asked for.
             Err(Errno::EXIST) if flags & rustix::fs::OFlags::EXCL.bits() == 0 => {
                 let found = self.lookup(caller, dir, name)?.ok_or(Errno::NOENT)?;
@@ -469,6 +543,7 @@ impl Service for LiveService {
         let new = NewNode { kind: Kind::Regular, mode, rdev: (0, 0), target: &[] };
         let made = self.fs().tmpfile(self.id(dir), &LiveService::new_file(caller, &new));
         let hold = made.map_err(|e| zpl_errno(&e))?;
+        // The kernel knows it first: nothing else keeps it.
         let known = self.known(hold.id())?;
         self.keep(hold);
         Ok((known, self.opened_new(flags)))
@@ -558,6 +633,8 @@ impl Service for LiveService {
                 let kind = file.map_or(entry.kind_hint, |file| Some(file.entry.attr.kind));
                 let file = file.map(|file| (file.entry, file.attr));
                 if !lines.line(node, kind, &entry.name, position(entry.cursor), file) {
+                    // Not told of it after all.
+                    file.into_iter().for_each(|(entry, _)| self.forget(entry.node, 1));
                     return Ok(());
                 }
             }

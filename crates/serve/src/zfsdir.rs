@@ -2,12 +2,14 @@
 //!
 //! # Numbers
 //! A node is an object number in its low 48 bits and a slot above. Slot 0 is the file system itself; each snapshot gets
-//! the next slot when somebody first looks at it, and keeps it for the life of the mount, also when it is renamed: so
-//! no program takes two versions of a file for one. In slot 0 the highest numbers, which no file has, are `.zfs` and
+//! a slot when somebody first looks at it, and keeps it, also when it is renamed: so
+//! no program takes two versions of a file for one. Another snapshot gets the slot of one that was destroyed when the kernel
+//! has forgotten all files of that one. In slot 0 the highest numbers, which no file has, are `.zfs` and
 //! what is in it.
 //!
 //! # What always holds
 //! - Listing `.zfs/snapshot` opens no snapshot.
+//! - A snapshot is known by its object and its guid: numbers of objects come again.
 //! - The kernel asks each time that a name in `.zfs` is looked up, because snapshots come and go by other ways.
 //!   Listings it remembers, and is told when they are old (see `mounts`).
 //! - A snapshot that was destroyed answers nothing any more, whoever stands in it.
@@ -16,6 +18,7 @@
 //! Source: docs/on-disk/23-zpl.md (section 3.4); the behaviour of OpenZFS 2.3.2.
 
 use crate::fuse::{Answer, Caller, Known, Life, Lines, Service, ViewService, spawn_anywhere};
+use crate::live_service::is_later;
 use crate::pool_view::{CONTROL, PoolView, SNAPSHOTS};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use cenote::admin::edit::{self, EditError};
@@ -29,7 +32,8 @@ use std::time::{Duration, Instant};
 /// Numbers of files end here, those of slots begin.
 const SLOT_SHIFT: u32 = 48;
 const OBJECT_MASK: u64 = (1 << SLOT_SHIFT) - 1;
-const SLOTS_MAX: usize = (1 << 16) - 1;
+/// The highest bit is taken: see `live_service`.
+const SLOTS_MAX: usize = (1 << 15) - 1;
 /// `.zfs/shares`, which is empty.
 pub(crate) const SHARES: u64 = CONTROL - 1;
 /// The first of the numbers that no file has.
@@ -40,12 +44,14 @@ const ROOT: u64 = 1;
 const OPEN_MAX: usize = 64;
 /// How long one is kept open: an open view of a pool holds up the reuse of what was freed since.
 const OPEN_FOR: Duration = Duration::from_secs(20);
+/// How often a name is looked at anew whose snapshot was replaced meanwhile.
+const ATTEMPTS: usize = 16;
 /// The name in the root.
 pub(crate) const NAME: &[u8] = b".zfs";
 
 /// Whether a node is one of these, and no file of the file system.
 pub(crate) fn is_here(node: u64) -> bool {
-    node >= FIRST
+    node >= FIRST && !is_later(node)
 }
 
 /// Whether one of these nodes is in a snapshot.
@@ -74,7 +80,10 @@ pub(crate) struct ZfsDir {
 struct Slots {
     /// Snapshots by slot, from slot 1 on.
     all: Vec<Slot>,
-    by_snapshot: HashMap<ObjectId, usize>,
+    /// The last one of each number.
+    by_object: HashMap<ObjectId, usize>,
+    /// Of snapshots that are no more, and that the kernel has forgotten.
+    free: Vec<usize>,
     /// Counts uses, to tell who was used last.
     uses: u64,
     /// A thread closes what has been open for long.
@@ -82,12 +91,38 @@ struct Slots {
 }
 
 struct Slot {
-    snapshot: ObjectId,
+    snapshot: Snapshot,
+    /// How often the kernel was told of its files, and has not forgotten.
+    told: u64,
     /// The part of its name behind the `@`, as it was last seen.
     name: String,
     open: Option<Open>,
     used: u64,
     is_gone: bool,
+}
+
+/// A snapshot: its object, and the guid that no other has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Snapshot {
+    object: ObjectId,
+    guid: u64,
+}
+
+impl Snapshot {
+    fn of(dataset: &Dataset) -> Snapshot {
+        Snapshot { object: dataset.dsl().id(), guid: dataset.dsl().phys().guid }
+    }
+}
+
+impl Slots {
+    /// Its snapshot is no more.
+    fn lose(&mut self, index: usize) {
+        let Some(slot) = self.all.get_mut(index) else { return };
+        slot.open = None;
+        if !std::mem::replace(&mut slot.is_gone, true) && slot.told == 0 {
+            self.free.push(index);
+        }
+    }
 }
 
 /// A snapshot that is open, over the devices that the pool had then.
@@ -122,11 +157,35 @@ impl ZfsDir {
             // Whoever asks next is told why.
             Err(_) => return,
         };
-        for slot in &mut lock(&self.slots).all {
-            match now.get(&slot.snapshot) {
-                Some(name) => slot.name.clone_from(name),
-                None => (slot.is_gone, slot.open) = (true, None),
+        let mut slots = lock(&self.slots);
+        for index in 0..slots.all.len() {
+            let Some(slot) = slots.all.get_mut(index).filter(|slot| !slot.is_gone) else { continue };
+            match now.get(&slot.snapshot.object) {
+                // Under the same name it is the same, or is found to be another when it is opened again.
+                Some(name) if slot.name == *name => {}
+                Some(name) => (slot.name, slot.open) = (name.clone(), None),
+                None => slots.lose(index),
             }
+        }
+    }
+
+    /// The kernel has forgotten a node so often.
+    pub(crate) fn forget(&self, node: u64, count: u64) {
+        let Some(index) = index_of(node >> SLOT_SHIFT) else { return };
+        let mut slots = lock(&self.slots);
+        let Some(slot) = slots.all.get_mut(index) else { return };
+        let was = slot.told;
+        slot.told = was.saturating_sub(count);
+        if was > 0 && slot.told == 0 && slot.is_gone {
+            slots.free.push(index);
+        }
+    }
+
+    /// The kernel is told of a file in this slot.
+    fn tell(&self, slot: u64) {
+        let Some(index) = index_of(slot) else { return };
+        if let Some(slot) = lock(&self.slots).all.get_mut(index) {
+            slot.told += 1;
         }
     }
 
@@ -145,16 +204,28 @@ impl ZfsDir {
     }
 
     /// The slot of a snapshot, given to it now if it has none.
-    fn slot_for(&self, snapshot: ObjectId, name: &str) -> Answer<u64> {
+    fn slot_for(&self, snapshot: Snapshot, name: &str) -> Answer<u64> {
         let mut slots = lock(&self.slots);
-        let index = match slots.by_snapshot.get(&snapshot) {
-            Some(index) => *index,
-            None if slots.all.len() >= SLOTS_MAX => return Err(Errno::NFILE),
+        let known = slots.by_object.get(&snapshot.object).copied();
+        let is_it = |slot: &Slot| slot.snapshot == snapshot && !slot.is_gone;
+        let same = known.filter(|index| slots.all.get(*index).is_some_and(is_it));
+        let index = match same {
+            Some(index) => index,
             None => {
-                let index = slots.all.len();
+                // The one that had this number is gone, whether that was heard of or not.
+                known.into_iter().for_each(|index| slots.lose(index));
                 let name = name.to_owned();
-                slots.all.push(Slot { snapshot, name, open: None, used: 0, is_gone: false });
-                slots.by_snapshot.insert(snapshot, index);
+                let slot = Slot { snapshot, told: 0, name, open: None, used: 0, is_gone: false };
+                let index = match slots.free.pop() {
+                    Some(index) => index,
+                    None if slots.all.len() >= SLOTS_MAX => return Err(Errno::NFILE),
+                    None => slots.all.len(),
+                };
+                match slots.all.get_mut(index) {
+                    Some(place) => *place = slot,
+                    None => slots.all.push(slot),
+                }
+                slots.by_object.insert(snapshot.object, index);
                 index
             }
         };
@@ -166,7 +237,7 @@ impl ZfsDir {
 
     /// What answers for the snapshot in a slot.
     fn service(self: &Arc<Self>, slot: u64, dataset: &str) -> Answer<Arc<ViewService>> {
-        let index = usize::try_from(slot).ok().and_then(|slot| slot.checked_sub(1)).ok_or(Errno::STALE)?;
+        let index = index_of(slot).ok_or(Errno::STALE)?;
         let tree = self.pool.tree();
         let (snapshot, name) = {
             let mut slots = lock(&self.slots);
@@ -180,8 +251,17 @@ impl ZfsDir {
             }
         };
         // Not under the lock: this reads the disk.
-        let service = self.open(&format!("{dataset}@{name}"), snapshot)?;
+        let service = self.open(&format!("{dataset}@{name}"), snapshot);
         let mut slots = lock(&self.slots);
+        let is_it = slots.all.get(index).is_some_and(|slot| slot.snapshot == snapshot);
+        let service = match service {
+            Err(Errno::STALE) if is_it => {
+                slots.lose(index);
+                return Err(Errno::STALE);
+            }
+            Ok(_) if !is_it => return Err(Errno::STALE),
+            other => other?,
+        };
         if slots.all.iter().filter(|slot| slot.open.is_some()).count() >= OPEN_MAX {
             let oldest = slots.all.iter_mut().filter(|slot| slot.open.is_some()).min_by_key(|slot| slot.used);
             if let Some(oldest) = oldest {
@@ -221,13 +301,14 @@ impl ZfsDir {
         slots.is_swept
     }
 
-    fn open(&self, full: &str, snapshot: ObjectId) -> Answer<Arc<ViewService>> {
+    fn open(&self, full: &str, snapshot: Snapshot) -> Answer<Arc<ViewService>> {
         let view = self.pool.view().map_err(|error| told(&error))?;
-        let dataset = Pool::from(view).dataset(full).map_err(|error| told(&error))?;
-        if dataset.dsl().id() != snapshot {
-            // Another one has its name.
-            return Err(Errno::STALE);
-        }
+        let dataset = match Pool::from(view).dataset(full).map_err(EditError::from) {
+            Ok(dataset) if Snapshot::of(&dataset) == snapshot => dataset,
+            // Another one has its name, or none.
+            Ok(_) | Err(EditError::NoDataset { .. }) => return Err(Errno::STALE),
+            Err(error) => return Err(told(&error)),
+        };
         let view = PoolView::new(&dataset, false).map_err(|error| match error {
             cenote::Error::Locked { .. } => Errno::ACCESS,
             other => told(&other),
@@ -303,7 +384,21 @@ impl ZfsDir {
         let (attr, life) = self.attr(node, home)?;
         // An entry carries one number only: where the node is another, the kernel asks again.
         let life = if attr.ino == node { life } else { Life::None };
+        self.tell(node >> SLOT_SHIFT);
         Ok(Known { entry: Entry { node, attr }, name, attr: life })
+    }
+
+    /// The directory of a snapshot. One that another one replaces meanwhile is not there.
+    fn root_of(self: &Arc<Self>, name: &[u8], home: &Home) -> Answer<Known> {
+        for _ in 0..ATTEMPTS {
+            let (snapshot, name) = self.find(name, home)?;
+            let slot = self.slot_for(snapshot, &name)?;
+            match self.known(slot << SLOT_SHIFT | ROOT, home, Life::None) {
+                Err(Errno::STALE) => {}
+                found => return found,
+            }
+        }
+        Err(ABSENT)
     }
 
     /// The directory itself, as it is found in the root.
@@ -327,16 +422,13 @@ impl ZfsDir {
             (CONTROL, b"snapshot") => found(SNAPSHOTS),
             (CONTROL, b"shares") => found(SHARES),
             (CONTROL | SHARES, _) => Err(ABSENT),
-            (SNAPSHOTS, name) => {
-                let (snapshot, name) = self.find(name, home)?;
-                let slot = self.slot_for(snapshot, &name)?;
-                found(slot << SLOT_SHIFT | ROOT)
-            }
+            (SNAPSHOTS, name) => self.root_of(name, home).map(Some),
             (dir, b"..") if dir & OBJECT_MASK == ROOT => found(SNAPSHOTS),
             _ => {
                 let slot = dir >> SLOT_SHIFT;
                 let below = self.ask(dir, &home.name, |snapshot, dir| snapshot.lookup(caller, dir, name))?;
                 let Some(below) = below else { return Err(ABSENT) };
+                self.tell(slot);
                 let node = slot << SLOT_SHIFT | below.entry.node;
                 let attr = Attr { ino: slot << SLOT_SHIFT | below.entry.attr.ino, ..below.entry.attr };
                 Ok(Some(Known { entry: Entry { node, attr }, ..below }))
@@ -345,12 +437,12 @@ impl ZfsDir {
     }
 
     /// A snapshot by the part of its name behind the `@`.
-    fn find(&self, name: &[u8], home: &Home) -> Answer<(ObjectId, String)> {
+    fn find(&self, name: &[u8], home: &Home) -> Answer<(Snapshot, String)> {
         let name = std::str::from_utf8(name).map_err(|_| ABSENT)?;
         let full = format!("{}@{name}", home.name);
         let view = self.writer().view().map_err(|error| told(&error))?;
         match view.dataset(&full).map_err(EditError::from) {
-            Ok(dataset) => Ok((dataset.dsl().id(), name.to_owned())),
+            Ok(dataset) => Ok((Snapshot::of(&dataset), name.to_owned())),
             Err(EditError::NoDataset { .. }) => Err(ABSENT),
             Err(EditError::Refused(error)) if edit::is_bad_name(&error) => Err(ABSENT),
             Err(error) => Err(told(&error)),
@@ -367,7 +459,7 @@ impl ZfsDir {
     ) -> Answer<()> {
         let slot = dir >> SLOT_SHIFT;
         if slot != 0 {
-            let mut below = Below { lines, slot };
+            let mut below = Below { lines, slot, dir: self };
             return self.ask(dir, &home.name, |snapshot, dir| snapshot.read_dir(dir, from, &mut below));
         }
         let above = if dir == CONTROL { home.root.ino } else { CONTROL };
@@ -393,7 +485,7 @@ impl ZfsDir {
             if next <= from {
                 continue;
             }
-            let slot = lock(&self.slots).by_snapshot.get(&id).map(|index| *index as u64 + 1);
+            let slot = lock(&self.slots).by_object.get(&id).map(|index| *index as u64 + 1);
             // Nobody has looked at it: a number that is its own, and no file's.
             let node = slot.map_or(FIRST.saturating_sub(1 + id.0), |slot| slot << SLOT_SHIFT | ROOT);
             if !lines.line(node, Some(Kind::Directory), name.as_bytes(), next, None) {
@@ -421,9 +513,7 @@ impl ZfsDir {
         let full = format!("{}@{name}", home.name);
         edit::names::check(&full, edit::names::Form::Snapshot).map_err(|_| Errno::INVAL)?;
         edit::snapshot(&self.writer_for(rights), &[full], &[]).map_err(|error| refused(&error))?;
-        let (snapshot, name) = self.find(name.as_bytes(), home)?;
-        let slot = self.slot_for(snapshot, &name)?;
-        self.known(slot << SLOT_SHIFT | ROOT, home, Life::None)
+        self.root_of(name.as_bytes(), home)
     }
 
     /// Destroys a snapshot.
@@ -494,6 +584,7 @@ impl Rights {
 struct Below<'l> {
     lines: &'l mut dyn Lines,
     slot: u64,
+    dir: &'l ZfsDir,
 }
 
 impl Lines for Below<'_> {
@@ -510,12 +601,21 @@ impl Lines for Below<'_> {
             let attr = Attr { ino: here(entry.attr.ino), ..entry.attr };
             (Entry { node: here(entry.node), attr }, life)
         });
-        self.lines.line(here(node), kind, name, next, file)
+        let took = self.lines.line(here(node), kind, name, next, file);
+        if took && file.is_some() {
+            self.dir.tell(self.slot);
+        }
+        took
     }
 
     fn wants_files(&self) -> bool {
         self.lines.wants_files()
     }
+}
+
+/// The place of a slot.
+fn index_of(slot: u64) -> Option<usize> {
+    usize::try_from(slot).ok().and_then(|slot| slot.checked_sub(1))
 }
 
 fn entries(head: &Dataset) -> Answer<Vec<(String, ObjectId)>> {
@@ -553,8 +653,9 @@ mod tests {
         for file in [1, 2, 34, 1 << 40, (1 << 47) + 5] {
             assert!(!is_here(file), "{file}");
         }
-        for other in [CONTROL, SNAPSHOTS, SHARES, 1 << 48 | ROOT, 0xffff << 48 | 7] {
+        for other in [CONTROL, SNAPSHOTS, SHARES, 1 << 48 | ROOT, (SLOTS_MAX as u64) << 48 | 7] {
             assert!(is_here(other), "{other}");
         }
+        assert!(!is_here(1 << 63 | 1 << 48 | 7), "a file whose number another one had");
     }
 }

@@ -8,11 +8,13 @@ use cenote::{Pool, PoolWriter};
 use cenote_serve::fuse::Transport;
 use cenote_serve::mounts::{MountTable, TableSettings};
 use rustix::io::Errno;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A pool `p` with file systems `p/a` and `p/a/b`, and a table.
 struct Home {
@@ -24,6 +26,11 @@ struct Home {
 impl Home {
     /// `None`: it cannot be done here, which has been said.
     fn new() -> Option<Home> {
+        Home::over(Transport::Classic)
+    }
+
+    /// The same, asked over this transport.
+    fn over(transport: Transport) -> Option<Home> {
         if !testkit::need_file("/dev/fuse") {
             return None;
         }
@@ -39,8 +46,7 @@ impl Home {
         for folder in ["a", "b"] {
             fs::create_dir(dir.path().join(folder)).unwrap();
         }
-        let settings =
-            TableSettings { transport: Transport::Classic, threads: Some(3), ..TableSettings::default() };
+        let settings = TableSettings { transport, threads: Some(3), ..TableSettings::default() };
         Some(Home { table: MountTable::new(settings), pool: Some(pool), dir })
     }
 
@@ -243,6 +249,167 @@ fn what_is_mounted_below_stays_when_contents_are_replaced() {
     // A name that was in use, and is no more.
     assert_eq!(fs::metadata(home.path("a/moved")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
     drop(moved);
+}
+
+/// The transports that this kernel offers.
+fn transports() -> impl Iterator<Item = Transport> {
+    let ring = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    let ring = ring.is_ok_and(|text| text.trim() == "Y").then_some(Transport::Best);
+    [Some(Transport::Classic), ring].into_iter().flatten()
+}
+
+/// What a file of this name holds.
+fn content(name: &str) -> String {
+    name.repeat(500)
+}
+
+/// Whether an error is one that a program may meet while contents are replaced.
+fn is_due(error: &std::io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::STALE))
+}
+
+/// Makes, reads and removes files of its own until told to stop, and reads those that were always there.
+fn use_files(at: &Path, me: usize, stop: &AtomicBool) -> usize {
+    let (mut state, mut rounds) = (0x9e37_79b9_7f4a_7c15_u64 ^ (me as u64) << 20, 0);
+    let mut open: VecDeque<(String, fs::File)> = VecDeque::new();
+    let check = |name: &str, text: &[u8], may_be_empty: bool| {
+        let is_right = text == content(name).as_bytes() || (may_be_empty && text.is_empty());
+        assert!(
+            is_right,
+            "{name} gives {:?}, {} bytes",
+            String::from_utf8_lossy(text.get(..20).unwrap_or_default()),
+            text.len()
+        );
+    };
+    while !stop.load(Ordering::Relaxed) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let number = state >> 20 & 7;
+        let own = format!("own-{me}-{number}");
+        // The first two are changed and renamed meanwhile.
+        let old = format!("old-{}", 2 + number % 6);
+        let done = match state >> 32 & 7 {
+            0 | 1 => fs::write(at.join(&own), content(&own)),
+            2 | 3 => fs::read(at.join(&own)).map(|text| check(&own, &text, true)),
+            4 => fs::remove_file(at.join(&own)),
+            5 => fs::read(at.join(&old)).map(|text| check(&old, &text, false)),
+            6 => fs::File::open(at.join(&own)).map(|file| {
+                open.push_back((own.clone(), file));
+                open.truncate(9);
+            }),
+            _ => open.pop_front().map_or(Ok(()), |(name, mut file)| {
+                let mut text = Vec::new();
+                file.read_to_end(&mut text).map(|_| check(&name, &text, true))
+            }),
+        };
+        if let Err(error) = done {
+            assert!(is_due(&error), "{own}, {old}: {error}");
+        }
+        rounds += 1;
+    }
+    rounds
+}
+
+/// Rolls back again and again under programs; each time nothing of what was made since is there, and everything else is
+/// what it was.
+fn roll_back_under_load(home: &Home, rounds: usize) {
+    let at = home.path("a");
+    for number in 0..8 {
+        let name = format!("old-{number}");
+        fs::write(at.join(&name), content(&name)).unwrap();
+    }
+    home.table.write_back("p/a").unwrap();
+    home.pool().snapshot(&["p/a@1"]).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (at, stop) = (&at, &stop);
+        let users: Vec<_> = (0..3).map(|me| scope.spawn(move || use_files(at, me, stop))).collect();
+        for round in 0..rounds {
+            // If one of them has found something, it tells when it is waited for.
+            if users.iter().any(|user| user.is_finished()) {
+                break;
+            }
+            let names: Vec<String> = (0..6).map(|file| format!("new-{}", (round + file) % 7)).collect();
+            for name in &names {
+                // Neither the name nor that it is not there is remembered from the time before.
+                let mut file = fs::File::options().write(true).create(true).open(at.join(name)).unwrap();
+                file.write_all(content(name).as_bytes()).unwrap();
+                assert_eq!(fs::read_to_string(at.join(name)).unwrap(), content(name));
+            }
+            let mut kept = fs::File::options().read(true).write(true).open(at.join("old-0")).unwrap();
+            kept.write_all(b"changed").unwrap();
+            fs::rename(at.join("old-1"), at.join("moved")).unwrap();
+
+            home.table.suspend("p/a").unwrap();
+            home.pool().rollback("p/a@1").unwrap();
+            home.table.replaced("p/a");
+
+            for name in names.iter().map(String::as_str).chain(["moved"]) {
+                let found = fs::metadata(at.join(name)).map_err(|error| error.kind());
+                assert_eq!(found.err(), Some(std::io::ErrorKind::NotFound), "round {round}: {name}");
+            }
+            let mut text = String::new();
+            std::io::Seek::rewind(&mut kept).unwrap();
+            kept.read_to_string(&mut text).unwrap();
+            assert_eq!(text, content("old-0"), "round {round}");
+            for name in ["old-0", "old-1"] {
+                assert_eq!(fs::read_to_string(at.join(name)).unwrap(), content(name), "round {round}");
+            }
+            let is_new = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with("new");
+            assert!(!fs::read_dir(at).unwrap().any(|entry| is_new(entry.unwrap())), "round {round}");
+        }
+        stop.store(true, Ordering::Relaxed);
+        let done: Vec<usize> = users.into_iter().map(|user| user.join().unwrap()).collect();
+        assert!(done.iter().all(|rounds| *rounds > 0));
+    });
+}
+
+/// More rounds by `CENOTE_ROLLBACKS`.
+#[test]
+fn no_name_gives_another_files_content_around_rollbacks() {
+    let rounds = std::env::var("CENOTE_ROLLBACKS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
+    for transport in transports() {
+        // With something mounted below names cannot be taken back all at once, as in old kernels.
+        for has_below in [false, true] {
+            let Some(home) = Home::over(transport) else { return };
+            home.mount("p/a", "a", &options()).unwrap();
+            if has_below {
+                fs::create_dir(home.path("a/inner")).unwrap();
+                home.mount("p/a/b", "a/inner", &options()).unwrap();
+            }
+            roll_back_under_load(&home, rounds);
+            assert_eq!(has_below, home.path("a/inner").exists() && is_mounted(&home.path("a/inner")));
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_with_the_number_of_one_that_was_destroyed_is_another() {
+    let Some(home) = Home::new() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    let shown = home.path("a/.zfs/snapshot");
+    let mut numbers = BTreeSet::new();
+    let mut repeated = 0;
+    let mut before: Option<String> = None;
+    for round in 0..24 {
+        fs::write(home.path("a/file"), format!("{round}")).unwrap();
+        // Each name comes again, too.
+        let name = format!("s{}", round % 5);
+        home.pool().snapshot(&[format!("p/a@{name}")]).unwrap();
+        home.table.snapshots_changed("p/a");
+        let id = home.pool().view().unwrap().dataset(&format!("p/a@{name}")).unwrap().dsl().id();
+        repeated += usize::from(!numbers.insert(id));
+        let text = fs::read_to_string(shown.join(&name).join("file")).map_err(|error| error.to_string());
+        assert_eq!(text, Ok(format!("{round}")), "{name}, object {id}");
+        if let Some(before) = before.replace(name) {
+            edit::destroy_snapshots(home.pool(), &[format!("p/a@{before}")], false).unwrap();
+            home.table.snapshots_changed("p/a");
+            let found = fs::metadata(shown.join(before)).map_err(|error| error.kind());
+            assert_eq!(found.err(), Some(std::io::ErrorKind::NotFound));
+        }
+    }
+    assert!(repeated > 0, "no number came again");
 }
 
 #[test]

@@ -431,8 +431,12 @@ fn control(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) ->
     Ok(())
 }
 
-/// Answers that were asked for but never reached the kernel: what they opened is closed again.
+/// Answers that were asked for but never reached the kernel: what they opened is closed again, and the files that they
+/// named are as good as forgotten.
 pub(super) fn undo(service: &dyn Service, request: &Request<'_>, body: &[u8]) {
+    for node in named(request.header.opcode, body) {
+        service.forget(node, 1);
+    }
     let handle = |at: usize| body.get(at..).and_then(|bytes| Bytes::new(bytes).u64());
     let undone = match request.header.opcode {
         op::OPEN => handle(0).map(|handle| (request.header.node, handle)),
@@ -441,6 +445,28 @@ pub(super) fn undo(service: &dyn Service, request: &Request<'_>, body: &[u8]) {
     };
     if let Some((node, handle)) = undone {
         service.release(node, handle);
+    }
+}
+
+/// The nodes that an answer names.
+fn named(opcode: u32, body: &[u8]) -> Vec<u64> {
+    let node = |body: &[u8]| Bytes::new(body).u64().filter(|node| *node != 0);
+    match opcode {
+        op::LOOKUP | op::SYMLINK | op::MKNOD | op::MKDIR | op::LINK | op::CREATE | op::TMPFILE => {
+            node(body).into_iter().collect()
+        }
+        op::READDIRPLUS => {
+            /// An entry, and a line up to its name; in the line the length of that comes after two words.
+            const ENTRY: usize = 128;
+            const LINE: usize = ENTRY + 24;
+            let (mut nodes, mut rest) = (Vec::new(), body);
+            while let Some(len) = rest.get(ENTRY + 16..).and_then(|line| Bytes::new(line).u32()) {
+                nodes.extend(node(rest));
+                rest = rest.get((LINE + len as usize).next_multiple_of(8)..).unwrap_or_default();
+            }
+            nodes
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -600,6 +626,33 @@ mod tests {
             noted,
             "lookup 5 there; lookup 5 not; read 4096 1000; write 1000 100 3; forget 5 3; forget 8 1; forget 9 2"
         );
+    }
+
+    #[test]
+    fn what_an_answer_named_is_forgotten_if_it_did_not_arrive() {
+        let asked = Asked::default();
+        let undone = |opcode: u32, body: &[u8], answer: &[u8]| {
+            let all = bytes(opcode, 5, body);
+            undo(&asked, &classic::split(&all).unwrap(), answer);
+            std::mem::take(&mut *asked.0.lock().unwrap()).join("; ")
+        };
+        let found = ask(&asked, op::LOOKUP, b"there\0", 200).unwrap().unwrap();
+        asked.0.lock().unwrap().clear();
+        let node = u64::from_ne_bytes(found[..8].try_into().unwrap());
+        assert_eq!(undone(op::LOOKUP, b"there\0", &found), format!("forget {node} 1"));
+        assert_eq!(undone(op::LOOKUP, b"not\0", &[0; 128]), "");
+        let mut lines = Vec::new();
+        for (node, name) in [(0_u64, &b"."[..]), (9, b"a name"), (10, b"12345678")] {
+            let mut line = node.to_ne_bytes().to_vec();
+            line.resize(128 + 16, 0);
+            line.extend(u32::try_from(name.len()).unwrap().to_ne_bytes());
+            line.extend([0; 4]);
+            line.extend(name);
+            line.resize(line.len().next_multiple_of(8), 0);
+            lines.extend(line);
+        }
+        assert_eq!(undone(op::READDIRPLUS, &[0; 40], &lines), "forget 9 1; forget 10 1");
+        assert_eq!(undone(op::READDIRPLUS, &[0; 40], &lines[..lines.len() - 3]), "forget 9 1; forget 10 1");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What a server tells the kernel unasked: that it must forget what it remembers.
 //!
 //! # What always holds
-//! - The kernel answers within the call. It may have to wait for pages that are being written back to the server:
-//!   whoever notifies is no thread that answers requests.
+//! - The kernel answers within the call. For contents it may have to wait until pages were read from the server or written
+//!   back to it, for single names until what is done in their directory was answered: whoever tells it of these is no thread
+//!   that answers requests, and others answer meanwhile.
 
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -30,6 +31,12 @@ impl Notifier {
     pub fn forget_file(&self, node: u64) {
         // From the first byte to the last.
         let body = [node.to_ne_bytes(), 0_i64.to_ne_bytes(), 0_i64.to_ne_bytes()].concat();
+        self.tell(INVAL_INODE, &body);
+    }
+
+    /// Attributes of a file are not what they were.
+    pub fn forget_attributes(&self, node: u64) {
+        let body = [node.to_ne_bytes(), (-1_i64).to_ne_bytes(), 0_i64.to_ne_bytes()].concat();
         self.tell(INVAL_INODE, &body);
     }
 

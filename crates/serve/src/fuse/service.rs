@@ -200,7 +200,8 @@ pub trait Service: Send + Sync + 'static {
         Life::Ever
     }
 
-    /// The kernel no longer knows of so many look-ups of the node.
+    /// The kernel no longer knows of so many answers that named the node: those to looking up, making and linking, and
+    /// lines of directories with attributes.
     fn forget(&self, _node: u64, _count: u64) {}
 
     /// Attributes.

@@ -33,13 +33,15 @@ use cenote::files::{self, FilesystemWriter};
 pub use record::Record;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use service::{InUse, MountedFs, Names};
+use service::{MountedFs, Names};
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use walk::{Place, WalkError};
 
@@ -51,6 +53,8 @@ const HEARING_OF_AN_END: Duration = Duration::from_millis(50);
 const LAST_WRITES: Duration = Duration::from_secs(10);
 /// Mounts of dead servers on one way.
 const DEAD_MAX: usize = 64;
+/// How long the kernel may take to forget contents before names are answered all the same.
+const FORGETTING: Duration = Duration::from_secs(2);
 /// Where a mount shows its snapshots.
 const SNAPSHOT_DIR: &str = ".zfs/snapshot";
 /// The root of a mount.
@@ -110,9 +114,7 @@ struct Mount {
 
 /// What is kept of a mount while its file system is let go of.
 struct Kept {
-    /// What is in use.
-    in_use: InUse,
-    /// The names that lead there, and to what is mounted below.
+    /// The names that lead to what is in use, and to what is mounted below.
     names: Names,
     /// How requests come.
     manner: Manner,
@@ -125,6 +127,9 @@ enum Behind {
     /// One of a pool that is only read.
     View,
 }
+
+/// A thread, and what tells of its end.
+type Forgetting = (JoinHandle<()>, Receiver<()>);
 
 /// How far the end of a mount is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -269,6 +274,27 @@ impl Mount {
         if spawned.is_ok() {
             let _ = told.recv_timeout(LAST_WRITES);
         }
+    }
+
+    /// The kernel forgets the names that nobody uses, and the files that only they led to.
+    fn shrink(&self, flags: MountFlags) {
+        if is_root() {
+            let _ = self.remount(flags);
+        }
+    }
+
+    /// Has the kernel forget these nodes with their contents, in a thread that tells when that is done: it waits until
+    /// requests about their pages were answered.
+    fn start_forgetting(self: &Arc<Mount>, nodes: Vec<u64>, flags: MountFlags) -> io::Result<Forgetting> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let mount = Arc::clone(self);
+        let forget = move || {
+            nodes.iter().for_each(|node| mount.notifier.forget_attributes(*node));
+            nodes.iter().for_each(|node| mount.notifier.forget_file(*node));
+            mount.shrink(flags);
+            let _ = tell.send(());
+        };
+        fuse::spawn_anywhere("forget", forget).map(|thread| (thread, told))
     }
 
     /// The kernel has it: nobody has unmounted it without telling us.
@@ -703,15 +729,14 @@ impl Mounts for MountTable {
         let Some(mount) = self.inner.find(dataset) else { return Ok(()) };
         let Some((pool, service)) = mount.live() else { return Ok(()) };
         mount.write_back()?;
+        // What nobody uses it forgets now.
+        mount.shrink(fuse::mount_flags(&self.fuse_options(dataset, &lock(&mount.options).clone())));
         if let Some(live) = service.pause() {
             let used = users::files(&mount.at);
             let below: Vec<PathBuf> = kernel::table().into_iter().map(|line| line.at).collect();
             let paths = used.paths.iter().chain(&below).map(PathBuf::as_path);
-            *lock(&mount.kept) = Some(Kept {
-                names: service::names_to(&live, &mount.at, paths),
-                in_use: service::generations(&live, used.numbers),
-                manner: live.manner(),
-            });
+            *lock(&mount.kept) =
+                Some(Kept { names: service::names_to(&live, &mount.at, paths), manner: live.manner() });
         }
         // The head is let go of when nothing of it is left to be written.
         pool.sync().map_err(|error| cenote::Error::from(error).into()).map(drop)
@@ -720,29 +745,38 @@ impl Mounts for MountTable {
     fn replaced(&self, dataset: &str) {
         let Some(mount) = self.inner.find(dataset) else { return };
         let Some((pool, service)) = mount.live() else { return };
-        let Some(Kept { in_use, names, manner }) = lock(&mount.kept).take() else { return };
+        let Some(Kept { names, manner }) = lock(&mount.kept).take() else { return };
         let options = lock(&mount.options).clone();
+        let flags = fuse::mount_flags(&self.fuse_options(dataset, &options));
+        let nodes = service.nodes();
+        // All names at once, if nothing is mounted below: it would be taken off with them.
+        let mut has_forgotten_names = false;
         match self.live(pool, dataset, &options) {
-            Ok(live) => {
-                live.go_on_as(manner);
-                service.resume(live, &in_use);
-            }
+            Ok(live) => service.enter(live, manner, || {
+                has_forgotten_names = !kernel::has_mounts_below(&mount.at) && mount.notifier.forget_names();
+            }),
             Err(error) => {
                 tracing::error!(dataset, %error, "a mounted file system is gone");
                 service.end();
             }
         }
-        // What nobody uses is forgotten with its pages; of the rest the kernel is told one by one.
-        if is_root() {
-            let _ = mount.remount(fuse::mount_flags(&self.fuse_options(dataset, &options)));
+        let forgetting = mount.start_forgetting(nodes.clone(), flags);
+        // If all threads of the mount answer about names, none is left for what the kernel waits for.
+        let waits = forgetting.as_ref().is_ok_and(|(_, done)| done.recv_timeout(FORGETTING).is_err());
+        service.entered();
+        if waits {
+            tracing::debug!(dataset, "the kernel forgets what a file system had while it is used again");
         }
-        // All names at once, if nothing is mounted below: it would be taken off with them.
-        if kernel::has_mounts_below(&mount.at) || !mount.notifier.forget_names() {
+        if let Ok((thread, _)) = forgetting {
+            let _ = thread.join();
+        }
+        // One by one, and only what is known to be in use: names of which programs stand in the middle.
+        if !has_forgotten_names {
             names.iter().for_each(|(dir, name)| mount.notifier.look_again(*dir, name));
+            mount.shrink(flags);
         }
-        for node in in_use.into_keys().chain([ROOT]) {
-            mount.notifier.forget_file(node);
-        }
+        // Answers of before that the kernel had not yet looked at.
+        nodes.iter().for_each(|node| mount.notifier.forget_attributes(*node));
         self.snapshots_changed(dataset);
     }
 

@@ -2,8 +2,12 @@
 //!
 //! # What always holds
 //! - While it is paused, requests wait; nothing of the file system is in use, so that it can be rolled back.
+//! - Contents are replaced in this order: the nodes that the kernel knows stand for the files that they stood for, or for
+//!   none (`live_service::lookups`); it is told that no name is what it was, which waits for nothing; requests about files are
+//!   answered again, since it may hold their pages until then; it forgets all attributes and pages; at last requests about
+//!   names are answered. What it kept of pages that programs had written is of before, and goes with that.
 //! - When it has ended, every request is an error: nobody waits for ever.
-//! - A file that is open while its file system is replaced, and is another one or none afterwards, answers with errors,
+//! - A file that is open while its file system is replaced, and is another one or none afterwards, answers `ESTALE`,
 //!   until the kernel has let go of it.
 //! - Nodes of [`crate::zfsdir`] never reach the file system, and its nodes never that.
 
@@ -13,16 +17,16 @@ use crate::fuse::{
     Answer, Caller, CopyRange, FileCounters, Known, Life, Lines, NewNode, Notifier, Opened, Service, SetAttr,
     WriteAt, open_flag,
 };
+use crate::live_service::{Lookups, Manner};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
 use crate::zfsdir::{self, Home, Rights, ZfsDir};
 use cenote::LivePool;
 use cenote::admin::ADMIN_SNAPSHOT;
 use cenote::files::SnapshotDir;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
 
 /// The root.
@@ -32,10 +36,21 @@ const ROOT: u64 = 1;
 enum State {
     /// It answers.
     Serving(Box<LiveService>),
+    /// Others than before are there, and the kernel is forgetting those: it answers about files, and not yet about names.
+    Entering(Box<LiveService>),
     /// It is being replaced.
     Paused,
     /// There is nothing any more.
     Ended,
+}
+
+/// What a request is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    /// Files that the kernel knows.
+    Files,
+    /// Names, and what they stand for.
+    Names,
 }
 
 /// Serves what stands behind a mount at the time.
@@ -45,16 +60,12 @@ pub(super) struct MountedFs {
     changes: Mutex<()>,
     changed: Condvar,
     zfs: Arc<ZfsDir>,
-    /// Nodes that the kernel knows as files which are no more.
-    lost: RwLock<HashSet<u64>>,
-    has_lost: AtomicBool,
+    /// What the kernel knows, whatever is behind the mount.
+    lookups: Arc<Lookups>,
     notifier: OnceLock<Arc<Notifier>>,
     /// What was asked of it.
     counters: FileCounters,
 }
-
-/// Files in use, by node, and the generation that tells whether they are still the same.
-pub(super) type InUse = BTreeMap<u64, Option<u64>>;
 
 /// Names: the node of a directory, and a name in it.
 pub(super) type Names = BTreeSet<(u64, Vec<u8>)>;
@@ -62,12 +73,11 @@ pub(super) type Names = BTreeSet<(u64, Vec<u8>)>;
 impl MountedFs {
     pub(super) fn new(live: LiveService, pool: &Arc<LivePool>) -> MountedFs {
         MountedFs {
+            lookups: Arc::clone(live.lookups()),
             state: RwLock::new(State::Serving(Box::new(live))),
             changes: Mutex::default(),
             changed: Condvar::new(),
             zfs: ZfsDir::new(Arc::clone(pool)),
-            lost: RwLock::default(),
-            has_lost: AtomicBool::new(false),
             notifier: OnceLock::new(),
             counters: FileCounters::default(),
         }
@@ -83,13 +93,30 @@ impl MountedFs {
         self.put(State::Paused)
     }
 
-    /// Goes on with this. Of the files in use, those that are no more are errors from now on.
-    pub(super) fn resume(&self, live: LiveService, in_use: &InUse) {
-        let lost = in_use.iter().filter(|(node, generation)| generation_of(&live, **node) != **generation);
-        let lost: HashSet<u64> = lost.map(|(node, _)| *node).filter(|node| *node != ROOT).collect();
-        self.has_lost.store(!lost.is_empty(), Ordering::Release);
-        *self.lost.write().unwrap_or_else(PoisonError::into_inner) = lost;
-        self.put(State::Serving(Box::new(live)));
+    /// There are other contents: what the kernel knows it by, after which `tell` tells it what waits for nothing, and
+    /// requests about files are answered.
+    pub(super) fn enter(&self, live: LiveService, manner: Manner, tell: impl FnOnce()) {
+        self.lookups.replaced();
+        let live = live.go_on_with(manner, &self.lookups);
+        tell();
+        self.put(State::Entering(Box::new(live)));
+    }
+
+    /// The kernel has forgotten what was before: requests about names are answered, too.
+    pub(super) fn entered(&self) {
+        {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            *state = match std::mem::replace(&mut *state, State::Paused) {
+                State::Entering(live) => State::Serving(live),
+                other => other,
+            };
+        }
+        self.wake();
+    }
+
+    /// The nodes that the kernel knows.
+    pub(super) fn nodes(&self) -> Vec<u64> {
+        self.lookups.nodes().into_iter().chain([ROOT]).collect()
     }
 
     /// Lets go of the file system for good.
@@ -108,24 +135,34 @@ impl MountedFs {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *state, new)
         };
+        self.wake();
+        match old {
+            State::Serving(live) | State::Entering(live) => Some(*live),
+            State::Paused | State::Ended => None,
+        }
+    }
+
+    fn wake(&self) {
         let _waiters_look = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.notify_all();
-        match old {
-            State::Serving(live) => Some(*live),
-            State::Paused | State::Ended => None,
+    }
+
+    /// Asks what is served, once it is; told is, too, whether it was there just now.
+    fn ask_once<T>(&self, about: About, ask: impl FnOnce(&LiveService, bool) -> Answer<T>) -> Answer<T> {
+        loop {
+            match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+                State::Serving(live) => return ask(live, false),
+                State::Entering(live) if about == About::Files => return ask(live, true),
+                State::Ended => return Err(Errno::NODEV),
+                State::Paused | State::Entering(_) => {}
+            }
+            self.wait(about);
         }
     }
 
     /// Asks what is served, once it is.
     pub(super) fn ask<T>(&self, ask: impl FnOnce(&LiveService) -> Answer<T>) -> Answer<T> {
-        loop {
-            match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-                State::Serving(live) => return ask(live),
-                State::Ended => return Err(Errno::NODEV),
-                State::Paused => {}
-            }
-            self.wait();
-        }
+        self.ask_once(About::Files, |live, _| ask(live))
     }
 
     /// Whether the kernel has agreed to something else than the properties ask for now.
@@ -135,40 +172,43 @@ impl MountedFs {
 
     /// Asks it about a file, unless the kernel means one that is no more.
     fn ask_of<T>(&self, node: u64, ask: impl FnOnce(&LiveService) -> Answer<T>) -> Answer<T> {
-        self.ask(|live| {
-            // Looked at when it is known which contents are asked.
-            if self.has_lost.load(Ordering::Acquire) && self.is_lost(node) {
-                Err(Errno::IO)
-            } else {
-                ask(live)
-            }
+        // Looked at when it is known which contents are asked.
+        self.ask(|live| if live.is_lost(node) { Err(Errno::STALE) } else { ask(live) })
+    }
+
+    /// Asks it about names in a directory, and other nodes that have to do with them.
+    fn ask_names<T, const N: usize>(
+        &self,
+        nodes: [u64; N],
+        ask: impl FnOnce(&LiveService) -> Answer<T>,
+    ) -> Answer<T> {
+        self.ask_once(About::Names, |live, _| {
+            if nodes.iter().any(|node| live.is_lost(*node)) { Err(Errno::STALE) } else { ask(live) }
         })
     }
 
-    fn is_lost(&self, node: u64) -> bool {
-        self.lost.read().unwrap_or_else(PoisonError::into_inner).contains(&node)
-    }
-
-    /// The kernel is told of a file under this number: what it knew under it before, it drops by its generation.
-    fn found(&self, known: Known) -> Known {
-        if self.has_lost.load(Ordering::Acquire) {
-            self.lost.write().unwrap_or_else(PoisonError::into_inner).remove(&known.entry.node);
+    fn waits(&self, about: About) -> bool {
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Paused => true,
+            State::Entering(_) => about == About::Names,
+            State::Serving(_) | State::Ended => false,
         }
-        known
     }
 
-    fn wait(&self) {
+    fn wait(&self, about: About) {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        while matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), State::Paused) {
+        while self.waits(about) {
             changes = self.changed.wait(changes).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Tells what is served something that nobody waits for: while it is paused there is nothing to tell.
-    fn tell(&self, tell: impl FnOnce(&LiveService)) {
-        if let State::Serving(live) = &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            tell(live);
+    /// Tells what is served something that nobody waits for. `false`: there is nothing to tell.
+    fn tell(&self, tell: impl FnOnce(&LiveService)) -> bool {
+        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
+            State::Serving(live) | State::Entering(live) => tell(live),
+            State::Paused | State::Ended => return false,
         }
+        true
     }
 
     // ---- .zfs --------------------------------------------------------------------------------
@@ -223,18 +263,6 @@ fn why_no_file(dir: u64) -> Errno {
     }
 }
 
-/// Tells files of one number apart.
-fn generation_of(live: &LiveService, node: u64) -> Option<u64> {
-    live.attr(node, None).ok().map(|(attr, _)| attr.generation)
-}
-
-/// What is known of files that are in use.
-pub(super) fn generations(live: &LiveService, nodes: impl IntoIterator<Item = u64>) -> InUse {
-    let root = live.writer().fs().root().0;
-    let node = |number: u64| if number == root { ROOT } else { number };
-    nodes.into_iter().map(node).map(|node| (node, generation_of(live, node))).collect()
-}
-
 /// The names on the way to these files, which lie below a mount: each by its directory.
 pub(super) fn names_to<'a>(live: &LiveService, at: &Path, paths: impl Iterator<Item = &'a Path>) -> Names {
     let fs = live.writer().fs();
@@ -272,8 +300,7 @@ impl Service for MountedFs {
                 SnapshotDir::Hidden | SnapshotDir::Visible => self.zfs.entrance(&self.home()?).map(Some),
             };
         }
-        let found = self.ask_of(dir, |live| live.lookup(caller, dir, name))?;
-        Ok(found.map(|known| self.found(known)))
+        self.ask_names([dir], |live| live.lookup(caller, dir, name))
     }
 
     fn absent_life(&self) -> Life {
@@ -281,8 +308,10 @@ impl Service for MountedFs {
     }
 
     fn forget(&self, node: u64, count: u64) {
-        if !zfsdir::is_here(node) {
-            self.tell(|live| live.forget(node, count));
+        if zfsdir::is_here(node) {
+            self.zfs.forget(node, count);
+        } else if !self.tell(|live| live.forget(node, count)) {
+            self.lookups.forget(node, count);
         }
     }
 
@@ -326,7 +355,7 @@ impl Service for MountedFs {
         if is_entrance(dir, name) {
             return Err(Errno::EXIST);
         }
-        self.ask_of(dir, |live| live.make(caller, dir, name, new)).map(|known| self.found(known))
+        self.ask_names([dir], |live| live.make(caller, dir, name, new))
     }
 
     fn unlink(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
@@ -336,7 +365,7 @@ impl Service for MountedFs {
         if is_entrance(dir, name) {
             return Err(Errno::PERM);
         }
-        self.ask_of(dir, |live| live.unlink(caller, dir, name))
+        self.ask_names([dir], |live| live.unlink(caller, dir, name))
     }
 
     fn rmdir(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<()> {
@@ -346,7 +375,7 @@ impl Service for MountedFs {
         if is_entrance(dir, name) {
             return Err(Errno::EXIST);
         }
-        self.ask_of(dir, |live| live.rmdir(caller, dir, name))
+        self.ask_names([dir], |live| live.rmdir(caller, dir, name))
     }
 
     fn rename(&self, caller: &Caller, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Answer<()> {
@@ -358,7 +387,7 @@ impl Service for MountedFs {
         if is_entrance(from.0, from.1) || is_entrance(to.0, to.1) {
             return Err(Errno::PERM);
         }
-        self.ask_of(from.0, |live| live.rename(caller, from, to, flags))
+        self.ask_names([from.0, to.0], |live| live.rename(caller, from, to, flags))
     }
 
     fn link(&self, caller: &Caller, node: u64, dir: u64, name: &[u8]) -> Answer<Known> {
@@ -368,7 +397,7 @@ impl Service for MountedFs {
         if is_entrance(dir, name) {
             return Err(Errno::EXIST);
         }
-        self.ask_of(node, |live| live.link(caller, node, dir, name)).map(|known| self.found(known))
+        self.ask_names([node, dir], |live| live.link(caller, node, dir, name))
     }
 
     fn open(&self, caller: &Caller, node: u64, flags: u32) -> Answer<Opened> {
@@ -397,16 +426,14 @@ impl Service for MountedFs {
         if is_entrance(dir, name) {
             return Err(Errno::EXIST);
         }
-        let made = self.ask_of(dir, |live| live.create(caller, dir, name, mode, flags));
-        made.map(|(known, opened)| (self.found(known), opened))
+        self.ask_names([dir], |live| live.create(caller, dir, name, mode, flags))
     }
 
     fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32, flags: u32) -> Answer<(Known, Opened)> {
         if zfsdir::is_here(dir) {
             return Err(Errno::ROFS);
         }
-        let made = self.ask_of(dir, |live| live.tmpfile(caller, dir, mode, flags));
-        made.map(|(known, opened)| (self.found(known), opened))
+        self.ask_names([dir], |live| live.tmpfile(caller, dir, mode, flags))
     }
 
     fn read(&self, node: u64, handle: u64, offset: u64, buf: &mut [u8]) -> Answer<usize> {
@@ -421,7 +448,12 @@ impl Service for MountedFs {
             self.take_back(node);
             return Err(Errno::ROFS);
         }
-        self.ask_of(node, |live| live.write(caller, node, write))
+        self.ask_once(About::Files, |live, is_entering| match (write.from_cache, live.is_lost(node)) {
+            // What programs wrote before.
+            (true, _) if is_entering => Ok(()),
+            (_, true) => Err(Errno::STALE),
+            (_, false) => live.write(caller, node, write),
+        })
     }
 
     fn flush(&self, node: u64, handle: u64) -> Answer<()> {
@@ -429,10 +461,7 @@ impl Service for MountedFs {
             return Err(Errno::NOSYS);
         }
         // Whoever closes a file that is no more has nothing to lose.
-        if self.has_lost.load(Ordering::Acquire) && self.is_lost(node) {
-            return Ok(());
-        }
-        self.ask(|live| live.flush(node, handle))
+        self.ask(|live| if live.is_lost(node) { Ok(()) } else { live.flush(node, handle) })
     }
 
     fn release(&self, node: u64, handle: u64) {
@@ -463,10 +492,9 @@ impl Service for MountedFs {
             return self.zfs.read_dir(node, from, lines, &self.home()?);
         }
         if node == ROOT && self.snapshot_dir()? == SnapshotDir::Visible {
-            return self.ask(|live| live.read_dir(node, from, &mut WithEntrance { lines }));
+            return self.ask_names([node], |live| live.read_dir(node, from, &mut WithEntrance { lines }));
         }
-        let mut lines = Found { lines, service: self };
-        self.ask_of(node, |live| live.read_dir(node, from, &mut lines))
+        self.ask_names([node], |live| live.read_dir(node, from, lines))
     }
 
     fn space(&self, node: u64) -> Answer<SpaceInfo> {
@@ -541,7 +569,10 @@ impl Service for MountedFs {
         if zfsdir::is_here(range.from) {
             return self.copy_out(caller, range);
         }
-        self.ask_of(range.to, |live| live.copy_range(caller, range))
+        self.ask_of(range.to, |live| match live.is_lost(range.from) {
+            true => Err(Errno::STALE),
+            false => live.copy_range(caller, range),
+        })
     }
 
     fn sync(&self) -> Answer<()> {
@@ -625,33 +656,6 @@ impl Lines for WithEntrance<'_> {
             return false;
         }
         self.lines.line(node, kind, name, next, file)
-    }
-
-    fn wants_files(&self) -> bool {
-        self.lines.wants_files()
-    }
-}
-
-/// Lines whose files the kernel comes to know.
-struct Found<'l> {
-    lines: &'l mut dyn Lines,
-    service: &'l MountedFs,
-}
-
-impl Lines for Found<'_> {
-    fn line(
-        &mut self,
-        node: u64,
-        kind: Option<Kind>,
-        name: &[u8],
-        next: u64,
-        file: Option<(Entry, Life)>,
-    ) -> bool {
-        let took = self.lines.line(node, kind, name, next, file);
-        if let (true, Some((entry, attr))) = (took, file) {
-            self.service.found(Known { entry, name: attr, attr });
-        }
-        took
     }
 
     fn wants_files(&self) -> bool {

@@ -217,9 +217,34 @@ fn files_are_found_by_handles_as_long_as_they_are_there() {
     assert_eq!(find(dir.node, b"..").unwrap().unwrap().node, 1);
     assert_eq!(find(1, b".").unwrap().unwrap().node, 1);
     live.unlink(&caller, dir.node, b"f").unwrap();
-    live.forget(file.node, 1);
+    live.forget(file.node, 2);
     assert_eq!(find(file.node, b".").map(drop), Err(Errno::STALE));
     assert_eq!(find(1 << 40, b".").map(drop), Err(Errno::STALE));
+    drop(live);
+    home.judge();
+}
+
+#[test]
+fn a_file_without_a_name_stays_until_it_was_forgotten_as_often_as_it_was_told_of() {
+    use cenote_serve::fuse::{Caller, NewNode, Service};
+    use cenote_serve::view::Kind;
+    use rustix::io::Errno;
+    let Some(mut home) = Home::new(256, &[], false) else { return };
+    home.unmount();
+    let live = home.service(false);
+    let caller = Caller::default();
+    let new = NewNode { kind: Kind::Regular, mode: 0o644, rdev: (0, 0), target: &[] };
+    let file = live.make(&caller, 1, b"f", &new).unwrap().entry.node;
+    // The kernel has forgotten it, which is still on its way; then it looks for it again, opens it, and unlinks it.
+    assert_eq!(live.lookup(&caller, 1, b"f").unwrap().unwrap().entry.node, file);
+    live.unlink(&caller, 1, b"f").unwrap();
+    live.forget(file, 1);
+    assert_eq!(live.attr(file, None).map(|(attr, _)| attr.nlink), Ok(0));
+    live.forget(file, 1);
+    assert_eq!(live.attr(file, None).map(drop), Err(Errno::STALE));
+    // Whoever makes what is there is told to look again.
+    live.make(&caller, 1, b"g", &new).unwrap();
+    assert_eq!(live.make(&caller, 1, b"g", &new).map(drop), Err(Errno::STALE));
     drop(live);
     home.judge();
 }

@@ -79,7 +79,7 @@ impl<'a> Body<'a> {
         }
         self.u32(name.nanos())?;
         self.u32(attr.nanos())?;
-        self.attr(entry.node, &entry.attr)
+        self.attr(entry.attr.ino, &entry.attr)
     }
 
     /// "There is none", which the kernel may remember.

@@ -1,0 +1,176 @@
+//! What the kernel knows: which nodes, how often it was told of each, and which file each one stands for.
+//!
+//! # Numbers
+//! A node is the number of an object. Where the kernel still knows another file that had this number, which happens when
+//! the contents of the file system were replaced (a rollback), the highest bit and the 15 bits above the object tell the two
+//! apart.
+//!
+//! # What always holds
+//! - As long as the kernel knows a node it stands for one file: an object in one generation. What the kernel remembers of it
+//!   and what it sends about it late is never taken for another file.
+//! - The kernel knows a node as long as it was told of it more often than it has forgotten it. It may forget what it has
+//!   just been told of again, as what it sends is long on its way: so this is counted on both sides.
+//! - No lock is held while a file is looked at.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const SHARDS: usize = 16;
+/// The low bits of a node: the number of its object.
+const OBJECT_BITS: u32 = 48;
+const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
+/// Nodes of files whose number another file had first.
+const LATER: u64 = 1 << 63;
+/// Files with the same number that the kernel may know at a time.
+const LATER_MAX: u64 = 1 << 15;
+/// Tables with more room than this give back what they no longer need.
+const ROOMY: usize = 1024;
+
+/// The number of the object of a node.
+pub(crate) fn object_of(node: u64) -> u64 {
+    node & OBJECT_MASK
+}
+
+/// Whether a node is one of those that share the number of their object.
+pub(crate) fn is_later(node: u64) -> bool {
+    node & LATER != 0
+}
+
+/// What is known of a node.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    generation: u64,
+    /// How often the kernel was told, and has not forgotten.
+    count: u32,
+    /// When it was last seen that this still is the file: see [`Lookups::replaced`].
+    seen: u32,
+}
+
+type Shard = HashMap<u64, Told>;
+
+/// The nodes that the kernel knows.
+#[derive(Default)]
+pub(crate) struct Lookups {
+    shards: [Mutex<Shard>; SHARDS],
+    /// How often the contents were replaced.
+    turn: AtomicU32,
+}
+
+impl Lookups {
+    fn shard(&self, object: u64) -> MutexGuard<'_, Shard> {
+        // What these guard is whole between any two statements.
+        self.shards[object as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernel is told of a file: its node.
+    pub(crate) fn tell(&self, object: u64, generation: u64) -> u64 {
+        let seen = self.turn.load(Ordering::Acquire);
+        let mut shard = self.shard(object);
+        let others = (1..LATER_MAX).map(|other| LATER | other << OBJECT_BITS | object);
+        let is_free = |node: &u64| shard.get(node).is_none_or(|told| told.generation == generation);
+        let node = std::iter::once(object).chain(others).find(is_free).unwrap_or(object);
+        let told = shard.entry(node).or_insert(Told { generation, count: 0, seen });
+        told.count = told.count.saturating_add(1);
+        told.seen = seen;
+        node
+    }
+
+    /// The kernel has forgotten a node so often: the generation of the file if it no longer knows it.
+    pub(crate) fn forget(&self, node: u64, count: u64) -> Option<u64> {
+        let mut shard = self.shard(object_of(node));
+        let told = shard.get_mut(&node)?;
+        told.count = told.count.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        let told = *told;
+        if told.count > 0 {
+            return None;
+        }
+        shard.remove(&node);
+        if shard.capacity() > ROOMY && shard.len() < shard.capacity() / 4 {
+            shard.shrink_to_fit();
+        }
+        Some(told.generation)
+    }
+
+    /// Whether the kernel knows a file.
+    pub(crate) fn knows(&self, object: u64, generation: u64) -> bool {
+        let shard = self.shard(object);
+        let is_it = |node: u64| shard.get(&node).is_some_and(|told| told.generation == generation);
+        let has_others = self.turn.load(Ordering::Relaxed) > 0;
+        is_it(object) || has_others && shard.keys().any(|node| object_of(*node) == object && is_it(*node))
+    }
+
+    /// The contents of the file system are others: of each node it is looked anew whether its file is still there.
+    pub(crate) fn replaced(&self) {
+        self.turn.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether the file of a node is no more; `now` tells the generation in which its object is now.
+    pub(crate) fn is_lost(&self, node: u64, now: impl FnOnce() -> Option<u64>) -> bool {
+        let turn = self.turn.load(Ordering::Acquire);
+        if turn == 0 {
+            return false;
+        }
+        let Some(told) = self.shard(object_of(node)).get(&node).copied() else { return is_later(node) };
+        if told.seen == turn {
+            return false;
+        }
+        let is_same = now() == Some(told.generation);
+        if is_same && let Some(told) = self.shard(object_of(node)).get_mut(&node) {
+            told.seen = turn;
+        }
+        !is_same
+    }
+
+    /// All nodes that the kernel knows.
+    pub(crate) fn nodes(&self) -> Vec<u64> {
+        let lock = |shard: &Mutex<Shard>| -> Vec<u64> {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+        };
+        self.shards.iter().flat_map(lock).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_known_until_it_was_forgotten_as_often_as_it_was_told_of() {
+        let known = Lookups::default();
+        assert_eq!((known.tell(7, 1), known.tell(7, 1), known.tell(7, 1)), (7, 7, 7));
+        assert_eq!(known.forget(7, 2), None, "it was told of once more meanwhile");
+        assert!(known.knows(7, 1) && !known.knows(7, 2) && !known.knows(8, 1));
+        assert_eq!(known.forget(7, 1), Some(1));
+        assert!(!known.knows(7, 1) && known.nodes().is_empty());
+        assert_eq!(known.forget(7, 1), None);
+        for object in 0..10_000 {
+            known.tell(object, 1);
+        }
+        assert_eq!(known.nodes().len(), 10_000);
+        assert!((0..10_000).all(|object| known.forget(object, 1) == Some(1)));
+        assert!(known.shards.iter().all(|shard| shard.lock().unwrap().capacity() <= ROOMY));
+    }
+
+    #[test]
+    fn two_files_of_one_number_are_two_nodes_while_the_kernel_knows_both() {
+        let known = Lookups::default();
+        let first = known.tell(7, 100);
+        assert!(!known.is_lost(first, || None), "nothing was replaced");
+        known.replaced();
+        let second = known.tell(7, 200);
+        assert_ne!(first, second);
+        assert_eq!((object_of(first), object_of(second)), (7, 7));
+        assert!(known.is_lost(first, || Some(200)));
+        assert!(!known.is_lost(second, || unreachable!()), "told of since");
+        assert_eq!((known.tell(7, 200), known.tell(7, 300)), (second, second + (1 << OBJECT_BITS)));
+        assert!(known.knows(7, 100) && known.knows(7, 300) && !known.knows(7, 400));
+        // A later rollback brings the first one back.
+        known.replaced();
+        assert!(!known.is_lost(first, || Some(100)) && known.is_lost(second, || Some(100)));
+        assert_eq!(known.tell(7, 100), first);
+        assert_eq!(known.forget(first, 2), Some(100));
+        assert_eq!(known.tell(7, 400), 7, "its number is free");
+        assert!(known.is_lost(LATER | 99 << OBJECT_BITS | 7, || Some(400)), "never told of");
+    }
+}
