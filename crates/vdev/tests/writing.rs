@@ -13,7 +13,8 @@ use common::{DISK, Disks, Shape, as_top, extent, guid, interior, leaf, root, sub
 use format::uberblock::ReflowInfo;
 use format::{AllocOffset, Ashift, DeviceOffset, Psize, Txg, VdevGuid, VdevId};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 fn expanded(children: usize, nparity: u8, txgs: &[u64]) -> Shape {
     let txgs = txgs.iter().map(|txg| Txg(*txg)).collect();
@@ -543,4 +544,70 @@ fn blocks_of_the_largest_size() {
     assert_eq!(write_all(&tree, &[at]), [Ok(())]);
     assert!(sims[0].take_record().iter().all(|op| op.len <= 1 << 20));
     assert!(reads_back(&tree, &at));
+}
+
+/// A device whose next write, once it is done, waits until it is let go on; its flushes fail while they are told to.
+#[derive(Debug)]
+struct Slow {
+    base: SimDisk,
+    holds: AtomicBool,
+    is_done: Barrier,
+    goes_on: Barrier,
+}
+
+impl Device for Slow {
+    fn size(&self) -> u64 {
+        self.base.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        self.base.read_at(buf, at)
+    }
+
+    fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        let written = self.base.write_at(buf, at);
+        if self.holds.swap(false, Ordering::SeqCst) {
+            self.is_done.wait();
+            self.goes_on.wait();
+        }
+        written
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.base.flush()
+    }
+}
+
+#[test]
+fn what_is_in_flight_while_a_flush_fails_counts_as_lost() {
+    let (at, block) = (extent(0, 4096, 7), vec![5; 4096]);
+    for sides in [1, 2] {
+        let shape = if sides == 1 { Shape::Leaf } else { Shape::Mirror(2) };
+        let slow = Arc::new(Slow {
+            base: SimDisk::new(DISK, 1),
+            holds: AtomicBool::new(true),
+            is_done: Barrier::new(2),
+            goes_on: Barrier::new(2),
+        });
+        let mut devices: HashMap<VdevGuid, Arc<dyn Device>> =
+            (0..sides).map(|i| (guid(i), Arc::new(SimDisk::new(DISK, 2)) as Arc<dyn Device>)).collect();
+        devices.insert(guid(0), Arc::clone(&slow) as Arc<dyn Device>);
+        let children = (0..sides).map(|i| leaf(i, guid(i))).collect();
+        let node = root(vec![as_top(shape.node(Ashift(12), children), Ashift(12), DISK - (8 << 20))]);
+        let tree = VdevTree::open(&node, &devices, ReflowInfo::default()).unwrap();
+        let mark = tree.mark();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| tree.write(&at, &block));
+            slow.is_done.wait();
+            // The device has the block, and loses it; its writer does not know yet that it is written.
+            slow.base.fail_nth(OpKind::Flush, 0);
+            assert!(tree.flush_leaves(&[guid(0)])[0].is_err());
+            slow.goes_on.wait();
+            writer.join().unwrap().unwrap();
+        });
+        assert!(tree.dtl(guid(0)).contains(7), "{:?}", tree.dtl(guid(0)));
+        // The device tells nothing any more. With another side the block is there all the same.
+        let flushed = tree.flush(&[VdevId(0)], mark);
+        assert_eq!(flushed.is_ok(), sides == 2, "{flushed:?}");
+    }
 }

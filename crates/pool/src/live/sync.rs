@@ -7,6 +7,7 @@
 //! - The passes end: from the second on blocks of this txg are overwritten in place, from the sixth on
 //!   nothing is compressed, so that soon no block changes its place.
 //! - A txg in which nothing changed writes nothing.
+//! - What a leaf loses when the txg is flushed is in the DTLs of that same txg.
 //! - A task that failed has changed nothing in the MOS; if it has, its txg is not written.
 //! - After an error nothing that the last uberblock leads to was overwritten.
 
@@ -32,6 +33,8 @@ use zio::alloc::AllocClass;
 
 /// Passes after which something must be wrong.
 const PASSES_MAX: u32 = 64;
+/// How often a txg is flushed again after a leaf has lost some of it.
+const LOSSES_MAX: u32 = 8;
 /// Frees of this pass and later wait for the next txg, on pools without log space maps.
 const DEFER_PASS: u32 = 2;
 /// Directory: blocks whose freeing waits for the next txg.
@@ -47,11 +50,15 @@ pub(super) fn write_txg(pool: &LivePool, state: &mut State, tx: &SyncTx) -> Resu
     sync.run_tasks()?;
     sync.free_waiting_blocks()?;
     sync.write_history()?;
-    let mut is_written = false;
+    let (mut is_written, mut losses) = (false, 0);
     loop {
         sync.write_configuration()?;
         sync.write_space_maps()?;
         if !sync.is_mos_dirty() {
+            if is_written && losses < LOSSES_MAX && sync.flush_has_lost()? {
+                losses += 1;
+                continue;
+            }
             break;
         }
         is_written = true;
@@ -251,6 +258,18 @@ impl<'a> TxgSync<'a> {
         Ok(())
     }
 
+    /// Makes durable what was written so far. True: a leaf has lost some of it. That is to be on disk with this txg: nobody
+    /// may rely on the leaf after a crash.
+    fn flush_has_lost(&self) -> Result<bool, PoolError> {
+        let failed = |cause: zio::ZioError| PoolError::Commit {
+            txg: self.tx.txg(),
+            what: "flushing data",
+            why: cause.to_string(),
+        };
+        self.pool.zio.flush_written().map_err(failed)?;
+        Ok(self.pool.tree().take_has_lost())
+    }
+
     // ---- the end -----------------------------------------------------------------------------
 
     /// Makes the txg the state of the pool.
@@ -296,6 +315,10 @@ impl<'a> TxgSync<'a> {
         self.pool.renew_tree(&self.state.config)?;
         self.pool.announce_space()?;
         self.pool.heads.finish_txg(txg)?;
+        if self.pool.tree().take_has_lost() {
+            // It is written down in a txg of its own, though nobody changes anything.
+            self.pool.txgs.kick();
+        }
         Ok(())
     }
 }

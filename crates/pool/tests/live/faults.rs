@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::Device;
 use vdev::device::memory::MemoryDevice;
-use vdev::device::sim::{Rates, SimDisk};
+use vdev::device::sim::{OpKind, Rates, SimDisk};
 use vdev::env::Env;
 use vdev::label;
 use vdev::scan::{Found, Leaf};
@@ -285,4 +285,21 @@ fn a_panic_in_a_task_lets_nobody_wait() {
     assert!(pool.sync().is_err());
     drop(pool);
     churn(&import(&devices).unwrap(), 1);
+}
+
+#[test]
+fn what_a_side_loses_when_a_txg_is_flushed_is_on_disk_with_that_txg() {
+    let (disks, devices) = sims(2);
+    let pool = create(Layout::Mirror, &devices, 14);
+    churn(&pool, 3);
+    let guid = pool.config().vdev_tree.children[0].children[1].guid;
+    disks[1].fail_nth(OpKind::Flush, 0);
+    pool.run(|ctx| ctx.m().set_entry("org.cenote:n", 1)).unwrap();
+    let lossy = pool.txgs().synced_txg();
+    assert!(pool.tree().dtl(guid).contains(lossy.0));
+    // A crash, before anybody changes anything.
+    drop(pool);
+    let pool = import(&devices).unwrap();
+    assert!(pool.tree().dtl(guid).contains(lossy.0), "{:?}", pool.tree().dtl(guid));
+    pool.export(Leave::Exported).unwrap();
 }

@@ -10,6 +10,7 @@ use crate::tunable::Tunable;
 use format::config::VdevNode;
 use format::units::LABEL_START;
 use format::{DeviceOffset, Txg, VdevGuid, label};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -35,11 +36,44 @@ pub(super) struct Unflushed {
     pub(super) written: RangeSet,
     /// Blocks whose wrong bytes were replaced.
     pub(super) repaired: RangeSet,
+    /// Births of writes that have begun and are not noted as done: what the device has of them may be lost with what is.
+    in_flight: BTreeMap<u64, usize>,
 }
 
 impl Unflushed {
     pub(super) fn is_empty(&self) -> bool {
         self.written.is_empty() && self.repaired.is_empty()
+    }
+
+    /// A write of blocks of this birth begins.
+    pub(super) fn begin(&mut self, birth: Txg) {
+        *self.in_flight.entry(birth.0).or_default() += 1;
+    }
+
+    /// It has ended; what has become of it is noted.
+    pub(super) fn end(&mut self, birth: Txg) {
+        if let Some(count) = self.in_flight.get_mut(&birth.0) {
+            *count -= 1;
+            if *count == 0 {
+                self.in_flight.remove(&birth.0);
+            }
+        }
+    }
+
+    /// What a flush is to make durable. What is in flight stays: its writer did not ask for this flush.
+    pub(super) fn take(&mut self) -> Unflushed {
+        let (written, repaired) = (std::mem::take(&mut self.written), std::mem::take(&mut self.repaired));
+        Unflushed { written, repaired, in_flight: BTreeMap::new() }
+    }
+
+    /// Adds what was written, or was being written, while a flush of this failed: a device tells once that it has lost something,
+    /// and not what.
+    pub(super) fn add_meanwhile(&mut self, now: &Unflushed) {
+        self.written.merge(&now.written);
+        self.repaired.merge(&now.repaired);
+        for birth in now.in_flight.keys() {
+            self.written.insert(*birth..birth.saturating_add(1));
+        }
     }
 }
 
@@ -51,6 +85,8 @@ pub(super) struct Memory {
     missed: RwLock<Arc<RangeSet>>,
     /// `missed` has grown or shrunk since somebody last asked.
     missed_changed: AtomicBool,
+    /// A flush has failed and lost something since somebody last asked.
+    pub(super) has_lost: AtomicBool,
     /// Txgs of which something could not be brought to the leaf since [`Memory::forget_unrepaired`].
     unrepaired: Mutex<RangeSet>,
     /// A write has failed because the device was not there.
@@ -68,8 +104,11 @@ impl Memory {
 
     pub(super) fn change_missed(&self, change: impl FnOnce(&mut RangeSet)) {
         let mut missed = self.missed.write().unwrap_or_else(PoisonError::into_inner);
+        let before = Arc::clone(&missed);
         change(Arc::make_mut(&mut missed));
-        self.missed_changed.store(true, Ordering::Release);
+        if *before != **missed {
+            self.missed_changed.store(true, Ordering::Release);
+        }
     }
 
     /// Notes that writes of a txg are not on the leaf. Tells whether that is news.

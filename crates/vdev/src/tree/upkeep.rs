@@ -5,7 +5,7 @@
 //! - When `flush` returns without error, every block whose write began after its mark and has returned is
 //!   durable on enough leaves to be read, also if flushes of other threads are under way or have failed.
 //! - A flush that failed is not tried again: systems report a lost write once and then forget it. What
-//!   was written to the leaf since its last flush counts as missed.
+//!   was written to the leaf since its last flush counts as missed, and so does what is being written to it meanwhile.
 //!
 //! Lock order: the `flushing` locks of leaves by guid, then `losses`, then a leaf's other locks.
 
@@ -81,19 +81,21 @@ impl VdevTree {
         is_wanted: impl Fn(&Unflushed) -> bool,
     ) -> BTreeMap<u64, Result<(), DeviceError>> {
         let _flushing: Vec<_> = leaves.values().map(|leaf| leaf.memory().start_flush()).collect();
-        let taken = leaves.values().map(|leaf| (*leaf, std::mem::take(&mut *leaf.memory().unflushed())));
-        let taken: Vec<(&Leaf, Unflushed)> = taken.filter(|(_, unflushed)| is_wanted(unflushed)).collect();
+        let taken = leaves.values().map(|leaf| (*leaf, leaf.memory().unflushed().take()));
+        let mut taken: Vec<(&Leaf, Unflushed)> =
+            taken.filter(|(_, unflushed)| is_wanted(unflushed)).collect();
         let devices: Vec<&dyn Device> =
             taken.iter().filter_map(|(leaf, _)| Some(&**leaf.device()?)).collect();
         let mut flushed = flush_across(&devices).into_iter();
         let mut results = BTreeMap::new();
-        for (leaf, unflushed) in &taken {
+        for (leaf, unflushed) in &mut taken {
             let result = leaf.device().and_then(|_| flushed.next()).unwrap_or(Err(DeviceError::Gone));
             let result = result.or_else(unsupported_is_fine);
-            if let Err(error) = &result
-                && (leaf.device().is_some() || !unflushed.is_empty())
-            {
-                leaf.lose(unflushed, error);
+            if let Err(error) = &result {
+                unflushed.add_meanwhile(&leaf.memory().unflushed());
+                if leaf.device().is_some() || !unflushed.is_empty() {
+                    leaf.lose(unflushed, error);
+                }
             }
             results.insert(leaf.guid.0, result);
         }
@@ -179,7 +181,14 @@ impl VdevTree {
     pub fn miss(&self, leaf: VdevGuid, txgs: Range<u64>) {
         let Some(standing) = self.standing(leaf) else { return };
         standing.memory.counters.write_errors.fetch_add(1, Ordering::Relaxed);
-        standing.memory.change_missed(|missed| missed.insert(txgs));
+        self.note_missed(leaf, txgs);
+    }
+
+    /// The same of a leaf that has done nothing wrong: its device is another than before.
+    pub fn note_missed(&self, leaf: VdevGuid, txgs: Range<u64>) {
+        if let Some(standing) = self.standing(leaf).filter(|_| !txgs.is_empty()) {
+            standing.memory.change_missed(|missed| missed.insert(txgs));
+        }
     }
 
     /// The leaves whose DTL has changed since the last call.
@@ -187,6 +196,12 @@ impl VdevTree {
         let standings = self.all_standings();
         let changed = standings.iter().filter(|standing| standing.memory.take_missed_changed());
         changed.map(|standing| standing.guid).collect()
+    }
+
+    /// Whether a flush has failed since the last call, and a leaf has lost something that it had taken.
+    pub fn take_has_lost(&self) -> bool {
+        let standings = self.all_standings();
+        standings.iter().fold(false, |any, leaf| leaf.memory.has_lost.swap(false, Ordering::AcqRel) || any)
     }
 
     /// Takes txgs out of a leaf's DTL, after it got everything that was written in them, since `since` or
@@ -253,6 +268,21 @@ impl VdevTree {
         root: &VdevNode,
         new_devices: &HashMap<VdevGuid, Arc<dyn Device>>,
     ) -> Result<Arc<VdevTree>, VdevError> {
+        self.rebuilt(root, new_devices, &[])
+    }
+
+    /// This tree without the devices of some leaves, which are flushed.
+    pub fn without_devices(&self, leaves: &[VdevGuid]) -> Result<Arc<VdevTree>, VdevError> {
+        self.flush_leaves(leaves);
+        self.rebuilt(self.config(), &HashMap::new(), leaves)
+    }
+
+    fn rebuilt(
+        &self,
+        root: &VdevNode,
+        new_devices: &HashMap<VdevGuid, Arc<dyn Device>>,
+        shut: &[VdevGuid],
+    ) -> Result<Arc<VdevTree>, VdevError> {
         let memory_of = |standing: &Standing| (standing.guid, Arc::clone(&standing.memory));
         let memories: HashMap<VdevGuid, Arc<Memory>> =
             self.all_standings().into_iter().map(memory_of).collect();
@@ -261,6 +291,7 @@ impl VdevTree {
         self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
         let mut devices: HashMap<VdevGuid, Arc<dyn Device>> =
             leaves.iter().filter_map(|leaf| Some((leaf.guid, Arc::clone(leaf.device()?)))).collect();
+        devices.retain(|guid, _| !shut.contains(guid));
         // The new tree flushes its own devices only.
         let replaced = new_devices
             .iter()
@@ -307,6 +338,7 @@ impl Leaf {
                 missed.merge(&unflushed.written);
                 missed.merge(&unflushed.repaired);
             });
+            self.memory().has_lost.store(true, Ordering::Release);
         }
     }
 }

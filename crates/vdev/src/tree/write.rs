@@ -9,7 +9,8 @@
 //! - A write is reported as good only if the block can be read back from what took it: one side of a
 //!   mirror, all but `nparity` columns of each row.
 //! - A leaf that did not take its part has the birth of the block in its DTL when the call returns,
-//!   and is marked as written (for `flush`) only after the device has reported the write as done.
+//!   and is marked as written (for `flush`) only after the device has reported the write as done. Until then it is marked as in
+//!   flight: a flush that fails meanwhile may have lost it.
 //! - Nothing is written outside the extents of the batch: the sectors that fill up a block's space on a
 //!   RAID-Z are overwritten only if that joins two runs.
 //! - Leaves that the configuration took out of service are not touched.
@@ -318,6 +319,8 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
     assert_eq!(batch.len(), runs.len(), "tasks are made for leaves with a device only");
     let priority = Priority::of_write();
     count_begun(tasks, &runs, priority);
+    let in_flight = births(tasks, &runs);
+    in_flight.iter().for_each(|(leaf, birth)| leaf.memory().unflushed().begin(*birth));
     let start = Instant::now();
     let queued = start.saturating_duration_since(called);
     write_across(&mut batch);
@@ -351,6 +354,15 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
             }
         }
     }
+    in_flight.iter().for_each(|(leaf, birth)| leaf.memory().unflushed().end(*birth));
+}
+
+/// The leaves that are written, and of which births; runs are in the order of leaves, so each is told a few times at most.
+fn births<'t>(tasks: &[Task<'t, '_>], runs: &[Vec<usize>]) -> Vec<(&'t Leaf, Txg)> {
+    let written = runs.iter().flatten().filter_map(|index| tasks.get(*index));
+    let mut births: Vec<(&Leaf, Txg)> = written.map(|task| (task.leaf, task.birth)).collect();
+    births.dedup_by_key(|(leaf, birth)| (leaf.guid, *birth));
+    births
 }
 
 /// Tells the leaves what is about to be written to them.
