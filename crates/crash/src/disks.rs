@@ -202,7 +202,7 @@ impl Disks {
             probe: label::probe(&**disk),
             in_partition: false,
         };
-        Found { leaves: present.map(leaf).collect(), problems: Vec::new() }
+        Found { leaves: present.map(leaf).collect(), ..Found::default() }
     }
 }
 

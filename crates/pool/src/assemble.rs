@@ -42,14 +42,16 @@ fn newest_label(leaf: &Leaf) -> Option<&PoolConfig> {
     leaf.probe.configs.iter().map(|found| &found.config).max_by_key(|config| config.txg)
 }
 
+/// The newest label of a device that is part of a pool, and neither a spare nor a cache device of one.
+pub(crate) fn label_in_pool(leaf: &Leaf) -> Option<&PoolConfig> {
+    newest_label(leaf).filter(|config| !config.is_aux() && config.txg != Txg(0))
+}
+
 /// Sorts the devices by pool.
 pub(crate) fn groups(found: &Found) -> Vec<Group<'_>> {
     let mut by_guid: BTreeMap<PoolGuid, Vec<Member<'_>>> = BTreeMap::new();
     for leaf in &found.leaves {
-        if let Some(config) = newest_label(leaf)
-            && !config.is_aux()
-            && config.txg != Txg(0)
-        {
+        if let Some(config) = label_in_pool(leaf) {
             by_guid.entry(config.pool_guid).or_default().push(Member { leaf, config });
         }
     }

@@ -3,7 +3,10 @@
 
 use crate::directory::Directory;
 use crate::{Pool, PoolError};
+use format::VdevGuid;
 use format::config::{VdevKind, VdevNode};
+use std::path::Path;
+use vdev::scan::{Found, Leaf, Search};
 
 /// Devices in such a list: more than any machine has.
 const DEVICES_MAX: usize = 1 << 16;
@@ -52,6 +55,31 @@ pub(crate) fn nodes(directory: &Directory, name: &str) -> Result<Vec<VdevNode>, 
     entries.iter().map(|entry| VdevNode::from_nvlist(entry).map_err(|_| malformed())).collect()
 }
 
+/// The spares and cache devices that are devices of their own.
+pub(crate) fn all_nodes(directory: &Directory) -> Result<Vec<VdevNode>, PoolError> {
+    let mut all = nodes(directory, "spares")?;
+    all.extend(nodes(directory, "l2cache")?);
+    all.retain(|node| node.kind != VdevKind::DistributedSpare);
+    Ok(all)
+}
+
+/// Whether a device that was found is the spare or cache device with this guid.
+pub(crate) fn is_device_of(leaf: &Leaf, guid: VdevGuid) -> bool {
+    let config = leaf.probe.newest_config().filter(|config| config.is_aux());
+    config.is_some_and(|config| config.guid.unwrap_or(config.vdev_tree.guid) == guid)
+}
+
+/// A spare or cache device at the place where it was last: a search may have been told of other places only. Nothing if another
+/// device is there.
+pub(crate) fn at_recorded_path(node: &VdevNode) -> Found {
+    let Some(path) = node.path.as_deref().map(Path::new).filter(|path| path.exists()) else {
+        return Found::default();
+    };
+    let mut found = Search::in_paths([path]).run();
+    found.leaves.retain(|leaf| is_device_of(leaf, node.guid));
+    found
+}
+
 impl Pool {
     /// The hot spares. A distributed spare is there when its dRAID is.
     pub fn spares(&self) -> Result<Vec<AuxVdev>, PoolError> {
@@ -76,6 +104,7 @@ impl Pool {
     }
 
     fn sees(&self, node: &VdevNode) -> bool {
-        self.has_device(node.guid)
+        // One that is open for writing knows those that it holds.
+        self.has_device(node.guid) || (!self.is_live() && !at_recorded_path(node).leaves.is_empty())
     }
 }

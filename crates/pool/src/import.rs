@@ -247,7 +247,8 @@ fn list_aux(candidate: &mut Candidate, opened: &Opened, devices: &HashMap<VdevGu
         candidate.cache.push(entry(&node, "", ""));
     }
     for node in aux::nodes(&opened.directory, "spares").unwrap_or_default() {
-        let there = devices.contains_key(&node.guid) || node.kind == VdevKind::DistributedSpare;
+        let is_found = || devices.contains_key(&node.guid) || !aux::at_recorded_path(&node).leaves.is_empty();
+        let there = node.kind == VdevKind::DistributedSpare || is_found();
         let spare = match opened.config.vdev_tree.find(node.guid) {
             Some(_) => entry(&node, "INUSE", "currently in use"),
             None if there => entry(&node, "AVAIL", ""),

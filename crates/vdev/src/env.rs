@@ -1,8 +1,11 @@
-//! The outside world of the engine: time, randomness, threads.
+//! The outside world of the engine: time, randomness, threads, devices that are opened by their path.
 //!
 //! They come in through one door so that a test can replay a run from its seed. [`Env::system`]
 //! is the real thing, [`Env::simulated`] a clock that moves when told and numbers from a seed.
 
+use crate::device::file::{self, Access};
+use crate::device::{Device, DeviceError};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,12 +18,32 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     fn monotonic(&self) -> Duration;
 }
 
-/// Time, randomness and threads.
+/// Opens devices for writing.
+pub trait Opener: Send + Sync + std::fmt::Debug {
+    /// Opens a file or block device for writing, alone: [`DeviceError::Busy`] if somebody else has it.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    fn open_exclusive(&self, path: &Path, access: Access) -> Result<Arc<dyn Device>, DeviceError>;
+}
+
+/// The files and block devices of the system.
+#[derive(Debug)]
+struct SystemOpener;
+
+impl Opener for SystemOpener {
+    fn open_exclusive(&self, path: &Path, access: Access) -> Result<Arc<dyn Device>, DeviceError> {
+        file::open_exclusive(path, access)
+    }
+}
+
+/// Time, randomness, threads and devices.
 #[derive(Debug, Clone)]
 pub struct Env {
     clock: Arc<dyn Clock>,
     random: Arc<Mutex<Random>>,
     workers: usize,
+    opener: Arc<dyn Opener>,
 }
 
 impl Env {
@@ -30,6 +53,7 @@ impl Env {
             clock: Arc::new(SystemClock { start: std::time::Instant::now() }),
             random: Arc::new(Mutex::new(Random::from_system())),
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            opener: Arc::new(SystemOpener),
         }
     }
 
@@ -37,7 +61,8 @@ impl Env {
     pub fn simulated(seed: u64) -> (Env, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::default());
         let random = Arc::new(Mutex::new(Random::from_seed(seed)));
-        (Env { clock: Arc::clone(&clock) as Arc<dyn Clock>, random, workers: 1 }, clock)
+        let opener = Arc::new(SystemOpener);
+        (Env { clock: Arc::clone(&clock) as Arc<dyn Clock>, random, workers: 1, opener }, clock)
     }
 
     /// Time.
@@ -65,6 +90,21 @@ impl Env {
     pub fn with_workers(mut self, workers: usize) -> Env {
         self.workers = workers.max(1);
         self
+    }
+
+    /// The same with another way to open devices.
+    #[must_use]
+    pub fn with_opener(mut self, opener: Arc<dyn Opener>) -> Env {
+        self.opener = opener;
+        self
+    }
+
+    /// Opens a file or block device for writing, alone, past the page cache unless [`Access::Cached`] is asked for.
+    ///
+    /// # Errors
+    /// [`DeviceError::Busy`] if somebody else has it; otherwise why it cannot be opened.
+    pub fn open_exclusive(&self, path: &Path, access: Access) -> Result<Arc<dyn Device>, DeviceError> {
+        self.opener.open_exclusive(path, access)
     }
 
     /// Runs `work` on every item, several at a time, results in the order of the items.

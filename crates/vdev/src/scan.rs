@@ -6,7 +6,9 @@
 //!
 //! # What always holds
 //! - Devices are opened for reading only and none is kept open that holds no label. For writing those
-//!   that are needed are opened again ([`Found::open_exclusive`]).
+//!   that are needed are opened again ([`Found::lock`], [`Found::open_exclusive`]).
+//! - What a search has read is a hint: others may write to the devices until they are locked. [`Found::lock`] reads
+//!   the labels again under the lock, and nothing that was read before it is kept.
 //! - What is not a leaf is passed over after a few small reads; what is one and damaged, or cannot be
 //!   opened, is listed as a problem.
 //! - The result does not depend on the timing of the threads: leaves are in the order of the search.
@@ -52,9 +54,92 @@ pub struct Found {
     pub leaves: Vec<Leaf>,
     /// What could not be looked at, or is damaged, and why.
     pub problems: Vec<(PathBuf, String)>,
+    /// How it was found; `None`: it cannot be searched for again.
+    pub search: Option<Search>,
 }
 
 impl Found {
+    /// Opens leaves for writing, alone, and reads their labels again: those that `is_wanted` tells, by the labels
+    /// that are known so far. Of several copies of a leaf only that of [`Found::devices`] is opened, and the others
+    /// are dropped. Leaves that are open for writing already stay as they are.
+    ///
+    /// If a label is no longer what it was when the search read it, devices may have come to or gone from what they belong to,
+    /// so the search is made again, until all that is wanted is locked and known as it is under the lock.
+    ///
+    /// # Errors
+    /// The path of the first device that cannot be opened, and why; [`DeviceError::Busy`] if somebody else has it. Nothing stays
+    /// locked then.
+    pub fn lock(
+        &self,
+        is_wanted: impl Fn(&Leaf) -> bool,
+        access: Access,
+        env: &Env,
+    ) -> Result<Found, (PathBuf, DeviceError)> {
+        let mut found = self.clone();
+        // Every round but the last locks a leaf that was not known before.
+        while found.lock_known(&is_wanted, access, env)? {
+            let Some(search) = &found.search else { break };
+            let again = search.run();
+            found.renew(again);
+        }
+        Ok(found)
+    }
+
+    /// Locks the wanted leaves that are known. True: a label was no longer what it was.
+    fn lock_known(
+        &mut self,
+        is_wanted: &impl Fn(&Leaf) -> bool,
+        access: Access,
+        env: &Env,
+    ) -> Result<bool, (PathBuf, DeviceError)> {
+        let is_open = |leaf: &Leaf| leaf.device.is_read_only() && is_wanted(leaf);
+        let best: Vec<&Leaf> = self.by_guid().into_values().collect();
+        let mut chosen: Vec<usize> = Vec::new();
+        let mut dropped: Vec<usize> = Vec::new();
+        for (index, leaf) in self.leaves.iter().enumerate().filter(|(_, leaf)| is_open(leaf)) {
+            let is_best = best.iter().any(|best| std::ptr::eq(*best, leaf));
+            if is_best { chosen.push(index) } else { dropped.push(index) }
+        }
+        // All take the same order, so that of several who want the same devices one gets them all.
+        chosen.sort_by(|a, b| self.leaves[*a].path.cmp(&self.leaves[*b].path));
+        let mut disks: HashMap<PathBuf, Arc<dyn Device>> = HashMap::new();
+        let mut is_changed = false;
+        for index in chosen {
+            let leaf = &mut self.leaves[index];
+            let disk = match disks.get(&leaf.path) {
+                Some(disk) => Arc::clone(disk),
+                None => env.open_exclusive(&leaf.path, access).map_err(|error| (leaf.path.clone(), error))?,
+            };
+            disks.insert(leaf.path.clone(), Arc::clone(&disk));
+            let device = leaf.place_on(disk).map_err(|error| (leaf.path.clone(), error))?;
+            let probe = label::probe(&*device);
+            is_changed |= probe.configs != leaf.probe.configs || probe.uberblocks != leaf.probe.uberblocks;
+            (leaf.device, leaf.probe) = (device, probe);
+        }
+        let mut index = 0;
+        self.leaves.retain(|leaf| {
+            index += 1;
+            !dropped.contains(&(index - 1)) && !leaf.probe.is_empty()
+        });
+        Ok(is_changed)
+    }
+
+    /// Takes over what a later search has found, but for leaves that are open for writing.
+    fn renew(&mut self, again: Found) {
+        let base = |leaf: &Leaf| leaf.device.raw_target().map(|target| target.base());
+        let is_same = |a: &Leaf, b: &Leaf| {
+            a.path == b.path && a.in_partition == b.in_partition && (!a.in_partition || base(a) == base(b))
+        };
+        for leaf in again.leaves {
+            match self.leaves.iter_mut().find(|known| is_same(known, &leaf)) {
+                Some(known) if !known.device.is_read_only() => {}
+                Some(known) => *known = leaf,
+                None => self.leaves.push(leaf),
+            }
+        }
+        self.problems = again.problems;
+    }
+
     /// The device of each leaf by guid, for [`crate::VdevTree::open`]. Of several copies of a leaf the
     /// one with the newest label counts, of equal ones the first. A leaf is also found by the guid of
     /// its top-level vdev, unless a leaf has that guid itself: when the last sibling is detached, the
@@ -111,15 +196,19 @@ pub struct Exclusive {
 }
 
 impl Leaf {
+    /// The place of the leaf on another handle of its disk.
+    fn place_on(&self, disk: Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> {
+        if !self.in_partition {
+            return Ok(disk);
+        }
+        let start = self.device.raw_target().ok_or(DeviceError::Gone)?.base();
+        Ok(Arc::new(WindowDevice::new(disk, start, self.device.size())?))
+    }
+
     /// The leaf on another handle of its disk. Fails with [`DeviceError::Gone`] if it is no longer there:
     /// the path may lead elsewhere by now.
     fn on(&self, disk: Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> {
-        let device = if self.in_partition {
-            let start = self.device.raw_target().ok_or(DeviceError::Gone)?.base();
-            Arc::new(WindowDevice::new(disk, start, self.device.size())?)
-        } else {
-            disk
-        };
+        let device = self.place_on(disk)?;
         let is_same = label::probe_configs(&*device).guid() == self.probe.guid();
         if is_same { Ok(device) } else { Err(DeviceError::Gone) }
     }
@@ -156,7 +245,7 @@ impl Search {
 
     /// Looks at everything. Does not fail: what cannot be looked at is among the problems.
     pub fn run(&self) -> Found {
-        let mut found = Found::default();
+        let mut found = Found { search: Some(self.clone()), ..Found::default() };
         let candidates = self.candidates(&mut found.problems);
         // More threads than processors: they wait for disks.
         let env = self.env.clone().with_workers(THREADS);

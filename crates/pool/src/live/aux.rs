@@ -4,16 +4,22 @@
 //! # What always holds
 //! - They are not part of the tree: the pool is whole without them, and nothing of it is on them.
 //! - A device has its label before a list names it.
+//! - Those that are there are open for writing, alone, for as long as the pool is, so that nobody takes them for something
+//!   else. A spare may be shared by pools: the first that is open holds it.
 
 use super::spec::LeafSpec;
 use super::{LivePool, PoolTask, config, lock};
-use crate::PoolError;
 use crate::directory::Directory;
+use crate::{Pool, PoolError, aux};
 use dsl::write::MosTx;
 use format::VdevGuid;
 use format::config::{ConfigForm, PoolConfig, PoolState, VdevNode};
 use format::nvlist::{NvList, NvValue};
-use vdev::label_write;
+use std::collections::HashMap;
+use std::sync::Arc;
+use vdev::device::file::Access;
+use vdev::scan::{Found, Leaf};
+use vdev::{Device, label_write};
 
 /// What a device that holds no data of the pool is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +47,35 @@ impl AuxKind {
     }
 }
 
+/// The spares and cache devices that are there, by guid, with their devices, open for writing; `None`: somebody else has it.
+pub(super) type Held = HashMap<VdevGuid, Option<Arc<dyn Device>>>;
+
+/// Opens the spares and cache devices of a pool, alone: those that were found, and others at the places that the pool
+/// has recorded.
+pub(super) fn hold_all(pool: &Pool, found: &Found, access: Access) -> Result<Held, PoolError> {
+    let mut held = Held::new();
+    for node in aux::all_nodes(pool.directory())? {
+        let is_it = |leaf: &Leaf| aux::is_device_of(leaf, node.guid);
+        let recorded;
+        let found = if found.leaves.iter().any(is_it) {
+            found
+        } else {
+            recorded = aux::at_recorded_path(&node);
+            &recorded
+        };
+        let Some(leaf) = found.leaves.iter().find(|leaf| is_it(leaf)) else { continue };
+        let device = match leaf.device.is_read_only() {
+            true => found.open_exclusive(is_it, access).devices.remove(&node.guid),
+            false => Some(Arc::clone(&leaf.device)),
+        };
+        if device.is_none() {
+            tracing::warn!(path = %leaf.path.display(), "a spare or cache device is in use by somebody else");
+        }
+        held.insert(node.guid, device);
+    }
+    Ok(held)
+}
+
 impl LivePool {
     /// Adds spares or cache devices. What they held is lost.
     ///
@@ -63,7 +98,8 @@ impl LivePool {
             list.extend(nodes.iter().map(VdevNode::to_aux_nvlist));
             write(m, kind, list)?;
             let mut known = lock(&pool.pool.aux);
-            known.extend(nodes.iter().map(|node| node.guid));
+            let devices = leaves.iter().map(|leaf| Some(Arc::clone(&leaf.device)));
+            known.extend(nodes.iter().map(|node| node.guid).zip(devices));
             drop(known);
             for node in &nodes {
                 let path = node.path.as_deref().unwrap_or_default();

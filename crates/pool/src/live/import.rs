@@ -4,20 +4,22 @@
 //! - Nothing is written before it is sure that the pool can be written at all: [`refusal`] names the first
 //!   reason why not, and the pool may then be opened for reading.
 //! - What crashed intent logs hold is claimed in the first txg, before anything else is allocated.
+//! - Everything that is known of the pool was read while its devices were locked: what a search has read before only
+//!   says which devices to lock.
 //!
 //! # Order
-//! the pool is opened for reading -> refusals, other hosts -> devices for writing, alone -> space maps and
-//! logs -> first txg: claims, labels -> txgs until none that was claimed is from the future.
+//! devices for writing, alone -> labels -> the pool is opened for reading -> refusals, other hosts -> spares and cache devices,
+//! alone -> space maps and logs -> first txg: claims, labels -> txgs until none that was claimed is from the future.
 
 use super::config::{Host, find_mut};
 use super::events::Context;
 use super::space_maps::{SpaceBook, known_tops};
 use super::spec::{NewDevices, set_path};
-use super::{FailMode, LivePool, Parts, claim, diagnosis, leftovers, lock, scan, vdev_zaps};
+use super::{FailMode, LivePool, Parts, aux, claim, diagnosis, leftovers, lock, scan, vdev_zaps};
 use crate::assemble::{Group, aux_devices, groups};
 use crate::open::{self, Opener};
 use crate::scan::Expansion;
-use crate::{OpenOptions, Pool, PoolError, Which, missing};
+use crate::{OpenOptions, Pool, PoolError, Which, assemble, missing};
 use dmu::Store;
 use dmu::live::{Limits, LiveSet, Txgs};
 use dsl::write::brt::Brt;
@@ -172,8 +174,10 @@ impl LivePool {
         opts: &ImportOptions,
         env: Env,
     ) -> Result<Arc<LivePool>, PoolError> {
+        let guid = open::choose(&groups(found), which, &opts.open)?.guid;
+        let found = &lock_devices(found, guid, opts, &env)?;
         let all = groups(found);
-        let group = open::choose(&all, which, &opts.open)?;
+        let group = open::choose(&all, &Which::Guid(guid), &opts.open)?;
         let aux = aux_devices(found);
         let opener = Opener { group, devices: group.devices(&aux), opts: &opts.open };
         let opened = opener.open()?;
@@ -186,13 +190,14 @@ impl LivePool {
         }
         check_host(pool.label_config(), opts)?;
         check_activity(group, &pool, opts)?;
+        let held = aux::hold_all(&pool, found, opts.access)?;
         let hold = opts.hold.then(Arc::<Hold>::default);
-        let devices = writable_devices(found, group, opts, hold.as_ref())?;
+        let devices = writable_devices(found, hold.as_ref());
         let newest = group.uberblocks().first().map_or(pool.txg(), |(ub, _)| ub.txg.max(pool.txg()));
         let live = assemble(&pool, &devices, newest, opts, env, hold)?;
         live.events.opened(&live.tree());
         live.name_devices(group);
-        lock(&live.aux).extend(aux.iter().map(|device| device.guid));
+        *lock(&live.aux) = held;
         live.first_txgs(&pool, opts)?;
         live.is_open.store(true, Ordering::Release);
         live.events.set_context(Context::Open);
@@ -313,31 +318,27 @@ fn newest_of(group: &Group<'_>, _pool: PoolGuid) -> Option<(Txg, u64, u64)> {
     probes.flat_map(|probe| probe.uberblocks).map(|found| of(&found.uberblock)).max()
 }
 
-/// The devices of the pool, open for writing.
-fn writable_devices(
-    found: &Found,
-    group: &Group<'_>,
-    opts: &ImportOptions,
-    hold: Option<&Arc<Hold>>,
-) -> Result<NewDevices, PoolError> {
-    let of_pool = |leaf: &vdev::scan::Leaf| {
-        leaf.device.is_read_only()
-            && group.members.iter().any(|member| Arc::ptr_eq(&member.leaf.device, &leaf.device))
-    };
-    let opened = found.open_exclusive(of_pool, opts.access);
-    if let Some((_, path, error)) = opened.failures.first() {
-        return Err(PoolError::BadDevice { path: path.display().to_string(), why: error.to_string() });
-    }
-    let mut devices = group.devices(&[]);
+/// The devices of the pool, open for writing and with the labels that they have under the lock.
+fn lock_devices(found: &Found, guid: PoolGuid, opts: &ImportOptions, env: &Env) -> Result<Found, PoolError> {
+    let is_member =
+        |leaf: &vdev::scan::Leaf| assemble::label_in_pool(leaf).is_some_and(|label| label.pool_guid == guid);
+    found.lock(is_member, opts.access, env).map_err(|(path, error)| PoolError::BadDevice {
+        path: path.display().to_string(),
+        why: error.to_string(),
+    })
+}
+
+/// The devices that are open for writing, behind the hold if there is one.
+fn writable_devices(found: &Found, hold: Option<&Arc<Hold>>) -> NewDevices {
+    let mut devices = found.devices();
     devices.retain(|_, device| !device.is_read_only());
-    devices.extend(opened.devices);
     if let Some(hold) = hold {
         let put = |(leaf, device): (&VdevGuid, &mut Arc<dyn Device>)| {
             *device = Arc::new(hold.device(*leaf, Arc::clone(device)));
         };
         devices.iter_mut().for_each(put);
     }
-    Ok(devices)
+    devices
 }
 
 fn assemble(

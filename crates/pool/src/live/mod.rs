@@ -74,9 +74,9 @@ use dsl::write::brt::Brt;
 use dsl::write::{Caller, FeatureCounts, Heads, TaskCtx};
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
-use format::{PoolGuid, Txg, VdevGuid, VdevId};
+use format::{PoolGuid, Txg, VdevId};
 use space_maps::SpaceBook;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use vdev::VdevTree;
@@ -111,7 +111,7 @@ pub struct LivePool {
     /// Views of it that are read.
     leases: Arc<leases::Leases>,
     /// Spares and cache devices that are there.
-    aux: Mutex<HashSet<VdevGuid>>,
+    aux: Mutex<aux::Held>,
     runtime: Mutex<Option<runtime::Runtime>>,
     mmp: mmp::Mmp,
     outages: Arc<outage::Outages>,
@@ -363,7 +363,7 @@ impl LivePool {
             drop(view);
             return self.view();
         }
-        let aux = lock(&self.aux).clone();
+        let aux = lock(&self.aux).keys().copied().collect();
         let (config, uberblock) = (&published.config, &published.uberblock);
         let made = Pool::of_live(&self.name, config, uberblock, &self.tree(), &self.store, aux, lease)?;
         made.show(&self.scans, &self.outages);

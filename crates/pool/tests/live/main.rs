@@ -3,6 +3,7 @@
 mod faults;
 mod held;
 mod outages;
+mod race;
 mod support;
 
 use cenote_pool::live::{AuxKind, Command, CreateSpec, FeatureSet, ImportOptions, Layout, Leave, LivePool};
