@@ -492,3 +492,35 @@ fn the_history_names_the_caller() {
         assert!(text.contains("zfs snapshot p@x") && text.contains(&JOE.to_string()), "{text}");
     });
 }
+
+#[test]
+fn a_pool_of_commands_without_a_daemon_is_not_opened_by_one() {
+    alone("a_pool_of_commands_without_a_daemon_is_not_opened_by_one", |place| {
+        let in_process = Search { paths: vec![place.folder.clone()], ..Search::default() };
+        create_pool(&in_process, &place.describe("p")).expect("a pool");
+        let is_listed = || Imported::load().expect("readable").by_name("p").is_some();
+        assert!(is_listed());
+        // A verb in process leaves it what it is.
+        sync_pool(&in_process, "p").expect("written");
+        set_pool_props(&in_process, "p", &[("comment".into(), "ours".into())], "zpool set").expect("set");
+        let daemon = place.search();
+        assert!(namespace(&daemon).import_all(None).is_empty());
+        assert!(names(&daemon).is_empty() && is_listed());
+        set_pool_props(&in_process, "p", &[("comment".into(), "still".into())], "zpool set")
+            .expect("not busy");
+        // Told to, it takes the pool, and then always.
+        import(&daemon, "p", &ImportRequest::default()).expect("nobody has it");
+        assert_eq!(names(&daemon), ["p"]);
+        assert!(namespace(&daemon).leave_all().is_empty());
+        let daemon = place.search();
+        assert!(namespace(&daemon).import_all(None).is_empty());
+        assert_eq!(names(&daemon), ["p"]);
+        export_pool(&daemon, "p", "zpool export p").expect("nobody uses it");
+        assert!(!is_listed());
+        // So it is with one that is imported without a daemon.
+        import(&in_process, "p", &ImportRequest::default()).expect("nobody has it");
+        let daemon = place.search();
+        assert!(namespace(&daemon).import_all(None).is_empty());
+        assert!(names(&daemon).is_empty() && is_listed());
+    });
+}

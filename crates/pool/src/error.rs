@@ -43,7 +43,8 @@ pub enum PoolError {
     },
     /// The labels tell of a later state than any uberblock does.
     #[error(
-        "pool '{name}' was written up to txg {labels}, but the newest uberblock left is that of txg {newest}; OpenOptions::recover (import -F) falls back to it, losing what is later"
+        "pool '{name}' was written up to txg {labels}, but the newest uberblock left is that of txg {newest}; {}",
+        fallback(absent, "OpenOptions::recover (import -F) falls back to it, losing what is later")
     )]
     LostUberblocks {
         /// The pool.
@@ -52,9 +53,11 @@ pub enum PoolError {
         labels: Txg,
         /// Txg of the newest uberblock.
         newest: Txg,
+        /// Devices of the pool that were not found.
+        absent: Vec<String>,
     },
     /// The newest state of the pool cannot be read.
-    #[error("pool '{name}' cannot be read as of txg {txg}{}", recovery_hint(older))]
+    #[error("pool '{name}' cannot be read as of txg {txg}{}", recovery_hint(older, absent))]
     Unreadable {
         /// The pool.
         name: String,
@@ -62,6 +65,8 @@ pub enum PoolError {
         txg: Txg,
         /// Older txgs whose uberblocks are valid, newest first.
         older: Vec<Txg>,
+        /// Devices that were not found and that may have what could not be read.
+        absent: Vec<String>,
         /// Why.
         #[source]
         cause: Box<PoolError>,
@@ -268,8 +273,17 @@ fn others(found: &[String]) -> String {
     if found.is_empty() { String::new() } else { format!("; pools found here: {}", found.join(", ")) }
 }
 
-fn recovery_hint(older: &[Txg]) -> String {
+/// What to do about a state that cannot be read: devices that are missing come first.
+fn fallback(absent: &[String], otherwise: &str) -> String {
+    if absent.is_empty() {
+        return otherwise.to_owned();
+    }
+    format!("what is missing may be on a device that was not found: {}", absent.join(", "))
+}
+
+fn recovery_hint(older: &[Txg], absent: &[String]) -> String {
     match older {
+        _ if !absent.is_empty() => format!("; {}", fallback(absent, "")),
         [] => ", and there is no older uberblock".to_owned(),
         [newest, ..] => format!(
             "; OpenOptions::recover (import -F) falls back to an older txg ({newest} is the newest), losing what is later"

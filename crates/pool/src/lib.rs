@@ -234,6 +234,11 @@ impl Pool {
         self.scans.get()?.progress()
     }
 
+    /// A device that is back lacks something, and a resilver that brings it is about to begin.
+    pub fn is_resilver_due(&self) -> bool {
+        self.scans.get().is_some_and(|scans| scans.is_resilver_due(&self.tree))
+    }
+
     /// A device with this guid was found.
     pub(crate) fn has_device(&self, guid: VdevGuid) -> bool {
         self.devices.contains(&guid)

@@ -201,7 +201,8 @@ impl Opener<'_> {
             return Err(missing);
         }
         let older = older.iter().map(|state| state.uberblock.txg).collect();
-        Err(PoolError::Unreadable { name: self.name(), txg, older, cause: Box::new(cause) })
+        let absent = if is_for_want_of_devices(&cause) { self.absent() } else { Vec::new() };
+        Err(PoolError::Unreadable { name: self.name(), txg, older, absent, cause: Box::new(cause) })
     }
 
     fn name(&self) -> String {
@@ -249,7 +250,8 @@ impl Opener<'_> {
     /// Labels are written before the uberblock of the same txg, and never all at once: if every label is
     /// newer than the newest uberblock, later uberblocks were lost.
     fn lost_uberblocks(&self, newest: Txg) -> PoolError {
-        PoolError::LostUberblocks { name: self.name(), labels: self.group.newest().txg, newest }
+        let labels = self.group.newest().txg;
+        PoolError::LostUberblocks { name: self.name(), labels, newest, absent: self.absent() }
     }
 
     fn open_state(&self, state: &State<'_>) -> Result<Opened, PoolError> {
@@ -313,6 +315,15 @@ impl Opener<'_> {
             return Err(PoolError::MissingLogs { name: self.name(), vdevs: ids(&logs), why: why(&logs) });
         }
         Ok(())
+    }
+
+    /// The devices that the labels name and that were not found.
+    fn absent(&self) -> Vec<String> {
+        let reflow = format::uberblock::ReflowInfo::default();
+        let tree = self.group.tree().ok().and_then(|root| VdevTree::open(&root, &self.devices, reflow).ok());
+        let Some(status) = tree.map(|tree| tree.status()) else { return Vec::new() };
+        let is_absent = |v: &&&VdevStatus| v.children.is_empty() && v.aux == Aux::OpenFailed;
+        status.walk().iter().filter(is_absent).map(|leaf| lacks(leaf)).collect()
     }
 
     /// The top-level vdevs that the labels show to be missing. Removed ones have no labels either, so

@@ -18,6 +18,8 @@ const SIZE_MAX: u64 = 64 << 20;
 pub(super) const AUX: [&str; 2] = ["spares", "l2cache"];
 /// Key of a pool's entry: 1 if it was imported with `-m`.
 pub(super) const WITHOUT_LOGS: &str = "imported_without_logs";
+/// Key of a pool's entry: 1 if it was made or imported by a command that did so in its own process.
+pub(super) const IN_PROCESS: &str = "imported_in_process";
 
 /// A pool that is imported.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +34,9 @@ pub struct ImportedPool {
     aux: Vec<VdevNode>,
     /// It was imported although log devices were missing (`-m`), and is opened so from then on.
     pub(crate) without_logs: bool,
+    /// It was made or imported by a command in its own process, and belongs to such commands: each opens it for as long as it
+    /// runs. A daemon does not open it by itself, only when it is told to import it.
+    pub(crate) in_process: bool,
     /// How it was imported.
     pub settings: ImportSettings,
 }
@@ -131,7 +136,9 @@ pub(super) fn read(file: &Path, is_own: bool) -> Result<Imported, AdminError> {
             AUX.iter().flat_map(|key| config.and_then(|config| config.lists(key)).unwrap_or_default());
         let aux = lists.filter_map(|list| VdevNode::from_nvlist(list).ok()).collect();
         let without_logs = config.and_then(|config| config.u64(WITHOUT_LOGS)) == Some(1);
-        pools.push(ImportedPool { name: name.to_owned(), guid, root, aux, without_logs, settings });
+        let in_process = config.and_then(|config| config.u64(IN_PROCESS)) == Some(1);
+        let name = name.to_owned();
+        pools.push(ImportedPool { name, guid, root, aux, without_logs, in_process, settings });
     }
     Ok(Imported { pools })
 }

@@ -270,9 +270,13 @@ impl Reserved {
             live.attend();
         }
         let settings = Mutex::new(Arc::new(settings));
-        let entry = Entry { kept, settings, users: Arc::default(), load_guid: draw() };
+        let entry = Arc::new(Entry { kept, settings, users: Arc::default(), load_guid: draw() });
         self.is_settled = true;
-        self.namespace.settle(&self.name, Some(Arc::new(entry)));
+        self.namespace.settle(&self.name, Some(Arc::clone(&entry)));
+        if let Kept::Live(live) = &entry.kept {
+            // Whoever asks next sees what is due. Should it not begin now, it is tried again as long as the pool is open.
+            let _ = live.resilver_if_needed();
+        }
     }
 }
 

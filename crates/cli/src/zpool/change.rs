@@ -8,8 +8,8 @@ use crate::stop::{Outcome, Stop};
 use crate::zfs::mount::HOW;
 use cenote::admin::Search;
 use cenote::admin::change::{
-    ChangeError, check_admin, clear_labels, destroy_pool, export_pool, find_device, found_names,
-    imported_names, sync_pool,
+    ChangeError, before_close, check_admin, clear_labels, destroy_pool, export_pool, find_device,
+    found_names, imported_names, sync_pool,
 };
 use cenote::admin::mounting::{MountRefusal, Mounting};
 use std::ffi::OsString;
@@ -66,9 +66,10 @@ fn let_go(
 pub(super) fn export(args: Vec<OsString>) -> Outcome {
     let command = command_line("export", &args);
     let mut walk = Getopt::new(args, "afF", &[]);
-    let mut all = false;
+    let (mut all, mut force) = (false, false);
     while let Some((letter, _)) = walk.next()? {
         all |= letter == 'a';
+        force |= letter == 'f';
     }
     let search = crate::search::from_env();
     let mut names = texts(&walk.operands());
@@ -82,6 +83,7 @@ pub(super) fn export(args: Vec<OsString>) -> Outcome {
     }
     Ok(each(&names, |name| {
         let verb = || export_pool(&search, name, &command);
+        before_close(&search, name, force).map_err(|error| told("cannot export", name, &error))?;
         let_go(&search, name, &verb, &|refusal| refusal.to_string(), "cannot export")
     }))
 }

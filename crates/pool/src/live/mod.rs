@@ -480,7 +480,7 @@ impl LivePool {
     /// Writes a txg that was closed.
     fn finish(&self, state: &mut State, tx: SyncTx) -> Result<Txg, PoolError> {
         let txg = tx.txg();
-        let fuse = Fuse(&self.txgs);
+        let fuse = Fuse(self);
         // Should it not return, nothing is written on top of what it has left.
         state.stopped = Some(Fuse::blown());
         let now = || self.env.clock().monotonic();
@@ -492,6 +492,7 @@ impl LivePool {
                 self.txg_history.end(&writing, now(), &self.tree());
                 self.publish(state);
                 self.txgs.finish(tx);
+                self.outages.note_txg(false);
                 Ok(txg)
             }
             Err(error) => {
@@ -500,6 +501,7 @@ impl LivePool {
                 let error = TxError::Suspended { why: error };
                 state.stopped = Some(error.clone());
                 self.txgs.fail(error.clone());
+                self.outages.note_txg(true);
                 Err(error.into())
             }
         }
@@ -513,7 +515,7 @@ impl LivePool {
 }
 
 /// Ends the waiting of everybody if the thread that writes a txg panics.
-struct Fuse<'a>(&'a Txgs);
+struct Fuse<'a>(&'a LivePool);
 
 impl Fuse<'_> {
     fn blown() -> TxError {
@@ -524,7 +526,8 @@ impl Fuse<'_> {
 impl Drop for Fuse<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(Fuse::blown());
+            self.0.txgs.fail(Fuse::blown());
+            self.0.outages.note_txg(true);
         }
     }
 }

@@ -13,12 +13,12 @@
 //! - Closing a pool gives it up first.
 //! - Locks: none is held while waiting but `state`, which whoever resumes or gives up does not take.
 
-use super::{LivePool, lock, sync};
+use super::{LivePool, diagnosis, lock, sync};
 use crate::PoolError;
 use dmu::live::TxError;
 use format::config::VdevKind;
 use format::nvlist::NvList;
-use format::{PoolGuid, VdevGuid};
+use format::{PoolGuid, Txg, VdevGuid};
 use std::collections::HashMap;
 use std::error::Error;
 use std::io::Write;
@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use vdev::device::file::{Access, open_exclusive};
 use vdev::scan::{Found, Leaf};
-use vdev::{Device, label};
+use vdev::{Device, VdevTree, label};
 
 /// What the property says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,6 +97,12 @@ impl Outages {
     pub(super) fn set_mode(&self, mode: FailMode) {
         lock(&self.state).mode = mode;
     }
+
+    /// A txg is on disk; or, if `is_last`, none will be any more.
+    pub(super) fn note_txg(&self, is_last: bool) {
+        lock(&self.state).is_given_up |= is_last;
+        self.changed.notify_all();
+    }
 }
 
 /// Says it, and ends the process.
@@ -114,6 +120,11 @@ impl LivePool {
         let _state = lock(&self.state);
         lock(&self.outages.state).is_attended = true;
         self.zio.keep_blocks();
+    }
+
+    /// Whoever waited for its devices was told that it is no use: nothing more is written.
+    pub fn is_given_up(&self) -> bool {
+        lock(&self.outages.state).is_given_up
     }
 
     pub(super) fn is_attended(&self) -> bool {
@@ -160,11 +171,12 @@ impl LivePool {
     }
 
     /// Clears the errors of all leaves, uses those again that were faulted for theirs and answer, opens those again that do not answer, by the devices in `found` or at
-    /// their old places, and lets a suspended pool try again what has failed. If that fails again it is
-    /// suspended again. What `zpool clear` does.
+    /// their old places, and lets a suspended pool try again what has failed. Returns when the txg that waited is on
+    /// disk. What `zpool clear` does.
     ///
     /// # Errors
-    /// [`PoolError::Tx`] if the pool was given up or closed.
+    /// [`TxError::Suspended`] in [`PoolError::Tx`] if something fails again: the pool is suspended again.
+    /// [`TxError::Closed`] if the pool was given up or closed.
     pub fn resume(&self, found: Option<&Found>) -> Result<(), PoolError> {
         self.reopen(found)?;
         self.tree().clear_errors();
@@ -172,11 +184,19 @@ impl LivePool {
         if state.is_given_up {
             return Err(TxError::Closed.into());
         }
-        state.suspended = None;
+        let waiting = state.suspended.take().map(|_| Txg(self.txgs.synced_txg().0 + 1));
         self.txgs.resume();
         self.outages.changed.notify_all();
         self.lift_faults.store(true, Ordering::Release);
         self.txgs.kick();
+        while waiting.is_some_and(|txg| self.txgs.synced_txg() < txg) {
+            match &state.suspended {
+                Some(why) => return Err(TxError::Suspended { why: why.clone() }.into()),
+                None if state.is_given_up => return Err(TxError::Closed.into()),
+                None => {}
+            }
+            state = self.outages.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
         Ok(())
     }
 
@@ -197,8 +217,10 @@ impl LivePool {
         lock(&self.outages.state).is_given_up = true;
     }
 
-    /// New handles for leaves whose own no longer work.
+    /// New handles for leaves whose own no longer work, and none for those whose device is no longer where it was: what is written
+    /// there would be lost with the process.
     pub(super) fn reopen(&self, found: Option<&Found>) -> Result<(), PoolError> {
+        self.shut_displaced(found)?;
         let tree = self.tree();
         let config = self.config();
         let answers = |device: &dyn Device, leaf: VdevGuid| is_leaf(device, leaf, config.pool_guid);
@@ -217,17 +239,60 @@ impl LivePool {
                 None => None,
             };
             let at_path = at_path.filter(|device| answers(&**device, node.guid));
-            fresh.extend(at_path.or_else(elsewhere).map(|device| (node.guid, device)));
+            let Some(device) = at_path.or_else(elsewhere) else { continue };
+            if tree.device(node.guid).is_none() && diagnosis::can_do_without(&tree, &[node.guid]) {
+                // It may be another one than before, and have less than was written to that.
+                let since = newest_txg(&*device, self.uberblock().guid_sum).0 + 1;
+                tree.note_missed(node.guid, since..self.txgs.open_txg().0 + 1);
+            }
+            fresh.insert(node.guid, device);
         }
         if !fresh.is_empty() {
-            let old = tree;
-            let tree = old.reconfigured(old.config(), &fresh)?;
-            self.events.tree_changed(&old, &tree);
-            self.zio.set_tree(Arc::clone(&tree));
-            self.allocator.set_tree(tree);
+            let now = tree.reconfigured(tree.config(), &fresh)?;
+            self.take_tree(&tree, now);
         }
         Ok(())
     }
+
+    /// Lets go of devices whose path leads elsewhere or nowhere, and of those that were cut, as far as the others have everything.
+    fn shut_displaced(&self, found: Option<&Found>) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let is_displaced = |device: &dyn Device| {
+            let places = found.map_or(&[][..], |found| &found.leaves).iter().map(|leaf| &*leaf.path);
+            device.size_now() < device.size()
+                || device.path().is_some_and(|own| !places.chain([own]).any(|path| device.is_at(path)))
+        };
+        let mut shut: Vec<VdevGuid> = Vec::new();
+        for leaf in tree.leaf_guids() {
+            let Some(device) = tree.device(leaf).filter(|device| is_displaced(&**device)) else { continue };
+            let path = device.path().map(Path::to_path_buf).unwrap_or_default();
+            shut.push(leaf);
+            if diagnosis::can_do_without(&tree, &shut) {
+                tracing::warn!(%leaf, path = %path.display(), "a device is no longer where it was, or was cut");
+            } else {
+                tracing::error!(%leaf, path = %path.display(), "a device that cannot be done without is no longer where it was");
+                shut.pop();
+            }
+        }
+        if !shut.is_empty() {
+            let now = tree.without_devices(&shut)?;
+            self.take_tree(&tree, now);
+        }
+        Ok(())
+    }
+
+    fn take_tree(&self, old: &Arc<VdevTree>, tree: Arc<VdevTree>) {
+        self.events.tree_changed(old, &tree);
+        self.zio.set_tree(Arc::clone(&tree));
+        self.allocator.set_tree(tree);
+    }
+}
+
+/// The newest txg that a device has an uberblock of; what it took until then it has.
+fn newest_txg(device: &dyn Device, guid_sum: u64) -> Txg {
+    let uberblocks = label::probe(device).uberblocks;
+    let of_pool = uberblocks.iter().filter(|found| found.uberblock.guid_sum == guid_sum);
+    of_pool.map(|found| found.uberblock.txg).max().unwrap_or(Txg(0))
 }
 
 /// Whether a device answers, and has the label of this leaf.

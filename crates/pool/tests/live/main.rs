@@ -4,6 +4,7 @@ mod faults;
 mod held;
 mod outages;
 mod race;
+mod returns;
 mod support;
 
 use cenote_pool::live::{AuxKind, Command, CreateSpec, FeatureSet, ImportOptions, Layout, Leave, LivePool};

@@ -384,7 +384,7 @@ impl Device for FileDevice {
     }
 
     fn size_now(&self) -> u64 {
-        fs::seek(&self.fd, SeekFrom::End(0)).unwrap_or(0).max(self.size())
+        fs::seek(&self.fd, SeekFrom::End(0)).unwrap_or_else(|_| self.size())
     }
 
     fn renew_size(&self) -> u64 {
@@ -476,6 +476,15 @@ impl Device for FileDevice {
 
     fn path(&self) -> Option<&Path> {
         Some(&self.path)
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        let (Ok(open), there) = (fs::fstat(&self.fd), fs::stat(path)) else { return true };
+        match there {
+            Ok(there) if self.is_block => there.st_rdev == open.st_rdev,
+            Ok(there) => (there.st_dev, there.st_ino) == (open.st_dev, open.st_ino),
+            Err(error) => !matches!(error, Errno::NOENT | Errno::NOTDIR),
+        }
     }
 
     fn is_read_only(&self) -> bool {

@@ -286,6 +286,10 @@ impl Device for HeldDevice {
         self.held(|_| check_range(at, len, self.size()), |device| device.discard(at, len))
     }
 
+    fn is_at(&self, path: &Path) -> bool {
+        self.base.is_at(path)
+    }
+
     fn path(&self) -> Option<&Path> {
         self.base.path()
     }

@@ -174,7 +174,7 @@ pub trait Device: Send + Sync + Debug {
     /// Bytes of the device; does not change while it is open, but for [`Device::renew_size`].
     fn size(&self) -> u64;
 
-    /// How large it is now: a file or a volume may have grown since it was opened.
+    /// How large it is now: a file or a volume may have grown since it was opened, or have been cut.
     fn size_now(&self) -> u64 {
         self.size()
     }
@@ -226,6 +226,12 @@ pub trait Device: Send + Sync + Debug {
     /// Where the device is in the file system, if it is there.
     fn path(&self) -> Option<&Path> {
         None
+    }
+
+    /// Whether a path leads to this device. True of what is not in the file system, and where that cannot be seen.
+    fn is_at(&self, path: &Path) -> bool {
+        let _ = path;
+        true
     }
 
     /// Bytes of the sectors that the device addresses, and of those that it writes without reading

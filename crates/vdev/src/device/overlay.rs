@@ -46,6 +46,10 @@ impl Device for OverlayDevice {
         written.write(buf, at.0, |page, pos| self.read_base(page, pos))
     }
 
+    fn is_at(&self, path: &Path) -> bool {
+        self.base.is_at(path)
+    }
+
     fn path(&self) -> Option<&Path> {
         self.base.path()
     }

@@ -86,6 +86,10 @@ impl Device for WindowDevice {
         self.base.is_read_only()
     }
 
+    fn is_at(&self, path: &Path) -> bool {
+        self.base.is_at(path)
+    }
+
     fn raw_target(&self) -> Option<RawTarget<'_>> {
         let target = self.base.raw_target()?;
         Some(RawTarget { base: target.base.checked_add(self.start)?, ..target })

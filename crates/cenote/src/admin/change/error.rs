@@ -6,6 +6,7 @@ use super::pool_name::NameProblem;
 use crate::Error;
 use crate::admin::{AdminError, chain};
 use ::pool::PoolError;
+use dmu::live::TxError;
 use dsl::DslError;
 use vdev::DeviceError;
 
@@ -159,6 +160,7 @@ impl From<PoolError> for ChangeError {
             PoolError::OtherHost { host, hostid, .. } => ChangeError::OtherHost { host, hostid, accessed: 0 },
             PoolError::MissingTops { .. } => ChangeError::Unavailable,
             PoolError::MissingLogs { why, .. } => ChangeError::MissingLogs { devices: why },
+            PoolError::Tx(TxError::Suspended { .. }) => ChangeError::Suspended,
             PoolError::Property { why, .. } => ChangeError::Property(why),
             PoolError::Dsl(DslError::NotFound { .. }) => {
                 ChangeError::Property("no such pool or dataset".to_owned())

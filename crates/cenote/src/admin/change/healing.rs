@@ -4,7 +4,7 @@
 //! before the command ends.
 
 use super::ChangeError;
-use super::pool_open::change_then;
+use super::pool_open::{change_even_suspended, change_then};
 use crate::PoolWriter;
 use crate::admin::tree::health;
 use crate::admin::{Health, OpenPool, Search};
@@ -43,12 +43,15 @@ fn change<T>(
     command: &str,
     work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
 ) -> Result<T, ChangeError> {
-    change_then(search, name, command, work, |pool| {
-        if !pool.is_kept() {
-            pool.live().scan_to_end()?;
-        }
-        Ok(())
-    })
+    change_then(search, name, command, work, scan_now)
+}
+
+/// Does all that there is to scan, in a pool that is open for this command only.
+pub(super) fn scan_now(pool: &PoolWriter) -> Result<(), ChangeError> {
+    if !pool.is_kept() {
+        pool.live().scan_to_end()?;
+    }
+    Ok(())
 }
 
 /// `zpool scrub`.
@@ -88,7 +91,9 @@ pub fn resilver_pool(search: &Search, name: &str, command: &str) -> Result<(), C
 /// [`ChangeError`].
 pub fn clear_pool(search: &Search, name: &str, vdev: Option<u64>, command: &str) -> Result<(), ChangeError> {
     let found = search.run()?;
-    change(search, name, command, |pool| Ok(pool.live().clear(vdev.map(VdevGuid), Some(&found))?))
+    change_even_suspended(search, name, command, |pool| {
+        Ok(pool.live().clear(vdev.map(VdevGuid), Some(&found))?)
+    })
 }
 
 /// `zpool offline` of one leaf.
@@ -123,7 +128,7 @@ pub fn online_vdev(
     command: &str,
 ) -> Result<Option<Health>, ChangeError> {
     let found = search.run()?;
-    change(search, name, command, |pool| {
+    change_even_suspended(search, name, command, |pool| {
         let state = pool.live().bring_online(VdevGuid(vdev), Some(&found))?;
         if expand {
             pool.live().grow(Grow::With(VdevGuid(vdev)))?;
@@ -138,7 +143,7 @@ pub fn online_vdev(
 /// [`ChangeError`].
 pub fn reopen_pool(search: &Search, name: &str, restart: bool, command: &str) -> Result<(), ChangeError> {
     let found = search.run()?;
-    change(search, name, command, |pool| {
+    change_even_suspended(search, name, command, |pool| {
         let live = pool.live();
         live.reopen_devices(Some(&found))?;
         if restart || live.scan_progress().is_none() {
@@ -179,6 +184,9 @@ pub fn activities(pool: &OpenPool) -> Result<Activities, ChangeError> {
             ScanFunc::Resilver => all.resilver = left,
             _ => all.scrub = left,
         }
+    }
+    if all.resilver == 0 && spa.is_resilver_due() {
+        all.resilver = 1;
     }
     Ok(all)
 }

@@ -12,7 +12,7 @@ use crate::admin::{Imported, Kept, Namespace, NotTaken, Search};
 use crate::memory::Budget;
 use crate::writer::{command as line, this_host};
 use crate::{Pool, PoolWriter};
-use ::pool::live::{ImportOptions, Leave};
+use ::pool::live::{ImportOptions, Leave, LivePool};
 use ::pool::{OpenOptions, Which};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,33 +44,53 @@ pub(super) fn with_holder(error: ChangeError) -> ChangeError {
 /// Takes a pool out of the namespace: exports or destroys it.
 pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> Result<(), ChangeError> {
     let namespace = search.namespace.as_ref().ok_or(ChangeError::NoPool)?;
-    let is_suspended =
-        |namespace: &Namespace| namespace.live(name).is_some_and(|live| live.suspended().is_some());
-    if is_suspended(namespace) {
-        return Err(ChangeError::Suspended);
-    }
+    before_close(search, name, false)?;
     let taken = namespace.take(name, PATIENCE).map_err(|why| match why {
         NotTaken::Missing => ChangeError::NoPool,
         NotTaken::Busy => ChangeError::InUse,
     })?;
     let caller = search.caller.clone().unwrap_or_else(crate::admin::Caller::this_process);
-    if let Kept::Live(live) = taken.entry().kept() {
+    // One that was given up is left as after a crash, with all that was on disk.
+    let is_given_up = |live: &LivePool| live.is_given_up();
+    if let Kept::Live(live) = taken.entry().kept()
+        && !is_given_up(live)
+    {
         live.record(line(command, &caller))?;
     }
     taken.close(|entry| {
         let guid = entry.guid();
         if let Kept::Live(live) = entry.kept() {
-            let live = Arc::clone(live);
+            let (live, is_left) = (Arc::clone(live), is_given_up(live));
             drop(entry);
-            live.export(how)?;
+            let left = live.export(how);
+            if !is_left {
+                left?;
+            }
         }
         forget(guid)
     })
 }
 
+/// Before a pool is unmounted to be exported: one that is suspended cannot be, unless by `force`; it is given up then, so that
+/// nobody waits for its devices any more.
+///
+/// # Errors
+/// [`ChangeError::Suspended`], [`ChangeError::Denied`].
+pub fn before_close(search: &Search, name: &str, force: bool) -> Result<(), ChangeError> {
+    super::check_admin(search)?;
+    let live = search.namespace.as_ref().and_then(|namespace| namespace.live(name));
+    match live.filter(|live| live.suspended().is_some()) {
+        Some(live) if force => live.give_up(),
+        Some(_) => return Err(ChangeError::Suspended),
+        None => {}
+    }
+    Ok(())
+}
+
 impl Namespace {
     /// Opens the pools again that a cache file lists, the usual one if none is named, and those that were
-    /// imported without one since the machine was started. Returns the names of those that cannot be opened, and why.
+    /// imported without one since the machine was started; but for those that commands have made or imported in their own
+    /// processes, which open them at any time. Returns the names of those that cannot be opened, and why.
     pub fn import_all(self: &Arc<Self>, cachefile: Option<&Path>) -> Vec<(String, ChangeError)> {
         self.import_listed(cachefile, |_| true)
     }
@@ -90,8 +110,9 @@ impl Namespace {
             Some(file) if file != cache_path() => cachefile::read(file, false),
             _ => Imported::load(),
         };
+        let is_ours = |pool: &ImportedPool| !pool.in_process && is_wanted(pool);
         let pools = match listed {
-            Ok(imported) => imported.pools.into_iter().filter(is_wanted).collect::<Vec<_>>(),
+            Ok(imported) => imported.pools.into_iter().filter(is_ours).collect::<Vec<_>>(),
             Err(error) => return vec![("cache file".to_owned(), error.into())],
         };
         let paths: Vec<PathBuf> =
@@ -151,5 +172,128 @@ impl Namespace {
             Kept::Live(live) => Arc::clone(live).export(Leave::Imported).map_err(ChangeError::from),
             Kept::Shown(..) => Ok(()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::ImportSettings;
+    use crate::admin::change::{clear_pool, export_pool, online_vdev, reopen_pool};
+    use ::pool::live::{CreateSpec, Layout, LeafSpec, TopSpec};
+    use ::pool::space::Class;
+    use format::Txg;
+    use std::thread::JoinHandle;
+    use vdev::device::sim::SimDisk;
+    use vdev::scan::Leaf;
+    use vdev::{Device, Env, label};
+
+    const SIZE: u64 = 96 << 20;
+
+    /// A pool `tank` that a namespace keeps, on two disks.
+    struct World {
+        disks: [Arc<SimDisk>; 2],
+        search: Search,
+        _folder: tempfile::TempDir,
+    }
+
+    impl World {
+        fn new(failmode: &str) -> World {
+            let disks = [1, 2].map(|seed| Arc::new(SimDisk::new(SIZE, seed)));
+            let leaf = |(n, disk): (usize, &Arc<SimDisk>)| {
+                LeafSpec::file(format!("/nowhere/d{n}"), Arc::clone(disk) as Arc<dyn Device>)
+            };
+            let leaves = disks.iter().enumerate().map(leaf).collect();
+            let top = TopSpec { layout: Layout::Mirror, class: Class::Normal, ashift: None, leaves };
+            let live = LivePool::create(CreateSpec::new("tank", vec![top]), Env::system()).expect("a pool");
+            live.set_props(vec![("failmode".into(), failmode.into())]).expect("set");
+            let namespace = Namespace::new(None);
+            let reserved = namespace.reserve("tank").expect("there is none");
+            reserved.fill(Kept::Live(live), ImportSettings::default());
+            let folder = tempfile::tempdir().expect("a folder");
+            let paths = vec![folder.path().to_path_buf()];
+            let search = Search { paths, namespace: Some(namespace), ..Search::default() };
+            World { disks, search, _folder: folder }
+        }
+
+        fn live(&self) -> Arc<LivePool> {
+            self.search.namespace.as_ref().and_then(|all| all.live("tank")).expect("it is kept")
+        }
+
+        /// Somebody changes something while no disk is there.
+        fn suspend(&self, name: &'static str) -> JoinHandle<Result<(), ::pool::PoolError>> {
+            self.disks.iter().for_each(|disk| disk.vanish());
+            let live = self.live();
+            let writer = std::thread::spawn(move || live.run(move |ctx| ctx.m().set_entry(name, 1)));
+            while self.live().suspended().is_none() {
+                std::thread::yield_now();
+            }
+            writer
+        }
+
+        fn has(&self, name: &str) -> bool {
+            let live = self.live();
+            live.sync().expect("it is written");
+            live.view().expect("a view").directory().number(name).expect("readable") == Some(1)
+        }
+    }
+
+    type Verb = fn(&Search, u64) -> Result<(), ChangeError>;
+
+    #[test]
+    fn a_suspended_pool_goes_on_after_clear_online_and_reopen_and_nothing_is_lost() {
+        let verbs: [(&'static str, Verb); 3] = [
+            ("org.cenote:clear", |search, _| clear_pool(search, "tank", None, "zpool clear tank")),
+            ("org.cenote:online", |search, leaf| {
+                online_vdev(search, "tank", leaf, false, "zpool online tank d0").map(drop)
+            }),
+            ("org.cenote:reopen", |search, _| reopen_pool(search, "tank", false, "zpool reopen tank")),
+        ];
+        for mode in ["wait", "continue"] {
+            let world = World::new(mode);
+            let leaf = world.live().config().vdev_tree.leaves().next().expect("two").guid.0;
+            for (name, verb) in verbs {
+                let writer = world.suspend(name);
+                let refused = verb(&world.search, leaf);
+                assert!(matches!(refused, Err(ChangeError::Suspended)), "{mode} {name}: {refused:?}");
+                world.disks.iter().for_each(|disk| disk.come_back());
+                verb(&world.search, leaf).expect("the disks are back");
+                assert!(world.live().suspended().is_none());
+                let written = writer.join().expect("no panic");
+                assert_eq!(written.is_ok(), mode == "wait", "{name}: {written:?}");
+                assert!(world.has(name), "{mode} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_suspended_pool_is_exported_by_force_with_all_that_was_on_disk() {
+        for mode in ["wait", "continue"] {
+            let world = World::new(mode);
+            world.live().run(|ctx| ctx.m().set_entry("org.cenote:kept", 1)).expect("written");
+            let synced = world.live().txgs().synced_txg();
+            let writer = world.suspend("org.cenote:lost");
+            let export = || export_pool(&world.search, "tank", "zpool export -f tank");
+            assert!(matches!(before_close(&world.search, "tank", false), Err(ChangeError::Suspended)));
+            assert!(matches!(export(), Err(ChangeError::Suspended)));
+            before_close(&world.search, "tank", true).expect("given up");
+            assert!(writer.join().expect("no panic").is_err());
+            export().expect("left as after a crash");
+            assert!(world.search.namespace.as_ref().expect("one").names().is_empty());
+            world.disks.iter().for_each(|disk| disk.come_back());
+            let leaf = |disk: &Arc<SimDisk>| Leaf {
+                path: PathBuf::from("/nowhere"),
+                probe: label::probe(&**disk),
+                device: Arc::clone(disk) as Arc<dyn Device>,
+                in_partition: false,
+            };
+            let found = Found { leaves: world.disks.iter().map(leaf).collect(), ..Found::default() };
+            let which = Which::Name("tank".into());
+            let live =
+                LivePool::import(&found, &which, &ImportOptions::default(), Env::system()).expect("whole");
+            assert!(live.txgs().synced_txg() > Txg(synced.0));
+            let view = live.view().expect("a view");
+            assert_eq!(view.directory().number("org.cenote:kept").expect("readable"), Some(1));
+        }
     }
 }

@@ -36,6 +36,7 @@ pub use healing::{
     scrub_pool,
 };
 pub use in_use::{InUse, Usage};
+pub use keep::before_close;
 pub use labelclear::{LabelClearError, clear_labels};
 pub(crate) use pool_create::make_pool;
 pub use pool_create::{NewPool, create_pool};

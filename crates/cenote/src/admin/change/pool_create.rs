@@ -2,7 +2,7 @@
 
 use super::pool_devices::open_devices;
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::{check_admin, forget, listed_now, note};
+use super::pool_open::{check_admin, forget, in_process, listed_now, note};
 use super::{ChangeError, check_pool_name, keep};
 use crate::PoolWriter;
 use crate::admin::edit;
@@ -110,7 +110,7 @@ fn close(pool: PoolWriter, new: &NewPool, settings: &ImportSettings) -> Result<(
     if let Some(temporary) = &new.temporary {
         config.name.clone_from(temporary);
     }
-    Ok(noted(pool, &config, settings)?.close()?)
+    Ok(noted(pool, &in_process(config), settings)?.close()?)
 }
 
 /// Makes a pool, and leaves it open. No cache file lists it.

@@ -1,8 +1,8 @@
 //! New vdevs, from their description to devices that are open for writing.
 //!
 //! # Order
-//! are the devices used -> do the vdevs agree -> devices opened, alone -> sizes -> partition tables of whole
-//! disks. Only the last writes anything.
+//! are the devices used -> do the vdevs agree -> devices opened, alone -> are they used still -> sizes -> partition
+//! tables of whole disks. Only the last writes anything.
 
 use super::ChangeError;
 use super::in_use::{InUse, usage_of};
@@ -88,6 +88,10 @@ pub(super) fn open_devices(
     }
     let spares = layout.spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let cache = layout.cache.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    // What was looked at before they were locked, somebody may have made a pool of since.
+    let imported = Imported::load()?;
+    let used = layout.devices().filter_map(|(device, wanted)| usage_of(device, wanted, &imported));
+    ChangeError::in_use(true, &used.filter(InUse::is_final).collect::<Vec<_>>())?;
     if opened.iter().flatten().chain(&spares).chain(&cache).any(|leaf| leaf.device.size() < DEVICE_MIN) {
         return Err(too_small());
     }

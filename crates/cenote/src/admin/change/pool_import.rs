@@ -3,7 +3,7 @@
 //! In process an import is: open for writing (what crashed logs hold is claimed), do what the options ask
 //! for, export, and note that the pool is imported, and how. Where there is a namespace the pool stays open in it.
 
-use super::pool_open::{listed, listed_now, note, options, without_logs};
+use super::pool_open::{in_process, listed, listed_now, note, options, without_logs};
 use super::{ChangeError, check_pool_name, keep};
 use crate::PoolWriter;
 use crate::admin::{
@@ -12,7 +12,7 @@ use crate::admin::{
 };
 use ::pool::import::candidates_for;
 use ::pool::{OpenOptions, Pool, Which};
-use format::config::VdevNode;
+use format::config::{PoolConfig, VdevNode};
 use format::{PoolGuid, Txg, VdevGuid};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl Importable {
         let noted = outcome.and_then(|()| listed_now(&writer)).and_then(|mut config| {
             name.clone_into(&mut config.name);
             let config = if request.allow_missing_logs { without_logs(config) } else { config };
-            note(&config, &request.settings)
+            note(&self.noted(config), &request.settings)
         });
         match (reserved, noted) {
             (Some(reserved), Ok(())) => {
@@ -165,9 +165,14 @@ impl Importable {
         let mut config = opened.config().clone();
         config.name = request.new_name.clone().unwrap_or_else(|| opened.name().to_owned());
         relocate(&mut config.vdev_tree, &self.paths());
-        let config = listed(config, &opened)?;
+        let config = self.noted(listed(config, &opened)?);
         note(&config, &request.settings)?;
         Ok(Some(crate::Pool::from(opened)))
+    }
+
+    /// As it is noted: a pool that no namespace keeps belongs to commands like this one.
+    fn noted(&self, config: PoolConfig) -> PoolConfig {
+        if self.namespace.is_none() { in_process(config) } else { config }
     }
 
     /// Where leaves were found.

@@ -8,7 +8,7 @@
 
 use super::state::{cache_path, prepare_folder};
 use super::{ChangeError, cache_error};
-use crate::admin::cachefile::{AUX, WITHOUT_LOGS};
+use crate::admin::cachefile::{AUX, IN_PROCESS, WITHOUT_LOGS};
 use crate::admin::{AdminError, Caller, ImportSettings, Imported, Search, labelled, session};
 use crate::memory::Budget;
 use crate::writer::this_host;
@@ -42,6 +42,15 @@ pub fn open_for_change(search: &Search, name: &str) -> Result<PoolWriter, Change
 
 /// The same for verbs that ask for the caller's permissions themselves.
 pub(crate) fn open_writer(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
+    let pool = open_even_suspended(search, name)?;
+    if pool.live().suspended().is_some() {
+        return Err(ChangeError::Suspended);
+    }
+    Ok(pool)
+}
+
+/// The same for verbs that may let a suspended pool go on.
+fn open_even_suspended(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
     let Some(namespace) = &search.namespace else {
         let found = search.run()?;
         let guid = find(&found, name)?;
@@ -51,9 +60,6 @@ pub(crate) fn open_writer(search: &Search, name: &str) -> Result<PoolWriter, Cha
         let is_there = namespace.settings(name).is_some();
         return Err(if is_there { ChangeError::ImportedReadOnly } else { ChangeError::NoPool });
     };
-    if pool.live().suspended().is_some() {
-        return Err(ChangeError::Suspended);
-    }
     Ok(pool.in_name_of(search.caller.as_ref()))
 }
 
@@ -76,7 +82,27 @@ pub(super) fn change_then<T>(
     work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
     after: impl FnOnce(&PoolWriter) -> Result<(), ChangeError>,
 ) -> Result<T, ChangeError> {
-    let pool = open_for_change(search, name)?;
+    do_and_close(open_for_change(search, name)?, command, work, after)
+}
+
+/// The same for verbs that see to the devices of a pool, which may be suspended for want of them: the work lets it go on, or
+/// fails.
+pub(super) fn change_even_suspended<T>(
+    search: &Search,
+    name: &str,
+    command: &str,
+    work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
+) -> Result<T, ChangeError> {
+    check_admin(search)?;
+    do_and_close(open_even_suspended(search, name)?, command, work, super::healing::scan_now)
+}
+
+fn do_and_close<T>(
+    pool: PoolWriter,
+    command: &str,
+    work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
+    after: impl FnOnce(&PoolWriter) -> Result<(), ChangeError>,
+) -> Result<T, ChangeError> {
     let outcome = work(&pool).and_then(|done| {
         pool.record(command)?;
         after(&pool)?;
@@ -146,6 +172,13 @@ pub(super) fn without_logs(mut config: PoolConfig) -> PoolConfig {
     config
 }
 
+/// The same of a pool that was made or imported by a command in its own process.
+pub(super) fn in_process(mut config: PoolConfig) -> PoolConfig {
+    config.raw.remove(IN_PROCESS);
+    config.raw.push(IN_PROCESS, 1_u64);
+    config
+}
+
 /// The same of a pool that is open for change.
 pub(super) fn listed_now(pool: &PoolWriter) -> Result<PoolConfig, ChangeError> {
     listed(pool.config(), pool.view()?.spa())
@@ -176,6 +209,9 @@ pub(super) fn refresh(mut config: PoolConfig) -> Result<(), ChangeError> {
     }
     if pool.without_logs {
         config = without_logs(config);
+    }
+    if pool.in_process {
+        config = in_process(config);
     }
     note(&config, &pool.settings)
 }

@@ -4,7 +4,9 @@
 
 use super::pool_devices::{Allow, open_devices};
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::{change, check_admin, close, find, forget, listed_now, note, open_found, open_writer};
+use super::pool_open::{
+    change, check_admin, close, find, forget, in_process, listed_now, note, open_found, open_writer,
+};
 use super::{ChangeError, keep, open_for_change};
 use crate::PoolWriter;
 use crate::admin::{Imported, OpenPool, Search, Vdev};
@@ -225,6 +227,9 @@ pub fn set_cachefile(search: &Search, name: &str, value: &str, command: &str) ->
     }
     if settings.temporary {
         config.name = name.to_owned();
+    }
+    if known.is_some_and(|pool| pool.in_process) {
+        config = in_process(config);
     }
     settings.cachefile = Some(value.to_owned()).filter(|value| !value.is_empty());
     note(&config, &settings)?;

@@ -10,7 +10,7 @@ use format::scan::{SCAN_FLAG_PAUSED, ScanFunc, ScanPhys, ScanState};
 use format::{ObjectId, Txg, VdevGuid};
 use std::collections::HashMap;
 use std::time::Duration;
-use vdev::tree::Priority;
+use vdev::tree::{Priority, RangeSet};
 use vdev::tunable::Tunable;
 
 /// What a slice does at most, so that programs and txgs do not wait for it.
@@ -75,6 +75,9 @@ impl LivePool {
     /// # Errors
     /// [`ScanRefusal`] if something else is under way.
     pub fn start_scrub(&self, newer: bool) -> Result<(), ScanRefusal> {
+        if self.is_attended() && self.wants_resilver() {
+            self.start_resilver()?;
+        }
         let _driver = self.driver();
         let known = lock(&self.scans.run).as_ref().map(|run| run.phys);
         match known {
@@ -292,10 +295,16 @@ impl LivePool {
                     let _ = self.tree().forgive(*leaf, range.clone(), mark);
                 }
             }
-            let in_vain = |leaf: &VdevGuid| {
-                self.tree().dtl(*leaf).iter().next().is_some_and(|first| first.start < range_end(&phys))
-            };
-            lock(&self.scans.hopeless).extend(served.iter().copied().filter(in_vain));
+            let tree = self.tree();
+            let mut hopeless = lock(&self.scans.hopeless);
+            for leaf in served {
+                let left = RangeSet::from_iter(tree.dtl(leaf).overlap(&(0..phys.max_txg.0 + 1)));
+                if left.is_empty() {
+                    hopeless.remove(&leaf)
+                } else {
+                    hopeless.insert(leaf, left)
+                };
+            }
         }
         let by_head = self.features.is_active("head_errlog");
         self.run_on_pool(move |ctx, _| {
@@ -412,22 +421,11 @@ impl LivePool {
 
     /// Whether a leaf lacks something that no scan brings to it.
     fn wants_resilver(&self) -> bool {
-        let lacking = self.lacking();
-        if lacking.is_empty() {
-            return false;
-        }
-        let hopeless = lock(&self.scans.hopeless).clone();
-        let run = lock(&self.scans.run);
-        lacking.iter().any(|leaf| match run.as_ref() {
-            // What is being done is ended first, unless it is a scrub that has begun without the leaf.
-            Some(run) => run.phys.func == ScanFunc::Scrub && !run.served.contains_key(leaf),
-            None => !hopeless.contains(leaf),
-        })
+        // What is being resilvered is ended first.
+        let is_resilvering =
+            lock(&self.scans.run).as_ref().is_some_and(|run| run.phys.func == ScanFunc::Resilver);
+        !is_resilvering && self.scans.is_resilver_due(&self.tree())
     }
-}
-
-fn range_end(phys: &ScanPhys) -> u64 {
-    phys.max_txg.0 + 1
 }
 
 impl Run {

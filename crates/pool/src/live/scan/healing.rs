@@ -81,6 +81,7 @@ impl LivePool {
     ) -> Result<Option<VdevState>, PoolError> {
         lock(&self.scans.out).remove(&(leaf, Offline::Temporarily));
         lock(&self.scans.hopeless).remove(&leaf);
+        self.resume_if_suspended(found)?;
         self.run_on_pool(move |_, pool| {
             if let Some(node) = config::find_mut(&mut pool.state.config.vdev_tree, leaf) {
                 (node.offline, node.removed) = (false, false);
@@ -100,9 +101,15 @@ impl LivePool {
     /// # Errors
     /// If a tree cannot be made of what is there.
     pub fn reopen_devices(&self, found: Option<&Found>) -> Result<(), PoolError> {
+        self.resume_if_suspended(found)?;
         self.reopen(found)?;
         self.grow(Grow::Nothing)?;
         Ok(())
+    }
+
+    /// Lets a suspended pool try again what has failed.
+    fn resume_if_suspended(&self, found: Option<&Found>) -> Result<(), PoolError> {
+        if self.suspended().is_some() { self.resume(found) } else { Ok(()) }
     }
 
     /// Begins a resilver if a leaf in service lacks something and none is under way that brings it.
@@ -110,11 +117,7 @@ impl LivePool {
     /// # Errors
     /// If the pool cannot be written.
     pub fn resilver_if_needed(&self) -> Result<(), PoolError> {
-        let hopeless = lock(&self.scans.hopeless).clone();
-        let is_new = |leaf: &VdevGuid| !hopeless.contains(leaf);
-        let is_served =
-            |leaf: &VdevGuid| lock(&self.scans.run).as_ref().is_some_and(|run| run.served.contains_key(leaf));
-        if self.lacking().iter().any(|leaf| is_new(leaf) && !is_served(leaf)) {
+        if self.scans.is_resilver_due(&self.tree()) {
             self.start_resilver()?;
         }
         Ok(())
@@ -127,9 +130,7 @@ impl LivePool {
     /// If the pool was given up.
     pub fn clear(&self, vdev: Option<VdevGuid>, found: Option<&Found>) -> Result<(), PoolError> {
         lock(&self.scans.hopeless).clear();
-        if self.suspended().is_some() {
-            self.resume(found)?;
-        }
+        self.resume_if_suspended(found)?;
         let tree = self.tree();
         let root = tree.config();
         let below = match vdev.and_then(|vdev| root.walk().find(|node| node.guid == vdev)) {

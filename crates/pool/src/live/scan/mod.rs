@@ -16,6 +16,7 @@
 //! - What a slice reads and writes is in use: space that was freed since its txg is not handed out before it has ended
 //!   ([`Gate`]); a txg that would waits for it, and a slice ends at once when one waits.
 //! - Nothing counts as done before it is durable.
+//! - A leaf that lacks something is resilvered: a scrub that does not bring it all of that, as one that is paused, ends.
 //! - A leaf's DTL is cleared only of what it got: it was in service all the time, with the same device, and nothing
 //!   failed.
 //! - On disk other implementations find a scan that has just begun, of the same range: it names no dataset that could be
@@ -39,14 +40,14 @@ pub use healing::Offline;
 pub(super) use state::{POSITION, adopt, position_of};
 
 use super::lock;
-use format::scan::ScanPhys;
+use format::scan::{ScanFunc, ScanPhys};
 use format::{ObjectId, Txg, VdevGuid};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use vdev::Device;
-use vdev::tree::Mark;
+use vdev::tree::{Mark, RangeSet, VdevState};
+use vdev::{Device, VdevTree};
 
 /// What is told of a scan, beyond what is on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +103,25 @@ struct Run {
     mark: Mark,
 }
 
+/// The leaves that are in service, with their devices.
+fn in_service(tree: &VdevTree) -> HashMap<VdevGuid, Option<Arc<dyn Device>>> {
+    let status = tree.status();
+    let serves = |guid: &VdevGuid| status.find(*guid).is_some_and(|leaf| leaf.state >= VdevState::Degraded);
+    let leaves = tree.leaf_guids().into_iter().filter(serves);
+    leaves.filter_map(|guid| Some((guid, Some(tree.device(guid)?)))).collect()
+}
+
 impl Run {
+    /// Whether a leaf that lacks something gets all of it when this has ended. After a resilver, the next brings what was missed
+    /// meanwhile; a scrub is no reason to wait for that, and one that is paused brings nothing.
+    fn brings(&self, leaf: VdevGuid, missing: &RangeSet) -> bool {
+        let range = self.phys.min_txg.0 + 1..self.phys.max_txg.0 + 1;
+        let in_range: u64 = missing.overlap(&range).iter().map(|part| part.end - part.start).sum();
+        let is_resilver = self.phys.func == ScanFunc::Resilver;
+        self.served.contains_key(&leaf)
+            && (is_resilver || (!self.phys.is_paused() && in_range == missing.total()))
+    }
+
     fn progress(&self) -> ScanProgress {
         ScanProgress {
             phys: self.phys,
@@ -125,8 +144,8 @@ pub(crate) struct Scans {
     /// The pool is being closed.
     is_closing: AtomicBool,
     gate: Gate,
-    /// Leaves that a resilver has done what it could for.
-    hopeless: Mutex<HashSet<VdevGuid>>,
+    /// What leaves still lack after a resilver that has done what it could for them.
+    hopeless: Mutex<HashMap<VdevGuid, RangeSet>>,
     /// Leaves that were taken out of service because they did not answer.
     silent: Mutex<HashSet<VdevGuid>>,
     /// When silent leaves were last looked for.
@@ -141,6 +160,18 @@ impl Scans {
     /// How far the scan is that is under way or paused; `None`: what is on disk is all that there is to tell.
     pub(crate) fn progress(&self) -> Option<ScanProgress> {
         lock(&self.run).as_ref().map(Run::progress)
+    }
+
+    /// Whether a leaf in service lacks something that the scan under way does not bring to it, and that a resilver could.
+    pub(crate) fn is_resilver_due(&self, tree: &VdevTree) -> bool {
+        let hopeless = lock(&self.hopeless).clone();
+        let run = lock(&self.run);
+        in_service(tree).into_keys().any(|leaf| {
+            let mut missing = tree.dtl(leaf);
+            let is_brought = run.as_ref().is_some_and(|run| run.brings(leaf, &missing));
+            hopeless.get(&leaf).into_iter().flat_map(RangeSet::iter).for_each(|range| missing.remove(range));
+            !missing.is_empty() && !is_brought
+        })
     }
 
     /// Who hears of what programs cannot read.

@@ -342,13 +342,7 @@ impl LivePool {
     pub(super) fn leaves_in_service(
         &self,
     ) -> super::HashMap<format::VdevGuid, Option<Arc<dyn vdev::Device>>> {
-        let tree = self.tree();
-        let status = tree.status();
-        let serves = |guid: &format::VdevGuid| {
-            status.find(*guid).is_some_and(|leaf| leaf.state >= vdev::tree::VdevState::Degraded)
-        };
-        let leaves = tree.leaf_guids().into_iter().filter(serves);
-        leaves.filter_map(|guid| Some((guid, Some(tree.device(guid)?)))).collect()
+        super::in_service(&self.tree())
     }
 
     /// Waits for whoever is in a slice.
