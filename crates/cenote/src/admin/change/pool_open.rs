@@ -18,7 +18,6 @@ use ::pool::live::{CacheFile, ImportOptions};
 use format::PoolGuid;
 use format::config::PoolConfig;
 use format::nvlist::NvValue;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use vdev::scan::Found;
 
@@ -239,13 +238,11 @@ pub(super) fn close(pool: PoolWriter) -> Result<(), ChangeError> {
     refresh(config?)
 }
 
-/// Who has a device or file open: number and name of the process. `None`: that cannot be seen.
+/// Who has a device or file open: number and name of the process. `None`: that cannot be seen. Files of others are known
+/// by their paths: asking for more than that could wait for whoever serves them.
 pub(super) fn find_device_holder(path: &Path) -> Option<(u32, String)> {
-    let wanted = std::fs::metadata(path).ok()?;
-    let is_it = |fd: std::fs::DirEntry| {
-        std::fs::metadata(fd.path())
-            .is_ok_and(|open| (open.dev(), open.ino()) == (wanted.dev(), wanted.ino()))
-    };
+    let wanted = std::fs::canonicalize(path).ok()?;
+    let is_it = |fd: std::fs::DirEntry| std::fs::read_link(fd.path()).is_ok_and(|open| open == wanted);
     let own = std::process::id();
     std::fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
         let number: u32 = process.file_name().to_str()?.parse().ok()?;
