@@ -39,6 +39,8 @@ usage: cargo xtask TASK
   crash [ARG…]   cut the power at every write of workloads on simulated disks; --help tells more
   faults [SECONDS [ARG…]]
                  disks vanish and come back, and scrubs run, under load: so long for each layout with redundancy
+  siege [SECONDS [SEED]]
+                 two users who want to stop root's daemon, for ten minutes if no time is given (as root)
   matrix [ARG…]  pools of every layout with seeded work in them, judged by zdb, and by ztest with --ztest
                  SECONDS (--help says more)
   kernel-peer [--seed N] [LAYOUT…]
@@ -68,6 +70,13 @@ fn faults(arguments: &[String]) -> Outcome {
     must(command.args(["--load", seconds]).args(rest))
 }
 
+/// `cargo xtask siege`.
+fn siege(arguments: &[String]) -> Outcome {
+    let mut command = cargo(&["test", "--package", "cenote-cli", "--test", "hostile", "--", "--nocapture"]);
+    command.env("CENOTE_SECONDS", arguments.first().map_or("600", String::as_str));
+    must(command.envs(arguments.get(1).map(|seed| ("CENOTE_SEED", seed))))
+}
+
 /// Why a task failed, in words.
 type Outcome = Result<(), String>;
 
@@ -84,6 +93,7 @@ fn main() -> ExitCode {
         "bench" => bench::run(&rest),
         "crash" => crash(&rest),
         "faults" => faults(&rest),
+        "siege" => siege(&rest),
         "matrix" => matrix(&rest),
         "kernel-peer" => outside::kernel_peer(&rest),
         "ztest" => ztest::run(&rest),

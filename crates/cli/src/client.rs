@@ -333,10 +333,13 @@ impl<'a> Streams<'a> {
                     PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN),
                 ];
                 // What is wrong with them is told by reading.
-                let _ = poll(&mut ends, None);
-                if !ends[1].revents().is_empty() {
+                let _ = poll(&mut ends, Some(&LOOK_EVERY));
+                let [daemon, input] = ends.map(|end| !end.revents().is_empty());
+                if input {
                     self.give_input(most);
                     wanted = None;
+                }
+                if input || !daemon {
                     continue;
                 }
             }

@@ -16,6 +16,7 @@ pub mod fuse;
 pub mod live_service;
 pub mod manager;
 pub mod mounts;
+pub mod panics;
 pub mod pool_view;
 pub mod projects;
 mod shown;

@@ -31,7 +31,7 @@ use requests::Requests;
 use serve::control::{Connection, Listener, Message, Reply, Server, VERSION};
 use serve::control_files::{ControlFiles, ControlMount};
 use serve::mounts::MountTable;
-use serve::{Terminator, manager};
+use serve::{Terminator, manager, panics};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -344,14 +344,14 @@ fn tell_manager(text: &str) {
     }
 }
 
-/// A panic of a request is told to its client; any other ends the process: whoever waits for a thread that has
+/// A panic of a request that changes nothing by itself is told to who asked; any other ends the process: whoever waits for a thread that has
 /// died would wait for good, and a pool is whole after an end at any moment.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(move |info| {
         let thread = std::thread::current();
         let backtrace = std::backtrace::Backtrace::force_capture();
         tracing::error!(thread = thread.name(), "{info}\n{backtrace}");
-        if thread.name() != Some(requests::THREAD) {
+        if !panics::is_survived() {
             std::process::abort();
         }
     }));

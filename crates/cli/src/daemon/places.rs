@@ -82,6 +82,11 @@ pub(super) fn prepare(socket: &Path) -> Result<(), DaemonError> {
     let mode = if rustix::process::getuid().is_root() { 0o755 } else { 0o700 };
     if let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         own_folder(folder, mode)?;
+        if std::fs::symlink_metadata(folder).is_ok_and(|found| found.is_symlink()) {
+            let source =
+                io::Error::new(io::ErrorKind::NotADirectory, "it is a link, which clients do not follow");
+            return Err(DaemonError::Folder { path: folder.to_owned(), source });
+        }
     }
     own_folder(&state_folder(), 0o700)
 }
@@ -91,14 +96,12 @@ fn own_folder(folder: &Path, mode: u32) -> Result<(), DaemonError> {
     let failed = |source| DaemonError::Folder { path: folder.to_owned(), source };
     let denied = |why: String| failed(io::Error::new(io::ErrorKind::PermissionDenied, why));
     std::fs::DirBuilder::new().recursive(true).mode(mode).create(folder).map_err(failed)?;
-    let found = std::fs::symlink_metadata(folder).map_err(failed)?;
-    // Clients believe no link.
-    if !found.is_dir() {
-        return Err(denied("it is no folder".to_owned()));
-    }
-    let (owner, own) = (found.uid(), rustix::process::geteuid().as_raw());
-    if owner != own && owner != 0 {
-        return Err(denied(format!("it belongs to user {owner}")));
+    // A link that somebody else has put there belongs to them.
+    let found = std::fs::metadata(folder).map_err(failed)?;
+    for owner in [std::fs::symlink_metadata(folder).map_err(failed)?.uid(), found.uid()] {
+        if owner != rustix::process::geteuid().as_raw() && owner != 0 {
+            return Err(denied(format!("it belongs to user {owner}")));
+        }
     }
     if found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0 {
         return Err(denied("others may write there".to_owned()));

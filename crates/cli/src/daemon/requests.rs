@@ -7,6 +7,7 @@ use nix::sched::{CloneFlags, unshare};
 use rustix::fs::Mode;
 use serve::control::{Call, Ends, Handler, Peer, Request, Server};
 use serve::mounts::TableSettings;
+use serve::panics;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -15,8 +16,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// The name of threads that run requests.
-pub(super) const THREAD: &str = "request";
 /// Exit code of a command that is ended by a bug of ours.
 const BUG: u8 = 70;
 /// Exit code of a command whose reader has gone away: that of a process that a closed pipe ended.
@@ -109,7 +108,12 @@ impl Handler for Requests {
                 return 1;
             }
         };
-        let ran = catch_unwind(AssertUnwindSafe(|| console.enter(|| crate::run_program(&program, args))));
+        let work = || console.enter(|| crate::run_program(&program, args));
+        // Verbs on files change these themselves, in a transaction that a panic would leave half done.
+        let ran = match program.as_str() {
+            "cenote" => catch_unwind(AssertUnwindSafe(work)),
+            _ => panics::survive(work),
+        };
         let code = ran.unwrap_or_else(|why| match why.downcast_ref::<Exit>() {
             Some(Exit(code)) => *code,
             None => {

@@ -200,6 +200,7 @@ impl Server {
         let cancelled: Vec<Cancelled> = {
             let mut open = self.open();
             open.is_stopping = true;
+            open.slots.end_idle();
             open.slots.cancelled()
         };
         cancelled.iter().for_each(|cancelled| cancelled.ask(Ends::Daemon));
@@ -292,10 +293,14 @@ impl Server {
                 let (program, pid) = (self.handler.version(), std::process::id());
                 Reply::Pong { version: VERSION, program, pid }
             }
-            Ok(Some(Came::Word(Message::Stop { .. }))) => match self.handler.stop(peer) {
-                Ok(()) => Reply::Stopping,
-                Err(why) => Reply::Refused(why),
-            },
+            Ok(Some(Came::Word(Message::Stop { .. }))) => {
+                // It waits for the answer.
+                self.open().slots.asked(id);
+                match self.handler.stop(peer) {
+                    Ok(()) => Reply::Stopping,
+                    Err(why) => Reply::Refused(why),
+                }
+            }
             Ok(Some(_)) => Reply::Refused("nothing runs".to_owned()),
             Err(why) => refuse(why),
         };

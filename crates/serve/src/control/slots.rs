@@ -81,6 +81,16 @@ impl Slots {
         self.taken.get_mut(&id).map(|slot| slot.has_asked = true).is_some()
     }
 
+    /// Ends the connections that have not asked for anything: nobody waits for them.
+    pub(super) fn end_idle(&mut self) {
+        self.taken.retain(|_, slot| {
+            if !slot.has_asked {
+                let _ = slot.socket.shutdown(Shutdown::Both);
+            }
+            slot.has_asked
+        });
+    }
+
     pub(super) fn leave(&mut self, id: u64) {
         self.taken.remove(&id);
     }
@@ -122,6 +132,9 @@ mod tests {
         assert!(other[0].is_some() && slots.asked(other[0].expect("a place")));
         assert!(fill(&mut slots, own, 1000).iter().all(Option::is_some));
         assert_eq!(slots.len(), CONNECTIONS_MAX);
+        // Those that run nothing are in nobody's way at the end.
+        slots.end_idle();
+        assert_eq!(slots.len(), CONNECTIONS_MAX / USER_PART + 1);
         // A place comes back.
         slots.leave(*all[999].as_ref().expect("a place"));
         assert!(fill(&mut slots, one, 1)[0].is_some());

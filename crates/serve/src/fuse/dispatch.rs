@@ -4,11 +4,13 @@
 //! - Each request that wants a reply gets exactly one; `FORGET` and its like get none.
 //! - A request that cannot be decoded is answered `EIO`; a kind that is not known `ENOSYS`, after which the kernel
 //!   does not ask again.
+//! - A panic of one that changes nothing is answered `EIO`; any other ends the process (see [`crate::panics`]).
 
 use super::proto::input::{Bytes, Header};
 use super::proto::op;
 use super::proto::output::{Body, DirLine, unpack_device};
 use super::service::{Answer, Caller, CopyRange, Known, Lines, NewNode, NewTime, Service, SetAttr, WriteAt};
+use crate::panics;
 use crate::view::{Entry, Kind, Seek, Time};
 use rustix::io::Errno;
 
@@ -53,11 +55,33 @@ pub(super) fn answer(service: &dyn Service, request: &Request<'_>, room: &mut [u
         _ => {}
     }
     let mut body = Body::new(room);
-    let done = ask(service, request, &mut body).map(|()| body.len());
+    let done = match is_question(header.opcode) {
+        true => panics::survive(|| ask(service, request, &mut body)).unwrap_or(Err(Errno::IO)),
+        false => ask(service, request, &mut body),
+    };
+    let done = done.map(|()| body.len());
     if let Some(counters) = service.counters() {
         counters.note(request, &done);
     }
     Some(done)
+}
+
+/// Kinds of requests that change nothing: a panic of one fails it alone.
+fn is_question(opcode: u32) -> bool {
+    matches!(
+        opcode,
+        op::LOOKUP
+            | op::GETATTR
+            | op::STATX
+            | op::READ
+            | op::LSEEK
+            | op::READDIR
+            | op::READDIRPLUS
+            | op::GETXATTR
+            | op::LISTXATTR
+            | op::READLINK
+            | op::STATFS
+    )
 }
 
 fn forget_many(service: &dyn Service, request: &Request<'_>) {
@@ -515,6 +539,7 @@ mod tests {
         }
 
         fn lookup(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
+            assert_ne!(name, b"panic", "of one request");
             self.note(format!("lookup {dir} {}", name.escape_ascii()));
             let known = Known { entry: Entry { node: 5, attr: attr() }, name: Life::Ever, attr: Life::None };
             Ok((name == b"there").then_some(known))
@@ -545,6 +570,7 @@ mod tests {
         }
 
         fn write(&self, caller: &Caller, _: u64, write: &WriteAt<'_>) -> Answer<()> {
+            assert_ne!(write.offset, 666, "of one that changes something");
             self.note(format!("write {} {} {:?}", caller.uid, write.offset, write.data.len()));
             Ok(())
         }
@@ -626,6 +652,21 @@ mod tests {
             noted,
             "lookup 5 there; lookup 5 not; read 4096 1000; write 1000 100 3; forget 5 3; forget 8 1; forget 9 2"
         );
+    }
+
+    /// The hook of a daemon ends the process where a panic is not survived.
+    #[test]
+    fn a_panic_of_a_question_fails_that_one_only() {
+        let asked = Asked::default();
+        assert_eq!(ask(&asked, op::LOOKUP, b"panic\0", 200).unwrap(), Err(Errno::IO));
+        assert_eq!(ask(&asked, op::LOOKUP, b"there\0", 200).unwrap().unwrap().len(), 128);
+        assert!(!panics::is_survived());
+        let mut write = words(&[1, 0, 666, 0, 3, 0, 0, 0, 0, 0]);
+        write.extend(b"abc");
+        let changed =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(&asked, op::WRITE, &write, 64)));
+        assert!(changed.is_err(), "it is not taken for answered");
+        assert!(panics::survive(panics::is_survived).is_ok_and(|survived| survived));
     }
 
     #[test]
