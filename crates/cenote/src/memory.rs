@@ -110,7 +110,7 @@ mod tests {
         use rustix::process::{Resource, getrlimit, setrlimit};
         // For this process: more than any test takes.
         let before = getrlimit(Resource::As);
-        let mut narrow = before.clone();
+        let mut narrow = before;
         narrow.current = Some(before.maximum.unwrap_or(u64::MAX >> 8).min(1 << 40));
         setrlimit(Resource::As, narrow).expect("lowered");
         let found = of_limits();

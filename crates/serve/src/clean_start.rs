@@ -128,7 +128,7 @@ fn lift_limits() -> Result<(), String> {
     ];
     let free = Rlimit { current: None, maximum: None };
     for (resource, option, what) in all {
-        if setrlimit(resource, free.clone()).is_ok() {
+        if setrlimit(resource, free).is_ok() {
             continue;
         }
         let Rlimit { maximum, .. } = getrlimit(resource);

@@ -268,13 +268,12 @@ fn bring_back(has_died: bool) -> Arc<Namespace> {
     namespace
 }
 
+/// Pools that cannot be imported, and why.
+type Failed = Vec<(String, ChangeError)>;
+
 /// Imports pools that were. The lock of a daemon that was killed is free before the kernel has let go of everything else
 /// that it had: while devices are held by others, they are waited for. Those that fail, and why.
-fn import(
-    namespace: &Arc<Namespace>,
-    until: Instant,
-    import: &dyn Fn(&Arc<Namespace>) -> Vec<(String, ChangeError)>,
-) -> Vec<(String, ChangeError)> {
+fn import(namespace: &Arc<Namespace>, until: Instant, import: &dyn Fn(&Arc<Namespace>) -> Failed) -> Failed {
     let mut is_waiting = false;
     loop {
         let failed = import(namespace);

@@ -366,12 +366,12 @@ fn listen_to(stream: &UnixStream, link: &Link, cancelled: &Cancelled) {
 /// The next message; `None` when the other side has ended.
 fn next(reader: &mut Reader<'_>) -> Result<Option<Came<Message>>, String> {
     let mut header = [0; HEADER];
-    if !reader.fill(&mut header).map_err(words)? {
+    if !reader.fill(&mut header).map_err(|e| words(&e))? {
         return Ok(None);
     }
     let (kind, length) = frame::announced(header).map_err(|e| e.to_string())?;
     let mut body = vec![0; length];
-    if !reader.fill(&mut body).map_err(words)? {
+    if !reader.fill(&mut body).map_err(|e| words(&e))? {
         return Err("the message ends early".to_owned());
     }
     frame::decode(kind, body).map(Some).map_err(|e| e.to_string())
@@ -389,7 +389,7 @@ fn command_line(reader: &mut Reader<'_>, head: Head, uid: u32) -> Result<Request
         // Of one that is too long everything is read, so that its client still hears the answer.
         let have = if is_too_long { 0 } else { come };
         line.resize(have + part, 0);
-        if !reader.fill(&mut line[have..]).map_err(words)? {
+        if !reader.fill(&mut line[have..]).map_err(|e| words(&e))? {
             return Err("the message ends early".to_owned());
         }
         come += part;
@@ -400,7 +400,7 @@ fn command_line(reader: &mut Reader<'_>, head: Head, uid: u32) -> Result<Request
     frame::command_line(head, &line).map_err(|e| e.to_string())
 }
 
-fn words(error: io::Error) -> String {
+fn words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::TimedOut => "the message did not arrive in time".to_owned(),
         _ => error.to_string(),
