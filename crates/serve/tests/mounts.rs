@@ -368,7 +368,7 @@ fn roll_back_under_load(home: &Home, rounds: usize) {
 /// More rounds by `CENOTE_ROLLBACKS`.
 #[test]
 fn no_name_gives_another_files_content_around_rollbacks() {
-    let rounds = std::env::var("CENOTE_ROLLBACKS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
+    let rounds = std::env::var("CENOTE_ROLLBACKS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
     for transport in transports() {
         // With something mounted below names cannot be taken back all at once, as in old kernels.
         for has_below in [false, true] {
