@@ -10,15 +10,16 @@
 //! - The protocol is spoken to kernels from Linux 5.4 on.
 //!
 //! # Threads
-//! Classic: one per cloned descriptor of `/dev/fuse`, two at first and more when they are needed (`turns`); there may be
-//! more of them than processors because they wait for disks. Ring: several for each queue, and one on
-//! `/dev/fuse` for what does not come through the ring.
+//! Classic: those of `hall`, which serve all mounts; there may be more of them than processors because they wait for
+//! disks. Ring: several for each queue of a mount, from its beginning to its end, for a bounded number of mounts; what
+//! does not come through the ring comes to the hall.
 
 mod classic;
 mod clone;
 pub(crate) mod connections;
 mod counters;
 mod dispatch;
+mod hall;
 mod mount;
 mod notify;
 mod pages;
@@ -26,13 +27,12 @@ mod place;
 mod proto;
 mod ring;
 mod service;
-mod turns;
 mod view_service;
 mod write_back;
 
-use classic::{Crew, Readers};
+use hall::Served;
 use proto::input::Init;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -62,7 +62,7 @@ const MAX_READAHEAD: u32 = 1 << 20;
 /// How requests come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
-    /// Over io_uring if the kernel offers it, else classic.
+    /// Over io_uring if the kernel offers it and few mounts have it, else classic.
     #[default]
     Best,
     /// `/dev/fuse`.
@@ -127,18 +127,10 @@ pub enum MountError {
     },
 }
 
-/// Threads for a machine with this many processors.
+/// Threads that serve one mount at once, on a machine with this many processors.
 fn default_threads() -> usize {
     let cpus = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
     (2 * cpus).clamp(16, 32)
-}
-
-/// Threads of each queue of the ring: the fewer queues, the more. As many requests as there are threads wait for disks at
-/// the same time, and databases have dozens. But the kernel binds a request to a thread before that runs, and with
-/// hundreds of readers all threads of a processor have one: with twice as many, the slowest answers took twice as long,
-/// and whoever else wants a processor (who writes a txg, a kernel's thread that serves a loop device) waited as much longer.
-fn threads_per_queue(queues: u16) -> usize {
-    (64 / usize::from(queues.max(1))).clamp(4, 12)
 }
 
 /// Runs the answer to a request; a panic is a bug, and an input/output error to who asked.
@@ -177,14 +169,15 @@ pub(crate) fn mount_in(
     let device = mount::mount(&dir, &at, options)?;
     drop(dir);
     let unmounter = Unmounter { at };
-    let other = device.try_clone().map_err(StartError::System);
-    match other.and_then(|other| Ok((start(service, device, options)?, other))) {
-        Ok(((waiter, agreed), other)) => {
-            let notifier = Arc::new(notify::Notifier::new(other, agreed.can_expire));
+    let device = Arc::new(device);
+    match start(service, &device, options) {
+        Ok((waiter, agreed)) => {
+            let notifier = Arc::new(notify::Notifier::new(device, agreed.can_expire));
             Ok(Mounted { waiter, unmounter, over_io_uring: agreed.ring, notifier })
         }
         Err(error) => {
-            // The descriptor is closed: nobody would ever answer there.
+            // Nobody would ever answer there.
+            drop(device);
             let _ = mount::unmount(&unmounter.at, true);
             Err(match error {
                 StartError::Old(init) => MountError::OldKernel { major: init.major, minor: init.minor },
@@ -216,49 +209,78 @@ struct Agreed {
     can_expire: bool,
 }
 
-/// Greets the kernel and starts the threads.
+/// Greets the kernel and starts to serve.
 fn start(
     service: &Arc<dyn Service>,
-    device: OwnedFd,
+    device: &Arc<OwnedFd>,
     options: &MountOptions,
 ) -> Result<(Waiter, Agreed), StartError> {
+    // Before the kernel is told of rings, as it then waits for them: without, it is not told.
     let wants_ring = options.transport == Transport::Best && ring::is_enabled();
+    let rings = if wants_ring { Rings::prepare(service, device) } else { None };
     let left_to_us = if options.setuid { !flag::HANDLE_KILLPRIV_V2 } else { u64::MAX };
-    let agreed = greet(&**service, &device, left_to_us, wants_ring)?;
-    let mut threads = Threads::new();
-    let seated = agreed.ring && seat(service, &device, &mut threads)?;
+    let agreed = greet(&**service, device, left_to_us, rings.is_some())?;
+    let rings = rings.filter(|_| agreed.ring).map(Rings::begin);
+    let (threads, share) = rings.unwrap_or_else(|| (Threads::new(), None));
+    let seated = share.is_some();
     // Over the ring only forgetting and interrupts are left. Where its seats were not taken after all, the kernel goes on
     // here.
-    let readers = match seated {
-        true => Readers::OfRest,
-        false => Readers::OfAll(options.threads.unwrap_or_else(default_threads).max(1)),
+    let (requests, device) = match seated {
+        true => (hall::Requests::Rest, Arc::new(clone::clone(device)?)),
+        false => (hall::Requests::All(options.threads.unwrap_or_else(default_threads)), Arc::clone(device)),
     };
-    let crew = Crew::start(service, device, readers)?;
-    Ok((Waiter { ring: threads, crew }, Agreed { ring: seated, ..agreed }))
+    fcntl_setfl(&*device, OFlags::RDWR | OFlags::NONBLOCK)?;
+    let served = hall::serve(service, device, requests)?;
+    Ok((Waiter { ring: threads, _share: share, served }, Agreed { ring: seated, ..agreed }))
 }
 
-/// Starts the threads of the ring. `false`: the kernel wants none of them after all.
-fn seat(service: &Arc<dyn Service>, device: &OwnedFd, threads: &mut Threads) -> io::Result<bool> {
-    let queues = ring::queues()?;
-    let count = threads_per_queue(queues) * usize::from(queues);
-    let (tell, told) = mpsc::channel();
-    // First one for each queue: the ring is used as soon as each has one.
-    for queue in (0..queues).cycle().take(count) {
-        let (service, device, tell) = (Arc::clone(service), device.try_clone()?, tell.clone());
-        let run = move || {
-            let ready = |done: bool| tell.send(done).unwrap_or(());
-            match ring::Seat::new(device, queue, MAX_WRITE) {
-                Ok(seat) => seat.serve(&*service, &ready),
-                Err(_) => {
-                    ready(false);
-                    Ok(())
-                }
-            }
-        };
-        threads.push(std::thread::Builder::new().name("fuse-ring".into()).spawn(run)?);
+/// The threads of the rings of a mount, with all that they need, before the kernel knows of them.
+struct Rings {
+    threads: Threads,
+    share: ring::Share,
+    go: Vec<mpsc::Sender<()>>,
+    registered: mpsc::Receiver<bool>,
+}
+
+impl Rings {
+    /// `None`: something is lacking.
+    fn prepare(service: &Arc<dyn Service>, device: &Arc<OwnedFd>) -> Option<Rings> {
+        let queues = ring::queues().ok()?;
+        let share = ring::Share::take(queues)?;
+        let (tell, told) = mpsc::channel();
+        let (register, registered) = mpsc::channel();
+        let (mut threads, mut go) = (Threads::new(), Vec::new());
+        // First one for each queue: the ring is used as soon as each has one.
+        for queue in (0..queues).cycle().take(share.seats()) {
+            let (service, device) = (Arc::clone(service), Arc::clone(device));
+            let (tell, register) = (tell.clone(), register.clone());
+            let (send, goes) = mpsc::channel();
+            let run = move || {
+                let made = ring::Seat::new(device, queue, MAX_WRITE);
+                let _ = tell.send(made.is_ok());
+                // Whoever waits for that is gone if the mount is served in another way.
+                let (Ok(seat), Ok(())) = (made, goes.recv()) else { return Ok(()) };
+                seat.serve(&*service, &|done: bool| register.send(done).unwrap_or(()))
+            };
+            threads.push(std::thread::Builder::new().name("fuse-ring".into()).spawn(run).ok()?);
+            go.push(send);
+        }
+        drop(tell);
+        let is_whole = told.iter().take(share.seats()).filter(|ok| *ok).count() == share.seats();
+        is_whole.then_some(Rings { threads, share, go, registered })
     }
-    drop(tell);
-    Ok(told.iter().take(count).filter(|ok| *ok).count() == count)
+
+    /// Tells the kernel of them, which has agreed; what serves the mount then. Without a share: the kernel wants none of
+    /// them after all.
+    fn begin(self) -> (Threads, Option<ring::Share>) {
+        let Rings { threads, share, go, registered } = self;
+        for go in &go {
+            // Each waits for it.
+            let _ = go.send(());
+        }
+        let seated = registered.iter().take(share.seats()).filter(|ok| *ok).count() == share.seats();
+        (threads, seated.then_some(share))
+    }
 }
 
 /// Answers the kernel's first request; of the service's abilities those that are wanted count.
@@ -266,9 +288,10 @@ fn greet(service: &dyn Service, device: &OwnedFd, wanted: u64, ring: bool) -> Re
     let mut room = classic::request_room()?;
     let mut reply = [0; proto::OUT_HEADER + INIT_OUT];
     loop {
-        let Some(bytes) = classic::next(device, &mut room)? else {
+        let classic::Next::Request(len) = classic::next(device, &mut room)? else {
             return Err(Errno::NODEV.into());
         };
+        let bytes = room.get(..len).unwrap_or_default();
         let header = proto::input::Header::decode(bytes);
         let init = Init::decode(bytes.get(proto::IN_HEADER..).unwrap_or_default());
         let (Some(header), Some(init)) = (header, init) else { return Err(Errno::IO.into()) };
@@ -379,7 +402,8 @@ impl Mounted {
 #[derive(Debug)]
 pub struct Waiter {
     ring: Threads,
-    crew: Arc<Crew>,
+    _share: Option<ring::Share>,
+    served: Arc<Served>,
 }
 
 impl Waiter {
@@ -396,7 +420,19 @@ impl Waiter {
                 result = done;
             }
         }
-        result.and(self.crew.wait())
+        result.and(self.served.wait())
+    }
+
+    /// Has `told` called when nothing is mounted any more.
+    ///
+    /// # Errors
+    /// If there is no thread for it, where it needs one.
+    pub(crate) fn when_ended(self, told: impl FnOnce(io::Result<()>) + Send + 'static) -> io::Result<()> {
+        if self.ring.is_empty() {
+            self.served.when_ended(told);
+            return Ok(());
+        }
+        spawn_anywhere("mount", move || told(self.wait())).map(drop)
     }
 }
 

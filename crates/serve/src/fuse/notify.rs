@@ -7,6 +7,7 @@
 
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Kinds of notifications.
 const INVAL_INODE: u32 = 2;
@@ -18,12 +19,12 @@ const EXPIRE_ONLY: u32 = 1;
 /// Tells the kernel what it must forget of a mount.
 #[derive(Debug)]
 pub struct Notifier {
-    device: OwnedFd,
+    device: Arc<OwnedFd>,
     can_expire: bool,
 }
 
 impl Notifier {
-    pub(super) fn new(device: OwnedFd, can_expire: bool) -> Notifier {
+    pub(super) fn new(device: Arc<OwnedFd>, can_expire: bool) -> Notifier {
         Notifier { device, can_expire }
     }
 
@@ -67,7 +68,7 @@ impl Notifier {
         let mut message = [len.to_ne_bytes(), kind.to_ne_bytes()].concat();
         message.extend(0_u64.to_ne_bytes());
         message.extend(body);
-        match rustix::io::retry_on_intr(|| rustix::io::write(&self.device, &message)) {
+        match rustix::io::retry_on_intr(|| rustix::io::write(&*self.device, &message)) {
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY) => true,
             Err(error) => {
                 tracing::debug!(kind, %error, "the kernel did not take a notification");

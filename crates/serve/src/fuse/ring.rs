@@ -20,6 +20,8 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a ring does: take part, or answer and take the next.
 const REGISTER: u32 = 1;
@@ -41,6 +43,47 @@ pub(super) fn queues() -> io::Result<u16> {
     last.and_then(|last| last.checked_add(1)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Most threads with rings, of all mounts together. The kernel wants a queue for each processor that the machine may
+/// have, from the moment at which it is told of rings, and none of them can be given back before the mount ends: so
+/// only the first mounts have rings, and all others come to the classic transport.
+const SEATS_MAX: usize = 256;
+/// Threads of a queue, at least: with fewer, few readers of a slow disk hold up all others of a processor.
+const SEATS_OF_QUEUE_MIN: usize = 4;
+
+/// Threads of each queue: the fewer queues, the more. As many requests as there are threads wait for disks at
+/// the same time, and databases have dozens. But the kernel binds a request to a thread before that runs, and with
+/// hundreds of readers all threads of a processor have one: with twice as many, the slowest answers took twice as long,
+/// and whoever else wants a processor (who writes a txg, a kernel's thread that serves a loop device) waited as much longer.
+fn seats_of_queue(queues: u16) -> usize {
+    (64 / usize::from(queues.max(1))).clamp(SEATS_OF_QUEUE_MIN, 12)
+}
+
+/// That a mount may have so many threads with rings.
+#[derive(Debug)]
+pub(super) struct Share(usize);
+
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+impl Share {
+    /// For a mount with so many queues. `None`: other mounts have them, or one mount would need more than there are.
+    pub(super) fn take(queues: u16) -> Option<Share> {
+        let wanted = seats_of_queue(queues) * usize::from(queues);
+        let with = |taken: usize| taken.checked_add(wanted).filter(|all| *all <= SEATS_MAX);
+        TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, with).ok().map(|_| Share(wanted))
+    }
+
+    /// Threads.
+    pub(super) fn seats(&self) -> usize {
+        self.0
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(self.0, Ordering::AcqRel);
+    }
+}
+
 /// Whether the administrator lets FUSE use io_uring.
 pub(super) fn is_enabled() -> bool {
     std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|text| text.trim() == "Y")
@@ -49,7 +92,7 @@ pub(super) fn is_enabled() -> bool {
 /// One thread's place in a queue.
 pub(super) struct Seat {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
-    device: OwnedFd,
+    device: Arc<OwnedFd>,
     queue: u16,
     /// What came when the seat was taken.
     first: Option<i32>,
@@ -76,7 +119,7 @@ struct Part {
 impl Seat {
     /// A seat in a queue, for the thread that calls: the kernel takes requests of a ring from its maker only.
     /// Nothing is asked of it yet.
-    pub(super) fn new(device: OwnedFd, queue: u16, payload: usize) -> io::Result<Seat> {
+    pub(super) fn new(device: Arc<OwnedFd>, queue: u16, payload: usize) -> io::Result<Seat> {
         let ring = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(2)?;
         let mut memory = Box::new(Memory {
             headers: vec![0; HEADERS],
@@ -145,7 +188,7 @@ impl Seat {
         }
     }
 
-    /// Serves until the mount is gone.
+    /// Serves until the mount is gone. Everything that can be lacking is there by now.
     pub(super) fn serve(mut self, service: &dyn Service, ready: &dyn Fn(bool)) -> io::Result<()> {
         // Requests of a processor are answered on it: whoever asks then sleeps, and nobody has to wake another one up.
         place::stay_at(self.queue);
@@ -223,4 +266,20 @@ fn set_len(entry: &mut squeue::Entry128, len: u32) {
     // SAFETY: an entry is `struct io_uring_sqe` and 64 bytes more, as the kernel has it (repr(C), size checked above), so
     // the four bytes from 24 on are its field `len`, which may have any value.
     unsafe { entry.cast::<u8>().add(LEN_AT).cast::<u32>().write_unaligned(len) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_of_all_mounts_together_are_bounded() {
+        for queues in [1, 2, 8, 64, 65, 512, u16::MAX] {
+            let shares: Vec<Share> = std::iter::from_fn(|| Share::take(queues)).collect();
+            let taken: usize = shares.iter().map(Share::seats).sum();
+            assert!(taken <= SEATS_MAX, "{queues} queues: {taken}");
+            assert_eq!(shares.is_empty(), queues > 64, "{queues} queues");
+        }
+        assert!(Share::take(2).is_some(), "what has ended gives its share back");
+    }
 }

@@ -22,7 +22,7 @@ mod users;
 mod walk;
 
 use crate::LiveService;
-use crate::fuse::{self, FileCounters, Notifier, Service, Transport, ViewService, Waiter};
+use crate::fuse::{self, FileCounters, Notifier, Service, Transport, ViewService};
 use crate::live_service::Manner;
 use crate::pool_view::{PoolView, SNAPSHOTS};
 use crate::view::ViewError;
@@ -517,8 +517,13 @@ impl MountTable {
         self.tell_record(|record| record.mounted(&mount.at, mount.device));
         let (inner, record) = (Arc::clone(&self.inner), self.record.clone());
         let watched = Arc::clone(&mount);
-        let watch = move || watch(&inner, record.as_ref(), &watched, waiter);
-        if let Err(error) = std::thread::Builder::new().name("mount".into()).spawn(watch) {
+        let ended = move |result| {
+            if let Err(error) = result {
+                tracing::warn!(at = %watched.at.display(), %error, "a mount ended with an error");
+            }
+            settle(&inner, record.as_ref(), &watched);
+        };
+        if let Err(error) = waiter.when_ended(ended) {
             self.inner.take_out(&mount);
             mount.close();
             let _ = place.unmount(true);
@@ -549,15 +554,7 @@ impl MountTable {
     }
 }
 
-/// Waits for the end of a mount, whoever brings it about, and closes its dataset.
-fn watch(inner: &Inner, record: Option<&Record>, mount: &Arc<Mount>, waiter: Waiter) {
-    if let Err(error) = waiter.wait() {
-        tracing::warn!(at = %mount.at.display(), %error, "a mount ended with an error");
-    }
-    settle(inner, record, mount);
-}
-
-/// Closes the dataset of a mount that has ended, once.
+/// Closes the dataset of a mount that has ended, whoever brought that about, once.
 fn settle(inner: &Inner, record: Option<&Record>, mount: &Arc<Mount>) {
     if mount.is_settled.swap(true, Ordering::AcqRel) {
         return;

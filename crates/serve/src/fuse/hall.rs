@@ -1,0 +1,342 @@
+//! The threads that serve mounts over `/dev/fuse`: they belong to the process, not to a mount.
+//!
+//! All mounts stand in one epoll instance. A thread that waits there gets a mount with requests, answers them until there
+//! are none, and waits again. The kernel wakes the thread first that has waited shortest, so that few threads do what few
+//! can do, with warm caches; the others end when nobody has needed them for a while.
+//!
+//! # What always holds
+//! - A mount that nobody uses takes one descriptor, and no thread.
+//! - If nobody waits, another thread is started, unless there are as many as there may be or the system has none: a
+//!   request that takes long (it reads a disk, or its pool is suspended) holds up nobody.
+//! - At most so many threads serve one mount; whoever comes too late leaves a note, and one of those goes on.
+//! - An event is told once (edge-triggered), so whoever has a mount reads until there is nothing.
+//! - The end of a mount is told when no thread serves it any more, once.
+
+use super::classic::{Desk, Next};
+use super::place;
+use super::service::Service;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Threads that stay when there is nothing to do.
+const FEW: usize = 2;
+/// Most threads, of all mounts together.
+const THREADS_MAX: usize = 4096;
+/// A thread that nobody has needed for so long ends.
+const REST: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// How long what need not be answered waits for more of its kind.
+const GATHER: Duration = Duration::from_millis(2);
+
+static HALL: Mutex<Option<Arc<Hall>>> = Mutex::new(None);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these guard is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The threads, and what they wait for.
+struct Hall {
+    epoll: OwnedFd,
+    mounts: RwLock<HashMap<u64, Arc<Served>>>,
+    next: AtomicU64,
+    /// Threads that wait, or were started to.
+    waiting: AtomicUsize,
+    alive: Mutex<usize>,
+}
+
+/// Which requests come this way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Requests {
+    /// All, to at most so many threads at once.
+    All(usize),
+    /// What is not answered: it is read a few hundred times a second at most, and much of it at once.
+    Rest,
+}
+
+/// What is to be done when a mount has ended.
+type Told = Box<dyn FnOnce(io::Result<()>) + Send>;
+
+/// A mount that is served here.
+pub(super) struct Served {
+    key: u64,
+    service: Arc<dyn Service>,
+    device: Arc<OwnedFd>,
+    requests: Requests,
+    work: Mutex<Work>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Work {
+    /// Threads that serve it.
+    active: usize,
+    /// There may be more requests than those know of.
+    again: bool,
+    /// The kernel has let go of it.
+    is_over: bool,
+    /// And no thread serves it any more.
+    has_ended: bool,
+    /// The first error.
+    error: Option<io::Error>,
+    told: Option<Told>,
+}
+
+impl Work {
+    /// Whether the calling thread may serve the mount, as one of at most so many.
+    fn enter(&mut self, most: usize) -> bool {
+        let may = !self.is_over && self.active < most;
+        self.again |= !may;
+        self.active += usize::from(may);
+        may
+    }
+
+    /// When a thread has answered all that it found; `false`: the mount is gone. Whether there is more; else the thread no
+    /// longer serves it.
+    fn goes_on(&mut self, done: io::Result<bool>) -> bool {
+        match done {
+            Ok(true) => {}
+            Ok(false) => self.is_over = true,
+            Err(error) => {
+                // The descriptor is closed when all know: whoever asks then gets an error.
+                self.is_over = true;
+                self.error.get_or_insert(error);
+            }
+        }
+        // Nobody comes between the question and the leave: who comes from now on may serve it.
+        let goes_on = std::mem::take(&mut self.again) && !self.is_over;
+        self.active -= usize::from(!goes_on);
+        goes_on
+    }
+
+    /// Whom to tell what, if the mount is gone, no thread serves it, and nobody was told.
+    fn end(&mut self) -> Option<(Option<Told>, io::Result<()>)> {
+        if !self.is_over || self.active > 0 || self.has_ended {
+            return None;
+        }
+        self.has_ended = true;
+        let told = self.told.take();
+        // Else it is left for whoever waits.
+        let error = self.error.take_if(|_| told.is_some());
+        Some((told, error.map_or(Ok(()), Err)))
+    }
+}
+
+impl Hall {
+    fn get() -> io::Result<Arc<Hall>> {
+        let mut hall = lock(&HALL);
+        if let Some(hall) = &*hall {
+            return Ok(Arc::clone(hall));
+        }
+        let made = Arc::new(Hall {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            mounts: RwLock::default(),
+            next: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            alive: Mutex::new(0),
+        });
+        Ok(Arc::clone(hall.insert(made)))
+    }
+
+    /// Starts a thread, if there may be one more.
+    fn start_one(self: &Arc<Hall>) -> io::Result<()> {
+        {
+            let mut alive = lock(&self.alive);
+            if *alive >= THREADS_MAX {
+                return Err(io::ErrorKind::QuotaExceeded.into());
+            }
+            *alive += 1;
+        }
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let hall = Arc::clone(self);
+        let started = Desk::new().and_then(|desk| place::spawn_anywhere("fuse", move || hall.run(desk)));
+        started.map(drop).inspect_err(|_| {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            *lock(&self.alive) -= 1;
+        })
+    }
+
+    /// Serves until nobody needs this thread, which counts as waiting.
+    fn run(self: Arc<Hall>, mut desk: Desk) {
+        let mut events = Vec::with_capacity(1);
+        loop {
+            events.clear();
+            let came = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&REST));
+            match (came, events.first()) {
+                (_, Some(event)) => {
+                    if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        // Without one more, those that there are do it, as long as it takes.
+                        let _ = self.start_one();
+                    }
+                    let key = event.data.u64();
+                    let mounts = self.mounts.read().unwrap_or_else(PoisonError::into_inner);
+                    let mount = mounts.get(&key).cloned();
+                    drop(mounts);
+                    if let Some(mount) = mount {
+                        mount.serve(&self, &mut desk);
+                    }
+                    self.waiting.fetch_add(1, Ordering::AcqRel);
+                }
+                (Err(Errno::INTR), None) => {}
+                (_, None) => {
+                    let mut alive = lock(&self.alive);
+                    if *alive > FEW && self.waiting.load(Ordering::Acquire) > FEW {
+                        *alive -= 1;
+                        self.waiting.fetch_sub(1, Ordering::AcqRel);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn interest(requests: Requests) -> epoll::EventFlags {
+        epoll::EventFlags::IN
+            | match requests {
+                Requests::All(_) => epoll::EventFlags::ET,
+                Requests::Rest => epoll::EventFlags::ONESHOT,
+            }
+    }
+}
+
+/// Serves a mount, whose device does not block, from now on.
+pub(super) fn serve(
+    service: &Arc<dyn Service>,
+    device: Arc<OwnedFd>,
+    requests: Requests,
+) -> io::Result<Arc<Served>> {
+    let hall = Hall::get()?;
+    while *lock(&hall.alive) < FEW {
+        if let Err(error) = hall.start_one() {
+            if *lock(&hall.alive) == 0 {
+                return Err(error);
+            }
+            break;
+        }
+    }
+    let key = hall.next.fetch_add(1, Ordering::Relaxed);
+    let (work, ended) = (Mutex::default(), Condvar::new());
+    let served = Arc::new(Served { key, service: Arc::clone(service), device, requests, work, ended });
+    hall.mounts.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&served));
+    let data = epoll::EventData::new_u64(key);
+    if let Err(error) = epoll::add(&hall.epoll, &*served.device, data, Hall::interest(requests)) {
+        hall.mounts.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        return Err(error.into());
+    }
+    Ok(served)
+}
+
+impl Served {
+    /// Answers what there is.
+    fn serve(&self, hall: &Hall, desk: &mut Desk) {
+        let most = match self.requests {
+            Requests::All(threads) => threads.max(1),
+            Requests::Rest => 1,
+        };
+        if !lock(&self.work).enter(most) {
+            return;
+        }
+        if self.requests == Requests::Rest {
+            std::thread::sleep(GATHER);
+        }
+        loop {
+            let ran = catch_unwind(AssertUnwindSafe(|| self.answer_all(desk)));
+            let done = ran.unwrap_or_else(|_| Err(io::Error::other("the server of the mount died")));
+            if !lock(&self.work).goes_on(done) {
+                break;
+            }
+        }
+        let is_over = lock(&self.work).is_over;
+        if self.requests == Requests::Rest && !is_over {
+            let data = epoll::EventData::new_u64(self.key);
+            let _ = epoll::modify(&hall.epoll, &*self.device, data, Hall::interest(self.requests));
+        }
+        self.end(hall);
+    }
+
+    /// Until there is nothing more. Whether the mount is still there.
+    fn answer_all(&self, desk: &mut Desk) -> io::Result<bool> {
+        loop {
+            match desk.next(&self.device)? {
+                Next::Request(len) => desk.answer(&*self.service, &self.device, len)?,
+                Next::Gone => return Ok(false),
+                Next::Nothing => return Ok(true),
+            }
+        }
+    }
+
+    /// Tells of the end, if this thread was the last.
+    fn end(&self, hall: &Hall) {
+        let Some((told, result)) = lock(&self.work).end() else { return };
+        let _ = epoll::delete(&hall.epoll, &*self.device);
+        hall.mounts.write().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.ended.notify_all();
+        if let Some(told) = told {
+            told(result);
+        }
+    }
+
+    /// Returns when the mount is gone; the first error.
+    pub(super) fn wait(&self) -> io::Result<()> {
+        let mut work = lock(&self.work);
+        while !work.has_ended {
+            work = self.ended.wait(work).unwrap_or_else(PoisonError::into_inner);
+        }
+        work.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Calls `told` when the mount is gone, on the thread that sees it; on this one if that has been.
+    pub(super) fn when_ended(&self, told: impl FnOnce(io::Result<()>) + Send + 'static) {
+        let mut work = lock(&self.work);
+        if work.has_ended {
+            let result = work.error.take().map_or(Ok(()), Err);
+            drop(work);
+            told(result);
+        } else {
+            work.told = Some(Box::new(told));
+        }
+    }
+}
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Served({}, {:?})", self.key, self.requests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_too_late_leaves_a_note() {
+        let mut work = Work::default();
+        assert!(work.enter(2) && work.enter(2) && !work.enter(2));
+        assert!(work.goes_on(Ok(true)), "there may be more");
+        assert!(!work.goes_on(Ok(true)));
+        assert!(work.enter(2), "there is room again");
+        assert!(!work.goes_on(Ok(false)), "it is gone");
+        assert!(!work.enter(2), "and nobody begins any more");
+        assert!(!work.goes_on(Ok(true)));
+        assert_eq!(work.active, 0);
+    }
+
+    #[test]
+    fn the_end_is_told_once_and_with_the_first_error() {
+        let mut work = Work { told: Some(Box::new(drop)), ..Work::default() };
+        assert!(work.enter(2) && work.enter(2) && work.end().is_none());
+        work.goes_on(Err(io::ErrorKind::BrokenPipe.into()));
+        assert!(work.end().is_none(), "another thread serves it");
+        work.goes_on(Err(io::ErrorKind::NotFound.into()));
+        let (told, result) = work.end().unwrap();
+        assert!(told.is_some() && work.end().is_none());
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}
