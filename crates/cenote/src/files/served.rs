@@ -13,7 +13,26 @@ pub static BCLONE_ENABLED: Tunable = Tunable::new("zfs_bclone_enabled", 1, 0, 1)
 /// Who copies what is not on disk yet waits until it is, and shares it then; otherwise the bytes are copied.
 pub static BCLONE_WAIT_DIRTY: Tunable = Tunable::new("zfs_bclone_wait_dirty", 1, 0, 1);
 
+/// Whether everything that was changed in a file system is on disk. Outlives its [`FilesystemWriter`], which changes some
+/// of it when it is dropped.
+pub struct Written {
+    set: Arc<dmu::live::LiveSet>,
+    pool: Arc<crate::LivePool>,
+}
+
+impl Written {
+    /// Whether it is, while nobody changes the file system.
+    pub fn is_on_disk(&self) -> bool {
+        self.pool.is_on_disk(self.set.newest_change())
+    }
+}
+
 impl FilesystemWriter {
+    /// What tells whether everything is on disk.
+    pub fn written(&self) -> Written {
+        Written { set: Arc::clone(&self.head.head().set), pool: Arc::clone(&self.pool) }
+    }
+
     /// Full name of the dataset as of the last sync: it may have been renamed since it was opened.
     pub fn current_name(&self) -> Arc<str> {
         self.head.head().name()

@@ -135,6 +135,8 @@ pub struct LiveSet {
     dirty: [Mutex<Vec<Arc<Cell>>>; 2],
     /// The last txg that changed something; by the lowest bit of the txg.
     dirty_txg: [AtomicU64; 2],
+    /// The last of them, whether or not it is on disk.
+    newest: AtomicU64,
     /// Counts changes of objects.
     changes: AtomicU64,
     zil: Mutex<ZilHeader>,
@@ -208,6 +210,7 @@ impl LiveSet {
             numbers: Mutex::new(Numbers::new(last_block)),
             dirty: Default::default(),
             dirty_txg: Default::default(),
+            newest: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             zil: Mutex::new(phys.zil),
             flags: AtomicU64::new(phys.flags),
@@ -286,7 +289,13 @@ impl LiveSet {
     /// Makes the next sync of this txg write the root, whether or not an object changed.
     pub fn mark_root(&self, txg: Txg) {
         self.dirty_txg[(txg.0 & 1) as usize].fetch_max(txg.0, Ordering::AcqRel);
+        self.newest.fetch_max(txg.0, Ordering::AcqRel);
         self.meter.add(txg, 0);
+    }
+
+    /// The last txg that changed something since it was opened; 0: none has. It may be on disk.
+    pub fn newest_change(&self) -> Txg {
+        Txg(self.newest.load(Ordering::Acquire))
     }
 
     /// Whether a sync of this txg has something to write.

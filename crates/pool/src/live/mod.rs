@@ -466,6 +466,11 @@ impl LivePool {
         Ok(txg)
     }
 
+    /// Whether a txg is on disk.
+    pub fn is_on_disk(&self, txg: Txg) -> bool {
+        txg <= self.txgs.synced_txg()
+    }
+
     /// Writes one txg on this thread.
     pub(crate) fn sync_here(&self) -> Result<Txg, PoolError> {
         let mut state = lock(&self.state);

@@ -220,10 +220,11 @@ impl Mount {
         Mounted { dataset, at: self.at.clone(), options }
     }
 
-    /// Lets go of the dataset.
-    fn close(&self) {
-        if let Behind::Live { service, .. } = &self.behind {
-            service.end();
+    /// Lets go of the dataset. Whether everything that was written to it is on disk.
+    fn close(&self) -> bool {
+        match &self.behind {
+            Behind::Live { service, .. } => service.end(),
+            Behind::View => true,
         }
     }
 
@@ -559,7 +560,7 @@ fn settle(inner: &Inner, record: Option<&Record>, mount: &Arc<Mount>) {
     if mount.is_settled.swap(true, Ordering::AcqRel) {
         return;
     }
-    mount.close();
+    let is_on_disk = mount.close();
     mount.set_end(End::Gone);
     // One whose connection was ended is still in the kernel's table, and answers with errors.
     if let Some(record) = record
@@ -569,6 +570,7 @@ fn settle(inner: &Inner, record: Option<&Record>, mount: &Arc<Mount>) {
         tracing::warn!(%error, "the record of mounts");
     }
     if let Behind::Live { pool, .. } = &mount.behind
+        && !is_on_disk
         && let Err(error) = pool.sync()
     {
         tracing::error!(at = %mount.at.display(), %error, "what was written last is not on disk");

@@ -119,10 +119,14 @@ impl MountedFs {
         self.lookups.nodes().into_iter().chain([ROOT]).collect()
     }
 
-    /// Lets go of the file system for good.
-    pub(super) fn end(&self) {
-        self.put(State::Ended);
+    /// Lets go of the file system for good. Whether everything that was written to it is on disk.
+    pub(super) fn end(&self) -> bool {
+        let live = self.put(State::Ended);
         self.zfs.close();
+        let written = live.as_ref().map(|live| live.writer().written());
+        // Times that are not noted yet are changes.
+        drop(live);
+        written.is_some_and(|written| written.is_on_disk())
     }
 
     /// Snapshots were made, destroyed or renamed by another way.
