@@ -957,7 +957,11 @@ fn a_user_makes_mounts_and_destroys_a_pool() {
     let shell = |words: &str| run(65534, Path::new("/usr/bin/env"), words);
     assert_eq!(shell("mkdir -p ~/user/run ~/user/state").0, Some(0));
     assert_eq!(shell("truncate -s 256M ~/user/disk").0, Some(0));
-    good("zpool create mine ~/user/disk");
+    let said = good("zpool create -m /srv/mine mine ~/user/disk");
+    assert!(
+        said.starts_with("mine is mounted on ") && said.ends_with(": only root mounts on /srv/mine\n"),
+        "{said}"
+    );
     good("zfs create mine/a");
     let mounted = good("zfs mount");
     let at = mounted.lines().find_map(|line| line.strip_prefix("mine/a ")).expect("mounted").trim();

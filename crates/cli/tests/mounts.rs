@@ -466,6 +466,38 @@ fn what_is_mounted_before_its_parent_is_not_hidden_by_it() {
     world.good("zpool export tank");
 }
 
+#[test]
+fn a_file_system_is_mounted_in_one_that_has_reached_its_quota() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -o compression=off -o quota=4M tank/a");
+    world.good("zfs create -u tank/a/b");
+    let mut file = fs::File::create(world.path("alt/tank/a/file")).expect("made");
+    while file.write_all(&[1; 1 << 16]).and_then(|()| file.sync_all()).is_ok() {}
+    drop(file);
+    world.good("zpool sync tank");
+    assert!(fs::create_dir(world.path("alt/tank/a/dir")).is_err(), "else there is nothing to see");
+    world.good("zpool export tank");
+    world.good("zpool import -d ~/disk -R ~/alt tank");
+    assert_eq!(world.mounts(), ["tank /tank", "tank/a /tank/a", "tank/a/b /tank/a/b"]);
+    assert!(fs::create_dir(world.path("alt/tank/a/dir")).is_err());
+}
+
+#[test]
+fn what_could_not_be_mounted_is_in_the_status() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -o overlay=off tank/a");
+    world.good("zfs unmount tank/a");
+    assert_eq!(world.good("zpool status -x"), "all pools are healthy\n", "that is somebody's will");
+    fs::write(world.path("alt/tank/a/in the way"), "").expect("written");
+    assert_eq!(world.run("zfs mount -a").code, Some(1));
+    let status = world.good("zpool status -x");
+    let said = "mounts: The following file systems could not be mounted:\n\n        tank/a: directory is not empty\n";
+    assert!(status.contains("  pool: tank\n") && status.ends_with(said), "{status}");
+    fs::remove_file(world.path("alt/tank/a/in the way")).expect("removed");
+    world.good("zfs mount -a");
+    assert_eq!(world.good("zpool status -x"), "all pools are healthy\n");
+}
+
 /// Root removes and mounts nothing where a link of a user leads.
 #[test]
 fn links_of_users_lead_root_nowhere() {

@@ -92,6 +92,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Of a directory that could not be made for want of room: this process wants to mount something there. The kernel tells the
+/// thread that asks.
+fn is_for_mount(caller: &Caller, new: &NewNode<'_>, error: &ZplError) -> bool {
+    new.kind == Kind::Directory
+        && matches!(zpl_errno(error), Errno::DQUOT | Errno::NOSPC)
+        && std::path::Path::new(&format!("/proc/self/task/{}", caller.pid)).exists()
+}
+
 /// An error of the pool's, for who asked for something durable.
 fn pool_errno(error: &Error) -> Errno {
     tracing::error!(%error, "a change could not be made durable");
@@ -289,7 +297,11 @@ impl LiveService {
         name: &[u8],
         new: &NewNode<'_>,
     ) -> Result<Known, ZplError> {
-        let made = self.fs().create(self.id(dir), name, &LiveService::new_file(caller, new))?;
+        let (dir, file) = (self.id(dir), LiveService::new_file(caller, new));
+        let made = match self.fs().create(dir, name, &file) {
+            Err(error) if is_for_mount(caller, new, &error) => self.fs().create_mount_point(dir, name, &file),
+            made => made,
+        }?;
         let shown = attr(made.id.0, &made.attrs, 1, 512);
         Ok(self.known_as(made.id, shown, life_of(&made.attrs, false)))
     }

@@ -31,6 +31,8 @@ pub struct Namespace {
     pools: Mutex<BTreeMap<String, Slot>>,
     changed: Condvar,
     mounts: Option<Arc<dyn Mounts>>,
+    /// File systems that were to be mounted by themselves and could not be, and why.
+    not_mounted: Mutex<BTreeMap<String, String>>,
 }
 
 /// What a name stands for.
@@ -66,12 +68,19 @@ pub(crate) enum Kept {
 impl Namespace {
     /// Without pools. `mounts`: how their file systems are mounted, if they are.
     pub fn new(mounts: Option<Arc<dyn Mounts>>) -> Arc<Namespace> {
-        Arc::new(Namespace { pools: Mutex::default(), changed: Condvar::new(), mounts })
+        let (pools, not_mounted) = (Mutex::default(), Mutex::default());
+        Arc::new(Namespace { pools, changed: Condvar::new(), mounts, not_mounted })
     }
 
     /// How file systems are mounted.
     pub fn mounts(&self) -> Option<&Arc<dyn Mounts>> {
         self.mounts.as_ref()
+    }
+
+    /// File systems that were to be mounted by themselves and could not be, and why.
+    pub(crate) fn not_mounted(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        // Whole between any two statements.
+        self.not_mounted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The names of its pools.

@@ -67,9 +67,22 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     let search = crate::search::from_env();
     create_pool(&search, &new).map_err(|e| stop(name, &e))?;
     let known = new.temporary.as_ref().unwrap_or(&new.name);
-    let refused = Mounting::of(&search).and_then(|mounting| mounting.mount_new(known).err());
+    let Some(mounting) = Mounting::of(&search) else { return Ok(0) };
     // The pool is there all the same.
-    refused.map_or(Ok(0), |refusal| Err(Stop::failed(refusal)))
+    mounting.mount_new(known).map_err(Stop::failed)?;
+    let has_altroot = wanted.pool.get("altroot").is_some();
+    if let (Some(path), Some(mounted)) = (&wanted.mountpoint, mounting.mounted(known))
+        && !has_altroot
+        && !rustix::process::geteuid().is_root()
+    {
+        let at = mounted.at.to_string_lossy();
+        out.print(&format!(
+            "{known} is mounted on {}: only root mounts on {}\n",
+            out.cell(&at),
+            out.cell(path)
+        ));
+    }
+    Ok(0)
 }
 
 fn options(walk: &mut Getopt) -> Result<Wanted, Stop> {

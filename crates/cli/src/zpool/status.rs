@@ -107,6 +107,8 @@ fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
     admin::settle(&crate::search::from_env(), names);
     let opened = open(names);
     let mut statuses = Vec::new();
+    let mounting = crate::zfs::mount::mounting();
+    let not_mounted = |pool: &str| mounting.as_ref().map(|m| m.not_mounted(pool)).unwrap_or_default();
     for pool in &opened.pools {
         let status = admin::pool_status(pool).map_err(Stop::failed)?;
         // A pool that is only old is not sick.
@@ -117,7 +119,7 @@ fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
                 | Diagnosis::FeaturesDisabled
                 | Diagnosis::Incompatible
         );
-        if !(options.sick_only && well) {
+        if !(options.sick_only && well && not_mounted(pool.name()).is_empty()) {
             statuses.push(status);
         }
     }
@@ -137,6 +139,13 @@ fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
         for (i, status) in statuses.iter().enumerate() {
             let gap = if i > 0 { "\n" } else { "" };
             out.print(&format!("{gap}{}", text(options, status, out)));
+            let not_mounted = not_mounted(&status.facts.name);
+            if !not_mounted.is_empty() {
+                out.print("mounts: The following file systems could not be mounted:\n\n");
+            }
+            for (dataset, why) in not_mounted {
+                out.print(&format!("        {}: {}\n", out.cell(&dataset), out.cell(&why)));
+            }
         }
     }
     Ok(opened.code)

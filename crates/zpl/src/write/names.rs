@@ -75,6 +75,8 @@ pub(super) struct Given {
     pub(super) crtime: Option<Time>,
     /// Mode and group are final.
     pub(super) is_exact: bool,
+    /// Quotas do not stop it, and it may use what is kept back for freeing.
+    pub(super) is_always_room: bool,
 }
 
 /// A transaction for looking: a ZAP is opened with it, and not changed.
@@ -282,6 +284,20 @@ impl Fs {
         self.create_as(dir, name, new, &Given::default())
     }
 
+    /// Makes a directory for something to be mounted on. It takes next to nothing, and that a file system has reached its quota
+    /// must not keep those below it from being mounted.
+    ///
+    /// # Errors
+    /// As [`Fs::create`], but for quotas.
+    pub fn create_mount_point(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        new: &NewFile<'_>,
+    ) -> Result<Made, ZplError> {
+        self.create_as(dir, name, new, &Given { is_always_room: true, ..Given::default() })
+    }
+
     pub(super) fn create_as(
         &self,
         dir: ObjectId,
@@ -300,7 +316,7 @@ impl Fs {
         let how = self.name_match(&dir, false);
         let _names = dir.names();
         Fs::check_linked(&dir)?;
-        let tx = self.begin(Cost::NAMES)?;
+        let tx = self.begin(Cost { frees: given.is_always_room, ..Cost::NAMES })?;
         let entries = dir.object.zap(&tx)?;
         // Usually the name is free, which is found out when it is inserted. What is made again must not be made first: its
         // object may be there.

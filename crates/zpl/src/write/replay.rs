@@ -105,6 +105,7 @@ fn given(create: &Create) -> Given {
         generation: Some(create.generation),
         crtime: Some(Time::from_words([secs, nanos])),
         is_exact: true,
+        is_always_room: false,
     }
 }
 

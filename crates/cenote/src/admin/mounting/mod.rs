@@ -325,9 +325,27 @@ impl Mounting {
                 Some(parsed) => self.put(place, &parsed.options),
                 None => Err(MountRefusal::mount(&place.dataset, "Invalid argument")),
             };
-            refusals.extend(done.err().filter(|refusal| !refusal.is_locked()));
+            if let Some(refusal) = done.err().filter(|refusal| !refusal.is_locked()) {
+                self.namespace.not_mounted().insert(place.dataset.clone(), refusal.why.clone());
+                refusals.push(refusal);
+            }
         }
         refusals
+    }
+
+    /// File systems of a pool that were to be mounted by themselves, could not be, and still are not; and why.
+    pub fn not_mounted(&self, pool: &str) -> Vec<(String, String)> {
+        let known = self.namespace.not_mounted().clone();
+        let of_pool = known.into_iter().filter(|(dataset, _)| super::edit::pool_of(dataset) == pool);
+        let is_still = |(dataset, _): &(String, String)| {
+            let is_wanted = self.place(dataset).is_ok_and(|place| place.mounts_by_itself());
+            let is_still = is_wanted && self.mounted(dataset).is_none();
+            if !is_still {
+                self.namespace.not_mounted().remove(dataset);
+            }
+            is_still
+        };
+        of_pool.filter(is_still).collect()
     }
 
     /// What mounts by itself and is not mounted, in the order in which it can be; and what could not be looked at.
