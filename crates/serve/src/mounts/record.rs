@@ -206,6 +206,21 @@ impl Record {
         Ok(())
     }
 
+    /// Ends the connections of the mounts of a server that was killed and cannot die, because a thread of it waits in the
+    /// kernel for an answer of that server's own: it, and everybody else who waits for one, gets an error. Returns how
+    /// many were ended.
+    ///
+    /// # Errors
+    /// If the record cannot be read.
+    pub fn end_connections(&self) -> io::Result<usize> {
+        let guard = self.known()?;
+        let Some(known) = guard.as_ref() else { return Ok(0) };
+        let table = kernel::table();
+        let is_known = |line: &&Line| known.mounts.contains(&(line.at.clone(), Some(line.device)));
+        let of_server = table.iter().filter(|line| line.kind == kernel::KIND).filter(is_known);
+        Ok(of_server.filter(|line| kernel::abort(line.device).is_ok()).count())
+    }
+
     /// Detaches the mounts of the servers before this one: what is below them answers nothing but errors. To be called
     /// before anything is mounted. Returns where they were; those that could not be detached stay in the record.
     ///
@@ -313,6 +328,29 @@ mod tests {
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("p", at, kernel::KIND, flags, data.as_c_str()).expect("mounted");
         device
+    }
+
+    /// A thread that asks its own server cannot be killed, and the process keeps the connection until it is: as long as
+    /// nobody else ends that.
+    #[test]
+    fn who_waits_for_a_server_that_cannot_die_is_released() {
+        if !rustix::process::geteuid().is_root() || !testkit::need_file("/dev/fuse") {
+            return testkit::skip("only root mounts");
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = dir.path().canonicalize().expect("there").join("own");
+        std::fs::create_dir(&at).expect("made");
+        let device = silent_mount(&at);
+        let record = Record::new(dir.path().join("mounts"));
+        let number = Place::find(&at).expect("there").top().expect("known").device;
+        record.mounted(&at, number).expect("written");
+        let asked = at.clone();
+        let asking = std::thread::spawn(move || rustix::fs::statfs(&asked).is_ok());
+        let ended = Record::new(record.file.clone()).end_connections();
+        assert!(!asking.join().expect("it ends"));
+        assert_eq!(ended.expect("read"), 1);
+        drop(device);
+        assert_eq!(record.detach_dead().expect("read"), [at]);
     }
 
     #[test]
