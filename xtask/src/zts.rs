@@ -4,6 +4,8 @@
 //! `CENOTE_ZTS`, the suite is a package of the distribution. Here: what is missing is installed, the programs are
 //! built and put into a folder under the names that tests use, the runner runs, and what it found is counted.
 //!
+//! Tests that do not pass on files run a second time on loop devices: some want disks that have a name in `/dev`.
+//!
 //! # What always holds
 //! - What a run finds out about a test replaces what was known of it, and nothing else: results of runs of single
 //!   groups add up in `target/zts/results.json`.
@@ -52,6 +54,9 @@ const DOCUMENT: &str = "docs/conformance.md";
 const BEGIN: &str = "<!-- counts: written by `cargo xtask zts --record` -->\n";
 const END: &str = "<!-- end of counts -->\n";
 
+/// Those of the runner's arguments that choose tests.
+const CHOICES: [&str; 6] = ["--tests", "--group", "--shard", "--class", "--tag", "--sanity"];
+
 /// Our own arguments; the others are the runner's.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Arguments {
@@ -86,6 +91,28 @@ impl Arguments {
         }
         Ok(parsed)
     }
+
+    /// It is said what pools are made of.
+    fn chooses_disks(&self) -> bool {
+        self.rest.iter().any(|word| word == "--disks" || word.starts_with("--disks="))
+    }
+
+    /// The same run of the tests of this list alone, on loop devices.
+    fn on_loops(&self, list: &Path) -> Arguments {
+        let mut rest = Vec::new();
+        let mut is_choice = false;
+        for word in &self.rest {
+            // What chooses tests, with its values, has been followed.
+            if word.starts_with("--") {
+                is_choice = CHOICES.contains(&word.as_str());
+            }
+            if !is_choice {
+                rest.push(word.clone());
+            }
+        }
+        rest.extend(["--disks", "loop"].map(str::to_owned));
+        Arguments { lists: vec![list.display().to_string()], rest, ..*self }
+    }
 }
 
 /// `cargo xtask zts ARGUMENT…`.
@@ -108,7 +135,17 @@ pub(crate) fn run(words: &[String]) -> Outcome {
         arguments.rest.extend(["--catalog".to_owned(), catalog.display().to_string()]);
     }
     let outcome = must(&mut command(&runner, &bin, &place, &arguments, &results));
-    let all = merge(&place.join("results.json"), &results)?;
+    let (kept, mut all) = (place.join("results.json"), BTreeMap::new());
+    merge(&kept, &results, &mut all, |_| true)?;
+    if outcome.is_err() && !arguments.chooses_disks() {
+        let (again, list) = (place.join("last-loop.json"), place.join("again.txt"));
+        let failed = not_passed(&results)?;
+        fs::write(&list, failed).map_err(|error| format!("{}: {error}", list.display()))?;
+        let on_loops = arguments.on_loops(&list);
+        // Its outcome is that of its tests, which the results have.
+        let _ = must(&mut command(&runner, &bin, &place, &on_loops, &again));
+        merge(&kept, &again, &mut all, |status| status == "PASS")?;
+    }
     let (text, totals) = report(&all, &core);
     fs::write(place.join("groups.md"), &text).map_err(|error| format!("groups.md: {error}"))?;
     println!("all runs so far: {totals}; by group in {}", place.join("groups.md").display());
@@ -214,8 +251,23 @@ struct Known {
     why: String,
 }
 
-/// Adds what the last run found to what is known, and keeps it.
-fn merge(kept: &Path, last: &Path) -> Result<BTreeMap<String, Known>, String> {
+/// The tests of a run that did not pass, a line for each.
+fn not_passed(last: &Path) -> Result<String, String> {
+    let bytes = fs::read(last).map_err(|error| format!("{}: {error}", last.display()))?;
+    let found: Value =
+        serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", last.display()))?;
+    let results = found["results"].as_array().into_iter().flatten();
+    let bad = results.filter(|result| result["status"] != "PASS").filter_map(|result| result["id"].as_str());
+    Ok(bad.map(|id| format!("{id}\n")).collect())
+}
+
+/// Adds what the last run found, as far as it counts, to what is known, and keeps it.
+fn merge(
+    kept: &Path,
+    last: &Path,
+    known: &mut BTreeMap<String, Known>,
+    counts: impl Fn(&str) -> bool,
+) -> Outcome {
     let read =
         |path: &Path| fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
     let mut all: Map<String, Value> = match read(kept) {
@@ -225,18 +277,22 @@ fn merge(kept: &Path, last: &Path) -> Result<BTreeMap<String, Known>, String> {
     let found = read(last).ok_or("the runner left no results")?;
     for result in found["results"].as_array().into_iter().flatten() {
         let id = result["id"].as_str().unwrap_or_default();
+        if !counts(result["status"].as_str().unwrap_or_default()) {
+            continue;
+        }
         let part = json!({"group": result["group"], "status": result["status"], "why": result["why"]});
         all.insert(id.to_owned(), part);
     }
     fs::write(kept, serde_json::to_vec_pretty(&all).unwrap_or_default())
         .map_err(|error| format!("{}: {error}", kept.display()))?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let known = |value: &Value| Known {
+    let read = |value: &Value| Known {
         group: text(&value["group"]),
         status: text(&value["status"]),
         why: text(&value["why"]),
     };
-    Ok(all.iter().map(|(id, value)| (id.clone(), known(value))).collect())
+    *known = all.iter().map(|(id, value)| (id.clone(), read(value))).collect();
+    Ok(())
 }
 
 /// The tests that a list names.
@@ -334,6 +390,37 @@ mod tests {
         let parsed = Arguments::parse(&["--tests".to_owned(), "atime/x".to_owned()]).expect("good");
         assert_eq!(parsed.lists, Vec::<String>::new());
         assert!(Arguments::parse(&["--list".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn the_second_run_has_loop_devices_and_those_tests_that_did_not_pass() {
+        let words = ["--debug", "--tests", "a/1", "a/2", "--timeout", "9", "--sanity"].map(str::to_owned);
+        let parsed = Arguments::parse(&words).expect("good");
+        assert!(!parsed.chooses_disks());
+        let again = parsed.on_loops(Path::new("/l"));
+        assert_eq!((again.debug, again.lists), (true, vec!["/l".to_owned()]));
+        assert_eq!(again.rest, ["--timeout", "9", "--disks", "loop"]);
+        assert!(Arguments::parse(&["--disks=file".to_owned()]).expect("good").chooses_disks());
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let (kept, first, second) =
+            (folder.path().join("kept"), folder.path().join("first"), folder.path().join("second"));
+        let write = |path: &Path, statuses: [&str; 3]| {
+            let results: Vec<Value> = statuses
+                .iter()
+                .zip(["a/1", "a/2", "a/3"])
+                .map(|(status, id)| json!({"id": id, "group": "a", "status": status, "why": ""}))
+                .collect();
+            fs::write(path, json!({ "results": results }).to_string()).expect("written");
+        };
+        write(&first, ["PASS", "FAIL", "FAIL"]);
+        write(&second, ["FAIL", "PASS", "TIMEOUT"]);
+        assert_eq!(not_passed(&first).as_deref(), Ok("a/2\na/3\n"));
+        let mut all = BTreeMap::new();
+        merge(&kept, &first, &mut all, |_| true).expect("merged");
+        merge(&kept, &second, &mut all, |status| status == "PASS").expect("merged");
+        let statuses: Vec<&str> = all.values().map(|known| known.status.as_str()).collect();
+        assert_eq!(statuses, ["PASS", "PASS", "FAIL"]);
     }
 
     #[test]
