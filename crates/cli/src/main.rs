@@ -16,6 +16,7 @@ mod console;
 
 mod cenote;
 mod client;
+mod colour;
 mod completions;
 mod daemon;
 mod fsstat;

@@ -4,6 +4,7 @@
 //! before the command is in it.
 
 use super::{complain, open_message};
+use crate::colour::{self, Colour};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -103,6 +104,18 @@ fn up_to_date(search: &Search, pool: &str) -> Result<(), Stop> {
     }
 }
 
+/// The colour of a line, by its sign, which is its first column, or its second behind a time.
+fn of_change(line: &[u8]) -> Option<Colour> {
+    let mut columns = line.split(|byte| *byte == b'\t').take(2);
+    columns.find_map(|column| match column {
+        b"+" => Some(Colour::Green),
+        b"-" => Some(Colour::Red),
+        b"M" => Some(Colour::Yellow),
+        b"R" => Some(Colour::Blue),
+        _ => None,
+    })
+}
+
 fn between(pool: &OpenPool, from: &str, to: &str, shown: Shown, out: &Out) -> Outcome {
     let pools = std::slice::from_ref(pool);
     for name in [from, to] {
@@ -113,15 +126,19 @@ fn between(pool: &OpenPool, from: &str, to: &str, shown: Shown, out: &Out) -> Ou
     let open = |name: &str| pool.pool().dataset(name).map_err(Stop::failed);
     let (old, new) = (open(from)?, open(to)?);
     let prefix = prefix(pools, to)?;
+    let is_painted = colour::are_wanted(out);
+    let print = |text: Vec<u8>| {
+        out.print_bytes(&if is_painted { colour::paint(&text, of_change) } else { text });
+    };
     let mut text: Vec<u8> = Vec::new();
     let outcome = diff(&old, &new, &mut |change| {
         line(&change, prefix.as_bytes(), shown, &mut text);
         if text.len() >= CHUNK {
-            out.print_bytes(&std::mem::take(&mut text));
+            print(std::mem::take(&mut text));
         }
         ControlFlow::Continue(())
     });
-    out.print_bytes(&text);
+    print(text);
     match outcome {
         Ok(()) => Ok(0),
         Err(AdminError::NotEarlier { .. }) => {

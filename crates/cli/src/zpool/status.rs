@@ -7,6 +7,7 @@ use super::{
     JSON_BY_GUID, JSON_FLAT, JSON_INT, JsonOptions, Operands, POWER, Stamp, nice, open, operands, repeat,
     status_json,
 };
+use crate::colour::{self, Colour};
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -138,7 +139,9 @@ fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
     if !options.json.on {
         for (i, status) in statuses.iter().enumerate() {
             let gap = if i > 0 { "\n" } else { "" };
-            out.print(&format!("{gap}{}", text(options, status, out)));
+            let text = format!("{gap}{}", text(options, status, out));
+            let is_painted = colour::are_wanted(out);
+            out.print_bytes(&if is_painted { colour::paint(text.as_bytes(), of_state) } else { text.into() });
             let not_mounted = not_mounted(&status.facts.name);
             if !not_mounted.is_empty() {
                 out.print("mounts: The following file systems could not be mounted:\n\n");
@@ -149,6 +152,17 @@ fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
         }
     }
     Ok(opened.code)
+}
+
+/// The colour of a line that tells a state.
+fn of_state(line: &[u8]) -> Option<Colour> {
+    let line = String::from_utf8_lossy(line);
+    let state = line.split_whitespace().nth(1)?;
+    match state {
+        "DEGRADED" | "OFFLINE" => Some(Colour::Yellow),
+        "FAULTED" | "UNAVAIL" | "REMOVED" | "SUSPENDED" => Some(Colour::Red),
+        _ => None,
+    }
 }
 
 /// The whole text of one pool.
