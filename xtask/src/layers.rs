@@ -58,8 +58,15 @@ const WHOLE_HOUSE: &[&str] = &[
 ];
 
 /// Beside the house: programs that drive all of it from outside. Nothing may use them.
-const BESIDE: [&str; 6] =
-    ["xtask", "cenote-crash", "cenote-matrix", "cenote-bench", "cenote-heap", "cenote-forge"];
+const BESIDE: [&str; 7] = [
+    "xtask",
+    "cenote-crash",
+    "cenote-matrix",
+    "cenote-bench",
+    "cenote-heap",
+    "cenote-forge",
+    "cenote-stress",
+];
 
 /// `cargo xtask layers`.
 pub(crate) fn run() -> Outcome {

@@ -39,8 +39,10 @@ usage: cargo xtask TASK
   crash [ARG…]   cut the power at every write of workloads on simulated disks; --help tells more
   faults [SECONDS [ARG…]]
                  disks vanish and come back, and scrubs run, under load: so long for each layout with redundancy
-  siege [SECONDS [SEED]]
-                 two users who want to stop root's daemon, for ten minutes if no time is given (as root)
+  stress [ARG…]  several actors at once on a daemon of its own: writers, administrators, devices that leave and return,
+                 kill -9; then models, cenote verify, zdb and sets of devices that suffice (ten minutes; --help tells more)
+  siege [ARG…]   two users without rights against root's daemon, as root: every verb, frames cut, repeated and forged,
+                 descriptors, links, kill -9; it ends with mounts, memory, descriptors and pool as they were (--help tells more)
   matrix [ARG…]  pools of every layout with seeded work in them, judged by zdb, and by ztest with --ztest
                  SECONDS (--help says more)
   kernel-peer [--seed N] [LAYOUT…]
@@ -70,11 +72,25 @@ fn faults(arguments: &[String]) -> Outcome {
     must(command.args(["--load", seconds]).args(rest))
 }
 
-/// `cargo xtask siege`.
+/// `cargo xtask stress`.
+fn stress(arguments: &[String]) -> Outcome {
+    from_outside("stress", arguments)
+}
+
+/// `cargo xtask siege`: users with the commands, links and kills; then one with frames alone.
 fn siege(arguments: &[String]) -> Outcome {
+    from_outside("siege", arguments)?;
     let mut command = cargo(&["test", "--package", "cenote-cli", "--test", "hostile", "--", "--nocapture"]);
-    command.env("CENOTE_SECONDS", arguments.first().map_or("600", String::as_str));
-    must(command.envs(arguments.get(1).map(|seed| ("CENOTE_SEED", seed))))
+    must(command.env("CENOTE_SECONDS", "60"))
+}
+
+/// A program that drives ours from outside.
+fn from_outside(task: &str, arguments: &[String]) -> Outcome {
+    must(&mut cargo(&["build", "--release", "--package", "cenote-cli", "--package", "cenote-stress"]))?;
+    let programs = root().join("target/release");
+    let mut command = Command::new(programs.join(format!("cenote-{task}")));
+    command.arg("--program").arg(programs.join("cenote")).arg("--dir").arg(root().join("target").join(task));
+    must(command.args(arguments))
 }
 
 /// Why a task failed, in words.
@@ -93,6 +109,7 @@ fn main() -> ExitCode {
         "bench" => bench::run(&rest),
         "crash" => crash(&rest),
         "faults" => faults(&rest),
+        "stress" => stress(&rest),
         "siege" => siege(&rest),
         "matrix" => matrix(&rest),
         "kernel-peer" => outside::kernel_peer(&rest),

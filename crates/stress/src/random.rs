@@ -1,0 +1,55 @@
+//! Random numbers that a seed decides.
+
+/// A stream of numbers.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The stream of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// A stream of its own, the same for the same number, whatever has been drawn here.
+    #[must_use]
+    pub fn branch(&self, number: u64) -> Random {
+        let mut branch = Random(self.0 ^ number.wrapping_mul(0xd129_0d3c_5a3f_9b17));
+        branch.draw();
+        branch
+    }
+
+    /// The next number (SplitMix64).
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// Less than `end`, which is not 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.draw() % end
+    }
+
+    /// True once in `times`.
+    pub fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    /// One of these.
+    pub fn of<'t, T>(&mut self, all: &'t [T]) -> &'t T {
+        &all[self.below(all.len() as u64) as usize]
+    }
+
+    /// So many bytes.
+    pub fn bytes(&mut self, count: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(count as usize + 8);
+        while (bytes.len() as u64) < count {
+            bytes.extend(self.draw().to_le_bytes());
+        }
+        bytes.truncate(count as usize);
+        bytes
+    }
+}
