@@ -84,7 +84,8 @@ impl PoolWriter {
         self.live.take().expect("a pool is given up only by closing it")
     }
 
-    /// Opens a pool among devices that were found, and starts the thread that writes txgs.
+    /// Opens a pool among devices that were found, starts the thread that writes txgs, and does again what the intent
+    /// logs of all datasets say: whoever reads, copies or mounts one afterwards finds what was promised to be durable.
     pub(crate) fn import(
         found: &Found,
         guid: PoolGuid,
@@ -92,6 +93,7 @@ impl PoolWriter {
     ) -> Result<PoolWriter, PoolError> {
         let live = LivePool::import(found, &pool::Which::Guid(guid), options, Env::system())?;
         live.start();
+        crate::files::replay_logs(&live);
         Ok(PoolWriter::of(live))
     }
 

@@ -95,6 +95,21 @@ fn logs_are_replayed() {
     }
 }
 
+/// Nothing of it is opened afterwards but for reading: volumes were replayed when they were first written.
+#[test]
+fn an_import_replays_all_logs() {
+    for name in ["zil", "zil-zvol"] {
+        let fixture = Fixture::open(name);
+        let (dir, name) = (copy(&fixture), &fixture.manifest().pool);
+        // Another machine has them: they are taken over first.
+        import(dir.path(), name, false).expect("claimed").export(Leave::Exported).expect("exported");
+        let options = cenote::OpenOptions::new().search(dir.path());
+        let pool = cenote::Pool::open_rw(name, &options).expect("imported");
+        pool.close().expect("exported");
+        compare(&fixture, dir.path());
+    }
+}
+
 /// The golden pools that can be written, each changed and looked at. `CENOTE_FIXTURES` names others.
 #[test]
 fn golden_pools_stay_clean() {

@@ -36,9 +36,12 @@ use std::sync::Arc;
 
 use dsl::DslError;
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry};
+use format::objset::ObjsetType;
 use format::{ObjectId, Txg};
 use pool::live::LivePool;
-use zpl::write::{CloneTable, Fs, HeadFs, Made, NewFile, NoLog, PoolClones, encode_posix, options_of};
+use zpl::write::{
+    CloneTable, Fs, HeadFs, HeadVolume, Made, NewFile, NoLog, PoolClones, encode_posix, options_of,
+};
 use zpl::{Filesystem, Node};
 
 use crate::{Error, PoolWriter};
@@ -63,6 +66,33 @@ impl PoolWriter {
     pub fn volume(&self, name: &str) -> Result<VolumeFile, Error> {
         VolumeFile::open(self.live(), name)
     }
+}
+
+/// Does again what the intent logs say that an import has claimed. A log that cannot be replayed is left to whoever
+/// opens its dataset for writing: the others are no worse for it.
+pub(crate) fn replay_logs(pool: &Arc<LivePool>) {
+    for id in pool.take_unreplayed() {
+        if let Err(error) = replay_log(pool, id) {
+            tracing::warn!(pool = pool.name(), dataset = id.0, %error, "an intent log is not replayed");
+        }
+    }
+}
+
+fn replay_log(pool: &Arc<LivePool>, id: ObjectId) -> Result<(), Error> {
+    let view = pool.view()?;
+    let dataset = view.dsl().dataset_by_object(id)?;
+    if dataset.is_encrypted()? {
+        return Ok(());
+    }
+    let head = pool.heads().open(id)?;
+    if head.log.awaits_replay() {
+        pool.release()?;
+        match head.set.kind() {
+            ObjsetType::Zvol => drop(HeadVolume::open(&head)?),
+            _ => drop(HeadFs::open(&head, options_of(&dataset, pool.features())?, pool.env())?),
+        }
+    }
+    Ok(())
 }
 
 /// A file system of a pool, open for writing. Cloning is cheap.

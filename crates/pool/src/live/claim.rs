@@ -4,8 +4,10 @@
 //! # What always holds
 //! - Whether logs can be read is known before anything is written.
 //! - All claims are in one txg, the first, before anything else is allocated.
+//! - What was claimed is to be replayed by whoever imports the pool, of volumes as of file systems, before others look at
+//!   it: [`LivePool::take_unreplayed`]. This layer knows nothing of files.
 
-use super::LivePool;
+use super::{LivePool, lock};
 use crate::{Pool, PoolError};
 use dmu::log;
 use dsl::write::{Head, MosTx};
@@ -22,7 +24,15 @@ pub(crate) struct Claim {
     is_lost: bool,
 }
 
-/// The heads that have logs.
+impl LivePool {
+    /// The datasets whose logs an import has claimed, this one or an earlier one: what they hold was promised to be
+    /// durable, and is to be replayed before anybody looks at them. Empty the next time.
+    pub fn take_unreplayed(&self) -> Vec<ObjectId> {
+        std::mem::take(&mut *lock(&self.unreplayed))
+    }
+}
+
+/// The heads that have logs to be claimed.
 ///
 /// # Errors
 /// If a log cannot be read, unless such logs are to be given up.
@@ -34,7 +44,11 @@ pub(super) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Cl
             continue;
         }
         let header = dataset.open_objset()?.phys().zil;
-        if header.log.is_hole() || header.claim_txg != Txg(0) {
+        if header.log.is_hole() {
+            continue;
+        }
+        if header.claim_txg != Txg(0) {
+            lock(&pool.unreplayed).push(dataset.id());
             continue;
         }
         if dataset.is_encrypted()? {
@@ -46,7 +60,10 @@ pub(super) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Cl
         }
         let head = pool.heads.open(dataset.id())?;
         match log::check(&head.set) {
-            Ok(_) => claims.push(Claim { head, is_lost: false }),
+            Ok(_) => {
+                lock(&pool.unreplayed).push(dataset.id());
+                claims.push(Claim { head, is_lost: false });
+            }
             Err(error) if give_up => {
                 pool.events.ereport("log_replay", &pool.tree(), None, NvList::new());
                 tracing::warn!(dataset = dataset.name(), %error, "its intent log is given up");

@@ -74,7 +74,7 @@ use dsl::write::brt::Brt;
 use dsl::write::{Caller, FeatureCounts, Heads, TaskCtx};
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
-use format::{PoolGuid, Txg, VdevId};
+use format::{ObjectId, PoolGuid, Txg, VdevId};
 use space_maps::SpaceBook;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -112,6 +112,8 @@ pub struct LivePool {
     leases: Arc<leases::Leases>,
     /// Spares and cache devices that are there.
     aux: Mutex<aux::Held>,
+    /// Datasets with logs that were claimed and not yet replayed.
+    unreplayed: Mutex<Vec<ObjectId>>,
     runtime: Mutex<Option<runtime::Runtime>>,
     mmp: mmp::Mmp,
     outages: Arc<outage::Outages>,
@@ -237,6 +239,7 @@ impl LivePool {
             published: RwLock::new(Arc::new(published)),
             leases: Arc::default(),
             aux: Mutex::default(),
+            unreplayed: Mutex::default(),
             runtime: Mutex::default(),
             mmp: mmp::Mmp::default(),
             outages: Arc::default(),
