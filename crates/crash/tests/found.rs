@@ -6,14 +6,17 @@ mod support;
 use cenote_crash::disks::Disks;
 use cenote_crash::workload::{POOL, env, host, open_fs};
 use dmu::log::Pending;
+use format::ObjectId;
 use format::zil::{Body, Create, CreateKind, LogTime};
+use format::znode::Time;
 use pool::Which;
 use pool::live::{ImportOptions, LivePool};
 use std::sync::Arc;
 use support::create;
 use vdev::device::sim::Fate;
-use zpl::FileKind;
-use zpl::write::{HeadFs, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow};
+use vdev::env::Env;
+use zpl::write::{Allocate, Fs, FsOptions, HeadFs, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow};
+use zpl::{Attrs, FileKind};
 
 /// The power goes off: nothing is left that was not flushed. The pool is opened again.
 fn cut(disks: &Disks) -> (Arc<LivePool>, HeadFs) {
@@ -150,5 +153,66 @@ fn what_is_replayed_of_a_large_write_is_what_was_written() {
         let mut found = vec![9; 200_000];
         let len = after.fs.read(id, 0, &mut found).expect("readable");
         assert!(found[..len] == expected, "{id}: {len} bytes, {:?}", &found[..4]);
+    }
+}
+
+/// All attributes are after a replay what they were, times to the nanosecond: but for the last change of attributes,
+/// for which no record has a place. They had the time of the replay.
+#[test]
+fn attributes_are_replayed_as_they_were() {
+    let disks = Disks::new(1, 13);
+    let (pool, first) = create(&disks, "single");
+    drop(first);
+    let (env, clock) = Env::simulated(1);
+    let tick = || clock.advance(std::time::Duration::new(1_700_000, 123_456_789));
+    tick();
+    let head = pool.heads().open_by_name(POOL).expect("opened");
+    let options = FsOptions { record_size: 8192, ..FsOptions::default() };
+    let open = HeadFs::open(&head, options, &env).expect("opened");
+    let (fs, root) = (&open.fs, open.fs.root());
+    let make = |i: u8| {
+        tick();
+        let made = fs.create(root, &[b'a' + i], &NewFile::of(FileKind::Regular, 0o6755)).expect("made");
+        fs.write(made.id, 0, &[7; 30_000], &WriteHow::default()).expect("written");
+        made.id
+    };
+    let ids: Vec<ObjectId> = (0..9).map(make).collect();
+    open.fsync(ids[0]).expect("durable");
+    pool.sync().expect("synced");
+    let set = |i: usize, new: NewAttrs| {
+        tick();
+        fs.set_attrs(ids[i], &new).expect("set");
+    };
+    let none = NewAttrs::default();
+    set(0, NewAttrs { uid: Some(5), gid: Some(6), ..none });
+    set(1, NewAttrs { size: Some(20_000), clear_set_ids: true, ..none });
+    set(2, NewAttrs { mode: Some(0o1640), ..none });
+    let given = |secs| Some(Time { secs, nanos: 987_654_321 });
+    set(3, NewAttrs { atime: given(77), mtime: given(-5), ..none });
+    set(4, NewAttrs { size: Some(100_000), mtime: given(99), ..none });
+    tick();
+    fs.truncate(ids[5], 10_000, true).expect("cut");
+    tick();
+    fs.fallocate(ids[6], 100, 20_000, Allocate::Punch).expect("punched");
+    for at in [0, 20_000, 9000] {
+        tick();
+        let how = WriteHow { clear_set_ids: true, ..WriteHow::default() };
+        fs.write(ids[7], at, &[8; 9000], &how).expect("written");
+    }
+    set(7, NewAttrs { atime: given(5), ..none });
+    tick();
+    fs.fallocate(ids[8], 0, 1000, Allocate::Reserve { keep_size: true }).expect("reserved");
+    tick();
+    let new = fs.create(root, b"new", &NewFile::of(FileKind::Regular, 0o644)).expect("made").id;
+    let ids: Vec<ObjectId> = ids.into_iter().chain([new, root]).collect();
+    let all = |fs: &Fs| -> Vec<Attrs> {
+        let attrs = ids.iter().map(|id| fs.attrs(*id).expect("there"));
+        attrs.map(|attrs| Attrs { ctime: Time::default(), ..attrs }).collect()
+    };
+    let before = all(fs);
+    open.sync().expect("durable");
+    let (_pool, after) = cut(&disks);
+    for (before, after) in before.iter().zip(all(&after.fs)) {
+        assert_eq!(*before, after);
     }
 }

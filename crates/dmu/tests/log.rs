@@ -95,7 +95,7 @@ impl World {
         let tx = self.txgs.begin().expect("open");
         object.write_at(offset, data, &tx).expect("written");
         let data = LogData::written(object, offset, data);
-        self.log.push(&tx, Pending::Write { object: object.id(), offset, data });
+        self.log.push(&tx, Pending::Write { object: object.id(), offset, data, mtime: None });
     }
 }
 
@@ -255,7 +255,10 @@ fn a_disabled_log_records_nothing() {
     let world = World::new();
     world.log.set_enabled(false);
     let tx = world.txgs.begin().expect("open");
-    world.log.push(&tx, Pending::Write { object: ObjectId(1), offset: 0, data: LogData::copied(&[0]) });
+    world.log.push(
+        &tx,
+        Pending::Write { object: ObjectId(1), offset: 0, data: LogData::copied(&[0]), mtime: None },
+    );
     drop(tx);
     world.log.commit(None).expect("nothing to do");
     assert_eq!(check(&world.set).expect("readable").blocks, 0);

@@ -176,7 +176,7 @@ fn a_commit_is_durable_when_it_returns() {
                             object.write_at(0, &[i; 8], &tx).expect("written");
                             let (id, txg) = (object.id(), tx.txg());
                             let data = LogData::written(&object, 0, &[i; 8]);
-                            log.push(&tx, Pending::Write { object: id, offset: 0, data });
+                            log.push(&tx, Pending::Write { object: id, offset: 0, data, mtime: None });
                             drop(tx);
                             log.commit(Some(id)).expect("durable");
                             let synced = txgs.synced_txg();

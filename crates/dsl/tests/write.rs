@@ -573,7 +573,7 @@ fn write_and_commit(world: &World, name: &str, object: u64, seed: u64) {
             let tx = head.begin(Cost::write(4096, 128 << 10)).unwrap();
             let data = dmu::log::LogData::copied(&world::noise(seed, 20_000));
             let object = format::ObjectId(object);
-            head.log.push(&tx, dmu::log::Pending::Write { object, offset: 0, data });
+            head.log.push(&tx, dmu::log::Pending::Write { object, offset: 0, data, mtime: None });
             drop(tx);
             head.log.commit(Some(object)).unwrap();
         }

@@ -15,7 +15,7 @@ mod body;
 mod encode;
 
 pub use body::{
-    Body, CloneRange, Create, CreateKind, LogTime, LoggedAcl, Record, Rename, SetAttr, Xvattr, xat,
+    Body, CloneRange, Create, CreateKind, LogTime, LoggedAcl, Record, Rename, SetAttr, Xvattr, mask, xat,
 };
 
 use crate::blkptr::BLKPTR_SIZE;

@@ -94,8 +94,13 @@ impl IntentLog {
             return self.start(writer);
         }
         let mut records: VecDeque<Encoded> = VecDeque::with_capacity(batch.len());
-        for itx in batch {
+        let mut batch = batch.into_iter().peekable();
+        while let Some(itx) = batch.next() {
+            let (txg, time) = (itx.txg, itx.body.time_of_write(batch.peek().map(|next| &next.body)));
             self.encode(writer, itx, &mut records)?;
+            if let Some(time) = time {
+                self.encode(writer, Itx { txg, body: Pending::Body(time) }, &mut records)?;
+            }
         }
         let total: usize = records.iter().map(|record| record.bytes.len()).sum();
         writer.recent[writer.at % writer.recent.len()] = total;
@@ -202,7 +207,7 @@ impl IntentLog {
         let (object, offset, data) = match itx.body {
             Pending::Body(body) => return add(body),
             Pending::Txg { .. } => return Ok(()),
-            Pending::Write { object, offset, data } => (object, offset, data),
+            Pending::Write { object, offset, data, .. } => (object, offset, data),
         };
         let (mut done, length) = (0, data.len());
         while done < length || (length == 0 && done == 0) {

@@ -4,7 +4,7 @@
 //! somebody asks for that object, is about to rename it, or asks for everything.
 
 use crate::live::LiveObject;
-use format::zil::Body;
+use format::zil::{Body, LogTime, SetAttr, mask};
 use format::{BlockId, ObjectId, Txg};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -119,6 +119,9 @@ pub enum Pending {
         offset: u64,
         /// The data.
         data: LogData,
+        /// The time of the last change of the content, if the write has set it: it gets a record of its own, behind
+        /// the last of several writes.
+        mtime: Option<LogTime>,
     },
 }
 
@@ -136,6 +139,27 @@ impl Pending {
             Pending::Body(_) | Pending::Txg { .. } => 0,
         };
         RECORD_COST + data as u64
+    }
+
+    /// The record of the time of a write, unless `next` has one of a later write to the same file.
+    pub(crate) fn time_of_write(&self, next: Option<&Pending>) -> Option<Body> {
+        let Pending::Write { object, mtime: Some(mtime), .. } = self else { return None };
+        if matches!(next, Some(Pending::Write { object: same, mtime: Some(_), .. }) if same == object) {
+            return None;
+        }
+        let none = LogTime { secs: 0, nanos: 0 };
+        Some(Body::SetAttr(Box::new(SetAttr {
+            object: *object,
+            mask: mask::MTIME,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime: none,
+            mtime: *mtime,
+            xvattr: None,
+            domains: Vec::new(),
+        })))
     }
 
     /// The object that the change is of, if it is of one.
@@ -244,7 +268,7 @@ mod tests {
     use super::*;
 
     fn write(object: u64) -> Pending {
-        Pending::Write { object: ObjectId(object), offset: 0, data: LogData::copied(&[0]) }
+        Pending::Write { object: ObjectId(object), offset: 0, data: LogData::copied(&[0]), mtime: None }
     }
 
     fn name() -> Pending {

@@ -13,6 +13,24 @@ const XVATTR_WORDS: u64 = 3;
 /// Bytes of an entry of an old ACL.
 const ACE_V0_SIZE: usize = 12;
 
+/// Bits of [`SetAttr::mask`] as Linux has them.
+pub mod mask {
+    /// The mode.
+    pub const MODE: u64 = 1;
+    /// The owner.
+    pub const UID: u64 = 2;
+    /// The group.
+    pub const GID: u64 = 4;
+    /// The size.
+    pub const SIZE: u64 = 8;
+    /// The time of the last access.
+    pub const ATIME: u64 = 0x10;
+    /// The time of the last change of the contents.
+    pub const MTIME: u64 = 0x20;
+    /// There are further attributes.
+    pub const XVATTR: u64 = 0x8000_0000;
+}
+
 /// Bits of [`Xvattr::attrs`] and of the first word of [`Xvattr::requested`].
 pub mod xat {
     /// Time of creation.

@@ -6,6 +6,7 @@ use super::home::Cost;
 use super::inode::{Inode, Store};
 use super::options::AccessTimes;
 use super::quota::{Owners, QuotaOf};
+use super::setattr;
 use super::unlink::BLOCKS_PER_TX;
 use crate::{Attrs, FileKind, ZplError};
 use dmu::live::{LiveObject, Tx};
@@ -192,7 +193,7 @@ impl Fs {
         })?;
         let log = self.intent_log();
         if log.is_on() {
-            log.log_write(&tx, &inode.object, offset, data);
+            log.log_write(&tx, &inode.object, offset, data, (!how.keep_times).then_some(now));
         }
         self.log_cleared_ids(inode, &attrs, &tx);
         Ok(())
@@ -243,16 +244,21 @@ impl Fs {
         self.set_size(&inode, size, clear_set_ids, &tx)?;
         inode.object.note_freed(rest.blocks, &tx);
         self.log(&tx, || Body::Truncate { object: id, offset: size, length: 0 });
-        self.log_cleared_ids(&inode, &attrs, &tx);
+        self.log_touched(&inode, &attrs, &tx);
         Ok(())
     }
 
-    /// Records of writes and truncations do not say that set-id bits were cleared.
-    pub(super) fn log_cleared_ids(&self, inode: &Inode, before: &Attrs, tx: &Tx) {
-        let mode = inode.attrs().mode;
-        if mode != before.mode {
-            self.log(tx, || Body::SetAttr(Box::new(super::setattr::mode_record(inode.id, mode))));
+    /// Records of writes do not say that set-id bits were cleared.
+    fn log_cleared_ids(&self, inode: &Inode, before: &Attrs, tx: &Tx) {
+        let after = inode.attrs();
+        if after.mode != before.mode {
+            self.log(tx, || Body::SetAttr(Box::new(setattr::mode_record(inode.id, &after))));
         }
+    }
+
+    /// Records of other changes of the content say neither that nor when it was.
+    pub(super) fn log_touched(&self, inode: &Inode, before: &Attrs, tx: &Tx) {
+        self.log(tx, || Body::SetAttr(Box::new(setattr::touched_record(inode.id, before, &inode.attrs()))));
     }
 
     /// Sets the size; the whole file is locked.
@@ -325,6 +331,7 @@ impl Fs {
             drop(inode.ready(&store)?);
             self.touch_content(&inode, &store)?;
         }
+        self.log_touched(&inode, &attrs, &tx);
         Ok(())
     }
 

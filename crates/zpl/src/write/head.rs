@@ -7,6 +7,7 @@
 //! - A log that an import claimed was replayed before anybody can change the file system.
 
 use super::home::{BeginError, CloneTable, Cost, Home, IntentLog};
+use super::names::log_time;
 use super::{AccessTimes, Fs, FsOptions, SnapshotDir, VolumeWriter, XattrStorage, replay};
 use crate::ZplError;
 use dmu::AllocTx;
@@ -17,6 +18,7 @@ use dsl::write::brt::Brt;
 use dsl::write::{FeatureCounts, Head, SyncMode};
 use dsl::{Dataset, DslError, prop};
 use format::zil::Body;
+use format::znode::Time;
 use format::{BlockPtr, ObjectId};
 use std::sync::Arc;
 
@@ -87,9 +89,9 @@ impl IntentLog for HeadLog {
         self.log.push(tx, Pending::Body(record));
     }
 
-    fn log_write(&self, tx: &Tx, object: &LiveObject, offset: u64, data: &[u8]) {
+    fn log_write(&self, tx: &Tx, object: &LiveObject, offset: u64, data: &[u8], mtime: Option<Time>) {
         let (id, data) = (object.id(), LogData::written(object, offset, data));
-        self.log.push(tx, Pending::Write { object: id, offset, data });
+        self.log.push(tx, Pending::Write { object: id, offset, data, mtime: mtime.map(log_time) });
     }
 
     fn log_by_txg(&self, tx: &Tx, object: ObjectId) {

@@ -4,6 +4,7 @@
 use crate::ZplError;
 use dmu::live::{LiveObject, LiveSet, Tx, TxError};
 use format::zil::Body;
+use format::znode::Time;
 use format::{BlockPtr, ObjectId};
 use std::error::Error;
 use std::sync::Arc;
@@ -85,8 +86,9 @@ pub trait IntentLog: Send + Sync {
     /// A change of names or attributes.
     fn log(&self, tx: &Tx, record: Body);
 
-    /// Data was written to an object, of which nobody else changes that range meanwhile.
-    fn log_write(&self, tx: &Tx, object: &LiveObject, offset: u64, data: &[u8]);
+    /// Data was written to an object, of which nobody else changes that range meanwhile; and with it the time of the
+    /// last change of its content was set, if one is given.
+    fn log_write(&self, tx: &Tx, object: &LiveObject, offset: u64, data: &[u8], mtime: Option<Time>);
 
     /// A change of an object that no record can tell of: whoever wants it durable waits for the txg.
     fn log_by_txg(&self, tx: &Tx, object: ObjectId);
@@ -109,7 +111,7 @@ impl IntentLog for NoLog {
 
     fn log(&self, _: &Tx, _: Body) {}
 
-    fn log_write(&self, _: &Tx, _: &LiveObject, _: u64, _: &[u8]) {}
+    fn log_write(&self, _: &Tx, _: &LiveObject, _: u64, _: &[u8], _: Option<Time>) {}
 
     fn log_by_txg(&self, _: &Tx, _: ObjectId) {}
 }

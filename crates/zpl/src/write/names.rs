@@ -323,7 +323,8 @@ impl Fs {
         if given.object.is_some() && entries.lookup_matching(name, how)?.is_some() {
             return Err(ZplError::Exists { dir: dir.id });
         }
-        let now = self.now();
+        // What is made again was made then.
+        let now = given.crtime.unwrap_or_else(|| self.now());
         let fresh = self.fresh(new, &inherited, given, attrs.is_xattr(), dir.id, now, &tx);
         drop(dir.ready(&self.store(&tx))?);
         let inode = self.make_object(&fresh, given, &tx)?;

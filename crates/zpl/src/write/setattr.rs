@@ -12,7 +12,7 @@ use crate::{Attrs, FileKind, SpaceKind, ZplError};
 use dmu::live::Tx;
 use format::acl::{POSIX_ACCESS, decode_posix};
 use format::sa::Attr;
-use format::zil::{Body, SetAttr, Xvattr, xat};
+use format::zil::{Body, SetAttr, Xvattr, mask, xat};
 use format::znode::{
     FLAG_ACL_TRIVIAL, FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_HIDDEN, FLAG_IMMUTABLE, FLAG_NO_EXECS_DENIED,
     FLAG_NODUMP, FLAG_NOUNLINK, FLAG_OFFLINE, FLAG_PROJID, FLAG_PROJINHERIT, FLAG_READONLY, FLAG_SPARSE,
@@ -48,18 +48,6 @@ pub struct NewAttrs {
     pub dos_flags: Option<u64>,
     /// The caller has no right to keep set-id bits when the size changes.
     pub clear_set_ids: bool,
-}
-
-/// Bits of the mask of a record: those of Linux.
-pub(super) mod mask {
-    pub(in crate::write) const MODE: u64 = 1;
-    pub(in crate::write) const UID: u64 = 2;
-    pub(in crate::write) const GID: u64 = 4;
-    pub(in crate::write) const SIZE: u64 = 8;
-    pub(in crate::write) const ATIME: u64 = 0x10;
-    pub(in crate::write) const MTIME: u64 = 0x20;
-    pub(in crate::write) const CTIME: u64 = 0x40;
-    pub(in crate::write) const XVATTR: u64 = 0x8000_0000;
 }
 
 /// Flags in records, and in files: those that Linux has.
@@ -151,13 +139,10 @@ impl Fs {
                 set_project(attrs, new.project);
             })?;
         }
-        self.log(&tx, || Body::SetAttr(Box::new(record(id, new, inode.attrs().flags))));
+        self.log(&tx, || Body::SetAttr(Box::new(record(id, new, &attrs, &inode.attrs()))));
         if inode.is_dir() {
             // What is made in it later inherits from it.
             self.intent_log().order(id);
-        }
-        if new.size.is_some() && new.mode.is_none() {
-            self.log_cleared_ids(&inode, &attrs, &tx);
         }
         drop(tx);
         drop(range);
@@ -333,31 +318,33 @@ pub(super) fn set_mode(attrs: &mut Attrs, mode: u32) {
     attrs.flags = attrs.flags & !FLAG_NO_EXECS_DENIED | acl::hints(mode);
 }
 
-/// The record of a change of attributes.
-fn record(object: ObjectId, new: &NewAttrs, flags: u64) -> SetAttr {
+/// The record of a change of attributes: of what was asked for, and of what changed along. It has no place for the
+/// time of the last change of attributes, which is that of the replay.
+fn record(object: ObjectId, new: &NewAttrs, before: &Attrs, after: &Attrs) -> SetAttr {
     let mut set = 0;
     let bits = [
-        (new.mode.is_some(), mask::MODE),
+        (new.mode.is_some() || after.mode != before.mode, mask::MODE),
         (new.uid.is_some(), mask::UID),
         (new.gid.is_some(), mask::GID),
         (new.size.is_some(), mask::SIZE),
         (new.atime.is_some(), mask::ATIME),
-        (new.mtime.is_some(), mask::MTIME),
+        // Others take the time of a new size from the record, be it given or not.
+        (new.mtime.is_some() || new.size.is_some() || after.mtime != before.mtime, mask::MTIME),
     ];
     for (is_set, bit) in bits {
         set |= if is_set { bit } else { 0 };
     }
-    let xvattr = xvattr(new, flags);
+    let xvattr = xvattr(new, after.flags);
     set |= if xvattr.is_some() { mask::XVATTR } else { 0 };
     SetAttr {
         object,
         mask: set,
-        mode: new.mode.unwrap_or(0).into(),
-        uid: new.uid.unwrap_or(0).into(),
-        gid: new.gid.unwrap_or(0).into(),
-        size: new.size.unwrap_or(0),
-        atime: log_time(new.atime.unwrap_or_default()),
-        mtime: log_time(new.mtime.unwrap_or_default()),
+        mode: (after.mode & 0o7777).into(),
+        uid: after.uid,
+        gid: after.gid,
+        size: new.size.unwrap_or(after.size),
+        atime: log_time(after.atime),
+        mtime: log_time(after.mtime),
         xvattr,
         domains: Vec::new(),
     }
@@ -417,16 +404,40 @@ pub(super) fn from_record(set: &SetAttr, flags: u64) -> NewAttrs {
     new
 }
 
-const _: u64 = mask::CTIME;
+/// The record of what a change of the content has changed along: set-id bits may be gone.
+pub(super) fn touched_record(object: ObjectId, before: &Attrs, after: &Attrs) -> SetAttr {
+    record(object, &NewAttrs { mtime: Some(after.mtime), ..NewAttrs::default() }, before, after)
+}
 
 /// The record of a change of nothing but the mode.
-pub(super) fn mode_record(object: ObjectId, mode: u32) -> SetAttr {
-    record(object, &NewAttrs { mode: Some(mode), ..NewAttrs::default() }, 0)
+pub(super) fn mode_record(object: ObjectId, after: &Attrs) -> SetAttr {
+    record(object, &NewAttrs { mode: Some(after.mode), ..NewAttrs::default() }, after, after)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn attrs() -> Attrs {
+        Attrs {
+            mode: 0o100_644,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            links: 1,
+            generation: 1,
+            parent: ObjectId(1),
+            rdev: (0, 0),
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+            crtime: Time::default(),
+            flags: 0,
+            projid: 0,
+            seq: None,
+            xattr_dir: None,
+        }
+    }
 
     #[test]
     fn flags_go_through_the_log() {
@@ -442,7 +453,8 @@ mod tests {
         ] {
             let after = new.flags(before).expect("possible");
             assert_eq!(after, expected, "{new:?}");
-            let again = from_record(&record(ObjectId(5), &new, after), before);
+            let attrs = Attrs { flags: after, ..attrs() };
+            let again = from_record(&record(ObjectId(5), &new, &attrs, &attrs), before);
             assert_eq!(again.flags(before), Some(after), "{again:?}");
         }
     }

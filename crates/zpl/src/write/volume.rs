@@ -111,7 +111,7 @@ impl VolumeWriter {
             }
             let log = self.log();
             if log.is_on() {
-                log.log_write(&tx, &self.data, at, part);
+                log.log_write(&tx, &self.data, at, part, None);
             }
             at = stop;
         }

@@ -231,8 +231,8 @@ impl Fs {
     }
 
     fn log_mode(&self, inode: &Inode, change: &Change<'_>, tx: &Tx) {
-        if let Some(mode) = change.mode {
-            self.log(tx, || Body::SetAttr(Box::new(super::setattr::mode_record(inode.id, mode))));
+        if change.mode.is_some() {
+            self.log(tx, || Body::SetAttr(Box::new(super::setattr::mode_record(inode.id, &inode.attrs()))));
         }
     }
 
@@ -342,7 +342,7 @@ impl Fs {
         self.log(&tx, || Body::Truncate { object: file.id, offset: 0, length: 0 });
         let log = self.intent_log();
         if log.is_on() {
-            log.log_write(&tx, &file.object, 0, value);
+            log.log_write(&tx, &file.object, 0, value, None);
             // Whoever makes the owner durable knows nothing of this object, and its name does not come without it.
             log.order(file.id);
         }

@@ -8,10 +8,10 @@ use cenote_zpl::write::{
 use cenote_zpl::{CaseSensitivity, FileKind, SpaceKind, ZplError};
 use dmu::live::{Limits, LiveObject, NewObject, Tx};
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho};
-use format::zil::Body;
+use format::zil::{Body, mask};
 use format::znode::{
     FLAG_ARCHIVE, FLAG_HIDDEN, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_NOUNLINK, FLAG_OFFLINE, FLAG_PROJID,
-    FLAG_PROJINHERIT, FLAG_READONLY, FLAG_REPARSE, FLAG_SPARSE, FLAG_SYSTEM, dos_flags,
+    FLAG_PROJINHERIT, FLAG_READONLY, FLAG_REPARSE, FLAG_SPARSE, FLAG_SYSTEM, Time, dos_flags,
 };
 use format::{BlockPtr, ObjType, ObjectId};
 use std::sync::{Arc, Mutex};
@@ -555,7 +555,7 @@ impl IntentLog for Records {
         self.0.lock().expect("nobody panics").push(record);
     }
 
-    fn log_write(&self, _: &Tx, _: &LiveObject, _: u64, _: &[u8]) {}
+    fn log_write(&self, _: &Tx, _: &LiveObject, _: u64, _: &[u8], _: Option<Time>) {}
 
     fn log_by_txg(&self, _: &Tx, _: ObjectId) {}
 }
@@ -900,4 +900,38 @@ fn blocks_are_cloned_when_their_txg_is_on_disk() {
         assert!(matches!(clone(), Err(ZplError::NotYetWritten { .. })), "written, but not yet in the pool");
     });
     assert_eq!(clone().expect("in the pool"), 256 << 10);
+}
+
+/// Whoever replays a record does what it says and no more: set-id bits that went with an owner stayed, and the time of a new
+/// size was that of the record, which had none.
+#[test]
+fn records_hold_what_changed_along() {
+    let world = world();
+    let fs = &world.fs;
+    let file = NewFile::of(FileKind::Regular, 0o6755);
+    let id = fs.create(fs.root(), b"f", &file).expect("made").id;
+    let records = Arc::new(Records::default());
+    fs.set_log(Arc::clone(&records) as Arc<dyn IntentLog>);
+    let last = || match records.0.lock().expect("nobody panics").pop() {
+        Some(Body::SetAttr(set)) => (set.mask, set.mode, Time::from_words([set.mtime.secs, set.mtime.nanos])),
+        other => panic!("{other:?}"),
+    };
+    let mtime = || fs.attrs(id).expect("there").mtime;
+    let later = || world.clock.advance(std::time::Duration::new(3, 5));
+    let set_ids = || fs.set_attrs(id, &NewAttrs { mode: Some(0o6755), ..NewAttrs::default() }).map(drop);
+
+    fs.set_attrs(id, &NewAttrs { uid: Some(5), gid: Some(6), ..NewAttrs::default() }).expect("given away");
+    assert_eq!(last(), (mask::UID | mask::GID | mask::MODE, 0o755, mtime()));
+    set_ids().expect("set");
+    later();
+    let cut = NewAttrs { size: Some(0), clear_set_ids: true, ..NewAttrs::default() };
+    fs.set_attrs(id, &cut).expect("cut");
+    assert_eq!(last(), (mask::SIZE | mask::MODE | mask::MTIME, 0o755, mtime()));
+    set_ids().expect("set");
+    later();
+    fs.truncate(id, 100, true).expect("grown");
+    assert_eq!(last(), (mask::MODE | mask::MTIME, 0o755, mtime()));
+    later();
+    fs.fallocate(id, 10, 20, Allocate::Punch).expect("punched");
+    assert_eq!(last(), (mask::MTIME, 0o755, mtime()));
 }

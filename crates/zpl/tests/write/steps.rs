@@ -8,6 +8,7 @@ use cenote_zpl::write::{
 use dmu::Store;
 use dmu::live::{LiveObject, LiveSet, Tx};
 use format::zil::Body;
+use format::znode::Time;
 use format::{BlockPtr, ObjectId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,7 +25,7 @@ impl IntentLog for Records {
         self.0.lock().expect("whole").push(record);
     }
 
-    fn log_write(&self, _: &Tx, object: &LiveObject, offset: u64, data: &[u8]) {
+    fn log_write(&self, _: &Tx, object: &LiveObject, offset: u64, data: &[u8], _: Option<Time>) {
         let (object, length, data) = (object.id(), data.len() as u64, Some(data.to_vec()));
         let record = Body::Write { object, offset, length, bp: BlockPtr::HOLE, data };
         self.0.lock().expect("whole").push(record);
