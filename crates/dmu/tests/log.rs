@@ -381,6 +381,23 @@ fn a_commit_that_failed_stays_failed_until_its_txg_is_on_disk() {
     assert_eq!(logged(&world.after_crash().set).len(), 1);
 }
 
+/// Whoever came behind a committer that panicked waited for it for ever.
+#[test]
+fn a_committer_that_panics_lets_others_go_on() {
+    let world = World::new();
+    let tx = world.txgs.begin().expect("open");
+    let object = world.set.allocate(&NewObject::of(ObjType::PLAIN_FILE), &tx).expect("made");
+    drop(tx);
+    world.write(&object, 0, b"must not be lost");
+    world.txgs.set_inline(Some(Arc::new(|| panic!("a test"))));
+    let commit = std::panic::AssertUnwindSafe(|| world.log.commit(Some(object.id())));
+    assert!(std::panic::catch_unwind(commit).is_err(), "it waits for the head of the chain");
+    world.txgs.set_inline(None);
+    let before = world.txgs.synced_txg();
+    with_syncing(&world, || world.log.commit(None).expect("durable, with the txg"));
+    assert!(world.txgs.synced_txg() > before);
+}
+
 /// The data of larger writes was read again when their records were written, and was then what later changes had left:
 /// zeros of a file that was cut.
 #[test]
