@@ -15,7 +15,7 @@ mod raw;
 mod simulate;
 
 pub use blocks::{
-    BlockCounts, BlockReport, BlockUse, Check, Damaged, SIZE_ROWS, SizeRows, Space, Tally, blocks,
+    BlockCounts, BlockReport, BlockUse, Check, Damaged, Miscount, SIZE_ROWS, SizeRows, Space, Tally, blocks,
 };
 pub use census::{FeatureCount, census, removal_census};
 pub use codec::compress::ZstdHeader;

@@ -92,11 +92,17 @@ fn print_leaks(space: &Space, out: &mut dyn Write) -> io::Result<Verdict> {
     for bp in &space.strays {
         eprintln!("zdb: not allocated, or part of two blocks: {}", Long(bp));
     }
+    for miscount in &space.miscounted {
+        eprintln!("zdb: cloned block, {miscount}");
+    }
     if space.matches() {
         writeln!(out, "\n\tNo leaks (block sum matches space maps exactly)")?;
         return Ok(Verdict::Clean);
     }
     let missing = i128::from(space.allocated) - i128::from(space.found);
+    if missing == 0 {
+        return Ok(Verdict::Inconsistent);
+    }
     let word = if missing > 0 { "leaked" } else { "unreachable" };
     writeln!(out, "block traversal size {} != alloc {} ({word} {missing})", space.found, space.allocated)?;
     Ok(Verdict::Inconsistent)

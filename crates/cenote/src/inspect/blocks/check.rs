@@ -3,16 +3,17 @@
 //! # What always holds
 //! - A block shared by deduplication or cloning is checked once, where it is met first.
 //! - Where leaks are looked for, the extents of every block are taken out of what is allocated, those of a
-//!   shared one once.
+//!   shared one once. Pointers share a block if they agree on where it is and when it was written there.
+//! - Every pointer to a place that a block reference table knows is counted, to be compared with the table.
 
-use super::{BlockUse, Check, Damaged, Tally};
+use super::{BlockUse, Check, Damaged, Miscount, Tally};
 use crate::Pool;
 use crate::survey::{Surveyor, Walk, lock};
 use crate::verify::plan::{Plan, chain};
 use dmu::DmuError;
 use dmu::traverse::Bookmark;
 use format::dnode::Dnode;
-use format::{AllocOffset, BlockPtr, Level, VdevId};
+use format::{AllocOffset, BlockPtr, Level, Txg, VdevId};
 use pool::allocated::Allocated;
 use pool::dedup::DedupCopies;
 use std::collections::{HashMap, HashSet};
@@ -35,14 +36,16 @@ pub(super) type Place = (VdevId, AllocOffset);
 pub(super) struct Checker<'a> {
     pub(super) pool: &'a Pool,
     pub(super) check: Check,
-    /// Blocks that were cloned.
-    pub(super) clones: HashSet<Place>,
+    /// Blocks that were cloned, and how many references beyond the first their tables count.
+    pub(super) clones: HashMap<Place, u64>,
+    /// Pointers to those that were met. `None`: there is a deduplicated one among them, which another table counts.
+    pub(super) references: Mutex<HashMap<Place, Option<u64>>>,
     /// All copies of blocks of dedup tables.
     pub(super) copies: DedupCopies,
     /// log2 of the size of the metaslabs, by vdev.
     pub(super) shifts: HashMap<VdevId, u32>,
-    /// Blocks of dedup tables and cloned blocks that were met.
-    pub(super) seen: Mutex<HashSet<Place>>,
+    /// Blocks of dedup tables and cloned blocks that were met, with the txg that wrote them.
+    pub(super) seen: Mutex<HashSet<(Place, Txg)>>,
     /// What is allocated and was not met yet; absent if nobody asks for leaks.
     pub(super) allocated: Option<Allocated>,
 }
@@ -126,8 +129,13 @@ impl Checker<'_> {
         else {
             return true;
         };
-        let is_clone = !bp.is_dedup() && self.clones.contains(&place);
-        if !(bp.is_dedup() || is_clone) || lock(&self.seen).insert(place) {
+        let is_clone = !bp.is_dedup() && self.clones.contains_key(&place);
+        if self.clones.contains_key(&place) {
+            let mut references = lock(&self.references);
+            let met = references.entry(place).or_insert(Some(0));
+            *met = met.map(|met| met + 1).filter(|_| is_clone);
+        }
+        if !(bp.is_dedup() || is_clone) || lock(&self.seen).insert((place, bp.physical_birth())) {
             self.take(found, bp);
             return true;
         }
@@ -135,6 +143,25 @@ impl Checker<'_> {
         let shared = if is_clone { &mut found.tally.cloned } else { &mut found.tally.deduped };
         *shared = (shared.0.saturating_add(asize), shared.1 + 1);
         false
+    }
+
+    /// The blocks of which a table counts other references than were met, by place. `held`: references that
+    /// intent logs may have to each.
+    pub(super) fn miscounted(&self, held: &HashMap<Place, u64>) -> Vec<Miscount> {
+        let references = lock(&self.references);
+        let mut wrong: Vec<Miscount> = self
+            .clones
+            .iter()
+            .filter_map(|(place, extra)| {
+                let found = references.get(place).copied().unwrap_or(Some(0))?;
+                let most = found.saturating_add(held.get(place).copied().unwrap_or(0));
+                let counted = extra.saturating_add(1);
+                let is_right = found > 0 && (found..=most).contains(&counted);
+                (!is_right).then_some(Miscount { vdev: place.0, offset: place.1, counted, found })
+            })
+            .collect();
+        wrong.sort_unstable();
+        wrong
     }
 
     /// Takes the extents of a block out of what is allocated.

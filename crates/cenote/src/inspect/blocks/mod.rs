@@ -4,6 +4,9 @@
 //! # What always holds
 //! - A block is met once however many snapshots share it, by birth in the trees; further references
 //!   to blocks shared by deduplication or cloning are counted apart.
+//! - The count that a block reference table keeps of a block is compared with the pointers that were met: a count
+//!   of a block that nothing refers to, or of another number, is told. While a claimed intent log waits to be
+//!   replayed, its records may hold references, too.
 //! - What is allocated but in no tree is counted too: frees that wait for their turn, datasets and
 //!   clones being destroyed, intent logs.
 //!
@@ -26,10 +29,12 @@ use dmu::zap::{Zap, ZapKey};
 use dmu::{KeyState, ObjSet, zil};
 use dsl::bpobj::Bpobj;
 use dsl::deadlist::Deadlist;
+use format::brt::extra_references;
 use format::dsl::{BPTREE_ENTRY_SIZE, BptreeEntry, BptreePhys};
+use format::zil::RecordKind;
 use format::{AllocOffset, BlockPtr, Endian, ObjType, ObjectId, Txg, VdevId};
 use pool::allocated::Allocated;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -48,6 +53,8 @@ const DELETED_CLONES: &str = "com.delphix:deleted_clones";
 const THREADS_MAX: usize = 16;
 /// Leaked ranges that are listed.
 const LEAKED_MAX: usize = 10_000;
+/// Blocks with a wrong number of references that are listed.
+const MISCOUNTED_MAX: usize = 1000;
 
 /// What the space maps say, and what was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,13 +69,45 @@ pub struct Space {
     pub strays: Vec<BlockPtr>,
     /// Number of those blocks.
     pub stray_count: u64,
+    /// Blocks of which a block reference table counts other references than there are, by place; the first
+    /// thousand.
+    pub miscounted: Vec<Miscount>,
+    /// Number of those blocks.
+    pub miscount_count: u64,
+}
+
+/// A block of which a block reference table counts other references than there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Miscount {
+    /// The vdev.
+    pub vdev: VdevId,
+    /// Where the block is there.
+    pub offset: AllocOffset,
+    /// References that the table counts, the first included.
+    pub counted: u64,
+    /// Pointers that were found. 0: the block is free, or is about to be leaked.
+    pub found: u64,
+}
+
+impl fmt::Display for Miscount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Miscount { vdev, offset, counted, found } = self;
+        write!(
+            f,
+            "vdev {vdev}, offset 0x{:x}: {counted} references are counted, {found} were found",
+            offset.0
+        )
+    }
 }
 
 impl Space {
-    /// What is allocated is what was found, extent by extent.
+    /// What is allocated is what was found, extent by extent, and references are counted as they were found.
     #[must_use]
     pub fn matches(&self) -> bool {
-        self.allocated == self.found && self.leaked.is_empty() && self.stray_count == 0
+        self.allocated == self.found
+            && self.leaked.is_empty()
+            && self.stray_count == 0
+            && self.miscount_count == 0
     }
 }
 
@@ -86,6 +125,10 @@ impl fmt::Display for Space {
         if let Some(bp) = self.strays.first() {
             let more = self.stray_count - 1;
             write!(f, "; not allocated, or part of two blocks: {bp}, and {more} more blocks")?;
+        }
+        if let Some(miscount) = self.miscounted.first() {
+            let more = self.miscount_count - 1;
+            write!(f, "; {miscount}, and {more} more blocks")?;
         }
         Ok(())
     }
@@ -141,6 +184,7 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
         pool,
         check,
         clones: cloned_blocks(pool)?,
+        references: Mutex::default(),
         copies: pool.spa().dedup_copies()?,
         shifts: tops.map(|(vdev, node)| (vdev, node.metaslab_shift)).collect(),
         seen: Mutex::default(),
@@ -150,7 +194,7 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
     let mut found = Found::default();
     survey::run(&checker, &walks, threads).into_iter().for_each(|one| found.merge(one));
     found.damaged.sort_by_key(|damaged| damaged.at);
-    intent_logs(pool, &plan, &checker, &mut found, &mut problems);
+    let held = intent_logs(pool, &plan, &checker, &mut found, &mut problems);
     for name in [DEFERRED, FREEING] {
         if let Some(id) = pool.spa().directory().object(name)? {
             count_list(pool, id, &checker, &mut found)?;
@@ -160,13 +204,17 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
     problems.append(&mut found.problems);
     let Found { tally, damaged, errors, strays: (strays, stray_count), .. } = found;
     let mut report = BlockReport { tally, damaged, errors, problems, space: None };
+    let mut miscounted = checker.miscounted(&held);
     if let Some(left) = checker.allocated.filter(|_| report.problems.is_empty()) {
         let spaces = pool.spa().vdev_spaces()?;
         let allocated = spaces.iter().map(|vdev| vdev.allocated.saturating_sub(vdev.checkpoint)).sum();
         let tally = &report.tally;
         let found = tally.total().asize.saturating_sub(tally.deduped.0).saturating_sub(tally.cloned.0);
         let leaked = left.left().take(LEAKED_MAX).collect();
-        report.space = Some(Space { allocated, found, leaked, strays, stray_count });
+        let miscount_count = miscounted.len() as u64;
+        miscounted.truncate(MISCOUNTED_MAX);
+        report.space =
+            Some(Space { allocated, found, leaked, strays, stray_count, miscounted, miscount_count });
     }
     Ok(report)
 }
@@ -177,18 +225,22 @@ fn read_maps(pool: &Pool, problems: &mut Vec<String>) -> Option<Allocated> {
     allocated.inspect_err(|error| problems.push(format!("space maps: {}", chain(error)))).ok()
 }
 
-/// The blocks that the block reference tables know.
-fn cloned_blocks(pool: &Pool) -> Result<HashSet<Place>, Error> {
-    let mut clones = HashSet::new();
+/// The blocks that the block reference tables know, and how many references beyond the first each has.
+fn cloned_blocks(pool: &Pool) -> Result<HashMap<Place, u64>, Error> {
+    let mut clones = HashMap::new();
     for table in pool.spa().clone_tables()? {
         if table.phys.entries == ObjectId(0) {
             continue;
         }
-        for entry in Zap::open(&pool.mos().object(table.phys.entries)?)?.entries() {
-            if let ZapKey::Words(words) = entry?.key
+        let entries = pool.mos().object(table.phys.entries)?;
+        for entry in Zap::open(&entries)?.entries() {
+            let entry = entry?;
+            if let ZapKey::Words(words) = &entry.key
                 && let Some(offset) = words.first()
             {
-                clones.insert((table.vdev, AllocOffset(*offset)));
+                let extra = extra_references(entry.int_size, &entry.value, table.phys.array_order)
+                    .map_err(|_| entries.corrupt("a count of references"))?;
+                clones.insert((table.vdev, AllocOffset(*offset)), extra);
             }
         }
     }
@@ -196,14 +248,15 @@ fn cloned_blocks(pool: &Pool) -> Result<HashSet<Place>, Error> {
 }
 
 /// The logs of the heads. Blocks newer than the last txg are not in the space maps, unless an import
-/// has claimed them.
+/// has claimed them. Returns the references that records of claimed logs may hold to cloned blocks.
 fn intent_logs(
     pool: &Pool,
     plan: &Plan,
     checker: &Checker<'_>,
     found: &mut Found,
     problems: &mut Vec<String>,
-) {
+) -> HashMap<Place, u64> {
+    let mut held = HashMap::new();
     let last = pool.spa().txg();
     for set in plan.sets.iter().filter(|set| set.id != 0 && !set.name.contains('@')) {
         let Ok(objset) = &set.objset else { continue };
@@ -211,8 +264,16 @@ fn intent_logs(
         let mut blocks = Vec::new();
         let end = zil::walk(objset, &mut |bp, records| {
             blocks.push(*bp);
-            let claims = records.flatten().filter_map(|record| record.pointers().ok()).flatten();
-            blocks.extend(claims.filter(|bp| claimed != Txg(0) && bp.logical_birth() >= claimed));
+            for record in records.flatten().filter(|_| claimed != Txg(0)) {
+                let Ok(pointers) = record.pointers() else { continue };
+                if record.txtype == RecordKind::CloneRange as u64 {
+                    for place in pointers.iter().filter_map(place_of) {
+                        *held.entry(place).or_default() += 1;
+                    }
+                } else {
+                    blocks.extend(pointers.into_iter().filter(|bp| bp.logical_birth() >= claimed));
+                }
+            }
             true
         });
         match end {
@@ -226,6 +287,13 @@ fn intent_logs(
             }
         }
     }
+    held
+}
+
+/// Where a block is, if it is on a vdev.
+fn place_of(bp: &BlockPtr) -> Option<Place> {
+    let first = if bp.is_hole() || bp.is_embedded() { None } else { bp.dvas().next() };
+    first.map(|dva| (dva.vdev, dva.offset))
 }
 
 /// The blocks of a list of pointers. It keeps no checksums, so there is nothing to verify.
@@ -276,8 +344,9 @@ fn deleted_clones(pool: &Pool, checker: &Checker<'_>, found: &mut Found) -> Resu
             }
             Ok(())
         })?;
-        for (bp, _) in live.into_values().filter(|(_, n)| *n > 0) {
-            checker.count_loose(found, &bp, BlockUse::DeferredFree);
+        // Files of one clone may share a block: each pointer is an entry of its own.
+        for (bp, n) in live.into_values() {
+            (0..n).for_each(|_| checker.count_loose(found, &bp, BlockUse::DeferredFree));
         }
     }
     Ok(())
