@@ -298,7 +298,7 @@ fn check_snapshots(run: &Run, pool: &LivePool, durable: u64, begun: u64) -> Resu
         let objects = objects.map_err(|why| Wrong(format!("snapshot {name}: {why}")))?;
         for (id, object) in objects {
             let Some(state) = snapshot.files.get(&id) else { continue };
-            let version = Version { step: snapshot.taken, state: std::rc::Rc::clone(state) };
+            let version = Version { step: snapshot.taken, state: Arc::clone(state) };
             check_file(&fs, object, &[&version])
                 .map_err(|why| Wrong(format!("snapshot {name}, file {id}: {why}")))?;
         }

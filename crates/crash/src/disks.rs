@@ -1,5 +1,6 @@
 //! The disks of a run, and what is left of them after a power cut.
 
+use format::DeviceOffset;
 use pool::live::{CreateSpec, Layout as TopLayout, LeafSpec, TopSpec};
 use pool::space::Class;
 use std::path::PathBuf;
@@ -89,15 +90,37 @@ impl FromStr for Layout {
 pub struct Disks {
     power: Arc<Power>,
     disks: Vec<Arc<SimDisk>>,
+    /// What a pool is made of or found on: the disks, or what stands before them.
+    shown: Vec<Arc<dyn Device>>,
 }
 
 impl Disks {
+    fn of(power: Arc<Power>, disks: Vec<Arc<SimDisk>>) -> Disks {
+        let shown = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+        Disks { power, disks, shown }
+    }
+
+    /// From now on pools get these in place of the disks.
+    pub(crate) fn show(&mut self, devices: Vec<Arc<dyn Device>>) {
+        self.shown = devices;
+    }
+
+    /// Writes to one of them.
+    pub(crate) fn write(&self, disk: usize, at: u64, bytes: &[u8]) {
+        expect(&self.disks[disk].write_at(bytes, DeviceOffset(at)));
+    }
+
+    /// Flushes one of them.
+    pub(crate) fn flush(&self, disk: usize) {
+        expect(&self.disks[disk].flush());
+    }
+
     /// So many empty disks.
     pub fn new(count: usize, seed: u64) -> Disks {
         let power = Power::new();
         let disk = |i: usize| Arc::new(SimDisk::powered(DISK, seed ^ (i as u64 + 1), Arc::clone(&power)));
         let disks = (0..count).map(disk).collect();
-        Disks { power, disks }
+        Disks::of(power, disks)
     }
 
     /// Bytes of each disk.
@@ -162,13 +185,12 @@ impl Disks {
             Arc::new(disk.power_on_after(fate, seed ^ (i as u64 + 1), Arc::clone(&power)))
         };
         let disks = self.disks.iter().enumerate().map(on).collect();
-        Disks { power, disks }
+        Disks::of(power, disks)
     }
 
     /// One of them, for a new vdev.
     pub(crate) fn leaf(&self, i: usize) -> LeafSpec {
-        let disk: Arc<SimDisk> = Arc::clone(&self.disks[i]);
-        LeafSpec::file(format!("/disks/{i}"), disk as Arc<dyn Device>)
+        LeafSpec::file(format!("/disks/{i}"), Arc::clone(&self.shown[i]))
     }
 
     /// How to make a pool of them.
@@ -195,10 +217,10 @@ impl Disks {
 
     /// The same where some disks are missing.
     pub fn found_without(&self, missing: &[usize]) -> Found {
-        let present = self.disks.iter().enumerate().filter(|(i, _)| !missing.contains(i));
-        let leaf = |(i, disk): (usize, &Arc<SimDisk>)| Leaf {
+        let present = self.shown.iter().enumerate().filter(|(i, _)| !missing.contains(i));
+        let leaf = |(i, disk): (usize, &Arc<dyn Device>)| Leaf {
             path: PathBuf::from(format!("/disks/{i}")),
-            device: Arc::clone(disk) as Arc<dyn Device>,
+            device: Arc::clone(disk),
             probe: label::probe(&**disk),
             in_partition: false,
         };

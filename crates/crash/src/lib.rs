@@ -2,6 +2,8 @@
 //! disks is recorded; then the power is cut at each of these operations, and what is found must be what
 //! may be found.
 //!
+//! [`actors`] does the same with several threads at once, which are held at any operation while the others go on.
+//!
 //! A tool beside the house: nothing uses it but its own tests and `cargo xtask crash`.
 //!
 //! # What always holds
@@ -9,6 +11,7 @@
 //!   fate of what was not flushed.
 #![forbid(unsafe_code)]
 
+pub mod actors;
 pub mod check;
 pub mod disks;
 pub mod everything;
@@ -49,6 +52,15 @@ pub struct Series {
     pub only: Option<u64>,
     /// The disks only say that they flush: then something must be found wrong.
     pub lying: bool,
+}
+
+/// What was cut.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cuts {
+    /// Cuts that were checked.
+    pub cuts: u64,
+    /// Images of disks that were opened for that: the other cuts leave what one of them was.
+    pub images: u64,
 }
 
 /// A cut after which something was wrong.
@@ -93,6 +105,7 @@ impl Subjected {
             Subject::Files(layout) => Subjected::Files(workload::run(layout, seed, steps)?),
             Subject::World(layout) => Subjected::World(everything::run(layout, seed, steps)?),
             Subject::Scans(layout) => Subjected::Scans(scans::run(layout, seed, steps)?),
+            Subject::Actors(_) => return Err("threads are cut by a module of their own".into()),
         })
     }
 
@@ -140,11 +153,14 @@ struct Flushed {
     promises: usize,
 }
 
-/// Runs a workload and cuts it. Returns the number of cuts that were checked.
+/// Runs a workload and cuts it.
 ///
 /// # Errors
 /// The first cut after which something is wrong.
-pub fn cut_everywhere(series: Series) -> Result<u64, Box<Broken>> {
+pub fn cut_everywhere(series: Series) -> Result<Cuts, Box<Broken>> {
+    if let Subject::Actors(layout) = series.subject {
+        return actors::cut_everywhere(series, layout);
+    }
     let broken = |cut, why| Box::new(Broken { series, cut, why });
     let run = Subjected::run(series).map_err(|why| broken(None, why))?;
     let [base, ops] = run.record();
@@ -171,7 +187,7 @@ pub fn cut_everywhere(series: Series) -> Result<u64, Box<Broken>> {
             flushes += u64::from(op.kind != OpKind::Write);
         }
     }
-    Ok(cuts)
+    Ok(Cuts { cuts, images: cuts })
 }
 
 /// Cuts the power during this operation.

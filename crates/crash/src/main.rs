@@ -23,7 +23,8 @@ struct Args {
     #[arg(long)]
     minutes: Option<u64>,
     /// Only this: single, mirror or raidz2, with "+log" if it has a log device, for a workload of files; a
-    /// layout of the matrix with "all:" before it for a workload of everything.
+    /// layout of the matrix with "all:" before it for a workload of everything; one of the former with "threads:" before it
+    /// for several threads at once.
     #[arg(long)]
     layout: Option<Subject>,
     /// Steps of each workload.
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
     let started = Instant::now();
     let end = args.minutes.map(|minutes| started + Duration::from_secs(60 * minutes));
     let (next, cuts, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let images = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -95,7 +97,8 @@ fn main() -> ExitCode {
                     };
                     match cut_everywhere(series) {
                         Ok(done) => {
-                            cuts.fetch_add(done, Ordering::Relaxed);
+                            cuts.fetch_add(done.cuts, Ordering::Relaxed);
+                            images.fetch_add(done.images, Ordering::Relaxed);
                         }
                         Err(broken) => {
                             failed.store(true, Ordering::Relaxed);
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         }
     });
     let (cuts, seconds) = (cuts.into_inner(), started.elapsed().as_secs_f64());
-    println!("{cuts} cuts in {seconds:.0} s, {:.0} an hour", cuts as f64 / seconds.max(0.001) * 3600.0);
+    let (images, rate) = (images.into_inner(), cuts as f64 / seconds.max(0.001) * 3600.0);
+    println!("{cuts} cuts of {images} images in {seconds:.0} s, {rate:.0} cuts an hour");
     if failed.into_inner() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

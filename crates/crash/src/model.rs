@@ -5,7 +5,7 @@
 //! than what was.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// A file of the model, whatever its names.
 pub type FileId = u64;
@@ -50,7 +50,7 @@ pub struct Version<T> {
     /// Number of the step.
     pub step: u64,
     /// The state from that step on.
-    pub state: Rc<T>,
+    pub state: Arc<T>,
 }
 
 /// A snapshot.
@@ -61,9 +61,9 @@ pub struct Snapshot {
     /// The step that destroyed it.
     pub destroyed: Option<u64>,
     /// Its names.
-    pub names: Rc<Names>,
+    pub names: Arc<Names>,
     /// Its files.
-    pub files: BTreeMap<FileId, Rc<FileState>>,
+    pub files: BTreeMap<FileId, Arc<FileState>>,
 }
 
 /// The file system, with its history.
@@ -82,7 +82,7 @@ pub struct Model {
 impl Model {
     /// An empty file system.
     pub fn new() -> Model {
-        Model { names: vec![Version { step: 0, state: Rc::default() }], ..Model::default() }
+        Model { names: vec![Version { step: 0, state: Arc::default() }], ..Model::default() }
     }
 
     /// The number of the last step.
@@ -111,13 +111,13 @@ impl Model {
     pub fn change_names(&mut self, change: impl FnOnce(&mut Names)) {
         let mut names = self.now().clone();
         change(&mut names);
-        self.names.push(Version { step: self.step, state: Rc::new(names) });
+        self.names.push(Version { step: self.step, state: Arc::new(names) });
     }
 
     /// A new file.
     pub fn add_file(&mut self, state: FileState) -> FileId {
         self.last_id += 1;
-        self.files.insert(self.last_id, vec![Version { step: self.step, state: Rc::new(state) }]);
+        self.files.insert(self.last_id, vec![Version { step: self.step, state: Arc::new(state) }]);
         self.last_id
     }
 
@@ -125,7 +125,7 @@ impl Model {
     pub fn change_file(&mut self, id: FileId, change: impl FnOnce(&mut FileState)) {
         let mut state = self.file(id).clone();
         change(&mut state);
-        let version = Version { step: self.step, state: Rc::new(state) };
+        let version = Version { step: self.step, state: Arc::new(state) };
         self.files.entry(id).or_default().push(version);
     }
 
@@ -133,12 +133,12 @@ impl Model {
     pub fn snapshot(&mut self, name: &str) {
         let files = self.now().values().map(|entry| {
             let id = entry.id();
-            (id, Rc::new(self.file(id).clone()))
+            (id, Arc::new(self.file(id).clone()))
         });
         let snapshot = Snapshot {
             taken: self.step,
             destroyed: None,
-            names: Rc::new(self.now().clone()),
+            names: Arc::new(self.now().clone()),
             files: files.collect(),
         };
         self.snapshots.insert(name.to_owned(), snapshot);
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn possible_versions_reach_from_the_durable_to_the_begun() {
         let versions: Vec<Version<u64>> =
-            [0, 3, 5, 9].map(|step| Version { step, state: Rc::new(step) }).to_vec();
+            [0, 3, 5, 9].map(|step| Version { step, state: Arc::new(step) }).to_vec();
         let steps = |durable, begun| possible(&versions, durable, begun).map(|v| v.step).collect::<Vec<_>>();
         assert_eq!(steps(4, 6), [3, 5]);
         assert_eq!(steps(9, 20), [9]);

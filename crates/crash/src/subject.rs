@@ -12,6 +12,8 @@ pub enum Subject {
     World(&'static str),
     /// The same files while disks are taken away and brought back, scrubbed and resilvered.
     Scans(Layout),
+    /// Files of two file systems, by several threads while txgs are written.
+    Actors(Layout),
 }
 
 impl Subject {
@@ -24,6 +26,7 @@ impl Subject {
             .map(Subject::Files)
             .chain(worlds)
             .chain(redundant.map(Subject::Scans))
+            .chain(Layout::all().into_iter().map(Subject::Actors))
             .collect()
     }
 }
@@ -34,6 +37,7 @@ impl std::fmt::Display for Subject {
             Subject::Files(layout) => write!(f, "{layout}"),
             Subject::World(layout) => write!(f, "all:{layout}"),
             Subject::Scans(layout) => write!(f, "scan:{layout}"),
+            Subject::Actors(layout) => write!(f, "threads:{layout}"),
         }
     }
 }

@@ -17,7 +17,7 @@ fn sample(layout: &str, steps: u64, one_in: u64) {
             only: None,
             lying: false,
         };
-        let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}"));
+        let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}")).cuts;
         assert!(cuts > 5, "{cuts} cuts");
     }
 }
@@ -63,7 +63,7 @@ fn everything_on_every_layout() {
             _ => 61,
         };
         let series = Series { subject, seed, steps: 40, one_in, deep_one_in: 7, only: None, lying: false };
-        let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}"));
+        let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}")).cuts;
         assert!(cuts > 1, "{layout}: {cuts} cuts");
     }
 }
@@ -92,7 +92,7 @@ fn scans_go_on_after_a_cut() {
             only: None,
             lying: false,
         };
-        let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}"));
+        let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}")).cuts;
         assert!(cuts > 8, "{layout}: {cuts} cuts");
     }
 }

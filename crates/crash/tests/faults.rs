@@ -1,9 +1,17 @@
 //! Disks that rot, lie and die while they are written to.
 #![allow(missing_docs)]
 
-use cenote_crash::disks::Layout;
+mod support;
+
+use cenote_crash::disks::{Disks, Layout};
 use cenote_crash::faults::{Fault, Readings, read_beyond_redundancy, run_with_faults};
 use cenote_crash::scans::flip_and_scrub;
+use cenote_crash::workload::{POOL, env, host, open_fs};
+use pool::Which;
+use pool::live::{ImportOptions, LivePool};
+use vdev::device::sim::{Fate, OpKind};
+use zpl::FileKind;
+use zpl::write::{NewFile, WriteHow};
 
 fn layout(name: &str) -> Layout {
     name.parse().expect("a layout")
@@ -89,4 +97,76 @@ fn flipped_bits_are_right_again_after_a_scrub() {
         }
         assert!(repaired > 0, "{name}");
     }
+}
+
+/// What fails.
+#[derive(Debug, Clone, Copy)]
+enum Failing {
+    /// One write.
+    Write,
+    /// One flush.
+    Flush,
+    /// Everything, until the disk is back.
+    Disk,
+}
+
+/// The n-th operation fails while two files are made durable; then they are asked for again and again. Whatever fsync
+/// says yes to is there after a cut.
+#[test]
+fn an_fsync_that_is_repeated_after_a_failure_says_yes_only_to_what_is_durable() {
+    let mut refused = 0;
+    for failing in [Failing::Write, Failing::Flush, Failing::Disk] {
+        for n in 0..24 {
+            refused += repeat_fsync(failing, n);
+        }
+    }
+    assert!(refused > 20, "{refused}");
+}
+
+/// Returns how often fsync failed.
+fn repeat_fsync(failing: Failing, n: u64) -> u64 {
+    let disks = Disks::new(1, n);
+    let (_pool, fs) = support::create(&disks, "single");
+    let make = |name: &str, fill: u8, len: usize| {
+        let made = fs.fs.create(fs.fs.root(), name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644));
+        let id = made.expect("made").id;
+        fs.fs.write(id, 0, &vec![fill; len], &WriteHow::default()).expect("written");
+        id
+    };
+    // The first commit of a chain waits for a txg.
+    fs.fsync(make("first", 1, 10)).expect("durable");
+    let files = [("large", 2, 100_000), ("small", 3, 300)];
+    let ids = files.map(|(name, fill, len)| make(name, fill, len));
+    let disk = &disks.disks()[0];
+    match failing {
+        Failing::Write => disk.fail_nth(OpKind::Write, n),
+        Failing::Flush => disk.fail_nth(OpKind::Flush, n / 4),
+        Failing::Disk => disk.vanish_after(n),
+    }
+    let (mut refused, mut promised) = (0, [false; 2]);
+    for round in 0..4 {
+        if round == 2 {
+            disk.come_back();
+        }
+        for (i, id) in ids.iter().enumerate() {
+            match fs.fsync(*id) {
+                Ok(()) => promised[i] = true,
+                Err(_) => refused += 1,
+            }
+        }
+        let after = disks.after_cut(Fate::Lost, n);
+        let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
+        let pool = LivePool::import(&after.found(), &Which::Name(POOL.to_owned()), &options, env(2));
+        let again = open_fs(&pool.expect("imported"), 1).expect("replayed");
+        for (i, (name, fill, len)) in files.iter().enumerate().filter(|(i, _)| promised[*i]) {
+            let told = format!("{failing:?} {n}, round {round}: {name}, which fsync has promised");
+            let found = again.fs.lookup(again.fs.root(), name.as_bytes()).expect("readable");
+            let node = again.fs.node(found.unwrap_or_else(|| panic!("{told}, is missing"))).expect("there");
+            let mut bytes = vec![0; node.attrs().size as usize];
+            node.read_at(0, &mut bytes).expect("readable");
+            assert!(bytes == vec![*fill as u8; *len], "{told}, is not what was written");
+            assert_eq!(found, Some(ids[i]), "{told}");
+        }
+    }
+    refused
 }

@@ -474,8 +474,11 @@ impl LivePool {
         txg <= self.txgs.synced_txg()
     }
 
-    /// Writes one txg on this thread.
-    pub(crate) fn sync_here(&self) -> Result<Txg, PoolError> {
+    /// Writes one txg on this thread: for a pool whose txgs are written by a thread of its caller's.
+    ///
+    /// # Errors
+    /// If it could not be written: the pool is suspended then.
+    pub fn sync_here(&self) -> Result<Txg, PoolError> {
         let mut state = lock(&self.state);
         if let Some(error) = &state.stopped {
             return Err(error.clone().into());

@@ -1,0 +1,184 @@
+//! Opening what a cut has left, as somebody might who comes back, and reading all of it.
+//!
+//! # In which order
+//! Import, which claims the logs -> perhaps txgs in which no dataset is opened, and an export, after which the space is
+//! looked at; or others are written to; or the power goes off once more -> every dataset is opened, which replays its log -> everything is read -> the pool is exported, and
+//! space maps, blocks and counts of references are compared.
+
+use super::history::History;
+use super::images::{Ranges, Reads};
+use super::work::{COPIES, DATASETS, RECORD};
+use super::{Failure, with_causes};
+use crate::check::check_space;
+use crate::disks::Disks;
+use crate::workload::{POOL, env, host};
+use dsl::DslError;
+use format::ObjectId;
+use pool::Which;
+use pool::live::{ImportOptions, Leave, LivePool};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vdev::device::sim::Fate;
+use zpl::write::{FsOptions, HeadFs, NewFile, WriteHow};
+use zpl::{FileKind, Filesystem};
+
+/// A file.
+#[derive(Debug)]
+pub struct FoundFile {
+    /// What it is.
+    pub kind: FileKind,
+    /// Its permissions.
+    pub mode: u32,
+    /// Its contents.
+    pub bytes: Vec<u8>,
+}
+
+/// What is in a home.
+#[derive(Debug, Default)]
+pub struct FoundHome {
+    /// Names and what they lead to.
+    pub names: BTreeMap<String, ObjectId>,
+    /// Files.
+    pub files: BTreeMap<ObjectId, FoundFile>,
+}
+
+/// Everything that was found.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Homes.
+    pub homes: Vec<FoundHome>,
+    /// Snapshots that are there, and the homes in them.
+    pub snapshots: BTreeMap<usize, BTreeMap<usize, FoundHome>>,
+    /// Files that were copied out of snapshots.
+    pub copies: BTreeMap<String, Vec<u8>>,
+}
+
+/// What is done between the import and opening the datasets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// Nothing.
+    Nothing,
+    /// Some txgs without a mount; then the pool is exported, and imported again.
+    NoMount,
+    /// One dataset is opened and written to; the other is not.
+    OtherDataset,
+    /// The power goes off again.
+    SecondCut,
+}
+
+impl Before {
+    fn of_seed(seed: u64) -> Before {
+        [Before::Nothing, Before::OtherDataset, Before::NoMount, Before::SecondCut][(seed % 4) as usize]
+    }
+}
+
+fn import(disks: &Disks, seed: u64) -> Result<Arc<LivePool>, Failure> {
+    let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
+    Ok(LivePool::import(&disks.found(), &Which::Name(POOL.to_owned()), &options, env(seed))?)
+}
+
+fn open(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<HeadFs, Failure> {
+    let head = pool.heads().open_by_name(dataset)?;
+    let options = FsOptions { record_size: RECORD, clones: true, ..FsOptions::default() };
+    Ok(HeadFs::open(&head, options, &env(seed))?)
+}
+
+/// Opens what is on these disks and reads everything. Returns what was found, or why it could not be read, and what was
+/// read of the disks for that.
+pub fn examine(history: &History, mut disks: Disks, seed: u64) -> (Result<State, String>, Vec<Ranges>) {
+    let mut reads = Reads::of(&mut disks);
+    let found = look(history, &mut disks, &mut reads, seed);
+    (found.map_err(|error| with_causes(&*error)), reads.ranges())
+}
+
+fn look(history: &History, disks: &mut Disks, reads: &mut Reads, seed: u64) -> Result<State, Failure> {
+    let mut pool = import(disks, seed)?;
+    match Before::of_seed(seed) {
+        Before::Nothing => {}
+        Before::NoMount => {
+            for _ in 0..3 {
+                pool.sync()?;
+            }
+            pool.export(Leave::Exported)?;
+            check_space(disks).map_err(|why| format!("claimed and not replayed: {why}"))?;
+            pool = import(disks, seed)?;
+        }
+        Before::OtherDataset => write_elsewhere(&pool, DATASETS[(seed / 4 % 2) as usize], seed)?,
+        Before::SecondCut => {
+            pool.sync()?;
+            drop(pool);
+            let mut again = disks.after_cut(Fate::Kept, seed);
+            *reads = reads.go_on(&mut again);
+            *disks = again;
+            pool = import(disks, seed)?;
+        }
+    }
+    let mut state = State::default();
+    {
+        let all: Vec<HeadFs> =
+            DATASETS.iter().map(|dataset| open(&pool, dataset, seed)).collect::<Result<_, _>>()?;
+        for home in &history.homes {
+            state.homes.push(read_home(all[home.dataset].fs.reader(), &home.dir)?);
+        }
+        state.copies = read_copies(all[1].fs.reader())?;
+        let view = pool.view()?;
+        for (i, snapshot) in history.snapshots.iter().enumerate() {
+            let name = format!("{}@{}", DATASETS[snapshot.dataset], snapshot.name);
+            let dataset = match view.dsl().dataset(&name) {
+                Err(DslError::NotFound { .. }) => continue,
+                found => found?,
+            };
+            let fs = Filesystem::open(dataset.open_objset()?)?;
+            let homes = history.homes.iter().enumerate().filter(|(_, home)| home.dataset == snapshot.dataset);
+            let mut found = BTreeMap::new();
+            for (n, home) in homes {
+                found.insert(n, read_home(&fs, &home.dir).map_err(|why| format!("{name}: {why}"))?);
+            }
+            state.snapshots.insert(i, found);
+        }
+    }
+    pool.export(Leave::Exported)?;
+    check_space(disks)?;
+    Ok(state)
+}
+
+/// Writes to one dataset while the log of the other waits to be replayed.
+fn write_elsewhere(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<(), Failure> {
+    let fs = open(pool, dataset, seed)?;
+    for i in 0..4_u8 {
+        let name = format!("extra{i}");
+        let made = fs.fs.create(fs.fs.root(), name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?;
+        fs.fs.write(made.id, 0, &vec![i; 40_000], &WriteHow::default())?;
+        pool.sync()?;
+    }
+    Ok(())
+}
+
+fn read_home(fs: &Arc<Filesystem>, dir: &str) -> Result<FoundHome, Failure> {
+    let mut home = FoundHome::default();
+    let Some(dir) = fs.resolve(dir.as_bytes())? else { return Err(format!("{dir} is missing").into()) };
+    for entry in dir.entries()? {
+        let entry = entry?;
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        home.names.insert(name.clone(), entry.id);
+        if home.files.contains_key(&entry.id) {
+            continue;
+        }
+        let node = fs.node(entry.id).map_err(|why| format!("{name}: {}", with_causes(&why)))?;
+        let mut bytes = vec![0; node.attrs().size as usize];
+        let read = node.read_at(0, &mut bytes).map_err(|why| format!("{name}: {}", with_causes(&why)))?;
+        bytes.truncate(read);
+        let mode = node.attrs().mode & 0o7777;
+        home.files.insert(entry.id, FoundFile { kind: node.kind(), mode, bytes });
+    }
+    Ok(home)
+}
+
+fn read_copies(fs: &Arc<Filesystem>) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
+    let home = read_home(fs, COPIES)?;
+    let mut copies = BTreeMap::new();
+    for (name, id) in home.names {
+        copies.insert(name, home.files[&id].bytes.clone());
+    }
+    Ok(copies)
+}

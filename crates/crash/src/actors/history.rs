@@ -1,0 +1,363 @@
+//! What threads did beside each other, and what may be found of it after a cut.
+//!
+//! Each thread works in directories of its own, its homes, so that what is in a home is one sequence of versions
+//! whatever the others do. What binds them are promises: an fsync makes all names of its dataset durable, a txg
+//! everything.
+//!
+//! # What may be found
+//! - The names of a home are one version, from the last that was promised to the last that was begun.
+//! - A file is made of its versions in that range: its size is that of one, and each byte is of one that is so long.
+//!   Zeros are of a version that has zeros there, and not of one that ends before.
+//! - Where a rename is found, every file of its dataset is not older than the rename.
+//! - A snapshot that was promised is there; its homes are between what had been done when it was asked for and what had
+//!   been begun when it was there.
+
+use super::found::{FoundFile, FoundHome, State};
+use crate::model::{Entry, FileId, FileState, Model, Version, possible};
+use std::collections::BTreeMap;
+use zpl::FileKind;
+
+const SECTOR: usize = 512;
+
+/// A directory that one thread works in.
+#[derive(Debug)]
+pub struct Home {
+    /// Index of its dataset.
+    pub dataset: usize,
+    /// Its name, in the root of the dataset.
+    pub dir: String,
+    /// What is in it.
+    pub model: Model,
+    /// The last step that has ended.
+    pub done: u64,
+    /// Steps that rename, and which steps of all homes of the dataset had ended before.
+    pub renames: Vec<(u64, Steps)>,
+}
+
+/// A step of each home; 0: none.
+pub type Steps = Vec<u64>;
+
+/// What is durable from some moment on.
+#[derive(Debug, Clone, Default)]
+pub struct Promise {
+    /// Names, by home.
+    pub names: Steps,
+    /// All files, by home.
+    pub files: Steps,
+    /// One file: its home, itself, and the step.
+    pub file: Option<(usize, FileId, u64)>,
+}
+
+/// A snapshot of a dataset.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Index of the dataset.
+    pub dataset: usize,
+    /// Its name, behind the `@`.
+    pub name: String,
+    /// What had ended when it was asked for.
+    pub from: Steps,
+    /// What had begun when it was there; empty before.
+    pub until: Steps,
+}
+
+/// A file that was copied out of a snapshot.
+#[derive(Debug)]
+pub struct Copied {
+    /// Its name.
+    pub name: String,
+    /// What it must hold.
+    pub bytes: Vec<u8>,
+}
+
+/// Something that changes what may be found.
+#[derive(Debug)]
+pub enum What {
+    /// A step of a home may have begun.
+    Begun(usize, u64),
+    /// Something is durable.
+    Promised(Promise),
+    /// A snapshot may be there.
+    Taking(usize),
+    /// It is.
+    Taken(usize),
+    /// It may be gone.
+    Destroying(usize),
+    /// It is.
+    Destroyed(usize),
+    /// A copied file is durable.
+    Copied(usize),
+}
+
+/// Everything that threads did.
+#[derive(Debug, Default)]
+pub struct History {
+    /// Where they worked.
+    pub homes: Vec<Home>,
+    /// What was known when: with the number of operations of the disks by then.
+    pub events: Vec<(u64, What)>,
+    /// Snapshots.
+    pub snapshots: Vec<Snapshot>,
+    /// Copied files.
+    pub copies: Vec<Copied>,
+    /// All operations in words, and the operations of the disks by then.
+    pub told: Vec<(u64, String)>,
+}
+
+impl History {
+    /// The last steps that have ended.
+    pub fn done(&self) -> Steps {
+        self.homes.iter().map(|home| home.done).collect()
+    }
+
+    /// The last steps that have begun.
+    pub fn begun(&self) -> Steps {
+        self.homes.iter().map(|home| home.model.step()).collect()
+    }
+
+    /// The last steps that have ended, of homes in one dataset.
+    pub fn done_in(&self, dataset: usize) -> Steps {
+        self.homes.iter().map(|home| if home.dataset == dataset { home.done } else { 0 }).collect()
+    }
+}
+
+/// A snapshot, as far as a moment knows.
+#[derive(Debug, Clone, Copy, Default)]
+struct Life {
+    may_be: bool,
+    must_be: bool,
+}
+
+/// What is certain at a moment.
+#[derive(Debug)]
+pub struct Moment {
+    next: usize,
+    names: Steps,
+    files: Steps,
+    file: BTreeMap<(usize, FileId), u64>,
+    begun: Steps,
+    snapshots: Vec<Life>,
+    copies: Vec<bool>,
+}
+
+impl Moment {
+    /// Before everything.
+    pub fn new(history: &History) -> Moment {
+        let none = vec![0; history.homes.len()];
+        Moment {
+            next: 0,
+            names: none.clone(),
+            files: none.clone(),
+            file: BTreeMap::new(),
+            begun: none,
+            snapshots: vec![Life::default(); history.snapshots.len()],
+            copies: vec![false; history.copies.len()],
+        }
+    }
+
+    /// Number of events so far: the moment is the same while this is.
+    pub fn number(&self) -> usize {
+        self.next
+    }
+
+    /// Goes on to the moment of this operation of the disks.
+    pub fn advance(&mut self, history: &History, operation: u64) {
+        while let Some((_, what)) = history.events.get(self.next).filter(|(ops, _)| *ops <= operation) {
+            self.next += 1;
+            match what {
+                What::Begun(home, step) => self.begun[*home] = *step,
+                What::Promised(promise) => self.promised(promise),
+                What::Taking(i) => self.snapshots[*i].may_be = true,
+                What::Taken(i) => self.snapshots[*i].must_be = true,
+                What::Destroying(i) => self.snapshots[*i].must_be = false,
+                What::Destroyed(i) => self.snapshots[*i].may_be = false,
+                What::Copied(i) => self.copies[*i] = true,
+            }
+        }
+    }
+
+    fn promised(&mut self, promise: &Promise) {
+        let raise = |known: &mut Steps, steps: &Steps| {
+            known.iter_mut().zip(steps).for_each(|(known, step)| *known = (*known).max(*step));
+        };
+        raise(&mut self.names, &promise.names);
+        raise(&mut self.files, &promise.files);
+        if let Some((home, file, step)) = promise.file {
+            let known = self.file.entry((home, file)).or_default();
+            *known = (*known).max(step);
+        }
+    }
+
+    /// Whether this may be found now.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self, history: &History, state: &State) -> Result<(), String> {
+        for (i, found) in state.homes.iter().enumerate() {
+            let span = Span { history, home: i, names: self.names[i], until: self.begun[i] };
+            let file = |id| self.file.get(&(i, id)).copied().unwrap_or(0).max(self.files[i]);
+            span.check(found, &file).map_err(|why| format!("{}: {why}", history.homes[i].dir))?;
+        }
+        for (i, (snapshot, life)) in history.snapshots.iter().zip(&self.snapshots).enumerate() {
+            match state.snapshots.get(&i) {
+                None if life.must_be => return Err(format!("snapshot {} is missing", snapshot.name)),
+                Some(_) if !life.may_be => return Err(format!("snapshot {} is there", snapshot.name)),
+                None => {}
+                Some(homes) => self.check_snapshot(history, snapshot, homes)?,
+            }
+        }
+        for (copied, is_certain) in history.copies.iter().zip(&self.copies) {
+            if *is_certain && state.copies.get(&copied.name) != Some(&copied.bytes) {
+                return Err(format!("the copy {} is not what was copied", copied.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_snapshot(
+        &self,
+        history: &History,
+        snapshot: &Snapshot,
+        homes: &BTreeMap<usize, FoundHome>,
+    ) -> Result<(), String> {
+        let until = if snapshot.until.is_empty() { &self.begun } else { &snapshot.until };
+        for (i, found) in homes {
+            let span = Span { history, home: *i, names: snapshot.from[*i], until: until[*i] };
+            let all = |_| snapshot.from[*i];
+            let at = || format!("snapshot {}, {}", snapshot.name, history.homes[*i].dir);
+            span.check(found, &all).map_err(|why| format!("{}: {why}", at()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The versions of a home that may be found.
+struct Span<'a> {
+    history: &'a History,
+    home: usize,
+    names: u64,
+    until: u64,
+}
+
+impl Span<'_> {
+    /// Whether this is one of them. `durable`: the step that a file is not older than.
+    fn check(&self, found: &FoundHome, durable: &dyn Fn(FileId) -> u64) -> Result<(), String> {
+        let model = &self.history.homes[self.home].model;
+        let mut reasons = Vec::new();
+        for version in possible(&model.names, self.names, self.until) {
+            match self.check_version(version.step, &version.state, found, durable) {
+                Ok(()) => return Ok(()),
+                Err(why) => reasons.push(format!("step {}: {why}", version.step)),
+            }
+        }
+        let last = reasons.len().saturating_sub(12);
+        let (from, until) = (self.names, self.until);
+        Err(format!("steps {from} to {until}: no version fits:\n    {}", reasons[last..].join("\n    ")))
+    }
+
+    fn check_version(
+        &self,
+        step: u64,
+        names: &BTreeMap<String, Entry>,
+        found: &FoundHome,
+        durable: &dyn Fn(FileId) -> u64,
+    ) -> Result<(), String> {
+        if let Some(missing) = names.keys().find(|name| !found.names.contains_key(*name)) {
+            return Err(format!("{missing} is missing"));
+        }
+        if let Some(extra) = found.names.keys().find(|name| !names.contains_key(*name)) {
+            return Err(format!("{extra} should not be there"));
+        }
+        let home = &self.history.homes[self.home];
+        let renames = home.renames.iter().take_while(|(at, _)| *at <= step);
+        let renamed = renames.map(|(_, done)| done[self.home]).max().unwrap_or(0);
+        let mut objects = BTreeMap::new();
+        for (name, entry) in names {
+            let (object, id) = (found.names[name], entry.id());
+            if *objects.entry(id).or_insert(object) != object {
+                return Err(format!("{name} is another file than its other names"));
+            }
+            let versions: Vec<&Version<FileState>> =
+                possible(&home.model.files[&id], durable(id).max(renamed), self.until).collect();
+            let file = &found.files[&object];
+            check_file(file, &versions).map_err(|why| {
+                let steps: Vec<u64> = versions.iter().map(|version| version.step).collect();
+                format!("{name} (file {id}, versions of steps {steps:?}): {why}")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn check_file(found: &FoundFile, versions: &[&Version<FileState>]) -> Result<(), String> {
+    if found.kind != FileKind::Regular {
+        return Err(format!("is a {:?}", found.kind));
+    }
+    if !versions.iter().any(|version| version.state.mode == found.mode) {
+        return Err(format!("mode {:o}", found.mode));
+    }
+    let (bytes, size) = (&found.bytes, found.bytes.len());
+    if !versions.iter().any(|version| version.state.bytes.len() == size) {
+        let sizes: Vec<usize> = versions.iter().map(|version| version.state.bytes.len()).collect();
+        return Err(format!("{size} bytes, expected one of {sizes:?}"));
+    }
+    for (i, sector) in bytes.chunks(SECTOR).enumerate() {
+        let at = i * SECTOR;
+        let is_whole = |version: &&Version<FileState>| {
+            version.state.bytes.get(at..at + sector.len()).is_some_and(|known| known == sector)
+        };
+        // The records of two writes may meet within a sector.
+        let is_known = |(n, byte): (usize, &u8)| {
+            versions.iter().any(|version| version.state.bytes.get(at + n) == Some(byte))
+        };
+        if !versions.iter().any(is_whole) && !sector.iter().enumerate().all(is_known) {
+            let zeros = sector.iter().filter(|byte| **byte == 0).count();
+            return Err(format!("the bytes from {at} on are of no version ({zeros} zeros in the sector)"));
+        }
+    }
+    Ok(())
+}
+
+/// What was done around an operation of the disks, in words.
+pub fn told_until(history: &History, operation: u64, lines: usize) -> String {
+    let end = history.told.iter().take_while(|(ops, _)| *ops <= operation).count();
+    let of = &history.told[end.saturating_sub(lines)..end];
+    of.iter().map(|(ops, text)| format!("  {ops}: {text}")).collect::<Vec<_>>().join("\n")
+}
+
+/// A home that is empty.
+pub fn empty_home(dataset: usize, dir: &str) -> Home {
+    Home { dataset, dir: dir.to_owned(), model: Model::new(), done: 0, renames: Vec::new() }
+}
+
+/// A file of so many bytes.
+pub fn file_state(bytes: Vec<u8>) -> FileState {
+    FileState { bytes, mode: 0o644, xattrs: BTreeMap::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn found(bytes: Vec<u8>) -> FoundFile {
+        FoundFile { kind: FileKind::Regular, mode: 0o644, bytes }
+    }
+
+    fn check(bytes: Vec<u8>, versions: &[Vec<u8>]) -> bool {
+        let versions: Vec<Version<FileState>> = versions
+            .iter()
+            .map(|bytes| Version { step: 1, state: Arc::new(file_state(bytes.clone())) })
+            .collect();
+        check_file(&found(bytes), &versions.iter().collect::<Vec<_>>()).is_ok()
+    }
+
+    #[test]
+    fn zeros_that_no_version_has_are_wrong() {
+        let (old, new) = (vec![1; 3000], vec![2; 3000]);
+        assert!(check(new.clone(), &[old.clone(), new.clone()]));
+        assert!(check([&new[..700], &old[700..]].concat(), &[old.clone(), new.clone()]));
+        assert!(check(Vec::new(), &[old.clone(), Vec::new()]));
+        assert!(!check(vec![0; 3000], &[old, new, Vec::new()]));
+    }
+}

@@ -1,0 +1,111 @@
+//! Several threads on one pool, and the power cut at every operation of what they did.
+//!
+//! [`work`] runs the threads once, in an order that a seed decides ([`turns`]), and keeps what they did ([`history`]) and
+//! what was done to the disks. Then the power is cut at each of these operations, with several fates of what was not
+//! flushed each time; what is found ([`found`]) must be what may be found. Cuts that leave the same as far as anybody
+//! looks are looked at once ([`images`]).
+//!
+//! # What always holds
+//! - A run is reproduced by its layout, its seed and its number of steps, but for the moments in which a woken thread runs
+//!   beside another: a run that finds something may have to be repeated.
+
+pub mod found;
+pub mod history;
+pub mod images;
+pub mod turns;
+pub mod work;
+
+use crate::workload::Failure;
+use crate::{Broken, Cuts, Series};
+use found::{State, examine};
+use history::{Moment, told_until};
+use images::{Image, Known, Replay};
+use std::collections::VecDeque;
+use vdev::device::sim::Fate;
+use work::ActorsRun;
+
+/// What becomes of writes that were not flushed: each of these at every operation.
+const FATES: [Fate; 6] = [Fate::Kept, Fate::Lost, Fate::InOrder, Fate::Random, Fate::Random, Fate::Random];
+/// Images that are remembered.
+const KNOWN_MAX: usize = 24;
+/// Lines that a failure tells of what was done before.
+const TOLD: usize = 60;
+
+/// An error and everything that led to it.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    cenote_matrix::with_causes(error)
+}
+
+/// An image that was looked at.
+struct Looked {
+    state: State,
+    /// The moment at which it was found right.
+    right_at: usize,
+}
+
+/// Runs threads and cuts what they did.
+///
+/// # Errors
+/// The first cut after which something is wrong.
+pub fn cut_everywhere(series: Series, layout: crate::disks::Layout) -> Result<Cuts, Box<Broken>> {
+    let broken = |cut, why| Box::new(Broken { series, cut, why });
+    let run = work::run(layout, series.seed, series.steps).map_err(|why| broken(None, why))?;
+    let mut replay = Replay::new(run.disks, series.seed, &run.base);
+    let mut moment = Moment::new(&run.history);
+    let mut known: VecDeque<Known<Looked>> = VecDeque::new();
+    let mut cuts = Cuts::default();
+    let first = run.base.last().map_or(0, |(_, op)| op.order + 1);
+    for (n, (disk, op)) in run.ops.iter().enumerate() {
+        let operation = first + n as u64;
+        replay.begin(*disk, op);
+        let is_wanted = match series.only {
+            Some(only) => only == operation,
+            None => (operation ^ series.seed).is_multiple_of(series.one_in.max(1)),
+        };
+        if is_wanted {
+            moment.advance(&run.history, operation);
+            for (i, fate) in FATES.into_iter().enumerate() {
+                let seed = series.seed.wrapping_mul(31).wrapping_add(operation * 7 + i as u64);
+                let image = replay.image(fate, seed);
+                cuts.cuts += 1;
+                cut(&run, &replay, &image, &moment, &mut known, seed, &mut cuts.images).map_err(|why| {
+                    let told = told_until(&run.history, operation, TOLD);
+                    broken(Some(operation), format!("{fate:?}, {why}\n{told}").into())
+                })?;
+            }
+        }
+        if !series.lying {
+            replay.finish(*disk, op, |disk, number, range| {
+                known.iter_mut().for_each(|known| known.settled(disk, number, &range));
+            });
+        }
+    }
+    Ok(cuts)
+}
+
+fn cut(
+    run: &ActorsRun,
+    replay: &Replay,
+    image: &Image,
+    moment: &Moment,
+    known: &mut VecDeque<Known<Looked>>,
+    seed: u64,
+    images: &mut u64,
+) -> Result<(), String> {
+    let like = known.iter_mut().find(|known| known.is_like(image));
+    let looked = match like {
+        Some(known) => &mut known.found,
+        None => {
+            *images += 1;
+            let (state, reads) = examine(&run.history, replay.disks(image, seed), seed);
+            known.push_front(Known::new(image, reads, Looked { state: state?, right_at: usize::MAX }));
+            known.truncate(KNOWN_MAX);
+            &mut known[0].found
+        }
+    };
+    if looked.right_at != moment.number() {
+        moment.check(&run.history, &looked.state)?;
+        looked.right_at = moment.number();
+    }
+    Ok(())
+}
