@@ -245,6 +245,7 @@ impl LivePool {
                 let since = newest_txg(&*device, self.uberblock().guid_sum).0 + 1;
                 tree.note_missed(node.guid, since..self.txgs.open_txg().0 + 1);
             }
+            self.scans.note_back(node.guid);
             fresh.insert(node.guid, device);
         }
         if !fresh.is_empty() {

@@ -10,7 +10,7 @@ use format::scan::{SCAN_FLAG_PAUSED, ScanFunc, ScanPhys, ScanState};
 use format::{ObjectId, Txg, VdevGuid};
 use std::collections::HashMap;
 use std::time::Duration;
-use vdev::tree::{Priority, RangeSet};
+use vdev::tree::Priority;
 use vdev::tunable::Tunable;
 
 /// What a slice does at most, so that programs and txgs do not wait for it.
@@ -295,16 +295,9 @@ impl LivePool {
                     let _ = self.tree().forgive(*leaf, range.clone(), mark);
                 }
             }
-            let tree = self.tree();
-            let mut hopeless = lock(&self.scans.hopeless);
-            for leaf in served {
-                let left = RangeSet::from_iter(tree.dtl(leaf).overlap(&(0..phys.max_txg.0 + 1)));
-                if left.is_empty() {
-                    hopeless.remove(&leaf)
-                } else {
-                    hopeless.insert(leaf, left)
-                };
-            }
+            let lacks_still =
+                |leaf: &VdevGuid| !self.tree().dtl(*leaf).overlap(&(0..phys.max_txg.0 + 1)).is_empty();
+            lock(&self.scans.hopeless).extend(served.into_iter().filter(lacks_still));
         }
         let by_head = self.features.is_active("head_errlog");
         self.run_on_pool(move |ctx, _| {

@@ -198,6 +198,7 @@ impl LivePool {
             tree.device(*leaf).is_some_and(|device: Arc<dyn vdev::Device>| test_leaf(&*device).is_ok())
         };
         if silent.iter().any(answers) {
+            silent.iter().filter(|leaf| answers(leaf)).for_each(|leaf| self.scans.note_back(*leaf));
             lock(&self.scans.silent).retain(|leaf| !answers(leaf));
             self.lift_faults.store(true, Ordering::Release);
             {

@@ -144,8 +144,8 @@ pub(crate) struct Scans {
     /// The pool is being closed.
     is_closing: AtomicBool,
     gate: Gate,
-    /// What leaves still lack after a resilver that has done what it could for them.
-    hopeless: Mutex<HashMap<VdevGuid, RangeSet>>,
+    /// Leaves that a resilver has done what it could for, since they came into service.
+    hopeless: Mutex<HashSet<VdevGuid>>,
     /// Leaves that were taken out of service because they did not answer.
     silent: Mutex<HashSet<VdevGuid>>,
     /// When silent leaves were last looked for.
@@ -167,11 +167,15 @@ impl Scans {
         let hopeless = lock(&self.hopeless).clone();
         let run = lock(&self.run);
         in_service(tree).into_keys().any(|leaf| {
-            let mut missing = tree.dtl(leaf);
+            let missing = tree.dtl(leaf);
             let is_brought = run.as_ref().is_some_and(|run| run.brings(leaf, &missing));
-            hopeless.get(&leaf).into_iter().flat_map(RangeSet::iter).for_each(|range| missing.remove(range));
-            !missing.is_empty() && !is_brought
+            !missing.is_empty() && !hopeless.contains(&leaf) && !is_brought
         })
+    }
+
+    /// A leaf is back: what it has missed meanwhile can be brought to it.
+    pub(super) fn note_back(&self, leaf: VdevGuid) {
+        lock(&self.hopeless).remove(&leaf);
     }
 
     /// Who hears of what programs cannot read.
