@@ -94,7 +94,7 @@ pub use error::Error;
 pub use memory::allowed as memory_allowed;
 pub use open::{OpenOptions, Pool};
 pub use pool::FeatureState;
-pub use pool::live::LivePool;
+pub use pool::live::{LivePool, Outside};
 pub use stop::Stop;
 pub use target::Target;
 pub use vdev::VdevTree;

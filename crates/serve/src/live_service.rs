@@ -17,7 +17,7 @@
 //! - A change is acknowledged when it is made; with `sync=always`, when it is durable.
 //! - Where the kernel keeps what programs write ([`Manner`]), sizes and times of files are its own: what it sends is taken
 //!   as it is. It sends them when a file is closed, synced, or dirty for some seconds. Whoever needs all of it sooner
-//!   (a snapshot, a rollback, a report of space) calls [`crate::fuse::write_back`] first.
+//!   (a snapshot, a rollback, a report of space) has it written back first ([`crate::fuse::write_back`]).
 
 mod control;
 mod lookups;
@@ -33,8 +33,8 @@ use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use cenote::Error;
 use cenote::files::served::{BCLONE_WAIT_DIRTY, FileRange, Fs, Hold, NewFile, WriteHow};
 use cenote::files::{
-    AccessTimes, Allocate, Attrs, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs, RenameHow, XattrHow,
-    ZplError,
+    AccessTimes, Allocate, Attrs, BeginError, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs,
+    RenameHow, XattrHow, ZplError,
 };
 use format::ObjectId;
 pub(crate) use lookups::{Lookups, is_later};
@@ -267,6 +267,22 @@ impl LiveService {
         }
     }
 
+    /// The kernel tells that it has forgotten a file some time after its last name was removed. So a change that finds
+    /// no room while there are such files is tried again after the next txg, in which they may have gone.
+    fn when_removals_are_known(&self, change: impl Fn() -> Result<(), ZplError>) -> Result<(), ZplError> {
+        let is_full = |error: &ZplError| {
+            matches!(error, ZplError::Begin(BeginError::NoSpace(_) | BeginError::Quota(_)))
+        };
+        match change() {
+            Err(error) if is_full(&error) && self.has_nameless() && self.writer.sync().is_ok() => change(),
+            done => done,
+        }
+    }
+
+    fn has_nameless(&self) -> bool {
+        self.nameless.iter().any(|shard| !lock(shard).is_empty())
+    }
+
     /// The kernel no longer knows a file.
     fn let_go(&self, id: u64, generation: u64) {
         let Some(shard) = self.shard(id) else { return };
@@ -414,12 +430,13 @@ impl Service for LiveService {
         if matches!(name, b"." | b"..") {
             return self.by_handle(dir, name).map(Some);
         }
-        if name.len() > self.fs().name_max() {
-            return Err(Errno::NAMETOOLONG);
-        }
         loop {
             let found = self.fs().lookup(self.id(dir), name).map_err(|e| zpl_errno(&e))?;
-            let Some(id) = found else { return Ok(None) };
+            let Some(id) = found else {
+                // Long names that are there are found, whether or not more may be made (`longname`).
+                let is_possible = name.len() <= self.fs().name_max();
+                return if is_possible { Ok(None) } else { Err(Errno::NAMETOOLONG) };
+            };
             match self.attr_of(id) {
                 Ok((attr, life)) => return Ok(Some(self.known_as(id, attr, life))),
                 // Removed between the two: look again.
@@ -592,7 +609,8 @@ impl Service for LiveService {
             false => self.drop_set_ids(caller, id)?,
         }
         let how = WriteHow { append: false, clear_set_ids: write.kill_set_ids, keep_times };
-        match self.fs().write(id, write.offset, write.data, &how).map_err(|e| zpl_errno(&e)) {
+        let put = || self.fs().write(id, write.offset, write.data, &how).map(|_| ());
+        match self.when_removals_are_known(put).map_err(|e| zpl_errno(&e)) {
             // Closing a file whose pages could not be written says EIO for all but this.
             Err(Errno::DQUOT) if keep_times => return Err(Errno::NOSPC),
             written => written?,

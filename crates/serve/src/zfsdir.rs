@@ -17,7 +17,9 @@
 //!
 //! Source: docs/on-disk/23-zpl.md (section 3.4); the behaviour of OpenZFS 2.3.2.
 
-use crate::fuse::{Answer, Caller, Known, Life, Lines, Service, ViewService, spawn_anywhere};
+use crate::fuse::{
+    Answer, Caller, Known, Life, Lines, Service, ViewService, spawn_anywhere, while_answering,
+};
 use crate::live_service::is_later;
 use crate::pool_view::{CONTROL, PoolView, SNAPSHOTS};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
@@ -512,7 +514,8 @@ impl ZfsDir {
         let name = std::str::from_utf8(name).map_err(|_| Errno::ILSEQ)?;
         let full = format!("{}@{name}", home.name);
         edit::names::check(&full, edit::names::Form::Snapshot).map_err(|_| Errno::INVAL)?;
-        edit::snapshot(&self.writer_for(rights), &[full], &[]).map_err(|error| refused(&error))?;
+        let taken = while_answering(|| edit::snapshot(&self.writer_for(rights), &[full], &[]));
+        taken.map_err(|error| refused(&error))?;
         self.root_of(name.as_bytes(), home)
     }
 

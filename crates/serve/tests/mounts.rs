@@ -607,3 +607,89 @@ fn whoever_was_granted_it_takes_snapshots_by_name() {
     let taken: Vec<_> = fs::read_dir(&snapshots).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(taken, ["yes"]);
 }
+
+/// Writes to a file through a map of its first page, which stays mapped. The file is closed before: what is written then,
+/// nobody but the kernel has.
+#[allow(unsafe_code)] // Mappings.
+fn write_through_map(path: &Path, text: &[u8]) {
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    let file = fs::File::options().read(true).write(true).open(path).unwrap();
+    // SAFETY: a new mapping of a page of a file that is longer; only this thread uses it, and it stays until the process
+    // ends.
+    unsafe {
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let page = mmap(std::ptr::null_mut(), 4096, rights, MapFlags::SHARED, &file, 0).unwrap();
+        drop(file);
+        std::ptr::copy_nonoverlapping(text.as_ptr(), page.cast(), text.len());
+    }
+}
+
+#[test]
+fn snapshots_on_every_road_have_what_was_written_through_maps() {
+    let Some(home) = Home::new() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    home.mount("p/a/b", "b", &options()).unwrap();
+    for file in ["a/file", "b/file"] {
+        fs::write(home.path(file), vec![b'.'; 8192]).unwrap();
+    }
+    let has = |mount: &str, snapshot: &str, text: &str| {
+        let path = home.path(mount).join(".zfs/snapshot").join(snapshot).join("file");
+        assert!(fs::read(path).unwrap().starts_with(text.as_bytes()), "{mount}, {snapshot}: {text}");
+    };
+    write_through_map(&home.path("a/file"), b"one");
+    write_through_map(&home.path("b/file"), b"uno");
+    home.pool().snapshot(&["p/a@library", "p/a/b@library"]).unwrap();
+    has("a", "library", "one");
+    has("b", "library", "uno");
+    assert!(ADMIN_SNAPSHOT.set(1));
+    write_through_map(&home.path("a/file"), b"two");
+    fs::create_dir(home.path("a/.zfs/snapshot/made")).unwrap();
+    has("a", "made", "two");
+}
+
+#[test]
+fn long_names_are_found_when_no_more_may_be_made() {
+    let Some(home) = Home::new() else { return };
+    home.pool().set("p/a", &[("longname", "on")]).unwrap();
+    home.mount("p/a", "a", &options()).unwrap();
+    let (long, other) = ("x".repeat(600), "y".repeat(600));
+    fs::write(home.path("a").join(&long), "text").unwrap();
+    home.table.unmount("p/a", Unmount::Normal).unwrap();
+    home.pool().set("p/a", &[("longname", "off")]).unwrap();
+    home.mount("p/a", "a", &options()).unwrap();
+    assert_eq!(fs::read_to_string(home.path("a").join(&long)).unwrap(), "text");
+    let errno = |error: std::io::Error| error.raw_os_error().map(Errno::from_raw_os_error);
+    for refused in
+        [fs::write(home.path("a").join(&other), ""), fs::metadata(home.path("a").join(&other)).map(drop)]
+    {
+        assert_eq!(errno(refused.unwrap_err()), Some(Errno::NAMETOOLONG));
+    }
+    fs::rename(home.path("a").join(&long), home.path("a/short")).unwrap();
+    fs::remove_file(home.path("a/short")).unwrap();
+}
+
+#[test]
+fn what_was_removed_is_room_at_once() {
+    let Some(home) = Home::new() else { return };
+    // All but some megabytes are somebody else's.
+    let view = home.pool().view().unwrap();
+    let free = view.dataset("p/a").unwrap().dsl().available().unwrap();
+    drop(view);
+    home.pool().set("p", &[("recordsize", "128k"), ("compression", "off")]).unwrap();
+    home.pool().set("p/a/b", &[("reservation", &format!("{}", free - (12 << 20)))]).unwrap();
+    home.mount("p/a", "a", &options()).unwrap();
+    let content = vec![7; 256 << 10];
+    let name = |n: u32| home.path(&format!("a/old{n}"));
+    (0..12).for_each(|n| fs::write(name(n), &content).unwrap());
+    let mut rest = fs::File::create(home.path("a/rest")).unwrap();
+    while rest.write_all(&content[..64 << 10]).is_ok() {}
+    for n in 0..12 {
+        fs::remove_file(name(n)).unwrap();
+        let new = fs::File::create(home.path(&format!("a/new{n}"))).unwrap();
+        if n % 2 == 0 {
+            let done = rustix::fs::fallocate(&new, rustix::fs::FallocateFlags::empty(), 0, 192 << 10);
+            done.unwrap_or_else(|error| panic!("{n}: fallocate: {error}"));
+        }
+        (&new).write_all(&content[..128 << 10]).unwrap_or_else(|error| panic!("{n}: {error}"));
+    }
+}

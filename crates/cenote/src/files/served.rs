@@ -13,6 +13,9 @@ pub static BCLONE_ENABLED: Tunable = Tunable::new("zfs_bclone_enabled", 1, 0, 1)
 /// Who copies what is not on disk yet waits until it is, and shares it then; otherwise the bytes are copied.
 pub static BCLONE_WAIT_DIRTY: Tunable = Tunable::new("zfs_bclone_wait_dirty", 1, 0, 1);
 
+/// Txgs after which what was freed is free at the latest: that of the change, and those that its last blocks are kept for.
+const TXGS_OF_RETURN: usize = 4;
+
 /// Whether everything that was changed in a file system is on disk. Outlives its [`FilesystemWriter`], which changes some
 /// of it when it is dropped.
 pub struct Written {
@@ -57,6 +60,22 @@ impl FilesystemWriter {
     /// Bytes that may still be taken, as quotas and the pool have it.
     pub fn available(&self) -> u64 {
         self.head.head().space().available
+    }
+
+    /// Whether so many bytes may still be taken. Before that is denied, what was freed and comes back with the next txgs
+    /// is waited for.
+    ///
+    /// # Errors
+    /// The pool cannot be written any more.
+    pub fn has_room(&self, bytes: u64) -> Result<bool, Error> {
+        for _ in 0..TXGS_OF_RETURN {
+            let head = self.head.head();
+            if bytes <= head.space().available || !head.is_freeing() {
+                break;
+            }
+            self.pool.sync()?;
+        }
+        Ok(bytes <= self.available())
     }
 
     /// What was changed of a file, and all changes of names, are durable when this returns.

@@ -341,3 +341,23 @@ fn a_full_pool_of_large_sectors_goes_on() {
         image.judge();
     }
 }
+
+/// Space that was freed is waited for before the pool is said to be full.
+#[test]
+fn what_was_removed_from_a_full_pool_can_be_used() {
+    let (image, writer) = Image::new(64 << 20, &[("compression", 2)]);
+    let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
+    let content = vec![7; 256 << 10];
+    let name = |n: u32| format!("/old{n}").into_bytes();
+    (0..8).for_each(|n| fs.write(&name(n), &content).unwrap());
+    let rest = fs.create(b"/rest").unwrap();
+    while rest.append(&content[..64 << 10]).is_ok() {}
+    for n in 0..8 {
+        fs.remove(&name(n)).unwrap();
+        fs.write(format!("/new{n}").as_bytes(), &content[..128 << 10]).unwrap();
+        assert!(fs.has_room(0).unwrap());
+    }
+    drop((rest, fs));
+    writer.close().unwrap();
+    image.judge();
+}

@@ -111,12 +111,14 @@ fn make(pool: &PoolWriter, top: &str) -> Outcome {
 
 fn dispose(pool: &PoolWriter, top: &str) {
     let holds = [("s", "tag"), ("n", "tag"), ("t", "other"), ("n", "other")];
-    for below in ["a", "b", "c", "a/c"] {
-        for (snapshot, tag) in holds {
-            if let Ok(names) = held(pool, &format!("{top}/{below}"), snapshot) {
-                let _ = edit::release(pool, &names, tag);
-            }
-        }
+    for (snapshot, tag) in holds {
+        let names = held(pool, top, snapshot).expect("readable");
+        // Where none is held, that is said.
+        let _ = edit::release(pool, &names, tag);
+    }
+    // A clone that was promoted and moved below what is its clone now could only go with it.
+    for below in ["a", "b"] {
+        let _ = edit::promote(pool, &format!("{top}/{below}"));
     }
     destroy(pool, top).expect("all of it goes");
 }

@@ -63,11 +63,6 @@ fn snapshot(change: &mut Change, operands: &[String], below: bool, props: &Pairs
         others.iter().for_each(|name| complain(&text(name)));
         return nothing(&text(last));
     }
-    let mounting = mount::mounting();
-    if let Some(mounting) = &mounting {
-        let names: Vec<&str> = wanted.iter().map(String::as_str).collect();
-        mounting.before_look(&names).map_err(|refusal| Stop::failed(refusal.to_string()))?;
-    }
     match edit::snapshot(&pool, &wanted, &props.0) {
         Ok(()) => {
             change.done(first);

@@ -256,6 +256,11 @@ impl Head {
         }
     }
 
+    /// Changes of the pool that free something are not on disk yet, or what they have freed cannot be used again yet.
+    pub fn is_freeing(&self) -> bool {
+        self.pool.is_freeing()
+    }
+
     /// Something begins to use a per-dataset feature: it is active from the next sync on. To be called in
     /// the transaction of the change.
     pub fn use_feature(&self, name: &'static str) {

@@ -149,6 +149,10 @@ impl PoolRoom {
         self.freeing.clear(txg);
     }
 
+    pub(crate) fn is_freeing(&self) -> bool {
+        self.freeing.total() > 0 || self.returning.get() > 0
+    }
+
     /// A limit that is reached is worth waiting for: `fits` once what is pending is on disk, or something is
     /// being freed.
     fn is_worth_waiting(&self, fits: bool) -> bool {

@@ -36,6 +36,7 @@ mod leftovers;
 mod map_writer;
 mod mmp;
 pub(crate) mod outage;
+mod outside;
 mod props;
 mod reguid;
 mod release;
@@ -60,6 +61,7 @@ pub use import::{ImportOptions, refusal};
 pub(crate) use leases::Lease;
 pub use mmp::{MULTIHOST_FAIL_INTERVALS, MULTIHOST_INTERVAL};
 pub use outage::FailMode;
+pub use outside::Outside;
 pub use props::PoolProp;
 pub use scan::{Offline, SCAN_SUSPEND_PROGRESS, ScanProgress, ScanRefusal};
 pub use spec::{FeatureSet, Layout, LeafSpec, MAX_AUTO_ASHIFT, MIN_AUTO_ASHIFT, TopSpec, best_ashift};
@@ -78,7 +80,7 @@ use format::{ObjectId, PoolGuid, Txg, VdevId};
 use space_maps::SpaceBook;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use vdev::VdevTree;
 use vdev::device::held::Hold;
 use vdev::env::Env;
@@ -117,6 +119,8 @@ pub struct LivePool {
     runtime: Mutex<Option<runtime::Runtime>>,
     mmp: mmp::Mmp,
     outages: Arc<outage::Outages>,
+    /// Who keeps data of its file systems.
+    outside: Mutex<Vec<Weak<dyn Outside>>>,
     /// Leaves that were faulted by themselves and answer are to be used again.
     lift_faults: AtomicBool,
     /// Vdevs grow with their devices.
@@ -243,6 +247,7 @@ impl LivePool {
             runtime: Mutex::default(),
             mmp: mmp::Mmp::default(),
             outages: Arc::default(),
+            outside: Mutex::default(),
             lift_faults: AtomicBool::new(false),
             autoexpand: AtomicBool::new(false),
             events,

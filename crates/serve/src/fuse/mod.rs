@@ -50,6 +50,7 @@ pub use service::{
 };
 pub use view_service::{Reporter, ViewService};
 pub use write_back::write_back;
+pub(crate) use write_back::{is_answering, while_answering, write_back_beside};
 
 /// Most bytes of one write, and of one read.
 const MAX_WRITE: usize = 1 << 20;

@@ -3,6 +3,7 @@
 use super::connections;
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, major, minor, open, openat, syncfs};
 use rustix::io::read;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -20,6 +21,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// # Errors
 /// There is no FUSE mount; or a page could not be written, which who wrote it is told, too.
 pub fn write_back(at: &Path) -> io::Result<()> {
+    write_back_beside(at, 0)
+}
+
+/// The same while so many requests of the mount wait for the caller, who answers them later.
+pub(crate) fn write_back_beside(at: &Path, own: u64) -> io::Result<()> {
     let dir = open(at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     #[allow(clippy::useless_conversion)] // Of another type on other machines.
     let kind = i64::try_from(fstatfs(&dir)?.f_type);
@@ -30,9 +36,27 @@ pub fn write_back(at: &Path) -> io::Result<()> {
     // Depending on its version the kernel waited for the answers, or not.
     let device = fstat(&dir)?.st_dev;
     if major(device) == 0 {
-        wait_until_answered(minor(device));
+        wait_until_answered(minor(device), own);
     }
     Ok(())
+}
+
+thread_local! {
+    /// This thread answers a request, and waits for others meanwhile.
+    static ANSWERING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something that may need the kernel to write back, in a thread that answers a request.
+pub(crate) fn while_answering<R>(act: impl FnOnce() -> R) -> R {
+    let before = ANSWERING.replace(true);
+    let result = act();
+    ANSWERING.set(before);
+    result
+}
+
+/// Within [`while_answering`].
+pub(crate) fn is_answering() -> bool {
+    ANSWERING.get()
 }
 
 /// Requests that the kernel waits for, as the files of a connection say. `None`: they do not.
@@ -43,11 +67,11 @@ fn waiting(files: &OwnedFd) -> Option<u64> {
     std::str::from_utf8(text.get(..len)?).ok()?.trim().parse().ok()
 }
 
-/// Waits until nothing is on its way, or for a while.
-fn wait_until_answered(connection: u32) {
+/// Waits until nothing but the caller's own is on its way, or for a while.
+fn wait_until_answered(connection: u32, own: u64) {
     let Ok(files) = connections::files(connection.into()) else { return };
     let begun = Instant::now();
-    while waiting(&files).is_some_and(|count| count > 0) && begun.elapsed() < PATIENCE {
+    while waiting(&files).is_some_and(|count| count > own) && begun.elapsed() < PATIENCE {
         std::thread::sleep(LOOK_AGAIN);
     }
 }

@@ -1,6 +1,6 @@
 //! Rules of changing files that are the server's to keep, because the kernel does not, or says too little for it.
 
-use super::LiveService;
+use super::{LiveService, pool_errno};
 use crate::caller;
 use crate::errno::zpl_errno;
 use crate::fuse::{Answer, Caller, NewTime, SetAttr};
@@ -91,6 +91,11 @@ impl LiveService {
     /// who asks for more than there is hears so.
     pub(super) fn check_room(&self, id: ObjectId, len: u64) -> Answer<()> {
         let taken = self.fs().stat(id).map_err(|e| zpl_errno(&e))?.blocks_512.saturating_mul(512);
-        if len.saturating_sub(taken) > self.writer.available() { Err(Errno::NOSPC) } else { Ok(()) }
+        let wanted = len.saturating_sub(taken);
+        if wanted > self.writer.available() && self.has_nameless() {
+            self.writer.sync().map_err(|error| pool_errno(&error))?;
+        }
+        let fits = self.writer.has_room(wanted).map_err(|error| pool_errno(&error))?;
+        if fits { Ok(()) } else { Err(Errno::NOSPC) }
     }
 }

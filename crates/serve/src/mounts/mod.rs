@@ -26,10 +26,9 @@ use crate::fuse::{self, FileCounters, Notifier, Service, Transport, ViewService}
 use crate::live_service::Manner;
 use crate::pool_view::{PoolView, SNAPSHOTS};
 use crate::view::ViewError;
-use cenote::LivePool;
-use cenote::Pool;
 use cenote::admin::{AccessTimes, FileOps, MountError, MountOptions, Mounted, Mounts, Unmount};
 use cenote::files::{self, FilesystemWriter};
+use cenote::{LivePool, Outside, Pool};
 pub use record::Record;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -255,25 +254,31 @@ impl Mount {
 
     /// Has the kernel hand over what it keeps.
     fn write_back(&self) -> Result<(), MountError> {
+        self.write_back_beside(0)
+    }
+
+    /// The same while so many of its requests wait for the caller.
+    fn write_back_beside(&self, own: u64) -> Result<(), MountError> {
         // What something else covers cannot be reached by its path, and is written to by nobody new.
         if !self.is_on_top() {
             return Ok(());
         }
-        match fuse::write_back(&self.at) {
+        match fuse::write_back_beside(&self.at, own) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(&error)),
             _ => Ok(()),
         }
     }
 
-    /// The same, but not for ever: the pool may be suspended.
-    fn try_write_back(self: &Arc<Mount>) {
+    /// The same, but not for ever: the pool may be suspended, or no thread of the mount be free. `Ok` then, too.
+    fn try_write_back(self: &Arc<Mount>, own: u64) -> Result<(), MountError> {
         let (tell, told) = std::sync::mpsc::channel();
         let mount = Arc::clone(self);
         let spawned = fuse::spawn_anywhere("write-back", move || {
-            let _ = tell.send(mount.write_back());
+            let _ = tell.send(mount.write_back_beside(own));
         });
-        if spawned.is_ok() {
-            let _ = told.recv_timeout(LAST_WRITES);
+        match spawned {
+            Ok(_) => told.recv_timeout(LAST_WRITES).unwrap_or(Ok(())),
+            Err(_) => Ok(()),
         }
     }
 
@@ -492,8 +497,10 @@ impl MountTable {
         let wanted = self.fuse_options(dataset, options);
         let mounted = fuse::mount_in(serves, dir, at.clone(), &wanted).map_err(fuse_refused)?;
         let notifier = Arc::clone(mounted.notifier());
-        if let Behind::Live { service, .. } = &behind {
+        if let Behind::Live { service, pool } = &behind {
             service.set_notifier(&notifier);
+            let keeper: Arc<dyn Outside> = Arc::clone(&self.inner) as _;
+            pool.add_outside(&keeper);
         }
         let (_, waiter) = mounted.split();
         let top = place.top().map_err(system)?;
@@ -552,6 +559,15 @@ impl MountTable {
             return Err(MountError::Refused { why });
         }
         Ok(())
+    }
+}
+
+impl Outside for Inner {
+    fn hand_over(&self, dataset: &str) -> Result<(), String> {
+        let Some(mount) = self.find(dataset) else { return Ok(()) };
+        // A request for a snapshot in `.zfs` waits for this thread, and writes need another.
+        let done = if fuse::is_answering() { mount.try_write_back(1) } else { mount.write_back() };
+        done.map_err(|error| error.to_string())
     }
 }
 
@@ -657,7 +673,7 @@ impl Mounts for MountTable {
         let _claim = self.inner.claim(dataset);
         let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
         if how == Unmount::Force {
-            mount.try_write_back();
+            let _ = mount.try_write_back(0);
         }
         if let Some(place) = mount.place() {
             mount.is_unmounted.store(true, Ordering::Release);

@@ -126,6 +126,12 @@ pub enum EditError {
     /// There is no room, or not as much as is to be reserved.
     #[error("out of space")]
     NoSpace,
+    /// What programs have written to a mount of it could not be taken along.
+    #[error("what programs have written could not be written back: {why}")]
+    NotHandedOver {
+        /// Why.
+        why: String,
+    },
     /// This version does not do it.
     #[error("{what} is not supported by this version of Cenote")]
     Unsupported {

@@ -7,7 +7,7 @@ use dsl::prop::PropValue;
 use dsl::write::snapshot as task;
 
 /// Takes snapshots of datasets of one pool, all in one transaction group or none. `props` are user
-/// properties of each.
+/// properties of each. They have what programs have written to mounts, through maps of pages too.
 ///
 /// # Errors
 /// Why they cannot be taken; none is then.
@@ -16,6 +16,8 @@ pub fn snapshot(pool: &PoolWriter, names: &[String], props: &[(String, String)])
         let needed: &[&str] = if props.is_empty() { &["snapshot"] } else { &["snapshot", "userprop"] };
         names.iter().try_for_each(|name| permit.ask(name, needed))?;
     }
+    let datasets = names.iter().filter_map(|name| Some(name.split_once('@')?.0));
+    pool.live().hand_over(datasets).map_err(|why| EditError::NotHandedOver { why })?;
     let names = names.to_vec();
     let props: Vec<(String, PropValue)> =
         props.iter().map(|(name, text)| (name.clone(), PropValue::String(text.clone()))).collect();

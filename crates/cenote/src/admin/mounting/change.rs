@@ -319,22 +319,6 @@ impl Mounting {
         Ok(replacing)
     }
 
-    /// Before something looks at what is on disk: the kernel hands over what it has of these datasets or pools.
-    ///
-    /// # Errors
-    /// What could not be written.
-    pub fn before_look(&self, names: &[&str]) -> Result<(), MountRefusal> {
-        let mut done: Vec<&str> = Vec::new();
-        for name in names.iter().map(|name| name.split(['@', '#']).next().unwrap_or(name)) {
-            if !done.contains(&name) {
-                let failed = |error| MountRefusal::open(name, unmount_words(&error));
-                self.mounts.write_back(name).map_err(failed)?;
-                done.push(name);
-            }
-        }
-        Ok(())
-    }
-
     /// After snapshots with these names were made, destroyed or renamed.
     pub fn after_snapshots<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
         let mut datasets: Vec<&str> =
