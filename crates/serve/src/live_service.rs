@@ -591,8 +591,12 @@ impl Service for LiveService {
         if is_noted { Ok(Opened::default()) } else { Err(Errno::NOSYS) }
     }
 
-    fn read(&self, node: u64, _: u64, offset: u64, buf: &mut [u8]) -> Answer<usize> {
+    fn read(&self, node: u64, handle: u64, offset: u64, buf: &mut [u8]) -> Answer<usize> {
         let id = self.id(node);
+        if handle != manner::DIRECT {
+            // Said before it is read, see `leaves_old_pages`.
+            self.note_cached_read(node);
+        }
         let read = self.fs().read(id, offset, buf).map_err(|e| zpl_errno(&e))?;
         // That it was read is known; that the time could not be noted is no failure of the read.
         self.accessed(id);

@@ -412,6 +412,57 @@ fn a_snapshot_with_the_number_of_one_that_was_destroyed_is_another() {
     assert!(repeated > 0, "no number came again");
 }
 
+/// Writes a range as a program that goes on meanwhile, and waits until that is done.
+#[allow(unsafe_code)] // A ring is filled by hand.
+fn write_unordered(ring: &mut io_uring::IoUring, file: &fs::File, data: &[u8]) {
+    use std::os::fd::AsRawFd;
+    let len = u32::try_from(data.len()).unwrap();
+    let write = io_uring::opcode::Write::new(io_uring::types::Fd(file.as_raw_fd()), data.as_ptr(), len);
+    // SAFETY: the bytes and the descriptor are borrowed until the call has ended, for which is waited here.
+    unsafe { ring.submission().push(&write.offset(0).build()) }.unwrap();
+    ring.submit_and_wait(1).unwrap();
+    assert_eq!(ring.completion().next().unwrap().result(), data.len() as i32);
+}
+
+#[test]
+fn what_was_written_unordered_around_the_cache_is_seen_through_it() {
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
+    const PAGE: usize = 4096;
+    let Ok(mut ring) = io_uring::IoUring::new(2) else {
+        testkit::skip("no io_uring here");
+        return;
+    };
+    for transport in transports() {
+        let Some(home) = Home::over(transport) else { return };
+        home.mount("p/a", "a", &options()).unwrap();
+        let path = home.path("a/f");
+        fs::write(&path, [0; PAGE]).unwrap();
+        let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+        let around = fs::File::options().write(true).custom_flags(direct).open(&path).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let (mut page, through) = ([0; PAGE], fs::File::open(&path).unwrap());
+                    while !stop.load(Ordering::Relaxed) {
+                        through.read_exact_at(&mut page, 0).unwrap();
+                    }
+                });
+            }
+            let through = fs::File::open(&path).unwrap();
+            let seen = (1..=1600_u16).map(|round| {
+                let mut page = [round as u8; PAGE];
+                write_unordered(&mut ring, &around, &page);
+                through.read_exact_at(&mut page, 0).unwrap();
+                (round, page == [round as u8; PAGE])
+            });
+            let old: Vec<u16> = seen.filter(|(_, is_new)| !is_new).map(|(round, _)| round).collect();
+            stop.store(true, Ordering::Relaxed);
+            assert!(old.is_empty(), "{transport:?}: old pages in rounds {old:?}");
+        });
+    }
+}
+
 #[test]
 fn snapshots_are_seen_below_zfs() {
     let Some(home) = Home::new() else { return };

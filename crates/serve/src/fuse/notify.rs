@@ -35,6 +35,12 @@ impl Notifier {
         self.tell(INVAL_INODE, &body);
     }
 
+    /// A range of a file is not what it was; `len` is not 0.
+    pub fn forget_range(&self, node: u64, offset: u64, len: u64) {
+        let body = [node, offset, len].map(u64::to_ne_bytes).concat();
+        self.tell(INVAL_INODE, &body);
+    }
+
     /// Attributes of a file are not what they were.
     pub fn forget_attributes(&self, node: u64) {
         let body = [node.to_ne_bytes(), (-1_i64).to_ne_bytes(), 0_i64.to_ne_bytes()].concat();

@@ -45,6 +45,8 @@ struct Told {
     count: u32,
     /// When it was last seen that this still is the file: see [`Lookups::replaced`].
     seen: u32,
+    /// The kernel may have pages of it.
+    has_pages: bool,
 }
 
 type Shard = HashMap<u64, Told>;
@@ -70,7 +72,7 @@ impl Lookups {
         let others = (1..LATER_MAX).map(|other| LATER | other << OBJECT_BITS | object);
         let is_free = |node: &u64| shard.get(node).is_none_or(|told| told.generation == generation);
         let node = std::iter::once(object).chain(others).find(is_free).unwrap_or(object);
-        let told = shard.entry(node).or_insert(Told { generation, count: 0, seen });
+        let told = shard.entry(node).or_insert(Told { generation, count: 0, seen, has_pages: false });
         told.count = told.count.saturating_add(1);
         told.seen = seen;
         node
@@ -98,6 +100,18 @@ impl Lookups {
         let is_it = |node: u64| shard.get(&node).is_some_and(|told| told.generation == generation);
         let has_others = self.turn.load(Ordering::Relaxed) > 0;
         is_it(object) || has_others && shard.keys().any(|node| object_of(*node) == object && is_it(*node))
+    }
+
+    /// The kernel reads pages of a file, which it will keep.
+    pub(crate) fn keeps_pages(&self, node: u64) {
+        if let Some(told) = self.shard(object_of(node)).get_mut(&node) {
+            told.has_pages = true;
+        }
+    }
+
+    /// Whether it may have kept some.
+    pub(crate) fn has_pages(&self, node: u64) -> bool {
+        self.shard(object_of(node)).get(&node).is_some_and(|told| told.has_pages)
     }
 
     /// The contents of the file system are others: of each node it is looked anew whether its file is still there.

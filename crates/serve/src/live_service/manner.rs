@@ -20,13 +20,13 @@
 use super::LiveService;
 use super::rules::lends_rights;
 use crate::errno::zpl_errno;
-use crate::fuse::{Answer, Opened, flag, open_flag};
+use crate::fuse::{Answer, Opened, WriteAt, flag, open_flag};
 use cenote::files::AccessTimes;
 use format::ObjectId;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// With less room than this a file system is near its end, whatever the machine.
@@ -85,6 +85,8 @@ pub(super) struct Agreed {
     creates_left: AtomicU32,
     /// The kernel can mix files around its cache with others.
     can_mix: bool,
+    /// Somebody has opened a file to write it around the cache by `O_DIRECT`.
+    has_around: AtomicBool,
     /// The kernel knows who may change flags and projects of files.
     pub(super) checks_flags: bool,
 }
@@ -101,12 +103,31 @@ impl Agreed {
             opens_left: AtomicU32::new(PLAIN_OPENS),
             creates_left: AtomicU32::new(PLAIN_CREATES),
             can_mix: this_kernel() >= DROPS_PAGES,
+            has_around: AtomicBool::new(false),
             checks_flags: this_kernel() >= CHECKS_FLAGS,
         }
     }
 }
 
+/// Whether writes of a file that was opened with these flags may go on when their caller already does something else: the
+/// kernel then drops the pages of their range before they are made, and not after. Programs that do so open with `O_DIRECT`.
+fn is_unordered(flags: u32) -> bool {
+    OFlags::from_bits_retain(flags).contains(OFlags::DIRECT)
+}
+
 impl LiveService {
+    /// Pages of a file are read for the kernel's cache.
+    pub(super) fn note_cached_read(&self, node: u64) {
+        if self.agreed.has_around.load(Ordering::Acquire) {
+            self.lookups().keeps_pages(node);
+        }
+    }
+
+    /// Whether the kernel may have read pages of a file while this write was on its way, and will not drop them.
+    pub(crate) fn leaves_old_pages(&self, node: u64, write: &WriteAt<'_>) -> bool {
+        write.handle == DIRECT && is_unordered(write.flags) && self.lookups().has_pages(node)
+    }
+
     /// What was agreed with the kernel.
     pub fn manner(&self) -> Manner {
         let bits = self.agreed.manner.load(Ordering::Relaxed);
@@ -212,6 +233,9 @@ impl LiveService {
             false => manner.opens && self.agreed.can_mix && wants_around(OFlags::from_bits_retain(flags)),
         };
         if goes_around {
+            if is_unordered(flags) {
+                self.agreed.has_around.store(true, Ordering::Release);
+            }
             return Opened {
                 handle: DIRECT,
                 flags: open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES | open_flag::NOFLUSH,

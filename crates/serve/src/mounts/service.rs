@@ -27,7 +27,8 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, mpsc};
+use std::time::Duration;
 
 /// The root.
 const ROOT: u64 = 1;
@@ -63,6 +64,8 @@ pub(super) struct MountedFs {
     /// What the kernel knows, whatever is behind the mount.
     lookups: Arc<Lookups>,
     notifier: OnceLock<Arc<Notifier>>,
+    /// Has old pages dropped, once there were some.
+    dropper: Mutex<Option<mpsc::Sender<OldPages>>>,
     /// What was asked of it.
     counters: FileCounters,
 }
@@ -79,6 +82,7 @@ impl MountedFs {
             changed: Condvar::new(),
             zfs: ZfsDir::new(Arc::clone(pool)),
             notifier: OnceLock::new(),
+            dropper: Mutex::default(),
             counters: FileCounters::default(),
         }
     }
@@ -452,12 +456,21 @@ impl Service for MountedFs {
             self.take_back(node);
             return Err(Errno::ROFS);
         }
-        self.ask_once(About::Files, |live, is_entering| match (write.from_cache, live.is_lost(node)) {
-            // What programs wrote before.
-            (true, _) if is_entering => Ok(()),
-            (_, true) => Err(Errno::STALE),
-            (_, false) => live.write(caller, node, write),
-        })
+        let leaves_old = self.ask_once(About::Files, |live, is_entering| {
+            match (write.from_cache, live.is_lost(node)) {
+                // What programs wrote before.
+                (true, _) if is_entering => Ok(false),
+                (_, true) => Err(Errno::STALE),
+                (_, false) => {
+                    live.write(caller, node, write)?;
+                    Ok(live.leaves_old_pages(node, write))
+                }
+            }
+        })?;
+        if leaves_old {
+            self.drop_pages(node, write.offset, write.data.len() as u64);
+        }
+        Ok(())
     }
 
     fn flush(&self, node: u64, handle: u64) -> Answer<()> {
@@ -591,6 +604,31 @@ impl Service for MountedFs {
     }
 }
 
+/// A range of a file whose pages are old, and who waits until they are dropped.
+struct OldPages {
+    node: u64,
+    offset: u64,
+    len: u64,
+    tell: mpsc::Sender<()>,
+}
+
+/// How long a write waits for that; the pages are dropped later then.
+const DROPPING: Duration = Duration::from_secs(1);
+
+/// Starts a thread that has old pages dropped as long as somebody may send it some.
+fn start_dropping(notifier: Arc<Notifier>) -> mpsc::Sender<OldPages> {
+    let (jobs, work) = mpsc::channel::<OldPages>();
+    let drop_all = move || {
+        for job in work {
+            notifier.forget_range(job.node, job.offset, job.len);
+            let _ = job.tell.send(());
+        }
+    };
+    // Without it nobody takes what is sent.
+    let _ = crate::fuse::spawn_anywhere("old-pages", drop_all);
+    jobs
+}
+
 /// `open` for writing.
 const WRITES: u32 = 3;
 /// Copied at a time out of a snapshot.
@@ -603,6 +641,21 @@ impl MountedFs {
         // Not by this thread, whose answer the kernel waits for.
         let forget = move || notifier.forget_file(node);
         let _ = crate::fuse::spawn_anywhere("take-back", forget);
+    }
+
+    /// Has the kernel drop pages of a range, before it is told that the range was written. Not by this thread: the kernel
+    /// waits until requests about these pages were answered, and all threads might wait for that.
+    fn drop_pages(&self, node: u64, offset: u64, len: u64) {
+        let Some(notifier) = self.notifier.get().filter(|_| len > 0) else { return };
+        let (tell, told) = mpsc::channel();
+        let job = OldPages { node, offset, len, tell };
+        let mut dropper = self.dropper.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs = dropper.get_or_insert_with(|| start_dropping(Arc::clone(notifier)));
+        let sent = jobs.send(job);
+        drop(dropper);
+        if sent.is_ok() {
+            let _ = told.recv_timeout(DROPPING);
+        }
     }
 
     /// Copies from a file of a snapshot: programs restore files so.
