@@ -60,7 +60,7 @@ pub struct Found {
 
 impl Found {
     /// Opens leaves for writing, alone, and reads their labels again: those that `is_wanted` tells, by the labels
-    /// that are known so far. Of several copies of a leaf only that of [`Found::devices`] is opened, and the others
+    /// that are known so far. Of several copies of a leaf only that of [`Found::devices_of`] is opened, and the others
     /// are dropped. Leaves that are open for writing already stay as they are.
     ///
     /// If a label is no longer what it was when the search read it, devices may have come to or gone from what they belong to,
@@ -93,7 +93,7 @@ impl Found {
         env: &Env,
     ) -> Result<bool, (PathBuf, DeviceError)> {
         let is_open = |leaf: &Leaf| leaf.device.is_read_only() && is_wanted(leaf);
-        let best: Vec<&Leaf> = self.by_guid().into_values().collect();
+        let best: Vec<&Leaf> = self.by_guid(is_wanted).into_values().collect();
         let mut chosen: Vec<usize> = Vec::new();
         let mut dropped: Vec<usize> = Vec::new();
         for (index, leaf) in self.leaves.iter().enumerate().filter(|(_, leaf)| is_open(leaf)) {
@@ -145,18 +145,24 @@ impl Found {
     /// its top-level vdev, unless a leaf has that guid itself: when the last sibling is detached, the
     /// leaf takes that guid over, and its label may not say so yet.
     pub fn devices(&self) -> HashMap<VdevGuid, Arc<dyn Device>> {
-        self.by_guid().into_iter().map(|(guid, leaf)| (guid, Arc::clone(&leaf.device))).collect()
+        self.devices_of(|_| true)
     }
 
-    fn by_guid(&self) -> HashMap<VdevGuid, &Leaf> {
+    /// The same of those that `is_wanted` tells: a copy of a pool that was given another guid has leaves with the same ones.
+    pub fn devices_of(&self, is_wanted: impl Fn(&Leaf) -> bool) -> HashMap<VdevGuid, Arc<dyn Device>> {
+        let leaves = self.by_guid(&is_wanted).into_iter();
+        leaves.map(|(guid, leaf)| (guid, Arc::clone(&leaf.device))).collect()
+    }
+
+    fn by_guid(&self, is_wanted: &impl Fn(&Leaf) -> bool) -> HashMap<VdevGuid, &Leaf> {
         let mut best: HashMap<VdevGuid, (&Leaf, Txg)> = HashMap::new();
         let mut offer = |guid: VdevGuid, leaf, txg| {
             if best.get(&guid).is_none_or(|(_, known)| *known < txg) {
                 best.insert(guid, (leaf, txg));
             }
         };
-        let configs: Vec<_> =
-            self.leaves.iter().filter_map(|leaf| Some((leaf, leaf.probe.newest_config()?))).collect();
+        let wanted = self.leaves.iter().filter(|leaf| is_wanted(leaf));
+        let configs: Vec<_> = wanted.filter_map(|leaf| Some((leaf, leaf.probe.newest_config()?))).collect();
         let own: HashSet<VdevGuid> = configs.iter().filter_map(|(_, config)| config.guid).collect();
         for (leaf, config) in configs {
             config.guid.into_iter().for_each(|guid| offer(guid, leaf, config.txg));
@@ -166,14 +172,14 @@ impl Found {
         best.into_iter().map(|(guid, (leaf, _))| (guid, leaf)).collect()
     }
 
-    /// Opens leaves for writing, alone: those of [`Found::devices`] that `is_wanted` tells, by the same
+    /// Opens leaves for writing, alone: those of [`Found::devices_of`] that `is_wanted` tells, by the same
     /// guids. Several partitions of one disk share it.
     pub fn open_exclusive(&self, is_wanted: impl Fn(&Leaf) -> bool, access: Access) -> Exclusive {
         let mut disks: HashMap<&Path, Result<Arc<dyn Device>, DeviceError>> = HashMap::new();
         let mut opened = Exclusive::default();
-        let mut leaves: Vec<(VdevGuid, &Leaf)> = self.by_guid().into_iter().collect();
+        let mut leaves: Vec<(VdevGuid, &Leaf)> = self.by_guid(&is_wanted).into_iter().collect();
         leaves.sort_by_key(|(guid, leaf)| (&leaf.path, *guid));
-        for (guid, leaf) in leaves.into_iter().filter(|(_, leaf)| is_wanted(leaf)) {
+        for (guid, leaf) in leaves {
             let disk = disks.entry(&leaf.path).or_insert_with(|| file::open_exclusive(&leaf.path, access));
             match disk.clone().and_then(|disk| leaf.on(disk)) {
                 Ok(device) => {

@@ -330,8 +330,7 @@ fn lock_devices(found: &Found, guid: PoolGuid, opts: &ImportOptions, env: &Env) 
 
 /// The devices that are open for writing, behind the hold if there is one.
 fn writable_devices(found: &Found, hold: Option<&Arc<Hold>>) -> NewDevices {
-    let mut devices = found.devices();
-    devices.retain(|_, device| !device.is_read_only());
+    let mut devices = found.devices_of(|leaf| !leaf.device.is_read_only());
     if let Some(hold) = hold {
         let put = |(leaf, device): (&VdevGuid, &mut Arc<dyn Device>)| {
             *device = Arc::new(hold.device(*leaf, Arc::clone(device)));

@@ -178,7 +178,7 @@ impl LivePool {
     /// [`TxError::Suspended`] in [`PoolError::Tx`] if something fails again: the pool is suspended again.
     /// [`TxError::Closed`] if the pool was given up or closed.
     pub fn resume(&self, found: Option<&Found>) -> Result<(), PoolError> {
-        self.reopen(found)?;
+        self.reopen_all(found)?;
         self.tree().clear_errors();
         let mut state = lock(&self.outages.state);
         if state.is_given_up {
@@ -218,9 +218,14 @@ impl LivePool {
     }
 
     /// New handles for leaves whose own no longer work, and none for those whose device is no longer where it was: what is written
-    /// there would be lost with the process.
-    pub(super) fn reopen(&self, found: Option<&Found>) -> Result<(), PoolError> {
+    /// there would be lost with the process. For whoever is asked to look: names in `/dev` come and go by themselves.
+    pub(super) fn reopen_all(&self, found: Option<&Found>) -> Result<(), PoolError> {
         self.shut_displaced(found)?;
+        self.reopen(found)
+    }
+
+    /// New handles for leaves whose own no longer work.
+    pub(super) fn reopen(&self, found: Option<&Found>) -> Result<(), PoolError> {
         let tree = self.tree();
         let config = self.config();
         let answers = |device: &dyn Device, leaf: VdevGuid| is_leaf(device, leaf, config.pool_guid);

@@ -124,6 +124,52 @@ fn reopening_sees_files_that_are_gone_cut_or_others() {
     }
 }
 
+#[test]
+fn a_paused_scrub_keeps_no_device_open_that_was_let_go() {
+    let files = Files::new(2, SIZE);
+    let spec = CreateSpec::new("tank", vec![files.top(Layout::Mirror, 0..2)]);
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    churn(&pool, 3);
+    pool.start_scrub(false).unwrap();
+    pool.pause_scrub().unwrap();
+    files.hide(1);
+    pool.reopen_devices(None).unwrap();
+    churn(&pool, 3);
+    let side = side(&pool);
+    assert_eq!(state(&pool, side), VdevState::Unavail);
+    files.show(1);
+    assert_eq!(pool.bring_online(side, None).unwrap(), Some(VdevState::Online));
+    resilver(&pool);
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+}
+
+#[test]
+fn a_copy_with_another_guid_does_not_stand_in_the_way_of_the_original() {
+    let files = Files::new(2, SIZE);
+    let path = |n: usize| files.dir().join(format!("d{n}"));
+    let spec = CreateSpec::new("tank", vec![files.top(Layout::Single, 0..1)]);
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    let original = pool.guid();
+    churn(&pool, 3);
+    pool.export(Leave::Exported).unwrap();
+    std::fs::copy(path(0), path(1)).unwrap();
+    let open = |found: &vdev::scan::Found, guid| {
+        LivePool::import(found, &Which::Guid(guid), &ImportOptions::default(), Env::system())
+    };
+    let pool = open(&Search::in_paths([path(1)]).run(), original).unwrap();
+    let copied = pool.reguid(None).unwrap();
+    // It is newer than the original, and its leaf has the same guid.
+    churn(&pool, 3);
+    pool.export(Leave::Exported).unwrap();
+    let found = Search::in_paths([files.dir()]).run();
+    let (one, other) = (open(&found, original).unwrap(), open(&found, copied).unwrap());
+    churn(&one, 2);
+    churn(&other, 2);
+    one.export(Leave::Exported).unwrap();
+    other.export(Leave::Exported).unwrap();
+}
+
 #[allow(clippy::disallowed_types)] // Something cuts an image.
 fn set_len(path: &std::path::Path, len: u64) {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();

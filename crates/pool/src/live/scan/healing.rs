@@ -79,9 +79,11 @@ impl LivePool {
         leaf: VdevGuid,
         found: Option<&Found>,
     ) -> Result<Option<VdevState>, PoolError> {
+        self.resume_if_suspended(found)?;
+        // A slice that has passed the leaf over ends while that is still to be seen.
+        drop(self.driver());
         lock(&self.scans.out).remove(&(leaf, Offline::Temporarily));
         lock(&self.scans.hopeless).remove(&leaf);
-        self.resume_if_suspended(found)?;
         self.run_on_pool(move |_, pool| {
             if let Some(node) = config::find_mut(&mut pool.state.config.vdev_tree, leaf) {
                 (node.offline, node.removed) = (false, false);
@@ -102,7 +104,7 @@ impl LivePool {
     /// If a tree cannot be made of what is there.
     pub fn reopen_devices(&self, found: Option<&Found>) -> Result<(), PoolError> {
         self.resume_if_suspended(found)?;
-        self.reopen(found)?;
+        self.reopen_all(found)?;
         self.grow(Grow::Nothing)?;
         Ok(())
     }
@@ -144,7 +146,7 @@ impl LivePool {
         lock(&self.scans.out).retain(|out| !is_cleared(out));
         let is_all = |node: &&VdevNode| leaves.contains(&node.guid) && (node.faulted || node.degraded);
         if root.leaves().any(|node| is_all(&node)) {
-            self.reopen(found)?;
+            self.reopen_all(found)?;
             let wanted = leaves.clone();
             self.run_on_pool(move |_, pool| {
                 for leaf in wanted {
@@ -160,7 +162,7 @@ impl LivePool {
                 Ok(())
             })?;
         } else {
-            self.reopen(found)?;
+            self.reopen_all(found)?;
         }
         for leaf in &leaves {
             self.events().vdev_sysevent("vdev_clear", &self.tree(), *leaf);

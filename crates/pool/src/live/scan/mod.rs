@@ -44,7 +44,7 @@ use format::scan::{ScanFunc, ScanPhys};
 use format::{ObjectId, Txg, VdevGuid};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use vdev::tree::{Mark, RangeSet, VdevState};
 use vdev::{Device, VdevTree};
@@ -92,8 +92,8 @@ struct Run {
     pass_issued: u64,
     paused_since: u64,
     spent_paused: u64,
-    /// Leaves that were in service since it began, with their devices.
-    served: HashMap<VdevGuid, Option<Arc<dyn Device>>>,
+    /// Leaves that were in service since it began, with their devices, which are not kept open for it.
+    served: HashMap<VdevGuid, Weak<dyn Device>>,
     /// Something could not be walked, so that leaves may still lack it.
     is_incomplete: bool,
     /// Errors that are not yet in the log.
@@ -104,11 +104,11 @@ struct Run {
 }
 
 /// The leaves that are in service, with their devices.
-fn in_service(tree: &VdevTree) -> HashMap<VdevGuid, Option<Arc<dyn Device>>> {
+fn in_service(tree: &VdevTree) -> HashMap<VdevGuid, Weak<dyn Device>> {
     let status = tree.status();
     let serves = |guid: &VdevGuid| status.find(*guid).is_some_and(|leaf| leaf.state >= VdevState::Degraded);
     let leaves = tree.leaf_guids().into_iter().filter(serves);
-    leaves.filter_map(|guid| Some((guid, Some(tree.device(guid)?)))).collect()
+    leaves.filter_map(|guid| Some((guid, Arc::downgrade(&tree.device(guid)?)))).collect()
 }
 
 impl Run {

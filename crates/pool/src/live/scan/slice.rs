@@ -14,7 +14,7 @@ use format::zil::{Body, block_seq};
 use format::{BlockPtr, BpKind, ObjectId, Txg};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vdev::tree::{Doing, Priority};
 use zio::{ReadPolicy, ZioError};
@@ -328,10 +328,7 @@ impl LivePool {
         let tree = self.tree();
         let status = tree.status();
         run.served.retain(|leaf, known| {
-            let is_same = match (tree.device(*leaf), known) {
-                (Some(now), Some(then)) => Arc::ptr_eq(&now, then),
-                _ => false,
-            };
+            let is_same = tree.device(*leaf).is_some_and(|now| Weak::ptr_eq(&Arc::downgrade(&now), known));
             let in_service =
                 status.find(*leaf).is_some_and(|leaf| leaf.state >= vdev::tree::VdevState::Degraded);
             is_same && in_service
@@ -339,9 +336,7 @@ impl LivePool {
     }
 
     /// The leaves that are in service now.
-    pub(super) fn leaves_in_service(
-        &self,
-    ) -> super::HashMap<format::VdevGuid, Option<Arc<dyn vdev::Device>>> {
+    pub(super) fn leaves_in_service(&self) -> super::HashMap<format::VdevGuid, Weak<dyn vdev::Device>> {
         super::in_service(&self.tree())
     }
 
