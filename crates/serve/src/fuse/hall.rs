@@ -9,7 +9,9 @@
 //! - If nobody waits, another thread is started, unless there are as many as there may be or the system has none: a
 //!   request that takes long (it reads a disk, or its pool is suspended) holds up nobody.
 //! - At most so many threads serve one mount; whoever comes too late leaves a note, and one of those goes on.
-//! - An event is told once (edge-triggered), so whoever has a mount reads until there is nothing.
+//! - An event is told once (edge-triggered), for all requests that came until then, so whoever has a mount reads until there
+//!   is nothing, and has the kernel tell another thread before it answers the first: what it has read may wait for what it
+//!   has not.
 //! - The end of a mount is told when no thread serves it any more, once.
 
 use super::classic::{Desk, Next};
@@ -247,7 +249,7 @@ impl Served {
             std::thread::sleep(GATHER);
         }
         loop {
-            let ran = catch_unwind(AssertUnwindSafe(|| self.answer_all(desk)));
+            let ran = catch_unwind(AssertUnwindSafe(|| self.answer_all(hall, desk)));
             let done = ran.unwrap_or_else(|_| Err(io::Error::other("the server of the mount died")));
             if !lock(&self.work).goes_on(done) {
                 break;
@@ -255,17 +257,29 @@ impl Served {
         }
         let is_over = lock(&self.work).is_over;
         if self.requests == Requests::Rest && !is_over {
-            let data = epoll::EventData::new_u64(self.key);
-            let _ = epoll::modify(&hall.epoll, &*self.device, data, Hall::interest(self.requests));
+            self.tell_again(hall);
         }
         self.end(hall);
     }
 
+    /// Has the kernel tell of requests that are there, if there are any.
+    fn tell_again(&self, hall: &Hall) {
+        let data = epoll::EventData::new_u64(self.key);
+        let _ = epoll::modify(&hall.epoll, &*self.device, data, Hall::interest(self.requests));
+    }
+
     /// Until there is nothing more. Whether the mount is still there.
-    fn answer_all(&self, desk: &mut Desk) -> io::Result<bool> {
+    fn answer_all(&self, hall: &Hall, desk: &mut Desk) -> io::Result<bool> {
+        let mut is_first = true;
         loop {
             match desk.next(&self.device)? {
-                Next::Request(len) => desk.answer(&*self.service, &self.device, len)?,
+                Next::Request(len) => {
+                    // Of one that comes later an event of its own was told.
+                    if std::mem::take(&mut is_first) && self.requests != Requests::Rest {
+                        self.tell_again(hall);
+                    }
+                    desk.answer(&*self.service, &self.device, len)?;
+                }
                 Next::Gone => return Ok(false),
                 Next::Nothing => return Ok(true),
             }
@@ -313,7 +327,93 @@ impl std::fmt::Debug for Served {
 
 #[cfg(test)]
 mod tests {
+    use super::super::proto::op;
+    use super::super::service::{Answer, Caller, Known, Life, Lines};
     use super::*;
+    use crate::view::{Attr, Seek, SpaceInfo};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    /// Answers about the name `first` after it was asked for `second`.
+    #[derive(Default)]
+    struct Waits(Mutex<bool>, Condvar);
+
+    impl Service for Waits {
+        fn abilities(&self, _: u64) -> u64 {
+            0
+        }
+
+        fn lookup(&self, _: &Caller, _: u64, name: &[u8]) -> Answer<Option<Known>> {
+            let mut came = lock(&self.0);
+            if name == b"second" {
+                *came = true;
+                self.1.notify_all();
+            }
+            let patience = Duration::from_secs(20);
+            let (came, _) = self.1.wait_timeout_while(came, patience, |came| !*came).unwrap();
+            if *came { Ok(None) } else { Err(Errno::TIMEDOUT) }
+        }
+
+        fn attr(&self, _: u64, _: Option<u64>) -> Answer<(Attr, Life)> {
+            Err(Errno::NOSYS)
+        }
+
+        fn read_link(&self, _: u64) -> Answer<Vec<u8>> {
+            Err(Errno::NOSYS)
+        }
+
+        fn read(&self, _: u64, _: u64, _: u64, _: &mut [u8]) -> Answer<usize> {
+            Err(Errno::NOSYS)
+        }
+
+        fn read_dir(&self, _: u64, _: u64, _: &mut dyn Lines) -> Answer<()> {
+            Err(Errno::NOSYS)
+        }
+
+        fn space(&self, _: u64) -> Answer<SpaceInfo> {
+            Err(Errno::NOSYS)
+        }
+
+        fn xattr_names(&self, _: u64) -> Answer<Vec<Vec<u8>>> {
+            Err(Errno::NOSYS)
+        }
+
+        fn xattr(&self, _: u64, _: &[u8]) -> Answer<Option<Vec<u8>>> {
+            Err(Errno::NOSYS)
+        }
+
+        fn seek(&self, _: u64, _: u64, _: Seek) -> Answer<u64> {
+            Err(Errno::NOSYS)
+        }
+    }
+
+    fn lookup(unique: u64, name: &[u8]) -> Vec<u8> {
+        let mut all = u32::try_from(41 + name.len()).unwrap().to_ne_bytes().to_vec();
+        all.extend(op::LOOKUP.to_ne_bytes());
+        all.extend([unique, 1, 0, 0].iter().flat_map(|word| word.to_ne_bytes()));
+        all.extend(name);
+        all.push(0);
+        all
+    }
+
+    /// Of both the kernel tells at once.
+    #[test]
+    fn a_request_that_waits_for_the_next_one_gets_it() {
+        let flags = SocketFlags::CLOEXEC;
+        let (kernel, device) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::io::ioctl_fionbio(&device, true).unwrap();
+        for (unique, name) in [(1, &b"first"[..]), (2, b"second")] {
+            rustix::io::write(&kernel, &lookup(unique, name)).unwrap();
+        }
+        let service: Arc<dyn Service> = Arc::new(Waits::default());
+        serve(&service, Arc::new(device), Requests::All(4)).unwrap();
+        for _ in 0..2 {
+            let mut reply = [0; 256];
+            let len = rustix::io::read(&kernel, &mut reply).unwrap();
+            assert!(len > 16 && reply[4..8] == [0; 4], "{:?}", &reply[..len]);
+        }
+        // Its end would be taken for requests without bytes.
+        std::mem::forget(kernel);
+    }
 
     #[test]
     fn who_comes_too_late_leaves_a_note() {
