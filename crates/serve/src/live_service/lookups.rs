@@ -13,6 +13,7 @@
 //! - No lock is held while a file is looked at.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -49,7 +50,37 @@ struct Told {
     has_pages: bool,
 }
 
-type Shard = HashMap<u64, Told>;
+#[derive(Default)]
+struct Shard {
+    told: HashMap<u64, Told>,
+    /// By object: its nodes other than its own number.
+    later: HashMap<u64, Vec<u64>>,
+}
+
+impl Shard {
+    /// The node of a file that the kernel knows.
+    fn find(&self, object: u64, generation: u64) -> Option<u64> {
+        let is_it = |node: &u64| self.told.get(node).is_some_and(|told| told.generation == generation);
+        let later = self.later.get(&object).into_iter().flatten().copied();
+        std::iter::once(object).chain(later).find(is_it)
+    }
+
+    fn remove(&mut self, node: u64) {
+        self.told.remove(&node);
+        if is_later(node)
+            && let Entry::Occupied(mut nodes) = self.later.entry(object_of(node))
+        {
+            nodes.get_mut().retain(|other| *other != node);
+            if nodes.get().is_empty() {
+                nodes.remove();
+            }
+        }
+        let told = &mut self.told;
+        if told.capacity() > ROOMY && told.len() < told.capacity() / 4 {
+            told.shrink_to_fit();
+        }
+    }
+}
 
 /// The nodes that the kernel knows.
 #[derive(Default)]
@@ -69,10 +100,17 @@ impl Lookups {
     pub(crate) fn tell(&self, object: u64, generation: u64) -> u64 {
         let seen = self.turn.load(Ordering::Acquire);
         let mut shard = self.shard(object);
-        let others = (1..LATER_MAX).map(|other| LATER | other << OBJECT_BITS | object);
-        let is_free = |node: &u64| shard.get(node).is_none_or(|told| told.generation == generation);
-        let node = std::iter::once(object).chain(others).find(is_free).unwrap_or(object);
-        let told = shard.entry(node).or_insert(Told { generation, count: 0, seen, has_pages: false });
+        // One that it knows stays what it is: with two nodes the kernel would have two caches of one file.
+        let node = shard.find(object, generation).unwrap_or_else(|| {
+            let others = (1..LATER_MAX).map(|other| LATER | other << OBJECT_BITS | object);
+            let is_free = |node: &u64| !shard.told.contains_key(node);
+            let node = std::iter::once(object).chain(others).find(is_free).unwrap_or(object);
+            if is_later(node) {
+                shard.later.entry(object).or_default().push(node);
+            }
+            node
+        });
+        let told = shard.told.entry(node).or_insert(Told { generation, count: 0, seen, has_pages: false });
         told.count = told.count.saturating_add(1);
         told.seen = seen;
         node
@@ -81,37 +119,31 @@ impl Lookups {
     /// The kernel has forgotten a node so often: the generation of the file if it no longer knows it.
     pub(crate) fn forget(&self, node: u64, count: u64) -> Option<u64> {
         let mut shard = self.shard(object_of(node));
-        let told = shard.get_mut(&node)?;
+        let told = shard.told.get_mut(&node)?;
         told.count = told.count.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         let told = *told;
         if told.count > 0 {
             return None;
         }
-        shard.remove(&node);
-        if shard.capacity() > ROOMY && shard.len() < shard.capacity() / 4 {
-            shard.shrink_to_fit();
-        }
+        shard.remove(node);
         Some(told.generation)
     }
 
     /// Whether the kernel knows a file.
     pub(crate) fn knows(&self, object: u64, generation: u64) -> bool {
-        let shard = self.shard(object);
-        let is_it = |node: u64| shard.get(&node).is_some_and(|told| told.generation == generation);
-        let has_others = self.turn.load(Ordering::Relaxed) > 0;
-        is_it(object) || has_others && shard.keys().any(|node| object_of(*node) == object && is_it(*node))
+        self.shard(object).find(object, generation).is_some()
     }
 
     /// The kernel reads pages of a file, which it will keep.
     pub(crate) fn keeps_pages(&self, node: u64) {
-        if let Some(told) = self.shard(object_of(node)).get_mut(&node) {
+        if let Some(told) = self.shard(object_of(node)).told.get_mut(&node) {
             told.has_pages = true;
         }
     }
 
     /// Whether it may have kept some.
     pub(crate) fn has_pages(&self, node: u64) -> bool {
-        self.shard(object_of(node)).get(&node).is_some_and(|told| told.has_pages)
+        self.shard(object_of(node)).told.get(&node).is_some_and(|told| told.has_pages)
     }
 
     /// The contents of the file system are others: of each node it is looked anew whether its file is still there.
@@ -125,12 +157,12 @@ impl Lookups {
         if turn == 0 {
             return false;
         }
-        let Some(told) = self.shard(object_of(node)).get(&node).copied() else { return is_later(node) };
+        let Some(told) = self.shard(object_of(node)).told.get(&node).copied() else { return is_later(node) };
         if told.seen == turn {
             return false;
         }
         let is_same = now() == Some(told.generation);
-        if is_same && let Some(told) = self.shard(object_of(node)).get_mut(&node) {
+        if is_same && let Some(told) = self.shard(object_of(node)).told.get_mut(&node) {
             told.seen = turn;
         }
         !is_same
@@ -139,7 +171,7 @@ impl Lookups {
     /// All nodes that the kernel knows.
     pub(crate) fn nodes(&self) -> Vec<u64> {
         let lock = |shard: &Mutex<Shard>| -> Vec<u64> {
-            shard.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+            shard.lock().unwrap_or_else(PoisonError::into_inner).told.keys().copied().collect()
         };
         self.shards.iter().flat_map(lock).collect()
     }
@@ -163,7 +195,7 @@ mod tests {
         }
         assert_eq!(known.nodes().len(), 10_000);
         assert!((0..10_000).all(|object| known.forget(object, 1) == Some(1)));
-        assert!(known.shards.iter().all(|shard| shard.lock().unwrap().capacity() <= ROOMY));
+        assert!(known.shards.iter().all(|shard| shard.lock().unwrap().told.capacity() <= ROOMY));
     }
 
     #[test]
@@ -185,6 +217,11 @@ mod tests {
         assert_eq!(known.tell(7, 100), first);
         assert_eq!(known.forget(first, 2), Some(100));
         assert_eq!(known.tell(7, 400), 7, "its number is free");
+        // A file that the kernel knows by another number keeps that one.
+        assert_eq!((known.tell(7, 300), known.tell(7, 200)), (second + (1 << OBJECT_BITS), second));
+        assert_eq!((known.forget(7, 1), known.tell(7, 200), known.tell(7, 500)), (Some(400), second, 7));
+        assert_eq!(known.forget(second, 9), Some(200));
+        assert!(!known.knows(7, 200) && known.knows(7, 300) && known.knows(7, 500));
         assert!(known.is_lost(LATER | 99 << OBJECT_BITS | 7, || Some(400)), "never told of");
     }
 }
