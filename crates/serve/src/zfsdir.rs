@@ -125,6 +125,48 @@ impl Slots {
             self.free.push(index);
         }
     }
+
+    /// Where the last snapshot with this number is, unless another one has its slot by now.
+    fn index_of(&self, object: ObjectId) -> Option<usize> {
+        let index = self.by_object.get(&object).copied();
+        index.filter(|index| self.all.get(*index).is_some_and(|slot| slot.snapshot.object == object))
+    }
+
+    /// The slot of a snapshot, given to it now if it has none.
+    fn slot_for(&mut self, snapshot: Snapshot, name: &str) -> Answer<u64> {
+        let known = self.index_of(snapshot.object);
+        let is_it = |slot: &Slot| slot.snapshot == snapshot && !slot.is_gone;
+        let same = known.filter(|index| self.all.get(*index).is_some_and(is_it));
+        let index = match same {
+            Some(index) => index,
+            None => {
+                // The one that had this number is gone, whether that was heard of or not.
+                known.into_iter().for_each(|index| self.lose(index));
+                let name = name.to_owned();
+                let slot = Slot { snapshot, told: 0, name, open: None, used: 0, is_gone: false };
+                let index = match self.free.pop() {
+                    Some(index) => index,
+                    None if self.all.len() >= SLOTS_MAX => return Err(Errno::NFILE),
+                    None => self.all.len(),
+                };
+                match self.all.get_mut(index) {
+                    Some(place) => {
+                        let before = std::mem::replace(place, slot).snapshot.object;
+                        if self.by_object.get(&before) == Some(&index) {
+                            self.by_object.remove(&before);
+                        }
+                    }
+                    None => self.all.push(slot),
+                }
+                self.by_object.insert(snapshot.object, index);
+                index
+            }
+        };
+        if let Some(slot) = self.all.get_mut(index) {
+            name.clone_into(&mut slot.name);
+        }
+        Ok(index as u64 + 1)
+    }
 }
 
 /// A snapshot that is open, over the devices that the pool had then.
@@ -207,34 +249,7 @@ impl ZfsDir {
 
     /// The slot of a snapshot, given to it now if it has none.
     fn slot_for(&self, snapshot: Snapshot, name: &str) -> Answer<u64> {
-        let mut slots = lock(&self.slots);
-        let known = slots.by_object.get(&snapshot.object).copied();
-        let is_it = |slot: &Slot| slot.snapshot == snapshot && !slot.is_gone;
-        let same = known.filter(|index| slots.all.get(*index).is_some_and(is_it));
-        let index = match same {
-            Some(index) => index,
-            None => {
-                // The one that had this number is gone, whether that was heard of or not.
-                known.into_iter().for_each(|index| slots.lose(index));
-                let name = name.to_owned();
-                let slot = Slot { snapshot, told: 0, name, open: None, used: 0, is_gone: false };
-                let index = match slots.free.pop() {
-                    Some(index) => index,
-                    None if slots.all.len() >= SLOTS_MAX => return Err(Errno::NFILE),
-                    None => slots.all.len(),
-                };
-                match slots.all.get_mut(index) {
-                    Some(place) => *place = slot,
-                    None => slots.all.push(slot),
-                }
-                slots.by_object.insert(snapshot.object, index);
-                index
-            }
-        };
-        if let Some(slot) = slots.all.get_mut(index) {
-            name.clone_into(&mut slot.name);
-        }
-        Ok(index as u64 + 1)
+        lock(&self.slots).slot_for(snapshot, name)
     }
 
     /// What answers for the snapshot in a slot.
@@ -487,7 +502,7 @@ impl ZfsDir {
             if next <= from {
                 continue;
             }
-            let slot = lock(&self.slots).by_object.get(&id).map(|index| *index as u64 + 1);
+            let slot = lock(&self.slots).index_of(id).map(|index| index as u64 + 1);
             // Nobody has looked at it: a number that is its own, and no file's.
             let node = slot.map_or(FIRST.saturating_sub(1 + id.0), |slot| slot << SLOT_SHIFT | ROOT);
             if !lines.line(node, Some(Kind::Directory), name.as_bytes(), next, None) {
@@ -650,6 +665,21 @@ fn refused(error: &EditError) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_snapshot_in_the_slot_of_another_stays_when_that_ones_number_comes_again() {
+        let mut slots = Slots::default();
+        let snapshot = |object, guid| Snapshot { object: ObjectId(object), guid };
+        assert_eq!(slots.slot_for(snapshot(10, 1), "a"), Ok(1));
+        slots.lose(0);
+        assert_eq!(slots.slot_for(snapshot(20, 2), "b"), Ok(1));
+        assert_eq!(slots.index_of(ObjectId(10)), None);
+        assert_eq!(slots.slot_for(snapshot(10, 3), "c"), Ok(2));
+        assert!(slots.all.iter().all(|slot| !slot.is_gone));
+        // One that was replaced without anybody hearing of it.
+        assert_eq!(slots.slot_for(snapshot(20, 4), "b"), Ok(1));
+        assert_eq!(slots.by_object.len(), 2);
+    }
 
     #[test]
     fn numbers_of_files_are_not_taken_for_others() {

@@ -82,8 +82,10 @@ impl Service for ViewService {
 
     fn read_dir(&self, node: u64, from: u64, lines: &mut dyn Lines) -> Answer<()> {
         let listed = self.view.read_dir(node, from, &mut |item| {
-            // The name of a file that cannot be read is listed all the same; whoever looks closer gets the error.
-            let file = if lines.wants_files() {
+            // The name of a file that cannot be read is listed all the same; whoever looks closer gets the error. Of the
+            // first two the kernel takes none, and forgets none.
+            let is_dot = matches!(&item.name[..], b"." | b"..");
+            let file = if lines.wants_files() && !is_dot {
                 let attr = self.told(item.node, self.view.attr(item.node)).ok();
                 attr.map(|attr| Entry { node: item.node, attr })
             } else {
