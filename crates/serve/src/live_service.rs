@@ -191,6 +191,11 @@ impl LiveService {
         self.writer.fs()
     }
 
+    /// A file is about to be changed by a call of which not every kernel takes back before what the file lends.
+    pub(crate) fn before_change(&self, caller: &Caller, node: u64) -> Answer<()> {
+        self.take_back_rights(caller, self.id(node))
+    }
+
     fn id(&self, node: u64) -> ObjectId {
         if node == ROOT { self.fs().root() } else { ObjectId(lookups::object_of(node)) }
     }

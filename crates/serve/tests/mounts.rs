@@ -311,6 +311,15 @@ fn use_files(at: &Path, me: usize, stop: &AtomicBool) -> usize {
     rounds
 }
 
+/// Tells the others to stop, also when the one who holds it has failed: they would be waited for without end.
+struct Stops<'s>(&'s AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Rolls back again and again under programs; each time nothing of what was made since is there, and everything else is
 /// what it was.
 fn roll_back_under_load(home: &Home, rounds: usize) {
@@ -324,6 +333,7 @@ fn roll_back_under_load(home: &Home, rounds: usize) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (at, stop) = (&at, &stop);
+        let stops = Stops(stop);
         let users: Vec<_> = (0..3).map(|me| scope.spawn(move || use_files(at, me, stop))).collect();
         for round in 0..rounds {
             // If one of them has found something, it tells when it is waited for.
@@ -359,7 +369,7 @@ fn roll_back_under_load(home: &Home, rounds: usize) {
             let is_new = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with("new");
             assert!(!fs::read_dir(at).unwrap().any(|entry| is_new(entry.unwrap())), "round {round}");
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stops);
         let done: Vec<usize> = users.into_iter().map(|user| user.join().unwrap()).collect();
         assert!(done.iter().all(|rounds| *rounds > 0));
     });
@@ -412,6 +422,29 @@ fn a_snapshot_with_the_number_of_one_that_was_destroyed_is_another() {
     assert!(repeated > 0, "no number came again");
 }
 
+/// The number of a snapshot's place is above those of its files.
+#[test]
+fn places_of_snapshots_that_were_listed_and_destroyed_come_back() {
+    let Some(home) = Home::new() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    fs::write(home.path("a/file"), "text").unwrap();
+    let mut highest = 0;
+    for round in 0..16 {
+        let name = format!("p/a@s{round}");
+        let dir = home.path("a/.zfs/snapshot").join(format!("s{round}"));
+        home.pool().snapshot(&[&name]).unwrap();
+        home.table.snapshots_changed("p/a");
+        highest = highest.max(fs::metadata(&dir).unwrap().ino() >> 48);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        edit::destroy_snapshots(home.pool(), &[name], false).unwrap();
+        home.table.snapshots_changed("p/a");
+        assert!(fs::metadata(&dir).is_err());
+        // What the kernel forgets it tells when it comes to it.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!((1..=8).contains(&highest), "{highest} places");
+}
+
 /// Writes a range as a program that goes on meanwhile, and waits until that is done.
 #[allow(unsafe_code)] // A ring is filled by hand.
 fn write_unordered(ring: &mut io_uring::IoUring, file: &fs::File, data: &[u8]) {
@@ -441,6 +474,7 @@ fn what_was_written_unordered_around_the_cache_is_seen_through_it() {
         let around = fs::File::options().write(true).custom_flags(direct).open(&path).unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let stops = Stops(&stop);
             for _ in 0..2 {
                 scope.spawn(|| {
                     let (mut page, through) = ([0; PAGE], fs::File::open(&path).unwrap());
@@ -457,7 +491,7 @@ fn what_was_written_unordered_around_the_cache_is_seen_through_it() {
                 (round, page == [round as u8; PAGE])
             });
             let old: Vec<u16> = seen.filter(|(_, is_new)| !is_new).map(|(round, _)| round).collect();
-            stop.store(true, Ordering::Relaxed);
+            drop(stops);
             assert!(old.is_empty(), "{transport:?}: old pages in rounds {old:?}");
         });
     }

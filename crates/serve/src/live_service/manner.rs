@@ -137,6 +137,8 @@ impl LiveService {
     /// Goes on with what was agreed for a mount whose contents these replace.
     pub(crate) fn go_on_as(&self, manner: Manner) {
         self.agreed.manner.store(manner.bits(), Ordering::Relaxed);
+        // Files that were opened before may still be open.
+        self.agreed.has_around.store(true, Ordering::Release);
     }
 
     /// What would be agreed today.

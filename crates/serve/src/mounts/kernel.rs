@@ -1,7 +1,7 @@
 //! What the machine's kernel knows of mounts, and how it is told to change them.
 //!
 //! # What always holds
-//! - Nothing here asks a mounted file system anything, except [`is_dead`].
+//! - Nothing here asks a mounted file system anything, except [`sign_of_life`].
 
 use crate::fuse::connections;
 use rustix::fs::{Mode, OFlags, openat};
@@ -85,14 +85,29 @@ pub(super) fn has_mounts_below(at: &Path) -> bool {
 /// How long a server may take to show that it lives: the kernel tells at once of one that is gone.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// A mount whose server is gone: it answers nothing any more. One that lives, and hangs, holds up nobody.
-pub(super) fn is_dead(at: &Path) -> bool {
+/// What the server of a mount shows of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// It answers.
+    Lives,
+    /// It is gone: nothing is answered any more.
+    Gone,
+    /// Nothing for now: it hangs, or is going.
+    Nothing,
+}
+
+/// Asks the server of a mount whether it lives. One that hangs holds up nobody.
+pub(super) fn sign_of_life(at: &Path) -> Sign {
     let (tell, told) = mpsc::channel();
     let asked = at.to_owned();
     let spawned = std::thread::Builder::new().name("mount-probe".into()).spawn(move || {
-        let _ = tell.send(matches!(rustix::fs::statfs(&asked), Err(Errno::NOTCONN)));
+        let _ = tell.send(rustix::fs::statfs(&asked).map(drop));
     });
-    spawned.is_ok() && told.recv_timeout(SIGN_OF_LIFE).unwrap_or(false)
+    match spawned.ok().and_then(|_| told.recv_timeout(SIGN_OF_LIFE).ok()) {
+        Some(Ok(())) => Sign::Lives,
+        Some(Err(Errno::NOTCONN)) => Sign::Gone,
+        _ => Sign::Nothing,
+    }
 }
 
 /// The number of the connection behind a device, as the kernel packs it in 32 bits.

@@ -29,6 +29,7 @@ use crate::view::ViewError;
 use cenote::admin::{AccessTimes, FileOps, MountError, MountOptions, Mounted, Mounts, Unmount};
 use cenote::files::{self, FilesystemWriter};
 use cenote::{LivePool, Outside, Pool};
+use kernel::Sign;
 pub use record::Record;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -38,7 +39,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -52,8 +53,10 @@ const HEARING_OF_AN_END: Duration = Duration::from_millis(50);
 const LAST_WRITES: Duration = Duration::from_secs(10);
 /// Mounts of dead servers on one way.
 const DEAD_MAX: usize = 64;
-/// How long the kernel may take to forget contents before names are answered all the same.
+/// How long the kernel may take to forget so many files before names are answered all the same. What programs have left in
+/// its pages is lost until then, and written into the new contents from then on.
 const FORGETTING: Duration = Duration::from_secs(2);
+const FORGOTTEN_AT_ONCE: usize = 1024;
 /// Where a mount shows its snapshots.
 const SNAPSHOT_DIR: &str = ".zfs/snapshot";
 /// The root of a mount.
@@ -127,7 +130,7 @@ enum Behind {
     View,
 }
 
-/// A thread, and what tells of its end.
+/// A thread, and what tells that it gets on, and of its end.
 type Forgetting = (JoinHandle<()>, Receiver<()>);
 
 /// How far the end of a mount is.
@@ -289,16 +292,21 @@ impl Mount {
         }
     }
 
-    /// Has the kernel forget these nodes with their contents, in a thread that tells when that is done: it waits until
-    /// requests about their pages were answered.
+    /// Has the kernel forget these nodes with their contents, in a thread that tells how it gets on until it is done: it waits
+    /// until requests about their pages were answered.
     fn start_forgetting(self: &Arc<Mount>, nodes: Vec<u64>, flags: MountFlags) -> io::Result<Forgetting> {
         let (tell, told) = std::sync::mpsc::channel();
         let mount = Arc::clone(self);
         let forget = move || {
-            nodes.iter().for_each(|node| mount.notifier.forget_attributes(*node));
-            nodes.iter().for_each(|node| mount.notifier.forget_file(*node));
+            for some in nodes.chunks(FORGOTTEN_AT_ONCE) {
+                some.iter().for_each(|node| mount.notifier.forget_attributes(*node));
+                let _ = tell.send(());
+            }
+            for some in nodes.chunks(FORGOTTEN_AT_ONCE) {
+                some.iter().for_each(|node| mount.notifier.forget_file(*node));
+                let _ = tell.send(());
+            }
             mount.shrink(flags);
-            let _ = tell.send(());
         };
         fuse::spawn_anywhere("forget", forget).map(|thread| (thread, told))
     }
@@ -410,9 +418,14 @@ impl MountTable {
         let Ok(place) = Place::find(at) else { return false };
         let Some(line) = place.top().ok().and_then(|top| top.line(at)) else { return false };
         let is_ours = || self.inner.all().iter().any(|mount| mount.device == line.device);
-        // A server before this one is gone, or going.
+        // A server before this one is gone, or going; one that answers is another, which was given the number of the device.
         let is_recorded = || self.record.as_ref().is_some_and(|record| record.has(at, line.device));
-        if line.kind != kernel::KIND || is_ours() || !(is_recorded() || kernel::is_dead(at)) {
+        let is_left = || match kernel::sign_of_life(at) {
+            Sign::Lives => false,
+            Sign::Gone => true,
+            Sign::Nothing => is_recorded(),
+        };
+        if line.kind != kernel::KIND || is_ours() || !is_left() {
             return false;
         }
         let detached = place.unmount(true);
@@ -777,7 +790,14 @@ impl Mounts for MountTable {
         }
         let forgetting = mount.start_forgetting(nodes.clone(), flags);
         // If all threads of the mount answer about names, none is left for what the kernel waits for.
-        let waits = forgetting.as_ref().is_ok_and(|(_, done)| done.recv_timeout(FORGETTING).is_err());
+        let waits = forgetting.as_ref().is_ok_and(|(_, told)| {
+            loop {
+                match told.recv_timeout(FORGETTING) {
+                    Ok(()) => {}
+                    Err(error) => break error == RecvTimeoutError::Timeout,
+                }
+            }
+        });
         service.entered();
         if waits {
             tracing::debug!(dataset, "the kernel forgets what a file system had while it is used again");

@@ -5,8 +5,9 @@
 //! - A place is in the record before anything is mounted there, and with the number of its device as soon as it is.
 //! - A mount leaves the record when it was seen to be gone, not when somebody tried to end it.
 //! - Only mounts in the record are detached: those that stand there with their device belong to a server that is gone
-//!   or going, as one server at a time has a state folder, so they are not asked whether they live. Of a place without
-//!   one it is not known whether it came to a mount, so what is there is asked.
+//!   or going, as one server at a time has a state folder, so that they need not show that nobody answers. One that
+//!   answers is another server's, which was given the number of the device. Of a place without one it is not known
+//!   whether it came to a mount: it must show that its server is gone.
 //! - Folders that were made for mounts are known by path and inode number.
 //!
 //! # The file
@@ -14,7 +15,7 @@
 //! it is, with this device. `-MAJOR:MINOR PATH`: it is gone. `dNUMBER PATH`: a folder was made. `rNUMBER PATH`: it was
 //! removed. An entry that begins with `/` is a place, from earlier versions. It is written anew when most of it is old.
 
-use super::kernel::{self, Line};
+use super::kernel::{self, Line, Sign};
 use super::walk::Place;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::{BTreeMap, BTreeSet};
@@ -231,9 +232,10 @@ impl Record {
         let Some(known) = guard.as_mut() else { return Ok(Vec::new()) };
         let mut detached = Vec::new();
         let mut table = kernel::table();
+        let mut asks = true;
         for _ in 0..ROUNDS_MAX {
             let before = detached.len();
-            known.detach_some(&table, &mut detached);
+            known.detach_some(&table, &mut detached, &mut asks);
             table = kernel::table();
             if detached.len() == before {
                 break;
@@ -250,8 +252,9 @@ impl Record {
 }
 
 impl Known {
-    /// Those above first: what is below goes with them, and cannot be reached through them.
-    fn detach_some(&self, table: &[Line], detached: &mut Vec<PathBuf>) {
+    /// Those above first: what is below goes with them, and cannot be reached through them. `asks`: none was silent yet. After
+    /// one that was, their server is going, and no time is spent on the others.
+    fn detach_some(&self, table: &[Line], detached: &mut Vec<PathBuf>, asks: &mut bool) {
         let first = detached.len();
         for line in table.iter().filter(|line| line.kind == kernel::KIND) {
             let is_within_detached = |above: &PathBuf| kernel::is_within(&line.at, above);
@@ -263,7 +266,7 @@ impl Known {
                 let is_meant = |(at, device): &(PathBuf, Option<Device>)| {
                     device.map_or(*at == line.at, |d| d == line.device)
                 };
-                self.mounts.iter().any(is_meant) && kernel::is_dead(&line.at)
+                self.mounts.iter().any(is_meant) && kernel::sign_of_life(&line.at) == Sign::Gone
             };
             if !is_known && !may_be() {
                 continue;
@@ -271,7 +274,12 @@ impl Known {
             let Ok(place) = Place::find(&line.at) else { continue };
             // What something else covers is reached when that is gone.
             let is_on_top = place.top().is_ok_and(|top| top.is_of(line));
-            if is_on_top && place.unmount(true).is_ok() {
+            let lives = is_known && is_on_top && *asks && {
+                let sign = kernel::sign_of_life(&line.at);
+                *asks = sign != Sign::Nothing;
+                sign == Sign::Lives
+            };
+            if is_on_top && !lives && place.unmount(true).is_ok() {
                 detached.push(line.at.clone());
             }
         }
@@ -328,6 +336,45 @@ mod tests {
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("p", at, kernel::KIND, flags, data.as_c_str()).expect("mounted");
         device
+    }
+
+    /// Answers the greeting, and how much room there is, until the mount is gone.
+    fn answer(device: &OwnedFd) {
+        let mut request = vec![0; 2 << 20];
+        while let Ok(len) = rustix::io::retry_on_intr(|| rustix::io::read(device, &mut request[..])) {
+            assert!(len >= 40);
+            let (code, body) = match u32::from_ne_bytes(request[4..8].try_into().expect("four")) {
+                26 => (0, [&7_u32.to_ne_bytes()[..], &31_u32.to_ne_bytes(), &[0; 56]].concat()),
+                17 => (0, vec![0; 80]),
+                2 | 36 | 42 => continue,
+                _ => (-38_i32, Vec::new()),
+            };
+            let len = u32::try_from(16 + body.len()).expect("short");
+            let head = [&len.to_ne_bytes()[..], &code.to_ne_bytes(), &request[8..16]].concat();
+            let _ = rustix::io::write(device, &[head, body].concat());
+        }
+    }
+
+    /// It was unmounted after its server had died, and another server has mounted there: devices get the first free number.
+    #[test]
+    fn a_mount_that_answers_is_somebody_elses() {
+        if !rustix::process::geteuid().is_root() || !testkit::need_file("/dev/fuse") {
+            return testkit::skip("only root mounts");
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = dir.path().canonicalize().expect("there").join("others");
+        std::fs::create_dir(&at).expect("made");
+        let device = silent_mount(&at);
+        let server = std::thread::spawn(move || answer(&device));
+        let record = Record::new(dir.path().join("mounts"));
+        let place = Place::find(&at).expect("there");
+        record.mounted(&at, place.top().expect("known").device).expect("written");
+        let detached = Record::new(record.file.clone()).detach_dead();
+        let stays = kernel::table().iter().any(|line| line.at == at);
+        let _ = place.unmount(true);
+        server.join().expect("it ends");
+        assert_eq!(detached.expect("read"), Vec::<PathBuf>::new());
+        assert!(stays);
     }
 
     /// A thread that asks its own server cannot be killed, and the process keeps the connection until it is: as long as

@@ -652,6 +652,10 @@ impl MountedFs {
         let mut dropper = self.dropper.lock().unwrap_or_else(PoisonError::into_inner);
         let jobs = dropper.get_or_insert_with(|| start_dropping(Arc::clone(notifier)));
         let sent = jobs.send(job);
+        if sent.is_err() {
+            // There was no thread for it; there may be one next time.
+            *dropper = None;
+        }
         drop(dropper);
         if sent.is_ok() {
             let _ = told.recv_timeout(DROPPING);
@@ -660,6 +664,7 @@ impl MountedFs {
 
     /// Copies from a file of a snapshot: programs restore files so.
     fn copy_out(&self, caller: &Caller, range: &CopyRange) -> Answer<u64> {
+        self.ask_of(range.to, |live| live.before_change(caller, range.to))?;
         let mut buf = vec![0; COPY_CHUNK.min(usize::try_from(range.len).unwrap_or(COPY_CHUNK))];
         let mut done = 0;
         while done < range.len {

@@ -169,14 +169,19 @@ fn walk(path: &Path, make: bool) -> Result<(Place, bool), WalkError> {
             (dir, place) = (root()?, Place { parent: root()?, name: OsString::from(".") });
             continue;
         }
-        let next = match openat(&dir, &name, path_flags(), Mode::empty()) {
+        // As a directory first: what is mounted when somebody goes there is mounted now.
+        let open = || match openat(&dir, &name, path_flags() | OFlags::DIRECTORY, Mode::empty()) {
+            Err(Errno::NOTDIR) => openat(&dir, &name, path_flags(), Mode::empty()),
+            other => other,
+        };
+        let next = match open() {
             Err(Errno::NOENT) if make => {
                 was_made = match rustix::fs::mkdirat(&dir, &name, Mode::from_raw_mode(0o755)) {
                     Ok(()) => true,
                     Err(Errno::EXIST) => false,
                     Err(error) => return Err(error.into()),
                 };
-                openat(&dir, &name, path_flags(), Mode::empty())?
+                open()?
             }
             Err(Errno::NOTCONN) => return Err(WalkError::Dead { at: path_of(&dir)? }),
             other => {
