@@ -170,6 +170,40 @@ fn committed_writes_survive_a_crash() {
     assert_eq!(after.set.zil_header(), ZilHeader::default());
 }
 
+/// Records were applied, and the pool was suspended before they were on disk. Whoever replayed the log once more began
+/// where the header of before said, and made everything twice.
+#[test]
+fn a_replay_that_ended_on_the_way_goes_on_there() {
+    let (world, object) = started();
+    for byte in 1..6 {
+        world.write(&object, 0, &[byte; 100]);
+    }
+    world.log.commit(None).expect("durable");
+    let after = world.after_crash();
+    let tx = after.txgs.quiesce();
+    let claimed = ZilHeader {
+        claim_txg: zio::AllocTx::txg(&tx),
+        claim_blk_seq: u64::MAX,
+        flags: 1,
+        ..after.set.zil_header()
+    };
+    after.set.set_zil_header(claimed, &tx);
+    finish(&after.txgs, &after.set, &after.log, tx);
+    let suspended = TxError::Suspended { why: "a test".to_owned() };
+    let outcome =
+        replay(&after.log, &mut || Err(suspended.clone()), &mut apply(&after), &mut |_, _| ()).map(drop);
+    outcome.expect_err("suspended");
+    let mut sync = || {
+        sync_once(&after.txgs, &after.set, &after.log);
+        Ok(())
+    };
+    let mut again =
+        |_: &Record, _: Option<&[u8]>, _: &Tx| Err(DmuError::NoObject { objset: 0, object: object.id() });
+    let done = replay(&after.log, &mut sync, &mut again, &mut |_, _| ()).expect("replayed");
+    assert!(done.applied == 0 && done.skipped == 5 && done.stopped.is_none(), "{done:?}");
+    assert_eq!(after.set.zil_header(), ZilHeader::default());
+}
+
 /// A commit fails to flush while its txg is being written, too late to be left out of the chain of that txg.
 /// What is acknowledged later must not stand behind the block that was lost.
 #[test]

@@ -171,6 +171,29 @@ fn a_snapshot_that_comes_before_a_rollback_stops_it() {
     pool.close().expect("closed");
 }
 
+/// A snapshot that waits for its last hold, and that somebody copies from, keeps the hold. It was told as done where
+/// others lost theirs.
+#[test]
+fn a_hold_that_cannot_go_yet_is_told() {
+    let pool = new_pool();
+    make(&pool, "p/r").expect("made");
+    let names = held(&pool, "p/r/a", "t").expect("readable");
+    edit::hold(&pool, &names, "tag").expect("held");
+    edit::destroy_snapshots(&pool, &names[..1], true).expect("later");
+    let (id, root) = {
+        let view = pool.live().view().expect("readable");
+        let snapshot = view.dsl().dataset(&names[0]).expect("there");
+        (snapshot.id(), snapshot.phys().bp)
+    };
+    let used = pool.live().heads().hold_snapshot(id, &root).expect("there");
+    let blame = edit::release(&pool, &names, "tag").expect_err("one is used");
+    assert!(blame.0 == names[0] && matches!(blame.1, EditError::Busy { .. }), "{blame:?}");
+    drop(used);
+    edit::release(&pool, &names, "tag").expect("released");
+    assert!(pool.view().expect("readable").dataset(&names[0]).is_err(), "it went with its last hold");
+    pool.close().expect("closed");
+}
+
 /// `CENOTE_ROUNDS`: how many pairs.
 #[test]
 fn two_verbs_at_once() {

@@ -59,12 +59,16 @@ pub fn replay<E: Display>(
     unclaim: &mut dyn FnMut(&BlockPtr, &Tx),
 ) -> Result<Replayed, ReplayError> {
     let set = &log.set;
-    let header = set.zil_header();
+    let mut header = set.zil_header();
     let mut done = Replayed::default();
     if header == format::objset::ZilHeader::default() || !super::lock(&log.chain).is_foreign() {
         return Ok(done);
     }
-    log.in_replay.store(true, Ordering::Release);
+    if log.in_replay.swap(true, Ordering::AcqRel) {
+        // An earlier replay ended on the way. How far it came is in the header with the txg of its last record.
+        sync()?;
+        header = set.zil_header();
+    }
     let mut failed: Option<TxError> = None;
     if header.flags & REPLAY_NEEDED != 0 && header.claim_txg != Txg(0) {
         let mut on_record = |raw: &format::zil::RawRecord<'_>| {

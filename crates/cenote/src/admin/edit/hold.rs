@@ -110,6 +110,11 @@ fn each(
         for name in &names {
             match step(ctx, name, &tag, true) {
                 Ok(()) => fit.push(name),
+                // It would be done otherwise: nobody may believe that it was.
+                Err(error @ (DslError::Busy { .. } | DslError::Again { .. })) => {
+                    name.clone_into(&mut slot.lock().unwrap_or_else(PoisonError::into_inner));
+                    return Err(error);
+                }
                 Err(error) => blame = blame.or(Some((name.clone(), error))),
             }
         }
