@@ -8,7 +8,8 @@
 //!
 //! # What always holds
 //! - Of threads that have entered, one runs, but for those just woken.
-//! - A turn is passed on only when every other thread stands still or sleeps.
+//! - A turn is passed on only when every other thread stands still or sleeps, and once: by the thread that has it, or by
+//!   the conductor when that thread sleeps, whichever comes first.
 //! - Threads that have not entered are not held up.
 //!
 //! # Whose turn it is
@@ -28,6 +29,8 @@ use vdev::env::Random;
 const SPANS: [u64; 4] = [3, 12, 40, 120];
 /// A thread that could begin something that nobody waits for does so once in so many offers.
 const IDLE_SPANS: [u64; 4] = [4, 10, 25, 60];
+/// The turn is that of no thread.
+const NOBODY: usize = usize::MAX;
 /// Between two looks at threads that may sleep.
 const LOOK: Duration = Duration::from_micros(60);
 /// Looks at which a thread must sleep until it counts as asleep; more for one that waits for helpers of its own.
@@ -67,6 +70,8 @@ struct Seat {
 struct State {
     seats: Vec<Seat>,
     current: usize,
+    /// Turns that were passed on: a thread that would pass on an earlier one is too late.
+    passed: u64,
     random: Random,
     span: u64,
     idle_span: u64,
@@ -77,6 +82,8 @@ struct State {
 #[derive(Debug)]
 pub struct Turns {
     state: Mutex<State>,
+    /// Held while a turn is passed on. Before `state`.
+    passing: Mutex<()>,
 }
 
 /// Offers the turn, if the calling thread takes turns.
@@ -117,14 +124,7 @@ struct Entered(Arc<Turns>, usize);
 impl Drop for Entered {
     fn drop(&mut self) {
         SEAT.with_borrow_mut(|seat| *seat = None);
-        let was_current = {
-            let mut state = self.0.lock();
-            state.seats[self.1].at = At::Gone;
-            state.current == self.1
-        };
-        if was_current {
-            self.0.pass();
-        }
+        self.0.leave_turn(self.1, At::Gone);
     }
 }
 
@@ -148,8 +148,8 @@ impl Turns {
         let (span, idle_span) = (pick(&mut random, &SPANS), pick(&mut random, &IDLE_SPANS));
         let seat = |_| Seat { thread: None, tid: 0, at: At::Absent, priority: random.next(), is_firm: false };
         let seats = (0..threads).map(seat).collect();
-        let state = State { seats, current: usize::MAX, random, span, idle_span, failed: false };
-        Arc::new(Turns { state: Mutex::new(state) })
+        let state = State { seats, current: NOBODY, passed: 0, random, span, idle_span, failed: false };
+        Arc::new(Turns { state: Mutex::new(state), passing: Mutex::new(()) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -170,16 +170,21 @@ impl Turns {
     }
 
     fn offer(&self, seat: usize, idle: bool) {
-        let is_current = {
-            let mut state = self.lock();
-            state.seats[seat].at = At::Offers { idle };
-            state.current == seat
-        };
-        if is_current {
-            self.pass();
-        }
+        self.leave_turn(seat, At::Offers { idle });
         while matches!(self.lock().seats[seat].at, At::Offers { .. }) {
             thread::park();
+        }
+    }
+
+    /// A thread stands still or has gone; its turn, if it has it, is passed on.
+    fn leave_turn(&self, seat: usize, at: At) {
+        let turn = {
+            let mut state = self.lock();
+            state.seats[seat].at = at;
+            (state.current == seat).then_some(state.passed)
+        };
+        if let Some(turn) = turn {
+            self.pass_on(turn);
         }
     }
 
@@ -188,12 +193,17 @@ impl Turns {
         self.lock().seats.iter().filter(|seat| seat.at != At::Gone).count() <= 1
     }
 
-    /// Waits until everybody else stands still, and lets one of them run.
-    fn pass(&self) {
+    /// Waits until every thread stands still or sleeps, and lets one of them run, if this turn was not passed on before.
+    fn pass_on(&self, turn: u64) {
+        let _one_at_a_time = self.passing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.lock().passed != turn {
+            return;
+        }
         self.settle();
         let mut state = self.lock();
         let chosen = state.choose();
-        state.current = chosen.unwrap_or(usize::MAX);
+        state.passed += 1;
+        state.current = chosen.unwrap_or(NOBODY);
         if let Some(seat) = chosen {
             state.seats[seat].at = At::Runs;
             if let Some(thread) = &state.seats[seat].thread {
@@ -230,34 +240,30 @@ impl Turns {
         while self.lock().seats.iter().any(|seat| seat.at == At::Absent) {
             thread::sleep(LOOK);
         }
-        self.pass();
+        self.pass_on(0);
         let mut asleep_since: Option<Instant> = None;
         loop {
             thread::sleep(LOOK * 4);
-            let current = {
+            let (turn, current) = {
                 let state = self.lock();
                 if state.seats.iter().all(|seat| seat.at == At::Gone) {
                     return Ok(());
                 }
-                state.seats.get(state.current).map(|seat| (seat.at, seat.tid))
+                (state.passed, state.seats.get(state.current).map(|seat| (seat.at, seat.tid)))
             };
             let is_asleep = current.is_none_or(|(at, tid)| at == At::Runs && sleeps(tid));
             if !is_asleep {
                 asleep_since = None;
                 continue;
             }
-            // It sleeps: somebody else's turn. `pass` looks again.
+            // It sleeps: somebody else's turn. `pass_on` looks again.
             self.settle();
             let offers = |seat: &Seat| matches!(seat.at, At::Offers { .. });
-            let (can_go_on, is_same) = {
-                let state = self.lock();
-                let seat = state.seats.get(state.current);
-                (state.seats.iter().any(offers), seat.map(|seat| (seat.at, seat.tid)) == current)
-            };
-            if can_go_on && is_same {
+            let can_go_on = self.lock().seats.iter().any(offers);
+            if can_go_on {
                 asleep_since = None;
-                self.pass();
-            } else if !can_go_on {
+                self.pass_on(turn);
+            } else {
                 let since = *asleep_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > PATIENCE {
                     self.lock().failed = true;
