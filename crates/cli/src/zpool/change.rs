@@ -4,6 +4,7 @@ use super::{command_line, texts};
 use crate::console;
 use crate::getopt::Getopt;
 use crate::out::visible;
+use crate::rights;
 use crate::stop::{Outcome, Stop};
 use crate::zfs::mount::HOW;
 use cenote::admin::Search;
@@ -14,11 +15,15 @@ use cenote::admin::change::{
 use cenote::admin::mounting::{MountRefusal, Mounting};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 /// How often it is looked whether a client still waits.
 const LOOK: Duration = Duration::from_millis(200);
+/// Most threads that sync pools for users who are no administrators.
+const OTHERS_SYNCS_MAX: usize = 32;
+static OTHERS_SYNCS: AtomicUsize = AtomicUsize::new(0);
 
 /// What is said when a pool could not be changed: one that is not there, or why not.
 fn told(action: &str, name: &str, error: &ChangeError) -> String {
@@ -119,15 +124,37 @@ fn not_synced(name: &str, error: &ChangeError) -> String {
     }
 }
 
+/// A thread that syncs a pool for somebody who is no administrator. Of a suspended pool it stays when its client has gone.
+struct OthersSync(&'static AtomicUsize);
+
+impl OthersSync {
+    /// `None`: there are too many already.
+    fn begin(count: &'static AtomicUsize) -> Option<OthersSync> {
+        let place = OthersSync(count);
+        (count.fetch_add(1, Ordering::Relaxed) < OTHERS_SYNCS_MAX).then_some(place)
+    }
+}
+
+impl Drop for OthersSync {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Syncs a pool. One that is suspended syncs when its devices are back, however long that takes: a client that does
 /// not want to wait any longer is let go, and the thread that waits ends with the pool's suspension.
 fn sync_cancellable(search: &Search, name: &str) -> Result<Result<(), ChangeError>, Stop> {
     if console::current().is_none() {
         return Ok(sync_pool(search, name));
     }
+    let place = if rights::is_administrator() { None } else { Some(OthersSync::begin(&OTHERS_SYNCS)) };
+    if let Some(None) = place {
+        return Err(Stop::failed(format!("cannot sync '{name}': too many requests")));
+    }
     let (told, done) = std::sync::mpsc::channel();
     let (search, name) = (search.clone(), name.to_owned());
     let work = move || {
+        let _place = place;
         // Nobody may be listening any more.
         let _ = told.send(sync_pool(&search, &name));
     };
@@ -179,5 +206,20 @@ pub(super) fn labelclear(args: Vec<OsString>) -> Outcome {
             let nothing_there = matches!(error, cenote::admin::change::LabelClearError::Clear { .. });
             Err(Stop::Code(if nothing_there { 255 } else { 1 }))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn syncs_of_others_are_few_and_places_come_back() {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let all: Vec<_> = (0..100).filter_map(|_| OthersSync::begin(&COUNT)).collect();
+        assert_eq!(all.len(), OTHERS_SYNCS_MAX);
+        drop(all);
+        assert!(OthersSync::begin(&COUNT).is_some());
+        assert_eq!(COUNT.load(Ordering::Relaxed), 0);
     }
 }
