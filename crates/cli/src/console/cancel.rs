@@ -1,7 +1,7 @@
 //! The end of a command that somebody asks for: by a signal, or, where a daemon runs it, by its client, or by whoever
 //! ends the daemon.
 
-use super::current;
+use super::{LOOK_EVERY, current};
 use serve::Terminator;
 use std::fmt;
 use std::io;
@@ -119,9 +119,19 @@ pub(crate) fn is_cancelled() -> bool {
 pub(crate) fn sleep(time: Duration) -> bool {
     match current() {
         Some(console) => {
-            // What cannot be written is told to whoever writes next.
-            let _ = console.send_ready();
-            console.cancel.wait(time)
+            let end = Instant::now() + time;
+            loop {
+                // What cannot be written is told to whoever writes next.
+                let _ = console.send_ready();
+                let left = end.saturating_duration_since(Instant::now());
+                if !console.cancel.wait(left.min(LOOK_EVERY)) {
+                    return false;
+                }
+                // One whose reader has gone away is told when it writes: soon.
+                if left <= LOOK_EVERY || console.has_no_reader() {
+                    return true;
+                }
+            }
         }
         None => {
             std::thread::sleep(time);
@@ -145,8 +155,12 @@ pub(crate) fn on_cancel(asked: impl FnMut(u32) + Send + 'static) -> io::Result<(
     }
 }
 
-/// Ends the command if its client does not want it any more. For long work that holds nothing half done.
+/// Ends the command if its client does not want it any more. For long work that holds nothing half done, and may write
+/// nothing for long: what its client has not taken of its output goes there meanwhile.
 pub(crate) fn end_if_cancelled() {
+    if let Some(console) = current() {
+        let _ = console.send_ready();
+    }
     if is_cancelled() {
         super::exit(130);
     }

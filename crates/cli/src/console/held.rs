@@ -87,6 +87,11 @@ impl Console {
         Ok(())
     }
 
+    /// Nobody reads standard output any more.
+    pub(super) fn has_no_reader(&self) -> bool {
+        self.link.closed(Piece::Out as u8) == Some(rustix::io::Errno::PIPE.raw_os_error())
+    }
+
     /// Sends what waits and can be sent at once.
     pub(crate) fn send_ready(&self) -> io::Result<()> {
         self.held.waiting().send(&self.link)

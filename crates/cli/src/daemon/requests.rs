@@ -160,9 +160,9 @@ enum Place {
     /// This thread has them. Threads that it starts have these too, and some stay, with the pool that it opens: at
     /// the end all leave the folder, which could not be unmounted otherwise.
     Own,
-    /// The system lets no thread have a folder of its own, as in containers where `unshare` is forbidden: this is
-    /// the client's.
-    Shared(PathBuf),
+    /// The system lets no thread have a folder of its own, as in containers where `unshare` is forbidden, or not this
+    /// one, as those that a user keeps from root: this is the client's, and why.
+    Elsewhere(PathBuf, String),
 }
 
 impl Place {
@@ -171,20 +171,23 @@ impl Place {
         match unshare(CloneFlags::CLONE_FS) {
             Ok(()) => {}
             Err(Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EINVAL) => {
-                return Ok(Place::Shared(folder.to_owned()));
+                return Ok(Place::Elsewhere(folder.to_owned(), "unshare is forbidden to it".to_owned()));
             }
             Err(error) => return Err(error.into()),
         }
         // Of this thread alone, from now on.
         let place = Place::Own;
-        rustix::process::chdir(folder)?;
+        if let Err(error) = rustix::process::chdir(folder) {
+            // Most commands have no use for it.
+            return Ok(Place::Elsewhere(folder.to_owned(), io::Error::from(error).to_string()));
+        }
         rustix::process::umask(Mode::from_raw_mode(umask));
         Ok(place)
     }
 
     /// The arguments of a command that does not run in the client's folder.
     fn whole_paths(&self, program: &str, args: Vec<OsString>) -> io::Result<Vec<OsString>> {
-        let Place::Shared(folder) = self else { return Ok(args) };
+        let Place::Elsewhere(folder, why) = self else { return Ok(args) };
         let is_copy = program == "cenote"
             && args.first().is_some_and(|verb| ["cp", "tar"].iter().any(|known| verb == known));
         // Elsewhere a word without a slash is a name of ZFS.
@@ -197,7 +200,7 @@ impl Place {
                 return Ok(folder.join(arg).into_os_string());
             }
             if index > 0 && is_unclear(&arg) {
-                let why = "unshare is forbidden to it; name files by their whole paths";
+                let why = format!("{why}; name files by their whole paths");
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
             }
             Ok(arg)
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn where_threads_share_a_folder_paths_are_made_whole() {
-        let place = Place::Shared("/home/a".into());
+        let place = Place::Elsewhere("/home/a".into(), "forbidden".to_owned());
         let whole = |program: &str, line: &str| {
             let args = line.split_whitespace().map(OsString::from).collect();
             let joined = |args: Vec<OsString>| args.join(OsStr::new(" ")).into_string().expect("text");
