@@ -22,6 +22,7 @@ use std::io::{IoSlice, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -66,7 +67,11 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     std::fs::create_dir_all(&plan.folder)?;
     // One that the users can run, wherever the other is.
     let program = plan.folder.join("cenote");
-    std::fs::copy(&plan.program, &program)?;
+    // By a process of its own: a descriptor of this one that writes a program would go to what other threads start
+    // meanwhile, and a program that is written cannot be run.
+    if !std::process::Command::new("cp").arg(&plan.program).arg(&program).status()?.success() {
+        return wrong(format!("{} cannot be copied", plan.program.display()));
+    }
     let of_world = crate::Plan {
         seed: plan.seed,
         time: plan.time,
@@ -120,7 +125,23 @@ fn prepare(plan: &Plan, world: &World) -> Done {
                       release,bookmark,diff,compression,userprop";
         world.good("root", &["zfs", "allow", "-u", &user.to_string(), rights, &dataset])?;
     }
-    world.good("root", &["zpool", "sync", "tank"]).map(drop)
+    world.good("root", &["zpool", "sync", "tank"])?;
+    users_are_answered(world)
+}
+
+/// Otherwise they could do nothing wrong.
+fn users_are_answered(world: &World) -> Done {
+    for user in USERS {
+        let mut command = std::process::Command::new(world.program());
+        command.args(["zpool", "list", "-H", "-o", "name"]).uid(user).gid(user).current_dir("/");
+        command.env_clear().env("CENOTE_SOCKET", world.folder.join("socket")).env("CENOTE_NO_START", "1");
+        let output = command.stdin(Stdio::null()).output()?;
+        if output.stdout != b"tank\n" {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            return wrong(format!("user {user} does not get to the daemon: {}\n{text}", output.status));
+        }
+    }
+    Ok(())
 }
 
 fn victim(world: &World) -> PathBuf {
