@@ -164,7 +164,7 @@ fn repeat_fsync(failing: Failing, n: u64) -> u64 {
             let node = again.fs.node(found.unwrap_or_else(|| panic!("{told}, is missing"))).expect("there");
             let mut bytes = vec![0; node.attrs().size as usize];
             node.read_at(0, &mut bytes).expect("readable");
-            assert!(bytes == vec![*fill as u8; *len], "{told}, is not what was written");
+            assert!(bytes == vec![*fill; *len], "{told}, is not what was written");
             assert_eq!(found, Some(ids[i]), "{told}");
         }
     }

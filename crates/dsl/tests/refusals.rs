@@ -1,7 +1,6 @@
 //! Tasks that are refused have changed nothing, whatever their caller believed when it submitted them.
 #![allow(missing_docs)]
 
-#[allow(dead_code)]
 mod world;
 
 use cenote_dsl::DslError;

@@ -96,9 +96,10 @@ mod tests {
         let info = "pos:\t0\nflags:\t0100000\nmnt_id:\t32\nino:\t7\n";
         assert_eq!((numbered(info, "mnt_id:"), numbered(info, "ino:")), (Some(32), Some(7)));
         assert_eq!(effective("CapInh:\t1\nCapEff:\t0000000000000208\n"), 0x208);
-        let file = std::fs::File::open("/proc/self/status").unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let file = rustix::fs::open("/proc/self/status", flags, rustix::fs::Mode::empty()).unwrap();
         let caller = Caller { pid: std::process::id(), ..Caller::default() };
-        let ino = std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap());
+        let ino = rustix::fs::fstat(&file).unwrap().st_ino;
         assert!(writes_to(&caller, ino, ino) && !writes_to(&caller, u64::MAX, u64::MAX));
     }
 

@@ -337,13 +337,14 @@ fn roll_back_under_load(home: &Home, rounds: usize) {
         let users: Vec<_> = (0..3).map(|me| scope.spawn(move || use_files(at, me, stop))).collect();
         for round in 0..rounds {
             // If one of them has found something, it tells when it is waited for.
-            if users.iter().any(|user| user.is_finished()) {
+            if users.iter().any(std::thread::ScopedJoinHandle::is_finished) {
                 break;
             }
             let names: Vec<String> = (0..6).map(|file| format!("new-{}", (round + file) % 7)).collect();
             for name in &names {
                 // Neither the name nor that it is not there is remembered from the time before.
-                let mut file = fs::File::options().write(true).create(true).open(at.join(name)).unwrap();
+                let mut file =
+                    fs::File::options().write(true).create(true).truncate(false).open(at.join(name)).unwrap();
                 file.write_all(content(name).as_bytes()).unwrap();
                 assert_eq!(fs::read_to_string(at.join(name)).unwrap(), content(name));
             }

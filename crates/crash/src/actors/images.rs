@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(gaps, [5..10, 20..30, 40..50]);
         gaps.clear();
         ranges.gaps(12..35, |gap| gaps.push(gap));
-        assert_eq!(gaps, [20..30]);
+        assert_eq!((gaps.len(), gaps.first()), (1, Some(&(20..30))));
         gaps.clear();
         ranges.gaps(11..15, |gap| gaps.push(gap));
         assert_eq!(gaps, []);

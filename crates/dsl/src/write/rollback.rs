@@ -48,8 +48,11 @@ fn plan(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>, lost: &[String]) -> Res
     let mut snapshots = head.snapshots()?;
     snapshots.retain(|other| other.phys().creation_txg > txg);
     let marks = head.bookmarks()?;
-    let marks: Vec<&str> =
-        marks.iter().filter(|mark| mark.phys().creation_txg > txg).map(|mark| mark.name()).collect();
+    let marks: Vec<&str> = marks
+        .iter()
+        .filter(|mark| mark.phys().creation_txg > txg)
+        .map(crate::bookmark::Bookmark::name)
+        .collect();
     let newer = snapshots.iter().map(Dataset::name).chain(marks.iter().copied());
     let kept: Vec<String> = newer.filter(|name| !lost.iter().any(|l| l == name)).map(str::to_owned).collect();
     if !kept.is_empty() {

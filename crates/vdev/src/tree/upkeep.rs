@@ -201,7 +201,8 @@ impl VdevTree {
     /// Whether a flush has failed since the last call, and a leaf has lost something that it had taken.
     pub fn take_has_lost(&self) -> bool {
         let standings = self.all_standings();
-        standings.iter().fold(false, |any, leaf| leaf.memory.has_lost.swap(false, Ordering::AcqRel) || any)
+        // Each of them is asked.
+        standings.iter().filter(|leaf| leaf.memory.has_lost.swap(false, Ordering::AcqRel)).count() > 0
     }
 
     /// Takes txgs out of a leaf's DTL, after it got everything that was written in them, since `since` or

@@ -148,7 +148,11 @@ impl Mounting {
     fn mount_on(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
         let below = self.mounts.below(at);
         let again = |below: &[Mounted]| -> Result<(), MountError> {
-            below.iter().fold(Ok(()), |done, mount| done.and(self.mount_there_again(mount)))
+            let mut outcome = Ok(());
+            for mount in below {
+                outcome = outcome.and(self.mount_there_again(mount));
+            }
+            outcome
         };
         for (index, mount) in below.iter().enumerate().rev() {
             if let Err(error) = self.mounts.unmount(&mount.dataset, Unmount::Normal) {
