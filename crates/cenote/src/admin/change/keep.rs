@@ -44,7 +44,9 @@ pub(super) fn with_holder(error: ChangeError) -> ChangeError {
 /// Takes a pool out of the namespace: exports or destroys it.
 pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> Result<(), ChangeError> {
     let namespace = search.namespace.as_ref().ok_or(ChangeError::NoPool)?;
-    before_close(search, name, false)?;
+    if namespace.live(name).is_some_and(|live| live.suspended().is_some()) {
+        return Err(ChangeError::Suspended);
+    }
     let taken = namespace.take(name, PATIENCE).map_err(|why| match why {
         NotTaken::Missing => ChangeError::NoPool,
         NotTaken::Busy => ChangeError::InUse,
@@ -72,17 +74,18 @@ pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> R
 }
 
 /// Before a pool is unmounted to be exported: one that is suspended cannot be, unless by `force`; it is given up then, so that
-/// nobody waits for its devices any more.
+/// nobody waits for its devices any more. Of one that was given up or has stopped all is lost that was not on disk: that, too,
+/// must be wanted.
 ///
 /// # Errors
 /// [`ChangeError::Suspended`], [`ChangeError::Denied`].
 pub fn before_close(search: &Search, name: &str, force: bool) -> Result<(), ChangeError> {
     super::check_admin(search)?;
     let live = search.namespace.as_ref().and_then(|namespace| namespace.live(name));
-    match live.filter(|live| live.suspended().is_some()) {
+    match live {
         Some(live) if force => live.give_up(),
-        Some(_) => return Err(ChangeError::Suspended),
-        None => {}
+        Some(live) if live.suspended().is_some() || live.is_given_up() => return Err(ChangeError::Suspended),
+        _ => {}
     }
     Ok(())
 }
@@ -278,6 +281,7 @@ mod tests {
             assert!(matches!(export(), Err(ChangeError::Suspended)));
             before_close(&world.search, "tank", true).expect("given up");
             assert!(writer.join().expect("no panic").is_err());
+            assert!(matches!(before_close(&world.search, "tank", false), Err(ChangeError::Suspended)));
             export().expect("left as after a crash");
             assert!(world.search.namespace.as_ref().expect("one").names().is_empty());
             world.disks.iter().for_each(|disk| disk.come_back());
