@@ -129,6 +129,27 @@ fn a_pool_that_grows_stays_sound() {
 }
 
 #[test]
+fn a_spare_is_shared_by_pools() {
+    let world = World::new();
+    world.good("zpool create tank mirror /img/d/f0 /img/d/f1 spare /img/d/f2");
+    world.good("zpool create lake /img/d/f3 spare /img/d/f2");
+    world.good("zpool create pond /img/d/f4");
+    world.good("zpool add pond spare /img/d/f2");
+    let (text, code) = world.run("zpool add pond spare /img/d/f2");
+    assert!(code == 1 && text.contains("already"), "{text}");
+    let shows = |pool: &str| {
+        let (text, _) = world.run(&format!("zpool status {pool}"));
+        assert!(squeezed(&text).contains(&"\t  /img/d/f2 AVAIL".to_owned()), "{text}");
+    };
+    ["tank", "lake", "pond"].into_iter().for_each(shows);
+    for pool in ["tank", "lake"] {
+        world.good(&format!("zpool export {pool}"));
+        world.good(&format!("zpool import -d /img/d {pool}"));
+    }
+    world.judge("lake");
+}
+
+#[test]
 fn spares_and_cache_devices() {
     let world = World::new();
     world.good("zpool create tank mirror /img/d/f0 /img/d/f1 spare /img/d/f2");

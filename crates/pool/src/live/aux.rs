@@ -77,28 +77,38 @@ pub(super) fn hold_all(pool: &Pool, found: &Found, access: Access) -> Result<Hel
 }
 
 impl LivePool {
-    /// Adds spares or cache devices. What they held is lost.
+    /// Adds spares or cache devices. What they held is lost, but for spares that are open for reading only: other pools have those,
+    /// too.
     ///
     /// # Errors
-    /// If one of them is too small, cannot be written, or fails.
+    /// If one of them is too small, cannot be written, is one of this pool already, or fails.
     pub fn add_aux(&self, kind: AuxKind, leaves: Vec<LeafSpec>) -> Result<(), PoolError> {
         if leaves.is_empty() {
             return Ok(());
         }
         self.run_on_pool(move |ctx, pool| {
             let m = ctx.m();
-            let mut nodes = Vec::new();
+            let mut list = entries(m, kind)?;
+            let mut nodes: Vec<VdevNode> = Vec::new();
             for leaf in &leaves {
                 let mut node = leaf.aux_node(&pool.pool.env)?;
                 node.is_spare = kind == AuxKind::Spare;
-                pool.init_aux(kind, leaf, &node)?;
+                let mut known =
+                    list.iter().filter_map(|entry| entry.u64("guid")).chain(nodes.iter().map(|n| n.guid.0));
+                if known.any(|guid| guid == node.guid.0) {
+                    let why = "it is a spare of this pool already".to_owned();
+                    return Err(PoolError::BadDevice { path: leaf.path.clone(), why });
+                }
                 nodes.push(node);
             }
-            let mut list = entries(m, kind)?;
+            for (leaf, node) in leaves.iter().zip(&nodes).filter(|(leaf, _)| !leaf.device.is_read_only()) {
+                pool.init_aux(kind, leaf, node)?;
+            }
             list.extend(nodes.iter().map(VdevNode::to_aux_nvlist));
             write(m, kind, list)?;
             let mut known = lock(&pool.pool.aux);
-            let devices = leaves.iter().map(|leaf| Some(Arc::clone(&leaf.device)));
+            let own = |leaf: &LeafSpec| (!leaf.device.is_read_only()).then(|| Arc::clone(&leaf.device));
+            let devices = leaves.iter().map(own);
             known.extend(nodes.iter().map(|node| node.guid).zip(devices));
             drop(known);
             for node in &nodes {

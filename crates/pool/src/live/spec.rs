@@ -3,15 +3,15 @@
 use super::config::find_mut;
 use crate::PoolError;
 use crate::space::Class;
-use format::config::{VdevKind, VdevNode};
+use format::config::{PoolState, VdevKind, VdevNode};
 use format::feature::{FEATURES, Feature, Since};
 use format::label::{DEVICE_MIN, usable_size};
 use format::{Ashift, Txg, VdevGuid};
 use std::collections::HashMap;
 use std::sync::Arc;
-use vdev::Device;
 use vdev::env::Env;
 use vdev::tunable::Tunable;
+use vdev::{Device, label};
 
 /// Sectors of a new vdev, as powers of two.
 const ASHIFTS: std::ops::RangeInclusive<u8> = 9..=16;
@@ -215,9 +215,13 @@ pub fn best_ashift(sectors: impl IntoIterator<Item = (u64, u64)>) -> u8 {
 }
 
 impl LeafSpec {
-    /// As a spare or cache device.
+    /// As a spare or cache device. A spare that is open for reading only is shared: it keeps the label and the guid by which other
+    /// pools know it.
     pub(crate) fn aux_node(&self, env: &Env) -> Result<VdevNode, PoolError> {
-        let mut node = self.node(env, Txg(0))?;
+        let mut node = match self.shared_spare() {
+            Some(guid) => self.node_of(guid, Txg(0)),
+            None => self.node(env, Txg(0))?,
+        };
         node.ashift = Some(Ashift(best_ashift([self.device.sector_sizes()])));
         Ok(node)
     }
@@ -230,14 +234,24 @@ impl LeafSpec {
         if self.device.is_read_only() {
             return bad("the device is read-only");
         }
+        Ok(self.node_of(VdevGuid(env.random()), create_txg))
+    }
+
+    /// The guid of a spare of another pool, which has it.
+    pub(crate) fn shared_spare(&self) -> Option<VdevGuid> {
+        let probe = self.device.is_read_only().then(|| label::probe(&*self.device))?;
+        probe.newest_config().filter(|config| config.state == PoolState::Spare)?.guid
+    }
+
+    fn node_of(&self, guid: VdevGuid, create_txg: Txg) -> VdevNode {
         let kind = if self.is_disk { VdevKind::Disk } else { VdevKind::File };
-        let mut node = VdevNode::new(kind, VdevGuid(env.random()));
+        let mut node = VdevNode::new(kind, guid);
         node.path = Some(self.path.clone());
         node.devid.clone_from(&self.devid);
         node.phys_path.clone_from(&self.phys_path);
         node.whole_disk = self.whole_disk;
         node.create_txg = create_txg;
-        Ok(node)
+        node
     }
 }
 

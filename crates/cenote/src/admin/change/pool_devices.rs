@@ -5,8 +5,8 @@
 //! tables of whole disks. Only the last writes anything.
 
 use super::ChangeError;
-use super::in_use::{InUse, usage_of};
-use super::pool_layout::{LayoutClass, LayoutKind, PoolLayout};
+use super::in_use::{InUse, Usage, usage_of};
+use super::pool_layout::{DeviceUse, LayoutClass, LayoutKind, PoolLayout};
 use super::pool_path::{DeviceName, first_partition};
 use super::replication::mismatches;
 use crate::admin::Imported;
@@ -86,7 +86,9 @@ pub(super) fn open_devices(
     for top in &layout.tops {
         opened.push(top.leaves.iter().map(open).collect::<Result<_, _>>()?);
     }
-    let spares = layout.spares.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let imported = Imported::load()?;
+    let spare = |name| open_spare(name, &imported);
+    let spares = layout.spares.iter().map(spare).collect::<Result<Vec<_>, _>>()?;
     let cache = layout.cache.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     // What was looked at before they were locked, somebody may have made a pool of since.
     let imported = Imported::load()?;
@@ -138,6 +140,20 @@ fn open(name: &DeviceName) -> Result<Opened<'_>, ChangeError> {
     }
 }
 
+/// The same for a spare. One that a pool has that is imported is shared: it is opened for reading only, and stays as it is.
+fn open_spare<'l>(name: &'l DeviceName, imported: &Imported) -> Result<Opened<'l>, ChangeError> {
+    let usage = usage_of(name, DeviceUse::Vdev, imported).map(|used| used.usage);
+    if !matches!(usage, Some(Usage::Spare(_))) {
+        return open(name);
+    }
+    let partition = name.is_whole_disk.then(|| first_partition(&name.path));
+    let path = partition.as_ref().unwrap_or(&name.path);
+    match file::FileDevice::open(path, Access::Auto) {
+        Ok(device) => Ok(Opened { name, device: Arc::new(device) }),
+        Err(error) => Err(ChangeError::device(path.display().to_string(), name.is_disk, &error)),
+    }
+}
+
 fn leaf_spec(leaf: Opened<'_>, env: &Env) -> Result<LeafSpec, ChangeError> {
     let Opened { name, device } = leaf;
     let shown = |path: &Path| path.display().to_string();
@@ -145,7 +161,10 @@ fn leaf_spec(leaf: Opened<'_>, env: &Env) -> Result<LeafSpec, ChangeError> {
         return Ok(LeafSpec::file(shown(&name.path), device));
     }
     let mut spec = LeafSpec { is_disk: true, ..LeafSpec::file(shown(&name.path), Arc::clone(&device)) };
-    if name.is_whole_disk {
+    if name.is_whole_disk && device.is_read_only() {
+        spec.path = shown(&first_partition(&name.path));
+        spec.whole_disk = true;
+    } else if name.is_whole_disk {
         let failed = |why: String| ChangeError::Device { path: shown(&name.path), why };
         let partition =
             gpt::write(&*device, &gpt::Identity::random(env)).map_err(|e| failed(e.to_string()))?;
