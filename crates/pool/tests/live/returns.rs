@@ -4,7 +4,7 @@
 use crate::churn;
 use crate::faults::{create, import};
 use crate::support::{Files, judge};
-use cenote_pool::live::{AuxKind, CreateSpec, ImportOptions, Layout, Leave, LivePool, Offline};
+use cenote_pool::live::{AuxKind, CreateSpec, ImportOptions, Layout, LeafSpec, Leave, LivePool, Offline};
 use cenote_pool::{AuxState, OpenOptions, Pool, PoolError, Which, import as listing};
 use format::scan::ScanFunc;
 use format::{DeviceOffset, VdevGuid};
@@ -221,6 +221,40 @@ fn spares_and_cache_devices_are_held_and_found_where_they_were() {
     assert_eq!(open_exclusive(&path(2), Access::Auto).err(), None);
     pool.export(Leave::Exported).unwrap();
     judge(&files, "tank");
+}
+
+#[test]
+fn a_spare_that_another_pool_holds_is_shared() {
+    let files = Files::new(3, SIZE);
+    let path = |n: usize| files.dir().join(format!("d{n}"));
+    let create = |name: &str, n: usize| {
+        let spec = CreateSpec::new(name, vec![files.top(Layout::Single, n..n + 1)]);
+        LivePool::create(spec, Env::system()).unwrap()
+    };
+    let (tank, lake) = (create("tank", 0), create("lake", 1));
+    tank.add_aux(AuxKind::Spare, files.top(Layout::Single, 2..3).leaves).unwrap();
+    let shared = || {
+        let device = vdev::device::file::FileDevice::open(&path(2), Access::Auto).unwrap();
+        vec![LeafSpec::file(path(2).display().to_string(), Arc::new(device))]
+    };
+    lake.add_aux(AuxKind::Spare, shared()).unwrap();
+    assert!(lake.add_aux(AuxKind::Spare, shared()).is_err());
+    let spare = |pool: &LivePool| {
+        let spares = pool.view().unwrap().spares().unwrap();
+        assert!(spares.len() == 1 && spares[0].state == AuxState::Available);
+        spares[0].node.guid
+    };
+    assert_eq!(spare(&tank), spare(&lake));
+    tank.export(Leave::Exported).unwrap();
+    lake.export(Leave::Exported).unwrap();
+    let found = Search::in_paths([files.dir()]).run();
+    let import = |name: &str| {
+        LivePool::import(&found, &Which::Name(name.into()), &ImportOptions::default(), Env::system()).unwrap()
+    };
+    let (tank, lake) = (import("tank"), import("lake"));
+    assert_eq!(spare(&tank), spare(&lake));
+    tank.export(Leave::Exported).unwrap();
+    lake.export(Leave::Exported).unwrap();
 }
 
 #[test]
