@@ -1,10 +1,10 @@
 //! Stress: several actors at once on a daemon of its own and a pool on files, in rounds that a seed decides.
 //!
 //! Everything goes through the commands and the mounts, as users do it: nothing of the house is linked here. A round
-//! makes a pool ([`world`]); then work, at the same time, writers that know what must be in their files
-//! ([`writer`], [`model`]), administrators whose verbs meet on the same datasets ([`verbs`]), one who takes devices out
-//! of service, spoils them and brings them back ([`devices`]), and one who kills the daemon. When the time is up, all
-//! that is left is judged ([`judge`]): by the models, by `cenote verify`, by OpenZFS's `zdb -bcc`, and with
+//! makes a pool (`world`); then work, at the same time, writers that know what must be in their files
+//! (`writer`, `model`), administrators whose verbs meet on the same datasets (`verbs`), one who takes devices out
+//! of service, spoils them and brings them back (`devices`), and one who kills the daemon. When the time is up, all
+//! that is left is judged (`judge`): by the models, by `cenote verify`, by OpenZFS's `zdb -bcc`, and with
 //! every set of devices that must suffice.
 //!
 //! # What always holds

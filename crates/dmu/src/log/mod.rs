@@ -10,7 +10,7 @@
 //! - When `commit` returns, everything that was pushed for the object before, and every change of names
 //!   before, is on a device whose cache was flushed after the write: in the log, or in a txg.
 //! - A commit that failed stays failed. What it took out of the queue and could not make durable is *owed*
-//!   ([`Writer::owed`]): until the newest txg of it is on disk, no commit returns without an error, whoever asks and
+//!   (`Writer::owed`): until the newest txg of it is on disk, no commit returns without an error, whoever asks and
 //!   for whatever, and nothing is written behind the gap.
 //! - A record says what happened, not what is there when it is written: it keeps its data ([`LogData`]), and nothing
 //!   is read for it. What later changes do to the same bytes is said by their records alone.
