@@ -45,6 +45,7 @@ pub(super) fn destroy(args: Vec<OsString>) -> Outcome {
     let search = crate::search::from_env();
     let unmounted =
         |refusal: MountRefusal| format!("{refusal}\ncould not destroy '{name}': could not unmount datasets");
+    before_close(&search, name, false).map_err(|error| Stop::failed(told("cannot destroy", name, &error)))?;
     let gone = let_go(&search, name, &|| destroy_pool(&search, name, &command), &unmounted, "cannot destroy");
     gone.map_err(Stop::failed)?;
     Ok(0)

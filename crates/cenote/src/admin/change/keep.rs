@@ -44,7 +44,10 @@ pub(super) fn with_holder(error: ChangeError) -> ChangeError {
 /// Takes a pool out of the namespace: exports or destroys it.
 pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> Result<(), ChangeError> {
     let namespace = search.namespace.as_ref().ok_or(ChangeError::NoPool)?;
-    if namespace.live(name).is_some_and(|live| live.suspended().is_some()) {
+    // One that has stopped can be let go of, but nothing can be written that says that it is destroyed.
+    let is_stopped =
+        |live: &LivePool| live.suspended().is_some() || (how == Leave::Destroyed && live.is_given_up());
+    if namespace.live(name).is_some_and(|live| is_stopped(&live)) {
         return Err(ChangeError::Suspended);
     }
     let taken = namespace.take(name, PATIENCE).map_err(|why| match why {
@@ -182,7 +185,7 @@ impl Namespace {
 mod tests {
     use super::*;
     use crate::admin::ImportSettings;
-    use crate::admin::change::{clear_pool, export_pool, online_vdev, reopen_pool};
+    use crate::admin::change::{clear_pool, destroy_pool, export_pool, online_vdev, reopen_pool};
     use ::pool::live::{CreateSpec, Layout, LeafSpec, TopSpec};
     use ::pool::space::Class;
     use format::Txg;
@@ -298,6 +301,26 @@ mod tests {
             assert!(live.txgs().synced_txg() > Txg(synced.0));
             let view = live.view().expect("a view");
             assert_eq!(view.directory().number("org.cenote:kept").expect("readable"), Some(1));
+        }
+    }
+
+    #[test]
+    fn a_pool_that_has_stopped_is_not_said_to_be_destroyed() {
+        let world = World::new("wait");
+        let writer = world.suspend("org.cenote:lost");
+        let destroy = || destroy_pool(&world.search, "tank", "zpool destroy tank");
+        assert!(matches!(destroy(), Err(ChangeError::Suspended)));
+        // It was given up, but not let go of.
+        before_close(&world.search, "tank", true).expect("given up");
+        assert!(writer.join().expect("no panic").is_err());
+        assert!(matches!(destroy(), Err(ChangeError::Suspended)));
+        assert_eq!(world.search.namespace.as_ref().expect("one").names(), ["tank"]);
+        world.disks.iter().for_each(|disk| disk.come_back());
+        assert!(matches!(destroy(), Err(ChangeError::Suspended)));
+        export_pool(&world.search, "tank", "zpool export -f tank").expect("left as after a crash");
+        for disk in &world.disks {
+            let state = label::probe(&**disk).newest_config().expect("a label").state;
+            assert_eq!(state, format::config::PoolState::Active);
         }
     }
 }
