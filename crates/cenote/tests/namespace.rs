@@ -524,3 +524,22 @@ fn a_pool_of_commands_without_a_daemon_is_not_opened_by_one() {
         assert!(names(&daemon).is_empty() && is_listed());
     });
 }
+
+#[test]
+fn an_import_that_cannot_be_noted_is_noted_nowhere() {
+    alone("an_import_that_cannot_be_noted_is_noted_nowhere", |place| {
+        let search = place.pool();
+        export_pool(&search, "p", "zpool export p").expect("exported");
+        // The second of the two files cannot be written.
+        let imports = place.folder.join("imports");
+        std::fs::create_dir(&imports).expect("a folder");
+        let settings = ImportSettings { altroot: Some("/mnt".into()), ..ImportSettings::default() };
+        let request = ImportRequest { settings, ..ImportRequest::default() };
+        import(&search, "p", &request).expect_err("it cannot be noted");
+        std::fs::remove_dir(&imports).expect("removed");
+        assert!(Imported::load().expect("readable").by_name("p").is_none());
+        assert!(namespace(&search).names().is_empty());
+        import(&search, "p", &request).expect("nobody has it");
+        assert_eq!(names(&search), ["p"]);
+    });
+}

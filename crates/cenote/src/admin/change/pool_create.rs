@@ -2,7 +2,7 @@
 
 use super::pool_devices::open_devices;
 use super::pool_layout::{LayoutClass, PoolLayout};
-use super::pool_open::{check_admin, forget, in_process, listed_now, note};
+use super::pool_open::{check_admin, in_process, listed_now, note, unnote};
 use super::{ChangeError, check_pool_name, keep};
 use crate::PoolWriter;
 use crate::admin::edit;
@@ -85,9 +85,9 @@ fn noted(
     settings: &ImportSettings,
 ) -> Result<PoolWriter, ChangeError> {
     let Err(error) = note(config, settings) else { return Ok(pool) };
-    // Both as far as it goes: what failed is told.
+    // As far as it goes: what failed is told.
     let _ = pool.destroy();
-    let _ = forget(config.pool_guid);
+    unnote(config.pool_guid, settings);
     Err(error)
 }
 

@@ -3,7 +3,7 @@
 //! In process an import is: open for writing (what crashed logs hold is claimed), do what the options ask
 //! for, export, and note that the pool is imported, and how. Where there is a namespace the pool stays open in it.
 
-use super::pool_open::{in_process, listed, listed_now, note, options, without_logs};
+use super::pool_open::{in_process, listed, listed_now, note, options, unnote, without_logs};
 use super::{ChangeError, check_pool_name, keep};
 use crate::PoolWriter;
 use crate::admin::{
@@ -141,7 +141,12 @@ impl Importable {
                 reserved.fill(Kept::Live(writer.into_live()), request.settings.clone());
                 Ok(())
             }
-            (_, noted) => writer.close().map_err(ChangeError::from).and(noted),
+            (_, noted) => {
+                if noted.is_err() {
+                    unnote(pool.guid, &request.settings);
+                }
+                writer.close().map_err(ChangeError::from).and(noted)
+            }
         }
     }
 
@@ -166,7 +171,7 @@ impl Importable {
         config.name = request.new_name.clone().unwrap_or_else(|| opened.name().to_owned());
         relocate(&mut config.vdev_tree, &self.paths());
         let config = self.noted(listed(config, &opened)?);
-        note(&config, &request.settings)?;
+        note(&config, &request.settings).inspect_err(|_| unnote(pool.guid, &request.settings))?;
         Ok(Some(crate::Pool::from(opened)))
     }
 

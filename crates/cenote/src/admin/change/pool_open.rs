@@ -199,6 +199,18 @@ pub(super) fn note(config: &PoolConfig, settings: &ImportSettings) -> Result<(),
     Ok(session::put(config.clone(), settings)?)
 }
 
+/// Takes back what [`note`] has noted of a pool before it failed: the pool is not imported, whichever of the files say so.
+pub(super) fn unnote(guid: PoolGuid, settings: &ImportSettings) {
+    let files =
+        [Some(CacheFile::at(cache_path())), settings.other_file(), Some(CacheFile::at(session::path()))];
+    for file in files.into_iter().flatten() {
+        // As far as it goes: what failed is told.
+        if let Err(error) = file.take(guid) {
+            tracing::warn!(%error, "a pool that was not imported stays in a cache file");
+        }
+    }
+}
+
 /// Brings what is noted of a pool up to date, if it is imported.
 pub(super) fn refresh(mut config: PoolConfig) -> Result<(), ChangeError> {
     let imported = Imported::load()?;
