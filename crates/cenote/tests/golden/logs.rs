@@ -3,9 +3,14 @@
 //! after the replay, so contents are not compared here, only read.
 
 use crate::compare::{Open, chain, open};
-use cenote::inspect::zil;
+use cenote::inspect::{Check, blocks, zil};
 use cenote::{Dataset, Pool};
+use dmu::log::walk_chain;
+use format::zil::{Body, block_seq};
+use format::{BlockPtr, Txg};
+use pool::live::{ImportOptions, LivePool};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use testkit::Fixture;
 
 /// Records in the order of the log: type, txg, number.
@@ -97,4 +102,88 @@ fn of_encrypted_datasets_without_the_key() {
     let options = fixture.images().into_iter().fold(cenote::OpenOptions::new(), cenote::OpenOptions::search);
     let pool = Pool::open(&fixture.manifest().pool, &options).expect("opens");
     compare(&pool, &expected(&fixture));
+}
+
+/// A device that was away when the log was claimed may have more of it.
+#[test]
+fn what_follows_the_end_of_a_claim_is_no_part_of_the_log() {
+    let fixture = Fixture::open("zil");
+    let folder = tempfile::tempdir().expect("a folder");
+    for image in fixture.images() {
+        let copy = folder.path().join(image.file_name().expect("a file"));
+        let args: [&std::ffi::OsStr; 3] = ["--sparse=always".as_ref(), image.as_ref(), copy.as_ref()];
+        assert!(std::process::Command::new("cp").args(args).status().expect("it runs").success());
+        assert!(
+            std::process::Command::new("chmod").arg("u+w").arg(&copy).status().expect("it runs").success()
+        );
+    }
+    let name = &fixture.manifest().pool;
+    let space = || {
+        let pool = Pool::open(name, &cenote::OpenOptions::new().search(folder.path())).expect("opens");
+        let report = blocks(&pool, Check::Nothing, true).expect("counted");
+        report.space.unwrap_or_else(|| panic!("{:?}", report.problems))
+    };
+    let open = || {
+        let found = vdev::scan::Search::in_paths([folder.path()]).run();
+        let which = pool::Which::Name(name.clone());
+        LivePool::import(&found, &which, &ImportOptions::default(), vdev::Env::system()).expect("opens")
+    };
+    // Claimed, and not replayed.
+    drop(open());
+    assert!(space().matches(), "{}", space());
+    let live = open();
+    let zio = Arc::clone(live.store().zio());
+    let mut cut = 0;
+    let datasets =
+        Pool::open(name, &cenote::OpenOptions::new().search(folder.path())).expect("opens").datasets();
+    for dataset in datasets.expect("datasets").iter().filter(|dataset| !dataset.dsl().is_snapshot()) {
+        let header = dataset.objset().expect("opens").phys().zil;
+        let (mut all, mut last, mut end) = (Vec::new(), 0, None);
+        let inside = std::cell::Cell::new(0);
+        if header.claim_txg == Txg(0) || header.log.is_hole() {
+            continue;
+        }
+        let mut data = Vec::new();
+        walk_chain(
+            &zio,
+            dataset.dsl().id().0,
+            &header,
+            &mut |bp| {
+                inside.set(inside.get() + 1);
+                end.get_or_insert(block_seq(bp));
+                all.push(*bp);
+                true
+            },
+            &mut |record| {
+                match record.decode().map(|record| record.body) {
+                    _ if inside.get() == 1 => last = record.seq,
+                    Ok(Body::Write { bp, .. }) if bp.logical_birth() >= header.claim_txg => data.push(bp),
+                    _ => {}
+                }
+                true
+            },
+        )
+        .expect("readable");
+        if all.len() < 3 {
+            continue;
+        }
+        cut += 1;
+        let head = live.heads().open_by_name(dataset.name()).expect("opens");
+        let header =
+            format::objset::ZilHeader { claim_blk_seq: end.expect("blocks"), claim_lr_seq: last, ..header };
+        let beyond: Vec<BlockPtr> = all.into_iter().skip(1).chain(data).collect();
+        let set = Arc::clone(&head.set);
+        live.run(move |ctx| {
+            set.set_zil_header(header, ctx.tx);
+            beyond
+                .iter()
+                .filter(|bp| !bp.is_hole() && !bp.is_embedded())
+                .try_for_each(|bp| ctx.zio.free(bp, ctx.tx))?;
+            Ok(())
+        })
+        .expect("written");
+    }
+    assert!(cut > 0, "no log of several blocks");
+    drop(live);
+    assert!(space().matches(), "{}", space());
 }

@@ -56,6 +56,33 @@ pub struct Claimed {
 type OnBlock<'a> = &'a mut dyn FnMut(&BlockPtr) -> bool;
 type OnRecord<'a> = &'a mut dyn FnMut(&RawRecord<'_>) -> bool;
 
+/// Where a log that was claimed ends. Beyond that nothing is allocated for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    block: u64,
+    record: u64,
+}
+
+impl Limits {
+    /// Of a log that was not claimed: none.
+    pub fn of(header: &ZilHeader) -> Limits {
+        let is_claimed = header.claim_txg != Txg(0);
+        let limit = |is_valid: bool, seq: u64| if is_claimed && is_valid { seq } else { u64::MAX };
+        let record = limit(header.flags & CLAIM_LR_SEQ_VALID != 0, header.claim_lr_seq);
+        Limits { block: limit(true, header.claim_blk_seq), record }
+    }
+
+    /// Whether a block of the chain is part of the log.
+    pub fn has_block(&self, bp: &BlockPtr) -> bool {
+        block_seq(bp) <= self.block
+    }
+
+    /// Whether a record of the chain is.
+    pub fn has_record(&self, record: &RawRecord<'_>) -> bool {
+        record.seq <= self.record
+    }
+}
+
 /// Walks the chain that `header` leads to, within what was claimed if it was.
 ///
 /// # Errors
@@ -68,9 +95,7 @@ pub fn walk_chain(
     on_record: OnRecord<'_>,
 ) -> Result<Claimed, ClaimError> {
     let is_claimed = header.claim_txg != Txg(0);
-    let seq_limit = |flag: u64, seq: u64| if is_claimed && header.flags & flag != 0 { seq } else { u64::MAX };
-    let block_limit = if is_claimed { header.claim_blk_seq } else { u64::MAX };
-    let record_limit = seq_limit(CLAIM_LR_SEQ_VALID, header.claim_lr_seq);
+    let Limits { block: block_limit, record: record_limit } = Limits::of(header);
     let mut found = Claimed::default();
     let mut bp = header.log;
     while !bp.is_hole() {

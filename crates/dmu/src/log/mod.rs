@@ -30,7 +30,7 @@ mod claim;
 mod pending;
 mod replay;
 
-pub use claim::{ClaimError, Claimed, check, claim, destroy, walk_chain};
+pub use claim::{ClaimError, Claimed, Limits, check, claim, destroy, walk_chain};
 pub use pending::{LogData, Pending};
 pub use replay::{Apply, ReplayError, Replayed, replay};
 

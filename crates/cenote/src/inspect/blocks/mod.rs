@@ -26,7 +26,7 @@ pub(super) use check::walks_of;
 use check::{Checker, Found, Place};
 use dmu::traverse::Bookmark;
 use dmu::zap::{Zap, ZapKey};
-use dmu::{KeyState, ObjSet, zil};
+use dmu::{KeyState, ObjSet, log, zil};
 use dsl::bpobj::Bpobj;
 use dsl::deadlist::Deadlist;
 use format::brt::extra_references;
@@ -248,7 +248,8 @@ fn cloned_blocks(pool: &Pool) -> Result<HashMap<Place, u64>, Error> {
 }
 
 /// The logs of the heads. Blocks newer than the last txg are not in the space maps, unless an import
-/// has claimed them. Returns the references that records of claimed logs may hold to cloned blocks.
+/// has claimed them. What comes after the end of a claim is no part of the log, though the chain may lead on: a device
+/// that was not there when the log was claimed may know more of it. Returns the references that records of claimed logs may hold to cloned blocks.
 fn intent_logs(
     pool: &Pool,
     plan: &Plan,
@@ -260,11 +261,16 @@ fn intent_logs(
     let last = pool.spa().txg();
     for set in plan.sets.iter().filter(|set| set.id != 0 && !set.name.contains('@')) {
         let Ok(objset) = &set.objset else { continue };
-        let claimed = objset.phys().zil.claim_txg;
+        let header = objset.phys().zil;
+        let claimed = header.claim_txg;
+        let limits = log::Limits::of(&header);
         let mut blocks = Vec::new();
         let end = zil::walk(objset, &mut |bp, records| {
+            if !limits.has_block(bp) {
+                return false;
+            }
             blocks.push(*bp);
-            for record in records.flatten().filter(|_| claimed != Txg(0)) {
+            for record in records.flatten().filter(|record| claimed != Txg(0) && limits.has_record(record)) {
                 let Ok(pointers) = record.pointers() else { continue };
                 if record.txtype == RecordKind::CloneRange as u64 {
                     for place in pointers.iter().filter_map(place_of) {
@@ -277,7 +283,7 @@ fn intent_logs(
             true
         });
         match end {
-            Ok(end) => blocks.extend(end),
+            Ok(end) => blocks.extend(end.filter(|bp| limits.has_block(bp))),
             Err(error) => problems.push(format!("{}: {error}", set.name)),
         }
         for bp in blocks {
