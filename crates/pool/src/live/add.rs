@@ -14,7 +14,6 @@ use crate::space::Class;
 use dsl::write::TaskCtx;
 use format::VdevId;
 use format::nvlist::NvList;
-use std::sync::Arc;
 
 impl LivePool {
     /// Adds vdevs behind those that the pool has. What their devices held is lost.
@@ -50,11 +49,11 @@ impl PoolTask<'_> {
             vdev_zaps::create_top(m, node, spec.class)?;
             node.metaslab_array = self.pool.space.add_top(m, *vdev, node)?;
         }
-        let tree = self.pool.tree().reconfigured(&changed.vdev_tree, &devices)?;
-        self.pool.zio.set_tree(Arc::clone(&tree));
+        self.pool.change_tree(|now| {
+            Ok(Some(now.reconfigured(&self.pool.with_out_of_service(&changed.vdev_tree), &devices)?))
+        })?;
         self.pool.events().sysevent("config_sync", NvList::new());
         self.pool.events().sysevent("vdev_add", NvList::new());
-        self.pool.allocator.set_tree(Arc::clone(&tree));
         for (spec, vdev) in tops.iter().zip(&added) {
             let node = &changed.vdev_tree.children[vdev.0 as usize];
             self.pool.allocator.add_top(SpaceBook::fresh_top(*vdev, node, class_of(spec.class)));

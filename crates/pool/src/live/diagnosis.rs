@@ -2,12 +2,12 @@
 //!
 //! Called at the beginning of every txg. A leaf that had errors of reading or writing since the last time is
 //! probed: if it cannot be read and written any more, or had too many errors in too short a time, it is
-//! *faulted*, which the configuration records (`faulted`, `aux_state`). From the next txg on it is left alone;
-//! what it misses goes to its DTL.
+//! *faulted*, which the configuration records (`faulted`, `aux_state`). From then on it is left alone; what it misses
+//! goes to its DTL.
 //!
 //! # What always holds
 //! - A leaf without which something may be unreadable stays in service and is only marked as degraded. Leaves
-//!   that have missed anything do not count as able to stand in for it.
+//!   that have missed anything do not count as able to stand in for it, nor do those that fail with it.
 //! - Such a fault is a finding of the moment: an import, and [`LivePool::resume`], lift it from leaves that
 //!   answer. A fault that an administrator has declared (`external`) stays.
 
@@ -140,14 +140,26 @@ pub(super) fn run(pool: &LivePool, state: &mut State) {
             pool.events.ereport("probe_failure", &tree, Some(status.guid), NvList::new());
             pool.scans.note_silent(status.guid);
         }
-        let is_faulted = can_do_without(&tree, &[status.guid]);
-        let Some(node) = config::find_mut(&mut state.config.vdev_tree, status.guid) else { continue };
-        if node.faulted || (node.degraded && !is_faulted) {
+        let root = &mut state.config.vdev_tree;
+        let Some(was_degraded) =
+            root.find(status.guid).filter(|node| !node.faulted).map(|node| node.degraded)
+        else {
+            continue;
+        };
+        let mark = |root: &mut VdevNode, is_faulted: bool| {
+            if let Some(node) = config::find_mut(root, status.guid) {
+                (node.faulted, node.degraded) = (is_faulted, !is_faulted);
+                node.aux_state = Some(ERR_EXCEEDED.to_owned());
+            }
+        };
+        let is_faulted = pool.retire(root, status.guid, |root| mark(root, true)).unwrap_or(false);
+        if !is_faulted && was_degraded {
             continue;
         }
+        if !is_faulted {
+            mark(root, false);
+        }
         tracing::warn!(leaf = %status.guid, recent, fails, is_faulted, "a leaf keeps failing");
-        (node.faulted, node.degraded) = (is_faulted, !is_faulted);
-        node.aux_state = Some(ERR_EXCEEDED.to_owned());
         state.mark_all();
     }
 }

@@ -14,7 +14,6 @@ use crate::space::Class;
 use dsl::write::TaskCtx;
 use format::config::VdevNode;
 use format::{Ashift, VdevGuid, VdevId};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use vdev::label::probe;
 use vdev::label_write::follow_growth;
@@ -98,9 +97,7 @@ impl PoolTask<'_> {
         if self.renew_sizes(&growing) {
             self.state.mark_all();
             // What a vdev offers is known from here on.
-            let tree = self.pool.tree().reconfigured(&self.state.config.vdev_tree, &Default::default())?;
-            self.pool.zio.set_tree(Arc::clone(&tree));
-            self.pool.allocator.set_tree(tree);
+            self.take_tree(&self.state.config.vdev_tree)?;
         }
         let tops = self.pool.growing_tops(which);
         if tops.is_empty() {
@@ -110,14 +107,12 @@ impl PoolTask<'_> {
         for (vdev, offered) in &tops {
             changed.vdev_tree.children[vdev.0 as usize].asize = *offered;
         }
-        let tree = self.pool.tree().reconfigured(&changed.vdev_tree, &Default::default())?;
         let before = space(&self.state.config.vdev_tree);
         let classes = self.classes(&tops)?;
         for (vdev, _) in &tops {
             self.pool.space.grow_top(ctx.m(), *vdev, &changed.vdev_tree.children[vdev.0 as usize])?;
         }
-        self.pool.zio.set_tree(Arc::clone(&tree));
-        self.pool.allocator.set_tree(tree);
+        self.take_tree(&changed.vdev_tree)?;
         for ((vdev, _), class) in tops.iter().zip(classes) {
             let node = &changed.vdev_tree.children[vdev.0 as usize];
             self.pool.allocator.add_top(SpaceBook::fresh_top(*vdev, node, class_of(class)));
@@ -128,6 +123,13 @@ impl PoolTask<'_> {
         self.state.config = changed;
         self.state.mark_all();
         Ok(grown)
+    }
+
+    /// The tree gets what the configuration is to be, before it is.
+    fn take_tree(&self, root: &VdevNode) -> Result<(), PoolError> {
+        self.pool.change_tree(|now| {
+            Ok(Some(now.reconfigured(&self.pool.with_out_of_service(root), &Default::default())?))
+        })
     }
 
     /// Makes sizes of devices those of now. True: one has grown, and its labels are to be written. Devices of what is

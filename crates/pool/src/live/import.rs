@@ -25,10 +25,11 @@ use dmu::live::{Limits, LiveSet, Txgs};
 use dsl::write::brt::Brt;
 use dsl::write::{FeatureCounts, Heads, mos_policy};
 use format::config::{PoolConfig, PoolState, VdevKind, VdevNode};
+use format::label::ring_slots;
 use format::nvlist::NvList;
 use format::scan::ScanState;
 use format::uberblock::Uberblock;
-use format::{Endian, PoolGuid, Txg, VdevGuid};
+use format::{Ashift, Endian, PoolGuid, Txg, VdevGuid};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,6 +37,7 @@ use vdev::device::file::Access;
 use vdev::device::held::Hold;
 use vdev::env::Env;
 use vdev::scan::Found;
+use vdev::tree::VdevState;
 use vdev::{Device, VdevTree, label};
 use zio::Zio;
 use zio::alloc::Allocator;
@@ -195,6 +197,7 @@ impl LivePool {
         let devices = writable_devices(found, hold.as_ref());
         let newest = group.uberblocks().first().map_or(pool.txg(), |(ub, _)| ub.txg.max(pool.txg()));
         let live = assemble(&pool, &devices, newest, opts, env, hold)?;
+        live.note_stale(group);
         live.events.opened(&live.tree());
         live.name_devices(group);
         *lock(&live.aux) = held;
@@ -204,6 +207,35 @@ impl LivePool {
         live.events.sysevent("config_sync", NvList::new());
         live.events.sysevent("pool_import", NvList::new());
         Ok(live)
+    }
+
+    /// All leaves of a top-level vdev get the same uberblocks. One that lacks the last of them is a copy of earlier, or the
+    /// power went off in between: what was written since then it may lack, too.
+    fn note_stale(&self, group: &Group<'_>) {
+        let (tree, uberblock) = (self.tree(), self.uberblock());
+        let status = tree.status();
+        for top in &tree.config().children {
+            let slots = ring_slots(top.ashift.unwrap_or(Ashift(9)));
+            let newest_of = |leaf: &VdevNode| {
+                status.find(leaf.guid).filter(|leaf| leaf.state >= VdevState::Degraded)?;
+                let member = group.members.iter().find(|member| member.config.guid == Some(leaf.guid))?;
+                let found = member.leaf.probe.uberblocks.iter();
+                let of_state = found.filter(|found| {
+                    let ub = &found.uberblock;
+                    // Those in the last slot that show that the pool is in use are on one leaf only.
+                    ub.guid_sum == uberblock.guid_sum
+                        && ub.txg <= uberblock.txg
+                        && found.slot == ub.slot(slots)
+                });
+                Some((leaf.guid, of_state.map(|found| found.uberblock.txg).max().unwrap_or(Txg(0))))
+            };
+            let known: Vec<(VdevGuid, Txg)> = top.leaves().filter_map(newest_of).collect();
+            let newest = known.iter().map(|(_, txg)| *txg).max().unwrap_or(Txg(0));
+            for (leaf, has) in known.into_iter().filter(|(_, has)| *has < newest) {
+                tracing::warn!(pool = self.name, %leaf, has = has.0, newest = newest.0, "a leaf is older than those beside it");
+                tree.note_missed(leaf, has.0 + 1..newest.0 + 1);
+            }
+        }
     }
 
     /// The configuration says where devices are now, and who has them.

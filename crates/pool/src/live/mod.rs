@@ -14,7 +14,7 @@
 //!   itself, so a run with a simulated [`Env`] is the same every time.
 //!
 //! # Order of locks
-//! `state` (held while a txg is written) -> `heads.exclusive()` -> `tasks`, `published` -> locks of the
+//! `state` (held while a txg is written) -> `heads.exclusive()` -> `tasks`, `published`, `tree_change` -> locks of the
 //! layers below.
 
 mod add;
@@ -45,6 +45,8 @@ pub(crate) mod scan;
 mod space_maps;
 mod spec;
 mod sync;
+#[cfg(test)]
+mod tests;
 mod txg_history;
 mod upgrade;
 mod vdev_props;
@@ -94,6 +96,8 @@ pub struct LivePool {
     store: Arc<Store>,
     mos: Arc<LiveSet>,
     allocator: Arc<Allocator>,
+    /// Held while the vdev tree is changed ([`LivePool::change_tree`]).
+    tree_change: Mutex<()>,
     txgs: Arc<Txgs>,
     heads: Arc<Heads>,
     features: Arc<FeatureCounts>,
@@ -148,6 +152,7 @@ struct State {
     /// Newest birth of what was claimed.
     claimed: Txg,
     diagnosis: diagnosis::Diagnosis,
+    losses: sync::Losses,
     /// Why no more txgs are written.
     stopped: Option<TxError>,
 }
@@ -220,6 +225,7 @@ impl LivePool {
             claims: Vec::new(),
             claimed: Txg(0),
             diagnosis: diagnosis::Diagnosis::default(),
+            losses: sync::Losses::default(),
             stopped: None,
         };
         let pool = Arc::new(LivePool {
@@ -228,6 +234,7 @@ impl LivePool {
             store,
             mos,
             allocator,
+            tree_change: Mutex::default(),
             txgs,
             heads,
             features,

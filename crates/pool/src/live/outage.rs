@@ -22,12 +22,12 @@ use format::{PoolGuid, Txg, VdevGuid};
 use std::collections::HashMap;
 use std::error::Error;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use vdev::device::file::{Access, open_exclusive};
 use vdev::scan::{Found, Leaf};
-use vdev::{Device, VdevTree, label};
+use vdev::{Device, label};
 
 /// What the property says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -230,6 +230,8 @@ impl LivePool {
         let config = self.config();
         let answers = |device: &dyn Device, leaf: VdevGuid| is_leaf(device, leaf, config.pool_guid);
         let mut fresh: HashMap<VdevGuid, Arc<dyn Device>> = HashMap::new();
+        // What they have, by their uberblocks.
+        let mut newest: HashMap<VdevGuid, Txg> = HashMap::new();
         for node in config.vdev_tree.leaves() {
             let is_device = matches!(node.kind, VdevKind::Disk | VdevKind::File);
             if !is_device || tree.device(node.guid).is_some_and(|device| answers(&*device, node.guid)) {
@@ -245,19 +247,25 @@ impl LivePool {
             };
             let at_path = at_path.filter(|device| answers(&**device, node.guid));
             let Some(device) = at_path.or_else(elsewhere) else { continue };
-            if tree.device(node.guid).is_none() && diagnosis::can_do_without(&tree, &[node.guid]) {
-                // It may be another one than before, and have less than was written to that.
-                let since = newest_txg(&*device, self.uberblock().guid_sum).0 + 1;
-                tree.note_missed(node.guid, since..self.txgs.open_txg().0 + 1);
-            }
+            newest.insert(node.guid, newest_txg(&*device, self.uberblock().guid_sum));
             self.scans.note_back(node.guid);
             fresh.insert(node.guid, device);
         }
-        if !fresh.is_empty() {
-            let now = tree.reconfigured(tree.config(), &fresh)?;
-            self.take_tree(&tree, now);
+        if fresh.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let (synced, open) = (self.txgs.synced_txg(), self.txgs.open_txg());
+        self.change_tree(|now| {
+            for (leaf, newest) in newest {
+                // It may be another one than before, and have less than was written to that. One that was held until now and
+                // has the last txg is the same: its old handle tells what is lost of the next.
+                let is_same = now.device(leaf).is_some() && newest >= synced;
+                if !is_same && diagnosis::can_do_without(now, &[leaf]) {
+                    now.note_missed(leaf, newest.0 + 1..open.0 + 1);
+                }
+            }
+            Ok(Some(now.reconfigured(now.config(), &fresh)?))
+        })
     }
 
     /// Lets go of devices whose path leads elsewhere or nowhere, and of those that were cut, as far as the others have everything.
@@ -268,29 +276,48 @@ impl LivePool {
             device.size_now() < device.size()
                 || device.path().is_some_and(|own| !places.chain([own]).any(|path| device.is_at(path)))
         };
-        let mut shut: Vec<VdevGuid> = Vec::new();
-        for leaf in tree.leaf_guids() {
-            let Some(device) = tree.device(leaf).filter(|device| is_displaced(&**device)) else { continue };
-            let path = device.path().map(Path::to_path_buf).unwrap_or_default();
-            shut.push(leaf);
-            if diagnosis::can_do_without(&tree, &shut) {
-                tracing::warn!(%leaf, path = %path.display(), "a device is no longer where it was, or was cut");
-            } else {
-                tracing::error!(%leaf, path = %path.display(), "a device that cannot be done without is no longer where it was");
-                shut.pop();
-            }
-        }
-        if !shut.is_empty() {
-            let now = tree.without_devices(&shut)?;
-            self.take_tree(&tree, now);
+        let device_of = |leaf| Some((leaf, tree.device(leaf).filter(|device| is_displaced(&**device))?));
+        let displaced: Vec<_> = tree.leaf_guids().into_iter().filter_map(device_of).collect();
+        for (leaf, path) in self.shut(&displaced)? {
+            tracing::error!(%leaf, path = %path.display(), "a device that cannot be done without is no longer where it was");
         }
         Ok(())
     }
 
-    fn take_tree(&self, old: &Arc<VdevTree>, tree: Arc<VdevTree>) {
-        self.events.tree_changed(old, &tree);
-        self.zio.set_tree(Arc::clone(&tree));
-        self.allocator.set_tree(tree);
+    /// Lets go of files that have no name any more, and of devices that were cut, as far as the others have everything. What
+    /// is written to such a file is gone with the process, so nobody needs to ask for this.
+    pub(super) fn shut_lost(&self) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let is_lost = |device: &dyn Device| device.is_removed() || device.size_now() < device.size();
+        let device_of = |leaf| Some((leaf, tree.device(leaf).filter(|device| is_lost(&**device))?));
+        let lost: Vec<_> = tree.leaf_guids().into_iter().filter_map(device_of).collect();
+        self.shut(&lost).map(drop)
+    }
+
+    /// Lets go of devices as far as the others have everything. Returns those that stay, and where they were.
+    fn shut(&self, leaves: &[(VdevGuid, Arc<dyn Device>)]) -> Result<Vec<(VdevGuid, PathBuf)>, PoolError> {
+        let mut kept = Vec::new();
+        if leaves.is_empty() {
+            return Ok(kept);
+        }
+        self.change_tree(|now| {
+            let mut shut: Vec<VdevGuid> = Vec::new();
+            for (leaf, device) in leaves {
+                if now.device(*leaf).is_none_or(|held| !Arc::ptr_eq(&held, device)) {
+                    continue; // Somebody has seen to it meanwhile.
+                }
+                let path = device.path().map(Path::to_path_buf).unwrap_or_default();
+                shut.push(*leaf);
+                if diagnosis::can_do_without(now, &shut) {
+                    tracing::warn!(%leaf, path = %path.display(), "a device is no longer where it was, or was cut");
+                } else {
+                    kept.push((*leaf, path));
+                    shut.pop();
+                }
+            }
+            if shut.is_empty() { Ok(None) } else { Ok(Some(now.without_devices(&shut)?)) }
+        })?;
+        Ok(kept)
     }
 }
 

@@ -89,7 +89,7 @@ fn write(txgs: &Arc<Txgs>, pool: &Weak<LivePool>) {
         let Some(pool) = pool.upgrade() else { return };
         match work {
             Work::Stop => return,
-            Work::Idle => {}
+            Work::Idle => pool.when_idle(),
             // Whoever waits is told of errors.
             Work::Sync if pool.sync_here().is_err() => return,
             Work::Sync => {}

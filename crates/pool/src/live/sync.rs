@@ -7,7 +7,9 @@
 //! - The passes end: from the second on blocks of this txg are overwritten in place, from the sixth on
 //!   nothing is compressed, so that soon no block changes its place.
 //! - A txg in which nothing changed writes nothing.
-//! - What a leaf loses when the txg is flushed is in the DTLs of that same txg.
+//! - What a leaf loses when the txg is flushed is in the DTLs of that same txg; what it loses after that, when labels are
+//!   flushed, is written down in a txg of its own. A leaf that loses something of that one, too, waits until the next txg,
+//!   or until nothing else is to be done: txgs do not run back to back for it.
 //! - A task that failed has changed nothing in the MOS; if it has, its txg is not written.
 //! - After an error nothing that the last uberblock leads to was overwritten.
 
@@ -23,11 +25,13 @@ use dsl::write::{Caller, MosTx, Tally, TaskCtx, bpobj, free_lists};
 use format::bpobj::StoredBlock;
 use format::config::{PoolConfig, VdevNode};
 use format::uberblock::Uberblock;
-use format::{BlockPtr, Txg};
+use format::{BlockPtr, Txg, VdevGuid};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
+use vdev::VdevTree;
+use vdev::tree::VdevError;
 use zio::AllocTx;
 use zio::alloc::AllocClass;
 
@@ -315,15 +319,40 @@ impl<'a> TxgSync<'a> {
         self.pool.renew_tree(&self.state.config)?;
         self.pool.announce_space()?;
         self.pool.heads.finish_txg(txg)?;
-        if self.pool.tree().take_has_lost() {
-            // It is written down in a txg of its own, though nobody changes anything.
+        let has_lost = self.pool.tree().take_has_lost();
+        if self.state.losses.note(has_lost) {
             self.pool.txgs.kick();
         }
         Ok(())
     }
 }
 
+/// Whether leaves have lost something that no DTL on disk tells of.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    /// The last txg had some.
+    had_some: bool,
+    /// They wait until nothing else is to be done.
+    are_waiting: bool,
+}
+
+impl Losses {
+    /// Notes whether a txg had some. True: another txg is to write them down at once.
+    fn note(&mut self, has_lost: bool) -> bool {
+        let had_some = std::mem::replace(&mut self.had_some, has_lost);
+        self.are_waiting = has_lost && had_some;
+        has_lost && !had_some
+    }
+}
+
 impl LivePool {
+    /// There has been nothing to do for a while: what waited for that is done in a txg.
+    pub(super) fn when_idle(&self) {
+        if std::mem::take(&mut lock(&self.state).losses.are_waiting) {
+            self.txgs.kick();
+        }
+    }
+
     /// What is to be done in this txg, in the order of submission.
     fn take_tasks(&self, txg: Txg) -> Vec<super::Task> {
         let mut waiting = lock(&self.tasks);
@@ -340,10 +369,22 @@ impl LivePool {
 
     /// The tree gets what the configuration says now.
     pub(super) fn renew_tree(&self, config: &PoolConfig) -> Result<(), PoolError> {
+        self.change_tree(|old| {
+            let wanted = self.with_out_of_service(&config.vdev_tree);
+            let is_changed = *old.config() != *wanted;
+            is_changed.then(|| old.reconfigured(&wanted, &HashMap::new())).transpose()
+        })
+    }
+
+    /// Makes the vdev tree another one; `None`: it stays. One change at a time: each begins with what the one before has
+    /// made, so none takes back what another has done. Whoever calls this waits for nothing but devices meanwhile.
+    pub(super) fn change_tree(
+        &self,
+        change: impl FnOnce(&Arc<VdevTree>) -> Result<Option<Arc<VdevTree>>, VdevError>,
+    ) -> Result<(), PoolError> {
+        let _changing = lock(&self.tree_change);
         let old = self.tree();
-        let wanted = self.with_out_of_service(&config.vdev_tree);
-        if *old.config() != *wanted {
-            let tree = old.reconfigured(&wanted, &HashMap::new())?;
+        if let Some(tree) = change(&old)? {
             self.events.tree_changed(&old, &tree);
             self.zio.set_tree(Arc::clone(&tree));
             self.allocator.set_tree(tree);
@@ -351,8 +392,28 @@ impl LivePool {
         Ok(())
     }
 
+    /// Takes a leaf out of service as `mark` does in the configuration, unless the others do not have everything: false. Who
+    /// asks for another one after that finds it out of service, also in the same txg.
+    pub(super) fn retire(
+        &self,
+        root: &mut VdevNode,
+        leaf: VdevGuid,
+        mark: impl FnOnce(&mut VdevNode),
+    ) -> Result<bool, PoolError> {
+        let mut is_out = false;
+        self.change_tree(|now| {
+            if !diagnosis::can_do_without(now, &[leaf]) {
+                return Ok(None);
+            }
+            is_out = true;
+            mark(root);
+            Ok(Some(now.reconfigured(&self.with_out_of_service(root), &HashMap::new())?))
+        })?;
+        Ok(is_out)
+    }
+
     /// What the configuration says, and which leaves are out of service until the pool is closed.
-    fn with_out_of_service<'c>(&self, root: &'c VdevNode) -> Cow<'c, VdevNode> {
+    pub(super) fn with_out_of_service<'c>(&self, root: &'c VdevNode) -> Cow<'c, VdevNode> {
         let mut root = Cow::Borrowed(root);
         for (leaf, how) in self.scans.out_of_service() {
             if let Some(node) = config::find_mut(root.to_mut(), leaf) {
@@ -375,5 +436,23 @@ impl LivePool {
         self.heads.set_pool_space(room);
         self.heads.set_returning(deferred);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Losses;
+
+    #[test]
+    fn losses_of_every_txg_do_not_make_one_follow_the_other() {
+        let mut losses = Losses::default();
+        assert!(!losses.note(false));
+        // The first is written down at once.
+        assert!(losses.note(true) && !losses.are_waiting);
+        for _ in 0..3 {
+            assert!(!losses.note(true) && losses.are_waiting);
+        }
+        assert!(!losses.note(false) && !losses.are_waiting);
+        assert!(losses.note(true));
     }
 }

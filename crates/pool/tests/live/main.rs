@@ -2,6 +2,7 @@
 
 mod faults;
 mod held;
+mod meeting;
 mod outages;
 mod race;
 mod returns;

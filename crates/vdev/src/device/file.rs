@@ -487,6 +487,11 @@ impl Device for FileDevice {
         }
     }
 
+    fn is_removed(&self) -> bool {
+        // Some file systems do not count names.
+        !self.is_block && fs::fstat(&self.fd).is_ok_and(|open| open.st_nlink == 0) && !self.is_at(&self.path)
+    }
+
     fn is_read_only(&self) -> bool {
         !self.writable
     }

@@ -234,6 +234,11 @@ pub trait Device: Send + Sync + Debug {
         true
     }
 
+    /// Whether it is a file that no name leads to any more: what it holds is gone when it is closed.
+    fn is_removed(&self) -> bool {
+        false
+    }
+
     /// Bytes of the sectors that the device addresses, and of those that it writes without reading
     /// first: the least and the best alignment of a pool on it.
     fn sector_sizes(&self) -> (u64, u64) {

@@ -50,6 +50,10 @@ impl Device for OverlayDevice {
         self.base.is_at(path)
     }
 
+    fn is_removed(&self) -> bool {
+        self.base.is_removed()
+    }
+
     fn path(&self) -> Option<&Path> {
         self.base.path()
     }

@@ -90,6 +90,10 @@ impl Device for WindowDevice {
         self.base.is_at(path)
     }
 
+    fn is_removed(&self) -> bool {
+        self.base.is_removed()
+    }
+
     fn raw_target(&self) -> Option<RawTarget<'_>> {
         let target = self.base.raw_target()?;
         Some(RawTarget { base: target.base.checked_add(self.start)?, ..target })

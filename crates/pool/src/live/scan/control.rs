@@ -412,12 +412,12 @@ impl LivePool {
         leaves
     }
 
-    /// Whether a leaf lacks something that no scan brings to it.
+    /// Whether a leaf lacks something that is to be brought to it now.
     fn wants_resilver(&self) -> bool {
         // What is being resilvered is ended first.
         let is_resilvering =
             lock(&self.scans.run).as_ref().is_some_and(|run| run.phys.func == ScanFunc::Resilver);
-        !is_resilvering && self.scans.is_resilver_due(&self.tree())
+        !is_resilvering && self.scans.is_resilver_urgent(&self.tree())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Taking leaves out of service and back, and finding those again that did not answer.
 
 use crate::PoolError;
-use crate::live::{Grow, LivePool, config, diagnosis, lock};
+use crate::live::{Grow, LivePool, config, lock};
 use format::VdevGuid;
 use format::config::VdevNode;
 use std::sync::Arc;
@@ -51,22 +51,24 @@ impl LivePool {
     pub fn take_offline(&self, leaf: VdevGuid, how: Offline) -> Result<bool, PoolError> {
         // Nothing that only this leaf has.
         self.sync()?;
-        if !diagnosis::can_do_without(&self.tree(), &[leaf]) {
-            return Ok(false);
-        }
-        if how.is_temporary() {
-            lock(&self.scans.out).insert((leaf, how));
-        }
-        self.run_on_pool(move |_, pool| {
-            let node = config::find_mut(&mut pool.state.config.vdev_tree, leaf);
-            if let Some(node) = node.filter(|_| !how.is_temporary()) {
-                how.mark(node);
+        let is_out = self.run_on_pool(move |_, task| {
+            let (pool, root) = (task.pool, &mut task.state.config.vdev_tree);
+            let is_out = pool.retire(root, leaf, |root| {
+                if how.is_temporary() {
+                    lock(&pool.scans.out).insert((leaf, how));
+                } else if let Some(node) = config::find_mut(root, leaf) {
+                    how.mark(node);
+                }
+            })?;
+            if is_out {
+                task.state.mark_all();
             }
-            pool.state.mark_all();
-            Ok(())
+            Ok(is_out)
         })?;
-        self.events().vdev_sysevent("vdev_offline", &self.tree(), leaf);
-        Ok(true)
+        if is_out {
+            self.events().vdev_sysevent("vdev_offline", &self.tree(), leaf);
+        }
+        Ok(is_out)
     }
 
     /// Brings a leaf back into service, with its device as it is now. What it has missed it gets by a resilver. Returns
@@ -170,8 +172,8 @@ impl LivePool {
         self.resilver_if_needed()
     }
 
-    /// Asks leaves again that did not answer, and uses those that do; with `autoexpand=on`, looks whether devices have
-    /// grown.
+    /// Asks leaves again that did not answer, and uses those that do; lets go of devices that are lost; with
+    /// `autoexpand=on`, looks whether devices have grown.
     pub(super) fn look_for_silent(&self) {
         let now = self.env.clock().monotonic();
         {
@@ -185,6 +187,9 @@ impl LivePool {
             && let Err(error) = self.grow(Grow::Everything)
         {
             tracing::warn!(pool = self.name(), %error, "the pool does not grow with its devices");
+        }
+        if let Err(error) = self.shut_lost() {
+            tracing::warn!(pool = self.name(), %error, "devices that are lost cannot be let go of");
         }
         let tree = self.tree();
         let silent = lock(&self.scans.silent).clone();

@@ -16,7 +16,8 @@
 //! - What a slice reads and writes is in use: space that was freed since its txg is not handed out before it has ended
 //!   ([`Gate`]); a txg that would waits for it, and a slice ends at once when one waits.
 //! - Nothing counts as done before it is durable.
-//! - A leaf that lacks something is resilvered: a scrub that does not bring it all of that, as one that is paused, ends.
+//! - A leaf that lacks something is resilvered: a scrub that does not bring it all of that, as one that is paused, ends. It
+//!   goes on to its end if the leaf was in service all the time and has only failed to take a write; then comes a resilver.
 //! - A leaf's DTL is cleared only of what it got: it was in service all the time, with the same device, and nothing
 //!   failed.
 //! - On disk other implementations find a scan that has just begun, of the same range: it names no dataset that could be
@@ -122,6 +123,16 @@ impl Run {
             && (is_resilver || (!self.phys.is_paused() && in_range == missing.total()))
     }
 
+    /// Whether a scrub may end before a leaf gets what it lacks: the leaf was in service all the time, and has missed a write
+    /// or two since.
+    fn may_end(&self, leaf: VdevGuid, missing: &RangeSet) -> bool {
+        let before = 0..self.phys.min_txg.0 + 1;
+        self.phys.func == ScanFunc::Scrub
+            && !self.phys.is_paused()
+            && self.served.contains_key(&leaf)
+            && missing.overlap(&before).is_empty()
+    }
+
     fn progress(&self) -> ScanProgress {
         ScanProgress {
             phys: self.phys,
@@ -164,12 +175,27 @@ impl Scans {
 
     /// Whether a leaf in service lacks something that the scan under way does not bring to it, and that a resilver could.
     pub(crate) fn is_resilver_due(&self, tree: &VdevTree) -> bool {
+        self.lacks_something(tree, Run::brings)
+    }
+
+    /// The same of what a resilver is to bring at once, though a scrub is under way.
+    fn is_resilver_urgent(&self, tree: &VdevTree) -> bool {
+        self.lacks_something(tree, |run, leaf, missing| {
+            run.brings(leaf, missing) || run.may_end(leaf, missing)
+        })
+    }
+
+    fn lacks_something(
+        &self,
+        tree: &VdevTree,
+        is_seen_to: impl Fn(&Run, VdevGuid, &RangeSet) -> bool,
+    ) -> bool {
         let hopeless = lock(&self.hopeless).clone();
         let run = lock(&self.run);
         in_service(tree).into_keys().any(|leaf| {
             let missing = tree.dtl(leaf);
-            let is_brought = run.as_ref().is_some_and(|run| run.brings(leaf, &missing));
-            !missing.is_empty() && !hopeless.contains(&leaf) && !is_brought
+            let is_seen_to = run.as_ref().is_some_and(|run| is_seen_to(run, leaf, &missing));
+            !missing.is_empty() && !hopeless.contains(&leaf) && !is_seen_to
         })
     }
 
