@@ -222,6 +222,8 @@ fn counters_and_parameters_are_mounted() {
     std::fs::write(world.path("control/parameters/zfs_txg_history"), "1").unwrap();
     change("three");
     assert_eq!(read("kstat/zfs/tank/txgs").unwrap().lines().count(), 3, "one, the open one, and a heading");
+    let heading = "id         txg        timestamp  error  duration   mmp_delay        vdev_guid                vdev_label vdev_path\n";
+    assert_eq!(read("kstat/zfs/tank/multihost").unwrap(), heading);
     world.good("zpool export tank");
     assert!(read("kstat/zfs/tank/state").is_err());
     world.good("daemon --stop");

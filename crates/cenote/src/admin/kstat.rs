@@ -72,7 +72,8 @@ impl Kstats {
 
     /// The files of a pool.
     pub fn pool_files(&self, pool: &str) -> Vec<String> {
-        let mut files: Vec<String> = ["guid", "iostats", "state", "txgs"].map(str::to_owned).to_vec();
+        let mut files: Vec<String> =
+            ["guid", "iostats", "multihost", "state", "txgs"].map(str::to_owned).to_vec();
         files.extend(self.objsets(pool).into_iter().map(|(file, ..)| file));
         files
     }
@@ -115,6 +116,7 @@ impl Kstats {
             "guid" => format!("{}\n", subject.open.pool().guid().0),
             "state" => format!("{}\n", subject.state()),
             "iostats" => subject.iostats().ok()?,
+            "multihost" => subject.multihost(),
             "txgs" => subject.txgs(),
             _ => return None,
         })
@@ -284,6 +286,39 @@ impl Subject {
             ("arc_write_count", writes),
             ("arc_write_bytes", written),
         ]))
+    }
+
+    /// The last multihost writes: none before `zfs_multihost_history` is more than 0.
+    fn multihost(&self) -> String {
+        let mut text = format!(
+            "{:<10} {:<10} {:<10} {:<6} {:<10} {:<16} {:<24} {:<10} {}\n",
+            "id",
+            "txg",
+            "timestamp",
+            "error",
+            "duration",
+            "mmp_delay",
+            "vdev_guid",
+            "vdev_label",
+            "vdev_path"
+        );
+        for record in self.live.iter().flat_map(|live| live.multihost_history()) {
+            let (guid, label, path) = match &record.target {
+                Some(target) => (target.vdev.0, target.label, target.path.as_str()),
+                None => (0, 0, "-"),
+            };
+            let _ = writeln!(
+                text,
+                "{:<10} {:<10} {:<10} {:<6} {:<10} {:<16} {guid:<24} {label:<10} {path}",
+                record.id,
+                record.txg.0,
+                record.timestamp,
+                record.error,
+                record.duration.as_nanos(),
+                record.mmp_delay.as_nanos(),
+            );
+        }
+        text
     }
 
     /// The txgs: the last that is on disk, and the open one.

@@ -5,8 +5,8 @@ use super::ADMIN_SNAPSHOT;
 use crate::files::served::{BCLONE_ENABLED, BCLONE_WAIT_DIRTY};
 use ::pool::live::events::{CHECKSUM_EVENTS_PER_SECOND, ZEVENT_LEN_MAX};
 use ::pool::live::{
-    MAX_AUTO_ASHIFT, MIN_AUTO_ASHIFT, MULTIHOST_FAIL_INTERVALS, MULTIHOST_INTERVAL, SCAN_SUSPEND_PROGRESS,
-    TXG_HISTORY,
+    MAX_AUTO_ASHIFT, MIN_AUTO_ASHIFT, MULTIHOST_FAIL_INTERVALS, MULTIHOST_HISTORY, MULTIHOST_INTERVAL,
+    SCAN_SUSPEND_PROGRESS, TXG_HISTORY,
 };
 use dmu::PREFETCH_DISABLE;
 use dmu::live::TXG_TIMEOUT;
@@ -15,7 +15,7 @@ use vdev::tree::SLOW_IO_MS;
 pub use vdev::tunable::Tunable;
 
 /// All of them, by name.
-pub fn tunables() -> [&'static Tunable; 16] {
+pub fn tunables() -> [&'static Tunable; 17] {
     [
         &ADMIN_SNAPSHOT,
         &BCLONE_ENABLED,
@@ -27,6 +27,7 @@ pub fn tunables() -> [&'static Tunable; 16] {
         &MAX_AUTO_ASHIFT,
         &MIN_AUTO_ASHIFT,
         &MULTIHOST_FAIL_INTERVALS,
+        &MULTIHOST_HISTORY,
         &MULTIHOST_INTERVAL,
         &PREFETCH_DISABLE,
         &SCAN_SUSPEND_PROGRESS,

@@ -9,9 +9,12 @@
 use super::{LivePool, labels, lock};
 use crate::PoolError;
 use dmu::live::TxError;
+use format::config::VdevNode;
 use format::label::{LABELS, ring_slots};
 use format::uberblock::{Mmp as MmpWords, Uberblock};
-use format::{Ashift, VdevGuid};
+use format::{Ashift, Txg, VdevGuid};
+use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use vdev::label_write::write_uberblock;
@@ -22,6 +25,49 @@ pub static MULTIHOST_INTERVAL: Tunable = Tunable::new("zfs_multihost_interval", 
 /// Intervals without a successful write after which the pool is suspended; 0: it never is.
 pub static MULTIHOST_FAIL_INTERVALS: Tunable =
     Tunable::new("zfs_multihost_fail_intervals", 10, 0, (1 << 16) - 1);
+/// Error numbers of Linux that [`MmpRecord::error`] has.
+const EIO: i32 = 5;
+const ENXIO: i32 = 6;
+
+/// So many multihost writes are remembered.
+pub static MULTIHOST_HISTORY: Tunable = Tunable::new("zfs_multihost_history", 0, 0, 1 << 16);
+
+/// A multihost write, or one that was due and could not be begun: a line of the kstat file `multihost`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MmpRecord {
+    /// Counts the writes since the pool was opened, from 1 on.
+    pub id: u64,
+    /// Txg of the uberblock.
+    pub txg: Txg,
+    /// Seconds since 1970, as the uberblock has them.
+    pub timestamp: u64,
+    /// Error number; 0: it was written.
+    pub error: i32,
+    /// How long it took.
+    pub duration: Duration,
+    /// The average time between writes that the uberblock tells.
+    pub mmp_delay: Duration,
+    /// The leaf and its label. `None`: no leaf could be written.
+    pub target: Option<MmpTarget>,
+}
+
+/// Where a multihost write went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MmpTarget {
+    /// The leaf.
+    pub vdev: VdevGuid,
+    /// Which of its four labels.
+    pub label: usize,
+    /// Path of the leaf, as its label has it.
+    pub path: String,
+}
+
+/// The last multihost writes of a pool.
+#[derive(Debug, Default)]
+struct History {
+    last: VecDeque<MmpRecord>,
+    count: u64,
+}
 
 /// State of the writes between txgs.
 #[derive(Debug, Default)]
@@ -36,6 +82,14 @@ pub(crate) struct Mmp {
     succeeded: AtomicU64,
     /// The silence that was allowed then, in nanoseconds; 0: any. Who makes it shorter does not find it passed.
     allowed: AtomicU64,
+    history: Mutex<History>,
+}
+
+/// A leaf that takes multihost writes.
+struct Leaf {
+    guid: VdevGuid,
+    ashift: Ashift,
+    path: String,
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -58,6 +112,15 @@ impl Mmp {
 
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
+    }
+
+    fn remember(&self, mut record: MmpRecord) {
+        let mut history = lock(&self.history);
+        history.count += 1;
+        record.id = history.count;
+        history.last.push_back(record);
+        let over = history.last.len().saturating_sub(MULTIHOST_HISTORY.get() as usize);
+        history.last.drain(..over);
     }
 
     fn words(&self, sequence: u64) -> MmpWords {
@@ -105,14 +168,19 @@ impl LivePool {
     /// If no write has succeeded for too long: the pool is suspended then.
     pub(crate) fn mmp_write(&self) -> Result<(), PoolError> {
         let config = self.config();
-        let mut leaves: Vec<(VdevGuid, Ashift)> = Vec::new();
+        let mut leaves: Vec<Leaf> = Vec::new();
         for top in &config.vdev_tree.children {
             let ashift = top.ashift.unwrap_or(Ashift(9));
-            leaves.extend(labels::writable_leaves(top).map(|leaf| (leaf.guid, ashift)));
+            let of = |leaf: &VdevNode| Leaf {
+                guid: leaf.guid,
+                ashift,
+                path: leaf.path.clone().unwrap_or_default(),
+            };
+            leaves.extend(labels::writable_leaves(top).map(of));
         }
         let now = self.env.clock().monotonic();
         let chosen = leaves.get((self.env.random() % leaves.len().max(1) as u64) as usize);
-        let is_written = chosen.is_some_and(|(guid, ashift)| self.mmp_write_to(*guid, *ashift));
+        let is_written = self.mmp_write_to(chosen);
         let last = self.mmp.succeeded.load(Ordering::Relaxed);
         if is_written {
             let took = nanos(now).saturating_sub(last);
@@ -136,13 +204,39 @@ impl LivePool {
         if is_late && lock(&self.runtime).is_some() { Err(too_late().into()) } else { Ok(()) }
     }
 
-    fn mmp_write_to(&self, guid: VdevGuid, ashift: Ashift) -> bool {
-        let Some(device) = self.tree().device(guid) else { return false };
-        let second = self.env.clock().wall().as_secs();
+    /// The last multihost writes, oldest first.
+    pub fn multihost_history(&self) -> Vec<MmpRecord> {
+        lock(&self.mmp.history).last.iter().cloned().collect()
+    }
+
+    /// Writes an uberblock to a leaf, and remembers how it went. Says whether it is written.
+    fn mmp_write_to(&self, leaf: Option<&Leaf>) -> bool {
+        let clock = self.env.clock();
+        let second = clock.wall().as_secs();
         let uberblock =
             Uberblock { timestamp: second, mmp: Some(self.mmp.next_words(second)), ..self.uberblock() };
         let label = (self.env.random() % LABELS as u64) as usize;
-        let slot = ring_slots(ashift) as u64 - 1;
-        write_uberblock(&*device, label, ashift, slot, &uberblock).is_ok()
+        let began = clock.monotonic();
+        let device = leaf.and_then(|leaf| Some((leaf, self.tree().device(leaf.guid)?)));
+        let written = device.as_ref().map(|(leaf, device)| {
+            let slot = ring_slots(leaf.ashift) as u64 - 1;
+            write_uberblock(&**device, label, leaf.ashift, slot, &uberblock)
+        });
+        let error = match &written {
+            Some(Ok(())) => 0,
+            Some(Err(_)) => EIO,
+            None => ENXIO,
+        };
+        let target = device.map(|(leaf, _)| MmpTarget { vdev: leaf.guid, label, path: leaf.path.clone() });
+        self.mmp.remember(MmpRecord {
+            id: 0,
+            txg: uberblock.txg,
+            timestamp: second,
+            error,
+            duration: clock.monotonic().saturating_sub(began),
+            mmp_delay: Duration::from_nanos(self.mmp.delay.load(Ordering::Relaxed)),
+            target,
+        });
+        error == 0
     }
 }

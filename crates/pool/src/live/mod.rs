@@ -61,7 +61,7 @@ pub use export::Leave;
 pub use history::{Command, Operation};
 pub use import::{ImportOptions, refusal};
 pub(crate) use leases::Lease;
-pub use mmp::{MULTIHOST_FAIL_INTERVALS, MULTIHOST_INTERVAL};
+pub use mmp::{MULTIHOST_FAIL_INTERVALS, MULTIHOST_HISTORY, MULTIHOST_INTERVAL, MmpRecord, MmpTarget};
 pub use outage::FailMode;
 pub use outside::Outside;
 pub use props::PoolProp;

@@ -2,7 +2,8 @@
 
 use crate::churn;
 use cenote_pool::live::{
-    Command, CreateSpec, Host, ImportOptions, Layout, LeafSpec, Leave, LivePool, Offline, TopSpec,
+    Command, CreateSpec, Host, ImportOptions, Layout, LeafSpec, Leave, LivePool, MULTIHOST_HISTORY,
+    MmpRecord, Offline, TopSpec,
 };
 use cenote_pool::space::Class;
 use cenote_pool::{PoolError, Which};
@@ -167,6 +168,36 @@ fn a_pool_that_is_in_use_is_not_taken_from_its_machine() {
     let pool = import_as(&devices, &opts(1, false)).unwrap();
     assert_eq!((pool.config().hostid, pool.config().hostname.as_deref()), (1, Some("host1")));
     assert!(pool.uberblock().mmp.is_some_and(|mmp| mmp.is_on()));
+}
+
+#[test]
+fn multihost_writes_are_remembered_up_to_the_number_that_is_asked_for() {
+    let (disks, devices) = sims(1);
+    let mut spec = CreateSpec::new("tank", vec![top(Layout::Single, &devices)]);
+    spec.host = Host { id: 1, name: "host1".into(), ..Host::default() };
+    spec.props = vec![("multihost".into(), "on".into())];
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    pool.start();
+    // Other pools of this process remember theirs as well, which changes nothing for them.
+    assert!(MULTIHOST_HISTORY.set(2));
+    let wait_for = |is_there: &dyn Fn(&[MmpRecord]) -> bool| loop {
+        let history = pool.multihost_history();
+        if is_there(&history) {
+            break history;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    let history = wait_for(&|history| history.last().is_some_and(|last| last.id >= 3));
+    assert_eq!(history.len(), 2);
+    let guid = pool.config().vdev_tree.children[0].guid;
+    for record in &history {
+        let target = record.target.as_ref().unwrap();
+        assert_eq!((record.error, target.vdev), (0, guid), "{record:?}");
+        assert!(target.label < 4 && record.timestamp > 0 && !record.mmp_delay.is_zero(), "{record:?}");
+    }
+    disks[0].vanish();
+    wait_for(&|history| history.last().is_some_and(|last| last.error != 0));
+    assert!(MULTIHOST_HISTORY.set(0));
 }
 
 #[test]
