@@ -241,6 +241,18 @@ fn a_lost_log_device_is_given_up_only_on_demand() {
 }
 
 #[test]
+fn a_lost_mirror_of_logs_is_named() {
+    let world = World::new();
+    world.good("zpool create tank /img/d/f0 log mirror /img/d/f1 /img/d/f2");
+    world.good("zpool export tank");
+    for lost in ["f1", "f2"] {
+        std::fs::remove_file(world.images().join(lost)).expect("there");
+    }
+    let (text, code) = world.run("zpool import -d /img/d tank");
+    assert!(code == 1 && text.contains("\n\t    mirror-1 [log]\n\n"), "{text}");
+}
+
+#[test]
 fn too_few_devices_are_no_pool() {
     let world = World::new();
     world.good("zpool create tank raidz /img/d/f0 /img/d/f1 /img/d/f2");
@@ -252,7 +264,9 @@ fn too_few_devices_are_no_pool() {
     world.good("zpool export tank");
     std::fs::remove_file(world.images().join("f1")).expect("there");
     let (text, code) = world.run("zpool import -d /img/d tank");
-    let expected = "cannot import 'tank': no such pool or dataset\n\tDestroy and re-create the pool from\n\ta backup source.\n";
+    let expected = "cannot import 'tank': one or more devices is currently unavailable\n\
+        The devices below are missing or corrupted, the pool can be imported when they are back:\n\
+        \t    raidz1-0 (/img/d/f1: cannot open, /img/d/f2: cannot open)\n";
     assert_eq!((text.as_str(), code), (expected, 1));
 }
 

@@ -259,7 +259,6 @@ fn all(found: &Importable, wanted: &Wanted, search: &Search) -> Outcome {
 
 /// What the tool says of an import that failed.
 fn stop(pool: &Candidate, new: Option<&String>, error: &ChangeError) -> Stop {
-    const HOPELESS: &str = "\n\tDestroy and re-create the pool from\n\ta backup source.";
     let what = match new {
         Some(new) => format!("cannot import '{}' as '{new}'", pool.name),
         None => format!("cannot import '{}'", pool.name),
@@ -273,13 +272,16 @@ fn stop(pool: &Candidate, new: Option<&String>, error: &ChangeError) -> Stop {
             if host.is_empty() { "<unknown>" } else { host },
             time::ctime(*accessed)
         ),
-        ChangeError::Unavailable => format!("{what}: no such pool or dataset{HOPELESS}"),
+        // OpenZFS advises here to destroy the pool, whose data is whole when the devices are back.
+        ChangeError::Unavailable { devices } => {
+            let list: String = devices.iter().map(|device| format!("\t    {device}\n")).collect();
+            format!(
+                "{what}: one or more devices is currently unavailable\n\
+                 The devices below are missing or corrupted, the pool can be imported when they are back:\n{list}"
+            )
+        }
         ChangeError::MissingLogs { devices } => {
-            // What is behind the path says how it is missing.
-            let path = |device: &String| {
-                device.rsplit_once(": ").map_or(device.clone(), |(path, _)| path.to_owned())
-            };
-            let list: String = devices.iter().map(|d| format!("\t    {} [log]\n", path(d))).collect();
+            let list: String = devices.iter().map(|d| format!("\t    {} [log]\n", vdev_name(d))).collect();
             format!(
                 "{what}: one or more devices is currently unavailable\n\
                  The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{list}\n"
@@ -291,6 +293,15 @@ fn stop(pool: &Candidate, new: Option<&String>, error: &ChangeError) -> Stop {
         ),
         error => format!("{what}: {error}"),
     })
+}
+
+/// The name of a vdev, without what is behind it: how it is missing, or which of its devices are.
+fn vdev_name(lacking: &str) -> &str {
+    let is_group = |name: &str| {
+        name.rsplit_once('-').is_some_and(|(kind, id)| !kind.contains('/') && id.parse::<u32>().is_ok())
+    };
+    let group = lacking.split_once(" (").map(|(name, _)| name).filter(|name| is_group(name));
+    group.unwrap_or_else(|| lacking.rsplit_once(": ").map_or(lacking, |(path, _)| path))
 }
 
 fn text(pool: &Candidate, out: &Out) -> String {

@@ -27,6 +27,8 @@ impl LivePool {
     /// lost that was synced.
     pub fn export(self: Arc<Self>, how: Leave) -> Result<(), PoolError> {
         self.give_up();
+        // Nobody can bring devices back to a pool that is on its way out.
+        self.unattend();
         let outcome = match how {
             // Its labels are what they were: whoever had opened it changed nothing.
             Leave::Exported | Leave::Imported if self.is_held() => Ok(()),

@@ -481,6 +481,16 @@ impl LivePool {
         Ok(txg)
     }
 
+    /// The same, and writes an uberblock whether or not anything was changed: who is about to let go of a pool learns
+    /// here whether its devices take it.
+    ///
+    /// # Errors
+    /// As of [`LivePool::sync`].
+    pub fn sync_all(&self) -> Result<Txg, PoolError> {
+        lock(&self.state).is_forced = true;
+        self.sync()
+    }
+
     /// Whether a txg is on disk.
     pub fn is_on_disk(&self, txg: Txg) -> bool {
         txg <= self.txgs.synced_txg()

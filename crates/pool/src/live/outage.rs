@@ -122,6 +122,11 @@ impl LivePool {
         self.zio.keep_blocks();
     }
 
+    /// Nobody attends to it any more: what fails from now on is an error at once.
+    pub(super) fn unattend(&self) {
+        lock(&self.outages.state).is_attended = false;
+    }
+
     /// Whoever waited for its devices was told that it is no use: nothing more is written.
     pub fn is_given_up(&self) -> bool {
         lock(&self.outages.state).is_given_up

@@ -112,7 +112,10 @@ pub enum ChangeError {
     },
     /// Devices that are needed are missing.
     #[error("one or more devices is currently unavailable")]
-    Unavailable,
+    Unavailable {
+        /// The missing ones, by top-level vdev.
+        devices: Vec<String>,
+    },
     /// Log devices are missing; `-m` imports without them.
     #[error("one or more devices is currently unavailable")]
     MissingLogs {
@@ -158,7 +161,7 @@ impl From<PoolError> for ChangeError {
             PoolError::NotWritable { why, .. } => ChangeError::ReadOnly { why },
             PoolError::BadDevice { path, why } => ChangeError::Busy { why: format!("{path}: {why}") },
             PoolError::OtherHost { host, hostid, .. } => ChangeError::OtherHost { host, hostid, accessed: 0 },
-            PoolError::MissingTops { .. } => ChangeError::Unavailable,
+            PoolError::MissingTops { why, .. } => ChangeError::Unavailable { devices: why },
             PoolError::MissingLogs { why, .. } => ChangeError::MissingLogs { devices: why },
             PoolError::Tx(TxError::Suspended { .. }) => ChangeError::Suspended,
             PoolError::Property { why, .. } => ChangeError::Property(why),

@@ -50,6 +50,10 @@ pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> R
     if namespace.live(name).is_some_and(|live| is_stopped(&live)) {
         return Err(ChangeError::Suspended);
     }
+    // Should its devices fail, it is still here for whoever brings them back and says so.
+    if let Some(live) = namespace.live(name).filter(|live| !live.is_given_up()) {
+        live.sync_all()?;
+    }
     let taken = namespace.take(name, PATIENCE).map_err(|why| match why {
         NotTaken::Missing => ChangeError::NoPool,
         NotTaken::Busy => ChangeError::InUse,
@@ -132,7 +136,7 @@ impl Namespace {
                 continue;
             }
             let mut outcome = self.bring_back(pool, &known);
-            if matches!(outcome, Err(ChangeError::NoPool | ChangeError::Unavailable)) {
+            if matches!(outcome, Err(ChangeError::NoPool | ChangeError::Unavailable { .. })) {
                 // Disks may have other names than when the file was written.
                 let found = everywhere.get_or_insert_with(|| search(Vec::new()));
                 outcome = self.bring_back(pool, found).or(outcome);
@@ -302,6 +306,34 @@ mod tests {
             let view = live.view().expect("a view");
             assert_eq!(view.directory().number("org.cenote:kept").expect("readable"), Some(1));
         }
+    }
+
+    #[test]
+    fn an_export_that_waits_for_devices_can_be_helped() {
+        let world = World::new("wait");
+        world.disks.iter().for_each(|disk| disk.vanish());
+        let search = world.search.clone();
+        let export = std::thread::spawn(move || export_pool(&search, "tank", "zpool export tank"));
+        while !export.is_finished() && world.live().suspended().is_none() {
+            std::thread::yield_now();
+        }
+        world.disks.iter().for_each(|disk| disk.come_back());
+        clear_pool(&world.search, "tank", None, "zpool clear tank").expect("it is here still");
+        export.join().expect("no panic").expect("the disks are back");
+        assert!(world.search.namespace.as_ref().expect("one").names().is_empty());
+    }
+
+    #[test]
+    fn a_pool_that_is_left_without_devices_is_not_waited_for() {
+        let world = World::new("wait");
+        world.live().run(|ctx| ctx.m().set_entry("org.cenote:kept", 1)).expect("written");
+        let namespace = Arc::clone(world.search.namespace.as_ref().expect("one"));
+        let live = world.live();
+        live.record(line("changes something", &crate::admin::Caller::this_process())).expect("noted");
+        drop(live);
+        world.disks.iter().for_each(|disk| disk.vanish());
+        namespace.leave("tank").expect_err("it cannot be written");
+        assert!(namespace.names().is_empty());
     }
 
     #[test]

@@ -182,7 +182,7 @@ fn leave_unwritten(guid: format::PoolGuid, error: ChangeError) -> Result<(), Cha
             ChangeError::ReadOnly { .. }
             | ChangeError::ImportedReadOnly
             | ChangeError::NoPool
-            | ChangeError::Unavailable,
+            | ChangeError::Unavailable { .. },
         ) => forget(guid),
         _ => Err(error),
     }
