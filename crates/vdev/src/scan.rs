@@ -56,6 +56,9 @@ pub struct Found {
     pub problems: Vec<(PathBuf, String)>,
     /// How it was found; `None`: it cannot be searched for again.
     pub search: Option<Search>,
+    /// The files and disks that are open for writing, by path: a second handle of a disk whose other partition is in use
+    /// would find it busy, because of ourselves.
+    pub opened: HashMap<PathBuf, Arc<dyn Device>>,
 }
 
 impl Found {
@@ -102,15 +105,14 @@ impl Found {
         }
         // All take the same order, so that of several who want the same devices one gets them all.
         chosen.sort_by(|a, b| self.leaves[*a].path.cmp(&self.leaves[*b].path));
-        let mut disks: HashMap<PathBuf, Arc<dyn Device>> = HashMap::new();
         let mut is_changed = false;
         for index in chosen {
             let leaf = &mut self.leaves[index];
-            let disk = match disks.get(&leaf.path) {
+            let disk = match self.opened.get(&leaf.path) {
                 Some(disk) => Arc::clone(disk),
                 None => env.open_exclusive(&leaf.path, access).map_err(|error| (leaf.path.clone(), error))?,
             };
-            disks.insert(leaf.path.clone(), Arc::clone(&disk));
+            self.opened.insert(leaf.path.clone(), Arc::clone(&disk));
             let device = leaf.place_on(disk).map_err(|error| (leaf.path.clone(), error))?;
             let probe = label::probe(&*device);
             is_changed |= probe.configs != leaf.probe.configs || probe.uberblocks != leaf.probe.uberblocks;
@@ -180,7 +182,10 @@ impl Found {
         let mut leaves: Vec<(VdevGuid, &Leaf)> = self.by_guid(&is_wanted).into_iter().collect();
         leaves.sort_by_key(|(guid, leaf)| (&leaf.path, *guid));
         for (guid, leaf) in leaves {
-            let disk = disks.entry(&leaf.path).or_insert_with(|| file::open_exclusive(&leaf.path, access));
+            let disk = disks.entry(&leaf.path).or_insert_with(|| match self.opened.get(&leaf.path) {
+                Some(disk) => Ok(Arc::clone(disk)),
+                None => file::open_exclusive(&leaf.path, access),
+            });
             match disk.clone().and_then(|disk| leaf.on(disk)) {
                 Ok(device) => {
                     opened.devices.insert(guid, device);

@@ -700,3 +700,23 @@ fn discarded_ranges_hold_garbage_and_their_surroundings_stay() {
     assert_eq!(contents(&disk, 2000, 1000), [5; 1000]);
     assert!(contents(&disk, 1000, 1000).iter().filter(|byte| **byte != 5).count() > 900);
 }
+
+/// As a child process has one until it starts its program.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_file_is_free_when_it_is_closed_though_somebody_has_a_copy_of_its_descriptor() {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+    let folder = disk_folder();
+    let path = file(folder.path(), "d", SIZE);
+    let device = open_exclusive(&path, Access::Cached).unwrap();
+    let number = std::fs::read_dir("/proc/self/fd").unwrap().flatten().find_map(|fd| {
+        let is_it = std::fs::read_link(fd.path()).is_ok_and(|open| open == path);
+        fd.file_name().to_str()?.parse::<i32>().ok().filter(|_| is_it)
+    });
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let copy = pidfd_getfd(own, number.unwrap(), PidfdGetfdFlags::empty()).unwrap();
+    assert_eq!(open_exclusive(&path, Access::Cached).err(), Some(DeviceError::Busy));
+    drop(device);
+    assert_eq!(open_exclusive(&path, Access::Cached).err(), None);
+    drop(copy);
+}

@@ -2,7 +2,8 @@
 //! theirs.
 
 use crate::support::{Files, judge};
-use cenote_pool::live::{CreateSpec, ImportOptions, Layout, Leave, LivePool, TopSpec};
+use cenote_pool::live::{CreateSpec, ImportOptions, Layout, LeafSpec, Leave, LivePool, TopSpec};
+use cenote_pool::space::Class;
 use cenote_pool::{OpenOptions, Pool, PoolError, Which};
 use format::DeviceOffset;
 use std::path::Path;
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vdev::Device;
 use vdev::device::DeviceError;
 use vdev::device::file::{Access, open_exclusive};
+use vdev::device::window::WindowDevice;
 use vdev::env::{Env, Opener};
 use vdev::scan::{Found, Search};
 
@@ -146,6 +148,37 @@ fn devices_that_were_added_between_the_search_and_the_lock_are_found() {
     assert_eq!(pool.config().vdev_tree.children.len(), 2);
     pool.export(Leave::Exported).unwrap();
     judge(&files, "tank");
+}
+
+/// The image of a disk with two partitions: no two handles of it can be open for writing.
+#[test]
+fn a_partition_that_was_added_since_the_search_is_not_busy_because_of_its_disk() {
+    const PART: u64 = 128 << 20;
+    let files = Files::new(1, 300 << 20);
+    let path = files.dir().join("d0");
+    let disk = open_exclusive(&path, Access::Cached).unwrap();
+    let start = |n: u64| DeviceOffset((1 << 20) + n * PART);
+    let mut table = [0; 512];
+    for n in 0..2 {
+        let entry = &mut table[446 + 16 * n as usize..][..16];
+        entry[4] = 0xbf;
+        entry[8..12].copy_from_slice(&((start(n).0 / 512) as u32).to_le_bytes());
+        entry[12..].copy_from_slice(&((PART / 512) as u32).to_le_bytes());
+    }
+    table[510..].copy_from_slice(&[0x55, 0xaa]);
+    disk.write_at(&table, DeviceOffset(0)).unwrap();
+    let part = |n: u64| {
+        let window = WindowDevice::new(Arc::clone(&disk), start(n), PART).unwrap();
+        let leaves = vec![LeafSpec::file(path.display().to_string(), Arc::new(window))];
+        TopSpec { layout: Layout::Single, class: Class::Normal, ashift: None, leaves }
+    };
+    let pool = LivePool::create(CreateSpec::new("tank", vec![part(0)]), Env::system()).unwrap();
+    let found = Search::in_paths([files.dir()]).run();
+    pool.add(vec![part(1)]).unwrap();
+    pool.export(Leave::Exported).unwrap();
+    drop(disk);
+    command(&found, "a", &Arc::default()).unwrap();
+    assert_eq!(count(files.dir(), &["a"]), 1);
 }
 
 #[test]

@@ -261,18 +261,40 @@ fn open_direct(path: &Path, fd: &OwnedFd, flags: OFlags, is_block: bool) -> Opti
 fn lock(fd: &OwnedFd) -> Result<(), Errno> {
     #[cfg(target_os = "linux")]
     {
-        use nix::fcntl::{FcntlArg, fcntl};
-        use nix::libc::{F_WRLCK, SEEK_SET, flock};
-        // No length: to the end, however far that may move.
-        let whole =
-            flock { l_type: F_WRLCK as i16, l_whence: SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 };
-        match fcntl(fd, FcntlArg::F_OFD_SETLK(&whole)) {
-            Ok(_) => return Ok(()),
+        use nix::libc::F_WRLCK;
+        match lock_description(fd, F_WRLCK) {
+            Ok(()) => return Ok(()),
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES) => return Err(Errno::WOULDBLOCK),
             Err(error) => tracing::debug!(%error, "no lock of an open file description"),
         }
     }
     fs::flock(fd, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// Ends the lock. Closing the descriptor does not while another process has a copy of it, as each child has until it
+/// starts its program.
+fn unlock(fd: &OwnedFd) {
+    #[cfg(target_os = "linux")]
+    // What fails here was never locked so.
+    let _ = lock_description(fd, nix::libc::F_UNLCK);
+    let _ = fs::flock(fd, FlockOperation::NonBlockingUnlock);
+}
+
+#[cfg(target_os = "linux")]
+fn lock_description(fd: &OwnedFd, kind: i32) -> nix::Result<()> {
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::libc::{SEEK_SET, flock};
+    // No length: to the end, however far that may move.
+    let whole = flock { l_type: kind as i16, l_whence: SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 };
+    fcntl(fd, FcntlArg::F_OFD_SETLK(&whole)).map(drop)
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        if self.writable && !self.is_block {
+            unlock(&self.fd);
+        }
+    }
 }
 
 /// Logical and physical sector of a block device.
