@@ -21,6 +21,7 @@ mod ending;
 mod log;
 pub(crate) mod places;
 mod policy;
+mod release;
 mod requests;
 
 use crate::console;
@@ -65,6 +66,9 @@ pub(crate) struct Args {
     /// Say nothing if one runs already: of commands that want one to run
     #[arg(long, hide = true)]
     unless_running: bool,
+    /// Of the process beside a daemon: let go of the mounts of this one when it was killed
+    #[arg(long, hide = true)]
+    release: Option<u32>,
     /// Tell whether one runs; exit code 3 if none does
     #[arg(long)]
     status: bool,
@@ -127,6 +131,7 @@ pub(crate) fn run(args: &Args) -> u8 {
     let done = match () {
         () if args.stop => stop(&socket),
         () if args.status => return status(&socket),
+        () if args.release.is_some() => return args.release.map_or(1, release::run),
         () if args.detach => detach::start(args.unless_running),
         () => serve(&socket, args.detached),
     };
@@ -162,6 +167,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         None => listen(socket)?,
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "cenoted starts");
+    release::start();
     let namespace = bring_back(lock.before_has_died());
     let handler = Arc::new(Requests::new(Arc::clone(&namespace)));
     let server = Server::new(handler.clone())?;

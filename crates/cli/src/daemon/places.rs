@@ -115,7 +115,7 @@ const DYING: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A process that was killed and is still there: a thread of it has not ended.
-fn is_dying(pid: u32) -> bool {
+pub(super) fn is_dying(pid: u32) -> bool {
     const KILL: u64 = 1 << 8;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -156,7 +156,7 @@ impl Lock {
                 return Err(DaemonError::Running { pid, state: state_folder() });
             }
             // Where that cannot be done, time may do it.
-            let _ = mount_record().end_connections();
+            let _ = mount_record().end_connections(|| pid.is_some_and(is_dying));
             std::thread::sleep(LOOK_AGAIN);
         }
         let before_has_died = rustix::fs::fstat(&file).map_err(failed)?.st_size > 0;

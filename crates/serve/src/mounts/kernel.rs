@@ -117,9 +117,18 @@ fn connection(device: (u32, u32)) -> u64 {
 
 /// Ends a connection at once: whoever waits for an answer gets an error.
 pub(super) fn abort(device: (u32, u32)) -> std::io::Result<()> {
+    throw(&switch(device)?)
+}
+
+/// What ends the connection behind a device; never another one that gets its number later.
+pub(super) fn switch(device: (u32, u32)) -> std::io::Result<OwnedFd> {
     let files = connections::files(connection(device))?;
-    let switch = openat(files, "abort", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&switch, b"1")?;
+    Ok(openat(files, "abort", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Ends the connection of a switch.
+pub(super) fn throw(switch: &OwnedFd) -> std::io::Result<()> {
+    rustix::io::write(switch, b"1")?;
     Ok(())
 }
 

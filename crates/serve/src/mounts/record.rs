@@ -209,17 +209,22 @@ impl Record {
 
     /// Ends the connections of the mounts of a server that was killed and cannot die, because a thread of it waits in the
     /// kernel for an answer of that server's own: it, and everybody else who waits for one, gets an error. Returns how
-    /// many were ended.
+    /// many were ended. `is_dying`: whether the server is still there. One that follows may have mounts in the same places
+    /// with the same numbers: what is ended was there before this is asked.
     ///
     /// # Errors
     /// If the record cannot be read.
-    pub fn end_connections(&self) -> io::Result<usize> {
+    pub fn end_connections(&self, is_dying: impl Fn() -> bool) -> io::Result<usize> {
         let guard = self.known()?;
         let Some(known) = guard.as_ref() else { return Ok(0) };
         let table = kernel::table();
         let is_known = |line: &&Line| known.mounts.contains(&(line.at.clone(), Some(line.device)));
         let of_server = table.iter().filter(|line| line.kind == kernel::KIND).filter(is_known);
-        Ok(of_server.filter(|line| kernel::abort(line.device).is_ok()).count())
+        let switches: Vec<_> = of_server.filter_map(|line| kernel::switch(line.device).ok()).collect();
+        if !is_dying() {
+            return Ok(0);
+        }
+        Ok(switches.iter().filter(|switch| kernel::throw(switch).is_ok()).count())
     }
 
     /// Detaches the mounts of the servers before this one: what is below them answers nothing but errors. To be called
@@ -393,7 +398,7 @@ mod tests {
         record.mounted(&at, number).expect("written");
         let asked = at.clone();
         let asking = std::thread::spawn(move || rustix::fs::statfs(&asked).is_ok());
-        let ended = Record::new(record.file.clone()).end_connections();
+        let ended = Record::new(record.file.clone()).end_connections(|| true);
         assert!(!asking.join().expect("it ends"));
         assert_eq!(ended.expect("read"), 1);
         drop(device);

@@ -1,0 +1,88 @@
+//! What is left of a daemon that was killed while a thread of it waited for a mount of its own.
+// Tests make and break files as they like.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, missing_docs)]
+
+use rustix::fs::{Mode, OFlags, open};
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// In the environment of the process that is killed: where it mounts something.
+const PLACE: &str = "CENOTE_TEST_PLACE";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that never answers, and asks itself; as a daemon does that was killed at the wrong moment. It runs in a process of its
+/// own.
+#[test]
+fn server() {
+    let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else { return };
+    let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    let data = std::ffi::CString::new(data).unwrap();
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("p", &place, "fuse.cenote", flags, data.as_c_str()).unwrap();
+    let number = device_number(&place).unwrap();
+    let state = place.with_file_name("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(state.join("mounts"), format!("@{number} {}\0", place.display())).unwrap();
+    let mut request = vec![0; 1 << 20];
+    rustix::io::read(&device, &mut request[..]).unwrap();
+    // The greeting: version 7.31, and what one write may have.
+    let mut greeting = [80_u32.to_le_bytes(), [0; 4]].concat();
+    greeting.extend(&request[8..16]);
+    [7_u32, 31, 0, 0, 0, 4096].iter().for_each(|word| greeting.extend(word.to_le_bytes()));
+    greeting.resize(80, 0);
+    rustix::io::write(&device, &greeting).unwrap();
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    daemon.args(["daemon", "--release", &std::process::id().to_string()]).env("CENOTE_STATE", state);
+    let mut beside = daemon.stdin(Stdio::null()).spawn().unwrap();
+    std::thread::spawn(move || rustix::fs::statfs(&place));
+    // What was read is waited for, whatever comes.
+    rustix::io::read(&device, &mut request[..]).unwrap();
+    println!("\nready");
+    beside.wait().unwrap();
+}
+
+fn device_number(place: &Path) -> Option<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.split(' ').nth(4) == place.to_str())?;
+    line.split(' ').nth(2).map(str::to_owned)
+}
+
+/// A process has ended: all of its threads.
+fn has_ended(child: &mut Child, limit: Duration) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < limit {
+        if child.try_wait().unwrap().is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+#[test]
+fn a_daemon_that_waits_for_its_own_mount_dies_all_the_same() {
+    if !testkit::need_root() || !testkit::need_file("/dev/fuse") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().canonicalize().unwrap().join("mnt");
+    std::fs::create_dir(&place).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "server", "--nocapture"]).env(PLACE, &place).stdout(Stdio::piped());
+    let mut server = command.spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "ready"), "it serves");
+    server.kill().unwrap();
+    let has_died = has_ended(&mut server, PATIENCE);
+    if !has_died {
+        // Nothing else would end it.
+        serve::mounts::Record::new(place.with_file_name("state").join("mounts")).end_connections(|| true).unwrap();
+        server.wait().unwrap();
+    }
+    rustix::mount::unmount(&place, rustix::mount::UnmountFlags::DETACH).unwrap();
+    assert!(has_died, "a thread of it waited for an answer");
+}
