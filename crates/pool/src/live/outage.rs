@@ -62,6 +62,8 @@ struct State {
     /// Why the pool is suspended; `None`: it is not.
     suspended: Option<String>,
     is_given_up: bool,
+    /// Devices that were let go of. Who reads by an older tree may still have one, with the lock on it.
+    let_go: HashMap<VdevGuid, Weak<dyn Device>>,
     panic: Option<Box<PanicHook>>,
 }
 
@@ -244,6 +246,7 @@ impl LivePool {
             }
             let at_path =
                 node.path.as_deref().and_then(|path| open_exclusive(Path::new(path), Access::Auto).ok());
+            let at_path = at_path.or_else(|| self.still_held(node.guid, node.path.as_deref(), found));
             let is_wanted = |leaf: &Leaf| answers(&*leaf.device, node.guid);
             let elsewhere = || match found?.leaves.iter().find(|leaf| is_wanted(leaf)) {
                 Some(leaf) if !leaf.device.is_read_only() => Some(Arc::clone(&leaf.device)),
@@ -271,6 +274,20 @@ impl LivePool {
             }
             Ok(Some(now.reconfigured(now.config(), &fresh)?))
         })
+    }
+
+    /// The device of a leaf that was let go of, if it is back where it was, and could not be opened because somebody reads by its
+    /// old handle.
+    fn still_held(
+        &self,
+        leaf: VdevGuid,
+        path: Option<&str>,
+        found: Option<&Found>,
+    ) -> Option<Arc<dyn Device>> {
+        let device = lock(&self.outages.state).let_go.get(&leaf).and_then(Weak::upgrade)?;
+        let places = found.map_or(&[][..], |found| &found.leaves).iter().map(|leaf| &*leaf.path);
+        let is_back = path.map(Path::new).into_iter().chain(places).any(|path| device.is_at(path));
+        (is_back && device.size_now() >= device.size()).then_some(device)
     }
 
     /// Lets go of devices whose path leads elsewhere or nowhere, and of those that were cut, as far as the others have everything.
@@ -320,7 +337,14 @@ impl LivePool {
                     shut.pop();
                 }
             }
-            if shut.is_empty() { Ok(None) } else { Ok(Some(now.without_devices(&shut)?)) }
+            if shut.is_empty() {
+                return Ok(None);
+            }
+            let without = now.without_devices(&shut)?;
+            let held = leaves.iter().filter(|(leaf, _)| shut.contains(leaf));
+            let held = held.map(|(leaf, device)| (*leaf, Arc::downgrade(device)));
+            lock(&self.outages.state).let_go.extend(held);
+            Ok(Some(without))
         })?;
         Ok(kept)
     }

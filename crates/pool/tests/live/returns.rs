@@ -144,6 +144,27 @@ fn a_paused_scrub_keeps_no_device_open_that_was_let_go() {
     judge(&files, "tank");
 }
 
+/// Who reads by an older tree has the old handle, and with it the lock on the file.
+#[test]
+fn a_device_comes_back_while_somebody_reads_by_its_old_handle() {
+    let files = Files::new(2, SIZE);
+    let spec = CreateSpec::new("tank", vec![files.top(Layout::Mirror, 0..2)]);
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    churn(&pool, 3);
+    let old = pool.view().unwrap();
+    files.hide(1);
+    pool.reopen_devices(None).unwrap();
+    churn(&pool, 3);
+    let side = side(&pool);
+    assert_eq!(state(&pool, side), VdevState::Unavail);
+    files.show(1);
+    assert_eq!(pool.bring_online(side, None).unwrap(), Some(VdevState::Online));
+    drop(old);
+    resilver(&pool);
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+}
+
 #[test]
 fn a_copy_with_another_guid_does_not_stand_in_the_way_of_the_original() {
     let files = Files::new(2, SIZE);
