@@ -77,11 +77,9 @@ fn stress(arguments: &[String]) -> Outcome {
     from_outside("stress", arguments)
 }
 
-/// `cargo xtask siege`: users with the commands, links and kills; then one with frames alone.
+/// `cargo xtask siege`.
 fn siege(arguments: &[String]) -> Outcome {
-    from_outside("siege", arguments)?;
-    let mut command = cargo(&["test", "--package", "cenote-cli", "--test", "hostile", "--", "--nocapture"]);
-    must(command.env("CENOTE_SECONDS", "60"))
+    from_outside("siege", arguments)
 }
 
 /// A program that drives ours from outside.

@@ -1,6 +1,6 @@
 //! What is left of a daemon that was killed while a thread of it waited for a mount of its own.
 // Tests make and break files as they like.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, missing_docs)]
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types, missing_docs)]
 
 use rustix::fs::{Mode, OFlags, open};
 use std::io::{BufRead, BufReader};
@@ -80,7 +80,9 @@ fn a_daemon_that_waits_for_its_own_mount_dies_all_the_same() {
     let has_died = has_ended(&mut server, PATIENCE);
     if !has_died {
         // Nothing else would end it.
-        serve::mounts::Record::new(place.with_file_name("state").join("mounts")).end_connections(|| true).unwrap();
+        serve::mounts::Record::new(place.with_file_name("state").join("mounts"))
+            .end_connections(|| true)
+            .unwrap();
         server.wait().unwrap();
     }
     rustix::mount::unmount(&place, rustix::mount::UnmountFlags::DETACH).unwrap();

@@ -5,6 +5,12 @@ use cenote_stress::{Actors, Plan, run, siege};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+/// Runs in a process of its own, which a writer begins.
+#[test]
+fn map_writer() {
+    cenote_stress::map_writer();
+}
+
 /// One round: what more seconds would find, `cargo xtask stress` does.
 fn one_round(seed: u64, actors: Actors) {
     if !testkit::need_root() || !testkit::need_file("/dev/fuse") {

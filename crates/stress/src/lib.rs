@@ -8,8 +8,8 @@
 //! every set of devices that must suffice.
 //!
 //! # What always holds
-//! - What an actor does follows from the seed, the number of the round and its own number. How the threads of a round
-//!   meet does not: a round that has failed is run again several times.
+//! - What an actor does follows from the seed, the number of the round and its own number, but for the verbs that meet: those
+//!   that have met least. How the threads of a round meet does not: a round that has failed is run again several times.
 //! - A round fails when a file has contents that no order of the writer's calls explains; when a command is ended by a
 //!   signal, panics or takes longer than `world::PATIENCE`; when the pool is suspended; or when a judge finds something.
 //! - The folder of a round that has failed stays, with the devices, the daemon's log and `journal`: every command with
@@ -20,6 +20,7 @@
 
 mod devices;
 mod judge;
+mod map;
 mod model;
 mod random;
 pub mod siege;
@@ -27,6 +28,7 @@ mod verbs;
 mod world;
 mod writer;
 
+pub use map::map_writer;
 pub use random::Random;
 pub use world::{Failure, Layout};
 
@@ -88,9 +90,11 @@ pub struct Report {
 pub fn run(plan: &Plan) -> Result<Report, Failure> {
     let begun = Instant::now();
     let mut report = Report::default();
+    let coverage = verbs::Coverage::default();
     let mut number = plan.only.unwrap_or(0);
     loop {
-        let done = round(plan, number).map_err(|failure| {
+        let done = round(plan, &coverage, number).map_err(|failure| {
+            eprintln!("{coverage}");
             let again = format!("--seed {} --round {number}", plan.seed);
             Failure(format!("round {number} failed: {failure}\nagain: cargo xtask stress {again}"))
         })?;
@@ -100,18 +104,19 @@ pub fn run(plan: &Plan) -> Result<Report, Failure> {
         report.kills += done.kills;
         number += 1;
         if plan.only.is_some() || begun.elapsed() >= plan.time {
+            eprintln!("{coverage}");
             return Ok(report);
         }
     }
 }
 
 /// One round.
-fn round(plan: &Plan, number: u64) -> Result<Report, Failure> {
+fn round(plan: &Plan, coverage: &verbs::Coverage, number: u64) -> Result<Report, Failure> {
     let mut random = Random::new(plan.seed).branch(number);
     let wants_ring = plan.actors.both_transports && number % 2 == 1;
     let _transport = wants_ring.then(world::Ring::switch_on);
     let world = World::make(plan, number, &mut random)?;
-    let outcome = work(plan, &world, &mut random);
+    let outcome = work(plan, &world, coverage, &mut random);
     let outcome = outcome.and_then(|writers| judge::judge(&world, &writers));
     let report = world.report();
     world.end(outcome)?;
@@ -119,7 +124,12 @@ fn round(plan: &Plan, number: u64) -> Result<Report, Failure> {
 }
 
 /// Lets the actors work; the writers, with what they know.
-fn work(plan: &Plan, world: &World, random: &mut Random) -> Result<Vec<writer::Writer>, Failure> {
+fn work(
+    plan: &Plan,
+    world: &World,
+    coverage: &verbs::Coverage,
+    random: &mut Random,
+) -> Result<Vec<writer::Writer>, Failure> {
     let mut writers: Vec<writer::Writer> = (0..plan.actors.writers)
         .map(|number| writer::Writer::new(world, number, random.branch(number)))
         .collect::<Result<_, _>>()?;
@@ -129,7 +139,7 @@ fn work(plan: &Plan, world: &World, random: &mut Random) -> Result<Vec<writer::W
         }
         for number in 0..plan.actors.administrators {
             let random = random.branch(100 + number);
-            scope.spawn(move || world.watch(|| verbs::work(world, number, random)));
+            scope.spawn(move || world.watch(|| verbs::work(world, coverage, number, random)));
         }
         if plan.actors.devices {
             let random = random.branch(200);

@@ -46,6 +46,9 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    if cenote_stress::map_writer() {
+        return ExitCode::SUCCESS;
+    }
     let args = Args::parse();
     let drawn = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |now| now.as_secs());
     let seed = args.seed.unwrap_or_else(drawn);

@@ -6,20 +6,57 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The bytes of a file; `None`: there is none.
-pub(crate) type Content = Option<Arc<[u8]>>;
+/// A file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// What is in it.
+    pub(crate) bytes: Arc<[u8]>,
+    /// The value of its extended attribute.
+    pub(crate) label: Option<Arc<[u8]>>,
+}
+
+impl Known {
+    /// The same file with other bytes.
+    pub(crate) fn with(&self, bytes: impl Into<Arc<[u8]>>) -> Known {
+        Known { bytes: bytes.into(), label: self.label.clone() }
+    }
+}
+
+/// A file; `None`: there is none.
+pub(crate) type Content = Option<Known>;
 
 /// Files and their contents.
-pub(crate) type Tree = BTreeMap<String, Arc<[u8]>>;
+pub(crate) type Tree = BTreeMap<String, Known>;
+
+/// How a state of a path came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// A call that may have been made in part.
+    Call,
+    /// Pages that the kernel writes in any order.
+    Pages,
+    /// Something else is there now.
+    Name,
+}
+
+/// What a path was at some time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct State {
+    content: Content,
+    cause: Cause,
+}
+
+/// Bytes that the kernel writes as a whole.
+const PAGE: usize = 4096;
 
 /// The files of one writer.
 #[derive(Debug, Default)]
-pub(crate) struct Model(BTreeMap<String, Vec<Content>>);
+pub(crate) struct Model(BTreeMap<String, Vec<State>>);
 
 impl Model {
     /// What must be there while nothing crashes.
     pub(crate) fn now(&self, path: &str) -> Content {
-        self.0.get(path).and_then(|states| states.last().cloned()).flatten()
+        self.0.get(path).and_then(|states| states.last()?.content.clone())
     }
 
     /// All of it.
@@ -29,7 +66,27 @@ impl Model {
 
     /// A call that changes a path has been made, or at least begun.
     pub(crate) fn change(&mut self, path: &str, content: Content) {
-        self.0.entry(path.to_owned()).or_insert_with(|| vec![None]).push(content);
+        self.push(path, State { content, cause: Cause::Call });
+    }
+
+    /// Pages of a file have been changed that are in the kernel's memory.
+    pub(crate) fn change_by_pages(&mut self, path: &str, content: Content) {
+        self.push(path, State { content, cause: Cause::Pages });
+    }
+
+    fn push(&mut self, path: &str, state: State) {
+        let absent = State { content: None, cause: Cause::Name };
+        self.0.entry(path.to_owned()).or_insert_with(|| vec![absent]).push(state);
+    }
+
+    /// A file has another name, and keeps what is not yet on disk of it: the name may be there before that is.
+    pub(crate) fn rename(&mut self, path: &str, to: &str) {
+        let mut states = self.0.get(path).cloned().unwrap_or_default();
+        if let Some(first) = states.first_mut() {
+            first.cause = Cause::Name;
+        }
+        states.into_iter().filter(|state| state.content.is_some()).for_each(|state| self.push(to, state));
+        self.change(path, None);
     }
 
     /// The last state of a path is on disk.
@@ -48,14 +105,15 @@ impl Model {
 
     /// Everything is as in this tree, and that is on disk.
     pub(crate) fn become_tree(&mut self, tree: &Tree) {
-        self.0 = tree.iter().map(|(path, bytes)| (path.clone(), vec![Some(Arc::clone(bytes))])).collect();
+        let state = |file: &Known| State { content: Some(file.clone()), cause: Cause::Name };
+        self.0 = tree.iter().map(|(path, file)| (path.clone(), vec![state(file)])).collect();
     }
 
     /// Everything is as in this tree, and may be on disk, or not.
     pub(crate) fn may_be(&mut self, tree: &Tree) {
         let absent: Vec<String> = self.0.keys().filter(|path| !tree.contains_key(*path)).cloned().collect();
         absent.iter().for_each(|path| self.change(path, None));
-        tree.iter().for_each(|(path, bytes)| self.change(path, Some(Arc::clone(bytes))));
+        tree.iter().for_each(|(path, file)| self.change(path, Some(file.clone())));
     }
 
     /// What is there without a crash is what must be there.
@@ -67,10 +125,12 @@ impl Model {
     /// daemon that answered may have been about to be killed.
     pub(crate) fn accept(&mut self, found: &Tree) -> Result<(), String> {
         for (path, states) in &self.0 {
-            let bytes = found.get(path).cloned();
-            if !is_explained(states, &bytes) {
-                let known: Vec<String> = states.iter().map(shown).collect();
-                return Err(format!("{path} is {}, and may be: {}", shown(&bytes), known.join(", ")));
+            let file = found.get(path).cloned();
+            if !is_explained(states, &file) {
+                let known: Vec<String> = states.iter().map(|state| shown(&state.content)).collect();
+                let last =
+                    states.last().map_or(String::new(), |state| first_difference(&state.content, &file));
+                return Err(format!("{path} is {}{last}, and may be: {}", shown(&file), known.join(", ")));
             }
         }
         if let Some(path) = found.keys().find(|path| !self.0.contains_key(*path)) {
@@ -93,15 +153,26 @@ pub(crate) fn compare(wanted: &Tree, found: &Tree) -> Result<(), String> {
     Ok(())
 }
 
-fn is_explained(states: &[Content], found: &Content) -> bool {
-    states.contains(found) || states.windows(2).any(|pair| is_between(&pair[0], &pair[1], found))
+fn is_explained(states: &[State], found: &Content) -> bool {
+    states.iter().any(|state| state.content == *found)
+        || states.windows(2).any(|pair| is_between(pair, found))
 }
 
-/// A write that was done in part: from the beginning to some byte what it makes of the file, then what was there.
-fn is_between(old: &Content, new: &Content, found: &Content) -> bool {
-    let (Some(new), Some(found)) = (new, found) else { return false };
-    let old: &[u8] = old.as_deref().unwrap_or_default();
-    let same = new.iter().zip(found.iter()).take_while(|(one, two)| one == two).count();
+/// A change that was made in part. Of a call that is from the beginning to some byte what it makes of the file, then what was
+/// there; of a map any of its pages.
+fn is_between(pair: &[State], found: &Content) -> bool {
+    let [State { content: old, .. }, State { content: Some(new), cause }] = pair else { return false };
+    if *cause == Cause::Name {
+        return false;
+    }
+    let Some(found) = found.as_ref().filter(|found| found.label == new.label) else { return false };
+    let old: &[u8] = old.as_ref().map(|old| &*old.bytes).unwrap_or_default();
+    let (new, found): (&[u8], &[u8]) = (&new.bytes, &found.bytes);
+    if *cause == Cause::Pages && old.len() == new.len() && new.len() == found.len() {
+        let pages = old.chunks(PAGE).zip(new.chunks(PAGE)).zip(found.chunks(PAGE));
+        return pages.into_iter().all(|((old, new), found)| found == old || found == new);
+    }
+    let same = new.iter().zip(found).take_while(|(one, two)| one == two).count();
     match (found.get(same..), old.get(same..)) {
         (Some([]), _) => true,
         (Some(rest), Some(before)) => rest == before,
@@ -112,16 +183,25 @@ fn is_between(old: &Content, new: &Content, found: &Content) -> bool {
 fn shown(content: &Content) -> String {
     match content {
         None => "not there".to_owned(),
-        Some(bytes) => format!("{} bytes ({:.8})", bytes.len(), testkit::sha256(bytes)),
+        Some(Known { bytes, label }) => {
+            let label = label.as_ref().map_or(String::new(), |label| format!(", label of {}", label.len()));
+            format!("{} bytes ({:.8}{label})", bytes.len(), testkit::sha256(bytes))
+        }
     }
 }
 
 fn first_difference(wanted: &Content, found: &Content) -> String {
     let (Some(wanted), Some(found)) = (wanted, found) else { return String::new() };
-    let at = wanted.iter().zip(found.iter()).position(|(one, two)| one != two);
-    let at = at.unwrap_or(wanted.len().min(found.len()));
+    if wanted.bytes == found.bytes {
+        return String::new();
+    }
+    let (wanted, found) = (&wanted.bytes, &found.bytes);
+    let differs: Vec<usize> =
+        wanted.iter().zip(found.iter()).enumerate().filter(|(_, (a, b))| a != b).map(|(at, _)| at).collect();
+    let at = differs.first().copied().unwrap_or(wanted.len().min(found.len()));
+    let last = differs.last().copied().unwrap_or(at);
     let zeros = found[at.min(found.len())..].iter().take_while(|byte| **byte == 0).count();
-    format!(": from byte {at} on, where {zeros} zeros are")
+    format!(": from byte {at} to {last}, with {zeros} zeros")
 }
 
 #[cfg(test)]
@@ -129,11 +209,11 @@ mod tests {
     use super::*;
 
     fn some(bytes: &[u8]) -> Content {
-        Some(bytes.into())
+        Some(Known { bytes: bytes.into(), label: None })
     }
 
     fn tree(files: &[(&str, &[u8])]) -> Tree {
-        files.iter().map(|(path, bytes)| ((*path).to_owned(), Arc::from(*bytes))).collect()
+        files.iter().map(|(path, bytes)| ((*path).to_owned(), some(bytes).expect("a file"))).collect()
     }
 
     #[test]
@@ -155,6 +235,52 @@ mod tests {
         assert!(model.accept(&tree(&[("f", b"3333"), ("g", b"")])).is_err());
         model.accept(&tree(&[])).expect("removed");
         assert!(model.tree().is_empty());
+    }
+
+    #[test]
+    fn pages_of_a_map_come_in_any_order_and_whole() {
+        let (old, new) = ([1; 3 * PAGE], [2; 3 * PAGE]);
+        let mut some_pages = old;
+        some_pages[PAGE..2 * PAGE].fill(2);
+        let mut torn = some_pages;
+        torn[0] = 2;
+        for (by_pages, found, is_right) in
+            [(true, some_pages, true), (false, some_pages, false), (true, torn, false)]
+        {
+            let mut model = Model::default();
+            model.become_tree(&tree(&[("f", &old)]));
+            match by_pages {
+                true => model.change_by_pages("f", some(&new)),
+                false => model.change("f", some(&new)),
+            }
+            assert_eq!(model.accept(&tree(&[("f", &found)])).is_ok(), is_right, "by pages: {by_pages}");
+        }
+    }
+
+    #[test]
+    fn a_label_is_part_of_a_file() {
+        let mut model = Model::default();
+        model.change("f", some(b"1"));
+        let labelled = Known { label: Some(Arc::from(*b"l")), ..some(b"1").expect("a file") };
+        model.change("f", Some(labelled.clone()));
+        model.settle("f");
+        assert!(model.accept(&tree(&[("f", b"1")])).is_err());
+        assert_eq!(model.tree()["f"], labelled);
+    }
+
+    #[test]
+    fn a_new_name_may_be_there_before_what_was_written_under_the_old_one() {
+        let mut model = Model::default();
+        model.become_tree(&tree(&[("f", b"1"), ("g", b"2222")]));
+        model.change("f", some(b"133"));
+        model.rename("f", "g");
+        for explained in [b"1".as_slice(), b"13", b"133", b"2222"] {
+            assert!(is_explained(&model.0["g"], &some(explained)), "{explained:?}");
+        }
+        for wrong in [b"1222".as_slice(), b"1322"] {
+            assert!(!is_explained(&model.0["g"], &some(wrong)), "{wrong:?}");
+        }
+        assert_eq!(model.tree(), tree(&[("g", b"133")]));
     }
 
     #[test]

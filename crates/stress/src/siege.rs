@@ -19,7 +19,7 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serve::control::{Head, Message, Piece, Screen, VERSION, piece, word};
 use std::io::{IoSlice, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -41,6 +41,10 @@ const IDLE_MAX: usize = 40;
 const MEMORY_SLACK: u64 = 96 << 20;
 const DESCRIPTORS_SLACK: u64 = 16;
 const THREADS_SLACK: u64 = 24;
+
+/// Bytes of the daemon's log: in any case, and for each second.
+const LOG_MAX: u64 = 256 << 10;
+const LOG_A_SECOND: u64 = 8 << 10;
 
 /// What is to be done.
 #[derive(Debug, Clone)]
@@ -99,9 +103,20 @@ fn siege(plan: &Plan, world: &World, random: &Random) -> Done {
     before.must_be_the_same(world)?;
     attack(world, random.branch(4), half, true)?;
     before.must_be_the_same(world)?;
+    at_rest.must_come_back(world)?;
+    log_is_short(world, plan.time)?;
     world.good("root", &["zpool", "export", "-f", "tank"])?;
     zdb(world)?;
-    verify(world, &world.folder.join("devices"), "all devices")
+    verify(world, &world.store(), "all devices")
+}
+
+/// Users cannot fill the disk with what is said of them.
+fn log_is_short(world: &World, time: Duration) -> Done {
+    let size = std::fs::metadata(world.folder.join("state/cenoted.log"))?.len();
+    match size <= LOG_MAX + LOG_A_SECOND * time.as_secs() {
+        true => Ok(()),
+        false => wrong(format!("the daemon has written {size} bytes into its log")),
+    }
 }
 
 /// What is root's, and what the users may.
@@ -213,6 +228,7 @@ fn read_all(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) -> Done {
 /// What the daemon has of the system.
 #[derive(Debug)]
 struct Process {
+    /// Without its cache of blocks, which has a bound of its own.
     memory: u64,
     descriptors: u64,
     threads: u64,
@@ -223,12 +239,17 @@ impl Process {
         let Some(pid) = world.daemon() else { return wrong("no daemon answers") };
         let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
         let status = std::fs::read_to_string(folder.join("status"))?;
-        let number = |name: &str| {
+        let number = |name: &str| -> u64 {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
         };
         let descriptors = std::fs::read_dir(folder.join("fd"))?.count() as u64;
-        Ok(Process { memory: number("RssAnon:") << 10, descriptors, threads: number("Threads:") })
+        let counters = world.good("root", &["kstat"])?.out;
+        let cache = counters.lines().skip_while(|line| !line.ends_with("arcstats"));
+        let cache = cache.filter_map(|line| line.strip_prefix("size ")).next();
+        let cache = cache.and_then(|words| words.split_whitespace().last()?.parse().ok());
+        let memory = (number("RssAnon:") << 10).saturating_sub(cache.unwrap_or(0));
+        Ok(Process { memory, descriptors, threads: number("Threads:") })
     }
 
     /// Once the users are gone for a while, nothing is left of what they took.
@@ -345,18 +366,29 @@ impl User<'_> {
         }
     }
 
-    fn verb(&mut self) -> Done {
+    /// Any verb with any words.
+    fn line(&mut self) -> Vec<String> {
         const VERBS: &str = "zpool:create,add,destroy,labelclear,list,status,iostat,events,import,export,scrub,resilver,\
-             clear,online,offline,reopen,wait,reguid,upgrade,history,get,set,sync,attach,split,checkpoint \
+             clear,online,offline,reopen,wait,reguid,upgrade,history,get,set,sync,attach,split,checkpoint,version,nosuch \
              zfs:create,destroy,snapshot,rollback,clone,promote,rename,bookmark,list,get,set,inherit,mount,unmount,\
-             diff,upgrade,userspace,groupspace,project,hold,holds,release,allow,unallow,wait,send,receive,share \
-             cenote:ls,stat,cat,cp,tar,find,verify,mkdir,rm,mv,ln,chmod,chown,truncate,touch,kstat,metrics,daemon";
+             diff,upgrade,userspace,groupspace,project,hold,holds,release,allow,unallow,wait,send,receive,share,load-key \
+             cenote:ls,stat,cat,cp,tar,find,verify,mkdir,rm,mv,ln,chmod,chown,truncate,touch,kstat,metrics,daemon,mount \
+             fsstat:-F,-a,/,zfs";
         let tools: Vec<&str> = VERBS.split_whitespace().collect();
         let (tool, verbs) = self.random.of(&tools).split_once(':').unwrap_or_default();
         let verbs: Vec<&str> = verbs.split(',').map(str::trim).collect();
         let mut words = vec![tool.to_owned(), (*self.random.of(&verbs)).to_owned()];
         for _ in 0..self.random.below(4) {
             words.push(self.operand());
+        }
+        words
+    }
+
+    fn verb(&mut self) -> Done {
+        let mut words = self.line();
+        if words[0] == "cenote" {
+            // So is the program itself called.
+            words.remove(0);
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         self.run(&words)
@@ -429,24 +461,41 @@ impl User<'_> {
         }
     }
 
+    /// A request that is well made.
+    fn request(&mut self) -> Vec<u8> {
+        let words = self.line();
+        let mut line = b"/\0".to_vec();
+        words[1..].iter().for_each(|word| line.extend([word.as_bytes(), b"\0"].concat()));
+        let head = Head {
+            version: VERSION,
+            program: words[0].clone(),
+            args: words.len() as u32 - 1,
+            bytes: line.len() as u32,
+            umask: 0o22,
+            screen: Screen::default(),
+        };
+        [word(&Message::Request(head)), line].concat()
+    }
+
     fn forged(&mut self) -> Vec<u8> {
-        let line = b"zpool\0list\0".to_vec();
         let head = Head {
             version: VERSION,
             program: (*self.random.of(&["zpool", "zfs", "cenote", "zdb", "../x", ""])).to_owned(),
             args: self.random.below(5) as u32,
-            bytes: *self.random.of(&[line.len() as u32, 0, 1, 200_000, u32::MAX]),
+            bytes: *self.random.of(&[11, 0, 1, 200_000, u32::MAX]),
             umask: 0o22,
             screen: Screen::default(),
         };
-        let mut bytes = match self.random.below(7) {
-            0..3 => [word(&Message::Request(head)), line].concat(),
-            3 => word(&Message::Ping { version: self.random.below(5) as u32 }),
-            4 => word(&Message::Stop { version: VERSION }),
-            5 => word(&Message::Cancel),
-            _ => piece(Piece::Input, &self.random.bytes(1000)),
+        let mut bytes = match self.random.below(9) {
+            0..4 => self.request(),
+            4 => [word(&Message::Request(head)), b"zpool\0list\0".to_vec()].concat(),
+            5 => word(&Message::Ping { version: self.random.below(5) as u32 }),
+            6 => word(&Message::Stop { version: VERSION }),
+            7 => word(&Message::Cancel),
+            _ => piece(Piece::Input, &self.random.bytes(60_000)),
         };
-        match self.random.below(6) {
+        let count = self.random.below(70_000);
+        match self.random.below(9) {
             0 => bytes.truncate(self.random.below(bytes.len() as u64 + 1) as usize),
             1 => bytes = bytes.repeat(1 + self.random.below(50) as usize),
             2 => {
@@ -461,22 +510,39 @@ impl User<'_> {
                 bytes.extend((text.len() as u32).to_le_bytes());
                 bytes.extend(text.into_bytes());
             }
-            _ => {}
+            5 => bytes = self.random.bytes(count),
+            6 => bytes = [&bytes[..4], &self.random.bytes(count)].concat(),
+            _ => {
+                // Input that nobody wants, and the end of what has hardly begun.
+                bytes.extend(piece(Piece::Input, &self.random.bytes(count)));
+                bytes.extend(word(&Message::Cancel));
+            }
         }
         bytes
     }
 
-    /// Descriptors of several kinds with the first bytes.
+    /// Descriptors of every kind with the first bytes, more of them than are ever wanted.
     fn with_descriptors(&mut self, stream: &UnixStream, bytes: &[u8]) -> std::io::Result<()> {
+        let open = |path: &str| std::fs::File::open(path).ok().map(OwnedFd::from);
         let (reader, writer) = std::io::pipe()?;
-        let folder = std::fs::File::open("/")?;
-        let null = std::fs::File::open("/dev/null")?;
-        let all =
-            [reader.as_fd(), writer.as_fd(), folder.as_fd(), null.as_fd(), stream.as_fd(), null.as_fd()];
-        let some = &all[..1 + self.random.below(all.len() as u64) as usize];
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(6))];
+        let own = std::fs::File::open(&self.at).ok().map(OwnedFd::from);
+        let kinds = [
+            Some(reader.into()),
+            Some(writer.into()),
+            open("/"),
+            open("/dev/null"),
+            open("/proc/self/mem"),
+            own,
+            stream.try_clone().ok().map(OwnedFd::from),
+            std::net::TcpListener::bind("127.0.0.1:0").ok().map(OwnedFd::from),
+        ];
+        let kinds: Vec<OwnedFd> = kinds.into_iter().flatten().collect();
+        let most = *self.random.of(&[6, 6, 6, 200]);
+        let count = 1 + self.random.below(most) as usize;
+        let some: Vec<_> = kinds.iter().cycle().take(count).map(|fd| fd.as_fd()).collect();
+        let mut space = vec![std::mem::MaybeUninit::uninit(); 4096];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        control.push(SendAncillaryMessage::ScmRights(some));
+        control.push(SendAncillaryMessage::ScmRights(&some));
         sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// Bytes of a device.
 pub(crate) const DEVICE: u64 = 512 << 20;
+/// Room of the file system in memory.
+const ROOM: &str = "size=3g";
 /// Exit code of a command that `timeout` has killed.
 const KILLED: i32 = 137;
 
@@ -76,12 +78,25 @@ impl Layout {
     }
 }
 
+/// What the devices are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// Files where the folder of the round is.
+    Files,
+    /// Files of a file system in memory, which can be made full.
+    Memory,
+    /// Loop devices on such files, which can be made read-only.
+    Loops,
+}
+
 /// What a command did.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
+    /// No device could be written to at some time meanwhile.
+    pub(crate) is_excused: bool,
 }
 
 impl Ran {
@@ -90,12 +105,43 @@ impl Ran {
     }
 }
 
+/// When something was begun.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    at: Duration,
+    troubles: u64,
+}
+
+/// Runs a tool of the system; what it printed.
+pub(crate) fn system(tool: &str, args: &[&str]) -> Done<String> {
+    let output = Command::new(tool).args(args).stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        return wrong(format!("{tool} {}: {} {}", args.join(" "), output.status, why.trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+pub(crate) fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
 /// A round.
 pub(crate) struct World {
     program: PathBuf,
     pub(crate) folder: PathBuf,
     pub(crate) layout: Layout,
+    pub(crate) medium: Medium,
+    /// Files with what is on the devices.
+    pub(crate) images: Vec<PathBuf>,
+    /// The devices: those files, or loop devices on them.
     pub(crate) devices: Vec<PathBuf>,
+    /// Held by who gives the pool another guid, and while a device with the old one may come back.
+    pub(crate) identity: Mutex<()>,
+    /// Odd while devices cannot be written to; goes up whenever that begins or ends.
+    troubles: AtomicU64,
+    /// Actors that have not ended.
+    busy: AtomicU64,
     /// The daemon is killed now and then: calls and commands may fail by it.
     pub(crate) is_killed: bool,
     begun: Instant,
@@ -112,23 +158,38 @@ impl World {
     pub(crate) fn make(plan: &Plan, number: u64, random: &mut Random) -> Done<World> {
         let folder = plan.folder.join(format!("round-{number}"));
         // What an earlier run of the same round left.
+        let _ = rustix::mount::unmount(folder.join("store"), rustix::mount::UnmountFlags::DETACH);
         let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(folder.join("devices"))?;
+        std::fs::create_dir_all(folder.join("store"))?;
         // Other users find the socket and the mounts.
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755))?;
         let folder = folder.canonicalize()?;
         let layout = *random.of(&[Layout::Mirror, Layout::Raidz1, Layout::Raidz2]);
-        let devices: Vec<PathBuf> =
-            (0..layout.devices()).map(|n| folder.join(format!("devices/d{n}"))).collect();
-        for device in &devices {
-            File::create(device)?.set_len(DEVICE)?;
+        let mut medium = *random.of(&[Medium::Files, Medium::Memory, Medium::Loops]);
+        if !plan.actors.devices || !rustix::process::geteuid().is_root() {
+            medium = Medium::Files;
+        }
+        if medium != Medium::Files {
+            system("mount", &["-t", "tmpfs", "-o", ROOM, "none", &text(&folder.join("store"))])?;
+        }
+        std::fs::create_dir(folder.join("store/devices"))?;
+        std::fs::create_dir(folder.join("store/kept"))?;
+        let images: Vec<PathBuf> =
+            (0..layout.devices()).map(|n| folder.join(format!("store/devices/d{n}"))).collect();
+        for image in &images {
+            File::create(image)?.set_len(DEVICE)?;
         }
         let journal = OpenOptions::new().create(true).append(true).open(folder.join("journal"))?;
-        let world = World {
+        let mut world = World {
             program: plan.program.clone(),
             folder,
             layout,
-            devices,
+            medium,
+            devices: images.clone(),
+            images,
+            identity: Mutex::default(),
+            troubles: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
             is_killed: plan.actors.kills,
             begun: Instant::now(),
             journal: Mutex::new(journal),
@@ -138,10 +199,51 @@ impl World {
             commands: AtomicU64::new(0),
             kills: AtomicU64::new(0),
         };
-        eprintln!("round {number} of seed {}: {layout:?} in {}", plan.seed, world.folder.display());
-        let made = world.make_pool();
-        made.map_err(|failure| Failure(format!("{failure} (in {})", world.folder.display())))?;
+        eprintln!(
+            "round {number} of seed {}: {layout:?} of {medium:?} in {}",
+            plan.seed,
+            world.folder.display()
+        );
+        if medium == Medium::Loops {
+            for n in 0..world.images.len() {
+                let made = system("losetup", &["-f", "--show", &text(&world.images[n])])?;
+                world.devices[n] = PathBuf::from(made.trim());
+            }
+        }
+        if let Err(failure) = world.make_pool() {
+            return wrong(format!("{failure} (in {})", world.folder.display()));
+        }
         Ok(world)
+    }
+
+    /// Folder of the files with what is on the devices.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.folder.join("store/devices")
+    }
+
+    /// Loop devices are taken down; from now on the files are the devices.
+    pub(crate) fn take_loops_down(&self) {
+        for device in self.devices.iter().filter(|_| self.medium == Medium::Loops) {
+            // One that is in use goes with its last user.
+            let _ = system("losetup", &["-d", &text(device)]);
+        }
+    }
+
+    /// No device can be written to while this is done: commands may say so, or wait.
+    pub(crate) fn in_trouble(&self, work: impl FnOnce() -> Done) -> Done {
+        self.troubles.fetch_add(1, Ordering::SeqCst);
+        let done = work();
+        self.troubles.fetch_add(1, Ordering::SeqCst);
+        done
+    }
+
+    /// What is about to be done begins now.
+    fn start(&self) -> Start {
+        Start { at: self.begun.elapsed(), troubles: self.troubles.load(Ordering::SeqCst) }
+    }
+
+    fn is_excused(&self, start: Start) -> bool {
+        start.troubles % 2 == 1 || self.troubles.load(Ordering::SeqCst) != start.troubles
     }
 
     fn make_pool(&self) -> Done {
@@ -176,9 +278,9 @@ impl World {
 
     /// Runs a command and looks whether it has ended as commands do, well or not.
     pub(crate) fn run(&self, actor: &str, words: &[&str]) -> Done<Ran> {
-        let begun = self.begun.elapsed();
+        let start = self.start();
         let output = self.command(words).output()?;
-        self.judge_output(actor, words, begun, &output)
+        self.judge_output(actor, words, start, &output)
     }
 
     /// The same for several at once.
@@ -186,39 +288,42 @@ impl World {
         let mut running = Vec::new();
         for line in all {
             let words: Vec<&str> = line.iter().map(String::as_str).collect();
-            let begun = self.begun.elapsed();
+            let start = self.start();
             let child = self.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-            running.push((line, begun, child));
+            running.push((line, start, child));
         }
         let mut done = Vec::new();
-        for (line, begun, child) in running {
+        for (line, start, child) in running {
             let words: Vec<&str> = line.iter().map(String::as_str).collect();
             let output = child.wait_with_output()?;
-            done.push(self.judge_output(actor, &words, begun, &output)?);
+            done.push(self.judge_output(actor, &words, start, &output)?);
         }
         Ok(done)
     }
 
-    fn judge_output(&self, actor: &str, words: &[&str], begun: Duration, output: &Output) -> Done<Ran> {
+    fn judge_output(&self, actor: &str, words: &[&str], start: Start, output: &Output) -> Done<Ran> {
         self.commands.fetch_add(1, Ordering::Relaxed);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         let line = words.join(" ");
         let code = output.status.code().unwrap_or(-1);
-        let took = (self.begun.elapsed() - begun).as_millis();
+        let took = (self.begun.elapsed() - start.at).as_millis();
+        let is_excused = self.is_excused(start);
         self.note(&format!(
             "{:9.3} {took:6} ms {actor}: {line} = {code} {}",
-            begun.as_secs_f64(),
+            start.at.as_secs_f64(),
             err.trim()
         ));
         if code == KILLED {
             self.keep_stacks();
             return wrong(format!("{actor}: '{line}' has not ended after {} s", PATIENCE.as_secs()));
         }
-        if !(0..=2).contains(&code) || err.contains("panicked") || err.contains("suspended") {
+        let is_stopped = err.contains("suspended") && !is_excused;
+        // 255: what `zfs set` says of what is not there, as OpenZFS's.
+        if !matches!(code, 0..=2 | 255) || err.contains("panicked") || is_stopped {
             return wrong(format!("{actor}: '{line}': {} {err}", output.status));
         }
-        Ok(Ran { code, out, err })
+        Ok(Ran { code, out, err, is_excused })
     }
 
     /// A command that must do its work, even where the daemon is killed meanwhile: then it is asked for again.
@@ -229,7 +334,7 @@ impl World {
             if ran.is_good() {
                 return Ok(ran);
             }
-            if !self.is_killed || begun.elapsed() > PATIENCE {
+            if !(self.is_killed || ran.is_excused) || begun.elapsed() > PATIENCE {
                 return wrong(format!("{actor}: '{}' failed: {}", words.join(" "), ran.err.trim()));
             }
         }
@@ -243,11 +348,17 @@ impl World {
 
     /// What an actor does; that it fails ends the round.
     pub(crate) fn watch(&self, work: impl FnOnce() -> Done) {
-        if let Err(Failure(why)) = work() {
-            self.note(&format!("FAILED: {why}"));
-            lock(&self.failure).get_or_insert(why);
-            self.is_over.store(true, Ordering::Relaxed);
+        self.busy.fetch_add(1, Ordering::SeqCst);
+        if let Err(failure) = work() {
+            self.fail(failure);
         }
+        self.busy.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn fail(&self, Failure(why): Failure) {
+        self.note(&format!("FAILED: {why}"));
+        lock(&self.failure).get_or_insert(why);
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// The actors are to end.
@@ -262,6 +373,17 @@ impl World {
             std::thread::sleep(Duration::from_millis(20));
         }
         self.is_over.store(true, Ordering::Relaxed);
+        // An actor whose call never ends is let go by the end of the daemon.
+        let over = Instant::now();
+        while self.busy.load(Ordering::SeqCst) > 0 {
+            std::thread::sleep(Duration::from_millis(20));
+            if over.elapsed() > PATIENCE * 3 / 2 {
+                self.keep_stacks();
+                self.fail(Failure("an actor has not ended".to_owned()));
+                kill_daemon(self);
+                break;
+            }
+        }
     }
 
     /// A pause of an actor, shorter if the round is over.
@@ -285,14 +407,13 @@ impl World {
         rustix::process::Pid::from_raw(pid)
     }
 
-    /// What the threads of the daemon wait for, for the one who looks at a command that does not end.
+    /// What the threads of the daemon do, for the one who looks at a call that does not end.
     fn keep_stacks(&self) {
         let Some(pid) = self.daemon() else { return self.note("no daemon answers") };
-        let folder = PathBuf::from(format!("/proc/{}/task", pid.as_raw_nonzero()));
-        for task in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let part = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
-            let (name, stack) = (part("comm"), part("stack").replace('\n', " < "));
-            self.note(&format!("thread {}: {} {stack}", name.trim(), part("wchan")));
+        let id = pid.as_raw_nonzero().to_string();
+        match system("gdb", &["-p", &id, "-batch", "-ex", "thread apply all bt"]) {
+            Ok(stacks) => self.note(&stacks),
+            Err(Failure(why)) => self.note(&why),
         }
     }
 
@@ -310,13 +431,19 @@ impl World {
         let outcome = outcome.and_then(|()| panic.map_or(Ok(()), |line| wrong(format!("daemon: {line}"))));
         let stopped = self.run("world", &["daemon", "--stop"]);
         let is_mounted = std::fs::read_to_string("/proc/self/mounts")
-            .is_ok_and(|mounts| mounts.contains(&self.folder.display().to_string()));
+            .is_ok_and(|mounts| mounts.contains(&text(&self.mount())));
         let outcome = outcome.and(stopped.map(drop)).and_then(|()| match is_mounted {
             true => wrong("something is mounted after the daemon's end"),
             false => Ok(()),
         });
         match outcome {
-            Ok(()) => Ok(std::fs::remove_dir_all(&self.folder)?),
+            Ok(()) => {
+                self.take_loops_down();
+                if self.medium != Medium::Files {
+                    system("umount", &[&text(&self.folder.join("store"))])?;
+                }
+                Ok(std::fs::remove_dir_all(&self.folder)?)
+            }
             Err(Failure(why)) => wrong(format!("{why}\nkept in {}", self.folder.display())),
         }
     }

@@ -1,14 +1,18 @@
 //! A program that writes files in a file system of its own, and knows what must be in them.
 //!
-//! It makes, overwrites, cuts, clones, renames and removes files, a few of them by `fsync`; it takes snapshots,
-//! rolls back to them and reads them again. After a crash it looks what is there, and goes on with that.
+//! It makes, overwrites (through the cache, around it and through maps), cuts, punches, clones, labels, renames and removes
+//! files, makes some of them durable by `fsync`; it takes snapshots, also of pages that only the kernel has, rolls
+//! back to them, reads them again and copies out of them. After a crash it looks what is there, and goes on with that.
 
 use crate::Random;
-use crate::model::{Model, Tree, compare};
+use crate::map::Mapper;
+use crate::model::{Content, Known, Model, Tree, compare};
 use crate::world::{Done, Failure, PATIENCE, World, wrong};
+use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,6 +23,10 @@ const MARK: &str = "mark";
 /// Most bytes of one call, and of a file.
 const WRITE: u64 = 64 << 10;
 const FILE: u64 = 512 << 10;
+/// What calls around the cache must be aligned to.
+const BLOCK: u64 = 4096;
+/// The extended attribute of a file.
+const LABEL: &str = "user.label";
 /// Snapshots kept.
 const SNAPSHOTS: usize = 4;
 
@@ -46,6 +54,12 @@ impl From<io::Error> for Stopped {
     }
 }
 
+impl From<Errno> for Stopped {
+    fn from(error: Errno) -> Stopped {
+        Stopped::Io(error.into())
+    }
+}
+
 impl From<Failure> for Stopped {
     fn from(failure: Failure) -> Stopped {
         Stopped::Failed(failure)
@@ -59,7 +73,8 @@ impl Writer {
         let dataset = format!("tank/{name}");
         let size = *random.of(&["recordsize=4K", "recordsize=16K", "recordsize=128K"]);
         let compression = *random.of(&["compression=off", "compression=lz4", "compression=zstd"]);
-        world.good(&name, &["zfs", "create", "-o", size, "-o", compression, &dataset])?;
+        let xattr = *random.of(&["xattr=sa", "xattr=on"]);
+        world.good(&name, &["zfs", "create", "-o", size, "-o", compression, "-o", xattr, &dataset])?;
         let at = world.mount().join(&name);
         for folder in ["a", "b"] {
             std::fs::create_dir(at.join(folder))?;
@@ -119,27 +134,38 @@ impl Writer {
 
     fn step(&mut self, world: &World) -> Result<(), Stopped> {
         let path = self.path();
-        match self.random.below(100) {
-            0..25 => self.write_new(&path),
-            25..45 => self.write_into(&path),
-            45..53 => self.cut(&path),
-            53..63 => self.rename(&path),
-            63..70 => self.remove(&path),
-            70..75 => self.copy(&path),
-            75..83 => self.sync(&path),
-            83..97 => self.read(&path),
-            97 => self.snapshot(world),
-            98 => self.look_back(world),
+        match self.random.below(120) {
+            0..22 => self.write_new(&path),
+            22..38 => self.write_into(&path, false),
+            38..44 => self.write_into(&path, true),
+            44..50 => self.cut(&path),
+            50..57 => self.punch(&path),
+            57..66 => self.rename(&path),
+            66..72 => self.remove(&path),
+            72..76 => self.copy(&path),
+            76..80 => self.copy_range(&path),
+            80..85 => self.label(&path),
+            85..92 => self.sync(&path),
+            92..113 => self.read(&path),
+            113 => self.map(world, &path),
+            114 | 115 => self.copy_back(&path),
+            116 | 117 => self.snapshot(world).map(drop),
+            118 => self.look_back(world),
             _ => self.roll_back(world),
         }
+    }
+
+    fn open(&self, path: &str) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).open(self.at.join(path))
     }
 
     fn write_new(&mut self, path: &str) -> Result<(), Stopped> {
         let count = self.random.below(WRITE + 1);
         let bytes: Arc<[u8]> = self.random.bytes(count).into();
-        self.model.change(path, Some(Arc::from([])));
+        let old = self.model.now(path).unwrap_or_default();
+        self.model.change(path, Some(old.with([])));
         let mut file = File::create(self.at.join(path))?;
-        self.model.change(path, Some(Arc::clone(&bytes)));
+        self.model.change(path, Some(old.with(Arc::clone(&bytes))));
         file.write_all(&bytes)?;
         if self.random.one_in(8) {
             file.sync_all()?;
@@ -148,17 +174,20 @@ impl Writer {
         Ok(())
     }
 
-    fn write_into(&mut self, path: &str) -> Result<(), Stopped> {
+    fn write_into(&mut self, path: &str, around_cache: bool) -> Result<(), Stopped> {
         let Some(old) = self.model.now(path) else { return Ok(()) };
-        let offset = self.random.below((old.len() as u64).min(FILE - WRITE) + 1);
-        let count = 1 + self.random.below(WRITE);
+        let mut offset = self.random.below((old.bytes.len() as u64).min(FILE - WRITE) + 1);
+        let mut count = 1 + self.random.below(WRITE);
+        let mut how = OpenOptions::new();
+        how.write(true);
+        if around_cache {
+            (offset, count) = (offset / BLOCK * BLOCK, count.next_multiple_of(BLOCK));
+            how.custom_flags(OFlags::DIRECT.bits() as i32);
+        }
         let bytes = self.random.bytes(count);
-        let mut new = old.to_vec();
-        let end = offset as usize + bytes.len();
-        new.resize(new.len().max(end), 0);
-        new[offset as usize..end].copy_from_slice(&bytes);
-        self.model.change(path, Some(new.into()));
-        let file = OpenOptions::new().write(true).open(self.at.join(path))?;
+        let new = overwritten(&old, &bytes, offset);
+        self.model.change(path, Some(new));
+        let file = how.open(self.at.join(path))?;
         file.write_all_at(&bytes, offset)?;
         if self.random.one_in(8) {
             file.sync_data()?;
@@ -169,18 +198,88 @@ impl Writer {
 
     fn cut(&mut self, path: &str) -> Result<(), Stopped> {
         let Some(old) = self.model.now(path) else { return Ok(()) };
-        let size = self.random.below(old.len() as u64 * 5 / 4 + 2).min(FILE);
-        let mut new = old.to_vec();
+        let size = self.random.below(old.bytes.len() as u64 * 5 / 4 + 2).min(FILE);
+        let mut new = old.bytes.to_vec();
         new.resize(size as usize, 0);
-        self.model.change(path, Some(new.into()));
-        Ok(OpenOptions::new().write(true).open(self.at.join(path))?.set_len(size)?)
+        self.model.change(path, Some(old.with(new)));
+        Ok(self.open(path)?.set_len(size)?)
+    }
+
+    /// A hole, zeros, or room: all of `fallocate`.
+    fn punch(&mut self, path: &str) -> Result<(), Stopped> {
+        let Some(old) = self.model.now(path) else { return Ok(()) };
+        let offset = self.random.below((old.bytes.len() as u64).min(FILE - WRITE) + 1);
+        let count = 1 + self.random.below(WRITE);
+        let (size, end) = (old.bytes.len(), (offset + count) as usize);
+        let keeps_size = self.random.one_in(2);
+        let (mode, zeros) = match self.random.below(3) {
+            0 => (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, true),
+            1 if keeps_size => (FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, true),
+            1 => (FallocateFlags::ZERO_RANGE, true),
+            _ if keeps_size => (FallocateFlags::KEEP_SIZE, false),
+            _ => (FallocateFlags::empty(), false),
+        };
+        let mut new = old.bytes.to_vec();
+        if !mode.contains(FallocateFlags::KEEP_SIZE) {
+            new.resize(size.max(end), 0);
+        }
+        if zeros {
+            let end = end.min(new.len());
+            new[(offset as usize).min(end)..end].fill(0);
+        }
+        self.model.change(path, Some(old.with(new)));
+        let file = self.open(path)?;
+        rustix::fs::fallocate(&file, mode, offset, count)?;
+        if self.random.one_in(4) {
+            file.sync_data()?;
+            self.model.settle(path);
+        }
+        Ok(())
+    }
+
+    /// The file's extended attribute is set or removed.
+    fn label(&mut self, path: &str) -> Result<(), Stopped> {
+        let Some(old) = self.model.now(path) else { return Ok(()) };
+        let at = self.at.join(path);
+        if old.label.is_some() && self.random.one_in(3) {
+            self.model.change(path, Some(Known { label: None, ..old }));
+            rustix::fs::removexattr(&at, LABEL)?;
+        } else {
+            let count = *self.random.of(&[0, 10, 300, 9000]);
+            let label = self.random.bytes(count);
+            self.model.change(path, Some(Known { label: Some(label.clone().into()), ..old }));
+            rustix::fs::setxattr(&at, LABEL, &label, XattrFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    /// Changes bytes through a map; what only the kernel has is in reads and in snapshots.
+    fn map(&mut self, world: &World, path: &str) -> Result<(), Stopped> {
+        let Some(old) = self.model.now(path).filter(|old| !old.bytes.is_empty()) else { return Ok(()) };
+        let size = old.bytes.len() as u64;
+        let offset = self.random.below(size);
+        let count = 1 + self.random.below((size - offset).min(WRITE));
+        let bytes = self.random.bytes(count);
+        // What was written before is not mixed with these pages.
+        self.open(path)?.sync_data()?;
+        self.model.settle(path);
+        self.model.change_by_pages(path, Some(overwritten(&old, &bytes, offset)));
+        let mapper = Mapper::write(&self.at.join(path), &bytes, offset as usize)?;
+        self.read(path)?;
+        if self.random.one_in(2) && self.snapshot(world)? {
+            self.look_at_last()?;
+        }
+        mapper.sync()?;
+        self.model.settle(path);
+        Ok(())
     }
 
     fn rename(&mut self, path: &str) -> Result<(), Stopped> {
         let to = self.path();
-        let Some(bytes) = self.model.now(path).filter(|_| to != path) else { return Ok(()) };
-        self.model.change(path, None);
-        self.model.change(&to, Some(bytes));
+        if self.model.now(path).is_none() || to == path {
+            return Ok(());
+        }
+        self.model.rename(path, &to);
         Ok(std::fs::rename(self.at.join(path), self.at.join(to))?)
     }
 
@@ -192,13 +291,72 @@ impl Writer {
         Ok(std::fs::remove_file(self.at.join(path))?)
     }
 
-    /// By `copy_file_range`: blocks are shared.
+    /// All of a file, by `FICLONE` where that is there, else by `copy_file_range`: blocks are shared.
     fn copy(&mut self, path: &str) -> Result<(), Stopped> {
         let to = self.path();
-        let Some(bytes) = self.model.now(path).filter(|_| to != path) else { return Ok(()) };
-        self.model.change(&to, Some(Arc::from([])));
-        self.model.change(&to, Some(bytes));
-        std::fs::copy(self.at.join(path), self.at.join(to))?;
+        let Some(file) = self.model.now(path).filter(|_| to != path) else { return Ok(()) };
+        let old = self.model.now(&to).unwrap_or_default();
+        self.model.change(&to, Some(old.with([])));
+        self.model.change(&to, Some(old.with(file.bytes)));
+        let (from, into) = (File::open(self.at.join(path))?, File::create(self.at.join(&to))?);
+        match rustix::fs::ioctl_ficlone(&into, &from) {
+            Err(Errno::NOTSUP | Errno::NOTTY | Errno::NOSYS | Errno::INVAL) => {
+                drop(into);
+                std::fs::copy(self.at.join(path), self.at.join(&to))?;
+            }
+            done => done?,
+        }
+        Ok(())
+    }
+
+    /// A part of a file into another one.
+    fn copy_range(&mut self, path: &str) -> Result<(), Stopped> {
+        let to = self.path();
+        let both = self.model.now(path).zip(self.model.now(&to)).filter(|_| to != path);
+        let Some((source, target)) = both else { return Ok(()) };
+        let aligned =
+            |number: u64, is_aligned: bool| if is_aligned { number / BLOCK * BLOCK } else { number };
+        let is_aligned = self.random.one_in(2);
+        let from = aligned(self.random.below(source.bytes.len() as u64 + 1), is_aligned);
+        let into = self.random.below((target.bytes.len() as u64).min(FILE - WRITE) + 1);
+        let into = aligned(into, is_aligned);
+        let count = (source.bytes.len() as u64 - from).min(1 + self.random.below(WRITE));
+        let bytes = &source.bytes[from as usize..(from + count) as usize];
+        let new = if count == 0 { target.clone() } else { overwritten(&target, bytes, into) };
+        self.model.change(&to, Some(new));
+        let (one, two) = (File::open(self.at.join(path))?, self.open(&to)?);
+        let mut done = 0;
+        while done < count {
+            let (mut from, mut into) = (from + done, into + done);
+            let more = rustix::fs::copy_file_range(
+                &one,
+                Some(&mut from),
+                &two,
+                Some(&mut into),
+                (count - done) as usize,
+            )?;
+            if more == 0 {
+                return Err(Failure(format!("{path}: copy_file_range ends after {done} of {count}")).into());
+            }
+            done += more as u64;
+        }
+        Ok(())
+    }
+
+    /// A file of a snapshot, over what is there now.
+    fn copy_back(&mut self, path: &str) -> Result<(), Stopped> {
+        if self.snapshots.is_empty() {
+            return Ok(());
+        }
+        let (name, tree) = self.random.of(&self.snapshots).clone();
+        let names: Vec<&String> = tree.keys().collect();
+        let Some(from) = names.get(self.random.below(names.len().max(1) as u64) as usize) else {
+            return Ok(());
+        };
+        let old = self.model.now(path).unwrap_or_default();
+        self.model.change(path, Some(old.with([])));
+        self.model.change(path, Some(old.with(Arc::clone(&tree[*from].bytes))));
+        std::fs::copy(self.at.join(".zfs/snapshot").join(name).join(from), self.at.join(path))?;
         Ok(())
     }
 
@@ -218,26 +376,35 @@ impl Writer {
         Ok(compare(&wanted, &found).map_err(told)?)
     }
 
-    fn snapshot(&mut self, world: &World) -> Result<(), Stopped> {
+    /// Whether one was taken, and is the last.
+    fn snapshot(&mut self, world: &World) -> Result<bool, Stopped> {
         self.taken += 1;
         let name = format!("s{}", self.taken);
         let full = format!("{}@{name}", self.dataset);
-        if world.run(&self.name, &["zfs", "snapshot", &full])?.is_good() {
+        let ran = world.run(&self.name, &["zfs", "snapshot", &full])?;
+        if ran.is_good() {
             if world.is_killed {
                 // Another daemon may have taken it, of what the one before had on disk. Nothing was written since.
                 self.recover(world)?;
             }
             self.model.settle_all();
             self.snapshots.push((name, self.model.tree()));
-        } else if !world.is_killed {
+        } else if !world.is_killed && !ran.is_excused {
             return Err(Failure(format!("{full} could not be taken")).into());
+        } else {
+            // It may have been taken all the same.
+            world.good_or_gone(&self.name, &full)?;
         }
         if self.snapshots.len() > SNAPSHOTS {
-            let at = self.random.below(self.snapshots.len() as u64) as usize;
+            let at = self.random.below(SNAPSHOTS as u64) as usize;
             let (name, _) = self.snapshots.remove(at);
             world.good_or_gone(&self.name, &format!("{}@{name}", self.dataset))?;
         }
-        Ok(())
+        if world.is_killed {
+            // The daemon may be another one than before, and its mount tell nothing of that.
+            self.recover(world)?;
+        }
+        Ok(ran.is_good())
     }
 
     /// Reads a snapshot again.
@@ -246,6 +413,14 @@ impl Writer {
             return Ok(());
         }
         let (name, tree) = self.random.of(&self.snapshots);
+        self.compare_snapshot(name, tree)
+    }
+
+    fn look_at_last(&self) -> Result<(), Stopped> {
+        self.snapshots.last().map_or(Ok(()), |(name, tree)| self.compare_snapshot(name, tree))
+    }
+
+    fn compare_snapshot(&self, name: &str, tree: &Tree) -> Result<(), Stopped> {
         let found = read_tree(&self.at.join(".zfs/snapshot").join(name))?;
         let told = |why| Failure(format!("{}@{name}: {why}", self.dataset));
         Ok(compare(tree, &found).map_err(told)?)
@@ -259,8 +434,9 @@ impl Writer {
         let (name, tree) = self.snapshots[at].clone();
         let full = format!("{}@{name}", self.dataset);
         self.model.may_be(&tree);
-        if !world.run(&self.name, &["zfs", "rollback", "-r", &full])?.is_good() {
-            if !world.is_killed {
+        let ran = world.run(&self.name, &["zfs", "rollback", "-r", &full])?;
+        if !ran.is_good() {
+            if !world.is_killed && !ran.is_excused {
                 return Err(Failure(format!("{full} could not be gone back to")).into());
             }
             // Later ones may be gone, or not.
@@ -268,7 +444,7 @@ impl Writer {
             for (name, _) in later {
                 world.good_or_gone(&self.name, &format!("{}@{name}", self.dataset))?;
             }
-            return Err(io::Error::other("the daemon was killed").into());
+            return Ok(self.recover(world)?);
         }
         self.snapshots.truncate(at + 1);
         self.model.become_tree(&tree);
@@ -309,25 +485,39 @@ impl World {
             if ran.is_good() || ran.err.contains("does not exist") || ran.err.contains("could not find") {
                 return Ok(());
             }
-            if !self.is_killed || begun.elapsed() > PATIENCE {
+            if !(self.is_killed || ran.is_excused) || begun.elapsed() > PATIENCE {
                 return wrong(format!("{snapshot} cannot be destroyed: {}", ran.err.trim()));
             }
         }
     }
 }
 
-fn tree_of(path: &str, content: Option<Arc<[u8]>>) -> Tree {
-    content.into_iter().map(|bytes| (path.to_owned(), bytes)).collect()
+fn overwritten(old: &Known, bytes: &[u8], offset: u64) -> Known {
+    let mut new = old.bytes.to_vec();
+    let end = offset as usize + bytes.len();
+    new.resize(new.len().max(end), 0);
+    new[offset as usize..end].copy_from_slice(bytes);
+    old.with(new)
 }
 
-fn read_file(path: &Path) -> io::Result<Option<Arc<[u8]>>> {
+fn tree_of(path: &str, content: Content) -> Tree {
+    content.into_iter().map(|file| (path.to_owned(), file)).collect()
+}
+
+fn read_file(path: &Path) -> io::Result<Content> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    Ok(Some(bytes.into()))
+    let mut label = vec![0; 64 << 10];
+    let label = match rustix::fs::fgetxattr(&file, LABEL, label.as_mut_slice()) {
+        Ok(count) => Some(label[..count].into()),
+        Err(Errno::NODATA) => None,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Some(Known { bytes: bytes.into(), label }))
 }
 
 /// All files in the folders of a writer.
@@ -336,8 +526,8 @@ fn read_tree(at: &Path) -> io::Result<Tree> {
     for folder in ["a", "b"] {
         for entry in std::fs::read_dir(at.join(folder))? {
             let name = format!("{folder}/{}", entry?.file_name().to_string_lossy());
-            let bytes = read_file(&at.join(&name))?.ok_or(io::ErrorKind::NotFound)?;
-            tree.insert(name, bytes);
+            let file = read_file(&at.join(&name))?.ok_or(io::ErrorKind::NotFound)?;
+            tree.insert(name, file);
         }
     }
     Ok(tree)
