@@ -5,7 +5,7 @@
 use cenote_dmu::live::{
     Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, SyncTx, Tx, TxError, Txgs, Work,
 };
-use cenote_dmu::log::{IntentLog, LogData, Pending, check, claim, destroy, replay, walk_chain};
+use cenote_dmu::log::{IntentLog, LogData, Pending, Unclaim, check, claim, destroy, replay, walk_chain};
 use cenote_dmu::{DmuError, Store};
 use format::objset::{ObjsetType, ZilHeader};
 use format::zil::{Body, CloneRange, Record};
@@ -161,7 +161,7 @@ fn committed_writes_survive_a_crash() {
             sync_once(&after.txgs, set, &after.log);
             Ok(())
         };
-        replay(&after.log, &mut sync, &mut apply(&after), &mut |_, _| ()).expect("replayed")
+        replay(&after.log, &mut sync, &mut apply(&after), &mut |_, _, _| ()).expect("replayed")
     };
     assert!(done.applied > 100 && done.stopped.is_none(), "{done:?}");
     let mut got = vec![1; expected.len()];
@@ -191,7 +191,7 @@ fn a_replay_that_ended_on_the_way_goes_on_there() {
     finish(&after.txgs, &after.set, &after.log, tx);
     let suspended = TxError::Suspended { why: "a test".to_owned() };
     let outcome =
-        replay(&after.log, &mut || Err(suspended.clone()), &mut apply(&after), &mut |_, _| ()).map(drop);
+        replay(&after.log, &mut || Err(suspended.clone()), &mut apply(&after), &mut |_, _, _| ()).map(drop);
     outcome.expect_err("suspended");
     let mut sync = || {
         sync_once(&after.txgs, &after.set, &after.log);
@@ -199,7 +199,7 @@ fn a_replay_that_ended_on_the_way_goes_on_there() {
     };
     let mut again =
         |_: &Record, _: Option<&[u8]>, _: &Tx| Err(DmuError::NoObject { objset: 0, object: object.id() });
-    let done = replay(&after.log, &mut sync, &mut again, &mut |_, _| ()).expect("replayed");
+    let done = replay(&after.log, &mut sync, &mut again, &mut |_, _, _| ()).expect("replayed");
     assert!(done.applied == 0 && done.skipped == 5 && done.stopped.is_none(), "{done:?}");
     assert_eq!(after.set.zil_header(), ZilHeader::default());
 }
@@ -469,46 +469,74 @@ fn what_only_records_hold_counts_as_dirty() {
     assert!(of_open() >= 11 * (64 << 10), "{}", of_open());
 }
 
-/// Records stand in one block that belong to a txg that is on disk and to the next, which is not. The references of the
-/// first were claimed again, and dropped from blocks that had become somebody else's.
+/// Noise that fits into no pointer, written and on disk: the pointer of its block.
+fn pointer_on_disk(world: &World, object: &LiveObject, blkid: u64) -> BlockPtr {
+    let noise = (0..4096_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8);
+    world.write(object, blkid * 4096, &noise.collect::<Vec<_>>());
+    sync_once(&world.txgs, &world.set, &world.log);
+    object.pointer_on_disk(BlockId(blkid)).expect("readable").expect("written")
+}
+
+fn push_clone(world: &World, object: &LiveObject, bp: BlockPtr) {
+    let clone =
+        CloneRange { object: object.id(), offset: 0, length: 4096, block_size: 4096, pointers: vec![bp] };
+    world.log.push(&world.txgs.begin().expect("open"), Pending::Body(Body::CloneRange(clone)));
+}
+
+/// A log whose head is behind what is on disk, as those of OpenZFS can be. Records whose txg is on disk are counted with
+/// whatever they refer to, and only counted when the log goes: what was freed would be somebody else's by then. Blocks that
+/// newer records clone must be there.
 #[test]
-fn a_record_that_is_on_disk_claims_nothing() {
+fn a_clone_that_is_on_disk_is_counted_and_frees_nothing() {
     let (world, object) = started();
-    let pointer_of = |blkid: u64| {
-        // Nothing that fits into a pointer.
-        let noise = (0..4096_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8);
-        world.write(&object, blkid * 4096, &noise.collect::<Vec<_>>());
-        sync_once(&world.txgs, &world.set, &world.log);
-        object.pointer_on_disk(BlockId(blkid)).expect("readable").expect("written")
-    };
-    let (kept, free) = (pointer_of(1), pointer_of(2));
-    pointer_of(2);
-    let clone_of = |bp: BlockPtr| {
-        let clone =
-            CloneRange { object: object.id(), offset: 0, length: 4096, block_size: 4096, pointers: vec![bp] };
-        world.log.push(&world.txgs.begin().expect("open"), Pending::Body(Body::CloneRange(clone)));
-    };
-    clone_of(kept);
-    world.log.order(object.id());
-    let tx = world.txgs.quiesce();
-    clone_of(kept);
-    clone_of(free);
-    clone_of(kept);
-    world.log.sync(&tx);
+    let (kept, free) = (pointer_on_disk(&world, &object, 1), pointer_on_disk(&world, &object, 2));
+    pointer_on_disk(&world, &object, 2);
+    push_clone(&world, &object, kept);
+    push_clone(&world, &object, free);
     world.log.commit(None).expect("durable");
+    // The head stays where it is.
+    let tx = world.txgs.quiesce();
     finish(&world.txgs, &world.set, &world.log, tx);
+    for bp in [kept, free, kept] {
+        push_clone(&world, &object, bp);
+    }
+    world.log.commit(None).expect("durable");
 
     let after = world.after_crash();
-    assert_eq!(logged(&after.set).len(), 4);
+    assert_eq!(logged(&after.set).len(), 5);
     let first = Txg(after.txgs.synced_txg().0 + 1);
     let tx = after.txgs.quiesce();
-    let mut references = 0;
-    let claimed = claim(&after.set, first, &tx, &mut |bp| {
-        assert_eq!(*bp, kept);
-        references += 1;
+    let mut references = Vec::new();
+    let claimed = claim(&after.set, first, &tx, &mut |bp| references.push(*bp));
+    assert_eq!(claimed.expect("claimed").records, 3, "free space cannot be cloned");
+    assert_eq!(references, [kept, free, kept]);
+    let mut dropped = Vec::new();
+    destroy(&after.set, &tx, &mut |bp, how| dropped.push((*bp, how))).expect("freed");
+    let expected = [(kept, Unclaim::CountOnly), (free, Unclaim::CountOnly), (kept, Unclaim::Pointer)];
+    assert_eq!(dropped, expected);
+}
+
+/// A commit while a txg is written that has clones: they stood in the chain when it was on disk, and were claimed again.
+/// Now it waits for the txg, and writes what is newer.
+#[test]
+fn a_clone_is_logged_only_while_its_txg_is_open() {
+    let (world, object) = started();
+    let kept = pointer_on_disk(&world, &object, 1);
+    push_clone(&world, &object, kept);
+    world.log.order(object.id());
+    let closed = world.txgs.quiesce();
+    world.write(&object, 0, b"newer");
+    world.log.sync(&closed);
+    let txg = zio::AllocTx::txg(&closed);
+    std::thread::scope(|scope| {
+        let commit = scope.spawn(|| {
+            world.log.commit(None).expect("durable");
+            world.txgs.synced_txg()
+        });
+        finish(&world.txgs, &world.set, &world.log, closed);
+        assert_eq!(commit.join().expect("ended"), txg);
     });
-    assert_eq!(claimed.expect("claimed").records, 2, "free space cannot be cloned");
-    assert_eq!(references, 1);
-    destroy(&after.set, &tx, &mut |_| references -= 1).expect("freed");
-    assert_eq!(references, 0);
+    let after = world.after_crash();
+    let found = logged(&after.set);
+    assert!(matches!(&found[..], [Body::Write { .. }]), "{found:?}");
 }

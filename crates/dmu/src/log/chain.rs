@@ -89,9 +89,15 @@ struct Encoded {
 
 impl IntentLog {
     /// Writes records and makes them durable.
-    pub(super) fn write(&self, writer: &mut Writer, batch: Vec<Itx>) -> Result<(), LogError> {
+    pub(super) fn write(&self, writer: &mut Writer, mut batch: Vec<Itx>) -> Result<(), LogError> {
+        // Held until the blocks are written: the txg that makes the space of the last one's successor
+        // allocated for good must not be on disk while nothing leads there.
+        let tx = self.begin_writing(&mut batch).inspect_err(|_| self.give_up())?;
+        if batch.is_empty() {
+            return Ok(());
+        }
         if lock(&self.chain).current.is_none() {
-            return self.start(writer);
+            return self.start(writer, tx);
         }
         let mut records: VecDeque<Encoded> = VecDeque::with_capacity(batch.len());
         let mut batch = batch.into_iter().peekable();
@@ -106,7 +112,8 @@ impl IntentLog {
         writer.recent[writer.at % writer.recent.len()] = total;
         writer.at += 1;
         let zio = self.set.store().zio();
-        let written = self.write_blocks(writer, &mut records);
+        let written = self.write_blocks(writer, &mut records, &tx);
+        drop(tx);
         let outcome = written.and_then(|written| Ok(zio.flush_log_blocks(&written)?));
         if outcome.is_err() {
             // Nobody would find what comes behind blocks that were lost: the chain is given up when the txgs
@@ -116,17 +123,34 @@ impl IntentLog {
         outcome
     }
 
+    /// The transaction in which blocks with these records may be written. A clone is only told of while its txg is open:
+    /// then the head of the chain is behind its record as soon as that txg is on disk. Later that record would be
+    /// claimed again by others, with references to blocks that may be free. So a txg that has been closed is waited
+    /// for, and its records go.
+    fn begin_writing(&self, batch: &mut Vec<Itx>) -> Result<Tx, LogError> {
+        loop {
+            let tx = self.txgs.begin_now()?;
+            let closed = batch.iter().filter(|itx| itx.txg < tx.txg() && itx.body.is_clone());
+            let Some(closed) = closed.map(|itx| itx.txg).max() else { return Ok(tx) };
+            drop(tx);
+            self.txgs.wait_synced(closed)?;
+            batch.retain(|itx| itx.txg > closed);
+        }
+    }
+
     /// Writes records into as many blocks as it takes, all at once: the chain needs their order only when it
     /// is read, and nobody is told before all are there.
-    fn write_blocks(&self, writer: &Writer, records: &mut VecDeque<Encoded>) -> Result<Unflushed, LogError> {
-        // Held until the blocks are written: the txg that makes the space of the last one's successor
-        // allocated for good must not be on disk while nothing leads there.
-        let tx = self.txgs.begin_now()?;
+    fn write_blocks(
+        &self,
+        writer: &Writer,
+        records: &mut VecDeque<Encoded>,
+        tx: &Tx,
+    ) -> Result<Unflushed, LogError> {
         let zio = self.set.store().zio();
         let mut built: Vec<Built> = Vec::new();
         let mut end = lock(&self.chain).current;
         while let Some((bp, allocated)) = end.filter(|_| !records.is_empty()) {
-            match self.build(writer, bp, allocated, records, &tx) {
+            match self.build(writer, bp, allocated, records, tx) {
                 Ok((block, next)) => {
                     built.push(block);
                     end = Some((next, tx.txg()));
@@ -134,7 +158,7 @@ impl IntentLog {
                 Err(error) => {
                     // Space that nothing leads to yet.
                     for block in &built {
-                        zio.free(&block.next, &tx)?;
+                        zio.free(&block.next, tx)?;
                     }
                     return Err(error);
                 }
@@ -145,7 +169,7 @@ impl IntentLog {
             Ok(written) => written,
             Err(error) => {
                 for block in &built {
-                    zio.free(&block.next, &tx)?;
+                    zio.free(&block.next, tx)?;
                 }
                 return Err(error.into());
             }
@@ -165,10 +189,9 @@ impl IntentLog {
 
     /// Starts a chain. Its head is on disk when this returns, and with it every change so far; if this fails, nothing
     /// may be written to the chain before that.
-    fn start(&self, writer: &mut Writer) -> Result<(), LogError> {
+    fn start(&self, writer: &mut Writer, tx: Tx) -> Result<(), LogError> {
         let env = self.set.store().env();
         let identity = [env.random(), env.random(), self.set.number(), 1];
-        let tx = self.txgs.begin_now()?;
         let bp = self.set.store().zio().allocate_log_block(WRITE_UNIT as u64, identity, self.class(), &tx)?;
         {
             let mut chain = lock(&self.chain);

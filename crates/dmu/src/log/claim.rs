@@ -152,8 +152,17 @@ fn is_readable(zio: &Zio, record: &RawRecord<'_>) -> bool {
     bp.is_hole() || bp.is_embedded() || zio.read_physical(&bp, &ReadPolicy::default()).is_ok()
 }
 
-/// The record says what is not on disk in a pool whose first txg after the crash is `first`. Others are passed over
-/// by all who walk a chain: what they refer to may belong to somebody else by now.
+/// How a reference that a claimed log held to a cloned block goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unclaim {
+    /// As that of a file: the block is freed with the last.
+    Pointer,
+    /// The count is one less, if there is one, and nothing is freed: the record was on disk when the log was claimed, so
+    /// the block may have been free, and may be somebody else's by now.
+    CountOnly,
+}
+
+/// The record says what is not on disk in a pool whose first txg after the crash is `first`.
 pub(crate) fn is_needed(record: &RawRecord<'_>, first: Txg) -> bool {
     record.txg >= first
 }
@@ -195,7 +204,13 @@ pub fn claim(
                 }
                 is_there
             }
-            Ok(Body::CloneRange(range)) if is_needed(record, first) => {
+            Ok(Body::CloneRange(range)) if !is_needed(record, first) => {
+                // Only counted, whatever has become of the blocks: OpenZFS counts them, too, and drops them when it frees
+                // a log that we have claimed.
+                counted(&range.pointers).filter(|bp| bp.physical_birth() < first).for_each(&mut *clone);
+                true
+            }
+            Ok(Body::CloneRange(range)) => {
                 let pointers = counted(&range.pointers);
                 // A reference to free space would be one to whatever comes there.
                 let is_there = pointers.clone().all(|bp| {
@@ -231,7 +246,7 @@ pub fn claim(
 pub fn destroy(
     set: &Arc<LiveSet>,
     tx: &dyn zio::AllocTx,
-    clone: &mut dyn FnMut(&BlockPtr),
+    clone: &mut dyn FnMut(&BlockPtr, Unclaim),
 ) -> Result<(), ClaimError> {
     if set.zil_header() != ZilHeader::default() {
         free_chain(set, tx, clone)?;
@@ -244,7 +259,7 @@ pub fn destroy(
 pub(crate) fn free_chain(
     set: &Arc<LiveSet>,
     tx: &dyn zio::AllocTx,
-    clone: &mut dyn FnMut(&BlockPtr),
+    clone: &mut dyn FnMut(&BlockPtr, Unclaim),
 ) -> Result<(), ClaimError> {
     let header = set.zil_header();
     let zio = set.store().zio();
@@ -270,8 +285,11 @@ pub(crate) fn free_chain(
                 {
                     data.push(bp);
                 }
-                Ok(Body::CloneRange(range)) if is_claimed && is_needed(record, header.claim_txg) => {
-                    clones.extend(counted(&range.pointers).copied());
+                Ok(Body::CloneRange(range)) if is_claimed => {
+                    let is_needed = is_needed(record, header.claim_txg);
+                    let how = if is_needed { Unclaim::Pointer } else { Unclaim::CountOnly };
+                    let is_old = |bp: &&BlockPtr| is_needed || bp.physical_birth() < header.claim_txg;
+                    clones.extend(counted(&range.pointers).filter(is_old).map(|bp| (*bp, how)));
                 }
                 _ => {}
             }
@@ -291,6 +309,6 @@ pub(crate) fn free_chain(
             super::tracing_free_failed(bp, &error);
         }
     }
-    clones.iter().for_each(clone);
+    clones.iter().for_each(|(bp, how)| clone(bp, *how));
     Ok(())
 }

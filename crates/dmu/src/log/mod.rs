@@ -16,8 +16,10 @@
 //!   is read for it. What later changes do to the same bytes is said by their records alone.
 //! - A record needs nothing that a crash takes away: the blocks that it points to were born in txgs that are on disk
 //!   when it is pushed (`Tx::is_on_disk`), and nothing frees them before its own txg is.
-//! - A record whose txg is on disk says nothing any more. It may stand in the chain all the same, in a block with newer
-//!   ones; claiming, replaying and freeing pass over it alike, and so keep the same references.
+//! - A record whose txg is on disk says nothing any more. It may stand in the chain all the same, beside newer ones; replay
+//!   passes over it. No clone does in a chain of ours, as its record is only written while its txg is open. In those of
+//!   others it is claimed and let go of as they do, by counting ([`Unclaim`]): whoever claims a chain need not be the one
+//!   who frees it.
 //! - A block of the log is written while a transaction of the txg that allocated its successor is
 //!   held. So whatever a txg's space maps call allocated can be reached from the head of the chain.
 //! - The head points to the oldest block that holds a record of a txg that is not on disk, or earlier.
@@ -30,7 +32,7 @@ mod claim;
 mod pending;
 mod replay;
 
-pub use claim::{ClaimError, Claimed, Limits, check, claim, destroy, walk_chain};
+pub use claim::{ClaimError, Claimed, Limits, Unclaim, check, claim, destroy, walk_chain};
 pub use pending::{LogData, Pending};
 pub use replay::{Apply, ReplayError, Replayed, replay};
 

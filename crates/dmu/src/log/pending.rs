@@ -141,6 +141,11 @@ impl Pending {
         RECORD_COST + data as u64
     }
 
+    /// It is about blocks of others.
+    pub(crate) fn is_clone(&self) -> bool {
+        matches!(self, Pending::Body(Body::CloneRange(_)))
+    }
+
     /// The record of the time of a write, unless `next` has one of a later write to the same file.
     pub(crate) fn time_of_write(&self, next: Option<&Pending>) -> Option<Body> {
         let Pending::Write { object, mtime: Some(mtime), .. } = self else { return None };

@@ -1,6 +1,6 @@
 //! Replaying a claimed log (docs/on-disk/24-zil.md, section 7).
 
-use super::claim::{REPLAY_NEEDED, is_needed, walk_chain};
+use super::claim::{REPLAY_NEEDED, Unclaim, is_needed, walk_chain};
 use super::{ClaimError, IntentLog};
 use crate::DmuError;
 use crate::live::{Tx, TxError};
@@ -56,7 +56,7 @@ pub fn replay<E: Display>(
     log: &IntentLog,
     sync: &mut dyn FnMut() -> Result<(), TxError>,
     apply: Apply<'_, E>,
-    unclaim: &mut dyn FnMut(&BlockPtr, &Tx),
+    unclaim: &mut dyn FnMut(&BlockPtr, Unclaim, &Tx),
 ) -> Result<Replayed, ReplayError> {
     let set = &log.set;
     let mut header = set.zil_header();
@@ -168,10 +168,10 @@ fn indirect_data(log: &IntentLog, record: &Record) -> Result<Option<Vec<u8>>, Zi
 }
 
 /// Frees the chain; the head is cleared with the same txg.
-fn give_up(log: &IntentLog, unclaim: &mut dyn FnMut(&BlockPtr, &Tx)) -> Result<(), ReplayError> {
+fn give_up(log: &IntentLog, unclaim: &mut dyn FnMut(&BlockPtr, Unclaim, &Tx)) -> Result<(), ReplayError> {
     use zio::AllocTx;
     let tx = log.txgs.begin()?;
-    super::claim::free_chain(&log.set, &tx, &mut |bp| unclaim(bp, &tx))?;
+    super::claim::free_chain(&log.set, &tx, &mut |bp, how| unclaim(bp, how, &tx))?;
     super::lock(&log.chain).forget_head = Some(tx.txg());
     log.set.mark_root(tx.txg());
     Ok(())

@@ -23,6 +23,7 @@ use super::mos_tx::{DIRECTORY, MosTx};
 use crate::{DslError, mos};
 use dmu::ObjSet;
 use dmu::live::NewObject;
+use dmu::log::Unclaim;
 use dmu::zap::ZapValue;
 use format::brt::{BrtPhys, REGION_SIZE, directory_name, extra_references};
 use format::zap::{FLAG_HASH64, FLAG_UINT64_KEY};
@@ -118,7 +119,7 @@ struct Inner {
     /// Datasets whose blocks get references, and the newest txg in which they do.
     sources: BTreeMap<ObjectId, Txg>,
     /// References of logs that go.
-    dropped: BTreeMap<Txg, Vec<BlockPtr>>,
+    dropped: BTreeMap<Txg, Vec<(BlockPtr, Unclaim)>>,
 }
 
 /// The tables of a pool.
@@ -189,9 +190,9 @@ impl Brt {
     }
 
     /// In open context: such a reference is dropped in `txg`.
-    pub fn drop_claim(&self, bp: &BlockPtr, txg: Txg) {
+    pub fn drop_claim(&self, bp: &BlockPtr, how: Unclaim, txg: Txg) {
         if place_of(bp).is_some() {
-            self.lock().dropped.entry(txg).or_default().push(*bp);
+            self.lock().dropped.entry(txg).or_default().push((*bp, how));
         }
     }
 
@@ -209,8 +210,8 @@ impl Brt {
         self.lock().sources.get(&dataset).is_some_and(|newest| *newest > txg)
     }
 
-    /// Pointers of the intent logs that were freed in this txg: to be freed like those of a file.
-    pub(crate) fn take_dropped(&self, txg: Txg) -> Vec<BlockPtr> {
+    /// Pointers of the intent logs that were freed in this txg, and how they go.
+    pub(crate) fn take_dropped(&self, txg: Txg) -> Vec<(BlockPtr, Unclaim)> {
         let mut inner = self.lock();
         let mut later = inner.dropped.split_off(&Txg(txg.0 + 1));
         std::mem::swap(&mut inner.dropped, &mut later);

@@ -427,7 +427,7 @@ pub(crate) fn free_log(ctx: &TaskCtx<'_>, phys: &DatasetPhys, head: ObjectId) ->
     }
     let set =
         LiveSet::open(ctx.mos.store(), ctx.heads.txgs().meter(), &phys.bp, head.0, SetPolicy::dataset())?;
-    let freed = dmu::log::destroy(&set, ctx.tx, &mut |bp| ctx.brt.drop_claim(bp, ctx.txg()));
+    let freed = dmu::log::destroy(&set, ctx.tx, &mut |bp, how| ctx.brt.drop_claim(bp, how, ctx.txg()));
     if let Err(error) = freed {
         // Its space is lost, which is better than a dataset that can never be destroyed.
         tracing::warn!(%error, dataset = head.0, "the intent log of a dataset was not freed");

@@ -19,6 +19,7 @@ use super::space::{self, Delta};
 use super::{bpobj, bptree, livelist};
 use crate::DslError;
 use crate::bpobj::Space;
+use dmu::log::Unclaim;
 use format::bpobj::StoredBlock;
 use format::{BlockPtr, BpKind, ObjType, ObjectId, Txg};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -212,9 +213,12 @@ pub fn is_pending(m: MosTx<'_>) -> Result<bool, DslError> {
 pub fn background(m: MosTx<'_>, brt: &Brt, budget: &mut Budget) -> Result<Freed, DslError> {
     brt.settle(m)?;
     let mut freer = Freer::new();
-    for bp in brt.take_dropped(m.txg()) {
-        // What a log of another system says is no reason to stop the pool.
-        freer.wait(m, &bp);
+    for (bp, how) in brt.take_dropped(m.txg()) {
+        match how {
+            // What a log of another system says is no reason to stop the pool.
+            Unclaim::Pointer => freer.wait(m, &bp),
+            Unclaim::CountOnly => _ = brt.release(m, &bp)?,
+        }
     }
     freer.flush(m)?;
     let mut round = Round { m, brt, tables: Tables::default(), freed: Freed::default() };

@@ -13,7 +13,7 @@ use crate::ZplError;
 use dmu::AllocTx;
 use dmu::Env;
 use dmu::live::{LiveObject, LiveSet, Tx, TxError, Txgs};
-use dmu::log::{IntentLog as Log, LogData, Pending, Replayed};
+use dmu::log::{IntentLog as Log, LogData, Pending, Replayed, Unclaim};
 use dsl::write::brt::Brt;
 use dsl::write::{FeatureCounts, Head, SyncMode};
 use dsl::{Dataset, DslError, prop};
@@ -182,7 +182,7 @@ fn replay_log(head: &Head, apply: Apply<'_>) -> Result<Replayed, ZplError> {
     let mut sync = || sync_all(&txgs);
     let mut apply =
         |record: &format::zil::Record, data: Option<&[u8]>, tx: &Tx| apply(&record.body, data, tx);
-    let mut unclaim = |bp: &BlockPtr, tx: &Tx| head.clones().drop_claim(bp, tx.txg());
+    let mut unclaim = |bp: &BlockPtr, how: Unclaim, tx: &Tx| head.clones().drop_claim(bp, how, tx.txg());
     let done = dmu::log::replay(&head.log, &mut sync, &mut apply, &mut unclaim)
         .map_err(|source| ZplError::Replay { objset: head.set.number(), source: Box::new(source) })?;
     if let Some((seq, why)) = &done.stopped {
