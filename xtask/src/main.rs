@@ -48,6 +48,9 @@ usage: cargo xtask TASK
   kernel-peer [--seed N] [LAYOUT…]
                  pools of every layout are imported, scrubbed, compared and changed by a kernel with real
                  OpenZFS, and opened here again (needs the peer tooling)
+  kernel-peer --logs
+                 logs with every kind of record are claimed and replayed there, and must give what our own replay gives
+                 (needs the peer tooling)
   kernel-peer -- ARG…
                  run a script of one's own there
   ztest [--runs N] [--seconds S] [--dir DIR] [-- OPTION…]

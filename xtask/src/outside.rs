@@ -9,6 +9,11 @@ use crate::{Outcome, must, root};
 
 /// What the kernel does to our pools.
 const GUEST: &str = "xtask/src/guest/peer.sh";
+/// How the kernel replays logs.
+const GUEST_LOGS: &str = "xtask/src/guest/logs.sh";
+/// Pools with logs. One at a time: a kernel that panics must not keep others from being judged.
+const LOGS: [&str; 5] =
+    ["records", "clones", "clones-claimed-there", "clones-replayed-here", "clones-claimed-here"];
 /// Layouts that the kernel sees: those of `cenote-matrix` in which there is room for what it does.
 const LAYOUTS: [&str; 19] = [
     "single",
@@ -41,6 +46,9 @@ pub(crate) fn kernel_peer(arguments: &[String]) -> Outcome {
     {
         return must(Command::new(run).args(rest));
     }
+    if arguments == ["--logs"] {
+        return logs(&run);
+    }
     let (seed, layouts) = match arguments {
         [flag, seed, layouts @ ..] if flag == "--seed" => (seed.as_str(), layouts),
         layouts => ("1", layouts),
@@ -68,6 +76,27 @@ pub(crate) fn kernel_peer(arguments: &[String]) -> Outcome {
     must(Command::new(run).args(["--live", "--mem", "3000", "--share", &share]).arg(script).args(&layouts))?;
     println!("what it has left is looked at");
     peer("check")
+}
+
+/// `cargo xtask kernel-peer --logs`: logs that we leave are claimed and replayed by the kernel, and must give what our own
+/// replay gives.
+fn logs(run: &std::path::Path) -> Outcome {
+    must(&mut crate::cargo(&["build", "--quiet", "--package", "cenote-crash", "--bin", "cenote-logs"]))?;
+    let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    let ours =
+        |verb: &str| must(Command::new(root().join("target/debug/cenote-logs")).arg(verb).arg(folder.path()));
+    ours("make")?;
+    let share = format!("out={}", folder.path().display());
+    let mut outcome = Ok(());
+    for case in LOGS {
+        let mut command = Command::new(run);
+        command
+            .args(["--live", "--timeout", "300", "--share", &share])
+            .arg(root().join(GUEST_LOGS))
+            .arg(case);
+        outcome = must(&mut command).map_err(|why| format!("{case}: {why}")).and(outcome);
+    }
+    ours("check").and(outcome)
 }
 
 /// A file in a folder beside the checkout, or in the one that a variable names.

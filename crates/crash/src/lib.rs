@@ -17,6 +17,7 @@ pub mod disks;
 pub mod everything;
 pub mod faults;
 pub mod load;
+pub mod logs;
 pub mod model;
 pub mod parts;
 pub mod scans;

@@ -6,7 +6,9 @@
 use crate::check;
 use crate::disks::{Disks, Layout};
 use crate::model::{Entry, FileState, Model};
+use dsl::prop::PropValue;
 use dsl::write::destroy::destroy_snapshots;
+use dsl::write::props;
 use dsl::write::snapshot::snapshot;
 use format::ObjectId;
 use format::units::{LABEL_END, LABEL_START};
@@ -26,6 +28,8 @@ use zpl::write::{
 pub const POOL: &str = "crash";
 /// Largest file.
 const FILE_MAX: u64 = 200_000;
+/// Bytes of a record.
+pub const RECORD: u64 = 8192;
 /// Most names.
 const NAMES_MAX: usize = 40;
 
@@ -126,13 +130,16 @@ pub fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, 
     spec.host = host();
     // Small, so that what is read comes from the disks.
     spec.cache_bytes = 512 << 10;
-    LivePool::create(spec, env)
+    let pool = LivePool::create(spec, env)?;
+    // What a file system is opened with holds until the first txg asks for its properties.
+    pool.run(|ctx| props::set(ctx, POOL, "recordsize", &PropValue::Number(RECORD)))?;
+    Ok(pool)
 }
 
 /// Opens the root file system for writing.
 pub fn open_fs(pool: &Arc<LivePool>, seed: u64) -> Result<HeadFs, Failure> {
     let head = pool.heads().open_by_name(POOL)?;
-    let options = FsOptions { record_size: 8192, ..FsOptions::default() };
+    let options = FsOptions { record_size: RECORD, ..FsOptions::default() };
     Ok(HeadFs::open(&head, options, &env(seed))?)
 }
 

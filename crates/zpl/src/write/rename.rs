@@ -340,7 +340,8 @@ impl Fs {
             is_xattr: false,
             links: 1,
             generation: m.given.generation.unwrap_or(tx.txg().0),
-            now,
+            // Made again from a record, which has no other time.
+            now: m.given.crtime.unwrap_or(now),
             crtime: m.given.crtime.unwrap_or(now),
             target: &[],
             xattrs: None,

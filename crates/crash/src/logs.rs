@@ -1,0 +1,476 @@
+//! Pools whose logs wait to be replayed: with every kind of record that we write, and every attribute.
+//!
+//! They are judged twice: by our own replay, and by that of a kernel with OpenZFS (`cargo xtask kernel-peer --logs`), which
+//! must come to the same files. All times differ, and have nanoseconds.
+
+use crate::check::check_space;
+use crate::disks::{Disks, Layout};
+use crate::workload::host;
+use crate::workload::{self, Failure, POOL};
+use dsl::prop::PropValue;
+use dsl::write::props;
+use format::acl::{PosixEntry, PosixWho};
+use format::znode::{FLAG_PROJID, Time};
+use format::{DeviceOffset, ObjectId};
+use pool::live::{ImportOptions, Leave, LivePool};
+use pool::{OpenOptions, Which};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use vdev::device::sim::{Fate, SimDisk};
+use vdev::device::{Device, DeviceError};
+use vdev::env::Env;
+use vdev::env::Random;
+use zpl::write::{
+    Allocate, FileRange, FsOptions, HeadFs, NewAttrs, NewFile, PoolClones, RenameHow, WriteHow, XattrHow,
+};
+use zpl::{FileKind, Filesystem};
+
+/// What is done once, in the middle of something.
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A disk that calls somebody before its next write.
+pub struct HookDisk {
+    disk: Arc<SimDisk>,
+    hook: Mutex<Option<Hook>>,
+}
+
+impl std::fmt::Debug for HookDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.disk.fmt(f)
+    }
+}
+
+impl HookDisk {
+    /// Calls `hook` before the next write.
+    pub fn before_write(&self, hook: Hook) {
+        *self.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(hook);
+    }
+}
+
+impl Device for HookDisk {
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn sector_sizes(&self) -> (u64, u64) {
+        self.disk.sector_sizes()
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        self.disk.read_at(buf, at)
+    }
+
+    fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        let hook = self.hook.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        self.disk.write_at(buf, at)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.disk.flush()
+    }
+
+    fn discard(&self, at: DeviceOffset, len: u64) -> Result<(), DeviceError> {
+        self.disk.discard(at, len)
+    }
+}
+
+fn options() -> FsOptions {
+    FsOptions { record_size: workload::RECORD, posix_acls: true, clones: true, ..FsOptions::default() }
+}
+
+/// A pool on one disk, its file system, and its disk.
+pub struct LoggedPool {
+    /// The disk.
+    pub disks: Disks,
+    /// The same.
+    pub hook: Arc<HookDisk>,
+    /// The pool.
+    pub pool: Arc<LivePool>,
+    /// Its root file system.
+    pub fs: Arc<HeadFs>,
+}
+
+/// Makes one; the log has begun. `tick` is called before that.
+///
+/// # Errors
+/// If anything fails.
+pub fn create(env: &Env) -> Result<LoggedPool, Failure> {
+    let layout: Layout = "single".parse()?;
+    let mut disks = Disks::new(1, 5);
+    let hook = Arc::new(HookDisk { disk: Arc::clone(&disks.disks()[0]), hook: Mutex::default() });
+    disks.show(vec![Arc::clone(&hook) as Arc<dyn Device>]);
+    let pool = workload::create(&disks, layout, env.clone())?;
+    pool.run(|ctx| props::set(ctx, POOL, "acltype", &PropValue::Number(1)))?;
+    let head = pool.heads().open_by_name(POOL)?;
+    let open =
+        || -> Result<Arc<HeadFs>, zpl::ZplError> { Ok(Arc::new(HeadFs::open(&head, options(), env)?)) };
+    let fs = head.opened(open)?;
+    Ok(LoggedPool { disks, hook, pool, fs })
+}
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Random::from_seed(seed).fill(&mut bytes);
+    bytes
+}
+
+/// What is left of a pool, and what was in it.
+pub struct Left {
+    /// The disk.
+    pub disks: Disks,
+    /// A line for each name: attributes that every replay must give, and a sum of the contents.
+    pub list: String,
+}
+
+/// A pool that was cut off after every kind of change was made durable by the log alone.
+///
+/// # Errors
+/// If anything fails.
+pub fn every_record() -> Result<Left, Failure> {
+    let (env, clock) = Env::simulated(3);
+    let tick = || clock.advance(Duration::new(1_000_003, 123_456_789));
+    (0..1500).for_each(|_| tick());
+    let world = create(&env)?;
+    let (fs, root) = (&world.fs.fs, world.fs.fs.root());
+    let none = NewAttrs::default();
+    let file = |mode| NewFile { uid: 1001, gid: 1002, ..NewFile::of(FileKind::Regular, mode) };
+    let make = |name: &str| -> Result<ObjectId, Failure> {
+        tick();
+        let id = fs.create(root, name.as_bytes(), &file(0o6755))?.id;
+        fs.write(id, 0, &noise(30_000, name.len() as u64), &WriteHow::default())?;
+        Ok(id)
+    };
+    let names = [
+        "owner", "cut", "mode", "times", "size", "cut-own", "hole", "write", "reserve", "zero", "xattr",
+        "acl", "flags", "project", "appended", "linked", "gone", "over", "under", "source", "swap1", "swap2",
+        "white", "crtime",
+    ];
+    let ids: BTreeMap<&str, ObjectId> =
+        names.iter().map(|name| Ok((*name, make(name)?))).collect::<Result<_, Failure>>()?;
+    let [dir, empty] = ["dir", "empty"].map(|name| {
+        tick();
+        fs.create(root, name.as_bytes(), &NewFile::of(FileKind::Directory, 0o755)).map(|made| made.id)
+    });
+    let (dir, _) = (dir?, empty?);
+    world.fs.sync()?;
+    world.pool.sync()?;
+    world.fs.fsync(root)?;
+    world.pool.sync()?;
+
+    let set = |name: &str, new: NewAttrs| -> Result<(), Failure> {
+        tick();
+        fs.set_attrs(ids[name], &new)?;
+        Ok(())
+    };
+    let given = |secs| Some(Time { secs, nanos: 987_654_321 });
+    set("owner", NewAttrs { uid: Some(5), gid: Some(6), ..none })?;
+    set("cut", NewAttrs { size: Some(20_000), clear_set_ids: true, ..none })?;
+    set("mode", NewAttrs { mode: Some(0o1640), ..none })?;
+    set("times", NewAttrs { atime: given(77), mtime: given(1_234_567_890), ..none })?;
+    set("size", NewAttrs { size: Some(100_000), mtime: given(99), ..none })?;
+    set("flags", NewAttrs { linux_flags: Some(0x40), ..none })?;
+    set("project", NewAttrs { project: Some(77), ..none })?;
+    set("crtime", NewAttrs { crtime: given(4242), ..none })?;
+    tick();
+    fs.truncate(ids["cut-own"], 10_000, true)?;
+    tick();
+    fs.fallocate(ids["hole"], 100, 20_000, Allocate::Punch)?;
+    tick();
+    fs.fallocate(ids["zero"], 8000, 9000, Allocate::Zero { keep_size: true })?;
+    tick();
+    fs.fallocate(ids["reserve"], 0, 50_000, Allocate::Reserve { keep_size: false })?;
+    for at in [0, 20_000, 9000] {
+        tick();
+        let how = WriteHow { clear_set_ids: true, ..WriteHow::default() };
+        fs.write(ids["write"], at, &noise(9000, at), &how)?;
+    }
+    tick();
+    fs.write(ids["appended"], 0, &noise(50_000, 9), &WriteHow { append: true, ..WriteHow::default() })?;
+    tick();
+    fs.set_xattr(ids["xattr"], b"user.small", b"value", XattrHow::Either)?;
+    tick();
+    fs.set_xattr(ids["xattr"], b"user.other", &noise(500, 3), XattrHow::Either)?;
+    fs.remove_xattr(ids["xattr"], b"user.small")?;
+    tick();
+    let acl = [
+        PosixEntry { who: PosixWho::UserObj, perm: 7 },
+        PosixEntry { who: PosixWho::User(1005), perm: 6 },
+        PosixEntry { who: PosixWho::GroupObj, perm: 5 },
+        PosixEntry { who: PosixWho::Mask, perm: 7 },
+        PosixEntry { who: PosixWho::Other, perm: 1 },
+    ];
+    let acl = zpl::write::encode_posix(&acl);
+    fs.set_xattr(ids["acl"], b"system.posix_acl_access", &acl, XattrHow::Either)?;
+    tick();
+    fs.link(ids["linked"], dir, b"second name")?;
+    tick();
+    fs.unlink(root, b"gone")?;
+    tick();
+    fs.rmdir(root, b"empty")?;
+    tick();
+    fs.rename(root, b"over", root, b"under", RenameHow::Replace)?;
+    tick();
+    fs.rename(root, b"swap1", root, b"swap2", RenameHow::Exchange)?;
+    tick();
+    fs.rename(root, b"white", dir, b"moved", RenameHow::Whiteout { uid: 3, gid: 4 })?;
+    tick();
+    let deeper = NewFile { uid: 7, gid: 8, ..NewFile::of(FileKind::Directory, 0o2750) };
+    let deeper = fs.create(dir, b"deeper", &deeper)?.id;
+    tick();
+    let new = fs.create(deeper, b"new", &file(0o4711))?.id;
+    fs.write(new, 0, &noise(100_000, 4), &WriteHow::default())?;
+    tick();
+    fs.create(
+        root,
+        b"link",
+        &NewFile { target: b"dir/deeper/new", ..NewFile::of(FileKind::Symlink, 0o777) },
+    )?;
+    tick();
+    fs.create(root, b"pipe", &NewFile::of(FileKind::Fifo, 0o600))?;
+    tick();
+    fs.create(root, b"null", &NewFile { rdev: (1, 3), ..NewFile::of(FileKind::CharDevice, 0o666) })?;
+    tick();
+    fs.set_xattr(dir, b"system.posix_acl_default", &acl, XattrHow::Either)?;
+    tick();
+    fs.create(dir, b"inherits", &NewFile { umask: 0o022, ..file(0o664) })?;
+    tick();
+    fs.create(dir, b"inherits too", &NewFile { umask: 0o022, ..NewFile::of(FileKind::Directory, 0o775) })?;
+    tick();
+    let copy = fs.create(root, b"copy", &file(0o644))?.id;
+    tick();
+    let (from, to) = (FileRange { id: ids["source"], offset: 0 }, FileRange { id: copy, offset: 0 });
+    fs.clone_range(fs, from, to, 30_000, &PoolClones::new(world.fs.head().clones()))?;
+    tick();
+    fs.write(ids["source"], 0, &noise(5000, 99), &WriteHow::default())?;
+    tick();
+    world.fs.sync()?;
+    Ok(Left { disks: world.disks.after_cut(Fate::Lost, 1), list: list(fs.reader())? })
+}
+
+/// A pool that was cut off when a txg with clones was on disk, whose records somebody made durable while it was being
+/// written: of a file that is there, and of one that has gone together with its source.
+///
+/// # Errors
+/// If anything fails.
+pub fn clones_while_their_txg_is_written() -> Result<Left, Failure> {
+    let (env, _clock) = Env::simulated(4);
+    let world = create(&env)?;
+    let (fs, root) = (Arc::clone(&world.fs.fs), world.fs.fs.root());
+    let make = |name: &str, len: usize| -> Result<ObjectId, Failure> {
+        let id = fs.create(root, name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?.id;
+        fs.write(id, 0, &noise(len, len as u64), &WriteHow::default())?;
+        Ok(id)
+    };
+    let (kept, gone) = (make("kept", 40_000)?, make("gone", 80_000)?);
+    let (other, old) = (make("other", 100)?, make("old", 50)?);
+    world.fs.fsync(old)?;
+    world.pool.sync()?;
+    world.fs.fsync(make("third", 200)?)?;
+    world.pool.sync()?;
+    world.pool.txgs().set_inline(None);
+    let table = PoolClones::new(world.fs.head().clones());
+    for (from, name, len) in [(kept, "copy of kept", 40_000), (gone, "copy of gone", 80_000)] {
+        let to = fs.create(root, name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?.id;
+        let (from, to) = (FileRange { id: from, offset: 0 }, FileRange { id: to, offset: 0 });
+        fs.clone_range(&fs, from, to, len, &table)?;
+    }
+    // What was pushed for the clones keeps its place in the log.
+    fs.rename(root, b"old", root, b"renamed", RenameHow::Replace)?;
+    fs.unlink(root, b"gone")?;
+    fs.unlink(root, b"copy of gone")?;
+    let opened = Arc::clone(&world.fs);
+    let (tell, told) = std::sync::mpsc::channel();
+    let (begin, begun) = std::sync::mpsc::channel();
+    world.hook.before_write(Box::new(move || {
+        // On a thread of its own: it may wait for this txg, which goes on then.
+        std::thread::spawn(move || {
+            let durable = || -> Result<(), Failure> {
+                opened.fs.write(other, 0, &[7; 500], &WriteHow::default())?;
+                Ok(opened.fsync(other)?)
+            };
+            let outcome = durable();
+            let _is_early = begin.send(());
+            let _nobody_waits = tell.send(outcome);
+        });
+        let _is_late = begun.recv_timeout(Duration::from_millis(300));
+    }));
+    world.pool.sync_here()?;
+    told.recv()??;
+    Ok(Left { disks: world.disks.after_cut(Fate::Lost, 1), list: list(fs.reader())? })
+}
+
+/// A pool whose log waits to be replayed, for a kernel to do that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Case {
+    /// [`every_record`].
+    Records,
+    /// [`clones_while_their_txg_is_written`].
+    Clones,
+    /// The same; the kernel claims the log, and replays it with the next import.
+    ClonesClaimedThere,
+    /// The same; the kernel only claims the log, and we replay it.
+    ClonesReplayedHere,
+    /// The same, claimed by us.
+    ClonesClaimedHere,
+}
+
+impl Case {
+    /// All of them, and their names.
+    pub const ALL: [(&'static str, Case); 5] = [
+        ("records", Case::Records),
+        ("clones", Case::Clones),
+        ("clones-claimed-there", Case::ClonesClaimedThere),
+        ("clones-replayed-here", Case::ClonesReplayedHere),
+        ("clones-claimed-here", Case::ClonesClaimedHere),
+    ];
+}
+
+/// File of the pool, in the folder of a case.
+const DISK: &str = "disk";
+/// What was in it.
+const OURS: &str = "ours";
+
+/// Puts the pool of a case into a folder, and a list of what was in it beside it.
+///
+/// # Errors
+/// If it cannot be made, or our own replay gives something else.
+pub fn make(dir: &Path, case: Case) -> Result<(), Failure> {
+    std::fs::create_dir_all(dir)?;
+    let Left { disks, list } = match case {
+        Case::Records => every_record()?,
+        _ => clones_while_their_txg_is_written()?,
+    };
+    let ours = disks.after_cut(Fate::Kept, 2);
+    if case == Case::ClonesClaimedHere {
+        let pool = import(&disks)?;
+        for _ in 0..4 {
+            pool.sync()?;
+        }
+        pool.export(Leave::Exported)?;
+    }
+    dump(&disks, &dir.join(DISK))?;
+    std::fs::write(dir.join(OURS), &list)?;
+    compare(&list, &replayed(&ours)?)
+}
+
+/// Compares what the kernel has left with what was there.
+///
+/// # Errors
+/// What differs, or is wrong.
+pub fn check(dir: &Path, case: Case) -> Result<(), Failure> {
+    let disks = load(&dir.join(DISK))?;
+    if case == Case::ClonesReplayedHere {
+        replayed(&disks)?;
+    }
+    check_space(&disks)?;
+    compare(&std::fs::read_to_string(dir.join(OURS))?, &list_pool(&disks)?)
+}
+
+fn compare(before: &str, after: &str) -> Result<(), Failure> {
+    let differ: Vec<String> = before
+        .lines()
+        .zip(after.lines())
+        .filter(|(before, after)| before != after)
+        .map(|(before, after)| format!("\n  was {before}\n  is  {after}"))
+        .collect();
+    if !differ.is_empty() || before.lines().count() != after.lines().count() {
+        return Err(format!("{} differences:{}", differ.len(), differ.concat()).into());
+    }
+    Ok(())
+}
+
+fn import(disks: &Disks) -> Result<Arc<LivePool>, Failure> {
+    let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
+    Ok(LivePool::import(&disks.found(), &Which::Name(POOL.to_owned()), &options, workload::env(9))?)
+}
+
+/// Replays the log, and lists what is there.
+fn replayed(disks: &Disks) -> Result<String, Failure> {
+    let pool = import(disks)?;
+    drop(HeadFs::open(&pool.heads().open_by_name(POOL)?, options(), &workload::env(9))?);
+    pool.export(Leave::Exported)?;
+    check_space(disks)?;
+    list_pool(disks)
+}
+
+fn list_pool(disks: &Disks) -> Result<String, Failure> {
+    let pool = pool::Pool::open(disks.found(), &Which::Name(POOL.to_owned()), &OpenOptions::default())?;
+    list(&Filesystem::open(pool.dsl().dataset(POOL)?.open_objset()?)?)
+}
+
+/// A line for each name: attributes that every replay must give, and a sum of the contents.
+fn list(fs: &Arc<Filesystem>) -> Result<String, Failure> {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut lines = Vec::new();
+    let mut left = vec![(".".to_owned(), fs.root())];
+    while let Some((path, id)) = left.pop() {
+        let node = fs.node(id)?;
+        let a = node.attrs().clone();
+        let mut hasher = DefaultHasher::new();
+        match node.kind() {
+            FileKind::Directory => {
+                for entry in node.entries()? {
+                    let entry = entry?;
+                    left.push((format!("{path}/{}", String::from_utf8_lossy(&entry.name)), entry.id));
+                }
+            }
+            FileKind::Regular => {
+                let mut bytes = vec![0; a.size as usize];
+                node.read_at(0, &mut bytes)?;
+                bytes.hash(&mut hasher);
+            }
+            FileKind::Symlink => node.readlink()?.hash(&mut hasher),
+            _ => {}
+        }
+        // OpenZFS gives projects to files and directories only, and nothing follows from that.
+        let is_plain = matches!(node.kind(), FileKind::Regular | FileKind::Directory);
+        let flags = if is_plain { a.flags } else { a.flags & !FLAG_PROJID };
+        let mut xattrs: Vec<(String, u64)> = Vec::new();
+        for (name, value) in node.xattr_values()? {
+            let mut hasher = DefaultHasher::new();
+            value.hash(&mut hasher);
+            xattrs.push((String::from_utf8_lossy(&name).into_owned(), hasher.finish()));
+        }
+        xattrs.sort();
+        let time = |time: Time| format!("{}.{:09}", time.secs, time.nanos);
+        // After changes of names that of a directory is of the replay, if OpenZFS makes it.
+        let mtime = if node.is_dir() { Time::default() } else { a.mtime };
+        // Nor does its replay set times of access.
+        let times = [mtime, a.crtime].map(time);
+        lines.push(format!(
+            "{path} mode {:o} owner {}:{} links {} size {} device {:?} times {times:?} flags {:x} project {} \
+             contents {:x} attributes {xattrs:x?}\n",
+            a.mode,
+            a.uid,
+            a.gid,
+            a.links,
+            a.size,
+            a.rdev,
+            flags,
+            a.projid,
+            hasher.finish()
+        ));
+    }
+    lines.sort();
+    Ok(lines.concat())
+}
+
+/// Copies the only disk into a file.
+fn dump(disks: &Disks, path: &Path) -> Result<(), Failure> {
+    let mut all = vec![0; disks.size() as usize];
+    disks.disks()[0].read_at(&mut all, DeviceOffset(0))?;
+    Ok(std::fs::write(path, all)?)
+}
+
+/// A disk with the contents of a file.
+fn load(path: &Path) -> Result<Disks, Failure> {
+    let disks = Disks::new(1, 6);
+    disks.write(0, 0, &std::fs::read(path)?);
+    disks.flush(0);
+    Ok(disks)
+}
