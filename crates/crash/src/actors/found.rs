@@ -7,13 +7,15 @@
 
 use super::history::History;
 use super::images::{Ranges, Reads};
-use super::work::{COPIES, DATASETS, RECORD};
+use super::work::{COPIES, DATASETS};
 use super::{Failure, with_causes};
 use crate::check::check_space;
 use crate::disks::Disks;
-use crate::workload::{POOL, env, host};
+use crate::workload::{POOL, RECORD, env, host};
+use dmu::log::walk_chain;
 use dsl::DslError;
 use format::ObjectId;
+use format::zil::{RawRecord, RecordKind};
 use pool::Which;
 use pool::live::{ImportOptions, Leave, LivePool};
 use std::collections::BTreeMap;
@@ -93,6 +95,7 @@ pub fn examine(history: &History, mut disks: Disks, seed: u64) -> (Result<State,
 
 fn look(history: &History, disks: &mut Disks, reads: &mut Reads, seed: u64) -> Result<State, Failure> {
     let mut pool = import(disks, seed)?;
+    check_logs(&pool)?;
     match Before::of_seed(seed) {
         Before::Nothing => {}
         Before::NoMount => {
@@ -140,6 +143,30 @@ fn look(history: &History, disks: &mut Disks, reads: &mut Reads, seed: u64) -> R
     pool.export(Leave::Exported)?;
     check_space(disks)?;
     Ok(state)
+}
+
+/// No log holds a clone that is on disk: whoever imports the pool would count its references once more, to blocks that may
+/// be free.
+fn check_logs(pool: &Arc<LivePool>) -> Result<(), Failure> {
+    for dataset in DATASETS {
+        let set = &pool.heads().open_by_name(dataset)?.set;
+        let header = set.zil_header();
+        let mut on_disk = None;
+        let mut look = |record: &RawRecord<'_>| {
+            if record.txtype == RecordKind::CloneRange as u64 && record.txg < header.claim_txg {
+                on_disk.get_or_insert(record.txg);
+            }
+            true
+        };
+        walk_chain(set.store().zio(), set.number(), &header, &mut |_| true, &mut look)?;
+        if let Some(txg) = on_disk {
+            let claimed = header.claim_txg;
+            return Err(
+                format!("the log of {dataset}, claimed in txg {claimed}, has a clone of txg {txg}").into()
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Writes to one dataset while the log of the other waits to be replayed.

@@ -103,6 +103,16 @@ fn offer(idle: bool) {
     }
 }
 
+/// Somebody waits for what threads that are idle could begin: they count as busy until their next offer.
+pub fn urge() {
+    let seat = SEAT.with_borrow(Clone::clone);
+    if let Some((turns, _)) = seat {
+        for seat in turns.lock().seats.iter_mut().filter(|seat| seat.at == At::Offers { idle: true }) {
+            seat.at = At::Offers { idle: false };
+        }
+    }
+}
+
 /// Calls `work`, which waits for threads of its own: sleeping meanwhile does not at once cost the turn.
 pub fn with_helpers<T>(work: impl FnOnce() -> T) -> T {
     let set = |firm: bool| {

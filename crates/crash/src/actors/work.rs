@@ -8,7 +8,7 @@ use super::turns::{self, TurnDisk, Turns};
 use super::{Failure, with_causes};
 use crate::disks::{Disks, Layout};
 use crate::model::{Entry, FileId, FileState, Names};
-use crate::workload::{POOL, create, env};
+use crate::workload::{POOL, RECORD, create, env};
 use cenote::copy::import::{Importer, Options, import};
 use cenote::copy::walk::Children;
 use cenote::copy::{Observer, Problem};
@@ -22,6 +22,7 @@ use format::ObjectId;
 use format::objset::ObjsetType;
 use pool::live::LivePool;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vdev::device::Device;
 use vdev::device::sim::Op;
@@ -36,8 +37,6 @@ use zpl::{FileKind, Filesystem, Node, ZplError};
 pub const DATASETS: [&str; 2] = [POOL, "crash/b"];
 /// Directory of the second dataset with what was copied out of snapshots.
 pub const COPIES: &str = "copies";
-/// Bytes of a record.
-pub const RECORD: u64 = 8192;
 /// Homes: dataset, name, thread.
 const HOMES: [(usize, &str, usize); 5] =
     [(0, "h0", 0), (0, "h1", 1), (1, "h2", 2), (0, "h3", 2), (1, "h4", 0)];
@@ -72,6 +71,8 @@ struct World {
     history: Mutex<History>,
     /// The snapshot that is being copied.
     copied: Mutex<Option<usize>>,
+    /// A txg is being written.
+    is_syncing: AtomicBool,
 }
 
 impl World {
@@ -141,7 +142,18 @@ fn new_world(layout: Layout, seed: u64) -> Result<(World, Vec<(usize, Op)>), Fai
     let base = disks.take_record();
     let homes = HOMES.iter().map(|(dataset, name, _)| empty_home(*dataset, name)).collect();
     let history = Mutex::new(History { homes, ..History::default() });
-    Ok((World { disks, pool, fs, dirs, history, copied: Mutex::default() }, base))
+    Ok((
+        World {
+            disks,
+            pool,
+            fs,
+            dirs,
+            history,
+            copied: Mutex::default(),
+            is_syncing: AtomicBool::new(false),
+        },
+        base,
+    ))
 }
 
 /// Runs the threads, each for about so many steps.
@@ -202,7 +214,10 @@ fn write_txgs(world: &World, turns: &Turns) -> Result<(), Failure> {
         let txg = world.pool.txgs().open_txg();
         world.tell(format!("txg {} begins", txg.0));
         let steps = world.history().done();
-        world.pool.sync_here()?;
+        world.is_syncing.store(true, Ordering::Relaxed);
+        let synced = world.pool.sync_here();
+        world.is_syncing.store(false, Ordering::Relaxed);
+        synced?;
         world.tell(format!("txg {} is on disk", txg.0));
         let mut history = world.history();
         let promise = Promise { names: steps.clone(), files: steps, file: None };
@@ -321,6 +336,10 @@ impl Worker<'_> {
     fn step(&mut self) -> Result<(), Failure> {
         if self.world.copied().is_some() && self.random.one_in(6) {
             return destroy_snapshot(self.world, &mut self.random);
+        }
+        // What is committed now may be on disk before anybody asks for it: the log holds records of both kinds.
+        if self.world.is_syncing.load(Ordering::Relaxed) && self.random.one_in(3) {
+            return self.fsync();
         }
         let home = self.pick_home();
         let is_full = self.names(home).len() >= NAMES_MAX;
@@ -576,6 +595,8 @@ impl Worker<'_> {
                     self.remove_file(&file)?;
                 }
             }
+            // With this txg on disk, the blocks are free while the records still say that they were shared.
+            turns::urge();
         } else if self.random.one_in(2) {
             turns::pause();
             self.fsync_file(&target)?;
@@ -713,6 +734,9 @@ fn destroy_snapshot(world: &World, random: &mut Random) -> Result<(), Failure> {
     }
     let full = format!("{}@{name}", DATASETS[dataset]);
     world.tell(format!("destroy {full}"));
+    if copied == Some(index) {
+        turns::urge();
+    }
     let done = run_task(world, || {
         let full = full.clone();
         move |ctx: &mut TaskCtx<'_>| destroy_snapshots(ctx, &[full], false).map(drop)
