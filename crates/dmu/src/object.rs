@@ -94,6 +94,12 @@ impl Object {
         self.objset.store().read(bp, self.objset.key().key()).map_err(|e| self.zio_error(e))
     }
 
+    /// The pointers of an indirect block, checked likewise; those that are missing at its end are holes.
+    fn pointers(&self, bp: &BlockPtr, level: Level) -> Result<Block, DmuError> {
+        self.check_pointer(bp, level, self.dnode.indirect_size())?;
+        self.objset.store().pointers(bp, self.objset.key().key()).map_err(|e| self.zio_error(e))
+    }
+
     fn check_pointer(&self, bp: &BlockPtr, level: Level, size: u64) -> Result<(), DmuError> {
         if bp.level() != level {
             return Err(self.corrupt("a block pointer of the wrong level"));
@@ -126,11 +132,13 @@ impl Object {
         };
         let mut at = top;
         while at > level && !bp.is_hole() {
-            let block = self.read(&bp, at)?;
+            let block = self.pointers(&bp, at)?;
             at = Level(at.0 - 1);
             let index = shift_right(blkid.0, epbs * u32::from(at.0 - level.0)) & ((1 << epbs) - 1);
             let start = index as usize * format::blkptr::BLKPTR_SIZE;
-            let bytes = block.bytes().get(start..).unwrap_or(&[]);
+            let Some(bytes) = block.bytes().get(start..).filter(|bytes| !bytes.is_empty()) else {
+                return Ok((BlockPtr::HOLE, at));
+            };
             bp = BlockPtr::decode(bytes, block.order()).map_err(|source| DmuError::Decode {
                 objset: self.objset.number(),
                 object: self.id,
@@ -297,10 +305,11 @@ impl Object {
         if !search.room.take(bp, self.id.0, level.0, index) {
             return Err(self.corrupt("its tree repeats itself"));
         }
-        let block = self.read(bp, level)?;
+        let block = self.pointers(bp, level)?;
         let below = Level(level.0 - 1);
         let passed = shift_right(search.from.saturating_sub(first), self.dnode.epbs() * u32::from(below.0));
-        let children = BlockPtr::decode_all(block.bytes(), block.order()).take(1 << self.dnode.epbs());
+        let there = BlockPtr::decode_all(block.bytes(), block.order());
+        let children = there.chain(std::iter::repeat(BlockPtr::HOLE)).take(1 << self.dnode.epbs());
         for (i, child) in children.enumerate().skip(usize::try_from(passed).unwrap_or(usize::MAX)) {
             let Some(index) = (index << self.dnode.epbs()).checked_add(i as u64) else { break };
             if let Some(found) = self.search_below(search, below, index, &child)? {

@@ -5,6 +5,7 @@ use crate::arc::{Arc as BlockCache, Key};
 use crate::prefetch::{Prefetch, Task};
 use crate::reading::{Reading, Turn};
 use codec::crypt::DataKey;
+use format::blkptr::BLKPTR_SIZE;
 use format::{BlockId, BlockPtr, Endian, Level, ObjectId};
 use std::sync::{Arc, OnceLock};
 use zio::write::NewBlock;
@@ -107,13 +108,31 @@ impl Store {
                 continue;
             };
             let data = Block::shared(Arc::clone(&block.data), Endian::Little);
-            self.cache.renew(old.as_ref(), id, data, is_content(bp));
+            self.cache.renew(old.as_ref(), id, without_end(bp, data), is_content(bp));
         }
         written
     }
 
     /// The contents of a block, from the cache or from the devices.
     pub fn read(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
+        let block = self.read_kept(bp, key)?;
+        let size = usize::try_from(bp.lsize().0).unwrap_or(usize::MAX);
+        if bp.level() == Level(0) || block.bytes().len() >= size {
+            return Ok(block);
+        }
+        let mut bytes = Vec::with_capacity(size);
+        bytes.extend_from_slice(block.bytes());
+        bytes.resize(size, 0);
+        Ok(Block::new(bytes, block.order()))
+    }
+
+    /// The pointers of an indirect block, from the cache or from the devices. Those that are missing at its end were never
+    /// written: they are [`BlockPtr::HOLE`].
+    pub fn pointers(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
+        self.read_kept(bp, key)
+    }
+
+    fn read_kept(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
         let Some(id) = Key::of(bp, key.is_some()) else { return self.read_device(bp, key) };
         if let Some(block) = self.cache.get(&id) {
             return Ok(block);
@@ -125,7 +144,7 @@ impl Store {
             }
             Turn::Theirs(None) => self.read_device(bp, key),
             Turn::Ours(mut ours) => {
-                let block = self.read_device(bp, key)?;
+                let block = without_end(bp, self.read_device(bp, key)?);
                 self.cache.insert(id, block.clone());
                 ours.read(&block);
                 Ok(block)
@@ -148,6 +167,7 @@ impl Store {
             && !self.cache.has(&id)
             && let Ok(block) = self.read_device(bp, key)
         {
+            let block = without_end(bp, block);
             self.cache.insert_ahead(id, block.clone(), is_content(bp));
             ours.read(&block);
         }
@@ -182,6 +202,21 @@ impl Store {
 /// Whether a block is of what a file holds.
 fn is_content(bp: &BlockPtr) -> bool {
     bp.level() == Level(0) && !bp.obj_type().is_metadata()
+}
+
+/// What is kept of a block: of one of pointers, without those at its end that were never written, where that is most of it. A
+/// new object set has six of 128 KiB above its first dnodes, with one pointer each.
+fn without_end(bp: &BlockPtr, block: Block) -> Block {
+    let bytes = block.bytes();
+    if bp.level() == Level(0) {
+        return block;
+    }
+    let is_used = |part: &[u8]| part.iter().any(|byte| *byte != 0);
+    let used = bytes.chunks(BLKPTR_SIZE).rposition(is_used).map_or(0, |last| (last + 1) * BLKPTR_SIZE);
+    match bytes.get(..used) {
+        Some(used) if used.len() <= bytes.len() / 2 => Block::new(used.to_vec(), block.order()),
+        _ => block,
+    }
 }
 
 #[cfg(test)]
@@ -226,5 +261,37 @@ mod tests {
             vec![20; size as usize]
         );
         assert_eq!(store.cache().stats().misses, before.misses, "the newest is there");
+    }
+
+    /// Its meta-dnode has room for all dnodes that there may be, at first, and nearly none.
+    #[test]
+    fn pointers_that_were_never_written_take_no_memory() {
+        let store = Store::new(memory_pool(1 << 30), 64 << 20);
+        let txgs = Txgs::new(Txg(3), Limits::default());
+        let tx = txgs.begin().expect("open");
+        let set = LiveSet::create(&store, txgs.meter(), 7, ObjsetType::Other, SetPolicy::dataset(), &tx);
+        let new = NewObject::of(ObjType::PLAIN_FILE).with_block_size(512);
+        let object = set.allocate(&new, &tx).expect("made");
+        // Far enough for two levels of pointers.
+        object.put_block(BlockId(1 << 12), vec![7; 512], &tx).expect("put");
+        drop(tx);
+        let tx = txgs.quiesce();
+        set.sync(&tx, &mut Nobody).expect("synced");
+        txgs.finish(tx);
+        let written = store.cache().bytes();
+        let top = object.read().dnode().blkptrs.first().copied().expect("one");
+        assert!(top.level() > Level(0) && !top.is_hole());
+        let cut = store.pointers(&top, None).expect("readable");
+        let whole = store.read(&top, None).expect("readable");
+        assert_eq!(whole.bytes().len() as u64, top.lsize().0, "who asks for all of it gets that");
+        assert!(cut.bytes().len() < whole.bytes().len() / 8);
+        assert_eq!(cut.bytes(), whole.bytes().get(..cut.bytes().len()).expect("shorter"));
+        assert!(whole.bytes().iter().skip(cut.bytes().len()).all(|byte| *byte == 0));
+        let key = Key::of(&top, false).expect("not a hole");
+        store.cache().forget(&key);
+        assert_eq!(store.read(&top, None).expect("readable").bytes(), whole.bytes(), "from the device too");
+        assert_eq!(object.block(BlockId(1 << 12)).expect("readable").expect("there").bytes(), vec![7; 512]);
+        assert!(object.block(BlockId(1 << 11)).expect("readable").is_none());
+        assert!(written < 64 << 10 && store.cache().bytes() < 64 << 10, "{written} bytes");
     }
 }

@@ -301,7 +301,10 @@ impl Walk<'_> {
                 why: "a block pointer that does not fit its place",
             });
         }
-        self.objset.store().read(bp, self.objset.key().key()).map_err(|source| match source {
+        let (store, key) = (self.objset.store(), self.objset.key().key());
+        // Of pointers, those that were never written are not wanted.
+        let read = if level.0 == 0 { store.read(bp, key) } else { store.pointers(bp, key) };
+        read.map_err(|source| match source {
             ZioError::Locked { .. } => DmuError::Locked { objset },
             source => DmuError::Zio { objset, object, source },
         })

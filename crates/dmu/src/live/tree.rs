@@ -334,8 +334,10 @@ fn read_indirect(
     if !is_right {
         return Err(DmuError::Corrupt { objset, object: id, why: "a pointer to a wrong indirect block" });
     }
-    let block = set.store.read(bp, None).map_err(|source| DmuError::Zio { objset, object: id, source })?;
-    let mut bytes = block.bytes().to_vec();
+    let read = set.store.pointers(bp, None);
+    let block = read.map_err(|source| DmuError::Zio { objset, object: id, source })?;
+    let mut bytes = Vec::with_capacity(size);
+    bytes.extend_from_slice(block.bytes());
     if block.order() == Endian::Big {
         for word in bytes.chunks_exact_mut(8) {
             word.reverse();

@@ -223,7 +223,8 @@ impl<'a> Walk<'a> {
     ) -> Result<(), Stop> {
         let size = if level > 0 { tree.dnode.indirect_size() } else { tree.dnode.data_block_size() };
         let fits = bp.level() == Level(level) && bp.lsize().0 == size && bp.obj_type() == tree.dnode.obj_type;
-        let block = if fits { self.store.read(bp, None).ok() } else { None };
+        let read = || if level > 0 { self.store.pointers(bp, None) } else { self.store.read(bp, None) };
+        let block = if fits { read().ok() } else { None };
         let Some(block) = block else {
             tracing::error!(
                 object = tree.object,
