@@ -228,6 +228,42 @@ fn after_a_crash_it_is_opened_again_without_force() {
 }
 
 #[test]
+fn logs_of_many_datasets_are_replayed_with_few_txgs() {
+    const MANY: u64 = 24;
+    alone("logs_of_many_datasets_are_replayed_with_few_txgs", |place| {
+        let search = place.pool();
+        let names: Vec<String> = (0..MANY).map(|n| format!("p/d{n}")).collect();
+        for name in &names {
+            make(&search, name).expect("made");
+            let file = writer(&search).filesystem(name).expect("open").create(b"/log").expect("made");
+            file.append(b"acknowledged").expect("written");
+            // The first record of a log may wait for a txg, with which it is on disk in any case.
+            file.sync().expect("durable");
+        }
+        sync_pool(&search, "p").expect("synced");
+        for name in &names {
+            let file = writer(&search).filesystem(name).expect("open").open_file(b"/log").expect("there");
+            file.append(b" twice").expect("written");
+            file.sync().expect("durable");
+        }
+        let txg = |search: &Search| writer(search).live().view().expect("readable").txg().0;
+        let before = txg(&search);
+        drop(search);
+
+        let search = place.search();
+        assert!(namespace(&search).import_all(None).is_empty());
+        let txgs = txg(&search) - before;
+        for name in &names {
+            let fs = writer(&search).filesystem(name).expect("open");
+            assert_eq!(fs.read(b"/log").expect("replayed"), b"acknowledged twice", "{name}");
+        }
+        assert!(txgs < MANY / 2, "{txgs} txgs");
+        export_pool(&search, "p", "zpool export p").expect("exported");
+        place.judge("p");
+    });
+}
+
+#[test]
 fn who_has_the_devices_is_not_disturbed() {
     alone("who_has_the_devices_is_not_disturbed", |place| {
         let search = place.pool();

@@ -40,7 +40,7 @@ use format::objset::ObjsetType;
 use format::{ObjectId, Txg};
 use pool::live::LivePool;
 use zpl::write::{
-    CloneTable, Fs, HeadFs, HeadVolume, Made, NewFile, NoLog, PoolClones, encode_posix, options_of,
+    AppliedLogs, CloneTable, Fs, HeadFs, Made, NewFile, NoLog, PoolClones, encode_posix, options_of,
 };
 use zpl::{Filesystem, Node};
 
@@ -68,17 +68,26 @@ impl PoolWriter {
     }
 }
 
+/// Intent logs that are replayed with the same txgs.
+const LOGS_AT_ONCE: usize = 256;
+
 /// Does again what the intent logs say that an import has claimed. A log that cannot be replayed is left to whoever
 /// opens its dataset for writing: the others are no worse for it.
 pub(crate) fn replay_logs(pool: &Arc<LivePool>) {
-    for id in pool.take_unreplayed() {
-        if let Err(error) = replay_log(pool, id) {
-            tracing::warn!(pool = pool.name(), dataset = id.0, %error, "an intent log is not replayed");
+    for some in pool.take_unreplayed().chunks(LOGS_AT_ONCE) {
+        let mut logs = AppliedLogs::default();
+        for id in some {
+            if let Err(error) = apply_log(pool, *id, &mut logs) {
+                tracing::warn!(pool = pool.name(), dataset = id.0, %error, "an intent log is not replayed");
+            }
+        }
+        if let Err(error) = logs.give_up() {
+            tracing::warn!(pool = pool.name(), %error, "intent logs are not replayed to their ends");
         }
     }
 }
 
-fn replay_log(pool: &Arc<LivePool>, id: ObjectId) -> Result<(), Error> {
+fn apply_log(pool: &Arc<LivePool>, id: ObjectId, logs: &mut AppliedLogs) -> Result<(), Error> {
     let view = pool.view()?;
     let dataset = view.dsl().dataset_by_object(id)?;
     if dataset.is_encrypted()? {
@@ -88,8 +97,8 @@ fn replay_log(pool: &Arc<LivePool>, id: ObjectId) -> Result<(), Error> {
     if head.log.awaits_replay() {
         pool.release()?;
         match head.set.kind() {
-            ObjsetType::Zvol => drop(HeadVolume::open(&head)?),
-            _ => drop(HeadFs::open(&head, options_of(&dataset, pool.features())?, pool.env())?),
+            ObjsetType::Zvol => logs.add_volume(&head)?,
+            _ => logs.add_fs(&head, options_of(&dataset, pool.features())?, pool.env())?,
         }
     }
     Ok(())

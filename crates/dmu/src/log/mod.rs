@@ -34,7 +34,7 @@ mod replay;
 
 pub use claim::{ClaimError, Claimed, Limits, Unclaim, check, claim, destroy, walk_chain};
 pub use pending::{LogData, Pending};
-pub use replay::{Apply, ReplayError, Replayed, replay};
+pub use replay::{Apply, ReplayError, Replayed, apply_log, give_up, replay};
 
 use crate::live::{LiveSet, SyncTx, Tx, TxError, Txgs};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};

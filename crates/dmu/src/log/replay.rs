@@ -35,6 +35,11 @@ pub struct Replayed {
 }
 
 impl IntentLog {
+    /// There is a log that an earlier opening of the pool has left.
+    fn is_left(&self) -> bool {
+        self.set.zil_header() != format::objset::ZilHeader::default() && super::lock(&self.chain).is_foreign()
+    }
+
     /// Whether an import has claimed records in it that were not replayed yet.
     pub fn awaits_replay(&self) -> bool {
         let header = self.set.zil_header();
@@ -44,11 +49,8 @@ impl IntentLog {
     }
 }
 
-/// Applies the records of the log that an import claimed, and gives the log up afterwards. `apply` makes
-/// the change of one record in the transaction given; its second argument is the data of a write that only
-/// has a pointer in the record. It is tried again once after a sync. `sync` brings everything that was
-/// changed so far to disk. `unclaim` is told of each cloned block that the claim has added a reference to,
-/// whether its record was applied, skipped or never reached: with the txg of the transaction that goes.
+/// Does again what a log says that an import has claimed, and gives it up: [`apply_log`] and [`give_up`], with a txg after
+/// each that had something to do.
 ///
 /// # Errors
 /// If the log cannot be read, or the pool is suspended.
@@ -58,10 +60,34 @@ pub fn replay<E: Display>(
     apply: Apply<'_, E>,
     unclaim: &mut dyn FnMut(&BlockPtr, Unclaim, &Tx),
 ) -> Result<Replayed, ReplayError> {
+    let done = apply_log(log, sync, apply)?;
+    if done.applied > 0 {
+        // The records are not needed any more only when what they say is on disk.
+        sync()?;
+    }
+    give_up(log, unclaim)?;
+    if done != Replayed::default() {
+        sync()?;
+    }
+    Ok(done)
+}
+
+/// Applies the records of the log that an import claimed. `apply` makes the change of one record in the transaction given;
+/// its second argument is the data of a write that only has a pointer in the record. It is tried again once after a sync.
+/// `sync` brings everything that was changed so far to disk. When that has been done once more, the log is to be given up
+/// ([`give_up`]), and what that changed is to be brought to disk as well: of many logs at once, if there are many.
+///
+/// # Errors
+/// If the log cannot be read, or the pool is suspended.
+pub fn apply_log<E: Display>(
+    log: &IntentLog,
+    sync: &mut dyn FnMut() -> Result<(), TxError>,
+    apply: Apply<'_, E>,
+) -> Result<Replayed, ReplayError> {
     let set = &log.set;
     let mut header = set.zil_header();
     let mut done = Replayed::default();
-    if header == format::objset::ZilHeader::default() || !super::lock(&log.chain).is_foreign() {
+    if !log.is_left() {
         return Ok(done);
     }
     if log.in_replay.swap(true, Ordering::AcqRel) {
@@ -106,18 +132,10 @@ pub fn replay<E: Display>(
         };
         walk_chain(set.store().zio(), set.number(), &header, &mut |_| true, &mut on_record)?;
     }
-    if let Some(error) = failed {
-        return Err(error.into());
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(done),
     }
-    if done.applied > 0 {
-        // The records are not needed any more only when what they say is on disk.
-        sync()?;
-    }
-    give_up(log, unclaim)?;
-    if done != Replayed::default() {
-        sync()?;
-    }
-    Ok(done)
 }
 
 /// Makes the change of a record.
@@ -167,9 +185,17 @@ fn indirect_data(log: &IntentLog, record: &Record) -> Result<Option<Vec<u8>>, Zi
     }
 }
 
-/// Frees the chain; the head is cleared with the same txg.
-fn give_up(log: &IntentLog, unclaim: &mut dyn FnMut(&BlockPtr, Unclaim, &Tx)) -> Result<(), ReplayError> {
+/// Gives up a log whose records were replayed, and what they say is on disk: frees the chain; the head is cleared with the same
+/// txg. `unclaim` is told of each cloned block that the claim has added a reference to, whether its record was applied,
+/// skipped or never reached: with the txg of the transaction that goes.
+///
+/// # Errors
+/// If the log cannot be read, or the pool is suspended.
+pub fn give_up(log: &IntentLog, unclaim: &mut dyn FnMut(&BlockPtr, Unclaim, &Tx)) -> Result<(), ReplayError> {
     use zio::AllocTx;
+    if !log.is_left() {
+        return Ok(());
+    }
     let tx = log.txgs.begin()?;
     super::claim::free_chain(&log.set, &tx, &mut |bp, how| unclaim(bp, how, &tx))?;
     super::lock(&log.chain).forget_head = Some(tx.txg());

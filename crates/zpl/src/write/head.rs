@@ -176,19 +176,102 @@ pub fn options_of(dataset: &Dataset, features: &FeatureCounts) -> Result<FsOptio
 /// Applies a record, with the data of a write that is not in it.
 type Apply<'a> = &'a mut dyn FnMut(&Body, Option<&[u8]>, &Tx) -> Result<(), ZplError>;
 
-/// What happened when the log of a head was replayed.
-fn replay_log(head: &Head, apply: Apply<'_>) -> Result<Replayed, ZplError> {
-    let txgs = Arc::clone(head.txgs());
-    let mut sync = || sync_all(&txgs);
+/// Replays the log of a head, and gives it up.
+fn replay_log(head: &Head, apply: Apply<'_>) -> Result<(), ZplError> {
+    let done = apply_log(head, apply)?;
+    let sync = || sync_all(head.txgs()).map_err(|error| refused(head, error.into()));
+    if done.applied > 0 {
+        sync()?;
+    }
+    give_up(head)?;
+    if done == Replayed::default() { Ok(()) } else { sync() }
+}
+
+/// Does again what the log of a head says. When that is on disk, the log is to be given up.
+fn apply_log(head: &Head, apply: Apply<'_>) -> Result<Replayed, ZplError> {
+    let mut sync = || sync_all(head.txgs());
     let mut apply =
         |record: &format::zil::Record, data: Option<&[u8]>, tx: &Tx| apply(&record.body, data, tx);
-    let mut unclaim = |bp: &BlockPtr, how: Unclaim, tx: &Tx| head.clones().drop_claim(bp, how, tx.txg());
-    let done = dmu::log::replay(&head.log, &mut sync, &mut apply, &mut unclaim)
-        .map_err(|source| ZplError::Replay { objset: head.set.number(), source: Box::new(source) })?;
+    let done =
+        dmu::log::apply_log(&head.log, &mut sync, &mut apply).map_err(|source| refused(head, source))?;
     if let Some((seq, why)) = &done.stopped {
         tracing::warn!(dataset = %head.name(), seq, why, "the intent log could not be replayed to its end");
     }
     Ok(done)
+}
+
+/// Gives up the log of a head, whose records are on disk.
+fn give_up(head: &Head) -> Result<(), ZplError> {
+    let mut unclaim = |bp: &BlockPtr, how: Unclaim, tx: &Tx| head.clones().drop_claim(bp, how, tx.txg());
+    dmu::log::give_up(&head.log, &mut unclaim).map_err(|source| refused(head, source))
+}
+
+fn refused(head: &Head, source: dmu::log::ReplayError) -> ZplError {
+    ZplError::Replay { objset: head.set.number(), source: Box::new(source) }
+}
+
+/// Logs of one pool whose records were applied, and are to be given up together: when the records are on disk, which takes a
+/// txg, and another one, however many there are.
+#[derive(Default)]
+pub struct AppliedLogs(Vec<Arc<Head>>);
+
+impl AppliedLogs {
+    /// Applies the log of a file system that nobody uses yet.
+    ///
+    /// # Errors
+    /// If it is not a file system, or cannot be read: its log is as it was.
+    pub fn add_fs(&mut self, head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<(), ZplError> {
+        let fs = open_fs(head, options, env)?;
+        apply_log(head, &mut |record, data, tx| replay(&fs, record, data, tx))?;
+        self.0.push(Arc::clone(head));
+        Ok(())
+    }
+
+    /// The same of a volume.
+    ///
+    /// # Errors
+    /// As of [`AppliedLogs::add_fs`].
+    pub fn add_volume(&mut self, head: &Arc<Head>) -> Result<(), ZplError> {
+        let volume = VolumeWriter::open(HeadHome::new(head))?;
+        apply_log(head, &mut |record, data, tx| volume.replay(record, data, tx))?;
+        self.0.push(Arc::clone(head));
+        Ok(())
+    }
+
+    /// Gives them up. Everything is on disk when this returns; of a log that cannot be given up, what is left is done when
+    /// its dataset is opened.
+    ///
+    /// # Errors
+    /// [`ZplError::Replay`] if the pool is suspended.
+    pub fn give_up(self) -> Result<(), ZplError> {
+        let Some(any) = self.0.first() else { return Ok(()) };
+        let sync = || sync_all(any.txgs()).map_err(|error| refused(any, error.into()));
+        sync()?;
+        for head in &self.0 {
+            if let Err(error) = give_up(head) {
+                tracing::warn!(dataset = %head.name(), %error, "an intent log is not given up");
+            }
+        }
+        sync()
+    }
+}
+
+/// Opens the file system of a head; what its log holds is to be applied before anybody changes it.
+fn open_fs(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<Arc<Fs>, ZplError> {
+    let fs = Fs::open(HeadHome::new(head), options, env)?;
+    // The head must not keep the file system alive that keeps it.
+    let listening = Arc::downgrade(&fs);
+    head.on_properties(Box::new(move |dataset, features| {
+        if let Some(fs) = listening.upgrade() {
+            fs.set_options(options_of(dataset, features)?);
+        }
+        Ok(())
+    }));
+    if head.log.awaits_replay() {
+        // Records may make files with the numbers of those that only waited to be freed.
+        while !fs.drain(DRAIN_STEPS)? {}
+    }
+    Ok(fs)
 }
 
 fn sync_all(txgs: &Arc<Txgs>) -> Result<(), TxError> {
@@ -208,19 +291,7 @@ impl HeadFs {
     /// # Errors
     /// If it is not a file system, or cannot be read.
     pub fn open(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<HeadFs, ZplError> {
-        let fs = Fs::open(HeadHome::new(head), options, env)?;
-        // The head must not keep the file system alive that keeps it.
-        let listening = Arc::downgrade(&fs);
-        head.on_properties(Box::new(move |dataset, features| {
-            if let Some(fs) = listening.upgrade() {
-                fs.set_options(options_of(dataset, features)?);
-            }
-            Ok(())
-        }));
-        if head.log.awaits_replay() {
-            // Records may make files with the numbers of those that only waited to be freed.
-            while !fs.drain(DRAIN_STEPS)? {}
-        }
+        let fs = open_fs(head, options, env)?;
         replay_log(head, &mut |record, data, tx| replay(&fs, record, data, tx))?;
         fs.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
         Ok(HeadFs { fs, head: Arc::clone(head) })

@@ -55,7 +55,7 @@ pub use acl::encode_posix;
 pub use clone::FileRange;
 pub use data::{Allocate, WriteHow};
 pub use fs::Fs;
-pub use head::{HeadFs, HeadVolume, PoolClones, options_of};
+pub use head::{AppliedLogs, HeadFs, HeadVolume, PoolClones, options_of};
 pub use hold::Hold;
 pub use home::{BeginError, CloneTable, Cost, Home, IntentLog, NoLog};
 pub use make::{NewFilesystem, make_filesystem, make_volume, upgrade_filesystem};
