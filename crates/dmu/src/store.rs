@@ -211,8 +211,9 @@ fn without_end(bp: &BlockPtr, block: Block) -> Block {
     if bp.level() == Level(0) {
         return block;
     }
-    let is_used = |part: &[u8]| part.iter().any(|byte| *byte != 0);
-    let used = bytes.chunks(BLKPTR_SIZE).rposition(is_used).map_or(0, |last| (last + 1) * BLKPTR_SIZE);
+    let (pointers, _) = bytes.as_chunks::<BLKPTR_SIZE>();
+    let last = pointers.iter().rposition(|pointer| *pointer != [0; BLKPTR_SIZE]);
+    let used = last.map_or(0, |last| (last + 1) * BLKPTR_SIZE);
     match bytes.get(..used) {
         Some(used) if used.len() <= bytes.len() / 2 => Block::new(used.to_vec(), block.order()),
         _ => block,
