@@ -967,6 +967,17 @@ fn a_user_makes_mounts_and_destroys_a_pool() {
     let at = mounted.lines().find_map(|line| line.strip_prefix("mine/a ")).expect("mounted").trim();
     assert!(at.starts_with(world.path("user/state/cenote/mnt").to_str().expect("text")), "{at}");
     assert_eq!(shell(&format!("cp /etc/hostname {at}/file")), (Some(0), String::new()));
+    let said = good("zfs create -o mountpoint=/srv/b mine/b");
+    assert!(
+        said.starts_with("mine/b is mounted on ") && said.ends_with(": only root mounts on /srv/b\n"),
+        "{said}"
+    );
+    let said = good("zfs set mountpoint=/srv/c mine/b");
+    assert!(
+        said.starts_with("mine/b is mounted on ") && said.ends_with(": only root mounts on /srv/c\n"),
+        "{said}"
+    );
+    assert_eq!(good("zfs set -u mountpoint=/srv/d mine/b"), "");
     good("zfs snapshot mine/a@s");
     assert_eq!(shell(&format!("rm {at}/file")).0, Some(0));
     good("zfs rollback mine/a@s");

@@ -157,6 +157,11 @@ impl Pairs {
         self.0.push((name.to_owned(), value));
     }
 
+    /// The value of a property.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
     /// There is a value for this property.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(known, _)| known == name)

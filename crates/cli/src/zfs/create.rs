@@ -121,7 +121,14 @@ fn create(change: &mut Change, options: &Options, out: &Out) -> Outcome {
     }
     edit::create(&pool, &new).map_err(refused)?;
     change.done(name);
-    Ok(if options.is_volume || options.stay_unmounted { 0 } else { mount::made(&[name.to_owned()]) })
+    if options.is_volume || options.stay_unmounted {
+        return Ok(0);
+    }
+    let code = mount::made(&[name.to_owned()]);
+    if let Some(path) = options.props.get("mountpoint") {
+        mount::tell_elsewhere(name, path, out);
+    }
+    Ok(code)
 }
 
 /// The first of the datasets above the new one that `-p` would make.

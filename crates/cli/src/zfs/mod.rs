@@ -53,7 +53,7 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "clone" => clone::run(&args),
         "promote" => clone::promote(&args),
         "rename" => rename::run(&args),
-        "set" => set::run(&args),
+        "set" => set::run(&args, out),
         "inherit" => set::inherit(&args),
         "hold" => hold::run(hold::Verb::Hold, &args),
         "release" => hold::run(hold::Verb::Release, &args),

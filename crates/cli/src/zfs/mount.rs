@@ -228,6 +228,19 @@ pub(super) fn unmount(args: Vec<OsString>) -> Outcome {
 /// How commands unmount, with `-f` or without: what is in use stays, as it does on Linux.
 pub(crate) const HOW: Unmount = Unmount::Normal;
 
+/// Says where a file system is mounted whose mount point, which was just set, only root mounts on.
+pub(crate) fn tell_elsewhere(dataset: &str, wanted: &str, out: &Out) {
+    let at = mounting().filter(|_| wanted.starts_with('/')).and_then(|mounting| mounting.elsewhere(dataset));
+    if let Some(at) = at {
+        let (at, dataset) = (at.to_string_lossy(), out.cell(dataset));
+        out.print(&format!(
+            "{dataset} is mounted on {}: only root mounts on {}\n",
+            out.cell(&at),
+            out.cell(wanted)
+        ));
+    }
+}
+
 /// Mounts file systems that were just made; the exit code.
 pub(super) fn made(names: &[String]) -> u8 {
     let Some(mounting) = mounting() else { return 0 };

@@ -3,6 +3,7 @@
 use super::change::{Change, MINUS_ONE, Pairs, cannot_open, open_text, unwritable, warn_small_blocks};
 use super::{complain, mount};
 use crate::getopt::Getopt;
+use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
 use cenote::admin::edit::values::{self, InheritError, Setting, ValueError};
@@ -10,7 +11,7 @@ use cenote::admin::edit::{self, EditError};
 use std::ffi::OsString;
 
 /// Runs `zfs set`.
-pub(super) fn run(args: &[OsString]) -> Outcome {
+pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
     let mut walk = Getopt::new(args.to_vec(), "u", &[]);
     let mut stays = false;
     while walk.next()?.is_some() {
@@ -31,7 +32,12 @@ pub(super) fn run(args: &[OsString]) -> Outcome {
         let mut code = 0;
         for name in datasets {
             match set(change, name, &pairs, stays) {
-                Ok(()) => change.done(name),
+                Ok(()) => {
+                    change.done(name);
+                    if let Some(path) = pairs.get("mountpoint").filter(|_| !stays) {
+                        mount::tell_elsewhere(name, path, out);
+                    }
+                }
                 Err((failure, message)) => {
                     message.lines().for_each(complain);
                     code = code.max(failure);

@@ -70,17 +70,8 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     let Some(mounting) = Mounting::of(&search) else { return Ok(0) };
     // The pool is there all the same.
     mounting.mount_new(known).map_err(Stop::failed)?;
-    let has_altroot = wanted.pool.get("altroot").is_some();
-    if let (Some(path), Some(mounted)) = (&wanted.mountpoint, mounting.mounted(known))
-        && !has_altroot
-        && !rustix::process::geteuid().is_root()
-    {
-        let at = mounted.at.to_string_lossy();
-        out.print(&format!(
-            "{known} is mounted on {}: only root mounts on {}\n",
-            out.cell(&at),
-            out.cell(path)
-        ));
+    if let Some(path) = &wanted.mountpoint {
+        crate::zfs::mount::tell_elsewhere(known, path, out);
     }
     Ok(0)
 }

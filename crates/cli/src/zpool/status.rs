@@ -125,7 +125,7 @@ fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
         }
     }
     if options.json.on {
-        out.print(&status_json::answer(options, &statuses));
+        out.print(&status_json::answer(options, &statuses, &not_mounted));
     } else if opened.pools.is_empty() {
         if names.is_empty() && opened.code == 0 {
             say_error_line!("no pools available");

@@ -48,11 +48,22 @@ impl Form {
     }
 }
 
-/// The answer for all pools.
-pub(super) fn answer(options: &Options, statuses: &[PoolStatus]) -> String {
+/// The answer for all pools. Of file systems that could not be mounted, `not_mounted` says why, by pool.
+pub(super) fn answer(
+    options: &Options,
+    statuses: &[PoolStatus],
+    not_mounted: &dyn Fn(&str) -> Vec<(String, String)>,
+) -> String {
     let mut pools = Map::new();
     for status in statuses {
-        pools.insert(options.json.key(&status.facts), Json::Object(pool(options, status)));
+        let mut map = pool(options, status);
+        let not_mounted = not_mounted(&status.facts.name);
+        if !not_mounted.is_empty() {
+            let not_mounted: Map<String, Json> =
+                not_mounted.into_iter().map(|(dataset, why)| (dataset, json!(why))).collect();
+            map.insert("not_mounted".into(), Json::Object(not_mounted));
+        }
+        pools.insert(options.json.key(&status.facts), Json::Object(map));
     }
     json_answer("zpool status", "pools", pools)
 }

@@ -30,7 +30,7 @@ fn json_in_all_styles() {
         &["-jv"],
     ] {
         let command = ["zpool", "status"].iter().chain(flags).copied().collect::<Vec<_>>().join(" ");
-        let found = status_json::answer(&options(flags), &[tank()]);
+        let found = status_json::answer(&options(flags), &[tank()], &|_| Vec::new());
         assert_eq!(found, printed(LISTING, &command, 0), "{command}");
     }
 }
@@ -81,6 +81,6 @@ fn a_lost_disk() {
 fn names_from_a_pool_stay_one_line_of_json() {
     let mut evil = tank();
     evil.facts.name = "a\n\u{1b}[2J".into();
-    let found = status_json::answer(&options(&["-j"]), &[evil]);
+    let found = status_json::answer(&options(&["-j"]), &[evil], &|_| Vec::new());
     assert_eq!(found.lines().count(), 1);
 }
