@@ -482,6 +482,68 @@ fn a_file_system_is_mounted_in_one_that_has_reached_its_quota() {
     assert!(fs::create_dir(world.path("alt/tank/a/dir")).is_err());
 }
 
+/// As OpenZFS does it, both places show one file system; a daemon that follows has both again.
+#[test]
+fn a_file_system_in_a_second_place() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -p tank/a/b");
+    for name in ["second", "third"] {
+        fs::create_dir(world.path(name)).expect("made");
+    }
+    let list = || {
+        let list = world.good("zfs mount");
+        list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    let usual = ["tank ~/alt/tank", "tank/a ~/alt/tank/a", "tank/a/b ~/alt/tank/a/b"];
+    let with = |place: &'static str| [&usual[..], &[place]].concat();
+    world.good("zfs mount --on ~/second -o zfsutil,noexec tank/a");
+    world.bad(
+        "zfs mount --on ~/second -o zfsutil tank/a",
+        1,
+        "cannot mount 'tank/a': filesystem already mounted\n",
+    );
+    world.bad(
+        "zfs mount --on ~/third -o zfsutil,ro tank/a",
+        1,
+        "cannot mount 'tank/a': mountpoint or dataset is busy\n",
+    );
+    world.bad("zfs mount tank/a", 1, "cannot mount 'tank/a': filesystem already mounted\n");
+    assert_eq!(list(), with("tank/a ~/second"));
+    fs::write(world.path("second/file"), "text").expect("written");
+    assert_eq!(fs::read_to_string(world.path("alt/tank/a/file")).expect("read"), "text");
+    let is_noexec = || {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("read");
+        let at = world.path("second").display().to_string();
+        let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(&at)).expect("mounted");
+        line.split(' ').nth(3).expect("options").split(',').any(|word| word == "noexec")
+    };
+    assert!(is_noexec());
+    // In order, and as it is killed.
+    world.good("daemon --stop");
+    assert_eq!(list(), with("tank/a ~/second"));
+    assert!(is_noexec());
+    let status = world.good("daemon --status");
+    let pid = status.split("process ").nth(1).and_then(|rest| rest.split(',').next()).expect("told");
+    assert!(Command::new("kill").args(["-9", pid]).status().expect("it runs").success());
+    assert_eq!(list(), with("tank/a ~/second"));
+    assert_eq!(fs::read_to_string(world.path("second/file")).expect("read"), "text");
+    // One goes alone, by its path; under a new name the other stays where it is.
+    world.good("zfs mount --on ~/third -o zfsutil tank/a");
+    world.good("zfs unmount ~/second");
+    assert_eq!(list(), with("tank/a ~/third"));
+    world.good("zfs rename tank/a tank/r");
+    let renamed = ["tank ~/alt/tank", "tank/r ~/alt/tank/r", "tank/r ~/third", "tank/r/b ~/alt/tank/r/b"];
+    assert_eq!(list(), renamed);
+    world.good("zfs unmount tank/r");
+    assert_eq!(list(), ["tank ~/alt/tank"]);
+    world.good("zfs mount -a");
+    world.good("zfs mount --on ~/third -o zfsutil tank/r");
+    world.good("zpool export tank");
+    assert!(fs::read_dir(world.path("third")).expect("read").next().is_none());
+    world.good("zpool import -d ~/disk -R ~/alt tank");
+    assert_eq!(list().len(), 3, "what was exported is where its properties say");
+}
+
 #[test]
 fn what_could_not_be_mounted_is_in_the_status() {
     let Some(world) = World::new() else { return };
@@ -493,6 +555,9 @@ fn what_could_not_be_mounted_is_in_the_status() {
     let status = world.good("zpool status -x");
     let said = "mounts: The following file systems could not be mounted:\n\n        tank/a: directory is not empty\n";
     assert!(status.contains("  pool: tank\n") && status.ends_with(said), "{status}");
+    let json: serde_json::Value = serde_json::from_str(&world.good("zpool status -x -j")).expect("JSON");
+    let not_mounted = &json["pools"]["tank"]["not_mounted"];
+    assert_eq!(*not_mounted, serde_json::json!({"tank/a": "directory is not empty"}));
     fs::remove_file(world.path("alt/tank/a/in the way")).expect("removed");
     world.good("zfs mount -a");
     assert_eq!(world.good("zpool status -x"), "all pools are healthy\n");

@@ -130,6 +130,7 @@ impl ControlFiles {
             exec: false,
             threads: Some(2),
             transport: Transport::Classic,
+            group: 0,
         };
         fuse::mount(&service, at, &options)
     }

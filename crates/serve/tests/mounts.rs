@@ -1,12 +1,12 @@
 //! The table of mounts: file systems of a pool in this process, used as any program would.
 #![allow(clippy::disallowed_types)] // The tests look at the mounts as any program would.
 
-use cenote::admin::change::NewPool;
+mod common;
+
 use cenote::admin::edit;
 use cenote::admin::{ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounts, Unmount};
-use cenote::{Pool, PoolWriter};
 use cenote_serve::fuse::Transport;
-use cenote_serve::mounts::{MountTable, TableSettings};
+use common::{Home, options};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -16,77 +16,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A pool `p` with file systems `p/a` and `p/a/b`, and a table.
-struct Home {
-    table: MountTable,
-    pool: Option<PoolWriter>,
-    dir: tempfile::TempDir,
+/// With file systems `p/a` and `p/a/b`, and folders `a` and `b`. `None`: it cannot be done here, which has been said.
+fn home() -> Option<Home> {
+    home_over(Transport::Classic)
 }
 
-impl Home {
-    /// `None`: it cannot be done here, which has been said.
-    fn new() -> Option<Home> {
-        Home::over(Transport::Classic)
-    }
-
-    /// The same, asked over this transport.
-    fn over(transport: Transport) -> Option<Home> {
-        if !testkit::need_file("/dev/fuse") {
-            return None;
-        }
-        if !rustix::process::geteuid().is_root() && testkit::need_tool("fusermount3").is_none() {
-            return None;
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let disk = dir.path().join("disk");
-        fs::File::create(&disk).unwrap().set_len(256 << 20).unwrap();
-        let pool = Pool::create(&NewPool::new("p", &[disk.to_str().unwrap()]).unwrap()).unwrap();
-        pool.create_filesystem("p/a", &[]).unwrap();
-        pool.create_filesystem("p/a/b", &[]).unwrap();
-        for folder in ["a", "b"] {
-            fs::create_dir(dir.path().join(folder)).unwrap();
-        }
-        let settings = TableSettings { transport, threads: Some(3), ..TableSettings::default() };
-        Some(Home { table: MountTable::new(settings), pool: Some(pool), dir })
-    }
-
-    fn pool(&self) -> &PoolWriter {
-        self.pool.as_ref().unwrap()
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().canonicalize().unwrap().join(name)
-    }
-
-    fn mount(&self, dataset: &str, at: &str, options: &MountOptions) -> Result<(), MountError> {
-        self.table.mount(self.pool().live(), dataset, &self.path(at), options)
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        for mount in self.table.list().iter().rev() {
-            let _ = self.table.unmount(&mount.dataset, Unmount::Force);
-        }
-        if let Some(pool) = self.pool.take() {
-            let closed = pool.close();
-            assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
-        }
-    }
-}
-
-fn options() -> MountOptions {
-    MountOptions {
-        xattrs: true,
-        read_only: false,
-        exec: true,
-        setuid: true,
-        devices: true,
-        atime: AccessTimes::Relative,
-        overlay: false,
-        allow_other: rustix::process::geteuid().is_root(),
-        temporary: Vec::new(),
-    }
+/// The same, asked over this transport.
+fn home_over(transport: Transport) -> Option<Home> {
+    let home = Home::with(transport, &["p/a", "p/a/b"])?;
+    home.folder("a");
+    home.folder("b");
+    Some(home)
 }
 
 fn is_mounted(at: &Path) -> bool {
@@ -95,7 +35,7 @@ fn is_mounted(at: &Path) -> bool {
 
 #[test]
 fn what_is_mounted_is_listed_and_ends_when_asked() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     home.mount("p/a", "a", &options()).unwrap();
     assert!(matches!(home.mount("p/a", "b", &options()), Err(MountError::AlreadyMounted)));
     fs::write(home.path("a/file"), "text").unwrap();
@@ -119,9 +59,95 @@ fn what_is_mounted_is_listed_and_ends_when_asked() {
     assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "text");
 }
 
+/// Where a dataset is, oldest place first.
+fn places(home: &Home, dataset: &str) -> Vec<PathBuf> {
+    let list = home.table.list().into_iter().filter(|mount| mount.dataset == dataset);
+    list.map(|mount| mount.at).collect()
+}
+
+fn umount(at: &Path) {
+    assert!(Command::new("umount").arg(at).status().unwrap().success());
+}
+
+#[test]
+fn a_file_system_is_the_same_in_each_of_its_places() {
+    let Some(home) = home() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip("only root mounts in a second place");
+    }
+    let [a, b, c] = ["a", "b", "c"].map(|name| home.path(name));
+    fs::create_dir(&c).unwrap();
+    assert!(matches!(home.table.mount_beside("p/a", &b, &options()), Err(MountError::NotMounted)));
+    home.mount("p/a", "a", &options()).unwrap();
+    home.table.mount_beside("p/a", &b, &MountOptions { exec: false, ..options() }).unwrap();
+    assert!(matches!(home.table.mount_beside("p/a", &b, &options()), Err(MountError::AlreadyMounted)));
+    let read_only = MountOptions { read_only: true, ..options() };
+    assert!(matches!(home.table.mount_beside("p/a", &c, &read_only), Err(MountError::Busy { .. })));
+    assert_eq!(places(&home, "p/a"), [a.clone(), b.clone()]);
+    fs::write(a.join("file"), "text").unwrap();
+    assert_eq!(fs::read_to_string(b.join("file")).unwrap(), "text");
+    assert_eq!(fs::metadata(a.join("file")).unwrap().ino(), fs::metadata(b.join("file")).unwrap().ino());
+    // Each goes alone; whoever has a file open in the other does not notice.
+    let mut open = fs::File::open(b.join("file")).unwrap();
+    home.table.unmount_from("p/a", &a, Unmount::Normal).unwrap();
+    assert!(!is_mounted(&a));
+    assert_eq!((places(&home, "p/a"), home.table.mounted("p/a").unwrap().at), (vec![b.clone()], b.clone()));
+    assert!(matches!(home.table.unmount_from("p/a", &a, Unmount::Normal), Err(MountError::NotMounted)));
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "text");
+    // What is in use in one place stays in all.
+    home.table.mount_beside("p/a", &c, &options()).unwrap();
+    assert!(matches!(home.table.unmount("p/a", Unmount::Normal), Err(MountError::Busy { .. })));
+    assert_eq!(places(&home, "p/a"), [b.clone(), c.clone()]);
+    assert_eq!(fs::read_to_string(c.join("file")).unwrap(), "text");
+    drop(open);
+    // By others, too.
+    umount(&b);
+    assert_eq!(places(&home, "p/a"), [c.clone()]);
+    home.table.mount_beside("p/a", &a, &options()).unwrap();
+    home.table.unmount("p/a", Unmount::Normal).unwrap();
+    assert!(!is_mounted(&a) && !is_mounted(&c) && home.table.list().is_empty());
+    let again = home.pool().view().unwrap().dataset("p/a").unwrap().filesystem().unwrap();
+    assert_eq!(again.open(b"/file").unwrap().attrs().size, 4);
+}
+
+#[test]
+fn what_was_mounted_by_hand_is_remembered_until_somebody_unmounts_it() {
+    let Some(home) = home() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip("only root mounts by hand");
+    }
+    let by_hand = MountOptions {
+        by_hand: true,
+        read_only: true,
+        temporary: vec![("readonly".into(), "on".into()), ("exec".into(), "off".into())],
+        ..options()
+    };
+    let known = || home.table.by_hand().into_iter().map(|was| (was.dataset, was.at)).collect::<Vec<_>>();
+    let (a, b) = (home.path("a"), home.path("b"));
+    home.mount("p/a", "a", &by_hand).unwrap();
+    home.table.mount_beside("p/a", &b, &by_hand).unwrap();
+    assert_eq!(home.table.by_hand()[0].temporary, by_hand.temporary);
+    umount(&a);
+    assert_eq!(places(&home, "p/a"), [b.clone()]);
+    assert_eq!(known(), [("p/a".to_owned(), b.clone())]);
+    home.table.renamed("p/a", "p/r");
+    assert_eq!(known(), [("p/r".to_owned(), b.clone())]);
+    home.table.renamed("p/r", "p/a");
+    home.table.unmount("p/a", Unmount::Normal).unwrap();
+    assert_eq!(known(), []);
+    home.mount("p/a", "a", &by_hand).unwrap();
+    home.table.leaving();
+    home.table.unmount("p/a", Unmount::Normal).unwrap();
+    assert_eq!(known(), [("p/a".to_owned(), a.clone())], "it is to be there again");
+    home.table.not_by_hand(&a);
+    assert_eq!(known(), []);
+}
+
 #[test]
 fn who_uses_a_mount_is_named_and_thrown_out_by_force() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     home.mount("p/a", "a", &options()).unwrap();
     fs::write(home.path("a/file"), "text").unwrap();
     let mut child =
@@ -146,7 +172,7 @@ fn who_uses_a_mount_is_named_and_thrown_out_by_force() {
 
 #[test]
 fn what_somebody_else_unmounts_is_noticed() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     home.mount("p/a", "a", &options()).unwrap();
     let status = if rustix::process::geteuid().is_root() {
         Command::new("umount").arg(home.path("a")).status().unwrap()
@@ -162,7 +188,7 @@ fn what_somebody_else_unmounts_is_noticed() {
 
 #[test]
 fn options_change_in_place() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -189,7 +215,7 @@ fn options_change_in_place() {
 
 #[test]
 fn contents_are_replaced_under_a_mount() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     home.mount("p/a", "a", &options()).unwrap();
     fs::write(home.path("a/kept"), "one").unwrap();
     fs::create_dir(home.path("a/dir")).unwrap();
@@ -227,7 +253,7 @@ fn contents_are_replaced_under_a_mount() {
 
 #[test]
 fn what_is_mounted_below_stays_when_contents_are_replaced() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     home.mount("p/a", "a", &options()).unwrap();
     fs::create_dir_all(home.path("a/dir/inner")).unwrap();
     fs::write(home.path("a/file"), "one").unwrap();
@@ -383,7 +409,7 @@ fn no_name_gives_another_files_content_around_rollbacks() {
     for transport in transports() {
         // With something mounted below names cannot be taken back all at once, as in old kernels.
         for has_below in [false, true] {
-            let Some(home) = Home::over(transport) else { return };
+            let Some(home) = home_over(transport) else { return };
             home.mount("p/a", "a", &options()).unwrap();
             if has_below {
                 fs::create_dir(home.path("a/inner")).unwrap();
@@ -397,7 +423,7 @@ fn no_name_gives_another_files_content_around_rollbacks() {
 
 #[test]
 fn a_snapshot_with_the_number_of_one_that_was_destroyed_is_another() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     home.mount("p/a", "a", &options()).unwrap();
     let shown = home.path("a/.zfs/snapshot");
     let mut numbers = BTreeSet::new();
@@ -426,7 +452,7 @@ fn a_snapshot_with_the_number_of_one_that_was_destroyed_is_another() {
 /// The number of a snapshot's place is above those of its files.
 #[test]
 fn places_of_snapshots_that_were_listed_and_destroyed_come_back() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     home.mount("p/a", "a", &options()).unwrap();
     fs::write(home.path("a/file"), "text").unwrap();
     let mut highest = 0;
@@ -467,7 +493,7 @@ fn what_was_written_unordered_around_the_cache_is_seen_through_it() {
         return;
     };
     for transport in transports() {
-        let Some(home) = Home::over(transport) else { return };
+        let Some(home) = home_over(transport) else { return };
         home.mount("p/a", "a", &options()).unwrap();
         let path = home.path("a/f");
         fs::write(&path, [0; PAGE]).unwrap();
@@ -500,7 +526,7 @@ fn what_was_written_unordered_around_the_cache_is_seen_through_it() {
 
 #[test]
 fn snapshots_are_seen_below_zfs() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     home.mount("p/a", "a", &options()).unwrap();
     let (zfs, snapshots) = (home.path("a/.zfs"), home.path("a/.zfs/snapshot"));
     let names = |dir: &Path| {
@@ -576,7 +602,7 @@ fn snapshots_are_seen_below_zfs() {
 
 #[test]
 fn what_a_mount_was_told_of_times_goes_before_the_property() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     home.pool().set("p/a", &[("atime", "off")]).unwrap();
     let told = vec![("atime".to_owned(), "on".to_owned())];
     let always = MountOptions { atime: AccessTimes::Always, temporary: told, ..options() };
@@ -615,7 +641,7 @@ fn the_first_read_after_a_change_is_noted_of_empty_files_too() {
     if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (6, 18) {
         return testkit::skip("needs Linux 6.18");
     }
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     let relative = MountOptions { atime: AccessTimes::Relative, ..options() };
     home.pool().set("p/a", &[("atime", "on"), ("relatime", "on")]).unwrap();
     home.mount("p/a", "a", &relative).unwrap();
@@ -637,7 +663,7 @@ fn another_namespace_that_has_a_mount_does_not_keep_it() {
     if !rustix::process::geteuid().is_root() {
         return testkit::skip("only root can make a mount namespace");
     }
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     let Some(unshare) = testkit::need_tool("unshare") else { return };
     home.mount("p/a", "a", &options()).unwrap();
     fs::write(home.path("a/file"), "text").unwrap();
@@ -662,7 +688,7 @@ fn whoever_was_granted_it_takes_snapshots_by_name() {
     if !rustix::process::geteuid().is_root() {
         return testkit::skip("only root can act as several users");
     }
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     fs::set_permissions(home.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     home.mount("p/a", "a", &options()).unwrap();
     let snapshots = home.path("a/.zfs/snapshot");
@@ -712,7 +738,7 @@ fn write_through_map(path: &Path, text: &[u8]) {
 
 #[test]
 fn snapshots_on_every_road_have_what_was_written_through_maps() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     home.mount("p/a", "a", &options()).unwrap();
     home.mount("p/a/b", "b", &options()).unwrap();
     for file in ["a/file", "b/file"] {
@@ -735,7 +761,7 @@ fn snapshots_on_every_road_have_what_was_written_through_maps() {
 
 #[test]
 fn long_names_are_found_when_no_more_may_be_made() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     home.pool().set("p/a", &[("longname", "on")]).unwrap();
     home.mount("p/a", "a", &options()).unwrap();
     let (long, other) = ("x".repeat(600), "y".repeat(600));
@@ -756,7 +782,7 @@ fn long_names_are_found_when_no_more_may_be_made() {
 
 #[test]
 fn what_was_removed_is_room_at_once() {
-    let Some(home) = Home::new() else { return };
+    let Some(home) = home() else { return };
     // All but some megabytes are somebody else's.
     let view = home.pool().view().unwrap();
     let free = view.dataset("p/a").unwrap().dsl().available().unwrap();

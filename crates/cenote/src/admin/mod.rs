@@ -42,7 +42,9 @@ pub use iostat::{
     IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo, pool_io,
 };
 pub use kstat::Kstats;
-pub use mounts::{ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounted, Mounts, Unmount};
+pub use mounts::{
+    ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounted, MountedByHand, Mounts, Unmount,
+};
 pub use namespace::{Caller, Namespace};
 pub(crate) use namespace::{Kept, NotTaken, Use};
 pub use pool_props::{is_feature_property, pool_property, pool_property_names};

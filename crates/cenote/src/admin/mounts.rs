@@ -14,13 +14,14 @@ pub static ADMIN_SNAPSHOT: Tunable = Tunable::new("zfs_admin_snapshot", 0, 0, 1)
 /// A table of mounts and the means to change it. `serve` has one for FUSE.
 ///
 /// # What always holds
-/// - A dataset is mounted once at most (its snapshots beside it do not count).
+/// - A dataset is mounted once at most (its snapshots beside it do not count), in one place or several: what is the mount of a
+///   dataset stands for its first place.
 /// - A call returns when the kernel has seen the change.
 pub trait Mounts: Send + Sync {
-    /// What is mounted now, oldest first.
+    /// What is mounted now, each place of it, oldest first.
     fn list(&self) -> Vec<Mounted>;
 
-    /// The mount of a dataset.
+    /// The mount of a dataset, in its first place.
     fn mounted(&self, dataset: &str) -> Option<Mounted> {
         self.list().into_iter().find(|mount| mount.dataset == dataset)
     }
@@ -71,11 +72,39 @@ pub trait Mounts: Send + Sync {
         Err(MountError::NoMounts)
     }
 
-    /// Ends the mount of a dataset; everything that was written to it is in the pool, and durable.
+    /// Shows a dataset that is mounted in one more place. The folder exists.
     ///
     /// # Errors
-    /// [`MountError::Busy`] if it is in use and `how` is [`Unmount::Normal`].
+    /// [`MountError::NotMounted`]; [`MountError::AlreadyMounted`] in this place; [`MountError::Busy`] if one of the two is
+    /// to be read-only and the other is not; or why the kernel refuses.
+    fn mount_beside(&self, _dataset: &str, _at: &Path, _options: &MountOptions) -> Result<(), MountError> {
+        Err(MountError::AlreadyMounted)
+    }
+
+    /// Ends the mount of a dataset in all its places; everything that was written to it is in the pool, and durable.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`] if it is in use and `how` is [`Unmount::Normal`]: it is where it was then.
     fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountError>;
+
+    /// Takes a dataset off one of its places; from the last, it is as [`Mounts::unmount`].
+    ///
+    /// # Errors
+    /// As there.
+    fn unmount_from(&self, dataset: &str, _at: &Path, how: Unmount) -> Result<(), MountError> {
+        self.unmount(dataset, how)
+    }
+
+    /// What was mounted by hand when the server before this one ended, or before, and is to be there.
+    fn by_hand(&self) -> Vec<MountedByHand> {
+        Vec::new()
+    }
+
+    /// What was mounted there by hand is not to be there again.
+    fn not_by_hand(&self, _at: &Path) {}
+
+    /// This server ends: what was mounted by hand and ends from now on is to be there when the next one begins.
+    fn leaving(&self) {}
 
     /// Changes the options of a mount.
     ///
@@ -132,6 +161,17 @@ pub struct Mounted {
     pub options: MountOptions,
 }
 
+/// A mount that somebody made by hand, where no property says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountedByHand {
+    /// The dataset's name.
+    pub dataset: String,
+    /// Where.
+    pub at: PathBuf,
+    /// As of [`MountOptions`].
+    pub temporary: Vec<(String, String)>,
+}
+
 /// How a file system is mounted: its properties, and what a command said beside them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
@@ -153,6 +193,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Properties that a command has set for this mount alone: shown with the source `temporary`.
     pub temporary: Vec<(String, String)>,
+    /// Somebody has mounted it by hand, and no property says where: whoever serves it later does that again.
+    pub by_hand: bool,
 }
 
 /// Which reads a file's time of access tells of.

@@ -295,8 +295,10 @@ fn import(namespace: &Arc<Namespace>, until: Instant, import: &dyn Fn(&Arc<Names
 
 /// Mounts what is to be mounted and is not; what could not be.
 fn mount_all(namespace: &Arc<Namespace>) -> Vec<MountRefusal> {
-    let mounting = mounting(namespace);
-    mounting.map(|mounting| mounting.mount_all(None, &MountRequest::default())).unwrap_or_default()
+    let Some(mounting) = mounting(namespace) else { return Vec::new() };
+    let mut refused = mounting.mount_all(None, &MountRequest::default());
+    refused.extend(mounting.mount_by_hand_again());
+    refused
 }
 
 /// Counters and parameters as files.
@@ -324,6 +326,9 @@ fn end(server: &Server, namespace: &Arc<Namespace>) {
     let left = server.wait(PATIENCE);
     if left > 0 {
         tracing::warn!(requests = left, "these have not ended, and are not waited for any longer");
+    }
+    if let Some(mounting) = mounting(namespace) {
+        mounting.leaving();
     }
     ending::close_all(namespace);
 }

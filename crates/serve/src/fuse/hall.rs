@@ -9,6 +9,10 @@
 //! - If nobody waits, another thread is started, unless there are as many as there may be or the system has none: a
 //!   request that takes long (it reads a disk, or its pool is suspended) holds up nobody.
 //! - At most so many threads serve one mount; whoever comes too late leaves a note, and one of those goes on.
+//! - Mounts whose requests wait for the same devices (those of one pool) have at most as many threads as are left to all
+//!   others, and a few in any case: half of all, if no others have any. When a pool is suspended, each of its threads waits
+//!   until it goes on; all that comes beside stands in a queue, and takes no thread.
+//! - Where the system has no more threads, it is asked again until somebody waits for events.
 //! - An event is told once (edge-triggered), for all requests that came until then, so whoever has a mount reads until there
 //!   is nothing, and has the kernel tell another thread before it answers the first: what it has read may wait for what it
 //!   has not.
@@ -20,18 +24,24 @@ use super::service::Service;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 /// Threads that stay when there is nothing to do.
 const FEW: usize = 2;
 /// Most threads, of all mounts together.
 const THREADS_MAX: usize = 4096;
+/// Threads that a group may have in any case.
+const FEW_OF_GROUP: usize = 2;
+/// Of all threads, those that are not shared out: for the few that each group has in any case, and to wait for events.
+const SPARE: usize = 64;
+/// How soon the system is asked again for a thread that it did not have.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// A thread that nobody has needed for so long ends.
 const REST: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// How long what need not be answered waits for more of its kind.
@@ -49,9 +59,29 @@ struct Hall {
     epoll: OwnedFd,
     mounts: RwLock<HashMap<u64, Arc<Served>>>,
     next: AtomicU64,
+    groups: Mutex<HashMap<u64, Weak<Group>>>,
+    /// Most threads.
+    max: AtomicUsize,
     /// Threads that wait, or were started to.
     waiting: AtomicUsize,
+    /// Threads that serve.
+    busy: AtomicUsize,
     alive: Mutex<usize>,
+    /// Nobody waits for events, and there was no thread to do it.
+    lacks: Mutex<bool>,
+    lacking: Condvar,
+}
+
+/// Mounts whose requests wait for the same devices.
+#[derive(Default)]
+struct Group(Mutex<Members>);
+
+#[derive(Default)]
+struct Members {
+    /// Threads that serve one of them.
+    active: usize,
+    /// Those with requests for which the group had no thread left.
+    queue: VecDeque<Arc<Served>>,
 }
 
 /// Which requests come this way.
@@ -69,6 +99,9 @@ type Told = Box<dyn FnOnce(io::Result<()>) + Send>;
 /// A mount that is served here.
 pub(super) struct Served {
     key: u64,
+    group: Arc<Group>,
+    /// It stands in the queue of its group.
+    is_queued: AtomicBool,
     service: Arc<dyn Service>,
     device: Arc<OwnedFd>,
     requests: Requests,
@@ -137,21 +170,34 @@ impl Hall {
         if let Some(hall) = &*hall {
             return Ok(Arc::clone(hall));
         }
-        let made = Arc::new(Hall {
+        Ok(Arc::clone(hall.insert(Hall::new(THREADS_MAX)?)))
+    }
+
+    /// One with at most so many threads.
+    fn new(max: usize) -> io::Result<Arc<Hall>> {
+        let hall = Arc::new(Hall {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             mounts: RwLock::default(),
             next: AtomicU64::new(0),
+            groups: Mutex::default(),
+            max: AtomicUsize::new(max),
             waiting: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
             alive: Mutex::new(0),
+            lacks: Mutex::new(false),
+            lacking: Condvar::new(),
         });
-        Ok(Arc::clone(hall.insert(made)))
+        let keeper = Arc::clone(&hall);
+        // Before any other: it sees to it when there are none.
+        place::spawn_anywhere("fuse-keeper", move || keeper.keep())?;
+        Ok(hall)
     }
 
     /// Starts a thread, if there may be one more.
     fn start_one(self: &Arc<Hall>) -> io::Result<()> {
         {
             let mut alive = lock(&self.alive);
-            if *alive >= THREADS_MAX {
+            if *alive >= self.max.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::QuotaExceeded.into());
             }
             *alive += 1;
@@ -165,6 +211,69 @@ impl Hall {
         })
     }
 
+    /// Starts threads that could not be started when they were needed, as soon as that can be.
+    fn keep(self: Arc<Hall>) {
+        loop {
+            let mut lacks = lock(&self.lacks);
+            while !*lacks {
+                lacks = self.lacking.wait(lacks).unwrap_or_else(PoisonError::into_inner);
+            }
+            *lacks = false;
+            drop(lacks);
+            while self.waiting.load(Ordering::Acquire) == 0 && self.start_one().is_err() {
+                std::thread::sleep(ASK_AGAIN);
+            }
+        }
+    }
+
+    fn group(&self, number: u64) -> Arc<Group> {
+        let mut groups = lock(&self.groups);
+        if let Some(group) = groups.get(&number).and_then(Weak::upgrade) {
+            return group;
+        }
+        groups.retain(|_, group| group.strong_count() > 0);
+        let group = Arc::<Group>::default();
+        groups.insert(number, Arc::downgrade(&group));
+        group
+    }
+
+    /// Whether the calling thread may serve a mount of this group, which then counts.
+    fn take_part(&self, members: &mut Members) -> bool {
+        let shared = self.max.load(Ordering::Relaxed).saturating_sub(SPARE);
+        let left = shared.saturating_sub(self.busy.load(Ordering::Acquire));
+        let may = members.active < left.max(FEW_OF_GROUP);
+        if may {
+            members.active += 1;
+            self.busy.fetch_add(1, Ordering::AcqRel);
+        }
+        may
+    }
+
+    /// Whether the calling thread may serve the mount; else it is served by one that has served another of its group: as there
+    /// is none left for it, there are such.
+    fn admit(&self, mount: &Arc<Served>) -> bool {
+        let mut members = lock(&mount.group.0);
+        let may = self.take_part(&mut members);
+        if !may && !mount.is_queued.swap(true, Ordering::AcqRel) {
+            members.queue.push_back(Arc::clone(mount));
+        }
+        may
+    }
+
+    /// The calling thread has served a mount of this group; the next that waits for one.
+    fn leave(&self, group: &Group) -> Option<Arc<Served>> {
+        let mut members = lock(&group.0);
+        members.active -= 1;
+        self.busy.fetch_sub(1, Ordering::AcqRel);
+        if members.queue.is_empty() || !self.take_part(&mut members) {
+            return None;
+        }
+        let next = members.queue.pop_front()?;
+        // What comes from now on is told anew.
+        next.is_queued.store(false, Ordering::Release);
+        Some(next)
+    }
+
     /// Serves until nobody needs this thread, which counts as waiting.
     fn run(self: Arc<Hall>, mut desk: Desk) {
         let mut events = Vec::with_capacity(1);
@@ -173,16 +282,19 @@ impl Hall {
             let came = epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&REST));
             match (came, events.first()) {
                 (_, Some(event)) => {
-                    if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
-                        // Without one more, those that there are do it, as long as it takes.
-                        let _ = self.start_one();
+                    if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 && self.start_one().is_err() {
+                        // Those that there are do it meanwhile.
+                        *lock(&self.lacks) = true;
+                        self.lacking.notify_one();
                     }
                     let key = event.data.u64();
                     let mounts = self.mounts.read().unwrap_or_else(PoisonError::into_inner);
                     let mount = mounts.get(&key).cloned();
                     drop(mounts);
-                    if let Some(mount) = mount {
-                        mount.serve(&self, &mut desk);
+                    let mut mount = mount.filter(|mount| self.admit(mount));
+                    while let Some(serves) = mount {
+                        serves.serve(&self, &mut desk);
+                        mount = self.leave(&serves.group);
                     }
                     self.waiting.fetch_add(1, Ordering::AcqRel);
                 }
@@ -208,31 +320,51 @@ impl Hall {
     }
 }
 
-/// Serves a mount, whose device does not block, from now on.
+/// Serves a mount, whose device does not block, from now on. Mounts of one group wait for the same devices.
 pub(super) fn serve(
     service: &Arc<dyn Service>,
     device: Arc<OwnedFd>,
     requests: Requests,
+    group: u64,
 ) -> io::Result<Arc<Served>> {
-    let hall = Hall::get()?;
-    while *lock(&hall.alive) < FEW {
-        if let Err(error) = hall.start_one() {
-            if *lock(&hall.alive) == 0 {
-                return Err(error);
+    Hall::get()?.serve(service, device, requests, group)
+}
+
+impl Hall {
+    fn serve(
+        self: &Arc<Hall>,
+        service: &Arc<dyn Service>,
+        device: Arc<OwnedFd>,
+        requests: Requests,
+        group: u64,
+    ) -> io::Result<Arc<Served>> {
+        while *lock(&self.alive) < FEW {
+            if let Err(error) = self.start_one() {
+                if *lock(&self.alive) == 0 {
+                    return Err(error);
+                }
+                break;
             }
-            break;
         }
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let served = Arc::new(Served {
+            key,
+            group: self.group(group),
+            is_queued: AtomicBool::new(false),
+            service: Arc::clone(service),
+            device,
+            requests,
+            work: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        self.mounts.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&served));
+        let data = epoll::EventData::new_u64(key);
+        if let Err(error) = epoll::add(&self.epoll, &*served.device, data, Hall::interest(requests)) {
+            self.mounts.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            return Err(error.into());
+        }
+        Ok(served)
     }
-    let key = hall.next.fetch_add(1, Ordering::Relaxed);
-    let (work, ended) = (Mutex::default(), Condvar::new());
-    let served = Arc::new(Served { key, service: Arc::clone(service), device, requests, work, ended });
-    hall.mounts.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&served));
-    let data = epoll::EventData::new_u64(key);
-    if let Err(error) = epoll::add(&hall.epoll, &*served.device, data, Hall::interest(requests)) {
-        hall.mounts.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        return Err(error.into());
-    }
-    Ok(served)
 }
 
 impl Served {
@@ -405,7 +537,7 @@ mod tests {
             rustix::io::write(&kernel, &lookup(unique, name)).unwrap();
         }
         let service: Arc<dyn Service> = Arc::new(Waits::default());
-        serve(&service, Arc::new(device), Requests::All(4)).unwrap();
+        serve(&service, Arc::new(device), Requests::All(4), 1).unwrap();
         for _ in 0..2 {
             let mut reply = [0; 256];
             let len = rustix::io::read(&kernel, &mut reply).unwrap();
@@ -413,6 +545,62 @@ mod tests {
         }
         // Its end would be taken for requests without bytes.
         std::mem::forget(kernel);
+    }
+
+    /// Both ends of a mount in this hall; the kernel's has a request for it.
+    fn asked(hall: &Arc<Hall>, service: &Arc<dyn Service>, group: u64, name: &[u8]) -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC;
+        let (kernel, device) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::io::ioctl_fionbio(&device, true).unwrap();
+        rustix::io::write(&kernel, &lookup(1, name)).unwrap();
+        hall.serve(service, Arc::new(device), Requests::All(4), group).unwrap();
+        kernel
+    }
+
+    /// Whether the request of a mount is answered without an error.
+    fn is_answered(kernel: OwnedFd) -> bool {
+        rustix::net::sockopt::set_socket_timeout(
+            &kernel,
+            rustix::net::sockopt::Timeout::Recv,
+            Some(Duration::from_secs(15)),
+        )
+        .unwrap();
+        let mut reply = [0; 256];
+        let len = rustix::io::read(&kernel, &mut reply).unwrap_or(0);
+        // Its end would be taken for requests without bytes.
+        std::mem::forget(kernel);
+        len > 16 && reply[4..8] == [0; 4]
+    }
+
+    #[test]
+    fn a_group_that_waits_for_its_devices_leaves_threads_to_the_others() {
+        const MAX: usize = SPARE + 16;
+        let hall = Hall::new(MAX).unwrap();
+        let (stuck, other): (Arc<dyn Service>, Arc<Waits>) = (Arc::new(Waits::default()), Arc::default());
+        let waiting: Vec<OwnedFd> = (0..2 * MAX).map(|_| asked(&hall, &stuck, 1, b"first")).collect();
+        *lock(&other.0) = true;
+        let other: Arc<dyn Service> = other;
+        assert!((2..8).all(|group| is_answered(asked(&hall, &other, group, b"first"))), "they have threads");
+        let threads = *lock(&hall.alive);
+        // What the group waits for comes: all of it is answered, also what had no thread.
+        assert!(is_answered(asked(&hall, &stuck, 2, b"second")));
+        assert!(waiting.into_iter().all(is_answered));
+        assert!(threads <= MAX / 2, "{threads} threads");
+        assert!(lock(&hall.group(1).0).queue.is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_could_not_be_started_is_when_there_is_one() {
+        let hall = Hall::new(FEW).unwrap();
+        let stuck: Arc<dyn Service> = Arc::new(Waits::default());
+        let waiting: Vec<OwnedFd> = (0..FEW).map(|_| asked(&hall, &stuck, 1, b"first")).collect();
+        while hall.waiting.load(Ordering::Acquire) > 0 {
+            std::thread::yield_now();
+        }
+        let last = asked(&hall, &stuck, 2, b"second");
+        hall.max.store(FEW + 1, Ordering::Relaxed);
+        assert!(is_answered(last));
+        assert!(waiting.into_iter().all(is_answered));
     }
 
     #[test]

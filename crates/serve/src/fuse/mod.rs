@@ -91,6 +91,8 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// How requests come.
     pub transport: Transport,
+    /// Mounts of one group wait for the same devices, and share what threads they may have: the guid of the pool.
+    pub group: u64,
 }
 
 /// Why there is no mount.
@@ -167,11 +169,18 @@ pub(crate) fn mount_in(
     if !mount::can_mount() {
         return Err(MountError::NoHelper);
     }
-    let device = mount::mount(&dir, &at, options)?;
-    drop(dir);
-    let unmounter = Unmounter { at };
+    let before = mount::number(&dir).ok();
+    let mount::Made { device, apart } = mount::mount(&at, options)?;
+    let number = apart.as_ref().map(|apart| apart.number).or_else(|| number_at(&at));
+    let unmounter = Unmounter { at, number };
     let device = Arc::new(device);
-    match start(service, &device, options) {
+    // It answers before anybody can ask. What was not put on its directory is gone with its descriptor.
+    let started = start(service, &device, options).and_then(|started| {
+        apart.map_or(Ok(()), |apart| apart.put_on(&dir))?;
+        Ok(started)
+    });
+    drop(dir);
+    match started {
         Ok((waiter, agreed)) => {
             let notifier = Arc::new(notify::Notifier::new(device, agreed.can_expire));
             Ok(Mounted { waiter, unmounter, over_io_uring: agreed.ring, notifier })
@@ -179,13 +188,29 @@ pub(crate) fn mount_in(
         Err(error) => {
             // Nobody would ever answer there.
             drop(device);
-            let _ = mount::unmount(&unmounter.at, true);
+            if !mount::is_root() && number != before {
+                let _ = mount::unmount(&unmounter.at, true);
+            }
             Err(match error {
                 StartError::Old(init) => MountError::OldKernel { major: init.major, minor: init.minor },
                 StartError::System(source) => MountError::Refused { at: unmounter.at, source },
             })
         }
     }
+}
+
+/// The number of the device of what is on top in a place.
+fn number_at(at: &Path) -> Option<(u32, u32)> {
+    let dir = open(at, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    mount::number(dir).ok()
+}
+
+/// Puts a file system that is mounted on one more directory, which is held open until then.
+///
+/// # Errors
+/// The kernel does not do it: it is older than Linux 5.15, has it in this very place, or the caller is not root.
+pub(crate) fn mount_beside(notifier: &Notifier, dir: &OwnedFd, options: &MountOptions) -> io::Result<()> {
+    mount::Apart::new(notifier.device(), options)?.put_on(dir)
 }
 
 enum StartError {
@@ -231,7 +256,7 @@ fn start(
         false => (hall::Requests::All(options.threads.unwrap_or_else(default_threads)), Arc::clone(device)),
     };
     fcntl_setfl(&*device, OFlags::RDWR | OFlags::NONBLOCK)?;
-    let served = hall::serve(service, device, requests)?;
+    let served = hall::serve(service, device, requests, options.group)?;
     Ok((Waiter { ring: threads, _share: share, served }, Agreed { ring: seated, ..agreed }))
 }
 
@@ -376,6 +401,12 @@ impl Mounted {
         self.over_io_uring
     }
 
+    /// Number of its device: major and minor.
+    #[must_use]
+    pub(crate) fn number(&self) -> Option<(u32, u32)> {
+        self.unmounter.number
+    }
+
     /// What tells the kernel to forget things.
     #[must_use]
     pub fn notifier(&self) -> &Arc<Notifier> {
@@ -452,6 +483,8 @@ pub(crate) fn mount_flags(options: &MountOptions) -> rustix::mount::MountFlags {
 #[derive(Debug)]
 pub struct Unmounter {
     at: PathBuf,
+    /// Number of its device.
+    number: Option<(u32, u32)>,
 }
 
 impl Unmounter {
@@ -461,6 +494,7 @@ impl Unmounter {
     /// # Errors
     /// The system refused that too.
     pub fn unmount(&mut self) -> io::Result<()> {
+        self.check()?;
         mount::unmount(&self.at, false).or_else(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => mount::unmount(&self.at, true),
             _ => Err(error),
@@ -472,6 +506,12 @@ impl Unmounter {
     /// # Errors
     /// [`io::ErrorKind::ResourceBusy`] then; or the system refused.
     pub fn unmount_idle(&mut self) -> io::Result<()> {
+        self.check()?;
         mount::unmount(&self.at, false)
+    }
+
+    /// It is on top in its place: what somebody else has mounted there since is not ours to unmount.
+    fn check(&self) -> io::Result<()> {
+        if number_at(&self.at) == self.number { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 }

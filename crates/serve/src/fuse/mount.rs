@@ -1,30 +1,108 @@
 //! Mounting and unmounting: by system call for root, through `fusermount3` for everybody else.
 
 use super::{MountError, MountOptions};
-use rustix::fs::{Mode, OFlags};
-use rustix::mount::{MountFlags, UnmountFlags};
-use std::ffi::CString;
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The type of file system that the table of mounts shows.
-const KIND: &str = "fuse.cenote";
+/// The type of file system: the table of mounts shows both, with a point between.
+const KIND: &str = "fuse";
+const SUBKIND: &str = "cenote";
 const HELPER: &str = "fusermount3";
 
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Mounts on a directory; what the kernel asks comes out of the descriptor.
-pub(super) fn mount(dir: &OwnedFd, at: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    let refused = |source| MountError::Refused { at: at.to_path_buf(), source };
-    if is_root() { by_call(dir, options).map_err(refused) } else { by_helper(at, options) }
+/// A mount that nobody can reach yet: it goes when this is dropped.
+#[derive(Debug)]
+pub(super) struct Apart {
+    mount: OwnedFd,
+    /// Number of its device: major and minor.
+    pub(super) number: (u32, u32),
 }
 
+/// What the kernel asks comes out of the descriptor.
+pub(super) struct Made {
+    pub(super) device: OwnedFd,
+    /// Where the mount still has to be put on its directory.
+    pub(super) apart: Option<Apart>,
+}
+
+/// Makes a mount for a directory.
+pub(super) fn mount(at: &Path, options: &MountOptions) -> Result<Made, MountError> {
+    let refused = |source| MountError::Refused { at: at.to_path_buf(), source };
+    if !is_root() {
+        return Ok(Made { device: by_helper(at, options)?, apart: None });
+    }
+    let open = || rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let device = open().map_err(|error| refused(error.into()))?;
+    let apart = Some(Apart::new(&device, options).map_err(refused)?);
+    Ok(Made { device, apart })
+}
+
+/// The number of the device behind a descriptor, as the kernel knows it: no server is asked.
+pub(super) fn number(dir: impl AsFd) -> io::Result<(u32, u32)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let found = statx(dir, c"", flags, StatxFlags::BASIC_STATS)?;
+    Ok((found.stx_dev_major, found.stx_dev_minor))
+}
+
+impl Apart {
+    /// A mount of what is asked for by this descriptor: the first, or, from Linux 5.15 on, one more of the same.
+    pub(super) fn new(device: &OwnedFd, options: &MountOptions) -> io::Result<Apart> {
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let fs = fsopen(KIND, FsOpenFlags::FSOPEN_CLOEXEC)?;
+        for (key, value) in [
+            ("source", options.source.clone()),
+            ("subtype", SUBKIND.to_owned()),
+            ("fd", device.as_raw_fd().to_string()),
+            ("rootmode", "40000".to_owned()),
+            ("user_id", uid.to_string()),
+            ("group_id", gid.to_string()),
+        ] {
+            fsconfig_set_string(&fs, key, value)?;
+        }
+        fuse_options(options).into_iter().try_for_each(|key| fsconfig_set_flag(&fs, key))?;
+        if !options.writable {
+            fsconfig_set_flag(&fs, "ro")?;
+        }
+        fsconfig_create(&fs)?;
+        let mount = fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes(options))?;
+        let number = number(&mount)?;
+        Ok(Apart { mount, number })
+    }
+
+    /// Puts it on a directory, whatever its path leads to by now.
+    pub(super) fn put_on(self, dir: &OwnedFd) -> io::Result<()> {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        Ok(move_mount(&self.mount, c"", dir, c"", flags)?)
+    }
+}
+
+/// The flags of a mount, for the call that makes one.
+fn attributes(options: &MountOptions) -> MountAttrFlags {
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOATIME;
+    for (wanted, attribute) in [
+        (!options.writable, MountAttrFlags::MOUNT_ATTR_RDONLY),
+        (!options.setuid, MountAttrFlags::MOUNT_ATTR_NOSUID),
+        (!options.devices, MountAttrFlags::MOUNT_ATTR_NODEV),
+        (!options.exec, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+    ] {
+        attributes.set(attribute, wanted);
+    }
+    attributes
+}
+
+/// The same, for the call that changes them.
 pub(super) fn flags(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::empty();
     for (wanted, flag) in [
@@ -41,31 +119,9 @@ pub(super) fn flags(options: &MountOptions) -> MountFlags {
 }
 
 /// The options that FUSE itself knows.
-fn fuse_options(options: &MountOptions) -> String {
-    let mut text = String::new();
-    if options.allow_other || is_root() {
-        text.push_str(",default_permissions");
-    }
-    if options.allow_other {
-        text.push_str(",allow_other");
-    }
-    text
-}
-
-fn by_call(dir: &OwnedFd, options: &MountOptions) -> io::Result<OwnedFd> {
-    // Whatever its path leads to by now.
-    let at = format!("/proc/self/fd/{}", dir.as_raw_fd());
-    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let data = format!(
-        "fd={},rootmode=40000,user_id={uid},group_id={gid}{}",
-        device.as_raw_fd(),
-        fuse_options(options)
-    );
-    let data = CString::new(data)?;
-    let source = CString::new(options.source.as_bytes())?;
-    rustix::mount::mount(source, at, KIND, flags(options), data.as_c_str())?;
-    Ok(device)
+fn fuse_options(options: &MountOptions) -> Vec<&'static str> {
+    let checks = (options.allow_other || is_root()).then_some("default_permissions");
+    checks.into_iter().chain(options.allow_other.then_some("allow_other")).collect()
 }
 
 /// `fusermount3` mounts, and sends the descriptor over the socket that it finds as its standard input.
@@ -80,7 +136,7 @@ fn by_helper(at: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let text = format!(
         "{access},nosuid,nodev,noatime,fsname={source},subtype=cenote{}{}",
         if options.exec { "" } else { ",noexec" },
-        fuse_options(options)
+        fuse_options(options).iter().map(|option| format!(",{option}")).collect::<String>()
     );
     let child = Command::new(HELPER)
         .args(["-o", &text, "--"])

@@ -5,6 +5,7 @@
 //!   back to it, for single names until what is done in their directory was answered: whoever tells it of these is no thread
 //!   that answers requests, and others answer meanwhile.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,6 +27,20 @@ pub struct Notifier {
 impl Notifier {
     pub(super) fn new(device: Arc<OwnedFd>, can_expire: bool) -> Notifier {
         Notifier { device, can_expire }
+    }
+
+    /// What the kernel asks comes out of it.
+    pub(super) fn device(&self) -> &OwnedFd {
+        &self.device
+    }
+
+    /// The mount has not ended: the number of its device is its own, and no other's.
+    pub(crate) fn is_connected(&self) -> bool {
+        let mut asked = [PollFd::new(&*self.device, PollFlags::IN)];
+        // Nothing is waited for.
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let done = rustix::io::retry_on_intr(|| poll(&mut asked, Some(&now)));
+        done.is_ok() && !asked.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP))
     }
 
     /// Attributes and contents of a file, or the listing of a directory, are not what they were.

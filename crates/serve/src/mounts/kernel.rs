@@ -115,21 +115,22 @@ fn connection(device: (u32, u32)) -> u64 {
     u64::from(device.0) << 20 | u64::from(device.1)
 }
 
-/// Ends a connection at once: whoever waits for an answer gets an error.
-pub(super) fn abort(device: (u32, u32)) -> std::io::Result<()> {
-    throw(&switch(device)?)
-}
+/// What ends a connection. Numbers of devices are given to others at once: who opens it makes sure afterwards that the device
+/// still has its number. From then on it is that connection's, and does nothing once that is gone.
+pub(super) struct Switch(OwnedFd);
 
-/// What ends the connection behind a device; never another one that gets its number later.
-pub(super) fn switch(device: (u32, u32)) -> std::io::Result<OwnedFd> {
-    let files = connections::files(connection(device))?;
-    Ok(openat(files, "abort", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
-}
+impl Switch {
+    /// Of the connection behind the device that has this number now.
+    pub(super) fn of(device: (u32, u32)) -> std::io::Result<Switch> {
+        let files = connections::files(connection(device))?;
+        Ok(Switch(openat(files, "abort", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?))
+    }
 
-/// Ends the connection of a switch.
-pub(super) fn throw(switch: &OwnedFd) -> std::io::Result<()> {
-    rustix::io::write(switch, b"1")?;
-    Ok(())
+    /// Ends it at once: whoever waits for an answer gets an error.
+    pub(super) fn abort(self) -> std::io::Result<()> {
+        rustix::io::write(&self.0, b"1")?;
+        Ok(())
+    }
 }
 
 /// Changes the flags of a mount, which is held open.

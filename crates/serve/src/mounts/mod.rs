@@ -1,62 +1,62 @@
 //! The mounts of a process that keeps pools open: what [`cenote::admin::Mounts`] wants, done with FUSE.
 //!
-//! `service` answers for a mount while its contents come and go, `kernel` asks and changes the machine's table of
-//! mounts, `walk` leads to mount points, `record` knows what a server before this one has left behind, `users` finds the
-//! programs that hold a mount up.
+//! `mount` is one that is served, and `ending` what is done when it has ended; `service` answers for it while its contents
+//! come and go, `kernel` asks and changes the machine's table of mounts, `walk` leads to mount points, `record` knows what a
+//! server before this one has left behind, `users` finds the programs that hold a mount up.
 //!
 //! # What always holds
-//! - A dataset is mounted once. Verbs about one dataset happen one after the other; those about different
-//!   ones do not wait for each other.
+//! - A dataset is mounted once, in one place or several: one connection to the kernel serves them all, and a file is the same
+//!   in each. Verbs about one dataset happen one after the other; those about different ones do not wait for each other.
 //! - No lock of the table is held while the kernel is asked to do anything, and threads that answer requests take
 //!   none of its locks: so a mount point, or the files of a pool, may lie in another of these mounts.
-//! - A mount that somebody else ends (`umount`) is taken out of the table, and its dataset closed.
+//! - A mount that somebody else ends (`umount`) is taken out of the table, and its dataset closed. Of one that is left in
+//!   other places, only that place is.
 //! - When a dataset is out of the table, everything that was written to it is in the pool, and on disk.
 //!
 //! # Order of locks
-//! `mounts` -> one mount's `name`, `options`. `changing` is held alone.
+//! `mounts` -> one mount's `name`, `spots`. `changing` is held alone.
 
+mod ending;
 mod kernel;
+mod mount;
 mod record;
 mod service;
 mod users;
 mod walk;
 
 use crate::LiveService;
-use crate::fuse::{self, FileCounters, Notifier, Service, Transport, ViewService};
-use crate::live_service::Manner;
+use crate::fuse::{self, FileCounters, Service, Transport, ViewService};
 use crate::pool_view::{PoolView, SNAPSHOTS};
 use crate::view::ViewError;
-use cenote::admin::{AccessTimes, FileOps, MountError, MountOptions, Mounted, Mounts, Unmount};
+use cenote::admin::{
+    AccessTimes, FileOps, MountError, MountOptions, Mounted, MountedByHand, Mounts, Unmount,
+};
 use cenote::files::{self, FilesystemWriter};
 use cenote::{LivePool, Outside, Pool};
+use ending::Ended;
 use kernel::Sign;
+use mount::{Behind, End, Kept, LAST_WRITES, Mount, Spot};
+use record::ByHand;
 pub use record::Record;
 use rustix::io::Errno;
-use rustix::mount::MountFlags;
 use service::{MountedFs, Names};
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use walk::{Place, WalkError};
 
 /// How long the kernel may take to let go of a mount that nobody uses here: other mount namespaces may have it too.
 const LETTING_GO: Duration = Duration::from_secs(3);
-/// How long it may take until a mount that has ended is known to have.
-const HEARING_OF_AN_END: Duration = Duration::from_millis(50);
-/// How long a mount that is ended by force is given to bring what it has to disk.
-const LAST_WRITES: Duration = Duration::from_secs(10);
 /// Mounts of dead servers on one way.
 const DEAD_MAX: usize = 64;
 /// How long the kernel may take to forget so many files before names are answered all the same. What programs have left in
 /// its pages is lost until then, and written into the new contents from then on.
 const FORGETTING: Duration = Duration::from_secs(2);
-const FORGOTTEN_AT_ONCE: usize = 1024;
 /// Where a mount shows its snapshots.
 const SNAPSHOT_DIR: &str = ".zfs/snapshot";
 /// The root of a mount.
@@ -85,64 +85,19 @@ pub struct TableSettings {
 /// The mounts of this process.
 pub struct MountTable {
     settings: TableSettings,
-    record: Option<Record>,
     inner: Arc<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
+    record: Option<Record>,
+    /// This server ends: what was mounted by hand is to be there again.
+    is_leaving: AtomicBool,
+    ended: Arc<Ended>,
     mounts: Mutex<Vec<Arc<Mount>>>,
     /// Datasets that a verb is about.
     changing: Mutex<BTreeSet<String>>,
     changed: Condvar,
-}
-
-/// A mount that is served.
-struct Mount {
-    name: Mutex<String>,
-    options: Mutex<MountOptions>,
-    at: PathBuf,
-    device: (u32, u32),
-    behind: Behind,
-    notifier: Arc<Notifier>,
-    kept: Mutex<Option<Kept>>,
-    end: Mutex<End>,
-    /// It is being unmounted here, or was: no other table needs to say that it is gone.
-    is_unmounted: AtomicBool,
-    /// Its dataset was closed, or is being closed.
-    is_settled: AtomicBool,
-    ended: Condvar,
-}
-
-/// What is kept of a mount while its file system is let go of.
-struct Kept {
-    /// The names that lead to what is in use, and to what is mounted below.
-    names: Names,
-    /// How requests come.
-    manner: Manner,
-}
-
-/// What stands behind a mount.
-enum Behind {
-    /// A file system of a pool that is open for writing.
-    Live { pool: Arc<LivePool>, service: Arc<MountedFs> },
-    /// One of a pool that is only read.
-    View,
-}
-
-/// A thread, and what tells that it gets on, and of its end.
-type Forgetting = (JoinHandle<()>, Receiver<()>);
-
-/// How far the end of a mount is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-enum End {
-    /// It is served.
-    #[default]
-    Not,
-    /// The kernel has let go of it.
-    Gone,
-    /// And all is on disk.
-    Durable,
 }
 
 /// The right to change one dataset's mount.
@@ -191,8 +146,47 @@ impl Inner {
         }
         let table = kernel::table();
         let here: HashSet<_> = table.iter().map(|line| (line.device, line.at.as_path())).collect();
-        let elsewhere = mounts.iter().filter(|mount| !here.contains(&(mount.device, mount.at.as_path())));
-        elsewhere.filter(|mount| mount.has_ended(&table)).for_each(|mount| self.let_go(mount));
+        for mount in &mounts {
+            let (stays, gone): (Vec<Spot>, Vec<Spot>) =
+                mount.spots().into_iter().partition(|spot| here.contains(&(mount.device, spot.at.as_path())));
+            if !stays.is_empty() {
+                gone.iter().for_each(|spot| self.take_from(mount, &spot.at));
+            } else if mount.has_ended(&table) {
+                self.let_go(mount);
+            }
+        }
+    }
+
+    /// A mount that is left in other places is gone from this one.
+    fn take_from(&self, mount: &Mount, at: &Path) {
+        if mount.leave(at) {
+            self.note_gone(mount, at);
+        }
+    }
+
+    /// A mount is gone from a place.
+    fn note_gone(&self, mount: &Mount, at: &Path) {
+        self.tell_record(|record| record.gone(at, mount.device));
+        if !self.is_leaving.load(Ordering::Acquire) {
+            self.tell_record(|record| record.not_by_hand(at));
+        }
+    }
+
+    fn tell_record(&self, tell: impl FnOnce(&Record) -> io::Result<()>) {
+        if let Some(Err(error)) = self.record.as_ref().map(tell) {
+            tracing::warn!(%error, "the record of mounts: what this server leaves behind if it dies may stay");
+        }
+    }
+
+    /// Somebody has mounted it there, where no property says.
+    fn note_by_hand(&self, dataset: &str, at: &Path, options: &MountOptions) {
+        if options.by_hand {
+            let words: Vec<String> =
+                options.temporary.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let (dataset, at) = (dataset.to_owned(), at.to_owned());
+            let noted = ByHand { dataset, at, words: words.join(",") };
+            self.tell_record(|record| record.mounted_by_hand(&noted));
+        }
     }
 
     /// The same for one.
@@ -205,150 +199,16 @@ impl Inner {
         Some(mount)
     }
 
+    /// The places for which this holds, oldest first.
+    fn told(&self, is_meant: impl Fn(&Path) -> bool) -> Vec<Mounted> {
+        let mut told: Vec<(u64, Mounted)> = Vec::new();
+        lock(&self.mounts).iter().for_each(|mount| mount.tell(&is_meant, &mut told));
+        told.sort_by_key(|(age, _)| *age);
+        told.into_iter().map(|(_, mounted)| mounted).collect()
+    }
+
     fn take_out(&self, mount: &Arc<Mount>) {
         lock(&self.mounts).retain(|other| !Arc::ptr_eq(other, mount));
-    }
-}
-
-impl Mount {
-    fn set_end(&self, end: End) {
-        *lock(&self.end) = end;
-        self.ended.notify_all();
-    }
-
-    /// What is told of it.
-    fn told(&self) -> Mounted {
-        let (dataset, options) = (lock(&self.name).clone(), lock(&self.options).clone());
-        Mounted { dataset, at: self.at.clone(), options }
-    }
-
-    /// Lets go of the dataset. Whether everything that was written to it is on disk.
-    fn close(&self) -> bool {
-        match &self.behind {
-            Behind::Live { service, .. } => service.end(),
-            Behind::View => true,
-        }
-    }
-
-    /// What answers, if it can be changed.
-    fn live(&self) -> Option<(&Arc<LivePool>, &Arc<MountedFs>)> {
-        match &self.behind {
-            Behind::Live { pool, service } => Some((pool, service)),
-            Behind::View => None,
-        }
-    }
-
-    /// Waits until the end is as far; `false`: it took too long.
-    fn wait(&self, end: End, limit: Option<Duration>) -> bool {
-        let mut now = lock(&self.end);
-        while *now < end {
-            let Some(limit) = limit else {
-                now = self.ended.wait(now).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let (next, timeout) = self.ended.wait_timeout(now, limit).unwrap_or_else(PoisonError::into_inner);
-            now = next;
-            if timeout.timed_out() && *now < end {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Has the kernel hand over what it keeps.
-    fn write_back(&self) -> Result<(), MountError> {
-        self.write_back_beside(0)
-    }
-
-    /// The same while so many of its requests wait for the caller.
-    fn write_back_beside(&self, own: u64) -> Result<(), MountError> {
-        // What something else covers cannot be reached by its path, and is written to by nobody new.
-        if !self.is_on_top() {
-            return Ok(());
-        }
-        match fuse::write_back_beside(&self.at, own) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(&error)),
-            _ => Ok(()),
-        }
-    }
-
-    /// The same, but not for ever: the pool may be suspended, or no thread of the mount be free. `Ok` then, too.
-    fn try_write_back(self: &Arc<Mount>, own: u64) -> Result<(), MountError> {
-        let (tell, told) = std::sync::mpsc::channel();
-        let mount = Arc::clone(self);
-        let spawned = fuse::spawn_anywhere("write-back", move || {
-            let _ = tell.send(mount.write_back_beside(own));
-        });
-        match spawned {
-            Ok(_) => told.recv_timeout(LAST_WRITES).unwrap_or(Ok(())),
-            Err(_) => Ok(()),
-        }
-    }
-
-    /// The kernel forgets the names that nobody uses, and the files that only they led to.
-    fn shrink(&self, flags: MountFlags) {
-        if is_root() {
-            let _ = self.remount(flags);
-        }
-    }
-
-    /// Has the kernel forget these nodes with their contents, in a thread that tells how it gets on until it is done: it waits
-    /// until requests about their pages were answered.
-    fn start_forgetting(self: &Arc<Mount>, nodes: Vec<u64>, flags: MountFlags) -> io::Result<Forgetting> {
-        let (tell, told) = std::sync::mpsc::channel();
-        let mount = Arc::clone(self);
-        let forget = move || {
-            for some in nodes.chunks(FORGOTTEN_AT_ONCE) {
-                some.iter().for_each(|node| mount.notifier.forget_attributes(*node));
-                let _ = tell.send(());
-            }
-            for some in nodes.chunks(FORGOTTEN_AT_ONCE) {
-                some.iter().for_each(|node| mount.notifier.forget_file(*node));
-                let _ = tell.send(());
-            }
-            mount.shrink(flags);
-        };
-        fuse::spawn_anywhere("forget", forget).map(|thread| (thread, told))
-    }
-
-    /// The kernel has it: nobody has unmounted it without telling us.
-    fn is_within(&self, table: &[kernel::Line]) -> bool {
-        table.iter().any(|line| line.device == self.device)
-    }
-
-    /// Of one that is no longer where it was: the kernel has it no more. Numbers of devices are given to others at once: one
-    /// that is elsewhere now was moved there, unless its end is heard of.
-    fn has_ended(&self, table: &[kernel::Line]) -> bool {
-        let is_here = |line: &kernel::Line| line.device == self.device && line.at == self.at;
-        !table.iter().any(is_here)
-            && (!self.is_within(table) || self.wait(End::Gone, Some(HEARING_OF_AN_END)))
-    }
-
-    /// Its place, if the mount can be changed there: nothing else covers it.
-    fn place(&self) -> Option<Place> {
-        let place = Place::find(&self.at).ok()?;
-        place.top().is_ok_and(|top| top.device == self.device).then_some(place)
-    }
-
-    fn is_on_top(&self) -> bool {
-        self.place().is_some()
-    }
-
-    /// Of one that is served no more: the kernel has it no more either.
-    fn is_gone(&self) -> bool {
-        self.is_unmounted.load(Ordering::Acquire) || !self.is_on_top() && !self.is_within(&kernel::table())
-    }
-
-    /// What covers it: the newest mount on its place or above, which came after it.
-    fn hidden_by(&self, table: &[kernel::Line]) -> Option<PathBuf> {
-        let covers = |line: &&kernel::Line| kernel::is_within(&self.at, &line.at);
-        let last = table.iter().rev().find(covers)?;
-        (last.device != self.device).then(|| last.at.clone())
-    }
-
-    fn remount(&self, flags: MountFlags) -> io::Result<()> {
-        let place = self.place().ok_or(io::ErrorKind::NotFound)?;
-        Ok(kernel::remount(&place.open()?, flags)?)
     }
 }
 
@@ -379,13 +239,13 @@ impl MountTable {
     /// A table without mounts.
     #[must_use]
     pub fn new(settings: TableSettings) -> MountTable {
-        MountTable { settings, record: None, inner: Arc::default() }
+        MountTable { settings, inner: Arc::default() }
     }
 
     /// Writes down where it mounts something, for the server after this one.
     #[must_use]
     pub fn recorded(self, record: Record) -> MountTable {
-        MountTable { record: Some(record), ..self }
+        MountTable { inner: Arc::new(Inner { record: Some(record), ..Inner::default() }), ..self }
     }
 
     /// The right to mount a dataset that is not mounted yet, and the directory for it.
@@ -419,7 +279,7 @@ impl MountTable {
         let Some(line) = place.top().ok().and_then(|top| top.line(at)) else { return false };
         let is_ours = || self.inner.all().iter().any(|mount| mount.device == line.device);
         // A server before this one is gone, or going; one that answers is another, which was given the number of the device.
-        let is_recorded = || self.record.as_ref().is_some_and(|record| record.has(at, line.device));
+        let is_recorded = || self.inner.record.as_ref().is_some_and(|record| record.has(at, line.device));
         let is_left = || match kernel::sign_of_life(at) {
             Sign::Lives => false,
             Sign::Gone => true,
@@ -457,9 +317,7 @@ impl MountTable {
     }
 
     fn tell_record(&self, tell: impl FnOnce(&Record) -> io::Result<()>) {
-        if let Some(Err(error)) = self.record.as_ref().map(tell) {
-            tracing::warn!(%error, "the record of mounts: what this server leaves behind if it dies may stay");
-        }
+        self.inner.tell_record(tell);
     }
 
     fn fuse_options(&self, dataset: &str, options: &MountOptions) -> fuse::MountOptions {
@@ -473,6 +331,7 @@ impl MountTable {
             exec: options.exec,
             threads: self.settings.threads,
             transport: self.settings.transport,
+            group: 0,
         }
     }
 
@@ -507,7 +366,7 @@ impl MountTable {
         let at = place.path().map_err(system)?;
         let before = place.top().map_err(system)?;
         self.tell_record(|record| record.note(&at));
-        let wanted = self.fuse_options(dataset, options);
+        let wanted = fuse::MountOptions { group: behind.pool().0, ..self.fuse_options(dataset, options) };
         let mounted = fuse::mount_in(serves, dir, at.clone(), &wanted).map_err(fuse_refused)?;
         let notifier = Arc::clone(mounted.notifier());
         if let Behind::Live { service, pool } = &behind {
@@ -515,34 +374,20 @@ impl MountTable {
             let keeper: Arc<dyn Outside> = Arc::clone(&self.inner) as _;
             pool.add_outside(&keeper);
         }
+        // Somebody may have unmounted it already: then its threads end.
+        let device =
+            mounted.number().filter(|device| *device != before.device).ok_or(MountError::NotMounted)?;
         let (_, waiter) = mounted.split();
-        let top = place.top().map_err(system)?;
-        if top == before {
-            // Somebody has unmounted it already: its threads end.
-            return Err(MountError::NotMounted);
-        }
-        let mount = Arc::new(Mount {
-            name: Mutex::new(dataset.to_owned()),
-            options: Mutex::new(options.clone()),
-            at,
-            device: top.device,
-            behind,
-            notifier,
-            kept: Mutex::default(),
-            end: Mutex::default(),
-            is_unmounted: AtomicBool::new(false),
-            is_settled: AtomicBool::new(false),
-            ended: Condvar::new(),
-        });
+        let mount = Mount::new(dataset, Spot::new(at.clone(), options.clone()), device, behind, notifier);
         lock(&self.inner.mounts).push(Arc::clone(&mount));
-        self.tell_record(|record| record.mounted(&mount.at, mount.device));
-        let (inner, record) = (Arc::clone(&self.inner), self.record.clone());
-        let watched = Arc::clone(&mount);
+        self.tell_record(|record| record.mounted(&at, device));
+        self.inner.note_by_hand(dataset, &at, options);
+        let (inner, watched) = (Arc::clone(&self.inner), Arc::clone(&mount));
         let ended = move |result| {
             if let Err(error) = result {
-                tracing::warn!(at = %watched.at.display(), %error, "a mount ended with an error");
+                tracing::warn!(at = %at.display(), %error, "a mount ended with an error");
             }
-            settle(&inner, record.as_ref(), &watched);
+            inner.close_soon(&watched);
         };
         if let Err(error) = waiter.when_ended(ended) {
             self.inner.take_out(&mount);
@@ -553,18 +398,113 @@ impl MountTable {
         Ok(())
     }
 
+    /// Puts a mount into one more place. As with OpenZFS, it can be written to in all its places or in none.
+    fn put_beside(&self, mount: &Mount, place: &Place, options: &MountOptions) -> Result<(), MountError> {
+        let system = |error: io::Error| refused(&error);
+        let first = mount.first();
+        if first.options.read_only != options.read_only {
+            return Err(MountError::Busy { by: Vec::new() });
+        }
+        let (dir, at) = (place.open().map_err(system)?, place.path().map_err(system)?);
+        if mount.is_at(&at) {
+            return Err(MountError::AlreadyMounted);
+        }
+        self.tell_record(|record| record.note(&at));
+        let dataset = lock(&mount.name).clone();
+        let wanted = self.fuse_options(&dataset, options);
+        fuse::mount_beside(&mount.notifier, &dir, &wanted).map_err(|error| refused(&error))?;
+        mount.add(Spot::new(at.clone(), options.clone()));
+        self.tell_record(|record| record.mounted(&at, mount.device));
+        self.inner.note_by_hand(&dataset, &at, options);
+        Ok(())
+    }
+
+    /// Unmounts from places, the newest first. If one stays, the others are there again.
+    fn unmount_spots(&self, mount: &Arc<Mount>, spots: &[Spot], how: Unmount) -> Result<(), MountError> {
+        for (index, spot) in spots.iter().enumerate().rev() {
+            let is_last = mount.spots().len() == 1;
+            let done = match is_last {
+                true => self.end(mount, &spot.at, how),
+                false => self.take_off(mount, &spot.at, how),
+            };
+            if let Err(error) = done {
+                for gone in spots.get(index + 1..).unwrap_or_default() {
+                    let again = self.ready_directory(&gone.at, true);
+                    // The error is told; of what stays unmounted for that, the listing tells.
+                    let _ = again.and_then(|place| self.put_beside(mount, &place, &gone.options));
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a mount, which is in other places too, off one.
+    fn take_off(&self, mount: &Mount, at: &Path, how: Unmount) -> Result<(), MountError> {
+        let Some(place) = mount.place_at(at) else {
+            let table = kernel::table();
+            let is_there = table.iter().any(|line| line.device == mount.device && line.at == at);
+            if is_there {
+                return Err(covered(mount, at, &table));
+            }
+            self.inner.take_from(mount, at);
+            return Ok(());
+        };
+        match place.unmount(false) {
+            Ok(()) => {}
+            Err(error) if is_busy(&error) && how == Unmount::Normal => {
+                return Err(MountError::Busy { by: users::of(at) });
+            }
+            Err(error) if is_busy(&error) => place.unmount(true).map_err(|error| refused(&error))?,
+            Err(error) => return Err(refused(&error)),
+        }
+        self.inner.take_from(mount, at);
+        Ok(())
+    }
+
+    /// Unmounts from the last place: the mount ends.
+    fn end(&self, mount: &Arc<Mount>, at: &Path, how: Unmount) -> Result<(), MountError> {
+        if how == Unmount::Force {
+            let _ = mount.try_write_back(0);
+        }
+        if let Some(place) = mount.place_at(at) {
+            mount.is_unmounted.store(true, Ordering::Release);
+            let ended = place.unmount(false);
+            mount.is_unmounted.store(ended.is_ok(), Ordering::Release);
+            match (ended, how) {
+                (Ok(()), _) => {}
+                (Err(error), Unmount::Normal) if is_busy(&error) => {
+                    return Err(MountError::Busy { by: users::of(at) });
+                }
+                (Err(error), _) if !is_busy(&error) => return Err(refused(&error)),
+                (Err(_), Unmount::Force) => {
+                    let _ = mount.abort();
+                    place.unmount(true).map_err(|error| refused(&error))?;
+                }
+                (Err(_), _) => {
+                    place.unmount(true).map_err(|error| refused(&error))?;
+                    // Served on, but no longer ours to show.
+                    self.inner.take_out(mount);
+                    return Ok(());
+                }
+            }
+        } else {
+            let table = kernel::table();
+            if mount.is_within(&table) {
+                return Err(covered(mount, at, &table));
+            }
+        }
+        self.finish(mount, how)
+    }
+
     fn finish(&self, mount: &Arc<Mount>, how: Unmount) -> Result<(), MountError> {
         if !mount.wait(End::Gone, Some(LETTING_GO)) && how != Unmount::Lazy {
             // Another mount namespace has it: that one will see errors, as if the device were gone.
-            let ended = kernel::abort(mount.device);
+            let ended = mount.abort();
             if !mount.wait(End::Gone, Some(LETTING_GO)) {
-                let at = mount.at.display();
-                tracing::warn!(%at, ?ended, "a mount is kept by another mount namespace, which sees errors now");
-                let (inner, record, mount) =
-                    (Arc::clone(&self.inner), self.record.clone(), Arc::clone(mount));
-                let settle = move || settle(&inner, record.as_ref(), &mount);
-                let spawned = std::thread::Builder::new().name("mount".into()).spawn(settle);
-                spawned.map_err(|error| refused(&error))?;
+                let at = mount.first().at;
+                tracing::warn!(at = %at.display(), ?ended, "a mount is kept by another mount namespace, which sees errors now");
+                self.inner.close_soon(mount);
             }
         }
         if !mount.wait(End::Durable, (how == Unmount::Force).then_some(LAST_WRITES)) {
@@ -573,6 +513,13 @@ impl MountTable {
         }
         Ok(())
     }
+}
+
+/// Why a mount cannot be unmounted from a place where it is not on top.
+fn covered(mount: &Mount, at: &Path, table: &[kernel::Line]) -> MountError {
+    mount
+        .hidden_by(at, table)
+        .map_or_else(|| MountError::Busy { by: Vec::new() }, |by| MountError::Hidden { by })
 }
 
 impl Outside for Inner {
@@ -584,46 +531,21 @@ impl Outside for Inner {
     }
 }
 
-/// Closes the dataset of a mount that has ended, whoever brought that about, once.
-fn settle(inner: &Inner, record: Option<&Record>, mount: &Arc<Mount>) {
-    if mount.is_settled.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    let is_on_disk = mount.close();
-    mount.set_end(End::Gone);
-    // One whose connection was ended is still in the kernel's table, and answers with errors.
-    if let Some(record) = record
-        && mount.is_gone()
-        && let Err(error) = record.gone(&mount.at, mount.device)
-    {
-        tracing::warn!(%error, "the record of mounts");
-    }
-    if let Behind::Live { pool, .. } = &mount.behind
-        && !is_on_disk
-        && let Err(error) = pool.sync()
-    {
-        tracing::error!(at = %mount.at.display(), %error, "what was written last is not on disk");
-    }
-    inner.take_out(mount);
-    mount.set_end(End::Durable);
-}
-
 impl Mounts for MountTable {
     fn list(&self) -> Vec<Mounted> {
         self.inner.let_go_of_unmounted();
-        lock(&self.inner.mounts).iter().map(|mount| mount.told()).collect()
+        self.inner.told(|_| true)
     }
 
     fn mounted(&self, dataset: &str) -> Option<Mounted> {
-        self.inner.find_mounted(dataset).map(|mount| mount.told())
+        self.inner.find_mounted(dataset).map(|mount| mount.told_first())
     }
 
     fn below(&self, at: &Path) -> Vec<Mounted> {
         let Ok(at) = self.past_dead(|| Place::find(at)).and_then(|place| place.path()) else {
             return Vec::new();
         };
-        let is_below = |mount: &Arc<Mount>| mount.at != at && kernel::is_within(&mount.at, &at);
-        self.inner.all().into_iter().filter(is_below).map(|mount| mount.told()).collect()
+        self.inner.told(|path| path != at && kernel::is_within(path, &at))
     }
 
     fn make_folder(&self, at: &Path) -> io::Result<()> {
@@ -636,7 +558,7 @@ impl Mounts for MountTable {
     }
 
     fn remove_folder(&self, at: &Path) {
-        let made = self.record.as_ref().and_then(|record| record.folder(at));
+        let made = self.inner.record.as_ref().and_then(|record| record.folder(at));
         let Some((node, place)) = made.zip(Place::find(at).ok()) else { return };
         if place.is_mount_point().is_ok_and(|is| !is) && place.remove(node).is_ok() {
             self.tell_record(|record| record.removed(at, node));
@@ -679,60 +601,63 @@ impl Mounts for MountTable {
         let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
         let serves: Arc<dyn Service> = Arc::new(service);
         let options = MountOptions { read_only: true, ..options.clone() };
-        self.start(dataset, &place, &options, &serves, Behind::View)
+        self.start(dataset, &place, &options, &serves, Behind::View { pool: pool.guid() })
+    }
+
+    fn mount_beside(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
+        let _claim = self.inner.claim(dataset);
+        let mount = self.inner.find_mounted(dataset).ok_or(MountError::NotMounted)?;
+        self.put_beside(&mount, &self.ready_directory(at, options.overlay)?, options)
     }
 
     fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountError> {
         let _claim = self.inner.claim(dataset);
         let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
-        if how == Unmount::Force {
-            let _ = mount.try_write_back(0);
-        }
-        if let Some(place) = mount.place() {
-            mount.is_unmounted.store(true, Ordering::Release);
-            let ended = place.unmount(false);
-            mount.is_unmounted.store(ended.is_ok(), Ordering::Release);
-            match (ended, how) {
-                (Ok(()), _) => {}
-                (Err(error), Unmount::Normal) if is_busy(&error) => {
-                    return Err(MountError::Busy { by: users::of(&mount.at) });
-                }
-                (Err(error), _) if !is_busy(&error) => return Err(refused(&error)),
-                (Err(_), Unmount::Force) => {
-                    let _ = kernel::abort(mount.device);
-                    place.unmount(true).map_err(|error| refused(&error))?;
-                }
-                (Err(_), _) => {
-                    place.unmount(true).map_err(|error| refused(&error))?;
-                    // Served on, but no longer ours to show.
-                    self.inner.take_out(&mount);
-                    return Ok(());
-                }
-            }
-        } else {
-            let table = kernel::table();
-            if mount.is_within(&table) {
-                return Err(mount
-                    .hidden_by(&table)
-                    .map_or_else(|| MountError::Busy { by: Vec::new() }, |by| MountError::Hidden { by }));
-            }
-        }
-        self.finish(&mount, how)
+        self.unmount_spots(&mount, &mount.spots(), how)
+    }
+
+    fn unmount_from(&self, dataset: &str, at: &Path, how: Unmount) -> Result<(), MountError> {
+        let _claim = self.inner.claim(dataset);
+        let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
+        let mut spots = mount.spots();
+        spots.retain(|spot| spot.at == at);
+        if spots.is_empty() { Err(MountError::NotMounted) } else { self.unmount_spots(&mount, &spots, how) }
+    }
+
+    fn by_hand(&self) -> Vec<MountedByHand> {
+        let known = self.inner.record.as_ref().map(Record::by_hand).unwrap_or_default();
+        let pair = |word: &str| word.split_once('=').map(|(name, on)| (name.to_owned(), on.to_owned()));
+        let told = |ByHand { dataset, at, words }: ByHand| MountedByHand {
+            dataset,
+            at,
+            temporary: words.split(',').filter_map(pair).collect(),
+        };
+        known.into_iter().map(told).collect()
+    }
+
+    fn not_by_hand(&self, at: &Path) {
+        self.tell_record(|record| record.not_by_hand(at));
+    }
+
+    fn leaving(&self) {
+        // What somebody has unmounted until now is not to be there again.
+        self.inner.let_go_of_unmounted();
+        self.inner.is_leaving.store(true, Ordering::Release);
     }
 
     fn remount(&self, dataset: &str, options: &MountOptions) -> Result<(), MountError> {
         let _claim = self.inner.claim(dataset);
         let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
-        let before = lock(&mount.options).clone();
+        let before = mount.first();
         let flags = |options| fuse::mount_flags(&self.fuse_options(dataset, options));
-        if flags(&before) != flags(options) && is_root() {
+        if flags(&before.options) != flags(options) && is_root() {
             match mount.remount(flags(options)) {
                 Ok(()) => {}
-                Err(error) if is_busy(&error) => return Err(MountError::Busy { by: users::of(&mount.at) }),
+                Err(error) if is_busy(&error) => return Err(MountError::Busy { by: users::of(&before.at) }),
                 Err(error) => return Err(refused(&error)),
             }
         }
-        *lock(&mount.options) = options.clone();
+        mount.set_options(options);
         Ok(())
     }
 
@@ -758,13 +683,17 @@ impl Mounts for MountTable {
         let Some((pool, service)) = mount.live() else { return Ok(()) };
         mount.write_back()?;
         // What nobody uses it forgets now.
-        mount.shrink(fuse::mount_flags(&self.fuse_options(dataset, &lock(&mount.options).clone())));
+        let spots = mount.spots();
+        mount.shrink(fuse::mount_flags(&self.fuse_options(dataset, &mount.first().options)));
         if let Some(live) = service.pause() {
-            let used = users::files(&mount.at);
             let below: Vec<PathBuf> = kernel::table().into_iter().map(|line| line.at).collect();
-            let paths = used.paths.iter().chain(&below).map(PathBuf::as_path);
-            *lock(&mount.kept) =
-                Some(Kept { names: service::names_to(&live, &mount.at, paths), manner: live.manner() });
+            let mut names = Names::new();
+            for Spot { at, .. } in &spots {
+                let used = users::files(at);
+                let paths = used.paths.iter().chain(&below).map(PathBuf::as_path);
+                names.append(&mut service::names_to(&live, at, paths));
+            }
+            *lock(&mount.kept) = Some(Kept { names, manner: live.manner() });
         }
         // The head is let go of when nothing of it is left to be written.
         pool.sync().map_err(|error| cenote::Error::from(error).into()).map(drop)
@@ -774,14 +703,15 @@ impl Mounts for MountTable {
         let Some(mount) = self.inner.find(dataset) else { return };
         let Some((pool, service)) = mount.live() else { return };
         let Some(Kept { names, manner }) = lock(&mount.kept).take() else { return };
-        let options = lock(&mount.options).clone();
+        let options = mount.first().options;
         let flags = fuse::mount_flags(&self.fuse_options(dataset, &options));
         let nodes = service.nodes();
         // All names at once, if nothing is mounted below: it would be taken off with them.
         let mut has_forgotten_names = false;
         match self.live(pool, dataset, &options) {
             Ok(live) => service.enter(live, manner, || {
-                has_forgotten_names = !kernel::has_mounts_below(&mount.at) && mount.notifier.forget_names();
+                let has_mounts = mount.spots().iter().any(|spot| kernel::has_mounts_below(&spot.at));
+                has_forgotten_names = !has_mounts && mount.notifier.forget_names();
             }),
             Err(error) => {
                 tracing::error!(dataset, %error, "a mounted file system is gone");
@@ -817,14 +747,16 @@ impl Mounts for MountTable {
 
     fn snapshots_in_use(&self, dataset: &str) -> Vec<String> {
         let Some(mount) = self.inner.find(dataset) else { return Vec::new() };
-        let at = mount.at.join(SNAPSHOT_DIR);
-        let first = |path: &PathBuf| {
-            let name = path.strip_prefix(&at).ok()?.components().next()?;
-            Some(name.as_os_str().to_string_lossy().into_owned())
-        };
-        let mut names: Vec<String> = users::files(&at).paths.iter().filter_map(first).collect();
-        names.dedup();
-        names
+        let mut names = BTreeSet::new();
+        for spot in mount.spots() {
+            let at = spot.at.join(SNAPSHOT_DIR);
+            let first = |path: &PathBuf| {
+                let name = path.strip_prefix(&at).ok()?.components().next()?;
+                Some(name.as_os_str().to_string_lossy().into_owned())
+            };
+            names.extend(users::files(&at).paths.iter().filter_map(first));
+        }
+        names.into_iter().collect()
     }
 
     fn snapshots_changed(&self, dataset: &str) {
@@ -841,8 +773,11 @@ impl Mounts for MountTable {
         for mount in self.inner.all() {
             let mut name = lock(&mount.name);
             let rest = name.strip_prefix(from).map(str::to_owned);
-            if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+            if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with(['/', '@'])) {
                 *name = format!("{to}{rest}");
+                for spot in mount.spots() {
+                    self.inner.note_by_hand(&name, &spot.at, &spot.options);
+                }
             }
         }
     }

@@ -9,11 +9,14 @@
 //!   answers is another server's, which was given the number of the device. Of a place without one it is not known
 //!   whether it came to a mount: it must show that its server is gone.
 //! - Folders that were made for mounts are known by path and inode number.
+//! - What was mounted by hand, where no property says, stays in the record when a server ends: the next mounts it again.
 //!
 //! # The file
 //! Entries, each ended by a zero byte; the later one holds. `+PATH`: something will be mounted there. `@MAJOR:MINOR PATH`:
 //! it is, with this device. `-MAJOR:MINOR PATH`: it is gone. `dNUMBER PATH`: a folder was made. `rNUMBER PATH`: it was
-//! removed. An entry that begins with `/` is a place, from earlier versions. It is written anew when most of it is old.
+//! removed. `hLENGTH LENGTH DATASET WORDS PATH`: somebody has mounted this dataset there by hand, with what the words say
+//! (the lengths are theirs, in bytes). `f0 PATH`: that is no longer so. An entry that begins with `/` is a place, from
+//! earlier versions. It is written anew when most of it is old.
 
 use super::kernel::{self, Line, Sign};
 use super::walk::Place;
@@ -29,6 +32,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const OLD_MAX: usize = 1024;
 /// Rounds over the table of mounts: each detaches what the one before has uncovered.
 const ROUNDS_MAX: usize = 64;
+/// Connections that are ended after one look at the table.
+const ENDED_AT_ONCE: usize = 256;
 
 /// Number of a device: major and minor.
 type Device = (u32, u32);
@@ -40,12 +45,42 @@ pub struct Record {
     known: Arc<Mutex<Option<Known>>>,
 }
 
+/// What somebody has mounted where no property says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ByHand {
+    pub(super) dataset: String,
+    pub(super) at: PathBuf,
+    /// What was said of it beside the properties.
+    pub(super) words: String,
+}
+
+impl ByHand {
+    fn read(text: &[u8]) -> Option<ByHand> {
+        let mut parts = text.splitn(3, |byte| *byte == b' ');
+        let mut len = || std::str::from_utf8(parts.next()?).ok()?.parse::<usize>().ok();
+        let lens = (len()?, len()?);
+        let rest = parts.next()?;
+        let (dataset, rest) = rest.split_at_checked(lens.0)?;
+        let (words, at) = rest.strip_prefix(b" ")?.split_at_checked(lens.1)?;
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let at = PathBuf::from(OsStr::from_bytes(at.strip_prefix(b" ")?));
+        Some(ByHand { dataset: text(dataset)?, at, words: text(words)? })
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let ByHand { dataset, at, words } = self;
+        entry(&format!("h{} {} {dataset} {words} ", dataset.len(), words.len()), at)
+    }
+}
+
 /// What the file says.
 #[derive(Debug, Default)]
 struct Known {
     mounts: BTreeSet<(PathBuf, Option<Device>)>,
     /// Folders, and their inode numbers.
     made: BTreeMap<PathBuf, u64>,
+    /// In the order in which they were mounted.
+    by_hand: Vec<ByHand>,
     /// Entries of the file.
     entries: usize,
 }
@@ -94,6 +129,15 @@ impl Known {
                 let (_, path) = numbered()?;
                 self.made.remove(&path);
             }
+            b'h' => {
+                let new = ByHand::read(rest)?;
+                self.by_hand.retain(|known| known.at != new.at);
+                self.by_hand.push(new);
+            }
+            b'f' => {
+                let (_, path) = numbered()?;
+                self.by_hand.retain(|known| known.at != path);
+            }
             _ => {}
         }
         Some(())
@@ -105,11 +149,11 @@ impl Known {
             None => entry("+", path),
         });
         let made = self.made.iter().map(|(path, node)| entry(&format!("d{node} "), path));
-        mounts.chain(made).flatten().collect()
+        mounts.chain(made).chain(self.by_hand.iter().map(ByHand::write)).flatten().collect()
     }
 
     fn counting(&self) -> usize {
-        self.mounts.len() + self.made.len()
+        self.mounts.len() + self.made.len() + self.by_hand.len()
     }
 }
 
@@ -154,6 +198,21 @@ impl Record {
     /// It was removed.
     pub(super) fn removed(&self, at: &Path, node: u64) -> io::Result<()> {
         self.add(&entry(&format!("r{node} "), at))
+    }
+
+    /// Somebody has mounted something by hand.
+    pub(super) fn mounted_by_hand(&self, mount: &ByHand) -> io::Result<()> {
+        self.add(&mount.write())
+    }
+
+    /// What was mounted there by hand is not to be there again.
+    pub(super) fn not_by_hand(&self, at: &Path) -> io::Result<()> {
+        if self.by_hand().iter().any(|known| known.at == at) { self.add(&entry("f0 ", at)) } else { Ok(()) }
+    }
+
+    /// What was mounted by hand, in this order.
+    pub(super) fn by_hand(&self) -> Vec<ByHand> {
+        self.known().ok().and_then(|known| Some(known.as_ref()?.by_hand.clone())).unwrap_or_default()
     }
 
     /// The inode number of a folder that was made for a mount.
@@ -217,14 +276,25 @@ impl Record {
     pub fn end_connections(&self, is_dying: impl Fn() -> bool) -> io::Result<usize> {
         let guard = self.known()?;
         let Some(known) = guard.as_ref() else { return Ok(0) };
-        let table = kernel::table();
         let is_known = |line: &&Line| known.mounts.contains(&(line.at.clone(), Some(line.device)));
-        let of_server = table.iter().filter(|line| line.kind == kernel::KIND).filter(is_known);
-        let switches: Vec<_> = of_server.filter_map(|line| kernel::switch(line.device).ok()).collect();
-        if !is_dying() {
-            return Ok(0);
+        let mut ended = 0;
+        let table = kernel::table();
+        let of_server: Vec<&Line> =
+            table.iter().filter(|line| line.kind == kernel::KIND).filter(is_known).collect();
+        for some in of_server.chunks(ENDED_AT_ONCE) {
+            let switches: Vec<_> = some.iter().map(|line| kernel::Switch::of(line.device)).collect();
+            // A number is somebody else's as soon as its mount is gone: what is still there now was there when the switch was
+            // opened.
+            let still = kernel::table();
+            if !is_dying() {
+                break;
+            }
+            for (line, switch) in some.iter().zip(switches) {
+                let Some(switch) = switch.ok().filter(|_| still.contains(line)) else { continue };
+                ended += usize::from(switch.abort().is_ok());
+            }
         }
-        Ok(switches.iter().filter(|switch| kernel::throw(switch).is_ok()).count())
+        Ok(ended)
     }
 
     /// Detaches the mounts of the servers before this one: what is below them answers nothing but errors. To be called
@@ -312,14 +382,17 @@ mod tests {
     #[test]
     fn a_record_says_what_was_said_last() {
         let known = Known::read(
-            b"/old\0+/a\0@0:7 /a\0+/b\0@0:8 /b c\0-0:7 /a\0d12 /made\0d13 /x y\0r13 /x y\0?\0@:\0",
+            b"/old\0+/a\0@0:7 /a\0+/b\0@0:8 /b c\0-0:7 /a\0d12 /made\0d13 /x y\0r13 /x y\0?\0@:\0\
+              h5 6 p/a b ro,dev /c d\0h1 0 p  /e\0f0 /e\0h9 9 p /\0h",
         );
+        let by_hand = ByHand { dataset: "p/a b".into(), at: "/c d".into(), words: "ro,dev".into() };
+        assert_eq!(known.by_hand, [by_hand]);
         let mounts: Vec<_> =
             known.mounts.iter().map(|(at, device)| (at.to_str().unwrap(), *device)).collect();
         assert_eq!(mounts, [("/b", None), ("/b c", Some((0, 8))), ("/old", None)]);
         assert_eq!(known.made, BTreeMap::from([(PathBuf::from("/made"), 12)]));
         let again = Known::read(&known.write());
-        assert_eq!((again.mounts, again.made), (known.mounts, known.made));
+        assert_eq!((again.mounts, again.made, again.by_hand), (known.mounts, known.made, known.by_hand));
     }
 
     #[test]

@@ -51,7 +51,14 @@ impl Drop for Replacing<'_> {
 #[derive(Debug)]
 pub(super) struct Moved {
     place: Place,
-    was: Option<Mounted>,
+    /// Where it was, oldest first, each with its position among all mounts.
+    was: Vec<(usize, Mounted)>,
+}
+
+impl Moved {
+    fn was_mounted(&self) -> bool {
+        !self.was.is_empty()
+    }
 }
 
 impl Mounting {
@@ -74,37 +81,30 @@ impl Mounting {
     /// Unmounts those of these that are mounted, the newest first. If one stays, the others are mounted again.
     pub(super) fn take_down(&self, places: &[Place], how: Unmount) -> Result<Vec<Moved>, MountRefusal> {
         let mounts = self.list();
-        let age: HashMap<&str, usize> =
-            mounts.iter().enumerate().map(|(age, mount)| (mount.dataset.as_str(), age)).collect();
-        let mut ages: Vec<Option<usize>> =
-            places.iter().map(|place| age.get(place.dataset.as_str()).copied()).collect();
-        let moved = |ages: &[Option<usize>]| -> Vec<Moved> {
-            let was = |age: &Option<usize>| age.and_then(|age| mounts.get(age)).cloned();
-            places
-                .iter()
-                .zip(ages)
-                .map(|(place, age)| Moved { place: place.clone(), was: was(age) })
-                .collect()
-        };
-        let mut down: Vec<usize> = ages.iter().flatten().copied().collect();
-        down.sort_unstable();
-        while let Some(mount) = down.last().and_then(|age| mounts.get(*age)) {
+        let wanted: HashMap<&str, usize> =
+            places.iter().enumerate().map(|(index, place)| (place.dataset.as_str(), index)).collect();
+        let mut moved: Vec<Moved> =
+            places.iter().map(|place| Moved { place: place.clone(), was: Vec::new() }).collect();
+        let which = |mount: &Mounted| wanted.get(mount.dataset.as_str()).copied();
+        for (age, mount) in mounts.iter().enumerate().rev() {
+            let Some(moved_one) = which(mount).and_then(|index| moved.get_mut(index)) else { continue };
+            moved_one.was.insert(0, (age, mount.clone()));
             if let Err(refusal) = self.end(mount, how) {
-                for age in &mut ages {
-                    age.take_if(|age| down.contains(age));
-                }
-                self.put_back_as_was(&moved(&ages));
+                // That one stays.
+                moved_one.was.remove(0);
+                self.put_back_as_was(&moved);
                 return Err(refusal);
             }
-            down.pop();
         }
-        Ok(moved(&ages))
+        Ok(moved)
     }
 
     fn put_back_as_was(&self, moved: &[Moved]) {
-        for was in moved.iter().filter_map(|moved| moved.was.as_ref()) {
+        let mut was: Vec<&(usize, Mounted)> = moved.iter().flat_map(|moved| &moved.was).collect();
+        was.sort_by_key(|(age, _)| *age);
+        for (_, was) in was {
             // The verb tells why it failed; of what stays unmounted for that, the listing tells.
-            let _ = self.mount_on(&was.dataset, &was.at, &was.options);
+            let _ = self.mount_as_was(was);
         }
     }
 
@@ -148,7 +148,7 @@ impl Mounting {
         for moved in moved {
             let put = self.put_again(&moved, &moved.place.dataset, mounts_all);
             // What was not mounted before, nobody has asked to mount: it may stay so.
-            refusals.extend(put.err().filter(|_| moved.was.is_some()));
+            refusals.extend(put.err().filter(|_| moved.was_mounted()));
         }
         if remounts {
             refusals.extend(self.follow_properties(&root));
@@ -167,31 +167,51 @@ impl Mounting {
         if let (true, MountPoint::At(old)) = (is_moved && !moved.place.is_own, &moved.place.point) {
             self.mounts.remove_folder(old);
         }
-        let wanted = moved.was.is_some() || (mounts_all && place.mounts_by_itself());
+        let wanted = moved.was_mounted() || (mounts_all && place.mounts_by_itself());
         if !wanted || self.mounted(name).is_some() {
             return Ok(());
         }
         if place.point == MountPoint::Legacy && !is_moved {
             // It was mounted by hand: there again.
-            let Some(was) = &moved.was else { return Ok(()) };
-            let mounted = self.mount_on(name, &was.at, &was.options);
-            return mounted.map_err(|error| super::mount_words(&place, &error));
+            return self.put_beside(&moved.was, name, &place);
         }
         if place.can_mount == super::CanMount::Off || place.is_inconsistent {
             return Ok(());
         }
-        self.put(&place, &place.options)
+        // Where it was by its properties it may be no longer; where somebody has put it by hand it is again.
+        let by_hand = moved.was.iter().filter(|(_, was)| was.options.by_hand).cloned().collect::<Vec<_>>();
+        self.put(&place, &place.options)?;
+        self.put_beside(&by_hand, name, &place)
+    }
+
+    /// Mounts something under its name of now in places where it was.
+    fn put_beside(&self, was: &[(usize, Mounted)], name: &str, place: &Place) -> Result<(), MountRefusal> {
+        for (_, was) in was {
+            let was = Mounted { dataset: name.to_owned(), ..was.clone() };
+            let done = match self.mounted(name) {
+                Some(_) => self.mounts.mount_beside(name, &was.at, &was.options),
+                None => self.mount_on(name, &was.at, &was.options),
+            };
+            done.map_err(|error| super::mount_words(place, &error))?;
+        }
+        Ok(())
     }
 
     /// Mounts of a dataset and those below it become what their properties say. What the kernel was told when it
     /// mounted needs a new mount: one that is in use stays as it is, and is right the next time.
     fn follow_properties(&self, dataset: &str) -> Vec<MountRefusal> {
         let mut refusals = Vec::new();
+        let all = self.list();
         for place in self.places_below(dataset).unwrap_or_default() {
             let Some(mut mount) = self.mounted(&place.dataset) else { continue };
-            let options =
-                super::MountOptions { allow_other: mount.options.allow_other, ..place.options.clone() };
-            if self.mounts.wants_new_mount(&place.dataset) && self.end(&mount, Unmount::Normal).is_ok() {
+            let (allow_other, by_hand) = (mount.options.allow_other, mount.options.by_hand);
+            let options = super::MountOptions { allow_other, by_hand, ..place.options.clone() };
+            // One that is in several places would be away from all of them meanwhile.
+            let is_alone = all.iter().filter(|other| other.dataset == place.dataset).count() == 1;
+            if is_alone
+                && self.mounts.wants_new_mount(&place.dataset)
+                && self.end(&mount, Unmount::Normal).is_ok()
+            {
                 mount.options = options;
                 let again = self.mount_on(&mount.dataset, &mount.at, &mount.options);
                 refusals.extend(again.err().map(|error| super::mount_words(&place, &error)));
@@ -248,7 +268,7 @@ impl Mounting {
         for dataset in datasets.iter().filter(|name| !name.contains(['@', '#'])) {
             let place = self.place(dataset).ok();
             if let Some(mount) = self.mounted(dataset) {
-                self.end(&mount, how)?;
+                self.end_all(&mount, how)?;
                 if place.is_some_and(|place| !place.is_own && place.point.path().is_some()) {
                     folders.push(mount.at);
                 }
@@ -281,6 +301,7 @@ impl Mounting {
         // Those that were mounted by hand may lie anywhere: they go by where they are.
         let order = |place: &Place| self.mounted(&place.dataset).map(|mount| mount.at);
         places.sort_by_cached_key(order);
+        places.dedup_by(|a, b| a.dataset == b.dataset);
         let moved = self.take_down(&places, how)?;
         Ok(Pending { moved, root: pool.to_owned(), ..Pending::default() })
     }

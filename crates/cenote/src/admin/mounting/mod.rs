@@ -26,7 +26,7 @@ use super::namespace::Kept;
 use super::{ImportSettings, MountError, MountOptions, Mounted, Mounts, Namespace, Search, Unmount};
 use crate::{Error, Pool};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Why something is not mounted or unmounted, in the words of OpenZFS.
@@ -138,6 +138,16 @@ impl Mounting {
         Ok((pool, entry.settings()))
     }
 
+    /// A user's file system with a mount point of its own is mounted elsewhere, as only root mounts where properties say: where.
+    /// `None`: nowhere, or where it says, below an alternate root too.
+    pub fn elsewhere(&self, dataset: &str) -> Option<PathBuf> {
+        let (entry, _) = self.namespace.entry(super::edit::pool_of(dataset))?;
+        if rustix::process::geteuid().is_root() || entry.settings().altroot.is_some() {
+            return None;
+        }
+        self.mounted(dataset).map(|mounted| mounted.at)
+    }
+
     /// Others than the administrator mount nothing.
     fn ask(&self, dataset: &str) -> Result<(), MountRefusal> {
         if self.may_mount { Ok(()) } else { Err(MountRefusal::mount(dataset, "Insufficient privileges")) }
@@ -155,7 +165,7 @@ impl Mounting {
             outcome
         };
         for (index, mount) in below.iter().enumerate().rev() {
-            if let Err(error) = self.mounts.unmount(&mount.dataset, Unmount::Normal) {
+            if let Err(error) = self.mounts.unmount_from(&mount.dataset, &mount.at, Unmount::Normal) {
                 // What was in the way is the reason to tell.
                 let _ = again(below.get(index + 1..).unwrap_or_default());
                 let why = format!("'{}' is mounted below: {}", mount.dataset, unmount_words(&error));
@@ -169,7 +179,15 @@ impl Mounting {
     fn mount_there_again(&self, mount: &Mounted) -> Result<(), MountError> {
         let told = |why: String| MountError::Refused { why: format!("'{}' below it: {why}", mount.dataset) };
         self.mounts.make_folder(&mount.at).map_err(|error| told(errno_words(&error)))?;
-        self.mount_alone(&mount.dataset, &mount.at, &mount.options).map_err(|error| told(error.to_string()))
+        self.mount_as_was(mount).map_err(|error| told(error.to_string()))
+    }
+
+    /// Mounts something where it was, beside other places of the same dataset.
+    fn mount_as_was(&self, was: &Mounted) -> Result<(), MountError> {
+        match self.mounts.mounted(&was.dataset) {
+            Some(_) => self.mounts.mount_beside(&was.dataset, &was.at, &was.options),
+            None => self.mount_alone(&was.dataset, &was.at, &was.options),
+        }
     }
 
     fn mount_alone(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
@@ -262,8 +280,37 @@ impl Mounting {
             return self.mounts.remount(dataset, &parsed.options).map_err(|e| mount_words(&place, &e));
         }
         self.ask(dataset)?;
-        let mounted = self.mount_on(dataset, at, &parsed.options);
+        let options = MountOptions { by_hand: true, ..parsed.options };
+        let mounted = match self.mounted(dataset) {
+            Some(_) => self.mounts.mount_beside(dataset, at, &options),
+            None => self.mount_on(dataset, at, &options),
+        };
         mounted.map_err(|error| mount_words(&Place { point: MountPoint::At(at.to_owned()), ..place }, &error))
+    }
+
+    /// Mounts what was mounted by hand when the daemon before this one ended, of the pools that are there. What cannot be is
+    /// not tried again: it is told of, and why.
+    pub fn mount_by_hand_again(&self) -> Vec<MountRefusal> {
+        let (mounted, pools) = (self.list(), self.namespace.names());
+        let mut refusals = Vec::new();
+        for was in self.mounts.by_hand() {
+            let is_there = mounted.iter().any(|mount| mount.dataset == was.dataset && mount.at == was.at);
+            if is_there || !pools.iter().any(|pool| pool == super::edit::pool_of(&was.dataset)) {
+                continue;
+            }
+            let words = was.temporary.iter().filter_map(|(name, value)| place::word(name, value));
+            let options: Vec<String> = words.chain(["zfsutil"]).map(str::to_owned).collect();
+            if let Err(refusal) = self.mount_at(&was.dataset, &was.at, &options) {
+                self.mounts.not_by_hand(&was.at);
+                refusals.push(refusal);
+            }
+        }
+        refusals
+    }
+
+    /// The daemon ends: what was mounted by hand is to be there again when the next one begins.
+    pub fn leaving(&self) {
+        self.mounts.leaving();
     }
 
     /// The same of a snapshot, which can only be read.
@@ -287,7 +334,8 @@ impl Mounting {
             let why = "a snapshot cannot be mounted for writing";
             return if parsed.options.read_only { Ok(()) } else { Err(MountRefusal::mount(name, why)) };
         }
-        let options = MountOptions { read_only: true, temporary: Vec::new(), ..parsed.options };
+        let options =
+            MountOptions { read_only: true, temporary: Vec::new(), by_hand: true, ..parsed.options };
         let place = Place { dataset: name.to_owned(), point: MountPoint::At(at.to_owned()), ..place };
         self.mounts.mount_view(&view, name, at, &options).map_err(|error| mount_words(&place, &error))
     }
@@ -431,7 +479,9 @@ impl Mounting {
         })?;
         let mounts = self.list();
         if let Some(mount) = mounts.iter().rev().find(|mount| mount.at == at) {
-            return self.unmount(&mount.dataset.clone(), how);
+            let is_beside = mounts.iter().any(|other| other.dataset == mount.dataset && other.at != at);
+            // One of several places is as a mount that others have nothing to do with.
+            return if is_beside { self.end(mount, how) } else { self.unmount(&mount.dataset.clone(), how) };
         }
         let is_below = mounts.iter().any(|mount| at.starts_with(&mount.at));
         let why = if is_below { "not a mountpoint" } else { "not a ZFS filesystem" };
@@ -454,11 +504,25 @@ impl Mounting {
         refusals
     }
 
+    /// Ends a mount in one of its places.
     fn end(&self, mount: &Mounted, how: Unmount) -> Result<(), MountRefusal> {
+        self.end_by(mount, || self.mounts.unmount_from(&mount.dataset, &mount.at, how))
+    }
+
+    /// Ends a mount in all of them.
+    fn end_all(&self, mount: &Mounted, how: Unmount) -> Result<(), MountRefusal> {
+        self.end_by(mount, || self.mounts.unmount(&mount.dataset, how))
+    }
+
+    fn end_by(
+        &self,
+        mount: &Mounted,
+        end: impl FnOnce() -> Result<(), MountError>,
+    ) -> Result<(), MountRefusal> {
         if !self.may_mount {
             return Err(MountRefusal::unmount(mount.at.display().to_string(), "permission denied"));
         }
-        match self.mounts.unmount(&mount.dataset, how) {
+        match end() {
             // Somebody else was faster.
             Ok(()) | Err(MountError::NotMounted) => Ok(()),
             Err(error) => Err(MountRefusal::unmount(mount.at.display().to_string(), unmount_words(&error))),

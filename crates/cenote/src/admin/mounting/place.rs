@@ -127,6 +127,7 @@ fn read(dataset: &Dataset, settings: &ImportSettings) -> Result<Place, dsl::DslE
         // A user's are in a folder that nobody else can enter, unless they are below an alternate root.
         allow_other: is_root || settings.altroot.is_none() && may_let_others_in(),
         temporary: Vec::new(),
+        by_hand: false,
     };
     let can_mount = match number("canmount")? {
         0 => CanMount::Off,
@@ -201,6 +202,26 @@ pub(super) fn parse_options(place: &Place, request: &MountRequest) -> Option<Par
     let said = std::mem::take(&mut parsed.options.temporary);
     parsed.options.temporary = said.into_iter().filter(|(name, _)| differs(name)).collect();
     Some(parsed)
+}
+
+/// The word of `-o` that says this of a mount for itself alone.
+pub(super) fn word(name: &str, value: &str) -> Option<&'static str> {
+    Some(match (name, value == "on") {
+        ("readonly", true) => "ro",
+        ("readonly", false) => "rw",
+        ("exec", true) => "exec",
+        ("exec", false) => "noexec",
+        ("setuid", true) => "setuid",
+        ("setuid", false) => "nosetuid",
+        ("devices", true) => "devices",
+        ("devices", false) => "nodevices",
+        ("atime", true) => "atime",
+        ("atime", false) => "noatime",
+        ("relatime", true) => "relatime",
+        ("relatime", false) => "norelatime",
+        ("xattr", false) => "noxattr",
+        _ => return None,
+    })
 }
 
 fn take(parsed: &mut Parsed, word: &str) -> Option<()> {
@@ -282,6 +303,7 @@ mod tests {
                 overlay: true,
                 allow_other: true,
                 temporary: Vec::new(),
+                by_hand: false,
             },
             is_inconsistent: false,
             is_locked: false,
@@ -304,6 +326,9 @@ mod tests {
         assert_eq!(parsed.options.atime, AccessTimes::Never);
         let named: Vec<&str> = parsed.options.temporary.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(named, ["exec", "setuid", "atime"]);
+        let again: Vec<_> =
+            parsed.options.temporary.iter().map(|(name, value)| word(name, value).expect("known")).collect();
+        assert_eq!(parse(&again.join(",")).expect("known words"), parsed);
         assert!(parse("remount,dev").expect("known words").remount);
         assert_eq!(parse("x-systemd.automount,defaults").expect("known words").options, place().options);
         assert_eq!(parse("foo"), None);

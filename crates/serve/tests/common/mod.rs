@@ -1,0 +1,91 @@
+//! A pool whose file systems tests mount in their own process.
+
+use cenote::admin::change::NewPool;
+use cenote::admin::{AccessTimes, MountError, MountOptions, Mounts, Unmount};
+use cenote::{Pool, PoolWriter};
+use cenote_serve::fuse::Transport;
+use cenote_serve::mounts::{MountTable, Record, TableSettings};
+use std::fs;
+use std::path::PathBuf;
+
+/// A pool `p`, and a table of mounts. At the end everything is unmounted, and the pool is closed.
+pub(crate) struct Home {
+    pub(crate) table: MountTable,
+    pub(crate) pool: Option<PoolWriter>,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl Home {
+    /// With these file systems, asked over this transport, and a record of what is mounted. `None`: it cannot be done here,
+    /// which has been said.
+    pub(crate) fn with(transport: Transport, filesystems: &[&str]) -> Option<Home> {
+        if !testkit::need_file("/dev/fuse") {
+            return None;
+        }
+        if !rustix::process::geteuid().is_root() && testkit::need_tool("fusermount3").is_none() {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let disk = dir.path().join("disk");
+        fs::File::create(&disk).unwrap().set_len(256 << 20).unwrap();
+        let pool = Pool::create(&NewPool::new("p", &[disk.to_str().unwrap()]).unwrap()).unwrap();
+        for name in filesystems {
+            pool.create_filesystem(name, &[]).unwrap();
+        }
+        let settings = TableSettings { transport, threads: Some(3), ..TableSettings::default() };
+        let table = MountTable::new(settings).recorded(Record::new(dir.path().join("record")));
+        Some(Home { table, pool: Some(pool), dir })
+    }
+
+    pub(crate) fn pool(&self) -> &PoolWriter {
+        self.pool.as_ref().unwrap()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    /// A folder to mount on.
+    pub(crate) fn folder(&self, name: &str) -> PathBuf {
+        let at = self.path(name);
+        fs::create_dir(&at).unwrap();
+        at
+    }
+
+    pub(crate) fn mount(&self, dataset: &str, at: &str, options: &MountOptions) -> Result<(), MountError> {
+        self.table.mount(self.pool().live(), dataset, &self.path(at), options)
+    }
+
+    /// Unmounts everything, the newest first.
+    pub(crate) fn unmount_all(&self) {
+        for mount in self.table.list().iter().rev() {
+            let _ = self.table.unmount_from(&mount.dataset, &mount.at, Unmount::Force);
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.unmount_all();
+        if let Some(pool) = self.pool.take() {
+            let closed = pool.close();
+            assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
+        }
+    }
+}
+
+/// For writing, by everybody where that can be.
+pub(crate) fn options() -> MountOptions {
+    MountOptions {
+        xattrs: true,
+        read_only: false,
+        exec: true,
+        setuid: true,
+        devices: true,
+        atime: AccessTimes::Relative,
+        overlay: false,
+        allow_other: rustix::process::geteuid().is_root(),
+        temporary: Vec::new(),
+        by_hand: false,
+    }
+}
