@@ -23,10 +23,13 @@ mod control;
 mod lookups;
 mod manner;
 mod rules;
+mod seeking;
 
 use crate::errno::zpl_errno;
+use crate::fuse::dirty_pages::DirtyPages;
 use crate::fuse::{
-    Answer, Caller, CopyRange, Known, Life, Lines, NewNode, NewTime, Opened, Service, SetAttr, WriteAt, flag,
+    Answer, Caller, CopyRange, Known, Life, Lines, NewNode, NewTime, Notifier, Opened, Service, SetAttr,
+    WriteAt, flag,
 };
 use crate::shown::{END, attr, cursor, position};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
@@ -40,6 +43,7 @@ use format::ObjectId;
 pub(crate) use lookups::{Lookups, is_later};
 pub use manner::Manner;
 use rustix::io::Errno;
+pub(crate) use seeking::seek;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -85,6 +89,8 @@ pub struct LiveService {
     access_times: Option<AccessTimes>,
     /// Extended attributes of programs (`user.…`) are not there.
     hides_user_xattrs: bool,
+    /// What the kernel has of files; known to whoever is mounted by itself.
+    pages: DirtyPages,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -128,6 +134,7 @@ impl LiveService {
             lookups,
             access_times: None,
             hides_user_xattrs: false,
+            pages: DirtyPages::default(),
         }
     }
 
@@ -408,6 +415,10 @@ fn is_removed_dir(attrs: &Attrs) -> bool {
 }
 
 impl Service for LiveService {
+    fn set_notifier(&self, notifier: &Arc<Notifier>) {
+        self.pages.set_notifier(notifier);
+    }
+
     fn abilities(&self, offered: u64) -> u64 {
         let manner = self.agree(offered);
         let acl = if manner.acls { flag::POSIX_ACL } else { 0 };
@@ -746,15 +757,7 @@ impl Service for LiveService {
     }
 
     fn seek(&self, node: u64, offset: u64, what: Seek) -> Answer<u64> {
-        let id = self.id(node);
-        if offset >= self.fs().attrs(id).map_err(|e| zpl_errno(&e))?.size {
-            return Err(Errno::NXIO);
-        }
-        let found = match what {
-            Seek::Data => self.fs().next_data(id, offset),
-            Seek::Hole => self.fs().next_hole(id, offset),
-        };
-        found.map_err(|e| zpl_errno(&e))?.ok_or(Errno::NXIO)
+        seek(&self.pages, (node, offset), what, || self.find(node, offset, what))
     }
 
     fn allocate(&self, caller: &Caller, node: u64, offset: u64, len: u64, mode: u32) -> Answer<()> {

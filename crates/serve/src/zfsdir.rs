@@ -653,6 +653,11 @@ fn refused(error: &EditError) -> Errno {
         EditError::Denied | EditError::DelegationOff => Errno::PERM,
         EditError::Busy { .. } => Errno::BUSY,
         EditError::Refused(error) if edit::is_bad_name(error) => Errno::INVAL,
+        // All threads of the mount may have been needed for something else: whoever tries again may have more luck.
+        EditError::NotHandedOver { .. } => {
+            tracing::warn!(%error, "no snapshot was taken");
+            Errno::BUSY
+        }
         // Held, or the origin of clones.
         EditError::Refused(error) if edit::about(error).is_some() => Errno::BUSY,
         other => {

@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+#[path = "mounts/maps.rs"]
+mod maps;
+
 /// With file systems `p/a` and `p/a/b`, and folders `a` and `b`. `None`: it cannot be done here, which has been said.
 fn home() -> Option<Home> {
     home_over(Transport::Classic)
@@ -718,45 +721,6 @@ fn whoever_was_granted_it_takes_snapshots_by_name() {
     assert_eq!(made("other", 65_511), Err(Errno::PERM));
     let taken: Vec<_> = fs::read_dir(&snapshots).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(taken, ["yes"]);
-}
-
-/// Writes to a file through a map of its first page, which stays mapped. The file is closed before: what is written then,
-/// nobody but the kernel has.
-#[allow(unsafe_code)] // Mappings.
-fn write_through_map(path: &Path, text: &[u8]) {
-    use rustix::mm::{MapFlags, ProtFlags, mmap};
-    let file = fs::File::options().read(true).write(true).open(path).unwrap();
-    // SAFETY: a new mapping of a page of a file that is longer; only this thread uses it, and it stays until the process
-    // ends.
-    unsafe {
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        let page = mmap(std::ptr::null_mut(), 4096, rights, MapFlags::SHARED, &file, 0).unwrap();
-        drop(file);
-        std::ptr::copy_nonoverlapping(text.as_ptr(), page.cast(), text.len());
-    }
-}
-
-#[test]
-fn snapshots_on_every_road_have_what_was_written_through_maps() {
-    let Some(home) = home() else { return };
-    home.mount("p/a", "a", &options()).unwrap();
-    home.mount("p/a/b", "b", &options()).unwrap();
-    for file in ["a/file", "b/file"] {
-        fs::write(home.path(file), vec![b'.'; 8192]).unwrap();
-    }
-    let has = |mount: &str, snapshot: &str, text: &str| {
-        let path = home.path(mount).join(".zfs/snapshot").join(snapshot).join("file");
-        assert!(fs::read(path).unwrap().starts_with(text.as_bytes()), "{mount}, {snapshot}: {text}");
-    };
-    write_through_map(&home.path("a/file"), b"one");
-    write_through_map(&home.path("b/file"), b"uno");
-    home.pool().snapshot(&["p/a@library", "p/a/b@library"]).unwrap();
-    has("a", "library", "one");
-    has("b", "library", "uno");
-    assert!(ADMIN_SNAPSHOT.set(1));
-    write_through_map(&home.path("a/file"), b"two");
-    fs::create_dir(home.path("a/.zfs/snapshot/made")).unwrap();
-    has("a", "made", "two");
 }
 
 #[test]

@@ -19,6 +19,7 @@
 //! - The end of a mount is told when no thread serves it any more, once.
 
 use super::classic::{Desk, Next};
+use super::dirty_pages::{self, Member};
 use super::place;
 use super::service::Service;
 use rustix::buffer::spare_capacity;
@@ -93,6 +94,16 @@ pub(super) enum Requests {
     Rest,
 }
 
+impl Requests {
+    /// Most threads that serve the mount at once.
+    fn threads(self) -> usize {
+        match self {
+            Requests::All(threads) => threads.max(1),
+            Requests::Rest => 1,
+        }
+    }
+}
+
 /// What is to be done when a mount has ended.
 type Told = Box<dyn FnOnce(io::Result<()>) + Send>;
 
@@ -105,6 +116,8 @@ pub(super) struct Served {
     service: Arc<dyn Service>,
     device: Arc<OwnedFd>,
     requests: Requests,
+    /// Those of its threads that wait until pages are written back.
+    answering: Arc<dirty_pages::Group>,
     work: Mutex<Work>,
     ended: Condvar,
 }
@@ -354,6 +367,7 @@ impl Hall {
             service: Arc::clone(service),
             device,
             requests,
+            answering: dirty_pages::Group::of(requests.threads()),
             work: Mutex::default(),
             ended: Condvar::new(),
         });
@@ -370,13 +384,10 @@ impl Hall {
 impl Served {
     /// Answers what there is.
     fn serve(&self, hall: &Hall, desk: &mut Desk) {
-        let most = match self.requests {
-            Requests::All(threads) => threads.max(1),
-            Requests::Rest => 1,
-        };
-        if !lock(&self.work).enter(most) {
+        if !lock(&self.work).enter(self.requests.threads()) {
             return;
         }
+        let _member = Member::of(&self.answering);
         if self.requests == Requests::Rest {
             std::thread::sleep(GATHER);
         }

@@ -18,6 +18,7 @@ mod classic;
 mod clone;
 pub(crate) mod connections;
 mod counters;
+pub(crate) mod dirty_pages;
 mod dispatch;
 mod hall;
 mod mount;
@@ -30,6 +31,7 @@ mod service;
 mod view_service;
 mod write_back;
 
+use dirty_pages::{Group, Member};
 use hall::Served;
 use proto::input::Init;
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
@@ -183,6 +185,7 @@ pub(crate) fn mount_in(
     match started {
         Ok((waiter, agreed)) => {
             let notifier = Arc::new(notify::Notifier::new(device, agreed.can_expire));
+            service.set_notifier(&notifier);
             Ok(Mounted { waiter, unmounter, over_io_uring: agreed.ring, notifier })
         }
         Err(error) => {
@@ -276,8 +279,11 @@ impl Rings {
         let (tell, told) = mpsc::channel();
         let (register, registered) = mpsc::channel();
         let (mut threads, mut go) = (Threads::new(), Vec::new());
+        let seats_of_queue = share.seats() / usize::from(queues.max(1));
+        let groups: Vec<_> = (0..queues).map(|_| Group::of(seats_of_queue)).collect();
         // First one for each queue: the ring is used as soon as each has one.
-        for queue in (0..queues).cycle().take(share.seats()) {
+        for (queue, group) in (0..queues).zip(&groups).cycle().take(share.seats()) {
+            let group = Arc::clone(group);
             let (service, device) = (Arc::clone(service), Arc::clone(device));
             let (tell, register) = (tell.clone(), register.clone());
             let (send, goes) = mpsc::channel();
@@ -286,6 +292,7 @@ impl Rings {
                 let _ = tell.send(made.is_ok());
                 // Whoever waits for that is gone if the mount is served in another way.
                 let (Ok(seat), Ok(())) = (made, goes.recv()) else { return Ok(()) };
+                let _member = Member::of(&group);
                 seat.serve(&*service, &|done: bool| register.send(done).unwrap_or(()))
             };
             threads.push(std::thread::Builder::new().name("fuse-ring".into()).spawn(run).ok()?);

@@ -50,10 +50,11 @@ impl Notifier {
         self.tell(INVAL_INODE, &body);
     }
 
-    /// A range of a file is not what it was; `len` is not 0.
-    pub fn forget_range(&self, node: u64, offset: u64, len: u64) {
+    /// A range of a file is not what it was; `len` 0: all that follows. The kernel writes back first what programs have
+    /// changed of it. `false`: it has not heard of it.
+    pub fn forget_range(&self, node: u64, offset: u64, len: u64) -> bool {
         let body = [node, offset, len].map(u64::to_ne_bytes).concat();
-        self.tell(INVAL_INODE, &body);
+        self.tell(INVAL_INODE, &body)
     }
 
     /// Attributes of a file are not what they were.

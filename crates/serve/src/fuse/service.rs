@@ -5,9 +5,10 @@
 //! - A node is a number that the service gave out; 1 is the root.
 //! - Functions are called from many threads at once, and may block.
 
-use super::FileCounters;
+use super::{FileCounters, Notifier};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use rustix::io::Errno;
+use std::sync::Arc;
 
 /// How long the kernel may keep an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -186,6 +187,9 @@ pub type Answer<T> = Result<T, Errno>;
 pub trait Service: Send + Sync + 'static {
     /// Abilities to take of those that are `offered`, see [`super::flag`].
     fn abilities(&self, offered: u64) -> u64;
+
+    /// How the kernel is told things from now on, once it is mounted.
+    fn set_notifier(&self, _notifier: &Arc<Notifier>) {}
 
     /// Where requests are counted, if they are.
     fn counters(&self) -> Option<&FileCounters> {

@@ -369,8 +369,7 @@ impl MountTable {
         let wanted = fuse::MountOptions { group: behind.pool().0, ..self.fuse_options(dataset, options) };
         let mounted = fuse::mount_in(serves, dir, at.clone(), &wanted).map_err(fuse_refused)?;
         let notifier = Arc::clone(mounted.notifier());
-        if let Behind::Live { service, pool } = &behind {
-            service.set_notifier(&notifier);
+        if let Behind::Live { pool, .. } = &behind {
             let keeper: Arc<dyn Outside> = Arc::clone(&self.inner) as _;
             pool.add_outside(&keeper);
         }

@@ -273,17 +273,18 @@ impl Mount {
         }
     }
 
-    /// The same, but not for ever: the pool may be suspended, or no thread of the mount be free. `Ok` then, too.
+    /// The same, but not for ever: the pool may be suspended, or no thread of the mount be free. An error then, too.
     pub(super) fn try_write_back(self: &Arc<Mount>, own: u64) -> Result<(), MountError> {
         let (tell, told) = std::sync::mpsc::channel();
         let mount = Arc::clone(self);
         let spawned = fuse::spawn_anywhere("write-back", move || {
             let _ = tell.send(mount.write_back_beside(own));
         });
-        match spawned {
-            Ok(_) => told.recv_timeout(LAST_WRITES).unwrap_or(Ok(())),
-            Err(_) => Ok(()),
-        }
+        spawned.map_err(|error| refused(&error))?;
+        told.recv_timeout(LAST_WRITES).unwrap_or_else(|_| {
+            let why = "the kernel has not written back in time what programs have changed".to_owned();
+            Err(MountError::Refused { why })
+        })
     }
 
     /// The kernel forgets the names that nobody uses, and the files that only they led to.

@@ -13,11 +13,12 @@
 
 use crate::LiveService;
 use crate::caller;
+use crate::fuse::dirty_pages::DirtyPages;
 use crate::fuse::{
     Answer, Caller, CopyRange, FileCounters, Known, Life, Lines, NewNode, Notifier, Opened, Service, SetAttr,
     WriteAt, open_flag,
 };
-use crate::live_service::{Lookups, Manner};
+use crate::live_service::{self, Lookups, Manner};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
 use crate::zfsdir::{self, Home, Rights, ZfsDir};
 use cenote::LivePool;
@@ -27,8 +28,7 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 
 /// The root.
 const ROOT: u64 = 1;
@@ -63,9 +63,8 @@ pub(super) struct MountedFs {
     zfs: Arc<ZfsDir>,
     /// What the kernel knows, whatever is behind the mount.
     lookups: Arc<Lookups>,
-    notifier: OnceLock<Arc<Notifier>>,
-    /// Has old pages dropped, once there were some.
-    dropper: Mutex<Option<mpsc::Sender<OldPages>>>,
+    /// What the kernel has of files.
+    pages: DirtyPages,
     /// What was asked of it.
     counters: FileCounters,
 }
@@ -81,15 +80,9 @@ impl MountedFs {
             changes: Mutex::default(),
             changed: Condvar::new(),
             zfs: ZfsDir::new(Arc::clone(pool)),
-            notifier: OnceLock::new(),
-            dropper: Mutex::default(),
+            pages: DirtyPages::default(),
             counters: FileCounters::default(),
         }
-    }
-
-    /// Says how the kernel is told things.
-    pub(super) fn set_notifier(&self, notifier: &Arc<Notifier>) {
-        let _ = self.notifier.set(Arc::clone(notifier));
     }
 
     /// Lets go of the file system: returns it when no request uses it. What comes meanwhile waits.
@@ -289,6 +282,10 @@ pub(super) fn names_to<'a>(live: &LiveService, at: &Path, paths: impl Iterator<I
 }
 
 impl Service for MountedFs {
+    fn set_notifier(&self, notifier: &Arc<Notifier>) {
+        self.pages.set_notifier(notifier);
+    }
+
     fn counters(&self) -> Option<&FileCounters> {
         Some(&self.counters)
     }
@@ -467,8 +464,9 @@ impl Service for MountedFs {
                 }
             }
         })?;
-        if leaves_old {
-            self.drop_pages(node, write.offset, write.data.len() as u64);
+        if leaves_old && !write.data.is_empty() {
+            // Before the kernel is told that it was written.
+            self.pages.drop_range_anyway(node, write.offset, write.data.len() as u64);
         }
         Ok(())
     }
@@ -569,7 +567,10 @@ impl Service for MountedFs {
         if zfsdir::is_here(node) {
             return self.zfs.seek(node, offset, what, &self.home()?);
         }
-        self.ask_of(node, |live| live.seek(node, offset, what))
+        // What is written back meanwhile is answered as well: nothing is held then.
+        live_service::seek(&self.pages, (node, offset), what, || {
+            self.ask_of(node, |live| live.find(node, offset, what))
+        })
     }
 
     fn allocate(&self, caller: &Caller, node: u64, offset: u64, len: u64, mode: u32) -> Answer<()> {
@@ -604,31 +605,6 @@ impl Service for MountedFs {
     }
 }
 
-/// A range of a file whose pages are old, and who waits until they are dropped.
-struct OldPages {
-    node: u64,
-    offset: u64,
-    len: u64,
-    tell: mpsc::Sender<()>,
-}
-
-/// How long a write waits for that; the pages are dropped later then.
-const DROPPING: Duration = Duration::from_secs(1);
-
-/// Starts a thread that has old pages dropped as long as somebody may send it some.
-fn start_dropping(notifier: Arc<Notifier>) -> mpsc::Sender<OldPages> {
-    let (jobs, work) = mpsc::channel::<OldPages>();
-    let drop_all = move || {
-        for job in work {
-            notifier.forget_range(job.node, job.offset, job.len);
-            let _ = job.tell.send(());
-        }
-    };
-    // Without it nobody takes what is sent.
-    let _ = crate::fuse::spawn_anywhere("old-pages", drop_all);
-    jobs
-}
-
 /// `open` for writing.
 const WRITES: u32 = 3;
 /// Copied at a time out of a snapshot.
@@ -637,29 +613,10 @@ const COPY_CHUNK: usize = 1 << 20;
 impl MountedFs {
     /// The kernel has taken a write to a snapshot, because it does not ask when a file is opened: it forgets it.
     fn take_back(&self, node: u64) {
-        let Some(notifier) = self.notifier.get().map(Arc::clone) else { return };
+        let Some(notifier) = self.pages.notifier().map(Arc::clone) else { return };
         // Not by this thread, whose answer the kernel waits for.
         let forget = move || notifier.forget_file(node);
         let _ = crate::fuse::spawn_anywhere("take-back", forget);
-    }
-
-    /// Has the kernel drop pages of a range, before it is told that the range was written. Not by this thread: the kernel
-    /// waits until requests about these pages were answered, and all threads might wait for that.
-    fn drop_pages(&self, node: u64, offset: u64, len: u64) {
-        let Some(notifier) = self.notifier.get().filter(|_| len > 0) else { return };
-        let (tell, told) = mpsc::channel();
-        let job = OldPages { node, offset, len, tell };
-        let mut dropper = self.dropper.lock().unwrap_or_else(PoisonError::into_inner);
-        let jobs = dropper.get_or_insert_with(|| start_dropping(Arc::clone(notifier)));
-        let sent = jobs.send(job);
-        if sent.is_err() {
-            // There was no thread for it; there may be one next time.
-            *dropper = None;
-        }
-        drop(dropper);
-        if sent.is_ok() {
-            let _ = told.recv_timeout(DROPPING);
-        }
     }
 
     /// Copies from a file of a snapshot: programs restore files so.

@@ -19,6 +19,11 @@ impl Home {
     /// With these file systems, asked over this transport, and a record of what is mounted. `None`: it cannot be done here,
     /// which has been said.
     pub(crate) fn with(transport: Transport, filesystems: &[&str]) -> Option<Home> {
+        Home::set(TableSettings { transport, threads: Some(3), ..TableSettings::default() }, filesystems)
+    }
+
+    /// The same with settings of its own.
+    pub(crate) fn set(settings: TableSettings, filesystems: &[&str]) -> Option<Home> {
         if !testkit::need_file("/dev/fuse") {
             return None;
         }
@@ -32,7 +37,6 @@ impl Home {
         for name in filesystems {
             pool.create_filesystem(name, &[]).unwrap();
         }
-        let settings = TableSettings { transport, threads: Some(3), ..TableSettings::default() };
         let table = MountTable::new(settings).recorded(Record::new(dir.path().join("record")));
         Some(Home { table, pool: Some(pool), dir })
     }

@@ -342,3 +342,24 @@ fn dos_attributes_are_the_owners_and_roots() {
     drop(live);
     home.judge();
 }
+
+/// Where the kernel keeps what is written it knows of data, and of the end of the file, before the server does.
+#[test]
+fn what_the_kernel_keeps_is_found_by_seek() {
+    use rustix::fs::{SeekFrom, ftruncate, seek};
+    use rustix::io::Errno;
+    const MIB: u64 = 1 << 20;
+    let Some(home) = Home::new(128, &[], true) else { return };
+    let path = home.at().join("file");
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
+    rustix::io::pwrite(&file, &[7; 4096], MIB).unwrap();
+    assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(MIB));
+    assert_eq!(seek(&file, SeekFrom::Hole(MIB)), Ok(MIB + 4096), "the end");
+    ftruncate(&file, 8 * MIB).unwrap();
+    rustix::io::pwrite(&file, &[7; 4096], 4 * MIB).unwrap();
+    assert_eq!(seek(&file, SeekFrom::Data(2 * MIB)), Ok(4 * MIB));
+    assert_eq!(seek(&file, SeekFrom::Data(5 * MIB)), Err(Errno::NXIO));
+    assert_eq!(seek(&file, SeekFrom::Data(9 * MIB)), Err(Errno::NXIO), "behind the end");
+    drop(file);
+    home.judge();
+}

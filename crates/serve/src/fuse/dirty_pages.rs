@@ -1,0 +1,228 @@
+//! Pages that the kernel has of files: having it write back and drop those of a range while a request waits for that.
+//!
+//! Programs write to pages through their maps, and a server sees nothing of it until the kernel writes them back. A request
+//! whose answer depends on them (where is data?) has the range handed over first.
+//!
+//! # What always holds
+//! - The kernel is told by a thread of its own, which may wait for as long as writes to the mount take. Who waits for that
+//!   thread waits for a bounded time, and is told whether it is done.
+//! - Of the threads that answer requests which come the same way (a [`Group`]) one at least does not wait: it answers the
+//!   writes that the others wait for.
+//! - A mount that needs nothing of this has no thread for it.
+
+use super::notify::Notifier;
+use super::place;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// How long a request waits.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one waits where all threads wait, so that nobody waits for ever.
+const MOMENT: Duration = Duration::from_secs(1);
+/// A thread that had nothing to do for so long ends.
+const REST: Duration = Duration::from_secs(10);
+
+/// The pages that the kernel has of the files of one mount.
+#[derive(Default)]
+pub(crate) struct DirtyPages {
+    notifier: OnceLock<Arc<Notifier>>,
+    jobs: Arc<Mutex<Option<Sender<Job>>>>,
+}
+
+/// A range of a file, `len` 0 for all that follows, and who waits until its pages are dropped.
+struct Job {
+    node: u64,
+    offset: u64,
+    len: u64,
+    done: Sender<bool>,
+}
+
+type Jobs = Mutex<Option<Sender<Job>>>;
+
+fn lock(jobs: &Jobs) -> MutexGuard<'_, Option<Sender<Job>>> {
+    jobs.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl DirtyPages {
+    /// Says how the kernel is told.
+    pub(crate) fn set_notifier(&self, notifier: &Arc<Notifier>) {
+        let _ = self.notifier.set(Arc::clone(notifier));
+    }
+
+    /// How the kernel is told.
+    pub(crate) fn notifier(&self) -> Option<&Arc<Notifier>> {
+        self.notifier.get()
+    }
+
+    /// Has the kernel write back what is dirty of a range, and drop it; `len` 0: all that follows. Whether that is done: what
+    /// programs had written to the range when this was called has arrived then. It may be that it is not waited for. The
+    /// caller holds nothing that a write to the mount needs.
+    pub(crate) fn drop_range(&self, node: u64, offset: u64, len: u64) -> bool {
+        let Some(is_done) = self.begin(node, offset, len) else { return false };
+        waiting(|| is_done.recv_timeout(PATIENCE).unwrap_or(false)).unwrap_or(false)
+    }
+
+    /// The same for whoever has to wait: for a moment also if all threads do.
+    pub(crate) fn drop_range_anyway(&self, node: u64, offset: u64, len: u64) {
+        let Some(is_done) = self.begin(node, offset, len) else { return };
+        if waiting(|| is_done.recv_timeout(PATIENCE)).is_none() {
+            let _ = is_done.recv_timeout(MOMENT);
+        }
+    }
+
+    /// Has a thread tell the kernel; what says whether that is done. `None`: there is no thread, or nobody to be told.
+    fn begin(&self, node: u64, offset: u64, len: u64) -> Option<Receiver<bool>> {
+        let notifier = self.notifier.get()?;
+        let (done, is_done) = channel();
+        let mut job = Job { node, offset, len, done };
+        let mut jobs = lock(&self.jobs);
+        if let Some(thread) = &*jobs {
+            match thread.send(job) {
+                Ok(()) => return Some(is_done),
+                // It has ended, and has taken nothing of what was sent to it.
+                Err(unsent) => job = unsent.0,
+            }
+        }
+        let (thread, work) = channel();
+        thread.send(job).ok()?;
+        let (notifier, shared) = (Arc::clone(notifier), Arc::clone(&self.jobs));
+        place::spawn_anywhere("dirty-pages", move || serve(&notifier, &work, &shared)).ok()?;
+        *jobs = Some(thread);
+        Some(is_done)
+    }
+}
+
+/// Tells the kernel of one range after the other until there has been none for a while.
+fn serve(notifier: &Notifier, work: &Receiver<Job>, jobs: &Jobs) {
+    loop {
+        let job = match work.recv_timeout(REST) {
+            Ok(job) => job,
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                // Nobody sends anything while the lock is held.
+                let mut jobs = lock(jobs);
+                match work.try_recv() {
+                    Ok(job) => job,
+                    Err(_) => {
+                        *jobs = None;
+                        return;
+                    }
+                }
+            }
+        };
+        let is_dropped = notifier.forget_range(job.node, job.offset, job.len);
+        // Who waited may have given up.
+        let _ = job.done.send(is_dropped);
+    }
+}
+
+/// Threads that answer requests which come the same way.
+#[derive(Debug)]
+pub(super) struct Group {
+    threads: usize,
+    waiting: AtomicUsize,
+}
+
+impl Group {
+    /// So many threads.
+    pub(super) fn of(threads: usize) -> Arc<Group> {
+        Arc::new(Group { threads, waiting: AtomicUsize::new(0) })
+    }
+
+    fn enter(&self) -> bool {
+        let enter = |waiting: usize| (waiting + 1 < self.threads).then_some(waiting + 1);
+        self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, enter).is_ok()
+    }
+}
+
+thread_local! {
+    /// The group of the calling thread, if it answers requests.
+    static GROUP: RefCell<Option<Arc<Group>>> = const { RefCell::new(None) };
+}
+
+/// The calling thread belongs to a group until the value is dropped.
+pub(super) struct Member(Option<Arc<Group>>);
+
+impl Member {
+    pub(super) fn of(group: &Arc<Group>) -> Member {
+        Member(GROUP.replace(Some(Arc::clone(group))))
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        GROUP.set(self.0.take());
+    }
+}
+
+/// Waits for something that may need another thread of the group. `None`: there is none but those that wait already.
+fn waiting<R>(wait: impl FnOnce() -> R) -> Option<R> {
+    struct Leaves(Arc<Group>);
+    impl Drop for Leaves {
+        fn drop(&mut self) {
+            self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+    let group = GROUP.with_borrow(Clone::clone);
+    let _leaves = match group {
+        Some(group) if group.enter() => Some(Leaves(group)),
+        Some(_) => return None,
+        None => None,
+    };
+    Some(wait())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::os::fd::OwnedFd;
+
+    #[test]
+    fn one_thread_of_a_group_does_not_wait() {
+        let group = Group::of(3);
+        let in_group = |wait: &(dyn Fn() -> Option<u8> + Sync)| {
+            std::thread::scope(|scope| {
+                let run = || {
+                    let _member = Member::of(&group);
+                    waiting(wait).flatten()
+                };
+                scope.spawn(run).join().unwrap()
+            })
+        };
+        let third = || in_group(&|| Some(3));
+        let second = || Some(if third().is_none() { 2 } else { 9 });
+        assert_eq!(in_group(&|| in_group(&second)), Some(2));
+        assert_eq!(third(), Some(3), "nobody waits any more");
+        assert_eq!(waiting(|| 4), Some(4), "a thread of no group");
+    }
+
+    fn pages() -> (OwnedFd, DirtyPages) {
+        let flags = SocketFlags::CLOEXEC;
+        let (kernel, device) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let pages = DirtyPages::default();
+        pages.set_notifier(&Arc::new(Notifier::new(Arc::new(device), true)));
+        (kernel, pages)
+    }
+
+    #[test]
+    fn ranges_are_told_to_the_kernel_by_another_thread() {
+        let (kernel, pages) = pages();
+        assert!(pages.drop_range(7, 4096, 8192) && pages.drop_range(8, 0, 0));
+        let mut message = [0; 64];
+        let words = |bytes: &[u8]| -> Vec<u64> {
+            bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+        };
+        for range in [[7, 4096, 8192], [8, 0, 0]] {
+            let len = rustix::io::read(&kernel, &mut message).unwrap();
+            assert_eq!(words(&message[16..len]), range);
+        }
+        let mut none = [PollFd::new(&kernel, PollFlags::IN)];
+        assert_eq!(poll(&mut none, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0));
+        assert!(!DirtyPages::default().drop_range(7, 0, 0), "nobody to be told");
+    }
+}

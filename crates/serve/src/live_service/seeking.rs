@@ -1,0 +1,102 @@
+//! Looking for data and holes in files that programs may have changed through their maps, which the kernel tells of later.
+//!
+//! # What always holds
+//! - A hole is one in the kernel's pages, too: before a range is told to be a hole, those were written back. Where that takes
+//!   too long, all of the file is told to be data, which is true of any file.
+
+use super::LiveService;
+use crate::errno::zpl_errno;
+use crate::fuse::Answer;
+use crate::fuse::dirty_pages::DirtyPages;
+use crate::view::Seek;
+use rustix::io::Errno;
+
+/// What is looked for, as far as it is known here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Where it is; `None`: nowhere.
+    at: Option<u64>,
+    /// What is known here to be a hole on the way, or behind: only the kernel knows whether it still is.
+    hole: Option<Hole>,
+    /// Bytes of the file.
+    size: u64,
+}
+
+/// A range of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Hole {
+    from: u64,
+    /// `None`: to the end, wherever that is.
+    to: Option<u64>,
+}
+
+impl LiveService {
+    /// Looks for data or a hole in what has arrived here.
+    pub(crate) fn find(&self, node: u64, offset: u64, what: Seek) -> Answer<Found> {
+        let id = self.id(node);
+        let fs = self.fs();
+        let size = fs.attrs(id).map_err(|e| zpl_errno(&e))?.size;
+        // Where the kernel keeps what is written, it knows the end.
+        let end = if self.manner().writeback { None } else { Some(size) };
+        let hole = |from: u64, to: Option<u64>| {
+            let to = to.or(end);
+            to.is_none_or(|to| from < to).then_some(Hole { from, to })
+        };
+        let next_data = |from| fs.next_data(id, from).map_err(|e| zpl_errno(&e));
+        Ok(match what {
+            Seek::Data => {
+                let at = next_data(offset)?;
+                Found { at, hole: hole(offset, at), size }
+            }
+            Seek::Hole => {
+                let at = fs.next_hole(id, offset).map_err(|e| zpl_errno(&e))?;
+                let from = at.unwrap_or(offset);
+                Found { at, hole: hole(from, next_data(from)?), size }
+            }
+        })
+    }
+}
+
+/// Looks for data or a hole with the kernel's pages counted in; `find` looks at what has arrived.
+pub(crate) fn seek(
+    pages: &DirtyPages,
+    (node, offset): (u64, u64),
+    what: Seek,
+    find: impl Fn() -> Answer<Found>,
+) -> Answer<u64> {
+    let mut found = find()?;
+    let mut written_back = None;
+    // What was a hole may have become data: the next one is looked at then, and after that all others at once.
+    for to_the_end in [false, true] {
+        let Some(hole) = found.hole else { break };
+        let hole = Hole { to: hole.to.filter(|_| !to_the_end), ..hole };
+        if written_back.is_some_and(|done| is_in(done, &found, what)) {
+            break;
+        }
+        let len = hole.to.map_or(0, |to| to - hole.from);
+        if !pages.drop_range(node, hole.from, len) {
+            return all_is_data(&found, offset, what);
+        }
+        written_back = Some(hole);
+        found = find()?;
+    }
+    found.at.ok_or(Errno::NXIO)
+}
+
+/// Whether the answer depends on nothing but what was written back.
+fn is_in(done: Hole, found: &Found, what: Seek) -> bool {
+    match what {
+        Seek::Data => true,
+        Seek::Hole => found.at.is_some_and(|at| at >= done.from && done.to.is_none_or(|to| at < to)),
+    }
+}
+
+/// What holds of any file.
+fn all_is_data(found: &Found, offset: u64, what: Seek) -> Answer<u64> {
+    match what {
+        // Only the kernel knows whether the file ends here.
+        _ if offset >= found.size => Err(Errno::AGAIN),
+        Seek::Data => Ok(offset),
+        Seek::Hole => Ok(found.size),
+    }
+}
