@@ -158,11 +158,21 @@ impl Object {
 
     /// The same in the tree on disk; nobody is told of errors.
     pub(crate) fn block_on_disk(&self, blkid: BlockId) -> Result<Option<Block>, DmuError> {
+        self.pointer_on_disk(blkid)?.map(|bp| self.data_of(&bp)).transpose()
+    }
+
+    /// What leads to a data block in the tree on disk; `None` for a hole.
+    pub(crate) fn pointer_on_disk(&self, blkid: BlockId) -> Result<Option<BlockPtr>, DmuError> {
         if blkid > self.dnode.maxblkid {
             return Ok(None);
         }
         let bp = self.block_ptr(Level(0), blkid)?;
-        if bp.is_hole() { Ok(None) } else { self.read(&bp, Level(0)).map(Some) }
+        Ok(Some(bp).filter(|bp| !bp.is_hole()))
+    }
+
+    /// The data block that a pointer of this object leads to.
+    pub(crate) fn data_of(&self, bp: &BlockPtr) -> Result<Block, DmuError> {
+        self.read(bp, Level(0))
     }
 
     /// Brings a data block into the cache before it is asked for.

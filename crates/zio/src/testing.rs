@@ -13,9 +13,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::{PoisonError, RwLock};
 use vdev::VdevTree;
-use vdev::device::Device;
-use vdev::device::memory::MemoryDevice;
+pub use vdev::device::memory::MemoryDevice;
 pub use vdev::device::sim::{OpKind, SimDisk};
+pub use vdev::device::{Device, DeviceError};
 use vdev::tree::RangeSet;
 
 /// Changes the contents of a block that was read, given the pointer that led to it.

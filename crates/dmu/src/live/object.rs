@@ -206,21 +206,38 @@ impl LiveObject {
     /// A data block in its newest state; `None` for a hole.
     pub fn block(&self, blkid: BlockId) -> Result<Option<Block>, DmuError> {
         let mut last = None;
+        // What was read without a checksum that could tell whether it is that, and the pointer that led to it.
+        let mut unproved: Option<(BlockPtr, Block)> = None;
         for _ in 0..RETRIES {
             let (known, synced) = {
                 let inner = self.cell.lock();
                 (inner.known(blkid.0), inner.synced.clone())
             };
-            let read = match (known, &synced) {
+            let found = match (known, &synced) {
                 (Known::Data(bytes), _) => return Ok(Some(Block::shared(bytes, Endian::Little))),
                 (Known::Hole, _) | (Known::Unknown, None) => return Ok(None),
-                (Known::Pointer(bp), _) if bp.is_hole() => return Ok(None),
-                (Known::Pointer(bp), _) => self.read_pointer(&bp).map(Some),
-                (Known::Unknown, Some(dnode)) => self.plain(Arc::clone(dnode)).block_on_disk(blkid),
+                (Known::Pointer(bp), _) => Ok((!bp.is_hole()).then_some((None, bp))),
+                (Known::Unknown, Some(dnode)) => {
+                    let plain = self.plain(Arc::clone(dnode));
+                    plain.pointer_on_disk(blkid).map(|bp| bp.map(|bp| (Some(plain), bp)))
+                }
+            };
+            let read = match found {
+                Ok(None) => return Ok(None),
+                // It stands there now, and stood there before it was read.
+                Ok(Some((_, bp))) if unproved.as_ref().is_some_and(|(read, _)| *read == bp) => {
+                    return Ok(unproved.map(|(_, block)| block));
+                }
+                Ok(Some((Some(plain), bp))) => plain.data_of(&bp).map(|block| (bp, block)),
+                Ok(Some((None, bp))) => self.read_pointer(&bp).map(|block| (bp, block)),
+                Err(error) => Err(error),
             };
             match read {
-                Ok(block) => return Ok(block),
                 // Two txgs later the place may be somebody else's: ask where the block is now.
+                Ok(read) if !has_checksum(&read.0) && self.is_written_since(synced.as_ref()) => {
+                    unproved = Some(read);
+                }
+                Ok((_, block)) => return Ok(Some(block)),
                 Err(error) if self.is_written_since(synced.as_ref()) => last = Some(error),
                 Err(error) => {
                     self.set.store.tell(&error, blkid);
@@ -688,5 +705,100 @@ fn next_known(inner: &Inner, at: u64) -> Option<(u64, bool, u64)> {
 impl std::fmt::Debug for LiveObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "LiveObject({} of {:?})", self.id(), self.set)
+    }
+}
+
+/// Whether what is read by a pointer is known to be what it leads to.
+fn has_checksum(bp: &BlockPtr) -> bool {
+    bp.is_embedded() || bp.checksum_kind().is_ok_and(|kind| !kind.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use crate::live::{Ledger, Limits, NewObject, SetPolicy, Txgs};
+    use format::objset::ObjsetType;
+    use format::{ChecksumId, DeviceOffset, Txg};
+    use std::sync::Mutex;
+    use zio::testing::{Device, DeviceError, MemoryDevice, pool_on};
+
+    struct Nobody;
+
+    impl Ledger for Nobody {
+        fn born(&mut self, _: &BlockPtr) {}
+
+        fn killed(&mut self, _: &BlockPtr) {}
+    }
+
+    type Before = Box<dyn FnOnce() + Send>;
+
+    /// Does something before it reads next, and gives that place to somebody else.
+    #[derive(Default)]
+    struct Slow(Mutex<Option<Before>>);
+
+    impl std::fmt::Debug for Slow {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Slow")
+        }
+    }
+
+    #[derive(Debug)]
+    struct Reused(MemoryDevice, Arc<Slow>);
+
+    impl Device for Reused {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+
+        fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+            let before = self.1.0.lock().expect("sound").take();
+            if let Some(before) = before {
+                before();
+                self.0.write_at(&vec![0xEE; buf.len()], at)?;
+            }
+            self.0.read_at(buf, at)
+        }
+
+        fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
+            self.0.write_at(buf, at)
+        }
+
+        fn flush(&self) -> Result<(), DeviceError> {
+            self.0.flush()
+        }
+    }
+
+    #[test]
+    fn a_place_that_was_reused_while_it_was_read_is_not_taken_for_the_block() {
+        for checksum in [ChecksumId::Off, ChecksumId::Fletcher4] {
+            let slow = Arc::new(Slow::default());
+            let store = Store::new(pool_on(Arc::new(Reused(MemoryDevice::new(1 << 28), slow.clone()))).0, 0);
+            let txgs = Arc::new(Txgs::new(Txg(3), Limits::default()));
+            let policy = SetPolicy { checksum, embed: false, ..SetPolicy::dataset() };
+            let tx = txgs.begin().expect("open");
+            let set = LiveSet::create(&store, txgs.meter(), 7, ObjsetType::Other, policy, &tx);
+            let object = set.allocate(&NewObject::of(ObjType::PLAIN_FILE).with_block_size(4096), &tx);
+            let object = object.expect("made");
+            drop(tx);
+            let write = {
+                let (set, object, txgs) = (set.clone(), object.clone(), txgs.clone());
+                move |byte: u8| {
+                    let tx = txgs.begin().expect("open");
+                    object
+                        .put_block(BlockId(0), (0..4096).map(|at| at as u8 ^ byte).collect(), &tx)
+                        .expect("put");
+                    drop(tx);
+                    let tx = txgs.quiesce();
+                    set.sync(&tx, &mut Nobody).expect("synced");
+                    txgs.finish(tx);
+                }
+            };
+            write(1);
+            *slow.0.lock().expect("sound") = Some(Box::new(move || write(2)));
+            let block = object.block(BlockId(0)).expect("readable").expect("data");
+            assert!(slow.0.lock().expect("sound").is_none(), "it was read from the device");
+            assert!(block.bytes().iter().enumerate().all(|(at, byte)| *byte == at as u8 ^ 2), "{checksum:?}");
+        }
     }
 }
