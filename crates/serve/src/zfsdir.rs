@@ -167,6 +167,26 @@ impl Slots {
         }
         Ok(index as u64 + 1)
     }
+
+    /// The same for the kernel, which is going to be told of a file there: no other snapshot gets the slot until that is
+    /// forgotten.
+    fn take(&mut self, snapshot: Snapshot, name: &str) -> Answer<u64> {
+        let slot = self.slot_for(snapshot, name)?;
+        if let Some(place) = index_of(slot).and_then(|index| self.all.get_mut(index)) {
+            place.told += 1;
+        }
+        Ok(slot)
+    }
+
+    /// The kernel has forgotten files of a slot so often.
+    fn forget(&mut self, index: usize, count: u64) {
+        let Some(slot) = self.all.get_mut(index) else { return };
+        let was = slot.told;
+        slot.told = was.saturating_sub(count);
+        if was > 0 && slot.told == 0 && slot.is_gone {
+            self.free.push(index);
+        }
+    }
 }
 
 /// A snapshot that is open, over the devices that the pool had then.
@@ -216,13 +236,7 @@ impl ZfsDir {
     /// The kernel has forgotten a node so often.
     pub(crate) fn forget(&self, node: u64, count: u64) {
         let Some(index) = index_of(node >> SLOT_SHIFT) else { return };
-        let mut slots = lock(&self.slots);
-        let Some(slot) = slots.all.get_mut(index) else { return };
-        let was = slot.told;
-        slot.told = was.saturating_sub(count);
-        if was > 0 && slot.told == 0 && slot.is_gone {
-            slots.free.push(index);
-        }
+        lock(&self.slots).forget(index, count);
     }
 
     /// The kernel is told of a file in this slot.
@@ -245,11 +259,6 @@ impl ZfsDir {
     fn head(&self, dataset: &str) -> Answer<Dataset> {
         let view = self.writer().view().map_err(|error| told(&error))?;
         view.dataset(dataset).map_err(|error| told(&error))
-    }
-
-    /// The slot of a snapshot, given to it now if it has none.
-    fn slot_for(&self, snapshot: Snapshot, name: &str) -> Answer<u64> {
-        lock(&self.slots).slot_for(snapshot, name)
     }
 
     /// What answers for the snapshot in a slot.
@@ -398,10 +407,16 @@ impl ZfsDir {
     }
 
     fn known(self: &Arc<Self>, node: u64, home: &Home, name: Life) -> Answer<Known> {
+        let known = self.shown(node, home, name)?;
+        self.tell(node >> SLOT_SHIFT);
+        Ok(known)
+    }
+
+    /// What the kernel is told of a node, for whoever counts that.
+    fn shown(self: &Arc<Self>, node: u64, home: &Home, name: Life) -> Answer<Known> {
         let (attr, life) = self.attr(node, home)?;
         // An entry carries one number only: where the node is another, the kernel asks again.
         let life = if attr.ino == node { life } else { Life::None };
-        self.tell(node >> SLOT_SHIFT);
         Ok(Known { entry: Entry { node, attr }, name, attr: life })
     }
 
@@ -409,8 +424,12 @@ impl ZfsDir {
     fn root_of(self: &Arc<Self>, name: &[u8], home: &Home) -> Answer<Known> {
         for _ in 0..ATTEMPTS {
             let (snapshot, name) = self.find(name, home)?;
-            let slot = self.slot_for(snapshot, &name)?;
-            match self.known(slot << SLOT_SHIFT | ROOT, home, Life::None) {
+            let root = lock(&self.slots).take(snapshot, &name)? << SLOT_SHIFT | ROOT;
+            let found = self.shown(root, home, Life::None);
+            if found.is_err() {
+                self.forget(root, 1);
+            }
+            match found {
                 Err(Errno::STALE) => {}
                 found => return found,
             }
@@ -684,6 +703,20 @@ mod tests {
         // One that was replaced without anybody hearing of it.
         assert_eq!(slots.slot_for(snapshot(20, 4), "b"), Ok(1));
         assert_eq!(slots.by_object.len(), 2);
+    }
+
+    #[test]
+    fn a_slot_that_the_kernel_is_about_to_hear_of_is_given_to_no_other_snapshot() {
+        let mut slots = Slots::default();
+        let snapshot = |object, guid| Snapshot { object: ObjectId(object), guid };
+        assert_eq!(slots.take(snapshot(10, 1), "a"), Ok(1));
+        // It is destroyed before its attributes are known.
+        slots.lose(0);
+        assert_eq!(slots.take(snapshot(20, 2), "b"), Ok(2));
+        slots.forget(0, 1);
+        assert_eq!(slots.take(snapshot(30, 3), "c"), Ok(1));
+        slots.forget(1, 1);
+        assert_eq!(slots.take(snapshot(40, 4), "d"), Ok(3), "the second is not gone");
     }
 
     #[test]

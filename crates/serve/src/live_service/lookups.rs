@@ -129,9 +129,14 @@ impl Lookups {
         Some(told.generation)
     }
 
+    /// The node by which the kernel knows a file.
+    pub(crate) fn node_of(&self, object: u64, generation: u64) -> Option<u64> {
+        self.shard(object).find(object, generation)
+    }
+
     /// Whether the kernel knows a file.
     pub(crate) fn knows(&self, object: u64, generation: u64) -> bool {
-        self.shard(object).find(object, generation).is_some()
+        self.node_of(object, generation).is_some()
     }
 
     /// The kernel reads pages of a file, which it will keep.
@@ -211,6 +216,7 @@ mod tests {
         assert!(!known.is_lost(second, || unreachable!()), "told of since");
         assert_eq!((known.tell(7, 200), known.tell(7, 300)), (second, second + (1 << OBJECT_BITS)));
         assert!(known.knows(7, 100) && known.knows(7, 300) && !known.knows(7, 400));
+        assert_eq!(known.node_of(7, 200), Some(second));
         // A later rollback brings the first one back.
         known.replaced();
         assert!(!known.is_lost(first, || Some(100)) && known.is_lost(second, || Some(100)));

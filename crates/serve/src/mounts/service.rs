@@ -24,6 +24,7 @@ use crate::zfsdir::{self, Home, Rights, ZfsDir};
 use cenote::LivePool;
 use cenote::admin::ADMIN_SNAPSHOT;
 use cenote::files::SnapshotDir;
+use format::ObjectId;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -268,12 +269,17 @@ fn why_no_file(dir: u64) -> Errno {
 pub(super) fn names_to<'a>(live: &LiveService, at: &Path, paths: impl Iterator<Item = &'a Path>) -> Names {
     let fs = live.writer().fs();
     let root = fs.root();
+    // A directory whose number another one had before has another node.
+    let node_of = |dir: ObjectId| {
+        let generation = fs.attrs(dir).ok().map(|attrs| attrs.generation);
+        generation.and_then(|generation| live.lookups().node_of(dir.0, generation)).unwrap_or(dir.0)
+    };
     let mut names = Names::new();
     for path in paths {
         let Ok(rest) = path.strip_prefix(at) else { continue };
         let mut dir = root;
         for part in rest.components().map(|part| part.as_os_str().as_bytes()) {
-            names.insert((if dir == root { ROOT } else { dir.0 }, part.to_vec()));
+            names.insert((if dir == root { ROOT } else { node_of(dir) }, part.to_vec()));
             let Ok(Some(next)) = fs.lookup(dir, part) else { break };
             dir = next;
         }
