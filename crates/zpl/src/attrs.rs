@@ -225,3 +225,32 @@ mod tests {
         assert_eq!(device(0), (0, 0));
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::Attrs;
+    use format::ObjectId;
+    use format::znode::Time;
+
+    /// Attributes of a new file.
+    pub(crate) fn attrs(mode: u32, uid: u64, gid: u64) -> Attrs {
+        Attrs {
+            mode,
+            uid,
+            gid,
+            size: 0,
+            links: 1,
+            generation: 1,
+            parent: ObjectId(1),
+            rdev: (0, 0),
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+            crtime: Time::default(),
+            flags: 0,
+            projid: 0,
+            seq: None,
+            xattr_dir: None,
+        }
+    }
+}

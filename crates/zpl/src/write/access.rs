@@ -137,29 +137,7 @@ pub fn without_set_ids(mode: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use format::ObjectId;
-    use format::znode::Time;
-
-    fn attrs(mode: u32, uid: u64, gid: u64) -> Attrs {
-        Attrs {
-            mode,
-            uid,
-            gid,
-            size: 0,
-            links: 1,
-            generation: 1,
-            parent: ObjectId(1),
-            rdev: (0, 0),
-            atime: Time::default(),
-            mtime: Time::default(),
-            ctime: Time::default(),
-            crtime: Time::default(),
-            flags: 0,
-            projid: 0,
-            seq: None,
-            xattr_dir: None,
-        }
-    }
+    use crate::attrs::testing::attrs;
 
     fn user(uid: u32, gid: u32) -> Cred {
         Cred { uid, gid, ..Cred::default() }

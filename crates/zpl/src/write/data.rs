@@ -250,9 +250,8 @@ impl Fs {
 
     /// Records of writes do not say that set-id bits were cleared.
     fn log_cleared_ids(&self, inode: &Inode, before: &Attrs, tx: &Tx) {
-        let after = inode.attrs();
-        if after.mode != before.mode {
-            self.log(tx, || Body::SetAttr(Box::new(setattr::mode_record(inode.id, &after))));
+        if inode.attrs().mode != before.mode {
+            self.log_touched(inode, before, tx);
         }
     }
 

@@ -74,6 +74,15 @@ impl NewAttrs {
         let flags = self.linux_flags.map_or(Some(now), |linux| with_linux_flags(now, linux))?;
         self.dos_flags.map_or(Some(flags), |dos| with_dos_flags(flags, dos))
     }
+
+    /// The mode is what somebody wants, and not what is left of it after something else has changed. Records of both look the
+    /// same: who changes owners, size or time of the content and leaves the permissions as they are (`now`) wants no other
+    /// mode.
+    fn is_chmod(&self, now: u32) -> bool {
+        let changes_more =
+            self.uid.is_some() || self.gid.is_some() || self.size.is_some() || self.mtime.is_some();
+        self.mode.is_some_and(|mode| !changes_more || (mode ^ now) & 0o777 != 0)
+    }
 }
 
 /// Sets times of a file that will never have a name again, where nothing else is wanted: in memory only, for those who
@@ -241,7 +250,9 @@ impl Fs {
         }
         set_project(&mut attrs, new.project);
         let mut edits = Vec::new();
-        if mode & 0o777 != attrs.mode & 0o777 || (new.mode.is_some() && attrs.flags & FLAG_ACL_TRIVIAL == 0) {
+        if mode & 0o777 != attrs.mode & 0o777
+            || (new.is_chmod(attrs.mode) && attrs.flags & FLAG_ACL_TRIVIAL == 0)
+        {
             edits.extend(acl_edits(mode, inode.is_dir()));
             set_mode(&mut attrs, mode);
         }
@@ -417,27 +428,7 @@ pub(super) fn mode_record(object: ObjectId, after: &Attrs) -> SetAttr {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn attrs() -> Attrs {
-        Attrs {
-            mode: 0o100_644,
-            uid: 0,
-            gid: 0,
-            size: 0,
-            links: 1,
-            generation: 1,
-            parent: ObjectId(1),
-            rdev: (0, 0),
-            atime: Time::default(),
-            mtime: Time::default(),
-            ctime: Time::default(),
-            crtime: Time::default(),
-            flags: 0,
-            projid: 0,
-            seq: None,
-            xattr_dir: None,
-        }
-    }
+    use crate::attrs::testing::attrs;
 
     #[test]
     fn flags_go_through_the_log() {
@@ -453,7 +444,7 @@ mod tests {
         ] {
             let after = new.flags(before).expect("possible");
             assert_eq!(after, expected, "{new:?}");
-            let attrs = Attrs { flags: after, ..attrs() };
+            let attrs = Attrs { flags: after, ..attrs(0o100_644, 0, 0) };
             let again = from_record(&record(ObjectId(5), &new, &attrs, &attrs), before);
             assert_eq!(again.flags(before), Some(after), "{again:?}");
         }

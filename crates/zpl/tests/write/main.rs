@@ -2,6 +2,7 @@
 //! random order against a model; read again as somebody else reads them after a sync.
 #![allow(missing_docs, unreachable_pub)]
 
+mod acls;
 mod faults;
 mod model;
 mod named;

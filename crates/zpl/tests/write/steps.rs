@@ -18,7 +18,7 @@ const SIZE: u64 = 35 << 20;
 
 /// Records since the last sync.
 #[derive(Default)]
-struct Records(Mutex<Vec<Body>>);
+pub(crate) struct Records(pub(crate) Mutex<Vec<Body>>);
 
 impl IntentLog for Records {
     fn log(&self, _: &Tx, record: Body) {
