@@ -15,6 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[path = "mounts/maps.rs"]
 mod maps;
@@ -30,6 +31,24 @@ fn home_over(transport: Transport) -> Option<Home> {
     home.folder("a");
     home.folder("b");
     Some(home)
+}
+
+/// Whether snapshots are made by name is a parameter of the process: tests that depend on it run one after the other.
+struct AdminSnapshot(#[allow(dead_code)] MutexGuard<'static, ()>);
+
+impl AdminSnapshot {
+    fn set(is_on: bool) -> AdminSnapshot {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(ADMIN_SNAPSHOT.set(u64::from(is_on)));
+        AdminSnapshot(guard)
+    }
+}
+
+impl Drop for AdminSnapshot {
+    fn drop(&mut self) {
+        ADMIN_SNAPSHOT.set(0);
+    }
 }
 
 fn is_mounted(at: &Path) -> bool {
@@ -529,6 +548,7 @@ fn what_was_written_unordered_around_the_cache_is_seen_through_it() {
 
 #[test]
 fn snapshots_are_seen_below_zfs() {
+    let _admin = AdminSnapshot::set(false);
     let Some(home) = home() else { return };
     home.mount("p/a", "a", &options()).unwrap();
     let (zfs, snapshots) = (home.path("a/.zfs"), home.path("a/.zfs/snapshot"));
@@ -695,7 +715,7 @@ fn whoever_was_granted_it_takes_snapshots_by_name() {
     fs::set_permissions(home.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     home.mount("p/a", "a", &options()).unwrap();
     let snapshots = home.path("a/.zfs/snapshot");
-    assert!(ADMIN_SNAPSHOT.set(1));
+    let _admin = AdminSnapshot::set(true);
     // By its further group: the kernel's request names only the first.
     let made = |name: &str, group: u32| {
         let path = snapshots.join(name);

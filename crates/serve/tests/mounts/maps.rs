@@ -4,8 +4,7 @@
 //! change any map, and one that serves the mount needs to.
 #![allow(unsafe_code)] // Mappings.
 
-use super::{Home, home, home_over, options, transports};
-use cenote::admin::ADMIN_SNAPSHOT;
+use super::{AdminSnapshot, Home, home, home_over, options, transports};
 use cenote_serve::fuse::Transport;
 use cenote_serve::mounts::TableSettings;
 use rustix::fs::{SeekFrom, copy_file_range, ftruncate, ioctl_ficlone, seek};
@@ -178,7 +177,7 @@ fn snapshots_on_every_road_have_what_was_written_through_maps() {
     home.pool().snapshot(&["p/a@library", "p/a/b@library"]).unwrap();
     has("a", "library", "one");
     has("b", "library", "uno");
-    assert!(ADMIN_SNAPSHOT.set(1));
+    let _admin = AdminSnapshot::set(true);
     a.write(0, "two");
     fs::create_dir(home.path("a/.zfs/snapshot/made")).unwrap();
     has("a", "made", "two");
@@ -195,7 +194,7 @@ fn no_snapshot_is_taken_without_what_was_written_through_maps() {
     let _file = sparse(&home.path("a/file"), MIB);
     let mut mapper = Mapper::of(&home.path("a/file"));
     mapper.write(0, "text");
-    assert!(ADMIN_SNAPSHOT.set(1));
+    let _admin = AdminSnapshot::set(true);
     let made = fs::create_dir(home.path("a/.zfs/snapshot/made"));
     assert_eq!(made.unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
     assert_eq!(fs::read_dir(home.path("a/.zfs/snapshot")).unwrap().count(), 0);
