@@ -16,6 +16,7 @@ mod judges;
 mod layers;
 mod outside;
 mod suite;
+mod systemd;
 mod ztest;
 mod zts;
 
@@ -43,6 +44,9 @@ usage: cargo xtask TASK
                  kill -9; then models, cenote verify, zdb and sets of devices that suffice (ten minutes; --help tells more)
   siege [ARG…]   two users without rights against root's daemon, as root: every verb, frames cut, repeated and forged,
                  descriptors, links, kill -9; it ends with mounts, memory, descriptors and pool as they were (--help tells more)
+  systemd [PROGRAM]
+                 the units under a real systemd in namespaces of its own, as root: start by the socket, confinement,
+                 reload, restart with mounts and open files, kill, watchdog (needs systemd, unshare, nsenter, /dev/fuse)
   matrix [ARG…]  pools of every layout with seeded work in them, judged by zdb, and by ztest with --ztest
                  SECONDS (--help says more)
   kernel-peer [--seed N] [LAYOUT…]
@@ -114,6 +118,7 @@ fn main() -> ExitCode {
         "siege" => siege(&rest),
         "matrix" => matrix(&rest),
         "kernel-peer" => outside::kernel_peer(&rest),
+        "systemd" => systemd::run(&rest),
         "ztest" => ztest::run(&rest),
         "zts" => zts::run(&rest),
         _ => {

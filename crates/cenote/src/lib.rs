@@ -90,6 +90,7 @@ pub mod verify;
 mod writer;
 
 pub use dataset::{Dataset, DatasetFiles, DatasetKind};
+pub use dmu::{interrupt, panics};
 pub use error::Error;
 pub use memory::allowed as memory_allowed;
 pub use open::{OpenOptions, Pool};

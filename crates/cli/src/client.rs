@@ -249,6 +249,7 @@ fn wait_for_end(connection: &Arc<Connection>, terminator: Terminator) -> Result<
     terminator.watch(move |count| {
         asked.store(count, Ordering::Relaxed);
         if count > 1 || cancelling.say(&Message::Cancel).is_err() {
+            prompt::put_right();
             std::process::exit(INTERRUPTED.into());
         }
     })?;

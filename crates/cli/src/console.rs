@@ -16,7 +16,7 @@ mod progress;
 
 #[allow(unused_imports)] // For commands that take long.
 pub(crate) use cancel::{Cancel, end_if_cancelled, is_cancelled, on_cancel, sleep};
-pub(crate) use held::Held;
+pub(crate) use held::{Held, give_way};
 pub(crate) use progress::progress_target;
 
 use cenote::admin::{Caller, Namespace};
@@ -273,7 +273,7 @@ impl Console {
 pub(crate) fn exit(code: u8) -> ! {
     if current().is_some() {
         // Taken up by the one who runs the command; no panic, nothing is told.
-        std::panic::resume_unwind(Box::new(Exit(code)))
+        serve::panics::leave(Box::new(Exit(code)))
     }
     std::process::exit(code.into())
 }

@@ -674,6 +674,206 @@ fn a_suspended_pool_holds_up_neither_the_end_nor_others() {
     world.good("daemon --stop");
 }
 
+/// A process that waits for an answer of a file system.
+fn waits_for_fuse(child: &Child) {
+    let place = format!("/proc/{}/wchan", child.id());
+    while !std::fs::read_to_string(&place).expect("it is there").contains("request_wait_answer") {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Waits for a minute.
+fn has_ended(child: &mut Child) -> bool {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while child.try_wait().expect("a child").is_none() {
+        if std::time::Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    true
+}
+
+#[test]
+fn whatever_waits_for_a_suspended_pool_can_be_ended() {
+    use rustix::process::{Pid, Signal, kill_process};
+    if !is_root() || !Path::new("/dev/fuse").exists() {
+        return;
+    }
+    let world = World::new();
+    let small = SmallFolder::new(world.path("small"));
+    let file = std::fs::File::create(small.0.join("disk")).expect("made");
+    file.set_len(IMAGE).expect("sparse");
+    drop(file);
+    world.good("zpool create -m ~/m -O compression=off full ~/small/disk");
+    // The first mounts have rings where the kernel has them, the last ones have none.
+    let sets = if Path::new("/sys/module/fuse/parameters/enable_uring").exists() { 12 } else { 1 };
+    (0..sets).for_each(|n| drop(world.good(&format!("zfs create full/{n}"))));
+    let mut noise = vec![0u8; 32 << 20];
+    std::fs::File::open("/dev/urandom").expect("there").read_exact(&mut noise).expect("read");
+    std::fs::write(world.path("noise"), noise).expect("written");
+    let mut copy = Command::new("cp");
+    copy.arg(world.path("noise")).arg(world.path("m/noise")).stderr(Stdio::null());
+    let mut copy = copy.spawn().expect("it starts");
+    while !world.log().contains("the pool is suspended") {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    for set in [0, sets - 1] {
+        for signal in [Signal::KILL, Signal::TERM, Signal::INT] {
+            let mut shell = Command::new("/bin/sh");
+            // One that heeds the signal itself gets an error, and goes on.
+            let script = if signal == Signal::INT { "trap : INT; : >\"$0\" || exit 7" } else { ": >\"$0\"" };
+            shell.args(["-c", script]).arg(world.path(&format!("m/{set}/new"))).stderr(Stdio::null());
+            let mut shell = shell.spawn().expect("it starts");
+            waits_for_fuse(&shell);
+            kill_process(Pid::from_child(&shell), signal).expect("told");
+            assert!(has_ended(&mut shell), "{set}: {signal:?}");
+        }
+    }
+    for words in
+        ["zfs create full/x", "zpool sync full", "zfs set atime=off full/0", "zpool wait -t free full"]
+    {
+        let mut child = world.command(words);
+        let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let task = format!("/proc/{}/task", world.pid().as_raw_nonzero());
+        let requests = || {
+            let threads = std::fs::read_dir(&task).expect("it runs").flatten();
+            let names = threads.map(|thread| std::fs::read_to_string(thread.path().join("comm")));
+            names.filter(|name| name.as_ref().is_ok_and(|name| name.trim() == "request")).count()
+        };
+        while requests() < 1 && child.try_wait().expect("a child").is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).expect("told");
+        assert!(has_ended(&mut child), "{words}");
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while requests() > 0 {
+            assert!(std::time::Instant::now() < until, "'{words}' still runs in the daemon");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+    kill_process(Pid::from_child(&copy), Signal::INT).expect("told");
+    assert!(has_ended(&mut copy));
+    // With room for it the pool goes on, without what was not waited for.
+    let grown = Command::new("mount").args(["-o", "remount,size=400M"]).arg(&small.0).status();
+    assert!(grown.expect("mount starts").success());
+    world.good("zpool clear full");
+    assert!(!world.good("zfs list -H -o name").contains("full/x"));
+    assert!(!world.path("m/0/new").exists());
+    std::fs::write(world.path("m/0/later"), "written").expect("written");
+    world.good("zpool export full");
+    world.good("daemon --stop");
+}
+
+#[test]
+fn a_command_whose_output_is_not_read_gives_way_when_its_pool_is_wanted() {
+    let world = World::new();
+    world.create();
+    // More than is kept for a reader.
+    let file = std::fs::File::create(world.path("long")).expect("made");
+    file.set_len(20 << 20).expect("sparse");
+    drop(file);
+    std::fs::write(world.path("long"), vec![b'x'; 20 << 20]).expect("written");
+    world.good("cp long tank:/long");
+    let (mut reader, writer) = small_pipe();
+    let errors = Stdio::piped();
+    let child = world.command("cat tank:/long").stdout(writer).stderr(errors).spawn().expect("it starts");
+    let mut first = [0];
+    reader.read_exact(&mut first).expect("it writes");
+    world.good("zpool export tank");
+    let mut rest = Vec::new();
+    reader.read_to_end(&mut rest).expect("read");
+    let (code, text) = ended(child);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("the pool is wanted"), "{text}");
+    assert!(!rest.is_empty() && rest.len() < 20 << 20);
+}
+
+#[test]
+fn a_full_log_is_put_aside() {
+    const KEPT: u64 = 16 << 20;
+    let world = World::new();
+    let started = world.command("daemon --detach").env("CENOTE_LOG", "debug").output().expect("it starts");
+    assert!(started.status.success());
+    let old = world.path("state/cenoted.log.old");
+    let long = "x".repeat(60_000);
+    let mut lines = 0;
+    while !old.exists() {
+        assert!(lines < 1000, "the log has {} bytes", world.log().len());
+        let _ = world.run(&format!("zpool list {long}"));
+        lines += 1;
+    }
+    let length = |path: PathBuf| std::fs::metadata(path).expect("there").len();
+    let line = 64 << 10;
+    assert!((KEPT - line..KEPT + line).contains(&length(old)));
+    world.good("zpool list");
+    assert!((1..line * 4).contains(&length(world.path("state/cenoted.log"))), "a new one is written");
+}
+
+#[test]
+fn memory_that_is_refused_loses_nothing_that_was_synced() {
+    let world = World::new();
+    world.create();
+    std::fs::write(world.path("kept"), vec![7; 1 << 20]).expect("written");
+    world.good("cp kept tank:/kept");
+    world.good("zpool sync tank");
+    let pid = world.pid();
+    let status = std::fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).expect("it runs");
+    let pages: u64 = status.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+    let limit = Some(pages * 4096 + (4 << 20));
+    let limit = rustix::process::Rlimit { current: limit, maximum: limit };
+    rustix::process::prlimit(Some(pid), rustix::process::Resource::As, limit).expect("set");
+    let file = std::fs::File::create(world.path("more")).expect("made");
+    file.set_len(64 << 20).expect("sparse");
+    drop(file);
+    // Done, or refused with a reason.
+    let ran = world.run("cp more tank:/more");
+    assert!(ran.code == Some(0) || !ran.err.is_empty(), "{ran:?}");
+    // By this daemon or the next.
+    let _ = world.command("daemon --stop").output();
+    assert_eq!(world.good("zpool list -H -o name"), "tank\n");
+    let read = world.command("cat tank:/kept").output().expect("it starts");
+    assert!(read.status.success() && read.stdout == vec![7; 1 << 20]);
+}
+
+#[test]
+fn a_daemon_that_cannot_be_asked_is_not_said_to_be_gone() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    world.create();
+    let folder = world.path("run");
+    let set = |mode| {
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).expect("set");
+    };
+    set(0o777);
+    for words in ["daemon --stop", "daemon --status"] {
+        let ran = world.run(words);
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.err.contains("can be written by others"), "{ran:?}");
+    }
+    set(0o700);
+    world.good("daemon --status");
+}
+
+#[test]
+fn the_service_managers_socket_takes_over_from_a_daemon_that_a_command_has_started() {
+    let world = World::new();
+    world.create();
+    let before = world.pid();
+    std::fs::remove_file(world.socket()).expect("there");
+    let listener = UnixListener::bind(world.socket()).expect("a socket");
+    let script = "exec 3<&0 0</dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" daemon";
+    let mut child = Command::new("/bin/sh");
+    child.args(["-c", script, env!("CARGO_BIN_EXE_cenote")]).env_clear();
+    child.env("CENOTE_STATE", world.path("state")).env("CENOTE_SOCKET", world.socket());
+    let mut child = child.stdin(OwnedFd::from(listener)).stderr(Stdio::null()).spawn().expect("it starts");
+    assert_eq!(world.good("zpool list -H -o name"), "tank\n");
+    assert_eq!(world.pid(), rustix::process::Pid::from_child(&child));
+    assert_ne!(world.pid(), before);
+    world.good("daemon --stop");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
 #[test]
 fn a_pool_in_a_file_of_another_pool_is_closed_first() {
     if !is_root() || !Path::new("/dev/fuse").exists() {

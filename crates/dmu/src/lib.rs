@@ -15,10 +15,12 @@
 
 pub mod arc;
 mod error;
+pub mod interrupt;
 pub mod live;
 pub mod log;
 mod object;
 mod objset;
+pub mod panics;
 mod prefetch;
 pub use prefetch::PREFETCH_DISABLE;
 mod reading;

@@ -10,18 +10,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Variables of the settings and places that a daemon looks at, beside those that begin with `CENOTE_`.
-const VARIABLES: [&str; 9] = [
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "TZ",
-    "XDG_RUNTIME_DIR",
-    "XDG_STATE_HOME",
-    "NOTIFY_SOCKET",
-    "WATCHDOG_USEC",
-];
+/// Variables of the settings and places that a daemon looks at, beside those that begin with `CENOTE_`. What a service
+/// manager tells is meant for its own service, whose command this is.
+const VARIABLES: [&str; 7] = ["HOME", "USER", "LOGNAME", "LANG", "TZ", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"];
 /// Those of the command's own.
 const COMMANDS: [&str; 5] =
     ["CENOTE_KEYS", "CENOTE_DIRECT", "CENOTE_DEVICES", "CENOTE_NO_START", "CENOTE_SCRIPT_COLUMNS"];
@@ -151,7 +142,8 @@ mod tests {
 
     #[test]
     fn only_variables_that_name_places_go_along() {
-        let names = ["CENOTE_STATE", "CENOTE_KEYS", "HOME", "LD_PRELOAD", "AWS_SECRET_ACCESS_KEY", "PATH"];
+        let names =
+            ["CENOTE_STATE", "CENOTE_KEYS", "HOME", "LD_PRELOAD", "NOTIFY_SOCKET", "WATCHDOG_USEC", "PATH"];
         let all = names.map(|name| (OsString::from(name), OsString::from("x")));
         let kept = environment(all.into_iter());
         let kept: Vec<_> = kept.iter().map(|(name, value)| (name.to_str(), value.to_str())).collect();

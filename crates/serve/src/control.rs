@@ -11,7 +11,8 @@
 //! `Cancel`, any number -> `Exit` -> end of the connection. A client that goes away cancels.
 //!
 //! # What always holds
-//! - No descriptor of a client's is ever taken: whatever a thread of the daemon waits for here can be ended.
+//! - No descriptor of a client's is ever taken, or closed (`descriptors`): whatever a thread of the daemon waits for here
+//!   can be ended.
 //! - A frame is four bytes of magic, four of length (little-endian), and a word of JSON (`frame::WORD_MAX` bytes at
 //!   most) or a piece of a stream. A command line comes behind its head, words ended by zero bytes.
 //! - What is malformed, too long, too slow or brings descriptors ends that connection and nothing else; no memory is
@@ -26,6 +27,7 @@
 
 mod client;
 mod complaints;
+mod descriptors;
 mod frame;
 mod link;
 mod listen;

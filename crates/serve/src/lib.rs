@@ -16,7 +16,6 @@ pub mod fuse;
 pub mod live_service;
 pub mod manager;
 pub mod mounts;
-pub mod panics;
 pub mod pool_view;
 pub mod projects;
 mod shown;
@@ -24,6 +23,7 @@ mod signals;
 pub mod view;
 mod zfsdir;
 
+pub use cenote::panics;
 pub use fuse::{MountError, MountOptions, Mounted, Unmounter};
 pub use live_service::LiveService;
 pub use pool_view::PoolView;

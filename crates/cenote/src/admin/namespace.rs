@@ -19,7 +19,7 @@ use dsl::delegation::User;
 use format::PoolGuid;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use vdev::scan::Found;
 
@@ -33,6 +33,8 @@ pub struct Namespace {
     mounts: Option<Arc<dyn Mounts>>,
     /// File systems that were to be mounted by themselves and could not be, and why.
     not_mounted: Mutex<BTreeMap<String, String>>,
+    /// Told when a pool is to be taken out that is in use.
+    when_wanted: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// What a name stands for.
@@ -69,7 +71,8 @@ impl Namespace {
     /// Without pools. `mounts`: how their file systems are mounted, if they are.
     pub fn new(mounts: Option<Arc<dyn Mounts>>) -> Arc<Namespace> {
         let (pools, not_mounted) = (Mutex::default(), Mutex::default());
-        Arc::new(Namespace { pools, changed: Condvar::new(), mounts, not_mounted })
+        let when_wanted = OnceLock::new();
+        Arc::new(Namespace { pools, changed: Condvar::new(), mounts, not_mounted, when_wanted })
     }
 
     /// How file systems are mounted.
@@ -156,14 +159,26 @@ impl Namespace {
             return Err(NotTaken::Busy);
         }
         let until = Instant::now() + patience;
+        let mut is_told = false;
         loop {
             let users = match self.claim(name, false)? {
                 Claim::Taken(taken) => return Ok(taken),
                 Claim::Used(users) => users,
             };
+            if !std::mem::replace(&mut is_told, true)
+                && let Some(tell) = self.when_wanted.get()
+            {
+                tell();
+            }
             let left = until.checked_duration_since(Instant::now()).ok_or(NotTaken::Busy)?;
             users.wait_gone(left);
         }
+    }
+
+    /// Has `tell` called when a pool is to be taken out and is in use: whoever uses it and only waits may give way. A
+    /// second call changes nothing.
+    pub fn when_wanted(&self, tell: impl Fn() + Send + Sync + 'static) {
+        let _ = self.when_wanted.set(Box::new(tell));
     }
 
     /// The same, also of one that is still in use after that time. `None`: there is none.

@@ -5,12 +5,13 @@
 //! - Everything is sent in the order in which the command wrote it, to whichever stream, and in whole frames.
 //! - It has bounds, for a command and for all together, and others than for trusted users for all others. Beyond them a
 //!   command waits for its reader.
+//! - One that waits for its reader has pools in use: when one of them is wanted, it ends.
 
 use super::{Console, LOOK_EVERY, Stream};
 use serve::control::{DATA_MAX, Link, Piece, piece};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,17 @@ const TRUSTED: Bounds = Bounds { command: 8 << 20, all: 64 << 20 };
 const OTHERS: Bounds = Bounds { command: 1 << 20, all: 32 << 20 };
 /// How long one whose client wants the end waits for the client to take the rest of a frame.
 const REST: Duration = Duration::from_secs(5);
+
+/// Most bytes that one which has given way says about it.
+const LAST_WORDS: usize = 64 << 10;
+
+/// How often pools were wanted that were in use.
+static WANTED: AtomicU64 = AtomicU64::new(0);
+
+/// Commands that wait for their readers, and have pools in use, end.
+pub(crate) fn give_way() {
+    WANTED.fetch_add(1, Ordering::AcqRel);
+}
 
 /// Bytes of all commands: of trusted users, and of others.
 static ALL: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
@@ -44,6 +56,8 @@ struct Waiting {
     sent: usize,
     /// All that waits.
     bytes: usize,
+    /// It has ended because its pool was wanted; and how much it may still say.
+    last_words: Option<usize>,
     all: &'static AtomicUsize,
 }
 
@@ -51,7 +65,16 @@ impl Held {
     /// Nothing yet, of a user who is trusted or not.
     pub(crate) fn new(is_trusted: bool) -> Held {
         let (bounds, all) = if is_trusted { (TRUSTED, &ALL[0]) } else { (OTHERS, &ALL[1]) };
-        Held { waiting: Mutex::new(Waiting { frames: VecDeque::new(), sent: 0, bytes: 0, all }), bounds }
+        Held {
+            waiting: Mutex::new(Waiting {
+                frames: VecDeque::new(),
+                sent: 0,
+                bytes: 0,
+                last_words: None,
+                all,
+            }),
+            bounds,
+        }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -64,6 +87,9 @@ impl Console {
     /// Writes all of it, now or later.
     pub(super) fn write(&self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
         let kind = stream.piece();
+        if stream == Stream::Out && self.held.waiting().last_words.is_some() {
+            return Err(has_given_way());
+        }
         if let Some(errno) = self.link.closed(kind as u8) {
             return Err(io::Error::from_raw_os_error(errno));
         }
@@ -79,9 +105,19 @@ impl Console {
     pub(super) fn queue(&self, frame: Vec<u8>) -> io::Result<()> {
         self.check_wanted()?;
         let mut waiting = self.held.waiting();
+        if let Some(left) = &mut waiting.last_words {
+            *left = left.checked_sub(frame.len()).ok_or_else(has_given_way)?;
+            waiting.put(frame);
+            return waiting.send(&self.link);
+        }
         waiting.put(frame);
         waiting.send(&self.link)?;
+        let wanted = WANTED.load(Ordering::Acquire);
         while waiting.is_over(self.held.bounds) {
+            if WANTED.load(Ordering::Acquire) != wanted {
+                waiting.last_words = Some(LAST_WORDS);
+                return Err(has_given_way());
+            }
             self.wait(&mut waiting)?;
         }
         Ok(())
@@ -115,6 +151,10 @@ impl Console {
         }
         if self.link.has_room(LOOK_EVERY) { waiting.send(&self.link) } else { Ok(()) }
     }
+}
+
+fn has_given_way() -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, "its reader does not read, and the pool is wanted")
 }
 
 impl Waiting {

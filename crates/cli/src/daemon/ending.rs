@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// How long all pools may take together.
 const CLOSING: Duration = Duration::from_secs(120);
+/// How long the end of a daemon takes at most, with its requests.
+pub(super) const ALL: Duration = Duration::from_secs(CLOSING.as_secs() + FORCING.as_secs() + 20);
 /// How long those may take whose users have not gone.
 const FORCING: Duration = Duration::from_secs(40);
 /// How often one looks whether a pool is suspended.

@@ -107,6 +107,14 @@ pub(crate) enum DaemonError {
         /// Why.
         source: io::Error,
     },
+    /// It may run, and cannot be asked.
+    #[error("cannot connect to cenoted at {}: {source}", .socket.display())]
+    Connect {
+        /// The socket.
+        socket: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// `CENOTE_LOG` is none of its words.
     #[error("CENOTE_LOG is '{text}': it must be off, error, warn, info, debug or trace")]
     LogLevel {
@@ -130,7 +138,7 @@ pub(crate) fn run(args: &Args) -> u8 {
     let socket = places::own_socket(|name| std::env::var_os(name));
     let done = match () {
         () if args.stop => stop(&socket),
-        () if args.status => return status(&socket),
+        () if args.status => status(&socket),
         () if args.release.is_some() => return args.release.map_or(1, release::run),
         () if args.detach => detach::start(args.unless_running),
         () => serve(&socket, args.detached),
@@ -153,7 +161,14 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
     let terminator = if io::stderr().is_terminal() { terminator } else { terminator.on_hangup(log::reopen) };
     let inherited = manager::inherited_socket()?;
     places::prepare(socket)?;
-    let lock = places::Lock::take()?;
+    let lock = match places::Lock::take() {
+        Err(DaemonError::Running { pid: Some(pid), state })
+            if inherited.as_ref().is_some_and(|handed| places::is_at(handed, socket)) =>
+        {
+            take_over(pid, state)?
+        }
+        taken => taken?,
+    };
     if is_detached {
         log::to_file()?;
     }
@@ -166,6 +181,8 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         Some(inherited) => Listener::of(inherited),
         None => listen(socket)?,
     };
+    // Somebody else may put another one there.
+    let made = is_ours.then(|| places::identity(socket)).flatten();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "cenoted starts");
     release::start();
     let namespace = bring_back(lock.before_has_died());
@@ -193,7 +210,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         server.stop();
     }
     tell_manager("STOPPING=1");
-    if is_ours {
+    if made.is_some() && made == places::identity(socket) {
         // From now on clients see that nobody is there; the next daemon replaces it anyway.
         let _ = std::fs::remove_file(socket);
     }
@@ -207,6 +224,27 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
     drop(lock);
     tracing::info!("cenoted has ended");
     Ok(u8::from(served.is_err()))
+}
+
+/// Ends a daemon that a command has started: the service manager's socket stands in the place of its own, so that nobody
+/// can ask it any more.
+fn take_over(pid: u32, state: PathBuf) -> Result<places::Lock, DaemonError> {
+    let running = |pid| DaemonError::Running { pid, state: state.clone() };
+    let process = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let process = process.ok_or_else(|| running(Some(pid)))?;
+    tell_manager("STATUS=waiting for the daemon that a command has started to end");
+    rustix::process::kill_process(process, rustix::process::Signal::TERM)
+        .map_err(|error| DaemonError::Io(error.into()))?;
+    let until = Instant::now() + ending::ALL;
+    loop {
+        match places::Lock::take() {
+            Err(DaemonError::Running { .. }) if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
+            taken => {
+                tell_manager("STATUS=");
+                return taken;
+            }
+        }
+    }
 }
 
 /// As many descriptors as the system lets us have: clients bring five each, mounts and devices have theirs.
@@ -235,6 +273,7 @@ fn bring_back(has_died: bool) -> Arc<Namespace> {
     let table: Arc<dyn Mounts> =
         Arc::new(MountTable::new(requests::table_settings()).recorded(record.clone()));
     let namespace = Namespace::new(Some(table));
+    namespace.when_wanted(console::give_way);
     let until = Instant::now() + if has_died { DYING } else { Duration::ZERO };
     import(&namespace, until, &Namespace::import_whole);
     // Not before: what is below these places could be written to until they are mounted again.
@@ -354,8 +393,9 @@ fn tell_manager(text: &str) {
     }
 }
 
-/// A panic of a request that changes nothing by itself is told to who asked; any other ends the process: whoever waits for a thread that has
-/// died would wait for good, and a pool is whole after an end at any moment.
+/// A panic of a request is told to who asked, and one that leaves a pool in doubt stops that pool (`panics`). Any other
+/// ends the process: whoever waits for a thread that has died would wait for good, and a pool is whole after an end at
+/// any moment.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(move |info| {
         let thread = std::thread::current();
@@ -369,7 +409,7 @@ fn end_on_panic() {
 
 /// Ends the daemon that runs, and waits until it has ended.
 fn stop(socket: &Path) -> Result<u8, DaemonError> {
-    let Ok(connection) = Connection::open(socket) else {
+    let Some(connection) = open(socket)? else {
         say_error_line!("cenoted is not running");
         return Ok(RUNNING);
     };
@@ -396,6 +436,15 @@ fn stop(socket: &Path) -> Result<u8, DaemonError> {
     Ok(0)
 }
 
+/// A connection; `None`: nobody is there.
+fn open(socket: &Path) -> Result<Option<Connection>, DaemonError> {
+    match Connection::open(socket) {
+        Ok(connection) => Ok(Some(connection)),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
+        Err(source) => Err(DaemonError::Connect { socket: socket.to_owned(), source }),
+    }
+}
+
 /// One that has ended and that nobody has asked about yet is not alive.
 fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -403,9 +452,9 @@ fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-fn status(socket: &Path) -> u8 {
-    let answer = Connection::open(socket).ok().and_then(|connection| connection.ping().ok());
-    match answer {
+fn status(socket: &Path) -> Result<u8, DaemonError> {
+    let answer = open(socket)?.and_then(|connection| connection.ping().ok());
+    Ok(match answer {
         Some(Reply::Pong { program, pid, .. }) => {
             let line = format!("cenoted {program} is running, process {pid}, socket {}\n", socket.display());
             let _ = console::write(console::Stream::Out, line.as_bytes());
@@ -415,5 +464,5 @@ fn status(socket: &Path) -> u8 {
             say_error_line!("cenoted is not running");
             RUNNING
         }
-    }
+    })
 }

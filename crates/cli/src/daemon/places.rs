@@ -51,6 +51,20 @@ pub(crate) fn system_socket(env: impl Fn(&str) -> Option<OsString>) -> Option<Pa
     (!is_named && !is_root).then(|| SYSTEM_SOCKET.into())
 }
 
+/// Tells what is at a place from everything else.
+pub(super) fn identity(place: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(place).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Whether a listening socket is the one at this place.
+pub(super) fn is_at(listening: &OwnedFd, place: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let address = rustix::net::getsockname(listening).ok();
+    let address = address.and_then(|address| rustix::net::SocketAddrUnix::try_from(address).ok());
+    address.and_then(|address| address.path().map(|path| path.to_bytes() == place.as_os_str().as_bytes()))
+        == Some(true)
+}
+
 /// Where counters and parameters are mounted: `CENOTE_KSTAT`, empty for nowhere; else beside the socket, of a daemon
 /// whose socket and state are at their usual places.
 pub(super) fn control_folder(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {

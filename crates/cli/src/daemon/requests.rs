@@ -3,6 +3,7 @@
 use super::policy;
 use crate::console::{Cancel, Console, Exit, Held};
 use cenote::admin::{Caller, Namespace};
+use cenote::interrupt::Interrupt;
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::Mode;
 use serve::control::{Call, Ends, Handler, Peer, Request, Server};
@@ -12,7 +13,6 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -43,15 +43,23 @@ impl Requests {
     }
 
     /// The client's console.
-    fn console(&self, request: Request, call: Call) -> (Arc<Console>, Vec<OsString>) {
+    fn console(
+        &self,
+        request: Request,
+        call: Call,
+        interrupt: &Arc<Interrupt>,
+    ) -> (Arc<Console>, Vec<OsString>) {
         let env = request.env.into_iter().collect();
         let is_trusted = policy::is_trusted(&call.peer);
         let env: BTreeMap<OsString, OsString> = if is_trusted { env } else { policy::harmless(env) };
         let Peer { uid, gid, groups, .. } = call.peer;
         let cancel = Arc::new(Cancel::default());
-        let asked = Arc::clone(&cancel);
+        let (asked, interrupt) = (Arc::clone(&cancel), Arc::clone(interrupt));
         call.cancelled.watch(move |why| match why {
-            Ends::Client => asked.ask(),
+            Ends::Client => {
+                interrupt.signal();
+                asked.ask();
+            }
             Ends::Daemon => asked.end(),
         });
         let console = Console {
@@ -100,7 +108,8 @@ impl Handler for Requests {
         let (folder, umask) =
             if is_trusted { (Path::new(&request.folder), request.umask) } else { (Path::new("/"), 0o022) };
         let place = Place::enter(folder, umask);
-        let (console, args) = self.console(request, call);
+        let interrupt = Interrupt::of_command();
+        let (console, args) = self.console(request, call, &interrupt);
         let (place, args) = match place.and_then(|place| Ok((place.whole_paths(&program, args)?, place))) {
             Ok((args, place)) => (place, args),
             Err(error) => {
@@ -108,12 +117,8 @@ impl Handler for Requests {
                 return 1;
             }
         };
-        let work = || console.enter(|| crate::run_program(&program, args));
-        // Verbs on files change these themselves, in a transaction that a panic would leave half done.
-        let ran = match program.as_str() {
-            "cenote" => catch_unwind(AssertUnwindSafe(work)),
-            _ => panics::survive(work),
-        };
+        let work = || interrupt.during(|| console.enter(|| crate::run_program(&program, args)));
+        let ran = panics::survive(work);
         let code = ran.unwrap_or_else(|why| match why.downcast_ref::<Exit>() {
             Some(Exit(code)) => *code,
             None => {

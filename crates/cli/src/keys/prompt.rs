@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
@@ -13,27 +14,38 @@ const LINE_MAX: usize = 4096;
 const CANCEL: u8 = 3;
 const END: u8 = 4;
 
-/// The terminal without echo, put right again when dropped.
-struct Quiet<'a> {
-    terminal: &'a OwnedFd,
-    before: Termios,
+/// The terminal that has no echo now, and how it was before.
+static QUIET: Mutex<Option<(OwnedFd, Termios)>> = Mutex::new(None);
+
+/// The terminal is as it was before the user was asked. For whoever ends this process meanwhile.
+pub(crate) fn put_right() {
+    let quiet = QUIET.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some((terminal, before)) = quiet {
+        let _ = tcsetattr(&terminal, OptionalActions::Flush, &before);
+    }
 }
 
-impl Quiet<'_> {
-    fn new(terminal: &OwnedFd) -> io::Result<Quiet<'_>> {
+/// The terminal without echo, put right again when dropped.
+struct Quiet;
+
+impl Quiet {
+    fn new(terminal: &OwnedFd) -> io::Result<Quiet> {
         let before = tcgetattr(terminal)?;
+        let mut slot = QUIET.lock().unwrap_or_else(PoisonError::into_inner);
+        *slot = Some((terminal.try_clone()?, before.clone()));
         let mut quiet = before.clone();
         // Without signals: one that ended us here would leave the terminal without echo.
         quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
         quiet.local_modes.insert(LocalModes::ICANON | LocalModes::ECHONL);
         tcsetattr(terminal, OptionalActions::Flush, &quiet)?;
-        Ok(Quiet { terminal, before })
+        drop(slot);
+        Ok(Quiet)
     }
 }
 
-impl Drop for Quiet<'_> {
+impl Drop for Quiet {
     fn drop(&mut self) {
-        let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
+        put_right();
     }
 }
 

@@ -11,6 +11,8 @@
 //! `begin` … drop (many threads) -> `quiesce` (closes the gate, waits for the holders, opens the next
 //! txg) -> the txg is written -> `finish` (wakes whoever waits for it, and throttled writers).
 
+use crate::interrupt;
+use crate::panics;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use format::Txg;
@@ -30,6 +32,9 @@ pub enum TxError {
     /// The pool is being closed.
     #[error("the pool is closed")]
     Closed,
+    /// Whoever asked for it waits no longer.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// Seconds after which a txg with changes is closed, where it is not what it was: then what was said for each pool
@@ -225,7 +230,7 @@ impl Txgs {
     /// grows smoothly as memory fills, so that writers are slowed to the speed of the devices.
     ///
     /// # Errors
-    /// If the pool is suspended or closed.
+    /// If the pool is suspended or closed, or nobody waits any longer ([`crate::interrupt`]).
     pub fn begin(self: &Arc<Self>) -> Result<Tx, TxError> {
         self.slow_down();
         let mut state = self.state();
@@ -236,7 +241,13 @@ impl Txgs {
             let full = self.meter.total() >= self.limits.dirty_max;
             if !state.quiescing && !full && state.suspended.is_none() {
                 state.holders += 1;
-                return Ok(Tx { txg: state.open, txgs: Arc::clone(self) });
+                let txg = state.open;
+                drop(state);
+                interrupt::note_change();
+                return Ok(Tx { txg, txgs: Arc::clone(self) });
+            }
+            if interrupt::ends(state.suspended.is_some()) {
+                return Err(TxError::Interrupted);
             }
             if full && !state.syncing {
                 if let Some(sync) = self.inline() {
@@ -248,7 +259,7 @@ impl Txgs {
                 state.wanted = state.wanted.max(state.open);
                 self.work.notify_one();
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = interrupt::wait(&self.changed, state);
         }
     }
 
@@ -264,7 +275,10 @@ impl Txgs {
                 state.holders += 1;
                 return Ok(Tx { txg: state.open, txgs: Arc::clone(self) });
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if interrupt::ends(state.suspended.is_some()) {
+                return Err(TxError::Interrupted);
+            }
+            state = interrupt::wait(&self.changed, state);
         }
     }
 
@@ -319,7 +333,10 @@ impl Txgs {
                 state.wanted = txg;
                 self.work.notify_one();
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if interrupt::ends(state.suspended.is_some()) {
+                return Err(TxError::Interrupted);
+            }
+            state = interrupt::wait(&self.changed, state);
         }
         Ok(())
     }
@@ -383,6 +400,16 @@ impl Txgs {
         self.changed.notify_all();
     }
 
+    /// Why nothing more is written.
+    pub fn failure(&self) -> Option<TxError> {
+        self.state().failed.clone()
+    }
+
+    /// Whether the txg that is being written waits for devices.
+    pub fn is_suspended(&self) -> bool {
+        self.state().suspended.is_some()
+    }
+
     /// The devices are back.
     pub fn resume(&self) {
         self.state().suspended = None;
@@ -407,7 +434,7 @@ impl std::fmt::Debug for Txgs {
 }
 
 /// Membership of an open txg: whoever holds one may change objects. Leaves when dropped. A thread holds
-/// at most one: a second could wait for a gate that the first keeps shut.
+/// at most one: a second could wait for a gate that the first keeps shut. If it panics meanwhile, nothing more is written.
 #[derive(Debug)]
 pub struct Tx {
     txg: Txg,
@@ -437,6 +464,10 @@ impl AllocTx for Tx {
 
 impl Drop for Tx {
     fn drop(&mut self) {
+        if panics::is_panicking() {
+            // What it was changing is half changed.
+            self.txgs.fail(TxError::Suspended { why: "a change ended in a panic".to_owned() });
+        }
         self.txgs.leave();
     }
 }

@@ -36,6 +36,7 @@ pub use claim::{ClaimError, Claimed, Limits, Unclaim, check, claim, destroy, wal
 pub use pending::{LogData, Pending};
 pub use replay::{Apply, ReplayError, Replayed, apply_log, give_up, replay};
 
+use crate::interrupt;
 use crate::live::{LiveSet, SyncTx, Tx, TxError, Txgs};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, Thread};
@@ -223,9 +224,16 @@ impl IntentLog {
             }
             progress.wait_for(target);
             drop(progress);
-            thread::park();
+            match interrupt::look_again() {
+                Some(time) => std::thread::park_timeout(time),
+                None => thread::park(),
+            }
             if self.done.load(Ordering::Acquire) >= target {
                 return Ok(());
+            }
+            if interrupt::ends(self.txgs.is_suspended()) {
+                self.leave();
+                return Err(TxError::Interrupted);
             }
         }
         // Whoever came while the last one wrote is served by this one too.
@@ -236,6 +244,18 @@ impl IntentLog {
         }
         drop(turn);
         outcome.map(drop)
+    }
+
+    /// The calling thread waits no longer. If it was woken to write next, another one is.
+    fn leave(&self) {
+        let mut progress = lock(&self.progress);
+        let me = thread::current().id();
+        progress.waiters.retain(|(_, thread)| thread.id() != me);
+        if !progress.is_written
+            && let Some((_, next)) = progress.waiters.pop()
+        {
+            next.unpark();
+        }
     }
 
     /// Makes everything durable that is ordered. Returns how many records have ever been ordered.

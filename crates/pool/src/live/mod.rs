@@ -433,7 +433,12 @@ impl LivePool {
     ) -> Result<T, PoolError> {
         let outcome = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&outcome);
+        let is_wanted = Arc::new(AtomicBool::new(true));
+        let is_still_wanted = Arc::clone(&is_wanted);
         let run = Box::new(move |ctx: &mut TaskCtx<'_>, pool: &mut PoolTask<'_>| {
+            if !is_still_wanted.load(Ordering::Acquire) {
+                return Ok(());
+            }
             let result = task(ctx, pool);
             let failure = result.as_ref().err().map(|error| sync::with_causes(error));
             *lock(&slot) = Some((ctx.txg(), result));
@@ -446,7 +451,8 @@ impl LivePool {
             tx.txg()
         };
         loop {
-            self.wait_synced(txg)?;
+            // One that has not begun yet changes nothing then.
+            self.wait_synced(txg).inspect_err(|_| is_wanted.store(false, Ordering::Release))?;
             txg = match &*lock(&outcome) {
                 Some((at, _)) if *at > self.txgs.synced_txg() => *at,
                 Some(_) => break,
@@ -506,8 +512,22 @@ impl LivePool {
             return Err(error.clone().into());
         }
         let tx = self.txgs.quiesce();
+        if let Some(error) = self.txgs.failure() {
+            state.stopped = Some(error.clone());
+            drop(state);
+            self.note_failure();
+            return Err(error.into());
+        }
         let _insist = zio::Insist::begin();
         self.finish(&mut state, tx)
+    }
+
+    /// Tells whoever waits for devices that nothing more is written, if that is so.
+    fn note_failure(&self) {
+        if let Some(TxError::Suspended { why }) = self.txgs.failure() {
+            tracing::error!(pool = self.name, why, "nothing more is written to the pool");
+            self.outages.note_txg(true);
+        }
     }
 
     /// Writes a txg that was closed.

@@ -64,11 +64,14 @@ impl LivePool {
         }
         let stop = Arc::new(Stop::default());
         let (txgs, pool) = (Arc::clone(&self.txgs), Arc::downgrade(self));
-        let syncer = Builder::new().name(format!("sync {}", self.name)).spawn(move || write(&txgs, &pool));
+        let syncer =
+            Builder::new().name(format!("sync {}", self.name)).spawn(alive(move || write(&txgs, &pool)));
         let (pool, until) = (Arc::downgrade(self), Arc::clone(&stop));
-        let healer = Builder::new().name(format!("scan {}", self.name)).spawn(move || heal(&pool, &until));
+        let healer =
+            Builder::new().name(format!("scan {}", self.name)).spawn(alive(move || heal(&pool, &until)));
         let (pool, until) = (Arc::downgrade(self), Arc::clone(&stop));
-        let beacon = Builder::new().name(format!("mmp {}", self.name)).spawn(move || shine(&pool, &until));
+        let beacon =
+            Builder::new().name(format!("mmp {}", self.name)).spawn(alive(move || shine(&pool, &until)));
         match syncer {
             Ok(syncer) => {
                 let threads = std::iter::once(syncer).chain(beacon).chain(healer).collect();
@@ -82,13 +85,19 @@ impl LivePool {
     }
 }
 
+/// Work of a thread: a panic ends it, and not the process. Of a txg that is being written everybody is told.
+fn alive(work: impl FnOnce()) -> impl FnOnce() {
+    // The hook of panics has told of it.
+    move || drop(dmu::panics::survive(work))
+}
+
 /// Writes txgs until the pool is closed.
 fn write(txgs: &Arc<Txgs>, pool: &Weak<LivePool>) {
     loop {
         let work = txgs.wait_for_work(IDLE);
         let Some(pool) = pool.upgrade() else { return };
         match work {
-            Work::Stop => return,
+            Work::Stop => return pool.note_failure(),
             Work::Idle => pool.when_idle(),
             // Whoever waits is told of errors.
             Work::Sync if pool.sync_here().is_err() => return,

@@ -282,3 +282,64 @@ fn without_anybody_who_attends_nobody_waits() {
     world.disks[0].vanish();
     assert!(matches!(world.pool.sync(), Err(PoolError::Tx(TxError::Suspended { .. }))));
 }
+
+#[test]
+fn whoever_waits_for_a_suspended_pool_can_give_that_up() {
+    use dmu::interrupt::Interrupt;
+    let world = World::new(Layout::Single, 1, 10);
+    world.pool.start();
+    world.pool.attend();
+    world.write(1, 1).unwrap();
+    world.disks[0].vanish();
+    world.pool.txgs().kick();
+    world.wait_until_suspended();
+    // A file system's request for permission to change something, and its fsync; a command's change of the pool.
+    let requests = [0, 1].map(|_| Interrupt::new(0, |_| false));
+    let command = Interrupt::of_command();
+    let during = |interrupt: &Arc<Interrupt>, wait: fn(&LivePool) -> Result<(), TxError>| {
+        let (interrupt, pool) = (Arc::clone(interrupt), Arc::clone(&world.pool));
+        std::thread::spawn(move || interrupt.during(|| wait(&pool)))
+    };
+    let waiting = [
+        during(&requests[0], |pool| pool.txgs().begin().map(drop)),
+        during(&requests[1], |pool| pool.txgs().wait_synced(pool.txgs().open_txg())),
+        during(&command, |pool| match pool.run(|ctx| ctx.m().set_entry("org.cenote:lost", 1)) {
+            Err(PoolError::Tx(error)) => Err(error),
+            other => panic!("{other:?}"),
+        }),
+    ];
+    requests.iter().chain([&command]).for_each(|interrupt| interrupt.signal());
+    for waiting in waiting {
+        assert_eq!(waiting.join().unwrap(), Err(TxError::Interrupted));
+    }
+    assert!(requests.iter().all(|interrupt| interrupt.has_ended()));
+    // What was given up before it began is not done later either.
+    world.disks[0].come_back();
+    world.pool.resume(None).unwrap();
+    world.pool.sync().unwrap();
+    assert_eq!(world.pool.view().unwrap().directory().number("org.cenote:lost").unwrap(), None);
+    Arc::clone(&world.pool).export(Leave::Exported).unwrap();
+}
+
+#[test]
+fn a_change_that_panics_stops_its_pool_and_is_never_written() {
+    let world = World::new(Layout::Single, 1, 11);
+    world.pool.start();
+    world.pool.attend();
+    world.pool.run(|ctx| ctx.m().set_entry("org.cenote:kept", 1)).unwrap();
+    let pool = Arc::clone(&world.pool);
+    let change = move || {
+        let _tx = pool.txgs().begin().unwrap();
+        panic!("in the middle of a change");
+    };
+    assert!(std::thread::spawn(change).join().is_err());
+    assert!(matches!(world.pool.sync(), Err(PoolError::Tx(TxError::Suspended { .. }))));
+    assert!(world.write(1, 1).is_err());
+    while !world.pool.is_given_up() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let disks = world.disks.clone();
+    drop(world);
+    let pool = import(&devices(&disks)).unwrap();
+    assert_eq!(pool.view().unwrap().directory().number("org.cenote:kept").unwrap(), Some(1));
+}

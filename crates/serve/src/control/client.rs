@@ -61,7 +61,7 @@ impl Connection {
     pub fn open(path: &Path) -> io::Result<Connection> {
         check_folder(path)?;
         let socket = UnixStream::connect(path)?;
-        let uid = peer::listener(socket.as_fd())?;
+        let uid = peer::other(socket.as_fd())?;
         if !is_trusted(uid) {
             let why = format!("it is a socket of user {uid}");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));

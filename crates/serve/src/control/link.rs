@@ -4,18 +4,18 @@
 //! - Nothing here waits in a descriptor of the client's: there is one socket, which this process made.
 //! - No more is kept of what a client sends than was asked of it.
 
+use super::descriptors::Socket;
 use super::frame::{self, Came, DATA_MAX, Message, Piece, Reply};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The connection of a command.
 #[derive(Debug)]
 pub struct Link {
-    socket: Arc<UnixStream>,
+    socket: Arc<Socket>,
     inbox: Mutex<Inbox>,
     changed: Condvar,
 }
@@ -34,7 +34,7 @@ struct Inbox {
 }
 
 impl Link {
-    pub(super) fn new(socket: &Arc<UnixStream>) -> Link {
+    pub(super) fn new(socket: &Arc<Socket>) -> Link {
         Link { socket: Arc::clone(socket), inbox: Mutex::default(), changed: Condvar::new() }
     }
 

@@ -1,6 +1,7 @@
 //! The side that is asked: a socket, and threads that answer.
 
 use super::complaints::Complaints;
+use super::descriptors::Socket;
 use super::frame::{
     self, Came, HEADER, Head, Message, OTHERS_REQUEST_MAX, REQUEST_MAX, Reply, Request, VERSION, WORD_MAX,
 };
@@ -13,7 +14,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,7 +26,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that clients connect to.
 #[derive(Debug)]
-pub struct Listener(UnixListener);
+pub struct Listener {
+    socket: UnixListener,
+    /// The kernel refuses descriptors of clients.
+    refuses: bool,
+    /// This process has made it, and ends it.
+    is_own: bool,
+}
 
 impl Listener {
     /// Makes the socket; one that a dead daemon left is replaced (whoever calls this knows that no other is
@@ -39,15 +46,38 @@ impl Listener {
             _ => {}
         }
         let socket = UnixListener::bind(path)?;
-        peer::refuse_descriptors(socket.as_fd());
+        let refuses = peer::refuse_descriptors(socket.as_fd());
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-        Ok(Listener(socket))
+        Ok(Listener { socket, refuses, is_own: true })
     }
 
     /// A socket that somebody else has made and listens already.
     pub fn of(socket: OwnedFd) -> Listener {
-        peer::refuse_descriptors(socket.as_fd());
-        Listener(socket.into())
+        let refuses = peer::refuse_descriptors(socket.as_fd());
+        Listener { socket: socket.into(), refuses, is_own: false }
+    }
+
+    /// As on a kernel that does not refuse descriptors.
+    #[cfg(test)]
+    pub(super) fn let_descriptors_in(mut self) -> Listener {
+        peer::pass_rights(self.socket.as_fd(), true);
+        self.refuses = false;
+        self
+    }
+
+    fn accept(&self) -> io::Result<Socket> {
+        Ok(Socket::new(self.socket.accept()?.0, self.refuses))
+    }
+}
+
+impl Drop for Listener {
+    /// Connections that nobody has taken are closed as all others.
+    fn drop(&mut self) {
+        if self.is_own && !self.refuses {
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+            let _ = self.socket.set_nonblocking(true);
+            while self.accept().is_ok() {}
+        }
     }
 }
 
@@ -167,10 +197,10 @@ impl Server {
     /// # Errors
     /// The socket fails for good.
     pub fn serve(self: &Arc<Server>, listener: &Listener) -> io::Result<()> {
-        listener.0.set_nonblocking(true)?;
+        listener.socket.set_nonblocking(true)?;
         loop {
             let mut wanted =
-                [PollFd::new(&listener.0, PollFlags::IN), PollFd::new(&self.stop.0, PollFlags::IN)];
+                [PollFd::new(&listener.socket, PollFlags::IN), PollFd::new(&self.stop.0, PollFlags::IN)];
             match poll(&mut wanted, None) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
@@ -179,8 +209,8 @@ impl Server {
             if !wanted[1].revents().is_empty() {
                 return Ok(());
             }
-            match listener.0.accept() {
-                Ok((stream, _)) => self.take(stream),
+            match listener.accept() {
+                Ok(stream) => self.take(stream),
                 Err(e) => match e.kind() {
                     io::ErrorKind::WouldBlock
                     | io::ErrorKind::Interrupted
@@ -226,10 +256,8 @@ impl Server {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(self: &Arc<Server>, stream: UnixStream) {
-        // Accepted sockets of Linux do not inherit this; others do.
-        let peer = stream.set_nonblocking(false).and_then(|()| Peer::of(stream.as_fd()));
-        let peer = match peer {
+    fn take(self: &Arc<Server>, stream: Socket) {
+        let peer = match Peer::of(stream.as_fd()) {
             Ok(peer) => peer,
             Err(error) => return tracing::warn!(%error, "a client that cannot be known is not answered"),
         };
@@ -257,7 +285,7 @@ impl Server {
     }
 
     /// Takes the place of a connection; what its client is told if there is none.
-    fn enter(&self, uid: u32, stream: &Arc<UnixStream>) -> Result<(u64, Cancelled), Reply> {
+    fn enter(&self, uid: u32, stream: &Arc<Socket>) -> Result<(u64, Cancelled), Reply> {
         let mut open = self.open();
         if open.is_stopping {
             return Err(Reply::Ending);
@@ -271,8 +299,8 @@ impl Server {
     }
 
     /// One connection, from its first byte to its last.
-    fn talk(&self, stream: &Arc<UnixStream>, peer: &Peer, id: u64, cancelled: &Cancelled) {
-        let mut reader = Reader::new(stream.as_fd(), Some(ARRIVAL));
+    fn talk(&self, stream: &Arc<Socket>, peer: &Peer, id: u64, cancelled: &Cancelled) {
+        let mut reader = Reader::of_client(stream, Some(ARRIVAL));
         let refuse = |why: String| {
             self.complaints.tell(peer.uid, peer.pid, "bad message", &why);
             Reply::Refused(why)
@@ -310,7 +338,7 @@ impl Server {
     /// Runs a request, if it is to be run, and its client knows that it is. `None`: it is gone.
     fn begin(
         &self,
-        stream: &Arc<UnixStream>,
+        stream: &Arc<Socket>,
         request: Request,
         peer: &Peer,
         cancelled: &Cancelled,
@@ -326,29 +354,31 @@ impl Server {
         let link = Arc::new(Link::new(stream));
         let call = Call { peer: peer.clone(), link: Arc::clone(&link), cancelled: cancelled.clone() };
         // What nobody waits for any more is not begun.
-        answer(stream, &Reply::Begins).then(|| Reply::Exit(run(&*self.handler, stream, &link, request, call)))
+        answer(stream, &Reply::Begins).then(|| run(&*self.handler, stream, &link, request, call))
     }
 }
 
-/// Runs a request, while another thread listens to its client.
-fn run(handler: &dyn Handler, stream: &UnixStream, link: &Link, request: Request, call: Call) -> u8 {
+/// Runs a request, while another thread listens to its client: without one it could neither be ended nor read, and is
+/// not run.
+fn run(handler: &dyn Handler, stream: &Socket, link: &Link, request: Request, call: Call) -> Reply {
     let cancelled = call.cancelled.clone();
     std::thread::scope(|scope| {
         let listen = || listen_to(stream, link, &cancelled);
         if let Err(error) = std::thread::Builder::new().name("client".to_owned()).spawn_scoped(scope, listen)
         {
-            tracing::warn!(%error, "no thread to listen to a client: it cannot cancel");
+            tracing::warn!(%error, "no thread to listen to a client");
+            return Reply::Refused(format!("cenoted has no thread left for this: {error}; nothing was done"));
         }
         let code = handler.run(request, call);
         // Ends the other thread.
-        let _ = stream.shutdown(Shutdown::Read);
-        code
+        stream.shutdown(Shutdown::Read);
+        Reply::Exit(code)
     })
 }
 
 /// Until the client goes away, or nobody listens any more.
-fn listen_to(stream: &UnixStream, link: &Link, cancelled: &Cancelled) {
-    let mut reader = Reader::new(stream.as_fd(), None);
+fn listen_to(stream: &Socket, link: &Link, cancelled: &Cancelled) {
+    let mut reader = Reader::of_client(stream, None);
     loop {
         match next(&mut reader) {
             Ok(Some(Came::Word(Message::Cancel))) => cancelled.ask(Ends::Client),
@@ -408,14 +438,14 @@ fn words(error: &io::Error) -> String {
 }
 
 /// False: the client is gone, or does not read: that must not hold us.
-fn answer(stream: &UnixStream, reply: &Reply) -> bool {
+fn answer(stream: &Socket, reply: &Reply) -> bool {
     send(stream.as_fd(), &frame::word(reply), Some(ARRIVAL)).is_ok()
 }
 
 /// The command line of one who asks for a command first.
 #[cfg(test)]
-pub(super) fn first_of(stream: &UnixStream, uid: u32) -> Result<Request, String> {
-    let mut reader = Reader::new(stream.as_fd(), Some(ARRIVAL));
+pub(super) fn first_of(stream: &Socket, uid: u32) -> Result<Request, String> {
+    let mut reader = Reader::of_client(stream, Some(ARRIVAL));
     match next(&mut reader)? {
         Some(Came::Word(Message::Request(head))) => command_line(&mut reader, head, uid),
         other => Err(format!("{other:?}")),

@@ -33,11 +33,11 @@ impl Peer {
     }
 }
 
-/// The user who listens at the socket that this one has connected to.
+/// The user at the other end: who connected, or who listens.
 ///
 /// # Errors
 /// The system does not say.
-pub(super) fn listener(socket: BorrowedFd<'_>) -> io::Result<u32> {
+pub(super) fn other(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(credentials(socket)?.uid)
 }
 
@@ -55,17 +55,23 @@ fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     if done == 0 { Ok(found) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the kernel refuse descriptors that somebody sends to this socket, or to those that it accepts. Systems that do
-/// not know this drop them when they arrive.
+/// Has the kernel refuse descriptors that somebody sends to this socket, or to those that it accepts. False: it does not
+/// know how.
+pub(super) fn refuse_descriptors(socket: BorrowedFd<'_>) -> bool {
+    pass_rights(socket, false)
+}
+
+/// Whether the kernel passes descriptors on to this socket; false if it cannot be told.
 #[allow(unsafe_code)]
-pub(super) fn refuse_descriptors(socket: BorrowedFd<'_>) {
-    let no: libc::c_int = 0;
-    let length = libc::socklen_t::try_from(size_of_val(&no)).unwrap_or(0);
+pub(super) fn pass_rights(socket: BorrowedFd<'_>, passes: bool) -> bool {
+    let passes = libc::c_int::from(passes);
+    let length = libc::socklen_t::try_from(size_of_val(&passes)).unwrap_or(0);
     // SAFETY: the kernel reads `length` bytes of a number that lives until it has.
-    unsafe {
+    let done = unsafe {
         let socket = socket.as_fd().as_raw_fd();
-        libc::setsockopt(socket, libc::SOL_SOCKET, PASS_RIGHTS, (&raw const no).cast(), length);
-    }
+        libc::setsockopt(socket, libc::SOL_SOCKET, PASS_RIGHTS, (&raw const passes).cast(), length)
+    };
+    done == 0
 }
 
 /// SO_PEERGROUPS, which no crate here has.

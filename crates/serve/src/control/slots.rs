@@ -5,10 +5,10 @@
 //! - A connection that has not asked for anything yet gives way to a new one, the oldest first: of its own user where
 //!   that one has too many, else of anybody.
 
+use super::descriptors::Socket;
 use super::listen::Cancelled;
 use std::collections::BTreeMap;
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 /// Most connections at a time, where the system gives enough descriptors.
@@ -31,7 +31,7 @@ pub(super) struct Slots {
 
 struct Slot {
     uid: u32,
-    socket: Arc<UnixStream>,
+    socket: Arc<Socket>,
     cancelled: Cancelled,
     has_asked: bool,
 }
@@ -50,7 +50,7 @@ impl Slots {
     }
 
     /// Takes a place; `None`: all are used by those that have asked for something.
-    pub(super) fn enter(&mut self, uid: u32, socket: &Arc<UnixStream>) -> Option<(u64, Cancelled)> {
+    pub(super) fn enter(&mut self, uid: u32, socket: &Arc<Socket>) -> Option<(u64, Cancelled)> {
         if is_other(uid) {
             self.make_room((self.max / USER_PART).max(USER_MIN), |slot| slot.uid == uid)?;
             self.make_room(self.max / 2, |slot| is_other(slot.uid))?;
@@ -72,7 +72,7 @@ impl Slots {
         let id = *self.taken.iter().find(idle)?.0;
         let slot = self.taken.remove(&id)?;
         // Its thread sees the end, and closes it.
-        let _ = slot.socket.shutdown(Shutdown::Both);
+        slot.socket.shutdown(Shutdown::Both);
         Some(())
     }
 
@@ -85,7 +85,7 @@ impl Slots {
     pub(super) fn end_idle(&mut self) {
         self.taken.retain(|_, slot| {
             if !slot.has_asked {
-                let _ = slot.socket.shutdown(Shutdown::Both);
+                slot.socket.shutdown(Shutdown::Both);
             }
             slot.has_asked
         });
@@ -107,10 +107,11 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixStream;
 
     fn fill(slots: &mut Slots, uid: u32, count: usize) -> Vec<Option<u64>> {
         let enter = |slots: &mut Slots| {
-            let socket = Arc::new(UnixStream::pair().expect("a pair").0);
+            let socket = Arc::new(Socket::new(UnixStream::pair().expect("a pair").0, true));
             slots.enter(uid, &socket).map(|(id, _)| id)
         };
         (0..count).map(|_| enter(slots)).collect()

@@ -2,11 +2,13 @@ use super::frame::{self, HEADER, OTHERS_REQUEST_MAX, REQUEST_MAX, WORD_MAX};
 use super::*;
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 fn request(args: &[&[u8]]) -> Request {
     Request {
@@ -27,13 +29,15 @@ fn head(bytes: u32) -> Head {
 /// Writes its arguments to the client's output; `wait` runs until it is cancelled, `cat` writes what it reads.
 struct Echo {
     running: Mutex<mpsc::Sender<()>>,
+    /// Nobody may say anything; nobody is answered while this is held.
+    is_closed: Arc<Mutex<bool>>,
 }
 
 impl Handler for Echo {
     fn admit(&self, peer: &Peer) -> Result<(), String> {
         assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
         assert_eq!(peer.pid, rustix::process::getpid().as_raw_nonzero().get());
-        Ok(())
+        if *self.is_closed.lock().expect("whole") { Err("closed".to_owned()) } else { Ok(()) }
     }
 
     fn accepts(&self, request: &Request, _: &Peer) -> Result<bool, String> {
@@ -65,22 +69,32 @@ impl Handler for Echo {
     }
 }
 
+/// Held by those that count descriptors of this process, and by those that have many.
+static DESCRIPTORS: Mutex<()> = Mutex::new(());
+
 struct Fixture {
     folder: tempfile::TempDir,
     server: Arc<Server>,
     running: mpsc::Receiver<()>,
+    is_closed: Arc<Mutex<bool>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Fixture {
     fn new() -> Fixture {
+        Fixture::with(|listener| listener)
+    }
+
+    fn with(listener: impl FnOnce(Listener) -> Listener) -> Fixture {
         let folder = tempfile::tempdir().expect("a folder");
-        let listener = Listener::bind(&folder.path().join("socket"), 0o600).expect("a socket");
+        let listener = listener(Listener::bind(&folder.path().join("socket"), 0o600).expect("a socket"));
         let (tell, running) = mpsc::channel();
-        let server = Server::new(Arc::new(Echo { running: Mutex::new(tell) })).expect("a server");
+        let is_closed: Arc<Mutex<bool>> = Arc::default();
+        let echo = Echo { running: Mutex::new(tell), is_closed: Arc::clone(&is_closed) };
+        let server = Server::new(Arc::new(echo)).expect("a server");
         let serving = Arc::clone(&server);
         let thread = std::thread::spawn(move || serving.serve(&listener).expect("served"));
-        Fixture { folder, server, running, thread: Some(thread) }
+        Fixture { folder, server, running, is_closed, thread: Some(thread) }
     }
 
     fn connect(&self) -> Connection {
@@ -186,6 +200,7 @@ fn what_is_no_message_ends_its_connection_only() {
 /// Files of the client's could be of a kind that is closed only when the client likes.
 #[test]
 fn no_descriptor_of_a_client_is_ever_taken() {
+    let _alone = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     let fixture = Fixture::new();
     let open = || std::fs::read_dir("/proc/self/fd").expect("there").count();
     let null = std::io::pipe().expect("a pipe").0;
@@ -214,9 +229,108 @@ fn no_descriptor_of_a_client_is_ever_taken() {
     assert!(open() < before, "the fixture's are closed, and no others are there");
 }
 
+/// A socket whose last descriptor is closed when the bytes in it have been sent, or after an hour; and its other end,
+/// which takes none.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let mut one = TcpStream::connect(listener.local_addr().expect("it has one")).expect("connected");
+    let other = listener.accept().expect("connected").0;
+    one.set_nonblocking(true).expect("set");
+    while one.write(&[0; 64 << 10]).is_ok() {}
+    one.set_nonblocking(false).expect("set");
+    let hour = Some(Duration::from_secs(3600));
+    rustix::net::sockopt::set_socket_linger(&one, hour).expect("set");
+    (one, other)
+}
+
+/// Sends bytes with a descriptor that lingers, which is closed here.
+fn send_lingering(stream: &UnixStream, bytes: &[u8], flags: rustix::net::SendFlags) -> TcpStream {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let (lingers, other) = lingering();
+    let mut space = vec![std::mem::MaybeUninit::uninit(); 256];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [lingers.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let parts = [std::io::IoSlice::new(bytes)];
+    let sent = sendmsg(stream, &parts, &mut control, flags | SendFlags::NOSIGNAL).expect("sent");
+    assert_eq!(sent, bytes.len());
+    // Waits itself if the server was faster.
+    std::thread::spawn(move || drop(lingers));
+    other
+}
+
+/// On kernels before 6.16; on later ones only here, where the socket is told to take descriptors.
+#[test]
+fn descriptors_that_linger_hold_no_thread() {
+    use rustix::net::SendFlags;
+    let _alone = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let fixture = Fixture::with(Listener::let_descriptors_in);
+    let command = frame::request(&request(&[b"list"]));
+    let mut others = Vec::new();
+    let answers = |what: &str| {
+        let pong = fixture.connect().ping();
+        assert!(matches!(pong, Ok(Reply::Pong { .. })), "{what}: {pong:?}");
+    };
+    let plain = SendFlags::empty();
+    // In the place of a command, and behind the first bytes of one.
+    let stream = fixture.raw();
+    others.push(send_lingering(&stream, &command, plain));
+    answers("with a command");
+    let stream = fixture.raw();
+    (&stream).write_all(&command[..10]).expect("sent");
+    others.push(send_lingering(&stream, &command[10..], plain));
+    answers("within a command");
+    // With urgent bytes, which are read out of the order of others.
+    let stream = fixture.raw();
+    others.push(send_lingering(&stream, b"C", SendFlags::OOB));
+    let _ = (&stream).write_all(&command);
+    answers("with urgent bytes");
+    // To a command that runs, and behind the bytes that a client was asked for.
+    let (waiting, stream) = (fixture.waiting(), fixture.raw());
+    others.push(send_lingering(&stream, &word(&Message::Cancel), plain));
+    drop(stream);
+    answers("closed at once");
+    waiting.say(&Message::Cancel).expect("said");
+    assert_eq!(waiting.reply().expect("an answer"), Reply::Exit(130));
+    // To one that says nothing more to anybody, many times.
+    let mut is_closed = fixture.is_closed.lock().expect("whole");
+    *is_closed = true;
+    for _ in 0..20 {
+        let stream = fixture.raw();
+        (&stream).write_all(&command).expect("sent");
+        others.push(send_lingering(&stream, &command, plain));
+    }
+    drop(is_closed);
+    assert_eq!(fixture.refused(b""), "closed");
+    *fixture.is_closed.lock().expect("whole") = false;
+    answers("refused");
+    // All that were taken are gone, whoever closes what they brought.
+    fixture.server.stop();
+    assert_eq!(fixture.server.wait(Duration::from_secs(60)), 0);
+    // And all descriptors are closed in the end: the other ends see that. All at once, as processes that are started here
+    // may have this process's own descriptors for a moment.
+    let ends: Vec<_> =
+        others.into_iter().map(|other| std::thread::spawn(move || sees_the_end(other))).collect();
+    assert!(ends.into_iter().all(|end| end.join().expect("no panic")));
+}
+
+/// Reads until the other end is closed, for a minute.
+fn sees_the_end(mut other: TcpStream) -> bool {
+    other.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    let mut bytes = [0; 64 << 10];
+    loop {
+        match other.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
 #[test]
 fn other_users_have_shorter_command_lines() {
     let (one, two) = UnixStream::pair().expect("a pair");
+    let two = super::descriptors::Socket::new(two, true);
     let line = |uid: u32| {
         let long = vec![b'x'; usize::try_from(OTHERS_REQUEST_MAX).expect("fits")];
         let bytes = frame::request(&request(&[&long]));

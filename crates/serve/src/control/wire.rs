@@ -1,10 +1,11 @@
 //! Sending and receiving that ends in time, and that takes no descriptors.
 
+use super::descriptors::{Socket, look, receive};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvFlags, ReturnFlags, SendFlags, recvmsg, send as send_some};
-use std::io::{self, IoSliceMut};
-use std::os::fd::BorrowedFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, send as send_some};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// Sends all of it, within a time.
@@ -40,12 +41,19 @@ fn wait(socket: BorrowedFd<'_>, what: PollFlags, until: Option<Instant>) -> io::
 pub(super) struct Reader<'s> {
     socket: BorrowedFd<'s>,
     until: Option<Instant>,
+    /// Who sends is not trusted, and may send descriptors.
+    is_wary: bool,
 }
 
 impl<'s> Reader<'s> {
-    /// `time`: how long all of the reading may take; `None`: as long as it does.
+    /// From somebody who is trusted. `time`: how long all of the reading may take; `None`: as long as it does.
     pub(super) fn new(socket: BorrowedFd<'s>, time: Option<Duration>) -> Reader<'s> {
-        Reader { socket, until: time.map(|time| Instant::now() + time) }
+        Reader { socket, until: time.map(|time| Instant::now() + time), is_wary: false }
+    }
+
+    /// From a client.
+    pub(super) fn of_client(socket: &'s Socket, time: Option<Duration>) -> Reader<'s> {
+        Reader { is_wary: socket.may_bring_descriptors(), ..Reader::new(socket.as_fd(), time) }
     }
 
     /// Fills the buffer. `false`: the other side has ended before its first byte.
@@ -65,14 +73,7 @@ impl<'s> Reader<'s> {
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // No room for control messages: descriptors that are sent along never become ours, not even to be closed,
-        // which for files of some file systems waits for whoever serves them.
-        let mut none = rustix::net::RecvAncillaryBuffer::default();
-        let mut into = [IoSliceMut::new(buffer)];
-        let got = retry_on_intr(|| recvmsg(self.socket, &mut into, &mut none, RecvFlags::DONTWAIT))?;
-        if got.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "descriptors are not taken"));
-        }
-        Ok(got.bytes)
+        let most = if self.is_wary { look(self.socket, buffer)? } else { buffer.len() };
+        receive(self.socket, &mut buffer[..most], RecvFlags::empty())
     }
 }

@@ -7,12 +7,12 @@
 //! - A thread has memory for the largest request, of which it takes only what was ever used; long replies are made in
 //!   memory that all share.
 
+use super::MAX_WRITE;
 use super::dispatch::{self, Request};
 use super::pages::{Large, Pages};
 use super::proto::input::{Bytes, Header, fixed_len};
 use super::proto::{IN_HEADER, OUT_HEADER, op};
 use super::service::Service;
-use super::{MAX_WRITE, guard};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -125,7 +125,7 @@ impl Desk {
 /// Answers a request, with a reply that is made in `room`.
 fn answer(service: &dyn Service, device: &OwnedFd, request: &Request<'_>, room: &mut [u8]) -> io::Result<()> {
     let body = room.get_mut(OUT_HEADER..).unwrap_or_default();
-    let Some(answer) = guard(|| dispatch::answer(service, request, body)) else { return Ok(()) };
+    let Some(answer) = dispatch::answer(service, request, body) else { return Ok(()) };
     let (error, len) = match answer {
         Ok(len) => (None, len),
         Err(e) => (Some(e), 0),

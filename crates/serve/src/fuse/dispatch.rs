@@ -4,8 +4,11 @@
 //! - Each request that wants a reply gets exactly one; `FORGET` and its like get none.
 //! - A request that cannot be decoded is answered `EIO`; a kind that is not known `ENOSYS`, after which the kernel
 //!   does not ask again.
-//! - A panic of one that changes nothing is answered `EIO`; any other ends the process (see [`crate::panics`]).
+//! - A panic of one is answered `EIO`; see [`crate::panics`] for what becomes of what it was changing.
+//! - One that has waited for long and has changed nothing is answered `EINTR` when its program gets a signal
+//!   (`interrupts`).
 
+use super::interrupts;
 use super::proto::input::{Bytes, Header};
 use super::proto::op;
 use super::proto::output::{Body, DirLine, unpack_device};
@@ -40,6 +43,12 @@ pub(super) struct Request<'a> {
 
 /// Answers a request: the body of its reply is written to `room`, and its length returned. `None`: it wants none.
 pub(super) fn answer(service: &dyn Service, request: &Request<'_>, room: &mut [u8]) -> Option<Answer<usize>> {
+    let is_silent = matches!(request.header.opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT);
+    let failed = |_| (!is_silent).then_some(Err(Errno::IO));
+    panics::survive(|| answer_or_panic(service, request, room)).unwrap_or_else(failed)
+}
+
+fn answer_or_panic(service: &dyn Service, request: &Request<'_>, room: &mut [u8]) -> Option<Answer<usize>> {
     let header = &request.header;
     match header.opcode {
         op::FORGET => {
@@ -50,14 +59,22 @@ pub(super) fn answer(service: &dyn Service, request: &Request<'_>, room: &mut [u
             forget_many(service, request);
             return None;
         }
-        // What a request waits for is short or on a disk: it is not cut short.
-        op::INTERRUPT => return None,
+        op::INTERRUPT => {
+            interrupts::signal(mount(service), Bytes::new(request.fixed).u64().unwrap_or(0));
+            return None;
+        }
         _ => {}
     }
     let mut body = Body::new(room);
     let done = match is_question(header.opcode) {
-        true => panics::survive(|| ask(service, request, &mut body)).unwrap_or(Err(Errno::IO)),
-        false => ask(service, request, &mut body),
+        true => ask(service, request, &mut body),
+        false => {
+            let ask = || ask(service, request, &mut body);
+            match interrupts::during(mount(service), header, ask) {
+                (Err(_), true) => Err(Errno::INTR),
+                (done, _) => done,
+            }
+        }
     };
     let done = done.map(|()| body.len());
     if let Some(counters) = service.counters() {
@@ -66,7 +83,12 @@ pub(super) fn answer(service: &dyn Service, request: &Request<'_>, room: &mut [u
     Some(done)
 }
 
-/// Kinds of requests that change nothing: a panic of one fails it alone.
+/// Tells a mount from every other one.
+fn mount(service: &dyn Service) -> usize {
+    std::ptr::from_ref(service).cast::<()>().addr()
+}
+
+/// Kinds of requests that change nothing, and do not wait for permission to.
 fn is_question(opcode: u32) -> bool {
     matches!(
         opcode,
@@ -458,6 +480,11 @@ fn control(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) ->
 /// Answers that were asked for but never reached the kernel: what they opened is closed again, and the files that they
 /// named are as good as forgotten.
 pub(super) fn undo(service: &dyn Service, request: &Request<'_>, body: &[u8]) {
+    // The hook of panics has told of it.
+    drop(panics::survive(|| undo_or_panic(service, request, body)));
+}
+
+fn undo_or_panic(service: &dyn Service, request: &Request<'_>, body: &[u8]) {
     for node in named(request.header.opcode, body) {
         service.forget(node, 1);
     }
@@ -656,16 +683,14 @@ mod tests {
 
     /// The hook of a daemon ends the process where a panic is not survived.
     #[test]
-    fn a_panic_of_a_question_fails_that_one_only() {
+    fn a_panic_fails_one_request_only() {
         let asked = Asked::default();
         assert_eq!(ask(&asked, op::LOOKUP, b"panic\0", 200).unwrap(), Err(Errno::IO));
         assert_eq!(ask(&asked, op::LOOKUP, b"there\0", 200).unwrap().unwrap().len(), 128);
         assert!(!panics::is_survived());
         let mut write = words(&[1, 0, 666, 0, 3, 0, 0, 0, 0, 0]);
         write.extend(b"abc");
-        let changed =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(&asked, op::WRITE, &write, 64)));
-        assert!(changed.is_err(), "it is not taken for answered");
+        assert_eq!(ask(&asked, op::WRITE, &write, 64).unwrap(), Err(Errno::IO));
         assert!(panics::survive(panics::is_survived).is_ok_and(|survived| survived));
     }
 

@@ -21,6 +21,7 @@ mod counters;
 pub(crate) mod dirty_pages;
 mod dispatch;
 mod hall;
+mod interrupts;
 mod mount;
 mod notify;
 mod pages;
@@ -136,11 +137,6 @@ pub enum MountError {
 fn default_threads() -> usize {
     let cpus = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
     (2 * cpus).clamp(16, 32)
-}
-
-/// Runs the answer to a request; a panic is a bug, and an input/output error to who asked.
-fn guard(answer: impl FnOnce() -> Option<Answer<usize>>) -> Option<Answer<usize>> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(answer)).unwrap_or(Some(Err(Errno::IO)))
 }
 
 /// Mounts a file system on a directory. It is served until it is unmounted, by whomever.

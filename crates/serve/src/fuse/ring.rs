@@ -13,9 +13,9 @@
 
 use super::dispatch::{self, Request};
 use super::pages::Pages;
+use super::place;
 use super::proto::input::{Bytes, Header, fixed_len};
 use super::service::Service;
-use super::{guard, place};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use std::io;
@@ -222,7 +222,7 @@ impl Seat {
                 };
                 let is_short = !rest.is_empty();
                 let request = Request { header, fixed, rest };
-                let answer = guard(|| dispatch::answer(service, &request, room)).unwrap_or(Ok(0));
+                let answer = dispatch::answer(service, &request, room).unwrap_or(Ok(0));
                 if let (true, Ok(len)) = (is_short, answer) {
                     let len = len.min(payload.len()).min(short.len());
                     put(payload, 0, short.get(..len).unwrap_or_default());
