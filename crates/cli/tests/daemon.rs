@@ -744,7 +744,8 @@ fn whatever_waits_for_a_suspended_pool_can_be_ended() {
         while requests() < 1 && child.try_wait().expect("a child").is_none() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        kill_process(Pid::from_child(&child), Signal::INT).expect("told");
+        // It may have ended by itself.
+        let _ = kill_process(Pid::from_child(&child), Signal::INT);
         assert!(has_ended(&mut child), "{words}");
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while requests() > 0 {
@@ -752,7 +753,7 @@ fn whatever_waits_for_a_suspended_pool_can_be_ended() {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
-    kill_process(Pid::from_child(&copy), Signal::INT).expect("told");
+    let _ = kill_process(Pid::from_child(&copy), Signal::INT);
     assert!(has_ended(&mut copy));
     // With room for it the pool goes on, without what was not waited for.
     let grown = Command::new("mount").args(["-o", "remount,size=400M"]).arg(&small.0).status();

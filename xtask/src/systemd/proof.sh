@@ -24,7 +24,7 @@ is_inactive() { [ "$(systemctl is-active cenoted.service)" = inactive ]; }
 is_another() { [ "$(pid)" != 0 ] && [ "$(pid)" != "$1" ] && is_active; }
 
 systemd-analyze verify cenoted.service cenoted.socket || bad "systemd takes the units"
-systemd-analyze --user verify /usr/lib/systemd/user/cenoted.service /usr/lib/systemd/user/cenoted.socket ||
+HOME=/root XDG_RUNTIME_DIR=/run systemd-analyze --user verify /usr/lib/systemd/user/cenoted.service /usr/lib/systemd/user/cenoted.socket ||
     bad "systemd takes the units of a user"
 systemd-analyze security --no-pager --threshold=55 cenoted.service >/tmp/security || {
     cat /tmp/security >&2

@@ -26,6 +26,9 @@ use vdev::scan::Found;
 /// How long a verb waits for another one that opens or closes a pool of the same name.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often those who use a pool are told that it is wanted.
+const TELL_EVERY: Duration = Duration::from_millis(500);
+
 /// The imported pools of this process.
 pub struct Namespace {
     pools: Mutex<BTreeMap<String, Slot>>,
@@ -159,23 +162,21 @@ impl Namespace {
             return Err(NotTaken::Busy);
         }
         let until = Instant::now() + patience;
-        let mut is_told = false;
         loop {
             let users = match self.claim(name, false)? {
                 Claim::Taken(taken) => return Ok(taken),
                 Claim::Used(users) => users,
             };
-            if !std::mem::replace(&mut is_told, true)
-                && let Some(tell) = self.when_wanted.get()
-            {
+            let left = until.checked_duration_since(Instant::now()).ok_or(NotTaken::Busy)?;
+            // Again and again: some begin to wait only now.
+            if let Some(tell) = self.when_wanted.get() {
                 tell();
             }
-            let left = until.checked_duration_since(Instant::now()).ok_or(NotTaken::Busy)?;
-            users.wait_gone(left);
+            users.wait_gone(left.min(TELL_EVERY));
         }
     }
 
-    /// Has `tell` called when a pool is to be taken out and is in use: whoever uses it and only waits may give way. A
+    /// Has `tell` called, a few times, while a pool is to be taken out and is in use: whoever uses it and only waits may give way. A
     /// second call changes nothing.
     pub fn when_wanted(&self, tell: impl Fn() + Send + Sync + 'static) {
         let _ = self.when_wanted.set(Box::new(tell));
