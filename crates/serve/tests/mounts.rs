@@ -47,7 +47,7 @@ impl AdminSnapshot {
 
 impl Drop for AdminSnapshot {
     fn drop(&mut self) {
-        ADMIN_SNAPSHOT.set(0);
+        let _ = ADMIN_SNAPSHOT.set(0);
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Cost {
 
 impl Cost {
     /// Of a change of names and attributes.
-    pub(super) const NAMES: Cost = Cost { bytes: 64 << 10, blocks: 0, frees: false, within: None };
+    pub const NAMES: Cost = Cost { bytes: 64 << 10, blocks: 0, frees: false, within: None };
     /// Of a change that frees what it removes.
     pub(super) const FREES: Cost = Cost { bytes: 32 << 10, blocks: 0, frees: true, within: None };
 
