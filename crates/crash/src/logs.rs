@@ -410,7 +410,7 @@ fn list(fs: &Arc<Filesystem>) -> Result<String, Failure> {
     let mut left = vec![(".".to_owned(), fs.root())];
     while let Some((path, id)) = left.pop() {
         let node = fs.node(id)?;
-        let a = node.attrs().clone();
+        let a = node.attrs();
         let mut hasher = DefaultHasher::new();
         match node.kind() {
             FileKind::Directory => {

@@ -165,7 +165,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         Err(DaemonError::Running { pid: Some(pid), state })
             if inherited.as_ref().is_some_and(|handed| places::is_at(handed, socket)) =>
         {
-            take_over(pid, state)?
+            take_over(pid, &state)?
         }
         taken => taken?,
     };
@@ -228,8 +228,8 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
 
 /// Ends a daemon that a command has started: the service manager's socket stands in the place of its own, so that nobody
 /// can ask it any more.
-fn take_over(pid: u32, state: PathBuf) -> Result<places::Lock, DaemonError> {
-    let running = |pid| DaemonError::Running { pid, state: state.clone() };
+fn take_over(pid: u32, state: &Path) -> Result<places::Lock, DaemonError> {
+    let running = |pid| DaemonError::Running { pid, state: state.to_path_buf() };
     let process = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     let process = process.ok_or_else(|| running(Some(pid)))?;
     tell_manager("STATUS=waiting for the daemon that a command has started to end");
