@@ -49,7 +49,7 @@ const WRITTEN: &str = "map: written";
 const SYNCED: &str = "map: synced";
 const FAILED: &str = "map: failed: ";
 
-/// Does what a [`Mapper`] wants, if this process was begun by one. Programs with writers call it first of all, tests in a test
+/// Does what a `Mapper` wants, if this process was begun by one. Programs with writers call it first of all, tests in a test
 /// with the name `map_writer`.
 pub fn map_writer() -> bool {
     let (Some(file), Ok(offset)) = (std::env::var_os(FILE), std::env::var(OFFSET)) else { return false };

@@ -10,6 +10,8 @@ bad() {
     exit 1
 }
 pid() { systemctl show -p MainPID --value cenoted.service; }
+# Without the process beside each.
+daemons() { pgrep -x -a 'cenoted|cenote' | grep -c -v -e ' --release ' || true; }
 mounts() { grep -c '^tank' /proc/self/mounts || true; }
 # soon WORDS: what they say becomes so within a minute.
 soon() {
@@ -116,7 +118,7 @@ systemctl start cenoted.socket
 zpool list tank >/dev/null || bad "the service takes the pools over from a daemon that a command has started"
 is_active || bad "the service runs"
 [ "$(mounts)" = 3 ] && [ "$(cat /tank/a/file)" = second ] || bad "its mounts are there"
-[ "$(pgrep -c -x 'cenoted|cenote')" = 1 ] || bad "there is one daemon"
+[ "$(daemons)" = 1 ] || bad "there is one daemon"
 ok "a daemon that a command has started gives way to the service"
 
 zpool destroy tank
