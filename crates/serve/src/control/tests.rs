@@ -3,7 +3,7 @@ use super::*;
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
@@ -202,9 +202,15 @@ fn what_is_no_message_ends_its_connection_only() {
 fn no_descriptor_of_a_client_is_ever_taken() {
     let _alone = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     let fixture = Fixture::new();
-    let open = || std::fs::read_dir("/proc/self/fd").expect("there").count();
-    let null = std::io::pipe().expect("a pipe").0;
-    let before = open();
+    // Both ends, which no other test has.
+    let (null, _end) = std::io::pipe().expect("a pipe");
+    let link = |fd: &str| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
+    let pipe = link(&null.as_raw_fd().to_string()).expect("there");
+    let open = || {
+        let all = std::fs::read_dir("/proc/self/fd").expect("there").flatten();
+        all.filter(|fd| fd.file_name().to_str().and_then(link).as_ref() == Some(&pipe)).count()
+    };
+    assert_eq!(open(), 2);
     for count in [1, 5, 100] {
         let stream = fixture.raw();
         let fds = vec![null.as_fd(); count];
@@ -226,7 +232,7 @@ fn no_descriptor_of_a_client_is_ever_taken() {
         }
     }
     drop(fixture);
-    assert!(open() < before, "the fixture's are closed, and no others are there");
+    assert_eq!(open(), 2, "none was taken and kept");
 }
 
 /// A socket whose last descriptor is closed when the bytes in it have been sent, or after an hour; and its other end,
