@@ -102,6 +102,7 @@ mod tests {
     use super::*;
 
     /// Pages that are in memory: the kernel tells it page by page, as mappings beside each other are one to it.
+    #[allow(clippy::disallowed_types)] // A file of the kernel about this process.
     fn resident(pages: &Pages) -> usize {
         use std::os::unix::fs::FileExt;
         const PRESENT: u64 = 1 << 63;
