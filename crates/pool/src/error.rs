@@ -234,6 +234,9 @@ pub enum PoolError {
         /// What is wrong.
         why: String,
     },
+    /// Not all devices are online and healthy, as what was asked for needs.
+    #[error("one or more devices are not online and healthy")]
+    NotHealthy,
     /// A property cannot be set to this value.
     #[error("cannot set property '{name}': {why}")]
     Property {

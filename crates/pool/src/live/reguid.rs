@@ -2,20 +2,25 @@
 //!
 //! # What always holds
 //! - Labels, configuration and the sum of guids in the uberblock change in one txg.
+//! - A device that did not get its label with the others would never be known as one of this pool again: all must be online.
 
 use super::LivePool;
 use crate::PoolError;
 use format::{PoolGuid, VdevGuid};
+use vdev::tree::VdevState;
 
 impl LivePool {
     /// Gives the pool this guid, or a new one.
     ///
     /// # Errors
-    /// [`PoolError::Property`] if the pool or one of its vdevs has this guid, or it is 0.
+    /// [`PoolError::Property`] if the pool or one of its vdevs has this guid, or it is 0; [`PoolError::NotHealthy`].
     pub fn reguid(&self, wanted: Option<PoolGuid>) -> Result<PoolGuid, PoolError> {
         let random = || PoolGuid(self.env.random().max(1));
         let new = wanted.unwrap_or_else(random);
         self.run_on_pool(move |ctx, pool| {
+            if pool.pool.tree().status().state != VdevState::Online {
+                return Err(PoolError::NotHealthy);
+            }
             let config = &mut pool.state.config;
             let is_used = config.pool_guid == new || config.vdev_tree.walk().any(|node| node.guid.0 == new.0);
             if is_used || new.0 == 0 {

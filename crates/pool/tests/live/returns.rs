@@ -58,6 +58,28 @@ fn a_scrub_keeps_no_leaf_from_being_resilvered() {
     }
 }
 
+/// A side that was out of service kept the old guid, and was never known again.
+#[test]
+fn a_pool_gets_a_new_guid_only_with_all_its_devices() {
+    let devices = memories();
+    let pool = create(Layout::Mirror, &devices, 29);
+    churn(&pool, 2);
+    let side = side(&pool);
+    assert!(pool.take_offline(side, Offline::Always).unwrap());
+    let refused = pool.reguid(None);
+    assert!(matches!(refused, Err(PoolError::NotHealthy)), "{refused:?}");
+    churn(&pool, 2);
+    pool.bring_online(side, None).unwrap();
+    resilver(&pool);
+    let guid = pool.reguid(None).unwrap();
+    pool.export(Leave::Exported).unwrap();
+    for device in devices.chunks(1) {
+        let alone = import(device).unwrap();
+        assert_eq!(alone.config().pool_guid, guid);
+        alone.export(Leave::Exported).unwrap();
+    }
+}
+
 #[test]
 fn a_resilver_that_is_due_after_an_import_is_known_at_once_also_with_a_paused_scrub() {
     for is_scrubbed in [true, false] {
