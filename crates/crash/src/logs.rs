@@ -23,7 +23,7 @@ use vdev::device::{Device, DeviceError};
 use vdev::env::Env;
 use vdev::env::Random;
 use zpl::write::{
-    Allocate, FileRange, FsOptions, HeadFs, NewAttrs, NewFile, PoolClones, RenameHow, WriteHow, XattrHow,
+    Allocate, FileRange, Fs, FsOptions, HeadFs, NewAttrs, NewFile, PoolClones, RenameHow, WriteHow, XattrHow,
 };
 use zpl::{FileKind, Filesystem};
 
@@ -127,6 +127,156 @@ pub struct Left {
     pub list: String,
 }
 
+/// A file of others, with set-id bits where the mode says so.
+fn file(mode: u32) -> NewFile<'static> {
+    NewFile { uid: 1001, gid: 1002, ..NewFile::of(FileKind::Regular, mode) }
+}
+
+fn folder(mode: u32) -> NewFile<'static> {
+    NewFile::of(FileKind::Directory, mode)
+}
+
+/// A file system with files that are to be changed, each by one kind of change.
+struct Changes<'a> {
+    fs: &'a Arc<Fs>,
+    root: ObjectId,
+    dir: ObjectId,
+    ids: BTreeMap<&'static str, ObjectId>,
+    /// Makes it later.
+    tick: &'a dyn Fn(),
+}
+
+impl<'a> Changes<'a> {
+    /// Makes the files.
+    fn begin(fs: &'a Arc<Fs>, tick: &'a dyn Fn()) -> Result<Changes<'a>, Failure> {
+        let names = [
+            "owner", "cut", "mode", "times", "size", "cut-own", "hole", "write", "reserve", "zero", "xattr",
+            "acl", "flags", "project", "appended", "linked", "gone", "over", "under", "source", "swap1",
+            "swap2", "white", "crtime",
+        ];
+        let root = fs.root();
+        let make = |name: &'static str| -> Result<(&'static str, ObjectId), Failure> {
+            tick();
+            let id = fs.create(root, name.as_bytes(), &file(0o6755))?.id;
+            fs.write(id, 0, &noise(30_000, name.len() as u64), &WriteHow::default())?;
+            Ok((name, id))
+        };
+        let ids = names.into_iter().map(make).collect::<Result<_, Failure>>()?;
+        tick();
+        let dir = fs.create(root, b"dir", &folder(0o755))?.id;
+        tick();
+        fs.create(root, b"empty", &folder(0o755))?;
+        Ok(Changes { fs, root, dir, ids, tick })
+    }
+
+    fn set(&self, name: &str, new: NewAttrs) -> Result<(), Failure> {
+        (self.tick)();
+        self.fs.set_attrs(self.ids[name], &new)?;
+        Ok(())
+    }
+
+    fn attributes(&self) -> Result<(), Failure> {
+        let none = NewAttrs::default();
+        let given = |secs| Some(Time { secs, nanos: 987_654_321 });
+        self.set("owner", NewAttrs { uid: Some(5), gid: Some(6), ..none })?;
+        self.set("cut", NewAttrs { size: Some(20_000), clear_set_ids: true, ..none })?;
+        self.set("mode", NewAttrs { mode: Some(0o1640), ..none })?;
+        self.set("times", NewAttrs { atime: given(77), mtime: given(1_234_567_890), ..none })?;
+        self.set("size", NewAttrs { size: Some(100_000), mtime: given(99), ..none })?;
+        self.set("flags", NewAttrs { linux_flags: Some(0x40), ..none })?;
+        self.set("project", NewAttrs { project: Some(77), ..none })?;
+        self.set("crtime", NewAttrs { crtime: given(4242), ..none })
+    }
+
+    fn contents(&self) -> Result<(), Failure> {
+        let Changes { fs, ids, tick, .. } = self;
+        tick();
+        fs.truncate(ids["cut-own"], 10_000, true)?;
+        tick();
+        fs.fallocate(ids["hole"], 100, 20_000, Allocate::Punch)?;
+        tick();
+        fs.fallocate(ids["zero"], 8000, 9000, Allocate::Zero { keep_size: true })?;
+        tick();
+        fs.fallocate(ids["reserve"], 0, 50_000, Allocate::Reserve { keep_size: false })?;
+        for at in [0, 20_000, 9000] {
+            tick();
+            let how = WriteHow { clear_set_ids: true, ..WriteHow::default() };
+            fs.write(ids["write"], at, &noise(9000, at), &how)?;
+        }
+        tick();
+        fs.write(ids["appended"], 0, &noise(50_000, 9), &WriteHow { append: true, ..WriteHow::default() })?;
+        Ok(())
+    }
+
+    /// `acl`: a list of rights, as the attribute has it.
+    fn xattrs(&self, acl: &[u8]) -> Result<(), Failure> {
+        let Changes { fs, ids, tick, .. } = self;
+        tick();
+        fs.set_xattr(ids["xattr"], b"user.small", b"value", XattrHow::Either)?;
+        tick();
+        fs.set_xattr(ids["xattr"], b"user.other", &noise(500, 3), XattrHow::Either)?;
+        fs.remove_xattr(ids["xattr"], b"user.small")?;
+        tick();
+        fs.set_xattr(ids["acl"], b"system.posix_acl_access", acl, XattrHow::Either)?;
+        Ok(())
+    }
+
+    fn names(&self) -> Result<(), Failure> {
+        let Changes { fs, root, dir, ids, tick } = self;
+        tick();
+        fs.link(ids["linked"], *dir, b"second name")?;
+        tick();
+        fs.unlink(*root, b"gone")?;
+        tick();
+        fs.rmdir(*root, b"empty")?;
+        tick();
+        fs.rename(*root, b"over", *root, b"under", RenameHow::Replace)?;
+        tick();
+        fs.rename(*root, b"swap1", *root, b"swap2", RenameHow::Exchange)?;
+        tick();
+        fs.rename(*root, b"white", *dir, b"moved", RenameHow::Whiteout { uid: 3, gid: 4 })?;
+        Ok(())
+    }
+
+    /// Of every type; `acl`: the list that some of them inherit.
+    fn new_files(&self, acl: &[u8]) -> Result<(), Failure> {
+        let Changes { fs, root, dir, tick, .. } = self;
+        tick();
+        let deeper = fs.create(*dir, b"deeper", &NewFile { uid: 7, gid: 8, ..folder(0o2750) })?.id;
+        tick();
+        let new = fs.create(deeper, b"new", &file(0o4711))?.id;
+        fs.write(new, 0, &noise(100_000, 4), &WriteHow::default())?;
+        tick();
+        let link = NewFile { target: b"dir/deeper/new", ..NewFile::of(FileKind::Symlink, 0o777) };
+        fs.create(*root, b"link", &link)?;
+        tick();
+        fs.create(*root, b"pipe", &NewFile::of(FileKind::Fifo, 0o600))?;
+        tick();
+        fs.create(*root, b"null", &NewFile { rdev: (1, 3), ..NewFile::of(FileKind::CharDevice, 0o666) })?;
+        tick();
+        fs.set_xattr(*dir, b"system.posix_acl_default", acl, XattrHow::Either)?;
+        tick();
+        fs.create(*dir, b"inherits", &NewFile { umask: 0o022, ..file(0o664) })?;
+        tick();
+        fs.create(*dir, b"inherits too", &NewFile { umask: 0o022, ..folder(0o775) })?;
+        Ok(())
+    }
+
+    /// A clone, whose source is written then.
+    fn clones(&self, clones: &PoolClones) -> Result<(), Failure> {
+        let Changes { fs, root, ids, tick, .. } = self;
+        tick();
+        let copy = fs.create(*root, b"copy", &file(0o644))?.id;
+        tick();
+        let (from, to) = (FileRange { id: ids["source"], offset: 0 }, FileRange { id: copy, offset: 0 });
+        fs.clone_range(fs, from, to, 30_000, clones)?;
+        tick();
+        fs.write(ids["source"], 0, &noise(5000, 99), &WriteHow::default())?;
+        tick();
+        Ok(())
+    }
+}
+
 /// A pool that was cut off after every kind of change was made durable by the log alone.
 ///
 /// # Errors
@@ -136,118 +286,26 @@ pub fn every_record() -> Result<Left, Failure> {
     let tick = || clock.advance(Duration::new(1_000_003, 123_456_789));
     (0..1500).for_each(|_| tick());
     let world = create(&env)?;
-    let (fs, root) = (&world.fs.fs, world.fs.fs.root());
-    let none = NewAttrs::default();
-    let file = |mode| NewFile { uid: 1001, gid: 1002, ..NewFile::of(FileKind::Regular, mode) };
-    let make = |name: &str| -> Result<ObjectId, Failure> {
-        tick();
-        let id = fs.create(root, name.as_bytes(), &file(0o6755))?.id;
-        fs.write(id, 0, &noise(30_000, name.len() as u64), &WriteHow::default())?;
-        Ok(id)
-    };
-    let names = [
-        "owner", "cut", "mode", "times", "size", "cut-own", "hole", "write", "reserve", "zero", "xattr",
-        "acl", "flags", "project", "appended", "linked", "gone", "over", "under", "source", "swap1", "swap2",
-        "white", "crtime",
-    ];
-    let ids: BTreeMap<&str, ObjectId> =
-        names.iter().map(|name| Ok((*name, make(name)?))).collect::<Result<_, Failure>>()?;
-    let [dir, empty] = ["dir", "empty"].map(|name| {
-        tick();
-        fs.create(root, name.as_bytes(), &NewFile::of(FileKind::Directory, 0o755)).map(|made| made.id)
-    });
-    let (dir, _) = (dir?, empty?);
+    let fs = &world.fs.fs;
+    let changes = Changes::begin(fs, &tick)?;
     world.fs.sync()?;
     world.pool.sync()?;
-    world.fs.fsync(root)?;
+    world.fs.fsync(fs.root())?;
     world.pool.sync()?;
 
-    let set = |name: &str, new: NewAttrs| -> Result<(), Failure> {
-        tick();
-        fs.set_attrs(ids[name], &new)?;
-        Ok(())
-    };
-    let given = |secs| Some(Time { secs, nanos: 987_654_321 });
-    set("owner", NewAttrs { uid: Some(5), gid: Some(6), ..none })?;
-    set("cut", NewAttrs { size: Some(20_000), clear_set_ids: true, ..none })?;
-    set("mode", NewAttrs { mode: Some(0o1640), ..none })?;
-    set("times", NewAttrs { atime: given(77), mtime: given(1_234_567_890), ..none })?;
-    set("size", NewAttrs { size: Some(100_000), mtime: given(99), ..none })?;
-    set("flags", NewAttrs { linux_flags: Some(0x40), ..none })?;
-    set("project", NewAttrs { project: Some(77), ..none })?;
-    set("crtime", NewAttrs { crtime: given(4242), ..none })?;
-    tick();
-    fs.truncate(ids["cut-own"], 10_000, true)?;
-    tick();
-    fs.fallocate(ids["hole"], 100, 20_000, Allocate::Punch)?;
-    tick();
-    fs.fallocate(ids["zero"], 8000, 9000, Allocate::Zero { keep_size: true })?;
-    tick();
-    fs.fallocate(ids["reserve"], 0, 50_000, Allocate::Reserve { keep_size: false })?;
-    for at in [0, 20_000, 9000] {
-        tick();
-        let how = WriteHow { clear_set_ids: true, ..WriteHow::default() };
-        fs.write(ids["write"], at, &noise(9000, at), &how)?;
-    }
-    tick();
-    fs.write(ids["appended"], 0, &noise(50_000, 9), &WriteHow { append: true, ..WriteHow::default() })?;
-    tick();
-    fs.set_xattr(ids["xattr"], b"user.small", b"value", XattrHow::Either)?;
-    tick();
-    fs.set_xattr(ids["xattr"], b"user.other", &noise(500, 3), XattrHow::Either)?;
-    fs.remove_xattr(ids["xattr"], b"user.small")?;
-    tick();
-    let acl = [
+    let acl = zpl::write::encode_posix(&[
         PosixEntry { who: PosixWho::UserObj, perm: 7 },
         PosixEntry { who: PosixWho::User(1005), perm: 6 },
         PosixEntry { who: PosixWho::GroupObj, perm: 5 },
         PosixEntry { who: PosixWho::Mask, perm: 7 },
         PosixEntry { who: PosixWho::Other, perm: 1 },
-    ];
-    let acl = zpl::write::encode_posix(&acl);
-    fs.set_xattr(ids["acl"], b"system.posix_acl_access", &acl, XattrHow::Either)?;
-    tick();
-    fs.link(ids["linked"], dir, b"second name")?;
-    tick();
-    fs.unlink(root, b"gone")?;
-    tick();
-    fs.rmdir(root, b"empty")?;
-    tick();
-    fs.rename(root, b"over", root, b"under", RenameHow::Replace)?;
-    tick();
-    fs.rename(root, b"swap1", root, b"swap2", RenameHow::Exchange)?;
-    tick();
-    fs.rename(root, b"white", dir, b"moved", RenameHow::Whiteout { uid: 3, gid: 4 })?;
-    tick();
-    let deeper = NewFile { uid: 7, gid: 8, ..NewFile::of(FileKind::Directory, 0o2750) };
-    let deeper = fs.create(dir, b"deeper", &deeper)?.id;
-    tick();
-    let new = fs.create(deeper, b"new", &file(0o4711))?.id;
-    fs.write(new, 0, &noise(100_000, 4), &WriteHow::default())?;
-    tick();
-    fs.create(
-        root,
-        b"link",
-        &NewFile { target: b"dir/deeper/new", ..NewFile::of(FileKind::Symlink, 0o777) },
-    )?;
-    tick();
-    fs.create(root, b"pipe", &NewFile::of(FileKind::Fifo, 0o600))?;
-    tick();
-    fs.create(root, b"null", &NewFile { rdev: (1, 3), ..NewFile::of(FileKind::CharDevice, 0o666) })?;
-    tick();
-    fs.set_xattr(dir, b"system.posix_acl_default", &acl, XattrHow::Either)?;
-    tick();
-    fs.create(dir, b"inherits", &NewFile { umask: 0o022, ..file(0o664) })?;
-    tick();
-    fs.create(dir, b"inherits too", &NewFile { umask: 0o022, ..NewFile::of(FileKind::Directory, 0o775) })?;
-    tick();
-    let copy = fs.create(root, b"copy", &file(0o644))?.id;
-    tick();
-    let (from, to) = (FileRange { id: ids["source"], offset: 0 }, FileRange { id: copy, offset: 0 });
-    fs.clone_range(fs, from, to, 30_000, &PoolClones::new(world.fs.head().clones()))?;
-    tick();
-    fs.write(ids["source"], 0, &noise(5000, 99), &WriteHow::default())?;
-    tick();
+    ]);
+    changes.attributes()?;
+    changes.contents()?;
+    changes.xattrs(&acl)?;
+    changes.names()?;
+    changes.new_files(&acl)?;
+    changes.clones(&PoolClones::new(world.fs.head().clones()))?;
     world.fs.sync()?;
     Ok(Left { disks: world.disks.after_cut(Fate::Lost, 1), list: list(fs.reader())? })
 }

@@ -23,6 +23,15 @@ fn memories() -> [Arc<dyn Device>; 2] {
     [(); 2].map(|()| Arc::new(MemoryDevice::new(SIZE)) as Arc<dyn Device>)
 }
 
+/// A mirror of two files that holds something.
+fn mirror_of_files() -> (Files, Arc<LivePool>) {
+    let files = Files::new(2, SIZE);
+    let spec = CreateSpec::new("tank", vec![files.top(Layout::Mirror, 0..2)]);
+    let pool = LivePool::create(spec, Env::system()).unwrap();
+    churn(&pool, 3);
+    (files, pool)
+}
+
 fn side(pool: &LivePool) -> VdevGuid {
     pool.config().vdev_tree.children[0].children[1].guid
 }
@@ -148,10 +157,7 @@ fn reopening_sees_files_that_are_gone_cut_or_others() {
 
 #[test]
 fn a_paused_scrub_keeps_no_device_open_that_was_let_go() {
-    let files = Files::new(2, SIZE);
-    let spec = CreateSpec::new("tank", vec![files.top(Layout::Mirror, 0..2)]);
-    let pool = LivePool::create(spec, Env::system()).unwrap();
-    churn(&pool, 3);
+    let (files, pool) = mirror_of_files();
     pool.start_scrub(false).unwrap();
     pool.pause_scrub().unwrap();
     files.hide(1);
@@ -169,10 +175,7 @@ fn a_paused_scrub_keeps_no_device_open_that_was_let_go() {
 /// Who reads by an older tree has the old handle, and with it the lock on the file.
 #[test]
 fn a_device_comes_back_while_somebody_reads_by_its_old_handle() {
-    let files = Files::new(2, SIZE);
-    let spec = CreateSpec::new("tank", vec![files.top(Layout::Mirror, 0..2)]);
-    let pool = LivePool::create(spec, Env::system()).unwrap();
-    churn(&pool, 3);
+    let (files, pool) = mirror_of_files();
     let old = pool.view().unwrap();
     files.hide(1);
     pool.reopen_devices(None).unwrap();
@@ -302,10 +305,7 @@ fn a_spare_that_another_pool_holds_is_shared() {
 
 #[test]
 fn a_state_on_a_device_that_is_missing_is_told_by_the_name_of_the_device() {
-    let files = Files::new(2, SIZE);
-    let spec = CreateSpec::new("tank", vec![files.top(Layout::Mirror, 0..2)]);
-    let pool = LivePool::create(spec, Env::system()).unwrap();
-    churn(&pool, 3);
+    let (files, pool) = mirror_of_files();
     pool.export(Leave::Exported).unwrap();
     // The labels of the second are new, and it has nothing of what they lead to.
     let second = open_exclusive(&files.dir().join("d1"), Access::Cached).unwrap();
