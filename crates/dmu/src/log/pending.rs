@@ -77,6 +77,11 @@ impl LogData {
         self.len() == 0
     }
 
+    /// A copy of all of it.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.slice(0..self.len())
+    }
+
     /// Bytes of memory that only it takes, as long as the object has not changed the blocks that they share.
     fn memory(&self) -> u64 {
         let of_part = |part: &Part| match part {

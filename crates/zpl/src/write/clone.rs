@@ -225,13 +225,12 @@ impl Fs {
             target.object.assign_block(BlockId(blkid), bp.cloned_in(tx.txg()), tx);
         }
         let (now, end) = (self.now(), clone.offset + clone.length);
-        let before = target.attrs();
         target.change(&store, |attrs| {
             attrs.size = attrs.size.max(end);
             content_changed(attrs, now);
         })?;
         self.log(tx, || Body::CloneRange(clone.clone()));
-        self.log_touched(target, &before, tx);
+        self.log_touched(target, false, tx);
         Ok(())
     }
 }

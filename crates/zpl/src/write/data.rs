@@ -10,6 +10,7 @@ use super::setattr;
 use super::unlink::BLOCKS_PER_TX;
 use crate::{Attrs, FileKind, ZplError};
 use dmu::live::{LiveObject, Tx};
+use dmu::log::LogData;
 use format::ObjectId;
 use format::zil::Body;
 use format::znode::{FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_AV_MODIFIED, Time};
@@ -173,6 +174,7 @@ impl Fs {
     ) -> Result<(), ZplError> {
         let attrs = inode.attrs();
         self.check_quota(owners(&attrs), &[QuotaOf::Space])?;
+        let log = self.intent_log();
         let block = blocks_after(&inode.object, end, block_max);
         let tx = self.begin(Cost::write(data.len() as u64, block))?;
         let store = self.store(&tx);
@@ -180,7 +182,11 @@ impl Fs {
         self.grow_block(&inode.object, attrs.size, end, block_max, &tx)?;
         inode.object.write_at(offset, data, &tx)?;
         let (now, stop) = (self.now(), offset + data.len() as u64);
-        inode.change(&store, |attrs| {
+        // What takes long comes before the attributes are locked.
+        let written = log.is_on().then(|| LogData::written(&inode.object, offset, data));
+        let mut state = inode.ready(&store)?;
+        let mode = state.attrs.mode;
+        inode.change_locked(&mut state, &store, |attrs| {
             attrs.size = attrs.size.max(stop);
             let times = (attrs.mtime, attrs.ctime);
             content_changed(attrs, now);
@@ -191,11 +197,15 @@ impl Fs {
                 attrs.mode = without_set_ids(attrs.mode);
             }
         })?;
-        let log = self.intent_log();
-        if log.is_on() {
-            log.log_write(&tx, &inode.object, offset, data, (!how.keep_times).then_some(now));
+        // And they are locked until the log knows of them: see `log_attrs`.
+        if let Some(written) = written {
+            log.log_write(&tx, inode.id, offset, written, (!how.keep_times).then_some(state.attrs.mtime));
+            if state.attrs.mode != mode {
+                // The record of the write does not say that set-id bits were cleared.
+                let cleared = setattr::touched_record(inode.id, true, &state.attrs);
+                log.log(&tx, Body::SetAttr(Box::new(cleared)));
+            }
         }
-        self.log_cleared_ids(inode, &attrs, &tx);
         Ok(())
     }
 
@@ -241,33 +251,26 @@ impl Fs {
         let rest =
             if size < attrs.size { self.free_in_steps(&inode, size..u64::MAX)? } else { Rest::default() };
         let tx = self.begin(if size < attrs.size { Cost::FREES } else { Cost::write(SECTOR, SECTOR) })?;
-        self.set_size(&inode, size, clear_set_ids, &tx)?;
+        let clears_ids = self.set_size(&inode, size, clear_set_ids, &tx)?;
         inode.object.note_freed(rest.blocks, &tx);
         self.log(&tx, || Body::Truncate { object: id, offset: size, length: 0 });
-        self.log_touched(&inode, &attrs, &tx);
+        self.log_touched(&inode, clears_ids, &tx);
         Ok(())
     }
 
-    /// Records of writes do not say that set-id bits were cleared.
-    fn log_cleared_ids(&self, inode: &Inode, before: &Attrs, tx: &Tx) {
-        if inode.attrs().mode != before.mode {
-            self.log_touched(inode, before, tx);
-        }
+    /// Records of changes of the content that are no writes say neither that set-id bits were cleared nor when it was.
+    pub(super) fn log_touched(&self, inode: &Inode, clears_ids: bool, tx: &Tx) {
+        self.log_attrs(inode, tx, |attrs| setattr::touched_record(inode.id, clears_ids, attrs));
     }
 
-    /// Records of other changes of the content say neither that nor when it was.
-    pub(super) fn log_touched(&self, inode: &Inode, before: &Attrs, tx: &Tx) {
-        self.log(tx, || Body::SetAttr(Box::new(setattr::touched_record(inode.id, before, &inode.attrs()))));
-    }
-
-    /// Sets the size; the whole file is locked.
+    /// Sets the size; the whole file is locked. True if set-id bits are gone with it.
     pub(super) fn set_size(
         &self,
         inode: &Inode,
         size: u64,
         clear_set_ids: bool,
         tx: &Tx,
-    ) -> Result<(), ZplError> {
+    ) -> Result<bool, ZplError> {
         let store = self.store(tx);
         drop(inode.ready(&store)?);
         let old = inode.attrs().size;
@@ -276,14 +279,15 @@ impl Fs {
         } else if size > old {
             self.grow_block(&inode.object, old, size, self.options().block_max(), tx)?;
         }
-        let now = self.now();
+        let (now, mut clears_ids) = (self.now(), false);
         inode.change(&store, |attrs| {
             attrs.size = size;
             content_changed(attrs, now);
-            if clear_set_ids {
-                attrs.mode = without_set_ids(attrs.mode);
-            }
-        })
+            let mode = if clear_set_ids { without_set_ids(attrs.mode) } else { attrs.mode };
+            clears_ids = mode != attrs.mode;
+            attrs.mode = mode;
+        })?;
+        Ok(clears_ids)
     }
 
     /// Reserves, frees or zeros a range of a file.
@@ -330,7 +334,7 @@ impl Fs {
             drop(inode.ready(&store)?);
             self.touch_content(&inode, &store)?;
         }
-        self.log_touched(&inode, &attrs, &tx);
+        self.log_touched(&inode, false, &tx);
         Ok(())
     }
 

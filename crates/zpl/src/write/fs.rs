@@ -16,7 +16,7 @@ use dmu::Env;
 use dmu::live::{LiveObject, LiveSet, Tx};
 use dmu::zap::Match;
 use format::ObjectId;
-use format::zil::Body;
+use format::zil::{Body, SetAttr};
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_PROJINHERIT, Time};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -122,6 +122,16 @@ impl Fs {
         let log = self.log.read().unwrap_or_else(PoisonError::into_inner);
         if log.is_on() {
             log.log(tx, record());
+        }
+    }
+
+    /// Tells the log of attributes, as they are now. They are locked until it knows: of two records that say the same
+    /// attribute, the later one says what it was later, whoever of those who change it is told of first.
+    pub(super) fn log_attrs(&self, inode: &Inode, tx: &Tx, record: impl FnOnce(&Attrs) -> SetAttr) {
+        let log = self.intent_log();
+        if log.is_on() {
+            let state = inode.state();
+            log.log(tx, Body::SetAttr(Box::new(record(&state.attrs))));
         }
     }
 

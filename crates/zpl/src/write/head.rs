@@ -12,7 +12,7 @@ use super::{AccessTimes, Fs, FsOptions, SnapshotDir, VolumeWriter, XattrStorage,
 use crate::ZplError;
 use dmu::AllocTx;
 use dmu::Env;
-use dmu::live::{LiveObject, LiveSet, Tx, TxError, Txgs};
+use dmu::live::{LiveSet, Tx, TxError, Txgs};
 use dmu::log::{IntentLog as Log, LogData, Pending, Replayed, Unclaim};
 use dsl::write::brt::Brt;
 use dsl::write::{FeatureCounts, Head, SyncMode};
@@ -89,9 +89,8 @@ impl IntentLog for HeadLog {
         self.log.push(tx, Pending::Body(record));
     }
 
-    fn log_write(&self, tx: &Tx, object: &LiveObject, offset: u64, data: &[u8], mtime: Option<Time>) {
-        let (id, data) = (object.id(), LogData::written(object, offset, data));
-        self.log.push(tx, Pending::Write { object: id, offset, data, mtime: mtime.map(log_time) });
+    fn log_write(&self, tx: &Tx, object: ObjectId, offset: u64, data: LogData, mtime: Option<Time>) {
+        self.log.push(tx, Pending::Write { object, offset, data, mtime: mtime.map(log_time) });
     }
 
     fn log_by_txg(&self, tx: &Tx, object: ObjectId) {

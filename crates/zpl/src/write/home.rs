@@ -2,7 +2,8 @@
 //! counts of cloned blocks.
 
 use crate::ZplError;
-use dmu::live::{LiveObject, LiveSet, Tx, TxError};
+use dmu::live::{LiveSet, Tx, TxError};
+use dmu::log::LogData;
 use format::zil::Body;
 use format::znode::Time;
 use format::{BlockPtr, ObjectId};
@@ -77,6 +78,8 @@ pub trait Home: Send + Sync {
 
 /// What happened, for the intent log. A record that is given belongs to the txg of the transaction, and is
 /// written when somebody asks for it to be durable before that txg is.
+///
+/// Records of attributes are given while the attributes of their file are locked: nobody waits for anything in these calls.
 pub trait IntentLog: Send + Sync {
     /// Something is done with records; if not, none are made.
     fn is_on(&self) -> bool {
@@ -88,7 +91,7 @@ pub trait IntentLog: Send + Sync {
 
     /// Data was written to an object, of which nobody else changes that range meanwhile; and with it the time of the
     /// last change of its content was set, if one is given.
-    fn log_write(&self, tx: &Tx, object: &LiveObject, offset: u64, data: &[u8], mtime: Option<Time>);
+    fn log_write(&self, tx: &Tx, object: ObjectId, offset: u64, data: LogData, mtime: Option<Time>);
 
     /// A change of an object that no record can tell of: whoever wants it durable waits for the txg.
     fn log_by_txg(&self, tx: &Tx, object: ObjectId);
@@ -111,7 +114,7 @@ impl IntentLog for NoLog {
 
     fn log(&self, _: &Tx, _: Body) {}
 
-    fn log_write(&self, _: &Tx, _: &LiveObject, _: u64, _: &[u8], _: Option<Time>) {}
+    fn log_write(&self, _: &Tx, _: ObjectId, _: u64, _: LogData, _: Option<Time>) {}
 
     fn log_by_txg(&self, _: &Tx, _: ObjectId) {}
 }

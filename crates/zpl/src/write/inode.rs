@@ -5,9 +5,10 @@
 //! - One inode exists for one object at any time; that of a freed object says so and is in no table.
 //!
 //! # Order
-//! The state lock is the innermost of this crate: it is held for the change of a bonus, never while waiting
-//! for a transaction, another inode or a device. (A file of the old form is the exception: it is read once
-//! more when it is first changed.)
+//! The state lock is the innermost of this crate: it is held for the change of a bonus, and while the intent log is told of
+//! attributes, never while waiting for a transaction, another inode or a device. There are two exceptions. A file of
+//! the old form is read once more when it is first changed. And a file that is being made is locked from before its name
+//! leads to it until the log knows of it, as nobody can wait for it who holds anything.
 
 use super::range_lock::RangeLock;
 use super::sa::{Capacity, LEADING, Laid, Offsets, Tables};

@@ -328,7 +328,13 @@ impl Fs {
         let fresh = self.fresh(new, &inherited, given, attrs.is_xattr(), dir.id, now, &tx);
         drop(dir.ready(&self.store(&tx))?);
         let inode = self.make_object(&fresh, given, &tx)?;
+        // Whoever finds the name finds this inode in the table, and waits for its attributes: nothing that is done to the file,
+        // or in it, is logged before the file itself.
+        let made = inode.state();
+        self.inodes.insert(Arc::clone(&inode));
         if let Err(error) = entries.insert_matching(name, entry_value(inode.id, new.kind), how) {
+            drop(made);
+            self.inodes.remove_this(&inode);
             self.set.free(inode.id, &tx)?;
             return Err(match error {
                 DmuError::KeyExists { .. } => ZplError::Exists { dir: dir.id },
@@ -341,10 +347,10 @@ impl Fs {
             attrs.links = attrs.links.saturating_add(u64::from(new.kind == FileKind::Directory));
             (attrs.mtime, attrs.ctime) = (now, now);
         })?;
-        let attrs = inode.attrs();
-        self.inodes.insert(Arc::clone(&inode));
+        let attrs = made.attrs;
         self.log(&tx, || Body::Create(Box::new(create_record(dir.id, name, &inode, &attrs, new.target))));
         self.log_lists(&inode, &inherited, &tx);
+        drop(made);
         Ok(Made { id: inode.id, attrs })
     }
 

@@ -264,6 +264,10 @@ impl Fs {
             RenameHow::Whiteout { uid, gid } => Some(self.make_whiteout(m, uid, gid, now, tx)?),
             _ => None,
         };
+        if let Some((inode, _)) = &whiteout {
+            // Before a name leads to it: whoever finds the name finds this inode.
+            self.inodes.insert(Arc::clone(inode));
+        }
         let mut entries = Edits::new(tx);
         let made = whiteout.as_ref().map(|(inode, _)| entry_value(inode.id, inode.kind));
         let moved_away = self.move_entries(m, target.is_some(), made, &mut entries);
@@ -273,6 +277,7 @@ impl Fs {
         });
         let later = entries.keep_if(later);
         if let (Err(_), Some((inode, _))) = (&later, &whiteout) {
+            self.inodes.remove_this(inode);
             self.set.free(inode.id, tx)?;
         }
         let later = later?;
@@ -288,7 +293,6 @@ impl Fs {
                     let made = create_record(m.from.dir.id, m.source_name, &inode, &attrs, &[]);
                     Body::Whiteout(m.record(), Box::new(made))
                 });
-                self.inodes.insert(inode);
             }
             None => self.log(tx, || Body::Rename(m.record())),
         }

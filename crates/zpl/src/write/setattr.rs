@@ -12,7 +12,7 @@ use crate::{Attrs, FileKind, SpaceKind, ZplError};
 use dmu::live::Tx;
 use format::acl::{POSIX_ACCESS, decode_posix};
 use format::sa::Attr;
-use format::zil::{Body, SetAttr, Xvattr, mask, xat};
+use format::zil::{SetAttr, Xvattr, mask, xat};
 use format::znode::{
     FLAG_ACL_TRIVIAL, FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_HIDDEN, FLAG_IMMUTABLE, FLAG_NO_EXECS_DENIED,
     FLAG_NODUMP, FLAG_NOUNLINK, FLAG_OFFLINE, FLAG_PROJID, FLAG_PROJINHERIT, FLAG_READONLY, FLAG_SPARSE,
@@ -148,7 +148,7 @@ impl Fs {
                 set_project(attrs, new.project);
             })?;
         }
-        self.log(&tx, || Body::SetAttr(Box::new(record(id, new, &attrs, &inode.attrs()))));
+        self.log_attrs(&inode, &tx, |after| record(id, new, &attrs, after));
         if inode.is_dir() {
             // What is made in it later inherits from it.
             self.intent_log().order(id);
@@ -415,9 +415,10 @@ pub(super) fn from_record(set: &SetAttr, flags: u64) -> NewAttrs {
     new
 }
 
-/// The record of what a change of the content has changed along: set-id bits may be gone.
-pub(super) fn touched_record(object: ObjectId, before: &Attrs, after: &Attrs) -> SetAttr {
-    record(object, &NewAttrs { mtime: Some(after.mtime), ..NewAttrs::default() }, before, after)
+/// The record of what a change of the content has changed along: set-id bits may be gone (`clears_ids`).
+pub(super) fn touched_record(object: ObjectId, clears_ids: bool, after: &Attrs) -> SetAttr {
+    let mode = clears_ids.then_some(after.mode);
+    record(object, &NewAttrs { mode, mtime: Some(after.mtime), ..NewAttrs::default() }, after, after)
 }
 
 /// The record of a change of nothing but the mode.

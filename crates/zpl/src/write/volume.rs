@@ -7,6 +7,7 @@ use super::unlink::BLOCKS_PER_TX;
 use crate::{Volume, ZplError};
 use dmu::AllocTx;
 use dmu::live::{LiveObject, Tx};
+use dmu::log::LogData;
 use format::Txg;
 use format::zil::Body;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -111,7 +112,7 @@ impl VolumeWriter {
             }
             let log = self.log();
             if log.is_on() {
-                log.log_write(&tx, &self.data, at, part, None);
+                log.log_write(&tx, self.data.id(), at, LogData::written(&self.data, at, part), None);
             }
             at = stop;
         }

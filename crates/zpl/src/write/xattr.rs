@@ -18,6 +18,7 @@ use super::setattr::{acl_edits, set_mode};
 use crate::xattr::stored_names;
 use crate::{Attrs, FileKind, ZplError};
 use dmu::live::Tx;
+use dmu::log::LogData;
 use dmu::zap::Match;
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT};
 use format::sa::Attr;
@@ -232,7 +233,7 @@ impl Fs {
 
     fn log_mode(&self, inode: &Inode, change: &Change<'_>, tx: &Tx) {
         if change.mode.is_some() {
-            self.log(tx, || Body::SetAttr(Box::new(super::setattr::mode_record(inode.id, &inode.attrs()))));
+            self.log_attrs(inode, tx, |attrs| super::setattr::mode_record(inode.id, attrs));
         }
     }
 
@@ -342,7 +343,7 @@ impl Fs {
         self.log(&tx, || Body::Truncate { object: file.id, offset: 0, length: 0 });
         let log = self.intent_log();
         if log.is_on() {
-            log.log_write(&tx, &file.object, 0, value, None);
+            log.log_write(&tx, file.id, 0, LogData::written(&file.object, 0, value), None);
             // Whoever makes the owner durable knows nothing of this object, and its name does not come without it.
             log.order(file.id);
         }
@@ -376,11 +377,13 @@ impl Fs {
             slots: given.object.map_or(1, |(_, slots)| slots).clamp(1, 32),
         };
         let dir = self.make_object(&fresh, given, &tx)?;
+        // Before anything leads to it: whoever follows that finds this inode.
+        self.inodes.insert(Arc::clone(&dir));
         if let Err(error) = inode.change(&store, |attrs| attrs.xattr_dir = Some(dir.id)) {
+            self.inodes.remove_this(&dir);
             self.set.free(dir.id, &tx)?;
             return Err(error);
         }
-        self.inodes.insert(Arc::clone(&dir));
         self.log(&tx, || {
             let mut record = create_record(inode.id, b"", &dir, &dir.attrs(), &[]);
             record.what = CreateKind::XattrDir;

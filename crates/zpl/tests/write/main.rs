@@ -6,6 +6,7 @@ mod acls;
 mod faults;
 mod model;
 mod named;
+mod order;
 mod speed;
 mod steps;
 mod threads;

@@ -6,7 +6,8 @@ use cenote_zpl::write::{
     QuotaOf, RenameHow, WriteHow, XattrHow, XattrStorage, encode_posix,
 };
 use cenote_zpl::{CaseSensitivity, FileKind, SpaceKind, ZplError};
-use dmu::live::{Limits, LiveObject, NewObject, Tx};
+use dmu::live::{Limits, NewObject, Tx};
+use dmu::log::LogData;
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho};
 use format::zil::{Body, mask};
 use format::znode::{
@@ -555,7 +556,7 @@ impl IntentLog for Records {
         self.0.lock().expect("nobody panics").push(record);
     }
 
-    fn log_write(&self, _: &Tx, _: &LiveObject, _: u64, _: &[u8], _: Option<Time>) {}
+    fn log_write(&self, _: &Tx, _: ObjectId, _: u64, _: LogData, _: Option<Time>) {}
 
     fn log_by_txg(&self, _: &Tx, _: ObjectId) {}
 }

@@ -6,7 +6,8 @@ use cenote_zpl::write::{
     Allocate, BeginError, Cost, Fs, FsOptions, Home, IntentLog, NewAttrs, NewFile, WriteHow, replay,
 };
 use dmu::Store;
-use dmu::live::{LiveObject, LiveSet, Tx};
+use dmu::live::{LiveSet, Tx};
+use dmu::log::LogData;
 use format::zil::Body;
 use format::znode::Time;
 use format::{BlockPtr, ObjectId};
@@ -25,8 +26,8 @@ impl IntentLog for Records {
         self.0.lock().expect("whole").push(record);
     }
 
-    fn log_write(&self, _: &Tx, object: &LiveObject, offset: u64, data: &[u8], _: Option<Time>) {
-        let (object, length, data) = (object.id(), data.len() as u64, Some(data.to_vec()));
+    fn log_write(&self, _: &Tx, object: ObjectId, offset: u64, data: LogData, _: Option<Time>) {
+        let (length, data) = (data.len(), Some(data.to_vec()));
         let record = Body::Write { object, offset, length, bp: BlockPtr::HOLE, data };
         self.0.lock().expect("whole").push(record);
     }
