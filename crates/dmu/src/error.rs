@@ -73,6 +73,17 @@ pub enum DmuError {
         /// What is wrong.
         why: &'static str,
     },
+    /// The object set shows a pool as it was, and a block of the object may have been overwritten since: nothing else can
+    /// tell, as it has no checksum. A newer object set has the newer block, or has it no more.
+    #[error(
+        "object {object} of object set {objset}: this state of it is too old, and a block may be overwritten"
+    )]
+    TooOld {
+        /// The object set.
+        objset: u64,
+        /// The object.
+        object: ObjectId,
+    },
     /// The object set is encrypted and its key is not loaded.
     #[error("object set {objset} is encrypted, and its key is not loaded")]
     Locked {

@@ -33,7 +33,7 @@ pub mod zil;
 
 pub use error::DmuError;
 pub use object::{Blocks, Object};
-pub use objset::{KeyState, ObjSet};
+pub use objset::{KeyState, Lease, ObjSet};
 pub use room::Room;
 pub use store::{Store, Witness};
 

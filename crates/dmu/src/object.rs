@@ -2,7 +2,8 @@
 
 use crate::live::LiveObject;
 use crate::zap::ZapBlocks;
-use crate::{DmuError, ObjSet, Room};
+use crate::{DmuError, Lease, ObjSet, Room};
+use codec::crypt::DataKey;
 use format::dnode::Dnode;
 use format::{BlockId, BlockPtr, Endian, Level, ObjType, ObjectId};
 use std::collections::HashSet;
@@ -158,7 +159,27 @@ impl Object {
 
     /// The same in the tree on disk; nobody is told of errors.
     pub(crate) fn block_on_disk(&self, blkid: BlockId) -> Result<Option<Block>, DmuError> {
-        self.pointer_on_disk(blkid)?.map(|bp| self.data_of(&bp)).transpose()
+        let Some(bp) = self.pointer_on_disk(blkid)? else { return Ok(None) };
+        match self.objset.lease().filter(|_| !is_proved(&bp, self.objset.key().key())) {
+            None => self.data_of(&bp).map(Some),
+            Some(lease) => self.leased(&bp, blkid, &**lease).map(Some),
+        }
+    }
+
+    /// A data block without a checksum, of a state that may be too old: what the devices gave is the block only if that
+    /// still stood there afterwards.
+    fn leased(&self, bp: &BlockPtr, blkid: BlockId, lease: &dyn Lease) -> Result<Block, DmuError> {
+        self.check_pointer(bp, Level(0), self.block_size())?;
+        let stands = || !lease.has_lapsed() || self.is_in_newest(bp, blkid, lease);
+        let read = self.objset.store().read_standing(bp, self.objset.key().key(), &stands);
+        let number = self.objset.number();
+        read.map_err(|e| self.zio_error(e))?.ok_or(DmuError::TooOld { objset: number, object: self.id })
+    }
+
+    /// The newest state on disk leads to this block from the same place: it was never freed.
+    fn is_in_newest(&self, bp: &BlockPtr, blkid: BlockId, lease: &dyn Lease) -> bool {
+        let object = lease.newest(self.objset.number()).and_then(|newest| newest.object(self.id).ok());
+        object.and_then(|object| object.pointer_on_disk(blkid).ok().flatten()).is_some_and(|now| now == *bp)
     }
 
     /// What leads to a data block in the tree on disk; `None` for a hole.
@@ -181,7 +202,9 @@ impl Object {
             && let Ok(bp) = self.block_ptr(Level(0), blkid)
             && self.check_pointer(&bp, Level(0), self.block_size()).is_ok()
         {
-            self.objset.store().read_ahead(&bp, self.objset.key().key());
+            let key = self.objset.key().key();
+            let lease = self.objset.lease().filter(|_| !is_proved(&bp, key));
+            self.objset.store().read_ahead(&bp, key, &|| lease.is_none_or(|lease| !lease.has_lapsed()));
         }
     }
 
@@ -394,6 +417,13 @@ impl ZapBlocks for Object {
     fn block(&self, id: BlockId) -> Result<Option<Block>, DmuError> {
         Object::block(self, id)
     }
+}
+
+/// Whatever is read by a pointer, it is known whether that is what the pointer leads to.
+pub(crate) fn is_proved(bp: &BlockPtr, key: Option<&DataKey>) -> bool {
+    bp.is_embedded()
+        || bp.checksum_kind().is_ok_and(|kind| !kind.is_none())
+        || (key.is_some() && bp.uses_crypt())
 }
 
 /// `value >> by`, also where `by` is 64 or more.

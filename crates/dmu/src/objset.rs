@@ -32,9 +32,20 @@ impl KeyState {
     }
 }
 
+/// A state of a pool that others change, for as long as somebody reads it.
+pub trait Lease: Send + Sync {
+    /// What was freed since that state may have been overwritten by now.
+    fn has_lapsed(&self) -> bool;
+
+    /// The object set of this dataset (0: the pool's own) in the newest state that is on disk; `None` if there is none.
+    fn newest(&self, number: u64) -> Option<Arc<ObjSet>>;
+}
+
 /// An open object set.
 pub struct ObjSet {
     store: Arc<Store>,
+    /// It shows a state of a pool that others change. Held as long as anybody reads it.
+    lease: Option<Arc<dyn Lease>>,
     root: BlockPtr,
     number: u64,
     phys: ObjsetPhys,
@@ -53,6 +64,20 @@ impl ObjSet {
     /// [`DmuError::Empty`] if it was never written; otherwise why its block cannot be read.
     pub fn open(
         store: &Arc<Store>,
+        root: &BlockPtr,
+        number: u64,
+        key: KeyState,
+    ) -> Result<Arc<ObjSet>, DmuError> {
+        ObjSet::open_leased(store, None, root, number, key)
+    }
+
+    /// The same of a pool that others change: `lease` keeps what `root` leads to, while it can.
+    ///
+    /// # Errors
+    /// As of [`ObjSet::open`].
+    pub fn open_leased(
+        store: &Arc<Store>,
+        lease: Option<Arc<dyn Lease>>,
         root: &BlockPtr,
         number: u64,
         key: KeyState,
@@ -85,6 +110,7 @@ impl ObjSet {
         }
         Ok(Arc::new(ObjSet {
             store: Arc::clone(store),
+            lease,
             root: *root,
             number,
             phys,
@@ -92,6 +118,14 @@ impl ObjSet {
             met: Mutex::default(),
             live: None,
         }))
+    }
+
+    /// Another object set of the same state of the same pool.
+    ///
+    /// # Errors
+    /// As of [`ObjSet::open`].
+    pub fn open_other(&self, root: &BlockPtr, number: u64, key: KeyState) -> Result<Arc<ObjSet>, DmuError> {
+        ObjSet::open_leased(&self.store, self.lease.clone(), root, number, key)
     }
 
     /// A set whose root block is known. With `live`, objects are read in their newest state.
@@ -103,7 +137,8 @@ impl ObjSet {
         live: Option<Arc<LiveSet>>,
     ) -> Arc<ObjSet> {
         let store = Arc::clone(store);
-        Arc::new(ObjSet { store, root, number, phys, key: KeyState::None, met: Mutex::default(), live })
+        let (lease, key) = (None, KeyState::None);
+        Arc::new(ObjSet { store, lease, root, number, phys, key, met: Mutex::default(), live })
     }
 
     /// The writable set that this shows, if it shows one.
@@ -129,6 +164,11 @@ impl ObjSet {
     /// Where its blocks come from.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// What keeps the state of the pool that it shows, if others change that pool.
+    pub(crate) fn lease(&self) -> Option<&Arc<dyn Lease>> {
+        self.lease.as_ref()
     }
 
     /// The pointer to its root block.

@@ -152,12 +152,44 @@ impl Store {
         }
     }
 
+    /// The contents of a data block that nothing tells from others, by a pointer that may be old. `stands`, asked after the
+    /// devices were read: the block stands there still. `None`: it does not, and nobody gets what was read.
+    pub(crate) fn read_standing(
+        &self,
+        bp: &BlockPtr,
+        key: Option<&DataKey>,
+        stands: &dyn Fn() -> bool,
+    ) -> Result<Option<Block>, ZioError> {
+        let Some(id) = Key::of(bp, key.is_some()) else { return self.read_device(bp, key).map(Some) };
+        if let Some(block) = self.cache.get(&id) {
+            // Whoever has put it there may have read it by an old pointer as well.
+            return Ok(stands().then_some(block));
+        }
+        let turn = self.reading.enter(&id);
+        let block = match &turn {
+            Turn::Theirs(Some(block)) => block.clone(),
+            Turn::Theirs(None) | Turn::Ours(_) => self.read_device(bp, key)?,
+        };
+        if !stands() {
+            return Ok(None);
+        }
+        match turn {
+            Turn::Theirs(_) => self.cache.note_use(&id),
+            Turn::Ours(mut ours) => {
+                self.cache.insert(id, block.clone());
+                ours.read(&block);
+            }
+        }
+        Ok(Some(block))
+    }
+
     fn read_device(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
         self.zio.read(bp, &ReadPolicy { key, every_copy: false })
     }
 
-    /// Brings a block into the cache before it is asked for. What goes wrong is told to who asks for it.
-    pub(crate) fn read_ahead(&self, bp: &BlockPtr, key: Option<&DataKey>) {
+    /// Brings a block into the cache before it is asked for, if it `stands` where it was read. What goes wrong is told to
+    /// whoever asks for it.
+    pub(crate) fn read_ahead(&self, bp: &BlockPtr, key: Option<&DataKey>, stands: &dyn Fn() -> bool) {
         let Some(id) = Key::of(bp, key.is_some()) else { return };
         if self.cache.has(&id) {
             return;
@@ -166,6 +198,7 @@ impl Store {
         if let Turn::Ours(mut ours) = self.reading.enter(&id)
             && !self.cache.has(&id)
             && let Ok(block) = self.read_device(bp, key)
+            && stands()
         {
             let block = without_end(bp, block);
             self.cache.insert_ahead(id, block.clone(), is_content(bp));

@@ -178,8 +178,7 @@ impl Dataset {
     /// The object set, with this key. Of a dataset that is not encrypted any key state will do.
     pub fn objset(&self, key: KeyState) -> Result<Arc<ObjSet>, DslError> {
         let key = if self.is_encrypted()? { key } else { KeyState::None };
-        let store = self.dsl().mos().store();
-        Ok(ObjSet::open(store, &self.0.phys.bp, self.id().0, key)?)
+        Ok(self.dsl().mos().open_other(&self.0.phys.bp, self.id().0, key)?)
     }
 
     // ---- snapshots --------------------------------------------------------------------------

@@ -67,7 +67,7 @@ pub struct Pool {
     dsl: Dsl,
     devices: HashSet<VdevGuid>,
     /// It shows a pool that is open for writing, which keeps what it leads to meanwhile.
-    lease: Option<Lease>,
+    lease: Option<Arc<Lease>>,
     /// The scans of that pool.
     scans: OnceLock<Arc<live::scan::Scans>>,
     /// Whether that pool is suspended.
@@ -110,9 +110,10 @@ impl Pool {
         tree: &Arc<VdevTree>,
         store: &Arc<Store>,
         aux: HashSet<VdevGuid>,
-        lease: Lease,
+        lease: Arc<Lease>,
     ) -> Result<Arc<Pool>, PoolError> {
-        let mos = ObjSet::open(store, &uberblock.root, 0, KeyState::None)?;
+        let kept = Some(Arc::clone(&lease) as Arc<dyn dmu::Lease>);
+        let mos = ObjSet::open_leased(store, kept, &uberblock.root, 0, KeyState::None)?;
         let directory = Directory::open(&mos)?;
         let features = Features::load(&directory)?;
         let dsl = open::datasets(name, &mos, &directory, tree)?;

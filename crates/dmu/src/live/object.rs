@@ -2,6 +2,7 @@
 
 use super::cell::{Cell, Inner, Known, Leaf, Overlay, POINTER_COST, Spill};
 use super::set::LiveSet;
+use crate::object::is_proved;
 use crate::{DmuError, ObjSet, Object};
 use format::ids::SwapClass;
 use format::units::{MAX_BLOCK, SECTOR};
@@ -234,7 +235,7 @@ impl LiveObject {
             };
             match read {
                 // Two txgs later the place may be somebody else's: ask where the block is now.
-                Ok(read) if !has_checksum(&read.0) && self.is_written_since(synced.as_ref()) => {
+                Ok(read) if !is_proved(&read.0, None) && self.is_written_since(synced.as_ref()) => {
                     unproved = Some(read);
                 }
                 Ok((_, block)) => return Ok(Some(block)),
@@ -293,7 +294,7 @@ impl LiveObject {
             (inner.known(blkid.0), inner.synced.clone())
         };
         match (known, synced) {
-            (Known::Pointer(bp), _) if !bp.is_hole() => self.set.store.read_ahead(&bp, None),
+            (Known::Pointer(bp), _) if !bp.is_hole() => self.set.store.read_ahead(&bp, None, &|| true),
             (Known::Unknown, Some(dnode)) => self.plain(dnode).read_ahead(blkid),
             _ => {}
         }
@@ -706,11 +707,6 @@ impl std::fmt::Debug for LiveObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "LiveObject({} of {:?})", self.id(), self.set)
     }
-}
-
-/// Whether what is read by a pointer is known to be what it leads to.
-fn has_checksum(bp: &BlockPtr) -> bool {
-    bp.is_embedded() || bp.checksum_kind().is_ok_and(|kind| !kind.is_none())
 }
 
 #[cfg(test)]

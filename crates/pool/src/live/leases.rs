@@ -4,14 +4,18 @@
 //! - Blocks that were freed after the txg of a view that is held are not handed out again.
 //! - Views hold back a part of the pool at most ([`SHARE`]), and nothing of one that is nearly full ([`SHORT`]): then
 //!   all of them lapse, and who still reads one of them may get errors of blocks that were overwritten, and asks for
-//!   a new view. Nothing is ever repaired through such a pointer (`zio::heal`).
+//!   a new view. Nothing is ever repaired through such a pointer (`zio::heal`). A block without a checksum is given
+//!   out only if the newest state still leads to it (`dmu::Object`): so snapshots are readable by views that
+//!   have lapsed, until they are destroyed.
+//! - A view is held as long as anything that was opened through it.
 //! - Nobody who writes waits for a view to be let go of: what they hold back is less than what is kept free in any
 //!   case, and counts as free.
 
 use super::{LivePool, lock};
-use format::Txg;
+use dmu::{KeyState, ObjSet};
+use format::{ObjectId, Txg};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use zio::alloc::AllocClass;
 
 /// The part of the pool that views may hold back.
@@ -21,7 +25,11 @@ const SHORT: u64 = 16;
 
 /// Views that are held.
 #[derive(Default)]
-pub(crate) struct Leases(Mutex<Held>);
+pub(crate) struct Leases {
+    held: Mutex<Held>,
+    /// The pool that they show.
+    pool: OnceLock<Weak<LivePool>>,
+}
 
 #[derive(Default)]
 struct Held {
@@ -33,9 +41,14 @@ struct Held {
 }
 
 impl Leases {
+    /// What they are views of. A second call changes nothing.
+    pub(super) fn set_pool(&self, pool: &Arc<LivePool>) {
+        let _ = self.pool.set(Arc::downgrade(pool));
+    }
+
     /// A view of this txg is held until the lease is dropped.
-    pub(crate) fn hold(self: &Arc<Self>, txg: Txg) -> Lease {
-        let mut held = lock(&self.0);
+    pub(super) fn hold(self: &Arc<Self>, txg: Txg) -> Lease {
+        let mut held = lock(&self.held);
         held.next += 1;
         let view = (txg, held.next);
         held.views.insert(view);
@@ -44,17 +57,17 @@ impl Leases {
 
     /// The txg of the oldest view; the largest there is if there is none.
     fn oldest(&self) -> Txg {
-        lock(&self.0).views.first().map_or(Txg(u64::MAX), |(txg, _)| *txg)
+        lock(&self.held).views.first().map_or(Txg(u64::MAX), |(txg, _)| *txg)
     }
 
     /// All views lapse.
     fn lapse(&self) {
-        lock(&self.0).views.clear();
+        lock(&self.held).views.clear();
     }
 
     /// Something that was freed is not used again because of a view, as of the last txg.
     pub(super) fn is_holding_back(&self) -> bool {
-        lock(&self.0).is_holding_back
+        lock(&self.held).is_holding_back
     }
 }
 
@@ -64,9 +77,24 @@ pub(crate) struct Lease {
     view: (Txg, u64),
 }
 
+impl dmu::Lease for Lease {
+    fn has_lapsed(&self) -> bool {
+        !lock(&self.leases.held).views.contains(&self.view)
+    }
+
+    fn newest(&self, number: u64) -> Option<Arc<ObjSet>> {
+        let view = self.leases.pool.get()?.upgrade()?.view().ok()?;
+        if number == 0 {
+            return Some(Arc::clone(view.mos()));
+        }
+        // Pointers need no key.
+        view.dsl().dataset_by_object(ObjectId(number)).ok()?.objset(KeyState::Locked).ok()
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
-        lock(&self.leases.0).views.remove(&self.view);
+        lock(&self.leases.held).views.remove(&self.view);
     }
 }
 
@@ -82,7 +110,7 @@ impl LivePool {
         }
         self.allocator.synced_for(txg, self.leases.oldest());
         let is_holding_back = is_old(&self.leases);
-        lock(&self.leases.0).is_holding_back = is_holding_back;
+        lock(&self.leases.held).is_holding_back = is_holding_back;
     }
 }
 

@@ -262,6 +262,7 @@ impl LivePool {
             scans: Arc::default(),
         });
         pool.zio.set_outage(Arc::new(outage::Asked(Arc::downgrade(&pool))));
+        pool.leases.set_pool(&pool);
         pool.store.set_witness(Arc::clone(pool.scans.notes()) as _);
         if let Some(hold) = &pool.hold {
             pool.judge(hold);
@@ -362,7 +363,8 @@ impl LivePool {
     /// The pool as of the last txg that is on disk, for reading. Cheap while no new txg was written.
     ///
     /// What it leads to stays as it is while the view is held, up to a part of the pool (`leases`); who holds back
-    /// more than that gets errors of blocks that were overwritten, and asks for a new view.
+    /// more than that gets errors of blocks that were overwritten ([`dmu::DmuError::TooOld`] of those that have no
+    /// checksum), and asks for a new view.
     ///
     /// # Errors
     /// If the MOS cannot be read.
@@ -372,7 +374,7 @@ impl LivePool {
         if let Some(view) = &*view {
             return Ok(Arc::clone(view));
         }
-        let lease = self.leases.hold(published.uberblock.txg);
+        let lease = Arc::new(self.leases.hold(published.uberblock.txg));
         if !Arc::ptr_eq(&published, &self.published()) {
             // Txgs that have ended since may have let go of blocks: this one is too old to be held.
             drop(view);

@@ -2,6 +2,7 @@
 
 mod faults;
 mod held;
+mod lapsed;
 mod meeting;
 mod outages;
 mod race;

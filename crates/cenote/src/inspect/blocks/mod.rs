@@ -26,7 +26,7 @@ pub(super) use check::walks_of;
 use check::{Checker, Found, Place};
 use dmu::traverse::Bookmark;
 use dmu::zap::{Zap, ZapKey};
-use dmu::{KeyState, ObjSet, log, zil};
+use dmu::{KeyState, log, zil};
 use dsl::bpobj::Bpobj;
 use dsl::deadlist::Deadlist;
 use format::brt::extra_references;
@@ -329,7 +329,7 @@ fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>,
             return Err(object.corrupt("an entry of the tree of destroyed datasets").into());
         }
         let key = if entry.bp.uses_crypt() { KeyState::Locked } else { KeyState::None };
-        match ObjSet::open(pool.store(), &entry.bp, 0, key) {
+        match pool.mos().open_other(&entry.bp, 0, key) {
             Ok(objset) => walks.push(Walk { set: usize::MAX, objset, newer_than: entry.birth }),
             Err(error) => problems.push(format!("a destroyed dataset: {error}")),
         }
