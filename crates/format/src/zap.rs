@@ -443,12 +443,20 @@ impl<'a> Leaf<'a> {
 
     /// `len` bytes of an array that starts at `chunk`.
     fn array(&self, chunk: u16, len: usize) -> Result<Vec<u8>, DecodeError> {
+        let mut out = Vec::new();
+        self.array_into(chunk, len, &mut out)?;
+        Ok(out)
+    }
+
+    /// The same into a buffer, of which nothing is kept.
+    fn array_into(&self, chunk: u16, len: usize, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         const WHAT: &str = "ZAP array";
         // What cannot fit in the leaf is refused before memory is taken for it.
         if len.div_ceil(CHUNK_DATA) > self.chunks {
             return Err(DecodeError::field(WHAT, "length", len as u64));
         }
-        let mut out = Vec::with_capacity(len);
+        out.clear();
+        out.reserve(len);
         let mut next = chunk;
         while out.len() < len {
             let raw = self.chunk(next)?;
@@ -459,16 +467,38 @@ impl<'a> Leaf<'a> {
             out.extend_from_slice(&raw[1..1 + take]);
             next = self.order.u16(WHAT, raw, 22)?;
         }
-        Ok(out)
+        Ok(())
     }
 
     /// The name of an entry as stored, without its NUL.
     pub fn name(&self, entry: &LeafEntry) -> Result<Vec<u8>, DecodeError> {
-        let mut name = self.array(entry.name_chunk, usize::from(entry.name_len))?;
+        let mut name = Vec::new();
+        self.name_into(entry, &mut name)?;
+        Ok(name)
+    }
+
+    /// The same into a buffer, of which nothing is kept.
+    pub fn name_into(&self, entry: &LeafEntry, name: &mut Vec<u8>) -> Result<(), DecodeError> {
+        self.array_into(entry.name_chunk, usize::from(entry.name_len), name)?;
         if name.pop() != Some(0) {
             return Err(DecodeError::invalid("ZAP entry", "the name has no NUL at its end"));
         }
-        Ok(name)
+        Ok(())
+    }
+
+    /// The first integer of the value of an entry, widened; `None` if it has none.
+    pub fn first_int(&self, entry: &LeafEntry) -> Result<Option<u64>, DecodeError> {
+        const WHAT: &str = "ZAP array";
+        if entry.value_len == 0 {
+            return Ok(None);
+        }
+        // An integer is never longer than what a chunk holds.
+        let raw = self.chunk(entry.value_chunk)?;
+        if raw[0] != 251 {
+            return Err(DecodeError::field(WHAT, "chunk kind", raw[0]));
+        }
+        let bytes = &raw[1..1 + usize::from(entry.int_size).min(CHUNK_DATA)];
+        Ok(Some(bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))))
     }
 
     /// The key of an entry as stored, made of units of `unit` bytes: 1 for names, 8 for words.

@@ -53,8 +53,6 @@ const ROOT: u64 = 1;
 /// Positions of `.` and `..` in a directory; the cursor after each entry follows, which is stateless.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
-/// Entries read at a time.
-const BATCH: usize = 256;
 const SHARDS: usize = 16;
 /// Copied at a time, where blocks cannot be shared.
 const COPY_CHUNK: usize = 1 << 20;
@@ -668,27 +666,31 @@ impl Service for LiveService {
         if from == END {
             return Ok(());
         }
-        let mut at = cursor(from);
         // A line cannot say that its name is good for now only.
-        let life = self.name_life();
-        loop {
-            let entries = self.fs().read_dir(id, at, BATCH).map_err(|e| zpl_errno(&e))?;
-            let Some(last) = entries.last() else { return Ok(()) };
-            at = last.cursor;
-            self.fs().foresee(&entries);
-            for entry in entries {
-                let node = self.node(entry.id);
-                let wants_file = lines.wants_files() && life == Life::Ever;
-                let file = if wants_file { self.known(entry.id).ok() } else { None };
-                let kind = file.map_or(entry.kind_hint, |file| Some(file.entry.attr.kind));
-                let file = file.map(|file| (file.entry, file.attr));
-                if !lines.line(node, kind, &entry.name, position(entry.cursor), file) {
-                    // Not told of it after all.
-                    file.into_iter().for_each(|(entry, _)| self.forget(entry.node, 1));
-                    return Ok(());
-                }
+        let wants_files = lines.wants_files() && self.name_life() == Life::Ever;
+        // Who changes a directory waits in the kernel for the replies to those who list it, and often longer than for one: so
+        // nothing is read that does not fit, and what is read takes no memory of its own.
+        let mut left = lines.room();
+        let mut takes = |name: usize| {
+            let len = lines.len_of(name);
+            let fits = len <= left;
+            left = left.saturating_sub(len);
+            fits
+        };
+        let page = self.fs().read_dir_page(id, cursor(from), &mut takes).map_err(|e| zpl_errno(&e))?;
+        self.fs().foresee(&page);
+        for (name, entry) in page.iter() {
+            let node = self.node(entry.id);
+            let file = if wants_files { self.known(entry.id).ok() } else { None };
+            let kind = file.map_or(entry.kind_hint, |file| Some(file.entry.attr.kind));
+            let file = file.map(|file| (file.entry, file.attr));
+            if !lines.line(node, kind, name, position(entry.cursor), file) {
+                // Not told of it after all.
+                file.into_iter().for_each(|(entry, _)| self.forget(entry.node, 1));
+                break;
             }
         }
+        Ok(())
     }
 
     fn space(&self, node: u64) -> Answer<SpaceInfo> {

@@ -648,6 +648,14 @@ impl Lines for Below<'_> {
     fn wants_files(&self) -> bool {
         self.lines.wants_files()
     }
+
+    fn len_of(&self, name: usize) -> usize {
+        self.lines.len_of(name)
+    }
+
+    fn room(&self) -> usize {
+        self.lines.room()
+    }
 }
 
 /// The place of a slot.

@@ -64,6 +64,91 @@ impl Iterator for DirEntries {
     }
 }
 
+impl DirEntries {
+    /// The next entry without memory of its own: its name comes into `name`, of which nothing is kept.
+    pub(crate) fn next_into(&mut self, name: &mut Vec<u8>) -> Option<Result<Listed, ZplError>> {
+        loop {
+            let entry = match self.entries.next_named(name)? {
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(error.into())),
+            };
+            let value = entry.value.map(DirentValue::decode).filter(|_| is_name(name));
+            if let Some(DirentValue { object: Some(id), kind }) = value {
+                let kind_hint = FileKind::from_type(kind);
+                return Some(Ok(Listed { id, kind_hint, cursor: entry.cursor }));
+            }
+            let cursor = entry.cursor;
+            tracing::warn!(directory = self.dir.0, cursor, "a damaged entry is left out");
+        }
+    }
+}
+
+/// An entry of a directory without its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// As [`DirEntry::id`].
+    pub id: ObjectId,
+    /// As [`DirEntry::kind_hint`].
+    pub kind_hint: Option<FileKind>,
+    /// As [`DirEntry::cursor`].
+    pub cursor: u64,
+}
+
+/// Some entries of a directory in a row, their names in one buffer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DirPage {
+    names: Vec<u8>,
+    /// With the end of its name in `names`.
+    entries: Vec<(Listed, usize)>,
+}
+
+impl DirPage {
+    /// Takes entries as long as `takes` says so of the length of their names. What was taken before an error is kept; `Err`:
+    /// nothing was.
+    pub(crate) fn read(
+        mut from: DirEntries,
+        takes: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<DirPage, ZplError> {
+        let (mut page, mut name) = (DirPage::default(), Vec::new());
+        while let Some(entry) = from.next_into(&mut name) {
+            match entry {
+                Err(error) if page.entries.is_empty() => return Err(error),
+                Ok(entry) if takes(name.len()) => {
+                    page.names.extend_from_slice(&name);
+                    page.entries.push((entry, page.names.len()));
+                }
+                Ok(_) | Err(_) => break,
+            }
+        }
+        Ok(page)
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The entry of this number, from 0.
+    pub fn get(&self, index: usize) -> Option<Listed> {
+        self.entries.get(index).map(|(entry, _)| *entry)
+    }
+
+    /// The entries with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Listed)> {
+        let mut start = 0;
+        self.entries.iter().map(move |(entry, end)| {
+            let name = self.names.get(start..*end).unwrap_or_default();
+            start = *end;
+            (name, *entry)
+        })
+    }
+}
+
 impl Node {
     fn directory(&self) -> Result<Zap, ZplError> {
         self.expect(FileKind::Directory, "directory")?;

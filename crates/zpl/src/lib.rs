@@ -29,7 +29,7 @@ mod xattr;
 
 pub use acl::Acl;
 pub use attrs::Attrs;
-pub use dir::{DirEntries, DirEntry};
+pub use dir::{DirEntries, DirEntry, DirPage, Listed};
 pub use error::ZplError;
 pub use format::acl::{Ace, Who};
 pub use format::znode::Time;

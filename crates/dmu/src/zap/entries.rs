@@ -6,10 +6,12 @@
 //! - A walk ends. A pointer table may claim any length, and blocks that are holes cost nothing on disk;
 //!   so [`FRUITLESS_SLOTS`] and [`DAMAGE_MAX`] bound what is looked at between two entries.
 
-use super::{Form, Zap, ZapEntry, cursor_position};
+use super::{Form, Zap, ZapEntry, cursor_after, cursor_position};
 use crate::DmuError;
 use format::zap::{CHAIN_END, CHUNK_DATA, FatHeader, Leaf, LeafEntry};
 use format::{BlockId, DecodeError};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use zio::Block;
 
 /// Slots of the pointer table that are looked at between two entries: those of the longest table of
@@ -33,8 +35,8 @@ pub struct Entries {
 enum State {
     /// Not read yet.
     Start,
-    /// Slots of the only block, in order.
-    Micro(std::vec::IntoIter<usize>),
+    /// Slots of the only block, behind their places in the order: who wants few of them does not have all sorted.
+    Micro(BinaryHeap<Reverse<(u64, u32, usize)>>),
     /// In the middle of a fat ZAP.
     Fat {
         /// The leaf, its entries still to come, and what is damaged in it.
@@ -47,6 +49,23 @@ enum State {
         next: u64,
     },
     End,
+}
+
+/// Where an entry is.
+enum At {
+    /// In a slot of a micro ZAP; with its hash.
+    Slot(usize, u64),
+    /// In the leaf that the walk is in.
+    Leaf(LeafEntry),
+}
+
+/// An entry whose key is a name, which stands in a buffer of the caller's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamedEntry {
+    /// The first integer of its value, if there is one.
+    pub value: Option<u64>,
+    /// As [`ZapEntry::cursor`].
+    pub cursor: u64,
 }
 
 impl Entries {
@@ -62,11 +81,9 @@ impl Entries {
         Ok(match &self.zap.form {
             Form::Micro { .. } => {
                 let micro = self.zap.micro()?;
-                let position = |name| self.zap.micro_hash(name);
-                let mut slots: Vec<_> = micro.entries().map(|e| (position(e.name), e.cd, e.slot)).collect();
-                slots.retain(|(hash, cd, _)| (*hash, *cd) >= self.from);
-                slots.sort_unstable();
-                State::Micro(slots.into_iter().map(|(_, _, slot)| slot).collect::<Vec<_>>().into_iter())
+                let places = micro.entries().map(|e| (self.zap.micro_hash(e.name), e.cd, e.slot));
+                let wanted = places.filter(|(hash, cd, _)| (*hash, *cd) >= self.from).map(Reverse);
+                State::Micro(wanted.collect::<Vec<_>>().into())
             }
             Form::Fat(header) => {
                 let next = header.table_index(self.from.0);
@@ -74,12 +91,9 @@ impl Entries {
             }
         })
     }
-}
 
-impl Iterator for Entries {
-    type Item = Result<ZapEntry, DmuError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+    /// Goes on to the next entry.
+    fn advance(&mut self) -> Option<Result<At, DmuError>> {
         if matches!(self.state, State::Start) {
             match self.start() {
                 Ok(state) => self.state = state,
@@ -92,20 +106,13 @@ impl Iterator for Entries {
         let zap = &self.zap;
         match (&mut self.state, &zap.form) {
             (State::Micro(slots), Form::Micro { .. }) => {
-                let slot = slots.next()?;
-                let micro = match zap.micro() {
-                    Ok(micro) => micro,
-                    Err(error) => return Some(Err(error)),
-                };
-                micro.entry(slot).map(|entry| Ok(zap.micro_entry(&entry)))
+                slots.pop().map(|Reverse((hash, _, slot))| Ok(At::Slot(slot, hash)))
             }
             (State::Fat { leaf, damage, reported, table, next }, Form::Fat(header)) => loop {
-                if let Some((block, entries)) = leaf {
+                if let Some((_, entries)) = leaf {
                     if let Some(entry) = entries.next() {
                         (*reported, table.left) = (0, FRUITLESS_SLOTS);
-                        let decoded = Leaf::decode(block.bytes(), block.order());
-                        let decoded = decoded.map_err(|e| zap.decode_error(e));
-                        return Some(decoded.and_then(|leaf| zap.read_entry(header, &leaf, &entry)));
+                        return Some(Ok(At::Leaf(entry)));
                     }
                     *leaf = None;
                 }
@@ -134,6 +141,70 @@ impl Iterator for Entries {
             },
             _ => None,
         }
+    }
+
+    /// The leaf that the walk is in, and the header of its ZAP.
+    fn leaf(&self) -> Result<(&FatHeader, Leaf<'_>), DmuError> {
+        let (State::Fat { leaf: Some((block, _)), .. }, Form::Fat(header)) = (&self.state, &self.zap.form)
+        else {
+            return Err(self.zap.corrupt("an entry outside of the leaves of a ZAP"));
+        };
+        let leaf = Leaf::decode(block.bytes(), block.order()).map_err(|e| self.zap.decode_error(e))?;
+        Ok((header, leaf))
+    }
+
+    fn read(&self, at: &At) -> Result<ZapEntry, DmuError> {
+        match at {
+            At::Slot(slot, hash) => {
+                let entry = self.zap.micro()?.entry(*slot);
+                let entry = entry.ok_or_else(|| self.zap.corrupt("a slot of a micro ZAP is gone"))?;
+                Ok(super::micro_entry(&entry, *hash))
+            }
+            At::Leaf(entry) => {
+                let (header, leaf) = self.leaf()?;
+                self.zap.read_entry(header, &leaf, entry)
+            }
+        }
+    }
+
+    /// The next entry as [`Iterator::next`] gives it, but without memory of its own: its name comes into `name`, of which
+    /// nothing is kept. Of a ZAP whose keys are words the name is empty.
+    pub fn next_named(&mut self, name: &mut Vec<u8>) -> Option<Result<NamedEntry, DmuError>> {
+        let at = match self.advance()? {
+            Ok(at) => at,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(self.read_named(&at, name))
+    }
+
+    fn read_named(&self, at: &At, name: &mut Vec<u8>) -> Result<NamedEntry, DmuError> {
+        name.clear();
+        match at {
+            At::Slot(slot, hash) => {
+                let entry = self.zap.micro()?.entry(*slot);
+                let entry = entry.ok_or_else(|| self.zap.corrupt("a slot of a micro ZAP is gone"))?;
+                name.extend_from_slice(entry.name);
+                Ok(NamedEntry { value: Some(entry.value), cursor: cursor_after(0, *hash, entry.cd) })
+            }
+            At::Leaf(entry) => {
+                let (header, leaf) = self.leaf()?;
+                let failed = |error| self.zap.decode_error(error);
+                if !header.has_word_keys() {
+                    leaf.name_into(entry, name).map_err(failed)?;
+                }
+                let value = leaf.first_int(entry).map_err(failed)?;
+                Ok(NamedEntry { value, cursor: cursor_after(header.flags, entry.hash, entry.cd) })
+            }
+        }
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<ZapEntry, DmuError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let at = self.advance()?;
+        Some(at.and_then(|at| self.read(&at)))
     }
 }
 
@@ -284,7 +355,7 @@ pub(super) fn sorted_entries(header: &FatHeader, leaf: &Leaf<'_>) -> (Vec<LeafEn
             }
         }
     }
-    entries.sort_by_key(|entry| (entry.hash, entry.cd));
+    entries.sort_unstable_by_key(|entry| (entry.hash, entry.cd));
     (entries, error)
 }
 

@@ -29,7 +29,7 @@ mod write;
 #[cfg(test)]
 mod write_tests;
 
-pub use entries::Entries;
+pub use entries::{Entries, NamedEntry};
 pub use micro_index::MicroIndex;
 pub use normalize::prepare;
 pub use stats::{HISTOGRAM_ROWS, ZapStats};

@@ -11,7 +11,7 @@
 use super::interrupts;
 use super::proto::input::{Bytes, Header};
 use super::proto::op;
-use super::proto::output::{Body, DirLine, unpack_device};
+use super::proto::output::{Body, DirLine, dir_line_len, unpack_device};
 use super::service::{Answer, Caller, CopyRange, Known, Lines, NewNode, NewTime, Service, SetAttr, WriteAt};
 use crate::panics;
 use crate::view::{Entry, Kind, Seek, Time};
@@ -392,6 +392,14 @@ impl Lines for Listing<'_, '_> {
 
     fn wants_files(&self) -> bool {
         self.plus
+    }
+
+    fn len_of(&self, name: usize) -> usize {
+        dir_line_len(name, self.plus)
+    }
+
+    fn room(&self) -> usize {
+        self.body.room()
     }
 }
 

@@ -178,6 +178,12 @@ pub trait Lines {
 
     /// The kernel would have the files looked up at once.
     fn wants_files(&self) -> bool;
+
+    /// Bytes that a line with a name of so many bytes takes.
+    fn len_of(&self, name: usize) -> usize;
+
+    /// Bytes that are left for lines.
+    fn room(&self) -> usize;
 }
 
 /// The answer to one request.

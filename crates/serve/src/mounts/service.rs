@@ -686,4 +686,12 @@ impl Lines for WithEntrance<'_> {
     fn wants_files(&self) -> bool {
         self.lines.wants_files()
     }
+
+    fn len_of(&self, name: usize) -> usize {
+        self.lines.len_of(name)
+    }
+
+    fn room(&self) -> usize {
+        self.lines.room()
+    }
 }

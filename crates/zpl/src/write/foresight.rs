@@ -5,7 +5,7 @@
 
 use super::fs::Fs;
 use super::inode::Inode;
-use crate::{DirEntry, FileKind};
+use crate::{DirPage, FileKind, Listed};
 use format::{BlockId, ObjectId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -48,15 +48,19 @@ impl Foresight {
 }
 
 impl Fs {
-    /// These entries were listed: what they lead to is brought into memory by other threads, where there are some.
-    pub fn foresee(self: &Arc<Self>, entries: &[DirEntry]) {
+    /// These entries were listed: what they lead to is brought into memory by other threads, where there are some. Of a page
+    /// whose first, middle and last file are in memory all are taken to be: directories are listed again and again.
+    pub fn foresee(self: &Arc<Self>, page: &DirPage) {
         let store = self.set.store();
-        if !store.can_prefetch() {
+        let is_known = |entry: Listed| self.inodes.get(entry.id).is_some();
+        let sample = [0, page.len() / 2, page.len().saturating_sub(1)];
+        if !store.can_prefetch() || sample.into_iter().all(|at| page.get(at).is_none_or(is_known)) {
             return;
         }
-        let unknown: Vec<(ObjectId, bool)> = entries
+        let unknown: Vec<(ObjectId, bool)> = page
             .iter()
-            .filter(|entry| self.inodes.get(entry.id).is_none())
+            .map(|(_, entry)| entry)
+            .filter(|entry| !is_known(*entry))
             .map(|entry| {
                 let is_file = entry.kind_hint == Some(FileKind::Regular);
                 (entry.id, !is_file || self.foresight.spend())

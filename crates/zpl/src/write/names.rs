@@ -9,7 +9,7 @@ use super::home::Cost;
 use super::inode::Inode;
 use super::quota::{Owners, QuotaOf};
 use crate::dir::is_name;
-use crate::{Attrs, DirEntry, FileKind, ZplError};
+use crate::{Attrs, DirEntries, DirEntry, DirPage, FileKind, ZplError};
 use dmu::live::Tx;
 use dmu::zap::ZapMut;
 use dmu::{AllocTx, DmuError};
@@ -223,6 +223,29 @@ impl Fs {
 
     /// Entries of a directory from a position on: 0, or the cursor of an entry. At most `max`.
     pub fn read_dir(&self, dir: ObjectId, cursor: u64, max: usize) -> Result<Vec<DirEntry>, ZplError> {
+        self.with_entries(dir, cursor, |entries| entries.take(max).collect())
+    }
+
+    /// Entries of a directory from a position on: 0, or the cursor of an entry. They are taken as long as `takes` says so of
+    /// the lengths of their names; none: there are no more, or it took none.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`]; or the first entry cannot be read. Of one that comes later is told who asks for it.
+    pub fn read_dir_page(
+        &self,
+        dir: ObjectId,
+        cursor: u64,
+        takes: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<DirPage, ZplError> {
+        self.with_entries(dir, cursor, |entries| DirPage::read(entries, takes))
+    }
+
+    fn with_entries<R>(
+        &self,
+        dir: ObjectId,
+        cursor: u64,
+        read: impl FnOnce(DirEntries) -> Result<R, ZplError>,
+    ) -> Result<R, ZplError> {
         let dir = self.directory(dir)?;
         // A leaf that is split while the list is read could hide its entries.
         let _names = dir.names();
@@ -232,8 +255,7 @@ impl Fs {
                 return Err(ZplError::Stale { object: dir.id });
             }
         }
-        let node = self.reader.node_of(dir.object.read())?;
-        node.entries_from(cursor)?.take(max).collect()
+        read(self.reader.node_of(dir.object.read())?.entries_from(cursor)?)
     }
 
     /// An error unless a file can be called that.

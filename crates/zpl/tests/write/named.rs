@@ -15,6 +15,7 @@ use format::znode::{
     FLAG_PROJINHERIT, FLAG_READONLY, FLAG_REPARSE, FLAG_SPARSE, FLAG_SYSTEM, Time, dos_flags,
 };
 use format::{BlockPtr, ObjType, ObjectId};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 fn world() -> World {
@@ -661,6 +662,59 @@ fn a_directory_of_many_entries() {
         count += batch.len();
     }
     assert_eq!(count, 2000);
+}
+
+/// What a program that lists a directory is sent is what is read for it, whatever fits; and a list that is made while others
+/// make and remove files has what was there all the time, each once.
+#[test]
+fn pages_of_a_directory_that_is_changed_are_read_once() {
+    let world = world();
+    let fs = &world.fs;
+    let d = dir(&world, fs.root(), "d");
+    let stays: BTreeSet<Vec<u8>> = (0..3000).map(|i| format!("stays-{i}").into_bytes()).collect();
+    // From the small form of a directory to the large one, while it is listed.
+    for (made, room) in [(10, 20), (1500, 100), (2040, 640), (3000, 4000)] {
+        let new = stays.iter().filter(|name| fs.lookup(d, name).expect("read").is_none());
+        let new: Vec<&Vec<u8>> =
+            new.take(made - fs.read_dir(d, 0, usize::MAX).expect("read").len()).collect();
+        for name in new {
+            file(&world, d, std::str::from_utf8(name).expect("text"));
+        }
+        let there: BTreeSet<Vec<u8>> =
+            fs.read_dir(d, 0, usize::MAX).expect("read").into_iter().map(|entry| entry.name).collect();
+        let (mut seen, mut cursor, mut round) = (Vec::new(), 0, 0);
+        loop {
+            let (mut asked, mut left) = (0, room);
+            let mut takes = |name: usize| {
+                asked += 1;
+                let fits = name <= left;
+                left = left.saturating_sub(name);
+                fits
+            };
+            let page = fs.read_dir_page(d, cursor, &mut takes).expect("read");
+            assert!(asked <= page.len() + 1, "{asked} were read for {} of a page", page.len());
+            let Some(last) = page.len().checked_sub(1).and_then(|last| page.get(last)) else { break };
+            cursor = last.cursor;
+            for (name, entry) in page.iter() {
+                assert_eq!(fs.lookup(d, name).expect("read"), Some(entry.id));
+                seen.push(name.to_vec());
+            }
+            // Another one removes what it has made, and makes more.
+            for i in 0..7 {
+                if round > 0 {
+                    fs.unlink(d, format!("goes-{}-{i}", round - 1).as_bytes()).expect("removed");
+                }
+                file(&world, d, &format!("goes-{round}-{i}"));
+            }
+            round += 1;
+        }
+        for i in 0..7 {
+            fs.unlink(d, format!("goes-{}-{i}", round - 1).as_bytes()).expect("removed");
+        }
+        seen.retain(|name| name.starts_with(b"stays"));
+        let once: BTreeSet<Vec<u8>> = seen.iter().cloned().collect();
+        assert_eq!((seen.len(), once), (there.len(), there));
+    }
 }
 
 /// A bonus as file systems before version 5 wrote it.

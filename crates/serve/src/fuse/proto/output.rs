@@ -30,6 +30,11 @@ impl<'a> Body<'a> {
         self.bytes.get_mut(self.len..).unwrap_or_default()
     }
 
+    /// Bytes of room left.
+    pub(in crate::fuse) fn room(&self) -> usize {
+        self.bytes.len().saturating_sub(self.len)
+    }
+
     /// So many bytes of [`Body::rest`] were filled.
     pub(in crate::fuse) fn advance(&mut self, count: usize) {
         self.len = (self.len + count).min(self.bytes.len());
@@ -160,9 +165,8 @@ impl<'a> Body<'a> {
 
     /// A line of a directory, with the file if it was looked up. `false`: no room for it.
     pub(in crate::fuse) fn dir_line(&mut self, line: &DirLine<'_>) -> bool {
-        let prefix = if line.file.is_some() { ENTRY } else { 0 };
-        let len = (prefix + DIRENT + line.name.len()).next_multiple_of(8);
-        if self.rest().len() < len {
+        let len = dir_line_len(line.name.len(), line.file.is_some());
+        if self.room() < len {
             return false;
         }
         let start = self.len;
@@ -190,6 +194,12 @@ impl<'a> Body<'a> {
 const ATTR: usize = 88;
 const ENTRY: usize = 40 + ATTR;
 const DIRENT: usize = 24;
+
+/// Bytes of a line of a directory with a name of so many bytes; `plus`: of a listing with attributes.
+pub(in crate::fuse) fn dir_line_len(name: usize, plus: bool) -> usize {
+    let prefix = if plus { ENTRY } else { 0 };
+    (prefix + DIRENT + name).next_multiple_of(8)
+}
 
 /// One line of a directory.
 pub(in crate::fuse) struct DirLine<'a> {
