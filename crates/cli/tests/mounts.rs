@@ -466,6 +466,53 @@ fn what_is_mounted_before_its_parent_is_not_hidden_by_it() {
     world.good("zpool export tank");
 }
 
+/// With OpenZFS what was mounted first is hidden, and is seen again when the other is unmounted.
+#[test]
+fn what_was_mounted_over_is_there_again_after_unmounting() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -o mountpoint=/x/low tank/low");
+    world.good("zfs create -o mountpoint=/x tank/high");
+    fs::write(world.path("alt/x/low/file"), "text").expect("written");
+    let [high, low, root] = ["tank/high /x", "tank/low /x/low", "tank /tank"];
+    let is_there = |mounts: &[&str]| {
+        assert_eq!(world.mounts(), mounts);
+        assert_eq!(fs::read_to_string(world.path("alt/x/low/file")).expect("it is seen"), "text");
+    };
+    is_there(&[root, high, low]);
+    for verb in ["unmount", "unmount -f"] {
+        world.good(&format!("zfs {verb} tank/high"));
+        is_there(&[root, low]);
+        world.good("zfs mount tank/high");
+        is_there(&[root, high, low]);
+    }
+    // In use it does not step aside, and nothing is changed.
+    let open = fs::File::open(world.path("alt/x/low/file")).expect("opened");
+    let ran = world.run("zfs unmount -f tank/high");
+    let said = "cannot unmount '~/alt/x': 'tank/low' is mounted below: pool or dataset is busy\nin use by: ";
+    assert!(ran.code == Some(1) && ran.err.starts_with(said), "{ran:?}");
+    drop(open);
+    is_there(&[root, high, low]);
+    // Nor does anything when the file system above stays, because it is itself in use.
+    let open = fs::File::create(world.path("alt/x/own")).expect("made");
+    let ran = world.run("zfs unmount tank/high");
+    assert!(
+        ran.code == Some(1) && ran.err.starts_with("cannot unmount '~/alt/x': pool or dataset is busy\n")
+    );
+    drop(open);
+    is_there(&[root, high, low]);
+    world.good("zfs rename -u tank/high tank/upper");
+    world.good("zfs destroy tank/upper");
+    is_there(&[root, low]);
+    // What somebody mounts in another file system on purpose keeps it busy.
+    world.good("zfs create -o mountpoint=/x tank/high");
+    world.good("zfs unmount tank/low");
+    world.good("zfs mount tank/low");
+    for verb in ["unmount", "unmount -f"] {
+        world.bad(&format!("zfs {verb} tank/high"), 1, "cannot unmount '~/alt/x': pool or dataset is busy\n");
+    }
+    is_there(&[root, high, low]);
+}
+
 #[test]
 fn a_file_system_is_mounted_in_one_that_has_reached_its_quota() {
     let Some(world) = World::new() else { return };

@@ -12,6 +12,7 @@
 //! pools -> users of a pool -> whatever a pool has. No lock is held while a pool is opened or closed, or something
 //! is mounted.
 
+use super::mounting::Remounted;
 use super::{ImportSettings, Mounts};
 use crate::{Pool, PoolWriter};
 use ::pool::live::LivePool;
@@ -36,6 +37,8 @@ pub struct Namespace {
     mounts: Option<Arc<dyn Mounts>>,
     /// File systems that were to be mounted by themselves and could not be, and why.
     not_mounted: Mutex<BTreeMap<String, String>>,
+    /// Mounts that are inside others because those were mounted over their places.
+    remounted: Mutex<Remounted>,
     /// Told when a pool is to be taken out that is in use.
     when_wanted: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -73,9 +76,14 @@ pub(crate) enum Kept {
 impl Namespace {
     /// Without pools. `mounts`: how their file systems are mounted, if they are.
     pub fn new(mounts: Option<Arc<dyn Mounts>>) -> Arc<Namespace> {
-        let (pools, not_mounted) = (Mutex::default(), Mutex::default());
-        let when_wanted = OnceLock::new();
-        Arc::new(Namespace { pools, changed: Condvar::new(), mounts, not_mounted, when_wanted })
+        Arc::new(Namespace {
+            pools: Mutex::default(),
+            changed: Condvar::new(),
+            mounts,
+            not_mounted: Mutex::default(),
+            remounted: Mutex::default(),
+            when_wanted: OnceLock::new(),
+        })
     }
 
     /// How file systems are mounted.
@@ -87,6 +95,12 @@ impl Namespace {
     pub(crate) fn not_mounted(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         // Whole between any two statements.
         self.not_mounted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Mounts that are inside others because those were mounted over their places.
+    pub(super) fn remounted(&self) -> MutexGuard<'_, Remounted> {
+        // Whole between any two statements.
+        self.remounted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The names of its pools.

@@ -248,6 +248,7 @@ impl Mounting {
         let Pending { moved, root, .. } = pending;
         if root != to {
             self.mounts.renamed(&root, to);
+            self.namespace.remounted().renamed(&root, to);
         }
         let mut refusals = Vec::new();
         for moved in moved {
@@ -268,7 +269,7 @@ impl Mounting {
         for dataset in datasets.iter().filter(|name| !name.contains(['@', '#'])) {
             let place = self.place(dataset).ok();
             if let Some(mount) = self.mounted(dataset) {
-                self.end_all(&mount, how)?;
+                self.end_all(dataset, how)?;
                 if place.is_some_and(|place| !place.is_own && place.point.path().is_some()) {
                     folders.push(mount.at);
                 }

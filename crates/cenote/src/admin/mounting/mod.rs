@@ -6,7 +6,8 @@
 //!
 //! # What always holds
 //! - File systems above are mounted before those below. What was mounted last is unmounted first.
-//! - A mount hides no other one of ours: what is mounted below steps aside, and is mounted again in it.
+//! - A mount hides no other one of ours: what is mounted below steps aside, and is mounted again in it. When it is unmounted,
+//!   what is in it for that reason returns to where it was (`remounted`).
 //! - A verb that fails half-way mounts again what it has unmounted.
 //! - What a mount was told for itself alone (`zfs mount -o`) holds until it is unmounted or a property of it that
 //!   concerns mounts is set.
@@ -16,10 +17,12 @@
 mod change;
 mod keys;
 pub mod place;
+mod remounted;
 
 pub use change::{Pending, Replacing};
 pub use keys::{KeyFormat, KeyLocation, WantedKey};
 pub use place::{CanMount, MountPoint, Place};
+pub(super) use remounted::Remounted;
 
 use super::edit::names::{self, Form};
 use super::namespace::Kept;
@@ -156,24 +159,38 @@ impl Mounting {
     /// Has a file system mounted by the means. What is mounted below would be hidden, and could not be unmounted any more:
     /// it steps aside, and is mounted again in the file system.
     fn mount_on(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
+        self.namespace.remounted().placed(dataset, at);
+        self.mount_over(dataset, at, options)
+    }
+
+    /// The same of one that only returns to its place.
+    fn mount_over(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
         let below = self.mounts.below(at);
-        let again = |below: &[Mounted]| -> Result<(), MountError> {
-            let mut outcome = Ok(());
-            for mount in below {
-                outcome = outcome.and(self.mount_there_again(mount));
-            }
-            outcome
-        };
-        for (index, mount) in below.iter().enumerate().rev() {
+        self.step_aside(&below)?;
+        let done = self.mount_alone(dataset, at, options);
+        let above = self.list().into_iter().rev().find(|mount| mount.dataset == dataset);
+        if let (Ok(()), Some(above)) = (&done, above) {
+            self.namespace.remounted().note(&above, &below);
+        }
+        done.and(self.mount_all_there_again(&below))
+    }
+
+    /// Unmounts these, which are in order of age. If one cannot be, they are all where they were.
+    fn step_aside(&self, mounts: &[Mounted]) -> Result<(), MountError> {
+        for (index, mount) in mounts.iter().enumerate().rev() {
             if let Err(error) = self.mounts.unmount_from(&mount.dataset, &mount.at, Unmount::Normal) {
                 // What was in the way is the reason to tell.
-                let _ = again(below.get(index + 1..).unwrap_or_default());
+                let _ = self.mount_all_there_again(mounts.get(index + 1..).unwrap_or_default());
                 let why = format!("'{}' is mounted below: {}", mount.dataset, unmount_words(&error));
                 return Err(MountError::Refused { why });
             }
         }
-        let done = self.mount_alone(dataset, at, options);
-        done.and(again(&below))
+        Ok(())
+    }
+
+    /// Mounts these where they were; the first error.
+    fn mount_all_there_again(&self, mounts: &[Mounted]) -> Result<(), MountError> {
+        mounts.iter().fold(Ok(()), |outcome, mount| outcome.and(self.mount_there_again(mount)))
     }
 
     fn mount_there_again(&self, mount: &Mounted) -> Result<(), MountError> {
@@ -186,7 +203,7 @@ impl Mounting {
     fn mount_as_was(&self, was: &Mounted) -> Result<(), MountError> {
         match self.mounts.mounted(&was.dataset) {
             Some(_) => self.mounts.mount_beside(&was.dataset, &was.at, &was.options),
-            None => self.mount_alone(&was.dataset, &was.at, &was.options),
+            None => self.mount_over(&was.dataset, &was.at, &was.options),
         }
     }
 
@@ -282,7 +299,10 @@ impl Mounting {
         self.ask(dataset)?;
         let options = MountOptions { by_hand: true, ..parsed.options };
         let mounted = match self.mounted(dataset) {
-            Some(_) => self.mounts.mount_beside(dataset, at, &options),
+            Some(_) => {
+                self.namespace.remounted().placed(dataset, at);
+                self.mounts.mount_beside(dataset, at, &options)
+            }
             None => self.mount_on(dataset, at, &options),
         };
         mounted.map_err(|error| mount_words(&Place { point: MountPoint::At(at.to_owned()), ..place }, &error))
@@ -506,27 +526,56 @@ impl Mounting {
 
     /// Ends a mount in one of its places.
     fn end(&self, mount: &Mounted, how: Unmount) -> Result<(), MountRefusal> {
-        self.end_by(mount, || self.mounts.unmount_from(&mount.dataset, &mount.at, how))
+        let places = std::slice::from_ref(mount);
+        self.end_by(places, how, || self.mounts.unmount_from(&mount.dataset, &mount.at, how))
     }
 
-    /// Ends a mount in all of them.
-    fn end_all(&self, mount: &Mounted, how: Unmount) -> Result<(), MountRefusal> {
-        self.end_by(mount, || self.mounts.unmount(&mount.dataset, how))
+    /// Ends the mount of a dataset in all its places, if it is mounted.
+    fn end_all(&self, dataset: &str, how: Unmount) -> Result<(), MountRefusal> {
+        let mut places = self.list();
+        places.retain(|mount| mount.dataset == dataset);
+        self.end_by(&places, how, || self.mounts.unmount(dataset, how))
     }
 
+    /// Ends a mount in these places. What is inside them only because they were mounted over it returns to where it was.
     fn end_by(
         &self,
-        mount: &Mounted,
+        places: &[Mounted],
+        how: Unmount,
         end: impl FnOnce() -> Result<(), MountError>,
     ) -> Result<(), MountRefusal> {
+        let Some(first) = places.first() else { return Ok(()) };
+        let refused = |why: String| Err(MountRefusal::unmount(first.at.display().to_string(), why));
         if !self.may_mount {
-            return Err(MountRefusal::unmount(mount.at.display().to_string(), "permission denied"));
+            return refused("permission denied".to_owned());
         }
-        match end() {
+        let inside = self.remounted_in(places);
+        let aside = match self.step_aside(&inside) {
+            Ok(()) => inside,
+            // It disappears with what it has mounted in it, whoever uses that.
+            Err(_) if how == Unmount::Lazy => Vec::new(),
+            Err(error) => return refused(error.to_string()),
+        };
+        let ended = match end() {
             // Somebody else was faster.
             Ok(()) | Err(MountError::NotMounted) => Ok(()),
-            Err(error) => Err(MountRefusal::unmount(mount.at.display().to_string(), unmount_words(&error))),
+            Err(error) => refused(unmount_words(&error)),
+        };
+        for mount in &aside {
+            if let Err(error) = self.mount_there_again(mount) {
+                tracing::warn!(dataset = mount.dataset, at = %mount.at.display(), %error, "not mounted again");
+                self.namespace.not_mounted().insert(mount.dataset.clone(), error.to_string());
+            }
         }
+        ended
+    }
+
+    /// What is inside one of these mounts only because they were mounted over its place, oldest first.
+    fn remounted_in(&self, places: &[Mounted]) -> Vec<Mounted> {
+        let mut mounts = self.list();
+        let noted = self.namespace.remounted();
+        mounts.retain(|mount| places.iter().any(|above| noted.is_inside(mount, above)));
+        mounts
     }
 }
 
