@@ -43,7 +43,8 @@ pub use iostat::{
 };
 pub use kstat::Kstats;
 pub use mounts::{
-    ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounted, MountedByHand, Mounts, Unmount,
+    ADMIN_SNAPSHOT, AccessTimes, DIO_ENABLED, MountError, MountOptions, Mounted, MountedByHand, Mounts,
+    Unmount,
 };
 pub use namespace::{Caller, Namespace};
 pub(crate) use namespace::{Kept, NotTaken, Use};

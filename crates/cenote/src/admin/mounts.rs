@@ -11,6 +11,9 @@ use vdev::tunable::Tunable;
 /// Root, and the user whose mounts they are, may make, destroy and rename snapshots in `.zfs/snapshot`.
 pub static ADMIN_SNAPSHOT: Tunable = Tunable::new("zfs_admin_snapshot", 0, 0, 1);
 
+/// Programs that open files with `O_DIRECT` are given them around the kernel's cache.
+pub static DIO_ENABLED: Tunable = Tunable::new("zfs_dio_enabled", 1, 0, 1);
+
 /// A table of mounts and the means to change it. `serve` has one for FUSE.
 ///
 /// # What always holds

@@ -1,7 +1,7 @@
 //! The numbers that may be changed while the engine runs, under the names that OpenZFS has for them. Only those are
 //! here that change something.
 
-use super::ADMIN_SNAPSHOT;
+use super::{ADMIN_SNAPSHOT, DIO_ENABLED};
 use crate::files::served::{BCLONE_ENABLED, BCLONE_WAIT_DIRTY};
 use ::pool::live::events::{CHECKSUM_EVENTS_PER_SECOND, ZEVENT_LEN_MAX};
 use ::pool::live::{
@@ -15,7 +15,7 @@ use vdev::tree::SLOW_IO_MS;
 pub use vdev::tunable::Tunable;
 
 /// All of them, by name.
-pub fn tunables() -> [&'static Tunable; 17] {
+pub fn tunables() -> [&'static Tunable; 18] {
     [
         &ADMIN_SNAPSHOT,
         &BCLONE_ENABLED,
@@ -24,6 +24,7 @@ pub fn tunables() -> [&'static Tunable; 17] {
         &FILE_PHYSICAL_ASHIFT,
         &SLOW_IO_MS,
         &CHECKSUM_EVENTS_PER_SECOND,
+        &DIO_ENABLED,
         &MAX_AUTO_ASHIFT,
         &MIN_AUTO_ASHIFT,
         &MULTIHOST_FAIL_INTERVALS,

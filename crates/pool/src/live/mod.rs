@@ -104,6 +104,8 @@ pub struct LivePool {
     brt: Arc<Brt>,
     space: Arc<SpaceBook>,
     host: Host,
+    /// The id of that machine now.
+    host_id: AtomicU64,
     name: String,
     /// Its writes wait until something was changed.
     hold: Option<Arc<Hold>>,
@@ -240,6 +242,7 @@ impl LivePool {
             features,
             brt,
             space,
+            host_id: AtomicU64::new(host.id),
             host,
             name,
             hold,
@@ -341,9 +344,14 @@ impl LivePool {
         &self.env
     }
 
-    /// The machine that it is open on.
+    /// The machine that it is open on, as it was then.
     pub fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// The id of the machine has become known, or is another now: it counts for what is set from now on.
+    pub fn set_host_id(&self, id: u64) {
+        self.host_id.store(id, Ordering::Relaxed);
     }
 
     /// The configuration as of the last txg that is on disk.

@@ -12,6 +12,7 @@ use dsl::write::{MosTx, TaskCtx};
 use format::feature::{self, PROPERTY_PREFIX};
 use format::prop::{self as table, Kind};
 use format::{ObjType, ObjectId};
+use std::sync::atomic::Ordering;
 
 /// Directory: the ZAP of properties.
 const ENTRY: &str = "pool_props";
@@ -184,12 +185,22 @@ pub(super) fn check_all(props: &[(String, String)]) -> Result<(), PoolError> {
 impl PoolTask<'_> {
     /// From the next uberblock on, other machines can see that the pool is in use, or no longer.
     fn set_multihost(&mut self, is_on: bool) {
+        let host_id = self.pool.host_id();
+        if is_on && self.state.config.hostid != host_id {
+            // It may not have been known when the pool was opened, and tells other machines whose the pool is.
+            self.state.config.hostid = host_id;
+            self.state.mark_all();
+        }
         self.pool.mmp.set(is_on, self.pool.env.clock().monotonic());
         self.state.is_forced = true;
     }
 }
 
 impl LivePool {
+    fn host_id(&self) -> u64 {
+        self.host_id.load(Ordering::Relaxed)
+    }
+
     /// Sets properties, each as `zpool set` takes it; all or none.
     ///
     /// # Errors
@@ -202,7 +213,7 @@ impl LivePool {
             .into_iter()
             .map(|(name, value)| PoolProp::parse(&name, &value))
             .collect::<Result<_, _>>()?;
-        if parsed.contains(&PoolProp::Number("multihost", 1)) && self.host.id == 0 {
+        if parsed.contains(&PoolProp::Number("multihost", 1)) && self.host_id() == 0 {
             return Err(bad("multihost", "multihost requires a non-zero hostid"));
         }
         let grows = parsed.contains(&PoolProp::Number("autoexpand", 1));

@@ -170,6 +170,28 @@ fn a_pool_that_is_in_use_is_not_taken_from_its_machine() {
     assert!(pool.uberblock().mmp.is_some_and(|mmp| mmp.is_on()));
 }
 
+/// A machine may be given its id while its pools are open.
+#[test]
+fn multihost_is_for_machines_that_have_an_id_by_then() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(SIZE));
+    let devices = [device];
+    let pool = LivePool::create(CreateSpec::new("tank", vec![top(Layout::Single, &devices)]), Env::system())
+        .unwrap();
+    pool.start();
+    let on = || vec![("multihost".to_owned(), "on".to_owned())];
+    let refused = pool.set_props(on());
+    assert!(matches!(refused, Err(PoolError::Property { .. })), "{refused:?}");
+    pool.set_host_id(7);
+    pool.set_props(on()).unwrap();
+    churn(&pool, 2);
+    assert!(pool.uberblock().mmp.is_some_and(|mmp| mmp.is_on()));
+    // Other machines are told whose it is.
+    assert_eq!(pool.config().hostid, 7);
+    let host = Host { id: 2, name: "host2".to_owned(), ..Host::default() };
+    let refused = import_as(&devices, &ImportOptions { host, ..ImportOptions::default() });
+    assert!(matches!(refused, Err(PoolError::OtherHost { hostid: 7, .. })), "{refused:?}");
+}
+
 #[test]
 fn multihost_writes_are_remembered_up_to_the_number_that_is_asked_for() {
     let (disks, devices) = sims(1);

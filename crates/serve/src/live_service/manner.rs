@@ -21,6 +21,7 @@ use super::LiveService;
 use super::rules::lends_rights;
 use crate::errno::zpl_errno;
 use crate::fuse::{Answer, Opened, WriteAt, flag, open_flag};
+use cenote::admin::DIO_ENABLED;
 use cenote::files::AccessTimes;
 use format::ObjectId;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};
@@ -280,7 +281,7 @@ impl LiveService {
 /// Whether who opens a file with these flags is better off around the kernel's cache.
 fn wants_around(flags: OFlags) -> bool {
     let is_written = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-    flags.contains(OFlags::DIRECT) || (is_written && flags.bits() & DSYNC != 0)
+    (flags.contains(OFlags::DIRECT) && DIO_ENABLED.is_on()) || (is_written && flags.bits() & DSYNC != 0)
 }
 
 /// The version of the kernel that runs.
@@ -310,5 +311,9 @@ mod tests {
         assert!(wants_around(OFlags::RDONLY | OFlags::DIRECT) && wants_around(OFlags::RDWR | OFlags::SYNC));
         assert!(wants_around(OFlags::WRONLY | OFlags::from_bits_retain(DSYNC)));
         assert!(!wants_around(OFlags::RDONLY | OFlags::DSYNC) && !wants_around(OFlags::RDWR));
+        // No other test of this process depends on it.
+        assert!(DIO_ENABLED.set(0));
+        assert!(!wants_around(OFlags::RDONLY | OFlags::DIRECT) && wants_around(OFlags::RDWR | OFlags::SYNC));
+        assert!(DIO_ENABLED.set(1));
     }
 }

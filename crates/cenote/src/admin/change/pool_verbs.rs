@@ -7,7 +7,7 @@ use super::pool_layout::{LayoutClass, PoolLayout};
 use super::pool_open::{
     change, check_admin, close, find, forget, in_process, listed_now, note, open_found, open_writer,
 };
-use super::{ChangeError, keep, open_for_change};
+use super::{ChangeError, keep, open_for_change, state};
 use crate::PoolWriter;
 use crate::admin::{Imported, OpenPool, Search, Vdev};
 use ::pool::live::{AuxKind, Leave, VdevProp};
@@ -35,7 +35,10 @@ pub fn set_pool_props(
     props: &[(String, String)],
     command: &str,
 ) -> Result<(), ChangeError> {
-    change(search, name, command, |pool| Ok(pool.live().set_props(props.to_vec())?))
+    change(search, name, command, |pool| {
+        pool.live().set_host_id(state::host_id());
+        Ok(pool.live().set_props(props.to_vec())?)
+    })
 }
 
 /// `zpool set` of a vdev. OpenZFS does not note the command, but what it did.
