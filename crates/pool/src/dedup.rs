@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Directory entry of the histograms.
 const STATISTICS: &str = "DDT-statistics";
+/// The feature of tables with logs.
+const FAST_DEDUP: &str = "fast_dedup";
 /// The object directory, which names the ZAPs of classic tables.
 const DIRECTORY: ObjectId = ObjectId(1);
 
@@ -83,11 +85,61 @@ impl DedupCopies {
     }
 }
 
+/// A block that has an entry in a table.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    key: DdtKey,
+    references: u64,
+}
+
+/// How many references the tables count of each block that has an entry.
+#[derive(Debug, Default)]
+pub struct DedupCounts {
+    blocks: HashMap<Place, Counted>,
+    /// Algorithms with a table of the classic form.
+    classic: Vec<ChecksumId>,
+    /// Feature `fast_dedup` is enabled.
+    is_fast_enabled: bool,
+}
+
+impl DedupCounts {
+    /// There is an entry of the block that this pointer leads to, and of no other that was in its place.
+    #[must_use]
+    pub fn has(&self, bp: &BlockPtr) -> bool {
+        let first = bp.dvas().next().filter(|_| bp.is_dedup());
+        let place = first.map(|dva| (dva.vdev, dva.offset, bp.physical_birth()));
+        let counted = place.and_then(|place| self.blocks.get(&place));
+        counted.is_some_and(|counted| counted.key == DdtKey::of(bp))
+    }
+
+    /// A block that a single deduplicated pointer leads to may have no entry: entries of fast tables can be pruned.
+    #[must_use]
+    pub fn may_lack(&self, checksum: ChecksumId) -> bool {
+        self.is_fast_enabled && !self.classic.contains(&checksum)
+    }
+
+    /// Every block that has an entry: where it is, when it was written, and the references that are counted.
+    pub fn iter(&self) -> impl Iterator<Item = (VdevId, AllocOffset, Txg, u64)> + '_ {
+        self.blocks.iter().map(|((vdev, offset, birth), one)| (*vdev, *offset, *birth, one.references))
+    }
+
+    fn add(&mut self, words: &[u64; KEY_WORDS], value: &DdtValue) {
+        let key = DdtKey::from_words(words);
+        for (_, phys) in value.in_use() {
+            if let Some(first) = phys.dvas().next() {
+                let none = Counted { key, references: 0 };
+                let counted = self.blocks.entry((first.vdev, first.offset, phys.birth)).or_insert(none);
+                // Two entries of one block are two counts of it.
+                counted.references = counted.references.saturating_add(phys.refcount);
+            }
+        }
+    }
+}
+
 /// Values in a log that count: the newest of each key, but those before its checkpoint, which are in the ZAPs.
 fn logged(log: &Object) -> Result<BTreeMap<[u64; KEY_WORDS], DdtValue>, PoolError> {
     let decode = |cause| PoolError::Decode { object: log.id(), cause };
-    let order = log.order();
-    let header = LogHeader::decode(log.bonus(), order).map_err(decode)?;
+    let header = log_header(log)?;
     let done = header.checkpoint.map(DdtKey::to_words);
     let mut newest = BTreeMap::new();
     let blocks = header.length.div_ceil(log.block_size().max(1)).min(log.dnode().maxblkid.0 + 1);
@@ -102,6 +154,11 @@ fn logged(log: &Object) -> Result<BTreeMap<[u64; KEY_WORDS], DdtValue>, PoolErro
         }
     }
     Ok(newest)
+}
+
+fn log_header(log: &Object) -> Result<LogHeader, PoolError> {
+    let decode = |cause| PoolError::Decode { object: log.id(), cause };
+    LogHeader::decode(log.bonus(), log.order()).map_err(decode)
 }
 
 type Find<'a> = dyn Fn(&str) -> Result<Option<ObjectId>, PoolError> + 'a;
@@ -224,6 +281,42 @@ impl Pool {
         Ok(copies)
     }
 
+    /// What the tables count of each block, logs included. Takes some tens of bytes for each entry.
+    ///
+    /// # Errors
+    /// If a table cannot be read.
+    pub fn dedup_counts(&self) -> Result<DedupCounts, PoolError> {
+        let is_fast_enabled = self.features().is_enabled(FAST_DEDUP);
+        let mut counts = DedupCounts { is_fast_enabled, ..DedupCounts::default() };
+        for table in self.dedup_tables()? {
+            if table.fast.is_none() {
+                counts.classic.push(table.checksum);
+            }
+            let mut logs = Vec::new();
+            for id in &table.logs {
+                let log = self.mos().object(*id)?;
+                logs.push((log_header(&log)?, log));
+            }
+            // The active log is newer than the one that is being flushed, and both are newer than the ZAPs.
+            logs.sort_by_key(|(header, _)| !header.flushing);
+            let mut newest = BTreeMap::new();
+            for (_, log) in &logs {
+                newest.append(&mut logged(log)?);
+            }
+            for (_, id) in &table.classes {
+                self.each_dedup_entry(*id, &mut |_, key, value| {
+                    let words = key.to_words();
+                    if !newest.contains_key(&words) {
+                        counts.add(&words, &value);
+                    }
+                })?;
+            }
+            let kept = newest.iter().filter(|(_, value)| value.refcount() > 0);
+            kept.for_each(|(words, value)| counts.add(words, value));
+        }
+        Ok(counts)
+    }
+
     /// Calls `visit` with every entry of the ZAP of a class of a table, in the order of the ZAP, and the position behind it.
     pub fn each_dedup_entry(
         &self,
@@ -244,9 +337,7 @@ impl Pool {
     /// The header of a log of a fast table, and how many keys in it count.
     pub fn dedup_log(&self, log: ObjectId) -> Result<(LogHeader, usize), PoolError> {
         let log = self.mos().object(log)?;
-        let header = LogHeader::decode(log.bonus(), log.order())
-            .map_err(|cause| PoolError::Decode { object: log.id(), cause })?;
-        Ok((header, logged(&log)?.len()))
+        Ok((log_header(&log)?, logged(&log)?.len()))
     }
 
     /// Entries in the ZAP of a class of a table.

@@ -15,7 +15,8 @@ mod raw;
 mod simulate;
 
 pub use blocks::{
-    BlockCounts, BlockReport, BlockUse, Check, Damaged, Miscount, SIZE_ROWS, SizeRows, Space, Tally, blocks,
+    BlockCounts, BlockReport, BlockUse, Check, CountedBy, Damaged, Miscount, SIZE_ROWS, SizeRows, Space,
+    Tally, blocks,
 };
 pub use census::{FeatureCount, census, removal_census};
 pub use codec::compress::ZstdHeader;

@@ -5,6 +5,7 @@
 mod compare;
 mod damage;
 mod logs;
+mod shared;
 mod silent;
 
 use cenote::inspect::{Check, blocks};

@@ -93,7 +93,7 @@ fn print_leaks(space: &Space, out: &mut dyn Write) -> io::Result<Verdict> {
         eprintln!("zdb: not allocated, or part of two blocks: {}", Long(bp));
     }
     for miscount in &space.miscounted {
-        eprintln!("zdb: cloned block, {miscount}");
+        eprintln!("zdb: {miscount}");
     }
     if space.matches() {
         writeln!(out, "\n\tNo leaks (block sum matches space maps exactly)")?;

@@ -4,19 +4,20 @@
 //! - A block shared by deduplication or cloning is checked once, where it is met first.
 //! - Where leaks are looked for, the extents of every block are taken out of what is allocated, those of a
 //!   shared one once. Pointers share a block if they agree on where it is and when it was written there.
-//! - Every pointer to a place that a block reference table knows is counted, to be compared with the table.
+//! - Every pointer to a place that a block reference table knows, and every deduplicated one, is counted, to be compared
+//!   with the tables.
 
-use super::{BlockUse, Check, Damaged, Miscount, Tally};
+use super::{BlockUse, Check, CountedBy, Damaged, Miscount, Tally};
 use crate::Pool;
 use crate::survey::{Surveyor, Walk, lock};
 use crate::verify::plan::{Plan, chain};
 use dmu::DmuError;
 use dmu::traverse::Bookmark;
 use format::dnode::Dnode;
-use format::{AllocOffset, BlockPtr, Level, Txg, VdevId};
+use format::{AllocOffset, BlockPtr, ChecksumId, Level, Txg, VdevId};
 use pool::allocated::Allocated;
-use pool::dedup::DedupCopies;
-use std::collections::{HashMap, HashSet};
+use pool::dedup::{DedupCopies, DedupCounts};
+use std::collections::HashMap;
 use std::sync::Mutex;
 use vdev::tree::VdevError;
 use zio::{ReadPolicy, ZioError};
@@ -32,20 +33,27 @@ const IO_ERROR: i32 = 5;
 /// Where a block is.
 pub(super) type Place = (VdevId, AllocOffset);
 
+/// Blocks by place and birth: pointers that lead there, and their checksum.
+type Unknown = HashMap<(Place, Txg), (u64, Option<ChecksumId>)>;
+
 /// Counts blocks, and checks them.
 pub(super) struct Checker<'a> {
     pub(super) pool: &'a Pool,
     pub(super) check: Check,
     /// Blocks that were cloned, and how many references beyond the first their tables count.
     pub(super) clones: HashMap<Place, u64>,
-    /// Pointers to those that were met. `None`: there is a deduplicated one among them, which another table counts.
+    /// Pointers to those that were met. `None`: there is one among them that another table counts.
     pub(super) references: Mutex<HashMap<Place, Option<u64>>>,
+    /// References that dedup tables count.
+    pub(super) dedup: DedupCounts,
+    /// Deduplicated pointers that were met to blocks which no dedup table knows, and their checksum.
+    pub(super) unknown: Mutex<Unknown>,
     /// All copies of blocks of dedup tables.
     pub(super) copies: DedupCopies,
     /// log2 of the size of the metaslabs, by vdev.
     pub(super) shifts: HashMap<VdevId, u32>,
-    /// Blocks of dedup tables and cloned blocks that were met, with the txg that wrote them.
-    pub(super) seen: Mutex<HashSet<(Place, Txg)>>,
+    /// Blocks of dedup tables and cloned blocks that were met, with the txg that wrote them, and how often.
+    pub(super) seen: Mutex<HashMap<(Place, Txg), u64>>,
     /// What is allocated and was not met yet; absent if nobody asks for leaks.
     pub(super) allocated: Option<Allocated>,
 }
@@ -129,13 +137,18 @@ impl Checker<'_> {
         else {
             return true;
         };
+        let key = (place, bp.physical_birth());
         let is_clone = !bp.is_dedup() && self.clones.contains_key(&place);
+        let is_counted = self.dedup.has(bp);
         if self.clones.contains_key(&place) {
             let mut references = lock(&self.references);
             let met = references.entry(place).or_insert(Some(0));
-            *met = met.map(|met| met + 1).filter(|_| is_clone);
+            *met = met.map(|met| met + 1).filter(|_| !is_counted);
+        } else if bp.is_dedup() && !is_counted {
+            let mut unknown = lock(&self.unknown);
+            unknown.entry(key).or_insert((0, bp.checksum_kind().ok())).0 += 1;
         }
-        if !(bp.is_dedup() || is_clone) || lock(&self.seen).insert((place, bp.physical_birth())) {
+        if !(bp.is_dedup() || is_clone) || self.note_met(key) {
             self.take(found, bp);
             return true;
         }
@@ -145,12 +158,44 @@ impl Checker<'_> {
         false
     }
 
-    /// The blocks of which a table counts other references than were met, by place. `held`: references that
-    /// intent logs may have to each.
+    /// A block of those that are remembered was met. True the first time.
+    fn note_met(&self, key: (Place, Txg)) -> bool {
+        let mut seen = lock(&self.seen);
+        let met = seen.entry(key).or_insert(0);
+        *met += 1;
+        *met == 1
+    }
+
+    /// The blocks of which a table counts other references than were met, by table and place. `held`: references
+    /// that intent logs may have to each.
     pub(super) fn miscounted(&self, held: &HashMap<Place, u64>) -> Vec<Miscount> {
+        let mut wrong = self.miscounted_clones(held);
+        wrong.extend(self.miscounted_dedup(held));
+        wrong.sort_unstable();
+        wrong
+    }
+
+    fn miscounted_dedup(&self, held: &HashMap<Place, u64>) -> Vec<Miscount> {
+        let by = CountedBy::DedupTable;
+        let (seen, unknown) = (lock(&self.seen), lock(&self.unknown));
+        let known = self.dedup.iter().filter_map(|(vdev, offset, birth, counted)| {
+            let found = seen.get(&((vdev, offset), birth)).copied().unwrap_or(0);
+            let most = found.saturating_add(held.get(&(vdev, offset)).copied().unwrap_or(0));
+            let is_right = (found..=most).contains(&counted);
+            (!is_right).then_some(Miscount { by, vdev, offset, counted, found })
+        });
+        // The block goes with the first of two pointers that no table counts.
+        let unknown = unknown.iter().filter_map(|(((vdev, offset), _), (found, checksum))| {
+            let may_lack = *found == 1 && checksum.is_none_or(|checksum| self.dedup.may_lack(checksum));
+            (!may_lack).then_some(Miscount { by, vdev: *vdev, offset: *offset, counted: 0, found: *found })
+        });
+        known.chain(unknown).collect()
+    }
+
+    fn miscounted_clones(&self, held: &HashMap<Place, u64>) -> Vec<Miscount> {
+        let by = CountedBy::CloneTable;
         let references = lock(&self.references);
-        let mut wrong: Vec<Miscount> = self
-            .clones
+        self.clones
             .iter()
             .filter_map(|(place, extra)| {
                 let found = references.get(place).copied().unwrap_or(Some(0))?;
@@ -159,11 +204,9 @@ impl Checker<'_> {
                 let most = least.saturating_add(held.get(place).copied().unwrap_or(0));
                 let is_right = (least..=most).contains(extra) && (found > 0 || *extra > 0);
                 let counted = extra.saturating_add(1);
-                (!is_right).then_some(Miscount { vdev: place.0, offset: place.1, counted, found })
+                (!is_right).then_some(Miscount { by, vdev: place.0, offset: place.1, counted, found })
             })
-            .collect();
-        wrong.sort_unstable();
-        wrong
+            .collect()
     }
 
     /// Takes the extents of a block out of what is allocated.

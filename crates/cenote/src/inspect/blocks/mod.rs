@@ -4,9 +4,11 @@
 //! # What always holds
 //! - A block is met once however many snapshots share it, by birth in the trees; further references
 //!   to blocks shared by deduplication or cloning are counted apart.
-//! - The count that a block reference table keeps of a block is compared with the pointers that were met: a count
-//!   of a block that nothing refers to, or of another number, is told. While a claimed intent log waits to be
+//! - The count that a block reference table or a dedup table keeps of a block is compared with the pointers that were met: a
+//!   count of a block that nothing refers to, or of another number, is told. While a claimed intent log waits to be
 //!   replayed, its records may hold references, too.
+//! - A deduplicated block that no table knows is told, too; but for one whose entry may have been pruned, while a single
+//!   pointer leads to it.
 //! - What is allocated but in no tree is counted too: frees that wait for their turn, datasets and
 //!   clones being destroyed, intent logs.
 //!
@@ -69,21 +71,32 @@ pub struct Space {
     pub strays: Vec<BlockPtr>,
     /// Number of those blocks.
     pub stray_count: u64,
-    /// Blocks of which a block reference table counts other references than there are, by place; the first
-    /// thousand.
+    /// Blocks of which a block reference table or a dedup table counts other references than there are, by table and
+    /// place; the first thousand.
     pub miscounted: Vec<Miscount>,
     /// Number of those blocks.
     pub miscount_count: u64,
 }
 
-/// A block of which a block reference table counts other references than there are.
+/// What counts references to a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CountedBy {
+    /// A block reference table: the block was cloned.
+    CloneTable,
+    /// A dedup table.
+    DedupTable,
+}
+
+/// A block of which a table counts other references than there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Miscount {
+    /// The kind of the table.
+    pub by: CountedBy,
     /// The vdev.
     pub vdev: VdevId,
     /// Where the block is there.
     pub offset: AllocOffset,
-    /// References that the table counts, the first included.
+    /// References that the table counts, the first included. 0: it does not know the block.
     pub counted: u64,
     /// Pointers that were found. 0: the block is free, or is about to be leaked.
     pub found: u64,
@@ -91,10 +104,14 @@ pub struct Miscount {
 
 impl fmt::Display for Miscount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Miscount { vdev, offset, counted, found } = self;
+        let Miscount { by, vdev, offset, counted, found } = self;
+        let kind = match by {
+            CountedBy::CloneTable => "cloned",
+            CountedBy::DedupTable => "deduplicated",
+        };
         write!(
             f,
-            "vdev {vdev}, offset 0x{:x}: {counted} references are counted, {found} were found",
+            "{kind} block, vdev {vdev}, offset 0x{:x}: {counted} references are counted, {found} were found",
             offset.0
         )
     }
@@ -185,6 +202,8 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
         check,
         clones: cloned_blocks(pool)?,
         references: Mutex::default(),
+        dedup: pool.spa().dedup_counts()?,
+        unknown: Mutex::default(),
         copies: pool.spa().dedup_copies()?,
         shifts: tops.map(|(vdev, node)| (vdev, node.metaslab_shift)).collect(),
         seen: Mutex::default(),
