@@ -299,6 +299,37 @@ fn what_is_mounted_below_stays_when_contents_are_replaced() {
     drop(moved);
 }
 
+/// The kernel takes off what is mounted on names that it is told to forget: also on a folder that was looked up before, and
+/// is mounted on after.
+#[test]
+fn what_is_being_mounted_while_contents_are_replaced_stays() {
+    let Some(home) = home() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip("only root mounts on a folder that is open");
+    }
+    home.mount("p/a", "a", &options()).unwrap();
+    fs::create_dir(home.path("a/inner")).unwrap();
+    fs::write(home.path("a/file"), "one").unwrap();
+    home.table.write_back("p/a").unwrap();
+    home.pool().snapshot(&["p/a@1"]).unwrap();
+    fs::write(home.path("a/file"), "two, longer").unwrap();
+
+    let placing = home.table.placing();
+    let (flags, mode) = (rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
+    let folder = rustix::fs::open(home.path("a/inner"), flags, mode).unwrap();
+    home.table.suspend("p/a").unwrap();
+    home.pool().rollback("p/a@1").unwrap();
+    home.table.replaced("p/a");
+    let at = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&folder));
+    rustix::mount::mount("none", &at, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+    drop((placing, folder));
+
+    let stays = is_mounted(&home.path("a/inner"));
+    let _ = rustix::mount::unmount(home.path("a/inner"), rustix::mount::UnmountFlags::empty());
+    assert!(stays, "it was mounted, and is not");
+    assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "one");
+}
+
 /// The transports that this kernel offers.
 fn transports() -> impl Iterator<Item = Transport> {
     let ring = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");

@@ -13,8 +13,11 @@
 //!   other places, only that place is.
 //! - When a dataset is out of the table, everything that was written to it is in the pool, and on disk.
 //!
+//! - While something is being mounted, no mount forgets all of its names at once: the kernel would take off what is mounted
+//!   on a folder that was looked up before.
+//!
 //! # Order of locks
-//! `mounts` -> one mount's `name`, `spots`. `changing` is held alone.
+//! `mounts` -> one mount's `name`, `spots`. `changing` is held alone, `placing` while the kernel is told what never waits.
 
 mod ending;
 mod kernel;
@@ -98,6 +101,19 @@ struct Inner {
     /// Datasets that a verb is about.
     changing: Mutex<BTreeSet<String>>,
     changed: Condvar,
+    /// How many are looking up a folder and mounting something there.
+    placing: Mutex<usize>,
+}
+
+/// Somebody is looking up a folder and mounting something there: until this is dropped, what the kernel knows of the folder
+/// is not forgotten.
+#[must_use]
+pub struct Placing<'t>(&'t Inner);
+
+impl Drop for Placing<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.placing) -= 1;
+    }
 }
 
 /// The right to change one dataset's mount.
@@ -114,6 +130,11 @@ impl Drop for Claim<'_> {
 }
 
 impl Inner {
+    fn placing(&self) -> Placing<'_> {
+        *lock(&self.placing) += 1;
+        Placing(self)
+    }
+
     fn claim(&self, dataset: &str) -> Claim<'_> {
         let mut changing = lock(&self.changing);
         while !changing.insert(dataset.to_owned()) {
@@ -254,12 +275,19 @@ impl MountTable {
         dataset: &str,
         at: &Path,
         options: &MountOptions,
-    ) -> Result<(Claim<'_>, Place), MountError> {
+    ) -> Result<(Claim<'_>, Placing<'_>, Place), MountError> {
         let claim = self.inner.claim(dataset);
         if self.inner.find_mounted(dataset).is_some() {
             return Err(MountError::AlreadyMounted);
         }
-        Ok((claim, self.ready_directory(at, options.overlay)?))
+        let placing = self.inner.placing();
+        Ok((claim, placing, self.ready_directory(at, options.overlay)?))
+    }
+
+    /// For whoever mounts something else in one of these mounts, from before the folder is looked up until it is mounted
+    /// there.
+    pub fn placing(&self) -> Placing<'_> {
+        self.inner.placing()
     }
 
     /// Calls `walk`, and takes away what dead servers have left on the way.
@@ -428,6 +456,7 @@ impl MountTable {
             };
             if let Err(error) = done {
                 for gone in spots.get(index + 1..).unwrap_or_default() {
+                    let _placing = self.inner.placing();
                     let again = self.ready_directory(&gone.at, true);
                     // The error is told; of what stays unmounted for that, the listing tells.
                     let _ = again.and_then(|place| self.put_beside(mount, &place, &gone.options));
@@ -576,7 +605,7 @@ impl Mounts for MountTable {
         at: &Path,
         options: &MountOptions,
     ) -> Result<(), MountError> {
-        let (_claim, place) = self.claim_free(dataset, at, options)?;
+        let (_claim, _placing, place) = self.claim_free(dataset, at, options)?;
         let live = self.live(pool, dataset, options)?;
         let service = Arc::new(MountedFs::new(live, pool));
         let serves: Arc<dyn Service> = Arc::clone(&service) as _;
@@ -590,7 +619,7 @@ impl Mounts for MountTable {
         at: &Path,
         options: &MountOptions,
     ) -> Result<(), MountError> {
-        let (_claim, place) = self.claim_free(dataset, at, options)?;
+        let (_claim, _placing, place) = self.claim_free(dataset, at, options)?;
         let view = PoolView::new(&pool.dataset(dataset)?, false)?;
         let posix_acl = view.has_posix_acls();
         let name = dataset.to_owned();
@@ -606,6 +635,7 @@ impl Mounts for MountTable {
     fn mount_beside(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
         let _claim = self.inner.claim(dataset);
         let mount = self.inner.find_mounted(dataset).ok_or(MountError::NotMounted)?;
+        let _placing = self.inner.placing();
         self.put_beside(&mount, &self.ready_directory(at, options.overlay)?, options)
     }
 
@@ -705,12 +735,14 @@ impl Mounts for MountTable {
         let options = mount.first().options;
         let flags = fuse::mount_flags(&self.fuse_options(dataset, &options));
         let nodes = service.nodes();
-        // All names at once, if nothing is mounted below: it would be taken off with them.
+        // All names at once, if nothing is mounted below, or is about to be: it would be taken off with them.
         let mut has_forgotten_names = false;
         match self.live(pool, dataset, &options) {
             Ok(live) => service.enter(live, manner, || {
-                let has_mounts = mount.spots().iter().any(|spot| kernel::has_mounts_below(&spot.at));
-                has_forgotten_names = !has_mounts && mount.notifier.forget_names();
+                // Whoever begins to mount waits for this, and then finds the folder anew.
+                let placing = lock(&self.inner.placing);
+                let has_mounts = || mount.spots().iter().any(|spot| kernel::has_mounts_below(&spot.at));
+                has_forgotten_names = *placing == 0 && !has_mounts() && mount.notifier.forget_names();
             }),
             Err(error) => {
                 tracing::error!(dataset, %error, "a mounted file system is gone");
