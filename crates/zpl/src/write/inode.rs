@@ -7,8 +7,8 @@
 //! # Order
 //! The state lock is the innermost of this crate: it is held for the change of a bonus, and while the intent log is told of
 //! attributes, never while waiting for a transaction, another inode or a device. There are two exceptions. A file of
-//! the old form is read once more when it is first changed. And a file that is being made is locked from before its name
-//! leads to it until the log knows of it, as nobody can wait for it who holds anything.
+//! the old form is read once more when it is first changed. And a file that gets a name, its first or another, is locked
+//! until the log knows of that: the name goes into its directory meanwhile, whose inode is the only other that is locked.
 
 use super::range_lock::RangeLock;
 use super::sa::{Capacity, LEADING, Laid, Offsets, Tables};

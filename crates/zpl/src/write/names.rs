@@ -431,22 +431,22 @@ impl Fs {
         let store = self.store(&tx);
         drop(dir.ready(&store)?);
         let now = self.now();
-        let was_nameless = {
-            let mut state = inode.ready(&store)?;
-            if state.attrs.links >= LINK_MAX {
-                return Err(ZplError::TooManyLinks { object: id });
-            }
-            if state.attrs.links == 0 && !state.is_nameless {
-                return Err(ZplError::Stale { object: id });
-            }
-            inode.change_locked(&mut state, &store, |attrs| {
-                attrs.links += 1;
-                attrs.ctime = now;
-                attrs.parent = dir.id;
-            })?;
-            state.is_orphan = false;
-            std::mem::take(&mut state.is_nameless)
-        };
+        // Until the log knows of it: whoever takes its last other name away is told of after that, as a replay would free it
+        // otherwise.
+        let mut state = inode.ready(&store)?;
+        if state.attrs.links >= LINK_MAX {
+            return Err(ZplError::TooManyLinks { object: id });
+        }
+        if state.attrs.links == 0 && !state.is_nameless {
+            return Err(ZplError::Stale { object: id });
+        }
+        inode.change_locked(&mut state, &store, |attrs| {
+            attrs.links += 1;
+            attrs.ctime = now;
+            attrs.parent = dir.id;
+        })?;
+        state.is_orphan = false;
+        let was_nameless = std::mem::take(&mut state.is_nameless);
         let result = match was_nameless {
             true => self.unlinked.zap(&tx).and_then(|set| set.remove_int(id.0)),
             false => Ok(()),
@@ -456,7 +456,6 @@ impl Fs {
             .map_err(ZplError::from)
             .and_then(|()| entries.insert(&dir, name, entry_value(id, inode.kind), how));
         if let Err(error) = inserted {
-            let mut state = inode.state();
             inode.change_locked(&mut state, &store, |now| {
                 (now.links, now.ctime, now.parent) = (now.links - 1, attrs.ctime, attrs.parent);
             })?;
@@ -480,7 +479,7 @@ impl Fs {
         } else {
             self.log(&tx, || Body::Link { dir: dir.id, object: id, name: name.to_vec() });
         }
-        Ok(inode.attrs())
+        Ok(state.attrs)
     }
 
     fn check_new_quota(&self, uid: u64, inherited: &Inherited) -> Result<(), ZplError> {

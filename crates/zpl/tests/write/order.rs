@@ -18,6 +18,8 @@ enum Told {
     Mode(u64),
     Mtime(u64),
     Write(ObjectId),
+    Link,
+    Remove,
 }
 
 #[derive(Default)]
@@ -80,6 +82,8 @@ impl IntentLog for Slow {
         match record {
             Body::SetAttr(set) => self.tell(&of_attrs(&set)),
             Body::Create(create) => self.tell(&[Told::Create(create.object)]),
+            Body::Link { .. } => self.tell(&[Told::Link]),
+            Body::Remove { .. } => self.tell(&[Told::Remove]),
             _ => {}
         }
     }
@@ -192,6 +196,21 @@ fn what_is_written_to_a_new_file_is_logged_after_the_file() {
     );
     let dir = fs.lookup(root, b"dir").expect("readable").expect("made");
     assert_eq!(told.first(), Some(&Told::Create(dir)), "{told:?}");
+}
+
+/// A replay that removes the only name of a file frees it, and has nothing for the new name to lead to.
+#[test]
+fn the_new_name_of_a_file_is_logged_before_its_old_one_goes() {
+    let (world, log, id) = world();
+    let (fs, root) = (&world.fs, world.fs.root());
+    let dir = fs.create(root, b"dir", &NewFile::of(FileKind::Directory, 0o755)).expect("made").id;
+    let told = log.race(
+        |told| *told == Told::Link,
+        || _ = fs.link(id, dir, b"new").expect("linked"),
+        || fs.unlink(root, b"f").expect("removed"),
+    );
+    assert_eq!(told, [Told::Link, Told::Remove]);
+    assert_eq!(fs.attrs(id).expect("there").links, 1);
 }
 
 /// A dataset that lets others work when a long name is in its directory, and nothing else of the file.
