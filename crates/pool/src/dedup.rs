@@ -88,8 +88,14 @@ impl DedupCopies {
 /// A block that has an entry in a table.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
-    key: DdtKey,
+    /// Part of its key: there may be very many.
+    mark: u64,
     references: u64,
+}
+
+/// What of a key tells one block from another that was in its place.
+fn mark(key: &DdtKey) -> u64 {
+    key.checksum.0[0] ^ key.prop.rotate_left(24)
 }
 
 /// How many references the tables count of each block that has an entry.
@@ -109,7 +115,7 @@ impl DedupCounts {
         let first = bp.dvas().next().filter(|_| bp.is_dedup());
         let place = first.map(|dva| (dva.vdev, dva.offset, bp.physical_birth()));
         let counted = place.and_then(|place| self.blocks.get(&place));
-        counted.is_some_and(|counted| counted.key == DdtKey::of(bp))
+        counted.is_some_and(|counted| counted.mark == mark(&DdtKey::of(bp)))
     }
 
     /// A block that a single deduplicated pointer leads to may have no entry: entries of fast tables can be pruned.
@@ -124,10 +130,10 @@ impl DedupCounts {
     }
 
     fn add(&mut self, words: &[u64; KEY_WORDS], value: &DdtValue) {
-        let key = DdtKey::from_words(words);
+        let mark = mark(&DdtKey::from_words(words));
         for (_, phys) in value.in_use() {
             if let Some(first) = phys.dvas().next() {
-                let none = Counted { key, references: 0 };
+                let none = Counted { mark, references: 0 };
                 let counted = self.blocks.entry((first.vdev, first.offset, phys.birth)).or_insert(none);
                 // Two entries of one block are two counts of it.
                 counted.references = counted.references.saturating_add(phys.refcount);
