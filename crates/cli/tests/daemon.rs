@@ -682,6 +682,9 @@ fn waits_for_fuse(child: &Child) {
     }
 }
 
+/// What is killed is gone within a second, on a machine that has nothing else to do.
+const SOON: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Waits for a minute.
 fn has_ended(child: &mut Child) -> bool {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -706,9 +709,10 @@ fn whatever_waits_for_a_suspended_pool_can_be_ended() {
     file.set_len(IMAGE).expect("sparse");
     drop(file);
     world.good("zpool create -m ~/m -O compression=off full ~/small/disk");
-    // The first mounts have rings where the kernel has them, the last ones have none.
-    let sets = if Path::new("/sys/module/fuse/parameters/enable_uring").exists() { 12 } else { 1 };
+    let sets = 2;
     (0..sets).for_each(|n| drop(world.good(&format!("zfs create full/{n}"))));
+    std::fs::write(world.path("m/0/old"), vec![b'o'; 64 << 10]).expect("written");
+    world.good("zpool sync full");
     let mut noise = vec![0u8; 32 << 20];
     std::fs::File::open("/dev/urandom").expect("there").read_exact(&mut noise).expect("read");
     std::fs::write(world.path("noise"), noise).expect("written");
@@ -729,6 +733,26 @@ fn whatever_waits_for_a_suspended_pool_can_be_ended() {
             kill_process(Pid::from_child(&shell), signal).expect("told");
             assert!(has_ended(&mut shell), "{set}: {signal:?}");
         }
+    }
+    // What waits behind another that waits for the pool: for a range of a file.
+    let mut writer = Command::new("/bin/sh");
+    writer.args(["-c", "echo more >>\"$0\""]).arg(world.path("m/0/old")).stderr(Stdio::null());
+    let mut writer = writer.spawn().expect("it starts");
+    waits_for_fuse(&writer);
+    for signal in [Signal::KILL, Signal::INT] {
+        let mut reader = Command::new("dd");
+        reader.arg(format!("if={}", world.path("m/0/old").display())).args([
+            "bs=4096",
+            "count=1",
+            "iflag=direct",
+        ]);
+        let mut reader = reader.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        waits_for_fuse(&reader);
+        kill_process(Pid::from_child(&reader), signal).expect("told");
+        let told = std::time::Instant::now();
+        assert!(has_ended(&mut reader), "{signal:?}");
+        assert!(told.elapsed() < SOON, "{signal:?}: {:?}", told.elapsed());
+        assert!(writer.try_wait().expect("a child").is_none(), "the pool is still suspended");
     }
     for words in
         ["zfs create full/x", "zpool sync full", "zfs set atime=off full/0", "zpool wait -t free full"]
@@ -753,14 +777,21 @@ fn whatever_waits_for_a_suspended_pool_can_be_ended() {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
-    let _ = kill_process(Pid::from_child(&copy), Signal::INT);
-    assert!(has_ended(&mut copy));
+    for child in [&mut copy, &mut writer] {
+        let _ = kill_process(Pid::from_child(child), Signal::INT);
+        assert!(has_ended(child));
+    }
     // With room for it the pool goes on, without what was not waited for.
     let grown = Command::new("mount").args(["-o", "remount,size=400M"]).arg(&small.0).status();
     assert!(grown.expect("mount starts").success());
     world.good("zpool clear full");
     assert!(!world.good("zfs list -H -o name").contains("full/x"));
     assert!(!world.path("m/0/new").exists());
+    assert_eq!(
+        std::fs::read(world.path("m/0/old")).expect("readable"),
+        vec![b'o'; 64 << 10],
+        "nothing is half done"
+    );
     std::fs::write(world.path("m/0/later"), "written").expect("written");
     world.good("zpool export full");
     world.good("daemon --stop");

@@ -1,7 +1,7 @@
 //! Requests whose caller does not want to wait any longer.
 //!
-//! A thread that works for somebody carries an [`Interrupt`] along. What waits for a txg, or for the permission to change
-//! something, looks at it.
+//! A thread that works for somebody carries an [`Interrupt`] along. What waits for a txg, for the permission to change
+//! something, or for a [`Lock`] whose holder may wait for either, looks at it.
 //!
 //! # What always holds
 //! - A signal that a program survives ends a wait only where the pool is suspended and the request has changed nothing: a
@@ -9,7 +9,8 @@
 //! - Of a program that is being killed, which sees no answer, every wait ends.
 //! - A wait that ends so has changed nothing itself, and is [`crate::live::TxError::Interrupted`].
 
-use crate::sync::{Condvar, MutexGuard, PoisonError};
+use crate::live::TxError;
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,14 +61,7 @@ impl Interrupt {
 
     /// Does `work`, whose waits on this thread end with this.
     pub fn during<T>(self: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
-        struct Restore(Option<Arc<Interrupt>>);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                CURRENT.with_borrow_mut(|slot| *slot = self.0.take());
-            }
-        }
-        let _restore = Restore(CURRENT.with_borrow_mut(|slot| slot.replace(Arc::clone(self))));
-        work()
+        within(Some(Arc::clone(self)), work)
     }
 
     fn ends(&self, is_suspended: bool) -> bool {
@@ -79,8 +73,24 @@ impl Interrupt {
     }
 }
 
-/// Whether the calling thread's wait is to end.
-pub(crate) fn ends(is_suspended: bool) -> bool {
+/// Does `work`, whose waits nobody ends: it brings something back in order.
+pub fn shielded<T>(work: impl FnOnce() -> T) -> T {
+    within(None, work)
+}
+
+fn within<T>(interrupt: Option<Arc<Interrupt>>, work: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Arc<Interrupt>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CURRENT.with_borrow_mut(|slot| *slot = self.0.take());
+        }
+    }
+    let _restore = Restore(CURRENT.with_borrow_mut(|slot| std::mem::replace(slot, interrupt)));
+    work()
+}
+
+/// Whether the calling thread's wait is to end. `is_suspended`: whether the pool is that it waits for.
+pub fn ends(is_suspended: bool) -> bool {
     CURRENT.with_borrow(|current| current.as_ref().is_some_and(|interrupt| interrupt.ends(is_suspended)))
 }
 
@@ -94,7 +104,7 @@ pub(crate) fn note_change() {
 }
 
 /// How long the calling thread may sleep before it looks whether its wait is to end; `None`: until it is woken.
-pub(crate) fn look_again() -> Option<Duration> {
+pub fn look_again() -> Option<Duration> {
     CURRENT.with_borrow(|current| current.as_ref().map(|_| LOOK_EVERY))
 }
 
@@ -103,6 +113,109 @@ pub(crate) fn wait<'l, T>(changed: &Condvar, guard: MutexGuard<'l, T>) -> MutexG
     match look_again() {
         Some(time) => changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0,
         None => changed.wait(guard).unwrap_or_else(PoisonError::into_inner),
+    }
+}
+
+/// A lock whose holder may wait for a txg or a device: whoever waits for the lock can give up.
+#[derive(Debug, Default)]
+pub struct Lock {
+    state: Mutex<Held>,
+    released: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    is_held: bool,
+    /// Threads that wait. To call nobody would cost each release a call to the system.
+    waiting: usize,
+}
+
+/// A [`Lock`] that is held, until this is dropped.
+#[derive(Debug)]
+pub struct Guard<'l>(&'l Lock);
+
+impl Lock {
+    /// Waits until nobody else holds it. `is_suspended`: whether the pool is for which its holder may wait.
+    ///
+    /// # Errors
+    /// [`TxError::Interrupted`] if the wait of the calling thread is to end.
+    pub fn lock(&self, is_suspended: impl Fn() -> bool) -> Result<Guard<'_>, TxError> {
+        let mut state = self.state();
+        while state.is_held {
+            // Nobody else need be woken instead: whoever holds it now wakes one when it is released.
+            if ends(is_suspended()) {
+                return Err(TxError::Interrupted);
+            }
+            state.waiting += 1;
+            state = wait(&self.released, state);
+            state.waiting -= 1;
+        }
+        state.is_held = true;
+        Ok(Guard(self))
+    }
+
+    fn state(&self) -> MutexGuard<'_, Held> {
+        // Whole between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.is_held = false;
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.0.released.notify_one();
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod lock_tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn one_at_a_time_holds_a_lock_and_all_get_it() {
+        let (lock, inside, times) = (Lock::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        let held = lock.lock(|| false).expect("nobody ends it");
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        times.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        drop(held);
+                    }
+                });
+            }
+        });
+        assert_eq!(times.into_inner(), 8000);
+    }
+
+    #[test]
+    fn a_wait_for_a_lock_ends_for_who_is_killed_or_signalled_in_a_suspended_pool() {
+        let lock = Lock::default();
+        let held = lock.lock(|| true).expect("free");
+        let killed = Interrupt::new(7, |_| true);
+        killed.signal();
+        assert_eq!(killed.during(|| lock.lock(|| false).err()), Some(TxError::Interrupted));
+        let signalled = Interrupt::new(7, |_| false);
+        signalled.signal();
+        assert_eq!(signalled.during(|| lock.lock(|| true).err()), Some(TxError::Interrupted));
+        // In a pool that goes on it is waited for, whatever signals a program gets.
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| signalled.during(|| lock.lock(|| false).is_ok()));
+            while lock.state().waiting == 0 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            assert!(waits.join().expect("no panic"));
+        });
+        assert!(lock.lock(|| true).is_ok(), "whoever gave up holds nothing");
     }
 }
 
@@ -134,6 +247,7 @@ mod tests {
         command.during(|| {
             note_change();
             assert!(ends(true) && !ends(false));
+            assert!(!shielded(|| ends(true)) && ends(true), "what brings things in order is not ended");
         });
     }
 }

@@ -39,6 +39,22 @@ pub fn leave(with: Box<dyn Any + Send>) -> ! {
     resume_unwind(with)
 }
 
+/// Names of files for which requests panic, where a test wants that (`CENOTE_TEST_PANIC` in the environment of the process):
+/// before anything is changed, and in the middle of a change. Programs that are built for use have none of this.
+pub const TEST_NAMES: [&[u8]; 2] = [b"panic-in-a-request", b"panic-in-a-change"];
+
+/// Panics if a test wants that for this name.
+#[inline]
+pub fn provoke(name: &[u8], wanted: &[u8]) {
+    #[cfg(debug_assertions)]
+    {
+        static IS_TEST: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        let is_test = || *IS_TEST.get_or_init(|| std::env::var_os("CENOTE_TEST_PANIC").is_some());
+        assert!(name != wanted || !is_test(), "a test wants this panic");
+    }
+    let _ = (name, wanted);
+}
+
 /// Whether this thread unwinds for a panic.
 pub(crate) fn is_panicking() -> bool {
     std::thread::panicking() && !LEAVES.get()

@@ -230,6 +230,12 @@ impl Pool {
         self.outages.get()?.suspended()
     }
 
+    /// Why nothing more is written to the pool whose state this shows, whatever becomes of its devices: a bug of this program
+    /// met it, or a txg could not be written. It is to be imported again. `None`: it is not so.
+    pub fn stopped(&self) -> Option<String> {
+        self.outages.get()?.stopped()
+    }
+
     /// How far the scan is now that is under way; `None`: there is none, or the pool is not open for writing here.
     pub fn scan_progress(&self) -> Option<live::ScanProgress> {
         self.scans.get()?.progress()

@@ -47,6 +47,7 @@ pub(crate) fn zpl_errno(error: &ZplError) -> Errno {
         full if full.is_full_directory() => Errno::NOSPC,
         ZplError::Begin(BeginError::Quota(_)) => Errno::DQUOT,
         ZplError::Begin(BeginError::ReadOnly) => Errno::ROFS,
+        interrupted if interrupted.is_interrupted() => Errno::INTR,
         // A suspended pool, and damage.
         other => {
             tracing::error!(error = %other, "a request failed");

@@ -444,6 +444,7 @@ impl Service for LiveService {
         if matches!(name, b"." | b"..") {
             return self.by_handle(dir, name).map(Some);
         }
+        cenote::panics::provoke(name, cenote::panics::TEST_NAMES[0]);
         loop {
             let found = self.fs().lookup(self.id(dir), name).map_err(|e| zpl_errno(&e))?;
             let Some(id) = found else {

@@ -179,7 +179,7 @@ type Sample = (tempfile::TempDir, Arc<Memory>, Mounted);
 /// A mount of the sample by each transport that this kernel offers, one after the other.
 fn mounts() -> impl Iterator<Item = Sample> {
     let ring = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
-    let ring = ring.is_ok_and(|text| text.trim() == "Y").then_some(Transport::Best);
+    let ring = ring.is_ok_and(|text| text.trim() == "Y").then_some(Transport::Ring);
     [Some(Transport::Classic), ring].into_iter().flatten().filter_map(mounted)
 }
 
@@ -191,7 +191,7 @@ fn mounted(transport: Transport) -> Option<Sample> {
     let service: Arc<dyn Service> = Arc::new(ViewService::new(view.clone(), false, None));
     match mount(&service, dir.path(), &options) {
         Ok(mounted) => {
-            assert_eq!(mounted.is_over_io_uring(), transport == Transport::Best);
+            assert_eq!(mounted.is_over_io_uring(), transport == Transport::Ring);
             Some((dir, view, mounted))
         }
         Err(error) => {

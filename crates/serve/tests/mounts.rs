@@ -333,7 +333,7 @@ fn what_is_being_mounted_while_contents_are_replaced_stays() {
 /// The transports that this kernel offers.
 fn transports() -> impl Iterator<Item = Transport> {
     let ring = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
-    let ring = ring.is_ok_and(|text| text.trim() == "Y").then_some(Transport::Best);
+    let ring = ring.is_ok_and(|text| text.trim() == "Y").then_some(Transport::Ring);
     [Some(Transport::Classic), ring].into_iter().flatten()
 }
 

@@ -3,6 +3,7 @@
 use crate::FileKind;
 use crate::write::BeginError;
 use dmu::DmuError;
+use dmu::live::TxError;
 use format::{DecodeError, ObjectId};
 
 /// A file system, a file or a volume that could not be read.
@@ -229,5 +230,10 @@ impl ZplError {
     /// the case of letters. OpenZFS calls it a lack of space.
     pub fn is_full_directory(&self) -> bool {
         matches!(self, ZplError::Dmu(DmuError::ZapFull { .. }))
+    }
+
+    /// Whoever asked for the change waits for it no longer.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self, ZplError::Begin(BeginError::Tx(TxError::Interrupted)))
     }
 }

@@ -382,6 +382,8 @@ pub enum Diagnosis {
     SuspendedWaiting,
     /// Devices failed, so that nothing can be written: writers get errors.
     SuspendedFailing,
+    /// Nothing more is written until the pool is imported again, for this reason.
+    Stopped(String),
     /// The intent log is damaged.
     BadLog,
     /// A device is faulted, and no others stand in for it.

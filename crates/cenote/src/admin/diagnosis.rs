@@ -18,6 +18,8 @@ pub(super) struct Facts<'a> {
     pub(super) unsupported_for_write: Vec<String>,
     /// It cannot write at the moment.
     pub(super) suspended: Option<FailMode>,
+    /// Why nothing more is written until it is imported again.
+    pub(super) stopped: Option<String>,
     /// Value of the `compatibility` property.
     pub(super) compatibility: &'a str,
     /// Names of the features that the pool has enabled.
@@ -30,6 +32,9 @@ pub(super) fn of_pool(facts: &Facts<'_>) -> Diagnosis {
     }
     if !facts.unsupported_for_write.is_empty() {
         return Diagnosis::UnsupportedForWrite(facts.unsupported_for_write.clone());
+    }
+    if let Some(why) = &facts.stopped {
+        return Diagnosis::Stopped(why.clone());
     }
     match facts.suspended {
         Some(FailMode::Continue) => return Diagnosis::SuspendedFailing,

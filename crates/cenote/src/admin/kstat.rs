@@ -254,7 +254,8 @@ impl Subject {
 
     /// The word of its state, or that it is suspended.
     fn state(&self) -> &'static str {
-        if self.live.as_ref().is_some_and(|live| live.suspended().is_some()) {
+        let has_stopped = |live: &Arc<LivePool>| live.suspended().is_some() || live.has_stopped();
+        if self.live.as_ref().is_some_and(has_stopped) {
             return "SUSPENDED";
         }
         super::tree::health(self.open.pool().vdevs().status().state).word()

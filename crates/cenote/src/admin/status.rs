@@ -66,6 +66,7 @@ pub fn pool_status(pool: &OpenPool) -> Result<PoolStatus, AdminError> {
         version: facts.version,
         unsupported_for_write: spa.features().unsupported(true),
         suspended: spa.suspended(),
+        stopped: spa.stopped(),
         compatibility: compatibility.as_ref().and_then(|p| p.value.text()).unwrap_or_default(),
         enabled: &enabled,
     });

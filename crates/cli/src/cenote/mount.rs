@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use ::cenote::Target;
-use serve::fuse::{MountOptions, Mounted, Service, ViewService, mount};
+use serve::fuse::{MountOptions, Mounted, Service, Transport, ViewService, mount};
 use serve::{LiveService, PoolView, Terminator, ViewError};
 
 use super::open::{Session, Source, parse};
@@ -131,6 +131,8 @@ fn options(args: &Args, name: &str) -> MountOptions {
         allow_other: args.allow_other,
         threads: args.threads,
         exec: true,
+        // There are no others that would want rings.
+        transport: Transport::Ring,
         ..MountOptions::default()
     }
 }

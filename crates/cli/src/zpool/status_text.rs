@@ -58,6 +58,12 @@ pub(super) fn of_status(diagnosis: &Diagnosis) -> Advice {
             "Make sure the affected devices are connected, then run 'zpool clear'.",
             id,
         ),
+        Diagnosis::Stopped(why) => advice(
+            &format!("Nothing more is written to the pool: {why}."),
+            "Export the pool by 'zpool export -f', then import it: it is as it was when its last\n\
+             \ttransaction group was written, and what its intent logs have of later.",
+            id,
+        ),
         Diagnosis::BadLog => advice(
             "An intent log record could not be read.\n\
              \tWaiting for administrator intervention to fix the faulted pool.",
@@ -233,7 +239,7 @@ fn msgid(diagnosis: &Diagnosis) -> Option<&'static str> {
         Diagnosis::VersionNewer => "ZFS-8000-A5",
         Diagnosis::HostidMismatch => "ZFS-8000-EY",
         Diagnosis::ActiveElsewhere => "ZFS-8000-MM",
-        Diagnosis::SuspendedWaiting => "ZFS-8000-HC",
+        Diagnosis::SuspendedWaiting | Diagnosis::Stopped(_) => "ZFS-8000-HC",
         Diagnosis::SuspendedFailing => "ZFS-8000-JQ",
         Diagnosis::BadLog => "ZFS-8000-K4",
         _ => return None,

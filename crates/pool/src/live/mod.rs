@@ -535,8 +535,7 @@ impl LivePool {
     /// Tells whoever waits for devices that nothing more is written, if that is so.
     fn note_failure(&self) {
         if let Some(TxError::Suspended { why }) = self.txgs.failure() {
-            tracing::error!(pool = self.name, why, "nothing more is written to the pool");
-            self.outages.note_txg(true);
+            self.note_stopped(&why);
         }
     }
 
@@ -555,16 +554,16 @@ impl LivePool {
                 self.txg_history.end(&writing, now(), &self.tree());
                 self.publish(state);
                 self.txgs.finish(tx);
-                self.outages.note_txg(false);
+                self.outages.note_txg();
                 Ok(txg)
             }
             Err(error) => {
                 let error = sync::with_causes(&error);
                 tracing::error!(pool = self.name, txg = txg.0, error, "the txg was not written");
+                self.note_stopped(&error);
                 let error = TxError::Suspended { why: error };
                 state.stopped = Some(error.clone());
                 self.txgs.fail(error.clone());
-                self.outages.note_txg(true);
                 Err(error.into())
             }
         }
@@ -581,16 +580,18 @@ impl LivePool {
 struct Fuse<'a>(&'a LivePool);
 
 impl Fuse<'_> {
+    const WHY: &'static str = "writing a txg ended in a panic";
+
     fn blown() -> TxError {
-        TxError::Suspended { why: "writing a txg ended in a panic".to_owned() }
+        TxError::Suspended { why: Fuse::WHY.to_owned() }
     }
 }
 
 impl Drop for Fuse<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            self.0.note_stopped(Fuse::WHY);
             self.0.txgs.fail(Fuse::blown());
-            self.0.outages.note_txg(true);
         }
     }
 }

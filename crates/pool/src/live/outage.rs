@@ -15,6 +15,7 @@
 
 use super::{LivePool, diagnosis, lock, sync};
 use crate::PoolError;
+use dmu::interrupt;
 use dmu::live::TxError;
 use format::config::VdevKind;
 use format::nvlist::NvList;
@@ -62,6 +63,8 @@ struct State {
     /// Why the pool is suspended; `None`: it is not.
     suspended: Option<String>,
     is_given_up: bool,
+    /// Why nothing more is written until it is imported again; `None`: something is, or it was given up on demand.
+    stopped: Option<String>,
     /// Devices that were let go of. Who reads by an older tree may still have one, with the lock on it.
     let_go: HashMap<VdevGuid, Weak<dyn Device>>,
     panic: Option<Box<PanicHook>>,
@@ -75,10 +78,15 @@ pub(crate) struct Outages {
 }
 
 impl Outages {
-    /// The pool is suspended; what becomes of those who want to write.
+    /// The pool is suspended, or has stopped; what becomes of those who want to write.
     pub(crate) fn suspended(&self) -> Option<FailMode> {
         let state = lock(&self.state);
-        state.suspended.as_ref().map(|_| state.mode)
+        state.suspended.as_ref().or(state.stopped.as_ref()).map(|_| state.mode)
+    }
+
+    /// Why nothing more is written, whatever devices come back.
+    pub(crate) fn stopped(&self) -> Option<String> {
+        lock(&self.state).stopped.clone()
     }
 }
 
@@ -100,10 +108,21 @@ impl Outages {
         lock(&self.state).mode = mode;
     }
 
-    /// A txg is on disk; or, if `is_last`, none will be any more.
-    pub(super) fn note_txg(&self, is_last: bool) {
-        lock(&self.state).is_given_up |= is_last;
+    /// A txg is on disk.
+    pub(super) fn note_txg(&self) {
         self.changed.notify_all();
+    }
+
+    /// None will be any more. Whether nobody knew.
+    fn note_last(&self, why: &str) -> bool {
+        let mut state = lock(&self.state);
+        let is_new = !std::mem::replace(&mut state.is_given_up, true);
+        if is_new {
+            state.stopped = Some(why.to_owned());
+        }
+        drop(state);
+        self.changed.notify_all();
+        is_new
     }
 }
 
@@ -132,6 +151,21 @@ impl LivePool {
     /// Whoever waited for its devices was told that it is no use: nothing more is written.
     pub fn is_given_up(&self) -> bool {
         lock(&self.outages.state).is_given_up
+    }
+
+    /// Nothing more is written, for this reason: whoever waits is told, and so is whoever looks at events.
+    pub(super) fn note_stopped(&self, why: &str) {
+        if self.outages.note_last(why) {
+            tracing::error!(pool = self.name, why, "nothing more is written to the pool");
+            let mut reason = NvList::new();
+            reason.push("reason", why);
+            self.events.ereport("io_failure", &self.tree(), None, reason);
+        }
+    }
+
+    /// Nothing more is written until it is imported again.
+    pub fn has_stopped(&self) -> bool {
+        self.outages.stopped().is_some()
     }
 
     pub(super) fn is_attended(&self) -> bool {
@@ -183,7 +217,8 @@ impl LivePool {
     ///
     /// # Errors
     /// [`TxError::Suspended`] in [`PoolError::Tx`] if something fails again: the pool is suspended again.
-    /// [`TxError::Closed`] if the pool was given up or closed.
+    /// [`TxError::Closed`] if the pool was given up or closed. [`TxError::Interrupted`] if the caller does not wait for that
+    /// txg any longer.
     pub fn resume(&self, found: Option<&Found>) -> Result<(), PoolError> {
         self.reopen_all(found)?;
         self.tree().clear_errors();
@@ -202,7 +237,15 @@ impl LivePool {
                 None if state.is_given_up => return Err(TxError::Closed.into()),
                 None => {}
             }
-            state = self.outages.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if interrupt::ends(true) {
+                return Err(TxError::Interrupted.into());
+            }
+            state = match interrupt::look_again() {
+                Some(time) => {
+                    self.outages.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.outages.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
         }
         Ok(())
     }

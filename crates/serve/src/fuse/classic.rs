@@ -112,6 +112,12 @@ impl Desk {
         Ok(next(device, &mut self.room)?)
     }
 
+    /// Whether the request that lies there is one that gets an answer.
+    pub(super) fn is_answered(&self, len: usize) -> bool {
+        let request = self.room.get(..len).and_then(Header::decode);
+        request.is_some_and(|header| !matches!(header.opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT))
+    }
+
     /// Answers the request that lies there.
     pub(super) fn answer(&mut self, service: &dyn Service, device: &OwnedFd, len: usize) -> io::Result<()> {
         let Some(request) = self.room.get(..len).and_then(split) else { return Ok(()) };

@@ -21,6 +21,7 @@
 use super::classic::{Desk, Next};
 use super::dirty_pages::{self, Member};
 use super::place;
+use super::rings::{self, Load, Threads};
 use super::service::Service;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -88,20 +89,23 @@ struct Members {
 /// Which requests come this way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Requests {
-    /// All, to at most so many threads at once.
-    All(usize),
-    /// What is not answered: it is read a few hundred times a second at most, and much of it at once.
+    /// All.
+    All,
+    /// What is not answered: it is read a few hundred times a second at most, and much of it at once, by one thread.
     Rest,
 }
 
-impl Requests {
-    /// Most threads that serve the mount at once.
-    fn threads(self) -> usize {
-        match self {
-            Requests::All(threads) => threads.max(1),
-            Requests::Rest => 1,
-        }
-    }
+/// How a mount is served.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// What comes this way.
+    pub(super) requests: Requests,
+    /// Most threads that serve it at once.
+    pub(super) threads: usize,
+    /// It gets rings when it is busy.
+    pub(super) gets_rings: bool,
+    /// Mounts of one group wait for the same devices.
+    pub(super) group: u64,
 }
 
 /// What is to be done when a mount has ended.
@@ -115,7 +119,19 @@ pub(super) struct Served {
     is_queued: AtomicBool,
     service: Arc<dyn Service>,
     device: Arc<OwnedFd>,
-    requests: Requests,
+    /// Only what is not answered is expected here.
+    is_rest: AtomicBool,
+    /// The kernel is told so by one after the other.
+    turning: Mutex<()>,
+    /// Most threads that serve it at once.
+    threads: usize,
+    /// What is asked of it, if it may get rings.
+    gets_rings: bool,
+    load: Load,
+    /// Requests that were answered here.
+    answered: AtomicU64,
+    /// The threads of rings that it got while it was served.
+    rings: Mutex<Threads>,
     /// Those of its threads that wait until pages are written back.
     answering: Arc<dirty_pages::Group>,
     work: Mutex<Work>,
@@ -327,20 +343,15 @@ impl Hall {
     fn interest(requests: Requests) -> epoll::EventFlags {
         epoll::EventFlags::IN
             | match requests {
-                Requests::All(_) => epoll::EventFlags::ET,
+                Requests::All => epoll::EventFlags::ET,
                 Requests::Rest => epoll::EventFlags::ONESHOT,
             }
     }
 }
 
-/// Serves a mount, whose device does not block, from now on. Mounts of one group wait for the same devices.
-pub(super) fn serve(
-    service: &Arc<dyn Service>,
-    device: Arc<OwnedFd>,
-    requests: Requests,
-    group: u64,
-) -> io::Result<Arc<Served>> {
-    Hall::get()?.serve(service, device, requests, group)
+/// Serves a mount, whose device does not block, from now on.
+pub(super) fn serve(service: &Arc<dyn Service>, device: Arc<OwnedFd>, how: How) -> io::Result<Arc<Served>> {
+    Hall::get()?.serve(service, device, how)
 }
 
 impl Hall {
@@ -348,8 +359,7 @@ impl Hall {
         self: &Arc<Hall>,
         service: &Arc<dyn Service>,
         device: Arc<OwnedFd>,
-        requests: Requests,
-        group: u64,
+        how: How,
     ) -> io::Result<Arc<Served>> {
         while *lock(&self.alive) < FEW {
             if let Err(error) = self.start_one() {
@@ -362,18 +372,24 @@ impl Hall {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let served = Arc::new(Served {
             key,
-            group: self.group(group),
+            group: self.group(how.group),
             is_queued: AtomicBool::new(false),
             service: Arc::clone(service),
             device,
-            requests,
-            answering: dirty_pages::Group::of(requests.threads()),
+            is_rest: AtomicBool::new(how.requests == Requests::Rest),
+            turning: Mutex::default(),
+            threads: how.threads.max(1),
+            gets_rings: how.gets_rings,
+            load: Load::default(),
+            answered: AtomicU64::new(0),
+            rings: Mutex::default(),
+            answering: dirty_pages::Group::of(how.threads.max(1)),
             work: Mutex::default(),
             ended: Condvar::new(),
         });
         self.mounts.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&served));
         let data = epoll::EventData::new_u64(key);
-        if let Err(error) = epoll::add(&self.epoll, &*served.device, data, Hall::interest(requests)) {
+        if let Err(error) = epoll::add(&self.epoll, &*served.device, data, Hall::interest(how.requests)) {
             self.mounts.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
             return Err(error.into());
         }
@@ -383,12 +399,13 @@ impl Hall {
 
 impl Served {
     /// Answers what there is.
-    fn serve(&self, hall: &Hall, desk: &mut Desk) {
-        if !lock(&self.work).enter(self.requests.threads()) {
+    fn serve(self: &Arc<Served>, hall: &Hall, desk: &mut Desk) {
+        let is_rest = self.requests() == Requests::Rest;
+        if !lock(&self.work).enter(if is_rest { 1 } else { self.threads }) {
             return;
         }
         let _member = Member::of(&self.answering);
-        if self.requests == Requests::Rest {
+        if is_rest {
             std::thread::sleep(GATHER);
         }
         loop {
@@ -399,7 +416,8 @@ impl Served {
             }
         }
         let is_over = lock(&self.work).is_over;
-        if self.requests == Requests::Rest && !is_over {
+        // What is expected may be another by now.
+        if self.requests() == Requests::Rest && !is_over {
             self.tell_again(hall);
         }
         self.end(hall);
@@ -408,18 +426,32 @@ impl Served {
     /// Has the kernel tell of requests that are there, if there are any.
     fn tell_again(&self, hall: &Hall) {
         let data = epoll::EventData::new_u64(self.key);
-        let _ = epoll::modify(&hall.epoll, &*self.device, data, Hall::interest(self.requests));
+        let _ = epoll::modify(&hall.epoll, &*self.device, data, Hall::interest(self.requests()));
+    }
+
+    fn requests(&self) -> Requests {
+        if self.is_rest.load(Ordering::Acquire) { Requests::Rest } else { Requests::All }
     }
 
     /// Until there is nothing more. Whether the mount is still there.
-    fn answer_all(&self, hall: &Hall, desk: &mut Desk) -> io::Result<bool> {
+    fn answer_all(self: &Arc<Served>, hall: &Hall, desk: &mut Desk) -> io::Result<bool> {
         let mut is_first = true;
         loop {
             match desk.next(&self.device)? {
                 Next::Request(len) => {
                     // Of one that comes later an event of its own was told.
-                    if std::mem::take(&mut is_first) && self.requests != Requests::Rest {
+                    if std::mem::take(&mut is_first) && self.requests() != Requests::Rest {
                         self.tell_again(hall);
+                    }
+                    if desk.is_answered(len) {
+                        self.answered.fetch_add(1, Ordering::Relaxed);
+                        if self.requests() == Requests::Rest {
+                            // It comes this way although there are rings: as before they were there.
+                            self.expect(hall, Requests::All);
+                        }
+                    }
+                    if self.gets_rings && self.load.note() {
+                        rings::bring_to(self);
                     }
                     desk.answer(&*self.service, &self.device, len)?;
                 }
@@ -438,6 +470,54 @@ impl Served {
         if let Some(told) = told {
             told(result);
         }
+    }
+
+    /// What answers.
+    pub(super) fn service(&self) -> &Arc<dyn Service> {
+        &self.service
+    }
+
+    /// Where requests are read.
+    pub(super) fn device(&self) -> &OwnedFd {
+        &self.device
+    }
+
+    /// What is asked of it.
+    pub(super) fn load(&self) -> &Load {
+        &self.load
+    }
+
+    /// How many requests were answered here.
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// It has rings from now on; what comes here is answered here all the same.
+    pub(super) fn set_rings(&self, threads: Threads) {
+        *lock(&self.rings) = threads;
+    }
+
+    /// It has got rings while it was served.
+    pub(super) fn has_rings(&self) -> bool {
+        !lock(&self.rings).is_empty()
+    }
+
+    /// Their threads, to be waited for when the mount is gone.
+    pub(super) fn take_rings(&self) -> Threads {
+        std::mem::take(&mut *lock(&self.rings))
+    }
+
+    /// From now on nothing is expected here that has to be answered. Should it come, all is as before.
+    pub(super) fn expect_rest(&self) {
+        if let Ok(hall) = Hall::get() {
+            self.expect(&hall, Requests::Rest);
+        }
+    }
+
+    fn expect(&self, hall: &Hall, requests: Requests) {
+        let _turning = lock(&self.turning);
+        self.is_rest.store(requests == Requests::Rest, Ordering::Release);
+        self.tell_again(hall);
     }
 
     /// Returns when the mount is gone; the first error.
@@ -464,7 +544,7 @@ impl Served {
 
 impl std::fmt::Debug for Served {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Served({}, {:?})", self.key, self.requests)
+        write!(f, "Served({}, {:?})", self.key, self.requests())
     }
 }
 
@@ -538,6 +618,10 @@ mod tests {
         all
     }
 
+    fn how(group: u64) -> How {
+        How { requests: Requests::All, threads: 4, gets_rings: false, group }
+    }
+
     /// Of both the kernel tells at once.
     #[test]
     fn a_request_that_waits_for_the_next_one_gets_it() {
@@ -548,7 +632,7 @@ mod tests {
             rustix::io::write(&kernel, &lookup(unique, name)).unwrap();
         }
         let service: Arc<dyn Service> = Arc::new(Waits::default());
-        serve(&service, Arc::new(device), Requests::All(4), 1).unwrap();
+        serve(&service, Arc::new(device), how(1)).unwrap();
         for _ in 0..2 {
             let mut reply = [0; 256];
             let len = rustix::io::read(&kernel, &mut reply).unwrap();
@@ -564,7 +648,7 @@ mod tests {
         let (kernel, device) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         rustix::io::ioctl_fionbio(&device, true).unwrap();
         rustix::io::write(&kernel, &lookup(1, name)).unwrap();
-        hall.serve(service, Arc::new(device), Requests::All(4), group).unwrap();
+        hall.serve(service, Arc::new(device), how(group)).unwrap();
         kernel
     }
 

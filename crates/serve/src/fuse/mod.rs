@@ -11,8 +11,8 @@
 //!
 //! # Threads
 //! Classic: those of `hall`, which serve all mounts; there may be more of them than processors because they wait for
-//! disks. Ring: several for each queue of a mount, from its beginning to its end, for a bounded number of mounts; what
-//! does not come through the ring comes to the hall.
+//! disks. Ring: several for each queue of a mount, until its end, for a bounded number of mounts that are busy (`rings`);
+//! what does not come through the ring comes to the hall.
 
 mod classic;
 mod clone;
@@ -26,22 +26,23 @@ mod mount;
 mod notify;
 mod pages;
 mod place;
+mod probe;
 mod proto;
 mod ring;
+mod rings;
 mod service;
 mod view_service;
 mod write_back;
 
-use dirty_pages::{Group, Member};
 use hall::Served;
 use proto::input::Init;
+use rings::{Rings, Threads};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
 pub use counters::FileCounters;
 pub use notify::Notifier;
@@ -66,9 +67,12 @@ const MAX_READAHEAD: u32 = 1 << 20;
 /// How requests come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
-    /// Over io_uring if the kernel offers it and few mounts have it, else classic.
+    /// Over `/dev/fuse`; and, when the mount is busy, over io_uring, if the kernel offers that and few mounts have it. Of who is
+    /// not root, who cannot try that out, from the beginning.
     #[default]
     Best,
+    /// Over io_uring from the beginning, if the kernel offers that and few mounts have it, else classic.
+    Ring,
     /// `/dev/fuse`.
     Classic,
 }
@@ -182,7 +186,7 @@ pub(crate) fn mount_in(
         Ok((waiter, agreed)) => {
             let notifier = Arc::new(notify::Notifier::new(device, agreed.can_expire));
             service.set_notifier(&notifier);
-            Ok(Mounted { waiter, unmounter, over_io_uring: agreed.ring, notifier })
+            Ok(Mounted { waiter, unmounter, notifier })
         }
         Err(error) => {
             // Nobody would ever answer there.
@@ -223,8 +227,6 @@ impl<E: Into<io::Error>> From<E> for StartError {
     }
 }
 
-type Threads = Vec<JoinHandle<io::Result<()>>>;
-
 /// What was agreed with the kernel.
 #[derive(Clone, Copy)]
 struct Agreed {
@@ -240,76 +242,30 @@ fn start(
     device: &Arc<OwnedFd>,
     options: &MountOptions,
 ) -> Result<(Waiter, Agreed), StartError> {
+    let at_once = match options.transport {
+        Transport::Ring => true,
+        Transport::Best => !mount::is_root(),
+        Transport::Classic => false,
+    };
     // Before the kernel is told of rings, as it then waits for them: without, it is not told.
-    let wants_ring = options.transport == Transport::Best && ring::is_enabled();
-    let rings = if wants_ring { Rings::prepare(service, device) } else { None };
+    let share =
+        if at_once && ring::is_enabled() { ring::queues().ok().and_then(ring::Share::take) } else { None };
+    let rings = share.and_then(|share| Rings::prepare(service, device, share).ok());
     let left_to_us = if options.setuid { !flag::HANDLE_KILLPRIV_V2 } else { u64::MAX };
     let agreed = greet(&**service, device, left_to_us, rings.is_some())?;
-    let rings = rings.filter(|_| agreed.ring).map(Rings::begin);
-    let (threads, share) = rings.unwrap_or_else(|| (Threads::new(), None));
-    let seated = share.is_some();
+    let ring = rings.filter(|_| agreed.ring).and_then(Rings::begin).unwrap_or_default();
     // Over the ring only forgetting and interrupts are left. Where its seats were not taken after all, the kernel goes on
     // here.
-    let (requests, device) = match seated {
-        true => (hall::Requests::Rest, Arc::new(clone::clone(device)?)),
-        false => (hall::Requests::All(options.threads.unwrap_or_else(default_threads)), Arc::clone(device)),
-    };
+    let device = if ring.is_empty() { Arc::clone(device) } else { Arc::new(clone::clone(device)?) };
     fcntl_setfl(&*device, OFlags::RDWR | OFlags::NONBLOCK)?;
-    let served = hall::serve(service, device, requests, options.group)?;
-    Ok((Waiter { ring: threads, _share: share, served }, Agreed { ring: seated, ..agreed }))
-}
-
-/// The threads of the rings of a mount, with all that they need, before the kernel knows of them.
-struct Rings {
-    threads: Threads,
-    share: ring::Share,
-    go: Vec<mpsc::Sender<()>>,
-    registered: mpsc::Receiver<bool>,
-}
-
-impl Rings {
-    /// `None`: something is lacking.
-    fn prepare(service: &Arc<dyn Service>, device: &Arc<OwnedFd>) -> Option<Rings> {
-        let queues = ring::queues().ok()?;
-        let share = ring::Share::take(queues)?;
-        let (tell, told) = mpsc::channel();
-        let (register, registered) = mpsc::channel();
-        let (mut threads, mut go) = (Threads::new(), Vec::new());
-        let seats_of_queue = share.seats() / usize::from(queues.max(1));
-        let groups: Vec<_> = (0..queues).map(|_| Group::of(seats_of_queue)).collect();
-        // First one for each queue: the ring is used as soon as each has one.
-        for (queue, group) in (0..queues).zip(&groups).cycle().take(share.seats()) {
-            let group = Arc::clone(group);
-            let (service, device) = (Arc::clone(service), Arc::clone(device));
-            let (tell, register) = (tell.clone(), register.clone());
-            let (send, goes) = mpsc::channel();
-            let run = move || {
-                let made = ring::Seat::new(device, queue, MAX_WRITE);
-                let _ = tell.send(made.is_ok());
-                // Whoever waits for that is gone if the mount is served in another way.
-                let (Ok(seat), Ok(())) = (made, goes.recv()) else { return Ok(()) };
-                let _member = Member::of(&group);
-                seat.serve(&*service, &|done: bool| register.send(done).unwrap_or(()))
-            };
-            threads.push(std::thread::Builder::new().name("fuse-ring".into()).spawn(run).ok()?);
-            go.push(send);
-        }
-        drop(tell);
-        let is_whole = told.iter().take(share.seats()).filter(|ok| *ok).count() == share.seats();
-        is_whole.then_some(Rings { threads, share, go, registered })
-    }
-
-    /// Tells the kernel of them, which has agreed; what serves the mount then. Without a share: the kernel wants none of
-    /// them after all.
-    fn begin(self) -> (Threads, Option<ring::Share>) {
-        let Rings { threads, share, go, registered } = self;
-        for go in &go {
-            // Each waits for it.
-            let _ = go.send(());
-        }
-        let seated = registered.iter().take(share.seats()).filter(|ok| *ok).count() == share.seats();
-        (threads, seated.then_some(share))
-    }
+    let how = hall::How {
+        requests: if ring.is_empty() { hall::Requests::All } else { hall::Requests::Rest },
+        threads: options.threads.unwrap_or_else(default_threads),
+        gets_rings: options.transport == Transport::Best && !at_once,
+        group: options.group,
+    };
+    let served = hall::serve(service, device, how)?;
+    Ok((Waiter { ring, served }, agreed))
 }
 
 /// Answers the kernel's first request; of the service's abilities those that are wanted count.
@@ -387,7 +343,6 @@ fn hello(init: &Init, abilities: u64, reply: &mut [u8]) -> Result<(), Errno> {
 pub struct Mounted {
     waiter: Waiter,
     unmounter: Unmounter,
-    over_io_uring: bool,
     notifier: Arc<Notifier>,
 }
 
@@ -398,10 +353,10 @@ impl Mounted {
         &self.unmounter.at
     }
 
-    /// Whether requests come over io_uring.
+    /// Whether requests come over io_uring now.
     #[must_use]
     pub fn is_over_io_uring(&self) -> bool {
-        self.over_io_uring
+        !self.waiter.ring.is_empty() || self.waiter.served.has_rings()
     }
 
     /// Number of its device: major and minor.
@@ -436,8 +391,8 @@ impl Mounted {
 /// Waits for the end of a mount.
 #[derive(Debug)]
 pub struct Waiter {
+    /// The threads of rings that it had from the beginning.
     ring: Threads,
-    _share: Option<ring::Share>,
     served: Arc<Served>,
 }
 
@@ -447,15 +402,9 @@ impl Waiter {
     /// # Errors
     /// The connection to the kernel broke.
     pub fn wait(self) -> io::Result<()> {
-        let mut result = Ok(());
-        for thread in self.ring {
-            let done =
-                thread.join().unwrap_or_else(|_| Err(io::Error::other("the server of the mount died")));
-            if result.is_ok() {
-                result = done;
-            }
-        }
-        result.and(self.served.wait())
+        let result = rings::join(self.ring);
+        let served = self.served.wait();
+        result.and(served).and(rings::join(self.served.take_rings()))
     }
 
     /// Has `told` called when nothing is mounted any more.
@@ -464,7 +413,11 @@ impl Waiter {
     /// If there is no thread for it, where it needs one.
     pub(crate) fn when_ended(self, told: impl FnOnce(io::Result<()>) + Send + 'static) -> io::Result<()> {
         if self.ring.is_empty() {
-            self.served.when_ended(told);
+            let served = Arc::clone(&self.served);
+            self.served.when_ended(move |result| match served.take_rings() {
+                none if none.is_empty() => told(result),
+                rings => rings::join_elsewhere(rings, move |joined| told(result.and(joined))),
+            });
             return Ok(());
         }
         spawn_anywhere("mount", move || told(self.wait())).map(drop)

@@ -20,8 +20,8 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What a ring does: take part, or answer and take the next.
 const REGISTER: u32 = 1;
@@ -45,8 +45,12 @@ pub(super) fn queues() -> io::Result<u16> {
 
 /// Most threads with rings, of all mounts together. The kernel wants a queue for each processor that the machine may
 /// have, from the moment at which it is told of rings, and none of them can be given back before the mount ends: so
-/// only the first mounts have rings, and all others come to the classic transport.
-const SEATS_MAX: usize = 256;
+/// only mounts that are busy have rings (`rings`), and all others come to the classic transport.
+const SEATS_MAX: usize = 1024;
+/// Memory for each of them, of what the process may use: a seat takes a mebibyte and a bit if it is asked for long reads.
+const MEMORY_OF_SEAT: u64 = 8 << 20;
+/// One in so many descriptors is a ring.
+const DESCRIPTORS_OF_SEAT: u64 = 4;
 /// Threads of a queue, at least: with fewer, few readers of a slow disk hold up all others of a processor.
 const SEATS_OF_QUEUE_MIN: usize = 4;
 
@@ -58,18 +62,48 @@ fn seats_of_queue(queues: u16) -> usize {
     (64 / usize::from(queues.max(1))).clamp(SEATS_OF_QUEUE_MIN, 12)
 }
 
-/// That a mount may have so many threads with rings.
-#[derive(Debug)]
-pub(super) struct Share(usize);
+/// How many there may be, in this process.
+fn seats_max() -> usize {
+    static MAX: OnceLock<usize> = OnceLock::new();
+    *MAX.get_or_init(|| {
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        seats_with(cenote::memory_allowed(), descriptors)
+    })
+}
 
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// With so much memory, and so many descriptors; `None`: without a limit.
+fn seats_with(memory: u64, descriptors: Option<u64>) -> usize {
+    let of_memory = memory / MEMORY_OF_SEAT;
+    let of_both = descriptors.map_or(of_memory, |most| of_memory.min(most / DESCRIPTORS_OF_SEAT));
+    usize::try_from(of_both).unwrap_or(SEATS_MAX).min(SEATS_MAX)
+}
+
+/// The threads with rings of a process.
+struct Pot {
+    taken: AtomicUsize,
+    /// Mounts that have a share.
+    shares: AtomicUsize,
+}
+
+static POT: Pot = Pot { taken: AtomicUsize::new(0), shares: AtomicUsize::new(0) };
+
+/// That a mount may have so many threads with rings.
+pub(super) struct Share(usize, &'static Pot);
 
 impl Share {
     /// For a mount with so many queues. `None`: other mounts have them, or one mount would need more than there are.
     pub(super) fn take(queues: u16) -> Option<Share> {
-        let wanted = seats_of_queue(queues) * usize::from(queues);
-        let with = |taken: usize| taken.checked_add(wanted).filter(|all| *all <= SEATS_MAX);
-        TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, with).ok().map(|_| Share(wanted))
+        POT.take(queues, seats_of_queue(queues), seats_max())
+    }
+
+    /// The least with which a mount can be served.
+    pub(super) fn take_least(queues: u16) -> Option<Share> {
+        POT.take(queues, 1, seats_max())
+    }
+
+    /// How many mounts have one.
+    pub(super) fn count() -> usize {
+        POT.shares.load(Ordering::Acquire)
     }
 
     /// Threads.
@@ -78,9 +112,20 @@ impl Share {
     }
 }
 
+impl Pot {
+    fn take(&'static self, queues: u16, seats_of_queue: usize, max: usize) -> Option<Share> {
+        let wanted = seats_of_queue * usize::from(queues);
+        let with = |taken: usize| taken.checked_add(wanted).filter(|all| *all <= max);
+        self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, with).ok()?;
+        self.shares.fetch_add(1, Ordering::AcqRel);
+        Some(Share(wanted, self))
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
-        TAKEN.fetch_sub(self.0, Ordering::AcqRel);
+        self.1.taken.fetch_sub(self.0, Ordering::AcqRel);
+        self.1.shares.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -151,8 +196,10 @@ impl Seat {
         unsafe { self.ring.submission().push(&entry) }.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
     }
 
-    /// Takes part. The answer is the first request, or at once why there will be none.
-    fn register(&mut self) -> io::Result<()> {
+    /// Takes part: requests of a processor are answered on it. Whoever asks then sleeps, and nobody has to wake another one up.
+    /// The answer of the kernel is the first request, or at once why there will be none.
+    pub(super) fn register(&mut self) -> io::Result<()> {
+        place::stay_at(self.queue);
         self.submit(REGISTER, 0)?;
         self.ring.submit()?;
         self.first = self.ring.completion().next().map(|done| done.result());
@@ -188,15 +235,8 @@ impl Seat {
         }
     }
 
-    /// Serves until the mount is gone. Everything that can be lacking is there by now.
-    pub(super) fn serve(mut self, service: &dyn Service, ready: &dyn Fn(bool)) -> io::Result<()> {
-        // Requests of a processor are answered on it: whoever asks then sleeps, and nobody has to wake another one up.
-        place::stay_at(self.queue);
-        let registered = self.register();
-        ready(registered.is_ok());
-        if registered.is_err() {
-            return Ok(());
-        }
+    /// Serves until the mount is gone. It is registered.
+    pub(super) fn serve(mut self, service: &dyn Service) -> io::Result<()> {
         while self.wait()? {
             let commit = self.answer(service);
             self.submit(COMMIT_AND_FETCH, commit)?;
@@ -274,12 +314,24 @@ mod tests {
 
     #[test]
     fn rings_of_all_mounts_together_are_bounded() {
+        static OWN: Pot = Pot { taken: AtomicUsize::new(0), shares: AtomicUsize::new(0) };
         for queues in [1, 2, 8, 64, 65, 512, u16::MAX] {
-            let shares: Vec<Share> = std::iter::from_fn(|| Share::take(queues)).collect();
+            let take = || OWN.take(queues, seats_of_queue(queues), 256);
+            let shares: Vec<Share> = std::iter::from_fn(take).collect();
             let taken: usize = shares.iter().map(Share::seats).sum();
-            assert!(taken <= SEATS_MAX, "{queues} queues: {taken}");
+            assert!(taken <= 256, "{queues} queues: {taken}");
             assert_eq!(shares.is_empty(), queues > 64, "{queues} queues");
         }
-        assert!(Share::take(2).is_some(), "what has ended gives its share back");
+        assert!(OWN.take(2, 12, 256).is_some(), "what has ended gives its share back");
+    }
+
+    #[test]
+    fn memory_and_descriptors_bound_the_rings() {
+        let sets = |memory, descriptors, queues| {
+            seats_with(memory, descriptors) / (usize::from(queues) * seats_of_queue(queues))
+        };
+        assert_eq!((sets(1 << 30, Some(1 << 20), 2), sets(1 << 30, Some(1 << 20), 64)), (5, 0));
+        assert_eq!((sets(64 << 30, None, 2), sets(64 << 30, None, 64)), (42, 4));
+        assert_eq!(sets(64 << 30, Some(1024), 2), 10);
     }
 }

@@ -35,7 +35,7 @@ use cenote::admin::{
     AccessTimes, FileOps, MountError, MountOptions, Mounted, MountedByHand, Mounts, Unmount,
 };
 use cenote::files::{self, FilesystemWriter};
-use cenote::{LivePool, Outside, Pool};
+use cenote::{LivePool, Outside, Pool, interrupt};
 use ending::Ended;
 use kernel::Sign;
 use mount::{Behind, End, Kept, LAST_WRITES, Mount, Spot};
@@ -135,12 +135,17 @@ impl Inner {
         Placing(self)
     }
 
-    fn claim(&self, dataset: &str) -> Claim<'_> {
+    /// Waits until no other verb is about this dataset's mount; what that one waits for may be a suspended pool.
+    fn claim(&self, dataset: &str) -> Result<Claim<'_>, MountError> {
         let mut changing = lock(&self.changing);
         while !changing.insert(dataset.to_owned()) {
-            changing = self.changed.wait(changing).unwrap_or_else(PoisonError::into_inner);
+            if interrupt::ends(true) {
+                return Err(interrupted());
+            }
+            let waited = self.changed.wait_timeout(changing, LOOK_EVERY);
+            changing = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Claim { inner: self, dataset: dataset.to_owned() }
+        Ok(Claim { inner: self, dataset: dataset.to_owned() })
     }
 
     fn find(&self, dataset: &str) -> Option<Arc<Mount>> {
@@ -233,6 +238,14 @@ impl Inner {
     }
 }
 
+/// How often a command that waits looks whether its client still does.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The client of a command waits for it no longer.
+fn interrupted() -> MountError {
+    refused(&Errno::INTR.into())
+}
+
 fn refused(error: &io::Error) -> MountError {
     let why = match Errno::from_io_error(error) {
         Some(Errno::PERM | Errno::ACCESS) => "permission denied".to_owned(),
@@ -276,7 +289,7 @@ impl MountTable {
         at: &Path,
         options: &MountOptions,
     ) -> Result<(Claim<'_>, Placing<'_>, Place), MountError> {
-        let claim = self.inner.claim(dataset);
+        let claim = self.inner.claim(dataset)?;
         if self.inner.find_mounted(dataset).is_some() {
             return Err(MountError::AlreadyMounted);
         }
@@ -378,6 +391,55 @@ impl MountTable {
         });
         let service = LiveService::new(writer, self.settings.writeback).with_access_times(times);
         Ok(if says("xattr") { service.without_user_xattrs() } else { service })
+    }
+
+    /// The contents of a dataset that was let go of were replaced, or not: it is served again.
+    fn serve_again(&self, dataset: &str) {
+        let Some(mount) = self.inner.find(dataset) else { return };
+        let Some((pool, service)) = mount.live() else { return };
+        let Some(Kept { names, manner }) = lock(&mount.kept).take() else { return };
+        let options = mount.first().options;
+        let flags = fuse::mount_flags(&self.fuse_options(dataset, &options));
+        let nodes = service.nodes();
+        // All names at once, if nothing is mounted below, or is about to be: it would be taken off with them.
+        let mut has_forgotten_names = false;
+        match self.live(pool, dataset, &options) {
+            Ok(live) => service.enter(live, manner, || {
+                // Whoever begins to mount waits for this, and then finds the folder anew.
+                let placing = lock(&self.inner.placing);
+                let has_mounts = || mount.spots().iter().any(|spot| kernel::has_mounts_below(&spot.at));
+                has_forgotten_names = *placing == 0 && !has_mounts() && mount.notifier.forget_names();
+            }),
+            Err(error) => {
+                tracing::error!(dataset, %error, "a mounted file system is gone");
+                service.end();
+            }
+        }
+        let forgetting = mount.start_forgetting(nodes.clone(), flags);
+        // If all threads of the mount answer about names, none is left for what the kernel waits for.
+        let waits = forgetting.as_ref().is_ok_and(|(_, told)| {
+            loop {
+                match told.recv_timeout(FORGETTING) {
+                    Ok(()) => {}
+                    Err(error) => break error == RecvTimeoutError::Timeout,
+                }
+            }
+        });
+        service.entered();
+        if waits {
+            tracing::debug!(dataset, "the kernel forgets what a file system had while it is used again");
+        }
+        if let Ok((thread, _)) = forgetting {
+            let _ = thread.join();
+        }
+        // One by one, and only what is known to be in use: names of which programs stand in the middle.
+        if !has_forgotten_names {
+            names.iter().for_each(|(dir, name)| mount.notifier.look_again(*dir, name));
+            mount.shrink(flags);
+        }
+        // Answers of before that the kernel had not yet looked at.
+        nodes.iter().for_each(|node| mount.notifier.forget_attributes(*node));
+        self.snapshots_changed(dataset);
     }
 
     /// Mounts a service and watches over its mount.
@@ -633,20 +695,20 @@ impl Mounts for MountTable {
     }
 
     fn mount_beside(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
-        let _claim = self.inner.claim(dataset);
+        let _claim = self.inner.claim(dataset)?;
         let mount = self.inner.find_mounted(dataset).ok_or(MountError::NotMounted)?;
         let _placing = self.inner.placing();
         self.put_beside(&mount, &self.ready_directory(at, options.overlay)?, options)
     }
 
     fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountError> {
-        let _claim = self.inner.claim(dataset);
+        let _claim = self.inner.claim(dataset)?;
         let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
         self.unmount_spots(&mount, &mount.spots(), how)
     }
 
     fn unmount_from(&self, dataset: &str, at: &Path, how: Unmount) -> Result<(), MountError> {
-        let _claim = self.inner.claim(dataset);
+        let _claim = self.inner.claim(dataset)?;
         let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
         let mut spots = mount.spots();
         spots.retain(|spot| spot.at == at);
@@ -675,7 +737,7 @@ impl Mounts for MountTable {
     }
 
     fn remount(&self, dataset: &str, options: &MountOptions) -> Result<(), MountError> {
-        let _claim = self.inner.claim(dataset);
+        let _claim = self.inner.claim(dataset)?;
         let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
         let before = mount.first();
         let flags = |options| fuse::mount_flags(&self.fuse_options(dataset, options));
@@ -710,11 +772,15 @@ impl Mounts for MountTable {
     fn suspend(&self, dataset: &str) -> Result<(), MountError> {
         let Some(mount) = self.inner.find(dataset) else { return Ok(()) };
         let Some((pool, service)) = mount.live() else { return Ok(()) };
+        if pool.suspended().is_some() {
+            // Now it can be waited for as long as the client wants: nothing is let go of yet.
+            pool.sync().map_err(cenote::Error::from)?;
+        }
         mount.write_back()?;
         // What nobody uses it forgets now.
         let spots = mount.spots();
         mount.shrink(fuse::mount_flags(&self.fuse_options(dataset, &mount.first().options)));
-        if let Some(live) = service.pause() {
+        if let Some(live) = service.pause().map_err(|error| refused(&error.into()))? {
             let below: Vec<PathBuf> = kernel::table().into_iter().map(|line| line.at).collect();
             let mut names = Names::new();
             for Spot { at, .. } in &spots {
@@ -729,51 +795,8 @@ impl Mounts for MountTable {
     }
 
     fn replaced(&self, dataset: &str) {
-        let Some(mount) = self.inner.find(dataset) else { return };
-        let Some((pool, service)) = mount.live() else { return };
-        let Some(Kept { names, manner }) = lock(&mount.kept).take() else { return };
-        let options = mount.first().options;
-        let flags = fuse::mount_flags(&self.fuse_options(dataset, &options));
-        let nodes = service.nodes();
-        // All names at once, if nothing is mounted below, or is about to be: it would be taken off with them.
-        let mut has_forgotten_names = false;
-        match self.live(pool, dataset, &options) {
-            Ok(live) => service.enter(live, manner, || {
-                // Whoever begins to mount waits for this, and then finds the folder anew.
-                let placing = lock(&self.inner.placing);
-                let has_mounts = || mount.spots().iter().any(|spot| kernel::has_mounts_below(&spot.at));
-                has_forgotten_names = *placing == 0 && !has_mounts() && mount.notifier.forget_names();
-            }),
-            Err(error) => {
-                tracing::error!(dataset, %error, "a mounted file system is gone");
-                service.end();
-            }
-        }
-        let forgetting = mount.start_forgetting(nodes.clone(), flags);
-        // If all threads of the mount answer about names, none is left for what the kernel waits for.
-        let waits = forgetting.as_ref().is_ok_and(|(_, told)| {
-            loop {
-                match told.recv_timeout(FORGETTING) {
-                    Ok(()) => {}
-                    Err(error) => break error == RecvTimeoutError::Timeout,
-                }
-            }
-        });
-        service.entered();
-        if waits {
-            tracing::debug!(dataset, "the kernel forgets what a file system had while it is used again");
-        }
-        if let Ok((thread, _)) = forgetting {
-            let _ = thread.join();
-        }
-        // One by one, and only what is known to be in use: names of which programs stand in the middle.
-        if !has_forgotten_names {
-            names.iter().for_each(|(dir, name)| mount.notifier.look_again(*dir, name));
-            mount.shrink(flags);
-        }
-        // Answers of before that the kernel had not yet looked at.
-        nodes.iter().for_each(|node| mount.notifier.forget_attributes(*node));
-        self.snapshots_changed(dataset);
+        // Whoever asked for the change may wait no longer: it is served again all the same.
+        interrupt::shielded(|| self.serve_again(dataset));
     }
 
     fn snapshots_in_use(&self, dataset: &str) -> Vec<String> {

@@ -8,17 +8,17 @@
 use super::kernel;
 use super::service::{MountedFs, Names};
 use super::walk::Place;
-use super::{is_root, lock, refused};
+use super::{LOOK_EVERY, interrupted, is_root, lock, refused};
 use crate::fuse::{self, Notifier};
 use crate::live_service::Manner;
-use cenote::LivePool;
 use cenote::admin::{MountError, MountOptions, Mounted};
+use cenote::{LivePool, interrupt};
 use format::PoolGuid;
 use rustix::mount::MountFlags;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -239,12 +239,15 @@ impl Mount {
         }
     }
 
-    /// Waits until the end is as far; `false`: it took too long.
+    /// Waits until the end is as far; `false`: it took too long, or the client of the command that waits does no longer.
     pub(super) fn wait(&self, end: End, limit: Option<Duration>) -> bool {
         let mut now = lock(&self.end);
         while *now < end {
             let Some(limit) = limit else {
-                now = self.ended.wait(now).unwrap_or_else(PoisonError::into_inner);
+                if interrupt::ends(true) {
+                    return false;
+                }
+                now = self.ended.wait_timeout(now, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             };
             let (next, timeout) = self.ended.wait_timeout(now, limit).unwrap_or_else(PoisonError::into_inner);
@@ -258,9 +261,29 @@ impl Mount {
 
     // ---- what the kernel does ----------------------------------------------------------------
 
-    /// Has the kernel hand over what it keeps.
-    pub(super) fn write_back(&self) -> Result<(), MountError> {
-        self.write_back_beside(0)
+    /// Has the kernel hand over what it keeps. The kernel waits for the pool, however long that takes, and its callers cannot be
+    /// woken: a thread of its own waits there, and this one as long as the client of its command does.
+    pub(super) fn write_back(self: &Arc<Mount>) -> Result<(), MountError> {
+        let told = self.start_writing_back(0)?;
+        loop {
+            match told.recv_timeout(LOOK_EVERY) {
+                Ok(done) => return done,
+                Err(RecvTimeoutError::Timeout) if !interrupt::ends(true) => {}
+                Err(_) => return Err(interrupted()),
+            }
+        }
+    }
+
+    fn start_writing_back(
+        self: &Arc<Mount>,
+        own: u64,
+    ) -> Result<Receiver<Result<(), MountError>>, MountError> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let mount = Arc::clone(self);
+        let spawned = fuse::spawn_anywhere("write-back", move || {
+            let _ = tell.send(mount.write_back_beside(own));
+        });
+        spawned.map(|_| told).map_err(|error| refused(&error))
     }
 
     /// The same while so many of its requests wait for the caller.
@@ -275,12 +298,7 @@ impl Mount {
 
     /// The same, but not for ever: the pool may be suspended, or no thread of the mount be free. An error then, too.
     pub(super) fn try_write_back(self: &Arc<Mount>, own: u64) -> Result<(), MountError> {
-        let (tell, told) = std::sync::mpsc::channel();
-        let mount = Arc::clone(self);
-        let spawned = fuse::spawn_anywhere("write-back", move || {
-            let _ = tell.send(mount.write_back_beside(own));
-        });
-        spawned.map_err(|error| refused(&error))?;
+        let told = self.start_writing_back(own)?;
         told.recv_timeout(LAST_WRITES).unwrap_or_else(|_| {
             let why = "the kernel has not written back in time what programs have changed".to_owned();
             Err(MountError::Refused { why })

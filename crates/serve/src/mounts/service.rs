@@ -1,7 +1,8 @@
 //! A mounted file system whose contents can be replaced under it, with its snapshots in `.zfs`.
 //!
 //! # What always holds
-//! - While it is paused, requests wait; nothing of the file system is in use, so that it can be rolled back.
+//! - While it is paused, requests wait, as long as their callers do; nothing of the file system is in use, so that it can be
+//!   rolled back.
 //! - Contents are replaced in this order: the nodes that the kernel knows stand for the files that they stood for, or for
 //!   none (`live_service::lookups`); it is told that no name is what it was, which waits for nothing; requests about files are
 //!   answered again, since it may hold their pages until then; it forgets all attributes and pages; at last requests about
@@ -21,15 +22,17 @@ use crate::fuse::{
 use crate::live_service::{self, Lookups, Manner};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
 use crate::zfsdir::{self, Home, Rights, ZfsDir};
-use cenote::LivePool;
 use cenote::admin::ADMIN_SNAPSHOT;
 use cenote::files::SnapshotDir;
+use cenote::{LivePool, interrupt};
 use format::ObjectId;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::time::Duration;
 
 /// The root.
 const ROOT: u64 = 1;
@@ -46,6 +49,21 @@ enum State {
     Ended,
 }
 
+impl State {
+    fn served(self) -> Option<LiveService> {
+        match self {
+            State::Serving(live) | State::Entering(live) => Some(*live),
+            State::Paused | State::Ended => None,
+        }
+    }
+}
+
+/// Naps of whoever waits until no request uses what is served.
+const NAP_MIN: Duration = Duration::from_micros(50);
+const NAP_MAX: Duration = Duration::from_millis(10);
+/// How often a request that waits looks whether it can go on.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// What a request is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum About {
@@ -58,9 +76,13 @@ enum About {
 /// Serves what stands behind a mount at the time.
 pub(super) struct MountedFs {
     state: RwLock<State>,
-    /// For those who wait until it is no longer paused.
+    /// Somebody waits until no request uses it: no other one begins.
+    is_wanted: AtomicBool,
+    /// For those who wait until it is no longer paused, or wanted.
     changes: Mutex<()>,
     changed: Condvar,
+    /// For which requests may wait.
+    pool: Arc<LivePool>,
     zfs: Arc<ZfsDir>,
     /// What the kernel knows, whatever is behind the mount.
     lookups: Arc<Lookups>,
@@ -78,17 +100,55 @@ impl MountedFs {
         MountedFs {
             lookups: Arc::clone(live.lookups()),
             state: RwLock::new(State::Serving(Box::new(live))),
+            is_wanted: AtomicBool::new(false),
             changes: Mutex::default(),
             changed: Condvar::new(),
             zfs: ZfsDir::new(Arc::clone(pool)),
+            pool: Arc::clone(pool),
             pages: DirtyPages::default(),
             counters: FileCounters::default(),
         }
     }
 
     /// Lets go of the file system: returns it when no request uses it. What comes meanwhile waits.
-    pub(super) fn pause(&self) -> Option<LiveService> {
-        self.put(State::Paused)
+    ///
+    /// # Errors
+    /// [`Errno::INTR`] if the caller waits no longer ([`cenote::interrupt`]); it is served as before.
+    pub(super) fn pause(&self) -> Answer<Option<LiveService>> {
+        self.is_wanted.store(true, Ordering::Release);
+        let mut nap = NAP_MIN;
+        let paused = loop {
+            match self.state.try_write() {
+                Ok(mut state) => break Ok(std::mem::replace(&mut *state, State::Paused)),
+                Err(TryLockError::Poisoned(state)) => {
+                    break Ok(std::mem::replace(&mut *state.into_inner(), State::Paused));
+                }
+                Err(TryLockError::WouldBlock) if interrupt::ends(self.is_suspended()) => {
+                    break Err(Errno::INTR);
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(nap),
+            }
+            nap = (2 * nap).min(NAP_MAX);
+        };
+        self.is_wanted.store(false, Ordering::Release);
+        self.wake();
+        Ok(paused?.served())
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.pool.suspended().is_some()
+    }
+
+    /// What there is, to be asked; `None`: it is just being replaced, or is about to be.
+    fn now(&self) -> Option<RwLockReadGuard<'_, State>> {
+        if self.is_wanted.load(Ordering::Acquire) {
+            return None;
+        }
+        match self.state.try_read() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// There are other contents: what the kernel knows it by, after which `tell` tells it what waits for nothing, and
@@ -138,10 +198,7 @@ impl MountedFs {
             std::mem::replace(&mut *state, new)
         };
         self.wake();
-        match old {
-            State::Serving(live) | State::Entering(live) => Some(*live),
-            State::Paused | State::Ended => None,
-        }
+        old.served()
     }
 
     fn wake(&self) {
@@ -152,13 +209,13 @@ impl MountedFs {
     /// Asks what is served, once it is; told is, too, whether it was there just now.
     fn ask_once<T>(&self, about: About, ask: impl FnOnce(&LiveService, bool) -> Answer<T>) -> Answer<T> {
         loop {
-            match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-                State::Serving(live) => return ask(live, false),
-                State::Entering(live) if about == About::Files => return ask(live, true),
-                State::Ended => return Err(Errno::NODEV),
-                State::Paused | State::Entering(_) => {}
+            match self.now().as_deref() {
+                Some(State::Serving(live)) => return ask(live, false),
+                Some(State::Entering(live)) if about == About::Files => return ask(live, true),
+                Some(State::Ended) => return Err(Errno::NODEV),
+                Some(State::Paused | State::Entering(_)) | None => {}
             }
-            self.wait(about);
+            self.wait(about)?;
         }
     }
 
@@ -190,18 +247,25 @@ impl MountedFs {
     }
 
     fn waits(&self, about: About) -> bool {
-        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Paused => true,
-            State::Entering(_) => about == About::Names,
-            State::Serving(_) | State::Ended => false,
+        match self.now().as_deref() {
+            Some(State::Paused) | None => true,
+            Some(State::Entering(_)) => about == About::Names,
+            Some(State::Serving(_) | State::Ended) => false,
         }
     }
 
-    fn wait(&self, about: About) {
+    /// Waits until it can be asked; or, as an error, until the caller of the request waits no longer.
+    fn wait(&self, about: About) -> Answer<()> {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         while self.waits(about) {
-            changes = self.changed.wait(changes).unwrap_or_else(PoisonError::into_inner);
+            if interrupt::ends(self.is_suspended()) {
+                return Err(Errno::INTR);
+            }
+            // Whoever replaces it holds it for moments of which nobody is told.
+            let waited = self.changed.wait_timeout(changes, LOOK_AGAIN);
+            changes = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        Ok(())
     }
 
     /// Tells what is served something that nobody waits for. `false`: there is nothing to tell.

@@ -55,6 +55,7 @@ impl Fs {
             inode.expect(FileKind::Regular, "regular file")?;
         }
         let is_one_file = std::ptr::eq(self, source_fs) && from.id == to.id;
+        let wanted = from.offset..from.offset.saturating_add(len);
         let (source_range, target_range);
         if is_one_file {
             let overlaps =
@@ -62,13 +63,13 @@ impl Fs {
             if overlaps {
                 return Err(ZplError::CannotClone { why: "the ranges overlap" });
             }
-            (source_range, target_range) = (None, target.ranges.write_all());
+            (source_range, target_range) = (None, target.ranges(&*self.home).write_all()?);
         } else if (source_fs.set.number(), from.id) < (self.set.number(), to.id) {
-            source_range = Some(source.ranges.read(from.offset..from.offset.saturating_add(len)));
-            target_range = target.ranges.write_all();
+            source_range = Some(source.ranges(&*source_fs.home).read(wanted)?);
+            target_range = target.ranges(&*self.home).write_all()?;
         } else {
-            target_range = target.ranges.write_all();
-            source_range = Some(source.ranges.read(from.offset..from.offset.saturating_add(len)));
+            target_range = target.ranges(&*self.home).write_all()?;
+            source_range = Some(source.ranges(&*source_fs.home).read(wanted)?);
         }
         let shared =
             self.clone_locked((source_fs.set.number(), &source), from.offset, &target, to.offset, len, table);
@@ -133,7 +134,7 @@ impl Fs {
         source.expect(FileKind::Regular, "regular file")?;
         let target = self.busy(to)?;
         target.expect(FileKind::Regular, "regular file")?;
-        let _range = target.ranges.write_all();
+        let _range = target.ranges(&*self.home).write_all()?;
         let (attrs, len, block) = (target.attrs(), source.attrs().size, source.block_size());
         self.check_clones()?;
         self.check_mutable(&target, &attrs)?;

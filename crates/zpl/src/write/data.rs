@@ -73,7 +73,7 @@ impl Fs {
         if inode.note_read() {
             self.foresight.earn();
         }
-        let _range = inode.ranges.read(offset..end);
+        let _range = inode.ranges(&*self.home).read(offset..end)?;
         let left = inode.attrs().size.saturating_sub(offset);
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
         inode.object.read_at(offset, &mut buf[..len])?;
@@ -110,14 +110,14 @@ impl Fs {
     /// The first offset from `offset` on that is not in a hole.
     pub fn next_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>, ZplError> {
         let inode = self.busy(id)?;
-        let _range = inode.ranges.read(offset..u64::MAX);
+        let _range = inode.ranges(&*self.home).read(offset..u64::MAX)?;
         self.node(id)?.next_data(offset)
     }
 
     /// The first offset from `offset` on that is in a hole, the end of the file being one.
     pub fn next_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>, ZplError> {
         let inode = self.busy(id)?;
-        let _range = inode.ranges.read(offset..u64::MAX);
+        let _range = inode.ranges(&*self.home).read(offset..u64::MAX)?;
         self.node(id)?.next_hole(offset)
     }
 
@@ -135,8 +135,8 @@ impl Fs {
             // The block size of a small file may change: nobody else may look at its blocks then.
             let is_whole = how.append || is_growable(&inode, block_max);
             let guard = match is_whole {
-                true => inode.ranges.write_all(),
-                false => inode.ranges.write(offset..offset.saturating_add(len)),
+                true => inode.ranges(&*self.home).write_all()?,
+                false => inode.ranges(&*self.home).write(offset..offset.saturating_add(len))?,
             };
             if is_whole || !is_growable(&inode, block_max) {
                 break guard;
@@ -242,7 +242,7 @@ impl Fs {
     pub fn truncate(&self, id: ObjectId, size: u64, clear_set_ids: bool) -> Result<(), ZplError> {
         let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
-        let _range = inode.ranges.write_all();
+        let _range = inode.ranges(&*self.home).write_all()?;
         let attrs = inode.attrs();
         self.check_not_append_only(&inode, &attrs)?;
         if size >= SIZE_LIMIT {
@@ -300,7 +300,7 @@ impl Fs {
         let Some(end) = offset.checked_add(len).filter(|end| *end < SIZE_LIMIT) else {
             return Err(ZplError::FileTooLarge { object: id, size: offset.saturating_add(len) });
         };
-        let _range = inode.ranges.write_all();
+        let _range = inode.ranges(&*self.home).write_all()?;
         let attrs = inode.attrs();
         let grows = match how {
             Allocate::Reserve { keep_size } | Allocate::Zero { keep_size } => !keep_size && end > attrs.size,

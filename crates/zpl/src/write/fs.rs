@@ -13,6 +13,7 @@ use crate::{Attrs, CaseSensitivity, FileKind, Filesystem, Node, ZplError};
 use dmu::AllocTx;
 use dmu::DmuError;
 use dmu::Env;
+use dmu::interrupt::Lock;
 use dmu::live::{LiveObject, LiveSet, Tx};
 use dmu::zap::Match;
 use format::ObjectId;
@@ -35,7 +36,7 @@ pub struct Fs {
     pub(super) unlinked: LiveObject,
     log: RwLock<Arc<dyn IntentLog>>,
     /// Whoever moves something from one directory to another.
-    pub(super) renames: Mutex<()>,
+    pub(super) renames: Lock,
     pub(super) quotas: Quotas,
     pub(super) foresight: Foresight,
     /// While a log is replayed: the transaction that everything belongs to.
@@ -74,7 +75,7 @@ impl Fs {
             options: RwLock::new(Arc::new(options)),
             inodes: Inodes::default(),
             log: RwLock::new(Arc::new(NoLog)),
-            renames: Mutex::default(),
+            renames: Lock::default(),
             quotas,
             foresight: Foresight::default(),
             replaying: AtomicBool::new(false),

@@ -52,6 +52,10 @@ impl Home for HeadHome {
         self.head.begin_waiting(cost).map_err(begin_error)
     }
 
+    fn is_suspended(&self) -> bool {
+        self.head.txgs().is_suspended()
+    }
+
     fn uses_feature(&self, name: &'static str, _: &Tx) {
         self.head.use_feature(name);
     }

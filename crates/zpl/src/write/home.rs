@@ -66,6 +66,9 @@ pub trait Home: Send + Sync {
     /// Joins the open txg, if there is room for the change.
     fn begin(&self, cost: Cost) -> Result<Tx, BeginError>;
 
+    /// The pool waits for its devices: what holds a lock now may hold it for long ([`dmu::interrupt`]).
+    fn is_suspended(&self) -> bool;
+
     /// The dataset uses this feature (its name as in `format::feature`) from this txg on. Called each time,
     /// so that the answer must be cheap.
     fn uses_feature(&self, _name: &'static str, _tx: &Tx) {}

@@ -10,10 +10,12 @@
 //! the old form is read once more when it is first changed. And a file that gets a name, its first or another, is locked
 //! until the log knows of that: the name goes into its directory meanwhile, whose inode is the only other that is locked.
 
-use super::range_lock::RangeLock;
+use super::home::{BeginError, Home};
+use super::range_lock::{RangeLock, Ranges};
 use super::sa::{Capacity, LEADING, Laid, Offsets, Tables};
 use crate::{Attrs, FileKind, Filesystem, ZplError};
 use dmu::AllocTx;
+use dmu::interrupt::{Guard, Lock};
 use dmu::live::LiveObject;
 use format::acl::{ACE_IDENTIFIER_GROUP, Ace, Who};
 use format::sa::Attr;
@@ -29,11 +31,11 @@ pub(super) struct Inode {
     pub(super) kind: FileKind,
     state: Mutex<State>,
     /// Of a directory: its names. Held while one is looked up and then changed.
-    pub(super) names: Mutex<()>,
+    names: Lock,
     /// Its attributes as a whole: mode with ACL, extended attributes in their two places.
-    pub(super) settings: Mutex<()>,
+    settings: Lock,
     /// Its content and size.
-    pub(super) ranges: RangeLock,
+    ranges: RangeLock,
     /// It was read since it came into memory.
     was_read: AtomicBool,
     /// Handles that keep it although it has no name.
@@ -108,8 +110,8 @@ impl Inode {
                 is_nameless: false,
                 default_acl: None,
             }),
-            names: Mutex::default(),
-            settings: Mutex::default(),
+            names: Lock::default(),
+            settings: Lock::default(),
             ranges: RangeLock::default(),
             was_read: AtomicBool::new(false),
             holds: AtomicU32::new(0),
@@ -168,12 +170,20 @@ impl Inode {
         self.holds.load(Ordering::Acquire) != 0
     }
 
-    pub(super) fn names(&self) -> MutexGuard<'_, ()> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Its names, locked. Like the next two it is waited for only as long as the caller of the request waits: whoever holds
+    /// it may wait for a txg of `home`.
+    pub(super) fn names(&self, home: &dyn Home) -> Result<Guard<'_>, ZplError> {
+        locked(&self.names, home)
     }
 
-    pub(super) fn settings(&self) -> MutexGuard<'_, ()> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Its settings, locked.
+    pub(super) fn settings(&self, home: &dyn Home) -> Result<Guard<'_>, ZplError> {
+        locked(&self.settings, home)
+    }
+
+    /// Its bytes, to be locked.
+    pub(super) fn ranges<'i>(&'i self, home: &'i dyn Home) -> Ranges<'i> {
+        self.ranges.of(home)
     }
 
     /// Takes the state lock for changes: the attributes are in the form that can be changed, whatever the
@@ -417,6 +427,14 @@ impl Store<'_> {
     fn number(&self, attr: Attr) -> Result<u16, ZplError> {
         self.tables.number(attr, Some(self.reader), self.tx)
     }
+}
+
+/// Takes a lock whose holder may wait for a txg.
+///
+/// # Errors
+/// [`dmu::live::TxError::Interrupted`] if the caller of the request waits no longer.
+pub(super) fn locked<'l>(lock: &'l Lock, home: &dyn Home) -> Result<Guard<'l>, ZplError> {
+    Ok(lock.lock(|| home.is_suspended()).map_err(BeginError::from)?)
 }
 
 fn layout_number(bonus: &[u8]) -> Option<u16> {

@@ -5,19 +5,21 @@ use super::edits::Edits;
 use super::fresh::Fresh;
 use super::fs::Fs;
 use super::hold::Hold;
-use super::home::Cost;
+use super::home::{Cost, Home};
 use super::inode::Inode;
 use super::quota::{Owners, QuotaOf};
 use crate::dir::is_name;
 use crate::{Attrs, DirEntries, DirEntry, DirPage, FileKind, ZplError};
+use dmu::interrupt::Guard;
 use dmu::live::Tx;
+use dmu::panics;
 use dmu::zap::ZapMut;
 use dmu::{AllocTx, DmuError};
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, decode_posix};
 use format::zil::{Body, Create, CreateKind, LogTime};
 use format::znode::{DirentValue, FLAG_PROJINHERIT, Time};
 use format::{NvList, NvValue, ObjectId, Txg};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 /// Longest name.
 const NAME_MAX: usize = 255;
@@ -248,7 +250,7 @@ impl Fs {
     ) -> Result<R, ZplError> {
         let dir = self.directory(dir)?;
         // A leaf that is split while the list is read could hide its entries.
-        let _names = dir.names();
+        let _names = dir.names(&*self.home)?;
         {
             let state = dir.state();
             if state.is_gone {
@@ -336,9 +338,10 @@ impl Fs {
         self.check_new_quota(new.uid.into(), &inherited)?;
 
         let how = self.name_match(&dir, false);
-        let _names = dir.names();
+        let _names = dir.names(&*self.home)?;
         Fs::check_linked(&dir)?;
         let tx = self.begin(Cost { frees: given.is_always_room, ..Cost::NAMES })?;
+        panics::provoke(name, panics::TEST_NAMES[1]);
         let entries = dir.object.zap(&tx)?;
         // Usually the name is free, which is found out when it is inserted. What is made again must not be made first: its
         // object may be there.
@@ -422,7 +425,7 @@ impl Fs {
         }
         self.check_project(&inode, &attrs, &dir, &dir_attrs)?;
         let how = self.name_match(&dir, false);
-        let _names = dir.names();
+        let _names = dir.names(&*self.home)?;
         Fs::check_linked(&dir)?;
         if self.entries_of(&dir)?.lookup_matching(name, how)?.is_some() {
             return Err(ZplError::Exists { dir: dir.id });
@@ -605,7 +608,7 @@ impl Fs {
         if let Some(known) = &dir.state().default_acl {
             return Ok(known.clone());
         }
-        let _settings = dir.settings();
+        let _settings = dir.settings(&*self.home)?;
         let found = self.reader.node_of(dir.object.read())?.xattr(POSIX_DEFAULT.as_bytes())?.map(Arc::new);
         dir.state().default_acl = Some(found.clone());
         Ok(found)
@@ -653,9 +656,12 @@ fn check_new(new: &NewFile<'_>) -> Result<(), ZplError> {
 }
 
 /// The names of several directories, locked in the order of their numbers, each once.
-pub(super) fn lock_names<'i>(dirs: &[&'i Arc<Inode>]) -> Vec<MutexGuard<'i, ()>> {
+///
+/// # Errors
+/// As of [`Inode::names`]; then none is locked.
+pub(super) fn lock_names<'i>(home: &dyn Home, dirs: &[&'i Arc<Inode>]) -> Result<Vec<Guard<'i>>, ZplError> {
     let mut sorted: Vec<&'i Arc<Inode>> = dirs.to_vec();
     sorted.sort_by_key(|dir| dir.id);
     sorted.dedup_by_key(|dir| dir.id);
-    sorted.into_iter().map(|dir| dir.names()).collect()
+    sorted.into_iter().map(|dir| dir.names(home)).collect()
 }

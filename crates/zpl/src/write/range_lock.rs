@@ -2,7 +2,14 @@
 //!
 //! The block layer below locks single blocks only; that a write of several blocks, or a write and the size
 //! that belongs to it, is seen whole is this lock's business.
+//!
+//! Whoever holds a range may wait for a txg, or for a device. A request that waits for a range gives up when its caller does
+//! ([`dmu::interrupt`]).
 
+use super::home::{BeginError, Home};
+use crate::ZplError;
+use dmu::interrupt;
+use dmu::live::TxError;
 #[cfg(feature = "shuttle")]
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 use std::ops::Range;
@@ -13,12 +20,12 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 /// The ranges of one file that are locked.
 #[derive(Debug, Default)]
 pub(super) struct RangeLock {
-    ranges: Mutex<Ranges>,
+    ranges: Mutex<Table>,
     released: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Ranges {
+struct Table {
     held: Vec<Held>,
     /// Threads that sleep until something is released. To call nobody would cost each read a call to the system.
     waiting: usize,
@@ -37,28 +44,51 @@ pub(super) struct RangeGuard<'l> {
     held: Held,
 }
 
-impl RangeLock {
+/// The ranges of a file, to be locked: a wait for one ends when its caller waits no longer.
+#[derive(Clone, Copy)]
+pub(super) struct Ranges<'l> {
+    lock: &'l RangeLock,
+    /// Where whoever holds a range may wait.
+    home: &'l dyn Home,
+}
+
+impl<'l> Ranges<'l> {
     /// Locks the range against everybody else.
-    pub(super) fn write(&self, range: Range<u64>) -> RangeGuard<'_> {
+    ///
+    /// # Errors
+    /// As of all of these: [`TxError::Interrupted`] if the caller of the request waits no longer.
+    pub(super) fn write(self, range: Range<u64>) -> Result<RangeGuard<'l>, ZplError> {
         self.take(Held { range, is_exclusive: true })
     }
 
     /// Locks everything against everybody else.
-    pub(super) fn write_all(&self) -> RangeGuard<'_> {
+    pub(super) fn write_all(self) -> Result<RangeGuard<'l>, ZplError> {
         self.write(0..u64::MAX)
     }
 
     /// Locks the range against writers.
-    pub(super) fn read(&self, range: Range<u64>) -> RangeGuard<'_> {
+    pub(super) fn read(self, range: Range<u64>) -> Result<RangeGuard<'l>, ZplError> {
         self.take(Held { range, is_exclusive: false })
     }
 
-    fn ranges(&self) -> MutexGuard<'_, Ranges> {
+    fn take(self, wanted: Held) -> Result<RangeGuard<'l>, ZplError> {
+        let taken = self.lock.take(wanted, || self.home.is_suspended());
+        Ok(taken.map_err(BeginError::from)?)
+    }
+}
+
+impl RangeLock {
+    /// Its ranges, where whoever holds one may wait for `home`.
+    pub(super) fn of<'l>(&'l self, home: &'l dyn Home) -> Ranges<'l> {
+        Ranges { lock: self, home }
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Table> {
         // Whole between any two statements that can panic.
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, wanted: Held) -> RangeGuard<'_> {
+    fn take(&self, wanted: Held, is_suspended: impl Fn() -> bool) -> Result<RangeGuard<'_>, TxError> {
         let conflicts = |held: &Held| {
             (held.is_exclusive || wanted.is_exclusive)
                 && held.range.start < wanted.range.end
@@ -66,13 +96,21 @@ impl RangeLock {
         };
         let mut ranges = self.ranges();
         while ranges.held.iter().any(conflicts) {
+            if interrupt::ends(is_suspended()) {
+                return Err(TxError::Interrupted);
+            }
             ranges.waiting += 1;
-            ranges = self.released.wait(ranges).unwrap_or_else(PoisonError::into_inner);
+            ranges = match interrupt::look_again() {
+                Some(time) => {
+                    self.released.wait_timeout(ranges, time).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.released.wait(ranges).unwrap_or_else(PoisonError::into_inner),
+            };
             ranges.waiting -= 1;
         }
         ranges.held.push(wanted.clone());
         drop(ranges);
-        RangeGuard { lock: self, held: wanted }
+        Ok(RangeGuard { lock: self, held: wanted })
     }
 }
 
@@ -115,11 +153,8 @@ mod every_order {
                                 let start = (t + round) % 4;
                                 let range = start..start + 1 + (t + round) % 3;
                                 let is_writer = (t + round) % 2 == 0;
-                                let _held = if is_writer {
-                                    lock.write(range.clone())
-                                } else {
-                                    lock.read(range.clone())
-                                };
+                                let wanted = Held { range: range.clone(), is_exclusive: is_writer };
+                                let _held = lock.take(wanted, || false).expect("nobody ends it");
                                 let mine = if is_writer { 1000 } else { 1 };
                                 for byte in range.clone() {
                                     let before = users[byte as usize].fetch_add(mine, Ordering::SeqCst);
@@ -143,20 +178,27 @@ mod every_order {
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
+    use dmu::interrupt::Interrupt;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    impl RangeLock {
+        fn taken(&self, range: Range<u64>, is_exclusive: bool) -> Result<RangeGuard<'_>, TxError> {
+            self.take(Held { range, is_exclusive }, || false)
+        }
+    }
 
     #[test]
     fn readers_share_and_writers_wait() {
         let lock = Arc::new(RangeLock::default());
-        let one = lock.read(0..100);
-        let two = lock.read(50..150);
-        let elsewhere = lock.write(200..300);
+        let one = lock.taken(0..100, false).expect("free");
+        let two = lock.taken(50..150, false).expect("free");
+        let elsewhere = lock.taken(200..300, true).expect("free");
         let done = Arc::new(AtomicBool::new(false));
         let writer = std::thread::spawn({
             let (lock, done) = (Arc::clone(&lock), Arc::clone(&done));
             move || {
-                let _all = lock.write_all();
+                let _all = lock.taken(0..u64::MAX, true).expect("nobody ends it");
                 done.store(true, Ordering::SeqCst);
             }
         });
@@ -166,5 +208,18 @@ mod tests {
         drop(two);
         writer.join().expect("writer");
         assert!(done.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn a_wait_for_a_range_ends_with_the_program_that_wants_it() {
+        let lock = RangeLock::default();
+        let held = lock.taken(0..100, true).expect("free");
+        let killed = Interrupt::new(7, |_| true);
+        killed.signal();
+        let gave_up = killed.during(|| lock.taken(50..60, false).err());
+        assert_eq!(gave_up, Some(TxError::Interrupted));
+        drop(held);
+        assert!(lock.taken(0..u64::MAX, true).is_ok(), "whoever gave up holds nothing");
+        assert_eq!(lock.ranges().waiting, 0);
     }
 }

@@ -4,7 +4,7 @@ use super::edits::Edits;
 use super::fs::Fs;
 use super::hold::Hold;
 use super::home::Cost;
-use super::inode::Inode;
+use super::inode::{Inode, locked};
 use super::names::{Given, NewFile, create_record, entry_value, kind_bits, lock_names};
 use crate::{Attrs, FileKind, ZplError};
 use dmu::AllocTx;
@@ -13,7 +13,7 @@ use dmu::zap::Match;
 use format::ObjectId;
 use format::zil::{Body, Rename};
 use format::znode::{FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJINHERIT, Time};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Directories on the way up that are looked at: more is a circle.
 const DEPTH_MAX: usize = 4096;
@@ -120,11 +120,11 @@ impl Fs {
         let (from_dir, to_dir) = (self.directory(from_dir)?, self.directory(to_dir)?);
         self.check_name(&to_dir, to)?;
         // Directories stay where they are while somebody walks up to see that no circle is made.
-        let _renames =
-            (from_dir.id != to_dir.id).then(|| self.renames.lock().unwrap_or_else(PoisonError::into_inner));
+        let is_moved = from_dir.id != to_dir.id;
+        let _renames = is_moved.then(|| locked(&self.renames, &*self.home)).transpose()?;
         let (later, kept) = loop {
             let target;
-            let mut names = lock_names(&[&from_dir, &to_dir]);
+            let mut names = lock_names(&*self.home, &[&from_dir, &to_dir])?;
             let Some((source, mut stored)) = self.find_named(&from_dir, from)? else {
                 return Err(ZplError::NotFound { dir: from_dir.id });
             };
@@ -133,7 +133,7 @@ impl Fs {
             if let Some(target) = target.as_ref().filter(|target| target.is_dir() && !is_locked(target)) {
                 // Its own names too, all in the order of numbers: what was found may be another by then.
                 drop(names);
-                names = lock_names(&[&from_dir, &to_dir, target]);
+                names = lock_names(&*self.home, &[&from_dir, &to_dir, target])?;
                 let still = self.find(&to_dir, to, false)?.is_some_and(|(id, _)| id == target.id);
                 match self.find(&from_dir, from, false)? {
                     Some((id, name)) if id == source.id && still => stored = name,

@@ -121,7 +121,7 @@ impl Fs {
         let given = given(create);
         if create.what == CreateKind::XattrDir {
             let inode = self.inode(create.dir)?;
-            let _settings = inode.settings();
+            let _settings = inode.settings(&*self.home)?;
             return self.make_xattr_dir(&inode, &given).map(drop);
         }
         let kind = FileKind::from_mode(create.mode as u32)
@@ -150,7 +150,7 @@ impl Fs {
         let now = self.attrs(id)?.size;
         if now != wanted || bytes.is_empty() {
             let inode = self.inode(id)?;
-            let _range = inode.ranges.write_all();
+            let _range = inode.ranges(&*self.home).write_all()?;
             let tx = self.begin(Cost::NAMES)?;
             self.grow_block(&inode.object, now, wanted, self.options().block_max(), &tx)?;
             inode.change(&self.store(&tx), |attrs| attrs.size = wanted)?;
@@ -160,7 +160,7 @@ impl Fs {
 
     fn replay_acl(&self, id: ObjectId, acl: &LoggedAcl) -> Result<(), ZplError> {
         let inode = self.inode(id)?;
-        let _settings = inode.settings();
+        let _settings = inode.settings(&*self.home)?;
         let tx = self.begin(Cost::NAMES)?;
         let edits = [
             (Attr::DaclCount, Some(acl.count.to_le_bytes().to_vec())),
@@ -177,7 +177,7 @@ impl Fs {
     fn replay_clone(&self, clone: &CloneRange) -> Result<(), ZplError> {
         let inode = self.inode(clone.object)?;
         inode.expect(FileKind::Regular, "regular file")?;
-        let _range = inode.ranges.write_all();
+        let _range = inode.ranges(&*self.home).write_all()?;
         if !clone.offset.is_multiple_of(clone.block_size)
             || clone.offset.saturating_add(clone.length) >= 1 << 63
             || (clone.pointers.len() as u64).saturating_mul(clone.block_size) < clone.length

@@ -107,11 +107,11 @@ impl Fs {
     /// [`ZplError::NotPermitted`] if flags of the file forbid it: only they themselves can be changed then.
     pub fn set_attrs(&self, id: ObjectId, new: &NewAttrs) -> Result<Attrs, ZplError> {
         let inode = self.busy(id)?;
-        let _settings = inode.settings();
+        let _settings = inode.settings(&*self.home)?;
         if let Some(attrs) = set_last_times(&inode, new) {
             return Ok(attrs);
         }
-        let range = new.size.map(|_| inode.ranges.write_all());
+        let range = new.size.map(|_| inode.ranges(&*self.home).write_all()).transpose()?;
         let attrs = inode.attrs();
         self.check_flags(&inode, &attrs, new)?;
         if new.size.is_some() {

@@ -109,7 +109,7 @@ impl Fs {
         let (later, kept) = match wanted {
             Wanted::Directory => self.remove_dir(&dir, name, keep)?,
             Wanted::AnythingElse => {
-                let _names = dir.names();
+                let _names = dir.names(&*self.home)?;
                 let inode = self.find_inode(&dir, name)?.ok_or(ZplError::NotFound { dir: dir.id })?;
                 let kept = keep(&inode)?;
                 (self.remove_locked(&dir, name, &inode, wanted)?, kept)
@@ -131,7 +131,8 @@ impl Fs {
     ) -> Result<(Option<ObjectId>, Option<Hold>), ZplError> {
         loop {
             let inode = self.find_inode(dir, name)?.ok_or(ZplError::NotFound { dir: dir.id })?;
-            let _names = if inode.is_dir() { lock_names(&[dir, &inode]) } else { lock_names(&[dir]) };
+            let dirs = [dir, &inode];
+            let _names = lock_names(&*self.home, if inode.is_dir() { &dirs } else { &dirs[..1] })?;
             if self.find(dir, name, false)?.is_some_and(|(found, _)| found == inode.id) {
                 let kept = keep(&inode)?;
                 return Ok((self.remove_locked(dir, name, &inode, Wanted::Directory)?, kept));
@@ -380,7 +381,7 @@ impl Fs {
     /// left.
     fn purge_entries(&self, dir: &Arc<Inode>, more: &mut Vec<ObjectId>) -> Result<bool, ZplError> {
         const ENTRIES_PER_TX: usize = 64;
-        let _names = dir.names();
+        let _names = dir.names(&*self.home)?;
         let node = self.reader.node_of(dir.object.read())?;
         let batch: Vec<_> = node.entries()?.take(ENTRIES_PER_TX).collect::<Result<_, _>>()?;
         if batch.is_empty() {

@@ -1,11 +1,13 @@
 //! Changing volumes (docs/on-disk/25-zvol.md).
 
 use super::home::{BeginError, Cost, Home, IntentLog, NoLog};
+use super::inode::locked;
 use super::make::{FIRST, VOLUME_PROPERTIES};
 use super::range_lock::RangeLock;
 use super::unlink::BLOCKS_PER_TX;
 use crate::{Volume, ZplError};
 use dmu::AllocTx;
+use dmu::interrupt::Lock;
 use dmu::live::{LiveObject, Tx};
 use dmu::log::LogData;
 use format::Txg;
@@ -24,7 +26,7 @@ pub struct VolumeWriter {
     block_size: u64,
     size: AtomicU64,
     /// Whoever changes the size.
-    resizing: Mutex<()>,
+    resizing: Lock,
     ranges: RangeLock,
     log: RwLock<Arc<dyn IntentLog>>,
     /// While a log is replayed: the transaction that everything belongs to.
@@ -42,7 +44,7 @@ impl VolumeWriter {
             properties: set.object(VOLUME_PROPERTIES)?,
             block_size: volume.block_size(),
             size: AtomicU64::new(volume.size()),
-            resizing: Mutex::default(),
+            resizing: Lock::default(),
             ranges: RangeLock::default(),
             log: RwLock::new(Arc::new(NoLog)),
             replay_tx: Mutex::default(),
@@ -86,7 +88,7 @@ impl VolumeWriter {
     /// Fills `buf` with the bytes from `offset` on.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), ZplError> {
         self.check(offset, buf.len() as u64)?;
-        let _range = self.ranges.read(offset..offset + buf.len() as u64);
+        let _range = self.ranges.of(&*self.home).read(offset..offset + buf.len() as u64)?;
         self.check(offset, buf.len() as u64)?;
         Ok(self.data.read_at(offset, buf)?)
     }
@@ -98,7 +100,7 @@ impl VolumeWriter {
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), ZplError> {
         self.check(offset, data.len() as u64)?;
         let end = offset + data.len() as u64;
-        let _range = self.ranges.write(offset..end);
+        let _range = self.ranges.of(&*self.home).write(offset..end)?;
         // Somebody may have made it smaller meanwhile.
         self.check(offset, data.len() as u64)?;
         let mut at = offset;
@@ -127,7 +129,7 @@ impl VolumeWriter {
         if start >= end {
             return Ok(());
         }
-        let _range = self.ranges.write(start..end);
+        let _range = self.ranges.of(&*self.home).write(start..end)?;
         self.check(offset, len)?;
         let mut end = end;
         while start < end {
@@ -177,9 +179,9 @@ impl VolumeWriter {
         if size == 0 || size >= 1 << 63 || !size.is_multiple_of(self.block_size) {
             return Err(ZplError::Invalid { what: "the size of a volume" });
         }
-        let _resizing = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _resizing = locked(&self.resizing, &*self.home)?;
         // Nobody writes on beyond the end who began before.
-        let _range = self.ranges.write(self.size().min(size)..u64::MAX);
+        let _range = self.ranges.of(&*self.home).write(self.size().min(size)..u64::MAX)?;
         let tx = self.begin(Cost::NAMES)?;
         self.properties.zap(&tx)?.upsert(b"size", size)?;
         self.size.store(size, Ordering::Release);
@@ -188,8 +190,8 @@ impl VolumeWriter {
 
     /// Frees the blocks beyond the size, after it was made smaller.
     pub fn free_beyond(&self) -> Result<(), ZplError> {
-        let _resizing = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
-        let _range = self.ranges.write(self.size()..u64::MAX);
+        let _resizing = locked(&self.resizing, &*self.home)?;
+        let _range = self.ranges.of(&*self.home).write(self.size()..u64::MAX)?;
         while self.data.read().next_data(self.size())?.is_some() {
             let tail = self.data.tail(&(self.size()..u64::MAX), BLOCKS_PER_TX)?;
             let tx = self.begin(Cost::FREES)?;
@@ -235,7 +237,7 @@ impl VolumeWriter {
                 if *offset >= end {
                     return Ok(());
                 }
-                let _range = self.ranges.write(*offset..end);
+                let _range = self.ranges.of(&*self.home).write(*offset..end)?;
                 let tx = self.begin(Cost::FREES)?;
                 self.free(*offset, end - offset, &tx)
             }

@@ -92,7 +92,7 @@ impl Fs {
             return Err(ZplError::Unsupported { what: "extended attributes" });
         }
         let inode = self.busy(id)?;
-        let _settings = inode.settings();
+        let _settings = inode.settings(&*self.home)?;
         let attrs = inode.attrs();
         self.check_not_append_only(&inode, &attrs)?;
         let is_there = self.reader.node_of(inode.object.read())?.xattr(name)?.is_some();
@@ -117,7 +117,7 @@ impl Fs {
     /// their own.
     pub(super) fn replay_xattr(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Result<(), ZplError> {
         let inode = self.busy(id)?;
-        let _settings = inode.settings();
+        let _settings = inode.settings(&*self.home)?;
         let value = Some(value).filter(|value| !value.is_empty());
         inode.state().default_acl = None;
         self.store_packed(&inode, &Change { name, value, mode: None })
@@ -325,7 +325,7 @@ impl Fs {
     /// Makes these bytes the whole content of a file, in one transaction, unless what it had takes several to be
     /// freed.
     fn replace_content(&self, file: &Inode, value: &[u8]) -> Result<(), ZplError> {
-        let _range = file.ranges.write_all();
+        let _range = file.ranges(&*self.home).write_all()?;
         let rest = self.free_in_steps(file, 0..u64::MAX)?;
         let (len, block_max) = (value.len() as u64, self.options().block_max());
         let tx = self.begin(Cost::write(len, blocks_after(&file.object, len, block_max)))?;

@@ -11,4 +11,5 @@ mod speed;
 mod steps;
 mod threads;
 mod volume;
+mod waits;
 mod world;

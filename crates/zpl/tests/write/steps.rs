@@ -48,6 +48,10 @@ impl Home for Short {
         &self.home.set
     }
 
+    fn is_suspended(&self) -> bool {
+        self.home.is_suspended()
+    }
+
     fn begin(&self, cost: Cost) -> Result<Tx, BeginError> {
         let take = |left: usize| left.checked_sub(1);
         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);

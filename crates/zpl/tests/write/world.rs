@@ -20,6 +20,10 @@ impl Home for MemoryHome {
         &self.set
     }
 
+    fn is_suspended(&self) -> bool {
+        self.txgs.is_suspended()
+    }
+
     fn begin(&self, _: Cost) -> Result<Tx, BeginError> {
         Ok(self.txgs.begin()?)
     }

@@ -1,0 +1,255 @@
+//! Sets of rings: which mounts have them, and how a mount that is served comes to them.
+//!
+//! The kernel's document has rings registered when a mount begins, after both sides have agreed on them; from then on it
+//! waits for them, and they stay until the mount ends. With thousands of mounts that is too much for each, so a
+//! mount begins without, over `/dev/fuse`, and whoever answers there counts what is asked. A mount that is busy gets a set
+//! while it is served: nothing was agreed on, and the kernel takes the rings all the same (Linux 6.18; ARCHITECTURE.md has
+//! the experiments). No document promises that, so a mount of our own that nobody sees is brought to rings first, under
+//! load: on a kernel where one request of it is lost no other mount is touched.
+//!
+//! # What always holds
+//! - A request is read over `/dev/fuse` as long as any comes that way, whatever was registered.
+//! - What the kernel was told of stays as it is until the mount ends, unless it refused a whole queue: then none of the rings
+//!   is used, and all are taken back.
+//! - Sets are bounded (`ring::Share`), and cannot be given back while a mount lives: the fewer are left, the longer a mount has
+//!   to be busy for one.
+
+use super::dirty_pages::{Group, Member};
+use super::hall::Served;
+use super::service::Service;
+use super::{MAX_WRITE, clone, place, probe, ring};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Requests of a mount that are counted together.
+const WINDOW: u32 = 10_000;
+/// It is busy if so many came within this time.
+const WINDOW_TIME: Duration = Duration::from_secs(5);
+/// How long nothing may have come over `/dev/fuse` that is to be answered, until nothing more is expected there.
+const QUIET: Duration = Duration::from_millis(100);
+/// How often that is looked for.
+const QUIET_TRIES: usize = 20;
+
+/// The threads of rings.
+pub(super) type Threads = Vec<JoinHandle<io::Result<()>>>;
+
+/// Waits for their ends.
+pub(super) fn join(threads: Threads) -> io::Result<()> {
+    let died = |_| Err(io::Error::other("the server of the mount died"));
+    let all: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or_else(died)).collect();
+    all.into_iter().collect()
+}
+
+/// The same on another thread, which then calls `told`; on this one if there is none.
+pub(super) fn join_elsewhere(threads: Threads, told: impl FnOnce(io::Result<()>) + Send + 'static) {
+    let work = Arc::new(Mutex::new(Some(move || told(join(threads)))));
+    let take = |work: &Mutex<Option<_>>| work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let theirs = Arc::clone(&work);
+    let spawned = place::spawn_anywhere("mount", move || {
+        if let Some(work) = take(&theirs) {
+            work();
+        }
+    });
+    if spawned.is_err()
+        && let Some(work) = take(&work)
+    {
+        work();
+    }
+}
+
+/// The threads of the rings of a mount, with all that they need, before the kernel knows of them.
+pub(super) struct Rings {
+    threads: Threads,
+    /// First it is told to register, then whether it is to serve.
+    tell: Vec<mpsc::Sender<bool>>,
+    registered: mpsc::Receiver<(u16, bool)>,
+    queues: usize,
+}
+
+impl Rings {
+    /// As many as the share says, which they keep.
+    pub(super) fn prepare(
+        service: &Arc<dyn Service>,
+        device: &Arc<OwnedFd>,
+        share: ring::Share,
+    ) -> io::Result<Rings> {
+        let queues = ring::queues()?;
+        let (made, all_made) = mpsc::channel();
+        let (register, registered) = mpsc::channel();
+        let (mut threads, mut tell) = (Threads::new(), Vec::new());
+        let (seats, share) = (share.seats(), Arc::new(share));
+        let seats_of_queue = seats / usize::from(queues.max(1));
+        let groups: Vec<_> = (0..queues).map(|_| Group::of(seats_of_queue)).collect();
+        // First one for each queue: the ring is used as soon as each has one.
+        for (queue, group) in (0..queues).zip(&groups).cycle().take(seats) {
+            let (group, share) = (Arc::clone(group), Arc::clone(&share));
+            let (service, device) = (Arc::clone(service), Arc::clone(device));
+            let (made, register) = (made.clone(), register.clone());
+            let (send, told) = mpsc::channel();
+            let run = move || {
+                let _share = share;
+                let seat = ring::Seat::new(device, queue, MAX_WRITE);
+                let _ = made.send(seat.is_ok());
+                // Whoever waits for that is gone if the mount is served in another way.
+                let (Ok(mut seat), Ok(true)) = (seat, told.recv()) else { return Ok(()) };
+                let is_registered = seat.register().is_ok();
+                let _ = register.send((queue, is_registered));
+                let serves = told.recv().unwrap_or(false);
+                if !is_registered || !serves {
+                    return Ok(());
+                }
+                let _member = Member::of(&group);
+                seat.serve(&*service)
+            };
+            threads.push(std::thread::Builder::new().name(RING_THREAD.into()).spawn(run)?);
+            tell.push(send);
+        }
+        drop(made);
+        let is_whole = all_made.iter().take(seats).filter(|ok| *ok).count() == seats;
+        let queues = usize::from(queues);
+        if is_whole {
+            Ok(Rings { threads, tell, registered, queues })
+        } else {
+            Err(io::ErrorKind::OutOfMemory.into())
+        }
+    }
+
+    /// Tells the kernel of them; the threads that serve then. `None`: it wants none of them after all.
+    pub(super) fn begin(self) -> Option<Threads> {
+        let Rings { threads, tell, registered, queues } = self;
+        let tell_all = |what: bool| tell.iter().for_each(|tell| tell.send(what).unwrap_or(()));
+        tell_all(true);
+        let mut is_there = vec![false; queues];
+        for (queue, is_registered) in registered.iter().take(threads.len()) {
+            if let Some(place) = is_there.get_mut(usize::from(queue)) {
+                *place |= is_registered;
+            }
+        }
+        // With one in each queue the kernel uses them, whatever became of the others.
+        let is_whole = is_there.iter().all(|there| *there);
+        tell_all(is_whole);
+        is_whole.then_some(threads)
+    }
+}
+
+/// The name of a thread that answers what comes over a ring.
+pub(super) const RING_THREAD: &str = "fuse-ring";
+
+/// How much is asked of a mount, as long as it may get rings.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    requests: AtomicU32,
+    /// When the window began, in milliseconds.
+    began: AtomicU64,
+    /// Windows in a row in which it was busy.
+    busy: AtomicUsize,
+    /// It gets rings just now.
+    is_asked: AtomicBool,
+}
+
+fn now_ms() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Load {
+    /// A request came. Whether the mount is to get rings: it is said once, until [`Load::refused`].
+    pub(super) fn note(&self) -> bool {
+        let count = self.requests.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        count.is_multiple_of(WINDOW) && self.note_window(now_ms(), ring::Share::count())
+    }
+
+    /// A window ends; so many mounts have rings.
+    fn note_window(&self, now: u64, taken: usize) -> bool {
+        let began = self.began.swap(now, Ordering::AcqRel);
+        if u128::from(now.saturating_sub(began)) > WINDOW_TIME.as_millis() {
+            self.busy.store(0, Ordering::Release);
+            return false;
+        }
+        // The first window has begun with the first request: nobody knows when that was.
+        self.busy.fetch_add(1, Ordering::AcqRel) + 1 > taken && !self.is_asked.swap(true, Ordering::AcqRel)
+    }
+
+    /// It got none: it may be asked for again when it was busy for as long again.
+    fn refused(&self) {
+        self.busy.store(0, Ordering::Release);
+        self.is_asked.store(false, Ordering::Release);
+    }
+}
+
+/// A mount that is busy gets rings, by a thread of its own: nothing waits for that.
+pub(super) fn bring_to(served: &Arc<Served>) {
+    let mount = Arc::clone(served);
+    let spawned = place::spawn_anywhere("fuse-rings", move || {
+        if let Err(why) = bring(&mount) {
+            tracing::debug!(%why, "a busy mount gets no rings");
+            mount.load().refused();
+        }
+    });
+    if spawned.is_err() {
+        served.load().refused();
+    }
+}
+
+fn bring(served: &Arc<Served>) -> io::Result<()> {
+    // One after the other.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if !ring::is_enabled() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    if !probe::takes_late_rings() {
+        return Err(io::Error::other("the kernel does not take rings of a mount that is served"));
+    }
+    give(served)
+}
+
+/// Gives rings to a mount that is served without.
+pub(super) fn give(served: &Arc<Served>) -> io::Result<()> {
+    let share = ring::Share::take(ring::queues()?);
+    let share = share.ok_or_else(|| io::Error::other("other mounts have all rings"))?;
+    give_so_many(served, share)
+}
+
+/// The same with a share that was taken.
+pub(super) fn give_so_many(served: &Arc<Served>, share: ring::Share) -> io::Result<()> {
+    // The other descriptor of the mount does not block, and commands over that one would not either.
+    let device = Arc::new(clone::clone(served.device())?);
+    let rings = Rings::prepare(served.service(), &device, share)?;
+    let threads = rings.begin().ok_or_else(|| io::Error::other("the kernel has refused the rings"))?;
+    served.set_rings(threads);
+    for _ in 0..QUIET_TRIES {
+        let before = served.answered();
+        std::thread::sleep(QUIET);
+        if served.answered() == before {
+            served.expect_rest();
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_busy_when_much_is_asked_for_long_and_longer_where_others_have_rings() {
+        let millis = u64::try_from(WINDOW_TIME.as_millis()).unwrap();
+        let load = Load::default();
+        assert!(!load.note_window(10 * millis, 0), "nobody knows how long that took");
+        assert!(!load.note_window(12 * millis, 0), "few requests");
+        assert!(load.note_window(12 * millis + 1, 0));
+        assert!(!load.note_window(12 * millis + 2, 0), "it is asked for once");
+        load.refused();
+        assert!(!load.note_window(12 * millis + 3, 2) && !load.note_window(12 * millis + 4, 2));
+        assert!(load.note_window(12 * millis + 5, 2));
+        load.refused();
+        assert!(!load.note_window(13 * millis, 1) && !load.note_window(15 * millis, 1), "it has paused");
+        assert!(!load.note_window(15 * millis, 1) && load.note_window(15 * millis, 1));
+    }
+}
