@@ -734,19 +734,19 @@ fn whatever_waits_for_a_suspended_pool_can_be_ended() {
             assert!(has_ended(&mut shell), "{set}: {signal:?}");
         }
     }
-    // What waits behind another that waits for the pool: for a range of a file.
-    let mut writer = Command::new("/bin/sh");
-    writer.args(["-c", "echo more >>\"$0\""]).arg(world.path("m/0/old")).stderr(Stdio::null());
-    let mut writer = writer.spawn().expect("it starts");
+    // What waits behind another that waits for the pool: for a range of a file. Around the cache: of pages that are being
+    // written the kernel holds others up itself, which no signal ends.
+    let old = world.path("m/0/old").display().to_string();
+    let direct = |words: &[&str], flag: &str| {
+        let mut dd = Command::new("dd");
+        dd.args(words).args(["bs=4096", "count=1", flag]).stdout(Stdio::null()).stderr(Stdio::null());
+        dd.spawn().expect("it starts")
+    };
+    let into = format!("of={old}");
+    let mut writer = direct(&["if=/dev/zero", &into, "seek=16", "conv=notrunc"], "oflag=direct");
     waits_for_fuse(&writer);
     for signal in [Signal::KILL, Signal::INT] {
-        let mut reader = Command::new("dd");
-        reader.arg(format!("if={}", world.path("m/0/old").display())).args([
-            "bs=4096",
-            "count=1",
-            "iflag=direct",
-        ]);
-        let mut reader = reader.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut reader = direct(&[&format!("if={old}")], "iflag=direct");
         waits_for_fuse(&reader);
         kill_process(Pid::from_child(&reader), signal).expect("told");
         let told = std::time::Instant::now();

@@ -66,15 +66,11 @@ fn answer_or_panic(service: &dyn Service, request: &Request<'_>, room: &mut [u8]
         _ => {}
     }
     let mut body = Body::new(room);
-    let done = match is_question(header.opcode) {
-        true => ask(service, request, &mut body),
-        false => {
-            let ask = || ask(service, request, &mut body);
-            match interrupts::during(mount(service), header, ask) {
-                (Err(_), true) => Err(Errno::INTR),
-                (done, _) => done,
-            }
-        }
+    // Those that change nothing, too: they may wait behind one that does.
+    let ask = || ask(service, request, &mut body);
+    let done = match interrupts::during(mount(service), header, ask) {
+        (Err(_), true) => Err(Errno::INTR),
+        (done, _) => done,
     };
     let done = done.map(|()| body.len());
     if let Some(counters) = service.counters() {
@@ -86,24 +82,6 @@ fn answer_or_panic(service: &dyn Service, request: &Request<'_>, room: &mut [u8]
 /// Tells a mount from every other one.
 fn mount(service: &dyn Service) -> usize {
     std::ptr::from_ref(service).cast::<()>().addr()
-}
-
-/// Kinds of requests that change nothing, and do not wait for permission to.
-fn is_question(opcode: u32) -> bool {
-    matches!(
-        opcode,
-        op::LOOKUP
-            | op::GETATTR
-            | op::STATX
-            | op::READ
-            | op::LSEEK
-            | op::READDIR
-            | op::READDIRPLUS
-            | op::GETXATTR
-            | op::LISTXATTR
-            | op::READLINK
-            | op::STATFS
-    )
 }
 
 fn forget_many(service: &dyn Service, request: &Request<'_>) {
