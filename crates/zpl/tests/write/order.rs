@@ -229,6 +229,10 @@ impl Home for Slower {
         self.base.begin(cost)
     }
 
+    fn is_suspended(&self) -> bool {
+        self.base.is_suspended()
+    }
+
     fn uses_feature(&self, name: &'static str, _: &Tx) {
         if name == "longname" {
             self.go.send(()).expect("somebody waits");
