@@ -46,6 +46,10 @@ const PACKAGES: [(&str, &str); 11] = [
 ];
 /// The folders of root's daemon: its socket, and what it remembers.
 const PRIVATE: [&str; 2] = ["/run/cenote", "/var/lib/cenote"];
+/// What is changed in `/etc` stays in the run's namespace, and the machine has no id there: tests of multihost give it one.
+const ETC: &str = "mkdir -p /run/zts-etc && mount -t tmpfs -o mode=755 zts /run/zts-etc && \
+    mkdir /run/zts-etc/upper /run/zts-etc/work && mount -t overlay zts -o \
+    lowerdir=/etc,upperdir=/run/zts-etc/upper,workdir=/run/zts-etc/work /etc && rm -f /etc/hostid && ";
 /// Where the daemon publishes counters and tunables.
 const CONTROL: &str = "/run/cenote/control";
 /// Where the suite is installed.
@@ -164,7 +168,7 @@ fn command(runner: &Path, bin: &Path, place: &Path, arguments: &Arguments, resul
     let helper =
         format!("{{ [ ! -e /sbin/{HELPER} ] || mount --bind {} /sbin/{HELPER}; }} && ", helper.display());
     let mut command = Command::new("unshare");
-    let script = format!("{}{helper}exec python3 \"$@\"", private.concat());
+    let script = format!("{}{ETC}{helper}exec python3 \"$@\"", private.concat());
     command.args(["--mount", "sh", "-c"]).arg(script).arg("zts");
     command.arg(runner).arg("--bin").arg(bin).arg("--json").arg(results);
     command.arg("--logs").arg(place.join("logs"));

@@ -190,7 +190,11 @@ impl Mounting {
 
     /// Mounts these where they were; the first error.
     fn mount_all_there_again(&self, mounts: &[Mounted]) -> Result<(), MountError> {
-        mounts.iter().fold(Ok(()), |outcome, mount| outcome.and(self.mount_there_again(mount)))
+        let mut outcome = Ok(());
+        for mount in mounts {
+            outcome = outcome.and(self.mount_there_again(mount));
+        }
+        outcome
     }
 
     fn mount_there_again(&self, mount: &Mounted) -> Result<(), MountError> {
