@@ -24,6 +24,7 @@ pub mod scans;
 pub mod subject;
 pub mod workload;
 
+use actors::history::Coverage;
 use check::{Depth, check};
 use disks::Disks;
 use everything::WorldRun;
@@ -62,6 +63,17 @@ pub struct Cuts {
     pub cuts: u64,
     /// Images of disks that were opened for that: the other cuts leave what one of them was.
     pub images: u64,
+    /// Of threads: how they met.
+    pub coverage: Coverage,
+}
+
+impl Cuts {
+    /// Adds those of another series.
+    pub fn add(&mut self, other: &Cuts) {
+        self.cuts += other.cuts;
+        self.images += other.images;
+        self.coverage.add(&other.coverage);
+    }
 }
 
 /// A cut after which something was wrong.
@@ -188,7 +200,7 @@ pub fn cut_everywhere(series: Series) -> Result<Cuts, Box<Broken>> {
             flushes += u64::from(op.kind != OpKind::Write);
         }
     }
-    Ok(Cuts { cuts, images: cuts })
+    Ok(Cuts { cuts, images: cuts, ..Cuts::default() })
 }
 
 /// Cuts the power during this operation.

@@ -1,12 +1,14 @@
 //! `cargo xtask crash`: power cuts at every write of many workloads.
 #![forbid(unsafe_code)]
 
+use cenote_crash::actors::history::Coverage;
 use cenote_crash::disks::Layout;
 use cenote_crash::subject::Subject;
-use cenote_crash::{Series, cut_everywhere};
+use cenote_crash::{Cuts, Series, cut_everywhere};
 use clap::Parser;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Cuts the power at every write of seeded workloads on simulated disks, and looks whether what is found is what
@@ -74,8 +76,7 @@ fn main() -> ExitCode {
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let started = Instant::now();
     let end = args.minutes.map(|minutes| started + Duration::from_secs(60 * minutes));
-    let (next, cuts, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    let images = AtomicU64::new(0);
+    let (next, done, failed) = (AtomicU64::new(0), Mutex::new(Cuts::default()), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -96,10 +97,7 @@ fn main() -> ExitCode {
                         lying: false,
                     };
                     match cut_everywhere(series) {
-                        Ok(done) => {
-                            cuts.fetch_add(done.cuts, Ordering::Relaxed);
-                            images.fetch_add(done.images, Ordering::Relaxed);
-                        }
+                        Ok(cuts) => done.lock().unwrap_or_else(PoisonError::into_inner).add(&cuts),
                         Err(broken) => {
                             failed.store(true, Ordering::Relaxed);
                             eprintln!("crash: {broken}");
@@ -109,8 +107,12 @@ fn main() -> ExitCode {
             });
         }
     });
-    let (cuts, seconds) = (cuts.into_inner(), started.elapsed().as_secs_f64());
-    let (images, rate) = (images.into_inner(), cuts as f64 / seconds.max(0.001) * 3600.0);
+    let Cuts { cuts, images, coverage } = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let seconds = started.elapsed().as_secs_f64();
+    let rate = cuts as f64 / seconds.max(0.001) * 3600.0;
     println!("{cuts} cuts of {images} images in {seconds:.0} s, {rate:.0} cuts an hour");
+    if coverage != Coverage::default() {
+        println!("{coverage:?}");
+    }
     if failed.into_inner() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

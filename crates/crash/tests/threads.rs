@@ -14,16 +14,16 @@ fn single() {
     let mut all = Cuts::default();
     for seed in 0..2 {
         let done = cut_everywhere(series("threads:single", seed)).unwrap_or_else(|broken| panic!("{broken}"));
-        (all.cuts, all.images) = (all.cuts + done.cuts, all.images + done.images);
+        all.add(&done);
     }
-    assert!(all.cuts > 1000 && all.images > 50, "{all:?}");
+    assert!(all.cuts > 600 && all.images > 40, "{all:?}");
 }
 
 #[test]
 fn mirror_with_log() {
     let series = Series { one_in: 7, ..series("threads:mirror+log", 3) };
     let done = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}"));
-    assert!(done.cuts > 300 && done.images > 20, "{done:?}");
+    assert!(done.cuts > 100 && done.images > 15, "{done:?}");
 }
 
 #[test]

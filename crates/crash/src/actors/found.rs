@@ -2,8 +2,11 @@
 //!
 //! # In which order
 //! Import, which claims the logs -> perhaps txgs in which no dataset is opened, and an export, after which the space is
-//! looked at; or others are written to; or the power goes off once more -> every dataset is opened, which replays its log -> everything is read -> the pool is exported, and
+//! looked at; or others are written to, and files of theirs go again; or a dataset is destroyed, with its log; or the power
+//! goes off once more -> every dataset is opened, which replays its log -> everything is read -> the pool is exported, and
 //! space maps, blocks and counts of references are compared.
+//!
+//! What is wrong in a log is told only where it has not done damage: that says more.
 
 use super::history::History;
 use super::images::{Ranges, Reads};
@@ -14,6 +17,7 @@ use crate::disks::Disks;
 use crate::workload::{POOL, RECORD, env, host};
 use dmu::log::walk_chain;
 use dsl::DslError;
+use dsl::write::destroy::{destroy, destroy_snapshots};
 use format::ObjectId;
 use format::zil::{RawRecord, RecordKind};
 use pool::Which;
@@ -21,8 +25,12 @@ use pool::live::{ImportOptions, Leave, LivePool};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vdev::device::sim::Fate;
+use vdev::env::Random;
 use zpl::write::{FsOptions, HeadFs, NewFile, WriteHow};
 use zpl::{FileKind, Filesystem};
+
+/// Files that are written while a log waits.
+const EXTRA_FILES: usize = 16;
 
 /// A file.
 #[derive(Debug)]
@@ -47,12 +55,14 @@ pub struct FoundHome {
 /// Everything that was found.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Homes.
-    pub homes: Vec<FoundHome>,
+    /// Homes, but for those of a dataset that was destroyed.
+    pub homes: BTreeMap<usize, FoundHome>,
     /// Snapshots that are there, and the homes in them.
     pub snapshots: BTreeMap<usize, BTreeMap<usize, FoundHome>>,
     /// Files that were copied out of snapshots.
     pub copies: BTreeMap<String, Vec<u8>>,
+    /// The second dataset was destroyed after the import, with its snapshots.
+    pub is_second_gone: bool,
 }
 
 /// What is done between the import and opening the datasets.
@@ -64,13 +74,21 @@ enum Before {
     NoMount,
     /// One dataset is opened and written to; the other is not.
     OtherDataset,
+    /// The second dataset is destroyed, and its log is never replayed.
+    Destroyed,
     /// The power goes off again.
     SecondCut,
 }
 
 impl Before {
     fn of_seed(seed: u64) -> Before {
-        [Before::Nothing, Before::OtherDataset, Before::NoMount, Before::SecondCut][(seed % 4) as usize]
+        match seed % 8 {
+            0 | 4 => Before::Nothing,
+            1 | 5 => Before::OtherDataset,
+            2 => Before::NoMount,
+            6 => Before::Destroyed,
+            _ => Before::SecondCut,
+        }
     }
 }
 
@@ -94,8 +112,21 @@ pub fn examine(history: &History, mut disks: Disks, seed: u64) -> (Result<State,
 }
 
 fn look(history: &History, disks: &mut Disks, reads: &mut Reads, seed: u64) -> Result<State, Failure> {
-    let mut pool = import(disks, seed)?;
-    check_logs(&pool)?;
+    let pool = import(disks, seed)?;
+    let logs = check_logs(&pool);
+    let state = look_on(history, disks, reads, pool, seed)?;
+    logs.map(|()| state)
+}
+
+/// The same from the import on.
+fn look_on(
+    history: &History,
+    disks: &mut Disks,
+    reads: &mut Reads,
+    mut pool: Arc<LivePool>,
+    seed: u64,
+) -> Result<State, Failure> {
+    let mut state = State::default();
     match Before::of_seed(seed) {
         Before::Nothing => {}
         Before::NoMount => {
@@ -106,7 +137,11 @@ fn look(history: &History, disks: &mut Disks, reads: &mut Reads, seed: u64) -> R
             check_space(disks).map_err(|why| format!("claimed and not replayed: {why}"))?;
             pool = import(disks, seed)?;
         }
-        Before::OtherDataset => write_elsewhere(&pool, DATASETS[(seed / 4 % 2) as usize], seed)?,
+        Before::OtherDataset => write_elsewhere(&pool, DATASETS[(seed / 8 % 2) as usize], seed)?,
+        Before::Destroyed => {
+            destroy_second(&pool, history).map_err(|why| format!("destroying {}: {why}", DATASETS[1]))?;
+            state.is_second_gone = true;
+        }
         Before::SecondCut => {
             pool.sync()?;
             drop(pool);
@@ -116,16 +151,23 @@ fn look(history: &History, disks: &mut Disks, reads: &mut Reads, seed: u64) -> R
             pool = import(disks, seed)?;
         }
     }
-    let mut state = State::default();
     {
+        let there = &DATASETS[..if state.is_second_gone { 1 } else { 2 }];
         let all: Vec<HeadFs> =
-            DATASETS.iter().map(|dataset| open(&pool, dataset, seed)).collect::<Result<_, _>>()?;
-        for home in &history.homes {
-            state.homes.push(read_home(all[home.dataset].fs.reader(), &home.dir)?);
+            there.iter().map(|dataset| open(&pool, dataset, seed)).collect::<Result<_, _>>()?;
+        for (i, home) in history.homes.iter().enumerate() {
+            if let Some(fs) = all.get(home.dataset) {
+                state.homes.insert(i, read_home(fs.fs.reader(), &home.dir)?);
+            }
         }
-        state.copies = read_copies(all[1].fs.reader())?;
+        if let Some(second) = all.get(1) {
+            state.copies = read_copies(second.fs.reader())?;
+        }
         let view = pool.view()?;
         for (i, snapshot) in history.snapshots.iter().enumerate() {
+            if snapshot.dataset == 1 && state.is_second_gone {
+                continue;
+            }
             let name = format!("{}@{}", DATASETS[snapshot.dataset], snapshot.name);
             let dataset = match view.dsl().dataset(&name) {
                 Err(DslError::NotFound { .. }) => continue,
@@ -169,13 +211,42 @@ fn check_logs(pool: &Arc<LivePool>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes to one dataset while the log of the other waits to be replayed.
+/// Writes to one dataset while the log of the other waits to be replayed: files of many sizes, of which half go again, so
+/// that what was free when the log was claimed has been somebody's, in other pieces.
 fn write_elsewhere(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<(), Failure> {
     let fs = open(pool, dataset, seed)?;
-    for i in 0..4_u8 {
+    let mut random = Random::from_seed(seed);
+    let mut names = Vec::new();
+    for i in 0..EXTRA_FILES {
         let name = format!("extra{i}");
         let made = fs.fs.create(fs.fs.root(), name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?;
-        fs.fs.write(made.id, 0, &vec![i; 40_000], &WriteHow::default())?;
+        let most = if random.one_in(4) { 60_000 } else { 3_000 };
+        let mut bytes = vec![0; 1 + random.below(most) as usize];
+        random.fill(&mut bytes);
+        fs.fs.write(made.id, 0, &bytes, &WriteHow::default())?;
+        names.push(name);
+        if random.one_in(4) {
+            pool.sync()?;
+        }
+    }
+    pool.sync()?;
+    for name in names.iter().filter(|_| random.one_in(2)) {
+        fs.fs.unlink(fs.fs.root(), name.as_bytes())?;
+    }
+    fs.fs.drain(EXTRA_FILES)?;
+    for _ in 0..3 {
+        pool.sync()?;
+    }
+    Ok(())
+}
+
+/// Destroys the second dataset and its snapshots, without ever opening it.
+fn destroy_second(pool: &Arc<LivePool>, history: &History) -> Result<(), Failure> {
+    let of_second = history.snapshots.iter().filter(|snapshot| snapshot.dataset == 1);
+    let names: Vec<String> = of_second.map(|snapshot| format!("{}@{}", DATASETS[1], snapshot.name)).collect();
+    pool.run(move |ctx| destroy_snapshots(ctx, &names, false).map(drop))?;
+    pool.run(move |ctx| destroy(ctx, DATASETS[1]))?;
+    for _ in 0..3 {
         pool.sync()?;
     }
     Ok(())

@@ -8,6 +8,25 @@
 //! # What always holds
 //! - A run is reproduced by its layout, its seed and its number of steps, but for the moments in which a woken thread runs
 //!   beside another: a run that finds something may have to be repeated.
+//!
+//! # What it finds
+//! Each of these defects was brought back by taking back its mend, and was found again by `cargo xtask crash --layout
+//! threads:single --steps 90 --seed SEED`. As a run depends a little on the machine, the cut is another each time; seeds were
+//! tried from 1 on, on a machine with more to do than it could. `tests/taken_back.rs` has the seeds that found them most often.
+//!
+//! | Defect | Mend | Seeds that found it | What was found, for example |
+//! | --- | --- | --- | --- |
+//! | A copy out of a snapshot shares blocks that are freed meanwhile | f988a46: `Heads::hold_snapshot`, `Brt::note_source`, `TaskCtx::check_unused` | 2 7 of 2, 4, 6, 7, 9 | seed 2, cut 731: 603136 bytes are allocated, 607232 were found, part of two blocks |
+//! | A clone is logged with pointers whose txg has no uberblock yet | 362c82b: `Tx::is_on_disk` in `Fs::clone_blocks` | 2 4 of 1 to 6; 8, 10 | seed 8, cut 259: what an fsync of the clone had promised is missing |
+//! | The claim of a log ignores the txg of a record | ac5a7f3 and 2041ed2: `is_needed`, `Unclaim`, `IntentLog::begin_writing` | 3 5 of 2, 3, 5 | seed 3, cut 658: the log of crash/b, claimed in txg 15, has a clone of txg 14 |
+//! | Zeros that nobody wrote | 7938dac: `LogData` | 4 of 1 to 12; with 60 steps 4 and 10 of 12 | seed 4, cut 285: bytes of no version, zeros among them |
+//!
+//! The third is found by what stands in the log: the space that it would free is used again by blocks of other sizes too seldom
+//! on a pool with as much room as this one. How often threads met in such ways is counted in [`history::Coverage`].
+//!
+//! # How long it takes
+//! With all mends 432,192 cuts (28,263 images) of 90 steps on `threads:single`, `single+log` and `mirror+log` found nothing in 26
+//! minutes, on two processors with a load of 14: 0.97 million cuts an hour.
 
 pub mod found;
 pub mod history;
@@ -53,7 +72,7 @@ pub fn cut_everywhere(series: Series, layout: crate::disks::Layout) -> Result<Cu
     let mut replay = Replay::new(run.disks, series.seed, &run.base);
     let mut moment = Moment::new(&run.history);
     let mut known: VecDeque<Known<Looked>> = VecDeque::new();
-    let mut cuts = Cuts::default();
+    let mut cuts = Cuts { coverage: run.history.coverage, ..Cuts::default() };
     let first = run.base.last().map_or(0, |(_, op)| op.order + 1);
     for (n, (disk, op)) in run.ops.iter().enumerate() {
         let operation = first + n as u64;

@@ -91,6 +91,15 @@ pub fn pause() {
     offer(false);
 }
 
+/// The same behind all others, until priorities are drawn anew.
+pub fn stand_back() {
+    let seat = SEAT.with_borrow(Clone::clone);
+    if let Some((turns, seat)) = seat {
+        turns.lock().seats[seat].priority = 0;
+        turns.offer(seat, false);
+    }
+}
+
 /// The same of a thread that has nothing to do that somebody waits for.
 pub fn idle() {
     offer(true);

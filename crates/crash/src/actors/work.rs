@@ -18,11 +18,11 @@ use dsl::write::TaskCtx;
 use dsl::write::create::{NewHead, create as create_head};
 use dsl::write::destroy::destroy_snapshots;
 use dsl::write::snapshot::snapshot;
-use format::ObjectId;
 use format::objset::ObjsetType;
+use format::{ObjectId, Txg};
 use pool::live::LivePool;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vdev::device::Device;
 use vdev::device::sim::Op;
@@ -44,10 +44,18 @@ const HOMES: [(usize, &str, usize); 5] =
 const WORKERS: usize = 3;
 /// Largest file.
 const FILE_MAX: u64 = 90_000;
+/// Homes with fewer names get new files first.
+const NAMES_MIN: usize = 4;
 /// Most names in a home.
 const NAMES_MAX: usize = 9;
-/// Steps of the thread that copies, for so many of a worker.
-const COPIER_STEPS: u64 = 6;
+/// How often that thread lets the others go first before each of its steps.
+const COPIER_WAITS: u64 = 3;
+/// Clones that a thread remembers.
+const CLONES: usize = 3;
+/// Bytes of a write that counts as large.
+const LARGE: u64 = 8 << 10;
+/// Most steps of the thread that copies, for so many of a worker: it ends with the workers.
+const COPIER_STEPS: u64 = 3;
 
 /// What was done to the disks, and what may be found.
 pub struct ActorsRun {
@@ -73,6 +81,8 @@ struct World {
     copied: Mutex<Option<usize>>,
     /// A txg is being written.
     is_syncing: AtomicBool,
+    /// Workers that have not ended.
+    workers: AtomicUsize,
 }
 
 impl World {
@@ -151,6 +161,7 @@ fn new_world(layout: Layout, seed: u64) -> Result<(World, Vec<(usize, Op)>), Fai
             history,
             copied: Mutex::default(),
             is_syncing: AtomicBool::new(false),
+            workers: AtomicUsize::new(WORKERS),
         },
         base,
     ))
@@ -171,7 +182,11 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> 
             turns.enter(seat, || {
                 let outcome = match seat {
                     WORKERS => copy_out(&world, seed, steps / COPIER_STEPS),
-                    seat if seat < WORKERS => work(&world, seat, seed, steps),
+                    seat if seat < WORKERS => {
+                        let done = work(&world, seat, seed, steps);
+                        world.workers.fetch_sub(1, Ordering::Relaxed);
+                        done
+                    }
                     _ => write_txgs(&world, &turns),
                 };
                 if outcome.is_err() {
@@ -233,14 +248,35 @@ struct Worker<'w> {
     random: Random,
     objects: HashMap<(usize, FileId), ObjectId>,
     recent: Vec<(usize, FileId)>,
+    /// The last clones, the newest last.
+    clones: Vec<FreshClone>,
+    /// Files with a large write of this txg that no fsync has asked for, and whether they were changed since.
+    large: Vec<(usize, FileId, Txg, bool)>,
     counter: u64,
+}
+
+/// A clone that was made not long ago.
+#[derive(Clone)]
+struct FreshClone {
+    source: Named,
+    target: Named,
+    txg: Txg,
 }
 
 fn work(world: &World, seat: usize, seed: u64, steps: u64) -> Result<(), Failure> {
     let homes = (0..HOMES.len()).filter(|i| HOMES[*i].2 == seat).collect();
     let random = Random::from_seed(seed.wrapping_mul(0x1_0001).wrapping_add(seat as u64));
-    let mut worker =
-        Worker { world, seat, homes, random, objects: HashMap::new(), recent: Vec::new(), counter: 0 };
+    let mut worker = Worker {
+        world,
+        seat,
+        homes,
+        random,
+        objects: HashMap::new(),
+        recent: Vec::new(),
+        clones: Vec::new(),
+        large: Vec::new(),
+        counter: 0,
+    };
     for _ in 0..steps {
         turns::pause();
         worker.step()?;
@@ -334,15 +370,31 @@ impl Worker<'_> {
     }
 
     fn step(&mut self) -> Result<(), Failure> {
-        if self.world.copied().is_some() && self.random.one_in(6) {
+        let copied = *self.world.copied();
+        let is_copied = copied.is_some_and(|i| snapshots(self.world).iter().any(|(index, ..)| *index == i));
+        if is_copied && self.random.one_in(3) {
             return destroy_snapshot(self.world, &mut self.random);
         }
-        // What is committed now may be on disk before anybody asks for it: the log holds records of both kinds.
-        if self.world.is_syncing.load(Ordering::Relaxed) && self.random.one_in(3) {
-            return self.fsync();
+        // What changes now has blocks that only the snapshot has.
+        if is_copied && self.random.one_in(2) {
+            return if self.random.one_in(2) { self.write() } else { self.truncate() };
         }
         let home = self.pick_home();
-        let is_full = self.names(home).len() >= NAMES_MAX;
+        let names = self.names(home).len();
+        let is_full = names >= NAMES_MAX;
+        if names < NAMES_MIN && self.random.one_in(2) {
+            self.create(home)?;
+            return self.write();
+        }
+        // What is committed now may be on disk before anybody asks for it: the log holds records of both kinds. And blocks
+        // have pointers already that are nobody's after a cut.
+        if self.world.is_syncing.load(Ordering::Relaxed) && self.random.one_in(2) {
+            return match self.random.below(5) {
+                0 | 1 if !is_full => self.share(home),
+                2 => self.fsync_clone(),
+                _ => self.fsync(),
+            };
+        }
         match self.random.below(100) {
             0..=9 if !is_full => self.create(home).map(drop),
             10..=31 => self.write(),
@@ -352,7 +404,8 @@ impl Worker<'_> {
             55..=57 if !is_full => self.link(),
             58..=63 => self.remove(),
             64..=74 if !is_full => self.share(home),
-            75..=87 => self.fsync(),
+            75..=83 => self.fsync(),
+            84..=87 => self.fsync_clone(),
             88..=89 => self.sync_dataset(HOMES[home].0),
             90..=91 => self.chmod(),
             92..=94 => self.look(),
@@ -364,6 +417,12 @@ impl Worker<'_> {
             97..=98 => destroy_snapshot(self.world, &mut self.random),
             _ => self.drain(home),
         }
+    }
+
+    /// The content of a file is about to change.
+    fn changed(&mut self, file: &Named) {
+        let of_file = self.large.iter_mut().filter(|(home, id, ..)| (*home, *id) == (file.home, file.id));
+        of_file.for_each(|(.., is_changed)| *is_changed = true);
     }
 
     fn counter(&mut self) -> u64 {
@@ -423,6 +482,10 @@ impl Worker<'_> {
         let (data, object) = (self.noise(len), self.object(&file));
         let id = file.id;
         self.used(&file);
+        self.changed(&file);
+        if len > LARGE {
+            self.large.push((file.home, id, self.world.pool.txgs().open_txg(), false));
+        }
         self.change(
             file.home,
             false,
@@ -440,8 +503,13 @@ impl Worker<'_> {
                     state.bytes[offset as usize..end].copy_from_slice(&data);
                 });
             },
-        )
-        .map(drop)
+        )?;
+        if len > LARGE && self.random.one_in(4) {
+            // As programs do that write anew what must not be lost: what was written is in order from now on.
+            turns::pause();
+            self.rename_file(&file)?;
+        }
+        Ok(())
     }
 
     fn truncate(&mut self) -> Result<(), Failure> {
@@ -451,6 +519,7 @@ impl Worker<'_> {
             1 => self.random.below(self.state(&file).bytes.len() as u64 + 1),
             _ => self.random.below(FILE_MAX),
         };
+        self.changed(&file);
         let (object, id) = (self.object(&file), file.id);
         self.change(
             file.home,
@@ -492,7 +561,13 @@ impl Worker<'_> {
 
     /// A new name, or that of another file of the same home.
     fn rename(&mut self) -> Result<(), Failure> {
-        let Some(file) = self.pick() else { return Ok(()) };
+        match self.pick() {
+            Some(file) => self.rename_file(&file),
+            None => Ok(()),
+        }
+    }
+
+    fn rename_file(&mut self, file: &Named) -> Result<(), Failure> {
         let others: Vec<String> = {
             let names = self.names(file.home);
             names.into_iter().filter(|(_, entry)| entry.id() != file.id).map(|(name, _)| name).collect()
@@ -584,8 +659,16 @@ impl Worker<'_> {
             },
             |model, ()| model.change_file(id, |state| state.bytes.clone_from(&bytes)),
         )?;
+        if self.world.is_syncing.load(Ordering::Relaxed) {
+            self.world.history().coverage.cloned_while_synced[usize::from(shared.is_none())] += 1;
+        }
         if shared.is_none() {
             return Ok(());
+        }
+        let txg = self.world.pool.txgs().open_txg();
+        self.clones.push(FreshClone { source: source.clone(), target: target.clone(), txg });
+        if self.clones.len() > CLONES {
+            self.clones.remove(0);
         }
         if self.random.one_in(3) {
             turns::pause();
@@ -597,7 +680,7 @@ impl Worker<'_> {
             }
             // With this txg on disk, the blocks are free while the records still say that they were shared.
             turns::urge();
-        } else if self.random.one_in(2) {
+        } else if self.world.is_syncing.load(Ordering::Relaxed) || self.random.one_in(2) {
             turns::pause();
             self.fsync_file(&target)?;
         }
@@ -628,7 +711,58 @@ impl Worker<'_> {
         }
     }
 
+    /// A clone becomes durable, whatever state its txg is in; if it has gone, another file of its dataset, with which its
+    /// record may go. Sometimes its blocks are freed right after.
+    fn fsync_clone(&mut self) -> Result<(), Failure> {
+        let Some(clone) = self.clones.get(self.random.below(self.clones.len() as u64) as usize).cloned()
+        else {
+            return self.fsync();
+        };
+        let is_there = |worker: &Self, file: &Named| {
+            worker.names(file.home).get(&file.name).is_some_and(|entry| entry.id() == file.id)
+        };
+        if is_there(self, &clone.target) {
+            self.fsync_file(&clone.target)?;
+        } else {
+            self.fsync()?;
+        }
+        if self.random.one_in(3) {
+            turns::pause();
+            for file in [clone.target, clone.source] {
+                if is_there(self, &file) {
+                    self.remove_file(&file)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what an fsync of this file meets.
+    fn cover(&mut self, file: &Named) {
+        let txgs = self.world.pool.txgs();
+        let (open, synced) = (txgs.open_txg(), txgs.synced_txg());
+        let is_here = |home: usize| HOMES[home].0 == HOMES[file.home].0;
+        let mut history = self.world.history();
+        let beside = &mut history.coverage.beside_clones;
+        for clone in self.clones.iter().filter(|clone| is_here(clone.target.home)) {
+            match clone.txg {
+                txg if txg >= open => beside[0] += 1,
+                txg if txg > synced => beside[1] += 1,
+                txg if txg == synced => beside[2] += 1,
+                _ => {}
+            }
+        }
+        self.large.retain(|(.., txg, _)| *txg > synced);
+        let cut = self.large.iter().filter(|(home, id, _, is_changed)| {
+            is_here(*home) && *is_changed && (*home, *id) != (file.home, file.id)
+        });
+        history.coverage.beside_cuts += cut.count() as u64;
+        drop(history);
+        self.large.retain(|(home, id, ..)| (*home, *id) != (file.home, file.id));
+    }
+
     fn fsync_file(&mut self, file: &Named) -> Result<(), Failure> {
+        self.cover(file);
         let promise = {
             let history = self.world.history();
             let names = history.done_in(HOMES[file.home].0);
@@ -735,6 +869,7 @@ fn destroy_snapshot(world: &World, random: &mut Random) -> Result<(), Failure> {
     let full = format!("{}@{name}", DATASETS[dataset]);
     world.tell(format!("destroy {full}"));
     if copied == Some(index) {
+        world.history().coverage.copied_and_destroyed += 1;
         turns::urge();
     }
     let done = run_task(world, || {
@@ -777,7 +912,11 @@ impl Observer for Heard {
 fn copy_out(world: &World, seed: u64, steps: u64) -> Result<(), Failure> {
     let mut random = Random::from_seed(seed ^ 0xc0);
     for step in 0..steps {
-        turns::pause();
+        // The others make what is copied, and change it.
+        (0..COPIER_WAITS).for_each(|_| turns::stand_back());
+        if world.workers.load(Ordering::Relaxed) == 0 {
+            break;
+        }
         if random.one_in(2) {
             take_snapshot(world, 0, &format!("c{step}"))?;
         }
@@ -818,14 +957,15 @@ fn copy_one(world: &World, random: &mut Random, step: u64) -> Result<(), Failure
         let top = importer.top(copies, b"")?;
         let mut done = Vec::new();
         for (i, node) in files.iter().enumerate() {
-            turns::pause();
+            // Much may happen to a snapshot while it is copied.
+            turns::stand_back();
             let name = format!("c{step}-{i}");
             let mut bytes = vec![0; node.attrs().size as usize];
             // What a view that is too old leads to may be gone.
             if node.read_at(0, &mut bytes).is_err() {
                 continue;
             }
-            turns::pause();
+            turns::stand_back();
             let none: Option<&Children<'_>> = None;
             turns::with_helpers(|| {
                 importer.copy_pool(&source, node, (&from, b""), (&top, Some(name.as_bytes())), none);
