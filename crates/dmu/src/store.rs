@@ -256,18 +256,11 @@ fn without_end(bp: &BlockPtr, block: Block) -> Block {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::{Ledger, Limits, LiveSet, NewObject, SetPolicy, Txgs};
+    use crate::live::testing::NoLedger;
+    use crate::live::{Limits, LiveSet, NewObject, SetPolicy, Txgs};
     use format::objset::ObjsetType;
     use format::{ObjType, Txg};
     use zio::testing::memory_pool;
-
-    struct Nobody;
-
-    impl Ledger for Nobody {
-        fn born(&mut self, _: &BlockPtr) {}
-
-        fn killed(&mut self, _: &BlockPtr) {}
-    }
 
     #[test]
     fn a_record_that_is_overwritten_leaves_the_cache() {
@@ -284,7 +277,7 @@ mod tests {
             object.put_block(BlockId(0), vec![round; size as usize], &tx).expect("put");
             drop(tx);
             let tx = txgs.quiesce();
-            set.sync(&tx, &mut Nobody).expect("synced");
+            set.sync(&tx, &mut NoLedger).expect("synced");
             txgs.finish(tx);
         }
         let held = store.cache().bytes() as u64;
@@ -310,7 +303,7 @@ mod tests {
         object.put_block(BlockId(1 << 12), vec![7; 512], &tx).expect("put");
         drop(tx);
         let tx = txgs.quiesce();
-        set.sync(&tx, &mut Nobody).expect("synced");
+        set.sync(&tx, &mut NoLedger).expect("synced");
         txgs.finish(tx);
         let written = store.cache().bytes();
         let top = object.read().dnode().blkptrs.first().copied().expect("one");

@@ -200,6 +200,24 @@ pub struct MountOptions {
     pub by_hand: bool,
 }
 
+impl Default for MountOptions {
+    /// What the properties' default values mean, for every user.
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            exec: true,
+            setuid: true,
+            devices: true,
+            xattrs: true,
+            atime: AccessTimes::default(),
+            overlay: true,
+            allow_other: true,
+            temporary: Vec::new(),
+            by_hand: false,
+        }
+    }
+}
+
 /// Which reads a file's time of access tells of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AccessTimes {

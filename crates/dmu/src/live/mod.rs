@@ -27,6 +27,8 @@ mod policy;
 mod set;
 mod sync;
 mod tail;
+#[cfg(test)]
+pub(crate) mod testing;
 mod tree;
 mod txg;
 mod zap;

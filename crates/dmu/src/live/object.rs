@@ -713,19 +713,12 @@ impl std::fmt::Debug for LiveObject {
 mod tests {
     use super::*;
     use crate::Store;
-    use crate::live::{Ledger, Limits, NewObject, SetPolicy, Txgs};
+    use crate::live::testing::NoLedger;
+    use crate::live::{Limits, NewObject, SetPolicy, Txgs};
     use format::objset::ObjsetType;
     use format::{ChecksumId, DeviceOffset, Txg};
     use std::sync::Mutex;
     use zio::testing::{Device, DeviceError, MemoryDevice, pool_on};
-
-    struct Nobody;
-
-    impl Ledger for Nobody {
-        fn born(&mut self, _: &BlockPtr) {}
-
-        fn killed(&mut self, _: &BlockPtr) {}
-    }
 
     type Before = Box<dyn FnOnce() + Send>;
 
@@ -786,7 +779,7 @@ mod tests {
                         .expect("put");
                     drop(tx);
                     let tx = txgs.quiesce();
-                    set.sync(&tx, &mut Nobody).expect("synced");
+                    set.sync(&tx, &mut NoLedger).expect("synced");
                     txgs.finish(tx);
                 }
             };

@@ -1,7 +1,7 @@
 //! A pool whose file systems tests mount in their own process.
 
 use cenote::admin::change::NewPool;
-use cenote::admin::{AccessTimes, MountError, MountOptions, Mounts, Unmount};
+use cenote::admin::{MountError, MountOptions, Mounts, Unmount};
 use cenote::{Pool, PoolWriter};
 use cenote_serve::fuse::Transport;
 use cenote_serve::mounts::{MountTable, Record, TableSettings};
@@ -81,15 +81,8 @@ impl Drop for Home {
 /// For writing, by everybody where that can be.
 pub(crate) fn options() -> MountOptions {
     MountOptions {
-        xattrs: true,
-        read_only: false,
-        exec: true,
-        setuid: true,
-        devices: true,
-        atime: AccessTimes::Relative,
         overlay: false,
         allow_other: rustix::process::geteuid().is_root(),
-        temporary: Vec::new(),
-        by_hand: false,
+        ..MountOptions::default()
     }
 }
