@@ -248,6 +248,36 @@ fn a_daemon_that_ended_in_order_leaves_nobody_waiting() {
 }
 
 #[test]
+fn a_pool_that_has_another_guid_comes_back() {
+    let world = World::new();
+    world.create();
+    let noted = world.path("state/zpool.cache");
+    let before = std::fs::read(&noted).expect("noted");
+    world.good("zpool reguid tank");
+    world.kill();
+    // As if the power had gone off before the file was written.
+    std::fs::write(&noted, before).expect("written");
+    let guid = world.good("zpool get -H -o value guid tank");
+    world.kill();
+    assert_eq!(world.good("zpool get -H -o value guid tank"), guid, "the file has it now");
+    // Several commands give it guids: the last to note it notes what it is.
+    for _ in 0..5 {
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| world.good("zpool reguid tank"));
+            }
+        });
+        let noted = std::fs::read(&noted).expect("noted");
+        let guid: u64 = world.good("zpool get -H -p -o value guid tank").trim().parse().expect("a number");
+        let (key, guid) = (b"pool_guid".as_slice(), guid.to_be_bytes());
+        let at = noted.windows(key.len()).position(|bytes| bytes == key).expect("the key");
+        let is_there =
+            noted[at..at + 64].windows(8).any(|bytes| bytes == guid || bytes.iter().rev().eq(&guid));
+        assert!(is_there, "the guid {guid:x?} is not noted");
+    }
+}
+
+#[test]
 fn clients_at_the_same_time() {
     let world = World::new();
     world.create();

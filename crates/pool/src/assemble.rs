@@ -47,15 +47,57 @@ pub(crate) fn label_in_pool(leaf: &Leaf) -> Option<&PoolConfig> {
     newest_label(leaf).filter(|config| !config.is_aux() && config.txg != Txg(0))
 }
 
-/// Sorts the devices by pool.
-pub(crate) fn groups(found: &Found) -> Vec<Group<'_>> {
-    let mut by_guid: BTreeMap<PoolGuid, Vec<Member<'_>>> = BTreeMap::new();
-    for leaf in &found.leaves {
-        if let Some(config) = label_in_pool(leaf) {
-            by_guid.entry(config.pool_guid).or_default().push(Member { leaf, config });
+/// Whether a label of a device names this pool: the newest, or an older one of the same leaf.
+pub(crate) fn names_pool(leaf: &Leaf, pool: PoolGuid) -> bool {
+    memberships(leaf).any(|member| member.config.pool_guid == pool)
+}
+
+/// The pools that the labels of a leaf name, each with its newest label. They are several if the power went off while the
+/// pool's guid changed.
+fn memberships(leaf: &Leaf) -> impl Iterator<Item = Member<'_>> {
+    let newest = label_in_pool(leaf);
+    let is_of_leaf = move |config: &&PoolConfig| {
+        newest.is_some_and(|newest| config.guid == newest.guid && !config.is_aux() && config.txg != Txg(0))
+    };
+    let mut by_pool: BTreeMap<PoolGuid, Member<'_>> = BTreeMap::new();
+    for config in leaf.probe.configs.iter().map(|found| &found.config).filter(is_of_leaf) {
+        let member = by_pool.entry(config.pool_guid).or_insert(Member { leaf, config });
+        if config.txg > member.config.txg {
+            member.config = config;
         }
     }
-    by_guid.into_iter().map(|(guid, members)| Group { guid, members }).collect()
+    by_pool.into_values()
+}
+
+fn by_pool<'a>(members: impl Iterator<Item = Member<'a>>) -> BTreeMap<PoolGuid, Group<'a>> {
+    let mut groups = BTreeMap::new();
+    for member in members {
+        let guid = member.config.pool_guid;
+        groups.entry(guid).or_insert_with(|| Group { guid, members: Vec::new() }).members.push(member);
+    }
+    groups
+}
+
+/// Sorts the devices by pool. A leaf whose labels name two pools is of the one with the newer labels if an uberblock of that
+/// is on disk, else of the other.
+pub(crate) fn groups(found: &Found) -> Vec<Group<'_>> {
+    let named = by_pool(found.leaves.iter().flat_map(memberships));
+    let is_on_disk = |member: &Member<'_>| {
+        named.get(&member.config.pool_guid).is_some_and(|group| group.is_on_disk(member.config.txg))
+    };
+    let member_of = |leaf| {
+        let mut members: Vec<Member<'_>> = memberships(leaf).collect();
+        members.sort_by_key(|member| std::cmp::Reverse(member.config.txg));
+        let oldest = members.pop()?;
+        Some(members.into_iter().find(is_on_disk).unwrap_or(oldest))
+    };
+    by_pool(found.leaves.iter().filter_map(member_of)).into_values().collect()
+}
+
+/// The guids of the pools among these devices one of whose labels is asked for.
+pub fn guids_with(found: &Found, is_asked_for: impl Fn(&PoolConfig) -> bool) -> Vec<PoolGuid> {
+    let has = |group: &Group<'_>| group.members.iter().any(|member| is_asked_for(member.config));
+    groups(found).iter().filter(|group| has(group)).map(|group| group.guid).collect()
 }
 
 /// The spares and cache devices, by guid.
@@ -123,6 +165,13 @@ impl<'a> Group<'a> {
         let mut root = stand_in("root", 0, self.guid.0);
         root.push("children", NvValue::ListArray(children));
         VdevNode::from_nvlist(&root).map_err(PoolError::Labels)
+    }
+
+    /// Whether an uberblock of this pool is on one of the devices that is not older than `since`.
+    fn is_on_disk(&self, since: Txg) -> bool {
+        let Ok(tree) = self.tree() else { return false };
+        let sum = tree.guid_sum();
+        self.uberblocks().iter().any(|(ub, _)| ub.txg >= since && ub.guid_sum == sum)
     }
 
     /// Nobody knows the guid of a vdev without a label; any that is unique will do.

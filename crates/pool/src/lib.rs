@@ -34,6 +34,7 @@ mod scan;
 pub mod space;
 pub mod space_map;
 
+pub use assemble::guids_with;
 pub use aux::{AuxState, AuxVdev};
 pub use clones::CloneTable;
 pub use error::PoolError;

@@ -46,6 +46,11 @@ impl ImportedPool {
     pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
         self.root.walk().chain(&self.aux).filter_map(|node| node.path.as_ref()).map(PathBuf::from)
     }
+
+    /// Whether a leaf is part of its tree.
+    pub(super) fn has_leaf(&self, leaf: VdevGuid) -> bool {
+        self.root.leaves().any(|node| node.guid == leaf)
+    }
 }
 
 /// The pools that are imported: those that the cache file lists, and those that were imported without it.

@@ -352,8 +352,7 @@ fn newest_of(group: &Group<'_>, _pool: PoolGuid) -> Option<(Txg, u64, u64)> {
 
 /// The devices of the pool, open for writing and with the labels that they have under the lock.
 fn lock_devices(found: &Found, guid: PoolGuid, opts: &ImportOptions, env: &Env) -> Result<Found, PoolError> {
-    let is_member =
-        |leaf: &vdev::scan::Leaf| assemble::label_in_pool(leaf).is_some_and(|label| label.pool_guid == guid);
+    let is_member = |leaf: &vdev::scan::Leaf| assemble::names_pool(leaf, guid);
     found.lock(is_member, opts.access, env).map_err(|(path, error)| PoolError::BadDevice {
         path: path.display().to_string(),
         why: error.to_string(),

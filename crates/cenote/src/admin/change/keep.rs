@@ -5,7 +5,7 @@
 //!   [`Namespace::leave_all`]: the same machine then opens it again without being asked, others ask first.
 //! - The cache file, and our own beside it, list what is to be opened again.
 
-use super::pool_open::{find_device_holder, forget};
+use super::pool_open::{find_device_holder, forget, listed_now, note_again, noting};
 use super::{ChangeError, cache_path};
 use crate::admin::cachefile::{self, ImportedPool};
 use crate::admin::{Imported, Kept, Namespace, NotTaken, Search};
@@ -14,6 +14,8 @@ use crate::writer::{command as line, this_host};
 use crate::{Pool, PoolWriter};
 use ::pool::live::{ImportOptions, Leave, LivePool};
 use ::pool::{OpenOptions, Which};
+use format::PoolGuid;
+use format::config::PoolConfig;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,17 @@ pub(super) fn options() -> ImportOptions {
     let Budget { cache_bytes, limits } = Budget::to_stay();
     let open = OpenOptions { cache_bytes, ..OpenOptions::default() };
     ImportOptions { open, limits, host: this_host(), ..ImportOptions::default() }
+}
+
+/// The guid of a listed pool, on the devices that the file names: its labels have another where the power went off after
+/// `zpool reguid` and before the file was written. Name and leaves are the same then.
+fn guid_now(pool: &ImportedPool, found: &Found) -> PoolGuid {
+    let is_it = |label: &PoolConfig| {
+        label.guid.is_some_and(|leaf| pool.has_leaf(leaf))
+            && (label.name == pool.name || pool.settings.temporary)
+    };
+    let guids = ::pool::guids_with(found, is_it);
+    guids.iter().copied().find(|guid| *guid == pool.guid).or(guids.first().copied()).unwrap_or(pool.guid)
 }
 
 /// Names who has a device that cannot be opened alone.
@@ -132,14 +145,15 @@ impl Namespace {
         let mut everywhere = None;
         let mut failed = Vec::new();
         for pool in &pools {
-            if self.has(pool.guid) {
+            let guid = guid_now(pool, &known);
+            if self.has(pool.guid) || self.has(guid) {
                 continue;
             }
-            let mut outcome = self.bring_back(pool, &known);
+            let mut outcome = self.bring_back(pool, guid, &known);
             if matches!(outcome, Err(ChangeError::NoPool | ChangeError::Unavailable { .. })) {
                 // Disks may have other names than when the file was written.
                 let found = everywhere.get_or_insert_with(|| search(Vec::new()));
-                outcome = self.bring_back(pool, found).or(outcome);
+                outcome = self.bring_back(pool, pool.guid, found).or(outcome);
             }
             if let Err(error) = outcome {
                 failed.push((pool.name.clone(), error));
@@ -148,19 +162,27 @@ impl Namespace {
         failed
     }
 
-    fn bring_back(self: &Arc<Self>, pool: &ImportedPool, found: &Found) -> Result<(), ChangeError> {
+    fn bring_back(
+        self: &Arc<Self>,
+        pool: &ImportedPool,
+        guid: PoolGuid,
+        found: &Found,
+    ) -> Result<(), ChangeError> {
         let reserved = self.reserve(&pool.name).ok_or(ChangeError::Exists)?;
         let mut options = options();
         options.open.allow_missing_logs = pool.without_logs;
         options.open.checkpoint = pool.settings.checkpoint;
         options.open.name = Some(pool.name.clone()).filter(|_| pool.settings.temporary);
         if pool.settings.readonly {
-            let opened = ::pool::Pool::open(found.clone(), &Which::Guid(pool.guid), &options.open)?;
+            let opened = ::pool::Pool::open(found.clone(), &Which::Guid(guid), &options.open)?;
             reserved.fill(Kept::Shown(Pool::from(opened), found.clone()), pool.settings.clone());
             return Ok(());
         }
-        let writer =
-            PoolWriter::import(found, pool.guid, &options).map_err(|error| with_holder(error.into()))?;
+        let writer = PoolWriter::import(found, guid, &options).map_err(|error| with_holder(error.into()))?;
+        if guid != pool.guid {
+            let _noting = noting();
+            note_again(pool, listed_now(&writer)?)?;
+        }
         reserved.fill(Kept::Live(writer.into_live()), pool.settings.clone());
         Ok(())
     }

@@ -8,7 +8,7 @@
 
 use super::state::{cache_path, prepare_folder};
 use super::{ChangeError, cache_error};
-use crate::admin::cachefile::{AUX, IN_PROCESS, WITHOUT_LOGS};
+use crate::admin::cachefile::{AUX, IN_PROCESS, ImportedPool, WITHOUT_LOGS};
 use crate::admin::{AdminError, Caller, ImportSettings, Imported, Search, labelled, session};
 use crate::memory::Budget;
 use crate::writer::this_host;
@@ -19,6 +19,7 @@ use format::PoolGuid;
 use format::config::PoolConfig;
 use format::nvlist::NvValue;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use vdev::scan::Found;
 
 /// How a command opens a pool: nothing is written before something has been changed, so a command that is refused
@@ -212,9 +213,22 @@ pub(super) fn unnote(guid: PoolGuid, settings: &ImportSettings) {
 }
 
 /// Brings what is noted of a pool up to date, if it is imported.
-pub(super) fn refresh(mut config: PoolConfig) -> Result<(), ChangeError> {
+pub(super) fn refresh(config: PoolConfig) -> Result<(), ChangeError> {
+    let _noting = noting();
     let imported = Imported::load()?;
     let Some(pool) = imported.by_guid(config.pool_guid) else { return Ok(()) };
+    note_again(pool, config)
+}
+
+/// One command after the other compares what the files say with what it is to say, and changes them. A pool is not waited
+/// for meanwhile.
+pub(super) fn noting() -> MutexGuard<'static, ()> {
+    static NOTING: Mutex<()> = Mutex::new(());
+    NOTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes a pool as it is now, and how it was imported as before.
+pub(super) fn note_again(pool: &ImportedPool, mut config: PoolConfig) -> Result<(), ChangeError> {
     if pool.settings.temporary {
         config.name.clone_from(&pool.name);
     }

@@ -5,7 +5,7 @@
 use super::pool_devices::{Allow, open_devices};
 use super::pool_layout::{LayoutClass, PoolLayout};
 use super::pool_open::{
-    change, check_admin, close, find, forget, in_process, listed_now, note, open_found, open_writer,
+    change, check_admin, close, find, forget, in_process, listed_now, note, noting, open_found, open_writer,
 };
 use super::{ChangeError, keep, open_for_change, state};
 use crate::PoolWriter;
@@ -221,21 +221,25 @@ pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), Ch
 /// # Errors
 /// If there is no such pool, or a file cannot be written.
 pub fn set_cachefile(search: &Search, name: &str, value: &str, command: &str) -> Result<(), ChangeError> {
-    let mut config = change(search, name, command, listed_now)?;
-    let imported = Imported::load()?;
-    let known = imported.by_guid(config.pool_guid);
-    let mut settings = known.map(|pool| pool.settings.clone()).unwrap_or_default();
-    if let Some(file) = settings.other_file() {
-        file.take(config.pool_guid).map_err(|e| super::cache_error(&e))?;
-    }
-    if settings.temporary {
-        config.name = name.to_owned();
-    }
-    if known.is_some_and(|pool| pool.in_process) {
-        config = in_process(config);
-    }
-    settings.cachefile = Some(value.to_owned()).filter(|value| !value.is_empty());
-    note(&config, &settings)?;
+    let settings = change(search, name, command, |pool| {
+        let _noting = noting();
+        let mut config = listed_now(pool)?;
+        let imported = Imported::load()?;
+        let known = imported.by_guid(config.pool_guid);
+        let mut settings = known.map(|pool| pool.settings.clone()).unwrap_or_default();
+        if let Some(file) = settings.other_file() {
+            file.take(config.pool_guid).map_err(|e| super::cache_error(&e))?;
+        }
+        if settings.temporary {
+            config.name = name.to_owned();
+        }
+        if known.is_some_and(|pool| pool.in_process) {
+            config = in_process(config);
+        }
+        settings.cachefile = Some(value.to_owned()).filter(|value| !value.is_empty());
+        note(&config, &settings)?;
+        Ok(settings)
+    })?;
     if let Some((entry, _)) = search.namespace.as_ref().and_then(|namespace| namespace.entry(name)) {
         entry.set_settings(settings);
     }

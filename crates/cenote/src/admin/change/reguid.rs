@@ -1,9 +1,8 @@
 //! `zpool reguid`.
 
-use super::pool_open::{listed_now, note, open_for_change};
-use super::{ChangeError, cache_error, cache_path};
-use crate::admin::{Imported, Search, session};
-use ::pool::live::CacheFile;
+use super::ChangeError;
+use super::pool_open::{listed_now, note_again, noting, open_for_change};
+use crate::admin::{Imported, Search};
 use format::PoolGuid;
 
 /// Gives a pool this guid, or a new one; it stays listed where it was.
@@ -25,25 +24,16 @@ pub fn reguid_pool(
     if guid == Some(PoolGuid(0)) {
         return Err(ChangeError::Property("invalid argument for this pool operation".to_owned()));
     }
-    let old = pool.guid();
     let outcome = (|| {
         pool.live().reguid(guid)?;
         pool.record(command)?;
-        listed_now(&pool)
+        // Another command may have changed the guid again by now: what is noted last is what holds then.
+        let _noting = noting();
+        let config = listed_now(&pool)?;
+        let imported = Imported::load()?;
+        imported.by_name(name).map_or(Ok(()), |known| note_again(known, config))
     })();
     let closed = pool.close();
-    let mut config = outcome?;
-    closed?;
-    let imported = Imported::load()?;
-    let Some(known) = imported.by_guid(old) else { return Ok(()) };
-    if known.settings.temporary {
-        config.name.clone_from(&known.name);
-    }
-    let forget = |file: CacheFile| file.take(old).map_err(|error| cache_error(&error));
-    forget(CacheFile::at(cache_path()))?;
-    forget(CacheFile::at(session::path()))?;
-    if let Some(file) = known.settings.other_file() {
-        forget(file)?;
-    }
-    note(&config, &known.settings)
+    outcome?;
+    Ok(closed?)
 }
