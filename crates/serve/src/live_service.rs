@@ -11,12 +11,9 @@
 //!   needed". A file whose last name goes is kept until the kernel forgets it, which it does when its last descriptor
 //!   is closed and not before.
 //! - Of a file with set-id bits the kernel asks for the attributes each time, whoever runs it: it must not believe in bits
-//!   that are gone. It leaves it to the server to take them away (`HANDLE_KILLPRIV_V2`): else it would ask before each write
-//!   whether the file has capabilities. (Where they count, only kernels of which the rest is known do; others take them away.) Before it writes for somebody who may not keep the bits that it knows of, it sends
-//!   a change of attributes that changes nothing, and believes the mode in the answer: so that request takes them away, or is
-//!   refused, and the write with it. An invalidation would not do: who has begun to run the file looks no more.
-//! - What goes around the kernel's cache takes them away before a byte is written; and so does every write with what
-//!   the kernel did not know of, capabilities of the file too.
+//!   that are gone. Where they count (see [`crate::fuse::MountOptions::setuid`]) it takes them away itself before it writes; what it
+//!   does not see, because it goes around its cache, takes them away here before a byte is written, and capabilities of the
+//!   file with them.
 //! - A change is acknowledged when it is made; with `sync=always`, when it is durable.
 //! - Where the kernel keeps what programs write ([`Manner`]), sizes and times of files are its own: what it sends is taken
 //!   as it is. It sends them when a file is closed, synced, or dirty for some seconds. Whoever needs all of it sooner
@@ -45,7 +42,6 @@ use cenote::files::{
 use format::ObjectId;
 pub(crate) use lookups::{Lookups, is_later};
 pub use manner::Manner;
-pub(crate) use manner::this_kernel;
 use rustix::io::Errno;
 pub(crate) use seeking::seek;
 use std::collections::HashMap;
@@ -503,7 +499,7 @@ impl Service for LiveService {
             wanted.mode = Some(cenote::files::without_set_ids(mode) & 0o7777);
         }
         if rules::is_bare(new) {
-            wanted.mode = self.mode_after_bare(caller, id)?;
+            wanted.mode = self.mode_after_chown(caller, id)?;
         }
         // Also without anything to change, which is a change of the ctime.
         self.fs().set_attrs(id, &wanted).map_err(|e| zpl_errno(&e))?;
@@ -626,8 +622,10 @@ impl Service for LiveService {
         let id = self.id(node);
         // Where the end of the file is, the kernel knows best: it appends by itself. The times of what it kept, too.
         let keep_times = write.from_cache && self.manner().writeback;
-        if !write.from_cache {
-            self.take_back_rights(caller, id)?;
+        match write.from_cache {
+            true => {}
+            false if write.handle == manner::DIRECT => self.take_back_rights(caller, id)?,
+            false => self.drop_set_ids(caller, id)?,
         }
         let how = WriteHow { append: false, clear_set_ids: write.kill_set_ids, keep_times };
         let put = || self.fs().write(id, write.offset, write.data, &how).map(|_| ());

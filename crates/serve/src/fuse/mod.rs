@@ -59,10 +59,6 @@ pub(crate) use write_back::{is_answering, while_answering, write_back_beside};
 /// Most bytes of one write, and of one read.
 const MAX_WRITE: usize = 1 << 20;
 const PAGE: usize = 4096;
-/// Kernels that were seen to ask for the attributes of a file with set-id bits before they write to it, and to believe the
-/// mode in the answer, where that is left to the server (`the_kernel_knows_of_lost_rights_when_a_write_returns`). One that wrote
-/// first would go on believing in the bits, and run what was written as the owner of the file.
-const KILLS_FIRST: [(u32, u32); 1] = [(6, 18)];
 /// Requests that the kernel may send without somebody waiting for each: reading ahead, writing back.
 const MAX_BACKGROUND: u16 = 128;
 /// Bytes that the kernel may read ahead.
@@ -91,8 +87,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// The file system can be changed.
     pub writable: bool,
-    /// Set-id bits and capabilities of files count. Only root's mounts. They are left to the server to take away
-    /// ([`flag::HANDLE_KILLPRIV_V2`]) only where the kernel is known to ask before it writes.
+    /// Set-id bits and capabilities of files count. Only root's mounts. The kernel then takes them away by itself before it
+    /// writes: left to the server ([`flag::HANDLE_KILLPRIV_V2`]), it would go on believing in them.
     pub setuid: bool,
     /// Device files are devices. Only root's mounts.
     pub devices: bool,
@@ -255,8 +251,7 @@ fn start(
     let share =
         if at_once && ring::is_enabled() { ring::queues().ok().and_then(ring::Share::take) } else { None };
     let rings = share.and_then(|share| Rings::prepare(service, device, share).ok());
-    let is_known = KILLS_FIRST.contains(&crate::live_service::this_kernel());
-    let left_to_us = if options.setuid && !is_known { !flag::HANDLE_KILLPRIV_V2 } else { u64::MAX };
+    let left_to_us = if options.setuid { !flag::HANDLE_KILLPRIV_V2 } else { u64::MAX };
     let agreed = greet(&**service, device, left_to_us, rings.is_some())?;
     let ring = rings.filter(|_| agreed.ring).and_then(Rings::begin).unwrap_or_default();
     // Over the ring only forgetting and interrupts are left. Where its seats were not taken after all, the kernel goes on

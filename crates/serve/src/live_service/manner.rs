@@ -285,7 +285,7 @@ fn wants_around(flags: OFlags) -> bool {
 }
 
 /// The version of the kernel that runs.
-pub(crate) fn this_kernel() -> (u32, u32) {
+pub(super) fn this_kernel() -> (u32, u32) {
     kernel_version(&rustix::system::uname().release().to_string_lossy())
 }
 

@@ -14,8 +14,6 @@ const SET_GID: u32 = 0o2000;
 /// Capabilities that a program gets.
 const CAPABILITIES: &[u8] = b"security.capability";
 const GROUP_EXECUTES: u32 = 0o0010;
-const GROUP_WRITES: u32 = 0o0020;
-const OTHERS_WRITE: u32 = 0o0002;
 
 /// The set-group-id bit of a file that its group cannot execute goes only if whoever changes it is not in that group.
 fn is_bare_set_gid(attrs: &Attrs) -> bool {
@@ -27,12 +25,6 @@ fn is_bare_set_gid(attrs: &Attrs) -> bool {
 fn without(caller: &Caller, attrs: &Attrs) -> u32 {
     let mode = without_set_ids(attrs.mode);
     if is_bare_set_gid(attrs) && !caller::is_in(caller, attrs.posix_gid()) { mode & !SET_GID } else { mode }
-}
-
-/// Whether the mode of a file lets somebody write who does not own it.
-fn may_write(caller: &Caller, attrs: &Attrs) -> bool {
-    let of_group = attrs.mode & GROUP_WRITES != 0 && caller::is_in(caller, attrs.posix_gid());
-    of_group || attrs.mode & OTHERS_WRITE != 0
 }
 
 /// A file that lends the rights of its owner or its group to programs.
@@ -57,8 +49,8 @@ impl LiveService {
         if mode == attrs.mode { Ok(()) } else { self.set_mode(id, mode) }
     }
 
-    /// The content of a file is about to be changed: what the file lends is taken back first, as far as the kernel has not seen
-    /// to it.
+    /// The content of a file is about to be changed by another way than through the kernel's cache, before which the kernel
+    /// would have done this itself: what the file lends is taken back first.
     pub(super) fn take_back_rights(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
         self.drop_set_ids(caller, id)?;
         if self.has_capabilities(id)? {
@@ -77,26 +69,13 @@ impl LiveService {
         self.fs().set_attrs(id, &new).map(drop).map_err(|e| zpl_errno(&e))
     }
 
-    /// The mode that a change of attributes leaves which says nothing: a `chown` that names nobody, which is a change of owner
-    /// all the same, or what the kernel sends before it writes to a file with set-id bits or capabilities. `None`: it stays.
-    ///
-    /// # Errors
-    /// `EPERM` for who neither owns the file nor can be seen to be about to write to it: with any other answer the kernel would
-    /// write and go on believing in the bits.
-    pub(super) fn mode_after_bare(&self, caller: &Caller, id: ObjectId) -> Answer<Option<u32>> {
+    /// The mode that a `chown` leaves which names nobody: what the owner, or root, does is a change of owner all the same.
+    pub(super) fn mode_after_chown(&self, caller: &Caller, id: ObjectId) -> Answer<Option<u32>> {
         let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
-        if FileKind::from_mode(attrs.mode) == Some(FileKind::Directory) {
-            return Ok(None);
-        }
+        let is_regular = FileKind::from_mode(attrs.mode) != Some(FileKind::Directory);
+        let may = caller.uid == 0 || caller.uid == attrs.posix_uid();
         let mode = if caller.uid == 0 { without_set_ids(attrs.mode) } else { without(caller, &attrs) };
-        if mode == attrs.mode {
-            return Ok(None);
-        }
-        let may = caller.uid == 0
-            || caller.uid == attrs.posix_uid()
-            || caller::has_for_writing(caller, self.node(id), id.0)
-                .unwrap_or_else(|| may_write(caller, &attrs));
-        if may { Ok(Some(mode & 0o7777)) } else { Err(Errno::PERM) }
+        Ok((is_regular && may && mode != attrs.mode).then_some(mode & 0o7777))
     }
 
     /// Times of a file that only grows are its own. That it was touched just now may be said.

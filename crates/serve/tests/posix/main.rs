@@ -25,6 +25,7 @@ const GROUP_BIT: &str =
 /// Where file systems of the machine differ among themselves, or from ZFS: the table's line, and why.
 const DIFFERENT: &[(&str, usize, &str)] = &[
     ("truncate and sizes", 4, "files of ZFS may have that size"),
+    ("set-id bits without a change", 18, "FUSE: this call is not told from the end of somebody's write"),
     ("holes and copies", 5, "holes are whole records"),
     ("set-id bits of written files", 20, GROUP_BIT),
     ("set-group-id bits that nobody executes", 6, GROUP_BIT),

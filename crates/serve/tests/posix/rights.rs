@@ -4,7 +4,7 @@ use crate::home::Home;
 use crate::run::Runner;
 use cenote_serve::fuse::{Caller, NewNode, Service};
 use cenote_serve::view::Kind;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, XattrFlags};
+use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -70,98 +70,6 @@ fn what_a_file_lends_goes_before_somebody_else_writes() {
         drop(run);
         home.judge();
     }
-}
-
-/// The mode that the kernel believes in, without asking: that is what programs are run with.
-fn believed(at: &Path) -> u32 {
-    let file = rustix::fs::open(at.join("f"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let found = rustix::fs::statx(&file, c"", flags, StatxFlags::BASIC_STATS).unwrap();
-    u32::from(found.stx_mode) & 0o7777
-}
-
-/// Who has begun to run a file does not look at it again: the kernel itself must know that it lends nothing any more when
-/// the write returns.
-#[test]
-fn the_kernel_knows_of_lost_rights_when_a_write_returns() {
-    if !rustix::process::geteuid().is_root() {
-        testkit::skip("only root can act as several users");
-        return;
-    }
-    const WAYS: [&[&str]; 7] = [
-        &["pwrite x 0 abc"],
-        // The file grows.
-        &["pwrite x 100000 abc"],
-        &["pwrite x 0 a 300000"],
-        &["ftruncate x 100"],
-        &["ftruncate x 100000"],
-        &["fallocate x none 0 65536"],
-        &["copy y 0 x 0 4096"],
-    ];
-    for writeback in [false, true] {
-        let Some(home) = Home::new(512, &[("xattr", 2)], writeback) else { return };
-        let at = home.at();
-        std::fs::write(at.join("g"), [7; 4096]).unwrap();
-        let mut run = Runner::new(&at);
-        for line in ["make f 664", "chown f 0 65510"] {
-            assert_eq!(run.run(line), "ok");
-        }
-        for (who, capable) in [("b: ", false), ("b: ", true), ("", false), ("", true)] {
-            for is_early in [false, true] {
-                for calls in WAYS {
-                    run.run("chmod f 664");
-                    std::fs::write(at.join("f"), [1; 8192]).unwrap();
-                    let early = is_early.then(|| run.run(&format!("{who}open x f w")));
-                    // Opened before, it is written by somebody who could not open it now.
-                    lend(&mut run, &at, if is_early { "6755" } else { "6775" }, capable);
-                    assert_eq!(
-                        (believed(&at), lent(&at).1),
-                        (if is_early { 0o6755 } else { 0o6775 }, capable)
-                    );
-                    assert_eq!(early.unwrap_or_else(|| run.run(&format!("{who}open x f w"))), "ok");
-                    run.run(&format!("{who}open y g r"));
-                    let done: Vec<String> =
-                        calls.iter().map(|line| run.run(&format!("{who}{line}"))).collect();
-                    let believed = believed(&at);
-                    let lost = (lent(&at).0 & 0o6000, lent(&at).1);
-                    // Root may keep the bits, unless it takes a capability away: the kernel says no more than that something
-                    // goes.
-                    let left = if who.is_empty() { 0o6000 } else { 0 };
-                    if !(who.is_empty() && capable) {
-                        assert_eq!(
-                            (believed & 0o6000, lost.0),
-                            (left, left),
-                            "{who}{calls:?}: {done:?} {is_early}"
-                        );
-                    }
-                    assert!(!lost.1, "{who}{calls:?}: {done:?} {is_early}");
-                    assert!(done.iter().all(|done| done == "ok" || done.parse::<u32>().is_ok()), "{done:?}");
-                }
-            }
-        }
-        drop(run);
-        home.judge();
-    }
-}
-
-#[test]
-fn who_does_not_write_takes_nothing_away() {
-    if !rustix::process::geteuid().is_root() {
-        testkit::skip("only root can act as several users");
-        return;
-    }
-    let Some(home) = Home::new(256, &[], false) else { return };
-    let at = home.at();
-    let mut run = Runner::new(&at);
-    for line in ["make f 664", "chown f 0 65510", "chmod f 6755", "open y f r"] {
-        assert_eq!(run.run(line), "ok");
-    }
-    assert_eq!(run.run("b: chown f - -"), "Os 1");
-    assert_eq!(lent(&at).0, 0o6755);
-    assert_eq!(run.run("chown f - -"), "ok");
-    assert_eq!(lent(&at).0, 0o755);
-    drop(run);
-    home.judge();
 }
 
 #[test]
