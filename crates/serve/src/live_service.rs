@@ -624,7 +624,7 @@ impl Service for LiveService {
         let keep_times = write.from_cache && self.manner().writeback;
         match write.from_cache {
             true => {}
-            false if write.handle == manner::DIRECT => self.take_back_rights(caller, id)?,
+            false if write.handle == manner::DIRECT => self.begin_around_cache(caller, id)?,
             false => self.drop_set_ids(caller, id)?,
         }
         let how = WriteHow { append: false, clear_set_ids: write.kill_set_ids, keep_times };

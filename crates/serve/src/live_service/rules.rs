@@ -59,6 +59,18 @@ impl LiveService {
         Ok(())
     }
 
+    /// The content of a file is about to be changed around the kernel's cache. What the file lends is not lent when it is
+    /// opened for that, but may be since. Of set-id bits the kernel believes what it has heard until it asks again, and a
+    /// program that it begins meanwhile would have them with the new content: whoever may not keep them writes by another
+    /// descriptor, which is opened now. Capabilities it asks for each time.
+    pub(super) fn begin_around_cache(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
+        let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+        if caller.uid != 0 && lends_rights(&attrs) && without(caller, &attrs) != attrs.mode {
+            return Err(Errno::TXTBSY);
+        }
+        self.take_back_rights(caller, id)
+    }
+
     /// A file that gives programs capabilities. Whoever changes it, root too, takes them away.
     pub(super) fn has_capabilities(&self, id: ObjectId) -> Answer<bool> {
         self.fs().xattr(id, CAPABILITIES).map(|value| value.is_some()).map_err(|e| zpl_errno(&e))
