@@ -278,6 +278,45 @@ fn a_pool_that_has_another_guid_comes_back() {
 }
 
 #[test]
+fn a_pool_comes_back_with_devices_that_its_file_does_not_name_yet() {
+    let world = World::new();
+    world.create();
+    let noted = world.path("state/zpool.cache");
+    let before = std::fs::read(&noted).expect("noted");
+    world.good("zpool add tank ~/b");
+    world.good("zpool reguid tank");
+    for _ in 0..2 {
+        world.kill();
+        std::fs::write(&noted, &before).expect("written");
+        assert_eq!(world.good("zpool list -H -o name,health"), "tank\tONLINE\n", "{}", world.log());
+        assert_ne!(std::fs::read(&noted).expect("noted"), before, "the file is mended");
+    }
+    // A file that cannot be written: the pool is changed, and comes back.
+    std::fs::create_dir(world.path("state/zpool.cache.new")).expect("made");
+    world.good("zpool reguid tank");
+    world.kill();
+    assert_eq!(world.good("zpool list -H -o name,health"), "tank\tONLINE\n", "{}", world.log());
+}
+
+#[test]
+fn a_pool_that_two_files_list_is_one() {
+    let world = World::new();
+    world.create();
+    let noted = world.path("state/zpool.cache");
+    let before = std::fs::read(&noted).expect("noted");
+    world.good("zpool set cachefile=~/other tank");
+    assert!(!noted.exists());
+    // As if the daemon had been killed while it noted that.
+    std::fs::write(&noted, &before).expect("written");
+    world.kill();
+    assert_eq!(world.good("zpool list -H -o name,health"), "tank\tONLINE\n", "{}", world.log());
+    world.good("zpool set cachefile= tank");
+    assert!(noted.exists() && !world.path("other").exists());
+    world.kill();
+    assert_eq!(world.good("zpool list -H -o name,health"), "tank\tONLINE\n");
+}
+
+#[test]
 fn clients_at_the_same_time() {
     let world = World::new();
     world.create();

@@ -13,6 +13,7 @@ pub mod control;
 pub mod control_files;
 mod errno;
 pub mod fuse;
+mod kernel_version;
 pub mod live_service;
 pub mod manager;
 pub mod mounts;

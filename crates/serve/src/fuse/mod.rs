@@ -26,7 +26,6 @@ mod mount;
 mod notify;
 mod pages;
 mod place;
-mod probe;
 mod proto;
 mod ring;
 mod rings;
@@ -67,8 +66,8 @@ const MAX_READAHEAD: u32 = 1 << 20;
 /// How requests come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
-    /// Over `/dev/fuse`; and, when the mount is busy, over io_uring, if the kernel offers that and few mounts have it. Of who is
-    /// not root, who cannot try that out, from the beginning.
+    /// Over `/dev/fuse`; and, when the mount is busy, over io_uring, if the kernel offers that and few mounts have it. Mounts
+    /// of users other than root, and all with kernels with which that was not tried, have it from the beginning.
     #[default]
     Best,
     /// Over io_uring from the beginning, if the kernel offers that and few mounts have it, else classic.
@@ -244,7 +243,7 @@ fn start(
 ) -> Result<(Waiter, Agreed), StartError> {
     let at_once = match options.transport {
         Transport::Ring => true,
-        Transport::Best => !mount::is_root(),
+        Transport::Best => !mount::is_root() || !rings::can_come_late(),
         Transport::Classic => false,
     };
     // Before the kernel is told of rings, as it then waits for them: without, it is not told.

@@ -81,11 +81,6 @@ impl Apart {
         Ok(Apart { mount, number })
     }
 
-    /// Opens a name in its root, for whoever can reach it without a directory.
-    pub(super) fn open_below(&self, name: &str) -> Result<(), rustix::io::Errno> {
-        rustix::fs::openat(&self.mount, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(drop)
-    }
-
     /// Puts it on a directory, whatever its path leads to by now.
     pub(super) fn put_on(self, dir: &OwnedFd) -> io::Result<()> {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;

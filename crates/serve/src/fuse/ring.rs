@@ -96,11 +96,6 @@ impl Share {
         POT.take(queues, seats_of_queue(queues), seats_max())
     }
 
-    /// The least with which a mount can be served.
-    pub(super) fn take_least(queues: u16) -> Option<Share> {
-        POT.take(queues, 1, seats_max())
-    }
-
     /// How many mounts have one.
     pub(super) fn count() -> usize {
         POT.shares.load(Ordering::Acquire)

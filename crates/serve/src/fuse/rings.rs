@@ -3,9 +3,12 @@
 //! The kernel's document has rings registered when a mount begins, after both sides have agreed on them; from then on it
 //! waits for them, and they stay until the mount ends. With thousands of mounts that is too much for each, so a
 //! mount begins without, over `/dev/fuse`, and whoever answers there counts what is asked. A mount that is busy gets a set
-//! while it is served: nothing was agreed on, and the kernel takes the rings all the same (Linux 6.18; ARCHITECTURE.md has
-//! the experiments). No document promises that, so a mount of our own that nobody sees is brought to rings first, under
-//! load: on a kernel where one request of it is lost no other mount is touched.
+//! while it is served: nothing was agreed on, and the kernel takes the rings all the same (ARCHITECTURE.md has the
+//! experiments). No document promises that, so this is for the kernels with which it was tried ([`can_come_late`]); with
+//! others the first mounts have rings from their beginning.
+//!
+//! The daemon does not try it out by itself: a thread of it that waited for a mount of its own would keep it from ending
+//! when it is killed.
 //!
 //! # What always holds
 //! - A request is read over `/dev/fuse` as long as any comes that way, whatever was registered.
@@ -17,7 +20,8 @@
 use super::dirty_pages::{Group, Member};
 use super::hall::Served;
 use super::service::Service;
-use super::{MAX_WRITE, clone, place, probe, ring};
+use super::{MAX_WRITE, clone, place, ring};
+use crate::kernel_version::this_kernel;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -33,6 +37,14 @@ const WINDOW_TIME: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_millis(100);
 /// How often that is looked for.
 const QUIET_TRIES: usize = 20;
+
+/// The kernels with which it was tried to give rings to a mount that is served.
+const TRIED: [(u32, u32); 1] = [(6, 18)];
+
+/// Whether a mount that is served can get rings.
+pub(super) fn can_come_late() -> bool {
+    TRIED.contains(&this_kernel())
+}
 
 /// The threads of rings.
 pub(super) type Threads = Vec<JoinHandle<io::Result<()>>>;
@@ -201,9 +213,6 @@ fn bring(served: &Arc<Served>) -> io::Result<()> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if !ring::is_enabled() {
         return Err(io::ErrorKind::Unsupported.into());
-    }
-    if !probe::takes_late_rings() {
-        return Err(io::Error::other("the kernel does not take rings of a mount that is served"));
     }
     give(served)
 }

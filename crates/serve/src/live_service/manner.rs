@@ -21,6 +21,7 @@ use super::LiveService;
 use super::rules::lends_rights;
 use crate::errno::zpl_errno;
 use crate::fuse::{Answer, Opened, WriteAt, flag, open_flag};
+use crate::kernel_version::this_kernel;
 use cenote::admin::DIO_ENABLED;
 use cenote::files::AccessTimes;
 use format::ObjectId;
@@ -284,27 +285,9 @@ fn wants_around(flags: OFlags) -> bool {
     (flags.contains(OFlags::DIRECT) && DIO_ENABLED.is_on()) || (is_written && flags.bits() & DSYNC != 0)
 }
 
-/// The version of the kernel that runs.
-pub(super) fn this_kernel() -> (u32, u32) {
-    kernel_version(&rustix::system::uname().release().to_string_lossy())
-}
-
-/// The first two numbers of a kernel's version.
-fn kernel_version(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn versions_of_kernels_are_compared_as_numbers() {
-        assert_eq!(kernel_version("6.18.44-fc-v669"), (6, 18));
-        assert_eq!(kernel_version("7.1"), (7, 1));
-        assert!(kernel_version("6.9.1") < DROPS_PAGES && kernel_version("odd") < DROPS_PAGES);
-    }
 
     #[test]
     fn only_who_asks_for_it_goes_around_the_cache() {

@@ -5,7 +5,7 @@
 //!   [`Namespace::leave_all`]: the same machine then opens it again without being asked, others ask first.
 //! - The cache file, and our own beside it, list what is to be opened again.
 
-use super::pool_open::{find_device_holder, forget, listed_now, note_again, noting};
+use super::pool_open::{find_device_holder, forget, listed_now, note_again, noting, warn_of};
 use super::{ChangeError, cache_path};
 use crate::admin::cachefile::{self, ImportedPool};
 use crate::admin::{Imported, Kept, Namespace, NotTaken, Search};
@@ -29,6 +29,17 @@ pub(super) fn options() -> ImportOptions {
     let Budget { cache_bytes, limits } = Budget::to_stay();
     let open = OpenOptions { cache_bytes, ..OpenOptions::default() };
     ImportOptions { open, limits, host: this_host(), ..ImportOptions::default() }
+}
+
+/// Where devices of a listed pool are, by what it says itself, that the file does not name: they were added just before the
+/// power went off.
+fn added_since(pool: &ImportedPool, guid: PoolGuid, found: &Found) -> Vec<PathBuf> {
+    let known: Vec<PathBuf> = pool.paths().collect();
+    let candidates = ::pool::import::candidates(found);
+    let configs = candidates.iter().filter(|candidate| candidate.guid == guid).map(|found| &found.config);
+    let nodes = configs.flat_map(|config| config.vdev_tree.leaves());
+    let paths = nodes.filter_map(|node| node.path.as_ref()).map(PathBuf::from);
+    paths.filter(|path| !known.contains(path)).collect()
 }
 
 /// The guid of a listed pool, on the devices that the file names: its labels have another where the power went off after
@@ -150,10 +161,17 @@ impl Namespace {
                 continue;
             }
             let mut outcome = self.bring_back(pool, guid, &known);
+            if matches!(outcome, Err(ChangeError::Unavailable { .. })) {
+                let added = added_since(pool, guid, &known);
+                if !added.is_empty() {
+                    let found = search(pool.paths().chain(added).filter(|path| path.exists()).collect());
+                    outcome = self.bring_back(pool, guid, &found);
+                }
+            }
             if matches!(outcome, Err(ChangeError::NoPool | ChangeError::Unavailable { .. })) {
                 // Disks may have other names than when the file was written.
                 let found = everywhere.get_or_insert_with(|| search(Vec::new()));
-                outcome = self.bring_back(pool, pool.guid, found).or(outcome);
+                outcome = self.bring_back(pool, guid, found).or(outcome);
             }
             if let Err(error) = outcome {
                 failed.push((pool.name.clone(), error));
@@ -179,9 +197,10 @@ impl Namespace {
             return Ok(());
         }
         let writer = PoolWriter::import(found, guid, &options).map_err(|error| with_holder(error.into()))?;
-        if guid != pool.guid {
+        let config = listed_now(&writer)?;
+        if guid != pool.guid || config.vdev_tree.leaves().any(|leaf| !pool.has_leaf(leaf.guid)) {
             let _noting = noting();
-            note_again(pool, listed_now(&writer)?)?;
+            warn_of(note_again(pool, config));
         }
         reserved.fill(Kept::Live(writer.into_live()), pool.settings.clone());
         Ok(())

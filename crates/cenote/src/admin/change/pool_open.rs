@@ -185,19 +185,22 @@ pub(super) fn listed_now(pool: &PoolWriter) -> Result<PoolConfig, ChangeError> {
 }
 
 /// Notes that a pool is imported, and how: in the cache file that is to list it, and in our own. `config` has the
-/// name by which the pool is known.
+/// name by which the pool is known. Whenever that ends, one of the files has the pool: it is noted where it is to be before
+/// it goes from elsewhere.
 pub(super) fn note(config: &PoolConfig, settings: &ImportSettings) -> Result<(), ChangeError> {
+    let usual = CacheFile::at(cache_path());
     if settings.is_listed() {
-        let path = cache_path();
-        prepare_folder(&path).map_err(|e| broken(&path, &e))?;
-        CacheFile::at(path).put(config).map_err(|e| cache_error(&e))?;
-    } else {
-        CacheFile::at(cache_path()).take(config.pool_guid).map_err(|e| cache_error(&e))?;
+        prepare_folder(usual.path()).map_err(|e| broken(usual.path(), &e))?;
+        usual.put(config).map_err(|e| cache_error(&e))?;
     }
     if let Some(file) = settings.other_file() {
         file.put(config).map_err(|e| cache_error(&e))?;
     }
-    Ok(session::put(config.clone(), settings)?)
+    session::put(config.clone(), settings)?;
+    if settings.is_listed() {
+        return Ok(());
+    }
+    Ok(usual.take(config.pool_guid).map_err(|e| cache_error(&e))?)
 }
 
 /// Takes back what [`note`] has noted of a pool before it failed: the pool is not imported, whichever of the files say so.
@@ -212,12 +215,22 @@ pub(super) fn unnote(guid: PoolGuid, settings: &ImportSettings) {
     }
 }
 
-/// Brings what is noted of a pool up to date, if it is imported.
-pub(super) fn refresh(config: PoolConfig) -> Result<(), ChangeError> {
-    let _noting = noting();
-    let imported = Imported::load()?;
-    let Some(pool) = imported.by_guid(config.pool_guid) else { return Ok(()) };
-    note_again(pool, config)
+/// Brings what is noted of a pool up to date, if it is imported. That the files cannot be written fails nothing: the pool
+/// is changed already, and what they have of it leads to it all the same.
+fn refresh(config: &PoolConfig) {
+    let refresh = || {
+        let _noting = noting();
+        let imported = Imported::load()?;
+        imported.by_guid(config.pool_guid).map_or(Ok(()), |pool| note_again(pool, config.clone()))
+    };
+    warn_of(refresh());
+}
+
+/// Says in the log that the files are as they were.
+pub(super) fn warn_of(outcome: Result<(), ChangeError>) {
+    if let Err(error) = outcome {
+        tracing::warn!(%error, "a cache file is not up to date");
+    }
 }
 
 /// One command after the other compares what the files say with what it is to say, and changes them. A pool is not waited
@@ -261,7 +274,8 @@ fn broken(path: &Path, error: &std::io::Error) -> ChangeError {
 pub(super) fn close(pool: PoolWriter) -> Result<(), ChangeError> {
     let config = listed_now(&pool);
     pool.close().map_err(|e: Error| ChangeError::from(e))?;
-    refresh(config?)
+    refresh(&config?);
+    Ok(())
 }
 
 /// Who has a device or file open: number and name of the process. `None`: that cannot be seen. Files of others are known

@@ -227,9 +227,7 @@ pub fn set_cachefile(search: &Search, name: &str, value: &str, command: &str) ->
         let imported = Imported::load()?;
         let known = imported.by_guid(config.pool_guid);
         let mut settings = known.map(|pool| pool.settings.clone()).unwrap_or_default();
-        if let Some(file) = settings.other_file() {
-            file.take(config.pool_guid).map_err(|e| super::cache_error(&e))?;
-        }
+        let before = settings.other_file();
         if settings.temporary {
             config.name = name.to_owned();
         }
@@ -238,6 +236,10 @@ pub fn set_cachefile(search: &Search, name: &str, value: &str, command: &str) ->
         }
         settings.cachefile = Some(value.to_owned()).filter(|value| !value.is_empty());
         note(&config, &settings)?;
+        let now = settings.other_file();
+        if let Some(file) = before.filter(|file| now.is_none_or(|now| now.path() != file.path())) {
+            file.take(config.pool_guid).map_err(|e| super::cache_error(&e))?;
+        }
         Ok(settings)
     })?;
     if let Some((entry, _)) = search.namespace.as_ref().and_then(|namespace| namespace.entry(name)) {

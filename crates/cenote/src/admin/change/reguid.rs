@@ -1,7 +1,7 @@
 //! `zpool reguid`.
 
 use super::ChangeError;
-use super::pool_open::{listed_now, note_again, noting, open_for_change};
+use super::pool_open::{listed_now, note_again, noting, open_for_change, warn_of};
 use crate::admin::{Imported, Search};
 use format::PoolGuid;
 
@@ -24,14 +24,18 @@ pub fn reguid_pool(
     if guid == Some(PoolGuid(0)) {
         return Err(ChangeError::Property("invalid argument for this pool operation".to_owned()));
     }
-    let outcome = (|| {
+    let outcome: Result<(), ChangeError> = (|| {
         pool.live().reguid(guid)?;
         pool.record(command)?;
         // Another command may have changed the guid again by now: what is noted last is what holds then.
-        let _noting = noting();
-        let config = listed_now(&pool)?;
-        let imported = Imported::load()?;
-        imported.by_name(name).map_or(Ok(()), |known| note_again(known, config))
+        let note = || {
+            let _noting = noting();
+            let config = listed_now(&pool)?;
+            let imported = Imported::load()?;
+            imported.by_name(name).map_or(Ok(()), |known| note_again(known, config))
+        };
+        warn_of(note());
+        Ok(())
     })();
     let closed = pool.close();
     outcome?;
