@@ -26,7 +26,8 @@
 //!
 //! # How long it takes
 //! With all mends 432,192 cuts (28,263 images) of 90 steps on `threads:single`, `single+log` and `mirror+log` found nothing in 26
-//! minutes, on two processors with a load of 14: 0.97 million cuts an hour.
+//! minutes, on two processors with a load of 14: 0.97 million cuts an hour. Another 705,330 on `threads:raidz1`, `mirror` and `raidz2`
+//! (71,249 images; seeds from 1000 on, 90 steps), by one process in 25 minutes, found nothing either.
 
 pub mod found;
 pub mod history;
