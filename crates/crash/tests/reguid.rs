@@ -59,3 +59,18 @@ fn a_pool_whose_guid_was_being_changed_has_all_its_devices_after_a_power_cut() {
         assert!(found[0] > 2 && found[1] > 2, "{name}: {found:?}");
     }
 }
+
+/// A leaf that did not get its new label would never be known as one of this pool again.
+#[test]
+fn a_pool_keeps_its_guid_while_a_leaf_takes_no_writes_that_nothing_has_noticed() {
+    let disks = Disks::new(2, 12);
+    let (pool, _fs) = create(&disks, "mirror");
+    let old = pool.guid();
+    disks.disks()[1].vanish();
+    assert_eq!(pool.tree().status().state, VdevState::Online, "it was not noticed yet");
+    assert!(pool.reguid(None).is_err());
+    disks.disks()[1].come_back();
+    pool.clear(None, None).expect("cleared");
+    assert_eq!(pool.guid(), old);
+    assert_ne!(pool.reguid(None).expect("all are there"), old);
+}

@@ -7,6 +7,7 @@
 use super::LivePool;
 use crate::PoolError;
 use format::{PoolGuid, VdevGuid};
+use vdev::label_write::test_leaf;
 use vdev::tree::VdevState;
 
 impl LivePool {
@@ -18,7 +19,10 @@ impl LivePool {
         let random = || PoolGuid(self.env.random().max(1));
         let new = wanted.unwrap_or_else(random);
         self.run_on_pool(move |ctx, pool| {
-            if pool.pool.tree().status().state != VdevState::Online {
+            let tree = pool.pool.tree();
+            // A leaf that takes no writes may not have been noticed yet.
+            let answers = |leaf| tree.device(leaf).is_some_and(|device| test_leaf(&*device).is_ok());
+            if tree.status().state != VdevState::Online || !tree.leaf_guids().into_iter().all(answers) {
                 return Err(PoolError::NotHealthy);
             }
             let config = &mut pool.state.config;
