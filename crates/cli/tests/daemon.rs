@@ -4,6 +4,9 @@
 // Tests make and break files as they like.
 #![allow(clippy::disallowed_types, missing_docs)]
 
+mod daemon_support;
+
+use daemon_support::{Ran, cenote};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -17,14 +20,6 @@ const IMAGE: u64 = 256 << 20;
 /// started by the first that needs it and ended at the end.
 struct World {
     folder: tempfile::TempDir,
-}
-
-/// What a command did.
-#[derive(Debug)]
-struct Ran {
-    out: String,
-    err: String,
-    code: Option<i32>,
 }
 
 impl World {
@@ -46,19 +41,13 @@ impl World {
     }
 
     fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
-        // Devices are named by whole paths.
-        let words = words.replace("~", self.folder.path().to_str().expect("text"));
-        command.args(words.split_whitespace()).env_clear().env("TZ", "UTC0").env("PATH", "/usr/bin:/bin");
-        command.env("CENOTE_SOCKET", self.socket()).env("CENOTE_STATE", self.path("state"));
+        let mut command = cenote(self.folder.path(), "run/socket", words);
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         command
     }
 
     fn run(&self, words: &str) -> Ran {
-        let output = self.command(words).output().expect("it starts");
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ran { out: text(output.stdout), err: text(output.stderr), code: output.status.code() }
+        self.command(words).output().expect("it starts").into()
     }
 
     /// The output of a command that does what it is to do.

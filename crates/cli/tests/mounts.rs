@@ -5,6 +5,9 @@
 // Tests use files as any program does.
 #![allow(clippy::disallowed_types, missing_docs)]
 
+mod daemon_support;
+
+use daemon_support::{Ran, cenote};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -17,13 +20,6 @@ use std::process::{Command, Stdio};
 /// daemon, which is started by the first that needs it and ended at the end.
 struct World {
     folder: tempfile::TempDir,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Ran {
-    out: String,
-    err: String,
-    code: Option<i32>,
 }
 
 impl World {
@@ -43,8 +39,12 @@ impl World {
         Some(world)
     }
 
+    fn folder(&self) -> PathBuf {
+        self.folder.path().canonicalize().expect("there")
+    }
+
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().canonicalize().expect("there").join(name)
+        self.folder().join(name)
     }
 
     fn run(&self, words: &str) -> Ran {
@@ -53,19 +53,15 @@ impl World {
 
     /// With this on standard input.
     fn run_with(&self, words: &str, input: &str) -> Ran {
-        let folder = self.path("").display().to_string();
-        let folder = folder.trim_end_matches('/');
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
-        command.args(words.replace('~', folder).split_whitespace()).env_clear();
-        command.env("TZ", "UTC0").env("PATH", "/usr/bin:/bin").stdin(Stdio::piped());
-        command.env("CENOTE_SOCKET", self.path("socket")).env("CENOTE_STATE", self.path("state"));
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = cenote(&self.folder(), "socket", words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.current_dir("/").spawn().expect("it starts");
         // It may end without reading.
         let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
-        let output = child.wait_with_output().expect("it ends");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(folder, "~");
-        Ran { out: text(&output.stdout), err: text(&output.stderr), code: output.status.code() }
+        let Ran { out, err, code } = child.wait_with_output().expect("it ends").into();
+        let folder = self.folder();
+        let shown = |text: String| text.replace(folder.to_str().expect("text"), "~");
+        Ran { out: shown(out), err: shown(err), code }
     }
 
     fn good(&self, words: &str) -> String {

@@ -4,10 +4,13 @@
 // Tests make and break files as they like.
 #![allow(clippy::disallowed_types, missing_docs)]
 
+mod daemon_support;
+
+use daemon_support::{Ran, cenote};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,13 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A folder with a daemon of its own, and the pools `one` and `two` in it, mounted.
 struct World {
     folder: tempfile::TempDir,
-}
-
-#[derive(Debug)]
-struct Ran {
-    out: String,
-    err: String,
-    code: Option<i32>,
 }
 
 impl World {
@@ -44,19 +40,18 @@ impl World {
         Some(world)
     }
 
+    fn folder(&self) -> PathBuf {
+        self.folder.path().canonicalize().expect("there")
+    }
+
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().canonicalize().expect("there").join(name)
+        self.folder().join(name)
     }
 
     fn run(&self, words: &str) -> Ran {
-        let folder = self.path("").display().to_string();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
-        command.args(words.replace('~', folder.trim_end_matches('/')).split_whitespace()).env_clear();
-        command.env("TZ", "UTC0").env("PATH", "/usr/bin:/bin").env("CENOTE_TEST_PANIC", "yes");
-        command.env("CENOTE_SOCKET", self.path("socket")).env("CENOTE_STATE", self.path("state"));
-        let output = command.current_dir("/").stdin(Stdio::null()).output().expect("it starts");
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ran { out: text(output.stdout), err: text(output.stderr), code: output.status.code() }
+        let mut command = cenote(&self.folder(), "socket", words);
+        command.env("CENOTE_TEST_PANIC", "yes").current_dir("/").stdin(Stdio::null());
+        command.output().expect("it starts").into()
     }
 
     fn good(&self, words: &str) -> String {

@@ -109,7 +109,7 @@ pub fn look_again() -> Option<Duration> {
 }
 
 /// Waits until something changes, or until it is time to ask [`ends`].
-pub(crate) fn wait<'l, T>(changed: &Condvar, guard: MutexGuard<'l, T>) -> MutexGuard<'l, T> {
+pub fn wait<'l, T>(changed: &Condvar, guard: MutexGuard<'l, T>) -> MutexGuard<'l, T> {
     match look_again() {
         Some(time) => changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0,
         None => changed.wait(guard).unwrap_or_else(PoisonError::into_inner),

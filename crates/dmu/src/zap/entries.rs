@@ -8,7 +8,7 @@
 
 use super::{Form, Zap, ZapEntry, cursor_after, cursor_position};
 use crate::DmuError;
-use format::zap::{CHAIN_END, CHUNK_DATA, FatHeader, Leaf, LeafEntry};
+use format::zap::{CHAIN_END, CHUNK_DATA, FatHeader, Leaf, LeafEntry, MicroEntry};
 use format::{BlockId, DecodeError};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -153,11 +153,16 @@ impl Entries {
         Ok((header, leaf))
     }
 
+    /// The entry in a slot of a micro ZAP.
+    fn slot(&self, slot: usize) -> Result<MicroEntry<'_>, DmuError> {
+        let entry = self.zap.micro()?.entry(slot);
+        entry.ok_or_else(|| self.zap.corrupt("a slot of a micro ZAP is gone"))
+    }
+
     fn read(&self, at: &At) -> Result<ZapEntry, DmuError> {
         match at {
             At::Slot(slot, hash) => {
-                let entry = self.zap.micro()?.entry(*slot);
-                let entry = entry.ok_or_else(|| self.zap.corrupt("a slot of a micro ZAP is gone"))?;
+                let entry = self.slot(*slot)?;
                 Ok(super::micro_entry(&entry, *hash))
             }
             At::Leaf(entry) => {
@@ -181,8 +186,7 @@ impl Entries {
         name.clear();
         match at {
             At::Slot(slot, hash) => {
-                let entry = self.zap.micro()?.entry(*slot);
-                let entry = entry.ok_or_else(|| self.zap.corrupt("a slot of a micro ZAP is gone"))?;
+                let entry = self.slot(*slot)?;
                 name.extend_from_slice(entry.name);
                 Ok(NamedEntry { value: Some(entry.value), cursor: cursor_after(0, *hash, entry.cd) })
             }

@@ -240,12 +240,7 @@ impl LivePool {
             if interrupt::ends(true) {
                 return Err(TxError::Interrupted.into());
             }
-            state = match interrupt::look_again() {
-                Some(time) => {
-                    self.outages.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.outages.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+            state = interrupt::wait(&self.outages.changed, state);
         }
         Ok(())
     }

@@ -53,10 +53,7 @@ impl LiveService {
     /// would have done this itself: what the file lends is taken back first.
     pub(super) fn take_back_rights(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
         self.drop_set_ids(caller, id)?;
-        if self.has_capabilities(id)? {
-            self.fs().remove_xattr(id, CAPABILITIES).map_err(|e| zpl_errno(&e))?;
-        }
-        Ok(())
+        self.drop_capabilities(id)
     }
 
     /// The content of a file is about to be changed around the kernel's cache. What the file lends is not lent when it is
@@ -65,10 +62,17 @@ impl LiveService {
     /// descriptor, which is opened now. Capabilities it asks for each time.
     pub(super) fn begin_around_cache(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
         let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
-        if caller.uid != 0 && lends_rights(&attrs) && without(caller, &attrs) != attrs.mode {
+        if caller.uid != 0 && without(caller, &attrs) != attrs.mode {
             return Err(Errno::TXTBSY);
         }
-        self.take_back_rights(caller, id)
+        self.drop_capabilities(id)
+    }
+
+    fn drop_capabilities(&self, id: ObjectId) -> Answer<()> {
+        if self.has_capabilities(id)? {
+            self.fs().remove_xattr(id, CAPABILITIES).map_err(|e| zpl_errno(&e))?;
+        }
+        Ok(())
     }
 
     /// A file that gives programs capabilities. Whoever changes it, root too, takes them away.

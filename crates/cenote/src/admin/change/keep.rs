@@ -200,7 +200,7 @@ impl Namespace {
         let config = listed_now(&writer)?;
         if guid != pool.guid || config.vdev_tree.leaves().any(|leaf| !pool.has_leaf(leaf.guid)) {
             let _noting = noting();
-            warn_of(note_again(pool, config));
+            warn_of(note_again(pool, &pool.settings, config));
         }
         reserved.fill(Kept::Live(writer.into_live()), pool.settings.clone());
         Ok(())

@@ -221,7 +221,8 @@ fn refresh(config: &PoolConfig) {
     let refresh = || {
         let _noting = noting();
         let imported = Imported::load()?;
-        imported.by_guid(config.pool_guid).map_or(Ok(()), |pool| note_again(pool, config.clone()))
+        let known = imported.by_guid(config.pool_guid);
+        known.map_or(Ok(()), |known| note_again(known, &known.settings, config.clone()))
     };
     warn_of(refresh());
 }
@@ -240,9 +241,13 @@ pub(super) fn noting() -> MutexGuard<'static, ()> {
     NOTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes a pool as it is now, and how it was imported as before.
-pub(super) fn note_again(pool: &ImportedPool, mut config: PoolConfig) -> Result<(), ChangeError> {
-    if pool.settings.temporary {
+/// Notes a pool that is noted already as it is now, with these settings.
+pub(super) fn note_again(
+    pool: &ImportedPool,
+    settings: &ImportSettings,
+    mut config: PoolConfig,
+) -> Result<(), ChangeError> {
+    if settings.temporary {
         config.name.clone_from(&pool.name);
     }
     if pool.without_logs {
@@ -251,7 +256,7 @@ pub(super) fn note_again(pool: &ImportedPool, mut config: PoolConfig) -> Result<
     if pool.in_process {
         config = in_process(config);
     }
-    note(&config, &pool.settings)
+    note(&config, settings)
 }
 
 /// A pool is no longer imported.

@@ -5,7 +5,7 @@
 use super::pool_devices::{Allow, open_devices};
 use super::pool_layout::{LayoutClass, PoolLayout};
 use super::pool_open::{
-    change, check_admin, close, find, forget, in_process, listed_now, note, noting, open_found, open_writer,
+    change, check_admin, close, find, forget, listed_now, note, note_again, noting, open_found, open_writer,
 };
 use super::{ChangeError, keep, open_for_change, state};
 use crate::PoolWriter;
@@ -223,22 +223,20 @@ pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), Ch
 pub fn set_cachefile(search: &Search, name: &str, value: &str, command: &str) -> Result<(), ChangeError> {
     let settings = change(search, name, command, |pool| {
         let _noting = noting();
-        let mut config = listed_now(pool)?;
+        let config = listed_now(pool)?;
+        let guid = config.pool_guid;
         let imported = Imported::load()?;
-        let known = imported.by_guid(config.pool_guid);
+        let known = imported.by_guid(guid);
         let mut settings = known.map(|pool| pool.settings.clone()).unwrap_or_default();
         let before = settings.other_file();
-        if settings.temporary {
-            config.name = name.to_owned();
-        }
-        if known.is_some_and(|pool| pool.in_process) {
-            config = in_process(config);
-        }
         settings.cachefile = Some(value.to_owned()).filter(|value| !value.is_empty());
-        note(&config, &settings)?;
+        match known {
+            Some(known) => note_again(known, &settings, config)?,
+            None => note(&config, &settings)?,
+        }
         let now = settings.other_file();
         if let Some(file) = before.filter(|file| now.is_none_or(|now| now.path() != file.path())) {
-            file.take(config.pool_guid).map_err(|e| super::cache_error(&e))?;
+            file.take(guid).map_err(|e| super::cache_error(&e))?;
         }
         Ok(settings)
     })?;

@@ -2,6 +2,7 @@
 
 use super::ChangeError;
 use super::pool_open::{listed_now, note_again, noting, open_for_change, warn_of};
+use crate::PoolWriter;
 use crate::admin::{Imported, Search};
 use format::PoolGuid;
 
@@ -24,20 +25,20 @@ pub fn reguid_pool(
     if guid == Some(PoolGuid(0)) {
         return Err(ChangeError::Property("invalid argument for this pool operation".to_owned()));
     }
-    let outcome: Result<(), ChangeError> = (|| {
-        pool.live().reguid(guid)?;
-        pool.record(command)?;
-        // Another command may have changed the guid again by now: what is noted last is what holds then.
-        let note = || {
-            let _noting = noting();
-            let config = listed_now(&pool)?;
-            let imported = Imported::load()?;
-            imported.by_name(name).map_or(Ok(()), |known| note_again(known, config))
-        };
-        warn_of(note());
-        Ok(())
-    })();
+    let changed = pool.live().reguid(guid).map_err(ChangeError::from);
+    let outcome = changed.and_then(|_| Ok(pool.record(command)?));
+    if outcome.is_ok() {
+        warn_of(note_named(&pool, name));
+    }
     let closed = pool.close();
     outcome?;
     Ok(closed?)
+}
+
+/// Notes a pool by its name, with the guid that it has now: another command may have changed it again.
+fn note_named(pool: &PoolWriter, name: &str) -> Result<(), ChangeError> {
+    let _noting = noting();
+    let config = listed_now(pool)?;
+    let imported = Imported::load()?;
+    imported.by_name(name).map_or(Ok(()), |known| note_again(known, &known.settings, config))
 }
