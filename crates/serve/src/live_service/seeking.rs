@@ -43,17 +43,34 @@ impl LiveService {
             to.is_none_or(|to| from < to).then_some(Hole { from, to })
         };
         let next_data = |from| fs.next_data(id, from).map_err(|e| zpl_errno(&e));
+        let next_hole = |from| fs.next_hole(id, from).map_err(|e| zpl_errno(&e));
         Ok(match what {
             Seek::Data => {
                 let at = next_data(offset)?;
                 Found { at, hole: hole(offset, at), size }
             }
             Seek::Hole => {
-                let at = fs.next_hole(id, offset).map_err(|e| zpl_errno(&e))?;
-                let from = at.unwrap_or(offset);
-                Found { at, hole: hole(from, next_data(from)?), size }
+                let (at, to) = find_hole(offset, next_hole, next_data)?;
+                Found { at, hole: hole(at.unwrap_or(offset), to), size }
             }
         })
+    }
+}
+
+/// The first hole from `offset` on, and the data behind it. Both are looked for one after the other: what is written in
+/// between leaves no hole, and the next one is looked for.
+fn find_hole(
+    offset: u64,
+    mut next_hole: impl FnMut(u64) -> Answer<Option<u64>>,
+    mut next_data: impl FnMut(u64) -> Answer<Option<u64>>,
+) -> Answer<(Option<u64>, Option<u64>)> {
+    loop {
+        let at = next_hole(offset)?;
+        let from = at.unwrap_or(offset);
+        let to = next_data(from)?;
+        if at.is_none() || to != at {
+            return Ok((at, to));
+        }
     }
 }
 
@@ -98,5 +115,23 @@ fn all_is_data(found: &Found, offset: u64, what: Seek) -> Answer<u64> {
         _ if offset >= found.size => Err(Errno::AGAIN),
         Seek::Data => Ok(offset),
         Seek::Hole => Ok(found.size),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_between_two_looks_is_no_hole() {
+        // A record is written after each look for a hole, until there are three.
+        let written = std::cell::Cell::new(0);
+        let look_for_hole = |_| {
+            let end = written.get();
+            written.set(3.min(end + 1));
+            Ok(Some(end))
+        };
+        let look_for_data = |from| Ok(Some(from).filter(|from| *from < written.get()));
+        assert_eq!(find_hole(0, look_for_hole, look_for_data), Ok((Some(3), None)));
     }
 }
