@@ -9,15 +9,21 @@
 //! - Bytes are read only after they were looked at without being taken: none that bring descriptors are taken.
 //! - A connection is closed when nothing more can come and nothing that brings descriptors is left in it. All others are
 //!   handed to a process that ends at once, and closes them. A user has few such processes at a time; further connections of
-//!   that user wait for them, open.
+//!   that user wait for them, open, and take next to no descriptors of this process ([`Parked`]). How many may wait the
+//!   kernel says: it counts the descriptors in them for the user who sent them.
 //!
-//! Tests: `tests::descriptors_that_linger_hold_no_thread`.
+//! Tests: `tests::descriptors_that_linger_hold_no_thread`,
+//! `tests::connections_that_wait_to_be_closed_take_few_descriptors`.
 
 use super::peer;
 use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recvmsg};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -121,10 +127,77 @@ fn is_drained(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
+/// Sockets on their way from one end of a pair to the other, the first that was sent first: two descriptors of this process
+/// for hundreds of sockets.
+struct Lot {
+    into: OwnedFd,
+    out: OwnedFd,
+}
+
+impl Lot {
+    fn new() -> Result<Lot, Errno> {
+        let (into, out) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok(Lot { into, out })
+    }
+
+    /// False: there is no room.
+    fn put(&self, socket: BorrowedFd<'_>) -> bool {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let (mut control, sockets) = (SendAncillaryBuffer::new(&mut space), [socket]);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        control.push(SendAncillaryMessage::ScmRights(&sockets))
+            && sendmsg(&self.into, &[IoSlice::new(b"x")], &mut control, flags).is_ok()
+    }
+
+    /// `None`: all were taken out.
+    fn take(&self) -> Option<OwnedFd> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let (mut control, mut byte) = (RecvAncillaryBuffer::new(&mut space), [0]);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        recvmsg(&self.out, &mut [IoSliceMut::new(&mut byte)], &mut control, flags).ok()?;
+        control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
+            _ => None,
+        })
+    }
+}
+
+/// Connections that wait, in any order.
+#[derive(Default)]
+struct Parked {
+    lots: VecDeque<Lot>,
+    /// Where the system gives no lot.
+    open: Vec<OwnedFd>,
+}
+
+impl Parked {
+    fn put(&mut self, socket: OwnedFd) {
+        if self.lots.back().is_some_and(|lot| lot.put(socket.as_fd())) {
+            return;
+        }
+        match Lot::new() {
+            Ok(lot) if lot.put(socket.as_fd()) => self.lots.push_back(lot),
+            _ => self.open.push(socket),
+        }
+    }
+
+    fn take(&mut self) -> Option<OwnedFd> {
+        if let Some(socket) = self.open.pop() {
+            return Some(socket);
+        }
+        loop {
+            if let Some(socket) = self.lots.front()?.take() {
+                return Some(socket);
+            }
+            self.lots.pop_front();
+        }
+    }
+}
+
 /// Connections of a user that are to be closed elsewhere.
 #[derive(Default)]
 struct Leaving {
-    waiting: VecDeque<OwnedFd>,
+    waiting: Parked,
     closers: usize,
 }
 
@@ -141,7 +214,7 @@ fn send_away(socket: OwnedFd) {
     {
         let mut users = leaving();
         let user = users.entry(uid).or_default();
-        user.waiting.push_back(socket);
+        user.waiting.put(socket);
         if user.closers == CLOSERS_MAX {
             return;
         }
@@ -166,7 +239,7 @@ fn send_away(socket: OwnedFd) {
 fn next_of(uid: u32) -> Option<OwnedFd> {
     let mut users = leaving();
     let user = users.get_mut(&uid)?;
-    let next = user.waiting.pop_front();
+    let next = user.waiting.take();
     if next.is_none() {
         user.closers -= 1;
         if user.closers == 0 {
@@ -188,4 +261,35 @@ fn close_elsewhere(socket: OwnedFd) -> Result<(), Errno> {
     drop(child.stdin.take());
     child.wait().map_err(errno)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn sockets_that_were_put_away_are_taken_out() {
+        let mut parked = Parked::default();
+        let pair = || UnixStream::pair().expect("a pair");
+        let mut others: Vec<UnixStream> = (0..1000)
+            .map(|_| {
+                let (one, other) = pair();
+                parked.put(one.into());
+                other
+            })
+            .collect();
+        assert!(parked.open.is_empty() && parked.lots.len() < 50, "{}", parked.lots.len());
+        let mut taken = 0;
+        while let Some(socket) = parked.take() {
+            drop(socket);
+            taken += 1;
+        }
+        assert_eq!(taken, 1000);
+        assert!(others.iter_mut().all(|other| other.read(&mut [0]).expect("the end") == 0));
+        assert!(parked.lots.is_empty());
+        let (one, _other) = pair();
+        parked.put(one.into());
+        assert!(parked.take().is_some() && parked.take().is_none());
+    }
 }

@@ -251,18 +251,27 @@ fn lingering() -> (TcpStream, TcpStream) {
 
 /// Sends bytes with a descriptor that lingers, which is closed here.
 fn send_lingering(stream: &UnixStream, bytes: &[u8], flags: rustix::net::SendFlags) -> TcpStream {
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     let (lingers, other) = lingering();
+    send_descriptor(stream, bytes, lingers.as_fd(), flags);
+    // Waits itself if the server was faster.
+    std::thread::spawn(move || drop(lingers));
+    other
+}
+
+fn send_descriptor(
+    stream: &UnixStream,
+    bytes: &[u8],
+    descriptor: std::os::fd::BorrowedFd<'_>,
+    flags: rustix::net::SendFlags,
+) {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     let mut space = vec![std::mem::MaybeUninit::uninit(); 256];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds = [lingers.as_fd()];
+    let fds = [descriptor];
     assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
     let parts = [std::io::IoSlice::new(bytes)];
     let sent = sendmsg(stream, &parts, &mut control, flags | SendFlags::NOSIGNAL).expect("sent");
     assert_eq!(sent, bytes.len());
-    // Waits itself if the server was faster.
-    std::thread::spawn(move || drop(lingers));
-    other
 }
 
 /// On kernels before 6.16; on later ones only here, where the socket is told to take descriptors.
@@ -318,6 +327,40 @@ fn descriptors_that_linger_hold_no_thread() {
     let ends: Vec<_> =
         others.into_iter().map(|other| std::thread::spawn(move || sees_the_end(other))).collect();
     assert!(ends.into_iter().all(|end| end.join().expect("no panic")));
+}
+
+/// As many as are closed at a time wait, and further ones for these.
+#[test]
+fn connections_that_wait_to_be_closed_take_few_descriptors() {
+    let _alone = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let fixture = Fixture::with(Listener::let_descriptors_in);
+    let command = frame::request(&request(&[b"list"]));
+    let send = |_| send_lingering(&fixture.raw(), &command, rustix::net::SendFlags::empty());
+    let lingering: Vec<TcpStream> = (0..16).map(send).collect();
+    let answers = || {
+        let pong = fixture.connect().ping();
+        assert!(matches!(pong, Ok(Reply::Pong { .. })), "{pong:?}");
+    };
+    let count = || std::fs::read_dir("/proc/self/fd").expect("there").count();
+    answers();
+    let (mut end, before) = (std::io::pipe().expect("a pipe"), count());
+    for _ in 0..300 {
+        let stream = fixture.raw();
+        send_descriptor(&stream, &command, end.1.as_fd(), rustix::net::SendFlags::empty());
+    }
+    answers();
+    // Connections that are still being looked at come on top.
+    let begun = std::time::Instant::now();
+    while count() > before + 50 && begun.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(count() <= before + 50, "{} descriptors, {before} before", count());
+    // In the end all are closed.
+    let ends: Vec<_> =
+        lingering.into_iter().map(|other| std::thread::spawn(move || sees_the_end(other))).collect();
+    assert!(ends.into_iter().all(|end| end.join().expect("no panic")));
+    drop(end.1);
+    assert_eq!(end.0.read(&mut [0]).expect("the end"), 0);
 }
 
 /// Reads until the other end is closed, for a minute.
