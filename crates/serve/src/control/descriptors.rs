@@ -215,7 +215,7 @@ fn send_away(socket: OwnedFd) {
         let mut users = leaving();
         let user = users.entry(uid).or_default();
         user.waiting.put(socket);
-        if user.closers == CLOSERS_MAX {
+        if user.closers >= CLOSERS_MAX {
             return;
         }
         user.closers += 1;
@@ -261,6 +261,26 @@ fn close_elsewhere(socket: OwnedFd) -> Result<(), Errno> {
     drop(child.stdin.take());
     child.wait().map_err(errno)?;
     Ok(())
+}
+
+/// All processes that close connections of a user are busy, until the value is dropped and a further connection is to be
+/// closed.
+#[cfg(test)]
+pub(super) struct AllBusy(u32);
+
+#[cfg(test)]
+impl AllBusy {
+    pub(super) fn of(uid: u32) -> AllBusy {
+        leaving().entry(uid).or_default().closers += CLOSERS_MAX;
+        AllBusy(uid)
+    }
+}
+
+#[cfg(test)]
+impl Drop for AllBusy {
+    fn drop(&mut self) {
+        leaving().get_mut(&self.0).expect("it has places").closers -= CLOSERS_MAX;
+    }
 }
 
 #[cfg(test)]
