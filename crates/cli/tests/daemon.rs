@@ -306,6 +306,18 @@ fn a_pool_that_two_files_list_is_one() {
 }
 
 #[test]
+fn a_pool_whose_logs_were_given_up_is_had_again_after_its_file_changes() {
+    let world = World::new();
+    world.good("zpool create -O mountpoint=none tank ~/a log ~/b");
+    world.good("zpool export tank");
+    std::fs::remove_file(world.path("b")).expect("there");
+    world.good("zpool import -m -d . tank");
+    world.good("zpool set cachefile=~/other tank");
+    world.kill();
+    assert_eq!(world.good("zpool list -H -o name,health"), "tank\tDEGRADED\n", "{}", world.log());
+}
+
+#[test]
 fn clients_at_the_same_time() {
     let world = World::new();
     world.create();

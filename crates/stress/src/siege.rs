@@ -225,14 +225,20 @@ fn read_all(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) -> Done {
     Ok(())
 }
 
-/// What the daemon has of the system.
+/// What the daemon has of the system, without what has a bound of its own: its cache of blocks, and the rings of mounts that
+/// were busy, which the kernel takes back only with the mount.
 #[derive(Debug)]
 struct Process {
-    /// Without its cache of blocks, which has a bound of its own.
     memory: u64,
     descriptors: u64,
     threads: u64,
+    rings: u64,
 }
+
+/// Most rings of a daemon, of all mounts together.
+const RINGS_MAX: u64 = 1024;
+/// What a ring has in memory: the longest request, and its entries.
+const RING_MEMORY: u64 = (1 << 20) + (256 << 10);
 
 impl Process {
     fn of_daemon(world: &World) -> Done<Process> {
@@ -243,13 +249,19 @@ impl Process {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
         };
-        let descriptors = std::fs::read_dir(folder.join("fd"))?.count() as u64;
+        let links =
+            std::fs::read_dir(folder.join("fd"))?.flatten().map(|entry| std::fs::read_link(entry.path()));
+        let links: Vec<PathBuf> = links.map(Result::unwrap_or_default).collect();
+        let rings = links.iter().filter(|link| link.ends_with("anon_inode:[io_uring]")).count() as u64;
+        let descriptors = links.len() as u64 - rings;
         let counters = world.good("root", &["kstat"])?.out;
         let cache = counters.lines().skip_while(|line| !line.ends_with("arcstats"));
         let cache = cache.filter_map(|line| line.strip_prefix("size ")).next();
         let cache = cache.and_then(|words| words.split_whitespace().last()?.parse().ok());
-        let memory = (number("RssAnon:") << 10).saturating_sub(cache.unwrap_or(0));
-        Ok(Process { memory, descriptors, threads: number("Threads:") })
+        let memory = (number("RssAnon:") << 10).saturating_sub(cache.unwrap_or(0) + rings * RING_MEMORY);
+        // One thread each.
+        let threads = number("Threads:").saturating_sub(rings);
+        Ok(Process { memory, descriptors, threads, rings })
     }
 
     /// Once the users are gone for a while, nothing is left of what they took.
@@ -259,7 +271,8 @@ impl Process {
             let now = Process::of_daemon(world)?;
             let is_back = now.memory <= self.memory + MEMORY_SLACK
                 && now.descriptors <= self.descriptors + DESCRIPTORS_SLACK
-                && now.threads <= self.threads + THREADS_SLACK;
+                && now.threads <= self.threads + THREADS_SLACK
+                && now.rings <= RINGS_MAX;
             if is_back {
                 world.note(&format!("at rest: {self:?}, after the users: {now:?}"));
                 return Ok(());
