@@ -113,7 +113,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         // Where the next daemon did not do so.
-        let _ = rustix::mount::unmount(&place_in(&self.folder), rustix::mount::UnmountFlags::DETACH);
+        let _ = rustix::mount::unmount(place_in(&self.folder), rustix::mount::UnmountFlags::DETACH);
     }
 }
 
