@@ -1199,6 +1199,65 @@ fn limits_bind_users_who_may_not_change_them_as_by_openzfs() {
     assert_eq!(counts("tank/new"), "0 0", "while the feature is active everything new counts");
 }
 
+/// What is refused to somebody is refused before anything is done for it.
+#[test]
+fn what_others_may_not_do_leaves_mounts_as_they_are() {
+    let Some(world) = world_for_others() else { return };
+    if !testkit::need_file("/dev/fuse") {
+        return;
+    }
+    world.good("zfs create -o mountpoint=~/fs -u tank/fs");
+    world.good("zfs mount -o ro,nosuid,nodev,noexec tank/fs");
+    let line = || {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("there");
+        let at = world.path("fs").canonicalize().expect("there");
+        let line = table.lines().find(|line| line.split(' ').nth(4) == at.to_str()).expect("mounted");
+        line.split(' ').nth(5).map(str::to_owned)
+    };
+    let before = line();
+    for words in ["set atime=off tank", "inherit atime tank/fs", "set readonly=off tank/fs"] {
+        let denied = as_nobody(&world, &format!("zfs {words}")).output().expect("it starts");
+        assert!(String::from_utf8_lossy(&denied.stderr).ends_with("permission denied\n"), "{denied:?}");
+        assert_eq!(line(), before, "{words}");
+    }
+    // Root's own that is not done, and one about something else.
+    assert_ne!(world.run("zfs set atime=off quota=1 tank/fs").code, Some(0));
+    world.good("zfs set recordsize=16k tank/fs");
+    assert_eq!(
+        line().map(|words| words.replace(",noatime", "")),
+        before.map(|words| words.replace(",noatime", ""))
+    );
+}
+
+#[test]
+fn a_rollback_that_is_refused_loses_nothing_that_programs_write_meanwhile() {
+    use std::os::unix::fs::FileExt;
+    let Some(world) = world_for_others() else { return };
+    if !testkit::need_file("/dev/fuse") {
+        return;
+    }
+    world.good("zfs create -o mountpoint=~/fs tank/fs");
+    for name in ["old", "new", "last"] {
+        world.good(&format!("zfs snapshot tank/fs@{name}"));
+    }
+    world.good("zfs hold kept tank/fs@new");
+    // Open, and without a name: gone if its file system was let go of.
+    let path = world.path("fs/file");
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).expect("made");
+    std::fs::remove_file(path).expect("removed");
+    file.write_all_at(b"text", 0).expect("written");
+    for _ in 0..4 {
+        let denied = as_nobody(&world, "zfs rollback tank/fs@last").output().expect("it starts");
+        assert!(String::from_utf8_lossy(&denied.stderr).ends_with("permission denied\n"), "{denied:?}");
+        let held = world.run("zfs rollback -r tank/fs@old");
+        assert_eq!(held.err, "cannot destroy 'tank/fs@new': dataset is busy\n");
+        let mut text = [0; 4];
+        file.read_exact_at(&mut text, 0).expect("it is there");
+        assert_eq!(&text, b"text");
+        file.sync_all().expect("it is there");
+    }
+}
+
 #[test]
 fn one_of_a_user_answers_that_user_only() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -192,11 +192,42 @@ fn a_mount_is_told_things_that_hold_for_it_alone() {
         world.good("zfs get -H -o value,source readonly,exec tank/a"),
         "off\tdefault\noff\ttemporary\n"
     );
+    // What is set holds from then on, and all else as before.
     world.good("zfs set readonly=on tank");
-    assert_eq!(world.good("zfs get -H -o value,source exec tank/a"), "on\tdefault\n");
+    assert_eq!(world.good("zfs get -H -o value,source exec tank/a"), "off\ttemporary\n");
     assert!(fs::write(world.path("alt/tank/a/file"), "").is_err());
+    world.good("zfs set exec=on tank");
+    assert_eq!(world.good("zfs get -H -o value,source exec tank/a"), "on\tinherited from tank\n");
     world.good("zfs inherit readonly tank");
     fs::write(world.path("alt/tank/a/file"), "").expect("written");
+}
+
+/// By a user who may rename the folder above it, and may do nothing with the file system.
+#[test]
+fn a_mount_whose_folder_was_moved_is_found_where_it_is() {
+    let Some(world) = World::new() else { return };
+    let folder = world.path("alt/tank/user");
+    for verb in ["unmount", "rename", "destroy", "export"] {
+        fs::create_dir_all(folder.join("one")).expect("made");
+        world.good("zfs create -o mountpoint=/tank/user/one/data tank/data");
+        fs::write(folder.join("one/data/file"), "text").expect("written");
+        fs::rename(folder.join("one"), folder.join("two")).expect("moved");
+        assert_eq!(world.mounts()[1], "tank/data /tank/user/two/data", "{verb}");
+        match verb {
+            "rename" => world.good("zfs rename tank/data tank/other"),
+            "export" => {
+                world.good("zpool export tank");
+                world.good("zpool import -R ~/alt -d ~/disk tank")
+            }
+            _ => world.good(&format!("zfs {verb} tank/data")),
+        };
+        let is_left = fs::read_dir(folder.join("two/data")).is_ok_and(|list| list.count() > 0);
+        assert!(!is_left, "{verb}");
+        for left in ["tank/data", "tank/other"] {
+            let _ = world.run(&format!("zfs destroy {left}"));
+        }
+        fs::remove_dir_all(&folder).expect("removed");
+    }
 }
 
 #[test]

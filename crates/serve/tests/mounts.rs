@@ -256,9 +256,10 @@ fn contents_are_replaced_under_a_mount() {
     .unwrap();
     assert_eq!(fs::read_to_string(home.path("a/kept")).unwrap(), "two, longer");
 
-    home.table.suspend("p/a").unwrap();
+    let mut paused = home.table.suspend("p/a").unwrap().expect("mounted");
     home.pool().rollback("p/a@1").unwrap();
-    home.table.replaced("p/a");
+    paused.replaced();
+    drop(paused);
 
     assert_eq!(fs::read_to_string(home.path("a/kept")).unwrap(), "one");
     assert_eq!(fs::metadata(home.path("a/new")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
@@ -271,6 +272,54 @@ fn contents_are_replaced_under_a_mount() {
     assert_eq!(inner.err(), Some(Errno::NOENT));
     fs::write(home.path("a/later"), "works").unwrap();
     assert_eq!(fs::read_to_string(home.path("a/later")).unwrap(), "works");
+}
+
+/// A rollback may be refused when the mount waits for it already.
+#[test]
+fn contents_that_were_not_replaced_are_what_they_were() {
+    for transport in transports() {
+        let Some(home) = home_over(transport) else { return };
+        home.mount("p/a", "a", &options()).unwrap();
+        let file = home.path("a/file");
+        fs::write(&file, vec![1; 1 << 20]).unwrap();
+        let open = fs::File::options().read(true).write(true).open(&file).unwrap();
+        for round in 2..8_u8 {
+            std::thread::scope(|scope| {
+                let paused = home.table.suspend("p/a").unwrap().expect("mounted");
+                let writer =
+                    scope.spawn(|| std::os::unix::fs::FileExt::write_all_at(&open, &[round; 1 << 20], 0));
+                // The kernel has some of it, and some waits.
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                drop(paused);
+                writer.join().unwrap().unwrap();
+            });
+            open.sync_all().unwrap();
+            assert!(fs::read(&file).unwrap() == vec![round; 1 << 20], "{transport:?}, round {round}");
+        }
+    }
+}
+
+/// `zfs rename -u` beside it.
+#[test]
+fn a_mount_that_got_another_name_while_it_was_let_go_of_is_served_again() {
+    let Some(home) = home() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    fs::write(home.path("a/file"), "text").unwrap();
+    for (from, to) in [("p/a", "p/c"), ("p/c", "p/a")] {
+        let paused = home.table.suspend(from).unwrap().expect("mounted");
+        edit::rename(home.pool(), from, to).unwrap();
+        home.table.renamed(from, to);
+        drop(paused);
+        assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "text");
+        // The table hears of it later.
+        let paused = home.table.suspend(to).unwrap().expect("mounted");
+        edit::rename(home.pool(), to, from).unwrap();
+        drop(paused);
+        assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "text");
+        home.table.renamed(to, from);
+        edit::rename(home.pool(), from, to).unwrap();
+        home.table.renamed(from, to);
+    }
 }
 
 #[test]
@@ -287,9 +336,10 @@ fn what_is_mounted_below_stays_when_contents_are_replaced() {
     fs::rename(home.path("a/file"), home.path("a/moved")).unwrap();
     let moved = fs::File::open(home.path("a/moved")).unwrap();
 
-    home.table.suspend("p/a").unwrap();
+    let mut paused = home.table.suspend("p/a").unwrap().expect("mounted");
     home.pool().rollback("p/a@1").unwrap();
-    home.table.replaced("p/a");
+    paused.replaced();
+    drop(paused);
 
     assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "one");
     assert!(is_mounted(&home.path("a/dir/inner")));
@@ -317,9 +367,10 @@ fn what_is_being_mounted_while_contents_are_replaced_stays() {
     let placing = home.table.placing();
     let (flags, mode) = (rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
     let folder = rustix::fs::open(home.path("a/inner"), flags, mode).unwrap();
-    home.table.suspend("p/a").unwrap();
+    let mut paused = home.table.suspend("p/a").unwrap().expect("mounted");
     home.pool().rollback("p/a@1").unwrap();
-    home.table.replaced("p/a");
+    paused.replaced();
+    drop(paused);
     let at = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&folder));
     rustix::mount::mount("none", &at, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
     drop((placing, folder));
@@ -431,9 +482,10 @@ fn roll_back_under_load(home: &Home, rounds: usize) {
             kept.write_all(b"changed").unwrap();
             fs::rename(at.join("old-1"), at.join("moved")).unwrap();
 
-            home.table.suspend("p/a").unwrap();
+            let mut paused = home.table.suspend("p/a").unwrap().expect("mounted");
             home.pool().rollback("p/a@1").unwrap();
-            home.table.replaced("p/a");
+            paused.replaced();
+            drop(paused);
 
             for name in names.iter().map(String::as_str).chain(["moved"]) {
                 let found = fs::metadata(at.join(name)).map_err(|error| error.kind());

@@ -44,7 +44,7 @@ pub use iostat::{
 pub use kstat::Kstats;
 pub use mounts::{
     ADMIN_SNAPSHOT, AccessTimes, DIO_ENABLED, MountError, MountOptions, Mounted, MountedByHand, Mounts,
-    Unmount,
+    Suspended, Unmount,
 };
 pub use namespace::{Caller, Namespace};
 pub(crate) use namespace::{Kept, NotTaken, Use};

@@ -127,14 +127,13 @@ pub trait Mounts: Send + Sync {
     /// What could not be written.
     fn write_back(&self, name: &str) -> Result<(), MountError>;
 
-    /// The contents of a dataset are about to be replaced: lets go of it, so that nothing uses it. Who looks at
-    /// the mount waits. [`Mounts::replaced`] must follow, also when nothing was replaced after all. Nothing happens to
-    /// what is not mounted.
+    /// The contents of a dataset are about to be replaced: lets go of it, so that nothing uses it. Programs that look at
+    /// the mount wait until what this returns is dropped. `None`: it is not mounted.
     ///
     /// # Errors
-    /// What could not be written; it is let go of all the same.
-    fn suspend(&self, _dataset: &str) -> Result<(), MountError> {
-        Ok(())
+    /// What could not be written; then the mount is served as before.
+    fn suspend(&self, _dataset: &str) -> Result<Option<Box<dyn Suspended + '_>>, MountError> {
+        Ok(None)
     }
 
     /// The snapshots of a mounted dataset, by the part of their names after `@`, that programs use through `.zfs`.
@@ -145,12 +144,16 @@ pub trait Mounts: Send + Sync {
     /// Snapshots of a dataset were made, destroyed or renamed: listings that the kernel remembers are old.
     fn snapshots_changed(&self, _dataset: &str) {}
 
-    /// The contents of a dataset have been replaced (rollback, receive): open files answer with errors, and
-    /// nothing that the kernel remembers of it holds any more.
-    fn replaced(&self, dataset: &str);
-
     /// A dataset has another name, those below it too.
     fn renamed(&self, from: &str, to: &str);
+}
+
+/// A mount whose dataset was let go of. When this is dropped it is served again, whatever it is called then: with the contents
+/// that it had, unless [`Suspended::replaced`] was called.
+pub trait Suspended: Send {
+    /// The contents of the dataset have been replaced (rollback, receive), or may have been: open files answer with errors,
+    /// and nothing that the kernel remembers of it holds any more.
+    fn replaced(&mut self);
 }
 
 /// A mount.

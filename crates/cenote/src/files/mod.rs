@@ -132,7 +132,7 @@ impl FilesystemWriter {
     /// [`Error::NotAFilesystem`], [`Error::Dsl`] if there is none or it cannot be changed: a snapshot, an
     /// encrypted one.
     pub fn open(pool: &Arc<LivePool>, name: &str) -> Result<FilesystemWriter, Error> {
-        FilesystemWriter::open_as(pool, name, true)
+        FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset(name)?, true)
     }
 
     /// The same of a file system that may be read-only now, by its property: changes are refused as long as it is.
@@ -140,11 +140,23 @@ impl FilesystemWriter {
     /// # Errors
     /// As [`FilesystemWriter::open`].
     pub fn open_for_mount(pool: &Arc<LivePool>, name: &str) -> Result<FilesystemWriter, Error> {
-        FilesystemWriter::open_as(pool, name, false)
+        FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset(name)?, false)
     }
 
-    fn open_as(pool: &Arc<LivePool>, name: &str, writes: bool) -> Result<FilesystemWriter, Error> {
-        let dataset = pool.view()?.dsl().dataset(name)?;
+    /// The same by the number of its dataset ([`FilesystemWriter::dataset_id`]), whatever it is called now.
+    ///
+    /// # Errors
+    /// As [`FilesystemWriter::open`].
+    pub fn open_for_mount_by_id(pool: &Arc<LivePool>, id: ObjectId) -> Result<FilesystemWriter, Error> {
+        FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset_by_object(id)?, false)
+    }
+
+    fn open_as(
+        pool: &Arc<LivePool>,
+        dataset: &dsl::Dataset,
+        writes: bool,
+    ) -> Result<FilesystemWriter, Error> {
+        let name = dataset.name();
         if dataset.is_snapshot() {
             let why = "a snapshot cannot be changed";
             return Err(DslError::WrongKind { name: name.to_owned(), why }.into());
@@ -153,9 +165,9 @@ impl FilesystemWriter {
             return Err(Error::NotAFilesystem { dataset: name.to_owned() });
         }
         if writes {
-            check_writable(&dataset, name)?;
+            check_writable(dataset, name)?;
         }
-        let options = options_of(&dataset, pool.features())?;
+        let options = options_of(dataset, pool.features())?;
         let can_drain = !options.read_only;
         pool.release()?;
         let head = pool.heads().open(dataset.id())?;

@@ -7,6 +7,7 @@ use crate::keys;
 use crate::out::Out;
 use crate::rights::{self, Right};
 use crate::stop::{Outcome, Stop};
+use cenote::admin::edit::EditError;
 use cenote::admin::mounting::{MountRefusal, MountRequest, Mounting, Pending};
 use cenote::admin::{OpenPool, Unmount, open_pools, pool_io};
 use serde_json::{Map, json};
@@ -312,8 +313,10 @@ impl Around {
         Ok(Around(Some((mounting, pending))))
     }
 
-    /// After that, whether they were set or not. What is not mounted, and why.
-    pub(super) fn finish(self) -> Vec<MountRefusal> {
-        self.0.map(|(mounting, pending)| mounting.after_set(pending)).unwrap_or_default()
+    /// After that. What is not mounted, and why.
+    pub(super) fn finish(self, done: &Result<(), EditError>) -> Vec<MountRefusal> {
+        // Of several some may be set when one is refused.
+        let is_set = !matches!(done, Err(EditError::Denied));
+        self.0.map(|(mounting, pending)| mounting.after_set(pending, is_set)).unwrap_or_default()
     }
 }

@@ -6,6 +6,7 @@ use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
 use cenote::admin::edit::names::{self, Form};
 use cenote::admin::edit::{self, EditError, Newer, Partly};
+use cenote::admin::mounting::{MountRefusal, Replacing};
 use std::ffi::OsString;
 
 /// Runs the verb.
@@ -45,14 +46,18 @@ fn rollback(change: &mut Change, name: &str, points: bool, clones: bool) -> Outc
     })?;
     let mounting = mount::mounting();
     let dataset = name.split('@').next().unwrap_or(name);
-    let mut replacing = None;
+    let told = |refusal: MountRefusal| Stop::failed(refusal.to_string());
     if let Some(mounting) = &mounting {
-        let told = |refusal: cenote::admin::mounting::MountRefusal| Stop::failed(refusal.to_string());
         mounting.before_destroy(&newer.clones, mount::HOW).map_err(told)?;
-        replacing = Some(mounting.before_replace(dataset).map_err(told)?);
     }
-    let outcome = edit::rollback(&pool, name, &newer);
-    drop(replacing);
+    let outcome = match edit::prepare_rollback(&pool, name, &newer) {
+        Err(partly) => Err(partly),
+        Ok(prepared) => {
+            let replacing = mounting.as_ref().map(|mounting| mounting.before_replace(dataset));
+            let mut replacing = replacing.transpose().map_err(told)?;
+            prepared.run(|| replacing.iter_mut().for_each(Replacing::replaced))
+        }
+    };
     if outcome.as_ref().err().is_none_or(|partly| !partly.done.is_empty()) {
         change.done(name);
     }

@@ -98,7 +98,7 @@ fn set(change: &mut Change, name: &str, pairs: &Pairs, stays: bool) -> Result<()
     let told = |text: String| (MINUS_ONE, text);
     let around = mount::Around::set(name, pairs, stays).map_err(|refusal| told(refusal.to_string()))?;
     let done = edit::set(&pool, name, &settings);
-    let refusals = around.finish();
+    let refusals = around.finish(&done);
     done.map_err(|error| {
         let text = match error {
             // Of what exists, this is said of a reservation.
@@ -165,7 +165,7 @@ fn inherit_one(change: &mut Change, name: &str, prop: &str, received: bool, belo
     };
     let around = mount::Around::inherit(name, prop).map_err(|refusal| Stop::failed(refusal.to_string()))?;
     let done = edit::inherit(&pool, name, prop, received, below);
-    let refusals = around.finish();
+    let refusals = around.finish(&done);
     done.map_err(|e| Stop::failed(text(name, &e)))?;
     refusals.iter().for_each(mount::tell);
     if refusals.is_empty() { Ok(()) } else { Err(Stop::Code(1)) }

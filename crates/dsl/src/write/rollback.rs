@@ -86,16 +86,8 @@ pub fn rollback_over(
     to: Option<&str>,
     lost: &[String],
 ) -> Result<(), DslError> {
-    let Plan { head, target, snapshots, marks } = plan(ctx, name, to, lost)?;
-    if head.is_encrypted()? && has_foreign_log(ctx, &target.phys().bp)? {
-        let why = "the intent log in an encrypted snapshot cannot be taken out without its key";
-        return Err(DslError::Encrypted { name: name.to_owned(), why });
-    }
-    ctx.check_writable(head.id(), name)?;
+    let Plan { head, target, snapshots, marks } = checked(ctx, name, to, lost)?;
     ctx.check_unused(head.id(), name)?;
-    space::check_pool(ctx, Keep::Half)?;
-    check_refreservation(ctx, &head, 0)?;
-    check_refquota(ctx, &head, &target)?;
 
     for snapshot in &snapshots {
         destroy::destroy_snapshot(ctx, snapshot.id(), snapshot.name())?;
@@ -110,6 +102,34 @@ pub fn rollback_over(
     let clone = create_clone_head(ctx, dir, target.id())?;
     clone_swap(ctx, clone, head.id())?;
     destroy_head(ctx, clone, &format!("{name}/{TEMPORARY}")).map(|_| ())
+}
+
+/// Checks all that [`rollback_over`] checks, but whether somebody uses the head, and changes nothing: before the head is taken
+/// from those who use it.
+///
+/// # Errors
+/// As there.
+pub fn check_rollback_over(
+    ctx: &mut TaskCtx<'_>,
+    name: &str,
+    to: Option<&str>,
+    lost: &[String],
+) -> Result<(), DslError> {
+    checked(ctx, name, to, lost).map(drop)
+}
+
+/// What is done, if nothing but that somebody uses the head stands in its way.
+fn checked(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>, lost: &[String]) -> Result<Plan, DslError> {
+    let plan = plan(ctx, name, to, lost)?;
+    if plan.head.is_encrypted()? && has_foreign_log(ctx, &plan.target.phys().bp)? {
+        let why = "the intent log in an encrypted snapshot cannot be taken out without its key";
+        return Err(DslError::Encrypted { name: name.to_owned(), why });
+    }
+    ctx.check_writable(plan.head.id(), name)?;
+    space::check_pool(ctx, Keep::Half)?;
+    check_refreservation(ctx, &plan.head, 0)?;
+    check_refquota(ctx, &plan.head, &plan.target)?;
+    Ok(plan)
 }
 
 /// What the refreservation adds when a head has `unique` bytes of its own must be there.

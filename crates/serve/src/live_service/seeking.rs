@@ -86,10 +86,11 @@ pub(crate) fn seek(
     // What was a hole may have become data: the next one is looked at then, and after that all others at once.
     for to_the_end in [false, true] {
         let Some(hole) = found.hole else { break };
-        let hole = Hole { to: hole.to.filter(|_| !to_the_end), ..hole };
         if written_back.is_some_and(|done| is_in(done, &found, what)) {
             break;
         }
+        // A block of zeros becomes a hole when it is written: one may be found before the last.
+        let hole = if to_the_end { Hole { from: offset, to: None } } else { hole };
         let len = hole.to.map_or(0, |to| to - hole.from);
         if !pages.drop_range(node, hole.from, len) {
             return all_is_data(&found, offset, what);
@@ -102,9 +103,10 @@ pub(crate) fn seek(
 
 /// Whether the answer depends on nothing but what was written back.
 fn is_in(done: Hole, found: &Found, what: Seek) -> bool {
-    match what {
-        Seek::Data => true,
-        Seek::Hole => found.at.is_some_and(|at| at >= done.from && done.to.is_none_or(|to| at < to)),
+    match (what, done.to) {
+        (_, None) => found.at.is_none_or(|at| at >= done.from),
+        (Seek::Data, Some(to)) => found.at.is_some_and(|at| at <= to),
+        (Seek::Hole, Some(to)) => found.at.is_some_and(|at| at >= done.from && at < to),
     }
 }
 
@@ -133,5 +135,17 @@ mod tests {
         };
         let look_for_data = |from| Ok(Some(from).filter(|from| *from < written.get()));
         assert_eq!(find_hole(0, look_for_hole, look_for_data), Ok((Some(3), None)));
+    }
+
+    #[test]
+    fn data_behind_a_new_hole_is_no_answer() {
+        // A block of zeros was the end of the hole that was written back, and is a hole now.
+        let (from, to) = (0, Some(128 << 10));
+        let found = |at| Found { at: Some(at), hole: Some(Hole { from, to: Some(at) }), size: 1 << 20 };
+        assert!(is_in(Hole { from, to }, &found(128 << 10), Seek::Data));
+        assert!(!is_in(Hole { from, to }, &found(512 << 10), Seek::Data));
+        assert!(is_in(Hole { from, to: None }, &found(512 << 10), Seek::Data));
+        // Nor is a hole before it.
+        assert!(!is_in(Hole { from: 128 << 10, to: None }, &found(0), Seek::Hole));
     }
 }

@@ -1,7 +1,7 @@
 //! The mounts of a process that keeps pools open: what [`cenote::admin::Mounts`] wants, done with FUSE.
 //!
 //! `mount` is one that is served, and `ending` what is done when it has ended; `service` answers for it while its contents
-//! come and go, `kernel` asks and changes the machine's table of mounts, `walk` leads to mount points, `record` knows what a
+//! come and go, `paused` is what has let go of them, `kernel` asks and changes the machine's table of mounts, `walk` leads to mount points, `record` knows what a
 //! server before this one has left behind, `users` finds the programs that hold a mount up.
 //!
 //! # What always holds
@@ -22,6 +22,7 @@
 mod ending;
 mod kernel;
 mod mount;
+mod paused;
 mod record;
 mod service;
 mod users;
@@ -29,26 +30,26 @@ mod walk;
 
 use crate::LiveService;
 use crate::fuse::{self, FileCounters, Service, Transport, ViewService};
-use crate::pool_view::{PoolView, SNAPSHOTS};
+use crate::pool_view::PoolView;
 use crate::view::ViewError;
 use cenote::admin::{
-    AccessTimes, FileOps, MountError, MountOptions, Mounted, MountedByHand, Mounts, Unmount,
+    AccessTimes, FileOps, MountError, MountOptions, Mounted, MountedByHand, Mounts, Suspended, Unmount,
 };
 use cenote::files::{self, FilesystemWriter};
 use cenote::{LivePool, Outside, Pool, interrupt};
 use ending::Ended;
 use kernel::Sign;
-use mount::{Behind, End, Kept, LAST_WRITES, Mount, Spot};
+use mount::{Behind, End, HEARING_OF_AN_END, LAST_WRITES, Mount, Spot};
+use paused::PausedMount;
 use record::ByHand;
 pub use record::Record;
 use rustix::io::Errno;
-use service::{MountedFs, Names};
+use service::MountedFs;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use walk::{Place, WalkError};
@@ -57,9 +58,6 @@ use walk::{Place, WalkError};
 const LETTING_GO: Duration = Duration::from_secs(3);
 /// Mounts of dead servers on one way.
 const DEAD_MAX: usize = 64;
-/// How long the kernel may take to forget so many files before names are answered all the same. What programs have left in
-/// its pages is lost until then, and written into the new contents from then on.
-const FORGETTING: Duration = Duration::from_secs(2);
 /// Where a mount shows its snapshots.
 const SNAPSHOT_DIR: &str = ".zfs/snapshot";
 /// The root of a mount.
@@ -175,12 +173,42 @@ impl Inner {
         for mount in &mounts {
             let (stays, gone): (Vec<Spot>, Vec<Spot>) =
                 mount.spots().into_iter().partition(|spot| here.contains(&(mount.device, spot.at.as_path())));
-            if !stays.is_empty() {
+            if gone.is_empty() {
+                continue;
+            }
+            let (moved, gone) = self.follow(mount, gone, &table);
+            if moved || !stays.is_empty() {
                 gone.iter().for_each(|spot| self.take_from(mount, &spot.at));
             } else if mount.has_ended(&table) {
                 self.let_go(mount);
             }
         }
+    }
+
+    /// Finds a mount, which is no longer in these places, where it is now: a folder above it has got another name. Whether it
+    /// was found anywhere, and the places that it has left.
+    fn follow(&self, mount: &Mount, gone: Vec<Spot>, table: &[kernel::Line]) -> (bool, Vec<Spot>) {
+        let is_new = |line: &&kernel::Line| line.device == mount.device && !mount.is_at(&line.at);
+        let mut places = table.iter().filter(is_new).map(|line| line.at.clone()).peekable();
+        // Numbers of devices are given to others at once.
+        if places.peek().is_none() || mount.wait(End::Gone, Some(HEARING_OF_AN_END)) {
+            return (false, gone);
+        }
+        let mut left = Vec::new();
+        for spot in gone {
+            let Some(at) = places.next() else {
+                left.push(spot);
+                continue;
+            };
+            if mount.moved(&spot.at, &at) {
+                self.note_gone(mount, &spot.at);
+                self.tell_record(|record| record.note(&at));
+                self.tell_record(|record| record.mounted(&at, mount.device));
+                let dataset = lock(&mount.name).clone();
+                self.note_by_hand(&dataset, &at, &spot.options);
+            }
+        }
+        (true, left)
     }
 
     /// A mount that is left in other places is gone from this one.
@@ -218,8 +246,8 @@ impl Inner {
     /// The same for one.
     fn find_mounted(&self, dataset: &str) -> Option<Arc<Mount>> {
         let mount = self.find(dataset)?;
-        if !mount.is_on_top() && mount.has_ended(&kernel::table()) {
-            self.let_go(&mount);
+        if !mount.is_on_top() {
+            self.let_go_of_unmounted();
             return self.find(dataset);
         }
         Some(mount)
@@ -376,13 +404,7 @@ impl MountTable {
         }
     }
 
-    fn live(
-        &self,
-        pool: &Arc<LivePool>,
-        dataset: &str,
-        options: &MountOptions,
-    ) -> Result<LiveService, MountError> {
-        let writer = FilesystemWriter::open_for_mount(pool, dataset)?;
+    fn live(&self, writer: FilesystemWriter, options: &MountOptions) -> LiveService {
         let says = |name: &str| options.temporary.iter().any(|(known, _)| known == name);
         let times = (says("atime") || says("relatime")).then_some(match options.atime {
             AccessTimes::Never => files::AccessTimes::Never,
@@ -390,56 +412,7 @@ impl MountTable {
             AccessTimes::Always => files::AccessTimes::Always,
         });
         let service = LiveService::new(writer, self.settings.writeback).with_access_times(times);
-        Ok(if says("xattr") { service.without_user_xattrs() } else { service })
-    }
-
-    /// The contents of a dataset that was let go of were replaced, or not: it is served again.
-    fn serve_again(&self, dataset: &str) {
-        let Some(mount) = self.inner.find(dataset) else { return };
-        let Some((pool, service)) = mount.live() else { return };
-        let Some(Kept { names, manner }) = lock(&mount.kept).take() else { return };
-        let options = mount.first().options;
-        let flags = fuse::mount_flags(&self.fuse_options(dataset, &options));
-        let nodes = service.nodes();
-        // All names at once, if nothing is mounted below, or is about to be: it would be taken off with them.
-        let mut has_forgotten_names = false;
-        match self.live(pool, dataset, &options) {
-            Ok(live) => service.enter(live, manner, || {
-                // Whoever begins to mount waits for this, and then finds the folder anew.
-                let placing = lock(&self.inner.placing);
-                let has_mounts = || mount.spots().iter().any(|spot| kernel::has_mounts_below(&spot.at));
-                has_forgotten_names = *placing == 0 && !has_mounts() && mount.notifier.forget_names();
-            }),
-            Err(error) => {
-                tracing::error!(dataset, %error, "a mounted file system is gone");
-                service.end();
-            }
-        }
-        let forgetting = mount.start_forgetting(nodes.clone(), flags);
-        // If all threads of the mount answer about names, none is left for what the kernel waits for.
-        let waits = forgetting.as_ref().is_ok_and(|(_, told)| {
-            loop {
-                match told.recv_timeout(FORGETTING) {
-                    Ok(()) => {}
-                    Err(error) => break error == RecvTimeoutError::Timeout,
-                }
-            }
-        });
-        service.entered();
-        if waits {
-            tracing::debug!(dataset, "the kernel forgets what a file system had while it is used again");
-        }
-        if let Ok((thread, _)) = forgetting {
-            let _ = thread.join();
-        }
-        // One by one, and only what is known to be in use: names of which programs stand in the middle.
-        if !has_forgotten_names {
-            names.iter().for_each(|(dir, name)| mount.notifier.look_again(*dir, name));
-            mount.shrink(flags);
-        }
-        // Answers of before that the kernel had not yet looked at.
-        nodes.iter().for_each(|node| mount.notifier.forget_attributes(*node));
-        self.snapshots_changed(dataset);
+        if says("xattr") { service.without_user_xattrs() } else { service }
     }
 
     /// Mounts a service and watches over its mount.
@@ -668,7 +641,7 @@ impl Mounts for MountTable {
         options: &MountOptions,
     ) -> Result<(), MountError> {
         let (_claim, _placing, place) = self.claim_free(dataset, at, options)?;
-        let live = self.live(pool, dataset, options)?;
+        let live = self.live(FilesystemWriter::open_for_mount(pool, dataset)?, options);
         let service = Arc::new(MountedFs::new(live, pool));
         let serves: Arc<dyn Service> = Arc::clone(&service) as _;
         self.start(dataset, &place, options, &serves, Behind::Live { pool: Arc::clone(pool), service })
@@ -769,34 +742,11 @@ impl Mounts for MountTable {
         Ok(())
     }
 
-    fn suspend(&self, dataset: &str) -> Result<(), MountError> {
-        let Some(mount) = self.inner.find(dataset) else { return Ok(()) };
-        let Some((pool, service)) = mount.live() else { return Ok(()) };
-        if pool.suspended().is_some() {
-            // Now it can be waited for as long as the client wants: nothing is let go of yet.
-            pool.sync().map_err(cenote::Error::from)?;
-        }
-        mount.write_back()?;
-        // What nobody uses it forgets now.
-        let spots = mount.spots();
-        mount.shrink(fuse::mount_flags(&self.fuse_options(dataset, &mount.first().options)));
-        if let Some(live) = service.pause().map_err(|error| refused(&error.into()))? {
-            let below: Vec<PathBuf> = kernel::table().into_iter().map(|line| line.at).collect();
-            let mut names = Names::new();
-            for Spot { at, .. } in &spots {
-                let used = users::files(at);
-                let paths = used.paths.iter().chain(&below).map(PathBuf::as_path);
-                names.append(&mut service::names_to(&live, at, paths));
-            }
-            *lock(&mount.kept) = Some(Kept { names, manner: live.manner() });
-        }
-        // The head is let go of when nothing of it is left to be written.
-        pool.sync().map_err(|error| cenote::Error::from(error).into()).map(drop)
-    }
-
-    fn replaced(&self, dataset: &str) {
-        // Whoever asked for the change may wait no longer: it is served again all the same.
-        interrupt::shielded(|| self.serve_again(dataset));
+    fn suspend(&self, dataset: &str) -> Result<Option<Box<dyn Suspended + '_>>, MountError> {
+        let claim = self.inner.claim(dataset)?;
+        let Some(mount) = self.inner.find(dataset) else { return Ok(None) };
+        let paused = PausedMount::begin(self, claim, &mount)?;
+        Ok(paused.map(|paused| Box::new(paused) as Box<dyn Suspended>))
     }
 
     fn snapshots_in_use(&self, dataset: &str) -> Vec<String> {
@@ -818,9 +768,7 @@ impl Mounts for MountTable {
         if let Some((_, service)) = mount.live() {
             service.snapshots_changed(dataset);
         }
-        // The root's listing too: `.zfs` may be visible now, or no longer.
-        mount.notifier.forget_file(SNAPSHOTS);
-        mount.notifier.forget_file(ROOT);
+        mount.forget_snapshots();
     }
 
     fn renamed(&self, from: &str, to: &str) {

@@ -6,11 +6,11 @@
 //! - A connection is ended only while its device has the number by which it is named: numbers are given to others at once.
 
 use super::kernel;
-use super::service::{MountedFs, Names};
+use super::service::MountedFs;
 use super::walk::Place;
-use super::{LOOK_EVERY, interrupted, is_root, lock, refused};
+use super::{LOOK_EVERY, ROOT, interrupted, is_root, lock, refused};
 use crate::fuse::{self, Notifier};
-use crate::live_service::Manner;
+use crate::pool_view::SNAPSHOTS;
 use cenote::admin::{MountError, MountOptions, Mounted};
 use cenote::{LivePool, interrupt};
 use format::PoolGuid;
@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long it may take until a mount that has ended is known to have.
-const HEARING_OF_AN_END: Duration = Duration::from_millis(50);
+pub(super) const HEARING_OF_AN_END: Duration = Duration::from_millis(50);
 /// How long a mount that is ended by force is given to bring what it has to disk.
 pub(super) const LAST_WRITES: Duration = Duration::from_secs(10);
 const FORGOTTEN_AT_ONCE: usize = 1024;
@@ -55,21 +55,12 @@ pub(super) struct Mount {
     pub(super) device: (u32, u32),
     pub(super) behind: Behind,
     pub(super) notifier: Arc<Notifier>,
-    pub(super) kept: Mutex<Option<Kept>>,
     end: Mutex<End>,
     /// It is being unmounted here, or was: no other table needs to say that it is gone.
     pub(super) is_unmounted: AtomicBool,
     /// Its dataset was closed, or is being closed.
     pub(super) is_settled: AtomicBool,
     ended: Condvar,
-}
-
-/// What is kept of a mount while its file system is let go of.
-pub(super) struct Kept {
-    /// The names that lead to what is in use, and to what is mounted below.
-    pub(super) names: Names,
-    /// How requests come.
-    pub(super) manner: Manner,
 }
 
 /// What stands behind a mount.
@@ -118,7 +109,6 @@ impl Mount {
             device,
             behind,
             notifier,
-            kept: Mutex::default(),
             end: Mutex::default(),
             is_unmounted: AtomicBool::new(false),
             is_settled: AtomicBool::new(false),
@@ -150,6 +140,13 @@ impl Mount {
     /// It is in one more place.
     pub(super) fn add(&self, spot: Spot) {
         lock(&self.spots).push(spot);
+    }
+
+    /// One of its places has another path now. `false`: it is not there any more.
+    pub(super) fn moved(&self, from: &Path, to: &Path) -> bool {
+        let mut spots = lock(&self.spots);
+        let spot = spots.iter_mut().find(|spot| spot.at == from);
+        spot.map(|spot| spot.at = to.to_owned()).is_some()
     }
 
     /// It is no longer in this place. `false`: that is its last, or it was not there.
@@ -312,6 +309,13 @@ impl Mount {
         {
             let _ = place.open().and_then(|dir| Ok(kernel::remount(&dir, flags)?));
         }
+    }
+
+    /// The kernel forgets what it knows of the snapshots that are shown.
+    pub(super) fn forget_snapshots(&self) {
+        // The root's listing too: `.zfs` may be visible now, or no longer.
+        self.notifier.forget_file(SNAPSHOTS);
+        self.notifier.forget_file(ROOT);
     }
 
     /// Changes its flags, wherever it is.

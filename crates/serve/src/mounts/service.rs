@@ -110,7 +110,8 @@ impl MountedFs {
         }
     }
 
-    /// Lets go of the file system: returns it when no request uses it. What comes meanwhile waits.
+    /// Lets go of the file system: returns it when no request uses it. What comes meanwhile waits. `None`: the mount has
+    /// ended.
     ///
     /// # Errors
     /// [`Errno::INTR`] if the caller waits no longer ([`cenote::interrupt`]); it is served as before.
@@ -118,16 +119,23 @@ impl MountedFs {
         self.is_wanted.store(true, Ordering::Release);
         let mut nap = NAP_MIN;
         let paused = loop {
-            match self.state.try_write() {
-                Ok(mut state) => break Ok(std::mem::replace(&mut *state, State::Paused)),
-                Err(TryLockError::Poisoned(state)) => {
-                    break Ok(std::mem::replace(&mut *state.into_inner(), State::Paused));
+            let state = match self.state.try_write() {
+                Ok(state) => Some(state),
+                Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            match state {
+                Some(state) if matches!(*state, State::Ended) => break Ok(State::Ended),
+                // Somebody else has it: it comes back.
+                Some(mut state) if !matches!(*state, State::Paused) => {
+                    break Ok(std::mem::replace(&mut *state, State::Paused));
                 }
-                Err(TryLockError::WouldBlock) if interrupt::ends(self.is_suspended()) => {
-                    break Err(Errno::INTR);
-                }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(nap),
+                _ => {}
             }
+            if interrupt::ends(self.is_suspended()) {
+                break Err(Errno::INTR);
+            }
+            std::thread::sleep(nap);
             nap = (2 * nap).min(NAP_MAX);
         };
         self.is_wanted.store(false, Ordering::Release);
@@ -152,12 +160,29 @@ impl MountedFs {
     }
 
     /// There are other contents: what the kernel knows it by, after which `tell` tells it what waits for nothing, and
-    /// requests about files are answered.
+    /// requests about files are answered. Nothing happens if the mount has ended.
     pub(super) fn enter(&self, live: LiveService, manner: Manner, tell: impl FnOnce()) {
         self.lookups.replaced();
         let live = live.go_on_with(manner, &self.lookups);
         tell();
-        self.put(State::Entering(Box::new(live)));
+        self.go_on(State::Entering(Box::new(live)));
+    }
+
+    /// There are the contents that there were, and all that the kernel knows of them holds. Nothing happens if the mount has
+    /// ended.
+    pub(super) fn resume(&self, live: LiveService, manner: Manner) {
+        self.go_on(State::Serving(Box::new(live.go_on_with(manner, &self.lookups))));
+    }
+
+    /// After a pause.
+    fn go_on(&self, new: State) {
+        {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            if matches!(*state, State::Paused) {
+                *state = new;
+            }
+        }
+        self.wake();
     }
 
     /// The kernel has forgotten what was before: requests about names are answered, too.
@@ -292,6 +317,14 @@ impl MountedFs {
     ) -> Answer<T> {
         let name = self.ask(|live| Ok(live.writer().current_name()))?;
         self.zfs.ask(node, &name, ask)
+    }
+
+    /// What the dataset is called now; `None`: it is not served.
+    pub(super) fn name(&self) -> Option<Arc<str>> {
+        match self.now().as_deref() {
+            Some(State::Serving(live) | State::Entering(live)) => Some(live.writer().current_name()),
+            _ => None,
+        }
     }
 
     fn snapshot_dir(&self) -> Answer<SnapshotDir> {

@@ -4,11 +4,16 @@ use super::kernel::is_within;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::process::getpid;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Most programs that are named.
 const NAMED: usize = 16;
+/// Bytes of the list of maps of a process that are read: with names of usual length, as many maps as a process may have.
+const MAPS_MAX: u64 = 8 << 20;
 
 /// The programs that have something open or mapped below a directory, or stand there: number and name. Only those
 /// that this process may look at.
@@ -61,14 +66,33 @@ fn add_files(process: &Path, at: &Path, files: &mut Used) {
             files.paths.insert(path);
         }
     }
-    let maps = fs::read_to_string(process.join("maps")).unwrap_or_default();
-    for line in maps.lines() {
-        let path = line.find('/').and_then(|start| line.get(start..));
-        if let Some(path) = path.map(Path::new).filter(|path| is_within(path, at)) {
-            let number = line.split_ascii_whitespace().nth(4).and_then(|number| number.parse::<u64>().ok());
+    each_map(process, |number, path| {
+        if is_within(path, at) {
             files.numbers.extend(number);
             files.paths.insert(path.to_owned());
         }
+        true
+    });
+}
+
+/// Calls `look` with each file that a process has mapped, by the number that the kernel knows and its path, until it returns
+/// false. Of a process with very many maps, those are left out that come after [`MAPS_MAX`].
+#[allow(clippy::disallowed_types)] // A file of the kernel about a process.
+fn each_map(process: &Path, mut look: impl FnMut(Option<u64>, &Path) -> bool) {
+    let Ok(maps) = fs::File::open(process.join("maps")) else { return };
+    let mut maps = BufReader::new(maps.take(MAPS_MAX));
+    let mut line = Vec::new();
+    while maps.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        if let Some(start) = text.iter().position(|byte| *byte == b'/') {
+            let (fields, path) = text.split_at(start);
+            let number = std::str::from_utf8(fields).ok();
+            let number = number.and_then(|fields| fields.split_ascii_whitespace().nth(4)?.parse().ok());
+            if !look(number, Path::new(OsStr::from_bytes(path))) {
+                return;
+            }
+        }
+        line.clear();
     }
 }
 
@@ -88,7 +112,10 @@ fn uses(process: &Path, at: &Path) -> bool {
     if opened.is_some_and(|fds| fds.flatten().any(|fd| leads_there(fd.path()))) {
         return true;
     }
-    let maps = fs::read_to_string(process.join("maps")).unwrap_or_default();
-    let paths = maps.lines().filter_map(|line| line.find('/').and_then(|start| line.get(start..)));
-    paths.into_iter().any(|path| is_within(Path::new(path), at))
+    let mut is_mapped = false;
+    each_map(process, |_, path| {
+        is_mapped = is_within(path, at);
+        !is_mapped
+    });
+    is_mapped
 }

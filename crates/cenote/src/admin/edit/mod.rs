@@ -43,7 +43,7 @@ pub use open::{has_special, open_pool};
 pub use permit::may;
 pub use project::{ProjectChange, ProjectNode, Reach, change_project, projects};
 pub use rename::{rename, rename_snapshot};
-pub use rollback::{Newer, newer_than, rollback};
+pub use rollback::{Newer, PreparedRollback, newer_than, prepare_rollback, rollback};
 pub use set::{inherit, kind_of, set, subject};
 pub use snapshot::{snapshot, with_descendants};
 pub use upgrade::{FilesystemVersion, filesystem_versions};

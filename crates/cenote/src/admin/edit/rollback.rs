@@ -53,24 +53,78 @@ pub fn newer_than(pool: &Pool, snapshot: &str) -> Result<Newer, EditError> {
 /// # Errors
 /// What was not done, first of all what failed.
 pub fn rollback(pool: &PoolWriter, snapshot: &str, newer: &Newer) -> Result<(), Partly> {
-    permit::ask(pool, snapshot, &["rollback"])
-        .and_then(|()| super::destroy::ask(pool, &newer.snapshots))
-        .map_err(|error| Partly { done: Vec::new(), left: vec![snapshot.to_owned()], error })?;
+    let rollback = PreparedRollback { pool, snapshot, newer };
+    rollback.ask()?;
     destroy_all(pool, &newer.clones)?;
-    let name = snapshot.split('@').next().unwrap_or_default().to_owned();
-    let target = snapshot.to_owned();
-    let lost: Vec<String> = newer.points().cloned().collect();
-    let operation = Operation::begin("rollback");
-    let outcome = run(pool, move |ctx| task::rollback_over(ctx, &name, Some(&target), &lost));
-    let recorded = outcome.and_then(|()| {
-        if !newer.snapshots.is_empty() {
-            Operation::begin("destroy_snaps").done(pool, super::destroy::input(&newer.snapshots, false))?;
+    rollback.run(|| {})
+}
+
+/// Does what a rollback does before the head is replaced, and checks all that it will check: before the head is taken from
+/// those who use it. Clones that are newer are destroyed.
+///
+/// # Errors
+/// As of [`rollback`].
+pub fn prepare_rollback<'p>(
+    pool: &'p PoolWriter,
+    snapshot: &'p str,
+    newer: &'p Newer,
+) -> Result<PreparedRollback<'p>, Partly> {
+    let rollback = PreparedRollback { pool, snapshot, newer };
+    rollback.ask()?;
+    destroy_all(pool, &newer.clones)?;
+    let (name, target, lost) = rollback.of_task();
+    run(pool, move |ctx| task::check_rollback_over(ctx, &name, Some(&target), &lost))
+        .map_err(|error| rollback.failed(error))?;
+    Ok(rollback)
+}
+
+/// A rollback that nothing is known to stand in the way of, but that the head is in use.
+#[derive(Debug)]
+#[must_use]
+pub struct PreparedRollback<'p> {
+    pool: &'p PoolWriter,
+    snapshot: &'p str,
+    newer: &'p Newer,
+}
+
+impl PreparedRollback<'_> {
+    /// Replaces the head. `replaced` is called when it has been, or may have been.
+    ///
+    /// # Errors
+    /// As of [`rollback`].
+    pub fn run(self, replaced: impl FnOnce()) -> Result<(), Partly> {
+        let (name, target, lost) = self.of_task();
+        let operation = Operation::begin("rollback");
+        let outcome = run(self.pool, move |ctx| task::rollback_over(ctx, &name, Some(&target), &lost));
+        if !matches!(outcome, Err(EditError::Refused(_))) {
+            replaced();
         }
-        let target = operation::pair("target", snapshot);
-        operation.done_with(pool, target.clone(), Some(target))
-    });
-    recorded.map_err(|error| {
-        let left = newer.snapshots.iter().chain([&snapshot.to_owned()]).cloned().collect();
-        Partly { done: newer.clones.clone(), left, error }
-    })
+        let recorded = outcome.and_then(|()| {
+            if !self.newer.snapshots.is_empty() {
+                let input = super::destroy::input(&self.newer.snapshots, false);
+                Operation::begin("destroy_snaps").done(self.pool, input)?;
+            }
+            let target = operation::pair("target", self.snapshot);
+            operation.done_with(self.pool, target.clone(), Some(target))
+        });
+        recorded.map_err(|error| self.failed(error))
+    }
+
+    fn ask(&self) -> Result<(), Partly> {
+        permit::ask(self.pool, self.snapshot, &["rollback"])
+            .and_then(|()| super::destroy::ask(self.pool, &self.newer.snapshots))
+            .map_err(|error| Partly { done: Vec::new(), left: vec![self.snapshot.to_owned()], error })
+    }
+
+    /// The head, the snapshot, and what is lost.
+    fn of_task(&self) -> (String, String, Vec<String>) {
+        let name = self.snapshot.split('@').next().unwrap_or_default().to_owned();
+        (name, self.snapshot.to_owned(), self.newer.points().cloned().collect())
+    }
+
+    /// After the clones were destroyed.
+    fn failed(&self, error: EditError) -> Partly {
+        let left = self.newer.snapshots.iter().chain([&self.snapshot.to_owned()]).cloned().collect();
+        Partly { done: self.newer.clones.clone(), left, error }
+    }
 }

@@ -1,6 +1,9 @@
 //! What is unmounted before datasets change, and mounted again after.
 
-use super::{MountPoint, MountRefusal, MountRequest, Mounted, Mounting, Place, Unmount, unmount_words};
+use super::{
+    MountOptions, MountPoint, MountRefusal, MountRequest, Mounted, Mounting, Place, Unmount, unmount_words,
+};
+use crate::admin::Suspended;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -28,8 +31,8 @@ pub struct Pending {
     root: String,
     /// What mounts by itself is mounted, whether it was or not.
     mounts_all: bool,
-    /// Mounts have to follow properties.
-    remounts: bool,
+    /// The properties that are set, of those that mounts have to follow.
+    follows: Vec<String>,
     /// What the kernel remembers of `.zfs` is old.
     shows: bool,
 }
@@ -39,11 +42,21 @@ pub struct Pending {
 pub struct Replacing<'m> {
     mounting: &'m Mounting,
     dataset: String,
+    suspended: Option<Box<dyn Suspended + 'm>>,
+}
+
+impl Replacing<'_> {
+    /// The contents were replaced, or may have been. Without this they are what they were.
+    pub fn replaced(&mut self) {
+        if let Some(suspended) = &mut self.suspended {
+            suspended.replaced();
+        }
+    }
 }
 
 impl Drop for Replacing<'_> {
     fn drop(&mut self) {
-        self.mounting.mounts.replaced(&self.dataset);
+        self.suspended = None;
         self.mounting.mounts.snapshots_changed(&self.dataset);
     }
 }
@@ -137,23 +150,26 @@ impl Mounting {
             }
         }
         pending.shows = props.contains(&"snapdir");
-        pending.remounts = props.iter().any(|prop| OF_MOUNTS.contains(prop));
+        let of_mounts = props.iter().filter(|prop| OF_MOUNTS.contains(prop));
+        pending.follows = of_mounts.map(|prop| (*prop).to_owned()).collect();
         Ok(pending)
     }
 
-    /// After that: mounts what was unmounted, where it belongs now. Returns what is not mounted, and why.
-    pub fn after_set(&self, pending: Pending) -> Vec<MountRefusal> {
-        let Pending { moved, root, mounts_all, remounts, shows } = pending;
+    /// After that: mounts what was unmounted, where it belongs now; `is_set`: some of them were. Returns what is not mounted,
+    /// and why.
+    pub fn after_set(&self, pending: Pending, is_set: bool) -> Vec<MountRefusal> {
+        let Pending { moved, root, mounts_all, follows, shows } = pending;
+        let mounts_all = mounts_all && is_set;
         let mut refusals = Vec::new();
         for moved in moved {
             let put = self.put_again(&moved, &moved.place.dataset, mounts_all);
             // What was not mounted before, nobody has asked to mount: it may stay so.
             refusals.extend(put.err().filter(|_| moved.was_mounted()));
         }
-        if remounts {
-            refusals.extend(self.follow_properties(&root));
+        if is_set && !follows.is_empty() {
+            refusals.extend(self.follow_properties(&root, &follows));
         }
-        if shows {
+        if is_set && shows {
             let places = self.places_below(&root).unwrap_or_default();
             places.iter().for_each(|place| self.mounts.snapshots_changed(&place.dataset));
         }
@@ -197,15 +213,15 @@ impl Mounting {
         Ok(())
     }
 
-    /// Mounts of a dataset and those below it become what their properties say. What the kernel was told when it
-    /// mounted needs a new mount: one that is in use stays as it is, and is right the next time.
-    fn follow_properties(&self, dataset: &str) -> Vec<MountRefusal> {
+    /// Mounts of a dataset and those below it become what these properties say now; what a command has set for a mount alone
+    /// stays, where they say nothing of it. What the kernel was told when it mounted needs a new mount: one that is in use stays
+    /// as it is, and is right the next time.
+    fn follow_properties(&self, dataset: &str, props: &[String]) -> Vec<MountRefusal> {
         let mut refusals = Vec::new();
         let all = self.list();
         for place in self.places_below(dataset).unwrap_or_default() {
             let Some(mut mount) = self.mounted(&place.dataset) else { continue };
-            let (allow_other, by_hand) = (mount.options.allow_other, mount.options.by_hand);
-            let options = super::MountOptions { allow_other, by_hand, ..place.options.clone() };
+            let options = followed(&mount.options, &place.options, props);
             // One that is in several places would be away from all of them meanwhile.
             let is_alone = all.iter().filter(|other| other.dataset == place.dataset).count() == 1;
             if is_alone
@@ -327,18 +343,17 @@ impl Mounting {
     // ---- contents ----------------------------------------------------------------------------
 
     /// Before the contents of a dataset are replaced: it is let go of, and who looks at it waits until what this
-    /// returns is dropped, whether they were replaced or not.
+    /// returns is dropped, whether they were replaced or not. It is for the caller to have checked before that they will be.
     ///
     /// # Errors
     /// What could not be written; then nothing is let go of.
     pub fn before_replace(&self, dataset: &str) -> Result<Replacing<'_>, MountRefusal> {
-        let replacing = Replacing { mounting: self, dataset: dataset.to_owned() };
-        self.mounts.suspend(dataset).map_err(|error| MountRefusal {
+        let suspended = self.mounts.suspend(dataset).map_err(|error| MountRefusal {
             verb: "unmount",
             what: dataset.to_owned(),
             why: unmount_words(&error),
         })?;
-        Ok(replacing)
+        Ok(Replacing { mounting: self, dataset: dataset.to_owned(), suspended })
     }
 
     /// After snapshots with these names were made, destroyed or renamed.
@@ -356,6 +371,24 @@ impl Mounting {
         let mounts = self.list().into_iter().rev().filter(|mount| path.starts_with(&mount.at));
         mounts.max_by_key(|mount| mount.at.as_os_str().len())
     }
+}
+
+/// The options of a mount after these properties have changed to what `set` says.
+fn followed(mount: &MountOptions, set: &MountOptions, props: &[String]) -> MountOptions {
+    let mut options = mount.clone();
+    for prop in props {
+        match prop.as_str() {
+            "readonly" => options.read_only = set.read_only,
+            "exec" => options.exec = set.exec,
+            "setuid" => options.setuid = set.setuid,
+            "devices" => options.devices = set.devices,
+            "xattr" => options.xattrs = set.xattrs,
+            "atime" | "relatime" => options.atime = set.atime,
+            _ => {}
+        }
+        options.temporary.retain(|(name, _)| name != prop);
+    }
+    options
 }
 
 fn is_below(name: &str, above: &str) -> bool {

@@ -1,0 +1,156 @@
+//! A mount whose file system was let go of, so that its contents can be replaced.
+//!
+//! # What always holds
+//! - No other verb changes the mount meanwhile, and requests to it wait.
+//! - The mount and its dataset are the ones that were let go of, whatever they are called when it is served again.
+//! - What the kernel knows of the contents stays if they were not replaced, and is forgotten if they may have been.
+
+use super::mount::Mount;
+use super::service::{self, MountedFs, Names};
+use super::{Claim, MountTable, kernel, lock, refused, users};
+use crate::fuse;
+use crate::live_service::Manner;
+use cenote::admin::{MountError, Suspended};
+use cenote::files::FilesystemWriter;
+use cenote::{LivePool, interrupt};
+use format::ObjectId;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+/// How long the kernel may take to forget so many files before names are answered all the same. What programs have left in
+/// its pages is lost until then, and written into the new contents from then on.
+const FORGETTING: Duration = Duration::from_secs(2);
+
+/// A mount that waits for its file system.
+pub(super) struct PausedMount<'t> {
+    table: &'t MountTable,
+    _claim: Claim<'t>,
+    mount: Arc<Mount>,
+    pool: Arc<LivePool>,
+    service: Arc<MountedFs>,
+    dataset: ObjectId,
+    /// The names that lead to what is in use, and to what is mounted below.
+    names: Names,
+    /// How requests come.
+    manner: Manner,
+    is_replaced: bool,
+}
+
+impl<'t> PausedMount<'t> {
+    /// Lets go of the file system of a mount. `None`: there is none that can be changed.
+    ///
+    /// # Errors
+    /// What could not be written; then it is served as before.
+    pub(super) fn begin(
+        table: &'t MountTable,
+        claim: Claim<'t>,
+        mount: &Arc<Mount>,
+    ) -> Result<Option<PausedMount<'t>>, MountError> {
+        let Some((pool, service)) = mount.live() else { return Ok(None) };
+        if pool.suspended().is_some() {
+            // Now it can be waited for as long as the client wants: nothing is let go of yet.
+            pool.sync().map_err(cenote::Error::from)?;
+        }
+        mount.write_back()?;
+        // What nobody uses it forgets now.
+        let spots = mount.spots();
+        mount.shrink(fuse::mount_flags(&table.fuse_options("", &mount.first().options)));
+        let Some(live) = service.pause().map_err(|error| refused(&error.into()))? else { return Ok(None) };
+        let mut paused = PausedMount {
+            table,
+            _claim: claim,
+            mount: Arc::clone(mount),
+            pool: Arc::clone(pool),
+            service: Arc::clone(service),
+            dataset: live.writer().dataset_id(),
+            names: Names::new(),
+            manner: live.manner(),
+            is_replaced: false,
+        };
+        let below: Vec<PathBuf> = kernel::table().into_iter().map(|line| line.at).collect();
+        for spot in &spots {
+            let used = users::files(&spot.at);
+            let paths = used.paths.iter().chain(&below).map(PathBuf::as_path);
+            paused.names.append(&mut service::names_to(&live, &spot.at, paths));
+        }
+        drop(live);
+        // The head is let go of when nothing of it is left to be written.
+        pool.sync().map_err(cenote::Error::from)?;
+        Ok(Some(paused))
+    }
+
+    fn serve_again(&self) {
+        let options = self.mount.first().options;
+        let live = match FilesystemWriter::open_for_mount_by_id(&self.pool, self.dataset) {
+            Ok(writer) => self.table.live(writer, &options),
+            Err(error) => {
+                let dataset = self.mount.told_first().dataset;
+                tracing::error!(dataset, %error, "a mounted file system is gone");
+                self.service.end();
+                return;
+            }
+        };
+        if self.is_replaced {
+            self.enter(live, fuse::mount_flags(&self.table.fuse_options("", &options)));
+        } else {
+            self.service.resume(live, self.manner);
+        }
+        let name = self.service.name();
+        name.iter().for_each(|name| self.service.snapshots_changed(name));
+        self.mount.forget_snapshots();
+    }
+
+    /// The kernel forgets what was there before.
+    fn enter(&self, live: crate::LiveService, flags: rustix::mount::MountFlags) {
+        let (mount, service) = (&self.mount, &self.service);
+        let nodes = service.nodes();
+        // All names at once, if nothing is mounted below, or is about to be: it would be taken off with them.
+        let mut has_forgotten_names = false;
+        service.enter(live, self.manner, || {
+            // Whoever begins to mount waits for this, and then finds the folder anew.
+            let placing = lock(&self.table.inner.placing);
+            let has_mounts = || mount.spots().iter().any(|spot| kernel::has_mounts_below(&spot.at));
+            has_forgotten_names = *placing == 0 && !has_mounts() && mount.notifier.forget_names();
+        });
+        let forgetting = mount.start_forgetting(nodes.clone(), flags);
+        // If all threads of the mount answer about names, none is left for what the kernel waits for.
+        let waits = forgetting.as_ref().is_ok_and(|(_, told)| {
+            loop {
+                match told.recv_timeout(FORGETTING) {
+                    Ok(()) => {}
+                    Err(error) => break error == RecvTimeoutError::Timeout,
+                }
+            }
+        });
+        service.entered();
+        if waits {
+            let dataset = mount.told_first().dataset;
+            tracing::debug!(dataset, "the kernel forgets what a file system had while it is used again");
+        }
+        if let Ok((thread, _)) = forgetting {
+            let _ = thread.join();
+        }
+        // One by one, and only what is known to be in use: names of which programs stand in the middle.
+        if !has_forgotten_names {
+            self.names.iter().for_each(|(dir, name)| mount.notifier.look_again(*dir, name));
+            mount.shrink(flags);
+        }
+        // Answers of before that the kernel had not yet looked at.
+        nodes.iter().for_each(|node| mount.notifier.forget_attributes(*node));
+    }
+}
+
+impl Suspended for PausedMount<'_> {
+    fn replaced(&mut self) {
+        self.is_replaced = true;
+    }
+}
+
+impl Drop for PausedMount<'_> {
+    fn drop(&mut self) {
+        // The client that asked for the change may wait no longer: it is served again all the same.
+        interrupt::shielded(|| self.serve_again());
+    }
+}
