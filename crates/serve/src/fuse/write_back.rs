@@ -2,7 +2,7 @@
 
 use super::connections;
 use rustix::fs::{Mode, OFlags, fstat, fstatfs, major, minor, open, openat, syncfs};
-use rustix::io::read;
+use rustix::io::{Errno, read};
 use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// sent was answered. Not to be called by a thread that answers requests.
 ///
 /// # Errors
-/// There is no FUSE mount; or a page could not be written, which who wrote it is told, too.
+/// There is no FUSE mount; or a page could not be written, which who wrote it is told, too. That a page was refused (a quota,
+/// an immutable file) is no error: it is as if it had never been written.
 pub fn write_back(at: &Path) -> io::Result<()> {
     write_back_beside(at, 0)
 }
@@ -32,13 +33,25 @@ pub(crate) fn write_back_beside(at: &Path, own: u64) -> io::Result<()> {
     if kind != Ok(FUSE) {
         return Err(io::ErrorKind::NotFound.into());
     }
-    syncfs(&dir)?;
+    match syncfs(&dir) {
+        Err(error) if !is_refusal(error) => return Err(error.into()),
+        // Everything else was written: one program that may write no more stops nobody.
+        _ => {}
+    }
     // Depending on its version the kernel waited for the answers, or not.
     let device = fstat(&dir)?.st_dev;
     if major(device) == 0 {
         wait_until_answered(minor(device), own);
     }
     Ok(())
+}
+
+/// The server would not have taken it from a program either.
+fn is_refusal(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::DQUOT | Errno::NOSPC | Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::FBIG | Errno::TXTBSY
+    )
 }
 
 thread_local! {

@@ -183,6 +183,30 @@ fn snapshots_on_every_road_have_what_was_written_through_maps() {
     has("a", "made", "two");
 }
 
+/// One user who writes more than the quota does not keep others from taking snapshots.
+#[test]
+fn what_a_quota_refuses_stops_no_snapshot() {
+    for transport in transports() {
+        let Some(home) = home_over(transport) else { return };
+        home.pool().create_filesystem("p/q", &[("quota", "1M"), ("compression", "off")]).unwrap();
+        home.folder("q");
+        home.mount("p/q", "q", &options()).unwrap();
+        let file = sparse(&home.path("q/file"), 64 * MIB);
+        let mut mapper = Mapper::of(&home.path("q/file"));
+        let mut full = 0;
+        for round in 0..400 {
+            // Until nothing more is taken, and further.
+            mapper.write(round * RECORD, "text");
+            if round % 8 == 7 {
+                full += u32::from(file.sync_data().is_err());
+                mapper.write(round * RECORD + RECORD / 2, "text");
+                home.pool().snapshot(&[&format!("p/q@{round}")]).unwrap();
+            }
+        }
+        assert!(full > 0, "{transport:?}");
+    }
+}
+
 #[test]
 fn no_snapshot_is_taken_without_what_was_written_through_maps() {
     // One thread, which is to take the snapshot, and nobody who answers what the kernel writes.
