@@ -359,6 +359,26 @@ fn a_log_finds_its_way_through_free_space_in_pieces() {
     assert_eq!(check(&after.set).expect("readable").records, 2, "all but that which started the chain");
 }
 
+/// The txg is written instead, with the room that is left.
+#[test]
+fn a_log_takes_no_room_that_a_txg_needs() {
+    let (world, object) = started();
+    with_syncing(&world, || {
+        world.txgs.meter().set_log_room(world.txgs.synced_txg(), |_| 64 << 10);
+        let (before, mut rounds) = (world.txgs.synced_txg(), 0);
+        while world.txgs.synced_txg() == before && rounds < 100 {
+            world.write(&object, 0, &[rounds; 4096]);
+            world.log.commit(Some(object.id())).expect("durable");
+            rounds += 1;
+        }
+        assert!((2..20).contains(&rounds), "{rounds}");
+    });
+    let after = world.after_crash();
+    let mut found = [0; 4096];
+    after.set.object(object.id()).expect("there").read_at(0, &mut found).expect("read");
+    assert!(found[0] > 0);
+}
+
 /// What the log of a set holds.
 fn logged(set: &Arc<LiveSet>) -> Vec<Body> {
     let mut found = Vec::new();

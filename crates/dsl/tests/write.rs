@@ -447,6 +447,41 @@ fn who_may_change_a_limit_is_not_bound_by_it() {
     world.check();
 }
 
+/// A small part of a large record takes all of it, whatever the change said that it would take.
+#[test]
+fn what_is_dirty_counts_where_the_pool_is_nearly_full() {
+    let world = World::new();
+    world.create("tank/a");
+    world.sync();
+    let used = world.reopened().dir("tank").unwrap().phys().used;
+    let slop = 2 << 20;
+    world.heads.set_pool_space(cenote_dsl::PoolSpace { size: used + slop + (8 << 20), slop });
+    let head = world.open("tank/a");
+    let tx = head.begin(Cost::write(1, 1 << 20)).expect("there is room");
+    world.txgs.meter().add(zio::AllocTx::txg(&tx), 9 << 20);
+    drop(tx);
+    let refused = head.begin(Cost::write(1, 1 << 20)).unwrap_err();
+    assert!(matches!(refused, DslError::Space { after: Some(_), .. }), "{refused}");
+    world.sync();
+    assert!(head.begin(Cost::write(1, 1 << 20)).is_ok());
+}
+
+/// Intent logs leave to a txg what its changes may still take.
+#[test]
+fn intent_logs_have_a_quarter_of_what_the_pool_keeps_back() {
+    let world = World::new();
+    let (txg, slop) = (world.txgs.synced_txg(), 64 << 20);
+    world.heads.set_pool_space(cenote_dsl::PoolSpace { size: 256 << 20, slop });
+    let log_room = |free: u64| {
+        world.heads.set_free(txg, free);
+        world.txgs.meter().log_room()
+    };
+    assert_eq!(log_room(100 << 20), slop / 4, "changes may take 36 MiB");
+    assert_eq!(log_room(56 << 20), 8 << 20, "as much as is free beside the rest of that");
+    assert_eq!(log_room(10 << 20), 0);
+    assert!(log_room(1 << 40) > 1 << 39, "there is room for all");
+}
+
 #[test]
 fn quotas_stop_writers() {
     let world = World::new();

@@ -342,6 +342,42 @@ fn a_full_pool_of_large_sectors_goes_on() {
     }
 }
 
+/// What one txg makes dirty is all that it has to write, and the intent log of what it writes takes room too.
+#[test]
+fn parts_of_large_records_that_are_written_again_fit_into_their_txg() {
+    const RECORD: u64 = 1 << 20;
+    for is_durable in [false, true] {
+        let (image, writer) = Image::new(128 << 20, &[("compression", 2), ("recordsize", RECORD)]);
+        let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
+        let file = fs.create(b"/f").unwrap();
+        let whole = vec![7; RECORD as usize];
+        let records = (0..24).take_while(|n| file.write_at(n * RECORD, &whole).is_ok()).count() as u64;
+        assert!(records > 8, "{records}");
+        fs.sync().unwrap();
+        let mut refused = 0;
+        for round in 0..40_u64 {
+            let part = vec![round as u8; 256 << 10];
+            for record in 0..records {
+                let at = record * RECORD + (round % 4) * part.len() as u64;
+                match file.write_at(at, &part) {
+                    Ok(()) if is_durable => file.sync().unwrap(),
+                    Ok(()) => {}
+                    Err(error) => {
+                        let text = format!("{error}: {:?}", std::error::Error::source(&error));
+                        assert!(text.contains("NoSpace"), "{text}");
+                        refused += 1;
+                    }
+                }
+            }
+        }
+        assert!(refused < records * 40, "nothing could be written");
+        fs.sync().unwrap();
+        drop((file, fs));
+        writer.close().unwrap();
+        image.judge();
+    }
+}
+
 /// Space that was freed is waited for before the pool is said to be full.
 #[test]
 fn what_was_removed_from_a_full_pool_can_be_used() {

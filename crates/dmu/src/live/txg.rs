@@ -69,13 +69,28 @@ impl Limits {
     }
 }
 
-/// Bytes of dirty buffers, by txg.
-#[derive(Debug, Default)]
+/// Bytes of dirty buffers, by txg; and of the intent logs that go with them.
+#[derive(Debug)]
 pub struct DirtyMeter {
     /// By the lowest bit of the txg: only two can be dirty.
     bytes: [AtomicU64; 2],
+    /// Bytes of blocks of intent logs among other blocks, by the txg that allocated them: until the next but one is on disk.
+    logged: [AtomicU64; 4],
+    /// As many of them as there may be.
+    log_room: AtomicU64,
     /// Of the open txg, the last that was seen to change: says whether there is anything to write.
     changed: AtomicU64,
+}
+
+impl Default for DirtyMeter {
+    fn default() -> DirtyMeter {
+        DirtyMeter {
+            bytes: Default::default(),
+            logged: Default::default(),
+            log_room: AtomicU64::new(u64::MAX),
+            changed: AtomicU64::default(),
+        }
+    }
 }
 
 impl DirtyMeter {
@@ -99,6 +114,39 @@ impl DirtyMeter {
     /// Bytes in all.
     pub fn total(&self) -> u64 {
         self.bytes.iter().map(|slot| slot.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Whether intent logs may take so many bytes more among other blocks. If not, what they would say is to be on disk by its
+    /// txg, which needs the room that is left.
+    pub(crate) fn may_log(&self, bytes: u64) -> bool {
+        self.logged().saturating_add(bytes) <= self.log_room()
+    }
+
+    /// A block of an intent log was allocated among other blocks.
+    pub(crate) fn add_logged(&self, txg: Txg, bytes: u64) {
+        self.logged_in(txg).fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// This txg is on disk, and intent logs may take so many bytes among other blocks beside those that they have,
+    /// as `more` says when it is told how many those are.
+    pub fn set_log_room(&self, synced: Txg, more: impl FnOnce(u64) -> u64) {
+        // Its own blocks are freed with the next.
+        self.logged_in(Txg(synced.0.wrapping_sub(1))).store(0, Ordering::Relaxed);
+        let logged = self.logged();
+        self.log_room.store(logged.saturating_add(more(logged)), Ordering::Relaxed);
+    }
+
+    /// How many bytes intent logs may have among other blocks.
+    pub fn log_room(&self) -> u64 {
+        self.log_room.load(Ordering::Relaxed)
+    }
+
+    fn logged(&self) -> u64 {
+        self.logged.iter().map(|slot| slot.load(Ordering::Relaxed)).fold(0, u64::saturating_add)
+    }
+
+    fn logged_in(&self, txg: Txg) -> &AtomicU64 {
+        &self.logged[(txg.0 & 3) as usize]
     }
 
     /// Bytes of one txg.
@@ -204,6 +252,11 @@ impl Txgs {
 
     fn inline(&self) -> Option<Arc<Syncer>> {
         self.inline.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Bytes of dirty buffers at which changes wait.
+    pub fn dirty_max(&self) -> u64 {
+        self.limits.dirty_max
     }
 
     /// The meter of dirty memory: every writable object set gets it.

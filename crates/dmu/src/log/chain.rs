@@ -27,6 +27,8 @@ pub(crate) enum LogError {
     Tx(#[from] crate::live::TxError),
     #[error("a record of {0} bytes")]
     TooLarge(usize),
+    #[error("no room for {0} bytes beside what the txgs need")]
+    NoRoom(u64),
 }
 
 /// A block that was written.
@@ -192,7 +194,7 @@ impl IntentLog {
     fn start(&self, writer: &mut Writer, tx: Tx) -> Result<(), LogError> {
         let env = self.set.store().env();
         let identity = [env.random(), env.random(), self.set.number(), 1];
-        let bp = self.set.store().zio().allocate_log_block(WRITE_UNIT as u64, identity, self.class(), &tx)?;
+        let bp = self.allocate(WRITE_UNIT as u64, identity, &tx)?;
         {
             let mut chain = lock(&self.chain);
             chain.current = Some((bp, tx.txg()));
@@ -204,6 +206,22 @@ impl IntentLog {
         writer.owed = writer.owed.max(txg);
         self.txgs.wait_synced(txg)?;
         Ok(())
+    }
+
+    /// A block, if that leaves enough room to the txgs.
+    fn allocate(&self, size: u64, identity: [u64; 4], tx: &Tx) -> Result<BlockPtr, LogError> {
+        let (zio, class, meter) = (self.set.store().zio(), self.class(), &self.set.meter);
+        let tree = zio.tree();
+        let has_own = class == AllocClass::Log && tree.tops().any(|(_, top)| top.is_log);
+        if !has_own && !meter.may_log(size) {
+            return Err(LogError::NoRoom(size));
+        }
+        let bp = zio.allocate_log_block(size, identity, class, tx)?;
+        let is_own = |vdev| tree.top(vdev).is_some_and(|top| top.is_log);
+        if !bp.dvas().any(|dva| is_own(dva.vdev)) {
+            meter.add_logged(tx.txg(), size);
+        }
+        Ok(bp)
     }
 
     /// The end of the chain is lost: a new one begins when its blocks are no longer needed.
@@ -269,11 +287,12 @@ impl IntentLog {
         let [guid0, guid1, objset, seq] = bp.checksum().0;
         let mut size = next_size(writer, records);
         let least = records.front().map_or(WRITE_UNIT, |record| block_for(record.bytes.len()));
-        let zio = self.set.store().zio();
         let next = loop {
-            match zio.allocate_log_block(size as u64, [guid0, guid1, objset, seq + 1], self.class(), tx) {
+            match self.allocate(size as u64, [guid0, guid1, objset, seq + 1], tx) {
                 // Free space in small pieces: more and smaller blocks, each with a record at least.
-                Err(ZioError::Allocate { source: AllocError::NoSpace { .. }, .. }) if size > least => {
+                Err(LogError::Zio(ZioError::Allocate { source: AllocError::NoSpace { .. }, .. }))
+                    if size > least =>
+                {
                     size = (size / 2).next_multiple_of(WRITE_UNIT).max(least);
                 }
                 outcome => break outcome?,

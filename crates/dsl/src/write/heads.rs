@@ -35,6 +35,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use zio::AllocTx;
 
+/// Bytes that changes take at most on the devices, by the bytes of memory that they may make dirty: with copies and parity.
+const CHANGES_OF_DIRTY: u64 = 4;
 /// How often [`Head::begin_waiting`] waits for a sync before it gives up.
 const ROOM_RETRIES: usize = 16;
 
@@ -196,7 +198,9 @@ impl Head {
     pub fn begin(&self, cost: Cost) -> Result<Tx, DslError> {
         let cost = self.on_vdevs(cost);
         let rooms = Arc::clone(&self.rooms.read().unwrap_or_else(PoisonError::into_inner));
-        room::ask(&self.room, &rooms, &self.pool, cost).map_err(|refused| self.refuse(&refused, cost))?;
+        let dirty = self.pool.wasted(self.txgs.meter().total(), 0);
+        room::ask(&self.room, &rooms, &self.pool, cost, dirty)
+            .map_err(|refused| self.refuse(&refused, cost))?;
         let tx = self.txgs.begin()?;
         let txg = tx.txg();
         if cost.frees {
@@ -385,6 +389,17 @@ impl Heads {
     /// full waits for them.
     pub fn set_returning(&self, bytes: u64) {
         self.pool.set_returning(bytes);
+    }
+
+    /// After the sync of a txg: says how many bytes can be allocated among blocks of data. Intent logs may take what is left of
+    /// them whatever changes are begun until the next, and a quarter of what the pool keeps back in any case.
+    pub fn set_free(&self, synced: Txg, free: u64) {
+        let Some(PoolSpace { slop, .. }) = self.pool.get() else { return };
+        let changes = self.txgs.dirty_max().saturating_mul(CHANGES_OF_DIRTY);
+        self.txgs.meter().set_log_room(synced, |logged| {
+            let changes = free.saturating_add(logged).saturating_sub(slop).min(changes);
+            free.saturating_sub(slop - slop / 4).saturating_sub(changes)
+        });
     }
 
     /// How large the pool is, if it was said.

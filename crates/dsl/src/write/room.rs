@@ -268,12 +268,19 @@ impl HeadRoom {
 
 /// Asks a head, its directory and all above it. `rooms` begins with the head's own directory. Bytes are those on
 /// the vdevs here.
-pub(crate) fn ask(head: &HeadRoom, rooms: &[Arc<Room>], pool: &PoolRoom, cost: Cost) -> Result<(), Refused> {
+/// `dirty` are those of the pool that changes have made dirty: more than they said they would, where a part of a block was written.
+pub(crate) fn ask(
+    head: &HeadRoom,
+    rooms: &[Arc<Room>],
+    pool: &PoolRoom,
+    cost: Cost,
+    dirty: u64,
+) -> Result<(), Refused> {
     if head.is_set_aside(cost) {
-        return ask_for_overwriting(rooms, pool, cost);
+        return ask_for_overwriting(rooms, pool, cost, dirty);
     }
     let fits_alone = head.unique.get().saturating_add(cost.bytes) <= head.refreservation.get();
-    ask_all(head, rooms, pool, cost).map_err(|refused| match refused {
+    ask_all(head, rooms, pool, cost, dirty).map_err(|refused| match refused {
         // Once what is pending has been written, its reservation has room for it.
         Refused::Pool { used, size, .. } if fits_alone => Refused::Pool { used, size, is_pending: true },
         Refused::Quota { used, quota, .. } if fits_alone => Refused::Quota { used, quota, is_pending: true },
@@ -282,16 +289,22 @@ pub(crate) fn ask(head: &HeadRoom, rooms: &[Arc<Room>], pool: &PoolRoom, cost: C
 }
 
 /// Waits only for txgs, so that the blocks which are about to go do not fill the pool.
-fn ask_for_overwriting(rooms: &[Arc<Room>], pool: &PoolRoom, cost: Cost) -> Result<(), Refused> {
+fn ask_for_overwriting(rooms: &[Arc<Room>], pool: &PoolRoom, cost: Cost, dirty: u64) -> Result<(), Refused> {
     let Some(root) = rooms.last() else { return Ok(()) };
-    let (used, size, pending) = (root.used.get(), pool.size.get(), root.pending.total());
+    let (used, size, pending) = (root.used.get(), pool.size.get(), root.pending.total().max(dirty));
     if pending > 0 && pending.saturating_add(cost.bytes) > size.saturating_sub(used) / 2 {
         return Err(Refused::Pool { used, size, is_pending: true });
     }
     Ok(())
 }
 
-fn ask_all(head: &HeadRoom, rooms: &[Arc<Room>], pool: &PoolRoom, cost: Cost) -> Result<(), Refused> {
+fn ask_all(
+    head: &HeadRoom,
+    rooms: &[Arc<Room>],
+    pool: &PoolRoom,
+    cost: Cost,
+    dirty: u64,
+) -> Result<(), Refused> {
     let pending = head.pending.total();
     let refquota = head.refquota.get();
     if refquota != 0 && !cost.frees {
@@ -313,11 +326,13 @@ fn ask_all(head: &HeadRoom, rooms: &[Arc<Room>], pool: &PoolRoom, cost: Cost) ->
             return Ok(());
         }
         let (used, quota) = (room.used.get(), room.quota.get());
-        let total = used.saturating_add(room.pending.total());
+        let is_root = level + 1 == rooms.len();
+        let pending = room.pending.total().max(if is_root { dirty } else { 0 });
+        let total = used.saturating_add(pending);
         if quota != 0 && !cost.frees && total >= quota {
             return Err(Refused::Quota { used, quota, is_pending: pool.is_worth_waiting(used < quota) });
         }
-        if level + 1 == rooms.len() {
+        if is_root {
             let size = pool.limit(cost.frees);
             if total >= size {
                 // What was freed comes back two txgs later.

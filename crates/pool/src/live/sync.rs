@@ -318,6 +318,7 @@ impl<'a> TxgSync<'a> {
         self.pool.reuse_freed(txg);
         self.pool.renew_tree(&self.state.config)?;
         self.pool.announce_space()?;
+        self.pool.announce_free(txg);
         self.pool.heads.finish_txg(txg)?;
         let has_lost = self.pool.tree().take_has_lost();
         if self.state.losses.note(has_lost) {
@@ -421,6 +422,13 @@ impl LivePool {
             }
         }
         root
+    }
+
+    /// Tells the heads what can be allocated after this txg.
+    pub(super) fn announce_free(&self, synced: Txg) {
+        let totals = self.allocator.totals(AllocClass::Normal);
+        let taken = totals.deflated_allocated.saturating_add(totals.deflated_deferred);
+        self.heads.set_free(synced, totals.deflated_size.saturating_sub(taken));
     }
 
     /// Tells the heads how large the pool is.
