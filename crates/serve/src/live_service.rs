@@ -73,6 +73,9 @@ const KEEP_SIZE: u32 = 0x01;
 const PUNCH_HOLE: u32 = 0x02;
 const ZERO_RANGE: u32 = 0x10;
 
+/// Transactions in which files without a name are freed when a file system is served again.
+const DRAIN_STEPS: usize = 64;
+
 /// Serves a file system that is open for writing.
 pub struct LiveService {
     writer: FilesystemWriter,
@@ -146,6 +149,33 @@ impl LiveService {
         self.go_on_as(manner);
         self.lookups = Arc::clone(lookups);
         self
+    }
+
+    /// The files without a name that the kernel still knows, by number and generation. They are let go of, and not freed
+    /// before the file system is opened again.
+    pub(crate) fn leave_nameless(&self) -> Vec<(ObjectId, u64)> {
+        let mut left = Vec::new();
+        for shard in &self.nameless {
+            for (_, hold) in lock(shard).drain() {
+                left.push((hold.id(), hold.attrs().generation));
+                hold.leave();
+            }
+        }
+        left
+    }
+
+    /// Keeps those files, which were let go of, as long as the kernel knows them. Others without a name are freed.
+    pub(crate) fn keep_nameless(&self, left: &[(ObjectId, u64)]) {
+        for (id, generation) in left {
+            match self.fs().hold(*id) {
+                Ok(hold) if hold.attrs().generation == *generation => self.keep(hold),
+                // Not there any more.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        if let Err(error) = self.fs().drain(DRAIN_STEPS) {
+            tracing::warn!(%error, "unlinked files are not freed yet");
+        }
     }
 
     /// Whether a node stands for a file that is no more, or is another now.

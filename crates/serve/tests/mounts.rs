@@ -283,6 +283,11 @@ fn contents_that_were_not_replaced_are_what_they_were() {
         let file = home.path("a/file");
         fs::write(&file, vec![1; 1 << 20]).unwrap();
         let open = fs::File::options().read(true).write(true).open(&file).unwrap();
+        // It has no name any more.
+        let nameless = home.path("a/nameless");
+        fs::write(&nameless, "text").unwrap();
+        let mut unlinked = fs::File::options().read(true).write(true).open(&nameless).unwrap();
+        fs::remove_file(nameless).unwrap();
         for round in 2..8_u8 {
             std::thread::scope(|scope| {
                 let paused = home.table.suspend("p/a").unwrap().expect("mounted");
@@ -295,7 +300,13 @@ fn contents_that_were_not_replaced_are_what_they_were() {
             });
             open.sync_all().unwrap();
             assert!(fs::read(&file).unwrap() == vec![round; 1 << 20], "{transport:?}, round {round}");
+            let mut text = String::new();
+            std::io::Seek::rewind(&mut unlinked).unwrap();
+            unlinked.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "text");
+            unlinked.sync_all().unwrap();
         }
+        drop(unlinked);
     }
 }
 

@@ -124,6 +124,15 @@ pub(crate) fn check_writable(dataset: &dsl::Dataset, name: &str) -> Result<(), E
     Err(DslError::WrongKind { name: name.to_owned(), why: "the dataset is read-only" }.into())
 }
 
+/// How a file system is opened.
+#[derive(Clone, Copy)]
+struct Opens {
+    /// It can be changed, or is not opened.
+    writes: bool,
+    /// Files without a name that were left in it are freed.
+    drains: bool,
+}
+
 impl FilesystemWriter {
     /// Opens the file system with this full name. If the pool was not closed in good order, what its
     /// programs were told was durable is done again first, from the intent log.
@@ -143,18 +152,28 @@ impl FilesystemWriter {
         FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset(name)?, false)
     }
 
-    /// The same by the number of its dataset ([`FilesystemWriter::dataset_id`]), whatever it is called now.
+    /// The same by the number of its dataset ([`FilesystemWriter::dataset_id`]), whatever it is called now. Files without a name
+    /// are not freed yet (`Fs::drain`).
     ///
     /// # Errors
     /// As [`FilesystemWriter::open`].
     pub fn open_for_mount_by_id(pool: &Arc<LivePool>, id: ObjectId) -> Result<FilesystemWriter, Error> {
-        FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset_by_object(id)?, false)
+        let dataset = pool.view()?.dsl().dataset_by_object(id)?;
+        FilesystemWriter::open_with(pool, &dataset, Opens { writes: false, drains: false })
     }
 
     fn open_as(
         pool: &Arc<LivePool>,
         dataset: &dsl::Dataset,
         writes: bool,
+    ) -> Result<FilesystemWriter, Error> {
+        FilesystemWriter::open_with(pool, dataset, Opens { writes, drains: true })
+    }
+
+    fn open_with(
+        pool: &Arc<LivePool>,
+        dataset: &dsl::Dataset,
+        Opens { writes, drains }: Opens,
     ) -> Result<FilesystemWriter, Error> {
         let name = dataset.name();
         if dataset.is_snapshot() {
@@ -168,7 +187,7 @@ impl FilesystemWriter {
             check_writable(dataset, name)?;
         }
         let options = options_of(dataset, pool.features())?;
-        let can_drain = !options.read_only;
+        let can_drain = drains && !options.read_only;
         pool.release()?;
         let head = pool.heads().open(dataset.id())?;
         let open = || -> Result<Arc<HeadFs>, ZplError> {

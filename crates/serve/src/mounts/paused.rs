@@ -35,6 +35,8 @@ pub(super) struct PausedMount<'t> {
     names: Names,
     /// How requests come.
     manner: Manner,
+    /// The files without a name that the kernel knows.
+    nameless: Vec<(ObjectId, u64)>,
     is_replaced: bool,
 }
 
@@ -67,6 +69,7 @@ impl<'t> PausedMount<'t> {
             dataset: live.writer().dataset_id(),
             names: Names::new(),
             manner: live.manner(),
+            nameless: live.leave_nameless(),
             is_replaced: false,
         };
         let below: Vec<PathBuf> = kernel::table().into_iter().map(|line| line.at).collect();
@@ -95,7 +98,7 @@ impl<'t> PausedMount<'t> {
         if self.is_replaced {
             self.enter(live, fuse::mount_flags(&self.table.fuse_options("", &options)));
         } else {
-            self.service.resume(live, self.manner);
+            self.service.resume(live, self.manner, &self.nameless);
         }
         let name = self.service.name();
         name.iter().for_each(|name| self.service.snapshots_changed(name));

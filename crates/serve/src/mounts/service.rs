@@ -164,14 +164,17 @@ impl MountedFs {
     pub(super) fn enter(&self, live: LiveService, manner: Manner, tell: impl FnOnce()) {
         self.lookups.replaced();
         let live = live.go_on_with(manner, &self.lookups);
+        live.keep_nameless(&[]);
         tell();
         self.go_on(State::Entering(Box::new(live)));
     }
 
-    /// There are the contents that there were, and all that the kernel knows of them holds. Nothing happens if the mount has
-    /// ended.
-    pub(super) fn resume(&self, live: LiveService, manner: Manner) {
-        self.go_on(State::Serving(Box::new(live.go_on_with(manner, &self.lookups))));
+    /// There are the contents that there were, with these files without a name, and all that the kernel knows of them holds.
+    /// Nothing happens if the mount has ended.
+    pub(super) fn resume(&self, live: LiveService, manner: Manner, nameless: &[(ObjectId, u64)]) {
+        let live = live.go_on_with(manner, &self.lookups);
+        live.keep_nameless(nameless);
+        self.go_on(State::Serving(Box::new(live)));
     }
 
     /// After a pause.

@@ -12,12 +12,19 @@ use std::sync::Arc;
 pub struct Hold {
     fs: Arc<Fs>,
     inode: Arc<Inode>,
+    frees: bool,
 }
 
 impl Hold {
     /// `inode` was held for it.
     pub(super) fn new(fs: Arc<Fs>, inode: Arc<Inode>) -> Hold {
-        Hold { fs, inode }
+        Hold { fs, inode, frees: true }
+    }
+
+    /// Lets go of the file without freeing it: without a name it is freed by [`Fs::drain`] when the file system is opened again,
+    /// unless it is held then.
+    pub fn leave(mut self) {
+        self.frees = false;
     }
 
     /// Its number.
@@ -38,7 +45,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if self.inode.let_go() && self.inode.state().is_orphan {
+        if self.inode.let_go() && self.frees && self.inode.state().is_orphan {
             self.fs.free_later(self.inode.id);
         }
     }
