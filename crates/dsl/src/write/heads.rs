@@ -198,7 +198,7 @@ impl Head {
     pub fn begin(&self, cost: Cost) -> Result<Tx, DslError> {
         let cost = self.on_vdevs(cost);
         let rooms = Arc::clone(&self.rooms.read().unwrap_or_else(PoisonError::into_inner));
-        let dirty = self.pool.wasted(self.txgs.meter().total(), 0);
+        let dirty = self.pool.more_than_estimated(self.txgs.meter().total());
         room::ask(&self.room, &rooms, &self.pool, cost, dirty)
             .map_err(|refused| self.refuse(&refused, cost))?;
         let tx = self.txgs.begin()?;

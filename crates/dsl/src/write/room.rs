@@ -39,6 +39,8 @@ pub struct Cost {
     pub within: Option<u64>,
 }
 
+/// Of what the pool keeps back, the part that may be taken by more than changes have said that they would take.
+const DIRTY_PART_OF_SLOP: u64 = 8;
 /// A change of a few blocks of metadata.
 const METADATA_BYTES: u64 = 64 << 10;
 /// How many they are.
@@ -166,6 +168,12 @@ impl PoolRoom {
         (bytes / 100).saturating_mul(self.waste.get()).saturating_add(bytes % 100)
     }
 
+    /// What dirty buffers take at most on vdevs, as far as it is more than what the pool keeps back has room for: changes say too
+    /// little of what they take where they write parts of large blocks.
+    pub(crate) fn more_than_estimated(&self, dirty: u64) -> u64 {
+        self.wasted(dirty, 0).saturating_sub(self.slop.get() / DIRTY_PART_OF_SLOP)
+    }
+
     /// `None`: it was not said.
     pub(crate) fn get(&self) -> Option<PoolSpace> {
         let space = PoolSpace { size: self.size.get(), slop: self.slop.get() };
@@ -268,7 +276,7 @@ impl HeadRoom {
 
 /// Asks a head, its directory and all above it. `rooms` begins with the head's own directory. Bytes are those on
 /// the vdevs here.
-/// `dirty` are those of the pool that changes have made dirty: more than they said they would, where a part of a block was written.
+/// `dirty` are those of the pool that changes have made dirty ([`PoolRoom::more_than_estimated`]).
 pub(crate) fn ask(
     head: &HeadRoom,
     rooms: &[Arc<Room>],
