@@ -198,6 +198,15 @@ fn a_mount_is_told_things_that_hold_for_it_alone() {
     assert!(fs::write(world.path("alt/tank/a/file"), "").is_err());
     world.good("zfs set exec=on tank");
     assert_eq!(world.good("zfs get -H -o value,source exec tank/a"), "on\tinherited from tank\n");
+    let writes = || fs::write(world.path("alt/tank/a/file"), "").is_ok();
+    world.good("zfs mount -o remount,rw tank/a");
+    assert!(writes());
+    world.good("zfs set readonly=on tank/a");
+    assert!(!writes());
+    world.good("zfs inherit readonly tank/a");
+    world.good("zfs unmount tank/a");
+    world.good("zfs mount -o rw tank/a");
+    assert!(writes());
     world.good("zfs inherit readonly tank");
     fs::write(world.path("alt/tank/a/file"), "").expect("written");
 }

@@ -178,6 +178,11 @@ impl LiveService {
         }
     }
 
+    /// The file system can be changed whatever the property `readonly` says, or only as it says.
+    pub(crate) fn set_writable_anyway(&self, is_writable: bool) {
+        self.fs().set_writable_anyway(is_writable);
+    }
+
     /// Whether a node stands for a file that is no more, or is another now.
     pub(crate) fn is_lost(&self, node: u64) -> bool {
         let now = || self.fs().attrs(self.id(node)).ok().map(|attrs| attrs.generation);

@@ -412,6 +412,7 @@ impl MountTable {
             AccessTimes::Always => files::AccessTimes::Always,
         });
         let service = LiveService::new(writer, self.settings.writeback).with_access_times(times);
+        service.set_writable_anyway(is_made_writable(options));
         if says("xattr") { service.without_user_xattrs() } else { service }
     }
 
@@ -722,6 +723,9 @@ impl Mounts for MountTable {
             }
         }
         mount.set_options(options);
+        if let Some((_, service)) = mount.live() {
+            service.set_writable_anyway(is_made_writable(options));
+        }
         Ok(())
     }
 
@@ -783,6 +787,11 @@ impl Mounts for MountTable {
             }
         }
     }
+}
+
+/// A command has said that the file system can be changed, whatever its property says.
+fn is_made_writable(options: &MountOptions) -> bool {
+    !options.read_only && options.temporary.iter().any(|(name, _)| name == "readonly")
 }
 
 fn is_busy(error: &io::Error) -> bool {

@@ -296,6 +296,11 @@ impl MountedFs {
         Ok(())
     }
 
+    /// The file system can be changed whatever the property `readonly` says, or only as it says.
+    pub(super) fn set_writable_anyway(&self, is_writable: bool) {
+        self.tell(|live| live.set_writable_anyway(is_writable));
+    }
+
     /// Tells what is served something that nobody waits for. `false`: there is nothing to tell.
     fn tell(&self, tell: impl FnOnce(&LiveService)) -> bool {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {

@@ -32,6 +32,8 @@ pub struct Fs {
     pub(super) tables: Tables,
     pub(super) env: Env,
     options: RwLock<Arc<FsOptions>>,
+    /// It can be changed whatever the property `readonly` says.
+    is_writable_anyway: AtomicBool,
     pub(super) inodes: Inodes,
     pub(super) unlinked: LiveObject,
     log: RwLock<Arc<dyn IntentLog>>,
@@ -78,6 +80,7 @@ impl Fs {
             renames: Lock::default(),
             quotas,
             foresight: Foresight::default(),
+            is_writable_anyway: AtomicBool::new(false),
             replaying: AtomicBool::new(false),
             replay_tx: Mutex::default(),
             pending: Mutex::new(pending),
@@ -212,9 +215,15 @@ impl Fs {
         Ok(dir)
     }
 
+    /// Says whether it can be changed whatever the property `readonly` says: it was mounted so.
+    pub fn set_writable_anyway(&self, is_writable: bool) {
+        self.is_writable_anyway.store(is_writable, Ordering::Release);
+    }
+
     /// Begins a change that somebody asked for.
     pub(super) fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {
-        if self.options().read_only && !self.is_replaying() {
+        let is_read_only = self.options().read_only && !self.is_writable_anyway.load(Ordering::Acquire);
+        if is_read_only && !self.is_replaying() {
             return Err(BeginError::ReadOnly.into());
         }
         self.begin_freeing(cost)
