@@ -141,7 +141,8 @@ impl FilesystemWriter {
     /// [`Error::NotAFilesystem`], [`Error::Dsl`] if there is none or it cannot be changed: a snapshot, an
     /// encrypted one.
     pub fn open(pool: &Arc<LivePool>, name: &str) -> Result<FilesystemWriter, Error> {
-        FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset(name)?, true)
+        let opens = Opens { writes: true, drains: true };
+        FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset(name)?, opens)
     }
 
     /// The same of a file system that may be read-only now, by its property: changes are refused as long as it is.
@@ -149,7 +150,8 @@ impl FilesystemWriter {
     /// # Errors
     /// As [`FilesystemWriter::open`].
     pub fn open_for_mount(pool: &Arc<LivePool>, name: &str) -> Result<FilesystemWriter, Error> {
-        FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset(name)?, false)
+        let opens = Opens { writes: false, drains: true };
+        FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset(name)?, opens)
     }
 
     /// The same by the number of its dataset ([`FilesystemWriter::dataset_id`]), whatever it is called now. Files without a name
@@ -159,18 +161,10 @@ impl FilesystemWriter {
     /// As [`FilesystemWriter::open`].
     pub fn open_for_mount_by_id(pool: &Arc<LivePool>, id: ObjectId) -> Result<FilesystemWriter, Error> {
         let dataset = pool.view()?.dsl().dataset_by_object(id)?;
-        FilesystemWriter::open_with(pool, &dataset, Opens { writes: false, drains: false })
+        FilesystemWriter::open_as(pool, &dataset, Opens { writes: false, drains: false })
     }
 
     fn open_as(
-        pool: &Arc<LivePool>,
-        dataset: &dsl::Dataset,
-        writes: bool,
-    ) -> Result<FilesystemWriter, Error> {
-        FilesystemWriter::open_with(pool, dataset, Opens { writes, drains: true })
-    }
-
-    fn open_with(
         pool: &Arc<LivePool>,
         dataset: &dsl::Dataset,
         Opens { writes, drains }: Opens,

@@ -39,25 +39,12 @@ pub struct Pending {
 
 /// A dataset that is let go of while its contents are replaced; when this is dropped it is served again.
 #[must_use]
-pub struct Replacing<'m> {
-    mounting: &'m Mounting,
-    dataset: String,
-    suspended: Option<Box<dyn Suspended + 'm>>,
-}
+pub struct Replacing<'m>(Option<Box<dyn Suspended + 'm>>);
 
 impl Replacing<'_> {
     /// The contents were replaced, or may have been. Without this they are what they were.
     pub fn replaced(&mut self) {
-        if let Some(suspended) = &mut self.suspended {
-            suspended.replaced();
-        }
-    }
-}
-
-impl Drop for Replacing<'_> {
-    fn drop(&mut self) {
-        self.suspended = None;
-        self.mounting.mounts.snapshots_changed(&self.dataset);
+        self.0.iter_mut().for_each(|suspended| suspended.replaced());
     }
 }
 
@@ -348,12 +335,11 @@ impl Mounting {
     /// # Errors
     /// What could not be written; then nothing is let go of.
     pub fn before_replace(&self, dataset: &str) -> Result<Replacing<'_>, MountRefusal> {
-        let suspended = self.mounts.suspend(dataset).map_err(|error| MountRefusal {
+        self.mounts.suspend(dataset).map(Replacing).map_err(|error| MountRefusal {
             verb: "unmount",
             what: dataset.to_owned(),
             why: unmount_words(&error),
-        })?;
-        Ok(Replacing { mounting: self, dataset: dataset.to_owned(), suspended })
+        })
     }
 
     /// After snapshots with these names were made, destroyed or renamed.
