@@ -15,9 +15,12 @@ use dsl::write::snapshot::snapshot;
 use dsl::write::{Cost, Head};
 use format::objset::ObjsetType;
 use format::{BpKind, ObjType, ObjectId};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use support::{Files, judge};
 use vdev::env::{Env, Random};
+
+/// Whether blocks are cut is a parameter of the process: the test that sets it runs alone.
+static GANGING: RwLock<()> = RwLock::new(());
 
 fn fill_set(set: &Arc<LiveSet>, tx: &SyncTx) -> Result<(), DslError> {
     let object = set.allocate(&NewObject::of(ObjType::MASTER_NODE), tx)?;
@@ -96,6 +99,7 @@ fn any_size(random: &mut Random) -> u64 {
 
 #[test]
 fn a_full_pool_is_emptied_and_filled_again() {
+    let _as_usual = GANGING.read().unwrap_or_else(PoisonError::into_inner);
     for (layout, count) in
         [(Layout::Single, 1), (Layout::Mirror, 2), (Layout::Raidz(1), 3), (Layout::Raidz(2), 4)]
     {
@@ -143,6 +147,7 @@ fn a_full_pool_is_emptied_and_filled_again() {
 
 #[test]
 fn a_fragmented_pool_writes_blocks_in_pieces() {
+    let _as_usual = GANGING.read().unwrap_or_else(PoisonError::into_inner);
     for (layout, count) in [(Layout::Single, 1), (Layout::Mirror, 2), (Layout::Raidz(1), 3)] {
         let files = Files::new(count, 64 << 20);
         let pool = new_pool(&files, layout, count);
@@ -172,4 +177,35 @@ fn a_fragmented_pool_writes_blocks_in_pieces() {
         pool.export(Leave::Exported).unwrap();
         judge(&files, "tank");
     }
+}
+
+#[test]
+fn a_pool_without_room_for_any_block_in_one_piece_settles_in_every_txg() {
+    let _alone = GANGING.write().unwrap_or_else(PoisonError::into_inner);
+    let files = Files::new(2, 64 << 20);
+    let pool = new_pool(&files, Layout::Mirror, 2);
+    assert!(zio::FORCE_GANGING.set(513));
+    for percent in [100, 60] {
+        assert!(zio::FORCE_GANGING_PCT.set(percent));
+        for round in 0..10 {
+            let names: Vec<String> = (0..8).map(|n| format!("tank/{percent}-{round}-{n}")).collect();
+            let made = names.clone();
+            pool.run(move |ctx| {
+                made.iter().try_for_each(|name| {
+                    create::create(ctx, NewHead::named(name), ObjsetType::Other, &mut fill_set).map(|_| ())
+                })
+            })
+            .unwrap();
+            if round % 2 == 1 {
+                pool.run(move |ctx| names.iter().try_for_each(|name| destroy(ctx, name))).unwrap();
+            }
+        }
+    }
+    assert!(zio::FORCE_GANGING.set(zio::FORCE_GANGING.default));
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+    let pool = files.import("tank").unwrap();
+    pool.sync().unwrap();
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
 }

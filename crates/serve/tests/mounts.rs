@@ -175,7 +175,7 @@ fn who_uses_a_mount_is_named_and_thrown_out_by_force() {
     let mut child =
         Command::new("sleep").arg("1000").current_dir(home.path("a")).stdin(Stdio::null()).spawn().unwrap();
     match home.table.unmount("p/a", Unmount::Normal) {
-        Err(MountError::Busy { by }) => {
+        Err(MountError::Busy { by, .. }) => {
             assert!(by.iter().any(|(pid, name)| *pid == child.id() && name == "sleep"), "{by:?}");
         }
         other => panic!("{other:?}"),
@@ -190,6 +190,59 @@ fn who_uses_a_mount_is_named_and_thrown_out_by_force() {
     child.wait().unwrap();
     home.mount("p/a", "a", &options()).unwrap();
     assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "last words");
+}
+
+/// Makes `at`, and binds there what is at `from`.
+fn bind(from: &Path, at: &Path) {
+    fs::create_dir_all(at).unwrap();
+    assert!(Command::new("mount").arg("--bind").arg(from).arg(at).status().unwrap().success());
+}
+
+#[test]
+fn what_programs_have_bound_elsewhere_is_busy() {
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip("only root can bind");
+    }
+    let Some(home) = home() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    fs::create_dir(home.path("a/sub")).unwrap();
+    for (from, at) in [("a/sub", "elsewhere"), ("a", "whole"), ("a", "a")] {
+        let at = home.path(at);
+        bind(&home.path(from), &at);
+        let mut open = fs::File::create(home.path("a/sub/file")).unwrap();
+        for _ in 0..2 {
+            match home.table.unmount("p/a", Unmount::Normal) {
+                Err(MountError::Busy { also_at, .. }) => assert_eq!(also_at, [at.as_path()], "{from}"),
+                other => panic!("{from}: {other:?}"),
+            }
+        }
+        open.write_all(b"goes on").unwrap();
+        open.sync_all().unwrap();
+        drop(open);
+        assert_eq!(fs::read_to_string(home.path("a/sub/file")).unwrap(), "goes on");
+        umount(&at);
+    }
+    home.table.unmount("p/a", Unmount::Normal).unwrap();
+}
+
+#[test]
+fn a_copy_that_goes_with_a_mount_does_not_keep_it() {
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip("only root can bind");
+    }
+    let Some(home) = home() else { return };
+    let (tree, copy) = (home.path("tree"), home.path("copy"));
+    fs::create_dir_all(tree.join("a")).unwrap();
+    bind(&tree, &tree);
+    assert!(Command::new("mount").arg("--make-shared").arg(&tree).status().unwrap().success());
+    bind(&tree, &copy);
+    home.mount("p/a", "tree/a", &options()).unwrap();
+    let is_copied = is_mounted(&home.path("copy/a"));
+    let ended = home.table.unmount("p/a", Unmount::Normal);
+    let is_left = is_mounted(&home.path("copy/a"));
+    umount(&copy);
+    umount(&tree);
+    assert!(is_copied && ended.is_ok() && !is_left, "{is_copied} {ended:?} {is_left}");
 }
 
 #[test]

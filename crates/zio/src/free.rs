@@ -115,7 +115,7 @@ impl Zio {
     }
 
     /// The extents of the headers alone of a gang block.
-    fn headers(&self, bp: &BlockPtr) -> Result<Vec<Dva>, ZioError> {
+    pub(crate) fn headers(&self, bp: &BlockPtr) -> Result<Vec<Dva>, ZioError> {
         let tree = self.tree();
         let size = Psize(gang::HEADER_SIZE as u64);
         bp.dvas()

@@ -7,13 +7,14 @@
 //! - A header has at least as many copies as the pieces, so that copy `d` of every piece is counted in
 //!   address `d` of the header.
 //! - Either the whole gang has space, or none is held.
+//! - A gang that takes the place of another of the same size is cut as that one is, and takes no other space.
 
 use crate::space::{self, Writer};
 use crate::write::{Quantum, WritePolicy};
-use crate::{AllocError, AllocTx, Zio, ZioError, pointer};
+use crate::{AllocError, AllocTx, ReadPolicy, Zio, ZioError, gang, pointer};
 use codec::checksum;
 use format::blkptr::BLKPTR_SIZE;
-use format::{Asize, BlockPtr, Dva, Endian, VdevId};
+use format::{Asize, BlockPtr, BpKind, Dva, Endian, VdevId};
 use std::ops::Range;
 
 /// Bytes of a header.
@@ -98,7 +99,7 @@ impl<'a> Builder<'a> {
         if range.len() as u64 <= self.quantum.min {
             return Err(no_space(whole)); // a piece would be as large
         }
-        let copies = self.policy.gang_copies.clamp(self.policy.copies, 3);
+        let copies = self.policy.gang_header_copies();
         let want = space::request(self.policy.class, HEADER_SIZE as u64, copies);
         let places = self.writer.space.allocate_elsewhere(&want, self.avoid, self.tx).map_err(no_space)?;
         let place_of_header = self.units.len();
@@ -107,10 +108,65 @@ impl<'a> Builder<'a> {
 
         let pieces = self.pieces(bp, data, range)?;
         let bp = pointer::with_dvas(bp, &with_pieces(places, &pieces), true);
-        let header = header(&bp, &pieces).map_err(|source| ZioError::Checksum { bp, source })?;
-        if let Some(unit) = self.units.get_mut(place_of_header) {
+        self.complete(place_of_header, &bp, &pieces)?;
+        Ok(bp)
+    }
+
+    /// Fills in a header, now that its pieces have their places.
+    fn complete(&mut self, unit: usize, bp: &BlockPtr, pieces: &[BlockPtr]) -> Result<(), ZioError> {
+        let header = header(bp, pieces).map_err(|source| ZioError::Checksum { bp: *bp, source })?;
+        if let Some(unit) = self.units.get_mut(unit) {
             unit.contents = Contents::Header(header);
         }
+        Ok(())
+    }
+
+    /// The pointer to a gang that holds `data`, the stored bytes of the block `bp`, in the places of the gang `old`, which has
+    /// the same size, and everything that is to be written for it.
+    ///
+    /// Fails, with nothing changed, if a header of `old` cannot be read, or its pieces are not as this one's are to be.
+    pub(crate) fn rebuild(
+        mut self,
+        bp: &BlockPtr,
+        old: &BlockPtr,
+        data: &[u8],
+    ) -> Result<(BlockPtr, Vec<Unit>), ZioError> {
+        let gang = self.gang_over(bp, old, data, 0..data.len(), 0)?;
+        Ok((gang, self.units))
+    }
+
+    /// A gang for a part of the block in the places of another, which is itself `depth` gangs deep.
+    fn gang_over(
+        &mut self,
+        bp: &BlockPtr,
+        old: &BlockPtr,
+        data: &[u8],
+        range: Range<usize>,
+        depth: usize,
+    ) -> Result<BlockPtr, ZioError> {
+        let others = gang::pieces(self.zio, old, &ReadPolicy::default(), &mut Vec::new(), depth)?;
+        let place_of_header = self.units.len();
+        let contents = Contents::Header(Box::new([0; HEADER_SIZE]));
+        self.units.push(Unit { extents: self.zio.headers(old)?, contents });
+
+        let mut pieces = Vec::with_capacity(others.len());
+        let mut start = range.start;
+        for other in &others {
+            let end = start + other.psize().0 as usize;
+            let piece = self.new_piece(bp, data, start..end)?;
+            pieces.push(match other.kind() {
+                BpKind::Gang => self.gang_over(&piece, other, data, start..end, depth + 1)?,
+                _ if other.dvas().count() == usize::from(self.policy.copies) => {
+                    let extents = other.dvas().collect();
+                    self.units.push(Unit { extents, contents: Contents::Piece(start..end) });
+                    pointer::with_places_of(&piece, other)
+                }
+                _ => return Err(ZioError::Gang { bp: *old, why: "its pieces have more or fewer copies" }),
+            });
+            start = end;
+        }
+        let bp = pointer::with_places_of(bp, old);
+        self.complete(place_of_header, &bp, &pieces)?;
         Ok(bp)
     }
 
@@ -130,13 +186,18 @@ impl<'a> Builder<'a> {
         Ok(pieces)
     }
 
-    fn piece(&mut self, bp: &BlockPtr, data: &[u8], range: Range<usize>) -> Result<BlockPtr, ZioError> {
-        let bytes = data.get(range.clone()).unwrap_or(&[]);
+    /// A pointer to a part of the block, without a place yet.
+    fn new_piece(&self, bp: &BlockPtr, data: &[u8], range: Range<usize>) -> Result<BlockPtr, ZioError> {
+        let bytes = data.get(range).unwrap_or(&[]);
         let id = self.policy.checksum;
         let sum = checksum::compute(id, bytes, Endian::Little, self.zio.salt())
             .map_err(|source| ZioError::Checksum { bp: *bp, source })?;
-        let size = bytes.len() as u64;
-        let piece = pointer::piece(id, size, sum, bp.logical_birth());
+        Ok(pointer::piece(id, bytes.len() as u64, sum, bp.logical_birth()))
+    }
+
+    fn piece(&mut self, bp: &BlockPtr, data: &[u8], range: Range<usize>) -> Result<BlockPtr, ZioError> {
+        let piece = self.new_piece(bp, data, range.clone())?;
+        let size = range.len() as u64;
         let want = space::request(self.policy.class_of(size), size, self.policy.copies);
         match self.writer.space.allocate_elsewhere(&want, self.avoid, self.tx) {
             Ok(extents) => {

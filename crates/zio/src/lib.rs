@@ -37,7 +37,8 @@ mod tx;
 pub mod write;
 
 pub use alloc::{
-    AllocClass, AllocError, Allocator, ClassTotals, MetaslabHint, Request, SpaceChange, SpaceSource, TopSpace,
+    AllocClass, AllocError, Allocator, ClassTotals, FORCE_GANGING, FORCE_GANGING_PCT, MetaslabHint, Request,
+    SpaceChange, SpaceSource, TopSpace,
 };
 pub use block::Block;
 pub use error::ZioError;

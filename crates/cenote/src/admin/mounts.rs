@@ -266,6 +266,8 @@ pub enum MountError {
     Busy {
         /// Programs that do: number and name.
         by: Vec<(u32, String)>,
+        /// Other places in which it, or a folder of it, is mounted (`mount --bind`).
+        also_at: Vec<PathBuf>,
     },
     /// Something that was mounted later hides it.
     #[error("it is hidden by what is mounted on {}", by.display())]

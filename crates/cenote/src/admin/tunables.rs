@@ -13,10 +13,13 @@ use dmu::live::TXG_TIMEOUT;
 use vdev::device::file::{FILE_LOGICAL_ASHIFT, FILE_PHYSICAL_ASHIFT};
 use vdev::tree::SLOW_IO_MS;
 pub use vdev::tunable::Tunable;
+use zio::{FORCE_GANGING, FORCE_GANGING_PCT};
 
 /// All of them, by name.
-pub fn tunables() -> [&'static Tunable; 18] {
+pub fn tunables() -> [&'static Tunable; 20] {
     [
+        &FORCE_GANGING,
+        &FORCE_GANGING_PCT,
         &ADMIN_SNAPSHOT,
         &BCLONE_ENABLED,
         &BCLONE_WAIT_DIRTY,

@@ -367,8 +367,8 @@ fn child_hole(parent: &BlockPtr, level: u8, size: u64) -> BlockPtr {
 
 /// The block was written again where it was, in the same txg.
 pub(crate) fn is_same_place(old: &BlockPtr, new: &BlockPtr) -> bool {
-    old.kind() == BpKind::Normal
-        && new.kind() == BpKind::Normal
+    matches!(old.kind(), BpKind::Normal | BpKind::Gang)
+        && new.kind() == old.kind()
         && old.logical_birth() == new.logical_birth()
         && old.dvas().next().is_some()
         && old.dvas().eq(new.dvas())

@@ -22,10 +22,18 @@ pub(super) const KIND: &str = "fuse.cenote";
 pub(super) struct Line {
     /// The kernel's number of the mount.
     pub(super) id: u64,
+    /// The number of the mount that it stands on.
+    parent: u64,
     /// Number of its device: major and minor.
     pub(super) device: (u32, u32),
+    /// The directory of its file system that it shows.
+    root: PathBuf,
     /// Where.
     pub(super) at: PathBuf,
+    /// The group of mounts that tell each other what is mounted on them and unmounted.
+    peers: Option<u64>,
+    /// The group of mounts that tell this one.
+    told_by: Option<u64>,
     /// Type of file system.
     pub(super) kind: String,
     /// Source.
@@ -40,20 +48,47 @@ pub(super) fn table() -> Vec<Line> {
 
 fn line(text: &[u8]) -> Option<Line> {
     let mut words = text.split(|byte| *byte == b' ');
-    let id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
-    let device = std::str::from_utf8(words.nth(1)?).ok()?;
+    let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse().ok();
+    let (id, parent) = (number(words.next()?)?, number(words.next()?)?);
+    let device = std::str::from_utf8(words.next()?).ok()?;
     let (major, minor) = device.split_once(':')?;
-    let at = unescaped(words.nth(1)?);
-    let mut rest = words.skip_while(|word| *word != b"-").skip(1);
+    let path = |word: &[u8]| PathBuf::from(OsString::from_vec(unescaped(word)));
+    let (root, at) = (path(words.next()?), path(words.next()?));
+    let (mut peers, mut told_by) = (None, None);
+    for word in words.by_ref().skip(1).take_while(|word| *word != b"-") {
+        if let Some(group) = word.strip_prefix(b"shared:") {
+            peers = number(group);
+        } else if let Some(group) = word.strip_prefix(b"master:") {
+            told_by = number(group);
+        }
+    }
+    let mut rest = words;
     let kind = String::from_utf8_lossy(rest.next()?).into_owned();
     let source = String::from_utf8_lossy(&unescaped(rest.next()?)).into_owned();
     Some(Line {
         id,
+        parent,
         device: (major.parse().ok()?, minor.parse().ok()?),
-        at: PathBuf::from(OsString::from_vec(at)),
+        root,
+        at,
+        peers,
+        told_by,
         kind,
         source,
     })
+}
+
+impl Line {
+    /// Whether the kernel unmounts this one too when `other` is unmounted: it shows the same, and stands on another mount,
+    /// which is told what happens on that of `other`.
+    pub(super) fn goes_with(&self, other: &Line, table: &[Line]) -> bool {
+        let above = |line: &Line| table.iter().find(|above| above.id == line.parent);
+        let (Some(own), Some(others)) = (above(self), above(other)) else { return false };
+        self.root == other.root
+            && own.id != others.id
+            && others.peers.is_some()
+            && (own.peers == others.peers || own.told_by == others.peers)
+    }
 }
 
 /// The kernel writes spaces and their like as `\040`.
@@ -154,7 +189,8 @@ mod tests {
         let text =
             b"36 35 0:41 / /mnt/two\\040words rw,noatime master:1 shared:7 - fuse.cenote tank/a\\040b rw";
         let found = line(text).expect("a line");
-        assert_eq!((found.id, found.device), (36, (0, 41)));
+        assert_eq!((found.id, found.parent, found.device), (36, 35, (0, 41)));
+        assert_eq!((found.root.as_path(), found.peers, found.told_by), (Path::new("/"), Some(7), Some(1)));
         assert_eq!(found.at, Path::new("/mnt/two words"));
         assert_eq!((found.kind.as_str(), found.source.as_str()), (KIND, "tank/a b"));
         assert_eq!(line(b"36 35 broken"), None);

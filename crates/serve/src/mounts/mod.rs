@@ -1,8 +1,9 @@
 //! The mounts of a process that keeps pools open: what [`cenote::admin::Mounts`] wants, done with FUSE.
 //!
 //! `mount` is one that is served, and `ending` what is done when it has ended; `service` answers for it while its contents
-//! come and go, `paused` is what has let go of them, `kernel` asks and changes the machine's table of mounts, `walk` leads to mount points, `record` knows what a
-//! server before this one has left behind, `users` finds the programs that hold a mount up.
+//! come and go, `paused` is what has let go of them, `kernel` asks and changes the machine's table of mounts, `walk` leads to
+//! mount points, `record` knows what a server before this one has left behind, `users` finds the programs that hold a mount
+//! up.
 //!
 //! # What always holds
 //! - A dataset is mounted once, in one place or several: one connection to the kernel serves them all, and a file is the same
@@ -51,7 +52,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use walk::{Place, WalkError};
 
 /// How long the kernel may take to let go of a mount that nobody uses here: other mount namespaces may have it too.
@@ -101,7 +102,20 @@ struct Inner {
     changed: Condvar,
     /// How many are looking up a folder and mounting something there.
     placing: Mutex<usize>,
+    recent: Mutex<Option<RecentTable>>,
 }
+
+/// The kernel's table, which may be a little old: so that thousands of mounts that end one after the other do not read it
+/// thousands of times.
+struct RecentTable {
+    lines: Vec<kernel::Line>,
+    until: Instant,
+}
+
+/// Lines of a table that takes long to read.
+const LONG_TABLE: usize = 500;
+/// How many times longer than reading it took a long table is used.
+const TIMES_AS_LONG: u32 = 20;
 
 /// Somebody is looking up a folder and mounting something there: until this is dropped, what the kernel knows of the folder
 /// is not forgotten.
@@ -152,6 +166,22 @@ impl Inner {
 
     fn all(&self) -> Vec<Arc<Mount>> {
         lock(&self.mounts).clone()
+    }
+
+    /// Where programs have bound a mount, or a folder of it, which keeps it when it is unmounted here.
+    fn bound_elsewhere(&self, mount: &Mount) -> Vec<PathBuf> {
+        let mut recent = lock(&self.recent);
+        let known = recent.as_ref().filter(|table| Instant::now() < table.until);
+        // Numbers of devices are given to others at once: only a new table says that it is elsewhere.
+        if known.is_some_and(|table| mount.bound_elsewhere(&table.lines).is_empty()) {
+            return Vec::new();
+        }
+        let started = Instant::now();
+        let lines = kernel::table();
+        let also_at = mount.bound_elsewhere(&lines);
+        *recent = (lines.len() >= LONG_TABLE)
+            .then(|| RecentTable { until: Instant::now() + started.elapsed() * TIMES_AS_LONG, lines });
+        also_at
     }
 
     /// Lets go of a mount that somebody else has unmounted: it ends by itself, or is served on for whoever still uses it,
@@ -466,7 +496,7 @@ impl MountTable {
         let system = |error: io::Error| refused(&error);
         let first = mount.first();
         if first.options.read_only != options.read_only {
-            return Err(MountError::Busy { by: Vec::new() });
+            return Err(MountError::Busy { by: Vec::new(), also_at: Vec::new() });
         }
         let (dir, at) = (place.open().map_err(system)?, place.path().map_err(system)?);
         if mount.is_at(&at) {
@@ -517,7 +547,7 @@ impl MountTable {
         match place.unmount(false) {
             Ok(()) => {}
             Err(error) if is_busy(&error) && how == Unmount::Normal => {
-                return Err(MountError::Busy { by: users::of(at) });
+                return Err(in_use(at));
             }
             Err(error) if is_busy(&error) => place.unmount(true).map_err(|error| refused(&error))?,
             Err(error) => return Err(refused(&error)),
@@ -528,6 +558,13 @@ impl MountTable {
 
     /// Unmounts from the last place: the mount ends.
     fn end(&self, mount: &Arc<Mount>, at: &Path, how: Unmount) -> Result<(), MountError> {
+        if how == Unmount::Normal {
+            let also_at = self.inner.bound_elsewhere(mount);
+            if !also_at.is_empty() {
+                let by = also_at.iter().flat_map(|at| users::of(at)).collect();
+                return Err(MountError::Busy { by, also_at });
+            }
+        }
         if how == Unmount::Force {
             let _ = mount.try_write_back(0);
         }
@@ -538,7 +575,7 @@ impl MountTable {
             match (ended, how) {
                 (Ok(()), _) => {}
                 (Err(error), Unmount::Normal) if is_busy(&error) => {
-                    return Err(MountError::Busy { by: users::of(at) });
+                    return Err(in_use(at));
                 }
                 (Err(error), _) if !is_busy(&error) => return Err(refused(&error)),
                 (Err(_), Unmount::Force) => {
@@ -581,9 +618,10 @@ impl MountTable {
 
 /// Why a mount cannot be unmounted from a place where it is not on top.
 fn covered(mount: &Mount, at: &Path, table: &[kernel::Line]) -> MountError {
-    mount
-        .hidden_by(at, table)
-        .map_or_else(|| MountError::Busy { by: Vec::new() }, |by| MountError::Hidden { by })
+    mount.hidden_by(at, table).map_or_else(
+        || MountError::Busy { by: Vec::new(), also_at: Vec::new() },
+        |by| MountError::Hidden { by },
+    )
 }
 
 impl Outside for Inner {
@@ -718,7 +756,7 @@ impl Mounts for MountTable {
         if flags(&before.options) != flags(options) && is_root() {
             match mount.remount(flags(options)) {
                 Ok(()) => {}
-                Err(error) if is_busy(&error) => return Err(MountError::Busy { by: users::of(&before.at) }),
+                Err(error) if is_busy(&error) => return Err(in_use(&before.at)),
                 Err(error) => return Err(refused(&error)),
             }
         }
@@ -792,6 +830,11 @@ impl Mounts for MountTable {
 /// A command has said that the file system can be changed, whatever its property says.
 fn is_made_writable(options: &MountOptions) -> bool {
     !options.read_only && options.temporary.iter().any(|(name, _)| name == "readonly")
+}
+
+/// Programs use what is mounted there.
+fn in_use(at: &Path) -> MountError {
+    MountError::Busy { by: users::of(at), also_at: Vec::new() }
 }
 
 fn is_busy(error: &io::Error) -> bool {

@@ -218,6 +218,24 @@ impl Mount {
         (last.device != self.device).then(|| last.at.clone())
     }
 
+    /// Places that are not its own, in which programs have bound it or a folder of it, and where it would stay after it is
+    /// unmounted from its own.
+    pub(super) fn bound_elsewhere(&self, table: &[kernel::Line]) -> Vec<PathBuf> {
+        let mut own: Vec<PathBuf> = self.spots().into_iter().map(|spot| spot.at).collect();
+        let (mut ours, mut others) = (Vec::new(), Vec::new());
+        for line in table.iter().filter(|line| line.device == self.device) {
+            match own.iter().position(|at| *at == line.at) {
+                Some(index) => {
+                    own.swap_remove(index);
+                    ours.push(line);
+                }
+                None => others.push(line),
+            }
+        }
+        others.retain(|line| !ours.iter().any(|own| line.goes_with(own, table)));
+        others.into_iter().map(|line| line.at.clone()).collect()
+    }
+
     // ---- the dataset -------------------------------------------------------------------------
 
     /// Lets go of the dataset. Whether everything that was written to it is on disk.

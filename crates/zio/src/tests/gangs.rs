@@ -3,6 +3,7 @@
 use super::fake::{Pool, Top, Tx, block, noise, policy, text};
 use crate::{AllocError, NewBlock, WritePolicy, ZioError};
 use format::{BpKind, ChecksumId, CompressionId, DeviceOffset, Dva};
+use std::sync::Arc;
 use vdev::env::Random;
 
 fn gang_of(pool: &Pool, new: &NewBlock) -> format::BlockPtr {
@@ -41,6 +42,51 @@ fn pieces_headers_and_sizes_add_up() {
             }
         }
     }
+}
+
+#[test]
+fn a_gang_of_this_txg_is_written_over() {
+    for (tops, ashift) in [(vec![Top::Single], 9), (vec![Top::Mirror(2), Top::Mirror(2)], 12)] {
+        let pool = Pool::new(&tops, ashift);
+        // With gangs in gangs too.
+        for (largest, len) in [(65_536, 131_072), (4096, 69_632)] {
+            pool.set_largest(largest);
+            for copies in 1..=2 {
+                let policy = WritePolicy { copies, gang_copies: 2, ..policy() };
+                let old = gang_of(&pool, &block(noise(len, 1), &policy));
+                let (taken, bytes) = (pool.taken(), pool.space.bytes_taken());
+                let new = NewBlock { old, in_place: true, ..block(noise(len, 2), &policy) };
+                let over = gang_of(&pool, &new);
+                assert!(over.dvas().eq(old.dvas()), "{over}");
+                assert_eq!((pool.taken(), pool.space.bytes_taken()), (taken, bytes));
+                // Of another size or number of copies, or if not allowed: elsewhere.
+                for other in [
+                    NewBlock { data: Arc::new(noise(len + 4096, 3)), ..new.clone() },
+                    NewBlock { policy: WritePolicy { copies: 3 - copies, ..policy }, ..new.clone() },
+                    NewBlock { in_place: false, ..new.clone() },
+                ] {
+                    let bp = gang_of(&pool, &other);
+                    assert!(bp.dvas().all(|dva| old.dvas().all(|before| before != dva)), "{bp}");
+                    pool.zio.free(&bp, &Tx(13)).unwrap();
+                }
+                pool.zio.free(&over, &Tx(13)).unwrap();
+                assert_eq!(pool.taken(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gang_that_cannot_be_read_is_not_written_over() {
+    let pool = Pool::new(&[Top::Single], 9);
+    pool.set_largest(4096);
+    let policy = WritePolicy { gang_copies: 1, ..policy() };
+    let old = gang_of(&pool, &block(noise(65_536, 1), &policy));
+    let at = old.dvas().next().unwrap().offset.on_device();
+    pool.disks[0].make_unreadable(DeviceOffset(at.0), 512);
+    let new = NewBlock { old, in_place: true, ..block(noise(65_536, 2), &policy) };
+    let elsewhere = gang_of(&pool, &new);
+    assert!(elsewhere.dvas().all(|dva| old.dvas().all(|before| before != dva)));
 }
 
 #[test]

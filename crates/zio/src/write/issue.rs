@@ -60,7 +60,7 @@ impl Zio {
             match &job.held {
                 Held::None | Held::Wanted => {}
                 Held::Old | Held::Own => batch.add(index, job.bp.dvas(), bytes, birth),
-                Held::Gang(units) => {
+                Held::Gang(units) | Held::OldGang(units) => {
                     for unit in units {
                         batch.add(index, unit.extents.iter().copied(), unit.bytes(bytes), birth);
                     }

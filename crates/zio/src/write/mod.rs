@@ -75,6 +75,11 @@ pub struct WritePolicy {
 }
 
 impl WritePolicy {
+    /// How many copies a header of a gang has.
+    pub(crate) fn gang_header_copies(&self) -> u8 {
+        self.gang_copies.clamp(self.copies, 3)
+    }
+
     /// Where a block goes that takes so many bytes on disk.
     pub(crate) fn class_of(&self, psize: u64) -> AllocClass {
         if psize <= self.small_blocks { AllocClass::Special } else { self.class }
@@ -109,6 +114,8 @@ enum Held {
     Own,
     /// The headers and pieces of a gang.
     Gang(Vec<Unit>),
+    /// Those of the gang of the old pointer.
+    OldGang(Vec<Unit>),
 }
 
 /// A block on its way.
@@ -131,14 +138,15 @@ impl Job {
 
     /// Where it is to be written.
     fn places(&self) -> impl Iterator<Item = Dva> {
-        let units: &[Unit] = if let Held::Gang(units) = &self.held { units } else { &[] };
+        let units: &[Unit] =
+            if let Held::Gang(units) | Held::OldGang(units) = &self.held { units } else { &[] };
         self.bp.dvas().chain(units.iter().flat_map(|unit| unit.extents.iter().copied()))
     }
 
     /// Every extent that was allocated for it.
     fn extents(&self) -> Vec<Dva> {
         match &self.held {
-            Held::None | Held::Wanted | Held::Old => Vec::new(),
+            Held::None | Held::Wanted | Held::Old | Held::OldGang(_) => Vec::new(),
             Held::Own => self.bp.dvas().collect(),
             Held::Gang(units) => units.iter().flat_map(|unit| unit.extents.iter().copied()).collect(),
         }
@@ -269,11 +277,7 @@ impl Zio {
                 && matches!(job.held, Held::Wanted)
                 && overwrites(block, &job.bp, tx.txg())
             {
-                job.bp = pointer::with_places_of(&job.bp, &block.old);
-                job.held = Held::Old;
-                for dva in job.bp.dvas() {
-                    writer.freed.note(dva.vdev, dva.offset, tx.txg(), tx.txg());
-                }
+                self.overwrite(writer, block, job, tx);
             }
         }
         let wanted = |(job, block): (&Result<Job, ZioError>, &NewBlock)| match job {
@@ -290,6 +294,22 @@ impl Zio {
             {
                 *slot = Err(error);
             }
+        }
+    }
+
+    /// Gives a block the place of the one that it replaces. A gang of which a header cannot be read is left alone.
+    fn overwrite(&self, writer: &Writer, block: &NewBlock, job: &mut Job, tx: &dyn AllocTx) {
+        if block.old.kind() == BpKind::Gang {
+            let gang = gang_write::Builder::new(self, writer, &block.policy, &[], tx);
+            let Ok((bp, units)) = gang.rebuild(&job.bp, &block.old, job.bytes(block)) else { return };
+            job.bp = bp;
+            job.held = Held::OldGang(units);
+        } else {
+            job.bp = pointer::with_places_of(&job.bp, &block.old);
+            job.held = Held::Old;
+        }
+        for dva in job.places() {
+            writer.freed.note(dva.vdev, dva.offset, tx.txg(), tx.txg());
         }
     }
 
@@ -376,7 +396,7 @@ impl Zio {
             match held {
                 Held::None | Held::Wanted => {}
                 Held::Old | Held::Own => kept.add(bp.dvas().collect(), bp.logical_birth(), bytes),
-                Held::Gang(units) => {
+                Held::Gang(units) | Held::OldGang(units) => {
                     for unit in units {
                         let part = Arc::new(unit.bytes(&bytes).to_vec());
                         kept.add(unit.extents.clone(), bp.logical_birth(), part);
@@ -444,15 +464,19 @@ fn hole(block: &NewBlock, txg: Txg) -> BlockPtr {
 
 /// Whether a block may take the place of the one it replaces.
 fn overwrites(block: &NewBlock, bp: &BlockPtr, txg: Txg) -> bool {
-    let old = &block.old;
+    let (old, copies) = (&block.old, block.policy.copies);
+    let is_alike = match old.kind() {
+        BpKind::Normal => old.dvas().count() == usize::from(copies),
+        BpKind::Gang => old.dvas().count() == usize::from(block.policy.gang_header_copies()),
+        _ => false,
+    };
     block.in_place
-        && old.kind() == BpKind::Normal
+        && is_alike
         && old.psize() == bp.psize()
         && old.logical_birth() == txg
         && old.physical_birth() == txg
         && !old.uses_crypt()
         && !old.is_dedup()
-        && old.dvas().count() == usize::from(block.policy.copies)
 }
 
 fn is_removed(tree: &VdevTree, dva: &Dva) -> bool {

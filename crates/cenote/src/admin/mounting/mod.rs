@@ -599,13 +599,17 @@ fn mount_words(place: &Place, error: &MountError) -> MountRefusal {
     }
 }
 
-/// Why something is not unmounted; who uses it stands on a line of its own.
+/// Why something is not unmounted; what keeps it stands on lines of its own.
 fn unmount_words(error: &MountError) -> String {
-    match error {
-        MountError::Busy { by } if !by.is_empty() => {
-            let users: Vec<String> = by.iter().map(|(pid, name)| format!("{name} ({pid})")).collect();
-            format!("{error}\nin use by: {}", users.join(", "))
+    let mut words = error.to_string();
+    if let MountError::Busy { by, also_at } = error {
+        let places: Vec<String> = also_at.iter().map(|at| at.display().to_string()).collect();
+        let users: Vec<String> = by.iter().map(|(pid, name)| format!("{name} ({pid})")).collect();
+        for (what, which) in [("also mounted on", places), ("in use by", users)] {
+            if !which.is_empty() {
+                words += &format!("\n{what}: {}", which.join(", "));
+            }
         }
-        other => other.to_string(),
     }
+    words
 }
