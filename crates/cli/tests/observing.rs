@@ -194,6 +194,12 @@ fn counters_are_shown_as_files_and_metrics() {
     );
     assert!(read("files/kstat/zfs/tank/txgs").lines().count() > 2);
     assert_eq!(read("files/parameters/zfs_txg_timeout"), "5\n");
+    world.good("daemon --stop");
+    let mut again = world.command("zpool list tank");
+    again.env("CENOTE_PARAMETERS", "zfs_txg_timeout=7").stdout(Stdio::null());
+    assert!(again.status().expect("it starts").success());
+    world.good("kstat -o ~/files");
+    assert_eq!(read("files/parameters/zfs_txg_timeout"), "7\n");
     let metrics = world.good("metrics");
     assert!(metrics.contains("zfs_pool_online{pool=\"tank\"} 1\n"), "{metrics}");
     assert!(metrics.ends_with("# EOF\n"));

@@ -17,6 +17,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 pub(crate) const DEVICE: u64 = 512 << 20;
 /// Room of the file system in memory.
 const ROOM: &str = "size=3g";
+/// As in a pool without large free space: many blocks are gangs.
+const IN_PIECES: &str = "metaslab_force_ganging=1024,metaslab_force_ganging_pct=30";
 /// Exit code of a command that `timeout` has killed.
 const KILLED: i32 = 137;
 
@@ -144,6 +146,8 @@ pub(crate) struct World {
     busy: AtomicU64,
     /// The daemon is killed now and then: calls and commands may fail by it.
     pub(crate) is_killed: bool,
+    /// What the daemon is told of its parameters.
+    parameters: &'static str,
     begun: Instant,
     journal: Mutex<File>,
     failure: Mutex<Option<String>>,
@@ -191,6 +195,7 @@ impl World {
             troubles: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             is_killed: plan.actors.kills,
+            parameters: if number % 3 == 2 { IN_PIECES } else { "" },
             begun: Instant::now(),
             journal: Mutex::new(journal),
             failure: Mutex::default(),
@@ -200,8 +205,9 @@ impl World {
             kills: AtomicU64::new(0),
         };
         eprintln!(
-            "round {number} of seed {}: {layout:?} of {medium:?} in {}",
+            "round {number} of seed {}: {layout:?} of {medium:?}{} in {}",
             plan.seed,
+            if world.parameters.is_empty() { "" } else { ", in pieces," },
             world.folder.display()
         );
         if medium == Medium::Loops {
@@ -272,6 +278,7 @@ impl World {
         command.env_clear().env("TZ", "UTC0").env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         command.env("CENOTE_SOCKET", self.folder.join("socket"));
         command.env("CENOTE_STATE", self.folder.join("state"));
+        command.env("CENOTE_PARAMETERS", self.parameters);
         command.current_dir("/").stdin(Stdio::null());
         command
     }

@@ -52,7 +52,7 @@ pub use pool_props::{is_feature_property, pool_property, pool_property_names};
 pub use session::ImportSettings;
 pub use status::{pool_status, settle};
 pub use tree::{find_vdev, vdevs};
-pub use tunables::{Tunable, tunable, tunables};
+pub use tunables::{Tunable, set_tunables, tunable, tunables};
 pub use vdev_props::{vdev_property, vdev_property_names};
 pub use waiting::files_to_free;
 

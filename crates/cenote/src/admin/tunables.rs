@@ -41,6 +41,21 @@ pub fn tunables() -> [&'static Tunable; 20] {
     ]
 }
 
+/// Sets parameters as a list says: `NAME=VALUE,…`.
+///
+/// # Errors
+/// What is wrong with the first that is no parameter or cannot have its value; those before it are set.
+pub fn set_tunables(list: &str) -> Result<(), String> {
+    for pair in list.split(',').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').ok_or_else(|| format!("'{pair}' is not NAME=VALUE"))?;
+        let known = tunable(name).ok_or_else(|| format!("there is no parameter '{name}'"))?;
+        if !value.parse().is_ok_and(|value| known.set(value)) {
+            return Err(format!("'{value}': {name} is a number from {} to {}", known.min, known.max));
+        }
+    }
+    Ok(())
+}
+
 /// The one of this name.
 pub fn tunable(name: &str) -> Option<&'static Tunable> {
     tunables().into_iter().find(|tunable| tunable.name == name)
@@ -57,6 +72,18 @@ mod tests {
             assert_eq!(tunable(name).map(|found| found.name), Some(name.as_str()));
         }
         assert!(tunable("zfs_none").is_none());
+        for bad in [
+            "zfs_none=1",
+            "metaslab_force_ganging_pct",
+            "metaslab_force_ganging_pct=101",
+            "zfs_txg_history=x",
+        ] {
+            assert!(set_tunables(bad).is_err(), "{bad}");
+        }
+        assert_eq!(set_tunables(""), Ok(()));
+        assert_eq!(set_tunables("metaslab_force_ganging_pct=4,"), Ok(()));
+        assert_eq!(FORCE_GANGING_PCT.get(), 4);
+        assert_eq!(set_tunables("metaslab_force_ganging_pct=3"), Ok(()));
         let mut distinct = names.to_vec();
         distinct.sort();
         distinct.dedup();

@@ -121,6 +121,12 @@ pub(crate) enum DaemonError {
         /// What it is.
         text: String,
     },
+    /// `CENOTE_PARAMETERS` sets what there is not.
+    #[error("CENOTE_PARAMETERS: {why}")]
+    Parameters {
+        /// What is wrong.
+        why: String,
+    },
     /// What started it has limits that it would have too.
     #[error("{0}")]
     Limited(String),
@@ -173,6 +179,8 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         log::to_file()?;
     }
     log::begin()?;
+    let parameters = std::env::var("CENOTE_PARAMETERS").unwrap_or_default();
+    ::cenote::admin::set_tunables(&parameters).map_err(|why| DaemonError::Parameters { why })?;
     end_on_panic();
     take_descriptors();
     heap::stay_tidy();
