@@ -41,6 +41,10 @@ struct Args {
     /// Only the cut at this operation.
     #[arg(long)]
     cut: Option<u64>,
+    /// Parameters of the engine that differ, as NAME=VALUE,…: metaslab_force_ganging=1024,metaslab_force_ganging_pct=100
+    /// has most blocks in pieces.
+    #[arg(long, default_value = "")]
+    parameters: String,
     /// Threads.
     #[arg(long)]
     threads: Option<usize>,
@@ -68,6 +72,10 @@ fn load(seconds: u64, seed: u64, runs: u64) -> ExitCode {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Err(why) = cenote::admin::set_tunables(&args.parameters) {
+        eprintln!("crash: {why}");
+        return ExitCode::from(2);
+    }
     if let Some(seconds) = args.load {
         return load(seconds, args.seed, args.runs);
     }

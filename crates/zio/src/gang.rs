@@ -94,8 +94,7 @@ fn read_header(
                 continue;
             }
             let at = Extent { vdev: dva.vdev, offset: dva.offset, psize, birth: bp.physical_birth() };
-            let Read { data, faults: more } =
-                if how.every_copy { tree.check_every_copy(&at, &verify) } else { tree.read(&at, &verify) };
+            let Read { data, faults: more } = zio.read_extent(&tree, &at, how, &verify);
             // A header of the other size is no fault of the device.
             if data.is_ok() || size == HEADER_SIZE {
                 faults.extend_from_slice(&more);

@@ -11,16 +11,39 @@
 
 use crate::space::{self, Writer};
 use crate::write::{Quantum, WritePolicy};
-use crate::{AllocError, AllocTx, ReadPolicy, Zio, ZioError, gang, pointer};
+use crate::{AllocError, AllocTx, ReadPolicy, Request, Zio, ZioError, gang, pointer};
 use codec::checksum;
 use format::blkptr::BLKPTR_SIZE;
-use format::{Asize, BlockPtr, BpKind, Dva, Endian, VdevId};
+use format::units::MAX_BLOCK;
+use format::{Asize, BlockPtr, BpKind, Dva, Endian, Psize, VdevId};
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use vdev::tunable::Tunable;
 
 /// Bytes of a header.
 pub(crate) const HEADER_SIZE: usize = 512;
 /// Pointers in a header.
 const SLOTS: u64 = 3;
+
+/// For tests: blocks of this size and above are cut although there is room for them,
+pub static FORCE_GANGING: Tunable =
+    Tunable::new("metaslab_force_ganging", MAX_BLOCK + 1, HEADER_SIZE as u64 + 1, MAX_BLOCK + 1);
+/// so many in a hundred.
+pub static FORCE_GANGING_PCT: Tunable = Tunable::new("metaslab_force_ganging_pct", 3, 0, 100);
+
+/// As if there were no room for this block in one piece.
+pub(crate) fn forced(want: &Request, quantum: Quantum) -> Option<AllocError> {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let Request { class, psize, copies, .. } = *want;
+    if psize.0 < FORCE_GANGING.get() || psize.0 <= quantum.min {
+        return None;
+    }
+    // The multiplier of Knuth: neighbours go far apart.
+    let drawn = (CALLS.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 100;
+    let largest = Psize(psize.0 - 1);
+    (drawn < FORCE_GANGING_PCT.get()).then_some(AllocError::NoSpace { class, psize, copies, largest })
+}
 
 /// Something to be written: a header or a piece.
 pub(crate) struct Unit {
@@ -199,7 +222,11 @@ impl<'a> Builder<'a> {
         let piece = self.new_piece(bp, data, range.clone())?;
         let size = range.len() as u64;
         let want = space::request(self.policy.class_of(size), size, self.policy.copies);
-        match self.writer.space.allocate_elsewhere(&want, self.avoid, self.tx) {
+        let place = match forced(&want, self.quantum) {
+            Some(whole) => Err(whole),
+            None => self.writer.space.allocate_elsewhere(&want, self.avoid, self.tx),
+        };
+        match place {
             Ok(extents) => {
                 let piece = pointer::with_dvas(&piece, &extents, false);
                 self.units.push(Unit { extents, contents: Contents::Piece(range) });

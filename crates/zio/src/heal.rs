@@ -3,7 +3,7 @@
 //! Readers may hold pointers from before the last txgs. Once the block of such a pointer was freed, its
 //! space may hold another block, which looks like damage to whoever reads with the old pointer; and while
 //! another copy is still there, "repair" would destroy the new block. So blocks that were freed since
-//! the pool was opened are remembered, and not repaired.
+//! the pool was opened are remembered, not repaired, and no device is blamed for them.
 //!
 //! # What always holds
 //! - A block that was freed or overwritten by this process is not repaired by an ordinary read. What is
@@ -17,7 +17,7 @@ use format::{AllocOffset, Txg, VdevId};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use vdev::VdevTree;
-use vdev::tree::{Extent, Fault};
+use vdev::tree::{Extent, Fault, Read};
 
 /// Bits of a filter: 2 MiB of memory, taken when the one before is full.
 const BITS: usize = 1 << 24;
@@ -88,6 +88,25 @@ fn bits(vdev: VdevId, offset: AllocOffset, birth: Txg) -> [usize; 3] {
 }
 
 impl Zio {
+    /// Reads an extent of a block. What is wrong with one that was freed is no fault of a device: its space may be another's.
+    pub(crate) fn read_extent(
+        &self,
+        tree: &VdevTree,
+        at: &Extent,
+        how: &ReadPolicy<'_>,
+        verify: &dyn Fn(&[u8]) -> bool,
+    ) -> Read {
+        if how.every_copy {
+            return tree.check_every_copy(at, verify);
+        }
+        match self.writer() {
+            Some(writer) if writer.freed.may_have(at.vdev, at.offset, at.birth) => {
+                tree.read_perhaps_reused(at, verify)
+            }
+            _ => tree.read(at, verify),
+        }
+    }
+
     /// Writes good bytes over the copies that were found bad, if the pool is writable and the block is
     /// in use.
     pub(crate) fn heal(

@@ -37,11 +37,11 @@ mod tx;
 pub mod write;
 
 pub use alloc::{
-    AllocClass, AllocError, Allocator, ClassTotals, FORCE_GANGING, FORCE_GANGING_PCT, MetaslabHint, Request,
-    SpaceChange, SpaceSource, TopSpace,
+    AllocClass, AllocError, Allocator, ClassTotals, MetaslabHint, Request, SpaceChange, SpaceSource, TopSpace,
 };
 pub use block::Block;
 pub use error::ZioError;
+pub use gang_write::{FORCE_GANGING, FORCE_GANGING_PCT};
 pub use log_blocks::LogBlock;
 pub use outage::{Insist, Outage};
 pub use read::{Checked, ReadPolicy, Zio};

@@ -211,8 +211,7 @@ impl Zio {
             }
             let at =
                 Extent { vdev: dva.vdev, offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth() };
-            let Read { data, faults: more } =
-                if how.every_copy { tree.check_every_copy(&at, &verify) } else { tree.read(&at, &verify) };
+            let Read { data, faults: more } = self.read_extent(&tree, &at, how, &verify);
             faults.extend_from_slice(&more);
             bad.push((at, more));
             match data {

@@ -9,6 +9,7 @@ use cenote::admin::edit::names::{self, Form};
 use cenote::admin::edit::{self, EditError, Partly, SnapshotRange};
 use cenote::{DatasetKind, Pool, PoolWriter};
 use format::nicenum::nicebytes;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 /// The number of the error of a file system that is read-only, which the real tool passes on.
@@ -163,17 +164,27 @@ fn snapshots_stay(error: &EditError) -> Stop {
 }
 
 /// Says which of these are held; nothing is destroyed then.
-fn tell_held<'n>(view: &Pool, names: impl Iterator<Item = &'n String>) -> Result<bool, Stop> {
-    let mut is_held = false;
-    for name in names.filter(|name| name.contains('@')) {
+fn tell_held<'n>(view: &Pool, names: impl IntoIterator<Item = &'n String>) -> Result<bool, Stop> {
+    let kept = held_of(view, names)?;
+    kept.iter().for_each(|name| complain(&held(name)));
+    Ok(!kept.is_empty())
+}
+
+/// Those of these names that are snapshots with holds. To be asked before anything is destroyed: the view does not outlive
+/// many changes.
+fn held_of<'n>(
+    view: &Pool,
+    names: impl IntoIterator<Item = &'n String>,
+) -> Result<BTreeSet<&'n String>, Stop> {
+    let mut kept = BTreeSet::new();
+    for name in names.into_iter().filter(|name| name.contains('@')) {
         let dataset = view.dataset(name).map_err(|e| cannot_open(name, e))?;
         let holds = dataset.dsl().holds().map_err(|e| cannot_open(name, e))?;
         if !holds.is_empty() {
-            complain(&held(name));
-            is_held = true;
+            kept.insert(name);
         }
     }
-    Ok(is_held)
+    Ok(kept)
 }
 
 /// Says which of these snapshots somebody uses.
@@ -283,10 +294,10 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
     })?;
     // The root of a pool goes with the pool only.
     all.retain(|name| name.contains(['/', '@']));
-    let is_kept = |name: &String| name.contains('@') && is_held(&view, name);
-    if all.iter().any(is_kept) || !mount::snapshots_in_use(&all).is_empty() {
+    let kept = held_of(&view, &all)?;
+    if !kept.is_empty() || !mount::snapshots_in_use(&all).is_empty() {
         change.done(name);
-        return around_held(&pool, &view, &all);
+        return around_held(&pool, &kept, &all);
     }
     let (gone, busy) = mount::unmounted(&all);
     let outcome = edit::destroy_all(&pool, gone);
@@ -299,9 +310,11 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
 
 /// Destroys what can be destroyed although snapshots are held or in use: what has one stays, with all its snapshots, and what is
 /// above it.
-fn around_held(pool: &PoolWriter, view: &Pool, all: &[String]) -> Outcome {
+fn around_held(pool: &PoolWriter, kept: &BTreeSet<&String>, all: &[String]) -> Outcome {
     for group in all.split_inclusive(|name| !name.contains('@')) {
-        if tell_held(view, group.iter())? || tell_in_use(group) {
+        let is_held =
+            group.iter().filter(|name| kept.contains(name)).inspect(|name| complain(&held(name))).count() > 0;
+        if is_held || tell_in_use(group) {
             continue;
         }
         let (gone, _) = mount::unmounted(group);
@@ -312,11 +325,6 @@ fn around_held(pool: &PoolWriter, view: &Pool, all: &[String]) -> Outcome {
         mount::snapshots_changed(gone);
     }
     Ok(1)
-}
-
-fn is_held(view: &Pool, snapshot: &str) -> bool {
-    let holds = view.dataset(snapshot).ok().and_then(|dataset| dataset.dsl().holds().ok());
-    holds.is_some_and(|holds| !holds.is_empty())
 }
 
 #[cfg(test)]

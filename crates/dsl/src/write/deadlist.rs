@@ -89,15 +89,15 @@ pub fn clone_keys(m: MosTx<'_>, id: ObjectId, below: Txg) -> Result<ObjectId, Ds
     Ok(new)
 }
 
-/// Puts `list` under the key of bucket `at`, beside what is there.
+/// Puts `list` under the key of a bucket, beside what is there, and changes the bucket if that is another list then.
 fn attach(
     m: MosTx<'_>,
     id: ObjectId,
-    (key, there): (Txg, ObjectId),
+    (key, there): &mut (Txg, ObjectId),
     list: ObjectId,
 ) -> Result<Space, DslError> {
-    if !bpobj::is_shared(m, there)? {
-        return bpobj::append_sub(m, there, list);
+    if !bpobj::is_shared(m, *there)? {
+        return bpobj::append_sub(m, *there, list);
     }
     if bpobj::is_shared(m, list)? {
         bpobj::release(m, list)?;
@@ -105,7 +105,7 @@ fn attach(
     }
     let space = bpobj::space(m, list)?;
     m.zap(id)?.update_int_key(key.0, list.0)?;
-    bpobj::release(m, there)?;
+    bpobj::release(m, std::mem::replace(there, list))?;
     Ok(space)
 }
 
@@ -115,7 +115,7 @@ pub fn remove_key(m: MosTx<'_>, id: ObjectId, key: Txg) -> Result<(), DslError> 
     let deadlist = open(m, id)?;
     let buckets = deadlist.buckets();
     let Some(at) = buckets.iter().position(|(k, _)| *k == key).filter(|at| *at > 0) else { return Ok(()) };
-    attach(m, id, buckets[at - 1], buckets[at].1)?;
+    attach(m, id, &mut buckets[at - 1].clone(), buckets[at].1)?;
     Ok(m.zap(id)?.remove_int_key(key.0)?)
 }
 
@@ -134,16 +134,16 @@ pub(crate) fn detach(m: MosTx<'_>, id: ObjectId, key: Txg) -> Result<Option<Obje
 /// `from`.
 pub fn merge(m: MosTx<'_>, into: ObjectId, from: ObjectId) -> Result<(), DslError> {
     let mut sum = Space::default();
-    for (key, list) in open(m, from)?.buckets().to_vec() {
-        // Asked again each time: what was shared may have been replaced.
-        let deadlist = open(m, into)?;
-        let target = deadlist.buckets().iter().rev().find(|(k, _)| *k <= key).copied();
-        match target {
-            Some(bucket) => sum = sum.plus(attach(m, into, bucket, list)?),
-            None => {
-                sum = sum.plus(bpobj::space(m, list)?);
-                m.zap(into)?.insert_int_key(key.0, list.0)?;
-            }
+    // Lists may have thousands of keys: that of the target is read once, and followed.
+    let mut buckets = open(m, into)?.buckets().to_vec();
+    for (key, list) in open(m, from)?.buckets() {
+        let above = buckets.partition_point(|(k, _)| k <= key);
+        if let Some(bucket) = buckets[..above].last_mut() {
+            sum = sum.plus(attach(m, into, bucket, *list)?);
+        } else {
+            sum = sum.plus(bpobj::space(m, *list)?);
+            m.zap(into)?.insert_int_key(key.0, list.0)?;
+            buckets.insert(above, (*key, *list));
         }
     }
     add_space(m, into, sum, Space::default())?;

@@ -204,3 +204,27 @@ fn a_view_is_held_as_long_as_what_was_opened_through_it() {
     settle();
     assert!(held_back() + BLOCK as u64 <= before, "{} of {before} bytes", held_back());
 }
+
+#[test]
+fn what_a_lapsed_view_reads_of_others_is_no_fault_of_a_device() {
+    let world = World::new();
+    let policy = SetPolicy::clone(&world.head.set.policy());
+    world.head.set.set_policy(SetPolicy { checksum: ChecksumId::Fletcher4, ..policy });
+    let id = world.make(1, MINE);
+    let set = world.pool.view().unwrap().dsl().dataset("tank/a").unwrap().open_objset().unwrap();
+    let object = set.object(id).unwrap();
+    let bp = object.block_ptr(format::Level(0), BlockId(0)).unwrap();
+    world.pool.store().cache().forget(&arc::Key::of(&bp, false).unwrap());
+    let at = DeviceOffset(bp.dvas().next().unwrap().offset.on_device().0);
+    world.free(id);
+    world.lapse();
+    world.overwrite(&|| {
+        let mut byte = [0; 512];
+        world.device.base.read_at(&mut byte, at).unwrap();
+        byte[0]
+    });
+    assert!(object.block(BlockId(0)).is_err(), "the block is somebody else's");
+    let status = world.pool.tree().status();
+    let errors: Vec<u64> = status.walk().iter().map(|vdev| vdev.checksum_errors).collect();
+    assert!(!errors.is_empty() && errors.iter().all(|count| *count == 0), "{errors:?}");
+}

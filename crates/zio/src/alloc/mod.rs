@@ -37,25 +37,16 @@ pub use types::{
 };
 
 use crate::AllocTx;
-use crate::gang::HEADER_SIZE;
 use format::units::MAX_BLOCK;
 use format::{AllocOffset, Asize, Dva, Psize, Txg, VdevId};
 use metaslab::{Metaslab, Place, Refusal, lock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use top::{Top, Want};
 use vdev::tree::{RangeSet, VdevTree};
-use vdev::tunable::Tunable;
 use view::{Group, Pick, View, fallbacks};
-
-/// For tests: blocks of this size and above may find no space in one piece, and become gangs.
-pub static FORCE_GANGING: Tunable =
-    Tunable::new("metaslab_force_ganging", MAX_BLOCK + 1, HEADER_SIZE as u64 + 1, MAX_BLOCK + 1);
-/// Of a hundred such blocks, so many do.
-pub static FORCE_GANGING_PCT: Tunable = Tunable::new("metaslab_force_ganging_pct", 3, 0, 100);
 
 /// Copies that a block can have.
 const COPIES_MAX: u8 = 3;
@@ -63,13 +54,6 @@ const COPIES_MAX: u8 = 3;
 const SEGMENTS_MAX: usize = 8 << 20;
 /// Buckets of a space map's histogram.
 const BUCKETS: usize = 32;
-
-/// True so many times in a hundred calls, without order.
-fn is_chosen(percent: u64) -> bool {
-    static CALLS: AtomicU64 = AtomicU64::new(0);
-    // The multiplier of Knuth: neighbours go far apart.
-    (CALLS.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 100 < percent
-}
 
 impl ClassTotals {
     fn add(&mut self, top: &Top, ratio: u64) {
@@ -244,14 +228,6 @@ impl Allocator {
             return Err(AllocError::Size(want.psize));
         }
         let Request { class, psize, copies, .. } = *want;
-        if psize.0 >= FORCE_GANGING.get() && is_chosen(FORCE_GANGING_PCT.get()) {
-            return Err(AllocError::NoSpace {
-                class,
-                psize,
-                copies,
-                largest: Psize(FORCE_GANGING.get() - 1),
-            });
-        }
         let mut failure = None;
         for pick in fallbacks(class) {
             match self.allocate_from(*pick, want, call) {

@@ -280,6 +280,16 @@ impl Zio {
                 self.overwrite(writer, block, job, tx);
             }
         }
+        let quantum = self.quantum();
+        for (slot, block) in jobs.iter_mut().zip(blocks) {
+            let Ok(job) = slot else { continue };
+            if matches!(job.held, Held::Wanted)
+                && let Some(whole) = gang_write::forced(&request(job, block), quantum)
+                && let Err(error) = self.settle(writer, block, job, Err(whole), &[], tx)
+            {
+                *slot = Err(error);
+            }
+        }
         let wanted = |(job, block): (&Result<Job, ZioError>, &NewBlock)| match job {
             Ok(job) if matches!(job.held, Held::Wanted) => Some(request(job, block)),
             _ => None,
