@@ -35,8 +35,16 @@ pub(crate) fn has(caller: &Caller, capability: u32) -> bool {
     is_here && effective(&status(caller)) >> capability & 1 != 0
 }
 
-/// Whether it has a file open through a mount that can be written to; the file is known by these numbers.
-pub(crate) fn writes_to(caller: &Caller, node: u64, shown: u64) -> bool {
+/// A file as the kernel tells of it in `/proc`.
+pub(crate) struct OpenFile {
+    /// Major and minor number of the device that its mounts show; `None`: not known.
+    pub(crate) device: Option<(u32, u32)>,
+    /// Either is its own.
+    pub(crate) numbers: [u64; 2],
+}
+
+/// Whether it has a file open through a mount that can be written to.
+pub(crate) fn writes_to(caller: &Caller, file: &OpenFile) -> bool {
     if caller.pid == 0 {
         return true;
     }
@@ -45,8 +53,8 @@ pub(crate) fn writes_to(caller: &Caller, node: u64, shown: u64) -> bool {
     let open = std::fs::read_dir(of("fdinfo")).into_iter().flatten().flatten();
     open.filter_map(|file| std::fs::read_to_string(file.path()).ok()).any(|info| {
         let says = |field: &str| numbered(&info, field);
-        says("ino:").is_some_and(|ino| ino == node || ino == shown)
-            && says("mnt_id:").is_some_and(|mount| is_writable(&mounts, mount))
+        says("ino:").is_some_and(|ino| file.numbers.contains(&ino))
+            && says("mnt_id:").is_some_and(|mount| is_writable(&mounts, mount, file.device))
     })
 }
 
@@ -55,12 +63,17 @@ fn numbered(text: &str, word: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok())
 }
 
-/// Whether one of these mounts can be written to, as far as it itself says.
-fn is_writable(mountinfo: &str, mount: u64) -> bool {
+/// Whether one of these mounts is of this device, and can be written to as far as it itself says.
+fn is_writable(mountinfo: &str, mount: u64, device: Option<(u32, u32)>) -> bool {
+    let device = device.map(|(major, minor)| format!("{major}:{minor}"));
     mountinfo.lines().any(|line| {
         let mut words = line.split(' ');
         let is_it = words.next().and_then(|word| word.parse().ok()) == Some(mount);
-        is_it && words.nth(4).is_some_and(|options| options.split(',').all(|option| option != "ro"))
+        // Files of others have the same numbers.
+        let number = words.nth(1);
+        let is_here = device.as_deref().is_none_or(|device| number == Some(device));
+        let options = words.nth(2);
+        is_it && is_here && options.is_some_and(|options| options.split(',').all(|option| option != "ro"))
     })
 }
 
@@ -92,7 +105,9 @@ mod tests {
     #[test]
     fn mounts_that_are_only_read_are_told_from_others() {
         let table = "31 1 0:27 / /a rw,nosuid - fuse p rw\n32 1 0:27 / /b ro,nosuid - fuse p rw\n";
-        assert!(is_writable(table, 31) && !is_writable(table, 32) && !is_writable(table, 3));
+        let writable = |mount, device| is_writable(table, mount, device);
+        assert!(writable(31, None) && !writable(32, None) && !writable(3, None));
+        assert!(writable(31, Some((0, 27))) && !writable(31, Some((0, 28))));
         let info = "pos:\t0\nflags:\t0100000\nmnt_id:\t32\nino:\t7\n";
         assert_eq!((numbered(info, "mnt_id:"), numbered(info, "ino:")), (Some(32), Some(7)));
         assert_eq!(effective("CapInh:\t1\nCapEff:\t0000000000000208\n"), 0x208);
@@ -100,7 +115,8 @@ mod tests {
         let file = rustix::fs::open("/proc/self/status", flags, rustix::fs::Mode::empty()).unwrap();
         let caller = Caller { pid: std::process::id(), ..Caller::default() };
         let ino = rustix::fs::fstat(&file).unwrap().st_ino;
-        assert!(writes_to(&caller, ino, ino) && !writes_to(&caller, u64::MAX, u64::MAX));
+        let writes = |device, ino| writes_to(&caller, &OpenFile { device, numbers: [ino, ino] });
+        assert!(writes(None, ino) && !writes(None, u64::MAX) && !writes(Some((u32::MAX, 0)), ino));
     }
 
     #[test]

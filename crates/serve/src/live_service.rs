@@ -450,6 +450,7 @@ fn is_removed_dir(attrs: &Attrs) -> bool {
 impl Service for LiveService {
     fn set_notifier(&self, notifier: &Arc<Notifier>) {
         self.pages.set_notifier(notifier);
+        self.lookups.set_device(notifier.number());
     }
 
     fn abilities(&self, offered: u64) -> u64 {

@@ -11,6 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cenote_serve::fuse::{MountOptions, Mounted, Service, Transport, ViewService, mount};
 use cenote_serve::view::{Attr, DirItem, Entry, FsView, Kind, Seek, SpaceInfo, Time, ViewError};
+use transports::{transports, turn};
+
+#[path = "common/transports.rs"]
+#[allow(dead_code)] // Not every program of tests asks over all of them.
+mod transports;
 
 const BLOCK: u64 = 4096;
 /// The number shown for the root, whose node is 1.
@@ -178,9 +183,11 @@ type Sample = (tempfile::TempDir, Arc<Memory>, Mounted);
 
 /// A mount of the sample by each transport that this kernel offers, one after the other.
 fn mounts() -> impl Iterator<Item = Sample> {
-    let ring = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
-    let ring = ring.is_ok_and(|text| text.trim() == "Y").then_some(Transport::Ring);
-    [Some(Transport::Classic), ring].into_iter().flatten().filter_map(mounted)
+    let turn = turn();
+    transports().into_iter().filter_map(move |transport| {
+        let _turn = &turn;
+        mounted(transport)
+    })
 }
 
 fn mounted(transport: Transport) -> Option<Sample> {

@@ -6,6 +6,7 @@ mod common;
 use cenote::admin::edit;
 use cenote::admin::{ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounts, Unmount};
 use cenote_serve::fuse::Transport;
+use common::transports::transports;
 use common::{Home, options};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, VecDeque};
@@ -265,7 +266,7 @@ fn what_somebody_else_unmounts_is_noticed() {
 fn options_change_in_place() {
     let Some(home) = home() else { return };
     if !rustix::process::geteuid().is_root() {
-        return;
+        return testkit::skip("only root changes options in place");
     }
     home.mount("p/a", "a", &options()).unwrap();
     fs::write(home.path("a/file"), "text").unwrap();
@@ -445,13 +446,6 @@ fn what_is_being_mounted_while_contents_are_replaced_stays() {
     assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "one");
 }
 
-/// The transports that this kernel offers.
-fn transports() -> impl Iterator<Item = Transport> {
-    let ring = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
-    let ring = ring.is_ok_and(|text| text.trim() == "Y").then_some(Transport::Ring);
-    [Some(Transport::Classic), ring].into_iter().flatten()
-}
-
 /// What a file of this name holds.
 fn content(name: &str) -> String {
     name.repeat(500)
@@ -592,30 +586,162 @@ fn no_name_gives_another_files_content_around_rollbacks() {
 
 #[test]
 fn a_snapshot_with_the_number_of_one_that_was_destroyed_is_another() {
-    let Some(home) = home() else { return };
-    home.mount("p/a", "a", &options()).unwrap();
-    let shown = home.path("a/.zfs/snapshot");
-    let mut numbers = BTreeSet::new();
-    let mut repeated = 0;
-    let mut before: Option<String> = None;
-    for round in 0..24 {
-        fs::write(home.path("a/file"), format!("{round}")).unwrap();
-        // Each name comes again, too.
-        let name = format!("s{}", round % 5);
-        home.pool().snapshot(&[format!("p/a@{name}")]).unwrap();
-        home.table.snapshots_changed("p/a");
-        let id = home.pool().view().unwrap().dataset(&format!("p/a@{name}")).unwrap().dsl().id();
-        repeated += usize::from(!numbers.insert(id));
-        let text = fs::read_to_string(shown.join(&name).join("file")).map_err(|error| error.to_string());
-        assert_eq!(text, Ok(format!("{round}")), "{name}, object {id}");
-        if let Some(before) = before.replace(name) {
-            edit::destroy_snapshots(home.pool(), &[format!("p/a@{before}")], false).unwrap();
+    for transport in transports() {
+        let Some(home) = home_over(transport) else { return };
+        home.mount("p/a", "a", &options()).unwrap();
+        let shown = home.path("a/.zfs/snapshot");
+        let mut numbers = BTreeSet::new();
+        let mut repeated = 0;
+        let mut before: Option<String> = None;
+        for round in 0..24 {
+            fs::write(home.path("a/file"), format!("{round}")).unwrap();
+            // Each name comes again, too.
+            let name = format!("s{}", round % 5);
+            home.pool().snapshot(&[format!("p/a@{name}")]).unwrap();
             home.table.snapshots_changed("p/a");
-            let found = fs::metadata(shown.join(before)).map_err(|error| error.kind());
-            assert_eq!(found.err(), Some(std::io::ErrorKind::NotFound));
+            let id = home.pool().view().unwrap().dataset(&format!("p/a@{name}")).unwrap().dsl().id();
+            repeated += usize::from(!numbers.insert(id));
+            let text = fs::read_to_string(shown.join(&name).join("file")).map_err(|error| error.to_string());
+            assert_eq!(text, Ok(format!("{round}")), "{transport:?}, {name}, object {id}");
+            if let Some(before) = before.replace(name) {
+                edit::destroy_snapshots(home.pool(), &[format!("p/a@{before}")], false).unwrap();
+                home.table.snapshots_changed("p/a");
+                let found = fs::metadata(shown.join(before)).map_err(|error| error.kind());
+                assert_eq!(found.err(), Some(std::io::ErrorKind::NotFound));
+            }
+        }
+        assert!(repeated > 0, "no number came again");
+    }
+}
+
+/// Bytes that do not get smaller, and are others for each seed.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = vec![0; len];
+    for word in bytes.chunks_exact_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_ne_bytes());
+    }
+    bytes
+}
+
+/// Copies all of a file as programs do that restore it from a snapshot: by a clone where the kernel has servers make one, else
+/// by ranges, of which `each` is told. How much was copied until it was refused, if it was.
+fn restore(from: &fs::File, to: &fs::File, each: impl Fn()) -> (u64, Option<Errno>) {
+    match rustix::fs::ioctl_ficlone(to, from) {
+        Ok(()) => {
+            each();
+            return (from.metadata().unwrap().len(), None);
+        }
+        Err(error) => assert_eq!(error, Errno::OPNOTSUPP),
+    }
+    let (mut at, mut end) = (0, 0);
+    loop {
+        match rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut end), 128 << 10) {
+            Ok(0) => return (end, None),
+            Ok(_) => each(),
+            Err(error) => return (end, Some(error)),
         }
     }
-    assert!(repeated > 0, "no number came again");
+}
+
+#[test]
+fn what_is_copied_out_of_a_snapshot_stays_when_the_snapshot_is_destroyed() {
+    const LEN: usize = 1 << 20;
+    const ROUNDS: u64 = 8;
+    for transport in transports() {
+        let Some(home) = home_over(transport) else { return };
+        home.pool().set("p", &[("recordsize", "16k"), ("compression", "off")]).unwrap();
+        let mount = || home.mount("p/a", "a", &options()).unwrap();
+        mount();
+        // What is freed is soon taken again.
+        let view = home.pool().view().unwrap();
+        let free = view.dataset("p/a").unwrap().dsl().available().unwrap();
+        drop(view);
+        fs::write(home.path("a/ballast"), vec![1; usize::try_from(free).unwrap() - (64 << 20)]).unwrap();
+        let sync = || {
+            home.pool().live().sync().unwrap();
+        };
+        let mut copied: Vec<(String, u64, u64)> = Vec::new();
+        for round in 0..ROUNDS {
+            fs::write(home.path("a/file"), noise(round, LEN)).unwrap();
+            home.pool().snapshot(&["p/a@s"]).unwrap();
+            home.table.snapshots_changed("p/a");
+            let from = fs::File::open(home.path("a/.zfs/snapshot/s/file")).unwrap();
+            // Only the snapshot has it from now on.
+            fs::write(home.path("a/file"), noise(round + 1000, LEN)).unwrap();
+            sync();
+            let create = |name: &str| fs::File::create_new(home.path("a").join(name)).unwrap();
+            let destroy = || edit::destroy_snapshots(home.pool(), &["p/a@s".to_owned()], false).unwrap();
+            let (before, during) = (format!("before-{round}"), format!("during-{round}"));
+            assert_eq!(restore(&from, &create(&before), || ()), (LEN as u64, None), "{transport:?}");
+            let (tell, told) = std::sync::mpsc::sync_channel(1);
+            let each = || {
+                let _ = tell.try_send(());
+            };
+            let (len, why) = std::thread::scope(|scope| {
+                let copies = scope.spawn(|| restore(&from, &create(&during), each));
+                told.recv().unwrap();
+                destroy();
+                copies.join().unwrap()
+            });
+            assert!(len == LEN as u64 || why == Some(Errno::STALE), "{transport:?}: {len}, {why:?}");
+            copied.extend([(before, round, LEN as u64), (during, round, len)]);
+            home.table.snapshots_changed("p/a");
+            // Whoever has one of its files open gets nothing else from it either.
+            let (more, _) = restore(&from, &create(&format!("after-{round}")), || ());
+            copied.push((format!("after-{round}"), round, more));
+            drop(from);
+            sync();
+            let others = home.path(&format!("a/others-{}", round % 2));
+            fs::write(others, noise(round + 2000, 12 << 20)).unwrap();
+            (0..3).for_each(|_| sync());
+            // As it is in the pool.
+            home.table.unmount("p/a", Unmount::Normal).unwrap_or_else(|error| panic!("{error}"));
+            mount();
+            for (name, seed, len) in &copied {
+                let found = fs::read(home.path("a").join(name)).unwrap();
+                let whole = noise(*seed, LEN);
+                let len = usize::try_from(*len).unwrap();
+                assert!(found.len() == len && found == whole[..len], "{transport:?}, round {round}: {name}");
+            }
+        }
+        home.judge();
+    }
+}
+
+/// Names that differ in case are different ones to the kernel: it forgets a file by one of them that is open by the other.
+#[test]
+fn open_files_stay_when_the_kernel_forgets_them_by_another_name() {
+    const FILES: usize = 200;
+    for transport in transports() {
+        let Some(home) = home_over(transport) else { return };
+        home.pool().create_filesystem("p/i", &[("casesensitivity", "insensitive")]).unwrap();
+        home.folder("i");
+        home.mount("p/i", "i", &options()).unwrap();
+        let at = |letter: &str, number: usize| home.path("i").join(format!("{letter}{number}"));
+        let unlinked = |number: usize| {
+            fs::write(at("a", number), "replaced").unwrap();
+            fs::write(at("b", number), format!("text {number}")).unwrap();
+            fs::metadata(at("a", number)).unwrap();
+            let file = fs::File::options().read(true).write(true).open(at("b", number)).unwrap();
+            fs::rename(at("B", number), at("A", number)).unwrap();
+            let _ = fs::metadata(at("a", number));
+            fs::remove_file(at("A", number)).unwrap();
+            file
+        };
+        let open: Vec<fs::File> = (0..FILES).map(unlinked).collect();
+        for (number, mut file) in open.iter().enumerate() {
+            rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            let mut text = String::new();
+            let read = file.sync_all().and_then(|()| file.read_to_string(&mut text));
+            let wrote = file.write_all(b"more").and_then(|()| file.sync_all());
+            assert!(read.is_ok() && wrote.is_ok(), "{transport:?}, {number}: {read:?}, {wrote:?}");
+            assert_eq!(text, format!("text {number}"), "{transport:?}");
+        }
+    }
 }
 
 /// The number of a snapshot's place is above those of its files.

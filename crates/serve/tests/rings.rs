@@ -66,7 +66,7 @@ fn use_files(at: &Path, me: u64, stop: &AtomicBool, slowest: &AtomicU64) -> u64 
 #[test]
 fn a_busy_mount_gets_rings_while_it_is_used_and_no_request_is_lost() {
     let is_enabled = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
-    if !rustix::process::geteuid().is_root() || is_enabled.is_ok_and(|text| text.trim() != "Y") {
+    if !rustix::process::geteuid().is_root() || !is_enabled.is_ok_and(|text| text.trim() == "Y") {
         testkit::skip("FUSE over io_uring is not enabled, or the user is not root");
         return;
     }
@@ -75,6 +75,9 @@ fn a_busy_mount_gets_rings_while_it_is_used_and_no_request_is_lost() {
     for name in ["busy", "other"] {
         home.folder(name);
         home.mount(&format!("p/{name}"), name, &options()).unwrap();
+    }
+    if home.table.began_with_rings("p/busy") {
+        return testkit::skip("with this kernel mounts have rings from their beginning");
     }
     assert_eq!(ring_threads(), 0, "a mount begins without");
     fs::write(home.path("other/file"), "x").unwrap();

@@ -205,7 +205,7 @@ mod tests {
         let flags = SocketFlags::CLOEXEC;
         let (kernel, device) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let pages = DirtyPages::default();
-        pages.set_notifier(&Arc::new(Notifier::new(Arc::new(device), true)));
+        pages.set_notifier(&Arc::new(Notifier::new(Arc::new(device), None, true)));
         (kernel, pages)
     }
 

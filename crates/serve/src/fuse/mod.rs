@@ -183,7 +183,7 @@ pub(crate) fn mount_in(
     drop(dir);
     match started {
         Ok((waiter, agreed)) => {
-            let notifier = Arc::new(notify::Notifier::new(device, agreed.can_expire));
+            let notifier = Arc::new(notify::Notifier::new(device, number, agreed.can_expire));
             service.set_notifier(&notifier);
             Ok(Mounted { waiter, unmounter, notifier })
         }

@@ -21,12 +21,19 @@ const EXPIRE_ONLY: u32 = 1;
 #[derive(Debug)]
 pub struct Notifier {
     device: Arc<OwnedFd>,
+    /// Of the device that the mount is: major and minor.
+    number: Option<(u32, u32)>,
     can_expire: bool,
 }
 
 impl Notifier {
-    pub(super) fn new(device: Arc<OwnedFd>, can_expire: bool) -> Notifier {
-        Notifier { device, can_expire }
+    pub(super) fn new(device: Arc<OwnedFd>, number: Option<(u32, u32)>, can_expire: bool) -> Notifier {
+        Notifier { device, number, can_expire }
+    }
+
+    /// The number of the device that the mount is: major and minor.
+    pub(crate) fn number(&self) -> Option<(u32, u32)> {
+        self.number
     }
 
     /// What the kernel asks comes out of it.

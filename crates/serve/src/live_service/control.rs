@@ -2,7 +2,7 @@
 //! (docs/on-disk/23-zpl.md, section 3).
 
 use super::LiveService;
-use crate::caller;
+use crate::caller::{self, OpenFile};
 use crate::errno::zpl_errno;
 use crate::fuse::{Answer, Caller};
 use cenote::files::{Attrs, NewAttrs};
@@ -128,7 +128,8 @@ impl LiveService {
         if !is_owner || (binds && !caller::has(caller, caller::LINUX_IMMUTABLE)) {
             return Err(Errno::PERM);
         }
-        if caller::writes_to(caller, self.node(id), id.0) { Ok(()) } else { Err(Errno::ROFS) }
+        let file = OpenFile { device: self.lookups.device(), numbers: [self.node(id), id.0] };
+        if caller::writes_to(caller, &file) { Ok(()) } else { Err(Errno::ROFS) }
     }
 
     fn set_controlled(&self, id: ObjectId, new: &NewAttrs) -> Answer<usize> {

@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const SHARDS: usize = 16;
 /// The low bits of a node: the number of its object.
@@ -88,9 +88,23 @@ pub(crate) struct Lookups {
     shards: [Mutex<Shard>; SHARDS],
     /// How often the contents were replaced.
     turn: AtomicU32,
+    /// By which it knows the mount itself: major and minor number of its device.
+    device: OnceLock<(u32, u32)>,
 }
 
 impl Lookups {
+    /// Says by which number the kernel knows the mount.
+    pub(crate) fn set_device(&self, number: Option<(u32, u32)>) {
+        if let Some(number) = number {
+            let _ = self.device.set(number);
+        }
+    }
+
+    /// The number of the mount's device, if it is known.
+    pub(crate) fn device(&self) -> Option<(u32, u32)> {
+        self.device.get().copied()
+    }
+
     fn shard(&self, object: u64) -> MutexGuard<'_, Shard> {
         // What these guard is whole between any two statements.
         self.shards[object as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)

@@ -340,6 +340,12 @@ impl MountTable {
         MountTable { inner: Arc::new(Inner { record: Some(record), ..Inner::default() }), ..self }
     }
 
+    /// Whether the requests of a dataset's mount have come over io_uring from its beginning.
+    #[must_use]
+    pub fn began_with_rings(&self, dataset: &str) -> bool {
+        self.inner.find(dataset).is_some_and(|mount| mount.began_with_rings)
+    }
+
     /// The right to mount a dataset that is not mounted yet, and the directory for it.
     fn claim_free(
         &self,
@@ -470,8 +476,10 @@ impl MountTable {
         // Somebody may have unmounted it already: then its threads end.
         let device =
             mounted.number().filter(|device| *device != before.device).ok_or(MountError::NotMounted)?;
+        let rings = mounted.is_over_io_uring();
         let (_, waiter) = mounted.split();
-        let mount = Mount::new(dataset, Spot::new(at.clone(), options.clone()), device, behind, notifier);
+        let spot = Spot::new(at.clone(), options.clone());
+        let mount = Mount::new(dataset, spot, device, behind, notifier, rings);
         lock(&self.inner.mounts).push(Arc::clone(&mount));
         self.tell_record(|record| record.mounted(&at, device));
         self.inner.note_by_hand(dataset, &at, options);

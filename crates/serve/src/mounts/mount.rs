@@ -55,6 +55,8 @@ pub(super) struct Mount {
     pub(super) device: (u32, u32),
     pub(super) behind: Behind,
     pub(super) notifier: Arc<Notifier>,
+    /// Requests have come over io_uring from its beginning.
+    pub(super) began_with_rings: bool,
     end: Mutex<End>,
     /// It is being unmounted here, or was: no other table needs to say that it is gone.
     pub(super) is_unmounted: AtomicBool,
@@ -102,6 +104,7 @@ impl Mount {
         device: (u32, u32),
         behind: Behind,
         notifier: Arc<Notifier>,
+        began_with_rings: bool,
     ) -> Arc<Mount> {
         Arc::new(Mount {
             name: Mutex::new(name.to_owned()),
@@ -109,6 +112,7 @@ impl Mount {
             device,
             behind,
             notifier,
+            began_with_rings,
             end: Mutex::default(),
             is_unmounted: AtomicBool::new(false),
             is_settled: AtomicBool::new(false),

@@ -395,6 +395,7 @@ pub(super) fn names_to<'a>(live: &LiveService, at: &Path, paths: impl Iterator<I
 impl Service for MountedFs {
     fn set_notifier(&self, notifier: &Arc<Notifier>) {
         self.pages.set_notifier(notifier);
+        self.lookups.set_device(notifier.number());
     }
 
     fn counters(&self) -> Option<&FileCounters> {

@@ -7,14 +7,21 @@ use cenote_serve::fuse::Transport;
 use cenote_serve::mounts::{MountTable, Record, TableSettings};
 use std::fs;
 use std::path::PathBuf;
+use transports::{Turn, turn_for};
+
+#[allow(dead_code)] // Not every program of tests asks over all of them.
+pub(crate) mod transports;
 
 /// A pool `p`, and a table of mounts. At the end everything is unmounted, and the pool is closed.
 pub(crate) struct Home {
     pub(crate) table: MountTable,
     pub(crate) pool: Option<PoolWriter>,
     pub(crate) dir: tempfile::TempDir,
+    /// Held by those who are to have rings.
+    turn: Option<Turn>,
 }
 
+#[allow(dead_code)] // No program of tests needs all of it.
 impl Home {
     /// With these file systems, asked over this transport, and a record of what is mounted. `None`: it cannot be done here,
     /// which has been said.
@@ -22,8 +29,19 @@ impl Home {
         Home::set(TableSettings { transport, threads: Some(3), ..TableSettings::default() }, filesystems)
     }
 
+    /// The same over io_uring, as far as there are rings.
+    pub(crate) fn may_lack_rings(filesystems: &[&str]) -> Option<Home> {
+        let settings =
+            TableSettings { transport: Transport::Ring, threads: Some(3), ..TableSettings::default() };
+        Home::made(settings, filesystems, None)
+    }
+
     /// The same with settings of its own.
     pub(crate) fn set(settings: TableSettings, filesystems: &[&str]) -> Option<Home> {
+        Home::made(settings, filesystems, turn_for(settings.transport))
+    }
+
+    fn made(settings: TableSettings, filesystems: &[&str], turn: Option<Turn>) -> Option<Home> {
         if !testkit::need_file("/dev/fuse") {
             return None;
         }
@@ -38,7 +56,7 @@ impl Home {
             pool.create_filesystem(name, &[]).unwrap();
         }
         let table = MountTable::new(settings).recorded(Record::new(dir.path().join("record")));
-        Some(Home { table, pool: Some(pool), dir })
+        Some(Home { table, pool: Some(pool), dir, turn })
     }
 
     pub(crate) fn pool(&self) -> &PoolWriter {
@@ -57,7 +75,17 @@ impl Home {
     }
 
     pub(crate) fn mount(&self, dataset: &str, at: &str, options: &MountOptions) -> Result<(), MountError> {
-        self.table.mount(self.pool().live(), dataset, &self.path(at), options)
+        self.table.mount(self.pool().live(), dataset, &self.path(at), options)?;
+        // One over /dev/fuse would show nothing that the others have not shown.
+        assert!(self.turn.is_none() || self.table.began_with_rings(dataset), "no rings: {dataset}");
+        Ok(())
+    }
+
+    /// `zdb` finds nothing wrong in the pool.
+    pub(crate) fn judge(mut self) {
+        self.unmount_all();
+        self.pool.take().unwrap().close().unwrap();
+        testkit::assert_zdb_clean(self.dir.path(), "p");
     }
 
     /// Unmounts everything, the newest first.

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::transports::{Turn, turn_for};
 use cenote::PoolWriter;
 use cenote::files::FilesystemWriter;
 use cenote_serve::LiveService;
-use cenote_serve::fuse::{MountOptions, Mounted, Service, mount};
+use cenote_serve::fuse::{MountOptions, Mounted, Service, Transport, mount};
 use dsl::DslError;
 use dsl::prop::PropValue;
 use pool::live::{CreateSpec, Layout, LeafSpec, LivePool, TopSpec};
@@ -20,15 +21,28 @@ pub(crate) struct Home {
     dir: tempfile::TempDir,
     mounted: Option<Mounted>,
     pool: Option<PoolWriter>,
+    transport: Transport,
+    _turn: Option<Turn>,
 }
 
 impl Home {
     /// A pool of `size` MiB, with properties of its root file system; `writeback`: the kernel keeps what is written.
     /// `None`: it cannot be mounted here, which has been said.
     pub(crate) fn new(size: u64, props: &[(&str, u64)], writeback: bool) -> Option<Home> {
+        Home::over(Transport::Best, size, props, writeback)
+    }
+
+    /// The same, asked over this transport.
+    pub(crate) fn over(
+        transport: Transport,
+        size: u64,
+        props: &[(&str, u64)],
+        writeback: bool,
+    ) -> Option<Home> {
         if !testkit::need_file("/dev/fuse") {
             return None;
         }
+        let turn = turn_for(transport);
         let dir = tempfile::tempdir().unwrap();
         for name in ["images", "at"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
@@ -51,7 +65,8 @@ impl Home {
         });
         let live = LivePool::create(spec, Env::system()).unwrap();
         live.start();
-        let mut home = Home { dir, mounted: None, pool: Some(PoolWriter::of(live)) };
+        let pool = Some(PoolWriter::of(live));
+        let mut home = Home { dir, mounted: None, pool, transport, _turn: turn };
         home.mount(writeback).then_some(home)
     }
 
@@ -86,10 +101,14 @@ impl Home {
             setuid: true,
             devices: true,
             allow_other: is_root,
+            transport: self.transport,
             ..MountOptions::default()
         };
         match mount(&service, &self.at(), &options) {
-            Ok(mounted) => self.mounted = Some(mounted),
+            Ok(mounted) => {
+                assert!(self.transport != Transport::Ring || mounted.is_over_io_uring(), "no rings");
+                self.mounted = Some(mounted);
+            }
             Err(error) => testkit::skip(&format!("{error}: {:?}", std::error::Error::source(&error))),
         }
         self.mounted.is_some()

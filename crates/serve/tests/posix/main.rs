@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // The tests use the mount as any program would.
 
 mod around;
+mod control;
 mod fsx;
 mod home;
 mod random;
@@ -10,6 +11,8 @@ mod rights;
 mod run;
 mod stress;
 mod tables;
+#[path = "../common/transports.rs"]
+mod transports;
 
 use home::Home;
 use random::Chance;

@@ -1,6 +1,7 @@
 //! A small language of system calls. A line is a call and its operands; its outcome is a text: `ok`, the name of an
 //! error, or what was found. The same lines in two folders can so be compared.
 
+use crate::control;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -299,6 +300,20 @@ impl Runner {
                 let mut buf = vec![0; 4096];
                 let len = rustix::fs::getxattr(path, format!("system.posix_acl_{}", arg(2)), &mut buf[..])?;
                 Ok(buf[..len].iter().map(|byte| format!("{byte:02x}")).collect())
+            }
+            // control FD NUMBER: the words that are given
+            "control" => {
+                let number = u32::from_str_radix(arg(2), 16).unwrap();
+                let mut given = [0; 28];
+                for (to, word) in given.chunks_exact_mut(4).zip(words.iter().skip(3)) {
+                    to.copy_from_slice(&u32::from_str_radix(word, 16).unwrap().to_ne_bytes());
+                }
+                let got = control::call(self.fd(arg(1))?, number, given)?;
+                let words: Vec<String> = got
+                    .chunks_exact(4)
+                    .filter_map(|word| Some(format!("{:x}", u32::from_ne_bytes(word.try_into().ok()?))))
+                    .collect();
+                Ok(words.join(" "))
             }
             "mark" => {
                 let now = times(&self.stat(arg(1), false)?);
