@@ -112,8 +112,14 @@ fn ended(child: Child) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+/// Somebody can be somebody else here.
+fn need_setpriv() -> bool {
+    testkit::need_root() && testkit::need_file("/usr/bin/setpriv")
+}
+
+/// File systems can be mounted here, by root.
+fn need_mounts() -> bool {
+    testkit::need_root() && testkit::need_file("/dev/fuse")
 }
 
 #[test]
@@ -181,7 +187,7 @@ fn what_was_answered_survives_a_kill() {
 
 #[test]
 fn mounts_come_back_after_a_kill() {
-    if !is_root() || !Path::new("/dev/fuse").exists() {
+    if !need_mounts() {
         return;
     }
     let world = World::new();
@@ -208,6 +214,53 @@ fn mounts_come_back_after_a_kill() {
     assert!(ran.code == Some(1) && ran.err.contains("is mounted: change its files below"), "{ran:?}");
     world.good("daemon --stop");
     assert!(!file.exists(), "unmounted");
+}
+
+#[test]
+fn mounts_of_a_daemon_that_was_killed_are_mended_by_zfs_mount() {
+    const COUNT: usize = 8;
+    if !need_mounts() {
+        return;
+    }
+    let world = World::new();
+    let names = ["", "/1", "/2", "/3", "/3/a", "/3/b", "/3/b/c", "/4"];
+    world.good("zpool create -m ~/mnt tank ~/a");
+    for name in &names[1..] {
+        world.good(&format!("zfs create tank{name}"));
+    }
+    let places = names.map(|name| world.path(&format!("mnt{name}")).canonicalize().expect("mounted"));
+    let mounted = || {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("there");
+        let at = table.lines().filter_map(|line| line.split(' ').nth(4).map(PathBuf::from));
+        at.filter(|at| places.contains(at)).count()
+    };
+    let answer = |place: &PathBuf| rustix::fs::statfs(place).map(drop);
+    for round in ["left alone", "at once"] {
+        for place in &places {
+            let mut file = std::fs::File::create(place.join(round)).expect("made");
+            file.write_all(round.as_bytes()).and_then(|()| file.sync_all()).expect("durable");
+        }
+        if round == "left alone" {
+            world.kill();
+            for place in &places {
+                while answer(place) != Err(rustix::io::Errno::NOTCONN) {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+            }
+            assert_eq!(mounted(), COUNT, "nobody has taken them away");
+        } else {
+            rustix::process::kill_process(world.pid(), rustix::process::Signal::KILL).expect("killed");
+        }
+        world.good("zfs mount -a");
+        assert_eq!(mounted(), COUNT, "{round}: each is there once\n{}", world.log());
+        for place in &places {
+            let file = std::fs::read_to_string(place.join(round));
+            assert_eq!(file.expect("served"), round, "{}", place.display());
+        }
+        assert_eq!(world.good("zfs mount").lines().count(), COUNT);
+    }
+    world.good("daemon --stop");
+    assert_eq!(mounted(), 0);
 }
 
 #[test]
@@ -509,7 +562,7 @@ fn input_and_holes_go_through_the_connection() {
 #[test]
 fn a_client_says_nothing_to_the_socket_of_somebody_else() {
     use std::os::unix::fs::{PermissionsExt, chown};
-    if !is_root() || !Path::new("/usr/bin/setpriv").exists() {
+    if !need_setpriv() {
         return;
     }
     let world = World::new();
@@ -591,6 +644,66 @@ fn a_daemon_that_a_command_starts_has_nothing_of_the_command() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     world.good("zpool list");
+}
+
+/// A control group of the second kind, in which a command runs that starts a daemon.
+struct ControlGroup {
+    /// Where such groups are on this machine.
+    all: PathBuf,
+    own: PathBuf,
+}
+
+impl ControlGroup {
+    /// `None`: there are none here, which has been said.
+    fn new() -> Option<ControlGroup> {
+        let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
+        let Some(all) = places.into_iter().find(|all| all.join("cgroup.controllers").exists()) else {
+            testkit::skip("no control groups of the second kind");
+            return None;
+        };
+        let own = all.join(format!("cenote-test-{}", std::process::id()));
+        if let Err(error) = std::fs::create_dir(&own) {
+            testkit::skip(&format!("no control group can be made: {error}"));
+            return None;
+        }
+        Some(ControlGroup { all, own })
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.own);
+    }
+}
+
+/// What ends the group of the command, as the end of a session or of a container's task does, does not end the daemon.
+#[test]
+fn a_daemon_that_a_command_starts_leaves_the_control_group_of_the_command() {
+    if !testkit::need_root() {
+        return;
+    }
+    let Some(unshare) = testkit::need_tool("unshare") else { return };
+    let Some(group) = ControlGroup::new() else { return };
+    let world = World::new();
+    // Where the other kind is beside it, it is seen where it usually is.
+    let script =
+        "mount --bind \"$1\" /sys/fs/cgroup && echo $$ >\"/sys/fs/cgroup/$2/cgroup.procs\" || exit 99
+        exec \"$0\" zpool list -H";
+    let mut command = Command::new(unshare);
+    command.args(["-m", "/bin/sh", "-c", script, env!("CARGO_BIN_EXE_cenote")]);
+    command.arg(&group.all).arg(group.own.file_name().expect("a name")).env_clear().stdin(Stdio::null());
+    command.env("CENOTE_SOCKET", world.socket()).env("CENOTE_STATE", world.path("state"));
+    let output = command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output().expect("it starts");
+    if output.status.code() == Some(99) {
+        testkit::skip("no process can be put into a control group");
+        return;
+    }
+    assert!(output.status.success(), "{output:?}");
+    let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", world.pid().as_raw_nonzero()));
+    let groups = groups.expect("it runs");
+    assert!(groups.lines().any(|line| line == "0::/cenoted"), "{groups}");
+    std::fs::remove_dir(&group.own).expect("nobody is left in it");
+    world.good("daemon --stop");
 }
 
 #[test]
@@ -690,7 +803,7 @@ impl Drop for SmallFolder {
 
 #[test]
 fn a_pool_that_cannot_be_noted_is_not_there() {
-    if !is_root() {
+    if !testkit::need_root() {
         return;
     }
     let world = World::new();
@@ -712,7 +825,7 @@ fn a_pool_that_cannot_be_noted_is_not_there() {
 
 #[test]
 fn a_suspended_pool_holds_up_neither_the_end_nor_others() {
-    if !is_root() {
+    if !testkit::need_root() {
         return;
     }
     let world = World::new();
@@ -770,7 +883,7 @@ fn has_ended(child: &mut Child) -> bool {
 #[test]
 fn whatever_waits_for_a_suspended_pool_can_be_ended() {
     use rustix::process::{Pid, Signal, kill_process};
-    if !is_root() || !Path::new("/dev/fuse").exists() {
+    if !need_mounts() {
         return;
     }
     let world = World::new();
@@ -912,6 +1025,57 @@ fn a_full_log_is_put_aside() {
     assert!((1..line * 4).contains(&length(world.path("state/cenoted.log"))), "a new one is written");
 }
 
+/// Of root, and of somebody else.
+#[test]
+fn idle_connections_leave_room_for_others_where_descriptors_are_few() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
+    let mut daemon = Command::new("/bin/sh");
+    daemon.args(["-c", "ulimit -n 200; exec \"$0\" daemon", env!("CARGO_BIN_EXE_cenote")]).env_clear();
+    daemon.env("CENOTE_STATE", world.path("state")).env("CENOTE_SOCKET", world.socket());
+    let daemon = daemon.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut daemon = daemon.spawn().expect("it starts");
+    while UnixStream::connect(world.socket()).is_err() {
+        assert!(daemon.try_wait().expect("a child").is_none(), "it ends");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    world.create();
+    assert_eq!(world.pid(), rustix::process::Pid::from_child(&daemon));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.id())).expect("there");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("there");
+    assert_eq!(line.split_whitespace().nth(3), Some("200"), "{line}");
+    let connect = |socket: PathBuf| -> Vec<UnixStream> {
+        (0..300).map(|_| UnixStream::connect(&socket).expect("taken")).collect()
+    };
+    // Those that have asked for nothing have given way, as many as have more than a quarter of all descriptors.
+    let count_open = |connections: &[UnixStream]| {
+        let is_open = |mut connection: &UnixStream| {
+            connection.set_nonblocking(true).expect("set");
+            connection.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+        };
+        connections.iter().filter(|connection| is_open(connection)).count()
+    };
+    let own = connect(world.socket());
+    world.good("zfs create tank/own");
+    assert!((1..50).contains(&count_open(&own)), "{}", count_open(&own));
+    if testkit::need_root() {
+        use rustix::thread::{Uid, set_thread_res_uid};
+        let (nobody, socket) = (Uid::from_raw(65534), world.socket());
+        // Of this thread alone.
+        let other = std::thread::spawn(move || {
+            set_thread_res_uid(nobody, nobody, nobody).expect("done");
+            connect(socket)
+        });
+        let other = other.join().expect("connected");
+        world.good("zfs create tank/other");
+        assert!((1..50).contains(&count_open(&other)), "{}", count_open(&other));
+    }
+    drop(own);
+    world.good("daemon --stop");
+    assert_eq!(daemon.wait().expect("it ends").code(), Some(0));
+}
+
 #[test]
 fn memory_that_is_refused_loses_nothing_that_was_synced() {
     let world = World::new();
@@ -978,7 +1142,7 @@ fn the_service_managers_socket_takes_over_from_a_daemon_that_a_command_has_start
 
 #[test]
 fn a_pool_in_a_file_of_another_pool_is_closed_first() {
-    if !is_root() || !Path::new("/dev/fuse").exists() {
+    if !need_mounts() {
         return;
     }
     let world = World::new();
@@ -1018,6 +1182,33 @@ fn streams_and_the_working_folder_are_the_clients() {
     assert_eq!(at, Path::new("/"));
 }
 
+/// The terminal is the client's.
+#[test]
+fn colours_are_shown_at_a_terminal_to_who_asks_for_them() {
+    let Some(script) = testkit::need_tool("script") else { return };
+    let world = World::new();
+    world.good("zpool create -O mountpoint=none tank mirror ~/a ~/b");
+    world.good("zpool offline tank ~/b");
+    let status = |name: &str, value: &str| {
+        let mut command = Command::new(&script);
+        command.args(["-qec", "\"$CENOTE\" zpool status tank", "/dev/null"]).env_clear();
+        command.env("PATH", "/usr/bin:/bin").env("SHELL", "/bin/sh").env("TERM", "xterm").env(name, value);
+        command.env("CENOTE_SOCKET", world.socket()).env("CENOTE_STATE", world.path("state"));
+        command.env("CENOTE", env!("CARGO_BIN_EXE_cenote")).stdin(Stdio::null());
+        let output = command.output().expect("it starts");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).replace('\r', "")
+    };
+    let plain = world.good("zpool status tank");
+    assert_eq!(status("NO_COLOR", ""), plain);
+    let painted = status("ZFS_COLOR", "1");
+    assert!(painted.contains("\x1b[33m state: DEGRADED\x1b[0m\n"), "{painted}");
+    assert_eq!(painted.replace("\x1b[33m", "").replace("\x1b[0m", ""), plain);
+    // What is no terminal shows none.
+    let piped = world.command("zpool status tank").env("ZFS_COLOR", "1").env("TERM", "xterm").output();
+    assert_eq!(String::from_utf8_lossy(&piped.expect("it starts").stdout), plain);
+}
+
 #[test]
 fn files_of_an_imported_pool_are_changed_in_the_daemon() {
     let world = World::new();
@@ -1035,7 +1226,7 @@ fn files_of_an_imported_pool_are_changed_in_the_daemon() {
 /// A world with a pool whose program everybody may run; `None`: nobody here can be somebody else.
 fn world_for_others() -> Option<World> {
     use std::os::unix::fs::PermissionsExt;
-    if !is_root() || !Path::new("/usr/bin/setpriv").exists() {
+    if !need_setpriv() {
         return None;
     }
     let world = World::new();
@@ -1261,7 +1452,7 @@ fn a_rollback_that_is_refused_loses_nothing_that_programs_write_meanwhile() {
 #[test]
 fn one_of_a_user_answers_that_user_only() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    if !is_root() || !Path::new("/usr/bin/setpriv").exists() {
+    if !need_setpriv() {
         return;
     }
     let world = World::new();
@@ -1291,8 +1482,7 @@ fn one_of_a_user_answers_that_user_only() {
 #[test]
 fn a_user_makes_mounts_and_destroys_a_pool() {
     use std::os::unix::fs::PermissionsExt;
-    let needed = ["/usr/bin/setpriv", "/usr/bin/fusermount3", "/dev/fuse"];
-    if !is_root() || needed.iter().any(|path| !Path::new(path).exists()) {
+    if !need_setpriv() || !need_mounts() || !testkit::need_file("/usr/bin/fusermount3") {
         return;
     }
     let world = World::new();

@@ -363,6 +363,51 @@ fn projects_of_files_by_their_paths() {
     world.bad("zfs project ~/nowhere", 1, "failed to stat ~/nowhere: No such file or directory\n");
 }
 
+#[test]
+fn a_pool_without_project_quotas_has_no_projects() {
+    let Some(world) = World::new() else { return };
+    world.good("zpool destroy tank");
+    world.good("zpool create -o feature@project_quota=disabled -R ~/alt tank ~/disk");
+    let state = || world.good("zpool get -H -o value feature@project_quota tank");
+    assert_eq!(state(), "disabled\n");
+    fs::write(world.path("alt/tank/file"), "text").expect("written");
+    world.bad(
+        "zfs project -p 7 ~/alt/tank/file",
+        1,
+        "failed to set attributes of ~/alt/tank/file: Operation not supported\n",
+    );
+    world.good("zpool export tank");
+    world.good("zpool import -d ~/disk -R ~/alt tank");
+    assert_eq!(state(), "disabled\n");
+}
+
+/// docs/on-disk/15-space.md, "`used` before and after an export".
+#[test]
+fn what_is_used_before_an_export_is_used_after_it_but_for_the_pools_own() {
+    // A space map of a metaslab in three copies, and more metaslabs than this pool has.
+    const OWN: u64 = 16 * (12 << 10);
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -o compression=off tank/a");
+    for n in 0..100_u32 {
+        fs::write(world.path(&format!("alt/tank/a/{n}")), vec![1; 100_000]).expect("written");
+    }
+    for n in (0..100_u32).step_by(3) {
+        fs::remove_file(world.path(&format!("alt/tank/a/{n}"))).expect("removed");
+    }
+    world.good("zpool sync tank");
+    let used = || {
+        let text = world.good("zfs get -Hp -o value used,referenced tank tank/a");
+        text.lines().map(|line| line.parse::<u64>().expect("a number")).collect::<Vec<_>>()
+    };
+    let before = used();
+    assert!(before[2] > 6 << 20, "{before:?}");
+    world.good("zpool export tank");
+    world.good("zpool import -N -d ~/disk -R ~/alt tank");
+    let after = used();
+    assert_eq!(before[1..], after[1..], "what file systems hold is the same");
+    assert!(before[0].abs_diff(after[0]) <= OWN, "{before:?} {after:?}");
+}
+
 /// A pool of OpenZFS's, read only: keys come from standard input or from files, as their locations say.
 #[test]
 fn keys_are_loaded_for_what_is_to_be_mounted() {
@@ -500,6 +545,36 @@ fn what_is_mounted_before_its_parent_is_not_hidden_by_it() {
     );
     mount(&["umount"]);
     world.good("zpool export tank");
+}
+
+#[test]
+fn a_pool_with_a_child_that_was_mounted_before_its_parent_is_exported_by_force() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create -p tank/a/n");
+    let file = world.path("alt/tank/a/n/file");
+    fs::write(&file, "text").expect("written");
+    for round in ["out of order", "hidden by another hand"] {
+        world.good("zfs unmount tank/a");
+        world.good("zfs mount tank/a/n");
+        if round == "out of order" {
+            world.good("zfs mount tank/a");
+        } else {
+            let at = world.path("alt/tank/a");
+            let mut command = Command::new("mount");
+            assert!(command.args(["-t", "tmpfs", "tmpfs"]).arg(&at).status().expect("it starts").success());
+            let ran = world.run("zpool export -f tank");
+            let mut command = Command::new("umount");
+            assert!(command.arg(&at).status().expect("it starts").success());
+            let said = "cannot unmount '~/alt/tank/a/n': it is hidden by what is mounted on ~/alt/tank/a\n";
+            assert_eq!((ran.code, ran.err.as_str()), (Some(1), said));
+        }
+        world.good("zpool export -f tank");
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("read");
+        assert!(!mounts.contains(world.folder().to_str().expect("text")), "{round}: {mounts}");
+        world.good("zpool import -d ~/disk -R ~/alt tank");
+        assert_eq!(world.mounts(), ["tank /tank", "tank/a /tank/a", "tank/a/n /tank/a/n"], "{round}");
+        assert_eq!(fs::read_to_string(&file).expect("read"), "text", "{round}");
+    }
 }
 
 /// With OpenZFS what was mounted first is hidden, and is seen again when the other is unmounted.

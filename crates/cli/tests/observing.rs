@@ -208,7 +208,7 @@ fn counters_are_shown_as_files_and_metrics() {
 #[test]
 fn counters_and_parameters_are_mounted() {
     if !can_mount() {
-        eprintln!("skipped: no FUSE here");
+        testkit::skip("nothing can be mounted here");
         return;
     }
     let world = World::new();
@@ -239,7 +239,7 @@ fn counters_and_parameters_are_mounted() {
 #[test]
 fn fsstat_counts_what_programs_ask() {
     if !can_mount() {
-        eprintln!("skipped: no FUSE here");
+        testkit::skip("nothing can be mounted here");
         return;
     }
     let world = World::new();

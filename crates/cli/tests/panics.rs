@@ -1,4 +1,4 @@
-//! What a daemon does after a panic in a request: as a test provokes it through a mount.
+//! What a daemon does after a panic in a request: as a test provokes it through a mount, or by a command.
 // A test is no command that runs for a client.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 // Tests make and break files as they like.
@@ -146,4 +146,46 @@ fn a_panic_in_one_request_ends_that_request_and_in_a_change_its_pool() {
     );
     assert!(world.good("zpool list -H -o name,health").contains("one\tONLINE\ntwo\tONLINE\n"));
     assert_eq!(fs::read_to_string(world.path("two/file")).expect("mounted again"), "two");
+}
+
+#[test]
+fn a_panic_in_a_command_ends_that_command_and_in_a_change_its_pool() {
+    let Some(world) = World::new() else { return };
+    let daemon = world.good("daemon --status");
+    for pool in ["one", "two"] {
+        world.good(&format!("zfs create -o mountpoint=none {pool}/own"));
+    }
+    let failed = |words: &str| {
+        let ran = world.run(words);
+        let is_told = ran.err.ends_with(": internal error; the log of cenoted has more\n");
+        assert!(ran.code == Some(70) && is_told, "{words}: {ran:?}");
+        assert!(world.log().contains("a test wants this panic"), "{}", world.log());
+    };
+    // Nothing was being changed: nothing is in doubt.
+    failed("zfs list panic-in-a-request");
+    world.good("mkdir one/own:/after");
+    assert_eq!(world.good("zpool status -x"), "all pools are healthy\n");
+
+    // A change is half done. Who asks for something else meanwhile is answered.
+    let mut going = cenote(&world.folder(), "socket", "zpool iostat two 1");
+    let mut going =
+        going.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
+    failed("mkdir one/own:/panic-in-a-change");
+    let begun = Instant::now();
+    while world.good("zpool list -H -o health one") != "SUSPENDED\n" && begun.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(world.good("zpool list -H -o name,health"), "one\tSUSPENDED\ntwo\tONLINE\n");
+    let refused = world.run("mkdir one/own:/more");
+    assert!(refused.code == Some(1) && refused.err.contains("a change ended in a panic"), "{refused:?}");
+    world.good("mkdir two/own:/after");
+    fs::write(world.path("two/file"), "two").expect("written");
+    world.good("zpool sync two");
+    assert!(going.try_wait().expect("a child").is_none(), "it goes on");
+    going.kill().expect("killed");
+    going.wait().expect("ended");
+    assert_eq!(world.good("daemon --status"), daemon, "by the same process");
+    world.good("zpool export -f one");
+    world.good("zpool import -d ~ one");
+    assert_eq!(world.good("ls one/own:/"), "after\n");
 }

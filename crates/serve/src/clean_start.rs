@@ -20,8 +20,8 @@ const COMMANDS: [&str; 5] =
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Open files that root's daemon may have.
 const FILES: u64 = 1 << 20;
-/// Where the second kind of control groups is.
-const GROUPS: &str = "/sys/fs/cgroup";
+/// Where the second kind of control groups is: alone, or beside the first.
+const GROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 /// The group of root's daemon.
 const GROUP: &str = "cenoted";
 
@@ -95,8 +95,9 @@ fn be_ordinary() {
 fn leave_group() {
     let is_inside = std::fs::read_to_string("/proc/self/cgroup")
         .is_ok_and(|text| text.lines().any(|line| line.starts_with("0::/") && line.len() > "0::/".len()));
-    let all = Path::new(GROUPS);
-    if !rustix::process::geteuid().is_root() || !is_inside || !all.join("cgroup.procs").exists() {
+    let mut places = GROUPS.iter().map(Path::new);
+    let Some(all) = places.find(|all| all.join("cgroup.procs").exists()) else { return };
+    if !rustix::process::geteuid().is_root() || !is_inside {
         return;
     }
     let own = all.join(GROUP);

@@ -3,6 +3,7 @@
 use super::DaemonError;
 use cenote::admin::change::state_folder;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::process::Uid;
 use serve::mounts::Record;
 use std::ffi::OsString;
 use std::io;
@@ -24,11 +25,20 @@ const CONTROL_NAME: &str = "control";
 /// `$XDG_RUNTIME_DIR` or `/run/user/UID`, whichever is there and this user's, else `run/socket` in the state folder:
 /// never where somebody else could have made it first. `env`: how variables are known here.
 pub(crate) fn own_socket(env: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    socket_of(rustix::process::getuid(), env, Path::new("/run/user"), state_folder)
+}
+
+/// The same of any user. `users`: where the folders of users are that end with their sessions.
+fn socket_of(
+    uid: Uid,
+    env: impl Fn(&str) -> Option<OsString>,
+    users: &Path,
+    state: impl FnOnce() -> PathBuf,
+) -> PathBuf {
     let named = |name| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(path) = named("CENOTE_SOCKET") {
         return path;
     }
-    let uid = rustix::process::getuid();
     if uid.is_root() {
         return SYSTEM_SOCKET.into();
     }
@@ -36,11 +46,11 @@ pub(crate) fn own_socket(env: impl Fn(&str) -> Option<OsString>) -> PathBuf {
         std::fs::symlink_metadata(folder)
             .is_ok_and(|found| found.is_dir() && found.uid() == uid.as_raw() && found.mode() & 0o022 == 0)
     };
-    let usual = PathBuf::from(format!("/run/user/{}", uid.as_raw()));
+    let usual = users.join(uid.as_raw().to_string());
     let folder = named("XDG_RUNTIME_DIR").into_iter().chain([usual]).find(is_own);
     match folder {
         Some(folder) => folder.join("cenote/socket"),
-        None => state_folder().join("run/socket"),
+        None => state().join("run/socket"),
     }
 }
 
@@ -221,16 +231,46 @@ mod tests {
         };
         assert_eq!(own_socket(env(&[("CENOTE_SOCKET", "/x/s")])), Path::new("/x/s"));
         assert_eq!(system_socket(env(&[("CENOTE_SOCKET", "/x/s")])), None);
-        if rustix::process::getuid().is_root() {
-            assert_eq!(own_socket(env(&[("XDG_RUNTIME_DIR", "/run/user/5")])), Path::new(SYSTEM_SOCKET));
-            return;
-        }
+    }
+
+    #[test]
+    fn a_user_has_the_socket_where_nobody_else_can_make_it_first() {
+        use std::os::unix::fs::PermissionsExt;
+        let own = rustix::process::getuid();
+        // Root makes folders for somebody else.
+        let uid = if own.is_root() { Uid::from_raw(4711) } else { own };
         let folder = tempfile::tempdir().expect("a folder");
-        let runtime = |name: &str| (name == "XDG_RUNTIME_DIR").then(|| folder.path().as_os_str().to_owned());
-        assert_eq!(own_socket(runtime), folder.path().join("cenote/socket"));
-        // One that belongs to somebody else is not this user's, whatever the environment says.
-        assert!(!own_socket(env(&[("XDG_RUNTIME_DIR", "/usr")])).starts_with("/usr"));
-        assert!(!own_socket(env(&[])).starts_with("/tmp"));
+        let made = |name: &str, mode: u32| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(&path).expect("made");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+            rustix::fs::chown(&path, Some(uid), None).expect("given");
+            path
+        };
+        let (runtime, open) = (made("runtime", 0o700), made("open", 0o777));
+        let users = made("users", 0o755);
+        let found = |uid: Uid, runtime: Option<&Path>| {
+            let env = |name: &str| runtime.filter(|_| name == "XDG_RUNTIME_DIR").map(|path| path.into());
+            socket_of(uid, env, &users, || "/home/a/state".into())
+        };
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&runtime, &link).expect("made");
+        let state = Path::new("/home/a/state/run/socket");
+        assert_eq!(found(uid, Some(&runtime)), runtime.join("cenote/socket"));
+        // Not there, open to others, a link, somebody else's, and everybody's.
+        for bad in [None, Some(&*folder.path().join("none")), Some(&open), Some(&link)] {
+            assert_eq!(found(uid, bad), state, "{bad:?}");
+        }
+        for others in ["/usr", "/tmp", "/"] {
+            assert_eq!(found(uid, Some(Path::new(others))), state, "{others}");
+        }
+        let usual = made(&format!("users/{}", uid.as_raw()), 0o700);
+        for bad in [None, Some(&*open), Some(Path::new("/tmp"))] {
+            assert_eq!(found(uid, bad), usual.join("cenote/socket"), "{bad:?}");
+        }
+        assert_eq!(found(uid, Some(&runtime)), runtime.join("cenote/socket"));
+        // Root's is where everybody looks for it, whatever some environment says.
+        assert_eq!(found(Uid::ROOT, Some(&runtime)), Path::new(SYSTEM_SOCKET));
     }
 
     #[test]

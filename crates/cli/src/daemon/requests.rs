@@ -117,7 +117,11 @@ impl Handler for Requests {
                 return 1;
             }
         };
-        let work = || interrupt.during(|| console.enter(|| crate::run_program(&program, args)));
+        let provoke = |arg: &OsString| panics::provoke(arg.as_bytes(), panics::TEST_NAMES[0]);
+        let work = || {
+            args.iter().for_each(provoke);
+            interrupt.during(|| console.enter(|| crate::run_program(&program, args)))
+        };
         let ran = panics::survive(work);
         let code = ran.unwrap_or_else(|why| match why.downcast_ref::<Exit>() {
             Some(Exit(code)) => *code,

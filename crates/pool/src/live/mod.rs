@@ -379,7 +379,9 @@ impl LivePool {
     pub fn view(&self) -> Result<Arc<Pool>, PoolError> {
         let published = self.published();
         let mut view = lock(&published.view);
-        if let Some(view) = &*view {
+        // Devices may have come and gone since. Of a pool that is suspended nothing new can be read.
+        let is_new = |view: &Pool| Arc::ptr_eq(view.tree(), &self.tree()) || self.suspended().is_some();
+        if let Some(view) = view.as_ref().filter(|view| is_new(view)) {
             return Ok(Arc::clone(view));
         }
         let lease = Arc::new(self.leases.hold(published.uberblock.txg));

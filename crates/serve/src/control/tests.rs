@@ -478,3 +478,34 @@ fn one_that_is_about_to_end_begins_nothing() {
         Err(error) => assert!(error.is_gone(), "{error}"),
     }
 }
+
+/// What makes a test of this name the daemon of the test that has started it.
+const IS_DAEMON: &str = "CENOTE_TEST_IS_DAEMON";
+
+/// Who asks from outside of the daemon's container has no process id there.
+#[test]
+fn a_client_of_another_namespace_is_known_without_its_process() {
+    const NAME: &str = "control::tests::a_client_of_another_namespace_is_known_without_its_process";
+    if std::env::var_os(IS_DAEMON).is_some() {
+        let input = std::io::stdin().as_fd().try_clone_to_owned().expect("a socket");
+        let (stream, _) = std::os::unix::net::UnixListener::from(input).accept().expect("somebody came");
+        let peer = Peer::of(stream.as_fd()).expect("the kernel says");
+        assert_eq!((peer.pid, peer.uid), (0, rustix::process::geteuid().as_raw()));
+        return;
+    }
+    let (Some(unshare), true) = (testkit::need_tool("unshare"), testkit::need_root()) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("socket");
+    let listener = std::os::unix::net::UnixListener::bind(&place).expect("a socket");
+    let _client = UnixStream::connect(&place).expect("somebody listens");
+    let mut daemon = std::process::Command::new(unshare);
+    daemon.args(["--pid", "--fork"]).arg(std::env::current_exe().expect("this test"));
+    daemon.args([NAME, "--exact", "--nocapture"]).env(IS_DAEMON, "1");
+    let output = daemon.stdin(std::os::fd::OwnedFd::from(listener)).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    if text.contains("unshare failed") {
+        testkit::skip("no namespaces of processes");
+        return;
+    }
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}

@@ -39,8 +39,13 @@ const SHORT: usize = (64 << 10) + 4096;
 /// The processors that this machine may ever have: one queue each.
 pub(super) fn queues() -> io::Result<u16> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u16>().ok());
-    last.and_then(|last| last.checked_add(1)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    queues_of(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The number behind the last of a list of processors.
+fn queues_of(list: &str) -> Option<u16> {
+    let last = list.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u16>().ok());
+    last.and_then(|last| last.checked_add(1))
 }
 
 /// Most threads with rings, of all mounts together. The kernel wants a queue for each processor that the machine may
@@ -318,6 +323,17 @@ mod tests {
             assert_eq!(shares.is_empty(), queues > 64, "{queues} queues");
         }
         assert!(OWN.take(2, 12, 256).is_some(), "what has ended gives its share back");
+    }
+
+    #[test]
+    fn there_is_a_queue_for_each_processor_that_may_come() {
+        for (list, queues) in [("0\n", 1), ("0-63\n", 64), ("0-1,4-7\n", 8), ("0,2\n", 3), ("0-65534", 65535)]
+        {
+            assert_eq!(queues_of(list), Some(queues), "{list}");
+        }
+        for list in ["", "\n", "0-", "x", "0-65535", "0-70000"] {
+            assert_eq!(queues_of(list), None, "{list}");
+        }
     }
 
     #[test]
