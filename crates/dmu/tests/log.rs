@@ -435,6 +435,61 @@ fn a_commit_that_failed_stays_failed_until_its_txg_is_on_disk() {
     assert_eq!(logged(&world.after_crash().set).len(), 1);
 }
 
+/// One commit takes what all have written, and the device is gone: whoever waits behind it was told that all
+/// was well.
+#[test]
+fn everybody_behind_a_commit_that_fails_gets_its_error() {
+    let disk = Arc::new(SimDisk::new(1 << 30, 1));
+    let world = World::on(pool_on(Arc::clone(&disk) as Arc<_>).0);
+    let tx = world.txgs.begin().expect("open");
+    let new = NewObject::of(ObjType::PLAIN_FILE).with_block_size(4096);
+    let objects = [(); 6].map(|()| world.set.allocate(&new, &tx).expect("made"));
+    drop(tx);
+    with_syncing(&world, || {
+        world.write(&objects[0], 0, b"starts the chain");
+        world.log.commit(None).expect("durable");
+    });
+    let suspended = TxError::Suspended { why: "a test".to_owned() };
+    for round in 1..20_u8 {
+        // The first commit takes the records of all of them.
+        for object in &objects {
+            world.write(object, 0, &[round; 100]);
+            world.log.order(object.id());
+        }
+        disk.vanish();
+        let all_came = std::sync::Barrier::new(objects.len() + 1);
+        std::thread::scope(|scope| {
+            let commits = objects.each_ref().map(|object| {
+                let (world, all_came) = (&world, &all_came);
+                scope.spawn(move || {
+                    all_came.wait();
+                    world.log.commit(Some(object.id()))
+                })
+            });
+            all_came.wait();
+            // The log cannot be written, and the first one waits for the txg.
+            while world.txgs.wait_for_work(Duration::from_millis(5)) != Work::Sync {}
+            world.txgs.suspend(suspended.clone(), false);
+            for commit in commits {
+                assert_eq!(commit.join().expect("ended"), Err(suspended.clone()), "round {round}");
+            }
+        });
+        // A device that is back is not enough.
+        disk.come_back();
+        for object in &objects {
+            assert_eq!(world.log.commit(Some(object.id())), Err(suspended.clone()));
+        }
+        let before = world.txgs.synced_txg();
+        world.txgs.resume();
+        with_syncing(&world, || {
+            world.log.commit(Some(objects[5].id())).expect("durable, with the txg");
+            assert!(world.txgs.synced_txg() > before);
+            world.write(&objects[0], 0, b"starts the next chain");
+            world.log.commit(None).expect("durable");
+        });
+    }
+}
+
 /// Whoever came behind a committer that panicked waited for it for ever.
 #[test]
 fn a_committer_that_panics_lets_others_go_on() {

@@ -15,6 +15,7 @@ use cenote_dsl::write::snapshot::snapshot;
 use cenote_dsl::write::{TaskCtx, bookmarks, deleg, holds, props};
 use format::objset::ObjsetType;
 use format::{BlockPtr, Txg};
+use std::collections::BTreeSet;
 use world::World;
 
 /// Runs a task that must be refused and leave everything as it was.
@@ -166,7 +167,8 @@ impl Blind {
     fn act(&mut self, ctx: &mut TaskCtx<'_>) -> Result<(), DslError> {
         let (head, other) = (self.head(), self.head());
         let id = |ctx: &TaskCtx<'_>, name: &str| Ok::<_, DslError>(ctx.dsl()?.dataset(name)?.id());
-        match self.below(18) {
+        match self.below(24) {
+            18.. => self.act_further(ctx, &head),
             0 | 1 => {
                 let new = NewHead::named(&head);
                 create::create(ctx, new, ObjsetType::Zfs, &mut world::fill_nothing).map(drop)
@@ -211,6 +213,67 @@ impl Blind {
                 let permission = ["snapshot", "no such", "@set"][self.below(3) as usize];
                 deleg::allow(ctx.m(), dir, &Who::User(1), Scope::Local, &[permission])
             }
+        }
+    }
+
+    /// Volumes, and tasks that consist of several steps.
+    fn act_further(&mut self, ctx: &mut TaskCtx<'_>, head: &str) -> Result<(), DslError> {
+        let id = |ctx: &TaskCtx<'_>, name: &str| Ok::<_, DslError>(ctx.dsl()?.dataset(name)?.id());
+        match self.below(6) {
+            0 => {
+                let sizes = ["refreservation", "reservation", "quota", "refquota"];
+                let props = sizes.map(|name| (name.to_owned(), PropValue::Number(self.below(3) << 20)));
+                let new = NewHead { props: &props[self.below(4) as usize..], ..NewHead::named(head) };
+                create::create(ctx, new, ObjsetType::Zvol, &mut world::fill_nothing).map(drop)
+            }
+            1 => {
+                let dir = ctx.dsl()?.dir(head)?.id();
+                let permissions = ["snapshot", "@set", ["mount", "no such"][self.below(2) as usize]];
+                let which = [None, Some(&permissions[..])][self.below(2) as usize];
+                deleg::unallow(ctx.m(), dir, &Who::User(self.below(2)), Scope::Local, which)
+            }
+            2 => {
+                let (of, to) = (self.head(), format!("m{}", self.below(3)));
+                let (of, from) = (id(ctx, &of)?, format!("m{}", self.below(2)));
+                bookmarks::create_from_bookmark(ctx.m(), id(ctx, head)?, (of, &from), &to)
+            }
+            3 => {
+                // All of them, or none.
+                let snapshots: BTreeSet<String> = self.several(Blind::snapshot).into_iter().collect();
+                let ids = snapshots.iter().map(|name| id(ctx, name)).collect::<Result<Vec<_>, _>>()?;
+                ids.iter().try_for_each(|id| holds::check_hold(ctx.m(), *id, "t", false))?;
+                ids.iter().try_for_each(|id| holds::hold(ctx.m(), *id, "t", 1, false))
+            }
+            4 => {
+                let name =
+                    ["block_cloning", "bookmark_v2", "livelist", "zstd_compress"][self.below(4) as usize];
+                ctx.features.enable(ctx.m(), name)
+            }
+            _ => self.set_several(ctx, head),
+        }
+    }
+
+    /// What was set stays, and each that is refused has changed nothing.
+    fn set_several(&mut self, ctx: &mut TaskCtx<'_>, head: &str) -> Result<(), DslError> {
+        let mut refused = Vec::new();
+        for _ in 0..3 {
+            let (prop, number) = [
+                ("quota", self.below(3) << 20),
+                ("refquota", self.below(3) << 20),
+                ("reservation", self.below(3) << 29),
+                ("refreservation", self.below(3) << 19),
+                ("filesystem_limit", self.below(3)),
+                ("compression", 15 + 2 * self.below(2)),
+                // Not kept here.
+                ("volsize", 1 << 20),
+                ("version", 5),
+            ][self.below(8) as usize];
+            let value = PropValue::Number(number);
+            refused.extend(ctx.step(|ctx| props::set(ctx, head, prop, &value))?.err());
+        }
+        match refused.pop() {
+            Some(why) if refused.len() == 2 => Err(why),
+            _ => Ok(()),
         }
     }
 

@@ -13,7 +13,9 @@ use cenote_dsl::write::rename::{rename, rename_snapshot};
 use cenote_dsl::write::rollback::rollback;
 use cenote_dsl::write::snapshot::snapshot;
 use cenote_dsl::write::{Caller, Cost, TaskCtx, counts, deleg, props, space};
+use dmu::log::Unclaim;
 use format::objset::ObjsetType::Zfs as ZFS;
+use format::{BlockId, ObjectId};
 use world::World;
 
 fn clone(world: &World, origin: &str, name: &str) {
@@ -873,5 +875,40 @@ fn writers_and_tasks_at_once() {
 fn random_lives_add_up() {
     for seed in 1..9 {
         random_life(seed, 80);
+    }
+}
+
+/// What a claimed log refers to is free, as it can be if another system wrote the log: the txg that let go of
+/// the log was refused, and each one after it.
+#[test]
+fn a_claim_on_what_is_free_stops_no_txg() {
+    for cloned in [false, true] {
+        let world = World::new();
+        world.run(|ctx| ctx.features.enable(ctx.m(), "block_cloning")).unwrap();
+        world.create("tank/a");
+        world.write("tank/a", 100, 0, 4, 1);
+        world.sync();
+        let file = world.open("tank/a").set.object(ObjectId(100)).unwrap();
+        let pointers = [0, 1].map(|n| file.pointer_on_disk(BlockId(n)).unwrap().unwrap());
+        drop(file);
+        if cloned {
+            // A table, with an entry for another block.
+            assert!(world.brt.add_claim(&pointers[1], world.txgs.open_txg()));
+            world.sync();
+        }
+        world.remove("tank/a", 100);
+        world.sync();
+        world.sync();
+        for how in [Unclaim::Pointer, Unclaim::CountOnly] {
+            world.brt.drop_claim(&pointers[0], how, world.txgs.open_txg());
+            world.sync();
+        }
+        if cloned {
+            assert_eq!(world.run(|ctx| ctx.brt.references(ctx.m(), &pointers[1])).unwrap(), 0);
+            world.brt.drop_claim(&pointers[1], Unclaim::Pointer, world.txgs.open_txg());
+            world.sync();
+        }
+        world.all_freed();
+        world.check();
     }
 }

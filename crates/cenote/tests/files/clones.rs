@@ -14,7 +14,7 @@ use crate::support::{Image, Told};
 
 const SIZE: u64 = 512 << 20;
 
-fn noise(len: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     vdev::env::Random::from_seed(seed).fill(&mut bytes);
     bytes
@@ -192,4 +192,69 @@ fn out_of_a_snapshot_that_is_destroyed() {
     drop((from, view, a, b));
     writer.close().unwrap();
     image.judge();
+}
+
+/// Does something once, when something was copied.
+struct Once<F> {
+    act: Option<F>,
+    problems: Vec<String>,
+}
+
+impl<F: FnOnce()> cenote::copy::Observer for Once<F> {
+    fn problem(&mut self, path: &[u8], problem: &cenote::copy::Problem) {
+        self.problems.push(format!("{}: {problem}", path.escape_ascii()));
+    }
+
+    fn copied(&mut self, _: u64) {
+        if let Some(act) = self.act.take() {
+            act();
+        }
+    }
+}
+
+/// Between two pools nothing is shared, whatever becomes of the snapshot: a file is copied as it was, or the
+/// copy says that it was not.
+#[test]
+fn into_another_pool_out_of_a_snapshot_that_is_destroyed() {
+    let ((one, from), (other, to)) = (Image::new(SIZE, &[]), Image::new(SIZE, &[]));
+    let (a, b) = (from.filesystem("p").unwrap(), to.filesystem("p").unwrap());
+    a.create_dir(b"/dir", 0o755).unwrap();
+    let content = |n: u64| noise(256 << 10, 10 + n);
+    for n in 0..12 {
+        a.write(format!("/dir/{n}").as_bytes(), &content(n)).unwrap();
+    }
+    from.run(|ctx| snapshot(ctx, &["p@s".to_owned()], &[]).map(|_| ())).unwrap();
+    (0..12).for_each(|n| a.remove(format!("/dir/{n}").as_bytes()).unwrap());
+    a.sync().unwrap();
+    let view = from.view().unwrap();
+    let dir = node(&view, "p@s", b"/dir");
+    let mut is_destroyed = false;
+    let act = || {
+        is_destroyed = edit::destroy_snapshots(&from, &["p@s".to_owned()], false).is_ok();
+        // Others take the space, if it is free.
+        for n in 0..12 {
+            a.write(format!("/dir/{n}").as_bytes(), &content(100 + n)).unwrap();
+            a.sync().unwrap();
+        }
+    };
+    let mut watch = Once { act: Some(act), problems: Vec::new() };
+    import(&b, &Options::default(), &mut watch, |importer| {
+        let top = importer.top(b.fs().root(), b"").unwrap();
+        importer.copy_pool(dir.filesystem(), &dir, ("p@s", b""), (&top, Some(b"dir")), None);
+    });
+    let problems = std::mem::take(&mut watch.problems);
+    drop(watch);
+    b.sync().unwrap();
+    assert_eq!((saved(&from), saved(&to)), (0, 0));
+    for n in 0..12 {
+        let name = format!("/dir/{n}");
+        let is_told = problems.iter().any(|problem| problem.starts_with(&format!("{name}:")));
+        assert!(is_told || b.read(name.as_bytes()).unwrap() == content(n), "{name}: {problems:?}");
+    }
+    assert!(problems.is_empty() || is_destroyed, "{problems:?}");
+    drop((dir, view, a, b));
+    from.close().unwrap();
+    to.close().unwrap();
+    one.judge();
+    other.judge();
 }

@@ -5,6 +5,7 @@ mod clones;
 mod pairs;
 mod properties;
 mod support;
+mod twice;
 
 use std::process::Command;
 

@@ -250,7 +250,7 @@ mod tests {
         let (runtime, open) = (made("runtime", 0o700), made("open", 0o777));
         let users = made("users", 0o755);
         let found = |uid: Uid, runtime: Option<&Path>| {
-            let env = |name: &str| runtime.filter(|_| name == "XDG_RUNTIME_DIR").map(|path| path.into());
+            let env = |name: &str| runtime.filter(|_| name == "XDG_RUNTIME_DIR").map(Into::into);
             socket_of(uid, env, &users, || "/home/a/state".into())
         };
         let link = folder.path().join("link");

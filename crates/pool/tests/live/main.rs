@@ -6,6 +6,7 @@ mod lapsed;
 mod meeting;
 mod outages;
 mod race;
+mod refused;
 mod returns;
 mod support;
 

@@ -112,8 +112,10 @@ fn a_resilver_that_is_due_after_an_import_is_known_at_once_also_with_a_paused_sc
 }
 
 #[test]
-fn reopening_sees_files_that_are_gone_cut_or_others() {
-    for how in ["away", "removed", "cut", "another"] {
+fn looking_again_sees_files_that_are_gone_cut_or_others() {
+    let ways = ["away", "removed", "cut", "another"];
+    for (verb, how) in ["reopen", "online", "clear"].into_iter().flat_map(|verb| ways.map(|how| (verb, how)))
+    {
         let files = Files::new(2, SIZE);
         let (path, copy) = (files.dir().join("d1"), files.dir().join("copy"));
         let spec = CreateSpec::new("tank", vec![files.top(Layout::Mirror, 0..2)]);
@@ -129,20 +131,24 @@ fn reopening_sees_files_that_are_gone_cut_or_others() {
             "cut" => set_len(&path, SIZE / 2),
             _ => std::fs::rename(&copy, &path).unwrap(),
         }
-        pool.reopen_devices(None).unwrap();
+        match verb {
+            "reopen" => pool.reopen_devices(None).unwrap(),
+            "online" => _ = pool.bring_online(side, None).unwrap(),
+            _ => pool.clear(None, None).unwrap(),
+        }
         churn(&pool, 3);
         if how == "another" {
-            assert_eq!(state(&pool, side), VdevState::Online);
+            assert_eq!(state(&pool, side), VdevState::Online, "{verb}");
         } else {
-            assert_eq!(state(&pool, side), VdevState::Unavail, "{how}");
+            assert_eq!(state(&pool, side), VdevState::Unavail, "{verb}, {how}");
             match how {
                 "away" => files.show(1),
                 _ => std::fs::rename(&copy, &path).unwrap(),
             }
-            assert_eq!(pool.bring_online(side, None).unwrap(), Some(VdevState::Online), "{how}");
+            assert_eq!(pool.bring_online(side, None).unwrap(), Some(VdevState::Online), "{verb}, {how}");
         }
         let missed = pool.tree().dtl(side);
-        assert!(how == "away" || missed.contains(copied.0 + 2), "{how}: {missed:?}");
+        assert!(how == "away" || missed.contains(copied.0 + 2), "{verb}, {how}: {missed:?}");
         pool.resilver_if_needed().unwrap();
         resilver(&pool);
         pool.export(Leave::Exported).unwrap();

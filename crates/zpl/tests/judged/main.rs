@@ -281,6 +281,70 @@ fn claimed_clones_go_with_their_dataset() {
     export(pool, crashed.path());
 }
 
+/// A log as other systems leave them behind: its head is at records that the pool has since a txg, of blocks
+/// that were freed since. It is claimed, replayed and let go of, and stops no txg and no mount.
+#[test]
+fn a_claimed_log_of_what_was_freed_keeps_nobody_out() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pool = new_pool(dir.path());
+    let open = make_fs(&pool, "tank/fs");
+    let fs = Arc::clone(&open.fs);
+    let make =
+        |name: &[u8]| fs.create(fs.root(), name, &NewFile::of(FileKind::Regular, 0o644)).expect("made").id;
+    let (source, copy) = (make(b"source"), make(b"copy"));
+    let mut noise = vec![0; 512 << 10];
+    vdev::env::Random::from_seed(9).fill(&mut noise);
+    fs.write(source, 0, &noise, &WriteHow::default()).expect("written");
+    pool.sync().expect("synced");
+    let head = pool.heads().open_by_name("tank/fs").expect("opened");
+    let file = head.set.object(source).expect("there");
+    let pointers: Vec<_> =
+        (0..4).filter_map(|n| file.pointer_on_disk(format::BlockId(n)).expect("read")).collect();
+    drop(file);
+    // A log of which the pool knows nothing: its head moves only when it is told to.
+    let log = dmu::log::IntentLog::new(&head.set, pool.txgs());
+    let push = |body| {
+        log.push(&pool.txgs().begin().expect("open"), Pending::Body(body));
+        log.commit(None).expect("durable");
+    };
+    let clone = |object, pointers: &[format::BlockPtr]| {
+        let (length, block_size) = ((pointers.len() as u64) << 17, 128 << 10);
+        Body::CloneRange(CloneRange { object, offset: 0, length, block_size, pointers: pointers.to_vec() })
+    };
+    push(clone(copy, &pointers));
+    let synced = Arc::clone(&log);
+    pool.run(move |ctx| {
+        synced.sync(ctx.tx);
+        Ok(())
+    })
+    .expect("the head of the chain is on disk");
+    push(clone(copy, &pointers));
+    push(clone(ObjectId(1 << 30), &pointers[..2]));
+    fs.unlink(fs.root(), b"source").expect("removed");
+    for _ in 0..3 {
+        pool.sync().expect("freed");
+    }
+    push(Body::Truncate { object: copy, offset: 77, length: 0 });
+    let crashed = tempfile::tempdir().expect("a folder");
+    std::fs::copy(dir.path().join("disk"), crashed.path().join("disk")).expect("copied");
+    drop((log, head, open, fs, pool));
+
+    let pool = again(crashed.path());
+    pool.sync().expect("claimed");
+    assert_eq!(pool.brt().saved(), 768 << 10, "as others count them");
+    export(pool, crashed.path());
+    for _ in 0..2 {
+        let pool = again(crashed.path());
+        let head = pool.heads().open_by_name("tank/fs").expect("opened");
+        let open = HeadFs::open(&head, FsOptions::default(), pool.env()).expect("replayed");
+        assert_eq!(open.fs.node(copy).expect("there").attrs().size, 77);
+        pool.sync().expect("synced");
+        assert_eq!((pool.brt().used(), pool.brt().saved()), (0, 0));
+        drop((open, head));
+        export(pool, crashed.path());
+    }
+}
+
 #[test]
 fn a_volume_as_zdb_sees_it() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -17,10 +17,19 @@ const CACHE_NAME: &str = "zpool.cache";
 /// The folder with what outlives a command: `CENOTE_STATE`, else `/var/lib/cenote` for root, else
 /// `$XDG_STATE_HOME/cenote`, else `~/.local/state/cenote`: it outlives a reboot.
 pub fn state_folder() -> PathBuf {
+    state_folder_of(is_root(), named, home)
+}
+
+/// The same of any user. `named`: variables that are not empty.
+fn state_folder_of(
+    is_root: bool,
+    named: impl Fn(&str) -> Option<PathBuf>,
+    home: impl FnOnce() -> PathBuf,
+) -> PathBuf {
     if let Some(folder) = named("CENOTE_STATE") {
         return folder;
     }
-    if is_root() {
+    if is_root {
         return PathBuf::from("/var/lib/cenote");
     }
     let folder = named("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
@@ -97,6 +106,46 @@ mod tests {
         let users = "root:x:0:0:root:/root:/bin/sh\nodd\na:x:7:7:A,,,:/home/a:/bin/sh\nb:x:8:8:::\n";
         assert_eq!(home_of(users, 7), Some(PathBuf::from("/home/a")));
         assert_eq!((home_of(users, 8), home_of(users, 9)), (None, None));
+    }
+
+    #[test]
+    fn what_outlives_a_reboot_is_in_a_folder_of_its_user() {
+        let folder = |is_root, set: &[(&str, &str)]| {
+            // Both are emptied when the machine starts.
+            let all = [set, &[("TMPDIR", "/tmp"), ("XDG_RUNTIME_DIR", "/run/user/7")]].concat();
+            let named = |name: &str| all.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+            let found = state_folder_of(is_root, named, || "/home/a".into());
+            found.to_str().expect("text").to_owned()
+        };
+        for is_root in [true, false] {
+            assert_eq!(folder(is_root, &[("CENOTE_STATE", "/x"), ("XDG_STATE_HOME", "/y")]), "/x");
+        }
+        assert_eq!(folder(true, &[]), "/var/lib/cenote");
+        assert_eq!(folder(true, &[("XDG_STATE_HOME", "/y")]), "/var/lib/cenote");
+        assert_eq!(folder(false, &[("XDG_STATE_HOME", "/y")]), "/y/cenote");
+        for set in [&[][..], &[("XDG_STATE_HOME", "tmp")]] {
+            assert_eq!(folder(false, set), "/home/a/.local/state/cenote");
+        }
+    }
+
+    #[test]
+    fn a_cache_file_in_the_folder_of_somebody_else_is_not_believed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = folder.path().join("a/b");
+        prepare_folder(&own.join(CACHE_NAME)).expect("made");
+        assert_eq!(std::fs::metadata(&own).expect("there").mode() & 0o777, 0o700);
+        prepare_folder(&own.join(CACHE_NAME)).expect("there already");
+        if !testkit::need_root() {
+            return;
+        }
+        rustix::fs::chown(&own, Some(rustix::process::Uid::from_raw(4711)), None).expect("given away");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&own, &link).expect("made");
+        for path in [own, link] {
+            let refused = prepare_folder(&path.join(CACHE_NAME)).expect_err("somebody else's");
+            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+            assert!(refused.to_string().contains("4711"), "{refused}");
+        }
     }
 
     #[test]
