@@ -99,12 +99,8 @@ impl Zio {
         if how.every_copy {
             return tree.check_every_copy(at, verify);
         }
-        match self.writer() {
-            Some(writer) if writer.freed.may_have(at.vdev, at.offset, at.birth) => {
-                tree.read_perhaps_reused(at, verify)
-            }
-            _ => tree.read(at, verify),
-        }
+        let Some(writer) = self.writer() else { return tree.read(at, verify) };
+        tree.read_perhaps_reused(at, verify, &|| writer.freed.may_have(at.vdev, at.offset, at.birth))
     }
 
     /// Writes good bytes over the copies that were found bad, if the pool is writable and the block is

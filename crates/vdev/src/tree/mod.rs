@@ -445,10 +445,16 @@ impl VdevTree {
         self.read_extent(at, How { every_copy: false, verify }, 0).data
     }
 
-    /// As [`VdevTree::read`], of a block whose space may be another's by now: wrong bytes are no fault of a leaf then, and are
-    /// neither counted nor reported.
-    pub fn read_perhaps_reused(&self, at: &Extent, verify: &dyn Fn(&[u8]) -> bool) -> Read {
-        self.run_telling(at, How { every_copy: false, verify }, |fault| fault.kind != FaultKind::Checksum)
+    /// As [`VdevTree::read`], of a block whose space may be another's by now. Wrong bytes are no fault of a leaf then, and are
+    /// neither counted nor reported; `is_reused` is asked only where there are some.
+    pub fn read_perhaps_reused(
+        &self,
+        at: &Extent,
+        verify: &dyn Fn(&[u8]) -> bool,
+        is_reused: &dyn Fn() -> bool,
+    ) -> Read {
+        let is_told = |fault: &Fault| fault.kind != FaultKind::Checksum || !is_reused();
+        self.run_telling(at, How { every_copy: false, verify }, is_told)
     }
 
     fn run(&self, at: &Extent, how: How<'_>) -> Read {

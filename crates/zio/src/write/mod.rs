@@ -272,17 +272,12 @@ impl Zio {
         jobs: &mut [Result<Job, ZioError>],
         tx: &dyn AllocTx,
     ) {
-        for (slot, block) in jobs.iter_mut().zip(blocks) {
-            if let Ok(job) = slot
-                && matches!(job.held, Held::Wanted)
-                && overwrites(block, &job.bp, tx.txg())
-            {
-                self.overwrite(writer, block, job, tx);
-            }
-        }
         let quantum = self.quantum();
         for (slot, block) in jobs.iter_mut().zip(blocks) {
             let Ok(job) = slot else { continue };
+            if matches!(job.held, Held::Wanted) && overwrites(block, &job.bp, tx.txg()) {
+                self.overwrite(writer, block, job, tx);
+            }
             if matches!(job.held, Held::Wanted)
                 && let Some(whole) = gang_write::forced(&request(job, block), quantum)
                 && let Err(error) = self.settle(writer, block, job, Err(whole), &[], tx)
