@@ -5,8 +5,10 @@
 #![allow(clippy::disallowed_types, missing_docs)]
 
 mod daemon_support;
+#[path = "daemon_support/folder.rs"]
+mod folder;
 
-use daemon_support::{Ran, cenote};
+use folder::Folder;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -22,6 +24,12 @@ struct World {
     folder: tempfile::TempDir,
 }
 
+impl Folder for World {
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
 impl World {
     fn new() -> World {
         let world = World { folder: tempfile::tempdir().expect("a folder") };
@@ -32,38 +40,13 @@ impl World {
         world
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
     fn socket(&self) -> PathBuf {
         self.path("run/socket")
-    }
-
-    fn command(&self, words: &str) -> Command {
-        let mut command = cenote(self.folder.path(), "run/socket", words);
-        command.current_dir(self.folder.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, words: &str) -> Ran {
-        self.command(words).output().expect("it starts").into()
-    }
-
-    /// The output of a command that does what it is to do.
-    fn good(&self, words: &str) -> String {
-        let ran = self.run(words);
-        assert!(ran.code == Some(0), "{words}: {ran:?}\n{}", self.log());
-        ran.out
     }
 
     /// A pool whose file systems are mounted nowhere.
     fn create(&self) {
         self.good("zpool create -O mountpoint=none tank ~/a");
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.path("state/cenoted.log")).unwrap_or_default()
     }
 
     /// The process of the daemon that runs.

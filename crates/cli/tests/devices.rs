@@ -6,8 +6,11 @@
 #![allow(clippy::disallowed_types, missing_docs)]
 
 mod daemon_support;
+#[path = "daemon_support/folder.rs"]
+mod folder;
 
-use daemon_support::{Ran, cenote};
+use daemon_support::Ran;
+use folder::Folder;
 use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::io::{Read, Write};
@@ -22,6 +25,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct World {
     folder: tempfile::TempDir,
     loops: Vec<PathBuf>,
+}
+
+impl Folder for World {
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
 }
 
 impl World {
@@ -48,10 +57,6 @@ impl World {
         Some(world)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
     fn image(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs::File::create(&path).expect("made").set_len(IMAGE).expect("sparse");
@@ -64,22 +69,6 @@ impl World {
         fs::File::open("/dev/urandom").expect("there").read_exact(&mut noise).expect("read");
         fs::write(self.path(name), &noise).expect("written");
         noise
-    }
-
-    fn command(&self, words: &str) -> Command {
-        let mut command = cenote(self.folder.path(), "run/socket", words);
-        command.current_dir(self.folder.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, words: &str) -> Ran {
-        self.command(words).output().expect("it starts").into()
-    }
-
-    fn good(&self, words: &str) -> String {
-        let ran = self.run(words);
-        assert!(ran.code == Some(0), "{words}: {ran:?}\n{}", self.log());
-        ran.out
     }
 
     /// As [`World::good`], where a pool that does not go on would hold it up for good.
@@ -109,10 +98,6 @@ impl World {
         let ran = self.command(&format!("cat tank:/{name}")).output().expect("it starts");
         assert!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
         ran.stdout
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.path("state/cenoted.log")).unwrap_or_default()
     }
 
     /// All loop devices, as words of a command.
