@@ -172,16 +172,13 @@ fn tell_held<'n>(view: &Pool, names: impl IntoIterator<Item = &'n String>) -> Re
 
 /// Those of these names that are snapshots with holds. To be asked before anything is destroyed: the view does not outlive
 /// many changes.
-fn held_of<'n>(
-    view: &Pool,
-    names: impl IntoIterator<Item = &'n String>,
-) -> Result<BTreeSet<&'n String>, Stop> {
-    let mut kept = BTreeSet::new();
+fn held_of<'n>(view: &Pool, names: impl IntoIterator<Item = &'n String>) -> Result<Vec<&'n String>, Stop> {
+    let mut kept = Vec::new();
     for name in names.into_iter().filter(|name| name.contains('@')) {
         let dataset = view.dataset(name).map_err(|e| cannot_open(name, e))?;
         let holds = dataset.dsl().holds().map_err(|e| cannot_open(name, e))?;
         if !holds.is_empty() {
-            kept.insert(name);
+            kept.push(name);
         }
     }
     Ok(kept)
@@ -294,7 +291,7 @@ fn dataset(change: &mut Change, options: &Options, out: &Out) -> Outcome {
     })?;
     // The root of a pool goes with the pool only.
     all.retain(|name| name.contains(['/', '@']));
-    let kept = held_of(&view, &all)?;
+    let kept: BTreeSet<&String> = held_of(&view, &all)?.into_iter().collect();
     if !kept.is_empty() || !mount::snapshots_in_use(&all).is_empty() {
         change.done(name);
         return around_held(&pool, &kept, &all);
