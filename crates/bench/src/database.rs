@@ -4,13 +4,13 @@ use crate::Failure;
 use crate::cost::{Meter, bytes_written, memory_peak};
 use crate::pools::{Bench, Wanted, noise};
 use format::ObjectId;
-use pool::live::Layout;
+use pool::Layout;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vdev::env::Random;
 use zpl::FileKind;
-use zpl::write::{NewFile, WriteHow};
+use zpl::{NewFile, WriteHow};
 
 const RECORD: u64 = 8 << 10;
 

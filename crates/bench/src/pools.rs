@@ -2,14 +2,15 @@
 
 use crate::Failure;
 use dsl::prop::PropValue;
-use pool::live::{CreateSpec, Layout, LeafSpec, Leave, LivePool, TopSpec};
+use pool::LivePool;
 use pool::space::Class;
+use pool::{CreateSpec, Layout, LeafSpec, Leave, TopSpec};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
-use zpl::write::{HeadFs, NewFilesystem, make_filesystem, options_of};
+use zpl::{HeadFs, NewFilesystem, make_filesystem, options_of};
 
 /// The name of the pool.
 pub(crate) const NAME: &str = "bench";

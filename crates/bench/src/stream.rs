@@ -3,10 +3,10 @@
 use crate::Failure;
 use crate::cost::{Meter, bytes_written, memory_peak};
 use crate::pools::{Bench, Wanted, noise};
-use pool::live::Layout;
+use pool::Layout;
 use std::path::Path;
 use zpl::FileKind;
-use zpl::write::{NewFile, WriteHow};
+use zpl::{NewFile, WriteHow};
 
 const CALL: usize = 1 << 20;
 

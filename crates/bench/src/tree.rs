@@ -4,10 +4,10 @@ use crate::Failure;
 use crate::cost::{Meter, memory_peak};
 use crate::pools::{Bench, Wanted, noise};
 use format::ObjectId;
-use pool::live::Layout;
+use pool::Layout;
 use std::path::Path;
 use zpl::FileKind;
-use zpl::write::{NewFile, WriteHow};
+use zpl::{NewFile, WriteHow};
 
 /// Files in a leaf.
 const LEAF: u64 = 30;

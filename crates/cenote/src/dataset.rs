@@ -72,6 +72,16 @@ impl Dataset {
         })
     }
 
+    /// The value of a property in force: native (`used`, `compressratio`), `written@SNAPSHOT`, or a user's
+    /// (`module:name`), in the form that `zfs get -p` prints: numbers in full. `None`: it has none here.
+    ///
+    /// # Errors
+    /// [`dsl::DslError::NoProperty`], or it cannot be read.
+    pub fn property(&self, name: &str) -> Result<Option<String>, Error> {
+        let value = dsl::prop::get(self.dsl(), name)?;
+        Ok(value.map(|value| dsl::prop::exact(name, &value.raw)))
+    }
+
     /// The volume.
     ///
     /// # Errors

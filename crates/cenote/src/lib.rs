@@ -36,21 +36,7 @@
 //! # }
 //! ```
 //!
-//! Making a pool, and changing what is in it:
-//!
-//! ```no_run
-//! use cenote::{Pool, admin::change::NewPool};
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let new = NewPool::new("tank", &["mirror", "/images/a", "/images/b"])?.with("compression", "zstd");
-//! let pool = Pool::create(&new)?;
-//! pool.create_filesystem("tank/home", &[("quota", "10G")])?;
-//! pool.filesystem("tank/home")?.write(b"/notes", b"bought milk")?;
-//! pool.snapshot(&["tank/home@monday"])?;
-//! pool.close()?;
-//! # Ok(())
-//! # }
-//! ```
+//! Making pools, and changing which datasets they have, is in the crate `admin`.
 //!
 //! # Handles
 //! - A [`PoolWriter`] that is dropped exports its pool; only [`PoolWriter::close`] tells whether that worked.
@@ -60,7 +46,7 @@
 //! - [`Pool`]s for reading show one transaction group ([`PoolWriter::view`]: the last that is on disk) as long as they
 //!   are held, unless that holds back too much of the pool; [`files::FilesystemWriter`] shows the newest state to all
 //!   of its clones.
-//! - Pools of an [`admin::Namespace`] stay open whatever happens to their handles, and are exported when nobody uses
+//! - Pools of a namespace (`admin::Namespace`) stay open whatever happens to their handles, and are exported when nobody uses
 //!   them.
 //! - What is open for writing follows changed properties at once, and keeps its files when it is renamed. It
 //!   cannot be destroyed or rolled back meanwhile.
@@ -73,33 +59,38 @@
 //!   blocks per thread.
 #![forbid(unsafe_code)]
 
-pub mod admin;
+mod caller;
 pub mod copy;
 mod dataset;
 mod error;
 pub mod files;
+mod host;
 pub mod inspect;
-mod manage;
 mod memory;
 mod open;
 mod stop;
 mod survey;
 mod target;
 mod team;
+mod users;
 pub mod verify;
 mod writer;
 
+pub use caller::Caller;
 pub use dataset::{Dataset, DatasetFiles, DatasetKind};
 pub use dmu::{interrupt, panics};
 pub use error::Error;
-pub use memory::allowed as memory_allowed;
+pub use host::{host_id, host_name, this_host};
+pub use memory::{Budget, allowed as memory_allowed};
 pub use open::{OpenOptions, Pool};
 pub use pool::FeatureState;
-pub use pool::live::{LivePool, Outside};
+pub use pool::LivePool;
+pub use pool::Outside;
 pub use stop::Stop;
 pub use target::Target;
+pub use users::{PoolUse, PoolUsers};
 pub use vdev::VdevTree;
-pub use writer::PoolWriter;
+pub use writer::{PoolWriter, history_command};
 pub use zpl::{Filesystem, Node, Volume};
 
 /// An open file: a [`Node`] of a file system.

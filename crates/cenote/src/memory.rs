@@ -1,7 +1,7 @@
 //! How much memory this process may use: the machine's, or what the groups that it is in and its own limits leave it. And
 //! what of that a pool may take. Memory that is refused all the same ends the process.
 
-use dmu::live::Limits;
+use dmu::Limits;
 use std::path::Path;
 
 /// Where groups are found: those of the second kind, and those of the first.
@@ -31,23 +31,23 @@ const DIRTY_MIN: u64 = 16 << 20;
 /// Bytes of block cache of a pool that is open for one command.
 const COMMAND_CACHE: usize = 128 << 20;
 
-/// What a pool may take of the memory. Whoever opens one for writing, or makes one, asks here.
+/// The share of the memory that a pool which is opened for change may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Budget {
-    /// Blocks that are cached.
-    pub(crate) cache_bytes: usize,
-    /// What waits to be written.
-    pub(crate) limits: Limits,
+pub struct Budget {
+    /// Bytes of block cache.
+    pub cache_bytes: usize,
+    /// Bounds of the data that waits to be written.
+    pub limits: Limits,
 }
 
 impl Budget {
-    /// Of a pool that stays open.
-    pub(crate) fn to_stay() -> Budget {
+    /// The budget of a pool that stays open.
+    pub fn to_stay() -> Budget {
         Budget::of(allowed())
     }
 
-    /// Of a pool that is open for one command.
-    pub(crate) fn of_command() -> Budget {
+    /// The budget of a pool that is open for one command.
+    pub fn of_command() -> Budget {
         let budget = Budget::to_stay();
         Budget { cache_bytes: budget.cache_bytes.min(COMMAND_CACHE), ..budget }
     }

@@ -1,7 +1,6 @@
 //! Finding and opening a pool.
 
-use crate::admin::Use;
-use crate::{Dataset, Error};
+use crate::{Dataset, Error, PoolUse};
 use dmu::{ObjSet, Store};
 use dsl::Dsl;
 use dsl::keys::encryption_root;
@@ -9,9 +8,9 @@ use format::{PoolGuid, Txg};
 use pool::{PoolError, Which};
 use std::path::PathBuf;
 use std::sync::Arc;
-use vdev::VdevTree;
 use vdev::device::file::Access;
 use vdev::scan::{Found, Search};
+use vdev::{Devices, Env, VdevTree};
 
 /// Bytes of block cache unless [`OpenOptions::cache_bytes`] says otherwise.
 const DEFAULT_CACHE: usize = 128 << 20;
@@ -21,6 +20,7 @@ const DEFAULT_CACHE: usize = 128 << 20;
 pub struct OpenOptions {
     search: Vec<PathBuf>,
     access: Access,
+    devices: Devices,
     pub(crate) pool: pool::OpenOptions,
 }
 
@@ -34,7 +34,7 @@ impl OpenOptions {
     /// Looks where pools are by default: the devices of the machine.
     pub fn new() -> OpenOptions {
         let pool = pool::OpenOptions { cache_bytes: DEFAULT_CACHE, ..pool::OpenOptions::default() };
-        OpenOptions { search: Vec::new(), access: Access::Auto, pool }
+        OpenOptions { search: Vec::new(), access: Access::Auto, devices: Devices::system(), pool }
     }
 
     /// Looks in this folder, or at this device or image file. May be called several times; then the
@@ -50,6 +50,14 @@ impl OpenOptions {
     #[must_use]
     pub fn direct(mut self, yes: bool) -> OpenOptions {
         self.access = if yes { Access::Direct } else { Access::Auto };
+        self
+    }
+
+    /// Gets devices from this source instead of the machine: from memory, say. The places to look are then names of that
+    /// source.
+    #[must_use]
+    pub fn devices(mut self, devices: Devices) -> OpenOptions {
+        self.devices = devices;
         self
     }
 
@@ -114,7 +122,8 @@ impl OpenOptions {
 
     /// The devices of all pools in the places to look.
     pub(crate) fn found(&self) -> Found {
-        Search { paths: self.search.clone(), access: self.access, ..Search::default() }.run()
+        let env = Env::system().with_devices(self.devices.clone());
+        Search { paths: self.search.clone(), access: self.access, env }.run()
     }
 }
 
@@ -123,7 +132,7 @@ impl OpenOptions {
 pub struct Pool {
     inner: Arc<pool::Pool>,
     /// It belongs to a namespace, which keeps it open meanwhile.
-    _user: Option<Use>,
+    _user: Option<PoolUse>,
 }
 
 impl Pool {
@@ -151,8 +160,9 @@ impl Pool {
         }
     }
 
-    /// Somebody uses a pool of a namespace as long as this, or a copy of it, is there.
-    pub(crate) fn used_by(self, user: Option<Use>) -> Pool {
+    /// The same pool, counted as used as long as this handle, or a clone of it, exists.
+    #[must_use]
+    pub fn used_by(self, user: Option<PoolUse>) -> Pool {
         Pool { _user: user, ..self }
     }
 

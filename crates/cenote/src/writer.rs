@@ -5,28 +5,21 @@
 //! - What was changed and not yet synced is written when the pool is closed; who must know that it is
 //!   durable before goes through the intent log or [`PoolWriter::sync`].
 
-use crate::admin::{Caller, Use};
+use crate::host::{host_name, this_host};
 use crate::memory::Budget;
-use crate::{Error, OpenOptions, Pool};
+use crate::{Caller, Error, OpenOptions, Pool, PoolUse};
 use dsl::DslError;
-use dsl::write::TaskCtx;
+use dsl::TaskCtx;
 use format::config::PoolConfig;
 use format::nvlist::NvList;
 use format::{PoolGuid, Txg};
+use pool::LivePool;
 use pool::PoolError;
-use pool::live::{Command, Host, ImportOptions, Leave, LivePool, Operation};
+use pool::{Command, ImportOptions, Leave, Operation};
 use std::sync::Arc;
 use std::time::Duration;
 use vdev::Env;
 use vdev::scan::Found;
-
-/// The machine that this runs on, as pools remember it.
-pub(crate) fn this_host() -> Host {
-    let system = rustix::system::uname();
-    let parts = [system.nodename(), system.release(), system.version(), system.machine()];
-    let uts = parts.map(|part| part.to_string_lossy().into_owned()).join(" ");
-    Host { id: crate::admin::host_id(), name: crate::admin::host_name(), uts }
-}
 
 /// A pool that is open for change. Exported when it is dropped; [`PoolWriter::close`] also tells whether that
 /// worked. One that belongs to a namespace stays open.
@@ -34,9 +27,9 @@ pub struct PoolWriter {
     /// `None` only while it is being closed.
     live: Option<Arc<LivePool>>,
     /// Somebody else keeps it open.
-    is_kept: bool,
+    stays_open: bool,
     /// It belongs to a namespace.
-    user: Option<Use>,
+    user: Option<PoolUse>,
     caller: Caller,
 }
 
@@ -44,16 +37,16 @@ impl PoolWriter {
     /// Takes over a pool that is open already. Does not start its thread: without one every caller that waits
     /// for a txg writes it.
     pub fn of(live: Arc<LivePool>) -> PoolWriter {
-        PoolWriter { live: Some(live), is_kept: false, user: None, caller: Caller::this_process() }
+        PoolWriter { live: Some(live), stays_open: false, user: None, caller: Caller::this_process() }
     }
 
     /// A pool that somebody else keeps open: it stays open when this is closed or dropped.
     pub fn shared(live: Arc<LivePool>) -> PoolWriter {
-        PoolWriter { live: Some(live), is_kept: true, user: None, caller: Caller::this_process() }
+        PoolWriter { live: Some(live), stays_open: true, user: None, caller: Caller::this_process() }
     }
 
-    /// A pool that belongs to a namespace, and stays open when this is closed.
-    pub(crate) fn kept(live: Arc<LivePool>, user: Use) -> PoolWriter {
+    /// A pool that a namespace keeps open: it stays open when this is closed or dropped, and counts as used until then.
+    pub fn kept_open(live: Arc<LivePool>, user: PoolUse) -> PoolWriter {
         let mut pool = PoolWriter::shared(live);
         pool.user = Some(user);
         pool
@@ -74,24 +67,24 @@ impl PoolWriter {
         &self.caller
     }
 
-    /// It stays open when this is closed: others use it too.
-    pub fn is_kept(&self) -> bool {
-        self.is_kept
+    /// True if the pool stays open when this is closed: others use it too.
+    pub fn is_kept_open(&self) -> bool {
+        self.stays_open
     }
 
-    /// Hands it over to a namespace.
-    pub(crate) fn into_live(mut self) -> Arc<LivePool> {
+    /// Gives up the handle and leaves the pool open: for a namespace, which keeps it open from then on.
+    pub fn into_live(mut self) -> Arc<LivePool> {
         self.live.take().expect("a pool is given up only by closing it")
     }
 
     /// Opens a pool among devices that were found, starts the thread that writes txgs, and does again what the intent
     /// logs of all datasets say: whoever reads, copies or mounts one afterwards finds what was promised to be durable.
-    pub(crate) fn import(
-        found: &Found,
-        guid: PoolGuid,
-        options: &ImportOptions,
-    ) -> Result<PoolWriter, PoolError> {
-        let live = LivePool::import(found, &pool::Which::Guid(guid), options, Env::system())?;
+    ///
+    /// # Errors
+    /// Why the pool cannot be opened for change.
+    pub fn import(found: &Found, guid: PoolGuid, options: &ImportOptions) -> Result<PoolWriter, PoolError> {
+        let env = Env::system().with_devices(found.source());
+        let live = LivePool::import(found, &pool::Which::Guid(guid), options, env)?;
         live.start();
         crate::files::replay_logs(&live);
         Ok(PoolWriter::of(live))
@@ -149,21 +142,21 @@ impl PoolWriter {
     /// # Errors
     /// If it cannot be written.
     pub fn record(&self, command: &str) -> Result<(), Error> {
-        Ok(self.live().record(self::command(command, &self.caller))?)
+        Ok(self.live().record(history_command(command, &self.caller))?)
     }
 
     /// Writes an operation that has succeeded into the pool's history, in the caller's name.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub(crate) fn record_operation(
+    pub fn record_operation(
         &self,
         name: &str,
         input: NvList,
         output: Option<NvList>,
         elapsed: Duration,
     ) -> Result<(), Error> {
-        let Command { user, hostname, .. } = command("", &self.caller);
+        let Command { user, hostname, .. } = history_command("", &self.caller);
         let operation = Operation { name: name.to_owned(), input, output, elapsed, user, hostname };
         Ok(self.live().record_operation(operation)?)
     }
@@ -186,7 +179,7 @@ impl PoolWriter {
 
     fn leave(mut self, how: Leave) -> Result<(), Error> {
         match self.live.take() {
-            Some(live) if !self.is_kept => Ok(live.export(how)?),
+            Some(live) if !self.stays_open => Ok(live.export(how)?),
             _ => Ok(()),
         }
     }
@@ -202,7 +195,7 @@ fn unwrapped(error: PoolError) -> Error {
 
 impl Drop for PoolWriter {
     fn drop(&mut self) {
-        if let Some(live) = self.live.take().filter(|_| !self.is_kept) {
+        if let Some(live) = self.live.take().filter(|_| !self.stays_open) {
             // Whoever wants to know closes it.
             let _ = live.export(Leave::Exported);
         }
@@ -215,9 +208,9 @@ impl std::fmt::Debug for PoolWriter {
     }
 }
 
-/// A command line, given by somebody.
-pub(crate) fn command(text: &str, caller: &Caller) -> Command {
-    Command { text: text.to_owned(), user: caller.uid.into(), hostname: crate::admin::host_name() }
+/// A command line as the history of a pool records it, in the name of `caller`.
+pub fn history_command(text: &str, caller: &Caller) -> Command {
+    Command { text: text.to_owned(), user: caller.uid.into(), hostname: host_name() }
 }
 
 impl Pool {

@@ -19,7 +19,7 @@ pub(crate) use cancel::{Cancel, end_if_cancelled, is_cancelled, on_cancel, sleep
 pub(crate) use held::{Held, give_way};
 pub(crate) use progress::progress_target;
 
-use cenote::admin::{Caller, Namespace};
+use admin::{Caller, Namespace};
 use serve::control::{Link, Piece, Screen};
 use std::cell::RefCell;
 use std::collections::BTreeMap;

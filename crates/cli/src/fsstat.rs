@@ -10,7 +10,7 @@ use crate::out::Out;
 use crate::rights;
 use crate::stop::{Outcome, Stop};
 use crate::zpool::Stamp;
-use cenote::admin::{FileOps, Mounts};
+use admin::{FileOps, Mounts};
 use layout::Layout;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,6 @@
 use crate::out::Out;
 use crate::rights;
 use crate::zfs::mount::mounting;
-use cenote::admin;
 use format::ObjectId;
 use std::ffi::OsString;
 

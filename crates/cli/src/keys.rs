@@ -5,7 +5,7 @@ pub(crate) mod prompt;
 use crate::cenote::term;
 use crate::console::{self, Input};
 use crate::out::visible;
-use cenote::admin::mounting::{KeyFormat, KeyLocation, Mounting, WantedKey};
+use admin::mounting::{KeyFormat, KeyLocation, Mounting, WantedKey};
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! which pools are imported and which keys are loaded; here the environment tells.
 
 use crate::console;
-use cenote::admin::Search;
+use admin::Search;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -3,7 +3,7 @@
 //! `exact` is what `-p` asks for: bytes, seconds and plain numbers instead of units and dates.
 
 use crate::time;
-use cenote::admin::{Health, Property, Source, Value};
+use admin::{Health, Property, Source, Value};
 use format::nicenum::{exact_ratio, nicebytes, nicenum, ratio};
 use format::prop::{self, Kind, Prop};
 use serde_json::{Value as Json, json};

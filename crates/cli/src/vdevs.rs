@@ -1,6 +1,6 @@
 //! Vdevs as the tools name and group them.
 
-use cenote::admin::{Class, Vdev};
+use admin::{Class, Vdev};
 
 /// How leaves are named.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,8 +1,8 @@
 //! The disks of a run, and what is left of them after a power cut.
 
 use format::DeviceOffset;
-use pool::live::{CreateSpec, Layout as TopLayout, LeafSpec, TopSpec};
 use pool::space::Class;
+use pool::{CreateSpec, Layout as TopLayout, LeafSpec, TopSpec};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -222,7 +222,7 @@ impl Disks {
             path: PathBuf::from(format!("/disks/{i}")),
             device: Arc::clone(disk),
             probe: label::probe(&**disk),
-            in_partition: false,
+            partition: None,
         };
         Found { leaves: present.map(leaf).collect(), ..Found::default() }
     }

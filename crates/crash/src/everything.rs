@@ -20,14 +20,15 @@ use cenote_matrix::place::Place;
 use cenote_matrix::plan::Plan;
 use cenote_matrix::world::{POOL, World};
 use dsl::Dsl;
-use pool::live::{ImportOptions, LeafSpec, Leave, LivePool};
+use pool::LivePool;
+use pool::{ImportOptions, LeafSpec, Leave};
 use pool::{OpenOptions, Which};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vdev::device::sim::Op;
 use vdev::scan::Found;
 use zpl::SpaceKind;
-use zpl::write::{HeadFs, HeadVolume, options_of};
+use zpl::{HeadFs, HeadVolume, options_of};
 
 /// Steps after which the pool is let go of and opened again, roughly.
 const STEPS_TO_EXPORT: u64 = 50;

@@ -7,8 +7,9 @@ use crate::model::Entry;
 use crate::workload::{Failure, POOL, Run, Work, host, open_fs};
 use format::DeviceOffset;
 use format::units::LABEL_START;
+use pool::ImportOptions;
+use pool::LivePool;
 use pool::Which;
-use pool::live::{ImportOptions, LivePool};
 use vdev::device::sim::{Fate, Rates};
 use vdev::env::Random;
 

@@ -9,7 +9,8 @@
 use crate::check::check_space;
 use crate::disks::{Disks, Layout};
 use crate::workload::{Failure, Work};
-use pool::live::{Leave, LivePool};
+use pool::Leave;
+use pool::LivePool;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

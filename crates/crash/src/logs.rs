@@ -7,12 +7,13 @@ use crate::check::check_space;
 use crate::disks::{Disks, Layout};
 use crate::workload::host;
 use crate::workload::{self, Failure, POOL};
+use dsl::prop;
 use dsl::prop::PropValue;
-use dsl::write::props;
 use format::acl::{PosixEntry, PosixWho};
 use format::znode::{FLAG_PROJID, Time};
 use format::{DeviceOffset, ObjectId};
-use pool::live::{ImportOptions, Leave, LivePool};
+use pool::LivePool;
+use pool::{ImportOptions, Leave};
 use pool::{OpenOptions, Which};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +23,7 @@ use vdev::device::sim::{Fate, SimDisk};
 use vdev::device::{Device, DeviceError};
 use vdev::env::Env;
 use vdev::env::Random;
-use zpl::write::{
+use zpl::{
     Allocate, FileRange, Fs, FsOptions, HeadFs, NewAttrs, NewFile, PoolClones, RenameHow, WriteHow, XattrHow,
 };
 use zpl::{FileKind, Filesystem};
@@ -105,7 +106,7 @@ pub fn create(env: &Env) -> Result<LoggedPool, Failure> {
     let hook = Arc::new(HookDisk { disk: Arc::clone(&disks.disks()[0]), hook: Mutex::default() });
     disks.show(vec![Arc::clone(&hook) as Arc<dyn Device>]);
     let pool = workload::create(&disks, layout, env.clone())?;
-    pool.run(|ctx| props::set(ctx, POOL, "acltype", &PropValue::Number(1)))?;
+    pool.run(|ctx| prop::change::set(ctx, POOL, "acltype", &PropValue::Number(1)))?;
     let head = pool.heads().open_by_name(POOL)?;
     let open =
         || -> Result<Arc<HeadFs>, zpl::ZplError> { Ok(Arc::new(HeadFs::open(&head, options(), env)?)) };
@@ -293,7 +294,7 @@ pub fn every_record() -> Result<Left, Failure> {
     world.fs.fsync(fs.root())?;
     world.pool.sync()?;
 
-    let acl = zpl::write::encode_posix(&[
+    let acl = zpl::encode_posix(&[
         PosixEntry { who: PosixWho::UserObj, perm: 7 },
         PosixEntry { who: PosixWho::User(1005), perm: 6 },
         PosixEntry { who: PosixWho::GroupObj, perm: 5 },

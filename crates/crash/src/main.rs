@@ -72,7 +72,7 @@ fn load(seconds: u64, seed: u64, runs: u64) -> ExitCode {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if let Err(why) = cenote::admin::set_tunables(&args.parameters) {
+    if let Err(why) = admin::set_tunables(&args.parameters) {
         eprintln!("crash: {why}");
         return ExitCode::from(2);
     }

@@ -10,7 +10,7 @@ use cenote_matrix::judge::walk;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use zpl::write::VolumeWriter;
+use zpl::VolumeWriter;
 use zpl::{FileKind, Filesystem, Node};
 
 const SECTOR: usize = 512;

@@ -8,7 +8,7 @@
 use crate::disks::Layout;
 use crate::workload::{Failure, Run, Work};
 use format::VdevGuid;
-use pool::live::{Leave, Offline};
+use pool::{Leave, Offline};
 use std::sync::Arc;
 use vdev::env::Random;
 

@@ -6,20 +6,21 @@
 use crate::check;
 use crate::disks::{Disks, Layout};
 use crate::model::{Entry, FileState, Model};
+use dsl::destroy::destroy_snapshots;
+use dsl::prop;
 use dsl::prop::PropValue;
-use dsl::write::destroy::destroy_snapshots;
-use dsl::write::props;
-use dsl::write::snapshot::snapshot;
+use dsl::snapshot::snapshot;
 use format::ObjectId;
 use format::units::{LABEL_END, LABEL_START};
+use pool::LivePool;
 use pool::PoolError;
-use pool::live::{Host, Leave, LivePool};
+use pool::{Host, Leave};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vdev::device::sim::{Fate, Op, OpKind};
 use vdev::env::{Env, Random};
 use zpl::FileKind;
-use zpl::write::{
+use zpl::{
     Allocate, FsOptions, HeadFs, NewAttrs, NewFile, NewFilesystem, RenameHow, WriteHow, XattrHow,
     make_filesystem,
 };
@@ -132,7 +133,7 @@ pub fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, 
     spec.cache_bytes = 512 << 10;
     let pool = LivePool::create(spec, env)?;
     // What a file system is opened with holds until the first txg asks for its properties.
-    pool.run(|ctx| props::set(ctx, POOL, "recordsize", &PropValue::Number(RECORD)))?;
+    pool.run(|ctx| prop::change::set(ctx, POOL, "recordsize", &PropValue::Number(RECORD)))?;
     Ok(pool)
 }
 

@@ -7,15 +7,16 @@ use cenote_crash::disks::Disks;
 use cenote_crash::workload::{POOL, env, host, open_fs};
 use format::scan::{ScanFunc, ScanState};
 use format::{BlockId, BlockPtr, Level, ObjectId};
+use pool::LivePool;
 use pool::Which;
-use pool::live::{ImportOptions, Leave, LivePool};
+use pool::{ImportOptions, Leave};
 use std::sync::Arc;
 use std::time::Duration;
 use support::create;
 use vdev::Device;
 use vdev::device::sim::Fate;
 use zpl::FileKind;
-use zpl::write::{HeadFs, NewFile, WriteHow};
+use zpl::{HeadFs, NewFile, WriteHow};
 
 fn import(disks: &Disks) -> Arc<LivePool> {
     let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
@@ -47,7 +48,7 @@ fn errors(pool: &LivePool) -> Vec<(ObjectId, u64)> {
 }
 
 fn data_events() -> usize {
-    let all = pool::live::events::EventRing::process().after(0).events;
+    let all = pool::events::EventRing::process().after(0).events;
     all.iter().filter(|event| event.class() == "ereport.fs.zfs.data").count()
 }
 
@@ -132,7 +133,7 @@ fn a_command_costs_no_txg_of_its_own() {
     let disks = Disks::new(1, 6);
     let (pool, _fs) = create(&disks, "single");
     let before = pool.txgs().synced_txg();
-    let line = pool::live::Command { text: "zpool something".to_owned(), user: 0, hostname: String::new() };
+    let line = pool::Command { text: "zpool something".to_owned(), user: 0, hostname: String::new() };
     pool.record(line).expect("noted");
     assert_eq!(pool.txgs().synced_txg(), before);
     pool.settle(Duration::from_secs(1));

@@ -7,11 +7,12 @@ use cenote_crash::disks::{Disks, Layout};
 use cenote_crash::faults::{Fault, Readings, read_beyond_redundancy, run_with_faults};
 use cenote_crash::scans::flip_and_scrub;
 use cenote_crash::workload::{POOL, env, host, open_fs};
+use pool::ImportOptions;
+use pool::LivePool;
 use pool::Which;
-use pool::live::{ImportOptions, LivePool};
 use vdev::device::sim::{Fate, OpKind};
 use zpl::FileKind;
-use zpl::write::{NewFile, WriteHow};
+use zpl::{NewFile, WriteHow};
 
 fn layout(name: &str) -> Layout {
     name.parse().expect("a layout")

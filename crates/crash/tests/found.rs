@@ -9,13 +9,14 @@ use dmu::log::Pending;
 use format::ObjectId;
 use format::zil::{Body, Create, CreateKind, LogTime};
 use format::znode::Time;
+use pool::ImportOptions;
+use pool::LivePool;
 use pool::Which;
-use pool::live::{ImportOptions, LivePool};
 use std::sync::Arc;
 use support::create;
 use vdev::device::sim::Fate;
 use vdev::env::Env;
-use zpl::write::{Allocate, Fs, FsOptions, HeadFs, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow};
+use zpl::{Allocate, Fs, FsOptions, HeadFs, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow};
 use zpl::{Attrs, FileKind};
 
 /// The power goes off: nothing is left that was not flushed. The pool is opened again.
@@ -111,7 +112,7 @@ fn a_log_may_use_the_number_of_a_file_without_a_name() {
         name: b"new".to_vec(),
         target: Vec::new(),
     };
-    let tx = fs.head().begin_waiting(dsl::write::Cost::metadata()).expect("begun");
+    let tx = fs.head().begin_waiting(dsl::Cost::metadata()).expect("begun");
     fs.head().log.push(&tx, Pending::Body(Body::Create(Box::new(record))));
     drop(tx);
     let other = fs.fs.create(root, b"other", &file).expect("made");

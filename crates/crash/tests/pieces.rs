@@ -7,7 +7,7 @@ use cenote_crash::{Series, cut_everywhere};
 #[test]
 fn blocks_in_pieces_survive_a_power_cut() {
     let most = "metaslab_force_ganging=1024,metaslab_force_ganging_pct=100";
-    cenote::admin::set_tunables(most).expect("parameters");
+    admin::set_tunables(most).expect("parameters");
     for (seed, subject, one_in) in [
         (1, "single", 11),
         (2, "mirror+log", 23),

@@ -5,14 +5,15 @@ mod support;
 
 use cenote_crash::disks::{Disks, Layout};
 use cenote_crash::workload::{POOL, env, host, open_fs};
+use pool::ImportOptions;
+use pool::LivePool;
 use pool::Which;
-use pool::live::{ImportOptions, LivePool};
 use std::sync::Arc;
 use support::create;
 use vdev::device::sim::Fate;
 use vdev::tree::VdevState;
 use zpl::FileKind;
-use zpl::write::{NewFile, WriteHow};
+use zpl::{NewFile, WriteHow};
 
 fn import(disks: &Disks) -> Arc<LivePool> {
     let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };

@@ -6,15 +6,16 @@ mod support;
 use cenote::inspect::{Check, Space, blocks};
 use cenote_crash::disks::Disks;
 use cenote_crash::workload::POOL;
-use dmu::live::Tx;
+use dmu::Tx;
 use format::{BlockId, BlockPtr, Level, ObjectId};
-use pool::live::{Leave, LivePool};
+use pool::Leave;
+use pool::LivePool;
 use pool::{OpenOptions, Pool, Which};
 use std::sync::Arc;
 use support::create;
 use vdev::env::Random;
 use zpl::FileKind;
-use zpl::write::{FileRange, HeadFs, NewFile, PoolClones, WriteHow};
+use zpl::{FileRange, HeadFs, NewFile, PoolClones, WriteHow};
 
 const BLOCK: u64 = 8192;
 

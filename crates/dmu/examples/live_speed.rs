@@ -4,7 +4,7 @@
 #![allow(missing_docs)]
 
 use cenote_dmu::Store;
-use cenote_dmu::live::{Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, Txgs};
+use cenote_dmu::{Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, Txgs};
 use format::objset::ObjsetType;
 use format::{BlockPtr, ObjType, Txg};
 use std::sync::Arc;

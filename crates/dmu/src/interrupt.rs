@@ -7,9 +7,9 @@
 //! - A signal that a program survives ends a wait only where the pool is suspended and the request has changed nothing: a
 //!   program that has timers sees no error of a write or an fsync that other file systems would not give.
 //! - Of a program that is being killed, which sees no answer, every wait ends.
-//! - A wait that ends so has changed nothing itself, and is [`crate::live::TxError::Interrupted`].
+//! - A wait that ends so has changed nothing itself, and is [`crate::TxError::Interrupted`].
 
-use crate::live::TxError;
+use crate::TxError;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! # What always holds
 //! - Whoever begins work that others ask for does it by [`survive`]: the work fails, and the process goes on.
 //! - What a lock guards is whole between any two statements that can panic. What a transaction was changing is not: its txg
-//!   and all later ones are never written, and the pool is as after a power cut ([`crate::live::Tx`]).
+//!   and all later ones are never written, and the pool is as after a power cut ([`crate::Tx`]).
 //! - A thread that has no name belongs to a scope: whoever waits for it there panics as well.
 
 use std::any::Any;

@@ -256,8 +256,8 @@ fn without_end(bp: &BlockPtr, block: Block) -> Block {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::testing::NoLedger;
-    use crate::live::{Limits, LiveSet, NewObject, SetPolicy, Txgs};
+    use crate::testing::NoLedger;
+    use crate::{Limits, LiveSet, NewObject, SetPolicy, Txgs};
     use format::objset::ObjsetType;
     use format::{ObjType, Txg};
     use zio::testing::memory_pool;

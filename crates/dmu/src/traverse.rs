@@ -7,10 +7,10 @@
 //! # What always holds
 //! - Memory is bounded by one block per level of the tree being visited.
 //! - An unreadable block ends the visit of its subtree, not of the object set.
-//! - A walk ends, although a hostile tree may repeat itself: see [`Room`].
+//! - A walk ends, although a hostile tree may repeat itself: see [`LoopGuard`].
 
 use crate::objset::DnodeSlots;
-use crate::{DmuError, ObjSet, Room};
+use crate::{DmuError, LoopGuard, ObjSet};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::{BlockId, BlockPtr, Level, ObjType, ObjectId, Txg};
 use std::fmt;
@@ -118,8 +118,8 @@ pub fn walk_from(
     visitor: &mut dyn Visitor,
     until: Until<'_>,
 ) -> Option<Place> {
-    let room = Room::new(objset.store());
-    let mut walk = Walk { objset, newer_than, room, visitor, from, until, stopped_at: None };
+    let guard = LoopGuard::new(objset.store());
+    let mut walk = Walk { objset, newer_than, guard, visitor, from, until, stopped_at: None };
     let root = *objset.root();
     if root.logical_birth() <= newer_than {
         return None;
@@ -141,8 +141,8 @@ pub fn walk_from(
 /// Visits the blocks of one object that are newer than `newer_than`.
 pub fn walk_object(object: &crate::Object, newer_than: Txg, visitor: &mut dyn Visitor) {
     let objset = object.objset();
-    let (room, until) = (Room::new(objset.store()), &mut |_: &Place| false);
-    let mut walk = Walk { objset, newer_than, room, visitor, from: Place::START, until, stopped_at: None };
+    let (guard, until) = (LoopGuard::new(objset.store()), &mut |_: &Place| false);
+    let mut walk = Walk { objset, newer_than, guard, visitor, from: Place::START, until, stopped_at: None };
     let _ = walk.dnode(object.id(), object.dnode());
 }
 
@@ -151,7 +151,7 @@ struct Stopped;
 struct Walk<'a> {
     objset: &'a Arc<ObjSet>,
     newer_than: Txg,
-    room: Room,
+    guard: LoopGuard,
     visitor: &'a mut dyn Visitor,
     from: Place,
     until: Until<'a>,
@@ -262,7 +262,7 @@ impl Walk<'_> {
             return Ok(());
         }
         let at = self.bookmark(object, level, blkid);
-        if !self.room.take(bp, object.0, level.0, blkid) {
+        if !self.guard.take(bp, object.0, level.0, blkid) {
             let objset = self.objset.number();
             let why = "its tree repeats itself";
             self.visitor.unreadable(&at, bp, DmuError::Corrupt { objset, object, why });

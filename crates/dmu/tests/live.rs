@@ -2,9 +2,9 @@
 //! written; and the result reads the same when it is opened anew.
 #![allow(missing_docs)]
 
-use cenote_dmu::live::{Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, Txgs};
 use cenote_dmu::zap::Zap;
 use cenote_dmu::{KeyState, ObjSet, Store};
+use cenote_dmu::{Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, Txgs};
 use format::objset::ObjsetType;
 use format::{BlockId, BlockPtr, ObjType, ObjectId, Txg};
 use std::collections::BTreeMap;

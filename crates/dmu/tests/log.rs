@@ -2,11 +2,11 @@
 //! txg, and everything is freed in the end.
 #![allow(missing_docs)]
 
-use cenote_dmu::live::{
-    Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, SyncTx, Tx, TxError, Txgs, Work,
-};
 use cenote_dmu::log::{IntentLog, LogData, Pending, Unclaim, check, claim, destroy, replay, walk_chain};
 use cenote_dmu::{DmuError, Store};
+use cenote_dmu::{
+    Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, SyncTx, Tx, TxError, Txgs, Work,
+};
 use format::objset::{ObjsetType, ZilHeader};
 use format::zil::{Body, CloneRange, Record};
 use format::{BlockId, BlockPtr, ObjType, ObjectId, Txg};

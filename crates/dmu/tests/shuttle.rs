@@ -6,8 +6,8 @@
 
 use cenote_dmu::Store;
 use cenote_dmu::arc::{Arc as BlockCache, Key};
-use cenote_dmu::live::{Ledger, Limits, LiveSet, NewObject, SetPolicy, TxError, Txgs};
 use cenote_dmu::log::{IntentLog, LogData, Pending, walk_chain};
+use cenote_dmu::{Ledger, Limits, LiveSet, NewObject, SetPolicy, TxError, Txgs};
 use format::objset::ObjsetType;
 use format::zil::Body;
 use format::{BlockPtr, Endian, ObjType, Txg};

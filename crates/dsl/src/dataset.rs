@@ -3,27 +3,22 @@
 
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
-use crate::name::{is_hidden, stored};
-use crate::prop::StoredProps;
-use crate::{Bookmark, Dsl, DslError, mos};
+use crate::error::DslError;
+use crate::mos;
+use crate::name::{Name, Tail, is_hidden, stored};
+use crate::prop::stored::StoredProps;
+use crate::tree::Dsl;
 use dmu::zap::Zap;
 use dmu::{KeyState, ObjSet, Object};
 use format::dsl::{DS_FLAG_DEFER_DESTROY, DS_FLAG_INCONSISTENT, DatasetPhys};
 use format::feature::{self, Feature};
+use format::names;
 use format::objset::ObjsetType;
 use format::{ObjType, ObjectId};
 use std::sync::Arc;
 
 /// Snapshots that a chain is followed over: more than a pool can hold, so only a loop gets there.
 pub(crate) const CHAIN_LIMIT: usize = 1 << 26;
-/// Key in a dataset's ZAP: the ZAP of its bookmarks.
-const BOOKMARKS: &str = "com.delphix:bookmarks";
-/// Identity of the IVs of a snapshot.
-const IVSET_GUID: &str = "com.datto:ivset_guid";
-/// Guids of the snapshots with respect to which the contents were redacted.
-const REDACTED: &str = "com.delphix:redacted_datasets";
-/// Blocks of the origin that were remapped after a device removal.
-const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
 
 /// What a dataset is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,15 +40,6 @@ impl DatasetKind {
             DatasetKind::Snapshot => "snapshot",
         }
     }
-}
-
-/// A hold on a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hold {
-    /// Its tag.
-    pub tag: String,
-    /// When it was made, seconds since 1970.
-    pub time: u64,
 }
 
 /// A head or a snapshot. Cheap to clone.
@@ -91,11 +77,7 @@ impl Dataset {
         Ok(Dataset(Arc::new(Inner { dir: dir.clone(), object, phys, name })))
     }
 
-    pub(crate) fn head_of(dir: &Dir, id: ObjectId) -> Result<Dataset, DslError> {
-        Dataset::open(dir, id, None)
-    }
-
-    pub(crate) fn by_object(dsl: &Dsl, id: ObjectId) -> Result<Dataset, DslError> {
+    fn by_object(dsl: &Dsl, id: ObjectId) -> Result<Dataset, DslError> {
         let (_, phys) = read(dsl, id)?;
         let dir = dsl.dir_by_object(phys.dir)?;
         if !phys.is_snapshot() {
@@ -168,11 +150,6 @@ impl Dataset {
     /// Is a volume or a snapshot of one. Reads the root block of the object set.
     pub fn is_volume(&self) -> Result<bool, DslError> {
         Ok(self.objset(KeyState::Locked)?.kind() == ObjsetType::Zvol)
-    }
-
-    /// The object set, with the key that the keyring has for it.
-    pub fn open_objset(&self) -> Result<Arc<ObjSet>, DslError> {
-        self.objset(self.dsl().keyring().key_of(self)?)
     }
 
     /// The object set, with this key. Of a dataset that is not encrypted any key state will do.
@@ -261,45 +238,6 @@ impl Dataset {
 
     // ---- what hangs off a dataset -----------------------------------------------------------
 
-    fn bookmark_map(&self) -> Result<Option<(ObjectId, Zap)>, DslError> {
-        let Some(own) = self.zap()? else { return Ok(None) };
-        match mos::lookup_object(&own, self.id(), BOOKMARKS)? {
-            Some(map) => Ok(Some((map, mos::zap(self.dsl().mos(), map)?))),
-            None => Ok(None),
-        }
-    }
-
-    /// The bookmark of this head with this name.
-    pub fn bookmark(&self, name: &str) -> Result<Option<Bookmark>, DslError> {
-        let Some((map, zap)) = self.bookmark_map()? else { return Ok(None) };
-        let Some(entry) = zap.lookup(name.as_bytes())? else { return Ok(None) };
-        Ok(Some(Bookmark::from_entry(self, map, &entry)?))
-    }
-
-    /// The bookmarks of this head, by name.
-    pub fn bookmarks(&self) -> Result<Vec<Bookmark>, DslError> {
-        let Some((map, zap)) = self.bookmark_map()? else { return Ok(Vec::new()) };
-        let mut all = Vec::new();
-        for entry in zap.entries() {
-            all.push(Bookmark::from_entry(self, map, &entry?)?);
-        }
-        all.sort_by(|a, b| a.name().cmp(b.name()));
-        Ok(all)
-    }
-
-    /// The holds on this snapshot, by tag.
-    pub fn holds(&self) -> Result<Vec<Hold>, DslError> {
-        let Some(refs) = self.0.phys.userrefs else { return Ok(Vec::new()) };
-        let mut holds = Vec::new();
-        for entry in mos::zap(self.dsl().mos(), refs)?.entries() {
-            let entry = entry?;
-            let tag = String::from_utf8_lossy(entry.name()).into_owned();
-            holds.push(Hold { tag, time: mos::number(refs, &entry)? });
-        }
-        holds.sort_by(|a, b| a.tag.cmp(&b.tag));
-        Ok(holds)
-    }
-
     /// Blocks of the previous snapshot that are not in this dataset.
     pub fn deadlist(&self) -> Result<Option<Deadlist>, DslError> {
         self.0.phys.deadlist.map(|id| Deadlist::open(self.dsl().mos(), id)).transpose()
@@ -308,7 +246,7 @@ impl Dataset {
     /// The same for blocks that were remapped after a device removal.
     pub fn remap_deadlist(&self) -> Result<Option<Deadlist>, DslError> {
         let Some(own) = self.zap()? else { return Ok(None) };
-        let id = mos::lookup_object(&own, self.id(), REMAP_DEADLIST)?;
+        let id = mos::lookup_object(&own, self.id(), names::dataset::REMAP_DEADLIST)?;
         id.map(|id| Deadlist::open(self.dsl().mos(), id)).transpose()
     }
 
@@ -343,18 +281,77 @@ impl Dataset {
     /// Guids of the snapshots with respect to which it was redacted; `None`: it was not.
     pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
         let Some(own) = self.zap()? else { return Ok(None) };
-        Ok(own.lookup(REDACTED.as_bytes())?.map(|entry| entry.u64s()))
+        Ok(own.lookup(names::dataset::REDACTED_DATASETS.as_bytes())?.map(|entry| entry.u64s()))
     }
 
     /// Is encrypted: its directory has a key object.
     pub fn is_encrypted(&self) -> Result<bool, DslError> {
-        Ok(crate::keys::key_object_of(&self.0.dir)?.is_some())
+        Ok(self.0.dir.key_object()?.is_some())
     }
 
     /// Identity of the IVs of an encrypted snapshot.
     pub fn ivset_guid(&self) -> Result<Option<u64>, DslError> {
         let Some(own) = self.zap()? else { return Ok(None) };
-        mos::lookup_number(&own, self.id(), IVSET_GUID)
+        mos::lookup_number(&own, self.id(), names::dataset::IVSET_GUID)
+    }
+}
+
+impl Dir {
+    /// Its head dataset; none of `$MOS` and `$FREE`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn head(&self) -> Result<Option<Dataset>, DslError> {
+        self.phys().head.map(|id| Dataset::open(self, id, None)).transpose()
+    }
+
+    /// The snapshot that this is a clone of; none if it is no clone.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn origin(&self) -> Result<Option<Dataset>, DslError> {
+        let Some(id) = self.phys().origin else { return Ok(None) };
+        let origin = Dataset::by_object(self.dsl(), id)?;
+        // Ordinary file systems are clones of the empty snapshot of a hidden directory.
+        Ok((!is_hidden(origin.dir().component())).then_some(origin))
+    }
+
+    /// Creation txg of the snapshot it comes from: blocks born up to it are charged there.
+    ///
+    /// # Errors
+    /// If that snapshot cannot be read.
+    pub fn origin_txg(&self) -> Result<format::Txg, DslError> {
+        match self.phys().origin {
+            Some(id) => Ok(read(self.dsl(), id)?.1.creation_txg),
+            None => Ok(format::Txg(0)),
+        }
+    }
+}
+
+impl Dsl {
+    /// The file system, volume (`pool/a`) or snapshot (`pool/a@s`) with this full name.
+    ///
+    /// # Errors
+    /// [`DslError::BadName`] if no dataset can have this name, [`DslError::NotFound`] if none has it.
+    pub fn dataset(&self, name: &str) -> Result<Dataset, DslError> {
+        let parsed = Name::parse(name)?;
+        let head = self.dir(parsed.dir)?.head()?.ok_or_else(|| DslError::not_found(name))?;
+        match parsed.tail {
+            Tail::None => Ok(head),
+            Tail::Snapshot(snapshot) => head.snapshot(snapshot)?.ok_or_else(|| DslError::not_found(name)),
+            Tail::Bookmark(_) => Err(DslError::BadName {
+                name: name.to_owned(),
+                why: "bookmark delimiter '#' is not expected here",
+            }),
+        }
+    }
+
+    /// The dataset in this object, wherever in the tree it is.
+    ///
+    /// # Errors
+    /// If it, or a directory above, cannot be read or has no name.
+    pub fn dataset_by_object(&self, id: ObjectId) -> Result<Dataset, DslError> {
+        Dataset::by_object(self, id)
     }
 }
 

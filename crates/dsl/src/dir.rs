@@ -2,25 +2,18 @@
 //! are their head dataset's
 //! (docs/on-disk/22-mos-dsl.md, section 2).
 
-use crate::dataset::Dataset;
-use crate::name::{DEPTH_LIMIT, is_hidden, stored};
-use crate::prop::StoredProps;
-use crate::{Dsl, DslError, mos};
+use crate::error::DslError;
+use crate::mos;
+use crate::name::{DEPTH_LIMIT, Name, Tail, is_hidden, stored};
+use crate::prop::stored::StoredProps;
+use crate::tree::Dsl;
 use dmu::Object;
 use dmu::zap::Zap;
 use format::dsl::DirPhys;
+use format::names;
 use format::{ObjType, ObjectId};
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
-
-/// Key in a directory's ZAP: number of file systems below, kept while a limit is set above.
-const FILESYSTEM_COUNT: &str = "com.joyent:filesystem_count";
-/// The same for snapshots.
-const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
-/// When snapshots were last made or destroyed.
-const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
-/// Blocks that a clone has written.
-const LIVELIST: &str = "com.delphix:livelist";
 
 /// Name and object of a child; an error stands for a damaged name.
 pub type ChildEntry = Result<(String, ObjectId), DslError>;
@@ -46,7 +39,7 @@ fn read(dsl: &Dsl, id: ObjectId) -> Result<(Object, DirPhys), DslError> {
 }
 
 impl Dir {
-    pub(crate) fn root(dsl: &Dsl, id: ObjectId) -> Result<Dir, DslError> {
+    fn root(dsl: &Dsl, id: ObjectId) -> Result<Dir, DslError> {
         let (object, phys) = read(dsl, id)?;
         let name = dsl.pool_name().to_owned();
         Ok(Dir(Arc::new(Inner {
@@ -85,7 +78,7 @@ impl Dir {
         Ok(Dir(Arc::new(Inner { dsl, object, phys, name, parent, depth, props: OnceLock::new() })))
     }
 
-    pub(crate) fn by_object(dsl: &Dsl, root: ObjectId, id: ObjectId) -> Result<Dir, DslError> {
+    fn by_object(dsl: &Dsl, root: ObjectId, id: ObjectId) -> Result<Dir, DslError> {
         let mut below = Vec::new();
         let mut at = id;
         while at != root {
@@ -154,11 +147,6 @@ impl Dir {
         std::iter::successors(Some(self), |dir| dir.parent())
     }
 
-    /// Its head dataset; none of `$MOS` and `$FREE`.
-    pub fn head(&self) -> Result<Option<Dataset>, DslError> {
-        self.0.phys.head.map(|id| Dataset::head_of(self, id)).transpose()
-    }
-
     /// The child with this name.
     pub fn child(&self, component: &str) -> Result<Option<Dir>, DslError> {
         let Some(map) = self.0.phys.children else { return Ok(None) };
@@ -220,22 +208,6 @@ impl Dir {
         self.children_where(is_hidden)
     }
 
-    /// The snapshot that this is a clone of; none if it is no clone.
-    pub fn origin(&self) -> Result<Option<Dataset>, DslError> {
-        let Some(id) = self.0.phys.origin else { return Ok(None) };
-        let origin = Dataset::by_object(self.dsl(), id)?;
-        // Ordinary file systems are clones of the empty snapshot of a hidden directory.
-        Ok((!is_hidden(origin.dir().component())).then_some(origin))
-    }
-
-    /// Creation txg of the snapshot it comes from: blocks born up to it are charged there.
-    pub fn origin_txg(&self) -> Result<format::Txg, DslError> {
-        match self.0.phys.origin {
-            Some(id) => Ok(crate::dataset::read(self.dsl(), id)?.1.creation_txg),
-            None => Ok(format::Txg(0)),
-        }
-    }
-
     /// Its property ZAP, read at the first call.
     pub fn stored_props(&self) -> Result<&StoredProps, DslError> {
         if let Some(props) = self.0.props.get() {
@@ -250,6 +222,14 @@ impl Dir {
         mos::own_zap(&self.0.object)
     }
 
+    /// The object with the keys of an encrypted directory.
+    pub(crate) fn key_object(&self) -> Result<Option<ObjectId>, DslError> {
+        match self.zap()? {
+            Some(zap) => mos::lookup_object(&zap, self.id(), names::dir::CRYPTO_KEY_OBJ),
+            None => Ok(None),
+        }
+    }
+
     fn own_numbers(&self, key: &str) -> Result<Vec<u64>, DslError> {
         let Some(zap) = self.zap()? else { return Ok(Vec::new()) };
         Ok(zap.lookup(key.as_bytes())?.map(|entry| entry.u64s()).unwrap_or_default())
@@ -257,29 +237,82 @@ impl Dir {
 
     /// File systems below, while they are counted.
     pub fn filesystem_count(&self) -> Result<Option<u64>, DslError> {
-        Ok(self.own_numbers(FILESYSTEM_COUNT)?.first().copied())
+        Ok(self.own_numbers(names::dir::FILESYSTEM_COUNT)?.first().copied())
     }
 
     /// Snapshots of this and of everything below, while they are counted.
     pub fn snapshot_count(&self) -> Result<Option<u64>, DslError> {
-        Ok(self.own_numbers(SNAPSHOT_COUNT)?.first().copied())
+        Ok(self.own_numbers(names::dir::SNAPSHOT_COUNT)?.first().copied())
     }
 
     /// When a snapshot was last made or destroyed: seconds since 1970 and nanoseconds (0 if the
     /// pool is of an older release).
     pub fn snapshots_changed(&self) -> Result<Option<(u64, u64)>, DslError> {
-        let words = self.own_numbers(SNAPSHOTS_CHANGED)?;
+        let words = self.own_numbers(names::dir::SNAPSHOTS_CHANGED)?;
         Ok(words.first().map(|secs| (*secs, words.get(1).copied().unwrap_or(0))))
     }
 
     /// The list of blocks that this clone has written, if it keeps one.
     pub fn livelist(&self) -> Result<Option<ObjectId>, DslError> {
-        Ok(self.own_numbers(LIVELIST)?.first().filter(|id| **id != 0).map(|id| ObjectId(*id)))
+        Ok(self.own_numbers(names::dir::LIVELIST)?.first().filter(|id| **id != 0).map(|id| ObjectId(*id)))
     }
 }
 
 impl std::fmt::Debug for Dir {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Dir({} = object {})", self.name(), self.id())
+    }
+}
+
+impl Dsl {
+    /// The root directory.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn root(&self) -> Result<Dir, DslError> {
+        Dir::root(self, self.root_id())
+    }
+
+    /// The directory with this full name (`pool/a/b`).
+    ///
+    /// # Errors
+    /// [`DslError::BadName`] if no directory can have this name, [`DslError::NotFound`] if none has it.
+    pub fn dir(&self, name: &str) -> Result<Dir, DslError> {
+        let Name { dir, tail: Tail::None } = Name::parse(name)? else {
+            return Err(DslError::BadName { name: name.to_owned(), why: "not a file system or volume" });
+        };
+        let mut components = dir.split('/');
+        if components.next() != Some(self.pool_name()) {
+            return Err(DslError::not_found(name));
+        }
+        let mut at = self.root()?;
+        for component in components {
+            at = at.child(component)?.ok_or_else(|| DslError::not_found(name))?;
+        }
+        Ok(at)
+    }
+
+    /// The directory in this object, wherever in the tree it is.
+    ///
+    /// # Errors
+    /// If it, or a directory above, cannot be read or has no name.
+    pub fn dir_by_object(&self, id: ObjectId) -> Result<Dir, DslError> {
+        Dir::by_object(self, self.root_id(), id)
+    }
+
+    /// Every directory that has a name for users, depth first, children by name.
+    ///
+    /// # Errors
+    /// If a directory cannot be read.
+    pub fn dirs(&self) -> Result<Vec<Dir>, DslError> {
+        let mut all = Vec::new();
+        let mut stack = vec![self.root()?];
+        while let Some(dir) = stack.pop() {
+            let mut children = dir.children()?;
+            children.reverse();
+            stack.append(&mut children);
+            all.push(dir);
+        }
+        Ok(all)
     }
 }

@@ -1,8 +1,8 @@
 //! The dataset layer: directories, file systems, volumes, snapshots, clones, bookmarks, holds,
 //! properties, quotas, delegation and encryption keys, as the MOS holds them.
 //!
-//! Called by the pool, which opens the MOS, and by everything that wants a dataset by its name.
-//! Opens object sets through `dmu`, but knows nothing of what is in them, except for the four
+//! `pool` opens the MOS and makes a [`Dsl`] of it; everything that needs a dataset by its name asks that.
+//! Object sets are opened through `dmu`. Their contents are not known here, except for the four
 //! properties that a file system keeps in its own objects ([`prop`]).
 //!
 //! # What always holds
@@ -13,157 +13,92 @@
 //!   loop can reach.
 //! - Names from disk that could be mistaken for path parts or delimiters are errors.
 //!
-//! Source: `docs/on-disk/22-mos-dsl.md`, `docs/on-disk/31-encryption.md`. Tests: beside the code
-//! and, on real pools, in `crates/pool/tests`.
+//! # Layers
+//! A module uses those above it only; none use each other in a circle.
+//!
+//! | Layer | Modules |
+//! | --- | --- |
+//! | names and errors | `error name locks budget` |
+//! | the MOS | `mos` (reading), `block_space` (what a block is charged), `features`, `mos::tx` (the MOS in syncing context), `zapify` |
+//! | objects | `bpobj deadlist bptree livelist brt ddt`, `keys::{crypto_key, keyring}`, `prop::stored` |
+//! | the tree | `tree` (the handle [`Dsl`]) -> `dir` -> `dataset` -> `bookmark holds delegation keys resume prop` |
+//! | space | `charge` (up the directories), `freeing`, `free_lists`, `space` (as it is shown) |
+//! | heads | `policy`, `ledger`, `heads` (open for writing, with `heads::reservation`) |
+//! | tasks | `task` (what a task holds) -> `limits counts prop::change` -> `create snapshot rename promote destroy rollback bootstrap` |
+//!
+//! In a concept's folder `mod.rs` has its type and how it is read, `change.rs` how it is changed in syncing context. Functions that
+//! change a list or a bookmark are associated with its type: `Deadlist::merge`, `Bookmark::create_from_snapshot`.
+//!
+//! # Changing datasets
+//! Making, destroying, snapshotting, cloning, promoting, renaming, rolling back, and accounting happen in syncing
+//! context; only [`Heads::open`] and [`Head::begin`] do not. The pool's sync makes a [`TaskCtx`] for each txg and hands
+//! it to the tasks. A task is a plain function that checks everything first and then changes; a task that fails in its
+//! checks has changed nothing. A task that fails later has met damage or a dead device, and its txg must not end.
+//!
+//! Order of a txg: [`Heads::sync_all`] (contents of the heads, with the ledger) -> the tasks, while
+//! [`Heads::exclusive`] is held; each leaves what it made or changed written -> blocks that wait to be freed -> the MOS
+//! itself -> [`Heads::finish_txg`].
+//!
+//! Tests: beside the code and, on real pools, in `crates/pool/tests`.
 #![forbid(unsafe_code)]
 
+pub mod block_space;
 pub mod bookmark;
+mod bootstrap;
 pub mod bpobj;
+mod bptree;
+pub mod brt;
+mod budget;
+pub mod charge;
+#[cfg(test)]
+mod containers_tests;
+pub mod counts;
+pub mod create;
 pub mod dataset;
+mod ddt;
 pub mod deadlist;
 pub mod delegation;
+pub mod destroy;
 pub mod dir;
 mod error;
+pub mod features;
+pub mod free_lists;
+mod freeing;
+mod heads;
+pub mod holds;
 pub mod keys;
+mod ledger;
+pub mod limits;
+pub mod livelist;
+mod locks;
 mod mos;
 pub mod name;
+mod policy;
+pub mod promote;
 pub mod prop;
+pub mod rename;
 pub mod resume;
+pub mod rollback;
+pub mod snapshot;
 pub mod space;
-pub mod write;
+mod task;
+#[cfg(test)]
+mod testing;
+mod tree;
+pub mod zapify;
 
+pub use block_space::{Delta, Space};
 pub use bookmark::Bookmark;
+pub use bootstrap::{bootstrap, create_root};
 pub use dataset::Dataset;
+pub use ddt::unpack as unpack_dedup_value;
 pub use dir::Dir;
 pub use error::DslError;
-pub use space::PoolSpace;
-
-use dmu::ObjSet;
-use format::ObjectId;
-use keys::Keyring;
-use name::{Name, Tail};
-use std::sync::{Arc, OnceLock};
-
-/// The datasets of a pool. Cloning shares everything, the loaded keys too.
-#[derive(Clone)]
-pub struct Dsl(Arc<Shared>);
-
-struct Shared {
-    mos: Arc<ObjSet>,
-    root: ObjectId,
-    pool: String,
-    keyring: Keyring,
-    space: OnceLock<Option<PoolSpace>>,
-    measure: OnceLock<Measure>,
-}
-
-/// Finds out how much room the root directory has; `None`: it cannot be told.
-type Measure = Box<dyn Fn() -> Option<PoolSpace> + Send + Sync>;
-
-impl Dsl {
-    /// The datasets below the directory `root_dir` of this MOS. `pool` is the name that full names
-    /// begin with. Reads nothing.
-    pub fn open(mos: Arc<ObjSet>, root_dir: ObjectId, pool: &str) -> Dsl {
-        let (pool, keyring) = (pool.to_owned(), Keyring::default());
-        let (space, measure) = (OnceLock::new(), OnceLock::new());
-        Dsl(Arc::new(Shared { mos, root: root_dir, pool, keyring, space, measure }))
-    }
-
-    /// The meta object set.
-    pub fn mos(&self) -> &Arc<ObjSet> {
-        &self.0.mos
-    }
-
-    /// Name of the pool.
-    pub fn pool_name(&self) -> &str {
-        &self.0.pool
-    }
-
-    /// The loaded keys.
-    pub fn keyring(&self) -> &Keyring {
-        &self.0.keyring
-    }
-
-    /// Tells, once, how to find out how large the pool is; it is asked for when somebody wants to
-    /// know what is available. Without it only quotas limit that.
-    pub fn set_pool_space(&self, measure: impl Fn() -> Option<PoolSpace> + Send + Sync + 'static) {
-        let _ = self.0.measure.set(Box::new(measure));
-    }
-
-    pub(crate) fn pool_space(&self) -> Option<PoolSpace> {
-        *self.0.space.get_or_init(|| self.0.measure.get().and_then(|measure| measure()))
-    }
-
-    /// The root directory.
-    pub fn root(&self) -> Result<Dir, DslError> {
-        Dir::root(self, self.0.root)
-    }
-
-    /// The directory with this full name (`pool/a/b`).
-    pub fn dir(&self, name: &str) -> Result<Dir, DslError> {
-        let Name { dir, tail: Tail::None } = Name::parse(name)? else {
-            return Err(DslError::BadName { name: name.to_owned(), why: "not a file system or volume" });
-        };
-        let mut components = dir.split('/');
-        if components.next() != Some(self.pool_name()) {
-            return Err(DslError::not_found(name));
-        }
-        let mut at = self.root()?;
-        for component in components {
-            at = at.child(component)?.ok_or_else(|| DslError::not_found(name))?;
-        }
-        Ok(at)
-    }
-
-    /// The directory in this object, wherever in the tree it is.
-    pub fn dir_by_object(&self, id: ObjectId) -> Result<Dir, DslError> {
-        Dir::by_object(self, self.0.root, id)
-    }
-
-    /// The file system, volume (`pool/a`) or snapshot (`pool/a@s`) with this full name.
-    pub fn dataset(&self, name: &str) -> Result<Dataset, DslError> {
-        let parsed = Name::parse(name)?;
-        let head = self.dir(parsed.dir)?.head()?.ok_or_else(|| DslError::not_found(name))?;
-        match parsed.tail {
-            Tail::None => Ok(head),
-            Tail::Snapshot(snapshot) => head.snapshot(snapshot)?.ok_or_else(|| DslError::not_found(name)),
-            Tail::Bookmark(_) => Err(DslError::BadName {
-                name: name.to_owned(),
-                why: "bookmark delimiter '#' is not expected here",
-            }),
-        }
-    }
-
-    /// The dataset in this object, wherever in the tree it is.
-    pub fn dataset_by_object(&self, id: ObjectId) -> Result<Dataset, DslError> {
-        Dataset::by_object(self, id)
-    }
-
-    /// The bookmark with this full name (`pool/a#m`).
-    pub fn bookmark(&self, name: &str) -> Result<Bookmark, DslError> {
-        let Name { dir, tail: Tail::Bookmark(mark) } = Name::parse(name)? else {
-            return Err(DslError::BadName { name: name.to_owned(), why: "not a bookmark" });
-        };
-        let head = self.dir(dir)?.head()?.ok_or_else(|| DslError::not_found(name))?;
-        head.bookmark(mark)?.ok_or_else(|| DslError::not_found(name))
-    }
-
-    /// Every directory that has a name for users, depth first, children by name.
-    pub fn dirs(&self) -> Result<Vec<Dir>, DslError> {
-        let mut all = Vec::new();
-        let mut stack = vec![self.root()?];
-        while let Some(dir) = stack.pop() {
-            let mut children = dir.children()?;
-            children.reverse();
-            stack.append(&mut children);
-            all.push(dir);
-        }
-        Ok(all)
-    }
-}
-
-impl std::fmt::Debug for Dsl {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Dsl({}, root {})", self.0.pool, self.0.root)
-    }
-}
+pub use features::FeatureCounts;
+pub use heads::reservation::Cost;
+pub use heads::{Head, HeadSpace, Heads, Listener, SnapshotHold, SyncMode};
+pub use ledger::Tally;
+pub use mos::tx::MosTx;
+pub use policy::{decides_policy, mos_policy};
+pub use task::{Caller, HistoryNote, TaskCtx};
+pub use tree::{Dsl, PoolSpace};

@@ -1,7 +1,7 @@
 //! Names of datasets, snapshots and bookmarks: taken apart and checked
 //! (docs/on-disk/33-cli.md, section 1.3).
 
-use crate::DslError;
+use crate::error::DslError;
 use format::ObjectId;
 
 /// Bytes that a whole name may have at most, one less than this.

@@ -3,13 +3,13 @@
 //! (docs/on-disk/30-send-streams.md, sections 7 and 8).
 
 use crate::dataset::Dataset;
-use crate::{DslError, mos};
+use crate::error::DslError;
+use crate::mos;
 use codec::{checksum, compress};
+use format::names;
 use format::nvlist::{NvList, NvValue};
 use format::{ChecksumId, CompressionId, Endian};
 
-/// Name of the hidden child that receives into an existing file system.
-const RECEIVE_CHILD: &str = "%recv";
 /// The only version of tokens.
 const VERSION: u64 = 1;
 /// Bytes of a packed list in a token: room for every name and thousands of snapshots.
@@ -17,20 +17,20 @@ const PACKED_MAX: usize = 1 << 20;
 
 /// Keys of the dataset's ZAP and of the token that hold a number.
 const NUMBERS: [(&str, &str); 5] = [
-    ("com.delphix:resume_fromguid", "fromguid"),
-    ("com.delphix:resume_object", "object"),
-    ("com.delphix:resume_offset", "offset"),
-    ("com.delphix:resume_bytes", "bytes"),
-    ("com.delphix:resume_toguid", "toguid"),
+    (names::dataset::RESUME_FROMGUID, "fromguid"),
+    (names::dataset::RESUME_OBJECT, "object"),
+    (names::dataset::RESUME_OFFSET, "offset"),
+    (names::dataset::RESUME_BYTES, "bytes"),
+    (names::dataset::RESUME_TOGUID, "toguid"),
 ];
-const TO_NAME: (&str, &str) = ("com.delphix:resume_toname", "toname");
-const REDACT_SNAPS: (&str, &str) = ("com.delphix:resume_redact_book_snaps", "book_redact_snaps");
+const TO_NAME: (&str, &str) = (names::dataset::RESUME_TONAME, "toname");
+const REDACT_SNAPS: (&str, &str) = (names::dataset::RESUME_REDACT_BOOK_SNAPS, "book_redact_snaps");
 /// Keys that are a boolean by their presence.
 const FLAGS: [(&str, &str); 4] = [
-    ("com.delphix:resume_largeblockok", "largeblockok"),
-    ("com.delphix:resume_embedok", "embedok"),
-    ("com.delphix:resume_compressok", "compressok"),
-    ("com.datto:resume_rawok", "rawok"),
+    (names::dataset::RESUME_LARGEBLOCKOK, "largeblockok"),
+    (names::dataset::RESUME_EMBEDOK, "embedok"),
+    (names::dataset::RESUME_COMPRESSOK, "compressok"),
+    (names::dataset::RESUME_RAWOK, "rawok"),
 ];
 
 /// A string that is no token.
@@ -48,7 +48,7 @@ fn corrupt(why: impl Into<String>) -> TokenError {
 /// The state that a partly received dataset keeps; `None`: it cannot be resumed.
 pub fn state_of(dataset: &Dataset) -> Result<Option<NvList>, DslError> {
     let Some(zap) = dataset.zap()? else { return Ok(None) };
-    if zap.lookup(b"com.delphix:resume_toguid")?.is_none() {
+    if zap.lookup(names::dataset::RESUME_TOGUID.as_bytes())?.is_none() {
         return Ok(None);
     }
     let mut list = NvList::new();
@@ -79,7 +79,7 @@ pub fn token_of(dataset: &Dataset) -> Result<Option<String>, DslError> {
     }
     let mut state = state_of(dataset)?;
     if state.is_none()
-        && let Some(child) = dataset.dir().child(RECEIVE_CHILD)?
+        && let Some(child) = dataset.dir().child(names::hidden::RECEIVE)?
         && let Some(head) = child.head()?
     {
         state = state_of(&head)?;

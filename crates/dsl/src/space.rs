@@ -8,25 +8,14 @@
 //!   pools before version 26.
 
 use crate::bookmark::Bookmark;
-use crate::bpobj::Space;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
-use crate::prop;
-use crate::{DslError, mos};
+use crate::error::DslError;
+use crate::prop::inherit::own_number;
 use dmu::ObjSet;
 use format::dsl::BOOKMARK_FLAG_HAS_FBN;
-use format::{BlockPtr, ObjectId, Txg};
+use format::{ObjectId, Txg};
 use std::sync::Arc;
-use zio::Zio;
-
-/// How much room the root directory has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PoolSpace {
-    /// Deflated bytes of the pool, what a checkpoint and deferred frees hold taken off.
-    pub size: u64,
-    /// Bytes of that which stay reserved.
-    pub slop: u64,
-}
 
 /// Space used, by what it is used for. All in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,9 +113,9 @@ impl Dataset {
     /// this dataset's own refreservation and refquota included.
     pub fn available(&self) -> Result<u64, DslError> {
         let tree = self.dir().available()?;
-        let reserved = prop::own_number(self, "refreservation")?.unwrap_or(0);
+        let reserved = own_number(self, "refreservation")?.unwrap_or(0);
         let available = tree.saturating_add(reserved.saturating_sub(self.unique()));
-        Ok(match prop::own_number(self, "refquota")? {
+        Ok(match own_number(self, "refquota")? {
             None | Some(0) => available,
             Some(quota) => available.min(quota.saturating_sub(self.referenced())),
         })
@@ -191,29 +180,6 @@ fn killed(mos: &Arc<ObjSet>, deadlist: Option<ObjectId>, until: Txg) -> Result<u
         Some(id) => Ok(crate::deadlist::Deadlist::open(mos, id)?.space_between(Txg(0), until)?.used),
         None => Ok(0),
     }
-}
-
-/// Whether the pool counts deflated bytes: all but the very first versions do.
-pub(crate) fn deflates(mos: &Arc<ObjSet>) -> Result<bool, DslError> {
-    let directory = ObjectId(1);
-    Ok(mos::lookup_number(&mos::zap(mos, directory)?, directory, "deflate")?.unwrap_or(0) != 0)
-}
-
-/// What a block is charged: bytes taken (deflated if the pool deflates), compressed, uncompressed.
-pub fn of_pointer(zio: &Zio, deflate: bool, bp: &BlockPtr) -> Space {
-    let taken = |dva: format::Dva| {
-        let ratio = if deflate { zio.tree().deflate_ratio(dva.vdev) } else { 512 };
-        (dva.asize.0 / 512).saturating_mul(ratio)
-    };
-    let used = bp.dvas().map(taken).fold(0_u64, u64::saturating_add);
-    let metadata = bp.level().0 > 0 || bp.obj_type().is_metadata();
-    let compressed = if bp.is_hole() || bp.is_embedded() { 0 } else { bp.psize().0 };
-    let uncompressed = match (bp.is_hole(), metadata) {
-        (true, _) => 0,
-        (false, true) => compressed,
-        (false, false) => bp.lsize().0,
-    };
-    Space { used, compressed, uncompressed }
 }
 
 #[cfg(test)]

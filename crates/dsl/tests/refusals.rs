@@ -4,15 +4,19 @@
 mod world;
 
 use cenote_dsl::DslError;
+use cenote_dsl::bookmark::Bookmark;
+use cenote_dsl::create;
+use cenote_dsl::create::NewHead;
+use cenote_dsl::delegation;
 use cenote_dsl::delegation::{Scope, Who};
+use cenote_dsl::destroy::{destroy, destroy_snapshots};
+use cenote_dsl::promote::promote;
+use cenote_dsl::prop;
 use cenote_dsl::prop::PropValue;
-use cenote_dsl::write::create::{self, NewHead};
-use cenote_dsl::write::destroy::{destroy, destroy_snapshots};
-use cenote_dsl::write::promote::promote;
-use cenote_dsl::write::rename::{rename, rename_snapshot};
-use cenote_dsl::write::rollback::{rollback, rollback_over};
-use cenote_dsl::write::snapshot::snapshot;
-use cenote_dsl::write::{TaskCtx, bookmarks, deleg, holds, props};
+use cenote_dsl::rename::{rename, rename_snapshot};
+use cenote_dsl::rollback::{rollback, rollback_over};
+use cenote_dsl::snapshot::snapshot;
+use cenote_dsl::{TaskCtx, holds};
 use format::objset::ObjsetType;
 use format::{BlockPtr, Txg};
 use std::collections::BTreeSet;
@@ -81,8 +85,8 @@ fn promoting_where_bookmarks_would_meet() {
     world.task(|ctx| create::clone(ctx, "tank/a@s", NewHead::named("tank/c")));
     let head = |name: &str| world.reopened().dataset(name).unwrap().id();
     let (a, c) = (head("tank/a"), head("tank/c"));
-    world.task(|ctx| bookmarks::create_from_snapshot(ctx.m(), a, snapshot, "m"));
-    world.task(|ctx| bookmarks::create_from_snapshot(ctx.m(), c, snapshot, "m"));
+    world.task(|ctx| Bookmark::create_from_snapshot(ctx.m(), a, snapshot, "m"));
+    world.task(|ctx| Bookmark::create_from_snapshot(ctx.m(), c, snapshot, "m"));
     assert!(
         matches!(refused(&world, |ctx| promote(ctx, "tank/c")), DslError::Exists { name } if name == "tank/c#m")
     );
@@ -198,20 +202,20 @@ impl Blind {
             }
             13 => {
                 let (snapshot, mark) = (id(ctx, &self.snapshot())?, format!("m{}", self.below(2)));
-                bookmarks::create_from_snapshot(ctx.m(), id(ctx, &head)?, snapshot, &mark)
+                Bookmark::create_from_snapshot(ctx.m(), id(ctx, &head)?, snapshot, &mark)
             }
-            14 => bookmarks::destroy(ctx.m(), id(ctx, &head)?, &format!("m{}", self.below(2))),
+            14 => Bookmark::destroy(ctx.m(), id(ctx, &head)?, &format!("m{}", self.below(2))),
             15 => {
                 let (prop, bytes) =
                     [("quota", 1 << 20), ("refreservation", 8 << 20), ("reservation", 4 << 20)]
                         [self.below(3) as usize];
-                props::set(ctx, &head, prop, &PropValue::Number(bytes * self.below(2)))
+                prop::change::set(ctx, &head, prop, &PropValue::Number(bytes * self.below(2)))
             }
-            16 => props::inherit(ctx, &head, "compression", false),
+            16 => prop::change::inherit(ctx, &head, "compression", false),
             _ => {
                 let dir = ctx.dsl()?.dir(&head)?.id();
                 let permission = ["snapshot", "no such", "@set"][self.below(3) as usize];
-                deleg::allow(ctx.m(), dir, &Who::User(1), Scope::Local, &[permission])
+                delegation::change::allow(ctx.m(), dir, &Who::User(1), Scope::Local, &[permission])
             }
         }
     }
@@ -230,12 +234,12 @@ impl Blind {
                 let dir = ctx.dsl()?.dir(head)?.id();
                 let permissions = ["snapshot", "@set", ["mount", "no such"][self.below(2) as usize]];
                 let which = [None, Some(&permissions[..])][self.below(2) as usize];
-                deleg::unallow(ctx.m(), dir, &Who::User(self.below(2)), Scope::Local, which)
+                delegation::change::unallow(ctx.m(), dir, &Who::User(self.below(2)), Scope::Local, which)
             }
             2 => {
                 let (of, to) = (self.head(), format!("m{}", self.below(3)));
                 let (of, from) = (id(ctx, &of)?, format!("m{}", self.below(2)));
-                bookmarks::create_from_bookmark(ctx.m(), id(ctx, head)?, (of, &from), &to)
+                Bookmark::create_from_bookmark(ctx.m(), id(ctx, head)?, (of, &from), &to)
             }
             3 => {
                 // All of them, or none.
@@ -269,7 +273,7 @@ impl Blind {
                 ("version", 5),
             ][self.below(8) as usize];
             let value = PropValue::Number(number);
-            refused.extend(ctx.step(|ctx| props::set(ctx, head, prop, &value))?.err());
+            refused.extend(ctx.step(|ctx| prop::change::set(ctx, head, prop, &value))?.err());
         }
         match refused.pop() {
             Some(why) if refused.len() == 2 => Err(why),
@@ -280,7 +284,7 @@ impl Blind {
     fn release(&mut self, ctx: &mut TaskCtx<'_>) -> Result<(), DslError> {
         let snapshot = ctx.dsl()?.dataset(&self.snapshot())?.id();
         if holds::release(ctx.m(), snapshot, "t")? {
-            cenote_dsl::write::destroy::destroy_if_deferred(ctx, snapshot)?;
+            cenote_dsl::destroy::destroy_if_deferred(ctx, snapshot)?;
         }
         Ok(())
     }

@@ -4,19 +4,25 @@
 mod world;
 
 use cenote_dsl::DslError;
+use cenote_dsl::create;
+use cenote_dsl::create::NewHead;
+use cenote_dsl::delegation;
 use cenote_dsl::delegation::{Scope, User, Who};
+use cenote_dsl::destroy::{destroy, destroy_snapshots};
+use cenote_dsl::limits;
+use cenote_dsl::promote::promote;
+use cenote_dsl::prop;
 use cenote_dsl::prop::PropValue;
-use cenote_dsl::write::create::{self, NewHead};
-use cenote_dsl::write::destroy::{destroy, destroy_snapshots};
-use cenote_dsl::write::promote::promote;
-use cenote_dsl::write::rename::{rename, rename_snapshot};
-use cenote_dsl::write::rollback::rollback;
-use cenote_dsl::write::snapshot::snapshot;
-use cenote_dsl::write::{Caller, Cost, TaskCtx, counts, deleg, props, space};
+use cenote_dsl::rename::{rename, rename_snapshot};
+use cenote_dsl::rollback::rollback;
+use cenote_dsl::snapshot::snapshot;
+use cenote_dsl::{Caller, Cost, TaskCtx, counts};
 use dmu::log::Unclaim;
 use format::objset::ObjsetType::Zfs as ZFS;
 use format::{BlockId, ObjectId};
-use world::World;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use world::{World, fill_nothing};
 
 fn clone(world: &World, origin: &str, name: &str) {
     world.task(|ctx| create::clone(ctx, origin, NewHead::named(name)));
@@ -269,8 +275,60 @@ fn an_open_head_follows_a_rename() {
     let head = world.open("tank/a");
     world.task(|ctx| rename(ctx, "tank/a", "tank/b/a"));
     assert_eq!(&*head.name(), "tank/b/a");
-    world.task(|ctx| space::set_quota(ctx, "tank/b", 1 << 20));
+    world.task(|ctx| limits::set_quota(ctx, "tank/b", 1 << 20));
     assert!(head.space().available < 1 << 20);
+}
+
+/// Counts the maps of names that were walked to find a name by its number.
+#[derive(Default)]
+struct Walks(AtomicUsize);
+
+impl tracing::Subscriber for Walks {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        if event.metadata().target().starts_with("cenote_dsl::mos") {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_rename_walks_the_names_above_the_renamed_head_alone() {
+    const OTHERS: usize = 100;
+    let world = World::new();
+    world.run(|ctx| {
+        for n in 0..OTHERS {
+            create::create(ctx, NewHead::named(&format!("tank/x{n}")), ZFS, &mut fill_nothing).expect("made");
+        }
+    });
+    world.create("tank/old");
+    let others: Vec<_> = (0..OTHERS).map(|n| world.open(&format!("tank/x{n}"))).collect();
+    let head = world.open("tank/old");
+
+    let walks = Arc::new(Walks::default());
+    tracing::subscriber::with_default(Arc::clone(&walks), || {
+        world.run(|ctx| rename(ctx, "tank/old", "tank/new")).expect("renamed");
+        world.sync();
+    });
+    assert_eq!(&*head.name(), "tank/new");
+    assert!(others.iter().enumerate().all(|(n, other)| *other.name() == *format!("tank/x{n}")));
+    let walks = walks.0.load(Ordering::Relaxed);
+    assert!((1..10).contains(&walks), "{walks} walks with {OTHERS} other heads open");
 }
 
 #[test]
@@ -278,8 +336,8 @@ fn reservations_are_charged_upwards() {
     let world = World::new();
     three_snapshots(&world, "tank/a");
     world.create("tank/a/b");
-    world.task(|ctx| space::set_reservation(ctx, "tank/a/b", 10 << 20));
-    world.task(|ctx| space::set_refreservation(ctx, "tank/a", 5 << 20));
+    world.task(|ctx| limits::set_reservation(ctx, "tank/a/b", 10 << 20));
+    world.task(|ctx| limits::set_refreservation(ctx, "tank/a", 5 << 20));
     world.write("tank/a/b", 100, 0, 100, 1);
     world.write("tank/a", 100, 0, 50, 2);
     world.sync();
@@ -292,9 +350,9 @@ fn reservations_are_charged_upwards() {
     world.task(|ctx| destroy_snapshots(ctx, &names(&["tank/a@r"]), false));
     world.task(|ctx| rollback(ctx, "tank/a", None));
     world.task(|ctx| rename(ctx, "tank/a/b", "tank/b"));
-    world.task(|ctx| space::set_reservation(ctx, "tank/b", 0));
-    world.task(|ctx| space::set_refreservation(ctx, "tank/a", 0));
-    let low = world.run(|ctx| space::set_quota(ctx, "tank/b", 1 << 20));
+    world.task(|ctx| limits::set_reservation(ctx, "tank/b", 0));
+    world.task(|ctx| limits::set_refreservation(ctx, "tank/a", 0));
+    let low = world.run(|ctx| limits::set_quota(ctx, "tank/b", 1 << 20));
     assert!(matches!(low, Err(DslError::BadLimit { .. })));
 }
 
@@ -307,10 +365,10 @@ fn a_head_does_not_go_back_to_more_than_its_refquota() {
     world.snapshot("tank/a@full");
     world.remove("tank/a", 100);
     world.sync();
-    world.task(|ctx| space::set_refquota(ctx, "tank/a", 1 << 20));
+    world.task(|ctx| limits::set_refquota(ctx, "tank/a", 1 << 20));
     let refused = world.run(|ctx| rollback(ctx, "tank/a", None));
     assert!(matches!(refused, Err(DslError::Quota { quota: 0x10_0000, .. })), "{refused:?}");
-    world.task(|ctx| space::set_refquota(ctx, "tank/a", 0));
+    world.task(|ctx| limits::set_refquota(ctx, "tank/a", 0));
     world.task(|ctx| rollback(ctx, "tank/a", None));
     world.sync();
     world.check();
@@ -362,9 +420,9 @@ fn limits_on_numbers_bind_those_who_cannot_change_them() {
     for (name, prop) in
         [("tank", "filesystem_limit"), ("tank/a", "filesystem_limit"), ("tank", "snapshot_limit")]
     {
-        world.task(|ctx| props::set(ctx, name, prop, &PropValue::Number(1)));
+        world.task(|ctx| prop::change::set(ctx, name, prop, &PropValue::Number(1)));
     }
-    world.task(|ctx| props::set(ctx, "tank/clone", "snapshot_limit", &PropValue::Number(0)));
+    world.task(|ctx| prop::change::set(ctx, "tank/clone", "snapshot_limit", &PropValue::Number(0)));
     type Verb = fn(&mut TaskCtx<'_>) -> Result<(), DslError>;
     let verbs: [Verb; 5] = [
         |ctx| create::create(ctx, NewHead::named("tank/a/x"), ZFS, &mut |_, _| Ok(())).map(drop),
@@ -400,12 +458,12 @@ fn who_may_change_a_limit_is_not_bound_by_it() {
     for (name, prop) in
         [("tank/a", "filesystem_limit"), ("tank/a/b", "filesystem_limit"), ("tank/a", "snapshot_limit")]
     {
-        world.task(|ctx| props::set(ctx, name, prop, &PropValue::Number(1)));
+        world.task(|ctx| prop::change::set(ctx, name, prop, &PropValue::Number(1)));
     }
     let grant = |name: &str, scope, permission: &str| {
         world.task(|ctx| {
             let dir = ctx.dsl()?.dir(name)?.id();
-            deleg::allow(ctx.m(), dir, &Who::User(7), scope, &[permission])
+            delegation::change::allow(ctx.m(), dir, &Who::User(7), scope, &[permission])
         });
     };
     let as_user = |verb: &dyn Fn(&mut TaskCtx<'_>) -> Result<(), DslError>| {
@@ -488,7 +546,7 @@ fn intent_logs_have_a_quarter_of_what_the_pool_keeps_back() {
 fn quotas_stop_writers() {
     let world = World::new();
     world.create("tank/a");
-    world.task(|ctx| space::set_quota(ctx, "tank/a", 1 << 20));
+    world.task(|ctx| limits::set_quota(ctx, "tank/a", 1 << 20));
     let head = world.open("tank/a");
     world.write("tank/a", 100, 0, 100, 1);
     let pending = head.begin(Cost::write(1, 128 << 10)).unwrap_err();
@@ -501,12 +559,12 @@ fn quotas_stop_writers() {
     world.remove("tank/a", 100);
     world.sync();
     assert!(head.begin(Cost::write(1, 128 << 10)).is_ok());
-    world.task(|ctx| space::set_quota(ctx, "tank/a", 0));
-    world.task(|ctx| space::set_refquota(ctx, "tank/a", 1 << 20));
+    world.task(|ctx| limits::set_quota(ctx, "tank/a", 0));
+    world.task(|ctx| limits::set_refquota(ctx, "tank/a", 1 << 20));
     world.write("tank/a", 101, 0, 100, 1);
     world.sync();
     assert!(matches!(head.begin(Cost::write(1, 128 << 10)), Err(DslError::Quota { .. })));
-    world.task(|ctx| space::set_refquota(ctx, "tank/a", 0));
+    world.task(|ctx| limits::set_refquota(ctx, "tank/a", 0));
     assert!(head.begin(Cost::write(1, 128 << 10)).is_ok(), "a new limit is known at once");
 }
 
@@ -515,7 +573,7 @@ fn a_full_pool_keeps_its_slop_and_its_reservations() {
     let world = World::new();
     world.create("tank/a");
     world.create("tank/r");
-    world.task(|ctx| space::set_reservation(ctx, "tank/r", 4 << 20));
+    world.task(|ctx| limits::set_reservation(ctx, "tank/r", 4 << 20));
     world.write("tank/a", 100, 0, 200, 1);
     world.sync();
     let used = world.reopened().dir("tank").unwrap().phys().used;
@@ -544,7 +602,7 @@ fn a_volume_that_reserved_all_is_never_refused() {
     let world = World::new();
     world.create("tank/vol");
     world.create("tank/other");
-    world.task(|ctx| space::set_refreservation(ctx, "tank/vol", 4 << 20));
+    world.task(|ctx| limits::set_refreservation(ctx, "tank/vol", 4 << 20));
     world.write("tank/vol", 100, 0, 200, 1);
     world.sync();
     let used = world.reopened().dir("tank").unwrap().phys().used;
@@ -567,7 +625,7 @@ fn a_volume_that_reserved_all_is_never_refused() {
     let too_large = Cost { within: Some(5 << 20), ..Cost::write(1 << 20, 128 << 10) };
     assert!(matches!(vol.begin(too_large), Err(DslError::Space { after: None, .. })));
     // Its policy is read again with a txg that changes something.
-    world.task(|ctx| props::set(ctx, "tank/vol", "copies", &PropValue::Number(2)));
+    world.task(|ctx| prop::change::set(ctx, "tank/vol", "copies", &PropValue::Number(2)));
     world.sync();
     assert!(vol.begin(of_volume).is_err(), "two copies were not reserved");
 }
@@ -576,7 +634,7 @@ fn a_volume_that_reserved_all_is_never_refused() {
 fn a_reservation_has_room_again_when_what_is_pending_was_written() {
     let world = World::new();
     world.create("tank/a");
-    world.task(|ctx| space::set_refreservation(ctx, "tank/a", 4 << 20));
+    world.task(|ctx| limits::set_refreservation(ctx, "tank/a", 4 << 20));
     let used = world.reopened().dir("tank").unwrap().phys().used;
     world.heads.set_pool_space(cenote_dsl::PoolSpace { size: used + (2 << 20), slop: 2 << 20 });
     let head = world.open("tank/a");
@@ -619,7 +677,7 @@ fn write_and_commit(world: &World, name: &str, object: u64, seed: u64) {
         let committer = scope.spawn(commit);
         while !committer.is_finished() {
             let wait = std::time::Duration::from_millis(1);
-            if world.txgs.wait_for_work(wait) == dmu::live::Work::Sync {
+            if world.txgs.wait_for_work(wait) == dmu::Work::Sync {
                 world.sync();
             }
         }
@@ -691,9 +749,9 @@ fn a_log_is_used_again_while_it_is_given_up() {
 fn contents_are_changed_by_tasks() {
     let world = World::new();
     let id = world.create("tank/a");
-    let change = |ctx: &mut cenote_dsl::write::TaskCtx<'_>| {
+    let change = |ctx: &mut cenote_dsl::TaskCtx<'_>| {
         ctx.change_contents(id, |set, tx| {
-            let new = dmu::live::NewObject::of(format::ObjType::U64_METADATA);
+            let new = dmu::NewObject::of(format::ObjType::U64_METADATA);
             let object = set.allocate(&new, tx)?;
             object.write_at(0, b"changed", tx)?;
             Ok(object.id())
@@ -798,7 +856,7 @@ fn random_life(seed: u64, steps: u32) {
             (10, Some(head), _) => world.run(|ctx| rollback(ctx, &head, None)),
             (11, Some(head), _) => {
                 let bytes = random(4) << 20;
-                world.run(|ctx| space::set_refreservation(ctx, &head, bytes))
+                world.run(|ctx| limits::set_refreservation(ctx, &head, bytes))
             }
             _ => {
                 next += 1;

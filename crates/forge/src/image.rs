@@ -1,4 +1,4 @@
-//! The images of one pool, open for changes.
+//! The device images of one pool, open for changes.
 
 use crate::{ForgeError, Result};
 use format::{AllocOffset, BlockPtr, Dva, VdevGuid, VdevId};
@@ -13,38 +13,38 @@ use vdev::scan::{Found, Search};
 use vdev::tree::MapEntry;
 use zio::{Block, ReadPolicy, Zio};
 
-/// Bytes of cache for what is read through the pool itself.
+/// Bytes of block cache of the opened pool.
 const CACHE: usize = 16 << 20;
-/// Vdevs that may have been removed one after the other.
+/// Most removed vdevs that an address is followed through.
 const REMOVALS_MAX: usize = 16;
 
-/// Where changes go.
+/// The destination of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backing {
-    /// Into the files.
+    /// The image files.
     Files,
-    /// Into memory; the files stay as they are.
+    /// Memory; the files stay as they are.
     Memory,
 }
 
-/// The devices of a pool, and the pool as it was before anything was changed.
+/// The devices of a pool, and the pool as it was before any change.
 pub struct Image {
-    /// The devices, with what their labels said at the beginning.
+    /// The devices, with the labels read when the image was opened.
     pub found: Found,
-    /// The pool on them.
+    /// The pool on these devices.
     pub pool: Arc<Pool>,
 }
 
 impl Image {
-    /// Opens the pool of this name in these files.
+    /// Opens the pool of this name from image files.
     ///
     /// # Errors
-    /// If a file cannot be opened for writing, or the pool not at all.
+    /// Fails if a file cannot be opened for writing, or if the pool cannot be opened.
     pub fn open(paths: Vec<PathBuf>, name: &str, backing: Backing) -> Result<Image> {
         let mut found = Search::in_paths(paths).run();
         let mut writable: HashMap<VdevGuid, Arc<dyn Device>> = HashMap::new();
         if backing == Backing::Files {
-            let opened = found.open_exclusive(|_| true, Access::Cached);
+            let opened = found.open_exclusive(|_| true, Access::Cached, &found.source());
             if let Some((_, _, error)) = opened.failures.into_iter().next() {
                 return Err(ForgeError::Device(error));
             }
@@ -66,23 +66,22 @@ impl Image {
         Ok(Image { found, pool })
     }
 
-    /// Reads and writes its blocks.
+    /// The block layer of the pool.
     pub fn zio(&self) -> &Arc<Zio> {
         self.pool.store().zio()
     }
 
-    /// The contents of a block as they are on disk now; of encrypted dnodes with their bonuses
-    /// as they are.
+    /// Reads a block as it is on disk now. In an encrypted block of dnodes the bonus areas stay encrypted.
     ///
     /// # Errors
-    /// If the block is damaged or its contents are encrypted.
+    /// Fails if the block is damaged or its contents are encrypted.
     pub fn read(&self, bp: &BlockPtr) -> Result<Block> {
         Ok(self.zio().read(bp, &ReadPolicy::default())?)
     }
 
-    /// Where the first byte of a block is, wherever removals have moved it since: blocks may be known by
-    /// their old and their new places.
-    pub fn place_of(&self, dva: &Dva) -> (VdevId, AllocOffset) {
+    /// Follows an address through the mappings of removed vdevs to the vdev and offset where the first byte of the
+    /// block is now. Pointers to one block may carry its addresses from before and after a removal.
+    pub fn resolve(&self, dva: &Dva) -> (VdevId, AllocOffset) {
         let (mut vdev, mut offset) = (dva.vdev, dva.offset);
         for _ in 0..REMOVALS_MAX {
             let Some(mapping) = self.pool.tree().indirect(vdev) else { break };
@@ -93,7 +92,7 @@ impl Image {
         (vdev, offset)
     }
 
-    /// Whether a feature is in use.
+    /// Whether the pool has this feature active.
     pub fn has_active(&self, feature: &str) -> bool {
         self.pool.features().is_active(feature)
     }

@@ -1,4 +1,4 @@
-//! The new root of a pool in its labels.
+//! The new root block pointer of a pool, written into its labels.
 
 use crate::Result;
 use crate::image::Image;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 use vdev::device::Device;
 use vdev::scan::Leaf;
 
-/// Puts a new root into the newest uberblock, wherever it is, in this byte order, and wipes all others.
-/// With `all`, configurations and boot environments get trailers in this order too.
+/// Writes a new root into every copy of the newest uberblock, in this byte order, and zeroes all other uberblocks.
+/// With `all`, the trailers of configurations and boot environments are rewritten in this order as well.
 ///
 /// # Errors
-/// If a device fails.
-pub fn reseal(image: &Image, root: &BlockPtr, order: Endian, all: bool) -> Result<()> {
+/// Fails if a device cannot be read or written, or if an uberblock cannot be decoded.
+pub(crate) fn reseal(image: &Image, root: &BlockPtr, order: Endian, all: bool) -> Result<()> {
     let newest = *image.pool.uberblock();
     for leaf in &image.found.leaves {
         if leaf.device.size() < DEVICE_MIN {
@@ -69,7 +69,7 @@ fn reseal_rings(leaf: &Leaf, newest: &Uberblock, root: &BlockPtr, order: Endian)
     Ok(())
 }
 
-/// The uberblock at the start of `region` with another root, in this byte order.
+/// Replaces the root of the uberblock at the start of `region`, and encodes it in this byte order.
 fn put_root(region: &mut [u8], root: &BlockPtr, order: Endian) -> Result<()> {
     let old = Uberblock::decode(region)?.order;
     let words: Vec<u64> = old.all_words(&region[..UBERBLOCK_SIZE]).collect();
@@ -82,7 +82,7 @@ fn put_root(region: &mut [u8], root: &BlockPtr, order: Endian) -> Result<()> {
     Ok(())
 }
 
-/// Writes the trailer of a region anew, in this byte order, if it has a right one.
+/// Rewrites the trailer of a region in this byte order, if the region has a valid one.
 fn reorder_region(device: &Arc<dyn Device>, at: DeviceOffset, size: usize, order: Endian) -> Result<()> {
     let mut region = vec![0; size];
     device.read_at(&mut region, at)?;

@@ -1,4 +1,4 @@
-//! `cenote-forge`: pools made over, from the command line.
+//! `cenote-forge`: rewrites pools from the command line.
 #![forbid(unsafe_code)]
 
 use cenote_forge::image::{Backing, Image};
@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Makes pools over, in place and with right checksums.
+/// Rewrites pools in place, with valid checksums.
 #[derive(Parser)]
 struct Forge {
     #[command(subcommand)]
@@ -19,26 +19,26 @@ struct Forge {
 enum Verb {
     /// Writes a pool in the other byte order.
     Swap {
-        /// Its name.
+        /// Name of the pool.
         pool: String,
-        /// The files, which are changed.
+        /// Image files of the pool; they are changed in place.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Only a half of the blocks, chosen by this seed; the uberblock with odd seeds.
+        /// Only one half of the blocks, chosen by this seed; the uberblock with odd seeds.
         #[arg(long)]
         half: Option<u64>,
-        /// All blocks, but not the uberblock: such a pool can be written.
+        /// All blocks, but not the uberblock: such a pool can be opened for writing.
         #[arg(long, conflicts_with = "half")]
         below: bool,
     },
-    /// Changes blocks of a pool as an attacker would, by a seed.
+    /// Changes blocks of a pool as an attacker would, chosen by a seed.
     Mutate {
-        /// Its name.
+        /// Name of the pool.
         pool: String,
-        /// The files, which are changed.
+        /// Image files of the pool; they are changed in place.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Which blocks, and how.
+        /// Chooses the blocks and the changes.
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },

@@ -1,4 +1,4 @@
-//! New contents for a block, in its place: compressed, checksummed, written.
+//! Replaces the contents of a block in place: compresses, checksums and writes them.
 
 use crate::image::Image;
 use crate::{ForgeError, Result};
@@ -10,34 +10,35 @@ use vdev::tree::Extent;
 
 /// Bytes of a gang header.
 const GANG_HEADER: usize = 512;
-/// Words of an embedded pointer that carry payload, in order.
+/// The words of an embedded block pointer that carry payload, in order.
 const EMBEDDED_WORDS: [usize; 14] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 14, 15];
 
-/// Ways to compress a block for this pool, that of the block itself first.
-fn ways(image: &Image, bp: &BlockPtr) -> Vec<(CompressionId, i32)> {
-    let mut ways = vec![(bp.compression().unwrap_or(CompressionId::Lzjb), 19), (CompressionId::Lzjb, 0)];
+/// Compressions and levels that this pool may use, the one of the block itself first.
+fn compressions(image: &Image, bp: &BlockPtr) -> Vec<(CompressionId, i32)> {
+    let mut compressions =
+        vec![(bp.compression().unwrap_or(CompressionId::Lzjb), 19), (CompressionId::Lzjb, 0)];
     if image.has_active("lz4_compress") {
-        ways.push((CompressionId::Lz4, 0));
+        compressions.push((CompressionId::Lz4, 0));
     }
     if image.pool.version() >= 5 {
-        ways.push((CompressionId::Gzip9, 0));
+        compressions.push((CompressionId::Gzip9, 0));
     }
     if image.has_active("zstd_compress") {
-        ways.push((CompressionId::Zstd, 19));
+        compressions.push((CompressionId::Zstd, 19));
     }
-    ways
+    compressions
 }
 
-/// The stored form of new contents, exactly as long as that of the old ones, and how it is compressed.
+/// Encodes new contents at exactly the stored size of the old ones; returns the compression and the stored bytes.
 ///
 /// # Errors
-/// If they do not fit.
-pub fn stored_form(image: &Image, bp: &BlockPtr, contents: &[u8]) -> Result<(CompressionId, Vec<u8>)> {
+/// [`ForgeError::TooLarge`] if no compression makes them fit.
+pub(crate) fn stored_form(image: &Image, bp: &BlockPtr, contents: &[u8]) -> Result<(CompressionId, Vec<u8>)> {
     let psize = bp.psize().0 as usize;
     if contents.len() == psize {
         return Ok((CompressionId::Off, contents.to_vec()));
     }
-    for (id, level) in ways(image, bp) {
+    for (id, level) in compressions(image, bp) {
         if let Some(mut packed) = compress(id, level, contents, psize) {
             if !bp.is_embedded() {
                 packed.resize(psize, 0);
@@ -45,15 +46,15 @@ pub fn stored_form(image: &Image, bp: &BlockPtr, contents: &[u8]) -> Result<(Com
             return Ok((id, packed));
         }
     }
-    Err(ForgeError::Room(*bp))
+    Err(ForgeError::TooLarge(*bp))
 }
 
-/// Writes new contents in the place of a block; gives the pointer that now leads there. `order` is that of the
+/// Writes new contents in the place of a block, and returns the new pointer. `order` is the byte order of the
 /// contents.
 ///
 /// # Errors
-/// If they do not fit or cannot be written.
-pub fn seal(image: &Image, bp: &BlockPtr, contents: &[u8], order: Endian) -> Result<BlockPtr> {
+/// Fails if they do not fit or cannot be written.
+pub(crate) fn seal(image: &Image, bp: &BlockPtr, contents: &[u8], order: Endian) -> Result<BlockPtr> {
     if bp.is_embedded() {
         return embed(image, bp, contents, order);
     }
@@ -62,23 +63,23 @@ pub fn seal(image: &Image, bp: &BlockPtr, contents: &[u8], order: Endian) -> Res
     write_stored(image, &bp, &stored)
 }
 
-/// The pointer with another byte order of what it leads to. The bytes of a MAC lie in their words in the
-/// same order.
+/// Returns the pointer with the byte order flag set to `order`. The MAC in its words is stored as bytes, so these
+/// words are swapped along with the flag.
 fn with_order(bp: &BlockPtr, order: Endian) -> BlockPtr {
-    let mut turned = bp.with_prop_bits(63, 1, u64::from(order == Endian::Little));
+    let mut swapped = bp.with_prop_bits(63, 1, u64::from(order == Endian::Little));
     if checksum::is_shortened(bp) && order != bp.byte_order() {
         for i in [14, 15] {
-            turned = turned.with_word(i, bp.words()[i].swap_bytes());
+            swapped = swapped.with_word(i, bp.words()[i].swap_bytes());
         }
     }
-    turned
+    swapped
 }
 
-/// Another byte order for a block of bytes, which stay as they are.
+/// Changes the byte order flag of a block whose contents are plain bytes, without changing the contents.
 ///
 /// # Errors
-/// If they cannot be read, or the pieces of a gang not written.
-pub fn relabel(image: &Image, bp: &BlockPtr, order: Endian) -> Result<BlockPtr> {
+/// Fails if the block cannot be read, or a gang block cannot be written.
+pub(crate) fn relabel(image: &Image, bp: &BlockPtr, order: Endian) -> Result<BlockPtr> {
     let stored = image.zio().read_physical(bp, &zio::ReadPolicy::default())?;
     let bp = with_order(bp, order);
     if bp.kind() == BpKind::Gang {
@@ -88,16 +89,16 @@ pub fn relabel(image: &Image, bp: &BlockPtr, order: Endian) -> Result<BlockPtr> 
     }
 }
 
-/// An embedded pointer with other contents.
+/// Returns an embedded pointer with other contents.
 fn embed(image: &Image, bp: &BlockPtr, contents: &[u8], order: Endian) -> Result<BlockPtr> {
     let same_size = contents.len() <= EMBEDDED_MAX;
-    let packed = ways(image, bp)
+    let packed = compressions(image, bp)
         .into_iter()
         .find_map(|(id, level)| Some((id, compress(id, level, contents, EMBEDDED_MAX)?)));
     let (id, packed) = match packed {
         Some(found) => found,
         None if same_size => (CompressionId::Off, contents.to_vec()),
-        None => return Err(ForgeError::Room(*bp)),
+        None => return Err(ForgeError::TooLarge(*bp)),
     };
     let mut payload = packed;
     let psize = payload.len() as u64;
@@ -110,12 +111,12 @@ fn embed(image: &Image, bp: &BlockPtr, contents: &[u8], order: Endian) -> Result
     Ok(sealed)
 }
 
-/// Writes the stored bytes of a block, as they are; gives the pointer with their checksum. Of a
-/// protected block the MAC stays as it is.
+/// Writes the stored bytes of a block as given, and returns the pointer with their checksum. The MAC of a protected
+/// block is kept.
 ///
 /// # Errors
-/// If they cannot be written.
-pub fn write_stored(image: &Image, bp: &BlockPtr, stored: &[u8]) -> Result<BlockPtr> {
+/// Fails if a vdev cannot be written.
+pub(crate) fn write_stored(image: &Image, bp: &BlockPtr, stored: &[u8]) -> Result<BlockPtr> {
     if bp.kind() == BpKind::Gang {
         write_gang(image, bp, stored)?;
     } else {
@@ -150,7 +151,7 @@ fn write_copies(image: &Image, bp: &BlockPtr, stored: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Writes to a vdev, or to where a removed one was copied to.
+/// Writes an extent; one on a removed vdev goes to where the vdev's mapping leads.
 fn write_extent(image: &Image, at: &Extent, data: &[u8], depth: usize) -> Result<()> {
     let tree = image.pool.tree();
     let Some(mapping) = tree.indirect(at.vdev) else { return Ok(tree.write(at, data)?) };
@@ -175,13 +176,13 @@ fn write_extent(image: &Image, at: &Extent, data: &[u8], depth: usize) -> Result
     if done < end { Err(ForgeError::Unsupported("a block that a mapping does not cover")) } else { Ok(()) }
 }
 
-/// Writes the pieces of a gang block and its header.
+/// Writes the parts of a gang block and its header.
 fn write_gang(image: &Image, bp: &BlockPtr, stored: &[u8]) -> Result<()> {
     if image.has_active("dynamic_gang_header") {
         return Err(ForgeError::Unsupported("gang headers of any size"));
     }
     let mut header = read_gang_header(image, bp)?;
-    // The header as it is may be in another order than the pointer, which is the new one already.
+    // `bp` has the new byte order already; the header on disk may still have the old one.
     let old = [Endian::Little, Endian::Big]
         .into_iter()
         .find(|order| order.get_u64(&header, GANG_HEADER - TRAILER_SIZE) == Some(TRAILER_MAGIC))
@@ -220,13 +221,13 @@ fn read_gang_header(image: &Image, bp: &BlockPtr) -> Result<Vec<u8>> {
     Ok(image.pool.tree().read(&at, &is_header).data?)
 }
 
-/// Writes the trailer of a region of a label in this byte order.
-pub fn seal_region(region: &mut [u8], verifier: [u64; 4], order: Endian) {
+/// Writes the checksum trailer of a label region in this byte order.
+pub(crate) fn seal_region(region: &mut [u8], verifier: [u64; 4], order: Endian) {
     let sums = trailer_sum(region, verifier, order);
     put_trailer(region, sums, order);
 }
 
-/// The checksum of a region whose trailer is in this order.
+/// The checksum of a region with a trailer in this byte order.
 fn trailer_sum(region: &[u8], verifier: [u64; 4], order: Endian) -> [u64; 4] {
     let mut image = region.to_vec();
     put_trailer(&mut image, verifier, order);
@@ -241,20 +242,20 @@ fn put_trailer(region: &mut [u8], words: [u64; 4], order: Endian) {
     }
 }
 
-/// What a memo of a block that was made over is: what changes in every pointer to it.
+/// The pointer fields that change when a block is rewritten; kept to update the other pointers to the same block.
 #[derive(Debug, Clone, Copy)]
-pub struct Sealed {
+pub(crate) struct SealedFields {
     bp: BlockPtr,
 }
 
-impl Sealed {
-    /// Of the new pointer.
-    pub fn new(bp: BlockPtr) -> Sealed {
-        Sealed { bp }
+impl SealedFields {
+    /// Remembers the fields of the new pointer.
+    pub(crate) fn new(bp: BlockPtr) -> SealedFields {
+        SealedFields { bp }
     }
 
-    /// The same change in another pointer to the block, which may have another birth and another MAC.
-    pub fn apply(&self, to: &BlockPtr) -> BlockPtr {
+    /// Applies the change to another pointer to the block, which may have another birth and another MAC.
+    pub(crate) fn apply(&self, to: &BlockPtr) -> BlockPtr {
         let count = if checksum::is_shortened(&self.bp) { 2 } else { 4 };
         let mut bp =
             with_order(to, self.bp.byte_order()).with_prop_bits(32, 7, self.bp.compression_id().into());

@@ -1,23 +1,25 @@
-//! A pool in the other byte order.
+//! Writes a pool in the other byte order.
 //!
-//! What a block is made of follows from the type of its object (docs/on-disk/20-dmu.md, section 5): whole
-//! words, ZAP blocks, dnodes with bonuses of their own types, attributes by the registry of their
-//! file system. Bytes stay what they are, and so does what has an order of its own: packed lists, history,
-//! entries of dedup tables.
+//! The element sizes in a block follow from the type of its object (docs/on-disk/20-dmu.md, section 5): 64-bit words,
+//! ZAP blocks, dnodes with typed bonus areas, system attributes by the registry of their file system. Plain bytes
+//! stay as they are, and so do structures that record or fix their own byte order: packed lists, history, entries of
+//! dedup tables.
 //!
 //! # What always holds
-//! - Turning a block twice gives it back.
-//! - A block that cannot be turned in its place keeps its order: the pointer to each says which it has.
+//! - Swapping a block twice restores it.
+//! - A block that does not fit after the swap keeps its byte order: each block pointer records the order of its
+//!   block.
 
 use crate::image::Image;
 use crate::labels;
-use crate::walk::{Edit, Place, Walk};
+use crate::walk::{BlockPosition, Edit, Walk};
 use crate::{ForgeError, Result};
 use dmu::zap::Zap;
 use dmu::{KeyState, ObjSet};
 use format::blkptr::BLKPTR_SIZE;
 use format::dnode::{CORE_SIZE, Dnode, FLAG_SPILL, SLOT_SIZE};
 use format::ids::SwapClass;
+use format::names;
 use format::sa::{Layout, Registration, Registry, SaBuffer, SaHeader, SaSwap};
 use format::zap::{CHUNK_SIZE, LEAF_MAGIC, LEAF_TYPE, MICRO_ENTRY_SIZE, MICRO_MAGIC};
 use format::znode::{INLINE_ACES, ZNODE_SIZE};
@@ -26,34 +28,35 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Where the ACL of a legacy znode is, after 22 words.
+/// The offset of the ACL in a legacy znode, after 22 words.
 const ZNODE_ACL: usize = 176;
 
-/// Which blocks are turned.
+/// The blocks to swap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// All, and the uberblock: as a machine of the other order leaves a pool.
+    /// All blocks and the uberblock: a pool last written by a machine of the other byte order.
     All,
-    /// All, but not the uberblock: as if a machine of our order had written one more txg without touching
-    /// anything.
+    /// All blocks but not the uberblock: as if this machine had then written one more transaction group without
+    /// touching any other block.
     Below,
-    /// A half of them, chosen by this seed; the uberblock with odd seeds.
+    /// One half of the blocks, chosen by this seed; the uberblock with odd seeds.
     Half(u64),
 }
 
-/// What was done.
+/// Counts of a [`swap`] run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
-    /// Blocks that were written.
+    /// Blocks written.
     pub written: u64,
-    /// Blocks that keep their order since they would not have fit in their places.
+    /// Blocks that keep their byte order because the swapped contents do not fit.
     pub unfit: u64,
 }
 
-/// Writes a pool in the other byte order.
+/// Rewrites a pool in the other byte order.
 ///
 /// # Errors
-/// If it holds a checkpoint, whose uberblock is inside of an object; if it is damaged.
+/// Fails if the pool has a checkpoint, whose uberblock is stored inside of an object; if it is damaged; or if a
+/// device cannot be written.
 pub fn swap(image: &Image, which: Which) -> Result<Outcome> {
     if image.pool.checkpoint()?.is_some() {
         return Err(ForgeError::Unsupported("a pool with a checkpoint"));
@@ -72,7 +75,7 @@ pub fn swap(image: &Image, which: Which) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// How attributes of a file system lie.
+/// The system attribute registry and layouts of a file system.
 #[derive(Default)]
 struct Tables {
     registry: Registry,
@@ -81,12 +84,12 @@ struct Tables {
 
 struct Swap {
     which: Which,
-    /// By object set. They are read before anything is changed.
+    /// Tables by dataset object, read before the first change.
     tables: HashMap<u64, Arc<Tables>>,
     current: Arc<Tables>,
 }
 
-/// The attribute tables of all file systems that can be read.
+/// Reads the attribute tables of all file systems that can be opened.
 fn tables(image: &Image) -> HashMap<u64, Arc<Tables>> {
     let mut all = HashMap::new();
     let mos = image.pool.mos();
@@ -107,13 +110,16 @@ fn tables(image: &Image) -> HashMap<u64, Arc<Tables>> {
 
 fn tables_of(objset: &Arc<ObjSet>) -> Option<Tables> {
     let zap = |id: u64| Zap::open(&objset.object(ObjectId(id)).ok()?).ok();
-    let master = zap(zap(1)?.lookup_u64(b"SA_ATTRS").ok()??)?;
-    let registry = zap(master.lookup_u64(b"REGISTRY").ok()??)?;
+    let master = zap(zap(1)?.lookup_u64(names::master_node::SA_ATTRS.as_bytes()).ok()??)?;
+    let registry = zap(master.lookup_u64(names::sa_master::REGISTRY.as_bytes()).ok()??)?;
     let entries = registry.entries().filter_map(std::result::Result::ok);
     let registry =
         Registry::new(entries.map(|e| Registration::decode(e.name(), e.u64().unwrap_or(0))).collect());
     let mut layouts = HashMap::new();
-    for entry in zap(master.lookup_u64(b"LAYOUTS").ok()??)?.entries().filter_map(std::result::Result::ok) {
+    for entry in zap(master.lookup_u64(names::sa_master::LAYOUTS.as_bytes()).ok()??)?
+        .entries()
+        .filter_map(std::result::Result::ok)
+    {
         let number = std::str::from_utf8(entry.name()).ok().and_then(|name| name.parse().ok())?;
         let attrs: Vec<u16> = entry.u64s().iter().filter_map(|attr| u16::try_from(*attr).ok()).collect();
         layouts.insert(number, Layout::resolve(number, &attrs, &registry).ok()?);
@@ -127,7 +133,7 @@ impl Swap {
             Which::All | Which::Below => true,
             Which::Half(seed) => {
                 let mut mixed = seed;
-                // A block may be known by several addresses and births, but by one checksum.
+                // A shared block may have several addresses and births, but has one checksum.
                 for word in 12..16 {
                     mixed = (mixed ^ bp.words()[word]).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                     mixed ^= mixed >> 29;
@@ -144,16 +150,16 @@ impl Edit for Swap {
         Ok(())
     }
 
-    fn wants(&self, place: &Place, bp: &BlockPtr) -> bool {
-        // The judge cannot verify Edon-R of the other order (docs/on-disk/13-checksums-compression.md), and
-        // what is in a dedup table is known there by its checksum, which only SHA-256 has the same in both.
+    fn wants(&self, place: &BlockPosition, bp: &BlockPtr) -> bool {
+        // zdb cannot verify Edon-R of the other order (docs/on-disk/13-checksums-compression.md). Dedup tables are
+        // keyed by checksum, and only SHA-256 gives the same value in both orders.
         let id = bp.checksum_kind().ok();
         let is_bound = !bp.is_embedded()
             && (id == Some(ChecksumId::Edonr) || bp.is_dedup() && id != Some(ChecksumId::Sha256));
         !is_bound && (place.level > Level(0) || self.is_chosen(bp))
     }
 
-    fn edit(&mut self, place: &Place, bp: &BlockPtr, contents: &mut Vec<u8>) -> Option<Endian> {
+    fn edit(&mut self, place: &BlockPosition, bp: &BlockPtr, contents: &mut Vec<u8>) -> Option<Endian> {
         if !self.is_chosen(bp) || !self.wants(place, bp) {
             return None;
         }
@@ -161,14 +167,14 @@ impl Edit for Swap {
         if place.level > Level(0) {
             words(contents);
         } else {
-            by_class(bp.obj_type(), contents, order, &self.current);
+            swap_by_class(bp.obj_type(), contents, order, &self.current);
         }
         Some(order.flip())
     }
 }
 
-/// Turns the contents of a level 0 block or of a bonus.
-fn by_class(kind: ObjType, bytes: &mut [u8], order: Endian, tables: &Tables) {
+/// Swaps the contents of a level 0 block or of a bonus area.
+fn swap_by_class(kind: ObjType, bytes: &mut [u8], order: Endian, tables: &Tables) {
     if kind == ObjType::SA {
         attributes(bytes, tables);
         return;
@@ -195,8 +201,8 @@ fn words(bytes: &mut [u8]) {
     each::<8>(bytes);
 }
 
-/// Turns one number of `len` bytes.
-fn turn(bytes: &mut [u8], at: usize, len: usize) {
+/// Swaps one number of `len` bytes.
+fn swap_number(bytes: &mut [u8], at: usize, len: usize) {
     if let Some(word) = bytes.get_mut(at..at + len) {
         word.reverse();
     }
@@ -212,12 +218,12 @@ fn zap(bytes: &mut [u8], order: Endian) {
         Some(MICRO_MAGIC) => {
             words(part(bytes, 0..24));
             for entry in bytes.chunks_exact_mut(MICRO_ENTRY_SIZE).skip(1) {
-                turn(entry, 0, 8);
-                turn(entry, 8, 4);
+                swap_number(entry, 0, 8);
+                swap_number(entry, 8, 4);
             }
         }
         Some(LEAF_TYPE) if order.get_u32(bytes, 24) == Some(LEAF_MAGIC) => leaf(bytes),
-        // The header, with or without its table, and blocks of a table.
+        // A fat ZAP header, with or without its pointer table, or a block of the table.
         _ => words(bytes),
     }
 }
@@ -225,18 +231,18 @@ fn zap(bytes: &mut [u8], order: Endian) {
 fn leaf(bytes: &mut [u8]) {
     let buckets = bytes.len() / 32;
     words(part(bytes, 0..24));
-    turn(bytes, 24, 4);
+    swap_number(bytes, 24, 4);
     each::<2>(part(bytes, 28..36));
     each::<2>(part(bytes, 48..48 + 2 * buckets));
     let chunks = 48 + 2 * buckets;
     for chunk in part(bytes, chunks..usize::MAX).chunks_exact_mut(CHUNK_SIZE) {
-        // 252: an entry. 251, 253: data or nothing, and the next of its chain.
+        // Type 252 is an entry; 251 and 253 are an array or free, and hold the number of the next chunk.
         if chunk[0] == 252 {
             each::<2>(&mut chunk[2..12]);
-            turn(chunk, 12, 4);
-            turn(chunk, 16, 8);
+            swap_number(chunk, 12, 4);
+            swap_number(chunk, 16, 8);
         } else {
-            turn(chunk, 22, 2);
+            swap_number(chunk, 22, 2);
         }
     }
 }
@@ -259,11 +265,11 @@ fn dnode(raw: &mut [u8], order: Endian, tables: &Tables) {
     let bonus_end = if has_spill { raw.len() - BLKPTR_SIZE } else { raw.len() };
     let bonus_type = ObjType::from_id_unchecked(raw[4]);
     let bonus_len = usize::from(order.get_u16(raw, 10).unwrap_or(0));
-    turn(raw, 8, 2);
-    turn(raw, 10, 2);
+    swap_number(raw, 8, 2);
+    swap_number(raw, 10, 2);
     words(part(raw, 16..pointers));
     if bonus_len > 0 {
-        by_class(bonus_type, part(raw, pointers..bonus_end), order, tables);
+        swap_by_class(bonus_type, part(raw, pointers..bonus_end), order, tables);
     }
     words(part(raw, bonus_end..usize::MAX));
 }
@@ -274,22 +280,22 @@ fn objset(bytes: &mut [u8], order: Endian, tables: &Tables) {
             dnode(raw, order, tables);
         }
     }
-    // The head of the intent log, type and flags. MACs are bytes.
+    // The intent log header, type and flags. MACs are bytes.
     words(part(bytes, 512..720));
 }
 
 fn znode(bytes: &mut [u8], order: Endian) {
     words(part(bytes, 0..ZNODE_ACL));
     let version = order.get_u16(bytes, ZNODE_ACL + 12);
-    turn(bytes, ZNODE_ACL, 8);
-    turn(bytes, ZNODE_ACL + 8, 4);
-    turn(bytes, ZNODE_ACL + 12, 2);
-    turn(bytes, ZNODE_ACL + 14, 2);
+    swap_number(bytes, ZNODE_ACL, 8);
+    swap_number(bytes, ZNODE_ACL + 8, 4);
+    swap_number(bytes, ZNODE_ACL + 12, 2);
+    swap_number(bytes, ZNODE_ACL + 14, 2);
     let inline = part(bytes, ZNODE_SIZE - INLINE_ACES..ZNODE_SIZE);
     if version == Some(0) { old_aces(inline) } else { aces(inline, order) }
 }
 
-/// ACEs of version 0: who, mask, flags, type.
+/// ACEs of version 0: principal, mask, flags, type.
 fn old_aces(bytes: &mut [u8]) {
     for ace in bytes.chunks_exact_mut(12) {
         each::<4>(&mut ace[..8]);
@@ -297,7 +303,7 @@ fn old_aces(bytes: &mut [u8]) {
     }
 }
 
-/// ACEs of version 1: type, flags, mask, and whom it is for if that is not told by the flags.
+/// ACEs of version 1: type, flags, mask, and a principal unless the flags imply it.
 fn aces(bytes: &mut [u8], order: Endian) {
     let mut at = 0;
     while at + 8 <= bytes.len() {
@@ -307,9 +313,9 @@ fn aces(bytes: &mut [u8], order: Endian) {
         let is_object = (5..=8).contains(&kind);
         let is_named = !matches!(flags & 0x7040, 0x1000 | 0x2040 | 0x4000);
         each::<2>(&mut rest[..4]);
-        turn(rest, 4, 4);
+        swap_number(rest, 4, 4);
         if is_named || is_object {
-            turn(rest, 8, 8);
+            swap_number(rest, 8, 8);
         }
         at += if is_object {
             48
@@ -321,7 +327,7 @@ fn aces(bytes: &mut [u8], order: Endian) {
     }
 }
 
-/// A buffer of attributes, which has an order of its own.
+/// A buffer of system attributes; its header records the byte order.
 fn attributes(bytes: &mut [u8], tables: &Tables) {
     let Ok(Some(header)) = SaHeader::decode(bytes) else { return };
     let Some(layout) = tables.layouts.get(&header.layout) else { return };
@@ -340,6 +346,6 @@ fn attributes(bytes: &mut [u8], tables: &Tables) {
         }
         at = (at + value.len()).next_multiple_of(8);
     }
-    turn(bytes, 0, 4);
+    swap_number(bytes, 0, 4);
     each::<2>(part(bytes, 4..header.size));
 }

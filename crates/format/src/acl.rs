@@ -44,24 +44,24 @@ pub enum Who {
     Owner,
     /// The group of the file.
     Group,
-    /// Everyone.
+    /// Everyone: `everyone@`.
     Everyone,
-    /// A user, as FUID.
+    /// A user, named by FUID.
     User(u64),
-    /// A group, as FUID.
+    /// A group, named by FUID.
     NamedGroup(u64),
 }
 
-/// An access control entry.
+/// One access control entry (ACE) of an NFSv4 ACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ace {
     /// 0 allow, 1 deny, 2 audit, 3 alarm, 5 to 8 the same for object types.
     pub kind: u16,
-    /// Inheritance flags and `ACE_…`.
+    /// Inheritance flags, and the `ACE_…` bits that tell the kind of [`Who`].
     pub flags: u16,
-    /// The rights.
+    /// The rights that the entry allows or denies, a mask of NFSv4 permission bits.
     pub mask: u32,
-    /// Whom it is for.
+    /// The user, group or class to which the entry applies.
     pub who: Who,
     /// Type and inherited type of an object ACE.
     pub guids: Option<[[u8; 16]; 2]>,
@@ -146,24 +146,24 @@ pub const POSIX_DEFAULT: &str = "system.posix_acl_default";
 /// Whom an entry of a POSIX ACL is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PosixWho {
-    /// The owner.
+    /// The owner of the file: `user::`.
     UserObj,
-    /// A user.
+    /// The user with this uid: `user:UID:`.
     User(u32),
-    /// The owning group.
+    /// The owning group of the file: `group::`.
     GroupObj,
-    /// A group.
+    /// The group with this gid: `group:GID:`.
     Group(u32),
     /// Upper bound for all but owner and others.
     Mask,
-    /// Everybody else.
+    /// All users that no other entry names: `other::`.
     Other,
 }
 
 /// An entry of a POSIX ACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PosixEntry {
-    /// Whom it is for.
+    /// The user, group or class to which the entry applies.
     pub who: PosixWho,
     /// 4 read, 2 write, 1 execute.
     pub perm: u16,

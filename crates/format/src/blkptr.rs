@@ -20,7 +20,7 @@ const EMBEDDED_WORDS: [usize; 14] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 14, 
 /// What kind of pointer this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BpKind {
-    /// Nothing: reads as zeros.
+    /// A hole: no block is stored, and reading gives zeros.
     Hole,
     /// A block on the vdevs.
     Normal,
@@ -35,7 +35,7 @@ pub enum BpKind {
 /// What the crypt bit means for a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
-    /// No crypt bit.
+    /// The crypt bit is not set: the block is neither encrypted nor authenticated.
     None,
     /// Encrypted: salt, IV and MAC are in the pointer.
     Encrypted,
@@ -46,15 +46,15 @@ pub enum Protection {
 /// Salt, IV and MAC of an encrypted block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CryptParams {
-    /// Chooses the block key.
+    /// Salt from which the key of this block is derived with HKDF.
     pub salt: [u8; 8],
-    /// Nonce of the AEAD.
+    /// Initialization vector: the nonce of the AEAD cipher.
     pub iv: [u8; 12],
-    /// Tag of the AEAD.
+    /// Message authentication code: the tag of the AEAD cipher.
     pub mac: [u8; 16],
 }
 
-/// A block pointer.
+/// A block pointer as stored: 128 bytes that tell where a block is, how it is stored, and its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BlockPtr {
     words: [u64; 16],
@@ -101,12 +101,12 @@ impl BlockPtr {
         out
     }
 
-    /// The property word.
+    /// The property word: sizes, compression, checksum, type, level and flags, as stored.
     pub fn prop(&self) -> u64 {
         self.words[6]
     }
 
-    /// Which kind it is.
+    /// Which of the three layouts the pointer has: a hole, embedded data, or addresses of copies.
     pub fn kind(&self) -> BpKind {
         if self.is_embedded() {
             return if bits(self.prop(), 40, 8) == 2 { BpKind::Redacted } else { BpKind::Embedded };
@@ -118,7 +118,7 @@ impl BlockPtr {
         }
     }
 
-    /// Points to nothing.
+    /// Whether the pointer leads to no block and carries no data.
     pub fn is_hole(&self) -> bool {
         !self.is_embedded() && self.words[0] == 0 && self.words[1] == 0
     }
@@ -128,7 +128,7 @@ impl BlockPtr {
         bits(self.prop(), 39, 1) == 1
     }
 
-    /// Size before compression.
+    /// Logical size: bytes before compression.
     pub fn lsize(&self) -> Lsize {
         if self.is_embedded() {
             Lsize(bits(self.prop(), 0, 25) + 1)
@@ -151,7 +151,7 @@ impl BlockPtr {
         bits(self.prop(), 32, 7) as u8
     }
 
-    /// The compression algorithm.
+    /// The compression algorithm of the block.
     pub fn compression(&self) -> Result<CompressionId, DecodeError> {
         CompressionId::from_id(self.compression_id())
     }
@@ -161,7 +161,7 @@ impl BlockPtr {
         bits(self.prop(), 40, 8) as u8
     }
 
-    /// The checksum algorithm.
+    /// The checksum algorithm of the block.
     pub fn checksum_kind(&self) -> Result<ChecksumId, DecodeError> {
         ChecksumId::from_id(self.checksum_id())
     }
@@ -176,7 +176,7 @@ impl BlockPtr {
         Level(bits(self.prop(), 56, 5) as u8)
     }
 
-    /// The crypt bit.
+    /// Whether the crypt bit is set: the block is encrypted, or authenticated by a MAC.
     pub fn uses_crypt(&self) -> bool {
         bits(self.prop(), 61, 1) == 1
     }
@@ -243,7 +243,7 @@ impl BlockPtr {
         }
     }
 
-    /// The stored checksum words.
+    /// The four checksum words, as stored.
     pub fn checksum(&self) -> Checksum {
         let [.., a, b, c, d] = self.words;
         Checksum([a, b, c, d])

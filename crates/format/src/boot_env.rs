@@ -6,19 +6,19 @@
 use crate::label::{BOOT_ENV_SIZE, TRAILER_SIZE};
 use crate::{DecodeError, Endian, NvList};
 
-/// Most bytes of contents.
+/// Largest number of bytes that the contents of a boot environment block may have.
 pub const BOOT_ENV_MAX: usize = BOOT_ENV_SIZE - TRAILER_SIZE - 8;
 
 const WHAT: &str = "boot environment";
 
-/// What the block holds.
+/// The contents of the boot environment block of a label.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BootEnv {
-    /// Nothing.
+    /// The block is empty.
     Empty,
     /// Text, as GRUB writes it.
     Text(Vec<u8>),
-    /// A name-value list.
+    /// A name-value list, in XDR encoding.
     List(NvList),
     /// Something else, version and contents as they are.
     Other(u64, Vec<u8>),

@@ -5,9 +5,9 @@
 //! references, and an array that says for each region of the vdev how many entries it has, so that
 //! most frees need not look into the ZAP.
 
-use crate::{DecodeError, Endian, ObjectId, VdevId};
+use crate::{DecodeError, Endian, ObjectId, VdevId, names};
 
-/// Bytes of the bonus.
+/// Size in bytes of the bonus of a block reference table.
 pub const BRT_PHYS_SIZE: usize = 56;
 /// Bytes of a region in every table so far.
 pub const REGION_SIZE: u64 = 16 << 20;
@@ -16,21 +16,21 @@ const WHAT: &str = "block reference table";
 
 /// The MOS directory entry of the table of a vdev.
 pub fn directory_name(vdev: VdevId) -> String {
-    format!("com.fudosecurity:brt:vdev:{vdev}")
+    format!("{}{vdev}", names::directory::BRT_PREFIX)
 }
 
-/// Bonus of a table.
+/// The bonus of the block reference table of one top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BrtPhys {
-    /// ZAP of the entries.
+    /// The ZAP object that holds the entries: offset to count.
     pub entries: ObjectId,
-    /// Regions in the array.
+    /// Number of regions, and of counters in the array object.
     pub regions: u64,
     /// Byte order of the array.
     pub array_order: Endian,
-    /// Entries of the ZAP.
+    /// Number of entries in the ZAP.
     pub count: u64,
-    /// Bytes of a region.
+    /// Size of one region in bytes.
     pub region_size: u64,
     /// Bytes taken by cloned blocks, each counted once.
     pub used: u64,

@@ -17,6 +17,7 @@ mod vdev_node;
 pub use encode::ConfigForm;
 pub use vdev_node::{DraidShape, VDEV_DEPTH_MAX, VdevKind, VdevNode};
 
+use crate::names;
 use crate::{DecodeError, NvList, PoolGuid, Txg, VdevGuid, VdevId};
 
 const WHAT: &str = "pool config";
@@ -26,9 +27,9 @@ const WHAT: &str = "pool config";
 pub enum PoolState {
     /// In use, or not exported before the machine stopped.
     Active,
-    /// Exported.
+    /// The pool was exported.
     Exported,
-    /// Destroyed.
+    /// The pool was destroyed; it can still be imported by request.
     Destroyed,
     /// The label of a spare device.
     Spare,
@@ -73,9 +74,9 @@ pub struct PoolConfig {
     pub errata: u64,
     /// Host that wrote it; 0: none recorded.
     pub hostid: u64,
-    /// Name of that host.
+    /// Host name of the machine that last had the pool open.
     pub hostname: Option<String>,
-    /// The pool's comment.
+    /// The pool property `comment`.
     pub comment: Option<String>,
     /// Names of the feature sets that the pool keeps to.
     pub compatibility: Option<String>,
@@ -83,7 +84,7 @@ pub struct PoolConfig {
     pub top_guid: Option<VdevGuid>,
     /// Guid of the leaf on which the label is.
     pub guid: Option<VdevGuid>,
-    /// Top-level slots, holes included.
+    /// Number of top-level vdev slots, holes included.
     pub vdev_children: Option<u32>,
     /// Top-level slots that are holes.
     pub hole_array: Vec<VdevId>,
@@ -134,7 +135,7 @@ impl PoolConfig {
             is_spare: list.u64("is_spare") == Some(1),
             is_log: list.u64("is_log") == Some(1),
             split_guid: list.u64("split_guid").map(PoolGuid),
-            has_vdev_zaps: list.flag("com.delphix:has_per_vdev_zaps"),
+            has_vdev_zaps: list.flag(names::config::HAS_PER_VDEV_ZAPS),
             raw: list.clone(),
         };
         if !is_aux {

@@ -7,7 +7,7 @@
 use crate::endian::{bits, with_bits};
 use crate::{BlockPtr, Checksum, ChecksumId, CompressionId, DecodeError, Dva, Endian, Lsize, Psize, Txg};
 
-/// Words of a key.
+/// Number of 64-bit words in a stored key.
 pub const KEY_WORDS: usize = 5;
 /// Bytes of a key in a log.
 pub const KEY_SIZE: usize = 8 * KEY_WORDS;
@@ -17,7 +17,7 @@ pub const LEGACY_SIZE: usize = 256;
 pub const FLAT_SIZE: usize = 72;
 /// Bytes of the header of a log.
 pub const LOG_HEADER_SIZE: usize = 64;
-/// Words of a histogram.
+/// Number of 64-bit words in a stored histogram.
 pub const HISTOGRAM_WORDS: usize = 512;
 
 /// Table flag: values are flat.
@@ -32,9 +32,9 @@ const WHAT: &str = "dedup table";
 pub enum DdtClass {
     /// Extra copies; no longer written.
     Ditto,
-    /// Referenced more than once.
+    /// Entries that are referenced more than once.
     Duplicate,
-    /// Referenced once.
+    /// Entries that are referenced once.
     Unique,
 }
 
@@ -81,13 +81,13 @@ pub struct DdtKey {
 }
 
 impl DdtKey {
-    /// From its words.
+    /// Decodes a key from its stored words.
     pub fn from_words(words: &[u64; KEY_WORDS]) -> DdtKey {
         let [a, b, c, d, prop] = *words;
         DdtKey { checksum: Checksum([a, b, c, d]), prop }
     }
 
-    /// The words.
+    /// Encodes the key as stored words.
     pub fn to_words(self) -> [u64; KEY_WORDS] {
         let [a, b, c, d] = self.checksum.0;
         [a, b, c, d, self.prop]
@@ -100,12 +100,12 @@ impl DdtKey {
         DdtKey { checksum: bp.checksum(), prop }
     }
 
-    /// Size before compression.
+    /// Logical size: bytes before compression.
     pub fn lsize(&self) -> Lsize {
         Lsize((bits(self.prop, 0, 16) + 1) << 9)
     }
 
-    /// Size after compression.
+    /// Physical size: bytes after compression.
     pub fn psize(&self) -> Psize {
         Psize((bits(self.prop, 16, 16) + 1) << 9)
     }
@@ -115,7 +115,7 @@ impl DdtKey {
         bits(self.prop, 32, 7) as u8
     }
 
-    /// The block is encrypted.
+    /// Whether the block is encrypted.
     pub fn is_encrypted(&self) -> bool {
         bits(self.prop, 39, 1) == 1
     }
@@ -146,7 +146,7 @@ pub fn split_value(value: &[u8]) -> Result<(Packing, &[u8]), DecodeError> {
 pub struct DdtPhys {
     /// The copies, as words of a pointer.
     pub dva_words: [u64; 6],
-    /// References.
+    /// Number of references to the block.
     pub refcount: u64,
     /// When it was written; 0: this slot is not in use.
     pub birth: Txg,
@@ -162,7 +162,7 @@ impl DdtPhys {
         self.dva_words.into_iter().chain([self.refcount, self.birth.0])
     }
 
-    /// The copies.
+    /// Addresses of the copies of the block.
     pub fn dvas(&self) -> impl Iterator<Item = Dva> + '_ {
         self.dva_words.chunks_exact(2).filter_map(|pair| match pair {
             [place, position] => Dva::from_words(*place, *position),
@@ -171,14 +171,14 @@ impl DdtPhys {
     }
 }
 
-/// An unpacked value.
+/// The value of an entry, after its outer compression was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DdtValue {
     /// Of a legacy table: slot `n` is what was written with `n` copies; slot 0 is obsolete.
     Legacy([DdtPhys; 4]),
-    /// Of a fast table.
+    /// A value of a table with feature `fast_dedup`: one record for all copies.
     Flat {
-        /// The block.
+        /// Addresses, birth and reference count of the block.
         phys: DdtPhys,
         /// Seconds since 1970 when the entry entered its class.
         class_start: u64,
@@ -204,7 +204,7 @@ impl DdtValue {
         }
     }
 
-    /// The unpacked bytes.
+    /// Encodes the value without the outer compression.
     pub fn encode(&self, order: Endian) -> Vec<u8> {
         let words: Vec<u64> = match self {
             DdtValue::Legacy(slots) => slots.iter().flat_map(DdtPhys::words).collect(),
@@ -222,13 +222,13 @@ impl DdtValue {
         slots.iter().enumerate().filter(|(_, slot)| slot.birth.0 != 0)
     }
 
-    /// All references.
+    /// Sum of the references of all records.
     pub fn refcount(&self) -> u64 {
         self.in_use().fold(0, |sum, (_, slot)| sum.saturating_add(slot.refcount))
     }
 }
 
-/// Bonus of a log.
+/// The bonus of a dedup log object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogHeader {
     /// This is the log being flushed, not the active one.
@@ -279,15 +279,15 @@ impl LogHeader {
 /// A record of a log: the newest value of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord {
-    /// The block.
+    /// The key: checksum and properties of the block.
     pub key: DdtKey,
-    /// Its value.
+    /// The value of the entry at the time of the record.
     pub value: DdtValue,
     /// The class whose ZAP has an older value; `None`: no ZAP has one.
     pub stored_in: Option<DdtClass>,
 }
 
-/// Record types.
+/// Types of log records: end of the block, entry.
 const RECORD_END: u64 = 0;
 const RECORD_ENTRY: u64 = 1;
 
@@ -372,15 +372,15 @@ impl Iterator for LogRecords<'_> {
 /// One bucket of a histogram: blocks with 2^n to 2^(n+1) - 1 references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DdtStat {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Bytes before compression.
+    /// Logical bytes: before compression.
     pub lsize: u64,
-    /// Bytes after compression.
+    /// Physical bytes: after compression.
     pub psize: u64,
-    /// Bytes taken.
+    /// Bytes that are allocated on the devices, all copies included.
     pub dsize: u64,
-    /// References.
+    /// Number of references to the blocks.
     pub ref_blocks: u64,
     /// Bytes before compression, each reference counted.
     pub ref_lsize: u64,
@@ -442,7 +442,7 @@ impl DdtHistogram {
             .collect()
     }
 
-    /// All buckets together.
+    /// Sum over all buckets.
     pub fn total(&self) -> DdtStat {
         self.buckets.iter().fold(DdtStat::default(), |sum, bucket| sum.plus(bucket))
     }

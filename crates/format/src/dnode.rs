@@ -22,7 +22,7 @@ pub const FLAG_SPILL: u8 = 4;
 /// Counted in the number of objects of user, group and project.
 pub const FLAG_USEROBJUSED_ACCOUNTED: u8 = 8;
 
-/// A dnode.
+/// A dnode, decoded: the description of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dnode {
     /// Type of the object's data.
@@ -37,11 +37,11 @@ pub struct Dnode {
     pub checksum: u8,
     /// Compression id, 0 to inherit.
     pub compress: u8,
-    /// `FLAG_…`
+    /// Bits `FLAG_…`.
     pub flags: u8,
     /// Data block size in sectors of 512.
     pub datablkszsec: u16,
-    /// Bytes of valid bonus.
+    /// Number of valid bytes in the bonus.
     pub bonuslen: u16,
     /// Slots taken beyond the first.
     pub extra_slots: u8,

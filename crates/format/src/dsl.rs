@@ -27,7 +27,7 @@ pub const DIR_FLAG_USED_BREAKDOWN: u64 = 1;
 
 /// A receive or a destroy is under way: cannot be mounted.
 pub const DS_FLAG_INCONSISTENT: u64 = 1;
-/// Cannot be promoted.
+/// Flag: a clone whose head cannot be promoted.
 pub const DS_FLAG_NOPROMOTE: u64 = 2;
 /// `unique` is right (always since version 26).
 pub const DS_FLAG_UNIQUE_ACCURATE: u64 = 4;
@@ -62,7 +62,7 @@ pub struct UsedBreakdown {
     pub head: u64,
     /// Blocks that only snapshots of this directory hold.
     pub snap: u64,
-    /// Children.
+    /// Bytes that the descendants of the directory use.
     pub child: u64,
     /// What children have reserved beyond their use.
     pub child_reservation: u64,
@@ -73,7 +73,7 @@ pub struct UsedBreakdown {
 /// Bonus of a DSL directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirPhys {
-    /// Seconds since 1970; informational.
+    /// Time of creation in seconds since 1970; informational.
     pub creation_time: u64,
     /// Head dataset; none of `$MOS`, `$FREE`, `$LEAK`.
     pub head: Option<ObjectId>,
@@ -85,21 +85,21 @@ pub struct DirPhys {
     pub children: Option<ObjectId>,
     /// Bytes charged here, children and reservations included.
     pub used: u64,
-    /// Bytes after compression.
+    /// Bytes that its datasets use after compression.
     pub compressed: u64,
-    /// Bytes before compression.
+    /// Bytes that its datasets use before compression.
     pub uncompressed: u64,
-    /// Bytes; 0: no quota.
+    /// The property `quota` in bytes; 0 means no quota.
     pub quota: u64,
-    /// Bytes; 0: no reservation.
+    /// The property `reservation` in bytes; 0 means no reservation.
     pub reserved: u64,
-    /// ZAP of properties.
+    /// The ZAP object of locally set properties.
     pub props: Option<ObjectId>,
-    /// ZAP of delegated permissions.
+    /// The ZAP object of permissions that `zfs allow` delegates.
     pub delegation: Option<ObjectId>,
-    /// `DIR_FLAG_…`
+    /// Bits `DIR_FLAG_…`.
     pub flags: u64,
-    /// Parts of `used`.
+    /// The parts of `used`: by snapshots, by children, by reservations.
     pub breakdown: UsedBreakdown,
     /// ZAP: heads of the clones of this directory's snapshots.
     pub clones: Option<ObjectId>,
@@ -164,7 +164,7 @@ impl DirPhys {
         put_words(bytes, DIR_PHYS_SIZE, 0, &words);
     }
 
-    /// `breakdown` can be believed.
+    /// Whether `breakdown` is maintained in this pool and adds up to `used`.
     pub fn has_breakdown(&self) -> bool {
         self.flags & DIR_FLAG_USED_BREAKDOWN != 0
     }
@@ -177,7 +177,7 @@ pub struct DatasetPhys {
     pub dir: ObjectId,
     /// The snapshot before; of the first one of a clone, its origin.
     pub prev_snap: Option<ObjectId>,
-    /// Creation txg of that.
+    /// Txg in which the previous snapshot was taken.
     pub prev_snap_txg: Txg,
     /// The next newer snapshot, or the head; none of a head.
     pub next_snap: Option<ObjectId>,
@@ -185,17 +185,17 @@ pub struct DatasetPhys {
     pub snapshot_names: Option<ObjectId>,
     /// 0 of a head; of a snapshot, 1 and its clones.
     pub num_children: u64,
-    /// Seconds since 1970.
+    /// Time of creation in seconds since 1970.
     pub creation_time: u64,
-    /// Txg of creation.
+    /// Txg in which the dataset was created.
     pub creation_txg: Txg,
     /// Blocks of the previous snapshot that are not in this.
     pub deadlist: Option<ObjectId>,
     /// Bytes taken by everything that can be reached.
     pub referenced: u64,
-    /// The same after compression.
+    /// Bytes that the dataset references after compression.
     pub compressed: u64,
-    /// The same before compression.
+    /// Bytes that the dataset references before compression.
     pub uncompressed: u64,
     /// Bytes that nothing else holds.
     pub unique: u64,
@@ -203,9 +203,9 @@ pub struct DatasetPhys {
     pub fsid_guid: u64,
     /// Random and permanent: what send and receive compare.
     pub guid: u64,
-    /// `DS_FLAG_…`
+    /// Bits `DS_FLAG_…`.
     pub flags: u64,
-    /// The object set.
+    /// The pointer to the object set.
     pub bp: BlockPtr,
     /// ZAP: datasets whose previous snapshot this is, but not as their successor in line.
     pub next_clones: Option<ObjectId>,
@@ -289,7 +289,7 @@ pub const BOOKMARK_FLAG_SNAPSHOT_EXISTS: u64 = 2;
 pub struct BookmarkPhys {
     /// Guid of the snapshot it was made of.
     pub guid: u64,
-    /// Creation txg of that.
+    /// Txg in which the bookmarked snapshot was taken.
     pub creation_txg: Txg,
     /// Creation time of that, seconds since 1970.
     pub creation_time: u64,
@@ -300,15 +300,15 @@ pub struct BookmarkPhys {
 /// The second half of a bookmark of the second form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BookmarkV2 {
-    /// Redaction list.
+    /// The object of the redaction list, for a redaction bookmark.
     pub redaction: Option<ObjectId>,
-    /// `BOOKMARK_FLAG_…`
+    /// Bits `BOOKMARK_FLAG_…`.
     pub flags: u64,
     /// Of the snapshot, in bytes.
     pub referenced: u64,
-    /// The same after compression.
+    /// Bytes after compression that were freed since the bookmark.
     pub compressed: u64,
-    /// The same before compression.
+    /// Bytes before compression that were freed since the bookmark.
     pub uncompressed: u64,
     /// Bytes of the snapshot freed before the next snapshot: taken, compressed, uncompressed.
     pub freed_before_next: [u64; 3],
@@ -371,13 +371,13 @@ pub struct BpobjPhys {
     pub num_blkptrs: u64,
     /// Bytes taken by all, those of the sub-objects included.
     pub bytes: u64,
-    /// The same after compression.
+    /// Bytes of the listed blocks after compression.
     pub comp: u64,
-    /// The same before compression.
+    /// Bytes of the listed blocks before compression.
     pub uncomp: u64,
     /// Object with the numbers of the sub-objects.
     pub subobjs: Option<ObjectId>,
-    /// How many there are.
+    /// Number of object numbers in `subobjs`.
     pub num_subobjs: u64,
     /// Of a livelist: entries that stand for a free.
     pub num_freed: u64,
@@ -403,11 +403,11 @@ impl BpobjPhys {
 /// Bonus of a deadlist ZAP: totals of its bpobjs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeadlistPhys {
-    /// Bytes taken.
+    /// Bytes that the listed blocks take on the devices.
     pub used: u64,
-    /// The same after compression.
+    /// Bytes of the listed blocks after compression.
     pub comp: u64,
-    /// The same before compression.
+    /// Bytes of the listed blocks before compression.
     pub uncomp: u64,
 }
 
@@ -423,15 +423,15 @@ impl DeadlistPhys {
 /// Bonus of a bptree: destroyed datasets whose blocks are being freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BptreePhys {
-    /// First live entry.
+    /// Index of the first entry that is not freed yet.
     pub begin: u64,
-    /// One past the last.
+    /// Index after the last entry.
     pub end: u64,
     /// Bytes still to be freed.
     pub bytes: u64,
-    /// The same after compression.
+    /// Bytes of the blocks below the entries after compression.
     pub comp: u64,
-    /// The same before compression.
+    /// Bytes of the blocks below the entries before compression.
     pub uncomp: u64,
 }
 
@@ -449,7 +449,7 @@ impl BptreePhys {
 /// An entry of a bptree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BptreeEntry {
-    /// The destroyed object set.
+    /// The root pointer of the destroyed object set.
     pub bp: BlockPtr,
     /// Only blocks born after this are freed; all ones: nothing.
     pub birth: Txg,
@@ -458,7 +458,7 @@ pub struct BptreeEntry {
 }
 
 impl BptreeEntry {
-    /// Reads one entry.
+    /// Decodes one entry of the tree.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<BptreeEntry, DecodeError> {
         Ok(BptreeEntry {
             bp: BlockPtr::decode(bytes, order)?,

@@ -8,7 +8,7 @@ use std::fmt;
 /// One copy of a block: a place on a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dva {
-    /// The top-level vdev.
+    /// The top-level vdev on which the copy lies.
     pub vdev: VdevId,
     /// First byte in the vdev's allocatable space.
     pub offset: AllocOffset,

@@ -30,7 +30,7 @@ macro_rules! reader {
 }
 
 impl Endian {
-    /// The other order.
+    /// The opposite byte order.
     pub fn flip(self) -> Endian {
         match self {
             Endian::Little => Endian::Big,

@@ -12,18 +12,18 @@ const WHAT: &str = "error log key";
 pub struct ErrorKey {
     /// The object set; `None` in a log by head, where the ZAP tells it.
     pub objset: Option<ObjectId>,
-    /// The object.
+    /// The object in which the error is.
     pub object: ObjectId,
     /// The level; negative: the object set block itself, or the intent log.
     pub level: i64,
-    /// The block.
+    /// The block number within its level.
     pub block: BlockId,
     /// Birth of the block; only in a log by head.
     pub birth: Option<Txg>,
 }
 
 impl ErrorKey {
-    /// Reads `objset:object:level:block`.
+    /// Decodes a key of the form `objset:object:level:block`, in hexadecimal.
     pub fn parse(key: &[u8]) -> Result<ErrorKey, DecodeError> {
         let [objset, object, level, block] = numbers(key)?;
         Ok(ErrorKey {
@@ -35,7 +35,7 @@ impl ErrorKey {
         })
     }
 
-    /// Reads `object:level:block:birth`.
+    /// Decodes a key of the form `object:level:block:birth`, in hexadecimal.
     pub fn parse_by_head(key: &[u8]) -> Result<ErrorKey, DecodeError> {
         let [object, level, block, birth] = numbers(key)?;
         Ok(ErrorKey {

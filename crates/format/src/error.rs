@@ -7,19 +7,19 @@ pub enum DecodeError {
     /// The input ends before the structure does.
     #[error("{what}: {needed} bytes needed, {have} there")]
     Short {
-        /// The structure.
+        /// Name of the structure that was decoded.
         what: &'static str,
         /// Bytes that the structure needs.
         needed: usize,
-        /// Bytes that were there.
+        /// Number of bytes that were available.
         have: usize,
     },
     /// A magic number is wrong.
     #[error("{what}: magic {found:#x}, expected {expected:#x}")]
     Magic {
-        /// The structure.
+        /// Name of the structure that was decoded.
         what: &'static str,
-        /// The number found.
+        /// The magic number that was found.
         found: u64,
         /// The number that belongs there.
         expected: u64,
@@ -27,17 +27,17 @@ pub enum DecodeError {
     /// A field holds a value that the format does not allow.
     #[error("{what}: {field} is {value}")]
     Field {
-        /// The structure.
+        /// Name of the structure that was decoded.
         what: &'static str,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// The value found.
+        /// The value that was found.
         value: u64,
     },
     /// Something that no single number tells.
     #[error("{what}: {why}")]
     Invalid {
-        /// The structure.
+        /// Name of the structure that was decoded.
         what: &'static str,
         /// What is wrong with it.
         why: &'static str,
@@ -50,12 +50,12 @@ impl DecodeError {
         if have < needed { Err(DecodeError::Short { what, needed, have }) } else { Ok(()) }
     }
 
-    /// A [`DecodeError::Field`].
+    /// Makes a [`DecodeError::Field`].
     pub fn field(what: &'static str, field: &'static str, value: impl Into<u64>) -> DecodeError {
         DecodeError::Field { what, field, value: value.into() }
     }
 
-    /// A [`DecodeError::Invalid`].
+    /// Makes a [`DecodeError::Invalid`].
     pub fn invalid(what: &'static str, why: &'static str) -> DecodeError {
         DecodeError::Invalid { what, why }
     }

@@ -23,9 +23,9 @@ const NO_UPGRADE: u8 = 16;
 /// The first release line that knows a feature, as far as the document tells them apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Since {
-    /// 2.3 or before.
+    /// A feature of OpenZFS 2.3 or an earlier release.
     V2_3,
-    /// 2.4.
+    /// A feature that OpenZFS 2.4 added.
     V2_4,
     /// After 2.4: Cenote knows the name but not the format.
     Later,
@@ -42,7 +42,7 @@ pub struct Feature {
     pub read_only_compatible: bool,
     /// Needed to read the MOS, so the labels name it too while it is active.
     pub mos: bool,
-    /// Enabling makes it active.
+    /// Enabling the feature makes it active at once.
     pub active_on_enable: bool,
     /// Counted per dataset; the dataset's ZAP has an entry named by the guid.
     pub per_dataset: bool,
@@ -52,7 +52,7 @@ pub struct Feature {
     pub depends: &'static [&'static str],
     /// First release line that has it.
     pub since: Since,
-    /// One line for people.
+    /// A description of one line.
     pub description: &'static str,
 }
 

@@ -11,7 +11,7 @@ pub const TABLE_MAX: u64 = 1 << 20;
 pub struct Domain {
     /// What the upper 32 bits of an identity say.
     pub index: u64,
-    /// Its name.
+    /// Name of the domain.
     pub name: String,
 }
 

@@ -24,7 +24,7 @@ pub struct HistoryPhys {
     pub begin: u64,
     /// Position behind the newest record.
     pub end: u64,
-    /// Records overwritten so far.
+    /// Number of records that newer ones have overwritten so far.
     pub records_lost: u64,
 }
 

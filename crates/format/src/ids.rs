@@ -30,13 +30,13 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A checksum algorithm.
+    /// The id of a checksum algorithm.
     ChecksumId, "checksum" {
         /// Take the parent's; never in a written block.
         Inherit = 0 "inherit",
         /// The default; never in a written block.
         On = 1 "on",
-        /// None.
+        /// No checksum is stored.
         Off = 2 "off",
         /// SHA-256 in a label's trailer.
         Label = 3 "label",
@@ -44,17 +44,17 @@ ids! {
         GangHeader = 4 "gang_header",
         /// Fletcher-2 at the end of an old intent-log block.
         Zilog = 5 "zilog",
-        /// Fletcher-2.
+        /// Fletcher-2, of the first pool versions.
         Fletcher2 = 6 "fletcher2",
-        /// Fletcher-4, the default.
+        /// Fletcher-4, the default for data.
         Fletcher4 = 7 "fletcher4",
-        /// SHA-256.
+        /// SHA-256, as dedup and labels use it.
         Sha256 = 8 "sha256",
         /// Fletcher-4 in the header of an intent-log block.
         Zilog2 = 9 "zilog2",
-        /// None.
+        /// No checksum is stored; `zfs set` does not offer it.
         NoParity = 10 "noparity",
-        /// SHA-512/256.
+        /// SHA-512, truncated to 256 bits.
         Sha512 = 11 "sha512",
         /// Skein-512, 256 bits, keyed with the pool's salt.
         Skein = 12 "skein",
@@ -72,12 +72,12 @@ impl ChecksumId {
         matches!(self, ChecksumId::Sha256 | ChecksumId::Sha512 | ChecksumId::Skein | ChecksumId::Blake3)
     }
 
-    /// Needs the pool's salt.
+    /// Whether the checksum needs the salt of the pool.
     pub fn is_salted(self) -> bool {
         matches!(self, ChecksumId::Skein | ChecksumId::Edonr | ChecksumId::Blake3)
     }
 
-    /// No checksum at all.
+    /// Whether no checksum is stored.
     pub fn is_none(self) -> bool {
         matches!(self, ChecksumId::Off | ChecksumId::NoParity)
     }
@@ -92,15 +92,15 @@ impl ChecksumId {
 }
 
 ids! {
-    /// A compression algorithm.
+    /// The id of a compression algorithm.
     CompressionId, "compression" {
         /// Take the parent's; never in a written block.
         Inherit = 0 "inherit",
         /// The default; never in a written block.
         On = 1 "on",
-        /// Stored as is.
+        /// The block is stored without compression.
         Off = 2 "uncompressed",
-        /// LZJB.
+        /// LZJB, the default of the first pool versions.
         Lzjb = 3 "lzjb",
         /// Only blocks of zeros are found.
         Empty = 4 "empty",
@@ -122,11 +122,11 @@ ids! {
         Gzip8 = 12 "gzip-8",
         /// zlib level 9.
         Gzip9 = 13 "gzip-9",
-        /// Runs of zeros.
+        /// ZLE: runs of zeros only.
         Zle = 14 "zle",
-        /// LZ4, the default.
+        /// LZ4, the default where feature `lz4_compress` is active.
         Lz4 = 15 "lz4",
-        /// Zstandard.
+        /// Zstandard; the level stands in the header of the compressed data.
         Zstd = 16 "zstd",
     }
 }
@@ -134,7 +134,7 @@ ids! {
 /// How the contents of a block are laid out in words: decides how they are swapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SwapClass {
-    /// Bytes: never swapped.
+    /// Bytes: nothing is swapped.
     U8,
     /// 16-bit words.
     U16,
@@ -142,17 +142,17 @@ pub enum SwapClass {
     U32,
     /// 64-bit words.
     U64,
-    /// A ZAP.
+    /// A ZAP: swapped by its own structure.
     Zap,
-    /// An array of dnodes.
+    /// An array of dnodes: swapped dnode by dnode.
     Dnode,
-    /// An object set.
+    /// An object set block.
     Objset,
-    /// A legacy znode.
+    /// A legacy znode in a bonus.
     Znode,
-    /// A version 0 ACL.
+    /// An ACL of version 0.
     OldAcl,
-    /// A version 1 ACL.
+    /// An ACL of version 1.
     Acl,
 }
 
@@ -387,7 +387,7 @@ impl ObjType {
         }
     }
 
-    /// Is a ZAP.
+    /// Whether objects of this type are ZAPs.
     pub fn is_zap(self) -> bool {
         self.swap_class() == SwapClass::Zap
     }

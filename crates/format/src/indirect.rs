@@ -20,9 +20,9 @@ const WHAT: &str = "indirect mapping";
 pub struct MappingPhys {
     /// One past the last mapped byte.
     pub max_offset: u64,
-    /// Bytes that were copied.
+    /// Number of bytes that the mapping covers.
     pub bytes_mapped: u64,
-    /// Entries.
+    /// Number of entries of the mapping.
     pub num_entries: u64,
     /// Object with the obsolete bytes of each entry, a `u32` each, if that is counted.
     pub counts: Option<ObjectId>,
@@ -40,7 +40,7 @@ impl MappingPhys {
 /// One stretch of a removed vdev that lives elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappingEntry {
-    /// Where it was.
+    /// Offset on the removed vdev.
     pub source: AllocOffset,
     /// Where it is; its size is the length of the stretch.
     pub target: Dva,
@@ -55,7 +55,7 @@ impl MappingEntry {
         Ok(MappingEntry { source: AllocOffset(bits(source, 0, 63) << SECTOR_SHIFT), target })
     }
 
-    /// The 24 bytes.
+    /// Encodes the entry, 24 bytes.
     pub fn encode(&self, order: Endian) -> [u8; ENTRY_SIZE] {
         let [place, position] = self.target.to_words();
         let mut out = [0; ENTRY_SIZE];
@@ -100,7 +100,7 @@ impl Mapping {
         Ok(Mapping { entries })
     }
 
-    /// The entries, ascending.
+    /// The entries, ascending by source offset.
     pub fn entries(&self) -> &[MappingEntry] {
         &self.entries
     }
@@ -132,9 +132,9 @@ impl Mapping {
 pub struct Piece {
     /// The vdev; it may have been removed as well.
     pub vdev: VdevId,
-    /// First byte.
+    /// First byte of the range.
     pub offset: AllocOffset,
-    /// Bytes.
+    /// Length of the range in bytes.
     pub len: u64,
 }
 
@@ -169,7 +169,7 @@ impl Births {
         self.entries.get(i).map(|(_, txg)| *txg)
     }
 
-    /// Ends and txgs, ascending.
+    /// Pairs of end offset and txg, ascending.
     pub fn entries(&self) -> &[(AllocOffset, Txg)] {
         &self.entries
     }

@@ -7,7 +7,7 @@
 use crate::endian::bits;
 use crate::{CompressionId, DecodeError, DeviceOffset, Dva, Endian, Lsize, PoolGuid, Psize, Txg, VdevGuid};
 
-/// Marks a header: "ZFSCACHE".
+/// Magic number of a device header: "ZFSCACHE".
 pub const HEADER_MAGIC: u64 = 0x5a46_5343_4143_4845;
 /// Marks a log block: "LOGBLKHD".
 pub const LOG_BLOCK_MAGIC: u64 = 0x4c4f_4742_4c4b_4844;
@@ -34,7 +34,7 @@ fn order_by_magic(bytes: &[u8], expected: u64) -> Result<Endian, DecodeError> {
 /// Where a log block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogBlockPtr {
-    /// Where it starts.
+    /// Offset of the log block on the device.
     pub address: DeviceOffset,
     /// Bytes of the cached blocks that it describes.
     pub payload_asize: u64,
@@ -59,22 +59,22 @@ impl LogBlockPtr {
         })
     }
 
-    /// Points to nothing.
+    /// Whether the pointer leads to no log block.
     pub fn is_empty(&self) -> bool {
         self.address.0 == 0
     }
 
-    /// Bytes before compression.
+    /// Logical size: bytes before compression.
     pub fn lsize(&self) -> Lsize {
         Lsize((bits(self.prop, 0, 16) + 1) << 9)
     }
 
-    /// Bytes stored.
+    /// Physical size: bytes as stored.
     pub fn psize(&self) -> Psize {
         Psize((bits(self.prop, 16, 16) + 1) << 9)
     }
 
-    /// The compression algorithm.
+    /// The compression algorithm of the log block.
     pub fn compression(&self) -> Result<CompressionId, DecodeError> {
         CompressionId::from_id(bits(self.prop, 32, 7) as u8)
     }
@@ -90,9 +90,9 @@ impl LogBlockPtr {
 pub struct CacheHeader {
     /// Version of the format: 1.
     pub version: u64,
-    /// The pool it caches.
+    /// Guid of the pool whose blocks the device caches.
     pub pool_guid: PoolGuid,
-    /// The device.
+    /// Guid of the cache device.
     pub vdev_guid: VdevGuid,
     /// Entries per log block; 0: no log, the device is too small.
     pub log_entries: u64,
@@ -108,11 +108,11 @@ pub struct CacheHeader {
     pub newest: [LogBlockPtr; 2],
     /// Bytes taken by log blocks.
     pub log_asize: u64,
-    /// Number of log blocks.
+    /// Number of log blocks on the device.
     pub log_count: u64,
     /// Seconds since 1970 of the last change of the trim state.
     pub trim_time: u64,
-    /// State of trimming.
+    /// State of the initial TRIM of the device.
     pub trim_state: u64,
     /// Byte order of the writer.
     pub order: Endian,
@@ -155,28 +155,28 @@ impl CacheHeader {
     }
 }
 
-/// A cached block.
+/// One cached block in a log block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheEntry {
     /// The block's address in the pool.
     pub dva: Dva,
-    /// Its physical birth.
+    /// Physical birth of the cached block.
     pub birth: Txg,
     /// Sizes, compression and state, packed.
     pub prop: u64,
     /// Where it is on the cache device.
     pub address: DeviceOffset,
-    /// Level of its compression.
+    /// Compression level of the block.
     pub complevel: u64,
 }
 
 impl CacheEntry {
-    /// Bytes before compression.
+    /// Logical size: bytes before compression.
     pub fn lsize(&self) -> Lsize {
         Lsize((bits(self.prop, 0, 16) + 1) << 9)
     }
 
-    /// Bytes after compression.
+    /// Physical size: bytes after compression.
     pub fn psize(&self) -> Psize {
         Psize((bits(self.prop, 16, 16) + 1) << 9)
     }
@@ -186,12 +186,12 @@ impl CacheEntry {
         bits(self.prop, 32, 7) as u8
     }
 
-    /// Is metadata.
+    /// Whether the block is metadata.
     pub fn is_metadata(&self) -> bool {
         bits(self.prop, 48, 8) == 2
     }
 
-    /// Is encrypted or authenticated.
+    /// Whether the block is encrypted or authenticated.
     pub fn is_protected(&self) -> bool {
         bits(self.prop, 56, 1) == 1
     }
@@ -202,7 +202,7 @@ impl CacheEntry {
 pub struct LogBlock {
     /// The block before, in one of two interleaved chains.
     pub previous: LogBlockPtr,
-    /// The cached blocks.
+    /// The cached blocks that this log block describes.
     pub entries: Vec<CacheEntry>,
 }
 

@@ -16,9 +16,9 @@ use crate::uberblock::UBERBLOCK_SIZE;
 use crate::units::{LABEL_END, LABEL_START};
 use crate::{Ashift, DecodeError, DeviceOffset, Endian};
 
-/// Bytes of a label.
+/// Size of one label in bytes.
 pub const LABEL_SIZE: u64 = 0x4_0000;
-/// Labels of a leaf.
+/// Number of labels on a leaf: two at the front, two at the end.
 pub const LABELS: usize = 4;
 /// The smallest device that can hold a leaf.
 pub const DEVICE_MIN: u64 = 64 << 20;
@@ -42,9 +42,9 @@ pub const RING_OFFSET: u64 = 0x2_0000;
 /// Bytes of the uberblock ring.
 pub const RING_SIZE: usize = 0x2_0000;
 
-/// Bytes of a trailer.
+/// Size in bytes of the checksum trailer of an embedded checksum.
 pub const TRAILER_SIZE: usize = 40;
-/// Marks a trailer.
+/// Magic number of a checksum trailer.
 pub const TRAILER_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
 
 const _: () = assert!(UBERBLOCK_SIZE + TRAILER_SIZE <= 1024);

@@ -32,6 +32,7 @@ pub mod ids;
 pub mod indirect;
 pub mod l2arc;
 pub mod label;
+pub mod names;
 pub mod nicenum;
 pub mod nvlist;
 pub mod objset;

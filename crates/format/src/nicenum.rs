@@ -13,9 +13,9 @@ const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
 pub enum ParseError {
     /// It does not begin with a number.
     Bad(String),
-    /// The unit is none.
+    /// The suffix is no unit.
     Suffix(String),
-    /// More than 2^64-1.
+    /// The number exceeds 2^64-1.
     TooLarge,
 }
 

@@ -87,7 +87,7 @@ pub enum NvValue {
     Int64(i64),
     /// Unsigned, 64 bits: nearly every number in a pool.
     Uint64(u64),
-    /// Nanoseconds.
+    /// Nanoseconds of a high-resolution clock.
     Hrtime(i64),
     /// True or false.
     BooleanValue(bool),
@@ -292,7 +292,7 @@ impl Pair {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NvList {
     pairs: Vec<Pair>,
-    /// `FLAG_…`, as stored.
+    /// Bits `FLAG_…`, as stored.
     pub flags: u32,
 }
 
@@ -344,12 +344,12 @@ impl NvList {
         out
     }
 
-    /// Number of pairs.
+    /// Number of pairs in the list.
     pub fn len(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Has no pairs.
+    /// Whether the list has no pairs.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }

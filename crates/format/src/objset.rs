@@ -7,13 +7,13 @@ use crate::{BlockPtr, DecodeError, Endian, ObjectId, Txg};
 /// What an object set holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObjsetType {
-    /// Nothing yet.
+    /// The type is not set yet.
     None,
-    /// The pool's own objects.
+    /// The meta object set (MOS) of the pool.
     Meta,
-    /// A file system.
+    /// A file system (ZPL).
     Zfs,
-    /// A volume.
+    /// A volume (zvol).
     Zvol,
     /// Something else (tests of other implementations).
     Other,
@@ -42,11 +42,11 @@ impl ObjsetType {
 pub struct ZilHeader {
     /// Txg in which the chain was claimed, 0 if it was not.
     pub claim_txg: Txg,
-    /// Highest record number replayed.
+    /// Highest sequence number of a record that was replayed.
     pub replay_seq: u64,
     /// First block of the chain.
     pub log: BlockPtr,
-    /// Highest block number claimed.
+    /// Highest sequence number of a block that was claimed.
     pub claim_blk_seq: u64,
     /// 1: replay needed; 2: `claim_lr_seq` is valid.
     pub flags: u64,
@@ -57,16 +57,16 @@ pub struct ZilHeader {
 /// User accounting covers every object.
 pub const FLAG_USERACCOUNTING_COMPLETE: u64 = 1;
 
-/// An object set block.
+/// The block at the root of an object set, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjsetPhys {
     /// The dnode whose data are all other dnodes.
     pub meta_dnode: Dnode,
     /// Head of the intent log.
     pub zil: ZilHeader,
-    /// What it holds.
+    /// The type of the object set.
     pub kind: ObjsetType,
-    /// Accounting flags.
+    /// Flags that tell which accounting objects are complete.
     pub flags: u64,
     /// Encryption: covers what can be sent.
     pub portable_mac: [u8; 32],

@@ -19,7 +19,7 @@ pub use tables::{DATASET, POOL, VDEV};
 pub enum Kind {
     /// A number: a size, a count, a ratio in hundredths, a time.
     Number,
-    /// A string.
+    /// The value is a string.
     Text,
     /// One of a list of names, stored as a number.
     Index,
@@ -28,13 +28,13 @@ pub enum Kind {
 /// Who may set a property, and whether children take it over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Never set: computed.
+    /// The value is computed and never set.
     ReadOnly,
-    /// Settable, not inherited.
+    /// The property can be set and is not inherited.
     Default,
-    /// Settable and inherited.
+    /// The property can be set and is inherited.
     Inherit,
-    /// Set at creation only.
+    /// The property can be set at creation only.
     OneTime,
     /// Set at creation or by a change of keys, not inherited.
     OneTimeDefault,
@@ -47,35 +47,35 @@ pub enum Fallback {
     None,
     /// A number, or the number of an index name.
     Number(u64),
-    /// A string.
+    /// A string value.
     Text(&'static str),
 }
 
-/// Applies to file systems.
+/// The property applies to file systems.
 pub const FS: u8 = 1;
-/// Applies to snapshots.
+/// The property applies to snapshots.
 pub const SNAP: u8 = 2;
-/// Applies to volumes.
+/// The property applies to volumes.
 pub const VOL: u8 = 4;
-/// Applies to bookmarks.
+/// The property applies to bookmarks.
 pub const MARK: u8 = 8;
-/// Applies to pools.
+/// The property applies to pools.
 pub const POOL_WIDE: u8 = 16;
-/// Applies to vdevs.
+/// The property applies to vdevs.
 pub const LEAF_OR_TOP: u8 = 32;
 
-/// One property.
+/// A row of the property table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prop {
-    /// Its name.
+    /// The name as users type it.
     pub name: &'static str,
     /// Header of its column in `list`.
     pub column: &'static str,
-    /// Kind of value.
+    /// The type of the value.
     pub kind: Kind,
-    /// Who may set it.
+    /// Whether the property can be set, and whether it is inherited.
     pub class: Class,
-    /// Value when set nowhere.
+    /// The value where the property is set nowhere.
     pub fallback: Fallback,
     /// To what it applies: a sum of [`FS`], [`SNAP`], [`VOL`], [`MARK`], [`POOL_WIDE`], [`LEAF_OR_TOP`].
     pub applies: u8,
@@ -107,7 +107,7 @@ impl Prop {
         self.index.iter().find(|(n, _)| *n == name).map(|(_, number)| *number)
     }
 
-    /// Children inherit it.
+    /// Whether children inherit the property.
     pub fn inherits(&self) -> bool {
         matches!(self.class, Class::Inherit)
     }

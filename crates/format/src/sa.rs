@@ -46,45 +46,45 @@ attrs! {
     Mtime = "ZPL_MTIME", 16;
     /// Time of the last change of the file or its attributes.
     Ctime = "ZPL_CTIME", 16;
-    /// Time of creation.
+    /// Time of creation of the file.
     Crtime = "ZPL_CRTIME", 16;
     /// Transaction group of creation.
     Gen = "ZPL_GEN", 8;
-    /// Type and permissions.
+    /// File type and permission bits.
     Mode = "ZPL_MODE", 8;
     /// Bytes; of a directory, entries + 2.
     Size = "ZPL_SIZE", 8;
     /// The directory it is in.
     Parent = "ZPL_PARENT", 8;
-    /// Names of it.
+    /// Number of hard links.
     Links = "ZPL_LINKS", 8;
     /// Its directory of extended attributes.
     Xattr = "ZPL_XATTR", 8;
-    /// Device number.
+    /// Device number of a device node.
     Rdev = "ZPL_RDEV", 8;
     /// Flags, see [`crate::znode`].
     Flags = "ZPL_FLAGS", 8;
-    /// Owner.
+    /// Owner, as FUID.
     Uid = "ZPL_UID", 8;
-    /// Group.
+    /// Group, as FUID.
     Gid = "ZPL_GID", 8;
     /// Padding of the legacy form.
     Pad = "ZPL_PAD", 32;
     /// ACL of the legacy form.
     ZnodeAcl = "ZPL_ZNODE_ACL", 88;
-    /// Number of ACEs.
+    /// Number of entries in the ACL.
     DaclCount = "ZPL_DACL_COUNT", 8;
     /// Target of a symbolic link.
     Symlink = "ZPL_SYMLINK", 0;
     /// State of a virus scanner.
     Scanstamp = "ZPL_SCANSTAMP", 32;
-    /// The ACEs.
+    /// The packed entries of the ACL.
     DaclAces = "ZPL_DACL_ACES", 0;
     /// Extended attributes, a packed list.
     Dxattr = "ZPL_DXATTR", 0;
-    /// Project.
+    /// Project id.
     Projid = "ZPL_PROJID", 8;
-    /// Change counter.
+    /// Counter of changes.
     Seq = "ZPL_SEQ", 8;
 }
 
@@ -122,15 +122,15 @@ pub enum SaSwap {
 /// What the registry says of one attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// Its name.
+    /// Name of the attribute.
     pub name: Vec<u8>,
     /// The attribute, if it is one we know.
     pub attr: Option<Attr>,
-    /// Its number in layouts.
+    /// Number by which layouts name the attribute.
     pub number: u16,
     /// Its size in bytes, 0 if it varies.
     pub len: u16,
-    /// How it is swapped.
+    /// How the value is byte-swapped.
     pub swap: SaSwap,
 }
 
@@ -183,7 +183,7 @@ impl Registry {
         self.entries.get(found)
     }
 
-    /// All attributes, by number.
+    /// All registered attributes, ascending by number.
     pub fn iter(&self) -> impl Iterator<Item = &Registration> {
         self.entries.iter()
     }
@@ -192,7 +192,7 @@ impl Registry {
 /// Where a layout puts an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Not in this layout.
+    /// The layout does not contain the attribute.
     Absent,
     /// No variable attribute is before it: bytes after the header, length.
     Fixed(u32, u16),
@@ -208,10 +208,10 @@ struct Field {
     len: u16,
 }
 
-/// A layout, resolved.
+/// A layout: the order and offsets of attributes in a bonus or spill block.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// Its number.
+    /// Number of the layout.
     pub number: u16,
     fields: Vec<Field>,
     places: [Place; Attr::ALL.len()],
@@ -280,7 +280,7 @@ pub struct SaHeader {
     pub order: Endian,
     /// Number of its layout; 0 in the buffer reads as 1.
     pub layout: u16,
-    /// Bytes of the header.
+    /// Size of the header in bytes.
     pub size: usize,
 }
 
@@ -335,12 +335,12 @@ impl<'a> SaBuffer<'a> {
         self.header.order
     }
 
-    /// The layout.
+    /// The layout that the header names.
     pub fn layout(&self) -> &'a Layout {
         self.layout
     }
 
-    /// The header.
+    /// The decoded header.
     pub fn header(&self) -> SaHeader {
         self.header
     }

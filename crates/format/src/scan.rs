@@ -6,12 +6,12 @@
 
 use crate::{DecodeError, ObjectId, Txg, VdevId};
 
-/// What a scan does.
+/// The function of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ScanFunc {
-    /// Nothing was ever started.
+    /// No scan was ever started.
     None,
-    /// Checks every block.
+    /// Scrub: every copy of every block is checked.
     Scrub,
     /// Brings devices up to date.
     Resilver,
@@ -19,16 +19,16 @@ pub enum ScanFunc {
     ErrorScrub,
 }
 
-/// How far it got.
+/// The state of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ScanState {
-    /// Never started.
+    /// No scan was ever started.
     None,
     /// Running, or to be resumed.
     Scanning,
-    /// Ended.
+    /// The scan ended by itself.
     Finished,
-    /// Stopped before its end.
+    /// The scan was stopped before its end.
     Canceled,
     /// An error scrub is running.
     ErrorScrubbing,
@@ -36,7 +36,7 @@ pub enum ScanState {
 
 /// The scan goes over the dataset again.
 pub const SCAN_FLAG_VISIT_AGAIN: u64 = 1;
-/// Paused.
+/// Flag: the scan is paused.
 pub const SCAN_FLAG_PAUSED: u64 = 2;
 /// Every block is read, whatever its dataset says.
 pub const SCAN_FLAG_THOROUGH: u64 = 4;
@@ -77,9 +77,9 @@ fn extend<const N: usize>(what: &'static str, words: &[u64]) -> Result<[u64; N],
 /// State of the scrub or resilver: `scan` in the MOS directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanPhys {
-    /// What it does.
+    /// Function of the scan.
     pub func: ScanFunc,
-    /// How far it got.
+    /// State of the scan.
     pub state: ScanState,
     /// ZAP of the datasets still to be visited.
     pub queue: ObjectId,
@@ -95,15 +95,15 @@ pub struct ScanPhys {
     pub start_time: u64,
     /// Seconds since 1970 of its end.
     pub end_time: u64,
-    /// Bytes to look at.
+    /// Number of bytes that the scan will examine.
     pub to_examine: u64,
-    /// Bytes looked at.
+    /// Number of bytes that the scan has examined.
     pub examined: u64,
-    /// Bytes left out.
+    /// Number of bytes that the scan leaves out.
     pub skipped: u64,
-    /// Bytes repaired or resilvered.
+    /// Number of bytes that were repaired or resilvered.
     pub processed: u64,
-    /// Errors found.
+    /// Number of errors that were found.
     pub errors: u64,
     /// Classes of the dedup tables that are walked first.
     pub ddt_class_max: u64,
@@ -111,15 +111,15 @@ pub struct ScanPhys {
     pub ddt_bookmark: [u64; 4],
     /// Where the walk is: object set, object, level, block.
     pub bookmark: [u64; 4],
-    /// `SCAN_FLAG_…`
+    /// Bits `SCAN_FLAG_…`.
     pub flags: u64,
 }
 
 impl ScanPhys {
-    /// Words of the array.
+    /// Number of 64-bit words of the stored array.
     pub const WORDS: usize = 24;
 
-    /// From the array.
+    /// Decodes the stored array of words.
     pub fn from_words(words: &[u64]) -> Result<ScanPhys, DecodeError> {
         let w: [u64; ScanPhys::WORDS] = extend("scan", words)?;
         Ok(ScanPhys {
@@ -144,7 +144,7 @@ impl ScanPhys {
         })
     }
 
-    /// The array.
+    /// Encodes the array of words.
     pub fn to_words(&self) -> [u64; ScanPhys::WORDS] {
         let [d0, d1, d2, d3] = self.ddt_bookmark;
         let [b0, b1, b2, b3] = self.bookmark;
@@ -176,7 +176,7 @@ impl ScanPhys {
         ]
     }
 
-    /// Paused by hand.
+    /// Whether the scan is paused by an administrator.
     pub fn is_paused(&self) -> bool {
         self.flags & SCAN_FLAG_PAUSED != 0
     }
@@ -185,9 +185,9 @@ impl ScanPhys {
 /// State of the error scrub: `error_scrub` in the MOS directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorScrubPhys {
-    /// What it does.
+    /// Function of the scan.
     pub func: ScanFunc,
-    /// How far it got.
+    /// State of the scan.
     pub state: ScanState,
     /// Cursor in the error log.
     pub cursor: u64,
@@ -195,13 +195,13 @@ pub struct ErrorScrubPhys {
     pub start_time: u64,
     /// Seconds since 1970 of its end.
     pub end_time: u64,
-    /// Blocks to look at.
+    /// Number of blocks that the scan will examine.
     pub to_examine: u64,
-    /// Blocks looked at.
+    /// Number of blocks that were examined.
     pub examined: u64,
-    /// Errors found.
+    /// Number of errors that were found.
     pub errors: u64,
-    /// Not 0: paused.
+    /// A value other than 0 means that the scan is paused.
     pub paused_flags: u64,
 }
 
@@ -223,7 +223,7 @@ impl ErrorScrubPhys {
         })
     }
 
-    /// The array of nine.
+    /// Encodes the array of nine words.
     pub fn to_words(&self) -> [u64; 9] {
         [
             self.func as u64,
@@ -242,7 +242,7 @@ impl ErrorScrubPhys {
 /// State of a sequential rebuild: `org.openzfs:vdev_rebuild` in the ZAP of a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RebuildPhys {
-    /// How far it got.
+    /// State of the rebuild.
     pub state: RebuildState,
     /// Everything below has been copied.
     pub last_offset: u64,
@@ -254,30 +254,30 @@ pub struct RebuildPhys {
     pub start_time: u64,
     /// Seconds since 1970 of its end.
     pub end_time: u64,
-    /// Milliseconds spent.
+    /// Time that the rebuild has taken, in milliseconds.
     pub scan_time_ms: u64,
     /// Bytes of allocated segments passed.
     pub bytes_scanned: u64,
-    /// Bytes of repairs started.
+    /// Number of bytes whose repair was issued.
     pub bytes_issued: u64,
-    /// Bytes repaired.
+    /// Number of bytes that were rebuilt.
     pub bytes_rebuilt: u64,
     /// Bytes to do in all.
     pub bytes_est: u64,
-    /// Errors met.
+    /// Number of errors that were met.
     pub errors: u64,
 }
 
 /// How far a rebuild got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RebuildState {
-    /// Never started.
+    /// No rebuild was ever started.
     None,
     /// Running, or to be resumed.
     Active,
-    /// Stopped before its end.
+    /// The rebuild was stopped before its end.
     Canceled,
-    /// Ended.
+    /// The rebuild ended by itself.
     Complete,
 }
 
@@ -308,7 +308,7 @@ impl RebuildPhys {
         })
     }
 
-    /// The array of twelve.
+    /// Encodes the array of twelve words.
     pub fn to_words(&self) -> [u64; 12] {
         [
             self.state as u64,
@@ -330,9 +330,9 @@ impl RebuildPhys {
 /// State of the newest device removal: `com.delphix:removing` in the MOS directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemovalPhys {
-    /// How far it got.
+    /// State of the removal.
     pub state: ScanState,
-    /// The vdev being removed.
+    /// The top-level vdev that is being removed.
     pub vdev: Option<VdevId>,
     /// The vdev removed before it: start of the chain through `prev_indirect_vdev`.
     pub prev_indirect_vdev: Option<VdevId>,
@@ -340,9 +340,9 @@ pub struct RemovalPhys {
     pub start_time: u64,
     /// Seconds since 1970 of its end.
     pub end_time: u64,
-    /// Bytes to copy.
+    /// Number of bytes that must be copied.
     pub to_copy: u64,
-    /// Bytes copied.
+    /// Number of bytes that were copied.
     pub copied: u64,
 }
 
@@ -361,7 +361,7 @@ impl RemovalPhys {
         })
     }
 
-    /// The array of seven.
+    /// Encodes the array of seven words.
     pub fn to_words(&self) -> [u64; 7] {
         let id = |vdev: Option<VdevId>| vdev.map_or(u64::MAX, |vdev| vdev.0.into());
         [
@@ -379,11 +379,11 @@ impl RemovalPhys {
 /// A mapping being rewritten without its obsolete parts: `com.delphix:condensing_indirect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CondensingPhys {
-    /// The removed vdev.
+    /// The top-level vdev that was removed.
     pub vdev: VdevId,
     /// Space map of what was obsolete at the start.
     pub previous_obsolete: ObjectId,
-    /// The mapping being written.
+    /// The object of the mapping that condensing writes.
     pub next_mapping: ObjectId,
 }
 
@@ -398,7 +398,7 @@ impl CondensingPhys {
         })
     }
 
-    /// The array of three.
+    /// Encodes the array of three words.
     pub fn to_words(&self) -> [u64; 3] {
         [self.vdev.0.into(), self.previous_obsolete.0, self.next_mapping.0]
     }

@@ -16,7 +16,7 @@ use crate::{DecodeError, Endian, VdevId};
 pub const PHYS_SIZE_OLD: usize = 24;
 /// Bytes of the bonus with a histogram.
 pub const PHYS_SIZE: usize = 320;
-/// Buckets of the histogram.
+/// Number of buckets in the histogram.
 pub const BUCKETS: usize = 32;
 /// Shift of the log space maps: units of 512 bytes.
 pub const LOG_SHIFT: u32 = 9;
@@ -69,9 +69,9 @@ impl SpaceMapPhys {
 /// What happened to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MapType {
-    /// Allocated.
+    /// The range was allocated.
     Alloc,
-    /// Freed.
+    /// The range was freed.
     Free,
 }
 
@@ -86,16 +86,16 @@ impl MapType {
 pub enum Entry {
     /// Starts what one sync pass appended; with txg 0 it only fills a block.
     Debug {
-        /// What the pass appended.
+        /// Whether the entries that follow allocate or free.
         action: MapType,
-        /// Sync pass.
+        /// The sync pass that appended the entries.
         pass: u16,
-        /// Transaction group.
+        /// The txg that appended the entries.
         txg: u64,
     },
-    /// A range.
+    /// An entry for one range.
     Range {
-        /// What happened to it.
+        /// Whether the range was allocated or freed.
         kind: MapType,
         /// Where it starts, in units from the start of the map.
         offset: u64,
@@ -110,12 +110,12 @@ impl Entry {
     /// The entry that fills the last word of a block.
     pub const PADDING: Entry = Entry::Debug { action: MapType::Alloc, pass: 0, txg: 0 };
 
-    /// Only fills a block.
+    /// Whether the entry is padding at the end of a block.
     pub fn is_padding(&self) -> bool {
         matches!(self, Entry::Debug { txg: 0, .. })
     }
 
-    /// Takes two words.
+    /// Whether the entry takes two words.
     pub fn is_two_words(&self) -> bool {
         matches!(self, Entry::Range { vdev: Some(_), .. })
     }
@@ -190,11 +190,11 @@ impl Iterator for Entries<'_> {
 /// A range of bytes (of txgs, in a DTL).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// What happened to it.
+    /// Whether the range was allocated or freed.
     pub kind: MapType,
     /// First byte, in the space that the map describes.
     pub start: u64,
-    /// Bytes.
+    /// Length of the range in bytes.
     pub len: u64,
     /// The vdev, in log space maps.
     pub vdev: Option<VdevId>,
@@ -203,11 +203,11 @@ pub struct Segment {
 /// What a map describes: turns entries into ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapBounds {
-    /// First byte.
+    /// First byte that the space map covers.
     pub start: u64,
-    /// Bytes.
+    /// Number of bytes that the space map covers.
     pub size: u64,
-    /// log2 of the unit.
+    /// Base-2 logarithm of the unit of offsets and lengths.
     pub shift: u32,
 }
 
@@ -288,7 +288,7 @@ impl Writer {
         self.words.push(with_bits(offset, 63, 1, kind as u64));
     }
 
-    /// The bytes to append.
+    /// Returns the words to append, in this byte order.
     pub fn finish(self, order: Endian) -> Vec<u8> {
         self.words.into_iter().flat_map(|word| order.put_u64(word)).collect()
     }

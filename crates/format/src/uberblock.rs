@@ -10,11 +10,11 @@ use crate::endian::{bits, with_bits};
 use crate::units::SECTOR_SHIFT;
 use crate::{BlockPtr, DecodeError, Endian, Txg};
 
-/// Marks an uberblock.
+/// Magic number of an uberblock.
 pub const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
 /// Marks that the multihost words are there.
 pub const MMP_MAGIC: u64 = 0xa11c_ea11;
-/// Words of an uberblock.
+/// Number of 64-bit words of an uberblock.
 pub const UBERBLOCK_WORDS: usize = 27;
 /// Bytes of an uberblock; the rest of its slot is zero up to the trailer.
 pub const UBERBLOCK_SIZE: usize = 8 * UBERBLOCK_WORDS;
@@ -32,7 +32,7 @@ pub struct Mmp {
 }
 
 impl Mmp {
-    /// Multihost is on.
+    /// Whether multihost protection is on.
     pub fn is_on(&self) -> bool {
         self.delay_ns != 0
     }
@@ -87,7 +87,7 @@ impl ReflowInfo {
     }
 }
 
-/// An uberblock.
+/// An uberblock, decoded: the root of one state of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uberblock {
     /// Format version of the pool: 5000, or 1 to 28.
@@ -96,7 +96,7 @@ pub struct Uberblock {
     pub txg: Txg,
     /// Sum of the guids of all vdevs, modulo 2^64.
     pub guid_sum: u64,
-    /// Seconds since 1970.
+    /// Time of the write in seconds since 1970.
     pub timestamp: u64,
     /// Pointer to the meta object set.
     pub root: BlockPtr,

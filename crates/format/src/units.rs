@@ -70,9 +70,9 @@ impl Ashift {
 impl ObjectId {
     /// The user-used accounting object of an object set.
     pub const USER_USED: ObjectId = ObjectId(u64::MAX);
-    /// The group-used accounting object.
+    /// The accounting object of bytes by group.
     pub const GROUP_USED: ObjectId = ObjectId(u64::MAX - 1);
-    /// The project-used accounting object.
+    /// The accounting object of bytes by project.
     pub const PROJECT_USED: ObjectId = ObjectId(u64::MAX - 2);
     /// One past the highest number that an ordinary object can have.
     pub const LIMIT: u64 = 1 << 48;

@@ -27,7 +27,7 @@ pub const FAT_TYPE: u64 = 0x8000_0000_0000_0001;
 pub const FAT_MAGIC: u64 = 0x0002_F52A_B2AB;
 /// First word of a leaf.
 pub const LEAF_TYPE: u64 = 0x8000_0000_0000_0000;
-/// Magic of a leaf.
+/// Magic number of a fat ZAP's leaf block.
 pub const LEAF_MAGIC: u32 = 0x02AB_1EAF;
 /// Bytes of a micro ZAP's header and of each of its entries.
 pub const MICRO_ENTRY_SIZE: usize = 64;
@@ -129,16 +129,16 @@ pub struct MicroZap<'a> {
     order: Endian,
     /// Start value of the hash.
     pub salt: u64,
-    /// `NORM_…`
+    /// Bits `NORM_…`.
     pub normalization: u64,
 }
 
 /// An entry of a micro ZAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MicroEntry<'a> {
-    /// Its slot, from 1.
+    /// Slot of the entry in the block; the header is slot 0.
     pub slot: usize,
-    /// Its value.
+    /// Value of the entry.
     pub value: u64,
     /// Tells entries of equal hash apart.
     pub cd: u32,
@@ -147,7 +147,7 @@ pub struct MicroEntry<'a> {
 }
 
 impl<'a> MicroZap<'a> {
-    /// Reads the header.
+    /// Decodes the header of the block.
     pub fn decode(block: &'a [u8], order: Endian) -> Result<MicroZap<'a>, DecodeError> {
         const WHAT: &str = "micro ZAP";
         let [magic, salt, normalization] = order.words(WHAT, block, 0)?;
@@ -209,9 +209,9 @@ pub struct FatHeader {
     pub entries: u64,
     /// Start value of the hash.
     pub salt: u64,
-    /// `NORM_…`
+    /// Bits `NORM_…`.
     pub normalization: u64,
-    /// `FLAG_…`
+    /// Bits `FLAG_…`.
     pub flags: u64,
 }
 
@@ -306,16 +306,16 @@ pub struct LeafEntry {
     pub name_len: u16,
     /// First chunk of the value.
     pub value_chunk: u16,
-    /// Integers of the value.
+    /// Number of integers in the value.
     pub value_len: u16,
     /// Tells entries of equal hash apart.
     pub cd: u32,
-    /// The whole hash.
+    /// The 64-bit hash of the name.
     pub hash: u64,
 }
 
 impl LeafEntry {
-    /// Bytes of the value.
+    /// Length of the value in bytes.
     pub fn value_bytes(&self) -> usize {
         usize::from(self.value_len) * usize::from(self.int_size)
     }
@@ -334,9 +334,9 @@ pub struct Leaf<'a> {
     pub entries: u16,
     /// Free chunks, as counted by the writer.
     pub free_chunks: u16,
-    /// Buckets.
+    /// Number of hash buckets in a leaf.
     pub buckets: usize,
-    /// Chunks.
+    /// Number of chunks in a leaf.
     pub chunks: usize,
 }
 

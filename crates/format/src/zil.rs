@@ -86,7 +86,7 @@ impl Chain {
         Ok((chain, range.start as usize..range.end as usize))
     }
 
-    /// The 184 bytes.
+    /// Encodes the chain trailer, 184 bytes.
     pub fn encode(&self) -> [u8; CHAIN_SIZE] {
         let mut out = [0; CHAIN_SIZE];
         let [a, b, c, d] = self.checksum.0;
@@ -144,9 +144,9 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A file was made.
+    /// TX_CREATE: a file was created.
     Create = 1 "TX_CREATE" 104,
-    /// A directory was made.
+    /// TX_MKDIR: a directory was created.
     Mkdir = 2 "TX_MKDIR" 104,
     /// The directory of a file's extended attributes was made.
     MkXattrDir = 3 "TX_MKXATTR" 104,
@@ -154,21 +154,21 @@ kinds! {
     Symlink = 4 "TX_SYMLINK" 104,
     /// A name that is not a directory was removed.
     Remove = 5 "TX_REMOVE" 40,
-    /// A directory was removed.
+    /// TX_RMDIR: a directory was removed.
     Rmdir = 6 "TX_RMDIR" 40,
     /// A further name was made.
     Link = 7 "TX_LINK" 48,
-    /// A name was moved.
+    /// TX_RENAME: a name was moved.
     Rename = 8 "TX_RENAME" 48,
-    /// Data was written.
+    /// TX_WRITE: data was written.
     Write = 9 "TX_WRITE" 192,
     /// A range was freed, or the file cut.
     Truncate = 10 "TX_TRUNCATE" 56,
-    /// Attributes were set.
+    /// TX_SETATTR: attributes were set.
     SetAttr = 11 "TX_SETATTR" 112,
     /// An ACL of the old form was set.
     AclV0 = 12 "TX_ACL_V0" 48,
-    /// An ACL was set.
+    /// TX_ACL: an ACL was set.
     Acl = 13 "TX_ACL_ACL" 80,
     /// A file was made with an ACL.
     CreateAcl = 14 "TX_CREATE_ACL" 144,
@@ -186,7 +186,7 @@ kinds! {
     Write2 = 20 "TX_WRITE2" 192,
     /// An extended attribute in the system attributes was set or removed.
     SetSaXattr = 21 "TX_SETSAXATTR" 48,
-    /// Two names were exchanged.
+    /// TX_RENAME_EXCHANGE: two names were exchanged.
     RenameExchange = 22 "TX_RENAME_EXCHANGE" 48,
     /// A name was moved and left a whiteout behind.
     RenameWhiteout = 23 "TX_RENAME_WHITEOUT" 112,
@@ -229,7 +229,7 @@ pub struct RawRecord<'a> {
     pub txg: Txg,
     /// Number of the record in its chain.
     pub seq: u64,
-    /// The whole record.
+    /// The bytes of the record, its header included.
     pub bytes: &'a [u8],
     /// Byte order of the writer.
     pub order: Endian,
@@ -256,7 +256,7 @@ impl<'a> RawRecord<'a> {
         Ok((record, rest))
     }
 
-    /// What it says happened.
+    /// The type of the record.
     pub fn kind(&self) -> Result<RecordKind, DecodeError> {
         RecordKind::from_id(self.txtype)
     }

@@ -30,17 +30,17 @@ pub const FLAG_HIDDEN: u64 = 1 << 33;
 pub const FLAG_SYSTEM: u64 = 1 << 34;
 /// Flag: changed since the last archive.
 pub const FLAG_ARCHIVE: u64 = 1 << 35;
-/// Flag: cannot be unlinked.
+/// Flag: the file cannot be unlinked.
 pub const FLAG_NOUNLINK: u64 = 1 << 37;
 /// Flag: content changed since the last virus scan.
 pub const FLAG_AV_MODIFIED: u64 = 1 << 42;
-/// Flag: cannot be changed.
+/// Flag: the file cannot be changed.
 pub const FLAG_IMMUTABLE: u64 = 1 << 36;
-/// Flag: can only grow.
+/// Flag: the file can only grow.
 pub const FLAG_APPENDONLY: u64 = 1 << 38;
 /// Flag: not to be backed up.
 pub const FLAG_NODUMP: u64 = 1 << 39;
-/// Flag: a reparse point.
+/// Flag: the file is a reparse point.
 pub const FLAG_REPARSE: u64 = 1 << 43;
 /// Flag: told to be stored elsewhere.
 pub const FLAG_OFFLINE: u64 = 1 << 44;
@@ -96,9 +96,9 @@ pub fn with_dos_flags(flags: u64, dos: u64) -> Option<u64> {
 /// A point in time, relative to the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time {
-    /// Seconds, negative before 1970.
+    /// Seconds since 1970, negative before.
     pub secs: i64,
-    /// Nanoseconds, less than 10⁹.
+    /// Nanoseconds within the second, less than 10⁹.
     pub nanos: u32,
 }
 
@@ -181,18 +181,18 @@ pub struct LegacyAcl {
     pub external: ObjectId,
     /// Bytes of ACEs in an external object (version 1), as stored.
     pub size: u32,
-    /// How ACEs are stored.
+    /// The form in which the ACEs are stored.
     pub version: AclVersion,
-    /// Number of ACEs.
+    /// Number of ACEs in the ACL.
     pub count: u32,
-    /// Room for ACEs.
+    /// Space in the znode for the first ACEs.
     pub inline: [u8; INLINE_ACES],
     /// Byte order of the ACEs.
     pub order: Endian,
 }
 
 impl LegacyAcl {
-    /// Reads the 88 bytes.
+    /// Decodes the 88 bytes of a legacy ACL.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<LegacyAcl, DecodeError> {
         const WHAT: &str = "legacy ACL";
         let version = AclVersion::from_id(order.u16(WHAT, bytes, 12)?)?;
@@ -214,45 +214,45 @@ impl LegacyAcl {
     }
 }
 
-/// A legacy znode.
+/// A legacy znode: the bonus of files before version 5.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LegacyZnode {
-    /// Last access.
+    /// Time of the last access.
     pub atime: Time,
-    /// Last change of content.
+    /// Time of the last change of the content.
     pub mtime: Time,
     /// Last change of any kind.
     pub ctime: Time,
-    /// Creation.
+    /// Time of creation.
     pub crtime: Time,
-    /// Transaction group of creation.
+    /// Txg in which the file was created.
     pub generation: u64,
-    /// Type and permissions.
+    /// File type and permission bits.
     pub mode: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// The directory it is in.
     pub parent: ObjectId,
-    /// Names.
+    /// Number of hard links.
     pub links: u64,
     /// Attribute directory, 0 if none.
     pub xattr: ObjectId,
     /// Device number, major in the high half.
     pub rdev: u64,
-    /// `FLAG_…`
+    /// Bits `FLAG_…`.
     pub flags: u64,
-    /// Owner (FUID).
+    /// Owner, as FUID.
     pub uid: u64,
-    /// Group (FUID).
+    /// Group, as FUID.
     pub gid: u64,
-    /// The ACL, undecoded.
+    /// The ACL, not decoded.
     pub acl: [u8; 88],
     /// Byte order of the znode.
     pub order: Endian,
 }
 
 impl LegacyZnode {
-    /// Reads the bonus.
+    /// Decodes the bonus of a legacy znode.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<LegacyZnode, DecodeError> {
         const WHAT: &str = "znode";
         DecodeError::need(WHAT, ZNODE_SIZE, bytes.len())?;
@@ -280,7 +280,7 @@ impl LegacyZnode {
         })
     }
 
-    /// The ACL.
+    /// Decodes the ACL of the znode.
     pub fn decode_acl(&self) -> Result<LegacyAcl, DecodeError> {
         LegacyAcl::decode(&self.acl, self.order)
     }

@@ -1,15 +1,16 @@
-//! Large buffers: records of files, and what is read and written at once.
+//! Large buffers: file records and the buffers of large reads and writes.
 //!
-//! Most of them are made by one thread and dropped by another: who writes a file makes a record, and the cache drops it
-//! when somebody else needs room. mimalloc gives each thread pages of its own, 4 MiB for each size, and a page
-//! stays as long as one buffer of it does; with thirty threads a process then takes twice what it holds. Here all
-//! threads share the buffers of a size.
+//! Most large buffers are allocated by one thread and freed by another: a writer allocates a record, and the cache
+//! frees it when it evicts. mimalloc gives each thread its own pages, 4 MiB for each size class, and a page stays
+//! mapped as long as one of its buffers is in use; with thirty threads a process then maps twice the memory that it
+//! uses. This module shares the buffers of a size class among all threads.
 //!
 //! # What always holds
-//! - A buffer begins at a page of the system, so devices take it as it is.
-//! - Buffers of one size lie behind each other in [`CHUNK`]s that are never given back; their memory is: at once
-//!   where [`Large::kept_max`] bytes lie idle, and what was not needed for a whole period at its end.
-//! - Nothing here allocates.
+//! - A buffer starts at a page boundary, so direct device I/O can use it without a copy.
+//! - Buffers of one size class are carved from [`CHUNK`]s whose addresses are never unmapped. Their pages go back to
+//!   the system in two cases: immediately when [`Large::kept_max`] free bytes are resident already, and at the end of
+//!   a period for buffers that stayed free during the whole period.
+//! - No function of this module allocates.
 
 use crate::system;
 use std::ptr::{self, NonNull};
@@ -17,38 +18,38 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Buffers of more bytes are large,
-const LEAST: usize = 32 << 10;
-/// up to so many.
-const MOST: usize = 2 << 20;
-/// Sizes between a power of two and the next.
+/// The largest size in bytes that is left to mimalloc.
+const SMALL_MAX: usize = 32 << 10;
+/// The largest size in bytes that this module serves; larger requests go to mimalloc.
+const LARGE_MAX: usize = 2 << 20;
+/// Size classes between a power of two and the next.
 const STEPS: usize = 4;
-const CLASSES: usize = STEPS * (MOST / LEAST).ilog2() as usize;
-/// Bytes of addresses that are taken at once: a multiple of the largest page of the system.
+const CLASSES: usize = STEPS * (LARGE_MAX / SMALL_MAX).ilog2() as usize;
+/// Bytes of address space mapped at once: a multiple of the largest page size of the system.
 const CHUNK: usize = 64 << 20;
 
-/// The first bytes of a buffer that nobody has.
+/// The header written into a free buffer: the next one on its list.
 struct Link {
     next: *mut Link,
 }
 
-/// Buffers of one size that nobody has.
+/// The free buffers of one size class.
 struct Free {
-    /// Those whose memory was kept, the last one first.
+    /// Free buffers whose pages are resident, the last freed one first.
     warm: *mut Link,
     warm_count: usize,
-    /// As few as there were since the period began.
+    /// The smallest `warm_count` since the period began.
     warm_least: usize,
-    /// Those whose memory was given back, but for the page with the link.
+    /// Free buffers whose pages went back to the system, except the page with the link.
     cold: *mut Link,
-    /// What is left of the chunk.
+    /// The unused rest of the newest chunk.
     rest: *mut u8,
     rest_len: usize,
-    /// When the period began.
+    /// The start of the current period.
     since: Option<Instant>,
 }
 
-// SAFETY: the buffers on the lists belong to whoever has the lists.
+// SAFETY: the pointers lead to free buffers, which are reachable only through the lists.
 unsafe impl Send for Free {}
 
 impl Free {
@@ -63,7 +64,7 @@ impl Free {
     };
 }
 
-/// How much of a fresh buffer is zeros.
+/// Which bytes of a buffer taken from the lists are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Zeros {
     All,
@@ -71,41 +72,41 @@ enum Zeros {
     Unknown,
 }
 
-/// The large buffers of a process.
+/// The allocator of large buffers: one free list for each size class.
 pub(crate) struct Large {
     classes: [Mutex<Free>; CLASSES],
-    /// Bytes of buffers that nobody has, and whose memory was kept.
+    /// Bytes of free buffers whose pages are resident.
     kept: AtomicUsize,
     kept_max: AtomicUsize,
     period_ms: AtomicUsize,
-    /// Bytes of buffers that somebody has.
+    /// Bytes of buffers in use, rounded up to their size classes.
     held: AtomicUsize,
 }
 
-/// The class of a size, and the bytes of its buffers; `None`: it is not large.
+/// The size class of a request and the length of its buffers in bytes; `None` if the size is not large.
 fn class_of(size: usize) -> Option<(usize, usize)> {
-    if size <= LEAST || size > MOST {
+    if size <= SMALL_MAX || size > LARGE_MAX {
         return None;
     }
     let below = 1 << (size - 1).ilog2();
     let step = below / STEPS;
     let steps = (size - below).div_ceil(step);
-    let class = STEPS * (below / LEAST).ilog2() as usize + steps - 1;
+    let class = STEPS * (below / SMALL_MAX).ilog2() as usize + steps - 1;
     Some((class, below + steps * step))
 }
 
-/// Whether buffers of these two sizes are of the same class.
+/// Whether two sizes fall into the same size class, so that a buffer need not move.
 pub(crate) fn is_same(one: usize, other: usize) -> bool {
     class_of(one).is_some_and(|class| class_of(other) == Some(class))
 }
 
-/// Whether buffers of this size and alignment are made here.
+/// Whether this module serves requests of this size and alignment.
 pub(crate) fn is_large(size: usize, align: usize) -> bool {
-    size > LEAST && size <= MOST && align <= system::PAGE
+    size > SMALL_MAX && size <= LARGE_MAX && align <= system::PAGE
 }
 
 impl Large {
-    /// None yet.
+    /// An allocator without any memory.
     pub(crate) const fn new() -> Large {
         Large {
             classes: [const { Mutex::new(Free::NONE) }; CLASSES],
@@ -116,8 +117,8 @@ impl Large {
         }
     }
 
-    /// How many bytes may lie idle, and for how long.
-    pub(crate) fn keep(&self, bytes: usize, period: Duration) {
+    /// Sets how many bytes of free buffers stay resident at most, and the length of a period.
+    pub(crate) fn set_limits(&self, bytes: usize, period: Duration) {
         self.kept_max.store(bytes, Ordering::Relaxed);
         self.period_ms.store(usize::try_from(period.as_millis()).unwrap_or(usize::MAX), Ordering::Relaxed);
     }
@@ -127,11 +128,11 @@ impl Large {
     }
 
     fn free(&self, class: usize) -> MutexGuard<'_, Free> {
-        // Nothing below panics while it holds the lock.
+        // No code below panics while it holds the lock.
         self.classes[class].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer of at least `size` bytes; null if there is no memory. `zeroed`: all of them are zeros.
+    /// Returns a buffer of at least `size` bytes, all zero if `zeroed`; null if the system has no memory.
     pub(crate) fn take(&self, size: usize, zeroed: bool) -> *mut u8 {
         let Some((class, len)) = class_of(size) else { return ptr::null_mut() };
         let Some((buffer, zeros)) = self.find(class, len) else { return ptr::null_mut() };
@@ -142,7 +143,7 @@ impl Large {
             Zeros::Unknown => size,
         };
         if zeroed {
-            // SAFETY: the buffer is ours and longer than that.
+            // SAFETY: the buffer is off the lists and at least this long.
             unsafe { buffer.as_ptr().write_bytes(0, dirty) };
         }
         buffer.as_ptr()
@@ -169,24 +170,25 @@ impl Large {
         }
         let buffer = NonNull::new(free.rest)?;
         free.rest_len -= len;
-        // SAFETY: the chunk has so many bytes more.
+        // SAFETY: `rest_len` said that this many bytes remain in the chunk.
         free.rest = unsafe { free.rest.add(len) };
         Some((buffer, Zeros::All))
     }
 
-    /// Takes a buffer back.
+    /// Puts a buffer back on its free list.
     ///
     /// # Safety
-    /// `buffer` came from [`Large::take`] of the same value with a size of the same class, and nobody uses it any more.
+    /// `buffer` came from [`Large::take`] of the same allocator with a size of the same class, and is not used any
+    /// more.
     pub(crate) unsafe fn give_back(&self, buffer: *mut u8, size: usize) {
         let Some((class, len)) = class_of(size) else { return };
         self.held.fetch_sub(len, Ordering::Relaxed);
         let link: *mut Link = buffer.cast();
         if self.kept.load(Ordering::Relaxed) >= self.kept_max.load(Ordering::Relaxed) {
-            // SAFETY: the buffer is ours now; no lock is held while the kernel takes its pages.
+            // SAFETY: the buffer is unused. No lock is held while the kernel takes its pages.
             unsafe { system::discard(buffer, len) };
             let mut free = self.free(class);
-            // SAFETY: the buffer is ours, long enough, and aligned to a page.
+            // SAFETY: the buffer is unused, long enough for a link, and page-aligned.
             unsafe { link.write(Link { next: free.cold }) };
             free.cold = link;
             return;
@@ -205,7 +207,7 @@ impl Large {
         }
     }
 
-    /// Gives back the memory of what was not needed since the period began.
+    /// Gives back the pages of the buffers that stayed free since the period began, and starts the next period.
     fn end_period(&self, free: &mut Free, len: usize, now: Instant) {
         for _ in 0..free.warm_least.min(free.warm_count) {
             let Some(link) = NonNull::new(free.warm) else { break };
@@ -213,7 +215,7 @@ impl Large {
             free.warm = unsafe { link.as_ref() }.next;
             free.warm_count -= 1;
             self.kept.fetch_sub(len, Ordering::Relaxed);
-            // SAFETY: the buffer is on no list any more, and of this length.
+            // SAFETY: the buffer is off the lists and has this length.
             unsafe { system::discard(link.as_ptr().cast(), len) };
             // SAFETY: as above.
             unsafe { link.as_ptr().write(Link { next: free.cold }) };
@@ -223,10 +225,10 @@ impl Large {
         free.since = Some(now);
     }
 
-    /// Ends the periods that are over: where nothing is given back any more nobody else does.
-    pub(crate) fn tidy(&self, now: Instant) {
+    /// Ends the periods that are over. Only `give_back` ends them otherwise, and an idle program does not call it.
+    pub(crate) fn trim(&self, now: Instant) {
         for class in 0..CLASSES {
-            let below = LEAST << (class / STEPS);
+            let below = SMALL_MAX << (class / STEPS);
             let len = below + (class % STEPS + 1) * (below / STEPS);
             let mut free = self.free(class);
             if free.since.is_some_and(|since| now.duration_since(since) >= self.period()) {
@@ -235,7 +237,7 @@ impl Large {
         }
     }
 
-    /// Bytes of buffers that somebody has, and of those whose memory was kept although nobody has them.
+    /// Bytes of buffers in use, and bytes of free buffers whose pages are resident.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         (self.held.load(Ordering::Relaxed), self.kept.load(Ordering::Relaxed))
     }
@@ -252,14 +254,16 @@ mod tests {
     }
 
     fn give_back(large: &Large, buffer: usize, size: usize) {
-        // SAFETY: the tests give back what they took, with its size, once.
+        // SAFETY: each test frees each buffer once, with the size that it asked for.
         unsafe { large.give_back(buffer as *mut u8, size) };
     }
 
     #[test]
     fn a_class_has_room_for_its_sizes_and_wastes_little() {
-        let mut last = (0, LEAST);
-        for size in (LEAST + 1..=MOST).step_by(511).chain([LEAST + 1, 128 << 10, 1 << 20, MOST]) {
+        let mut last = (0, SMALL_MAX);
+        for size in
+            (SMALL_MAX + 1..=LARGE_MAX).step_by(511).chain([SMALL_MAX + 1, 128 << 10, 1 << 20, LARGE_MAX])
+        {
             let (class, len) = class_of(size).unwrap();
             assert!(class < CLASSES && len >= size && len - size < size / 4 + 1, "{size}: {len}");
             assert!(len.is_multiple_of(system::PAGE));
@@ -268,7 +272,7 @@ mod tests {
             }
         }
         assert_eq!(class_of(128 << 10), Some((7, 128 << 10)), "records fit exactly");
-        assert_eq!((class_of(LEAST), class_of(MOST + 1)), (None, None));
+        assert_eq!((class_of(SMALL_MAX), class_of(LARGE_MAX + 1)), (None, None));
     }
 
     #[test]
@@ -293,30 +297,30 @@ mod tests {
     fn no_more_is_kept_than_may_be() {
         let large = Large::new();
         let size = 64 << 10;
-        large.keep(3 * size, Duration::from_secs(1000));
+        large.set_limits(3 * size, Duration::from_secs(1000));
         let taken: Vec<usize> = (0..9).map(|_| take(&large, size)).collect();
         taken.into_iter().for_each(|buffer| give_back(&large, buffer, size));
         assert_eq!(large.bytes(), (0, 3 * size));
     }
 
     #[test]
-    fn what_nobody_needs_for_a_period_is_given_back() {
+    fn buffers_free_for_a_whole_period_lose_their_pages() {
         let large = Large::new();
         let size = 256 << 10;
         let taken: Vec<usize> = (0..9).map(|_| take(&large, size)).collect();
         taken.into_iter().for_each(|buffer| give_back(&large, buffer, size));
         let later = |periods| Instant::now() + periods * large.period();
-        large.tidy(Instant::now());
+        large.trim(Instant::now());
         assert_eq!(large.bytes().1, 9 * size, "the period is not over");
-        // Of the first period it is not known: it began without any.
-        large.tidy(later(1));
+        // The first period began with no free buffers, so it frees none.
+        large.trim(later(1));
         assert_eq!(large.bytes().1, 9 * size);
         let (one, two) = (take(&large, size), take(&large, size));
         give_back(&large, one, size);
         give_back(&large, two, size);
-        large.tidy(later(2));
+        large.trim(later(2));
         assert_eq!(large.bytes().1, 2 * size, "two were needed");
-        large.tidy(later(3));
+        large.trim(later(3));
         assert_eq!(large.bytes().1, 0);
     }
 
@@ -325,10 +329,10 @@ mod tests {
         let large = Large::new();
         let size = 100_000;
         for kept_max in [usize::MAX, 0] {
-            large.keep(kept_max, Duration::from_secs(1000));
+            large.set_limits(kept_max, Duration::from_secs(1000));
             for _ in 0..3 {
                 let buffer = large.take(size, true);
-                // SAFETY: the buffer has so many bytes, and they are initialised.
+                // SAFETY: the buffer has this many bytes, and all are initialized.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, size) };
                 assert!(bytes.iter().all(|byte| *byte == 0));
                 bytes.fill(7);

@@ -1,15 +1,16 @@
-//! The allocator of our programs: mimalloc, which keeps what was freed for some seconds, and beside it `large` for
-//! buffers of more than 32 KiB, which all threads share.
+//! The memory allocator of the programs: mimalloc, tuned to keep freed memory for some seconds, and beside it `large`
+//! for buffers of more than 32 KiB, which all threads share.
 //!
-//! Objects and records come and go by the hundred thousand in a txg: with the system's allocator a third of the
-//! time of writing small files went there. And what a txg frees the next one wants again: given back to the system in
-//! between, as mimalloc does after a second, a quarter of the time of many small synchronous writes went to clearing
-//! pages. Where memory is scarce it is given back all the same. The library leaves the choice to who embeds it.
+//! A transaction group allocates and frees objects and records by the hundred thousand: with the system's allocator a
+//! third of the time of writing small files went there. The next transaction group needs the same memory again: when
+//! it went back to the system in between, as with mimalloc's default of one second, a quarter of the time of many
+//! small synchronous writes went to clearing pages. On machines with little memory it goes back after one second all
+//! the same. The library crates do not choose an allocator; that is up to the program that embeds them.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)] // Memory is handed out by address.
 mod large;
-#[allow(unsafe_code)] // Calls to the system.
+#[allow(unsafe_code)] // System calls.
 mod system;
 
 use large::Large;
@@ -19,59 +20,59 @@ use std::time::{Duration, Instant};
 static ALLOCATOR: shared::Allocator = shared::Allocator;
 static LARGE: Large = Large::new();
 
-/// How long freed memory is kept: longer than a txg takes to come round,
-const KEEP: Duration = Duration::from_secs(10);
-/// and where memory is scarce.
-const KEEP_SCARCE: Duration = Duration::from_secs(1);
-/// With less memory than this it is scarce.
+/// How long freed memory stays mapped: longer than the interval between two transaction groups.
+const PURGE_DELAY: Duration = Duration::from_secs(10);
+/// How long freed memory stays mapped where memory is scarce.
+const PURGE_DELAY_SCARCE: Duration = Duration::from_secs(1);
+/// Memory is scarce below this many bytes.
 const SCARCE: u64 = 4 << 30;
-/// Of scarce memory this part may lie idle.
+/// Where memory is scarce, at most this fraction of it, one in `IDLE_SHARE`, stays in free large buffers.
 const IDLE_SHARE: u64 = 64;
 
-/// To be called first of all by a program, with the bytes of memory that it may use.
+/// Configures the allocator. A program calls it before anything else, with the bytes of memory that it may use.
 pub fn init(memory: u64) {
     let is_scarce = memory < SCARCE;
-    keep::freed_memory(if is_scarce { KEEP_SCARCE } else { KEEP });
+    purge_delay::set(if is_scarce { PURGE_DELAY_SCARCE } else { PURGE_DELAY });
     if is_scarce {
-        LARGE.keep(usize::try_from(memory / IDLE_SHARE).unwrap_or(usize::MAX), KEEP_SCARCE);
-        // Huge pages are taken whole for the first byte. Where they cannot be turned off there may be none.
+        LARGE.set_limits(usize::try_from(memory / IDLE_SHARE).unwrap_or(usize::MAX), PURGE_DELAY_SCARCE);
+        // The first byte touched takes a whole huge page. Where turning them off fails, the system may have none.
         let _ = rustix::thread::disable_transparent_huge_pages(true);
     }
 }
 
-/// Has a thread give back what was not needed for a while: for a program that stays, and may be idle. Where the system
-/// has no thread to give, what is freed next gives it back.
-pub fn stay_tidy() {
-    let tidy = || loop {
-        std::thread::sleep(KEEP / 4);
-        LARGE.tidy(Instant::now());
+/// Starts a thread that gives unused memory back to the system, for programs that run for long and may be idle. If
+/// the thread cannot be started, memory goes back only as other memory is freed.
+pub fn start_trim_thread() {
+    let trim = || loop {
+        std::thread::sleep(PURGE_DELAY / 4);
+        LARGE.trim(Instant::now());
     };
-    let _ = std::thread::Builder::new().name("heap".to_owned()).spawn(tidy);
+    let _ = std::thread::Builder::new().name("heap".to_owned()).spawn(trim);
 }
 
-/// Bytes of large buffers: those in use, and those that are kept although they are not.
+/// Bytes of large buffers in use, and bytes of free ones whose pages are resident.
 #[must_use]
 pub fn large_bytes() -> (usize, usize) {
     LARGE.bytes()
 }
 
-#[allow(unsafe_code)] // An allocator.
+#[allow(unsafe_code)] // Implements `GlobalAlloc`, an unsafe trait.
 mod shared {
     use super::{LARGE, large};
     use mimalloc::MiMalloc;
     use std::alloc::{GlobalAlloc, Layout};
 
-    /// mimalloc, and the large buffers.
+    /// Sends large requests to [`LARGE`] and all others to mimalloc.
     pub(super) struct Allocator;
 
-    // SAFETY: both halves are allocators, and size and alignment, which are the same whenever a buffer is named, say
-    // which of them has it.
+    // SAFETY: both parts are allocators, and which one serves a buffer follows from its size and alignment alone,
+    // which are the same for allocation and release.
     unsafe impl GlobalAlloc for Allocator {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             if large::is_large(layout.size(), layout.align()) {
                 return LARGE.take(layout.size(), false);
             }
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller makes the same promise.
             unsafe { MiMalloc.alloc(layout) }
         }
 
@@ -79,16 +80,16 @@ mod shared {
             if large::is_large(layout.size(), layout.align()) {
                 return LARGE.take(layout.size(), true);
             }
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller makes the same promise.
             unsafe { MiMalloc.alloc_zeroed(layout) }
         }
 
         unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
             if large::is_large(layout.size(), layout.align()) {
-                // SAFETY: it came from there with this size, and the caller gives it up.
+                // SAFETY: the buffer was allocated there with this size, and the caller does not use it any more.
                 return unsafe { LARGE.give_back(start, layout.size()) };
             }
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller makes the same promise.
             unsafe { MiMalloc.dealloc(start, layout) }
         }
 
@@ -96,7 +97,7 @@ mod shared {
             let align = layout.align();
             let (was, is) = (large::is_large(layout.size(), align), large::is_large(size, align));
             if !was && !is {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: the caller makes the same promise.
                 return unsafe { MiMalloc.realloc(start, layout, size) };
             }
             if was && is && large::is_same(layout.size(), size) {
@@ -104,7 +105,8 @@ mod shared {
             }
             // SAFETY: the caller promises that the size is not zero and fits the alignment.
             let new = unsafe { Layout::from_size_align_unchecked(size, align) };
-            // SAFETY: of the new layout; the old buffer has as many bytes as are copied, and is given up after that.
+            // SAFETY: `new` is a valid layout. The old buffer holds the bytes that are copied, and is freed after
+            // that.
             unsafe {
                 let moved = self.alloc(new);
                 if !moved.is_null() {
@@ -117,18 +119,18 @@ mod shared {
     }
 }
 
-#[allow(unsafe_code)] // An option of the allocator, in C.
-mod keep {
+#[allow(unsafe_code)] // Sets an option of mimalloc, a C library.
+mod purge_delay {
     use libmimalloc_sys::{mi_option_set, mi_option_t};
     use std::time::Duration;
 
-    /// `mi_option_purge_delay` of mimalloc 2 and 3, for which the bindings have no name.
-    const PURGE_DELAY: mi_option_t = 15;
+    /// `mi_option_purge_delay` of mimalloc 2 and 3, which the bindings do not name.
+    const OPTION: mi_option_t = 15;
 
-    pub(super) fn freed_memory(time: Duration) {
+    pub(super) fn set(time: Duration) {
         let time = u16::try_from(time.as_millis()).unwrap_or(u16::MAX);
-        // SAFETY: the option exists; it takes any number, and is read each time it counts.
-        unsafe { mi_option_set(PURGE_DELAY, time.into()) };
+        // SAFETY: the option exists, takes any number, and may be set at any time.
+        unsafe { mi_option_set(OPTION, time.into()) };
     }
 }
 

@@ -1,17 +1,17 @@
-//! Memory from the system.
+//! Pages from the system, and back to it.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use std::ptr::{self, NonNull};
 
-/// Bytes of its pages, or of a part of them.
+/// A divisor of the system's page size, in bytes.
 pub(crate) const PAGE: usize = 4096;
 
-/// So many bytes of addresses, whose pages come when they are first used.
+/// Maps `len` bytes of address space; a page takes memory when it is first touched. `None` if the system refuses.
 pub(crate) fn map(len: usize) -> Option<NonNull<u8>> {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-    // SAFETY: a new mapping, wherever the kernel wants it: nothing is replaced.
+    // SAFETY: a new mapping at an address of the kernel's choice replaces none.
     let start = unsafe { mmap_anonymous(ptr::null_mut(), len, access, flags) }.ok()?;
-    // SAFETY: the mapping that was just made. Huge pages are cheaper to get, where there may be any.
+    // SAFETY: this mapping was just made. Huge pages need fewer faults, where the system has any.
     let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
     NonNull::new(start.cast())
 }
@@ -19,12 +19,12 @@ pub(crate) fn map(len: usize) -> Option<NonNull<u8>> {
 /// Gives the pages of a range back to the system; they are zeros from then on.
 ///
 /// # Safety
-/// The range is part of a mapping of [`map`], made of whole pages, and nobody uses what is in it.
+/// The range is part of a mapping made by [`map`], consists of whole pages, and its contents are not used any more.
 pub(crate) unsafe fn discard(start: *mut u8, len: usize) {
-    // SAFETY: what the caller promises.
+    // SAFETY: the caller promises it.
     if unsafe { madvise(start.cast(), len, Advice::LinuxDontNeed) }.is_err() {
-        // What counts on zeros must find them.
-        // SAFETY: the same.
+        // The contract is that the range reads as zeros.
+        // SAFETY: the caller promises it.
         unsafe { start.write_bytes(0, len) };
     }
 }

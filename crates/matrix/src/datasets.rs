@@ -5,20 +5,23 @@ use crate::content::{Content, Head, Snapshot, dataset_of};
 use crate::history::Durable;
 use crate::plan::Setting;
 use crate::world::{POOL, World, fill_error};
+use dsl::bookmark::Bookmark;
+use dsl::create;
+use dsl::create::NewHead;
+use dsl::destroy::{destroy, destroy_if_deferred, destroy_snapshots};
+use dsl::holds;
+use dsl::promote::promote;
+use dsl::prop;
 use dsl::prop::PropValue;
-use dsl::write::create::{self, NewHead};
-use dsl::write::destroy::{destroy, destroy_if_deferred, destroy_snapshots};
-use dsl::write::promote::promote;
-use dsl::write::rename::{rename, rename_snapshot};
-use dsl::write::rollback::rollback;
-use dsl::write::snapshot::snapshot;
-use dsl::write::{bookmarks, holds, props};
+use dsl::rename::{rename, rename_snapshot};
+use dsl::rollback::rollback;
+use dsl::snapshot::snapshot;
 use format::objset::ObjsetType;
 use format::prop as table;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use zpl::CaseSensitivity;
-use zpl::write::{NewFilesystem, make_filesystem, make_volume};
+use zpl::{NewFilesystem, make_filesystem, make_volume};
 
 /// Most heads and snapshots.
 const HEADS_MAX: usize = 10;
@@ -112,9 +115,9 @@ impl World {
         if name.contains(':') {
             return Some((name.to_owned(), PropValue::String(text.to_owned())));
         }
-        let known = props::settable(name, kind, creating).ok()?;
-        let value = props::parse(known, text).ok()?;
-        props::validate(known, &value, self.pool().features()).ok()?;
+        let known = prop::change::settable(name, kind, creating).ok()?;
+        let value = prop::change::parse(known, text).ok()?;
+        prop::change::validate(known, &value, self.pool().features()).ok()?;
         Some((known.name.to_owned(), value))
     }
 
@@ -382,12 +385,12 @@ impl World {
             let id = self.dataset(&name)?.id();
             let draw = self.random.next();
             let done = self.attempt(&format!("destroy a bookmark of {name}"), move |ctx| {
-                let list = bookmarks::list(ctx.m(), id)?;
+                let list = Bookmark::list(ctx.m(), id)?;
                 let Some((mark, _)) = list.get((draw % list.len().max(1) as u64) as usize) else {
                     return Ok(None);
                 };
                 let mark = String::from_utf8_lossy(mark).into_owned();
-                bookmarks::destroy(ctx.m(), id, &mark).map(|()| Some(mark))
+                Bookmark::destroy(ctx.m(), id, &mark).map(|()| Some(mark))
             })?;
             if let (Some(Some(mark)), Some(head)) = (done, self.model.heads.get_mut(&name)) {
                 head.bookmarks.remove(&mark);
@@ -400,8 +403,8 @@ impl World {
         let title = format!("bookmark {name} #{mark}");
         let task_mark = mark.clone();
         let done = self.attempt(&title, move |ctx| {
-            bookmarks::create_from_snapshot(ctx.m(), head, snapshot, &task_mark)?;
-            bookmarks::get(ctx.m(), head, &task_mark)
+            Bookmark::create_from_snapshot(ctx.m(), head, snapshot, &task_mark)?;
+            Bookmark::get(ctx.m(), head, &task_mark)
         })?;
         if let (Some(Some(made)), Some(head)) = (done, self.model.heads.get_mut(dataset_of(&name))) {
             head.bookmarks.insert(mark, (made.guid, made.creation_txg.0, made.creation_time));
@@ -468,7 +471,7 @@ impl World {
     fn set(&mut self, name: &str, prop: &str, value: PropValue) -> Result<(), Failure> {
         let (head, key, new) = (name.to_owned(), prop.to_owned(), value.clone());
         let title = format!("set {prop}={value:?} {name}");
-        let done = self.attempt(&title, move |ctx| props::set(ctx, &head, &key, &value))?;
+        let done = self.attempt(&title, move |ctx| prop::change::set(ctx, &head, &key, &value))?;
         if let (Some(()), Some(head)) = (done, self.model.heads.get_mut(name)) {
             head.props.insert(prop.to_owned(), new);
         }
@@ -483,7 +486,7 @@ impl World {
             Content::Files(_) => table::FS,
             Content::Volume(_) => table::VOL,
         };
-        if props::settable(prop, known, false).is_err() {
+        if prop::change::settable(prop, known, false).is_err() {
             return Ok(());
         }
         self.set(&name, prop, PropValue::Number(bytes))
@@ -506,8 +509,9 @@ impl World {
             return Ok(());
         };
         let head = name.clone();
-        let done = self
-            .attempt(&format!("inherit {prop} {name}"), move |ctx| props::inherit(ctx, &head, prop, false))?;
+        let done = self.attempt(&format!("inherit {prop} {name}"), move |ctx| {
+            prop::change::inherit(ctx, &head, prop, false)
+        })?;
         if let (Some(()), Some(head)) = (done, self.model.heads.get_mut(&name)) {
             head.props.remove(prop);
         }

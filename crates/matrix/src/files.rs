@@ -5,14 +5,14 @@ use crate::history::Durable;
 use crate::plan::Setting;
 use crate::world::{Open, World};
 use crate::{Failure, wrong};
-use dsl::write::SyncMode;
+use dsl::SyncMode;
 use format::ObjectId;
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho};
 use format::znode::Time;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use zpl::write::{
+use zpl::{
     Allocate, BeginError, FileRange, Fs, NewAttrs, NewFile, PoolClones, QuotaOf, RenameHow, VolumeWriter,
     WriteHow, XattrHow, encode_posix,
 };

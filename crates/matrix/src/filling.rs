@@ -7,12 +7,12 @@ use crate::files::{NAMES_MAX, Work, allowed};
 use crate::plan::Setting;
 use crate::world::{Open, POOL, World};
 use crate::{Failure, wrong};
+use dsl::prop;
 use dsl::prop::PropValue;
-use dsl::write::props;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zpl::FileKind;
-use zpl::write::{Allocate, NewFile, WriteHow};
+use zpl::{Allocate, NewFile, WriteHow};
 
 /// Bytes that are written at once.
 const CHUNK: u64 = 128 << 10;
@@ -91,7 +91,7 @@ impl World {
     fn set_record_size(&mut self, bytes: u64) -> Result<(), Failure> {
         let size = PropValue::Number(bytes);
         let value = size.clone();
-        self.attempt("set recordsize", move |ctx| props::set(ctx, POOL, "recordsize", &value))?;
+        self.attempt("set recordsize", move |ctx| prop::change::set(ctx, POOL, "recordsize", &value))?;
         if let Some(head) = self.model.heads.get_mut(POOL) {
             head.props.insert("recordsize".to_owned(), size);
         }

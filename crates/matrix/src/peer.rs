@@ -13,7 +13,7 @@ use crate::judge;
 use crate::plan::{Plan, layouts};
 use crate::world::{POOL, World};
 use crate::{Failure, wrong};
-use pool::live::FeatureSet;
+use pool::FeatureSet;
 use std::path::Path;
 use std::sync::Arc;
 use testkit::sha256;

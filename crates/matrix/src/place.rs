@@ -1,7 +1,7 @@
 //! Where the disks of a pool are: files in a folder, or what somebody else makes of it.
 
 use crate::Failure;
-use pool::live::LeafSpec;
+use pool::LeafSpec;
 use std::path::{Path, PathBuf};
 use vdev::device::file::{Access, open_exclusive};
 use vdev::scan::{Found, Search};

@@ -2,8 +2,8 @@
 
 use crate::place::Place;
 use format::Ashift;
-use pool::live::{CreateSpec, FeatureSet, Layout, TopSpec};
 use pool::space::Class;
+use pool::{CreateSpec, FeatureSet, Layout, TopSpec};
 use vdev::env::Random;
 
 /// A top-level vdev to be.

@@ -5,23 +5,23 @@ use crate::history::{Durable, History};
 use crate::place::{Folder, Place};
 use crate::plan::{Plan, Setting};
 use crate::{Failure, wrong};
-use dmu::live::TxError;
+use dmu::TxError;
+use dsl::destroy::destroy_snapshots;
+use dsl::prop;
 use dsl::prop::PropValue;
-use dsl::write::destroy::destroy_snapshots;
-use dsl::write::snapshot::snapshot;
-use dsl::write::{SyncMode, TaskCtx, props};
+use dsl::snapshot::snapshot;
 use dsl::{Dataset, DslError};
+use dsl::{SyncMode, TaskCtx};
 use format::ObjectId;
-use pool::live::{ImportOptions, Leave, LivePool};
+use pool::LivePool;
+use pool::{ImportOptions, Leave};
 use pool::{PoolError, Which};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use vdev::env::{Env, Random};
-use zpl::write::{
-    HeadFs, HeadVolume, NewFile, NewFilesystem, QuotaOf, WriteHow, make_filesystem, options_of,
-};
 use zpl::{FileKind, SpaceKind};
+use zpl::{HeadFs, HeadVolume, NewFile, NewFilesystem, QuotaOf, WriteHow, make_filesystem, options_of};
 
 /// Name of the pool.
 pub const POOL: &str = "judged";
@@ -37,7 +37,7 @@ pub(crate) enum Open {
 }
 
 impl Open {
-    fn head(&self) -> &Arc<dsl::write::Head> {
+    fn head(&self) -> &Arc<dsl::Head> {
         match self {
             Open::Files(files) => files.head(),
             Open::Volume(volume) => volume.head(),
@@ -160,7 +160,7 @@ impl World {
         let env = Env::simulated(seed).0;
         let mut spec = plan.spec(POOL, &mut *place)?;
         let fill_env = env.clone();
-        let projects = plan.features == pool::live::FeatureSet::Default;
+        let projects = plan.features == pool::FeatureSet::Default;
         spec.root.fill = Box::new(move |set, tx| {
             let new = NewFilesystem { projects, ..NewFilesystem::default() };
             make_filesystem(set, &new, &fill_env, tx).map(drop).map_err(fill_error)
@@ -407,11 +407,11 @@ impl World {
             self.attempt("lift limits", move |ctx| {
                 for limit in ["quota", "refquota", "filesystem_limit"].iter().filter(|_| is_files) {
                     let none = if limit.ends_with("_limit") { u64::MAX } else { 0 };
-                    props::set(ctx, &name, limit, &PropValue::Number(none))?;
+                    prop::change::set(ctx, &name, limit, &PropValue::Number(none))?;
                 }
-                props::set(ctx, &name, "refreservation", &PropValue::Number(0))?;
-                props::set(ctx, &name, "snapshot_limit", &PropValue::Number(u64::MAX))?;
-                props::set(ctx, &name, "reservation", &PropValue::Number(0))
+                prop::change::set(ctx, &name, "refreservation", &PropValue::Number(0))?;
+                prop::change::set(ctx, &name, "snapshot_limit", &PropValue::Number(u64::MAX))?;
+                prop::change::set(ctx, &name, "reservation", &PropValue::Number(0))
             })?;
             if let Open::Files(files) = self.open_head(&head)? {
                 for (kind, id) in [SpaceKind::User, SpaceKind::Group]

@@ -5,7 +5,8 @@
 
 use cenote_matrix::judge;
 use cenote_matrix::world::World;
-use pool::live::{ImportOptions, Leave, LivePool};
+use pool::LivePool;
+use pool::{ImportOptions, Leave};
 use pool::{PoolError, Which};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

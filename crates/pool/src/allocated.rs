@@ -11,6 +11,7 @@
 use crate::space::{MetaslabSpace, VdevSpace};
 use crate::space_map::{SpaceMap, apply};
 use crate::{Pool, PoolError};
+use format::names;
 use format::space_map::{MapBounds, MapType, Segment};
 use format::{Dva, ObjectId, VdevId};
 use std::collections::BTreeMap;
@@ -86,7 +87,7 @@ impl Pool {
     /// What was freed since the checkpoint is kept for it, and in a map of its own.
     fn give_up_checkpoint(&self, all: &Allocated, space: &VdevSpace) -> Result<(), PoolError> {
         let zap = self.tree().top(space.vdev).map(|node| node.zap_top).unwrap_or_default();
-        let Some(id) = self.vdev_zap_number(zap, crate::space::CHECKPOINT_MAP)? else { return Ok(()) };
+        let Some(id) = self.vdev_zap_number(zap, names::top_vdev::CHECKPOINT_SM)? else { return Ok(()) };
         let map = SpaceMap::open(self.mos(), ObjectId(id))?;
         let corrupt = |why| PoolError::Corrupt { object: ObjectId(id), why };
         let bounds = MapBounds { start: 0, size: u64::MAX, shift: space.ashift };

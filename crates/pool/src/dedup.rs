@@ -5,7 +5,7 @@ use crate::directory::Directory;
 use crate::{Pool, PoolError};
 use dmu::zap::{Zap, ZapKey};
 use dmu::{ObjSet, Object};
-use dsl::write::unpack_dedup_value;
+use dsl::unpack_dedup_value;
 use format::ddt::{
     ALGORITHMS, DdtClass, DdtHistogram, DdtKey, DdtStat, DdtValue, KEY_WORDS, LogHeader, directory_name,
     log_name, log_records, zap_name,

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The directory's object number.
-pub const OBJECT: ObjectId = ObjectId(1);
+pub use format::names::directory::OBJECT;
 /// Bytes of a packed list: configurations of thousands of devices are a few MiB. Decoded it may take ten
 /// times as much.
 const PACKED_MAX: u64 = 16 << 20;

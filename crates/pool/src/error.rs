@@ -247,7 +247,7 @@ pub enum PoolError {
     },
     /// No transaction is possible any more.
     #[error(transparent)]
-    Tx(#[from] dmu::live::TxError),
+    Tx(#[from] dmu::TxError),
     /// A block could not be written, freed or claimed.
     #[error(transparent)]
     Zio(#[from] zio::ZioError),

@@ -7,12 +7,13 @@ use dmu::zap::Zap;
 use dmu::{DmuError, ObjSet};
 use dsl::{Dataset, DslError};
 use format::errlog::ErrorKey;
+use format::names;
 use format::{BlockPtr, Level, ObjectId, Txg};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The two logs: what was found since the last scrub, and what that scrub found.
-const LOGS: [&str; 2] = ["errlog_last", "errlog_scrub"];
+const LOGS: [&str; 2] = [names::directory::ERRLOG_LAST, names::directory::ERRLOG_SCRUB];
 
 /// A block in the error log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -5,12 +5,8 @@ use crate::PoolError;
 use crate::directory::Directory;
 use format::Txg;
 use format::feature::{self, FEATURES, Feature};
+use format::names;
 use std::collections::BTreeMap;
-
-/// Name of the ZAP of features without which nothing can be read.
-const FOR_READ: &str = "features_for_read";
-/// Name of the ZAP of features without which nothing can be written.
-const FOR_WRITE: &str = "features_for_write";
 
 /// State of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +54,9 @@ pub struct Features {
 impl Features {
     pub(crate) fn load(directory: &Directory) -> Result<Features, PoolError> {
         let mut features = Features::default();
-        for (name, read_only_compatible) in [(FOR_READ, false), (FOR_WRITE, true)] {
+        for (name, read_only_compatible) in
+            [(names::directory::FEATURES_FOR_READ, false), (names::directory::FEATURES_FOR_WRITE, true)]
+        {
             for (guid, refcount) in numbers(directory, name)? {
                 if feature::by_guid(&guid).is_none_or(|f| !f.is_supported()) {
                     let (guid, description) = (guid.clone(), describe(directory, &guid)?);
@@ -72,7 +70,7 @@ impl Features {
                 features.counts.insert(guid, refcount);
             }
         }
-        features.enabled_txgs = numbers(directory, "feature_enabled_txg")?;
+        features.enabled_txgs = numbers(directory, names::directory::FEATURE_ENABLED_TXG)?;
         Ok(features)
     }
 
@@ -142,7 +140,9 @@ fn numbers(directory: &Directory, name: &str) -> Result<BTreeMap<String, u64>, P
 }
 
 fn describe(directory: &Directory, guid: &str) -> Result<String, PoolError> {
-    let Some((_, zap)) = directory.zap("feature_descriptions")? else { return Ok(String::new()) };
+    let Some((_, zap)) = directory.zap(names::directory::FEATURE_DESCRIPTIONS)? else {
+        return Ok(String::new());
+    };
     let text = zap.lookup(guid.as_bytes())?.and_then(|entry| entry.string()).unwrap_or_default();
     Ok(String::from_utf8_lossy(&text).into_owned())
 }

@@ -1,8 +1,9 @@
 //! Where the contents of removed vdevs are: reads their mappings
 //! (docs/on-disk/14-vdevs.md, section 6).
 
+use crate::PoolError;
 use crate::directory::{Directory, read_whole};
-use crate::{PoolError, scan};
+use crate::scan::recorded as scan;
 use dmu::{ObjSet, Object};
 use format::config::VdevKind;
 use format::indirect::{BIRTH_SIZE, Births, ENTRY_SIZE, Mapping, MappingPhys};

@@ -1,7 +1,7 @@
 //! The pool as a whole: which pools there are among some devices, opening one, and what belongs to
 //! no dataset: features, properties, space, history, errors, scans, spares.
 //!
-//! Called by `cenote`. Everything here reads, but for [`live`]: pools that are open for writing.
+//! Called by `cenote`. [`Pool`] shows one state and only reads; [`LivePool`] is a pool that is open for writing.
 //!
 //! # What always holds
 //! - Opening reads labels, the MOS and a few small objects of it. Space maps, dedup tables and
@@ -12,36 +12,82 @@
 //! Tests: `tests/`.
 #![forbid(unsafe_code)]
 
+mod add;
 pub mod allocated;
 mod assemble;
 mod aux;
+mod cachefile;
 mod checkpoint;
+mod claim;
 mod clones;
+mod config;
+mod create;
 pub mod dedup;
+mod diagnosis;
 pub mod directory;
+mod dtl;
 mod error;
 mod error_log;
+pub mod events;
+mod expand;
+mod export;
 pub mod features;
 mod fragmentation;
+mod held_writes;
 mod history;
 pub mod import;
 mod indirect;
-pub mod live;
+mod labels;
+mod layout;
+mod leases;
+mod live;
 mod missing;
+mod mmp;
 mod open;
+pub(crate) mod outage;
+mod outside;
 pub mod props;
-mod scan;
+mod reguid;
+mod resume_unfinished;
+mod runtime;
+pub(crate) mod scan;
 pub mod space;
 pub mod space_map;
+mod space_maps;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod txg_history;
+mod upgrade;
+mod vdev_props;
+mod vdev_zaps;
 
 pub use assemble::guids_with;
+pub use aux::change::AuxKind;
 pub use aux::{AuxState, AuxVdev};
+pub use cachefile::{CacheFile, CacheFileError};
 pub use clones::CloneTable;
+pub use config::Host;
+pub use create::{CreateSpec, FillRoot, RootDataset, check_name};
 pub use error::PoolError;
 pub use error_log::LoggedError;
+pub use expand::Grow;
+pub use export::Leave;
 pub use features::{FeatureState, Features, UnknownFeature};
+pub use history::record::{Command, Operation};
+pub use import::writable::{ImportOptions, refusal};
+pub use layout::{FeatureSet, Layout, LeafSpec, MAX_AUTO_ASHIFT, MIN_AUTO_ASHIFT, TopSpec, best_ashift};
+pub(crate) use leases::Lease;
+pub use live::LivePool;
+pub use mmp::{MULTIHOST_FAIL_INTERVALS, MULTIHOST_HISTORY, MULTIHOST_INTERVAL, MmpRecord, MmpTarget};
 pub use open::{OpenOptions, Which};
-pub use scan::Expansion;
+pub use outage::FailMode;
+pub use outside::Outside;
+pub use props::change::PoolProp;
+pub use scan::recorded::Expansion;
+pub use scan::{Offline, SCAN_SUSPEND_PROGRESS, ScanProgress, ScanRefusal};
+pub use txg_history::{TXG_HISTORY, TxgRecord};
+pub use vdev_props::VdevProp;
 
 use directory::Directory;
 use dmu::{KeyState, ObjSet, Store};
@@ -49,11 +95,10 @@ use dsl::Dsl;
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
 use format::{PoolGuid, Txg, VdevGuid};
-use live::Lease;
 use open::Opened;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
-use vdev::{Device, VdevTree};
+use vdev::{Device, Devices, VdevTree};
 
 /// An open pool.
 pub struct Pool {
@@ -67,18 +112,21 @@ pub struct Pool {
     features: Features,
     dsl: Dsl,
     devices: HashSet<VdevGuid>,
+    /// The source of spares and cache devices that no search has found.
+    source: Devices,
     /// It shows a pool that is open for writing, which keeps what it leads to meanwhile.
     lease: Option<Arc<Lease>>,
     /// The scans of that pool.
-    scans: OnceLock<Arc<live::scan::Scans>>,
+    scans: OnceLock<Arc<scan::Scans>>,
     /// Whether that pool is suspended.
-    outages: OnceLock<Arc<live::outage::Outages>>,
+    outages: OnceLock<Arc<outage::Outages>>,
 }
 
 impl Pool {
     fn from_opened(
         opened: Opened,
         devices: &HashMap<VdevGuid, Arc<dyn Device>>,
+        source: Devices,
         name: Option<&str>,
     ) -> Result<Arc<Pool>, PoolError> {
         let Opened { label, config, uberblock, tree, mos, directory, features } = opened;
@@ -96,6 +144,7 @@ impl Pool {
             features,
             dsl,
             devices,
+            source,
             lease: None,
             scans: OnceLock::new(),
             outages: OnceLock::new(),
@@ -133,6 +182,8 @@ impl Pool {
             features,
             dsl,
             devices,
+            // Not asked: one that is open for writing holds its spares and cache devices.
+            source: Devices::default(),
             lease,
             scans: OnceLock::new(),
             outages: OnceLock::new(),
@@ -220,14 +271,14 @@ impl Pool {
     }
 
     /// The scans of the pool whose state this shows, and what keeps it from writing.
-    pub(crate) fn show(&self, scans: &Arc<live::scan::Scans>, outages: &Arc<live::outage::Outages>) {
+    pub(crate) fn show(&self, scans: &Arc<scan::Scans>, outages: &Arc<outage::Outages>) {
         let _ = self.scans.set(Arc::clone(scans));
         let _ = self.outages.set(Arc::clone(outages));
     }
 
     /// The pool whose state this shows cannot write at the moment, and what becomes of those who want to;
     /// `None`: it can, or is not open for writing.
-    pub fn suspended(&self) -> Option<live::FailMode> {
+    pub fn suspended(&self) -> Option<FailMode> {
         self.outages.get()?.suspended()
     }
 
@@ -238,7 +289,7 @@ impl Pool {
     }
 
     /// How far the scan is now that is under way; `None`: there is none, or the pool is not open for writing here.
-    pub fn scan_progress(&self) -> Option<live::ScanProgress> {
+    pub fn scan_progress(&self) -> Option<ScanProgress> {
         self.scans.get()?.progress()
     }
 

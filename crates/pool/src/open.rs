@@ -21,6 +21,7 @@ use codec::checksum::Salt;
 use dmu::{DmuError, KeyState, ObjSet, Store};
 use dsl::Dsl;
 use format::config::{PoolConfig, VdevKind, VdevNode};
+use format::names;
 use format::uberblock::Uberblock;
 use format::{PoolGuid, Txg, VdevGuid, VdevId, feature};
 use std::borrow::Borrow;
@@ -132,7 +133,7 @@ impl Pool {
         let opener = Opener { group, devices: group.devices(&aux), opts };
         let opened = opener.open()?;
         opener.check_missing(&opened.tree)?;
-        Pool::from_opened(opened, &opener.devices, opts.name.as_deref())
+        Pool::from_opened(opened, &opener.devices, found.source(), opts.name.as_deref())
     }
 }
 
@@ -379,7 +380,7 @@ fn check_guid_sum(root: &VdevNode, expected: u64) -> Result<(), PoolError> {
 fn read_config(tree: &Arc<VdevTree>, uberblock: &Uberblock) -> Result<PoolConfig, PoolError> {
     let store = Store::new(Arc::new(Zio::new(tree.clone())), BOOT_CACHE);
     let mos = ObjSet::open(&store, &uberblock.root, 0, KeyState::None)?;
-    let id = Directory::open(&mos)?.required("config")?;
+    let id = Directory::open(&mos)?.required(names::directory::CONFIG)?;
     let list = packed_list(&mos, id)?;
     let config = PoolConfig::from_nvlist(&list).map_err(PoolError::decode(id))?;
     match config.vdev_tree.kind {
@@ -389,7 +390,7 @@ fn read_config(tree: &Arc<VdevTree>, uberblock: &Uberblock) -> Result<PoolConfig
 }
 
 pub(crate) fn salt(directory: &Directory) -> Result<Option<Salt>, PoolError> {
-    let name = "org.illumos:checksum_salt";
+    let name = names::directory::CHECKSUM_SALT;
     let Some(entry) = directory.entry(name)? else { return Ok(None) };
     let bytes: Result<[u8; 32], _> = entry.value[..].try_into();
     match bytes {
@@ -405,7 +406,7 @@ pub(crate) fn datasets(
     directory: &Directory,
     tree: &Arc<VdevTree>,
 ) -> Result<Dsl, PoolError> {
-    let dsl = Dsl::open(mos.clone(), directory.required("root_dataset")?, name);
+    let dsl = Dsl::open(mos.clone(), directory.required(names::directory::ROOT_DATASET)?, name);
     let (mos, directory, tree) = (mos.clone(), directory.clone(), tree.clone());
     dsl.set_pool_space(move || match space::root_space(&mos, &directory, &tree) {
         Ok(space) => Some(space),

@@ -12,20 +12,13 @@ use dmu::ObjSet;
 use dmu::zap::Zap;
 use dsl::PoolSpace;
 use format::config::{VdevKind, VdevNode};
+use format::names;
 use format::space_map::{BUCKETS, MapBounds, MapType, Segment};
 use format::{Endian, ObjectId, Txg, VdevId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vdev::VdevTree;
 
-/// Vdev ZAP: the allocation class of a top-level vdev.
-const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
-/// Vdev ZAP: txgs before which each metaslab's own map is complete.
-const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
-/// Vdev ZAP: space that only the checkpoint needs.
-pub(crate) const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
-/// Directory: ZAP of the log space maps.
-const LOG_MAPS: &str = "com.delphix:log_spacemap_zap";
 /// More metaslabs than this, and one of a vdev is set aside for the intent log.
 pub const EMBEDDED_LOG_METASLABS: u64 = 64;
 /// Metaslabs of a vdev that are looked at: no vdev is made with more than 2^17.
@@ -155,7 +148,7 @@ pub(crate) fn class_of(mos: &Arc<ObjSet>, node: &VdevNode) -> Result<Class, Pool
         return Ok(Class::Log);
     }
     let Some(zap) = vdev_zap(mos, node.zap_top)? else { return Ok(Class::Normal) };
-    let bias = zap.lookup(ALLOCATION_BIAS.as_bytes())?.and_then(|entry| entry.string());
+    let bias = zap.lookup(names::top_vdev::ALLOCATION_BIAS.as_bytes())?.and_then(|entry| entry.string());
     Ok(match bias.as_deref() {
         Some(b"log") => Class::Log,
         Some(b"special") => Class::Special,
@@ -216,7 +209,10 @@ pub(crate) fn root_space(
 /// Bytes of a top-level vdev that only the checkpoint needs: its map counts them as negative.
 fn checkpoint_bytes(mos: &Arc<ObjSet>, node: &VdevNode) -> Result<u64, PoolError> {
     let Some(zap) = vdev_zap(mos, node.zap_top)? else { return Ok(0) };
-    let Some(id) = zap.lookup(CHECKPOINT_MAP.as_bytes())?.and_then(|entry| entry.u64()) else { return Ok(0) };
+    let Some(id) = zap.lookup(names::top_vdev::CHECKPOINT_SM.as_bytes())?.and_then(|entry| entry.u64())
+    else {
+        return Ok(0);
+    };
     Ok(SpaceMap::open(mos, ObjectId(id))?.phys().allocated.min(0).unsigned_abs())
 }
 
@@ -243,7 +239,9 @@ impl Pool {
 
     /// Log space maps: txg and object, oldest first.
     pub fn log_space_maps(&self) -> Result<Vec<(Txg, ObjectId)>, PoolError> {
-        let Some((id, zap)) = self.directory().zap(LOG_MAPS)? else { return Ok(Vec::new()) };
+        let Some((id, zap)) = self.directory().zap(names::directory::LOG_SPACEMAP_ZAP)? else {
+            return Ok(Vec::new());
+        };
         let mut maps = Vec::new();
         for entry in zap.entries() {
             let entry = entry?;
@@ -271,10 +269,12 @@ impl Pool {
         }
         let maps = array(self.mos(), node.metaslab_array, count)?;
         let flushed = match vdev_zap(self.mos(), node.zap_top)? {
-            Some(zap) => match zap.lookup(UNFLUSHED_TXGS.as_bytes())?.and_then(|entry| entry.u64()) {
-                Some(id) => array(self.mos(), ObjectId(id), count)?,
-                None => Vec::new(),
-            },
+            Some(zap) => {
+                match zap.lookup(names::top_vdev::UNFLUSHED_TXGS.as_bytes())?.and_then(|entry| entry.u64()) {
+                    Some(id) => array(self.mos(), ObjectId(id), count)?,
+                    None => Vec::new(),
+                }
+            }
             None => Vec::new(),
         };
         let alignment = self.tree().alignment(vdev).unwrap_or(1);

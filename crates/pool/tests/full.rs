@@ -5,14 +5,16 @@
 #[allow(dead_code)] // other tests use the rest
 mod support;
 
+use cenote_pool::LivePool;
 use cenote_pool::PoolError;
-use cenote_pool::live::{CreateSpec, Layout, Leave, LivePool};
-use dmu::live::{LiveSet, NewObject, SyncTx};
+use cenote_pool::{CreateSpec, Layout, Leave};
+use dmu::{LiveSet, NewObject, SyncTx};
 use dsl::DslError;
-use dsl::write::create::{self, NewHead};
-use dsl::write::destroy::{destroy, destroy_snapshots};
-use dsl::write::snapshot::snapshot;
-use dsl::write::{Cost, Head};
+use dsl::create;
+use dsl::create::NewHead;
+use dsl::destroy::{destroy, destroy_snapshots};
+use dsl::snapshot::snapshot;
+use dsl::{Cost, Head};
 use format::objset::ObjsetType;
 use format::{BpKind, ObjType, ObjectId};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -5,12 +5,14 @@
 #[allow(dead_code)] // other tests use the rest
 mod support;
 
-use cenote_pool::live::{CreateSpec, Layout, Leave, LivePool};
-use dmu::live::{LiveSet, NewObject, SyncTx};
+use cenote_pool::LivePool;
+use cenote_pool::{CreateSpec, Layout, Leave};
+use dmu::{LiveSet, NewObject, SyncTx};
 use dsl::DslError;
-use dsl::write::create::{self, NewHead};
-use dsl::write::destroy::destroy;
-use dsl::write::{Cost, free_lists};
+use dsl::create;
+use dsl::create::NewHead;
+use dsl::destroy::destroy;
+use dsl::{Cost, free_lists};
 use format::ObjType;
 use format::objset::ObjsetType;
 use std::sync::Arc;

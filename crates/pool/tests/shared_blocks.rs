@@ -5,8 +5,8 @@
 #[allow(dead_code)] // other tests use the rest
 mod support;
 
-use cenote_pool::live::Leave;
-use dsl::write::destroy::{destroy, destroy_snapshots};
+use cenote_pool::Leave;
+use dsl::destroy::{destroy, destroy_snapshots};
 use support::{Files, judge};
 
 /// Destroys the snapshots of a dataset and then the dataset.

@@ -1,8 +1,9 @@
 //! Name-value objects of every kind, written into a new pool and read by `zdb`.
 
-use cenote_pool::live::{CreateSpec, Layout, LeafSpec, Leave, LivePool, TopSpec};
+use cenote_pool::LivePool;
 use cenote_pool::space::Class;
-use dmu::live::NewObject;
+use cenote_pool::{CreateSpec, Layout, LeafSpec, Leave, TopSpec};
+use dmu::NewObject;
 use dmu::zap::{Match, ZapKey, ZapMut, ZapValue};
 use dsl::DslError;
 use format::zap::{

@@ -11,7 +11,7 @@ use crate::fuse::{
     open_flag,
 };
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
-use cenote::admin::{Kstats, Namespace, Tunable, tunables};
+use admin::{Kstats, Namespace, Tunable, tunables};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::path::Path;
@@ -218,7 +218,7 @@ impl ControlFiles {
 }
 
 fn tunable(name: &str) -> Option<&'static Tunable> {
-    cenote::admin::tunable(name)
+    admin::tunable(name)
 }
 
 impl Service for ControlFiles {

@@ -23,7 +23,7 @@ use crate::fuse::{
 use crate::live_service::is_later;
 use crate::pool_view::{CONTROL, PoolView, SNAPSHOTS};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
-use cenote::admin::edit::{self, EditError};
+use admin::edit::{self, EditError};
 use cenote::{Dataset, LivePool, Pool, PoolWriter, VdevTree};
 use format::ObjectId;
 use rustix::io::Errno;
@@ -608,7 +608,7 @@ pub(crate) struct Rights {
     /// The administrator allows it to those who may.
     pub(crate) is_on: bool,
     /// In whose name it is done: what was not granted to him (`zfs allow`) is refused.
-    pub(crate) caller: cenote::admin::Caller,
+    pub(crate) caller: admin::Caller,
 }
 
 impl Rights {

@@ -5,7 +5,7 @@
 
 mod common;
 
-use cenote::admin::{Mounts, Unmount};
+use admin::{Mounts, Unmount};
 use cenote_serve::fuse::Transport;
 use common::transports::{transports, turn};
 use common::{Home, options};

@@ -3,7 +3,7 @@
 
 mod common;
 
-use cenote::admin::Mounts;
+use admin::Mounts;
 use cenote_serve::fuse::Transport;
 use common::{Home, options};
 use std::fs;

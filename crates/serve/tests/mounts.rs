@@ -3,8 +3,8 @@
 
 mod common;
 
-use cenote::admin::edit;
-use cenote::admin::{ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounts, Unmount};
+use admin::edit;
+use admin::{ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounts, PoolVerbs, Unmount};
 use cenote_serve::fuse::Transport;
 use common::transports::transports;
 use common::{Home, options};

@@ -1,21 +1,22 @@
-//! Stress: several actors at once on a daemon of its own and a pool on files, in rounds that a seed decides.
+//! Stress tests: several actors at once on a daemon and a pool of their own, in rounds decided by a seed.
 //!
-//! Everything goes through the commands and the mounts, as users do it: nothing of the house is linked here. A round
-//! makes a pool (`world`); then work, at the same time, writers that know what must be in their files
-//! (`writer`, `model`), administrators whose verbs meet on the same datasets (`verbs`), one who takes devices out
-//! of service, spoils them and brings them back (`devices`), and one who kills the daemon. When the time is up, all
-//! that is left is judged (`judge`): by the models, by `cenote verify`, by OpenZFS's `zdb -bcc`, and with
-//! every set of devices that must suffice.
+//! Actors use the commands and mounts as users do; no crate of the engine is linked. A round makes a pool (`world`)
+//! and runs at the same time: writers that know what their files must contain (`writer`, `model`), administrators
+//! whose verbs act on the same datasets (`verbs`), an actor that takes devices out of service, corrupts them and
+//! brings them back (`devices`), and one that kills the daemon. When the time is up, the result is checked (`judge`):
+//! against the models, by `cenote verify`, by `zdb -bcc` of OpenZFS, and with every set of devices that must suffice.
 //!
 //! # What always holds
-//! - What an actor does follows from the seed, the number of the round and its own number, but for the verbs that meet: those
-//!   that have met least. How the threads of a round meet does not: a round that has failed is run again several times.
-//! - A round fails when a file has contents that no order of the writer's calls explains; when a command is ended by a
-//!   signal, panics or takes longer than `world::PATIENCE`; when the pool is suspended; or when a judge finds something.
-//! - The folder of a round that has failed stays, with the devices, the daemon's log and `journal`: every command with
-//!   its time, its actor, its exit code and what it said. That of a good round is removed.
-//! - No more devices are spoilt at a time than the layout can do without.
-// A test kit beside the house: it makes files and starts programs.
+//! - The actions of an actor follow from the seed, the round number and the actor's number. The exception is the
+//!   choice of concurrent verbs: the least tested combination comes next. The interleaving of threads is not
+//!   repeatable: a round that has failed is run again several times.
+//! - A round fails when a file has contents that no order of the writer's calls explains; when a command is ended by
+//!   a signal, panics or takes longer than `world::COMMAND_TIMEOUT`; when the pool is suspended; or when a check
+//!   fails.
+//! - The directory of a failed round is kept, with the devices, the daemon's log and `journal`: every command with
+//!   its time, actor, exit code and output. That of a successful round is removed.
+//! - No more devices are faulty at a time than the layout tolerates.
+// A test kit: it makes files and starts programs.
 #![allow(clippy::disallowed_types)]
 
 mod devices;
@@ -36,57 +37,57 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use world::World;
 
-/// What is to be done.
+/// The parameters of a stress run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Decides everything.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// No round begins after this.
+    /// The time in which rounds are started.
     pub time: Duration,
     /// How long the actors of a round work.
     pub round: Duration,
-    /// This round alone.
+    /// Runs this round only.
     pub only: Option<u64>,
-    /// The program `cenote`.
+    /// Path of the `cenote` program.
     pub program: PathBuf,
-    /// Where the folders of rounds are made.
+    /// The directory in which rounds make theirs.
     pub folder: PathBuf,
-    /// Who works.
+    /// The actors of each round.
     pub actors: Actors,
 }
 
-/// Who works in a round.
+/// The actors of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Actors {
-    /// Programs that write files.
+    /// Number of writers.
     pub writers: u64,
-    /// Administrators, each of whom has two or three verbs run at once.
+    /// Number of administrators, each of whom runs two or three verbs at once.
     pub administrators: u64,
-    /// Devices leave and return.
+    /// Whether devices fail and return.
     pub devices: bool,
-    /// The daemon is killed.
+    /// Whether the daemon is killed.
     pub kills: bool,
-    /// Every second round has the mounts served over io_uring, where root may switch it on.
+    /// Serves the mounts of every second round over io_uring, where root may switch it on.
     pub both_transports: bool,
 }
 
-/// What was done.
+/// Totals of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Rounds.
+    /// Rounds completed.
     pub rounds: u64,
-    /// Calls of writers.
+    /// Calls made by writers.
     pub calls: u64,
-    /// Commands.
+    /// Commands run.
     pub commands: u64,
     /// Times that the daemon was killed.
     pub kills: u64,
 }
 
-/// Runs rounds until the time is up. Every round is told on standard error.
+/// Runs rounds until the time is up. Reports each round on standard error.
 ///
 /// # Errors
-/// What went wrong in the first round that failed, how it is run again, and where everything of it is.
+/// The failure of the first round that failed, the command that repeats it, and its directory.
 pub fn run(plan: &Plan) -> Result<Report, Failure> {
     let begun = Instant::now();
     let mut report = Report::default();
@@ -110,20 +111,20 @@ pub fn run(plan: &Plan) -> Result<Report, Failure> {
     }
 }
 
-/// One round.
+/// Runs one round and checks it.
 fn round(plan: &Plan, coverage: &verbs::Coverage, number: u64) -> Result<Report, Failure> {
     let mut random = Random::new(plan.seed).branch(number);
     let wants_ring = plan.actors.both_transports && number % 2 == 1;
     let _transport = wants_ring.then(world::Ring::switch_on);
     let world = World::make(plan, number, &mut random)?;
     let outcome = work(plan, &world, coverage, &mut random);
-    let outcome = outcome.and_then(|writers| judge::judge(&world, &writers));
+    let outcome = outcome.and_then(|writers| judge::check(&world, &writers));
     let report = world.report();
     world.end(outcome)?;
     Ok(report)
 }
 
-/// Lets the actors work; the writers, with what they know.
+/// Lets the actors work; returns the writers with their models.
 fn work(
     plan: &Plan,
     world: &World,

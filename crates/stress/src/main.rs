@@ -1,4 +1,4 @@
-//! `cenote-stress`: rounds of several actors, until the time is up. `cargo xtask stress` builds what it needs and runs it.
+//! `cenote-stress`: runs rounds of several actors until the time is up. `cargo xtask stress` builds and runs it.
 
 use cenote_stress::{Actors, Plan, run};
 use clap::Parser;
@@ -6,41 +6,41 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-/// Several actors at once on a daemon of its own: writers, administrators, devices that leave and return, kill -9; then
-/// models, cenote verify, zdb -bcc and sets of devices that must suffice.
+/// Runs several actors at once on a daemon and pool of their own: writers, administrators, failing devices, kill -9;
+/// then checks the result by models, cenote verify, zdb -bcc and with every set of devices that must suffice
 #[derive(Parser)]
 struct Args {
-    /// Decides what is done (drawn and told, if not given)
+    /// Seed of all random choices (random and reported, if not given)
     #[arg(long)]
     seed: Option<u64>,
-    /// How long rounds are begun
+    /// Seconds in which rounds are started
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// How long the actors of a round work
+    /// Seconds that the actors of a round work
     #[arg(long, default_value_t = 20)]
     round_seconds: u64,
-    /// This round alone
+    /// Run this round only
     #[arg(long)]
     round: Option<u64>,
-    /// Programs that write
+    /// Number of writers
     #[arg(long, default_value_t = 3)]
     writers: u64,
-    /// Administrators
+    /// Number of administrators
     #[arg(long, default_value_t = 2)]
     administrators: u64,
-    /// Devices stay
+    /// No device faults
     #[arg(long)]
     no_devices: bool,
     /// The daemon is not killed
     #[arg(long)]
     no_kills: bool,
-    /// The transport of mounts is left as the machine has it
+    /// Do not switch the transport of mounts
     #[arg(long)]
     one_transport: bool,
-    /// The program cenote
+    /// Path of the cenote program
     #[arg(long)]
     program: PathBuf,
-    /// Where the folders of rounds are made
+    /// Directory in which rounds make theirs
     #[arg(long)]
     dir: PathBuf,
 }

@@ -1,6 +1,6 @@
-//! Files that are written through a map of their pages, by a process of its own: while the kernel waits for a file system
-//! with a map taken down or written to, no thread of that process gets memory.
-#![allow(unsafe_code)] // Maps are made and taken down.
+//! Writing to files through memory maps, in a separate process: while the kernel waits for a file system to unmap or
+//! write back pages, no thread of that process can allocate memory.
+#![allow(unsafe_code)] // mmap and munmap.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
@@ -10,8 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// The pages of a file, shared with the kernel. They are written by way of `/proc/self/mem`, so no reference into them is
-/// ever made, and a file system that has gone costs an error, not a signal.
+/// A shared mapping of a file. It is written through `/proc/self/mem`: no reference into it is ever made, and a file
+/// system that has gone away causes an error, not a signal.
 struct Map {
     at: *mut c_void,
     len: usize,
@@ -21,12 +21,12 @@ impl Map {
     /// Maps the first `len` bytes of a file that is open for reading and writing. The file may be closed afterwards.
     fn of(file: &File, len: usize) -> io::Result<Map> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses where; nothing of this process is there.
+        // SAFETY: the kernel chooses an unused address range.
         let at = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) }?;
         Ok(Map { at, len })
     }
 
-    /// Changes bytes in memory; they get to the file when the kernel writes them.
+    /// Changes bytes in memory; the kernel writes them to the file later.
     fn write(&self, bytes: &[u8], offset: usize) -> io::Result<()> {
         assert!(offset + bytes.len() <= self.len, "what is written is in the map");
         let memory = OpenOptions::new().write(true).open("/proc/self/mem")?;
@@ -36,32 +36,32 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `of`, with this length, and nobody has a reference into it.
+        // SAFETY: `of` mapped this range with this length, and no reference into it exists.
         let _ = unsafe { munmap(self.at, self.len) };
     }
 }
 
-/// In the environment of the process that maps a file: its path, and where it is changed.
+/// Environment variables of the mapping process: the path of the file, and the offset of the change.
 const FILE: &str = "CENOTE_STRESS_MAP";
 const OFFSET: &str = "CENOTE_STRESS_OFFSET";
-/// What that process says when it has written into its map, and when that is on disk; or why not.
+/// Output lines of the mapping process: the map is written, the file is synced, or an error.
 const WRITTEN: &str = "map: written";
 const SYNCED: &str = "map: synced";
 const FAILED: &str = "map: failed: ";
 
-/// Does what a `Mapper` wants, if this process was begun by one. Programs with writers call it first of all, tests in a test
-/// with the name `map_writer`.
+/// Acts as the mapping process if the environment asks for it; returns whether it did. Programs with writers call it
+/// first in `main`, tests in a test function named `map_writer`.
 pub fn map_writer() -> bool {
     let (Some(file), Ok(offset)) = (std::env::var_os(FILE), std::env::var(OFFSET)) else { return false };
     let offset = offset.parse().unwrap_or(0);
     if let Err(error) = write_through_map(Path::new(&file), offset) {
-        say(&format!("{FAILED}{error}"));
+        print_line(&format!("{FAILED}{error}"));
     }
     true
 }
 
-fn say(line: &str) {
-    // Who began this process reads it, or is gone.
+fn print_line(line: &str) {
+    // The parent reads the line or has ended; in both cases there is nothing to do.
     let _ = writeln!(io::stdout(), "\n{line}");
     let _ = io::stdout().flush();
 }
@@ -74,16 +74,16 @@ fn write_through_map(file: &Path, offset: usize) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(file)?;
     let map = Map::of(&file, file.metadata()?.len() as usize)?;
     map.write(&bytes, offset)?;
-    say(WRITTEN);
-    // The pages stay dirty until they are to be on disk.
+    print_line(WRITTEN);
+    // The pages stay dirty until the parent asks for them to be synced.
     let _ = io::stdin().read(&mut [0])?;
     file.sync_data()?;
     drop(map);
-    say(SYNCED);
+    print_line(SYNCED);
     Ok(())
 }
 
-/// A process that has changed a file through a map.
+/// A process that has changed a file through a mapping.
 pub(crate) struct Mapper {
     child: Child,
     orders: Option<ChildStdin>,
@@ -91,7 +91,7 @@ pub(crate) struct Mapper {
 }
 
 impl Mapper {
-    /// Changes bytes of a file; they may be in the kernel's memory only.
+    /// Starts a process that changes bytes of a file; the kernel may hold them in memory only.
     pub(crate) fn write(file: &Path, bytes: &[u8], offset: usize) -> io::Result<Mapper> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--exact", "map_writer", "--nocapture"]);
@@ -109,7 +109,7 @@ impl Mapper {
         Ok(mapper)
     }
 
-    /// Lets all of it be on disk, and ends the process.
+    /// Syncs the file and ends the process.
     pub(crate) fn sync(mut self) -> io::Result<()> {
         drop(self.orders.take());
         self.wait_for(SYNCED)
@@ -133,7 +133,7 @@ impl Mapper {
 impl Drop for Mapper {
     fn drop(&mut self) {
         drop(self.orders.take());
-        // It ends when nothing is wanted any more.
+        // The process ends when its standard input is closed.
         let _ = self.child.wait();
     }
 }

@@ -1,45 +1,46 @@
-//! What may be in the files of a writer.
+//! The contents that the files of a writer may have.
 //!
-//! For each path the model has the states since the last one that is known to be on disk, that one first. Without a
-//! crash a file has the last of them. After one it has any of them, or what is between two: the beginning of a write.
+//! For each path the model keeps the states since the last one known to be on disk, that one first. Without a crash a
+//! file has the last state. After a crash it has any of them, or a mixture of two consecutive ones: a write done in
+//! part.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A file.
+/// The state of an existing file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Known {
-    /// What is in it.
+pub(crate) struct FileState {
+    /// The contents.
     pub(crate) bytes: Arc<[u8]>,
-    /// The value of its extended attribute.
+    /// The value of the extended attribute, if set.
     pub(crate) label: Option<Arc<[u8]>>,
 }
 
-impl Known {
-    /// The same file with other bytes.
-    pub(crate) fn with(&self, bytes: impl Into<Arc<[u8]>>) -> Known {
-        Known { bytes: bytes.into(), label: self.label.clone() }
+impl FileState {
+    /// Returns the file with other contents.
+    pub(crate) fn with(&self, bytes: impl Into<Arc<[u8]>>) -> FileState {
+        FileState { bytes: bytes.into(), label: self.label.clone() }
     }
 }
 
-/// A file; `None`: there is none.
-pub(crate) type Content = Option<Known>;
+/// The state of a path; `None`: no file.
+pub(crate) type Content = Option<FileState>;
 
-/// Files and their contents.
-pub(crate) type Tree = BTreeMap<String, Known>;
+/// Files by path.
+pub(crate) type Tree = BTreeMap<String, FileState>;
 
-/// How a state of a path came about.
+/// The operation that led to a state; it decides which partial results a crash may leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// A call that may have been made in part.
+    /// A call that may have been done up to some byte.
     Call,
-    /// Pages that the kernel writes in any order.
+    /// Pages of a mapping, which the kernel writes in any order.
     Pages,
-    /// Something else is there now.
+    /// A change of the name, which is done or not.
     Name,
 }
 
-/// What a path was at some time.
+/// A state of a path and its cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct State {
     content: Content,
@@ -49,27 +50,27 @@ struct State {
 /// Bytes that the kernel writes as a whole.
 const PAGE: usize = 4096;
 
-/// The files of one writer.
+/// The possible states of a writer's files.
 #[derive(Debug, Default)]
 pub(crate) struct Model(BTreeMap<String, Vec<State>>);
 
 impl Model {
-    /// What must be there while nothing crashes.
+    /// The state of a path if there was no crash.
     pub(crate) fn now(&self, path: &str) -> Content {
         self.0.get(path).and_then(|states| states.last()?.content.clone())
     }
 
-    /// All of it.
+    /// All files in their last states.
     pub(crate) fn tree(&self) -> Tree {
         self.0.keys().filter_map(|path| Some((path.clone(), self.now(path)?))).collect()
     }
 
-    /// A call that changes a path has been made, or at least begun.
+    /// Records a call that changes a path and has been made or at least begun.
     pub(crate) fn change(&mut self, path: &str, content: Content) {
         self.push(path, State { content, cause: Cause::Call });
     }
 
-    /// Pages of a file have been changed that are in the kernel's memory.
+    /// Records a change of pages that are in the kernel's memory.
     pub(crate) fn change_by_pages(&mut self, path: &str, content: Content) {
         self.push(path, State { content, cause: Cause::Pages });
     }
@@ -79,7 +80,7 @@ impl Model {
         self.0.entry(path.to_owned()).or_insert_with(|| vec![absent]).push(state);
     }
 
-    /// A file has another name, and keeps what is not yet on disk of it: the name may be there before that is.
+    /// Records a rename. The unsynced states move along: the new name may be on disk before the contents are.
     pub(crate) fn rename(&mut self, path: &str, to: &str) {
         let mut states = self.0.get(path).cloned().unwrap_or_default();
         if let Some(first) = states.first_mut() {
@@ -96,58 +97,58 @@ impl Model {
         }
     }
 
-    /// The last state of every path is on disk.
+    /// The last states of all paths are on disk.
     pub(crate) fn settle_all(&mut self) {
         for states in self.0.values_mut() {
             states.drain(..states.len() - 1);
         }
     }
 
-    /// Everything is as in this tree, and that is on disk.
+    /// Replaces all states by this tree, which is on disk.
     pub(crate) fn become_tree(&mut self, tree: &Tree) {
-        let state = |file: &Known| State { content: Some(file.clone()), cause: Cause::Name };
+        let state = |file: &FileState| State { content: Some(file.clone()), cause: Cause::Name };
         self.0 = tree.iter().map(|(path, file)| (path.clone(), vec![state(file)])).collect();
     }
 
-    /// Everything is as in this tree, and may be on disk, or not.
-    pub(crate) fn may_be(&mut self, tree: &Tree) {
+    /// Adds this tree as a state of all paths, which may or may not be on disk.
+    pub(crate) fn may_become(&mut self, tree: &Tree) {
         let absent: Vec<String> = self.0.keys().filter(|path| !tree.contains_key(*path)).cloned().collect();
         absent.iter().for_each(|path| self.change(path, None));
         tree.iter().for_each(|(path, file)| self.change(path, Some(file.clone())));
     }
 
-    /// What is there without a crash is what must be there.
+    /// Checks the files found without a crash against the last states.
     pub(crate) fn check(&self, found: &Tree) -> Result<(), String> {
         compare(&self.tree(), found)
     }
 
-    /// What was found after a crash can be explained, and is what there is from now on. It need not be on disk: the
-    /// daemon that answered may have been about to be killed.
+    /// Checks the files found after a crash, and makes them the new states. Earlier states stay possible if the
+    /// daemon that answered may be about to be killed.
     pub(crate) fn accept(&mut self, found: &Tree) -> Result<(), String> {
         for (path, states) in &self.0 {
             let file = found.get(path).cloned();
             if !is_explained(states, &file) {
-                let known: Vec<String> = states.iter().map(|state| shown(&state.content)).collect();
+                let known: Vec<String> = states.iter().map(|state| describe(&state.content)).collect();
                 let last =
                     states.last().map_or(String::new(), |state| first_difference(&state.content, &file));
-                return Err(format!("{path} is {}{last}, and may be: {}", shown(&file), known.join(", ")));
+                return Err(format!("{path} is {}{last}, and may be: {}", describe(&file), known.join(", ")));
             }
         }
         if let Some(path) = found.keys().find(|path| !self.0.contains_key(*path)) {
             return Err(format!("{path} was never made"));
         }
-        self.may_be(found);
+        self.may_become(found);
         Ok(())
     }
 }
 
-/// The same files with the same contents.
+/// Compares two trees; the error names the first difference.
 pub(crate) fn compare(wanted: &Tree, found: &Tree) -> Result<(), String> {
     for path in wanted.keys().chain(found.keys()) {
         let (wanted, found) = (wanted.get(path).cloned(), found.get(path).cloned());
         if wanted != found {
             let at = first_difference(&wanted, &found);
-            return Err(format!("{path} is {}, not {}{at}", shown(&found), shown(&wanted)));
+            return Err(format!("{path} is {}, not {}{at}", describe(&found), describe(&wanted)));
         }
     }
     Ok(())
@@ -158,8 +159,8 @@ fn is_explained(states: &[State], found: &Content) -> bool {
         || states.windows(2).any(|pair| is_between(pair, found))
 }
 
-/// A change that was made in part. Of a call that is from the beginning to some byte what it makes of the file, then what was
-/// there; of a map any of its pages.
+/// Whether `found` is a partially done change: for a call, the new contents up to some byte and then the old; for a
+/// mapping, any of its pages.
 fn is_between(pair: &[State], found: &Content) -> bool {
     let [State { content: old, .. }, State { content: Some(new), cause }] = pair else { return false };
     if *cause == Cause::Name {
@@ -180,10 +181,10 @@ fn is_between(pair: &[State], found: &Content) -> bool {
     }
 }
 
-fn shown(content: &Content) -> String {
+fn describe(content: &Content) -> String {
     match content {
         None => "not there".to_owned(),
-        Some(Known { bytes, label }) => {
+        Some(FileState { bytes, label }) => {
             let label = label.as_ref().map_or(String::new(), |label| format!(", label of {}", label.len()));
             format!("{} bytes ({:.8}{label})", bytes.len(), testkit::sha256(bytes))
         }
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     fn some(bytes: &[u8]) -> Content {
-        Some(Known { bytes: bytes.into(), label: None })
+        Some(FileState { bytes: bytes.into(), label: None })
     }
 
     fn tree(files: &[(&str, &[u8])]) -> Tree {
@@ -261,7 +262,7 @@ mod tests {
     fn a_label_is_part_of_a_file() {
         let mut model = Model::default();
         model.change("f", some(b"1"));
-        let labelled = Known { label: Some(Arc::from(*b"l")), ..some(b"1").expect("a file") };
+        let labelled = FileState { label: Some(Arc::from(*b"l")), ..some(b"1").expect("a file") };
         model.change("f", Some(labelled.clone()));
         model.settle("f");
         assert!(model.accept(&tree(&[("f", b"1")])).is_err());
@@ -287,9 +288,9 @@ mod tests {
     fn a_rollback_that_may_have_been_done_leaves_both_trees_possible() {
         let mut model = Model::default();
         model.become_tree(&tree(&[("a", b"a"), ("b", b"b")]));
-        model.may_be(&tree(&[("b", b"B"), ("c", b"c")]));
+        model.may_become(&tree(&[("b", b"B"), ("c", b"c")]));
         model.accept(&tree(&[("b", b"B"), ("c", b"c")])).expect("done");
-        // Of another crash it is not known what was on disk before it.
+        // After another crash the states on disk are those before the first one.
         model.accept(&tree(&[("a", b"a"), ("b", b"b")])).expect("lost again");
         model.settle_all();
         assert!(model.accept(&tree(&[("b", b"B"), ("c", b"c")])).is_err());

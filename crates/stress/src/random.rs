@@ -1,6 +1,6 @@
-//! Random numbers that a seed decides.
+//! Random numbers decided by a seed.
 
-/// A stream of numbers.
+/// A SplitMix64 stream.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
@@ -11,7 +11,7 @@ impl Random {
         Random(seed)
     }
 
-    /// A stream of its own, the same for the same number, whatever has been drawn here.
+    /// Derives an independent stream from the current state and a number.
     #[must_use]
     pub fn branch(&self, number: u64) -> Random {
         let mut branch = Random(self.0 ^ number.wrapping_mul(0xd129_0d3c_5a3f_9b17));
@@ -19,7 +19,7 @@ impl Random {
         branch
     }
 
-    /// The next number (SplitMix64).
+    /// The next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -28,22 +28,22 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// Less than `end`, which is not 0.
+    /// A number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.draw() % end
     }
 
-    /// True once in `times`.
+    /// True with a probability of one in `times`.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these.
+    /// A random element; the slice must not be empty.
     pub fn of<'t, T>(&mut self, all: &'t [T]) -> &'t T {
         &all[self.below(all.len() as u64) as usize]
     }
 
-    /// So many bytes.
+    /// Returns `count` random bytes.
     pub fn bytes(&mut self, count: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count as usize + 8);
         while (bytes.len() as u64) < count {

@@ -1,18 +1,18 @@
-//! Siege: two users without rights against root's daemon.
+//! Siege: two unprivileged users attack the daemon of root.
 //!
-//! Each runs every verb with all kinds of operands, sends frames that are cut, repeated, forged and come with
-//! descriptors, leaves connections open, and places links where a file system of its own is going to be mounted. In
-//! the first half of the time the daemon lives, and must then be as it was: memory, descriptors, threads. In the second
-//! half it is killed now and then.
+//! Each runs every verb with all kinds of operands; sends frames that are truncated, repeated, forged or carry
+//! descriptors; leaves connections open; and places symbolic links at mount points of file systems that the user may
+//! create. In the first half of the time the daemon runs undisturbed, and must release the memory, descriptors and
+//! threads it took. In the second half it is killed now and then.
 //!
 //! # What always holds
-//! - A user's threads have that user's rights alone: the kernel decides what they may, as for any program.
-//! - It fails when the daemon does not answer root, when a user has seen what is root's, when what is root's has
-//!   changed (files, datasets, properties, mounts), when the daemon has not let go of what it took for the users,
-//!   and when the pool is not sound in the end.
+//! - The threads of a user have that user's rights only: the kernel decides what they may do, as for any program.
+//! - The siege fails when the daemon does not answer root, when a user sees data of root, when data of root has
+//!   changed (files, datasets, properties, mounts), when the daemon does not release what it took for the users, and
+//!   when the pool is not sound at the end.
 
 use crate::judge::{verify, zdb};
-use crate::world::{self, Done, Failure, World, wrong};
+use crate::world::{self, Failure, Outcome, World, fail};
 use crate::{Actors, Random};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Gid, Uid};
@@ -27,54 +27,55 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Two users that no system has.
+/// User ids that no system assigns.
 const USERS: [u32; 2] = [64_101, 64_102];
-/// What only root may see.
+/// The contents of files that only root may read.
 const SECRET: &str = "what only root may see";
-/// How long a user waits for a command.
-const IMPATIENCE: &str = "5";
-/// How long the daemon may take to let go of what it has for users that are gone.
-const REST: Duration = Duration::from_secs(60);
+/// Seconds until a user ends a command.
+const USER_TIMEOUT_S: &str = "5";
+/// How long the daemon may take to release the resources of users that are gone.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Connections that a user leaves open.
 const IDLE_MAX: usize = 40;
-/// What may be there in addition after the first half, when caches are warm.
+/// Bytes of memory, descriptors and threads that the daemon may have gained after the first half, when caches are
+/// warm.
 const MEMORY_SLACK: u64 = 96 << 20;
 const DESCRIPTORS_SLACK: u64 = 16;
 const THREADS_SLACK: u64 = 24;
 
-/// Bytes of the daemon's log: in any case, and for each second.
+/// Most bytes of the daemon's log: a fixed part, and a part for each second.
 const LOG_MAX: u64 = 256 << 10;
 const LOG_A_SECOND: u64 = 8 << 10;
 
-/// What is to be done.
+/// The parameters of a siege.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Decides what the users do.
+    /// The seed of the users' choices.
     pub seed: u64,
-    /// How long.
+    /// The duration.
     pub time: Duration,
-    /// Mounted file systems of root's.
+    /// Number of mounted file systems of root.
     pub mounts: u64,
-    /// The program `cenote`.
+    /// Path of the `cenote` program.
     pub program: PathBuf,
-    /// Where the folder is made: a place that every user gets to.
+    /// The directory in which the siege makes its own; every user must be able to enter it.
     pub folder: PathBuf,
 }
 
-/// Runs it.
+/// Runs a siege.
 ///
 /// # Errors
-/// What went wrong, and where everything of it is.
+/// The first check that failed, and the directory of the siege.
 pub fn run(plan: &Plan) -> Result<(), Failure> {
     let actors =
         Actors { writers: 0, administrators: 0, devices: false, kills: true, both_transports: false };
     std::fs::create_dir_all(&plan.folder)?;
-    // One that the users can run, wherever the other is.
+    // The original program may be where the users cannot run it.
     let program = plan.folder.join("cenote");
-    // By a process of its own: a descriptor of this one that writes a program would go to what other threads start
-    // meanwhile, and a program that is written cannot be run.
+    // A separate process copies it: a descriptor of this one that is open for writing would be inherited by programs
+    // that other threads start meanwhile, and a program open for writing cannot be run.
     if !std::process::Command::new("cp").arg(&plan.program).arg(&program).status()?.success() {
-        return wrong(format!("{} cannot be copied", plan.program.display()));
+        return fail(format!("{} cannot be copied", plan.program.display()));
     }
     let of_world = crate::Plan {
         seed: plan.seed,
@@ -91,61 +92,61 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     world.end(outcome)
 }
 
-fn siege(plan: &Plan, world: &World, random: &Random) -> Done {
+fn siege(plan: &Plan, world: &World, random: &Random) -> Outcome {
     prepare(plan, world)?;
-    let before = Roots::look(world)?;
+    let before = RootState::capture(world)?;
     let half = plan.time / 2;
-    // The first moments warm caches, start threads and fill tables.
+    // The first attack warms caches, starts threads and fills tables.
     attack(world, random.branch(2), half / 4, false)?;
-    let at_rest = Process::of_daemon(world)?;
+    let at_rest = Usage::of_daemon(world)?;
     attack(world, random.branch(3), half, false)?;
-    at_rest.must_come_back(world)?;
-    before.must_be_the_same(world)?;
+    at_rest.check_released(world)?;
+    before.check_unchanged(world)?;
     attack(world, random.branch(4), half, true)?;
-    before.must_be_the_same(world)?;
-    at_rest.must_come_back(world)?;
-    log_is_short(world, plan.time)?;
-    world.good("root", &["zpool", "export", "-f", "tank"])?;
+    before.check_unchanged(world)?;
+    at_rest.check_released(world)?;
+    check_log_size(world, plan.time)?;
+    world.run_ok("root", &["zpool", "export", "-f", "tank"])?;
     zdb(world)?;
     verify(world, &world.store(), "all devices")
 }
 
-/// Users cannot fill the disk with what is said of them.
-fn log_is_short(world: &World, time: Duration) -> Done {
+/// Checks the size of the daemon's log: users must not be able to fill the disk with it.
+fn check_log_size(world: &World, time: Duration) -> Outcome {
     let size = std::fs::metadata(world.folder.join("state/cenoted.log"))?.len();
     match size <= LOG_MAX + LOG_A_SECOND * time.as_secs() {
         true => Ok(()),
-        false => wrong(format!("the daemon has written {size} bytes into its log")),
+        false => fail(format!("the daemon has written {size} bytes into its log")),
     }
 }
 
-/// What is root's, and what the users may.
-fn prepare(plan: &Plan, world: &World) -> Done {
-    world.good("root", &["zfs", "create", "tank/m"])?;
+/// Makes the datasets and files of root, and grants rights to the users.
+fn prepare(plan: &Plan, world: &World) -> Outcome {
+    world.run_ok("root", &["zfs", "create", "tank/m"])?;
     for number in 0..plan.mounts {
-        world.good("root", &["zfs", "create", &format!("tank/m/{number}")])?;
+        world.run_ok("root", &["zfs", "create", &format!("tank/m/{number}")])?;
     }
     let secret = world.mount().join("m/secret");
     std::fs::write(&secret, SECRET)?;
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600))?;
-    // Empty folders too: removing one is what a link could lead root to.
+    // Empty directories too: a symbolic link could lead root to remove one.
     std::fs::create_dir_all(victim(world).join("empty"))?;
     std::fs::write(victim(world).join("file"), SECRET)?;
     std::fs::set_permissions(victim(world).join("file"), std::fs::Permissions::from_mode(0o600))?;
     for user in USERS {
         let dataset = format!("tank/u{user}");
-        world.good("root", &["zfs", "create", &dataset])?;
+        world.run_ok("root", &["zfs", "create", &dataset])?;
         chown(world.mount().join(format!("u{user}")), Some(user), Some(user))?;
         let rights = "create,destroy,mount,snapshot,rename,rollback,clone,promote,mountpoint,canmount,hold,\
                       release,bookmark,diff,compression,userprop";
-        world.good("root", &["zfs", "allow", "-u", &user.to_string(), rights, &dataset])?;
+        world.run_ok("root", &["zfs", "allow", "-u", &user.to_string(), rights, &dataset])?;
     }
-    world.good("root", &["zpool", "sync", "tank"])?;
-    users_are_answered(world)
+    world.run_ok("root", &["zpool", "sync", "tank"])?;
+    check_users_are_answered(world)
 }
 
-/// Otherwise they could do nothing wrong.
-fn users_are_answered(world: &World) -> Done {
+/// Checks that the daemon answers the users; otherwise the siege tests little.
+fn check_users_are_answered(world: &World) -> Outcome {
     for user in USERS {
         let mut command = std::process::Command::new(world.program());
         command.args(["zpool", "list", "-H", "-o", "name"]).uid(user).gid(user).current_dir("/");
@@ -153,7 +154,7 @@ fn users_are_answered(world: &World) -> Done {
         let output = command.stdin(Stdio::null()).output()?;
         if output.stdout != b"tank\n" {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
-            return wrong(format!("user {user} does not get to the daemon: {}\n{text}", output.status));
+            return fail(format!("user {user} does not get to the daemon: {}\n{text}", output.status));
         }
     }
     Ok(())
@@ -163,19 +164,19 @@ fn victim(world: &World) -> PathBuf {
     world.folder.join("roots")
 }
 
-/// What must not change.
+/// The state of root's objects, which must not change.
 #[derive(PartialEq, Eq)]
-struct Roots {
+struct RootState {
     properties: String,
     mounts: Vec<String>,
     files: Vec<(PathBuf, Vec<u8>)>,
 }
 
-impl Roots {
-    fn look(world: &World) -> Done<Roots> {
+impl RootState {
+    fn capture(world: &World) -> Outcome<RootState> {
         let words = ["zfs", "get", "-H", "-r", "-o", "name,property,value", "-s", "local", "all", "tank/m"];
-        let properties = world.good("root", &words)?.out;
-        let mounts = world.good("root", &["zfs", "mount"])?.out;
+        let properties = world.run_ok("root", &words)?.out;
+        let mounts = world.run_ok("root", &["zfs", "mount"])?.out;
         let of_root = |line: &&str| !USERS.iter().any(|user| line.contains(&format!("tank/u{user}")));
         let mut mounts: Vec<String> = mounts.lines().filter(of_root).map(str::to_owned).collect();
         mounts.sort();
@@ -184,34 +185,34 @@ impl Roots {
             read_all(&folder, &mut files)?;
         }
         files.sort();
-        Ok(Roots { properties, mounts, files })
+        Ok(RootState { properties, mounts, files })
     }
 
-    fn must_be_the_same(&self, world: &World) -> Done {
+    fn check_unchanged(&self, world: &World) -> Outcome {
         let begun = Instant::now();
         loop {
-            // Mounts of a daemon that was killed come back with the next one.
-            let now = Roots::look(world);
+            // The next daemon restores the mounts of one that was killed.
+            let now = RootState::capture(world);
             match now {
                 Ok(now) if now == *self => return Ok(()),
-                Ok(now) if begun.elapsed() > REST => {
+                Ok(now) if begun.elapsed() > RELEASE_TIMEOUT => {
                     let mounts =
                         self.mounts.len() - self.mounts.iter().filter(|m| now.mounts.contains(m)).count();
-                    return wrong(format!(
+                    return fail(format!(
                         "what is root's has changed: {mounts} mounts of {} are missing; files {}; properties {}",
                         self.mounts.len(),
                         if now.files == self.files { "as before" } else { "not" },
                         if now.properties == self.properties { "as before" } else { "not" },
                     ));
                 }
-                Err(failure) if begun.elapsed() > REST => return Err(failure),
+                Err(failure) if begun.elapsed() > RELEASE_TIMEOUT => return Err(failure),
                 _ => std::thread::sleep(Duration::from_millis(200)),
             }
         }
     }
 }
 
-fn read_all(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) -> Done {
+fn read_all(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) -> Outcome {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path.symlink_metadata()?.is_dir() {
@@ -225,24 +226,24 @@ fn read_all(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) -> Done {
     Ok(())
 }
 
-/// What the daemon has of the system, without what has a bound of its own: its cache of blocks, and the rings of mounts that
-/// were busy, which the kernel takes back only with the mount.
+/// Resources of the daemon. Not counted: the block cache, which has its own limit, and the rings of mounts that were
+/// busy, which the kernel frees only with the mount.
 #[derive(Debug)]
-struct Process {
+struct Usage {
     memory: u64,
     descriptors: u64,
     threads: u64,
     rings: u64,
 }
 
-/// Most rings of a daemon, of all mounts together.
+/// Most io_uring rings of a daemon, of all mounts together.
 const RINGS_MAX: u64 = 1024;
-/// What a ring has in memory: the longest request, and its entries.
+/// Bytes of memory for each ring: the longest request, and its entries.
 const RING_MEMORY: u64 = (1 << 20) + (256 << 10);
 
-impl Process {
-    fn of_daemon(world: &World) -> Done<Process> {
-        let Some(pid) = world.daemon() else { return wrong("no daemon answers") };
+impl Usage {
+    fn of_daemon(world: &World) -> Outcome<Usage> {
+        let Some(pid) = world.daemon() else { return fail("no daemon answers") };
         let folder = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
         let status = std::fs::read_to_string(folder.join("status"))?;
         let number = |name: &str| -> u64 {
@@ -254,21 +255,21 @@ impl Process {
         let links: Vec<PathBuf> = links.map(Result::unwrap_or_default).collect();
         let rings = links.iter().filter(|link| link.ends_with("anon_inode:[io_uring]")).count() as u64;
         let descriptors = links.len() as u64 - rings;
-        let counters = world.good("root", &["kstat"])?.out;
+        let counters = world.run_ok("root", &["kstat"])?.out;
         let cache = counters.lines().skip_while(|line| !line.ends_with("arcstats"));
         let cache = cache.filter_map(|line| line.strip_prefix("size ")).next();
         let cache = cache.and_then(|words| words.split_whitespace().last()?.parse().ok());
         let memory = (number("RssAnon:") << 10).saturating_sub(cache.unwrap_or(0) + rings * RING_MEMORY);
-        // One thread each.
+        // Each ring has one thread.
         let threads = number("Threads:").saturating_sub(rings);
-        Ok(Process { memory, descriptors, threads, rings })
+        Ok(Usage { memory, descriptors, threads, rings })
     }
 
-    /// Once the users are gone for a while, nothing is left of what they took.
-    fn must_come_back(&self, world: &World) -> Done {
+    /// Checks that the daemon releases what it took for the users, once they are gone for a while.
+    fn check_released(&self, world: &World) -> Outcome {
         let begun = Instant::now();
         loop {
-            let now = Process::of_daemon(world)?;
+            let now = Usage::of_daemon(world)?;
             let is_back = now.memory <= self.memory + MEMORY_SLACK
                 && now.descriptors <= self.descriptors + DESCRIPTORS_SLACK
                 && now.threads <= self.threads + THREADS_SLACK
@@ -277,8 +278,8 @@ impl Process {
                 world.note(&format!("at rest: {self:?}, after the users: {now:?}"));
                 return Ok(());
             }
-            if begun.elapsed() > REST {
-                return wrong(format!(
+            if begun.elapsed() > RELEASE_TIMEOUT {
+                return fail(format!(
                     "the daemon had {self:?}, and has {now:?} long after the users have gone"
                 ));
             }
@@ -287,8 +288,8 @@ impl Process {
     }
 }
 
-/// Both users for so long; root looks all the time whether it is answered.
-fn attack(world: &World, random: Random, time: Duration, kills: bool) -> Done {
+/// Runs both users for this long, while root checks that the daemon answers.
+fn attack(world: &World, random: Random, time: Duration, kills: bool) -> Outcome {
     let end = Instant::now() + time;
     let outcome = std::thread::scope(|scope| {
         let users: Vec<_> = USERS
@@ -299,28 +300,28 @@ fn attack(world: &World, random: Random, time: Duration, kills: bool) -> Done {
                 scope.spawn(move || User::new(world, *user, random)?.work(end))
             })
             .collect();
-        let root = scope.spawn(move || look_after(world, random.branch(9), end, kills));
+        let root = scope.spawn(move || watch_daemon(world, random.branch(9), end, kills));
         let joined =
-            users.into_iter().map(|user| user.join().unwrap_or_else(|_| wrong("a user's thread panicked")));
-        let users: Done = joined.collect();
-        users.and(root.join().unwrap_or_else(|_| wrong("root's thread panicked")))
+            users.into_iter().map(|user| user.join().unwrap_or_else(|_| fail("a user's thread panicked")));
+        let users: Outcome = joined.collect();
+        users.and(root.join().unwrap_or_else(|_| fail("root's thread panicked")))
     });
     outcome.and_then(|()| world.outcome())
 }
 
-fn look_after(world: &World, mut random: Random, end: Instant, kills: bool) -> Done {
+fn watch_daemon(world: &World, mut random: Random, end: Instant, kills: bool) -> Outcome {
     while Instant::now() < end {
-        world.good("root", &["zpool", "list", "-H", "tank"])?;
+        world.run_ok("root", &["zpool", "list", "-H", "tank"])?;
         std::thread::sleep(Duration::from_millis(200 + random.below(800)));
         if kills && random.one_in(2) {
             world::kill_daemon(world);
         }
     }
-    let health = world.good("root", &["zpool", "list", "-H", "-o", "health", "tank"])?.out;
-    if health.trim() == "ONLINE" { Ok(()) } else { wrong(format!("the pool is {}", health.trim())) }
+    let health = world.run_ok("root", &["zpool", "list", "-H", "-o", "health", "tank"])?.out;
+    if health.trim() == "ONLINE" { Ok(()) } else { fail(format!("the pool is {}", health.trim())) }
 }
 
-/// A user at work, in a thread with that user's rights.
+/// An attacking user, in a thread with that user's rights.
 struct User<'w> {
     world: &'w World,
     uid: u32,
@@ -330,7 +331,7 @@ struct User<'w> {
 }
 
 impl User<'_> {
-    fn new(world: &World, uid: u32, random: Random) -> Done<User<'_>> {
+    fn new(world: &World, uid: u32, random: Random) -> Outcome<User<'_>> {
         let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
         set_thread_groups(&[])?;
         set_thread_res_gid(group, group, group)?;
@@ -339,7 +340,7 @@ impl User<'_> {
         Ok(User { world, uid, at, random, idle: Vec::new() })
     }
 
-    fn work(mut self, end: Instant) -> Done {
+    fn work(mut self, end: Instant) -> Outcome {
         while Instant::now() < end {
             match self.random.below(10) {
                 0..4 => self.verb()?,
@@ -350,15 +351,15 @@ impl User<'_> {
         Ok(())
     }
 
-    fn run(&mut self, words: &[&str]) -> Done {
+    fn run(&mut self, words: &[&str]) -> Outcome {
         let mut command = std::process::Command::new("timeout");
-        command.args(["-s", "KILL", IMPATIENCE]).arg(self.world.program()).args(words);
+        command.args(["-s", "KILL", USER_TIMEOUT_S]).arg(self.world.program()).args(words);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &self.at);
         command.env("CENOTE_SOCKET", self.world.folder.join("socket"));
         command.env("CENOTE_STATE", self.at.join("state")).env("CENOTE_NO_START", "1");
         command.current_dir("/").stdin(Stdio::null());
         if self.random.one_in(4) {
-            // A reader that never reads: the client hangs, and is ended.
+            // Nothing is read from this pipe: the client blocks until the timeout ends it.
             let (_reader, writer) = std::io::pipe()?;
             let _ = command.stdout(writer).stderr(Stdio::null()).status()?;
             return Ok(());
@@ -368,18 +369,18 @@ impl User<'_> {
         let text = String::from_utf8_lossy(&text);
         self.world.note(&format!("u{}: {} = {:?}", self.uid, words.join(" "), output.status.code()));
         if text.contains(SECRET) {
-            return wrong(format!("'{}' shows user {} what is root's:\n{text}", words.join(" "), self.uid));
+            return fail(format!("'{}' shows user {} what is root's:\n{text}", words.join(" "), self.uid));
         }
         match output.status.code() {
             Some(134 | 139) => {
-                wrong(format!("'{}' as user {}: {}\n{text}", words.join(" "), self.uid, output.status))
+                fail(format!("'{}' as user {}: {}\n{text}", words.join(" "), self.uid, output.status))
             }
-            _ if text.contains("panicked") => wrong(format!("'{}': {text}", words.join(" "))),
+            _ if text.contains("panicked") => fail(format!("'{}': {text}", words.join(" "))),
             _ => Ok(()),
         }
     }
 
-    /// Any verb with any words.
+    /// A random command line: any verb with any words.
     fn line(&mut self) -> Vec<String> {
         const VERBS: &str = "zpool:create,add,destroy,labelclear,list,status,iostat,events,import,export,scrub,resilver,\
              clear,online,offline,reopen,wait,reguid,upgrade,history,get,set,sync,attach,split,checkpoint,version,nosuch \
@@ -397,10 +398,10 @@ impl User<'_> {
         words
     }
 
-    fn verb(&mut self) -> Done {
+    fn verb(&mut self) -> Outcome {
         let mut words = self.line();
         if words[0] == "cenote" {
-            // So is the program itself called.
+            // `cenote` is the name of the program itself.
             words.remove(0);
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -450,10 +451,10 @@ impl User<'_> {
         self.random.of(&all).clone()
     }
 
-    /// Something on the socket. Whatever becomes of it: root must be answered, and the daemon as before.
+    /// Sends a frame to the socket. Only the checks of root and of the daemon's resources count, not the reply.
     fn frame(&mut self) {
         let Ok(stream) = UnixStream::connect(self.world.folder.join("socket")) else { return };
-        // Full buffers end a call: the daemon need not read what it has refused.
+        // A full buffer ends a call: the daemon need not read after a refusal.
         let _ = stream.set_write_timeout(Some(Duration::from_millis(50)));
         let _ = stream.set_read_timeout(Some(Duration::from_millis(50)));
         let bytes = self.forged();
@@ -474,7 +475,7 @@ impl User<'_> {
         }
     }
 
-    /// A request that is well made.
+    /// A well-formed request.
     fn request(&mut self) -> Vec<u8> {
         let words = self.line();
         let mut line = b"/\0".to_vec();
@@ -526,7 +527,7 @@ impl User<'_> {
             5 => bytes = self.random.bytes(count),
             6 => bytes = [&bytes[..4], &self.random.bytes(count)].concat(),
             _ => {
-                // Input that nobody wants, and the end of what has hardly begun.
+                // Input that was not asked for, and the cancellation of a request just begun.
                 bytes.extend(piece(Piece::Input, &self.random.bytes(count)));
                 bytes.extend(word(&Message::Cancel));
             }
@@ -534,7 +535,7 @@ impl User<'_> {
         bytes
     }
 
-    /// Descriptors of every kind with the first bytes, more of them than are ever wanted.
+    /// Sends descriptors of every kind with the first bytes, more of them than any request needs.
     fn with_descriptors(&mut self, stream: &UnixStream, bytes: &[u8]) -> std::io::Result<()> {
         let open = |path: &str| std::fs::File::open(path).ok().map(OwnedFd::from);
         let (reader, writer) = std::io::pipe()?;
@@ -560,14 +561,14 @@ impl User<'_> {
         Ok(())
     }
 
-    /// A link to what is root's where a file system of the user's is going to be mounted, or was.
-    fn link(&mut self) -> Done {
+    /// Places a symbolic link to a directory of root at a mount point of the user's file systems.
+    fn link(&mut self) -> Outcome {
         let at = self.at.clone();
         let victim = victim(self.world);
         let place = at.join(self.random.of(&["l", "x", "y", "z"]));
         let target =
             self.random.of(&[victim.clone(), victim.join("empty"), "/etc".into(), "x".into()]).clone();
-        // What is there is replaced if it can be; and the daemon may be away.
+        // Removal and creation may fail, and the daemon may be down.
         let _ = std::fs::remove_file(&place).or_else(|_| std::fs::remove_dir(&place));
         let _ = symlink(target, &place);
         let own = format!("tank/u{}", self.uid);

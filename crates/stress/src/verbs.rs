@@ -1,13 +1,14 @@
-//! Administrators: two or three verbs at once on a dataset, its parent and its child.
+//! Administrators: two or three concurrent verbs on a dataset, its parent and its child.
 //!
-//! Which verbs meet is not left to chance: the pair that has met least is next, over all rounds (`Coverage`), and every third
-//! bout has a third one. What a verb needs (a dataset, a snapshot, a clone) is made before, as far as it can be.
+//! The combinations are not left to chance: the pair of verbs tested least, over all rounds, comes next (`Coverage`),
+//! and every third combination has a third verb. The objects a verb needs (a dataset, a snapshot, a clone) are made
+//! before it, where possible.
 //!
-//! That a verb is refused because another one was faster is right; that the pool is suspended, a command panics or does
-//! not end is not. What has become of the datasets is judged at the end of the round.
+//! A verb may be refused because another one was faster. It is a failure when the pool is suspended, or when a
+//! command panics or does not end. The state of the datasets is checked at the end of the round.
 
 use crate::Random;
-use crate::world::{Done, Ran, World, lock, wrong};
+use crate::world::{Completed, Outcome, World, fail, lock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +17,7 @@ use std::sync::Mutex;
 
 const BASE: &str = "tank/t";
 
-/// What is made before a verb.
+/// An object that a verb needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Dataset,
@@ -41,8 +42,8 @@ impl Need {
     }
 }
 
-/// `{d}`: a dataset; `{p}`: it, its child or its parent; `{s}`, `{s2}`: snapshots of that, `{n}`, `{m}` their names;
-/// `{k}`: a clone; `{o}`: another dataset, or a clone.
+/// The verbs and the objects they need. `{d}`: a dataset; `{p}`: it, its child or its parent; `{s}`, `{s2}`:
+/// snapshots of `{p}`, and `{n}`, `{m}` their names; `{k}`: a clone; `{o}`: another dataset, or a clone.
 const VERBS: &[(&[Need], &str)] = &[
     (&[], "zfs create -p {d}/x"),
     (&[Dataset], "zfs create {d}/y"),
@@ -119,20 +120,20 @@ const VERBS: &[(&[Need], &str)] = &[
     (&[], "zpool iostat -v tank"),
 ];
 
-/// Which verbs have met, and how that ended.
+/// Counts of the combinations of verbs, and of their outcomes.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Times; times that both were done.
+    /// By pair: the number of runs, and of runs in which both verbs succeeded.
     pairs: BTreeMap<(usize, usize), (u32, u32)>,
     triples: BTreeSet<Vec<usize>>,
     refusals: u64,
 }
 
 impl Coverage {
-    /// The pair that has met least; with a third one now and then.
+    /// Chooses the pair that has run least often, sometimes with a third verb.
     fn draw(&self, random: &mut Random) -> Vec<usize> {
         let mut counts = lock(&self.0);
         let all = || (0..VERBS.len()).flat_map(|one| (one..VERBS.len()).map(move |two| (one, two)));
@@ -141,20 +142,20 @@ impl Coverage {
         let rare: Vec<(usize, usize)> = all().filter(|pair| times(*pair) == least).collect();
         let pair = *random.of(&rare);
         counts.pairs.entry(pair).or_default().0 += 1;
-        let mut bout = vec![pair.0, pair.1];
+        let mut combination = vec![pair.0, pair.1];
         if random.one_in(3) {
-            bout.push(random.below(VERBS.len() as u64) as usize);
-            let mut triple = bout.clone();
+            combination.push(random.below(VERBS.len() as u64) as usize);
+            let mut triple = combination.clone();
             triple.sort_unstable();
             counts.triples.insert(triple);
         }
-        bout
+        combination
     }
 
-    fn note(&self, bout: &[usize], is_done: &[bool]) {
+    fn note(&self, combination: &[usize], is_done: &[bool]) {
         let mut counts = lock(&self.0);
         counts.refusals += is_done.iter().filter(|done| !**done).count() as u64;
-        if let ([one, two, ..], [true, true, ..]) = (bout, is_done) {
+        if let ([one, two, ..], [true, true, ..]) = (combination, is_done) {
             counts.pairs.entry((*one, *two)).or_default().1 += 1;
         }
     }
@@ -178,8 +179,8 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// Bouts until the round is over.
-pub(crate) fn work(world: &World, coverage: &Coverage, number: u64, mut random: Random) -> Done {
+/// Runs combinations until the round is over.
+pub(crate) fn work(world: &World, coverage: &Coverage, number: u64, mut random: Random) -> Outcome {
     let actor = format!("v{number}");
     while !world.is_over() {
         let names = Names::draw(world, &mut random);
@@ -189,18 +190,18 @@ pub(crate) fn work(world: &World, coverage: &Coverage, number: u64, mut random: 
             for need in VERBS[*verb].0.iter().filter(|_| !random.one_in(12)) {
                 if !made.contains(need) {
                     made.push(*need);
-                    // It may be there, or cannot be: then the verb is refused.
+                    // The object may exist, or cannot be made: then this command, or the verb, is refused.
                     let line = names.fill(need.line());
                     world.run(&actor, &line.iter().map(String::as_str).collect::<Vec<_>>())?;
                 }
             }
         }
         names.write(world, &mut random);
-        let bout: Vec<Vec<String>> = verbs.iter().map(|verb| names.fill(VERBS[*verb].1)).collect();
-        let changes_identity = bout.iter().any(|line| line.iter().any(|word| word == "reguid"));
+        let combination: Vec<Vec<String>> = verbs.iter().map(|verb| names.fill(VERBS[*verb].1)).collect();
+        let changes_identity = combination.iter().any(|line| line.iter().any(|word| word == "reguid"));
         let _identity = changes_identity.then(|| lock(&world.identity));
-        let ran = world.run_together(&actor, &bout)?;
-        coverage.note(&verbs, &ran.iter().map(Ran::is_good).collect::<Vec<_>>());
+        let completed = world.run_together(&actor, &combination)?;
+        coverage.note(&verbs, &completed.iter().map(Completed::is_success).collect::<Vec<_>>());
         if random.one_in(4) {
             look(world, &actor)?;
         }
@@ -208,16 +209,16 @@ pub(crate) fn work(world: &World, coverage: &Coverage, number: u64, mut random: 
     Ok(())
 }
 
-/// The pool goes on, and everything can be listed.
-fn look(world: &World, actor: &str) -> Done {
-    let health = world.good(actor, &["zpool", "list", "-H", "-o", "health", "tank"])?;
+/// Checks that the pool is online and that all datasets can be listed.
+fn look(world: &World, actor: &str) -> Outcome {
+    let health = world.run_ok(actor, &["zpool", "list", "-H", "-o", "health", "tank"])?;
     if !health.is_excused && !matches!(health.out.trim(), "ONLINE" | "DEGRADED") {
-        return wrong(format!("the pool is {}", health.out.trim()));
+        return fail(format!("the pool is {}", health.out.trim()));
     }
-    world.good(actor, &["zfs", "list", "-H", "-r", "-t", "all", BASE]).map(drop)
+    world.run_ok(actor, &["zfs", "list", "-H", "-r", "-t", "all", BASE]).map(drop)
 }
 
-/// What stands for the names in a bout: few, so that verbs meet, also those of several administrators.
+/// The names in a combination. They are few, so that the verbs of several administrators act on the same datasets.
 struct Names(Vec<(&'static str, String)>);
 
 impl Names {
@@ -239,14 +240,14 @@ impl Names {
         ])
     }
 
-    /// Writes into the dataset's files, if it is mounted where it belongs.
+    /// Writes into the dataset's files, if it is mounted at its usual place.
     fn write(&self, world: &World, random: &mut Random) {
         let dataset = self.0.iter().find(|(name, _)| *name == "{d}").map_or("", |(_, text)| text);
         let at = world.mount().join(dataset.trim_start_matches("tank/"));
         let device = |path: &Path| std::fs::metadata(path).ok().map(|data| data.dev());
         let (own, above) = (device(&at), at.parent().and_then(device));
         if own.is_some() && own != above {
-            // It may go away at any moment.
+            // The dataset may be unmounted at any moment.
             let _ = std::fs::write(at.join("f"), random.bytes(50_000));
         }
     }

@@ -1,4 +1,4 @@
-//! A round's folder, pool and daemon; its commands, and what becomes of the round.
+//! The directory, pool and daemon of a round; its commands and their outcomes.
 
 use crate::{Plan, Random, Report};
 use std::fmt;
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest that a command may take, and a mount may be away after a crash.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+/// The longest time that a command may take, and that a mount may be away after a crash.
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
 /// Bytes of a device.
 pub(crate) const DEVICE: u64 = 512 << 20;
-/// Room of the file system in memory.
-const ROOM: &str = "size=3g";
-/// As in a pool without large free space: many blocks are gangs.
-const IN_PIECES: &str = "metaslab_force_ganging=1024,metaslab_force_ganging_pct=30";
-/// Exit code of a command that `timeout` has killed.
+/// The size of the tmpfs that holds the devices.
+const TMPFS_SIZE: &str = "size=3g";
+/// Daemon parameters that make many blocks gang blocks, as in a pool without large free space.
+const FORCE_GANGS: &str = "metaslab_force_ganging=1024,metaslab_force_ganging_pct=30";
+/// The exit code of a command that `timeout` has killed.
 const KILLED: i32 = 137;
 
-/// Why a round failed.
+/// The reason why a round failed, as text.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
@@ -38,26 +38,27 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-pub(crate) type Done<T = ()> = Result<T, Failure>;
+/// The result of a step of a round.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// A failure with these words.
-pub(crate) fn wrong<T>(why: impl Into<String>) -> Done<T> {
+/// Fails with this reason.
+pub(crate) fn fail<T>(why: impl Into<String>) -> Outcome<T> {
     Err(Failure(why.into()))
 }
 
-/// How the devices are put together.
+/// The redundancy of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Two devices with the same.
+    /// A mirror of two devices.
     Mirror,
-    /// Three devices, one of which can be done without.
+    /// Three devices with single parity.
     Raidz1,
-    /// Four devices, two of which can be done without.
+    /// Four devices with double parity.
     Raidz2,
 }
 
 impl Layout {
-    /// How many devices it has.
+    /// The number of devices.
     pub(crate) fn devices(self) -> usize {
         match self {
             Layout::Mirror => 2,
@@ -66,8 +67,8 @@ impl Layout {
         }
     }
 
-    /// How many of them it can do without.
-    pub(crate) fn spared(self) -> usize {
+    /// The number of devices that may be missing.
+    pub(crate) fn redundancy(self) -> usize {
         if self == Layout::Raidz2 { 2 } else { 1 }
     }
 
@@ -80,46 +81,46 @@ impl Layout {
     }
 }
 
-/// What the devices are.
+/// The kind of the devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
-    /// Files where the folder of the round is.
+    /// Files in the directory of the round.
     Files,
-    /// Files of a file system in memory, which can be made full.
+    /// Files on a tmpfs, which can be made full.
     Memory,
     /// Loop devices on such files, which can be made read-only.
     Loops,
 }
 
-/// What a command did.
+/// The outcome of a command.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct Completed {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
-    /// No device could be written to at some time meanwhile.
+    /// All devices refused writes at some time while it ran, so that a failure is expected.
     pub(crate) is_excused: bool,
 }
 
-impl Ran {
-    pub(crate) fn is_good(&self) -> bool {
+impl Completed {
+    pub(crate) fn is_success(&self) -> bool {
         self.code == 0
     }
 }
 
-/// When something was begun.
+/// The start of a command, and the state of the devices then.
 #[derive(Debug, Clone, Copy)]
 struct Start {
     at: Duration,
-    troubles: u64,
+    outages: u64,
 }
 
-/// Runs a tool of the system; what it printed.
-pub(crate) fn system(tool: &str, args: &[&str]) -> Done<String> {
+/// Runs a tool of the system, and returns its standard output.
+pub(crate) fn system(tool: &str, args: &[&str]) -> Outcome<String> {
     let output = Command::new(tool).args(args).stdin(Stdio::null()).output()?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        return wrong(format!("{tool} {}: {} {}", args.join(" "), output.status, why.trim()));
+        return fail(format!("{tool} {}: {} {}", args.join(" "), output.status, why.trim()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -128,25 +129,25 @@ pub(crate) fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// A round.
+/// The state of a round, shared by its actors.
 pub(crate) struct World {
     program: PathBuf,
     pub(crate) folder: PathBuf,
     pub(crate) layout: Layout,
     pub(crate) medium: Medium,
-    /// Files with what is on the devices.
+    /// The files that hold the data of the devices.
     pub(crate) images: Vec<PathBuf>,
-    /// The devices: those files, or loop devices on them.
+    /// The paths of the devices: these files, or loop devices on them.
     pub(crate) devices: Vec<PathBuf>,
-    /// Held by who gives the pool another guid, and while a device with the old one may come back.
+    /// Held during `zpool reguid`, and while a device with the old pool GUID may come back.
     pub(crate) identity: Mutex<()>,
-    /// Odd while devices cannot be written to; goes up whenever that begins or ends.
-    troubles: AtomicU64,
-    /// Actors that have not ended.
+    /// Odd while all devices refuse writes; incremented at the beginning and the end of each such time.
+    outages: AtomicU64,
+    /// The number of actors still running.
     busy: AtomicU64,
-    /// The daemon is killed now and then: calls and commands may fail by it.
-    pub(crate) is_killed: bool,
-    /// What the daemon is told of its parameters.
+    /// Whether the daemon is killed now and then, so that calls and commands may fail.
+    pub(crate) has_kills: bool,
+    /// Parameters passed to the daemon.
     parameters: &'static str,
     begun: Instant,
     journal: Mutex<File>,
@@ -158,14 +159,14 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Makes the folder and the pool in it, mounted at `mnt`.
-    pub(crate) fn make(plan: &Plan, number: u64, random: &mut Random) -> Done<World> {
+    /// Makes the directory and the pool in it, mounted at `mnt`.
+    pub(crate) fn make(plan: &Plan, number: u64, random: &mut Random) -> Outcome<World> {
         let folder = plan.folder.join(format!("round-{number}"));
-        // What an earlier run of the same round left.
+        // Removes the remains of an earlier run of the same round.
         let _ = rustix::mount::unmount(folder.join("store"), rustix::mount::UnmountFlags::DETACH);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("store"))?;
-        // Other users find the socket and the mounts.
+        // Other users must reach the socket and the mounts.
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755))?;
         let folder = folder.canonicalize()?;
         let layout = *random.of(&[Layout::Mirror, Layout::Raidz1, Layout::Raidz2]);
@@ -174,7 +175,7 @@ impl World {
             medium = Medium::Files;
         }
         if medium != Medium::Files {
-            system("mount", &["-t", "tmpfs", "-o", ROOM, "none", &text(&folder.join("store"))])?;
+            system("mount", &["-t", "tmpfs", "-o", TMPFS_SIZE, "none", &text(&folder.join("store"))])?;
         }
         std::fs::create_dir(folder.join("store/devices"))?;
         std::fs::create_dir(folder.join("store/kept"))?;
@@ -192,10 +193,10 @@ impl World {
             devices: images.clone(),
             images,
             identity: Mutex::default(),
-            troubles: AtomicU64::new(0),
+            outages: AtomicU64::new(0),
             busy: AtomicU64::new(0),
-            is_killed: plan.actors.kills,
-            parameters: if number % 3 == 2 { IN_PIECES } else { "" },
+            has_kills: plan.actors.kills,
+            parameters: if number % 3 == 2 { FORCE_GANGS } else { "" },
             begun: Instant::now(),
             journal: Mutex::new(journal),
             failure: Mutex::default(),
@@ -217,64 +218,64 @@ impl World {
             }
         }
         if let Err(failure) = world.make_pool() {
-            return wrong(format!("{failure} (in {})", world.folder.display()));
+            return fail(format!("{failure} (in {})", world.folder.display()));
         }
         Ok(world)
     }
 
-    /// Folder of the files with what is on the devices.
+    /// The directory of the files that hold the data of the devices.
     pub(crate) fn store(&self) -> PathBuf {
         self.folder.join("store/devices")
     }
 
-    /// Loop devices are taken down; from now on the files are the devices.
-    pub(crate) fn take_loops_down(&self) {
+    /// Detaches the loop devices; from then on the files are the devices.
+    pub(crate) fn detach_loops(&self) {
         for device in self.devices.iter().filter(|_| self.medium == Medium::Loops) {
-            // One that is in use goes with its last user.
+            // A device in use is detached with its last user.
             let _ = system("losetup", &["-d", &text(device)]);
         }
     }
 
-    /// No device can be written to while this is done: commands may say so, or wait.
-    pub(crate) fn in_trouble(&self, work: impl FnOnce() -> Done) -> Done {
-        self.troubles.fetch_add(1, Ordering::SeqCst);
+    /// Runs `work` while all devices refuse writes: commands may report errors, or wait.
+    pub(crate) fn while_failing(&self, work: impl FnOnce() -> Outcome) -> Outcome {
+        self.outages.fetch_add(1, Ordering::SeqCst);
         let done = work();
-        self.troubles.fetch_add(1, Ordering::SeqCst);
+        self.outages.fetch_add(1, Ordering::SeqCst);
         done
     }
 
-    /// What is about to be done begins now.
+    /// Notes the start of a command.
     fn start(&self) -> Start {
-        Start { at: self.begun.elapsed(), troubles: self.troubles.load(Ordering::SeqCst) }
+        Start { at: self.begun.elapsed(), outages: self.outages.load(Ordering::SeqCst) }
     }
 
     fn is_excused(&self, start: Start) -> bool {
-        start.troubles % 2 == 1 || self.troubles.load(Ordering::SeqCst) != start.troubles
+        start.outages % 2 == 1 || self.outages.load(Ordering::SeqCst) != start.outages
     }
 
-    fn make_pool(&self) -> Done {
+    fn make_pool(&self) -> Outcome {
         let at = self.mount().display().to_string();
         let mut words = vec!["zpool", "create", "-m", &at, "tank", self.layout.word()];
         let devices: Vec<String> = self.devices.iter().map(|device| device.display().to_string()).collect();
         words.extend(devices.iter().map(String::as_str));
-        self.good("world", &words)?;
-        self.good("world", &["zfs", "create", "tank/t"]).map(drop)
+        self.run_ok("world", &words)?;
+        self.run_ok("world", &["zfs", "create", "tank/t"]).map(drop)
     }
 
-    /// The program `cenote`.
+    /// The path of the `cenote` program.
     pub(crate) fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Where the pool's root file system is mounted.
+    /// The mount point of the pool's root file system.
     pub(crate) fn mount(&self) -> PathBuf {
         self.folder.join("mnt")
     }
 
-    /// A command of ours, with the daemon of this round.
+    /// A `cenote` command that talks to the daemon of this round.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", &PATIENCE.as_secs().to_string()]).arg(&self.program).args(words);
+        command.args(["-s", "KILL", &COMMAND_TIMEOUT.as_secs().to_string()]).arg(&self.program).args(words);
         command.env_clear().env("TZ", "UTC0").env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         command.env("CENOTE_SOCKET", self.folder.join("socket"));
         command.env("CENOTE_STATE", self.folder.join("state"));
@@ -283,15 +284,15 @@ impl World {
         command
     }
 
-    /// Runs a command and looks whether it has ended as commands do, well or not.
-    pub(crate) fn run(&self, actor: &str, words: &[&str]) -> Done<Ran> {
+    /// Runs a command, and fails if it does not end in a regular way, with success or an error.
+    pub(crate) fn run(&self, actor: &str, words: &[&str]) -> Outcome<Completed> {
         let start = self.start();
         let output = self.command(words).output()?;
         self.judge_output(actor, words, start, &output)
     }
 
-    /// The same for several at once.
-    pub(crate) fn run_together(&self, actor: &str, all: &[Vec<String>]) -> Done<Vec<Ran>> {
+    /// Runs several commands at once, with the same check.
+    pub(crate) fn run_together(&self, actor: &str, all: &[Vec<String>]) -> Outcome<Vec<Completed>> {
         let mut running = Vec::new();
         for line in all {
             let words: Vec<&str> = line.iter().map(String::as_str).collect();
@@ -308,7 +309,7 @@ impl World {
         Ok(done)
     }
 
-    fn judge_output(&self, actor: &str, words: &[&str], start: Start, output: &Output) -> Done<Ran> {
+    fn judge_output(&self, actor: &str, words: &[&str], start: Start, output: &Output) -> Outcome<Completed> {
         self.commands.fetch_add(1, Ordering::Relaxed);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -322,40 +323,40 @@ impl World {
             err.trim()
         ));
         if code == KILLED {
-            self.keep_stacks();
-            return wrong(format!("{actor}: '{line}' has not ended after {} s", PATIENCE.as_secs()));
+            self.record_stacks();
+            return fail(format!("{actor}: '{line}' has not ended after {} s", COMMAND_TIMEOUT.as_secs()));
         }
         let is_stopped = err.contains("suspended") && !is_excused;
-        // 255: what `zfs set` says of what is not there, as OpenZFS's; 22: `zpool set`, of a pool that a daemon could not
-        // import, as its devices took no writes.
+        // 255: `zfs set` on a missing dataset, as in OpenZFS. 22: `zpool set` on a pool that a daemon could not
+        // import because its devices refused writes.
         if !matches!(code, 0..=2 | 22 | 255) || err.contains("panicked") || is_stopped {
-            return wrong(format!("{actor}: '{line}': {} {err}", output.status));
+            return fail(format!("{actor}: '{line}': {} {err}", output.status));
         }
-        Ok(Ran { code, out, err, is_excused })
+        Ok(Completed { code, out, err, is_excused })
     }
 
-    /// A command that must do its work, even where the daemon is killed meanwhile: then it is asked for again.
-    pub(crate) fn good(&self, actor: &str, words: &[&str]) -> Done<Ran> {
+    /// Runs a command that must succeed; repeats it where the daemon may be killed meanwhile.
+    pub(crate) fn run_ok(&self, actor: &str, words: &[&str]) -> Outcome<Completed> {
         let begun = Instant::now();
         loop {
-            let ran = self.run(actor, words)?;
-            if ran.is_good() {
-                return Ok(ran);
+            let completed = self.run(actor, words)?;
+            if completed.is_success() {
+                return Ok(completed);
             }
-            if !(self.is_killed || ran.is_excused) || begun.elapsed() > PATIENCE {
-                return wrong(format!("{actor}: '{}' failed: {}", words.join(" "), ran.err.trim()));
+            if !(self.has_kills || completed.is_excused) || begun.elapsed() > COMMAND_TIMEOUT {
+                return fail(format!("{actor}: '{}' failed: {}", words.join(" "), completed.err.trim()));
             }
         }
     }
 
-    /// Writes a line into the journal.
+    /// Writes a line to the journal.
     pub(crate) fn note(&self, line: &str) {
-        // The journal helps to understand what a judge says; without it the judge is right all the same.
+        // The journal only explains failures; a round without it is as valid.
         let _ = writeln!(lock(&self.journal), "{line}");
     }
 
-    /// What an actor does; that it fails ends the round.
-    pub(crate) fn watch(&self, work: impl FnOnce() -> Done) {
+    /// Runs an actor; its failure ends the round.
+    pub(crate) fn watch(&self, work: impl FnOnce() -> Outcome) {
         self.busy.fetch_add(1, Ordering::SeqCst);
         if let Err(failure) = work() {
             self.fail(failure);
@@ -369,24 +370,24 @@ impl World {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// The actors are to end.
+    /// Whether the actors are to end.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Lets the actors work for so long, or until one fails.
+    /// Lets the actors work for this long, or until one fails.
     pub(crate) fn wait(&self, time: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < time && !self.is_over() {
             std::thread::sleep(Duration::from_millis(20));
         }
         self.is_over.store(true, Ordering::Relaxed);
-        // An actor whose call never ends is let go by the end of the daemon.
+        // A call that never returns is released when the daemon ends.
         let over = Instant::now();
         while self.busy.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(Duration::from_millis(20));
-            if over.elapsed() > PATIENCE * 3 / 2 {
-                self.keep_stacks();
+            if over.elapsed() > COMMAND_TIMEOUT * 3 / 2 {
+                self.record_stacks();
                 self.fail(Failure("an actor has not ended".to_owned()));
                 kill_daemon(self);
                 break;
@@ -394,7 +395,7 @@ impl World {
         }
     }
 
-    /// A pause of an actor, shorter if the round is over.
+    /// Pauses an actor, at most until the round is over.
     pub(crate) fn pause(&self, time: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < time && !self.is_over() {
@@ -402,12 +403,12 @@ impl World {
         }
     }
 
-    /// What the first actor that failed said.
-    pub(crate) fn outcome(&self) -> Done {
-        lock(&self.failure).take().map_or(Ok(()), wrong)
+    /// The failure of the first actor that failed.
+    pub(crate) fn outcome(&self) -> Outcome {
+        lock(&self.failure).take().map_or(Ok(()), fail)
     }
 
-    /// The process of the daemon, if one runs.
+    /// The process id of the daemon, if one runs.
     pub(crate) fn daemon(&self) -> Option<rustix::process::Pid> {
         let output = self.command(&["daemon", "--status"]).output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -415,8 +416,8 @@ impl World {
         rustix::process::Pid::from_raw(pid)
     }
 
-    /// What the threads of the daemon do, for the one who looks at a call that does not end.
-    fn keep_stacks(&self) {
+    /// Writes the stacks of the daemon's threads to the journal, to find the cause of a call that does not return.
+    fn record_stacks(&self) {
         let Some(pid) = self.daemon() else { return self.note("no daemon answers") };
         let id = pid.as_raw_nonzero().to_string();
         match system("gdb", &["-p", &id, "-batch", "-ex", "thread apply all bt"]) {
@@ -425,45 +426,45 @@ impl World {
         }
     }
 
-    /// What was done.
+    /// The totals of the round.
     pub(crate) fn report(&self) -> Report {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (calls, commands, kills) = (count(&self.calls), count(&self.commands), count(&self.kills));
         Report { rounds: 1, calls, commands, kills }
     }
 
-    /// Ends the daemon, and removes the folder after a good round.
-    pub(crate) fn end(self, outcome: Done) -> Done {
+    /// Ends the daemon, and removes the directory after a successful round.
+    pub(crate) fn end(self, outcome: Outcome) -> Outcome {
         let log = std::fs::read_to_string(self.folder.join("state/cenoted.log")).unwrap_or_default();
         let panic = log.lines().find(|line| line.contains("panicked")).map(str::to_owned);
-        let outcome = outcome.and_then(|()| panic.map_or(Ok(()), |line| wrong(format!("daemon: {line}"))));
+        let outcome = outcome.and_then(|()| panic.map_or(Ok(()), |line| fail(format!("daemon: {line}"))));
         let stopped = self.run("world", &["daemon", "--stop"]);
         let is_mounted = std::fs::read_to_string("/proc/self/mounts")
             .is_ok_and(|mounts| mounts.contains(&text(&self.mount())));
         let outcome = outcome.and(stopped.map(drop)).and_then(|()| match is_mounted {
-            true => wrong("something is mounted after the daemon's end"),
+            true => fail("something is mounted after the daemon's end"),
             false => Ok(()),
         });
         match outcome {
             Ok(()) => {
-                self.take_loops_down();
+                self.detach_loops();
                 if self.medium != Medium::Files {
                     system("umount", &[&text(&self.folder.join("store"))])?;
                 }
                 Ok(std::fs::remove_dir_all(&self.folder)?)
             }
-            Err(Failure(why)) => wrong(format!("{why}\nkept in {}", self.folder.display())),
+            Err(Failure(why)) => fail(format!("{why}\nkept in {}", self.folder.display())),
         }
     }
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A failure of one thread is the round's; what the others say helps.
+    // A panic of one thread fails the round; the state of the others still helps.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Kills the daemon at random moments. The next command starts another one.
-pub(crate) fn kill_now_and_then(world: &World, mut random: Random) -> Done {
+pub(crate) fn kill_now_and_then(world: &World, mut random: Random) -> Outcome {
     while !world.is_over() {
         world.pause(Duration::from_millis(500 + random.below(4000)));
         kill_daemon(world);
@@ -480,13 +481,13 @@ pub(crate) fn kill_daemon(world: &World) {
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
-/// FUSE over io_uring, switched on for new mounts until this is dropped.
+/// FUSE over io_uring, switched on for new mounts until the value is dropped.
 pub(crate) struct Ring(Option<String>);
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 impl Ring {
-    /// Does nothing where there is no such switch, or it is not ours.
+    /// Does nothing where the kernel has no such switch, or without the right to change it.
     pub(crate) fn switch_on() -> Ring {
         let before = std::fs::read_to_string(Path::new(SWITCH)).ok();
         Ring(before.filter(|_| std::fs::write(SWITCH, "Y").is_ok()))
@@ -496,7 +497,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            // There is nobody left to tell.
+            // A destructor cannot report the failure.
             let _ = std::fs::write(SWITCH, before.trim());
         }
     }

@@ -1,13 +1,14 @@
-//! A program that writes files in a file system of its own, and knows what must be in them.
+//! A program that writes files in a file system of its own, and knows what they must contain.
 //!
-//! It makes, overwrites (through the cache, around it and through maps), cuts, punches, clones, labels, renames and removes
-//! files, makes some of them durable by `fsync`; it takes snapshots, also of pages that only the kernel has, rolls
-//! back to them, reads them again and copies out of them. After a crash it looks what is there, and goes on with that.
+//! It creates, overwrites (through the cache, by direct I/O and through maps), truncates, punches, clones, labels,
+//! renames and removes files, and makes some of them durable by `fsync`. It takes snapshots, also of pages that only
+//! the kernel holds, rolls back to them, reads them again and copies out of them. After a crash it compares the files
+//! with its model, and continues from what it found.
 
 use crate::Random;
 use crate::map::Mapper;
-use crate::model::{Content, Known, Model, Tree, compare};
-use crate::world::{Done, Failure, PATIENCE, World, wrong};
+use crate::model::{Content, FileState, Model, Tree, compare};
+use crate::world::{COMMAND_TIMEOUT, Failure, Outcome, World, fail};
 use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -18,19 +19,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A file that tells the mounted file system from the empty folder below it.
+/// The file that distinguishes the mounted file system from the empty directory below it.
 const MARK: &str = "mark";
 /// Most bytes of one call, and of a file.
 const WRITE: u64 = 64 << 10;
 const FILE: u64 = 512 << 10;
-/// What calls around the cache must be aligned to.
+/// The alignment of direct I/O in bytes.
 const BLOCK: u64 = 4096;
-/// The extended attribute of a file.
+/// The name of the extended attribute.
 const LABEL: &str = "user.label";
-/// Snapshots kept.
+/// Snapshots kept at a time.
 const SNAPSHOTS: usize = 4;
 
-/// A writer and what it knows.
+/// A writer and its model.
 pub(crate) struct Writer {
     name: String,
     pub(crate) dataset: String,
@@ -41,9 +42,9 @@ pub(crate) struct Writer {
     taken: u64,
 }
 
-/// Why a step was not done.
+/// The reason why a step was not done.
 enum Stopped {
-    /// The system says no: the daemon is gone, or something is wrong.
+    /// A system call failed: the daemon is gone, or there is a bug.
     Io(io::Error),
     Failed(Failure),
 }
@@ -67,33 +68,33 @@ impl From<Failure> for Stopped {
 }
 
 impl Writer {
-    /// Makes its file system.
-    pub(crate) fn new(world: &World, number: u64, mut random: Random) -> Done<Writer> {
+    /// Creates the file system of a writer.
+    pub(crate) fn new(world: &World, number: u64, mut random: Random) -> Outcome<Writer> {
         let name = format!("w{number}");
         let dataset = format!("tank/{name}");
         let size = *random.of(&["recordsize=4K", "recordsize=16K", "recordsize=128K"]);
         let compression = *random.of(&["compression=off", "compression=lz4", "compression=zstd"]);
         let xattr = *random.of(&["xattr=sa", "xattr=on"]);
-        world.good(&name, &["zfs", "create", "-o", size, "-o", compression, "-o", xattr, &dataset])?;
+        world.run_ok(&name, &["zfs", "create", "-o", size, "-o", compression, "-o", xattr, &dataset])?;
         let at = world.mount().join(&name);
         for folder in ["a", "b"] {
             std::fs::create_dir(at.join(folder))?;
         }
         std::fs::write(at.join(MARK), &name)?;
-        world.good(&name, &["zpool", "sync", "tank"])?;
+        world.run_ok(&name, &["zpool", "sync", "tank"])?;
         let (model, snapshots) = (Model::default(), Vec::new());
         Ok(Writer { name, dataset, at, random, model, snapshots, taken: 0 })
     }
 
     /// Works until the round is over.
-    pub(crate) fn work(&mut self, world: &World) -> Done {
+    pub(crate) fn work(&mut self, world: &World) -> Outcome {
         while !world.is_over() {
             world.calls.fetch_add(1, Ordering::Relaxed);
             match self.step(world) {
                 Ok(()) => {}
                 Err(Stopped::Failed(failure)) => return Err(failure),
-                Err(Stopped::Io(error)) if !world.is_killed => {
-                    return wrong(format!("{}: a call failed: {error}", self.name));
+                Err(Stopped::Io(error)) if !world.has_kills => {
+                    return fail(format!("{}: a call failed: {error}", self.name));
                 }
                 Err(Stopped::Io(error)) => {
                     world.note(&format!("{}: {error}: looks what is there", self.name));
@@ -104,22 +105,22 @@ impl Writer {
         Ok(())
     }
 
-    /// After the round: everything is there, also what was not made durable if nothing was killed.
-    pub(crate) fn settle(&mut self, world: &World) -> Done {
-        if world.is_killed {
+    /// Checks the files after the round; if the daemon was never killed, unsynced files too.
+    pub(crate) fn settle(&mut self, world: &World) -> Outcome {
+        if world.has_kills {
             self.recover(world)?;
         }
         self.check(&self.at)
     }
 
-    /// What is below a folder is what must be there.
-    pub(crate) fn check(&self, at: &Path) -> Done {
+    /// Checks the files below a directory against the model.
+    pub(crate) fn check(&self, at: &Path) -> Outcome {
         let found = read_tree(at)?;
         self.model.check(&found).map_err(|why| Failure(format!("{}: {why}", self.dataset)))
     }
 
-    /// Every snapshot has what it had when it was taken.
-    pub(crate) fn check_snapshots(&self) -> Done {
+    /// Checks that every snapshot has the contents it was taken with.
+    pub(crate) fn check_snapshots(&self) -> Outcome {
         for (name, tree) in &self.snapshots {
             let found = read_tree(&self.at.join(".zfs/snapshot").join(name))?;
             compare(tree, &found).map_err(|why| Failure(format!("{}@{name}: {why}", self.dataset)))?;
@@ -150,7 +151,7 @@ impl Writer {
             113 => self.map(world, &path),
             114 | 115 => self.copy_back(&path),
             116 | 117 => self.snapshot(world).map(drop),
-            118 => self.look_back(world),
+            118 => self.read_snapshot(world),
             _ => self.roll_back(world),
         }
     }
@@ -205,7 +206,7 @@ impl Writer {
         Ok(self.open(path)?.set_len(size)?)
     }
 
-    /// A hole, zeros, or room: all of `fallocate`.
+    /// A call of `fallocate`: punches a hole, writes zeros, or allocates.
     fn punch(&mut self, path: &str) -> Result<(), Stopped> {
         let Some(old) = self.model.now(path) else { return Ok(()) };
         let offset = self.random.below((old.bytes.len() as u64).min(FILE - WRITE) + 1);
@@ -237,37 +238,37 @@ impl Writer {
         Ok(())
     }
 
-    /// The file's extended attribute is set or removed.
+    /// Sets or removes the extended attribute of a file.
     fn label(&mut self, path: &str) -> Result<(), Stopped> {
         let Some(old) = self.model.now(path) else { return Ok(()) };
         let at = self.at.join(path);
         if old.label.is_some() && self.random.one_in(3) {
-            self.model.change(path, Some(Known { label: None, ..old }));
+            self.model.change(path, Some(FileState { label: None, ..old }));
             rustix::fs::removexattr(&at, LABEL)?;
         } else {
             let count = *self.random.of(&[0, 10, 300, 9000]);
             let label = self.random.bytes(count);
-            self.model.change(path, Some(Known { label: Some(label.clone().into()), ..old }));
+            self.model.change(path, Some(FileState { label: Some(label.clone().into()), ..old }));
             rustix::fs::setxattr(&at, LABEL, &label, XattrFlags::empty())?;
         }
         Ok(())
     }
 
-    /// Changes bytes through a map; what only the kernel has is in reads and in snapshots.
+    /// Changes bytes through a map; reads and snapshots must include pages that only the kernel holds.
     fn map(&mut self, world: &World, path: &str) -> Result<(), Stopped> {
         let Some(old) = self.model.now(path).filter(|old| !old.bytes.is_empty()) else { return Ok(()) };
         let size = old.bytes.len() as u64;
         let offset = self.random.below(size);
         let count = 1 + self.random.below((size - offset).min(WRITE));
         let bytes = self.random.bytes(count);
-        // What was written before is not mixed with these pages.
+        // Earlier writes must not mix with these pages in the model.
         self.open(path)?.sync_data()?;
         self.model.settle(path);
         self.model.change_by_pages(path, Some(overwritten(&old, &bytes, offset)));
         let mapper = Mapper::write(&self.at.join(path), &bytes, offset as usize)?;
         self.read(path)?;
         if self.random.one_in(2) && self.snapshot(world)? {
-            self.look_at_last()?;
+            self.check_last_snapshot()?;
         }
         mapper.sync()?;
         self.model.settle(path);
@@ -291,7 +292,7 @@ impl Writer {
         Ok(std::fs::remove_file(self.at.join(path))?)
     }
 
-    /// All of a file, by `FICLONE` where that is there, else by `copy_file_range`: blocks are shared.
+    /// Copies a whole file, by `FICLONE` where supported, else by `copy_file_range`: blocks are shared.
     fn copy(&mut self, path: &str) -> Result<(), Stopped> {
         let to = self.path();
         let Some(file) = self.model.now(path).filter(|_| to != path) else { return Ok(()) };
@@ -309,7 +310,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A part of a file into another one.
+    /// Copies a range of a file into another one.
     fn copy_range(&mut self, path: &str) -> Result<(), Stopped> {
         let to = self.path();
         let both = self.model.now(path).zip(self.model.now(&to)).filter(|_| to != path);
@@ -343,7 +344,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A file of a snapshot, over what is there now.
+    /// Copies a file of a snapshot over the current one.
     fn copy_back(&mut self, path: &str) -> Result<(), Stopped> {
         if self.snapshots.is_empty() {
             return Ok(());
@@ -372,43 +373,44 @@ impl Writer {
     fn read(&mut self, path: &str) -> Result<(), Stopped> {
         let found = read_file(&self.at.join(path))?;
         let (wanted, found) = (tree_of(path, self.model.now(path)), tree_of(path, found));
-        let told = |why| Failure(format!("{}: read {why}", self.dataset));
-        Ok(compare(&wanted, &found).map_err(told)?)
+        let describe = |why| Failure(format!("{}: read {why}", self.dataset));
+        Ok(compare(&wanted, &found).map_err(describe)?)
     }
 
-    /// Whether one was taken, and is the last.
+    /// Takes a snapshot; returns whether it exists and is the last one.
     fn snapshot(&mut self, world: &World) -> Result<bool, Stopped> {
         self.taken += 1;
         let name = format!("s{}", self.taken);
         let full = format!("{}@{name}", self.dataset);
-        let ran = world.run(&self.name, &["zfs", "snapshot", &full])?;
-        if ran.is_good() {
-            if world.is_killed {
-                // Another daemon may have taken it, of what the one before had on disk. Nothing was written since.
+        let completed = world.run(&self.name, &["zfs", "snapshot", &full])?;
+        if completed.is_success() {
+            if world.has_kills {
+                // A new daemon may have taken the snapshot of what the previous one had on disk. Nothing was written
+                // since.
                 self.recover(world)?;
             }
             self.model.settle_all();
             self.snapshots.push((name, self.model.tree()));
-        } else if !world.is_killed && !ran.is_excused {
+        } else if !world.has_kills && !completed.is_excused {
             return Err(Failure(format!("{full} could not be taken")).into());
         } else {
-            // It may have been taken all the same.
-            world.good_or_gone(&self.name, &full)?;
+            // The snapshot may exist although the command failed.
+            world.destroy_if_present(&self.name, &full)?;
         }
         if self.snapshots.len() > SNAPSHOTS {
             let at = self.random.below(SNAPSHOTS as u64) as usize;
             let (name, _) = self.snapshots.remove(at);
-            world.good_or_gone(&self.name, &format!("{}@{name}", self.dataset))?;
+            world.destroy_if_present(&self.name, &format!("{}@{name}", self.dataset))?;
         }
-        if world.is_killed {
-            // The daemon may be another one than before, and its mount tell nothing of that.
+        if world.has_kills {
+            // The daemon may have been replaced without the mount showing it.
             self.recover(world)?;
         }
-        Ok(ran.is_good())
+        Ok(completed.is_success())
     }
 
-    /// Reads a snapshot again.
-    fn look_back(&mut self, _: &World) -> Result<(), Stopped> {
+    /// Reads a snapshot again and compares it.
+    fn read_snapshot(&mut self, _: &World) -> Result<(), Stopped> {
         if self.snapshots.is_empty() {
             return Ok(());
         }
@@ -416,14 +418,14 @@ impl Writer {
         self.compare_snapshot(name, tree)
     }
 
-    fn look_at_last(&self) -> Result<(), Stopped> {
+    fn check_last_snapshot(&self) -> Result<(), Stopped> {
         self.snapshots.last().map_or(Ok(()), |(name, tree)| self.compare_snapshot(name, tree))
     }
 
     fn compare_snapshot(&self, name: &str, tree: &Tree) -> Result<(), Stopped> {
         let found = read_tree(&self.at.join(".zfs/snapshot").join(name))?;
-        let told = |why| Failure(format!("{}@{name}: {why}", self.dataset));
-        Ok(compare(tree, &found).map_err(told)?)
+        let describe = |why| Failure(format!("{}@{name}: {why}", self.dataset));
+        Ok(compare(tree, &found).map_err(describe)?)
     }
 
     fn roll_back(&mut self, world: &World) -> Result<(), Stopped> {
@@ -433,42 +435,42 @@ impl Writer {
         let at = self.random.below(self.snapshots.len() as u64) as usize;
         let (name, tree) = self.snapshots[at].clone();
         let full = format!("{}@{name}", self.dataset);
-        self.model.may_be(&tree);
-        let ran = world.run(&self.name, &["zfs", "rollback", "-r", &full])?;
-        if !ran.is_good() {
-            if !world.is_killed && !ran.is_excused {
+        self.model.may_become(&tree);
+        let completed = world.run(&self.name, &["zfs", "rollback", "-r", &full])?;
+        if !completed.is_success() {
+            if !world.has_kills && !completed.is_excused {
                 return Err(Failure(format!("{full} could not be gone back to")).into());
             }
-            // Later ones may be gone, or not.
+            // The later snapshots may be destroyed, or not.
             let later: Vec<(String, Tree)> = self.snapshots.drain(at + 1..).collect();
             for (name, _) in later {
-                world.good_or_gone(&self.name, &format!("{}@{name}", self.dataset))?;
+                world.destroy_if_present(&self.name, &format!("{}@{name}", self.dataset))?;
             }
             return Ok(self.recover(world)?);
         }
         self.snapshots.truncate(at + 1);
         self.model.become_tree(&tree);
         let found = read_tree(&self.at)?;
-        let told = |why| Failure(format!("after the rollback to {full}: {why}"));
-        Ok(compare(&tree, &found).map_err(told)?)
+        let describe = |why| Failure(format!("after the rollback to {full}: {why}"));
+        Ok(compare(&tree, &found).map_err(describe)?)
     }
 
-    /// Waits until the file system is mounted again, and takes what is there if it can be explained.
-    fn recover(&mut self, world: &World) -> Done {
+    /// Waits until the file system is mounted again, and adopts its contents if the model explains them.
+    fn recover(&mut self, world: &World) -> Outcome {
         let begun = Instant::now();
         loop {
-            // Any command starts a daemon, which mounts what was mounted.
+            // Any command starts a daemon, which restores the mounts.
             world.run(&self.name, &["zfs", "mount"])?;
             let is_there = std::fs::read_to_string(self.at.join(MARK)).is_ok_and(|mark| mark == self.name);
             if is_there && let Ok(found) = read_tree(&self.at) {
-                let told = |why| Failure(format!("{} after a crash: {why}", self.dataset));
-                return self.model.accept(&found).map_err(told);
+                let describe = |why| Failure(format!("{} after a crash: {why}", self.dataset));
+                return self.model.accept(&found).map_err(describe);
             }
-            if begun.elapsed() > PATIENCE {
-                return wrong(format!(
+            if begun.elapsed() > COMMAND_TIMEOUT {
+                return fail(format!(
                     "{} is not mounted again after {} s",
                     self.dataset,
-                    PATIENCE.as_secs()
+                    COMMAND_TIMEOUT.as_secs()
                 ));
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -477,22 +479,25 @@ impl Writer {
 }
 
 impl World {
-    /// Destroys a snapshot; that there is none is as well.
-    fn good_or_gone(&self, actor: &str, snapshot: &str) -> Done {
+    /// Destroys a snapshot, which may be missing already.
+    fn destroy_if_present(&self, actor: &str, snapshot: &str) -> Outcome {
         let begun = Instant::now();
         loop {
-            let ran = self.run(actor, &["zfs", "destroy", snapshot])?;
-            if ran.is_good() || ran.err.contains("does not exist") || ran.err.contains("could not find") {
+            let completed = self.run(actor, &["zfs", "destroy", snapshot])?;
+            if completed.is_success()
+                || completed.err.contains("does not exist")
+                || completed.err.contains("could not find")
+            {
                 return Ok(());
             }
-            if !(self.is_killed || ran.is_excused) || begun.elapsed() > PATIENCE {
-                return wrong(format!("{snapshot} cannot be destroyed: {}", ran.err.trim()));
+            if !(self.has_kills || completed.is_excused) || begun.elapsed() > COMMAND_TIMEOUT {
+                return fail(format!("{snapshot} cannot be destroyed: {}", completed.err.trim()));
             }
         }
     }
 }
 
-fn overwritten(old: &Known, bytes: &[u8], offset: u64) -> Known {
+fn overwritten(old: &FileState, bytes: &[u8], offset: u64) -> FileState {
     let mut new = old.bytes.to_vec();
     let end = offset as usize + bytes.len();
     new.resize(new.len().max(end), 0);
@@ -517,10 +522,10 @@ fn read_file(path: &Path) -> io::Result<Content> {
         Err(Errno::NODATA) => None,
         Err(error) => return Err(error.into()),
     };
-    Ok(Some(Known { bytes: bytes.into(), label }))
+    Ok(Some(FileState { bytes: bytes.into(), label }))
 }
 
-/// All files in the folders of a writer.
+/// Reads all files in the directories of a writer.
 fn read_tree(at: &Path) -> io::Result<Tree> {
     let mut tree = Tree::new();
     for folder in ["a", "b"] {

@@ -1,78 +1,67 @@
-//! The outside world of the engine: time, randomness, threads, devices that are opened by their path.
+//! The surroundings of the engine: time, randomness, threads, and the source of its devices.
 //!
-//! They come in through one door so that a test can replay a run from its seed. [`Env::system`]
-//! is the real thing, [`Env::simulated`] a clock that moves when told and numbers from a seed.
+//! A session takes all four from one [`Env`], so that a test can replay a run from its seed. [`Env::system`] has the
+//! machine's; [`Env::simulated`] has a clock that moves when told and numbers from a seed.
 
-use crate::device::file::{self, Access};
-use crate::device::{Device, DeviceError};
-use std::path::Path;
+pub use crate::random::Random;
+use crate::source::Devices;
+use crate::sync::lock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Time.
+/// A source of time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// Since the start of 1970.
+    /// Time since the start of 1970, UTC.
     fn wall(&self) -> Duration;
-    /// Since some fixed instant; never goes back.
+    /// Time since a fixed instant before the first call; it never goes back.
     fn monotonic(&self) -> Duration;
 }
 
-/// Opens devices for writing.
-pub trait Opener: Send + Sync + std::fmt::Debug {
-    /// Opens a file or block device for writing, alone: [`DeviceError::Busy`] if somebody else has it.
-    ///
-    /// # Errors
-    /// Why it cannot be opened.
-    fn open_exclusive(&self, path: &Path, access: Access) -> Result<Arc<dyn Device>, DeviceError>;
-}
-
-/// The files and block devices of the system.
-#[derive(Debug)]
-struct SystemOpener;
-
-impl Opener for SystemOpener {
-    fn open_exclusive(&self, path: &Path, access: Access) -> Result<Arc<dyn Device>, DeviceError> {
-        file::open_exclusive(path, access)
-    }
-}
-
-/// Time, randomness, threads and devices.
+/// The surroundings of a session. Cloning is cheap; clones share the clock, the random sequence and the devices.
 #[derive(Debug, Clone)]
 pub struct Env {
     clock: Arc<dyn Clock>,
     random: Arc<Mutex<Random>>,
     workers: usize,
-    opener: Arc<dyn Opener>,
+    devices: Devices,
 }
 
 impl Env {
-    /// The system's clock, numbers seeded by the system, a worker per processor.
+    /// The system's clock and devices, numbers seeded by the system, a worker per processor.
     pub fn system() -> Env {
         Env {
             clock: Arc::new(SystemClock { start: std::time::Instant::now() }),
             random: Arc::new(Mutex::new(Random::from_system())),
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            opener: Arc::new(SystemOpener),
+            devices: Devices::system(),
         }
     }
 
-    /// A clock that stands still until [`ManualClock::advance`], numbers from `seed`.
+    /// A clock that stands still until [`ManualClock::advance`], numbers from `seed`, one worker; the system's devices,
+    /// unless [`Env::with_devices`] says otherwise.
     pub fn simulated(seed: u64) -> (Env, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::default());
         let random = Arc::new(Mutex::new(Random::from_seed(seed)));
-        let opener = Arc::new(SystemOpener);
-        (Env { clock: Arc::clone(&clock) as Arc<dyn Clock>, random, workers: 1, opener }, clock)
+        (
+            Env {
+                clock: Arc::clone(&clock) as Arc<dyn Clock>,
+                random,
+                workers: 1,
+                devices: Devices::system(),
+            },
+            clock,
+        )
     }
 
-    /// Time.
+    /// The clock of the session.
     pub fn clock(&self) -> &dyn Clock {
         &*self.clock
     }
 
     /// A random number, zero excluded: what guids are made of.
     pub fn random(&self) -> u64 {
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = lock(&self.random);
         loop {
             let number = random.next();
             if number != 0 {
@@ -86,25 +75,23 @@ impl Env {
         self.workers.max(1)
     }
 
-    /// The same with another number of workers.
+    /// These surroundings with another number of workers.
+    #[must_use]
     pub fn with_workers(mut self, workers: usize) -> Env {
         self.workers = workers.max(1);
         self
     }
 
-    /// The same with another way to open devices.
+    /// These surroundings with another source of devices.
     #[must_use]
-    pub fn with_opener(mut self, opener: Arc<dyn Opener>) -> Env {
-        self.opener = opener;
+    pub fn with_devices(mut self, devices: Devices) -> Env {
+        self.devices = devices;
         self
     }
 
-    /// Opens a file or block device for writing, alone, past the page cache unless [`Access::Cached`] is asked for.
-    ///
-    /// # Errors
-    /// [`DeviceError::Busy`] if somebody else has it; otherwise why it cannot be opened.
-    pub fn open_exclusive(&self, path: &Path, access: Access) -> Result<Arc<dyn Device>, DeviceError> {
-        self.opener.open_exclusive(path, access)
+    /// The source from which the session opens its devices.
+    pub fn devices(&self) -> &Devices {
+        &self.devices
     }
 
     /// Runs `work` on every item, several at a time, results in the order of the items.
@@ -123,7 +110,7 @@ impl Env {
                         items.get(i).map(|item| (i, item))
                     } {
                         let result = work(item);
-                        results.lock().unwrap_or_else(PoisonError::into_inner).push((i, result));
+                        lock(&results).push((i, result));
                     }
                 });
             }
@@ -155,14 +142,14 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock for tests.
+/// A clock for tests, which stands still until it is advanced.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     nanos: AtomicU64,
 }
 
 impl ManualClock {
-    /// Lets time pass.
+    /// Moves the clock forwards.
     pub fn advance(&self, by: Duration) {
         self.nanos.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -175,52 +162,6 @@ impl Clock for ManualClock {
 
     fn monotonic(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
-    }
-}
-
-/// Pseudo-random numbers (SplitMix64): for tests and identities, not for keys.
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    /// The sequence of a seed.
-    pub fn from_seed(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// Seeded by the operating system.
-    pub fn from_system() -> Random {
-        use std::hash::{BuildHasher, Hasher};
-        // The standard library seeds its hash maps from the system's generator.
-        Random(std::collections::hash_map::RandomState::new().build_hasher().finish())
-    }
-
-    /// The next number.
-    #[allow(clippy::should_implement_trait)] // endless: an iterator would only add an Option
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `limit`; 0 if `limit` is 0.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
-    }
-
-    /// True once in `of` times, never if `of` is 0.
-    pub fn one_in(&mut self, of: u64) -> bool {
-        of != 0 && self.below(of) == 0
-    }
-
-    /// Fills with random bytes.
-    pub fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            let number = self.next().to_le_bytes();
-            chunk.copy_from_slice(&number[..chunk.len()]);
-        }
     }
 }
 
@@ -242,12 +183,5 @@ mod tests {
         assert_eq!((one.random(), one.random()), (two.random(), two.random()));
         clock.advance(Duration::from_secs(3));
         assert_eq!(one.clock().wall(), Duration::from_secs(3));
-    }
-
-    #[test]
-    fn splitmix_reference() {
-        let mut random = Random::from_seed(1_234_567);
-        assert_eq!(random.next(), 6_457_827_717_110_365_317);
-        assert_eq!(random.next(), 3_203_168_211_198_807_973);
     }
 }

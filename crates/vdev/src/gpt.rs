@@ -11,35 +11,24 @@
 //! - A partition that is returned lies within the disk; one that begins there and ends beyond it, as in
 //!   an image that was cut off, is returned as far as it goes.
 
+mod table;
 mod write;
 
-pub use write::{GptWriteError, Identity, TYPE_RESERVED, TYPE_ZFS, write};
+pub use table::Partition;
+pub use write::{GptWriteError, Identity, write};
 
 use crate::device::{Device, DeviceError};
 use format::{DeviceOffset, Endian};
+use table::{MBR_OF_GPT, MBR_SIZE, SECTORS, SIGNATURE, crc32};
 
-const SIGNATURE: &[u8] = b"EFI PART";
 const HEADER_MIN: usize = 92;
 const ENTRY_MIN: u64 = 128;
 const ENTRIES_MAX: u64 = 1 << 20;
-const SECTORS: [u64; 2] = [512, 4096];
-const MBR_SIZE: usize = 512;
-/// Type of the MBR entry that covers a disk with a GPT.
-const MBR_OF_GPT: u8 = 0xee;
 
-/// A partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Partition {
-    /// Number in the table, from 1.
-    pub number: usize,
-    /// First byte on the disk.
-    pub start: DeviceOffset,
-    /// Bytes.
-    pub len: u64,
-}
-
-/// The partitions of a disk, in the order of the table; `None` if there is no valid table. Fails if there
-/// is none either where reading failed.
+/// The partitions of a disk, in the order of the table; `None` if there is no valid table.
+///
+/// # Errors
+/// If a table could not be read, and there is no other that is valid.
 pub fn partitions(disk: &dyn Device) -> Result<Option<Vec<Partition>>, DeviceError> {
     let mut failure = None;
     for sector in SECTORS {
@@ -153,26 +142,6 @@ fn decode_entry(number: usize, entry: &[u8], sector: u64, disk_size: u64) -> Opt
     let start = first.checked_mul(sector)?;
     let end = last.checked_add(1)?.checked_mul(sector)?;
     if kind == [0; 16] { None } else { partition(number, start, end, disk_size) }
-}
-
-/// CRC-32 as in Ethernet and GPT.
-fn crc32(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = {
-        let mut table = [0; 256];
-        let mut i = 0;
-        while i < 256 {
-            let mut crc = i as u32;
-            let mut bit = 0;
-            while bit < 8 {
-                crc = if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
-                bit += 1;
-            }
-            table[i] = crc;
-            i += 1;
-        }
-        table
-    };
-    !bytes.iter().fold(!0, |crc, byte| (crc >> 8) ^ TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize])
 }
 
 #[cfg(test)]

@@ -36,45 +36,45 @@ pub enum LabelProblem {
     /// The device is too small to hold four labels.
     #[error("it has {size} bytes, and no leaf is smaller than 64 MiB: its end is missing")]
     TooSmall {
-        /// Bytes of the device.
+        /// Bytes of the whole device.
         size: u64,
     },
-    /// Reading failed.
+    /// The device could not be read there.
     #[error("label {label}: {cause}")]
     Read {
-        /// Number of the label.
+        /// Number of the label, 0 to 3.
         label: usize,
-        /// Why.
+        /// The cause.
         cause: DeviceError,
     },
     /// There is no trailer: the label was never written or is gone.
     #[error("label {label}: no configuration")]
     Absent {
-        /// Number of the label.
+        /// Number of the label, 0 to 3.
         label: usize,
     },
     /// The configuration's checksum is wrong.
     #[error("label {label}: wrong checksum")]
     Checksum {
-        /// Number of the label.
+        /// Number of the label, 0 to 3.
         label: usize,
     },
     /// The configuration cannot be understood, though its checksum is right.
     #[error("label {label}: {cause}")]
     Config {
-        /// Number of the label.
+        /// Number of the label, 0 to 3.
         label: usize,
-        /// Why.
+        /// The cause.
         cause: DecodeError,
     },
     /// An uberblock cannot be understood, though its checksum is right.
     #[error("label {label}, uberblock slot {slot}: {cause}")]
     Uberblock {
-        /// Number of the label.
+        /// Number of the label, 0 to 3.
         label: usize,
-        /// Number of the slot.
+        /// Number of the slot in the ring of uberblocks.
         slot: usize,
-        /// Why.
+        /// The cause.
         cause: DecodeError,
     },
 }
@@ -82,20 +82,20 @@ pub enum LabelProblem {
 /// An uberblock and where it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundUberblock {
-    /// Number of the label.
+    /// Number of the label, 0 to 3.
     pub label: usize,
     /// Number of the slot in the ring.
     pub slot: usize,
     /// First byte on the device.
     pub offset: DeviceOffset,
-    /// The uberblock.
+    /// The uberblock, its checksum being right.
     pub uberblock: Uberblock,
 }
 
 /// A configuration and the label that holds it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundConfig {
-    /// Number of the label.
+    /// Number of the label, 0 to 3.
     pub label: usize,
     /// The configuration; its list is in [`PoolConfig::raw`].
     pub config: PoolConfig,
@@ -104,13 +104,13 @@ pub struct FoundConfig {
 /// Everything valid that the labels of a device hold.
 #[derive(Debug, Clone, Default)]
 pub struct Probe {
-    /// Valid configurations, by label.
+    /// Configurations whose checksum is right, by label.
     pub configs: Vec<FoundConfig>,
     /// Valid uberblocks, by label and slot.
     pub uberblocks: Vec<FoundUberblock>,
-    /// What is wrong.
+    /// Parts that are absent or damaged.
     pub problems: Vec<LabelProblem>,
-    /// Bytes of the device.
+    /// Bytes of the whole device.
     pub device_size: u64,
 }
 
@@ -120,7 +120,7 @@ impl Probe {
         self.configs.is_empty() && self.uberblocks.is_empty()
     }
 
-    /// The newest configuration.
+    /// The configuration with the highest txg; of equal ones that of the first label.
     pub fn newest_config(&self) -> Option<&PoolConfig> {
         self.config_at_most(Txg(u64::MAX))
     }
@@ -169,7 +169,7 @@ pub fn probe(device: &dyn Device) -> Probe {
 }
 
 /// The same without the uberblocks.
-pub fn probe_configs(device: &dyn Device) -> Probe {
+pub(crate) fn probe_configs(device: &dyn Device) -> Probe {
     let size = device.size();
     let mut probe = Probe { device_size: size, ..Probe::default() };
     if size < DEVICE_MIN {
@@ -225,7 +225,7 @@ impl Region {
 
 /// The configuration in one of the front labels of something that is too small for a leaf: what is left
 /// of an image that was cut off.
-pub fn front_config(device: &dyn Device) -> Option<PoolConfig> {
+pub(crate) fn front_config(device: &dyn Device) -> Option<PoolConfig> {
     (0..2).find_map(|label| read_config(device, label, &mut Region::default()).ok())
 }
 
@@ -290,6 +290,9 @@ fn read_ring(device: &dyn Device, label: usize, ashifts: &[Ashift], above: &mut 
 
 /// The boot environment in a label: its payload without the trailer, and the order of its writer.
 /// `None` if there is none or its checksum is wrong.
+///
+/// # Errors
+/// If the device cannot be read there.
 pub fn boot_env(device: &dyn Device, label: usize) -> Result<Option<(Vec<u8>, Endian)>, DeviceError> {
     let at = DeviceOffset(label_offset(label, device.size()).0 + BOOT_ENV_OFFSET);
     let mut region = vec![0; BOOT_ENV_SIZE];

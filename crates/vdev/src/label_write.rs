@@ -11,7 +11,7 @@
 //!
 //! Tests: `tests/label_write.rs`.
 
-use crate::device::stage::AlignedBuf;
+use crate::device::aligned::AlignedBuf;
 use crate::device::{Device, DeviceError, WriteRequest, flush_across, write_across};
 use crate::label;
 use codec::checksum::BodySum;
@@ -26,7 +26,7 @@ use format::units::LABEL_START;
 use format::{Ashift, DeviceOffset, Endian, NvList, Txg};
 use std::io::IoSlice;
 
-/// Leaves whose labels are in memory at the same time.
+/// Largest number of leaves that have their labels in memory at the same time.
 const IMAGES_MAX: usize = 32;
 
 /// Why labels could not be written.
@@ -36,7 +36,7 @@ pub enum LabelWriteError {
     /// There is no room for four labels and something between them.
     #[error("{size} bytes are too few for a leaf")]
     TooSmall {
-        /// Bytes of the device.
+        /// Bytes of the whole device.
         size: u64,
     },
     /// The configuration does not fit into a label: the top-level vdev has too many leaves, or their paths
@@ -46,25 +46,28 @@ pub enum LabelWriteError {
         /// Bytes of the packed list.
         len: usize,
     },
-    /// Writing failed.
+    /// The device did not take a label.
     #[error("label {label}: {cause}")]
     Write {
-        /// Number of the label.
+        /// Number of the label, 0 to 3.
         label: usize,
-        /// Why.
+        /// The cause.
         #[source]
         cause: DeviceError,
     },
     /// The labels were written and may not be durable.
     #[error("labels: {cause}")]
     Flush {
-        /// Why.
+        /// The cause.
         #[source]
         cause: DeviceError,
     },
 }
 
 /// Writes the configuration into one label (0 to 3).
+///
+/// # Errors
+/// [`LabelWriteError`]; the label is the old one, the new one, or not valid after a failed write.
 pub fn write_config(device: &dyn Device, label: usize, config: &NvList) -> Result<(), LabelWriteError> {
     write_configs(&[(device, config)], &[label]).pop().unwrap_or(Ok(()))
 }
@@ -115,6 +118,9 @@ pub fn test_leaf(device: &dyn Device) -> Result<(), DeviceError> {
 
 /// Writes an uberblock into a slot of the ring of one label (0 to 3). `ashift` is that of the leaf's
 /// top-level vdev; which slot is right [`Uberblock::slot`] tells.
+///
+/// # Errors
+/// [`LabelWriteError`]; the slot is the old one, the new one, or not valid after a failed write.
 pub fn write_uberblock(
     device: &dyn Device,
     label: usize,
@@ -150,6 +156,9 @@ pub fn write_uberblocks(leaves: &[(&dyn Device, Ashift)], uberblock: &Uberblock)
 
 /// Makes the labels at the end of a device that has grown, but for their configuration, which the pool writes: boot
 /// environment and uberblocks are those of the first label, and whatever was at their new place is gone. Flushes.
+///
+/// # Errors
+/// [`LabelWriteError`] if the device is too small, or a write or flush fails.
 pub fn follow_growth(device: &dyn Device, ashift: Ashift) -> Result<(), LabelWriteError> {
     check_size(device)?;
     let boot_env = label::boot_env(device, 0).ok().flatten();
@@ -172,6 +181,9 @@ pub fn follow_growth(device: &dyn Device, ashift: Ashift) -> Result<(), LabelWri
 /// Makes a device a new leaf: writes the configuration, an empty boot environment and a ring that holds
 /// only a template, the `template` uberblock with txg 0, to all four labels, and flushes. What the ring
 /// held before, uberblocks of another pool, is gone.
+///
+/// # Errors
+/// [`LabelWriteError`] if the configuration does not fit, the device is too small, or a write or flush fails.
 pub fn init(device: &dyn Device, config: &NvList, template: &Uberblock) -> Result<(), LabelWriteError> {
     let packed = pack(device, config)?;
     let template = Uberblock { txg: Txg(0), order: Endian::Little, ..*template }.encode();
@@ -186,6 +198,9 @@ pub fn init(device: &dyn Device, config: &NvList, template: &Uberblock) -> Resul
 
 /// Makes a device no leaf: overwrites its labels with zeros, and the header of a cache device, and flushes. Labels
 /// without a valid configuration are left alone: something else may be there now.
+///
+/// # Errors
+/// [`LabelWriteError`]: the first failure; the other labels are cleared nevertheless.
 pub fn clear(device: &dyn Device) -> Result<(), LabelWriteError> {
     check_size(device)?;
     let probe = label::probe(device);
@@ -244,7 +259,7 @@ struct Image<'d> {
     device: &'d dyn Device,
     label: usize,
     at: DeviceOffset,
-    /// Index of the body.
+    /// Index in [`Images::bodies`] of what precedes the trailer.
     body: usize,
     trailer: [u8; TRAILER_SIZE],
 }
@@ -292,7 +307,7 @@ impl<'d> Images<'d> {
         self.push(leaf, device, labels, offset, ring_slot_size(ashift), &bytes);
     }
 
-    /// Writes all at once.
+    /// Writes all images in one batch.
     fn issue(&self) -> Vec<(&Image<'d>, Result<(), DeviceError>)> {
         let mut batch: Vec<(&dyn Device, WriteRequest<'_>)> = self
             .images

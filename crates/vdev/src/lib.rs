@@ -5,6 +5,7 @@
 //! leaves lie, fail or are missing.
 //!
 //! - [`device`]: random access to one leaf's bytes; files, block devices, memory, simulated disks.
+//! - [`source`]: where devices come from, chosen by the caller.
 //! - [`geometry`]: where the columns of a block are: pure functions of numbers.
 //! - [`label`]: the four labels of a leaf; [`label_write`]: writing them; [`scan`]: finding leaves.
 //! - [`tree`]: the vdevs of a pool, reading and writing their blocks.
@@ -22,10 +23,14 @@ pub mod geometry;
 pub mod gpt;
 pub mod label;
 pub mod label_write;
+mod random;
 pub mod scan;
+pub mod source;
+pub mod sync;
 pub mod tree;
 pub mod tunable;
 
 pub use device::{Device, DeviceError};
 pub use env::Env;
+pub use source::Devices;
 pub use tree::VdevTree;

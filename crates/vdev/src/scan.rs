@@ -1,8 +1,7 @@
 //! Finding leaves: looking at the labels of files and block devices.
 //!
-//! Folders are searched one level deep (as `zpool import -d` does), files and devices named
-//! directly are looked at themselves. Leaves inside the partitions of a whole disk, or of the image of
-//! one, are opened through a window on their partition.
+//! Devices are listed and opened by the source of the search ([`Search::env`]). Leaves inside the partitions of a whole
+//! disk, or of the image of one, are opened as a part of it.
 //!
 //! # What always holds
 //! - Devices are opened for reading only and none is kept open that holds no label. For writing those
@@ -13,65 +12,68 @@
 //!   opened, is listed as a problem.
 //! - The result does not depend on the timing of the threads: leaves are in the order of the search.
 
-use crate::device::file::{self, Access, FileDevice};
-use crate::device::window::WindowDevice;
+use crate::device::file::Access;
+use crate::device::partition::PartitionDevice;
 use crate::device::{Device, DeviceError};
 use crate::env::Env;
 use crate::gpt;
 use crate::label::{self, LabelProblem, Probe};
-use format::{Txg, VdevGuid};
+use crate::source::{Candidate, Devices, Mode};
+use format::{DeviceOffset, Txg, VdevGuid};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the kernel lists block devices.
-const SYS_BLOCK: &str = "/sys/class/block";
-/// Threads that wait for slow devices.
+/// Threads that look at devices: most of them wait.
 const THREADS: usize = 16;
 /// Partitions of a disk that are looked into; a usual table has no room for more.
 const PARTITIONS_MAX: usize = 128;
 
-/// A device with labels.
+/// A device with labels, as a search has found it.
 #[derive(Debug, Clone)]
 pub struct Leaf {
     /// The file or block device.
     pub path: PathBuf,
     /// Its contents, from the first label on.
     pub device: Arc<dyn Device>,
-    /// What the labels say.
+    /// The contents of its labels.
     pub probe: Probe,
-    /// The device is a partition inside of `path`.
-    pub in_partition: bool,
+    /// The device is a partition inside of `path`, and starts there at this byte; `None`: it is all of it.
+    pub partition: Option<DeviceOffset>,
 }
 
 /// The outcome of a search.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
-    /// Devices with labels.
+    /// Devices with labels, in the order of the search.
     pub leaves: Vec<Leaf>,
     /// What could not be looked at, or is damaged, and why.
     pub problems: Vec<(PathBuf, String)>,
     /// How it was found; `None`: it cannot be searched for again.
     pub search: Option<Search>,
-    /// The files and disks that are open for writing, by path: a second handle of a disk whose other partition is in use
-    /// would find it busy, because of ourselves.
+    /// The files and disks that are open for writing, by path: a second handle of a disk whose other partition is in
+    /// use would find it busy, because of ourselves.
     pub opened: HashMap<PathBuf, Arc<dyn Device>>,
 }
 
 impl Found {
+    /// The source of the devices: that of the search, or the machine's if there was none.
+    pub fn source(&self) -> Devices {
+        self.search.as_ref().map_or_else(Devices::default, |search| search.env.devices().clone())
+    }
+
     /// Opens leaves for writing, alone, and reads their labels again: those that `is_wanted` tells, by the labels
     /// that are known so far. Of several copies of a leaf only that of [`Found::devices_of`] is opened, and the others
     /// are dropped. Leaves that are open for writing already stay as they are.
     ///
-    /// If a label is no longer what it was when the search read it, devices may have come to or gone from what they belong to,
-    /// so the search is made again, until all that is wanted is locked and known as it is under the lock.
+    /// If a label is no longer what it was when the search read it, devices may have come to or gone from what they
+    /// belong to, so the search is made again, until all that is wanted is locked and known as it is under the lock.
     ///
     /// # Errors
-    /// The path of the first device that cannot be opened, and why; [`DeviceError::Busy`] if somebody else has it. Nothing stays
-    /// locked then.
+    /// The path of the first device that cannot be opened, and why; [`DeviceError::Busy`] if it is open elsewhere.
+    /// Nothing stays locked then.
     pub fn lock(
         &self,
         is_wanted: impl Fn(&Leaf) -> bool,
@@ -103,14 +105,17 @@ impl Found {
             let is_best = best.iter().any(|best| std::ptr::eq(*best, leaf));
             if is_best { chosen.push(index) } else { dropped.push(index) }
         }
-        // All take the same order, so that of several who want the same devices one gets them all.
+        // Every process locks in the same order, so that of several that want the same devices one gets them all.
         chosen.sort_by(|a, b| self.leaves[*a].path.cmp(&self.leaves[*b].path));
         let mut is_changed = false;
         for index in chosen {
             let leaf = &mut self.leaves[index];
             let disk = match self.opened.get(&leaf.path) {
                 Some(disk) => Arc::clone(disk),
-                None => env.open_exclusive(&leaf.path, access).map_err(|error| (leaf.path.clone(), error))?,
+                None => {
+                    let opened = env.devices().open(&leaf.path, Mode::Exclusive, access);
+                    opened.map_err(|error| (leaf.path.clone(), error))?
+                }
             };
             self.opened.insert(leaf.path.clone(), Arc::clone(&disk));
             let device = leaf.place_on(disk).map_err(|error| (leaf.path.clone(), error))?;
@@ -128,10 +133,7 @@ impl Found {
 
     /// Takes over what a later search has found, but for leaves that are open for writing.
     fn renew(&mut self, again: Found) {
-        let base = |leaf: &Leaf| leaf.device.raw_target().map(|target| target.base());
-        let is_same = |a: &Leaf, b: &Leaf| {
-            a.path == b.path && a.in_partition == b.in_partition && (!a.in_partition || base(a) == base(b))
-        };
+        let is_same = |a: &Leaf, b: &Leaf| a.path == b.path && a.partition == b.partition;
         for leaf in again.leaves {
             match self.leaves.iter_mut().find(|known| is_same(known, &leaf)) {
                 Some(known) if !known.device.is_read_only() => {}
@@ -150,7 +152,8 @@ impl Found {
         self.devices_of(|_| true)
     }
 
-    /// The same of those that `is_wanted` tells: a copy of a pool that was given another guid has leaves with the same ones.
+    /// The same of those that `is_wanted` tells: a copy of a pool that was given another guid has leaves with the
+    /// same ones.
     pub fn devices_of(&self, is_wanted: impl Fn(&Leaf) -> bool) -> HashMap<VdevGuid, Arc<dyn Device>> {
         let leaves = self.by_guid(&is_wanted).into_iter();
         leaves.map(|(guid, leaf)| (guid, Arc::clone(&leaf.device))).collect()
@@ -176,7 +179,12 @@ impl Found {
 
     /// Opens leaves for writing, alone: those of [`Found::devices_of`] that `is_wanted` tells, by the same
     /// guids. Several partitions of one disk share it.
-    pub fn open_exclusive(&self, is_wanted: impl Fn(&Leaf) -> bool, access: Access) -> Exclusive {
+    pub fn open_exclusive(
+        &self,
+        is_wanted: impl Fn(&Leaf) -> bool,
+        access: Access,
+        devices: &Devices,
+    ) -> Exclusive {
         let mut disks: HashMap<&Path, Result<Arc<dyn Device>, DeviceError>> = HashMap::new();
         let mut opened = Exclusive::default();
         let mut leaves: Vec<(VdevGuid, &Leaf)> = self.by_guid(&is_wanted).into_iter().collect();
@@ -184,7 +192,7 @@ impl Found {
         for (guid, leaf) in leaves {
             let disk = disks.entry(&leaf.path).or_insert_with(|| match self.opened.get(&leaf.path) {
                 Some(disk) => Ok(Arc::clone(disk)),
-                None => file::open_exclusive(&leaf.path, access),
+                None => devices.open(&leaf.path, Mode::Exclusive, access),
             });
             match disk.clone().and_then(|disk| leaf.on(disk)) {
                 Ok(device) => {
@@ -200,20 +208,19 @@ impl Found {
 /// Leaves that were opened for writing.
 #[derive(Debug, Default)]
 pub struct Exclusive {
-    /// Their devices, for [`crate::VdevTree::open`].
+    /// The opened devices by the guids of their leaves, for [`crate::VdevTree::open`].
     pub devices: HashMap<VdevGuid, Arc<dyn Device>>,
-    /// What could not be opened; [`DeviceError::Busy`] if somebody else uses it.
+    /// What could not be opened, and why; [`DeviceError::Busy`] if it is open elsewhere.
     pub failures: Vec<(VdevGuid, PathBuf, DeviceError)>,
 }
 
 impl Leaf {
     /// The place of the leaf on another handle of its disk.
     fn place_on(&self, disk: Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> {
-        if !self.in_partition {
-            return Ok(disk);
+        match self.partition {
+            Some(start) => Ok(Arc::new(PartitionDevice::new(disk, start, self.device.size())?)),
+            None => Ok(disk),
         }
-        let start = self.device.raw_target().ok_or(DeviceError::Gone)?.base();
-        Ok(Arc::new(WindowDevice::new(disk, start, self.device.size())?))
     }
 
     /// The leaf on another handle of its disk. Fails with [`DeviceError::Gone`] if it is no longer there:
@@ -225,14 +232,15 @@ impl Leaf {
     }
 }
 
-/// A search for leaves.
+/// A search for devices with labels.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
-    /// Folders, files and block devices; if there are none, all block devices of the machine.
+    /// Places to list, as [`DeviceSource::list`](crate::source::DeviceSource::list) takes them: of the machine's
+    /// source folders, files and block devices, or, if there are none, all its block devices.
     pub paths: Vec<PathBuf>,
     /// How to read what is found.
     pub access: Access,
-    /// Threads to use.
+    /// Its source lists and opens the devices.
     pub env: Env,
 }
 
@@ -257,10 +265,13 @@ impl Search {
     /// Looks at everything. Does not fail: what cannot be looked at is among the problems.
     pub fn run(&self) -> Found {
         let mut found = Found { search: Some(self.clone()), ..Found::default() };
-        let candidates = self.candidates(&mut found.problems);
+        let listing = self.env.devices().list(&self.paths);
+        let problem = |(path, error): (PathBuf, DeviceError)| (path, error.to_string());
+        found.problems.extend(listing.problems.into_iter().map(problem));
+        let candidates = listing.candidates;
         // More threads than processors: they wait for disks.
         let env = self.env.clone().with_workers(THREADS);
-        let looked = env.map(&candidates, |candidate| look(candidate, self.access));
+        let looked = env.map(&candidates, |candidate| look(candidate, self.access, env.devices()));
         for (candidate, outcome) in candidates.iter().zip(looked) {
             match outcome {
                 Ok(leaves) => {
@@ -276,68 +287,6 @@ impl Search {
         drop_twins(&mut found.leaves);
         found
     }
-
-    fn candidates(&self, problems: &mut Vec<(PathBuf, String)>) -> Vec<Candidate> {
-        let mut all = Vec::new();
-        if self.paths.is_empty() {
-            all = block_devices();
-        }
-        for path in &self.paths {
-            match std::fs::metadata(path) {
-                Ok(meta) if meta.is_dir() => match list(path) {
-                    Ok(inside) => all.extend(inside.into_iter().map(|path| Candidate { path, named: false })),
-                    Err(error) => problems.push((path.clone(), error.to_string())),
-                },
-                Ok(_) => all.push(Candidate { path: path.clone(), named: true }),
-                Err(error) => problems.push((path.clone(), error.to_string())),
-            }
-        }
-        let mut seen = HashSet::new();
-        all.retain(|candidate| {
-            let real = std::fs::canonicalize(&candidate.path).unwrap_or_else(|_| candidate.path.clone());
-            seen.insert(real)
-        });
-        all
-    }
-}
-
-/// Something to look at.
-#[derive(Debug)]
-struct Candidate {
-    path: PathBuf,
-    /// Named by the user: it is a problem if it cannot be opened.
-    named: bool,
-}
-
-/// What a folder holds that could be a leaf, sorted.
-fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        // Links are followed: /dev/disk/by-id is made of them.
-        let Ok(meta) = std::fs::metadata(&path) else { continue };
-        // Smaller than a leaf can be, but large enough to be the front of one.
-        let big_file = meta.is_file() && meta.len() >= format::label::LABEL_SIZE;
-        if big_file || meta.file_type().is_block_device() {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(paths)
-}
-
-/// All block devices of the machine, partitions before their disks.
-fn block_devices() -> Vec<Candidate> {
-    let Ok(entries) = std::fs::read_dir(SYS_BLOCK) else { return Vec::new() };
-    let mut devices: Vec<(bool, PathBuf)> = entries
-        .filter_map(Result::ok)
-        .map(|entry| {
-            let is_disk = !entry.path().join("partition").exists();
-            (is_disk, Path::new("/dev").join(entry.file_name()))
-        })
-        .collect();
-    devices.sort();
-    devices.into_iter().map(|(_, path)| Candidate { path, named: false }).collect()
 }
 
 /// Why something could not be looked at.
@@ -350,13 +299,13 @@ enum LookError {
 }
 
 /// Looks at one candidate: the leaf that it is, or those in its partitions.
-fn look(candidate: &Candidate, access: Access) -> Result<Vec<Leaf>, LookError> {
-    let device = match FileDevice::open(&candidate.path, access) {
-        Ok(device) => Arc::new(device),
-        Err(error) if candidate.named || !is_ordinary(&error) => return Err(error.into()),
+fn look(candidate: &Candidate, access: Access, devices: &Devices) -> Result<Vec<Leaf>, LookError> {
+    let device = match devices.open(&candidate.path, Mode::Read, access) {
+        Ok(device) => device,
+        Err(error) if candidate.is_named || !is_ordinary(&error) => return Err(error.into()),
         Err(_) => return Ok(Vec::new()),
     };
-    let direct = look_at(Arc::clone(&device) as Arc<dyn Device>, &candidate.path, false);
+    let direct = look_at(Arc::clone(&device), &candidate.path, None);
     // Back labels alone may be left over from before the disk was partitioned.
     let in_front = |leaf: &Leaf| leaf.probe.configs.iter().any(|found| found.label < 2);
     if matches!(&direct, Ok(Some(leaf)) if in_front(leaf)) {
@@ -370,7 +319,11 @@ fn look(candidate: &Candidate, access: Access) -> Result<Vec<Leaf>, LookError> {
 }
 
 /// The leaf that a device is. Fails if it is only the front of one.
-fn look_at(device: Arc<dyn Device>, path: &Path, in_partition: bool) -> Result<Option<Leaf>, LookError> {
+fn look_at(
+    device: Arc<dyn Device>,
+    path: &Path,
+    partition: Option<DeviceOffset>,
+) -> Result<Option<Leaf>, LookError> {
     let size = device.size();
     if size < format::label::DEVICE_MIN {
         let is_cut_off = label::front_config(&*device).is_some();
@@ -380,18 +333,18 @@ fn look_at(device: Arc<dyn Device>, path: &Path, in_partition: bool) -> Result<O
         return Ok(None);
     }
     let probe = label::probe(&*device);
-    let leaf = Leaf { path: path.to_owned(), device, probe, in_partition };
+    let leaf = Leaf { path: path.to_owned(), device, probe, partition };
     Ok((!leaf.probe.is_empty()).then_some(leaf))
 }
 
 /// Looks into the partitions of a disk that shows only as a whole. Fails if none holds a leaf and one
 /// could not be looked at.
-fn look_inside(disk: &Arc<FileDevice>, path: &Path) -> Result<Vec<Leaf>, LookError> {
+fn look_inside(disk: &Arc<dyn Device>, path: &Path) -> Result<Vec<Leaf>, LookError> {
     let mut leaves = Vec::new();
     let mut failure = None;
     for partition in gpt::partitions(&**disk)?.unwrap_or_default().iter().take(PARTITIONS_MAX) {
-        let window = WindowDevice::new(Arc::clone(disk) as Arc<dyn Device>, partition.start, partition.len)?;
-        match look_at(Arc::new(window), path, true) {
+        let device = PartitionDevice::new(Arc::clone(disk), partition.start, partition.len)?;
+        match look_at(Arc::new(device), path, Some(partition.start)) {
             Ok(leaf) => leaves.extend(leaf),
             Err(error) => failure = Some(error),
         }
@@ -406,17 +359,9 @@ fn look_inside(disk: &Arc<FileDevice>, path: &Path) -> Result<Vec<Leaf>, LookErr
 fn is_ordinary(error: &DeviceError) -> bool {
     use rustix::io::Errno;
     match error {
-        DeviceError::Io { cause, .. } => matches!(
-            *cause,
-            Errno::NOENT
-                | Errno::NOMEDIUM
-                | Errno::NXIO
-                | Errno::NODEV
-                | Errno::ACCESS
-                | Errno::PERM
-                | Errno::NOTBLK
-        ),
-        DeviceError::Gone | DeviceError::Busy => true,
+        DeviceError::Open { cause } => matches!(*cause, Errno::NOMEDIUM | Errno::NXIO | Errno::NODEV),
+        DeviceError::NotFound | DeviceError::NotADevice | DeviceError::IsFolder => true,
+        DeviceError::Denied | DeviceError::Gone | DeviceError::Busy { .. } => true,
         _ => false,
     }
 }
@@ -425,8 +370,10 @@ fn is_ordinary(error: &DeviceError) -> bool {
 fn drop_twins(leaves: &mut Vec<Leaf>) {
     let direct: Vec<(Option<VdevGuid>, u64)> = leaves
         .iter()
-        .filter(|leaf| !leaf.in_partition)
+        .filter(|leaf| leaf.partition.is_none())
         .map(|leaf| (leaf.probe.guid(), leaf.device.size()))
         .collect();
-    leaves.retain(|leaf| !leaf.in_partition || !direct.contains(&(leaf.probe.guid(), leaf.device.size())));
+    leaves.retain(|leaf| {
+        leaf.partition.is_none() || !direct.contains(&(leaf.probe.guid(), leaf.device.size()))
+    });
 }

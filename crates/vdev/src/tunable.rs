@@ -1,43 +1,45 @@
-//! Numbers that say how the engine behaves and may be changed while it runs, for experiments and tests: what OpenZFS
-//! calls module parameters, under the same names. Each lives where it is used; `cenote::admin::tunables` lists them.
+//! Parameters of the engine that may be changed while it runs, for experiments and tests: what OpenZFS
+//! calls module parameters, under the same names. Each lives where it is used; `admin::tunables` lists them.
 //!
 //! # What always holds
-//! - A value is within its range, whoever sets it.
-//! - They are of the process: all its pools follow them, from the next time that they look.
+//! - A value is within its range.
+//! - A parameter belongs to the process, and all its pools follow it from their next look at it. OpenZFS has one
+//!   value of each for the whole machine, and the tools that set them name no pool; a value for each session could
+//!   not be set by those tools. A look is one relaxed atomic load.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that may be changed.
+/// A parameter: an integer within a range.
 #[derive(Debug)]
 pub struct Tunable {
-    /// Its name, as the file of it is called.
+    /// Its name, which is also that of its file in `/sys/module/zfs/parameters`.
     pub name: &'static str,
-    /// What it is before somebody changes it.
+    /// Its value until it is changed.
     pub default: u64,
-    /// The least that it can be.
+    /// The smallest value that it may have.
     pub min: u64,
-    /// The most.
+    /// The largest value that it may have.
     pub max: u64,
     value: AtomicU64,
 }
 
 impl Tunable {
-    /// A number between `min` and `max`.
+    /// A parameter between `min` and `max` with this default.
     pub const fn new(name: &'static str, default: u64, min: u64, max: u64) -> Tunable {
         Tunable { name, default, min, max, value: AtomicU64::new(default) }
     }
 
-    /// What it is now.
+    /// Its present value.
     pub fn get(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
     }
 
-    /// It is more than nothing.
+    /// Whether its value is not zero.
     pub fn is_on(&self) -> bool {
         self.get() != 0
     }
 
-    /// Changes it. False, and it stays what it is, if it cannot be that.
+    /// Sets its value. False, and nothing is changed, if the value is out of range.
     #[must_use]
     pub fn set(&self, value: u64) -> bool {
         let is_possible = (self.min..=self.max).contains(&value);

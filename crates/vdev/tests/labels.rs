@@ -1,6 +1,7 @@
 //! Labels of golden pools, and their root blocks read through every layout.
 #![allow(clippy::disallowed_types)] // images are made here
 
+use cenote_vdev::Devices;
 use cenote_vdev::VdevTree;
 use cenote_vdev::device::file::Access;
 use cenote_vdev::device::sim::{OpKind, Power, SimDisk};
@@ -143,7 +144,7 @@ fn a_torn_uberblock_does_not_count() {
 fn whole_disks_are_opened_through_their_partition() {
     let found = scan(Fixture::open("wholedisk").dir());
     assert_eq!(found.leaves.len(), 2);
-    assert!(found.leaves.iter().all(|leaf| leaf.in_partition && leaf.probe.configs.len() == 4));
+    assert!(found.leaves.iter().all(|leaf| leaf.partition.is_some() && leaf.probe.configs.len() == 4));
     let config = found.leaves[0].probe.newest_config().unwrap();
     assert!(config.vdev_tree.leaves().all(|leaf| leaf.whole_disk && leaf.kind == VdevKind::Disk));
 }
@@ -201,7 +202,7 @@ fn leaves_are_opened_for_writing_by_one_at_a_time() {
     for name in ["wholedisk", "mirror"] {
         let scratch = Fixture::open(name).scratch();
         let found = scan(scratch.dir());
-        let first = found.open_exclusive(|_| true, Access::Auto);
+        let first = found.open_exclusive(|_| true, Access::Auto, &Devices::system());
         assert_eq!(first.failures, []);
         let guids: BTreeSet<_> = found.devices().into_keys().collect();
         assert_eq!(first.devices.keys().copied().collect::<BTreeSet<_>>(), guids);
@@ -213,15 +214,18 @@ fn leaves_are_opened_for_writing_by_one_at_a_time() {
             found.devices()[guid].read_at(&mut read, DeviceOffset(place)).unwrap();
             assert_eq!(read, [7; 4096]);
         }
-        let second = found.open_exclusive(|_| true, Access::Auto);
+        let second = found.open_exclusive(|_| true, Access::Auto, &Devices::system());
         assert!(second.devices.is_empty());
-        assert!(second.failures.iter().all(|(_, _, error)| *error == DeviceError::Busy));
+        assert!(second.failures.iter().all(|(_, _, error)| error.is_busy()));
         drop(first);
         // Not what was found any more.
         let gone = found.leaves[0].probe.guid().unwrap();
-        label_write::clear(&**found.open_exclusive(|_| true, Access::Auto).devices.get(&gone).unwrap())
-            .unwrap();
-        let third = found.open_exclusive(|leaf| leaf.probe.guid() == Some(gone), Access::Cached);
+        label_write::clear(
+            &**found.open_exclusive(|_| true, Access::Auto, &Devices::system()).devices.get(&gone).unwrap(),
+        )
+        .unwrap();
+        let third =
+            found.open_exclusive(|leaf| leaf.probe.guid() == Some(gone), Access::Cached, &Devices::system());
         assert!(third.failures.iter().any(|(guid, _, error)| (*guid, error) == (gone, &DeviceError::Gone)));
     }
 }
@@ -250,7 +254,7 @@ fn every_partition_of_a_disk_is_looked_at_whatever_its_type() {
     partitioned(&folder.path().join("disk"), &images);
     let found = scan(folder.path());
     assert_eq!(found.leaves.len(), 3);
-    assert!(found.leaves.iter().all(|leaf| leaf.in_partition && leaf.probe.configs.len() == 4));
+    assert!(found.leaves.iter().all(|leaf| leaf.partition.is_some() && leaf.probe.configs.len() == 4));
     assert_eq!(found.problems, []);
 }
 

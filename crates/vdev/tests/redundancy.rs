@@ -3,11 +3,16 @@
 
 mod common;
 
+use cenote_vdev::VdevTree;
+use cenote_vdev::device::memory::MemoryDevice;
 use cenote_vdev::device::sim::SimDisk;
+use cenote_vdev::device::{Device, DeviceError, ReadRequest};
 use cenote_vdev::geometry::{DraidParams, Expansion, ReflowState};
-use cenote_vdev::tree::{Extent, FaultKind, Read, VdevError};
+use cenote_vdev::tree::{BlockRead, Extent, FaultKind, Read, VdevError};
 use common::{DISK, Disks, Shape, extent, guid, subsets};
-use format::{Ashift, DeviceOffset, Txg, VdevGuid};
+use format::{Ashift, DeviceOffset, Txg, VdevGuid, VdevId};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 /// What is wrong with a leaf.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,6 +72,11 @@ fn survive(shape: Shape, ashift: Ashift, at: Extent) {
             let what = format!("{:?} {at:?}: {set:?} mix {mix}", disks.shape);
             let read = tree.read(&at, &verify);
             let scrub = tree.check_every_copy(&at, &verify);
+            let again = disks.tree(&sims, &missing);
+            let batch = again.read_many(&[BlockRead { at, verify: &verify }; 2]);
+            assert_eq!(batch.len(), 2, "{what}");
+            assert!(batch[0] == read, "{what}: {:?} in a batch, {:?} alone", batch[0].faults, read.faults);
+            assert!(batch[1].data == read.data, "{what}");
             if disks.are_too_many(&at, &set) {
                 assert_eq!(read.data.err(), Some(VdevError::NoCopies), "{what}");
                 continue;
@@ -276,4 +286,64 @@ fn attempts_are_bounded() {
     });
     assert_eq!(read.data.as_ref().err(), Some(&VdevError::WrongChecksum));
     assert!(attempts.get() <= cenote_vdev::tree::ATTEMPTS_MAX + 2, "{}", attempts.get());
+}
+
+/// A disk that notes how many reads each of its calls brings.
+#[derive(Debug)]
+struct Counting {
+    disk: Arc<MemoryDevice>,
+    calls: Mutex<Vec<usize>>,
+}
+
+impl Device for Counting {
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        self.calls.lock().unwrap().push(1);
+        self.disk.read_at(buf, at)
+    }
+
+    fn read_many(&self, requests: &mut [ReadRequest<'_>]) {
+        self.calls.lock().unwrap().push(requests.len());
+        self.disk.read_many(requests);
+    }
+}
+
+#[test]
+fn all_leaf_reads_of_a_batch_are_handed_out_before_it_waits() {
+    for (shape, reads) in [(Shape::Mirror(2), 8), (Shape::raidz(4, 1), 24)] {
+        let disks = Disks::new(shape, Ashift(9));
+        // Eight blocks of three sectors, spread over both sides of the mirror; one is nowhere.
+        let mut extents: Vec<Extent> = (0..8).map(|i| extent(i << 20, 1536, 5)).collect();
+        let blocks: Vec<Vec<u8>> = extents.iter().map(|at| disks.write(at, at.offset.0)).collect();
+        extents.push(Extent { vdev: VdevId(7), ..extents[0] });
+        let counting: Vec<Arc<Counting>> = disks
+            .media
+            .iter()
+            .map(|disk| Arc::new(Counting { disk: Arc::clone(disk), calls: Mutex::default() }))
+            .collect();
+        let devices: HashMap<VdevGuid, Arc<dyn Device>> = counting
+            .iter()
+            .enumerate()
+            .map(|(i, disk)| (guid(i), Arc::clone(disk) as Arc<dyn Device>))
+            .collect();
+        let tree = VdevTree::open(&disks.shape.config(Ashift(9)), &devices, disks.shape.reflow()).unwrap();
+        let verifies: Vec<_> = blocks.iter().map(|block| move |data: &[u8]| data == block).collect();
+        let nothing = |_: &[u8]| false;
+        let batch: Vec<BlockRead<'_>> = extents
+            .iter()
+            .enumerate()
+            .map(|(i, at)| BlockRead { at: *at, verify: verifies.get(i).map_or(&nothing as _, |v| v as _) })
+            .collect();
+        let done = tree.read_many(&batch);
+        for (read, block) in done.iter().zip(&blocks) {
+            assert!(read.data.as_ref() == Ok(block) && read.faults.is_empty(), "{:?}", disks.shape);
+        }
+        assert_eq!(done[8].data, Err(VdevError::NoVdev { vdev: VdevId(7) }));
+        let calls: Vec<Vec<usize>> = counting.iter().map(|disk| disk.calls.lock().unwrap().clone()).collect();
+        assert!(calls.iter().all(|calls| calls.len() == 1), "{:?}: {calls:?}", disks.shape);
+        assert_eq!(calls.iter().flatten().sum::<usize>(), reads, "{:?}: {calls:?}", disks.shape);
+    }
 }

@@ -14,7 +14,7 @@ pub enum ZioError {
     /// The pointer itself is not one that any pool can hold.
     #[error("{bp}: not a valid block pointer")]
     BadPointer {
-        /// The pointer.
+        /// The pointer of the block.
         bp: BlockPtr,
         /// What is wrong with it.
         #[source]
@@ -23,7 +23,7 @@ pub enum ZioError {
     /// No copy and no reconstruction gave the right bytes.
     #[error("{bp}: no readable copy ({} device errors)", faults.len())]
     Unreadable {
-        /// The pointer.
+        /// The pointer of the block.
         bp: BlockPtr,
         /// What each device did wrong.
         faults: Vec<Fault>,
@@ -34,45 +34,45 @@ pub enum ZioError {
     /// The pieces of a gang block do not make the block.
     #[error("{bp}: gang block: {why}")]
     Gang {
-        /// The pointer.
+        /// The pointer of the block.
         bp: BlockPtr,
-        /// What is wrong.
+        /// What is wrong with the gang.
         why: &'static str,
     },
     /// The checksum cannot be computed (a salted one on a pool without a salt).
     #[error("{bp}: checksum")]
     Checksum {
-        /// The pointer.
+        /// The pointer of the block.
         bp: BlockPtr,
-        /// Why.
+        /// The cause.
         #[source]
         source: ChecksumError,
     },
     /// The stored bytes are right, but do not decompress.
     #[error("{bp}: decompression failed")]
     Decompress {
-        /// The pointer.
+        /// The pointer of the block.
         bp: BlockPtr,
-        /// Why.
+        /// The cause.
         #[source]
         source: DecompressError,
     },
     /// The stored bytes are right, but the key does not open them, or their MAC is wrong.
     #[error("{bp}: authentication failed")]
     Crypt {
-        /// The pointer.
+        /// The pointer of the block.
         bp: BlockPtr,
-        /// Why.
+        /// The cause.
         #[source]
         source: CryptError,
     },
     /// The block is encrypted and no key is loaded.
     #[error("{bp}: encrypted, and the key is not loaded")]
     Locked {
-        /// The pointer.
+        /// The pointer of the block.
         bp: BlockPtr,
     },
-    /// There is nobody to allocate from: the pool is open for reading only.
+    /// There is no allocator: the pool is open for reading only.
     #[error("{bp}: the pool is open for reading only")]
     ReadOnly {
         /// The pointer: of a block to be written, that to what stands there.
@@ -83,7 +83,7 @@ pub enum ZioError {
     Allocate {
         /// The pointer, without addresses if there was no space for any.
         bp: BlockPtr,
-        /// Why.
+        /// The cause.
         #[source]
         source: AllocError,
     },
@@ -99,7 +99,7 @@ pub enum ZioError {
     /// An address is not in the pool.
     #[error("{bp}: an address that is not in the pool")]
     Misplaced {
-        /// The pointer.
+        /// The pointer of the block.
         bp: BlockPtr,
         /// What is wrong with it.
         #[source]
@@ -108,14 +108,14 @@ pub enum ZioError {
     /// Writes did not become durable. Not the error of one block.
     #[error("writes may not be durable")]
     Flush {
-        /// Why.
+        /// The cause.
         #[source]
         source: VdevError,
     },
     /// The data was left out of the stream that this dataset was received from.
     #[error("{bp}: redacted")]
     Redacted {
-        /// The pointer.
+        /// The pointer of the block.
         bp: BlockPtr,
     },
 }

@@ -3,7 +3,7 @@
 //! # What always holds
 //! - All extents of a block are known before the first is touched: a gang whose headers cannot be read
 //!   is an error that changes nothing.
-//! - Space of a removed vdev is that to which it was moved; which part of the removed vdev nobody needs
+//! - Space of a removed vdev is that to which it was moved; which part of the removed vdev is not needed
 //!   any more is told through [`Zio::take_obsolete`].
 
 use crate::space::{self, Obsolete, Writer};
@@ -24,7 +24,8 @@ impl Zio {
     /// A block that is counted in a table of blocks (dedup, clones) must not come here before its count
     /// is zero.
     ///
-    /// Fails, with nothing given back, if the pointer names a place that is not in the pool, or a gang
+    /// # Errors
+    /// With nothing given back, if the pointer names a place that is not in the pool, or a gang
     /// cannot be read. That the space was not in use is [`ZioError::Allocate`].
     pub fn free(&self, bp: &BlockPtr, tx: &dyn AllocTx) -> Result<(), ZioError> {
         let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
@@ -39,7 +40,11 @@ impl Zio {
     }
 
     /// Takes the space of a block that was written by a txg which never ended, as those of the intent
-    /// log are, so that nobody else gets it. If part of it is taken already, that is an error and nothing is held.
+    /// log are, so that no other block gets it. If part of it is taken already, that is an error and nothing is held.
+    ///
+    /// # Errors
+    /// [`ZioError`] if the pool is read-only, the pointer names a place that is not in the pool, or part of the space
+    /// is taken. Nothing is held then.
     pub fn claim(&self, bp: &BlockPtr, tx: &dyn AllocTx) -> Result<(), ZioError> {
         let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
         let extents = self.extents(bp)?;
@@ -54,6 +59,9 @@ impl Zio {
     }
 
     /// Whether all the space of a block is in use, be it by that block or by others. Fails as [`Zio::free`] does.
+    ///
+    /// # Errors
+    /// As [`Zio::free`].
     pub fn is_allocated(&self, bp: &BlockPtr) -> Result<bool, ZioError> {
         let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
         match self.each_on_disk(bp, &self.extents(bp)?, &|extent| writer.space.check_allocated(extent)) {
@@ -65,6 +73,9 @@ impl Zio {
 
     /// Every extent of a block where it is now, of a gang all headers and pieces, of a removed vdev the place
     /// to which it was moved: what the space maps must have as allocated. Fails as [`Zio::free`] does.
+    ///
+    /// # Errors
+    /// As [`Zio::free`].
     pub fn places(&self, bp: &BlockPtr) -> Result<Vec<Dva>, ZioError> {
         let places = RefCell::new(Vec::new());
         let note = |extent: &Dva| {

@@ -21,26 +21,26 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use vdev::tunable::Tunable;
 
-/// Bytes of a header.
+/// Bytes of a gang header.
 pub(crate) const HEADER_SIZE: usize = 512;
-/// Pointers in a header.
+/// Number of pointers in a header.
 const SLOTS: u64 = 3;
 
-/// For tests: blocks of this size and above are cut although there is room for them,
+/// For tests: blocks of at least this many bytes may be ganged although there is room for them.
 pub static FORCE_GANGING: Tunable =
     Tunable::new("metaslab_force_ganging", MAX_BLOCK + 1, HEADER_SIZE as u64 + 1, MAX_BLOCK + 1);
-/// so many in a hundred.
+/// Per cent of those blocks that are ganged.
 pub static FORCE_GANGING_PCT: Tunable = Tunable::new("metaslab_force_ganging_pct", 3, 0, 100);
 
-/// As if there were no room for this block in one piece.
-pub(crate) fn forced(want: &Request, quantum: Quantum) -> Option<AllocError> {
-    static CALLS: AtomicU64 = AtomicU64::new(0);
+/// For tests: refuses some blocks as if there were no room for them in one piece. `draws` counts the blocks that
+/// could be refused.
+pub(crate) fn forced(want: &Request, quantum: Quantum, draws: &AtomicU64) -> Option<AllocError> {
     let Request { class, psize, copies, .. } = *want;
     if psize.0 < FORCE_GANGING.get() || psize.0 <= quantum.min {
         return None;
     }
     // The multiplier of Knuth: neighbours go far apart.
-    let drawn = (CALLS.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 100;
+    let drawn = (draws.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 100;
     let largest = Psize(psize.0 - 1);
     (drawn < FORCE_GANGING_PCT.get()).then_some(AllocError::NoSpace { class, psize, copies, largest })
 }
@@ -68,7 +68,7 @@ impl Unit {
     }
 }
 
-/// Builds one gang block.
+/// Allocates and lays out one gang block.
 pub(crate) struct Builder<'a> {
     zio: &'a Zio,
     writer: &'a Writer,
@@ -144,8 +144,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The pointer to a gang that holds `data`, the stored bytes of the block `bp`, in the places of the gang `old`, which has
-    /// the same size, and everything that is to be written for it.
+    /// The pointer to a gang that holds `data`, the stored bytes of the block `bp`, in the places of the gang `old`,
+    /// which has the same size, and everything that is to be written for it.
     ///
     /// Fails, with nothing changed, if a header of `old` cannot be read, or its pieces are not as this one's are to be.
     pub(crate) fn rebuild(
@@ -222,7 +222,7 @@ impl<'a> Builder<'a> {
         let piece = self.new_piece(bp, data, range.clone())?;
         let size = range.len() as u64;
         let want = space::request(self.policy.class_of(size), size, self.policy.copies);
-        let place = match forced(&want, self.quantum) {
+        let place = match forced(&want, self.quantum, &self.writer.gang_draws) {
             Some(whole) => Err(whole),
             None => self.writer.space.allocate_elsewhere(&want, self.avoid, self.tx),
         };

@@ -14,6 +14,14 @@
 //! - A pointer is validated before it is followed, so a hostile pool costs an error, not a panic.
 //! - In a writable pool, what a read found damaged is written again from what was right.
 //!
+//! # Layers
+//! `tx`, `block`, `pointer`, `alloc`, `error`, `kept_blocks` -> [`Zio`] itself, that is `read` with `gang`, `heal`
+//! and `space` (what reading and writing share) -> `gang_write` -> `write` -> `outage`, `free`, `log_blocks`.
+//!
+//! # State of the process
+//! None, but for the parameters [`FORCE_GANGING`] and [`FORCE_GANGING_PCT`] (see `vdev::tunable`), guards of single
+//! threads ([`Insist`]), and the mutators of test builds (`testing`).
+//!
 //! Source: `docs/on-disk/12-block-pointers.md`, section 12. Tests: `tests/`.
 #![forbid(unsafe_code)]
 
@@ -24,6 +32,7 @@ mod free;
 mod gang;
 mod gang_write;
 mod heal;
+mod kept_blocks;
 mod log_blocks;
 mod outage;
 mod pointer;
@@ -49,13 +58,13 @@ pub use space::{Obsolete, Unflushed};
 pub use tx::AllocTx;
 pub use write::{NewBlock, Quantum, WritePolicy};
 
-/// Clock, random numbers and workers of whoever writes; the same for all layers above.
+/// Clock, random numbers, workers and devices of a session; the same for all layers above.
 pub use vdev::Env;
-/// The vdevs, for whoever has to know what they take for a block.
+/// The vdevs of a pool, which tell the space that a block takes.
 pub use vdev::VdevTree;
 /// A set of ranges of numbers.
 pub use vdev::tree::RangeSet;
-/// In whose interest devices are used: what their counters tell apart.
+/// The purpose of requests, which the counters of devices tell apart.
 pub use vdev::tree::{Doing, Priority};
-/// Numbers that may be changed while the engine runs.
+/// A parameter that may be changed while the engine runs.
 pub use vdev::tunable::Tunable;

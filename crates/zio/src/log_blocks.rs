@@ -23,6 +23,9 @@ impl Zio {
     /// Reads a block of the intent log. `Ok(None)`: what is there is not this block, the ordinary end
     /// of a chain. With a key, records of an encrypted log are decrypted; without one only their
     /// headers are readable.
+    ///
+    /// # Errors
+    /// [`ZioError`] if the block is the right one and cannot be decrypted.
     pub fn read_log_block(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Option<LogBlock>, ZioError> {
         if bp.validate().is_err() || bp.kind() != BpKind::Normal {
             return Ok(None);
@@ -56,6 +59,9 @@ impl Zio {
     /// `identity` are the two guids of the chain, the dataset and the number in the chain. Such a block
     /// has one copy and is never a gang. `class` is [`AllocClass::Log`], or another one to leave log devices alone.
     ///
+    /// # Errors
+    /// [`ZioError`] if the pool is read-only, or there is no space.
+    ///
     /// # Panics
     /// If `size` is not a multiple of 4096, or is more than 16 MiB.
     pub fn allocate_log_block(
@@ -77,8 +83,11 @@ impl Zio {
     }
 
     /// Writes the front of a block of the intent log, whose checksum is already in `bytes`: the part in
-    /// use, in whole units of 4096 bytes. What is behind keeps its old contents, which nobody believes.
+    /// use, in whole units of 4096 bytes. What is behind keeps its old contents, which no reader takes for records.
     /// Durable after [`Zio::flush_log_blocks`].
+    ///
+    /// # Errors
+    /// [`ZioError::Unwritable`] if no device took the block.
     pub fn write_log_block(&self, bp: &BlockPtr, bytes: &[u8]) -> Result<Unflushed, ZioError> {
         self.write_log_blocks(&[(*bp, bytes)])
     }
@@ -119,14 +128,14 @@ impl Zio {
     /// Makes log blocks durable: flushes the devices of their vdevs and no others.
     ///
     /// # Errors
-    /// If one of them may be lost, also in a flush of somebody else.
+    /// If one of them may be lost, also in a flush of another thread.
     pub fn flush_log_blocks(&self, written: &Unflushed) -> Result<(), ZioError> {
         self.flush(written)
     }
 }
 
 /// Where a block is spread over columns, its front is not the front of each column: the whole of it has
-/// to be written, or a reader, who knows only its full size, would look in the wrong places.
+/// to be written, or a reader, which knows only its full size, would look in the wrong places.
 fn pad_for_stripes(tree: &VdevTree, dva: &Dva, psize: Psize, bytes: &[u8]) -> Option<Vec<u8>> {
     let is_striped = |node: &VdevNode| matches!(node.kind, VdevKind::Raidz | VdevKind::Draid);
     if bytes.len() as u64 == psize.0 || !tree.top(dva.vdev)?.walk().any(is_striped) {

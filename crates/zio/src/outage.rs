@@ -1,38 +1,32 @@
 //! Writes that no device takes: waiting until devices are back, and doing them again.
 //!
 //! A sync cannot be done again from the beginning: half of its trees have new pointers already. So what
-//! cannot be written waits here, and whoever called sees nothing of it but the time that it took. Whether
-//! there is anybody to wait for, [`Outage`] knows.
+//! cannot be written waits here, and the caller sees nothing of it but the time that it took. Whether
+//! waiting is of any use, [`Outage`] decides.
 //!
 //! # What always holds
 //! - Blocks of a txg are kept until a flush has made them durable, so those that a device has lost with its
 //!   volatile cache are written again: when a flush has failed, and whenever devices were gone, as they may
-//!   have lost power. At most [`KEPT_MAX`] bytes are kept: then there is a flush.
-//! - Blocks of the intent log are not kept, and nobody waits with them: a commit that fails falls back to
+//!   have lost power. At most 64 MiB are kept: then there is a flush.
+//! - Blocks of the intent log are not kept, and their writers do not wait: a commit that fails falls back to
 //!   its txg.
 //! - Only a thread that [`Insist`]s waits when it cannot read: one that writes a txg.
 //!
 //! Tests: `pool`, `tests/live/outages.rs`.
 
+use crate::kept_blocks::KeptBlocks;
 use crate::space::{Unflushed, Writer};
 use crate::write::Batch;
 use crate::{Zio, ZioError};
-use format::{Dva, Txg, VdevId};
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use vdev::tree::{Fault, FaultKind, VdevError};
 
-/// Bytes of blocks that are kept before they are flushed.
-const KEPT_MAX: usize = 64 << 20;
-/// Bytes of kept blocks that are written again at a time.
-const BATCH: usize = 8 << 20;
-
 /// What happens when nothing more can be written.
 pub trait Outage: Send + Sync {
-    /// Somebody may bring the devices back: blocks are worth keeping until they are durable.
+    /// Whether the devices may be brought back: blocks are worth keeping until they are durable.
     fn is_attended(&self) -> bool;
 
     /// Returns when what has failed with `why` may be tried again, or with false if it never will.
@@ -43,15 +37,15 @@ thread_local! {
     static INSISTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it lives, reads of this thread wait for devices that are gone.
+/// A guard: while it lives, reads of this thread wait for devices that are gone.
 pub struct Insist {
     before: bool,
-    /// It belongs to its thread.
+    /// Keeps the guard on its thread.
     thread: PhantomData<*const ()>,
 }
 
 impl Insist {
-    /// From now on.
+    /// Makes reads of this thread wait until the guard is dropped.
     #[must_use]
     pub fn begin() -> Insist {
         Insist { before: INSISTS.replace(true), thread: PhantomData }
@@ -64,62 +58,8 @@ impl Drop for Insist {
     }
 }
 
-/// A block that may not be durable yet.
-struct KeptBlock {
-    places: Vec<Dva>,
-    birth: Txg,
-    bytes: Arc<Vec<u8>>,
-}
-
-/// The blocks of a txg that may not be durable yet, by their first place: what is overwritten there counts
-/// no longer.
-#[derive(Default)]
-pub(crate) struct Kept {
-    blocks: BTreeMap<(VdevId, u64), KeptBlock>,
-    bytes: usize,
-    /// No block is missing: they were kept since the last flush.
-    is_complete: bool,
-    /// Devices were gone meanwhile, and with them perhaps what they had in their caches.
-    is_suspect: bool,
-}
-
-impl Kept {
-    pub(crate) fn is_complete(&self) -> bool {
-        self.is_complete
-    }
-
-    pub(crate) fn add(&mut self, places: Vec<Dva>, birth: Txg, bytes: Arc<Vec<u8>>) {
-        let Some(first) = places.first().map(|dva| (dva.vdev, dva.offset.0)) else { return };
-        self.bytes += bytes.len();
-        if let Some(old) = self.blocks.insert(first, KeptBlock { places, birth, bytes }) {
-            self.bytes -= old.bytes.len();
-        }
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.bytes >= KEPT_MAX
-    }
-
-    /// Parts that are written one after the other.
-    fn batches(&self) -> Vec<Vec<&KeptBlock>> {
-        let mut batches = vec![Vec::new()];
-        let mut bytes = 0;
-        for block in self.blocks.values() {
-            bytes += block.bytes.len();
-            if let Some(last) = batches.last_mut() {
-                last.push(block);
-            }
-            if bytes >= BATCH {
-                batches.push(Vec::new());
-                bytes = 0;
-            }
-        }
-        batches
-    }
-}
-
 impl Zio {
-    /// Tells who decides what happens when nothing more can be written; without one that is an error at
+    /// Sets what decides when nothing more can be written; without it that is an error at
     /// once. A second call changes nothing.
     pub fn set_outage(&self, outage: Arc<dyn Outage>) {
         let _ = self.outage.set(outage);
@@ -128,16 +68,16 @@ impl Zio {
     /// From now on blocks are kept. To be called while no txg is being written, and [`Outage::is_attended`].
     pub fn keep_blocks(&self) {
         if let Some(writer) = self.writer() {
-            *writer.kept() = Kept { is_complete: true, ..Kept::default() };
+            *writer.kept() = KeptBlocks::begin(true);
         }
     }
 
-    /// Somebody may bring devices back.
+    /// Whether devices may be brought back.
     pub(crate) fn is_attended(&self) -> bool {
         self.outage.get().is_some_and(|outage| outage.is_attended())
     }
 
-    /// Waits until devices are back. False: nobody waits for that.
+    /// Waits until devices are back. False: they will not be waited for.
     pub(crate) fn waits_out(&self, why: &ZioError) -> bool {
         let is_back = self.outage.get().is_some_and(|outage| outage.wait(why));
         if let (true, Some(writer)) = (is_back, self.writer()) {
@@ -176,10 +116,10 @@ impl Zio {
                 self.flush(&written)
             });
             let Err(error) = outcome else {
-                *writer.kept() = Kept { is_complete: self.is_attended(), ..Kept::default() };
+                *writer.kept() = KeptBlocks::begin(self.is_attended());
                 return Ok(());
             };
-            let is_complete = writer.kept().is_complete;
+            let is_complete = writer.kept().is_complete();
             if !is_complete || !self.waits_out(&error) {
                 writer.note_written(written);
                 return Err(error);
@@ -193,7 +133,7 @@ impl Zio {
         if !kept.is_suspect {
             return Ok(());
         }
-        if !kept.is_complete {
+        if !kept.is_complete() {
             return Err(ZioError::Flush { source: VdevError::NoCopies });
         }
         drop(kept);
@@ -208,20 +148,6 @@ impl Zio {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use format::{AllocOffset, Asize};
-
-    #[test]
-    fn what_is_overwritten_in_its_place_counts_once() {
-        let place =
-            |offset| Dva { vdev: VdevId(0), offset: AllocOffset(offset), asize: Asize(512), gang: false };
-        let mut kept = Kept::default();
-        kept.add(vec![place(0)], Txg(4), Arc::new(vec![1; 512]));
-        kept.add(vec![place(512)], Txg(4), Arc::new(vec![2; 512]));
-        kept.add(vec![place(0)], Txg(4), Arc::new(vec![3; 512]));
-        let batches = kept.batches();
-        let found: Vec<u8> = batches.iter().flatten().map(|block| block.bytes[0]).collect();
-        assert_eq!((found, kept.bytes), (vec![3, 2], 1024));
-    }
 
     #[test]
     fn insisting_ends_with_what_it_is_for() {

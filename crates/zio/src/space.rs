@@ -1,16 +1,18 @@
-//! What writing needs of whoever knows the free space, and what it remembers between calls.
+//! The allocator interface that the write path needs, and what the write path remembers between calls.
 
 use crate::heal::Freed;
-use crate::outage::Kept;
+use crate::kept_blocks::KeptBlocks;
 use crate::{AllocClass, AllocError, AllocTx, Allocator, Request};
 use format::{AllocOffset, Asize, Dva, VdevId};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard};
+use vdev::sync::lock;
 use vdev::tree::Mark;
 
-/// Where blocks get their space. [`Allocator`] is the real one.
+/// Allocates and frees the space of blocks. [`Allocator`] implements it; tests have others.
 pub(crate) trait Space: Send + Sync {
-    /// Space for `want.copies` copies.
+    /// Allocates space for `want.copies` copies.
     fn allocate(&self, want: &Request, tx: &dyn AllocTx) -> Result<Vec<Dva>, AllocError>;
     /// The same, on other vdevs than these if possible.
     fn allocate_elsewhere(
@@ -25,9 +27,9 @@ pub(crate) trait Space: Send + Sync {
     fn allocate_batch(&self, wants: &[Request], tx: &dyn AllocTx) -> Vec<Result<Vec<Dva>, AllocError>> {
         wants.iter().map(|want| self.allocate(want, tx)).collect()
     }
-    /// Gives an extent back.
+    /// Frees an extent.
     fn free(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError>;
-    /// Takes this very extent.
+    /// Allocates the very extent that is named.
     fn claim(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError>;
     /// Fails with [`AllocError::NotAllocated`] if part of an extent is free.
     fn check_allocated(&self, extent: &Dva) -> Result<(), AllocError>;
@@ -67,11 +69,11 @@ impl Space for Allocator {
 /// A range of a removed vdev that no pointer refers to any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Obsolete {
-    /// The removed vdev.
+    /// Number of the removed vdev.
     pub vdev: VdevId,
-    /// First byte.
+    /// First byte of the range.
     pub offset: AllocOffset,
-    /// Bytes.
+    /// Bytes of the range.
     pub asize: Asize,
 }
 
@@ -79,7 +81,7 @@ pub struct Obsolete {
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Unflushed {
-    /// Where they went.
+    /// The top-level vdevs that were written.
     pub(crate) vdevs: BTreeSet<VdevId>,
     /// Taken before the first of them.
     pub(crate) since: Option<Mark>,
@@ -88,16 +90,14 @@ pub struct Unflushed {
 /// The writing half of a block layer.
 pub(crate) struct Writer {
     pub(crate) space: Arc<dyn Space>,
-    /// Blocks whose space may be another's by now.
+    /// Blocks whose space may have been given to another block.
     pub(crate) freed: Freed,
     /// Blocks of the tree that may still be in a volatile cache.
     written: Mutex<Unflushed>,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptBlocks>,
     obsolete: Mutex<Vec<Obsolete>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How many blocks were considered for ganging, for [`crate::gang_write::forced`].
+    pub(crate) gang_draws: AtomicU64,
 }
 
 impl Writer {
@@ -108,11 +108,12 @@ impl Writer {
             written: Mutex::default(),
             kept: Mutex::default(),
             obsolete: Mutex::default(),
+            gang_draws: AtomicU64::new(0),
         }
     }
 
     /// What to write again if it turns out to be lost.
-    pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
+    pub(crate) fn kept(&self) -> MutexGuard<'_, KeptBlocks> {
         lock(&self.kept)
     }
 

@@ -1,7 +1,8 @@
 //! For tests of the layers above: blocks that pass their checksums and are wrong all the same, as
 //! in a pool that was made to do harm.
 //!
-//! Process-wide, because the block layer of a pool is made while the pool is being opened.
+//! The mutators are of the process, because the block layer of a pool is made while the pool is being opened, and
+//! only test builds have them (feature `testing`).
 
 use crate::Zio;
 use crate::alloc::{AllocClass, Allocator, MetaslabHint, SpaceSource, TopSpace};
@@ -11,11 +12,12 @@ use format::{Ashift, BlockPtr, NvList, NvValue, VdevGuid, VdevId};
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
 use vdev::VdevTree;
 pub use vdev::device::memory::MemoryDevice;
 pub use vdev::device::sim::{OpKind, SimDisk};
 pub use vdev::device::{Device, DeviceError};
+use vdev::sync::{read, write};
 use vdev::tree::RangeSet;
 
 /// Changes the contents of a block that was read, given the pointer that led to it.
@@ -25,11 +27,11 @@ static MUTATOR: RwLock<Option<Mutator>> = RwLock::new(None);
 
 /// From now on every block is changed by `mutator` after it was verified; `None` ends that.
 pub fn set_mutator(mutator: Option<Mutator>) {
-    *MUTATOR.write().unwrap_or_else(PoisonError::into_inner) = mutator;
+    *write(&MUTATOR) = mutator;
 }
 
 pub(crate) fn mutate(bp: &BlockPtr, mut plain: Vec<u8>) -> Vec<u8> {
-    if let Some(mutator) = MUTATOR.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+    if let Some(mutator) = read(&MUTATOR).as_ref() {
         mutator(bp, &mut plain);
     }
     plain
@@ -53,11 +55,11 @@ static STORED_MUTATOR: RwLock<Option<StoredMutator>> = RwLock::new(None);
 /// From now on the stored bytes of every block are changed by `mutator` after they were verified; `None` ends
 /// that.
 pub fn set_stored_mutator(mutator: Option<StoredMutator>) {
-    *STORED_MUTATOR.write().unwrap_or_else(PoisonError::into_inner) = mutator;
+    *write(&STORED_MUTATOR) = mutator;
 }
 
 pub(crate) fn mutate_stored(bp: &BlockPtr, what: Stored, mut stored: Vec<u8>) -> Vec<u8> {
-    if let Some(mutator) = STORED_MUTATOR.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+    if let Some(mutator) = read(&STORED_MUTATOR).as_ref() {
         mutator(bp, what, &mut stored);
     }
     stored
@@ -109,7 +111,7 @@ pub fn pool_on(device: Arc<dyn Device>) -> (Arc<Zio>, Arc<Allocator>) {
     (Arc::new(zio), allocator)
 }
 
-/// Nothing was ever allocated.
+/// Metaslabs in which nothing was ever allocated.
 struct AllFree(u32);
 
 impl SpaceSource for AllFree {

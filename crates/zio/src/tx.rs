@@ -1,9 +1,9 @@
-//! Who may allocate, free and change.
+//! The right to allocate, free and change: a transaction.
 
 use format::Txg;
 
-/// A transaction: held while its txg is open, or the one that writes it. Whoever holds one may change the
-/// pool, and nobody else can: allocating in no transaction does not compile.
+/// A transaction: held while its txg is open, or that of the sync that writes the txg. Its holder alone may change the
+/// pool: allocating without a transaction does not compile.
 pub trait AllocTx: Send + Sync {
     /// The txg that the change belongs to.
     fn txg(&self) -> Txg;

@@ -1,9 +1,9 @@
 //! What can go wrong between a dataset and a file's bytes.
 
+use crate::BeginError;
 use crate::FileKind;
-use crate::write::BeginError;
 use dmu::DmuError;
-use dmu::live::TxError;
+use dmu::TxError;
 use format::{DecodeError, ObjectId};
 
 /// A file system, a file or a volume that could not be read.

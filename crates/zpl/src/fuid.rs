@@ -3,6 +3,7 @@
 
 use crate::{Filesystem, ZplError};
 use format::fuid::{Domain, TABLE_MAX, decode_table};
+use format::names;
 use format::{Endian, ObjectId};
 
 /// The id shown for an identity of a domain that this host knows nothing of.
@@ -36,7 +37,8 @@ impl Filesystem {
     }
 
     fn read_domains(&self) -> Result<Domains, ZplError> {
-        let Some(id) = self.master_value("FUID")?.filter(|id| *id != 0).map(ObjectId) else {
+        let Some(id) = self.master_value(names::master_node::FUID)?.filter(|id| *id != 0).map(ObjectId)
+        else {
             return Ok(Domains::default());
         };
         let objset = self.objset().number();

@@ -4,10 +4,10 @@ use super::{Choices, best, ours, timed};
 use crate::Failure;
 use crate::pools::{Bench, NAME, Wanted};
 use crate::report::{Goal, Line, Report};
-use pool::live::Layout;
+use pool::Layout;
 use std::path::Path;
 use zpl::FileKind;
-use zpl::write::NewFile;
+use zpl::NewFile;
 
 /// Seconds that a million may take.
 const SECONDS: f64 = 10.0;

@@ -15,14 +15,14 @@ use crate::cost::{Cost, Meter};
 use crate::pools::{Bench, Wanted, noise};
 use crate::report::Report;
 use clap::{Args, ValueEnum};
-use pool::live::Layout;
+use pool::Layout;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 use zpl::FileKind;
-use zpl::write::{NewFile, WriteHow};
+use zpl::{NewFile, WriteHow};
 
 /// What there is to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

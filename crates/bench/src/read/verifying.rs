@@ -4,12 +4,12 @@ use super::{Choices, best, cool, cpu_note, ours, timed};
 use crate::Failure;
 use crate::pools::{Bench, NAME, Wanted, noise};
 use crate::report::{Goal, Line, Report};
-use pool::live::Layout;
+use pool::Layout;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 use zpl::FileKind;
-use zpl::write::{NewFile, WriteHow};
+use zpl::{NewFile, WriteHow};
 
 pub(super) fn run(dir: &Path, choices: &Choices, report: &mut Report) -> Result<(), Failure> {
     if !choices.zdb.is_file() {

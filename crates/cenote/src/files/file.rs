@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use format::ObjectId;
-use zpl::write::{Allocate, FileRange, Hold, WriteHow};
+use zpl::{Allocate, FileRange, Hold, WriteHow};
 use zpl::{Attrs, Node};
 
 use super::FilesystemWriter;

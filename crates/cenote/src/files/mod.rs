@@ -2,7 +2,7 @@
 //!
 //! [`FilesystemWriter`] is a file system open for writing, with the operations that `std::fs` has and those
 //! of ZFS; [`FileWriter`] is one file of it; [`VolumeFile`] a volume. They are thin: each call is one or a few
-//! operations of `zpl::write`, which servers that know files by number use themselves
+//! operations of `zpl`, which servers that know files by number use themselves
 //! ([`FilesystemWriter::fs`]).
 //!
 //! # What always holds
@@ -27,7 +27,7 @@ pub use file::FileWriter;
 pub use path::Found;
 pub use remove::{Removed, TreeObserver};
 pub use volume::VolumeFile;
-pub use zpl::write::{
+pub use zpl::{
     AccessTimes, Allocate, BeginError, NewAttrs, RenameHow, SnapshotDir, XattrHow, without_set_ids,
 };
 pub use zpl::{Attrs, CaseSensitivity, FileKind, ZplError};
@@ -38,10 +38,8 @@ use dsl::DslError;
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry};
 use format::objset::ObjsetType;
 use format::{ObjectId, Txg};
-use pool::live::LivePool;
-use zpl::write::{
-    AppliedLogs, CloneTable, Fs, HeadFs, Made, NewFile, NoLog, PoolClones, encode_posix, options_of,
-};
+use pool::LivePool;
+use zpl::{AppliedLogs, CloneTable, Fs, HeadFs, Made, NewFile, NoLog, PoolClones, encode_posix, options_of};
 use zpl::{Filesystem, Node};
 
 use crate::{Error, PoolWriter};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use format::ObjectId;
-use zpl::write::Fs;
+use zpl::Fs;
 use zpl::{FileKind, ZplError};
 
 use super::FilesystemWriter;

@@ -6,7 +6,7 @@ use format::ObjectId;
 use std::sync::Arc;
 use vdev::tunable::Tunable;
 use zpl::ZplError;
-pub use zpl::write::{FileRange, Fs, FsStats, Hold, NewFile, WriteHow};
+pub use zpl::{FileRange, Fs, FsStats, Hold, NewFile, WriteHow};
 
 /// Blocks may be shared between files.
 pub static BCLONE_ENABLED: Tunable = Tunable::new("zfs_bclone_enabled", 1, 0, 1);
@@ -19,7 +19,7 @@ const TXGS_OF_RETURN: usize = 4;
 /// Whether everything that was changed in a file system is on disk. Outlives its [`FilesystemWriter`], which changes some
 /// of it when it is dropped.
 pub struct Written {
-    set: Arc<dmu::live::LiveSet>,
+    set: Arc<dmu::LiveSet>,
     pool: Arc<crate::LivePool>,
 }
 
@@ -54,7 +54,7 @@ impl FilesystemWriter {
 
     /// Every change is durable when it is acknowledged: property `sync=always`.
     pub fn is_sync_always(&self) -> bool {
-        self.head.head().sync_mode() == dsl::write::SyncMode::Always
+        self.head.head().sync_mode() == dsl::SyncMode::Always
     }
 
     /// Bytes that may still be taken, as quotas and the pool have it.
@@ -104,7 +104,7 @@ impl FilesystemWriter {
     }
 
     /// Shares blocks of a file of `source`, which is in the same pool, with one of this file system: see
-    /// [`zpl::write::Fs::clone_range`].
+    /// [`zpl::Fs::clone_range`].
     ///
     /// # Errors
     /// As there.

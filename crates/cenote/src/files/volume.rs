@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use dsl::DslError;
-use pool::live::LivePool;
+use pool::LivePool;
+use zpl::HeadVolume;
 use zpl::ZplError;
-use zpl::write::HeadVolume;
 
 use crate::Error;
 

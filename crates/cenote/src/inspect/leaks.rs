@@ -15,32 +15,26 @@ use dsl::deadlist::Deadlist;
 use dsl::{Dataset, Dir};
 use format::config::VdevNode;
 use format::indirect::MappingPhys;
+use format::names;
 use format::scan::ScanPhys;
 use format::space_map::PHYS_SIZE;
 use format::{ObjType, ObjectId};
 use std::collections::HashSet;
 
 /// Entries of the object directory that are numbers, not objects.
-const NUMBERS: [&str; 3] = ["deflate", "creation_version", "last_scrubbed_txg"];
+const NUMBERS: [&str; 3] =
+    [names::directory::DEFLATE, names::directory::CREATION_VERSION, names::directory::LAST_SCRUBBED_TXG];
 /// Entries that are lists of block pointers.
-const BPOBJS: [&str; 3] = ["free_bpobj", "sync_bplist", "com.delphix:obsolete_bpobj"];
+const BPOBJS: [&str; 3] =
+    [names::directory::FREE_BPOBJ, names::directory::SYNC_BPLIST, names::directory::OBSOLETE_BPOBJ];
 /// Entries that are ZAPs of objects.
-const OBJECT_ZAPS: [&str; 3] = ["com.delphix:log_spacemap_zap", "errlog_last", "errlog_scrub"];
-/// Livelists of destroyed clones.
-const DELETED_CLONES: &str = "com.delphix:deleted_clones";
-/// What is being condensed: a vdev, a space map and a mapping.
-const CONDENSING: &str = "com.delphix:condensing_indirect";
+const OBJECT_ZAPS: [&str; 3] =
+    [names::directory::LOG_SPACEMAP_ZAP, names::directory::ERRLOG_LAST, names::directory::ERRLOG_SCRUB];
 /// Vdev ZAP: entries that are objects.
 const VDEV_OBJECTS: [&str; 3] =
-    ["com.delphix:ms_unflushed_phys_txgs", "com.delphix:pool_checkpoint_sm", OBSOLETE_MAP];
-/// Vdev ZAP: the parts of a removed vdev that nothing needs any more.
-const OBSOLETE_MAP: &str = "com.delphix:indirect_obsolete_sm";
-/// Vdev ZAP: whether the counts of a removed vdev say it all.
-const PRECISE: &str = "com.delphix:obsolete_counts_are_precise";
+    [names::top_vdev::UNFLUSHED_TXGS, names::top_vdev::CHECKPOINT_SM, names::top_vdev::OBSOLETE_SM];
 /// Directory ZAP: entries that are objects.
-const DIR_OBJECTS: [&str; 1] = ["com.datto:crypto_key_obj"];
-/// Dataset ZAP: bookmarks.
-const BOOKMARKS: &str = "com.delphix:bookmarks";
+const DIR_OBJECTS: [&str; 1] = [names::dir::CRYPTO_KEY_OBJ];
 /// Levels of directories, and of lists within lists.
 const DEPTH_MAX: usize = 256;
 
@@ -116,11 +110,11 @@ impl Marks<'_> {
             }
             match words[..] {
                 [id] => self.directory_entry(&name, ObjectId(id))?,
-                [_, map, mapping] if name == CONDENSING => {
+                [_, map, mapping] if name == names::directory::CONDENSING_INDIRECT => {
                     self.mark(ObjectId(map));
                     self.mark(ObjectId(mapping));
                 }
-                _ if name == "scan" => {
+                _ if name == names::directory::SCAN => {
                     if let Ok(scan) = ScanPhys::from_words(&words) {
                         self.mark(scan.queue);
                     }
@@ -139,7 +133,7 @@ impl Marks<'_> {
             self.bpobj(id, 0)
         } else if OBJECT_ZAPS.contains(&name) || is_dedup_folder {
             self.zap_of_objects(id)
-        } else if name == DELETED_CLONES {
+        } else if name == names::directory::DELETED_CLONES {
             let Some(zap) = self.zap(id)? else { return Ok(()) };
             for entry in zap.entries() {
                 if let Some(list) = entry?.u64() {
@@ -252,10 +246,10 @@ impl Marks<'_> {
             self.deadlist(list)?;
         }
         let Some(own) = dataset.zap()? else { return Ok(()) };
-        if let Some(list) = own.lookup_u64(b"com.delphix:remap_deadlist")? {
+        if let Some(list) = own.lookup_u64(names::dataset::REMAP_DEADLIST.as_bytes())? {
             self.deadlist(ObjectId(list))?;
         }
-        if let Some(map) = own.lookup_u64(BOOKMARKS.as_bytes())? {
+        if let Some(map) = own.lookup_u64(names::dataset::BOOKMARKS.as_bytes())? {
             self.mark(ObjectId(map));
             for bookmark in dataset.bookmarks()? {
                 if let Some(list) = bookmark.redaction_list() {
@@ -288,13 +282,15 @@ pub(super) fn obsolete_counts(pool: &Pool) -> Result<u64, Error> {
         if node.indirect_object != ObjectId(0) {
             count += u64::from(mapping(pool, node)?.counts.is_some());
         }
-        for name in [PRECISE, OBSOLETE_MAP] {
+        for name in [names::top_vdev::OBSOLETE_COUNTS_ARE_PRECISE, names::top_vdev::OBSOLETE_SM] {
             count += u64::from(top_zap_number(pool, node, name)?.is_some_and(|value| value != 0));
         }
     }
     let directory = pool.spa().directory();
-    count += u64::from(directory.object("com.delphix:obsolete_bpobj")?.is_some());
-    count += u64::from(directory.words(CONDENSING)?.get(1).is_some_and(|map| *map != 0));
+    count += u64::from(directory.object(names::directory::OBSOLETE_BPOBJ)?.is_some());
+    count += u64::from(
+        directory.words(names::directory::CONDENSING_INDIRECT)?.get(1).is_some_and(|map| *map != 0),
+    );
     for dir in pool.dsl().dirs()? {
         if let Some(head) = dir.head()? {
             count += u64::from(head.remap_deadlist()?.is_some());
@@ -314,11 +310,11 @@ pub fn space_map_counts(pool: &Pool) -> Result<Option<(u64, u64)>, Error> {
     }
     let tree = &pool.spa().config().vdev_tree;
     for node in &tree.children {
-        for name in ["com.delphix:pool_checkpoint_sm", OBSOLETE_MAP] {
+        for name in [names::top_vdev::CHECKPOINT_SM, names::top_vdev::OBSOLETE_SM] {
             maps.extend(top_zap_number(pool, node, name)?.filter(|id| *id != 0).map(ObjectId));
         }
     }
-    if let Some(map) = pool.spa().directory().words(CONDENSING)?.get(1) {
+    if let Some(map) = pool.spa().directory().words(names::directory::CONDENSING_INDIRECT)?.get(1) {
         maps.extend(Some(ObjectId(*map)).filter(|id| id.0 != 0));
     }
     dirty_time_logs(tree, &mut maps);

@@ -4,21 +4,13 @@
 use crate::{Error, Pool};
 use dmu::zap::Zap;
 use format::indirect::MappingPhys;
+use format::names;
 use format::space_map::{MapBounds, SpaceMapPhys};
 use format::{Endian, ObjectId, Txg, VdevId};
 use pool::space::{Class, EMBEDDED_LOG_METASLABS};
 use pool::space_map::SpaceMap;
 use std::collections::BTreeMap;
 use vdev::tree::{Birth, MapEntry, RangeSet};
-
-/// Vdev ZAP: txgs before which each metaslab's own map is complete.
-const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
-
-/// Vdev ZAP: what became obsolete in the mapping of a removed vdev.
-const OBSOLETE_MAP: &str = "com.delphix:indirect_obsolete_sm";
-
-/// Vdev ZAP: what was freed since the checkpoint.
-const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
 
 /// A metaslab and its space map as stored, the logs left out.
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +79,8 @@ pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
         let mut unflushed_object = None;
         if node.zap_top != ObjectId(0) {
             let zap = Zap::open(&pool.mos().object(node.zap_top)?)?;
-            unflushed_object = zap.lookup(UNFLUSHED_TXGS.as_bytes())?.and_then(|e| e.u64()).map(ObjectId);
+            unflushed_object =
+                zap.lookup(names::top_vdev::UNFLUSHED_TXGS.as_bytes())?.and_then(|e| e.u64()).map(ObjectId);
         }
         let space = spaces.iter().find(|space| space.vdev == vdev);
         let mut stored = Vec::new();
@@ -140,7 +133,9 @@ pub fn checkpoint_maps(pool: &Pool) -> Result<Vec<(VdevId, ObjectId, SpaceMapPhy
     let mut maps = Vec::new();
     for (vdev, node) in pool.spa().tree().tops().filter(|(_, node)| node.zap_top != ObjectId(0)) {
         let zap = Zap::open(&pool.mos().object(node.zap_top)?)?;
-        if let Some(id) = zap.lookup_u64(CHECKPOINT_MAP.as_bytes())?.filter(|id| *id != 0).map(ObjectId) {
+        if let Some(id) =
+            zap.lookup_u64(names::top_vdev::CHECKPOINT_SM.as_bytes())?.filter(|id| *id != 0).map(ObjectId)
+        {
             maps.push((vdev, id, *SpaceMap::open(pool.mos(), id)?.phys()));
         }
     }
@@ -165,7 +160,9 @@ fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {
     let mut obsolete = None;
     if node.zap_top != ObjectId(0) {
         let zap = Zap::open(&pool.mos().object(node.zap_top)?)?;
-        if let Some(id) = zap.lookup_u64(OBSOLETE_MAP.as_bytes())?.filter(|id| *id != 0).map(ObjectId) {
+        if let Some(id) =
+            zap.lookup_u64(names::top_vdev::OBSOLETE_SM.as_bytes())?.filter(|id| *id != 0).map(ObjectId)
+        {
             obsolete = Some((id, *SpaceMap::open(pool.mos(), id)?.phys()));
         }
     }

@@ -20,9 +20,10 @@ pub use blocks::{
 };
 pub use census::{FeatureCount, census, removal_census};
 pub use codec::compress::ZstdHeader;
+pub use dmu::log::read as zil;
 pub use dmu::traverse::Bookmark;
 pub use dmu::zap::{Zap, ZapEntry, ZapKey, ZapStats};
-pub use dmu::{DmuError, KeyState, ObjSet, Object, zil};
+pub use dmu::{DmuError, KeyState, ObjSet, Object};
 pub use dsl::bpobj::Bpobj;
 pub use dsl::deadlist::Deadlist;
 pub use dsl::{Dataset as DslDataset, Dir, DslError, prop};

@@ -17,17 +17,16 @@ use dmu::DmuError;
 use dmu::traverse::Bookmark;
 use format::ddt::{DdtHistogram, DdtKey, DdtStat};
 use format::dnode::Dnode;
+use format::names;
 use format::{BlockPtr, ChecksumId, Level};
 use std::collections::HashMap;
-
-/// Object directory: 1 in pools of version 3 and later.
-const DEFLATE: &str = "deflate";
 
 /// The histogram of the table that there would be, and object sets that could not be looked at.
 pub fn simulated_dedup(pool: &Pool) -> Result<(DdtHistogram, Vec<String>), Error> {
     let plan = Plan::new(pool.spa(), &[]);
     let (walks, mut problems) = super::blocks::walks_of(&plan);
-    let is_deflated = pool.spa().directory().words(DEFLATE)?.first().is_some_and(|word| *word != 0);
+    let is_deflated =
+        pool.spa().directory().words(names::directory::DEFLATE)?.first().is_some_and(|word| *word != 0);
     // One thread has one table: a block that several met would be in each of theirs.
     let tables = survey::run(&Simulation { pool, is_deflated }, &walks, 1);
     let mut histogram = DdtHistogram::default();

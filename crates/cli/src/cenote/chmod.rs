@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use ::cenote::admin::{Owner, owner_names};
+use ::admin::{Owner, owner_names};
 use ::cenote::files::NewAttrs;
 use ::cenote::files::without_set_ids;
 use ::cenote::files::{Attrs, FileKind};

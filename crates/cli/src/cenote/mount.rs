@@ -146,7 +146,7 @@ fn mounted(args: &Args, service: &Arc<dyn Service>, options: &MountOptions) -> R
 }
 
 fn serve_until_end(mounted: Mounted, terminator: Terminator) -> Outcome {
-    heap::stay_tidy();
+    heap::start_trim_thread();
     let at = term::escape(mounted.at().as_os_str().as_bytes());
     let (mut unmounter, waiter) = mounted.split();
     // The first signal unmounts; files still open are served on. The second ends the process.

@@ -2,7 +2,7 @@
 
 use super::{Failure, Outcome};
 use crate::console::{self, Stream};
-use cenote::admin::{Kstats, tunables};
+use admin::{Kstats, tunables};
 use std::path::{Path, PathBuf};
 
 /// Show counters in the layout of OpenZFS's kstat files

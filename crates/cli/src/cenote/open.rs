@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ::cenote::admin::{Imported, Namespace, Search, open_pools};
+use ::admin::{Imported, Namespace, Search, open_pools};
 use ::cenote::copy::meta::{Content, Kind};
 use ::cenote::{Dataset, Error, Filesystem, Node, OpenOptions, Pool, PoolWriter, Target, Volume};
 

@@ -88,7 +88,7 @@ impl<'a> Writing<'a> {
         }
         match pool.filesystem(&name) {
             Ok(fs) => {
-                if !pool.is_kept() {
+                if !pool.is_kept_open() {
                     // The command ends with a sync, and nobody else has the pool.
                     fs.stop_logging();
                 }
@@ -161,7 +161,7 @@ impl<'a> Writing<'a> {
         }
         drop(session);
         for (name, pool) in pools.into_inner() {
-            let written = if pool.is_kept() { pool.sync().map(|_| ()) } else { Ok(()) };
+            let written = if pool.is_kept_open() { pool.sync().map(|_| ()) } else { Ok(()) };
             written.and_then(|()| pool.close()).map_err(|error| {
                 let name = term::escape(name.as_bytes());
                 Failure::Message(format!("{name}: not everything was written: {}", term::chain(&error)))

@@ -8,8 +8,8 @@
 //! Tests: `cli/tests/daemon.rs`.
 
 use super::mounting;
+use admin::{Namespace, Unmount};
 use cenote::LivePool;
-use cenote::admin::{Namespace, Unmount};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};

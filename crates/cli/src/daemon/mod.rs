@@ -25,9 +25,9 @@ mod release;
 mod requests;
 
 use crate::console;
-use cenote::admin::change::ChangeError;
-use cenote::admin::mounting::{MountRefusal, MountRequest, Mounting};
-use cenote::admin::{Mounts, Namespace, Search};
+use admin::change::ChangeError;
+use admin::mounting::{MountRefusal, MountRequest, Mounting};
+use admin::{Mounts, Namespace, Search};
 use requests::Requests;
 use serve::control::{Connection, Listener, Message, Reply, Server, VERSION};
 use serve::control_files::{ControlFiles, ControlMount};
@@ -180,10 +180,10 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
     }
     log::begin()?;
     let parameters = std::env::var("CENOTE_PARAMETERS").unwrap_or_default();
-    ::cenote::admin::set_tunables(&parameters).map_err(|why| DaemonError::Parameters { why })?;
+    ::admin::set_tunables(&parameters).map_err(|why| DaemonError::Parameters { why })?;
     end_on_panic();
     take_descriptors();
-    heap::stay_tidy();
+    heap::start_trim_thread();
     let is_ours = inherited.is_none();
     let listener = match inherited {
         Some(inherited) => Listener::of(inherited),

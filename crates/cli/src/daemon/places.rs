@@ -1,7 +1,7 @@
 //! Where a daemon is, and where its files are.
 
 use super::DaemonError;
-use cenote::admin::change::state_folder;
+use admin::change::state_folder;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::Uid;
 use serve::mounts::Record;

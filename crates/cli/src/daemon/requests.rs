@@ -2,7 +2,7 @@
 
 use super::policy;
 use crate::console::{Cancel, Console, Exit, Held};
-use cenote::admin::{Caller, Namespace};
+use admin::{Caller, Namespace};
 use cenote::interrupt::Interrupt;
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::Mode;

@@ -2,7 +2,7 @@
 
 use crate::values::ABSENT;
 use crate::zpool::nice;
-use cenote::admin::{FileOp, FileOps};
+use admin::{FileOp, FileOps};
 
 /// Which operations are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,14 +7,12 @@ use cenote::inspect::{
 };
 use cenote::{Dataset, Pool};
 use format::dnode::SLOT_SIZE;
+use format::names;
 use format::objset::ObjsetType;
 use format::{ObjType, ObjectId};
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
 use std::sync::Arc;
-
-/// Where the blocks of the pool's own objects are charged.
-const MOS_DIR: &str = "$MOS";
 
 /// A dataset, or the pool's own objects, ready to be printed.
 struct Subject<'a> {
@@ -35,7 +33,7 @@ impl<'a> Subject<'a> {
             id: 0,
             // The first txg of every pool; the pool's own objects have no record of theirs.
             created: 4,
-            used: pool.spa().hidden_space(MOS_DIR).unwrap_or(0),
+            used: pool.spa().hidden_space(names::hidden::MOS).unwrap_or(0),
             objset: Arc::clone(pool.mos()),
             dataset: None,
         }

@@ -7,11 +7,10 @@ use cenote::inspect::{Bpobj, Deadlist, DslDataset, DslError, Object, Zap};
 use cenote::{Dataset, Pool};
 use format::blkptr::BLKPTR_SIZE;
 use format::endian::bits;
+use format::names;
 use format::{BlockId, BlockPtr, ObjectId, Txg};
 use std::io::{self, Write};
 
-/// Dataset ZAP: bookmarks.
-const BOOKMARKS: &str = "com.delphix:bookmarks";
 /// Levels of lists within lists that are printed.
 const DEPTH_MAX: usize = 16;
 /// Word of a stored pointer whose lowest bit marks a free in a livelist.
@@ -22,9 +21,9 @@ const HAS_FREED: usize = 56;
 
 /// Lists of blocks of the pool as a whole that wait to be freed: name in the object directory, and title.
 const POOL_LISTS: [(&str, &str); 3] = [
-    ("sync_bplist", "Deferred frees"),
-    ("free_bpobj", "Pool snapshot frees"),
-    ("com.delphix:obsolete_bpobj", "Pool obsolete blocks"),
+    (names::directory::SYNC_BPLIST, "Deferred frees"),
+    (names::directory::FREE_BPOBJ, "Pool snapshot frees"),
+    (names::directory::OBSOLETE_BPOBJ, "Pool obsolete blocks"),
 ];
 
 /// Prints the lists of the pool as a whole.
@@ -46,13 +45,10 @@ pub(super) fn print_pool(pool: &Pool, options: &Options, out: &mut dyn Write) ->
     Ok(())
 }
 
-/// The empty dataset that every file system descends from.
-const ORIGIN: &str = "$ORIGIN";
-
 /// Prints the deadlists of the hidden dataset that every file system descends from.
 pub(super) fn print_origin(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let datasets = || -> Result<Vec<DslDataset>, DslError> {
-        let Some(dir) = pool.dsl().root()?.child(ORIGIN)? else { return Ok(Vec::new()) };
+        let Some(dir) = pool.dsl().root()?.child(names::hidden::ORIGIN)? else { return Ok(Vec::new()) };
         let Some(head) = dir.head()? else { return Ok(Vec::new()) };
         let snapshots = head.snapshots()?;
         Ok(std::iter::once(head).chain(snapshots).collect())
@@ -112,7 +108,7 @@ pub(super) fn print(
 fn print_bookmarks(dataset: &Dataset, out: &mut dyn Write) -> io::Result<()> {
     let names = || -> Result<Vec<Vec<u8>>, cenote::Error> {
         let Some(own) = dataset.dsl().zap()? else { return Ok(Vec::new()) };
-        let Some(map) = own.lookup_u64(BOOKMARKS.as_bytes())? else { return Ok(Vec::new()) };
+        let Some(map) = own.lookup_u64(names::dataset::BOOKMARKS.as_bytes())? else { return Ok(Vec::new()) };
         let map = Zap::open(&dataset.pool().mos().object(ObjectId(map))?)?;
         Ok(map.entries().map(|entry| entry.map(|e| e.name().to_vec())).collect::<Result<_, _>>()?)
     };

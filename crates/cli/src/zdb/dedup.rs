@@ -2,7 +2,7 @@
 
 use super::bp::Long;
 use super::{Options, Verdict, chain};
-use cenote::admin::DedupBucket;
+use admin::DedupBucket;
 use cenote::inspect::{
     DdtClass, DdtHistogram, DdtKey, DdtPhys, DdtStat, DdtValue, DedupTable, FLAG_FLAT, FLAG_LOG, LogHeader,
     simulated_dedup,

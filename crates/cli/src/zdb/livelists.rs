@@ -6,12 +6,10 @@
 use super::{Verdict, chain};
 use cenote::inspect::{Deadlist, Zap};
 use cenote::{Error, Pool};
+use format::names;
 use format::{BlockPtr, Dva, ObjectId};
 use std::collections::HashMap;
 use std::io::{self, Write};
-
-/// Object directory: the livelists.
-const DELETED_CLONES: &str = "com.delphix:deleted_clones";
 
 /// Checks the lists by themselves, then that their blocks and all space maps agree.
 pub(super) fn verify(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
@@ -37,7 +35,9 @@ fn print_strange(strange: &mut Vec<String>, out: &mut dyn Write) -> io::Result<(
 
 /// The blocks that are to be freed: those of the lists that were allocated and not freed since.
 fn waiting(pool: &Pool, strange: &mut Vec<String>) -> Result<Vec<BlockPtr>, Error> {
-    let Some((_, lists)) = pool.spa().directory().zap(DELETED_CLONES)? else { return Ok(Vec::new()) };
+    let Some((_, lists)) = pool.spa().directory().zap(names::directory::DELETED_CLONES)? else {
+        return Ok(Vec::new());
+    };
     let mut waiting = Vec::new();
     for list in numbers(&lists)? {
         let mut live: HashMap<[u64; 2], BlockPtr> = HashMap::new();

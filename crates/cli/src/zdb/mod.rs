@@ -351,11 +351,11 @@ fn open(name: &str, seen_as: &str, options: &Options) -> Result<Pool, cenote::Er
 /// The search paths of the environment, as for every other command. Where there are none, the devices that the cache
 /// file names for a pool that is imported; else all of the machine.
 fn default_places(name: &str, is_exported: bool) -> Vec<std::path::PathBuf> {
-    let named = cenote::admin::Search::from_env().paths;
+    let named = admin::Search::from_env().paths;
     if !named.is_empty() || is_exported {
         return named;
     }
-    let imported = cenote::admin::Imported::load().unwrap_or_default();
+    let imported = admin::Imported::load().unwrap_or_default();
     imported.by_name(name).map_or_else(Vec::new, |pool| pool.paths().collect())
 }
 

@@ -6,9 +6,9 @@ use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::usage::Tool;
-use cenote::admin::edit::names::{self, Form};
-use cenote::admin::edit::{self, EditError, Grant, Permit, Scope, Who};
-use cenote::admin::{Owner, owner_names};
+use admin::edit::names::{self, Form};
+use admin::edit::{self, EditError, Grant, Permit, Scope, Who};
+use admin::{Owner, owner_names};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 

@@ -2,8 +2,8 @@
 
 use super::change::{Change, open_text};
 use crate::stop::{Outcome, Stop};
-use cenote::admin::edit::names::{self, Form, NameError};
-use cenote::admin::edit::{self, EditError};
+use admin::edit::names::{self, Form, NameError};
+use admin::edit::{self, EditError};
 use std::ffi::OsString;
 
 /// Runs the verb.

@@ -9,7 +9,7 @@
 
 use super::complain;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::{
+use admin::{
     self,
     edit::{self, EditError},
 };

@@ -4,8 +4,8 @@ use super::change::{Change, Pairs, cannot, cannot_open, unwritable, warn_small_b
 use super::mount;
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::edit::names::{self, Form};
-use cenote::admin::edit::{self, CloneSpec, EditError};
+use admin::edit::names::{self, Form};
+use admin::edit::{self, CloneSpec, EditError};
 use std::ffi::OsString;
 
 /// Runs `zfs clone`.

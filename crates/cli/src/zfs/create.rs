@@ -5,8 +5,8 @@ use super::{complain, mount};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::edit::values::parse_number;
-use cenote::admin::edit::{self, DEFAULT_VOLUME_BLOCK, EditError, NewDataset, NewKind, names};
+use admin::edit::values::parse_number;
+use admin::edit::{self, DEFAULT_VOLUME_BLOCK, EditError, NewDataset, NewKind, names};
 use std::ffi::OsString;
 
 #[derive(Default)]

@@ -8,9 +8,9 @@ use crate::colour::{self, Colour};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::diff::{Change, What, diff};
-use cenote::admin::edit::{self, EditError};
-use cenote::admin::{self, AdminError, OpenPool, Search};
+use admin::diff::{Change, What, diff};
+use admin::edit::{self, EditError};
+use admin::{self, AdminError, OpenPool, Search};
 use cenote::inspect::FileKind;
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -219,7 +219,7 @@ fn kind(kind: FileKind) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cenote::admin::diff::Time;
+    use admin::diff::Time;
 
     fn change(what: What) -> Change {
         let ctime = Time { secs: 12, nanos: 5 };

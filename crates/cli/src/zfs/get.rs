@@ -8,7 +8,7 @@ use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values;
 use crate::zpool::get_fields;
-use cenote::admin::{Entry, Property, Source};
+use admin::{Entry, Property, Source};
 use format::prop::{self, Prop};
 use serde_json::{Map, Value as Json};
 use std::ffi::OsString;

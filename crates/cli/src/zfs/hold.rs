@@ -4,8 +4,8 @@ use super::change::{Change, open_text};
 use super::complain;
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::edit::names::{self, Form};
-use cenote::admin::edit::{self, EditError};
+use admin::edit::names::{self, Form};
+use admin::edit::{self, EditError};
 use std::ffi::OsString;
 
 /// Which of the two verbs.

@@ -6,7 +6,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::time;
-use cenote::admin::{self, Hold, Kind, OpenPool, Walk};
+use admin::{self, Hold, Kind, OpenPool, Walk};
 use std::ffi::OsString;
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {

@@ -6,7 +6,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values;
-use cenote::admin::{Entry, Kind, Property, Source, Value};
+use admin::{Entry, Kind, Property, Source, Value};
 use format::prop;
 use serde_json::{Map, Value as Json};
 use std::cmp::Ordering;

@@ -29,7 +29,7 @@ use crate::out::Out;
 use crate::rights;
 use crate::stop::{Outcome, Stop};
 use crate::usage::Tool;
-use cenote::admin::{self, AdminError, Entry, Kind, OpenPool, Walk};
+use admin::{self, AdminError, Entry, Kind, OpenPool, Walk};
 use format::prop;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsString;

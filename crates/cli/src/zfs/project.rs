@@ -8,8 +8,8 @@ use super::complain;
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
+use admin::edit::{self, EditError, ProjectChange, ProjectNode, Reach};
 use cenote::Target;
-use cenote::admin::edit::{self, EditError, ProjectChange, ProjectNode, Reach};
 use cenote::files::FilesystemWriter;
 use std::ffi::OsString;
 

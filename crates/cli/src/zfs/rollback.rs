@@ -4,9 +4,9 @@ use super::change::{Change, cannot, cannot_open, tell_partly, unwritable, with_l
 use super::{complain, mount};
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::edit::names::{self, Form};
-use cenote::admin::edit::{self, EditError, Newer, Partly};
-use cenote::admin::mounting::{MountRefusal, Replacing};
+use admin::edit::names::{self, Form};
+use admin::edit::{self, EditError, Newer, Partly};
+use admin::mounting::{MountRefusal, Replacing};
 use std::ffi::OsString;
 
 /// Runs the verb.

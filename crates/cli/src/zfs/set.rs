@@ -5,9 +5,9 @@ use super::{complain, mount};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::edit::names::{self, Form};
-use cenote::admin::edit::values::{self, InheritError, Setting, ValueError};
-use cenote::admin::edit::{self, EditError};
+use admin::edit::names::{self, Form};
+use admin::edit::values::{self, InheritError, Setting, ValueError};
+use admin::edit::{self, EditError};
 use std::ffi::OsString;
 
 /// Runs `zfs set`.

@@ -4,9 +4,9 @@ use super::change::{Change, Pairs, open_text};
 use super::{complain, mount};
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::edit::names::{self, Form};
-use cenote::admin::edit::values::ValueError;
-use cenote::admin::edit::{self, EditError};
+use admin::edit::names::{self, Form};
+use admin::edit::values::ValueError;
+use admin::edit::{self, EditError};
 use format::prop;
 use std::ffi::OsString;
 

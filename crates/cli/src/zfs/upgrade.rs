@@ -5,10 +5,10 @@ use super::complain;
 use crate::getopt::{BadOption, Getopt};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::edit::names::{self, Form};
-use cenote::admin::edit::values::Setting;
-use cenote::admin::edit::{self, EditError, FilesystemVersion};
-use cenote::admin::{self};
+use admin::edit::names::{self, Form};
+use admin::edit::values::Setting;
+use admin::edit::{self, EditError, FilesystemVersion};
+use admin::{self};
 use std::ffi::OsString;
 
 /// The newest version.

@@ -4,7 +4,7 @@ use super::open_message;
 use crate::console;
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::{self, AdminError};
+use admin::{self, AdminError};
 use std::ffi::OsString;
 use std::time::Duration;
 

@@ -5,8 +5,7 @@ use crate::getopt::{Getopt, Long};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::vdevs::Names;
-use cenote::admin;
-use cenote::admin::change::{
+use admin::change::{
     Allow, ChangeError, NewVdevs, PoolLayout, add_vdevs, check_layout, config_tree, find_device,
 };
 use std::ffi::OsString;

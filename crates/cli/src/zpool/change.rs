@@ -7,12 +7,12 @@ use crate::out::visible;
 use crate::rights;
 use crate::stop::{Outcome, Stop};
 use crate::zfs::mount::HOW;
-use cenote::admin::Search;
-use cenote::admin::change::{
+use admin::Search;
+use admin::change::{
     ChangeError, before_close, check_admin, clear_labels, destroy_pool, export_pool, find_device,
     found_names, imported_names, sync_pool,
 };
-use cenote::admin::mounting::{MountRefusal, Mounting};
+use admin::mounting::{MountRefusal, Mounting};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -204,7 +204,7 @@ pub(super) fn labelclear(args: Vec<OsString>) -> Outcome {
         Ok(()) => Ok(0),
         Err(error) => {
             error.to_string().lines().for_each(|line| say_error_line!("{}", visible(line)));
-            let nothing_there = matches!(error, cenote::admin::change::LabelClearError::Clear { .. });
+            let nothing_there = matches!(error, admin::change::LabelClearError::Clear { .. });
             Err(Stop::Code(if nothing_there { 255 } else { 1 }))
         }
     }

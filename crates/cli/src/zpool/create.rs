@@ -8,12 +8,12 @@ use super::{Given, command_line, layout, texts};
 use crate::getopt::Getopt;
 use crate::out::{Out, visible};
 use crate::stop::{Outcome, Stop};
-use cenote::admin::ImportSettings;
-use cenote::admin::change::{
+use admin::ImportSettings;
+use admin::change::{
     Allow, ChangeError, Compatibility, NewPool, PoolLayout, PoolSetting, SetWhen, check_layout,
     check_pool_name, check_pool_setting, create_pool, find_device,
 };
-use cenote::admin::mounting::Mounting;
+use admin::mounting::Mounting;
 use format::feature::PROPERTY_PREFIX;
 use std::ffi::OsString;
 use std::io::ErrorKind;

@@ -8,7 +8,7 @@ use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values;
 use crate::vdevs::Names;
-use cenote::admin::{self, OpenPool, Problem, Property, Source, Value, Vdev};
+use admin::{self, OpenPool, Problem, Property, Source, Value, Vdev};
 use format::prop;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsString;

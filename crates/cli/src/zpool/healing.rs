@@ -5,11 +5,11 @@ use crate::console;
 use crate::getopt::{Getopt, Long};
 use crate::out::{Out, visible};
 use crate::stop::{Outcome, Stop};
-use cenote::admin::change::{
+use admin::change::{
     Activities, ChangeError, Offline, Scrub, activities, clear_pool, offline_vdev, online_vdev, reopen_pool,
     resilver_pool, scrub_pool,
 };
-use cenote::admin::{self, Vdev};
+use admin::{self, Vdev};
 use std::ffi::OsString;
 use std::time::Duration;
 

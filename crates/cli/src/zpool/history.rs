@@ -6,7 +6,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use crate::zdb::nvprint::Indented;
-use cenote::admin::{self, OpenPool, Owner, owner_names};
+use admin::{self, OpenPool, Owner, owner_names};
 use format::nvlist::{NvList, NvValue};
 use std::collections::HashMap;
 use std::ffi::OsString;

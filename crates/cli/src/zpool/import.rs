@@ -9,12 +9,12 @@ use crate::keys;
 use crate::out::{Out, message_line, visible};
 use crate::stop::{Outcome, Stop};
 use crate::time;
-use cenote::admin::change::{
+use admin::change::{
     ChangeError, ImportRequest, Importable, PoolSetting, SetWhen, check_pool_name, check_pool_setting,
     importable, imported_names,
 };
-use cenote::admin::mounting::Mounting;
-use cenote::admin::{Candidate, CandidateVdev, Search};
+use admin::mounting::Mounting;
+use admin::{Candidate, CandidateVdev, Search};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

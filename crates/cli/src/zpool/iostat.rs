@@ -13,7 +13,7 @@ use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::vdevs::{GROUPS, Names, tops};
-use cenote::admin::{Class, OpenPool, PoolIo, Search, Vdev, VdevIo, Vdevs, open_pools, pool_io};
+use admin::{Class, OpenPool, PoolIo, Search, Vdev, VdevIo, Vdevs, open_pools, pool_io};
 use operands::{Operands, Wanted};
 use std::ffi::OsString;
 use std::time::Duration;

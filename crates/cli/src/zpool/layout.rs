@@ -2,8 +2,8 @@
 
 use crate::out::Out;
 use crate::vdevs::{GROUPS, Names, tops};
-use cenote::admin::change::{DeviceName, LayoutClass, LayoutKind, LayoutTop, PoolLayout};
-use cenote::admin::{Class, Vdev, Vdevs};
+use admin::change::{DeviceName, LayoutClass, LayoutKind, LayoutTop, PoolLayout};
+use admin::{Class, Vdev, Vdevs};
 use std::fmt::Write as _;
 
 /// The layout of a new pool.

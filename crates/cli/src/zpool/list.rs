@@ -7,7 +7,7 @@ use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values;
 use crate::vdevs::{GROUPS, Names, tops};
-use cenote::admin::{self, Class, OpenPool, Property, Source, Value, Vdev, Vdevs};
+use admin::{self, Class, OpenPool, Property, Source, Value, Vdev, Vdevs};
 use format::prop::{self, Prop};
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsString;

@@ -34,7 +34,7 @@ use crate::rights;
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use crate::usage::Tool;
-use cenote::admin::{self, OpenPool, PoolFacts, Problem};
+use admin::{self, OpenPool, PoolFacts, Problem};
 use format::nicenum;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::{OsStr, OsString};

@@ -4,7 +4,7 @@ use super::{command_line, texts};
 use crate::getopt::Getopt;
 use crate::out::visible;
 use crate::stop::{Outcome, Stop};
-use cenote::admin::change::{ChangeError, reguid_pool};
+use admin::change::{ChangeError, reguid_pool};
 use format::PoolGuid;
 use std::ffi::OsString;
 

@@ -1,6 +1,6 @@
 //! Pools like those of the transcripts, for tests.
 
-use cenote::admin::{Aux, Class, Diagnosis, Health, PoolFacts, PoolStatus, Vdev, Vdevs};
+use admin::{Aux, Class, Diagnosis, Health, PoolFacts, PoolStatus, Vdev, Vdevs};
 
 pub(super) const LISTING: &str = include_str!("../../../../fixtures/cli-transcripts/03-listing.txt");
 pub(super) const LAYOUTS: &str = include_str!("../../../../fixtures/cli-transcripts/02-layouts.txt");

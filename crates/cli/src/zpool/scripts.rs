@@ -9,7 +9,7 @@
 
 use crate::console;
 use crate::stop::Stop;
-use cenote::admin::Vdev;
+use admin::Vdev;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -4,13 +4,12 @@ use super::{command_line, texts};
 use crate::getopt::Getopt;
 use crate::out::{Out, visible};
 use crate::stop::{Outcome, Stop};
-use cenote::FeatureState;
-use cenote::admin;
-use cenote::admin::change::{
+use admin::change::{
     ChangeError, Compatibility, PoolSetting, SetWhen, VdevProp, check_pool_setting, enable_features,
     set_cachefile, set_pool_props, set_vdev_prop,
 };
-use cenote::admin::{OpenPool, pool_property};
+use admin::{OpenPool, pool_property};
+use cenote::FeatureState;
 use std::ffi::OsString;
 
 /// What failures of finding a pool or vdev give: an error number of the system.

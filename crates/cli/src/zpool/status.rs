@@ -13,7 +13,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use crate::vdevs::{GROUPS, Names, tops};
-use cenote::admin::{
+use admin::{
     self, Activity, Class, Diagnosis, ErrorScrub, Expansion, Health, PoolStatus, Removal, Scan, Vdev,
 };
 use format::nicenum::{nicebytes, nicenum};

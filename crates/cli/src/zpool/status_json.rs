@@ -6,7 +6,7 @@ use super::{json_answer, json_facts};
 use crate::time;
 use crate::values;
 use crate::vdevs::{GROUPS, tops};
-use cenote::admin::{self, Checkpoint, Class, Expansion, PoolStatus, Removal, Scan, Vdev};
+use admin::{self, Checkpoint, Class, Expansion, PoolStatus, Removal, Scan, Vdev};
 use format::nicenum::{nicebytes, nicenum};
 use serde_json::{Map, Value as Json, json};
 

@@ -3,7 +3,7 @@
 use super::{Options, parse, status_json, text};
 use crate::out::Out;
 use crate::zpool::samples::{LAYOUTS, LISTING, MAINTENANCE, disk, in_class, printed, status, tank, vdev};
-use cenote::admin::{Aux, Class, Diagnosis, Health, Vdev};
+use admin::{Aux, Class, Diagnosis, Health, Vdev};
 
 fn options(flags: &[&str]) -> Options {
     parse(flags.iter().map(Into::into).collect()).expect("good options").0

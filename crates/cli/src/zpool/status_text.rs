@@ -1,6 +1,6 @@
 //! What `zpool status` says about a diagnosis: status, action, message id.
 
-use cenote::admin::Diagnosis;
+use admin::Diagnosis;
 
 /// The three texts; line breaks within them carry the tab of continuation lines.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -103,7 +103,7 @@ fn reversed(x: &Half) -> Half {
     std::array::from_fn(|i| x[7 - i])
 }
 
-/// The quasigroup product.
+/// The quasigroup product of Edon-R.
 #[inline(always)]
 fn product(x: &Half, y: &Half) -> Half {
     macro_rules! sum {

@@ -10,7 +10,8 @@
 //!   other two are a MAC, which `crypt` checks.
 
 mod edonr;
-pub(crate) mod fletcher;
+mod fletcher;
+pub(crate) mod fletcher_lanes;
 mod skein;
 mod trailer;
 mod zil;
@@ -42,29 +43,29 @@ pub enum ChecksumError {
     /// The pointer names no algorithm, or one that is not for blocks of the tree.
     #[error("checksum algorithm {id} is not one of a block")]
     Algorithm {
-        /// The number stored.
+        /// The algorithm's number in the block pointer.
         id: u8,
     },
     /// The algorithm is keyed with the pool's salt, and the pool has none.
     #[error("{id} needs the pool's checksum salt, which is missing")]
     NoSalt {
-        /// The algorithm.
+        /// The checksum algorithm.
         id: ChecksumId,
     },
     /// The data is not a whole number of the algorithm's words.
     #[error("{id} of {len} bytes: not a multiple of {word}")]
     Length {
-        /// The algorithm.
+        /// The checksum algorithm.
         id: ChecksumId,
-        /// Bytes given.
+        /// Bytes of the data.
         len: usize,
-        /// Bytes of its word.
+        /// Bytes of a word of the algorithm; the data must be a multiple of it.
         word: usize,
     },
     /// A region is too short to have the trailer at its end.
     #[error("{len} bytes cannot hold a checksum trailer of {TRAILER_SIZE}")]
     NoRoom {
-        /// Bytes given.
+        /// Bytes of the data.
         len: usize,
     },
     /// The pointer has no address, so that its gang header has no identity.
@@ -74,6 +75,10 @@ pub enum ChecksumError {
 
 /// The checksum of `data`: the four words for a block pointer, before they are shortened for a
 /// protected block. `order` is the byte order of the block. Of `off` and `noparity`: zeros.
+///
+/// # Errors
+/// If the algorithm is not one that a block can have, needs a salt that is not given, or does not take data of this
+/// length.
 pub fn compute(
     id: ChecksumId,
     data: &[u8],
@@ -113,6 +118,9 @@ pub fn compute(
 ///
 /// True for `off` and `noparity`, and for pointers that have no checksum (holes, embedded data).
 /// A log block is verified with its chain header; of a gang block `data` is the reassembled block.
+///
+/// # Errors
+/// If the checksum cannot be computed: see [`compute`].
 pub fn verify(bp: &BlockPtr, data: &[u8], salt: Option<&Salt>) -> Result<bool, ChecksumError> {
     if !matches!(bp.kind(), BpKind::Normal | BpKind::Gang) {
         return Ok(true);

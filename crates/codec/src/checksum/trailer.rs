@@ -16,12 +16,18 @@ pub const TRAILER_SIZE: usize = 40;
 
 /// The byte order of a region whose trailer is right, `None` when it is not. The verifier of a label
 /// part is its byte offset on the device and three zeros.
+///
+/// # Errors
+/// If the region is too short for a trailer.
 pub fn verify_trailer(region: &[u8], verifier: [u64; 4]) -> Result<Option<Endian>, ChecksumError> {
     let (body, trailer) = split(region)?;
     Ok(check(body, trailer, verifier).filter(|found| found.stored == found.actual).map(|found| found.order))
 }
 
 /// Writes the trailer at the end of `region`, in the little order.
+///
+/// # Errors
+/// If the region is too short for a trailer.
 pub fn write_trailer(region: &mut [u8], verifier: [u64; 4]) -> Result<(), ChecksumError> {
     let actual = prepare(region, verifier)?;
     store(region, actual);
@@ -61,6 +67,9 @@ impl BodySum {
 }
 
 /// The verifier of the gang header that `bp` points to: the first address and the physical birth.
+///
+/// # Errors
+/// If the pointer has no address.
 pub fn gang_verifier(bp: &BlockPtr) -> Result<[u64; 4], ChecksumError> {
     let first = bp.dvas().next().ok_or(ChecksumError::NoAddress)?;
     Ok([first.vdev.0.into(), first.offset.0, bp.physical_birth().0, 0])
@@ -68,6 +77,9 @@ pub fn gang_verifier(bp: &BlockPtr) -> Result<[u64; 4], ChecksumError> {
 
 /// The byte order of the gang header of `bp` when its trailer is right, `None` when it is not.
 /// `header` is the whole header, 512 bytes or more; all its copies have the same trailer.
+///
+/// # Errors
+/// If the pointer has no address, or the header is too short for a trailer.
 pub fn verify_gang_header(header: &[u8], bp: &BlockPtr) -> Result<Option<Endian>, ChecksumError> {
     let verifier = gang_verifier(bp)?;
     let (body, trailer) = split(header)?;
@@ -77,6 +89,9 @@ pub fn verify_gang_header(header: &[u8], bp: &BlockPtr) -> Result<Option<Endian>
 }
 
 /// Writes the trailer of the gang header of `bp`, in the little order.
+///
+/// # Errors
+/// If the pointer has no address, or the header is too short for a trailer.
 pub fn write_gang_header(header: &mut [u8], bp: &BlockPtr) -> Result<(), ChecksumError> {
     let actual = prepare(header, gang_verifier(bp)?)?;
     store(header, gang_words(bp, actual));

@@ -23,7 +23,7 @@ struct Layout {
     chain: usize,
     /// Bytes from the start of the block that the checksum covers.
     covered: usize,
-    /// `nused`, as stored.
+    /// The field `nused`, as stored: bytes in use.
     nused: usize,
 }
 

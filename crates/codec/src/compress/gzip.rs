@@ -1,6 +1,6 @@
 //! zlib streams, called gzip-1 to gzip-9 (docs/on-disk/13-checksums-compression.md, section 2.4).
 
-use super::DecompressError;
+use super::error::DecompressError;
 use format::CompressionId;
 use std::cell::RefCell;
 use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush, Status};

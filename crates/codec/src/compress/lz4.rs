@@ -1,7 +1,7 @@
 //! LZ4 blocks with a big-endian length in front
 //! (docs/on-disk/13-checksums-compression.md, section 2.5).
 
-use super::DecompressError;
+use super::error::DecompressError;
 use format::CompressionId;
 use lz4_flex::block;
 use std::cell::RefCell;

@@ -3,7 +3,7 @@
 //! A control byte, then eight items, one for each of its bits from the lowest: a literal byte, or two
 //! bytes that name a length and a distance back.
 
-use super::DecompressError;
+use super::error::DecompressError;
 use format::CompressionId;
 
 const ID: CompressionId = CompressionId::Lzjb;

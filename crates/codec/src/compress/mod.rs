@@ -10,11 +10,14 @@
 //!   the output, so that no window is allocated whatever a frame asks for.
 //! - Bytes after the end of a stream are padding and ignored, in every algorithm that knows its end.
 
+mod error;
 mod gzip;
 mod lz4;
 mod lzjb;
 mod zle;
 mod zstd;
+
+pub use error::DecompressError;
 
 pub use self::zstd::{
     ZSTD_HEADER, ZstdHeader, level_from_byte as zstd_level_from_byte, level_to_byte as zstd_level_to_byte,
@@ -22,47 +25,10 @@ pub use self::zstd::{
 
 use format::CompressionId;
 
-/// Why an image is not the block that it should be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DecompressError {
-    /// The pointer names an algorithm that never stands in a written block.
-    #[error("blocks are not stored with compression {id}")]
-    Algorithm {
-        /// The algorithm.
-        id: CompressionId,
-    },
-    /// The image ends, or says that it ends, before the block is complete.
-    #[error("{id}: the image of {have} bytes ends too early")]
-    Truncated {
-        /// The algorithm.
-        id: CompressionId,
-        /// Bytes of the image.
-        have: usize,
-    },
-    /// The stream breaks the rules of the algorithm at some place.
-    #[error("{id}: invalid stream")]
-    Corrupt {
-        /// The algorithm.
-        id: CompressionId,
-    },
-    /// The stream is whole but is not of the block's size.
-    #[error("{id}: the block is not of {expected} bytes")]
-    Size {
-        /// The algorithm.
-        id: CompressionId,
-        /// The logical size that the pointer states.
-        expected: usize,
-    },
-    /// No memory for the scratch space of the algorithm.
-    #[error("{id}: out of memory")]
-    Memory {
-        /// The algorithm.
-        id: CompressionId,
-    },
-}
-
 /// Decompresses the image `src` into `dst`, which has the block's logical size.
+///
+/// # Errors
+/// If the image is damaged, does not give exactly `dst.len()` bytes, or the algorithm is not one that a block can have.
 pub fn decompress(id: CompressionId, src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
     match id {
         CompressionId::Off => {

@@ -3,7 +3,7 @@
 //! A length byte below 64 is followed by that many literal bytes and one more; any other stands for
 //! zeros.
 
-use super::DecompressError;
+use super::error::DecompressError;
 use format::CompressionId;
 
 const ID: CompressionId = CompressionId::Zle;

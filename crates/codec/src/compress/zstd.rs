@@ -4,15 +4,15 @@
 //! Only the first word matters for decoding. The second tells level and library version of the writer;
 //! old big-endian writers mixed up its parts, which is why it is not looked at.
 
-use super::DecompressError;
+use super::error::DecompressError;
 use format::CompressionId;
 use std::cell::RefCell;
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, FrameFormat, ResetDirective};
 
-/// Bytes of the header.
+/// Bytes of the header in front of the frame: its size, the version and the level.
 pub const ZSTD_HEADER: usize = 8;
 const ID: CompressionId = CompressionId::Zstd;
-/// The level of `compression=zstd`.
+/// The level that `compression=zstd` stands for.
 const DEFAULT_LEVEL: i32 = 3;
 /// The largest window that a frame may ask for: 128 MiB. Nothing is allocated for it.
 const WINDOW_LOG_MAX: u32 = 27;
@@ -68,7 +68,7 @@ pub fn level_from_byte(byte: u8) -> Option<i32> {
 /// What stands in front of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZstdHeader {
-    /// Bytes of the frame.
+    /// Bytes of the frame behind the header.
     pub size: u32,
     /// The library that made it: 10405 is 1.4.5.
     pub version: u32,

@@ -105,7 +105,7 @@ impl BlockCipherEncClosure for Message<'_> {
 }
 
 impl Message<'_> {
-    /// Flags, nonce, length.
+    /// The first block of the CBC chain: flags, nonce, message length.
     fn first_block(&self) -> [u8; BLOCK] {
         let has_aad = if self.aad.is_empty() { 0 } else { 0x40 };
         let tag_size = ((MAC_LEN as u8 - 2) / 2) << 3;

@@ -35,6 +35,9 @@ pub struct DataKey {
 
 impl DataKey {
     /// From keys in clear: `master` has the suite's length, `hmac` 64 bytes.
+    ///
+    /// # Errors
+    /// [`CryptError`] if a key has the wrong length.
     pub fn new(
         suite: Suite,
         guid: u64,
@@ -67,7 +70,7 @@ impl DataKey {
         })
     }
 
-    /// Cipher and mode.
+    /// Cipher, key length and mode of operation.
     pub fn suite(&self) -> Suite {
         self.suite
     }
@@ -92,6 +95,9 @@ impl DataKey {
 
     /// Decrypts `data` in place. When the tag is wrong, `data` is wiped and the error is
     /// [`CryptError::Authentication`].
+    ///
+    /// # Errors
+    /// [`CryptError::Authentication`] if the tag is wrong.
     pub fn decrypt(
         &self,
         salt: &[u8; SALT_LEN],
@@ -105,6 +111,9 @@ impl DataKey {
 
     /// Encrypts `data` in place and gives the tag. Salt and IV together must not have been used with
     /// this key for other data.
+    ///
+    /// # Errors
+    /// [`CryptError`] if the data is longer than the mode allows.
     pub fn encrypt(
         &self,
         salt: &[u8; SALT_LEN],

@@ -27,7 +27,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 pub const KEY_LEN: usize = 32;
 /// Bytes of the key of all HMACs.
 pub const HMAC_KEY_LEN: usize = 64;
-/// Bytes of a nonce.
+/// Bytes of a nonce (an initialization vector).
 pub const IV_LEN: usize = 12;
 /// Bytes of an AEAD's tag.
 pub const MAC_LEN: usize = 16;
@@ -54,7 +54,7 @@ pub enum CryptError {
     /// The key object is of a version that is not known.
     #[error("key object of version {version}")]
     KeyVersion {
-        /// Its version.
+        /// The version that was found.
         version: u64,
     },
     /// The block pointer has no salt, IV and MAC.
@@ -63,19 +63,19 @@ pub enum CryptError {
     /// A block of dnodes, an object set or a log block whose structure does not hold together.
     #[error("{what}: {why} at byte {at}")]
     Structure {
-        /// The structure.
+        /// Name of the structure.
         what: &'static str,
         /// What is wrong with it.
         why: &'static str,
-        /// Where in the block.
+        /// First byte of it in the block.
         at: usize,
     },
     /// More bytes than the mode can encrypt at once.
     #[error("{len} bytes are too many for one block of {suite}")]
     TooLong {
-        /// The suite.
+        /// The suite that the key is for.
         suite: Suite,
-        /// Bytes given.
+        /// Bytes of the key that was given.
         len: usize,
     },
 }
@@ -83,22 +83,22 @@ pub enum CryptError {
 /// Cipher, key length and mode: the value of the property `encryption`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Suite {
-    /// AES-128, CCM.
+    /// AES with keys of 128 bits in mode CCM.
     Aes128Ccm = 3,
-    /// AES-192, CCM.
+    /// AES with keys of 192 bits in mode CCM.
     Aes192Ccm = 4,
-    /// AES-256, CCM.
+    /// AES with keys of 256 bits in mode CCM.
     Aes256Ccm = 5,
-    /// AES-128, GCM.
+    /// AES with keys of 128 bits in mode GCM.
     Aes128Gcm = 6,
-    /// AES-192, GCM.
+    /// AES with keys of 192 bits in mode GCM.
     Aes192Gcm = 7,
-    /// AES-256, GCM: the default.
+    /// AES with keys of 256 bits in mode GCM: the default.
     Aes256Gcm = 8,
 }
 
 impl Suite {
-    /// All suites, by number.
+    /// All suites, ascending by number.
     pub const ALL: [Suite; 6] = [
         Suite::Aes128Ccm,
         Suite::Aes192Ccm,
@@ -118,7 +118,7 @@ impl Suite {
         self as u64
     }
 
-    /// Bytes of its keys.
+    /// Bytes of a key of the suite.
     pub fn key_len(self) -> usize {
         match self {
             Suite::Aes128Ccm | Suite::Aes128Gcm => 16,
@@ -166,6 +166,9 @@ impl WrappingKey {
 
     /// Stretches a passphrase (without its newline) with PBKDF2-HMAC-SHA1. Fails when `iterations` is 0
     /// or beyond [`ITERATIONS_MAX`].
+    ///
+    /// # Errors
+    /// [`CryptError`] if `iterations` is 0 or beyond [`ITERATIONS_MAX`].
     pub fn from_passphrase(passphrase: &[u8], salt: u64, iterations: u64) -> Result<WrappingKey, CryptError> {
         let rounds = Some(iterations)
             .filter(|n| *n <= ITERATIONS_MAX)
@@ -186,15 +189,15 @@ impl fmt::Debug for WrappingKey {
 /// The wrapped keys of a dataset, as its key object in the MOS has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyObject {
-    /// Cipher and mode.
+    /// Cipher, key length and mode of operation.
     pub suite: Suite,
     /// Identity of the master key.
     pub guid: u64,
     /// Version of the object: 1, or 0 of pools made before the format was final.
     pub version: u64,
-    /// Nonce of the wrapping.
+    /// Nonce with which the keys were wrapped.
     pub iv: [u8; IV_LEN],
-    /// Tag of the wrapping.
+    /// Authentication tag of the wrapped keys.
     pub mac: [u8; MAC_LEN],
     /// The master key; only as many bytes as the suite's keys have count.
     pub master: [u8; KEY_LEN],
@@ -204,6 +207,9 @@ pub struct KeyObject {
 
 impl KeyObject {
     /// The keys in clear. A wrong wrapping key gives [`CryptError::Authentication`].
+    ///
+    /// # Errors
+    /// [`CryptError::Authentication`] if the wrapping key is wrong.
     pub fn unwrap_key(&self, wrapping: &WrappingKey) -> Result<DataKey, CryptError> {
         let aead = Aead::new(self.suite.wrapping(), &wrapping.0);
         let aad = self.aad()?;
@@ -218,6 +224,9 @@ impl KeyObject {
     }
 
     /// Wraps `key` with a nonce that was never used with this wrapping key.
+    ///
+    /// # Errors
+    /// [`CryptError`] if the keys cannot be encrypted.
     pub fn wrap(key: &DataKey, wrapping: &WrappingKey, iv: [u8; IV_LEN]) -> Result<KeyObject, CryptError> {
         let mut object = KeyObject {
             suite: key.suite(),

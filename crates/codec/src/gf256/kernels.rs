@@ -3,18 +3,19 @@
 //! A strip of two vectors of all columns is taken at a time: the sums stay in registers while the
 //! columns stream by, and so does the solution for lost columns. Nothing is read twice.
 
-use super::PARITY_MAX;
+/// Largest number of parity columns.
+pub const PARITY_MAX: usize = 3;
 
 /// The polynomial x^8 + x^4 + x^3 + x^2 + 1 without its highest term.
 pub(crate) const POLYNOMIAL: u8 = 0x1d;
 /// Why loads and stores do not fail: kernels only pass whole vectors.
 pub(crate) const WHOLE_VECTOR: &str = "kernels pass whole vectors";
-/// Vectors of a strip.
+/// Vectors that are worked on at a time.
 const VECTORS: usize = 2;
 /// Most bytes of a strip.
 const STRIP_MAX: usize = VECTORS * 64;
 
-/// Twice an element.
+/// Doubles each element of the field.
 #[inline(always)]
 pub(crate) const fn double(x: u8) -> u8 {
     (x << 1) ^ (if x & 0x80 != 0 { POLYNOMIAL } else { 0 })
@@ -24,9 +25,9 @@ pub(crate) const fn double(x: u8) -> u8 {
 pub(crate) trait Vector: Copy {
     /// What has to be shown before a vector can be made.
     type Proof: Copy;
-    /// A factor, prepared.
+    /// A factor in the form that the multiplication needs.
     type Factor: Copy;
-    /// Elements of a vector.
+    /// Number of field elements (bytes) of a vector.
     const BYTES: usize;
 
     fn zero(proof: Self::Proof) -> Self;
@@ -44,7 +45,7 @@ pub(crate) trait Vector: Copy {
     fn times(self, factor: Self::Factor) -> Self;
 }
 
-/// What to compute.
+/// The computation that a kernel is to make.
 pub(crate) struct Job<'a, 'b> {
     /// The data columns in order, an empty one for each that is lost.
     pub(crate) data: &'a [&'a [u8]],
@@ -67,7 +68,7 @@ pub(crate) enum Goal<'a, 'b> {
         parity: &'a [&'a [u8]],
         /// The lost columns as combinations of the rows used.
         inverse: [[u8; PARITY_MAX]; PARITY_MAX],
-        /// The lost columns.
+        /// The lost columns, to be filled.
         lost: &'a mut [&'b mut [u8]],
     },
 }
@@ -75,7 +76,7 @@ pub(crate) enum Goal<'a, 'b> {
 /// The sums of the used rows for one strip; the others are zero.
 type Sums<V> = [[V; VECTORS]; PARITY_MAX];
 
-/// Does the job.
+/// Makes the computation.
 #[inline(always)]
 pub(crate) fn run<V: Vector>(proof: V::Proof, job: &mut Job<'_, '_>) {
     match job.rows {

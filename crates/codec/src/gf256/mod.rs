@@ -15,10 +15,9 @@
 pub(crate) mod kernels;
 
 use crate::simd;
+pub use kernels::PARITY_MAX;
 use kernels::{Goal, Job};
 
-/// Most parity columns.
-pub const PARITY_MAX: usize = 3;
 /// Most data columns: powers of the generator repeat after 255.
 pub const DATA_MAX: usize = 255;
 
@@ -29,17 +28,17 @@ pub enum ParityError {
     /// Not one to three parity columns and one to 255 data columns.
     #[error("{data} data and {parity} parity columns")]
     Shape {
-        /// Data columns.
+        /// Number of data columns.
         data: usize,
-        /// Parity columns.
+        /// Number of parity columns.
         parity: usize,
     },
     /// Parity columns differ in length, or a data column is longer than them.
     #[error("column {column} has {len} bytes, parity has {parity}")]
     Length {
-        /// The column, parity first.
+        /// Index of the column, parity columns first.
         column: usize,
-        /// Its bytes.
+        /// Bytes of the column.
         len: usize,
         /// Bytes of the first parity column.
         parity: usize,
@@ -47,14 +46,17 @@ pub enum ParityError {
     /// More columns are missing than there is parity, or one that does not exist, or one twice.
     #[error("{missing} missing columns cannot be reconstructed from {parity} parity columns")]
     Missing {
-        /// Missing columns.
+        /// Number of missing columns.
         missing: usize,
-        /// Parity columns.
+        /// Number of parity columns.
         parity: usize,
     },
 }
 
 /// Computes the one to three `parity` columns (P, Q, R) of `data`.
+///
+/// # Errors
+/// [`ParityError`] if there are too few or too many columns, or a column is longer than the parity.
 pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), ParityError> {
     check_shape(data.len(), parity.len())?;
     let lens = parity.iter().map(|column| column.len()).chain(data.iter().map(|column| column.len()));
@@ -66,6 +68,9 @@ pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), ParityEr
 
 /// Fills in the `missing` ones of `columns`: first the `nparity` parity columns, then the data, as in a
 /// RAID-Z map. What missing columns hold before is ignored; each has its full length.
+///
+/// # Errors
+/// [`ParityError`] if more columns are missing than there is parity, or the columns do not fit together.
 pub fn reconstruct(columns: &mut [&mut [u8]], nparity: usize, missing: &[usize]) -> Result<(), ParityError> {
     check_shape(columns.len().saturating_sub(nparity), nparity)?;
     check_lengths(columns.iter().map(|column| column.len()), nparity)?;
@@ -160,7 +165,7 @@ fn power(row: usize, exponent: usize) -> u8 {
     EXP[(row * exponent) % 255]
 }
 
-/// Powers of the generator.
+/// Powers of the generator of the field, 2.
 const EXP: [u8; 255] = {
     let mut table = [0; 255];
     let mut x: u8 = 1;

@@ -1,6 +1,6 @@
 //! The same loop for several instruction sets.
 //!
-//! A kernel is ordinary safe Rust, `#[inline(always)]`. The sums of `checksum::fletcher` vectorise as
+//! A kernel is ordinary safe Rust, `#[inline(always)]`. The sums of `checksum::fletcher_lanes` vectorise as
 //! they are; those of `gf256` would not stay in registers, so they are written with the vector types of
 //! [`gf`]. Here each kernel is compiled again with wider vectors enabled, and the widest that the
 //! processor has is called.
@@ -11,7 +11,7 @@
 
 pub(crate) mod gf;
 
-use crate::checksum::fletcher;
+use crate::checksum::fletcher_lanes as fletcher;
 
 macro_rules! versions {
     ($(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ) $(-> $ret:ty)? = $kernel:expr) => {

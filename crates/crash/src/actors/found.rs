@@ -17,17 +17,18 @@ use crate::disks::Disks;
 use crate::workload::{POOL, RECORD, env, host};
 use dmu::log::walk_chain;
 use dsl::DslError;
-use dsl::write::destroy::{destroy, destroy_snapshots};
+use dsl::destroy::{destroy, destroy_snapshots};
 use format::ObjectId;
 use format::zil::{RawRecord, RecordKind};
+use pool::LivePool;
 use pool::Which;
-use pool::live::{ImportOptions, Leave, LivePool};
+use pool::{ImportOptions, Leave};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vdev::device::sim::Fate;
 use vdev::env::Random;
-use zpl::write::{FsOptions, HeadFs, NewFile, WriteHow};
 use zpl::{FileKind, Filesystem};
+use zpl::{FsOptions, HeadFs, NewFile, WriteHow};
 
 /// Files that are written while a log waits.
 const EXTRA_FILES: usize = 16;

@@ -14,20 +14,20 @@ use cenote::copy::walk::Children;
 use cenote::copy::{Observer, Problem};
 use cenote::files::FilesystemWriter;
 use dsl::DslError;
-use dsl::write::TaskCtx;
-use dsl::write::create::{NewHead, create as create_head};
-use dsl::write::destroy::destroy_snapshots;
-use dsl::write::snapshot::snapshot;
+use dsl::TaskCtx;
+use dsl::create::{NewHead, create as create_head};
+use dsl::destroy::destroy_snapshots;
+use dsl::snapshot::snapshot;
 use format::objset::ObjsetType;
 use format::{ObjectId, Txg};
-use pool::live::LivePool;
+use pool::LivePool;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vdev::device::Device;
 use vdev::device::sim::Op;
 use vdev::env::Random;
-use zpl::write::{
+use zpl::{
     Allocate, FileRange, FsOptions, HeadFs, NewAttrs, NewFile, NewFilesystem, PoolClones, RenameHow,
     WriteHow, make_filesystem,
 };
@@ -120,7 +120,7 @@ fn new_world(layout: Layout, seed: u64) -> Result<(World, Vec<(usize, Op)>), Fai
     let pool = create(&disks, layout, env(seed))?;
     let fill_env = env(seed);
     pool.run(move |ctx| {
-        let mut fill = |set: &Arc<dmu::live::LiveSet>, tx: &dmu::live::SyncTx| {
+        let mut fill = |set: &Arc<dmu::LiveSet>, tx: &dmu::SyncTx| {
             let made = make_filesystem(set, &NewFilesystem::default(), &fill_env, tx);
             made.map(drop).map_err(|error| DslError::Fill { source: Box::new(error) })
         };
@@ -191,7 +191,7 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> 
                 };
                 if outcome.is_err() {
                     // Nobody is to wait for it.
-                    world.pool.txgs().fail(dmu::live::TxError::Closed);
+                    world.pool.txgs().fail(dmu::TxError::Closed);
                 }
                 outcome
             })

@@ -2,9 +2,9 @@
 
 use cenote_crash::disks::Disks;
 use cenote_crash::workload::{self, env, open_fs};
-use pool::live::LivePool;
+use pool::LivePool;
 use std::sync::Arc;
-use zpl::write::HeadFs;
+use zpl::HeadFs;
 
 /// A pool of this layout, and its root file system.
 pub(crate) fn create(disks: &Disks, layout: &str) -> (Arc<LivePool>, HeadFs) {

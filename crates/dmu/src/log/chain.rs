@@ -2,7 +2,7 @@
 
 use super::pending::{Itx, Pending};
 use super::{IntentLog, Writer, lock};
-use crate::live::Tx;
+use crate::Tx;
 use crate::sync::atomic::Ordering;
 use codec::checksum::write_zil;
 use format::zil::{Body, CHAIN_SIZE, Chain, Record, WRITE_UNIT};
@@ -24,7 +24,7 @@ pub(crate) enum LogError {
     #[error(transparent)]
     Zio(#[from] ZioError),
     #[error(transparent)]
-    Tx(#[from] crate::live::TxError),
+    Tx(#[from] crate::TxError),
     #[error("a record of {0} bytes")]
     TooLarge(usize),
     #[error("no room for {0} bytes beside what the txgs need")]

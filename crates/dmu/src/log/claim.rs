@@ -1,7 +1,7 @@
 //! Claiming the logs that a crash left, and giving up logs
 //! (docs/on-disk/24-zil.md, sections 6 and 8).
 
-use crate::live::{LiveSet, SyncTx};
+use crate::{LiveSet, SyncTx};
 use format::objset::ZilHeader;
 use format::zil::{Body, Chain, RawRecord, block_objset, block_seq, records};
 use format::{BlockPtr, ObjectId, Txg};

@@ -27,6 +27,8 @@
 //! # Order of locks
 //! writer (one committer at a time) -> [`Tx`] -> chain -> pending records.
 
+pub mod read;
+
 mod chain;
 mod claim;
 mod pending;
@@ -37,10 +39,10 @@ pub use pending::{LogData, Pending};
 pub use replay::{Apply, ReplayError, Replayed, apply_log, give_up, replay};
 
 use crate::interrupt;
-use crate::live::{LiveSet, SyncTx, Tx, TxError, Txgs};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::{LiveSet, SyncTx, Tx, TxError, Txgs};
 use chain::ChainState;
 use format::objset::ZilHeader;
 use format::{BlockPtr, ObjectId, Txg};

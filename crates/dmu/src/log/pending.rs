@@ -3,7 +3,7 @@
 //! Changes of names are ordered at once. Changes of one object wait in a list of their own until
 //! somebody asks for that object, is about to rename it, or asks for everything.
 
-use crate::live::LiveObject;
+use crate::LiveObject;
 use format::zil::{Body, LogTime, SetAttr, mask};
 use format::{BlockId, ObjectId, Txg};
 use std::collections::hash_map::Entry;

@@ -3,8 +3,8 @@
 use super::claim::{REPLAY_NEEDED, Unclaim, is_needed, walk_chain};
 use super::{ClaimError, IntentLog};
 use crate::DmuError;
-use crate::live::{Tx, TxError};
 use crate::sync::atomic::Ordering;
+use crate::{Tx, TxError};
 use format::units::MAX_BLOCK;
 use format::zil::{Body, Record};
 use format::{BlockPtr, Txg};

@@ -15,6 +15,8 @@
 //!
 //! Tests: below, and `tests/fuzz_zap.rs`.
 
+pub(crate) mod live;
+
 mod entries;
 mod fat_write;
 mod micro_index;

@@ -1,7 +1,7 @@
 //! What a user gives as a key, and how it becomes a wrapping key
 //! (docs/on-disk/31-encryption.md, section 2).
 
-use super::KeyError;
+use crate::error::KeyError;
 use codec::crypt::WrappingKey;
 use std::fmt;
 

@@ -1,21 +1,17 @@
 //! The computed half of properties: counters, names, states, and what a file system or volume
 //! keeps in its own objects.
 
-use super::{PropValue, Source, Value, native};
+use super::inherit::{Source, Value, native};
+use super::stored::PropValue;
 use crate::bookmark::Bookmark;
 use crate::dataset::{Dataset, DatasetKind};
 use crate::keys::{self, CryptoKey};
 use crate::name::{Name, Tail};
 use crate::{DslError, mos, resume};
 use dmu::KeyState;
-use format::ObjectId;
+use format::names;
 use format::objset::FLAG_USERACCOUNTING_COMPLETE;
 use format::prop::{DatasetProp, Fallback};
-
-/// Object 1 of a file system: the master node; of a volume: its data.
-const FIRST_OBJECT: ObjectId = ObjectId(1);
-/// Object 2 of a volume: its properties.
-const VOLUME_PROPS: ObjectId = ObjectId(2);
 
 /// What the computed half says about a property.
 pub(super) enum Computed {
@@ -104,7 +100,7 @@ pub(super) fn value(dataset: &Dataset, kind: DatasetKind, prop: &DatasetProp) ->
         "version" | "utf8only" | "normalization" | "casesensitivity" if dataset.is_inconsistent() => {
             Computed::Absent
         }
-        "version" => number(master_node(dataset, "VERSION")?),
+        "version" => number(master_node(dataset, names::master_node::VERSION)?),
         "utf8only" | "normalization" | "casesensitivity" => number(master_node(dataset, prop.name)?),
         "volsize" | "volblocksize" if dataset.is_inconsistent() => Computed::Absent,
         "volsize" => local(PropValue::Number(volume_size(dataset)?)),
@@ -168,19 +164,19 @@ fn mountpoint(dataset: &Dataset, mut value: Value) -> Computed {
 /// An entry of a file system's master node, which is readable without a key.
 fn master_node(dataset: &Dataset, key: &str) -> Result<u64, DslError> {
     let objset = dataset.objset(KeyState::Locked)?;
-    let zap = mos::zap(&objset, FIRST_OBJECT)?;
-    Ok(mos::lookup_number(&zap, FIRST_OBJECT, key)?.unwrap_or(0))
+    let zap = mos::zap(&objset, names::master_node::OBJECT)?;
+    Ok(mos::lookup_number(&zap, names::master_node::OBJECT, key)?.unwrap_or(0))
 }
 
 fn volume_size(dataset: &Dataset) -> Result<u64, DslError> {
     let objset = dataset.objset(KeyState::Locked)?;
-    let zap = mos::zap(&objset, VOLUME_PROPS)?;
-    Ok(mos::lookup_number(&zap, VOLUME_PROPS, "size")?.unwrap_or(0))
+    let zap = mos::zap(&objset, names::volume::PROPERTIES)?;
+    Ok(mos::lookup_number(&zap, names::volume::PROPERTIES, names::volume::SIZE)?.unwrap_or(0))
 }
 
 fn volume_block_size(dataset: &Dataset) -> Result<u64, DslError> {
     let objset = dataset.objset(KeyState::Locked)?;
-    Ok(objset.object(FIRST_OBJECT)?.block_size())
+    Ok(objset.object(names::volume::DATA)?.block_size())
 }
 
 fn encryption(dataset: &Dataset, prop: &DatasetProp) -> Result<Computed, DslError> {

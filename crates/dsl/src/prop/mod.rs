@@ -10,97 +10,23 @@
 //! - The raw value stays as stored: names of index numbers belong to [`exact`] and to the tables
 //!   of `format::prop`.
 
+pub mod change;
+pub(crate) mod values;
+
+pub(crate) mod stored;
+
+pub(crate) mod inherit;
+
 mod computed;
-mod stored;
 
-pub use stored::StoredProps;
+use inherit::native;
+pub use inherit::{Source, Value};
+pub use stored::{PropValue, StoredProps};
 
-use crate::DslError;
 use crate::bookmark::Bookmark;
 use crate::dataset::{Dataset, DatasetKind};
-use format::prop::{self as table, DatasetProp, Fallback, Kind};
-
-/// Part of a stored key that marks a received value.
-const RECEIVED: &str = "$recvd";
-/// Part that hides a received value.
-const INHERIT: &str = "$inherit";
-/// Part that carries an index number older software cannot represent.
-const INDEX_UNKNOWN: &str = "$iuv";
-
-/// A value as it is stored or computed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PropValue {
-    /// A number: also the number of an index name, a ratio in hundredths, a time in seconds.
-    Number(u64),
-    /// A string.
-    String(String),
-}
-
-impl PropValue {
-    /// The number, if it is one.
-    pub fn number(&self) -> Option<u64> {
-        match self {
-            PropValue::Number(n) => Some(*n),
-            PropValue::String(_) => None,
-        }
-    }
-
-    /// The string, if it is one.
-    pub fn string(&self) -> Option<&str> {
-        match self {
-            PropValue::String(s) => Some(s),
-            PropValue::Number(_) => None,
-        }
-    }
-}
-
-/// Where a value comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// Set nowhere.
-    Default,
-    /// Set here.
-    Local,
-    /// Set on this dataset above.
-    Inherited(String),
-    /// Came with a stream.
-    Received,
-    /// Of this mount only.
-    Temporary,
-    /// Computed, or fixed at creation.
-    None,
-}
-
-impl Source {
-    /// The words that the tools print.
-    pub fn text(&self) -> String {
-        match self {
-            Source::Default => "default".to_owned(),
-            Source::Local => "local".to_owned(),
-            Source::Inherited(from) => format!("inherited from {from}"),
-            Source::Received => "received".to_owned(),
-            Source::Temporary => "temporary".to_owned(),
-            Source::None => "-".to_owned(),
-        }
-    }
-}
-
-/// A property's value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Value {
-    /// The value.
-    pub raw: PropValue,
-    /// Where it comes from.
-    pub source: Source,
-    /// The value that came with a stream to this dataset, used or not.
-    pub received: Option<PropValue>,
-}
-
-impl Value {
-    fn computed(raw: PropValue) -> Value {
-        Value { raw, source: Source::None, received: None }
-    }
-}
+use crate::error::DslError;
+use format::prop::{self as table, DatasetProp};
 
 fn applies(prop: &DatasetProp, dataset: &Dataset, kind: DatasetKind) -> Result<bool, DslError> {
     let own = match kind {
@@ -170,8 +96,10 @@ pub fn all(dataset: &Dataset) -> Result<Vec<(String, Value)>, DslError> {
 /// The user properties that have a value here, by name.
 pub fn all_user(dataset: &Dataset) -> Result<Vec<(String, Value)>, DslError> {
     let mut names: Vec<String> = Vec::new();
-    let own = if dataset.is_snapshot() { Some(stored::of_snapshot(dataset)?) } else { None };
-    for props in own.iter().map(|p| Ok(&**p)).chain(dataset.dir().ancestry().map(stored::of_dir)) {
+    let own = if dataset.is_snapshot() { Some(dataset.stored_props()?) } else { None };
+    for props in
+        own.iter().map(|p| Ok(&**p)).chain(dataset.dir().ancestry().map(crate::dir::Dir::stored_props))
+    {
         names.extend(props?.base_names().filter(|n| n.contains(':')).map(str::to_owned));
     }
     names.sort();
@@ -191,25 +119,9 @@ pub fn all_of_bookmark(mark: &Bookmark) -> Result<Vec<(String, Value)>, DslError
 }
 
 fn user(dataset: &Dataset, name: &str) -> Result<Option<Value>, DslError> {
-    let found = stored::find(dataset, name, true, &|_| true)?;
-    let received = stored::received(dataset, name)?;
+    let found = inherit::find(dataset, name, true, &|_| true)?;
+    let received = inherit::received(dataset, name)?;
     Ok(found.map(|(raw, source)| Value { raw, source, received }))
-}
-
-/// Looks a property of the table up in what is stored.
-fn native(dataset: &Dataset, prop: &DatasetProp) -> Result<Value, DslError> {
-    let usable = |value: &PropValue| match (prop.kind, value) {
-        (Kind::Index, PropValue::Number(n)) => prop.index_name(*n).is_some(),
-        (Kind::Number, PropValue::Number(_)) | (Kind::Text, PropValue::String(_)) => true,
-        _ => false,
-    };
-    let found = stored::find(dataset, prop.name, prop.inherits(), &usable)?;
-    let received = stored::received(dataset, prop.name)?;
-    let (raw, source) = match found {
-        Some((raw, source)) if usable(&raw) => (raw, source),
-        _ => (fallback(prop), Source::Default),
-    };
-    Ok(Value { raw, source, received })
 }
 
 /// The number that holds for a property of the table, whether or not it applies to this kind of dataset.
@@ -217,24 +129,6 @@ fn native(dataset: &Dataset, prop: &DatasetProp) -> Result<Value, DslError> {
 pub fn stored_number(dataset: &Dataset, name: &str) -> Result<u64, DslError> {
     let prop = table::dataset(name).ok_or_else(|| DslError::NoProperty { name: name.to_owned() })?;
     Ok(native(dataset, prop)?.raw.number().unwrap_or(0))
-}
-
-fn fallback(prop: &DatasetProp) -> PropValue {
-    match prop.fallback {
-        Fallback::Number(n) => PropValue::Number(n),
-        Fallback::Text(text) => PropValue::String(text.to_owned()),
-        Fallback::None if prop.kind == Kind::Text => PropValue::String(String::new()),
-        Fallback::None => PropValue::Number(0),
-    }
-}
-
-/// A number stored in the dataset's own directory, not inherited: quotas and reservations.
-pub(crate) fn own_number(dataset: &Dataset, name: &str) -> Result<Option<u64>, DslError> {
-    if dataset.is_snapshot() {
-        return Ok(None);
-    }
-    let found = stored::find(dataset, name, false, &|_| true)?;
-    Ok(found.and_then(|(raw, _)| raw.number()))
 }
 
 /// A value in the exact form that scripts get (`zfs get -p`): numbers in full, ratios with two

@@ -1,18 +1,44 @@
-//! The stored half of properties: ZAPs of directories and snapshots, read once, and the search
-//! through them.
+//! Property ZAPs as they are stored: values under a name, and the suffixes that mark received and hidden ones
+//! (docs/on-disk/22-mos-dsl.md, section 6).
 
-use super::{INDEX_UNKNOWN, INHERIT, PropValue, RECEIVED, Source};
-use crate::dataset::Dataset;
-use crate::dir::Dir;
-use crate::{DslError, mos};
+use crate::error::DslError;
+use crate::mos;
 use dmu::ObjSet;
 use dmu::zap::ZapEntry;
 use format::ObjectId;
+use format::names::prop_suffix::{INDEX_UNKNOWN, INHERIT, RECEIVED};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Entries that a property ZAP may have: far more than any command can set.
 const ENTRIES_MAX: usize = 1 << 18;
+
+/// A value as it is stored or computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PropValue {
+    /// A number: also the number of an index name, a ratio in hundredths, a time in seconds.
+    Number(u64),
+    /// A string.
+    String(String),
+}
+
+impl PropValue {
+    /// The number, if it is one.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            PropValue::Number(n) => Some(*n),
+            PropValue::String(_) => None,
+        }
+    }
+
+    /// The string, if it is one.
+    pub fn string(&self) -> Option<&str> {
+        match self {
+            PropValue::String(s) => Some(s),
+            PropValue::Number(_) => None,
+        }
+    }
+}
 
 /// A property ZAP in memory.
 #[derive(Debug, Default)]
@@ -63,8 +89,8 @@ impl StoredProps {
         self.entries.keys().map(|key| key.split('$').next().unwrap_or(key)).filter(|name| !name.is_empty())
     }
 
-    /// The value that holds here, and whether it was received.
-    fn lookup(
+    /// The value that holds here, and whether it was received. `usable` tells whether a value of a newer form counts.
+    pub(super) fn lookup(
         &self,
         name: &str,
         usable: &dyn Fn(&PropValue) -> bool,
@@ -84,51 +110,26 @@ impl StoredProps {
     }
 }
 
-pub(super) fn of_dir(dir: &Dir) -> Result<&StoredProps, DslError> {
-    dir.stored_props()
-}
-
-pub(super) fn of_snapshot(snapshot: &Dataset) -> Result<Arc<StoredProps>, DslError> {
-    snapshot.stored_props()
-}
-
-/// The value that holds for a dataset, and its source.
-pub(super) fn find(
-    dataset: &Dataset,
+/// The number that is set for a property in the ZAP `props`, not inherited: local, or received and not hidden. An
+/// entry that is not one number counts as none.
+///
+/// # Errors
+/// If the ZAP cannot be read.
+pub(crate) fn own_number(
+    mos: &Arc<ObjSet>,
+    props: Option<ObjectId>,
     name: &str,
-    inherits: bool,
-    usable: &dyn Fn(&PropValue) -> bool,
-) -> Result<Option<(PropValue, Source)>, DslError> {
-    let here = |(value, received)| {
-        let source = if received { Source::Received } else { Source::Local };
-        (value, source)
+) -> Result<Option<u64>, DslError> {
+    let Some(id) = props else { return Ok(None) };
+    let zap = mos::zap(mos, id)?;
+    let number = |key: &str| -> Result<Option<u64>, DslError> {
+        Ok(zap.lookup(key.as_bytes())?.and_then(|entry| mos::single(&entry)))
     };
-    if dataset.is_snapshot() {
-        if let Some(found) = of_snapshot(dataset)?.lookup(name, usable)? {
-            return Ok(Some(here(found)));
-        }
-        if !inherits {
-            return Ok(None);
-        }
+    if let Some(number) = number(name)? {
+        return Ok(Some(number));
     }
-    for (height, dir) in dataset.dir().ancestry().enumerate() {
-        if let Some(found) = of_dir(dir)?.lookup(name, usable)? {
-            let own = height == 0 && !dataset.is_snapshot();
-            let inherited = || Source::Inherited(dir.name().to_owned());
-            return Ok(Some(if own { here(found) } else { (found.0, inherited()) }));
-        }
-        if !inherits {
-            break;
-        }
+    if zap.lookup(format!("{name}{INHERIT}").as_bytes())?.is_some() {
+        return Ok(None);
     }
-    Ok(None)
-}
-
-/// The value that came with a stream to this very dataset.
-pub(super) fn received(dataset: &Dataset, name: &str) -> Result<Option<PropValue>, DslError> {
-    let key = format!("{name}{RECEIVED}");
-    if dataset.is_snapshot() {
-        return of_snapshot(dataset)?.value(&key);
-    }
-    of_dir(dataset.dir())?.value(&key)
+    number(&format!("{name}{RECEIVED}"))
 }

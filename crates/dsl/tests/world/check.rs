@@ -1,10 +1,11 @@
 //! Recomputes everything that is accounted for from the blocks themselves
 //! (docs/on-disk/22-mos-dsl.md, section 4).
 
-use super::dsl::bpobj::{Bpobj, Space};
+use super::dsl::Space;
+use super::dsl::block_space::of_pointer;
+use super::dsl::bpobj::Bpobj;
 use super::dsl::dataset::Dataset;
 use super::dsl::dir::Dir;
-use super::dsl::space::of_pointer;
 use super::dsl::{Dsl, prop};
 use dmu::traverse::{self, Bookmark, Step, Visitor};
 use dmu::{DmuError, KeyState, ObjSet};

@@ -5,16 +5,18 @@ pub mod check;
 
 use cenote_dsl as dsl;
 
-use cenote_dsl::write::brt::Brt;
-use cenote_dsl::write::create::{self, NewHead};
-use cenote_dsl::write::free_lists::{self, Budget};
-use cenote_dsl::write::{
+use cenote_dsl::brt::Brt;
+use cenote_dsl::charge;
+use cenote_dsl::create;
+use cenote_dsl::create::NewHead;
+use cenote_dsl::free_lists;
+use cenote_dsl::free_lists::Budget;
+use cenote_dsl::{
     Caller, Cost, FeatureCounts, Head, Heads, MosTx, Tally, TaskCtx, bootstrap, create_root, mos_policy,
-    space,
 };
 use cenote_dsl::{Dsl, DslError};
-use dmu::live::{Limits, LiveSet, NewObject, SyncTx, Txgs};
 use dmu::{KeyState, ObjSet, Store};
+use dmu::{Limits, LiveSet, NewObject, SyncTx, Txgs};
 use format::objset::ObjsetType;
 use format::{BlockId, ObjType, ObjectId, Txg};
 use std::sync::Arc;
@@ -72,7 +74,7 @@ impl World {
         let txgs = Txgs::new(Txg(3), Limits::default());
         let (env, _) = Env::simulated(7);
         let tx = txgs.quiesce();
-        let policy = dmu::live::SetPolicy::mos();
+        let policy = dmu::SetPolicy::mos();
         let mos = LiveSet::create(&store, txgs.meter(), 0, ObjsetType::Meta, policy, &tx);
         let directory =
             mos.claim(ObjectId(1), &NewObject::of(ObjType::OBJECT_DIRECTORY), &tx).expect("object 1 is free");
@@ -119,7 +121,7 @@ impl World {
             for bp in &tally.killed {
                 self.store.zio().free(bp, &tx).expect("what is killed was allocated");
             }
-            space::charge_mos(self.ctx(&tx).m(), tally.delta).expect("charged");
+            charge::charge_mos(self.ctx(&tx).m(), tally.delta).expect("charged");
             assert!(tx.next_pass() < 30, "the MOS does not settle");
         }
         self.allocator.take_changes(txg);
@@ -182,7 +184,7 @@ impl World {
     }
 
     pub fn snapshot(&self, name: &str) -> ObjectId {
-        self.task(|ctx| cenote_dsl::write::snapshot::snapshot(ctx, &[name.to_owned()], &[]))[0]
+        self.task(|ctx| cenote_dsl::snapshot::snapshot(ctx, &[name.to_owned()], &[]))[0]
     }
 
     pub fn open(&self, name: &str) -> Arc<Head> {

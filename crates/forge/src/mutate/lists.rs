@@ -1,37 +1,37 @@
-//! Packed lists: values that a reader may choke on.
+//! Changes of packed name-value lists.
 
 use super::next;
 use format::{NvList, NvValue};
 
-/// Changes a value of a packed list, and packs it again if it is not longer then.
-pub fn change_packed(bytes: &mut [u8], state: &mut u64) {
+/// Changes up to two values of a packed list, and stores each change that does not make the list longer.
+pub fn mutate_packed(bytes: &mut [u8], state: &mut u64) {
     let Ok(list) = NvList::decode(bytes) else { return };
     for _ in 0..=next(state) % 2 {
         let mut left = next(state) as usize % count(&list).max(1);
-        let packed = change(&list, state, &mut left).encode_xdr();
+        let packed = mutate_value(&list, state, &mut left).encode_xdr();
         if packed.len() <= bytes.len() {
             bytes[..packed.len()].copy_from_slice(&packed);
         }
     }
 }
 
-/// Values that a list is made of, one of which is changed.
-pub fn change(list: &NvList, state: &mut u64, left: &mut usize) -> NvList {
+/// Returns the list with one value changed. `left` counts the values to skip, lists inside of lists included.
+pub fn mutate_value(list: &NvList, state: &mut u64, left: &mut usize) -> NvList {
     let mut changed = NvList::new();
     for (name, value) in list.iter_bytes() {
         let mut value = value.clone();
         match &mut value {
-            NvValue::List(inner) => *inner = change(inner, state, left),
+            NvValue::List(inner) => *inner = mutate_value(inner, state, left),
             NvValue::ListArray(all) => {
                 for inner in all.iter_mut() {
-                    *inner = change(inner, state, left);
+                    *inner = mutate_value(inner, state, left);
                 }
-                if hit(left) {
+                if is_reached(left) {
                     let copy = all.first().cloned().unwrap_or_default();
                     all.resize(next(state) as usize % 300, copy);
                 }
             }
-            leaf if hit(left) => *leaf = hurt(leaf, state),
+            leaf if is_reached(left) => *leaf = corrupt(leaf, state),
             _ => {}
         }
         changed.push(name, value);
@@ -39,14 +39,14 @@ pub fn change(list: &NvList, state: &mut u64, left: &mut usize) -> NvList {
     changed
 }
 
-/// Counts values; true at the one to change.
-fn hit(left: &mut usize) -> bool {
+/// Counts down `left`; true at the value to change.
+fn is_reached(left: &mut usize) -> bool {
     let now = *left == 0;
     *left = left.wrapping_sub(1);
     now
 }
 
-fn hurt(value: &NvValue, state: &mut u64) -> NvValue {
+fn corrupt(value: &NvValue, state: &mut u64) -> NvValue {
     const NUMBERS: [u64; 10] = [0, 1, 2, 3, 9, 63, 255, 1 << 20, 1 << 40, u64::MAX];
     const WORDS: [&str; 9] = ["", "raidz", "mirror", "disk", "draid", "indirect", "hole", "root", "../x"];
     let pick = next(state) as usize;
@@ -61,7 +61,7 @@ fn hurt(value: &NvValue, state: &mut u64) -> NvValue {
     }
 }
 
-/// How many values there are.
+/// Counts the values of a list, those of lists inside it included.
 pub fn count(list: &NvList) -> usize {
     let one = |value: &NvValue| match value {
         NvValue::List(inner) => count(inner),

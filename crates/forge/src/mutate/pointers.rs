@@ -1,12 +1,12 @@
-//! Forged pointers: one field is what an attacker may choose, and the checksum is off, so that whatever the
-//! pointer leads to is taken for right.
+//! Forged block pointers: one field has a value of the attacker's choice, and the checksum is off, so that the data
+//! the pointer leads to passes verification.
 
 use super::next;
 use format::blkptr::BLKPTR_SIZE;
 use format::dnode::{CORE_SIZE, SLOT_SIZE};
 use format::{BlockPtr, ChecksumId, Level, ObjType};
 
-/// Forges one of the pointers of a block, wherever pointers are in a block of its kind.
+/// Forges one of the pointers in a block. The positions of pointers follow from the type of the block.
 pub fn in_block(bp: &BlockPtr, bytes: &mut [u8], state: &mut u64) {
     let is_pointer = |at: &usize| {
         let raw = bytes.get(*at..*at + BLKPTR_SIZE);
@@ -19,7 +19,7 @@ pub fn in_block(bp: &BlockPtr, bytes: &mut [u8], state: &mut u64) {
             .map(|at| at + CORE_SIZE)
             .collect(),
         ObjType::OBJSET if bp.level() == Level(0) => vec![CORE_SIZE, 512 + 16],
-        // Of a gang header, the three before its end.
+        // A gang header has three, before its trailer.
         _ => (0..bytes.len() / BLKPTR_SIZE).map(|i| i * BLKPTR_SIZE).collect(),
     };
     let all: Vec<usize> = all.into_iter().filter(is_pointer).collect();
@@ -29,14 +29,14 @@ pub fn in_block(bp: &BlockPtr, bytes: &mut [u8], state: &mut u64) {
     raw.copy_from_slice(&forged(&old, bp, state).encode(bp.byte_order()));
 }
 
-/// A pointer with something in it changed; `parent` leads to the block that it is in.
+/// Returns `old` with one field changed; `parent` is the pointer to the block that holds `old`.
 fn forged(old: &BlockPtr, parent: &BlockPtr, state: &mut u64) -> BlockPtr {
     const SIZES: [u64; 8] = [0, 1, 7, 31, 255, 4095, 0x7fff, 0xffff];
     let off = old.with_prop_bits(40, 8, ChecksumId::Off.id().into());
     let pick = next(state);
     let size = SIZES[(pick >> 8) as usize % SIZES.len()];
     match pick % 16 {
-        // Sizes: of the contents, of what is stored.
+        // Logical and physical size.
         0 => off.with_prop_bits(0, 16, size),
         1 => off.with_prop_bits(16, 16, size),
         2 => off.with_prop_bits(0, 16, size).with_prop_bits(16, 16, size).with_prop_bits(32, 7, 2),
@@ -45,7 +45,7 @@ fn forged(old: &BlockPtr, parent: &BlockPtr, state: &mut u64) -> BlockPtr {
         4 => old.with_prop_bits(40, 8, (pick >> 8) % 20),
         5 => off.with_prop_bits(48, 8, pick >> 8 & 0xff),
         6 => off.with_prop_bits(56, 5, pick >> 8 & 0x1f),
-        // The parent again: a tree without an end, if its level is believed.
+        // The parent again: a cycle, if the reader believes the level.
         7 => BlockPtr::from_words(*parent.words()).with_prop_bits(56, 5, old.level().0.into()),
         // Addresses: elsewhere, on another vdev, as a gang, past the end.
         8 => off.with_word(1, (pick >> 8) % (1 << 18)),
@@ -53,14 +53,14 @@ fn forged(old: &BlockPtr, parent: &BlockPtr, state: &mut u64) -> BlockPtr {
         10 => off.with_word(1, off.words()[1] | 1 << 63),
         11 => off.with_word(1, u64::MAX >> (pick >> 8 & 0x3f)),
         12 => off.with_word(0, off.words()[0] & !0xff_ffff | size),
-        // Data in the pointer, another byte order, dedup, encryption.
+        // Embedded data, another byte order, dedup, encryption.
         13 => off.with_prop_bits(39, 1, 1).with_prop_bits(25, 7, pick >> 8 & 0x7f).with_prop_bits(
             40,
             8,
             pick >> 16 & 3,
         ),
         14 => off.with_prop_bits(61, 3, off.prop() >> 61 ^ (1 + (pick >> 8) % 7)),
-        // Births and fill.
+        // Birth transaction groups and fill count.
         _ => off.with_word(9 + (pick >> 8) as usize % 3, next(state) >> (pick >> 16 & 0x3f)),
     }
 }

@@ -1,9 +1,9 @@
-//! Labels whose checksums are right and whose contents are not: configurations with numbers and words
-//! changed, uberblocks with words changed, on top of the images of a golden pool.
+//! Labels with valid checksums and wrong contents: changed numbers and words in configurations, and changed words in
+//! uberblocks, on top of the images of a golden pool.
 
-use crate::work::{Depth, use_pool};
+use crate::work::{Depth, exercise_pool};
 use cenote::Pool;
-use cenote_forge::mutate::lists::{change, count};
+use cenote_forge::mutate::lists::{count, mutate_value};
 use cenote_forge::mutate::next;
 use codec::checksum::write_trailer;
 use format::DeviceOffset;
@@ -21,11 +21,11 @@ fn write(device: &dyn Device, at: DeviceOffset, mut region: Vec<u8>) {
     device.write_at(&region, at).expect("an overlay takes writes");
 }
 
-/// The leaf with its configurations changed, the same in all labels.
+/// Changes one value of the leaf's configuration, and writes the result into all labels.
 fn spoil_config(leaf: &Leaf, state: &mut u64, device: &dyn Device) {
     let Some(config) = leaf.probe.newest_config() else { return };
     let mut left = next(state) as usize % count(&config.raw).max(1);
-    let packed = change(&config.raw, state, &mut left).encode_xdr();
+    let packed = mutate_value(&config.raw, state, &mut left).encode_xdr();
     if packed.len() > CONFIG_SIZE - 40 {
         return;
     }
@@ -37,7 +37,7 @@ fn spoil_config(leaf: &Leaf, state: &mut u64, device: &dyn Device) {
     }
 }
 
-/// The leaf with its newest uberblock changed in every label that has it.
+/// Changes the newest uberblock of the leaf in every label that has it.
 fn spoil_uberblock(leaf: &Leaf, state: &mut u64, device: &dyn Device) {
     let Some(newest) = leaf.probe.newest_uberblock() else { return };
     let pick = *state;
@@ -46,7 +46,7 @@ fn spoil_uberblock(leaf: &Leaf, state: &mut u64, device: &dyn Device) {
         if device.read_at(&mut bytes, found.offset).is_err() {
             continue;
         }
-        // The same words in each.
+        // The same words in each label.
         let mut state = pick;
         for _ in 0..=next(&mut state) % 2 {
             let at = 8 * (1 + next(&mut state) as usize % 40);
@@ -61,11 +61,11 @@ fn spoil_uberblock(leaf: &Leaf, state: &mut u64, device: &dyn Device) {
     next(state);
 }
 
-/// Opens the pool with the labels of a seed and uses it.
-pub(crate) fn use_spoiled(fixture: &Fixture, seed: u64) -> Depth {
+/// Opens the pool with labels changed by a seed, and exercises it.
+pub(crate) fn exercise_spoiled(fixture: &Fixture, seed: u64) -> Depth {
     let mut state = seed;
     let whole = Search::in_paths(fixture.images()).run();
-    // One device, or all of them in the same way.
+    // One device, or all devices with the same change.
     let only =
         next(&mut state).is_multiple_of(2).then(|| next(&mut state) as usize % whole.leaves.len().max(1));
     let uberblock = next(&mut state).is_multiple_of(3);
@@ -95,7 +95,7 @@ pub(crate) fn use_spoiled(fixture: &Fixture, seed: u64) -> Depth {
         ..OpenOptions::default()
     };
     match pool::Pool::open(&found, &name, &options) {
-        Ok(pool) => use_pool(&Pool::from(pool), fixture),
+        Ok(pool) => exercise_pool(&Pool::from(pool), fixture),
         Err(_) => Depth::default(),
     }
 }

@@ -1,12 +1,12 @@
-//! Pools that were made to do harm: blocks and labels whose checksums are right and whose contents are
-//! not.
+//! Malicious pools: blocks and labels with valid checksums and wrong contents.
 //!
-//! Golden pools are used as the commands use them while a seeded part of their blocks is changed on the
-//! way up, after the checksum was verified; and after their images were changed and sealed again. Whatever then happens must be an error or data: no
-//! panic, no run of more than [`SECONDS_MAX`], no more memory than [`HELD_MAX`].
+//! The tests do what the commands do to golden pools, in two settings: a seeded part of the blocks is changed in
+//! memory after its checksum was verified; or blocks of the images are changed and resealed beforehand. The outcome
+//! of each operation must be data or an error: no panic, no run of more than [`SECONDS_MAX`] seconds, no more memory
+//! than [`HELD_MAX`] bytes.
 //!
-//! `cargo test` runs few seeds. More: `CENOTE_HOSTILE_SEEDS=0..3000 cargo test -p cenote-forge --test hostile`,
-//! for one pool with `CENOTE_HOSTILE_POOL=single`.
+//! `cargo test` runs few seeds. More: `CENOTE_HOSTILE_SEEDS=0..3000 cargo test -p cenote-forge --test hostile`, for
+//! one pool with `CENOTE_HOSTILE_POOL=single`.
 
 mod labels;
 mod repeat;
@@ -14,7 +14,7 @@ mod resealed;
 mod spoil;
 mod work;
 
-use spoil::Aim;
+use spoil::Target;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -27,37 +27,37 @@ use work::Depth;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Most that a run may hold at any time: caches of 8 and 4 MiB, two threads that verify with a few
-/// blocks of 16 MiB at most, and what a listing keeps.
+/// Most bytes that a run may hold at a time: block caches of 8 and 4 MiB, two verifying threads with a few blocks of
+/// at most 16 MiB, and the memory of a listing.
 const HELD_MAX: usize = 192 << 20;
-/// Longest run.
+/// The longest run in seconds.
 const SECONDS_MAX: u64 = 20;
 
-/// Pools with every kind of block among them, and a kind that each of them has and few others do: what
-/// its first seed aims at.
-const POOLS: [(&str, Aim); 16] = [
-    ("single", Aim::Lists),
-    ("snapshots", Aim::FreedBlocks),
-    ("dnodes", Aim::Attributes),
-    ("raidz-expanded", Aim::Indirect),
-    ("dedup-fast", Aim::Words),
-    ("encryption", Aim::ObjectSets),
-    ("legacy", Aim::Bonuses),
-    ("removed-vdev", Aim::Words),
-    ("redacted", Aim::Pointers),
-    ("properties", Aim::Zaps),
-    ("zil-slog", Aim::Logs),
-    ("posixacl", Aim::Dnodes),
-    ("gang", Aim::Gangs),
-    ("compression", Aim::Streams),
-    ("zil-encrypted", Aim::Ciphers),
-    ("draid1", Aim::Configs),
+/// Pools that have every kind of block between them. The first seed of a pool targets the kind named beside it, which
+/// that pool has and few others do.
+const POOLS: [(&str, Target); 16] = [
+    ("single", Target::Lists),
+    ("snapshots", Target::FreedBlocks),
+    ("dnodes", Target::Attributes),
+    ("raidz-expanded", Target::Indirect),
+    ("dedup-fast", Target::Words),
+    ("encryption", Target::ObjectSets),
+    ("legacy", Target::Bonuses),
+    ("removed-vdev", Target::Words),
+    ("redacted", Target::Pointers),
+    ("properties", Target::Zaps),
+    ("zil-slog", Target::Logs),
+    ("posixacl", Target::Dnodes),
+    ("gang", Target::Gangs),
+    ("compression", Target::Streams),
+    ("zil-encrypted", Target::Ciphers),
+    ("draid1", Target::Configs),
 ];
 
-/// Changes what the whole process reads: one test at a time.
-static TURN: Mutex<()> = Mutex::new(());
+/// Serializes the tests: block mutators act on the whole process.
+static SERIAL: Mutex<()> = Mutex::new(());
 
-/// What runs achieved.
+/// The number of runs that reached each stage, and the most memory and time of a run.
 #[derive(Default)]
 struct Tally {
     runs: u64,
@@ -65,7 +65,7 @@ struct Tally {
     listed: u64,
     read: u64,
     verified: u64,
-    most_held: usize,
+    held_max: usize,
     longest: Duration,
     slowest: String,
     failures: Vec<String>,
@@ -92,7 +92,7 @@ impl Tally {
         if held > HELD_MAX {
             self.failures.push(format!("{what}: held {held} bytes"));
         }
-        self.most_held = self.most_held.max(held);
+        self.held_max = self.held_max.max(held);
         let elapsed = begun.elapsed();
         if elapsed > self.longest {
             self.longest = elapsed;
@@ -109,7 +109,7 @@ impl Tally {
             self.listed,
             self.read,
             self.verified,
-            self.most_held >> 20,
+            self.held_max >> 20,
             self.longest,
             self.slowest
         );
@@ -117,7 +117,7 @@ impl Tally {
     }
 }
 
-/// Ends the process when a run does not end: there is no other way to name it.
+/// Aborts the process when a run takes too long: a stuck thread cannot be stopped or named otherwise.
 struct Watchdog(std::sync::mpsc::Sender<()>);
 
 impl Watchdog {
@@ -141,40 +141,40 @@ impl Drop for Watchdog {
     }
 }
 
-/// The seeds of the environment, or these.
+/// The range of seeds from the environment, or `usual`.
 fn seeds(usual: Range<u64>) -> Range<u64> {
     let Ok(text) = std::env::var("CENOTE_HOSTILE_SEEDS") else { return usual };
     let ends = text.split_once("..").and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
     ends.expect("CENOTE_HOSTILE_SEEDS is FIRST..END")
 }
 
-fn pools() -> Vec<(Fixture, Aim)> {
+fn pools() -> Vec<(Fixture, Target)> {
     let only = std::env::var("CENOTE_HOSTILE_POOL").ok();
     let wanted = POOLS.iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name));
-    wanted.map(|(name, aim)| (Fixture::open(name), *aim)).collect()
+    wanted.map(|(name, target)| (Fixture::open(name), *target)).collect()
 }
 
 #[test]
 fn wrong_blocks_with_right_checksums_are_errors() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _serial = SERIAL.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut tally = Tally::default();
     for (i, (fixture, first)) in pools().iter().enumerate() {
-        // Each pool starts elsewhere, so that few seeds have every aim.
+        // Each pool starts with other seeds, so that few seeds for each pool cover every target.
         let base = 5 * i as u64;
         for seed in seeds(0..8) {
             let plan = if seed == 0 { (*first, 1) } else { spoil::plan(base + seed) };
             let what = format!("{} seed {seed} ({:?}, one in {})", fixture.name(), plan.0, plan.1);
             spoil::start(base + seed, plan);
-            tally.run(&what, || work::use_everything(fixture));
+            tally.run(&what, || work::exercise(fixture));
             spoil::stop();
         }
     }
-    for aim in Aim::ALL {
-        println!("{aim:?}: {} blocks changed", spoil::HITS[aim as usize].load(Ordering::Relaxed));
+    for target in Target::ALL {
+        println!("{target:?}: {} blocks changed", spoil::HITS[target as usize].load(Ordering::Relaxed));
     }
     tally.report("blocks");
-    let untouched = |aim: &Aim| spoil::HITS[*aim as usize].load(Ordering::Relaxed) == 0;
-    let untouched: Vec<Aim> = Aim::ALL.into_iter().filter(untouched).collect();
+    let untouched = |target: &Target| spoil::HITS[*target as usize].load(Ordering::Relaxed) == 0;
+    let untouched: Vec<Target> = Target::ALL.into_iter().filter(untouched).collect();
     let is_whole = std::env::var_os("CENOTE_HOSTILE_POOL").is_none();
     assert!(untouched.is_empty() || !is_whole, "never changed: {untouched:?}");
     // A pool that does not open tests little.
@@ -184,12 +184,12 @@ fn wrong_blocks_with_right_checksums_are_errors() {
 
 #[test]
 fn wrong_labels_with_right_checksums_are_errors() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _serial = SERIAL.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut tally = Tally::default();
     for fixture in ["raidz-expanded", "removed-vdev", "zil-slog", "draid1"].map(Fixture::open) {
         for seed in seeds(0..20) {
             let what = format!("{} label {seed}", fixture.name());
-            tally.run(&what, || labels::use_spoiled(&fixture, seed));
+            tally.run(&what, || labels::exercise_spoiled(&fixture, seed));
         }
     }
     tally.report("labels");
@@ -198,13 +198,13 @@ fn wrong_labels_with_right_checksums_are_errors() {
 
 #[test]
 fn trees_that_repeat_themselves_are_errors() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _serial = SERIAL.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut tally = Tally::default();
     for fixture in ["snapshots", "removed-vdev", "dnodes"].map(Fixture::open) {
         for kind in repeat::TYPES {
             let what = format!("{} repeating {kind}", fixture.name());
             repeat::start(kind);
-            tally.run(&what, || work::use_everything(&fixture));
+            tally.run(&what, || work::exercise(&fixture));
             spoil::stop();
             let changed = repeat::CHANGED.load(Ordering::Relaxed);
             println!("{what}: {changed} dnodes and blocks changed");
@@ -215,7 +215,7 @@ fn trees_that_repeat_themselves_are_errors() {
 
 #[test]
 fn images_that_were_changed_and_sealed_again_are_errors() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _serial = SERIAL.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut tally = Tally::default();
     let mut changed = 0;
     for (i, (fixture, first)) in pools().iter().enumerate() {
@@ -223,9 +223,9 @@ fn images_that_were_changed_and_sealed_again_are_errors() {
         for seed in seeds(0..3) {
             let plan = if seed == 0 { (*first, 1) } else { spoil::plan(base + seed) };
             let what = format!("{} image {seed} ({:?}, one in {})", fixture.name(), plan.0, plan.1);
-            let image = resealed::Changed::new(fixture, base + seed, plan);
+            let image = resealed::MutatedImage::new(fixture, base + seed, plan);
             changed += image.outcome.changed;
-            tally.run(&what, || image.use_it(fixture));
+            tally.run(&what, || image.exercise(fixture));
         }
     }
     println!("{changed} blocks changed");

@@ -1,16 +1,16 @@
-//! Trees that repeat themselves: a few blocks that point to each other many times over, so that an
-//! object of a small pool seems to have more blocks than there are atoms. Every pointer has the level, type
-//! and size that its place demands, and every checksum is right.
+//! Cyclic and repetitive trees: a few blocks that point to each other many times over, so that an object of a small
+//! pool claims up to 2^44 blocks. Every pointer has the level, type and size that its position demands, and every
+//! checksum is right.
 
 use format::blkptr::BLKPTR_SIZE;
 use format::dnode::{CORE_SIZE, SLOT_SIZE};
 use format::{BlockPtr, Endian, Level, ObjType};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Dnodes and blocks that were changed since the last [`start`].
+/// Dnodes and blocks changed since the last [`start`].
 pub(crate) static CHANGED: AtomicU64 = AtomicU64::new(0);
 
-/// Types of objects that are made to repeat themselves, one at a time.
+/// Types of objects whose trees are changed, one type at a time.
 pub(crate) const TYPES: [ObjType; 14] = [
     ObjType::DNODE,
     ObjType::PLAIN_FILE,
@@ -28,7 +28,7 @@ pub(crate) const TYPES: [ObjType; 14] = [
     ObjType::USERGROUP_USED,
 ];
 
-/// From now on trees of objects of this type repeat themselves.
+/// Installs the mutator for objects of this type.
 pub(crate) fn start(kind: ObjType) {
     CHANGED.store(0, Ordering::Relaxed);
     zio::testing::set_mutator(Some(Box::new(move |bp, bytes| {
@@ -44,13 +44,13 @@ pub(crate) fn start(kind: ObjType) {
                 at += slots * SLOT_SIZE;
             }
         } else if bp.obj_type() == ObjType::OBJSET && kind == ObjType::DNODE && bytes[704] != 1 {
-            // Not the pool's own objects: it would not open.
+            // The MOS stays as it is: without it the pool does not open.
             enlarge(bytes, kind);
         }
     })));
 }
 
-/// Makes an indirect block of one pointer only: its first, or itself one level lower.
+/// Fills an indirect block with copies of one pointer: its first, or a pointer to itself one level lower.
 fn fill(bp: &BlockPtr, bytes: &mut [u8]) {
     CHANGED.fetch_add(1, Ordering::Relaxed);
     let below = u64::from(bp.level().0) - 1;
@@ -62,11 +62,11 @@ fn fill(bp: &BlockPtr, bytes: &mut [u8]) {
     }
 }
 
-/// Makes a dnode the root of a tree of as many levels as block numbers have room for, all of them in
-/// the block that it points to.
+/// Makes a dnode the root of a tree with as many levels as block numbers allow, all of them in the block that it
+/// points to.
 fn enlarge(dnode: &mut [u8], kind: ObjType) {
     let Ok(bp) = BlockPtr::decode(&dnode[CORE_SIZE..], Endian::Little) else { return };
-    // Its blocks turn into indirect ones, unless it has such.
+    // Its data blocks become indirect blocks, unless it has indirect blocks already.
     let shift = if dnode[2] > 1 { u32::from(dnode[1]) } else { bp.lsize().0.trailing_zeros() };
     let is_usable = !bp.is_embedded() && !bp.is_hole() && bp.lsize().0 == 1 << shift;
     if !is_usable || !(9..=17).contains(&shift) {
@@ -81,7 +81,7 @@ fn enlarge(dnode: &mut [u8], kind: ObjType) {
     let root = bp.with_prop_bits(56, 5, levels.into());
     dnode[CORE_SIZE..CORE_SIZE + BLKPTR_SIZE].copy_from_slice(&root.encode(Endian::Little));
     let bonus = CORE_SIZE + BLKPTR_SIZE * usize::from(dnode[3]);
-    // What says how much of it counts.
+    // The length field of the type, so that readers believe the size.
     let (word, value) = match kind {
         ObjType::PLAIN_FILE => (2, 1u64 << 60),
         ObjType::SPACE_MAP => (1, 1 << 45),

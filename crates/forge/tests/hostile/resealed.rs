@@ -1,9 +1,9 @@
-//! Images whose blocks were changed and sealed again up to the uberblocks, in memory.
+//! Images with blocks changed and resealed up to the uberblocks, in memory.
 
-use crate::work::{Depth, use_pool};
+use crate::work::{Depth, exercise_pool};
 use cenote::Pool;
 use cenote_forge::image::{Backing, Image};
-use cenote_forge::mutate::{Aim, Outcome, mutate};
+use cenote_forge::mutate::{Outcome, Target, mutate};
 use pool::{OpenOptions, Which};
 use testkit::Fixture;
 use vdev::scan::{Found, Leaf};
@@ -11,14 +11,14 @@ use vdev::scan::{Found, Leaf};
 /// Bytes of block cache.
 const CACHE: usize = 48 << 20;
 
-/// The devices of a golden pool after a change.
-pub(crate) struct Changed {
+/// The devices of a golden pool after [`mutate`].
+pub(crate) struct MutatedImage {
     found: Found,
     pub(crate) outcome: Outcome,
 }
 
-impl Changed {
-    pub(crate) fn new(fixture: &Fixture, seed: u64, plan: (Aim, u64)) -> Changed {
+impl MutatedImage {
+    pub(crate) fn new(fixture: &Fixture, seed: u64, plan: (Target, u64)) -> MutatedImage {
         let image = Image::open(fixture.images(), &fixture.manifest().pool, Backing::Memory)
             .unwrap_or_else(|error| panic!("{}: {error}", fixture.name()));
         let outcome = mutate(&image, seed, plan)
@@ -28,15 +28,15 @@ impl Changed {
             let probe = vdev::label::probe(&*leaf.device);
             found.leaves.push(Leaf { probe, ..leaf.clone() });
         }
-        Changed { found, outcome }
+        MutatedImage { found, outcome }
     }
 
-    /// Opens it and asks for everything.
-    pub(crate) fn use_it(&self, fixture: &Fixture) -> Depth {
+    /// Opens the pool and exercises it.
+    pub(crate) fn exercise(&self, fixture: &Fixture) -> Depth {
         let name = Which::Name(fixture.manifest().pool.clone());
         let options = OpenOptions { cache_bytes: CACHE, allow_missing_logs: true, ..OpenOptions::default() };
         match pool::Pool::open(&self.found, &name, &options) {
-            Ok(pool) => use_pool(&Pool::from(pool), fixture),
+            Ok(pool) => exercise_pool(&Pool::from(pool), fixture),
             Err(_) => Depth::default(),
         }
     }

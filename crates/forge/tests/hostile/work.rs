@@ -1,4 +1,4 @@
-//! Everything that the commands ask of a pool.
+//! The operations of the commands on a pool, with results ignored.
 
 use cenote::copy::archive::Archiver;
 use cenote::copy::host::Damaged;
@@ -10,42 +10,42 @@ use std::io::{self, Write};
 use testkit::{Fixture, keys};
 use zpl::SpaceKind;
 
-/// Files that are looked into for each dataset; a mutated directory may name any number.
+/// Files examined in each dataset; a changed directory may name any number.
 const FILES_MAX: usize = 100;
-/// Datasets that are looked into.
+/// Datasets examined in each pool.
 const DATASETS_MAX: usize = 12;
-/// Bytes after which an archive is not written any further.
+/// Bytes after which writing of an archive stops.
 const ARCHIVE_MAX: usize = 4 << 20;
 /// Bytes of block cache.
 const CACHE: usize = 48 << 20;
 
-/// How far a run got.
+/// The stages that a run reached.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Depth {
     /// The pool opened.
     pub(crate) opened: bool,
-    /// Its datasets could be listed.
+    /// The datasets could be listed.
     pub(crate) listed: bool,
-    /// File systems and volumes that opened.
+    /// File systems and volumes opened.
     pub(crate) filesystems: u64,
-    /// Files that could be read.
+    /// Files with readable contents.
     pub(crate) files: u64,
-    /// Bytes that were verified.
+    /// Bytes verified.
     pub(crate) verified: u64,
 }
 
-/// Asks a pool for everything that the commands ask for. Results do not matter.
-pub(crate) fn use_everything(fixture: &Fixture) -> Depth {
+/// Opens the pool and performs every operation of the commands; errors are ignored.
+pub(crate) fn exercise(fixture: &Fixture) -> Depth {
     let paths = fixture.images();
     let options = paths.into_iter().fold(OpenOptions::new().cache_bytes(CACHE), OpenOptions::search);
     match Pool::open(&fixture.manifest().pool, &options) {
-        Ok(pool) => use_pool(&pool, fixture),
+        Ok(pool) => exercise_pool(&pool, fixture),
         Err(_) => Depth::default(),
     }
 }
 
-/// As [`use_everything`], of an open pool.
-pub(crate) fn use_pool(pool: &Pool, fixture: &Fixture) -> Depth {
+/// Performs every operation of the commands on an open pool; errors are ignored.
+pub(crate) fn exercise_pool(pool: &Pool, fixture: &Fixture) -> Depth {
     let mut depth = Depth { opened: true, ..Depth::default() };
     for dataset in &fixture.manifest().datasets {
         let is_root = dataset.property("encryptionroot") == Some(dataset.name.as_str());
@@ -53,20 +53,20 @@ pub(crate) fn use_pool(pool: &Pool, fixture: &Fixture) -> Depth {
             let _ = pool.load_key(&dataset.name, &material);
         }
     }
-    use_pool_facts(pool);
+    exercise_pool_facts(pool);
     let datasets = pool.datasets();
     depth.listed = datasets.is_ok();
-    // If the tree of names is broken, what can be found by name is looked at all the same.
+    // If the listing fails, the datasets are looked up by name.
     let by_name = || fixture.manifest().datasets.iter().filter_map(|d| pool.dataset(&d.name).ok()).collect();
     for dataset in datasets.unwrap_or_else(|_| by_name()).iter().take(DATASETS_MAX) {
-        use_dataset(dataset, &mut depth);
+        exercise_dataset(dataset, &mut depth);
     }
     let options = verify::Options { threads: 2, every_copy: false, ..verify::Options::default() };
     depth.verified = verify::verify(pool, &options, &()).totals.bytes;
     depth
 }
 
-fn use_pool_facts(pool: &Pool) {
+fn exercise_pool_facts(pool: &Pool) {
     let spa = pool.spa();
     let _ = (spa.space(), spa.vdev_spaces(), spa.history(), spa.error_log(), spa.properties());
     let _ = (spa.user_properties(), spa.scan(), spa.error_scrub(), spa.removal(), spa.condensing());
@@ -82,7 +82,7 @@ fn use_pool_facts(pool: &Pool) {
     let _ = inspect::blocks(pool, Check::Nothing, true);
 }
 
-fn use_dataset(dataset: &Dataset, depth: &mut Depth) {
+fn exercise_dataset(dataset: &Dataset, depth: &mut Depth) {
     let dsl = dataset.dsl();
     let _ = (dsl.holds(), dsl.bookmarks(), dsl.clones(), dsl.chain().take(100).count());
     let _ = (dsl.features(), dsl.redact_snaps(), dsl.available(), dsl.written(), dsl.used_by());
@@ -109,7 +109,7 @@ fn use_dataset(dataset: &Dataset, depth: &mut Depth) {
     while let Some(id) = todo.pop() {
         seen += 1;
         let Ok(node) = fs.node(id) else { continue };
-        depth.files += u64::from(use_node(&node));
+        depth.files += u64::from(exercise_node(&node));
         let _ = fs.path_of(id);
         if let (true, Ok(entries)) = (node.is_dir(), node.entries()) {
             for entry in entries.flatten().take(FILES_MAX) {
@@ -129,8 +129,8 @@ fn use_dataset(dataset: &Dataset, depth: &mut Depth) {
     }
 }
 
-/// True when its content could be read.
-fn use_node(node: &Node) -> bool {
+/// Reads a file and its metadata; true if the content could be read.
+fn exercise_node(node: &Node) -> bool {
     let mut buf = vec![0; 16384];
     let read = node.read_at(0, &mut buf);
     let _ = node.read_at(node.attrs().size.saturating_sub(5000), &mut buf);
@@ -140,13 +140,13 @@ fn use_node(node: &Node) -> bool {
     read.is_ok_and(|len| len > 0)
 }
 
-struct Deaf;
+struct SilentObserver;
 
-impl Observer for Deaf {
+impl Observer for SilentObserver {
     fn problem(&mut self, _: &[u8], _: &Problem) {}
 }
 
-/// Swallows an archive up to a length.
+/// Discards an archive, and fails after [`ARCHIVE_MAX`] bytes.
 struct Sink(usize);
 
 impl Write for Sink {
@@ -161,7 +161,7 @@ impl Write for Sink {
 }
 
 fn archive(name: &str, fs: &std::sync::Arc<cenote::Filesystem>, root: &Node) {
-    let mut observer = Deaf;
+    let mut observer = SilentObserver;
     let tar = TarWriter::new(Sink(0), true);
     let mut archiver = Archiver::new(tar, Damaged::ZeroFill, &mut observer);
     if archiver.add(fs, root, (name, b""), b"", None).is_ok() {

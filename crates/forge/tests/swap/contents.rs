@@ -1,13 +1,13 @@
-//! Everything in a pool as lines of text: two pools are the same if their lines are.
+//! The contents of a pool as lines of text: two pools are equal if their lines are.
 
 use cenote::{Dataset, Node, Pool};
 use codec::checksum::compute;
 use format::{ChecksumId, Endian};
 use testkit::{Fixture, keys};
 
-/// Bytes of a file that are read at once.
+/// Bytes of a file in one read.
 const PIECE: usize = 1 << 20;
-/// Bytes of a file that are looked at.
+/// Bytes of a file or volume that are compared.
 const FILE_MAX: u64 = 64 << 20;
 
 /// Loads the keys of the fixture's datasets.
@@ -20,8 +20,7 @@ pub(crate) fn load_keys(pool: &Pool, fixture: &Fixture) {
     }
 }
 
-/// All datasets with their properties, all files with their attributes and contents, and what the pool
-/// knows of itself.
+/// All datasets with their properties, all files with their attributes and contents, and the facts of the pool.
 pub(crate) fn of(pool: &Pool) -> Vec<String> {
     let spa = pool.spa();
     let mut lines = vec![

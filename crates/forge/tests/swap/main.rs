@@ -1,8 +1,8 @@
-//! Golden pools written in the other byte order, wholly and by halves: zdb finds the same in them as
-//! before, and so does Cenote.
+//! Golden pools rewritten in the other byte order, as a whole and in halves: zdb and Cenote report the same contents
+//! before and after.
 //!
-//! `cargo test` takes a few pools. All of them, with as many seeds for halves:
-//! `CENOTE_FORGE_POOLS=all CENOTE_FORGE_SEEDS=0..3 cargo test -p cenote-forge --test swap`.
+//! `cargo test` takes a few pools. All of them, with several seeds for halves: `CENOTE_FORGE_POOLS=all
+//! CENOTE_FORGE_SEEDS=0..3 cargo test -p cenote-forge --test swap`.
 
 mod contents;
 
@@ -16,8 +16,8 @@ use testkit::{Fixture, Scratch, hurried, need_tool};
 /// Pools of different ages, layouts and contents.
 const POOLS: [&str; 8] =
     ["single", "snapshots", "raidz1", "legacy", "version10", "encryption", "removed-vdev", "gang"];
-/// Pools that cannot be made over, and why.
-const LEFT_OUT: [(&str, &str); 2] = [
+/// Pools that cannot be rewritten, and the reason.
+const UNSUPPORTED: [(&str, &str); 2] = [
     ("checkpoint", "the checkpoint is an uberblock in a ZAP"),
     ("lost-block", "a block of a file is damaged"),
 ];
@@ -28,8 +28,8 @@ fn pools() -> Vec<Fixture> {
         Ok(list) => list.split(',').map(str::to_owned).collect(),
         Err(_) => POOLS.map(str::to_owned).to_vec(),
     };
-    let is_made = |name: &&String| LEFT_OUT.iter().all(|(left, _)| left != name);
-    names.iter().filter(is_made).map(|name| Fixture::open(name)).collect()
+    let is_supported = |name: &&String| UNSUPPORTED.iter().all(|(left, _)| left != name);
+    names.iter().filter(is_supported).map(|name| Fixture::open(name)).collect()
 }
 
 fn seeds() -> Range<u64> {
@@ -42,7 +42,7 @@ fn images(fixture: &Fixture, folder: &Path) -> Vec<PathBuf> {
     fixture.manifest().images.iter().map(|image| folder.join(&image.name)).collect()
 }
 
-/// A copy of the fixture, made over.
+/// A copy of the fixture in the other byte order.
 fn swapped(fixture: &Fixture, which: Which) -> (Scratch, Outcome) {
     let scratch = fixture.scratch();
     let image = Image::open(images(fixture, scratch.dir()), &fixture.manifest().pool, Backing::Files)
@@ -60,7 +60,7 @@ fn open(fixture: &Fixture, folder: &Path) -> Pool {
     pool
 }
 
-/// What zdb tells, without what the byte order changes: checksums, names of compressions that fit, paths.
+/// The output of zdb without what the byte order changes: checksums, names of compressions, paths.
 fn zdb(zdb: &Path, fixture: &Fixture, folder: &Path, option: &str) -> Vec<String> {
     let output = hurried(zdb)
         .args(["-e", "-p"])
@@ -69,7 +69,7 @@ fn zdb(zdb: &Path, fixture: &Fixture, folder: &Path, option: &str) -> Vec<String
         .output()
         .expect("zdb runs");
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).replace('\r', "\n");
-    // Where zdb gives up, the call trace has addresses of its own.
+    // When zdb aborts, the call trace has addresses of that process.
     let is_fleeting =
         |line: &str| ["estimated time", "PID: ", "TID: ", "+0x"].iter().any(|part| line.contains(part));
     let kept = text.lines().filter(|line| !is_fleeting(line) && !line.trim().is_empty());
@@ -128,7 +128,7 @@ fn pools_of_the_other_and_of_mixed_order_hold_the_same_for_cenote() {
             let report = verify::verify(&pool, &options, &());
             let was = verify::verify(&open(&fixture, fixture.dir()), &options, &());
             assert_eq!(report.totals.damaged, was.totals.damaged, "{what}: {:?}", report.damage);
-            // Copies that were wrong are right where they were written anew.
+            // Wrong copies become right when they are rewritten.
             assert!(report.totals.degraded <= was.totals.degraded, "{what}");
             assert_eq!(report.is_space_right(), was.is_space_right(), "{what}: {:?}", report.space);
         }

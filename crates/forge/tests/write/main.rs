@@ -1,6 +1,5 @@
-//! Golden pools with blocks of the other byte order, opened for writing: the same work leaves the same files
-//! as in the pool as it was, and zdb finds nothing wrong afterwards. A pool that a machine of the other order
-//! wrote last is refused.
+//! Golden pools with blocks of the other byte order, opened for writing: the same work gives the same files as in the
+//! original pool, and zdb finds no error afterwards. A pool last written by a machine of the other order is refused.
 //!
 //! More pools: `CENOTE_FORGE_POOLS=single,legacy CENOTE_FORGE_SEEDS=0..4 cargo test -p cenote-forge --test write`.
 
@@ -8,6 +7,7 @@
 #[allow(dead_code)] // Keys are for the other test.
 mod contents;
 
+use admin::PoolVerbs;
 use cenote::files::{FilesystemWriter, XattrHow};
 use cenote::{DatasetKind, OpenOptions, Pool, PoolWriter, verify};
 use cenote_forge::image::{Backing, Image};
@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::path::Path;
 use testkit::{Fixture, Scratch};
 
-/// Pools with file systems of today and of once, with snapshots, clones and space that is freed.
+/// Pools with old and new file system versions, snapshots, clones and space to be freed.
 const POOLS: [&str; 3] = ["snapshots", "cloned", "properties"];
 
 fn pools() -> Vec<Fixture> {
@@ -30,7 +30,7 @@ fn seeds() -> Range<u64> {
     ends.expect("CENOTE_FORGE_SEEDS is FIRST..END")
 }
 
-/// A copy of the fixture, made over if `which` is given.
+/// A copy of the fixture, in the other byte order if `which` is given.
 fn copy(fixture: &Fixture, which: Option<Which>) -> Scratch {
     let scratch = fixture.scratch();
     let Some(which) = which else { return scratch };
@@ -41,11 +41,11 @@ fn copy(fixture: &Fixture, which: Option<Which>) -> Scratch {
     scratch
 }
 
-/// Writes, removes and renames in every file system, with snapshots before and after.
+/// Writes, removes and renames in every file system, with snapshots before and after; returns a log of the results.
 fn work(pool: &PoolWriter, heads: &[String]) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut log = Vec::new();
     let mut note = |what: &str, name: &str, result: Result<(), String>| {
-        told.push(format!("{what} {name}: {result:?}"));
+        log.push(format!("{what} {name}: {result:?}"));
     };
     for name in heads {
         let before = format!("{name}@before_work");
@@ -61,7 +61,7 @@ fn work(pool: &PoolWriter, heads: &[String]) -> Vec<String> {
         let before = format!("{name}@before_work");
         note("destroy", name, pool.destroy_dataset(&before).map_err(|e| e.to_string()));
     }
-    told
+    log
 }
 
 fn work_in(fs: &FilesystemWriter, note: &mut dyn FnMut(&str, Result<(), String>)) {
@@ -93,9 +93,9 @@ fn work_in(fs: &FilesystemWriter, note: &mut dyn FnMut(&str, Result<(), String>)
     }
 }
 
-/// What stays the same whenever the work is done: names, contents, sizes, rights, extended attributes.
+/// The facts that do not depend on the time of the work: names, contents, sizes, rights, extended attributes.
 fn files(pool: &Pool) -> Vec<String> {
-    // The first lines are of the pool. Between the generation and the flags are the parent, a device and times.
+    // The first eight lines describe the pool. Between `generation` and `flags` are the parent, a device and times.
     let lines = contents::of(pool).into_iter().skip(8).filter(|line| line.contains(" Attrs {"));
     let mut all: Vec<String> = lines
         .map(|line| {
@@ -108,7 +108,7 @@ fn files(pool: &Pool) -> Vec<String> {
     all
 }
 
-/// Opens for writing, works, scrubs, exports; what the work told, and the files afterwards.
+/// Opens for writing, works, scrubs, exports; returns the log of the work and the files afterwards.
 fn run(fixture: &Fixture, folder: &Path, what: &str) -> (Vec<String>, Vec<String>) {
     let name = &fixture.manifest().pool;
     let options = OpenOptions::new().search(folder);
@@ -125,14 +125,14 @@ fn run(fixture: &Fixture, folder: &Path, what: &str) -> (Vec<String>, Vec<String
         .collect();
     drop(reader);
     let pool = Pool::open_rw(name, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let told = work(&pool, &heads);
+    let log = work(&pool, &heads);
     pool.live().start_scrub(false).unwrap_or_else(|error| panic!("{what}: {error}"));
     pool.live().scan_to_end().unwrap_or_else(|error| panic!("{what}: {error}"));
     pool.close().unwrap_or_else(|error| panic!("{what}: {error}"));
     let pool = Pool::open(name, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
     let report = verify::verify(&pool, &verify::Options { threads: 2, ..verify::Options::default() }, &());
     assert!(report.is_whole() && report.is_space_right(), "{what}: {report:#?}");
-    (told, files(&pool))
+    (log, files(&pool))
 }
 
 #[test]

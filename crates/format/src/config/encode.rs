@@ -7,6 +7,7 @@
 //! - Keys of the pool's own list that are not known here are kept; those of a vdev are not.
 
 use super::{PoolConfig, PoolState, VdevKind, VdevNode};
+use crate::names;
 use crate::{NvList, NvValue, ObjectId, Txg, VdevGuid};
 
 /// For whom a configuration is written.
@@ -30,7 +31,7 @@ const KNOWN: [&str; 22] = [
     "compatibility",
     "hostid",
     "hostname",
-    "com.delphix:has_per_vdev_zaps",
+    names::config::HAS_PER_VDEV_ZAPS,
     "top_guid",
     "guid",
     "is_spare",
@@ -64,7 +65,7 @@ impl PoolConfig {
         push_text(&mut list, "compatibility", self.compatibility.as_deref());
         push_unless_0(&mut list, "hostid", self.hostid);
         push_text(&mut list, "hostname", self.hostname.as_deref());
-        push_flag(&mut list, "com.delphix:has_per_vdev_zaps", is_mos && self.has_vdev_zaps);
+        push_flag(&mut list, names::config::HAS_PER_VDEV_ZAPS, is_mos && self.has_vdev_zaps);
         if !is_mos {
             push_some(&mut list, "top_guid", self.top_guid.map(|guid| guid.0));
             push_some(&mut list, "guid", self.guid.map(|guid| guid.0));
@@ -163,16 +164,20 @@ impl VdevNode {
             Place::Root | Place::Below => {}
         }
         push_object(&mut list, "DTL", self.dtl);
-        push_object(&mut list, "com.delphix:indirect_object", self.indirect_object);
-        push_object(&mut list, "com.delphix:indirect_births", self.indirect_births);
-        push_some(&mut list, "com.delphix:prev_indirect_vdev", self.prev_indirect_vdev.map(|id| id.0.into()));
+        push_object(&mut list, names::config::INDIRECT_OBJECT, self.indirect_object);
+        push_object(&mut list, names::config::INDIRECT_BIRTHS, self.indirect_births);
+        push_some(
+            &mut list,
+            names::config::PREV_INDIRECT_VDEV,
+            self.prev_indirect_vdev.map(|id| id.0.into()),
+        );
         push_unless_0(&mut list, "is_hole", self.is_hole.into());
         push_unless_0(&mut list, "create_txg", self.create_txg.0);
         if form == ConfigForm::Mos {
-            push_object(&mut list, "com.klarasystems:vdev_zap_root", self.zap_root);
-            push_object(&mut list, "com.delphix:vdev_zap_leaf", self.zap_leaf);
-            push_object(&mut list, "com.delphix:vdev_zap_top", self.zap_top);
-            push_flag(&mut list, "com.datto:resilver_defer", self.resilver_defer);
+            push_object(&mut list, names::config::VDEV_ZAP_ROOT, self.zap_root);
+            push_object(&mut list, names::config::VDEV_ZAP_LEAF, self.zap_leaf);
+            push_object(&mut list, names::config::VDEV_ZAP_TOP, self.zap_top);
+            push_flag(&mut list, names::config::RESILVER_DEFER, self.resilver_defer);
         }
         self.push_states(&mut list);
         if !self.children.is_empty() {
@@ -220,7 +225,7 @@ impl VdevNode {
         push_unless_0(list, "removing", self.removing.into());
     }
 
-    /// What befell the device.
+    /// Appends the persistent states of a device: offline, faulted, degraded, removed.
     fn push_states(&self, list: &mut NvList) {
         push_unless_0(list, "resilver_txg", self.resilver_txg.0);
         push_unless_0(list, "rebuild_txg", self.rebuild_txg.0);

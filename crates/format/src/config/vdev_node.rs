@@ -1,16 +1,17 @@
 //! One vdev in a configuration, with everything below it.
 
 use super::{WHAT, owned, required, small};
+use crate::names;
 use crate::{Ashift, DecodeError, NvList, ObjectId, Txg, VdevGuid, VdevId};
 
 /// Levels of a vdev tree, root included. Real trees have at most five; a label cannot hold more
 /// than its list may nest.
 pub const VDEV_DEPTH_MAX: usize = 16;
 
-/// Kind of a vdev.
+/// The type of a vdev in a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum VdevKind {
-    /// Top of the tree.
+    /// The root of the tree.
     Root,
     /// Every child holds the same bytes.
     Mirror,
@@ -22,9 +23,9 @@ pub enum VdevKind {
     Draid,
     /// The spare space of a dRAID, used as a device.
     DistributedSpare,
-    /// A block device.
+    /// A leaf on a block device.
     Disk,
-    /// A regular file.
+    /// A leaf on a regular file.
     File,
     /// Stands in for a device that was not found.
     Missing,
@@ -63,7 +64,7 @@ impl VdevKind {
         KIND_NAMES.iter().find(|(_, text)| *text == name).map(|(kind, _)| *kind)
     }
 
-    /// Its name in configurations.
+    /// The value of `type` by which configurations name the vdev.
     pub fn name(self) -> &'static str {
         KIND_NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, text)| text)
     }
@@ -87,16 +88,16 @@ impl VdevKind {
 pub struct DraidShape {
     /// Data columns of a group.
     pub ndata: u8,
-    /// Distributed spares.
+    /// Number of distributed spares.
     pub nspares: u8,
-    /// Groups of a permutation.
+    /// Number of redundancy groups in one permutation.
     pub ngroups: u32,
 }
 
 /// A vdev of a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VdevNode {
-    /// What it is.
+    /// The type of the vdev.
     pub kind: VdevKind,
     /// Its index among its parent's children; of a top-level vdev, what a DVA names.
     pub id: u32,
@@ -124,27 +125,27 @@ pub struct VdevNode {
     pub metaslab_array: ObjectId,
     /// log2 of the size of a metaslab.
     pub metaslab_shift: u32,
-    /// A separate intent log.
+    /// The vdev is a separate intent log device.
     pub is_log: bool,
-    /// A spare.
+    /// The leaf is an active hot spare.
     pub is_spare: bool,
-    /// Being removed.
+    /// The vdev is being removed: its data is evacuated.
     pub removing: bool,
     /// New blocks may not go here.
     pub non_allocating: bool,
-    /// Taken offline by hand.
+    /// An administrator took the leaf offline.
     pub offline: bool,
     /// Faulted, and to stay so.
     pub faulted: bool,
     /// Degraded, and to stay so.
     pub degraded: bool,
-    /// The device was pulled.
+    /// The device was pulled from the machine.
     pub removed: bool,
     /// The spare goes back once the original is resilvered.
     pub unspare: bool,
     /// Was not there when the configuration was written.
     pub not_present: bool,
-    /// The slot is empty.
+    /// The top-level slot is empty since its vdev was removed.
     pub is_hole: bool,
     /// Object with the space map of txgs that this leaf missed; 0 if none.
     pub dtl: ObjectId,
@@ -160,7 +161,7 @@ pub struct VdevNode {
     pub raidz_expanding: bool,
     /// From which births on each finished raidz expansion counts, ascending.
     pub expand_txgs: Vec<Txg>,
-    /// Shape of a dRAID.
+    /// The shape of a dRAID vdev.
     pub draid: Option<DraidShape>,
     /// Index of a distributed spare in its dRAID.
     pub spareid: Option<u32>,
@@ -304,18 +305,18 @@ impl VdevNode {
             create_txg: Txg(number("create_txg")),
             resilver_txg: Txg(number("resilver_txg")),
             rebuild_txg: Txg(number("rebuild_txg")),
-            resilver_defer: list.flag("com.datto:resilver_defer"),
+            resilver_defer: list.flag(names::config::RESILVER_DEFER),
             raidz_expanding: list.flag("raidz_expanding"),
             expand_txgs: list.u64s("raidz_expand_txgs").unwrap_or(&[]).iter().map(|t| Txg(*t)).collect(),
             draid: if kind == VdevKind::Draid { Some(read_draid(list)?) } else { None },
             spareid: list.u64("spareid").map(|n| small("spareid", n)).transpose()?,
             top_guid: list.u64("top_guid").map(VdevGuid),
-            indirect_object: object("com.delphix:indirect_object"),
-            indirect_births: object("com.delphix:indirect_births"),
+            indirect_object: object(names::config::INDIRECT_OBJECT),
+            indirect_births: object(names::config::INDIRECT_BIRTHS),
             prev_indirect_vdev: read_previous(list)?,
-            zap_top: object("com.delphix:vdev_zap_top"),
-            zap_leaf: object("com.delphix:vdev_zap_leaf"),
-            zap_root: object("com.klarasystems:vdev_zap_root"),
+            zap_top: object(names::config::VDEV_ZAP_TOP),
+            zap_leaf: object(names::config::VDEV_ZAP_LEAF),
+            zap_root: object(names::config::VDEV_ZAP_ROOT),
             aux_state: owned(list, "aux_state"),
             orig_guid: list.u64("orig_guid").map(VdevGuid),
             children,
@@ -457,7 +458,7 @@ fn read_draid(list: &NvList) -> Result<DraidShape, DecodeError> {
 }
 
 fn read_previous(list: &NvList) -> Result<Option<VdevId>, DecodeError> {
-    match list.u64("com.delphix:prev_indirect_vdev") {
+    match list.u64(names::config::PREV_INDIRECT_VDEV) {
         None | Some(u64::MAX) => Ok(None),
         Some(id) => Ok(Some(VdevId(small("prev_indirect_vdev", id)?))),
     }

@@ -58,14 +58,14 @@ impl BpobjPhys {
 }
 
 impl DeadlistPhys {
-    /// The bonus, 320 bytes.
+    /// Encodes the bonus, 320 bytes.
     pub fn encode(&self, order: Endian) -> Vec<u8> {
         bytes(&[self.used, self.comp, self.uncomp], order, DEADLIST_PHYS_SIZE)
     }
 }
 
 impl BptreePhys {
-    /// The bonus, 40 bytes.
+    /// Encodes the bonus, 40 bytes.
     pub fn encode(&self, order: Endian) -> Vec<u8> {
         bytes(&[self.begin, self.end, self.bytes, self.comp, self.uncomp], order, BPTREE_PHYS_SIZE)
     }

@@ -168,7 +168,7 @@ pub struct NewEntry<'a> {
     pub key: &'a [u8],
     /// Bytes of each integer of the value: 1, 2, 4 or 8.
     pub int_size: u8,
-    /// The integers, big-endian, packed.
+    /// The integers of the value, packed, in big-endian order.
     pub value: &'a [u8],
 }
 
@@ -447,7 +447,7 @@ pub enum ZapBlockKind {
     First,
     /// A block of the pointer table.
     Table,
-    /// A leaf.
+    /// A leaf block.
     Leaf,
 }
 

@@ -15,61 +15,61 @@ const ACE_V0_SIZE: usize = 12;
 
 /// Bits of [`SetAttr::mask`] as Linux has them.
 pub mod mask {
-    /// The mode.
+    /// The record sets the mode.
     pub const MODE: u64 = 1;
-    /// The owner.
+    /// The record sets the owner.
     pub const UID: u64 = 2;
-    /// The group.
+    /// The record sets the group.
     pub const GID: u64 = 4;
-    /// The size.
+    /// The record sets the size.
     pub const SIZE: u64 = 8;
     /// The time of the last access.
     pub const ATIME: u64 = 0x10;
     /// The time of the last change of the contents.
     pub const MTIME: u64 = 0x20;
-    /// There are further attributes.
+    /// The record carries further attributes ([`Xvattr`]).
     pub const XVATTR: u64 = 0x8000_0000;
 }
 
 /// Bits of [`Xvattr::attrs`] and of the first word of [`Xvattr::requested`].
 pub mod xat {
-    /// Time of creation.
+    /// The time of creation is set.
     pub const CREATE_TIME: u64 = 1;
-    /// Archive.
+    /// The archive flag is set.
     pub const ARCHIVE: u64 = 2;
-    /// System.
+    /// The system flag is set.
     pub const SYSTEM: u64 = 4;
-    /// Read-only.
+    /// The read-only flag is set.
     pub const READONLY: u64 = 8;
-    /// Hidden.
+    /// The hidden flag is set.
     pub const HIDDEN: u64 = 0x10;
-    /// Cannot be unlinked.
+    /// The flag that forbids unlinking is set.
     pub const NOUNLINK: u64 = 0x20;
-    /// Cannot be changed.
+    /// The immutable flag is set.
     pub const IMMUTABLE: u64 = 0x40;
-    /// Can only grow.
+    /// The append-only flag is set.
     pub const APPENDONLY: u64 = 0x80;
-    /// Left out of dumps.
+    /// The flag that excludes the file from dumps is set.
     pub const NODUMP: u64 = 0x100;
-    /// Opaque.
+    /// The opaque flag is set.
     pub const OPAQUE: u64 = 0x200;
-    /// In quarantine.
+    /// The flag of files in quarantine is set.
     pub const AV_QUARANTINED: u64 = 0x400;
     /// Changed since the last virus scan.
     pub const AV_MODIFIED: u64 = 0x800;
     /// Stamp of the virus scanner.
     pub const AV_SCANSTAMP: u64 = 0x1000;
-    /// Reparse point.
+    /// The flag of reparse points is set.
     pub const REPARSE: u64 = 0x2000;
-    /// Generation.
+    /// The generation is set.
     pub const GENERATION: u64 = 0x4000;
-    /// Offline.
+    /// The offline flag is set.
     pub const OFFLINE: u64 = 0x8000;
-    /// Sparse.
+    /// The sparse flag is set.
     pub const SPARSE: u64 = 0x1_0000;
-    /// Children inherit the project.
+    /// The flag that lets new files inherit the project is set.
     pub const PROJINHERIT: u64 = 0x2_0000;
-    /// Project.
+    /// The project id is set.
     pub const PROJID: u64 = 0x4_0000;
 }
 
@@ -78,7 +78,7 @@ pub mod xat {
 pub struct LogTime {
     /// Seconds since 1970; before that, as two's complement.
     pub secs: u64,
-    /// Nanoseconds.
+    /// Nanoseconds, as stored.
     pub nanos: u64,
 }
 
@@ -89,7 +89,7 @@ pub struct Xvattr {
     pub requested: Vec<u32>,
     /// Values of the requested flags.
     pub attrs: u64,
-    /// Time of creation.
+    /// Time of creation of the file.
     pub crtime: LogTime,
     /// Stamp of the virus scanner; or the project in the first eight bytes, if that is requested.
     pub scanstamp: [u8; 32],
@@ -98,20 +98,20 @@ pub struct Xvattr {
 /// An ACL in a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedAcl {
-    /// Number of entries.
+    /// Number of entries in the ACL.
     pub count: u64,
-    /// Flags of the ACL.
+    /// Flags of the ACL, as stored in the znode.
     pub flags: u64,
-    /// The entries, packed.
+    /// The packed entries of the ACL.
     pub aces: Vec<u8>,
     /// Owners that are not plain numbers.
     pub fuids: Vec<u64>,
 }
 
-/// What was made.
+/// The kind of object that a record creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreateKind {
-    /// Anything but the others.
+    /// A file that is neither a directory nor a symbolic link.
     File,
     /// A directory.
     Dir,
@@ -124,13 +124,13 @@ pub enum CreateKind {
 /// An object was made and named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Create {
-    /// What was made.
+    /// The kind of object.
     pub what: CreateKind,
     /// Where it was named; of an attribute directory, the file.
     pub dir: ObjectId,
-    /// Its number.
+    /// Object number of the new file.
     pub object: ObjectId,
-    /// Slots of its dnode.
+    /// Number of 512-byte slots of its dnode.
     pub slots: u8,
     /// Mode with the bits of the type.
     pub mode: u64,
@@ -138,17 +138,17 @@ pub struct Create {
     pub uid: u64,
     /// Group; with an index into `domains` in the high half.
     pub gid: u64,
-    /// Generation.
+    /// Generation of the file: the txg of its creation.
     pub generation: u64,
-    /// Time of creation.
+    /// Time of creation of the file.
     pub crtime: LogTime,
     /// Device, in the encoding of the file system.
     pub rdev: u64,
-    /// Attributes.
+    /// Further attributes of the new file.
     pub xvattr: Option<Xvattr>,
-    /// ACL.
+    /// ACL of the new file.
     pub acl: Option<LoggedAcl>,
-    /// Domains of owners.
+    /// Domain names of the FUIDs in the record.
     pub domains: Vec<Vec<u8>>,
     /// Its name; empty for an attribute directory.
     pub name: Vec<u8>,
@@ -156,41 +156,41 @@ pub struct Create {
     pub target: Vec<u8>,
 }
 
-/// A name was moved.
+/// A move of a name from one directory to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rename {
     /// Directory of the old name.
     pub from_dir: ObjectId,
     /// Directory of the new name.
     pub to_dir: ObjectId,
-    /// Old name.
+    /// The old name.
     pub from: Vec<u8>,
-    /// New name.
+    /// The new name.
     pub to: Vec<u8>,
 }
 
 /// Attributes were set; those that the mask does not select hold anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAttr {
-    /// The object.
+    /// Object number of the file.
     pub object: ObjectId,
     /// Which fields are set, in bits of the writer's platform.
     pub mask: u64,
-    /// Mode.
+    /// Mode, if the mask has it.
     pub mode: u64,
-    /// Owner.
+    /// Owner, if the mask has it.
     pub uid: u64,
-    /// Group.
+    /// Group, if the mask has it.
     pub gid: u64,
-    /// Size in bytes.
+    /// Size in bytes, if the mask has it.
     pub size: u64,
     /// Time of the last access.
     pub atime: LogTime,
     /// Time of the last change of the contents.
     pub mtime: LogTime,
-    /// Further attributes.
+    /// Further attributes that the record sets.
     pub xvattr: Option<Xvattr>,
-    /// Domains of owners.
+    /// Domain names of the FUIDs in the record.
     pub domains: Vec<Vec<u8>>,
 }
 
@@ -199,40 +199,40 @@ pub struct SetAttr {
 pub struct CloneRange {
     /// The file that they were cloned into.
     pub object: ObjectId,
-    /// First byte.
+    /// First byte of the range.
     pub offset: u64,
-    /// Bytes.
+    /// Length of the range in bytes.
     pub length: u64,
-    /// Bytes of a block.
+    /// Block size of the file in bytes.
     pub block_size: u64,
-    /// The blocks.
+    /// Pointers to the cloned blocks.
     pub pointers: Vec<BlockPtr>,
 }
 
-/// What happened.
+/// The contents of a record, by type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// An object was made and named.
     Create(Box<Create>),
     /// A name that is not a directory was removed.
     Remove {
-        /// Its directory.
+        /// Object number of the directory.
         dir: ObjectId,
-        /// The name.
+        /// The name that was removed.
         name: Vec<u8>,
     },
     /// A directory was removed.
     Rmdir {
-        /// Its directory.
+        /// Object number of the parent directory.
         dir: ObjectId,
-        /// The name.
+        /// The name that was removed.
         name: Vec<u8>,
     },
     /// A further name was made.
     Link {
         /// Directory of the new name.
         dir: ObjectId,
-        /// What it names.
+        /// Object number of the file that gets the name.
         object: ObjectId,
         /// The new name.
         name: Vec<u8>,
@@ -248,9 +248,9 @@ pub enum Body {
     Write {
         /// The file; 1 in a volume.
         object: ObjectId,
-        /// First byte.
+        /// First byte of the range.
         offset: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         length: u64,
         /// The written block, if the data is not in the record.
         bp: BlockPtr,
@@ -259,54 +259,54 @@ pub enum Body {
     },
     /// A write whose data an earlier record has: only the size counts.
     Write2 {
-        /// The file.
+        /// Object number of the file.
         object: ObjectId,
-        /// First byte.
+        /// First byte of the range.
         offset: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         length: u64,
     },
     /// A range was freed; of length 0: everything from the offset on.
     Truncate {
-        /// The file.
+        /// Object number of the file.
         object: ObjectId,
-        /// First byte.
+        /// First byte of the range.
         offset: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         length: u64,
     },
     /// Attributes were set.
     SetAttr(Box<SetAttr>),
     /// An ACL of the old form was set: entries of 12 bytes.
     AclV0 {
-        /// The file.
+        /// Object number of the file.
         object: ObjectId,
-        /// The entries.
+        /// The packed entries of the ACL.
         aces: Vec<u8>,
     },
     /// An ACL was set.
     Acl {
-        /// The file.
+        /// Object number of the file.
         object: ObjectId,
-        /// The ACL.
+        /// The ACL that was set.
         acl: LoggedAcl,
-        /// Domains of owners.
+        /// Domain names of the FUIDs in the record.
         domains: Vec<Vec<u8>>,
     },
     /// An extended attribute was set; of no value: removed.
     SetSaXattr {
-        /// The file.
+        /// Object number of the file.
         object: ObjectId,
-        /// Name of the attribute.
+        /// Name of the extended attribute.
         name: Vec<u8>,
-        /// Its value.
+        /// Value of the extended attribute.
         value: Vec<u8>,
     },
     /// Blocks of another file were cloned.
     CloneRange(CloneRange),
 }
 
-/// A decoded record.
+/// A log record, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Names are to be looked up without case.
@@ -315,7 +315,7 @@ pub struct Record {
     pub txg: Txg,
     /// Number of the record in its chain.
     pub seq: u64,
-    /// What happened.
+    /// The contents of the record.
     pub body: Body,
 }
 

@@ -1,13 +1,14 @@
 //! Devices that fail, vanish and come back.
 
 use crate::churn;
-use cenote_pool::live::{
-    Command, CreateSpec, Host, ImportOptions, Layout, LeafSpec, Leave, LivePool, MULTIHOST_HISTORY,
-    MmpRecord, Offline, TopSpec,
-};
+use cenote_pool::LivePool;
 use cenote_pool::space::Class;
+use cenote_pool::{
+    Command, CreateSpec, Host, ImportOptions, Layout, LeafSpec, Leave, MULTIHOST_HISTORY, MmpRecord, Offline,
+    TopSpec,
+};
 use cenote_pool::{PoolError, Which};
-use dmu::live::TxError;
+use dmu::TxError;
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::Device;
@@ -40,7 +41,7 @@ fn import_as(devices: &[Arc<dyn Device>], opts: &ImportOptions) -> Result<Arc<Li
         path: PathBuf::from(format!("/d{n}")),
         device: Arc::clone(device),
         probe: label::probe(&**device),
-        in_partition: false,
+        partition: None,
     };
     let leaves = devices.iter().enumerate().map(leaf).collect();
     let found = Found { leaves, ..Found::default() };

@@ -2,9 +2,10 @@
 
 use crate::churn;
 use crate::support::{Files, judge};
-use cenote_pool::live::{CreateSpec, ImportOptions, Layout, Leave, LivePool};
+use cenote_pool::LivePool;
+use cenote_pool::{CreateSpec, ImportOptions, Layout, Leave};
 use cenote_pool::{PoolError, Which};
-use dmu::live::TxError;
+use dmu::TxError;
 use dsl::DslError;
 use format::{DeviceOffset, ObjectId};
 use std::sync::Arc;
@@ -64,7 +65,7 @@ fn import_held(files: &Files, count: usize) -> (Vec<Arc<Stubborn>>, Arc<LivePool
         let base = open_exclusive(&path, Access::Cached).unwrap();
         let disk = Arc::new(Stubborn { base, refuses: AtomicBool::new(false) });
         let device = Arc::clone(&disk) as Arc<dyn Device>;
-        leaves.push(Leaf { path, probe: label::probe(&*device), device, in_partition: false });
+        leaves.push(Leaf { path, probe: label::probe(&*device), device, partition: None });
         disks.push(disk);
     }
     let found = Found { leaves, ..Found::default() };

@@ -1,13 +1,15 @@
 //! Views that are older than the pool can keep them, and blocks without checksums: what is read through them is the
 //! block, or an error.
 
-use cenote_pool::live::{CreateSpec, Layout, LeafSpec, LivePool, TopSpec};
+use cenote_pool::LivePool;
 use cenote_pool::space::Class;
-use dmu::live::{NewObject, SetPolicy};
+use cenote_pool::{CreateSpec, Layout, LeafSpec, TopSpec};
 use dmu::{DmuError, Object, arc};
-use dsl::write::create::{self, NewHead};
-use dsl::write::snapshot::snapshot;
-use dsl::write::{Cost, Head};
+use dmu::{NewObject, SetPolicy};
+use dsl::create;
+use dsl::create::NewHead;
+use dsl::snapshot::snapshot;
+use dsl::{Cost, Head};
 use format::objset::ObjsetType;
 use format::{BlockId, BlockPtr, ChecksumId, CompressionId, DeviceOffset, ObjType, ObjectId};
 use std::collections::VecDeque;
@@ -76,7 +78,7 @@ impl World {
         let top = TopSpec { layout: Layout::Single, class: Class::Normal, ashift: None, leaves };
         let pool = LivePool::create(CreateSpec::new("tank", vec![top]), Env::system()).unwrap();
         pool.run(|ctx| {
-            let mut fill = |set: &Arc<dmu::live::LiveSet>, tx: &dmu::live::SyncTx| {
+            let mut fill = |set: &Arc<dmu::LiveSet>, tx: &dmu::SyncTx| {
                 let object = set.allocate(&NewObject::of(ObjType::MASTER_NODE), tx)?;
                 Ok(object.create_zap(tx, 1, 0)?)
             };

@@ -8,11 +8,13 @@ mod outages;
 mod race;
 mod refused;
 mod returns;
+mod sources;
 mod support;
 
-use cenote_pool::live::{AuxKind, Command, CreateSpec, FeatureSet, ImportOptions, Layout, Leave, LivePool};
+use cenote_pool::LivePool;
+use cenote_pool::{AuxKind, Command, CreateSpec, FeatureSet, ImportOptions, Layout, Leave};
 use cenote_pool::{AuxState, PoolError};
-use dmu::live::NewObject;
+use dmu::NewObject;
 use format::ObjType;
 use support::{Files, judge, write_by_other};
 use testkit::Fixture;

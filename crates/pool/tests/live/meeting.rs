@@ -2,8 +2,9 @@
 
 use crate::churn;
 use crate::faults::{SIZE, create, import};
-use cenote_pool::live::{CreateSpec, Layout, LeafSpec, Leave, LivePool, Offline, TopSpec};
+use cenote_pool::LivePool;
 use cenote_pool::space::Class;
+use cenote_pool::{CreateSpec, Layout, LeafSpec, Leave, Offline, TopSpec};
 use format::scan::ScanFunc;
 use format::{AllocOffset, DeviceOffset, Psize, Txg, VdevGuid, VdevId};
 use std::path::PathBuf;
@@ -78,7 +79,7 @@ fn found(devices: &[Arc<dyn Device>]) -> Found {
         path: PathBuf::from(format!("/d{n}")),
         probe: label::probe(&**device),
         device: Arc::clone(device),
-        in_partition: false,
+        partition: None,
     };
     Found { leaves: devices.iter().enumerate().map(leaf).collect(), ..Found::default() }
 }

@@ -2,12 +2,13 @@
 
 use crate::faults::{SIZE, create, import};
 use crate::support::{Files, judge};
+use cenote_pool::LivePool;
 use cenote_pool::PoolError;
-use cenote_pool::live::{Layout, Leave, LivePool};
-use dmu::live::{LiveObject, LiveSet, NewObject, SyncTx, TxError};
+use cenote_pool::{Layout, Leave};
+use dmu::{LiveObject, LiveSet, NewObject, SyncTx, TxError};
+use dsl::Cost;
 use dsl::DslError;
-use dsl::write::Cost;
-use dsl::write::create::{NewHead, create as create_head};
+use dsl::create::{NewHead, create as create_head};
 use format::objset::ObjsetType;
 use format::{DeviceOffset, ObjType};
 use std::collections::BTreeMap;
@@ -85,7 +86,7 @@ fn found(disks: &[Arc<SimDisk>]) -> Found {
         path: PathBuf::from(format!("/d{n}")),
         probe: label::probe(&*device),
         device,
-        in_partition: false,
+        partition: None,
     };
     Found { leaves: devices(disks).into_iter().enumerate().map(leaf).collect(), ..Found::default() }
 }

@@ -2,19 +2,22 @@
 //! theirs.
 
 use crate::support::{Files, judge};
-use cenote_pool::live::{CreateSpec, ImportOptions, Layout, LeafSpec, Leave, LivePool, TopSpec};
+use cenote_pool::LivePool;
 use cenote_pool::space::Class;
+use cenote_pool::{CreateSpec, ImportOptions, Layout, LeafSpec, Leave, TopSpec};
 use cenote_pool::{OpenOptions, Pool, PoolError, Which};
 use format::DeviceOffset;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use vdev::Device;
 use vdev::device::DeviceError;
 use vdev::device::file::{Access, open_exclusive};
-use vdev::device::window::WindowDevice;
-use vdev::env::{Env, Opener};
+use vdev::device::partition::PartitionDevice;
+use vdev::env::Env;
 use vdev::scan::{Found, Search};
+use vdev::source::system::SystemDevices;
+use vdev::source::{DeviceId, DeviceSource, Listing, Mode};
+use vdev::{Device, Devices};
 
 const SIZE: u64 = 64 << 20;
 const DEVICES: usize = 24;
@@ -88,17 +91,25 @@ impl Device for Stepwise {
 #[derive(Debug)]
 struct Stepper(Arc<Steps>);
 
-impl Opener for Stepper {
-    fn open_exclusive(&self, path: &Path, access: Access) -> Result<Arc<dyn Device>, DeviceError> {
+impl DeviceSource for Stepper {
+    fn open(&self, path: &Path, mode: Mode, access: Access) -> Result<Arc<dyn Device>, DeviceError> {
         self.0.step();
-        Ok(Arc::new(Stepwise { base: open_exclusive(path, access)?, steps: Arc::clone(&self.0) }))
+        Ok(Arc::new(Stepwise { base: SystemDevices.open(path, mode, access)?, steps: Arc::clone(&self.0) }))
+    }
+
+    fn list(&self, places: &[PathBuf]) -> Listing {
+        SystemDevices.list(places)
+    }
+
+    fn identity(&self, path: &Path) -> Option<DeviceId> {
+        SystemDevices.identity(path)
     }
 }
 
 /// What a command without a daemon does, with what it has found: opens the pool, changes something and exports it.
 fn command(found: &Found, name: &str, steps: &Arc<Steps>) -> Result<(), PoolError> {
     let name = format!("org.cenote:{name}");
-    let env = Env::system().with_opener(Arc::new(Stepper(Arc::clone(steps))));
+    let env = Env::system().with_devices(Devices::new(Stepper(Arc::clone(steps))));
     steps.step();
     let opts = ImportOptions { access: Access::Cached, ..ImportOptions::default() };
     let pool = LivePool::import(found, &Which::Name("tank".into()), &opts, env)?;
@@ -107,7 +118,7 @@ fn command(found: &Found, name: &str, steps: &Arc<Steps>) -> Result<(), PoolErro
 }
 
 fn is_busy(outcome: &Result<(), PoolError>) -> bool {
-    matches!(outcome, Err(PoolError::BadDevice { why, .. }) if *why == DeviceError::Busy.to_string())
+    matches!(outcome, Err(PoolError::BadDevice { why, .. }) if *why == (DeviceError::Busy { holder: None }).to_string())
 }
 
 fn create(tops: Vec<TopSpec>) {
@@ -168,7 +179,7 @@ fn a_partition_that_was_added_since_the_search_is_not_busy_because_of_its_disk()
     table[510..].copy_from_slice(&[0x55, 0xaa]);
     disk.write_at(&table, DeviceOffset(0)).unwrap();
     let part = |n: u64| {
-        let window = WindowDevice::new(Arc::clone(&disk), start(n), PART).unwrap();
+        let window = PartitionDevice::new(Arc::clone(&disk), start(n), PART).unwrap();
         let leaves = vec![LeafSpec::file(path.display().to_string(), Arc::new(window))];
         TopSpec { layout: Layout::Single, class: Class::Normal, ashift: None, leaves }
     };

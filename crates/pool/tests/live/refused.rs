@@ -3,10 +3,11 @@
 
 use crate::churn;
 use crate::faults::{SIZE, create};
+use cenote_pool::LivePool;
 use cenote_pool::PoolError;
-use cenote_pool::live::{Layout, LeafSpec, Leave, LivePool, TopSpec};
 use cenote_pool::space::Class;
-use dsl::write::create::NewHead;
+use cenote_pool::{Layout, LeafSpec, Leave, TopSpec};
+use dsl::create::NewHead;
 use format::config::PoolConfig;
 use format::objset::ObjsetType;
 use format::{PoolGuid, Txg};
@@ -52,10 +53,10 @@ fn several_properties_are_set_all_or_none() {
     let pool = create(Layout::Single, &devices, 41);
     pool.run(|ctx| {
         let mut nothing = |set: &_, tx: &_| {
-            let _: (&Arc<dmu::live::LiveSet>, &dmu::live::SyncTx) = (set, tx);
+            let _: (&Arc<dmu::LiveSet>, &dmu::SyncTx) = (set, tx);
             Ok(())
         };
-        dsl::write::create::create(ctx, NewHead::named("tank/v"), ObjsetType::Zvol, &mut nothing).map(drop)
+        dsl::create::create(ctx, NewHead::named("tank/v"), ObjsetType::Zvol, &mut nothing).map(drop)
     })
     .unwrap();
     let long = format!("a:{}", "b".repeat(260));

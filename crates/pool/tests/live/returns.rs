@@ -4,15 +4,16 @@
 use crate::churn;
 use crate::faults::{create, import};
 use crate::support::{Files, judge};
-use cenote_pool::live::{AuxKind, CreateSpec, ImportOptions, Layout, LeafSpec, Leave, LivePool, Offline};
+use cenote_pool::LivePool;
+use cenote_pool::{AuxKind, CreateSpec, ImportOptions, Layout, LeafSpec, Leave, Offline};
 use cenote_pool::{AuxState, OpenOptions, Pool, PoolError, Which, import as listing};
 use format::scan::ScanFunc;
 use format::{DeviceOffset, VdevGuid};
 use std::path::PathBuf;
 use std::sync::Arc;
+use vdev::device::Device;
 use vdev::device::file::{Access, open_exclusive};
 use vdev::device::memory::MemoryDevice;
-use vdev::device::{Device, DeviceError};
 use vdev::env::Env;
 use vdev::scan::Search;
 use vdev::tree::VdevState;
@@ -251,7 +252,7 @@ fn spares_and_cache_devices_are_held_and_found_where_they_were() {
     let is_held = || {
         [path(2), path(3)]
             .iter()
-            .all(|path| open_exclusive(path, Access::Auto).err() == Some(DeviceError::Busy))
+            .all(|path| open_exclusive(path, Access::Auto).is_err_and(|error| error.is_busy()))
     };
     assert!(is_held());
     pool.export(Leave::Exported).unwrap();

@@ -1,8 +1,9 @@
 //! Files to make pools of, and the judge.
 #![allow(clippy::disallowed_types)] // Empty files are made here; `vdev` opens them.
 
-use cenote_pool::live::{ImportOptions, Layout, LeafSpec, LivePool, TopSpec};
+use cenote_pool::LivePool;
 use cenote_pool::space::Class;
+use cenote_pool::{ImportOptions, Layout, LeafSpec, TopSpec};
 use cenote_pool::{PoolError, Which};
 use std::ops::Range;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use super::dispatch::Request;
 use super::proto::input::Bytes;
 use super::proto::op;
 use super::service::Answer;
-use cenote::admin::{FILE_OPS, FileOp, FileOps};
+use admin::{FILE_OPS, FileOp, FileOps};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// So many sets of counters there are.

@@ -22,7 +22,7 @@ use super::rules::lends_rights;
 use crate::errno::zpl_errno;
 use crate::fuse::{Answer, Opened, WriteAt, flag, open_flag};
 use crate::kernel_version::this_kernel;
-use cenote::admin::DIO_ENABLED;
+use admin::DIO_ENABLED;
 use cenote::files::AccessTimes;
 use format::ObjectId;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};

@@ -1,4 +1,4 @@
-//! The mounts of a process that keeps pools open: what [`cenote::admin::Mounts`] wants, done with FUSE.
+//! The mounts of a process that keeps pools open: what [`admin::Mounts`] wants, done with FUSE.
 //!
 //! `mount` is one that is served, and `ending` what is done when it has ended; `service` answers for it while its contents
 //! come and go, `paused` is what has let go of them, `kernel` asks and changes the machine's table of mounts, `walk` leads to
@@ -33,7 +33,7 @@ use crate::LiveService;
 use crate::fuse::{self, FileCounters, Service, Transport, ViewService};
 use crate::pool_view::PoolView;
 use crate::view::ViewError;
-use cenote::admin::{
+use admin::{
     AccessTimes, FileOps, MountError, MountOptions, Mounted, MountedByHand, Mounts, Suspended, Unmount,
 };
 use cenote::files::{self, FilesystemWriter};

@@ -11,7 +11,7 @@ use super::walk::Place;
 use super::{LOOK_EVERY, ROOT, interrupted, is_root, lock, refused};
 use crate::fuse::{self, Notifier};
 use crate::pool_view::SNAPSHOTS;
-use cenote::admin::{MountError, MountOptions, Mounted};
+use admin::{MountError, MountOptions, Mounted};
 use cenote::{LivePool, interrupt};
 use format::PoolGuid;
 use rustix::mount::MountFlags;

@@ -10,7 +10,7 @@ use super::service::{self, MountedFs, Names};
 use super::{Claim, MountTable, kernel, lock, refused, users};
 use crate::fuse;
 use crate::live_service::Manner;
-use cenote::admin::{MountError, Suspended};
+use admin::{MountError, Suspended};
 use cenote::files::FilesystemWriter;
 use cenote::{LivePool, interrupt};
 use format::ObjectId;

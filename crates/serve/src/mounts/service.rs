@@ -22,7 +22,7 @@ use crate::fuse::{
 use crate::live_service::{self, Lookups, Manner};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
 use crate::zfsdir::{self, Home, Rights, ZfsDir};
-use cenote::admin::ADMIN_SNAPSHOT;
+use admin::ADMIN_SNAPSHOT;
 use cenote::files::SnapshotDir;
 use cenote::{LivePool, interrupt};
 use format::ObjectId;
@@ -341,7 +341,7 @@ impl MountedFs {
 
     fn rights(&self, caller: &Caller) -> Rights {
         let (uid, gid, groups) = (caller.uid, caller.gid, caller::groups(caller));
-        Rights { is_on: ADMIN_SNAPSHOT.is_on(), caller: cenote::admin::Caller { uid, gid, groups } }
+        Rights { is_on: ADMIN_SNAPSHOT.is_on(), caller: admin::Caller { uid, gid, groups } }
     }
 
     fn lookup_here(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {

@@ -1,8 +1,8 @@
 //! A pool whose file systems tests mount in their own process.
 
-use cenote::admin::change::NewPool;
-use cenote::admin::{MountError, MountOptions, Mounts, Unmount};
-use cenote::{Pool, PoolWriter};
+use admin::change::NewPool;
+use admin::{MountError, MountOptions, Mounts, PoolVerbs, Unmount};
+use cenote::PoolWriter;
 use cenote_serve::fuse::Transport;
 use cenote_serve::mounts::{MountTable, Record, TableSettings};
 use std::fs;
@@ -51,7 +51,7 @@ impl Home {
         let dir = tempfile::tempdir().unwrap();
         let disk = dir.path().join("disk");
         fs::File::create(&disk).unwrap().set_len(256 << 20).unwrap();
-        let pool = Pool::create(&NewPool::new("p", &[disk.to_str().unwrap()]).unwrap()).unwrap();
+        let pool = NewPool::new("p", &[disk.to_str().unwrap()]).unwrap().create().unwrap();
         for name in filesystems {
             pool.create_filesystem(name, &[]).unwrap();
         }

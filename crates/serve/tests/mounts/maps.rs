@@ -5,6 +5,7 @@
 #![allow(unsafe_code)] // Mappings.
 
 use super::{AdminSnapshot, Home, home_over, options, transports};
+use admin::PoolVerbs;
 use cenote_serve::fuse::Transport;
 use cenote_serve::mounts::TableSettings;
 use rustix::fs::{SeekFrom, copy_file_range, ftruncate, ioctl_ficlone, seek};

@@ -10,11 +10,12 @@ use cenote_serve::LiveService;
 use cenote_serve::fuse::{MountOptions, Mounted, Service, Transport, mount};
 use dsl::DslError;
 use dsl::prop::PropValue;
-use pool::live::{CreateSpec, Layout, LeafSpec, LivePool, TopSpec};
+use pool::LivePool;
 use pool::space::Class;
+use pool::{CreateSpec, Layout, LeafSpec, TopSpec};
 use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
-use zpl::write::{NewFilesystem, make_filesystem};
+use zpl::{NewFilesystem, make_filesystem};
 
 /// A mounted file system. Dropped in the middle of a failed test, it is unmounted all the same.
 pub(crate) struct Home {

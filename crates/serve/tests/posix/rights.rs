@@ -3,6 +3,7 @@
 use crate::home::Home;
 use crate::run::Runner;
 use crate::transports::transports;
+use admin::PoolVerbs;
 use cenote_serve::fuse::{Caller, NewNode, Service, Transport};
 use cenote_serve::view::Kind;
 use rustix::fs::XattrFlags;

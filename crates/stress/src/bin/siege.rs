@@ -1,4 +1,4 @@
-//! `cenote-siege`: users without rights against root's daemon. `cargo xtask siege` builds what it needs and runs it.
+//! `cenote-siege`: attacks of unprivileged users on the daemon of root. `cargo xtask siege` builds and runs it.
 
 use cenote_stress::siege::{Plan, run};
 use clap::Parser;
@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-/// Two users without rights against root's daemon; needs root.
+/// Attacks the daemon of root as two unprivileged users; needs root
 #[derive(Parser)]
 struct Args {
-    /// Decides what is done (drawn and told, if not given)
+    /// Seed of all random choices (random and reported, if not given)
     #[arg(long)]
     seed: Option<u64>,
-    /// How long it takes; the daemon is killed in the second half
+    /// Duration in seconds; the daemon is killed in the second half
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// Mounted file systems of root's
+    /// Number of mounted file systems of root
     #[arg(long, default_value_t = 300)]
     mounts: u64,
-    /// The program cenote
+    /// Path of the cenote program
     #[arg(long)]
     program: PathBuf,
-    /// Where its folder is made; every user must be able to get there
+    /// Directory in which the siege makes its own; every user must be able to enter it
     #[arg(long)]
     dir: PathBuf,
 }

@@ -1,7 +1,7 @@
 //! Files and block devices.
 //!
 //! Reads of block devices bypass the page cache (`O_DIRECT`) when the system allows it: the pool
-//! has its own cache, and a second copy of it in the kernel helps nobody. Image files are read
+//! has its own cache, and a second copy in the kernel would be of no use. Image files are read
 //! through the page cache unless [`Access::Direct`] is asked for: they are small, often fresh
 //! from a download, and shared by many short commands. Either way a batch goes to the kernel as
 //! one io_uring submission where there is io_uring; single reads are plain `pread`s.
@@ -12,10 +12,11 @@
 //! - Whatever `O_DIRECT` cannot do (alignment, file systems without it, the odd tail of a file)
 //!   is done through the page cache; the caller sees no difference.
 
-use super::stage::{ALIGN, AlignedBuf};
+use super::error::{DeviceError, Holder, IoOp};
+use super::interface::{Device, ReadRequest, WriteRequest, check_range, size_of_parts};
+use super::raw::{Bounce, RawTarget, io_error};
 #[cfg(target_os = "linux")]
 use super::uring;
-use super::{Device, DeviceError, RawTarget, ReadRequest, check_range, size_of_parts};
 use crate::tunable::Tunable;
 use format::DeviceOffset;
 use rustix::fd::{AsFd, OwnedFd};
@@ -37,7 +38,7 @@ pub enum Access {
     /// [`Access::Direct`] for block devices, [`Access::Cached`] for files.
     #[default]
     Auto,
-    /// Through the page cache.
+    /// Through the kernel's page cache.
     Cached,
     /// Past the page cache where possible.
     Direct,
@@ -57,35 +58,44 @@ pub struct FileDevice {
     path: PathBuf,
     fd: OwnedFd,
     direct: Option<Direct>,
-    /// Grows in `renew_size`.
+    /// Bytes; grows in `renew_size`.
     size: AtomicU64,
     writable: bool,
     is_block: bool,
     sectors: (u64, u64),
 }
 
-/// log2 of the sectors that regular files show, as what they cannot do with less than;
+/// log2 of the bytes of the smallest sector that a regular file is said to address.
 pub static FILE_LOGICAL_ASHIFT: Tunable = Tunable::new("vdev_file_logical_ashift", 9, 9, 16);
-/// and as what they like best.
+/// log2 of the bytes of the sector that a regular file is said to write best.
 pub static FILE_PHYSICAL_ASHIFT: Tunable = Tunable::new("vdev_file_physical_ashift", 9, 9, 16);
 
 /// Opens a leaf for a pool that is written: as [`FileDevice::open_writable`], past the page cache also for
 /// files unless [`Access::Cached`] is asked for. The pool caches what it needs, and writing through the
 /// page cache would cost a copy and come to the disk later, in other portions than the pool planned.
+///
+/// # Errors
+/// [`DeviceError::Busy`] if the device is open for writing elsewhere, otherwise why it cannot be opened.
 pub fn open_exclusive(path: &Path, access: Access) -> Result<Arc<dyn Device>, DeviceError> {
     let access = if access == Access::Auto { Access::Direct } else { access };
     Ok(Arc::new(FileDevice::open_writable(path, access)?))
 }
 
 impl FileDevice {
-    /// Opens for reading; nobody is kept from writing meanwhile.
+    /// Opens for reading. Others may write to the device meanwhile.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
     pub fn open(path: &Path, access: Access) -> Result<FileDevice, DeviceError> {
-        FileDevice::open_as(path, access, false).map_err(open_error)
+        FileDevice::open_as(path, access, false).map_err(|cause| open_error(path, cause))
     }
 
-    /// Opens for reading and writing, alone: [`DeviceError::Busy`] if anybody else does.
+    /// Opens for reading and writing, alone.
+    ///
+    /// # Errors
+    /// [`DeviceError::Busy`] if the device is open for writing elsewhere, otherwise why it cannot be opened.
     pub fn open_writable(path: &Path, access: Access) -> Result<FileDevice, DeviceError> {
-        FileDevice::open_as(path, access, true).map_err(open_error)
+        FileDevice::open_as(path, access, true).map_err(|cause| open_error(path, cause))
     }
 
     fn open_as(path: &Path, access: Access, writable: bool) -> Result<FileDevice, Errno> {
@@ -93,6 +103,7 @@ impl FileDevice {
         let is_block = match kind {
             FileType::BlockDevice => true,
             FileType::RegularFile => false,
+            FileType::Directory => return Err(Errno::ISDIR),
             // A FIFO would block, a terminal would be read: neither is a leaf.
             _ => return Err(Errno::NOTBLK),
         };
@@ -136,7 +147,7 @@ impl FileDevice {
         let result = if target.fits_parts(parts, at) {
             write_parts_full(&direct.fd, parts, at)
         } else {
-            write_full(&direct.fd, &target.stage(parts, at)?, at)
+            write_full(&direct.fd, &target.aligned_copy(parts, at)?, at)
         };
         match result {
             Err(DeviceError::Io { cause: Errno::INVAL, .. }) => None,
@@ -169,76 +180,6 @@ impl Direct {
     }
 }
 
-impl RawTarget<'_> {
-    /// Whether a read may go straight into `buf`.
-    pub(super) fn fits(&self, buf: &[u8], at: u64) -> bool {
-        at.is_multiple_of(self.offset_align)
-            && (buf.len() as u64).is_multiple_of(self.offset_align)
-            && buf.as_ptr().addr().is_multiple_of(self.memory_align)
-    }
-
-    /// Whether a write may come straight from `parts`.
-    pub(super) fn fits_parts(&self, parts: &[IoSlice<'_>], at: u64) -> bool {
-        at.is_multiple_of(self.offset_align) && parts.iter().all(|part| self.fits(part, 0))
-    }
-
-    /// A copy of `parts` in aligned memory; `None` if the range itself is not aligned.
-    pub(super) fn stage(&self, parts: &[IoSlice<'_>], at: u64) -> Option<AlignedBuf> {
-        let len = size_of_parts(parts);
-        let aligned = at.is_multiple_of(self.offset_align) && len.is_multiple_of(self.offset_align);
-        if !aligned || self.memory_align > ALIGN {
-            return None;
-        }
-        let mut staged = AlignedBuf::new(len as usize);
-        let mut rest = &mut *staged;
-        for part in parts {
-            let (here, behind) = rest.split_at_mut(part.len());
-            here.copy_from_slice(part);
-            rest = behind;
-        }
-        Some(staged)
-    }
-}
-
-/// Aligned memory around a request that is not aligned itself.
-#[derive(Debug)]
-pub(super) struct Bounce {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-    skip: usize,
-    /// Where the aligned read starts on the file.
-    pub(super) at: u64,
-}
-
-impl Bounce {
-    /// `None` if the aligned range would reach past `size`.
-    pub(super) fn new(target: RawTarget<'_>, len: usize, at: u64, size: u64) -> Option<Bounce> {
-        let first = at - at % target.offset_align;
-        let end = at.checked_add(len as u64)?.checked_next_multiple_of(target.offset_align)?;
-        if end > size {
-            return None;
-        }
-        let span = (end - first) as usize;
-        let memory = vec![0; span + target.memory_align];
-        let start = memory.as_ptr().align_offset(target.memory_align);
-        memory.get(start..start + span)?;
-        Some(Bounce { memory, start, len: span, skip: (at - first) as usize, at: first })
-    }
-
-    /// The aligned memory.
-    pub(super) fn span(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
-    }
-
-    /// Copies what was asked for.
-    pub(super) fn copy_to(&self, buf: &mut [u8]) -> Option<()> {
-        let from = self.start + self.skip;
-        buf.copy_from_slice(self.memory.get(from..from + buf.len())?);
-        Some(())
-    }
-}
-
 /// Opens the file a second time with `O_DIRECT`; `None` if that is not possible here.
 fn open_direct(path: &Path, fd: &OwnedFd, flags: OFlags, is_block: bool) -> Option<Direct> {
     let flags = (flags - OFlags::EXCL) | OFlags::DIRECT;
@@ -255,7 +196,7 @@ fn open_direct(path: &Path, fd: &OwnedFd, flags: OFlags, is_block: bool) -> Opti
     })
 }
 
-/// Locks the whole file for the open descriptor, as virtual machines do with their images: nobody else
+/// Locks the whole file for the open descriptor, as virtual machines do with their images: no other descriptor
 /// gets a lock on any part of it before the descriptor is closed. File systems without such locks
 /// have `flock` at least.
 fn lock(fd: &OwnedFd) -> Result<(), Errno> {
@@ -343,21 +284,21 @@ fn read_full(fd: &OwnedFd, buf: &mut [u8], at: u64) -> Result<(), DeviceError> {
             Ok(0) => return Err(DeviceError::Truncated { at: DeviceOffset(at + done as u64) }),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
-            Err(cause) => return Err(io_error(cause, at, buf.len())),
+            Err(cause) => return Err(io_error(IoOp::Read, cause, at, buf.len())),
         }
     }
     Ok(())
 }
 
-/// Writes the whole buffer.
+/// Writes until the whole buffer is written.
 fn write_full(fd: &OwnedFd, buf: &[u8], at: u64) -> Result<(), DeviceError> {
     let mut done = 0;
     while done < buf.len() {
         match rustix::io::pwrite(fd, &buf[done..], at + done as u64) {
-            Ok(0) => return Err(io_error(Errno::IO, at, buf.len())),
+            Ok(0) => return Err(io_error(IoOp::Write, Errno::IO, at, buf.len())),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
-            Err(cause) => return Err(io_error(cause, at, buf.len())),
+            Err(cause) => return Err(io_error(IoOp::Write, cause, at, buf.len())),
         }
     }
     Ok(())
@@ -371,7 +312,7 @@ fn write_parts_full(fd: &OwnedFd, parts: &[IoSlice<'_>], at: u64) -> Result<(), 
             match rustix::io::pwritev(fd, parts, at) {
                 Ok(done) => break done,
                 Err(Errno::INTR) => {}
-                Err(cause) => return Err(io_error(cause, at, size_of_parts(parts) as usize)),
+                Err(cause) => return Err(io_error(IoOp::Write, cause, at, size_of_parts(parts) as usize)),
             }
         };
         for part in parts {
@@ -386,18 +327,48 @@ fn write_parts_full(fd: &OwnedFd, parts: &[IoSlice<'_>], at: u64) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn io_error(cause: Errno, at: u64, len: usize) -> DeviceError {
+/// Why `path` could not be opened.
+fn open_error(path: &Path, cause: Errno) -> DeviceError {
     match cause {
-        Errno::NODEV | Errno::NXIO => DeviceError::Gone,
-        cause => DeviceError::Io { at: DeviceOffset(at), len, cause },
+        Errno::WOULDBLOCK | Errno::BUSY => DeviceError::Busy { holder: holder_of(path) },
+        Errno::NOENT => DeviceError::NotFound,
+        Errno::ISDIR => DeviceError::IsFolder,
+        Errno::NOTBLK => DeviceError::NotADevice,
+        Errno::ACCESS | Errno::PERM => DeviceError::Denied,
+        cause => DeviceError::Open { cause },
     }
 }
 
-fn open_error(cause: Errno) -> DeviceError {
-    match cause {
-        Errno::WOULDBLOCK | Errno::BUSY => DeviceError::Busy,
-        cause => DeviceError::Io { at: DeviceOffset(0), len: 0, cause },
+/// What the system knows of the holder of a device that is in use: the block devices that are built on it, or the
+/// process that has locked the file. A lock of an open file description, such as ours, names no process.
+fn holder_of(path: &Path) -> Option<Holder> {
+    let stat = fs::stat(path).ok()?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
+        return lock_holder(path);
     }
+    let (major, minor) = (fs::major(stat.st_rdev), fs::minor(stat.st_rdev));
+    let entries = std::fs::read_dir(format!("/sys/dev/block/{major}:{minor}/holders")).ok()?;
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    (!names.is_empty()).then_some(Holder::Devices(names))
+}
+
+#[cfg(target_os = "linux")]
+fn lock_holder(path: &Path) -> Option<Holder> {
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::libc::{F_UNLCK, F_WRLCK, SEEK_SET, flock};
+    let fd = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut asked =
+        flock { l_type: F_WRLCK as i16, l_whence: SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 };
+    fcntl(&fd, FcntlArg::F_GETLK(&mut asked)).ok()?;
+    let is_locked = asked.l_type != F_UNLCK as i16;
+    u32::try_from(asked.l_pid).ok().filter(|pid| is_locked && *pid > 0).map(Holder::Process)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lock_holder(_: &Path) -> Option<Holder> {
+    None
 }
 
 impl Device for FileDevice {
@@ -434,10 +405,25 @@ impl Device for FileDevice {
                 requests.iter_mut().map(|request| uring::Item::new(target, self.size(), request)).collect();
             uring::read_items(&mut items);
         }
-        for request in requests {
-            if request.result == Err(DeviceError::NotRead) {
-                request.result = self.read_at(request.buf, request.at);
-            }
+        for request in requests.iter_mut().filter(|request| request.is_pending()) {
+            request.result = self.read_at(request.buf, request.at);
+        }
+    }
+
+    fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
+        #[cfg(target_os = "linux")]
+        if requests.len() > 1
+            && self.writable
+            && let Some(target) = self.raw_target()
+        {
+            let mut items: Vec<_> = requests
+                .iter_mut()
+                .map(|request| uring::WriteItem::new(target, self.size(), request))
+                .collect();
+            uring::write_items(&mut items);
+        }
+        for request in requests.iter_mut().filter(|request| request.is_pending()) {
+            request.result = self.write_parts(&request.parts, request.at);
         }
     }
 
@@ -467,7 +453,7 @@ impl Device for FileDevice {
         if !self.writable {
             return Ok(());
         }
-        fs::fdatasync(&self.fd).map_err(|cause| io_error(cause, 0, 0))
+        fs::fdatasync(&self.fd).map_err(|cause| io_error(IoOp::Flush, cause, 0, 0))
     }
 
     fn discard(&self, at: DeviceOffset, len: u64) -> Result<(), DeviceError> {
@@ -479,7 +465,7 @@ impl Device for FileDevice {
         match fs::fallocate(&self.fd, flags, at.0, len) {
             // Discarding is advice; what cannot be discarded stays.
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-            Err(cause) => Err(io_error(cause, at.0, 0)),
+            Err(cause) => Err(io_error(IoOp::Discard, cause, at.0, len as usize)),
         }
     }
 
@@ -489,8 +475,8 @@ impl Device for FileDevice {
             Err(cause) if self.is_block => match cause {
                 // A device that cannot have partitions; ours are found by reading the table.
                 Errno::INVAL | Errno::NOTTY => Ok(()),
-                Errno::BUSY => Err(DeviceError::Busy),
-                cause => Err(io_error(cause, 0, 0)),
+                Errno::BUSY => Err(DeviceError::Busy { holder: None }),
+                cause => Err(io_error(IoOp::RereadPartitions, cause, 0, 0)),
             },
             _ => Ok(()),
         }

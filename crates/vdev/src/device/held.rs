@@ -1,4 +1,4 @@
-//! Writes that wait until it is sure that they are wanted: a pool is opened for a command, and only when the
+//! Writes that are kept back until they are known to be wanted: a pool is opened for a command, and only when the
 //! command has not been refused does anything reach the devices of the pool.
 //!
 //! # What always holds
@@ -10,19 +10,22 @@
 //!   request to any of them fails: what is on the devices is a beginning of what was held.
 //! - What is held takes bounded memory: beyond 64 MiB it is released.
 
-use super::pages::Pages;
-use super::{Device, DeviceError, RawTarget, ReadRequest, check_range, unsupported_is_fine};
+use super::error::{DeviceError, flush_is_supported};
+use super::interface::{Device, ReadRequest, WriteRequest, check_range};
+use super::raw::RawTarget;
+use super::sparse::SparseBytes;
+use crate::sync::{read, write};
 use format::{DeviceOffset, VdevGuid};
 use std::fmt::Debug;
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Bytes of writes that are held at most.
 const HELD_MAX: usize = 64 << 20;
 
-/// Who knows what the devices are of.
+/// Decides whether the pool can go on without a device that has failed.
 pub trait Judge: Send + Sync + Debug {
     /// `leaf` has lost some of what was held, and will take nothing any more; `failed` are all of which that is
     /// true. Notes that, and tells whether nothing is lost as long as the others take everything.
@@ -31,7 +34,7 @@ pub trait Judge: Send + Sync + Debug {
     fn can_lose(&self, leaf: VdevGuid, failed: &[VdevGuid]) -> bool;
 }
 
-/// What waits on several devices.
+/// Writes and flushes of several devices that are kept back, in one order.
 #[derive(Debug, Default)]
 pub struct Hold {
     /// Requests go to the devices. Set under the lock, and never cleared.
@@ -43,9 +46,9 @@ pub struct Hold {
 #[derive(Debug, Default)]
 struct State {
     members: Vec<Member>,
-    /// What is to be done, in this order.
+    /// The writes and flushes, in the order in which they were made.
     steps: Vec<Step>,
-    /// Bytes of the writes.
+    /// Bytes of the writes in `steps`.
     bytes: usize,
     /// Why the release has failed.
     error: Option<DeviceError>,
@@ -56,7 +59,7 @@ struct State {
 struct Member {
     leaf: VdevGuid,
     base: Arc<dyn Device>,
-    pages: Pages,
+    pages: SparseBytes,
     /// Why it takes nothing any more.
     failure: Arc<OnceLock<DeviceError>>,
 }
@@ -78,7 +81,7 @@ impl Step {
     fn run(&self, base: &dyn Device) -> Result<(), DeviceError> {
         match self {
             Step::Write { at, bytes, .. } => base.write_at(bytes, *at).or_else(|_| base.write_at(bytes, *at)),
-            Step::Flush { .. } => base.flush().or_else(unsupported_is_fine),
+            Step::Flush { .. } => flush_is_supported(base.flush()),
         }
     }
 }
@@ -97,13 +100,13 @@ impl Hold {
         let failure = Arc::<OnceLock<DeviceError>>::default();
         let mut state = self.write();
         let index = state.members.len();
-        let pages = Pages::default();
+        let pages = SparseBytes::default();
         state.members.push(Member { leaf, base: Arc::clone(&base), pages, failure: Arc::clone(&failure) });
         drop(state);
         HeldDevice { base, hold: Arc::clone(self), index, failure }
     }
 
-    /// Who is asked when a device fails. Without one no device may; a second one is ignored.
+    /// Sets what decides when a device fails. Without it no device may fail; a second one is ignored.
     pub fn set_judge(&self, judge: Box<dyn Judge>) {
         let _first_counts = self.judge.set(judge);
     }
@@ -138,12 +141,12 @@ impl Hold {
                 return Err(error);
             }
         }
-        state.members.iter_mut().for_each(|member| member.pages = Pages::default());
+        state.members.iter_mut().for_each(|member| member.pages = SparseBytes::default());
         self.is_released.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Nothing is held any more.
+    /// Whether requests go to the devices: nothing is kept back any more.
     pub fn is_released(&self) -> bool {
         self.is_released.load(Ordering::Acquire)
     }
@@ -154,15 +157,15 @@ impl Hold {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.state)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        write(&self.state)
     }
 }
 
-/// A device whose writes wait.
+/// A device whose writes are kept back until its [`Hold`] is released.
 #[derive(Debug)]
 pub struct HeldDevice {
     base: Arc<dyn Device>,
@@ -271,6 +274,15 @@ impl Device for HeldDevice {
             return device?.write_parts(parts, at);
         }
         self.write_at(&parts.iter().flat_map(|part| part.iter().copied()).collect::<Vec<u8>>(), at)
+    }
+
+    fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
+        if let Some(Ok(device)) = self.released() {
+            return device.write_many(requests);
+        }
+        for request in requests {
+            request.result = self.write_parts(&request.parts, request.at);
+        }
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

@@ -1,15 +1,17 @@
-//! A device in memory: sparse, read and written at once, lost when dropped.
+//! A device in memory: sparse, every write durable at once, gone when dropped.
 
-use super::pages::Pages;
-use super::{Device, DeviceError, check_range};
+use super::error::DeviceError;
+use super::interface::{Device, check_range};
+use super::sparse::SparseBytes;
+use crate::sync::{read, write};
 use format::DeviceOffset;
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
 
 /// Bytes in memory; what was never written is zero.
 #[derive(Debug)]
 pub struct MemoryDevice {
     size: u64,
-    pages: RwLock<Pages>,
+    pages: RwLock<SparseBytes>,
 }
 
 impl MemoryDevice {
@@ -20,7 +22,7 @@ impl MemoryDevice {
 
     /// A device with the given contents.
     pub fn from_bytes(bytes: &[u8]) -> MemoryDevice {
-        let mut pages = Pages::default();
+        let mut pages = SparseBytes::default();
         pages.write_over_zero(bytes, 0);
         MemoryDevice { size: bytes.len() as u64, pages: RwLock::new(pages) }
     }
@@ -33,19 +35,19 @@ impl Device for MemoryDevice {
 
     fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
         check_range(at, buf.len() as u64, self.size)?;
-        self.pages.read().unwrap_or_else(PoisonError::into_inner).read_or_zero(buf, at.0);
+        read(&self.pages).read_or_zero(buf, at.0);
         Ok(())
     }
 
     fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
         check_range(at, buf.len() as u64, self.size)?;
-        self.pages.write().unwrap_or_else(PoisonError::into_inner).write_over_zero(buf, at.0);
+        write(&self.pages).write_over_zero(buf, at.0);
         Ok(())
     }
 
     fn discard(&self, at: DeviceOffset, len: u64) -> Result<(), DeviceError> {
         check_range(at, len, self.size)?;
-        self.pages.write().unwrap_or_else(PoisonError::into_inner).clear(at.0, len);
+        write(&self.pages).clear(at.0, len);
         Ok(())
     }
 }

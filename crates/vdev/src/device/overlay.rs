@@ -1,17 +1,19 @@
 //! A read-only base with the writes kept in memory: dry imports and experiments that leave the
 //! base as it was. The base must not change meanwhile.
 
-use super::pages::Pages;
-use super::{Device, DeviceError, check_range};
+use super::error::DeviceError;
+use super::interface::{Device, check_range};
+use super::sparse::SparseBytes;
+use crate::sync::{read, write};
 use format::DeviceOffset;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// Another device with writes on top of it.
 #[derive(Debug)]
 pub struct OverlayDevice {
     base: Arc<dyn Device>,
-    written: RwLock<Pages>,
+    written: RwLock<SparseBytes>,
 }
 
 impl OverlayDevice {
@@ -36,13 +38,13 @@ impl Device for OverlayDevice {
 
     fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
         check_range(at, buf.len() as u64, self.size())?;
-        let written = self.written.read().unwrap_or_else(PoisonError::into_inner);
+        let written = read(&self.written);
         written.read(buf, at.0, |out, pos| self.read_base(out, pos))
     }
 
     fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
         check_range(at, buf.len() as u64, self.size())?;
-        let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
+        let mut written = write(&self.written);
         written.write(buf, at.0, |page, pos| self.read_base(page, pos))
     }
 

@@ -24,14 +24,16 @@
 //!
 //! Lock order: a disk's state, then its `Power`.
 
-use super::pages::Pages;
-use super::{Device, DeviceError, check_range};
-use crate::env::Random;
+use super::error::{DeviceError, IoOp};
+use super::interface::{Device, check_range};
+use super::sparse::SparseBytes;
+use crate::random::Random;
+use crate::sync::lock;
 use format::DeviceOffset;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Bytes that are written whole or not at all.
@@ -71,12 +73,12 @@ impl Power {
         state.cut_at = Some(state.operations.saturating_add(n));
     }
 
-    /// Goes off now.
+    /// Switches the power off now.
     pub fn cut(&self) {
         self.lock().off = true;
     }
 
-    /// Whether it is off.
+    /// Whether the power is off.
     pub fn is_off(&self) -> bool {
         self.lock().off
     }
@@ -87,7 +89,7 @@ impl Power {
     }
 
     fn lock(&self) -> MutexGuard<'_, PowerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Counts an operation. Returns its number too.
@@ -114,7 +116,7 @@ pub enum Fate {
     Random,
     /// All are there, as if the disk had no cache.
     Kept,
-    /// None is there.
+    /// None of them is there.
     Lost,
     /// Those before a random one are there and those behind it are not, itself in part: a disk that keeps
     /// the order.
@@ -124,26 +126,26 @@ pub enum Fate {
 /// Which operations a fault is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpKind {
-    /// Reads.
+    /// Reading a range.
     Read,
-    /// Writes.
+    /// Writing a range.
     Write,
-    /// Flushes.
+    /// Making writes durable.
     Flush,
-    /// Discards.
+    /// Declaring a range unused.
     Discard,
 }
 
-/// One operation, as recorded.
+/// One recorded operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
     /// Its number among the writes, flushes and discards of all disks on one power supply; 0 of reads.
     pub order: u64,
-    /// What was done.
+    /// Kind of the operation.
     pub kind: OpKind,
-    /// First byte.
+    /// First byte of the range.
     pub at: DeviceOffset,
-    /// Bytes.
+    /// Bytes of the range.
     pub len: u64,
     /// What was written, if [`SimDisk::record`] was asked to keep it.
     pub data: Option<Vec<u8>>,
@@ -168,7 +170,7 @@ pub struct Rates {
     pub flush_error: u64,
 }
 
-/// Damage on the medium.
+/// Damage of a range on the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damage {
     /// Every byte is xored with this.
@@ -177,7 +179,7 @@ enum Damage {
     Garbage(u64),
     /// What is so many bytes further on, round the end of the disk.
     Elsewhere(u64),
-    /// Reads fail.
+    /// Reads of the range fail.
     Unreadable,
 }
 
@@ -193,8 +195,8 @@ enum NextWrite {
 #[derive(Debug)]
 struct State {
     /// What is on the medium, damage left out.
-    durable: Pages,
-    /// Unflushed writes in order.
+    durable: SparseBytes,
+    /// Unflushed writes, in the order in which they were made.
     cache: Vec<(u64, Vec<u8>)>,
     /// By first byte; ranges do not overlap.
     damage: BTreeMap<u64, (u64, Damage)>,
@@ -213,7 +215,7 @@ struct State {
     order: u64,
 }
 
-/// A simulated disk.
+/// A simulated disk; its fault model is in the header of the module.
 #[derive(Debug)]
 pub struct SimDisk {
     size: u64,
@@ -232,7 +234,7 @@ impl SimDisk {
     /// An empty disk on a supply that it shares with others.
     pub fn powered(size: u64, seed: u64, power: Arc<Power>) -> SimDisk {
         let state = State {
-            durable: Pages::default(),
+            durable: SparseBytes::default(),
             cache: Vec::new(),
             damage: BTreeMap::new(),
             random: Random::from_seed(seed),
@@ -263,7 +265,7 @@ impl SimDisk {
         self
     }
 
-    /// The power supply.
+    /// The power supply that the disk is connected to.
     pub fn power(&self) -> &Arc<Power> {
         &self.power
     }
@@ -337,7 +339,7 @@ impl SimDisk {
         self.lock().operations_left = Some(n);
     }
 
-    /// Plugs it in again.
+    /// Plugs the disk in again, with the contents that it had.
     pub fn come_back(&self) {
         let mut state = self.lock();
         (state.gone, state.operations_left) = (false, None);
@@ -415,7 +417,7 @@ impl SimDisk {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Puts bytes on the medium; what was damaged there is healed.
@@ -472,7 +474,7 @@ impl SimDisk {
         self.start(state, OpKind::Read)?;
         let rate = state.rates.read_error;
         if fails_now(state, OpKind::Read) || state.random.one_in(rate) {
-            return Err(io(at, buf.len()));
+            return Err(io(IoOp::Read, at, buf.len()));
         }
         let there = match state.read_at_most {
             0 => buf.len(),
@@ -520,7 +522,7 @@ impl SimDisk {
                 Damage::Xor(mask) => hit.iter_mut().for_each(|byte| *byte ^= mask),
                 Damage::Garbage(seed) => garbage(hit, from, *seed),
                 Damage::Elsewhere(distance) => self.read_round(state, hit, from.wrapping_add(*distance)),
-                Damage::Unreadable => return Err(io(at, len)),
+                Damage::Unreadable => return Err(io(IoOp::Read, at, len)),
             }
         }
         Ok(())
@@ -533,7 +535,7 @@ impl SimDisk {
             if state.random.one_in(2) {
                 state.cache.push((at.0, buf.to_vec()));
             }
-            return Err(io(at, buf.len()));
+            return Err(io(IoOp::Write, at, buf.len()));
         }
         let fate = state.next_write.take().or_else(|| {
             if state.random.one_in(rates.lost_write) {
@@ -566,7 +568,7 @@ impl SimDisk {
             for (at, data) in std::mem::take(&mut state.cache) {
                 self.settle(state, at, &data);
             }
-            return Err(io(DeviceOffset(0), 0));
+            return Err(io(IoOp::Flush, DeviceOffset(0), 0));
         }
         if supply == Supply::CutNow {
             return Err(DeviceError::PowerOff); // `power_on` decides what of the cache was written
@@ -581,8 +583,8 @@ impl SimDisk {
     }
 }
 
-fn io(at: DeviceOffset, len: usize) -> DeviceError {
-    DeviceError::Io { at, len, cause: Errno::IO }
+fn io(op: IoOp, at: DeviceOffset, len: usize) -> DeviceError {
+    DeviceError::Io { op, at, len, cause: Errno::IO }
 }
 
 /// Counts down to the failures that were asked for.
@@ -707,14 +709,14 @@ impl Device for SimDisk {
         let mut state = self.lock();
         let result = self.start(&mut state, OpKind::Discard).and_then(|supply| {
             if fails_now(&mut state, OpKind::Discard) {
-                return Err(io(at, 0));
+                return Err(io(IoOp::Discard, at, 0));
             }
-            // Undefined contents: garbage shows who relies on them.
+            // Undefined contents: garbage exposes callers that rely on them.
             let seed = state.random.next();
             state.cache = cut_out(std::mem::take(&mut state.cache), at.0..at.0 + len);
             let mut pos = at.0;
             while pos < at.0 + len {
-                let mut bytes = vec![0; (at.0 + len - pos).min(super::pages::PAGE) as usize];
+                let mut bytes = vec![0; (at.0 + len - pos).min(super::sparse::PAGE) as usize];
                 garbage(&mut bytes, pos, seed);
                 self.store(&mut state, pos, &bytes);
                 pos += bytes.len() as u64;

@@ -10,22 +10,24 @@
 //!   it with `pread` and `pwrite`. Without io_uring (old kernels, containers that forbid it) that is
 //!   everything. Only a flush is not tried again: the kernel tells a failure once.
 
-use super::file::{Bounce, io_error};
-use super::stage::AlignedBuf;
-use super::{Device, DeviceError, RawTarget, ReadRequest, WriteRequest, check_range};
+use super::aligned::AlignedBuf;
+use super::error::{DeviceError, IoOp};
+use super::interface::{Device, ReadRequest, WriteRequest, check_range};
+use super::raw::{Bounce, RawTarget, io_error};
+use crate::sync::lock;
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-/// Reads of one submission.
+/// Largest number of reads of one submission.
 const DEPTH: usize = 64;
 /// Writes of one submission: bounds the memory of those that need aligned copies.
 const WRITE_DEPTH: usize = 32;
 /// Parts of one write; a longer list is left to `pwritev`.
 const PARTS_MAX: usize = 1024;
-/// Rings kept for reuse.
+/// Largest number of idle rings that are kept.
 const RINGS_KEPT: usize = 64;
 /// How often waiting may fail in a row while requests are under way.
 const PATIENCE: u32 = 10_000;
@@ -61,7 +63,7 @@ unsafe trait Job {
 #[derive(Debug)]
 pub(super) struct Item<'t, 'r, 'b> {
     target: RawTarget<'t>,
-    /// End of the file.
+    /// Byte of the file behind the last one of the device.
     size: u64,
     request: &'r mut ReadRequest<'b>,
     bounce: Option<Bounce>,
@@ -118,16 +120,23 @@ unsafe impl Job for Item<'_, '_, '_> {
 
 /// One write and where it comes from.
 #[derive(Debug)]
-struct WriteItem<'t, 'r, 'b> {
+pub(super) struct WriteItem<'t, 'r, 'b> {
     target: RawTarget<'t>,
-    /// End of the file.
+    /// Byte of the file behind the last one of the device.
     size: u64,
     request: &'r mut WriteRequest<'b>,
     staged: Option<AlignedBuf>,
 }
 
+impl<'t, 'r, 'b> WriteItem<'t, 'r, 'b> {
+    /// `size` is the size of the device, whose first byte is at `target.base`.
+    pub(super) fn new(target: RawTarget<'t>, size: u64, request: &'r mut WriteRequest<'b>) -> Self {
+        WriteItem { target, size: target.base.saturating_add(size), request, staged: None }
+    }
+}
+
 // SAFETY: the entry points to the parts of the request, which the item borrows, and their list, which
-// nobody changes meanwhile, or to the staged copy, which the item owns.
+// that borrow keeps unchanged, or to the aligned copy, which the item owns.
 unsafe impl Job for WriteItem<'_, '_, '_> {
     fn entry(&mut self) -> Option<squeue::Entry> {
         let fd = types::Fd(self.target.fd.as_raw_fd());
@@ -137,7 +146,7 @@ unsafe impl Job for WriteItem<'_, '_, '_> {
         let len = u32::try_from(size).ok().filter(|len| *len > 0 && *len <= i32::MAX as u32)?;
         let parts = &self.request.parts;
         if !self.target.fits_parts(parts, at) {
-            let staged = self.staged.insert(self.target.stage(parts, at)?);
+            let staged = self.staged.insert(self.target.aligned_copy(parts, at)?);
             return Some(opcode::Write::new(fd, staged.as_ptr(), len).offset(at).build());
         }
         if let [only] = parts.as_slice() {
@@ -161,7 +170,7 @@ unsafe impl Job for WriteItem<'_, '_, '_> {
     }
 }
 
-/// One flush.
+/// A flush and its outcome.
 struct FlushItem<'t, 'r> {
     target: RawTarget<'t>,
     result: &'r mut Option<Result<(), DeviceError>>,
@@ -179,7 +188,7 @@ unsafe impl Job for FlushItem<'_, '_> {
             0.. => Some(Ok(())),
             // Never started.
             error if Errno::from_raw_os_error(-error) == Errno::CANCELED => None,
-            error => Some(Err(io_error(Errno::from_raw_os_error(error.saturating_neg()), 0, 0))),
+            error => Some(Err(io_error(IoOp::Flush, Errno::from_raw_os_error(error.saturating_neg()), 0, 0))),
         };
     }
 }
@@ -188,14 +197,18 @@ unsafe impl Job for FlushItem<'_, '_> {
 pub(super) fn write_batch(batch: &mut [(&dyn Device, WriteRequest<'_>)]) {
     let mut items: Vec<_> = batch
         .iter_mut()
-        .filter(|(device, request)| request.result == Err(DeviceError::NotWritten) && !device.is_read_only())
+        .filter(|(device, request)| request.is_pending() && !device.is_read_only())
         .filter_map(|(device, request)| {
             let target = device.raw_target()?;
-            let size = target.base.saturating_add(device.size());
-            Some(WriteItem { target, size, request, staged: None })
+            Some(WriteItem::new(target, device.size(), request))
         })
         .collect();
-    run(&mut items, WRITE_DEPTH);
+    write_items(&mut items);
+}
+
+/// Writes the items; what could not be written this way stays [`DeviceError::NotWritten`].
+pub(super) fn write_items(items: &mut [WriteItem<'_, '_, '_>]) {
+    run(items, WRITE_DEPTH);
 }
 
 /// Flushes what can be flushed this way; the rest stays `None`.
@@ -213,7 +226,7 @@ pub(super) fn flush_batch(devices: &[&dyn Device], results: &mut [Option<Result<
 pub(super) fn read_batch(batch: &mut [(&dyn Device, ReadRequest<'_>)]) {
     let mut items: Vec<_> = batch
         .iter_mut()
-        .filter(|(_, request)| request.result == Err(DeviceError::NotRead))
+        .filter(|(_, request)| request.is_pending())
         .filter_map(|(device, request)| {
             let target = device.raw_target()?;
             Some(Item::new(target, device.size(), request))
@@ -222,7 +235,7 @@ pub(super) fn read_batch(batch: &mut [(&dyn Device, ReadRequest<'_>)]) {
     read_items(&mut items);
 }
 
-/// Reads the items.
+/// Reads the items; what could not be read this way stays [`DeviceError::NotRead`].
 pub(super) fn read_items(items: &mut [Item<'_, '_, '_>]) {
     run(items, DEPTH);
 }
@@ -238,7 +251,7 @@ fn run<J: Job>(items: &mut [J], depth: usize) {
             return; // the ring is in doubt: drop it
         }
     }
-    let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rings = lock(&RINGS);
     if rings.len() < RINGS_KEPT {
         rings.push(ring);
     }
@@ -249,7 +262,7 @@ fn take_ring() -> Option<Ring> {
         return None;
     }
     let process = std::process::id();
-    while let Some(ring) = RINGS.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+    while let Some(ring) = lock(&RINGS).pop() {
         if ring.process == process {
             return Some(ring);
         }

@@ -2,7 +2,7 @@
 //! distributed too (docs/on-disk/14-vdevs.md, section 5).
 
 use super::draid_maps::DRAID_MAPS;
-use super::{BlockMap, Column, Row, split};
+use super::map::{BlockMap, Column, Row, split};
 use format::{AllocOffset, Ashift, Asize, Psize};
 
 /// Height of a row on each child: 16 MiB.
@@ -13,17 +13,17 @@ const RESERVED: u64 = 32 << 20;
 /// What a dRAID's configuration says of its shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DraidParams {
-    /// Number of children.
+    /// Number of children of the dRAID.
     pub children: usize,
     /// Data columns of a group.
     pub ndata: usize,
     /// Parity columns of a group, 1 to 3.
     pub nparity: u8,
-    /// Distributed spares.
+    /// Number of distributed spares.
     pub nspares: usize,
-    /// Groups per permutation.
+    /// Redundancy groups in each permutation of the children.
     pub ngroups: u64,
-    /// log2 of the sector.
+    /// log2 of the bytes of a sector.
     pub ashift: Ashift,
 }
 
@@ -37,21 +37,21 @@ pub enum DraidError {
     /// The permutations do not have the checksum that they must have: a bug or bad memory.
     #[error("dRAID permutations for {children} children have checksum {found:#x}, expected {expected:#x}")]
     Map {
-        /// Number of children.
+        /// Number of children of the dRAID.
         children: usize,
-        /// The checksum computed.
+        /// The checksum that its generator gives.
         found: u64,
         /// The checksum of the format.
         expected: u64,
     },
 }
 
-/// Shape of a dRAID.
+/// Shape of a dRAID, with the permutations of its children.
 #[derive(Debug, Clone)]
 pub struct Draid {
     params: DraidParams,
     sector: u64,
-    /// Columns of a group.
+    /// Columns of a redundancy group: data and parity.
     group: u64,
     /// Children that hold data in each permutation.
     disks: u64,
@@ -61,6 +61,9 @@ pub struct Draid {
 
 impl Draid {
     /// Checks the parameters and makes the permutations.
+    ///
+    /// # Errors
+    /// [`DraidError`] if there is no such dRAID.
     pub fn new(params: DraidParams) -> Result<Draid, DraidError> {
         let bad = DraidError::Params(params);
         let group = params.ndata as u64 + u64::from(params.nparity);
@@ -104,7 +107,7 @@ impl Draid {
     }
 
     /// Allocatable bytes of the vdev when its smallest child has `child_asize`.
-    pub fn top_asize(&self, child_asize: u64) -> u64 {
+    pub(crate) fn top_asize(&self, child_asize: u64) -> u64 {
         let usable = child_asize.saturating_sub(RESERVED) / ROW_HEIGHT;
         (usable.saturating_mul(self.disks) / self.group) * self.group * ROW_HEIGHT
     }
@@ -134,7 +137,7 @@ impl Draid {
     }
 
     /// The byte after `at` where a distributed spare may move on to another child.
-    pub fn spare_end(&self, at: u64) -> u64 {
+    pub(crate) fn spare_end(&self, at: u64) -> u64 {
         let slice = self.slice_rows() * ROW_HEIGHT;
         (at / slice + 1).saturating_mul(slice)
     }
@@ -218,7 +221,7 @@ fn fletcher4_first(bytes: &[u8]) -> u64 {
     words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).fold(0, u64::wrapping_add)
 }
 
-/// xoroshiro128++.
+/// The generator xoroshiro128++, by which permutations are made.
 struct Xoroshiro {
     s0: u64,
     s1: u64,

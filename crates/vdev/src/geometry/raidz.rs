@@ -1,7 +1,7 @@
 //! RAID-Z: rows of any width, parity rotating with the block's place; and RAID-Z that grew by
 //! a child, where old blocks keep their width and each row is placed for itself.
 
-use super::{BlockMap, Column, Row, split};
+use super::map::{BlockMap, Column, Row, split};
 use format::units::LABEL_START;
 use format::{AllocOffset, Ashift, Asize, Psize, Txg};
 
@@ -28,7 +28,7 @@ pub struct Expansion {
     pub running: Option<ReflowState>,
 }
 
-/// Shape of a RAID-Z.
+/// Shape of a RAID-Z, past and running expansions included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Raidz {
     children: usize,
@@ -49,27 +49,27 @@ impl Raidz {
         (raidz.original_width()? > raidz.nparity).then_some(raidz)
     }
 
-    /// Parity columns per row.
+    /// Number of parity columns of each row.
     pub fn nparity(&self) -> usize {
         self.nparity
     }
 
     /// Whether blocks are being moved to a new child.
-    pub fn is_expanding(&self) -> bool {
+    pub(crate) fn is_expanding(&self) -> bool {
         self.expansion.running.is_some()
     }
 
-    /// Bytes of a sector.
+    /// Bytes of a sector of the vdev.
     pub fn sector(&self) -> u64 {
         self.sector
     }
 
-    /// Children now, a new one whose expansion is under way included.
+    /// Number of children, one that a running expansion adds included.
     pub fn children(&self) -> usize {
         self.children
     }
 
-    /// Children before any expansion.
+    /// Number of children before the first expansion.
     fn original_width(&self) -> Option<usize> {
         let grown = self.expansion.txgs.len() + usize::from(self.expansion.running.is_some());
         self.children.checked_sub(grown)

@@ -1,7 +1,7 @@
 //! The vectors of the spec, and laws that hold for every map.
 
 use super::*;
-use format::{AllocOffset, Ashift, Txg};
+use format::{AllocOffset, Ashift, Asize, Psize, Txg};
 
 const VECTORS: &str = include_str!("../../../../docs/on-disk/14-geometry-vectors.tsv");
 

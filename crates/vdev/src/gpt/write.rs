@@ -5,20 +5,21 @@
 //! covers the disk for programs that know no GPT. Equal to a table of OpenZFS byte for byte, given the
 //! same identity (test with the golden pool `wholedisk`).
 
-use super::{MBR_OF_GPT, MBR_SIZE, Partition, SECTORS, SIGNATURE, crc32};
+use super::table::{MBR_OF_GPT, MBR_SIZE, Partition, SECTORS, SIGNATURE, crc32};
 use crate::device::{Device, DeviceError};
 use crate::env::Env;
 use format::DeviceOffset;
 use format::label::DEVICE_MIN;
 
 /// Type of a partition with a leaf, 6a898cc3-1dd2-11b2-99a6-080020736631, as stored.
-pub const TYPE_ZFS: [u8; 16] = *b"\xc3\x8c\x89\x6a\xd2\x1d\xb2\x11\x99\xa6\x08\x00\x20\x73\x66\x31";
+pub(crate) const TYPE_ZFS: [u8; 16] = *b"\xc3\x8c\x89\x6a\xd2\x1d\xb2\x11\x99\xa6\x08\x00\x20\x73\x66\x31";
 /// Type of the reserved partition, 6a945a3b-1dd2-11b2-99a6-080020736631, as stored.
-pub const TYPE_RESERVED: [u8; 16] = *b"\x3b\x5a\x94\x6a\xd2\x1d\xb2\x11\x99\xa6\x08\x00\x20\x73\x66\x31";
+pub(crate) const TYPE_RESERVED: [u8; 16] =
+    *b"\x3b\x5a\x94\x6a\xd2\x1d\xb2\x11\x99\xa6\x08\x00\x20\x73\x66\x31";
 
-/// Entries of the table.
+/// Number of entries of the table.
 const ENTRIES: usize = 128;
-/// Bytes of an entry.
+/// Bytes of an entry of the table.
 const ENTRY_SIZE: usize = 128;
 /// Partitions start at multiples of so many sectors.
 const ALIGN_SECTORS: u64 = 2048;
@@ -36,13 +37,13 @@ pub enum GptWriteError {
     /// No leaf fits onto the disk beside the reserved partition.
     #[error("a disk of {size} bytes is too small")]
     TooSmall {
-        /// Bytes of the disk.
+        /// Bytes of the whole disk.
         size: u64,
     },
     /// No partition table is known for such sectors.
     #[error("sectors of {sector} bytes")]
     Sector {
-        /// Bytes of a sector.
+        /// Bytes of a sector of the disk.
         sector: u64,
     },
     /// Writing failed. The disk may have no valid table now.
@@ -57,14 +58,14 @@ pub struct Identity {
     pub disk: [u8; 16],
     /// Of the partition with the leaf.
     pub zfs: [u8; 16],
-    /// Of the reserved partition.
+    /// Guid of the reserved partition.
     pub reserved: [u8; 16],
     /// Name of the partition with the leaf: "zfs-" and 16 hexadecimal digits of this number.
     pub name: u64,
 }
 
 impl Identity {
-    /// A new one.
+    /// An identity of random guids.
     pub fn random(env: &Env) -> Identity {
         let guid = || {
             let mut bytes = [0; 16];
@@ -79,12 +80,12 @@ impl Identity {
     }
 }
 
-/// Places in sectors.
+/// Positions on the disk, in sectors.
 struct Plan {
     sector: u64,
     /// The last sector of the disk.
     last: u64,
-    /// Sectors of the entries.
+    /// Sectors that the entries take.
     table: u64,
     /// First sector of the reserved partition; that with the leaf ends before it.
     reserved: u64,
@@ -160,6 +161,10 @@ impl Plan {
 /// Partitions a whole disk; whatever was on it is no longer found. Gives the partition for the leaf. The
 /// table is durable when this returns, and the system was asked to take note of it; the device of the
 /// partition may appear a little later.
+///
+/// # Errors
+/// [`GptWriteError`] if the disk is too small, or a write or flush fails; the disk has no valid table, or a part of
+/// it, then.
 pub fn write(disk: &dyn Device, identity: &Identity) -> Result<Partition, GptWriteError> {
     let plan = Plan::new(disk.size(), disk.sector_sizes().0)?;
     let entries = plan.entries(identity);
@@ -181,8 +186,8 @@ pub fn write(disk: &dyn Device, identity: &Identity) -> Result<Partition, GptWri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Device;
     use crate::device::memory::MemoryDevice;
-    use crate::device::{Device, check_range};
     use crate::gpt::partitions;
 
     /// A disk with sectors of 4 KiB.
@@ -200,7 +205,6 @@ mod tests {
 
         fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
             assert!(at.0.is_multiple_of(4096) && buf.len().is_multiple_of(4096), "{} at {at}", buf.len());
-            check_range(at, buf.len() as u64, self.size())?;
             self.0.write_at(buf, at)
         }
 

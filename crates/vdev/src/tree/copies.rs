@@ -3,12 +3,11 @@
 //! A [`Source`] is a leaf and a place on it. Everything else in this tree ends in sources: a column
 //! of a RAID-Z has one, or several when its child is being replaced.
 
+use super::block::{Extent, Fault, FaultKind, How, Read, on_device};
+use super::error::VdevError;
 use super::leaf::{Leaf, Trust};
+use super::node::{Body, DEPTH_MAX, DistributedSpare, Vdev, VdevTree};
 use super::stats::{Done, Op, Priority};
-use super::{
-    Body, DEPTH_MAX, DistributedSpare, Extent, Fault, FaultKind, How, Read, Vdev, VdevError, VdevTree,
-    on_device,
-};
 use crate::device::{Device, DeviceError, ReadRequest, read_across};
 use format::{DeviceOffset, Txg};
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Equally good sides of a mirror take turns by this many bytes.
 const TURN_SHIFT: u32 = 20;
 
-/// A leaf and a place on it.
+/// A leaf and a byte position on its device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Source<'t> {
     pub(super) leaf: &'t Leaf,
@@ -134,12 +133,20 @@ impl VdevTree {
         children.get(draid.spare_child(spare.index, at).filter(|_| within_slice)?)
     }
 
+    /// The copies of a block of which each source has all.
+    pub(super) fn copies<'t>(&'t self, vdev: &'t Vdev, at: &Extent) -> Copies<'t> {
+        let place = i64::try_from(at.offset.0).unwrap_or(i64::MAX);
+        Copies::new(self.sources(vdev, place, at.psize.0, at.birth), at.psize.0 as usize)
+    }
+
     /// Reads a block of which each source has all.
     pub(super) fn read_copies(&self, vdev: &Vdev, at: &Extent, how: How<'_>) -> Read {
-        let len = at.psize.0 as usize;
-        let place = i64::try_from(at.offset.0).unwrap_or(i64::MAX);
-        let sources = self.sources(vdev, place, at.psize.0, at.birth);
-        if how.every_copy { check_copies(&sources, len, how) } else { first_copy(&sources, len, how) }
+        let copies = self.copies(vdev, at);
+        if how.every_copy {
+            check_copies(&copies.sources, at.psize.0 as usize, how)
+        } else {
+            copies.read_rest(how)
+        }
     }
 
     /// Reads a block from a mirror of RAID-Zs (test pools have such): each side is read for itself.
@@ -161,26 +168,59 @@ impl VdevTree {
     }
 }
 
-/// Tries the sources in turn until one is right.
-fn first_copy(sources: &[Source<'_>], len: usize, how: How<'_>) -> Read {
-    let mut faults = Vec::new();
-    let mut error = VdevError::NoCopies;
-    let mut data = vec![0; len];
-    for source in sources {
-        let mut pull = [Pull::new(*source, &mut data)];
-        pull_all(&mut pull);
-        let [Pull { result, .. }] = pull;
+/// Copies of a block, tried one after the other, the best first.
+pub(super) struct Copies<'t> {
+    sources: Vec<Source<'t>>,
+    /// How many of the sources were tried.
+    tried: usize,
+    data: Vec<u8>,
+    faults: Vec<Fault>,
+    error: VdevError,
+}
+
+impl<'t> Copies<'t> {
+    pub(super) fn new(sources: Vec<Source<'t>>, len: usize) -> Copies<'t> {
+        Copies { sources, tried: 0, data: vec![0; len], faults: Vec::new(), error: VdevError::NoCopies }
+    }
+
+    /// The read of the next source; `None`: all were tried.
+    pub(super) fn pull(&mut self) -> Option<Pull<'t, '_>> {
+        Some(Pull::new(*self.sources.get(self.tried)?, &mut self.data))
+    }
+
+    /// Judges the read of the next source. True: the data is right.
+    pub(super) fn judge(&mut self, result: &Result<(), DeviceError>, how: How<'_>) -> bool {
+        let Some(source) = self.sources.get(self.tried) else { return false };
+        self.tried += 1;
         let kind = match result {
-            Ok(()) if (how.verify)(&data) => return Read { data: Ok(data), faults },
+            Ok(()) if (how.verify)(&self.data) => return true,
             Ok(()) => {
-                error = VdevError::WrongChecksum;
+                self.error = VdevError::WrongChecksum;
                 FaultKind::Checksum
             }
             Err(_) => FaultKind::Io,
         };
-        faults.extend(source.fault(kind));
+        self.faults.extend(source.fault(kind));
+        false
     }
-    Read { data: Err(error), faults }
+
+    /// The outcome, the data being right.
+    pub(super) fn into_read(self) -> Read {
+        Read { data: Ok(self.data), faults: self.faults }
+    }
+
+    /// Tries what was not tried yet until one is right.
+    pub(super) fn read_rest(mut self, how: How<'_>) -> Read {
+        while let Some(pull) = self.pull() {
+            let mut pull = [pull];
+            pull_all(&mut pull);
+            let [Pull { result, .. }] = pull;
+            if self.judge(&result, how) {
+                return self.into_read();
+            }
+        }
+        Read { data: Err(self.error), faults: self.faults }
+    }
 }
 
 /// Reads all sources that should be right, and the others if none is.
@@ -212,7 +252,7 @@ fn check_copies(sources: &[Source<'_>], len: usize, how: How<'_>) -> Read {
     if read.data.is_ok() {
         read.faults.extend(rest.iter().filter_map(|source| source.fault(FaultKind::Checksum)));
     } else {
-        let last = first_copy(rest, len, how);
+        let last = Copies::new(rest.to_vec(), len).read_rest(how);
         read.faults.extend(last.faults);
         if last.data.is_ok() || last.data == Err(VdevError::WrongChecksum) {
             read.data = last.data;

@@ -1,76 +1,28 @@
-//! States of vdevs as people see them: what works, what does not, and why.
+//! States and counters of vdevs, as `zpool status` and `zpool iostat` show them.
 
-use super::{Body, Leaf, Op, Vdev, VdevTree};
+use super::leaf::Leaf;
+use super::node::{Body, Vdev, VdevTree};
+use super::state::{Aux, VdevState};
+use super::stats::{IoCounters, IoStats, Op};
 use format::config::{DraidShape, VdevKind, VdevNode};
 use format::{VdevGuid, VdevId};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-
-/// State of a vdev, from worst to best.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum VdevState {
-    /// Taken out by the administrator.
-    Offline,
-    /// The device was pulled.
-    Removed,
-    /// Cannot be opened, or too few of its children can.
-    Unavail,
-    /// Declared faulted.
-    Faulted,
-    /// Works with less redundancy or more errors than it should.
-    Degraded,
-    /// Works.
-    Online,
-}
-
-/// Why a vdev is in its state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Aux {
-    /// No reason to tell.
-    None,
-    /// There is no device.
-    OpenFailed,
-    /// Too few children work.
-    NoReplicas,
-    /// The device is smaller than the vdev.
-    TooSmall,
-    /// Too many errors, recorded in the configuration.
-    ErrExceeded,
-    /// Declared faulted by the administrator.
-    External,
-    /// All its children are offline.
-    ChildrenOffline,
-    /// A removed vdev whose mapping was not read.
-    CorruptData,
-}
-
-impl Aux {
-    /// The words behind the state in `zpool status`.
-    pub fn words(self) -> &'static str {
-        match self {
-            Aux::None => "",
-            Aux::OpenFailed => "cannot open",
-            Aux::NoReplicas => "insufficient replicas",
-            Aux::TooSmall | Aux::CorruptData => "corrupted data",
-            Aux::ErrExceeded => "too many errors",
-            Aux::External => "external device fault",
-            Aux::ChildrenOffline => "all children offline",
-        }
-    }
-}
+use std::time::Duration;
 
 /// A vdev and those below it, as `zpool status` shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VdevStatus {
-    /// What it is.
+    /// Kind of the vdev.
     pub kind: VdevKind,
     /// Index among its parent's children.
     pub id: u32,
-    /// Its identity.
+    /// Guid of the vdev.
     pub guid: VdevGuid,
-    /// State.
+    /// Whether it works.
     pub state: VdevState,
-    /// Why.
+    /// The reason for the state.
     pub aux: Aux,
     /// The device, or where it was last seen according to the configuration.
     pub path: Option<PathBuf>,
@@ -78,43 +30,43 @@ pub struct VdevStatus {
     pub is_open: bool,
     /// Was not there when the configuration was written.
     pub not_present: bool,
-    /// Parity columns.
+    /// Parity columns of a RAID-Z or dRAID; 0 of others.
     pub nparity: u8,
-    /// Shape of a dRAID.
+    /// Shape of a dRAID; `None` of others.
     pub draid: Option<DraidShape>,
-    /// A log device.
+    /// Holds blocks of the intent log only.
     pub is_log: bool,
-    /// A spare.
+    /// A hot spare that stands in for another leaf.
     pub is_spare: bool,
     /// The partition table is the pool's own.
     pub whole_disk: bool,
-    /// Being removed.
+    /// Its contents are being moved to other vdevs.
     pub removing: bool,
     /// New blocks may not go here.
     pub non_allocating: bool,
-    /// Resilvering or rebuilding.
+    /// Blocks that it lacks are being written to it.
     pub is_resilvering: bool,
     /// Allocatable bytes that the devices offer, 0 if unknown.
     pub offered: u64,
     /// Bytes of the device of a leaf.
     pub device_size: u64,
-    /// Reads that failed.
+    /// Number of reads that failed since the pool was opened or its errors were cleared.
     pub read_errors: u64,
-    /// Writes that failed.
+    /// Number of writes that failed, likewise.
     pub write_errors: u64,
-    /// Reads that gave wrong bytes.
+    /// Number of reads that returned wrong bytes, likewise.
     pub checksum_errors: u64,
-    /// Reads and writes that took very long.
+    /// Number of reads and writes that took longer than [`SLOW_IO_MS`](super::SLOW_IO_MS), likewise.
     pub slow_ios: u64,
-    /// Reads.
+    /// Number of reads since the pool was opened.
     pub reads: u64,
-    /// Bytes read.
+    /// Bytes of these reads.
     pub read_bytes: u64,
-    /// Writes.
+    /// Number of writes since the pool was opened.
     pub writes: u64,
-    /// Bytes written.
+    /// Bytes of these writes.
     pub write_bytes: u64,
-    /// The vdevs below.
+    /// Its children, in the order of the configuration.
     pub children: Vec<VdevStatus>,
 }
 
@@ -131,6 +83,25 @@ impl VdevStatus {
     /// The vdev with this guid.
     pub fn find(&self, guid: VdevGuid) -> Option<&VdevStatus> {
         self.walk().into_iter().find(|vdev| vdev.guid == guid)
+    }
+}
+
+/// What a leaf has done, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeafIo {
+    /// How long ago it was opened.
+    pub age: Duration,
+    /// Counters since then.
+    pub stats: IoStats,
+}
+
+impl VdevTree {
+    /// What each leaf has done since it was opened. What the vdevs above have done is the sum of their leaves.
+    pub fn io_stats(&self) -> HashMap<VdevGuid, LeafIo> {
+        let mut leaves = Vec::new();
+        self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
+        let of = |counters: &IoCounters| LeafIo { age: counters.born.elapsed(), stats: counters.sample() };
+        leaves.into_iter().map(|leaf| (leaf.guid, of(&leaf.memory().io))).collect()
     }
 }
 
@@ -208,7 +179,7 @@ impl Vdev {
     }
 }
 
-/// What the configuration alone tells.
+/// A status with what the configuration alone tells.
 fn blank(node: &VdevNode) -> VdevStatus {
     VdevStatus {
         kind: node.kind,

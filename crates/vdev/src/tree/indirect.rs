@@ -5,91 +5,13 @@
 //! copies of a piece on a mirror may differ. A block in one piece is read like any other; of several
 //! pieces the distinct copies of each are collected and their combinations verified.
 
+use super::block::{Extent, Fault, FaultKind, How, Read};
+use super::candidates::Budget;
 use super::copies::{Pull, Source, pull_all};
+use super::error::VdevError;
 use super::leaf::Trust;
-use super::search::Budget;
-use super::{Body, DEPTH_MAX, Extent, Fault, FaultKind, How, Read, VdevError, VdevTree};
-use format::{AllocOffset, DeviceOffset, Dva, Psize, Txg, VdevId};
-
-/// One entry of a mapping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MapEntry {
-    /// First byte on the removed vdev.
-    pub src: AllocOffset,
-    /// Bytes.
-    pub len: u64,
-    /// Where they are now.
-    pub dst: Dva,
-}
-
-/// In which txg a part of a removed vdev was copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Birth {
-    /// End of the part; it starts where the one before ends.
-    pub end: AllocOffset,
-    /// The txg.
-    pub txg: Txg,
-}
-
-/// Where the contents of a removed vdev are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IndirectMapping {
-    entries: Vec<MapEntry>,
-    births: Vec<Birth>,
-}
-
-impl IndirectMapping {
-    /// Checks that entries and births ascend, entries do not overlap and none leads back to `vdev`.
-    pub fn new(
-        vdev: VdevId,
-        entries: Vec<MapEntry>,
-        births: Vec<Birth>,
-    ) -> Result<IndirectMapping, VdevError> {
-        let bad = |why| Err(VdevError::BadMapping { vdev, why });
-        let mut end = 0;
-        for entry in &entries {
-            if entry.src.0 < end || entry.len == 0 {
-                return bad("entries overlap or do not ascend");
-            }
-            let (Some(next), Some(_)) =
-                (entry.src.0.checked_add(entry.len), entry.dst.offset.0.checked_add(entry.len))
-            else {
-                return bad("an entry has no end");
-            };
-            if entry.dst.vdev == vdev {
-                return bad("an entry leads to the vdev itself");
-            }
-            end = next;
-        }
-        if births.windows(2).any(|pair| pair[0].end >= pair[1].end) {
-            return bad("births do not ascend");
-        }
-        Ok(IndirectMapping { entries, births })
-    }
-
-    /// The entries, ascending.
-    pub fn entries(&self) -> &[MapEntry] {
-        &self.entries
-    }
-
-    /// The births, ascending.
-    pub fn births(&self) -> &[Birth] {
-        &self.births
-    }
-
-    /// The entry that covers a byte.
-    pub fn find(&self, at: AllocOffset) -> Option<&MapEntry> {
-        let after = self.entries.partition_point(|entry| entry.src <= at);
-        let entry = self.entries.get(after.checked_sub(1)?)?;
-        (at.0 - entry.src.0 < entry.len).then_some(entry)
-    }
-
-    /// The txg in which a byte was copied.
-    pub fn birth(&self, at: AllocOffset) -> Option<Txg> {
-        let part = self.births.partition_point(|birth| birth.end <= at);
-        Some(self.births.get(part)?.txg)
-    }
-}
+use super::node::{Body, DEPTH_MAX, VdevTree};
+use format::{AllocOffset, DeviceOffset, Psize};
 
 /// A piece of a block on a vdev that is there.
 #[derive(Debug, Clone, Copy)]

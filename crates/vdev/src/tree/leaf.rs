@@ -1,11 +1,13 @@
-//! A leaf: one device, what is known of its trustworthiness, and what it did wrong so far.
+//! A leaf: one device, which blocks it should have, and its errors so far.
 //!
 //! A distributed spare has no device of its own, but a [`Standing`]: it too can miss txgs or be out
 //! of service.
 
+use super::range_set::RangeSet;
+use super::state::{Aux, VdevState};
 use super::stats::{Done, IoCounters};
-use super::{Aux, RangeSet, VdevState};
 use crate::device::{Device, DeviceError};
+use crate::sync::{lock, read, write};
 use crate::tunable::Tunable;
 use format::config::VdevNode;
 use format::units::LABEL_START;
@@ -13,7 +15,7 @@ use format::{DeviceOffset, Txg, VdevGuid, label};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 /// A read or write that takes longer is counted as slow; milliseconds.
 pub static SLOW_IO_MS: Tunable = Tunable::new("zio_slow_io_ms", 30_000, 0, u64::MAX);
@@ -25,18 +27,19 @@ pub(super) struct Counters {
     pub(super) write_errors: AtomicU64,
     pub(super) checksum_errors: AtomicU64,
     pub(super) slow_ios: AtomicU64,
-    /// Written by repairs.
+    /// Bytes that repairs and resilvers have written.
     pub(super) repaired_bytes: AtomicU64,
 }
 
 /// Births of blocks that were written to a leaf since its last flush.
 #[derive(Debug, Default)]
 pub(super) struct Unflushed {
-    /// New blocks.
+    /// Births of new blocks.
     pub(super) written: RangeSet,
-    /// Blocks whose wrong bytes were replaced.
+    /// Births of blocks of which wrong or missing bytes were replaced.
     pub(super) repaired: RangeSet,
-    /// Births of writes that have begun and are not noted as done: what the device has of them may be lost with what is.
+    /// Births of writes that have begun and are not noted as done: what the device has of them may be lost with what
+    /// is.
     in_flight: BTreeMap<u64, usize>,
 }
 
@@ -66,8 +69,8 @@ impl Unflushed {
         Unflushed { written, repaired, in_flight: BTreeMap::new() }
     }
 
-    /// Adds what was written, or was being written, while a flush of this failed: a device tells once that it has lost something,
-    /// and not what.
+    /// Adds what was written, or was being written, while a flush of this failed: a device tells once that it has
+    /// lost something, and not what.
     pub(super) fn add_meanwhile(&mut self, now: &Unflushed) {
         self.written.merge(&now.written);
         self.repaired.merge(&now.repaired);
@@ -83,27 +86,27 @@ pub(super) struct Memory {
     pub(super) counters: Counters,
     pub(super) io: IoCounters,
     missed: RwLock<Arc<RangeSet>>,
-    /// `missed` has grown or shrunk since somebody last asked.
+    /// `missed` has changed since [`Memory::take_missed_changed`] was last called.
     missed_changed: AtomicBool,
-    /// A flush has failed and lost something since somebody last asked.
+    /// A flush has failed and lost something since the flag was last taken.
     pub(super) has_lost: AtomicBool,
     /// Txgs of which something could not be brought to the leaf since [`Memory::forget_unrepaired`].
     unrepaired: Mutex<RangeSet>,
     /// A write has failed because the device was not there.
     pub(super) was_gone: AtomicBool,
     unflushed: Mutex<Unflushed>,
-    /// Held while the leaf is flushed: whoever finds nothing to flush must not go on before the flush that
+    /// Held while the leaf is flushed: a thread that finds nothing to flush must not go on before the flush that
     /// took it has ended.
     flushing: Mutex<()>,
 }
 
 impl Memory {
     pub(super) fn missed(&self) -> Arc<RangeSet> {
-        Arc::clone(&self.missed.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&read(&self.missed))
     }
 
     pub(super) fn change_missed(&self, change: impl FnOnce(&mut RangeSet)) {
-        let mut missed = self.missed.write().unwrap_or_else(PoisonError::into_inner);
+        let mut missed = write(&self.missed);
         let before = Arc::clone(&missed);
         change(Arc::make_mut(&mut missed));
         if *before != **missed {
@@ -126,39 +129,39 @@ impl Memory {
 
     /// Notes that a block born in this txg did not get to the leaf that lacked it.
     pub(super) fn note_unrepaired(&self, birth: Txg) {
-        let mut unrepaired = self.unrepaired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unrepaired = lock(&self.unrepaired);
         if !unrepaired.contains(birth.0) {
             unrepaired.insert(birth.0..birth.0.saturating_add(1));
         }
     }
 
     pub(super) fn unrepaired(&self) -> RangeSet {
-        self.unrepaired.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.unrepaired).clone()
     }
 
     pub(super) fn forget_unrepaired(&self) {
-        *self.unrepaired.lock().unwrap_or_else(PoisonError::into_inner) = RangeSet::new();
+        *lock(&self.unrepaired) = RangeSet::new();
     }
 
     pub(super) fn unflushed(&self) -> MutexGuard<'_, Unflushed> {
-        self.unflushed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unflushed)
     }
 
     pub(super) fn start_flush(&self) -> MutexGuard<'_, ()> {
-        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.flushing)
     }
 }
 
-/// How much a leaf is to be believed; lower is better.
+/// How likely a leaf is to have a block; lower is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trust {
-    /// Nothing speaks against it.
+    /// The leaf should have the block.
     Good,
     /// It does not have blocks of this birth, or not surely.
     Stale,
     /// The configuration took it out of service, for instance as offline.
     OutOfService,
-    /// There is no device.
+    /// No device is open for the leaf.
     Missing,
 }
 
@@ -189,7 +192,7 @@ impl Standing {
 
     /// Tells what the pool has recorded: no change to record again.
     pub(super) fn set_missed(&self, txgs: RangeSet) {
-        *self.memory.missed.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(txgs);
+        *write(&self.memory.missed) = Arc::new(txgs);
     }
 
     /// Whether it may be used at all, as far as the configuration tells.
@@ -202,7 +205,7 @@ impl Standing {
         if !self.is_in_service() {
             return Trust::OutOfService;
         }
-        let missed = self.memory.missed.read().unwrap_or_else(PoisonError::into_inner);
+        let missed = read(&self.memory.missed);
         if missed.contains(birth.0) || birth < self.rebuilding_since { Trust::Stale } else { Trust::Good }
     }
 }

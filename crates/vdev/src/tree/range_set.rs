@@ -6,17 +6,17 @@ use std::ops::Range;
 /// A set of `u64`s, kept as disjoint ranges that do not touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeSet {
-    /// End by start.
+    /// Ends of the ranges by their starts.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl RangeSet {
-    /// The empty set.
+    /// A set without members.
     pub fn new() -> RangeSet {
         RangeSet::default()
     }
 
-    /// Adds a range.
+    /// Adds all numbers of a range.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -38,7 +38,7 @@ impl RangeSet {
         self.ranges.insert(start, end);
     }
 
-    /// Takes a range out.
+    /// Removes all numbers of a range.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -61,7 +61,7 @@ impl RangeSet {
         }
     }
 
-    /// Whether it holds a number.
+    /// Whether a number is a member.
     pub fn contains(&self, number: u64) -> bool {
         self.ranges.range(..=number).next_back().is_some_and(|(_, end)| *end > number)
     }
@@ -83,12 +83,12 @@ impl RangeSet {
         parts
     }
 
-    /// How many numbers it holds.
+    /// Number of members.
     pub fn total(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).fold(0, u64::saturating_add)
     }
 
-    /// How many ranges it has.
+    /// Number of ranges.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
@@ -98,12 +98,12 @@ impl RangeSet {
         other.iter().for_each(|range| self.insert(range));
     }
 
-    /// Whether it holds nothing.
+    /// Whether the set has no members.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The ranges, ascending.
+    /// The ranges of the set, ascending; no two touch.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.ranges.iter().map(|(start, end)| *start..*end)
     }
@@ -122,7 +122,7 @@ impl FromIterator<Range<u64>> for RangeSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::Random;
+    use crate::random::Random;
 
     #[test]
     fn agrees_with_a_plain_set() {

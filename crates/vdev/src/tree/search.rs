@@ -5,37 +5,17 @@
 //! column; these are tried as well. If no set of whole children explains the damage, each stripe is
 //! looked at for itself (`stripes.rs`).
 
-use super::parity::{Columns, Work};
-use super::{ATTEMPT_BYTES_MAX, ATTEMPTS_MAX, How, VdevError, stripes};
+use super::block::How;
+use super::candidates::{Budget, next_set};
+use super::columns::{Columns, Work};
+use super::error::VdevError;
+use super::stripes;
 use crate::geometry::Row;
 
 /// Most ways to combine versions that are tried for one set of suspects.
 const VERSIONS_MAX: usize = 64;
 /// Most sets that are looked at, tried or not.
 const SETS_MAX: usize = 200_000;
-
-/// How much may still be tried for one block.
-pub(super) struct Budget(usize);
-
-impl Budget {
-    /// The allowance for a block of this size.
-    pub(super) fn new(psize: usize) -> Budget {
-        let by_bytes = ATTEMPT_BYTES_MAX / (psize as u64).max(1);
-        Budget(ATTEMPTS_MAX.min(usize::try_from(by_bytes).unwrap_or(usize::MAX)))
-    }
-
-    /// Whether one more attempt is allowed.
-    pub(super) fn take(&mut self) -> bool {
-        let allowed = self.0 > 0;
-        self.0 = self.0.saturating_sub(1);
-        allowed
-    }
-
-    /// Attempts left.
-    pub(super) fn left(&self) -> usize {
-        self.0
-    }
-}
 
 /// The right block, or why there is none: [`VdevError::NoCopies`] if no candidate could be made.
 pub(super) fn search(
@@ -194,40 +174,5 @@ impl Search<'_, '_, '_> {
             *now = 0;
         }
         false
-    }
-}
-
-/// The next set of the same size in lexical order; false after the last.
-pub(super) fn next_set(set: &mut [usize], limit: usize) -> bool {
-    let size = set.len();
-    for i in (0..size).rev() {
-        if set[i] + (size - i) < limit {
-            set[i] += 1;
-            for j in i + 1..size {
-                set[j] = set[j - 1] + 1;
-            }
-            return true;
-        }
-    }
-    false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_sets_once() {
-        for (size, limit, count) in [(0, 5, 1), (1, 5, 5), (2, 5, 10), (3, 5, 10), (3, 20, 1140)] {
-            let mut set: Vec<usize> = (0..size).collect();
-            let mut all = vec![set.clone()];
-            while next_set(&mut set, limit) {
-                all.push(set.clone());
-            }
-            assert_eq!(all.len(), count);
-            all.dedup();
-            assert_eq!(all.len(), count);
-            assert!(all.iter().flatten().all(|i| *i < limit));
-        }
     }
 }

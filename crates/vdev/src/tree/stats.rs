@@ -1,6 +1,6 @@
-//! What a leaf has done: operations, bytes, how long they took and how large they were, by kind of caller.
+//! Counters of a leaf: operations, bytes, histograms of times and sizes, by purpose.
 //!
-//! Filled by the reading and writing of blocks in this tree, and by whoever trims; read by
+//! Filled by the reading and writing of blocks in this tree and by trimming; read by
 //! `zpool iostat` and kstat files. Labels are written to devices directly and not counted.
 //!
 //! # What always holds
@@ -10,10 +10,7 @@
 //! - Of requests that were given to the devices together, each is counted with the time until the last of them
 //!   was done: that is what their caller waited.
 
-use super::VdevTree;
-use format::VdevGuid;
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,23 +21,23 @@ use std::time::{Duration, Instant};
 pub const TIME_BUCKETS: usize = 37;
 /// Buckets of a histogram of sizes: bucket `i` counts 2^i to 2^(i+1) - 1 bytes, the last one all that is larger.
 pub const SIZE_BUCKETS: usize = 25;
-/// Counters of a leaf exist so many times.
+/// Copies of the counters of a leaf; threads are spread over them, so that they seldom share a cache line.
 const SHARDS: usize = 4;
 
-/// In whose interest a device is used.
+/// The purpose of a request, which its counters tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Somebody waits for what is read.
+    /// Reads for which a caller waits.
     SyncRead,
-    /// Somebody waits until it is written: the intent log.
+    /// Writes for which a caller waits: the intent log.
     SyncWrite,
-    /// Reading ahead.
+    /// Reads ahead of what callers have asked for.
     AsyncRead,
-    /// Writing txgs.
+    /// Writes of a transaction group.
     AsyncWrite,
-    /// Looking at everything: scrubs and resilvers.
+    /// Reads of scrubs and resilvers.
     Scrub,
-    /// Telling devices what is free.
+    /// Discards of free space.
     Trim,
     /// Rebuilding a device in the order of its space.
     Rebuild,
@@ -58,17 +55,17 @@ impl Priority {
         Priority::Rebuild,
     ];
 
-    /// Its place among [`Priority::ALL`].
+    /// Index of the priority in [`Priority::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// What the calling thread reads for; somebody waits if nothing else was said.
+    /// The purpose of reads of this thread; [`Priority::SyncRead`] unless a [`Doing`] says otherwise.
     pub(super) fn of_read() -> Priority {
         PRIORITY.get().unwrap_or(Priority::SyncRead)
     }
 
-    /// What the calling thread writes for; a txg if nothing else was said.
+    /// The purpose of writes of this thread; [`Priority::AsyncWrite`] unless a [`Doing`] says otherwise.
     pub(super) fn of_write() -> Priority {
         match PRIORITY.get() {
             // Who scrubs or reads repairs in passing.
@@ -78,7 +75,7 @@ impl Priority {
     }
 }
 
-/// How many priorities there are.
+/// Number of priorities.
 pub const PRIORITIES: usize = 7;
 
 thread_local! {
@@ -89,15 +86,15 @@ thread_local! {
     };
 }
 
-/// While it lives, what this thread reads and writes counts as of this priority.
+/// A guard: while it lives, requests of this thread count with its priority.
 pub struct Doing {
     before: Option<Priority>,
-    /// It belongs to its thread.
+    /// Keeps the guard on its thread.
     thread: PhantomData<*const ()>,
 }
 
 impl Doing {
-    /// From now on.
+    /// Sets the priority of this thread until the guard is dropped.
     #[must_use]
     pub fn begin(priority: Priority) -> Doing {
         Doing { before: PRIORITY.replace(Some(priority)), thread: PhantomData }
@@ -110,23 +107,23 @@ impl Drop for Doing {
     }
 }
 
-/// What is done with a device.
+/// The kind of a request to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// Reading.
+    /// Filling a buffer.
     Read,
-    /// Writing.
+    /// Storing bytes.
     Write,
-    /// Discarding.
+    /// Declaring a range unused.
     Trim,
 }
 
-/// How many kinds of operations there are.
+/// Number of kinds of operations.
 pub const OPS: usize = 3;
 
-/// How often something took so long.
+/// A histogram of times: how many requests are in each bucket.
 pub type Times = [u64; TIME_BUCKETS];
-/// How often something was so large.
+/// A histogram of sizes: how many requests are in each bucket.
 pub type Sizes = [u64; SIZE_BUCKETS];
 
 /// What a leaf, or several, have done since they were opened.
@@ -134,7 +131,7 @@ pub type Sizes = [u64; SIZE_BUCKETS];
 pub struct IoStats {
     /// Operations given to the device, by [`Op`].
     pub ops: [u64; OPS],
-    /// Bytes of these.
+    /// Bytes of these operations, by [`Op`].
     pub bytes: [u64; OPS],
     /// Reads, writes: from the call to the answer.
     pub total_wait: [Times; 2],
@@ -146,9 +143,9 @@ pub struct IoStats {
     pub individual: [Sizes; PRIORITIES],
     /// By [`Priority`]: sizes of requests that were joined from smaller ones.
     pub aggregated: [Sizes; PRIORITIES],
-    /// By [`Priority`]: waiting now.
+    /// By [`Priority`]: requests that wait to be given to the device.
     pub pending: [u64; PRIORITIES],
-    /// By [`Priority`]: in the device now.
+    /// By [`Priority`]: requests that the device has not answered yet.
     pub active: [u64; PRIORITIES],
 }
 
@@ -207,7 +204,7 @@ fn each(to: &mut [u64], from: &[u64], how: fn(u64, u64) -> u64) {
 /// The counters of a leaf.
 #[derive(Debug)]
 pub(super) struct IoCounters {
-    born: Instant,
+    pub(super) born: Instant,
     shards: [OnceLock<Box<Shard>>; SHARDS],
 }
 
@@ -277,17 +274,17 @@ fn bucket(number: u64, buckets: usize) -> usize {
     (number.max(1).ilog2() as usize).min(buckets - 1)
 }
 
-/// One request that is done.
+/// A request that the device has answered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Done {
     pub(super) op: Op,
     pub(super) priority: Priority,
     pub(super) bytes: u64,
-    /// Until it was given to the device.
+    /// Time from the call until the submission to the device.
     pub(super) queued: Duration,
-    /// In the device.
+    /// Time from the submission to the device until its answer.
     pub(super) took: Duration,
-    /// It was joined from several.
+    /// The request was joined from several smaller ones.
     pub(super) is_joined: bool,
 }
 
@@ -296,12 +293,12 @@ impl IoCounters {
         self.shards[SHARD.with(|shard| *shard)].get_or_init(Shard::new)
     }
 
-    /// A request goes to the device.
+    /// Counts a request that is given to the device.
     pub(super) fn begin(&self, priority: Priority) {
         add(&self.shard().active[priority.index()], 1);
     }
 
-    /// It has come back, however it ended.
+    /// Counts a request that the device has answered, with success or not.
     pub(super) fn end(&self, done: Done) {
         let shard = self.shard();
         let Done { op, priority, bytes, queued, took, is_joined } = done;
@@ -322,12 +319,12 @@ impl IoCounters {
         }
     }
 
-    /// A request that is part of a larger one.
+    /// Counts a request that is a part of a larger one.
     pub(super) fn individual(&self, priority: Priority, bytes: u64) {
         add(&self.shard().individual[priority.index()][bucket(bytes, SIZE_BUCKETS)], 1);
     }
 
-    /// Since it was opened.
+    /// The sum of all shards: everything since the leaf was opened.
     pub(super) fn sample(&self) -> IoStats {
         let mut sum = IoStats::default();
         self.shards.iter().filter_map(OnceLock::get).for_each(|shard| sum.add(&shard.sample()));
@@ -341,35 +338,6 @@ impl IoCounters {
             shards().map(|shard| of(shard)[op as usize].load(Ordering::Relaxed)).sum()
         };
         (sum(|shard| &shard.ops), sum(|shard| &shard.bytes))
-    }
-}
-
-/// What a leaf has done, and since when.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeafIo {
-    /// How long ago it was opened.
-    pub age: Duration,
-    /// What it did since.
-    pub stats: IoStats,
-}
-
-impl VdevTree {
-    /// What each leaf has done since it was opened. What the vdevs above have done is the sum of their leaves.
-    pub fn io_stats(&self) -> HashMap<VdevGuid, LeafIo> {
-        let mut leaves = Vec::new();
-        self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
-        let of = |counters: &IoCounters| LeafIo { age: counters.born.elapsed(), stats: counters.sample() };
-        leaves.into_iter().map(|leaf| (leaf.guid, of(&leaf.memory().io))).collect()
-    }
-
-    /// Counts a range of a leaf's device that was discarded.
-    pub fn note_trim(&self, leaf: VdevGuid, bytes: u64, took: Duration) {
-        if let Some(leaf) = self.leaf(leaf) {
-            let (op, priority) = (Op::Trim, Priority::Trim);
-            let done = Done { op, priority, bytes, queued: Duration::ZERO, took, is_joined: false };
-            leaf.memory().io.begin(priority);
-            leaf.memory().io.end(done);
-        }
     }
 }
 

@@ -6,8 +6,8 @@
 //! that make it fit when they are reconstructed; if the parity is not used up, that check alone
 //! rules out most. What is left is combined over the stripes, as far as the budget goes.
 
-use super::parity::Columns;
-use super::search::{Budget, next_set};
+use super::candidates::{Budget, next_set};
+use super::columns::Columns;
 use codec::gf256;
 
 /// Most sets of columns that are examined in one block.

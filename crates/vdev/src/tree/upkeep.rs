@@ -9,30 +9,22 @@
 //!
 //! Lock order: the `flushing` locks of leaves by guid, then `losses`, then a leaf's other locks.
 
-use super::leaf::{Leaf, Memory, Trust, Unflushed};
-use super::{Body, Builder, Extent, Fault, FaultKind, RangeSet, Standing, Vdev, VdevError, VdevTree, Write};
-use crate::device::{Device, DeviceError, flush_across, unsupported_is_fine};
-use format::config::VdevNode;
+use super::block::{Extent, Fault, FaultKind};
+use super::error::VdevError;
+use super::leaf::{Leaf, Standing, Trust, Unflushed};
+use super::node::{Body, Vdev, VdevTree};
+use super::range_set::RangeSet;
+use super::write::Write;
+use crate::device::{Device, DeviceError, flush_across, flush_is_supported};
 use format::{Txg, VdevGuid, VdevId};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// A moment in the life of a tree. What was written after it is not called durable if a flush has failed
-/// since, no matter whose flush that was.
+/// since, whichever thread made that flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(u64);
-
-/// Flushes that lost something, numbered in the order in which they failed.
-#[derive(Debug, Default)]
-pub(super) struct Losses {
-    count: u64,
-    /// The last one that may have cost a vdev a block.
-    of_tops: BTreeMap<VdevId, u64>,
-    /// The last one of a leaf.
-    of_leaves: BTreeMap<u64, u64>,
-}
 
 impl VdevTree {
     /// To be taken before the first of the writes that a flush is to make durable.
@@ -40,15 +32,12 @@ impl VdevTree {
         Mark(self.losses().count)
     }
 
-    fn losses(&self) -> MutexGuard<'_, Losses> {
-        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes durable what was written to these top-level vdevs: flushes the volatile caches of all their
     /// leaves that were written since their last flush. A leaf that fails counts as having missed all
     /// of that.
     ///
-    /// [`VdevError::NotFlushed`] if a vdev may thereby have lost a block, now or in a flush of anybody since
+    /// # Errors
+    /// [`VdevError::NotFlushed`] if a vdev may thereby have lost a block, now or in a flush of any thread since
     /// `since`: a device reports that it lost something once, and to one.
     ///
     /// Labels are written to devices directly and not seen here: [`VdevTree::flush_leaves`].
@@ -90,7 +79,7 @@ impl VdevTree {
         let mut results = BTreeMap::new();
         for (leaf, unflushed) in &mut taken {
             let result = leaf.device().and_then(|_| flushed.next()).unwrap_or(Err(DeviceError::Gone));
-            let result = result.or_else(unsupported_is_fine);
+            let result = flush_is_supported(result);
             if let Err(error) = &result {
                 unflushed.add_meanwhile(&leaf.memory().unflushed());
                 if leaf.device().is_some() || !unflushed.is_empty() {
@@ -143,6 +132,9 @@ impl VdevTree {
 
     /// Writes a verified block to those of its leaves that are in service and did not have it: what
     /// resilvering does. The txg stays in their DTLs until [`VdevTree::forgive`].
+    ///
+    /// # Errors
+    /// [`VdevError`] if the block cannot be written at all, or a leaf that lacks it did not take it.
     pub fn resilver(&self, at: &Extent, data: &[u8]) -> Result<(), VdevError> {
         let is_stale = |leaf: &Leaf| leaf.trust(at.birth) == Trust::Stale;
         let write = [Write { at: *at, data }];
@@ -206,7 +198,8 @@ impl VdevTree {
     }
 
     /// Takes txgs out of a leaf's DTL, after it got everything that was written in them, since `since` or
-    /// before the DTL was there; but for those of which something failed since [`VdevTree::begin_repairs`]. Flushes the leaf first: what it only has in its cache it does not have.
+    /// before the DTL was there; but for those of which something failed since [`VdevTree::begin_repairs`]. Flushes
+    /// the leaf first: what it only has in its cache it does not have.
     ///
     /// # Errors
     /// If the leaf could not be flushed, now or since `since`. Its DTL stays.
@@ -248,70 +241,6 @@ impl VdevTree {
         let standings = self.all_standings();
         let lacking = standings.iter().filter(|standing| standing.memory.missed().contains(birth.0));
         lacking.for_each(|standing| standing.memory.note_unrepaired(birth));
-    }
-
-    fn all_standings(&self) -> Vec<&Standing> {
-        let mut standings = Vec::new();
-        self.tops.iter().for_each(|top| top.vdev.standings(&mut standings));
-        standings
-    }
-
-    fn standing(&self, leaf: VdevGuid) -> Option<&Standing> {
-        self.all_standings().into_iter().find(|standing| standing.guid == leaf)
-    }
-
-    /// This tree with a changed configuration: vdevs added, grown or gone, paths, states. Leaves that were
-    /// there before keep their device (unless `new_devices` has one for them), their counters, their
-    /// DTL and what is to be flushed; removed vdevs keep their mapping. A device that is replaced is flushed.
-    /// Calls that still use the old tree count on the same leaves.
-    pub fn reconfigured(
-        &self,
-        root: &VdevNode,
-        new_devices: &HashMap<VdevGuid, Arc<dyn Device>>,
-    ) -> Result<Arc<VdevTree>, VdevError> {
-        self.rebuilt(root, new_devices, &[])
-    }
-
-    /// This tree without the devices of some leaves, which are flushed.
-    pub fn without_devices(&self, leaves: &[VdevGuid]) -> Result<Arc<VdevTree>, VdevError> {
-        self.flush_leaves(leaves);
-        self.rebuilt(self.config(), &HashMap::new(), leaves)
-    }
-
-    fn rebuilt(
-        &self,
-        root: &VdevNode,
-        new_devices: &HashMap<VdevGuid, Arc<dyn Device>>,
-        shut: &[VdevGuid],
-    ) -> Result<Arc<VdevTree>, VdevError> {
-        let memory_of = |standing: &Standing| (standing.guid, Arc::clone(&standing.memory));
-        let memories: HashMap<VdevGuid, Arc<Memory>> =
-            self.all_standings().into_iter().map(memory_of).collect();
-        let (losses, listener) = (Arc::clone(&self.losses), Arc::clone(&self.listener));
-        let mut leaves = Vec::new();
-        self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
-        let mut devices: HashMap<VdevGuid, Arc<dyn Device>> =
-            leaves.iter().filter_map(|leaf| Some((leaf.guid, Arc::clone(leaf.device()?)))).collect();
-        devices.retain(|guid, _| !shut.contains(guid));
-        // The new tree flushes its own devices only.
-        let replaced = new_devices
-            .iter()
-            .filter(|(guid, new)| devices.get(*guid).is_some_and(|old| !Arc::ptr_eq(old, new)));
-        let replaced: Vec<VdevGuid> = replaced.map(|(guid, _)| *guid).collect();
-        self.flush_leaves(&replaced);
-        devices.extend(new_devices.iter().map(|(guid, device)| (*guid, Arc::clone(device))));
-        let tree = VdevTree::build(
-            root,
-            &Builder { devices: &devices, reflow: self.reflow, memories, losses, listener },
-        )?;
-        for (id, node) in self.tops() {
-            if let Some(mapping) = self.indirect(id)
-                && tree.top(id).is_some_and(|now| now.guid == node.guid)
-            {
-                tree.set_mapping(id, mapping);
-            }
-        }
-        Ok(tree)
     }
 }
 

@@ -9,8 +9,8 @@
 //! - A write is reported as good only if the block can be read back from what took it: one side of a
 //!   mirror, all but `nparity` columns of each row.
 //! - A leaf that did not take its part has the birth of the block in its DTL when the call returns,
-//!   and is marked as written (for `flush`) only after the device has reported the write as done. Until then it is marked as in
-//!   flight: a flush that fails meanwhile may have lost it.
+//!   and is marked as written (for `flush`) only after the device has reported the write as done. Until then it is
+//!   marked as in flight: a flush that fails meanwhile may have lost it.
 //! - Nothing is written outside the extents of the batch: the sectors that fill up a block's space on a
 //!   RAID-Z are overwritten only if that joins two runs.
 //! - Leaves that the configuration took out of service are not touched.
@@ -18,10 +18,12 @@
 //! # Order
 //! lay out (maps, parity) -> tasks -> runs -> devices -> failed runs again, task by task -> judge.
 
+use super::block::{Extent, Fault, FaultKind, on_device};
+use super::error::{VdevError, check_size};
 use super::leaf::Leaf;
+use super::node::{Body, DEPTH_MAX, Vdev, VdevTree};
 use super::stats::{Done, Op, Priority};
-use super::{Body, DEPTH_MAX, Extent, Fault, FaultKind, Vdev, VdevError, VdevTree, check_size, on_device};
-use crate::device::stage::AlignedBuf;
+use crate::device::aligned::AlignedBuf;
 use crate::device::{Device, DeviceError, WriteRequest, write_across};
 use crate::geometry::{BlockMap, Row};
 use codec::gf256;
@@ -39,12 +41,12 @@ const SECOND_TRIES_FAILED_MAX: u32 = 8;
 /// Fills up sectors. Two of the largest sectors: more padding than a column ever has.
 static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
 
-/// A block to write.
+/// A block of a batch of writes.
 #[derive(Debug, Clone, Copy)]
 pub struct Write<'a> {
     /// Where; its `birth` is the txg that writes it.
     pub at: Extent,
-    /// The block: `at.psize` bytes.
+    /// The bytes of the block; their number is `at.psize`.
     pub data: &'a [u8],
 }
 
@@ -53,7 +55,7 @@ struct Task<'t, 'd> {
     leaf: &'t Leaf,
     at: DeviceOffset,
     data: &'d [u8],
-    /// Zeros behind the data.
+    /// Bytes of zeros that follow the data.
     padding: usize,
     birth: Txg,
     /// Written only if it joins two others.
@@ -85,7 +87,7 @@ pub(super) struct Written {
 
 /// What must have been written for a block to be readable.
 enum Need {
-    /// This task.
+    /// The task with this index.
     Task(usize),
     /// Something that no leaf took.
     Lost,
@@ -109,7 +111,7 @@ impl Need {
     }
 }
 
-/// How a block lies on a vdev, with its parity.
+/// The layout of a block on a vdev, with its parity.
 enum Layout<'t> {
     /// The same bytes on all leaves below.
     Whole(&'t Vdev),
@@ -357,7 +359,8 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
     in_flight.iter().for_each(|(leaf, birth)| leaf.memory().unflushed().end(*birth));
 }
 
-/// The leaves that are written, and of which births; runs are in the order of leaves, so each is told a few times at most.
+/// The leaves that are written, and of which births; runs are in the order of leaves, so each is told a few times at
+/// most.
 fn births<'t>(tasks: &[Task<'t, '_>], runs: &[Vec<usize>]) -> Vec<(&'t Leaf, Txg)> {
     let written = runs.iter().flatten().filter_map(|index| tasks.get(*index));
     let mut births: Vec<(&Leaf, Txg)> = written.map(|task| (task.leaf, task.birth)).collect();
@@ -422,6 +425,9 @@ impl VdevTree {
     }
 
     /// Writes one block; see [`VdevTree::write_many`].
+    ///
+    /// # Errors
+    /// [`VdevError`] if too few leaves took the block for it to be read back.
     pub fn write(&self, at: &Extent, data: &[u8]) -> Result<(), VdevError> {
         let mut results = self.write_many(&[Write { at: *at, data }]);
         results.pop().unwrap_or(Err(VdevError::NotWritten { vdev: at.vdev }))
@@ -476,7 +482,7 @@ impl VdevTree {
             return Err(misaligned);
         }
         let asize = top.vdev.asize_of(at.psize, at.birth, top.ashift).unwrap_or(Asize(u64::MAX));
-        // Of a vdev without any device nobody knows the end; there is nothing to write to either.
+        // The end of a vdev without any device is not known; there is nothing to write to either.
         let is_beyond = at.offset.0.checked_add(asize.0).is_none_or(|end| end > top.limit);
         if is_beyond && top.limit != 0 {
             return Err(VdevError::OutOfRange { vdev: at.vdev, offset: at.offset, asize });

@@ -13,12 +13,13 @@
 //! window is settled (its rest goes back to the tree) when it is too short, or when something
 //! needs to see all free space in one place.
 
+use super::ledger::Ledger;
 use super::pending::Pending;
 use super::range_tree::{RangeTree, Run, Runs};
-use super::{LoadError, SpaceSource};
+use super::types::{LoadError, SpaceSource};
 use format::{Txg, VdevId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use vdev::tree::RangeSet;
 
 /// Requests up to this many bytes are small: they are served apart from larger ones.
@@ -38,9 +39,9 @@ pub(super) const DEFER_TXGS: u64 = 2;
 /// Which window serves a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Metadata and small blocks.
+    /// Allocations of metadata and small blocks.
     Small,
-    /// Everything else.
+    /// All other allocations.
     Large,
 }
 
@@ -63,13 +64,13 @@ fn change(sum: &AtomicU64, before: u64, after: u64) {
     sum.fetch_add(after.wrapping_sub(before), Relaxed);
 }
 
-/// Where a metaslab is, and whom it tells.
+/// The place of a metaslab, and the counters that it keeps up to date.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) vdev: VdevId,
     pub(super) index: u64,
     pub(super) counters: &'a Counters,
-    pub(super) ledger: &'a super::Ledger,
+    pub(super) ledger: &'a Ledger,
     pub(super) source: &'a dyn SpaceSource,
 }
 
@@ -88,7 +89,7 @@ impl From<LoadError> for Refusal {
     }
 }
 
-/// A metaslab.
+/// A metaslab: a part of a top-level vdev whose free space is kept together.
 #[derive(Debug)]
 pub(super) struct Metaslab {
     /// First byte in the vdev; a multiple of the unit.
@@ -101,7 +102,7 @@ pub(super) struct Metaslab {
     free: AtomicU64,
     /// Bytes of the longest free segment. Before loading, by the hint; later an estimate.
     largest: AtomicU64,
-    /// Whether `largest` is exact.
+    /// Whether `largest` is exact rather than an estimate.
     is_largest_exact: AtomicBool,
     is_loaded: AtomicBool,
     /// Its free space could not be read.
@@ -114,7 +115,7 @@ struct Body {
     free: Option<Box<FreeSpace>>,
     /// By txg, ascending: at most the syncing and the open one.
     pending: Vec<(Txg, Pending)>,
-    /// By txg, ascending.
+    /// Runs that were freed, by txg, ascending.
     deferred: Vec<(Txg, Runs)>,
     /// Bytes allocated, as counted in [`Counters`].
     allocated: u64,
@@ -203,11 +204,12 @@ impl FreeSpace {
 impl Body {
     fn pending(&mut self, txg: Txg, place: &Place<'_>) -> &mut Pending {
         self.changed = self.changed.max(txg);
-        by_txg(&mut self.pending, txg, || place.ledger.note_change(txg, place))
+        by_txg(&mut self.pending, txg, || place.ledger.note_change(txg, place.vdev, place.index))
     }
 
     fn defer(&mut self, txg: Txg, run: Run, place: &Place<'_>) {
-        by_txg(&mut self.deferred, txg, || place.ledger.note_deferred(txg, place)).insert(run);
+        by_txg(&mut self.deferred, txg, || place.ledger.note_deferred(txg, place.vdev, place.index))
+            .insert(run);
     }
 
     fn is_deferred(&self, run: Run) -> bool {
@@ -290,7 +292,7 @@ impl Metaslab {
         self.is_unreadable.load(Relaxed)
     }
 
-    /// To be tried again.
+    /// Makes a metaslab that could not be loaded be tried again.
     pub(super) fn forget_failure(&self) {
         self.is_unreadable.store(false, Relaxed);
     }
@@ -302,7 +304,7 @@ impl Metaslab {
     }
 
     fn lock(&self) -> MutexGuard<'_, Body> {
-        // A thread that panics here has found a bug in this module: nobody may go on with its state.
+        // A thread that panics here has found a bug in this module: no other thread may go on with its state.
         self.body.lock().expect("no thread panicked while it changed this metaslab")
     }
 
@@ -464,7 +466,7 @@ impl Metaslab {
         self.offset(run.0)
     }
 
-    /// Takes back an allocation that nobody has seen: it can be handed out again at once.
+    /// Takes back an allocation that no caller has seen: it can be handed out again at once.
     pub(super) fn undo_alloc(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) {
         let run = self.run(offset, bytes).expect("what is undone was allocated here");
         let mut body = self.lock();
@@ -475,7 +477,7 @@ impl Metaslab {
         self.tell(&body);
     }
 
-    /// Takes this very range.
+    /// Allocates the very range that is named.
     pub(super) fn claim(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) -> Result<(), Refusal> {
         let run = self.run(offset, bytes).ok_or(Refusal::State)?;
         let mut body = self.load(place)?;
@@ -584,9 +586,4 @@ impl Metaslab {
         body.deferred.iter().flat_map(|(_, runs)| runs.iter()).for_each(&mut count);
         Ok(())
     }
-}
-
-/// Locks a plain list: no state of it is half done, whatever panicked.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

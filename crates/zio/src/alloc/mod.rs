@@ -1,6 +1,6 @@
-//! The space allocator: which parts of the top-level vdevs are free, and who gets them.
+//! The space allocator: which parts of the top-level vdevs are free, and which of them a block gets.
 //!
-//! Called by `zio::write` for every block, by whoever frees, and by `pool` once per pass of a sync.
+//! Called by `zio::write` for every block, by `zio::free`, and by `pool` once per pass of a sync.
 //! Knows nothing of objects: what is free comes in through [`SpaceSource`], what changed leaves as
 //! [`SpaceChange`]s.
 //!
@@ -23,6 +23,7 @@
 //!
 //! Source: `docs/on-disk/15-space.md`. Tests: `tests/` (a bitmap as the model), and in each module.
 
+mod ledger;
 mod metaslab;
 mod pending;
 mod range_tree;
@@ -39,18 +40,20 @@ pub use types::{
 use crate::AllocTx;
 use format::units::MAX_BLOCK;
 use format::{AllocOffset, Asize, Dva, Psize, Txg, VdevId};
-use metaslab::{Metaslab, Place, Refusal, lock};
-use std::collections::{BTreeMap, BTreeSet};
+use ledger::Ledger;
+use metaslab::{Metaslab, Place, Refusal};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use top::{Top, Want};
+use vdev::sync::{lock, read, write};
 use vdev::tree::{RangeSet, VdevTree};
 use view::{Group, Pick, View, fallbacks};
 
 /// Copies that a block can have.
 const COPIES_MAX: u8 = 3;
-/// Segments kept in memory, of metaslabs that nobody uses; some 30 bytes each.
+/// Segments kept in memory of metaslabs that are not in use; some 30 bytes each.
 const SEGMENTS_MAX: usize = 8 << 20;
 /// Buckets of a space map's histogram.
 const BUCKETS: usize = 32;
@@ -73,25 +76,6 @@ impl ClassTotals {
         ] {
             *sum = sum.saturating_add(bytes);
         }
-    }
-}
-
-/// Metaslabs by txg: those with changes to be taken, and those with deferred space.
-#[derive(Debug, Default)]
-struct Ledger {
-    changed: Mutex<Noted>,
-    deferred: Mutex<Noted>,
-}
-
-type Noted = BTreeMap<Txg, BTreeSet<(VdevId, u64)>>;
-
-impl Ledger {
-    fn note_change(&self, txg: Txg, place: &Place<'_>) {
-        lock(&self.changed).entry(txg).or_default().insert((place.vdev, place.index));
-    }
-
-    fn note_deferred(&self, txg: Txg, place: &Place<'_>) {
-        lock(&self.deferred).entry(txg).or_default().insert((place.vdev, place.index));
     }
 }
 
@@ -142,11 +126,11 @@ impl Allocator {
     }
 
     fn view(&self) -> Arc<View> {
-        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&read(&self.view))
     }
 
     fn change_view(&self, make: impl FnOnce(&View) -> View) {
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let mut view = write(&self.view);
         *view = Arc::new(make(&view));
     }
 
@@ -197,6 +181,9 @@ impl Allocator {
 
     /// Takes space for all copies of a block, or none. Copies are on different vdevs if there are
     /// enough with room, else an eighth of the vdev apart, else somewhere.
+    ///
+    /// # Errors
+    /// [`AllocError::NoSpace`] if no vdev of the class, or of those that it falls back to, has room.
     pub fn allocate(&self, want: &Request, tx: &dyn AllocTx) -> Result<Vec<Dva>, AllocError> {
         let view = self.view();
         self.allocate_for(want, &mut Call::new(&view, tx.txg()))
@@ -204,7 +191,10 @@ impl Allocator {
 
     /// [`Allocator::allocate`], but on vdevs of `avoid` only if no other has room: there a write has
     /// just failed.
-    pub fn allocate_elsewhere(
+    ///
+    /// # Errors
+    /// As [`Allocator::allocate`].
+    pub(crate) fn allocate_elsewhere(
         &self,
         want: &Request,
         avoid: &[VdevId],
@@ -357,6 +347,9 @@ impl Allocator {
 
     /// Gives an extent back: of a gang block that of its header alone, with its size. On disk it is
     /// free from this txg on; it is handed out again when two more txgs have synced.
+    ///
+    /// # Errors
+    /// [`AllocError`] if the extent is not on a vdev of the pool, or not all of it is allocated.
     pub fn free(&self, dva: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {
         let not_allocated = AllocError::NotAllocated { dva: *dva };
         self.at_extent(dva, not_allocated, |metaslab, place| {
@@ -365,6 +358,9 @@ impl Allocator {
     }
 
     /// Takes this very extent: a block of the intent log that is found when the pool is opened.
+    ///
+    /// # Errors
+    /// [`AllocError`] if the extent is not on a vdev of the pool, or a part of it is allocated.
     pub fn claim(&self, dva: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {
         let not_free = AllocError::NotFree { dva: *dva };
         self.at_extent(dva, not_free, |metaslab, place| {
@@ -372,8 +368,11 @@ impl Allocator {
         })
     }
 
-    /// Fails with [`AllocError::NotAllocated`] if part of an extent is free, or was freed.
-    pub fn check_allocated(&self, dva: &Dva) -> Result<(), AllocError> {
+    /// Whether all of an extent is in use.
+    ///
+    /// # Errors
+    /// [`AllocError::NotAllocated`] if part of it is free, or was freed.
+    pub(crate) fn check_allocated(&self, dva: &Dva) -> Result<(), AllocError> {
         let not_allocated = AllocError::NotAllocated { dva: *dva };
         self.at_extent(dva, not_allocated, |metaslab, place| {
             metaslab.check_allocated(dva.offset.0, dva.asize.0, place)
@@ -442,7 +441,7 @@ impl Allocator {
         self.synced_for(txg, Txg(u64::MAX));
     }
 
-    /// The same, while somebody still reads the pool as of the txg `shown`: what was freed since then waits.
+    /// The same, while readers still see the pool as of the txg `shown`: what was freed since then waits.
     ///
     /// # Panics
     /// As of [`Allocator::synced`].
@@ -486,6 +485,9 @@ impl Allocator {
 
     /// What is free in a metaslab on disk after the changes taken so far, deferred space included:
     /// what a condensed space map says. In bytes of the vdev.
+    ///
+    /// # Errors
+    /// [`AllocError`] if there is no such metaslab, or it cannot be loaded.
     pub fn free_space(&self, vdev: VdevId, metaslab: u64) -> Result<RangeSet, AllocError> {
         self.at_index(vdev, metaslab, |m, place| m.free_on_disk(place).map_err(|e| load_error(place, e)))
             .unwrap_or(Ok(RangeSet::new()))
@@ -493,6 +495,9 @@ impl Allocator {
 
     /// Numbers of free segments of a metaslab as a space map's histogram has them
     /// (docs/on-disk/15-space.md, section 2): a hint, as it is now in memory.
+    ///
+    /// # Errors
+    /// [`AllocError`] if there is no such metaslab, or it cannot be loaded.
     pub fn histogram(&self, vdev: VdevId, metaslab: u64) -> Result<[u64; BUCKETS], AllocError> {
         let mut counts = [0; 64];
         self.at_index(vdev, metaslab, |m, place| {

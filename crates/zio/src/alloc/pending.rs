@@ -13,7 +13,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// A run was taken.
+    /// Notes that a run was allocated.
     pub(super) fn alloc(&mut self, run: Run) {
         push(&mut self.allocs, run);
     }

@@ -19,19 +19,19 @@ pub(super) type Run = (u32, u32);
 /// Disjoint runs in the order of their places.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    /// Length by start.
+    /// Lengths of the runs by their starts.
     map: BTreeMap<u32, u32>,
-    /// Units in all runs.
+    /// Number of units in all runs.
     total: u64,
 }
 
 impl Runs {
-    /// Units in all runs.
+    /// Number of units in all runs.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// The runs, ascending.
+    /// The runs, ascending by start.
     pub(super) fn iter(&self) -> impl Iterator<Item = Run> + '_ {
         self.map.iter().map(|(start, len)| (*start, *len))
     }
@@ -63,7 +63,7 @@ impl Runs {
         Joined { whole: (start, tail), previous: None, next }
     }
 
-    /// Adds a run.
+    /// Adds a run, joined with those that it touches.
     pub(super) fn insert(&mut self, run: Run) {
         assert!(!self.overlaps(run), "units {run:?} are added to a set that has some of them");
         self.add(run);
@@ -104,12 +104,12 @@ impl RangeTree {
         self.by_size.get_or_insert_with(|| self.by_start.iter().map(|(start, len)| (len, start)).collect())
     }
 
-    /// Free units.
+    /// Number of free units.
     pub(super) fn total(&self) -> u64 {
         self.by_start.total()
     }
 
-    /// Number of segments.
+    /// Number of free segments.
     pub(super) fn segments(&self) -> usize {
         self.by_start.map.len()
     }
@@ -122,7 +122,7 @@ impl RangeTree {
         }
     }
 
-    /// The segments, ascending.
+    /// The free segments, ascending by start.
     pub(super) fn iter(&self) -> impl Iterator<Item = Run> + '_ {
         self.by_start.iter()
     }
@@ -137,7 +137,7 @@ impl RangeTree {
         self.by_start.before(start).is_some_and(|(first, count)| first + count >= start + len)
     }
 
-    /// Makes a run free.
+    /// Adds a run to the free space.
     pub(super) fn insert(&mut self, run: Run) {
         if run.1 == 0 {
             return;
@@ -152,7 +152,7 @@ impl RangeTree {
         by_size.insert((joined.whole.1, joined.whole.0));
     }
 
-    /// Takes a free run.
+    /// Takes a run out of the free space.
     pub(super) fn remove(&mut self, run: Run) {
         let (start, len) = run;
         if len == 0 {

@@ -10,8 +10,9 @@
 //! space maps of a full pool would have to be read for each large block, that is done for small
 //! ones, which cannot be cut into smaller pieces, and now and then for others.
 
+use super::ledger::Ledger;
 use super::metaslab::{Counters, Kind, Known, Metaslab, Place};
-use super::{AllocClass, Ledger, LoadError, MetaslabHint, SpaceSource, TopSpace};
+use super::types::{AllocClass, LoadError, MetaslabHint, SpaceSource, TopSpace};
 use format::{Txg, VdevId};
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ const WORN: u32 = 2;
 const ENOUGH_FOR_SMALL: u64 = 256 << 10;
 /// A normal vdev with more metaslabs than this sets one aside for the intent log.
 pub(super) const EMBEDDED_LOG_METASLABS: usize = 64;
-/// Copies of a block.
+/// Largest number of copies of a block.
 const COPIES_MAX: usize = 3;
 /// Up to this many bytes, any metaslab that might have room is tried.
 const THOROUGH_BYTES: u64 = 64 << 10;
@@ -46,22 +47,22 @@ pub(super) struct Want<'a> {
     pub(super) embedded_log: bool,
     /// Offset to be near to, if any.
     pub(super) near: Option<u64>,
-    /// Nobody has room by what is known; hints may be wrong.
+    /// No metaslab has room by what is known; hints may be wrong.
     pub(super) is_last_resort: bool,
 }
 
 /// What makes one think that a metaslab has room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
-    /// Its longest segment.
+    /// Its longest segment, as far as known, is long enough.
     Known,
     /// Enough is free, and the longest segment is not known.
     Likely,
-    /// Enough is free.
+    /// Enough is free in all; one segment may or may not be long enough.
     Doubtful,
 }
 
-/// A top-level vdev.
+/// A top-level vdev as the allocator sees it.
 #[derive(Debug)]
 pub(super) struct Top {
     pub(super) vdev: VdevId,
@@ -70,7 +71,7 @@ pub(super) struct Top {
     pub(super) is_allocating: bool,
     metaslab_shift: u32,
     ashift: u32,
-    /// Bytes of all metaslabs.
+    /// Bytes of all its metaslabs.
     pub(super) size: u64,
     pub(super) counters: Arc<Counters>,
     pub(super) metaslabs: Vec<Arc<Metaslab>>,
@@ -135,7 +136,7 @@ impl Top {
         }
     }
 
-    /// log2 of the sector.
+    /// log2 of the bytes of a sector of the vdev.
     pub(super) fn ashift(&self) -> u32 {
         self.ashift
     }

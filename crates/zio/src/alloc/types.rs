@@ -8,7 +8,7 @@ use vdev::tree::RangeSet;
 /// What a top-level vdev is for, and what a block asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AllocClass {
-    /// Everything.
+    /// Blocks of all kinds that have no class of their own.
     Normal,
     /// The intent log: log vdevs, else what normal vdevs set aside, else normal vdevs.
     Log,
@@ -32,7 +32,7 @@ impl fmt::Display for AllocClass {
 /// What is known of a metaslab without reading its space map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetaslabHint {
-    /// Bytes allocated.
+    /// Bytes that are allocated.
     pub allocated: u64,
     /// Bytes of the longest free segment, or less; 0 if not known.
     pub largest_free: u64,
@@ -43,11 +43,11 @@ pub struct MetaslabHint {
 /// A top-level vdev that the allocator is told of.
 #[derive(Debug, Clone)]
 pub struct TopSpace {
-    /// The vdev.
+    /// Number of the top-level vdev.
     pub vdev: VdevId,
-    /// What it is for.
+    /// The class that it serves.
     pub class: AllocClass,
-    /// log2 of its sector.
+    /// log2 of the bytes of its sector.
     pub ashift: Ashift,
     /// log2 of the size of a metaslab.
     pub metaslab_shift: u32,
@@ -55,7 +55,7 @@ pub struct TopSpace {
     pub asize: u64,
     /// Whether new blocks may go there (property `allocating`).
     pub allocating: bool,
-    /// One for each metaslab.
+    /// What is known of each metaslab.
     pub metaslabs: Vec<MetaslabHint>,
 }
 
@@ -64,13 +64,16 @@ pub trait SpaceSource: Send + Sync {
     /// What is free in a metaslab in the last synced txg, in bytes of the vdev. Asked before the
     /// first change to the metaslab, and again if it was dropped from memory meanwhile, which
     /// happens only when all its changes have been synced. Must not call the allocator.
+    ///
+    /// # Errors
+    /// If the space map cannot be read.
     fn free_space(&self, vdev: VdevId, metaslab: u64) -> Result<RangeSet, Box<dyn Error + Send + Sync>>;
 }
 
-/// A wish for space.
+/// A request for space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What the block is.
+    /// The class of vdevs that it should be on.
     pub class: AllocClass,
     /// Its bytes on disk, 1 byte to 16 MiB.
     pub psize: Psize,
@@ -90,7 +93,7 @@ pub enum LoadError {
     /// Free space that is not in the metaslab, or not in whole sectors.
     #[error("free space from {start} to {end}")]
     Range {
-        /// First byte.
+        /// First byte of the range.
         start: u64,
         /// One past the last byte.
         end: u64,
@@ -109,9 +112,9 @@ pub enum AllocError {
     NoSpace {
         /// The class asked for; those that it falls back to are full too.
         class: AllocClass,
-        /// Bytes of the block.
+        /// Bytes of the block as stored.
         psize: Psize,
-        /// Copies asked for.
+        /// Number of copies that were asked for.
         copies: u8,
         /// The largest smaller block of which at least one copy might be had; 0: none.
         largest: Psize,
@@ -122,29 +125,29 @@ pub enum AllocError {
     /// Freed, but it is not allocated, or not all of it.
     #[error("{dva} is not allocated")]
     NotAllocated {
-        /// The extent.
+        /// The extent in question.
         dva: Dva,
     },
     /// Claimed, but it is allocated already, or part of it.
     #[error("{dva} is not free")]
     NotFree {
-        /// The extent.
+        /// The extent in question.
         dva: Dva,
     },
     /// No vdev of this number, or the extent is not within one of its metaslabs, or not aligned.
     #[error("{dva} is not in a metaslab")]
     NoMetaslab {
-        /// The extent.
+        /// The extent in question.
         dva: Dva,
     },
     /// What is free could not be found out.
     #[error("vdev {vdev}: metaslab {metaslab}")]
     Load {
-        /// The vdev.
+        /// Number of the top-level vdev.
         vdev: VdevId,
-        /// The metaslab.
+        /// Number of the metaslab on the vdev.
         metaslab: u64,
-        /// Why.
+        /// The cause.
         #[source]
         source: LoadError,
     },
@@ -153,9 +156,9 @@ pub enum AllocError {
 /// What a txg changed in a metaslab since it was last asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpaceChange {
-    /// The vdev.
+    /// Number of the top-level vdev.
     pub vdev: VdevId,
-    /// The metaslab.
+    /// Number of the metaslab on the vdev.
     pub metaslab: u64,
     /// What became allocated, in bytes of the vdev.
     pub allocs: RangeSet,

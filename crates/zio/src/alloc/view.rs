@@ -5,7 +5,7 @@
 //! lie together.
 
 use super::top::Top;
-use super::{AllocClass, Request};
+use super::types::{AllocClass, Request};
 use format::{Psize, Txg, VdevId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use vdev::tree::{VdevState, VdevTree};
 
 /// Bytes of a turn for each child of a vdev.
 const ALIQUOT: u64 = 512 << 10;
-/// The shortest turn.
+/// Bytes that are allocated from a vdev before the next one takes its turn, at least.
 const TURN_MIN: u64 = 64 << 10;
 
-/// Which vdevs or metaslabs.
+/// The space on vdevs that may serve a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pick {
     /// Vdevs of a class, without what they set aside for the intent log.
@@ -40,7 +40,7 @@ pub(super) fn fallbacks(class: AllocClass) -> &'static [Pick] {
 /// The vdevs that serve a [`Pick`].
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// Indexes into [`View::tops`].
+    /// The vdevs of the group, as indexes into [`View::tops`].
     pub(super) tops: Vec<usize>,
     turn: AtomicUsize,
     left: AtomicI64,

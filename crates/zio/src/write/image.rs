@@ -1,7 +1,8 @@
 //! What is stored of a block: nothing, its bytes, or fewer
 //! (docs/on-disk/13-checksums-compression.md, section 2.1).
 
-use super::{Quantum, WritePolicy};
+use super::policy::WritePolicy;
+use super::quantum::Quantum;
 use codec::compress::{compress, is_zero};
 use format::{ChecksumId, CompressionId};
 
@@ -12,13 +13,13 @@ const TRIAL_LEVEL: i32 = 3;
 
 /// What is stored of a block.
 pub(super) enum Image {
-    /// All zeros: a hole.
+    /// The block is all zeros: a hole.
     Zero,
     /// Small enough for the pointer.
     Embedded(Vec<u8>),
     /// Compressed and filled up with zeros to a size that is stored.
     Compressed(Vec<u8>),
-    /// The bytes themselves.
+    /// The bytes are stored as they are.
     Raw,
 }
 

@@ -1,6 +1,7 @@
 //! The last step: all writes of a batch in one call to the vdevs.
 
-use super::{Held, Job, NewBlock};
+use super::job::{Held, Job};
+use super::policy::NewBlock;
 use crate::space::{Unflushed, Writer};
 use crate::{Zio, ZioError};
 use format::{Dva, Psize, Txg, VdevId};
@@ -12,9 +13,9 @@ pub(crate) type Failed = (usize, VdevError);
 
 /// One stretch of bytes in one or more places; written if one place took it.
 struct Stretch {
-    /// Index of its block.
+    /// Index of the block in the batch.
     block: usize,
-    /// How many places.
+    /// How many addresses the block has.
     places: usize,
 }
 

@@ -19,19 +19,23 @@
 
 mod image;
 mod issue;
+mod job;
+mod policy;
 mod quantum;
 
 pub(crate) use issue::Batch;
+pub use policy::{NewBlock, WritePolicy};
 pub use quantum::Quantum;
 
-use crate::gang_write::{self, Unit};
+use crate::gang_write;
 use crate::space::{self, Unflushed, Writer};
-use crate::{AllocClass, AllocError, AllocTx, Request, Zio, ZioError, pointer};
+use crate::{AllocError, AllocTx, Request, Zio, ZioError, pointer};
 use codec::checksum;
 use format::blkptr::EMBEDDED_MAX;
 use format::units::MAX_BLOCK;
 use format::{BlockPtr, BpKind, ChecksumId, CompressionId, Dva, Endian, Level, ObjType, Txg, VdevId};
 use image::Image;
+use job::{Held, Job};
 use std::ops::Range;
 use std::sync::Arc;
 use vdev::VdevTree;
@@ -43,115 +47,6 @@ const CHUNK_NS: u64 = 300_000;
 
 /// Bytes of blocks that are written while the next are being compressed.
 const WINDOW: u64 = 16 << 20;
-
-/// How a block is to be stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WritePolicy {
-    /// One that may stand in a tree: not "on" or "inherit".
-    pub checksum: ChecksumId,
-    /// `Off`: none, and zeros are stored too. Not "on" or "inherit".
-    pub compression: CompressionId,
-    /// Level in the algorithm's own numbers; counts for zstd alone, 0 is its default.
-    pub level: i32,
-    /// Copies of the data, 1 to 3.
-    pub copies: u8,
-    /// Copies of a gang header, should there have to be one; not fewer than `copies` are made.
-    pub gang_copies: u8,
-    /// Type of the object.
-    pub obj_type: ObjType,
-    /// Height in the block tree.
-    pub tree_level: Level,
-    /// Where to allocate.
-    pub class: AllocClass,
-    /// Blocks that take at most so many bytes on disk go to special vdevs instead; 0: none.
-    pub small_blocks: u64,
-    /// Small results may go into the pointer (feature `embedded_data`). Types and levels for which that
-    /// is never done are known here.
-    pub embed: bool,
-    /// Holes tell when they were made (feature `hole_birth`).
-    pub hole_birth: bool,
-    /// Data equal to what stands there, by a checksum that is strong enough, is not written.
-    pub nopwrite: bool,
-}
-
-impl WritePolicy {
-    /// How many copies a header of a gang has.
-    pub(crate) fn gang_header_copies(&self) -> u8 {
-        self.gang_copies.clamp(self.copies, 3)
-    }
-
-    /// Where a block goes that takes so many bytes on disk.
-    pub(crate) fn class_of(&self, psize: u64) -> AllocClass {
-        if psize <= self.small_blocks { AllocClass::Special } else { self.class }
-    }
-}
-
-/// A block to be written.
-#[derive(Debug, Clone)]
-pub struct NewBlock {
-    /// The contents: a multiple of 512 bytes, at most 16 MiB, integers in the little order.
-    pub data: Arc<Vec<u8>>,
-    /// How it is to be stored.
-    pub policy: WritePolicy,
-    /// What stood here; [`BlockPtr::HOLE`] if nothing.
-    pub old: BlockPtr,
-    /// `old` was born in this txg, nothing else refers to it, and it may be overwritten if the size is
-    /// the same. The result then has its addresses.
-    pub in_place: bool,
-    /// Fill count of the pointer (docs/on-disk/12-block-pointers.md, section 10).
-    pub fill: u64,
-}
-
-/// The space of a block.
-enum Held {
-    /// None needed: a hole, data in the pointer, or what stands there already.
-    None,
-    /// Not yet.
-    Wanted,
-    /// That of the old pointer.
-    Old,
-    /// Its own.
-    Own,
-    /// The headers and pieces of a gang.
-    Gang(Vec<Unit>),
-    /// Those of the gang of the old pointer.
-    OldGang(Vec<Unit>),
-}
-
-/// A block on its way.
-struct Job {
-    bp: BlockPtr,
-    /// The stored bytes, if they are not those of the caller.
-    image: Option<Vec<u8>>,
-    held: Held,
-}
-
-impl Job {
-    fn done(bp: BlockPtr) -> Job {
-        Job { bp, image: None, held: Held::None }
-    }
-
-    /// The stored bytes, `psize` of them.
-    fn bytes<'a>(&'a self, block: &'a NewBlock) -> &'a [u8] {
-        self.image.as_deref().unwrap_or(&block.data)
-    }
-
-    /// Where it is to be written.
-    fn places(&self) -> impl Iterator<Item = Dva> {
-        let units: &[Unit] =
-            if let Held::Gang(units) | Held::OldGang(units) = &self.held { units } else { &[] };
-        self.bp.dvas().chain(units.iter().flat_map(|unit| unit.extents.iter().copied()))
-    }
-
-    /// Every extent that was allocated for it.
-    fn extents(&self) -> Vec<Dva> {
-        match &self.held {
-            Held::None | Held::Wanted | Held::Old | Held::OldGang(_) => Vec::new(),
-            Held::Own => self.bp.dvas().collect(),
-            Held::Gang(units) => units.iter().flat_map(|unit| unit.extents.iter().copied()).collect(),
-        }
-    }
-}
 
 impl Zio {
     /// Writes blocks; their pointers, or why there is none, in the order of `blocks`.
@@ -190,7 +85,10 @@ impl Zio {
         pointers
     }
 
-    /// Writes one block.
+    /// Writes one block; see [`Zio::write_many`].
+    ///
+    /// # Errors
+    /// As [`Zio::write_many`] for the block.
     pub fn write(&self, block: &NewBlock, tx: &dyn AllocTx, env: &Env) -> Result<BlockPtr, ZioError> {
         let read_only = Err(ZioError::ReadOnly { bp: block.old });
         self.write_many(std::slice::from_ref(block), tx, env).pop().unwrap_or(read_only)
@@ -245,7 +143,7 @@ impl Zio {
         Ok(Job { bp, image, held: Held::Wanted })
     }
 
-    /// Whether what is to be written is what the old pointer has, by a checksum that nobody can forge
+    /// Whether what is to be written is what the old pointer has, by a checksum that cannot be forged
     /// (docs/on-disk/12-block-pointers.md, section 12, step 4).
     fn stands_already(&self, block: &NewBlock, bp: &BlockPtr) -> bool {
         let (policy, old) = (&block.policy, &block.old);
@@ -279,7 +177,7 @@ impl Zio {
                 self.overwrite(writer, block, job, tx);
             }
             if matches!(job.held, Held::Wanted)
-                && let Some(whole) = gang_write::forced(&request(job, block), quantum)
+                && let Some(whole) = gang_write::forced(&request(job, block), quantum, &writer.gang_draws)
                 && let Err(error) = self.settle(writer, block, job, Err(whole), &[], tx)
             {
                 *slot = Err(error);
@@ -417,10 +315,10 @@ impl Zio {
 
     /// Makes every block of the tree durable that was written before this call, those of the intent log
     /// excepted: flushes volatile caches of the devices of the top-level vdevs written since they were last
-    /// flushed. For one caller at a time: who comes second does not wait for the first.
+    /// flushed. For one caller at a time: a second call does not wait for the first.
     ///
     /// # Errors
-    /// If something was lost. As nobody knows what, that remains so however often this is called.
+    /// If something was lost. As it is not known what, that remains so however often this is called.
     pub fn flush_written(&self) -> Result<(), ZioError> {
         match self.writer() {
             Some(writer) => self.flush_patiently(writer),

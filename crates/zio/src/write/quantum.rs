@@ -9,7 +9,7 @@ use vdev::VdevTree;
 /// (docs/on-disk/12-block-pointers.md, section 11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantum {
-    /// The smallest, in bytes.
+    /// Bytes of the smallest allocation.
     pub min: u64,
     /// Larger ones are multiples of this, in bytes.
     pub unit: u64,

@@ -5,12 +5,12 @@
 #[path = "../write/world.rs"]
 mod world;
 
-use cenote_zpl::write::{
+use cenote_zpl::{
     Allocate, Fs, FsOptions, Home, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow, XattrStorage,
 };
 use cenote_zpl::{FileKind, ZplError};
+use dmu::LiveSet;
 use dmu::Store;
-use dmu::live::LiveSet;
 use format::ObjectId;
 use std::sync::{Arc, Mutex};
 use vdev::env::Random;

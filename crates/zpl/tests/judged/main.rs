@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_types)] // it makes the files of its pools
 #![allow(missing_docs)]
 
-use cenote_zpl::write::{
+use cenote_zpl::{
     Allocate, BeginError, CloneTable, FileRange, FsOptions, HeadFs, HeadVolume, NewAttrs, NewFile,
     NewFilesystem, PoolClones, RenameHow, WriteHow, XattrHow, make_filesystem, make_volume,
     upgrade_filesystem,
@@ -10,14 +10,15 @@ use cenote_zpl::write::{
 use cenote_zpl::{FileKind, ZplError};
 use dmu::log::Pending;
 use dsl::DslError;
-use dsl::write::create::{NewHead, create};
-use dsl::write::destroy::destroy;
+use dsl::create::{NewHead, create};
+use dsl::destroy::destroy;
 use format::ObjectId;
 use format::objset::ObjsetType;
 use format::zil::{Body, CloneRange};
+use pool::LivePool;
 use pool::Which;
-use pool::live::{CreateSpec, ImportOptions, Layout, LeafSpec, Leave, LivePool, TopSpec};
 use pool::space::Class;
+use pool::{CreateSpec, ImportOptions, Layout, LeafSpec, Leave, TopSpec};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -502,10 +503,8 @@ fn golden_file_systems_are_changed() {
                 }
             };
             let view = pool.view().expect("readable");
-            let options = cenote_zpl::write::options_of(
-                &view.dsl().dataset(&dataset.name).expect("there"),
-                pool.features(),
-            );
+            let options =
+                cenote_zpl::options_of(&view.dsl().dataset(&dataset.name).expect("there"), pool.features());
             let upgraded = {
                 let tx = head.txgs().begin().expect("open");
                 upgrade_filesystem(&head.set, pool.env(), &tx)
@@ -546,7 +545,8 @@ fn golden_file_systems_are_changed() {
 /// A clone is newer than its bytes: snapshots taken between the two do not hold it.
 #[test]
 fn clones_between_snapshots() {
-    use dsl::write::{destroy::destroy_snapshots, snapshot::snapshot};
+    use dsl::destroy::destroy_snapshots;
+    use dsl::snapshot::snapshot;
     let dir = tempfile::tempdir().expect("a folder");
     let pool = new_pool(dir.path());
     let open = make_fs(&pool, "tank/fs");
@@ -589,7 +589,7 @@ fn clones_between_snapshots() {
 }
 
 fn clone_again(
-    fs: &Arc<cenote_zpl::write::Fs>,
+    fs: &Arc<cenote_zpl::Fs>,
     from: ObjectId,
     to: ObjectId,
     clones: &PoolClones,

@@ -3,7 +3,8 @@
 use crate::steps::Records;
 use crate::world::{World, sync};
 use cenote_zpl::FileKind;
-use cenote_zpl::write::{Fs, FsOptions, Home, IntentLog, NewAttrs, NewFile, WriteHow, replay};
+use cenote_zpl::replay;
+use cenote_zpl::{Fs, FsOptions, Home, IntentLog, NewAttrs, NewFile, WriteHow};
 use format::ObjectId;
 use format::acl::Ace;
 use format::zil::{Body, LoggedAcl};
@@ -57,7 +58,7 @@ fn a_list_is_after_a_replay_what_it_was_before() {
         sync(&world.store, &world.home);
         let given = Body::Acl { object: id, acl: list(), domains: Vec::new() };
         {
-            let tx = world.home.begin(cenote_zpl::write::Cost::NAMES).expect("open");
+            let tx = world.home.begin(cenote_zpl::Cost::NAMES).expect("open");
             replay(&world.fs, &given, None, &tx).expect("given a list");
         }
         world.sync();

@@ -1,12 +1,12 @@
 //! Operations on names while the disk stops to be readable: each is done, or nothing of it is.
 
 use crate::world::{MemoryHome, new_set_in, sync};
-use cenote_zpl::write::{
+use cenote_zpl::{FileKind, ZplError};
+use cenote_zpl::{
     Fs, FsOptions, Home, NewFile, NewFilesystem, RenameHow, WriteHow, XattrHow, XattrStorage, make_filesystem,
 };
-use cenote_zpl::{FileKind, ZplError};
 use dmu::Store;
-use dmu::live::{Limits, LiveSet, Txgs};
+use dmu::{Limits, LiveSet, Txgs};
 use format::objset::ObjsetType;
 use format::{DeviceOffset, ObjectId};
 use std::collections::{BTreeMap, BTreeSet};

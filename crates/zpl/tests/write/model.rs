@@ -1,12 +1,12 @@
 //! Random operations against a model of POSIX, with syncs and remounts in between.
 
 use crate::world::World;
-use cenote_zpl::write::{
+use cenote_zpl::replay;
+use cenote_zpl::{
     Allocate, Fs, FsOptions, Hold, IntentLog, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow, XattrStorage,
-    replay,
 };
 use cenote_zpl::{FileKind, Filesystem, Node, SpaceKind};
-use dmu::live::Tx;
+use dmu::Tx;
 use dmu::log::LogData;
 use format::zil::Body;
 use format::znode::Time;

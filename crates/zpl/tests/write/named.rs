@@ -1,13 +1,13 @@
 //! Operations one by one.
 
 use crate::world::{World, sync_and};
-use cenote_zpl::write::{
+use cenote_zpl::{
     AccessTimes, Allocate, CloneTable, FileRange, FsOptions, IntentLog, NewAttrs, NewFile, NewFilesystem,
     QuotaOf, RenameHow, WriteHow, XattrHow, XattrStorage, encode_posix,
 };
 use cenote_zpl::{CaseSensitivity, FileKind, SpaceKind, ZplError};
-use dmu::live::{Limits, NewObject, Tx};
 use dmu::log::LogData;
+use dmu::{Limits, NewObject, Tx};
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho};
 use format::zil::{Body, mask};
 use format::znode::{
@@ -779,7 +779,7 @@ fn files_of_the_old_form_become_new_when_they_are_changed() {
     assert_eq!((node.readlink().expect("a link"), node.attrs().uid), (b"target".to_vec(), 99));
 }
 
-fn fs_set(world: &World) -> std::sync::Arc<dmu::live::LiveSet> {
+fn fs_set(world: &World) -> std::sync::Arc<dmu::LiveSet> {
     std::sync::Arc::clone(world.fs.set())
 }
 
@@ -798,11 +798,11 @@ fn a_file_system_of_an_old_version_is_upgraded() {
     object.set_bonus(&legacy_znode(0o04_0755, 2, root.0, b""), &tx);
     drop(tx);
     world.sync();
-    let home = std::sync::Arc::clone(&world.home) as std::sync::Arc<dyn cenote_zpl::write::Home>;
-    let refused = cenote_zpl::write::Fs::open(home, FsOptions::default(), &world.env);
+    let home = std::sync::Arc::clone(&world.home) as std::sync::Arc<dyn cenote_zpl::Home>;
+    let refused = cenote_zpl::Fs::open(home, FsOptions::default(), &world.env);
     assert!(matches!(refused, Err(ZplError::Version { version: 4, .. })));
     let tx = world.home.txgs.begin().expect("open");
-    cenote_zpl::write::upgrade_filesystem(&set, &world.env, &tx).expect("upgraded");
+    cenote_zpl::upgrade_filesystem(&set, &world.env, &tx).expect("upgraded");
     drop(tx);
     world.sync();
     let fs = world.remounted(FsOptions::default());

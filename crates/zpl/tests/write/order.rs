@@ -3,9 +3,9 @@
 
 use crate::world::{MemoryHome, World};
 use cenote_zpl::FileKind;
-use cenote_zpl::write::{BeginError, Cost, Fs, FsOptions, Home, IntentLog, NewAttrs, NewFile, WriteHow};
-use dmu::live::{LiveSet, Tx};
+use cenote_zpl::{BeginError, Cost, Fs, FsOptions, Home, IntentLog, NewAttrs, NewFile, WriteHow};
 use dmu::log::LogData;
+use dmu::{LiveSet, Tx};
 use format::ObjectId;
 use format::zil::{Body, SetAttr, mask};
 use format::znode::Time;

@@ -2,8 +2,8 @@
 
 use crate::world::World;
 use cenote_zpl::FileKind;
-use cenote_zpl::write::{FsOptions, NewFile, WriteHow};
-use dmu::live::Limits;
+use cenote_zpl::{FsOptions, NewFile, WriteHow};
+use dmu::Limits;
 use std::time::Instant;
 
 #[test]

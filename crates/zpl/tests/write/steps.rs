@@ -2,12 +2,11 @@
 
 use crate::world::{MemoryHome, World, sync};
 use cenote_zpl::FileKind;
-use cenote_zpl::write::{
-    Allocate, BeginError, Cost, Fs, FsOptions, Home, IntentLog, NewAttrs, NewFile, WriteHow, replay,
-};
+use cenote_zpl::replay;
+use cenote_zpl::{Allocate, BeginError, Cost, Fs, FsOptions, Home, IntentLog, NewAttrs, NewFile, WriteHow};
 use dmu::Store;
-use dmu::live::{LiveSet, Tx};
 use dmu::log::LogData;
+use dmu::{LiveSet, Tx};
 use format::zil::Body;
 use format::znode::Time;
 use format::{BlockPtr, ObjectId};

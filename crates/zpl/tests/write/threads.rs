@@ -2,8 +2,8 @@
 //! together.
 
 use crate::world::World;
-use cenote_zpl::write::{Fs, FsOptions, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow};
 use cenote_zpl::{FileKind, Filesystem, ZplError};
+use cenote_zpl::{Fs, FsOptions, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow};
 use format::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use crate::world::{new_set, reopened, sync};
 use cenote_zpl::Volume;
-use cenote_zpl::write::{Home, VolumeWriter, make_volume};
-use dmu::live::Limits;
+use cenote_zpl::{Home, VolumeWriter, make_volume};
+use dmu::Limits;
 use format::objset::ObjsetType;
 use std::sync::Arc;
 use vdev::env::{Env, Random};

@@ -1,10 +1,10 @@
 //! Requests that wait behind others which wait for a txg: those whose caller gives up end, and have changed nothing.
 
 use crate::world::World;
-use cenote_zpl::write::{Fs, FsOptions, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow};
 use cenote_zpl::{FileKind, ZplError};
+use cenote_zpl::{Fs, FsOptions, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow};
+use dmu::TxError;
 use dmu::interrupt::Interrupt;
-use dmu::live::TxError;
 use format::ObjectId;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! A file system on a disk in memory.
 
 use cenote_zpl::Filesystem;
-use cenote_zpl::write::{BeginError, Cost, Fs, FsOptions, Home, NewFilesystem, make_filesystem};
-use dmu::live::{Ledger, Limits, LiveSet, SetPolicy, Tx, Txgs};
+use cenote_zpl::{BeginError, Cost, Fs, FsOptions, Home, NewFilesystem, make_filesystem};
 use dmu::{KeyState, ObjSet, Store};
+use dmu::{Ledger, Limits, LiveSet, SetPolicy, Tx, Txgs};
 use format::objset::ObjsetType;
 use format::{BlockPtr, Txg};
 use std::sync::Arc;

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use format::ObjectId;
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT};
-use zpl::write::{NewAttrs, NewFile};
 use zpl::{FileKind, ZplError};
+use zpl::{NewAttrs, NewFile};
 
 use super::{Meta, Problem, Shared};
 use crate::copy::host::Lost;

@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use std::io::Read;
 
 use format::ObjectId;
-use zpl::write::{NewAttrs, NewFile, WriteHow};
 use zpl::{FileKind, ZplError};
+use zpl::{NewAttrs, NewFile, WriteHow};
 
 use super::dir::Dir;
 use super::place::{InMemory, Job, Source};

@@ -31,11 +31,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ::pool::live::LivePool;
-use dmu::live::LiveObject;
-use dsl::write::{Head, SnapshotHold};
+use ::pool::LivePool;
+use dmu::LiveObject;
+use dsl::{Head, SnapshotHold};
 use format::{BlockPtr, ObjectId};
-use zpl::write::{BeginError, Fs, PoolClones};
+use zpl::{BeginError, Fs, PoolClones};
 use zpl::{Node, ZplError};
 
 use super::host::Damaged;

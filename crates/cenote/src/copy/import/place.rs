@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use format::ObjectId;
-use zpl::write::WriteHow;
+use zpl::WriteHow;
 use zpl::{FileKind, Node, ZplError};
 
 use super::from_host::HostFile;

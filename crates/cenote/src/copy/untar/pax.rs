@@ -130,7 +130,7 @@ impl Pax {
         for (key, name) in POSIX_ACLS {
             let has = meta.xattrs.iter().any(|(other, _)| other == name.as_bytes());
             let acl = self.text(key).filter(|_| !has).and_then(parse_acl);
-            meta.xattrs.extend(acl.map(|acl| (name.as_bytes().to_vec(), zpl::write::encode_posix(&acl))));
+            meta.xattrs.extend(acl.map(|acl| (name.as_bytes().to_vec(), zpl::encode_posix(&acl))));
         }
     }
 

@@ -26,13 +26,15 @@ use crate::verify::plan::{Plan, chain};
 use crate::{Error, Pool};
 pub(super) use check::walks_of;
 use check::{Checker, Found, Place};
+use dmu::log::read as zil;
 use dmu::traverse::Bookmark;
 use dmu::zap::{Zap, ZapKey};
-use dmu::{KeyState, log, zil};
+use dmu::{KeyState, log};
 use dsl::bpobj::Bpobj;
 use dsl::deadlist::Deadlist;
 use format::brt::extra_references;
 use format::dsl::{BPTREE_ENTRY_SIZE, BptreeEntry, BptreePhys};
+use format::names;
 use format::zil::RecordKind;
 use format::{AllocOffset, BlockPtr, Endian, ObjType, ObjectId, Txg, VdevId};
 use pool::allocated::Allocated;
@@ -41,16 +43,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Frees that were put off to the next txg.
-const DEFERRED: &str = "sync_bplist";
-/// Blocks of destroyed snapshots, being freed.
-const FREEING: &str = "free_bpobj";
-/// Datasets being destroyed.
-const DESTROYING: &str = "bptree_obj";
 /// Destroyed datasets that cannot be opened before the list is called damaged.
 const PROBLEMS_MAX: usize = 10_000;
-/// Destroyed clones.
-const DELETED_CLONES: &str = "com.delphix:deleted_clones";
 /// Threads that check blocks, at most.
 const THREADS_MAX: usize = 16;
 /// Leaked ranges that are listed.
@@ -214,7 +208,7 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
     survey::run(&checker, &walks, threads).into_iter().for_each(|one| found.merge(one));
     found.damaged.sort_by_key(|damaged| damaged.at);
     let held = intent_logs(pool, &plan, &checker, &mut found, &mut problems);
-    for name in [DEFERRED, FREEING] {
+    for name in [names::directory::SYNC_BPLIST, names::directory::FREE_BPOBJ] {
         if let Some(id) = pool.spa().directory().object(name)? {
             count_list(pool, id, &checker, &mut found)?;
         }
@@ -332,7 +326,9 @@ fn count_list(pool: &Pool, id: ObjectId, checker: &Checker<'_>, found: &mut Foun
 
 /// Datasets whose blocks are freed in the background.
 fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>, Error> {
-    let Some(id) = pool.spa().directory().object(DESTROYING)? else { return Ok(Vec::new()) };
+    let Some(id) = pool.spa().directory().object(names::directory::BPTREE_OBJ)? else {
+        return Ok(Vec::new());
+    };
     let object = pool.mos().object(id)?;
     let phys = BptreePhys::decode(object.bonus(), object.order())
         .map_err(|_| object.corrupt("the header of the tree of destroyed datasets"))?;
@@ -358,7 +354,9 @@ fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>,
 
 /// Destroyed clones, whose blocks are in lists of what they wrote and let go.
 fn deleted_clones(pool: &Pool, checker: &Checker<'_>, found: &mut Found) -> Result<(), Error> {
-    let Some((_, lists)) = pool.spa().directory().zap(DELETED_CLONES)? else { return Ok(()) };
+    let Some((_, lists)) = pool.spa().directory().zap(names::directory::DELETED_CLONES)? else {
+        return Ok(());
+    };
     for entry in lists.entries() {
         let Some(id) = entry?.u64() else { continue };
         let list = Deadlist::open(pool.mos(), ObjectId(id))?;

@@ -4,7 +4,7 @@
 use super::{Do, Options, change_of, told_line};
 use crate::out::Out;
 use crate::stop::Outcome;
-use cenote::admin::edit::Reach;
+use admin::edit::Reach;
 use rustix::io::Errno;
 use serve::projects::Projected;
 use std::ffi::{OsStr, OsString};

@@ -3,7 +3,7 @@
 use super::table::over;
 use super::{Histogram, Line, Options};
 use crate::zpool::nice;
-use cenote::admin::{IoStats, Priority, SIZE_BUCKETS, TIME_BUCKETS};
+use admin::{IoStats, Priority, SIZE_BUCKETS, TIME_BUCKETS};
 use format::nicenum::{nicenum, nicetime};
 
 /// Width of a column.

@@ -2,7 +2,7 @@
 
 use crate::stop::Stop;
 use crate::vdevs::Names;
-use cenote::admin::{Vdev, Vdevs};
+use admin::{Vdev, Vdevs};
 
 /// Numbers from here on are guids of vdevs, not seconds.
 const GUID_MIN: f64 = 4_294_967_296.0;

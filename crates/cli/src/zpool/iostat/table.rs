@@ -4,7 +4,7 @@ use super::{Line, Options};
 use crate::values::ABSENT;
 use crate::zpool::nice;
 use crate::zpool::scripts::Columns;
-use cenote::admin::{Op, PRIORITIES, Priority, TIME_BUCKETS, Times, VdevIo};
+use admin::{Op, PRIORITIES, Priority, TIME_BUCKETS, Times, VdevIo};
 use format::nicenum::nicetime;
 
 /// Columns under one heading.

@@ -7,12 +7,19 @@ use crate::crypt::{CryptError, MAC_LEN};
 use format::{BlockPtr, Endian, ObjType};
 
 /// Decrypts the bonus areas of a block of dnodes.
+///
+/// # Errors
+/// [`CryptError`] if the pointer is not of an encrypted block, the structure of the block does not hold together, or
+/// the MAC is wrong.
 pub fn decrypt_dnode_block(key: &DataKey, bp: &BlockPtr, data: &mut [u8]) -> Result<(), CryptError> {
     let params = bp.crypt_params().ok_or(CryptError::NotEncrypted)?;
     plan(key.version(), data, bp.byte_order())?.decrypt(key, &params, data)
 }
 
 /// Encrypts the bonus areas of a block of dnodes and gives the MAC; that in `params` is not looked at.
+///
+/// # Errors
+/// [`CryptError`] if the structure of the block does not hold together.
 pub fn encrypt_dnode_block(
     key: &DataKey,
     params: &CryptParams,

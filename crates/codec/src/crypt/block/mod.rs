@@ -27,12 +27,19 @@ use format::{BlockPtr, Endian};
 use std::ops::Range;
 
 /// Decrypts the block that `bp` points to, `psize` bytes as they are on disk.
+///
+/// # Errors
+/// [`CryptError`] if the pointer is not of an encrypted block, the structure of the block does not hold together, or
+/// the MAC is wrong.
 pub fn decrypt_block(key: &DataKey, bp: &BlockPtr, data: &mut [u8]) -> Result<(), CryptError> {
     let CryptParams { salt, iv, mac } = bp.crypt_params().ok_or(CryptError::NotEncrypted)?;
     key.decrypt(&salt, &iv, &mac, &[], data)
 }
 
 /// Checks the MAC of a block at level 0 that is authenticated only, `psize` bytes as on disk.
+///
+/// # Errors
+/// [`CryptError::Authentication`] if the MAC is wrong; another [`CryptError`] if the pointer has none.
 pub fn verify_auth(key: &DataKey, bp: &BlockPtr, data: &[u8]) -> Result<(), CryptError> {
     check_mac(&auth_mac(key, data), &bp.mac_bytes())
 }
@@ -44,6 +51,9 @@ pub fn auth_mac(key: &DataKey, data: &[u8]) -> [u8; MAC_LEN] {
 
 /// Checks the MAC of an indirect block; `data` is the block decompressed. No key is needed: it is a
 /// plain hash of the MACs below, in the form of either version of key objects.
+///
+/// # Errors
+/// [`CryptError::Authentication`] if the MAC is wrong; another [`CryptError`] if the pointer has none.
 pub fn verify_indirect_mac(bp: &BlockPtr, data: &[u8]) -> Result<(), CryptError> {
     let order = bp.byte_order();
     let stored = bp.mac_bytes();
@@ -85,7 +95,7 @@ impl Plan {
         out
     }
 
-    /// Puts them back.
+    /// Copies the ranges back into the block, the inverse of `gather`.
     fn scatter(&self, mut bytes: &[u8], block: &mut [u8]) {
         for range in &self.secret {
             let Some(place) = block.get_mut(range.clone()) else { return };

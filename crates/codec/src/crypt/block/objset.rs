@@ -19,6 +19,9 @@ const WITH_PROJECTS: usize = 4096;
 
 /// The portable and the local MAC that the object set should have. The local one is zeros when space
 /// accounting is not complete; so it is on disk, too, after a raw receive, whatever the flags say.
+///
+/// # Errors
+/// [`CryptError`] if the object set is too short.
 pub fn objset_macs(key: &DataKey, objset: &[u8], order: Endian) -> Result<([u8; 32], [u8; 32]), CryptError> {
     let short = CryptError::Structure { what: WHAT, why: "ends too early", at: objset.len() };
     let kind = order.get_u64(objset, KIND).ok_or(short.clone())?;

@@ -39,7 +39,7 @@ fn pointer_prop(version: u64, bp: &BlockPtr) -> u64 {
 
 /// Where the parts of a dnode are, from nothing but the sizes in it.
 pub(super) struct DnodeParts {
-    /// All of its slots.
+    /// Bytes of all slots that the dnode takes.
     pub(super) len: usize,
     pointers: Range<usize>,
     /// The bonus area, up to its capacity.

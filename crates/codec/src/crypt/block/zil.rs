@@ -23,6 +23,9 @@ const CLONE_POINTERS: usize = 64;
 
 /// Decrypts the records of a log block, in place. The checksum has been verified, so the block is of
 /// the layout with the chain header in front: older ones are never encrypted.
+///
+/// # Errors
+/// [`CryptError`] if the pointer is not of an encrypted block, the records do not hold together, or the MAC is wrong.
 pub fn decrypt_zil_block(key: &DataKey, bp: &BlockPtr, block: &mut [u8]) -> Result<(), CryptError> {
     let mut params = bp.crypt_params().ok_or(CryptError::NotEncrypted)?;
     let order = order(block)?;
@@ -35,6 +38,9 @@ pub fn decrypt_zil_block(key: &DataKey, bp: &BlockPtr, block: &mut [u8]) -> Resu
 
 /// Encrypts the records of a log block, complete but for its checksum, in place, and gives the MAC,
 /// which goes into the checksum. That in `params` is not looked at.
+///
+/// # Errors
+/// [`CryptError`] if the records do not hold together.
 pub fn encrypt_zil_block(
     key: &DataKey,
     params: &CryptParams,

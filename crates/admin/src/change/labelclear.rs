@@ -1,0 +1,106 @@
+//! `zpool labelclear`: making a device one that no pool knows.
+//!
+//! # What always holds
+//! - A device of a pool that is imported here keeps its labels, whatever it is to the pool and whatever is forced;
+//!   so does one that somebody else has open. A pool that is only listed, because it cannot be opened any more,
+//!   keeps nothing.
+
+use crate::{Imported, Search, open_pools};
+use format::config::PoolState;
+use std::path::Path;
+use vdev::device::file::Access;
+use vdev::source::Mode;
+use vdev::{DeviceError, label, label_write};
+
+/// Why labels were not cleared. The texts are those of OpenZFS.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabelClearError {
+    /// The device cannot be opened.
+    #[error("failed to open {path}: {why}")]
+    Open {
+        /// Its path.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// It is no device.
+    #[error("failed to read label from {path}")]
+    Read {
+        /// Its path.
+        path: String,
+    },
+    /// It belongs to a pool that is imported here, or that somebody has open.
+    #[error("{path} is a member ({role}) of pool \"{pool}\"")]
+    Member {
+        /// Its path.
+        path: String,
+        /// `ACTIVE`, `SPARE` or `L2CACHE`.
+        role: &'static str,
+        /// The pool.
+        pool: String,
+    },
+    /// It belongs to a pool that is not; `-f` clears it.
+    #[error("use '-f' to override the following error:\n{path} is a member of {state} pool \"{pool}\"")]
+    Foreign {
+        /// Its path.
+        path: String,
+        /// `exported` or `potentially active`.
+        state: &'static str,
+        /// The pool.
+        pool: String,
+    },
+    /// There are no labels, or they could not be overwritten.
+    #[error("failed to clear label for {path}")]
+    Clear {
+        /// Its path.
+        path: String,
+    },
+}
+
+/// Overwrites the labels of a device.
+///
+/// # Errors
+/// [`LabelClearError`]; nothing was written unless the device has failed.
+pub fn clear_labels(search: &Search, path: &Path, force: bool) -> Result<(), LabelClearError> {
+    let shown = path.display().to_string();
+    let failed = |why: String| LabelClearError::Open { path: shown.clone(), why };
+    let device = match search.devices.open(path, Mode::Read, Access::Auto) {
+        Err(DeviceError::NotADevice) => return Err(LabelClearError::Read { path: shown }),
+        opened => opened.map_err(|e| failed(e.to_string()))?,
+    };
+    let probe = label::probe(&*device);
+    let none = || LabelClearError::Clear { path: shown.clone() };
+    let config = probe.newest_config().ok_or_else(none)?;
+    let imported = Imported::load().unwrap_or_default();
+    let pool = config.guid.and_then(|guid| imported.pool_of(guid)).map(str::to_owned);
+    let role = match config.state {
+        PoolState::Spare => "SPARE",
+        PoolState::L2cache => "L2CACHE",
+        _ => "ACTIVE",
+    };
+    if let Some(pool) = pool.filter(|pool| !force || is_there(search, pool)) {
+        return Err(LabelClearError::Member { path: shown, role, pool });
+    }
+    let state = match config.state {
+        PoolState::Exported => Some("exported"),
+        PoolState::Active => Some("potentially active"),
+        _ => None,
+    };
+    if let Some(state) = state.filter(|_| !force) {
+        return Err(LabelClearError::Foreign { path: shown, state, pool: config.name.clone() });
+    }
+    drop(device);
+    let device = match search.devices.open(path, Mode::Exclusive, Access::Cached) {
+        Err(DeviceError::Busy { .. }) => {
+            return Err(LabelClearError::Member { path: shown, role, pool: config.name.clone() });
+        }
+        opened => opened.map_err(|e| failed(e.to_string()))?,
+    };
+    label_write::clear(&*device).map_err(|_| none())
+}
+
+/// A pool that is listed can be opened, too.
+fn is_there(search: &Search, pool: &str) -> bool {
+    !open_pools(search, &[pool.to_owned()]).0.is_empty()
+}

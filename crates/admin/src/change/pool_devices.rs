@@ -1,0 +1,191 @@
+//! New vdevs, from their description to devices that are open for writing.
+//!
+//! # Order
+//! are the devices used -> do the vdevs agree -> devices opened, alone -> are they used still -> sizes -> partition
+//! tables of whole disks. Only the last writes anything.
+
+use super::ChangeError;
+use super::in_use::{InUse, Usage, usage_of};
+use super::pool_layout::{DeviceUse, LayoutClass, LayoutKind, PoolLayout};
+use super::pool_path::{DeviceName, first_partition};
+use super::replication::mismatches;
+use crate::Imported;
+use ::pool::space::Class;
+use ::pool::{Layout, LeafSpec, TopSpec};
+use format::Ashift;
+use format::config::VdevNode;
+use format::label::DEVICE_MIN;
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use vdev::device::file::{self, Access};
+use vdev::device::partition::PartitionDevice;
+use vdev::{Device, Env, gpt};
+
+/// Which objections do not count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Allow {
+    /// Devices may be used by a pool that is not imported, or hold a file system.
+    pub in_use: bool,
+    /// Vdevs need not be alike.
+    pub mismatch: bool,
+    /// Their sectors need not be those of the pool's vdevs.
+    pub ashift: bool,
+}
+
+impl Allow {
+    /// `-f`.
+    pub const ALL: Allow = Allow { in_use: true, mismatch: true, ashift: true };
+}
+
+/// Checks new vdevs: for a new pool, or against the vdevs of the pool that they are for.
+///
+/// # Errors
+/// [`ChangeError::Vdevs`] with everything that is wrong.
+pub fn check_layout(layout: &PoolLayout, pool: Option<&VdevNode>, allow: Allow) -> Result<(), ChangeError> {
+    let imported = Imported::load()?;
+    let used: Vec<InUse> = layout
+        .devices()
+        .filter_map(|(device, wanted)| usage_of(device, wanted, &imported))
+        .filter(|usage| !allow.in_use || usage.is_final())
+        .collect();
+    ChangeError::in_use(allow.in_use, &used)?;
+    if !allow.mismatch {
+        ChangeError::vdevs(false, mismatches(layout, pool))?;
+    }
+    if pool.is_none() && !layout.has_data() {
+        let line = "at least one general top-level vdev must be specified".to_owned();
+        return ChangeError::vdevs(allow.mismatch, vec![line]);
+    }
+    Ok(())
+}
+
+/// A device that is open, and what it is for.
+struct Opened<'l> {
+    name: &'l DeviceName,
+    device: Arc<dyn Device>,
+}
+
+/// New vdevs whose devices are open.
+pub(super) struct OpenDevices {
+    pub(super) tops: Vec<TopSpec>,
+    pub(super) spares: Vec<LeafSpec>,
+    pub(super) cache: Vec<LeafSpec>,
+}
+
+/// Opens the devices of new vdevs for writing, alone, and partitions whole disks.
+pub(super) fn open_devices(
+    layout: &PoolLayout,
+    ashift: Option<u8>,
+    too_small: impl Fn() -> ChangeError,
+) -> Result<OpenDevices, ChangeError> {
+    if has_disk_twice(layout) {
+        return Err(ChangeError::DeviceBusy { disk: None });
+    }
+    let mut opened: Vec<Vec<Opened<'_>>> = Vec::new();
+    for top in &layout.tops {
+        opened.push(top.leaves.iter().map(open).collect::<Result<_, _>>()?);
+    }
+    let imported = Imported::load()?;
+    let spare = |name| open_spare(name, &imported);
+    let spares = layout.spares.iter().map(spare).collect::<Result<Vec<_>, _>>()?;
+    let cache = layout.cache.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    // What was looked at before they were locked, somebody may have made a pool of since.
+    let imported = Imported::load()?;
+    let used = layout.devices().filter_map(|(device, wanted)| usage_of(device, wanted, &imported));
+    ChangeError::in_use(true, &used.filter(InUse::is_final).collect::<Vec<_>>())?;
+    if opened.iter().flatten().chain(&spares).chain(&cache).any(|leaf| leaf.device.size() < DEVICE_MIN) {
+        return Err(too_small());
+    }
+    let env = Env::system();
+    let aux = |leaves: Vec<Opened<'_>>| -> Result<Vec<LeafSpec>, ChangeError> {
+        leaves.into_iter().map(|leaf| leaf_spec(leaf, &env)).collect()
+    };
+    let (spares, cache) = (aux(spares)?, aux(cache)?);
+    let mut tops = Vec::new();
+    for (top, leaves) in layout.tops.iter().zip(opened) {
+        let leaves = leaves.into_iter().map(|leaf| leaf_spec(leaf, &env)).collect::<Result<_, _>>()?;
+        tops.push(TopSpec {
+            layout: match top.kind {
+                LayoutKind::Single => Layout::Single,
+                LayoutKind::Mirror => Layout::Mirror,
+                LayoutKind::Raidz(parity) => Layout::Raidz(parity),
+            },
+            class: match top.class {
+                LayoutClass::Normal => Class::Normal,
+                LayoutClass::Log => Class::Log,
+                LayoutClass::Special => Class::Special,
+                LayoutClass::Dedup => Class::Dedup,
+            },
+            ashift: ashift.map(Ashift),
+            leaves,
+        });
+    }
+    Ok(OpenDevices { tops, spares, cache })
+}
+
+/// Whether two names are of one block device. Nobody else has it then, so it is not told as one that is busy.
+fn has_disk_twice(layout: &PoolLayout) -> bool {
+    let disks = layout.devices().filter(|(device, _)| device.is_disk);
+    let mut seen = HashSet::new();
+    let mut paths = disks.filter_map(|(device, _)| std::fs::canonicalize(&device.path).ok());
+    !paths.all(|path| seen.insert(path))
+}
+
+fn open(name: &DeviceName) -> Result<Opened<'_>, ChangeError> {
+    let shown = || name.path.display().to_string();
+    match file::open_exclusive(&name.path, Access::Auto) {
+        Ok(device) => Ok(Opened { name, device }),
+        Err(error) => Err(ChangeError::device(shown(), name.is_disk, &error)),
+    }
+}
+
+/// The same for a spare. One that a pool has that is imported is shared: it is opened for reading only, and stays as it is.
+fn open_spare<'l>(name: &'l DeviceName, imported: &Imported) -> Result<Opened<'l>, ChangeError> {
+    let usage = usage_of(name, DeviceUse::Vdev, imported).map(|used| used.usage);
+    if !matches!(usage, Some(Usage::Spare(_))) {
+        return open(name);
+    }
+    let partition = name.is_whole_disk.then(|| first_partition(&name.path));
+    let path = partition.as_ref().unwrap_or(&name.path);
+    match file::FileDevice::open(path, Access::Auto) {
+        Ok(device) => Ok(Opened { name, device: Arc::new(device) }),
+        Err(error) => Err(ChangeError::device(path.display().to_string(), name.is_disk, &error)),
+    }
+}
+
+fn leaf_spec(leaf: Opened<'_>, env: &Env) -> Result<LeafSpec, ChangeError> {
+    let Opened { name, device } = leaf;
+    let shown = |path: &Path| path.display().to_string();
+    if !name.is_disk {
+        return Ok(LeafSpec::file(shown(&name.path), device));
+    }
+    let mut spec = LeafSpec { is_disk: true, ..LeafSpec::file(shown(&name.path), Arc::clone(&device)) };
+    if name.is_whole_disk && device.is_read_only() {
+        spec.path = shown(&first_partition(&name.path));
+        spec.whole_disk = true;
+    } else if name.is_whole_disk {
+        let failed = |why: String| ChangeError::Device { path: shown(&name.path), why };
+        let partition =
+            gpt::write(&*device, &gpt::Identity::random(env)).map_err(|e| failed(e.to_string()))?;
+        // The kernel may not show the partition as long as somebody has the disk: it is used through it.
+        let window = PartitionDevice::new(device, partition.start, partition.len);
+        spec.device = Arc::new(window.map_err(|e| failed(e.to_string()))?);
+        spec.path = shown(&first_partition(&name.path));
+        spec.whole_disk = true;
+    }
+    spec.devid = None;
+    Ok(spec)
+}
+
+/// log2 of the sectors that the devices of a vdev like best.
+pub(super) fn best_ashift(top: &super::LayoutTop) -> Result<u8, ChangeError> {
+    let mut sectors = Vec::new();
+    for leaf in &top.leaves {
+        let shown = leaf.path.display().to_string();
+        let device = file::FileDevice::open(&leaf.path, Access::Cached);
+        let device = device.map_err(|e| ChangeError::device(shown, leaf.is_disk, &e))?;
+        sectors.push(device.sector_sizes());
+    }
+    Ok(pool::best_ashift(sectors))
+}

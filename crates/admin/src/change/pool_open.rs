@@ -1,0 +1,300 @@
+//! Finding a pool and opening it for change; keeping the cache file.
+//!
+//! # What always holds
+//! - A pool is imported if the cache file lists it, or our own file beside it, and stays so over any number of
+//!   commands, each of which opens it, does its work and exports it again.
+//! - A pool that was imported for reading only is not opened for change.
+//! - Where there is a namespace it alone counts: its pools are open already, and stay open.
+
+use super::state::{cache_path, prepare_folder};
+use super::{ChangeError, cache_error};
+use crate::cachefile::{AUX, IN_PROCESS, ImportedPool, WITHOUT_LOGS};
+use crate::{AdminError, Caller, ImportSettings, Imported, Search, labelled, session};
+use ::pool::OpenOptions;
+use ::pool::{CacheFile, ImportOptions};
+use cenote::Budget;
+use cenote::this_host;
+use cenote::{Error, PoolWriter};
+use format::PoolGuid;
+use format::config::PoolConfig;
+use format::nvlist::NvValue;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use vdev::scan::Found;
+
+/// How a command opens a pool: nothing is written before something has been changed, so a command that is refused
+/// leaves the devices as they were.
+pub(super) fn options() -> ImportOptions {
+    let Budget { cache_bytes, limits } = Budget::of_command();
+    let open = OpenOptions { cache_bytes, ..OpenOptions::default() };
+    ImportOptions { open, limits, host: this_host(), hold: true, ..ImportOptions::default() }
+}
+
+/// Finds the pool of this name as the verbs that read do, and opens it for change. Of several pools of one
+/// name the one that is imported counts.
+///
+/// # Errors
+/// [`ChangeError`] if there is none, or it cannot be changed.
+pub fn open_for_change(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
+    check_admin(search)?;
+    open_writer(search, name)
+}
+
+/// The same for verbs that ask for the caller's permissions themselves.
+pub(crate) fn open_writer(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
+    let pool = open_even_suspended(search, name)?;
+    if pool.live().suspended().is_some() {
+        return Err(ChangeError::Suspended);
+    }
+    Ok(pool)
+}
+
+/// The same for verbs that may let a suspended pool go on.
+fn open_even_suspended(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
+    let Some(namespace) = &search.namespace else {
+        let found = search.run()?;
+        let guid = find(&found, name)?;
+        return Ok(open_found(&found, guid)?.in_name_of(search.caller.as_ref()));
+    };
+    let Some(pool) = namespace.get(name) else {
+        let is_there = namespace.settings(name).is_some();
+        return Err(if is_there { ChangeError::ImportedReadOnly } else { ChangeError::NoPool });
+    };
+    Ok(pool.in_name_of(search.caller.as_ref()))
+}
+
+/// Opens a pool for a verb, does the verb's work, notes the command and closes the pool again. If the work fails,
+/// nothing is noted.
+pub(super) fn change<T>(
+    search: &Search,
+    name: &str,
+    command: &str,
+    work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
+) -> Result<T, ChangeError> {
+    change_then(search, name, command, work, |_| Ok(()))
+}
+
+/// The same with something more to do after the command was noted.
+pub(super) fn change_then<T>(
+    search: &Search,
+    name: &str,
+    command: &str,
+    work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
+    after: impl FnOnce(&PoolWriter) -> Result<(), ChangeError>,
+) -> Result<T, ChangeError> {
+    do_and_close(open_for_change(search, name)?, command, work, after)
+}
+
+/// The same for verbs that see to the devices of a pool, which may be suspended for want of them: the work lets it go on, or
+/// fails.
+pub(super) fn change_even_suspended<T>(
+    search: &Search,
+    name: &str,
+    command: &str,
+    work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
+) -> Result<T, ChangeError> {
+    check_admin(search)?;
+    do_and_close(open_even_suspended(search, name)?, command, work, super::healing::scan_now)
+}
+
+fn do_and_close<T>(
+    pool: PoolWriter,
+    command: &str,
+    work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
+    after: impl FnOnce(&PoolWriter) -> Result<(), ChangeError>,
+) -> Result<T, ChangeError> {
+    let outcome = work(&pool).and_then(|done| {
+        pool.record(command)?;
+        after(&pool)?;
+        Ok(done)
+    });
+    let closed = close(pool);
+    let done = outcome?;
+    closed?;
+    Ok(done)
+}
+
+/// Pools as a whole are the administrator's.
+///
+/// # Errors
+/// [`ChangeError::Denied`].
+pub fn check_admin(search: &Search) -> Result<(), ChangeError> {
+    if search.caller.as_ref().is_none_or(Caller::is_admin) { Ok(()) } else { Err(ChangeError::Denied) }
+}
+
+/// Opens a pool among devices that were found. Leaves its history as it is.
+pub(super) fn open_found(found: &Found, guid: PoolGuid) -> Result<PoolWriter, ChangeError> {
+    let mut options = options();
+    if let Some(pool) = Imported::load()?.by_guid(guid) {
+        if pool.settings.readonly {
+            return Err(ChangeError::ImportedReadOnly);
+        }
+        options.open.allow_missing_logs = pool.without_logs;
+        options.open.name = Some(pool.name.clone()).filter(|_| pool.settings.temporary);
+    }
+    PoolWriter::import(found, guid, &options).map_err(|error| super::keep::with_holder(error.into()))
+}
+
+/// The pool of this name.
+pub(super) fn find(found: &Found, name: &str) -> Result<PoolGuid, ChangeError> {
+    let imported = Imported::load()?;
+    let known = labelled(found, &imported);
+    let same: Vec<PoolGuid> =
+        known.into_iter().filter(|pool| pool.name == name).map(|pool| pool.guid).collect();
+    match &same[..] {
+        [] => Err(ChangeError::NoPool),
+        [one] => Ok(*one),
+        several => {
+            let listed: Vec<_> =
+                several.iter().filter(|guid| imported.by_guid(**guid).is_some()).copied().collect();
+            if let [one] = listed[..] { Ok(one) } else { Err(ChangeError::Ambiguous) }
+        }
+    }
+}
+
+/// The configuration as the cache file has it: spares and cache devices come along, so that they are found.
+pub(super) fn listed(mut config: PoolConfig, view: &::pool::Pool) -> Result<PoolConfig, ChangeError> {
+    let [spares, caches] = AUX;
+    for (key, list) in [(spares, view.spares()?), (caches, view.cache_devices()?)] {
+        config.raw.remove(key);
+        if !list.is_empty() {
+            let list = list.iter().map(|aux| aux.node.to_aux_nvlist()).collect();
+            config.raw.push(key, NvValue::ListArray(list));
+        }
+    }
+    Ok(config)
+}
+
+/// The same of a pool that is imported although log devices are missing.
+pub(super) fn without_logs(mut config: PoolConfig) -> PoolConfig {
+    config.raw.remove(WITHOUT_LOGS);
+    config.raw.push(WITHOUT_LOGS, 1_u64);
+    config
+}
+
+/// The same of a pool that was made or imported by a command in its own process.
+pub(super) fn in_process(mut config: PoolConfig) -> PoolConfig {
+    config.raw.remove(IN_PROCESS);
+    config.raw.push(IN_PROCESS, 1_u64);
+    config
+}
+
+/// The same of a pool that is open for change.
+pub(super) fn listed_now(pool: &PoolWriter) -> Result<PoolConfig, ChangeError> {
+    listed(pool.config(), pool.view()?.spa())
+}
+
+/// Notes that a pool is imported, and how: in the cache file that is to list it, and in our own. `config` has the
+/// name by which the pool is known. Whenever that ends, one of the files has the pool: it is noted where it is to be before
+/// it goes from elsewhere.
+pub(super) fn note(config: &PoolConfig, settings: &ImportSettings) -> Result<(), ChangeError> {
+    let usual = CacheFile::at(cache_path());
+    if settings.is_listed() {
+        prepare_folder(usual.path()).map_err(|e| broken(usual.path(), &e))?;
+        usual.put(config).map_err(|e| cache_error(&e))?;
+    }
+    if let Some(file) = settings.other_file() {
+        file.put(config).map_err(|e| cache_error(&e))?;
+    }
+    session::put(config.clone(), settings)?;
+    if settings.is_listed() {
+        return Ok(());
+    }
+    Ok(usual.take(config.pool_guid).map_err(|e| cache_error(&e))?)
+}
+
+/// Takes back what [`note`] has noted of a pool before it failed: the pool is not imported, whichever of the files say so.
+pub(super) fn unnote(guid: PoolGuid, settings: &ImportSettings) {
+    let files =
+        [Some(CacheFile::at(cache_path())), settings.other_file(), Some(CacheFile::at(session::path()))];
+    for file in files.into_iter().flatten() {
+        // As far as it goes: what failed is told.
+        if let Err(error) = file.take(guid) {
+            tracing::warn!(%error, "a pool that was not imported stays in a cache file");
+        }
+    }
+}
+
+/// Brings what is noted of a pool up to date, if it is imported. That the files cannot be written fails nothing: the pool
+/// is changed already, and what they have of it leads to it all the same.
+fn refresh(config: &PoolConfig) {
+    let refresh = || {
+        let _noting = noting();
+        let imported = Imported::load()?;
+        let known = imported.by_guid(config.pool_guid);
+        known.map_or(Ok(()), |known| note_again(known, &known.settings, config.clone()))
+    };
+    warn_of(refresh());
+}
+
+/// Says in the log that the files are as they were.
+pub(super) fn warn_of(outcome: Result<(), ChangeError>) {
+    if let Err(error) = outcome {
+        tracing::warn!(%error, "a cache file is not up to date");
+    }
+}
+
+/// One command after the other compares what the files say with what it is to say, and changes them. A pool is not waited
+/// for meanwhile.
+pub(super) fn noting() -> MutexGuard<'static, ()> {
+    static NOTING: Mutex<()> = Mutex::new(());
+    NOTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes a pool that is noted already as it is now, with these settings.
+pub(super) fn note_again(
+    pool: &ImportedPool,
+    settings: &ImportSettings,
+    mut config: PoolConfig,
+) -> Result<(), ChangeError> {
+    if settings.temporary {
+        config.name.clone_from(&pool.name);
+    }
+    if pool.without_logs {
+        config = without_logs(config);
+    }
+    if pool.in_process {
+        config = in_process(config);
+    }
+    note(&config, settings)
+}
+
+/// A pool is no longer imported.
+pub(super) fn forget(guid: PoolGuid) -> Result<(), ChangeError> {
+    let imported = Imported::load()?;
+    let Some(pool) = imported.by_guid(guid) else { return Ok(()) };
+    let usual = CacheFile::at(cache_path());
+    let files = [Some(usual), pool.settings.other_file(), Some(CacheFile::at(session::path()))];
+    for file in files.into_iter().flatten() {
+        file.take(guid).map_err(|e| cache_error(&e))?;
+    }
+    Ok(())
+}
+
+fn broken(path: &Path, error: &std::io::Error) -> ChangeError {
+    AdminError::CacheFile { path: path.display().to_string(), why: super::errno_text(error) }.into()
+}
+
+/// Closes a pool that was changed.
+pub(super) fn close(pool: PoolWriter) -> Result<(), ChangeError> {
+    let config = listed_now(&pool);
+    pool.close().map_err(|e: Error| ChangeError::from(e))?;
+    refresh(&config?);
+    Ok(())
+}
+
+/// Who has a device or file open: number and name of the process. `None`: that cannot be seen. Files of others are known
+/// by their paths: asking for more than that could wait for whoever serves them.
+pub(super) fn find_device_holder(path: &Path) -> Option<(u32, String)> {
+    let wanted = std::fs::canonicalize(path).ok()?;
+    let is_it = |fd: std::fs::DirEntry| std::fs::read_link(fd.path()).is_ok_and(|open| open == wanted);
+    let own = std::process::id();
+    std::fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+        let number: u32 = process.file_name().to_str()?.parse().ok()?;
+        if number == own || !std::fs::read_dir(process.path().join("fd")).ok()?.flatten().any(is_it) {
+            return None;
+        }
+        let name = std::fs::read_to_string(process.path().join("comm")).ok()?;
+        Some((number, name.trim().to_owned()))
+    })
+}

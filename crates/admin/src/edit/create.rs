@@ -1,0 +1,396 @@
+//! Making file systems and volumes, cloning snapshots, promoting clones.
+
+use super::names::{self, NameError};
+use super::operation::{self, Operation};
+use super::set::{for_new, set_limits};
+use super::values::{self, Setting, Subject, VOLUME_LIMIT, ValueError};
+use super::volume::{AutoReservation, DEFAULT_VOLUME_BLOCK};
+use super::{EditError, permit, run, view};
+use ::pool::LivePool;
+use cenote::{DatasetKind, Pool, PoolWriter};
+use dsl::DslError;
+use dsl::create;
+use dsl::create::NewHead;
+use dsl::prop;
+use dsl::prop::PropValue;
+use dsl::{TaskCtx, promote as promotion};
+use format::nvlist::{NvList, NvValue};
+use format::objset::ObjsetType;
+use format::prop as table;
+use zpl::{CaseSensitivity, ZplError};
+use zpl::{NewFilesystem, make_filesystem, make_volume};
+
+/// What kind of dataset is to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewKind {
+    /// A file system.
+    Filesystem,
+    /// A volume.
+    Volume {
+        /// Its size in bytes; rounded up to whole blocks.
+        size: u64,
+        /// It reserves nothing.
+        sparse: bool,
+    },
+}
+
+/// A dataset that is to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewDataset {
+    /// Its full name.
+    pub name: String,
+    /// A file system or a volume.
+    pub kind: NewKind,
+    /// Properties, as they were given.
+    pub props: Vec<(String, String)>,
+}
+
+impl NewDataset {
+    /// A file system without properties of its own.
+    pub fn filesystem(name: &str) -> NewDataset {
+        NewDataset { name: name.to_owned(), kind: NewKind::Filesystem, props: Vec::new() }
+    }
+
+    /// Bytes of a block of a volume: what was asked for, or what is usual.
+    pub fn block_size(&self) -> Result<u64, EditError> {
+        match self.props.iter().find(|(name, _)| name == "volblocksize" || name == "volblock") {
+            Some((_, text)) => Ok(dsl::prop::change::parse_number(text)?),
+            None => Ok(DEFAULT_VOLUME_BLOCK),
+        }
+    }
+
+    /// Size of the volume in whole blocks; 0 of a file system.
+    pub fn volume_size(&self) -> Result<u64, EditError> {
+        let NewKind::Volume { size, .. } = self.kind else { return Ok(0) };
+        let block = self.block_size()?.max(1);
+        let size = size.checked_next_multiple_of(block).filter(|size| *size < VOLUME_LIMIT);
+        size.ok_or_else(|| ValueError::VolumeTooLarge.into())
+    }
+
+    /// Bytes that a volume which is not sparse reserves, unless something else was asked for.
+    pub fn reservation(&self, pool: &LivePool) -> Result<Option<u64>, EditError> {
+        let given = |name: &str| self.props.iter().any(|(given, _)| given == name);
+        match self.kind {
+            NewKind::Volume { sparse: false, .. } if !given("refreservation") && !given("refreserv") => {
+                let auto = AutoReservation::new(&pool.tree(), self.block_size()?);
+                Ok(Some(auto.of(self.volume_size()?)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Checks its properties, as far as that goes without making it.
+    pub fn settings(&self, pool: &LivePool) -> Result<Vec<Setting>, EditError> {
+        let is_volume = self.kind != NewKind::Filesystem;
+        let subject = Subject {
+            kind: if is_volume { table::VOL } else { table::FS },
+            creating: true,
+            // Rounded up here.
+            block_size: 1,
+            version: 0,
+        };
+        let features = pool.features();
+        let mut settings = Vec::new();
+        for (name, text) in &self.props {
+            let setting = values::resolve(name, text, &subject, &|feature| features.is_enabled(feature))?;
+            settings.push(setting);
+        }
+        let normalization = index(&settings, "normalization").is_some_and(|n| n != 0);
+        if normalization && index(&settings, "utf8only") == Some(0) {
+            return Err(ValueError::Normalization.into());
+        }
+        if is_volume && self.volume_size()? == 0 {
+            return Err(ValueError::NewVolumeZero.into());
+        }
+        Ok(settings)
+    }
+}
+
+fn index(settings: &[Setting], wanted: &str) -> Option<u64> {
+    settings.iter().find_map(|setting| match setting {
+        Setting::Property { name, value } if name == wanted => value.number(),
+        _ => None,
+    })
+}
+
+/// Checks that there is a place for a new head: a file system above it, and nothing of its name.
+fn check_place(pool: &Pool, name: &str) -> Result<(), EditError> {
+    names::check_new(name)?;
+    let (above, _) = name.rsplit_once('/').ok_or(NameError::PoolOnly)?;
+    let owned = || name.to_owned();
+    match pool.dataset(above) {
+        Ok(parent) if parent.kind()? == DatasetKind::Filesystem => {}
+        Ok(_) => return Err(EditError::ParentNotFilesystem { name: owned() }),
+        Err(error) => {
+            return Err(match error.into() {
+                EditError::NoDataset { .. } => EditError::NoParent { name: owned() },
+                other => other,
+            });
+        }
+    }
+    match pool.dataset(name).map_err(EditError::from) {
+        Ok(_) => Err(EditError::Exists { name: owned() }),
+        Err(EditError::NoDataset { .. }) => Ok(()),
+        Err(other) => Err(other),
+    }
+}
+
+/// Makes the file systems above a name that do not exist yet. Returns their names.
+///
+/// # Errors
+/// If one of them is a volume, or cannot be made.
+pub fn create_ancestors(pool: &PoolWriter, name: &str) -> Result<Vec<String>, EditError> {
+    names::check_new(name)?;
+    let mut made = Vec::new();
+    let parts: Vec<&str> = name.split('/').collect();
+    for depth in 2..parts.len() {
+        let above = parts.get(..depth).unwrap_or_default().join("/");
+        match view(pool)?.dataset(&above).map_err(EditError::from) {
+            Ok(found) if found.kind()? == DatasetKind::Filesystem => {}
+            Ok(_) => return Err(EditError::ParentNotFilesystem { name: name.to_owned() }),
+            Err(EditError::NoDataset { .. }) => {
+                create(pool, &NewDataset::filesystem(&above))?;
+                made.push(above);
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(made)
+}
+
+/// What is made, worked out.
+struct Work {
+    name: String,
+    /// Who makes it.
+    creator: u32,
+    /// Properties that are stored with the new head,
+    props: Vec<(String, PropValue)>,
+    /// and those that count something when they are set.
+    counted: Vec<(String, PropValue)>,
+    contents: Contents,
+}
+
+#[derive(Clone, Copy)]
+enum Contents {
+    Filesystem(NewFilesystem),
+    Volume { size: u64, block_size: u64 },
+}
+
+/// Makes a file system or volume.
+///
+/// # Errors
+/// Why it cannot be made; nothing has changed then.
+pub fn create(pool: &PoolWriter, new: &NewDataset) -> Result<(), EditError> {
+    let live = pool.live();
+    check_place(&view(pool)?, &new.name)?;
+    let settings = new.settings(live)?;
+    let needed: Vec<String> = settings.iter().map(permit::for_setting).collect();
+    permit::ask_new(pool, &new.name, &needed.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let (mut props, limits) = for_new(&settings);
+    let contents = contents(pool, new, &props)?;
+    if let Some(bytes) = new.reservation(live)? {
+        permit::ask_new(pool, &new.name, &["refreservation"])?;
+        props.push(("refreservation".into(), PropValue::Number(bytes)));
+    } else if settings.contains(&Setting::AutoReservation) {
+        let auto = AutoReservation::new(&live.tree(), new.block_size()?);
+        props.push(("refreservation".into(), PropValue::Number(auto.of(new.volume_size()?))));
+    }
+    check_footprint(live, &props)?;
+    let (operation, input) = (Operation::begin("create"), input(new, &props)?);
+    // These are kept in the contents.
+    props.retain(|(name, _)| {
+        !matches!(
+            name.as_str(),
+            "utf8only" | "normalization" | "casesensitivity" | "volblocksize" | "encryption"
+        )
+    });
+    let is_counted = |(name, _): &(String, PropValue)| name == "filesystem_limit" || name == "snapshot_limit";
+    let (counted, props) = props.into_iter().partition(is_counted);
+    let creator = pool.caller().uid;
+    let work = Work { name: new.name.clone(), creator, props, counted, contents };
+    run(pool, move |ctx| make(ctx, &work)).map_err(no_room)?;
+    operation.done(pool, input)?;
+    if !limits.is_empty() {
+        set_limits(pool, &view(pool)?.dataset(&new.name)?, &limits)?;
+    }
+    Ok(())
+}
+
+/// What making a dataset is given.
+fn input(new: &NewDataset, props: &[(String, PropValue)]) -> Result<NvList, EditError> {
+    let (kind, mut given) = match new.kind {
+        NewKind::Filesystem => (ObjsetType::Zfs, NvList::new()),
+        NewKind::Volume { .. } => (ObjsetType::Zvol, operation::pair("volsize", new.volume_size()?)),
+    };
+    for (name, value) in operation::properties(props).iter() {
+        given.push(name, value.clone());
+    }
+    let mut input = operation::pair("type", NvValue::Int32(i32::try_from(kind.id()).unwrap_or(0)));
+    input.push("props", given);
+    Ok(input)
+}
+
+/// Quotas and reservations that cannot be kept are told as a lack of space while a dataset is being made.
+fn no_room(error: EditError) -> EditError {
+    match error {
+        EditError::Refused(DslError::BadLimit { .. }) => EditError::NoSpace,
+        other => other,
+    }
+}
+
+/// A quota below what an empty file system takes is refused: it could not even be made.
+fn check_footprint(pool: &LivePool, props: &[(String, PropValue)]) -> Result<(), EditError> {
+    let tree = pool.tree();
+    let sector =
+        tree.tops().filter_map(|(vdev, _)| tree.ashift(vdev)).map(|a| 1_u64 << a.0).min().unwrap_or(512);
+    // 24 blocks, copies counted, of a sector or a kilobyte.
+    let footprint = 24 * sector.max(1 << 10);
+    let too_small = |(name, value): &(String, PropValue)| {
+        matches!(name.as_str(), "quota" | "refquota")
+            && value.number().is_some_and(|n| n != 0 && n < footprint)
+    };
+    if props.iter().any(too_small) { Err(EditError::NoSpace) } else { Ok(()) }
+}
+
+fn contents(
+    pool: &PoolWriter,
+    new: &NewDataset,
+    props: &[(String, PropValue)],
+) -> Result<Contents, EditError> {
+    let number = |wanted: &str| {
+        props.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| value.number()).unwrap_or(0)
+    };
+    Ok(match new.kind {
+        NewKind::Volume { .. } => {
+            Contents::Volume { size: new.volume_size()?, block_size: new.block_size()? }
+        }
+        NewKind::Filesystem => Contents::Filesystem(NewFilesystem {
+            normalization: number("normalization"),
+            utf8only: number("utf8only") != 0,
+            case: match number("casesensitivity") {
+                1 => CaseSensitivity::Insensitive,
+                2 => CaseSensitivity::Mixed,
+                _ => CaseSensitivity::Sensitive,
+            },
+            projects: pool.live().features().is_enabled("project_quota"),
+            uid: pool.caller().uid,
+            gid: pool.caller().gid,
+            ..NewFilesystem::default()
+        }),
+    })
+}
+
+fn make(ctx: &mut TaskCtx<'_>, work: &Work) -> Result<(), DslError> {
+    check_counted(ctx, &work.counted)?;
+    let case_insensitive =
+        matches!(work.contents, Contents::Filesystem(fs) if fs.case == CaseSensitivity::Insensitive);
+    let creator = Some(work.creator);
+    let new = NewHead { name: &work.name, props: &work.props, creator, case_insensitive };
+    let env = ctx.env;
+    match work.contents {
+        Contents::Filesystem(fs) => create::create(ctx, new, ObjsetType::Zfs, &mut |set, tx| {
+            make_filesystem(set, &fs, env, tx).map(drop).map_err(not_filled)
+        })?,
+        Contents::Volume { size, block_size } => {
+            create::create(ctx, new, ObjsetType::Zvol, &mut |set, tx| {
+                make_volume(set, size, block_size, env, tx).map_err(not_filled)
+            })?
+        }
+    };
+    set_counted(ctx, &work.name, &work.counted)
+}
+
+/// The contents of a new head could not be made.
+fn not_filled(error: ZplError) -> DslError {
+    match error {
+        ZplError::Dmu(error) => error.into(),
+        other => unreachable!("sizes and forms of new contents were checked: {other}"),
+    }
+}
+
+/// What could be in the way of [`set_counted`]. Before anything is made.
+fn check_counted(ctx: &TaskCtx<'_>, counted: &[(String, PropValue)]) -> Result<(), DslError> {
+    counted.iter().try_for_each(|(prop, value)| prop::change::check_counts(ctx, prop, value))
+}
+
+/// Limits on the number of datasets below begin to count when they are set.
+fn set_counted(ctx: &mut TaskCtx<'_>, name: &str, counted: &[(String, PropValue)]) -> Result<(), DslError> {
+    counted.iter().try_for_each(|(prop, value)| prop::change::set(ctx, name, prop, value))
+}
+
+/// A clone that is to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloneSpec {
+    /// The snapshot.
+    pub origin: String,
+    /// Full name of the clone.
+    pub name: String,
+    /// Properties, as they were given.
+    pub props: Vec<(String, String)>,
+}
+
+/// Clones a snapshot.
+///
+/// # Errors
+/// Why it cannot be cloned; nothing has changed then.
+pub fn clone(pool: &PoolWriter, spec: &CloneSpec) -> Result<(), EditError> {
+    let pool_view = view(pool)?;
+    let origin = pool_view.dataset(&spec.origin)?;
+    check_place(&pool_view, &spec.name)?;
+    let is_volume = origin.dsl().is_volume()?;
+    let subject = Subject {
+        kind: if is_volume { table::VOL } else { table::FS },
+        creating: false,
+        block_size: 1,
+        version: 0,
+    };
+    let features = pool.live().features();
+    let mut settings = Vec::new();
+    for (name, text) in &spec.props {
+        settings.push(values::resolve(name, text, &subject, &|feature| features.is_enabled(feature))?);
+    }
+    let needed: Vec<String> = settings.iter().map(permit::for_setting).collect();
+    permit::ask(pool, &spec.origin, &["clone"])?;
+    permit::ask_new(pool, &spec.name, &needed.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let (mut props, limits) = for_new(&settings);
+    if settings.contains(&Setting::AutoReservation) {
+        // The clone is as large as the volume that it comes from.
+        let volume = origin.volume()?;
+        let auto = AutoReservation::new(&pool.live().tree(), volume.block_size());
+        props.push(("refreservation".into(), PropValue::Number(auto.of(volume.size()))));
+    }
+    let is_counted = |(name, _): &(String, PropValue)| name == "filesystem_limit" || name == "snapshot_limit";
+    let (counted, props): (Vec<_>, Vec<_>) = props.into_iter().partition(is_counted);
+    let (origin, name) = (spec.origin.clone(), spec.name.clone());
+    let creator = Some(pool.caller().uid);
+    let operation = Operation::begin("clone");
+    let mut input = operation::pair("origin", origin.as_str());
+    input.push("props", operation::properties(props.iter().chain(&counted)));
+    run(pool, move |ctx| {
+        check_counted(ctx, &counted)?;
+        let new = NewHead { name: &name, props: &props, creator, case_insensitive: false };
+        create::clone(ctx, &origin, new)?;
+        set_counted(ctx, &name, &counted)
+    })
+    .map_err(no_room)?;
+    operation.done(pool, input)?;
+    if !limits.is_empty() {
+        set_limits(pool, &view(pool)?.dataset(&spec.name)?, &limits)?;
+    }
+    Ok(())
+}
+
+/// Makes a clone the owner of the history that it shares with the file system or volume it comes from.
+///
+/// # Errors
+/// If it is no clone, or a snapshot of the same name is in the way ([`EditError::Exists`] with the full name
+/// that cannot be given twice).
+pub fn promote(pool: &PoolWriter, name: &str) -> Result<(), EditError> {
+    if let Some(permit) = permit::of(pool)? {
+        permit.ask(name, &["promote"])?;
+        let origin = view(pool)?.dataset(name)?.dsl().dir().origin()?;
+        origin.map_or(Ok(()), |origin| permit.ask(origin.name(), &["promote", "mount"]))?;
+    }
+    let name = name.to_owned();
+    run(pool, move |ctx| promotion::promote(ctx, &name))
+}

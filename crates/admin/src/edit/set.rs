@@ -1,0 +1,288 @@
+//! Setting and inheriting properties of datasets that exist.
+
+use super::values::{Setting, Subject};
+use super::volume::AutoReservation;
+use super::{EditError, permit, run, view};
+use crate::Owner;
+use ::pool::LivePool;
+use cenote::{Dataset, DatasetKind, Pool, PoolWriter};
+use dsl::DslError;
+use dsl::TaskCtx;
+use dsl::prop::{self, PropValue};
+use format::prop as table;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zpl::SpaceKind;
+use zpl::{HeadFs, HeadVolume, QuotaOf, options_of};
+
+/// What the table of properties calls the kind of a dataset.
+pub fn kind_of(dataset: &Dataset) -> Result<u8, EditError> {
+    Ok(match dataset.kind()? {
+        DatasetKind::Filesystem => table::FS,
+        DatasetKind::Volume => table::VOL,
+        DatasetKind::Snapshot => table::SNAP,
+    })
+}
+
+/// What properties of this dataset are checked against.
+pub fn subject(dataset: &Dataset) -> Result<Subject, EditError> {
+    let kind = kind_of(dataset)?;
+    let number = |name| -> Result<u64, EditError> {
+        let value = prop::get(dataset.dsl(), name)?;
+        Ok(value.and_then(|v| v.raw.number()).unwrap_or(0))
+    };
+    let block_size = if kind == table::VOL { number("volblocksize")? } else { 0 };
+    let version = if kind == table::FS { number("version")? } else { 0 };
+    Ok(Subject { kind, creating: false, block_size, version })
+}
+
+/// Sets properties of a dataset.
+///
+/// # Errors
+/// Why one of them cannot be set; those before it are set then, as `zfs set` does it.
+pub fn set(pool: &PoolWriter, name: &str, settings: &[Setting]) -> Result<(), EditError> {
+    let needed: Vec<String> = settings.iter().map(permit::for_setting).collect();
+    permit::ask(pool, name, &needed.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let dataset = view(pool)?.dataset(name)?;
+    let plan = Plan::make(pool.live(), &dataset, settings)?;
+    let (target, props, size) = (name.to_owned(), plan.props, plan.size);
+    if !props.is_empty() || size.is_some() {
+        run(pool, move |ctx| store(ctx, &target, &props, size))?.map_or(Ok(()), Err)?;
+    }
+    if let Some((size, _)) = size {
+        resize(pool, &dataset, size)?;
+    }
+    if !plan.limits.is_empty() {
+        set_limits(pool, &dataset, &plan.limits)?;
+    }
+    if let Some(version) = plan.version {
+        super::upgrade::upgrade(pool, name, version)?;
+    }
+    Ok(())
+}
+
+/// A limit of an owner.
+pub(super) type OwnerLimit = (Owner, u64, bool, u64);
+
+/// What is to be done, sorted by how it is done.
+#[derive(Default)]
+struct Plan {
+    props: Vec<(String, PropValue)>,
+    /// New size of a volume, and the old one.
+    size: Option<(u64, u64)>,
+    version: Option<u64>,
+    limits: Vec<OwnerLimit>,
+}
+
+impl Plan {
+    fn make(pool: &LivePool, dataset: &Dataset, settings: &[Setting]) -> Result<Plan, EditError> {
+        let mut plan = Plan::default();
+        let mut is_auto = false;
+        for setting in settings {
+            match setting {
+                Setting::Property { name, value } => plan.props.push((name.clone(), value.clone())),
+                Setting::AutoReservation => is_auto = true,
+                Setting::VolumeSize(size) => plan.size = Some((*size, dataset.volume()?.size())),
+                Setting::Version(version) => plan.version = Some(*version),
+                Setting::OwnerLimit { owner, id, objects, limit } => {
+                    plan.limits.push((*owner, *id, *objects, *limit));
+                }
+            }
+        }
+        if plan.size.is_some() || is_auto {
+            plan.reserve(pool, dataset, is_auto)?;
+        }
+        Ok(plan)
+    }
+
+    /// What a volume reserves follows its size, if it was what the old size takes.
+    fn reserve(&mut self, pool: &LivePool, dataset: &Dataset, is_auto: bool) -> Result<(), EditError> {
+        let auto = auto_reservation(pool, dataset)?;
+        let old_size = dataset.volume()?.size();
+        let reserved = prop::stored_number(dataset.dsl(), "refreservation")?;
+        let follows =
+            self.size.is_some() && reserved != 0 && [auto.of(old_size), old_size].contains(&reserved);
+        let is_given = self.props.iter().any(|(name, _)| name == "refreservation");
+        if is_auto || (follows && !is_given) {
+            let bytes = auto.of(self.size.map_or(old_size, |(new, _)| new));
+            self.props.push(("refreservation".into(), PropValue::Number(bytes)));
+        }
+        Ok(())
+    }
+}
+
+/// What decides how much a volume reserves.
+pub(super) fn auto_reservation(pool: &LivePool, dataset: &Dataset) -> Result<AutoReservation, EditError> {
+    Ok(AutoReservation::new(&pool.tree(), subject(dataset)?.block_size))
+}
+
+/// Stores properties. Returns why some of them were refused, if others are set: what was done is then kept.
+fn store(
+    ctx: &mut TaskCtx<'_>,
+    name: &str,
+    values: &[(String, PropValue)],
+    size: Option<(u64, u64)>,
+) -> Result<Option<DslError>, DslError> {
+    let dataset = ctx.dsl()?.dataset(name)?;
+    for (prop, value) in values {
+        prop::change::check(ctx, &dataset, prop, value)?;
+    }
+    if let Some(refused) = set_all(ctx, name, values)? {
+        return Ok(Some(refused));
+    }
+    if let Some((size, _)) = size {
+        ctx.note("set", Some((name, dataset.id())), format!("volsize={size}"));
+    }
+    Ok(None)
+}
+
+/// Limits that depend on each other may come in any order: what is refused is tried again after the rest, as
+/// long as that helps. Returns why some were refused for good; that is an error if nothing was set.
+fn set_all(
+    ctx: &mut TaskCtx<'_>,
+    name: &str,
+    values: &[(String, PropValue)],
+) -> Result<Option<DslError>, DslError> {
+    let mut left: Vec<&(String, PropValue)> = values.iter().collect();
+    loop {
+        let (before, mut why, mut refused) = (left.len(), None, Vec::new());
+        for entry in left {
+            if let Err(error) = ctx.step(|ctx| prop::change::set(ctx, name, &entry.0, &entry.1))? {
+                refused.push(entry);
+                why.get_or_insert(error);
+            }
+        }
+        match why {
+            None => return Ok(None),
+            Some(error) if refused.len() == values.len() => return Err(error),
+            Some(error) if refused.len() == before => return Ok(Some(error)),
+            Some(_) => left = refused,
+        }
+    }
+}
+
+fn resize(pool: &PoolWriter, dataset: &Dataset, size: u64) -> Result<(), EditError> {
+    let head = pool.live().heads().open(dataset.dsl().id())?;
+    let volume = head.opened(|| HeadVolume::open(&head).map(Arc::new)).map_err(cenote::Error::from)?;
+    volume.resize(size).map_err(cenote::Error::from)?;
+    drop((volume, head));
+    pool.sync()?;
+    Ok(())
+}
+
+/// Sets limits of owners in a file system.
+pub(super) fn set_limits(
+    pool: &PoolWriter,
+    dataset: &Dataset,
+    limits: &[OwnerLimit],
+) -> Result<(), EditError> {
+    let pool = pool.live();
+    let options = options_of(dataset.dsl(), pool.features())?;
+    let head = pool.heads().open(dataset.dsl().id())?;
+    let fs = head.opened(|| HeadFs::open(&head, options, pool.env()).map(Arc::new));
+    let fs = fs.map_err(cenote::Error::from)?;
+    for (owner, id, objects, limit) in limits {
+        let kind = match owner {
+            Owner::User => SpaceKind::User,
+            Owner::Group => SpaceKind::Group,
+            Owner::Project => SpaceKind::Project,
+        };
+        let of = if *objects { QuotaOf::Objects } else { QuotaOf::Space };
+        fs.fs.set_quota(kind, of, *id, *limit).map_err(cenote::Error::from)?;
+    }
+    drop((fs, head));
+    pool.sync()?;
+    Ok(())
+}
+
+/// Lets datasets inherit a property again; with `received`, a value that came with a stream holds then, if
+/// there is one. With `below` also everything below them, as far as the property applies there.
+///
+/// # Errors
+/// [`EditError::NoDataset`]. A limit that cannot go back to what was received ends it; what was done before stays.
+pub fn inherit(
+    pool: &PoolWriter,
+    name: &str,
+    prop: &str,
+    received: bool,
+    below: bool,
+) -> Result<(), EditError> {
+    // Labels are unsupported, and where a key is cannot be taken from above.
+    if prop == "mlslabel" || prop == "keylocation" {
+        return Err(EditError::Denied);
+    }
+    permit::ask(pool, name, &[&permit::to_set(prop)])?;
+    let pool_view = view(pool)?;
+    let dataset = pool_view.dataset(name)?;
+    let targets = if below { tree(&pool_view, &dataset)? } else { vec![dataset] };
+    let native = table::dataset(prop);
+    let mut names = Vec::new();
+    for target in targets {
+        let kind = kind_of(&target)?;
+        let applies = native.is_none_or(|p| p.applies_to(kind) && kind != table::SNAP);
+        match (applies, below) {
+            (true, _) => names.push(target.name().to_owned()),
+            (false, true) => {}
+            (false, false) => return Err(EditError::NotApplicable),
+        }
+    }
+    let (prop, received) = (prop.to_owned(), received);
+    run(pool, move |ctx| inherit_all(ctx, &names, &prop, received, below))?.map_or(Ok(()), Err)?;
+    Ok(())
+}
+
+/// Returns why one of them was refused, if others have changed. What has gone from a tree since it was looked at is
+/// passed over.
+fn inherit_all(
+    ctx: &mut TaskCtx<'_>,
+    names: &[String],
+    prop: &str,
+    received: bool,
+    below: bool,
+) -> Result<Option<DslError>, DslError> {
+    let mut is_changed = false;
+    for name in names {
+        match ctx.step(|ctx| prop::change::inherit(ctx, name, prop, received))? {
+            Ok(()) => is_changed = true,
+            Err(DslError::NotFound { .. }) if below => {}
+            Err(error) if is_changed => return Ok(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// A dataset and all below it, with their snapshots.
+fn tree(pool: &Pool, top: &Dataset) -> Result<Vec<Dataset>, EditError> {
+    let mut found = Vec::new();
+    if top.kind()? == DatasetKind::Snapshot {
+        return Ok(vec![top.clone()]);
+    }
+    let mut stack = vec![pool.dsl().dir(top.name())?];
+    while let Some(dir) = stack.pop() {
+        stack.extend(dir.children()?);
+        let Some(head) = dir.head()? else { continue };
+        for snapshot in head.snapshots()? {
+            found.push(pool.dataset(snapshot.name())?);
+        }
+        found.push(pool.dataset(head.name())?);
+    }
+    Ok(found)
+}
+
+/// Properties of a dataset that is being made: those that are stored with it, and the rest.
+pub(super) fn for_new(settings: &[Setting]) -> (Vec<(String, PropValue)>, Vec<OwnerLimit>) {
+    let mut props = BTreeMap::new();
+    let mut limits = Vec::new();
+    for setting in settings {
+        match setting {
+            Setting::Property { name, value } => {
+                props.insert(name.clone(), value.clone());
+            }
+            Setting::OwnerLimit { owner, id, objects, limit } => limits.push((*owner, *id, *objects, *limit)),
+            // New file systems have the newest version; sizes and reservations are the maker's.
+            Setting::Version(_) | Setting::VolumeSize(_) | Setting::AutoReservation => {}
+        }
+    }
+    (props.into_iter().collect(), limits)
+}

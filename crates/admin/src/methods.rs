@@ -1,0 +1,206 @@
+//! The usual verbs as methods of an open pool ([`PoolVerbs`]), for programs that embed the library.
+//!
+//! Each is one call of [`crate::change`] or [`crate::edit`], where the less usual ones are. Values are texts, as
+//! `zfs set` takes them.
+
+use crate::ImportSettings;
+use crate::change::{
+    Allow, ChangeError, Compatibility, NewPool, PoolLayout, check_layout, find_device, make_pool,
+};
+use crate::edit::{self, CloneSpec, EditError, NewDataset, NewKind, Newer, Partly};
+use cenote::PoolWriter;
+
+impl NewPool {
+    /// A pool with the features of OpenZFS 2.3. `vdevs` are the words of `zpool create`, paths absolute:
+    /// `["mirror", "/images/a", "/images/b", "log", "/images/c"]`. Files must be there, of 64 MiB or more.
+    ///
+    /// # Errors
+    /// [`ChangeError::Vdevs`] for devices that are not there, are used, or do not go together.
+    pub fn new(name: &str, vdevs: &[impl AsRef<str>]) -> Result<NewPool, ChangeError> {
+        let words: Vec<String> = vdevs.iter().map(|word| word.as_ref().to_owned()).collect();
+        let lines = |error: &dyn std::fmt::Display| vec![error.to_string()];
+        let layout = PoolLayout::parse(&words, &mut find_device)
+            .map_err(|error| ChangeError::Vdevs { forced: true, lines: lines(&error) })?;
+        check_layout(&layout, None, Allow::default())?;
+        Ok(NewPool {
+            name: name.to_owned(),
+            layout,
+            ashift: None,
+            features: Compatibility::Off.features().into_iter().map(str::to_owned).collect(),
+            props: Vec::new(),
+            dataset_props: Vec::new(),
+            temporary: None,
+            settings: ImportSettings::default(),
+            command: None,
+        })
+    }
+
+    /// Sets a property of the root file system, which all others inherit.
+    #[must_use]
+    pub fn with(mut self, prop: &str, value: &str) -> NewPool {
+        self.dataset_props.push((prop.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Makes the pool and opens it for change. No cache file lists it, as after [`PoolWriter::close`].
+    ///
+    /// # Errors
+    /// [`ChangeError`]; what was on the devices is still there unless a device has failed.
+    pub fn create(&self) -> Result<PoolWriter, ChangeError> {
+        let pool = make_pool(self)?;
+        pool.live().start();
+        Ok(pool)
+    }
+}
+
+/// Datasets. Names are full ones, the pool's first; what a name stands for is looked up at every call.
+///
+/// Each verb is done, and on disk, when it returns; or it has changed nothing. Files, writers and readers that
+/// are open stay what they are: a dataset that is renamed keeps its writers, one that somebody has
+/// open for writing cannot be destroyed or rolled back ([`EditError::Busy`]).
+pub trait PoolVerbs {
+    /// Makes a file system.
+    ///
+    /// # Errors
+    /// [`EditError::Exists`], [`EditError::NoParent`], or what is wrong with its name or properties.
+    fn create_filesystem(&self, name: &str, props: &[(&str, &str)]) -> Result<(), EditError>;
+
+    /// Makes a volume of `size` bytes, rounded up to whole blocks, that reserves what it can take at most;
+    /// with `refreservation=none` among `props`, nothing.
+    ///
+    /// # Errors
+    /// As of [`PoolWriter::create_filesystem`]; [`EditError::NoSpace`].
+    fn create_volume(&self, name: &str, size: u64, props: &[(&str, &str)]) -> Result<(), EditError>;
+
+    /// Sets properties of a dataset, all or none. What is open already follows at once.
+    ///
+    /// # Errors
+    /// [`EditError::Value`] says which property and why.
+    fn set(&self, dataset: &str, props: &[(&str, &str)]) -> Result<(), EditError>;
+
+    /// Lets a dataset inherit a property again.
+    ///
+    /// # Errors
+    /// [`EditError::NotApplicable`], [`EditError::NoDataset`].
+    fn inherit(&self, dataset: &str, prop: &str) -> Result<(), EditError>;
+
+    /// Takes snapshots (`tank/home@monday`), all at the same instant, or none.
+    ///
+    /// # Errors
+    /// Why one of them cannot be taken.
+    fn snapshot(&self, names: &[impl AsRef<str>]) -> Result<(), EditError>;
+
+    /// Makes a file system or volume that begins as a snapshot was.
+    ///
+    /// # Errors
+    /// As of [`PoolWriter::create_filesystem`].
+    fn clone_snapshot(&self, snapshot: &str, name: &str, props: &[(&str, &str)]) -> Result<(), EditError>;
+
+    /// Makes a clone the owner of the snapshots that it shares with its origin.
+    ///
+    /// # Errors
+    /// It is no clone, or snapshots of both have the same name.
+    fn promote(&self, clone: &str) -> Result<(), EditError>;
+
+    /// Makes a dataset what it was when its newest snapshot was taken. What was written since is lost.
+    ///
+    /// # Errors
+    /// [`EditError::Refused`] unless it is the newest, [`EditError::Busy`] if somebody writes to the dataset.
+    fn rollback(&self, snapshot: &str) -> Result<(), EditError>;
+
+    /// Renames a file system or volume, with all below it.
+    ///
+    /// # Errors
+    /// [`EditError::Exists`], [`EditError::NoParent`], or what is wrong with the name.
+    fn rename(&self, from: &str, to: &str) -> Result<(), EditError>;
+
+    /// Destroys a file system, volume, snapshot or bookmark.
+    ///
+    /// # Errors
+    /// [`EditError::Refused`] if something hangs on it, [`EditError::Busy`] if somebody has it open.
+    fn destroy_dataset(&self, name: &str) -> Result<(), EditError>;
+
+    /// Destroys a file system or volume with everything below it, and its snapshots.
+    ///
+    /// # Errors
+    /// What was destroyed and what was not: clones elsewhere, holds and open datasets are in the way.
+    fn destroy_all_below(&self, name: &str) -> Result<(), Partly>;
+
+    /// The value of a property of a dataset, as of the last transaction group that is on disk; see
+    /// [`Dataset::property`].
+    ///
+    /// # Errors
+    /// [`EditError::NoDataset`], or it cannot be read.
+    fn property(&self, dataset: &str, prop: &str) -> Result<Option<String>, EditError>;
+}
+
+impl PoolVerbs for PoolWriter {
+    fn create_filesystem(&self, name: &str, props: &[(&str, &str)]) -> Result<(), EditError> {
+        edit::create(self, &NewDataset { props: owned(props), ..NewDataset::filesystem(name) })
+    }
+
+    fn create_volume(&self, name: &str, size: u64, props: &[(&str, &str)]) -> Result<(), EditError> {
+        let kind = NewKind::Volume { size, sparse: false };
+        edit::create(self, &NewDataset { name: name.to_owned(), kind, props: owned(props) })
+    }
+
+    fn set(&self, dataset: &str, props: &[(&str, &str)]) -> Result<(), EditError> {
+        let subject = edit::subject(&self.view()?.dataset(dataset)?)?;
+        let features = self.live().features();
+        let resolve = |(name, value): &(&str, &str)| {
+            edit::values::resolve(name, value, &subject, &|feature| features.is_enabled(feature))
+        };
+        let settings = props.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
+        edit::set(self, dataset, &settings)
+    }
+
+    fn inherit(&self, dataset: &str, prop: &str) -> Result<(), EditError> {
+        edit::inherit(self, dataset, prop, false, false)
+    }
+
+    fn snapshot(&self, names: &[impl AsRef<str>]) -> Result<(), EditError> {
+        let names: Vec<String> = names.iter().map(|name| name.as_ref().to_owned()).collect();
+        edit::snapshot(self, &names, &[])
+    }
+
+    fn clone_snapshot(&self, snapshot: &str, name: &str, props: &[(&str, &str)]) -> Result<(), EditError> {
+        let spec = CloneSpec { origin: snapshot.to_owned(), name: name.to_owned(), props: owned(props) };
+        edit::clone(self, &spec)
+    }
+
+    fn promote(&self, clone: &str) -> Result<(), EditError> {
+        edit::promote(self, clone)
+    }
+
+    fn rollback(&self, snapshot: &str) -> Result<(), EditError> {
+        edit::rollback(self, snapshot, &Newer::default()).map_err(|partly| partly.error)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), EditError> {
+        edit::rename(self, from, to)
+    }
+
+    fn destroy_dataset(&self, name: &str) -> Result<(), EditError> {
+        if name.contains('#') {
+            return edit::destroy_bookmark(self, name);
+        }
+        self.view()?.dataset(name)?;
+        edit::destroy_all(self, &[name.to_owned()]).map_err(|partly| partly.error)
+    }
+
+    fn destroy_all_below(&self, name: &str) -> Result<(), Partly> {
+        let partly = |error: EditError| Partly { done: Vec::new(), left: vec![name.to_owned()], error };
+        let view = self.view().map_err(|error| partly(error.into()))?;
+        let mut names = edit::dependents(&view, name).map_err(partly)?.below;
+        names.push(name.to_owned());
+        edit::destroy_all(self, &names)
+    }
+
+    fn property(&self, dataset: &str, prop: &str) -> Result<Option<String>, EditError> {
+        Ok(self.view()?.dataset(dataset)?.property(prop)?)
+    }
+}
+
+fn owned(props: &[(&str, &str)]) -> Vec<(String, String)> {
+    props.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}

@@ -1,0 +1,243 @@
+//! Two verbs at once, each of which has looked before the other changed anything: at most one of them is refused what
+//! the other made impossible, the pool goes on, and its sums are right.
+
+use std::sync::{Arc, Barrier};
+
+use cenote::PoolWriter;
+use cenote::inspect::{Check, blocks, leaked_objects};
+use cenote_admin::PoolVerbs;
+use cenote_admin::edit::{self, EditError, Grant, NewDataset, Partly, Scope, Who};
+use pool::LivePool;
+use pool::space::Class;
+use pool::{CreateSpec, Layout, LeafSpec, TopSpec};
+use vdev::device::memory::MemoryDevice;
+use vdev::env::Env;
+use zpl::{NewFilesystem, make_filesystem};
+
+type Outcome = Result<(), EditError>;
+type Verb = fn(&PoolWriter, &str) -> Outcome;
+
+fn all(partly: Result<(), Partly>) -> Outcome {
+    partly.map_err(|partly| partly.error)
+}
+
+fn rollback(pool: &PoolWriter, snapshot: &str) -> Outcome {
+    let newer = edit::newer_than(&pool.view()?, snapshot)?;
+    all(edit::rollback(pool, snapshot, &newer))
+}
+
+fn destroy(pool: &PoolWriter, name: &str) -> Outcome {
+    let mut names = edit::dependents(&pool.view()?, name)?.all;
+    names.push(name.to_owned());
+    all(edit::destroy_all(pool, &names))
+}
+
+fn clone(pool: &PoolWriter, origin: &str, name: &str) -> Outcome {
+    let (origin, name) = (origin.to_owned(), name.to_owned());
+    edit::clone(pool, &edit::CloneSpec { origin, name, props: Vec::new() })
+}
+
+fn held(pool: &PoolWriter, top: &str, name: &str) -> Result<Vec<String>, EditError> {
+    edit::with_name_below(&pool.view()?, top, name)
+}
+
+fn grant() -> Grant {
+    Grant { who: vec![Who::User(7)], scopes: vec![Scope::Local], permissions: vec!["snapshot".to_owned()] }
+}
+
+/// What is done to `TOP/a`, which has a child `k`, snapshots `s` and `t` of both, and a clone `TOP/c` of `a@s`.
+const VERBS: [(&str, Verb); 33] = [
+    ("rollback over t", |pool, top| rollback(pool, &format!("{top}/a@s"))),
+    ("rollback", |pool, top| rollback(pool, &format!("{top}/a@t"))),
+    ("rename -r s", |pool, top| edit::rename_snapshot(pool, &format!("{top}/a@s"), "n", true)),
+    ("rename t", |pool, top| edit::rename_snapshot(pool, &format!("{top}/a@t"), "n", false)),
+    ("rename a", |pool, top| edit::rename(pool, &format!("{top}/a"), &format!("{top}/b"))),
+    ("rename k", |pool, top| edit::rename(pool, &format!("{top}/a/k"), &format!("{top}/k"))),
+    ("rename c", |pool, top| edit::rename(pool, &format!("{top}/c"), &format!("{top}/a/c"))),
+    ("destroy -R s", |pool, top| destroy(pool, &format!("{top}/a@s"))),
+    ("destroy t", |pool, top| edit::destroy_snapshots(pool, &[format!("{top}/a@t")], false)),
+    ("destroy -d s", |pool, top| edit::destroy_snapshots(pool, &[format!("{top}/a@s")], true)),
+    ("destroy -R a", |pool, top| destroy(pool, &format!("{top}/a"))),
+    ("destroy c", |pool, top| destroy(pool, &format!("{top}/c"))),
+    ("destroy k", |pool, top| destroy(pool, &format!("{top}/a/k"))),
+    ("promote", |pool, top| edit::promote(pool, &format!("{top}/c"))),
+    ("clone", |pool, top| clone(pool, &format!("{top}/a@s"), &format!("{top}/a/d"))),
+    ("clone t", |pool, top| clone(pool, &format!("{top}/a@t"), &format!("{top}/d"))),
+    ("snapshot -r", |pool, top| {
+        let names = edit::with_descendants(&pool.view()?, &format!("{top}/a"))?;
+        edit::snapshot(pool, &names.iter().map(|name| format!("{name}@u")).collect::<Vec<_>>(), &[])
+    }),
+    ("snapshot", |pool, top| edit::snapshot(pool, &[format!("{top}/a@v")], &[("a:b".into(), "c".into())])),
+    ("hold", |pool, top| {
+        edit::hold(pool, &held(pool, &format!("{top}/a"), "s")?, "tag").map_err(|blame| blame.1)
+    }),
+    ("hold, release", |pool, top| {
+        edit::hold(pool, &[format!("{top}/a@t")], "other").map_err(|blame| blame.1)?;
+        edit::release(pool, &held(pool, &format!("{top}/a"), "t")?, "other").map_err(|blame| blame.1)
+    }),
+    ("bookmark", |pool, top| edit::bookmark(pool, &format!("{top}/a@s"), &format!("{top}/a#m"))),
+    ("bookmark of c", |pool, top| edit::bookmark(pool, &format!("{top}/a@s"), &format!("{top}/c#m"))),
+    ("destroy bookmark", |pool, top| edit::destroy_bookmark(pool, &format!("{top}/a#old"))),
+    ("create", |pool, top| edit::create(pool, &NewDataset::filesystem(&format!("{top}/a/n")))),
+    ("quota", |pool, top| pool.set(&format!("{top}/a"), &[("quota", "20M"), ("reservation", "1M")])),
+    ("reservation", |pool, top| pool.set(&format!("{top}/a/k"), &[("reservation", "5M")])),
+    ("refreservation", |pool, top| pool.set(&format!("{top}/a"), &[("refreservation", "3M")])),
+    ("limits", |pool, top| pool.set(&format!("{top}/a"), &[("snapshot_limit", "9"), ("copies", "2")])),
+    ("property of s", |pool, top| pool.set(&format!("{top}/a@s"), &[("a:b", "1")])),
+    ("inherit -r", |pool, top| edit::inherit(pool, &format!("{top}/a"), "copies", false, true)),
+    ("allow", |pool, top| edit::allow(pool, &format!("{top}/a"), &grant())),
+    ("unallow -r", |pool, top| edit::unallow(pool, &format!("{top}/a"), &grant(), true)),
+    ("write", |pool, top| {
+        let fs = pool.filesystem(&format!("{top}/a"))?;
+        fs.write(b"/f", &[3; 40_000])?;
+        Ok(())
+    }),
+];
+
+fn make(pool: &PoolWriter, top: &str) -> Outcome {
+    for name in [top.to_owned(), format!("{top}/a"), format!("{top}/a/k")] {
+        edit::create(pool, &NewDataset::filesystem(&name))?;
+    }
+    let (a, k) = (format!("{top}/a"), format!("{top}/a/k"));
+    let write = |seed: u8| -> Outcome {
+        Ok(pool.filesystem(&a)?.write(b"/f", &vec![seed; 30_000 * usize::from(seed)])?)
+    };
+    write(1)?;
+    edit::snapshot(pool, &[format!("{a}@s"), format!("{k}@s")], &[])?;
+    clone(pool, &format!("{a}@s"), &format!("{top}/c"))?;
+    write(2)?;
+    edit::snapshot(pool, &[format!("{a}@t"), format!("{k}@t")], &[])?;
+    edit::bookmark(pool, &format!("{a}@t"), &format!("{a}#old"))?;
+    write(3)
+}
+
+fn dispose(pool: &PoolWriter, top: &str) {
+    let holds = [("s", "tag"), ("n", "tag"), ("t", "other"), ("n", "other")];
+    for (snapshot, tag) in holds {
+        let names = held(pool, top, snapshot).expect("readable");
+        // Where none is held, that is said.
+        let _ = edit::release(pool, &names, tag);
+    }
+    // A clone that was promoted and moved below what is its clone now could only go with it.
+    for below in ["a", "b"] {
+        let _ = edit::promote(pool, &format!("{top}/{below}"));
+    }
+    destroy(pool, top).expect("all of it goes");
+}
+
+/// Refusals are about datasets; anything else is a defect.
+fn check(what: &str, outcome: &Outcome) {
+    if let Err(error @ (EditError::Failed(_) | EditError::Open(_) | EditError::Unsupported { .. })) = outcome
+    {
+        panic!("{what}: {error}");
+    }
+}
+
+/// A pool in memory.
+fn new_pool() -> PoolWriter {
+    let device = Arc::new(MemoryDevice::new(512 << 20));
+    let top = TopSpec {
+        layout: Layout::Single,
+        class: Class::Normal,
+        ashift: None,
+        leaves: vec![LeafSpec::file("/memory", device)],
+    };
+    let mut spec = CreateSpec::new("p", vec![top]);
+    let env = Env::system();
+    spec.root.fill = Box::new(move |set, tx| {
+        let made = make_filesystem(set, &NewFilesystem { mode: 0o755, ..NewFilesystem::default() }, &env, tx);
+        made.map(|_| ()).map_err(|error| dsl::DslError::Fill { source: Box::new(error) })
+    });
+    let live = LivePool::create(spec, Env::system()).expect("a pool");
+    live.start();
+    PoolWriter::of(live)
+}
+
+/// What was seen before a rollback is a wish by the time it is done.
+#[test]
+fn a_snapshot_that_comes_before_a_rollback_stops_it() {
+    let pool = new_pool();
+    make(&pool, "p/r").expect("made");
+    let newer = edit::newer_than(&pool.view().expect("readable"), "p/r/a@s").expect("there");
+    edit::snapshot(&pool, &["p/r/a@new".to_owned()], &[]).expect("taken");
+    let refused = edit::rollback(&pool, "p/r/a@s", &newer).expect_err("there is a newer one");
+    assert!(matches!(refused.error, EditError::Refused(_)), "{refused:?}");
+    assert!(pool.view().expect("readable").dataset("p/r/a@t").is_ok(), "nothing was destroyed");
+    // What is asked for twice is done once.
+    let names = ["p/r/a@s".to_owned(), "p/r/a@s".to_owned()];
+    edit::hold(&pool, &names, "tag").expect("held");
+    edit::release(&pool, &names, "tag").expect("released");
+    // A name that cannot be is found out before anything is made for it.
+    edit::bookmark(&pool, "p/r/a@s", &format!("p/r/c#{}", "x".repeat(300))).expect_err("too long");
+    pool.sync().expect("the pool goes on");
+    pool.close().expect("closed");
+}
+
+/// A snapshot that waits for its last hold, and that somebody copies from, keeps the hold. It was told as done where
+/// others lost theirs.
+#[test]
+fn a_hold_that_cannot_go_yet_is_told() {
+    let pool = new_pool();
+    make(&pool, "p/r").expect("made");
+    let names = held(&pool, "p/r/a", "t").expect("readable");
+    edit::hold(&pool, &names, "tag").expect("held");
+    edit::destroy_snapshots(&pool, &names[..1], true).expect("later");
+    let (id, root) = {
+        let view = pool.live().view().expect("readable");
+        let snapshot = view.dsl().dataset(&names[0]).expect("there");
+        (snapshot.id(), snapshot.phys().bp)
+    };
+    let used = pool.live().heads().hold_snapshot(id, &root).expect("there");
+    let blame = edit::release(&pool, &names, "tag").expect_err("one is used");
+    assert!(blame.0 == names[0] && matches!(blame.1, EditError::Busy { .. }), "{blame:?}");
+    drop(used);
+    edit::release(&pool, &names, "tag").expect("released");
+    assert!(pool.view().expect("readable").dataset(&names[0]).is_err(), "it went with its last hold");
+    pool.close().expect("closed");
+}
+
+/// `CENOTE_ROUNDS`: how many pairs.
+#[test]
+fn two_verbs_at_once() {
+    let rounds = std::env::var("CENOTE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(80);
+    let seed = std::env::var("CENOTE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let pool = new_pool();
+    let mut random = vdev::env::Random::from_seed(seed);
+    let mut refusals = 0;
+    for round in 0..rounds {
+        let top = format!("p/r{round}");
+        make(&pool, &top).expect("made");
+        let mut pick = || VERBS[random.below(VERBS.len() as u64) as usize];
+        let pair = [pick(), pick()];
+        let start = Barrier::new(2);
+        let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
+            let run = |(_, verb): (&str, Verb)| {
+                let (pool, top, start) = (&pool, &top, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    verb(pool, top)
+                })
+            };
+            let threads = pair.map(run);
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        for ((name, _), outcome) in pair.iter().zip(&outcomes) {
+            check(&format!("seed {seed}, round {round}, {name} of {} and {}", pair[0].0, pair[1].0), outcome);
+            refusals += u32::from(outcome.is_err());
+        }
+        pool.sync().expect("the pool goes on");
+        dispose(&pool, &top);
+    }
+    println!("{refusals} refusals in {rounds} rounds");
+    for _ in 0..4 {
+        pool.sync().expect("written");
+    }
+    let view = pool.view().expect("readable");
+    let report = blocks(&view, Check::Metadata, true).expect("readable");
+    assert!(report.damaged.is_empty() && report.problems.is_empty(), "{:?}", report.problems);
+    let space = report.space.expect("compared");
+    assert!(space.matches(), "{space}");
+    assert_eq!(leaked_objects(&view).expect("readable").len(), 0);
+    drop(view);
+    pool.close().expect("closed");
+}

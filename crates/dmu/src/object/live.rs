@@ -1,0 +1,793 @@
+//! A writable object: reading its newest state, and changing it.
+
+use crate::object::cell::{Cell, Inner, Known, Leaf, Overlay, POINTER_COST, Spill};
+use crate::object::is_proved;
+use crate::objset::live::LiveSet;
+use crate::{DmuError, ObjSet, Object};
+use format::ids::SwapClass;
+use format::units::{MAX_BLOCK, SECTOR};
+use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId};
+use std::sync::Arc;
+use zio::{AllocTx, Block};
+
+/// How often a read is repeated because the object was written meanwhile, and what the reader held is gone.
+const RETRIES: usize = 4;
+/// Most bytes by which the only block of an object is larger in memory than it is, so that it can grow in its place.
+const SPARE_MAX: usize = 16 << 10;
+
+/// What an object takes on the devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Bytes of its blocks, as of the last sync.
+    pub used: u64,
+    /// Slots of 512 bytes of its dnode.
+    pub slots: u8,
+    /// Bytes of a data block.
+    pub block_size: u64,
+    /// Data of it is only in memory: what it takes is not known yet.
+    pub is_unwritten: bool,
+    /// Blocks that were changed since, before compression: about so many bytes will be written.
+    pub dirty: u64,
+}
+
+/// A writable object. Cloning is cheap; all handles show and change one object.
+#[derive(Clone)]
+pub struct LiveObject {
+    set: Arc<LiveSet>,
+    cell: Arc<Cell>,
+}
+
+impl LiveObject {
+    pub(crate) fn new(set: Arc<LiveSet>, cell: Arc<Cell>) -> LiveObject {
+        LiveObject { set, cell }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> ObjectId {
+        self.cell.id
+    }
+
+    /// The set that it is in.
+    pub fn set(&self) -> &Arc<LiveSet> {
+        &self.set
+    }
+
+    /// A reading handle: header and bonus as they are now, blocks as they are when they are read.
+    pub fn read(&self) -> Object {
+        self.read_through(self.set.view())
+    }
+
+    pub(crate) fn read_through(&self, view: Arc<ObjSet>) -> Object {
+        let image = self.cell.lock().image();
+        Object::of_live(view, image, self.clone())
+    }
+
+    /// Type of its data.
+    pub fn obj_type(&self) -> ObjType {
+        self.cell.lock().header.obj_type
+    }
+
+    /// Bytes of a data block.
+    pub fn block_size(&self) -> u64 {
+        self.cell.lock().header.block_size()
+    }
+
+    /// The highest block number; 0 also of an empty object.
+    pub fn max_block(&self) -> BlockId {
+        BlockId(self.cell.lock().header.maxblkid)
+    }
+
+    /// Slots of 512 bytes that its dnode takes.
+    pub fn slots(&self) -> u8 {
+        self.cell.lock().header.extra_slots + 1
+    }
+
+    /// Its bonus.
+    pub fn bonus(&self) -> Vec<u8> {
+        self.cell.lock().header.bonus.clone()
+    }
+
+    /// Looks at its bonus.
+    pub fn with_bonus<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(&self.cell.lock().header.bonus)
+    }
+
+    /// Bytes that its bonus may take, with or without a spill block beside it.
+    pub fn bonus_capacity(&self, with_spill: bool) -> usize {
+        self.cell.lock().header.bonus_capacity(with_spill)
+    }
+
+    pub(crate) fn zap_state(&self) -> &crate::zap::ZapState {
+        &self.cell.zap
+    }
+
+    /// Data of it is only in memory: what it takes on the devices is not known yet.
+    pub fn is_unwritten(&self) -> bool {
+        self.cell.lock().is_unwritten()
+    }
+
+    /// It has a spill block.
+    pub fn has_spill(&self) -> bool {
+        self.cell.lock().header.has_spill
+    }
+
+    /// What it takes, in one look.
+    pub fn taken(&self) -> Taken {
+        let inner = self.cell.lock();
+        Taken {
+            used: inner.synced.as_ref().map_or(0, |dnode| dnode.used_bytes()),
+            slots: inner.header.extra_slots + 1,
+            block_size: inner.header.block_size(),
+            is_unwritten: inner.is_unwritten(),
+            dirty: inner.dirty_blocks().saturating_mul(inner.header.block_size()),
+        }
+    }
+
+    /// A number that changes whenever the object does: for caches of what was decoded from it.
+    pub fn version(&self) -> u64 {
+        self.cell.lock().version
+    }
+
+    /// Changes what `change` changes, in the txg of `tx`.
+    fn change<R>(&self, tx: &dyn AllocTx, change: impl FnOnce(&mut Inner) -> R) -> R {
+        let mut inner = self.cell.lock();
+        let is_first = inner.touch(tx.txg());
+        let result = change(&mut inner);
+        drop(inner);
+        self.set.note_change(&self.cell, tx.txg(), is_first);
+        result
+    }
+
+    /// Makes the next sync write its dnode although nothing of it changed.
+    pub fn mark_dirty(&self, tx: &dyn AllocTx) {
+        self.change(tx, |_| ());
+    }
+
+    /// Replaces the bonus.
+    pub fn set_bonus(&self, bytes: &[u8], tx: &dyn AllocTx) {
+        self.change_bonus(tx, |bonus| {
+            bonus.clear();
+            bonus.extend_from_slice(bytes);
+        });
+    }
+
+    /// Changes the bonus. It must fit: the number of pointers of a dnode never changes.
+    pub fn change_bonus<R>(&self, tx: &dyn AllocTx, change: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        self.change(tx, |inner| {
+            let result = change(&mut inner.header.bonus);
+            let room = inner.header.bonus_capacity(inner.header.has_spill);
+            assert!(inner.header.bonus.len() <= room, "a bonus beyond the {room} bytes of its dnode");
+            result
+        })
+    }
+
+    /// Changes the type of the bonus.
+    pub fn set_bonus_type(&self, bonus_type: ObjType, tx: &dyn AllocTx) {
+        self.change(tx, |inner| inner.header.bonus_type = bonus_type);
+    }
+
+    /// Changes the type of the data, as when an object without data becomes a ZAP.
+    pub fn set_type(&self, obj_type: ObjType, tx: &dyn AllocTx) {
+        self.change(tx, |inner| inner.header.obj_type = obj_type);
+    }
+
+    /// The object shows up in accounting with these dnode flags set as well.
+    pub fn set_flags(&self, flags: u8, tx: &dyn AllocTx) {
+        self.change(tx, |inner| inner.header.flags |= flags);
+    }
+
+    /// The spill block.
+    pub fn spill(&self) -> Result<Option<Block>, DmuError> {
+        let (known, synced) = {
+            let inner = self.cell.lock();
+            (inner.spill(), inner.synced.clone())
+        };
+        match (known, synced) {
+            (Known::Data(bytes), _) => Ok(Some(Block::shared(bytes, Endian::Little))),
+            (Known::Pointer(_), Some(dnode)) => self.plain(dnode).spill_on_disk(),
+            _ => Ok(None),
+        }
+    }
+
+    /// Replaces the spill block; `None` removes it. Bonus and spill pointer must fit into the dnode together.
+    pub fn set_spill(&self, bytes: Option<Vec<u8>>, tx: &dyn AllocTx) {
+        let added = bytes.as_ref().map_or(0, Vec::len);
+        self.change(tx, |inner| {
+            inner.header.has_spill = bytes.is_some();
+            inner.open.spill = bytes.map_or(Spill::Drop, |bytes| Spill::Data(Arc::new(bytes)));
+        });
+        self.set.meter.add(tx.txg(), added as u64);
+    }
+
+    /// Reads the tree as it is on disk.
+    fn plain(&self, dnode: Arc<format::dnode::Dnode>) -> Object {
+        Object::new(Arc::clone(&self.set.plain), self.id(), dnode)
+    }
+
+    /// A data block in its newest state; `None` for a hole.
+    pub fn block(&self, blkid: BlockId) -> Result<Option<Block>, DmuError> {
+        let mut last = None;
+        // What was read without a checksum that could tell whether it is that, and the pointer that led to it.
+        let mut unproved: Option<(BlockPtr, Block)> = None;
+        for _ in 0..RETRIES {
+            let (known, synced) = {
+                let inner = self.cell.lock();
+                (inner.known(blkid.0), inner.synced.clone())
+            };
+            let found = match (known, &synced) {
+                (Known::Data(bytes), _) => return Ok(Some(Block::shared(bytes, Endian::Little))),
+                (Known::Hole, _) | (Known::Unknown, None) => return Ok(None),
+                (Known::Pointer(bp), _) => Ok((!bp.is_hole()).then_some((None, bp))),
+                (Known::Unknown, Some(dnode)) => {
+                    let plain = self.plain(Arc::clone(dnode));
+                    plain.pointer_on_disk(blkid).map(|bp| bp.map(|bp| (Some(plain), bp)))
+                }
+            };
+            let read = match found {
+                Ok(None) => return Ok(None),
+                // It stands there now, and stood there before it was read.
+                Ok(Some((_, bp))) if unproved.as_ref().is_some_and(|(read, _)| *read == bp) => {
+                    return Ok(unproved.map(|(_, block)| block));
+                }
+                Ok(Some((Some(plain), bp))) => plain.data_of(&bp).map(|block| (bp, block)),
+                Ok(Some((None, bp))) => self.read_pointer(&bp).map(|block| (bp, block)),
+                Err(error) => Err(error),
+            };
+            match read {
+                // Two txgs later the place may be somebody else's: ask where the block is now.
+                Ok(read) if !is_proved(&read.0, None) && self.is_written_since(synced.as_ref()) => {
+                    unproved = Some(read);
+                }
+                Ok((_, block)) => return Ok(Some(block)),
+                Err(error) if self.is_written_since(synced.as_ref()) => last = Some(error),
+                Err(error) => {
+                    self.set.store.tell(&error, blkid);
+                    return Err(error);
+                }
+            }
+        }
+        Err(last.unwrap_or(DmuError::NoObject { objset: self.set.number(), object: self.id() }))
+    }
+
+    fn is_written_since(&self, synced: Option<&Arc<format::dnode::Dnode>>) -> bool {
+        match (&self.cell.lock().synced, synced) {
+            (Some(now), Some(then)) => !Arc::ptr_eq(now, then),
+            (None, None) => false,
+            _ => true,
+        }
+    }
+
+    fn read_pointer(&self, bp: &BlockPtr) -> Result<Block, DmuError> {
+        self.set.store.read(bp, None).map_err(|source| DmuError::Zio {
+            objset: self.set.number(),
+            object: self.id(),
+            source,
+        })
+    }
+
+    /// A range is about to be read: has others read what comes behind it, and the second and further blocks of it.
+    fn prefetch(&self, offset: u64, len: u64, size: u64) {
+        let (first, end) = (offset / size, offset.saturating_add(len).div_ceil(size));
+        let (max, is_on_disk) = {
+            let inner = self.cell.lock();
+            (inner.header.maxblkid, inner.synced.is_some())
+        };
+        if max == 0 || !is_on_disk || len == 0 {
+            return;
+        }
+        let ahead = self.cell.streams().note(first, end, size);
+        let others = first + 1..end.min(max + 1);
+        if (ahead.is_none() && others.is_empty()) || !self.set.store.can_prefetch() {
+            return;
+        }
+        let others = others.chain(ahead.into_iter().flat_map(|ahead| ahead.blocks(max)));
+        self.set.store.prefetch(others.map(|blkid| {
+            let object = self.clone();
+            Box::new(move || object.read_ahead(BlockId(blkid))) as Box<dyn FnOnce() + Send>
+        }));
+    }
+
+    /// Brings a block into the cache, unless it is in memory.
+    pub fn read_ahead(&self, blkid: BlockId) {
+        let (known, synced) = {
+            let inner = self.cell.lock();
+            (inner.known(blkid.0), inner.synced.clone())
+        };
+        match (known, synced) {
+            (Known::Pointer(bp), _) if !bp.is_hole() => self.set.store.read_ahead(&bp, None, &|| true),
+            (Known::Unknown, Some(dnode)) => self.plain(dnode).read_ahead(blkid),
+            _ => {}
+        }
+    }
+
+    /// Fills `buf` with the bytes from `offset` on; holes and what lies beyond the end are zeros.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DmuError> {
+        let size = self.block_size();
+        self.prefetch(offset, buf.len() as u64, size);
+        let (mut rest, mut at) = (buf, offset);
+        while !rest.is_empty() {
+            let within = (at % size) as usize;
+            let len = rest.len().min(size as usize - within);
+            let (part, after) = rest.split_at_mut(len);
+            match self.block(BlockId(at / size))? {
+                Some(block) => match block.bytes().get(within..within + len) {
+                    Some(bytes) => part.copy_from_slice(bytes),
+                    None => return Err(self.shape("a block changed its size while it was read")),
+                },
+                None => part.fill(0),
+            }
+            rest = after;
+            at = at.saturating_add(len as u64);
+        }
+        Ok(())
+    }
+
+    fn shape(&self, why: &'static str) -> DmuError {
+        DmuError::Shape { objset: self.set.number(), object: self.id(), why }
+    }
+
+    /// The first block from `from` on that holds data, or is a hole.
+    pub(crate) fn next_block(&self, from: u64, data: bool) -> Result<Option<u64>, DmuError> {
+        let mut at = from;
+        loop {
+            let (synced, max, candidate) = {
+                let inner = self.cell.lock();
+                (inner.synced.clone(), inner.header.maxblkid, next_known(&inner, at))
+            };
+            if at > max {
+                return Ok(None);
+            }
+            let on_disk = match &synced {
+                Some(dnode) => self.plain(Arc::clone(dnode)).next_on_disk(at, data)?,
+                None if data => None,
+                None => Some(at),
+            };
+            // Up to the first block that the overlays know of, the tree on disk is right.
+            let limit = candidate.as_ref().map_or(max + 1, |(blkid, ..)| *blkid);
+            match on_disk {
+                Some(found) if found < limit => return Ok(Some(found)),
+                None if !data
+                    && synced.as_ref().is_some_and(|dnode| dnode.maxblkid.0 < limit.min(max + 1)) =>
+                {
+                    let beyond = synced.map_or(0, |dnode| dnode.maxblkid.0 + 1).max(at);
+                    if beyond < limit {
+                        return Ok((beyond <= max).then_some(beyond));
+                    }
+                }
+                _ => {}
+            }
+            let Some((blkid, is_data, until)) = candidate else { return Ok(None) };
+            if is_data == data {
+                return Ok((blkid <= max).then_some(blkid));
+            }
+            at = until;
+        }
+    }
+
+    /// The buffer of a block whose newest contents are in memory only. Whoever changes the block from now on changes a
+    /// copy, as long as somebody holds this.
+    pub(crate) fn buffer(&self, blkid: BlockId) -> Option<Arc<Vec<u8>>> {
+        match self.cell.lock().known(blkid.0) {
+            Known::Data(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Replaces a block, whole.
+    pub fn put_block(&self, blkid: BlockId, bytes: Vec<u8>, tx: &dyn AllocTx) -> Result<(), DmuError> {
+        if bytes.len() as u64 != self.block_size() {
+            return Err(self.shape("a block of another size than the object's"));
+        }
+        let added = self.change(tx, |inner| {
+            let size = bytes.len() as u64;
+            inner.header.maxblkid = inner.header.maxblkid.max(blkid.0);
+            size - inner.open.insert(blkid.0, Leaf::Data(Arc::new(bytes))).min(size)
+        });
+        self.set.meter.add(tx.txg(), added);
+        Ok(())
+    }
+
+    /// Changes bytes of a block: of its newest contents, or of zeros.
+    pub fn change_block<R>(
+        &self,
+        blkid: BlockId,
+        tx: &dyn AllocTx,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, DmuError> {
+        // What is not in memory is read before the lock is taken, and again if it changed meanwhile.
+        let mut loaded: Option<(u64, Option<Block>)> = None;
+        let mut change = Some(change);
+        loop {
+            let mut inner = self.cell.lock();
+            let size = inner.header.block_size() as usize;
+            let base = match inner.known(blkid.0) {
+                Known::Data(bytes) => Some(bytes),
+                Known::Hole => None,
+                Known::Unknown if inner.synced.is_none() => None,
+                Known::Pointer(_) | Known::Unknown => match loaded.take() {
+                    Some((version, block)) if version == inner.version => {
+                        let class = inner.header.obj_type.swap_class();
+                        let swapped = block.map(|block| in_little_order(&block, class));
+                        match swapped {
+                            Some(None) => {
+                                return Err(DmuError::ForeignOrder {
+                                    objset: self.set.number(),
+                                    object: self.id(),
+                                });
+                            }
+                            Some(bytes) => bytes,
+                            None => None,
+                        }
+                    }
+                    _ => {
+                        let version = inner.version;
+                        drop(inner);
+                        loaded = Some((version, self.block(blkid)?));
+                        continue;
+                    }
+                },
+            };
+            let is_first = inner.touch(tx.txg());
+            inner.header.maxblkid = inner.header.maxblkid.max(blkid.0);
+            let is_held = matches!(inner.open.blocks.get(&blkid.0), Some(Leaf::Data(_)));
+            if !is_held {
+                let bytes = base.unwrap_or_else(|| Arc::new(vec![0; size]));
+                inner.open.insert(blkid.0, Leaf::Data(bytes));
+            } else {
+                // The clone would make the next line copy what nobody else holds.
+                drop(base);
+            }
+            let Some(Leaf::Data(bytes)) = inner.open.blocks.get_mut(&blkid.0) else {
+                return Err(self.shape("a block was not where it had just been put"));
+            };
+            let is_copied = !is_held || Arc::strong_count(bytes) > 1;
+            let bytes = Arc::make_mut(bytes);
+            bytes.resize(size, 0);
+            let Some(change) = change.take() else { return Err(self.shape("changed twice")) };
+            let result = change(bytes);
+            drop(inner);
+            self.set.note_change(&self.cell, tx.txg(), is_first);
+            if is_copied {
+                self.set.meter.add(tx.txg(), size as u64);
+            }
+            return Ok(result);
+        }
+    }
+
+    /// Writes bytes from `offset` on. Blocks that are overwritten whole are not read.
+    pub fn write_at(&self, offset: u64, data: &[u8], tx: &dyn AllocTx) -> Result<(), DmuError> {
+        let size = self.block_size();
+        let (mut rest, mut at) = (data, offset);
+        if at.checked_add(data.len() as u64).is_none() {
+            return Err(self.shape("a write beyond the largest offset"));
+        }
+        while !rest.is_empty() {
+            let within = (at % size) as usize;
+            let len = rest.len().min(size as usize - within);
+            let (part, after) = rest.split_at(len);
+            let blkid = BlockId(at / size);
+            if blkid.0 > 0 && !size.is_power_of_two() {
+                return Err(self.shape("a second block, and the first is not of a power of two"));
+            }
+            if len as u64 == size {
+                self.put_block(blkid, part.to_vec(), tx)?;
+            } else {
+                self.change_block(blkid, tx, |bytes| bytes[within..within + len].copy_from_slice(part))?;
+            }
+            rest = after;
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Puts a block that is on the devices already at this place, or a hole.
+    pub fn assign_block(&self, blkid: BlockId, bp: BlockPtr, tx: &dyn AllocTx) {
+        let dropped = self.change(tx, |inner| {
+            inner.header.maxblkid = inner.header.maxblkid.max(blkid.0);
+            inner.open.insert(blkid.0, Leaf::Pointer(Box::new(bp)))
+        });
+        self.set.meter.add(tx.txg(), POINTER_COST);
+        self.set.meter.sub(tx.txg(), dropped);
+    }
+
+    /// The pointer to a data block, if its contents are on the devices in their newest state; `None` while
+    /// they are only in memory.
+    pub fn pointer_on_disk(&self, blkid: BlockId) -> Result<Option<BlockPtr>, DmuError> {
+        let (known, synced) = {
+            let inner = self.cell.lock();
+            (inner.known(blkid.0), inner.synced.clone())
+        };
+        match (known, synced) {
+            (Known::Data(_), _) => Ok(None),
+            (Known::Pointer(bp), _) => Ok(Some(bp)),
+            (Known::Hole, _) | (Known::Unknown, None) => Ok(Some(BlockPtr::HOLE)),
+            (Known::Unknown, Some(dnode)) if blkid > dnode.maxblkid => Ok(Some(BlockPtr::HOLE)),
+            (Known::Unknown, Some(dnode)) => self.plain(dnode).block_ptr(format::Level(0), blkid).map(Some),
+        }
+    }
+
+    /// Changes the size of the only block, keeping what it holds as far as it fits.
+    ///
+    /// # Errors
+    /// If there are more blocks, or the size is not a multiple of 512 up to 16 MiB.
+    pub fn set_block_size(&self, size: u64, tx: &dyn AllocTx) -> Result<(), DmuError> {
+        if size == 0 || size > MAX_BLOCK || !size.is_multiple_of(SECTOR) {
+            return Err(self.shape("no such block size"));
+        }
+        loop {
+            let (version, now, max) = {
+                let inner = self.cell.lock();
+                (inner.version, inner.header.block_size(), inner.header.maxblkid)
+            };
+            if now == size {
+                return Ok(());
+            }
+            if max > 0 {
+                return Err(self.shape("its block size cannot change any more"));
+            }
+            if self.resize_in_place(version, size, tx) {
+                return Ok(());
+            }
+            let held = self.block(BlockId(0))?;
+            let mut inner = self.cell.lock();
+            if inner.version != version {
+                continue;
+            }
+            let is_first = inner.touch(tx.txg());
+            inner.header.datablkszsec = u16::try_from(size / SECTOR).unwrap_or(u16::MAX);
+            let added = match held {
+                Some(block) => {
+                    let mut bytes = block.bytes().to_vec();
+                    bytes.resize(size as usize, 0);
+                    size - inner.open.insert(0, Leaf::Data(Arc::new(bytes))).min(size)
+                }
+                // A hole of the old size must not be read as one of the new.
+                None => {
+                    inner.open.remove(0);
+                    inner.open.freed.insert(0..1);
+                    0
+                }
+            };
+            drop(inner);
+            self.set.note_change(&self.cell, tx.txg(), is_first);
+            self.set.meter.add(tx.txg(), added);
+            return Ok(());
+        }
+    }
+
+    /// Changes the size of the only block where the txg has changed it already: a block that grows in many steps is not
+    /// copied at each. False if that was not so, or the object is no longer of this version.
+    fn resize_in_place(&self, version: u64, size: u64, tx: &dyn AllocTx) -> bool {
+        let mut inner = self.cell.lock();
+        let is_of_txg = inner.dirty && inner.open_txg == tx.txg() && inner.version == version;
+        if !is_of_txg || !matches!(inner.open.blocks.get(&0), Some(Leaf::Data(_))) {
+            return false;
+        }
+        inner.touch(tx.txg());
+        inner.header.datablkszsec = u16::try_from(size / SECTOR).unwrap_or(u16::MAX);
+        let mut before = size;
+        if let Some(Leaf::Data(bytes)) = inner.open.blocks.get_mut(&0) {
+            before = if Arc::strong_count(bytes) > 1 { 0 } else { bytes.len() as u64 };
+            let bytes = Arc::make_mut(bytes);
+            if bytes.capacity() < size as usize {
+                let spare = bytes.len().min(SPARE_MAX);
+                bytes.reserve_exact(size as usize - bytes.len() + spare);
+            }
+            bytes.resize(size as usize, 0);
+        }
+        drop(inner);
+        self.set.note_change(&self.cell, tx.txg(), false);
+        self.set.meter.add(tx.txg(), size - before.min(size));
+        true
+    }
+
+    /// Frees a range of bytes: whole blocks become holes, the edges zeros. A length of `u64::MAX` means
+    /// everything from `offset` on; the highest block number falls then.
+    pub fn free_range(&self, offset: u64, len: u64, tx: &dyn AllocTx) -> Result<(), DmuError> {
+        let (size, max) = {
+            let inner = self.cell.lock();
+            (inner.header.block_size(), inner.header.maxblkid)
+        };
+        let data_end = (max + 1).saturating_mul(size);
+        let to_end = len == u64::MAX || offset.saturating_add(len) >= data_end;
+        let end = if to_end { data_end } else { offset + len };
+        if offset >= end {
+            return Ok(());
+        }
+        let (first, last) = (offset.div_ceil(size), if to_end { max + 1 } else { end / size });
+        let head_end = end.min(first.saturating_mul(size));
+        if offset < head_end {
+            self.zero(offset, head_end, tx)?;
+        }
+        if !to_end && last >= first && last.saturating_mul(size) < end {
+            self.zero(last * size, end, tx)?;
+        }
+        if first >= last && !(to_end && first <= max) {
+            return Ok(());
+        }
+        let dropped = self.change(tx, |inner| {
+            let range = first..if to_end { u64::MAX } else { last };
+            let dropped = inner.open.drop_blocks(range.clone());
+            inner.open.freed.insert(range);
+            if to_end {
+                inner.header.maxblkid = inner.header.maxblkid.min(first.saturating_sub(1));
+            }
+            dropped
+        });
+        self.set.meter.sub(tx.txg(), dropped);
+        Ok(())
+    }
+
+    /// Zeros within one block, unless it is a hole.
+    fn zero(&self, from: u64, to: u64, tx: &dyn AllocTx) -> Result<(), DmuError> {
+        let size = self.block_size();
+        let blkid = BlockId(from / size);
+        if self.block(blkid)?.is_none() {
+            return Ok(());
+        }
+        let (start, end) = ((from % size) as usize, (to - blkid.0 * size) as usize);
+        self.change_block(blkid, tx, |bytes| bytes[start..end].fill(0))
+    }
+
+    /// Frees the object. Returns the slots that it took.
+    pub(crate) fn free_all(&self, tx: &dyn AllocTx) -> u64 {
+        let (dropped, blocks, slots) = self.change(tx, |inner| {
+            let dropped = inner.open.dirty_bytes();
+            inner.open.drop_blocks(0..u64::MAX);
+            let top = inner.synced.iter().flat_map(|dnode| dnode.blkptrs.iter());
+            let fill = top.filter(|bp| !bp.is_hole()).map(BlockPtr::fill).fold(0, u64::saturating_add);
+            let blocks = fill.min(inner.header.maxblkid.saturating_add(1));
+            let mut freed = zio::RangeSet::new();
+            freed.insert(0..u64::MAX);
+            let displaced = std::mem::take(&mut inner.open.displaced);
+            inner.open =
+                Overlay { freed, is_freed: true, spill: Spill::Drop, displaced, ..Overlay::default() };
+            inner.exists = false;
+            (dropped, blocks, u64::from(inner.header.extra_slots) + 1)
+        });
+        self.set.meter.sub(tx.txg(), dropped);
+        self.note_freed(blocks, tx);
+        slots
+    }
+}
+
+impl Overlay {
+    /// Forgets the new contents of these blocks. Returns the bytes that they took.
+    fn drop_blocks(&mut self, range: std::ops::Range<u64>) -> u64 {
+        let ids: Vec<u64> = self.blocks.range(range).map(|(blkid, _)| *blkid).collect();
+        let mut dropped = 0;
+        for id in ids {
+            dropped += self.remove(id);
+        }
+        dropped
+    }
+}
+
+/// The bytes of a block with its integers in the little order, which is how all blocks are written; `None` if
+/// they are big-endian and not plain integers.
+fn in_little_order(block: &Block, class: SwapClass) -> Option<Arc<Vec<u8>>> {
+    let width = match (block.order(), class) {
+        (Endian::Little, _) | (Endian::Big, SwapClass::U8) => return Some(block.share()),
+        (Endian::Big, SwapClass::U16) => 2,
+        (Endian::Big, SwapClass::U32) => 4,
+        (Endian::Big, SwapClass::U64) => 8,
+        (Endian::Big, _) => return None,
+    };
+    let mut bytes = block.bytes().to_vec();
+    bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+    Some(Arc::new(bytes))
+}
+
+/// The first block from `at` on that an overlay knows, whether it holds data, and up to which block that
+/// is so without a look.
+fn next_known(inner: &Inner, at: u64) -> Option<(u64, bool, u64)> {
+    let overlays = [Some(&inner.open), inner.syncing.as_ref().map(|frozen| &*frozen.overlay)];
+    let overlays = || overlays.into_iter().flatten();
+    let next_block = |from: u64| {
+        overlays().filter_map(|overlay| overlay.blocks.range(from..).next().map(|(blkid, _)| *blkid)).min()
+    };
+    let freed = |overlay: &Overlay| overlay.freed.iter().find(|range| range.end > at);
+    let next_freed = overlays().filter_map(|overlay| freed(overlay).map(|range| range.start.max(at))).min();
+    let next = next_block(at).into_iter().chain(next_freed).min()?;
+    let is_data = match inner.known(next) {
+        Known::Data(_) => true,
+        Known::Pointer(bp) => !bp.is_hole(),
+        Known::Hole | Known::Unknown => false,
+    };
+    if is_data || next_block(next) == Some(next) {
+        return Some((next, is_data, next + 1));
+    }
+    // Holes from here to the end of what was freed, or to the next block that was written since.
+    let run = overlays().flat_map(|overlay| overlay.freed.iter().find(|range| range.contains(&next)));
+    let end = run.map(|range| range.end).min().unwrap_or(next + 1);
+    Some((next, false, next_block(next + 1).map_or(end, |block| end.min(block))))
+}
+
+impl std::fmt::Debug for LiveObject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LiveObject({} of {:?})", self.id(), self.set)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use crate::testing::NoLedger;
+    use crate::{Limits, NewObject, SetPolicy, Txgs};
+    use format::objset::ObjsetType;
+    use format::{ChecksumId, DeviceOffset, Txg};
+    use std::sync::Mutex;
+    use zio::testing::{Device, DeviceError, MemoryDevice, pool_on};
+
+    type Before = Box<dyn FnOnce() + Send>;
+
+    /// Does something before it reads next, and gives that place to somebody else.
+    #[derive(Default)]
+    struct Slow(Mutex<Option<Before>>);
+
+    impl std::fmt::Debug for Slow {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Slow")
+        }
+    }
+
+    #[derive(Debug)]
+    struct Reused(MemoryDevice, Arc<Slow>);
+
+    impl Device for Reused {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+
+        fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+            let before = self.1.0.lock().expect("sound").take();
+            if let Some(before) = before {
+                before();
+                self.0.write_at(&vec![0xEE; buf.len()], at)?;
+            }
+            self.0.read_at(buf, at)
+        }
+
+        fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
+            self.0.write_at(buf, at)
+        }
+
+        fn flush(&self) -> Result<(), DeviceError> {
+            self.0.flush()
+        }
+    }
+
+    #[test]
+    fn a_place_that_was_reused_while_it_was_read_is_not_taken_for_the_block() {
+        for checksum in [ChecksumId::Off, ChecksumId::Fletcher4] {
+            let slow = Arc::new(Slow::default());
+            let store = Store::new(pool_on(Arc::new(Reused(MemoryDevice::new(1 << 28), slow.clone()))).0, 0);
+            let txgs = Arc::new(Txgs::new(Txg(3), Limits::default()));
+            let policy = SetPolicy { checksum, embed: false, ..SetPolicy::dataset() };
+            let tx = txgs.begin().expect("open");
+            let set = LiveSet::create(&store, txgs.meter(), 7, ObjsetType::Other, policy, &tx);
+            let object = set.allocate(&NewObject::of(ObjType::PLAIN_FILE).with_block_size(4096), &tx);
+            let object = object.expect("made");
+            drop(tx);
+            let write = {
+                let (set, object, txgs) = (set.clone(), object.clone(), txgs.clone());
+                move |byte: u8| {
+                    let tx = txgs.begin().expect("open");
+                    object
+                        .put_block(BlockId(0), (0..4096).map(|at| at as u8 ^ byte).collect(), &tx)
+                        .expect("put");
+                    drop(tx);
+                    let tx = txgs.quiesce();
+                    set.sync(&tx, &mut NoLedger).expect("synced");
+                    txgs.finish(tx);
+                }
+            };
+            write(1);
+            *slow.0.lock().expect("sound") = Some(Box::new(move || write(2)));
+            let block = object.block(BlockId(0)).expect("readable").expect("data");
+            assert!(slow.0.lock().expect("sound").is_none(), "it was read from the device");
+            assert!(block.bytes().iter().enumerate().all(|(at, byte)| *byte == at as u8 ^ 2), "{checksum:?}");
+        }
+    }
+}

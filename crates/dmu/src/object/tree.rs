@@ -1,0 +1,379 @@
+//! Changing a block tree: from the old top and changed leaves to a new top
+//! (docs/on-disk/20-dmu.md, section 3).
+//!
+//! Nothing on disk is changed: indirect blocks on the way are copied into memory, changed there, and
+//! written elsewhere from the bottom up. What the change made and unmade is collected.
+
+use crate::DmuError;
+use crate::object::cell::{Header, Leaf, TreeTop};
+use crate::objset::live::LiveSet;
+use crate::objset::sync::Ledger;
+use format::blkptr::BLKPTR_SIZE;
+use format::{BlockPtr, BpKind, Endian, Level, ObjType, ObjectId};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A block tree that is being changed.
+pub(crate) struct TreeEdit {
+    id: ObjectId,
+    obj_type: ObjType,
+    epbs: u32,
+    /// Bytes of a data block.
+    data_size: u64,
+    top: TreeTop,
+    /// Indirect blocks that were changed and not written yet, by level and number.
+    loaded: BTreeMap<(u8, u64), Vec<u8>>,
+    /// Blocks that nothing refers to any more.
+    killed: Vec<BlockPtr>,
+    /// Blocks that are new; some of them may be among the killed again.
+    born: Vec<BlockPtr>,
+    /// Bytes of space gained or lost.
+    pub(crate) used: i64,
+}
+
+/// Most objects have one block: a list of pointers begins with room for one.
+fn push(list: &mut Vec<BlockPtr>, bp: BlockPtr) {
+    if list.is_empty() {
+        list.reserve_exact(1);
+    }
+    list.push(bp);
+}
+
+impl TreeEdit {
+    pub(crate) fn new(id: ObjectId, header: &Header, top: TreeTop) -> TreeEdit {
+        TreeEdit {
+            id,
+            obj_type: header.obj_type,
+            epbs: u32::from(header.indblkshift) - BLKPTR_SIZE.trailing_zeros(),
+            data_size: header.block_size(),
+            top,
+            loaded: BTreeMap::new(),
+            killed: Vec::new(),
+            born: Vec::new(),
+            used: 0,
+        }
+    }
+
+    pub(crate) fn top(&self) -> &TreeTop {
+        &self.top
+    }
+
+    fn indirect_size(&self) -> usize {
+        BLKPTR_SIZE << self.epbs
+    }
+
+    /// Tells the ledger of every block: first those that are new.
+    pub(crate) fn tell(&self, ledger: &mut dyn Ledger) {
+        self.born.iter().for_each(|bp| ledger.born(bp));
+        self.killed.iter().for_each(|bp| ledger.killed(bp));
+    }
+
+    /// Bytes of the indirect blocks in memory.
+    pub(crate) fn held(&self) -> usize {
+        self.loaded.len() * self.indirect_size()
+    }
+
+    /// A new pointer took the place of an old one.
+    pub(crate) fn replaced(&mut self, set: &LiveSet, old: &BlockPtr, new: &BlockPtr) {
+        if old == new || is_same_place(old, new) {
+            return;
+        }
+        let zio = set.store.zio();
+        if !old.is_hole() {
+            self.used -= zio.dsize(old) as i64;
+            push(&mut self.killed, *old);
+        }
+        if !new.is_hole() {
+            self.used += zio.dsize(new) as i64;
+            push(&mut self.born, *new);
+        }
+    }
+
+    /// Makes the tree high enough for this block number.
+    pub(crate) fn grow(&mut self, maxblkid: u64) {
+        let pointers = self.top.blkptrs.len() as u64;
+        let is_reached = |nlevels: u8| shift(maxblkid, self.epbs * u32::from(nlevels - 1)) < pointers;
+        let mut nlevels = self.top.nlevels;
+        while !is_reached(nlevels) {
+            nlevels += 1;
+        }
+        if nlevels == self.top.nlevels {
+            return;
+        }
+        if self.top.blkptrs.iter().any(|bp| !bp.is_hole()) {
+            let mut block = vec![0; self.indirect_size()];
+            for (i, bp) in self.top.blkptrs.iter().enumerate() {
+                put(&mut block, i, bp);
+            }
+            self.loaded.insert((self.top.nlevels, 0), block);
+            for level in self.top.nlevels + 1..nlevels {
+                self.loaded.insert((level, 0), vec![0; self.indirect_size()]);
+            }
+        }
+        self.top = TreeTop { nlevels, blkptrs: vec![BlockPtr::HOLE; pointers as usize] };
+    }
+
+    /// Where the pointer to a block stands: the indirect block above it, or the dnode.
+    fn above(&self, level: u8, blkid: u64) -> Option<(u8, u64)> {
+        (level + 1 < self.top.nlevels).then(|| (level + 1, shift(blkid, self.epbs)))
+    }
+
+    fn index(&self, blkid: u64) -> usize {
+        (blkid & ((1 << self.epbs) - 1)) as usize
+    }
+
+    /// The pointer to a block, in the state of the change so far. Brings the indirect blocks above it into
+    /// memory.
+    pub(crate) fn pointer(&mut self, set: &LiveSet, level: u8, blkid: u64) -> Result<BlockPtr, DmuError> {
+        let Some(above) = self.above(level, blkid) else {
+            return Ok(self.top.blkptrs.get(blkid as usize).copied().unwrap_or(BlockPtr::HOLE));
+        };
+        self.load(set, above)?;
+        let index = self.index(blkid);
+        Ok(self.loaded.get(&above).map_or(BlockPtr::HOLE, |block| get(block, index)))
+    }
+
+    /// Brings an indirect block into memory. If it is a hole, its children become holes of the same birth.
+    fn load(&mut self, set: &LiveSet, at: (u8, u64)) -> Result<(), DmuError> {
+        if self.loaded.contains_key(&at) {
+            return Ok(());
+        }
+        let bp = self.pointer(set, at.0, at.1)?;
+        let block = if bp.is_hole() {
+            let mut block = vec![0; self.indirect_size()];
+            if bp.logical_birth().0 != 0 {
+                // What was punched here must not look as if it never was, once one child is written.
+                let size = if at.0 == 1 { self.data_size } else { self.indirect_size() as u64 };
+                let child = child_hole(&bp, at.0 - 1, size);
+                for i in 0..1 << self.epbs {
+                    put(&mut block, i, &child);
+                }
+            }
+            block
+        } else {
+            read_indirect(set, self.id, self.obj_type, &bp, at.0, self.indirect_size())?
+        };
+        self.loaded.insert(at, block);
+        Ok(())
+    }
+
+    /// Puts a pointer in its place, and accounts for the one that stood there.
+    pub(crate) fn place(
+        &mut self,
+        set: &LiveSet,
+        level: u8,
+        blkid: u64,
+        bp: &BlockPtr,
+    ) -> Result<(), DmuError> {
+        let old = self.pointer(set, level, blkid)?;
+        self.replaced(set, &old, bp);
+        self.put_pointer(level, blkid, bp);
+        Ok(())
+    }
+
+    fn put_pointer(&mut self, level: u8, blkid: u64, bp: &BlockPtr) {
+        let index = self.index(blkid);
+        match self.above(level, blkid) {
+            Some(above) => {
+                if let Some(block) = self.loaded.get_mut(&above) {
+                    put(block, index, bp);
+                }
+            }
+            None => {
+                if let Some(slot) = self.top.blkptrs.get_mut(blkid as usize) {
+                    *slot = *bp;
+                }
+            }
+        }
+    }
+
+    /// Makes holes of the data blocks in `range`; those in `but` are about to be written anyway.
+    pub(crate) fn free(
+        &mut self,
+        set: &LiveSet,
+        range: &Range<u64>,
+        but: &BTreeMap<u64, Leaf>,
+        birth: u64,
+    ) -> Result<(), DmuError> {
+        let top_level = self.top.nlevels - 1;
+        for index in 0..self.top.blkptrs.len() as u64 {
+            self.free_below(set, top_level, index, range, but, birth)?;
+        }
+        Ok(())
+    }
+
+    fn free_below(
+        &mut self,
+        set: &LiveSet,
+        level: u8,
+        index: u64,
+        range: &Range<u64>,
+        but: &BTreeMap<u64, Leaf>,
+        birth: u64,
+    ) -> Result<(), DmuError> {
+        let bits = self.epbs * u32::from(level);
+        if bits >= u64::BITS && index > 0 {
+            return Ok(());
+        }
+        let first = index.checked_shl(bits).unwrap_or(0);
+        let last = first.saturating_add(1_u64.checked_shl(bits).map_or(u64::MAX, |span| span - 1));
+        if last < range.start || first >= range.end {
+            return Ok(());
+        }
+        let bp = self.pointer(set, level, index)?;
+        let is_loaded = level > 0 && self.loaded.contains_key(&(level, index));
+        if bp.is_hole() && !is_loaded {
+            return Ok(());
+        }
+        if level == 0 {
+            if !but.contains_key(&index) {
+                let hole = hole_for(set, &bp, birth);
+                self.place(set, 0, index, &hole)?;
+            }
+            return Ok(());
+        }
+        let is_covered = range.start <= first && last < range.end && but.range(first..=last).next().is_none();
+        if is_covered && !is_loaded {
+            self.kill_below(set, &bp, level)?;
+            let hole = hole_for(set, &bp, birth);
+            return self.place(set, level, index, &hole);
+        }
+        self.load(set, (level, index))?;
+        let child_bits = self.epbs * u32::from(level - 1);
+        let from = shift(range.start.saturating_sub(first), child_bits);
+        let to = shift((range.end - 1).min(last) - first, child_bits).min((1 << self.epbs) - 1);
+        for child in from..=to {
+            self.free_below(set, level - 1, (index << self.epbs) + child, range, but, birth)?;
+        }
+        Ok(())
+    }
+
+    /// Everything of the tree goes, indirect blocks too.
+    pub(crate) fn free_all(&mut self, set: &LiveSet) -> Result<(), DmuError> {
+        let level = self.top.nlevels - 1;
+        for bp in std::mem::take(&mut self.top.blkptrs) {
+            self.kill(set, &bp, level)?;
+        }
+        self.loaded.clear();
+        Ok(())
+    }
+
+    fn kill(&mut self, set: &LiveSet, bp: &BlockPtr, level: u8) -> Result<(), DmuError> {
+        if bp.is_hole() {
+            return Ok(());
+        }
+        self.kill_below(set, bp, level)?;
+        self.replaced(set, bp, &BlockPtr::HOLE);
+        Ok(())
+    }
+
+    fn kill_below(&mut self, set: &LiveSet, bp: &BlockPtr, level: u8) -> Result<(), DmuError> {
+        if level > 0 && !bp.is_hole() {
+            let block = read_indirect(set, self.id, self.obj_type, bp, level, self.indirect_size())?;
+            for i in 0..1 << self.epbs {
+                self.kill(set, &get(&block, i), level - 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The changed indirect blocks of a level whose number is below `limit`: taken out to be written.
+    pub(crate) fn take_level(&mut self, level: u8, limit: u64) -> Vec<(u64, Vec<u8>)> {
+        let keys: Vec<(u8, u64)> =
+            self.loaded.range((level, 0)..(level, limit)).map(|(key, _)| *key).collect();
+        keys.into_iter().filter_map(|key| Some((key.1, self.loaded.remove(&key)?))).collect()
+    }
+
+    /// Levels of indirect blocks.
+    pub(crate) fn indirect_levels(&self) -> Range<u8> {
+        1..self.top.nlevels
+    }
+}
+
+/// Sum of the fill counts of an indirect block's pointers, and whether all of them are holes.
+pub(crate) fn fill_of(block: &[u8]) -> (u64, bool) {
+    let mut fill = 0;
+    let mut is_empty = true;
+    for bytes in block.chunks_exact(BLKPTR_SIZE) {
+        // Most of a sparse block is zeros: its two words of address and its property word tell.
+        let Ok(bp) = BlockPtr::decode(bytes, Endian::Little) else { continue };
+        if !bp.is_hole() {
+            is_empty = false;
+            fill += if bp.is_embedded() { 1 } else { bp.fill() };
+        }
+    }
+    (fill, is_empty)
+}
+
+fn get(block: &[u8], index: usize) -> BlockPtr {
+    let at = index * BLKPTR_SIZE;
+    block
+        .get(at..at + BLKPTR_SIZE)
+        .and_then(|bytes| BlockPtr::decode(bytes, Endian::Little).ok())
+        .unwrap_or(BlockPtr::HOLE)
+}
+
+fn put(block: &mut [u8], index: usize, bp: &BlockPtr) {
+    let at = index * BLKPTR_SIZE;
+    if let Some(bytes) = block.get_mut(at..at + BLKPTR_SIZE) {
+        bytes.copy_from_slice(&bp.encode(Endian::Little));
+    }
+}
+
+/// An indirect block in the little order, checked against its place.
+fn read_indirect(
+    set: &LiveSet,
+    id: ObjectId,
+    obj_type: ObjType,
+    bp: &BlockPtr,
+    level: u8,
+    size: usize,
+) -> Result<Vec<u8>, DmuError> {
+    let objset = set.number();
+    let is_right = bp.level() == Level(level) && bp.obj_type() == obj_type && bp.lsize().0 == size as u64;
+    if !is_right {
+        return Err(DmuError::Corrupt { objset, object: id, why: "a pointer to a wrong indirect block" });
+    }
+    let read = set.store.pointers(bp, None);
+    let block = read.map_err(|source| DmuError::Zio { objset, object: id, source })?;
+    let mut bytes = Vec::with_capacity(size);
+    bytes.extend_from_slice(block.bytes());
+    if block.order() == Endian::Big {
+        for word in bytes.chunks_exact_mut(8) {
+            word.reverse();
+        }
+    }
+    bytes.resize(size, 0);
+    Ok(bytes)
+}
+
+/// The hole that a freed block leaves: it remembers when.
+pub(crate) fn hole_for(set: &LiveSet, old: &BlockPtr, birth: u64) -> BlockPtr {
+    if !set.policy().hole_birth {
+        return BlockPtr::HOLE;
+    }
+    let sectors = (old.lsize().0 / 512).saturating_sub(1) & 0xffff;
+    let prop = sectors | u64::from(old.obj_type().id()) << 48 | u64::from(old.level().0) << 56;
+    BlockPtr::HOLE.with_word(6, prop).with_word(10, birth)
+}
+
+/// What a child of an indirect block that is a hole with a birth is itself.
+fn child_hole(parent: &BlockPtr, level: u8, size: u64) -> BlockPtr {
+    let prop = (size / 512).saturating_sub(1) & 0xffff
+        | u64::from(parent.obj_type().id()) << 48
+        | u64::from(level) << 56;
+    BlockPtr::HOLE.with_word(6, prop).with_word(10, parent.logical_birth().0)
+}
+
+/// The block was written again where it was, in the same txg.
+pub(crate) fn is_same_place(old: &BlockPtr, new: &BlockPtr) -> bool {
+    matches!(old.kind(), BpKind::Normal | BpKind::Gang)
+        && new.kind() == old.kind()
+        && old.logical_birth() == new.logical_birth()
+        && old.dvas().next().is_some()
+        && old.dvas().eq(new.dvas())
+}
+
+fn shift(value: u64, by: u32) -> u64 {
+    value.checked_shr(by).unwrap_or(0)
+}

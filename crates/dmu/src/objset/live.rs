@@ -1,0 +1,566 @@
+//! A writable object set.
+
+use crate::object::cell::{Cell, Header};
+use crate::objset::DnodeSlots;
+use crate::objset::numbers::Numbers;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use crate::{DirtyMeter, LiveObject, SetPolicy};
+use crate::{DmuError, ObjSet, Object, Store};
+use format::dnode::{CORE_SIZE, Dnode, FLAG_USED_BYTES, SLOT_SIZE, SLOTS_PER_BLOCK};
+use format::objset::{ObjsetPhys, ObjsetType, ZilHeader};
+use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
+use std::collections::{BTreeSet, HashMap};
+use zio::AllocTx;
+
+const SHARDS: usize = 16;
+/// Clean objects that a shard keeps in memory.
+const SHARD_KEEPS: usize = 512;
+/// Bytes of memory that a changed object takes besides its blocks: its dnode as it was, is, and is being written,
+/// its attributes as often, and the maps of what has changed. Measured with files of 512 bytes.
+const OBJECT_COST: u64 = 3 << 10;
+/// Bytes of the root block of a new set.
+const OBJSET_SIZE: usize = 4096;
+/// Bytes of a block of dnodes.
+const DNODE_BLOCK: u64 = (SLOT_SIZE * SLOTS_PER_BLOCK) as u64;
+/// Height of the tree of dnodes of a new dataset: enough for all object numbers.
+const DATASET_META_LEVELS: u8 = 6;
+/// Smallest and largest indirect blocks, as powers of two.
+const INDIRECT_SHIFTS: std::ops::RangeInclusive<u8> = 12..=17;
+
+/// What a new object is like.
+#[derive(Debug, Clone)]
+pub struct NewObject {
+    /// Type of its data.
+    pub obj_type: ObjType,
+    /// Bytes of a data block, a multiple of 512; 0: 512.
+    pub block_size: u64,
+    /// log2 of an indirect block; 0: 17.
+    pub indirect_shift: u8,
+    /// Type of its bonus.
+    pub bonus_type: ObjType,
+    /// Its bonus.
+    pub bonus: Vec<u8>,
+    /// Slots of 512 bytes that its dnode takes, 1 to 32.
+    pub slots: u8,
+    /// Checksum id of its blocks; 0: that of the set.
+    pub checksum: u8,
+    /// Compression id of its blocks; 0: that of the set.
+    pub compress: u8,
+}
+
+impl NewObject {
+    /// An object of this type without a bonus, with blocks of 512 bytes that grow where that is possible.
+    pub fn of(obj_type: ObjType) -> NewObject {
+        NewObject {
+            obj_type,
+            block_size: 0,
+            indirect_shift: 0,
+            bonus_type: ObjType::NONE,
+            bonus: Vec::new(),
+            slots: 1,
+            checksum: 0,
+            compress: 0,
+        }
+    }
+
+    /// The same with a bonus.
+    pub fn with_bonus(mut self, bonus_type: ObjType, bonus: Vec<u8>) -> NewObject {
+        (self.bonus_type, self.bonus) = (bonus_type, bonus);
+        self
+    }
+
+    /// The same with another block size.
+    pub fn with_block_size(mut self, bytes: u64) -> NewObject {
+        self.block_size = bytes;
+        self
+    }
+
+    fn header(&self, policy: &SetPolicy) -> Header {
+        let slots = self.slots.clamp(1, SLOTS_PER_BLOCK as u8);
+        let room = 320 + SLOT_SIZE * (usize::from(slots) - 1);
+        assert!(self.bonus.len() <= room, "a bonus of {} bytes in {slots} slots", self.bonus.len());
+        let nblkptr = match self.bonus_type {
+            ObjType::SA => 1,
+            _ => (1 + (room - self.bonus.len()) / 128).min(3),
+        };
+        let shift = if self.indirect_shift == 0 { 17 } else { self.indirect_shift };
+        let sectors = self.block_size.div_ceil(512).max(1);
+        let _ = policy;
+        Header {
+            obj_type: self.obj_type,
+            bonus_type: self.bonus_type,
+            indblkshift: shift.clamp(*INDIRECT_SHIFTS.start(), *INDIRECT_SHIFTS.end()),
+            nblkptr: nblkptr as u8,
+            checksum: self.checksum,
+            compress: self.compress,
+            flags: 0,
+            extra_slots: slots - 1,
+            datablkszsec: u16::try_from(sectors).expect("a block size of at most 16 MiB"),
+            maxblkid: 0,
+            bonus: self.bonus.clone(),
+            has_spill: false,
+            core: [0; CORE_SIZE],
+        }
+    }
+}
+
+/// The root of the set as it is on disk.
+#[derive(Clone)]
+pub(crate) struct Root {
+    pub(crate) bp: BlockPtr,
+    pub(crate) phys: ObjsetPhys,
+    /// The dnode of the array of dnodes, shared with whoever reads through it.
+    pub(crate) meta: Arc<Dnode>,
+}
+
+/// A writable object set: objects are made, changed and freed in transactions, and written by
+/// [`LiveSet::sync`].
+pub struct LiveSet {
+    pub(crate) store: Arc<Store>,
+    pub(crate) meter: Arc<DirtyMeter>,
+    number: u64,
+    kind: ObjsetType,
+    policy: RwLock<Arc<SetPolicy>>,
+    /// Reads trees as they are on disk.
+    pub(crate) plain: Arc<ObjSet>,
+    root: RwLock<Arc<Root>>,
+    /// Counts new roots: what was read of an older one may be out of date.
+    generation: AtomicU64,
+    table: [Mutex<HashMap<u64, Arc<Cell>>>; SHARDS],
+    /// Objects that are not on disk yet, in order.
+    fresh: Mutex<BTreeSet<u64>>,
+    numbers: Mutex<Numbers>,
+    /// Objects changed in a txg, by its lowest bit.
+    dirty: [Mutex<Vec<Arc<Cell>>>; 2],
+    /// The last txg that changed something; by the lowest bit of the txg.
+    dirty_txg: [AtomicU64; 2],
+    /// The last of them, whether or not it is on disk.
+    newest: AtomicU64,
+    /// Counts changes of objects.
+    changes: AtomicU64,
+    zil: Mutex<ZilHeader>,
+    flags: AtomicU64,
+    view: Mutex<Weak<ObjSet>>,
+}
+
+impl LiveSet {
+    /// A set that is not on disk yet; the next sync of the txg of `tx` brings it there, empty or not.
+    pub fn create(
+        store: &Arc<Store>,
+        meter: &Arc<DirtyMeter>,
+        number: u64,
+        kind: ObjsetType,
+        policy: SetPolicy,
+        tx: &dyn AllocTx,
+    ) -> Arc<LiveSet> {
+        let levels = if policy.is_mos { 1 } else { DATASET_META_LEVELS };
+        let flags = u64::from(policy.user_accounting)
+            | u64::from(policy.object_accounting) << 1
+            | u64::from(policy.project_accounting) << 2;
+        let phys = ObjsetPhys {
+            meta_dnode: empty_dnode(ObjType::DNODE, DNODE_BLOCK, levels),
+            zil: ZilHeader::default(),
+            kind,
+            flags: if kind == ObjsetType::Zfs { flags } else { 0 },
+            portable_mac: [0; 32],
+            local_mac: [0; 32],
+            accounting: [None, None, None],
+            size: OBJSET_SIZE,
+            order: Endian::Little,
+        };
+        let set = LiveSet::new(store, meter, number, BlockPtr::HOLE, phys, policy);
+        set.mark_root(tx.txg());
+        set
+    }
+
+    /// The set with this root, for writing.
+    ///
+    /// # Errors
+    /// If its root block cannot be read.
+    pub fn open(
+        store: &Arc<Store>,
+        meter: &Arc<DirtyMeter>,
+        root: &BlockPtr,
+        number: u64,
+        policy: SetPolicy,
+    ) -> Result<Arc<LiveSet>, DmuError> {
+        let plain = ObjSet::open(store, root, number, crate::KeyState::None)?;
+        Ok(LiveSet::new(store, meter, number, *root, plain.phys().clone(), policy))
+    }
+
+    fn new(
+        store: &Arc<Store>,
+        meter: &Arc<DirtyMeter>,
+        number: u64,
+        bp: BlockPtr,
+        phys: ObjsetPhys,
+        policy: SetPolicy,
+    ) -> Arc<LiveSet> {
+        let last_block = phys.meta_dnode.maxblkid.0;
+        Arc::new(LiveSet {
+            store: Arc::clone(store),
+            meter: Arc::clone(meter),
+            number,
+            kind: phys.kind,
+            policy: RwLock::new(Arc::new(policy)),
+            plain: ObjSet::of_parts(store, bp, number, phys.clone(), None),
+            table: Default::default(),
+            fresh: Mutex::default(),
+            numbers: Mutex::new(Numbers::new(last_block)),
+            dirty: Default::default(),
+            dirty_txg: Default::default(),
+            newest: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            zil: Mutex::new(phys.zil),
+            flags: AtomicU64::new(phys.flags),
+            root: RwLock::new(Arc::new(Root { bp, meta: Arc::new(phys.meta_dnode.clone()), phys })),
+            generation: AtomicU64::new(0),
+            view: Mutex::default(),
+        })
+    }
+
+    /// The dataset's object in the MOS; 0 for the MOS.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What it holds.
+    pub fn kind(&self) -> ObjsetType {
+        self.kind
+    }
+
+    /// Where its blocks are.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// How its blocks are written.
+    pub fn policy(&self) -> Arc<SetPolicy> {
+        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes how its blocks are written, from the next sync on.
+    pub fn set_policy(&self, policy: SetPolicy) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
+    /// The pointer to its root block as of the last sync.
+    pub fn root_bp(&self) -> BlockPtr {
+        self.root().bp
+    }
+
+    /// Objects on disk as of the last sync.
+    pub fn object_count(&self) -> u64 {
+        self.root().bp.fill()
+    }
+
+    pub(crate) fn root(&self) -> Arc<Root> {
+        Arc::clone(&self.root.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_root(&self, root: Root) {
+        *self.root.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(root);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// The header of its intent log, in its newest state.
+    pub fn zil_header(&self) -> ZilHeader {
+        *lock(&self.zil)
+    }
+
+    /// Changes the header of its intent log.
+    pub fn set_zil_header(&self, header: ZilHeader, tx: &dyn AllocTx) {
+        *lock(&self.zil) = header;
+        self.mark_root(tx.txg());
+    }
+
+    /// Flags of the object set: `format::objset::FLAG_…`.
+    pub fn flags(&self) -> u64 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Changes the flags.
+    pub fn set_flags(&self, flags: u64, tx: &dyn AllocTx) {
+        self.flags.store(flags, Ordering::Relaxed);
+        self.mark_root(tx.txg());
+    }
+
+    /// Makes the next sync of this txg write the root, whether or not an object changed.
+    pub fn mark_root(&self, txg: Txg) {
+        self.dirty_txg[(txg.0 & 1) as usize].fetch_max(txg.0, Ordering::AcqRel);
+        self.newest.fetch_max(txg.0, Ordering::AcqRel);
+        self.meter.add(txg, 0);
+    }
+
+    /// The last txg that changed something since it was opened; 0: none has. It may be on disk.
+    pub fn newest_change(&self) -> Txg {
+        Txg(self.newest.load(Ordering::Acquire))
+    }
+
+    /// Whether a sync of this txg has something to write.
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        self.dirty_txg[(txg.0 & 1) as usize].load(Ordering::Acquire) == txg.0
+    }
+
+    /// How often something of its objects was changed since it was opened: tells whether there was a change
+    /// between two moments.
+    pub fn change_count(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// The object was changed in `txg`, for the first time or again.
+    pub(crate) fn note_change(&self, cell: &Arc<Cell>, txg: Txg, is_first: bool) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        if !is_first {
+            return;
+        }
+        lock(&self.dirty[(txg.0 & 1) as usize]).push(Arc::clone(cell));
+        self.mark_root(txg);
+        self.meter.add(txg, OBJECT_COST);
+    }
+
+    /// What a sync of `txg` has to write: takes the list.
+    pub(crate) fn take_dirty(&self, txg: Txg) -> Vec<Arc<Cell>> {
+        std::mem::take(&mut *lock(&self.dirty[(txg.0 & 1) as usize]))
+    }
+
+    pub(crate) fn clean_root(&self, txg: Txg) {
+        let _ = self.dirty_txg[(txg.0 & 1) as usize].compare_exchange(
+            txg.0,
+            0,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// A reading handle that sees the newest state.
+    pub fn view(self: &Arc<Self>) -> Arc<ObjSet> {
+        let mut cached = lock(&self.view);
+        if let Some(view) = cached.upgrade() {
+            return view;
+        }
+        let root = self.root();
+        let view =
+            ObjSet::of_parts(&self.store, root.bp, self.number, root.phys.clone(), Some(Arc::clone(self)));
+        *cached = Arc::downgrade(&view);
+        view
+    }
+
+    fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Arc<Cell>>> {
+        lock(&self.table[(id / 4) as usize % SHARDS])
+    }
+
+    /// The object with this number.
+    ///
+    /// # Errors
+    /// [`DmuError::NoObject`] if there is none in the newest state.
+    pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<LiveObject, DmuError> {
+        let cell = self.cell(id)?;
+        if !cell.lock().exists {
+            return Err(self.no_object(id));
+        }
+        Ok(LiveObject::new(Arc::clone(self), cell))
+    }
+
+    fn no_object(&self, id: ObjectId) -> DmuError {
+        DmuError::NoObject { objset: self.number, object: id }
+    }
+
+    fn cell(&self, id: ObjectId) -> Result<Arc<Cell>, DmuError> {
+        loop {
+            if let Some(cell) = self.shard(id.0).get(&id.0) {
+                return Ok(Arc::clone(cell));
+            }
+            let generation = self.generation.load(Ordering::Acquire);
+            let dnode = self.read_dnode(id)?.ok_or_else(|| self.no_object(id))?;
+            let mut shard = self.shard(id.0);
+            // Otherwise somebody may have changed, written and forgotten it since.
+            if self.generation.load(Ordering::Acquire) == generation {
+                let cell = shard.entry(id.0).or_insert_with(|| Cell::on_disk(id, dnode));
+                return Ok(Arc::clone(cell));
+            }
+        }
+    }
+
+    /// The dnode as it is on disk.
+    fn read_dnode(&self, id: ObjectId) -> Result<Option<Dnode>, DmuError> {
+        let root = self.root();
+        if let Some(dnode) = root.phys.accounting_dnode(id) {
+            return Ok(Some(dnode.clone()));
+        }
+        if id.0 == 0 || id.0 >= ObjectId::LIMIT {
+            return Ok(None);
+        }
+        let Some(block) = self.dnode_block(&root, id.0 / SLOTS_PER_BLOCK as u64)? else { return Ok(None) };
+        let wanted = (id.0 % SLOTS_PER_BLOCK as u64) as usize;
+        let Some((_, bytes)) = DnodeSlots::new(block.bytes()).find(|(slot, _)| *slot == wanted) else {
+            return Ok(None);
+        };
+        let decoded = Dnode::decode(bytes, block.order());
+        let dnode = decoded.map_err(|source| DmuError::Decode { objset: self.number, object: id, source })?;
+        // What is kept of it, and changed, and written, is in the little order.
+        let foreign = DmuError::ForeignOrder { objset: self.number, object: id };
+        dnode.map(|dnode| dnode.into_little().ok_or(foreign)).transpose()
+    }
+
+    pub(crate) fn dnode_block(&self, root: &Root, block: u64) -> Result<Option<zio::Block>, DmuError> {
+        Object::new(Arc::clone(&self.plain), ObjectId(0), Arc::clone(&root.meta)).block(BlockId(block))
+    }
+
+    /// Makes an object. Its number is not that of an object freed in a txg that is not on disk yet.
+    pub fn allocate(self: &Arc<Self>, new: &NewObject, tx: &dyn AllocTx) -> Result<LiveObject, DmuError> {
+        let slots = u64::from(new.slots.clamp(1, SLOTS_PER_BLOCK as u8));
+        let id = lock(&self.numbers).take(slots, tx.txg(), &mut |block| self.used_slots(block))?;
+        Ok(self.add(id, new, tx))
+    }
+
+    /// Makes the object with this very number.
+    ///
+    /// # Errors
+    /// [`DmuError::ObjectExists`] if the number, or one of the slots behind it, is in use or was freed in a
+    /// txg that is not on disk yet.
+    pub fn claim(
+        self: &Arc<Self>,
+        id: ObjectId,
+        new: &NewObject,
+        tx: &dyn AllocTx,
+    ) -> Result<LiveObject, DmuError> {
+        let slots = u64::from(new.slots.clamp(1, SLOTS_PER_BLOCK as u8));
+        let is_number = id.0 != 0 && id.0 < ObjectId::LIMIT;
+        let taken = is_number
+            && lock(&self.numbers).take_this(id, slots, tx.txg(), &mut |block| self.used_slots(block))?;
+        if !taken {
+            return Err(DmuError::ObjectExists { objset: self.number, object: id });
+        }
+        Ok(self.add(id, new, tx))
+    }
+
+    /// One of the three objects that count the space of users, groups and projects; made if it is not there.
+    pub(crate) fn accounting_object(
+        self: &Arc<Self>,
+        id: ObjectId,
+        tx: &dyn AllocTx,
+    ) -> Result<(LiveObject, bool), DmuError> {
+        match self.object(id) {
+            Ok(object) => Ok((object, false)),
+            Err(DmuError::NoObject { .. }) => {
+                Ok((self.add(id, &NewObject::of(ObjType::USERGROUP_USED), tx), true))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn add(self: &Arc<Self>, id: ObjectId, new: &NewObject, tx: &dyn AllocTx) -> LiveObject {
+        let cell = Cell::new(id, new.header(&self.policy()));
+        if id.0 < ObjectId::LIMIT {
+            lock(&self.fresh).insert(id.0);
+        }
+        self.shard(id.0).insert(id.0, Arc::clone(&cell));
+        let is_first = cell.lock().touch(tx.txg());
+        self.note_change(&cell, tx.txg(), is_first);
+        LiveObject::new(Arc::clone(self), cell)
+    }
+
+    /// The slots of a block of dnodes that are in use on disk.
+    fn used_slots(&self, block: u64) -> Result<u32, DmuError> {
+        let root = self.root();
+        if block > root.meta.maxblkid.0 {
+            return Ok(0);
+        }
+        let Some(block) = self.dnode_block(&root, block)? else { return Ok(0) };
+        let mut used = 0;
+        for (slot, bytes) in DnodeSlots::new(block.bytes()) {
+            if bytes.first().is_some_and(|kind| *kind != 0) {
+                for slot in slot..(slot + Dnode::slots_at(bytes)).min(SLOTS_PER_BLOCK) {
+                    used |= 1 << slot;
+                }
+            }
+        }
+        Ok(used)
+    }
+
+    /// Frees an object and all its blocks.
+    pub fn free(self: &Arc<Self>, id: ObjectId, tx: &dyn AllocTx) -> Result<(), DmuError> {
+        let object = self.object(id)?;
+        let slots = object.free_all(tx);
+        lock(&self.numbers).give_back(id, slots, tx.txg());
+        lock(&self.fresh).remove(&id.0);
+        Ok(())
+    }
+
+    /// The first object with a number of at least `from` in the newest state.
+    pub(crate) fn next_object(self: &Arc<Self>, from: ObjectId) -> Result<Option<LiveObject>, DmuError> {
+        let mut at = from;
+        loop {
+            let root = self.root();
+            let on_disk = ObjSet::of_parts(&self.store, root.bp, self.number, root.phys.clone(), None)
+                .next_object(at)?
+                .map(|object| object.id());
+            let fresh = lock(&self.fresh).range(at.0..).next().copied().map(ObjectId);
+            let Some(next) = on_disk.into_iter().chain(fresh).min() else { return Ok(None) };
+            match self.object(next) {
+                Ok(object) => return Ok(Some(object)),
+                Err(DmuError::NoObject { .. }) => at = ObjectId(next.0 + 1),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// After a sync: numbers that came and went, and objects that nobody uses are forgotten.
+    pub(crate) fn synced(&self, txg: Txg, done: &[ObjectId]) {
+        lock(&self.numbers).synced(txg);
+        {
+            let mut fresh = lock(&self.fresh);
+            if !fresh.is_empty() {
+                for id in done {
+                    fresh.remove(&id.0);
+                }
+            }
+        }
+        for shard in &self.table {
+            let mut shard = lock(shard);
+            let is_crowded = shard.len() > SHARD_KEEPS;
+            shard.retain(|_, cell| {
+                if Arc::strong_count(cell) > 1 {
+                    return true;
+                }
+                let inner = cell.lock();
+                !inner.is_clean() || (inner.exists && !is_crowded)
+            });
+        }
+    }
+}
+
+impl std::fmt::Debug for LiveSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LiveSet({:?} {})", self.kind, self.number)
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these guard is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn empty_dnode(obj_type: ObjType, block_size: u64, nlevels: u8) -> Dnode {
+    Dnode {
+        obj_type,
+        indblkshift: 17,
+        nlevels,
+        bonus_type: ObjType::NONE,
+        checksum: 0,
+        compress: 0,
+        flags: FLAG_USED_BYTES,
+        datablkszsec: (block_size / 512) as u16,
+        bonuslen: 0,
+        extra_slots: 0,
+        maxblkid: BlockId(0),
+        used_raw: 0,
+        blkptrs: vec![BlockPtr::HOLE; 3],
+        bonus: vec![0; 64],
+        spill: None,
+        order: Endian::Little,
+        core: [0; CORE_SIZE],
+    }
+}

@@ -1,0 +1,105 @@
+//! Bookmarks: what is left of a snapshot for incremental sends
+//! (docs/on-disk/22-mos-dsl.md, section 8).
+
+pub mod change;
+
+use crate::dataset::Dataset;
+pub use crate::error::BookmarkError;
+use crate::error::DslError;
+use crate::mos;
+use crate::name::{Name, Tail, stored};
+use crate::tree::Dsl;
+use dmu::zap::{Zap, ZapEntry};
+use format::dsl::{BookmarkPhys, RedactionListPhys};
+use format::{ObjectId, names};
+
+/// A bookmark of a head.
+#[derive(Debug, Clone)]
+pub struct Bookmark {
+    head: Dataset,
+    name: String,
+    phys: BookmarkPhys,
+}
+
+impl Bookmark {
+    pub(crate) fn from_entry(head: &Dataset, map: ObjectId, entry: &ZapEntry) -> Result<Bookmark, DslError> {
+        let short = stored(map, map, entry.name())?;
+        let name = format!("{}#{short}", head.name());
+        if entry.int_size != 8 {
+            return Err(mos::stored_value(map, entry));
+        }
+        let phys = BookmarkPhys::from_words(&entry.u64s()).map_err(DslError::decode(map))?;
+        Ok(Bookmark { head: head.clone(), name, phys })
+    }
+
+    /// Full name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The head that it belongs to.
+    pub fn head(&self) -> &Dataset {
+        &self.head
+    }
+
+    /// What is stored.
+    pub fn phys(&self) -> &BookmarkPhys {
+        &self.phys
+    }
+
+    /// Object of its redaction list.
+    pub fn redaction_list(&self) -> Option<ObjectId> {
+        self.phys.v2.and_then(|v2| v2.redaction)
+    }
+
+    /// Guids of the snapshots that its redaction list is made of; `None`: it has no such list.
+    pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
+        let Some(id) = self.redaction_list() else { return Ok(None) };
+        let object = self.head.dsl().mos().object(id)?;
+        // Lists of many snapshots have the same structure in the spill block instead.
+        let list = match object.spill()? {
+            Some(spill) => RedactionListPhys::decode(spill.bytes(), spill.order()),
+            None => RedactionListPhys::decode(object.bonus(), object.order()),
+        };
+        Ok(Some(list.map_err(DslError::decode(id))?.snapshots))
+    }
+}
+
+impl Dataset {
+    fn bookmark_map(&self) -> Result<Option<(ObjectId, Zap)>, DslError> {
+        let Some(own) = self.zap()? else { return Ok(None) };
+        match mos::lookup_object(&own, self.id(), names::dataset::BOOKMARKS)? {
+            Some(map) => Ok(Some((map, mos::zap(self.dsl().mos(), map)?))),
+            None => Ok(None),
+        }
+    }
+
+    /// The bookmark of this head with this name.
+    pub fn bookmark(&self, name: &str) -> Result<Option<Bookmark>, DslError> {
+        let Some((map, zap)) = self.bookmark_map()? else { return Ok(None) };
+        let Some(entry) = zap.lookup(name.as_bytes())? else { return Ok(None) };
+        Ok(Some(Bookmark::from_entry(self, map, &entry)?))
+    }
+
+    /// The bookmarks of this head, by name.
+    pub fn bookmarks(&self) -> Result<Vec<Bookmark>, DslError> {
+        let Some((map, zap)) = self.bookmark_map()? else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
+        for entry in zap.entries() {
+            all.push(Bookmark::from_entry(self, map, &entry?)?);
+        }
+        all.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(all)
+    }
+}
+
+impl Dsl {
+    /// The bookmark with this full name (`pool/a#m`).
+    pub fn bookmark(&self, name: &str) -> Result<Bookmark, DslError> {
+        let Name { dir, tail: Tail::Bookmark(mark) } = Name::parse(name)? else {
+            return Err(DslError::BadName { name: name.to_owned(), why: "not a bookmark" });
+        };
+        let head = self.dir(dir)?.head()?.ok_or_else(|| DslError::not_found(name))?;
+        head.bookmark(mark)?.ok_or_else(|| DslError::not_found(name))
+    }
+}

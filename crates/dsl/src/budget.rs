@@ -1,0 +1,42 @@
+//! How much background work a txg may do.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Blocks freed in the background in one txg.
+static BLOCKS_PER_TXG: AtomicU64 = AtomicU64::new(100_000);
+
+/// Changes how many blocks are freed in the background in one txg, at least one, in all pools of this process.
+pub fn set_blocks_per_txg(blocks: u64) {
+    BLOCKS_PER_TXG.store(blocks.max(1), Ordering::Relaxed);
+}
+
+/// How much may still be done in this txg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Blocks that may still be freed or looked at.
+    pub blocks: u64,
+}
+
+impl Budget {
+    /// What a txg may do beside its other work.
+    pub fn per_txg() -> Budget {
+        Budget { blocks: BLOCKS_PER_TXG.load(Ordering::Relaxed) }
+    }
+
+    /// No limit.
+    pub fn unlimited() -> Budget {
+        Budget { blocks: u64::MAX }
+    }
+
+    /// Nothing is left.
+    pub fn is_spent(&self) -> bool {
+        self.blocks == 0
+    }
+
+    /// Takes `n` blocks, or what is left. False: nothing was left.
+    pub fn take(&mut self, n: u64) -> bool {
+        let had = !self.is_spent();
+        self.blocks = self.blocks.saturating_sub(n);
+        had
+    }
+}

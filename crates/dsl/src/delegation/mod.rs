@@ -1,0 +1,248 @@
+//! Delegated permissions: as `zfs allow` lists them, and what they come to for somebody
+//! (docs/on-disk/22-mos-dsl.md, section 8).
+//!
+//! # What always holds
+//! - A set that was granted is what the nearest definition of its name says, counted upwards from the directory
+//!   that grants it; one that is a member of another, from where that one is defined.
+//! - For one dataset a set means one thing: where grants of it would mean two, the lower one counts.
+
+pub mod change;
+
+use crate::dir::Dir;
+use crate::error::DslError;
+use crate::mos;
+use format::ObjectId;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// Whom an entry is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// A named set of permissions, `@name`.
+    Set(String),
+    /// Whoever creates a child gets these.
+    CreateTime,
+    /// A user id.
+    User(u64),
+    /// A group id.
+    Group(u64),
+    /// Everyone.
+    Everyone,
+}
+
+/// Where an entry holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Here only.
+    Local,
+    /// Below only.
+    Descendent,
+    /// It is a set or create-time entry: nowhere by itself.
+    NotApplicable,
+}
+
+/// One entry of a directory's delegation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allow {
+    /// Whom it is about.
+    pub who: Who,
+    /// Where it holds.
+    pub scope: Scope,
+    /// Permissions and, with `@` in front, sets of them; sorted.
+    pub permissions: Vec<String>,
+}
+
+/// Takes an entry's key apart; the flag tells that the entry names sets. `None`: it is no such key.
+pub fn parse_key(key: &[u8]) -> Option<(Who, Scope, bool)> {
+    let text = std::str::from_utf8(key).ok()?;
+    let (kinds, id) = text.split_once('$')?;
+    let &[kind, scope] = kinds.as_bytes() else { return None };
+    let number = || id.parse().ok();
+    let who = match kind.to_ascii_lowercase() {
+        b'u' => Who::User(number()?),
+        b'g' => Who::Group(number()?),
+        b'e' => Who::Everyone,
+        b'c' => Who::CreateTime,
+        b's' => Who::Set(id.to_owned()),
+        _ => return None,
+    };
+    let scope = match scope {
+        b'l' => Scope::Local,
+        b'd' => Scope::Descendent,
+        b'-' => Scope::NotApplicable,
+        _ => return None,
+    };
+    Some((who, scope, kind.is_ascii_uppercase()))
+}
+
+impl Dir {
+    /// The permissions delegated at this directory itself, sorted by whom and where.
+    pub fn allowed(&self) -> Result<Vec<Allow>, DslError> {
+        let Some(map) = self.phys().delegation else { return Ok(Vec::new()) };
+        let mos = self.dsl().mos();
+        let mut all: Vec<Allow> = Vec::new();
+        for entry in mos::zap(mos, map)?.entries() {
+            let entry = entry?;
+            let list = ObjectId(mos::number(map, &entry)?);
+            let (who, scope, _) = parse_key(entry.name()).ok_or_else(|| mos::stored_value(map, &entry))?;
+            let mut permissions = Vec::new();
+            for permission in mos::zap(mos, list)?.entries() {
+                permissions.push(String::from_utf8_lossy(permission?.name()).into_owned());
+            }
+            // Sets and single permissions of one holder are two entries on disk, one for people.
+            match all.iter_mut().find(|a| a.who == who && a.scope == scope) {
+                Some(allow) => allow.permissions.append(&mut permissions),
+                None => all.push(Allow { who, scope, permissions }),
+            }
+        }
+        for allow in &mut all {
+            allow.permissions.sort();
+        }
+        all.sort_by(|a, b| (&a.who, a.scope).cmp(&(&b.who, b.scope)));
+        Ok(all)
+    }
+}
+
+/// Somebody who may do only what was granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The user's number.
+    pub uid: u64,
+    /// Numbers of all groups that the user is in.
+    pub groups: Vec<u64>,
+}
+
+/// Permissions that somebody has at some place.
+#[derive(Debug, Default)]
+pub struct Granted {
+    permissions: HashSet<String>,
+    /// Sets whose definition is still to come.
+    wanted: BTreeSet<String>,
+    /// Sets whose definition was found: one further up is masked.
+    defined: HashSet<String>,
+}
+
+impl User {
+    /// What is granted to this user at a directory; or, `below`, at a new one directly below it, where what makers
+    /// get counts too.
+    ///
+    /// # Errors
+    /// If the pool cannot be read.
+    pub fn granted(&self, dir: &Dir, below: bool) -> Result<Granted, DslError> {
+        let mut granted = Granted::default();
+        for (height, at) in dir.ancestry().enumerate() {
+            let is_own = height == 0 && !below;
+            granted.climb(at.allowed()?, |who, scope| match who {
+                Who::Set(_) => false,
+                Who::CreateTime => below,
+                Who::User(uid) => self.uid == *uid && scope.holds(is_own),
+                Who::Group(gid) => self.groups.contains(gid) && scope.holds(is_own),
+                Who::Everyone => scope.holds(is_own),
+            });
+        }
+        Ok(granted)
+    }
+}
+
+impl Scope {
+    /// An entry with this scope counts: for the directory that has it, or for one below.
+    fn holds(self, is_own: bool) -> bool {
+        match self {
+            Scope::Local => is_own,
+            Scope::Descendent => !is_own,
+            Scope::NotApplicable => false,
+        }
+    }
+}
+
+impl Granted {
+    /// Adds what the next directory further up grants, and what it says of the sets that were granted up to it.
+    fn climb(&mut self, entries: Vec<Allow>, is_meant: impl Fn(&Who, Scope) -> bool) {
+        let mut sets = HashMap::new();
+        for Allow { who, scope, permissions } in entries {
+            if is_meant(&who, scope) {
+                self.add(permissions);
+            } else if let Who::Set(name) = who {
+                sets.insert(name, permissions);
+            }
+        }
+        // Sets may name sets, also in circles.
+        while let Some(name) = self.wanted.iter().find(|name| sets.contains_key(*name)).cloned() {
+            self.wanted.remove(&name);
+            let members = sets.remove(&name).unwrap_or_default();
+            self.defined.insert(name);
+            self.add(members);
+        }
+    }
+
+    fn add(&mut self, permissions: Vec<String>) {
+        for permission in permissions {
+            if !permission.starts_with('@') {
+                self.permissions.insert(permission);
+            } else if !self.defined.contains(&permission) {
+                self.wanted.insert(permission);
+            }
+        }
+    }
+
+    /// This permission is among them.
+    pub fn has(&self, wanted: &str) -> bool {
+        self.permissions.contains(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `@a=x,@b` defines a set, `+x,@a` grants.
+    fn granted(levels: &[&[&str]]) -> Vec<String> {
+        let mut granted = Granted::default();
+        for level in levels {
+            let mut entries = Vec::new();
+            for text in *level {
+                let (who, list) = match text.strip_prefix('+') {
+                    Some(list) => (Who::Everyone, list),
+                    None => {
+                        text.split_once('=').map(|(set, list)| (Who::Set(set.into()), list)).expect("a set")
+                    }
+                };
+                let permissions = list.split(',').map(str::to_owned).collect();
+                entries.push(Allow { who, scope: Scope::NotApplicable, permissions });
+            }
+            granted.climb(entries, |who, _| *who == Who::Everyone);
+        }
+        let mut all: Vec<String> = granted.permissions.into_iter().collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn sets_lead_to_sets_and_may_go_in_circles() {
+        assert_eq!(granted(&[&["+@a", "@a=@b,hold", "@b=@a,snapshot", "@c=destroy"]]), ["hold", "snapshot"]);
+        assert_eq!(granted(&[&["+@a", "@a=@b"], &["@b=hold"]]), ["hold"], "a member defined further up");
+    }
+
+    /// From the lowest directory upwards; each as OpenZFS 2.3.2 decides it.
+    #[test]
+    fn a_set_defined_below_masks_the_one_above_where_it_is_granted() {
+        assert_eq!(granted(&[&["+@a", "@a=checksum"], &["@a=quota"]]), ["checksum"]);
+        assert_eq!(granted(&[&["+@a", "@a=checksum"], &["+@a", "@a=quota"]]), ["checksum"]);
+        assert_eq!(granted(&[&[], &["+@a", "@a=checksum"], &["+@a", "@a=quota"]]), ["checksum"]);
+        assert_eq!(granted(&[&["+@a"], &["+@a", "@a=quota"]]), ["quota"], "no longer masked");
+        assert_eq!(granted(&[&["@a=checksum"], &["+@a", "@a=quota"]]), ["quota"], "granted above it only");
+        assert_eq!(granted(&[&["@a=checksum"], &["+@a"]]), [""; 0], "defined below the grant only");
+        assert_eq!(granted(&[&["@a=checksum"], &["+@b", "@b=@a", "@a=quota"]]), ["quota"]);
+    }
+
+    #[test]
+    fn keys_of_entries() {
+        assert_eq!(parse_key(b"ul$1000"), Some((Who::User(1000), Scope::Local, false)));
+        assert_eq!(parse_key(b"Ud$7"), Some((Who::User(7), Scope::Descendent, true)));
+        assert_eq!(parse_key(b"ed$"), Some((Who::Everyone, Scope::Descendent, false)));
+        assert_eq!(parse_key(b"c-$"), Some((Who::CreateTime, Scope::NotApplicable, false)));
+        assert_eq!(parse_key(b"s-$@backup"), Some((Who::Set("@backup".into()), Scope::NotApplicable, false)));
+        for bad in [&b"ul"[..], b"ul$x", b"xl$1", b"u$1", b"\xff$"] {
+            assert_eq!(parse_key(bad), None);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Holds that cannot be made or released.
+
+/// Why a hold cannot be made or released.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HoldError {
+    /// The snapshot is held by this tag.
+    #[error("tag already exists on this dataset")]
+    TagExists,
+    /// The snapshot is not held by this tag.
+    #[error("no such tag on this dataset")]
+    NoSuchTag,
+    /// The tag is empty or too long.
+    #[error("tag too long")]
+    TagTooLong,
+    /// Only snapshots can be held.
+    #[error("operation not applicable to datasets of this type")]
+    NotSnapshot,
+}

@@ -1,0 +1,313 @@
+//! What can go wrong in the dataset layer.
+
+mod bookmark;
+mod hold;
+mod key;
+mod prop;
+
+pub use bookmark::BookmarkError;
+pub use hold::HoldError;
+pub use key::KeyError;
+pub(crate) use prop::ITERATIONS_MIN;
+pub use prop::PropError;
+
+use dmu::{DmuError, TxError};
+use format::{DecodeError, ObjType, ObjectId, Txg};
+use zio::ZioError;
+
+/// An error of the dataset layer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DslError {
+    /// An object of the MOS could not be read.
+    #[error(transparent)]
+    Dmu(#[from] DmuError),
+    /// A structure in the MOS is not what it should be.
+    #[error("object {object} of the MOS")]
+    Decode {
+        /// The object that holds it.
+        object: ObjectId,
+        /// What is wrong.
+        #[source]
+        cause: DecodeError,
+    },
+    /// A name that no dataset can have.
+    #[error("'{name}': {why}")]
+    BadName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// There is no such dataset, snapshot or bookmark.
+    #[error("cannot open '{name}': dataset does not exist")]
+    NotFound {
+        /// Its full name.
+        name: String,
+    },
+    /// A name stored on disk is damaged.
+    #[error("object {map} names object {object} with the illegal name '{name}'")]
+    StoredName {
+        /// The ZAP that holds the name.
+        map: ObjectId,
+        /// What the name leads to.
+        object: ObjectId,
+        /// The name, made printable.
+        name: String,
+    },
+    /// An object is not of the type that the reference to it implies.
+    #[error("object {object} is no {expected}: its bonus is of type {found}")]
+    WrongType {
+        /// The object.
+        object: ObjectId,
+        /// What it should be.
+        expected: &'static str,
+        /// Type of its bonus.
+        found: ObjType,
+    },
+    /// Two objects that refer to each other do not agree.
+    #[error("{what}: object {object} says {found}, expected {expected}")]
+    Mismatch {
+        /// What they disagree about.
+        what: &'static str,
+        /// The object that was looked at.
+        object: ObjectId,
+        /// What it says.
+        found: u64,
+        /// What the other one says.
+        expected: u64,
+    },
+    /// A chain of references does not end.
+    #[error("{what} of object {object} does not end within {limit} steps")]
+    Endless {
+        /// The chain.
+        what: &'static str,
+        /// Where it starts.
+        object: ObjectId,
+        /// How far it was followed.
+        limit: usize,
+    },
+    /// A stored value has another size or type than it must have.
+    #[error("entry '{key}' of object {object} has {found} integers of {int_size} bytes")]
+    StoredValue {
+        /// The ZAP.
+        object: ObjectId,
+        /// The entry.
+        key: String,
+        /// How many integers it has.
+        found: usize,
+        /// Bytes of each.
+        int_size: u8,
+    },
+    /// The property does not exist.
+    #[error("invalid property '{name}'")]
+    NoProperty {
+        /// Its name.
+        name: String,
+    },
+    /// The bookmark does not lie before the dataset, so nothing was written since it.
+    #[error("'{since}' is not an earlier point in the history of '{name}'")]
+    NotAncestor {
+        /// The dataset.
+        name: String,
+        /// The snapshot or bookmark.
+        since: String,
+    },
+    /// A key is missing or wrong.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// There is a dataset, snapshot or bookmark of this name already.
+    #[error("'{name}': dataset already exists")]
+    Exists {
+        /// Its full name.
+        name: String,
+    },
+    /// The dataset above a new name does not exist.
+    #[error("'{name}': parent does not exist")]
+    NoParent {
+        /// The new name.
+        name: String,
+    },
+    /// The dataset above a new name is a volume.
+    #[error("'{name}': parent is not a filesystem")]
+    ParentNotFilesystem {
+        /// The new name.
+        name: String,
+    },
+    /// Somebody uses the dataset.
+    #[error("'{name}': dataset is busy")]
+    Busy {
+        /// Its full name.
+        name: String,
+    },
+    /// It has children, and the operation would take the ground from under them.
+    #[error("'{name}': filesystem has children")]
+    HasChildren {
+        /// Its full name.
+        name: String,
+        /// Full names of children and snapshots.
+        children: Vec<String>,
+    },
+    /// Clones depend on it.
+    #[error("'{name}': snapshot has dependent clones")]
+    HasClones {
+        /// Full name of the snapshot.
+        name: String,
+        /// Full names of the clones.
+        clones: Vec<String>,
+    },
+    /// Somebody holds the snapshot.
+    #[error("'{name}': it's being held")]
+    Held {
+        /// Full name of the snapshot.
+        name: String,
+    },
+    /// Only a clone can be promoted.
+    #[error("'{name}': not a cloned filesystem")]
+    NotClone {
+        /// Its full name.
+        name: String,
+    },
+    /// Newer snapshots or bookmarks stand between the head and the snapshot to go back to.
+    #[error("'{name}': more recent snapshots or bookmarks exist")]
+    NotNewest {
+        /// Full name of the snapshot.
+        name: String,
+        /// Full names of what is newer.
+        newer: Vec<String>,
+    },
+    /// The new name lies below the old one.
+    #[error("'{name}': New dataset name cannot be a descendant of current dataset name")]
+    Descendant {
+        /// The new name.
+        name: String,
+    },
+    /// Two names of an operation are not in the same pool or dataset.
+    #[error("'{name}': {why}")]
+    Crosses {
+        /// The name that is elsewhere.
+        name: String,
+        /// What they must have in common.
+        why: &'static str,
+    },
+    /// The operation does not apply to this kind of dataset.
+    #[error("'{name}': {why}")]
+    WrongKind {
+        /// Its full name.
+        name: String,
+        /// What would be needed.
+        why: &'static str,
+    },
+    /// A receive or a destroy of the dataset is under way.
+    #[error("'{name}': dataset is inconsistent")]
+    Inconsistent {
+        /// Its full name.
+        name: String,
+    },
+    /// Encrypted datasets cannot be changed in this way.
+    #[error("'{name}': {why}")]
+    Encrypted {
+        /// Its full name.
+        name: String,
+        /// What cannot be done.
+        why: &'static str,
+    },
+    /// A quota, of the dataset or of one above it, is used up.
+    #[error("'{name}': quota exceeded: {used} bytes of {quota} are used")]
+    Quota {
+        /// Object of the dataset or directory with the quota.
+        name: String,
+        /// Bytes in use.
+        used: u64,
+        /// Bytes allowed.
+        quota: u64,
+        /// There may be room once this txg is on disk: what is not written yet was counted at its worst.
+        after: Option<Txg>,
+    },
+    /// There is no room in the pool, or not as much as is to be reserved.
+    #[error("out of space: {needed} bytes are needed, {available} are available")]
+    Space {
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes that there are.
+        available: u64,
+        /// There may be room once this txg is on disk.
+        after: Option<Txg>,
+    },
+    /// A quota below what is used or reserved, or a reservation above the quota.
+    #[error("'{name}': {why}")]
+    BadLimit {
+        /// The dataset.
+        name: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A hidden directory that every pool has is missing.
+    #[error("the pool has no directory '{name}'")]
+    NoSpecial {
+        /// Its name.
+        name: &'static str,
+    },
+    /// A feature that this needs is not enabled.
+    #[error("feature '{name}' is not enabled")]
+    FeatureDisabled {
+        /// Its short name.
+        name: &'static str,
+    },
+    /// It cannot be done twice in one txg: to be tried again in the next one.
+    #[error("'{name}': try again in the next transaction group")]
+    Again {
+        /// What it was about.
+        name: String,
+    },
+    /// So many file systems or snapshots are not allowed below a directory.
+    #[error("{prop} of directory {dir} is {limit}, and there are {used}")]
+    CountLimit {
+        /// The directory with the limit.
+        dir: ObjectId,
+        /// The property that is the limit.
+        prop: &'static str,
+        /// How many there are.
+        used: u64,
+        /// How many there may be.
+        limit: u64,
+    },
+    /// There is no such permission to delegate.
+    #[error("invalid permission '{name}'")]
+    BadPermission {
+        /// Its name.
+        name: String,
+    },
+    /// A hold cannot be made or released.
+    #[error(transparent)]
+    Hold(#[from] HoldError),
+    /// A bookmark cannot be made or destroyed.
+    #[error(transparent)]
+    Bookmark(#[from] BookmarkError),
+    /// A property cannot have this value, or cannot be set.
+    #[error(transparent)]
+    Prop(#[from] PropError),
+    /// What a new dataset should hold could not be made.
+    #[error("the contents of a new dataset cannot be made")]
+    Fill {
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// No transaction can begin.
+    #[error(transparent)]
+    Tx(#[from] TxError),
+    /// A block could not be freed.
+    #[error(transparent)]
+    Zio(#[from] ZioError),
+}
+
+impl DslError {
+    pub(crate) fn decode(object: ObjectId) -> impl FnOnce(DecodeError) -> DslError {
+        move |cause| DslError::Decode { object, cause }
+    }
+
+    pub(crate) fn not_found(name: impl Into<String>) -> DslError {
+        DslError::NotFound { name: name.into() }
+    }
+}

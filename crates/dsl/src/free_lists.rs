@@ -1,0 +1,100 @@
+//! Lists of blocks that are freed in the background, a bounded part in each txg: destroyed object sets, `free_bpobj`,
+//! livelists of destroyed clones
+//! (docs/on-disk/15-space.md, sections 6.1, 6.3 and 6.4; docs/on-disk/22-mos-dsl.md, sections 4.1 and 5).
+//!
+//! # What always holds
+//! - In the background, what the allocator refuses is reported and left out: one bad pointer in a list must
+//!   not keep the pool from being written.
+//!
+//! # Order
+//! Once per txg, after the heads were written: destroyed datasets, then `free_bpobj`, then destroyed clones.
+
+use crate::block_space::Space;
+use crate::bpobj::Bpobj;
+use crate::brt::Brt;
+pub use crate::budget::{Budget, set_blocks_per_txg};
+use crate::error::DslError;
+use crate::freeing::Round;
+pub use crate::freeing::{Freed, Freer};
+use crate::mos::tx::MosTx;
+use crate::{bptree, livelist};
+use dmu::log::Unclaim;
+use format::names;
+use format::{BlockPtr, ObjType, ObjectId, Txg};
+
+/// The blocks of a destroyed object set, born after `birth`, are freed from now on in the background. They
+/// are charged `space`; the caller moves that from the directory to `$FREE`.
+pub fn add_destroyed(m: MosTx<'_>, bp: &BlockPtr, birth: Txg, space: Space) -> Result<(), DslError> {
+    bptree::add(m, bp, birth, space)
+}
+
+/// The blocks of a destroyed clone, as its livelist has them, are freed from now on in the background. The
+/// caller moves what the livelist is charged from the clone's directory to `$FREE`.
+pub fn add_deleted_clone(m: MosTx<'_>, livelist: ObjectId) -> Result<(), DslError> {
+    let set = m.entry(names::directory::DELETED_CLONES)?;
+    let id = m.set_insert(set, ObjType::ZAP_METADATA, livelist.0)?;
+    if set.is_none() {
+        m.set_entry(names::directory::DELETED_CLONES, id.0)?;
+    }
+    Ok(())
+}
+
+/// Something waits to be freed in the background.
+pub fn is_pending(m: MosTx<'_>) -> Result<bool, DslError> {
+    if bptree::is_pending(m)? || m.entry(names::directory::DELETED_CLONES)?.is_some() {
+        return Ok(true);
+    }
+    match m.entry(names::directory::FREE_BPOBJ)? {
+        Some(id) => {
+            let list = Bpobj::open(&m.view(), id)?;
+            Ok(list.phys().num_blkptrs > 0 || list.phys().num_subobjs > 0)
+        }
+        None => Ok(false),
+    }
+}
+
+/// Frees as much as fits into `budget`, and takes it off `$FREE`. The object sets of this txg were written:
+/// references to clones that none of them has are dropped first.
+pub fn background(m: MosTx<'_>, brt: &Brt, budget: &mut Budget) -> Result<Freed, DslError> {
+    brt.settle(m)?;
+    let mut freer = Freer::new();
+    for (bp, how) in brt.take_dropped(m.txg()) {
+        match how {
+            // What a log of another system says is no reason to stop the pool.
+            Unclaim::Pointer => freer.wait(m, &bp),
+            Unclaim::CountOnly => _ = brt.release(m, &bp)?,
+        }
+    }
+    freer.flush(m)?;
+    let mut round = Round::new(m, brt);
+    bptree::work(m, budget, &mut round)?;
+    drain_free_bpobj(m, budget, &mut round)?;
+    drain_clones(m, budget, &mut round)?;
+    round.finish()
+}
+
+fn drain_free_bpobj(m: MosTx<'_>, budget: &mut Budget, round: &mut Round<'_>) -> Result<(), DslError> {
+    let Some(id) = m.entry(names::directory::FREE_BPOBJ)? else { return Ok(()) };
+    if budget.is_spent() {
+        return Ok(());
+    }
+    Bpobj::consume(m, id, budget, &mut |entry, space| round.free(&entry.bp, space))?;
+    Ok(())
+}
+
+fn drain_clones(m: MosTx<'_>, budget: &mut Budget, round: &mut Round<'_>) -> Result<(), DslError> {
+    let Some(set) = m.entry(names::directory::DELETED_CLONES)? else { return Ok(()) };
+    for member in crate::mos::int_set(&m.view(), set)? {
+        if budget.is_spent() {
+            return Ok(());
+        }
+        if livelist::drain(m, member, budget, round)? {
+            m.set_remove(set, member.0)?;
+        }
+    }
+    if m.zap(set)?.count()? == 0 {
+        m.remove_entry(names::directory::DELETED_CLONES)?;
+        m.free(set)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,338 @@
+//! Heads that are open for writing: one object set for each, shared by everybody who writes to it.
+//!
+//! Called by whoever mounts a file system or serves a volume ([`Heads::open`]), and by the pool's sync
+//! ([`Heads::sync_all`], [`Heads::finish_txg`]).
+//!
+//! # What always holds
+//! - A head is open once: two users get the same [`Head`].
+//! - A head whose users have gone is forgotten only when nothing of it is left to be written.
+//! - What a sync task takes away or replaces (destroy, rollback) is not open: the task fails with
+//!   [`DslError::Busy`] if somebody uses it.
+//! - A snapshot that somebody holds ([`Heads::hold_snapshot`]) is not destroyed: [`DslError::Busy`] too.
+//! - Names and chains change only while [`Heads::exclusive`] is held; a head is not opened meanwhile.
+//!
+//! # Order of locks
+//! `quiet` -> `open` -> `Head::dirs` -> `Heads::dirs`.
+
+pub(crate) mod head;
+pub(crate) mod reservation;
+
+mod sync;
+
+pub use head::{Head, HeadSpace, Listener, SyncMode};
+
+use crate::brt::Brt;
+use crate::error::DslError;
+use crate::features::FeatureCounts;
+use crate::locks::{lock, read, write};
+use crate::mos;
+use crate::name::DEPTH_LIMIT;
+use crate::policy::policy_of;
+use crate::tree::{Dsl, PoolSpace};
+use dmu::log::IntentLog;
+use dmu::{LiveSet, Txgs};
+use format::dsl::DatasetPhys;
+use format::names::directory;
+use format::{BlockPtr, ObjType, ObjectId, Txg};
+use head::{check_changeable, decode_dir, open_set};
+use reservation::{DirCounters, HeadCounters, PoolCounters};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard, Weak};
+
+/// Bytes that changes take at most on the devices, by the bytes of memory that they may make dirty: with copies and parity.
+const CHANGES_OF_DIRTY: u64 = 4;
+/// The heads that are open for writing.
+pub struct Heads {
+    mos: Arc<LiveSet>,
+    txgs: Arc<Txgs>,
+    features: Arc<FeatureCounts>,
+    brt: Arc<Brt>,
+    pool_name: String,
+    root_dir: ObjectId,
+    /// Held while names and chains change.
+    quiet: RwLock<()>,
+    open: Mutex<BTreeMap<ObjectId, Arc<Head>>>,
+    dirs: Mutex<HashMap<ObjectId, Weak<DirCounters>>>,
+    /// Snapshots that are held, and how often.
+    held: Arc<Mutex<BTreeMap<ObjectId, usize>>>,
+    pool: Arc<PoolCounters>,
+    /// Counts changes of properties that policies come from.
+    policies: AtomicU64,
+    /// Counts changes of names and limits, and what open heads know of.
+    changes: AtomicU64,
+    seen_changes: AtomicU64,
+}
+
+impl Heads {
+    /// The heads of a pool. `mos` and `txgs` are those it is written with.
+    ///
+    /// # Errors
+    /// If the pool has no root directory.
+    pub fn new(
+        mos: &Arc<LiveSet>,
+        txgs: &Arc<Txgs>,
+        features: &Arc<FeatureCounts>,
+        brt: &Arc<Brt>,
+        pool_name: &str,
+    ) -> Result<Arc<Heads>, DslError> {
+        let zap = mos::zap(&mos.view(), directory::OBJECT)?;
+        let root = mos::lookup_object(&zap, directory::OBJECT, directory::ROOT_DATASET)?;
+        let root_dir = root.ok_or(DslError::NoSpecial { name: directory::ROOT_DATASET })?;
+        Ok(Arc::new(Heads {
+            mos: Arc::clone(mos),
+            txgs: Arc::clone(txgs),
+            features: Arc::clone(features),
+            brt: Arc::clone(brt),
+            pool_name: pool_name.to_owned(),
+            root_dir,
+            quiet: RwLock::new(()),
+            open: Mutex::default(),
+            dirs: Mutex::default(),
+            held: Arc::default(),
+            pool: Arc::default(),
+            policies: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            seen_changes: AtomicU64::new(0),
+        }))
+    }
+
+    /// Says how large the pool is: once at opening, and after each sync.
+    pub fn set_pool_space(&self, space: PoolSpace) {
+        self.pool.set(space, self.mos.store().zio());
+    }
+
+    /// Says how many bytes, which are not in the size of the pool, come back with the next txgs: who finds the pool
+    /// full waits for them.
+    pub fn set_returning(&self, bytes: u64) {
+        self.pool.set_returning(bytes);
+    }
+
+    /// After the sync of a txg: says how many bytes can be allocated among blocks of data. Intent logs may take what is left of
+    /// them whatever changes are begun until the next, and a quarter of what the pool keeps back in any case.
+    pub fn set_free(&self, synced: Txg, free: u64) {
+        let Some(PoolSpace { slop, .. }) = self.pool.get() else { return };
+        let changes = self.txgs.dirty_max().saturating_mul(CHANGES_OF_DIRTY);
+        self.txgs.meter().set_log_room(synced, |logged| {
+            let changes = free.saturating_add(logged).saturating_sub(slop).min(changes);
+            free.saturating_sub(slop - slop / 4).saturating_sub(changes)
+        });
+    }
+
+    /// How large the pool is, if it was said.
+    pub fn pool_space(&self) -> Option<PoolSpace> {
+        self.pool.get()
+    }
+
+    /// The transaction groups of the pool.
+    pub fn txgs(&self) -> &Arc<Txgs> {
+        &self.txgs
+    }
+
+    /// Keeps heads from being opened while names and chains change: held by the sync while tasks run. A task
+    /// therefore never opens a head; see [`TaskCtx::change_contents`].
+    pub fn exclusive(&self) -> RwLockWriteGuard<'_, ()> {
+        write(&self.quiet)
+    }
+
+    /// Properties that decide how open heads are changed have changed, or features that they need.
+    pub fn policy_changed(&self) {
+        self.policies.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Directories were renamed, which changes inherited properties too, or limits of heads were set.
+    pub(crate) fn names_or_limits_changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.policy_changed();
+    }
+
+    /// Reading view of the newest state.
+    fn dsl(&self) -> Dsl {
+        Dsl::open(self.mos.view(), self.root_dir, &self.pool_name)
+    }
+
+    /// Opens the head in this dataset object, or gives the one that is open.
+    ///
+    /// # Errors
+    /// [`DslError::WrongKind`] of a snapshot, [`DslError::Inconsistent`], [`DslError::Encrypted`], or why
+    /// it cannot be read.
+    pub fn open(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
+        let _steady = read(&self.quiet);
+        self.open_steady(dataset, false)
+    }
+
+    /// The same for a head that is being received, which is inconsistent until it is whole.
+    pub fn open_partial(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
+        let _steady = read(&self.quiet);
+        self.open_steady(dataset, true)
+    }
+
+    /// The same by its full name.
+    pub fn open_by_name(&self, name: &str) -> Result<Arc<Head>, DslError> {
+        let _steady = read(&self.quiet);
+        let dataset = self.dsl().dataset(name)?;
+        self.open_steady(dataset.id(), false)
+    }
+
+    /// Keeps a snapshot from being destroyed until what this returns is dropped. `root` is the root block that the
+    /// caller knows of it: object numbers come again, and another dataset may have this one by now.
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`] if there is no such snapshot any more, or why it cannot be read.
+    pub fn hold_snapshot(&self, id: ObjectId, root: &BlockPtr) -> Result<SnapshotHold, DslError> {
+        let _steady = read(&self.quiet);
+        let gone = || DslError::not_found(format!("snapshot {id}"));
+        let object = self.mos.object(id).map_err(|_| gone())?;
+        if object.read().dnode().bonus_type != ObjType::DSL_DATASET {
+            return Err(gone());
+        }
+        let order = object.read().order();
+        let phys =
+            object.with_bonus(|bonus| DatasetPhys::decode(bonus, order)).map_err(DslError::decode(id))?;
+        if !phys.is_snapshot() || phys.bp != *root {
+            return Err(gone());
+        }
+        *lock(&self.held).entry(id).or_default() += 1;
+        Ok(SnapshotHold { held: Arc::clone(&self.held), id })
+    }
+
+    /// The head if it is open.
+    pub fn get(&self, dataset: ObjectId) -> Option<Arc<Head>> {
+        lock(&self.open).get(&dataset).cloned()
+    }
+
+    fn open_steady(&self, id: ObjectId, may_be_partial: bool) -> Result<Arc<Head>, DslError> {
+        let mut open = lock(&self.open);
+        if let Some(head) = open.get(&id) {
+            return Ok(Arc::clone(head));
+        }
+        let dataset = self.dsl().dataset_by_object(id)?;
+        check_changeable(&dataset, may_be_partial)?;
+        let policies = self.policies.load(Ordering::Acquire);
+        let policy = policy_of(&dataset, &self.features)?;
+        let bp = dataset.phys().bp;
+        let set = open_set(&self.mos, &self.txgs, &bp, id, &policy)?;
+        let head = Arc::new(Head {
+            log: IntentLog::new(&set, &self.txgs),
+            set,
+            id,
+            dir: dataset.dir().id(),
+            name: RwLock::new(dataset.name().into()),
+            txgs: Arc::clone(&self.txgs),
+            brt: Arc::clone(&self.brt),
+            pool: Arc::clone(&self.pool),
+            counters: HeadCounters::default(),
+            dirs: RwLock::new(self.counters_of(dataset.dir().id())?),
+            object: self.mos.object(id)?,
+            version: AtomicU64::new(u64::MAX),
+            prev_snap_txg: AtomicU64::new(0),
+            features: Mutex::default(),
+            policy_of: AtomicU64::new(policies),
+            sync_mode: AtomicU64::new(0),
+            copies: AtomicU64::new(policy.copies.into()),
+            opened: Mutex::new(Weak::<()>::new()),
+            listener: Mutex::default(),
+            log_synced: AtomicU64::new(0),
+        });
+        head.set_log_properties(&dataset)?;
+        head.refresh(&self.mos)?;
+        open.insert(id, Arc::clone(&head));
+        Ok(head)
+    }
+
+    /// A directory and all above it.
+    fn counters_of(&self, dir: ObjectId) -> Result<Arc<[Arc<DirCounters>]>, DslError> {
+        let mut dirs = Vec::new();
+        let mut at = Some(dir);
+        let mut known = lock(&self.dirs);
+        while let Some(id) = at {
+            if dirs.len() > DEPTH_LIMIT {
+                return Err(DslError::Endless { what: "parents", object: dir, limit: DEPTH_LIMIT });
+            }
+            let object = self.mos.object(id)?;
+            at = decode_dir(&object)?.parent;
+            let counters = match known.get(&id).and_then(Weak::upgrade) {
+                Some(counters) => counters,
+                None => Arc::new(DirCounters::new(object)?),
+            };
+            known.insert(id, Arc::downgrade(&counters));
+            dirs.push(counters);
+        }
+        Ok(dirs.into())
+    }
+
+    /// Checks that nobody uses a head or holds a snapshot that is to be destroyed or replaced.
+    ///
+    /// # Errors
+    /// [`DslError::Busy`] if somebody does, or has changed it since this txg closed.
+    pub(crate) fn check_idle(&self, id: ObjectId, name: &str) -> Result<(), DslError> {
+        if lock(&self.held).contains_key(&id) {
+            return Err(DslError::Busy { name: name.to_owned() });
+        }
+        match lock(&self.open).get(&id) {
+            Some(head) if is_still_used(head) || head.set.is_dirty(self.txgs.open_txg()) => {
+                Err(DslError::Busy { name: name.to_owned() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets a head that nobody uses.
+    pub(crate) fn evict(&self, id: ObjectId) -> Option<Arc<Head>> {
+        lock(&self.open).remove(&id)
+    }
+
+    /// Whether somebody uses this head.
+    pub fn is_in_use(&self, id: ObjectId) -> bool {
+        lock(&self.open).get(&id).is_some_and(is_still_used)
+    }
+
+    /// Whether a sync of this txg has anything to write.
+    pub fn is_dirty(&self, txg: Txg) -> bool {
+        lock(&self.open).values().any(|head| head.set.is_dirty(txg))
+    }
+}
+
+/// That a snapshot is not destroyed.
+#[derive(Debug)]
+pub struct SnapshotHold {
+    held: Arc<Mutex<BTreeMap<ObjectId, usize>>>,
+    id: ObjectId,
+}
+
+impl Drop for SnapshotHold {
+    fn drop(&mut self) {
+        let mut held = lock(&self.held);
+        if let Some(count) = held.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&self.id);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Heads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Heads({} of {})", lock(&self.open).len(), self.pool_name)
+    }
+}
+
+/// Holders of a set that nobody uses: its head and its log.
+const OWN_HOLDERS: usize = 2;
+
+/// Somebody beside the registry holds it, its log or its contents.
+fn is_used(head: &Arc<Head>) -> bool {
+    Arc::strong_count(head) > 1
+        || Arc::strong_count(&head.log) > 1
+        || Arc::strong_count(&head.set) > OWN_HOLDERS
+}
+
+/// The same; reading ahead is no use of it, and ends.
+fn is_still_used(head: &Arc<Head>) -> bool {
+    if !is_used(head) {
+        return false;
+    }
+    head.set.store().drain_prefetch();
+    is_used(head)
+}

@@ -1,0 +1,130 @@
+//! Open heads around a txg: writing what it changed, and what they know of names, limits and properties afterwards.
+
+use super::head::{Head, with_accounting_of};
+use super::{Heads, is_used};
+use crate::dataset::Dataset;
+use crate::error::DslError;
+use crate::ledger::sync_set;
+use crate::locks::{lock, write};
+use crate::policy::policy_of;
+use crate::task::TaskCtx;
+use crate::tree::Dsl;
+use crate::zapify;
+use format::Txg;
+use format::objset::ZilHeader;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+impl Heads {
+    /// Writes every head that the txg changed, and accounts for it. May be called again in the same txg.
+    ///
+    /// # Errors
+    /// If something cannot be read or written. The txg must not end then.
+    pub fn sync_all(&self, ctx: &mut TaskCtx<'_>) -> Result<(), DslError> {
+        self.retire(ctx);
+        // In order of their numbers, so that the same changes give the same pool.
+        let heads: Vec<Arc<Head>> = lock(&self.open).values().cloned().collect();
+        for head in heads {
+            self.refresh_policy(&head)?;
+            // Once a snapshot has been taken in this txg, the head must stay as it is; and the second time
+            // the log would speak of changes of the next txg.
+            let is_frozen = ctx.m().dataset(head.id)?.prev_snap_txg >= ctx.txg();
+            if head.log_synced.swap(ctx.txg().0, Ordering::AcqRel) != ctx.txg().0 && !is_frozen {
+                head.log.sync(ctx.tx);
+            }
+            for feature in std::mem::take(&mut *lock(&head.features)) {
+                zapify::activate_feature(ctx.m(), head.id, feature)?;
+            }
+            if head.set.is_dirty(ctx.txg()) {
+                sync_set(ctx.m(), ctx.brt, head.id, &head.set)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets heads that nobody uses any more and of which nothing is left to be written. A log that such
+    /// a head has left is given up first, which takes one more txg.
+    fn retire(&self, ctx: &TaskCtx<'_>) {
+        let txg = ctx.txg();
+        lock(&self.open).retain(|_, head| {
+            if is_used(head) || head.set.is_dirty(txg) || head.set.is_dirty(Txg(txg.0 + 1)) {
+                return true;
+            }
+            // Later in a txg a snapshot may have been taken, after which the head must stay as it is.
+            if head.log_synced.load(Ordering::Acquire) == txg.0 {
+                return true;
+            }
+            let header = head.set.zil_header();
+            // A log that was claimed waits for its replay.
+            let has_log = header != ZilHeader::default() && header.claim_txg == Txg(0);
+            if has_log {
+                head.log.close(ctx.tx);
+            }
+            has_log
+        });
+    }
+
+    fn refresh_policy(&self, head: &Head) -> Result<(), DslError> {
+        let policies = self.policies.load(Ordering::Acquire);
+        if head.policy_of.load(Ordering::Acquire) == policies {
+            return Ok(());
+        }
+        let dataset = Heads::dataset_of(&self.dsl(), head)?;
+        let policy = policy_of(&dataset, &self.features)?;
+        head.set_log_properties(&dataset)?;
+        head.set.set_policy(with_accounting_of(&policy, &head.set));
+        head.copies.store(policy.copies.into(), Ordering::Relaxed);
+        head.policy_of.store(policies, Ordering::Release);
+        match &*lock(&head.listener) {
+            Some(listener) => listener(&dataset, &self.features),
+            None => Ok(()),
+        }
+    }
+
+    /// The txg is on disk: counters are as it left them, and the logs need not hold its changes any more.
+    /// After the uberblock was written, before `Txgs::finish`.
+    ///
+    /// # Errors
+    /// If the MOS cannot be read.
+    pub fn finish_txg(&self, txg: Txg) -> Result<(), DslError> {
+        let changes = self.changes.load(Ordering::Acquire);
+        let is_changed = self.seen_changes.swap(changes, Ordering::AcqRel) != changes;
+        let dsl = self.dsl();
+        let open = lock(&self.open);
+        for head in open.values() {
+            head.log.synced(txg);
+            head.refresh(&self.mos)?;
+            head.counters.pending.clear(txg);
+            if is_changed {
+                self.refresh_name_and_limits(&dsl, head)?;
+            }
+        }
+        drop(open);
+        let mut dirs = lock(&self.dirs);
+        dirs.retain(|_, counters| counters.strong_count() > 0);
+        for counters in dirs.values().filter_map(Weak::upgrade) {
+            counters.refresh()?;
+            counters.pending.clear(txg);
+        }
+        self.pool.synced(txg);
+        Ok(())
+    }
+
+    /// The dataset of an open head. Nearly always it still has the name that the head knows: then each level costs one
+    /// look-up of a name, where finding it by its number costs a walk through all names of the directory above.
+    fn dataset_of(dsl: &Dsl, head: &Head) -> Result<Dataset, DslError> {
+        match dsl.dataset(&head.name()) {
+            Ok(dataset) if dataset.id() == head.id => Ok(dataset),
+            _ => dsl.dataset_by_object(head.id),
+        }
+    }
+
+    /// After a rename or a new limit somewhere: name, directories above, limits.
+    fn refresh_name_and_limits(&self, dsl: &Dsl, head: &Head) -> Result<(), DslError> {
+        let dataset = Heads::dataset_of(dsl, head)?;
+        head.refresh_limits(&self.mos)?;
+        *write(&head.name) = dataset.name().into();
+        *write(&head.dirs) = self.counters_of(head.dir)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! The keys of a pool that have been loaded, in memory.
+//!
+//! # What always holds
+//! - Keys are wiped when the last user of them is gone; they are never printed.
+//!
+//! # Lock order
+//! `wrapping` before `unwrapped`. Neither is held while a device is read.
+
+use super::crypto_key::CryptoKey;
+use crate::error::{DslError, KeyError};
+use crate::locks::lock;
+use codec::crypt::{DataKey, WrappingKey};
+use format::ObjectId;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// The keys that have been loaded, of one pool.
+#[derive(Default)]
+pub struct Keyring {
+    /// By directory object of the encryption root.
+    wrapping: Mutex<HashMap<ObjectId, Arc<WrappingKey>>>,
+    /// By key object.
+    unwrapped: Mutex<HashMap<ObjectId, Arc<DataKey>>>,
+}
+
+impl Keyring {
+    /// Adds the wrapping key of an encryption root, and the data key that it has unwrapped.
+    pub(super) fn insert(
+        &self,
+        root_dir: ObjectId,
+        wrapping: WrappingKey,
+        key_object: ObjectId,
+        data: DataKey,
+    ) {
+        lock(&self.wrapping).insert(root_dir, Arc::new(wrapping));
+        lock(&self.unwrapped).insert(key_object, Arc::new(data));
+    }
+
+    /// Removes the wrapping key of an encryption root. False: it was not loaded.
+    pub(super) fn remove(&self, root_dir: ObjectId) -> bool {
+        let was_loaded = lock(&self.wrapping).remove(&root_dir).is_some();
+        if was_loaded {
+            // Data keys do not say whose wrapping key they came from; the others are unwrapped again.
+            lock(&self.unwrapped).clear();
+        }
+        was_loaded
+    }
+
+    /// Whether the key of the encryption root in this directory object is loaded.
+    pub fn is_loaded(&self, root_dir: ObjectId) -> bool {
+        lock(&self.wrapping).contains_key(&root_dir)
+    }
+
+    /// The data key of a key object, if the wrapping key is loaded.
+    ///
+    /// # Errors
+    /// [`KeyError::Crypt`] if the loaded key does not unwrap the key object.
+    pub fn data_key(&self, key: &CryptoKey) -> Result<Option<Arc<DataKey>>, DslError> {
+        let Some(wrapping) = lock(&self.wrapping).get(&key.root_dir).cloned() else { return Ok(None) };
+        if let Some(data) = lock(&self.unwrapped).get(&key.object) {
+            return Ok(Some(data.clone()));
+        }
+        let data = Arc::new(key.wrapped.unwrap_key(&wrapping).map_err(KeyError::Crypt)?);
+        lock(&self.unwrapped).insert(key.object, data.clone());
+        Ok(Some(data))
+    }
+}
+
+impl std::fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keyring({} keys loaded)", lock(&self.wrapping).len())
+    }
+}

@@ -1,0 +1,167 @@
+//! Limits that tasks respect and set: the slop of the pool, quotas and reservations
+//! (docs/on-disk/22-mos-dsl.md, sections 2 and 4; docs/on-disk/15-space.md, section 8).
+//!
+//! # What always holds
+//! - A task that is refused for want of space has changed nothing.
+//! - A reservation is set only where the quotas and reservations above leave as much.
+
+use crate::block_space::difference;
+use crate::charge::{charged, own_number, ref_charged, refreservation, refreservation_changed, set_reserved};
+use crate::dataset::Dataset;
+use crate::dir::Dir;
+use crate::error::DslError;
+use crate::mos::tx::MosTx;
+use crate::task::TaskCtx;
+use crate::tree::Dsl;
+use format::names::prop_suffix::INHERIT;
+
+/// How much of the slop, the space that the pool keeps back, a task must leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaveSlop {
+    /// All of it: the task makes something.
+    All,
+    /// Half of it: the task changes something.
+    Half,
+    /// A quarter: the task frees space in the end.
+    Quarter,
+}
+
+/// Bytes that a task may take before anything is freed again.
+const TASK_BYTES: u64 = 1 << 20;
+
+/// Checks that the pool is not too full for a task.
+///
+/// # Errors
+/// [`DslError::Space`].
+pub fn check_pool(ctx: &TaskCtx<'_>, leave: LeaveSlop) -> Result<(), DslError> {
+    let Some(pool) = ctx.heads.pool_space() else { return Ok(()) };
+    let kept = match leave {
+        LeaveSlop::All => pool.slop,
+        LeaveSlop::Half => pool.slop / 2,
+        LeaveSlop::Quarter => pool.slop / 4,
+    };
+    let m = ctx.m();
+    let used = m.dir(m.root_dir()?)?.used;
+    let available = pool.size.saturating_sub(kept).saturating_sub(used);
+    if available < TASK_BYTES.min(pool.slop / 8) {
+        return Err(DslError::Space { needed: TASK_BYTES, available, after: None });
+    }
+    Ok(())
+}
+
+// ---- quotas and reservations ----------------------------------------------------------------
+
+fn bad_limit(name: &str, why: &'static str) -> DslError {
+    DslError::BadLimit { name: name.to_owned(), why }
+}
+
+pub(crate) const BELOW_USED: &str = "size is less than current used or reserved space";
+pub(crate) const ABOVE_AVAILABLE: &str = "size is greater than available space";
+
+/// Bytes that a directory may still take, without what it has reserved itself; of the root's parent,
+/// everything.
+fn available_above(dir: &Dir) -> Result<u64, DslError> {
+    match dir.parent() {
+        Some(parent) => parent.available(),
+        None => Ok(match dir.dsl().pool_space() {
+            Some(pool) => pool.size.saturating_sub(pool.slop).saturating_sub(dir.phys().used),
+            None => u64::MAX,
+        }),
+    }
+}
+
+fn head_of(dsl: &Dsl, name: &str) -> Result<(Dir, Dataset), DslError> {
+    let dir = dsl.dir(name)?;
+    let head = dir.head()?.ok_or_else(|| DslError::not_found(name))?;
+    Ok((dir, head))
+}
+
+/// Limits what a dataset and everything below it may take; 0 takes the limit away.
+///
+/// # Errors
+/// [`DslError::BadLimit`] if it takes or has reserved more already.
+pub fn set_quota(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<(), DslError> {
+    let dir = ctx.dsl()?.dir(name)?;
+    if bytes != 0 && (bytes < dir.phys().reserved || bytes < dir.phys().used) {
+        return Err(bad_limit(name, BELOW_USED));
+    }
+    store(ctx.m(), &dir, "quota", bytes)?;
+    ctx.m().change_dir(dir.id(), |phys| phys.quota = bytes)
+}
+
+/// Sets space aside for a dataset and everything below it.
+///
+/// # Errors
+/// [`DslError::BadLimit`] if there is not so much, or the dataset's quota is lower.
+pub fn set_reservation(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<(), DslError> {
+    let dir = ctx.dsl()?.dir(name)?;
+    let phys = dir.phys();
+    let delta = difference(charged(phys.used, bytes), charged(phys.used, phys.reserved));
+    if delta > 0 && delta.unsigned_abs() > available_above(&dir)? {
+        return Err(bad_limit(name, ABOVE_AVAILABLE));
+    }
+    if delta > 0 && phys.quota != 0 && bytes > phys.quota {
+        return Err(bad_limit(name, ABOVE_AVAILABLE));
+    }
+    store(ctx.m(), &dir, "reservation", bytes)?;
+    set_reserved(ctx.m(), dir.id(), bytes)
+}
+
+/// Limits what a head may reference; 0 takes the limit away.
+///
+/// # Errors
+/// [`DslError::BadLimit`] if it references or has reserved more already.
+pub fn set_refquota(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<(), DslError> {
+    let (dir, head) = head_of(&ctx.dsl()?, name)?;
+    let reserved = refreservation(ctx.m(), dir.phys())?;
+    if bytes != 0 && (bytes < head.referenced() || bytes < reserved) {
+        return Err(bad_limit(name, BELOW_USED));
+    }
+    ctx.heads.names_or_limits_changed();
+    store(ctx.m(), &dir, "refquota", bytes)
+}
+
+/// Sets space aside for a head alone.
+///
+/// # Errors
+/// [`DslError::BadLimit`] if there is not so much, or the dataset's quota is lower.
+pub fn set_refreservation(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<(), DslError> {
+    let (dir, head) = head_of(&ctx.dsl()?, name)?;
+    let (unique, old) = (head.unique(), refreservation(ctx.m(), dir.phys())?);
+    let delta = difference(ref_charged(unique, bytes), ref_charged(unique, old));
+    let refquota = own_number(ctx.m(), dir.phys(), "refquota")?;
+    let is_above_refquota = refquota != 0 && bytes > refquota;
+    if delta > 0
+        && (delta.unsigned_abs() > dir.available()? || is_above_quota(&dir, bytes) || is_above_refquota)
+    {
+        return Err(bad_limit(name, ABOVE_AVAILABLE));
+    }
+    ctx.heads.names_or_limits_changed();
+    store(ctx.m(), &dir, "refreservation", bytes)?;
+    refreservation_changed(ctx.m(), dir.id(), old, bytes)
+}
+
+fn is_above_quota(dir: &Dir, bytes: u64) -> bool {
+    dir.phys().quota != 0 && bytes > dir.phys().quota
+}
+
+/// Checks that `bytes` can move from below one directory to another: that they do not exceed the quotas
+/// between the latter and the first directory above both.
+pub(crate) fn check_transfer(from: &Dir, to: &Dir, bytes: u64) -> Result<(), DslError> {
+    let stays = |dir: &Dir| from.ancestry().any(|above| above.id() == dir.id());
+    for dir in to.ancestry().take_while(|dir| !stays(dir)) {
+        let (used, quota) = (dir.phys().used, dir.phys().quota);
+        if quota != 0 && used.saturating_add(bytes) > quota {
+            return Err(DslError::Quota { name: dir.name().to_owned(), used, quota, after: None });
+        }
+    }
+    Ok(())
+}
+
+/// Puts a limit into the property ZAP.
+fn store(m: MosTx<'_>, dir: &Dir, prop: &str, bytes: u64) -> Result<(), DslError> {
+    let missing = || DslError::Mismatch { what: "properties", object: dir.id(), found: 0, expected: 1 };
+    let zap = m.zap(dir.phys().props.ok_or_else(missing)?)?;
+    zap.upsert(prop.as_bytes(), bytes)?;
+    Ok(zap.remove_if_present(format!("{prop}{INHERIT}").as_bytes()).map(|_| ())?)
+}

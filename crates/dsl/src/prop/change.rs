@@ -1,0 +1,277 @@
+//! Setting and inheriting properties
+//! (docs/on-disk/22-mos-dsl.md, section 6; docs/on-disk/33-cli.md, section 7).
+//!
+//! [`set`] and [`inherit`] are the tasks: they find the dataset, check property, value and features, and see
+//! to what else changes with a property (space set aside, counts, how blocks are written). [`store`] is what
+//! they come down to: the keys of one property in one ZAP.
+//!
+//! # What always holds
+//! - A property has at most one of `p` and `p$inherit`; `p$recvd` stays whatever is done locally.
+//! - `p$inherit` is only written where properties were ever received.
+
+use crate::dataset::Dataset;
+use crate::error::DslError;
+use crate::limits;
+use crate::mos::tx::MosTx;
+use crate::prop::PropValue;
+use crate::prop::values::is_zstd;
+use crate::task::TaskCtx;
+use crate::{counts, policy, zapify};
+use dmu::zap::{ZapMut, ZapValue};
+use format::names::prop_suffix::{HAS_RECEIVED, INDEX_UNKNOWN, INHERIT, RECEIVED};
+use format::prop::{self as table, DatasetProp};
+use format::{ObjType, ObjectId};
+
+pub use crate::error::PropError;
+pub use crate::prop::values::{parse, parse_number, settable, validate, validate_for, validate_user};
+
+/// Feature: blocks that zstd has compressed.
+const ZSTD: &str = "zstd_compress";
+/// Properties that are kept in the contents of a file system or volume, or with its keys.
+const ELSEWHERE: [&str; 15] = [
+    "casesensitivity",
+    "defaultgroupobjquota",
+    "defaultgroupquota",
+    "defaultprojectobjquota",
+    "defaultprojectquota",
+    "defaultuserobjquota",
+    "defaultuserquota",
+    "encryption",
+    "keyformat",
+    "normalization",
+    "pbkdf2iters",
+    "pbkdf2salt",
+    "utf8only",
+    "version",
+    "volsize",
+];
+
+/// What happens to a property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change<'v> {
+    /// It is set here.
+    Local(&'v PropValue),
+    /// A value came with a stream. A local value still wins.
+    Received(&'v PropValue),
+    /// The value from above holds, also over one that was received.
+    Inherit,
+    /// The received value holds again, if there is one.
+    ToReceived,
+    /// The received value is forgotten.
+    DropReceived,
+}
+
+fn zap_value(value: &PropValue) -> ZapValue<'_> {
+    match value {
+        PropValue::Number(n) => ZapValue::U64(*n),
+        PropValue::String(text) => ZapValue::Str(text.as_bytes()),
+    }
+}
+
+/// The ZAP of the properties that are stored with a dataset itself: its directory's, or a snapshot's own,
+/// which is made if `make`.
+fn zap_of(m: MosTx<'_>, dataset: ObjectId, make: bool) -> Result<Option<ObjectId>, DslError> {
+    let phys = m.dataset(dataset)?;
+    if !phys.is_snapshot() {
+        return Ok(m.dir(phys.dir)?.props);
+    }
+    if phys.props.is_none() && make {
+        let props = m.create_plain_zap(ObjType::DSL_PROPS)?;
+        m.change_dataset(dataset, |phys| phys.props = Some(props))?;
+        return Ok(Some(props));
+    }
+    Ok(phys.props)
+}
+
+fn put(zap: &ZapMut<'_>, name: &str, suffix: &str, value: ZapValue<'_>) -> Result<(), DslError> {
+    Ok(zap.upsert(format!("{name}{suffix}").as_bytes(), value)?)
+}
+
+fn drop_key(zap: &ZapMut<'_>, name: &str, suffix: &str) -> Result<(), DslError> {
+    zap.remove_if_present(format!("{name}{suffix}").as_bytes())?;
+    Ok(())
+}
+
+/// Changes what is stored for a property of a dataset, without looking at what it means.
+pub fn store(m: MosTx<'_>, dataset: ObjectId, name: &str, change: &Change<'_>) -> Result<(), DslError> {
+    let make = matches!(change, Change::Local(_) | Change::Received(_));
+    let Some(props) = zap_of(m, dataset, make)? else { return Ok(()) };
+    let zap = m.zap(props)?;
+    match change {
+        Change::Local(value) => {
+            put(&zap, name, "", zap_value(value))?;
+            drop_key(&zap, name, INHERIT)?;
+            drop_key(&zap, name, INDEX_UNKNOWN)
+        }
+        Change::Received(value) => {
+            zap.upsert(HAS_RECEIVED.as_bytes(), 0)?;
+            put(&zap, name, RECEIVED, zap_value(value))
+        }
+        Change::Inherit => {
+            drop_key(&zap, name, "")?;
+            drop_key(&zap, name, INDEX_UNKNOWN)?;
+            if zap.contains(HAS_RECEIVED.as_bytes())? {
+                put(&zap, name, INHERIT, ZapValue::U64(0))?;
+            }
+            Ok(())
+        }
+        Change::ToReceived => {
+            drop_key(&zap, name, "")?;
+            drop_key(&zap, name, INDEX_UNKNOWN)?;
+            drop_key(&zap, name, INHERIT)
+        }
+        Change::DropReceived => drop_key(&zap, name, RECEIVED),
+    }
+}
+
+/// Notes that properties were received, even if there was none.
+pub fn set_has_received(m: MosTx<'_>, dataset: ObjectId) -> Result<(), DslError> {
+    let Some(props) = zap_of(m, dataset, true)? else { return Ok(()) };
+    Ok(m.zap(props)?.upsert(HAS_RECEIVED.as_bytes(), 0)?)
+}
+
+/// What the table calls the kind of a dataset.
+fn kind_of(dataset: &Dataset) -> Result<u8, DslError> {
+    let head = if dataset.is_volume()? { table::VOL } else { table::FS };
+    Ok(if dataset.is_snapshot() { table::SNAP } else { head })
+}
+
+/// Checks that a property can be set to a value on a dataset. `None`: it is a user property.
+pub fn check(
+    ctx: &TaskCtx<'_>,
+    dataset: &Dataset,
+    name: &str,
+    value: &PropValue,
+) -> Result<Option<&'static DatasetProp>, DslError> {
+    if name.contains(':') {
+        let text = value.string().ok_or_else(|| PropError::NotString { name: name.to_owned() })?;
+        validate_user(name, text)?;
+        return Ok(None);
+    }
+    let prop = settable(name, kind_of(dataset)?, false)?;
+    validate(prop, value, ctx.features)?;
+    if ELSEWHERE.contains(&prop.name) {
+        return Err(PropError::Elsewhere { name: prop.name }.into());
+    }
+    check_counts(ctx, prop.name, value)?;
+    Ok(Some(prop))
+}
+
+/// Checks that a limit on the number of datasets can begin to count, where the value is one.
+///
+/// # Errors
+/// [`DslError::FeatureDisabled`].
+pub fn check_counts(ctx: &TaskCtx<'_>, prop: &str, value: &PropValue) -> Result<(), DslError> {
+    let is_limit = matches!(prop, "filesystem_limit" | "snapshot_limit");
+    if is_limit && value.number().is_some_and(|limit| limit != u64::MAX) {
+        return counts::check_enabled(ctx.features);
+    }
+    Ok(())
+}
+
+/// Sets a property of the dataset with this full name, a native or a user one. What is kept in the contents of
+/// the dataset (`volsize`, `version`) is not set here, quotas of owners neither.
+///
+/// # Errors
+/// [`PropError`]; of quotas and reservations [`DslError::BadLimit`].
+pub fn set(ctx: &mut TaskCtx<'_>, name: &str, prop: &str, value: &PropValue) -> Result<(), DslError> {
+    let dataset = ctx.dsl()?.dataset(name)?;
+    let native = check(ctx, &dataset, prop, value)?;
+    let prop = native.map_or(prop, |prop| prop.name);
+    match (prop, value) {
+        ("quota", PropValue::Number(bytes)) => limits::set_quota(ctx, name, *bytes)?,
+        ("reservation", PropValue::Number(bytes)) => limits::set_reservation(ctx, name, *bytes)?,
+        ("refquota", PropValue::Number(bytes)) => limits::set_refquota(ctx, name, *bytes)?,
+        ("refreservation", PropValue::Number(bytes)) => limits::set_refreservation(ctx, name, *bytes)?,
+        ("filesystem_limit" | "snapshot_limit", PropValue::Number(limit)) => {
+            if *limit != u64::MAX {
+                counts::activate(ctx.m(), dataset.dir().id())?;
+            }
+            store(ctx.m(), dataset.id(), prop, &Change::Local(value))?;
+        }
+        _ => store(ctx.m(), dataset.id(), prop, &Change::Local(value))?,
+    }
+    if !dataset.is_snapshot() {
+        activate(ctx.m(), dataset.id(), prop, value)?;
+    }
+    changed(ctx, name, &dataset, prop, &raw(value));
+    Ok(())
+}
+
+/// Setting a property of a head may be the first use of a feature there. Of others that is the first block.
+pub(crate) fn activate(m: MosTx<'_>, head: ObjectId, prop: &str, value: &PropValue) -> Result<(), DslError> {
+    let uses_zstd = prop == "compression" && value.number().is_some_and(is_zstd);
+    if uses_zstd && m.features.is_enabled(ZSTD) { zapify::activate_feature(m, head, ZSTD) } else { Ok(()) }
+}
+
+/// A value as the history has it: names of indexes as their numbers.
+pub(crate) fn raw(value: &PropValue) -> String {
+    match value {
+        PropValue::Number(number) => number.to_string(),
+        PropValue::String(text) => text.clone(),
+    }
+}
+
+fn changed(ctx: &mut TaskCtx<'_>, name: &str, dataset: &Dataset, prop: &str, text: &str) {
+    if policy::decides_policy(prop) {
+        ctx.heads.policy_changed();
+    }
+    ctx.note("set", Some((name, dataset.id())), format!("{prop}={text}"));
+}
+
+/// Inherits a property of the dataset with this full name: the value set here goes. With `received`, one that
+/// came with a stream holds then, otherwise that from above.
+///
+/// # Errors
+/// [`PropError`].
+pub fn inherit(ctx: &mut TaskCtx<'_>, name: &str, prop: &str, received: bool) -> Result<(), DslError> {
+    let dataset = ctx.dsl()?.dataset(name)?;
+    let prop = check_inherit(&dataset, prop, received)?;
+    let change = if received { Change::ToReceived } else { Change::Inherit };
+    let m = ctx.m();
+    match prop {
+        "quota" | "reservation" | "refquota" | "refreservation" if received => {
+            to_received_limit(ctx, name, &dataset, prop)?;
+        }
+        _ => {}
+    }
+    store(m, dataset.id(), prop, &change)?;
+    if policy::decides_policy(prop) {
+        ctx.heads.policy_changed();
+    }
+    let now = crate::prop::get(&ctx.dsl()?.dataset(name)?, prop)?;
+    let now = now.map_or_else(String::new, |value| raw(&value.raw));
+    ctx.note("inherit", Some((name, dataset.id())), format!("{prop}={now}"));
+    Ok(())
+}
+
+/// A limit goes back to what a stream brought, or to none.
+fn to_received_limit(
+    ctx: &mut TaskCtx<'_>,
+    name: &str,
+    dataset: &Dataset,
+    prop: &str,
+) -> Result<(), DslError> {
+    let stored = dataset.dir().stored_props()?.value(&format!("{prop}{RECEIVED}"))?;
+    let bytes = stored.and_then(|value| value.number()).unwrap_or(0);
+    match prop {
+        "quota" => limits::set_quota(ctx, name, bytes),
+        "reservation" => limits::set_reservation(ctx, name, bytes),
+        "refquota" => limits::set_refquota(ctx, name, bytes),
+        _ => limits::set_refreservation(ctx, name, bytes),
+    }
+}
+
+/// The property's own name, if it can be inherited here.
+fn check_inherit<'n>(dataset: &Dataset, name: &'n str, received: bool) -> Result<&'n str, DslError> {
+    if name.contains(':') {
+        validate_user(name, "")?;
+        return Ok(name);
+    }
+    let prop: &'static DatasetProp = settable(name, kind_of(dataset)?, false)?;
+    // What is not inherited can at least go back to what a stream brought.
+    if ELSEWHERE.contains(&prop.name) || !(prop.inherits() || received) {
+        return Err(PropError::NotInheritable { name: prop.name }.into());
+    }
+    Ok(prop.name)
+}

@@ -1,0 +1,130 @@
+//! Where the value of a property comes from: the dataset itself, or one of the directories above it.
+
+use super::stored::PropValue;
+use crate::dataset::Dataset;
+use crate::error::DslError;
+use format::names::prop_suffix::RECEIVED;
+use format::prop::{DatasetProp, Fallback, Kind};
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Set nowhere.
+    Default,
+    /// Set here.
+    Local,
+    /// Set on this dataset above.
+    Inherited(String),
+    /// Came with a stream.
+    Received,
+    /// Of this mount only.
+    Temporary,
+    /// Computed, or fixed at creation.
+    None,
+}
+
+impl Source {
+    /// The words that the tools print.
+    pub fn text(&self) -> String {
+        match self {
+            Source::Default => "default".to_owned(),
+            Source::Local => "local".to_owned(),
+            Source::Inherited(from) => format!("inherited from {from}"),
+            Source::Received => "received".to_owned(),
+            Source::Temporary => "temporary".to_owned(),
+            Source::None => "-".to_owned(),
+        }
+    }
+}
+
+/// A property's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// The value.
+    pub raw: PropValue,
+    /// Where it comes from.
+    pub source: Source,
+    /// The value that came with a stream to this dataset, used or not.
+    pub received: Option<PropValue>,
+}
+
+impl Value {
+    pub(super) fn computed(raw: PropValue) -> Value {
+        Value { raw, source: Source::None, received: None }
+    }
+}
+
+/// The value that holds for a dataset, and its source.
+pub(super) fn find(
+    dataset: &Dataset,
+    name: &str,
+    inherits: bool,
+    usable: &dyn Fn(&PropValue) -> bool,
+) -> Result<Option<(PropValue, Source)>, DslError> {
+    let here = |(value, received)| {
+        let source = if received { Source::Received } else { Source::Local };
+        (value, source)
+    };
+    if dataset.is_snapshot() {
+        if let Some(found) = dataset.stored_props()?.lookup(name, usable)? {
+            return Ok(Some(here(found)));
+        }
+        if !inherits {
+            return Ok(None);
+        }
+    }
+    for (height, dir) in dataset.dir().ancestry().enumerate() {
+        if let Some(found) = dir.stored_props()?.lookup(name, usable)? {
+            let own = height == 0 && !dataset.is_snapshot();
+            let inherited = || Source::Inherited(dir.name().to_owned());
+            return Ok(Some(if own { here(found) } else { (found.0, inherited()) }));
+        }
+        if !inherits {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// The value that came with a stream to this very dataset.
+pub(super) fn received(dataset: &Dataset, name: &str) -> Result<Option<PropValue>, DslError> {
+    let key = format!("{name}{RECEIVED}");
+    if dataset.is_snapshot() {
+        return dataset.stored_props()?.value(&key);
+    }
+    dataset.dir().stored_props()?.value(&key)
+}
+
+/// Looks a property of the table up in what is stored.
+pub(super) fn native(dataset: &Dataset, prop: &DatasetProp) -> Result<Value, DslError> {
+    let usable = |value: &PropValue| match (prop.kind, value) {
+        (Kind::Index, PropValue::Number(n)) => prop.index_name(*n).is_some(),
+        (Kind::Number, PropValue::Number(_)) | (Kind::Text, PropValue::String(_)) => true,
+        _ => false,
+    };
+    let found = find(dataset, prop.name, prop.inherits(), &usable)?;
+    let received = received(dataset, prop.name)?;
+    let (raw, source) = match found {
+        Some((raw, source)) if usable(&raw) => (raw, source),
+        _ => (fallback(prop), Source::Default),
+    };
+    Ok(Value { raw, source, received })
+}
+
+fn fallback(prop: &DatasetProp) -> PropValue {
+    match prop.fallback {
+        Fallback::Number(n) => PropValue::Number(n),
+        Fallback::Text(text) => PropValue::String(text.to_owned()),
+        Fallback::None if prop.kind == Kind::Text => PropValue::String(String::new()),
+        Fallback::None => PropValue::Number(0),
+    }
+}
+
+/// A number stored in the dataset's own directory, not inherited: quotas and reservations.
+pub(crate) fn own_number(dataset: &Dataset, name: &str) -> Result<Option<u64>, DslError> {
+    if dataset.is_snapshot() {
+        return Ok(None);
+    }
+    let found = find(dataset, name, false, &|_| true)?;
+    Ok(found.and_then(|(raw, _)| raw.number()))
+}

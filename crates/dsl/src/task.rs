@@ -1,0 +1,167 @@
+//! What a change of the dataset layer holds in its hands: the writable MOS, the syncing txg, and the
+//! small steps that every task is made of.
+//!
+//! # What always holds
+//! - Everything here happens in syncing context, on one thread, in one txg.
+//! - A task that is refused has changed nothing: it finds out everything that it can be refused for, as of this
+//!   moment, before its first change. What its caller saw in a view is a wish by then. A task of several steps that
+//!   are refused one by one takes each with [`TaskCtx::step`], and with something done ends as done.
+
+use crate::brt::Brt;
+use crate::delegation::User;
+use crate::error::DslError;
+use crate::features::FeatureCounts;
+use crate::heads::Heads;
+use crate::heads::head::{check_changeable, open_set};
+use crate::ledger::sync_set;
+use crate::mos::tx::MosTx;
+use crate::policy::policy_of;
+use crate::tree::Dsl;
+use dmu::{LiveSet, SyncTx};
+use format::{ObjectId, Txg};
+use std::sync::Arc;
+use zio::{AllocTx, Env, Zio};
+
+/// An internal record for the pool's history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryNote {
+    /// What was done: `create`, `snapshot`, `destroy`, …
+    pub name: String,
+    /// In what way.
+    pub text: String,
+    /// To which dataset.
+    pub dataset: Option<(String, ObjectId)>,
+}
+
+/// Who asked for a task.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Caller {
+    /// Who may change every limit: limits on the number of datasets do not bind them.
+    #[default]
+    Root,
+    /// Anybody else: bound by the limits that nobody has allowed them to change.
+    User(User),
+}
+
+/// What a sync task holds. Made by the pool once per txg; everything in it belongs to the txg that syncs.
+pub struct TaskCtx<'a> {
+    /// The pool's own object set.
+    pub mos: &'a Arc<LiveSet>,
+    /// The txg that syncs.
+    pub tx: &'a SyncTx,
+    /// The block layer.
+    pub zio: &'a Arc<Zio>,
+    /// Clock and randomness.
+    pub env: &'a Env,
+    /// Feature reference counts.
+    pub features: &'a Arc<FeatureCounts>,
+    /// Blocks that several files share.
+    pub brt: &'a Brt,
+    /// Heads that are open for writing.
+    pub heads: &'a Arc<Heads>,
+    /// Name of the pool.
+    pub pool_name: &'a str,
+    /// Who asked for the task that runs.
+    pub caller: Caller,
+    /// What was done, for the pool's history.
+    pub notes: Vec<HistoryNote>,
+}
+
+impl<'a> TaskCtx<'a> {
+    /// The MOS and the txg: what the containers want.
+    pub fn m(&self) -> MosTx<'a> {
+        MosTx { mos: self.mos, tx: self.tx, features: self.features, env: self.env }
+    }
+
+    /// The txg that syncs.
+    pub fn txg(&self) -> Txg {
+        self.tx.txg()
+    }
+
+    /// Seconds since 1970.
+    pub fn now(&self) -> u64 {
+        self.env.clock().wall().as_secs()
+    }
+
+    /// A reading view of the newest state. What it hands out was read once: ask again after a change.
+    pub fn dsl(&self) -> Result<Dsl, DslError> {
+        let dsl = Dsl::open(self.mos.view(), self.m().root_dir()?, self.pool_name);
+        let space = self.heads.pool_space();
+        dsl.set_pool_space(move || space);
+        Ok(dsl)
+    }
+
+    /// Checks that a head may still be written in this txg: that no snapshot was taken of it yet.
+    ///
+    /// # Errors
+    /// [`DslError::Again`]: in the next one it may.
+    pub fn check_writable(&self, head: ObjectId, name: &str) -> Result<(), DslError> {
+        if self.m().dataset(head)?.prev_snap_txg >= self.txg() {
+            return Err(DslError::Again { name: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Checks that what a head or snapshot alone holds may be freed in this txg: nobody uses it, and no reference to its
+    /// blocks is to be counted in a later txg.
+    ///
+    /// # Errors
+    /// [`DslError::Busy`] if somebody uses it, [`DslError::Again`]: in the next txg it may.
+    pub(crate) fn check_unused(&self, dataset: ObjectId, name: &str) -> Result<(), DslError> {
+        self.heads.check_idle(dataset, name)?;
+        // Asked after the other: whoever shares blocks holds the dataset until that is noted.
+        if self.brt.is_shared_after(dataset, self.txg()) {
+            return Err(DslError::Again { name: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Changes the contents of a head that nobody uses, and writes them. Where somebody does, the change
+    /// belongs into a transaction of that head.
+    ///
+    /// # Errors
+    /// [`DslError::Busy`] if somebody uses it; [`DslError::Again`] if a snapshot of it was taken in this txg;
+    /// [`DslError::Encrypted`]; or what `change` fails with: it must not fail after it has changed anything.
+    pub fn change_contents<R>(
+        &self,
+        head: ObjectId,
+        change: impl FnOnce(&Arc<LiveSet>, &SyncTx) -> Result<R, DslError>,
+    ) -> Result<R, DslError> {
+        let dataset = self.dsl()?.dataset_by_object(head)?;
+        self.check_writable(head, dataset.name())?;
+        self.heads.check_idle(head, dataset.name())?;
+        check_changeable(&dataset, true)?;
+        let set = match self.heads.get(head) {
+            Some(open) => Arc::clone(&open.set),
+            None => {
+                let policy = policy_of(&dataset, self.features)?;
+                open_set(self.mos, self.heads.txgs(), &dataset.phys().bp, head, &policy)?
+            }
+        };
+        let result = change(&set, self.tx)?;
+        sync_set(self.m(), self.brt, head, &set)?;
+        Ok(result)
+    }
+
+    /// Does one of the things that a task consists of. `Ok(Err(why))`: it was refused, has changed nothing, and the task
+    /// may go on or end with what was done before.
+    ///
+    /// # Errors
+    /// It failed after it had changed something: the txg must not end, and the task returns this error.
+    pub fn step<T>(
+        &mut self,
+        step: impl FnOnce(&mut TaskCtx<'a>) -> Result<T, DslError>,
+    ) -> Result<Result<T, DslError>, DslError> {
+        let before = self.mos.change_count();
+        match step(self) {
+            Err(error) if self.mos.change_count() != before => Err(error),
+            outcome => Ok(outcome),
+        }
+    }
+
+    /// Writes a record for the pool's history.
+    pub fn note(&mut self, name: &str, dataset: Option<(&str, ObjectId)>, text: impl Into<String>) {
+        let dataset = dataset.map(|(name, id)| (name.to_owned(), id));
+        self.notes.push(HistoryNote { name: name.to_owned(), text: text.into(), dataset });
+    }
+}

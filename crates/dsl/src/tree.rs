@@ -1,0 +1,80 @@
+//! The tree of datasets of a pool: what everything that reads it begins with.
+//!
+//! [`Dsl`] knows where the root directory is, the loaded keys, and how large the pool is. Its look-ups by name and by
+//! object number stand with what they find: [`crate::dir`], [`crate::dataset`], [`crate::bookmark`].
+
+use crate::keys::keyring::Keyring;
+use dmu::ObjSet;
+use format::ObjectId;
+use std::sync::{Arc, OnceLock};
+
+/// How much room the root directory has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolSpace {
+    /// Deflated bytes of the pool, what a checkpoint and deferred frees hold taken off.
+    pub size: u64,
+    /// Bytes of that which stay reserved.
+    pub slop: u64,
+}
+
+/// The datasets of a pool. Cloning shares everything, the loaded keys too.
+#[derive(Clone)]
+pub struct Dsl(Arc<Shared>);
+
+struct Shared {
+    mos: Arc<ObjSet>,
+    root: ObjectId,
+    pool: String,
+    keyring: Keyring,
+    space: OnceLock<Option<PoolSpace>>,
+    measure: OnceLock<Measure>,
+}
+
+/// Finds out how much room the root directory has; `None`: it cannot be told.
+type Measure = Box<dyn Fn() -> Option<PoolSpace> + Send + Sync>;
+
+impl Dsl {
+    /// The datasets below the directory `root_dir` of this MOS. `pool` is the name that full names
+    /// begin with. Reads nothing.
+    pub fn open(mos: Arc<ObjSet>, root_dir: ObjectId, pool: &str) -> Dsl {
+        let (pool, keyring) = (pool.to_owned(), Keyring::default());
+        let (space, measure) = (OnceLock::new(), OnceLock::new());
+        Dsl(Arc::new(Shared { mos, root: root_dir, pool, keyring, space, measure }))
+    }
+
+    /// The meta object set.
+    pub fn mos(&self) -> &Arc<ObjSet> {
+        &self.0.mos
+    }
+
+    /// Name of the pool.
+    pub fn pool_name(&self) -> &str {
+        &self.0.pool
+    }
+
+    /// The loaded keys.
+    pub fn keyring(&self) -> &Keyring {
+        &self.0.keyring
+    }
+
+    /// Tells, once, how to find out how large the pool is; it is asked for when somebody wants to
+    /// know what is available. Without it only quotas limit that.
+    pub fn set_pool_space(&self, measure: impl Fn() -> Option<PoolSpace> + Send + Sync + 'static) {
+        let _ = self.0.measure.set(Box::new(measure));
+    }
+
+    /// Number of the object of the root directory.
+    pub(crate) fn root_id(&self) -> ObjectId {
+        self.0.root
+    }
+
+    pub(crate) fn pool_space(&self) -> Option<PoolSpace> {
+        *self.0.space.get_or_init(|| self.0.measure.get().and_then(|measure| measure()))
+    }
+}
+
+impl std::fmt::Debug for Dsl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Dsl({}, root {})", self.0.pool, self.0.root)
+    }
+}

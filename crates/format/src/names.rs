@@ -1,0 +1,332 @@
+//! Names that stand on disk: the keys of the ZAPs and name-value lists in which other crates look things up.
+//!
+//! One module for each kind of object. A key whose last part is a number or an algorithm is made by a function of the
+//! module that decodes what it leads to ([`crate::ddt`], [`crate::brt`]). Names of features stand in
+//! [`crate::feature`], names of properties in [`crate::prop`], names of attributes in [`crate::sa`].
+//!
+//! # What always holds
+//! - A name is written once, here: code that reads a key and code that writes it use the same constant.
+//! - The documentation of a constant says what its value is. "Object" is an object number of the pool's own object
+//!   set (of the file system, for the master node), stored as one `u64`.
+
+/// The object directory of the pool's own object set: a ZAP (docs/on-disk/22-mos-dsl.md, section 1).
+pub mod directory {
+    use crate::ObjectId;
+
+    /// Number of the object directory.
+    pub const OBJECT: ObjectId = ObjectId(1);
+
+    /// Object: the root of the tree of DSL directories.
+    pub const ROOT_DATASET: &str = "root_dataset";
+    /// Object: the configuration of the pool, a packed name-value list.
+    pub const CONFIG: &str = "config";
+    /// Object: a ZAP from the guids of features without which the pool cannot be read to their counts.
+    pub const FEATURES_FOR_READ: &str = "features_for_read";
+    /// Object: a ZAP from the guids of features without which the pool cannot be written to their counts.
+    pub const FEATURES_FOR_WRITE: &str = "features_for_write";
+    /// Object: a ZAP from the guids of features to texts.
+    pub const FEATURE_DESCRIPTIONS: &str = "feature_descriptions";
+    /// Object: a ZAP from the guids of features to the txgs in which they were enabled.
+    pub const FEATURE_ENABLED_TXG: &str = "feature_enabled_txg";
+    /// Object: a bpobj of the blocks that late passes of the last txg have freed.
+    pub const SYNC_BPLIST: &str = "sync_bplist";
+    /// Object: a bpobj of blocks that wait to be freed.
+    pub const FREE_BPOBJ: &str = "free_bpobj";
+    /// Object: the queue of destroyed object sets whose blocks wait to be freed (15-space.md, section 6.4).
+    pub const BPTREE_OBJ: &str = "bptree_obj";
+    /// Object: the bpobj that all empty lists share.
+    pub const EMPTY_BPOBJ: &str = "empty_bpobj";
+    /// Number: 1 if space is counted in deflated bytes.
+    pub const DEFLATE: &str = "deflate";
+    /// Number: the version that the pool was made with.
+    pub const CREATION_VERSION: &str = "creation_version";
+    /// Object: the history of the pool (section 10).
+    pub const HISTORY: &str = "history";
+    /// Object: a ZAP of the properties of the pool.
+    pub const POOL_PROPS: &str = "pool_props";
+    /// Object: a ZAP of the errors found by reads, and by scrubs that have ended (section 11).
+    pub const ERRLOG_LAST: &str = "errlog_last";
+    /// Object: a ZAP of the errors that the current scrub has found.
+    pub const ERRLOG_SCRUB: &str = "errlog_scrub";
+    /// Object: a packed name-value list of the spares. Also the key of the array in that list.
+    pub const SPARES: &str = "spares";
+    /// Object: a packed name-value list of the cache devices. Also the key of the array in that list.
+    pub const L2CACHE: &str = "l2cache";
+    /// 24 words: the current or last scrub or resilver (section 12).
+    pub const SCAN: &str = "scan";
+    /// Words of this implementation: how far its scan has come.
+    pub const SCAN_POSITION: &str = "org.cenote:scan";
+    /// 9 words: the current or last scrub of the error log.
+    pub const ERROR_SCRUB: &str = "error_scrub";
+    /// Number: the txg up to which a scrub has read everything.
+    pub const LAST_SCRUBBED_TXG: &str = "last_scrubbed_txg";
+    /// Object: a ZAP of temporary holds, `<dataset in hex>-<tag>` to time (section 8).
+    pub const TMP_USERREFS: &str = "tmp_userrefs";
+    /// 32 bytes: the salt of the checksums that have one.
+    pub const CHECKSUM_SALT: &str = "org.illumos:checksum_salt";
+    /// Object: the set of all ZAPs of vdevs (15-space.md, section 7).
+    pub const VDEV_ZAP_MAP: &str = "com.delphix:vdev_zap_map";
+    /// Object: a ZAP from txgs in hex to their log space maps (15-space.md, section 4).
+    pub const LOG_SPACEMAP_ZAP: &str = "com.delphix:log_spacemap_zap";
+    /// 7 words: the current or last removal of a vdev (14-vdevs.md, section 6).
+    pub const REMOVING: &str = "com.delphix:removing";
+    /// Object: a bpobj of remapped blocks that are obsolete.
+    pub const OBSOLETE_BPOBJ: &str = "com.delphix:obsolete_bpobj";
+    /// 3 words: the mapping that is being condensed.
+    pub const CONDENSING_INDIRECT: &str = "com.delphix:condensing_indirect";
+    /// 27 words: the uberblock of the checkpoint.
+    pub const ZPOOL_CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
+    /// Object: the set of the livelists of destroyed clones (22-mos-dsl.md, section 7).
+    pub const DELETED_CLONES: &str = "com.delphix:deleted_clones";
+    /// Object: a ZAP of the histograms of dedup tables, by the name of the ZAP of each class
+    /// (32-dedup-cloning.md, section 2).
+    pub const DDT_STATISTICS: &str = "DDT-statistics";
+    /// Object, with the number of a vdev behind this prefix: its block reference table (32-dedup-cloning.md, section 3).
+    pub const BRT_PREFIX: &str = "com.fudosecurity:brt:vdev:";
+}
+
+/// Names of DSL directories that users do not see (docs/on-disk/22-mos-dsl.md, sections 1.1 and 4).
+pub mod hidden {
+    /// Child of the root directory that the pool's own object set is charged to.
+    pub const MOS: &str = "$MOS";
+    /// Child of the root directory that blocks waiting to be freed are charged to.
+    pub const FREE: &str = "$FREE";
+    /// Child of the root directory, and its only snapshot: the empty one from which everything descends.
+    pub const ORIGIN: &str = "$ORIGIN";
+    /// Child that receives a stream into an existing file system (30-send-streams.md, section 8).
+    pub const RECEIVE: &str = "%recv";
+}
+
+/// The ZAP of a DSL directory (docs/on-disk/22-mos-dsl.md, section 4.3).
+pub mod dir {
+    /// Number: file systems and volumes below.
+    pub const FILESYSTEM_COUNT: &str = "com.joyent:filesystem_count";
+    /// Number: snapshots of the head and of the heads below.
+    pub const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
+    /// 2 words, seconds and nanoseconds: when a snapshot was last made or destroyed.
+    pub const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
+    /// Object: the livelist of a clone (section 7).
+    pub const LIVELIST: &str = "com.delphix:livelist";
+    /// Object: the wrapped keys of an encrypted dataset ([`super::key_object`]).
+    pub const CRYPTO_KEY_OBJ: &str = "com.datto:crypto_key_obj";
+}
+
+/// The ZAP of a dataset (docs/on-disk/22-mos-dsl.md, section 4.3). The guids of per-dataset features are keys too.
+pub mod dataset {
+    /// Object: a ZAP of the bookmarks of a head (section 8).
+    pub const BOOKMARKS: &str = "com.delphix:bookmarks";
+    /// Object: a deadlist of blocks of the previous snapshot that were remapped after a device removal.
+    pub const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
+    /// Number: identity of the IVs of an encrypted snapshot (31-encryption.md, section 12).
+    pub const IVSET_GUID: &str = "com.datto:ivset_guid";
+    /// Words: guids of the snapshots with respect to which the contents were redacted. The guid of a feature too.
+    pub const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
+
+    // State of an interrupted receive (30-send-streams.md, sections 7 and 8).
+
+    /// Number: guid of the snapshot that the stream is based on.
+    pub const RESUME_FROMGUID: &str = "com.delphix:resume_fromguid";
+    /// Number: the object to go on with.
+    pub const RESUME_OBJECT: &str = "com.delphix:resume_object";
+    /// Number: the byte of that object to go on with.
+    pub const RESUME_OFFSET: &str = "com.delphix:resume_offset";
+    /// Number: bytes received.
+    pub const RESUME_BYTES: &str = "com.delphix:resume_bytes";
+    /// Number: guid of the snapshot that is received. Datasets that cannot be resumed have no such key.
+    pub const RESUME_TOGUID: &str = "com.delphix:resume_toguid";
+    /// String: name of the snapshot that is received.
+    pub const RESUME_TONAME: &str = "com.delphix:resume_toname";
+    /// Words: guids of the snapshots of the redaction bookmark that was sent.
+    pub const RESUME_REDACT_BOOK_SNAPS: &str = "com.delphix:resume_redact_book_snaps";
+    /// Present: the stream has large blocks.
+    pub const RESUME_LARGEBLOCKOK: &str = "com.delphix:resume_largeblockok";
+    /// Present: the stream has data in block pointers.
+    pub const RESUME_EMBEDOK: &str = "com.delphix:resume_embedok";
+    /// Present: the stream has compressed blocks.
+    pub const RESUME_COMPRESSOK: &str = "com.delphix:resume_compressok";
+    /// Present: the stream has encrypted blocks.
+    pub const RESUME_RAWOK: &str = "com.datto:resume_rawok";
+}
+
+/// A key object: a ZAP with the wrapped keys of encrypted datasets (docs/on-disk/31-encryption.md, section 3).
+pub mod key_object {
+    /// Number: the crypto suite.
+    pub const SUITE: &str = "DSL_CRYPTO_SUITE";
+    /// Number: identity of the keys.
+    pub const GUID: &str = "DSL_CRYPTO_GUID";
+    /// Number: version of the form; absent: 0.
+    pub const VERSION: &str = "DSL_CRYPTO_VERSION";
+    /// Bytes: the IV with which the keys are wrapped.
+    pub const IV: &str = "DSL_CRYPTO_IV";
+    /// Bytes: the MAC over the wrapped keys.
+    pub const MAC: &str = "DSL_CRYPTO_MAC";
+    /// Bytes: the wrapped master key.
+    pub const MASTER_KEY: &str = "DSL_CRYPTO_MASTER_KEY_1";
+    /// Bytes: the wrapped HMAC key.
+    pub const HMAC_KEY: &str = "DSL_CRYPTO_HMAC_KEY_1";
+    /// Object: the directory of the encryption root.
+    pub const ROOT_DIR: &str = "DSL_CRYPTO_ROOT_DDOBJ";
+    /// Number: directories that use the keys.
+    pub const REFCOUNT: &str = "DSL_CRYPTO_REFCOUNT";
+    /// Number: how the wrapping key is given.
+    pub const KEYFORMAT: &str = "keyformat";
+    /// Number: salt of a passphrase.
+    pub const PBKDF2_SALT: &str = "pbkdf2salt";
+    /// Number: rounds of a passphrase.
+    pub const PBKDF2_ITERS: &str = "pbkdf2iters";
+}
+
+/// A ZAP of properties of datasets: what stands behind the name of a property (docs/on-disk/22-mos-dsl.md, section 6).
+pub mod prop_suffix {
+    /// A value that came with a stream.
+    pub const RECEIVED: &str = "$recvd";
+    /// A received value does not hold: the value is inherited.
+    pub const INHERIT: &str = "$inherit";
+    /// A number of an index value that older software does not know.
+    pub const INDEX_UNKNOWN: &str = "$iuv";
+    /// A whole key, not a suffix. Present: properties were received at some time.
+    pub const HAS_RECEIVED: &str = "$hasrecvd";
+}
+
+/// The ZAP of a dedup table with a log (docs/on-disk/32-dedup-cloning.md, section 2).
+pub mod dedup_table {
+    /// Number: version of the table.
+    pub const VERSION: &str = "version";
+    /// Number: flags of the table.
+    pub const FLAGS: &str = "flags";
+}
+
+/// The ZAP of a top-level vdev (docs/on-disk/15-space.md, section 7).
+pub mod top_vdev {
+    /// String: the allocation class, unless it is the normal one.
+    pub const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
+    /// Object: for each metaslab the txg before which its space map is complete.
+    pub const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
+    /// Object: a space map of what was freed since the checkpoint.
+    pub const CHECKPOINT_SM: &str = "com.delphix:pool_checkpoint_sm";
+    /// Object: a space map of the parts of a removed vdev that nothing refers to.
+    pub const OBSOLETE_SM: &str = "com.delphix:indirect_obsolete_sm";
+    /// Number: 1 if the counts of obsolete parts are exact.
+    pub const OBSOLETE_COUNTS_ARE_PRECISE: &str = "com.delphix:obsolete_counts_are_precise";
+    /// Number: state of the last expansion of a RAID-Z vdev (14-vdevs.md, section 4).
+    pub const EXPAND_STATE: &str = "org.openzfs:raidz_expand_state";
+    /// Number: when that expansion began, in seconds since 1970.
+    pub const EXPAND_START_TIME: &str = "org.openzfs:raidz_expand_start_time";
+    /// Number: when that expansion ended, in seconds since 1970.
+    pub const EXPAND_END_TIME: &str = "org.openzfs:raidz_expand_end_time";
+    /// Number: bytes that the expansion has moved.
+    pub const EXPAND_BYTES_COPIED: &str = "org.openzfs:raidz_expand_bytes_copied";
+}
+
+/// The ZAP of a leaf vdev (docs/on-disk/14-vdevs.md, section 10).
+pub mod leaf_vdev {
+    /// Number: state of the initialization of the leaf.
+    pub const INITIALIZE_STATE: &str = "com.delphix:vdev_initialize_state";
+    /// Number: byte of the leaf that is initialized next.
+    pub const INITIALIZE_OFFSET: &str = "com.delphix:next_offset_to_initialize";
+    /// Number: when that state began, in seconds since 1970.
+    pub const INITIALIZE_TIME: &str = "com.delphix:vdev_initialize_action_time";
+    /// Number: state of the trim of the leaf.
+    pub const TRIM_STATE: &str = "org.zfsonlinux:vdev_trim_state";
+    /// Number: byte of the leaf that is trimmed next.
+    pub const TRIM_OFFSET: &str = "org.zfsonlinux:next_offset_to_trim";
+    /// Number: when that state began, in seconds since 1970.
+    pub const TRIM_TIME: &str = "org.zfsonlinux:vdev_trim_action_time";
+}
+
+/// The configuration of a pool, in the pool and in labels: keys of vdevs and of the whole that have a prefix
+/// (docs/on-disk/11-labels-config.md). Plain keys are known to [`crate::config`] alone.
+pub mod config {
+    /// Flag of the whole, in the pool only: all numbers of ZAPs of vdevs are valid.
+    pub const HAS_PER_VDEV_ZAPS: &str = "com.delphix:has_per_vdev_zaps";
+    /// Object: the ZAP of the root vdev.
+    pub const VDEV_ZAP_ROOT: &str = "com.klarasystems:vdev_zap_root";
+    /// Object: the ZAP of a top-level vdev ([`super::top_vdev`]).
+    pub const VDEV_ZAP_TOP: &str = "com.delphix:vdev_zap_top";
+    /// Object: the ZAP of a leaf ([`super::leaf_vdev`]).
+    pub const VDEV_ZAP_LEAF: &str = "com.delphix:vdev_zap_leaf";
+    /// Object: the mapping of a removed vdev.
+    pub const INDIRECT_OBJECT: &str = "com.delphix:indirect_object";
+    /// Object: the births in the mapping of a removed vdev.
+    pub const INDIRECT_BIRTHS: &str = "com.delphix:indirect_births";
+    /// Number of the vdev that was removed before this one.
+    pub const PREV_INDIRECT_VDEV: &str = "com.delphix:prev_indirect_vdev";
+    /// Flag of a leaf: its resilver waits for the one under way.
+    pub const RESILVER_DEFER: &str = "com.datto:resilver_defer";
+}
+
+/// The master node of a file system: a ZAP (docs/on-disk/23-zpl.md, section 1). The names of the properties
+/// `normalization`, `utf8only` and `casesensitivity` are keys too, and so are those of the ZAPs of quotas.
+pub mod master_node {
+    use crate::ObjectId;
+
+    /// Number of the master node.
+    pub const OBJECT: ObjectId = ObjectId(1);
+
+    /// Number: version of the file system, 1 to 5.
+    pub const VERSION: &str = "VERSION";
+    /// Object: the root directory.
+    pub const ROOT: &str = "ROOT";
+    /// Object: the set of files that have no name any more and are open, or not freed yet.
+    pub const DELETE_QUEUE: &str = "DELETE_QUEUE";
+    /// Object: the ZAP of the tables of attributes ([`super::sa_master`]).
+    pub const SA_ATTRS: &str = "SA_ATTRS";
+    /// Object: the table of domains of foreign users and groups.
+    pub const FUID: &str = "FUID";
+    /// Number: the form of Unicode in which names are compared.
+    pub const NORMALIZATION: &str = "normalization";
+    /// Number: 1 if only names in UTF-8 are allowed.
+    pub const UTF8ONLY: &str = "utf8only";
+    /// Number: whether case matters in names.
+    pub const CASESENSITIVITY: &str = "casesensitivity";
+}
+
+/// The ZAP of the tables of system attributes (docs/on-disk/23-zpl.md, section 2).
+pub mod sa_master {
+    /// Object: a ZAP from names of attributes to their numbers, sizes and kinds.
+    pub const REGISTRY: &str = "REGISTRY";
+    /// Object: a ZAP from numbers of layouts to lists of attributes.
+    pub const LAYOUTS: &str = "LAYOUTS";
+}
+
+/// The objects of a volume (docs/on-disk/25-zvol.md, section 1).
+pub mod volume {
+    use crate::ObjectId;
+
+    /// Number of the object with the data.
+    pub const DATA: ObjectId = ObjectId(1);
+    /// Number of the ZAP with the properties.
+    pub const PROPERTIES: ObjectId = ObjectId(2);
+
+    /// Number in that ZAP: bytes of the volume.
+    pub const SIZE: &str = "size";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Two constants of one object with the same text would be two names for one thing.
+    #[test]
+    fn the_names_of_one_object_differ() {
+        let source = include_str!("names.rs");
+        let (mut module, mut seen, mut count) = ("", HashSet::new(), 0);
+        for line in source.lines().take_while(|line| *line != "#[cfg(test)]") {
+            if let Some(name) = line.strip_prefix("pub mod ") {
+                module = name;
+            }
+            if let Some((_, text)) = line.split_once(": &str = ") {
+                assert!(seen.insert((module, text)), "{module} has {text} twice");
+                count += 1;
+            }
+        }
+        assert!(count > 80, "{count} names were found");
+    }
+
+    #[test]
+    fn names_that_are_features_too_are_spelt_as_there() {
+        let guid = |name: &str| crate::feature::by_name(name).map(|feature| feature.guid);
+        assert_eq!(guid("redacted_datasets"), Some(dataset::REDACTED_DATASETS));
+    }
+}

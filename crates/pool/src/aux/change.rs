@@ -1,0 +1,185 @@
+//! Adding and removing hot spares and cache devices (docs/on-disk/11-labels-config.md, sections 3.2 and 4.1;
+//! docs/on-disk/14-vdevs.md, section 8).
+//!
+//! # What always holds
+//! - They are not part of the tree: the pool is whole without them, and nothing of it is on them.
+//! - A device has its label before a list names it.
+//! - Those that are there are open for writing, alone, for as long as the pool is, so that nobody takes them for something
+//!   else. A spare may be shared by pools: the first that is open holds it.
+
+use crate::config;
+use crate::directory::Directory;
+use crate::layout::LeafSpec;
+use crate::live::{LivePool, PoolTask, lock};
+use crate::{Pool, PoolError, aux};
+use dsl::MosTx;
+use format::VdevGuid;
+use format::config::{ConfigForm, PoolConfig, PoolState, VdevNode};
+use format::names;
+use format::nvlist::{NvList, NvValue};
+use std::collections::HashMap;
+use std::sync::Arc;
+use vdev::device::file::Access;
+use vdev::scan::{Found, Leaf};
+use vdev::{Device, Devices, label_write};
+
+/// What a device that holds no data of the pool is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuxKind {
+    /// Takes the place of a device that fails.
+    Spare,
+    /// Caches blocks that are read.
+    Cache,
+}
+
+impl AuxKind {
+    /// Entry of the object directory, and key of the list in it.
+    fn entry(self) -> &'static str {
+        match self {
+            AuxKind::Spare => names::directory::SPARES,
+            AuxKind::Cache => names::directory::L2CACHE,
+        }
+    }
+
+    fn state(self) -> PoolState {
+        match self {
+            AuxKind::Spare => PoolState::Spare,
+            AuxKind::Cache => PoolState::L2cache,
+        }
+    }
+}
+
+/// The spares and cache devices that are there, by guid, with their devices, open for writing; `None`: somebody else has it.
+pub(crate) type Held = HashMap<VdevGuid, Option<Arc<dyn Device>>>;
+
+/// Opens the spares and cache devices of a pool, alone: those that were found, and others at the places that the pool
+/// has recorded.
+pub(crate) fn hold_all(
+    pool: &Pool,
+    found: &Found,
+    access: Access,
+    source: &Devices,
+) -> Result<Held, PoolError> {
+    let mut held = Held::new();
+    for node in aux::all_nodes(pool.directory())? {
+        let is_it = |leaf: &Leaf| aux::is_device_of(leaf, node.guid);
+        let recorded;
+        let found = if found.leaves.iter().any(is_it) {
+            found
+        } else {
+            recorded = aux::at_recorded_path(&node, source);
+            &recorded
+        };
+        let Some(leaf) = found.leaves.iter().find(|leaf| is_it(leaf)) else { continue };
+        let device = match leaf.device.is_read_only() {
+            true => found.open_exclusive(is_it, access, source).devices.remove(&node.guid),
+            false => Some(Arc::clone(&leaf.device)),
+        };
+        if device.is_none() {
+            tracing::warn!(path = %leaf.path.display(), "a spare or cache device is in use by somebody else");
+        }
+        held.insert(node.guid, device);
+    }
+    Ok(held)
+}
+
+impl LivePool {
+    /// Adds spares or cache devices. What they held is lost, but for spares that are open for reading only: other pools have those,
+    /// too.
+    ///
+    /// # Errors
+    /// If one of them is too small, cannot be written, is one of this pool already, or fails.
+    pub fn add_aux(&self, kind: AuxKind, leaves: Vec<LeafSpec>) -> Result<(), PoolError> {
+        if leaves.is_empty() {
+            return Ok(());
+        }
+        self.run_on_pool(move |ctx, pool| {
+            let m = ctx.m();
+            let mut list = entries(m, kind)?;
+            let mut nodes: Vec<VdevNode> = Vec::new();
+            for leaf in &leaves {
+                let mut node = leaf.aux_node(&pool.pool.env)?;
+                node.is_spare = kind == AuxKind::Spare;
+                let mut known =
+                    list.iter().filter_map(|entry| entry.u64("guid")).chain(nodes.iter().map(|n| n.guid.0));
+                if known.any(|guid| guid == node.guid.0) {
+                    let why = "it is a spare of this pool already".to_owned();
+                    return Err(PoolError::BadDevice { path: leaf.path.clone(), why });
+                }
+                nodes.push(node);
+            }
+            for (leaf, node) in leaves.iter().zip(&nodes).filter(|(leaf, _)| !leaf.device.is_read_only()) {
+                pool.init_aux(kind, leaf, node)?;
+            }
+            list.extend(nodes.iter().map(VdevNode::to_aux_nvlist));
+            write(m, kind, list)?;
+            let mut known = lock(&pool.pool.aux);
+            let own = |leaf: &LeafSpec| (!leaf.device.is_read_only()).then(|| Arc::clone(&leaf.device));
+            let devices = leaves.iter().map(own);
+            known.extend(nodes.iter().map(|node| node.guid).zip(devices));
+            drop(known);
+            for node in &nodes {
+                let path = node.path.as_deref().unwrap_or_default();
+                ctx.note("vdev add", None, format!("{} {path}", kind.entry()));
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes a spare that is not in use, or a cache device, out of its list. False: there is no such device.
+    ///
+    /// # Errors
+    /// If the lists cannot be read or written.
+    pub fn remove_aux(&self, guid: VdevGuid) -> Result<bool, PoolError> {
+        let in_use = self.config().vdev_tree.find(guid).is_some();
+        if in_use {
+            let why = "spare is currently in use".to_owned();
+            return Err(PoolError::BadSpec { why });
+        }
+        self.run_on_pool(move |ctx, pool| {
+            let mut is_removed = false;
+            for kind in [AuxKind::Spare, AuxKind::Cache] {
+                let mut list = entries(ctx.m(), kind)?;
+                let before = list.len();
+                list.retain(|entry| entry.u64("guid") != Some(guid.0));
+                if list.len() != before {
+                    write(ctx.m(), kind, list)?;
+                    lock(&pool.pool.aux).remove(&guid);
+                    is_removed = true;
+                }
+            }
+            Ok(is_removed)
+        })
+    }
+}
+
+impl PoolTask<'_> {
+    /// Writes the labels of a spare or cache device.
+    fn init_aux(&self, kind: AuxKind, leaf: &LeafSpec, node: &VdevNode) -> Result<(), PoolError> {
+        let label = PoolConfig {
+            state: kind.state(),
+            vdev_tree: node.clone(),
+            raw: NvList::new(),
+            ..self.state.config.clone()
+        };
+        let list = label.to_nvlist(ConfigForm::Label);
+        let written = label_write::init(&*leaf.device, &list, &self.state.uberblock);
+        written.map_err(|cause| PoolError::Label { path: leaf.path.clone(), cause })
+    }
+}
+
+/// The list as it is stored.
+fn entries(m: MosTx<'_>, kind: AuxKind) -> Result<Vec<NvList>, PoolError> {
+    let stored = Directory::open(&m.view())?.packed_list(kind.entry())?;
+    Ok(stored.and_then(|list| list.lists(kind.entry()).map(<[NvList]>::to_vec)).unwrap_or_default())
+}
+
+/// Writes the list.
+fn write(m: MosTx<'_>, kind: AuxKind, entries: Vec<NvList>) -> Result<(), PoolError> {
+    let mut list = NvList::new();
+    if !entries.is_empty() || m.entry(kind.entry())?.is_some() {
+        list.push(kind.entry(), NvValue::ListArray(entries));
+        config::write_list(m, kind.entry(), &list)?;
+    }
+    Ok(())
+}

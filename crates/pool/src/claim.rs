@@ -1,0 +1,122 @@
+//! Intent logs that a crash left: found when the pool is opened, claimed in its first txg
+//! (docs/on-disk/24-zil.md, section 6).
+//!
+//! # What always holds
+//! - Whether logs can be read is known before anything is written.
+//! - All claims are in one txg, the first, before anything else is allocated.
+//! - What was claimed is to be replayed by whoever imports the pool, of volumes as of file systems, before others look at
+//!   it: [`LivePool::take_unreplayed`]. This layer knows nothing of files.
+
+use crate::live::{LivePool, lock};
+use crate::{Pool, PoolError};
+use dmu::log;
+use dsl::{Head, MosTx};
+use format::nvlist::NvList;
+use format::objset::ZilHeader;
+use format::zil::RecordKind;
+use format::{ObjectId, Txg};
+use std::sync::Arc;
+
+/// A head with a log.
+pub(crate) struct Claim {
+    head: Arc<Head>,
+    /// It cannot be read, and was given up.
+    is_lost: bool,
+}
+
+impl LivePool {
+    /// The datasets whose logs an import has claimed, this one or an earlier one: what they hold was promised to be
+    /// durable, and is to be replayed before anybody looks at them. Empty the next time.
+    pub fn take_unreplayed(&self) -> Vec<ObjectId> {
+        std::mem::take(&mut *lock(&self.unreplayed))
+    }
+}
+
+/// The heads that have logs to be claimed.
+///
+/// # Errors
+/// If a log cannot be read, unless such logs are to be given up.
+pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Claim>, PoolError> {
+    let mut claims = Vec::new();
+    for dir in view.dsl().dirs()? {
+        let Some(dataset) = dir.head()?.filter(|dataset| !dataset.is_inconsistent()) else { continue };
+        if dataset.phys().bp.is_hole() {
+            continue;
+        }
+        let header = dataset.open_objset()?.phys().zil;
+        if header.log.is_hole() {
+            continue;
+        }
+        if header.claim_txg != Txg(0) {
+            lock(&pool.unreplayed).push(dataset.id());
+            continue;
+        }
+        if dataset.is_encrypted()? {
+            if !is_all_allocated(pool, view, dataset.id(), &header) {
+                let why = format!("{} is encrypted, and has an intent log", dataset.name());
+                return Err(PoolError::NotWritable { name: pool.name.clone(), why });
+            }
+            continue;
+        }
+        let head = pool.heads.open(dataset.id())?;
+        match log::check(&head.set) {
+            Ok(_) => {
+                lock(&pool.unreplayed).push(dataset.id());
+                claims.push(Claim { head, is_lost: false });
+            }
+            Err(error) if give_up => {
+                pool.events.ereport("log_replay", &pool.tree(), None, NvList::new());
+                tracing::warn!(dataset = dataset.name(), %error, "its intent log is given up");
+                claims.push(Claim { head, is_lost: true });
+            }
+            Err(error) => {
+                pool.events.ereport("log_replay", &pool.tree(), None, NvList::new());
+                let why = format!("{}: {error}; allow_missing_logs (import -m) gives it up", dataset.name());
+                return Err(PoolError::NotWritable { name: pool.name.clone(), why });
+            }
+        }
+    }
+    Ok(claims)
+}
+
+/// The log of a dataset that cannot be changed may stay as it is if all its blocks were allocated in txgs
+/// that are on disk: nobody else gets them, and the next to claim it finds them as they are.
+fn is_all_allocated(pool: &LivePool, view: &Pool, dataset: ObjectId, header: &ZilHeader) -> bool {
+    let (mut newest, mut points_elsewhere) = (Txg(0), false);
+    let walked = log::walk_chain(
+        &pool.zio,
+        dataset.0,
+        header,
+        &mut |bp| {
+            newest = newest.max(bp.logical_birth());
+            true
+        },
+        &mut |record| {
+            // What records of an encrypted log point to is not known without its key.
+            points_elsewhere |=
+                [RecordKind::Write as u64, RecordKind::CloneRange as u64].contains(&record.txtype);
+            true
+        },
+    );
+    walked.is_ok() && newest <= view.txg() && !points_elsewhere
+}
+
+/// Claims the logs; `synced` is the txg that was found on disk. Returns the newest birth of what was claimed.
+pub(crate) fn run(pool: &LivePool, m: MosTx<'_>, claims: &[Claim], synced: Txg) -> Result<Txg, PoolError> {
+    let mut newest = Txg(0);
+    for claim in claims {
+        let set = &claim.head.set;
+        if claim.is_lost {
+            set.set_zil_header(ZilHeader::default(), m.tx);
+            continue;
+        }
+        let mut clone = |bp: &format::BlockPtr| {
+            pool.brt.add_claim(bp, m.txg());
+        };
+        let claimed = log::claim(set, Txg(synced.0 + 1), m.tx, &mut clone);
+        let claimed = claimed
+            .map_err(|error| PoolError::NotWritable { name: pool.name.clone(), why: error.to_string() })?;
+        newest = newest.max(claimed.newest);
+    }
+    Ok(newest)
+}

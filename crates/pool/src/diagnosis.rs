@@ -1,0 +1,197 @@
+//! Taking leaves out of service that keep failing.
+//!
+//! Called at the beginning of every txg. A leaf that had errors of reading or writing since the last time is
+//! probed: if it cannot be read and written any more, or had too many errors in too short a time, it is
+//! *faulted*, which the configuration records (`faulted`, `aux_state`). From then on it is left alone; what it misses
+//! goes to its DTL.
+//!
+//! # What always holds
+//! - A leaf without which something may be unreadable stays in service and is only marked as degraded. Leaves
+//!   that have missed anything do not count as able to stand in for it, nor do those that fail with it.
+//! - Such a fault is a finding of the moment: an import, and [`LivePool::resume`], lift it from leaves that
+//!   answer. A fault that an administrator has declared (`external`) stays.
+
+use crate::config;
+use crate::live::{LivePool, State};
+use format::VdevGuid;
+use format::config::{VdevKind, VdevNode};
+use format::nvlist::NvList;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use vdev::VdevTree;
+use vdev::label_write::test_leaf;
+use vdev::tree::{VdevState, VdevStatus};
+
+/// Errors within [`WINDOW`] that fault a leaf that still answers.
+const ERRORS_MAX: u64 = 10;
+/// How long errors count together.
+const WINDOW: Duration = Duration::from_secs(600);
+/// How the configuration calls it.
+const ERR_EXCEEDED: &str = "err_exceeded";
+
+/// The errors of a leaf.
+#[derive(Debug, Default)]
+struct Errors {
+    /// All that it had when it was last looked at.
+    seen: u64,
+    /// In the window.
+    recent: u64,
+    since: Duration,
+}
+
+/// What is known of the leaves of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct Diagnosis(HashMap<VdevGuid, Errors>);
+
+impl Diagnosis {
+    /// Notes how many errors a leaf had in all. `None`: no new ones; else how many lately.
+    fn note(&mut self, leaf: VdevGuid, errors: u64, now: Duration) -> Option<u64> {
+        let known = self.0.entry(leaf).or_default();
+        // Cleared meanwhile.
+        let seen = if known.seen > errors { 0 } else { known.seen };
+        let new = errors - seen;
+        known.seen = errors;
+        if new == 0 {
+            return None;
+        }
+        if now.saturating_sub(known.since) > WINDOW {
+            (known.recent, known.since) = (0, now);
+        }
+        known.recent += new;
+        Some(known.recent)
+    }
+
+    /// Errors of a leaf that is out of service: of what was under way when it left. They do not speak against it once it
+    /// is back.
+    fn pass_over(&mut self, leaf: VdevGuid, errors: u64) {
+        self.0.entry(leaf).or_default().seen = errors;
+    }
+
+    fn forget(&mut self, leaf: VdevGuid) {
+        if let Some(known) = self.0.get_mut(&leaf) {
+            known.recent = 0;
+        }
+    }
+}
+
+/// Whether everything can be read without these leaves, and without those that have missed something.
+pub(crate) fn can_do_without(tree: &VdevTree, leaves: &[VdevGuid]) -> bool {
+    let mut without = tree.config().clone();
+    for guid in tree.leaf_guids() {
+        if (leaves.contains(&guid) || !tree.dtl(guid).is_empty())
+            && let Some(node) = config::find_mut(&mut without, guid)
+        {
+            node.faulted = true;
+        }
+    }
+    let Ok(rest) = tree.reconfigured(&without, &HashMap::new()) else { return false };
+    let holds_one = |top: &&VdevStatus| leaves.iter().any(|leaf| top.find(*leaf).is_some());
+    rest.status().children.iter().filter(holds_one).all(|top| top.state >= VdevState::Degraded)
+}
+
+fn is_leaf(node: &VdevNode) -> bool {
+    matches!(node.kind, VdevKind::Disk | VdevKind::File)
+}
+
+/// Lifts findings of earlier from leaves that answer now. True: the configuration has changed.
+pub(crate) fn lift(tree: &VdevTree, root: &mut VdevNode) -> bool {
+    let is_finding = |node: &&VdevNode| is_leaf(node) && node.aux_state.as_deref() == Some(ERR_EXCEEDED);
+    let found: Vec<VdevGuid> = root.leaves().filter(is_finding).map(|node| node.guid).collect();
+    let mut is_changed = false;
+    for guid in found {
+        let answers = tree.device(guid).is_some_and(|device| test_leaf(&*device).is_ok());
+        if let Some(node) = config::find_mut(root, guid).filter(|_| answers) {
+            (node.faulted, node.degraded, node.aux_state) = (false, false, None);
+            is_changed = true;
+        }
+    }
+    is_changed
+}
+
+/// Looks at all leaves, and takes those out of service that should be.
+pub(crate) fn run(pool: &LivePool, state: &mut State) {
+    let tree = pool.tree();
+    if pool.lift_faults.swap(false, Ordering::AcqRel) && lift(&tree, &mut state.config.vdev_tree) {
+        state.mark_all();
+    }
+    let now = pool.env.clock().monotonic();
+    for status in tree.status().walk() {
+        let is_in_service = matches!(status.state, VdevState::Online | VdevState::Degraded);
+        if !matches!(status.kind, VdevKind::Disk | VdevKind::File) {
+            continue;
+        }
+        let errors = status.read_errors.saturating_add(status.write_errors);
+        if !is_in_service {
+            state.diagnosis.pass_over(status.guid, errors);
+            continue;
+        }
+        let Some(recent) = state.diagnosis.note(status.guid, errors, now) else { continue };
+        let fails = tree.device(status.guid).is_none_or(|device| test_leaf(&*device).is_err());
+        if !fails && recent < ERRORS_MAX {
+            continue;
+        }
+        state.diagnosis.forget(status.guid);
+        let was_gone = tree.take_was_gone(status.guid);
+        if was_gone && !fails {
+            // It was away and is back. What it has missed is known.
+            continue;
+        }
+        if fails {
+            pool.events.ereport("probe_failure", &tree, Some(status.guid), NvList::new());
+            pool.scans.note_silent(status.guid);
+        }
+        let root = &mut state.config.vdev_tree;
+        let Some(was_degraded) =
+            root.find(status.guid).filter(|node| !node.faulted).map(|node| node.degraded)
+        else {
+            continue;
+        };
+        let mark = |root: &mut VdevNode, is_faulted: bool| {
+            if let Some(node) = config::find_mut(root, status.guid) {
+                (node.faulted, node.degraded) = (is_faulted, !is_faulted);
+                node.aux_state = Some(ERR_EXCEEDED.to_owned());
+            }
+        };
+        let is_faulted = pool.retire(root, status.guid, |root| mark(root, true)).unwrap_or(false);
+        if !is_faulted && was_degraded {
+            continue;
+        }
+        if !is_faulted {
+            mark(root, false);
+        }
+        tracing::warn!(leaf = %status.guid, recent, fails, is_faulted, "a leaf keeps failing");
+        state.mark_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_count_together_for_ten_minutes() {
+        let mut diagnosis = Diagnosis::default();
+        let leaf = VdevGuid(1);
+        let at = |minutes: u64| Duration::from_secs(60 * minutes);
+        assert_eq!(diagnosis.note(leaf, 0, at(0)), None);
+        assert_eq!(diagnosis.note(leaf, 4, at(1)), Some(4));
+        assert_eq!(diagnosis.note(leaf, 4, at(2)), None);
+        assert_eq!(diagnosis.note(leaf, 9, at(10)), Some(9));
+        assert_eq!(diagnosis.note(leaf, 10, at(30)), Some(1));
+        // Cleared, and two more.
+        assert_eq!(diagnosis.note(leaf, 2, at(31)), Some(3));
+    }
+
+    #[test]
+    fn what_was_under_way_when_a_leaf_left_is_not_held_against_it() {
+        let mut diagnosis = Diagnosis::default();
+        let (leaf, now) = (VdevGuid(1), Duration::from_secs(60));
+        assert_eq!(diagnosis.note(leaf, 45, now), Some(45));
+        diagnosis.forget(leaf);
+        // It is faulted, and the rest of the txg fails, too.
+        diagnosis.pass_over(leaf, 898);
+        assert_eq!(diagnosis.note(leaf, 898, now), None);
+        assert_eq!(diagnosis.note(leaf, 899, now), Some(1));
+    }
+}

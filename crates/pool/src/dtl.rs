@@ -1,0 +1,42 @@
+//! Writing down what leaves have missed (docs/on-disk/14-vdevs.md, section 7).
+
+use crate::PoolError;
+use crate::config;
+use crate::space_maps::object::MapWriter;
+use dsl::MosTx;
+use format::config::PoolConfig;
+use format::space_map::MapType;
+use format::{ObjectId, VdevGuid};
+use vdev::VdevTree;
+
+/// Bytes of a block of such a map.
+const BLOCK: u64 = 4 << 10;
+
+/// Writes the dirty time logs that have changed since they were last written. True: the configuration
+/// names a new object.
+pub(crate) fn write_changed(
+    m: MosTx<'_>,
+    tree: &VdevTree,
+    config: &mut PoolConfig,
+) -> Result<bool, PoolError> {
+    let mut is_config_changed = false;
+    for leaf in tree.take_changed_dtls() {
+        is_config_changed |= write(m, tree, config, leaf)?;
+    }
+    Ok(is_config_changed)
+}
+
+fn write(m: MosTx<'_>, tree: &VdevTree, config: &mut PoolConfig, leaf: VdevGuid) -> Result<bool, PoolError> {
+    let missed = tree.dtl(leaf);
+    let Some(node) = config::find_mut(&mut config.vdev_tree, leaf) else { return Ok(false) };
+    let is_new = node.dtl == ObjectId(0);
+    if is_new && missed.is_empty() {
+        return Ok(false);
+    }
+    let mut map = if is_new { MapWriter::create(m, BLOCK)? } else { MapWriter::open(m, node.dtl)? };
+    node.dtl = map.id();
+    map.clear(m)?;
+    map.append(m, MapType::Alloc, missed.iter().map(|range| (range, None)), 0, 0)?;
+    map.store(m)?;
+    Ok(is_new)
+}

@@ -1,0 +1,174 @@
+//! Top-level vdevs grow with their devices: `zpool online -e`, and by themselves with `autoexpand=on`
+//! (docs/on-disk/14-vdevs.md).
+//!
+//! # What always holds
+//! - The size of a device is looked at anew only in syncing context, and all its labels are written in the same
+//!   txg: the two at its end have moved with the end.
+//! - Labels 0 and 1 stay where they are, so a crash leaves the pool as it was: smaller than its devices.
+//! - Nothing is allocated in a new metaslab before the configuration of the same txg covers it.
+
+use crate::PoolError;
+use crate::live::{LivePool, PoolTask};
+use crate::space::Class;
+use crate::space_maps::{SpaceBook, class_of};
+use dsl::TaskCtx;
+use format::config::VdevNode;
+use format::{Ashift, VdevGuid, VdevId};
+use std::sync::atomic::Ordering::{Acquire, Release};
+use vdev::label::probe;
+use vdev::label_write::follow_growth;
+use vdev::tree::{VdevState, VdevStatus};
+
+/// The label at the very end of a device.
+const LAST_LABEL: usize = 3;
+
+/// Which top-level vdevs take what their devices offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grow {
+    /// None; it is shown what they could have (`expandsize`).
+    Nothing,
+    /// The one that this leaf is part of.
+    With(VdevGuid),
+    /// All.
+    Everything,
+}
+
+impl LivePool {
+    /// Looks how large devices are now, and lets top-level vdevs grow. Returns the bytes by which the pool has grown.
+    /// Space that is not enough for one more metaslab is left.
+    ///
+    /// # Errors
+    /// If a label or a txg cannot be written.
+    pub fn grow(&self, which: Grow) -> Result<u64, PoolError> {
+        let which = if self.grows_by_itself() { Grow::Everything } else { which };
+        let has_room = || match which {
+            Grow::Nothing => false,
+            Grow::With(_) | Grow::Everything => !self.growing_tops(which).is_empty(),
+        };
+        if !self.has_larger_devices() && !has_room() {
+            return Ok(0);
+        }
+        self.run_on_pool(move |ctx, pool| pool.grow(ctx, which))
+    }
+
+    /// Property `autoexpand`.
+    pub(crate) fn grows_by_itself(&self) -> bool {
+        self.autoexpand.load(Acquire)
+    }
+
+    pub(crate) fn set_grows_by_itself(&self, is_on: bool) {
+        self.autoexpand.store(is_on, Release);
+    }
+
+    /// Whether a device has grown since somebody last looked.
+    fn has_larger_devices(&self) -> bool {
+        let tree = self.tree();
+        let has_grown = |leaf| tree.device(leaf).is_some_and(|device| device.size_now() > device.size());
+        tree.leaf_guids().into_iter().any(has_grown)
+    }
+
+    /// The top-level vdevs that would get more metaslabs, and what they would be then.
+    fn growing_tops(&self, which: Grow) -> Vec<(VdevId, u64)> {
+        let tree = self.tree();
+        let status = tree.status();
+        let is_wanted = |node: &VdevNode| match which {
+            Grow::Nothing => false,
+            Grow::With(leaf) => node.leaves().any(|node| node.guid == leaf),
+            Grow::Everything => true,
+        };
+        // A device that is not there may be smaller than those that are.
+        let is_whole = |top: &&VdevStatus| top.state == VdevState::Online;
+        let offered = |vdev: VdevId| {
+            let top = status.children.iter().find(|top| top.id == vdev.0);
+            top.filter(is_whole).map_or(0, |top| top.offered)
+        };
+        tree.tops()
+            .filter(|(_, node)| is_wanted(node))
+            .map(|(vdev, node)| (vdev, node, offered(vdev)))
+            .filter(|(_, node, offered)| offered.checked_shr(node.metaslab_shift) > Some(node.metaslabs()))
+            .map(|(vdev, _, offered)| (vdev, offered))
+            .collect()
+    }
+}
+
+impl PoolTask<'_> {
+    fn grow(&mut self, ctx: &mut TaskCtx<'_>, which: Grow) -> Result<u64, PoolError> {
+        let growing = self.pool.growing_tops(which);
+        if self.renew_sizes(&growing) {
+            self.state.mark_all();
+            // What a vdev offers is known from here on.
+            self.take_tree(&self.state.config.vdev_tree)?;
+        }
+        let tops = self.pool.growing_tops(which);
+        if tops.is_empty() {
+            return Ok(0);
+        }
+        let mut changed = self.state.config.clone();
+        for (vdev, offered) in &tops {
+            changed.vdev_tree.children[vdev.0 as usize].asize = *offered;
+        }
+        let before = space(&self.state.config.vdev_tree);
+        let classes = self.classes(&tops)?;
+        for (vdev, _) in &tops {
+            self.pool.space.grow_top(ctx.m(), *vdev, &changed.vdev_tree.children[vdev.0 as usize])?;
+        }
+        self.take_tree(&changed.vdev_tree)?;
+        for ((vdev, _), class) in tops.iter().zip(classes) {
+            let node = &changed.vdev_tree.children[vdev.0 as usize];
+            self.pool.allocator.add_top(SpaceBook::fresh_top(*vdev, node, class_of(class)));
+        }
+        let now = space(&changed.vdev_tree);
+        let grown = now.saturating_sub(before);
+        ctx.note("vdev online", None, format!("pool '{}' size: {now}(+{grown})", self.pool.name()));
+        self.state.config = changed;
+        self.state.mark_all();
+        Ok(grown)
+    }
+
+    /// The tree gets what the configuration is to be, before it is.
+    fn take_tree(&self, root: &VdevNode) -> Result<(), PoolError> {
+        self.pool.change_tree(|now| {
+            Ok(Some(now.reconfigured(&self.pool.with_out_of_service(root), &Default::default())?))
+        })
+    }
+
+    /// Makes sizes of devices those of now. True: one has grown, and its labels are to be written. Devices of what is
+    /// `growing` may have grown before they were opened, and have nothing at their end.
+    fn renew_sizes(&self, growing: &[(VdevId, u64)]) -> bool {
+        let tree = self.pool.tree();
+        let mut has_grown = false;
+        for top in &self.state.config.vdev_tree.children {
+            let is_growing = growing.iter().any(|(vdev, _)| vdev.0 == top.id);
+            for leaf in top.leaves() {
+                let Some(device) = tree.device(leaf.guid) else { continue };
+                let is_new = device.size_now() > device.size();
+                let lacks_label = || probe(&*device).config_of_label(LAST_LABEL).is_none();
+                if !is_new && (!is_growing || !lacks_label()) {
+                    continue;
+                }
+                device.renew_size();
+                has_grown = true;
+                if let Err(error) = follow_growth(&*device, top.ashift.unwrap_or(Ashift(9))) {
+                    // Its first labels are as good as they were.
+                    tracing::warn!(pool = self.pool.name(), %error, "labels at the new end of a device");
+                }
+            }
+        }
+        has_grown
+    }
+
+    fn classes(&self, tops: &[(VdevId, u64)]) -> Result<Vec<Class>, PoolError> {
+        let mos = self.pool.mos().view();
+        let of = |vdev: &VdevId| {
+            let node = &self.state.config.vdev_tree.children[vdev.0 as usize];
+            crate::space::class_of(&mos, node)
+        };
+        tops.iter().map(|(vdev, _)| of(vdev)).collect()
+    }
+}
+
+/// Bytes of all metaslabs that files can be in.
+fn space(root: &VdevNode) -> u64 {
+    let of = |top: &VdevNode| top.metaslabs().checked_shl(top.metaslab_shift).unwrap_or(0);
+    root.children.iter().filter(|top| !top.is_log).map(of).fold(0, u64::saturating_add)
+}

@@ -1,0 +1,80 @@
+//! Letting go of a pool: exporting and destroying it
+//! (docs/on-disk/10-overview.md, section 5.3).
+
+use crate::PoolError;
+use crate::live::{LivePool, lock};
+use dmu::TxError;
+use format::config::PoolState;
+use std::sync::Arc;
+
+/// How a pool is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// Any machine may open it.
+    Exported,
+    /// It stays this machine's, which opens it again later.
+    Imported,
+    /// It is no longer wanted. It can be opened only by who asks for destroyed pools.
+    Destroyed,
+}
+
+impl LivePool {
+    /// Brings everything to disk, writes into all labels that the pool is free, and closes it. Whoever still
+    /// uses it gets [`TxError::Closed`]. A pool whose writes are still held back is left as it was found.
+    ///
+    /// # Errors
+    /// If that cannot be written, also of a suspended pool: it is then closed as after a crash, with nothing
+    /// lost that was synced.
+    pub fn export(self: Arc<Self>, how: Leave) -> Result<(), PoolError> {
+        self.give_up();
+        // Nobody can bring devices back to a pool that is on its way out.
+        self.unattend();
+        let outcome = match how {
+            // Its labels are what they were: whoever had opened it changed nothing.
+            Leave::Exported | Leave::Imported if self.is_held() => Ok(()),
+            Leave::Imported => self.park_scan().and_then(|()| self.sync()).map(|_| ()),
+            _ => self.park_scan().and_then(|()| self.sync()).and_then(|_| self.write_state(how)),
+        };
+        match how {
+            Leave::Imported => {}
+            Leave::Exported => self.events.left("pool_export", 1),
+            Leave::Destroyed => self.events.left("pool_destroy", 2),
+        }
+        self.events.left("config_sync", 5);
+        self.close();
+        outcome
+    }
+
+    fn write_state(&self, how: Leave) -> Result<(), PoolError> {
+        let left = match how {
+            Leave::Exported => PoolState::Exported,
+            Leave::Imported => PoolState::Active,
+            Leave::Destroyed => PoolState::Destroyed,
+        };
+        self.run_on_pool(move |_, pool| {
+            pool.state.config.state = left;
+            pool.state.mark_all();
+            pool.state.flush_all = true;
+            Ok(())
+        })
+    }
+
+    /// Lets nothing more happen, and waits for the thread to end.
+    pub(crate) fn close(&self) {
+        self.end_outages();
+        self.scans.close();
+        self.txgs.fail(TxError::Closed);
+        self.store.stop_prefetch();
+        let runtime = lock(&self.runtime).take();
+        if let Some(runtime) = runtime {
+            runtime.join();
+        }
+        lock(&self.state).stopped.get_or_insert(TxError::Closed);
+    }
+}
+
+impl Drop for LivePool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

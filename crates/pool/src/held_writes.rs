@@ -1,0 +1,64 @@
+//! Writes that are held back until something was changed ([`crate::ImportOptions::hold`]), and what becomes of
+//! the pool if a device does not take them.
+//!
+//! # What always holds
+//! - A leaf that fails then is as one that is gone. It is done without if the others have everything, and its
+//!   DTL names every txg since the pool was opened; else the pool ends as in a crash.
+
+use crate::PoolError;
+use crate::diagnosis;
+use crate::live::LivePool;
+use dmu::TxError;
+use format::{Txg, VdevGuid};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use vdev::device::held::{Hold, Judge};
+
+/// Answers for a pool.
+#[derive(Debug)]
+struct Leaves {
+    pool: Weak<LivePool>,
+    /// The first txg that was held back.
+    since: Txg,
+}
+
+impl Judge for Leaves {
+    fn can_lose(&self, leaf: VdevGuid, failed: &[VdevGuid]) -> bool {
+        let Some(pool) = self.pool.upgrade() else { return false };
+        let tree = pool.tree();
+        if !diagnosis::can_do_without(&tree, failed) {
+            return false;
+        }
+        tree.miss(leaf, self.since.0..pool.txgs.open_txg().0.saturating_add(1));
+        true
+    }
+}
+
+impl LivePool {
+    /// Answers for the leaves whose writes are held back. Called once, before anything is written.
+    pub(crate) fn judge(self: &Arc<Self>, hold: &Hold) {
+        let since = Txg(self.txgs.synced_txg().0 + 1);
+        hold.set_judge(Box::new(Leaves { pool: Arc::downgrade(self), since }));
+    }
+
+    /// Something was changed: from now on all that was and will be written goes to the devices, if it was held
+    /// back ([`crate::ImportOptions::hold`]). A task that does not fail does this too. The caller holds no
+    /// transaction.
+    ///
+    /// # Errors
+    /// If a device fails that cannot be done without: the pool is suspended then.
+    pub fn release(&self) -> Result<(), PoolError> {
+        let Some(hold) = self.hold.as_ref().filter(|_| self.is_held()) else { return Ok(()) };
+        hold.release().map_err(|error| TxError::Suspended { why: error.to_string() })?;
+        // What the failed ones have missed is to be on disk before anybody relies on them again.
+        if self.is_open.load(Ordering::Acquire) && !hold.failed().is_empty() {
+            self.wait_synced(self.txgs.open_txg())?;
+        }
+        Ok(())
+    }
+
+    /// Nothing that was written since the pool was opened is on its devices.
+    pub(crate) fn is_held(&self) -> bool {
+        self.hold.as_ref().is_some_and(|hold| !hold.is_released())
+    }
+}

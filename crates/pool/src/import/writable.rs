@@ -1,0 +1,440 @@
+//! Opening a pool for writing (docs/on-disk/10-overview.md, section 4, steps 13 and 14).
+//!
+//! # What always holds
+//! - Nothing is written before it is sure that the pool can be written at all: [`refusal`] names the first
+//!   reason why not, and the pool may then be opened for reading.
+//! - What crashed intent logs hold is claimed in the first txg, before anything else is allocated.
+//! - Everything that is known of the pool was read while its devices were locked: what a search has read before only
+//!   says which devices to lock.
+//!
+//! # Order
+//! devices for writing, alone -> labels -> the pool is opened for reading -> refusals, other hosts -> spares and cache devices,
+//! alone -> space maps and logs -> first txg: claims, labels -> txgs until none that was claimed is from the future.
+
+use crate::assemble::{Group, aux_devices, groups};
+use crate::aux::change as aux;
+use crate::config::{Host, find_mut};
+use crate::events::Context;
+use crate::layout::{NewDevices, set_path};
+use crate::live::{LivePool, Parts, lock};
+use crate::open::{self, Opener};
+use crate::scan::recorded::Expansion;
+use crate::space_maps::{SpaceBook, known_tops};
+use crate::{FailMode, claim, diagnosis, resume_unfinished as leftovers, scan, vdev_zaps};
+use crate::{OpenOptions, Pool, PoolError, Which, assemble, missing};
+use dmu::Store;
+use dmu::{Limits, LiveSet, Txgs};
+use dsl::brt::Brt;
+use dsl::{FeatureCounts, Heads, mos_policy};
+use format::config::{PoolConfig, PoolState, VdevKind, VdevNode};
+use format::label::ring_slots;
+use format::names;
+use format::nvlist::NvList;
+use format::scan::ScanState;
+use format::uberblock::Uberblock;
+use format::{Ashift, Endian, PoolGuid, Txg, VdevGuid};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use vdev::device::file::Access;
+use vdev::device::held::Hold;
+use vdev::env::Env;
+use vdev::scan::Found;
+use vdev::tree::VdevState;
+use vdev::{Device, VdevTree, label};
+use zio::Zio;
+use zio::alloc::Allocator;
+
+/// Version of pools that can be written.
+const VERSION_FEATURES: u64 = 5000;
+/// Features that, while they are in use, ask for more than Cenote does when it writes, and why.
+const UNWRITTEN: [(&str, &str); 10] = [
+    ("zpool_checkpoint", "it has a checkpoint"),
+    ("draid", "it has a dRAID vdev"),
+    ("device_removal", "a vdev was removed from it"),
+    ("obsolete_counts", "a vdev was removed from it"),
+    ("redaction_bookmarks", "it has redaction bookmarks"),
+    ("redacted_datasets", "it has redacted datasets"),
+    ("redaction_list_spill", "it has redaction bookmarks"),
+    ("device_rebuild", "a device is being rebuilt"),
+    ("dynamic_gang_header", "it has large gang headers"),
+    ("physical_rewrite", "it has rewritten blocks"),
+];
+/// Features that are kept up only in part: what was written before is freed as it should be, and nothing new is
+/// made of it. [`ImportOptions::partly_supported`] lets such pools be written.
+const PARTLY_WRITTEN: [(&str, &str); 2] =
+    [("encryption", "it has encrypted datasets"), ("fast_dedup", "it has dedup tables")];
+/// Importers wait this many intervals for signs of life if the writer does not say how many.
+const IMPORT_INTERVALS: u64 = 20;
+/// The shortest interval of such signs that is believed, in milliseconds.
+const INTERVAL_MS: u64 = 1000;
+/// Between two looks at the labels.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How to open a pool for writing.
+#[derive(Debug, Clone)]
+pub struct ImportOptions {
+    /// What counts for reading too. A checkpoint, and missing vdevs of data, are not possible.
+    pub open: OpenOptions,
+    /// Take it over although another machine has not let go of it (`-f`).
+    pub force: bool,
+    /// Its name from now on.
+    pub new_name: Option<String>,
+    /// This machine.
+    pub host: Host,
+    /// Nothing is written before something has been changed ([`LivePool::release`]). What is left unchanged is
+    /// then left as it was found.
+    pub hold: bool,
+    /// How files and disks are opened.
+    pub access: Access,
+    /// How much dirty memory there may be, and how often a txg is written.
+    pub limits: Limits,
+    /// Pools with encrypted datasets and with dedup tables are opened too. What is freed goes out of the tables
+    /// and encrypted heads are left alone; nothing is encrypted or deduplicated. For tests of that, and for what
+    /// is built on it: no command sets it.
+    pub partly_supported: bool,
+}
+
+impl Default for ImportOptions {
+    fn default() -> ImportOptions {
+        ImportOptions {
+            open: OpenOptions::default(),
+            force: false,
+            new_name: None,
+            host: Host::default(),
+            hold: false,
+            access: Access::Auto,
+            limits: Limits::default(),
+            partly_supported: false,
+        }
+    }
+}
+
+/// Why a pool cannot be written by Cenote; `None`: it can.
+///
+/// # Errors
+/// If the pool cannot be read.
+pub fn refusal(pool: &Pool) -> Result<Option<String>, PoolError> {
+    if let Some(why) = firm_refusal(pool)? {
+        return Ok(Some(why));
+    }
+    if let Some((_, why)) = PARTLY_WRITTEN.iter().find(|(feature, _)| pool.features().is_active(feature)) {
+        return Ok(Some((*why).to_owned()));
+    }
+    // The classic tables have no feature that says that they are there.
+    Ok((!pool.dedup_tables()?.is_empty()).then(|| "it has dedup tables".to_owned()))
+}
+
+/// The same, but for what [`ImportOptions::partly_supported`] allows.
+fn firm_refusal(pool: &Pool) -> Result<Option<String>, PoolError> {
+    if pool.version() != VERSION_FEATURES {
+        return Ok(Some(format!("its format is version {}, without features", pool.version())));
+    }
+    if pool.uberblock().order == Endian::Big {
+        return Ok(Some("it was written by a big-endian machine".to_owned()));
+    }
+    let unknown = pool.features().unsupported(true);
+    if !unknown.is_empty() {
+        return Ok(Some(format!("features are in use that are not supported: {}", unknown.join(", "))));
+    }
+    if let Some((_, why)) = UNWRITTEN.iter().find(|(feature, _)| pool.features().is_active(feature)) {
+        return Ok(Some((*why).to_owned()));
+    }
+    if pool.label_config().split_guid.is_some() {
+        return Ok(Some("it is being split".to_owned()));
+    }
+    if let Some(why) = pool.config().vdev_tree.walk().find_map(refused_vdev) {
+        return Ok(Some(why.to_owned()));
+    }
+    let is_running = |e: &Expansion| e.state == 1;
+    if pool.expansions()?.iter().any(is_running) {
+        return Ok(Some("a raidz expansion is under way".to_owned()));
+    }
+    Ok(None)
+}
+
+fn refused_vdev(node: &VdevNode) -> Option<&'static str> {
+    match node.kind {
+        VdevKind::Draid | VdevKind::DistributedSpare => Some("it has a dRAID vdev"),
+        VdevKind::Indirect => Some("a vdev was removed from it"),
+        VdevKind::Log | VdevKind::L2cache => Some("its configuration is of an old form"),
+        _ if node.removing => Some("a vdev is being removed from it"),
+        _ if node.raidz_expanding => Some("a raidz expansion is under way"),
+        _ => None,
+    }
+}
+
+impl LivePool {
+    /// Opens one of the pools among the devices that were found, for writing.
+    ///
+    /// Devices that were opened for reading, as a search does, are opened again; others, as in tests, are
+    /// used as they are.
+    ///
+    /// # Errors
+    /// As of [`Pool::open`]; [`PoolError::NotWritable`] with the reason, [`PoolError::OtherHost`],
+    /// [`PoolError::ActiveElsewhere`], [`PoolError::BadDevice`] if a device is in use.
+    pub fn import(
+        found: &Found,
+        which: &Which,
+        opts: &ImportOptions,
+        env: Env,
+    ) -> Result<Arc<LivePool>, PoolError> {
+        let guid = open::choose(&groups(found), which, &opts.open)?.guid;
+        let found = &lock_devices(found, guid, opts, &env)?;
+        let all = groups(found);
+        let group = open::choose(&all, &Which::Guid(guid), &opts.open)?;
+        let aux = aux_devices(found);
+        let opener = Opener { group, devices: group.devices(&aux), opts: &opts.open };
+        let opened = opener.open()?;
+        opener.check_missing(&opened.tree)?;
+        let pool =
+            Pool::from_opened(opened, &opener.devices, env.devices().clone(), opts.open.name.as_deref())?;
+        let name = || pool.name().to_owned();
+        let refused = if opts.partly_supported { firm_refusal(&pool)? } else { refusal(&pool)? };
+        if let Some(why) = refused {
+            return Err(PoolError::NotWritable { name: name(), why });
+        }
+        check_host(pool.label_config(), opts)?;
+        check_activity(group, &pool, opts)?;
+        let held = aux::hold_all(&pool, found, opts.access, env.devices())?;
+        let hold = opts.hold.then(Arc::<Hold>::default);
+        let devices = writable_devices(found, hold.as_ref());
+        let newest = group.uberblocks().first().map_or(pool.txg(), |(ub, _)| ub.txg.max(pool.txg()));
+        let live = assemble(&pool, &devices, newest, opts, env, hold)?;
+        live.note_stale(group);
+        live.events.opened(&live.tree());
+        live.name_devices(group);
+        *lock(&live.aux) = held;
+        live.first_txgs(&pool, opts)?;
+        live.is_open.store(true, Ordering::Release);
+        live.events.set_context(Context::Open);
+        live.events.sysevent("config_sync", NvList::new());
+        live.events.sysevent("pool_import", NvList::new());
+        Ok(live)
+    }
+
+    /// All leaves of a top-level vdev get the same uberblocks. One that lacks the last of them is a copy of earlier, or the
+    /// power went off in between: what was written since then it may lack, too.
+    fn note_stale(&self, group: &Group<'_>) {
+        let (tree, uberblock) = (self.tree(), self.uberblock());
+        let status = tree.status();
+        for top in &tree.config().children {
+            let slots = ring_slots(top.ashift.unwrap_or(Ashift(9)));
+            let newest_of = |leaf: &VdevNode| {
+                status.find(leaf.guid).filter(|leaf| leaf.state >= VdevState::Degraded)?;
+                let member = group.members.iter().find(|member| member.config.guid == Some(leaf.guid))?;
+                let found = member.leaf.probe.uberblocks.iter();
+                let of_state = found.filter(|found| {
+                    let ub = &found.uberblock;
+                    // Those in the last slot that show that the pool is in use are on one leaf only.
+                    ub.guid_sum == uberblock.guid_sum
+                        && ub.txg <= uberblock.txg
+                        && found.slot == ub.slot(slots)
+                });
+                Some((leaf.guid, of_state.map(|found| found.uberblock.txg).max().unwrap_or(Txg(0))))
+            };
+            let known: Vec<(VdevGuid, Txg)> = top.leaves().filter_map(newest_of).collect();
+            let newest = known.iter().map(|(_, txg)| *txg).max().unwrap_or(Txg(0));
+            for (leaf, has) in known.into_iter().filter(|(_, has)| *has < newest) {
+                tracing::warn!(pool = self.name, %leaf, has = has.0, newest = newest.0, "a leaf is older than those beside it");
+                tree.note_missed(leaf, has.0 + 1..newest.0 + 1);
+            }
+        }
+    }
+
+    /// The configuration says where devices are now, and who has them.
+    fn name_devices(&self, group: &Group<'_>) {
+        let mut state = lock(&self.state);
+        let root = &mut state.config.vdev_tree;
+        for member in &group.members {
+            // A leaf in a partition is found by the disk, and known by its own path.
+            if let (Some(guid), Some(path), false) =
+                (member.config.guid, member.leaf.path.to_str(), member.leaf.partition.is_some())
+            {
+                set_path(root, guid, path);
+            }
+        }
+        let known: Vec<VdevGuid> = root.leaves().map(|leaf| leaf.guid).collect();
+        for guid in known {
+            if let Some(leaf) = find_mut(root, guid).filter(|_| self.tree().device(guid).is_some()) {
+                leaf.not_present = false;
+            }
+        }
+        diagnosis::lift(&self.tree(), &mut state.config.vdev_tree);
+        state.mark_all();
+    }
+
+    /// Claims logs, and writes what an import changes.
+    fn first_txgs(&self, pool: &Pool, opts: &ImportOptions) -> Result<(), PoolError> {
+        let claims = claim::find(self, pool, opts.open.allow_missing_logs)?;
+        {
+            let mut state = lock(&self.state);
+            state.is_forced = true;
+            state.claims = claims;
+        }
+        let stale = !pool.config().has_vdev_zaps;
+        let scan = pool.scan()?.filter(|scan| scan.state == ScanState::Scanning);
+        let words = pool.directory().words(names::directory::SCAN_POSITION)?;
+        let saved = scan.as_ref().and_then(|phys| scan::position_of(&words, phys));
+        let is_ours = saved.is_some();
+        let newest = Arc::new(std::sync::Mutex::new(Txg(0)));
+        let slot = Arc::clone(&newest);
+        let scan = self.run_on_pool(move |ctx, task| {
+            *lock(&slot) = task.state.claimed;
+            let m = ctx.m();
+            let config = &mut task.state.config;
+            if stale {
+                vdev_zaps::free_all(m, &mut config.vdev_tree)?;
+                config.has_vdev_zaps = true;
+            }
+            vdev_zaps::create_root(m, &mut config.vdev_tree)?;
+            for top in &mut config.vdev_tree.children {
+                vdev_zaps::create_missing(m, top)?;
+            }
+            task.pool.space.renew_zaps(&config.vdev_tree);
+            leftovers::clear(ctx, scan, is_ours)
+        })?;
+        if let Some(phys) = scan {
+            self.resume_scan(phys, saved);
+        }
+        let newest = *lock(&newest);
+        while self.txgs.synced_txg() < newest {
+            self.sync_here()?;
+        }
+        Ok(())
+    }
+}
+
+/// Another machine may have the pool.
+fn check_host(label: &PoolConfig, opts: &ImportOptions) -> Result<(), PoolError> {
+    let is_active = label.state == PoolState::Active;
+    let is_other = label.hostid != 0 && opts.host.id != 0 && label.hostid != opts.host.id;
+    if is_active && is_other && !opts.force {
+        let host = label.hostname.clone().unwrap_or_default();
+        let (name, hostid) = (label.name.clone(), label.hostid);
+        return Err(PoolError::OtherHost { name, host, hostid, is_active });
+    }
+    Ok(())
+}
+
+/// Waits for signs of life, if the pool is one whose writers give them.
+fn check_activity(group: &Group<'_>, pool: &Pool, opts: &ImportOptions) -> Result<(), PoolError> {
+    let uberblock = pool.uberblock();
+    let label = pool.label_config();
+    let Some(mmp) = uberblock.mmp.filter(format::uberblock::Mmp::is_on) else { return Ok(()) };
+    if opts.host.id == 0 {
+        let why = "multihost is on, and this machine has no hostid".to_owned();
+        return Err(PoolError::NotWritable { name: label.name.clone(), why });
+    }
+    let is_ours = label.hostid == opts.host.id && label.state == PoolState::Exported;
+    if is_ours || label.state == PoolState::Destroyed {
+        return Ok(());
+    }
+    let interval = u64::from(mmp.interval_ms().unwrap_or(0)).max(INTERVAL_MS);
+    let delay = mmp.delay_ns / 1_000_000;
+    let wait = match mmp.fail_intervals() {
+        Some(fails) if fails > 0 => u64::from(fails) * interval * 2,
+        _ => interval.saturating_add(delay).saturating_mul(IMPORT_INTERVALS),
+    };
+    let wait = wait.max(IMPORT_INTERVALS * INTERVAL_MS).saturating_mul(5) / 4;
+    let rank = newest_of(group, pool.guid());
+    for _ in 0..wait / LOOK.as_millis() as u64 {
+        std::thread::sleep(LOOK);
+        if newest_of(group, pool.guid()) != rank {
+            return Err(PoolError::ActiveElsewhere { name: label.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The newest uberblock that the devices hold now, by what changes when it is written again.
+fn newest_of(group: &Group<'_>, _pool: PoolGuid) -> Option<(Txg, u64, u64)> {
+    let of = |ub: &Uberblock| (ub.txg, ub.timestamp, ub.mmp.map_or(0, |mmp| mmp.config));
+    let probes = group.members.iter().map(|member| label::probe(&*member.leaf.device));
+    probes.flat_map(|probe| probe.uberblocks).map(|found| of(&found.uberblock)).max()
+}
+
+/// The devices of the pool, open for writing and with the labels that they have under the lock.
+fn lock_devices(found: &Found, guid: PoolGuid, opts: &ImportOptions, env: &Env) -> Result<Found, PoolError> {
+    let is_member = |leaf: &vdev::scan::Leaf| assemble::names_pool(leaf, guid);
+    found.lock(is_member, opts.access, env).map_err(|(path, error)| PoolError::BadDevice {
+        path: path.display().to_string(),
+        why: error.to_string(),
+    })
+}
+
+/// The devices that are open for writing, behind the hold if there is one.
+fn writable_devices(found: &Found, hold: Option<&Arc<Hold>>) -> NewDevices {
+    let mut devices = found.devices_of(|leaf| !leaf.device.is_read_only());
+    if let Some(hold) = hold {
+        let put = |(leaf, device): (&VdevGuid, &mut Arc<dyn Device>)| {
+            *device = Arc::new(hold.device(*leaf, Arc::clone(device)));
+        };
+        devices.iter_mut().for_each(put);
+    }
+    devices
+}
+
+fn assemble(
+    pool: &Pool,
+    devices: &NewDevices,
+    newest: Txg,
+    opts: &ImportOptions,
+    env: Env,
+    hold: Option<Arc<Hold>>,
+) -> Result<Arc<LivePool>, PoolError> {
+    let uberblock = *pool.uberblock();
+    let mut config = pool.config().clone();
+    config.name.clone_from(opts.new_name.as_ref().unwrap_or(&pool.label_config().name));
+    let name = opts.open.name.clone().unwrap_or_else(|| config.name.clone());
+    (config.state, config.hostid) = (PoolState::Active, opts.host.id);
+    config.hostname = opts.host.stored_name();
+    let tree = VdevTree::open(&config.vdev_tree, devices, uberblock.reflow)?;
+    missing::load(pool.mos(), &tree);
+    let zio = Arc::new(Zio::new(Arc::clone(&tree)));
+    if let Some(salt) = open::salt(pool.directory())? {
+        zio.set_salt(salt);
+    }
+    let store = Store::new(Arc::clone(&zio), opts.open.cache_bytes);
+    store.set_env(env.clone());
+    let txgs = Txgs::new(newest, opts.limits);
+    let features = FeatureCounts::load(pool.mos())?;
+    let mos = LiveSet::open(&store, txgs.meter(), &uberblock.root, 0, mos_policy(&features))?;
+    let spaces = pool.vdev_spaces()?;
+    let space = SpaceBook::load(&mos, pool, &spaces)?;
+    let source = Arc::clone(&space) as Arc<dyn zio::alloc::SpaceSource>;
+    let allocator = Arc::new(Allocator::new(Arc::clone(&tree), known_tops(&tree, &spaces), source));
+    zio.set_allocator(Arc::clone(&allocator));
+    let brt = Brt::load(&mos.view())?;
+    let heads = Heads::new(&mos, &txgs, &features, &brt, &name)?;
+    let host = opts.host.clone();
+    let live = LivePool::assemble(Parts {
+        name,
+        hold,
+        env,
+        zio,
+        store,
+        mos,
+        allocator,
+        txgs,
+        heads,
+        features,
+        brt,
+        space,
+        host,
+        config,
+        uberblock,
+        context: Context::Import,
+    });
+    live.announce_space()?;
+    let number =
+        |name| Ok::<_, PoolError>(pool.property(name)?.flatten().and_then(|value| value.raw.number()));
+    live.set_grows_by_itself(number("autoexpand")? == Some(1));
+    live.outages.set_mode(FailMode::of_number(number("failmode")?.unwrap_or(0)));
+    if number("multihost")? == Some(1) {
+        // Other machines must see that it is in use.
+        live.release()?;
+        live.mmp.set(true, live.env.clock().monotonic());
+    }
+    Ok(live)
+}

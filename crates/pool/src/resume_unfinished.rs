@@ -1,0 +1,20 @@
+//! What whoever had the pool before has left unfinished: done in the first txg after an import
+//! (docs/on-disk/10-overview.md, section 4, step 14; docs/on-disk/22-mos-dsl.md, section 12).
+
+use crate::PoolError;
+use crate::scan;
+use dsl::{TaskCtx, destroy, holds};
+use format::scan::ScanPhys;
+
+/// Takes over a scan that was under way, and ends temporary holds. Returns the scan as it goes on.
+pub(crate) fn clear(
+    ctx: &mut TaskCtx<'_>,
+    scan: Option<ScanPhys>,
+    is_ours: bool,
+) -> Result<Option<ScanPhys>, PoolError> {
+    let scan = scan.map(|phys| scan::adopt(ctx.m(), phys, is_ours)).transpose()?;
+    for snapshot in holds::release_temporary(ctx.m())? {
+        destroy::destroy_if_deferred(ctx, snapshot)?;
+    }
+    Ok(scan)
+}

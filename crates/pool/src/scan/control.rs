@@ -1,0 +1,435 @@
+//! Beginning, pausing, stopping and driving scans.
+
+use crate::PoolError;
+use crate::live::{LivePool, lock};
+use crate::scan::slice::Budget;
+use crate::scan::state;
+use crate::scan::state::Saved;
+use crate::scan::{Position, Run, ScanProgress};
+use format::nvlist::NvList;
+use format::scan::{SCAN_FLAG_PAUSED, ScanFunc, ScanPhys, ScanState};
+use format::{ObjectId, Txg, VdevGuid};
+use std::collections::HashMap;
+use std::time::Duration;
+use vdev::tree::Priority;
+use vdev::tunable::Tunable;
+
+/// What a slice does at most, so that programs and txgs do not wait for it.
+const SLICE: Budget = Budget { bytes: 64 << 20, time: Duration::from_millis(100) };
+/// How often it is written down how far a scan is.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+/// When nothing is scanned, how often somebody looks whether something should be.
+const IDLE: Duration = Duration::from_millis(200);
+/// While it is on, scans begin but get nowhere: for tests that need one that is under way.
+pub static SCAN_SUSPEND_PROGRESS: Tunable = Tunable::new("zfs_scan_suspend_progress", 0, 0, 1);
+/// While nothing can be done.
+const STUCK: Duration = Duration::from_secs(1);
+/// Longest pause between two slices.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Errors in memory before they are written down.
+const ERRORS_MAX: usize = 10_000;
+
+/// Why a scan is not begun, paused or stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScanRefusal {
+    /// A scrub is under way.
+    #[error("currently scrubbing; use 'zpool scrub -s' to cancel scrub")]
+    Scrubbing,
+    /// It is paused already.
+    #[error("scrub is paused; use 'zpool scrub' to resume scrub")]
+    Paused,
+    /// A resilver is under way.
+    #[error("currently resilvering")]
+    Resilvering,
+    /// There is nothing to pause or stop.
+    #[error("there is no active scrub")]
+    NotScrubbing,
+    /// The log of errors has not the form that it needs.
+    #[error("unsupported version or feature")]
+    NeedsErrorsByHead,
+    /// The pool cannot be written.
+    #[error(transparent)]
+    Pool(Box<PoolError>),
+}
+
+impl From<PoolError> for ScanRefusal {
+    fn from(error: PoolError) -> ScanRefusal {
+        ScanRefusal::Pool(Box::new(error))
+    }
+}
+
+fn event_word(func: ScanFunc) -> &'static str {
+    if func == ScanFunc::Resilver { "resilver" } else { "scrub" }
+}
+
+impl LivePool {
+    /// How far the scan is that is under way or paused. `None`: there is none; [`crate::Pool::scan`] tells of the last
+    /// one.
+    pub fn scan_progress(&self) -> Option<ScanProgress> {
+        self.scans.progress()
+    }
+
+    /// Begins a scrub, or goes on with one that is paused. With `newer`, only what was written since the last one is
+    /// looked at.
+    ///
+    /// # Errors
+    /// [`ScanRefusal`] if something else is under way.
+    pub fn start_scrub(&self, newer: bool) -> Result<(), ScanRefusal> {
+        if self.is_attended() && self.wants_resilver() {
+            self.start_resilver()?;
+        }
+        let _driver = self.driver();
+        let known = lock(&self.scans.run).as_ref().map(|run| run.phys);
+        match known {
+            Some(phys) if phys.func == ScanFunc::Resilver => return Err(ScanRefusal::Resilvering),
+            Some(phys) if phys.is_paused() => return Ok(self.go_on()?),
+            Some(_) => return Err(ScanRefusal::Scrubbing),
+            None => {}
+        }
+        let min = if newer { self.view()?.last_scrubbed_txg()? } else { Txg(0) };
+        Ok(self.begin(ScanFunc::Scrub, min)?)
+    }
+
+    /// Pauses the scrub. It stays paused until somebody lets it go on, also over exports and power cuts.
+    ///
+    /// # Errors
+    /// [`ScanRefusal`] if there is none, or it is paused already.
+    pub fn pause_scrub(&self) -> Result<(), ScanRefusal> {
+        let _driver = self.driver();
+        let now = self.env.clock().wall().as_secs();
+        {
+            let mut slot = lock(&self.scans.run);
+            let Some(run) = slot.as_mut().filter(|run| run.phys.func == ScanFunc::Scrub) else {
+                return Err(ScanRefusal::NotScrubbing);
+            };
+            if run.phys.is_paused() {
+                return Err(ScanRefusal::Paused);
+            }
+            run.phys.flags |= SCAN_FLAG_PAUSED;
+            run.paused_since = now;
+        }
+        self.save()?;
+        self.events.sysevent("scrub_paused", NvList::new());
+        Ok(())
+    }
+
+    /// Stops the scrub for good.
+    ///
+    /// # Errors
+    /// [`ScanRefusal`] if there is none.
+    pub fn stop_scrub(&self) -> Result<(), ScanRefusal> {
+        let _driver = self.driver();
+        if !lock(&self.scans.run).as_ref().is_some_and(|run| run.phys.func == ScanFunc::Scrub) {
+            return Err(ScanRefusal::NotScrubbing);
+        }
+        self.end(ScanState::Canceled)?;
+        Ok(())
+    }
+
+    /// Begins a resilver, anew if one is under way; a scrub ends.
+    ///
+    /// # Errors
+    /// If the pool cannot be written.
+    pub fn start_resilver(&self) -> Result<(), PoolError> {
+        let _driver = self.driver();
+        let missed = self.lacking();
+        let oldest = missed
+            .iter()
+            .filter_map(|leaf| self.tree().dtl(*leaf).iter().next().map(|range| range.start))
+            .min();
+        if lock(&self.scans.run).is_some() {
+            self.end(ScanState::Canceled)?;
+        }
+        lock(&self.scans.hopeless).clear();
+        self.begin(ScanFunc::Resilver, Txg(oldest.unwrap_or(0).saturating_sub(1)))
+    }
+
+    /// Goes on with a scan that was under way when the pool was last closed.
+    pub(crate) fn resume_scan(&self, phys: ScanPhys, saved: Option<Saved>) {
+        let now = self.env.clock().wall().as_secs();
+        let mut served = self.leaves_in_service();
+        let mut phys = phys;
+        match &saved {
+            // Who was not there before has missed what was looked at.
+            Some(saved) => served.retain(|leaf, _| saved.served.contains(leaf)),
+            None => (phys.examined, phys.skipped) = (0, 0),
+        }
+        let is_incomplete = saved.as_ref().is_some_and(|saved| saved.is_incomplete);
+        let (position, issued) =
+            saved.map_or((Position::default(), 0), |saved| (saved.position, saved.issued));
+        self.tree().begin_repairs();
+        *lock(&self.scans.run) = Some(Run {
+            position,
+            targets: None,
+            issued,
+            pass_start: now,
+            pass_examined: 0,
+            pass_issued: 0,
+            paused_since: if phys.is_paused() { now } else { 0 },
+            spent_paused: 0,
+            served,
+            is_incomplete,
+            errors: Vec::new(),
+            saved: self.env.clock().monotonic(),
+            mark: self.tree().mark(),
+            phys,
+        });
+    }
+
+    fn begin(&self, func: ScanFunc, min_txg: Txg) -> Result<(), PoolError> {
+        let to_examine = self.view()?.space().map_or(0, |space| space.allocated);
+        let start_time = self.env.clock().wall().as_secs();
+        let phys = ScanPhys {
+            func,
+            state: ScanState::Scanning,
+            queue: ObjectId(0),
+            min_txg,
+            max_txg: Txg(0),
+            current_min_txg: min_txg,
+            current_max_txg: Txg(0),
+            start_time,
+            end_time: 0,
+            to_examine,
+            examined: 0,
+            skipped: 0,
+            processed: 0,
+            errors: 0,
+            ddt_class_max: 0,
+            ddt_bookmark: [0; 4],
+            bookmark: [0; 4],
+            flags: 0,
+        };
+        self.tree().begin_repairs();
+        let mark = self.tree().mark();
+        let served = self.leaves_in_service();
+        let phys = self.run_on_pool(move |ctx, _| {
+            let mut phys = ScanPhys { max_txg: ctx.txg(), current_max_txg: ctx.txg(), ..phys };
+            state::begin(ctx.m(), &mut phys)?;
+            let text =
+                format!("func={} mintxg={} maxtxg={}", phys.func as u64, phys.min_txg.0, phys.max_txg.0);
+            ctx.note("scan setup", None, text);
+            Ok(phys)
+        })?;
+        self.resume_scan(phys, None);
+        if let Some(run) = lock(&self.scans.run).as_mut() {
+            (run.mark, run.served) = (mark, served);
+        }
+        self.events.sysevent(&format!("{}_start", event_word(func)), NvList::new());
+        Ok(())
+    }
+
+    /// Goes on with a paused scrub.
+    fn go_on(&self) -> Result<(), PoolError> {
+        let now = self.env.clock().wall().as_secs();
+        if let Some(run) = lock(&self.scans.run).as_mut() {
+            run.phys.flags &= !SCAN_FLAG_PAUSED;
+            run.spent_paused += now.saturating_sub(run.paused_since);
+            run.paused_since = 0;
+        }
+        self.save()?;
+        self.events.sysevent("scrub_resume", NvList::new());
+        Ok(())
+    }
+
+    /// Writes down how far the scan is. The caller holds `driver`.
+    fn save(&self) -> Result<(), PoolError> {
+        let Some(leaves) =
+            lock(&self.scans.run).as_ref().map(|run| run.served.keys().copied().collect::<Vec<_>>())
+        else {
+            return Ok(());
+        };
+        // Nothing counts as done before it is durable.
+        let lost = self.flush(&leaves);
+        let now = self.env.clock().monotonic();
+        let (phys, words, errors) = {
+            let mut slot = lock(&self.scans.run);
+            let Some(run) = slot.as_mut() else { return Ok(()) };
+            run.served.retain(|leaf, _| !lost.contains(leaf));
+            run.saved = now;
+            (run.phys, state::words(run), std::mem::take(&mut run.errors))
+        };
+        let by_head = self.features.is_active("head_errlog");
+        let kept = errors.clone();
+        let written = self.run_on_pool(move |ctx, _| {
+            state::save(ctx.m(), &phys, &words, by_head, &errors).map_err(state::failed)
+        });
+        if written.is_err()
+            && let Some(run) = lock(&self.scans.run).as_mut()
+        {
+            run.errors.extend(kept);
+        }
+        written
+    }
+
+    /// Flushes leaves; those that failed are returned.
+    fn flush(&self, leaves: &[VdevGuid]) -> Vec<VdevGuid> {
+        let results = self.tree().flush_leaves(leaves);
+        let failed = leaves.iter().zip(results).filter(|(_, result)| result.is_err());
+        failed.map(|(leaf, _)| *leaf).collect()
+    }
+
+    /// Ends the scan. The caller holds `driver`.
+    fn end(&self, how: ScanState) -> Result<(), PoolError> {
+        let Some((mut phys, errors, served, mark, is_incomplete)) =
+            lock(&self.scans.run).as_ref().map(|run| {
+                (
+                    run.phys,
+                    run.errors.clone(),
+                    run.served.keys().copied().collect::<Vec<_>>(),
+                    run.mark,
+                    run.is_incomplete,
+                )
+            })
+        else {
+            return Ok(());
+        };
+        (phys.state, phys.end_time) = (how, self.env.clock().wall().as_secs());
+        phys.flags &= !SCAN_FLAG_PAUSED;
+        let is_finished = how == ScanState::Finished;
+        if is_finished {
+            self.flush(&self.tree().leaf_guids());
+            if !is_incomplete {
+                let range = phys.min_txg.0 + 1..phys.max_txg.0 + 1;
+                for leaf in &served {
+                    // One that fails keeps its DTL.
+                    let _ = self.tree().forgive(*leaf, range.clone(), mark);
+                }
+            }
+            let lacks_still =
+                |leaf: &VdevGuid| !self.tree().dtl(*leaf).overlap(&(0..phys.max_txg.0 + 1)).is_empty();
+            lock(&self.scans.hopeless).extend(served.into_iter().filter(lacks_still));
+        }
+        let by_head = self.features.is_active("head_errlog");
+        self.run_on_pool(move |ctx, _| {
+            let mut phys = phys;
+            state::end(ctx.m(), &mut phys, by_head, &errors)?;
+            let name = if is_finished { "scan done" } else { "scan aborted" };
+            ctx.note(name, None, format!("errors={}", phys.errors));
+            Ok(())
+        })?;
+        *lock(&self.scans.run) = None;
+        self.scans.notes.forget();
+        let word = event_word(phys.func);
+        let event = if is_finished { format!("{word}_finish") } else { format!("{word}_abort") };
+        self.events.sysevent(&event, NvList::new());
+        Ok(())
+    }
+
+    /// Does the next slice of the scan that is under way, and ends it if it is done. False: nothing is under way.
+    ///
+    /// # Errors
+    /// If the pool cannot be read or written.
+    pub fn scan_step(&self) -> Result<bool, PoolError> {
+        self.step(SLICE)
+    }
+
+    /// The same with a slice of so many bytes; how far it got is written down in any case.
+    ///
+    /// # Errors
+    /// If the pool cannot be read or written.
+    pub fn scan_step_within(&self, bytes: u64) -> Result<bool, PoolError> {
+        let is_going_on = self.step(Budget { bytes, ..SLICE })?;
+        self.park_scan()?;
+        Ok(is_going_on)
+    }
+
+    fn step(&self, budget: Budget) -> Result<bool, PoolError> {
+        let _driver = self.driver();
+        let Some(mut run) = lock(&self.scans.run).as_ref().filter(|run| !run.phys.is_paused()).map(Run::copy)
+        else {
+            return Ok(false);
+        };
+        let is_done = self.scan_slice(&mut run, budget)?;
+        let is_due = self.env.clock().monotonic().saturating_sub(run.saved) >= SAVE_EVERY
+            || run.errors.len() > ERRORS_MAX;
+        *lock(&self.scans.run) = Some(run);
+        if is_done {
+            self.end(ScanState::Finished)?;
+        } else if is_due {
+            self.save()?;
+        }
+        Ok(true)
+    }
+
+    /// Does all of the scan that is under way, on this thread.
+    ///
+    /// # Errors
+    /// If the pool cannot be read or written.
+    pub fn scan_to_end(&self) -> Result<(), PoolError> {
+        while self.scan_step()? {}
+        Ok(())
+    }
+
+    /// Writes down how far the scan is, before the pool is closed.
+    pub(crate) fn park_scan(&self) -> Result<(), PoolError> {
+        let _driver = self.driver();
+        self.save()
+    }
+
+    /// What the thread for scans does again and again. Returns how long it may rest.
+    pub(crate) fn scan_tick(&self) -> Duration {
+        if self.scans.is_closing() || self.suspended().is_some() || self.is_held() {
+            return STUCK;
+        }
+        let outcome = self.log_damage().and_then(|()| {
+            if !self.is_attended() {
+                return Ok(());
+            }
+            self.look_for_silent();
+            if self.wants_resilver() { self.start_resilver() } else { Ok(()) }
+        });
+        if SCAN_SUSPEND_PROGRESS.is_on() {
+            return IDLE;
+        }
+        let (before, start) = (self.foreground(), std::time::Instant::now());
+        match outcome.and_then(|()| self.scan_step()) {
+            Ok(true) if self.foreground() > before => start.elapsed().min(PAUSE_MAX),
+            Ok(true) => Duration::ZERO,
+            Ok(false) => IDLE,
+            Err(error) => {
+                if !self.scans.is_closing() {
+                    tracing::warn!(pool = self.name, %error, "the scan does not get on");
+                }
+                STUCK
+            }
+        }
+    }
+
+    /// How often devices were used for programs.
+    fn foreground(&self) -> u64 {
+        let kinds = [Priority::SyncRead, Priority::SyncWrite];
+        let of = |stats: &vdev::tree::IoStats| -> u64 {
+            kinds.iter().flat_map(|kind| stats.individual[kind.index()]).sum::<u64>()
+        };
+        self.tree().io_stats().values().map(|leaf| of(&leaf.stats)).sum()
+    }
+
+    /// Leaves in service that lack something.
+    pub(crate) fn lacking(&self) -> Vec<VdevGuid> {
+        let tree = self.tree();
+        let mut leaves: Vec<VdevGuid> = self.leaves_in_service().into_keys().collect();
+        leaves.retain(|leaf| !tree.dtl(*leaf).is_empty());
+        leaves
+    }
+
+    /// Whether a leaf lacks something that is to be brought to it now.
+    fn wants_resilver(&self) -> bool {
+        // What is being resilvered is ended first.
+        let is_resilvering =
+            lock(&self.scans.run).as_ref().is_some_and(|run| run.phys.func == ScanFunc::Resilver);
+        !is_resilvering && self.scans.is_resilver_urgent(&self.tree())
+    }
+}
+
+impl Run {
+    /// To work with while others look at the original.
+    fn copy(&self) -> Run {
+        Run {
+            targets: self.targets.clone(),
+            served: HashMap::clone(&self.served),
+            errors: self.errors.clone(),
+            ..*self
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Data that cannot be read: what programs meet goes into the error log, and `scrub -e` looks again at what stands
+//! there.
+//!
+//! # What always holds
+//! - Who meets such data only leaves a note of the place ([`Notes`]). A thread looks at the place again, in the state of
+//!   the last txg: what can be read there, or is there no more, was seen in an older state, and is forgotten.
+//! - At most [`NOTES_MAX`] places wait; more are not noted. All can be met again.
+//!
+//! Tests: `crates/crash/tests/errors.rs`.
+
+use crate::error_log::{LoggedError, Now, block_in};
+use crate::live::{LivePool, lock};
+use crate::scan::control::ScanRefusal;
+use crate::scan::state;
+use crate::scan::state::Failed;
+use crate::{Pool, PoolError};
+use dmu::ObjSet;
+use dmu::traverse::Bookmark;
+use format::names;
+use format::nvlist::{NvList, NvValue};
+use format::scan::{ErrorScrubPhys, ScanFunc, ScanState};
+use format::{BlockId, Level, ObjectId, Txg};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+use vdev::tree::{Doing, Priority, VdevError};
+use zio::{ReadPolicy, ZioError};
+
+/// Places that wait to be looked at again.
+const NOTES_MAX: usize = 1000;
+/// Places that are known to be in the log.
+const LOGGED_MAX: usize = 100_000;
+/// Blocks that are looked at before txgs may go on.
+const BATCH: usize = 256;
+/// How often somebody who waits looks whether there is still something to wait for.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A place where something could not be read.
+type Place = (ObjectId, ObjectId, BlockId);
+
+/// Places that readers could not read.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// To be looked at again.
+    places: Mutex<BTreeSet<Place>>,
+    /// What stands in the log already, with the births of blocks.
+    logged: Mutex<HashSet<(Place, Txg)>>,
+}
+
+impl Notes {
+    /// The log is another one now.
+    pub(crate) fn forget(&self) {
+        lock(&self.logged).clear();
+    }
+}
+
+impl dmu::Witness for Notes {
+    fn unreadable(&self, objset: u64, object: ObjectId, blkid: BlockId) {
+        let mut notes = lock(&self.places);
+        if notes.len() < NOTES_MAX {
+            notes.insert((ObjectId(objset), object, blkid));
+        }
+    }
+}
+
+impl LivePool {
+    /// Puts what readers could not read into the error log, as far as it still cannot be read.
+    ///
+    /// # Errors
+    /// If the pool cannot be read or written.
+    pub(crate) fn log_damage(&self) -> Result<(), PoolError> {
+        let places: Vec<Place> = lock(&self.scans.notes.places).iter().copied().collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let mut failed = Vec::new();
+        for some in places.chunks(BATCH) {
+            let _driver = self.driver();
+            let _reading = self.scans.gate().enter(|| self.txgs.synced_txg());
+            let view = self.view()?;
+            failed.extend(some.iter().filter_map(|place| self.look_again(&view, *place)));
+        }
+        {
+            // A program that reads it again and again makes no txg each time.
+            let mut logged = lock(&self.scans.notes.logged);
+            if logged.len() > LOGGED_MAX {
+                logged.clear();
+            }
+            failed.retain(|failed| logged.insert((place_of(failed), failed.birth)));
+        }
+        let by_head = self.features.is_active("head_errlog");
+        if !failed.is_empty() && self.suspended().is_none() {
+            self.run_on_pool(move |ctx, _| {
+                state::log_errors(ctx.m(), names::directory::ERRLOG_LAST, by_head, &failed)
+                    .map_err(state::failed)
+            })?;
+        }
+        let mut notes = lock(&self.scans.notes.places);
+        places.iter().for_each(|place| {
+            notes.remove(place);
+        });
+        Ok(())
+    }
+
+    /// The block, if it cannot be read now.
+    fn look_again(&self, view: &Arc<Pool>, (objset, object, blkid): Place) -> Option<Failed> {
+        let (set, head) = open(view, objset)?;
+        let at = Bookmark { objset: objset.0, object, level: 0, blkid: blkid.0 };
+        let bp = match set.object(object).ok()?.block_ptr(Level(0), blkid) {
+            Ok(bp) => bp,
+            // What leads to it cannot be read.
+            Err(dmu::DmuError::Zio { source: ZioError::Unreadable { bp, .. }, .. }) => {
+                return Some(Failed { head, at, birth: bp.logical_birth() });
+            }
+            Err(_) => return None,
+        };
+        let error = self.zio.check(&bp, &ReadPolicy::default()).data.err()?;
+        let failed = Failed { head, at, birth: bp.logical_birth() };
+        self.post_damage(&failed, &error);
+        Some(failed)
+    }
+
+    /// Posts that a block is lost: `ereport.fs.zfs.data`.
+    pub(crate) fn post_damage(&self, failed: &Failed, error: &ZioError) {
+        let errno = match error {
+            ZioError::Unreadable { source: VdevError::WrongChecksum, .. } | ZioError::Checksum { .. } => 52,
+            _ => 5,
+        };
+        let mut extra = NvList::new();
+        extra.push("zio_err", NvValue::Int32(errno));
+        extra.push("zio_objset", failed.at.objset);
+        extra.push("zio_object", failed.at.object.0);
+        extra.push("zio_level", NvValue::Int64(failed.at.level));
+        extra.push("zio_blkid", failed.at.blkid);
+        self.events.ereport("data", &self.tree(), None, extra);
+    }
+
+    /// Waits until what was noted of the past is on disk, so that it can be shown: commands for the history, and data that
+    /// could not be read. No longer than `time`, and not for a pool that is suspended.
+    pub fn settle(&self, time: Duration) {
+        let has_thread = lock(&self.runtime).is_some();
+        let mut waited = Duration::ZERO;
+        loop {
+            let is_noted = !lock(&self.scans.notes.places).is_empty();
+            let recorded = Txg(self.recorded.load(std::sync::atomic::Ordering::Acquire));
+            let is_recorded = recorded <= self.txgs.synced_txg();
+            if (!is_noted && is_recorded) || waited >= time || self.suspended().is_some() {
+                return;
+            }
+            if !has_thread {
+                let _ = self.log_damage().and_then(|()| self.sync());
+                return;
+            }
+            if !is_recorded {
+                self.txgs.kick();
+            }
+            std::thread::sleep(LOOK);
+            waited += LOOK;
+        }
+    }
+
+    /// `scrub -e`: looks again at all blocks of the error log, every copy; what can be read, or is there no more, is
+    /// taken out of it. All of it at once, on this thread.
+    ///
+    /// # Errors
+    /// [`ScanRefusal`] if something else is under way, or the feature `head_errlog` is not enabled.
+    pub fn scrub_errors(&self) -> Result<(), ScanRefusal> {
+        if !self.features.is_enabled("head_errlog") {
+            return Err(ScanRefusal::NeedsErrorsByHead);
+        }
+        self.log_damage()?;
+        let _driver = self.driver();
+        match lock(&self.scans.run).as_ref().map(|run| run.phys) {
+            Some(phys) if phys.func == ScanFunc::Resilver => return Err(ScanRefusal::Resilvering),
+            Some(phys) if phys.is_paused() => return Err(ScanRefusal::Paused),
+            Some(_) => return Err(ScanRefusal::Scrubbing),
+            None => {}
+        }
+        let log = self.view()?.error_log()?;
+        if log.is_empty() {
+            return Ok(());
+        }
+        let start_time = self.env.clock().wall().as_secs();
+        self.events.sysevent("errorscrub_start", NvList::new());
+        let mut done = Vec::new();
+        for some in log.chunks(BATCH) {
+            let _reading = self.scans.gate().enter(|| self.txgs.synced_txg());
+            let view = self.view()?;
+            done.extend(some.iter().copied().filter(|entry| self.is_well(&view, entry)));
+            if self.scans.is_closing() || self.suspended().is_some() {
+                return Err(PoolError::Tx(dmu::TxError::Closed).into());
+            }
+        }
+        // What was written over is to be durable before nobody asks for it any more.
+        for flushed in self.tree().flush_leaves(&self.tree().leaf_guids()) {
+            if flushed.is_err() {
+                tracing::warn!(pool = self.name, "a device could not be flushed after an error scrub");
+            }
+        }
+        let phys = ErrorScrubPhys {
+            func: ScanFunc::ErrorScrub,
+            state: ScanState::Finished,
+            cursor: 0,
+            start_time,
+            end_time: self.env.clock().wall().as_secs(),
+            to_examine: log.len() as u64,
+            examined: log.len() as u64,
+            errors: (log.len() - done.len()) as u64,
+            paused_flags: 0,
+        };
+        self.run_on_pool(move |ctx, _| {
+            state::forget_errors(ctx.m(), &done)?;
+            state::put_error_scrub(ctx.m(), &phys)?;
+            ctx.note("error scrub done", None, format!("errors={}", phys.errors));
+            Ok(())
+        })?;
+        self.scans.notes.forget();
+        self.events.sysevent("errorscrub_finish", NvList::new());
+        Ok(())
+    }
+
+    /// Whether the block of an entry can be read again, or is gone.
+    fn is_well(&self, view: &Arc<Pool>, entry: &LoggedError) -> bool {
+        match block_of(view, entry) {
+            Now::Gone => true,
+            Now::Unknown => false,
+            Now::Block(bp) => {
+                let _priority = Doing::begin(Priority::Scrub);
+                self.zio.check(&bp, &ReadPolicy { key: None, every_copy: true }).data.is_ok()
+            }
+        }
+    }
+}
+
+fn place_of(failed: &Failed) -> Place {
+    (ObjectId(failed.at.objset), failed.at.object, BlockId(failed.at.blkid))
+}
+
+/// An object set by number, and the head of its dataset; `None`: it is gone, or cannot be opened.
+fn open(view: &Arc<Pool>, objset: ObjectId) -> Option<(Arc<ObjSet>, ObjectId)> {
+    if objset == ObjectId(0) {
+        return Some((Arc::clone(view.mos()), ObjectId(0)));
+    }
+    let dataset = view.dsl().dataset_by_object(objset).ok()?;
+    let head = dataset.dir().head().ok()?.map_or(objset, |head| head.id());
+    Some((dataset.open_objset().ok()?, head))
+}
+
+/// The block that an entry of the log tells of: in the head, or in one of its snapshots.
+fn block_of(view: &Arc<Pool>, entry: &LoggedError) -> Now {
+    let key = &entry.key;
+    let (Ok(level), true) = (u8::try_from(key.level), entry.dataset != ObjectId(0)) else {
+        return match (u8::try_from(key.level), entry.dataset) {
+            (Ok(level), ObjectId(0)) => block_in(view.mos(), entry, level),
+            _ => Now::Unknown,
+        };
+    };
+    let Ok(head) = view.dsl().dataset_by_object(entry.dataset) else { return Now::Gone };
+    let mut sets = vec![head.open_objset()];
+    match head.snapshots() {
+        Ok(snapshots) => sets.extend(snapshots.iter().rev().map(dsl::Dataset::open_objset)),
+        Err(_) => return Now::Unknown,
+    }
+    for set in sets {
+        let Ok(set) = set else { return Now::Unknown };
+        match block_in(&set, entry, level) {
+            Now::Gone => {}
+            found => return found,
+        }
+    }
+    Now::Gone
+}

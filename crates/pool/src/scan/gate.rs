@@ -1,0 +1,90 @@
+//! Keeps what a slice looks at from being overwritten.
+
+use crate::live::lock;
+use format::Txg;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Txgs after which space that was freed may be handed out again.
+const DEFERRED: u64 = 2;
+
+#[derive(Debug, Default)]
+struct State {
+    /// The txg whose state a slice looks at.
+    reading: Option<Txg>,
+    /// A txg waits for the slice.
+    is_wanted: bool,
+    is_closed: bool,
+}
+
+/// Between the one slice that may be running and the txgs.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// While it lives, nothing that was in use in its txg is overwritten.
+pub(crate) struct Reading<'a>(&'a Gate);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        (state.reading, state.is_wanted) = (None, false);
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Gate {
+    /// A slice begins. `synced` tells which txg is on disk.
+    pub(crate) fn enter(&self, synced: impl FnOnce() -> Txg) -> Reading<'_> {
+        let mut state = lock(&self.state);
+        assert!(state.reading.is_none(), "one slice runs at a time");
+        // No txg can go on to hand out space between the two.
+        state.reading = Some(synced());
+        drop(state);
+        Reading(self)
+    }
+
+    /// The slice is to end.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let state = lock(&self.state);
+        state.is_wanted || state.is_closed
+    }
+
+    pub(crate) fn close(&self) {
+        lock(&self.state).is_closed = true;
+    }
+
+    /// Before what `txg` frees for use is handed out: waits for a slice that may look at it.
+    pub(crate) fn pass(&self, txg: Txg) {
+        let mut state = lock(&self.state);
+        while state.reading.is_some_and(|reading| txg.0 > reading.0 + DEFERRED) {
+            state.is_wanted = true;
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_txg_waits_only_if_it_hands_out_what_is_looked_at() {
+        let gate = Gate::default();
+        let reading = gate.enter(|| Txg(10));
+        gate.pass(Txg(11));
+        gate.pass(Txg(12));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| gate.pass(Txg(13)));
+            while !gate.is_wanted() {
+                std::thread::yield_now();
+            }
+            assert!(!waiting.is_finished());
+            drop(reading);
+        });
+        assert!(!gate.is_wanted());
+        gate.pass(Txg(14));
+    }
+}

@@ -1,0 +1,468 @@
+//! Writing one transaction group (docs/on-disk/10-overview.md, sections 5.1 and 6).
+//!
+//! [`write_txg`] is the description; everything else here is one of its steps.
+//!
+//! # What always holds
+//! - Tasks see every change that was made to datasets in their txg, written and accounted for.
+//! - The passes end: from the second on blocks of this txg are overwritten in place, from the sixth on
+//!   nothing is compressed, so that soon no block changes its place.
+//! - A txg in which nothing changed writes nothing.
+//! - What a leaf loses when the txg is flushed is in the DTLs of that same txg; what it loses after that, when labels are
+//!   flushed, is written down in a txg of its own. A leaf that loses something of that one, too, waits until the next txg,
+//!   or until nothing else is to be done: txgs do not run back to back for it.
+//! - A task that failed has changed nothing in the MOS; if it has, its txg is not written.
+//! - After an error nothing that the last uberblock leads to was overwritten.
+
+use crate::directory::Directory;
+use crate::history::record as history;
+use crate::labels::Commit;
+use crate::live::{LivePool, PoolTask, State, lock};
+use crate::{PoolError, space};
+use crate::{claim, config, diagnosis, dtl};
+use dmu::SyncTx;
+use dsl::Space;
+use dsl::bpobj::Bpobj;
+use format::names;
+
+use dsl::charge::charge_mos;
+use dsl::{Caller, MosTx, Tally, TaskCtx, free_lists};
+use format::bpobj::StoredBlock;
+use format::config::{PoolConfig, VdevNode};
+use format::uberblock::Uberblock;
+use format::{BlockPtr, Txg, VdevGuid};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::Arc;
+use vdev::VdevTree;
+use vdev::tree::VdevError;
+use zio::AllocTx;
+use zio::alloc::AllocClass;
+
+/// Passes after which something must be wrong.
+const PASSES_MAX: u32 = 64;
+/// How often a txg is flushed again after a leaf has lost some of it.
+const LOSSES_MAX: u32 = 8;
+/// Frees of this pass and later wait for the next txg, on pools without log space maps.
+const DEFER_PASS: u32 = 2;
+
+/// Writes everything that a txg has changed. When it returns without an error, the txg is the state of
+/// the pool.
+pub(crate) fn write_txg(pool: &LivePool, state: &mut State, tx: &SyncTx) -> Result<(), PoolError> {
+    diagnosis::run(pool, state);
+    let mut sync = TxgSync::new(pool, state, tx);
+    sync.claim_logs()?;
+    sync.write_heads()?;
+    sync.run_tasks()?;
+    sync.free_waiting_blocks()?;
+    sync.write_history()?;
+    let (mut is_written, mut losses) = (false, 0);
+    loop {
+        sync.write_configuration()?;
+        sync.write_space_maps()?;
+        if !sync.is_mos_dirty() {
+            if is_written && losses < LOSSES_MAX && sync.flush_has_lost()? {
+                losses += 1;
+                continue;
+            }
+            break;
+        }
+        is_written = true;
+        sync.write_mos()?;
+        sync.next_pass()?;
+    }
+    tracing::debug!(pool = pool.name, txg = tx.txg().0, passes = tx.pass() - 1, "written");
+    if is_written || sync.state.is_forced {
+        sync.commit()?;
+    }
+    sync.finish()
+}
+
+/// An error and everything that led to it.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// A txg on its way to disk.
+struct TxgSync<'a> {
+    pool: &'a LivePool,
+    state: &'a mut State,
+    tx: &'a SyncTx,
+    ctx: TaskCtx<'a>,
+}
+
+impl<'a> TxgSync<'a> {
+    fn new(pool: &'a LivePool, state: &'a mut State, tx: &'a SyncTx) -> TxgSync<'a> {
+        let ctx = TaskCtx {
+            mos: &pool.mos,
+            tx,
+            zio: &pool.zio,
+            env: &pool.env,
+            features: &pool.features,
+            brt: &pool.brt,
+            heads: &pool.heads,
+            pool_name: &pool.name,
+            caller: Caller::Root,
+            notes: Vec::new(),
+        };
+        TxgSync { pool, state, tx, ctx }
+    }
+
+    fn m(&self) -> MosTx<'a> {
+        self.ctx.m()
+    }
+
+    // ---- pass 1 ------------------------------------------------------------------------------
+
+    fn claim_logs(&mut self) -> Result<(), PoolError> {
+        let claims = std::mem::take(&mut self.state.claims);
+        // A rewind has found an older txg than the one before this.
+        self.state.claimed = claim::run(self.pool, self.m(), &claims, self.state.uberblock.txg)?;
+        if !claims.is_empty() {
+            // The heads are in use until what was claimed is accounted for.
+            self.pool.heads.sync_all(&mut self.ctx)?;
+        }
+        Ok(())
+    }
+
+    fn write_heads(&mut self) -> Result<(), PoolError> {
+        self.pool.brt.apply(self.m())?;
+        self.pool.heads.sync_all(&mut self.ctx)?;
+        Ok(())
+    }
+
+    /// Runs what was submitted while the txg was open, and writes the heads that it made or changed.
+    fn run_tasks(&mut self) -> Result<(), PoolError> {
+        let ready = self.pool.take_tasks(self.tx.txg());
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let _steady = self.pool.heads.exclusive();
+        for task in ready {
+            let before = self.pool.mos.change_count();
+            let done = (task.run)(&mut self.ctx, &mut PoolTask { pool: self.pool, state: self.state });
+            match done {
+                Err(why) if self.pool.mos.change_count() != before => {
+                    return Err(PoolError::HalfDone { why });
+                }
+                _ => {}
+            }
+        }
+        self.pool.heads.sync_all(&mut self.ctx)?;
+        Ok(())
+    }
+
+    /// Frees some of the blocks that wait: of destroyed datasets and snapshots.
+    fn free_waiting_blocks(&mut self) -> Result<(), PoolError> {
+        let m = self.m();
+        let mut budget = free_lists::Budget::per_txg();
+        free_lists::background(m, &self.pool.brt, &mut budget)?;
+        if budget.is_spent() {
+            // More of it in the next txg, without waiting for somebody to change something.
+            self.pool.txgs.kick();
+        }
+        self.pool.brt.flush(m)?;
+        Ok(())
+    }
+
+    /// Frees what earlier txgs have left to this one.
+    fn free_deferred(&self) -> Result<(), PoolError> {
+        let m = self.m();
+        let Some(list) = m.entry(names::directory::SYNC_BPLIST)? else { return Ok(()) };
+        let mut freed = Ok(());
+        let mut all = free_lists::Budget { blocks: u64::MAX };
+        Bpobj::consume(m, list, &mut all, &mut |stored, _| {
+            if freed.is_ok() {
+                freed = self.pool.zio.free(&stored.bp, self.tx);
+            }
+            Ok(())
+        })?;
+        Ok(freed?)
+    }
+
+    fn write_history(&mut self) -> Result<(), PoolError> {
+        let notes = std::mem::take(&mut self.ctx.notes);
+        notes.iter().for_each(|note| history::announce(self.pool, note, self.tx.txg()));
+        history::write_notes(self.m(), &notes, &self.pool.host.name)
+    }
+
+    // ---- every pass --------------------------------------------------------------------------
+
+    /// What leaves missed, and the configuration, as far as they have changed.
+    fn write_configuration(&mut self) -> Result<(), PoolError> {
+        let m = self.m();
+        if self.pool.features.take_label_change() {
+            self.state.mark_all();
+        }
+        if dtl::write_changed(m, &self.pool.tree(), &mut self.state.config)? {
+            self.state.mark_all();
+        }
+        if std::mem::take(&mut self.state.is_config_changed) {
+            let features = self.pool.features.label_features();
+            self.state.config.features_for_read = features.into_iter().map(str::to_owned).collect();
+            self.state.config.txg = self.tx.txg();
+            config::write(m, &self.state.config)?;
+        }
+        Ok(())
+    }
+
+    /// In pass 1 some maps are written anew first: they then hold what was before this txg, and its changes
+    /// come after that.
+    fn write_space_maps(&mut self) -> Result<(), PoolError> {
+        let (m, pool, txg) = (self.m(), self.pool, self.tx.txg());
+        let is_first = self.tx.pass() == 1;
+        let flush_all = is_first && std::mem::take(&mut self.state.flush_all);
+        let is_changed = flush_all || pool.allocator.has_changes(txg) || self.is_mos_dirty();
+        if is_first && is_changed {
+            pool.space.begin(m, &pool.allocator, flush_all)?;
+            self.free_deferred()?;
+        }
+        pool.space.write(m, &pool.allocator, &pool.allocator.take_changes(txg))
+    }
+
+    fn is_mos_dirty(&self) -> bool {
+        self.pool.mos.is_dirty(self.tx.txg())
+    }
+
+    /// Writes the MOS. What it takes is charged to it, which changes it again, but no longer its size.
+    fn write_mos(&mut self) -> Result<(), PoolError> {
+        let mut tally = Tally::new(&self.pool.zio);
+        self.pool.mos.sync(self.tx, &mut tally)?;
+        self.free(&tally.killed)?;
+        charge_mos(self.m(), tally.delta)?;
+        Ok(())
+    }
+
+    /// Frees blocks of the MOS, now or in the next txg. Freeing changes space maps; without log space maps
+    /// that could go on and on.
+    fn free(&self, blocks: &[BlockPtr]) -> Result<(), PoolError> {
+        let m = self.m();
+        if self.tx.pass() < DEFER_PASS || m.features.is_active("log_spacemap") {
+            for bp in blocks {
+                self.pool.zio.free(bp, self.tx)?;
+            }
+            return Ok(());
+        }
+        let stored: Vec<StoredBlock> = blocks.iter().filter_map(|bp| StoredBlock::new(bp, false)).collect();
+        if let (Some(list), false) = (m.entry(names::directory::SYNC_BPLIST)?, stored.is_empty()) {
+            let space = blocks.iter().fold(Space::default(), |sum, bp| sum.plus(m.space_of(bp)));
+            Bpobj::append(m, list, &stored, space)?;
+        }
+        Ok(())
+    }
+
+    fn next_pass(&self) -> Result<(), PoolError> {
+        let pass = self.tx.next_pass();
+        assert!(pass <= PASSES_MAX, "a txg is still changing after {PASSES_MAX} passes");
+        Ok(())
+    }
+
+    /// Makes durable what was written so far. True: a leaf has lost some of it. That is to be on disk with this txg: nobody
+    /// may rely on the leaf after a crash.
+    fn flush_has_lost(&self) -> Result<bool, PoolError> {
+        let failed = |cause: zio::ZioError| PoolError::Commit {
+            txg: self.tx.txg(),
+            what: "flushing data",
+            why: cause.to_string(),
+        };
+        self.pool.zio.flush_written().map_err(failed)?;
+        Ok(self.pool.tree().take_has_lost())
+    }
+
+    // ---- the end -----------------------------------------------------------------------------
+
+    /// Makes the txg the state of the pool.
+    fn commit(&mut self) -> Result<(), PoolError> {
+        self.pool.mmp_check()?;
+        let uberblock = self.uberblock();
+        let commit = Commit {
+            zio: &self.pool.zio,
+            config: &self.state.config,
+            uberblock: &uberblock,
+            dirty: &self.state.dirty,
+            turn: self.pool.env.random(),
+            waits: &|error| self.pool.wait_out(&with_causes(error)),
+        };
+        commit.run()?;
+        self.state.uberblock = uberblock;
+        self.state.dirty.clear();
+        self.state.is_forced = false;
+        Ok(())
+    }
+
+    fn uberblock(&self) -> Uberblock {
+        let old = &self.state.uberblock;
+        Uberblock {
+            version: self.state.config.version,
+            txg: self.tx.txg(),
+            guid_sum: self.state.config.vdev_tree.guid_sum(),
+            timestamp: self.pool.env.clock().wall().as_secs(),
+            root: self.pool.mos.root_bp(),
+            software_version: config::VERSION,
+            mmp: Some(self.pool.mmp.words_of_txg()),
+            checkpoint_txg: Txg(0),
+            reflow: old.reflow,
+            order: format::Endian::Little,
+        }
+    }
+
+    /// What was freed two txgs ago may be used again, and everybody learns how much room there is.
+    fn finish(&mut self) -> Result<(), PoolError> {
+        let txg = self.tx.txg();
+        self.pool.scans.gate().pass(txg);
+        self.pool.reuse_freed(txg);
+        self.pool.renew_tree(&self.state.config)?;
+        self.pool.announce_space()?;
+        self.pool.announce_free(txg);
+        self.pool.heads.finish_txg(txg)?;
+        let has_lost = self.pool.tree().take_has_lost();
+        if self.state.losses.note(has_lost) {
+            self.pool.txgs.kick();
+        }
+        Ok(())
+    }
+}
+
+/// Whether leaves have lost something that no DTL on disk tells of.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    /// The last txg had some.
+    had_some: bool,
+    /// They wait until nothing else is to be done.
+    are_waiting: bool,
+}
+
+impl Losses {
+    /// Notes whether a txg had some. True: another txg is to write them down at once.
+    fn note(&mut self, has_lost: bool) -> bool {
+        let had_some = std::mem::replace(&mut self.had_some, has_lost);
+        self.are_waiting = has_lost && had_some;
+        has_lost && !had_some
+    }
+}
+
+impl LivePool {
+    /// There has been nothing to do for a while: what waited for that is done in a txg.
+    pub(crate) fn when_idle(&self) {
+        if std::mem::take(&mut lock(&self.state).losses.are_waiting) {
+            self.txgs.kick();
+        }
+    }
+
+    /// What is to be done in this txg, in the order of submission.
+    fn take_tasks(&self, txg: Txg) -> Vec<crate::live::Task> {
+        let mut waiting = lock(&self.tasks);
+        let (mut ready, mut later) = (Vec::new(), Vec::new());
+        let mut is_taken = false;
+        for task in waiting.drain(..) {
+            let is_ready = task.txg <= txg && !(task.is_alone && is_taken);
+            is_taken |= is_ready && task.is_alone;
+            if is_ready { ready.push(task) } else { later.push(task) }
+        }
+        *waiting = later;
+        ready
+    }
+
+    /// The tree gets what the configuration says now.
+    pub(crate) fn renew_tree(&self, config: &PoolConfig) -> Result<(), PoolError> {
+        self.change_tree(|old| {
+            let wanted = self.with_out_of_service(&config.vdev_tree);
+            let is_changed = *old.config() != *wanted;
+            is_changed.then(|| old.reconfigured(&wanted, &HashMap::new())).transpose()
+        })
+    }
+
+    /// Makes the vdev tree another one; `None`: it stays. One change at a time: each begins with what the one before has
+    /// made, so none takes back what another has done. Whoever calls this waits for nothing but devices meanwhile.
+    pub(crate) fn change_tree(
+        &self,
+        change: impl FnOnce(&Arc<VdevTree>) -> Result<Option<Arc<VdevTree>>, VdevError>,
+    ) -> Result<(), PoolError> {
+        let _changing = lock(&self.tree_change);
+        let old = self.tree();
+        if let Some(tree) = change(&old)? {
+            self.events.tree_changed(&old, &tree);
+            self.zio.set_tree(Arc::clone(&tree));
+            self.allocator.set_tree(tree);
+        }
+        Ok(())
+    }
+
+    /// Takes a leaf out of service as `mark` does in the configuration, unless the others do not have everything: false. Who
+    /// asks for another one after that finds it out of service, also in the same txg.
+    pub(crate) fn retire(
+        &self,
+        root: &mut VdevNode,
+        leaf: VdevGuid,
+        mark: impl FnOnce(&mut VdevNode),
+    ) -> Result<bool, PoolError> {
+        let mut is_out = false;
+        self.change_tree(|now| {
+            if !diagnosis::can_do_without(now, &[leaf]) {
+                return Ok(None);
+            }
+            is_out = true;
+            mark(root);
+            Ok(Some(now.reconfigured(&self.with_out_of_service(root), &HashMap::new())?))
+        })?;
+        Ok(is_out)
+    }
+
+    /// What the configuration says, and which leaves are out of service until the pool is closed.
+    pub(crate) fn with_out_of_service<'c>(&self, root: &'c VdevNode) -> Cow<'c, VdevNode> {
+        let mut root = Cow::Borrowed(root);
+        for (leaf, how) in self.scans.out_of_service() {
+            if let Some(node) = config::find_mut(root.to_mut(), leaf) {
+                how.mark(node);
+            }
+        }
+        root
+    }
+
+    /// Tells the heads what can be allocated after this txg.
+    pub(crate) fn announce_free(&self, synced: Txg) {
+        let totals = self.allocator.totals(AllocClass::Normal);
+        let taken = totals.deflated_allocated.saturating_add(totals.deflated_deferred);
+        self.heads.set_free(synced, totals.deflated_size.saturating_sub(taken));
+    }
+
+    /// Tells the heads how large the pool is.
+    pub(crate) fn announce_space(&self) -> Result<(), PoolError> {
+        let view = self.mos.view();
+        let directory = Directory::open(&view)?;
+        let mut room = space::root_space(&view, &directory, &self.tree())?;
+        let deferred = match self.leases.is_holding_back() {
+            true => 0,
+            false => self.allocator.totals(AllocClass::Normal).deflated_deferred,
+        };
+        room.size = room.size.saturating_sub(deferred);
+        self.heads.set_pool_space(room);
+        self.heads.set_returning(deferred);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Losses;
+
+    #[test]
+    fn losses_of_every_txg_do_not_make_one_follow_the_other() {
+        let mut losses = Losses::default();
+        assert!(!losses.note(false));
+        // The first is written down at once.
+        assert!(losses.note(true) && !losses.are_waiting);
+        for _ in 0..3 {
+            assert!(!losses.note(true) && losses.are_waiting);
+        }
+        assert!(!losses.note(false) && !losses.are_waiting);
+        assert!(losses.note(true));
+    }
+}

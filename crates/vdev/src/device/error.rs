@@ -1,0 +1,121 @@
+//! Why a device could not be opened, read or written.
+
+use format::DeviceOffset;
+use rustix::io::Errno;
+
+/// What was asked of a device when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IoOp {
+    /// Filling a buffer.
+    Read,
+    /// Storing bytes.
+    Write,
+    /// Making what was written durable.
+    Flush,
+    /// Declaring a range unused.
+    Discard,
+    /// Having the kernel read the partition table again.
+    RereadPartitions,
+}
+
+/// What has a device open, as far as its source can tell.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Holder {
+    /// A handle of the same source, in this process.
+    SameSource,
+    /// Block devices that are built on it, such as `dm-0` or `md1`.
+    Devices(Vec<String>),
+    /// A process, by its id.
+    Process(u32),
+}
+
+/// Why a device could not be opened, read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The name leads to nothing.
+    #[error("No such file or directory")]
+    NotFound,
+    /// The name leads to a folder.
+    #[error("Is a directory")]
+    IsFolder,
+    /// The name leads to something that is neither a file nor a block device.
+    #[error("Block device required")]
+    NotADevice,
+    /// The caller may not open it.
+    #[error("Permission denied")]
+    Denied,
+    /// The source failed to open it, for a reason of its own.
+    #[error("{cause}")]
+    Open {
+        /// The system's error.
+        #[source]
+        cause: Errno,
+    },
+    /// A request failed in the operating system, or on a simulated disk.
+    #[error("{len} bytes at {at}: {cause}")]
+    Io {
+        /// What was asked.
+        op: IoOp,
+        /// First byte of the request.
+        at: DeviceOffset,
+        /// Bytes of the request.
+        len: usize,
+        /// The system's error.
+        #[source]
+        cause: Errno,
+    },
+    /// The request reaches past the end of the device.
+    #[error("{len} bytes at {at} are not within a device of {size}")]
+    OutOfRange {
+        /// First byte of the request.
+        at: DeviceOffset,
+        /// Bytes of the request.
+        len: u64,
+        /// Bytes of the device.
+        size: u64,
+    },
+    /// The device is shorter than it was when it was opened.
+    #[error("the device ends at {at}, within a request")]
+    Truncated {
+        /// Its first missing byte.
+        at: DeviceOffset,
+    },
+    /// The device is open for reading only.
+    #[error("the device is read-only")]
+    ReadOnly,
+    /// Another handle of the device is open for writing, in this process or another.
+    #[error("the device is in use")]
+    Busy {
+        /// What has it open, where that is known.
+        holder: Option<Holder>,
+    },
+    /// The device was there and is no longer: unplugged, or its name leads elsewhere.
+    #[error("the device is gone")]
+    Gone,
+    /// The power of the simulated machine is off.
+    #[error("the power is off")]
+    PowerOff,
+    /// The read was never given to a device.
+    #[error("not read")]
+    NotRead,
+    /// The write, or what a flush was to make durable, never got to a device.
+    #[error("not written")]
+    NotWritten,
+}
+
+impl DeviceError {
+    /// Whether a device is in use, by whatever holds it.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, DeviceError::Busy { .. })
+    }
+}
+
+/// The outcome of a flush: success where the device reports that it has no volatile cache to flush.
+pub(crate) fn flush_is_supported(outcome: Result<(), DeviceError>) -> Result<(), DeviceError> {
+    match outcome {
+        Err(DeviceError::Io { op: IoOp::Flush, cause: Errno::OPNOTSUPP, .. }) => Ok(()),
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,54 @@
+//! States of vdevs, and the reasons for them.
+
+/// State of a vdev, from worst to best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VdevState {
+    /// Taken out by the administrator.
+    Offline,
+    /// The device was pulled out of the running machine.
+    Removed,
+    /// Cannot be opened, or too few of its children can.
+    Unavail,
+    /// Not used: it had too many errors, or the administrator declared it faulted.
+    Faulted,
+    /// Works with less redundancy or more errors than it should.
+    Degraded,
+    /// Works, with everything that it should have.
+    Online,
+}
+
+/// Why a vdev is in its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Aux {
+    /// The state needs no reason.
+    None,
+    /// No device was found, or it could not be opened.
+    OpenFailed,
+    /// Fewer children work than the redundancy of the vdev demands.
+    NoReplicas,
+    /// The device is smaller than the vdev.
+    TooSmall,
+    /// Too many errors, recorded in the configuration.
+    ErrExceeded,
+    /// Declared faulted by the administrator.
+    External,
+    /// All its children are offline.
+    ChildrenOffline,
+    /// A removed vdev whose mapping was not read.
+    CorruptData,
+}
+
+impl Aux {
+    /// The text that `zpool status` prints after the state.
+    pub fn words(self) -> &'static str {
+        match self {
+            Aux::None => "",
+            Aux::OpenFailed => "cannot open",
+            Aux::NoReplicas => "insufficient replicas",
+            Aux::TooSmall | Aux::CorruptData => "corrupted data",
+            Aux::ErrExceeded => "too many errors",
+            Aux::External => "external device fault",
+            Aux::ChildrenOffline => "all children offline",
+        }
+    }
+}

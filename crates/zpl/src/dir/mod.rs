@@ -1,0 +1,212 @@
+//! Directories: names to numbers (docs/on-disk/23-zpl.md, section 3.2).
+
+pub(crate) mod edits;
+pub(crate) mod names;
+pub(crate) mod prefetch;
+pub(crate) mod rename;
+pub(crate) mod unlink;
+
+use crate::{FileKind, Node, ZplError};
+use dmu::zap::{Entries, Match, Zap, ZapEntry};
+use format::ObjectId;
+use format::znode::DirentValue;
+
+/// Longest name, with the feature `longname`.
+const NAME_MAX: usize = 1023;
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it leads to.
+    pub id: ObjectId,
+    /// What the entry says that is; `None` if it does not, and not to be trusted if it does.
+    pub kind_hint: Option<FileKind>,
+    /// The position after it, for [`Node::entries_from`].
+    pub cursor: u64,
+}
+
+impl DirEntry {
+    /// `None` if no directory can have such an entry.
+    fn from_zap(entry: ZapEntry) -> Option<DirEntry> {
+        let value = DirentValue::decode(entry.u64()?);
+        let (cursor, id) = (entry.cursor, value.object?);
+        let dmu::zap::ZapKey::Name(name) = entry.key else { return None };
+        let kind_hint = FileKind::from_type(value.kind);
+        is_name(&name).then_some(DirEntry { name, id, kind_hint, cursor })
+    }
+}
+
+/// Can a file be called that? What cannot would let an entry lead elsewhere than it says.
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..")
+        && name.len() <= NAME_MAX
+        && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
+
+/// The entries of a directory, in the order of their cursor, without `.` and `..`. Goes on behind
+/// what cannot be read, after an error.
+pub struct DirEntries {
+    dir: ObjectId,
+    entries: Entries,
+}
+
+impl Iterator for DirEntries {
+    type Item = Result<DirEntry, ZplError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let entry = match self.entries.next()? {
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(error.into())),
+            };
+            let cursor = entry.cursor;
+            match DirEntry::from_zap(entry) {
+                Some(entry) => return Some(Ok(entry)),
+                None => tracing::warn!(directory = self.dir.0, cursor, "a damaged entry is left out"),
+            }
+        }
+    }
+}
+
+impl DirEntries {
+    /// The next entry without memory of its own: its name comes into `name`, of which nothing is kept.
+    pub(crate) fn next_into(&mut self, name: &mut Vec<u8>) -> Option<Result<Listed, ZplError>> {
+        loop {
+            let entry = match self.entries.next_named(name)? {
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(error.into())),
+            };
+            let value = entry.value.map(DirentValue::decode).filter(|_| is_name(name));
+            if let Some(DirentValue { object: Some(id), kind }) = value {
+                let kind_hint = FileKind::from_type(kind);
+                return Some(Ok(Listed { id, kind_hint, cursor: entry.cursor }));
+            }
+            let cursor = entry.cursor;
+            tracing::warn!(directory = self.dir.0, cursor, "a damaged entry is left out");
+        }
+    }
+}
+
+/// An entry of a directory without its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// As [`DirEntry::id`].
+    pub id: ObjectId,
+    /// As [`DirEntry::kind_hint`].
+    pub kind_hint: Option<FileKind>,
+    /// As [`DirEntry::cursor`].
+    pub cursor: u64,
+}
+
+/// Some entries of a directory in a row, their names in one buffer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DirPage {
+    names: Vec<u8>,
+    /// With the end of its name in `names`.
+    entries: Vec<(Listed, usize)>,
+}
+
+impl DirPage {
+    /// Takes entries as long as `takes` says so of the length of their names. What was taken before an error is kept; `Err`:
+    /// nothing was.
+    pub(crate) fn read(
+        mut from: DirEntries,
+        takes: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<DirPage, ZplError> {
+        let (mut page, mut name) = (DirPage::default(), Vec::new());
+        while let Some(entry) = from.next_into(&mut name) {
+            match entry {
+                Err(error) if page.entries.is_empty() => return Err(error),
+                Ok(entry) if takes(name.len()) => {
+                    page.names.extend_from_slice(&name);
+                    page.entries.push((entry, page.names.len()));
+                }
+                Ok(_) | Err(_) => break,
+            }
+        }
+        Ok(page)
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The entry of this number, from 0.
+    pub fn get(&self, index: usize) -> Option<Listed> {
+        self.entries.get(index).map(|(entry, _)| *entry)
+    }
+
+    /// The entries with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Listed)> {
+        let mut start = 0;
+        self.entries.iter().map(move |(entry, end)| {
+            let name = self.names.get(start..*end).unwrap_or_default();
+            start = *end;
+            (name, *entry)
+        })
+    }
+}
+
+impl Node {
+    fn directory(&self) -> Result<Zap, ZplError> {
+        self.expect(FileKind::Directory, "directory")?;
+        Ok(Zap::open(&self.object)?)
+    }
+
+    /// The entries of a directory.
+    pub fn entries(&self) -> Result<DirEntries, ZplError> {
+        self.entries_from(0)
+    }
+
+    /// The entries from a position on: 0, or the cursor of an entry.
+    pub fn entries_from(&self, cursor: u64) -> Result<DirEntries, ZplError> {
+        Ok(DirEntries { dir: self.id(), entries: self.directory()?.entries_from(cursor) })
+    }
+
+    /// Number of entries of a directory.
+    pub fn entry_count(&self) -> Result<u64, ZplError> {
+        Ok(self.directory()?.count()?)
+    }
+
+    pub(crate) fn lookup_entry(&self, name: &[u8], how: Match) -> Result<Option<ObjectId>, ZplError> {
+        let zap = self.directory()?;
+        if !is_name(name) {
+            return Ok(None);
+        }
+        Ok(zap.lookup_matching(name, how)?.and_then(DirEntry::from_zap).map(|entry| entry.id))
+    }
+
+    /// The first name that leads to an object.
+    pub(crate) fn name_of(&self, id: ObjectId) -> Result<Option<Vec<u8>>, ZplError> {
+        for entry in self.entries()? {
+            let entry = entry?;
+            if entry.id == id {
+                return Ok(Some(entry.name));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_name;
+
+    #[test]
+    fn names_that_no_directory_has() {
+        for name in [&b""[..], b".", b"..", b"a/b", b"a\0b", &[b'x'; 1024]] {
+            assert!(!is_name(name));
+        }
+        for name in [&b"..."[..], b"\xFF", b" ", &[b'x'; 1023]] {
+            assert!(is_name(name));
+        }
+    }
+}

@@ -1,0 +1,667 @@
+//! Names: looking them up, making files under them, links.
+
+use crate::acl::change as acl;
+use crate::attrs::initial::Fresh;
+use crate::dir::edits::Edits;
+use crate::dir::is_name;
+use crate::fs::backing::{Cost, Home};
+use crate::fs::writable::Fs;
+use crate::node::hold::Hold;
+use crate::node::inode::Inode;
+use crate::space::quota::{Owners, QuotaOf};
+use crate::{Attrs, DirEntries, DirEntry, DirPage, FileKind, ZplError};
+use dmu::Tx;
+use dmu::interrupt::Guard;
+use dmu::panics;
+use dmu::zap::ZapMut;
+use dmu::{AllocTx, DmuError};
+use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, decode_posix};
+use format::zil::{Body, Create, CreateKind, LogTime};
+use format::znode::{DirentValue, FLAG_PROJINHERIT, Time};
+use format::{NvList, NvValue, ObjectId, Txg};
+use std::sync::Arc;
+
+/// Longest name.
+const NAME_MAX: usize = 255;
+/// Longest name where long names are allowed.
+const LONG_NAME_MAX: usize = 1023;
+/// Longest target of a symbolic link.
+const TARGET_MAX: usize = 4095;
+/// Most names of a file.
+const LINK_MAX: u64 = (1 << 31) - 1;
+/// The directory with the snapshots, in the root directory.
+const CONTROL_NAME: &[u8] = b".zfs";
+const SETGID: u32 = 0o2000;
+
+/// A file to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct NewFile<'f> {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permissions, set-id and sticky bits.
+    pub mode: u32,
+    /// Permissions that it does not get, unless the directory has a default ACL.
+    pub umask: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group, unless the directory gives its own.
+    pub gid: u32,
+    /// Major and minor number, of devices.
+    pub rdev: (u32, u32),
+    /// Target, of symbolic links.
+    pub target: &'f [u8],
+}
+
+impl NewFile<'_> {
+    /// A file of this kind with these permissions, of root.
+    pub fn of(kind: FileKind, mode: u32) -> NewFile<'static> {
+        NewFile { kind, mode, umask: 0, uid: 0, gid: 0, rdev: (0, 0), target: &[] }
+    }
+}
+
+/// A file that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    /// Its number.
+    pub id: ObjectId,
+    /// Its attributes.
+    pub attrs: Attrs,
+}
+
+/// What is known of a file that was made before, and is made again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Given {
+    /// Number and slots.
+    pub(crate) object: Option<(ObjectId, u8)>,
+    pub(crate) generation: Option<u64>,
+    pub(crate) crtime: Option<Time>,
+    /// Mode and group are final.
+    pub(crate) is_exact: bool,
+    /// Quotas do not stop it, and it may use what is kept back for freeing.
+    pub(crate) is_always_room: bool,
+}
+
+/// A transaction for looking: a ZAP is opened with it, and not changed.
+struct Looking;
+
+impl AllocTx for Looking {
+    fn txg(&self) -> Txg {
+        Txg(0)
+    }
+}
+
+/// The bits of a kind in a mode.
+pub(crate) fn kind_bits(kind: FileKind) -> u32 {
+    (match kind {
+        FileKind::Fifo => 1,
+        FileKind::CharDevice => 2,
+        FileKind::Directory => 4,
+        FileKind::BlockDevice => 6,
+        FileKind::Regular => 8,
+        FileKind::Symlink => 10,
+        FileKind::Socket => 12,
+    }) << 12
+}
+
+/// The value of an entry for a file.
+pub(crate) fn entry_value(id: ObjectId, kind: FileKind) -> u64 {
+    DirentValue::encode(id, (kind_bits(kind) >> 12) as u8)
+}
+
+pub(crate) fn log_time(time: Time) -> LogTime {
+    LogTime { secs: time.secs as u64, nanos: time.nanos.into() }
+}
+
+/// The record of a file that was made.
+pub(crate) fn create_record(
+    dir: ObjectId,
+    name: &[u8],
+    inode: &Inode,
+    attrs: &Attrs,
+    target: &[u8],
+) -> Create {
+    Create {
+        what: match inode.kind {
+            FileKind::Directory => CreateKind::Dir,
+            FileKind::Symlink => CreateKind::Symlink,
+            _ => CreateKind::File,
+        },
+        dir,
+        object: inode.id,
+        slots: inode.object.slots(),
+        mode: attrs.mode.into(),
+        uid: attrs.uid,
+        gid: attrs.gid,
+        generation: attrs.generation,
+        crtime: log_time(attrs.crtime),
+        rdev: crate::node::encode_device(attrs.rdev.0, attrs.rdev.1),
+        xvattr: None,
+        acl: None,
+        domains: Vec::new(),
+        name: name.to_vec(),
+        target: target.to_vec(),
+    }
+}
+
+/// A file, and its name as it is stored.
+pub(crate) type Named = (Arc<Inode>, Vec<u8>);
+
+/// What a new file gets from its directory.
+struct Inherited {
+    mode: u32,
+    gid: u64,
+    project: Option<u64>,
+    flags: u64,
+    /// Packed extended attributes, and the lists in them.
+    xattrs: Option<Vec<u8>>,
+    lists: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Fs {
+    /// The ZAP of a directory, for looking.
+    pub(crate) fn entries_of<'i>(&self, dir: &'i Inode) -> Result<ZapMut<'i>, ZplError> {
+        Ok(dir.object.zap(&Looking)?)
+    }
+
+    /// What `name` leads to in a directory; `.` and `..` too.
+    pub fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>, ZplError> {
+        self.lookup_with(dir, name, false)
+    }
+
+    /// As [`Fs::lookup`]; where case sensitivity is mixed, case can be ignored.
+    pub fn lookup_with(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        ignore_case: bool,
+    ) -> Result<Option<ObjectId>, ZplError> {
+        let dir = self.directory(dir)?;
+        match name {
+            b"." => return Ok(Some(dir.id)),
+            b".." => return Ok(Some(dir.attrs().parent)),
+            _ => {}
+        }
+        Ok(self.find(&dir, name, ignore_case)?.map(|(id, _)| id))
+    }
+
+    /// The object that a name leads to, and the name as it is stored.
+    pub(crate) fn find(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        ignore_case: bool,
+    ) -> Result<Option<(ObjectId, Vec<u8>)>, ZplError> {
+        if !is_name(name) {
+            return Ok(None);
+        }
+        let how = self.name_match(dir, ignore_case);
+        let entry = match self.entries_of(dir).and_then(|entries| Ok(entries.lookup_matching(name, how)?)) {
+            // The directory was removed meanwhile.
+            Err(_) if dir.state().is_gone => return Err(ZplError::Stale { object: dir.id }),
+            other => other?,
+        };
+        let Some(entry) = entry else { return Ok(None) };
+        let id = entry.u64().and_then(|value| DirentValue::decode(value).object);
+        Ok(id.map(|id| (id, entry.name().to_vec())))
+    }
+
+    /// The file that a name leads to.
+    pub(crate) fn find_inode(&self, dir: &Inode, name: &[u8]) -> Result<Option<Arc<Inode>>, ZplError> {
+        Ok(self.find_named(dir, name)?.map(|(inode, _)| inode))
+    }
+
+    /// The file that a name leads to, and the name as it is stored.
+    pub(crate) fn find_named(&self, dir: &Inode, name: &[u8]) -> Result<Option<Named>, ZplError> {
+        let mut last = None;
+        loop {
+            let Some((id, stored)) = self.find(dir, name, false)? else { return Ok(None) };
+            match self.inode(id) {
+                // Removed between the two; if not, the entry leads nowhere.
+                Err(ZplError::Stale { .. }) if last != Some(id) => last = Some(id),
+                other => return other.map(|inode| Some((inode, stored))),
+            }
+        }
+    }
+
+    /// Entries of a directory from a position on: 0, or the cursor of an entry. At most `max`.
+    pub fn read_dir(&self, dir: ObjectId, cursor: u64, max: usize) -> Result<Vec<DirEntry>, ZplError> {
+        self.with_entries(dir, cursor, |entries| entries.take(max).collect())
+    }
+
+    /// Entries of a directory from a position on: 0, or the cursor of an entry. They are taken as long as `takes` says so of
+    /// the lengths of their names; none: there are no more, or it took none.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`]; or the first entry cannot be read. Of one that comes later is told who asks for it.
+    pub fn read_dir_page(
+        &self,
+        dir: ObjectId,
+        cursor: u64,
+        takes: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<DirPage, ZplError> {
+        self.with_entries(dir, cursor, |entries| DirPage::read(entries, takes))
+    }
+
+    fn with_entries<R>(
+        &self,
+        dir: ObjectId,
+        cursor: u64,
+        read: impl FnOnce(DirEntries) -> Result<R, ZplError>,
+    ) -> Result<R, ZplError> {
+        let dir = self.directory(dir)?;
+        // A leaf that is split while the list is read could hide its entries.
+        let _names = dir.names(&*self.home)?;
+        {
+            let state = dir.state();
+            if state.is_gone {
+                return Err(ZplError::Stale { object: dir.id });
+            }
+        }
+        read(self.reader.node_of(dir.object.read())?.entries_from(cursor)?)
+    }
+
+    /// An error unless a file can be called that.
+    pub(crate) fn check_name(&self, dir: &Inode, name: &[u8]) -> Result<(), ZplError> {
+        let may_be_long = self.options().long_names || self.is_replaying();
+        let max = if may_be_long { LONG_NAME_MAX } else { NAME_MAX };
+        if name.len() > max {
+            return Err(ZplError::NameTooLong { len: name.len(), max });
+        }
+        if name == b"." || name == b".." {
+            return Err(ZplError::Exists { dir: dir.id });
+        }
+        if !is_name(name) || (self.reader.is_utf8only() && std::str::from_utf8(name).is_err()) {
+            return Err(ZplError::InvalidName);
+        }
+        if dir.id == self.root() && name == CONTROL_NAME {
+            return Err(ZplError::Exists { dir: dir.id });
+        }
+        Ok(())
+    }
+
+    /// Bytes of the longest name that a file can have.
+    pub fn name_max(&self) -> usize {
+        if self.options().long_names { LONG_NAME_MAX } else { NAME_MAX }
+    }
+
+    /// An error if nothing can be added to the directory: it was removed.
+    pub(crate) fn check_linked(dir: &Inode) -> Result<Attrs, ZplError> {
+        let state = dir.state();
+        if state.is_gone || state.attrs.links == 0 {
+            return Err(ZplError::Stale { object: dir.id });
+        }
+        Ok(state.attrs)
+    }
+
+    pub(crate) fn note_name(&self, name: &[u8], tx: &Tx) {
+        if name.len() > NAME_MAX {
+            self.home.uses_feature("longname", tx);
+        }
+    }
+
+    /// Makes a file of any kind.
+    ///
+    /// # Errors
+    /// [`ZplError::Exists`] if the name is taken; [`ZplError::NameTooLong`], [`ZplError::InvalidName`];
+    /// [`ZplError::OverQuota`]; [`ZplError::Begin`] if there is no room.
+    pub fn create(&self, dir: ObjectId, name: &[u8], new: &NewFile<'_>) -> Result<Made, ZplError> {
+        self.create_as(dir, name, new, &Given::default())
+    }
+
+    /// Makes a directory for something to be mounted on. It takes next to nothing, and that a file system has reached its quota
+    /// must not keep those below it from being mounted.
+    ///
+    /// # Errors
+    /// As [`Fs::create`], but for quotas.
+    pub fn create_mount_point(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        new: &NewFile<'_>,
+    ) -> Result<Made, ZplError> {
+        self.create_as(dir, name, new, &Given { is_always_room: true, ..Given::default() })
+    }
+
+    pub(crate) fn create_as(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        new: &NewFile<'_>,
+        given: &Given,
+    ) -> Result<Made, ZplError> {
+        let dir = self.directory(dir)?;
+        self.check_name(&dir, name)?;
+        check_new(new)?;
+        let attrs = Fs::check_linked(&dir)?;
+        self.check_mutable(&dir, &attrs)?;
+        let inherited = self.inherit(&dir, &attrs, new, given)?;
+        self.check_new_quota(new.uid.into(), &inherited)?;
+
+        let how = self.name_match(&dir, false);
+        let _names = dir.names(&*self.home)?;
+        Fs::check_linked(&dir)?;
+        let tx = self.begin(Cost { frees: given.is_always_room, ..Cost::NAMES })?;
+        panics::provoke(name, panics::TEST_NAMES[1]);
+        let entries = dir.object.zap(&tx)?;
+        // Usually the name is free, which is found out when it is inserted. What is made again must not be made first: its
+        // object may be there.
+        if given.object.is_some() && entries.lookup_matching(name, how)?.is_some() {
+            return Err(ZplError::Exists { dir: dir.id });
+        }
+        // What is made again was made then.
+        let now = given.crtime.unwrap_or_else(|| self.now());
+        let fresh = self.fresh(new, &inherited, given, attrs.is_xattr(), dir.id, now, &tx);
+        drop(dir.ready(&self.store(&tx))?);
+        let inode = self.make_object(&fresh, given, &tx)?;
+        // Whoever finds the name finds this inode in the table, and waits for its attributes: nothing that is done to the file,
+        // or in it, is logged before the file itself.
+        let made = inode.state();
+        self.inodes.insert(Arc::clone(&inode));
+        if let Err(error) = entries.insert_matching(name, entry_value(inode.id, new.kind), how) {
+            drop(made);
+            self.inodes.remove_this(&inode);
+            self.set.free(inode.id, &tx)?;
+            return Err(match error {
+                DmuError::KeyExists { .. } => ZplError::Exists { dir: dir.id },
+                other => other.into(),
+            });
+        }
+        self.note_name(name, &tx);
+        dir.change(&self.store(&tx), |attrs| {
+            attrs.size = attrs.size.saturating_add(1);
+            attrs.links = attrs.links.saturating_add(u64::from(new.kind == FileKind::Directory));
+            (attrs.mtime, attrs.ctime) = (now, now);
+        })?;
+        let attrs = made.attrs;
+        self.log(&tx, || Body::Create(Box::new(create_record(dir.id, name, &inode, &attrs, new.target))));
+        self.log_lists(&inode, &inherited, &tx);
+        drop(made);
+        Ok(Made { id: inode.id, attrs })
+    }
+
+    /// Makes a file without a name, which is freed when the handle is dropped unless it is linked before.
+    pub fn tmpfile(self: &Arc<Self>, dir: ObjectId, new: &NewFile<'_>) -> Result<Hold, ZplError> {
+        let dir = self.directory(dir)?;
+        if new.kind != FileKind::Regular {
+            return Err(ZplError::Invalid { what: "the kind of a file without a name" });
+        }
+        let attrs = Fs::check_linked(&dir)?;
+        self.check_mutable(&dir, &attrs)?;
+        let given = Given::default();
+        let inherited = self.inherit(&dir, &attrs, new, &given)?;
+        self.check_new_quota(new.uid.into(), &inherited)?;
+        let tx = self.begin(Cost::NAMES)?;
+        let mut fresh = self.fresh(new, &inherited, &given, attrs.is_xattr(), dir.id, self.now(), &tx);
+        fresh.links = 0;
+        let inode = self.make_object(&fresh, &given, &tx)?;
+        if let Err(error) = self.add_unlinked(inode.id, &tx) {
+            self.set.free(inode.id, &tx)?;
+            return Err(error.into());
+        }
+        {
+            let mut state = inode.state();
+            state.is_orphan = true;
+            state.is_nameless = true;
+        }
+        // Before anybody can find it: what has neither name nor holder is freed.
+        inode.hold();
+        self.inodes.insert(Arc::clone(&inode));
+        self.intent_log().log_by_txg(&tx, inode.id);
+        Ok(Hold::new(Arc::clone(self), inode))
+    }
+
+    /// Makes a further name for a file.
+    pub fn link(&self, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Attrs, ZplError> {
+        let (dir, inode) = (self.directory(dir)?, self.inode(id)?);
+        self.check_name(&dir, name)?;
+        if inode.is_dir() {
+            return Err(ZplError::NotPermitted { object: id, why: "a directory has one name" });
+        }
+        let (dir_attrs, attrs) = (Fs::check_linked(&dir)?, inode.attrs());
+        self.check_mutable(&dir, &dir_attrs)?;
+        self.check_not_append_only(&inode, &attrs)?;
+        if attrs.is_xattr() != dir_attrs.is_xattr() {
+            return Err(ZplError::Invalid { what: "a link between files and extended attributes" });
+        }
+        self.check_project(&inode, &attrs, &dir, &dir_attrs)?;
+        let how = self.name_match(&dir, false);
+        let _names = dir.names(&*self.home)?;
+        Fs::check_linked(&dir)?;
+        if self.entries_of(&dir)?.lookup_matching(name, how)?.is_some() {
+            return Err(ZplError::Exists { dir: dir.id });
+        }
+        let tx = self.begin(Cost::NAMES)?;
+        let store = self.store(&tx);
+        drop(dir.ready(&store)?);
+        let now = self.now();
+        // Until the log knows of it: whoever takes its last other name away is told of after that, as a replay would free it
+        // otherwise.
+        let mut state = inode.ready(&store)?;
+        if state.attrs.links >= LINK_MAX {
+            return Err(ZplError::TooManyLinks { object: id });
+        }
+        if state.attrs.links == 0 && !state.is_nameless {
+            return Err(ZplError::Stale { object: id });
+        }
+        inode.change_locked(&mut state, &store, |attrs| {
+            attrs.links += 1;
+            attrs.ctime = now;
+            attrs.parent = dir.id;
+        })?;
+        state.is_orphan = false;
+        let was_nameless = std::mem::take(&mut state.is_nameless);
+        let result = match was_nameless {
+            true => self.unlinked.zap(&tx).and_then(|set| set.remove_int(id.0)),
+            false => Ok(()),
+        };
+        let mut entries = Edits::new(&tx);
+        let inserted = result
+            .map_err(ZplError::from)
+            .and_then(|()| entries.insert(&dir, name, entry_value(id, inode.kind), how));
+        if let Err(error) = inserted {
+            inode.change_locked(&mut state, &store, |now| {
+                (now.links, now.ctime, now.parent) = (now.links - 1, attrs.ctime, attrs.parent);
+            })?;
+            (state.is_orphan, state.is_nameless) = (was_nameless, was_nameless);
+            drop(state);
+            if was_nameless {
+                self.add_unlinked(id, &tx)?;
+            }
+            return Err(error);
+        }
+        self.note_name(name, &tx);
+        dir.change(&store, |attrs| {
+            attrs.size = attrs.size.saturating_add(1);
+            (attrs.mtime, attrs.ctime) = (now, now);
+        })?;
+        if was_nameless {
+            // No record made it, so that none can name it, and what records say of the name would not be true.
+            let log = self.intent_log();
+            log.log_by_txg(&tx, id);
+            log.order(id);
+        } else {
+            self.log(&tx, || Body::Link { dir: dir.id, object: id, name: name.to_vec() });
+        }
+        Ok(state.attrs)
+    }
+
+    fn check_new_quota(&self, uid: u64, inherited: &Inherited) -> Result<(), ZplError> {
+        let owners = Owners { uid, gid: inherited.gid, project: inherited.project.unwrap_or(0) };
+        self.check_quota(owners, &[QuotaOf::Space, QuotaOf::Objects])
+    }
+
+    #[allow(clippy::too_many_arguments)] // the one place where all that makes a file comes together
+    fn fresh<'f>(
+        &self,
+        new: &NewFile<'f>,
+        inherited: &'f Inherited,
+        given: &Given,
+        is_xattr: bool,
+        parent: ObjectId,
+        now: Time,
+        tx: &Tx,
+    ) -> Fresh<'f> {
+        Fresh {
+            kind: new.kind,
+            mode: kind_bits(new.kind) | inherited.mode,
+            uid: new.uid.into(),
+            gid: inherited.gid,
+            parent,
+            rdev: new.rdev,
+            project: inherited.project,
+            flags: inherited.flags,
+            is_xattr,
+            links: if new.kind == FileKind::Directory { 2 } else { 1 },
+            generation: given.generation.unwrap_or(tx.txg().0),
+            now,
+            crtime: given.crtime.unwrap_or(now),
+            target: if new.kind == FileKind::Symlink { new.target } else { &[] },
+            xattrs: inherited.xattrs.as_deref(),
+            slots: given.object.map_or_else(|| self.options().dnode_slots, |(_, slots)| slots).clamp(1, 32),
+        }
+    }
+
+    /// Makes the object of a new file.
+    pub(crate) fn make_object(
+        &self,
+        fresh: &Fresh<'_>,
+        given: &Given,
+        tx: &Tx,
+    ) -> Result<Arc<Inode>, ZplError> {
+        let attrs = fresh.attrs();
+        let laid = fresh.lay_out(&attrs, &self.tables, Some(&self.reader), tx)?;
+        let new = fresh.object(laid.bonus);
+        let object = match given.object {
+            Some((id, _)) => self.set.claim(id, &new, tx)?,
+            None => self.set.allocate(&new, tx)?,
+        };
+        if laid.spill.is_some() {
+            object.set_spill(laid.spill, tx);
+        }
+        if fresh.kind == FileKind::Directory
+            && let Err(error) = object.create_zap(tx, self.env.random(), self.normalization())
+        {
+            self.set.free(object.id(), tx)?;
+            return Err(error.into());
+        }
+        if fresh.slots > 1 {
+            self.home.uses_feature("large_dnode", tx);
+        }
+        Ok(Arc::new(Inode::fresh(object, fresh.kind, attrs, laid.offsets)))
+    }
+
+    /// What a new file gets from its directory.
+    fn inherit(
+        &self,
+        dir: &Inode,
+        attrs: &Attrs,
+        new: &NewFile<'_>,
+        given: &Given,
+    ) -> Result<Inherited, ZplError> {
+        let (is_dir, is_link) = (new.kind == FileKind::Directory, new.kind == FileKind::Symlink);
+        let takes_project = attrs.flags & FLAG_PROJINHERIT != 0;
+        let stores_project = self.options().projects || takes_project;
+        let mut inherited = Inherited {
+            mode: if is_link { 0o777 } else { new.mode & 0o7777 },
+            gid: new.gid.into(),
+            project: stores_project.then_some(if takes_project { attrs.projid } else { 0 }),
+            flags: if takes_project && is_dir { FLAG_PROJINHERIT } else { 0 },
+            xattrs: None,
+            lists: Vec::new(),
+        };
+        if given.is_exact {
+            return Ok(inherited);
+        }
+        if attrs.mode & SETGID != 0 {
+            inherited.gid = attrs.gid;
+            inherited.mode |= if is_dir { SETGID } else { 0 };
+        }
+        let default = if is_link { None } else { self.default_acl(dir)? };
+        let Some(default) = default else {
+            inherited.mode &= if is_link { !0 } else { !(new.umask & 0o777) };
+            return Ok(inherited);
+        };
+        let list = decode_posix(&default).map_err(|_| ZplError::Invalid { what: "a default ACL" })?;
+        let (access, mode) = acl::inherit(&list, inherited.mode);
+        inherited.mode = mode;
+        if !acl::is_minimal(&access) {
+            inherited.lists.push((POSIX_ACCESS, encode(&access)));
+        }
+        if is_dir {
+            inherited.lists.push((POSIX_DEFAULT, default.to_vec()));
+        }
+        if !inherited.lists.is_empty() {
+            let mut packed = NvList::new();
+            for (name, value) in &inherited.lists {
+                packed.push(name, NvValue::ByteArray(value.clone()));
+            }
+            inherited.xattrs = Some(packed.encode_xdr());
+        }
+        Ok(inherited)
+    }
+
+    /// The ACL that files in a directory inherit.
+    fn default_acl(&self, dir: &Inode) -> Result<Option<Arc<Vec<u8>>>, ZplError> {
+        if !self.options().posix_acls {
+            return Ok(None);
+        }
+        if let Some(known) = &dir.state().default_acl {
+            return Ok(known.clone());
+        }
+        let _settings = dir.settings(&*self.home)?;
+        let found = self.reader.node_of(dir.object.read())?.xattr(POSIX_DEFAULT.as_bytes())?.map(Arc::new);
+        dir.state().default_acl = Some(found.clone());
+        Ok(found)
+    }
+
+    /// Logs the ACLs that a file was made with: creation records cannot say them.
+    fn log_lists(&self, inode: &Inode, inherited: &Inherited, tx: &Tx) {
+        for (name, value) in &inherited.lists {
+            self.log_sa_xattr(inode, name.as_bytes(), Some(value), tx);
+        }
+    }
+
+    /// Logs that an extended attribute among the system attributes has this value, or none.
+    pub(crate) fn log_sa_xattr(&self, inode: &Inode, name: &[u8], value: Option<&[u8]>, tx: &Tx) {
+        let (log, object) = (self.intent_log(), inode.id);
+        if !log.is_on() {
+            return;
+        }
+        // In a record a value of no bytes says that the attribute was removed.
+        if self.options().log_sa_xattrs && value.is_none_or(|value| !value.is_empty()) {
+            let value = value.unwrap_or(&[]).to_vec();
+            log.log(tx, Body::SetSaXattr { object, name: name.to_vec(), value });
+        } else {
+            log.log_by_txg(tx, object);
+        }
+        if inode.is_dir() {
+            // What is made in it later may inherit from it.
+            log.order(object);
+        }
+    }
+}
+
+fn encode(list: &[format::acl::PosixEntry]) -> Vec<u8> {
+    acl::encode_posix(list)
+}
+
+fn check_new(new: &NewFile<'_>) -> Result<(), ZplError> {
+    if new.kind == FileKind::Symlink && (new.target.is_empty() || new.target.contains(&0)) {
+        return Err(ZplError::Invalid { what: "the target of a symbolic link" });
+    }
+    if new.kind == FileKind::Symlink && new.target.len() > TARGET_MAX {
+        return Err(ZplError::NameTooLong { len: new.target.len(), max: TARGET_MAX });
+    }
+    Ok(())
+}
+
+/// The names of several directories, locked in the order of their numbers, each once.
+///
+/// # Errors
+/// As of [`Inode::names`]; then none is locked.
+pub(crate) fn lock_names<'i>(home: &dyn Home, dirs: &[&'i Arc<Inode>]) -> Result<Vec<Guard<'i>>, ZplError> {
+    let mut sorted: Vec<&'i Arc<Inode>> = dirs.to_vec();
+    sorted.sort_by_key(|dir| dir.id);
+    sorted.dedup_by_key(|dir| dir.id);
+    sorted.into_iter().map(|dir| dir.names(home)).collect()
+}

@@ -1,0 +1,390 @@
+//! File systems and volumes in the heads of a pool: where their transactions, their intent log and the
+//! counts of cloned blocks come from.
+//!
+//! # What always holds
+//! - A property that is changed counts for what begins after the change: the head tells of it.
+//! - What [`HeadFs::fsync`] and [`HeadVolume::flush`] returned for is durable.
+//! - A log that an import claimed was replayed before anybody can change the file system.
+
+use crate::ZplError;
+use crate::dir::names::log_time;
+use crate::fs::backing::{BeginError, CloneTable, Cost, Home, IntentLog};
+use crate::fs::replay;
+use crate::{AccessTimes, Fs, FsOptions, SnapshotDir, VolumeWriter, XattrStorage};
+use dmu::AllocTx;
+use dmu::Env;
+use dmu::log::{IntentLog as Log, LogData, Pending, Replayed, Unclaim};
+use dmu::{LiveSet, Tx, TxError, Txgs};
+use dsl::brt::Brt;
+use dsl::{Dataset, DslError, prop};
+use dsl::{FeatureCounts, Head, SyncMode};
+use format::zil::Body;
+use format::znode::Time;
+use format::{BlockPtr, ObjectId};
+use std::sync::Arc;
+
+/// Transactions in which files without a name are freed before it is asked whether any are left.
+const DRAIN_STEPS: usize = 64;
+
+/// A head as the home of a file system or volume.
+struct HeadHome {
+    clones: PoolClones,
+    head: Arc<Head>,
+}
+
+impl HeadHome {
+    fn new(head: &Arc<Head>) -> Arc<HeadHome> {
+        Arc::new(HeadHome { clones: PoolClones::new(head.clones()), head: Arc::clone(head) })
+    }
+}
+
+impl Home for HeadHome {
+    fn set(&self) -> &Arc<LiveSet> {
+        &self.head.set
+    }
+
+    fn begin(&self, cost: Cost) -> Result<Tx, BeginError> {
+        let cost =
+            dsl::Cost { bytes: cost.bytes, blocks: cost.blocks, frees: cost.frees, within: cost.within };
+        self.head.begin_waiting(cost).map_err(begin_error)
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.head.txgs().is_suspended()
+    }
+
+    fn uses_feature(&self, name: &'static str, _: &Tx) {
+        self.head.use_feature(name);
+    }
+
+    fn clones(&self) -> Option<&dyn CloneTable> {
+        Some(&self.clones)
+    }
+}
+
+fn begin_error(error: DslError) -> BeginError {
+    match error {
+        DslError::Space { .. } => BeginError::NoSpace(Some(Box::new(error))),
+        DslError::Quota { .. } => BeginError::Quota(Some(Box::new(error))),
+        DslError::Tx(error) => BeginError::Tx(error),
+        other => BeginError::Other(Box::new(other)),
+    }
+}
+
+/// The intent log of a head.
+struct HeadLog {
+    log: Arc<Log>,
+}
+
+impl IntentLog for HeadLog {
+    fn is_on(&self) -> bool {
+        self.log.is_enabled()
+    }
+
+    fn log(&self, tx: &Tx, record: Body) {
+        match &record {
+            // Whoever renames a new file over an old one relies on the data being there with the name.
+            Body::Rename(_) | Body::Exchange(_) | Body::Whiteout(..) => self.log.order_all(),
+            _ => {}
+        }
+        self.log.push(tx, Pending::Body(record));
+    }
+
+    fn log_write(&self, tx: &Tx, object: ObjectId, offset: u64, data: LogData, mtime: Option<Time>) {
+        self.log.push(tx, Pending::Write { object, offset, data, mtime: mtime.map(log_time) });
+    }
+
+    fn log_by_txg(&self, tx: &Tx, object: ObjectId) {
+        self.log.push(tx, Pending::Txg { object });
+    }
+
+    fn order(&self, object: ObjectId) {
+        self.log.order(object);
+    }
+
+    fn forget(&self, object: ObjectId) {
+        self.log.forget(object);
+    }
+}
+
+/// The pool's counts of cloned blocks.
+pub struct PoolClones {
+    brt: Arc<Brt>,
+}
+
+impl PoolClones {
+    /// The counts of this pool.
+    pub fn new(brt: &Arc<Brt>) -> PoolClones {
+        PoolClones { brt: Arc::clone(brt) }
+    }
+}
+
+impl CloneTable for PoolClones {
+    fn note_source(&self, objset: u64, tx: &Tx) {
+        self.brt.note_source(ObjectId(objset), tx.txg());
+    }
+
+    fn add(&self, blocks: &[BlockPtr], tx: &Tx) -> Result<(), ZplError> {
+        for bp in blocks {
+            if !self.brt.add_pending(bp, tx.txg()) {
+                return Err(ZplError::Unsupported { what: "cloning such a block" });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the properties of a dataset mean for the file system in it.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn options_of(dataset: &Dataset, features: &FeatureCounts) -> Result<FsOptions, DslError> {
+    let number = |name| prop::stored_number(dataset, name);
+    let access_times = match (number("atime")?, number("relatime")?) {
+        (0, _) => AccessTimes::Never,
+        (_, 0) => AccessTimes::Always,
+        _ => AccessTimes::Relative,
+    };
+    Ok(FsOptions {
+        record_size: number("recordsize")?,
+        xattrs: match number("xattr")? {
+            0 => XattrStorage::Off,
+            1 => XattrStorage::Directory,
+            _ => XattrStorage::SystemAttributes,
+        },
+        posix_acls: number("acltype")? == 1,
+        access_times,
+        dnode_slots: match number("dnodesize")? {
+            0 => 1,
+            1 => 2,
+            bytes => (bytes / 512).clamp(1, 32) as u8,
+        },
+        long_names: number("longname")? == 1 && features.is_enabled("longname"),
+        projects: features.is_enabled("project_quota"),
+        log_sa_xattrs: features.is_enabled("zilsaxattr"),
+        clones: features.is_enabled("block_cloning"),
+        read_only: number("readonly")? == 1,
+        snapshot_dir: match number("snapdir")? {
+            0 => SnapshotDir::Hidden,
+            1 => SnapshotDir::Visible,
+            _ => SnapshotDir::Disabled,
+        },
+        large_blocks: features.is_enabled("large_blocks"),
+    })
+}
+
+/// Applies a record, with the data of a write that is not in it.
+type Apply<'a> = &'a mut dyn FnMut(&Body, Option<&[u8]>, &Tx) -> Result<(), ZplError>;
+
+/// Replays the log of a head, and gives it up.
+fn replay_log(head: &Head, apply: Apply<'_>) -> Result<(), ZplError> {
+    let done = apply_log(head, apply)?;
+    let sync = || sync_all(head.txgs()).map_err(|error| refused(head, error.into()));
+    if done.applied > 0 {
+        sync()?;
+    }
+    give_up(head)?;
+    if done == Replayed::default() { Ok(()) } else { sync() }
+}
+
+/// Does again what the log of a head says. When that is on disk, the log is to be given up.
+fn apply_log(head: &Head, apply: Apply<'_>) -> Result<Replayed, ZplError> {
+    let mut sync = || sync_all(head.txgs());
+    let mut apply =
+        |record: &format::zil::Record, data: Option<&[u8]>, tx: &Tx| apply(&record.body, data, tx);
+    let done =
+        dmu::log::apply_log(&head.log, &mut sync, &mut apply).map_err(|source| refused(head, source))?;
+    if let Some((seq, why)) = &done.stopped {
+        tracing::warn!(dataset = %head.name(), seq, why, "the intent log could not be replayed to its end");
+    }
+    Ok(done)
+}
+
+/// Gives up the log of a head, whose records are on disk.
+fn give_up(head: &Head) -> Result<(), ZplError> {
+    let mut unclaim = |bp: &BlockPtr, how: Unclaim, tx: &Tx| head.clones().drop_claim(bp, how, tx.txg());
+    dmu::log::give_up(&head.log, &mut unclaim).map_err(|source| refused(head, source))
+}
+
+fn refused(head: &Head, source: dmu::log::ReplayError) -> ZplError {
+    ZplError::Replay { objset: head.set.number(), source: Box::new(source) }
+}
+
+/// Logs of one pool whose records were applied, and are to be given up together: when the records are on disk, which takes a
+/// txg, and another one, however many there are.
+#[derive(Default)]
+pub struct AppliedLogs(Vec<Arc<Head>>);
+
+impl AppliedLogs {
+    /// Applies the log of a file system that nobody uses yet.
+    ///
+    /// # Errors
+    /// If it is not a file system, or cannot be read: its log is as it was.
+    pub fn add_fs(&mut self, head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<(), ZplError> {
+        let fs = open_fs(head, options, env)?;
+        apply_log(head, &mut |record, data, tx| replay::replay(&fs, record, data, tx))?;
+        self.0.push(Arc::clone(head));
+        Ok(())
+    }
+
+    /// The same of a volume.
+    ///
+    /// # Errors
+    /// As of [`AppliedLogs::add_fs`].
+    pub fn add_volume(&mut self, head: &Arc<Head>) -> Result<(), ZplError> {
+        let volume = VolumeWriter::open(HeadHome::new(head))?;
+        apply_log(head, &mut |record, data, tx| volume.replay(record, data, tx))?;
+        self.0.push(Arc::clone(head));
+        Ok(())
+    }
+
+    /// Gives them up. Everything is on disk when this returns; of a log that cannot be given up, what is left is done when
+    /// its dataset is opened.
+    ///
+    /// # Errors
+    /// [`ZplError::Replay`] if the pool is suspended.
+    pub fn give_up(self) -> Result<(), ZplError> {
+        let Some(any) = self.0.first() else { return Ok(()) };
+        let sync = || sync_all(any.txgs()).map_err(|error| refused(any, error.into()));
+        sync()?;
+        for head in &self.0 {
+            if let Err(error) = give_up(head) {
+                tracing::warn!(dataset = %head.name(), %error, "an intent log is not given up");
+            }
+        }
+        sync()
+    }
+}
+
+/// Opens the file system of a head; what its log holds is to be applied before anybody changes it.
+fn open_fs(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<Arc<Fs>, ZplError> {
+    let fs = Fs::open(HeadHome::new(head), options, env)?;
+    // The head must not keep the file system alive that keeps it.
+    let listening = Arc::downgrade(&fs);
+    head.on_properties(Box::new(move |dataset, features| {
+        if let Some(fs) = listening.upgrade() {
+            fs.set_options(options_of(dataset, features)?);
+        }
+        Ok(())
+    }));
+    if head.log.awaits_replay() {
+        // Records may make files with the numbers of those that only waited to be freed.
+        while !fs.drain(DRAIN_STEPS)? {}
+    }
+    Ok(fs)
+}
+
+fn sync_all(txgs: &Arc<Txgs>) -> Result<(), TxError> {
+    txgs.wait_synced(txgs.open_txg())
+}
+
+/// A file system in a head, open for writing.
+pub struct HeadFs {
+    /// The file system.
+    pub fs: Arc<Fs>,
+    head: Arc<Head>,
+}
+
+impl HeadFs {
+    /// Opens it; first replays what an import found in its log.
+    ///
+    /// # Errors
+    /// If it is not a file system, or cannot be read.
+    pub fn open(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<HeadFs, ZplError> {
+        let fs = open_fs(head, options, env)?;
+        replay_log(head, &mut |record, data, tx| replay::replay(&fs, record, data, tx))?;
+        fs.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
+        Ok(HeadFs { fs, head: Arc::clone(head) })
+    }
+
+    /// The head that it is in.
+    pub fn head(&self) -> &Arc<Head> {
+        &self.head
+    }
+
+    /// Makes durable what was changed of a file, and all changes of names.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn fsync(&self, id: ObjectId) -> Result<(), TxError> {
+        commit(&self.head, Some(id))
+    }
+
+    /// Makes every change durable.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn sync(&self) -> Result<(), TxError> {
+        commit(&self.head, None)
+    }
+
+    /// To be called after a change: with `sync=always` it is durable when this returns.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn changed(&self, id: ObjectId) -> Result<(), TxError> {
+        if self.head.sync_mode() == SyncMode::Always { self.fsync(id) } else { Ok(()) }
+    }
+}
+
+fn commit(head: &Head, object: Option<ObjectId>) -> Result<(), TxError> {
+    head.log.commit(object)
+}
+
+/// A volume in a head, open for writing.
+pub struct HeadVolume {
+    /// The volume.
+    pub volume: Arc<VolumeWriter>,
+    head: Arc<Head>,
+}
+
+impl HeadVolume {
+    /// Opens it; first replays what an import found in its log.
+    ///
+    /// # Errors
+    /// If it is not a volume, or cannot be read.
+    pub fn open(head: &Arc<Head>) -> Result<HeadVolume, ZplError> {
+        let volume = VolumeWriter::open(HeadHome::new(head))?;
+        let listening = Arc::downgrade(&volume);
+        head.on_properties(Box::new(move |dataset, _| {
+            if let Some(volume) = listening.upgrade() {
+                volume.set_read_only(prop::stored_number(dataset, "readonly")? == 1);
+            }
+            Ok(())
+        }));
+        replay_log(head, &mut |record, data, tx| volume.replay(record, data, tx))?;
+        volume.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
+        Ok(HeadVolume { volume, head: Arc::clone(head) })
+    }
+
+    /// The head that it is in.
+    pub fn head(&self) -> &Arc<Head> {
+        &self.head
+    }
+
+    /// Changes the size. It is durable when this returns, and what is beyond is freed.
+    ///
+    /// # Errors
+    /// As of [`VolumeWriter::set_size`]; [`BeginError::Tx`] if the pool is suspended.
+    pub fn resize(&self, size: u64) -> Result<(), ZplError> {
+        let txg = self.volume.set_size(size)?;
+        self.head.txgs().wait_synced(txg).map_err(BeginError::from)?;
+        self.volume.free_beyond()
+    }
+
+    /// Makes every write durable.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn flush(&self) -> Result<(), TxError> {
+        commit(&self.head, None)
+    }
+
+    /// To be called after a change: with `sync=always` it is durable when this returns.
+    ///
+    /// # Errors
+    /// If the pool is suspended.
+    pub fn changed(&self) -> Result<(), TxError> {
+        if self.head.sync_mode() == SyncMode::Always { self.flush() } else { Ok(()) }
+    }
+}

@@ -1,0 +1,94 @@
+//! What the properties of a dataset mean for the file system in it.
+
+/// Where extended attributes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum XattrStorage {
+    /// Among the system attributes, while they fit.
+    #[default]
+    SystemAttributes,
+    /// Into a hidden directory.
+    Directory,
+    /// Nowhere: there are none.
+    Off,
+}
+
+/// When a read changes the time of the last access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AccessTimes {
+    /// Always.
+    Always,
+    /// If the file changed since, or once a day.
+    #[default]
+    Relative,
+    /// Never.
+    Never,
+}
+
+/// Whether snapshots are seen in the directory `.zfs` of the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SnapshotDir {
+    /// Who knows its name finds it.
+    #[default]
+    Hidden,
+    /// It is listed.
+    Visible,
+    /// It is not there.
+    Disabled,
+}
+
+/// What the properties of a dataset mean for the file system in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FsOptions {
+    /// Property `recordsize`: a power of two, 512 to 16 MiB.
+    pub record_size: u64,
+    /// Property `xattr`.
+    pub xattrs: XattrStorage,
+    /// Property `acltype` is `posix`.
+    pub posix_acls: bool,
+    /// Properties `atime` and `relatime`.
+    pub access_times: AccessTimes,
+    /// Slots of 512 bytes for a new file's dnode, 1 to 32: property `dnodesize`.
+    pub dnode_slots: u8,
+    /// Property `longname` is on, and the feature enabled.
+    pub long_names: bool,
+    /// Feature `project_quota` is enabled: new files have a project.
+    pub projects: bool,
+    /// Feature `zilsaxattr` is enabled: the intent log can say what happened to extended attributes.
+    pub log_sa_xattrs: bool,
+    /// Feature `block_cloning` is enabled: files can share blocks.
+    pub clones: bool,
+    /// Property `readonly`: nothing can be changed.
+    pub read_only: bool,
+    /// Property `snapdir`.
+    pub snapshot_dir: SnapshotDir,
+    /// Feature `large_blocks` is enabled: without it blocks have at most 128 KiB.
+    pub large_blocks: bool,
+}
+
+impl Default for FsOptions {
+    fn default() -> FsOptions {
+        FsOptions {
+            record_size: 128 << 10,
+            xattrs: XattrStorage::default(),
+            posix_acls: false,
+            access_times: AccessTimes::default(),
+            dnode_slots: 1,
+            long_names: false,
+            projects: true,
+            log_sa_xattrs: true,
+            clones: true,
+            read_only: false,
+            snapshot_dir: SnapshotDir::default(),
+            large_blocks: true,
+        }
+    }
+}
+
+impl FsOptions {
+    /// Largest block of a new file.
+    pub(crate) fn block_max(&self) -> u64 {
+        let limit = if self.large_blocks { format::units::MAX_BLOCK } else { 128 << 10 };
+        // The property cannot hold anything else; a block of another size could not be written.
+        self.record_size.clamp(512, limit).next_power_of_two().min(limit)
+    }
+}

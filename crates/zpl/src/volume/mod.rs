@@ -1,0 +1,95 @@
+//! Volumes: one range of bytes (docs/on-disk/25-zvol.md).
+
+pub(crate) mod writer;
+
+use crate::ZplError;
+use dmu::zap::Zap;
+use dmu::{ObjSet, Object};
+use format::ObjType;
+use format::names;
+use format::objset::ObjsetType;
+use std::sync::Arc;
+
+/// An open volume. Cloning is cheap.
+#[derive(Clone)]
+pub struct Volume {
+    data: Object,
+    size: u64,
+}
+
+impl Volume {
+    /// Opens the volume in an object set.
+    pub fn open(objset: &Arc<ObjSet>) -> Result<Volume, ZplError> {
+        let number = objset.number();
+        if objset.kind() != ObjsetType::Zvol {
+            return Err(ZplError::WrongDataset { objset: number, expected: "volume" });
+        }
+        let corrupt = |object, why| ZplError::Corrupt { objset: number, object, why };
+        let size = Volume::size_of(objset)?;
+        let data = objset.object(names::volume::DATA)?;
+        if data.dnode().obj_type != ObjType::ZVOL {
+            return Err(corrupt(names::volume::DATA, "the object of a volume's bytes is of another type"));
+        }
+        if !data.block_size().is_power_of_two() {
+            return Err(corrupt(names::volume::DATA, "a volume's block size is not a power of two"));
+        }
+        Ok(Volume { data, size })
+    }
+
+    /// The size of a volume in bytes. Needs no key: the size is not encrypted.
+    pub fn size_of(objset: &Arc<ObjSet>) -> Result<u64, ZplError> {
+        let corrupt =
+            |why| ZplError::Corrupt { objset: objset.number(), object: names::volume::PROPERTIES, why };
+        let size = Zap::open(&objset.object(names::volume::PROPERTIES)?)?
+            .lookup_u64(names::volume::SIZE.as_bytes())?;
+        match size {
+            Some(size) if size > 0 && size < 1 << 63 => Ok(size),
+            Some(_) => Err(corrupt("the size of a volume is impossible")),
+            None => Err(corrupt("a volume without a size")),
+        }
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u64 {
+        self.data.block_size()
+    }
+
+    /// The object with the bytes.
+    pub fn object(&self) -> &Object {
+        &self.data
+    }
+
+    /// Fills `buf` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`ZplError::BeyondVolume`] unless all of them are inside the volume.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), ZplError> {
+        let len = buf.len() as u64;
+        if offset.checked_add(len).is_none_or(|end| end > self.size) {
+            let objset = self.data.objset().number();
+            return Err(ZplError::BeyondVolume { objset, offset, len, size: self.size });
+        }
+        Ok(self.data.read_at(offset, buf)?)
+    }
+
+    /// The first offset from `offset` on that is in a block; `None` if only a hole follows.
+    pub fn next_data(&self, offset: u64) -> Result<Option<u64>, ZplError> {
+        if offset >= self.size {
+            return Ok(None);
+        }
+        Ok(self.data.next_data(offset)?.filter(|data| *data < self.size))
+    }
+
+    /// The first offset from `offset` on that is in a hole, the end being one; `None` beyond it.
+    pub fn next_hole(&self, offset: u64) -> Result<Option<u64>, ZplError> {
+        if offset >= self.size {
+            return Ok(None);
+        }
+        Ok(Some(self.data.next_hole(offset)?.min(self.size)))
+    }
+}

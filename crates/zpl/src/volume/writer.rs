@@ -1,0 +1,253 @@
+//! Changing volumes (docs/on-disk/25-zvol.md).
+
+use crate::dir::unlink::BLOCKS_PER_TX;
+use crate::file::range_lock::RangeLock;
+use crate::fs::backing::{BeginError, Cost, Home, IntentLog, NoLog};
+use crate::node::inode::locked;
+use crate::{Volume, ZplError};
+use dmu::AllocTx;
+use dmu::interrupt::Lock;
+use dmu::log::LogData;
+use dmu::{LiveObject, Tx};
+use format::Txg;
+use format::names;
+use format::zil::Body;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Bytes that are written in one transaction.
+const CHUNK: u64 = 1 << 20;
+
+/// A volume opened for writing.
+pub struct VolumeWriter {
+    home: Arc<dyn Home>,
+    data: LiveObject,
+    properties: LiveObject,
+    block_size: u64,
+    size: AtomicU64,
+    /// Whoever changes the size.
+    resizing: Lock,
+    ranges: RangeLock,
+    log: RwLock<Arc<dyn IntentLog>>,
+    /// While a log is replayed: the transaction that everything belongs to.
+    replay_tx: Mutex<Option<Tx>>,
+    read_only: AtomicBool,
+}
+
+impl VolumeWriter {
+    /// Opens the volume in an object set for writing.
+    pub fn open(home: Arc<dyn Home>) -> Result<Arc<VolumeWriter>, ZplError> {
+        let set = Arc::clone(home.set());
+        let volume = Volume::open(&set.view())?;
+        Ok(Arc::new(VolumeWriter {
+            data: set.object(names::volume::DATA)?,
+            properties: set.object(names::volume::PROPERTIES)?,
+            block_size: volume.block_size(),
+            size: AtomicU64::new(volume.size()),
+            resizing: Lock::default(),
+            ranges: RangeLock::default(),
+            log: RwLock::new(Arc::new(NoLog)),
+            replay_tx: Mutex::default(),
+            read_only: AtomicBool::new(false),
+            home,
+        }))
+    }
+
+    /// From now on `log` is told of every change.
+    pub fn set_log(&self, log: Arc<dyn IntentLog>) {
+        *self.log.write().unwrap_or_else(PoisonError::into_inner) = log;
+    }
+
+    /// Property `readonly`: nothing can be written.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        self.read_only.store(is_read_only, Ordering::Release);
+    }
+
+    fn log(&self) -> Arc<dyn IntentLog> {
+        Arc::clone(&self.log.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u64 {
+        self.block_size
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<(), ZplError> {
+        let size = self.size();
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(ZplError::BeyondVolume { objset: self.data.set().number(), offset, len, size });
+        }
+        Ok(())
+    }
+
+    /// Fills `buf` with the bytes from `offset` on.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), ZplError> {
+        self.check(offset, buf.len() as u64)?;
+        let _range = self.ranges.of(&*self.home).read(offset..offset + buf.len() as u64)?;
+        self.check(offset, buf.len() as u64)?;
+        Ok(self.data.read_at(offset, buf)?)
+    }
+
+    /// Writes bytes. Larger writes are several transactions.
+    ///
+    /// # Errors
+    /// [`ZplError::BeyondVolume`] unless all of them are inside the volume; then nothing is written.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), ZplError> {
+        self.check(offset, data.len() as u64)?;
+        let end = offset + data.len() as u64;
+        let _range = self.ranges.of(&*self.home).write(offset..end)?;
+        // Somebody may have made it smaller meanwhile.
+        self.check(offset, data.len() as u64)?;
+        let mut at = offset;
+        while at < end {
+            let stop = end.min((at / CHUNK + 1) * CHUNK);
+            let part = &data[(at - offset) as usize..(stop - offset) as usize];
+            let tx = self.begin(Cost::write(stop - at, self.block_size))?;
+            self.data.write_at(at, part, &tx)?;
+            if self.block_size > 128 << 10 {
+                self.home.uses_feature("large_blocks", &tx);
+            }
+            let log = self.log();
+            if log.is_on() {
+                log.log_write(&tx, self.data.id(), at, LogData::written(&self.data, at, part), None);
+            }
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// Gives up the whole blocks inside a range: they read as zeros.
+    pub fn trim(&self, offset: u64, len: u64) -> Result<(), ZplError> {
+        self.check(offset, len)?;
+        let start = offset.next_multiple_of(self.block_size);
+        let end = (offset + len) / self.block_size * self.block_size;
+        if start >= end {
+            return Ok(());
+        }
+        let _range = self.ranges.of(&*self.home).write(start..end)?;
+        self.check(offset, len)?;
+        let mut end = end;
+        while start < end {
+            let tail = self.data.tail(&(start..end), BLOCKS_PER_TX)?;
+            let tx = self.begin(Cost::FREES)?;
+            self.free(tail.start, end - tail.start, &tx)?;
+            self.data.note_freed(tail.blocks, &tx);
+            end = tail.start;
+        }
+        Ok(())
+    }
+
+    /// Makes a range read as zeros, its edges too.
+    pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), ZplError> {
+        self.check(offset, len)?;
+        let end = offset + len;
+        let start = offset.next_multiple_of(self.block_size).min(end);
+        let stop = (end / self.block_size * self.block_size).max(start);
+        // The block layer has no zeros of its own: parts of blocks are written.
+        let zeros = vec![0; self.block_size as usize];
+        if offset < start {
+            self.write_at(offset, &zeros[..(start - offset) as usize])?;
+        }
+        self.trim(start, stop - start)?;
+        if stop < end {
+            self.write_at(stop, &zeros[..(end - stop) as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Frees whole blocks in a transaction, and says so to the log.
+    fn free(&self, offset: u64, len: u64, tx: &Tx) -> Result<(), ZplError> {
+        self.data.free_range(offset, len, tx)?;
+        let log = self.log();
+        if log.is_on() {
+            log.log(tx, Body::Truncate { object: names::volume::DATA, offset, length: len });
+        }
+        Ok(())
+    }
+
+    /// Changes the size, and returns the txg with which that is durable. The caller waits for it before it calls
+    /// [`VolumeWriter::free_beyond`], so that a crash in between loses nothing.
+    ///
+    /// # Errors
+    /// If the size is not a multiple of the block size, or 0.
+    pub fn set_size(&self, size: u64) -> Result<Txg, ZplError> {
+        if size == 0 || size >= 1 << 63 || !size.is_multiple_of(self.block_size) {
+            return Err(ZplError::Invalid { what: "the size of a volume" });
+        }
+        let _resizing = locked(&self.resizing, &*self.home)?;
+        // Nobody writes on beyond the end who began before.
+        let _range = self.ranges.of(&*self.home).write(self.size().min(size)..u64::MAX)?;
+        let tx = self.begin(Cost::NAMES)?;
+        self.properties.zap(&tx)?.upsert(names::volume::SIZE.as_bytes(), size)?;
+        self.size.store(size, Ordering::Release);
+        Ok(tx.txg())
+    }
+
+    /// Frees the blocks beyond the size, after it was made smaller.
+    pub fn free_beyond(&self) -> Result<(), ZplError> {
+        let _resizing = locked(&self.resizing, &*self.home)?;
+        let _range = self.ranges.of(&*self.home).write(self.size()..u64::MAX)?;
+        while self.data.read().next_data(self.size())?.is_some() {
+            let tail = self.data.tail(&(self.size()..u64::MAX), BLOCKS_PER_TX)?;
+            let tx = self.begin(Cost::FREES)?;
+            self.data.free_range(tail.start, u64::MAX, &tx)?;
+            self.data.note_freed(tail.blocks, &tx);
+        }
+        Ok(())
+    }
+
+    fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {
+        if let Some(tx) = &*self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(tx.again());
+        }
+        if self.read_only.load(Ordering::Acquire) {
+            return Err(BeginError::ReadOnly.into());
+        }
+        Ok(self.home.begin(Cost { within: Some(self.size()), ..cost })?)
+    }
+
+    /// Applies a record of the intent log in this transaction: writes and trims. Nobody else uses the volume
+    /// meanwhile, and it has no log yet.
+    ///
+    /// # Errors
+    /// [`ZplError::Unsupported`] for records that no volume has.
+    pub fn replay(&self, record: &Body, indirect: Option<&[u8]>, tx: &Tx) -> Result<(), ZplError> {
+        *self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) = Some(tx.again());
+        let result = self.apply(record, indirect);
+        *self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        result
+    }
+
+    fn apply(&self, record: &Body, indirect: Option<&[u8]>) -> Result<(), ZplError> {
+        match record {
+            Body::Write { object, offset, length, bp, data } if *object == names::volume::DATA => {
+                let (at, bytes) =
+                    crate::fs::replay::logged_write(*offset, *length, bp, data.as_deref(), indirect)?;
+                let end = at.saturating_add(bytes.len() as u64);
+                let inside = bytes.len() - (end.saturating_sub(self.size()) as usize).min(bytes.len());
+                self.write_at(at, &bytes[..inside])
+            }
+            Body::Truncate { object, offset, length } if *object == names::volume::DATA => {
+                let end = offset.saturating_add(*length).min(self.size());
+                if *offset >= end {
+                    return Ok(());
+                }
+                let _range = self.ranges.of(&*self.home).write(*offset..end)?;
+                let tx = self.begin(Cost::FREES)?;
+                self.free(*offset, end - offset, &tx)
+            }
+            _ => Err(ZplError::Unsupported { what: "a record of the intent log of a volume" }),
+        }
+    }
+}
+
+impl std::fmt::Debug for VolumeWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "VolumeWriter({:?})", self.data.set())
+    }
+}
