@@ -20,7 +20,7 @@ pub mod judge;
 pub mod peer;
 pub mod place;
 pub mod plan;
-#[path = "../../dsl/tests/world/check.rs"]
+#[path = "../../dsl/tests/it/world/check.rs"]
 #[allow(unreachable_pub, missing_docs)]
 mod sums;
 pub mod trial;

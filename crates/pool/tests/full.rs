@@ -1,7 +1,7 @@
 //! Small pools that are filled to the brim, emptied and filled again, in each layout; and pools so fragmented
 //! that blocks have to be written in pieces. Never wedged, and `zdb` finds nothing wrong.
 
-#[path = "live/support.rs"]
+#[path = "it/support.rs"]
 #[allow(dead_code)] // other tests use the rest
 mod support;
 

@@ -1,6 +1,7 @@
 //! What a mount takes that nobody uses: of this process, which therefore has one test.
 #![allow(clippy::disallowed_types)] // The test looks at the mounts as any program would.
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use admin::Mounts;

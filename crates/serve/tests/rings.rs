@@ -1,6 +1,7 @@
 //! Mounts that get rings while they are used. Threads of this process are counted, so it has one test.
 #![allow(clippy::disallowed_types)] // Tests use files as any program does.
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use cenote_serve::fuse::Transport;

@@ -8,13 +8,14 @@
 //! #[test]
 //! fn leaves() {
 //!     let target = testkit::fuzz::Target::new(env!("CARGO_MANIFEST_DIR"), "leaves");
-//!     bolero::check!().for_each(target.checked(|bytes| decode_and_check(bytes).is_ok()));
+//!     bolero::check!(name = "leaves").for_each(target.checked(|bytes| decode_and_check(bytes).is_ok()));
 //! }
 //! ```
 //!
 //! # What always holds
-//! - Every file in `tests/__fuzz__/TARGET/corpus` is tried as it is, in every run.
-//! - A plain `cargo test` then tries mutants of those files for a second: the random bytes that
+//! - Every file in `__fuzz__/TARGET/corpus`, beside the file of the target, is tried as it is, in every run.
+//! - A plain `cargo test` then tries mutants of those files for a fifth of a second (`.cargo/config.toml`
+//!   sets that, and `BOLERO_RANDOM_TEST_TIME_MS` in the environment overrides it): the random bytes that
 //!   bolero gives are not the input but the recipe of changes, so that a failure shrinks to few
 //!   changes. `cargo bolero test` gives the raw bytes to the target, as its engine made them.
 //! - An input may not make the thread hold more than the stated bound ([`Target::bound`]).
@@ -24,7 +25,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io::Write;
 use std::panic::RefUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bolero::{EngineKind, RunPhase};
 
@@ -80,7 +81,7 @@ impl Target {
     /// When its corpus is missing or unreadable.
     #[must_use]
     pub fn new(crate_folder: &str, name: &str) -> Target {
-        let folder = Path::new(crate_folder).join("tests/__fuzz__").join(name).join("corpus");
+        let folder = corpus(Path::new(crate_folder), name);
         let listing = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut paths: Vec<_> = listing.filter_map(Result::ok).map(|entry| entry.path()).collect();
         // The order of a folder is that of its disk: a recipe must mean the same everywhere.
@@ -132,13 +133,22 @@ impl Target {
     }
 }
 
+/// Where the corpus of a target of a crate is: beside the file of the target, which is a module of the program `it`
+/// or a program of its own.
+#[must_use]
+pub fn corpus(crate_folder: &Path, target: &str) -> PathBuf {
+    let below = |folder: &str| crate_folder.join(folder).join("__fuzz__").join(target).join("corpus");
+    let own = below("tests");
+    if own.is_dir() { own } else { below("tests/it") }
+}
+
 /// Writes the input that failed where it can be taken from.
 fn keep(name: &str, input: &[u8]) {
     let path = std::env::temp_dir().join(format!("{name}-{}.input", std::process::id()));
     if fs::write(&path, input).is_ok() {
         let _ = writeln!(
             std::io::stderr(),
-            "the input that failed is in {}: a file of tests/__fuzz__/{name}/corpus, to be tried again",
+            "the input that failed is in {}: a file of __fuzz__/{name}/corpus, to be tried again",
             path.display()
         );
     }

@@ -123,15 +123,16 @@ pub fn skip(reason: &str) {
     }
 }
 
-/// `program/test`: cargo runs a test in a thread of its name, in a program of its file's name
-/// and a hash.
+/// `package/program/test`: cargo runs a test in a thread of its name, in a program of its file's name
+/// and a hash, and names the package in the environment.
 fn running_test() -> String {
     let thread = std::thread::current();
     let program = std::env::current_exe().ok();
     let stem = program.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy());
     let stem = stem.unwrap_or_default();
     let file = stem.rsplit_once('-').map_or(stem.as_ref(), |(file, _)| file);
-    format!("{file}/{}", thread.name().unwrap_or("?"))
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    format!("{package}/{file}/{}", thread.name().unwrap_or("?"))
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl Corpus {
         let mut total = 0;
         for ((folder, target), samples) in &self.0 {
             let root = testkit::workspace_root().join("crates").join(folder);
-            let path = root.join("tests/__fuzz__").join(target).join("corpus");
+            let path = testkit::fuzz::corpus(&root, target);
             empty(&path);
             let (mut count, mut bytes) = (0, 0);
             for (name, sample) in choose(samples) {

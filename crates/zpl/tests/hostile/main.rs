@@ -2,7 +2,7 @@
 //! nothing panics and nothing hangs.
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
-#[path = "../write/world.rs"]
+#[path = "../it/write/world.rs"]
 mod world;
 
 use cenote_zpl::{

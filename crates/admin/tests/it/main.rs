@@ -1,0 +1,6 @@
+//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
+
+mod embed;
+mod files;
+mod namespace;
+mod pairs;

@@ -1,0 +1,583 @@
+//! Pools that stay open in a process, and the verbs of several callers on them.
+
+use cenote::{OpenOptions, Pool, PoolWriter};
+use cenote_admin::PoolVerbs;
+use cenote_admin::change::{
+    ChangeError, ImportRequest, NewPool, create_pool, destroy_pool, export_pool, importable, open_for_change,
+    set_pool_props, sync_pool,
+};
+use cenote_admin::edit::{self, CloneSpec, EditError, Grant, NewDataset, Permit, Scope, Who};
+use cenote_admin::{Caller, ImportSettings, Imported, Namespace, Search, open_pools, settle};
+use format::config::PoolState;
+use pool::ImportOptions;
+use pool::LivePool;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+
+/// Says that a test runs in a process of its own, with a state folder of its own.
+const INNER: &str = "CENOTE_TEST_INNER";
+const MIB: u64 = 1 << 20;
+/// A user who is not the administrator.
+const JOE: u32 = 54321;
+
+/// Runs a test in a process of its own: where the cache file is, the environment tells.
+fn alone(name: &str, body: impl FnOnce(&Place)) {
+    if std::env::var_os(INNER).is_some() {
+        let folder = std::env::var_os("CENOTE_STATE").expect("set below");
+        return body(&Place { folder: Path::new(&folder).to_owned() });
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let test = std::env::current_exe().expect("this program");
+    let run = Command::new(test)
+        .args(["--exact", &format!("namespace::{name}"), "--nocapture", "--test-threads=1"])
+        .env(INNER, "1")
+        .env("CENOTE_STATE", folder.path())
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{text}");
+}
+
+/// A folder for devices and the cache file.
+struct Place {
+    folder: std::path::PathBuf,
+}
+
+impl Place {
+    #[allow(clippy::disallowed_types)] // An image file.
+    fn file(&self, name: &str) -> String {
+        let path = self.folder.join(name);
+        std::fs::File::create(&path).and_then(|file| file.set_len(256 * MIB)).expect("a file");
+        path.to_str().expect("plain names").to_owned()
+    }
+
+    /// The verbs of a new namespace.
+    fn search(&self) -> Search {
+        Search {
+            paths: vec![self.folder.clone()],
+            namespace: Some(Namespace::new(None)),
+            ..Search::default()
+        }
+    }
+
+    /// A pool `p` in a new namespace.
+    fn pool(&self) -> Search {
+        let search = self.search();
+        create_pool(&search, &self.describe("p")).expect("a pool");
+        search
+    }
+
+    fn describe(&self, name: &str) -> NewPool {
+        let words = ["mirror".to_owned(), self.file(&format!("{name}0")), self.file(&format!("{name}1"))];
+        NewPool {
+            command: Some(format!("zpool create {name}")),
+            ..NewPool::new(name, &words).expect("free files")
+        }
+    }
+
+    fn judge(&self, pool: &str) {
+        testkit::assert_zdb_clean(&self.folder, pool);
+    }
+}
+
+fn namespace(search: &Search) -> &Arc<Namespace> {
+    search.namespace.as_ref().expect("these verbs have one")
+}
+
+fn by(search: &Search, uid: u32) -> Search {
+    let caller = Some(Caller { uid, gid: uid, groups: vec![uid + 1] });
+    Search { caller, ..search.clone() }
+}
+
+fn import(search: &Search, name: &str, request: &ImportRequest) -> Result<(), ChangeError> {
+    let found = importable(search).expect("devices");
+    let matching = found.matching(name);
+    let pool = matching.first().expect("it was exported");
+    found.import(pool, request)
+}
+
+fn names(search: &Search) -> Vec<String> {
+    let (pools, problems) = open_pools(search, &[]);
+    assert!(problems.is_empty(), "{problems:?}");
+    pools.iter().map(|pool| pool.name().to_owned()).collect()
+}
+
+fn datasets(search: &Search) -> Vec<String> {
+    let (pools, _) = open_pools(search, &["p".to_owned()]);
+    let all = pools[0].pool().datasets().expect("readable");
+    all.iter().map(|dataset| dataset.name().to_owned()).collect()
+}
+
+fn writer(search: &Search) -> PoolWriter {
+    edit::open_pool(search, "p").expect("it is open")
+}
+
+fn make(search: &Search, name: &str) -> Result<(), EditError> {
+    edit::create(&writer(search), &NewDataset::filesystem(name))
+}
+
+#[test]
+fn pools_stay_until_they_are_exported_and_come_back() {
+    alone("pools_stay_until_they_are_exported_and_come_back", |place| {
+        let search = place.pool();
+        assert_eq!(names(&search), ["p"]);
+        make(&search, "p/a").expect("made");
+        assert_eq!(datasets(&search), ["p", "p/a"]);
+        let listed = Imported::load().expect("a cache file");
+        assert!(listed.by_name("p").is_some());
+        assert!(importable(&search).expect("devices").pools.is_empty(), "it is imported");
+        let again = create_pool(&search, &NewPool { name: "p".into(), ..place.describe("q") });
+        assert!(matches!(again, Err(ChangeError::Exists)), "{again:?}");
+
+        export_pool(&search, "p", "zpool export p").expect("exported");
+        assert!(names(&search).is_empty());
+        assert!(Imported::load().expect("none").pools.is_empty());
+        let (none, problems) = open_pools(&search, &["p".to_owned()]);
+        assert!(none.is_empty() && problems[0].is_missing_pool());
+        assert!(matches!(open_for_change(&search, "p"), Err(ChangeError::NoPool)));
+        place.judge("p");
+
+        let request = ImportRequest { new_name: Some("r".into()), ..ImportRequest::default() };
+        import(&search, "p", &request).expect("imported");
+        assert_eq!(names(&search), ["r"]);
+        edit::create(&edit::open_pool(&search, "r/a").expect("open"), &NewDataset::filesystem("r/b"))
+            .expect("made");
+        destroy_pool(&search, "r", "zpool destroy r").expect("destroyed");
+        assert!(names(&search).is_empty());
+        let search = Search { destroyed: true, ..search };
+        assert_eq!(importable(&search).expect("devices").pools.len(), 1);
+    });
+}
+
+#[test]
+fn a_pool_is_not_exported_while_a_verb_is_at_work() {
+    alone("a_pool_is_not_exported_while_a_verb_is_at_work", |place| {
+        let search = place.pool();
+        let at_work = writer(&search);
+        let refused = export_pool(&search, "p", "zpool export p");
+        assert!(matches!(refused, Err(ChangeError::InUse)), "{refused:?}");
+        assert_eq!(refused.expect_err("busy").to_string(), "pool is busy");
+        at_work.create_filesystem("p/a", &[]).expect("it is still open");
+        std::thread::scope(|scope| {
+            let export = scope.spawn(|| export_pool(&search, "p", "zpool export p"));
+            std::thread::yield_now();
+            drop(at_work);
+            export.join().expect("no panic").expect("nobody uses it");
+        });
+        place.judge("p");
+    });
+}
+
+#[test]
+fn an_export_lets_who_is_at_work_look_again() {
+    alone("an_export_lets_who_is_at_work_look_again", |place| {
+        let search = place.pool();
+        let (at_work, asked) = (Barrier::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let pool = writer(&search);
+                at_work.wait();
+                while !asked.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                // As verbs do that look at mounts and properties on their way.
+                for i in 0..20 {
+                    assert_eq!(datasets(&search).len(), 1 + i);
+                    pool.create_filesystem(&format!("p/d{i}"), &[]).expect("made");
+                }
+            });
+            at_work.wait();
+            asked.store(true, Ordering::Relaxed);
+            export_pool(&search, "p", "zpool export p").expect("it waits");
+        });
+        place.judge("p");
+    });
+}
+
+#[test]
+fn after_a_crash_it_is_opened_again_without_force() {
+    alone("after_a_crash_it_is_opened_again_without_force", |place| {
+        let search = place.pool();
+        make(&search, "p/a").expect("made");
+        let fs = writer(&search).filesystem("p/a").expect("open");
+        let file = fs.create(b"/log").expect("made");
+        file.append(b"acknowledged").expect("written");
+        file.sync().expect("durable");
+        drop((file, fs, search));
+
+        let search = place.search();
+        let open = |found: &Search| importable(found).expect("devices").pools[0].config.state;
+        assert_eq!(open(&search), PoolState::Active);
+        let failed = namespace(&search).import_all(None);
+        assert!(failed.is_empty(), "{failed:?}");
+        assert_eq!(datasets(&search), ["p", "p/a"]);
+        let fs = writer(&search).filesystem("p/a").expect("open");
+        assert_eq!(fs.read(b"/log").expect("replayed"), b"acknowledged");
+        drop(fs);
+
+        let failed = namespace(&search).leave_all();
+        assert!(failed.is_empty(), "{failed:?}");
+        assert!(names(&search).is_empty());
+        let search = place.search();
+        assert_eq!(open(&search), PoolState::Active);
+        assert!(namespace(&search).import_all(None).is_empty());
+        assert_eq!(names(&search), ["p"]);
+        export_pool(&search, "p", "zpool export p").expect("exported");
+        place.judge("p");
+    });
+}
+
+#[test]
+fn logs_of_many_datasets_are_replayed_with_few_txgs() {
+    const MANY: u64 = 24;
+    alone("logs_of_many_datasets_are_replayed_with_few_txgs", |place| {
+        let search = place.pool();
+        let names: Vec<String> = (0..MANY).map(|n| format!("p/d{n}")).collect();
+        for name in &names {
+            make(&search, name).expect("made");
+            let file = writer(&search).filesystem(name).expect("open").create(b"/log").expect("made");
+            file.append(b"acknowledged").expect("written");
+            // The first record of a log may wait for a txg, with which it is on disk in any case.
+            file.sync().expect("durable");
+        }
+        sync_pool(&search, "p").expect("synced");
+        for name in &names {
+            let file = writer(&search).filesystem(name).expect("open").open_file(b"/log").expect("there");
+            file.append(b" twice").expect("written");
+            file.sync().expect("durable");
+        }
+        let txg = |search: &Search| writer(search).live().view().expect("readable").txg().0;
+        let before = txg(&search);
+        drop(search);
+
+        let search = place.search();
+        assert!(namespace(&search).import_all(None).is_empty());
+        let txgs = txg(&search) - before;
+        for name in &names {
+            let fs = writer(&search).filesystem(name).expect("open");
+            assert_eq!(fs.read(b"/log").expect("replayed"), b"acknowledged twice", "{name}");
+        }
+        assert!(txgs < MANY / 2, "{txgs} txgs");
+        export_pool(&search, "p", "zpool export p").expect("exported");
+        place.judge("p");
+    });
+}
+
+#[test]
+fn who_has_the_devices_is_not_disturbed() {
+    alone("who_has_the_devices_is_not_disturbed", |place| {
+        let search = place.pool();
+        let direct = Pool::open_rw("p", &OpenOptions::new().search(&place.folder));
+        assert!(direct.is_err(), "somebody else has it");
+        let direct = Search { namespace: None, ..search.clone() };
+        assert!(matches!(open_for_change(&direct, "p"), Err(ChangeError::Busy { .. })));
+        make(&search, "p/a").expect("nothing has happened to it");
+        sync_pool(&search, "p").expect("synced");
+        set_pool_props(&search, "p", &[("comment".into(), "x".into())], "zpool set comment=x p")
+            .expect("set");
+    });
+}
+
+#[test]
+fn what_was_imported_for_reading_is_not_changed() {
+    alone("what_was_imported_for_reading_is_not_changed", |place| {
+        let search = place.pool();
+        make(&search, "p/a").expect("made");
+        export_pool(&search, "p", "zpool export p").expect("exported");
+        let settings = ImportSettings { readonly: true, ..ImportSettings::default() };
+        import(&search, "p", &ImportRequest { settings, ..ImportRequest::default() }).expect("imported");
+        assert_eq!(datasets(&search), ["p", "p/a"]);
+        assert!(matches!(open_for_change(&search, "p"), Err(ChangeError::ImportedReadOnly)));
+        export_pool(&search, "p", "zpool export p").expect("exported");
+        assert!(names(&search).is_empty());
+
+        let settings = ImportSettings { temporary: true, ..ImportSettings::default() };
+        let request = ImportRequest { new_name: Some("t".into()), settings, ..ImportRequest::default() };
+        import(&search, "p", &request).expect("imported");
+        assert_eq!(names(&search), ["t"]);
+        edit::create(&edit::open_pool(&search, "t/b").expect("open"), &NewDataset::filesystem("t/b"))
+            .expect("made");
+        export_pool(&search, "t", "zpool export t").expect("exported");
+        import(&search, "p", &ImportRequest::default()).expect("it has its own name again");
+        assert_eq!(datasets(&search), ["p", "p/a", "p/b"]);
+    });
+}
+
+#[test]
+fn readers_see_whole_states_while_metadata_is_rewritten() {
+    alone("readers_see_whole_states_while_metadata_is_rewritten", |place| {
+        let search = place.pool();
+        for i in 0..20 {
+            make(&search, &format!("p/d{i}")).expect("made");
+        }
+        let is_over = AtomicBool::new(false);
+        let listings = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let (pools, problems) = open_pools(&search, &["p".to_owned()]);
+                        assert!(problems.is_empty(), "{problems:?}");
+                        let pool = pools[0].pool();
+                        // Long enough for many txgs: the view stays whole.
+                        for _ in 0..5 {
+                            let all = pool.datasets().expect("a view that is held can be read");
+                            assert!(all.len() >= 21, "{}", all.len());
+                            for dataset in &all {
+                                dataset.property("compression").expect("readable");
+                                dataset.property("used").expect("readable");
+                            }
+                        }
+                        listings.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let pool = writer(&search);
+            for turn in 0..150 {
+                let name = format!("p/d{}", turn % 20);
+                let value = if turn % 2 == 0 { "lz4" } else { "zstd" };
+                pool.set(&name, &[("compression", value), ("a:note", &"x".repeat(turn + 1))]).expect("set");
+                if turn % 5 == 0 {
+                    pool.snapshot(&[format!("{name}@s{turn}")]).expect("taken");
+                    pool.destroy_dataset(&format!("{name}@s{turn}")).expect("destroyed");
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert!(listings.into_inner() > 0);
+        export_pool(&search, "p", "zpool export p").expect("exported");
+        place.judge("p");
+    });
+}
+
+#[test]
+fn a_view_that_is_held_stays_whole_without_a_cache() {
+    alone("a_view_that_is_held_stays_whole_without_a_cache", |place| {
+        let search = place.pool();
+        for i in 0..20 {
+            make(&search, &format!("p/d{i}")).expect("made");
+        }
+        export_pool(&search, "p", "zpool export p").expect("exported");
+        let found =
+            vdev::scan::Search { paths: vec![place.folder.clone()], ..vdev::scan::Search::default() }.run();
+        let open = pool::OpenOptions { cache_bytes: 0, ..pool::OpenOptions::default() };
+        let options = ImportOptions { open, ..ImportOptions::default() };
+        let live = LivePool::import(&found, &pool::Which::Name("p".into()), &options, vdev::Env::system());
+        let pool = PoolWriter::of(live.expect("imported"));
+        let view = pool.view().expect("a view");
+        for turn in 0..60 {
+            let name = format!("p/d{}", turn % 20);
+            pool.set(&name, &[("a:note", &"x".repeat(turn + 1))]).expect("set");
+        }
+        let all = view.datasets().expect("a view that is held can be read");
+        assert_eq!(all.len(), 21);
+        for dataset in &all {
+            assert_eq!(dataset.property("a:note").expect("readable"), None, "it is of before");
+            dataset.objset().expect("its contents are there too");
+        }
+        drop((all, view));
+        pool.close().expect("closed");
+        place.judge("p");
+    });
+}
+
+#[test]
+fn verbs_of_many_threads_on_one_pool() {
+    alone("verbs_of_many_threads_on_one_pool", |place| {
+        let search = place.pool();
+        std::thread::scope(|scope| {
+            for worker in 0..4 {
+                let search = &search;
+                scope.spawn(move || {
+                    for turn in 0..6 {
+                        let name = format!("p/w{worker}t{turn}");
+                        make(search, &name).expect("made");
+                        let snapshot = format!("{name}@s");
+                        edit::snapshot(&writer(search), std::slice::from_ref(&snapshot), &[]).expect("taken");
+                        let clone =
+                            CloneSpec { origin: snapshot, name: format!("{name}c"), props: Vec::new() };
+                        edit::clone(&writer(search), &clone).expect("cloned");
+                        if turn % 2 == 0 {
+                            let gone = [format!("{name}c"), format!("{name}@s"), name];
+                            edit::destroy_all(&writer(search), &gone).expect("destroyed");
+                        }
+                        assert_eq!(datasets(search)[0], "p");
+                    }
+                });
+            }
+        });
+        // Of each worker three pairs with a snapshot.
+        assert_eq!(datasets(&search).len(), 1 + 4 * 3 * 3);
+        export_pool(&search, "p", "zpool export p").expect("exported");
+        place.judge("p");
+    });
+}
+
+fn grant(search: &Search, at: &str, who: Who, scopes: &[Scope], permissions: &[&str]) {
+    let permissions = permissions.iter().map(|text| (*text).to_owned()).collect();
+    let grant = Grant { who: vec![who], scopes: scopes.to_vec(), permissions };
+    edit::allow(&writer(search), at, &grant).expect("granted");
+}
+
+fn denied<T: std::fmt::Debug>(outcome: &Result<T, EditError>) {
+    assert!(matches!(outcome, Err(EditError::Denied)), "{outcome:?}");
+}
+
+#[test]
+fn others_do_what_they_are_allowed_to() {
+    alone("others_do_what_they_are_allowed_to", |place| {
+        let search = place.pool();
+        for name in ["p/a", "p/a/b", "p/c"] {
+            make(&search, name).expect("made");
+        }
+        let joe = by(&search, JOE);
+        sync_pool(&joe, "p").expect("everybody may");
+        assert_eq!(datasets(&joe).len(), 4, "everybody may look");
+        denied(&make(&joe, "p/a/x"));
+        let pool_verbs = [
+            export_pool(&joe, "p", "zpool export p"),
+            destroy_pool(&joe, "p", "zpool destroy p"),
+            create_pool(&joe, &place.describe("q")),
+        ];
+        for refused in pool_verbs {
+            assert!(matches!(refused, Err(ChangeError::Denied)), "{refused:?}");
+            assert_eq!(refused.expect_err("denied").to_string(), "permission denied");
+        }
+
+        // Here only, below only, to a group, to everyone, through sets.
+        grant(&search, "p/a", Who::User(JOE.into()), &[Scope::Local], &["snapshot"]);
+        let snapshot = |name: &str| edit::snapshot(&writer(&joe), &[name.to_owned()], &[]);
+        snapshot("p/a@1").expect("allowed here");
+        denied(&snapshot("p/a/b@1"));
+        grant(&search, "p/a", Who::Group(u64::from(JOE) + 1), &[Scope::Descendent], &["@ops"]);
+        grant(&search, "p", Who::Set("@ops".into()), &[Scope::NotApplicable], &["snapshot", "@more"]);
+        grant(&search, "p", Who::Set("@more".into()), &[Scope::NotApplicable], &["hold"]);
+        snapshot("p/a/b@1").expect("allowed below");
+        edit::hold(&writer(&joe), &["p/a/b@1".to_owned()], "tag").expect("a set in a set");
+        denied(&snapshot("p/c@1"));
+
+        // Properties by name; what makers get.
+        let set = |name: &str, prop: &str, value: &str| writer(&joe).set(name, &[(prop, value)]);
+        denied(&set("p/c", "compression", "lz4"));
+        grant(&search, "p", Who::Everyone, &[Scope::Local, Scope::Descendent], &["compression", "userprop"]);
+        set("p/c", "compression", "lz4").expect("allowed");
+        set("p/c", "a:b", "c").expect("allowed");
+        denied(&set("p/c", "quota", "1G"));
+        grant(&search, "p/c", Who::User(JOE.into()), &[Scope::Local], &["create", "mount"]);
+        grant(&search, "p/c", Who::CreateTime, &[Scope::NotApplicable], &["quota", "destroy", "mount"]);
+        let new =
+            NewDataset { props: vec![("quota".into(), "100M".into())], ..NewDataset::filesystem("p/c/own") };
+        edit::create(&writer(&joe), &new).expect("makers may");
+        set("p/c/own", "quota", "50M").expect("the maker may");
+        denied(&make(&by(&search, JOE + 7), "p/c/other"));
+        let owner = Pool::open("p", &OpenOptions::new().search(&place.folder));
+        assert!(owner.is_ok(), "reading takes no lock");
+        edit::destroy_all(&writer(&joe), &["p/c/own".to_owned()]).expect("the maker may");
+        let partly = edit::destroy_all(&writer(&joe), &["p/c".to_owned()]).expect_err("not his");
+        assert!(matches!(partly.error, EditError::Denied));
+
+        // Who may grant hands on what he has.
+        let mine = |permission: &str| {
+            let who = vec![Who::User(1)];
+            let grant = Grant { who, scopes: vec![Scope::Local], permissions: vec![permission.to_owned()] };
+            edit::allow(&writer(&joe), "p/a", &grant)
+        };
+        denied(&mine("snapshot"));
+        grant(&search, "p/a", Who::User(JOE.into()), &[Scope::Local], &["allow"]);
+        mine("snapshot").expect("he has it");
+        denied(&mine("destroy"));
+        denied(&mine("@ops"));
+        denied(&mine("@nosuch"));
+
+        // A set that is granted here means what is said of it here, and below.
+        grant(&search, "p", Who::Set("@set".into()), &[Scope::NotApplicable], &["reservation"]);
+        grant(&search, "p/c", Who::Set("@set".into()), &[Scope::NotApplicable], &["checksum"]);
+        let anywhere = [Scope::Local, Scope::Descendent];
+        grant(&search, "p/c", Who::User(JOE.into()), &anywhere, &["@set"]);
+        make(&search, "p/c/d").expect("made");
+        let may = |name: &str| {
+            [("reservation", "none"), ("checksum", "on")].map(|(prop, value)| set(name, prop, value).is_ok())
+        };
+        assert_eq!((may("p"), may("p/c"), may("p/c/d")), ([false; 2], [false, true], [false, true]));
+        grant(&search, "p", Who::User(JOE.into()), &anywhere, &["@set"]);
+        assert_eq!((may("p"), may("p/c"), may("p/c/d")), ([true, false], [false, true], [false, true]));
+        let who = vec![Who::Set("@set".into())];
+        let unmasked = Grant { who, scopes: vec![Scope::NotApplicable], permissions: vec![] };
+        edit::unallow(&writer(&search), "p/c", &unmasked, false).expect("taken back");
+        assert_eq!((may("p"), may("p/c"), may("p/c/d")), ([true, false], [true, false], [true, false]));
+        let allowed: Vec<(String, Vec<Permit>)> =
+            edit::allowed(&writer(&search).view().expect("a view"), "p/a").expect("read");
+        assert!(allowed[0].1.iter().any(|allow| allow.who == Who::User(1)));
+
+        set_pool_props(&search, "p", &[("delegation".into(), "off".into())], "zpool set delegation=off p")
+            .expect("set");
+        assert!(matches!(snapshot("p/a@2"), Err(EditError::DelegationOff)));
+    });
+}
+
+#[test]
+fn the_history_names_the_caller() {
+    alone("the_history_names_the_caller", |place| {
+        let search = place.pool();
+        writer(&by(&search, JOE)).record("zfs snapshot p@x").expect("written");
+        // The line comes to disk with the txg after that of its command.
+        settle(&search, &["p".to_owned()]);
+        let (pools, _) = open_pools(&search, &["p".to_owned()]);
+        let history = pools[0].pool().spa().history().expect("readable");
+        let text = format!("{history:?}");
+        assert!(text.contains("zfs snapshot p@x") && text.contains(&JOE.to_string()), "{text}");
+    });
+}
+
+#[test]
+fn a_pool_of_commands_without_a_daemon_is_not_opened_by_one() {
+    alone("a_pool_of_commands_without_a_daemon_is_not_opened_by_one", |place| {
+        let in_process = Search { paths: vec![place.folder.clone()], ..Search::default() };
+        create_pool(&in_process, &place.describe("p")).expect("a pool");
+        let is_listed = || Imported::load().expect("readable").by_name("p").is_some();
+        assert!(is_listed());
+        // A verb in process leaves it what it is.
+        sync_pool(&in_process, "p").expect("written");
+        set_pool_props(&in_process, "p", &[("comment".into(), "ours".into())], "zpool set").expect("set");
+        let daemon = place.search();
+        assert!(namespace(&daemon).import_all(None).is_empty());
+        assert!(names(&daemon).is_empty() && is_listed());
+        set_pool_props(&in_process, "p", &[("comment".into(), "still".into())], "zpool set")
+            .expect("not busy");
+        // Told to, it takes the pool, and then always.
+        import(&daemon, "p", &ImportRequest::default()).expect("nobody has it");
+        assert_eq!(names(&daemon), ["p"]);
+        assert!(namespace(&daemon).leave_all().is_empty());
+        let daemon = place.search();
+        assert!(namespace(&daemon).import_all(None).is_empty());
+        assert_eq!(names(&daemon), ["p"]);
+        export_pool(&daemon, "p", "zpool export p").expect("nobody uses it");
+        assert!(!is_listed());
+        // So it is with one that is imported without a daemon.
+        import(&in_process, "p", &ImportRequest::default()).expect("nobody has it");
+        let daemon = place.search();
+        assert!(namespace(&daemon).import_all(None).is_empty());
+        assert!(names(&daemon).is_empty() && is_listed());
+    });
+}
+
+#[test]
+fn an_import_that_cannot_be_noted_is_noted_nowhere() {
+    alone("an_import_that_cannot_be_noted_is_noted_nowhere", |place| {
+        let search = place.pool();
+        export_pool(&search, "p", "zpool export p").expect("exported");
+        // The second of the two files cannot be written.
+        let imports = place.folder.join("imports");
+        std::fs::create_dir(&imports).expect("a folder");
+        let settings = ImportSettings { altroot: Some("/mnt".into()), ..ImportSettings::default() };
+        let request = ImportRequest { settings, ..ImportRequest::default() };
+        import(&search, "p", &request).expect_err("it cannot be noted");
+        std::fs::remove_dir(&imports).expect("removed");
+        assert!(Imported::load().expect("readable").by_name("p").is_none());
+        assert!(namespace(&search).names().is_empty());
+        import(&search, "p", &request).expect("nobody has it");
+        assert_eq!(names(&search), ["p"]);
+    });
+}

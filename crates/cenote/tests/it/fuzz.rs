@@ -1,0 +1,22 @@
+//! What people type as a target: split or refused, never a panic.
+
+use cenote::Target;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+#[test]
+fn targets() {
+    let target = testkit::fuzz::Target::new(env!("CARGO_MANIFEST_DIR"), "targets");
+    bolero::check!(name = "targets").for_each(target.checked(|bytes| {
+        let Some(target) = Target::parse(OsStr::from_bytes(bytes)) else { return false };
+        assert!(!target.dataset.is_empty() && target.dataset.starts_with(target.pool()));
+        assert!(target.path.as_ref().is_none_or(|path| path.starts_with(b"/")));
+        // What it was taken apart from can be put together again.
+        let whole = match &target.path {
+            Some(path) => [target.dataset.as_bytes(), b":", path].concat(),
+            None => target.dataset.clone().into_bytes(),
+        };
+        assert!(whole == bytes || whole == [bytes, b"/"].concat());
+        true
+    }));
+}

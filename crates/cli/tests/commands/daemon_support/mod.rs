@@ -1,0 +1,34 @@
+//! Running commands that have a daemon of their own, below a folder of the test's.
+
+pub(crate) mod folder;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// What a command did.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ran {
+    /// Standard output.
+    pub(crate) out: String,
+    /// Standard error.
+    pub(crate) err: String,
+    /// Exit code; `None`: a signal ended it.
+    pub(crate) code: Option<i32>,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ran { out: text(output.stdout), err: text(output.stderr), code: output.status.code() }
+    }
+}
+
+/// `cenote` with these words, in which `~` is the folder, with a socket and the state folder `state` in it, and with
+/// no other environment.
+pub(crate) fn cenote(folder: &Path, socket: &str, words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    let words = words.replace('~', folder.to_str().expect("text"));
+    command.args(words.split_whitespace()).env_clear().env("TZ", "UTC0").env("PATH", "/usr/bin:/bin");
+    command.env("CENOTE_SOCKET", folder.join(socket)).env("CENOTE_STATE", folder.join("state"));
+    command
+}

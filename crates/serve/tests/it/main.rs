@@ -1,0 +1,8 @@
+//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
+//! `many` and `rings` count the threads and descriptors of their process.
+
+mod common;
+mod few;
+mod fuse;
+mod mounts;
+mod posix;

@@ -1,0 +1,18 @@
+//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
+
+mod common;
+mod crash;
+mod devices;
+mod fuzz;
+mod label_write;
+mod labels;
+mod redundancy;
+mod sources;
+mod tree;
+mod writing;
+
+use testkit::alloc::Counting;
+
+/// The fuzz targets measure what an input makes them hold.
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
