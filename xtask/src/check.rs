@@ -3,9 +3,9 @@
 //! Every step runs whatever became of the one before, so that one look shows all that is wrong; each
 //! step that fails adds one to the failed count of the last line.
 
-use std::process::Command;
+use std::time::Instant;
 
-use crate::{Outcome, cargo, layers, must, root, suite};
+use crate::{Outcome, cargo, deny, layers, must, suite};
 
 /// A name for messages, and what to do.
 type Step = (&'static str, fn() -> Outcome);
@@ -13,14 +13,16 @@ type Step = (&'static str, fn() -> Outcome);
 /// `cargo xtask check`.
 pub(crate) fn run() -> Outcome {
     let steps: [Step; 5] =
-        [("fmt", fmt), ("layers", layers::run), ("clippy", clippy), ("docs", docs), ("deny", deny)];
+        [("fmt", fmt), ("layers", layers::run), ("clippy", clippy), ("docs", docs), ("deny", deny::run)];
     let mut failed = Vec::new();
     for (name, step) in steps {
         eprintln!("== {name}");
+        let begun = Instant::now();
         if let Err(reason) = step() {
             eprintln!("== {name} FAILED: {reason}");
             failed.push(name);
         }
+        eprintln!("== {name}: {:.1} s", begun.elapsed().as_secs_f64());
     }
     eprintln!("== test");
     suite::run_after(&failed)
@@ -40,51 +42,4 @@ fn docs() -> Outcome {
         cargo(&["doc", "--workspace", "--exclude", "cenote-cli", "--no-deps"])
             .env("RUSTDOCFLAGS", "-D warnings"),
     )
-}
-
-/// Licences, sources and bans always; advisories where their database can be fetched.
-fn deny() -> Outcome {
-    let deny = |words: &[&str]| -> Result<Command, String> {
-        let mut command = cargo_deny()?;
-        command.args(words);
-        Ok(command)
-    };
-    must(&mut deny(&["--log-level", "error", "check", "bans", "licenses", "sources"])?)?;
-    match must(&mut deny(&["--log-level", "off", "fetch", "db"])?) {
-        Ok(()) => must(&mut deny(&["check", "advisories"])?),
-        Err(_) => {
-            eprintln!("NOT CHECKED: advisories, for their database cannot be fetched from here");
-            Ok(())
-        }
-    }
-}
-
-/// cargo-deny of this machine, else our own in `target/tools`, built once without optimisation: it
-/// runs for a second, and its optimised build would take longer than all our tests.
-fn cargo_deny() -> Result<Command, String> {
-    let installed =
-        Command::new("cargo-deny").arg("--version").output().is_ok_and(|output| output.status.success());
-    let tools = root().join("target/tools");
-    let ours = tools.join("bin/cargo-deny");
-    if !installed && !ours.is_file() {
-        let mut install =
-            cargo(&["install", "--quiet", "--locked", "--no-default-features", "cargo-deny", "--root"]);
-        install.arg(&tools).arg("--target-dir").arg(tools.join("build"));
-        let cheap = [
-            ("OPT_LEVEL", "0"),
-            ("LTO", "off"),
-            ("CODEGEN_UNITS", "16"),
-            ("DEBUG", "false"),
-            ("STRIP", "none"),
-        ];
-        for (setting, value) in cheap {
-            install.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
-        }
-        must(&mut install)?;
-        // Of no use once the program is there.
-        let _ = std::fs::remove_dir_all(tools.join("build"));
-    }
-    let mut command = Command::new(if installed { "cargo-deny".into() } else { ours });
-    command.current_dir(root());
-    Ok(command)
 }

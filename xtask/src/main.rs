@@ -12,6 +12,7 @@ mod bench_mount;
 mod bench_read;
 mod bench_write;
 mod check;
+mod deny;
 mod judges;
 mod layers;
 mod outside;
@@ -26,9 +27,11 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  test [NAME…]   all tests, after setting up the judges that this machine lacks (as root on
-                 Debian 12); NAME… are handed to `cargo test` instead of --workspace
+  test [CRATE…] [-- ARG…]
+                 all tests, after setting up the judges that this machine lacks (as root on Debian 12), or those of
+                 crates (dmu, cli…) only; ARG… go to the test programs, such as the name of a test
   check          fmt, layers, clippy, docs, deny, then test: what .ci/run runs
+  deny           licences, bans and sources of all packages are those that deny.toml allows
   layers         each crate uses only crates above it in the house
   fixtures       unpack all golden pools into target/fixtures
   judges         install the other implementation's tools, or say what is missing
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
     let outcome = match task.as_str() {
         "test" => suite::run(&rest),
         "check" => check::run(),
+        "deny" => deny::run(),
         "layers" => layers::run(),
         "fixtures" => fixtures(),
         "judges" => judges::run(),

@@ -1,25 +1,29 @@
-//! `cargo xtask test`: set up, run every test of the workspace, count.
+//! `cargo xtask test`: set up, build every test program once, run them beside each other, count.
+//!
+//! [`programs`] builds and lists the programs, [`schedule`] runs them, and this module counts and reports.
 //!
 //! # What always holds
 //! - The last line of standard output is `N passed, N failed, N skipped`.
 //! - A test that could not do its job is counted as skipped, not as passed, and named with its
-//!   reason: cargo swallows what a passing test prints, so `testkit::skip` writes to a file too.
-//! - A workspace that does not build has failed, whatever was counted.
+//!   reason: the test harness swallows what a passing test prints, so `testkit::skip` writes to a file too.
+//! - A workspace that does not build has failed, and so has a program that ends badly without a failed test.
+//! - The output of a program is printed whole, when it ends.
+
+mod programs;
+mod schedule;
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::time::Duration;
 
-use crate::{Outcome, cargo, judges, layers};
+use crate::{Outcome, judges, layers};
+use programs::Program;
+use schedule::Ran;
 
-/// Tests of every order of threads: they need locks of their own, so they are built apart.
-const ORDERS: [&[&str]; 2] = [
-    &["--package", "cenote-dmu", "--features", "shuttle", "--test", "shuttle"],
-    &["--package", "cenote-zpl", "--features", "shuttle", "--lib", "every_order"],
-];
+/// Programs that are named with their times at the end.
+const SLOWEST: usize = 20;
 
 /// What the test programs counted.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Count {
     passed: u64,
     failed: u64,
@@ -42,68 +46,82 @@ impl Count {
             }
         }
     }
+
+    /// What a program counted; a bad end without a failed test is a failure too.
+    fn of(ran: &Ran<'_>) -> Count {
+        let mut count = Count::default();
+        ran.output.lines().for_each(|line| count.add(line));
+        if !ran.has_succeeded && count.failed == 0 {
+            count.failed = 1;
+        }
+        count
+    }
 }
 
-/// `cargo xtask test [NAME…]`.
+/// `cargo xtask test [CRATE…] [-- ARG…]`.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
+    let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+    let (crates, rest) = arguments.split_at(end);
+    let arguments = rest.get(1..).unwrap_or_default();
+    if !crates.is_empty() {
+        return count_all(&programs::of_crates(crates), arguments, &[]);
+    }
     let out_of_order = layers::run().inspect_err(|reason| eprintln!("{reason}"));
     let failed: &[&str] = if out_of_order.is_err() { &["layers"] } else { &[] };
-    count_all(arguments, failed)
+    judges::set_up();
+    count_all(&programs::of_workspace(), arguments, failed)
 }
 
 /// All tests, after other steps of which some have failed.
 pub(crate) fn run_after(failed: &[&str]) -> Outcome {
-    count_all(&[], failed)
+    judges::set_up();
+    count_all(&programs::of_workspace(), &[], failed)
 }
 
-fn count_all(arguments: &[String], failed_before: &[&str]) -> Outcome {
-    judges::set_up();
+/// Runs what was built, and counts it; what could not be built counts as one failure each.
+fn count_all(built: &programs::Built, arguments: &[String], failed_before: &[&str]) -> Outcome {
     let skips = tempfile::NamedTempFile::new().map_err(|error| format!("no temporary file: {error}"))?;
-    let mut count = run_cargo(arguments, skips.path())?;
-    if arguments.is_empty() {
-        for further in ORDERS {
-            let words: Vec<String> = further.iter().map(|word| (*word).to_owned()).collect();
-            let more = run_cargo(&words, skips.path())?;
-            count.passed += more.passed;
-            count.failed += more.failed;
-            count.ignored += more.ignored;
+    let mut times: Vec<(Duration, &Program)> = Vec::new();
+    let mut count = Count::default();
+    for ran in schedule::run(&built.programs, arguments, skips.path()) {
+        let ran = ran?;
+        let seconds = ran.time.as_secs_f64();
+        println!("\n== {} ({seconds:.1} s)\n{}", ran.program.label(), ran.output.trim_end());
+        let one = Count::of(&ran);
+        if !ran.has_succeeded {
+            println!("== {} FAILED: {}", ran.program.label(), ran.end);
         }
+        count.passed += one.passed;
+        count.failed += one.failed;
+        count.ignored += one.ignored;
+        times.push((ran.time, ran.program));
     }
+    report_times(times);
     let skipped = skipped(&std::fs::read_to_string(skips.path()).unwrap_or_default());
-    report(&skipped);
+    for (test, why) in &skipped {
+        println!("skipped {test}: {why}");
+    }
+    for reason in &built.failed {
+        println!("not built: {reason}");
+    }
     for step in failed_before {
         println!("failed before the tests: {step}");
     }
-    count.failed += failed_before.len() as u64;
+    count.failed += (failed_before.len() + built.failed.len()) as u64;
     let skipped = skipped.len() as u64;
     let passed = count.passed.saturating_sub(skipped);
     println!("{passed} passed, {} failed, {} skipped", count.failed, skipped + count.ignored);
     if count.failed == 0 { Ok(()) } else { Err(String::new()) }
 }
 
-/// Runs cargo, passes its output on and counts; that it ended badly without a failed test counts as one.
-fn run_cargo(arguments: &[String], skip_log: &std::path::Path) -> Result<Count, String> {
-    let mut command = cargo(&["test", "--no-fail-fast"]);
-    if arguments.is_empty() {
-        command.arg("--workspace");
+/// The programs that took longest, and what all took.
+fn report_times(mut times: Vec<(Duration, &Program)>) {
+    times.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+    let all: Duration = times.iter().map(|(time, _)| *time).sum();
+    println!("\n{:.1} s in {} programs, of which:", all.as_secs_f64(), times.len());
+    for (time, program) in times.iter().take(SLOWEST) {
+        println!("{:8.1} s  {}", time.as_secs_f64(), program.label());
     }
-    command.args(arguments).env("CENOTE_SKIP_LOG", skip_log).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| format!("cargo test: {error}"))?;
-    let mut count = Count::default();
-    if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).split(b'\n') {
-            let line = line.map_err(|error| format!("cargo test: {error}"))?;
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            count.add(&line);
-        }
-    }
-    let status = child.wait().map_err(|error| format!("cargo test: {error}"))?;
-    if !status.success() && count.failed == 0 {
-        eprintln!("cargo test ended badly without naming a failed test");
-        count.failed += 1;
-    }
-    Ok(count)
 }
 
 /// The tests that said they were skipped, each once, with the first reason given.
@@ -111,12 +129,6 @@ fn skipped(log: &str) -> Vec<(String, String)> {
     let mut seen = BTreeSet::new();
     let rows = log.lines().filter_map(|line| line.strip_prefix("SKIPPED: ")?.split_once(": "));
     rows.filter(|(test, _)| seen.insert(*test)).map(|(test, why)| (test.to_owned(), why.to_owned())).collect()
-}
-
-fn report(skipped: &[(String, String)]) {
-    for (test, why) in skipped {
-        println!("skipped {test}: {why}");
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,272 @@
+//! Which test programs there are: cargo builds them and says where they lie.
+//!
+//! Cargo unifies the features of dependencies over the packages of one command. So the tests of one crate are built with
+//! `cenote-cli` named beside it, whose dependencies have every feature: else each crate that is tested alone would have
+//! a build of most of the house of its own.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::cargo;
+
+/// The package whose dependencies have all features.
+const WIDEST: &str = "cenote-cli";
+
+/// Tests of every order of threads need locks of their own: a second build of one crate, of which only this is run.
+const ORDERS: [(&[&str], &[&str]); 2] = [
+    (&["-p", "cenote-dmu", "-p", WIDEST, "--features", "cenote-dmu/shuttle", "--test", "shuttle"], &[]),
+    (&["-p", "cenote-zpl", "-p", WIDEST, "--features", "cenote-zpl/shuttle", "--lib"], &["every_order"]),
+];
+
+/// A program of tests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Program {
+    /// `cenote-dmu`.
+    pub(super) package: String,
+    /// Name of the target: that of the library, or of the file or folder of tests.
+    pub(super) target: String,
+    /// `lib`, `bin`, `test`, or `doc` for the examples in documentation, which cargo itself runs.
+    pub(super) kind: String,
+    /// What is run.
+    pub(super) path: PathBuf,
+    /// Words that it gets before those of the user.
+    pub(super) arguments: Vec<String>,
+    /// Folder of the package, in which its tests run.
+    pub(super) folder: PathBuf,
+    /// Size of the program, in bytes.
+    pub(super) size: u64,
+}
+
+impl Program {
+    /// How messages name it.
+    pub(super) fn label(&self) -> String {
+        let Program { package, target, kind, .. } = self;
+        match kind.as_str() {
+            "doc" => "examples in documentation".to_owned(),
+            "test" => format!("{package} {target}"),
+            "bin" => format!("{package} {target} (in src, program)"),
+            _ if self.arguments.is_empty() => format!("{package} (in src)"),
+            _ => format!("{package} (in src) {}", self.arguments.join(" ")),
+        }
+    }
+}
+
+/// What was built, and what was not.
+#[derive(Debug, Default)]
+pub(super) struct Built {
+    pub(super) programs: Vec<Program>,
+    /// One reason for each command of cargo that failed.
+    pub(super) failed: Vec<String>,
+}
+
+impl Built {
+    /// Builds what `cargo test` would run with these words, and appends it with the words that its programs get.
+    fn add(&mut self, words: &[&str], arguments: &[&str]) {
+        match build(words) {
+            Ok(programs) => self.programs.extend(programs.into_iter().map(|program| Program {
+                arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+                ..program
+            })),
+            Err(reason) => self.failed.push(reason),
+        }
+    }
+
+    /// The examples in documentation of these packages: cargo builds and runs them.
+    fn add_examples_in_documentation(&mut self, packages: &[&str]) {
+        let cargo = cargo(&[]);
+        let words = ["test", "--doc", "--no-fail-fast"].iter().chain(packages);
+        self.programs.push(Program {
+            package: String::new(),
+            target: String::new(),
+            kind: "doc".to_owned(),
+            path: PathBuf::from(cargo.get_program()),
+            arguments: words.map(|word| (*word).to_owned()).collect(),
+            folder: crate::root(),
+            size: 0,
+        });
+    }
+}
+
+/// All tests there are.
+pub(super) fn of_workspace() -> Built {
+    let mut built = Built::default();
+    built.add(&["--workspace"], &[]);
+    for (words, arguments) in ORDERS {
+        built.add(words, arguments);
+    }
+    built.add_examples_in_documentation(&["--workspace"]);
+    built
+}
+
+/// The tests of crates that are named as their folders or packages are.
+pub(super) fn of_crates(names: &[String]) -> Built {
+    let mut built = Built::default();
+    let packages = match packages() {
+        Ok(packages) => packages,
+        Err(reason) => {
+            built.failed.push(reason);
+            return built;
+        }
+    };
+    for name in names {
+        let Some(package) = packages.iter().find(|package| package.is_called(name)) else {
+            let known: Vec<&str> = packages.iter().map(|package| package.folder.as_str()).collect();
+            built.failed.push(format!("no crate {name}; there are {}", known.join(", ")));
+            continue;
+        };
+        let targets: Vec<&str> = package.targets.iter().map(String::as_str).collect();
+        let mut words = vec!["--package", &package.name];
+        if package.name != WIDEST {
+            words.extend(["--package", WIDEST]);
+        }
+        words.extend(targets);
+        built.add(&words, &[]);
+        for (words, arguments) in ORDERS.iter().filter(|(words, _)| words.contains(&package.name.as_str())) {
+            if package.name != WIDEST {
+                built.add(words, arguments);
+            }
+        }
+        if package.has_library {
+            built.add_examples_in_documentation(&["--package", &package.name, "--package", WIDEST]);
+        }
+    }
+    built
+}
+
+/// A package of the workspace, and the words that choose its targets.
+#[derive(Debug)]
+struct Package {
+    name: String,
+    /// Name of its folder.
+    folder: String,
+    has_library: bool,
+    /// `--lib`, `--test`, `it`…: each named, because cargo looks for them in all packages that are named.
+    targets: Vec<String>,
+}
+
+impl Package {
+    fn is_called(&self, name: &str) -> bool {
+        self.folder == name || self.name == name
+    }
+}
+
+fn packages() -> Result<Vec<Package>, String> {
+    let output = cargo(&["metadata", "--format-version", "1", "--no-deps", "--offline"]).output();
+    let output = output.map_err(|error| format!("cargo metadata: {error}"))?;
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata names no packages")?;
+    Ok(packages.iter().filter_map(package).collect())
+}
+
+fn package(value: &Value) -> Option<Package> {
+    let folder = Path::new(value["manifest_path"].as_str()?).parent()?.file_name()?.to_str()?.to_owned();
+    let mut package =
+        Package { name: value["name"].as_str()?.to_owned(), folder, has_library: false, targets: Vec::new() };
+    for target in value["targets"].as_array()? {
+        let needs_features =
+            target["required-features"].as_array().is_some_and(|features| !features.is_empty());
+        let (Some(kind), Some(name)) = (target["kind"][0].as_str(), target["name"].as_str()) else {
+            continue;
+        };
+        match kind {
+            _ if needs_features => {}
+            "lib" => {
+                package.has_library = true;
+                package.targets.push("--lib".to_owned());
+            }
+            "bin" | "test" | "example" => {
+                package.targets.extend([format!("--{kind}"), name.to_owned()]);
+            }
+            _ => {}
+        }
+    }
+    Some(package)
+}
+
+/// Builds what `cargo test` would run with these words.
+fn build(words: &[&str]) -> Result<Vec<Program>, String> {
+    let mut command = cargo(&["test", "--no-run", "--message-format", "json-render-diagnostics"]);
+    command.args(words).stdout(Stdio::piped());
+    let failure =
+        |reason: &dyn std::fmt::Display| format!("cargo test --no-run {}: {reason}", words.join(" "));
+    let child = command.spawn().map_err(|error| failure(&error))?;
+    let output = child.wait_with_output().map_err(|error| failure(&error))?;
+    if !output.status.success() {
+        return Err(failure(&output.status));
+    }
+    let mut seen = BTreeSet::new();
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let programs = messages.lines().filter_map(|line| program(&serde_json::from_str(line).ok()?));
+    Ok(programs.filter(|program| seen.insert(program.path.clone())).collect())
+}
+
+/// The test program that a message of cargo's tells of.
+fn program(message: &Value) -> Option<Program> {
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let path = PathBuf::from(message["executable"].as_str()?);
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+    let size = std::fs::metadata(&path).map_or(0, |stat| stat.len());
+    Some(Program {
+        package: name_of(message["package_id"].as_str()?, &folder)?,
+        target: message["target"]["name"].as_str()?.to_owned(),
+        kind: message["target"]["kind"][0].as_str()?.to_owned(),
+        path,
+        arguments: Vec::new(),
+        folder,
+        size,
+    })
+}
+
+/// The name in `path+file:///…/crates/dmu#cenote-dmu@0.1.0`, or in the form without name, which is that of the folder.
+fn name_of(id: &str, folder: &Path) -> Option<String> {
+    let after = id.rsplit_once('#').map_or("", |(_, after)| after);
+    match after.split_once('@') {
+        Some((name, _)) => Some(name.to_owned()),
+        None => Some(folder.file_name()?.to_str()?.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_cargo_name_programs() {
+        let message = serde_json::json!({
+            "reason": "compiler-artifact",
+            "package_id": "path+file:///src/crates/dmu#cenote-dmu@0.1.0",
+            "manifest_path": "/src/crates/dmu/Cargo.toml",
+            "target": { "kind": ["test"], "name": "it" },
+            "profile": { "test": true },
+            "executable": "/src/target/debug/deps/it-0123",
+        });
+        let found = program(&message).expect("a program");
+        assert_eq!(
+            (found.label().as_str(), found.folder.to_str()),
+            ("cenote-dmu it", Some("/src/crates/dmu"))
+        );
+        let mut library = message.clone();
+        library["profile"]["test"] = false.into();
+        assert_eq!(program(&library), None);
+    }
+
+    #[test]
+    fn ids_without_a_name_are_those_of_folders() {
+        let name = name_of("path+file:///src/xtask#0.1.0", Path::new("/src/xtask"));
+        assert_eq!(name.as_deref(), Some("xtask"));
+    }
+
+    #[test]
+    fn the_crates_are_known_by_their_folders() {
+        let packages = packages().expect("a workspace");
+        let dmu = packages.iter().find(|package| package.is_called("dmu")).expect("a crate");
+        assert_eq!((dmu.name.as_str(), dmu.has_library), ("cenote-dmu", true));
+        assert!(dmu.targets.ends_with(&["--test".to_owned(), "it".to_owned()]), "{:?}", dmu.targets);
+    }
+}
