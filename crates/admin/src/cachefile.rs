@@ -1,8 +1,8 @@
 //! The cache file of imported pools: which they are, and, as a hint, where their devices are
 //! (docs/on-disk/11-labels-config.md, section 8). Beside it stands our own file of what is not in it
-//! ([`session`]).
+//! ([`import_settings`]).
 
-use super::session::{self, ImportSettings};
+use super::import_settings::{self, ImportSettings};
 use super::{AdminError, change};
 use format::config::VdevNode;
 use format::names;
@@ -68,7 +68,7 @@ impl Imported {
     /// # Errors
     /// [`AdminError::CacheFile`] if one is there and cannot be read or understood.
     pub fn load() -> Result<Imported, AdminError> {
-        let (listed, path) = (change::cache_path(), session::path());
+        let (listed, path) = (change::cache_path(), import_settings::path());
         let mut all = if listed.exists() { read(&listed, false)? } else { Imported::default() };
         let others = if path.exists() { read(&path, true)? } else { Imported::default() };
         all.pools.retain(|pool| others.by_guid(pool.guid).is_none());

@@ -18,6 +18,7 @@ pub mod edit;
 mod file_ops;
 mod identity;
 mod import;
+mod import_settings;
 mod iostat;
 mod kstat;
 mod methods;
@@ -30,6 +31,7 @@ mod status;
 mod tree;
 mod tunables;
 mod vdev_props;
+pub mod verbs;
 mod waiting;
 
 pub use ::pool::events::{Event, EventRing};
@@ -41,6 +43,7 @@ pub use datasets::{Entry, Walk, find, find_by_text, points, walk};
 pub use file_ops::{FILE_OPS, FileOp, FileOps};
 pub use identity::names as owner_names;
 pub use import::{Candidate, CandidateVdev, import_list};
+pub use import_settings::ImportSettings;
 pub use iostat::{
     IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo, pool_io,
 };
@@ -53,7 +56,7 @@ pub use mounts::{
 pub use namespace::Namespace;
 pub(crate) use namespace::{Kept, NotTaken};
 pub use pool_props::{is_feature_property, pool_property, pool_property_names};
-pub use session::ImportSettings;
+pub use session::{CloseError, Session, Writer};
 pub use status::{pool_status, settle};
 pub use tree::{find_vdev, vdevs};
 pub use tunables::{Tunable, set_tunables, tunable, tunables};

@@ -3,11 +3,12 @@
 //! Each is one call of [`crate::change`] or [`crate::edit`], where the less usual ones are. Values are texts, as
 //! `zfs set` takes them.
 
-use crate::ImportSettings;
 use crate::change::{
     Allow, ChangeError, Compatibility, NewPool, PoolLayout, check_layout, find_device, make_pool,
 };
 use crate::edit::{self, CloneSpec, EditError, NewDataset, NewKind, Newer, Partly};
+use crate::verbs::zfs::snapshot;
+use crate::{ImportSettings, Session};
 use cenote::PoolWriter;
 
 impl NewPool {
@@ -88,7 +89,7 @@ pub trait PoolVerbs {
     ///
     /// # Errors
     /// Why one of them cannot be taken.
-    fn snapshot(&self, names: &[impl AsRef<str>]) -> Result<(), EditError>;
+    fn snapshot(&self, names: &[impl AsRef<str>]) -> Result<(), snapshot::Refusal>;
 
     /// Makes a file system or volume that begins as a snapshot was.
     ///
@@ -158,9 +159,9 @@ impl PoolVerbs for PoolWriter {
         edit::inherit(self, dataset, prop, false, false)
     }
 
-    fn snapshot(&self, names: &[impl AsRef<str>]) -> Result<(), EditError> {
-        let names: Vec<String> = names.iter().map(|name| name.as_ref().to_owned()).collect();
-        edit::snapshot(self, &names, &[])
+    fn snapshot(&self, names: &[impl AsRef<str>]) -> Result<(), snapshot::Refusal> {
+        let names = names.iter().map(|name| name.as_ref().to_owned()).collect();
+        Session::over(self).run(&snapshot::Request { names, ..Default::default() }).map(drop)
     }
 
     fn clone_snapshot(&self, snapshot: &str, name: &str, props: &[(&str, &str)]) -> Result<(), EditError> {

@@ -1,146 +1,187 @@
-//! What imports were told that is written neither on the devices of their pools nor in the cache file: where
-//! mount points begin, that a pool is only read, its temporary name, another cache file.
+//! Sessions: what a verb works with.
 //!
-//! It stands in a file of our own beside the cache file, in the same form: the configuration of each such pool,
-//! and our list in it. OpenZFS never looks at it.
+//! A session knows where pools are found, which pools the process keeps open, in whose name the verbs run, and the
+//! pools that its verbs have opened. A command makes one session, runs its verbs in it and ends it. A program that
+//! embeds the library makes one over a pool that it has open ([`Session::over`]).
 //!
 //! # What always holds
-//! - It holds until the machine is started again: as in OpenZFS, what then comes back is what the cache file
-//!   lists.
+//! - A pool is opened for change when a verb first needs it, and closed when the session ends, however it ends.
+//! - The command line of a session that ends well is in the history of the pools that its verbs changed, and of no
+//!   other; a session that fails leaves its command line in none.
+//! - A verb runs only if the caller has its right ([`Session::run`]).
+//!
+//! Tests: `crates/admin/tests`, `crates/cli/tests/zfs_change.rs`.
 
-use super::AdminError;
-use super::change::{cache_error, prepare_folder, state_folder};
-use ::pool::CacheFile;
-use format::NvList;
-use format::config::PoolConfig;
-use format::nvlist::NvValue;
-use std::path::PathBuf;
+use crate::edit::{self, EditError};
+use crate::mounting::Mounting;
+use crate::verbs::{Denied, Right, Verb};
+use crate::{Caller, Search};
+use cenote::{Pool, PoolWriter};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::rc::Rc;
 
-/// Name of the file.
-const FILE: &str = "imports";
-/// Key of our list in a pool's configuration, and keys in it.
-const LIST: &str = "cenote_import";
-const BOOT: &str = "boot";
-const ALTROOT: &str = "altroot";
-const READ_ONLY: &str = "readonly";
-const CACHE_FILE: &str = "cachefile";
-const TEMPORARY: &str = "temporary_name";
-const CHECKPOINT: &str = "at_checkpoint";
-/// Tells one start of the machine from the next.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
-/// How a pool was imported.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ImportSettings {
-    /// The folder below which everything is mounted.
-    pub altroot: Option<String>,
-    /// Nothing may be changed.
-    pub readonly: bool,
-    /// The property `cachefile`: a path or `none`; `None`: the usual file.
-    pub cachefile: Option<String>,
-    /// The name is not the one that the devices have.
-    pub temporary: bool,
-    /// The pool is shown as it was when its checkpoint was taken. Only together with `readonly`.
-    pub checkpoint: bool,
+/// What a verb works with; see the module.
+pub struct Session<'p> {
+    search: Search,
+    /// Command line for the history of the pools that change; `None`: no line is written.
+    command_line: Option<String>,
+    /// Pools that are open for change, by name.
+    writers: BTreeMap<String, Writer<'p>>,
+    /// Pools that can only be read, by name.
+    read_only: BTreeMap<String, Pool>,
+    /// Names of the pools that verbs have changed.
+    changed: BTreeSet<String>,
 }
 
-impl ImportSettings {
-    /// The usual cache file lists the pool.
-    pub(crate) fn is_listed(&self) -> bool {
-        self.cachefile.is_none() && !self.readonly
+/// A pool that is open for change: opened by the session, or lent to it.
+#[derive(Clone)]
+pub enum Writer<'p> {
+    /// Opened by the session, which closes it.
+    Opened(Rc<PoolWriter>),
+    /// Lent by the program that has it open.
+    Lent(&'p PoolWriter),
+}
+
+impl Deref for Writer<'_> {
+    type Target = PoolWriter;
+
+    fn deref(&self) -> &PoolWriter {
+        match self {
+            Writer::Opened(pool) => pool,
+            Writer::Lent(pool) => pool,
+        }
+    }
+}
+
+/// A pool that could not be closed well when its session ended.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot close '{pool}': {error}")]
+pub struct CloseError {
+    /// Name of the pool.
+    pub pool: String,
+    /// The history line or the last transaction group could not be written.
+    #[source]
+    pub error: EditError,
+}
+
+impl Session<'static> {
+    /// A session that finds its pools as `search` says and writes no history line.
+    pub fn new(search: Search) -> Session<'static> {
+        Session {
+            search,
+            command_line: None,
+            writers: BTreeMap::new(),
+            read_only: BTreeMap::new(),
+            changed: BTreeSet::new(),
+        }
     }
 
-    /// The other cache file that lists it.
-    pub(crate) fn other_file(&self) -> Option<CacheFile> {
-        let path = self.cachefile.as_deref().filter(|path| *path != "none" && !self.readonly)?;
-        Some(CacheFile::at(path))
+    /// A session that writes `command_line` into the history of each pool that its verbs change.
+    pub fn of_command(search: Search, command_line: impl Into<String>) -> Session<'static> {
+        Session { command_line: Some(command_line.into()), ..Session::new(search) }
+    }
+}
+
+impl<'p> Session<'p> {
+    /// A session over one pool that the caller has open. Its verbs run in the name of that writer's caller, write no
+    /// history line and leave the pool open. Mounts are not looked after.
+    pub fn over(pool: &'p PoolWriter) -> Session<'p> {
+        Session {
+            search: Search { caller: Some(pool.caller().clone()), ..Search::default() },
+            command_line: None,
+            writers: BTreeMap::from([(pool.name().to_owned(), Writer::Lent(pool))]),
+            read_only: BTreeMap::new(),
+            changed: BTreeSet::new(),
+        }
     }
 
-    /// Where a file system with this mount point is mounted.
-    pub(crate) fn mountpoint(&self, stored: &str) -> Option<String> {
-        let root = self.altroot.as_deref().filter(|_| stored.starts_with('/'))?;
-        Some(if stored == "/" { root.to_owned() } else { format!("{root}{stored}") })
+    /// Where pools and devices are looked for.
+    pub fn search(&self) -> &Search {
+        &self.search
     }
 
-    /// From the list in a configuration; `None` if there is none, or another start of the machine wrote it.
-    pub(super) fn of_entry(entry: &NvList) -> Option<ImportSettings> {
-        let list = entry.list(LIST).filter(|list| list.str(BOOT) == Some(&boot_id()))?;
-        let text = |key: &str| list.str(key).map(str::to_owned);
-        Some(ImportSettings {
-            altroot: text(ALTROOT),
-            readonly: list.u64(READ_ONLY) == Some(1),
-            cachefile: text(CACHE_FILE),
-            temporary: list.u64(TEMPORARY) == Some(1),
-            checkpoint: list.u64(CHECKPOINT) == Some(1),
-        })
+    /// True if verbs run in the name of an administrator: root, or the user of this process.
+    pub fn is_administrator(&self) -> bool {
+        self.search.caller.as_ref().is_none_or(Caller::is_admin)
     }
 
-    fn to_list(&self) -> NvList {
-        let mut list = NvList::new();
-        list.push(BOOT, boot_id());
-        for (key, text) in [(ALTROOT, &self.altroot), (CACHE_FILE, &self.cachefile)] {
-            if let Some(text) = text {
-                list.push(key, text.as_str());
+    /// The mounts of this process; `None`: it mounts nothing.
+    pub fn mounting(&self) -> Option<Mounting> {
+        Mounting::of(&self.search)
+    }
+
+    /// Runs a verb.
+    ///
+    /// # Errors
+    /// The verb's refusal; [`Denied`] as such, if the verb is the administrator's and the caller is none.
+    pub fn run<V: Verb>(&mut self, request: &V) -> Result<V::Answer, V::Refusal> {
+        if V::RIGHT == Right::Administrator && !self.is_administrator() {
+            return Err(V::Refusal::from(Denied));
+        }
+        request.run(self)
+    }
+
+    /// The pool that a dataset's name begins with, open for change.
+    ///
+    /// # Errors
+    /// [`EditError::NoPool`], [`EditError::Open`].
+    pub fn writer(&mut self, dataset: &str) -> Result<Writer<'p>, EditError> {
+        let name = edit::pool_of(dataset);
+        if let Some(pool) = self.writers.get(name) {
+            return Ok(pool.clone());
+        }
+        let pool = Writer::Opened(Rc::new(edit::open_pool(&self.search, dataset)?));
+        self.writers.insert(name.to_owned(), pool.clone());
+        Ok(pool)
+    }
+
+    /// The pool that a dataset's name begins with, for reading, as of now; also a pool that cannot be changed.
+    ///
+    /// # Errors
+    /// As of [`Session::writer`].
+    pub fn view(&mut self, dataset: &str) -> Result<Pool, EditError> {
+        let name = edit::pool_of(dataset);
+        if let Some(pool) = self.read_only.get(name) {
+            return Ok(pool.clone());
+        }
+        let error = match self.writer(dataset) {
+            Ok(pool) => return Ok(pool.view()?),
+            Err(error) => error,
+        };
+        if error.is_read_only() {
+            let (pools, _) = crate::open_pools(&self.search, &[name.to_owned()]);
+            if let Some(pool) = pools.iter().find(|pool| pool.name() == name) {
+                self.read_only.insert(name.to_owned(), pool.pool().clone());
+                return Ok(pool.pool().clone());
             }
         }
-        let flags = [(READ_ONLY, self.readonly), (TEMPORARY, self.temporary), (CHECKPOINT, self.checkpoint)];
-        flags.into_iter().for_each(|(key, flag)| list.push(key, u64::from(flag)));
-        list
-    }
-}
-
-/// Where it is.
-pub(super) fn path() -> PathBuf {
-    state_folder().join(FILE)
-}
-
-/// Remembers how a pool was imported; `config` has the name by which it is known.
-pub(crate) fn put(mut config: PoolConfig, settings: &ImportSettings) -> Result<(), AdminError> {
-    if *settings == ImportSettings::default() {
-        return CacheFile::at(path()).take(config.pool_guid).map_err(|e| cache_error(&e));
-    }
-    let path = path();
-    prepare_folder(&path).map_err(|e| AdminError::CacheFile {
-        path: path.display().to_string(),
-        why: super::change::errno_text(&e),
-    })?;
-    config.raw.remove(LIST);
-    config.raw.push(LIST, NvValue::List(settings.to_list()));
-    CacheFile::at(path).put(&config).map_err(|e| cache_error(&e))
-}
-
-fn boot_id() -> String {
-    std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mount_points_begin_at_the_alternate_root() {
-        let at = |root: &str, stored: &str| {
-            ImportSettings { altroot: Some(root.to_owned()), ..ImportSettings::default() }.mountpoint(stored)
-        };
-        assert_eq!(at("/mnt", "/tank").as_deref(), Some("/mnt/tank"));
-        assert_eq!(at("/mnt/", "/a/b").as_deref(), Some("/mnt//a/b"));
-        assert_eq!(at("/mnt", "/").as_deref(), Some("/mnt"));
-        assert_eq!(at("/mnt", "none"), None);
-        assert_eq!(ImportSettings::default().mountpoint("/tank"), None);
+        Err(error)
     }
 
-    #[test]
-    fn what_another_start_of_the_machine_wrote_is_forgotten() {
-        let settings = ImportSettings { readonly: true, ..ImportSettings::default() };
-        let mut list = settings.to_list();
-        let entry = |list: &NvList| {
-            let mut entry = NvList::new();
-            entry.push(LIST, NvValue::List(list.clone()));
-            entry
-        };
-        assert_eq!(ImportSettings::of_entry(&entry(&list)), Some(settings));
-        list.remove(BOOT);
-        list.push(BOOT, "another");
-        assert_eq!(ImportSettings::of_entry(&entry(&list)), None);
+    /// Notes that the pool of this dataset has changed: its history gets the session's command line.
+    pub fn note_change(&mut self, dataset: &str) {
+        self.changed.insert(edit::pool_of(dataset).to_owned());
+    }
+
+    /// Ends the session: writes its command line into the history of the pools that changed if `succeeded`, and
+    /// closes the pools that it has opened.
+    ///
+    /// # Errors
+    /// Each pool whose history line or last transaction group could not be written.
+    pub fn end(self, succeeded: bool) -> Result<(), Vec<CloseError>> {
+        let mut errors = Vec::new();
+        for (name, pool) in self.writers {
+            let line = self.command_line.as_ref().filter(|_| succeeded && self.changed.contains(&name));
+            let recorded = line.map_or(Ok(()), |line| pool.record(line));
+            let closed = match pool {
+                Writer::Opened(pool) => Rc::into_inner(pool).map_or(Ok(()), PoolWriter::close),
+                Writer::Lent(_) => Ok(()),
+            };
+            for error in [recorded.err(), closed.err()].into_iter().flatten() {
+                errors.push(CloseError { pool: name.clone(), error: error.into() });
+            }
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 }

@@ -23,7 +23,10 @@ use crate::fuse::{
 use crate::live_service::is_later;
 use crate::pool_view::{CONTROL, PoolView, SNAPSHOTS};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
+use admin::Session;
 use admin::edit::{self, EditError};
+use admin::verbs::zfs::snapshot;
+use admin::verbs::{Code, Reason};
 use cenote::{Dataset, LivePool, Pool, PoolWriter, VdevTree};
 use format::ObjectId;
 use rustix::io::Errno;
@@ -548,8 +551,9 @@ impl ZfsDir {
         let name = std::str::from_utf8(name).map_err(|_| Errno::ILSEQ)?;
         let full = format!("{}@{name}", home.name);
         edit::names::check(&full, edit::names::Form::Snapshot).map_err(|_| Errno::INVAL)?;
-        let taken = while_answering(|| edit::snapshot(&self.writer_for(rights), &[full], &[]));
-        taken.map_err(|error| refused(&error))?;
+        let writer = self.writer_for(rights);
+        let taken = while_answering(|| Session::over(&writer).run(&snapshot::Request::of(full)));
+        taken.map_err(|refusal| not_taken(&refusal))?;
         self.root_of(name.as_bytes(), home)
     }
 
@@ -670,6 +674,39 @@ fn entries(head: &Dataset) -> Answer<Vec<(String, ObjectId)>> {
 fn told(error: &(dyn std::error::Error + 'static)) -> Errno {
     tracing::error!(error, "a snapshot cannot be shown");
     Errno::IO
+}
+
+fn not_taken(refusal: &snapshot::Refusal) -> Errno {
+    match refusal {
+        snapshot::Refusal::Exists { .. } => Errno::EXIST,
+        snapshot::Refusal::NotASnapshot { .. } | snapshot::Refusal::SameDataset { .. } => Errno::INVAL,
+        snapshot::Refusal::Denied(reason)
+        | snapshot::Refusal::Open { reason, .. }
+        | snapshot::Refusal::Property(reason)
+        | snapshot::Refusal::Name { reason, .. }
+        | snapshot::Refusal::NotTaken { reason, .. } => errno_of(reason),
+    }
+}
+
+/// The error number of a verb's reason.
+fn errno_of(reason: &Reason) -> Errno {
+    match reason.code {
+        Code::Exists => Errno::EXIST,
+        Code::NoDataset => Errno::NOENT,
+        Code::NoSpace => Errno::NOSPC,
+        Code::Denied | Code::DelegationOff => Errno::PERM,
+        Code::Name => Errno::INVAL,
+        // All threads of the mount may have been needed for something else: another try may have more luck.
+        Code::NotWrittenBack => {
+            tracing::warn!(%reason, "no snapshot was taken");
+            Errno::BUSY
+        }
+        Code::Busy | Code::Held | Code::HasClones => Errno::BUSY,
+        _ => {
+            tracing::error!(%reason, "a snapshot could not be changed");
+            Errno::IO
+        }
+    }
 }
 
 fn refused(error: &EditError) -> Errno {

@@ -9,7 +9,7 @@
 use super::state::{cache_path, prepare_folder};
 use super::{ChangeError, cache_error};
 use crate::cachefile::{AUX, IN_PROCESS, ImportedPool, WITHOUT_LOGS};
-use crate::{AdminError, Caller, ImportSettings, Imported, Search, labelled, session};
+use crate::{AdminError, Caller, ImportSettings, Imported, Search, import_settings, labelled};
 use ::pool::OpenOptions;
 use ::pool::{CacheFile, ImportOptions};
 use cenote::Budget;
@@ -196,7 +196,7 @@ pub(super) fn note(config: &PoolConfig, settings: &ImportSettings) -> Result<(),
     if let Some(file) = settings.other_file() {
         file.put(config).map_err(|e| cache_error(&e))?;
     }
-    session::put(config.clone(), settings)?;
+    import_settings::put(config.clone(), settings)?;
     if settings.is_listed() {
         return Ok(());
     }
@@ -205,8 +205,11 @@ pub(super) fn note(config: &PoolConfig, settings: &ImportSettings) -> Result<(),
 
 /// Takes back what [`note`] has noted of a pool before it failed: the pool is not imported, whichever of the files say so.
 pub(super) fn unnote(guid: PoolGuid, settings: &ImportSettings) {
-    let files =
-        [Some(CacheFile::at(cache_path())), settings.other_file(), Some(CacheFile::at(session::path()))];
+    let files = [
+        Some(CacheFile::at(cache_path())),
+        settings.other_file(),
+        Some(CacheFile::at(import_settings::path())),
+    ];
     for file in files.into_iter().flatten() {
         // As far as it goes: what failed is told.
         if let Err(error) = file.take(guid) {
@@ -264,7 +267,7 @@ pub(super) fn forget(guid: PoolGuid) -> Result<(), ChangeError> {
     let imported = Imported::load()?;
     let Some(pool) = imported.by_guid(guid) else { return Ok(()) };
     let usual = CacheFile::at(cache_path());
-    let files = [Some(usual), pool.settings.other_file(), Some(CacheFile::at(session::path()))];
+    let files = [Some(usual), pool.settings.other_file(), Some(CacheFile::at(import_settings::path()))];
     for file in files.into_iter().flatten() {
         file.take(guid).map_err(|e| cache_error(&e))?;
     }

@@ -17,17 +17,17 @@ mod bookmark;
 mod create;
 mod delegate;
 mod dependents;
+mod descendants;
 mod destroy;
 mod hold;
 pub mod names;
 mod open;
-mod operation;
-mod permit;
+pub(crate) mod operation;
+pub(crate) mod permit;
 mod project;
 mod rename;
 mod rollback;
 mod set;
-mod snapshot;
 mod upgrade;
 pub mod values;
 mod volume;
@@ -36,6 +36,7 @@ pub use bookmark::{bookmark, destroy_bookmark};
 pub use create::{CloneSpec, NewDataset, NewKind, clone, create, create_ancestors, promote};
 pub use delegate::{Grant, allow, allowed, owner_id, unallow};
 pub use dependents::{Dependents, RangeError, SnapshotRange, dependents, reclaimed, select_snapshots};
+pub use descendants::with_descendants;
 pub use destroy::{destroy_all, destroy_snapshots};
 pub use dsl::delegation::{Allow as Permit, Scope, Who};
 pub use hold::{hold, release, with_name_below};
@@ -45,7 +46,6 @@ pub use project::{ProjectChange, ProjectNode, Reach, change_project, projects};
 pub use rename::{rename, rename_snapshot};
 pub use rollback::{Newer, PreparedRollback, newer_than, prepare_rollback, rollback};
 pub use set::{inherit, kind_of, set, subject};
-pub use snapshot::{snapshot, with_descendants};
 pub use upgrade::{FilesystemVersion, filesystem_versions};
 pub use volume::{AutoReservation, DEFAULT_VOLUME_BLOCK};
 
@@ -279,7 +279,7 @@ fn caller(pool: &PoolWriter) -> Caller {
 }
 
 /// Runs a task in syncing context; one that cannot be done in a txg is tried again in the next.
-fn run<T: Send + 'static>(
+pub(crate) fn run<T: Send + 'static>(
     pool: &PoolWriter,
     task: impl Fn(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + Sync + 'static,
 ) -> Result<T, EditError> {

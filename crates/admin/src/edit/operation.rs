@@ -16,23 +16,23 @@ use std::time::Instant;
 const INPUT_MAX: usize = 64 << 10;
 
 /// An operation that is under way.
-pub(super) struct Operation {
+pub(crate) struct Operation {
     name: &'static str,
     begun: Instant,
 }
 
 impl Operation {
-    pub(super) fn begin(name: &'static str) -> Operation {
+    pub(crate) fn begin(name: &'static str) -> Operation {
         Operation { name, begun: Instant::now() }
     }
 
     /// It has succeeded.
-    pub(super) fn done(self, pool: &PoolWriter, input: NvList) -> Result<(), EditError> {
+    pub(crate) fn done(self, pool: &PoolWriter, input: NvList) -> Result<(), EditError> {
         self.done_with(pool, input, None)
     }
 
     /// The same for one that gives something.
-    pub(super) fn done_with(
+    pub(crate) fn done_with(
         self,
         pool: &PoolWriter,
         input: NvList,
@@ -44,21 +44,21 @@ impl Operation {
 }
 
 /// Names without values.
-pub(super) fn names<'n>(names: impl IntoIterator<Item = &'n String>) -> NvList {
+pub(crate) fn names<'n>(names: impl IntoIterator<Item = &'n String>) -> NvList {
     let mut list = NvList::new();
     names.into_iter().for_each(|name| list.push(name, NvValue::Boolean));
     list
 }
 
 /// One pair.
-pub(super) fn pair(name: &str, value: impl Into<NvValue>) -> NvList {
+pub(crate) fn pair(name: &str, value: impl Into<NvValue>) -> NvList {
     let mut list = NvList::new();
     list.push(name, value);
     list
 }
 
 /// Properties with their values as they are stored.
-pub(super) fn properties<'p>(props: impl IntoIterator<Item = &'p (String, PropValue)>) -> NvList {
+pub(crate) fn properties<'p>(props: impl IntoIterator<Item = &'p (String, PropValue)>) -> NvList {
     let mut list = NvList::new();
     for (name, value) in props {
         match value {

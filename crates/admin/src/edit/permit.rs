@@ -13,7 +13,7 @@ use cenote::{Pool, PoolWriter};
 use dsl::delegation::Granted;
 
 /// What the caller of some verb may do in a pool.
-pub(super) struct Permit<'p> {
+pub(crate) struct Permit<'p> {
     view: Pool,
     caller: &'p Caller,
 }
@@ -22,7 +22,7 @@ pub(super) struct Permit<'p> {
 ///
 /// # Errors
 /// If the pool cannot be read.
-pub(super) fn of(pool: &PoolWriter) -> Result<Option<Permit<'_>>, EditError> {
+pub(crate) fn of(pool: &PoolWriter) -> Result<Option<Permit<'_>>, EditError> {
     let caller = pool.caller();
     if caller.is_admin() {
         return Ok(None);
@@ -34,7 +34,7 @@ pub(super) fn of(pool: &PoolWriter) -> Result<Option<Permit<'_>>, EditError> {
 ///
 /// # Errors
 /// [`EditError::Denied`] if one is missing; [`EditError::NoDataset`].
-pub(super) fn ask(pool: &PoolWriter, name: &str, permissions: &[&str]) -> Result<(), EditError> {
+pub(crate) fn ask(pool: &PoolWriter, name: &str, permissions: &[&str]) -> Result<(), EditError> {
     match of(pool)? {
         Some(permit) => permit.ask(name, permissions),
         None => Ok(()),
@@ -57,7 +57,7 @@ pub fn may(search: &Search, pool: &Pool, name: &str, permissions: &[&str]) -> Re
 ///
 /// # Errors
 /// As of [`ask`].
-pub(super) fn ask_new(pool: &PoolWriter, name: &str, settings: &[&str]) -> Result<(), EditError> {
+pub(crate) fn ask_new(pool: &PoolWriter, name: &str, settings: &[&str]) -> Result<(), EditError> {
     let Some(permit) = of(pool)? else { return Ok(()) };
     let above = name.rsplit_once('/').map_or(name, |(above, _)| above);
     permit.ask(above, &["create", "mount"])?;
@@ -67,7 +67,7 @@ pub(super) fn ask_new(pool: &PoolWriter, name: &str, settings: &[&str]) -> Resul
 
 impl Permit<'_> {
     /// See [`ask`].
-    pub(super) fn ask(&self, name: &str, permissions: &[&str]) -> Result<(), EditError> {
+    pub(crate) fn ask(&self, name: &str, permissions: &[&str]) -> Result<(), EditError> {
         let granted = self.granted(name, false)?;
         if permissions.iter().all(|permission| granted.has(permission)) {
             Ok(())
@@ -88,7 +88,7 @@ impl Permit<'_> {
 }
 
 /// The permission that setting a property takes.
-pub(super) fn to_set(prop: &str) -> String {
+pub(crate) fn to_set(prop: &str) -> String {
     if format::prop::is_user(prop) {
         return "userprop".to_owned();
     }
@@ -99,7 +99,7 @@ pub(super) fn to_set(prop: &str) -> String {
 }
 
 /// The same of a property with its value.
-pub(super) fn for_setting(setting: &Setting) -> String {
+pub(crate) fn for_setting(setting: &Setting) -> String {
     match setting {
         Setting::Property { name, .. } => to_set(name),
         Setting::AutoReservation => "refreservation".to_owned(),

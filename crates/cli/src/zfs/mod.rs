@@ -18,6 +18,7 @@ mod permissions;
 pub(crate) mod project;
 mod rename;
 mod rollback;
+mod session;
 mod set;
 mod snapshot;
 mod space;

@@ -1,0 +1,42 @@
+//! Verbs: one module each, readable alone. A verb is a request (what is asked for), an answer (what was done), a
+//! refusal (why nothing, or not all, was done), the right that it needs, and `run`, which checks, orders and does it.
+//!
+//! Commands, the daemon, `.zfs`, tests, and programs that embed the library are callers: they turn arguments into a
+//! request and an answer into text, and check, order or undo nothing themselves. Requests, answers and refusals are
+//! plain data that serde carries over a socket.
+//!
+//! # What always holds
+//! - A verb is run by [`Session::run`], which asks for its right.
+//! - Everything that can be refused is refused before the first change.
+//! - A verb looks after the mounts that its change concerns, where the process has mounts.
+//!
+//! Source: docs/on-disk/33-cli.md. Tests: `crates/admin/tests`, `crates/cli/tests`.
+
+mod reason;
+mod right;
+pub mod zfs;
+
+pub use reason::{Code, Reason};
+pub use right::{Denied, Right, right_of};
+
+use crate::Session;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A verb's request; see the module.
+pub trait Verb: Serialize + DeserializeOwned {
+    /// The command and subcommand that users type: `zfs snapshot`.
+    const NAME: &'static str;
+    /// Who may run it.
+    const RIGHT: Right;
+    /// What was done.
+    type Answer: Serialize + DeserializeOwned;
+    /// Why it was not done, or not wholly. `Display` gives the reason in the words of OpenZFS.
+    type Refusal: Serialize + DeserializeOwned + std::fmt::Display + From<Denied>;
+
+    /// Does it. Called by [`Session::run`] only.
+    ///
+    /// # Errors
+    /// The refusal; what had been done by then stands in it.
+    fn run(&self, session: &mut Session<'_>) -> Result<Self::Answer, Self::Refusal>;
+}

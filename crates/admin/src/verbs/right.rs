@@ -1,0 +1,46 @@
+//! Rights: who may run a verb. They are data beside the verbs; this module collects them in one table.
+//!
+//! # What always holds
+//! - A subcommand that has no verb here is the administrator's.
+
+use super::{Verb, zfs};
+
+/// Who may run a verb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Right {
+    /// Every user: the verb only reads pools.
+    Anyone,
+    /// Users to whom `zfs allow` has granted these permissions; the verb asks for them at each dataset.
+    Delegated(&'static [&'static str]),
+    /// Root, and the user of this process.
+    Administrator,
+}
+
+/// The caller does not have the right that a verb needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("permission denied")]
+pub struct Denied;
+
+/// The right of a subcommand, by the words that users type (`zfs snapshot`).
+pub fn right_of(command: &str) -> Option<Right> {
+    RIGHTS.iter().find(|(name, _)| *name == command).map(|(_, right)| *right)
+}
+
+/// Name and right of a verb.
+const fn row<V: Verb>() -> (&'static str, Right) {
+    (V::NAME, V::RIGHT)
+}
+
+/// The rights of all verbs.
+const RIGHTS: &[(&str, Right)] = &[row::<zfs::snapshot::Request>()];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_stand_beside_their_verbs() {
+        assert!(matches!(right_of("zfs snapshot"), Some(Right::Delegated(_))));
+        assert_eq!(right_of("zfs nosuch"), None);
+    }
+}

@@ -1,0 +1,3 @@
+//! The verbs of `zfs`: datasets, their properties, permissions and mounts.
+
+pub mod snapshot;
