@@ -26,7 +26,7 @@ use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use admin::Session;
 use admin::edit::{self, EditError};
 use admin::verbs::zfs::snapshot;
-use admin::verbs::{Code, Reason};
+use admin::verbs::{Code, Reason, Refused};
 use cenote::{Dataset, LivePool, Pool, PoolWriter, VdevTree};
 use format::ObjectId;
 use rustix::io::Errno;
@@ -553,7 +553,7 @@ impl ZfsDir {
         edit::names::check(&full, edit::names::Form::Snapshot).map_err(|_| Errno::INVAL)?;
         let writer = self.writer_for(rights);
         let taken = while_answering(|| Session::over(&writer).run(&snapshot::Request::of(full)));
-        taken.map_err(|refusal| not_taken(&refusal))?;
+        taken.map_err(|refusal| errno_of(&refusal.reason()))?;
         self.root_of(name.as_bytes(), home)
     }
 
@@ -674,18 +674,6 @@ fn entries(head: &Dataset) -> Answer<Vec<(String, ObjectId)>> {
 fn told(error: &(dyn std::error::Error + 'static)) -> Errno {
     tracing::error!(error, "a snapshot cannot be shown");
     Errno::IO
-}
-
-fn not_taken(refusal: &snapshot::Refusal) -> Errno {
-    match refusal {
-        snapshot::Refusal::Exists { .. } => Errno::EXIST,
-        snapshot::Refusal::NotASnapshot { .. } | snapshot::Refusal::SameDataset { .. } => Errno::INVAL,
-        snapshot::Refusal::Denied(reason)
-        | snapshot::Refusal::Open { reason, .. }
-        | snapshot::Refusal::Property(reason)
-        | snapshot::Refusal::Name { reason, .. }
-        | snapshot::Refusal::NotTaken { reason, .. } => errno_of(reason),
-    }
 }
 
 /// The error number of a verb's reason.

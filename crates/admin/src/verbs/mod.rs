@@ -31,12 +31,19 @@ pub trait Verb: Serialize + DeserializeOwned {
     const RIGHT: Right;
     /// What was done.
     type Answer: Serialize + DeserializeOwned;
-    /// Why it was not done, or not wholly. `Display` gives the reason in the words of OpenZFS.
-    type Refusal: Serialize + DeserializeOwned + std::fmt::Display + From<Denied>;
+    /// Why it was not done, or not wholly.
+    type Refusal: Refused;
 
     /// Does it. Called by [`Session::run`] only.
     ///
     /// # Errors
     /// The refusal; what had been done by then stands in it.
     fn run(&self, session: &mut Session<'_>) -> Result<Self::Answer, Self::Refusal>;
+}
+
+/// A verb's refusal: an enum whose variants hold the facts. `Display` gives what the command says, in the words of
+/// OpenZFS.
+pub trait Refused: Serialize + DeserializeOwned + std::fmt::Display + From<Denied> {
+    /// The reason behind it, for callers that answer all verbs alike.
+    fn reason(&self) -> Reason;
 }

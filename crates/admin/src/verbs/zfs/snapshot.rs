@@ -8,11 +8,11 @@
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 5).
 
 use crate::Session;
-use crate::edit::names::{self, Form};
+use crate::edit::names::{self, Form, NameError};
 use crate::edit::operation::{self, Operation};
 use crate::edit::values::{self, ValueError};
 use crate::edit::{self, EditError, permit};
-use crate::verbs::{Denied, Reason, Right, Verb};
+use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
 use cenote::PoolWriter;
 use dsl::prop::PropValue;
 use serde::{Deserialize, Serialize};
@@ -100,6 +100,23 @@ pub enum Refusal {
 impl From<Denied> for Refusal {
     fn from(denied: Denied) -> Refusal {
         Refusal::Denied(denied.into())
+    }
+}
+
+impl Refused for Refusal {
+    fn reason(&self) -> Reason {
+        match self {
+            Refusal::Denied(reason)
+            | Refusal::Open { reason, .. }
+            | Refusal::Property(reason)
+            | Refusal::Name { reason, .. }
+            | Refusal::NotTaken { reason, .. } => reason.clone(),
+            Refusal::NotASnapshot { .. } => NameError::NoSnapshot.into(),
+            Refusal::SameDataset { .. } => Reason::new(Code::Refused, self),
+            Refusal::Exists { taken, .. } => {
+                Reason { code: Code::Exists, about: taken.clone(), message: "dataset already exists".into() }
+            }
+        }
     }
 }
 
@@ -194,7 +211,7 @@ impl Request {
 fn not_taken(snapshots: &[String], reason: Reason) -> Refusal {
     let about = match snapshots {
         [one] if !reason.is_denied() => match reason.code {
-            crate::verbs::Code::NoSpace => one.split('@').next().map(str::to_owned),
+            Code::NoSpace => one.split('@').next().map(str::to_owned),
             _ => Some(one.clone()),
         },
         _ => None,
@@ -244,7 +261,7 @@ mod tests {
 
     #[test]
     fn refusals_cross_a_process() {
-        let reason = Reason::new(crate::verbs::Code::NoSpace, "out of space");
+        let reason = Reason::new(Code::NoSpace, "out of space");
         let refusal = not_taken(&["tank/a@1".to_owned()], reason);
         let carried: Refusal =
             serde_json::from_str(&serde_json::to_string(&refusal).expect("data")).expect("data");
