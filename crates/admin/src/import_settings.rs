@@ -45,6 +45,13 @@ pub struct ImportSettings {
 }
 
 impl ImportSettings {
+    /// A pool with an alternate root or a temporary name is in no cache file, unless the caller has named one.
+    pub(crate) fn unlist(&mut self, names_cachefile: bool, is_temporary: bool) {
+        if (self.altroot.is_some() || is_temporary) && !names_cachefile {
+            self.cachefile = Some("none".to_owned());
+        }
+    }
+
     /// The usual cache file lists the pool.
     pub(crate) fn is_listed(&self) -> bool {
         self.cachefile.is_none() && !self.readonly

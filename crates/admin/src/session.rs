@@ -14,7 +14,7 @@
 
 use crate::edit::{self, EditError};
 use crate::mounting::Mounting;
-use crate::verbs::{Denied, Right, Verb};
+use crate::verbs::{Denied, Right, Verb, Warning};
 use crate::{Caller, Search};
 use cenote::{Pool, PoolWriter};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,8 @@ pub struct Session<'p> {
     read_only: BTreeMap<String, Pool>,
     /// Names of the pools that verbs have changed.
     changed: BTreeSet<String>,
+    /// Warnings of verbs, not yet taken by the caller.
+    warnings: Vec<Warning>,
 }
 
 /// A pool that is open for change: opened by the session, or lent to it.
@@ -74,6 +76,7 @@ impl Session<'static> {
             writers: BTreeMap::new(),
             read_only: BTreeMap::new(),
             changed: BTreeSet::new(),
+            warnings: Vec::new(),
         }
     }
 
@@ -93,12 +96,18 @@ impl<'p> Session<'p> {
             writers: BTreeMap::from([(pool.name().to_owned(), Writer::Lent(pool))]),
             read_only: BTreeMap::new(),
             changed: BTreeSet::new(),
+            warnings: Vec::new(),
         }
     }
 
     /// Where pools and devices are looked for.
     pub fn search(&self) -> &Search {
         &self.search
+    }
+
+    /// The line that the history of a changed pool gets; empty if no line is written.
+    pub fn command_line(&self) -> &str {
+        self.command_line.as_deref().unwrap_or_default()
     }
 
     /// True if verbs run in the name of an administrator: root, or the user of this process.
@@ -162,6 +171,16 @@ impl<'p> Session<'p> {
     /// Notes that the pool of this dataset has changed: its history gets the session's command line.
     pub fn note_change(&mut self, dataset: &str) {
         self.changed.insert(edit::pool_of(dataset).to_owned());
+    }
+
+    /// Notes something that the user should know, whether or not the verb goes on.
+    pub fn warn(&mut self, warning: Warning) {
+        self.warnings.push(warning);
+    }
+
+    /// The warnings of the verbs so far, which the caller tells before their answer or refusal.
+    pub fn take_warnings(&mut self) -> Vec<Warning> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Ends the session: writes its command line into the history of the pools that changed if `succeeded`, and

@@ -12,9 +12,10 @@ use cenote::PoolWriter;
 use format::VdevGuid;
 use format::names;
 use format::scan::ScanFunc;
+use serde::{Deserialize, Serialize};
 
 /// What `zpool scrub` does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scrub {
     /// Begins, or goes on.
     Start,
@@ -155,7 +156,7 @@ pub fn reopen_pool(search: &Search, name: &str, restart: bool, command: &str) ->
 }
 
 /// What a pool is busy with in the background.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activities {
     /// Bytes that a scrub has still to read.
     pub scrub: u64,

@@ -89,7 +89,9 @@ pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> R
     if let Kept::Live(live) = taken.entry().kept()
         && !is_given_up(live)
     {
-        live.record(line(command, &caller))?;
+        if !command.is_empty() {
+            live.record(line(command, &caller))?;
+        }
     }
     taken.close(|entry| {
         let guid = entry.guid();

@@ -48,7 +48,7 @@ pub use pool_name::{NameProblem, check_pool_name};
 pub(crate) use pool_open::open_writer;
 pub use pool_open::{check_admin, open_for_change};
 pub use pool_path::{DeviceName, PathProblem, find_device, first_partition};
-pub use pool_settings::{PoolSetting, SetWhen, check_pool_setting};
+pub use pool_settings::{PoolSetting, SetWhen, check_pool_setting, parse_ashift};
 pub use pool_verbs::{
     NewVdevs, add_vdevs, config_tree, destroy_pool, enable_features, export_pool, found_names,
     imported_names, set_cachefile, set_pool_props, set_vdev_prop, sync_pool,

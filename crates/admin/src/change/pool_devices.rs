@@ -15,6 +15,7 @@ use ::pool::{Layout, LeafSpec, TopSpec};
 use format::Ashift;
 use format::config::VdevNode;
 use format::label::DEVICE_MIN;
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use vdev::device::partition::PartitionDevice;
 use vdev::{Device, Env, gpt};
 
 /// Which objections do not count.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allow {
     /// Devices may be used by a pool that is not imported, or hold a file system.
     pub in_use: bool,

@@ -97,6 +97,11 @@ pub(super) fn change_even_suspended<T>(
     do_and_close(open_even_suspended(search, name)?, command, work, super::healing::scan_now)
 }
 
+/// Writes a command line into the history of a pool; callers without one leave it empty, and nothing is written.
+pub(super) fn record(pool: &PoolWriter, command: &str) -> Result<(), ChangeError> {
+    if command.is_empty() { Ok(()) } else { Ok(pool.record(command)?) }
+}
+
 fn do_and_close<T>(
     pool: PoolWriter,
     command: &str,
@@ -104,7 +109,7 @@ fn do_and_close<T>(
     after: impl FnOnce(&PoolWriter) -> Result<(), ChangeError>,
 ) -> Result<T, ChangeError> {
     let outcome = work(&pool).and_then(|done| {
-        pool.record(command)?;
+        record(&pool, command)?;
         after(&pool)?;
         Ok(done)
     });

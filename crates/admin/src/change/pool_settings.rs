@@ -14,6 +14,18 @@ const ASHIFTS: std::ops::RangeInclusive<u64> = 9..=16;
 /// The version of pools with features.
 const VERSION: u64 = 5000;
 
+/// The value of `-o ashift=`: log2 of a sector size, or 0 for what the devices like best.
+///
+/// # Errors
+/// What is wrong with it, as a message.
+pub fn parse_ashift(value: &str) -> Result<u8, String> {
+    let number = nicenum::parse(value).map_err(|_| "ashift must be a number.".to_owned())?;
+    match u8::try_from(number) {
+        Ok(ashift) if ashift == 0 || ASHIFTS.contains(&number) => Ok(ashift),
+        _ => Err(format!("invalid 'ashift={value}' property: only values between 9 and 16 are allowed.")),
+    }
+}
+
 /// When a property is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetWhen {

@@ -6,6 +6,7 @@ use super::pool_devices::{Allow, open_devices};
 use super::pool_layout::{LayoutClass, PoolLayout};
 use super::pool_open::{
     change, check_admin, close, find, forget, listed_now, note, note_again, noting, open_found, open_writer,
+    record,
 };
 use super::{ChangeError, keep, open_for_change};
 use crate::{Imported, OpenPool, Search, Vdev};
@@ -171,7 +172,7 @@ pub fn export_pool(search: &Search, name: &str, command: &str) -> Result<(), Cha
         Err(error) => return leave_unwritten(guid, error),
     };
     let config = pool.config();
-    pool.record(command)?;
+    record(&pool, command)?;
     pool.close()?;
     forget(config.pool_guid)
 }
@@ -210,7 +211,7 @@ pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), Ch
         Err(error) => return Err(error),
     };
     let config = pool.config();
-    pool.record(command)?;
+    record(&pool, command)?;
     pool.destroy()?;
     forget(config.pool_guid)
 }

@@ -1,7 +1,7 @@
 //! `zpool reguid`.
 
 use super::ChangeError;
-use super::pool_open::{listed_now, note_again, noting, open_for_change, warn_of};
+use super::pool_open::{listed_now, note_again, noting, open_for_change, record, warn_of};
 use crate::{Imported, Search};
 use cenote::PoolWriter;
 use format::PoolGuid;
@@ -26,7 +26,7 @@ pub fn reguid_pool(
         return Err(ChangeError::Property("invalid argument for this pool operation".to_owned()));
     }
     let changed = pool.live().reguid(guid).map_err(ChangeError::from);
-    let outcome = changed.and_then(|_| Ok(pool.record(command)?));
+    let outcome = changed.and_then(|_| record(&pool, command));
     if outcome.is_ok() {
         warn_of(note_named(&pool, name));
     }

@@ -14,10 +14,13 @@
 
 mod reason;
 mod right;
+mod warning;
 pub mod zfs;
+pub mod zpool;
 
 pub use reason::{Code, Reason};
 pub use right::{Denied, Right, right_of};
+pub use warning::Warning;
 
 use crate::Session;
 use serde::Serialize;

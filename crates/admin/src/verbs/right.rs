@@ -3,7 +3,7 @@
 //! # What always holds
 //! - A subcommand that has no verb here is the administrator's.
 
-use super::{Verb, zfs};
+use super::{Verb, zfs, zpool};
 
 /// Who may run a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,24 @@ const fn row<V: Verb>() -> (&'static str, Right) {
 }
 
 /// The rights of all verbs.
-const RIGHTS: &[(&str, Right)] = &[row::<zfs::snapshot::Request>()];
+const RIGHTS: &[(&str, Right)] = &[
+    row::<zfs::snapshot::Request>(),
+    row::<zpool::add::Request>(),
+    row::<zpool::clear::Request>(),
+    row::<zpool::create::Request>(),
+    row::<zpool::destroy::Request>(),
+    row::<zpool::export::Request>(),
+    row::<zpool::import::Request>(),
+    row::<zpool::labelclear::Request>(),
+    row::<zpool::offline::Request>(),
+    row::<zpool::online::Request>(),
+    row::<zpool::reguid::Request>(),
+    row::<zpool::reopen::Request>(),
+    row::<zpool::resilver::Request>(),
+    row::<zpool::scrub::Request>(),
+    row::<zpool::sync::Request>(),
+    row::<zpool::wait::Request>(),
+];
 
 #[cfg(test)]
 mod tests {

@@ -1,13 +1,12 @@
 //! `zpool add`.
 
-use super::{command_line, layout, texts};
+use super::{in_session, layout, texts};
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::vdevs::Names;
-use admin::change::{
-    Allow, ChangeError, NewVdevs, PoolLayout, add_vdevs, check_layout, config_tree, find_device,
-};
+use admin::change::{Allow, parse_ashift};
+use admin::verbs::zpool::add::Request;
 use std::ffi::OsString;
 
 const ALLOW_IN_USE: char = '\u{1}';
@@ -20,8 +19,7 @@ const LONG: &[Long] = &[
 ];
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let command = command_line("add", &args);
-    let mut walk = Getopt::new(args, "fgLno:P", LONG);
+    let mut walk = Getopt::new(args.clone(), "fgLno:P", LONG);
     let mut names = Names::from_env();
     let (mut allow, mut dry, mut ashift) = (Allow::default(), false, None);
     while let Some((letter, value)) = walk.next()? {
@@ -45,31 +43,22 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if words.is_empty() {
         return Err(Stop::usage("missing vdev specification"));
     }
-    let ashift = ashift.map(|text| super::check_ashift(&text)).transpose().map_err(Stop::failed)?;
+    let ashift = ashift.map(|text| parse_ashift(&text)).transpose().map_err(Stop::failed)?;
     let opened = super::open(std::slice::from_ref(name));
     let Some(pool) = opened.pools.into_iter().next() else { return Err(Stop::Code(1)) };
-    let vdevs = PoolLayout::parse(words, &mut find_device).map_err(Stop::failed)?;
-    check_layout(&vdevs, Some(config_tree(&pool)), allow).map_err(|e| stop(name, &e))?;
+    let request = Request { pool: name.clone(), vdevs: words.to_vec(), ashift, allow };
     if dry {
+        let vdevs = request.check(&pool).map_err(Stop::failed)?;
         let tree = admin::vdevs(&pool).map_err(Stop::failed)?;
         out.print(&layout::larger_pool(name, &vdevs, &tree, names, out));
         return Ok(0);
     }
     drop(pool);
-    let new = NewVdevs { layout: vdevs, ashift, allow };
-    add_vdevs(&crate::search::from_env(), name, &new, &command).map_err(|e| stop(name, &e))?;
-    Ok(0)
+    in_session("add", &args, |session| session.run(&request).map(|()| 0).map_err(Stop::failed))
 }
 
 /// `-o`: only the sector size can be given.
 fn option(text: &str) -> Result<&str, Stop> {
     let (name, value) = text.split_once('=').ok_or_else(|| Stop::usage("missing '=' for -o option"))?;
     if name == "ashift" { Ok(value) } else { Err(Stop::usage("")) }
-}
-
-fn stop(name: &str, error: &ChangeError) -> Stop {
-    match error {
-        ChangeError::Vdevs { .. } => Stop::failed(error),
-        error => Stop::failed(format!("cannot add to '{name}': {error}")),
-    }
 }

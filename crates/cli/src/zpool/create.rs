@@ -1,26 +1,12 @@
-//! `zpool create`.
-//!
-//! # Order
-//! As the tool of OpenZFS checks: options as they come, operands, a slash in the name, vdevs, alternate root,
-//! mount point; with `-n` that is all. Then feature sets, the name, properties in their order, the devices.
+//! `zpool create`: its arguments, and what is said of its refusals.
 
-use super::{Given, command_line, layout, texts};
+use super::{Given, in_session, layout, texts};
 use crate::getopt::Getopt;
-use crate::out::{Out, visible};
+use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use admin::ImportSettings;
-use admin::change::{
-    Allow, ChangeError, Compatibility, NewPool, PoolLayout, PoolSetting, SetWhen, check_layout,
-    check_pool_name, check_pool_setting, create_pool, find_device,
-};
-use admin::mounting::Mounting;
+use admin::verbs::zpool::create::{Refusal, Request};
 use format::feature::PROPERTY_PREFIX;
 use std::ffi::OsString;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-
-/// Version of pools with features.
-const VERSION: u64 = 5000;
 
 /// What the options ask for.
 #[derive(Default)]
@@ -36,8 +22,7 @@ struct Wanted {
 }
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let command = command_line("create", &args);
-    let mut walk = Getopt::new(args, ":fndR:m:o:O:t:", &[]);
+    let mut walk = Getopt::new(args.clone(), ":fndR:m:o:O:t:", &[]);
     let wanted = options(&mut walk)?;
     let operands = texts(&walk.operands());
     let Some((name, vdevs)) = operands.split_first() else {
@@ -46,34 +31,39 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if vdevs.is_empty() {
         return Err(Stop::usage("missing vdev specification"));
     }
-    if name.contains('/') {
-        return Err(Stop::failed(format!(
-            "cannot create '{name}': invalid character '/' in pool name\nuse 'zfs create' to create a dataset"
-        )));
-    }
-    if let Some(ashift) = wanted.pool.get("ashift") {
-        super::check_ashift(ashift).map_err(Stop::failed)?;
-    }
-    let vdevs = PoolLayout::parse(vdevs, &mut find_device).map_err(Stop::failed)?;
-    let allow = if wanted.force { Allow::ALL } else { Allow::default() };
-    check_layout(&vdevs, None, allow).map_err(|e| stop(name, &e))?;
-    check_root(&wanted)?;
-    check_mountpoint(name, &wanted)?;
+    let request = Request {
+        name: name.clone(),
+        vdevs: vdevs.to_vec(),
+        force: wanted.force,
+        named_features_only: wanted.few,
+        properties: wanted.pool.pairs(),
+        dataset_properties: wanted.dataset.pairs(),
+        mountpoint: wanted.mountpoint,
+        temporary_name: wanted.temporary,
+    };
     if wanted.dry {
+        let vdevs = request.plan().map_err(Stop::failed)?;
         out.print(&layout::new_pool(name, &vdevs, out));
         return Ok(0);
     }
-    let new = describe(name, vdevs, &wanted, command)?;
-    let search = crate::search::from_env();
-    create_pool(&search, &new).map_err(|e| stop(name, &e))?;
-    let known = new.temporary.as_ref().unwrap_or(&new.name);
-    let Some(mounting) = Mounting::of(&search) else { return Ok(0) };
-    // The pool is there all the same.
-    mounting.mount_new(known).map_err(Stop::failed)?;
-    if let Some(path) = &wanted.mountpoint {
-        crate::zfs::mount::tell_elsewhere(known, path, out);
+    in_session("create", &args, |session| {
+        let outcome = session.run(&request);
+        super::tell_warnings(session);
+        let answer = outcome.map_err(refused)?;
+        if let Some(path) = &request.mountpoint {
+            crate::zfs::mount::tell_elsewhere(&answer.pool, path, out);
+        }
+        Ok(0)
+    })
+}
+
+/// What is said of a refusal, and the exit code.
+fn refused(refusal: Refusal) -> Stop {
+    if refusal == Refusal::FeaturesAndVersion {
+        say_error_line!("{refusal}");
+        return Stop::Code(2);
     }
-    Ok(0)
+    Stop::failed(refusal)
 }
 
 fn options(walk: &mut Getopt) -> Result<Wanted, Stop> {
@@ -127,137 +117,4 @@ fn dataset_option(text: &str, given: &mut Given) -> Result<(), Stop> {
         None => return Err(Stop::failed(format!("property '{name}' is not a valid filesystem property"))),
     };
     given.add(name, value).map_err(Stop::failed)
-}
-
-fn check_root(wanted: &Wanted) -> Result<(), Stop> {
-    match wanted.pool.get("altroot") {
-        Some(root) if !root.starts_with('/') => {
-            Err(Stop::failed(format!("invalid alternate root '{root}': must be an absolute path")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The root file system must not hide anything where it is going to be mounted.
-fn check_mountpoint(name: &str, wanted: &Wanted) -> Result<(), Stop> {
-    let given = wanted.mountpoint.as_deref().or_else(|| wanted.dataset.get("mountpoint"));
-    if matches!(given, Some("none" | "legacy")) {
-        return Ok(());
-    }
-    if let Some(path) = given.filter(|path| !path.starts_with('/')) {
-        return Err(Stop::failed(format!(
-            "invalid mountpoint '{path}': must be an absolute path, 'legacy', or 'none'"
-        )));
-    }
-    let below = given.map_or_else(|| format!("/{name}"), str::to_owned);
-    let path = match wanted.pool.get("altroot") {
-        Some(root) => format!("{}{below}", root.trim_end_matches('/')),
-        None => below,
-    };
-    let told = |what: String| {
-        Stop::failed(format!("mountpoint '{path}' {what}\nuse '-m' option to provide a different default"))
-    };
-    match std::fs::read_dir(Path::new(&path)).map(|mut entries| entries.next().is_some()) {
-        Ok(false) => Ok(()),
-        Ok(true) => Err(told("exists and is not empty".to_owned())),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(told(format!(": {}", super::errno_text(&error)))),
-    }
-}
-
-/// Puts together what is to be made.
-fn describe(name: &str, layout: PoolLayout, wanted: &Wanted, command: String) -> Result<NewPool, Stop> {
-    let compatibility = compatibility(wanted)?;
-    let version: Option<u64> = wanted.pool.get("version").map(|text| text.parse().unwrap_or(u64::MAX));
-    if !wanted.few && version.is_some_and(|version| version >= VERSION) {
-        // All features would be enabled, and version 5000 says so too.
-        say_error_line!("'feature@' and 'version' properties cannot be specified together");
-        return Err(Stop::Code(2));
-    }
-    let refused = |why: &dyn std::fmt::Display| Stop::failed(format!("cannot create '{name}': {why}"));
-    check_pool_name(name)
-        .map_err(|problem| refused(&format!("{problem}\npool name may have been omitted")))?;
-    let mut new = NewPool {
-        name: name.to_owned(),
-        layout,
-        ashift: None,
-        features: Vec::new(),
-        props: Vec::new(),
-        dataset_props: wanted.dataset.pairs(),
-        temporary: None,
-        settings: ImportSettings::default(),
-        command: Some(command),
-    };
-    if !wanted.few {
-        new.features = compatibility.features().into_iter().map(str::to_owned).collect();
-    }
-    for (prop, value) in wanted.pool.pairs() {
-        let setting = check_pool_setting(&prop, &value, SetWhen::Create).map_err(|why| refused(&why))?;
-        apply(setting, &compatibility, &mut new).map_err(|why| refused(&why))?;
-    }
-    if let Some(path) = &wanted.mountpoint {
-        new.dataset_props.retain(|(prop, _)| prop != "mountpoint");
-        new.dataset_props.push(("mountpoint".to_owned(), path.clone()));
-    }
-    if let Some(temporary) = &wanted.temporary {
-        check_pool_name(temporary)
-            .map_err(|problem| Stop::failed(format!("cannot create '{temporary}': {problem}")))?;
-        new.temporary = Some(temporary.clone());
-        new.command = None;
-    }
-    super::unlist(&wanted.pool, new.temporary.is_some(), &mut new.settings);
-    Ok(new)
-}
-
-fn compatibility(wanted: &Wanted) -> Result<Compatibility, Stop> {
-    let names = wanted.pool.get("compatibility").unwrap_or("off");
-    Compatibility::load(names).map_err(|error| Stop::failed(format!("Error: {error}")))
-}
-
-fn apply(setting: PoolSetting, compatibility: &Compatibility, new: &mut NewPool) -> Result<(), String> {
-    match setting {
-        PoolSetting::Stored(name, value) => {
-            if name == "ashift" {
-                new.ashift = value.parse().ok().filter(|ashift| *ashift != 0);
-            }
-            if (name.as_str(), value.as_str()) != ("ashift", "0") {
-                new.props.push((name, value));
-            }
-        }
-        PoolSetting::Feature(name) => {
-            if !compatibility.allows(name) {
-                say_error_line!(
-                    "Warning: feature \"{name}\" enabled but is not in specified 'compatibility' feature set."
-                );
-            }
-            new.features.push(name.to_owned());
-        }
-        PoolSetting::NoFeature(name) => new.features.retain(|known| known != name),
-        PoolSetting::Compatibility(value) if value.is_empty() || value == "off" => {}
-        PoolSetting::Compatibility(value) => new.props.push(("compatibility".to_owned(), value)),
-        PoolSetting::CacheFile(value) => new.settings.cachefile = Some(value).filter(|v| !v.is_empty()),
-        PoolSetting::Version(VERSION) => return Err("invalid argument for this pool operation".to_owned()),
-        PoolSetting::Version(version) => {
-            return Err(format!("pools of version {version} are not supported by this version of Cenote"));
-        }
-        PoolSetting::TemporaryName(name) => new.temporary = Some(name),
-        PoolSetting::AltRoot(root) => new.settings.altroot = Some(root),
-        PoolSetting::ReadOnly(_) => {}
-    }
-    Ok(())
-}
-
-/// What the tool says of an error.
-fn stop(name: &str, error: &ChangeError) -> Stop {
-    match error {
-        ChangeError::Vdevs { .. } => Stop::failed(error),
-        ChangeError::Name(problem) => {
-            Stop::failed(format!("cannot create '{name}': {problem}\npool name may have been omitted"))
-        }
-        ChangeError::DeviceBusy { disk: Some(path) } => Stop::failed(format!(
-            "{}\ncannot create '{name}': {error}",
-            visible(&format!("cannot open '{}': Device or resource busy", PathBuf::from(path).display()))
-        )),
-        error => Stop::failed(format!("cannot create '{name}': {error}")),
-    }
 }

@@ -1,15 +1,13 @@
 //! `zpool scrub`, `resilver`, `clear`, `online`, `offline`, `reopen`, `wait`.
 
-use super::{Stamp, command_line, nice, open, texts};
+use super::{Stamp, each, in_session, nice, open, texts};
 use crate::console;
 use crate::getopt::{Getopt, Long};
 use crate::out::{Out, visible};
 use crate::stop::{Outcome, Stop};
-use admin::change::{
-    Activities, ChangeError, Offline, Scrub, activities, clear_pool, offline_vdev, online_vdev, reopen_pool,
-    resilver_pool, scrub_pool,
-};
-use admin::{self, Vdev};
+use admin::Session;
+use admin::change::{Activities, Scrub};
+use admin::verbs::zpool;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -20,20 +18,12 @@ const POWER: char = super::POWER;
 /// Options of `clear`, `online` and `offline`.
 const LONG: &[Long] = &[Long::flag("power", POWER)];
 
-fn told(action: &str, name: &str, error: &ChangeError) -> String {
-    match error {
-        ChangeError::NoPool => format!("cannot open '{name}': no such pool"),
-        error => format!("{action} {name}: {error}"),
-    }
-}
-
 fn say(text: &str) {
     text.lines().for_each(|line| say_error_line!("{}", visible(line)));
 }
 
 pub(super) fn scrub(args: Vec<OsString>, out: &Out) -> Outcome {
-    let command = command_line("scrub", &args);
-    let mut walk = Getopt::new(args, "spweC", &[]);
+    let mut walk = Getopt::new(args.clone(), "spweC", &[]);
     let (mut stop, mut pause, mut wait, mut errors, mut newer) = (false, false, false, false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
@@ -64,17 +54,16 @@ pub(super) fn scrub(args: Vec<OsString>, out: &Out) -> Outcome {
     if names.is_empty() {
         return Err(Stop::usage("missing pool name argument"));
     }
-    let (what, action) = match (stop, pause, newer) {
-        (false, false, _) if errors => (Scrub::Errors, "cannot scrub"),
-        (true, ..) => (Scrub::Stop, "cannot cancel scrubbing"),
-        (_, true, _) => (Scrub::Pause, "cannot pause scrubbing"),
-        (_, _, true) => (Scrub::Newer, "cannot scrub"),
-        _ => (Scrub::Start, "cannot scrub"),
+    let what = match (stop, pause, newer) {
+        (false, false, _) if errors => Scrub::Errors,
+        (true, ..) => Scrub::Stop,
+        (_, true, _) => Scrub::Pause,
+        (_, _, true) => Scrub::Newer,
+        _ => Scrub::Start,
     };
-    let search = crate::search::from_env();
-    let code = each(&names, |name| {
-        scrub_pool(&search, name, what, &command).map_err(|error| told(action, name, &error))
-    });
+    let code = in_session("scrub", &args, |session| {
+        Ok(each(&names, |name| session.run(&zpool::scrub::Request { pool: name.to_owned(), what })))
+    })?;
     if code == 0 && wait {
         for name in &names {
             wait_for(name, &|all| all.scrub, out)?;
@@ -84,34 +73,19 @@ pub(super) fn scrub(args: Vec<OsString>, out: &Out) -> Outcome {
 }
 
 pub(super) fn resilver(args: Vec<OsString>) -> Outcome {
-    let command = command_line("resilver", &args);
-    let mut walk = Getopt::new(args, "", &[]);
+    let mut walk = Getopt::new(args.clone(), "", &[]);
     while walk.next()?.is_some() {}
     let names = texts(&walk.operands());
     if names.is_empty() {
         return Err(Stop::usage("missing pool name argument"));
     }
-    let search = crate::search::from_env();
-    Ok(each(&names, |name| {
-        resilver_pool(&search, name, &command).map_err(|error| told("cannot restart resilver", name, &error))
-    }))
-}
-
-/// Does something with each, and says what failed. The exit code.
-fn each(names: &[String], mut work: impl FnMut(&str) -> Result<(), String>) -> u8 {
-    let mut code = 0;
-    for name in names {
-        if let Err(message) = work(name) {
-            say(&message);
-            code = 1;
-        }
-    }
-    code
+    in_session("resilver", &args, |session| {
+        Ok(each(&names, |name| session.run(&zpool::resilver::Request { pool: name.to_owned() })))
+    })
 }
 
 pub(super) fn clear(args: Vec<OsString>) -> Outcome {
-    let command = command_line("clear", &args);
-    let mut walk = Getopt::new(args, "FnX", LONG);
+    let mut walk = Getopt::new(args.clone(), "FnX", LONG);
     let (mut rewind, mut dry) = (false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
@@ -127,46 +101,11 @@ pub(super) fn clear(args: Vec<OsString>) -> Outcome {
     let (name, device) = match &operands[..] {
         [] => return Err(Stop::usage("missing pool name")),
         [name] => (name, None),
-        [name, device] => (name, Some(device)),
+        [name, device] => (name, Some(device.clone())),
         _ => return Err(Stop::usage("too many arguments")),
     };
-    let vdev = match device {
-        Some(device) => Some(find(name, device).map_err(|why| match why {
-            Missing::Pool(text) => Stop::failed(text),
-            Missing::Device => {
-                Stop::failed(format!("cannot clear errors for {device}: no such device in pool"))
-            }
-        })?),
-        None => None,
-    };
-    if dry {
-        return Ok(0);
-    }
-    let search = crate::search::from_env();
-    clear_pool(&search, name, vdev.map(|vdev| vdev.guid), &command).map_err(|error| {
-        let what = device.unwrap_or(name);
-        Stop::failed(told("cannot clear errors for", what, &error))
-    })?;
-    Ok(0)
-}
-
-/// Why a device was not found.
-enum Missing {
-    /// Its pool cannot be opened: why.
-    Pool(String),
-    Device,
-}
-
-fn find(pool: &str, device: &str) -> Result<Vdev, Missing> {
-    let (pools, problems) = admin::open_pools(&crate::search::from_env(), &[pool.to_owned()]);
-    let Some(opened) = pools.first() else {
-        return Err(Missing::Pool(problems.first().map_or_else(String::new, ToString::to_string)));
-    };
-    match admin::find_vdev(opened, device) {
-        Ok(Some(vdev)) => Ok(vdev),
-        Ok(None) => Err(Missing::Device),
-        Err(error) => Err(Missing::Pool(error.to_string())),
-    }
+    let request = zpool::clear::Request { pool: name.clone(), device, dry_run: dry };
+    in_session("clear", &args, |session| session.run(&request).map(|()| 0).map_err(Stop::failed))
 }
 
 /// Pool and devices of `online` and `offline`.
@@ -179,8 +118,7 @@ fn devices(operands: &[String]) -> Result<(&String, &[String]), Stop> {
 }
 
 pub(super) fn offline(args: Vec<OsString>) -> Outcome {
-    let command = command_line("offline", &args);
-    let mut walk = Getopt::new(args, "ft", LONG);
+    let mut walk = Getopt::new(args.clone(), "ft", LONG);
     let (mut fault, mut temporarily) = (false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
@@ -189,30 +127,15 @@ pub(super) fn offline(args: Vec<OsString>) -> Outcome {
             _ => {}
         }
     }
-    let how = match (fault, temporarily) {
-        (false, false) => Offline::Always,
-        (false, true) => Offline::Temporarily,
-        (true, false) => Offline::Faulted,
-        (true, true) => Offline::FaultedTemporarily,
-    };
     let operands = texts(&walk.operands());
     let (pool, names) = devices(&operands)?;
     open_pool(pool)?;
-    let search = crate::search::from_env();
-    let action = if fault { "cannot fault" } else { "cannot offline" };
-    Ok(each(names, |name| {
-        let vdev = find(pool, name).map_err(|why| match why {
-            Missing::Pool(text) => text,
-            Missing::Device => format!("{action} {name}: no such device in pool"),
-        })?;
-        if !vdev.is_leaf() {
-            return Err(format!("{action} {name}: operation not supported on this type of vdev"));
-        }
-        if vdev.pool_name.is_none() && matches!(vdev.health.word(), "AVAIL" | "INUSE") {
-            return Err(format!("{action} {name}: device is reserved as a hot spare"));
-        }
-        offline_vdev(&search, pool, vdev.guid, how, &command).map_err(|error| told(action, name, &error))
-    }))
+    in_session("offline", &args, |session| {
+        Ok(each(names, |name| {
+            let (pool, device) = (pool.clone(), name.to_owned());
+            session.run(&zpool::offline::Request { pool, device, fault, temporary: temporarily })
+        }))
+    })
 }
 
 fn open_pool(pool: &str) -> Result<(), Stop> {
@@ -220,8 +143,7 @@ fn open_pool(pool: &str) -> Result<(), Stop> {
 }
 
 pub(super) fn online(args: Vec<OsString>) -> Outcome {
-    let command = command_line("online", &args);
-    let mut walk = Getopt::new(args, "e", LONG);
+    let mut walk = Getopt::new(args.clone(), "e", LONG);
     let mut expand = false;
     while let Some((letter, _)) = walk.next()? {
         expand |= letter == 'e';
@@ -229,44 +151,30 @@ pub(super) fn online(args: Vec<OsString>) -> Outcome {
     let operands = texts(&walk.operands());
     let (pool, names) = devices(&operands)?;
     open_pool(pool)?;
-    let search = crate::search::from_env();
-    Ok(each(names, |name| {
-        let vdev = find(pool, name).map_err(|why| match why {
-            Missing::Pool(text) => text,
-            Missing::Device => format!("couldn't find device \"{name}\" in pool \"{pool}\""),
-        })?;
-        if !vdev.is_leaf() {
-            return Err(format!("cannot online {name}: operation not supported on this type of vdev"));
-        }
-        // They have no space of the pool.
-        let is_spare_or_cache =
-            vdev.pool_name.is_none() && vdev.space == 0 && matches!(vdev.health.word(), "AVAIL" | "INUSE");
-        if expand && is_spare_or_cache {
-            return Err(format!("cannot expand {name}: operation not supported on this type of vdev"));
-        }
-        let state = online_vdev(&search, pool, vdev.guid, expand, &command)
-            .map_err(|error| told("cannot online", name, &error))?;
-        warn(name, state);
-        Ok(())
-    }))
+    in_session("online", &args, |session| {
+        Ok(each(names, |name| {
+            let (pool, device) = (pool.clone(), name.to_owned());
+            let answer = session.run(&zpool::online::Request { pool, device, expand })?;
+            warn(name, &answer);
+            Ok::<(), zpool::Refusal>(())
+        }))
+    })
 }
 
 /// Tells of a device that is no good though it is online.
-fn warn(name: &str, state: Option<admin::Health>) {
-    let Some(state) = state.map(admin::Health::word) else { return };
-    if matches!(state, "ONLINE" | "DEGRADED") {
+fn warn(name: &str, answer: &zpool::online::Answer) {
+    if !answer.is_faulted() {
         return;
     }
     say(&format!("warning: device '{name}' onlined, but remains in faulted state"));
-    match state {
-        "FAULTED" => say("use 'zpool clear' to restore a faulted device"),
+    match answer.state.as_deref() {
+        Some("FAULTED") => say("use 'zpool clear' to restore a faulted device"),
         _ => say("use 'zpool replace' to replace devices that are no longer present"),
     }
 }
 
 pub(super) fn reopen(args: Vec<OsString>) -> Outcome {
-    let command = command_line("reopen", &args);
-    let mut walk = Getopt::new(args, "n", &[]);
+    let mut walk = Getopt::new(args.clone(), "n", &[]);
     let mut restart = true;
     while walk.next()?.is_some() {
         restart = false;
@@ -275,10 +183,11 @@ pub(super) fn reopen(args: Vec<OsString>) -> Outcome {
     if names.is_empty() {
         names = open(&[]).pools.iter().map(|pool| pool.name().to_owned()).collect();
     }
-    let search = crate::search::from_env();
-    Ok(each(&names, |name| {
-        reopen_pool(&search, name, restart, &command).map_err(|error| told("cannot reopen", name, &error))
-    }))
+    in_session("reopen", &args, |session| {
+        Ok(each(&names, |name| {
+            session.run(&zpool::reopen::Request { pool: name.to_owned(), restart_scrub: restart })
+        }))
+    })
 }
 
 /// What can be waited for, in the order in which it is shown, and whether it can be going on here.
@@ -309,9 +218,8 @@ fn wait_for(pool: &str, left: &dyn Fn(&Activities) -> u64, _: &Out) -> Result<bo
 }
 
 fn look(pool: &str) -> Result<Activities, Stop> {
-    let opened = open(&[pool.to_owned()]);
-    let Some(opened) = opened.pools.first() else { return Err(Stop::Code(1)) };
-    activities(opened).map_err(|error| Stop::failed(format!("failed to check progress of {pool}: {error}")))
+    let request = zpool::wait::Request { pool: pool.to_owned() };
+    Session::new(crate::search::from_env()).run(&request).map_err(Stop::failed)
 }
 
 pub(super) fn wait(args: Vec<OsString>, out: &Out) -> Outcome {

@@ -1,20 +1,14 @@
-//! `zpool import`: which pools could be imported, and importing them.
-//!
-//! In process nothing stays open and nothing is mounted: an imported pool is one that is noted as such, and every
-//! command opens it again.
+//! `zpool import`: its arguments, the list of pools that could be imported, and what is said of refusals.
 
-use super::{Given, command_line, known_pool_property, status_text, texts};
+use super::{Given, in_session_with, known_pool_property, status_text, texts};
 use crate::getopt::{Getopt, Long};
 use crate::keys;
 use crate::out::{Out, message_line, visible};
 use crate::stop::{Outcome, Stop};
 use crate::time;
-use admin::change::{
-    ChangeError, ImportRequest, Importable, PoolSetting, SetWhen, check_pool_name, check_pool_setting,
-    importable, imported_names,
-};
-use admin::mounting::Mounting;
-use admin::{Candidate, CandidateVdev, Search};
+use admin::change::importable;
+use admin::verbs::zpool::import::{self, Answer, Refusal, Request};
+use admin::{Candidate, CandidateVdev, Search, Session};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,57 +16,65 @@ use std::path::{Path, PathBuf};
 const REWIND_TO_CHECKPOINT: char = '\u{1}';
 const LONG: &[Long] = &[Long::flag("rewind-to-checkpoint", REWIND_TO_CHECKPOINT)];
 
-/// What the options ask for.
+/// What the options ask for beside the request.
 #[derive(Default)]
 struct Wanted {
     all: bool,
-    /// `-n` and `-X` need `-F`.
-    rewind: bool,
-    dry: bool,
+    /// `-X` needs `-F`.
     extreme: bool,
     load_keys: bool,
     no_mount: bool,
-    mount_options: Vec<String>,
-    /// `-d` said where to look.
-    has_places: bool,
     props: Given,
-    request: ImportRequest,
+    request: Request,
 }
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let command = command_line("import", &args);
-    let mut walk = Getopt::new(args, ":aCc:d:DEfFlmnNo:R:stT:VX", LONG);
+    let mut walk = Getopt::new(args.clone(), ":aCc:d:DEfFlmnNo:R:stT:VX", LONG);
     let mut search = crate::search::from_env();
-    let mut wanted = options(&mut walk, &mut search)?;
-    wanted.request.command = command;
+    let Wanted { all, load_keys, no_mount, props, mut request, .. } = options(&mut walk, &mut search)?;
     let operands = texts(&walk.operands());
-    if operands.len() > 2 || wanted.all && !operands.is_empty() {
+    if operands.len() > 2 || all && !operands.is_empty() {
         return Err(Stop::usage("too many arguments"));
     }
-    if operands.is_empty() && !wanted.all {
-        return list(&search, wanted.has_places, out);
+    if operands.is_empty() && !all {
+        return list(&search, request.names_places, out);
     }
-    if let Some(name) = operands.first()
-        && operands.len() == 1
-        && imported_names(&search).map_err(Stop::failed)?.contains(name)
-    {
-        return Err(Stop::failed(format!(
-            "cannot import '{name}': a pool with that name already exists\n\
-             use the form 'zpool import <pool | id> <newpool>' to give it a new name"
-        )));
+    let mut operands = operands.into_iter();
+    (request.pool, request.new_name) = (operands.next(), operands.next());
+    request.properties = props.pairs();
+    // Keys that are asked for are loaded before anything is mounted.
+    request.mount = !no_mount && !load_keys;
+    in_session_with(search, "import", &args, |session| {
+        let outcome = session.run(&request);
+        super::tell_warnings(session);
+        let answer = outcome.map_err(|refusal| Stop::failed(words(&refusal)))?;
+        Ok(tell(session, &request, answer, load_keys))
+    })
+}
+
+/// Tells what was not imported or mounted. The exit code.
+fn tell(session: &Session<'_>, request: &Request, answer: Answer, load_keys: bool) -> u8 {
+    let say = |text: &str| text.lines().for_each(|line| say_error_line!("{}", message_line(line)));
+    if request.pool.is_none() && answer.pools.is_empty() && answer.problems == 0 {
+        say_error_line!("no pools available to import");
     }
-    let mut found = match importable(&search) {
-        Ok(found) => found,
-        Err(error) => {
-            say_error_line!("{}", visible(&format!("failed to open cache file: {error}")));
-            Importable::default()
+    let mut code = u8::from(request.pool.is_none() && answer.problems > 0);
+    for mut pool in answer.pools {
+        if let Some(refusal) = &pool.refusal {
+            say(&words(refusal));
+            code = 1;
+            continue;
         }
-    };
-    told(&mut found, wanted.has_places);
-    match operands.first() {
-        Some(name) => one(name, operands.get(1), &found, wanted, &search),
-        None => all(&found, &wanted, &search),
+        if load_keys && !request.dry_run {
+            if let Some(mounting) = session.mounting() {
+                code |= keys::load(&mounting, &mounting.wanted_keys(Some(&pool.pool)));
+            }
+            pool.not_mounted = import::mount_all(session, &pool.pool, &request.mount_options);
+        }
+        pool.not_mounted.iter().for_each(|message| say(message));
+        code |= u8::from(!pool.not_mounted.is_empty());
     }
+    code
 }
 
 fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
@@ -87,17 +89,17 @@ fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
             'd' => dirs.extend(value.map(PathBuf::from)),
             'D' => (search.destroyed, request.destroyed) = (true, true),
             'f' => request.force = true,
-            'F' => (wanted.rewind, request.recover) = (true, true),
+            'F' => request.rewind = true,
             'l' => wanted.load_keys = true,
             'm' => request.allow_missing_logs = true,
-            'n' => (wanted.dry, request.dry) = (true, true),
+            'n' => request.dry_run = true,
             'N' => wanted.no_mount = true,
             'o' => option(&text(), &mut wanted)?,
             'R' => wanted.props.add("altroot", &text()).map_err(Stop::failed)?,
-            't' => request.settings.temporary = true,
-            'T' => request.max_txg = Some(txg(&text())?),
-            'X' => (wanted.extreme, request.recover) = (true, true),
-            REWIND_TO_CHECKPOINT => request.settings.checkpoint = true,
+            't' => request.temporary = true,
+            'T' => request.txg_max = Some(txg(&text())?),
+            'X' => wanted.extreme = true,
+            REWIND_TO_CHECKPOINT => request.checkpoint = true,
             // How devices are looked for, and what is done with damaged configurations: all ways are one here.
             _ => {}
         }
@@ -108,11 +110,11 @@ fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
     if wanted.load_keys && wanted.no_mount {
         return Err(Stop::usage("-l is incompatible with -N"));
     }
-    if (wanted.dry || wanted.extreme) && !wanted.rewind {
+    if (wanted.request.dry_run || wanted.extreme) && !wanted.request.rewind {
         return Err(Stop::usage("-n or -X only meaningful with -F"));
     }
-    wanted.has_places = !dirs.is_empty();
-    if wanted.has_places {
+    wanted.request.names_places = !dirs.is_empty();
+    if wanted.request.names_places {
         search.paths = dirs;
     }
     search.cachefile = cachefile;
@@ -122,7 +124,7 @@ fn options(walk: &mut Getopt, search: &mut Search) -> Result<Wanted, Stop> {
 /// `-o`: a property, or, without `=`, options for mounting.
 fn option(text: &str, wanted: &mut Wanted) -> Result<(), Stop> {
     let Some((name, value)) = text.split_once('=') else {
-        wanted.mount_options.extend(text.split(',').map(str::to_owned));
+        wanted.request.mount_options.extend(text.split(',').map(str::to_owned));
         return Ok(());
     };
     let Some(name) = known_pool_property(name) else {
@@ -142,18 +144,14 @@ fn txg(text: &str) -> Result<u64, Stop> {
     }
 }
 
-/// Says what could not be looked at. A folder of `-d` that is not there holds no pools, and that is all.
-fn told(found: &mut Importable, is_given: bool) {
+/// Without operands: the pools that could be imported.
+fn list(search: &Search, is_given: bool, out: &Out) -> Outcome {
+    let mut found = importable(search).map_err(Stop::failed)?;
+    // A folder of -d that is not there holds no pools.
     found.problems.retain(|problem| !is_given || Path::new(&problem.what).exists());
     for problem in &found.problems {
         say_error_line!("{}", visible(&problem.to_string()));
     }
-}
-
-/// Without operands: the pools that could be imported.
-fn list(search: &Search, is_given: bool, out: &Out) -> Outcome {
-    let mut found = importable(search).map_err(Stop::failed)?;
-    told(&mut found, is_given);
     if found.pools.is_empty() && found.problems.is_empty() {
         say_error_line!("no pools available to import");
     }
@@ -164,135 +162,45 @@ fn list(search: &Search, is_given: bool, out: &Out) -> Outcome {
     Ok(u8::from(!found.problems.is_empty()))
 }
 
-/// Puts the properties into the request.
-fn properties(name: &str, wanted: &mut Wanted) -> Result<(), Stop> {
-    for (prop, value) in wanted.props.pairs() {
-        let refused = |why: &str| Stop::failed(format!("cannot import pool '{name}': {why}"));
-        let request = &mut wanted.request;
-        match check_pool_setting(&prop, &value, SetWhen::Import).map_err(|why| refused(&why))? {
-            PoolSetting::Stored(name, value) => request.props.push((name, value)),
-            PoolSetting::Compatibility(value) => request.props.push(("compatibility".to_owned(), value)),
-            PoolSetting::Feature(feature) => request.features.push(feature.to_owned()),
-            PoolSetting::CacheFile(value) => {
-                request.settings.cachefile = Some(value).filter(|v| !v.is_empty())
-            }
-            PoolSetting::ReadOnly(readonly) => request.settings.readonly = readonly,
-            PoolSetting::AltRoot(root) => request.settings.altroot = Some(root),
-            PoolSetting::Version(version) if version < 5000 => {
-                return Err(refused(&format!("property 'version' number {version} is invalid.")));
-            }
-            _ => {}
-        }
-    }
-    let settings = &mut wanted.request.settings;
-    if settings.checkpoint && !settings.readonly {
-        return Err(Stop::failed(format!(
-            "cannot import '{name}': going back to a checkpoint is not supported by this version of Cenote\n\
-             use '-o readonly=on' to import the pool as it was then"
-        )));
-    }
-    super::unlist(&wanted.props, settings.temporary, settings);
-    settings.temporary &= wanted.request.new_name.is_some();
-    Ok(())
-}
-
-/// Imports the pool that was named.
-fn one(name: &str, new: Option<&String>, found: &Importable, mut wanted: Wanted, search: &Search) -> Outcome {
-    let matching = found.matching(name);
-    let pool = match &matching[..] {
-        [] => return Err(Stop::failed(format!("cannot import '{name}': no such pool available"))),
-        [one] => *one,
-        _ => {
-            return Err(Stop::failed(format!(
-                "cannot import '{name}': more than one matching pool\nimport by numeric ID instead"
-            )));
-        }
+/// What the tool says of a pool that is not imported.
+fn words(refusal: &Refusal) -> String {
+    let what = |pool: &str, new_name: &Option<String>| match new_name {
+        Some(new) => format!("cannot import '{pool}' as '{new}'"),
+        None => format!("cannot import '{pool}'"),
     };
-    if let Some(new) = new {
-        check_pool_name(new).map_err(|problem| Stop::failed(format!("cannot import '{new}': {problem}")))?;
-        wanted.request.new_name = Some(new.clone());
-    }
-    properties(&pool.name, &mut wanted)?;
-    found.import(pool, &wanted.request).map_err(|error| stop(pool, new, &error))?;
-    Ok(mount(search, new.unwrap_or(&pool.name), &wanted))
-}
-
-/// Mounts what mounts by itself of a pool that was imported; says what does not. The exit code.
-fn mount(search: &Search, pool: &str, wanted: &Wanted) -> u8 {
-    if wanted.no_mount || wanted.dry {
-        return 0;
-    }
-    let Some(mounting) = Mounting::of(search) else { return 0 };
-    let code = match wanted.load_keys {
-        true => keys::load(&mounting, &mounting.wanted_keys(Some(pool))),
-        false => 0,
-    };
-    let refused = mounting.after_import(pool, &wanted.mount_options);
-    for refusal in &refused {
-        refusal.to_string().lines().for_each(|line| say_error_line!("{}", message_line(line)));
-    }
-    code | u8::from(!refused.is_empty())
-}
-
-/// `-a`: all that are there.
-fn all(found: &Importable, wanted: &Wanted, search: &Search) -> Outcome {
-    if found.pools.is_empty() && found.problems.is_empty() {
-        say_error_line!("no pools available to import");
-    }
-    let mut code = u8::from(!found.problems.is_empty());
-    for pool in &found.pools {
-        let mut own =
-            Wanted { props: wanted.props.clone(), request: wanted.request.clone(), ..Wanted::default() };
-        let outcome = properties(&pool.name, &mut own)
-            .and_then(|()| found.import(pool, &own.request).map_err(|error| stop(pool, None, &error)));
-        match outcome {
-            Err(Stop::Failed(Some(message))) => {
-                message.lines().for_each(|line| say_error_line!("{}", message_line(line)));
-                code = 1;
-            }
-            Ok(()) => code |= mount(search, &pool.name, wanted),
-            Err(_) => code = 1,
-        }
-    }
-    Ok(code)
-}
-
-/// What the tool says of an import that failed.
-fn stop(pool: &Candidate, new: Option<&String>, error: &ChangeError) -> Stop {
-    let what = match new {
-        Some(new) => format!("cannot import '{}' as '{new}'", pool.name),
-        None => format!("cannot import '{}'", pool.name),
-    };
-    Stop::failed(match error {
-        ChangeError::Name(problem) => format!("{what}: {problem}"),
-        ChangeError::OtherHost { host, hostid, accessed } => format!(
-            "{what}: pool was previously in use from another system.\n\
+    match refusal {
+        Refusal::OtherHost { pool, new_name, host, hostid, accessed } => format!(
+            "{}: pool was previously in use from another system.\n\
              Last accessed by {} (hostid={hostid:x}) at {}\n\
              The pool can be imported, use 'zpool import -f' to import the pool.",
+            what(pool, new_name),
             if host.is_empty() { "<unknown>" } else { host },
             time::ctime(*accessed)
         ),
         // OpenZFS advises here to destroy the pool, whose data is whole when the devices are back.
-        ChangeError::Unavailable { devices } => {
+        Refusal::Unavailable { pool, new_name, devices } => {
             let list: String = devices.iter().map(|device| format!("\t    {device}\n")).collect();
             format!(
-                "{what}: one or more devices is currently unavailable\n\
-                 The devices below are missing or corrupted, the pool can be imported when they are back:\n{list}"
+                "{}: one or more devices is currently unavailable\n\
+                 The devices below are missing or corrupted, the pool can be imported when they are back:\n{list}",
+                what(pool, new_name)
             )
         }
-        ChangeError::MissingLogs { devices } => {
+        Refusal::MissingLogs { pool, new_name, devices } => {
             let list: String = devices.iter().map(|d| format!("\t    {} [log]\n", vdev_name(d))).collect();
             format!(
-                "{what}: one or more devices is currently unavailable\n\
-                 The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{list}\n"
+                "{}: one or more devices is currently unavailable\n\
+                 The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{list}\n",
+                what(pool, new_name)
             )
         }
-        ChangeError::ReadOnly { why } => format!(
-            "{what}: {why}\n\
-             This version of Cenote can only read it: use 'zpool import -o readonly=on' to import the pool."
+        Refusal::ReadOnly { pool, new_name, reason } => format!(
+            "{}: {reason}\n\
+             This version of Cenote can only read it: use 'zpool import -o readonly=on' to import the pool.",
+            what(pool, new_name)
         ),
-        error => format!("{what}: {error}"),
-    })
+        refusal => refusal.to_string(),
+    }
 }
 
 /// The name of a vdev, without what is behind it: how it is missing, or which of its devices are.

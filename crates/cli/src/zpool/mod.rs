@@ -34,7 +34,7 @@ use crate::rights;
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use crate::usage::Tool;
-use admin::{self, OpenPool, PoolFacts, Problem};
+use admin::{self, OpenPool, PoolFacts, Problem, Search, Session};
 use format::nicenum;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::{OsStr, OsString};
@@ -81,10 +81,42 @@ fn command_line(verb: &str, args: &[OsString]) -> String {
     line
 }
 
-/// An error of the system, in the words of the C library.
-fn errno_text(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
+/// Runs a command in a session of its own, whose line goes into the history of the pools that it changes.
+fn in_session(
+    subcommand: &str,
+    args: &[OsString],
+    command: impl FnOnce(&mut Session<'static>) -> Outcome,
+) -> Outcome {
+    in_session_with(crate::search::from_env(), subcommand, args, command)
+}
+
+/// The same for a command that says where pools are.
+fn in_session_with(
+    search: Search,
+    subcommand: &str,
+    args: &[OsString],
+    command: impl FnOnce(&mut Session<'static>) -> Outcome,
+) -> Outcome {
+    command(&mut Session::of_command(search, command_line(subcommand, args)))
+}
+
+/// Tells the warnings of the verbs that have run.
+fn tell_warnings(session: &mut Session<'_>) {
+    for warning in session.take_warnings() {
+        warning.to_string().lines().for_each(|line| say_error_line!("{}", crate::out::visible(line)));
+    }
+}
+
+/// Does something with each pool or device, and tells what is refused. The exit code.
+fn each<R: std::fmt::Display>(names: &[String], mut work: impl FnMut(&str) -> Result<(), R>) -> u8 {
+    let mut code = 0;
+    for name in names {
+        if let Err(refusal) = work(name) {
+            refusal.to_string().lines().for_each(|line| say_error_line!("{}", crate::out::visible(line)));
+            code = 1;
+        }
+    }
+    code
 }
 
 /// Properties given on a command line, each once, in their order.
@@ -113,13 +145,6 @@ impl Given {
     }
 }
 
-/// A pool with an alternate root or a temporary name is in no cache file, unless one is named.
-fn unlist(given: &Given, is_temporary: bool, settings: &mut admin::ImportSettings) {
-    if (settings.altroot.is_some() || is_temporary) && given.get("cachefile").is_none() {
-        settings.cachefile = Some("none".to_owned());
-    }
-}
-
 /// The own name of a property that `-o` may give; of features every name will do, they are looked at later.
 fn known_pool_property(name: &str) -> Option<String> {
     if name.starts_with(format::feature::PROPERTY_PREFIX) {
@@ -127,15 +152,6 @@ fn known_pool_property(name: &str) -> Option<String> {
     }
     let known = format::prop::pool(name).map(|prop| prop.name);
     known.or_else(|| format::prop::vdev(name).map(|prop| prop.name)).map(str::to_owned)
-}
-
-/// Whether `-o ashift=` can have this value.
-fn check_ashift(value: &str) -> Result<u8, String> {
-    let number = format::nicenum::parse(value).map_err(|_| "ashift must be a number.".to_owned())?;
-    match u8::try_from(number) {
-        Ok(ashift) if ashift == 0 || (9..=16).contains(&ashift) => Ok(ashift),
-        _ => Err(format!("invalid 'ashift={value}' property: only values between 9 and 16 are allowed.")),
-    }
 }
 
 /// `--json` and what goes with it, for every verb that has it.

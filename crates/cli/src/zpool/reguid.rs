@@ -1,19 +1,18 @@
 //! `zpool reguid`.
 
-use super::{command_line, texts};
+use super::{in_session, texts};
 use crate::getopt::Getopt;
 use crate::out::visible;
 use crate::stop::{Outcome, Stop};
-use admin::change::{ChangeError, reguid_pool};
-use format::PoolGuid;
+use admin::verbs::zpool::reguid::Request;
+use admin::verbs::{Code, Refused};
 use std::ffi::OsString;
 
 /// Exit code of a refusal whose status the real tool passes on.
 const MINUS_ONE: u8 = 255;
 
 pub(super) fn run(args: Vec<OsString>) -> Outcome {
-    let command = command_line("reguid", &args);
-    let mut walk = Getopt::new(args, "g:", &[]);
+    let mut walk = Getopt::new(args.clone(), "g:", &[]);
     let mut guid = None;
     while let Some((_, value)) = walk.next()? {
         let text = value.unwrap_or_default().to_string_lossy().into_owned();
@@ -24,15 +23,15 @@ pub(super) fn run(args: Vec<OsString>) -> Outcome {
         let why = if operands.is_empty() { "missing pool name" } else { "too many arguments" };
         return Err(Stop::usage(why));
     };
-    let search = crate::search::from_env();
-    match reguid_pool(&search, name, guid.map(PoolGuid), &command) {
+    let request = Request { pool: name.clone(), guid };
+    in_session("reguid", &args, |session| match session.run(&request) {
         Ok(()) => Ok(0),
-        Err(ChangeError::NoPool) => Err(Stop::failed(format!("cannot open '{name}': no such pool"))),
-        Err(error) => {
-            say_error_line!("cannot reguid '{name}': {}", visible(&error.to_string()));
+        Err(refusal) if refusal.reason().code == Code::NoPool => Err(Stop::failed(refusal)),
+        Err(refusal) => {
+            say_error_line!("{}", visible(&refusal.to_string()));
             Err(Stop::Code(MINUS_ONE))
         }
-    }
+    })
 }
 
 /// A number as C's `strtoull` reads one in decimal: white space and a sign in front, a negative one counted down from

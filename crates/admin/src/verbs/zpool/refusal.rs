@@ -1,0 +1,187 @@
+//! What the verbs of `zpool` refuse.
+
+use crate::verbs::{Code, Denied, Reason, Refused};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a verb was to do, for the words of its refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Add vdevs.
+    Add,
+    /// Clear errors.
+    Clear,
+    /// Destroy a pool.
+    Destroy,
+    /// Export a pool.
+    Export,
+    /// Fault a device (`offline -f`).
+    Fault,
+    /// Take a device offline.
+    Offline,
+    /// Bring a device online.
+    Online,
+    /// Expand a device (`online -e`).
+    Expand,
+    /// Give a pool another guid.
+    Reguid,
+    /// Open the devices of a pool again.
+    Reopen,
+    /// Begin a resilver anew.
+    Resilver,
+    /// Begin a scrub, or go on with one.
+    Scrub,
+    /// Pause a scrub.
+    PauseScrub,
+    /// Stop a scrub.
+    StopScrub,
+    /// Write everything to disk.
+    Sync,
+}
+
+/// Why a verb on one pool did not do its work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// The caller is no administrator.
+    Denied(Reason),
+    /// The pool cannot be opened for reading.
+    Closed {
+        /// The line that says why.
+        message: String,
+    },
+    /// The pool has no such device.
+    NoDevice {
+        /// What was to be done with it.
+        action: Action,
+        /// Name of the pool.
+        pool: String,
+        /// The device as it was named.
+        device: String,
+    },
+    /// A file system of the pool cannot be unmounted.
+    NotUnmounted {
+        /// What was to be done after that.
+        action: Action,
+        /// Name of the pool.
+        pool: String,
+        /// The lines that say which, and why.
+        message: String,
+    },
+    /// The devices do not go together, or are in use.
+    Vdevs(Reason),
+    /// The pool was not changed.
+    Failed {
+        /// What was to be done.
+        action: Action,
+        /// Name of the pool or device.
+        target: String,
+        /// Why it was not.
+        reason: Reason,
+    },
+}
+
+impl Refusal {
+    /// A pool or device with which something could not be done.
+    pub(super) fn failed(action: Action, target: &str, reason: impl Into<Reason>) -> Refusal {
+        Refusal::Failed { action, target: target.to_owned(), reason: reason.into() }
+    }
+}
+
+impl Action {
+    /// The words before the reason. OpenZFS quotes the names of some.
+    fn words(self, target: &str) -> String {
+        match self {
+            Action::Add => format!("cannot add to '{target}'"),
+            Action::Clear => format!("cannot clear errors for {target}"),
+            Action::Destroy => format!("cannot destroy '{target}'"),
+            Action::Export => format!("cannot export '{target}'"),
+            Action::Fault => format!("cannot fault {target}"),
+            Action::Offline => format!("cannot offline {target}"),
+            Action::Online => format!("cannot online {target}"),
+            Action::Expand => format!("cannot expand {target}"),
+            Action::Reguid => format!("cannot reguid '{target}'"),
+            Action::Reopen => format!("cannot reopen {target}"),
+            Action::Resilver => format!("cannot restart resilver {target}"),
+            Action::Scrub => format!("cannot scrub {target}"),
+            Action::PauseScrub => format!("cannot pause scrubbing {target}"),
+            Action::StopScrub => format!("cannot cancel scrubbing {target}"),
+            Action::Sync => format!("sync '{target}' failed"),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Denied(reason) | Refusal::Vdevs(reason) => write!(f, "{reason}"),
+            Refusal::Closed { message } => f.write_str(message),
+            Refusal::NoDevice { action: Action::Online, pool, device } => {
+                write!(f, "couldn't find device \"{device}\" in pool \"{pool}\"")
+            }
+            Refusal::NoDevice { action, device, .. } => {
+                write!(f, "{}: no such device in pool", action.words(device))
+            }
+            Refusal::NotUnmounted { action: Action::Destroy, pool, message } => {
+                write!(f, "{message}\ncould not destroy '{pool}': could not unmount datasets")
+            }
+            Refusal::NotUnmounted { message, .. } => f.write_str(message),
+            // Vdevs are added to a pool that was found.
+            Refusal::Failed { action, target, reason }
+                if reason.code == Code::NoPool && *action != Action::Add =>
+            {
+                write!(f, "cannot open '{target}': no such pool")
+            }
+            Refusal::Failed { action, target, reason } => write!(f, "{}: {reason}", action.words(target)),
+        }
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Refusal {
+        Refusal::Denied(denied.into())
+    }
+}
+
+impl Refused for Refusal {
+    fn reason(&self) -> Reason {
+        match self {
+            Refusal::Denied(reason) | Refusal::Vdevs(reason) | Refusal::Failed { reason, .. } => {
+                reason.clone()
+            }
+            Refusal::Closed { message } => Reason::new(Code::Failed, message),
+            Refusal::NoDevice { device, .. } => {
+                Reason { about: vec![device.clone()], ..Reason::new(Code::Refused, "no such device in pool") }
+            }
+            Refusal::NotUnmounted { pool, message, .. } => {
+                Reason { about: vec![pool.clone()], ..Reason::new(Code::Busy, message) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_have_the_words_of_openzfs() {
+        let failed =
+            |action, code| Refusal::failed(action, "tank", Reason::new(code, "pool is busy")).to_string();
+        assert_eq!(failed(Action::Export, Code::Busy), "cannot export 'tank': pool is busy");
+        assert_eq!(failed(Action::Scrub, Code::NoPool), "cannot open 'tank': no such pool");
+        assert_eq!(failed(Action::Sync, Code::Busy), "sync 'tank' failed: pool is busy");
+        let device =
+            |action| Refusal::NoDevice { action, pool: "tank".into(), device: "sda".into() }.to_string();
+        assert_eq!(device(Action::Online), "couldn't find device \"sda\" in pool \"tank\"");
+        assert_eq!(device(Action::Clear), "cannot clear errors for sda: no such device in pool");
+    }
+
+    #[test]
+    fn refusals_cross_a_process() {
+        let refusal =
+            Refusal::failed(Action::Offline, "sda", Reason::new(Code::Refused, "no valid replicas"));
+        let text = serde_json::to_string(&refusal).expect("data");
+        assert_eq!(serde_json::from_str::<Refusal>(&text).expect("data"), refusal);
+    }
+}
