@@ -9,6 +9,7 @@
 
 use crate::console;
 use crate::stop::Stop;
+use admin::verbs;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -25,9 +26,15 @@ pub(crate) enum Right {
 
 /// Of a subcommand of `zpool`.
 pub(crate) fn zpool(subcommand: &str) -> Right {
-    match subcommand {
-        "list" | "get" | "status" | "iostat" | "events" | "wait" | "version" | "sync" => Right::Anyone,
-        _ => Right::Administrator,
+    match verbs::right_of(&format!("zpool {subcommand}")) {
+        Some(verbs::Right::Anyone) => Right::Anyone,
+        Some(verbs::Right::Delegated(_)) => Right::Granted,
+        Some(verbs::Right::Administrator) => Right::Administrator,
+        // What only reads and has no verb.
+        None if matches!(subcommand, "list" | "get" | "status" | "iostat" | "events" | "version") => {
+            Right::Anyone
+        }
+        None => Right::Administrator,
     }
 }
 

@@ -88,10 +88,9 @@ pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> R
     let is_given_up = |live: &LivePool| live.is_given_up();
     if let Kept::Live(live) = taken.entry().kept()
         && !is_given_up(live)
+        && !command.is_empty()
     {
-        if !command.is_empty() {
-            live.record(line(command, &caller))?;
-        }
+        live.record(line(command, &caller))?;
     }
     taken.close(|entry| {
         let guid = entry.guid();

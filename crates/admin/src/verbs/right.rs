@@ -47,7 +47,9 @@ const RIGHTS: &[(&str, Right)] = &[
     row::<zpool::reopen::Request>(),
     row::<zpool::resilver::Request>(),
     row::<zpool::scrub::Request>(),
+    row::<zpool::set::Request>(),
     row::<zpool::sync::Request>(),
+    row::<zpool::upgrade::Request>(),
     row::<zpool::wait::Request>(),
 ];
 

@@ -1,25 +1,22 @@
 //! `zpool upgrade`: which features pools could have, and enabling them.
 
-use super::{command_line, texts};
+use super::{in_session, texts};
 use crate::getopt::Getopt;
 use crate::out::{Out, visible};
 use crate::stop::{Outcome, Stop};
-use admin::change::{Compatibility, enable_features};
-use admin::{OpenPool, pool_property};
-use cenote::FeatureState;
-use format::feature::{FEATURES, Feature, Since};
+use admin::change::Compatibility;
+use admin::verbs::zpool::upgrade::{Answer, Request, VERSION, compatibility, legacy, missing, version_of};
+use admin::{OpenPool, Session};
+use format::feature::{FEATURES, Since};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
-/// Version of pools with features.
-const VERSION: u64 = 5000;
 /// The newest version without.
 const LEGACY_MAX: u64 = 28;
 const HELLO: &str = "This system supports ZFS pool feature flags.\n\n";
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let command = command_line("upgrade", &args);
-    let mut walk = Getopt::new(args, ":avV:", &[]);
+    let mut walk = Getopt::new(args.clone(), ":avV:", &[]);
     let (mut all, mut list, mut version) = (false, false, None);
     while let Some((letter, value)) = walk.next()? {
         match letter {
@@ -45,13 +42,14 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     let opened = super::open(&names);
     out.print(HELLO);
     if all {
-        upgrade_all(&opened.pools, version, &command, out)?;
+        in_session("upgrade", &args, |session| upgrade_all(&opened.pools, version, session, out))?;
     } else if names.is_empty() {
         out.print(&report(&opened.pools)?);
     } else {
-        for pool in opened.pools {
-            upgrade_one(pool, version, &command, out)?;
-        }
+        let names: Vec<String> = opened.pools.into_iter().map(|pool| pool.name().to_owned()).collect();
+        in_session("upgrade", &args, |session| {
+            names.into_iter().try_fold(0, |_, pool| upgrade_one(pool, version, session, out))
+        })?;
     }
     Ok(opened.code)
 }
@@ -112,27 +110,6 @@ const LEGACY: [&str; LEGACY_MAX as usize] = [
     "Multiple vdev replacements",
 ];
 
-fn version_of(pool: &OpenPool) -> u64 {
-    pool.pool().spa().version()
-}
-
-/// The set of features that a pool keeps to.
-fn limits(pool: &OpenPool) -> Result<Compatibility, Stop> {
-    let value = pool_property(pool, "compatibility").map_err(Stop::failed)?;
-    let text = value.and_then(|found| found.value.text().map(str::to_owned)).unwrap_or_default();
-    // A set that is no longer there limits nothing that could be named.
-    Ok(Compatibility::load(&text).unwrap_or(Compatibility::Off))
-}
-
-/// Features that a pool does not have, in the order of the tools.
-fn missing(pool: &OpenPool) -> Vec<&'static Feature> {
-    let features = pool.pool().spa().features();
-    let is_missing = |(feature, state): &(&'static Feature, FeatureState)| {
-        feature.since == Since::V2_3 && !feature.no_upgrade && *state == FeatureState::Disabled
-    };
-    features.iter().filter(is_missing).map(|(feature, _)| feature).collect()
-}
-
 /// Without arguments: what could be upgraded.
 fn report(pools: &[OpenPool]) -> Result<String, Stop> {
     let mut text = String::new();
@@ -148,7 +125,7 @@ fn report(pools: &[OpenPool]) -> Result<String, Stop> {
     }
     let mut table = String::new();
     for pool in pools.iter().filter(|pool| version_of(pool) >= VERSION) {
-        let set = limits(pool)?;
+        let set = compatibility(pool).map_err(Stop::failed)?;
         let lacks: Vec<_> = missing(pool).into_iter().filter(|f| allowed(&set, f.name)).collect();
         if !lacks.is_empty() {
             let _ = writeln!(table, "{}", visible(pool.name()));
@@ -182,72 +159,53 @@ const MISSING: &str = "\nSome supported features are not enabled on the followin
     Note that the pool 'compatibility' feature can be used to inhibit\n\
     feature upgrades.\n\nPOOL  FEATURE\n---------------\n";
 
-/// Enables what a pool lacks, as far as it is allowed. Gives the text that says what was done; empty: nothing.
-fn enable(pool: OpenPool, command: &str) -> Result<String, Stop> {
-    let set = limits(&pool)?;
-    let lacks: Vec<&str> =
-        missing(&pool).into_iter().map(|feature| feature.name).filter(|name| set.allows(name)).collect();
-    if lacks.is_empty() {
-        return Ok(String::new());
+/// The text that says which features were enabled; empty: none.
+fn enabled(pool: &str, features: &[String]) -> String {
+    if features.is_empty() {
+        return String::new();
     }
-    let name = pool.name().to_owned();
-    // It is opened again for writing.
-    drop(pool);
-    let enabled = enable_features(&crate::search::from_env(), &name, &lacks, command)
-        .map_err(|e| Stop::failed(format!("cannot set property for '{name}': {e}")))?;
-    let mut text = format!("Enabled the following features on '{}':\n", visible(&name));
-    enabled.iter().for_each(|feature| {
+    let mut text = format!("Enabled the following features on '{}':\n", visible(pool));
+    features.iter().for_each(|feature| {
         let _ = writeln!(text, "  {feature}");
     });
     text.push('\n');
-    Ok(text)
+    text
 }
 
-fn old_refused(pool: &OpenPool) -> Stop {
-    Stop::failed(format!(
-        "cannot upgrade '{}': pools of version {} can only be read by this version of Cenote",
-        pool.name(),
-        version_of(pool)
-    ))
-}
-
-fn upgrade_one(pool: OpenPool, version: Option<u64>, command: &str, out: &Out) -> Result<(), Stop> {
-    let name = visible(pool.name()).into_owned();
-    let (now, wanted) = (version_of(&pool), version.unwrap_or(VERSION));
-    if now > wanted {
-        out.print(&format!("Pool '{name}' is already formatted using more current version '{now}'.\n\n"));
-        return Ok(());
-    }
-    if now < VERSION {
-        if version == Some(now) {
-            out.print(&format!("Pool '{name}' is already formatted using version {now}.\n\n"));
-            return Ok(());
+fn upgrade_one(pool: String, version: Option<u64>, session: &mut Session<'_>, out: &Out) -> Outcome {
+    let name = visible(&pool).into_owned();
+    let answer = session.run(&Request { pool: pool.clone(), version }).map_err(Stop::failed)?;
+    out.print(&match answer {
+        Answer::Newer { version } => {
+            format!("Pool '{name}' is already formatted using more current version '{version}'.\n\n")
         }
-        return Err(old_refused(&pool));
-    }
-    let done = enable(pool, command)?;
-    let nothing = || format!("Pool '{name}' already has all supported and requested features enabled.\n");
-    out.print(&if done.is_empty() { nothing() } else { done });
-    Ok(())
+        Answer::Same { version } => {
+            format!("Pool '{name}' is already formatted using version {version}.\n\n")
+        }
+        Answer::Enabled { features } if features.is_empty() => {
+            format!("Pool '{name}' already has all supported and requested features enabled.\n")
+        }
+        Answer::Enabled { features } => enabled(&pool, &features),
+    });
+    Ok(0)
 }
 
-fn upgrade_all(pools: &[OpenPool], version: Option<u64>, command: &str, out: &Out) -> Result<(), Stop> {
+fn upgrade_all(pools: &[OpenPool], version: Option<u64>, session: &mut Session<'_>, out: &Out) -> Outcome {
     if let Some(version) = version.filter(|version| *version < VERSION) {
         if let Some(old) = pools.iter().find(|pool| version_of(pool) < version) {
-            return Err(old_refused(old));
+            return Err(Stop::failed(legacy(old)));
         }
         out.print(&format!("All pools are already formatted with version {version} or higher.\n"));
-        return Ok(());
+        return Ok(0);
     }
     if let Some(old) = pools.iter().find(|pool| version_of(pool) < VERSION) {
-        return Err(old_refused(old));
+        return Err(Stop::failed(legacy(old)));
     }
-    let names: Vec<String> = pools.iter().map(|pool| pool.name().to_owned()).collect();
     let mut done = String::new();
-    for name in names {
-        let (mut again, _) = admin::open_pools(&crate::search::from_env(), &[name]);
-        if let Some(pool) = again.pop() {
-            done.push_str(&enable(pool, command)?);
+    for pool in pools.iter().map(|pool| pool.name().to_owned()) {
+        let answer = session.run(&Request { pool: pool.clone(), version: None }).map_err(Stop::failed)?;
+        if let Answer::Enabled { features } = answer {
+            done.push_str(&enabled(&pool, &features));
         }
     }
     if done.is_empty() {
@@ -256,5 +214,5 @@ fn upgrade_all(pools: &[OpenPool], version: Option<u64>, command: &str, out: &Ou
     } else {
         out.print(&done);
     }
-    Ok(())
+    Ok(0)
 }

@@ -22,7 +22,9 @@ pub mod reguid;
 pub mod reopen;
 pub mod resilver;
 pub mod scrub;
+pub mod set;
 pub mod sync;
+pub mod upgrade;
 pub mod wait;
 
 pub use refusal::{Action, Refusal};
