@@ -69,8 +69,8 @@ const VERBS: [(&str, Verb); 33] = [
     ("destroy c", |pool, top| destroy(pool, &format!("{top}/c"))),
     ("destroy k", |pool, top| destroy(pool, &format!("{top}/a/k"))),
     ("promote", |pool, top| Ok(edit::promote(pool, &format!("{top}/c"))?)),
-    ("clone", |pool, top| Ok(clone(pool, &format!("{top}/a@s"), &format!("{top}/a/d"))?)),
-    ("clone t", |pool, top| Ok(clone(pool, &format!("{top}/a@t"), &format!("{top}/d"))?)),
+    ("clone", |pool, top| clone(pool, &format!("{top}/a@s"), &format!("{top}/a/d"))),
+    ("clone t", |pool, top| clone(pool, &format!("{top}/a@t"), &format!("{top}/d"))),
     ("snapshot -r", |pool, top| {
         let names = edit::with_descendants(&pool.view()?, &format!("{top}/a"))?;
         snapshot(pool, &names.iter().map(|name| format!("{name}@u")).collect::<Vec<_>>(), &[])
