@@ -18,8 +18,8 @@ const LONG: &[Long] = &[
     Long::flag("allow-ashift-mismatch", ALLOW_ASHIFT),
 ];
 
-pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "fgLno:P", LONG);
+pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "fgLno:P", LONG);
     let mut names = Names::from_env();
     let (mut allow, mut dry, mut ashift) = (Allow::default(), false, None);
     while let Some((letter, value)) = walk.next()? {
@@ -54,7 +54,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         return Ok(0);
     }
     drop(pool);
-    in_session("add", &args, |session| session.run(&request).map(|()| 0).map_err(Stop::failed))
+    in_session("add", args, |session| session.run(&request).map(|()| 0).map_err(Stop::failed))
 }
 
 /// `-o`: only the sector size can be given.

@@ -22,8 +22,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const OTHERS_SYNCS_MAX: usize = 32;
 static OTHERS_SYNCS: AtomicUsize = AtomicUsize::new(0);
 
-pub(super) fn destroy(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "f", &[]);
+pub(super) fn destroy(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "f", &[]);
     while walk.next()?.is_some() {}
     let operands = texts(&walk.operands());
     let [pool] = &operands[..] else {
@@ -31,11 +31,11 @@ pub(super) fn destroy(args: Vec<OsString>) -> Outcome {
         return Err(Stop::usage(why));
     };
     let request = zpool::destroy::Request { pool: pool.clone() };
-    in_session("destroy", &args, |session| session.run(&request).map(|()| 0).map_err(Stop::failed))
+    in_session("destroy", args, |session| session.run(&request).map(|()| 0).map_err(Stop::failed))
 }
 
-pub(super) fn export(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "afF", &[]);
+pub(super) fn export(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "afF", &[]);
     let (mut all, mut force) = (false, false);
     while let Some((letter, _)) = walk.next()? {
         all |= letter == 'a';
@@ -50,7 +50,7 @@ pub(super) fn export(args: Vec<OsString>) -> Outcome {
     } else if names.is_empty() {
         return Err(Stop::usage("missing pool argument"));
     }
-    in_session("export", &args, |session| {
+    in_session("export", args, |session| {
         Ok(super::each(&names, |name| session.run(&zpool::export::Request { pool: name.to_owned(), force })))
     })
 }

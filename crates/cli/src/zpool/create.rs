@@ -21,8 +21,8 @@ struct Wanted {
     temporary: Option<String>,
 }
 
-pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), ":fndR:m:o:O:t:", &[]);
+pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), ":fndR:m:o:O:t:", &[]);
     let wanted = options(&mut walk)?;
     let operands = texts(&walk.operands());
     let Some((name, vdevs)) = operands.split_first() else {
@@ -46,7 +46,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         out.print(&layout::new_pool(name, &vdevs, out));
         return Ok(0);
     }
-    in_session("create", &args, |session| {
+    in_session("create", args, |session| {
         let outcome = session.run(&request);
         super::tell_warnings(session);
         let answer = outcome.map_err(refused)?;

@@ -22,8 +22,8 @@ fn say(text: &str) {
     text.lines().for_each(|line| say_error_line!("{}", visible(line)));
 }
 
-pub(super) fn scrub(args: Vec<OsString>, out: &Out) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "spweC", &[]);
+pub(super) fn scrub(args: &[OsString], out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "spweC", &[]);
     let (mut stop, mut pause, mut wait, mut errors, mut newer) = (false, false, false, false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
@@ -61,7 +61,7 @@ pub(super) fn scrub(args: Vec<OsString>, out: &Out) -> Outcome {
         (_, _, true) => Scrub::Newer,
         _ => Scrub::Start,
     };
-    let code = in_session("scrub", &args, |session| {
+    let code = in_session("scrub", args, |session| {
         Ok(each(&names, |name| session.run(&zpool::scrub::Request { pool: name.to_owned(), what })))
     })?;
     if code == 0 && wait {
@@ -72,20 +72,20 @@ pub(super) fn scrub(args: Vec<OsString>, out: &Out) -> Outcome {
     Ok(code)
 }
 
-pub(super) fn resilver(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "", &[]);
+pub(super) fn resilver(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "", &[]);
     while walk.next()?.is_some() {}
     let names = texts(&walk.operands());
     if names.is_empty() {
         return Err(Stop::usage("missing pool name argument"));
     }
-    in_session("resilver", &args, |session| {
+    in_session("resilver", args, |session| {
         Ok(each(&names, |name| session.run(&zpool::resilver::Request { pool: name.to_owned() })))
     })
 }
 
-pub(super) fn clear(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "FnX", LONG);
+pub(super) fn clear(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "FnX", LONG);
     let (mut rewind, mut dry) = (false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
@@ -105,7 +105,7 @@ pub(super) fn clear(args: Vec<OsString>) -> Outcome {
         _ => return Err(Stop::usage("too many arguments")),
     };
     let request = zpool::clear::Request { pool: name.clone(), device, dry_run: dry };
-    in_session("clear", &args, |session| session.run(&request).map(|()| 0).map_err(Stop::failed))
+    in_session("clear", args, |session| session.run(&request).map(|()| 0).map_err(Stop::failed))
 }
 
 /// Pool and devices of `online` and `offline`.
@@ -117,8 +117,8 @@ fn devices(operands: &[String]) -> Result<(&String, &[String]), Stop> {
     }
 }
 
-pub(super) fn offline(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "ft", LONG);
+pub(super) fn offline(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "ft", LONG);
     let (mut fault, mut temporarily) = (false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
@@ -130,7 +130,7 @@ pub(super) fn offline(args: Vec<OsString>) -> Outcome {
     let operands = texts(&walk.operands());
     let (pool, names) = devices(&operands)?;
     open_pool(pool)?;
-    in_session("offline", &args, |session| {
+    in_session("offline", args, |session| {
         Ok(each(names, |name| {
             let (pool, device) = (pool.clone(), name.to_owned());
             session.run(&zpool::offline::Request { pool, device, fault, temporary: temporarily })
@@ -142,8 +142,8 @@ fn open_pool(pool: &str) -> Result<(), Stop> {
     if open(&[pool.to_owned()]).pools.is_empty() { Err(Stop::Code(1)) } else { Ok(()) }
 }
 
-pub(super) fn online(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "e", LONG);
+pub(super) fn online(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "e", LONG);
     let mut expand = false;
     while let Some((letter, _)) = walk.next()? {
         expand |= letter == 'e';
@@ -151,7 +151,7 @@ pub(super) fn online(args: Vec<OsString>) -> Outcome {
     let operands = texts(&walk.operands());
     let (pool, names) = devices(&operands)?;
     open_pool(pool)?;
-    in_session("online", &args, |session| {
+    in_session("online", args, |session| {
         Ok(each(names, |name| {
             let (pool, device) = (pool.clone(), name.to_owned());
             let answer = session.run(&zpool::online::Request { pool, device, expand })?;
@@ -173,8 +173,8 @@ fn warn(name: &str, answer: &zpool::online::Answer) {
     }
 }
 
-pub(super) fn reopen(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "n", &[]);
+pub(super) fn reopen(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "n", &[]);
     let mut restart = true;
     while walk.next()?.is_some() {
         restart = false;
@@ -183,7 +183,7 @@ pub(super) fn reopen(args: Vec<OsString>) -> Outcome {
     if names.is_empty() {
         names = open(&[]).pools.iter().map(|pool| pool.name().to_owned()).collect();
     }
-    in_session("reopen", &args, |session| {
+    in_session("reopen", args, |session| {
         Ok(each(&names, |name| {
             session.run(&zpool::reopen::Request { pool: name.to_owned(), restart_scrub: restart })
         }))

@@ -28,8 +28,8 @@ struct Wanted {
     request: Request,
 }
 
-pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), ":aCc:d:DEfFlmnNo:R:stT:VX", LONG);
+pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), ":aCc:d:DEfFlmnNo:R:stT:VX", LONG);
     let mut search = crate::search::from_env();
     let Wanted { all, load_keys, no_mount, props, mut request, .. } = options(&mut walk, &mut search)?;
     let operands = texts(&walk.operands());
@@ -44,7 +44,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     request.properties = props.pairs();
     // Keys that are asked for are loaded before anything is mounted.
     request.mount = !no_mount && !load_keys;
-    in_session_with(search, "import", &args, |session| {
+    in_session_with(search, "import", args, |session| {
         let outcome = session.run(&request);
         super::tell_warnings(session);
         let answer = outcome.map_err(|refusal| Stop::failed(words(&refusal)))?;

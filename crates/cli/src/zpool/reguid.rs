@@ -11,8 +11,8 @@ use std::ffi::OsString;
 /// Exit code of a refusal whose status the real tool passes on.
 const MINUS_ONE: u8 = 255;
 
-pub(super) fn run(args: Vec<OsString>) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "g:", &[]);
+pub(super) fn run(args: &[OsString]) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "g:", &[]);
     let mut guid = None;
     while let Some((_, value)) = walk.next()? {
         let text = value.unwrap_or_default().to_string_lossy().into_owned();
@@ -24,7 +24,7 @@ pub(super) fn run(args: Vec<OsString>) -> Outcome {
         return Err(Stop::usage(why));
     };
     let request = Request { pool: name.clone(), guid };
-    in_session("reguid", &args, |session| match session.run(&request) {
+    in_session("reguid", args, |session| match session.run(&request) {
         Ok(()) => Ok(0),
         Err(refusal) if refusal.reason().code == Code::NoPool => Err(Stop::failed(refusal)),
         Err(refusal) => {

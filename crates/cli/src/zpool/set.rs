@@ -10,8 +10,8 @@ use std::ffi::OsString;
 /// What failures of finding a pool or vdev give: an error number of the system.
 const EXIT_INVALID: u8 = 22;
 
-pub(super) fn run(args: Vec<OsString>, _: &Out) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), "", &[]);
+pub(super) fn run(args: &[OsString], _: &Out) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), "", &[]);
     while walk.next()?.is_some() {}
     let operands = texts(&walk.operands());
     let (text, pool, vdev) = match &operands[..] {
@@ -33,7 +33,7 @@ pub(super) fn run(args: Vec<OsString>, _: &Out) -> Outcome {
         property: name.to_owned(),
         value: value.to_owned(),
     };
-    in_session("set", &args, |session| {
+    in_session("set", args, |session| {
         let outcome = session.run(&request);
         super::tell_warnings(session);
         match outcome {

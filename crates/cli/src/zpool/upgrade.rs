@@ -15,8 +15,8 @@ use std::fmt::Write as _;
 const LEGACY_MAX: u64 = 28;
 const HELLO: &str = "This system supports ZFS pool feature flags.\n\n";
 
-pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
-    let mut walk = Getopt::new(args.clone(), ":avV:", &[]);
+pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
+    let mut walk = Getopt::new(args.to_vec(), ":avV:", &[]);
     let (mut all, mut list, mut version) = (false, false, None);
     while let Some((letter, value)) = walk.next()? {
         match letter {
@@ -42,13 +42,13 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     let opened = super::open(&names);
     out.print(HELLO);
     if all {
-        in_session("upgrade", &args, |session| upgrade_all(&opened.pools, version, session, out))?;
+        in_session("upgrade", args, |session| upgrade_all(&opened.pools, version, session, out))?;
     } else if names.is_empty() {
         out.print(&report(&opened.pools)?);
     } else {
         let names: Vec<String> = opened.pools.into_iter().map(|pool| pool.name().to_owned()).collect();
-        in_session("upgrade", &args, |session| {
-            names.into_iter().try_fold(0, |_, pool| upgrade_one(pool, version, session, out))
+        in_session("upgrade", args, |session| {
+            names.iter().try_fold(0, |_, pool| upgrade_one(pool, version, session, out))
         })?;
     }
     Ok(opened.code)
@@ -172,9 +172,9 @@ fn enabled(pool: &str, features: &[String]) -> String {
     text
 }
 
-fn upgrade_one(pool: String, version: Option<u64>, session: &mut Session<'_>, out: &Out) -> Outcome {
-    let name = visible(&pool).into_owned();
-    let answer = session.run(&Request { pool: pool.clone(), version }).map_err(Stop::failed)?;
+fn upgrade_one(pool: &str, version: Option<u64>, session: &mut Session<'_>, out: &Out) -> Outcome {
+    let name = visible(pool).into_owned();
+    let answer = session.run(&Request { pool: pool.to_owned(), version }).map_err(Stop::failed)?;
     out.print(&match answer {
         Answer::Newer { version } => {
             format!("Pool '{name}' is already formatted using more current version '{version}'.\n\n")
@@ -185,7 +185,7 @@ fn upgrade_one(pool: String, version: Option<u64>, session: &mut Session<'_>, ou
         Answer::Enabled { features } if features.is_empty() => {
             format!("Pool '{name}' already has all supported and requested features enabled.\n")
         }
-        Answer::Enabled { features } => enabled(&pool, &features),
+        Answer::Enabled { features } => enabled(pool, &features),
     });
     Ok(0)
 }
