@@ -64,6 +64,7 @@ pub use vdev_props::{vdev_property, vdev_property_names};
 pub use waiting::files_to_free;
 
 use ::pool::{OpenOptions, Which};
+use cenote::error::chain;
 use cenote::{Error, Pool};
 use format::PoolGuid;
 use format::config::{PoolConfig, PoolState};
@@ -227,21 +228,6 @@ impl From<Error> for AdminError {
     fn from(error: Error) -> AdminError {
         AdminError::Cenote(Box::new(error))
     }
-}
-
-/// An error with everything that caused it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let words = cause.to_string();
-        // Transparent errors repeat their cause.
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 /// A pool opened by a listing, with the devices that were found beside it.

@@ -122,12 +122,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bench: {error}");
-            let mut cause = error.source();
-            while let Some(error) = cause {
-                eprintln!("  {error}");
-                cause = error.source();
-            }
+            eprintln!("bench: {}", cenote::error::chain(&*error));
             ExitCode::FAILURE
         }
     }

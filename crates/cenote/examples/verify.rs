@@ -6,6 +6,7 @@
 //! `DAMAGED`. `--fast` reads one copy of each block and stops there. `--missing` opens a pool that
 //! lacks top-level devices or logs.
 
+use cenote::error::chain;
 use cenote::inspect::{self, Check, DmuError};
 use cenote::verify::{self, Options, Report};
 use cenote::{Dataset, Node, OpenOptions, Pool};
@@ -280,15 +281,3 @@ fn read_files(dataset: &Dataset, problems: &mut Problems) -> u64 {
     files
 }
 
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.ends_with(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = cause.source();
-    }
-    text
-}

@@ -1,4 +1,4 @@
-//! The one error of the library.
+//! The error type of the library, and the text form of an error with its causes.
 
 use dmu::DmuError;
 use dsl::DslError;
@@ -6,7 +6,7 @@ use pool::PoolError;
 use std::path::PathBuf;
 use zpl::ZplError;
 
-/// Why something could not be had.
+/// Why a pool, a dataset or a file could not be opened, read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -95,4 +95,46 @@ fn list(problems: &[(PathBuf, String)]) -> String {
         text.push_str(&format!("; and {more} more"));
     }
     text
+}
+
+/// One line of text: the error, then each of its causes ([`std::error::Error::source`]), separated by `": "`.
+///
+/// A cause whose text already ends the line is left out, because transparent errors repeat the text of their cause.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    chain_with(error, |error| error.to_string())
+}
+
+/// [`chain`] with the text of each error made by `text_of`.
+pub fn chain_with(
+    error: &dyn std::error::Error,
+    text_of: impl Fn(&dyn std::error::Error) -> String,
+) -> String {
+    let mut line = text_of(error);
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = text_of(cause);
+        if !line.ends_with(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        next = cause.source();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, chain};
+    use format::ObjectId;
+    use zpl::ZplError;
+
+    #[test]
+    fn causes_are_named_once() {
+        let source = ZplError::Exists { dir: ObjectId(3) };
+        let text = source.to_string();
+        let error = Error::Path { dataset: "p/d".to_owned(), path: b"/a".to_vec(), source };
+        assert_eq!(chain(&error), format!("p/d:/a: {text}"));
+        let transparent = Error::Zpl(ZplError::Exists { dir: ObjectId(3) });
+        assert_eq!(chain(&transparent), text);
+    }
 }

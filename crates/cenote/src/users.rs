@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use vdev::sync::lock;
 
 /// The number of users of a pool. Cloning gives another handle of the same count.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +36,7 @@ impl PoolUsers {
 impl Count {
     fn users(&self) -> MutexGuard<'_, usize> {
         // The count is whole between any two statements.
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.users)
     }
 }
 

@@ -14,7 +14,7 @@
 pub mod actors;
 pub mod check;
 pub mod disks;
-pub mod everything;
+pub mod world_workload;
 pub mod faults;
 pub mod load;
 pub mod logs;
@@ -27,7 +27,7 @@ pub mod workload;
 use actors::history::Coverage;
 use check::{Depth, check};
 use disks::Disks;
-use everything::WorldRun;
+use world_workload::WorldRun;
 use subject::Subject;
 use vdev::device::sim::{Fate, Op, OpKind};
 use workload::{Failure, Run};
@@ -94,13 +94,7 @@ impl std::fmt::Display for Broken {
         if let Some(cut) = self.cut {
             write!(f, " --cut {cut}")?;
         }
-        write!(f, ": {}", self.why)?;
-        let mut cause = self.why.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        write!(f, ": {}", cenote::error::chain(&*self.why))
     }
 }
 
@@ -116,7 +110,7 @@ impl Subjected {
         let Series { subject, seed, steps, .. } = series;
         Ok(match subject {
             Subject::Files(layout) => Subjected::Files(workload::run(layout, seed, steps)?),
-            Subject::World(layout) => Subjected::World(everything::run(layout, seed, steps)?),
+            Subject::World(layout) => Subjected::World(world_workload::run(layout, seed, steps)?),
             Subject::Scans(layout) => Subjected::Scans(scans::run(layout, seed, steps)?),
             Subject::Actors(_) => return Err("threads are cut by a module of their own".into()),
         })

@@ -17,7 +17,7 @@ use pool::{ImportOptions, Leave};
 use pool::{OpenOptions, Which};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vdev::device::sim::{Fate, SimDisk};
 use vdev::device::{Device, DeviceError};
@@ -46,7 +46,7 @@ impl std::fmt::Debug for HookDisk {
 impl HookDisk {
     /// Calls `hook` before the next write.
     pub fn before_write(&self, hook: Hook) {
-        *self.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(hook);
+        *vdev::sync::lock(&self.hook) = Some(hook);
     }
 }
 
@@ -64,7 +64,7 @@ impl Device for HookDisk {
     }
 
     fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
-        let hook = self.hook.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let hook = vdev::sync::lock(&self.hook).take();
         if let Some(hook) = hook {
             hook();
         }

@@ -105,7 +105,7 @@ fn main() -> ExitCode {
                         lying: false,
                     };
                     match cut_everywhere(series) {
-                        Ok(cuts) => done.lock().unwrap_or_else(PoisonError::into_inner).add(&cuts),
+                        Ok(cuts) => vdev::sync::lock(&done).add(&cuts),
                         Err(broken) => {
                             failed.store(true, Ordering::Relaxed);
                             eprintln!("crash: {broken}");

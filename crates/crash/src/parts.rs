@@ -5,8 +5,8 @@
 //! than what was.
 
 use crate::workload::Failure;
-use cenote_matrix::content::{Content, File, Head, Model, Tree};
-use cenote_matrix::judge::walk;
+use cenote_interop::content::{Content, File, Head, Model, Tree};
+use cenote_interop::judge::walk;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;

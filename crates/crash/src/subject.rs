@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub enum Subject {
     /// Files of one file system: many cuts in little time.
     Files(Layout),
-    /// Everything that can be done to a pool, on a layout of `cenote-matrix`.
+    /// Everything that can be done to a pool, on a layout of `cenote-interop`.
     World(&'static str),
     /// The same files while disks are taken away and brought back, scrubbed and resilvered.
     Scans(Layout),
@@ -19,7 +19,7 @@ pub enum Subject {
 impl Subject {
     /// All of them.
     pub fn all() -> Vec<Subject> {
-        let worlds = cenote_matrix::plan::layouts().into_iter().map(|(name, _)| Subject::World(name));
+        let worlds = cenote_interop::plan::layouts().into_iter().map(|(name, _)| Subject::World(name));
         let redundant = Layout::all().into_iter().filter(|layout| layout.spare_disks() > 0);
         Layout::all()
             .into_iter()

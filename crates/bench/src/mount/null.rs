@@ -10,8 +10,9 @@ use serve::fuse::{
 use serve::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
+use vdev::sync::lock;
 
 const ROOT: u64 = 1;
 /// Positions of `.` and `..`.
@@ -109,7 +110,7 @@ impl Null {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

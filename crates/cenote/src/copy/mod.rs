@@ -22,7 +22,7 @@ pub mod walk;
 
 use std::io;
 
-use crate::verify::plan::chain;
+use crate::error::chain;
 use host::Lost;
 use tar::BadRange;
 use walk::Trouble;

@@ -17,9 +17,9 @@ const BATCH: usize = 512;
 /// Deepest level entered. Linux itself takes paths of 4096 bytes; tools made deeper trees than that.
 const DEPTH_MAX: usize = 16 << 10;
 
-/// Where the walk is.
+/// Position of a walk: the entry that is visited.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct Position<'a> {
     /// Path from the start of the walk, which is itself the empty path.
     pub path: &'a [u8],
     /// Last component; empty at the start.
@@ -68,13 +68,13 @@ pub enum Trouble {
 /// Hears of what the walk meets, parents before what they contain.
 pub trait Visitor {
     /// A directory, before its entries.
-    fn enter(&mut self, at: Place<'_>, dir: &Node) -> Flow;
+    fn enter(&mut self, at: Position<'_>, dir: &Node) -> Flow;
     /// A directory that was entered, after its entries.
-    fn leave(&mut self, at: Place<'_>, dir: &Node) -> Flow;
+    fn leave(&mut self, at: Position<'_>, dir: &Node) -> Flow;
     /// Anything else.
-    fn file(&mut self, at: Place<'_>, node: &Node) -> Flow;
+    fn file(&mut self, at: Position<'_>, node: &Node) -> Flow;
     /// Something that cannot be visited, or not whole.
-    fn trouble(&mut self, at: Place<'_>, trouble: Trouble) -> Flow;
+    fn trouble(&mut self, at: Position<'_>, trouble: Trouble) -> Flow;
 }
 
 /// An error of any layer.
@@ -164,10 +164,10 @@ impl Walk<'_> {
     }
 
     /// Calls the visitor with the present place.
-    fn told(&mut self, call: impl FnOnce(&mut dyn Visitor, Place<'_>) -> Flow) -> Result<Flow, Stopped> {
+    fn told(&mut self, call: impl FnOnce(&mut dyn Visitor, Position<'_>) -> Flow) -> Result<Flow, Stopped> {
         let from = self.path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
         let name = self.path.get(from..).unwrap_or(&[]);
-        match call(self.visitor, Place { path: &self.path, name, depth: self.stack.len() }) {
+        match call(self.visitor, Position { path: &self.path, name, depth: self.stack.len() }) {
             Flow::Stop => Err(Stopped),
             flow => Ok(flow),
         }

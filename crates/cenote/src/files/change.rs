@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use format::ObjectId;
 use zpl::{Attrs, FileKind, ZplError};
 
-use super::remove::{BATCH, DEPTH_MAX, TreeObserver, join, lock};
+use super::remove::{BATCH, DEPTH_MAX, TreeObserver, join};
 use super::{FilesystemWriter, NewAttrs};
 use crate::Error;
-use crate::team::with_workers;
+use crate::worker_pool::with_workers;
+use vdev::sync::lock;
 
 /// Counts of a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //! - Symbolic links are removed, never followed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use format::ObjectId;
 use zpl::Fs;
@@ -17,7 +17,8 @@ use zpl::{FileKind, ZplError};
 use super::FilesystemWriter;
 use super::last::{Finish, Last};
 use crate::Error;
-use crate::team::{Queue, with_workers};
+use crate::worker_pool::{Queue, with_workers};
+use vdev::sync::lock;
 
 /// Entries read from a directory at a time, and removed by one job.
 pub(super) const BATCH: usize = 256;
@@ -57,10 +58,6 @@ struct Shared {
     files: AtomicU64,
     dirs: AtomicU64,
     problems: Mutex<Vec<(Vec<u8>, ZplError)>>,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A directory that is removed when the last reference to it goes.

@@ -10,8 +10,9 @@
 //!
 //! Memory: some hundred bytes for each different block.
 
-use crate::survey::{self, Surveyor, Walk};
-use crate::verify::plan::{Plan, chain};
+use crate::block_walk::{self, BlockChecker, Walk};
+use crate::error::chain;
+use crate::verify::plan::Plan;
 use crate::{Error, Pool};
 use dmu::DmuError;
 use dmu::traverse::Bookmark;
@@ -28,7 +29,7 @@ pub fn simulated_dedup(pool: &Pool) -> Result<(DdtHistogram, Vec<String>), Error
     let is_deflated =
         pool.spa().directory().words(names::directory::DEFLATE)?.first().is_some_and(|word| *word != 0);
     // One thread has one table: a block that several met would be in each of theirs.
-    let tables = survey::run(&Simulation { pool, is_deflated }, &walks, 1);
+    let tables = block_walk::run(&Simulation { pool, is_deflated }, &walks, 1);
     let mut histogram = DdtHistogram::default();
     for Table { entries, unreadable } in tables {
         problems.extend(unreadable);
@@ -68,7 +69,7 @@ struct Simulation<'a> {
     is_deflated: bool,
 }
 
-impl Surveyor for Simulation<'_> {
+impl BlockChecker for Simulation<'_> {
     type Job = ();
     type Found = Table;
 

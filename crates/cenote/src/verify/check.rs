@@ -11,10 +11,12 @@ use format::{AllocOffset, BlockPtr, BpKind, ObjType, Txg, VdevGuid, VdevId};
 use vdev::tree::{Fault, FaultKind};
 use zio::{ReadPolicy, Zio, ZioError};
 
-use super::plan::{Plan, chain};
+use super::plan::Plan;
+use crate::error::chain;
 use super::{DeviceReport, HITS_MAX, Options, Progress, Watcher};
 use crate::Pool;
-use crate::survey::{self, Surveyor, Walk, lock};
+use crate::block_walk::{self, BlockChecker, Walk};
+use vdev::sync::lock;
 
 /// Shared blocks remembered, so that they are read once. At 40 bytes each.
 const SHARED_MAX: usize = 1 << 20;
@@ -109,7 +111,7 @@ pub(super) fn run(pool: &Pool, plan: &Plan, options: &Options, watcher: &dyn Wat
         devices: Mutex::default(),
         shared: Mutex::default(),
     };
-    survey::run(&checker, &plan.walks(), options.threads);
+    block_walk::run(&checker, &plan.walks(), options.threads);
     checker.found()
 }
 
@@ -235,7 +237,7 @@ fn location_if_shared(bp: &BlockPtr) -> Option<Location> {
     bp.dvas().next().map(|dva| (dva.vdev, dva.offset, bp.physical_birth()))
 }
 
-impl Surveyor for Checker<'_> {
+impl BlockChecker for Checker<'_> {
     type Job = Job;
     type Found = ();
 

@@ -14,7 +14,7 @@
 //! - What could not be looked at is in the report: it never makes a pool look whole.
 //!
 //! # Order
-//! `plan` lists the object sets -> threads walk them and check blocks (`survey`, `check`) -> `names`
+//! `plan` lists the object sets -> threads walk them and check blocks (`block_walk`, `check`) -> `names`
 //! turns what was met into files.
 
 mod check;
@@ -233,7 +233,7 @@ pub fn verify(pool: &Pool, options: &Options, watcher: &dyn Watcher) -> Report {
 }
 
 fn compare_space(pool: &Pool) -> Result<Space, String> {
-    let report = blocks(pool, Check::Nothing, true).map_err(|error| plan::chain(&error))?;
+    let report = blocks(pool, Check::Nothing, true).map_err(|error| crate::error::chain(&error))?;
     let unknown = || report.problems.first().cloned().unwrap_or_default();
     report.space.ok_or_else(unknown)
 }

@@ -9,7 +9,8 @@ use format::{ObjectId, Txg};
 use pool::Pool;
 
 use super::{Encryption, POOL_OBJECTS};
-use crate::survey::Walk;
+use crate::error::chain;
+use crate::block_walk::Walk;
 
 /// An object set to walk.
 pub(crate) struct Set {
@@ -147,17 +148,3 @@ fn open(dataset: &Dataset) -> Result<(Arc<ObjSet>, Encryption), DslError> {
     Ok((dataset.objset(key)?, encryption))
 }
 
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        // Transparent layers repeat what is below them.
-        if !text.ends_with(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = cause.source();
-    }
-    text
-}

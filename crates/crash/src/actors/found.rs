@@ -11,7 +11,8 @@
 use super::history::History;
 use super::images::{Ranges, Reads};
 use super::work::{COPIES, DATASETS};
-use super::{Failure, with_causes};
+use super::Failure;
+use cenote::error::chain;
 use crate::check::check_space;
 use crate::disks::Disks;
 use crate::workload::{POOL, RECORD, env, host};
@@ -109,7 +110,7 @@ fn open(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<HeadFs, Failur
 pub fn examine(history: &History, mut disks: Disks, seed: u64) -> (Result<State, String>, Vec<Ranges>) {
     let mut reads = Reads::of(&mut disks);
     let found = look(history, &mut disks, &mut reads, seed);
-    (found.map_err(|error| with_causes(&*error)), reads.ranges())
+    (found.map_err(|error| chain(&*error)), reads.ranges())
 }
 
 fn look(history: &History, disks: &mut Disks, reads: &mut Reads, seed: u64) -> Result<State, Failure> {
@@ -263,9 +264,9 @@ fn read_home(fs: &Arc<Filesystem>, dir: &str) -> Result<FoundHome, Failure> {
         if home.files.contains_key(&entry.id) {
             continue;
         }
-        let node = fs.node(entry.id).map_err(|why| format!("{name}: {}", with_causes(&why)))?;
+        let node = fs.node(entry.id).map_err(|why| format!("{name}: {}", chain(&why)))?;
         let mut bytes = vec![0; node.attrs().size as usize];
-        let read = node.read_at(0, &mut bytes).map_err(|why| format!("{name}: {}", with_causes(&why)))?;
+        let read = node.read_at(0, &mut bytes).map_err(|why| format!("{name}: {}", chain(&why)))?;
         bytes.truncate(read);
         let mode = node.attrs().mode & 0o7777;
         home.files.insert(entry.id, FoundFile { kind: node.kind(), mode, bytes });

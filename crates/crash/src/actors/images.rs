@@ -13,10 +13,11 @@
 use crate::disks::Disks;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use vdev::device::sim::{Fate, Op, OpKind, SimDisk};
 use vdev::device::{Device, DeviceError};
 use vdev::env::Random;
+use vdev::sync::lock;
 
 const SECTOR: u64 = 512;
 
@@ -79,7 +80,7 @@ struct NotingDisk {
 
 impl NotingDisk {
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Several threads on one pool, and the power cut at every operation of what they did.
 //!
-//! [`work`] runs the threads once, in an order that a seed decides ([`turns`]), and keeps what they did ([`history`]) and
+//! [`work`] runs the threads once, in an order that a seed decides ([`scheduler`]), and keeps what they did ([`history`]) and
 //! what was done to the disks. Then the power is cut at each of these operations, with several fates of what was not
 //! flushed each time; what is found ([`found`]) must be what may be found. Cuts that leave the same as far as anybody
 //! looks are looked at once ([`images`]).
@@ -32,7 +32,7 @@
 pub mod found;
 pub mod history;
 pub mod images;
-pub mod turns;
+pub mod scheduler;
 pub mod work;
 
 use crate::workload::Failure;
@@ -50,11 +50,6 @@ const FATES: [Fate; 6] = [Fate::Kept, Fate::Lost, Fate::InOrder, Fate::Random, F
 const KNOWN_MAX: usize = 24;
 /// Lines that a failure tells of what was done before.
 const TOLD: usize = 60;
-
-/// An error and everything that led to it.
-pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    cenote_matrix::with_causes(error)
-}
 
 /// An image that was looked at.
 struct Looked {

@@ -1,11 +1,12 @@
 //! Threads that work on one pool beside each other: three on files of two datasets, one that copies out of snapshots, and
 //! one that writes txgs.
 //!
-//! What each does follows from its seed; in which order their operations on the disks come follows from [`super::turns`].
+//! What each does follows from its seed; in which order their operations on the disks come follows from [`super::scheduler`].
 
 use super::history::{Copied, History, Promise, Snapshot, Steps, What, empty_home, file_state};
-use super::turns::{self, TurnDisk, Turns};
-use super::{Failure, with_causes};
+use super::scheduler::{self, ScheduledDisk, Scheduler};
+use super::Failure;
+use cenote::error::chain;
 use crate::disks::{Disks, Layout};
 use crate::model::{Entry, FileId, FileState, Names};
 use crate::workload::{POOL, RECORD, create, env};
@@ -23,7 +24,7 @@ use format::{ObjectId, Txg};
 use pool::LivePool;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use vdev::device::Device;
 use vdev::device::sim::Op;
 use vdev::env::Random;
@@ -87,11 +88,11 @@ struct World {
 
 impl World {
     fn copied(&self) -> MutexGuard<'_, Option<usize>> {
-        self.copied.lock().unwrap_or_else(PoisonError::into_inner)
+        vdev::sync::lock(&self.copied)
     }
 
     fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        vdev::sync::lock(&self.history)
     }
 
     fn note(&self, history: &mut History, what: What) {
@@ -114,7 +115,7 @@ impl World {
 
 fn new_world(layout: Layout, seed: u64) -> Result<(World, Vec<(usize, Op)>), Failure> {
     let mut disks = Disks::new(layout.disks(), seed);
-    let shown = disks.disks().iter().map(|disk| Arc::new(TurnDisk(Arc::clone(disk))) as Arc<dyn Device>);
+    let shown = disks.disks().iter().map(|disk| Arc::new(ScheduledDisk(Arc::clone(disk))) as Arc<dyn Device>);
     disks.show(shown.collect());
     disks.record();
     let pool = create(&disks, layout, env(seed))?;
@@ -174,12 +175,12 @@ fn new_world(layout: Layout, seed: u64) -> Result<(World, Vec<(usize, Op)>), Fai
 pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> {
     let (world, base) = new_world(layout, seed)?;
     let world = Arc::new(world);
-    let turns = Turns::new(WORKERS + 2, seed);
+    let scheduler = Scheduler::new(WORKERS + 2, seed);
     let mut threads = Vec::new();
     for seat in 0..WORKERS + 2 {
-        let (turns, world) = (Arc::clone(&turns), Arc::clone(&world));
+        let (scheduler, world) = (Arc::clone(&scheduler), Arc::clone(&world));
         threads.push(std::thread::spawn(move || {
-            turns.enter(seat, || {
+            scheduler.enter(seat, || {
                 let outcome = match seat {
                     WORKERS => copy_out(&world, seed, steps / COPIER_STEPS),
                     seat if seat < WORKERS => {
@@ -187,7 +188,7 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> 
                         world.workers.fetch_sub(1, Ordering::Relaxed);
                         done
                     }
-                    _ => write_txgs(&world, &turns),
+                    _ => write_txgs(&world, &scheduler),
                 };
                 if outcome.is_err() {
                     // Nobody is to wait for it.
@@ -197,7 +198,7 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> 
             })
         }));
     }
-    turns.conduct().map_err(|why| -> Failure {
+    scheduler.conduct().map_err(|why| -> Failure {
         let history = world.history();
         format!("{why}\n{}", super::history::told_until(&history, u64::MAX, 60)).into()
     })?;
@@ -215,15 +216,15 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> 
     let history = std::mem::take(&mut *world.history());
     outcome.map_err(|error| -> Failure {
         let told = super::history::told_until(&history, u64::MAX, 12);
-        format!("{}\n{told}", with_causes(&*error)).into()
+        format!("{}\n{told}", chain(&*error)).into()
     })?;
     Ok(ActorsRun { disks: layout.disks(), base, ops, history })
 }
 
-fn write_txgs(world: &World, turns: &Turns) -> Result<(), Failure> {
+fn write_txgs(world: &World, scheduler: &Scheduler) -> Result<(), Failure> {
     loop {
-        turns::idle();
-        if turns.is_last() {
+        scheduler::pause_idle();
+        if scheduler.is_last() {
             return Ok(());
         }
         let txg = world.pool.txgs().open_txg();
@@ -278,7 +279,7 @@ fn work(world: &World, seat: usize, seed: u64, steps: u64) -> Result<(), Failure
         counter: 0,
     };
     for _ in 0..steps {
-        turns::pause();
+        scheduler::pause();
         worker.step()?;
     }
     Ok(())
@@ -359,7 +360,7 @@ impl Worker<'_> {
         };
         self.tell(&format!("{}, step {step}: {told}", HOMES[home].1));
         let done = act(self.fs(home)).map_err(|error| -> Failure {
-            format!("{}, step {step}: {told}: {}", HOMES[home].1, with_causes(&*error)).into()
+            format!("{}, step {step}: {told}: {}", HOMES[home].1, chain(&*error)).into()
         })?;
         let mut history = self.world.history();
         if let Some(done) = &done {
@@ -506,7 +507,7 @@ impl Worker<'_> {
         )?;
         if len > LARGE && self.random.one_in(4) {
             // As programs do that write anew what must not be lost: what was written is in order from now on.
-            turns::pause();
+            scheduler::pause();
             self.rename_file(&file)?;
         }
         Ok(())
@@ -671,7 +672,7 @@ impl Worker<'_> {
             self.clones.remove(0);
         }
         if self.random.one_in(3) {
-            turns::pause();
+            scheduler::pause();
             self.rename()?;
             for file in [target, source] {
                 if self.names(file.home).contains_key(&file.name) {
@@ -679,9 +680,9 @@ impl Worker<'_> {
                 }
             }
             // With this txg on disk, the blocks are free while the records still say that they were shared.
-            turns::urge();
+            scheduler::wake_idle();
         } else if self.world.is_syncing.load(Ordering::Relaxed) || self.random.one_in(2) {
-            turns::pause();
+            scheduler::pause();
             self.fsync_file(&target)?;
         }
         Ok(())
@@ -727,7 +728,7 @@ impl Worker<'_> {
             self.fsync()?;
         }
         if self.random.one_in(3) {
-            turns::pause();
+            scheduler::pause();
             for file in [clone.target, clone.source] {
                 if is_there(self, &file) {
                     self.remove_file(&file)?;
@@ -870,7 +871,7 @@ fn destroy_snapshot(world: &World, random: &mut Random) -> Result<(), Failure> {
     world.tell(format!("destroy {full}"));
     if copied == Some(index) {
         world.history().coverage.copied_and_destroyed += 1;
-        turns::urge();
+        scheduler::wake_idle();
     }
     let done = run_task(world, || {
         let full = full.clone();
@@ -900,7 +901,7 @@ struct Heard {
 
 impl Observer for Heard {
     fn begins(&mut self, _: &[u8]) {
-        turns::pause();
+        scheduler::pause();
     }
 
     fn problem(&mut self, _: &[u8], _: &Problem) {
@@ -913,7 +914,7 @@ fn copy_out(world: &World, seed: u64, steps: u64) -> Result<(), Failure> {
     let mut random = Random::from_seed(seed ^ 0xc0);
     for step in 0..steps {
         // The others make what is copied, and change it.
-        (0..COPIER_WAITS).for_each(|_| turns::stand_back());
+        (0..COPIER_WAITS).for_each(|_| scheduler::yield_to_all());
         if world.workers.load(Ordering::Relaxed) == 0 {
             break;
         }
@@ -921,7 +922,7 @@ fn copy_out(world: &World, seed: u64, steps: u64) -> Result<(), Failure> {
             take_snapshot(world, 0, &format!("c{step}"))?;
         }
         copy_one(world, &mut random, step)?;
-        turns::pause();
+        scheduler::pause();
         if random.one_in(3) {
             destroy_snapshot(world, &mut random)?;
         }
@@ -958,16 +959,16 @@ fn copy_one(world: &World, random: &mut Random, step: u64) -> Result<(), Failure
         let mut done = Vec::new();
         for (i, node) in files.iter().enumerate() {
             // Much may happen to a snapshot while it is copied.
-            turns::stand_back();
+            scheduler::yield_to_all();
             let name = format!("c{step}-{i}");
             let mut bytes = vec![0; node.attrs().size as usize];
             // What a view that is too old leads to may be gone.
             if node.read_at(0, &mut bytes).is_err() {
                 continue;
             }
-            turns::stand_back();
+            scheduler::yield_to_all();
             let none: Option<&Children<'_>> = None;
-            turns::with_helpers(|| {
+            scheduler::with_helpers(|| {
                 importer.copy_pool(&source, node, (&from, b""), (&top, Some(name.as_bytes())), none);
                 importer.finish();
             });

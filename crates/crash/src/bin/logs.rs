@@ -37,7 +37,7 @@ fn main() -> ExitCode {
             Ok(()) => println!("{name}: fine"),
             Err(why) => {
                 failed += 1;
-                println!("{name}: {}", cenote_matrix::with_causes(&*why));
+                println!("{name}: {}", cenote::error::chain(&*why));
             }
         }
     }

@@ -15,7 +15,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use zpl::NameAndValue;
 
-use super::place::{Body, Job, Source};
+use super::file_job::{Body, FileJob, JobSource};
 use super::{DirRef, Folder, Importer, Kind, Meta, Problem};
 use crate::copy::meta::{Content, Segment, Stamp, segments};
 
@@ -47,7 +47,7 @@ struct Level {
     folder: Arc<OwnedFd>,
     entries: fs::Dir,
     to: DirRef,
-    shown: Vec<u8>,
+    display_path: Vec<u8>,
 }
 
 /// Something of the host that could not be read.
@@ -118,8 +118,8 @@ impl HostSource {
 
 impl Importer<'_> {
     /// Copies a file or directory of the host into `to` as `name`; without a name, the entries of a
-    /// directory go right into `to`. `shown` is what the observer hears.
-    pub fn copy_host(&mut self, source: &HostSource, to: &Folder, name: Option<&[u8]>, shown: &[u8]) {
+    /// directory go right into `to`. `display_path` is what the observer hears.
+    pub fn copy_host(&mut self, source: &HostSource, to: &Folder, name: Option<&[u8]>, display_path: &[u8]) {
         let to = &to.0;
         if !source.is_dir() {
             let name = name.unwrap_or(&source.name);
@@ -128,13 +128,13 @@ impl Importer<'_> {
                 name: CString::new(source.name.clone()).unwrap_or_default(),
                 kind: kind_of(&source.stat),
             };
-            self.host_file(file, to, name, shown);
+            self.host_file(file, to, name, display_path);
             return;
         }
-        let first = match self.enter_folder(&source.folder, &source.name, to, name, shown) {
+        let first = match self.enter_folder(&source.folder, &source.name, to, name, display_path) {
             Ok(Some(level)) => level,
             Ok(None) => return,
-            Err(error) => return self.problem(shown, unreadable(error)),
+            Err(error) => return self.problem(display_path, unreadable(error)),
         };
         let mut stack = vec![first];
         while let Some(level) = stack.last_mut() {
@@ -147,31 +147,31 @@ impl Importer<'_> {
                 }
                 Ok(Some((name, kind))) => {
                     let (to, folder) = (level.to.clone(), Arc::clone(&level.folder));
-                    let shown = crate::copy::join(&level.shown, name.as_bytes());
+                    let display_path = crate::copy::join(&level.display_path, name.as_bytes());
                     if kind != FileType::Directory {
                         let target = name.as_bytes().to_vec();
-                        self.host_file(HostFile { folder, name, kind }, &to, &target, &shown);
+                        self.host_file(HostFile { folder, name, kind }, &to, &target, &display_path);
                         continue;
                     }
                     let name = name.as_bytes();
-                    match self.enter_folder(&folder, name, &to, Some(name), &shown) {
+                    match self.enter_folder(&folder, name, &to, Some(name), &display_path) {
                         Ok(Some(below)) => stack.push(below),
                         Ok(None) => {}
-                        Err(error) => self.problem(&shown, unreadable(error)),
+                        Err(error) => self.problem(&display_path, unreadable(error)),
                     }
                 }
                 Err(error) => {
-                    let shown = level.shown.clone();
+                    let display_path = level.display_path.clone();
                     stack.pop();
-                    self.problem(&shown, unreadable(error));
+                    self.problem(&display_path, unreadable(error));
                 }
             }
         }
     }
 
-    fn host_file(&mut self, file: HostFile, to: &DirRef, name: &[u8], shown: &[u8]) {
+    fn host_file(&mut self, file: HostFile, to: &DirRef, name: &[u8], display_path: &[u8]) {
         let job =
-            Job { dir: to.clone(), name: name.to_vec(), shown: shown.to_vec(), source: Source::Host(file) };
+            FileJob { dir: to.clone(), name: name.to_vec(), display_path: display_path.to_vec(), source: Box::new(file) };
         self.file(job, 0);
     }
 
@@ -181,22 +181,22 @@ impl Importer<'_> {
         name: &[u8],
         to: &DirRef,
         as_name: Option<&[u8]>,
-        shown: &[u8],
+        display_path: &[u8],
     ) -> io::Result<Option<Level>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = fs::openat(folder, name, flags, Mode::empty())?;
         let stat = fs::fstat(&opened)?;
         let mut meta = meta_of(&stat, Kind::Directory);
-        meta.xattrs = self.host_xattrs(&Handle::Open(&opened), shown);
-        let Some(to) = self.enter(to, as_name, shown, meta) else { return Ok(None) };
+        meta.xattrs = self.host_xattrs(&Handle::Open(&opened), display_path);
+        let Some(to) = self.enter(to, as_name, display_path, meta) else { return Ok(None) };
         let entries = fs::Dir::read_from(&opened)?;
-        Ok(Some(Level { folder: Arc::new(opened), entries, to, shown: shown.to_vec() }))
+        Ok(Some(Level { folder: Arc::new(opened), entries, to, display_path: display_path.to_vec() }))
     }
 
-    fn host_xattrs(&mut self, handle: &Handle<'_>, shown: &[u8]) -> Vec<NameAndValue> {
+    fn host_xattrs(&mut self, handle: &Handle<'_>, display_path: &[u8]) -> Vec<NameAndValue> {
         let (found, failure) = xattrs(handle);
         if let Some(error) = failure {
-            self.problem(shown, unreadable(error));
+            self.problem(display_path, unreadable(error));
         }
         found
     }
@@ -221,16 +221,17 @@ impl Level {
     }
 }
 
-impl HostFile {
-    /// Makes the file of a job.
-    pub(super) fn make(&self, job: &Job) -> Result<(), Problem> {
+impl JobSource for HostFile {
+    fn make(&self, job: &FileJob) -> Result<(), Problem> {
         match self.kind {
             FileType::RegularFile => self.make_regular(job),
             _ => self.make_other(job),
         }
     }
+}
 
-    fn make_regular(&self, job: &Job) -> Result<(), Problem> {
+impl HostFile {
+    fn make_regular(&self, job: &FileJob) -> Result<(), Problem> {
         // Without waiting: it may have been exchanged for a pipe.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file =
@@ -250,11 +251,11 @@ impl HostFile {
                 (_, true) => vec![whole],
                 (_, false) => segments(&content).unwrap_or_else(|_| vec![whole]),
             };
-            job.place(&meta, &Body::Data { content: &content, segments: &map })
+            job.create(&meta, &Body::Data { content: &content, segments: &map })
         })
     }
 
-    fn make_other(&self, job: &Job) -> Result<(), Problem> {
+    fn make_other(&self, job: &FileJob) -> Result<(), Problem> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             fs::openat(&self.folder, self.name.as_c_str(), flags, Mode::empty()).map_err(unreadable)?;
@@ -274,10 +275,10 @@ impl HostFile {
             );
             meta.xattrs = read_xattrs(&path, job);
             if kind != Kind::Symlink {
-                return job.place(&meta, &Body::None);
+                return job.create(&meta, &Body::None);
             }
             let target = fs::readlinkat(&file, c"", Vec::with_capacity(TARGET_MAX)).map_err(unreadable)?;
-            job.place(&meta, &Body::Target(target.as_bytes()))
+            job.create(&meta, &Body::Target(target.as_bytes()))
         })
     }
 
@@ -363,7 +364,7 @@ enum Handle<'h> {
     Path(Vec<u8>),
 }
 
-fn read_xattrs(handle: &Handle<'_>, job: &Job) -> Vec<NameAndValue> {
+fn read_xattrs(handle: &Handle<'_>, job: &FileJob) -> Vec<NameAndValue> {
     let (found, failure) = xattrs(handle);
     if let Some(error) = failure {
         job.problem(unreadable(error));

@@ -20,7 +20,7 @@ mod dir;
 mod from_host;
 mod from_pool;
 mod from_tar;
-mod place;
+mod file_job;
 mod to_volume;
 
 pub use from_host::{HostContent, HostSource};
@@ -29,7 +29,7 @@ pub use to_volume::{VolumeError, write_volume};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ::pool::LivePool;
 use dmu::LiveObject;
@@ -43,10 +43,11 @@ use super::meta::{Kind, Meta};
 use super::{Observer, Problem, Summary};
 use crate::Stop;
 use crate::files::FilesystemWriter;
-use crate::team::{Queue, with_workers};
+use crate::worker_pool::{Queue, with_workers};
 pub use dir::Folder;
 use dir::{Dir, DirRef};
-use place::Job;
+use file_job::FileJob;
+use vdev::sync::lock;
 
 /// Files that one thread makes at a time,
 const BATCH_FILES: usize = 32;
@@ -64,7 +65,7 @@ pub struct Options {
     pub keep_existing: bool,
     /// Threads that make files beside the one that walks; 0: one for each processor.
     pub threads: usize,
-    /// When this is asked for, the file in progress goes again, and nothing more is begun. Who asked
+    /// When this is asked for, the file in progress goes again, and nothing more is handle. Who asked
     /// looks there too: nothing is told of it.
     pub stop: Stop,
 }
@@ -112,10 +113,6 @@ enum Origin {
     Head(Arc<Head>),
     /// Blocks of it cannot be shared.
     Foreign,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -173,11 +170,11 @@ impl Shared {
 /// A copy in progress.
 pub struct Importer<'i> {
     shared: Arc<Shared>,
-    queue: &'i Queue<'i, Vec<Job>>,
+    queue: &'i Queue<'i, Vec<FileJob>>,
     observer: &'i mut dyn Observer,
-    batch: Vec<Job>,
+    batch: Vec<FileJob>,
     batch_bytes: u64,
-    told_bytes: u64,
+    reported_bytes: u64,
     failures: u64,
     minor: u64,
 }
@@ -209,7 +206,7 @@ pub fn import<T>(
         0 => to.pool().env().workers(),
         threads => threads,
     };
-    let work = |batch: Vec<Job>| batch.into_iter().for_each(Job::run);
+    let work = |batch: Vec<FileJob>| batch.into_iter().for_each(FileJob::run);
     with_workers(threads, &work, |queue| {
         let mut importer = Importer {
             shared: Arc::clone(&shared),
@@ -217,7 +214,7 @@ pub fn import<T>(
             observer,
             batch: Vec::new(),
             batch_bytes: 0,
-            told_bytes: 0,
+            reported_bytes: 0,
             failures: 0,
             minor: 0,
         };
@@ -232,37 +229,37 @@ impl Importer<'_> {
     ///
     /// # Errors
     /// It is no directory, or cannot be read.
-    pub fn top(&self, id: ObjectId, shown: &[u8]) -> Result<Folder, ZplError> {
-        Dir::existing(&self.shared, id, shown, None).map(Folder)
+    pub fn top(&self, id: ObjectId, display_path: &[u8]) -> Result<Folder, ZplError> {
+        Dir::existing(&self.shared, id, display_path, None).map(Folder)
     }
 
     /// Makes a directory, or takes the one that is there, or without a name `above` itself; it gets its
     /// attributes when the last reference to it goes. `None`: that was not possible, and was told.
-    fn enter(&mut self, above: &DirRef, name: Option<&[u8]>, shown: &[u8], meta: Meta) -> Option<DirRef> {
+    fn enter(&mut self, above: &DirRef, name: Option<&[u8]>, display_path: &[u8], meta: Meta) -> Option<DirRef> {
         if self.shared.is_stopped() {
             return None;
         }
-        self.observer.begins(shown);
+        self.observer.begins(display_path);
         let made = match name {
-            Some(name) => Dir::make(above, name, shown, meta),
-            None => Dir::existing(&self.shared, above.id, shown, Some((above, meta))).map_err(Problem::from),
+            Some(name) => Dir::make(above, name, display_path, meta),
+            None => Dir::existing(&self.shared, above.id, display_path, Some((above, meta))).map_err(Problem::from),
         };
         match made {
             Ok(dir) => Some(dir),
             Err(problem) => {
-                self.shared.problem(shown, problem);
-                self.tell();
+                self.shared.problem(display_path, problem);
+                self.report_progress();
                 None
             }
         }
     }
 
     /// Hands over a file to be made. `bytes`: of what it holds in memory, or will.
-    fn file(&mut self, job: Job, bytes: u64) {
+    fn file(&mut self, job: FileJob, bytes: u64) {
         if self.shared.is_stopped() {
             return;
         }
-        self.observer.begins(job.shown());
+        self.observer.begins(&job.display_path);
         self.batch.push(job);
         self.batch_bytes += bytes;
         if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
@@ -274,7 +271,7 @@ impl Importer<'_> {
         if !self.batch.is_empty() {
             self.queue.push(std::mem::take(&mut self.batch));
             self.batch_bytes = 0;
-            self.tell();
+            self.report_progress();
         }
     }
 
@@ -282,22 +279,22 @@ impl Importer<'_> {
     pub fn finish(&mut self) {
         self.flush();
         let queue = self.queue;
-        queue.finish_telling(&mut || self.tell());
-        self.tell();
+        queue.finish_telling(&mut || self.report_progress());
+        self.report_progress();
     }
 
     /// Something concerns a path, and is to be told.
-    pub fn problem(&mut self, shown: &[u8], problem: impl Into<Problem>) {
-        self.shared.problem(shown, problem);
-        self.tell();
+    pub fn problem(&mut self, display_path: &[u8], problem: impl Into<Problem>) {
+        self.shared.problem(display_path, problem);
+        self.report_progress();
     }
 
     /// Tells the observer what happened since the last call.
-    fn tell(&mut self) {
+    fn report_progress(&mut self) {
         let bytes = self.shared.bytes.load(Ordering::Relaxed);
-        if bytes > self.told_bytes {
-            self.observer.copied(bytes - self.told_bytes);
-            self.told_bytes = bytes;
+        if bytes > self.reported_bytes {
+            self.observer.copied(bytes - self.reported_bytes);
+            self.reported_bytes = bytes;
         }
         let problems = std::mem::take(&mut *lock(&self.shared.problems));
         for (path, problem) in problems {

@@ -9,8 +9,10 @@
 
 use super::{BlockUse, Check, CountedBy, Damaged, Miscount, Tally};
 use crate::Pool;
-use crate::survey::{Surveyor, Walk, lock};
-use crate::verify::plan::{Plan, chain};
+use crate::block_walk::{BlockChecker, Walk};
+use vdev::sync::lock;
+use crate::error::chain;
+use crate::verify::plan::Plan;
 use dmu::DmuError;
 use dmu::traverse::Bookmark;
 use format::dnode::Dnode;
@@ -228,7 +230,7 @@ impl Checker<'_> {
     }
 }
 
-impl Surveyor for Checker<'_> {
+impl BlockChecker for Checker<'_> {
     type Job = Job;
     type Found = Found;
 

@@ -21,8 +21,9 @@ mod counts;
 
 pub use counts::{BlockCounts, BlockUse, SIZE_ROWS, SizeRows, Tally};
 
-use crate::survey::{self, Walk};
-use crate::verify::plan::{Plan, chain};
+use crate::block_walk::{self, Walk};
+use crate::error::chain;
+use crate::verify::plan::Plan;
 use crate::{Error, Pool};
 pub(super) use check::walks_of;
 use check::{Checker, Found, Place};
@@ -205,7 +206,7 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let mut found = Found::default();
-    survey::run(&checker, &walks, threads).into_iter().for_each(|one| found.merge(one));
+    block_walk::run(&checker, &walks, threads).into_iter().for_each(|one| found.merge(one));
     found.damaged.sort_by_key(|damaged| damaged.at);
     let held = intent_logs(pool, &plan, &checker, &mut found, &mut problems);
     for name in [names::directory::SYNC_BPLIST, names::directory::FREE_BPOBJ] {

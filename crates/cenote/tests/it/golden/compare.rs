@@ -1,5 +1,6 @@
 //! A pool against its manifest.
 
+pub(crate) use cenote::error::chain;
 use cenote::{Dataset, Filesystem, Node, OpenOptions, Pool, Volume};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -36,17 +37,6 @@ pub(crate) fn open(fixture: &Fixture, how: &Open) -> Pool {
         }
     }
     pool
-}
-
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 pub(crate) fn check(name: &str) {
