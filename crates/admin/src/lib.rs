@@ -12,6 +12,7 @@ mod cachefile;
 pub mod change;
 mod data;
 mod datasets;
+pub mod debug;
 mod diagnosis;
 pub mod diff;
 pub mod edit;
@@ -26,10 +27,12 @@ pub mod mounting;
 mod mounts;
 mod namespace;
 mod pool_props;
+pub mod served;
 mod session;
 mod status;
 mod tree;
 mod tunables;
+mod users;
 mod vdev_props;
 pub mod verbs;
 mod waiting;
@@ -325,7 +328,7 @@ fn show_one(namespace: &Namespace, name: &str) -> Result<OpenPool, Problem> {
         }
         Kept::Shown(pool, found) => (pool.clone(), found.clone()),
     };
-    let pool = pool.used_by(Some(user));
+    let pool = pool.used_by(Some(Arc::new(user)));
     let mounts = namespace.mounts().map(|mounts| mounts.list());
     let mounted = mounts.map(|all| Arc::new(all.into_iter().map(|m| (m.dataset.clone(), m)).collect()));
     let (settings, load_guid) = (entry.settings(), entry.load_guid());
@@ -424,7 +427,7 @@ pub fn pool_facts(pool: &OpenPool) -> Result<PoolFacts, AdminError> {
     Ok(PoolFacts {
         name: pool.name.clone(),
         guid: pool.pool.guid().0,
-        health: tree::health(pool.pool.vdevs().status().state),
+        health: tree::health(pool.pool.spa().tree().status().state),
         suspended: pool.pool.spa().suspended().is_some(),
         config_txg: config.txg.0,
         version: config.version,

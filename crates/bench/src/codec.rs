@@ -1,5 +1,5 @@
-//! `cargo xtask bench codec`: GB/s per core of what is done to the bytes of blocks, beside the best of others on the
-//! same bytes: `raidz_test -B`, `lz4 -b`, `zstd -b`, `openssl speed`, the blake3 crate.
+//! `cargo xtask bench codec`: GB/s per core of what is done to the bytes of blocks, beside the best of others
+//! on the same bytes: `raidz_test -B`, `lz4 -b`, `zstd -b`, `openssl speed`, the blake3 crate.
 //!
 //! Ours is CPU time of one thread; the others' is what they print.
 
@@ -260,8 +260,8 @@ fn benchmark(text: &str) -> Option<[f64; 2]> {
     Some([rates.first()? / 1e3, rates.get(1)? / 1e3])
 }
 
-/// GB/s of data of the fastest way that `raidz_test -B` knows of doing this, at our shape. Its rate is MiB/s of
-/// each disk.
+/// GB/s of data of the fastest way that `raidz_test -B` knows of doing this, at our shape. Its rate is MiB/s
+/// of each disk.
 fn best_raidz(text: &str, math: &str) -> Option<f64> {
     let rate = |line: &str| {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();

@@ -1,8 +1,9 @@
 //! What Cenote costs, beside what others cost for the same, on the same machine in the same run.
 //!
-//! `write` and its parts: a rate and the CPU time of this whole process for each operation, the work of the sync
-//! included: the clock stops when everything is on disk. `mount`: through FUSE, beside the kernel's file systems.
-//! `read`: pools read through the library and the commands. `codec`: what is done to the bytes of a block.
+//! `write` and its parts: a rate and the CPU time of this whole process for each operation, the work of the
+//! sync included: the clock stops when everything is on disk. `mount`: through FUSE, beside the kernel's file
+//! systems. `read`: pools read through the library and the commands. `codec`: what is done to the bytes of a
+//! block.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types)] // a program beside the house: it makes its own files
 
@@ -83,7 +84,8 @@ enum What {
     },
     /// File systems as programs see them: the kernel's, others through FUSE, and ours. As root.
     Mount(mount::Choices),
-    /// Pools read: verified, copied out of, listed, and by many threads at random, beside others doing the same.
+    /// Pools read: verified, copied out of, listed, and by many threads at random, beside others doing the
+    /// same.
     Read(read::Choices),
     /// Checksums, parity, compression and encryption, beside the best of others.
     Codec(codec::Choices),

@@ -1,11 +1,11 @@
-//! Threads that walk object sets and check the blocks that they meet: each does whichever is to be done.
+//! A parallel walk of object sets: each thread walks a set or checks blocks, whichever is due.
 //!
-//! Two users: `verify`, which says what is damaged, and `inspect::blocks`, which counts.
+//! Used by `verify`, which finds damage, and by `inspect`, which counts blocks.
 //!
 //! # What always holds
-//! - Pointers met by a walk go into one bounded queue. A walker that finds it full checks a block itself
-//!   before it goes on: memory is bounded, nobody waits for room, and there is no thread whose death or
-//!   slowness could stop the others.
+//! - Block pointers found by a walk go into one bounded queue. A walker that finds it full checks the block
+//!   itself before it goes on: memory is bounded, no thread waits for free space in the queue, and no thread
+//!   that panics or is slow stops the others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,26 +18,27 @@ use format::dnode::Dnode;
 use format::{BlockPtr, BpKind, Txg};
 use vdev::sync::lock;
 
-/// Blocks waiting to be checked.
+/// Blocks that may wait to be checked.
 const QUEUE_MAX: usize = 4096;
 
-/// An object set to walk, and from which birth on.
+/// An object set to walk.
 pub(crate) struct Walk {
-    /// What the checker calls it.
+    /// Index of the set in the list of the checker.
     pub(crate) set: usize,
     pub(crate) objset: Arc<ObjSet>,
+    /// Only blocks born after this txg are visited.
     pub(crate) newer_than: Txg,
 }
 
-/// What is done with blocks. `Self::Found` is what one thread found.
+/// What is done with the blocks of a walk.
 pub(crate) trait BlockChecker: Sync {
-    /// A block that is to be checked.
+    /// A block to be checked.
     type Job: Send;
-    /// What one thread found.
+    /// Results of one thread.
     type Found: Default + Send;
 
-    /// A block that is no hole was met in a walk. What is to be checked of it is returned.
-    fn met(
+    /// Called for each block that is not a hole. Returns the job that checks it, if it must be checked.
+    fn visit(
         &self,
         found: &mut Self::Found,
         walk: &Walk,
@@ -46,10 +47,10 @@ pub(crate) trait BlockChecker: Sync {
         dnode: Option<&Dnode>,
     ) -> Option<Self::Job>;
 
-    /// Checks a block.
+    /// Reads and checks one block.
     fn check(&self, found: &mut Self::Found, job: Self::Job);
 
-    /// What a block leads to cannot be walked.
+    /// Called for an indirect block that cannot be read: the blocks below it are not visited.
     fn unreadable(
         &self,
         found: &mut Self::Found,
@@ -59,7 +60,7 @@ pub(crate) trait BlockChecker: Sync {
         error: &DmuError,
     );
 
-    /// Nothing more is to be done.
+    /// True if the walk must end early.
     fn is_stopped(&self) -> bool {
         false
     }
@@ -67,7 +68,7 @@ pub(crate) trait BlockChecker: Sync {
 
 struct Queue<J> {
     jobs: VecDeque<J>,
-    /// Walks going on: more jobs may come.
+    /// Walks in progress, which may add jobs.
     walking: usize,
 }
 
@@ -79,11 +80,11 @@ struct Engine<'s, S: BlockChecker> {
     changed: Condvar,
 }
 
-/// Walks all sets on so many threads. Returns what each of them found.
+/// Walks all sets with `threads` threads, at least one. Returns the results of each thread.
 pub(crate) fn run<S: BlockChecker>(checker: &S, walks: &[Walk], threads: usize) -> Vec<S::Found> {
     let queue = Mutex::new(Queue { jobs: VecDeque::new(), walking: 0 });
     let engine = Engine { checker, walks, next: AtomicUsize::new(0), queue, changed: Condvar::new() };
-    // Scoped: they end with this call, and borrow the pool for no longer.
+    // Scoped threads end with this call and may borrow the pool.
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(|| engine.work())).collect();
         let join = |worker: std::thread::ScopedJoinHandle<'_, S::Found>| {
@@ -97,7 +98,7 @@ impl<S: BlockChecker> Engine<'_, S> {
     fn work(&self) -> S::Found {
         let mut found = S::Found::default();
         while !self.checker.is_stopped() {
-            // A thread without a job rather opens a new walk, so that disks have enough to do.
+            // An idle thread starts the next walk, which keeps more disks busy.
             let job = lock(&self.queue).jobs.pop_front();
             if let Some(job) = job {
                 self.checker.check(&mut found, job);
@@ -120,7 +121,7 @@ impl<S: BlockChecker> Engine<'_, S> {
         true
     }
 
-    /// Waits for a job. False: there will be none.
+    /// Waits for a job. Returns false if none can come.
     fn wait(&self) -> bool {
         let queue = lock(&self.queue);
         if queue.jobs.is_empty() && queue.walking == 0 {
@@ -160,7 +161,7 @@ impl<S: BlockChecker> Visitor for Walker<'_, '_, '_, S> {
         if matches!(bp.kind(), BpKind::Hole | BpKind::Redacted) {
             return Step::Over;
         }
-        if let Some(job) = self.engine.checker.met(self.found, self.walk, at, bp, dnode) {
+        if let Some(job) = self.engine.checker.visit(self.found, self.walk, at, bp, dnode) {
             self.engine.push(self.found, job);
         }
         Step::Into

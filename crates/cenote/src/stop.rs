@@ -1,20 +1,20 @@
-//! A wish that long work ends soon.
+//! A cancellation flag for long operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whoever does long work looks here now and then, and ends it as if there were no more to do: nothing half
-/// done is left under its name. Clones are the same wish. It cannot be taken back.
+/// A cancellation flag. A long operation checks it regularly, and ends early without leaving anything half
+/// done under its final name. Clones share the flag. It cannot be reset.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Work is to end.
+    /// Sets the flag.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// It was asked for.
+    /// True once the flag is set.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)

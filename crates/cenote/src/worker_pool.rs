@@ -1,8 +1,8 @@
-//! A few threads that work off one queue while the caller fills it.
+//! A pool of worker threads with one bounded queue, which the caller fills.
 //!
 //! # What always holds
-//! - The queue is bounded. Who finds it full does a job itself, so nobody waits for room, and a thread that
-//!   dies or is slow cannot stop the others.
+//! - The queue is bounded. A caller that finds it full runs the job itself, so no thread waits for free space
+//!   in the queue, and a thread that panics or is slow cannot stop the others.
 //! - [`with_workers`] returns when every job is done.
 
 use std::collections::VecDeque;
@@ -10,12 +10,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vdev::sync::lock;
 
-/// Jobs waiting, for each thread.
+/// Jobs that may wait in the queue, per thread.
 const WAITING_PER_THREAD: usize = 8;
-/// How often the caller looks at what happened while it waits for the end.
-const TELL_EVERY: Duration = Duration::from_millis(100);
+/// Interval at which a waiting caller reports progress.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Jobs to be done.
+/// The queue of jobs, and the workers' state.
 pub(crate) struct Queue<'w, J> {
     state: Mutex<State<J>>,
     changed: Condvar,
@@ -26,12 +26,12 @@ pub(crate) struct Queue<'w, J> {
 
 struct State<J> {
     jobs: VecDeque<J>,
-    /// Jobs that somebody is at.
+    /// Jobs that are running.
     busy: usize,
     is_closed: bool,
 }
 
-/// Takes a job off the count of those that somebody is at, also when it panics.
+/// Counts one running job until it is dropped, also when the job panics.
 struct Busy<'q, 'w, J>(&'q Queue<'w, J>);
 
 impl<J> Drop for Busy<'_, '_, J> {
@@ -44,7 +44,8 @@ impl<J> Drop for Busy<'_, '_, J> {
     }
 }
 
-/// Closes the queue, also when its filler panics: the threads would wait for ever otherwise.
+/// Closes the queue when it is dropped, also when the caller panics: otherwise the workers would wait for
+/// ever.
 struct Closing<'q, 'w, J>(&'q Queue<'w, J>);
 
 impl<J> Drop for Closing<'_, '_, J> {
@@ -55,7 +56,7 @@ impl<J> Drop for Closing<'_, '_, J> {
 }
 
 impl<J: Send> Queue<'_, J> {
-    /// Hands over a job. If many wait already, the caller does one.
+    /// Adds a job. If the queue is full, the calling thread runs the job.
     pub(crate) fn push(&self, job: J) {
         let mut state = self.lock();
         if state.jobs.len() < self.waiting_max {
@@ -70,13 +71,13 @@ impl<J: Send> Queue<'_, J> {
         (self.work)(job);
     }
 
-    /// Returns when every job that was handed over is done.
+    /// Waits until all jobs that were added are done.
     pub(crate) fn finish(&self) {
-        self.finish_telling(&mut || {});
+        self.finish_reporting(&mut || {});
     }
 
-    /// The same, and calls `tell` now and then meanwhile.
-    pub(crate) fn finish_telling(&self, tell: &mut dyn FnMut()) {
+    /// Like [`Queue::finish`], and calls `report` regularly while it waits.
+    pub(crate) fn finish_reporting(&self, report: &mut dyn FnMut()) {
         while self.threads == 0
             && let Some(job) = self.take()
         {
@@ -84,9 +85,9 @@ impl<J: Send> Queue<'_, J> {
         }
         let mut state = self.lock();
         while state.busy > 0 || !state.jobs.is_empty() {
-            state = self.changed.wait_timeout(state, TELL_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, REPORT_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
             drop(state);
-            tell();
+            report();
             state = self.lock();
         }
     }
@@ -123,12 +124,12 @@ impl<J: Send> Queue<'_, J> {
 
 impl<J> Queue<'_, J> {
     fn lock(&self) -> MutexGuard<'_, State<J>> {
-        // What it guards is whole between any two statements.
         lock(&self.state)
     }
 }
 
-/// Runs `lead`, which fills the queue, with `threads` threads that call `work` on what is in it.
+/// Starts `threads` workers that call `work` on each job, runs `lead`, which adds jobs, and returns its
+/// result when all jobs are done.
 pub(crate) fn with_workers<J: Send, T>(
     threads: usize,
     work: &(dyn Fn(J) + Sync),

@@ -2,7 +2,8 @@
 //! disks is recorded; then the power is cut at each of these operations, and what is found must be what
 //! may be found.
 //!
-//! [`actors`] does the same with several threads at once, which are held at any operation while the others go on.
+//! [`actors`] does the same with several threads at once, which are held at any operation while the others go
+//! on.
 //!
 //! A tool beside the house: nothing uses it but its own tests and `cargo xtask crash`.
 //!

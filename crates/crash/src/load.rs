@@ -1,10 +1,11 @@
-//! Faults while a pool is in use as a daemon uses it, with its threads: disks vanish and come back, bits flip, scrubs run,
-//! and a workload that knows what it has written goes on all the time.
+//! Faults while a pool is in use as a daemon uses it, with its threads: disks vanish and come back, bits
+//! flip, scrubs run, and a workload that knows what it has written goes on all the time.
 //!
 //! # What is demanded
-//! - No operation fails, and nothing reads other than it was written: there are never more disks bad at once than the layout
-//!   can spare, counted until what came back has everything again.
-//! - At the end, after a resilver and a scrub, every copy of every block is good and the space maps are exact.
+//! - No operation fails, and nothing reads other than it was written: there are never more disks bad at once
+//!   than the layout can spare, counted until what came back has everything again.
+//! - At the end, after a resilver and a scrub, every copy of every block is good and the space maps are
+//!   exact.
 
 use crate::check::check_space;
 use crate::disks::{Disks, Layout};

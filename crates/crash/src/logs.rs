@@ -1,7 +1,7 @@
 //! Pools whose logs wait to be replayed: with every kind of record that we write, and every attribute.
 //!
-//! They are judged twice: by our own replay, and by that of a kernel with OpenZFS (`cargo xtask kernel-peer --logs`), which
-//! must come to the same files. All times differ, and have nanoseconds.
+//! They are judged twice: by our own replay, and by that of a kernel with OpenZFS (`cargo xtask kernel-peer
+//! --logs`), which must come to the same files. All times differ, and have nanoseconds.
 
 use crate::check::check_space;
 use crate::disks::{Disks, Layout};
@@ -311,8 +311,8 @@ pub fn every_record() -> Result<Left, Failure> {
     Ok(Left { disks: world.disks.after_cut(Fate::Lost, 1), list: list(fs.reader())? })
 }
 
-/// A pool that was cut off when a txg with clones was on disk, whose records somebody made durable while it was being
-/// written: of a file that is there, and of one that has gone together with its source.
+/// A pool that was cut off when a txg with clones was on disk, whose records somebody made durable while it
+/// was being written: of a file that is there, and of one that has gone together with its source.
 ///
 /// # Errors
 /// If anything fails.

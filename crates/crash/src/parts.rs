@@ -91,8 +91,8 @@ fn check_sectors(bytes: &[u8], versions: &[&[u8]]) -> Result<(), String> {
             // What lies behind the end of a version are zeros.
             sector[..known.len()] == *known && sector[known.len()..].iter().all(|byte| *byte == 0)
         });
-        // A record of the log has the bytes that were there when it was written: newer ones than its own, up to the
-        // byte where it begins or ends.
+        // A record of the log has the bytes that were there when it was written: newer ones than its own, up
+        // to the byte where it begins or ends.
         let is_known = |at: usize, byte: u8| {
             versions.iter().any(|version| version.get(at).copied().unwrap_or(0) == byte)
         };

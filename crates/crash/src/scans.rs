@@ -1,4 +1,5 @@
-//! The workload while disks are taken out of service and brought back, scrubbed and resilvered, little by little.
+//! The workload while disks are taken out of service and brought back, scrubbed and resilvered, little by
+//! little.
 //!
 //! # What is demanded
 //! - Nothing fails, and everything reads as it was written, at any time.
@@ -74,8 +75,8 @@ pub struct Scrubbed {
     pub errors: u64,
 }
 
-/// Flips bits on as many disks as can be spared, at random places that hold something, while the workload runs; scrubs; and
-/// looks whether every copy is right again.
+/// Flips bits on as many disks as can be spared, at random places that hold something, while the workload
+/// runs; scrubs; and looks whether every copy is right again.
 ///
 /// # Errors
 /// If anything fails or is wrong at the end.

@@ -1,5 +1,5 @@
-//! The workload of `cenote-interop` on simulated disks: datasets, snapshots, clones, volumes, properties, limits
-//! and every operation on files.
+//! The workload of `cenote-interop` on simulated disks: datasets, snapshots, clones, volumes, properties,
+//! limits and every operation on files.
 //!
 //! # What is demanded after a cut
 //! - The pool can be imported, and every log replayed to its end.
@@ -7,8 +7,8 @@
 //! - What is in each head is not older than that step or than what was promised since, and not newer than the
 //!   step that changed the datasets next.
 //! - Snapshots hold exactly what was there when they were taken.
-//! - Exported again: every copy of every block is good, space maps, sums of datasets and counts of features are
-//!   exact, and no object is nobody's.
+//! - Exported again: every copy of every block is good, space maps, sums of datasets and counts of features
+//!   are exact, and no object is nobody's.
 
 use crate::disks::Disks;
 use crate::parts::{Span, check_head};

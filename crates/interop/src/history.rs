@@ -1,7 +1,8 @@
 //! What happened when: for those who cut the power, and want to know what may be found then.
 //!
 //! # What always holds
-//! - A step is announced before anything that it does to a disk, and its outcome is noted before the next one.
+//! - A step is announced before anything that it does to a disk, and its outcome is noted before the next
+//!   one.
 //! - Something is called durable only after the call that promised it has returned.
 
 use crate::content::Model;

@@ -79,8 +79,8 @@ impl Image {
         Ok(self.zio().read(bp, &ReadPolicy::default())?)
     }
 
-    /// Follows an address through the mappings of removed vdevs to the vdev and offset where the first byte of the
-    /// block is now. Pointers to one block may carry its addresses from before and after a removal.
+    /// Follows an address through the mappings of removed vdevs to the vdev and offset where the first byte
+    /// of the block is now. Pointers to one block may carry its addresses from before and after a removal.
     pub fn resolve(&self, dva: &Dva) -> (VdevId, AllocOffset) {
         let (mut vdev, mut offset) = (dva.vdev, dva.offset);
         for _ in 0..REMOVALS_MAX {

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use vdev::device::Device;
 use vdev::scan::Leaf;
 
-/// Writes a new root into every copy of the newest uberblock, in this byte order, and zeroes all other uberblocks.
-/// With `all`, the trailers of configurations and boot environments are rewritten in this order as well.
+/// Writes a new root into every copy of the newest uberblock, in this byte order, and zeroes all other
+/// uberblocks. With `all`, the trailers of configurations and boot environments are rewritten in this order
+/// as well.
 ///
 /// # Errors
 /// Fails if a device cannot be read or written, or if an uberblock cannot be decoded.

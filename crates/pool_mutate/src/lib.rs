@@ -1,25 +1,27 @@
 //! Rewrites pools in place, block by block and from outside, and makes every checksum valid again.
 //!
-//! A reader that accepts untrusted pools has to be tested with unusual and malicious ones, which no other tool
-//! produces: OpenZFS writes in the byte order of its machine, and no writer produces a wrong pool on purpose. This
-//! crate takes the images of a pool, changes blocks where they are, and recomputes the checksums on the path from
-//! them to the uberblocks in the labels.
+//! A reader that accepts untrusted pools has to be tested with unusual and malicious ones, which no other
+//! tool produces: OpenZFS writes in the byte order of its machine, and no writer produces a wrong pool on
+//! purpose. This crate takes the images of a pool, changes blocks where they are, and recomputes the
+//! checksums on the path from them to the uberblocks in the labels.
 //!
 //! # What always holds
-//! - No space is allocated or freed: a block keeps its address, birth and size on disk. Contents that compress worse
-//!   than before are compressed by another algorithm, which the block pointer names.
-//! - A block with several parents (snapshots, clones, dedup) is rewritten once, and all parents lead to the same
-//!   copy.
-//! - Only the newest state of the pool survives: older uberblocks lead to blocks that have changed, and are zeroed.
-//! - Contents that need a key stay as they are: encrypted contents keep their ciphertext and byte order; the blocks
-//!   above them are resealed.
+//! - No space is allocated or freed: a block keeps its address, birth and size on disk. Contents that
+//!   compress worse than before are compressed by another algorithm, which the block pointer names.
+//! - A block with several parents (snapshots, clones, dedup) is rewritten once, and all parents lead to the
+//!   same copy.
+//! - Only the newest state of the pool survives: older uberblocks lead to blocks that have changed, and are
+//!   zeroed.
+//! - Contents that need a key stay as they are: encrypted contents keep their ciphertext and byte order; the
+//!   blocks above them are resealed.
 //!
 //! # Order
 //! [`image::Image`] opens the devices -> `walk::Walk` visits blocks, children first, and lets a `walk::Edit`
-//! change each -> `seal` compresses, checksums and writes it -> the new root goes into the uberblocks (`labels`).
+//! change each -> `seal` compresses, checksums and writes it -> the new root goes into the uberblocks
+//! (`labels`).
 //!
-//! [`swap`] is the edit that writes a pool in the other byte order, [`mutate`] the edits of an attacker. Tests:
-//! `tests/`, with zdb as the judge.
+//! [`swap`] is the edit that writes a pool in the other byte order, [`mutate`] the edits of an attacker.
+//! Tests: `tests/`, with zdb as the judge.
 #![forbid(unsafe_code)]
 
 pub mod image;

@@ -29,7 +29,8 @@ fn compressions(image: &Image, bp: &BlockPtr) -> Vec<(CompressionId, i32)> {
     compressions
 }
 
-/// Encodes new contents at exactly the stored size of the old ones; returns the compression and the stored bytes.
+/// Encodes new contents at exactly the stored size of the old ones; returns the compression and the stored
+/// bytes.
 ///
 /// # Errors
 /// [`MutateError::TooLarge`] if no compression makes them fit.
@@ -63,8 +64,8 @@ pub(crate) fn seal(image: &Image, bp: &BlockPtr, contents: &[u8], order: Endian)
     write_stored(image, &bp, &stored)
 }
 
-/// Returns the pointer with the byte order flag set to `order`. The MAC in its words is stored as bytes, so these
-/// words are swapped along with the flag.
+/// Returns the pointer with the byte order flag set to `order`. The MAC in its words is stored as bytes, so
+/// these words are swapped along with the flag.
 fn with_order(bp: &BlockPtr, order: Endian) -> BlockPtr {
     let mut swapped = bp.with_prop_bits(63, 1, u64::from(order == Endian::Little));
     if checksum::is_shortened(bp) && order != bp.byte_order() {
@@ -111,8 +112,8 @@ fn embed(image: &Image, bp: &BlockPtr, contents: &[u8], order: Endian) -> Result
     Ok(sealed)
 }
 
-/// Writes the stored bytes of a block as given, and returns the pointer with their checksum. The MAC of a protected
-/// block is kept.
+/// Writes the stored bytes of a block as given, and returns the pointer with their checksum. The MAC of a
+/// protected block is kept.
 ///
 /// # Errors
 /// Fails if a vdev cannot be written.
@@ -242,7 +243,8 @@ fn put_trailer(region: &mut [u8], words: [u64; 4], order: Endian) {
     }
 }
 
-/// The pointer fields that change when a block is rewritten; kept to update the other pointers to the same block.
+/// The pointer fields that change when a block is rewritten; kept to update the other pointers to the same
+/// block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SealedFields {
     bp: BlockPtr,

@@ -1,14 +1,14 @@
 //! Writes a pool in the other byte order.
 //!
-//! The element sizes in a block follow from the type of its object (docs/on-disk/20-dmu.md, section 5): 64-bit words,
-//! ZAP blocks, dnodes with typed bonus areas, system attributes by the registry of their file system. Plain bytes
-//! stay as they are, and so do structures that record or fix their own byte order: packed lists, history, entries of
-//! dedup tables.
+//! The element sizes in a block follow from the type of its object (docs/on-disk/20-dmu.md, section 5):
+//! 64-bit words, ZAP blocks, dnodes with typed bonus areas, system attributes by the registry of their file
+//! system. Plain bytes stay as they are, and so do structures that record or fix their own byte order: packed
+//! lists, history, entries of dedup tables.
 //!
 //! # What always holds
 //! - Swapping a block twice restores it.
-//! - A block that does not fit after the swap keeps its byte order: each block pointer records the order of its
-//!   block.
+//! - A block that does not fit after the swap keeps its byte order: each block pointer records the order of
+//!   its block.
 
 use crate::image::Image;
 use crate::labels;
@@ -36,8 +36,8 @@ const ZNODE_ACL: usize = 176;
 pub enum Which {
     /// All blocks and the uberblock: a pool last written by a machine of the other byte order.
     All,
-    /// All blocks but not the uberblock: as if this machine had then written one more transaction group without
-    /// touching any other block.
+    /// All blocks but not the uberblock: as if this machine had then written one more transaction group
+    /// without touching any other block.
     Below,
     /// One half of the blocks, chosen by this seed; the uberblock with odd seeds.
     Half(u64),
@@ -55,8 +55,8 @@ pub struct Outcome {
 /// Rewrites a pool in the other byte order.
 ///
 /// # Errors
-/// Fails if the pool has a checkpoint, whose uberblock is stored inside of an object; if it is damaged; or if a
-/// device cannot be written.
+/// Fails if the pool has a checkpoint, whose uberblock is stored inside of an object; if it is damaged; or if
+/// a device cannot be written.
 pub fn swap(image: &Image, which: Which) -> Result<Outcome> {
     if image.pool.checkpoint()?.is_some() {
         return Err(MutateError::Unsupported("a pool with a checkpoint"));
@@ -151,8 +151,8 @@ impl Edit for Swap {
     }
 
     fn wants(&self, place: &BlockPosition, bp: &BlockPtr) -> bool {
-        // zdb cannot verify Edon-R of the other order (docs/on-disk/13-checksums-compression.md). Dedup tables are
-        // keyed by checksum, and only SHA-256 gives the same value in both orders.
+        // zdb cannot verify Edon-R of the other order (docs/on-disk/13-checksums-compression.md). Dedup
+        // tables are keyed by checksum, and only SHA-256 gives the same value in both orders.
         let id = bp.checksum_kind().ok();
         let is_bound = !bp.is_embedded()
             && (id == Some(ChecksumId::Edonr) || bp.is_dedup() && id != Some(ChecksumId::Sha256));

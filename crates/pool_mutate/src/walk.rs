@@ -43,8 +43,8 @@ pub(crate) trait Edit {
         Ok(())
     }
 
-    /// Changes the contents of a block, in which the pointers to children are updated already. Returns the byte order
-    /// of the new contents, or `None` if they are unchanged.
+    /// Changes the contents of a block, in which the pointers to children are updated already. Returns the
+    /// byte order of the new contents, or `None` if they are unchanged.
     fn edit(&mut self, place: &BlockPosition, bp: &BlockPtr, contents: &mut Vec<u8>) -> Option<Endian>;
 
     /// Whether to call [`Edit::edit`] for a block without children; others are not read.
@@ -127,7 +127,8 @@ impl<'a, E: Edit> Walk<'a, E> {
         let new = match edited {
             None if !has_new => *bp,
             None => seal(self.image, bp, &resealed.0, order)?,
-            // Recompressed contents may not fit, and a dedup table is keyed by the checksum of the stored bytes.
+            // Recompressed contents may not fit, and a dedup table is keyed by the checksum of the stored
+            // bytes.
             Some(new_order) if contents == resealed.0 && !has_new && !bp.is_embedded() => {
                 relabel(self.image, bp, new_order)?
             }
@@ -143,8 +144,8 @@ impl<'a, E: Edit> Walk<'a, E> {
         self.stored(bp, new, key)
     }
 
-    /// Lets the edit change the stored bytes, and records the block as done. `new` is the pointer after the edit of
-    /// the contents.
+    /// Lets the edit change the stored bytes, and records the block as done. `new` is the pointer after the
+    /// edit of the contents.
     fn stored(&mut self, old: &BlockPtr, mut new: BlockPtr, key: Option<Address>) -> Result<BlockPtr> {
         if !new.is_embedded() && self.edit.wants_stored(&new) {
             let mut bytes = self.image.zio().read_physical(&new, &ReadPolicy::default())?.to_vec();
@@ -163,7 +164,8 @@ impl<'a, E: Edit> Walk<'a, E> {
         place.objset == 0 && self.bptree == Some(place.object) && place.object != 0
     }
 
-    /// Visits the children of a block and puts their new pointers into `contents`; returns whether a pointer changed.
+    /// Visits the children of a block and puts their new pointers into `contents`; returns whether a pointer
+    /// changed.
     fn children(
         &mut self,
         bp: &BlockPtr,

@@ -25,6 +25,7 @@ mod manner;
 mod rules;
 mod seeking;
 
+use admin::served::ServedFilesystem;
 use crate::errno::zpl_errno;
 use crate::fuse::dirty_pages::DirtyPages;
 use crate::fuse::{
@@ -34,7 +35,7 @@ use crate::fuse::{
 use crate::shown::{END, attr, cursor, position};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use cenote::Error;
-use cenote::files::served::{BCLONE_WAIT_DIRTY, FileRange, Fs, Hold, NewFile, WriteHow};
+use cenote::files::{BCLONE_WAIT_DIRTY, FileRange, Fs, Hold, NewFile, WriteHow};
 use cenote::files::{
     AccessTimes, Allocate, Attrs, BeginError, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs,
     RenameHow, XattrHow, ZplError,

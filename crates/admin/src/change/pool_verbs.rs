@@ -140,7 +140,7 @@ fn check_ashift(pool: &PoolWriter, new: &NewVdevs, wanted: Option<u8>) -> Result
     if new.allow.ashift {
         return Ok(());
     }
-    let config = pool.config();
+    let config = pool.live().config();
     let known = || config.vdev_tree.children.iter().filter(|top| !top.is_log).filter_map(|top| top.ashift);
     let counted = new.layout.tops.iter().filter(|top| top.class != LayoutClass::Log);
     for top in counted {
@@ -170,7 +170,7 @@ pub fn export_pool(search: &Search, name: &str, command: &str) -> Result<(), Cha
         Ok(pool) => pool,
         Err(error) => return leave_unwritten(guid, error),
     };
-    let config = pool.config();
+    let config = pool.live().config();
     pool.record(command)?;
     pool.close()?;
     forget(config.pool_guid)
@@ -209,7 +209,7 @@ pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), Ch
         Err(error @ ChangeError::ImportedReadOnly) => return leave_unwritten(guid, error),
         Err(error) => return Err(error),
     };
-    let config = pool.config();
+    let config = pool.live().config();
     pool.record(command)?;
     pool.destroy()?;
     forget(config.pool_guid)

@@ -113,7 +113,8 @@ struct Job {
 #[derive(Clone, Copy)]
 enum Writes {
     Random,
-    /// The same, each thread in a file of its own: the kernel lets one thread at a time make a FUSE file durable.
+    /// The same, each thread in a file of its own: the kernel lets one thread at a time make a FUSE file
+    /// durable.
     Own,
     Append,
 }
@@ -190,7 +191,8 @@ fn run_job(
     Ok(times)
 }
 
-/// 8 KiB pages of a database, around the cache: read by 32 threads, written durably by 10, and both with a log.
+/// 8 KiB pages of a database, around the cache: read by 32 threads, written durably by 10, and both with a
+/// log.
 pub(super) fn database(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
     site.prepare(Purpose::Database);
     let path = site.dir().join("table");

@@ -125,7 +125,8 @@ impl Usage {
     }
 }
 
-/// Two neighbouring fields of `/proc/PID/stat`, counted from behind the name: own time (11), that of children (13).
+/// Two neighbouring fields of `/proc/PID/stat`, counted from behind the name: own time (11), that of children
+/// (13).
 fn ticks(pid: &str, field: usize) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -134,7 +135,8 @@ fn ticks(pid: &str, field: usize) -> Duration {
     Duration::from_millis(sum * 1000 / TICKS)
 }
 
-/// Time that all processors were busy, of `/proc/stat`: everything but idle and waiting for disks, and nothing twice.
+/// Time that all processors were busy, of `/proc/stat`: everything but idle and waiting for disks, and
+/// nothing twice.
 fn busy(text: &str) -> Duration {
     let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
     let all: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();

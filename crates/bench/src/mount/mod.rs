@@ -1,11 +1,12 @@
 //! `cargo xtask bench mount`: file systems as programs see them, side by side in one run.
 //!
-//! The floors are file systems of nothing on both transports of FUSE: what they cost, a real one cannot avoid.
-//! Times of processors are of the client (this process and what it starts) and of the server, if there is one; what the
-//! kernel does on threads of its own is only in those of the whole machine, which mean something on a quiet one.
+//! The floors are file systems of nothing on both transports of FUSE: what they cost, a real one cannot
+//! avoid. Times of processors are of the client (this process and what it starts) and of the server, if there
+//! is one; what the kernel does on threads of its own is only in those of the whole machine, which mean
+//! something on a quiet one.
 //!
-//! [`watch`] sees to it that nothing stays behind; [`ground`] is what all stand on; [`keeper`] makes and mounts each;
-//! [`files`], [`data`] and [`programs`] are the workloads; [`goals`] judges.
+//! [`watch`] sees to it that nothing stays behind; [`ground`] is what all stand on; [`keeper`] makes and
+//! mounts each; [`files`], [`data`] and [`programs`] are the workloads; [`goals`] judges.
 
 mod data;
 mod files;

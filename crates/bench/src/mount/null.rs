@@ -1,5 +1,5 @@
-//! A file system of nothing: names and attributes in memory, contents that are zeros. What remains when it is mounted
-//! is the price of FUSE itself, with the same caching that a real one is allowed.
+//! A file system of nothing: names and attributes in memory, contents that are zeros. What remains when it is
+//! mounted is the price of FUSE itself, with the same caching that a real one is allowed.
 
 use crate::Failure;
 use rustix::io::Errno;

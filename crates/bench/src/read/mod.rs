@@ -1,8 +1,9 @@
-//! `cargo xtask bench read`: pools read through the library and the commands, each beside a program that does the
-//! same or reads as much from the same file.
+//! `cargo xtask bench read`: pools read through the library and the commands, each beside a program that does
+//! the same or reads as much from the same file.
 //!
 //! # What always holds
-//! - Both sides run in turn, [`Choices::rounds`] times; the best run of each counts, which is the least disturbed.
+//! - Both sides run in turn, [`Choices::rounds`] times; the best run of each counts, which is the least
+//!   disturbed.
 //! - Where it says cold, what the system and we keep of the files was dropped before each run.
 
 mod copying;

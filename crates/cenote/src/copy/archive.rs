@@ -1,4 +1,4 @@
-//! Writes trees of a pool as a tar archive.
+//! Writes directory trees of a pool as a tar archive.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -16,29 +16,29 @@ use super::{Observer, Problem, Summary};
 /// Files with less data than this are read before their header is written; larger ones are read twice.
 const BUFFER_MAX: u64 = 32 << 20;
 
-/// An archive being written.
+/// Writes an archive.
 pub struct Archiver<'a, W: Write> {
     tar: TarWriter<W>,
     damaged: Damaged,
     observer: &'a mut dyn Observer,
     summary: Summary,
-    /// Name in the archive of files that have more names.
+    /// Names in the archive of files with several names.
     links: HashMap<(u64, u64), (Vec<u8>, u64)>,
-    /// Why the archive could not be written any further.
+    /// The error that ended the archive.
     broken: Option<io::Error>,
 }
 
 impl<'a, W: Write> Archiver<'a, W> {
-    /// Writes into `tar`.
+    /// An archive written to `tar`; `damaged` applies to files that cannot be read completely.
     pub fn new(tar: TarWriter<W>, damaged: Damaged, observer: &'a mut dyn Observer) -> Archiver<'a, W> {
         Archiver { tar, damaged, observer, summary: Summary::default(), links: HashMap::new(), broken: None }
     }
 
-    /// Adds `start` and all below it. Members' names begin with `name`, the path in the file system
-    /// without its first slash; `display_path` is what the observer hears instead.
+    /// Adds `start` and everything below it. Names of members begin with `name`, the path in the file system
+    /// without its first slash; the observer gets paths that begin with `display_path`.
     ///
     /// # Errors
-    /// The archive cannot be written.
+    /// If the archive cannot be written.
     pub fn add(
         &mut self,
         fs: &Arc<Filesystem>,
@@ -51,10 +51,10 @@ impl<'a, W: Write> Archiver<'a, W> {
         self.broken.take().map_or(Ok(()), Err)
     }
 
-    /// Ends the archive.
+    /// Ends the archive and returns the counts.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// If the archive cannot be written.
     pub fn finish(self) -> io::Result<Summary> {
         self.tar.finish()?;
         Ok(self.summary)
@@ -122,7 +122,7 @@ impl<'a, W: Write> Archiver<'a, W> {
             let (buffer, bad) = Buffer::read(node, &segments, data <= BUFFER_MAX);
             if bad.is_empty() {
                 let content: &dyn Content = if data <= BUFFER_MAX { &buffer } else { node };
-                // What was readable a moment ago and is not now ends up as zeros, and is told.
+                // A range that was readable before and is not now becomes zeros, and is reported.
                 self.tar.member(name, meta, &Body::Data { content, segments: &segments })?
             } else {
                 self.problem(display_path, Problem::Damaged { ranges: bad, left_out: true });
@@ -149,7 +149,7 @@ struct Buffer<'a> {
 }
 
 impl<'a> Buffer<'a> {
-    /// Reads everything; keeps it if told so.
+    /// Reads all data, and keeps it in memory if `keep` is true.
     fn read(content: &dyn Content, segments: &'a [Segment], keep: bool) -> (Buffer<'a>, Vec<BadRange>) {
         let (mut bytes, mut starts, mut bad) = (Vec::new(), Vec::new(), Vec::new());
         for segment in segments {

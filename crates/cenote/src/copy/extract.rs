@@ -1,4 +1,4 @@
-//! Copies trees of a pool into a folder of the host.
+//! Copies directory trees of a pool into a directory of the host.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +12,7 @@ use super::source::{full_meta, known_segments};
 use super::walk::{Children, Flow, Position, Trouble, Visitor, walk};
 use super::{Observer, Problem, Summary};
 
-/// A place to copy to, and the hard links made so far: several copies into one place share them.
+/// Copies into one directory of the host; several copies share their hard links.
 pub struct Extractor<'a> {
     tree: HostTree,
     damaged: Damaged,
@@ -29,19 +29,19 @@ struct Links(HashMap<(u64, u64), FirstName>);
 type FirstName = (Vec<Vec<u8>>, u64);
 
 impl<'a> Extractor<'a> {
-    /// Copies into `tree`.
+    /// An extractor into `tree`; `damaged` applies to files that cannot be read completely.
     pub fn new(tree: HostTree, damaged: Damaged, observer: &'a mut dyn Observer) -> Extractor<'a> {
         Extractor { tree, damaged, observer, summary: Summary::default(), links: Links::default() }
     }
 
-    /// What was done so far.
+    /// Counts so far.
     #[must_use]
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// Copies `start` and all below it as `name`; without a name, a directory's entries go right
-    /// into the target. `display_path` is the source's own name, for what the observer hears.
+    /// Copies `start` and everything below it as `name`; without a name, the entries of a directory go
+    /// directly into the target. The observer gets paths that begin with `display_path`.
     pub fn copy(
         &mut self,
         fs: &Arc<Filesystem>,
@@ -54,7 +54,7 @@ impl<'a> Extractor<'a> {
         walk(fs, start, dataset, children, &mut visit);
     }
 
-    /// Writes a volume as an image with holes.
+    /// Writes the data of a volume as a sparse file.
     pub fn copy_volume(&mut self, volume: &Volume, display_path: &[u8], name: &[u8], times: super::meta::Stamp) {
         let meta = Meta {
             kind: Kind::Regular,
@@ -85,7 +85,7 @@ impl<'a> Extractor<'a> {
         }
     }
 
-    /// Writes a regular file. True if it is there.
+    /// Writes a regular file. Returns true if it was created.
     fn regular(&mut self, display_path: &[u8], name: &[u8], meta: &Meta, content: &dyn Content) -> bool {
         let segments = known_segments(content);
         match self.tree.file(name, meta, content, &segments, self.damaged) {
@@ -110,7 +110,7 @@ impl<'a> Extractor<'a> {
         }
     }
 
-    /// The full attributes of a node; what cannot be read is told.
+    /// All attributes of a node; attributes that cannot be read are reported.
     fn meta(&mut self, display_path: &[u8], node: &Node) -> Meta {
         let (meta, errors) = full_meta(node);
         errors.into_iter().for_each(|error| self.problem(display_path, Problem::Attributes(error)));
@@ -161,7 +161,8 @@ impl<'a> Extractor<'a> {
         }
     }
 
-    /// Links to an earlier copy of the same file. False: there is none, or the host cannot link.
+    /// Creates a hard link to an earlier copy of the same file. False if there is none, or the host cannot
+    /// link.
     fn link(&mut self, display_path: &[u8], name: &[u8], key: (u64, u64)) -> bool {
         let Some((path, left)) = self.links.0.get_mut(&key) else { return false };
         *left = left.saturating_sub(1);

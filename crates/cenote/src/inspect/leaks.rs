@@ -41,9 +41,9 @@ const DEPTH_MAX: usize = 256;
 /// An object that nothing refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeakedObject {
-    /// Its number.
+    /// Object id in the meta object set.
     pub id: ObjectId,
-    /// Its type.
+    /// Type of the object.
     pub kind: ObjType,
 }
 
@@ -70,12 +70,12 @@ pub fn leaked_objects(pool: &Pool) -> Result<Vec<LeakedObject>, Error> {
 struct Marks<'a> {
     pool: &'a Pool,
     seen: HashSet<ObjectId>,
-    /// Directories that were walked.
+    /// Directories already walked, against loops.
     dirs: HashSet<ObjectId>,
 }
 
 impl Marks<'_> {
-    /// True the first time.
+    /// Marks an object as referenced. True the first time.
     fn mark(&mut self, id: ObjectId) -> bool {
         id != ObjectId(0) && self.seen.insert(id)
     }

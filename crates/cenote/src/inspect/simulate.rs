@@ -1,12 +1,12 @@
 //! What deduplication would save if everything were written with it: a table is made in memory.
 //!
 //! # What always holds
-//! - Only blocks that could be in a dedup table are counted: data at level 0 with bytes of its own on disk. Pieces of metadata,
-//!   indirect blocks, embedded blocks and holes are not.
+//! - Only blocks that could be in a dedup table are counted: data at level 0 with bytes of its own on disk.
+//!   Pieces of metadata, indirect blocks, embedded blocks and holes are not.
 //! - Blocks without a checksum could be anything, and are left out.
 //! - A block that has copies here and none there counts with the mean of what it takes.
-//! - Two blocks are one where checksum, sizes, compression and encryption are equal, whatever dataset they are in;
-//!   of snapshots only what their predecessors do not have is met.
+//! - Two blocks are one where checksum, sizes, compression and encryption are equal, whatever dataset they
+//!   are in; of snapshots only what their predecessors do not have is met.
 //!
 //! Memory: some hundred bytes for each different block.
 
@@ -73,7 +73,7 @@ impl BlockChecker for Simulation<'_> {
     type Job = ();
     type Found = Table;
 
-    fn met(&self, found: &mut Table, _: &Walk, _: &Bookmark, bp: &BlockPtr, _: Option<&Dnode>) -> Option<()> {
+    fn visit(&self, found: &mut Table, _: &Walk, _: &Bookmark, bp: &BlockPtr, _: Option<&Dnode>) -> Option<()> {
         let is_data = bp.level() == Level(0) && !bp.obj_type().is_metadata() && !bp.is_embedded();
         if is_data && bp.checksum_kind().is_ok_and(|kind| kind != ChecksumId::Off) {
             let (refcount, taken) = found.entries.entry(DdtKey::of(bp)).or_default();

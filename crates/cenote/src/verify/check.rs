@@ -1,4 +1,4 @@
-//! What is done with each block: it is read as told, and what is wrong is noted.
+//! Checks each block: reads it by the options of the run, and records errors.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ const REPORT_EVERY: u64 = 64;
 
 /// A damaged block and where it was met.
 pub(super) struct Hit {
-    /// Index in the plan.
+    /// Index of the object set in the plan.
     pub(super) set: usize,
     pub(super) at: Bookmark,
     pub(super) bp: BlockPtr,
@@ -57,7 +57,7 @@ pub(super) struct Counts {
     pub(super) degraded: AtomicU64,
 }
 
-/// Everything that was found.
+/// Results of all threads.
 pub(super) struct Found {
     pub(super) counts: Vec<Counts>,
     pub(super) hits: Vec<Hit>,
@@ -161,7 +161,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Reads a block as told; the reason if it cannot be had.
+    /// Reads a block by the options of the run. Returns the reason if it cannot be read.
     fn read(&self, job: &Job) -> Option<String> {
         let objset = self.plan.sets.get(job.set).and_then(|set| set.objset.as_ref().ok());
         let key = objset.and_then(|objset| objset.key().key());
@@ -169,7 +169,7 @@ impl Checker<'_> {
         let checked = self.zio.check(&job.bp, &policy);
         if !checked.faults.is_empty() {
             self.faults(&checked.faults);
-            // A device that is not there is told once, as a device, not with every block.
+            // A missing device is reported once, as a device, not with every block.
             let lied = checked.faults.iter().any(|fault| fault.kind != FaultKind::Missing);
             if lied && checked.data.is_ok() {
                 self.degraded.fetch_add(1, Ordering::Relaxed);
@@ -241,7 +241,7 @@ impl BlockChecker for Checker<'_> {
     type Job = Job;
     type Found = ();
 
-    fn met(
+    fn visit(
         &self,
         (): &mut (),
         walk: &Walk,

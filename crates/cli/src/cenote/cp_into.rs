@@ -5,11 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ::cenote::Target;
-use ::cenote::copy::host::Damaged;
+use ::cenote::copy::{Damaged, Content, Stamp, children, Observer, Summary};
 use ::cenote::copy::import::{Folder, HostSource, Importer, Options, import, write_volume};
-use ::cenote::copy::meta::{Content, Stamp};
-use ::cenote::copy::source::children;
-use ::cenote::copy::{Observer, Summary};
 use ::cenote::files::{FilesystemWriter, VolumeFile};
 use format::ObjectId;
 

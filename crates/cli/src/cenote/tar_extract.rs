@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use ::cenote::copy::import::{Options, import, unpack};
-use ::cenote::copy::untar::TarReader;
+use ::cenote::copy::TarReader;
 use ::cenote::{Error, Stop};
 
 use super::copying::Teller;

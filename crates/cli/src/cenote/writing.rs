@@ -1,5 +1,6 @@
 //! What the verbs that change files have in common: pools open for writing, words for errors.
 
+use admin::served::ServedFilesystem;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -2,7 +2,7 @@
 
 use super::{Options, chain, metaslabs};
 use cenote::Pool;
-use cenote::inspect::{DirtyTimes, dirty_times};
+use admin::debug::{DirtyTimes, dirty_times};
 use std::io::{self, Write};
 
 /// Prints the logs of all vdevs, those below another indented.

@@ -2,7 +2,7 @@
 
 use super::{Options, Verdict, bp};
 use cenote::Pool;
-use cenote::inspect::{checksums, decompress_any, embedded_block, raw_bytes, raw_vdev};
+use admin::debug::{checksums, decompress_any, embedded_block, raw_bytes, raw_vdev};
 use format::blkptr::BLKPTR_SIZE;
 use format::{BlockPtr, CompressionId, Endian};
 use std::io::{self, Write};

@@ -11,7 +11,7 @@ use crate::stop::{Outcome, Stop};
 use admin::diff::{Change, What, diff};
 use admin::edit::{self, EditError};
 use admin::{self, AdminError, OpenPool, Search};
-use cenote::inspect::FileKind;
+use admin::debug::FileKind;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::ops::ControlFlow;

@@ -1,10 +1,10 @@
 //! Opening what a cut has left, as somebody might who comes back, and reading all of it.
 //!
 //! # In which order
-//! Import, which claims the logs -> perhaps txgs in which no dataset is opened, and an export, after which the space is
-//! looked at; or others are written to, and files of theirs go again; or a dataset is destroyed, with its log; or the power
-//! goes off once more -> every dataset is opened, which replays its log -> everything is read -> the pool is exported, and
-//! space maps, blocks and counts of references are compared.
+//! Import, which claims the logs -> perhaps txgs in which no dataset is opened, and an export, after which
+//! the space is looked at; or others are written to, and files of theirs go again; or a dataset is destroyed,
+//! with its log; or the power goes off once more -> every dataset is opened, which replays its log ->
+//! everything is read -> the pool is exported, and space maps, blocks and counts of references are compared.
 //!
 //! What is wrong in a log is told only where it has not done damage: that says more.
 
@@ -105,8 +105,8 @@ fn open(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<HeadFs, Failur
     Ok(HeadFs::open(&head, options, &env(seed))?)
 }
 
-/// Opens what is on these disks and reads everything. Returns what was found, or why it could not be read, and what was
-/// read of the disks for that.
+/// Opens what is on these disks and reads everything. Returns what was found, or why it could not be read,
+/// and what was read of the disks for that.
 pub fn examine(history: &History, mut disks: Disks, seed: u64) -> (Result<State, String>, Vec<Ranges>) {
     let mut reads = Reads::of(&mut disks);
     let found = look(history, &mut disks, &mut reads, seed);
@@ -189,8 +189,8 @@ fn look_on(
     Ok(state)
 }
 
-/// No log holds a clone that is on disk: whoever imports the pool would count its references once more, to blocks that may
-/// be free.
+/// No log holds a clone that is on disk: whoever imports the pool would count its references once more, to
+/// blocks that may be free.
 fn check_logs(pool: &Arc<LivePool>) -> Result<(), Failure> {
     for dataset in DATASETS {
         let set = &pool.heads().open_by_name(dataset)?.set;
@@ -213,8 +213,8 @@ fn check_logs(pool: &Arc<LivePool>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes to one dataset while the log of the other waits to be replayed: files of many sizes, of which half go again, so
-/// that what was free when the log was claimed has been somebody's, in other pieces.
+/// Writes to one dataset while the log of the other waits to be replayed: files of many sizes, of which half
+/// go again, so that what was free when the log was claimed has been somebody's, in other pieces.
 fn write_elsewhere(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<(), Failure> {
     let fs = open(pool, dataset, seed)?;
     let mut random = Random::from_seed(seed);

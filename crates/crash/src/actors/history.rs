@@ -1,16 +1,16 @@
 //! What threads did beside each other, and what may be found of it after a cut.
 //!
-//! Each thread works in directories of its own, its homes, so that what is in a home is one sequence of versions
-//! whatever the others do. What binds them are promises: an fsync makes all names of its dataset durable, a txg
-//! everything.
+//! Each thread works in directories of its own, its homes, so that what is in a home is one sequence of
+//! versions whatever the others do. What binds them are promises: an fsync makes all names of its dataset
+//! durable, a txg everything.
 //!
 //! # What may be found
 //! - The names of a home are one version, from the last that was promised to the last that was begun.
-//! - A file is made of its versions in that range: its size is that of one, and each byte is of one that is so long.
-//!   Zeros are of a version that has zeros there, and not of one that ends before.
+//! - A file is made of its versions in that range: its size is that of one, and each byte is of one that is
+//!   so long. Zeros are of a version that has zeros there, and not of one that ends before.
 //! - Where a rename is found, every file of its dataset is not older than the rename.
-//! - A snapshot that was promised is there; its homes are between what had been done when it was asked for and what had
-//!   been begun when it was there.
+//! - A snapshot that was promised is there; its homes are between what had been done when it was asked for
+//!   and what had been begun when it was there.
 
 use super::found::{FoundFile, FoundHome, State};
 use crate::model::{Entry, FileId, FileState, Model, Version, possible};
@@ -92,14 +92,16 @@ pub enum What {
 /// How often threads met in the ways that lose data where something is wrong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Fsyncs in a dataset with a fresh clone whose txg was open, was being written, and was the last on disk.
+    /// Fsyncs in a dataset with a fresh clone whose txg was open, was being written, and was the last on
+    /// disk.
     pub beside_clones: [u64; 3],
-    /// Clones that were made, and those refused because the txg of their blocks was not on disk, while a txg was written.
+    /// Clones that were made, and those refused because the txg of their blocks was not on disk, while a txg
+    /// was written.
     pub cloned_while_synced: [u64; 2],
     /// Snapshots that somebody tried to destroy while they were copied.
     pub copied_and_destroyed: u64,
-    /// Fsyncs of a file while a large write to another one of its dataset was not durable, and had been cut or written
-    /// over since.
+    /// Fsyncs of a file while a large write to another one of its dataset was not durable, and had been cut
+    /// or written over since.
     pub beside_cuts: u64,
 }
 

@@ -1,13 +1,13 @@
 //! What is on the disks after a cut, and which cuts leave the same as far as anybody looks.
 //!
-//! Most writes of a txg change nothing that can be seen until its uberblock is written: what an import reads after a cut
-//! before and after such a write is the same. So everything that is read while an image is checked is noted
-//! ([`Reads`]), and an image that has the same bytes in all these places gives the same result: it is not imported
-//! again.
+//! Most writes of a txg change nothing that can be seen until its uberblock is written: what an import reads
+//! after a cut before and after such a write is the same. So everything that is read while an image is
+//! checked is noted ([`Reads`]), and an image that has the same bytes in all these places gives the same
+//! result: it is not imported again.
 //!
 //! # What always holds
-//! - Two images count as the same only if the writes that touch the noted places are the same, in the same order and
-//!   with the same sectors kept.
+//! - Two images count as the same only if the writes that touch the noted places are the same, in the same
+//!   order and with the same sectors kept.
 //! - What the check itself has written before it reads it is not noted.
 
 use crate::disks::Disks;
@@ -184,7 +184,8 @@ impl Replay {
         Replay { disks, unflushed: vec![Vec::new(); count], next: 0 }
     }
 
-    /// The next operation as far as it gets when the power goes off meanwhile: a write is in the cache of its disk.
+    /// The next operation as far as it gets when the power goes off meanwhile: a write is in the cache of its
+    /// disk.
     pub fn begin(&mut self, disk: usize, op: &Op) {
         if let (OpKind::Write, Some(data)) = (op.kind, &op.data) {
             let data = Arc::from(data.as_slice());

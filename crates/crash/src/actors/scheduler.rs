@@ -1,21 +1,21 @@
 //! A scheduler of threads: one thread runs at a time, and a seed decides which one is next.
 //!
-//! A thread yields at every operation of a device ([`ScheduledDisk`]) and between its steps ([`pause`]). It also loses
-//! its turn when it sleeps on a lock of the engine, which [`Scheduler::conduct`] sees in `/proc`; it stops again at its
-//! next yield, after the owner of the lock has woken it. So a thread can be held at any of its operations for as long
-//! as other threads can run. The order depends only on the seed, except for the short time that a woken thread takes
-//! to its next yield, during which two threads run.
+//! A thread yields at every operation of a device ([`ScheduledDisk`]) and between its steps ([`pause`]). It
+//! also loses its turn when it sleeps on a lock of the engine, which [`Scheduler::conduct`] sees in `/proc`;
+//! it stops again at its next yield, after the owner of the lock has woken it. So a thread can be held at any
+//! of its operations for as long as other threads can run. The order depends only on the seed, except for the
+//! short time that a woken thread takes to its next yield, during which two threads run.
 //!
 //! # What always holds
 //! - Of the threads that have entered, one runs, apart from threads that were just woken.
-//! - A turn is passed on only when every other thread is stopped or asleep, and only once: by the thread that has it,
-//!   or by [`Scheduler::conduct`] when that thread sleeps, whichever comes first.
+//! - A turn is passed on only when every other thread is stopped or asleep, and only once: by the thread that
+//!   has it, or by [`Scheduler::conduct`] when that thread sleeps, whichever comes first.
 //! - Threads that have not entered are not delayed.
 //!
 //! # Policy
-//! Each thread has a priority; the runnable thread with the highest priority runs. At random yields all priorities are
-//! drawn anew. How often is drawn for each run: from every few operations to every hundred, so that some runs
-//! interleave finely and others hold a thread for long.
+//! Each thread has a priority; the runnable thread with the highest priority runs. At random yields all
+//! priorities are drawn anew. How often is drawn for each run: from every few operations to every hundred, so
+//! that some runs interleave finely and others hold a thread for long.
 
 use super::Failure;
 use std::cell::RefCell;
@@ -35,8 +35,8 @@ const IDLE_SPANS: [u64; 4] = [4, 10, 25, 60];
 const NO_SEAT: usize = usize::MAX;
 /// Time between two checks of threads that may sleep.
 const CHECK_INTERVAL: Duration = Duration::from_micros(60);
-/// Consecutive checks that must find a thread asleep before it counts as asleep; more for a thread that waits for
-/// helper threads of its own.
+/// Consecutive checks that must find a thread asleep before it counts as asleep; more for a thread that waits
+/// for helper threads of its own.
 const CHECKS: u32 = 2;
 const CHECKS_WITH_HELPERS: u32 = 200;
 /// All threads asleep for this long are taken for a deadlock.
@@ -126,7 +126,8 @@ pub fn wake_idle() {
     }
 }
 
-/// Calls `work`, which waits for helper threads of its own: the calling thread keeps its turn while it sleeps briefly.
+/// Calls `work`, which waits for helper threads of its own: the calling thread keeps its turn while it sleeps
+/// briefly.
 pub fn with_helpers<T>(work: impl FnOnce() -> T) -> T {
     let set = |has_helpers: bool| {
         SEAT.with_borrow(|seat| {
@@ -216,8 +217,8 @@ impl Scheduler {
         self.lock().seats.iter().filter(|seat| seat.at != ThreadState::Ended).count() <= 1
     }
 
-    /// Waits until every thread is stopped or asleep, then lets one of them run. Does nothing if `turn` was passed on
-    /// before.
+    /// Waits until every thread is stopped or asleep, then lets one of them run. Does nothing if `turn` was
+    /// passed on before.
     fn pass_on(&self, turn: u64) {
         let _one_at_a_time = lock(&self.passing);
         if self.lock().passed != turn {

@@ -1,7 +1,8 @@
-//! Threads that work on one pool beside each other: three on files of two datasets, one that copies out of snapshots, and
-//! one that writes txgs.
+//! Threads that work on one pool beside each other: three on files of two datasets, one that copies out of
+//! snapshots, and one that writes txgs.
 //!
-//! What each does follows from its seed; in which order their operations on the disks come follows from [`super::scheduler`].
+//! What each does follows from its seed; in which order their operations on the disks come follows from
+//! [`super::scheduler`].
 
 use super::history::{Copied, History, Promise, Snapshot, Steps, What, empty_home, file_state};
 use super::scheduler::{self, ScheduledDisk, Scheduler};
@@ -11,8 +12,7 @@ use crate::disks::{Disks, Layout};
 use crate::model::{Entry, FileId, FileState, Names};
 use crate::workload::{POOL, RECORD, create, env};
 use cenote::copy::import::{Importer, Options, import};
-use cenote::copy::walk::Children;
-use cenote::copy::{Observer, Problem};
+use cenote::copy::{Children, Observer, Problem};
 use cenote::files::FilesystemWriter;
 use dsl::DslError;
 use dsl::TaskCtx;
@@ -171,7 +171,8 @@ fn new_world(layout: Layout, seed: u64) -> Result<(World, Vec<(usize, Op)>), Fai
 /// Runs the threads, each for about so many steps.
 ///
 /// # Errors
-/// If anything fails: on disks without faults nothing does. If threads wait for each other, they are left behind.
+/// If anything fails: on disks without faults nothing does. If threads wait for each other, they are left
+/// behind.
 pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> {
     let (world, base) = new_world(layout, seed)?;
     let world = Arc::new(world);
@@ -338,8 +339,8 @@ impl Worker<'_> {
         self.world.tell(format!("thread {}: {text}", self.seat));
     }
 
-    /// One change of a home: `act` makes it, then `change` makes it in the model. Returns what `act` does; `None`: it
-    /// could not be done.
+    /// One change of a home: `act` makes it, then `change` makes it in the model. Returns what `act` does;
+    /// `None`: it could not be done.
     fn change<T>(
         &mut self,
         home: usize,
@@ -387,8 +388,8 @@ impl Worker<'_> {
             self.create(home)?;
             return self.write();
         }
-        // What is committed now may be on disk before anybody asks for it: the log holds records of both kinds. And blocks
-        // have pointers already that are nobody's after a cut.
+        // What is committed now may be on disk before anybody asks for it: the log holds records of both
+        // kinds. And blocks have pointers already that are nobody's after a cut.
         if self.world.is_syncing.load(Ordering::Relaxed) && self.random.one_in(2) {
             return match self.random.below(5) {
                 0 | 1 if !is_full => self.share(home),
@@ -712,8 +713,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A clone becomes durable, whatever state its txg is in; if it has gone, another file of its dataset, with which its
-    /// record may go. Sometimes its blocks are freed right after.
+    /// A clone becomes durable, whatever state its txg is in; if it has gone, another file of its dataset,
+    /// with which its record may go. Sometimes its blocks are freed right after.
     fn fsync_clone(&mut self) -> Result<(), Failure> {
         let Some(clone) = self.clones.get(self.random.below(self.clones.len() as u64) as usize).cloned()
         else {

@@ -2,8 +2,8 @@
 //!
 //! # What always holds
 //! - The same seed changes the same blocks of a pool in the same way.
-//! - A seed targets one kind of structure and changes few blocks, so that much of most pools stays readable. Nineteen
-//!   consecutive seeds target every kind.
+//! - A seed targets one kind of structure and changes few blocks, so that much of most pools stays readable.
+//!   Nineteen consecutive seeds target every kind.
 
 pub mod lists;
 pub mod pointers;
@@ -83,8 +83,8 @@ impl Target {
         Target::Anything,
     ];
 
-    /// The rates at which seeds change blocks of this kind, each as one in so many. Rare structures, and those that
-    /// opening a pool does not need, are changed more often.
+    /// The rates at which seeds change blocks of this kind, each as one in so many. Rare structures, and
+    /// those that opening a pool does not need, are changed more often.
     fn rates(self) -> [u64; 3] {
         match self {
             Target::Anything => [60, 20, 8],

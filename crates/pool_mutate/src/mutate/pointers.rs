@@ -1,5 +1,5 @@
-//! Forged block pointers: one field has a value of the attacker's choice, and the checksum is off, so that the data
-//! the pointer leads to passes verification.
+//! Forged block pointers: one field has a value of the attacker's choice, and the checksum is off, so that
+//! the data the pointer leads to passes verification.
 
 use super::next;
 use format::blkptr::BLKPTR_SIZE;

@@ -1,5 +1,5 @@
-//! Labels with valid checksums and wrong contents: changed numbers and words in configurations, and changed words in
-//! uberblocks, on top of the images of a golden pool.
+//! Labels with valid checksums and wrong contents: changed numbers and words in configurations, and changed
+//! words in uberblocks, on top of the images of a golden pool.
 
 use crate::work::{Depth, exercise_pool};
 use cenote::Pool;

@@ -1,12 +1,12 @@
 //! Malicious pools: blocks and labels with valid checksums and wrong contents.
 //!
-//! The tests do what the commands do to golden pools, in two settings: a seeded part of the blocks is changed in
-//! memory after its checksum was verified; or blocks of the images are changed and resealed beforehand. The outcome
-//! of each operation must be data or an error: no panic, no run of more than [`SECONDS_MAX`] seconds, no more memory
-//! than [`HELD_MAX`] bytes.
+//! The tests do what the commands do to golden pools, in two settings: a seeded part of the blocks is changed
+//! in memory after its checksum was verified; or blocks of the images are changed and resealed beforehand.
+//! The outcome of each operation must be data or an error: no panic, no run of more than [`SECONDS_MAX`]
+//! seconds, no more memory than [`HELD_MAX`] bytes.
 //!
-//! `cargo test` runs few seeds. More: `CENOTE_HOSTILE_SEEDS=0..3000 cargo test -p cenote-pool-mutate --test hostile`, for
-//! one pool with `CENOTE_HOSTILE_POOL=single`.
+//! `cargo test` runs few seeds. More: `CENOTE_HOSTILE_SEEDS=0..3000 cargo test -p cenote-pool-mutate --test
+//! hostile`, for one pool with `CENOTE_HOSTILE_POOL=single`.
 
 mod labels;
 mod repeat;
@@ -27,14 +27,14 @@ use work::Depth;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Most bytes that a run may hold at a time: block caches of 8 and 4 MiB, two verifying threads with a few blocks of
-/// at most 16 MiB, and the memory of a listing.
+/// Most bytes that a run may hold at a time: block caches of 8 and 4 MiB, two verifying threads with a few
+/// blocks of at most 16 MiB, and the memory of a listing.
 const HELD_MAX: usize = 192 << 20;
 /// The longest run in seconds.
 const SECONDS_MAX: u64 = 20;
 
-/// Pools that have every kind of block between them. The first seed of a pool targets the kind named beside it, which
-/// that pool has and few others do.
+/// Pools that have every kind of block between them. The first seed of a pool targets the kind named beside
+/// it, which that pool has and few others do.
 const POOLS: [(&str, Target); 16] = [
     ("single", Target::Lists),
     ("snapshots", Target::FreedBlocks),

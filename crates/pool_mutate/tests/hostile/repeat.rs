@@ -1,6 +1,6 @@
-//! Cyclic and repetitive trees: a few blocks that point to each other many times over, so that an object of a small
-//! pool claims up to 2^44 blocks. Every pointer has the level, type and size that its position demands, and every
-//! checksum is right.
+//! Cyclic and repetitive trees: a few blocks that point to each other many times over, so that an object of a
+//! small pool claims up to 2^44 blocks. Every pointer has the level, type and size that its position demands,
+//! and every checksum is right.
 
 use format::blkptr::BLKPTR_SIZE;
 use format::dnode::{CORE_SIZE, SLOT_SIZE};
@@ -62,8 +62,8 @@ fn fill(bp: &BlockPtr, bytes: &mut [u8]) {
     }
 }
 
-/// Makes a dnode the root of a tree with as many levels as block numbers allow, all of them in the block that it
-/// points to.
+/// Makes a dnode the root of a tree with as many levels as block numbers allow, all of them in the block that
+/// it points to.
 fn enlarge(dnode: &mut [u8], kind: ObjType) {
     let Ok(bp) = BlockPtr::decode(&dnode[CORE_SIZE..], Endian::Little) else { return };
     // Its data blocks become indirect blocks, unless it has indirect blocks already.

@@ -1,8 +1,8 @@
 //! Changes blocks in memory after their checksums were verified.
 //!
 //! # What always holds
-//! - A block is changed in the same way each time and by each thread that reads it in a run, as in a pool that was
-//!   written that way.
+//! - A block is changed in the same way each time and by each thread that reads it in a run, as in a pool
+//!   that was written that way.
 
 pub(crate) use cenote_pool_mutate::mutate::{Target, plan};
 use cenote_pool_mutate::mutate::{

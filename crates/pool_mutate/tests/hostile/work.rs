@@ -1,10 +1,8 @@
 //! The operations of the commands on a pool, with results ignored.
 
-use cenote::copy::archive::Archiver;
-use cenote::copy::host::Damaged;
-use cenote::copy::tar::TarWriter;
-use cenote::copy::{Observer, Problem};
-use cenote::inspect::{self, Check, SpaceMap, zil};
+use cenote::copy::{Archiver, Damaged, TarWriter, Observer, Problem};
+use admin::debug::{self, SpaceMap, zil};
+use cenote::inspect::{self, Check};
 use cenote::{Dataset, Node, OpenOptions, Pool, verify};
 use std::io::{self, Write};
 use testkit::{Fixture, keys};
@@ -77,8 +75,8 @@ fn exercise_pool_facts(pool: &Pool) {
             let _ = SpaceMap::open(pool.mos(), *id).and_then(|map| map.for_each_entry(&mut |_| Ok(())));
         }
     }
-    let _ = (inspect::census(pool), inspect::metaslabs(pool), inspect::leaked_objects(pool));
-    let _ = (inspect::removal_census(pool), inspect::dirty_times(pool), inspect::space_map_counts(pool));
+    let _ = (inspect::census(pool), debug::metaslabs(pool), inspect::leaked_objects(pool));
+    let _ = (inspect::removal_census(pool), debug::dirty_times(pool), inspect::space_map_counts(pool));
     let _ = inspect::blocks(pool, Check::Nothing, true);
 }
 
@@ -136,7 +134,7 @@ fn exercise_node(node: &Node) -> bool {
     let _ = node.read_at(node.attrs().size.saturating_sub(5000), &mut buf);
     let _ = node.next_data(1).and_then(|at| node.next_hole(at.unwrap_or(0)));
     let _ = (node.readlink(), node.xattr_values(), node.acl());
-    let _ = inspect::segments(node.object());
+    let _ = debug::segments(node.object());
     read.is_ok_and(|len| len > 0)
 }
 

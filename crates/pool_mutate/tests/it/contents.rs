@@ -20,7 +20,8 @@ pub(crate) fn load_keys(pool: &Pool, fixture: &Fixture) {
     }
 }
 
-/// All datasets with their properties, all files with their attributes and contents, and the facts of the pool.
+/// All datasets with their properties, all files with their attributes and contents, and the facts of the
+/// pool.
 pub(crate) fn of(pool: &Pool) -> Vec<String> {
     let spa = pool.spa();
     let mut lines = vec![

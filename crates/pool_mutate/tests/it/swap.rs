@@ -1,5 +1,5 @@
-//! Golden pools rewritten in the other byte order, as a whole and in halves: zdb and Cenote report the same contents
-//! before and after.
+//! Golden pools rewritten in the other byte order, as a whole and in halves: zdb and Cenote report the same
+//! contents before and after.
 //!
 //! `cargo test` takes a few pools. All of them, with several seeds for halves: `CENOTE_MUTATE_POOLS=all
 //! CENOTE_MUTATE_SEEDS=0..3 cargo test -p cenote-pool-mutate --test it swap`.

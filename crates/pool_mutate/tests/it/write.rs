@@ -1,5 +1,6 @@
-//! Golden pools with blocks of the other byte order, opened for writing: the same work gives the same files as in the
-//! original pool, and zdb finds no error afterwards. A pool last written by a machine of the other order is refused.
+//! Golden pools with blocks of the other byte order, opened for writing: the same work gives the same files
+//! as in the original pool, and zdb finds no error afterwards. A pool last written by a machine of the other
+//! order is refused.
 //!
 //! More pools: `CENOTE_MUTATE_POOLS=single,legacy CENOTE_MUTATE_SEEDS=0..4 cargo test -p cenote-pool-mutate --test it write`.
 
@@ -38,7 +39,8 @@ fn copy(fixture: &Fixture, which: Option<Which>) -> Scratch {
     scratch
 }
 
-/// Writes, removes and renames in every file system, with snapshots before and after; returns a log of the results.
+/// Writes, removes and renames in every file system, with snapshots before and after; returns a log of the
+/// results.
 fn work(pool: &PoolWriter, heads: &[String]) -> Vec<String> {
     let mut log = Vec::new();
     let mut note = |what: &str, name: &str, result: Result<(), String>| {
@@ -92,7 +94,8 @@ fn work_in(fs: &FilesystemWriter, note: &mut dyn FnMut(&str, Result<(), String>)
 
 /// The facts that do not depend on the time of the work: names, contents, sizes, rights, extended attributes.
 fn files(pool: &Pool) -> Vec<String> {
-    // The first eight lines describe the pool. Between `generation` and `flags` are the parent, a device and times.
+    // The first eight lines describe the pool. Between `generation` and `flags` are the parent, a device and
+    // times.
     let lines = contents::of(pool).into_iter().skip(8).filter(|line| line.contains(" Attrs {"));
     let mut all: Vec<String> = lines
         .map(|line| {

@@ -1,5 +1,6 @@
 //! Rules of changing files that are the server's to keep, because the kernel does not, or says too little for it.
 
+use admin::served::ServedFilesystem;
 use super::{LiveService, pool_errno};
 use crate::caller;
 use crate::errno::zpl_errno;

@@ -12,6 +12,7 @@
 //!   until the kernel has let go of it.
 //! - Nodes of [`crate::zfsdir`] never reach the file system, and its nodes never that.
 
+use admin::served::ServedFilesystem;
 use crate::LiveService;
 use crate::caller;
 use crate::fuse::dirty_pages::DirtyPages;

@@ -1,4 +1,5 @@
-//! Who keeps a file system: the kernel, a server of nothing, zfs-fuse, or ours. All are taken down when dropped.
+//! Who keeps a file system: the kernel, a server of nothing, zfs-fuse, or ours. All are taken down when
+//! dropped.
 
 mod floor;
 mod kernel;
@@ -43,7 +44,8 @@ pub(super) trait Keeper {
     /// The folder to work in.
     fn folder(&self, purpose: Purpose) -> PathBuf;
 
-    /// Everything that was done below a folder of this file system is on disk: a `sync` of all would wait for others.
+    /// Everything that was done below a folder of this file system is on disk: a `sync` of all would wait for
+    /// others.
     fn sync(&self, dir: &Path) -> Result<(), Failure> {
         Ok(rustix::fs::syncfs(std::fs::File::open(dir)?)?)
     }

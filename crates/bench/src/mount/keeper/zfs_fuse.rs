@@ -1,5 +1,5 @@
-//! zfs-fuse, with a pool on the image itself: what its process reads and writes is counted in place of the device's
-//! work.
+//! zfs-fuse, with a pool on the image itself: what its process reads and writes is counted in place of the
+//! device's work.
 
 use super::{Keeper, POOL, Purpose, Server, let_go};
 use crate::Failure;
@@ -71,7 +71,8 @@ impl Keeper for ZfsFuse {
         }
     }
 
-    /// It has no `zpool sync`, and the kernel does not tell it about `syncfs`: its intent log has everything after this.
+    /// It has no `zpool sync`, and the kernel does not tell it about `syncfs`: its intent log has everything
+    /// after this.
     fn sync(&self, dir: &Path) -> Result<(), Failure> {
         let dir = std::fs::File::open(dir)?;
         rustix::fs::syncfs(&dir)?;

@@ -1,4 +1,4 @@
-//! Directories that are being filled.
+//! Directories of the target that are being filled.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,14 +18,14 @@ pub(super) struct Dir {
     pub(super) id: ObjectId,
     pub(super) display_path: Vec<u8>,
     above: Option<DirRef>,
-    /// What it gets at the end.
+    /// Attributes that it gets at the end.
     end: Option<Meta>,
-    /// What is made in it inherits an ACL, which has to go again.
+    /// New files in it inherit an ACL, which must be removed again.
     pub(super) has_default_acl: bool,
 }
 
-/// A directory of the target that is being filled. It gets its attributes when the last clone of this is
-/// dropped.
+/// A directory of the target that is being filled. It gets its attributes when the last clone of this handle
+/// is dropped.
 #[derive(Clone, Debug)]
 pub struct Folder(pub(super) DirRef);
 
@@ -49,7 +49,7 @@ impl std::fmt::Debug for DirRef {
 }
 
 impl Dir {
-    /// A directory that is there.
+    /// An existing directory.
     pub(super) fn existing(
         shared: &Arc<Shared>,
         id: ObjectId,
@@ -69,7 +69,7 @@ impl Dir {
         Ok(DirRef::new(dir))
     }
 
-    /// Makes a directory in another, or takes the one that is there.
+    /// Creates a directory in another, or opens the existing one.
     pub(super) fn make(above: &DirRef, name: &[u8], display_path: &[u8], meta: Meta) -> Result<DirRef, Problem> {
         let shared = &above.shared;
         let new = above.new_file(&meta, &[]);
@@ -92,7 +92,7 @@ impl Dir {
         Ok(DirRef::new(dir))
     }
 
-    /// What a new file in it is made from.
+    /// The initial attributes of a new file in this directory.
     pub(super) fn new_file<'f>(&self, meta: &Meta, target: &'f [u8]) -> NewFile<'f> {
         let (uid, gid) = self.ids(meta);
         NewFile { kind: meta.kind, mode: meta.perm, umask: 0, uid, gid, rdev: meta.rdev, target }
@@ -102,7 +102,7 @@ impl Dir {
         if self.shared.options.owners { (meta.uid, meta.gid) } else { self.shared.owner }
     }
 
-    /// What was made in it must not keep what it inherited: it is a copy.
+    /// Removes the ACL that a new file inherited, because the copy has the ACL of its source.
     pub(super) fn drop_inherited(&self, id: ObjectId) -> Result<(), ZplError> {
         if self.has_default_acl {
             for name in [POSIX_ACCESS, POSIX_DEFAULT] {
@@ -115,7 +115,7 @@ impl Dir {
         Ok(())
     }
 
-    /// Gives a file in it all its attributes.
+    /// Sets all attributes of a file in this directory.
     pub(super) fn attributes(&self, id: ObjectId, display_path: &[u8], meta: &Meta) -> Result<(), ZplError> {
         let fs = &self.shared.fs;
         let now = fs.attrs(id)?;

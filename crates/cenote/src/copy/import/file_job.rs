@@ -1,12 +1,15 @@
-//! Creates one file of the target that is no directory: a regular file, a symbolic link, a device, a pipe or a socket.
+//! Creates one file of the target that is no directory: a regular file, a symbolic link, a device, a pipe or
+//! a socket.
 //!
-//! A [`FileJob`] runs on a worker thread. Its [`JobSource`] opens the source and calls [`FileJob::create`] with the
-//! attributes and the content; the sources of the host, of pools and of archives are in the modules of their names.
+//! A [`FileJob`] runs on a worker thread. Its [`JobSource`] opens the source and calls [`FileJob::create`]
+//! with the attributes and the content; the sources of the host, of pools and of archives are in the modules
+//! of their names.
 //!
 //! # Order
-//! create, under a temporary name if the name is taken -> content -> attributes -> rename to the final name. A step
-//! that fails removes the file.
+//! create, under a temporary name if the name is taken -> content -> attributes -> rename to the final name.
+//! A step that fails removes the file.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -46,9 +49,9 @@ impl JobSource for NoSource {
     }
 }
 
-/// What a file holds.
+/// Content of a new file.
 pub(super) enum Body<'b> {
-    /// What a file of a pool holds: its blocks are shared where that is possible.
+    /// Content of a file of a pool; its blocks are shared where that is possible.
     Node(&'b Node),
     Data {
         content: &'b dyn Content,
@@ -58,10 +61,10 @@ pub(super) enum Body<'b> {
     None,
 }
 
-/// A file under the name it has until it is whole.
+/// A new file that is not complete yet.
 pub(super) struct NewFileHandle {
     pub(super) id: ObjectId,
-    /// `None`: its own.
+    /// Its temporary name; `None` if it has its final name.
     temporary: Option<Vec<u8>>,
 }
 
@@ -80,7 +83,8 @@ impl FileJob {
         self.dir.shared.problem(&self.display_path, problem);
     }
 
-    /// Makes a file that has several names in the source at the first of them, and links at the others.
+    /// Creates a file with several names in the source: `make` creates it at the first name, the others
+    /// become hard links.
     pub(super) fn once(
         &self,
         key: (u64, u64),
@@ -106,7 +110,7 @@ impl FileJob {
         self.link(id)
     }
 
-    /// Makes it one more name of a file of the target.
+    /// Creates a hard link to a file of the target.
     pub(super) fn link(&self, id: ObjectId) -> Result<(), Problem> {
         let (dir, fs) = (&self.dir, &self.dir.shared.fs);
         match fs.link(id, dir.id, &self.name) {
@@ -129,7 +133,7 @@ impl FileJob {
         Ok(())
     }
 
-    /// Makes the file. `None`: it was left out, which was told where it is a loss.
+    /// Creates the file. `None`: it was left out, which is reported if content is missing.
     pub(super) fn create(&self, meta: &Meta, body: &Body<'_>) -> Result<Option<ObjectId>, Problem> {
         let target = match body {
             Body::Target(target) => target,
@@ -153,7 +157,7 @@ impl FileJob {
         }
     }
 
-    /// Makes an empty file, under another name if something has its own. `None`: that stays.
+    /// Creates an empty file, under a temporary name if its name exists. `None`: the existing file stays.
     pub(super) fn begin(&self, meta: &Meta, target: &[u8]) -> Result<Option<NewFileHandle>, Problem> {
         let (dir, fs) = (&self.dir, &self.dir.shared.fs);
         let new = dir.new_file(meta, target);
@@ -175,7 +179,7 @@ impl FileJob {
         Ok(Some(handle))
     }
 
-    /// False: what has the name stays, as was asked for.
+    /// False if an existing file must stay.
     fn may_replace(&self) -> Result<bool, Problem> {
         let (dir, fs) = (&self.dir, &self.dir.shared.fs);
         if dir.shared.options.keep_existing {
@@ -189,7 +193,8 @@ impl FileJob {
         Ok(true)
     }
 
-    /// Content and attributes. False: it could not be read whole, and is not wanted so; or all is to end.
+    /// Writes content and attributes. False: the content is incomplete and the file must be left out, or the
+    /// copy was cancelled.
     fn fill(&self, handle: &NewFileHandle, meta: &Meta, body: &Body<'_>) -> Result<bool, Problem> {
         let bad = match body {
             Body::Data { content, segments } => self.write(handle.id, *content, segments)?,
@@ -210,8 +215,8 @@ impl FileJob {
         Ok(true)
     }
 
-    /// Makes a new file one that shares the blocks of another of its pool. Nothing is read: what is damaged there
-    /// is here too. False: it has to be copied.
+    /// Shares the blocks of a file of the same pool with a new file, without reading them: damaged blocks are
+    /// damaged in both. False: the content must be copied.
     fn share(&self, id: ObjectId, node: &Node) -> Result<bool, ZplError> {
         let (shared, size) = (&self.dir.shared, node.attrs().size);
         if size == 0 || !Arc::ptr_eq(node.object().objset().store(), shared.fs.set().store()) {
@@ -236,7 +241,7 @@ impl FileJob {
         }
     }
 
-    /// Ranges that could not be read. `None`: it was to end before it was done.
+    /// Copies the content. Returns the ranges that could not be read; `None` if the copy was cancelled.
     fn write(
         &self,
         id: ObjectId,
@@ -280,7 +285,7 @@ impl FileJob {
         Ok(Some(bad))
     }
 
-    /// The file is whole: it gets its name.
+    /// Gives a complete file its final name.
     pub(super) fn publish(&self, handle: &NewFileHandle) -> Result<(), Problem> {
         let (dir, fs) = (&self.dir, &self.dir.shared.fs);
         let Some(temporary) = &handle.temporary else { return Ok(()) };
@@ -291,7 +296,7 @@ impl FileJob {
         Ok(renamed?)
     }
 
-    /// The file goes again.
+    /// Removes an incomplete file.
     pub(super) fn discard(&self, handle: &NewFileHandle) {
         let name = handle.temporary.as_ref().unwrap_or(&self.name);
         // On the way out with an error that matters more.

@@ -1,8 +1,9 @@
-//! Trees of the host.
+//! Copies from the host.
 //!
 //! # What always holds
-//! - Symbolic links are copied, never followed, but for the name that the caller gives.
-//! - A file is described and read through one handle: what is exchanged meanwhile is not mixed up.
+//! - Symbolic links are copied, never followed, except at the path that the caller gives.
+//! - Attributes and content of a file are read through one handle, so a file that is replaced meanwhile is
+//!   not mixed up.
 
 use std::ffi::CString;
 use std::io;
@@ -23,7 +24,7 @@ use crate::copy::meta::{Content, Segment, Stamp, segments};
 const CHUNK: u64 = 128 << 10;
 /// Longest target of a link.
 const TARGET_MAX: usize = 4096;
-/// Room for values and lists of extended attributes; Linux has 64 KiB.
+/// Buffer size for values and lists of extended attributes; the limit of Linux is 64 KiB.
 const XATTR_MAX: usize = 1 << 20;
 
 /// A file or directory of the host to be copied.
@@ -38,7 +39,7 @@ pub struct HostSource {
 pub(super) struct HostFile {
     folder: Arc<OwnedFd>,
     name: CString,
-    /// What its folder says that it is.
+    /// Kind of the file as in the directory entry.
     kind: FileType,
 }
 
@@ -56,10 +57,11 @@ fn unreadable(error: impl Into<io::Error>) -> Problem {
 }
 
 impl HostSource {
-    /// What is at `path`. A link is not followed unless `follow` says so or the path ends in a slash.
+    /// Opens the file or directory at `path`. A symbolic link is not followed unless `follow` is true or the
+    /// path ends in a slash.
     ///
     /// # Errors
-    /// There is nothing, or it cannot be looked at.
+    /// If it does not exist, or its attributes cannot be read.
     pub fn open(path: &Path, follow: bool) -> io::Result<HostSource> {
         let bytes = path.as_os_str().as_bytes();
         let trimmed = bytes.iter().rposition(|byte| *byte != b'/').map_or(&b"/"[..], |at| &bytes[..=at]);
@@ -85,20 +87,20 @@ impl HostSource {
         Ok(HostSource { folder: Arc::new(folder), name: name.to_vec(), stat })
     }
 
-    /// It is a directory.
+    /// True if it is a directory.
     pub fn is_dir(&self) -> bool {
         kind_of(&self.stat) == FileType::Directory
     }
 
-    /// Device and number: what tells it from all others.
+    /// Device and inode number, which identify the file.
     pub fn identity(&self) -> (u64, u64) {
         (self.stat.st_dev, self.stat.st_ino)
     }
 
-    /// Its content.
+    /// Opens its content.
     ///
     /// # Errors
-    /// It is neither a regular file nor a block device, or cannot be opened.
+    /// If it is neither a regular file nor a block device, or cannot be opened.
     pub fn content(&self) -> io::Result<HostContent> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = fs::openat(&self.folder, &self.name, flags, Mode::empty())?;
@@ -110,7 +112,7 @@ impl HostSource {
         Ok(HostContent { file, size })
     }
 
-    /// Its last component; `None` for a root.
+    /// Last component of its path; `None` for a root directory.
     pub fn own_name(&self) -> Option<&[u8]> {
         (!matches!(self.name.as_slice(), b"." | b"..")).then_some(self.name.as_slice())
     }
@@ -118,7 +120,7 @@ impl HostSource {
 
 impl Importer<'_> {
     /// Copies a file or directory of the host into `to` as `name`; without a name, the entries of a
-    /// directory go right into `to`. `display_path` is what the observer hears.
+    /// directory go directly into `to`. The observer gets paths that begin with `display_path`.
     pub fn copy_host(&mut self, source: &HostSource, to: &Folder, name: Option<&[u8]>, display_path: &[u8]) {
         let to = &to.0;
         if !source.is_dir() {

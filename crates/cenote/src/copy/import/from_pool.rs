@@ -1,4 +1,4 @@
-//! Trees of a pool: of this one or another.
+//! Copies from a pool: the same one or another.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::copy::walk::{Children, Flow, Position, Trouble, Visitor, walk};
 
 impl Importer<'_> {
     /// Copies `start`, a file or directory of `fs`, into `to` as `name`; without a name, the entries of a
-    /// directory go right into `to`. `display_path` is what the observer hears.
+    /// directory go directly into `to`. The observer gets paths that begin with `display_path`.
     pub fn copy_pool(
         &mut self,
         fs: &Arc<Filesystem>,

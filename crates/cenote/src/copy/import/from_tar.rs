@@ -1,4 +1,4 @@
-//! Archives.
+//! Copies from a tar archive.
 //!
 //! # What always holds
 //! - Every member goes below the directory that is filled: a slash at the front of its name is dropped, a
@@ -25,13 +25,13 @@ use std::sync::atomic::Ordering;
 const SMALL_MAX: u64 = 1 << 20;
 /// and in at most so many ranges.
 const SEGMENTS_MAX: usize = 1 << 10;
-/// Names that other threads may be at.
+/// Names that other threads may be creating.
 const IN_FLIGHT_MAX: usize = 1 << 16;
 /// Bytes read from the archive at a time.
 const CHUNK: usize = 1 << 20;
 
-/// A wish for some members of an archive.
-pub type Wanted<'w> = dyn Fn(&[u8]) -> bool + 'w;
+/// Selects members of an archive by their names.
+type Wanted<'w> = dyn Fn(&[u8]) -> bool + 'w;
 
 struct Unpacker<'u, 'i> {
     importer: &'u mut Importer<'i>,
@@ -44,10 +44,11 @@ struct Unpacker<'u, 'i> {
     last: Option<(Vec<u8>, DirRef)>,
 }
 
-/// Unpacks the members that are `wanted` into a directory of the target. `display_path` is what it is called.
+/// Unpacks the members that `wanted` selects into a directory of the target. The observer gets paths that
+/// begin with `display_path`.
 ///
 /// # Errors
-/// The archive cannot be read any further. What was unpacked until then stays.
+/// [`TarError`] if the archive cannot be read any further. Files unpacked until then stay.
 pub fn unpack<R: Read>(
     importer: &mut Importer<'_>,
     top: &Folder,
@@ -164,7 +165,7 @@ impl<'i> Unpacker<'_, 'i> {
         }
     }
 
-    /// Whatever other threads were at is done.
+    /// Waits until the other threads have created all their files.
     fn settle(&mut self) {
         self.importer.finish();
         self.in_flight.clear();

@@ -1,17 +1,17 @@
-//! Copies trees into a file system of a pool: from the host, from a pool, from an archive.
+//! Copies directory trees into a file system of a pool: from the host, from a pool, from an archive.
 //!
-//! One thread goes through the source and makes the directories; regular files and all else are made by
-//! several threads, in batches. [`import`] runs the whole.
+//! One thread walks the source and creates directories; worker threads create all other files, in batches.
+//! [`import`] runs both.
 //!
 //! # What always holds
-//! - A file that could not be read whole is not left under its name, unless zeros were asked for.
-//! - Something that has the name already is replaced at once, by a rename, when its successor is whole;
-//!   a directory is never replaced by anything else.
-//! - What comes from the same pool shares its blocks with it, where datasets have the same size of records. A
-//!   block that is damaged there is damaged here.
-//! - Links of the target are not followed below the directory that is filled.
-//! - A directory gets its times when everything in it is there.
-//! - Nothing is durable before the caller has synced the file system.
+//! - A file that could not be read completely does not appear under its name, unless zeros were requested.
+//! - An existing file is replaced atomically, by a rename, when its successor is complete; a directory is
+//!   never replaced.
+//! - Files of the same pool share their blocks with the copy, where both datasets have the same record size.
+//!   A damaged block is then damaged in both.
+//! - Symbolic links of the target are not followed below the directory that is filled.
+//! - A directory gets its times after all its entries.
+//! - Nothing is durable before the caller syncs the file system.
 //!
 //! # Order of locks
 //! `links` -> those of `zpl`.
@@ -24,7 +24,7 @@ mod file_job;
 mod to_volume;
 
 pub use from_host::{HostContent, HostSource};
-pub use from_tar::{Wanted, unpack};
+pub use from_tar::unpack;
 pub use to_volume::{VolumeError, write_volume};
 
 use std::collections::HashMap;
@@ -49,24 +49,24 @@ use dir::{Dir, DirRef};
 use file_job::FileJob;
 use vdev::sync::lock;
 
-/// Files that one thread makes at a time,
+/// Files of one job,
 const BATCH_FILES: usize = 32;
 /// or bytes of them, where that is known.
 const BATCH_BYTES: u64 = 1 << 20;
 
-/// How to copy.
+/// Options of [`import`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Files get their owners; otherwise they belong to whom the target makes files for.
+    /// Files keep their owners; otherwise they belong to the owner of new files of the target.
     pub owners: bool,
-    /// What to do with files that cannot be read whole.
+    /// Treatment of files that cannot be read completely.
     pub damaged: Damaged,
-    /// Files that are there already stay as they are.
+    /// Existing files are not replaced.
     pub keep_existing: bool,
-    /// Threads that make files beside the one that walks; 0: one for each processor.
+    /// Number of worker threads beside the one that walks. 0: one per processor.
     pub threads: usize,
-    /// When this is asked for, the file in progress goes again, and nothing more is handle. Who asked
-    /// looks there too: nothing is told of it.
+    /// Cancels the copy: files in progress are removed, and no more are begun. Cancellation itself is not
+    /// reported as a problem.
     pub stop: Stop,
 }
 
@@ -82,36 +82,36 @@ impl Default for Options {
     }
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct Shared {
     fs: Arc<Fs>,
     pool: Arc<LivePool>,
     clones: PoolClones,
-    /// By the numbers of their object sets.
+    /// Source datasets, by the numbers of their object sets.
     origins: Mutex<HashMap<u64, Origin>>,
     options: Options,
-    /// Whose the files are if they do not get their owners.
+    /// Owner of new files if they do not keep their owners.
     owner: (u32, u32),
     files: AtomicU64,
     dirs: AtomicU64,
     bytes: AtomicU64,
     problems: Mutex<Vec<(Vec<u8>, Problem)>>,
-    /// Files with several names that were copied under one of them, and how many names are left. Held
-    /// while such a file is made, so that nobody makes it twice.
+    /// Files with several names that were copied under one of them, and the number of names left. Locked
+    /// while such a file is created, so that it is created once.
     links: Mutex<HashMap<(u64, u64), (ObjectId, u64)>>,
     temporary: AtomicU64,
-    /// The pool takes no changes any more.
+    /// The pool cannot be written any more.
     is_stopped: AtomicBool,
 }
 
 /// A dataset of the pool that is copied from.
 #[derive(Clone)]
 enum Origin {
-    /// Held, so that nobody destroys it.
+    /// Held, so that it cannot be destroyed.
     Snapshot { root: BlockPtr, _hold: Arc<SnapshotHold> },
-    /// Kept open, so that nobody destroys it.
+    /// Kept open, so that it cannot be destroyed.
     Head(Arc<Head>),
-    /// Blocks of it cannot be shared.
+    /// Its blocks cannot be shared.
     Foreign,
 }
 
@@ -119,7 +119,7 @@ impl Shared {
     fn problem(&self, path: &[u8], problem: impl Into<Problem>) {
         let problem = problem.into();
         if let Problem::Target(ZplError::Begin(BeginError::Tx(_))) = problem {
-            // One such problem says it all.
+            // One such problem is enough.
             if self.is_stopped.swap(true, Ordering::Relaxed) {
                 return;
             }
@@ -127,8 +127,9 @@ impl Shared {
         lock(&self.problems).push((path.to_vec(), problem));
     }
 
-    /// A file of the pool as an object that can be changed, with its version; `Some(None)` if it cannot change.
-    /// `None`: it has, or its blocks cannot be shared. What it is in stays there until this copy ends.
+    /// A file of the pool as an object that can be changed, with its version; `Some(None)` if it cannot
+    /// change. `None`: it has, or its blocks cannot be shared. What it is in stays there until this copy
+    /// ends.
     fn newest(&self, node: &Node) -> Option<Option<(LiveObject, u64)>> {
         if let Some(live) = node.object().live() {
             return Some(Some((live.clone(), live.version())));
@@ -160,7 +161,7 @@ impl Shared {
         self.is_stopped.load(Ordering::Relaxed) || self.options.stop.is_asked()
     }
 
-    /// A name for a file that is not whole yet.
+    /// A name for a file that is not complete yet.
     fn temporary_name(&self) -> Vec<u8> {
         let number = self.temporary.fetch_add(1, Ordering::Relaxed);
         format!(".cenote.{}.{number}", rustix::process::getpid().as_raw_nonzero()).into_bytes()
@@ -179,8 +180,8 @@ pub struct Importer<'i> {
     minor: u64,
 }
 
-/// Copies into a file system: `lead` says what, through the [`Importer`] that it gets. Returns when all is
-/// there, with the counts.
+/// Copies into a file system: runs `lead`, which calls methods of the [`Importer`]. Returns when all files
+/// are created, with the result of `lead` and the counts.
 pub fn import<T>(
     to: &FilesystemWriter,
     options: &Options,
@@ -234,7 +235,7 @@ impl Importer<'_> {
     }
 
     /// Makes a directory, or takes the one that is there, or without a name `above` itself; it gets its
-    /// attributes when the last reference to it goes. `None`: that was not possible, and was told.
+    /// attributes when the last reference to it goes. `None`: that was not possible, and was reported.
     fn enter(&mut self, above: &DirRef, name: Option<&[u8]>, display_path: &[u8], meta: Meta) -> Option<DirRef> {
         if self.shared.is_stopped() {
             return None;
@@ -279,11 +280,11 @@ impl Importer<'_> {
     pub fn finish(&mut self) {
         self.flush();
         let queue = self.queue;
-        queue.finish_telling(&mut || self.report_progress());
+        queue.finish_reporting(&mut || self.report_progress());
         self.report_progress();
     }
 
-    /// Something concerns a path, and is to be told.
+    /// Reports a problem with a path to the observer.
     pub fn problem(&mut self, display_path: &[u8], problem: impl Into<Problem>) {
         self.shared.problem(display_path, problem);
         self.report_progress();

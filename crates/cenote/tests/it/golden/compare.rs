@@ -49,7 +49,7 @@ pub(crate) fn faults(pool: &Pool) -> u64 {
     fn sum(vdev: &vdev::tree::VdevStatus) -> u64 {
         vdev.read_errors + vdev.checksum_errors + vdev.children.iter().map(sum).sum::<u64>()
     }
-    sum(&pool.vdevs().status())
+    sum(&pool.spa().tree().status())
 }
 
 /// Compares everything, and returns the pool.

@@ -1,4 +1,4 @@
-//! Counting the users of a pool that stays open: a namespace exports it only when there are none.
+//! Counts the users of a pool of a namespace, which exports the pool only when there are none.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use vdev::sync::lock;
 
 /// The number of users of a pool. Cloning gives another handle of the same count.
 #[derive(Debug, Clone, Default)]
-pub struct PoolUsers(Arc<Count>);
+pub(crate) struct PoolUsers(Arc<Count>);
 
 #[derive(Debug, Default)]
 struct Count {
@@ -15,40 +15,33 @@ struct Count {
 }
 
 impl PoolUsers {
-    /// Counts one more user until what is returned, and every clone of it, is dropped.
-    pub fn enter(&self) -> PoolUse {
+    /// Counts one more user until the returned value is dropped.
+    pub(crate) fn enter(&self) -> PoolUse {
         *self.0.users() += 1;
         PoolUse(Arc::clone(&self.0))
     }
 
-    /// True if nothing uses the pool.
-    pub fn is_empty(&self) -> bool {
+    /// True if the pool has no users.
+    pub(crate) fn is_empty(&self) -> bool {
         *self.0.users() == 0
     }
 
-    /// Waits until there are no users, at most for `patience`. False if there still are some.
-    pub fn wait_gone(&self, patience: Duration) -> bool {
-        let waited = self.0.none_left.wait_timeout_while(self.0.users(), patience, |users| *users > 0);
+    /// Waits until there are no users, for at most `timeout`. Returns false if there still are some.
+    pub(crate) fn wait_gone(&self, timeout: Duration) -> bool {
+        let waited = self.0.none_left.wait_timeout_while(self.0.users(), timeout, |users| *users > 0);
         *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
     }
 }
 
 impl Count {
     fn users(&self) -> MutexGuard<'_, usize> {
-        // The count is whole between any two statements.
         lock(&self.users)
     }
 }
 
 /// One use of a pool; ends when it is dropped.
 #[derive(Debug)]
-pub struct PoolUse(Arc<Count>);
-
-impl Clone for PoolUse {
-    fn clone(&self) -> PoolUse {
-        PoolUsers(Arc::clone(&self.0)).enter()
-    }
-}
+pub(crate) struct PoolUse(Arc<Count>);
 
 impl Drop for PoolUse {
     fn drop(&mut self) {

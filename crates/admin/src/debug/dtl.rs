@@ -1,11 +1,11 @@
 //! Dirty time logs: the txgs that each vdev missed, and what follows for those above
 //! (docs/on-disk/14-vdevs.md).
 
-use crate::{Error, Pool};
+use cenote::{Error, Pool};
 use format::config::{VdevKind, VdevNode};
 use format::space_map::{MapBounds, MapType};
 use format::{ObjectId, VdevGuid};
-use pool::space_map::SpaceMap;
+use ::pool::space_map::SpaceMap;
 use std::ops::Range;
 use vdev::tree::{RangeSet, VdevState, VdevStatus};
 
@@ -36,7 +36,7 @@ pub struct DirtyTimes {
 /// The dirty time logs of all vdevs. Those of the root are not computed, as nothing asks for them.
 pub fn dirty_times(pool: &Pool) -> Result<DirtyTimes, Error> {
     let config = &pool.spa().config().vdev_tree;
-    let status = pool.vdevs().status();
+    let status = pool.spa().tree().status();
     let mut root = DirtyTimes {
         guid: config.guid,
         name: pool.name().to_owned(),
@@ -87,7 +87,7 @@ fn vdev(pool: &Pool, node: &VdevNode, status: &VdevStatus) -> Result<DirtyTimes,
 }
 
 fn read(pool: &Pool, id: ObjectId, missing: &mut RangeSet) -> Result<(), Error> {
-    SpaceMap::open(pool.mos(), id)?.for_each(MapBounds::DTL, &mut |segment| {
+    SpaceMap::open(pool.spa().mos(), id)?.for_each(MapBounds::DTL, &mut |segment| {
         let range = segment.start..segment.start.saturating_add(segment.len);
         match segment.kind {
             MapType::Alloc => missing.insert(range),

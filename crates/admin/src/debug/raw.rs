@@ -1,6 +1,6 @@
 //! Bytes of a pool by their place, without a pointer that tells what they are: what `zdb -R` prints.
 
-use crate::{Error, Pool};
+use cenote::{Error, Pool};
 use codec::compress::{ZstdHeader, decompress, decompress_some, zle_ends};
 use dmu::{DmuError, Object};
 use format::blkptr::Protection;
@@ -15,8 +15,8 @@ use zio::ReadPolicy;
 const BLOCK_MAX: usize = 16 << 20;
 const SECTOR: usize = 512;
 
-/// Reads `size` bytes at `offset` of a top-level vdev, or of a device below it (`path`: numbers of children, from
-/// the top-level vdev down).
+/// Reads `size` bytes at `offset` of a top-level vdev, or of a device below it (`path`: numbers of children,
+/// from the top-level vdev down).
 ///
 /// # Errors
 /// In words, why they could not be read.
@@ -27,7 +27,7 @@ pub fn raw_bytes(
     offset: u64,
     size: usize,
 ) -> Result<Vec<u8>, String> {
-    let tree = pool.vdevs();
+    let tree = pool.spa().tree();
     if path.is_empty() {
         let psize = Psize(size as u64);
         let birth = pool.spa().uberblock().txg;
@@ -44,7 +44,7 @@ pub fn raw_bytes(
 
 /// What a vdev is, or the path of its device, and its guid.
 pub fn raw_vdev(pool: &Pool, vdev: u32, path: &[usize]) -> Option<(String, u64)> {
-    let root = pool.vdevs().status();
+    let root = pool.spa().tree().status();
     let mut node = root.children.iter().find(|top| top.id == vdev)?;
     for child in path {
         node = node.children.get(*child)?;
@@ -53,11 +53,13 @@ pub fn raw_vdev(pool: &Pool, vdev: u32, path: &[usize]) -> Option<(String, u64)>
     Some((path.unwrap_or_else(|| node.kind.name().to_owned()), node.guid.0))
 }
 
-/// The block of which `image` is the compressed form, by whatever algorithm fits. Bytes behind the image do no harm.
+/// The block of which `image` is the compressed form, by whatever algorithm fits. Bytes behind the image do
+/// no harm.
 ///
-/// With `lsize` it has that size. Without, lz4, gzip and zstd tell how large it is. Streams of lzjb have no end: of these
-/// as many bytes as the image has are taken, so that who knows only the size of the block can name that. Zle comes
-/// last, since nearly everything is a stream of it: the smallest block is taken that is larger than the image.
+/// With `lsize` it has that size. Without, lz4, gzip and zstd tell how large it is. Streams of lzjb have no
+/// end: of these as many bytes as the image has are taken, so that who knows only the size of the block can
+/// name that. Zle comes last, since nearly everything is a stream of it: the smallest block is taken that is
+/// larger than the image.
 pub fn decompress_any(
     image: &[u8],
     lsize: Option<usize>,
@@ -107,7 +109,8 @@ pub fn embedded_block(bp: &BlockPtr) -> Option<Vec<u8>> {
     exactly(bp.compression().ok()?, &payload, lsize)
 }
 
-/// What stands in front of the zstd frame of a block; `None` of blocks that are compressed in another way, or encrypted.
+/// What stands in front of the zstd frame of a block; `None` of blocks that are compressed in another way, or
+/// encrypted.
 ///
 /// # Errors
 /// The block could not be read.
@@ -142,7 +145,7 @@ pub fn checksums(pool: &Pool, bytes: &[u8]) -> Vec<(String, Checksum)> {
         ChecksumId::Edonr,
         ChecksumId::Blake3,
     ];
-    let salt = pool.store().zio().salt();
+    let salt = pool.spa().store().zio().salt();
     let sum = |id| Some((format!("{id}"), codec::checksum::compute(id, bytes, Endian::Little, salt).ok()?));
     all.into_iter().filter_map(sum).collect()
 }
@@ -183,7 +186,8 @@ mod tests {
         // A stream of lzjb does not: as much as the image has, of which it is the beginning.
         let found = decompress_any(&image(CompressionId::Lzjb), None, false).expect("a block");
         assert_eq!(found, (CompressionId::Lzjb, block()[..SECTOR].to_vec()));
-        // The smallest block of whole sectors, larger than the image, that ends where a run does: eight of 192 zeros.
+        // The smallest block of whole sectors, larger than the image, that ends where a run does: eight of
+        // 192 zeros.
         let found =
             decompress_any(&image(CompressionId::Zle), None, true).map(|(id, block)| (id, block.len()));
         assert_eq!(found, Some((CompressionId::Zle, 6 * SECTOR)));

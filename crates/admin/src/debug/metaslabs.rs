@@ -1,14 +1,14 @@
 //! What the space maps say: metaslabs with their maps, the logs of what the maps do not have yet, and
 //! the mappings of removed vdevs (docs/on-disk/15-space.md).
 
-use crate::{Error, Pool};
+use cenote::{Error, Pool};
 use dmu::zap::Zap;
 use format::indirect::MappingPhys;
 use format::names;
 use format::space_map::{MapBounds, SpaceMapPhys};
 use format::{Endian, ObjectId, Txg, VdevId};
-use pool::space::{Class, EMBEDDED_LOG_METASLABS};
-use pool::space_map::SpaceMap;
+use ::pool::space::{Class, EMBEDDED_LOG_METASLABS};
+use ::pool::space_map::SpaceMap;
 use std::collections::BTreeMap;
 use vdev::tree::{Birth, MapEntry, RangeSet};
 
@@ -78,7 +78,7 @@ pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
     for (vdev, node) in spa.tree().tops() {
         let mut unflushed_object = None;
         if node.zap_top != ObjectId(0) {
-            let zap = Zap::open(&pool.mos().object(node.zap_top)?)?;
+            let zap = Zap::open(&pool.spa().mos().object(node.zap_top)?)?;
             unflushed_object =
                 zap.lookup(names::top_vdev::UNFLUSHED_TXGS.as_bytes())?.and_then(|e| e.u64()).map(ObjectId);
         }
@@ -86,7 +86,7 @@ pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
         let mut stored = Vec::new();
         for metaslab in space.map_or(&[][..], |space| &space.metaslabs) {
             let map = match metaslab.space_map {
-                Some(id) => Some((id, *SpaceMap::open(pool.mos(), id)?.phys())),
+                Some(id) => Some((id, *SpaceMap::open(pool.spa().mos(), id)?.phys())),
                 None => None,
             };
             stored.push(StoredMetaslab {
@@ -132,11 +132,11 @@ fn set_aside(metaslabs: &mut [StoredMetaslab]) {
 pub fn checkpoint_maps(pool: &Pool) -> Result<Vec<(VdevId, ObjectId, SpaceMapPhys)>, Error> {
     let mut maps = Vec::new();
     for (vdev, node) in pool.spa().tree().tops().filter(|(_, node)| node.zap_top != ObjectId(0)) {
-        let zap = Zap::open(&pool.mos().object(node.zap_top)?)?;
+        let zap = Zap::open(&pool.spa().mos().object(node.zap_top)?)?;
         if let Some(id) =
             zap.lookup_u64(names::top_vdev::CHECKPOINT_SM.as_bytes())?.filter(|id| *id != 0).map(ObjectId)
         {
-            maps.push((vdev, id, *SpaceMap::open(pool.mos(), id)?.phys()));
+            maps.push((vdev, id, *SpaceMap::open(pool.spa().mos(), id)?.phys()));
         }
     }
     Ok(maps)
@@ -147,7 +147,7 @@ fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {
     let (Some(node), Some(mapping)) = (spa.tree().top(vdev), spa.tree().indirect(vdev)) else {
         return Ok(None);
     };
-    let object = pool.mos().object(node.indirect_object)?;
+    let object = pool.spa().mos().object(node.indirect_object)?;
     let corrupt = |_| object.corrupt("the header of the mapping of a removed vdev");
     let phys = MappingPhys::decode(object.bonus(), object.order()).map_err(corrupt)?;
     let entries = mapping.entries();
@@ -159,11 +159,11 @@ fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {
     let count = |index: usize| counts.as_ref().map(|counts| counts.get(index).copied().unwrap_or(0));
     let mut obsolete = None;
     if node.zap_top != ObjectId(0) {
-        let zap = Zap::open(&pool.mos().object(node.zap_top)?)?;
+        let zap = Zap::open(&pool.spa().mos().object(node.zap_top)?)?;
         if let Some(id) =
             zap.lookup_u64(names::top_vdev::OBSOLETE_SM.as_bytes())?.filter(|id| *id != 0).map(ObjectId)
         {
-            obsolete = Some((id, *SpaceMap::open(pool.mos(), id)?.phys()));
+            obsolete = Some((id, *SpaceMap::open(pool.spa().mos(), id)?.phys()));
         }
     }
     Ok(Some(RemovedVdev {
@@ -178,7 +178,7 @@ fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {
 
 /// Bytes of each entry of a mapping that nothing needs any more: one 32-bit number each.
 fn obsolete_counts(pool: &Pool, id: ObjectId, entries: usize) -> Result<Vec<u32>, Error> {
-    let object = pool.mos().object(id)?;
+    let object = pool.spa().mos().object(id)?;
     let room = usize::try_from(object.logical_end()).unwrap_or(usize::MAX);
     let mut bytes = vec![0; entries.saturating_mul(4).min(room)];
     object.read_numbers(0, 4, &mut bytes)?;
@@ -204,7 +204,7 @@ pub struct LogMap {
 pub fn log_maps(pool: &Pool, vdevs: &[VdevMetaslabs]) -> Result<Vec<LogMap>, Error> {
     let mut all = Vec::new();
     for (txg, object) in pool.spa().log_space_maps()? {
-        let map = SpaceMap::open(pool.mos(), object)?;
+        let map = SpaceMap::open(pool.spa().mos(), object)?;
         let mut log = LogMap { txg, object, phys: *map.phys(), entries: 0, valid: 0 };
         map.for_each(MapBounds::LOG, &mut |segment| {
             let vdev = vdevs.iter().find(|v| Some(v.vdev) == segment.vdev);
