@@ -26,7 +26,7 @@ const STEP: Duration = Duration::from_millis(4);
 /// How long a resilver may take, on disks in memory: if it takes longer it has stopped.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What has happened.
+/// Counts of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Told {
     /// Steps of the workload.
@@ -99,7 +99,7 @@ fn trouble(
         std::thread::sleep(Duration::from_millis(100 + random.below(400)));
         gone.iter().for_each(|disk| disks.disks()[*disk].come_back());
         if random.one_in(2) {
-            // Somebody says so; else it is found.
+            // An administrator reports it; else it is found by reads.
             pool.clear(None, None)?;
         }
         wait_until_whole(pool)?;

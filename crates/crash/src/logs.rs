@@ -31,7 +31,7 @@ use zpl::{FileKind, Filesystem};
 /// What is done once, in the middle of something.
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A disk that calls somebody before its next write.
+/// A disk that calls a hook before its next write.
 pub struct HookDisk {
     disk: Arc<SimDisk>,
     hook: Mutex<Option<Hook>>,
@@ -311,7 +311,7 @@ pub fn every_record() -> Result<Left, Failure> {
     Ok(Left { disks: world.disks.after_cut(Fate::Lost, 1), list: list(fs.reader())? })
 }
 
-/// A pool that was cut off when a txg with clones was on disk, whose records somebody made durable while it
+/// A pool that was cut off when a txg with clones was on disk, whose records became durable while it
 /// was being written: of a file that is there, and of one that has gone together with its source.
 ///
 /// # Errors

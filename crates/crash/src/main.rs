@@ -49,7 +49,7 @@ struct Args {
     #[arg(long)]
     threads: Option<usize>,
     /// Instead of cutting the power: for so many seconds for each layout with redundancy, disks vanish and
-    /// come back, and scrubs run, while somebody writes and reads.
+    /// come back, and scrubs run, while files are written and read.
     #[arg(long)]
     load: Option<u64>,
 }

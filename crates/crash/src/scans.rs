@@ -50,7 +50,7 @@ fn disturb(work: &Work, step: u64, layout: Layout, random: &mut Random) -> Resul
     Ok(())
 }
 
-/// Runs the workload.
+/// Runs the workload with scans.
 ///
 /// # Errors
 /// If anything fails.
@@ -64,12 +64,12 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     Ok(work.end().0)
 }
 
-/// What scrubs have found.
+/// Counts of the scrubs of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Scrubbed {
-    /// Places that had flipped.
+    /// Number of corrupted ranges.
     pub flipped: u64,
-    /// Bytes that were repaired.
+    /// Number of bytes that were repaired.
     pub repaired: u64,
     /// Blocks that could not be.
     pub errors: u64,

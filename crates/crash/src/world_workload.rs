@@ -1,14 +1,14 @@
 //! The workload of `cenote-interop` on simulated disks: datasets, snapshots, clones, volumes, properties,
 //! limits and every operation on files.
 //!
-//! # What is demanded after a cut
+//! # Requirements after a cut
 //! - The pool can be imported, and every log replayed to its end.
-//! - The datasets, snapshots, holds and properties are those of one step that is possible: a txg.
-//! - What is in each head is not older than that step or than what was promised since, and not newer than the
-//!   step that changed the datasets next.
-//! - Snapshots hold exactly what was there when they were taken.
+//! - The datasets, snapshots, holds and properties are those of one permitted step: a txg.
+//! - The contents of each head are not older than that step or than what was synced since, and not newer than
+//!   the next step that changed the datasets.
+//! - Snapshots hold exactly the contents at the time they were taken.
 //! - Exported again: every copy of every block is good, space maps, sums of datasets and counts of features
-//!   are exact, and no object is nobody's.
+//!   are exact, and every object is referenced.
 
 use crate::disks::Disks;
 use crate::parts::{Span, check_head};
@@ -30,14 +30,14 @@ use vdev::scan::Found;
 use zpl::SpaceKind;
 use zpl::{HeadFs, HeadVolume, options_of};
 
-/// Steps after which the pool is let go of and opened again, roughly.
+/// Average number of steps between two exports of the pool.
 const STEPS_TO_EXPORT: u64 = 50;
-/// Disks that may be added later.
+/// A vdev is added during the workload only if it takes at most this many disks.
 const SPARE_DISKS: usize = 6;
-/// Properties that are kept elsewhere than among the properties, or follow from others.
+/// Properties that are not stored as properties.
 const NOT_STORED: [&str; 4] = ["quota", "reservation", "refquota", "refreservation"];
 
-/// Simulated disks, handed out one after the other.
+/// Simulated disks, provided one after the other.
 struct SimulatedDisks {
     disks: Arc<Disks>,
     used: usize,
@@ -61,19 +61,19 @@ impl DiskProvider for SimulatedDisks {
     }
 }
 
-/// What was done to the disks, and what was promised when.
+/// A completed workload: operations of the disks, and the promises made meanwhile.
 pub struct WorldRun {
-    /// How many disks there are.
+    /// Number of disks.
     pub disks: usize,
-    /// Operations before the workload began: the pool is there.
+    /// Disk operations that created the pool.
     pub base: Vec<(usize, Op)>,
-    /// Operations of the disks.
+    /// Disk operations of the workload.
     pub ops: Vec<(usize, Op)>,
     history: History,
-    /// Files share blocks: those are counted once for each.
+    /// Files share blocks, which are counted once per file.
     shares_blocks: bool,
-    /// All operations, in words.
-    told: Vec<String>,
+    /// Descriptions of all operations of the workload.
+    operation_log: Vec<String>,
 }
 
 /// Runs the workload.
@@ -86,7 +86,7 @@ pub fn run(layout: &str, seed: u64, steps: u64) -> Result<WorldRun, Failure> {
     let can_grow = plan.tops[0].disks <= SPARE_DISKS;
     let tops_max = plan.tops.len() + usize::from(can_grow);
     let count = used + plan.tops[0].disks * usize::from(can_grow);
-    // One thread does everything, so that a run is reproduced by its seed.
+    // A single thread makes the run reproducible by its seed.
     let shares_blocks = plan.clones_files;
     let plan = Plan { has_thread: false, tops_max, ..plan };
     let disks = Arc::new(Disks::new(count, seed));
@@ -96,14 +96,14 @@ pub fn run(layout: &str, seed: u64, steps: u64) -> Result<WorldRun, Failure> {
     let base = disks.take_record();
     world.remember();
     for step in 1..=steps {
-        let told = |why: Failure, world: &World| -> Failure {
+        let with_log = |why: Failure, world: &World| -> Failure {
             let last = world.operation_log.len().saturating_sub(12);
             format!("{}\n  {}", cenote::error::chain(&*why), world.operation_log[last..].join("\n  ")).into()
         };
         let done = world.step();
-        done.map_err(|why| told(why, &world))?;
+        done.map_err(|why| with_log(why, &world))?;
         if (step ^ seed).is_multiple_of(STEPS_TO_EXPORT) {
-            world.reopen().map_err(|why| told(why, &world))?;
+            world.reopen().map_err(|why| with_log(why, &world))?;
         }
     }
     let ops = disks.take_record();
@@ -114,23 +114,23 @@ pub fn run(layout: &str, seed: u64, steps: u64) -> Result<WorldRun, Failure> {
             ops,
             history,
             shares_blocks,
-            told: std::mem::take(&mut world.operation_log),
+            operation_log: std::mem::take(&mut world.operation_log),
         }),
         None => Err("nothing was noted".into()),
     }
 }
 
-/// What is certain at some moment.
+/// Lower bounds of what is durable at one moment.
 struct Certain {
-    /// Everything up to this step.
+    /// Last step that is durable in the whole pool.
     pool: u64,
-    /// The last step that had begun.
+    /// Last step that was begun.
     begun: u64,
-    /// Heads, by number.
+    /// Last durable step by head number.
     heads: BTreeMap<u64, u64>,
-    /// Names in heads, by number.
+    /// Last durable step of the names, by head number.
     names: BTreeMap<u64, u64>,
-    /// Files, by head and number.
+    /// Last durable step by head and file number.
     files: BTreeMap<(u64, u64), u64>,
 }
 
@@ -158,16 +158,16 @@ impl WorldRun {
         certain
     }
 
-    /// How many promises had been made.
+    /// Number of promises made before this operation.
     pub fn promises(&self, operation: u64) -> usize {
         let before = self.history.acks.iter().take_while(|ack| ack.operations <= operation);
         before.filter(|ack| ack.what != Durable::Nothing).count()
     }
 
-    /// Opens what a power cut has left and looks at it.
+    /// Opens the pool that a power cut has left and checks it.
     ///
     /// # Errors
-    /// What is wrong.
+    /// [`Failure`]: the first deviation.
     pub fn check(
         &self,
         disks: &Disks,
@@ -182,7 +182,7 @@ impl WorldRun {
         let pool = LivePool::import(&disks.found(), &which, &options, env(seed))?;
         let checked = self.check_contents(&pool, &certain, with_snapshots, seed);
         if let (Err(why), Some(_)) = (&checked, std::env::var_os("CENOTE_CRASH_TRACE")) {
-            return Err(format!("{}\n{why}", self.told.join("\n")).into());
+            return Err(format!("{}\n{why}", self.operation_log.join("\n")).into());
         }
         checked?;
         if with_space {
@@ -235,8 +235,8 @@ impl WorldRun {
         Ok(())
     }
 
-    /// Which versions have the datasets that are found: the first and the last in a row, and the one after
-    /// them, if that had begun.
+    /// Finds the versions whose datasets match those of the pool: the first and last of a row, and the next
+    /// one if it was begun.
     fn find_datasets(&self, dsl: &Dsl, certain: &Certain) -> Result<(usize, usize, Option<usize>), Failure> {
         let versions = &self.history.versions;
         let begin = versions.iter().rposition(|(step, _)| *step <= certain.pool).unwrap_or(0);
@@ -272,7 +272,7 @@ fn same_datasets(a: &Model, b: &Model) -> bool {
         })
 }
 
-/// Whether these are the datasets that are found.
+/// Checks that the datasets of the pool are those of the model.
 fn fits(dsl: &Dsl, model: &Model) -> Result<(), Failure> {
     let (mut heads, mut snapshots) = (BTreeSet::new(), BTreeSet::new());
     for dir in dsl.dirs()? {
@@ -322,7 +322,7 @@ fn fits(dsl: &Dsl, model: &Model) -> Result<(), Failure> {
     }
 }
 
-/// Opens a head for writing, which replays its log, and looks at what is in it.
+/// Opens a head for writing, which replays its log, and checks its contents.
 fn check_replayed(
     pool: &Arc<LivePool>,
     name: &str,
@@ -342,7 +342,7 @@ fn check_replayed(
     check_head(files.fs.reader(), span)
 }
 
-/// The limits for everybody; the log says nothing of them.
+/// Checks the default quotas, which are not logged.
 fn check_limits(fs: &Arc<zpl::Filesystem>, span: &Span<'_>, durable: u64) -> Result<(), Failure> {
     for of_users in [true, false] {
         let (space, objects) = fs.default_quota(if of_users { SpaceKind::User } else { SpaceKind::Group })?;

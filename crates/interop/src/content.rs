@@ -24,7 +24,7 @@ pub struct File {
     pub gid: u32,
     /// Project.
     pub project: u32,
-    /// Time of the last change of the content, where somebody has set it since.
+    /// Time of the last change of the content, where it was set explicitly since.
     pub mtime: Option<i64>,
     /// Extended attributes, access control lists among them.
     pub xattrs: BTreeMap<String, Vec<u8>>,
@@ -88,7 +88,7 @@ pub struct Head {
     pub props: BTreeMap<String, PropValue>,
     /// Bookmarks, each with the guid, the txg and the time of its snapshot.
     pub bookmarks: BTreeMap<String, (u64, u64, u64)>,
-    /// Limits for everybody that were set here: those of users and groups, of space and of objects.
+    /// Default quotas set here: those of users and groups, of space and of objects.
     pub limits: BTreeMap<(bool, bool), u64>,
 }
 

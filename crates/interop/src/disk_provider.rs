@@ -1,4 +1,4 @@
-//! Where the disks of a pool are: files in a folder, or what somebody else makes of it.
+//! Providers of disks for a pool: files in a directory, or simulated disks of another crate.
 
 use crate::Failure;
 use pool::LeafSpec;
@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 use vdev::device::file::{Access, open_exclusive};
 use vdev::scan::{Found, Search};
 
-/// Bytes of each file that a pool is made of.
-const DISK: u64 = 192 << 20;
+/// Default size of each file in bytes.
+const DISK_SIZE: u64 = 192 << 20;
 
-/// Where the disks of a pool are.
+/// Provider of the disks of a pool.
 pub trait DiskProvider {
-    /// One more disk, empty.
+    /// Provides one more empty disk.
     ///
     /// # Errors
-    /// If there is no room for it.
+    /// If there are no more disks, or a file cannot be created.
     fn new_leaf(&mut self) -> Result<LeafSpec, Failure>;
 
-    /// What a search for pools finds.
+    /// The devices that a search for pools finds.
     fn found(&self) -> Found;
 
-    /// Writes, flushes and discards so far, where somebody counts them.
+    /// Number of writes, flushes and discards so far; 0 if they are not counted.
     fn operations(&self) -> u64 {
         0
     }
 }
 
-/// Files in a folder.
+/// Disks that are files in a directory.
 pub struct FolderDisks {
     dir: PathBuf,
     number: usize,
@@ -34,12 +34,12 @@ pub struct FolderDisks {
 }
 
 impl FolderDisks {
-    /// This folder.
+    /// Disks in the directory `dir`, of the default size.
     pub fn new(dir: &Path) -> FolderDisks {
-        FolderDisks { dir: dir.to_owned(), number: 0, size: DISK }
+        FolderDisks { dir: dir.to_owned(), number: 0, size: DISK_SIZE }
     }
 
-    /// The same with disks of another size.
+    /// Disks of `size` bytes in the directory `dir`.
     pub fn with_disks_of(dir: &Path, size: u64) -> FolderDisks {
         FolderDisks { size, ..FolderDisks::new(dir) }
     }

@@ -125,7 +125,7 @@ impl World {
         outcome
     }
 
-    /// The model of the world is told what is in the tree, if somebody wants to know after each step.
+    /// Copies the tree into the model of the world, if the history is recorded.
     pub(crate) fn show(&mut self, work: &Work) {
         if let (Some(_), Some(head)) = (&self.history, self.model.heads.get_mut(&work.name)) {
             head.content = Content::Files(work.tree.clone());

@@ -1,4 +1,5 @@
-//! What happened when: for those who cut the power, and want to know what may be found then.
+//! History of a workload: which step is durable after which disk operation. `crash` derives the permitted
+//! states from it.
 //!
 //! # What always holds
 //! - A step is announced before anything that it does to a disk, and its outcome is noted before the next
@@ -11,11 +12,11 @@ use crate::world::World;
 /// What is certain from some moment on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durable {
-    /// Nothing: a step begins.
+    /// A step begins; nothing is promised.
     Nothing,
-    /// Everything so far.
+    /// All steps so far are durable.
     Pool,
-    /// Everything in this head.
+    /// All changes in this head are durable.
     Head(u64),
     /// This file of this head, and all names in it.
     File(u64, u64),
@@ -28,16 +29,16 @@ pub struct Ack {
     pub operations: u64,
     /// The last step that had begun.
     pub step: u64,
-    /// What is certain.
+    /// The promise.
     pub what: Durable,
 }
 
-/// What happened when.
+/// Promises and model versions of a workload.
 #[derive(Debug, Default)]
 pub struct History {
     /// The number of each step with what should be there after it.
     pub versions: Vec<(u64, Model)>,
-    /// Promises and beginnings.
+    /// Promises and beginnings of steps, in order.
     pub acks: Vec<Ack>,
     step: u64,
 }
@@ -50,13 +51,13 @@ impl History {
 }
 
 impl World {
-    /// From now on everything is noted.
+    /// Starts recording.
     pub fn remember(&mut self) {
         self.history = Some(History::default());
         self.promise(Durable::Pool);
     }
 
-    /// What happened so far.
+    /// Ends recording and returns the history.
     pub fn take_history(&mut self) -> Option<History> {
         self.note_outcome();
         self.history.take()

@@ -134,7 +134,7 @@ pub fn verify(pool: &cenote::Pool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The pool's own objects that are nobody's.
+/// Objects of the meta object set that nothing refers to.
 ///
 /// # Errors
 /// If they cannot be listed.
@@ -143,7 +143,7 @@ pub fn leaks(pool: &cenote::Pool) -> Result<Vec<String>, Failure> {
     Ok(leaked.iter().map(|leaked| format!("object {} of type {}", leaked.id, leaked.kind)).collect())
 }
 
-/// Demands that no object is nobody's.
+/// Checks that every object of the meta object set is referenced.
 ///
 /// # Errors
 /// The first that is.

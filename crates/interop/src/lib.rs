@@ -1,14 +1,14 @@
-//! OpenZFS as the judge: pools of every layout and mix of features and properties, with seeded work in
-//! them, looked at by `zdb`, by our own check of every block, and by a model of their contents.
+//! Interoperability tests: pools of every layout and mix of features and properties, filled by seeded
+//! workloads, are checked by OpenZFS's `zdb`, by our own check of every block, and against a model of their
+//! contents.
 //!
-//! A tool beside the house: nothing uses it but its own tests, `cargo xtask interop` and
-//! `cargo xtask kernel-peer`.
+//! A tool: only its own tests, `crash`, `cargo xtask interop` and `cargo xtask kernel-peer` use it.
 //!
 //! # What always holds
 //! - A trial is reproduced by its seed, its rounds and its steps.
 //! - An operation that is refused has changed nothing: the model goes on without it.
 #![forbid(unsafe_code)]
-// Sparse files are what the pools are made of, and the judges are programs.
+// The pools are sparse files, and the judges are programs.
 #![allow(clippy::disallowed_types)]
 
 pub mod content;
@@ -28,10 +28,10 @@ pub mod world;
 
 pub(crate) use ::dsl;
 
-/// Why a trial failed: anything but what it expects is a bug.
+/// Error of a trial: any unexpected error is a bug.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Something is wrong, in words.
+/// A deviation, described by its text.
 #[derive(Debug)]
 pub struct Wrong(pub String);
 
@@ -43,7 +43,7 @@ impl std::fmt::Display for Wrong {
 
 impl std::error::Error for Wrong {}
 
-/// A failure in words.
+/// A [`Failure`] with this text.
 pub(crate) fn wrong<T>(text: impl Into<String>) -> Result<T, Failure> {
     Err(Box::new(Wrong(text.into())))
 }

@@ -1,6 +1,6 @@
-//! Pools without room: full ones, and such whose free space is in small pieces.
+//! Pools with little free space: full pools, and pools whose free space is fragmented.
 //!
-//! What takes the room is in a snapshot, which is looked at less often than files are.
+//! A snapshot occupies the space, because snapshots are checked less often than files.
 
 use crate::content::{Content, Tree};
 use crate::files::{NAMES_MAX, Work, allowed};

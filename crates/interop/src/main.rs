@@ -34,7 +34,7 @@ struct Args {
     /// Leave the files of the last pool in this folder.
     #[arg(long)]
     dir: Option<std::path::PathBuf>,
-    /// Tell of all operations before a failure, not only the last.
+    /// Print all operations before a failure, not only the last.
     #[arg(long)]
     trace: bool,
     /// Go on after a failure.

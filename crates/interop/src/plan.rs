@@ -11,9 +11,9 @@ use vdev::env::Random;
 pub struct Top {
     /// How it is made of its files.
     pub layout: Layout,
-    /// How many these are.
+    /// Number of disks of the vdev.
     pub disks: usize,
-    /// What it is for.
+    /// Allocation class of the vdev.
     pub class: Class,
 }
 
@@ -30,13 +30,13 @@ impl Top {
 /// What the work is bent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
-    /// Nothing.
+    /// No special setting.
     Ordinary,
     /// There is hardly any room, and what is freed is filled again.
     Full,
     /// Free space is in small pieces, so that blocks are written in pieces, too.
     Pieces,
-    /// Clones are made and destroyed, of datasets and of files, and there are limits for everybody.
+    /// Clones are made and destroyed, of datasets and of files, and there are default quotas.
     Clones,
 }
 
@@ -51,18 +51,18 @@ impl Setting {
     }
 }
 
-/// A pool to be.
+/// Plan of a pool.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// What it is called in messages.
     pub title: &'static str,
     /// What the work is bent to.
     pub setting: Setting,
-    /// Its vdevs.
+    /// Top-level vdevs.
     pub tops: Vec<Top>,
-    /// log2 of its sectors.
+    /// log2 of the sector size in bytes.
     pub ashift: u8,
-    /// Its features.
+    /// Enabled features.
     pub features: FeatureSet,
     /// Blocks of files are shared too.
     pub clones_files: bool,
@@ -72,7 +72,7 @@ pub struct Plan {
     pub tops_max: usize,
 }
 
-/// The layouts, by name.
+/// All layouts with their names.
 pub fn layouts() -> Vec<(&'static str, Vec<Top>)> {
     let single = Top::new(Layout::Single, 1);
     let mirror = Top::new(Layout::Mirror, 2);

@@ -1,31 +1,31 @@
-//! A trial: a pool is made, worked on, let go of, judged, and opened again, several times.
+//! A trial: a pool is created, changed, exported, judged, and opened again, several times.
 
 use crate::plan::Plan;
 use crate::world::{POOL, World};
 use crate::{Failure, judge, wrong};
 use std::path::Path;
 
-/// Operations that are told of when something is wrong.
+/// Operations before a failure that are printed.
 const LOGGED_OPERATIONS: usize = 30;
 
-/// What is done.
+/// Parameters of a trial.
 #[derive(Debug, Clone)]
 pub struct Trial {
-    /// Where everything that is random comes from.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// This layout, whatever the seed says.
+    /// Name of the layout; `None`: the seed chooses it.
     pub layout: Option<String>,
-    /// How often the pool is let go of.
+    /// Number of rounds; the pool is exported at the end of each.
     pub rounds: u64,
-    /// Steps between that.
+    /// Steps of work per round.
     pub steps: u64,
-    /// `zdb` is asked after this many rounds; 0: only at the end; its `-dddd` only at the end.
+    /// `zdb -bcc` runs after this many rounds; 0: only at the end. `zdb -dddd` runs only at the end.
     pub zdb_every: u64,
-    /// `zdb` is asked at all.
+    /// Run `zdb` at all.
     pub asks_zdb: bool,
-    /// `ztest` works on the pool for so many seconds at the end.
+    /// Seconds for which `ztest` works on the pool at the end; 0: not at all.
     pub ztest_secs: u64,
-    /// All operations are told of when something is wrong, not only the last.
+    /// Print all operations before a failure, not only the last.
     pub full_trace: bool,
 }
 
@@ -40,10 +40,10 @@ impl std::fmt::Display for Trial {
 }
 
 impl Trial {
-    /// Runs it in a folder.
+    /// Runs the trial with disks in the directory `dir`.
     ///
     /// # Errors
-    /// The first thing that is wrong, with the last operations before it.
+    /// [`Failure`]: the first deviation, with the last operations before it.
     pub fn run(&self, dir: &Path) -> Result<Plan, Failure> {
         let Some(plan) = Plan::of_seed(self.seed, self.layout.as_deref()) else {
             return wrong("there is no such layout");

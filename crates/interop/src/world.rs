@@ -30,9 +30,9 @@ const SMALL_DISK: u64 = 72 << 20;
 
 /// A head that is open for writing.
 pub(crate) enum Open {
-    /// A file system.
+    /// An open file system.
     Files(HeadFs),
-    /// A volume.
+    /// An open volume.
     Volume(HeadVolume),
 }
 
@@ -47,7 +47,7 @@ impl Open {
 
 /// A pool with work going on in it.
 pub struct World {
-    /// What pool it is.
+    /// Plan of the pool.
     pub plan: Plan,
     pub(crate) disks: Box<dyn DiskProvider>,
     name: String,
@@ -62,14 +62,14 @@ pub struct World {
     pub(crate) holds: Vec<(ObjectId, String)>,
     /// Number of the last file or head.
     pub(crate) serial: u64,
-    /// What happened when, if somebody wants to know.
+    /// The history, if it is recorded.
     pub(crate) history: Option<History>,
-    /// All operations.
+    /// Descriptions of all operations so far.
     pub operation_log: Vec<String>,
 }
 
 impl World {
-    /// Opens a pool of somebody else that lies in a folder. Its contents are not known.
+    /// Opens an existing pool in a directory. Its contents are not modelled.
     ///
     /// # Errors
     /// If it cannot be opened for writing.
@@ -264,7 +264,7 @@ impl World {
         Ok(&self.open[name])
     }
 
-    /// Nobody uses a head any more.
+    /// Closes a head, and syncs until it is clean.
     pub(crate) fn close_head(&mut self, name: &str) -> Result<(), Failure> {
         if self.open.remove(name).is_some() {
             // It is forgotten once it is clean.
@@ -443,7 +443,7 @@ impl World {
     }
 }
 
-/// Opens every head of a pool of somebody else: what is in the logs is replayed.
+/// Opens every head of an existing pool, which replays the logs.
 ///
 /// # Errors
 /// If one cannot be opened.

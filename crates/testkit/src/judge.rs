@@ -100,7 +100,7 @@ pub fn need_file(path: &str) -> bool {
 #[must_use]
 pub fn need_root() -> bool {
     use std::os::unix::fs::MetadataExt;
-    // The owner of our own entry in /proc is who we are, without a call that needs `unsafe`.
+    // The owner of the process's entry in /proc is its user, without a call that needs `unsafe`.
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     if !root {
         skip("needs root");

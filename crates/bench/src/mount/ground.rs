@@ -13,7 +13,8 @@ pub(super) const URING_BEFORE: &str = "enable_uring";
 pub(super) const IMAGE: &str = "image";
 
 /// Has the machine's memory at hand, so many bytes or half of what is free: a virtual machine gets what it
-/// has not used for some seconds from its host, page by page, and whoever is measured first would pay for it.
+/// has not used for some seconds from its host, page by page, and the system that is measured first would pay
+/// for it.
 pub(super) fn warm_memory(bytes: u64) -> Result<(), Failure> {
     let info = rustix::system::sysinfo();
     let free = info.freeram as u64 * u64::from(info.mem_unit) / 2;

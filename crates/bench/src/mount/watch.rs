@@ -89,7 +89,7 @@ fn end_processes(folder: &Path) {
     }
 }
 
-/// Processes with the mark of this folder in their environment; the dead that nobody waits for have none.
+/// Processes with the mark of this folder in their environment; zombies have no environment.
 fn marked(folder: &Path) -> Vec<rustix::process::Pid> {
     let mark = format!("{MARK}={}", folder.display());
     let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };

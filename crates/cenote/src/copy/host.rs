@@ -50,11 +50,11 @@ pub enum Lost {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Attributes that were lost.
-    pub lost: Vec<Lost>,
+    pub(crate) lost: Vec<Lost>,
     /// Ranges that could not be read; zeros in the copy if it was kept.
-    pub bad: Vec<BadRange>,
+    pub(crate) bad: Vec<BadRange>,
     /// True if the file was left out because of them.
-    pub left_out: bool,
+    pub(crate) left_out: bool,
 }
 
 /// Treatment of files that cannot be read completely.

@@ -7,29 +7,29 @@ pub use zpl::{FileKind as Kind, Time as Stamp};
 
 /// Attributes of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Meta {
+pub(crate) struct Meta {
     /// Kind of the file.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// Permission bits with set-id and sticky, without the type.
-    pub perm: u32,
+    pub(crate) perm: u32,
     /// User id of the owner.
-    pub uid: u32,
+    pub(crate) uid: u32,
     /// Group id.
-    pub gid: u32,
+    pub(crate) gid: u32,
     /// Size in bytes.
-    pub size: u64,
+    pub(crate) size: u64,
     /// Time of the last access.
-    pub atime: Stamp,
+    pub(crate) atime: Stamp,
     /// Time of the last change of the data.
-    pub mtime: Stamp,
+    pub(crate) mtime: Stamp,
     /// Time of the last change of the attributes.
-    pub ctime: Stamp,
+    pub(crate) ctime: Stamp,
     /// Major and minor number of a device.
-    pub rdev: (u32, u32),
+    pub(crate) rdev: (u32, u32),
     /// Extended attributes with their full names, POSIX ACLs among them.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// The NFSv4 ACL, empty if it is equivalent to the mode.
-    pub aces: Vec<Ace>,
+    pub(crate) aces: Vec<Ace>,
 }
 
 /// Data and holes of a file or volume.

@@ -23,7 +23,7 @@ mod walk;
 pub use archive::Archiver;
 pub use extract::Extractor;
 pub use host::{Damaged, HostTree, Lost};
-pub use meta::{Content, Kind, Meta, Segment, Stamp};
+pub use meta::{Content, Kind, Segment, Stamp};
 pub use source::{child_filesystems, children, known_segments};
 pub use tar::{BadRange, Piece, TarWriter, ace_text, read_in_blocks};
 pub use untar::{TarError, TarReader};

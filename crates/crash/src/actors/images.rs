@@ -26,7 +26,7 @@ const SECTOR: u64 = 512;
 pub struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// Adds a range.
+    /// Adds a range of bytes.
     fn add(&mut self, range: Range<u64>) {
         let (mut start, mut end) = (range.start, range.end);
         if let Some((first, last)) = self.0.range(..=start).next_back().filter(|(_, last)| **last >= start) {
@@ -162,9 +162,9 @@ struct Unflushed {
 
 /// The disks as they are while what was recorded is done again, one operation after the other.
 pub struct Replay {
-    /// What is durable.
+    /// Disks with all flushed writes.
     disks: Disks,
-    /// By disk.
+    /// Unflushed operations by disk.
     unflushed: Vec<Vec<Unflushed>>,
     next: usize,
 }
@@ -289,9 +289,9 @@ pub struct Known<T> {
     reads: Vec<Ranges>,
     /// Of what is durable now.
     durable: Trace,
-    /// Of the image.
+    /// Trace of the whole image.
     whole: Trace,
-    /// What was found.
+    /// Result of the check of the image.
     pub found: T,
 }
 

@@ -49,10 +49,10 @@ use work::ActorsRun;
 
 /// What becomes of writes that were not flushed: each of these at every operation.
 const FATES: [Fate; 6] = [Fate::Kept, Fate::Lost, Fate::InOrder, Fate::Random, Fate::Random, Fate::Random];
-/// Images that are remembered.
+/// Number of checked images that are kept for comparison.
 const KNOWN_MAX: usize = 24;
-/// Lines that a failure tells of what was done before.
-const TOLD: usize = 60;
+/// Operations before a failure that are printed.
+const LOGGED_OPERATIONS: usize = 60;
 
 /// An image that was looked at.
 struct Looked {
@@ -87,7 +87,7 @@ pub fn cut_everywhere(series: Series, layout: crate::disks::Layout) -> Result<Cu
                 let image = replay.image(fate, seed);
                 cuts.cuts += 1;
                 cut(&run, &replay, &image, &moment, &mut known, seed, &mut cuts.images).map_err(|why| {
-                    let told = told_until(&run.history, operation, TOLD);
+                    let told = told_until(&run.history, operation, LOGGED_OPERATIONS);
                     broken(Some(operation), format!("{fate:?}, {why}\n{told}").into())
                 })?;
             }

@@ -34,20 +34,20 @@ use zpl::{
 };
 use zpl::{FileKind, Filesystem, Node, ZplError};
 
-/// The datasets.
+/// Names of the datasets.
 pub const DATASETS: [&str; 2] = [POOL, "crash/b"];
 /// Directory of the second dataset with what was copied out of snapshots.
 pub const COPIES: &str = "copies";
 /// Homes: dataset, name, thread.
-const HOMES: [(usize, &str, usize); 5] =
+const WORK_DIRS: [(usize, &str, usize); 5] =
     [(0, "h0", 0), (0, "h1", 1), (1, "h2", 2), (0, "h3", 2), (1, "h4", 0)];
 /// Threads that work on files.
 const WORKERS: usize = 3;
-/// Largest file.
+/// Largest size of a file in bytes.
 const FILE_MAX: u64 = 90_000;
 /// Homes with fewer names get new files first.
 const NAMES_MIN: usize = 4;
-/// Most names in a home.
+/// Most names in a work directory.
 const NAMES_MAX: usize = 9;
 /// How often that thread lets the others go first before each of its steps.
 const COPIER_WAITS: u64 = 3;
@@ -64,18 +64,18 @@ pub struct ActorsRun {
     pub disks: usize,
     /// Operations before the threads began.
     pub base: Vec<(usize, Op)>,
-    /// Operations of the disks.
+    /// Disk operations of the workload.
     pub ops: Vec<(usize, Op)>,
-    /// What was done.
+    /// Record of the operations of all threads.
     pub history: History,
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct World {
     disks: Disks,
     pool: Arc<LivePool>,
     fs: Vec<Arc<HeadFs>>,
-    /// Directories of the homes.
+    /// Object ids of the directories of the work directories.
     dirs: Vec<ObjectId>,
     history: Mutex<History>,
     /// The snapshot that is being copied.
@@ -101,7 +101,7 @@ impl World {
 
     fn tell(&self, text: String) {
         let operations = self.disks.operations();
-        self.history().told.push((operations, text));
+        self.history().operation_log.push((operations, text));
     }
 
     /// Everything that has ended is durable when `act` has returned.
@@ -139,7 +139,7 @@ fn new_world(layout: Layout, seed: u64) -> Result<(World, Vec<(usize, Op)>), Fai
         Ok(fs.fs.create(fs.fs.root(), name.as_bytes(), &NewFile::of(FileKind::Directory, 0o755))?.id)
     };
     let mut dirs = Vec::new();
-    for (dataset, name, _) in HOMES {
+    for (dataset, name, _) in WORK_DIRS {
         dirs.push(dir(&fs[dataset], name)?);
     }
     dir(&fs[1], COPIES)?;
@@ -151,8 +151,8 @@ fn new_world(layout: Layout, seed: u64) -> Result<(World, Vec<(usize, Op)>), Fai
     // From here on a thread of ours writes the txgs.
     pool.txgs().set_inline(None);
     let base = disks.take_record();
-    let homes = HOMES.iter().map(|(dataset, name, _)| empty_home(*dataset, name)).collect();
-    let history = Mutex::new(History { homes, ..History::default() });
+    let work_dirs = WORK_DIRS.iter().map(|(dataset, name, _)| empty_home(*dataset, name)).collect();
+    let history = Mutex::new(History { work_dirs, ..History::default() });
     Ok((
         World {
             disks,
@@ -192,7 +192,7 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> 
                     _ => write_txgs(&world, &scheduler),
                 };
                 if outcome.is_err() {
-                    // Nobody is to wait for it.
+                    // No other thread waits for it.
                     world.pool.txgs().fail(dmu::TxError::Closed);
                 }
                 outcome
@@ -246,7 +246,7 @@ fn write_txgs(world: &World, scheduler: &Scheduler) -> Result<(), Failure> {
 struct Worker<'w> {
     world: &'w World,
     seat: usize,
-    homes: Vec<usize>,
+    work_dirs: Vec<usize>,
     random: Random,
     objects: HashMap<(usize, FileId), ObjectId>,
     recent: Vec<(usize, FileId)>,
@@ -266,12 +266,12 @@ struct FreshClone {
 }
 
 fn work(world: &World, seat: usize, seed: u64, steps: u64) -> Result<(), Failure> {
-    let homes = (0..HOMES.len()).filter(|i| HOMES[*i].2 == seat).collect();
+    let work_dirs = (0..WORK_DIRS.len()).filter(|i| WORK_DIRS[*i].2 == seat).collect();
     let random = Random::from_seed(seed.wrapping_mul(0x1_0001).wrapping_add(seat as u64));
     let mut worker = Worker {
         world,
         seat,
-        homes,
+        work_dirs,
         random,
         objects: HashMap::new(),
         recent: Vec::new(),
@@ -289,39 +289,39 @@ fn work(world: &World, seat: usize, seed: u64, steps: u64) -> Result<(), Failure
 /// A file by its name.
 #[derive(Clone)]
 struct Named {
-    home: usize,
+    work_dir: usize,
     name: String,
     id: FileId,
 }
 
 impl Worker<'_> {
-    fn fs(&self, home: usize) -> &HeadFs {
-        &self.world.fs[HOMES[home].0]
+    fn fs(&self, work_dir: usize) -> &HeadFs {
+        &self.world.fs[WORK_DIRS[work_dir].0]
     }
 
     fn object(&self, file: &Named) -> ObjectId {
-        self.objects[&(file.home, file.id)]
+        self.objects[&(file.work_dir, file.id)]
     }
 
-    fn names(&self, home: usize) -> Names {
-        self.world.history().homes[home].model.now().clone()
+    fn names(&self, work_dir: usize) -> Names {
+        self.world.history().work_dirs[work_dir].model.now().clone()
     }
 
     fn state(&self, file: &Named) -> FileState {
-        self.world.history().homes[file.home].model.file(file.id).clone()
+        self.world.history().work_dirs[file.work_dir].model.file(file.id).clone()
     }
 
     fn pick_home(&mut self) -> usize {
-        self.homes[self.random.below(self.homes.len() as u64) as usize]
+        self.work_dirs[self.random.below(self.work_dirs.len() as u64) as usize]
     }
 
     /// A file: often one that was used lately.
     fn pick(&mut self) -> Option<Named> {
-        let home = self.pick_home();
+        let work_dir = self.pick_home();
         let all: Vec<Named> =
-            self.names(home).into_iter().map(|(name, entry)| Named { home, name, id: entry.id() }).collect();
+            self.names(work_dir).into_iter().map(|(name, entry)| Named { work_dir, name, id: entry.id() }).collect();
         let lately: Vec<&Named> =
-            all.iter().filter(|file| self.recent.contains(&(file.home, file.id))).collect();
+            all.iter().filter(|file| self.recent.contains(&(file.work_dir, file.id))).collect();
         if !lately.is_empty() && self.random.below(5) < 3 {
             return Some(lately[self.random.below(lately.len() as u64) as usize].clone());
         }
@@ -329,7 +329,7 @@ impl Worker<'_> {
     }
 
     fn used(&mut self, file: &Named) {
-        self.recent.push((file.home, file.id));
+        self.recent.push((file.work_dir, file.id));
         if self.recent.len() > 3 {
             self.recent.remove(0);
         }
@@ -339,11 +339,11 @@ impl Worker<'_> {
         self.world.tell(format!("thread {}: {text}", self.seat));
     }
 
-    /// One change of a home: `act` makes it, then `change` makes it in the model. Returns what `act` does;
+    /// One change of a work directory: `act` makes it, then `change` makes it in the model. Returns what `act` does;
     /// `None`: it could not be done.
     fn change<T>(
         &mut self,
-        home: usize,
+        work_dir: usize,
         is_rename: bool,
         told: &str,
         act: impl FnOnce(&HeadFs) -> Result<Option<T>, Failure>,
@@ -351,23 +351,23 @@ impl Worker<'_> {
     ) -> Result<Option<T>, Failure> {
         let step = {
             let mut history = self.world.history();
-            let done = history.done_in(HOMES[home].0);
-            let step = history.homes[home].model.begin_step();
+            let done = history.done_in(WORK_DIRS[work_dir].0);
+            let step = history.work_dirs[work_dir].model.begin_step();
             if is_rename {
-                history.homes[home].renames.push((step, done));
+                history.work_dirs[work_dir].renames.push((step, done));
             }
-            self.world.note(&mut history, What::Begun(home, step));
+            self.world.note(&mut history, What::Begun(work_dir, step));
             step
         };
-        self.tell(&format!("{}, step {step}: {told}", HOMES[home].1));
-        let done = act(self.fs(home)).map_err(|error| -> Failure {
-            format!("{}, step {step}: {told}: {}", HOMES[home].1, chain(&*error)).into()
+        self.tell(&format!("{}, step {step}: {told}", WORK_DIRS[work_dir].1));
+        let done = act(self.fs(work_dir)).map_err(|error| -> Failure {
+            format!("{}, step {step}: {told}: {}", WORK_DIRS[work_dir].1, chain(&*error)).into()
         })?;
         let mut history = self.world.history();
         if let Some(done) = &done {
-            change(&mut history.homes[home].model, done);
+            change(&mut history.work_dirs[work_dir].model, done);
         }
-        history.homes[home].done = step;
+        history.work_dirs[work_dir].done = step;
         Ok(done)
     }
 
@@ -381,49 +381,49 @@ impl Worker<'_> {
         if is_copied && self.random.one_in(2) {
             return if self.random.one_in(2) { self.write() } else { self.truncate() };
         }
-        let home = self.pick_home();
-        let names = self.names(home).len();
+        let work_dir = self.pick_home();
+        let names = self.names(work_dir).len();
         let is_full = names >= NAMES_MAX;
         if names < NAMES_MIN && self.random.one_in(2) {
-            self.create(home)?;
+            self.create(work_dir)?;
             return self.write();
         }
         // What is committed now may be on disk before anybody asks for it: the log holds records of both
-        // kinds. And blocks have pointers already that are nobody's after a cut.
+        // kinds. And blocks that have pointers already belong to no file after a cut.
         if self.world.is_syncing.load(Ordering::Relaxed) && self.random.one_in(2) {
             return match self.random.below(5) {
-                0 | 1 if !is_full => self.share(home),
+                0 | 1 if !is_full => self.share(work_dir),
                 2 => self.fsync_clone(),
                 _ => self.fsync(),
             };
         }
         match self.random.below(100) {
-            0..=9 if !is_full => self.create(home).map(drop),
+            0..=9 if !is_full => self.create(work_dir).map(drop),
             10..=31 => self.write(),
             32..=40 => self.truncate(),
             41..=45 => self.punch(),
             46..=54 => self.rename(),
             55..=57 if !is_full => self.link(),
             58..=63 => self.remove(),
-            64..=74 if !is_full => self.share(home),
+            64..=74 if !is_full => self.share(work_dir),
             75..=83 => self.fsync(),
             84..=87 => self.fsync_clone(),
-            88..=89 => self.sync_dataset(HOMES[home].0),
+            88..=89 => self.sync_dataset(WORK_DIRS[work_dir].0),
             90..=91 => self.chmod(),
             92..=94 => self.look(),
             95..=96 => {
                 let number = self.counter();
                 let name = format!("t{}s{number}", self.seat);
-                take_snapshot(self.world, HOMES[home].0, &name)
+                take_snapshot(self.world, WORK_DIRS[work_dir].0, &name)
             }
             97..=98 => destroy_snapshot(self.world, &mut self.random),
-            _ => self.drain(home),
+            _ => self.drain(work_dir),
         }
     }
 
     /// The content of a file is about to change.
     fn changed(&mut self, file: &Named) {
-        let of_file = self.large.iter_mut().filter(|(home, id, ..)| (*home, *id) == (file.home, file.id));
+        let of_file = self.large.iter_mut().filter(|(work_dir, id, ..)| (*work_dir, *id) == (file.work_dir, file.id));
         of_file.for_each(|(.., is_changed)| *is_changed = true);
     }
 
@@ -435,7 +435,7 @@ impl Worker<'_> {
     fn noise(&mut self, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
         match self.random.below(4) {
-            // Zeros are nobody's; some blocks can be compressed.
+            // Zeros mark no writer; some blocks can be compressed.
             0 => bytes.fill(self.random.next() as u8 | 1),
             _ => self.random.fill(&mut bytes),
         }
@@ -443,11 +443,11 @@ impl Worker<'_> {
         bytes
     }
 
-    fn create(&mut self, home: usize) -> Result<Option<Named>, Failure> {
+    fn create(&mut self, work_dir: usize) -> Result<Option<Named>, Failure> {
         let name = format!("n{}", self.counter());
-        let dir = self.world.dirs[home];
+        let dir = self.world.dirs[work_dir];
         let made = self.change(
-            home,
+            work_dir,
             false,
             &format!("create {name}"),
             |fs| {
@@ -460,9 +460,9 @@ impl Worker<'_> {
             },
         )?;
         let Some((object, name)) = made else { return Ok(None) };
-        let id = self.names(home)[&name].id();
-        self.objects.insert((home, id), object);
-        let file = Named { home, name, id };
+        let id = self.names(work_dir)[&name].id();
+        self.objects.insert((work_dir, id), object);
+        let file = Named { work_dir, name, id };
         self.used(&file);
         Ok(Some(file))
     }
@@ -486,10 +486,10 @@ impl Worker<'_> {
         self.used(&file);
         self.changed(&file);
         if len > LARGE {
-            self.large.push((file.home, id, self.world.pool.txgs().open_txg(), false));
+            self.large.push((file.work_dir, id, self.world.pool.txgs().open_txg(), false));
         }
         self.change(
-            file.home,
+            file.work_dir,
             false,
             &format!("write {} (file {id}) {offset}+{len}", file.name),
             |fs| {
@@ -524,7 +524,7 @@ impl Worker<'_> {
         self.changed(&file);
         let (object, id) = (self.object(&file), file.id);
         self.change(
-            file.home,
+            file.work_dir,
             false,
             &format!("truncate {} (file {id}) to {size}", file.name),
             |fs| {
@@ -546,7 +546,7 @@ impl Worker<'_> {
         let len = 1 + self.random.below(size - offset);
         let (object, id) = (self.object(&file), file.id);
         self.change(
-            file.home,
+            file.work_dir,
             false,
             &format!("punch {} (file {id}) {offset}+{len}", file.name),
             |fs| {
@@ -561,7 +561,7 @@ impl Worker<'_> {
         .map(drop)
     }
 
-    /// A new name, or that of another file of the same home.
+    /// A new name, or that of another file of the same work directory.
     fn rename(&mut self) -> Result<(), Failure> {
         match self.pick() {
             Some(file) => self.rename_file(&file),
@@ -571,16 +571,16 @@ impl Worker<'_> {
 
     fn rename_file(&mut self, file: &Named) -> Result<(), Failure> {
         let others: Vec<String> = {
-            let names = self.names(file.home);
+            let names = self.names(file.work_dir);
             names.into_iter().filter(|(_, entry)| entry.id() != file.id).map(|(name, _)| name).collect()
         };
         let to = match others.get(self.random.below(others.len() as u64) as usize) {
             Some(other) if self.random.one_in(3) => other.clone(),
             _ => format!("n{}", self.counter()),
         };
-        let (dir, from) = (self.world.dirs[file.home], file.name.clone());
+        let (dir, from) = (self.world.dirs[file.work_dir], file.name.clone());
         self.change(
-            file.home,
+            file.work_dir,
             true,
             &format!("rename {from} to {to}"),
             |fs| {
@@ -601,9 +601,9 @@ impl Worker<'_> {
     fn link(&mut self) -> Result<(), Failure> {
         let Some(file) = self.pick() else { return Ok(()) };
         let name = format!("n{}", self.counter());
-        let (object, dir, id) = (self.object(&file), self.world.dirs[file.home], file.id);
+        let (object, dir, id) = (self.object(&file), self.world.dirs[file.work_dir], file.id);
         self.change(
-            file.home,
+            file.work_dir,
             false,
             &format!("link {} as {name}", file.name),
             |fs| {
@@ -623,9 +623,9 @@ impl Worker<'_> {
     }
 
     fn remove_file(&mut self, file: &Named) -> Result<(), Failure> {
-        let (dir, name) = (self.world.dirs[file.home], file.name.clone());
+        let (dir, name) = (self.world.dirs[file.work_dir], file.name.clone());
         self.change(
-            file.home,
+            file.work_dir,
             false,
             &format!("remove {name}"),
             |fs| {
@@ -638,16 +638,16 @@ impl Worker<'_> {
     }
 
     /// A new file that shares the blocks of another, perhaps of another dataset. Sometimes both go at once.
-    fn share(&mut self, home: usize) -> Result<(), Failure> {
+    fn share(&mut self, work_dir: usize) -> Result<(), Failure> {
         let Some(source) = self.pick() else { return Ok(()) };
-        let Some(target) = self.create(home)? else { return Ok(()) };
+        let Some(target) = self.create(work_dir)? else { return Ok(()) };
         let bytes = self.state(&source).bytes;
         let (from, to) = (self.object(&source), self.object(&target));
         let (len, id) = (bytes.len() as u64, target.id);
-        let source_fs = Arc::clone(&self.world.fs[HOMES[source.home].0]);
+        let source_fs = Arc::clone(&self.world.fs[WORK_DIRS[source.work_dir].0]);
         let told = format!("{} (file {id}) becomes a clone of {}", target.name, source.name);
         let shared = self.change(
-            home,
+            work_dir,
             false,
             &told,
             |fs| {
@@ -676,7 +676,7 @@ impl Worker<'_> {
             scheduler::pause();
             self.rename()?;
             for file in [target, source] {
-                if self.names(file.home).contains_key(&file.name) {
+                if self.names(file.work_dir).contains_key(&file.name) {
                     self.remove_file(&file)?;
                 }
             }
@@ -694,7 +694,7 @@ impl Worker<'_> {
         let mode = self.random.below(0o1000) as u32;
         let (object, id) = (self.object(&file), file.id);
         self.change(
-            file.home,
+            file.work_dir,
             false,
             &format!("chmod {} {mode:o}", file.name),
             |fs| {
@@ -721,7 +721,7 @@ impl Worker<'_> {
             return self.fsync();
         };
         let is_there = |worker: &Self, file: &Named| {
-            worker.names(file.home).get(&file.name).is_some_and(|entry| entry.id() == file.id)
+            worker.names(file.work_dir).get(&file.name).is_some_and(|entry| entry.id() == file.id)
         };
         if is_there(self, &clone.target) {
             self.fsync_file(&clone.target)?;
@@ -743,10 +743,10 @@ impl Worker<'_> {
     fn cover(&mut self, file: &Named) {
         let txgs = self.world.pool.txgs();
         let (open, synced) = (txgs.open_txg(), txgs.synced_txg());
-        let is_here = |home: usize| HOMES[home].0 == HOMES[file.home].0;
+        let is_here = |work_dir: usize| WORK_DIRS[work_dir].0 == WORK_DIRS[file.work_dir].0;
         let mut history = self.world.history();
         let beside = &mut history.coverage.beside_clones;
-        for clone in self.clones.iter().filter(|clone| is_here(clone.target.home)) {
+        for clone in self.clones.iter().filter(|clone| is_here(clone.target.work_dir)) {
             match clone.txg {
                 txg if txg >= open => beside[0] += 1,
                 txg if txg > synced => beside[1] += 1,
@@ -755,26 +755,26 @@ impl Worker<'_> {
             }
         }
         self.large.retain(|(.., txg, _)| *txg > synced);
-        let cut = self.large.iter().filter(|(home, id, _, is_changed)| {
-            is_here(*home) && *is_changed && (*home, *id) != (file.home, file.id)
+        let cut = self.large.iter().filter(|(work_dir, id, _, is_changed)| {
+            is_here(*work_dir) && *is_changed && (*work_dir, *id) != (file.work_dir, file.id)
         });
         history.coverage.beside_cuts += cut.count() as u64;
         drop(history);
-        self.large.retain(|(home, id, ..)| (*home, *id) != (file.home, file.id));
+        self.large.retain(|(work_dir, id, ..)| (*work_dir, *id) != (file.work_dir, file.id));
     }
 
     fn fsync_file(&mut self, file: &Named) -> Result<(), Failure> {
         self.cover(file);
         let promise = {
             let history = self.world.history();
-            let names = history.done_in(HOMES[file.home].0);
-            let file = Some((file.home, file.id, history.homes[file.home].done));
+            let names = history.done_in(WORK_DIRS[file.work_dir].0);
+            let file = Some((file.work_dir, file.id, history.work_dirs[file.work_dir].done));
             Promise { files: vec![0; names.len()], names, file }
         };
-        self.tell(&format!("fsync {}/{} (file {})", HOMES[file.home].1, file.name, file.id));
+        self.tell(&format!("fsync {}/{} (file {})", WORK_DIRS[file.work_dir].1, file.name, file.id));
         let object = self.object(file);
-        self.world.promise(promise, || Ok(self.fs(file.home).fsync(object)?))?;
-        self.tell(&format!("fsync {}/{} is done", HOMES[file.home].1, file.name));
+        self.world.promise(promise, || Ok(self.fs(file.work_dir).fsync(object)?))?;
+        self.tell(&format!("fsync {}/{} is done", WORK_DIRS[file.work_dir].1, file.name));
         Ok(())
     }
 
@@ -786,19 +786,19 @@ impl Worker<'_> {
     fn look(&mut self) -> Result<(), Failure> {
         let Some(file) = self.pick() else { return Ok(()) };
         let known = self.state(&file);
-        let node = self.fs(file.home).fs.node(self.object(&file))?;
+        let node = self.fs(file.work_dir).fs.node(self.object(&file))?;
         let mut bytes = vec![0; node.attrs().size as usize];
         node.read_at(0, &mut bytes)?;
         if bytes != known.bytes {
             return Err(
-                format!("{}/{} reads other than it was written", HOMES[file.home].1, file.name).into()
+                format!("{}/{} reads other than it was written", WORK_DIRS[file.work_dir].1, file.name).into()
             );
         }
         Ok(())
     }
 
-    fn drain(&mut self, home: usize) -> Result<(), Failure> {
-        self.fs(home).fs.drain(4)?;
+    fn drain(&mut self, work_dir: usize) -> Result<(), Failure> {
+        self.fs(work_dir).fs.drain(4)?;
         Ok(())
     }
 }
@@ -844,7 +844,7 @@ fn take_snapshot(world: &World, dataset: usize, name: &str) -> Result<(), Failur
     Ok(())
 }
 
-/// Snapshots that are there and that nobody destroys.
+/// Existing snapshots that no thread destroys.
 fn snapshots(world: &World) -> Vec<(usize, usize, String)> {
     let history = world.history();
     let gone = |i: usize| {
@@ -894,7 +894,7 @@ fn destroy_snapshot(world: &World, random: &mut Random) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a copy tells.
+/// Observer that collects the problems of a copy.
 #[derive(Default)]
 struct Heard {
     problems: u64,
@@ -938,11 +938,11 @@ fn copy_one(world: &World, random: &mut Random, step: u64) -> Result<(), Failure
     let Some((index, _, name)) = chosen else { return Ok(()) };
     let from = format!("{}@{name}", DATASETS[0]);
     let view = world.pool.view()?;
-    // Somebody may have destroyed it since it was chosen.
+    // Another thread may have destroyed it since it was chosen.
     let Ok(dataset) = view.dsl().dataset(&from) else { return Ok(()) };
     let source = Filesystem::open(dataset.open_objset()?)?;
     let mut files: Vec<Node> = Vec::new();
-    for (_, dir, _) in HOMES.iter().filter(|(dataset, _, _)| *dataset == 0) {
+    for (_, dir, _) in WORK_DIRS.iter().filter(|(dataset, _, _)| *dataset == 0) {
         let Some(dir) = source.resolve(dir.as_bytes())? else { continue };
         for entry in dir.entries()? {
             files.push(source.node(entry?.id)?);

@@ -1,5 +1,5 @@
-//! Who keeps a file system: the kernel, a server of nothing, zfs-fuse, or ours. All are taken down when
-//! dropped.
+//! The systems that provide a measured file system: the kernel, an empty FUSE server, zfs-fuse, or Cenote.
+//! All are taken down when dropped.
 
 mod floor;
 mod kernel;

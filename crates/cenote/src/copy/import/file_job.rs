@@ -257,7 +257,7 @@ impl FileJob {
         let (mut bad, mut failure) = (Vec::new(), None);
         for segment in segments {
             let read = read_in_blocks(content, *segment, &mut |piece| match piece {
-                _ if shared.options.stop.is_asked() => Err(io::ErrorKind::Other.into()),
+                _ if shared.options.cancel.is_cancelled() => Err(io::ErrorKind::Other.into()),
                 Piece::Data(offset, bytes) => {
                     let done = shared.fs.write(id, offset, bytes, &WriteHow::default());
                     shared.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -275,7 +275,7 @@ impl FileJob {
                 return Err(failure);
             }
         }
-        if shared.options.stop.is_asked() {
+        if shared.options.cancel.is_cancelled() {
             return Ok(None);
         }
         // The end of a file whose last block could not be read.

@@ -207,7 +207,7 @@ impl<'i> Unpacker<'_, 'i> {
             while done < segment.len {
                 let len = (segment.len - done).min(CHUNK as u64) as usize;
                 let Some(part) = buf.get_mut(..len) else { break };
-                if self.importer.shared.options.stop.is_asked() {
+                if self.importer.shared.options.cancel.is_cancelled() {
                     return Err(TarError::Io(std::io::ErrorKind::Interrupted.into()).into());
                 }
                 let n = archive.read_data(part)?;

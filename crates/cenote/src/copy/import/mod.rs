@@ -41,7 +41,7 @@ use zpl::{Node, ZplError};
 use super::host::Damaged;
 use super::meta::{Kind, Meta};
 use super::{Observer, Problem, Summary};
-use crate::Stop;
+use crate::CancelFlag;
 use crate::files::FilesystemWriter;
 use crate::worker_pool::{Queue, with_workers};
 pub use dir::Folder;
@@ -67,7 +67,7 @@ pub struct Options {
     pub threads: usize,
     /// Cancels the copy: files in progress are removed, and no more are begun. Cancellation itself is not
     /// reported as a problem.
-    pub stop: Stop,
+    pub cancel: CancelFlag,
 }
 
 impl Default for Options {
@@ -77,7 +77,7 @@ impl Default for Options {
             damaged: Damaged::default(),
             keep_existing: false,
             threads: 0,
-            stop: Stop::default(),
+            cancel: CancelFlag::default(),
         }
     }
 }
@@ -158,7 +158,7 @@ impl Shared {
     }
 
     fn is_stopped(&self) -> bool {
-        self.is_stopped.load(Ordering::Relaxed) || self.options.stop.is_asked()
+        self.is_stopped.load(Ordering::Relaxed) || self.options.cancel.is_cancelled()
     }
 
     /// A name for a file that is not complete yet.
@@ -285,7 +285,7 @@ impl Importer<'_> {
     }
 
     /// Reports a problem with a path to the observer.
-    pub fn problem(&mut self, display_path: &[u8], problem: impl Into<Problem>) {
+    pub(crate) fn problem(&mut self, display_path: &[u8], problem: impl Into<Problem>) {
         self.shared.problem(display_path, problem);
         self.report_progress();
     }

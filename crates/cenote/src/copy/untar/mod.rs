@@ -75,17 +75,17 @@ pub(crate) enum Entry {
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
     /// Name as in the archive.
-    pub name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// Kind of the member.
-    pub entry: Entry,
+    pub(crate) entry: Entry,
     /// Its attributes. [`Meta::size`] is that of the file, holes included.
-    pub meta: Meta,
+    pub(crate) meta: Meta,
     /// Where its data are; everything else of it is zeros.
-    pub segments: Vec<Segment>,
+    pub(crate) segments: Vec<Segment>,
     /// It has an NFSv4 ACL, which is not read.
-    pub has_nfs4_acl: bool,
+    pub(crate) has_nfs4_acl: bool,
     /// Records that were not understood.
-    pub ignored: Vec<String>,
+    pub(crate) ignored: Vec<String>,
 }
 
 /// Reads an archive from a stream.
