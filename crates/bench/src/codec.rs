@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Bytes of a block.
+/// Block size in bytes.
 const BLOCK: usize = 128 << 10;
 /// Bytes that are compressed: of this program, as real as any.
 const CORPUS: u64 = 16 << 20;
@@ -47,7 +47,7 @@ pub(crate) struct Choices {
     out: PathBuf,
 }
 
-/// Runs all.
+/// Runs all measurements that `choices` selects.
 pub(crate) fn run(dir: &Path, choices: &Choices) -> Result<(), Failure> {
     let mut bench = Bench { filter: &choices.filter, report: Report::new("codec") };
     bench.checksums()?;

@@ -17,14 +17,14 @@ const PAGE: usize = 8 << 10;
 const CALL: usize = 1 << 20;
 /// O_DIRECT wants memory at such addresses.
 const ALIGNMENT: usize = 4096;
-/// Threads that write durably.
+/// Number of threads that write with O_DSYNC.
 const WRITERS: u64 = 10;
 /// Bytes that one log writer appends at a time.
 const LOG_RECORD: usize = 4096;
 /// Bytes that are appended before an fdatasync.
 const APPENDED: usize = 512;
 
-/// How much is done.
+/// Amount of work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
     /// Bytes of a file that is streamed, and of a database.

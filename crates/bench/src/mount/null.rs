@@ -31,7 +31,7 @@ struct State {
     next: u64,
 }
 
-/// See the module.
+/// The state of the empty file system: names and attributes, no data.
 pub(crate) struct Null {
     state: Mutex<State>,
 }

@@ -12,7 +12,7 @@ pub(super) use ours::Ours;
 pub(super) use zfs_fuse::ZfsFuse;
 
 use super::ground::Ground;
-use super::meter::DeviceUse;
+use super::device_use::DeviceUse;
 use super::tools::run;
 use crate::Failure;
 use std::path::{Path, PathBuf};
@@ -27,15 +27,15 @@ const POOL: &str = "cenotebench";
 /// What a folder is for: where that can be chosen, records are as large as what is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Files of all sizes.
+    /// Files of all sizes: the default record size.
     Files,
-    /// Pages of 8 KiB.
+    /// Database pages of 8 KiB: record size 8 KiB.
     Database,
 }
 
-/// Keeps one file system.
+/// Provides one measured file system.
 pub(super) trait Keeper {
-    /// Mounts what was made.
+    /// Mounts the file system.
     fn mount(&mut self) -> Result<(), Failure>;
 
     /// Everything is on disk after this, and nothing in the keeper's memory.

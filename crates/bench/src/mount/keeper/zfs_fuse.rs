@@ -4,13 +4,13 @@
 use super::{Keeper, POOL, Purpose, Server, let_go};
 use crate::Failure;
 use crate::mount::ground::Ground;
-use crate::mount::meter::DeviceUse;
+use crate::mount::device_use::DeviceUse;
 use crate::mount::tools::{self, run};
 use std::path::{Path, PathBuf};
 
 const DATABASE: &str = "database";
 
-/// See the module.
+/// A pool of zfs-fuse on the device, with its server.
 pub(in crate::mount) struct ZfsFuse {
     tools: tools::ZfsFuse,
     server: Server,
