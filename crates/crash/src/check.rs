@@ -73,7 +73,7 @@ pub fn check(run: &Run, disks: &Disks, operation: u64, seed: u64, depth: Depth) 
 ///
 /// # Errors
 /// [`Failure`]: the first deviation.
-pub fn check_scanned(run: &Run, disks: &Disks, operation: u64, seed: u64) -> Result<(), Failure> {
+pub(crate) fn check_scanned(run: &Run, disks: &Disks, operation: u64, seed: u64) -> Result<(), Failure> {
     let (durable, begun) = run.at(operation);
     let pool = check_contents(run, disks, durable, begun, seed)?;
     let tree = pool.tree();
@@ -95,7 +95,7 @@ pub fn check_scanned(run: &Run, disks: &Disks, operation: u64, seed: u64) -> Res
 ///
 /// # Errors
 /// [`Failure`]: the first deviation.
-pub fn check_state(run: &Run, disks: &Disks, durable: u64, begun: u64, seed: u64) -> Result<(), Failure> {
+pub(crate) fn check_state(run: &Run, disks: &Disks, durable: u64, begun: u64, seed: u64) -> Result<(), Failure> {
     check_contents(run, disks, durable, begun, seed).map(drop)
 }
 

@@ -39,7 +39,7 @@ impl Layout {
     }
 
     /// Number of disks that hold data.
-    pub fn data_disks(self) -> usize {
+    pub(crate) fn data_disks(self) -> usize {
         match self.shape {
             Shape::Single => 1,
             Shape::Mirror => 2,
@@ -169,7 +169,7 @@ impl Disks {
     }
 
     /// Applies the rest of an operation of which a part was applied.
-    pub fn apply_rest(&self, disk: usize, op: &Op) {
+    pub(crate) fn apply_rest(&self, disk: usize, op: &Op) {
         let Some(disk) = self.disks.get(disk) else { return };
         match op.kind {
             OpKind::Flush => expect(&disk.flush()),
@@ -216,7 +216,7 @@ impl Disks {
     }
 
     /// The same where some disks are missing.
-    pub fn found_without(&self, missing: &[usize]) -> Found {
+    pub(crate) fn found_without(&self, missing: &[usize]) -> Found {
         let present = self.shown.iter().enumerate().filter(|(i, _)| !missing.contains(i));
         let leaf = |(i, disk): (usize, &Arc<dyn Device>)| Leaf {
             path: PathBuf::from(format!("/disks/{i}")),

@@ -15,7 +15,7 @@
 pub mod actors;
 pub mod check;
 pub mod disks;
-pub mod world_workload;
+pub(crate) mod world_workload;
 pub mod faults;
 pub mod load;
 pub mod logs;

@@ -45,7 +45,7 @@ impl std::fmt::Debug for HookDisk {
 
 impl HookDisk {
     /// Calls `hook` before the next write.
-    pub fn before_write(&self, hook: Hook) {
+    pub(crate) fn before_write(&self, hook: Hook) {
         *vdev::sync::lock(&self.hook) = Some(hook);
     }
 }
@@ -282,7 +282,7 @@ impl<'a> Changes<'a> {
 ///
 /// # Errors
 /// If anything fails.
-pub fn every_record() -> Result<Left, Failure> {
+pub(crate) fn every_record() -> Result<Left, Failure> {
     let (env, clock) = Env::simulated(3);
     let tick = || clock.advance(Duration::new(1_000_003, 123_456_789));
     (0..1500).for_each(|_| tick());
@@ -316,7 +316,7 @@ pub fn every_record() -> Result<Left, Failure> {
 ///
 /// # Errors
 /// If anything fails.
-pub fn clones_while_their_txg_is_written() -> Result<Left, Failure> {
+pub(crate) fn clones_while_their_txg_is_written() -> Result<Left, Failure> {
     let (env, _clock) = Env::simulated(4);
     let world = create(&env)?;
     let (fs, root) = (Arc::clone(&world.fs.fs), world.fs.fs.root());

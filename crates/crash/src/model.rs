@@ -91,7 +91,7 @@ impl Model {
     }
 
     /// Begins the next step.
-    pub fn begin_step(&mut self) -> u64 {
+    pub(crate) fn begin_step(&mut self) -> u64 {
         self.step += 1;
         self.step
     }
@@ -108,14 +108,14 @@ impl Model {
     }
 
     /// Changes the names in the current step.
-    pub fn change_names(&mut self, change: impl FnOnce(&mut Names)) {
+    pub(crate) fn change_names(&mut self, change: impl FnOnce(&mut Names)) {
         let mut names = self.now().clone();
         change(&mut names);
         self.names.push(Version { step: self.step, state: Arc::new(names) });
     }
 
     /// Adds a file in the current step; returns its number.
-    pub fn add_file(&mut self, state: FileState) -> FileId {
+    pub(crate) fn add_file(&mut self, state: FileState) -> FileId {
         self.last_id += 1;
         self.files.insert(self.last_id, vec![Version { step: self.step, state: Arc::new(state) }]);
         self.last_id

@@ -66,7 +66,7 @@ impl Span<'_> {
     ///
     /// # Errors
     /// [`Failure`]: the first sector that has no permitted version.
-    pub fn check_volume(&self, volume: &VolumeWriter) -> Result<(), Failure> {
+    pub(crate) fn check_volume(&self, volume: &VolumeWriter) -> Result<(), Failure> {
         let contents = self.since(self.of_head).filter_map(|(_, head)| match &head.content {
             Content::Volume(bytes) => Some(&***bytes),
             Content::Files(_) => None,

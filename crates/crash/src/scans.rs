@@ -68,7 +68,7 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Scrubbed {
     /// Number of corrupted ranges.
-    pub flipped: u64,
+    pub(crate) flipped: u64,
     /// Number of bytes that were repaired.
     pub repaired: u64,
     /// Blocks that could not be.

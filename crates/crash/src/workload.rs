@@ -61,7 +61,7 @@ pub struct Run {
 
 impl Run {
     /// How many promises had been made.
-    pub fn promises(&self, operation: u64) -> usize {
+    pub(crate) fn promises(&self, operation: u64) -> usize {
         let before = self.acks.iter().take_while(|ack| ack.operations <= operation);
         before.filter(|ack| ack.is_durable).count()
     }
@@ -226,7 +226,7 @@ impl Work {
     }
 
     /// Flips bits in something that is on a disk. Labels are spared: they have copies of their own.
-    pub fn rot(&self, disk: usize, random: &mut Random) {
+    pub(crate) fn rot(&self, disk: usize, random: &mut Random) {
         self.rot_bytes(disk, random, 512);
     }
 
@@ -256,7 +256,7 @@ impl Work {
     ///
     /// # Errors
     /// If a txg cannot be written.
-    pub fn lose_power(self, fate: Fate, seed: u64) -> Result<(Run, Disks), Failure> {
+    pub(crate) fn lose_power(self, fate: Fate, seed: u64) -> Result<(Run, Disks), Failure> {
         self.pool.sync()?;
         let (run, disks) = self.into_run();
         let after = disks.after_cut(fate, seed);

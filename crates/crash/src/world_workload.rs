@@ -159,7 +159,7 @@ impl WorldRun {
     }
 
     /// Number of promises made before this operation.
-    pub fn promises(&self, operation: u64) -> usize {
+    pub(crate) fn promises(&self, operation: u64) -> usize {
         let before = self.history.acks.iter().take_while(|ack| ack.operations <= operation);
         before.filter(|ack| ack.what != Durable::Nothing).count()
     }

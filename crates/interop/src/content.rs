@@ -50,7 +50,7 @@ impl Tree {
     }
 
     /// Takes a name away; the last one takes the file along.
-    pub fn forget_name(&mut self, path: &str) {
+    pub(crate) fn forget_name(&mut self, path: &str) {
         let Some(id) = self.names.remove(path) else { return };
         if !self.names.values().any(|other| *other == id) {
             self.files.remove(&id);
@@ -83,7 +83,7 @@ pub struct Head {
     /// The snapshot that it is a clone of.
     pub origin: Option<String>,
     /// Case does not matter in its names.
-    pub ignores_case: bool,
+    pub(crate) ignores_case: bool,
     /// Properties that were set here, as they are stored.
     pub props: BTreeMap<String, PropValue>,
     /// Bookmarks, each with the guid, the txg and the time of its snapshot.
@@ -121,7 +121,7 @@ pub fn dataset_of(snapshot: &str) -> &str {
 
 impl Model {
     /// The snapshots of one dataset, oldest first.
-    pub fn snapshots_of(&self, head: &str) -> Vec<String> {
+    pub(crate) fn snapshots_of(&self, head: &str) -> Vec<String> {
         let mut own: Vec<(&u64, &String)> = self
             .snapshots
             .iter()
@@ -133,7 +133,7 @@ impl Model {
     }
 
     /// Heads below one, itself first.
-    pub fn subtree(&self, head: &str) -> Vec<String> {
+    pub(crate) fn subtree(&self, head: &str) -> Vec<String> {
         let below = format!("{head}/");
         self.heads.keys().filter(|name| *name == head || name.starts_with(&below)).cloned().collect()
     }

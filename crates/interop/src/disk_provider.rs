@@ -40,7 +40,7 @@ impl FolderDisks {
     }
 
     /// Disks of `size` bytes in the directory `dir`.
-    pub fn with_disks_of(dir: &Path, size: u64) -> FolderDisks {
+    pub(crate) fn with_disks_of(dir: &Path, size: u64) -> FolderDisks {
         FolderDisks { size, ..FolderDisks::new(dir) }
     }
 }

@@ -200,7 +200,7 @@ impl std::fmt::Display for Plan {
 ///
 /// # Errors
 /// If one cannot be made.
-pub fn new_top(top: Top, ashift: u8, disks: &mut dyn DiskProvider) -> Result<TopSpec, crate::Failure> {
+pub(crate) fn new_top(top: Top, ashift: u8, disks: &mut dyn DiskProvider) -> Result<TopSpec, crate::Failure> {
     let leaves = (0..top.disks).map(|_| disks.new_leaf()).collect::<Result<_, _>>()?;
     Ok(TopSpec { layout: top.layout, class: top.class, ashift: Some(Ashift(ashift)), leaves })
 }

@@ -93,7 +93,7 @@ impl Image {
     }
 
     /// Whether the pool has this feature active.
-    pub fn has_active(&self, feature: &str) -> bool {
+    pub(crate) fn has_active(&self, feature: &str) -> bool {
         self.pool.features().is_active(feature)
     }
 }

@@ -115,11 +115,6 @@ impl<W: Write> TarWriter<W> {
         Ok(self.out)
     }
 
-    /// Bytes written so far.
-    pub(crate) fn written(&self) -> u64 {
-        self.written
-    }
-
     fn zero_filled(&mut self, content: &dyn Content, segments: &[Segment]) -> io::Result<Vec<BadRange>> {
         let mut bad = Vec::new();
         let mut at = 0;

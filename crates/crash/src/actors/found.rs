@@ -58,13 +58,13 @@ pub struct FoundDir {
 #[derive(Debug, Default)]
 pub struct State {
     /// Homes, but for those of a dataset that was destroyed.
-    pub work_dirs: BTreeMap<usize, FoundDir>,
+    pub(crate) work_dirs: BTreeMap<usize, FoundDir>,
     /// Snapshots that are there, and the work directories in them.
     pub snapshots: BTreeMap<usize, BTreeMap<usize, FoundDir>>,
     /// Files that were copied out of snapshots.
     pub copies: BTreeMap<String, Vec<u8>>,
     /// The second dataset was destroyed after the import, with its snapshots.
-    pub is_second_gone: bool,
+    pub(crate) is_second_gone: bool,
 }
 
 /// What is done between the import and opening the datasets.
@@ -107,7 +107,7 @@ fn open(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<HeadFs, Failur
 
 /// Opens what is on these disks and reads everything. Returns what was found, or why it could not be read,
 /// and what was read of the disks for that.
-pub fn examine(history: &History, mut disks: Disks, seed: u64) -> (Result<State, String>, Vec<Ranges>) {
+pub(crate) fn examine(history: &History, mut disks: Disks, seed: u64) -> (Result<State, String>, Vec<Ranges>) {
     let mut reads = Reads::of(&mut disks);
     let found = look(history, &mut disks, &mut reads, seed);
     (found.map_err(|error| chain(&*error)), reads.ranges())

@@ -21,7 +21,7 @@ const SECTOR: usize = 512;
 
 /// A directory that one thread works in.
 #[derive(Debug)]
-pub struct WorkDir {
+pub(crate) struct WorkDir {
     /// Index of its dataset in `DATASETS`.
     pub dataset: usize,
     /// Its name, in the root of the dataset.
@@ -119,7 +119,7 @@ impl Coverage {
 #[derive(Debug, Default)]
 pub struct History {
     /// Directories in which they worked, with their models.
-    pub work_dirs: Vec<WorkDir>,
+    pub(crate) work_dirs: Vec<WorkDir>,
     /// What was known when: with the number of operations of the disks by then.
     pub events: Vec<(u64, What)>,
     /// Snapshots that were taken.
@@ -144,7 +144,7 @@ impl History {
     }
 
     /// The last steps that have ended, of work directories in one dataset.
-    pub fn done_in(&self, dataset: usize) -> Steps {
+    pub(crate) fn done_in(&self, dataset: usize) -> Steps {
         self.work_dirs.iter().map(|work_dir| if work_dir.dataset == dataset { work_dir.done } else { 0 }).collect()
     }
 }
@@ -351,19 +351,19 @@ fn check_file(found: &FoundFile, versions: &[&Version<FileState>]) -> Result<(),
 }
 
 /// What was done around an operation of the disks, in words.
-pub fn told_until(history: &History, operation: u64, lines: usize) -> String {
+pub(crate) fn told_until(history: &History, operation: u64, lines: usize) -> String {
     let end = history.operation_log.iter().take_while(|(ops, _)| *ops <= operation).count();
     let of = &history.operation_log[end.saturating_sub(lines)..end];
     of.iter().map(|(ops, text)| format!("  {ops}: {text}")).collect::<Vec<_>>().join("\n")
 }
 
 /// A work directory that is empty.
-pub fn empty_home(dataset: usize, dir: &str) -> WorkDir {
+pub(crate) fn empty_home(dataset: usize, dir: &str) -> WorkDir {
     WorkDir { dataset, dir: dir.to_owned(), model: Model::new(), done: 0, renames: Vec::new() }
 }
 
 /// A file of so many bytes.
-pub fn file_state(bytes: Vec<u8>) -> FileState {
+pub(crate) fn file_state(bytes: Vec<u8>) -> FileState {
     FileState { bytes, mode: 0o644, xattrs: BTreeMap::new() }
 }
 

@@ -325,7 +325,7 @@ impl<T> Known<T> {
     }
 
     /// Whether this image is the same.
-    pub fn is_like(&self, image: &Image) -> bool {
+    pub(crate) fn is_like(&self, image: &Image) -> bool {
         self.trace(image) == self.whole
     }
 }

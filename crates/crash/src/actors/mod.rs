@@ -35,7 +35,7 @@
 pub mod found;
 pub mod history;
 pub mod images;
-pub mod scheduler;
+pub(crate) mod scheduler;
 pub mod work;
 
 use crate::workload::Failure;

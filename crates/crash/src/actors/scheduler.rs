@@ -96,7 +96,7 @@ pub fn pause() {
 }
 
 /// Yields with the lowest priority until priorities are drawn anew.
-pub fn yield_to_all() {
+pub(crate) fn yield_to_all() {
     let seat = SEAT.with_borrow(Clone::clone);
     if let Some((scheduler, seat)) = seat {
         scheduler.lock().seats[seat].priority = 0;
@@ -105,7 +105,7 @@ pub fn yield_to_all() {
 }
 
 /// Yields as an idle thread: no other thread waits for its work.
-pub fn pause_idle() {
+pub(crate) fn pause_idle() {
     yield_now(true);
 }
 
@@ -117,7 +117,7 @@ fn yield_now(idle: bool) {
 }
 
 /// Makes idle threads count as busy until their next yield, because another thread waits for their work.
-pub fn wake_idle() {
+pub(crate) fn wake_idle() {
     let seat = SEAT.with_borrow(Clone::clone);
     if let Some((scheduler, _)) = seat {
         for seat in scheduler.lock().seats.iter_mut().filter(|seat| seat.at == ThreadState::Yielded { idle: true }) {
@@ -128,7 +128,7 @@ pub fn wake_idle() {
 
 /// Calls `work`, which waits for helper threads of its own: the calling thread keeps its turn while it sleeps
 /// briefly.
-pub fn with_helpers<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn with_helpers<T>(work: impl FnOnce() -> T) -> T {
     let set = |has_helpers: bool| {
         SEAT.with_borrow(|seat| {
             if let Some((scheduler, seat)) = seat {
@@ -261,7 +261,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// If all threads wait for each other.
-    pub fn conduct(&self) -> Result<(), Failure> {
+    pub(crate) fn conduct(&self) -> Result<(), Failure> {
         while self.lock().seats.iter().any(|seat| seat.at == ThreadState::Absent) {
             thread::sleep(CHECK_INTERVAL);
         }
@@ -321,7 +321,7 @@ impl State {
 
 /// A simulated disk; the calling thread yields before each operation.
 #[derive(Debug)]
-pub struct ScheduledDisk(pub Arc<SimDisk>);
+pub(crate) struct ScheduledDisk(pub Arc<SimDisk>);
 
 impl Device for ScheduledDisk {
     fn size(&self) -> u64 {

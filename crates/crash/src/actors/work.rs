@@ -35,7 +35,7 @@ use zpl::{
 use zpl::{FileKind, Filesystem, Node, ZplError};
 
 /// Names of the datasets.
-pub const DATASETS: [&str; 2] = [POOL, "crash/b"];
+pub(crate) const DATASETS: [&str; 2] = [POOL, "crash/b"];
 /// Directory of the second dataset with what was copied out of snapshots.
 pub const COPIES: &str = "copies";
 /// Homes: dataset, name, thread.

@@ -4,7 +4,7 @@ use super::next;
 use format::{NvList, NvValue};
 
 /// Changes up to two values of a packed list, and stores each change that does not make the list longer.
-pub fn mutate_packed(bytes: &mut [u8], state: &mut u64) {
+pub(crate) fn mutate_packed(bytes: &mut [u8], state: &mut u64) {
     let Ok(list) = NvList::decode(bytes) else { return };
     for _ in 0..=next(state) % 2 {
         let mut left = next(state) as usize % count(&list).max(1);
