@@ -94,12 +94,6 @@ impl HostTree {
         Ok(HostTree { root, path: Vec::new(), set_owner, temporary: 0 })
     }
 
-    /// How many folders deep we are.
-    #[must_use]
-    pub(crate) fn depth(&self) -> usize {
-        self.path.len()
-    }
-
     /// Goes into the folder `name`, made if it is not there.
     ///
     /// # Errors
@@ -650,7 +644,7 @@ mod tests {
         }
         assert_eq!(tree.path.iter().filter(|level| level.dir.is_some()).count(), OPEN_MAX);
         put(&mut tree, b"f", &Bytes::new(*b"x"), Damaged::LeaveOut);
-        while tree.depth() > 0 {
+        while !tree.path.is_empty() {
             tree.leave(&meta(Kind::Directory)).unwrap();
         }
         put(&mut tree, b"top", &Bytes::new(*b"x"), Damaged::LeaveOut);
