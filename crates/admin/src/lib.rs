@@ -39,7 +39,7 @@ mod waiting;
 
 pub use ::pool::events::{Event, EventRing};
 pub use cachefile::{Imported, ImportedPool};
-pub use cenote::{Caller, host_id, host_name};
+pub use cenote::Caller;
 pub use change::cache_path;
 pub use data::*;
 pub use datasets::{Entry, Walk, find, find_by_text, points, walk};
@@ -76,6 +76,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::scan::Found;
 use vdev::{Devices, Env};
+
+/// Host id of this machine, 0 if it has none.
+fn host_id() -> u64 {
+    cenote::this_host().id
+}
 
 /// Bytes of block cache for each pool that a listing opens: metadata only is read.
 const LISTING_CACHE: usize = 32 << 20;

@@ -138,6 +138,9 @@ pub fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, 
 }
 
 /// Opens the root file system for writing.
+///
+/// # Errors
+/// If it cannot be opened.
 pub fn open_fs(pool: &Arc<LivePool>, seed: u64) -> Result<HeadFs, Failure> {
     let head = pool.heads().open_by_name(POOL)?;
     let options = FsOptions { record_size: RECORD, ..FsOptions::default() };

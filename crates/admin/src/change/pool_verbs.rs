@@ -36,7 +36,7 @@ pub fn set_pool_props(
     command: &str,
 ) -> Result<(), ChangeError> {
     change(search, name, command, |pool| {
-        pool.live().set_host_id(cenote::host_id());
+        pool.live().set_host_id(crate::host_id());
         Ok(pool.live().set_props(props.to_vec())?)
     })
 }

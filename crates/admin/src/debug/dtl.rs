@@ -9,15 +9,15 @@ use ::pool::space_map::SpaceMap;
 use std::ops::Range;
 use vdev::tree::{RangeSet, VdevState, VdevStatus};
 
-/// All txgs.
+/// The range of all txgs.
 const ALWAYS: Range<u64> = 0..u64::MAX;
 
 /// A vdev and the txgs of which it does not have everything.
 #[derive(Debug, Clone)]
 pub struct DirtyTimes {
-    /// The vdev.
+    /// Guid of the vdev.
     pub guid: VdevGuid,
-    /// Where a leaf was found, else the name of the kind.
+    /// Path of a leaf, else the name of the kind of vdev.
     pub name: String,
     /// Without it, something of its top-level vdev could not be read.
     pub required: bool,
@@ -29,11 +29,14 @@ pub struct DirtyTimes {
     pub partial: RangeSet,
     /// Txgs that cannot be read from it.
     pub outage: RangeSet,
-    /// What is below.
+    /// Children of the vdev.
     pub children: Vec<DirtyTimes>,
 }
 
-/// The dirty time logs of all vdevs. Those of the root are not computed, as nothing asks for them.
+/// The dirty time logs of all vdevs below the root.
+///
+/// # Errors
+/// If a space map of missed txgs cannot be read.
 pub fn dirty_times(pool: &Pool) -> Result<DirtyTimes, Error> {
     let config = &pool.spa().config().vdev_tree;
     let status = pool.spa().tree().status();

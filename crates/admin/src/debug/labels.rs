@@ -17,20 +17,20 @@ use vdev::{Device, DeviceError};
 /// A slot of the ring of uberblocks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RingSlot {
-    /// Number of the label.
+    /// Index of the label, 0 to 3.
     pub label: usize,
-    /// Number of the slot.
+    /// Index of the slot in the ring.
     pub slot: usize,
     /// What is in it, if it can be an uberblock: only an import asks whether its checksum is right.
     pub uberblock: Option<Uberblock>,
-    /// Its checksum is right.
+    /// True if its checksum is right.
     pub is_verified: bool,
 }
 
-/// What is on a device.
+/// Labels of a device.
 #[derive(Debug, Clone)]
 pub struct Labels {
-    /// Everything valid.
+    /// Everything with a valid checksum.
     pub probe: Probe,
     /// All slots of all labels that could be read, by label and slot.
     pub ring: Vec<RingSlot>,
@@ -51,6 +51,9 @@ impl Labels {
 }
 
 /// The labels, uberblocks and cache header of a device or image file.
+///
+/// # Errors
+/// If the device cannot be opened or read.
 pub fn labels(path: &Path) -> Result<Labels, DeviceError> {
     let device = FileDevice::open(path, Access::Auto)?;
     let probe = probe(&device);
@@ -86,7 +89,7 @@ pub fn labels(path: &Path) -> Result<Labels, DeviceError> {
     Ok(labels)
 }
 
-/// What a label says, whatever its checksum.
+/// The configuration in a label, without a check of its checksum.
 fn unsound_config(device: &dyn Device, label: usize) -> Option<PoolConfig> {
     let mut packed = vec![0; CONFIG_NVLIST_MAX];
     let at = DeviceOffset(label_offset(label, device.size()).0 + CONFIG_OFFSET);

@@ -1,5 +1,5 @@
-//! What the space maps say: metaslabs with their maps, the logs of what the maps do not have yet, and
-//! the mappings of removed vdevs (docs/on-disk/15-space.md).
+//! Allocation on disk: metaslabs with their space maps, log space maps, and the mappings of removed vdevs
+//! (docs/on-disk/15-space.md).
 
 use cenote::{Error, Pool};
 use dmu::zap::Zap;
@@ -15,62 +15,65 @@ use vdev::tree::{Birth, MapEntry, RangeSet};
 /// A metaslab and its space map as stored, the logs left out.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredMetaslab {
-    /// First byte in the vdev.
+    /// Offset of its first byte in the vdev.
     pub start: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Object and header of its map; absent while nothing was ever allocated there.
     pub map: Option<(ObjectId, SpaceMapPhys)>,
     /// Changes from this txg on are in the logs; 0: never flushed.
     pub unflushed_txg: Txg,
-    /// Set aside for the intent log.
+    /// True if it is reserved for the intent log.
     pub is_embedded_log: bool,
-    /// How small the free segments are, in percent, as the histogram of its map tells; `None`: there is none.
+    /// Fragmentation in percent, from the histogram of its space map; `None`: the map has none.
     pub fragmentation: Option<u64>,
 }
 
 impl StoredMetaslab {
-    /// Bytes allocated, as the map's header says.
+    /// Allocated bytes by the header of the space map.
     pub fn allocated(&self) -> u64 {
         self.map.map_or(0, |(_, phys)| u64::try_from(phys.allocated).unwrap_or(0)).min(self.size)
     }
 }
 
-/// Where the data of a removed vdev is now.
+/// Mapping of a removed vdev to the present locations of its data.
 #[derive(Debug, Clone)]
 pub struct RemovedVdev {
-    /// Object of the births.
+    /// Object id of the births.
     pub births_object: ObjectId,
-    /// Up to which offset blocks were copied in which txg.
+    /// Txgs in which blocks up to each offset were copied.
     pub births: Vec<Birth>,
-    /// Object of the mapping.
+    /// Object id of the mapping.
     pub mapping_object: ObjectId,
     /// Header of the mapping.
     pub mapping: MappingPhys,
-    /// Its entries, each with how many of its bytes nothing needs any more; `None`: that is not counted.
+    /// Entries, each with its number of obsolete bytes; `None`: they are not counted.
     pub entries: Vec<(MapEntry, Option<u32>)>,
-    /// Header of the map of what became obsolete since these counts were made.
+    /// Object id and header of the space map of ranges that became obsolete since the counts were written.
     pub obsolete: Option<(ObjectId, SpaceMapPhys)>,
 }
 
-/// A top-level vdev, as far as space goes.
+/// Space of a top-level vdev.
 #[derive(Debug, Clone)]
 pub struct VdevMetaslabs {
-    /// The vdev.
+    /// Id of the vdev.
     pub vdev: VdevId,
-    /// What it is for.
+    /// Allocation class.
     pub class: Class,
-    /// How small the free segments are, in percent; `None`: not known, or nothing can be free there.
+    /// Fragmentation in percent; `None`: not known, or nothing can be free there.
     pub fragmentation: Option<u64>,
-    /// Object with the txgs up to which each map is complete.
+    /// Object id of the list of txgs up to which each space map is complete.
     pub unflushed_object: Option<ObjectId>,
-    /// Its metaslabs; none of a removed vdev.
+    /// Metaslabs; empty for a removed vdev.
     pub metaslabs: Vec<StoredMetaslab>,
-    /// Of a removed vdev: where its data is now.
+    /// Mapping of a removed vdev.
     pub removed: Option<RemovedVdev>,
 }
 
-/// All top-level vdevs; a hole has nothing. Reads the header of every space map.
+/// All top-level vdevs; a hole has no metaslabs. Reads the header of every space map.
+///
+/// # Errors
+/// If one of these objects cannot be read.
 pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
     let spa = pool.spa();
     let spaces = spa.vdev_spaces()?;
@@ -114,12 +117,15 @@ pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
     Ok(all)
 }
 
-/// What is free in each metaslab by its own map, by vdev; the logs are left out. Reads all space maps.
+/// Free ranges of each metaslab by its own space map, by vdev, without the logs. Reads all space maps.
+///
+/// # Errors
+/// If a space map cannot be read.
 pub fn free_space(pool: &Pool) -> Result<BTreeMap<VdevId, Vec<RangeSet>>, Error> {
     Ok(pool.spa().mapped_free_space()?)
 }
 
-/// Whoever opens a pool sets the emptiest metaslab of a vdev with many aside for the intent log.
+/// Marks the emptiest metaslab of a vdev with many: an open pool reserves it for the intent log.
 fn set_aside(metaslabs: &mut [StoredMetaslab]) {
     if metaslabs.len() as u64 > EMBEDDED_LOG_METASLABS
         && let Some(emptiest) = metaslabs.iter_mut().min_by_key(|m| m.allocated())
@@ -128,7 +134,10 @@ fn set_aside(metaslabs: &mut [StoredMetaslab]) {
     }
 }
 
-/// The maps of what was freed since the checkpoint and is kept for it, by vdev.
+/// Object ids and headers of the space maps of ranges that only the checkpoint holds, by vdev.
+///
+/// # Errors
+/// If one of these objects cannot be read.
 pub fn checkpoint_maps(pool: &Pool) -> Result<Vec<(VdevId, ObjectId, SpaceMapPhys)>, Error> {
     let mut maps = Vec::new();
     for (vdev, node) in pool.spa().tree().tops().filter(|(_, node)| node.zap_top != ObjectId(0)) {
@@ -155,7 +164,7 @@ fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {
         Some(counts) => Some(obsolete_counts(pool, counts, entries.len())?),
         None => None,
     };
-    // What the counts do not reach is not obsolete.
+    // An entry without a count is not obsolete.
     let count = |index: usize| counts.as_ref().map(|counts| counts.get(index).copied().unwrap_or(0));
     let mut obsolete = None;
     if node.zap_top != ObjectId(0) {
@@ -176,7 +185,7 @@ fn removed(pool: &Pool, vdev: VdevId) -> Result<Option<RemovedVdev>, Error> {
     }))
 }
 
-/// Bytes of each entry of a mapping that nothing needs any more: one 32-bit number each.
+/// Obsolete bytes of each entry of a mapping.
 fn obsolete_counts(pool: &Pool, id: ObjectId, entries: usize) -> Result<Vec<u32>, Error> {
     let object = pool.spa().mos().object(id)?;
     let room = usize::try_from(object.logical_end()).unwrap_or(usize::MAX);
@@ -185,22 +194,25 @@ fn obsolete_counts(pool: &Pool, id: ObjectId, entries: usize) -> Result<Vec<u32>
     Ok(bytes.chunks_exact(4).map(|raw| Endian::Little.get_u32(raw, 0).unwrap_or(0)).collect())
 }
 
-/// How much of a log space map still counts.
+/// A log space map, and how many of its entries are still valid.
 #[derive(Debug, Clone, Copy)]
 pub struct LogMap {
-    /// Txg whose changes it has.
+    /// Txg whose changes it holds.
     pub txg: Txg,
-    /// Its object.
+    /// Object id.
     pub object: ObjectId,
-    /// Its header.
+    /// Header of the space map.
     pub phys: SpaceMapPhys,
-    /// Ranges in it.
+    /// Number of entries.
     pub entries: u64,
-    /// Of those, in metaslabs whose own map does not have them yet.
+    /// Number of entries that the space map of their metaslab does not contain yet.
     pub valid: u64,
 }
 
-/// The log space maps, oldest first. Reads them whole.
+/// The log space maps, oldest first. Reads all their entries.
+///
+/// # Errors
+/// If one of them cannot be read.
 pub fn log_maps(pool: &Pool, vdevs: &[VdevMetaslabs]) -> Result<Vec<LogMap>, Error> {
     let mut all = Vec::new();
     for (txg, object) in pool.spa().log_space_maps()? {

@@ -10,13 +10,16 @@ use zio::ZioError;
 /// dnodes are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// First byte.
+    /// Offset of the first byte.
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
 }
 
 /// The ranges of `object` that are not holes, in order.
+///
+/// # Errors
+/// If an indirect block cannot be read.
 pub fn segments(object: &Object) -> Result<Vec<Segment>, DmuError> {
     if object.id() == ObjectId(0) {
         return dnode_segments(object);

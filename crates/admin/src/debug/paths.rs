@@ -1,4 +1,4 @@
-//! Paths of many files of one file system: directories that were read are remembered.
+//! Paths of many files of one file system, with a cache of the directories that were read.
 //!
 //! # What always holds
 //! - At most [`NAMES_MAX`] names are kept, beyond those of the directory that was read last.
@@ -8,28 +8,31 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use zpl::{Filesystem, Node, ZplError};
 
-/// Names that are remembered.
+/// Upper bound of the cached names.
 const NAMES_MAX: usize = 1 << 20;
 
-/// Finds paths by objects.
+/// Finds paths by object ids.
 pub struct Paths {
     fs: Arc<Filesystem>,
-    /// By directory: names of what is in it.
+    /// Names of the entries, by directory.
     known: HashMap<ObjectId, HashMap<ObjectId, Vec<u8>>>,
     names: usize,
 }
 
 impl Paths {
-    /// Paths in this file system.
+    /// An empty cache for this file system.
     pub fn new(fs: Arc<Filesystem>) -> Paths {
         Paths { fs, known: HashMap::new(), names: 0 }
     }
 
-    /// The file system.
+    /// File system of the paths.
     pub fn filesystem(&self) -> &Arc<Filesystem> {
         &self.fs
     }
 
+    /// The path of a file, as [`Filesystem::path_of`].
+    ///
+    /// # Errors
     /// As [`Filesystem::path_of`].
     pub fn of(&mut self, id: ObjectId) -> Result<Option<Vec<u8>>, ZplError> {
         let fs = Arc::clone(&self.fs);

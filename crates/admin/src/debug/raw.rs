@@ -1,4 +1,4 @@
-//! Bytes of a pool by their place, without a pointer that tells what they are: what `zdb -R` prints.
+//! Bytes of a pool by vdev and offset, without a block pointer: the data behind `zdb -R`.
 
 use cenote::{Error, Pool};
 use codec::compress::{ZstdHeader, decompress, decompress_some, zle_ends};
@@ -11,7 +11,7 @@ use format::{
 use vdev::tree::Extent;
 use zio::ReadPolicy;
 
-/// Largest block.
+/// Largest size of a block in bytes.
 const BLOCK_MAX: usize = 16 << 20;
 const SECTOR: usize = 512;
 

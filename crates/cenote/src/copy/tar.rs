@@ -257,6 +257,9 @@ pub enum Piece<'a> {
 
 /// Reads a range in pieces of whole blocks. A piece that fails is read again block by block, so that only
 /// damaged blocks count as lost.
+///
+/// # Errors
+/// The error of `sink`. Read errors are passed to `sink` as [`Piece::Bad`].
 pub fn read_in_blocks(
     content: &dyn Content,
     segment: Segment,

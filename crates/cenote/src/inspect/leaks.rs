@@ -47,7 +47,10 @@ pub struct LeakedObject {
     pub kind: ObjType,
 }
 
-/// The objects of the pool's own set that nothing refers to.
+/// The objects of the meta object set that nothing refers to.
+///
+/// # Errors
+/// If an object that may hold references cannot be read.
 pub fn leaked_objects(pool: &Pool) -> Result<Vec<LeakedObject>, Error> {
     let mut marks = Marks { pool, seen: HashSet::new(), dirs: HashSet::new() };
     marks.directory()?;
@@ -299,8 +302,11 @@ pub(super) fn obsolete_counts(pool: &Pool) -> Result<u64, Error> {
     Ok(count)
 }
 
-/// Space maps that record histograms, by the count of the feature and as found; `None`: the pool has
-/// not enabled the feature.
+/// Number of space maps with a histogram: as the feature counts them, and as found. `None`: the pool has not
+/// enabled the feature.
+///
+/// # Errors
+/// If a space map cannot be read.
 pub fn space_map_counts(pool: &Pool) -> Result<Option<(u64, u64)>, Error> {
     let Some(feature) = format::feature::by_name("spacemap_histogram") else { return Ok(None) };
     let Some(recorded) = pool.spa().features().counts().get(feature.guid).copied() else { return Ok(None) };

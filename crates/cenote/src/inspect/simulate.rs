@@ -22,7 +22,11 @@ use format::names;
 use format::{BlockPtr, ChecksumId, Level};
 use std::collections::HashMap;
 
-/// The histogram of the table that there would be, and object sets that could not be looked at.
+/// Histogram of the dedup table that deduplication of the whole pool would make, and the errors of object
+/// sets that could not be read.
+///
+/// # Errors
+/// If the directory of the meta object set cannot be read.
 pub fn simulated_dedup(pool: &Pool) -> Result<(DdtHistogram, Vec<String>), Error> {
     let plan = Plan::new(pool.spa(), &[]);
     let (walks, mut problems) = super::blocks::walks_of(&plan);

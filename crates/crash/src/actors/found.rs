@@ -10,7 +10,7 @@
 
 use super::history::History;
 use super::images::{Ranges, Reads};
-use super::work::{COPIES, DATASETS};
+use super::world::{COPIES, DATASETS};
 use super::Failure;
 use cenote::error::chain;
 use crate::check::check_space;

@@ -36,7 +36,10 @@ pub mod found;
 pub mod history;
 pub mod images;
 pub(crate) mod scheduler;
+mod snapshots;
 pub mod work;
+mod worker;
+mod world;
 
 use crate::workload::Failure;
 use crate::{Broken, Cuts, Series};
